@@ -1,0 +1,1 @@
+//! Sockets in pods' network namespaces: listeners, original destinations, the acceptor, ZDS.

@@ -1,0 +1,2 @@
+//! Fetches, keeps and renews the certificates of the workloads on this node.
+#![forbid(unsafe_code)]

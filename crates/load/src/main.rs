@@ -1,0 +1,3 @@
+//! lateen-load.
+#![forbid(unsafe_code)]
+fn main() {}

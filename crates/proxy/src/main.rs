@@ -1,0 +1,3 @@
+//! lateen-proxy.
+#![forbid(unsafe_code)]
+fn main() {}

@@ -1,0 +1,2 @@
+//! Metrics and access logs of connections, each name declared once.
+#![forbid(unsafe_code)]
