@@ -1,0 +1,236 @@
+// Package api is the contract between a local engine and whoever asks it something over its unix socket:
+// the requests, the answers and a typed client. It holds no behaviour of the engine itself; package local has that.
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// RunRoot is the directory that holds one run directory per mesh.
+const RunRoot = "/run/lateen"
+
+// DefaultMesh is the name of the mesh that a user gets who names none.
+const DefaultMesh = "default"
+
+// RunDir is the run directory of a mesh: its socket, its objects, its logs.
+func RunDir(mesh string) string { return filepath.Join(RunRoot, mesh) }
+
+// SocketPath is the engine's socket of a mesh.
+func SocketPath(mesh string) string { return filepath.Join(RunDir(mesh), "engine.sock") }
+
+// Version says which engine answers.
+type Version struct {
+	Mesh    string    `json:"mesh"`
+	Version string    `json:"version"`
+	Nodes   []string  `json:"nodes"`
+	PID     int       `json:"pid"` // the engine's pid as seen from the host
+	Started time.Time `json:"started"`
+}
+
+// Event is one line of progress while a mesh goes up or down.
+type Event struct {
+	Phase   string     `json:"phase"`           // stable name: "network", "control", "agents", "proxies", "ready", "pods", "engine"
+	Message string     `json:"message"`         // for people
+	State   EventState `json:"state"`           // what happened to the phase
+	Error   string     `json:"error,omitempty"` // with EventFailed: what failed
+	Cure    string     `json:"cure,omitempty"`  // with EventFailed: what to do about it
+	Log     []string   `json:"log,omitempty"`   // with EventFailed: the last lines of the log concerned
+}
+
+// EventState is the state of a phase.
+type EventState string
+
+// The states of a phase.
+const (
+	EventStarted EventState = "started"
+	EventDone    EventState = "done"
+	EventFailed  EventState = "failed"
+)
+
+// Key names one object. Namespace is empty for cluster-scoped kinds.
+type Key struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// String is the key as users write it: kind/name, lower case, with the namespace in front if there is one.
+func (k Key) String() string {
+	s := strings.ToLower(k.Kind) + "/" + k.Name
+	if k.Namespace != "" {
+		return k.Namespace + "/" + s
+	}
+	return s
+}
+
+// Problem is one thing wrong with what a user gave, in terms of what the user gave.
+type Problem struct {
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`
+	Object  string `json:"object,omitempty"` // kind/namespace/name, as far as it could be read
+	Field   string `json:"field,omitempty"`
+	Message string `json:"message"`
+	Cure    string `json:"cure,omitempty"`
+}
+
+// String is the problem on one line: file:line: object: field: message; cure.
+func (p Problem) String() string {
+	var parts []string
+	switch {
+	case p.File != "" && p.Line > 0:
+		parts = append(parts, fmt.Sprintf("%s:%d", p.File, p.Line))
+	case p.File != "":
+		parts = append(parts, p.File)
+	}
+	for _, s := range []string{p.Object, p.Field, p.Message} {
+		if s != "" {
+			parts = append(parts, s)
+		}
+	}
+	s := strings.Join(parts, ": ")
+	if p.Cure != "" {
+		s += "; " + p.Cure
+	}
+	return s
+}
+
+// Document is one file that a user hands to apply or delete.
+type Document struct {
+	File string `json:"file"` // as the user named it; "-" for standard input
+	Dir  string `json:"dir"`  // absolute directory of the file: LATEEN_MANIFEST_DIR of the containers it declares
+	Data []byte `json:"data"`
+}
+
+// ApplyRequest brings the objects of some documents into being, or changes them.
+type ApplyRequest struct {
+	Documents []Document `json:"documents"`
+	Namespace string     `json:"namespace,omitempty"` // for objects that name none; "default" if empty
+	DryRun    bool       `json:"dryRun,omitempty"`
+}
+
+// Action is what became of one object.
+type Action string
+
+// The actions of apply, patch and delete.
+const (
+	Created    Action = "created"
+	Configured Action = "configured"
+	Unchanged  Action = "unchanged"
+	Deleted    Action = "deleted"
+)
+
+// ObjectResult is what apply, patch or delete did with one object.
+type ObjectResult struct {
+	Key      Key      `json:"key"`
+	Action   Action   `json:"action"`
+	Warnings []string `json:"warnings,omitempty"` // for example: this kind has no effect yet
+}
+
+// ApplyResult answers apply and delete. Good documents count even when others are refused:
+// the caller reports Problems and exits 1 if there are any.
+type ApplyResult struct {
+	Results  []ObjectResult `json:"results"`
+	Problems []Problem      `json:"problems,omitempty"`
+}
+
+// DeleteRequest removes the objects of some documents, or those named.
+type DeleteRequest struct {
+	Documents      []Document `json:"documents,omitempty"`
+	Namespace      string     `json:"namespace,omitempty"` // for objects that name none
+	Keys           []Key      `json:"keys,omitempty"`
+	IgnoreNotFound bool       `json:"ignoreNotFound,omitempty"`
+	Wait           bool       `json:"wait,omitempty"` // answer only when the pods that go with them are gone
+}
+
+// PatchRequest changes an object by a JSON merge patch (RFC 7386): labels, replicas, anything.
+type PatchRequest struct {
+	Key   Key             `json:"key"`
+	Patch json.RawMessage `json:"patch"`
+}
+
+// GetRequest asks for objects of one kind.
+type GetRequest struct {
+	Kind          string // a kind, in any spelling that LookupKind knows
+	Namespace     string // "default" if empty; ignored for cluster-scoped kinds and with AllNamespaces
+	Name          string // one object; not found is an error then
+	AllNamespaces bool
+	Selector      string // label selector as kubectl's -l
+}
+
+// Condition is what a part of the mesh says about an object.
+type Condition struct {
+	Type    string    `json:"type"`
+	Status  string    `json:"status"` // "True", "False", "Unknown"
+	Reason  string    `json:"reason,omitempty"`
+	Message string    `json:"message,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+}
+
+// Object is one object with its state.
+type Object struct {
+	Key        Key             `json:"key"`
+	APIVersion string          `json:"apiVersion"`
+	Raw        json.RawMessage `json:"raw"`                  // the whole object as JSON, status included
+	Created    time.Time       `json:"created,omitzero"`     // when it was first applied
+	File       string          `json:"file,omitempty"`       // the file it was last applied from
+	Conditions []Condition     `json:"conditions,omitempty"` // what the control plane says about it
+	Problems   []Problem       `json:"problems,omitempty"`   // why (parts of) it are not live
+}
+
+// ObjectList answers get.
+type ObjectList struct {
+	Items []Object `json:"items"`
+}
+
+// LogsRequest asks for what a container wrote.
+type LogsRequest struct {
+	Namespace string
+	Target    string // "pod", "pod/name", "deploy/name" (its first ready pod) or "svc/name"
+	Container string // the first one if empty
+	Follow    bool
+	Tail      int // last lines; 0 means all
+}
+
+// ExecRequest runs a command in a pod: in its namespaces, with its uid, without privileges.
+type ExecRequest struct {
+	Namespace string   `json:"namespace"`
+	Target    string   `json:"target"` // as in LogsRequest
+	Container string   `json:"container,omitempty"`
+	Command   []string `json:"command"`
+	Stdin     bool     `json:"stdin,omitempty"`
+	TTY       bool     `json:"tty,omitempty"`
+	Size      Size     `json:"size,omitzero"` // of the terminal, with TTY
+	Term      string   `json:"term,omitempty"`
+}
+
+// Size is the size of a terminal in characters.
+type Size struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+}
+
+// ConnectRequest opens one TCP connection to a port of a pod, from inside the pod's network namespace.
+type ConnectRequest struct {
+	Namespace string `json:"namespace"`
+	Target    string `json:"target"` // as in LogsRequest; with "svc/", Port is the service's port
+	Port      int    `json:"port"`
+}
+
+// Error is a refusal of the engine. Code is an HTTP status: 400 the request, 404 no such thing, 409 not now.
+type Error struct {
+	Code    int    `json:"code"`
+	Message string `json:"error"`
+	Cure    string `json:"cure,omitempty"`
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.Cure == "" {
+		return e.Message
+	}
+	return e.Message + "; " + e.Cure
+}

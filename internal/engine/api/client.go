@@ -1,0 +1,449 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"syscall"
+)
+
+// Client talks to the engine of one mesh. It is safe for concurrent use.
+type Client struct {
+	mesh   string
+	socket string
+	http   *http.Client
+}
+
+// ErrNotRunning is what every method returns, wrapped, when no engine answers.
+var ErrNotRunning = errors.New("mesh is not running")
+
+// New returns a client for a mesh by name. It does not connect yet.
+func New(mesh string) *Client { return NewAt(mesh, SocketPath(mesh)) }
+
+// NewAt returns a client for an engine that listens on a given socket.
+func NewAt(mesh, socket string) *Client {
+	c := &Client{mesh: mesh, socket: socket}
+	c.http = &http.Client{Transport: &http.Transport{
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
+		DisableKeepAlives: true,
+	}}
+	return c
+}
+
+// Mesh is the name of the mesh this client talks to.
+func (c *Client) Mesh() string { return c.mesh }
+
+// Version asks the engine who it is; it serves as a ping.
+func (c *Client) Version(ctx context.Context) (Version, error) {
+	var v Version
+	return v, c.call(ctx, http.MethodGet, "/v1/version", nil, nil, &v)
+}
+
+// Apply creates or changes objects.
+func (c *Client) Apply(ctx context.Context, r ApplyRequest) (ApplyResult, error) {
+	var res ApplyResult
+	return res, c.call(ctx, http.MethodPost, "/v1/apply", nil, r, &res)
+}
+
+// Delete removes objects.
+func (c *Client) Delete(ctx context.Context, r DeleteRequest) (ApplyResult, error) {
+	var res ApplyResult
+	return res, c.call(ctx, http.MethodPost, "/v1/delete", nil, r, &res)
+}
+
+// Patch changes one object by a JSON merge patch.
+func (c *Client) Patch(ctx context.Context, r PatchRequest) (ObjectResult, error) {
+	var res ObjectResult
+	return res, c.call(ctx, http.MethodPost, "/v1/patch", nil, r, &res)
+}
+
+// Label sets labels of an object; a nil value removes the label.
+func (c *Client) Label(ctx context.Context, key Key, labels map[string]*string) (ObjectResult, error) {
+	return c.patchMetadata(ctx, key, "labels", labels)
+}
+
+// Annotate sets annotations of an object; a nil value removes the annotation.
+func (c *Client) Annotate(ctx context.Context, key Key, annotations map[string]*string) (ObjectResult, error) {
+	return c.patchMetadata(ctx, key, "annotations", annotations)
+}
+
+func (c *Client) patchMetadata(ctx context.Context, key Key, field string, values map[string]*string) (ObjectResult, error) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{field: values}})
+	if err != nil {
+		return ObjectResult{}, err
+	}
+	return c.Patch(ctx, PatchRequest{Key: key, Patch: patch})
+}
+
+// Scale sets the number of replicas of a Deployment.
+func (c *Client) Scale(ctx context.Context, namespace, deployment string, replicas int) (ObjectResult, error) {
+	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
+	return c.Patch(ctx, PatchRequest{Key: Key{Kind: "Deployment", Namespace: namespace, Name: deployment}, Patch: patch})
+}
+
+// Get lists objects of a kind.
+func (c *Client) Get(ctx context.Context, r GetRequest) (ObjectList, error) {
+	q := url.Values{"kind": {r.Kind}, "namespace": {r.Namespace}, "name": {r.Name}, "selector": {r.Selector}}
+	if r.AllNamespaces {
+		q.Set("all", "true")
+	}
+	var res ObjectList
+	return res, c.call(ctx, http.MethodGet, "/v1/objects", q, nil, &res)
+}
+
+// Status reports the state of the whole mesh.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	var s Status
+	return s, c.call(ctx, http.MethodGet, "/v1/status", nil, nil, &s)
+}
+
+// Usage reports the CPU time and memory of every component.
+func (c *Client) Usage(ctx context.Context) (Usage, error) {
+	var u Usage
+	return u, c.call(ctx, http.MethodGet, "/v1/usage", nil, nil, &u)
+}
+
+// Logs streams what a container wrote, stdout and stderr together. The caller closes it.
+func (c *Client) Logs(ctx context.Context, r LogsRequest) (io.ReadCloser, error) {
+	q := url.Values{"namespace": {r.Namespace}, "target": {r.Target}, "container": {r.Container}}
+	return c.stream(ctx, "/v1/logs", tailQuery(q, r.Follow, r.Tail))
+}
+
+// ProxyLog streams a node proxy's log: its access log and what else it says.
+func (c *Client) ProxyLog(ctx context.Context, node string, follow bool, tail int) (io.ReadCloser, error) {
+	return c.stream(ctx, "/v1/nodes/"+url.PathEscape(node)+"/proxy/log", tailQuery(url.Values{}, follow, tail))
+}
+
+// AgentLog streams a node agent's log.
+func (c *Client) AgentLog(ctx context.Context, node string, follow bool, tail int) (io.ReadCloser, error) {
+	return c.stream(ctx, "/v1/nodes/"+url.PathEscape(node)+"/agent/log", tailQuery(url.Values{}, follow, tail))
+}
+
+// ControlLog streams the control plane's log.
+func (c *Client) ControlLog(ctx context.Context, follow bool, tail int) (io.ReadCloser, error) {
+	return c.stream(ctx, "/v1/control/log", tailQuery(url.Values{}, follow, tail))
+}
+
+// ProxyMetrics reads a node proxy's Prometheus metrics.
+func (c *Client) ProxyMetrics(ctx context.Context, node string) ([]byte, error) {
+	return c.read(ctx, "/v1/nodes/"+url.PathEscape(node)+"/proxy/metrics")
+}
+
+// ProxyConfigDump reads a node proxy's configuration as JSON.
+func (c *Client) ProxyConfigDump(ctx context.Context, node string) ([]byte, error) {
+	return c.read(ctx, "/v1/nodes/"+url.PathEscape(node)+"/proxy/config_dump")
+}
+
+// AgentStatus reads a node agent's own status as JSON.
+func (c *Client) AgentStatus(ctx context.Context, node string) ([]byte, error) {
+	return c.read(ctx, "/v1/nodes/"+url.PathEscape(node)+"/agent/status")
+}
+
+// ControlDebug reads a page of the control plane's loopback endpoint, such as "metrics" or "debug/objects".
+func (c *Client) ControlDebug(ctx context.Context, page string) ([]byte, error) {
+	return c.read(ctx, "/v1/control/"+page)
+}
+
+// Capture records the links between nodes for some seconds and reports what each TCP connection carried.
+func (c *Client) Capture(ctx context.Context, r CaptureRequest) (CaptureReport, error) {
+	var rep CaptureReport
+	return rep, c.call(ctx, http.MethodGet, "/v1/capture", captureQuery(r), nil, &rep)
+}
+
+// CapturePcap records the links between nodes and returns the packets as a pcap file. The caller closes it.
+func (c *Client) CapturePcap(ctx context.Context, r CaptureRequest) (io.ReadCloser, error) {
+	return c.stream(ctx, "/v1/capture.pcap", captureQuery(r))
+}
+
+// Down asks the engine to end the mesh in order and passes on its progress. It returns when the engine is gone or ctx ends.
+// Package local's Down does more: it also ends an engine that does not answer and removes what it left.
+func (c *Client) Down(ctx context.Context, progress func(Event)) error {
+	body, err := c.open(ctx, http.MethodPost, "/v1/down", nil, nil)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	return ReadEvents(body, progress)
+}
+
+// ReadEvents reads progress events, one JSON object a line, until the stream ends or an event says that something failed.
+func ReadEvents(r io.Reader, progress func(Event)) error {
+	dec := json.NewDecoder(r)
+	for {
+		var e Event
+		if err := dec.Decode(&e); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("read progress of the engine: %w", err)
+		}
+		if progress != nil {
+			progress(e)
+		}
+		if e.State == EventFailed {
+			return &Error{Code: http.StatusInternalServerError, Message: e.Error, Cure: e.Cure}
+		}
+	}
+}
+
+// Streams are the ends of an exec session. Nil ones are not connected.
+type Streams struct {
+	Stdin  io.Reader
+	Stdout io.Writer
+	Stderr io.Writer
+	Resize <-chan Size // new sizes of the terminal, with TTY
+}
+
+// Exec runs a command in a pod and returns its exit code. An error means that it could not be run or was lost.
+// Stdin is read in the background; a read that blocks forever outlives the call, as a terminal's does.
+func (c *Client) Exec(ctx context.Context, r ExecRequest, s Streams) (int, error) {
+	r.Stdin = s.Stdin != nil
+	conn, err := c.upgrade(ctx, "/v1/exec", r)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+
+	var mu sync.Mutex // one frame at a time
+	send := func(t FrameType, p []byte) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return WriteFrame(conn, t, p)
+	}
+	done := make(chan struct{})
+	defer close(done)
+	if s.Stdin != nil {
+		go func() {
+			buf := make([]byte, 32<<10)
+			for {
+				n, err := s.Stdin.Read(buf)
+				if n > 0 && send(FrameStdin, buf[:n]) != nil {
+					return
+				}
+				if err != nil {
+					_ = send(FrameStdinEOF, nil)
+					return
+				}
+			}
+		}()
+	}
+	if s.Resize != nil {
+		go func() {
+			for {
+				select {
+				case size, ok := <-s.Resize:
+					if !ok {
+						return
+					}
+					p, _ := json.Marshal(size)
+					if send(FrameResize, p) != nil {
+						return
+					}
+				case <-done:
+					return
+				}
+			}
+		}()
+	}
+	return readExec(ctx, conn, s)
+}
+
+func readExec(ctx context.Context, conn io.Reader, s Streams) (int, error) {
+	for {
+		t, p, err := ReadFrame(conn)
+		if err != nil {
+			return 0, fmt.Errorf("exec: the engine ended the session: %w", cause(ctx, err))
+		}
+		var w io.Writer
+		switch t {
+		case FrameStdout:
+			w = s.Stdout
+		case FrameStderr:
+			w = s.Stderr
+		case FrameExit:
+			var exit Exit
+			if err := json.Unmarshal(p, &exit); err != nil {
+				return 0, fmt.Errorf("exec: read exit frame: %w", err)
+			}
+			if exit.Error != "" {
+				return exit.Code, &Error{Code: http.StatusBadRequest, Message: exit.Error}
+			}
+			return exit.Code, nil
+		}
+		if w != nil {
+			if _, err := w.Write(p); err != nil {
+				return 0, fmt.Errorf("exec: write output: %w", err)
+			}
+		}
+	}
+}
+
+// Connect opens a TCP connection to a port of a pod from inside the pod, for port-forward.
+func (c *Client) Connect(ctx context.Context, r ConnectRequest) (net.Conn, error) {
+	return c.upgrade(ctx, "/v1/connect", r)
+}
+
+func (c *Client) dial(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", c.socket)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, fmt.Errorf("%w: no engine listens on %s; start one with `lateen up --name %s`", ErrNotRunning, c.socket, c.mesh)
+	}
+	return conn, err
+}
+
+// upgrade sends a request and turns the connection into a raw stream both ways.
+func (c *Client) upgrade(ctx context.Context, path string, in any) (net.Conn, error) {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, cause(ctx, err)
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://engine"+path, bytes.NewReader(body))
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", "lateen-stream")
+	if err := req.Write(conn); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("ask the engine: %w", cause(ctx, err))
+	}
+	br := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(br, req)
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("ask the engine: %w", cause(ctx, err))
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		defer conn.Close()
+		return nil, readError(resp)
+	}
+	return &bufferedConn{Conn: conn, r: br}, nil
+}
+
+// cause is why a call failed: its context if that ended, since closing the connection is how a context ends a call.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// bufferedConn gives back first what was read together with the response's head.
+type bufferedConn struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (b *bufferedConn) Read(p []byte) (int, error) { return b.r.Read(p) }
+
+// CloseWrite ends the sending direction only.
+func (b *bufferedConn) CloseWrite() error {
+	if cw, ok := b.Conn.(interface{ CloseWrite() error }); ok {
+		return cw.CloseWrite()
+	}
+	return b.Conn.Close()
+}
+
+func (c *Client) call(ctx context.Context, method, path string, q url.Values, in, out any) error {
+	body, err := c.open(ctx, method, path, q, in)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if err := json.NewDecoder(body).Decode(out); err != nil {
+		return fmt.Errorf("read the engine's answer to %s: %w", path, err)
+	}
+	return nil
+}
+
+func (c *Client) read(ctx context.Context, path string) ([]byte, error) {
+	body, err := c.open(ctx, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	return io.ReadAll(body)
+}
+
+func (c *Client) stream(ctx context.Context, path string, q url.Values) (io.ReadCloser, error) {
+	return c.open(ctx, http.MethodGet, path, q, nil)
+}
+
+func (c *Client) open(ctx context.Context, method, path string, q url.Values, in any) (io.ReadCloser, error) {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(b)
+	}
+	u := "http://engine" + path
+	if len(q) > 0 {
+		u += "?" + q.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, u, body)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		var ue *url.Error
+		if errors.As(err, &ue) {
+			err = ue.Err // the made-up URL tells users nothing
+		}
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		return nil, readError(resp)
+	}
+	return resp.Body, nil
+}
+
+func readError(resp *http.Response) error {
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	e := &Error{}
+	if json.Unmarshal(b, e) != nil || e.Message == "" {
+		e.Message = fmt.Sprintf("the engine answered %s: %s", resp.Status, bytes.TrimSpace(b))
+	}
+	e.Code = resp.StatusCode
+	return e
+}
+
+func tailQuery(q url.Values, follow bool, tail int) url.Values {
+	if follow {
+		q.Set("follow", "true")
+	}
+	if tail > 0 {
+		q.Set("tail", strconv.Itoa(tail))
+	}
+	return q
+}
+
+func captureQuery(r CaptureRequest) url.Values {
+	q := url.Values{"seconds": {strconv.Itoa(r.Seconds)}}
+	if r.PodsOnly {
+		q.Set("podsOnly", "true")
+	}
+	return q
+}

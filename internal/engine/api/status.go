@@ -1,0 +1,141 @@
+package api
+
+import "time"
+
+// Status is the state of a whole mesh.
+type Status struct {
+	Mesh    string       `json:"mesh"`
+	Started time.Time    `json:"started"`
+	Control ControlState `json:"control"`
+	Nodes   []NodeState  `json:"nodes"`
+	Pods    []PodState   `json:"pods"`
+	// Problems are refused or ineffective objects, as the control plane reports them.
+	Problems []Problem `json:"problems,omitempty"`
+}
+
+// Process is one supervised process.
+type Process struct {
+	PID       int       `json:"pid"`       // in the mesh's pid namespace; 0 if not running
+	HostPID   int       `json:"hostPid"`   // on the host; 0 if unknown
+	StartTime uint64    `json:"startTime"` // clock ticks since boot: pid and start time together name a process for good
+	Since     time.Time `json:"since,omitzero"`
+	Restarts  int       `json:"restarts"`
+	LastExit  string    `json:"lastExit,omitempty"` // why it ended last time
+}
+
+// ControlState is the state of the control plane.
+type ControlState struct {
+	Process    Process       `json:"process"`
+	Ready      bool          `json:"ready"`
+	Generation uint64        `json:"generation"`
+	Clients    []ClientState `json:"clients,omitempty"`
+	Error      string        `json:"error,omitempty"` // why the above could not be read
+}
+
+// ClientState is one xDS client of the control plane.
+type ClientState struct {
+	Node           string      `json:"node"`
+	ConnectedSince time.Time   `json:"connectedSince,omitzero"`
+	Types          []TypeState `json:"types,omitempty"`
+}
+
+// TypeState is what one client has of one resource type.
+type TypeState struct {
+	Type             string   `json:"type"`
+	SentGeneration   uint64   `json:"sentGeneration"`
+	AckedGeneration  uint64   `json:"ackedGeneration"`
+	LastNack         string   `json:"lastNack,omitempty"`
+	RefusedResources []string `json:"refusedResources,omitempty"`
+}
+
+// NodeState is one node with its agent and its proxy.
+type NodeState struct {
+	Name    string     `json:"name"`
+	Index   int        `json:"index"` // from 1
+	IP      string     `json:"ip"`
+	PodCIDR string     `json:"podCIDR"`
+	Agent   AgentState `json:"agent"`
+	Proxy   ProxyState `json:"proxy"`
+}
+
+// AgentState is one node agent.
+type AgentState struct {
+	Process        Process `json:"process"`
+	Ready          bool    `json:"ready"`
+	ProxyConnected bool    `json:"proxyConnected"`
+	Error          string  `json:"error,omitempty"`
+}
+
+// ProxyState is one node proxy.
+type ProxyState struct {
+	Process           Process `json:"process"`
+	Path              string  `json:"path"`  // the executable
+	Stock             bool    `json:"stock"` // not Lateen's own: given by --node-proxy
+	Ready             bool    `json:"ready"`
+	Version           string  `json:"version,omitempty"`
+	AckedGeneration   uint64  `json:"ackedGeneration"`             // the lowest over its resource types
+	WorkerConnections []int   `json:"workerConnections,omitempty"` // open connections per worker, if the proxy tells
+	Error             string  `json:"error,omitempty"`
+}
+
+// PodState is one pod as the mesh sees it.
+type PodState struct {
+	Namespace      string `json:"namespace"`
+	Name           string `json:"name"`
+	UID            string `json:"uid"`
+	Node           string `json:"node"`
+	IP             string `json:"ip"`
+	ServiceAccount string `json:"serviceAccount"`
+	Identity       string `json:"identity"` // SPIFFE id it has when enrolled
+	Phase          string `json:"phase"`
+	Ready          bool   `json:"ready"`
+	Reason         string `json:"reason,omitempty"` // why it is not ready, in words
+	// Containers are its processes, main containers in the order of the spec.
+	Containers []ContainerState `json:"containers,omitempty"`
+	// Mesh is the agent's view: "captured", "pending", "releasing" or "plain"; empty if the agent could not be asked.
+	Mesh        string    `json:"mesh"`
+	MeshReason  string    `json:"meshReason,omitempty"`
+	MeshSince   time.Time `json:"meshSince,omitzero"`
+	Enrolled    bool      `json:"enrolled"`              // labels ask for capture
+	Redirection bool      `json:"redirection"`           // capture is live
+	Unmeshed    []Conn    `json:"unmeshed,omitempty"`    // connections opened before enrolment that still live
+	HostNetwork bool      `json:"hostNetwork,omitempty"` // shares its node's network; never enrolled
+}
+
+// ContainerState is one container of a pod.
+type ContainerState struct {
+	Name     string  `json:"name"`
+	Process  Process `json:"process"`
+	UID      int     `json:"uid"` // unix uid, one per service account
+	Ready    bool    `json:"ready"`
+	Waiting  string  `json:"waiting,omitempty"` // reason for not running
+	ExitCode *int    `json:"exitCode,omitempty"`
+}
+
+// Conn is a TCP connection of a pod that the mesh does not carry.
+type Conn struct {
+	Local        string `json:"local"`
+	Remote       string `json:"remote"`
+	Direction    string `json:"direction"` // "inbound" or "outbound"
+	OpenedBefore bool   `json:"openedBefore"`
+}
+
+// Usage is what the parts of the mesh have consumed so far. Take it twice and subtract.
+type Usage struct {
+	Time       time.Time        `json:"time"`
+	Components []ComponentUsage `json:"components"`
+}
+
+// ComponentUsage is the consumption of one component: all threads of one process, or all processes of one container.
+type ComponentUsage struct {
+	Kind      string `json:"kind"` // "control", "agent", "proxy", "engine" or "container"
+	Name      string `json:"name"` // "lateen-control", "n1" for agents and proxies, "namespace/pod/container"
+	Node      string `json:"node,omitempty"`
+	PID       int    `json:"pid"`
+	Restarts  int    `json:"restarts"`  // if it differs between two samples their difference means nothing
+	CPUNanos  uint64 `json:"cpuNanos"`  // time on a CPU, user and system together, from the scheduler: exact
+	UserTicks uint64 `json:"userTicks"` // 10 ms ticks: how CPUNanos splits, roughly
+	SysTicks  uint64 `json:"sysTicks"`
+	RSSBytes  uint64 `json:"rssBytes"`
+	Threads   int    `json:"threads"`
+}
