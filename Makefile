@@ -1,0 +1,46 @@
+# Every target names the plain cargo/go command it runs; `make help` lists them.
+SHELL := /bin/bash
+BIN := bin
+export CGO_ENABLED ?= 0
+TALLY := go run ./internal/tools/tally
+
+.PHONY: help build check test accept fuzz gen gen-check fmt demo clean toolchain
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+toolchain: ## check the versions of Go and Rust before anything is built
+	@hack/toolchain.sh
+
+build: toolchain ## release binaries into bin/
+	cargo build --release -p lateen-proxy -p lateen-load
+	@mkdir -p $(BIN)
+	go build -trimpath -ldflags='-s -w' -o $(BIN)/ ./cmd/...
+	@for b in lateen-proxy lateen-load; do install -m 0755 "$${CARGO_TARGET_DIR:-target}/release/$$b" $(BIN)/$$b; done
+	@ls $(BIN)
+
+check: toolchain ## format, lints, dependency rules, licences, pure tests (under 2 minutes warm)
+	@$(TALLY) tests/tiers/check
+
+test: build ## everything: check, namespaces, the mesh end to end (needs root; under 15 minutes warm)
+	@$(TALLY) tests/tiers/test
+
+accept: build ## the acceptance scripts alone
+	@tests/accept/run.sh
+
+fuzz: ## every fuzz target, 30 seconds each (FUZZ_SECONDS=n)
+	@hack/fuzz.sh
+
+gen: ## regenerate the code of proto/
+	cargo run -q -p lateen-proto --example generate
+	go run ./internal/gen/protogen
+
+fmt: ## format all code
+	cargo fmt
+	gofmt -w cmd internal tests samples
+
+demo: ## install what is missing, build, run Bookinfo with and without the mesh, measure, take down
+	@hack/demo.sh
+
+clean: ## remove what building made
+	rm -rf $(BIN) target fuzz/target

@@ -1,0 +1,244 @@
+// Command tally runs the steps of a test tier one after the other and ends with one honest line of counts. It knows how
+// cargo, go and this project's scripts report tests; it decides nothing about which steps there are (tests/tiers/).
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func main() {
+	failOnSkip := flag.Bool("fail-on-skip", os.Getenv("CI") != "", "treat a skipped test as a failure")
+	verbose := flag.Bool("v", false, "show the output of steps that pass")
+	flag.Parse()
+	if flag.NArg() != 1 {
+		fmt.Fprintln(os.Stderr, "usage: tally [-fail-on-skip] [-v] STEPS_FILE")
+		os.Exit(64)
+	}
+	steps, err := readSteps(flag.Arg(0))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "tally:", err)
+		os.Exit(64)
+	}
+	if !runAll(steps, *failOnSkip, *verbose) {
+		os.Exit(1)
+	}
+}
+
+// kind says how a step reports its tests.
+type kind string
+
+const (
+	kindPlain  kind = "plain"  // the exit code is the only test
+	kindCargo  kind = "cargo"  // libtest's "test result:" lines
+	kindGo     kind = "go"     // go test -json
+	kindScript kind = "script" // "N passed, N failed, N skipped" lines
+)
+
+type step struct {
+	name    string
+	kind    kind
+	command string
+}
+
+type counts struct{ passed, failed, skipped int }
+
+func (c *counts) add(o counts) {
+	c.passed += o.passed
+	c.failed += o.failed
+	c.skipped += o.skipped
+}
+
+// readSteps parses lines of the form `name | kind | command`; blank lines and # comments are passed over.
+func readSteps(path string) ([]step, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var steps []step
+	for n, line := range strings.Split(string(data), "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		parts := strings.SplitN(line, "|", 3)
+		if len(parts) != 3 {
+			return nil, fmt.Errorf("%s:%d: want `name | kind | command`", path, n+1)
+		}
+		s := step{strings.TrimSpace(parts[0]), kind(strings.TrimSpace(parts[1])), strings.TrimSpace(parts[2])}
+		switch s.kind {
+		case kindPlain, kindCargo, kindGo, kindScript:
+		default:
+			return nil, fmt.Errorf("%s:%d: unknown kind %q: use plain, cargo, go or script", path, n+1, s.kind)
+		}
+		steps = append(steps, s)
+	}
+	if len(steps) == 0 {
+		return nil, fmt.Errorf("%s: no steps", path)
+	}
+	return steps, nil
+}
+
+func runAll(steps []step, failOnSkip, verbose bool) bool {
+	var total counts
+	var failures []string
+	started := time.Now()
+	for _, s := range steps {
+		fmt.Printf("--- %s\n", s.name)
+		began := time.Now()
+		var out bytes.Buffer
+		var w io.Writer = &out
+		if verbose && s.kind != kindGo {
+			w = io.MultiWriter(&out, os.Stdout)
+		}
+		err := runStep(s, w)
+		c := tallyOutput(s.kind, out.Bytes(), err)
+		total.add(c)
+		fmt.Printf("    %d passed, %d failed, %d skipped in %.1fs\n", c.passed, c.failed, c.skipped, time.Since(began).Seconds())
+		if c.failed > 0 || (failOnSkip && c.skipped > 0) {
+			failures = append(failures, s.name)
+			if !verbose || s.kind == kindGo {
+				fmt.Print(readable(s.kind, out.Bytes()))
+			}
+		}
+	}
+	for _, f := range failures {
+		fmt.Printf("FAILED: %s\n", f)
+	}
+	fmt.Printf("%.0f s in all\n", time.Since(started).Seconds())
+	if failOnSkip && total.skipped > 0 {
+		fmt.Println("a skipped test counts as a failure here: make it run or remove it")
+	}
+	fmt.Printf("%d passed, %d failed, %d skipped\n", total.passed, total.failed, total.skipped)
+	return len(failures) == 0
+}
+
+func runStep(s step, w io.Writer) error {
+	cmd := exec.Command("bash", "-euo", "pipefail", "-c", s.command)
+	cmd.Stdout, cmd.Stderr = w, w
+	return cmd.Run()
+}
+
+var (
+	cargoResult  = regexp.MustCompile(`^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored`)
+	scriptResult = regexp.MustCompile(`^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$`)
+)
+
+// tallyOutput counts what a step reported. A step that fails without naming a failed test counts as one failure, and a
+// step that should run tests and reports none counts as one too: green by absence is red.
+func tallyOutput(k kind, out []byte, err error) counts {
+	var c counts
+	switch k {
+	case kindPlain:
+		if err == nil {
+			return counts{passed: 1}
+		}
+		return counts{failed: 1}
+	case kindCargo:
+		c = matchLines(out, cargoResult)
+	case kindScript:
+		c = matchLines(out, scriptResult)
+	case kindGo:
+		c = tallyGo(out)
+	}
+	if err != nil && c.failed == 0 {
+		c.failed = 1
+	}
+	if err == nil && c == (counts{}) {
+		c.failed = 1
+	}
+	return c
+}
+
+func matchLines(out []byte, re *regexp.Regexp) counts {
+	var c counts
+	lines := bufio.NewScanner(bytes.NewReader(out))
+	lines.Buffer(nil, 1<<24)
+	for lines.Scan() {
+		if m := re.FindStringSubmatch(strings.TrimSpace(lines.Text())); m != nil {
+			c.add(counts{number(m[1]), number(m[2]), number(m[3])})
+		}
+	}
+	return c
+}
+
+func number(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil && s != "" {
+		panic("the expression matches digits only: " + s)
+	}
+	return n
+}
+
+type goEvent struct {
+	Action, Package, Test, Output string
+}
+
+func goEvents(out []byte) []goEvent {
+	var events []goEvent
+	d := json.NewDecoder(bytes.NewReader(out))
+	for {
+		var e goEvent
+		err := d.Decode(&e)
+		if errors.Is(err, io.EOF) {
+			return events
+		}
+		if err != nil {
+			// The toolchain prints plain text for what is not a test (a build error); keep it readable.
+			rest, _ := io.ReadAll(d.Buffered())
+			return append(events, goEvent{Action: "output", Output: string(rest)})
+		}
+		events = append(events, e)
+	}
+}
+
+func tallyGo(out []byte) counts {
+	var c counts
+	for _, e := range goEvents(out) {
+		switch {
+		case e.Test == "" && e.Action == "fail":
+			// The package itself: counted only when no test of it is (a build failure, a panic in init).
+			continue
+		case e.Test == "":
+		case e.Action == "pass":
+			c.passed++
+		case e.Action == "fail":
+			c.failed++
+		case e.Action == "skip":
+			c.skipped++
+		}
+	}
+	return c
+}
+
+// readable turns go's JSON back into the text of what failed.
+func readable(k kind, out []byte) string {
+	if k != kindGo {
+		return string(out)
+	}
+	failed := map[string]bool{}
+	events := goEvents(out)
+	for _, e := range events {
+		if e.Action == "fail" || e.Action == "skip" || e.Action == "build-fail" {
+			failed[e.Package+" "+e.Test] = true
+		}
+	}
+	var b strings.Builder
+	for _, e := range events {
+		if e.Output != "" && (failed[e.Package+" "+e.Test] || e.Package == "" || e.Action == "build-output") {
+			b.WriteString(e.Output)
+		}
+	}
+	return b.String()
+}
