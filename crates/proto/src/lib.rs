@@ -1,2 +1,69 @@
-//! The wire messages of Istio's L4 contracts, generated and checked in, and their gRPC clients behind the feature rpc.
+//! The wire messages of Istio's L4 contracts, generated from `proto/` and checked in, and their gRPC clients behind the
+//! feature `rpc`. It owns no meaning: what a field implies, and what is refused, is decided where a message is parsed.
+//!
+//! `cargo run -p lateen-proto --example generate` writes `src/gen` anew; a test proves that it is current.
 #![forbid(unsafe_code)]
+
+/// Istio's packages: workload discovery, authorization, node-local hand-over, certificates.
+pub mod istio {
+    /// WDS: workloads and services.
+    #[allow(missing_docs, clippy::all)]
+    pub mod workload {
+        include!("gen/istio.workload.rs");
+
+        /// ZDS: how the node agent hands pods' network namespaces to the node proxy.
+        pub mod zds {
+            include!("gen/istio.workload.zds.rs");
+        }
+    }
+
+    /// L4 authorization policies.
+    #[allow(missing_docs, clippy::all)]
+    pub mod security {
+        include!("gen/istio.security.rs");
+    }
+
+    /// Version 1 services.
+    pub mod v1 {
+        /// The certificate authority.
+        #[allow(missing_docs, clippy::all)]
+        pub mod auth {
+            include!("gen/istio.v1.auth.rs");
+        }
+    }
+}
+
+/// The part of Envoy's API that carries resources: delta ADS.
+pub mod envoy {
+    /// Services.
+    pub mod service {
+        /// Discovery.
+        pub mod discovery {
+            /// Version 3 of the transport protocol, the only one in use.
+            #[allow(missing_docs, clippy::all)]
+            pub mod v3 {
+                include!("gen/envoy.service.discovery.v3.rs");
+            }
+        }
+    }
+}
+
+/// The part of `google.rpc` that xDS error details use.
+pub mod google {
+    /// Status of a call.
+    #[allow(missing_docs, clippy::all)]
+    pub mod rpc {
+        include!("gen/google.rpc.rs");
+    }
+}
+
+pub use envoy::service::discovery::v3 as discovery;
+pub use istio::v1::auth;
+pub use istio::workload::zds;
+pub use istio::{security, workload};
+
+/// xDS type of [`workload::Address`].
+pub const ADDRESS_TYPE: &str = "type.googleapis.com/istio.workload.Address";
+
+/// xDS type of [`security::Authorization`].
+pub const AUTHORIZATION_TYPE: &str = "type.googleapis.com/istio.security.Authorization";
