@@ -1,0 +1,17 @@
+//! The ports that a captured pod's traffic is redirected to, inside the pod's network namespace: Istio's, so that
+//! either side's rules work for either side's proxy.
+
+/// Connections that the pod opens.
+pub const OUTBOUND: u16 = 15001;
+
+/// Connections to the pod that did not come through a tunnel.
+pub const INBOUND_PLAINTEXT: u16 = 15006;
+
+/// Tunnels to the pod: HTTP/2 CONNECT over mutual TLS.
+pub const HBONE: u16 = 15008;
+
+/// Whether a connection to this port of a captured pod would come back to its own proxy: the loop that no route and no
+/// CONNECT request may enter.
+pub const fn is_proxys_own(port: u16) -> bool {
+    matches!(port, OUTBOUND | INBOUND_PLAINTEXT | HBONE)
+}
