@@ -1,2 +1,13 @@
 //! Copies bytes between two streams in both directions, with half-close and live counters.
+//! It neither opens streams nor decides who may talk: it is handed two open ones and returns when both directions ended.
 #![forbid(unsafe_code)]
+
+mod duplex;
+mod meter;
+mod run;
+mod scratch;
+
+pub use duplex::{Chunk, Duplex};
+pub use meter::{Counters, Meter};
+pub use run::{Outcome, Relay, RelayError, Side, run};
+pub use scratch::{MAX_READ, MIN_READ, ReadSize, read_some};

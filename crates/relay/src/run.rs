@@ -1,0 +1,284 @@
+//! The relay itself: one future, both directions, nothing held while nothing flows.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+use crate::duplex::{Chunk, Duplex};
+use crate::meter::Meter;
+use crate::scratch::ReadSize;
+
+/// Chunks that one direction may move before other tasks of the worker get their turn.
+const TURN: u32 = 16;
+
+/// Which of the two streams of a relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The stream given first.
+    First,
+    /// The stream given second.
+    Second,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Side::First => "downstream",
+            Side::Second => "upstream",
+        })
+    }
+}
+
+/// Why a relay ended before both directions did.
+#[derive(Debug)]
+pub struct RelayError {
+    /// The stream that broke.
+    pub side: Side,
+    /// What it said.
+    pub source: io::Error,
+}
+
+impl fmt::Display for RelayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.side, self.source)
+    }
+}
+
+impl std::error::Error for RelayError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// How a relay ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Bytes that went from the first stream to the second.
+    pub sent: u64,
+    /// Bytes that went from the second stream to the first.
+    pub received: u64,
+    /// The first thing that went wrong, if any.
+    pub error: Option<RelayError>,
+}
+
+/// Relays between `a` and `b` until both directions ended, and counts on `meter` meanwhile.
+///
+/// An end of one direction is passed on and the other one continues. A stream that breaks while it
+/// is read makes the other one end with a reset; one that breaks while it is written
+/// (its peer stopped listening) is still read to its end, because what it said before is on its way.
+pub async fn run<A: Duplex, B: Duplex, M: Meter>(a: A, b: B, meter: M) -> Outcome {
+    Relay::new(a, b, meter).await
+}
+
+/// The future of [`run`], for callers that must be able to cut it.
+#[derive(Debug)]
+pub struct Relay<A, B, M> {
+    a: A,
+    b: B,
+    meter: M,
+    forth: Direction,
+    back: Direction,
+    error: Option<RelayError>,
+}
+
+/// One direction of a relay.
+#[derive(Debug, Default)]
+struct Direction {
+    state: State,
+    size: ReadSize,
+    moved: u64,
+    /// What was read and the writer has no room for; empty while bytes flow.
+    pending: Bytes,
+}
+
+#[derive(Debug, Default, PartialEq, Eq, Clone, Copy)]
+enum State {
+    #[default]
+    Copying,
+    /// The reader is at its end; the writer is still to be told.
+    Finishing,
+    Done,
+}
+
+/// Where a direction broke.
+enum Broken {
+    Reading(io::Error),
+    Writing(io::Error),
+}
+
+impl<A: Duplex, B: Duplex, M: Meter> Relay<A, B, M> {
+    /// A relay between two open streams; it moves nothing until it is polled.
+    pub fn new(a: A, b: B, meter: M) -> Self {
+        Relay {
+            a,
+            b,
+            meter,
+            forth: Direction::default(),
+            back: Direction::default(),
+            error: None,
+        }
+    }
+
+    /// Ends both streams with a reset, for a connection that is no longer allowed.
+    pub fn abort(&mut self) {
+        self.a.abort();
+        self.b.abort();
+        self.forth.state = State::Done;
+        self.back.state = State::Done;
+    }
+
+    /// Takes note of a direction that broke; `true` when the relay is over with it.
+    fn broke(&mut self, from: Side, broken: Broken) -> bool {
+        let to = match from {
+            Side::First => Side::Second,
+            Side::Second => Side::First,
+        };
+        let (side, source, over) = match broken {
+            Broken::Reading(e) => (from, e, true),
+            Broken::Writing(e) => (to, e, false),
+        };
+        self.error.get_or_insert(RelayError { side, source });
+        if over {
+            match side {
+                Side::First => self.b.abort(),
+                Side::Second => self.a.abort(),
+            }
+        }
+        over
+    }
+
+    fn outcome(&mut self) -> Outcome {
+        Outcome {
+            sent: self.forth.moved,
+            received: self.back.moved,
+            error: self.error.take(),
+        }
+    }
+}
+
+impl Direction {
+    /// Moves what there is to move. `Ready` when this direction is over.
+    fn poll<F: Duplex, T: Duplex>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut F,
+        to: &mut T,
+        count: impl Fn(u64),
+    ) -> Poll<Result<(), Broken>> {
+        let mut turn = 0;
+        while self.state == State::Copying {
+            if !self.pending.is_empty() {
+                match self.poll_pending(cx, to, &count) {
+                    Poll::Ready(Ok(())) => {}
+                    other => return other.map_err(Broken::Writing),
+                }
+            }
+            if turn == TURN {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            turn += 1;
+            let Direction {
+                size,
+                pending,
+                moved,
+                state,
+            } = self;
+            let read = from.poll_read(cx, size, T::QUEUES, |cx, chunk| match chunk {
+                Chunk::End => {
+                    *state = State::Finishing;
+                    Ok(())
+                }
+                Chunk::Owned(bytes) => {
+                    *pending = bytes;
+                    Ok(())
+                }
+                Chunk::Borrowed(bytes) => {
+                    let n = match to.poll_write_borrowed(cx, bytes) {
+                        Poll::Ready(result) => result?,
+                        Poll::Pending => 0,
+                    };
+                    if n > 0 {
+                        *moved += n as u64;
+                        count(n as u64);
+                    }
+                    *pending = Bytes::copy_from_slice(&bytes[n..]);
+                    Ok(())
+                }
+            });
+            match read {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(Broken::Reading(e))),
+                Poll::Ready(Ok(Err(e))) => return Poll::Ready(Err(Broken::Writing(e))),
+                Poll::Ready(Ok(Ok(()))) => {}
+            }
+        }
+        if self.state == State::Finishing {
+            match to.poll_finish(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(result) => {
+                    self.state = State::Done;
+                    return Poll::Ready(result.map_err(Broken::Writing));
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_pending<T: Duplex>(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: &mut T,
+        count: &impl Fn(u64),
+    ) -> Poll<io::Result<()>> {
+        let before = self.pending.len();
+        let result = to.poll_write(cx, &mut self.pending);
+        let n = (before - self.pending.len()) as u64;
+        if n > 0 {
+            self.moved += n;
+            count(n);
+        }
+        result
+    }
+}
+
+// The streams are reached by reference only and never pinned in place.
+impl<A, B, M> Unpin for Relay<A, B, M> {}
+
+impl<A: Duplex, B: Duplex, M: Meter> Future for Relay<A, B, M> {
+    type Output = Outcome;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let this = self.get_mut();
+        if this.forth.state != State::Done {
+            let moved = this
+                .forth
+                .poll(cx, &mut this.a, &mut this.b, |n| this.meter.sent(n));
+            if let Poll::Ready(Err(broken)) = moved {
+                this.forth.state = State::Done;
+                if this.broke(Side::First, broken) {
+                    return Poll::Ready(this.outcome());
+                }
+            }
+        }
+        if this.back.state != State::Done {
+            let moved = this
+                .back
+                .poll(cx, &mut this.b, &mut this.a, |n| this.meter.received(n));
+            if let Poll::Ready(Err(broken)) = moved {
+                this.back.state = State::Done;
+                if this.broke(Side::Second, broken) {
+                    return Poll::Ready(this.outcome());
+                }
+            }
+        }
+        if this.forth.state == State::Done && this.back.state == State::Done {
+            return Poll::Ready(this.outcome());
+        }
+        Poll::Pending
+    }
+}

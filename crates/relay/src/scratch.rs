@@ -1,0 +1,93 @@
+//! The read buffer of a thread: connections borrow it for the length of one read, so an idle one holds none.
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::Chunk;
+
+/// Smallest read, in bytes.
+pub const MIN_READ: usize = 4 * 1024;
+/// Largest read, in bytes.
+pub const MAX_READ: usize = 256 * 1024;
+
+/// From this many bytes on, a chunk takes the buffer with it; below, it is copied out so that
+/// a small chunk that waits somewhere does not keep a large buffer alive.
+const DETACH: usize = 32 * 1024;
+
+thread_local! {
+    static SCRATCH: RefCell<BytesMut> = RefCell::new(BytesMut::new());
+}
+
+/// How much one direction reads at a time: doubles when a read filled it, halves when a read
+/// left three quarters empty. It is all the state that a direction keeps between reads.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadSize(u32);
+
+impl Default for ReadSize {
+    fn default() -> Self {
+        // Four times the minimum: a request of common size fits, and one full read is no reason to come back.
+        ReadSize(4 * MIN_READ as u32)
+    }
+}
+
+impl ReadSize {
+    /// The size of the next read, from [`MIN_READ`] to [`MAX_READ`].
+    pub fn bytes(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Learns from a read that returned `filled` bytes.
+    pub fn learn(&mut self, filled: usize) {
+        let size = self.bytes();
+        if filled >= size {
+            self.0 = (size * 2).min(MAX_READ) as u32;
+        } else if filled < size / 4 {
+            self.0 = (size / 2).max(MIN_READ) as u32;
+        }
+    }
+}
+
+/// Reads once from `io` by way of the thread's buffer and hands the bytes to `take`.
+///
+/// `owned` asks for bytes that outlive the call, for a writer that queues them; otherwise the
+/// chunk borrows the buffer and nothing is allocated. An empty chunk is the end of the stream.
+pub fn read_some<IO, T>(
+    mut io: Pin<&mut IO>,
+    cx: &mut Context<'_>,
+    size: &mut ReadSize,
+    owned: bool,
+    take: impl FnOnce(&mut Context<'_>, Chunk<'_>) -> T,
+) -> Poll<io::Result<T>>
+where
+    IO: AsyncRead + ?Sized,
+{
+    SCRATCH.with_borrow_mut(|scratch| {
+        let limit = size.bytes();
+        scratch.clear();
+        // After a detach this is the one allocation of a large chunk, else capacity is there.
+        scratch.reserve(limit);
+        let mut target = (&mut *scratch).limit(limit);
+        let mut reader = io.as_mut();
+        let read = pin!(reader.read_buf(&mut target));
+        let n = match read.poll(cx) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(result) => result?,
+        };
+        if n == 0 {
+            return Poll::Ready(Ok(take(cx, Chunk::End)));
+        }
+        size.learn(n);
+        Poll::Ready(Ok(if !owned {
+            take(cx, Chunk::Borrowed(&scratch[..n]))
+        } else if n < DETACH {
+            take(cx, Chunk::Owned(Bytes::copy_from_slice(&scratch[..n])))
+        } else {
+            take(cx, Chunk::Owned(scratch.split().freeze()))
+        }))
+    })
+}
