@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# A client pod reaches a service on the other node by name through both node proxies; both access logs name both
+# identities; connections opened after enrolment carry only TLS between the nodes.
+source "$(dirname "$0")/lib.sh"
+
+check "up" lateen up --nodes 2
+check "apply echo and client" lateen apply -f "$ROOT/samples/echo/echo.yaml"
+check "echo and client are ready" eventually 60 bash -c "'$LATEEN' --name $MESH get pods -o json | jq -e '[.items[] | select(.status.conditions[]? | select(.type==\"Ready\" and .status==\"True\"))] | length >= 2'"
+
+client_node=$(node_of client) echo_node=$(node_of echo)
+check "client ($client_node) and echo ($echo_node) are on different nodes" [ "$client_node" != "$echo_node" ]
+
+fetch() { lateen exec deploy/client -- curl -sS --max-time 5 "http://echo:8080/?size=$1" -o /dev/null -w '%{http_code}'; }
+equal "without the mesh the service answers by name" 200 "$(fetch 64)"
+
+# What crosses between the nodes, watched by a tool that is not ours.
+sniff() { in_fabric tcpdump -i any -U -w "$1" tcp and not port 15012 and not port 53 >/dev/null 2>&1 & SNIFF=$!; sleep 1; }
+unsniff() { sleep 0.5; kill "$SNIFF" 2>/dev/null; wait "$SNIFF" 2>/dev/null; }
+plain_requests() { tcpdump -r "$1" -A 2>/dev/null | grep -c 'GET /?size='; }
+
+sniff "$WORK/plain.pcap"; fetch 65 >/dev/null; unsniff
+check "without the mesh the capture shows the request in the clear" [ "$(plain_requests "$WORK/plain.pcap")" -gt 0 ]
+
+check "enrol the namespace" lateen label ns default istio.io/dataplane-mode=ambient
+enrolled() { lateen get pods -o json | jq -e '[.items[] | select(.metadata.annotations["ambient.istio.io/redirection"] == "enabled")] | length >= 2'; }
+check "both pods are captured" eventually 20 enrolled
+tunnelled() { fetch 66 >/dev/null; proxy_log "$client_node" | grep 'connection complete' | grep -q 'direction="outbound"' && proxy_log "$client_node" | grep -q 'dst.hbone_addr='; }
+check "connections go through the tunnel" eventually 20 tunnelled
+
+sniff "$WORK/mesh.pcap"
+equal "with the mesh the service answers by name" 200 "$(fetch 67)"
+unsniff
+equal "no request crosses in the clear" 0 "$(plain_requests "$WORK/mesh.pcap")"
+check "what crosses goes to port 15008" bash -c "tcpdump -r '$WORK/mesh.pcap' -n tcp port 15008 2>/dev/null | grep -q ."
+equal "nothing crosses to any other port" 0 "$(tcpdump -r "$WORK/mesh.pcap" -n 'tcp and not port 15008 and tcp[tcpflags] & tcp-push != 0' 2>/dev/null | wc -l)"
+
+client_id=spiffe://cluster.local/ns/default/sa/client echo_id=spiffe://cluster.local/ns/default/sa/echo
+line() { proxy_log "$1" | grep 'connection complete' | grep "direction=\"$2\"" | grep "src.identity=\"$client_id\"" | grep -q "dst.identity=\"$echo_id\""; }
+check "the client's node logs both identities" eventually 5 line "$client_node" outbound
+check "the server's node logs both identities" eventually 5 line "$echo_node" inbound
+metric() { proxy_metrics "$1" | grep '^istio_tcp_connections_opened_total' | grep "reporter=\"$2\"" | grep "source_principal=\"$client_id\"" | grep "destination_principal=\"$echo_id\"" | grep -q 'connection_security_policy="mutual_tls"'; }
+check "metrics at the source" metric "$client_node" source
+check "metrics at the destination" metric "$echo_node" destination
+
+check "down" lateen down
+finish

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Enrolment and release under load: no process restarts, no request fails, connections opened before go on untouched and
+# are listed, connections opened under the mesh finish after the release.
+source "$(dirname "$0")/lib.sh"
+
+check "up" lateen up --nodes 2
+check "apply echo and client" lateen apply -f "$ROOT/samples/echo/echo.yaml"
+ready() { lateen get pods -o json | jq -e '[.items[] | select(.status.conditions[]? | select(.type=="Ready" and .status=="True"))] | length >= 2'; }
+check "ready" eventually 60 ready
+client_node=$(node_of client)
+
+pids() { for f in /proc/[0-9]*/cgroup; do :; done; lateen status -o json | jq -S '.' >/dev/null; pgrep -f "lateen-load serve" | sort | while read -r p; do echo "$p $(awk '{print $22}' "/proc/$p/stat")"; done; }
+before=$(pids)
+check "the echo service runs" [ -n "$before" ]
+
+# Long-lived keep-alive connections opened before, and a new connection per request all the while.
+lateen exec deploy/client -- lateen-load run --url http://echo:8080/ --qps 100 --connections 4 --duration 16s --json - >"$WORK/keep.json" 2>"$WORK/keep.err" & KEEP_PID=$!
+lateen exec deploy/client -- lateen-load run --url http://echo:8080/ --qps 50 --connections 2 --duration 16s --no-keepalive --json - >"$WORK/new.json" 2>"$WORK/new.err" & NEW_PID=$!
+sleep 3
+check "enrol under load" lateen label ns default istio.io/dataplane-mode=ambient
+enrolled() { lateen get pods -o json | jq -e '[.items[] | select(.metadata.annotations["ambient.istio.io/redirection"] == "enabled")] | length >= 2'; }
+check "captured" eventually 10 enrolled
+listed() { lateen status -o json | jq -e '[.. | .unmeshedConnections? // empty | .[]?] | length >= 4'; }
+check "status lists the connections opened before" eventually 8 listed
+sleep 4
+check "release under load" lateen label ns default istio.io/dataplane-mode-
+wait "$KEEP_PID"; equal "load over old connections ends well" 0 $?
+wait "$NEW_PID"; equal "load over new connections ends well" 0 $?
+equal "no request failed on connections opened before" 0 "$(jq '.errors | if type=="object" then ([.[]] | add // 0) else . end' "$WORK/keep.json")"
+equal "no request failed on new connections" 0 "$(jq '.errors | if type=="object" then ([.[]] | add // 0) else . end' "$WORK/new.json")"
+check "some of the new connections were meshed" bash -c "grep -q 'dst.hbone_addr=' '$RUN/nodes/$client_node/proxy.log'"
+equal "no process was restarted" "$before" "$(pids)"
+
+# A meshed connection outlives the release.
+check "enrol again" lateen label ns default istio.io/dataplane-mode=ambient
+check "captured again" eventually 10 enrolled
+sleep 1
+lateen exec deploy/client -- lateen-load run --url http://echo:8080/ --qps 50 --connections 2 --duration 8s --json - >"$WORK/meshed.json" 2>"$WORK/meshed.err" & MESHED=$!
+sleep 2
+check "release again" lateen label ns default istio.io/dataplane-mode-
+wait "$MESHED"; equal "load over meshed connections ends well" 0 $?
+equal "no request failed on connections that were meshed when released" 0 "$(jq '.errors | if type=="object" then ([.[]] | add // 0) else . end' "$WORK/meshed.json")"
+
+# Nothing of ours stays in the pods.
+left() {
+  local engine; engine=$(engine_pid)
+  for uid in $(lateen get pods -o json | jq -r '.items[].metadata.uid'); do
+    nsenter --net="/proc/$engine/root$RUN/netns/$uid" nft list ruleset
+    nsenter --net="/proc/$engine/root$RUN/netns/$uid" ip rule | grep -vE '^(0|32766|32767):'
+    nsenter --net="/proc/$engine/root$RUN/netns/$uid" ip route show table 100 2>/dev/null
+  done
+}
+nothing_left() { local l; l=$(left); [ -z "$l" ] || { echo "$l"; return 1; }; }
+check "a released pod has no rule and no route of ours" eventually 30 nothing_left
+finish

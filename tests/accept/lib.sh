@@ -1,0 +1,85 @@
+# What the acceptance scripts share: one mesh per script under a name of its own, checks that are counted, and a way to
+# look into the mesh from outside with tools that are not ours (nsenter, tcpdump, ip, nft).
+# Source it; call `finish` last. shellcheck shell=bash
+set -uo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+LATEEN=$ROOT/bin/lateen
+SCRIPT=$(basename "${BASH_SOURCE[1]:-script}" .sh)
+MESH=${MESH:-acc-$SCRIPT-$$}
+RUN=/run/lateen/$MESH
+WORK=$(mktemp -d)
+passed=0 failed=0 skipped=0
+
+if [ "$(id -u)" != 0 ]; then
+  echo "not ok - needs root: network namespaces cannot be made without it"
+  echo "0 passed, 1 failed, 0 skipped"
+  exit 1
+fi
+if [ ! -x "$LATEEN" ]; then
+  echo "not ok - $LATEEN is missing: run 'make build' first"
+  echo "0 passed, 1 failed, 0 skipped"
+  exit 1
+fi
+
+lateen() { "$LATEEN" --name "$MESH" "$@"; }
+
+ok() { passed=$((passed + 1)); echo "ok - $*"; }
+not_ok() { failed=$((failed + 1)); echo "not ok - $*"; }
+
+# check DESCRIPTION COMMAND...: the command succeeds. Its output is shown only when it does not.
+check() {
+  local what=$1; shift
+  local out
+  if out=$("$@" 2>&1); then ok "$what"; else not_ok "$what"; printf '%s\n' "$out" | tail -20 | sed 's/^/    /'; fi
+}
+
+# check_not DESCRIPTION COMMAND...: the command fails.
+check_not() {
+  local what=$1; shift
+  local out
+  if out=$("$@" 2>&1); then not_ok "$what"; printf '%s\n' "$out" | tail -20 | sed 's/^/    /'; else ok "$what"; fi
+}
+
+# equal DESCRIPTION WANT GOT
+equal() {
+  if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1: want '$2', got '$3'"; fi
+}
+
+# eventually SECONDS COMMAND...: retries until the command succeeds; its last output is kept on failure.
+eventually() {
+  local deadline=$((SECONDS + $1)); shift
+  local out
+  while true; do
+    if out=$("$@" 2>&1); then printf '%s\n' "$out"; return 0; fi
+    if [ $SECONDS -ge $deadline ]; then printf '%s\n' "$out"; return 1; fi
+    sleep 0.2
+  done
+}
+
+# in_fabric COMMAND...: a tool of the host in the mesh's fabric network namespace.
+in_fabric() { nsenter -t "$(engine_pid)" -n -- "$@"; }
+# in_node NODE COMMAND...
+in_node() { local n=$1; shift; nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$n" -- "$@"; }
+engine_pid() { jq -r .pid "$RUN/engine.json"; }
+
+node_of() { lateen get pods -n "${2:-default}" -o json | jq -r --arg p "$1" '.items[] | select(.metadata.name | startswith($p)) | .spec.nodeName' | head -1; }
+pod_of() { lateen get pods -n "${2:-default}" -o json | jq -r --arg p "$1" '.items[] | select(.metadata.name | startswith($p)) | .metadata.name' | head -1; }
+proxy_log() { cat "$RUN/nodes/$1/proxy.log"; }
+proxy_metrics() { in_node "$1" curl -sf http://127.0.0.1:15020/metrics; }
+
+cleanup() {
+  [ -d "$RUN" ] && "$LATEEN" --name "$MESH" down >/dev/null 2>&1
+  rm -rf "$WORK"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+finish() {
+  if [ "$failed" != 0 ] && [ -n "${KEEP_LOGS:-}" ]; then
+    mkdir -p "$KEEP_LOGS/$SCRIPT" && cp -r "$RUN"/nodes "$RUN"/pods "$RUN"/*.log "$KEEP_LOGS/$SCRIPT/" 2>/dev/null
+  fi
+  echo "$passed passed, $failed failed, $skipped skipped"
+  [ "$failed" = 0 ] || exit 1
+  exit 0
+}
