@@ -1,0 +1,187 @@
+package files
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	securityv1 "istio.io/client-go/pkg/apis/security/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	securityapi "istio.io/api/security/v1beta1"
+)
+
+func labelSet(l map[string]string) labels.Set { return labels.Set(l) }
+
+func checkPeerAuthentication(o metav1.Object) []fault {
+	pa := o.(*securityv1.PeerAuthentication)
+	faults := checkLabels("spec.selector.matchLabels", pa.Spec.GetSelector().GetMatchLabels())
+	if len(pa.Spec.PortLevelMtls) > 0 && len(pa.Spec.GetSelector().GetMatchLabels()) == 0 {
+		faults = append(faults, fault{field: "spec.portLevelMtls", message: "port-level modes need a selector", cure: "add spec.selector.matchLabels"})
+	}
+	for _, port := range slices.Sorted(maps.Keys(pa.Spec.PortLevelMtls)) {
+		if port < 1 || port > 65535 {
+			faults = append(faults, fault{field: fmt.Sprintf("spec.portLevelMtls.%d", port), message: fmt.Sprintf("port %d is out of range", port), cure: "use 1 to 65535"})
+		}
+	}
+	return faults
+}
+
+// checkAuthorizationPolicy refuses what Istio's own validation refuses: a rule that its author cannot have meant.
+func checkAuthorizationPolicy(o metav1.Object) []fault {
+	ap := o.(*securityv1.AuthorizationPolicy)
+	spec := &ap.Spec
+	faults := checkLabels("spec.selector.matchLabels", spec.GetSelector().GetMatchLabels())
+	if spec.Selector != nil && (spec.TargetRef != nil || len(spec.TargetRefs) > 0) { //nolint:staticcheck // targetRef is still accepted
+		faults = append(faults, fault{field: "spec.selector", message: "both a selector and a target are given", cure: "keep one of selector and targetRefs"})
+	}
+	if _, known := securityapi.AuthorizationPolicy_Action_name[int32(spec.Action)]; !known {
+		faults = append(faults, fault{field: "spec.action", message: fmt.Sprintf("unknown action %d", spec.Action), cure: "use one of ALLOW, DENY, AUDIT, CUSTOM"})
+	}
+	switch spec.Action {
+	case securityapi.AuthorizationPolicy_CUSTOM:
+		if spec.GetProvider().GetName() == "" {
+			faults = append(faults, fault{field: "spec.provider", message: "action CUSTOM needs a provider", cure: "name one in spec.provider.name"})
+		}
+	default:
+		if spec.GetProvider() != nil {
+			faults = append(faults, fault{field: "spec.provider", message: "a provider goes with action CUSTOM only", cure: "remove the field"})
+		}
+	}
+	if spec.Action == securityapi.AuthorizationPolicy_DENY && len(spec.Rules) == 0 {
+		faults = append(faults, fault{severity: Warning, field: "spec.rules", message: "a DENY policy without rules never matches and denies nothing",
+			cure: "add a rule; one empty rule ({}) denies everything"})
+	}
+	for i, rule := range spec.Rules {
+		faults = append(faults, checkRule(fmt.Sprintf("spec.rules[%d]", i), rule)...)
+	}
+	return faults
+}
+
+func checkRule(path string, rule *securityapi.Rule) []fault {
+	if rule == nil {
+		return []fault{{field: path, message: "the rule is null", cure: "write {} for a rule that matches everything"}}
+	}
+	var faults []fault
+	if rule.From != nil && len(rule.From) == 0 {
+		faults = append(faults, fault{field: path + ".from", message: "the list is empty", cure: "remove it, or name a source"})
+	}
+	for i, from := range rule.From {
+		faults = append(faults, checkSource(fmt.Sprintf("%s.from[%d].source", path, i), from.GetSource())...)
+	}
+	if rule.To != nil && len(rule.To) == 0 {
+		faults = append(faults, fault{field: path + ".to", message: "the list is empty", cure: "remove it, or name an operation"})
+	}
+	for i, to := range rule.To {
+		faults = append(faults, checkOperation(fmt.Sprintf("%s.to[%d].operation", path, i), to.GetOperation())...)
+	}
+	for i, when := range rule.When {
+		faults = append(faults, checkCondition(fmt.Sprintf("%s.when[%d]", path, i), when)...)
+	}
+	return faults
+}
+
+// valueList is one repeated string field of a rule.
+type valueList struct {
+	name   string
+	values []string
+	valid  func(string) bool // nil: any text
+	cure   string
+}
+
+// checkLists judges the fields of one source or operation, of which at least one must be given.
+func checkLists(path, what string, lists []valueList) []fault {
+	var faults []fault
+	given := false
+	for _, l := range lists {
+		for i, v := range l.values {
+			given = true
+			field := fmt.Sprintf("%s.%s[%d]", path, l.name, i)
+			switch {
+			case v == "":
+				faults = append(faults, fault{field: field, message: "the value is empty", cure: "write a value, or remove the entry"})
+			case l.valid != nil && !l.valid(v):
+				faults = append(faults, fault{field: field, message: fmt.Sprintf("%q is not valid here", v), cure: l.cure})
+			}
+		}
+	}
+	if !given {
+		faults = append(faults, fault{field: path, message: "the " + what + " names nothing", cure: "give at least one field, or leave the " + what + " out"})
+	}
+	return faults
+}
+
+const (
+	cureIP   = "write an address or a CIDR, such as 10.0.0.1 or 10.0.0.0/8"
+	curePort = "write a port number from 1 to 65535"
+	cureSA   = "write NAME or NAMESPACE/NAME"
+)
+
+func checkSource(path string, s *securityapi.Source) []fault {
+	faults := checkLists(path, "source", []valueList{
+		{"principals", s.GetPrincipals(), nil, ""}, {"notPrincipals", s.GetNotPrincipals(), nil, ""},
+		{"requestPrincipals", s.GetRequestPrincipals(), nil, ""}, {"notRequestPrincipals", s.GetNotRequestPrincipals(), nil, ""},
+		{"namespaces", s.GetNamespaces(), nil, ""}, {"notNamespaces", s.GetNotNamespaces(), nil, ""},
+		{"serviceAccounts", s.GetServiceAccounts(), validServiceAccount, cureSA}, {"notServiceAccounts", s.GetNotServiceAccounts(), validServiceAccount, cureSA},
+		{"ipBlocks", s.GetIpBlocks(), validBlock, cureIP}, {"notIpBlocks", s.GetNotIpBlocks(), validBlock, cureIP},
+		{"remoteIpBlocks", s.GetRemoteIpBlocks(), validBlock, cureIP}, {"notRemoteIpBlocks", s.GetNotRemoteIpBlocks(), validBlock, cureIP},
+	})
+	accounts := len(s.GetServiceAccounts()) + len(s.GetNotServiceAccounts())
+	others := len(s.GetPrincipals()) + len(s.GetNotPrincipals()) + len(s.GetNamespaces()) + len(s.GetNotNamespaces())
+	if accounts > 0 && others > 0 {
+		faults = append(faults, fault{field: path + ".serviceAccounts", message: "service accounts cannot be combined with principals or namespaces",
+			cure: "use one of the two"})
+	}
+	return faults
+}
+
+func checkOperation(path string, op *securityapi.Operation) []fault {
+	return checkLists(path, "operation", []valueList{
+		{"hosts", op.GetHosts(), nil, ""}, {"notHosts", op.GetNotHosts(), nil, ""},
+		{"ports", op.GetPorts(), validPort, curePort}, {"notPorts", op.GetNotPorts(), validPort, curePort},
+		{"methods", op.GetMethods(), nil, ""}, {"notMethods", op.GetNotMethods(), nil, ""},
+		{"paths", op.GetPaths(), nil, ""}, {"notPaths", op.GetNotPaths(), nil, ""},
+	})
+}
+
+func checkCondition(path string, c *securityapi.Condition) []fault {
+	if c.GetKey() == "" {
+		return []fault{{field: path + ".key", message: "the key is missing", cure: "name an attribute, such as source.namespace"}}
+	}
+	var valid func(string) bool
+	cure := ""
+	switch c.GetKey() {
+	case "source.ip", "destination.ip", "remote.ip":
+		valid, cure = validBlock, cureIP
+	case "destination.port":
+		valid, cure = validPort, curePort
+	case "source.serviceAccount":
+		valid, cure = validServiceAccount, cureSA
+	}
+	return checkLists(path, "condition", []valueList{{"values", c.GetValues(), valid, cure}, {"notValues", c.GetNotValues(), valid, cure}})
+}
+
+func validBlock(s string) bool {
+	if addr, err := netip.ParseAddr(s); err == nil {
+		return addr.Zone() == ""
+	}
+	_, err := netip.ParsePrefix(s)
+	return err == nil
+}
+
+func validPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0
+}
+
+func validServiceAccount(s string) bool {
+	namespace, name, qualified := strings.Cut(s, "/")
+	if !qualified {
+		return s != "*"
+	}
+	return namespace != "" && name != "" && !strings.Contains(name, "/") && !strings.Contains(s, "*")
+}

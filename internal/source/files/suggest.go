@@ -1,0 +1,154 @@
+package files
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// nearest picks the candidate that a typing mistake most likely meant, or "" if none is close.
+func nearest(word string, candidates []string) string {
+	best, bestDistance := "", len(word)/3+1
+	for _, c := range candidates {
+		if strings.EqualFold(c, word) {
+			return c
+		}
+		if d := distance(strings.ToLower(word), strings.ToLower(c)); d <= bestDistance && (best == "" || d < bestDistance) {
+			best, bestDistance = c, d
+		}
+	}
+	return best
+}
+
+// distance counts the insertions, deletions, replacements and swaps of neighbours between two words.
+func distance(a, b string) int {
+	if len(a) > 64 || len(b) > 64 {
+		return len(a) + len(b)
+	}
+	var older, old []int
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		older, old, row = old, row, make([]int, len(b)+1)
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(row[j-1]+1, old[j]+1, old[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], older[j-2]+1)
+			}
+		}
+	}
+	return row[len(b)]
+}
+
+// structFields lists the JSON names that could stand where path's last name stands in the type of v.
+func structFields(v any, path string) []string {
+	t := reflect.TypeOf(v)
+	parts := strings.Split(path, ".")
+	for _, part := range parts[:len(parts)-1] {
+		part, _, _ = strings.Cut(part, "[")
+		next := fieldByJSON(t, part)
+		if next == nil {
+			return nil
+		}
+		t = next
+	}
+	var names []string
+	eachField(t, func(name string, _ reflect.Type) { names = append(names, name) })
+	return names
+}
+
+func fieldByJSON(t reflect.Type, name string) (found reflect.Type) {
+	eachField(t, func(n string, ft reflect.Type) {
+		if n == name {
+			found = ft
+		}
+	})
+	return found
+}
+
+// eachField visits the JSON fields of a struct type, through pointers, slices and inlined structs.
+func eachField(t reflect.Type, visit func(string, reflect.Type)) {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			eachField(f.Type, visit)
+		case name != "" && name != "-":
+			visit(name, f.Type)
+		}
+	}
+}
+
+// goTypeName says in a user's words what a Go type wants to see.
+func goTypeName(t reflect.Type) string {
+	if t == nil {
+		return "another type"
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return goTypeName(t.Elem())
+	case reflect.String:
+		return "text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "a whole number"
+	}
+	return t.String()
+}
+
+// protoCure proposes what to write at path of a message instead of what protojson refused.
+func protoCure(message protoreflect.MessageDescriptor, path, refusal string) string {
+	parts := strings.Split(path, ".")
+	for i := 0; i < len(parts); i++ {
+		part, _, _ := strings.Cut(parts[i], "[")
+		field := message.Fields().ByJSONName(part)
+		if field == nil {
+			var names []string
+			for j := range message.Fields().Len() {
+				names = append(names, message.Fields().Get(j).JSONName())
+			}
+			if near := nearest(part, names); near != "" {
+				return fmt.Sprintf("did you mean %s?", near)
+			}
+			return "remove the field"
+		}
+		if field.IsMap() {
+			field = field.MapValue()
+			i++ // the next part is a key of the map
+		}
+		if field.Kind() == protoreflect.EnumKind && i >= len(parts)-1 && strings.Contains(refusal, "enum") {
+			var names []string
+			for j := range field.Enum().Values().Len() {
+				names = append(names, string(field.Enum().Values().Get(j).Name()))
+			}
+			return "use one of " + strings.Join(names, ", ")
+		}
+		if field.Message() == nil {
+			break
+		}
+		message = field.Message()
+	}
+	return "correct the value"
+}
