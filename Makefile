@@ -4,7 +4,7 @@ BIN := bin
 export CGO_ENABLED ?= 0
 TALLY := go run ./internal/tools/tally
 
-.PHONY: help build check test accept fuzz gen gen-check fmt demo clean toolchain
+.PHONY: help build check test accept fuzz gen fmt demo clean toolchain interop compare
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -44,3 +44,9 @@ demo: ## install what is missing, build, run Bookinfo with and without the mesh,
 
 clean: ## remove what building made
 	rm -rf $(BIN) target fuzz/target
+
+interop: build ## the mesh with a stock ztunnel on one node (ZTUNNEL=/path/to/ztunnel)
+	@ZTUNNEL="$(ZTUNNEL)" tests/interop/stock-ztunnel.sh
+
+compare: build ## CPU, latency and memory against a pair of stock ztunnels, interleaved (ZTUNNEL=/path/to/ztunnel)
+	@ZTUNNEL="$(ZTUNNEL)" tests/bench/compare-ztunnel.sh
