@@ -1,2 +1,9 @@
-//! Picks one endpoint out of many; pure, randomness is an argument.
+//! Picks one endpoint out of many: ranks them by their place relative to the client, then draws by weight among the
+//! best. It is pure: what an endpoint is, which ones are usable and where randomness comes from are the caller's.
 #![forbid(unsafe_code)]
+
+mod pick;
+mod rank;
+
+pub use pick::{Candidate, pick};
+pub use rank::{Mode, Place, Preference, Scope};

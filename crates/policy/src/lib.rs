@@ -1,2 +1,11 @@
-//! Decides whether a connection may be served: Istio's L4 authorization semantics as a pure function.
+//! Decides whether a connection may be served: Istio's L4 authorization semantics as a pure function over parsed
+//! policies. It owns neither the wire form of a policy nor the question which policies cover a workload.
 #![forbid(unsafe_code)]
+
+mod decide;
+mod matching;
+mod policy;
+
+pub use decide::{Applied, Decision, DenyReason, DryRun, decide, dry_run};
+pub use matching::Connection;
+pub use policy::{Action, Clause, Match, Policy, Rule, Scope, ServiceAccount, StringMatch};
