@@ -1,1 +1,18 @@
-//! Sockets in pods' network namespaces: listeners, original destinations, the acceptor, ZDS.
+//! Sockets in pods' network namespaces: listeners, prepared sockets, original destinations, the acceptor, ZDS.
+//! What is done with a connection, and which pod may talk to which, is decided elsewhere.
+//!
+//! This is the one crate of the data plane that may say `unsafe`, and the one that may change a thread's network
+//! namespace. Only [`NamespaceThread`] does so; everybody else receives finished sockets.
+
+pub mod acceptor;
+pub mod netns;
+pub mod socket;
+pub mod stock;
+mod thread;
+pub mod zds;
+
+pub use acceptor::{Accepted, Acceptor, LoadGuard, Loads, Registration};
+pub use netns::Netns;
+pub use socket::{Keepalive, Listeners, Options, original_destination};
+pub use stock::{Kind, Stock};
+pub use thread::NamespaceThread;

@@ -1,0 +1,406 @@
+//! The acceptor: one thread that waits on every listener of every pod and gives each new connection to the least
+//! loaded worker, so that the balance is exact whatever listener a connection came through.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use socket2::SockAddr;
+
+use crate::socket::canonical;
+
+/// Connections taken from one listener before the next one has its turn.
+const TURN: usize = 64;
+/// The eventfd that ends the thread.
+const WAKE: u64 = u64::MAX;
+/// Rest when the process has no descriptor left: the listener stays readable, and asking again at once would spin.
+const REST: Duration = Duration::from_millis(50);
+
+/// A connection on its way to a worker.
+#[derive(Debug)]
+pub struct Accepted<T> {
+    /// Non-blocking, close-on-exec; carries the options of its listener.
+    pub stream: OwnedFd,
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// What the listener was registered with.
+    pub tag: T,
+    /// Keep it as long as the connection lives: the worker counts as loaded until it is dropped.
+    pub load: LoadGuard,
+}
+
+/// How many connections each worker has; only the acceptor adds to it.
+#[derive(Debug)]
+pub struct Loads(Box<[AtomicUsize]>);
+
+impl Loads {
+    /// No load on `workers` workers.
+    pub fn new(workers: usize) -> Arc<Self> {
+        Arc::new(Self((0..workers).map(|_| AtomicUsize::new(0)).collect()))
+    }
+
+    /// Connections by worker.
+    pub fn read(&self) -> Vec<usize> {
+        self.0
+            .iter()
+            .map(|load| load.load(Ordering::Relaxed))
+            .collect()
+    }
+
+    /// Counts one more connection on the least loaded worker, the first among equals.
+    fn charge(self: &Arc<Self>) -> LoadGuard {
+        let worker = (0..self.0.len())
+            .min_by_key(|&worker| self.0[worker].load(Ordering::Relaxed))
+            .expect("there is at least one worker");
+        self.0[worker].fetch_add(1, Ordering::Relaxed);
+        LoadGuard {
+            loads: Arc::clone(self),
+            worker,
+        }
+    }
+}
+
+/// One connection's share of a worker's load.
+#[derive(Debug)]
+pub struct LoadGuard {
+    loads: Arc<Loads>,
+    worker: usize,
+}
+
+impl LoadGuard {
+    /// The worker that was chosen.
+    pub fn worker(&self) -> usize {
+        self.worker
+    }
+}
+
+impl Drop for LoadGuard {
+    fn drop(&mut self) {
+        self.loads.0[self.worker].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Takes connections to one worker. Must not block.
+pub type Sink<T> = Box<dyn Fn(Accepted<T>) + Send>;
+
+/// The running acceptor. Dropping it stops the thread and closes the listeners that are still registered.
+#[derive(Debug)]
+pub struct Acceptor<T: Send + 'static> {
+    shared: Arc<Shared<T>>,
+    loads: Arc<Loads>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared<T> {
+    epoll: Epoll,
+    wake: EventFd,
+    listeners: Mutex<Registered<T>>,
+}
+
+#[derive(Debug)]
+struct Registered<T> {
+    next: u64,
+    by_id: HashMap<u64, Arc<Listener<T>>>,
+}
+
+#[derive(Debug)]
+struct Listener<T> {
+    socket: OwnedFd,
+    tag: T,
+}
+
+/// A listener that connections are accepted from until this is dropped, which closes it.
+#[derive(Debug)]
+pub struct Registration<T: Send + 'static> {
+    shared: Arc<Shared<T>>,
+    id: u64,
+}
+
+impl<T: Clone + Send + Sync + 'static> Acceptor<T> {
+    /// Starts the thread; `sinks[i]` takes the connections of worker `i`.
+    ///
+    /// # Errors
+    /// The kernel has no descriptor or thread to give.
+    ///
+    /// # Panics
+    /// Without any sink.
+    pub fn start(sinks: Vec<Sink<T>>) -> io::Result<Self> {
+        assert!(!sinks.is_empty(), "an acceptor needs at least one worker");
+        let shared = Arc::new(Shared {
+            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            wake: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
+            listeners: Mutex::new(Registered {
+                next: 0,
+                by_id: HashMap::new(),
+            }),
+        });
+        shared
+            .epoll
+            .add(&shared.wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
+        let loads = Loads::new(sinks.len());
+        let thread = {
+            let (shared, loads) = (Arc::clone(&shared), Arc::clone(&loads));
+            std::thread::Builder::new()
+                .name("acceptor".into())
+                .spawn(move || accept_all(&shared, &loads, &sinks))?
+        };
+        Ok(Self {
+            shared,
+            loads,
+            thread: Some(thread),
+        })
+    }
+
+    /// Accepts from `listener`, which must be non-blocking, and gives each connection `tag`.
+    ///
+    /// # Errors
+    /// epoll refuses the descriptor.
+    pub fn register(&self, listener: OwnedFd, tag: T) -> io::Result<Registration<T>> {
+        let mut listeners = self.shared.lock();
+        let id = listeners.next;
+        listeners.next += 1;
+        let listener = Arc::new(Listener {
+            socket: listener,
+            tag,
+        });
+        self.shared.epoll.add(
+            listener.socket.as_fd(),
+            EpollEvent::new(EpollFlags::EPOLLIN, id),
+        )?;
+        listeners.by_id.insert(id, listener);
+        drop(listeners);
+        Ok(Registration {
+            shared: Arc::clone(&self.shared),
+            id,
+        })
+    }
+
+    /// The load of each worker.
+    pub fn loads(&self) -> &Arc<Loads> {
+        &self.loads
+    }
+}
+
+impl<T: Send + 'static> Drop for Acceptor<T> {
+    fn drop(&mut self) {
+        // A full counter cannot be: it is written once.
+        let _ = self.shared.wake.write(1);
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has said so already.
+            let _ = thread.join();
+        }
+        self.shared.lock().by_id.clear();
+    }
+}
+
+impl<T: Send + 'static> Drop for Registration<T> {
+    fn drop(&mut self) {
+        if let Some(listener) = self.shared.lock().by_id.remove(&self.id) {
+            // Closing would remove it as well, but the thread may hold the descriptor for the rest of its turn.
+            let _ = self.shared.epoll.delete(listener.socket.as_fd());
+        }
+    }
+}
+
+impl<T> Shared<T> {
+    fn lock(&self) -> MutexGuard<'_, Registered<T>> {
+        self.listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn accept_all<T: Clone>(shared: &Shared<T>, loads: &Arc<Loads>, sinks: &[Sink<T>]) {
+    let mut events = [EpollEvent::empty(); 64];
+    loop {
+        let ready = match shared.epoll.wait(&mut events, EpollTimeout::NONE) {
+            Ok(ready) => ready,
+            Err(nix::errno::Errno::EINTR) => continue,
+            Err(error) => {
+                tracing::error!(%error, "wait for connections: the proxy accepts none any more");
+                return;
+            }
+        };
+        for event in &events[..ready] {
+            if event.data() == WAKE {
+                return;
+            }
+            // Gone: deregistered between the wait and now.
+            let Some(listener) = shared.lock().by_id.get(&event.data()).cloned() else {
+                continue;
+            };
+            accept_turn(&listener, loads, sinks);
+        }
+    }
+}
+
+fn accept_turn<T: Clone>(listener: &Listener<T>, loads: &Arc<Loads>, sinks: &[Sink<T>]) {
+    for _ in 0..TURN {
+        match accept(&listener.socket) {
+            Ok((stream, peer)) => {
+                let load = loads.charge();
+                let worker = load.worker();
+                sinks[worker](Accepted {
+                    stream,
+                    peer,
+                    tag: listener.tag.clone(),
+                    load,
+                });
+            }
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EAGAIN) => return,
+                // accept(2): a connection that ended while it waited, and errors of the network passed on.
+                Some(
+                    libc::EINTR
+                    | libc::ECONNABORTED
+                    | libc::ENETDOWN
+                    | libc::EPROTO
+                    | libc::ENOPROTOOPT
+                    | libc::EHOSTDOWN
+                    | libc::ENONET
+                    | libc::EHOSTUNREACH
+                    | libc::EOPNOTSUPP
+                    | libc::ENETUNREACH,
+                ) => {}
+                _ => {
+                    tracing::error!(%error, "accept a connection; raise the limit of open files if it is reached");
+                    std::thread::sleep(REST);
+                    return;
+                }
+            },
+        }
+    }
+}
+
+fn accept(listener: &OwnedFd) -> io::Result<(OwnedFd, SocketAddr)> {
+    use std::os::fd::FromRawFd;
+    let mut stream = -1;
+    // SAFETY: accept4 writes a socket address of at most `length` bytes into `storage`, as `try_init` demands, and the
+    // descriptor that it returns belongs to nobody else.
+    let ((), address) = unsafe {
+        SockAddr::try_init(|storage, length| {
+            stream = libc::accept4(
+                listener.as_raw_fd(),
+                storage.cast(),
+                length,
+                libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
+            );
+            if stream < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(())
+        })?
+    };
+    // SAFETY: accept4 has just opened it for us.
+    let stream = unsafe { OwnedFd::from_raw_fd(stream) };
+    let peer = address
+        .as_socket()
+        .ok_or_else(|| io::Error::from_raw_os_error(libc::ECONNABORTED))?;
+    Ok((stream, canonical(peer)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn listener() -> (OwnedFd, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener.into(), address)
+    }
+
+    fn two_workers() -> (
+        Acceptor<&'static str>,
+        mpsc::Receiver<Accepted<&'static str>>,
+    ) {
+        let (sender, accepted) = mpsc::channel();
+        let sinks = (0..2)
+            .map(|_| {
+                let sender = sender.clone();
+                Box::new(move |accepted| sender.send(accepted).unwrap()) as Sink<_>
+            })
+            .collect();
+        (Acceptor::start(sinks).unwrap(), accepted)
+    }
+
+    #[test]
+    fn sixteen_connections_through_four_listeners_load_two_workers_evenly() {
+        let (acceptor, accepted) = two_workers();
+        let listeners: Vec<_> = (0..4).map(|_| listener()).collect();
+        let addresses: Vec<_> = listeners.iter().map(|(_, address)| *address).collect();
+        let _registered: Vec<_> = listeners
+            .into_iter()
+            .map(|(socket, _)| acceptor.register(socket, "pod").unwrap())
+            .collect();
+        // Unequal on purpose: one listener takes most of them.
+        let clients: Vec<_> = (0..16)
+            .map(|i| TcpStream::connect(addresses[if i < 10 { 0 } else { i % 4 }]).unwrap())
+            .collect();
+        let mut held: Vec<_> = (0..16).map(|_| accepted.recv().unwrap()).collect();
+        assert_eq!(acceptor.loads().read(), [8, 8]);
+        held.retain(|accepted| accepted.load.worker() == 1);
+        assert_eq!(acceptor.loads().read(), [0, 8]);
+        drop(clients);
+    }
+
+    #[test]
+    fn a_freed_worker_is_filled_first() {
+        let (acceptor, accepted) = two_workers();
+        let (socket, address) = listener();
+        let _registered = acceptor.register(socket, "pod").unwrap();
+        let _clients: Vec<_> = (0..6)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        let mut held: Vec<_> = (0..6).map(|_| accepted.recv().unwrap()).collect();
+        held.retain(|accepted| accepted.load.worker() == 0);
+        let _late: Vec<_> = (0..3)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        let late: Vec<_> = (0..3).map(|_| accepted.recv().unwrap()).collect();
+        assert!(late.iter().all(|accepted| accepted.load.worker() == 1));
+        assert_eq!(acceptor.loads().read(), [3, 3]);
+    }
+
+    #[test]
+    fn a_connection_carries_its_peer_and_its_listeners_tag() {
+        let (acceptor, accepted) = two_workers();
+        let ((a, at_a), (b, at_b)) = (listener(), listener());
+        let _a = acceptor.register(a, "a").unwrap();
+        let _b = acceptor.register(b, "b").unwrap();
+        for (address, tag) in [(at_b, "b"), (at_a, "a")] {
+            let client = TcpStream::connect(address).unwrap();
+            let got = accepted.recv().unwrap();
+            assert_eq!(got.tag, tag);
+            assert_eq!(got.peer, client.local_addr().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_dropped_registration_closes_its_listener() {
+        let (acceptor, _accepted) = two_workers();
+        let (socket, address) = listener();
+        let registered = acceptor.register(socket, "pod").unwrap();
+        drop(registered);
+        // The thread may hold the listener for the rest of one turn.
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        while TcpStream::connect(address).is_ok() {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "the listener stays open"
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

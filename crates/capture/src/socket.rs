@@ -1,0 +1,251 @@
+//! The options that the proxy's sockets carry, and where a redirected connection wanted to go.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use lateen_types::ports;
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+
+use crate::netns::Netns;
+use crate::stock::Kind;
+
+/// How many connections may wait for `accept` on one listener; the kernel caps it at `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+/// Packets with this mark are the proxy's own and escape redirection (ztunnel's PACKET_MARK).
+pub const DEFAULT_MARK: u32 = 0x539;
+
+/// What every socket that the proxy makes in a pod is set up with.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// SO_MARK of every socket; the in-pod rules let marked packets pass.
+    pub mark: u32,
+    /// Listen on IPv6 too, where the pod has it.
+    pub ipv6: bool,
+    /// SO_REUSEPORT on listeners, so that a new process can bind before the old one stops.
+    pub reuse_port: bool,
+    /// TCP keepalive; `None` leaves it off.
+    pub keepalive: Option<Keepalive>,
+    /// End a connection whose data stays unacknowledged for as long as keepalive would take.
+    pub user_timeout: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            mark: DEFAULT_MARK,
+            ipv6: false,
+            reuse_port: true,
+            keepalive: Some(Keepalive::default()),
+            user_timeout: false,
+        }
+    }
+}
+
+/// TCP keepalive of accepted and opened connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// Silence before the first probe.
+    pub time: Duration,
+    /// Between probes.
+    pub interval: Duration,
+    /// Unanswered probes before the connection is given up.
+    pub retries: u32,
+}
+
+impl Default for Keepalive {
+    fn default() -> Self {
+        Self {
+            time: Duration::from_secs(180),
+            interval: Duration::from_secs(180),
+            retries: 9,
+        }
+    }
+}
+
+impl Keepalive {
+    fn patience(&self) -> Duration {
+        self.time + self.interval * self.retries
+    }
+}
+
+/// A pod's three listeners, on the in-pod ports of Istio's redirection.
+#[derive(Debug)]
+pub struct Listeners {
+    /// 15001: what the pod's own processes dial.
+    pub outbound: OwnedFd,
+    /// 15006: plaintext that arrives for the pod.
+    pub plaintext: OwnedFd,
+    /// 15008: tunnels that arrive for the pod.
+    pub hbone: OwnedFd,
+}
+
+/// Bare sockets made inside a pod; options need no namespace and are set outside, so that the visit stays short.
+pub(crate) struct BareListeners([(u16, Socket); 3]);
+
+impl BareListeners {
+    /// Call inside the pod's namespace.
+    pub(crate) fn make(options: &Options) -> io::Result<Self> {
+        Ok(Self([
+            (ports::OUTBOUND, bare_listener(options)?),
+            (ports::INBOUND_PLAINTEXT, bare_listener(options)?),
+            (ports::HBONE, bare_listener(options)?),
+        ]))
+    }
+
+    pub(crate) fn listen(self, options: &Options) -> io::Result<Listeners> {
+        let [outbound, plaintext, hbone] =
+            self.0.map(|(port, socket)| listen(socket, port, options));
+        Ok(Listeners {
+            outbound: outbound?,
+            plaintext: plaintext?,
+            hbone: hbone?,
+        })
+    }
+}
+
+fn bare_listener(options: &Options) -> io::Result<Socket> {
+    if options.ipv6 {
+        match stream(Domain::IPV6) {
+            Ok(socket) => return Ok(socket),
+            // A pod without IPv6 in a mesh that allows it.
+            Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    stream(Domain::IPV4)
+}
+
+fn listen(socket: Socket, port: u16, options: &Options) -> io::Result<OwnedFd> {
+    let address: SocketAddr = match socket.domain()? {
+        Domain::IPV6 => {
+            socket.set_only_v6(false)?;
+            (Ipv6Addr::UNSPECIFIED, port).into()
+        }
+        _ => (Ipv4Addr::UNSPECIFIED, port).into(),
+    };
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(options.reuse_port)?;
+    socket.set_ip_transparent_v4(true)?;
+    // Set here once: Linux hands all of these on to every accepted socket.
+    dress(&socket, options)?;
+    socket.bind(&address.into()).map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("bind {address}: {error}; another proxy may be serving this pod"),
+        )
+    })?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Call inside the pod's namespace.
+pub(crate) fn bare_stream(kind: Kind) -> io::Result<Socket> {
+    match kind {
+        Kind::Outbound6 | Kind::Transparent6 => stream(Domain::IPV6),
+        Kind::Outbound | Kind::Transparent => stream(Domain::IPV4),
+    }
+}
+
+/// Gives a bare socket what connections of this kind need.
+pub(crate) fn finish(socket: Socket, kind: Kind, options: &Options) -> io::Result<OwnedFd> {
+    dress(&socket, options)?;
+    match kind {
+        Kind::Transparent => {
+            socket.set_ip_transparent_v4(true)?;
+            socket.set_freebind_v4(true)?;
+        }
+        Kind::Transparent6 => {
+            set_ipv6_transparent(&socket)?;
+            socket.set_freebind_v6(true)?;
+        }
+        Kind::Outbound | Kind::Outbound6 => {}
+    }
+    Ok(socket.into())
+}
+
+fn stream(domain: Domain) -> io::Result<Socket> {
+    Socket::new(
+        domain,
+        Type::STREAM.nonblocking().cloexec(),
+        Some(Protocol::TCP),
+    )
+}
+
+fn dress(socket: &Socket, options: &Options) -> io::Result<()> {
+    socket.set_mark(options.mark).map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("set SO_MARK: {error}; the proxy needs CAP_NET_ADMIN"),
+        )
+    })?;
+    socket.set_tcp_nodelay(true)?;
+    if let Some(keepalive) = options.keepalive {
+        socket.set_tcp_keepalive(
+            &TcpKeepalive::new()
+                .with_time(keepalive.time)
+                .with_interval(keepalive.interval)
+                .with_retries(keepalive.retries),
+        )?;
+        if options.user_timeout {
+            socket.set_tcp_user_timeout(Some(keepalive.patience()))?;
+        }
+    }
+    Ok(())
+}
+
+/// socket2 has no setter for the IPv6 twin of IP_TRANSPARENT.
+fn set_ipv6_transparent(socket: &Socket) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let on: libc::c_int = 1;
+    // SAFETY: the descriptor is open, and the pointer and length describe `on`, which outlives the call.
+    let answer = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IPV6,
+            libc::IPV6_TRANSPARENT,
+            (&raw const on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Where the peer of a redirected connection wanted to go (SO_ORIGINAL_DST of netfilter's REDIRECT).
+///
+/// A connection that was not redirected has no such entry: the error is `NotFound`, and the local address is the
+/// destination.
+pub fn original_destination(stream: &impl AsFd) -> io::Result<SocketAddr> {
+    let socket = SockRef::from(stream);
+    // A dual-stack listener accepts IPv4 connections on IPv6 sockets: the socket's family does not say which to ask.
+    let address = socket
+        .original_dst_v4()
+        .or_else(|_| socket.original_dst_v6())?;
+    let address = address.as_socket().ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the original destination is no IP address",
+        )
+    })?;
+    Ok(canonical(address))
+}
+
+/// IPv4 addresses that an IPv6 socket reports as `::ffff:a.b.c.d`, as the IPv4 addresses that they are.
+pub fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// Makes listeners in a namespace by way of a visit of the calling thread.
+pub(crate) fn open_listeners(
+    pod: &Netns,
+    home: &Netns,
+    options: &Options,
+) -> io::Result<Listeners> {
+    pod.within(home, || BareListeners::make(options))??
+        .listen(options)
+}

@@ -1,0 +1,99 @@
+//! The namespace thread: the only thread of the process that ever enters a pod's network namespace.
+
+use std::io;
+use std::sync::{Weak, mpsc};
+
+use tokio::sync::oneshot;
+
+use crate::netns::Netns;
+use crate::socket::{self, Listeners, Options};
+use crate::stock::{self, Kind, Stock};
+
+/// A handle on the thread, cheap to clone; the thread ends when the last handle is gone.
+#[derive(Clone, Debug)]
+pub struct NamespaceThread {
+    errands: mpsc::Sender<Errand>,
+}
+
+/// What the thread is asked to do.
+pub(crate) enum Errand {
+    Listen {
+        pod: Netns,
+        options: Options,
+        answer: oneshot::Sender<io::Result<Listeners>>,
+    },
+    Restock(Weak<Stock>, Kind),
+}
+
+impl NamespaceThread {
+    /// Starts the thread in the calling thread's network namespace, its home.
+    ///
+    /// # Errors
+    /// The process may not change its namespace (CAP_SYS_ADMIN is missing), or the thread cannot be started.
+    pub fn start() -> io::Result<Self> {
+        let home = Netns::current()?;
+        let (errands, inbox) = mpsc::channel();
+        let (ready, started) = mpsc::channel();
+        std::thread::Builder::new()
+            .name("namespace".into())
+            .spawn(move || {
+                // Entering the home namespace changes nothing but needs the same right as entering a pod's.
+                let able = home.within(&home, || ());
+                let go_on = able.is_ok();
+                // `start` waits for this word.
+                let _ = ready.send(able);
+                if go_on {
+                    run(&home, &inbox);
+                }
+            })?;
+        started
+            .recv()
+            .unwrap_or_else(|_| Err(io::Error::other("the namespace thread did not start")))
+            .map_err(|error| {
+                io::Error::new(
+                    error.kind(),
+                    format!("enter a network namespace: {error}; the proxy needs CAP_SYS_ADMIN"),
+                )
+            })?;
+        Ok(Self { errands })
+    }
+
+    /// Opens the three listeners of a pod.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered, or a port is taken.
+    pub async fn open_listeners(&self, pod: &Netns, options: Options) -> io::Result<Listeners> {
+        let (answer, outcome) = oneshot::channel();
+        self.send(Errand::Listen {
+            pod: pod.clone(),
+            options,
+            answer,
+        });
+        outcome.await.unwrap_or_else(|_| {
+            Err(io::Error::other(
+                "the namespace thread has ended; the proxy is stopping",
+            ))
+        })
+    }
+
+    pub(crate) fn send(&self, errand: Errand) {
+        // The thread ends only with its last handle or with the process; whoever waits sees the dropped answer.
+        let _ = self.errands.send(errand);
+    }
+}
+
+fn run(home: &Netns, inbox: &mpsc::Receiver<Errand>) {
+    while let Ok(errand) = inbox.recv() {
+        match errand {
+            Errand::Listen {
+                pod,
+                options,
+                answer,
+            } => {
+                // A caller that has given up closes the listeners by dropping them.
+                let _ = answer.send(socket::open_listeners(&pod, home, &options));
+            }
+            Errand::Restock(stock, kind) => stock::restock(&stock, kind, home),
+        }
+    }
+}
