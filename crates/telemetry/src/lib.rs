@@ -1,2 +1,19 @@
-//! Metrics and access logs of connections, each name declared once.
+//! What a proxy tells about itself: metrics with Istio's names and labels, access logs in ztunnel's format, log levels.
+//! It owns the names, each declared once; when something counts, and who may read it, is decided elsewhere.
 #![forbid(unsafe_code)]
+
+mod access;
+mod clock;
+mod connection;
+mod labels;
+pub mod log;
+mod metrics;
+mod process;
+mod sink;
+mod traffic;
+
+pub use access::{Entry, refused};
+pub use connection::{Connection, Failure, Opening};
+pub use labels::{Labels, Party, Reporter, ResponseFlags, Security, Service};
+pub use metrics::{BuildInfo, Metrics, XdsTermination};
+pub use traffic::{Series, Traffic};

@@ -1,0 +1,205 @@
+//! Lines of the access log, in ztunnel's format: tab-separated text, or one JSON object a line.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tracing::Level;
+
+use crate::clock::Timestamp;
+use crate::labels::{Labels, Reporter, Security};
+use crate::log::{self, Format};
+
+/// A connection, as the log tells of it.
+#[derive(Debug)]
+pub struct Entry<'a> {
+    /// Where it came from.
+    pub source: SocketAddr,
+    /// The name of the source's pod, where it is known.
+    pub source_name: Option<&'a str>,
+    /// Where it went: the tunnel's address where there is one.
+    pub destination: SocketAddr,
+    /// What the tunnel was asked for.
+    pub hbone: Option<&'a str>,
+    /// The name of the destination's pod.
+    pub destination_name: Option<&'a str>,
+    /// Everything else about the two ends.
+    pub labels: &'a Labels,
+    /// Bytes from the client.
+    pub received: u64,
+    /// Bytes to the client.
+    pub sent: u64,
+    /// How long it lived.
+    pub duration: Duration,
+    /// Why it failed.
+    pub error: Option<&'a str>,
+}
+
+impl Entry<'_> {
+    /// Writes the line, unless the level of `access` leaves it out.
+    pub fn log(&self) {
+        let level = if self.error.is_some() {
+            Level::ERROR
+        } else {
+            Level::INFO
+        };
+        let on = match level {
+            Level::ERROR => tracing::event_enabled!(target: "access", Level::ERROR),
+            _ => tracing::event_enabled!(target: "access", Level::INFO),
+        };
+        if on {
+            log::write_line(|format| self.render(format, level, Timestamp::now()));
+        }
+    }
+
+    pub(crate) fn render(&self, format: Format, level: Level, time: Timestamp) -> String {
+        let labels = self.labels;
+        let mtls = labels.security == Security::MutualTls;
+        let identity = |party: &crate::labels::Party| {
+            party
+                .principal
+                .as_ref()
+                .filter(|_| mtls)
+                .map(ToString::to_string)
+        };
+        let (source, destination) = (&labels.source, &labels.destination);
+        // Istio's metrics count from the server's side on both ends; the log counts from its own.
+        let (bytes_sent, bytes_recv) = match labels.reporter {
+            Reporter::Source => (self.received, self.sent),
+            Reporter::Destination => (self.sent, self.received),
+        };
+        let mut line = Line::begin(format, level, time, "connection complete");
+        line.bare("src.addr", &self.source);
+        line.text("src.workload", self.source_name);
+        line.text("src.namespace", source.namespace.as_deref());
+        line.text("src.identity", identity(source).as_deref());
+        line.text("src.cluster", source.cluster.as_deref());
+        line.bare("dst.addr", &self.destination);
+        if let Some(hbone) = self.hbone {
+            line.bare("dst.hbone_addr", &hbone);
+        }
+        line.text(
+            "dst.service",
+            labels.service.as_ref().map(|service| &*service.hostname),
+        );
+        line.text("dst.workload", self.destination_name);
+        line.text("dst.namespace", destination.namespace.as_deref());
+        line.text("dst.identity", identity(destination).as_deref());
+        line.text("dst.cluster", destination.cluster.as_deref());
+        line.text("direction", Some(labels.reporter.direction()));
+        line.number("bytes_sent", bytes_sent);
+        line.number("bytes_recv", bytes_recv);
+        line.text(
+            "duration",
+            Some(&format!("{}ms", self.duration.as_millis())),
+        );
+        line.text("error", self.error);
+        line.end()
+    }
+}
+
+/// Tells of a connection that was refused before both of its ends were known.
+pub fn refused(source: SocketAddr, destination: SocketAddr, reporter: Reporter, error: &str) {
+    if tracing::event_enabled!(target: "access", Level::WARN) {
+        log::write_line(|format| {
+            render_refused(
+                format,
+                Timestamp::now(),
+                source,
+                destination,
+                reporter,
+                error,
+            )
+        });
+    }
+}
+
+fn render_refused(
+    format: Format,
+    time: Timestamp,
+    source: SocketAddr,
+    destination: SocketAddr,
+    reporter: Reporter,
+    error: &str,
+) -> String {
+    let mut line = Line::begin(format, Level::WARN, time, "connection failed");
+    line.bare("src.addr", &source);
+    line.bare("dst.addr", &destination);
+    line.text("direction", Some(reporter.direction()));
+    line.text("error", Some(error));
+    line.end()
+}
+
+struct Line {
+    format: Format,
+    text: String,
+    first: bool,
+}
+
+impl Line {
+    fn begin(format: Format, level: Level, time: Timestamp, message: &str) -> Self {
+        let mut text = String::with_capacity(768);
+        let level = log::level_name(level);
+        match format {
+            Format::Plain => write!(text, "{time}\t{level}\taccess\t{message}\t"),
+            Format::Json => write!(
+                text,
+                r#"{{"level":"{level}","time":"{time}","scope":"access","message":"{message}""#
+            ),
+        }
+        .expect("a String takes every write");
+        Self {
+            format,
+            text,
+            first: true,
+        }
+    }
+
+    /// An address: written as it is in text, as a string in JSON.
+    fn bare(&mut self, name: &str, value: &dyn std::fmt::Display) {
+        match self.format {
+            Format::Plain => self.put(name, format_args!("{value}")),
+            Format::Json => self.text(name, Some(&value.to_string())),
+        }
+    }
+
+    /// A quoted string; absent ones are left out.
+    fn text(&mut self, name: &str, value: Option<&str>) {
+        let Some(value) = value.filter(|value| !value.is_empty()) else {
+            return;
+        };
+        let quoted: Cow<'_, str> = match self.format {
+            Format::Plain => format!("{value:?}").into(),
+            Format::Json => log::json_string(value).into(),
+        };
+        self.put(name, format_args!("{quoted}"));
+    }
+
+    fn number(&mut self, name: &str, value: u64) {
+        self.put(name, format_args!("{value}"));
+    }
+
+    fn put(&mut self, name: &str, value: std::fmt::Arguments<'_>) {
+        match self.format {
+            Format::Plain => {
+                let space = if std::mem::take(&mut self.first) {
+                    ""
+                } else {
+                    " "
+                };
+                write!(self.text, "{space}{name}={value}")
+            }
+            Format::Json => write!(self.text, r#","{name}":{value}"#),
+        }
+        .expect("a String takes every write");
+    }
+
+    fn end(mut self) -> String {
+        self.text.push_str(match self.format {
+            Format::Plain => "\n",
+            Format::Json => "}\n",
+        });
+        self.text
+    }
+}

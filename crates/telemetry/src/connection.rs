@@ -1,0 +1,153 @@
+//! One connection's telemetry from opening to end: counted when it opens, while bytes flow, and when it closes.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use lateen_types::Strng;
+
+use crate::access::Entry;
+use crate::labels::{Labels, ResponseFlags};
+use crate::metrics::Metrics;
+use crate::traffic::Series;
+
+/// What is known of a connection when it opens.
+#[derive(Debug)]
+pub struct Opening {
+    /// When its first packet reached us.
+    pub start: Instant,
+    /// Where it came from.
+    pub source: SocketAddr,
+    /// The name of the source's pod.
+    pub source_name: Option<Strng>,
+    /// Where it goes: the tunnel's address where there is one.
+    pub destination: SocketAddr,
+    /// What the tunnel is asked for.
+    pub hbone: Option<Box<str>>,
+    /// The name of the destination's pod.
+    pub destination_name: Option<Strng>,
+    /// The two ends.
+    pub labels: Labels,
+}
+
+/// Why a connection was refused or broke.
+#[derive(Debug)]
+pub struct Failure {
+    /// The kind of failure.
+    pub flags: ResponseFlags,
+    /// The sentence for the access log.
+    pub reason: String,
+}
+
+/// A connection under way. Dropped without [`Connection::finish`], it is reported as cut by a drain.
+#[derive(Debug)]
+pub struct Connection {
+    metrics: Arc<Metrics>,
+    labels: Arc<Labels>,
+    series: Arc<Series>,
+    start: Instant,
+    source: SocketAddr,
+    destination: SocketAddr,
+    source_name: Option<Strng>,
+    destination_name: Option<Strng>,
+    hbone: Option<Box<str>>,
+    received: AtomicU64,
+    sent: AtomicU64,
+    finished: bool,
+}
+
+impl Connection {
+    /// Counts the opening.
+    pub fn open(metrics: &Arc<Metrics>, opening: Opening) -> Self {
+        let Opening {
+            start,
+            source,
+            source_name,
+            destination,
+            hbone,
+            destination_name,
+            labels,
+        } = opening;
+        // The canonical service stands in for a pod that is not known.
+        let source_name = source_name.or_else(|| labels.source.canonical_service.clone());
+        let destination_name =
+            destination_name.or_else(|| labels.destination.canonical_service.clone());
+        let (labels, series) = metrics.traffic().series(labels);
+        series.add_opened();
+        Self {
+            metrics: Arc::clone(metrics),
+            labels,
+            series,
+            start,
+            source,
+            destination,
+            source_name,
+            destination_name,
+            hbone,
+            received: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            finished: false,
+        }
+    }
+
+    /// Counts bytes from the client to the server.
+    pub fn add_received(&self, bytes: u64) {
+        self.received.fetch_add(bytes, Ordering::Relaxed);
+        self.series.add_received(bytes);
+    }
+
+    /// Counts bytes from the server to the client.
+    pub fn add_sent(&self, bytes: u64) {
+        self.sent.fetch_add(bytes, Ordering::Relaxed);
+        self.series.add_sent(bytes);
+    }
+
+    /// Counts the end and writes the access log.
+    pub fn finish(mut self, outcome: Result<(), Failure>) {
+        self.close(outcome);
+    }
+
+    fn close(&mut self, outcome: Result<(), Failure>) {
+        self.finished = true;
+        let (flags, reason) = match outcome {
+            Ok(()) => (ResponseFlags::None, None),
+            Err(failure) => (failure.flags, Some(failure.reason)),
+        };
+        if flags == ResponseFlags::None {
+            self.series.add_closed();
+        } else {
+            let labels = Labels {
+                flags,
+                ..Labels::clone(&self.labels)
+            };
+            let (_, failed) = self.metrics.traffic().series(labels);
+            failed.add_closed();
+            failed.add_failed();
+        }
+        Entry {
+            source: self.source,
+            source_name: self.source_name.as_deref(),
+            destination: self.destination,
+            hbone: self.hbone.as_deref(),
+            destination_name: self.destination_name.as_deref(),
+            labels: &self.labels,
+            received: self.received.load(Ordering::Relaxed),
+            sent: self.sent.load(Ordering::Relaxed),
+            duration: self.start.elapsed(),
+            error: reason.as_deref(),
+        }
+        .log();
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.close(Err(Failure {
+                flags: ResponseFlags::ConnectionFailure,
+                reason: "connection closed due to connection drain".to_owned(),
+            }));
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The registry of a proxy: every metric's name, and the handles to count with.
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::labels::Reporter;
+use crate::process::Process;
+use crate::traffic::Traffic;
+
+/// What this binary is.
+#[derive(Clone, Debug)]
+pub struct BuildInfo {
+    /// The role's name among Istio's components.
+    pub component: &'static str,
+    /// The version.
+    pub tag: &'static str,
+}
+
+/// Why a connection to the control plane ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub enum XdsTermination {
+    /// It could not be opened.
+    ConnectionError,
+    /// The stream failed.
+    Error,
+    /// The server asked for a new one.
+    Reconnect,
+    /// The server closed it in order.
+    Complete,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TerminationLabels {
+    reason: XdsTermination,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TypeLabels {
+    url: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BuildLabels {
+    component: &'static str,
+    tag: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReporterLabels {
+    reporter: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
+}
+
+/// All metrics of one proxy.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    traffic: Arc<Traffic>,
+    sockets: Family<ReporterLabels, Gauge>,
+    xds_messages: Family<TypeLabels, Counter>,
+    xds_bytes: Family<TypeLabels, Counter>,
+    xds_terminations: Family<TerminationLabels, Counter>,
+    certificates: Family<OutcomeLabels, Counter>,
+    early: Family<ReporterLabels, Counter>,
+    pods: Gauge,
+    pods_started: Counter,
+    pods_stopped: Counter,
+}
+
+impl Metrics {
+    /// Declares everything; `loads` answers the connections that each worker has.
+    pub fn new(build: &BuildInfo, loads: impl Fn() -> Vec<usize> + Send + Sync + 'static) -> Self {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Process));
+        registry.register_collector(Box::new(WorkerLoads(Box::new(loads))));
+        let traffic = Arc::<Traffic>::default();
+        let certificates = Family::default();
+        registry.register(
+            "lateen_certificate_requests",
+            "Certificates asked of the certificate authority, by outcome",
+            certificates.clone(),
+        );
+        let early = Family::default();
+        registry.register(
+            "lateen_connections_refused",
+            "Connections refused before both ends were known",
+            early.clone(),
+        );
+
+        let istio = registry.sub_registry_with_prefix("istio");
+        let build_family = Family::<BuildLabels, Gauge>::default();
+        istio.register("build", "Istio component build info", build_family.clone());
+        build_family
+            .get_or_create(&BuildLabels {
+                component: build.component,
+                tag: build.tag,
+            })
+            .set(1);
+        istio.register_collector(Box::new(Arc::clone(&traffic)));
+        let sockets = Family::default();
+        istio.register(
+            "tcp_sockets_open",
+            "The current number of open TCP sockets (unstable)",
+            sockets.clone(),
+        );
+        let (xds_messages, xds_bytes, xds_terminations) =
+            (Family::default(), Family::default(), Family::default());
+        istio.register(
+            "xds_connection_terminations",
+            "The total number of completed connections to xds server (unstable)",
+            xds_terminations.clone(),
+        );
+        istio.register(
+            "xds_message",
+            "Total number of messages received (unstable)",
+            xds_messages.clone(),
+        );
+        istio.register_with_unit(
+            "xds_message",
+            "Total number of bytes received (unstable)",
+            Unit::Bytes,
+            xds_bytes.clone(),
+        );
+
+        let manager = registry.sub_registry_with_prefix("workload_manager");
+        let (pods, pods_started, pods_stopped) =
+            (Gauge::default(), Counter::default(), Counter::default());
+        manager.register(
+            "active_proxy_count",
+            "The number of workloads that this proxy serves (unstable)",
+            pods.clone(),
+        );
+        manager.register(
+            "proxies_started",
+            "The total number of workloads that were taken up (unstable)",
+            pods_started.clone(),
+        );
+        manager.register(
+            "proxies_stopped",
+            "The total number of workloads that were let go (unstable)",
+            pods_stopped.clone(),
+        );
+        Self {
+            registry: Mutex::new(registry),
+            traffic,
+            sockets,
+            xds_messages,
+            xds_bytes,
+            xds_terminations,
+            certificates,
+            early,
+            pods,
+            pods_started,
+            pods_stopped,
+        }
+    }
+
+    /// The counters of connections.
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
+    /// The gauge of open sockets on one side; resolve it once and keep it.
+    pub fn open_sockets(&self, reporter: Reporter) -> Gauge {
+        self.sockets
+            .get_or_create(&ReporterLabels {
+                reporter: reporter.as_str(),
+            })
+            .clone()
+    }
+
+    /// Counts a connection that was refused before both of its ends were known.
+    pub fn refused_early(&self, reporter: Reporter) {
+        self.early
+            .get_or_create(&ReporterLabels {
+                reporter: reporter.as_str(),
+            })
+            .inc();
+    }
+
+    /// Counts a response of the control plane; `bytes` is the size of its resources.
+    pub fn xds_message(&self, type_url: &str, bytes: u64) {
+        let labels = TypeLabels {
+            url: type_url.to_owned(),
+        };
+        self.xds_messages.get_or_create(&labels).inc();
+        self.xds_bytes.get_or_create(&labels).inc_by(bytes);
+    }
+
+    /// Counts the end of a connection to the control plane.
+    pub fn xds_terminated(&self, reason: XdsTermination) {
+        self.xds_terminations
+            .get_or_create(&TerminationLabels { reason })
+            .inc();
+    }
+
+    /// Counts an answer of the certificate authority.
+    pub fn certificate_requested(&self, granted: bool) {
+        let outcome = if granted { "granted" } else { "failed" };
+        self.certificates
+            .get_or_create(&OutcomeLabels { outcome })
+            .inc();
+    }
+
+    /// Counts a pod that is served from now on.
+    pub fn pod_started(&self) {
+        self.pods.inc();
+        self.pods_started.inc();
+    }
+
+    /// Counts a pod that is no longer served.
+    pub fn pod_stopped(&self) {
+        self.pods.dec();
+        self.pods_stopped.inc();
+    }
+
+    /// Everything in the text format of OpenMetrics, which Prometheus reads too.
+    pub fn render(&self) -> String {
+        let mut page = String::new();
+        text::encode(&mut page, &self.registry.lock()).expect("a String takes every write");
+        page
+    }
+}
+
+struct WorkerLoads(Box<dyn Fn() -> Vec<usize> + Send + Sync>);
+
+impl fmt::Debug for WorkerLoads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WorkerLoads").field(&self.0()).finish()
+    }
+}
+
+impl Collector for WorkerLoads {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let mut family = encoder.encode_descriptor(
+            "lateen_worker_connections",
+            "Connections that each worker has",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (worker, load) in self.0().into_iter().enumerate() {
+            family
+                .encode_family(&[("worker", worker.to_string())])?
+                .encode_gauge(&(load as i64))?;
+        }
+        Ok(())
+    }
+}
