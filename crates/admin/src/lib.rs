@@ -1,2 +1,11 @@
-//! The HTTP pages of a proxy: metrics, readiness, configuration dump, log level.
+//! The HTTP pages of a proxy: metrics, readiness, configuration dump, log levels, shutdown.
+//! What a page shows is asked of its owner when somebody looks; nothing is kept here but which parts are not ready yet.
 #![forbid(unsafe_code)]
+
+mod pages;
+mod readiness;
+mod server;
+
+pub use pages::{Admin, MetricsPages, ReadinessPages};
+pub use readiness::Readiness;
+pub use server::{Answer, Asked, Pages, bind, serve};

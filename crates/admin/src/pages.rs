@@ -1,0 +1,124 @@
+//! The pages themselves, with ztunnel's paths, so that Istio's tools find them.
+
+use std::sync::Arc;
+
+use hyper::Method;
+use lateen_telemetry::{Metrics, log};
+
+use crate::readiness::Readiness;
+use crate::server::{Answer, Asked, Pages};
+
+/// Loopback only: the configuration dump, log levels, shutdown.
+pub struct Admin {
+    dump: Box<dyn Fn() -> serde_json::Value + Send + Sync>,
+    quit: Box<dyn Fn() + Send + Sync>,
+}
+
+impl std::fmt::Debug for Admin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Admin").finish_non_exhaustive()
+    }
+}
+
+impl Admin {
+    /// `dump` answers the state of the proxy; `quit` starts a graceful shutdown.
+    pub fn new(
+        dump: impl Fn() -> serde_json::Value + Send + Sync + 'static,
+        quit: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            dump: Box::new(dump),
+            quit: Box::new(quit),
+        }
+    }
+}
+
+const INDEX: &str = "\
+config_dump      what this proxy knows: workloads, services, policies, certificates, pods (JSON)
+logging          POST shows the log levels; POST ?level=LEVEL or ?level=scope=LEVEL,... changes them; ?reset undoes
+quitquitquit     POST drains and ends this proxy
+";
+
+const LOGGING: &str = "\
+usage: POST /logging                          show the log levels
+       POST /logging?level=LEVEL              change all of them
+       POST /logging?level=SCOPE=LEVEL,...    change some of them
+       POST /logging?reset                    back to the levels of the start
+levels: error, warn, info, debug, trace, off
+";
+
+impl Pages for Admin {
+    fn answer(&self, asked: &Asked) -> Answer {
+        match asked.path.as_str() {
+            "/" => Answer::text(200, INDEX),
+            "/config_dump" => Answer {
+                status: 200,
+                media: "application/json",
+                body: serde_json::to_string_pretty(&(self.dump)())
+                    .expect("a JSON value can be written"),
+            },
+            "/logging" => logging(asked),
+            "/quitquitquit" if asked.method == Method::POST => {
+                (self.quit)();
+                Answer::text(200, "shutdown now\n")
+            }
+            "/quitquitquit" => Answer::wrong_method(),
+            _ => Answer::not_found(),
+        }
+    }
+}
+
+fn logging(asked: &Asked) -> Answer {
+    if asked.method != Method::POST {
+        return Answer::text(405, LOGGING);
+    }
+    let (level, reset) = (asked.parameter("level"), asked.parameter("reset"));
+    if level.is_some() || reset.is_some() {
+        let level = level.unwrap_or_default();
+        if let Err(error) = log::set_levels(reset.is_some(), &level) {
+            return Answer::text(400, format!("{error}\n{LOGGING}"));
+        }
+    }
+    match log::levels() {
+        Ok(levels) => Answer::text(200, format!("current log level is {levels}\n")),
+        Err(error) => Answer::text(500, format!("{error}\n")),
+    }
+}
+
+/// The metrics, where Prometheus looks for them.
+#[derive(Debug)]
+pub struct MetricsPages(pub Arc<Metrics>);
+
+impl Pages for MetricsPages {
+    fn answer(&self, asked: &Asked) -> Answer {
+        match asked.path.as_str() {
+            "/metrics" | "/stats/prometheus" => Answer {
+                status: 200,
+                media: "application/openmetrics-text;charset=utf-8;version=1.0.0",
+                body: self.0.render(),
+            },
+            _ => Answer::not_found(),
+        }
+    }
+}
+
+/// Readiness, for probes.
+#[derive(Debug)]
+pub struct ReadinessPages(pub Readiness);
+
+impl Pages for ReadinessPages {
+    fn answer(&self, asked: &Asked) -> Answer {
+        match (asked.path.as_str(), &asked.method) {
+            ("/healthz/ready", &Method::GET) => {
+                let pending = self.0.pending();
+                if pending.is_empty() {
+                    Answer::text(200, "ready\n")
+                } else {
+                    Answer::text(500, format!("not ready, pending: {}\n", pending.join(", ")))
+                }
+            }
+            ("/healthz/ready", _) => Answer::wrong_method(),
+            _ => Answer::not_found(),
+        }
+    }
+}
