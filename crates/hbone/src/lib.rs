@@ -1,2 +1,23 @@
-//! HTTP/2 CONNECT tunnels: client pool and server, over any byte stream.
+//! HTTP/2 CONNECT tunnels (Istio's HBONE): the client with its pool, the server, and the headers that they exchange.
+//! It works over any byte stream and knows neither sockets, TLS nor policy: those are the caller's.
+//!
+//! Everything here belongs to one worker thread: streams and tunnels are not `Send`, and background
+//! work is spawned with `tokio::task::spawn_local`.
 #![forbid(unsafe_code)]
+
+pub mod client;
+mod error;
+pub mod headers;
+mod keepalive;
+pub mod pool;
+pub mod server;
+mod settings;
+mod stream;
+
+pub use client::{ConnectRequest, ResponseInfo, Tunnel};
+pub use error::{ConnectError, StreamError, TunnelError};
+pub use headers::{Authority, Baggage, Forwarded, TraceParent};
+pub use pool::{Pool, PoolError, PoolKey};
+pub use server::{Connection, Incoming, Status};
+pub use settings::Settings;
+pub use stream::Stream;

@@ -1,0 +1,317 @@
+//! The client's side of a tunnel.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use lateen_types::Strng;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::error::{ConnectError, Reason, TunnelError};
+use crate::headers::{self, Authority, Baggage, Forwarded, TraceParent};
+use crate::keepalive::KeepAlive;
+use crate::settings::Settings;
+use crate::stream::{Load, Stream};
+
+/// Streams that a peer is assumed to allow until its SETTINGS arrive: what RFC 9113 §6.5.2 recommends
+/// as the least. Requests that turn out to be too many are not lost, see [`ConnectError::Unprocessed`].
+const ASSUMED_LIMIT: usize = 100;
+
+type SendRequest = h2::client::SendRequest<Bytes>;
+
+/// Sets up HTTP/2 on `io`. The tunnel does nothing unless the driver is polled, until it ends.
+///
+/// The driver ends when the tunnel and all its streams are dropped, when it was idle for too long or
+/// when the connection is lost.
+///
+/// # Errors
+/// The connection broke while the preface was written. What the peer thinks of it shows later.
+pub async fn handshake<IO>(io: IO, settings: Settings) -> Result<(Tunnel, Driver<IO>), TunnelError>
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+{
+    let (send, mut connection) = h2::client::Builder::new()
+        .initial_window_size(settings.stream_window)
+        .initial_connection_window_size(settings.connection_window)
+        .max_frame_size(settings.max_frame)
+        .max_header_list_size(settings.max_header_list)
+        .max_send_buffer_size(settings.send_buffer)
+        .initial_max_send_streams(ASSUMED_LIMIT)
+        .enable_push(false)
+        .handshake(io)
+        .await
+        .map_err(TunnelError::from_h2)?;
+    let pings = connection
+        .ping_pong()
+        .expect("nobody else took the connection's pings");
+    let send = Rc::new(RefCell::new(Some(send)));
+    let state = Rc::new(State {
+        load: Load::new(),
+        limit: Cell::new(ASSUMED_LIMIT),
+        limit_lowered: Notify::new(),
+    });
+    let driver = Driver {
+        connection,
+        keepalive: KeepAlive::new(pings, &settings),
+        window: settings.connection_window,
+        send: Rc::downgrade(&send),
+        state: Rc::clone(&state),
+        settings,
+    };
+    Ok((Tunnel { send, state }, driver))
+}
+
+/// A CONNECT request.
+#[derive(Debug, Clone)]
+pub struct ConnectRequest {
+    /// Where the tunnel's far end is to connect to.
+    pub authority: Authority,
+    /// The source workload, as [`Baggage`] spells it; a string because it is the same for all its connections.
+    pub baggage: Option<Strng>,
+    /// The application's address and the service that it addressed.
+    pub forwarded: Option<Forwarded>,
+    /// Joins the log lines of both sides.
+    pub traceparent: Option<TraceParent>,
+    /// The network where the connection began, on the inner request of a tunnel in a tunnel.
+    pub network: Option<Strng>,
+}
+
+impl ConnectRequest {
+    /// A request without any header.
+    pub fn new(authority: impl Into<Authority>) -> Self {
+        ConnectRequest {
+            authority: authority.into(),
+            baggage: None,
+            forwarded: None,
+            traceparent: None,
+            network: None,
+        }
+    }
+
+    fn to_http(&self) -> Result<http::Request<()>, ConnectError> {
+        let mut request = http::Request::builder()
+            .method(http::Method::CONNECT)
+            .uri(self.authority.to_string());
+        if let Some(baggage) = &self.baggage {
+            request = request.header(headers::BAGGAGE, &**baggage);
+        }
+        if let Some(forwarded) = &self.forwarded {
+            request = request.header(headers::FORWARDED, forwarded.to_string());
+        }
+        if let Some(traceparent) = &self.traceparent {
+            request = request.header(headers::TRACEPARENT, traceparent.to_string());
+        }
+        if let Some(network) = &self.network {
+            request = request.header(headers::FORWARDED_NETWORK, &**network);
+        }
+        request.body(()).map_err(|_| {
+            ConnectError::Invalid("a header holds characters that http does not allow")
+        })
+    }
+}
+
+/// What the peer said with its 200.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ResponseInfo {
+    /// The destination workload's description of itself.
+    pub baggage: Option<Baggage>,
+}
+
+/// A connection to a peer that carries many streams. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Tunnel {
+    send: Rc<RefCell<Option<SendRequest>>>,
+    state: Rc<State>,
+}
+
+/// A tunnel's name.
+pub(crate) struct Token(Weak<State>);
+
+#[derive(Debug)]
+struct State {
+    load: Rc<Load>,
+    /// Streams that the peer allows at once.
+    limit: Cell<usize>,
+    limit_lowered: Notify,
+}
+
+impl Tunnel {
+    /// Streams open or asked for.
+    pub fn active(&self) -> usize {
+        self.state.load.active()
+    }
+
+    /// Streams that the peer lets us have at once.
+    pub fn limit(&self) -> usize {
+        self.state.limit.get()
+    }
+
+    /// True if a new request has a chance: the connection is alive, the peer sent no GOAWAY and has room.
+    pub fn usable(&self) -> bool {
+        self.active() < self.limit() && self.alive()
+    }
+
+    /// True until the connection is lost, closing or told to go away.
+    pub fn alive(&self) -> bool {
+        let mut send = self.send.borrow_mut();
+        let Some(send) = send.as_mut() else {
+            return false;
+        };
+        // Nothing is pending on this handle, requests are made on clones; so this only asks for errors.
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        matches!(send.poll_ready(&mut cx), Poll::Ready(Ok(())))
+    }
+
+    /// Takes no more requests; the connection ends with its last stream.
+    pub fn close(&self) {
+        self.send.borrow_mut().take();
+    }
+
+    /// Names the tunnel without keeping it open.
+    pub(crate) fn token(&self) -> Token {
+        Token(Rc::downgrade(&self.state))
+    }
+
+    pub(crate) fn is(&self, token: &Token) -> bool {
+        std::ptr::eq(token.0.as_ptr(), Rc::as_ptr(&self.state))
+    }
+
+    /// Asks for a stream and waits for the answer, which comes when the far end is connected.
+    ///
+    /// # Errors
+    /// See [`ConnectError`]; no byte of the application was sent.
+    pub async fn connect(
+        &self,
+        request: &ConnectRequest,
+    ) -> Result<(Stream, ResponseInfo), ConnectError> {
+        let slot = self.state.load.occupy();
+        let request = request.to_http()?;
+        let Some(mut send) = self.send.borrow().clone() else {
+            return Err(ConnectError::Unprocessed(closed()));
+        };
+        let (mut response, stream) = send
+            .send_request(request, false)
+            .map_err(|e| ConnectError::Unprocessed(Reason::new(e)))?;
+        let answer = {
+            let mut lowered = pin!(self.state.limit_lowered.notified());
+            std::future::poll_fn(|cx| {
+                if let Poll::Ready(answer) = Pin::new(&mut response).poll(cx) {
+                    return Poll::Ready(answer.map_err(ConnectError::from_h2));
+                }
+                // The peer's SETTINGS allow fewer streams than were assumed and this one is still in the
+                // queue: give up the place, which might not come free for hours.
+                while lowered.as_mut().poll(cx).is_ready() {
+                    if send.poll_ready(cx).is_pending() {
+                        return Poll::Ready(Err(ConnectError::Unprocessed(refused())));
+                    }
+                    lowered.set(self.state.limit_lowered.notified());
+                }
+                Poll::Pending
+            })
+            .await?
+        };
+        let (head, recv) = answer.into_parts();
+        if head.status != http::StatusCode::OK {
+            return Err(ConnectError::Refused {
+                status: head.status.as_u16(),
+            });
+        }
+        let baggage = read_baggage(&head.headers);
+        Ok((Stream::new(stream, recv, slot), ResponseInfo { baggage }))
+    }
+}
+
+fn refused() -> Reason {
+    Reason::new(h2::Reason::REFUSED_STREAM.into())
+}
+
+fn closed() -> Reason {
+    Reason::new(h2::Reason::NO_ERROR.into())
+}
+
+pub(crate) fn read_baggage(headers: &http::HeaderMap) -> Option<Baggage> {
+    let mut lines = headers
+        .get_all(headers::BAGGAGE)
+        .iter()
+        .filter_map(|line| line.to_str().ok());
+    let mut baggage = Baggage::parse(lines.next()?);
+    lines.for_each(|line| baggage.read(line));
+    Some(baggage)
+}
+
+/// Moves a tunnel's bytes; spawn it on the worker that uses the tunnel.
+#[must_use = "a tunnel does nothing unless its driver is polled"]
+pub struct Driver<IO: AsyncRead + AsyncWrite + Unpin> {
+    connection: h2::client::Connection<IO, Bytes>,
+    keepalive: KeepAlive,
+    /// The connection window that the peer was granted.
+    window: u32,
+    send: Weak<RefCell<Option<SendRequest>>>,
+    state: Rc<State>,
+    settings: Settings,
+}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
+    fn close_if_idle(&self) {
+        let (Some(timeout), Some(since)) =
+            (self.settings.idle_timeout, self.state.load.idle_since())
+        else {
+            return;
+        };
+        if Instant::now().duration_since(since) >= timeout
+            && let Some(send) = self.send.upgrade()
+        {
+            send.borrow_mut().take();
+        }
+    }
+
+    fn learn_limit(&self) {
+        let limit = self.connection.max_concurrent_send_streams();
+        let before = self.state.limit.replace(limit);
+        if limit < before {
+            self.state.limit_lowered.notify_waiters();
+        }
+    }
+}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin> Future for Driver<IO> {
+    type Output = Result<(), TunnelError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if let Some(window) = grown_window(&this.settings, this.window, this.state.load.active()) {
+            this.window = window;
+            this.connection.set_target_window_size(window);
+        }
+        while let Poll::Ready(beat) = this.keepalive.poll_beat(cx) {
+            beat?;
+            this.close_if_idle();
+        }
+        let result = Pin::new(&mut this.connection).poll(cx);
+        this.learn_limit();
+        if result.is_ready()
+            && let Some(send) = this.send.upgrade()
+        {
+            send.borrow_mut().take();
+        }
+        result.map_err(TunnelError::from_h2)
+    }
+}
+
+/// The connection window for `streams` streams, when it is larger than what was granted before.
+///
+/// HTTP/2 counts unread bytes of a stream against the connection too. The window therefore
+/// covers all streams' windows, in steps, and on top of them the share that always flows.
+pub(crate) fn grown_window(settings: &Settings, granted: u32, streams: usize) -> Option<u32> {
+    const STEP: usize = 16;
+    let streams = u64::try_from(streams.saturating_sub(1).div_ceil(STEP) * STEP).ok()?;
+    let wanted =
+        u64::from(settings.connection_window) + streams * u64::from(settings.stream_window);
+    let wanted = u32::try_from(wanted.min(i32::MAX as u64)).ok()?;
+    (wanted > granted).then_some(wanted)
+}

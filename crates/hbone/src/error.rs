@@ -1,0 +1,125 @@
+//! What can go wrong with a tunnel, a request on it, and a stream.
+
+use std::fmt;
+use std::io;
+
+/// A tunnel that could not be set up or ended other than in order.
+#[derive(Debug, thiserror::Error)]
+pub enum TunnelError {
+    /// The byte stream below broke.
+    #[error("tunnel: connection lost: {0}")]
+    Io(#[source] io::Error),
+    /// The peer (or we) broke HTTP/2's rules or gave up the connection.
+    #[error("tunnel: http/2 error: {0}")]
+    Protocol(Reason),
+    /// A PING went unanswered for the ping timeout.
+    #[error("tunnel: peer did not answer a ping; its node or the path to it may be down")]
+    Unresponsive,
+}
+
+/// A CONNECT request that did not become a stream.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The peer answered, and not with 200: 401 is policy, 503 is no connection to the application.
+    #[error("{}", refusal(*.status))]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+    },
+    /// The peer did not look at the request (GOAWAY, REFUSED_STREAM, limit reached): it may be sent again elsewhere.
+    #[error("peer took no more requests on this tunnel: {0}")]
+    Unprocessed(Reason),
+    /// The peer reset the request.
+    #[error("peer reset the request: {0}")]
+    Reset(Reason),
+    /// The tunnel died while the request was under way.
+    #[error("tunnel lost before the peer answered: {0}")]
+    Lost(Reason),
+    /// The request cannot be put into HTTP/2.
+    #[error("request cannot be sent: {0}")]
+    Invalid(&'static str),
+}
+
+fn refusal(status: u16) -> String {
+    match status {
+        401 => "peer refused the connection: http status 401: its authorization policy denies it".to_owned(),
+        503 => "peer refused the connection: http status 503: it could not reach the workload, which may not listen on this port".to_owned(),
+        _ => format!("peer refused the connection: http status {status}"),
+    }
+}
+
+impl ConnectError {
+    /// True if the request can be repeated on another tunnel without being done twice: no byte of the
+    /// application travels before the answer.
+    pub fn retryable(&self) -> bool {
+        matches!(self, ConnectError::Unprocessed(_) | ConnectError::Lost(_))
+    }
+
+    pub(crate) fn from_h2(error: h2::Error) -> Self {
+        if error.is_reset() {
+            return match error.reason() {
+                Some(h2::Reason::REFUSED_STREAM) => ConnectError::Unprocessed(Reason::new(error)),
+                _ => ConnectError::Reset(Reason::new(error)),
+            };
+        }
+        // A GOAWAY of the peer reaches only streams beyond the last one that it processed.
+        if error.is_go_away() && error.is_remote() {
+            return ConnectError::Unprocessed(Reason::new(error));
+        }
+        ConnectError::Lost(Reason::new(error))
+    }
+}
+
+/// An answer that could not be sent because the stream or its tunnel is gone.
+#[derive(Debug, thiserror::Error)]
+#[error("stream gone before it was answered: {0}")]
+pub struct StreamError(pub(crate) Reason);
+
+/// HTTP/2's own account of an error.
+#[derive(Debug)]
+pub struct Reason(h2::Error);
+
+impl Reason {
+    pub(crate) fn new(error: h2::Error) -> Self {
+        Reason(error)
+    }
+
+    /// The RFC 9113 §7 error code, where there is one.
+    pub fn code(&self) -> Option<u32> {
+        self.0.reason().map(u32::from)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl TunnelError {
+    pub(crate) fn from_h2(error: h2::Error) -> Self {
+        if error.is_io() {
+            return TunnelError::Io(
+                error
+                    .into_io()
+                    .unwrap_or_else(|| io::ErrorKind::ConnectionAborted.into()),
+            );
+        }
+        TunnelError::Protocol(Reason(error))
+    }
+}
+
+/// A stream's error as the I/O error that a relay passes on.
+pub(crate) fn to_io(error: h2::Error) -> io::Error {
+    if error.is_io() {
+        return error
+            .into_io()
+            .unwrap_or_else(|| io::ErrorKind::ConnectionAborted.into());
+    }
+    let kind = if error.is_reset() {
+        io::ErrorKind::ConnectionReset
+    } else {
+        io::ErrorKind::ConnectionAborted
+    };
+    io::Error::new(kind, error)
+}

@@ -1,0 +1,300 @@
+//! A worker's tunnels, shared by the connections that may share them.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use lateen_types::Identity;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Notify;
+
+use crate::client::{self, ConnectRequest, Driver, ResponseInfo, Tunnel};
+use crate::error::{ConnectError, TunnelError};
+use crate::settings::Settings;
+use crate::stream::Stream;
+
+/// How often a request is sent when tunnels die under it or peers send it away.
+const ATTEMPTS: usize = 3;
+
+/// What connections must have in common to share a tunnel.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PoolKey {
+    /// Who we are: the tunnel was set up with this identity's certificate.
+    pub source: Identity,
+    /// Who the peer may be: it was verified against this list.
+    pub destinations: Arc<[Identity]>,
+    /// The peer's tunnel port.
+    pub address: SocketAddr,
+    /// The pod on whose behalf we connect: the peer sees the tunnel come from there.
+    pub source_ip: IpAddr,
+}
+
+/// Why there is no stream. `E` is what the caller's dial function fails with.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum PoolError<E: fmt::Display> {
+    /// No connection to the peer, or no TLS on it.
+    #[error("{0}")]
+    Dial(E),
+    /// No HTTP/2 on the connection.
+    #[error("{0}")]
+    Handshake(Rc<TunnelError>),
+    /// The request failed on a tunnel.
+    #[error("{0}")]
+    Connect(Rc<ConnectError>),
+}
+
+/// Tunnels by key. Clones share it; it belongs to one worker.
+///
+/// One dial at a time and key is under way, and all who wait share its result. Dials and tunnels are driven
+/// by tasks of their own (`spawn_local`), so none depends on the connection that happened to need it first.
+#[derive(Debug)]
+pub struct Pool<E>(Rc<Inner<E>>);
+
+impl<E> Clone for Pool<E> {
+    fn clone(&self) -> Self {
+        Pool(Rc::clone(&self.0))
+    }
+}
+
+#[derive(Debug)]
+struct Inner<E> {
+    settings: Settings,
+    max_streams: usize,
+    entries: RefCell<HashMap<PoolKey, Entry<E>>>,
+}
+
+#[derive(Debug)]
+struct Entry<E> {
+    tunnels: Vec<Tunnel>,
+    dial: Option<Rc<Dial<E>>>,
+}
+
+impl<E> Default for Entry<E> {
+    fn default() -> Self {
+        Entry {
+            tunnels: Vec::new(),
+            dial: None,
+        }
+    }
+}
+
+/// A dial under way.
+#[derive(Debug)]
+struct Dial<E> {
+    tunnel: RefCell<Option<Tunnel>>,
+    failure: RefCell<Option<Failure<E>>>,
+    done: Notify,
+}
+
+#[derive(Debug, Clone)]
+enum Failure<E> {
+    Dial(E),
+    Handshake(Rc<TunnelError>),
+}
+
+impl<E: Clone + fmt::Display + 'static> Pool<E> {
+    /// An empty pool whose tunnels carry at most `max_streams` streams each (and fewer if the peer says so).
+    pub fn new(settings: Settings, max_streams: usize) -> Self {
+        Pool(Rc::new(Inner {
+            settings,
+            max_streams: max_streams.max(1),
+            entries: RefCell::new(HashMap::new()),
+        }))
+    }
+
+    /// A stream on a tunnel for `key`; `dial` makes the connection (TCP and TLS, with its own
+    /// timeouts) when no tunnel has room.
+    ///
+    /// # Errors
+    /// See [`PoolError`]. A request that the peer did not process, or whose tunnel died before the
+    /// answer, was repeated already.
+    pub async fn connect<D, F, IO>(
+        &self,
+        key: &PoolKey,
+        request: &ConnectRequest,
+        dial: D,
+    ) -> Result<(Stream, ResponseInfo), PoolError<E>>
+    where
+        D: Fn() -> F,
+        F: Future<Output = Result<IO, E>> + 'static,
+        IO: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
+        let mut attempt = 1;
+        loop {
+            let tunnel = self.tunnel(key, &dial).await?;
+            match tunnel.connect(request).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) if error.retryable() && attempt < ATTEMPTS => {
+                    tracing::debug!(peer = %key.address, %error, "repeating a request on another tunnel");
+                    attempt += 1;
+                }
+                Err(error) => return Err(PoolError::Connect(Rc::new(error))),
+            }
+        }
+    }
+
+    /// Closes the tunnels that `which` names when their streams end; new connections get new ones.
+    pub fn release(&self, which: impl Fn(&PoolKey) -> bool) {
+        self.0.entries.borrow_mut().retain(|key, entry| {
+            if which(key) {
+                entry.tunnels.drain(..).for_each(|tunnel| tunnel.close());
+            }
+            !entry.is_empty()
+        });
+    }
+
+    /// Open tunnels.
+    pub fn tunnels(&self) -> usize {
+        let entries = self.0.entries.borrow();
+        entries.values().map(|entry| entry.tunnels.len()).sum()
+    }
+
+    /// Streams open or asked for on all tunnels.
+    pub fn streams(&self) -> usize {
+        let entries = self.0.entries.borrow();
+        let tunnels = entries.values().flat_map(|entry| &entry.tunnels);
+        tunnels.map(Tunnel::active).sum()
+    }
+
+    /// A tunnel with room, found or dialled.
+    async fn tunnel<D, F, IO>(&self, key: &PoolKey, dial: &D) -> Result<Tunnel, PoolError<E>>
+    where
+        D: Fn() -> F,
+        F: Future<Output = Result<IO, E>> + 'static,
+        IO: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
+        let mut stillborn = 0;
+        loop {
+            let under_way = {
+                let mut entries = self.0.entries.borrow_mut();
+                // Looked up first by reference: a hit needs no copy of the key.
+                if let Some(tunnel) = entries
+                    .get(key)
+                    .and_then(|entry| entry.with_room(self.0.max_streams))
+                {
+                    return Ok(tunnel);
+                }
+                let entry = entries.entry(key.clone()).or_default();
+                Rc::clone(entry.dial.get_or_insert_with(|| {
+                    let started = Rc::new(Dial {
+                        tunnel: RefCell::new(None),
+                        failure: RefCell::new(None),
+                        done: Notify::new(),
+                    });
+                    tokio::task::spawn_local(establish(
+                        Rc::downgrade(&self.0),
+                        key.clone(),
+                        dial(),
+                        Rc::clone(&started),
+                    ));
+                    started
+                }))
+            };
+            under_way.done.notified().await;
+            if let Some(failure) = &*under_way.failure.borrow() {
+                return Err(match failure.clone() {
+                    Failure::Dial(e) => PoolError::Dial(e),
+                    Failure::Handshake(e) => PoolError::Handshake(e),
+                });
+            }
+            // No room on a new tunnel is no failure: others took it. A dead one is, after a few.
+            if under_way
+                .tunnel
+                .borrow()
+                .as_ref()
+                .is_some_and(|tunnel| !tunnel.alive())
+            {
+                stillborn += 1;
+                if stillborn == ATTEMPTS {
+                    return Err(PoolError::Handshake(Rc::new(TunnelError::Io(
+                        std::io::Error::new(
+                            std::io::ErrorKind::ConnectionAborted,
+                            "peer closes every new tunnel; it may be shutting down",
+                        ),
+                    ))));
+                }
+            }
+        }
+    }
+}
+
+impl<E> Entry<E> {
+    /// The first tunnel with room: filling one after the other lets the last ones become idle.
+    fn with_room(&self, max_streams: usize) -> Option<Tunnel> {
+        self.tunnels
+            .iter()
+            .find(|tunnel| tunnel.active() < max_streams && tunnel.usable())
+            .cloned()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.tunnels.is_empty() && self.dial.is_none()
+    }
+}
+
+/// Dials, publishes the tunnel, drives it and takes it out again.
+async fn establish<E, F, IO>(pool: Weak<Inner<E>>, key: PoolKey, dial: F, under_way: Rc<Dial<E>>)
+where
+    E: fmt::Display,
+    F: Future<Output = Result<IO, E>>,
+    IO: AsyncRead + AsyncWrite + Unpin,
+{
+    let result = open(&pool, dial).await;
+    let Some(inner) = pool.upgrade() else {
+        return;
+    };
+    let (tunnel, driver) = {
+        let mut entries = inner.entries.borrow_mut();
+        let entry = entries.entry(key.clone()).or_default();
+        entry.dial = None;
+        match result {
+            Ok((tunnel, driver)) => {
+                entry.tunnels.push(tunnel.clone());
+                under_way.tunnel.replace(Some(tunnel.clone()));
+                under_way.done.notify_waiters();
+                (tunnel.token(), driver)
+            }
+            Err(failure) => {
+                if entry.is_empty() {
+                    entries.remove(&key);
+                }
+                under_way.failure.replace(Some(failure));
+                under_way.done.notify_waiters();
+                return;
+            }
+        }
+    };
+    // Neither may keep the tunnel open while it is driven.
+    drop((inner, under_way));
+    if let Err(error) = driver.await {
+        tracing::debug!(peer = %key.address, %error, "tunnel ended");
+    }
+    if let Some(inner) = pool.upgrade() {
+        let mut entries = inner.entries.borrow_mut();
+        if let Some(entry) = entries.get_mut(&key) {
+            entry.tunnels.retain(|other| !other.is(&tunnel));
+            if entry.is_empty() {
+                entries.remove(&key);
+            }
+        }
+    }
+}
+
+async fn open<E, F, IO>(pool: &Weak<Inner<E>>, dial: F) -> Result<(Tunnel, Driver<IO>), Failure<E>>
+where
+    F: Future<Output = Result<IO, E>>,
+    IO: AsyncRead + AsyncWrite + Unpin,
+{
+    let io = dial.await.map_err(Failure::Dial)?;
+    let settings = match pool.upgrade() {
+        Some(inner) => inner.settings.clone(),
+        None => Settings::client(),
+    };
+    client::handshake(io, settings)
+        .await
+        .map_err(|e| Failure::Handshake(Rc::new(e)))
+}

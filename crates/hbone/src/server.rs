@@ -1,0 +1,215 @@
+//! The server's side of a tunnel.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use lateen_types::Strng;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::client::{grown_window, read_baggage};
+use crate::error::{Reason, StreamError, TunnelError};
+use crate::headers::{self, Authority, Baggage, Forwarded, TraceParent};
+use crate::keepalive::KeepAlive;
+use crate::settings::Settings;
+use crate::stream::{Load, Slot, Stream};
+
+/// Why a request is refused, as the HTTP status that says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// 400: no CONNECT, or not to a place that this proxy serves.
+    BadRequest,
+    /// 401: policy denies it.
+    Unauthorized,
+    /// 405: any method but CONNECT.
+    MethodNotAllowed,
+    /// 503: the workload could not be reached.
+    Unavailable,
+}
+
+impl Status {
+    /// The number.
+    pub fn code(self) -> u16 {
+        self.http().as_u16()
+    }
+
+    fn http(self) -> http::StatusCode {
+        match self {
+            Status::BadRequest => http::StatusCode::BAD_REQUEST,
+            Status::Unauthorized => http::StatusCode::UNAUTHORIZED,
+            Status::MethodNotAllowed => http::StatusCode::METHOD_NOT_ALLOWED,
+            Status::Unavailable => http::StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+/// A peer's tunnel to us. Poll [`Connection::next`] until it says `None`: that moves the streams' bytes too.
+pub struct Connection<IO: AsyncRead + AsyncWrite + Unpin> {
+    connection: h2::server::Connection<IO, Bytes>,
+    keepalive: KeepAlive,
+    load: Rc<Load>,
+    /// The connection window that the peer was granted.
+    window: u32,
+    settings: Settings,
+}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
+    /// Waits for the client's preface; bound it by a timeout.
+    ///
+    /// # Errors
+    /// The peer speaks no HTTP/2, or left.
+    pub async fn accept(io: IO, settings: Settings) -> Result<Self, TunnelError> {
+        let mut connection = h2::server::Builder::new()
+            .initial_window_size(settings.stream_window)
+            .initial_connection_window_size(settings.connection_window)
+            .max_frame_size(settings.max_frame)
+            .max_header_list_size(settings.max_header_list)
+            .max_concurrent_streams(settings.max_streams)
+            .max_send_buffer_size(settings.send_buffer)
+            .handshake(io)
+            .await
+            .map_err(TunnelError::from_h2)?;
+        let pings = connection
+            .ping_pong()
+            .expect("nobody else took the connection's pings");
+        Ok(Connection {
+            connection,
+            keepalive: KeepAlive::new(pings, &settings),
+            load: Load::new(),
+            window: settings.connection_window,
+            settings,
+        })
+    }
+
+    /// Streams open or waiting for an answer.
+    pub fn active(&self) -> usize {
+        self.load.active()
+    }
+
+    /// Sends GOAWAY: open streams go on, and [`Connection::next`] ends with the last of them.
+    pub fn shutdown(&mut self) {
+        self.connection.graceful_shutdown();
+    }
+
+    /// The next CONNECT request; `None` when the tunnel ended in order. Safe to drop and call again.
+    ///
+    /// Requests that are not CONNECT to a well-formed authority are answered here with 405 or 400.
+    ///
+    /// # Errors
+    /// The connection broke, or the peer broke HTTP/2's rules or answers no PINGs.
+    pub async fn next(&mut self) -> Result<Option<Incoming>, TunnelError> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// [`Connection::next`] for callers that poll.
+    ///
+    /// # Errors
+    /// As [`Connection::next`].
+    pub fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Incoming>, TunnelError>> {
+        if let Some(window) = grown_window(&self.settings, self.window, self.load.active()) {
+            self.window = window;
+            self.connection.set_target_window_size(window);
+        }
+        while let Poll::Ready(beat) = self.keepalive.poll_beat(cx) {
+            beat?;
+        }
+        loop {
+            let Some(accepted) = std::task::ready!(self.connection.poll_accept(cx)) else {
+                return Poll::Ready(Ok(None));
+            };
+            let (request, respond) = accepted.map_err(TunnelError::from_h2)?;
+            if let Some(incoming) = Incoming::parse(request, respond, self.load.occupy()) {
+                return Poll::Ready(Ok(Some(incoming)));
+            }
+        }
+    }
+}
+
+/// A CONNECT request that waits for its answer. Dropped without one, it is reset.
+#[derive(Debug)]
+pub struct Incoming {
+    /// Where the peer wants to go.
+    pub authority: Authority,
+    /// What the source says about itself; proves nothing.
+    pub baggage: Option<Baggage>,
+    /// What the source's proxy says about the application's connection; proves nothing.
+    pub forwarded: Option<Forwarded>,
+    /// The id that joins both sides' logs.
+    pub traceparent: Option<TraceParent>,
+    /// The network where the connection began, if it came through a gateway.
+    pub network: Option<Strng>,
+    respond: h2::server::SendResponse<Bytes>,
+    recv: h2::RecvStream,
+    slot: Slot,
+}
+
+impl Incoming {
+    fn parse(
+        request: http::Request<h2::RecvStream>,
+        mut respond: h2::server::SendResponse<Bytes>,
+        slot: Slot,
+    ) -> Option<Self> {
+        let (head, recv) = request.into_parts();
+        if head.method != http::Method::CONNECT {
+            answer(&mut respond, Status::MethodNotAllowed);
+            return None;
+        }
+        let authority = head.uri.authority().and_then(|a| a.as_str().parse().ok());
+        let Some(authority) = authority else {
+            answer(&mut respond, Status::BadRequest);
+            return None;
+        };
+        let line = |name| head.headers.get(name)?.to_str().ok();
+        Some(Incoming {
+            authority,
+            baggage: read_baggage(&head.headers),
+            forwarded: line(headers::FORWARDED).map(Forwarded::parse),
+            traceparent: line(headers::TRACEPARENT).and_then(|line| line.parse().ok()),
+            network: line(headers::FORWARDED_NETWORK).map(Strng::from),
+            respond,
+            recv,
+            slot,
+        })
+    }
+
+    /// Answers 200, with the destination's baggage: call it when the far end is connected.
+    ///
+    /// # Errors
+    /// The peer gave up meanwhile.
+    pub fn accept(mut self, baggage: Option<&str>) -> Result<Stream, StreamError> {
+        let mut response = http::Response::new(());
+        if let Some(value) = baggage.and_then(|b| http::HeaderValue::from_str(b).ok()) {
+            response.headers_mut().insert(headers::BAGGAGE, value);
+        }
+        let send = self
+            .respond
+            .send_response(response, false)
+            .map_err(|e| StreamError(Reason::new(e)))?;
+        Ok(Stream::new(send, self.recv, self.slot))
+    }
+
+    /// Answers that there will be no stream.
+    pub fn refuse(mut self, status: Status) {
+        answer(&mut self.respond, status);
+    }
+
+    /// Resolves when the peer gives up waiting, so that a connection in the making can be dropped.
+    pub async fn cancelled(&mut self) {
+        // Either way there is nobody left to answer.
+        let _ = std::future::poll_fn(|cx| self.respond.poll_reset(cx)).await;
+    }
+}
+
+fn answer(respond: &mut h2::server::SendResponse<Bytes>, status: Status) {
+    let mut response = http::Response::new(());
+    *response.status_mut() = status.http();
+    if status == Status::MethodNotAllowed {
+        let connect = http::HeaderValue::from_static("CONNECT");
+        response.headers_mut().insert(http::header::ALLOW, connect);
+    }
+    // Fails only when the peer has left.
+    let _ = respond.send_response(response, true);
+}

@@ -1,0 +1,247 @@
+//! One CONNECT stream: the bytes of one application connection.
+
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use lateen_relay::{Chunk, Duplex, ReadSize};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+use crate::error::to_io;
+
+/// How many streams a tunnel carries, and since when it carries none.
+#[derive(Debug)]
+pub(crate) struct Load {
+    active: Cell<usize>,
+    idle_since: Cell<Instant>,
+}
+
+impl Load {
+    pub(crate) fn new() -> Rc<Self> {
+        Rc::new(Load {
+            active: Cell::new(0),
+            idle_since: Cell::new(Instant::now()),
+        })
+    }
+
+    pub(crate) fn active(&self) -> usize {
+        self.active.get()
+    }
+
+    /// Since when the tunnel has had no stream; `None` while it has one.
+    pub(crate) fn idle_since(&self) -> Option<Instant> {
+        (self.active.get() == 0).then(|| self.idle_since.get())
+    }
+
+    /// Counts one stream until the slot is dropped.
+    pub(crate) fn occupy(self: &Rc<Self>) -> Slot {
+        self.active.set(self.active.get() + 1);
+        Slot(Rc::clone(self))
+    }
+}
+
+/// One stream's share of the [`Load`].
+#[derive(Debug)]
+pub(crate) struct Slot(Rc<Load>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let left = self.0.active.get() - 1;
+        self.0.active.set(left);
+        if left == 0 {
+            self.0.idle_since.set(Instant::now());
+        }
+    }
+}
+
+/// An open stream. Its two directions end independently; dropped before both did, it is cancelled.
+///
+/// What the peer sends waits here up to the stream window; credit goes back to the peer when the
+/// next read shows that the bytes of the previous one were used.
+#[derive(Debug)]
+pub struct Stream {
+    send: h2::SendStream<Bytes>,
+    recv: h2::RecvStream,
+    /// Bytes handed out by the last read, whose credit the peer has not got back yet.
+    owed: usize,
+    /// What an `AsyncRead` caller had no room for.
+    unread: Bytes,
+    _slot: Slot,
+}
+
+impl Stream {
+    pub(crate) fn new(send: h2::SendStream<Bytes>, recv: h2::RecvStream, slot: Slot) -> Self {
+        Stream {
+            send,
+            recv,
+            owed: 0,
+            unread: Bytes::new(),
+            _slot: slot,
+        }
+    }
+
+    /// The next bytes of the peer; `None` at the end.
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        if self.owed > 0 {
+            // Fails only when more is released than was received.
+            let _ = self.recv.flow_control().release_capacity(self.owed);
+            self.owed = 0;
+        }
+        loop {
+            return Poll::Ready(match std::task::ready!(self.recv.poll_data(cx)) {
+                None => Ok(None),
+                Some(Ok(bytes)) if bytes.is_empty() => continue,
+                Some(Ok(bytes)) => {
+                    self.owed = bytes.len();
+                    Ok(Some(bytes))
+                }
+                Some(Err(e)) if is_orderly(&e) => Ok(None),
+                Some(Err(e)) => Err(to_io(e)),
+            });
+        }
+    }
+
+    /// Room for bytes of the application, at most `wanted`; at least one when ready.
+    fn poll_room(&mut self, cx: &mut Context<'_>, wanted: usize) -> Poll<io::Result<usize>> {
+        self.send.reserve_capacity(wanted);
+        loop {
+            // Room that was assigned before is not announced again.
+            let room = self.send.capacity();
+            if room > 0 {
+                return Poll::Ready(Ok(room.min(wanted)));
+            }
+            match self.send.poll_capacity(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Some(Ok(0))) => {}
+                Poll::Ready(Some(Ok(n))) => return Poll::Ready(Ok(n.min(wanted))),
+                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Err(self.why_closed(cx))),
+            }
+        }
+    }
+
+    /// What ended the sending direction.
+    fn why_closed(&mut self, cx: &mut Context<'_>) -> io::Error {
+        match self.send.poll_reset(cx) {
+            Poll::Ready(Err(e)) if !is_orderly(&e) => to_io(e),
+            Poll::Ready(Ok(reason)) if !is_orderly_reason(reason) => to_io(reason.into()),
+            _ => io::Error::new(
+                io::ErrorKind::BrokenPipe,
+                "peer stopped reading this stream",
+            ),
+        }
+    }
+}
+
+/// Resets that mean "nothing more" and not "something broke": other proxies end streams with them.
+fn is_orderly(error: &h2::Error) -> bool {
+    error.is_reset() && error.reason().is_some_and(is_orderly_reason)
+}
+
+fn is_orderly_reason(reason: h2::Reason) -> bool {
+    matches!(reason, h2::Reason::NO_ERROR | h2::Reason::CANCEL)
+}
+
+impl Duplex for Stream {
+    const QUEUES: bool = true;
+
+    fn poll_read<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        _size: &mut ReadSize,
+        _owned: bool,
+        take: impl FnOnce(&mut Context<'_>, Chunk<'_>) -> T,
+    ) -> Poll<io::Result<T>> {
+        let chunk = match std::task::ready!(self.poll_data(cx))? {
+            Some(bytes) => Chunk::Owned(bytes),
+            None => Chunk::End,
+        };
+        Poll::Ready(Ok(take(cx, chunk)))
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &mut Bytes) -> Poll<io::Result<()>> {
+        while !bytes.is_empty() {
+            let room = std::task::ready!(self.poll_room(cx, bytes.len()))?;
+            let part = bytes.split_to(room);
+            if self.send.send_data(part, false).is_err() {
+                return Poll::Ready(Err(self.why_closed(cx)));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_write_borrowed(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let room = std::task::ready!(self.poll_room(cx, bytes.len()))?;
+        let part = Bytes::copy_from_slice(&bytes[..room]);
+        if self.send.send_data(part, false).is_err() {
+            return Poll::Ready(Err(self.why_closed(cx)));
+        }
+        Poll::Ready(Ok(room))
+    }
+
+    fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.send.send_data(Bytes::new(), true).is_ok() {
+            return Poll::Ready(Ok(()));
+        }
+        let error = self.why_closed(cx);
+        // A peer that no longer listens need not hear that we are done.
+        Poll::Ready(match error.kind() {
+            io::ErrorKind::BrokenPipe => Ok(()),
+            _ => Err(error),
+        })
+    }
+
+    fn abort(&mut self) {
+        // RFC 9113 §8.5: a TCP error of the tunnelled connection is a CONNECT_ERROR.
+        self.send.send_reset(h2::Reason::CONNECT_ERROR);
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.unread.is_empty() {
+            match std::task::ready!(this.poll_data(cx))? {
+                Some(bytes) => this.unread = bytes,
+                None => return Poll::Ready(Ok(())),
+            }
+        }
+        let n = this.unread.len().min(buf.remaining());
+        buf.put_slice(&this.unread[..n]);
+        this.unread.advance(n);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.get_mut().poll_write_borrowed(cx, buf)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // The tunnel's driver writes what is queued as soon as it can.
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_finish(cx)
+    }
+}
