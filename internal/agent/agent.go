@@ -1,0 +1,321 @@
+// Package agent captures the pods of one node: it hands their network namespaces to the node proxy and redirects their
+// connections through it, and releases them again. It does not know where pods come from, and what the proxy does with
+// a connection is not its business.
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lateen.dev/lateen/internal/agent/diag"
+	"lateen.dev/lateen/internal/agent/netns"
+	"lateen.dev/lateen/internal/agent/redirect"
+	"lateen.dev/lateen/internal/agent/source"
+	"lateen.dev/lateen/internal/agent/zds"
+)
+
+// Source is where the node's pods come from.
+type Source interface {
+	// Run delivers a snapshot at first and after every change until ctx ends.
+	Run(ctx context.Context, deliver func(source.Snapshot), connected func(bool))
+	// Report tells of a pod's redirection; source.ErrGone if nobody knows the pod any more.
+	Report(ctx context.Context, uid string, r source.Report) error
+}
+
+// Proxies are the node proxies that pods are handed to.
+type Proxies interface {
+	Put(w zds.Workload)
+	Drop(uid string)
+	Status(uid string) zds.Status
+	Connections() int
+	Complete()
+	Changed() <-chan struct{}
+}
+
+// Redirector changes and reads the rules in a pod's namespace.
+type Redirector interface {
+	Apply(ns *netns.Namespace, mode redirect.Mode) (changed bool, err error)
+	Observe(ns *netns.Namespace) (redirect.Mode, error)
+}
+
+// kernel is the Redirector of this machine.
+type kernel struct{}
+
+func (kernel) Apply(ns *netns.Namespace, mode redirect.Mode) (bool, error) {
+	return redirect.Apply(ns, mode)
+}
+func (kernel) Observe(ns *netns.Namespace) (redirect.Mode, error) { return redirect.Observe(ns) }
+
+// Options are an agent's settings; zero durations mean the defaults.
+type Options struct {
+	Node    string
+	Log     *slog.Logger
+	Metrics *Metrics
+	Grace   time.Duration // between a release and taking the pod back from the proxy; 2 s
+	Poll    time.Duration // between looks at a released pod's meshed connections; 500 ms
+	Verify  time.Duration // between looks at a captured pod's rules; 30 s
+	// Explain is how long a pod is pending before the engine is told why; 300 ms.
+	Explain time.Duration
+}
+
+// Agent is the agent of one node. One goroutine owns its pods.
+type Agent struct {
+	opts     Options
+	log      *slog.Logger
+	metrics  *Metrics
+	source   Source
+	zds      Proxies
+	redirect Redirector
+	open     func(path string) (*netns.Namespace, error)
+	list     func(*netns.Namespace) (diag.Listing, error)
+
+	snapshots chan source.Snapshot // the newest one not yet looked at
+	reported  chan reportResult
+	questions chan func()
+	reports   sync.WaitGroup
+
+	connected atomic.Bool // to the source
+	ready     atomic.Bool // a first snapshot has been worked through
+
+	pods map[string]*pod
+}
+
+// New makes an agent that captures pods on this machine.
+func New(s Source, proxies Proxies, opts Options) *Agent {
+	set := func(d *time.Duration, value time.Duration) {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	set(&opts.Grace, 2*time.Second)
+	set(&opts.Poll, 500*time.Millisecond)
+	set(&opts.Verify, 30*time.Second)
+	set(&opts.Explain, 300*time.Millisecond)
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	if opts.Metrics == nil {
+		opts.Metrics = NewMetrics()
+	}
+	return &Agent{
+		opts: opts, log: opts.Log, metrics: opts.Metrics,
+		source: s, zds: proxies, redirect: kernel{}, open: netns.Open, list: diag.List,
+		snapshots: make(chan source.Snapshot, 1), reported: make(chan reportResult), questions: make(chan func()),
+		pods: map[string]*pod{},
+	}
+}
+
+// Run captures and releases pods until ctx ends. Captured pods then stay captured: the proxy goes on without an agent.
+func (a *Agent) Run(ctx context.Context) {
+	var watching sync.WaitGroup
+	watching.Go(func() { a.source.Run(ctx, a.deliver, a.connected.Store) })
+	defer func() {
+		watching.Wait()
+		a.reports.Wait()
+		for _, p := range a.pods {
+			if p.ns != nil {
+				p.ns.Close()
+			}
+		}
+	}()
+	for {
+		// A timer of its own for each round: the next time to look differs.
+		timer := time.NewTimer(a.round(ctx, time.Now()))
+		select {
+		case s := <-a.snapshots:
+			a.learn(s, time.Now())
+		case r := <-a.reported:
+			a.settle(r, time.Now())
+		case answer := <-a.questions:
+			answer()
+		case <-a.zds.Changed():
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+	}
+}
+
+// deliver keeps only the newest snapshot: each is complete.
+func (a *Agent) deliver(s source.Snapshot) {
+	for {
+		select {
+		case a.snapshots <- s:
+			return
+		default:
+		}
+		select {
+		case <-a.snapshots:
+		default:
+		}
+	}
+}
+
+// learn takes over what a snapshot says of the node's pods.
+func (a *Agent) learn(s source.Snapshot, now time.Time) {
+	present := make(map[string]bool, len(s.Pods))
+	for _, object := range s.Pods {
+		present[object.UID] = true
+		if object.ServiceAccount == "" {
+			object.ServiceAccount = "default"
+		}
+		p := a.pods[object.UID]
+		if p == nil {
+			p = &pod{state: Plain, since: now}
+			a.pods[object.UID] = p
+		}
+		a.update(p, object, enrolled(object, s.Namespaces[object.Namespace]), now)
+	}
+	for uid, p := range a.pods {
+		if present[uid] {
+			continue
+		}
+		a.zds.Drop(uid)
+		if p.ns != nil {
+			p.ns.Close()
+		}
+		delete(a.pods, uid)
+	}
+	// The proxies may be told that they know all pods once every pod has been looked at.
+	for _, p := range a.pods {
+		a.advance(p, now)
+	}
+	a.zds.Complete()
+	a.ready.Store(true)
+}
+
+func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
+	if a.moved(p, object.NetNS) {
+		// The old namespace, and all in it, is history.
+		a.log.Info("pod has a new network namespace", "pod", object.Namespace+"/"+object.Name)
+		p.ns.Close()
+		*p = pod{state: Plain, since: now, reporting: p.reporting, told: p.told}
+	}
+	if want != p.want || object.NetNS != p.NetNS {
+		p.again, p.failures = time.Time{}, 0
+		if p.state == Releasing && !want {
+			p.again = p.graceUntil
+		}
+	}
+	p.Pod, p.want = object, want
+	if !p.reporting {
+		p.told.State = source.Disabled
+		if object.Annotations[source.RedirectionAnnotation] == string(source.Enabled) {
+			p.told = source.Report{State: source.Enabled}
+		}
+	}
+}
+
+// moved says whether the pod has been given another network namespace than the one that is held.
+func (a *Agent) moved(p *pod, path string) bool {
+	if p.ns == nil || path == "" {
+		return false
+	}
+	if id, err := netns.Identify(path); err != nil || id == p.ns.ID() {
+		return false
+	}
+	// Not the same, but perhaps only unmounted: what is held then is still the pod's.
+	other, err := a.open(path)
+	if err != nil {
+		return false
+	}
+	defer other.Close()
+	return other.ID() != p.ns.ID()
+}
+
+// round brings every pod forward and returns how long nothing is due.
+func (a *Agent) round(ctx context.Context, now time.Time) time.Duration {
+	const idle = time.Minute
+	next := now.Add(idle)
+	due := func(t time.Time) {
+		if t.After(now) && t.Before(next) {
+			next = t
+		}
+	}
+	states := map[State]int{}
+	for _, p := range a.pods {
+		a.advance(p, now)
+		a.report(ctx, p, now)
+		states[p.state]++
+		due(p.again)
+		due(p.reportAt)
+		if p.state == Pending {
+			due(p.since.Add(a.opts.Explain))
+		}
+	}
+	a.metrics.observe(states, a.zds.Connections(), a.connected.Load())
+	return next.Sub(now)
+}
+
+type reportResult struct {
+	uid    string
+	report source.Report
+	err    error
+}
+
+// due is what the engine should know of the pod.
+func (p *pod) due(explain time.Duration, now time.Time) source.Report {
+	switch {
+	case p.state == Captured:
+		return source.Report{State: source.Enabled}
+	case p.want && !now.Before(p.since.Add(explain)):
+		return source.Report{State: source.Disabled, Error: p.reason}
+	case p.want && p.told.State == source.Disabled:
+		// Not long enough to be worth a word; what was said before stands.
+		return p.told
+	}
+	return source.Report{State: source.Disabled}
+}
+
+// report tells the engine what it does not know yet. One report of a pod is under way at a time, so that the last one
+// sent is the last one received.
+func (a *Agent) report(ctx context.Context, p *pod, now time.Time) {
+	report := p.due(a.opts.Explain, now)
+	if !p.observed || p.reporting || report == p.told || now.Before(p.reportAt) {
+		return
+	}
+	p.reporting = true
+	uid := p.UID
+	a.reports.Go(func() {
+		err := a.source.Report(ctx, uid, report)
+		select {
+		case a.reported <- reportResult{uid: uid, report: report, err: err}:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// settle notes how a report went.
+func (a *Agent) settle(r reportResult, now time.Time) {
+	p := a.pods[r.uid]
+	if p == nil {
+		return
+	}
+	p.reporting = false
+	if r.err != nil && !errors.Is(r.err, source.ErrGone) {
+		a.metrics.captureError(stepReport)
+		a.log.Warn("the engine does not know of a pod's redirection yet", "pod", p.Namespace+"/"+p.Name, "state", r.report.State, "err", r.err)
+		const retry = time.Second
+		p.reportAt = now.Add(retry)
+		return
+	}
+	p.told, p.reportAt = r.report, time.Time{}
+}
+
+// ask runs a function in the goroutine that owns the pods.
+func (a *Agent) ask(ctx context.Context, question func()) error {
+	done := make(chan struct{})
+	select {
+	case a.questions <- func() { question(); close(done) }:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	<-done
+	return nil
+}

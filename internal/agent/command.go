@@ -1,0 +1,147 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"lateen.dev/lateen/internal/agent/source"
+	"lateen.dev/lateen/internal/agent/zds"
+)
+
+// Exit codes, as every command of the mesh uses them.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 64
+)
+
+type settings struct {
+	node         string
+	engineSocket string
+	zdsSocket    string
+	statusSocket string
+	http         string
+	level        slog.Level
+}
+
+func parse(args []string, stderr io.Writer) (settings, error) {
+	var s settings
+	f := flag.NewFlagSet("lateen-agent", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&s.node, "node", "", "name of this node (required)")
+	f.StringVar(&s.engineSocket, "engine-socket", "", "unix socket of the engine that knows the pods (required)")
+	f.StringVar(&s.zdsSocket, "zds-socket", "", "unix socket to listen on for the node proxy (required)")
+	f.StringVar(&s.statusSocket, "status-socket", "", "unix socket to answer GET /v1/status on (required)")
+	f.StringVar(&s.http, "http", "127.0.0.1:15014", "address for /metrics and /ready; empty for none")
+	f.TextVar(&s.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	if err := f.Parse(args); err != nil {
+		return s, err
+	}
+	if f.NArg() > 0 {
+		return s, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	for name, value := range map[string]string{
+		"node": s.node, "engine-socket": s.engineSocket, "zds-socket": s.zdsSocket, "status-socket": s.statusSocket,
+	} {
+		if value == "" {
+			return s, fmt.Errorf("--%s is missing", name)
+		}
+	}
+	return s, nil
+}
+
+// Main runs the agent until ctx ends and returns the exit code.
+func Main(ctx context.Context, args []string, stderr io.Writer) int {
+	s, err := parse(args, stderr)
+	if err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(stderr, "lateen-agent:", err)
+		}
+		return exitUsage
+	}
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: s.level})).With("node", s.node)
+	if err := run(ctx, s, log); err != nil {
+		fmt.Fprintln(stderr, "lateen-agent:", err)
+		return exitError
+	}
+	return exitOK
+}
+
+// run opens everything that can fail first, then serves until ctx ends or a part fails.
+func run(ctx context.Context, s settings, log *slog.Logger) error {
+	if os.Geteuid() != 0 {
+		return errors.New("capturing pods needs root: it enters their network namespaces and changes their rules")
+	}
+	metrics := NewMetrics()
+	proxies, err := zds.Listen(s.zdsSocket, zds.Options{Log: log, Sent: metrics.Sent})
+	if err != nil {
+		return err
+	}
+	status, err := listenUnix(s.statusSocket)
+	if err != nil {
+		return err
+	}
+	defer status.Close()
+	a := New(source.NewEngine(s.engineSocket, s.node, log), proxies, Options{Node: s.node, Log: log, Metrics: metrics})
+	servers := map[net.Listener]http.Handler{status: a.StatusHandler()}
+	if s.http != "" {
+		health, err := net.Listen("tcp", s.http)
+		if err != nil {
+			return fmt.Errorf("serve metrics: %w", err)
+		}
+		defer health.Close()
+		servers[health] = a.HealthHandler()
+	}
+
+	ended := ctx
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var parts sync.WaitGroup
+	for l, h := range servers {
+		server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+		parts.Go(func() {
+			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				fail(err)
+			}
+		})
+		context.AfterFunc(ctx, func() { server.Close() })
+	}
+	parts.Go(func() {
+		if err := proxies.Serve(ctx); err != nil {
+			fail(err)
+		}
+	})
+	log.Info("agent started")
+	a.Run(ctx)
+	parts.Wait()
+	if ended.Err() == nil {
+		return context.Cause(ctx)
+	}
+	log.Info("agent ends; captured pods stay captured")
+	return nil
+}
+
+// listenUnix listens on a socket that only root can reach, replacing one that an earlier agent left.
+func listenUnix(path string) (net.Listener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("replace the status socket: %w", err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("serve status: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("protect the status socket: %w", err)
+	}
+	return l, nil
+}

@@ -1,0 +1,350 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"lateen.dev/lateen/internal/agent/diag"
+	"lateen.dev/lateen/internal/agent/netns"
+	"lateen.dev/lateen/internal/agent/redirect"
+	"lateen.dev/lateen/internal/agent/source"
+	"lateen.dev/lateen/internal/agent/zds"
+)
+
+// State is where a pod stands between plain and captured.
+type State string
+
+// States.
+const (
+	Plain     State = "plain"     // not enrolled, and nothing of ours is in its namespace
+	Pending   State = "pending"   // to be captured; its connections are still plain
+	Captured  State = "captured"  // its new connections go through the proxy
+	Releasing State = "releasing" // new connections are plain; meshed ones are finishing
+)
+
+// pod is one pod of the node. It belongs to the agent's loop.
+type pod struct {
+	source.Pod
+	want bool
+
+	state  State
+	reason string // why the state is not what the user wants, or what it waits for
+	since  time.Time
+
+	ns       *netns.Namespace // held from the first attempt to capture until the release
+	observed bool             // what stands in its namespace is known
+	again    time.Time        // when to look again, apart from events
+	failures int              // attempts in a row that failed
+
+	graceUntil time.Time            // while releasing: when senders have learned
+	takenBack  bool                 // while releasing: the proxy has been told to let go
+	unmeshed   map[uint64]time.Time // captured: cookies of connections that are older than the capture, and its time
+
+	told      source.Report // what the engine knows
+	reporting bool          // a report is under way
+	reportAt  time.Time     // not before then, after a failed report
+}
+
+// The steps of capture at which things fail, as the metric names them.
+const (
+	stepNamespace = "namespace"
+	stepProxy     = "proxy"
+	stepRules     = "rules"
+	stepSockets   = "sockets"
+	stepReport    = "report"
+)
+
+func (p *pod) become(s State, reason string, now time.Time) {
+	if p.state != s {
+		p.state, p.since = s, now
+		p.failures, p.takenBack = 0, false
+	}
+	p.reason = reason
+	p.again = time.Time{}
+}
+
+// fail notes why nothing was done, and sets the time of the next attempt.
+func (p *pod) fail(reason string, now time.Time) {
+	p.reason = reason
+	const first, longest = 200 * time.Millisecond, 10 * time.Second
+	p.again = now.Add(min(first<<min(p.failures, 10), longest))
+	p.failures++
+}
+
+// advance takes the pod as far towards what the user wants as it can go now.
+func (a *Agent) advance(p *pod, now time.Time) {
+	if !p.observed && (now.Before(p.again) || !a.observe(p, now)) {
+		return
+	}
+	switch p.state {
+	case Plain:
+		if p.want && !p.Terminating {
+			p.become(Pending, "", now)
+			a.capture(p, now)
+		}
+	case Pending:
+		if !p.want {
+			a.zds.Drop(p.UID)
+			a.letGo(p, now)
+			return
+		}
+		a.capture(p, now)
+	case Captured:
+		if !p.want {
+			a.release(p, now)
+			return
+		}
+		a.uphold(p, now)
+	case Releasing:
+		if p.want {
+			a.capture(p, now)
+			return
+		}
+		a.finish(p, now)
+	}
+}
+
+// observe learns from the namespace what an earlier agent left in it, and takes over from there.
+func (a *Agent) observe(p *pod, now time.Time) bool {
+	if p.HostNetwork || p.NetNS == "" {
+		p.observed = true
+		return true
+	}
+	believed := p.Annotations[source.RedirectionAnnotation] == string(source.Enabled)
+	mode := redirect.Absent
+	held := a.hold(p, now)
+	if held {
+		var err error
+		if mode, err = a.redirect.Observe(p.ns); err != nil {
+			a.failed(p, stepRules, err, now)
+			held = false
+		}
+	}
+	if !held {
+		if believed {
+			// Its rules stand where they cannot be read now. The proxy is to keep it, whatever happens next.
+			a.zds.Put(a.workload(p))
+		}
+		return false
+	}
+	p.observed = true
+	switch mode {
+	case redirect.Capturing:
+		p.become(Captured, "", now)
+		a.zds.Put(a.workload(p))
+		a.adoptUnmeshed(p, now)
+	case redirect.Draining:
+		p.become(Releasing, "", now)
+		p.graceUntil = now.Add(a.opts.Grace)
+		p.again = p.graceUntil
+		a.zds.Put(a.workload(p))
+	default:
+		p.reason = ""
+		if !p.want {
+			a.letGo(p, now)
+		}
+	}
+	return true
+}
+
+// hold opens the pod's namespace, unless it is open.
+func (a *Agent) hold(p *pod, now time.Time) bool {
+	if p.ns != nil {
+		return true
+	}
+	if p.NetNS == "" {
+		p.fail("the pod has no network yet", now)
+		return false
+	}
+	ns, err := a.open(p.NetNS)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w; the pod has no network yet, or is gone", err)
+		}
+		a.failed(p, stepNamespace, err, now)
+		return false
+	}
+	p.ns = ns
+	return true
+}
+
+// capture hands the pod to the proxy and, once the proxy listens in it, redirects its connections: traffic is never
+// led to where nobody listens.
+func (a *Agent) capture(p *pod, now time.Time) {
+	p.takenBack = false
+	if p.Terminating && p.state == Pending {
+		p.reason = "the pod is being deleted"
+		return
+	}
+	if now.Before(p.again) || !a.hold(p, now) {
+		return
+	}
+	a.zds.Put(a.workload(p))
+	switch status := a.zds.Status(p.UID); {
+	case status.Accepted:
+	case !status.Connected:
+		p.reason = "no node proxy is connected; connections stay plain until one is"
+		return
+	case status.Refusal != "":
+		if p.reason != "the node proxy refused: "+status.Refusal {
+			p.reason = "the node proxy refused: " + status.Refusal
+			a.metrics.captureError(stepProxy)
+			a.log.Warn("pod not captured", "pod", p.Namespace+"/"+p.Name, "err", p.reason)
+		}
+		return
+	default:
+		p.reason = "waiting for the node proxy to listen in the pod"
+		return
+	}
+	before, err := a.list(p.ns)
+	if err != nil {
+		a.failed(p, stepSockets, err, now)
+		return
+	}
+	if _, err := a.redirect.Apply(p.ns, redirect.Capturing); err != nil {
+		a.failed(p, stepRules, err, now)
+		return
+	}
+	after, err := a.list(p.ns)
+	if err != nil {
+		// It is captured; that its older connections cannot be listed must not undo it.
+		a.metrics.captureError(stepSockets)
+		a.log.Warn("connections opened before enrolment cannot be listed", "pod", p.Namespace+"/"+p.Name, "err", err)
+	}
+	p.unmeshed = older(before, after, now)
+	p.become(Captured, "", now)
+	p.again = now.Add(a.opts.Verify)
+	a.log.Info("pod captured", "pod", p.Namespace+"/"+p.Name, "unmeshed", len(p.unmeshed))
+}
+
+// older names the connections that the rules came too late for: those established before, and those that were opened
+// in the moment between the first listing and the rules.
+func older(before, after diag.Listing, now time.Time) map[uint64]time.Time {
+	cookies := map[uint64]time.Time{}
+	for _, l := range []diag.Listing{before, after} {
+		for _, c := range l.Unmeshed() {
+			cookies[c.Cookie] = now
+		}
+	}
+	return cookies
+}
+
+// adoptUnmeshed finds the older connections of a pod that an earlier agent captured.
+func (a *Agent) adoptUnmeshed(p *pod, now time.Time) {
+	l, err := a.list(p.ns)
+	if err != nil {
+		a.metrics.captureError(stepSockets)
+		a.log.Warn("connections opened before enrolment cannot be listed", "pod", p.Namespace+"/"+p.Name, "err", err)
+		return
+	}
+	p.unmeshed = older(l, diag.Listing{}, now)
+	p.again = now.Add(a.opts.Verify)
+}
+
+// uphold keeps a captured pod captured: it repairs rules that somebody damaged. A proxy that is away changes nothing
+// but the reason; connections wait or fail, they do not become plain.
+func (a *Agent) uphold(p *pod, now time.Time) {
+	switch status := a.zds.Status(p.UID); {
+	case status.Accepted:
+		p.reason = ""
+	case !status.Connected:
+		p.reason = "no node proxy is connected; new connections fail until one is"
+	case status.Refusal != "":
+		p.reason = "the node proxy refused: " + status.Refusal
+	default:
+		p.reason = "waiting for the node proxy to listen in the pod"
+	}
+	if now.Before(p.again) || !a.hold(p, now) {
+		return
+	}
+	// The namespace may have been out of reach before.
+	a.zds.Put(a.workload(p))
+	p.again, p.failures = now.Add(a.opts.Verify), 0
+	repaired, err := a.redirect.Apply(p.ns, redirect.Capturing)
+	if err != nil {
+		a.failed(p, stepRules, err, now)
+		return
+	}
+	if repaired {
+		a.metrics.repairs.Inc()
+		a.log.Warn("repaired the redirection: somebody else changed it", "pod", p.Namespace+"/"+p.Name)
+	}
+}
+
+// release stops redirecting new connections. The proxy keeps the pod meanwhile: senders elsewhere still use its tunnel
+// until they learn, and its meshed connections go on.
+func (a *Agent) release(p *pod, now time.Time) {
+	if p.failures > 0 && now.Before(p.again) || !a.hold(p, now) {
+		return
+	}
+	if _, err := a.redirect.Apply(p.ns, redirect.Draining); err != nil {
+		a.failed(p, stepRules, err, now)
+		return
+	}
+	p.unmeshed = nil
+	p.become(Releasing, "waiting for senders to learn", now)
+	p.graceUntil = now.Add(a.opts.Grace)
+	p.again = p.graceUntil
+	a.log.Info("pod released; new connections are plain", "pod", p.Namespace+"/"+p.Name)
+}
+
+// finish takes the pod back from the proxy once its meshed connections have ended, and then removes the rest. Waiting
+// first lets those end in peace behind any proxy: some cut what a pod has when it is taken back.
+func (a *Agent) finish(p *pod, now time.Time) {
+	if now.Before(p.again) || !a.hold(p, now) {
+		return
+	}
+	l, err := a.list(p.ns)
+	if err != nil {
+		a.failed(p, stepSockets, err, now)
+		return
+	}
+	if n := l.Carried(); n > 0 {
+		p.reason = fmt.Sprintf("waiting for %d meshed connections to finish", n)
+		p.again = now.Add(a.opts.Poll)
+		return
+	}
+	if !p.takenBack {
+		p.takenBack = true
+		a.zds.Drop(p.UID)
+	}
+	if a.zds.Status(p.UID).Known {
+		p.reason = "waiting for the node proxy to let go"
+		return
+	}
+	if _, err := a.redirect.Apply(p.ns, redirect.Absent); err != nil {
+		a.failed(p, stepRules, err, now)
+		return
+	}
+	a.log.Info("pod is plain", "pod", p.Namespace+"/"+p.Name)
+	a.letGo(p, now)
+}
+
+// letGo forgets what was held of a pod that is plain.
+func (a *Agent) letGo(p *pod, now time.Time) {
+	if p.ns != nil {
+		p.ns.Close()
+		p.ns = nil
+	}
+	p.unmeshed = nil
+	p.become(Plain, "", now)
+}
+
+func (a *Agent) failed(p *pod, step string, err error, now time.Time) {
+	if !p.want && p.state == Plain {
+		// Nobody waits for it; it only cannot be looked at yet.
+		p.fail("", now)
+		return
+	}
+	a.metrics.captureError(step)
+	if p.reason != err.Error() {
+		a.log.Warn("pod not as wanted", "pod", p.Namespace+"/"+p.Name, "state", p.state, "step", step, "err", err)
+	}
+	p.fail(err.Error(), now)
+}
+
+func (a *Agent) workload(p *pod) zds.Workload {
+	return zds.Workload{UID: p.UID, Namespace: p.Namespace, Name: p.Name, ServiceAccount: p.ServiceAccount, NetNS: p.ns}
+}

@@ -1,0 +1,196 @@
+package redirect
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// tableName is the one table that is ours in a pod's namespace.
+const tableName = "lateen"
+
+// ruledChain is a base chain with the rules that it must have, in order.
+type ruledChain struct {
+	chain *nftables.Chain
+	rules [][]expr.Any
+}
+
+// ruleset is the whole table for a mode. While draining, the chains of type nat stay, empty: with the last of them the
+// kernel would stop translating the connections that are already redirected.
+func ruleset(table *nftables.Table, mode Mode) []ruledChain {
+	chain := func(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority) *nftables.Chain {
+		return &nftables.Chain{Name: name, Table: table, Type: kind, Hooknum: hook, Priority: priority}
+	}
+	chains := []ruledChain{
+		{
+			chain: chain("mark-inbound", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityMangle),
+			rules: markInbound(),
+		},
+		{
+			// Type route: a packet whose mark changes here is routed again.
+			chain: chain("return-outbound", nftables.ChainTypeRoute, nftables.ChainHookOutput, nftables.ChainPriorityMangle),
+			rules: returnOutbound(),
+		},
+		{
+			chain: chain("redirect-inbound", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest),
+		},
+		{
+			chain: chain("redirect-outbound", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest),
+		},
+	}
+	if mode == Capturing {
+		chains[2].rules = redirectInbound()
+		chains[3].rules = redirectOutbound()
+	}
+	return chains
+}
+
+// markInbound remembers on the connection that the proxy opened it inside the pod: its packets come in over the
+// loopback interface with the proxy's mark still on them.
+func markInbound() [][]expr.Any {
+	return [][]expr.Any{
+		rule(markIs(expr.CmpOpEq, ProxyMark), []expr.Any{
+			&expr.Ct{Register: 1, Key: expr.CtKeyMARK},
+			maskWith(^uint32(MarkMask), ReturnMark),
+			&expr.Ct{Register: 1, Key: expr.CtKeyMARK, SourceRegister: true},
+		}),
+	}
+}
+
+// returnOutbound puts the connection's mark on the pod's answers, so that the policy route keeps those to a foreign
+// address inside the pod, where the proxy's socket has that address.
+func returnOutbound() [][]expr.Any {
+	return [][]expr.Any{
+		rule([]expr.Any{
+			&expr.Ct{Register: 1, Key: expr.CtKeyMARK},
+			maskWith(MarkMask, 0),
+			compare(expr.CmpOpEq, binaryutil.NativeEndian.PutUint32(ReturnMark)),
+			&expr.Ct{Register: 1, Key: expr.CtKeyMARK},
+			&expr.Meta{Register: 1, Key: expr.MetaKeyMARK, SourceRegister: true},
+		}),
+	}
+}
+
+func redirectInbound() [][]expr.Any {
+	return [][]expr.Any{
+		rule(tcp(), address(source, Probe4), accept()),
+		rule(tcp(), address(source, Probe6), accept()),
+		rule(tcp(), address(destination, netip.MustParseAddr("127.0.0.1")), accept()),
+		rule(tcp(), address(destination, netip.IPv6Loopback()), accept()),
+		rule(opening(), portIsNot(TunnelPort), markIs(expr.CmpOpNeq, ProxyMark), redirectTo(InboundPort)),
+	}
+}
+
+func redirectOutbound() [][]expr.Any {
+	return [][]expr.Any{
+		rule(tcp(), address(destination, Probe4), accept()),
+		rule(tcp(), address(destination, Probe6), accept()),
+		rule(tcp(), markIs(expr.CmpOpEq, ReturnMark), accept()),
+		// What leaves through the loopback interface is the pod calling itself. The verdict here also holds for the
+		// same packet's arrival: a connection passes the chains of type nat for its destination once.
+		rule(leavesBy("lo"), accept()),
+		rule(opening(), markIs(expr.CmpOpNeq, ProxyMark), redirectTo(OutboundPort)),
+	}
+}
+
+func rule(parts ...[]expr.Any) []expr.Any {
+	var all []expr.Any
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	return all
+}
+
+func tcp() []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Register: 1, Key: expr.MetaKeyL4PROTO},
+		compare(expr.CmpOpEq, []byte{unix.IPPROTO_TCP}),
+	}
+}
+
+// opening matches the packet that opens a TCP connection. Connection tracking picks up older connections in the middle
+// and takes their next packet for the first; translating that would break them.
+func opening() []expr.Any {
+	const fin, syn, rst, ack = 0x01, 0x02, 0x04, 0x10
+	const flagsOffset = 13
+	return rule(tcp(), []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: flagsOffset, Len: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{fin | syn | rst | ack}, Xor: []byte{0}},
+		compare(expr.CmpOpEq, []byte{syn}),
+	})
+}
+
+type side int
+
+const (
+	source side = iota
+	destination
+)
+
+func address(s side, a netip.Addr) []expr.Any {
+	// Offsets of the source address in the two IP headers; the destination follows it.
+	family, offset := byte(unix.NFPROTO_IPV4), uint32(12)
+	if a.Is6() {
+		family, offset = unix.NFPROTO_IPV6, 8
+	}
+	length := uint32(a.BitLen() / 8)
+	if s == destination {
+		offset += length
+	}
+	return []expr.Any{
+		&expr.Meta{Register: 1, Key: expr.MetaKeyNFPROTO},
+		compare(expr.CmpOpEq, []byte{family}),
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: length},
+		compare(expr.CmpOpEq, a.AsSlice()),
+	}
+}
+
+func portIsNot(port uint16) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		compare(expr.CmpOpNeq, binary.BigEndian.AppendUint16(nil, port)),
+	}
+}
+
+func markIs(op expr.CmpOp, mark uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Register: 1, Key: expr.MetaKeyMARK},
+		maskWith(MarkMask, 0),
+		compare(op, binaryutil.NativeEndian.PutUint32(mark)),
+	}
+}
+
+func leavesBy(link string) []expr.Any {
+	name := make([]byte, unix.IFNAMSIZ)
+	copy(name, link)
+	return []expr.Any{
+		&expr.Meta{Register: 1, Key: expr.MetaKeyOIFNAME},
+		compare(expr.CmpOpEq, name),
+	}
+}
+
+func redirectTo(port uint16) []expr.Any {
+	return []expr.Any{
+		&expr.Immediate{Register: 1, Data: binary.BigEndian.AppendUint16(nil, port)},
+		&expr.Redir{RegisterProtoMin: 1, RegisterProtoMax: 1, Flags: unix.NF_NAT_RANGE_PROTO_SPECIFIED},
+	}
+}
+
+func accept() []expr.Any {
+	return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}
+}
+
+func maskWith(mask, xor uint32) *expr.Bitwise {
+	return &expr.Bitwise{
+		SourceRegister: 1, DestRegister: 1, Len: 4,
+		Mask: binaryutil.NativeEndian.PutUint32(mask), Xor: binaryutil.NativeEndian.PutUint32(xor),
+	}
+}
+
+func compare(op expr.CmpOp, data []byte) *expr.Cmp {
+	return &expr.Cmp{Register: 1, Op: op, Data: data}
+}

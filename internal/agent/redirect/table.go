@@ -1,0 +1,185 @@
+package redirect
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+func ourTable() *nftables.Table {
+	// One table of family inet serves both address families and works in a pod that has no IPv6.
+	return &nftables.Table{Family: nftables.TableFamilyINet, Name: tableName}
+}
+
+// connect opens netfilter's netlink socket in the calling thread's network namespace.
+func connect() (*nftables.Conn, func(), error) {
+	c, err := nftables.New(nftables.AsLasting())
+	if err != nil {
+		return nil, nil, fmt.Errorf("open nftables: %w; the kernel needs nf_tables", err)
+	}
+	return c, func() { _ = c.CloseLasting() }, nil
+}
+
+// replaceTable makes the table be what the mode says, in one transaction, and leaves a table that already is alone.
+func replaceTable(mode Mode) (changed bool, err error) {
+	c, closer, err := connect()
+	if err != nil {
+		return false, err
+	}
+	defer closer()
+	want := ruleset(ourTable(), mode)
+	same, err := tableIs(c, want)
+	if err != nil || same {
+		return false, err
+	}
+	// Adding before deleting makes the deletion succeed whether or not the table is there.
+	c.AddTable(ourTable())
+	c.DelTable(ourTable())
+	table := c.AddTable(ourTable())
+	for _, w := range want {
+		chain := *w.chain
+		chain.Table = table
+		c.AddChain(&chain)
+		for _, exprs := range w.rules {
+			c.AddRule(&nftables.Rule{Table: table, Chain: &chain, Exprs: exprs})
+		}
+	}
+	if err := c.Flush(); err != nil {
+		return false, fmt.Errorf("write table inet %s: %w; the kernel needs nf_tables with nat and redirect for inet (Linux 5.2)", tableName, err)
+	}
+	return true, nil
+}
+
+func deleteTable() (changed bool, err error) {
+	c, closer, err := connect()
+	if err != nil {
+		return false, err
+	}
+	defer closer()
+	there, err := tableExists(c)
+	if err != nil || !there {
+		return false, err
+	}
+	c.DelTable(ourTable())
+	if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
+		return false, fmt.Errorf("delete table inet %s: %w", tableName, err)
+	}
+	return true, nil
+}
+
+func observeTable() (Mode, error) {
+	c, closer, err := connect()
+	if err != nil {
+		return Absent, err
+	}
+	defer closer()
+	there, err := tableExists(c)
+	if err != nil || !there {
+		return Absent, err
+	}
+	chains, err := chainsOfTable(c)
+	if err != nil {
+		return Absent, err
+	}
+	for _, chain := range chains {
+		rules, err := c.GetRules(chain.Table, chain)
+		if err != nil {
+			return Absent, fmt.Errorf("list rules of chain %s: %w", chain.Name, err)
+		}
+		for _, r := range rules {
+			for _, e := range r.Exprs {
+				if _, redirects := e.(*expr.Redir); redirects {
+					return Capturing, nil
+				}
+			}
+		}
+	}
+	return Draining, nil
+}
+
+func tableExists(c *nftables.Conn) (bool, error) {
+	tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return false, fmt.Errorf("list nftables tables: %w; the kernel needs nf_tables", err)
+	}
+	for _, t := range tables {
+		if t.Name == tableName {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func chainsOfTable(c *nftables.Conn) ([]*nftables.Chain, error) {
+	all, err := c.ListChainsOfTableFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return nil, fmt.Errorf("list nftables chains: %w", err)
+	}
+	var ours []*nftables.Chain
+	for _, chain := range all {
+		if chain.Table.Name == tableName {
+			ours = append(ours, chain)
+		}
+	}
+	return ours, nil
+}
+
+func tableIs(c *nftables.Conn, want []ruledChain) (bool, error) {
+	there, err := tableExists(c)
+	if err != nil || !there {
+		return false, err
+	}
+	have, err := chainsOfTable(c)
+	if err != nil || len(have) != len(want) {
+		return false, err
+	}
+	byName := map[string]*nftables.Chain{}
+	for _, chain := range have {
+		byName[chain.Name] = chain
+	}
+	for _, w := range want {
+		chain := byName[w.chain.Name]
+		if chain == nil || !sameHook(chain, w.chain) {
+			return false, nil
+		}
+		rules, err := c.GetRules(chain.Table, chain)
+		if err != nil {
+			return false, fmt.Errorf("list rules of chain %s: %w", chain.Name, err)
+		}
+		if len(rules) != len(w.rules) {
+			return false, nil
+		}
+		for i := range rules {
+			if !sameExpressions(rules[i].Exprs, w.rules[i]) {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+func sameHook(a, b *nftables.Chain) bool {
+	return a.Type == b.Type && a.Hooknum != nil && *a.Hooknum == *b.Hooknum && a.Priority != nil && *a.Priority == *b.Priority
+}
+
+// sameExpressions compares the bytes that the expressions have on the wire.
+func sameExpressions(a, b []expr.Any) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		x, err := expr.Marshal(unix.NFPROTO_INET, a[i])
+		if err != nil {
+			return false
+		}
+		y, err := expr.Marshal(unix.NFPROTO_INET, b[i])
+		if err != nil || !bytes.Equal(x, y) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,46 @@
+// Package source tells the agent which pods its node has, and reports back which of them are captured. It speaks to
+// the engine that owns the pods; it does not decide anything about them.
+package source
+
+// RedirectionAnnotation is the annotation by which a pod's object says that it is captured, with the value "enabled".
+const RedirectionAnnotation = "ambient.istio.io/redirection"
+
+// Pod is a pod of the node as the engine knows it.
+type Pod struct {
+	UID            string            `json:"uid"`
+	Namespace      string            `json:"namespace"`
+	Name           string            `json:"name"`
+	ServiceAccount string            `json:"serviceAccount"`
+	IP             string            `json:"ip"`
+	HostNetwork    bool              `json:"hostNetwork"`
+	Labels         map[string]string `json:"labels"`
+	Annotations    map[string]string `json:"annotations"`
+	NetNS          string            `json:"netns"` // where its network namespace is mounted
+	Terminating    bool              `json:"terminating"`
+}
+
+// Namespace is what the agent needs of a namespace's object.
+type Namespace struct {
+	Labels map[string]string `json:"labels"`
+}
+
+// Snapshot is everything on the node at one moment.
+type Snapshot struct {
+	Pods       []Pod                `json:"pods"`
+	Namespaces map[string]Namespace `json:"namespaces"`
+}
+
+// State is what a report says of a pod's redirection.
+type State string
+
+// States.
+const (
+	Enabled  State = "enabled"
+	Disabled State = "disabled"
+)
+
+// Report is what the engine is told of one pod.
+type Report struct {
+	State State  `json:"state"`
+	Error string `json:"error"` // why a pod that should be captured is not, or empty
+}
