@@ -15,8 +15,8 @@ type Status struct {
 
 // Process is one supervised process.
 type Process struct {
-	PID       int       `json:"pid"`       // in the mesh's pid namespace; 0 if not running
-	HostPID   int       `json:"hostPid"`   // on the host; 0 if unknown
+	PID       int       `json:"pid"`       // on the host; 0 if not running
+	MeshPID   int       `json:"meshPid"`   // in the mesh's own pid namespace
 	StartTime uint64    `json:"startTime"` // clock ticks since boot: pid and start time together name a process for good
 	Since     time.Time `json:"since,omitzero"`
 	Restarts  int       `json:"restarts"`
@@ -25,7 +25,7 @@ type Process struct {
 
 // ControlState is the state of the control plane.
 type ControlState struct {
-	Process    Process       `json:"process"`
+	Process
 	Ready      bool          `json:"ready"`
 	Generation uint64        `json:"generation"`
 	Clients    []ClientState `json:"clients,omitempty"`
@@ -60,22 +60,22 @@ type NodeState struct {
 
 // AgentState is one node agent.
 type AgentState struct {
-	Process        Process `json:"process"`
-	Ready          bool    `json:"ready"`
-	ProxyConnected bool    `json:"proxyConnected"`
-	Error          string  `json:"error,omitempty"`
+	Process
+	Ready          bool   `json:"ready"`
+	ProxyConnected bool   `json:"proxyConnected"`
+	Error          string `json:"error,omitempty"`
 }
 
 // ProxyState is one node proxy.
 type ProxyState struct {
-	Process           Process `json:"process"`
-	Path              string  `json:"path"`  // the executable
-	Stock             bool    `json:"stock"` // not Lateen's own: given by --node-proxy
-	Ready             bool    `json:"ready"`
-	Version           string  `json:"version,omitempty"`
-	AckedGeneration   uint64  `json:"ackedGeneration"`             // the lowest over its resource types
-	WorkerConnections []int   `json:"workerConnections,omitempty"` // open connections per worker, if the proxy tells
-	Error             string  `json:"error,omitempty"`
+	Process
+	Path              string `json:"path"`  // the executable
+	Stock             bool   `json:"stock"` // not Lateen's own: given by --node-proxy
+	Ready             bool   `json:"ready"`
+	Version           string `json:"version,omitempty"`
+	AckedGeneration   uint64 `json:"ackedGeneration"`             // the lowest over its resource types
+	WorkerConnections []int  `json:"workerConnections,omitempty"` // open connections per worker, if the proxy tells
+	Error             string `json:"error,omitempty"`
 }
 
 // PodState is one pod as the mesh sees it.
@@ -96,28 +96,28 @@ type PodState struct {
 	Mesh        string    `json:"mesh"`
 	MeshReason  string    `json:"meshReason,omitempty"`
 	MeshSince   time.Time `json:"meshSince,omitzero"`
-	Enrolled    bool      `json:"enrolled"`              // labels ask for capture
-	Redirection bool      `json:"redirection"`           // capture is live
-	Unmeshed    []Conn    `json:"unmeshed,omitempty"`    // connections opened before enrolment that still live
-	HostNetwork bool      `json:"hostNetwork,omitempty"` // shares its node's network; never enrolled
+	Enrolled    bool      `json:"enrolled"`                      // labels ask for capture
+	Redirection bool      `json:"redirection"`                   // capture is live
+	Unmeshed    []Conn    `json:"unmeshedConnections,omitempty"` // opened before enrolment and still alive
+	HostNetwork bool      `json:"hostNetwork,omitempty"`         // shares its node's network; never enrolled
 }
 
 // ContainerState is one container of a pod.
 type ContainerState struct {
-	Name     string  `json:"name"`
-	Process  Process `json:"process"`
-	UID      int     `json:"uid"` // unix uid, one per service account
-	Ready    bool    `json:"ready"`
-	Waiting  string  `json:"waiting,omitempty"` // reason for not running
-	ExitCode *int    `json:"exitCode,omitempty"`
+	Name string `json:"name"`
+	Process
+	UID      int    `json:"uid"` // unix uid, one per service account
+	Ready    bool   `json:"ready"`
+	Waiting  string `json:"waiting,omitempty"`  // reason for not running
+	ExitCode *int   `json:"exitCode,omitempty"` // of the last run
 }
 
 // Conn is a TCP connection of a pod that the mesh does not carry.
 type Conn struct {
-	Local        string `json:"local"`
-	Remote       string `json:"remote"`
-	Direction    string `json:"direction"` // "inbound" or "outbound"
-	OpenedBefore bool   `json:"openedBefore"`
+	Local        string    `json:"local"`
+	Remote       string    `json:"remote"`
+	Direction    string    `json:"direction"`    // "inbound" or "outbound"
+	OpenedBefore time.Time `json:"openedBefore"` // it was there already at this time: when the pod was enrolled
 }
 
 // Usage is what the parts of the mesh have consumed so far. Take it twice and subtract.
@@ -131,7 +131,7 @@ type ComponentUsage struct {
 	Kind      string `json:"kind"` // "control", "agent", "proxy", "engine" or "container"
 	Name      string `json:"name"` // "lateen-control", "n1" for agents and proxies, "namespace/pod/container"
 	Node      string `json:"node,omitempty"`
-	PID       int    `json:"pid"`
+	PID       int    `json:"pid"`       // on the host
 	Restarts  int    `json:"restarts"`  // if it differs between two samples their difference means nothing
 	CPUNanos  uint64 `json:"cpuNanos"`  // time on a CPU, user and system together, from the scheduler: exact
 	UserTicks uint64 `json:"userTicks"` // 10 ms ticks: how CPUNanos splits, roughly

@@ -1,0 +1,308 @@
+// Package fabric lays the cables of a local mesh: the bridge that stands for the data centre's network, a namespace per node
+// on it, and a namespace per pod behind its node. It knows addresses and links, not what runs at either end.
+package fabric
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+
+	"lateen.dev/lateen/internal/engine/local/netns"
+)
+
+// The addresses of every local mesh; each mesh has a network of its own, so that they never meet.
+var (
+	FabricIP    = netip.MustParseAddr("10.243.0.1") // the fabric namespace: control plane
+	FabricCIDR  = netip.MustParsePrefix("10.243.0.0/24")
+	PodsCIDR    = netip.MustParsePrefix("10.244.0.0/16")
+	ServiceCIDR = netip.MustParsePrefix("10.96.0.0/16")
+	DNSIP       = netip.MustParseAddr("10.96.0.10")
+	// ProbeIP is the source of the node's probes of its pods; in-pod rules let it through uncaptured.
+	ProbeIP = netip.MustParseAddr("169.254.7.127")
+)
+
+// MaxNodes is how many nodes the addressing plan has room for.
+const MaxNodes = 64
+
+const bridgeName = "fabric"
+
+// Node is one node's place in the network.
+type Node struct {
+	Index int // from 1
+	NetNS string
+}
+
+// IP is the node's address on the fabric.
+func (n Node) IP() netip.Addr { return netip.AddrFrom4([4]byte{10, 243, 0, byte(10 + n.Index)}) }
+
+// PodCIDR is the range of the node's pods.
+func (n Node) PodCIDR() netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(n.Index), 0}), 24)
+}
+
+// Gateway is the node's address towards its pods.
+func (n Node) Gateway() netip.Addr { return n.PodCIDR().Addr().Next() }
+
+// FabricPort is the name of the node's port on the bridge, seen from the fabric namespace.
+func (n Node) FabricPort() string { return fmt.Sprintf("n%d", n.Index) }
+
+// Up makes the bridge in the calling process's namespace, which must be the mesh's own.
+func Up(nodes []Node) error {
+	if err := linkUp("lo"); err != nil {
+		return err
+	}
+	if err := setSysctls("net/ipv6/conf/default/disable_ipv6", "1", "net/ipv4/tcp_congestion_control", "cubic"); err != nil {
+		return err
+	}
+	br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName}}
+	if err := netlink.LinkAdd(br); err != nil {
+		return fmt.Errorf("add bridge: %w; the kernel needs CONFIG_BRIDGE (try `modprobe bridge`)", err)
+	}
+	if err := addAddr(bridgeName, netip.PrefixFrom(FabricIP, FabricCIDR.Bits())); err != nil {
+		return err
+	}
+	// The resolver answers in the fabric namespace; the nodes' default routes lead here.
+	if err := addAddr("lo", netip.PrefixFrom(DNSIP, 32)); err != nil {
+		return err
+	}
+	if err := linkUp(bridgeName); err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		if err := addNode(n); err != nil {
+			return fmt.Errorf("node n%d: %w", n.Index, err)
+		}
+		if err := addRoute(n.PodCIDR(), bridgeName, n.IP()); err != nil {
+			return fmt.Errorf("node n%d: %w", n.Index, err)
+		}
+	}
+	for _, n := range nodes {
+		err := netns.Do(n.NetNS, func() error {
+			for _, peer := range nodes {
+				if peer.Index == n.Index {
+					continue
+				}
+				if err := addRoute(peer.PodCIDR(), "eth0", peer.IP()); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("node n%d: %w", n.Index, err)
+		}
+	}
+	return nil
+}
+
+func addNode(n Node) error {
+	if err := netns.Create(n.NetNS); err != nil {
+		return err
+	}
+	if err := addVeth(n.FabricPort(), "eth0", n.NetNS); err != nil {
+		return err
+	}
+	bridge, err := netlink.LinkByName(bridgeName)
+	if err != nil {
+		return err
+	}
+	port, err := netlink.LinkByName(n.FabricPort())
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetMaster(port, bridge); err != nil {
+		return fmt.Errorf("attach to bridge: %w", err)
+	}
+	if err := linkUp(n.FabricPort()); err != nil {
+		return err
+	}
+	return netns.Do(n.NetNS, func() error {
+		err := setSysctls(
+			"net/ipv4/ip_forward", "1",
+			// Pods' replies to the probe address and proxies' spoofed client addresses do not come back the way they went.
+			"net/ipv4/conf/all/rp_filter", "0",
+			"net/ipv4/conf/default/rp_filter", "0",
+			"net/ipv6/conf/default/disable_ipv6", "1",
+			"net/ipv4/tcp_congestion_control", "cubic",
+		)
+		if err != nil {
+			return err
+		}
+		if err := linkUp("lo"); err != nil {
+			return err
+		}
+		if err := addAddr("eth0", netip.PrefixFrom(n.IP(), FabricCIDR.Bits())); err != nil {
+			return err
+		}
+		for _, ip := range []netip.Addr{ProbeIP, n.Gateway()} {
+			if err := addAddr("lo", netip.PrefixFrom(ip, 32)); err != nil {
+				return err
+			}
+		}
+		if err := linkUp("eth0"); err != nil {
+			return err
+		}
+		return addRoute(netip.MustParsePrefix("0.0.0.0/0"), "eth0", FabricIP)
+	})
+}
+
+// AddPod makes a pod's namespace with one link to its node and the given address. port names the node's end of the link.
+func AddPod(n Node, podNS, port string, ip netip.Addr) error {
+	if err := netns.Create(podNS); err != nil {
+		return err
+	}
+	err := netns.Do(n.NetNS, func() error {
+		if err := addVeth(port, "eth0", podNS); err != nil {
+			return err
+		}
+		if err := linkUp(port); err != nil {
+			return err
+		}
+		return nil
+	})
+	if err == nil {
+		err = netns.Do(podNS, func() error { return setUpPod(n, ip) })
+	}
+	if err == nil {
+		err = netns.Do(n.NetNS, func() error { return addLinkRoute(netip.PrefixFrom(ip, 32), port, n.Gateway()) })
+	}
+	if err != nil {
+		return errors.Join(err, RemovePod(n, podNS, port))
+	}
+	return nil
+}
+
+func setUpPod(n Node, ip netip.Addr) error {
+	err := setSysctls(
+		"net/ipv6/conf/eth0/disable_ipv6", "1", // loopback keeps ::1, which some programs bind
+		"net/ipv4/tcp_congestion_control", "cubic",
+		"net/ipv4/ip_unprivileged_port_start", "0", // as Kubernetes does: no capability is needed for port 80
+	)
+	if err != nil {
+		return err
+	}
+	for _, l := range []string{"lo", "eth0"} {
+		if err := linkUp(l); err != nil {
+			return err
+		}
+	}
+	if err := addAddr("eth0", netip.PrefixFrom(ip, 32)); err != nil {
+		return err
+	}
+	if err := addLinkRoute(netip.PrefixFrom(n.Gateway(), 32), "eth0", netip.Addr{}); err != nil {
+		return err
+	}
+	return addRoute(netip.MustParsePrefix("0.0.0.0/0"), "eth0", n.Gateway())
+}
+
+// RemovePod takes a pod's link away and its namespace's name. It is fine to call it for what is half made.
+func RemovePod(n Node, podNS, port string) error {
+	err := netns.Do(n.NetNS, func() error {
+		l, err := netlink.LinkByName(port)
+		if errors.As(err, &netlink.LinkNotFoundError{}) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		return netlink.LinkDel(l)
+	})
+	if nerr := netns.Remove(podNS); nerr != nil && !errors.Is(nerr, os.ErrNotExist) {
+		err = errors.Join(err, nerr)
+	}
+	return err
+}
+
+// addVeth makes a pair: one end here, the other, named peer, in the namespace at peerNS.
+func addVeth(name, peer, peerNS string) error {
+	ns, err := os.Open(peerNS)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	v := &netlink.Veth{
+		LinkAttrs:     netlink.LinkAttrs{Name: name, MTU: 1500},
+		PeerName:      peer,
+		PeerNamespace: netlink.NsFd(int(ns.Fd())),
+	}
+	if err := netlink.LinkAdd(v); err != nil {
+		return fmt.Errorf("add veth %s: %w; the kernel needs CONFIG_VETH (try `modprobe veth`)", name, err)
+	}
+	return nil
+}
+
+func linkUp(name string) error {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", name, err)
+	}
+	if err := netlink.LinkSetUp(l); err != nil {
+		return fmt.Errorf("set link %s up: %w", name, err)
+	}
+	return nil
+}
+
+func addAddr(link string, p netip.Prefix) error {
+	l, err := netlink.LinkByName(link)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", link, err)
+	}
+	if err := netlink.AddrAdd(l, &netlink.Addr{IPNet: ipNet(p)}); err != nil {
+		return fmt.Errorf("add address %s to %s: %w", p, link, err)
+	}
+	return nil
+}
+
+func addRoute(dst netip.Prefix, link string, via netip.Addr) error {
+	l, err := netlink.LinkByName(link)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", link, err)
+	}
+	r := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(dst), Gw: via.AsSlice()}
+	if err := netlink.RouteAdd(r); err != nil {
+		return fmt.Errorf("add route %s via %s: %w", dst, via, err)
+	}
+	return nil
+}
+
+// addLinkRoute makes dst a neighbour on link; src, if valid, is the address to speak from.
+func addLinkRoute(dst netip.Prefix, link string, src netip.Addr) error {
+	l, err := netlink.LinkByName(link)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", link, err)
+	}
+	r := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(dst), Scope: netlink.SCOPE_LINK}
+	if src.IsValid() {
+		r.Src = src.AsSlice()
+	}
+	if err := netlink.RouteAdd(r); err != nil {
+		return fmt.Errorf("add route %s on %s: %w", dst, link, err)
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// optional are the settings that a kernel may lack: one without IPv6 has nothing to turn off, one without cubic keeps what it has.
+var optional = map[string]bool{"disable_ipv6": true, "tcp_congestion_control": true}
+
+// setSysctls takes names below /proc/sys and values in turn. The calling thread's namespace is the one that changes.
+func setSysctls(namesAndValues ...string) error {
+	for i := 0; i < len(namesAndValues); i += 2 {
+		name, value := namesAndValues[i], namesAndValues[i+1]
+		err := os.WriteFile(filepath.Join("/proc/sys", name), []byte(value), 0o644)
+		if errors.Is(err, os.ErrNotExist) && optional[filepath.Base(name)] {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	return nil
+}

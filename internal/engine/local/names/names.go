@@ -1,0 +1,158 @@
+// Package names answers DNS questions about the services of a local mesh. It forwards nothing: a local mesh has no way out,
+// so that a name it does not know does not exist.
+package names
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+
+	"github.com/miekg/dns"
+
+	"lateen.dev/lateen/internal/engine/local/services"
+)
+
+// Domain is the cluster's domain, absolute.
+const Domain = "cluster.local."
+
+// ttl is how long an answer may be kept, in seconds, as in Kubernetes.
+const ttl = 5
+
+// Zone is a snapshot of what there is to know. Its zero value knows nothing.
+type Zone struct {
+	services   map[string]services.Service // by absolute lower-case name
+	namespaces map[string]bool             // by absolute lower-case name of their zone
+	pods       map[netip.Addr]string       // names for reverse questions
+	resolver   netip.Addr
+}
+
+// NewZone makes a snapshot.
+func NewZone(svcs []services.Service, resolver netip.Addr) *Zone {
+	z := &Zone{services: map[string]services.Service{}, namespaces: map[string]bool{}, pods: map[netip.Addr]string{}, resolver: resolver}
+	for _, s := range svcs {
+		name := strings.ToLower(s.Name + "." + s.Namespace + ".svc." + Domain)
+		z.services[name] = s
+		z.namespaces[strings.ToLower(s.Namespace+".svc."+Domain)] = true
+		if s.ClusterIP.IsValid() {
+			z.pods[s.ClusterIP] = name
+		}
+	}
+	return z
+}
+
+// Answer answers one message. It never fails: what cannot be answered gets a response code that says why.
+func (z *Zone) Answer(q *dns.Msg) *dns.Msg {
+	m := new(dns.Msg)
+	m.SetReply(q)
+	m.Authoritative = true
+	m.RecursionAvailable = true // so that resolvers do not complain; names outside do not exist here
+	switch {
+	case q.Opcode != dns.OpcodeQuery:
+		m.Rcode = dns.RcodeNotImplemented
+		return m
+	case len(q.Question) != 1 || q.Question[0].Qclass != dns.ClassINET:
+		m.Rcode = dns.RcodeRefused
+		return m
+	}
+	question := q.Question[0]
+	name := strings.ToLower(dns.Fqdn(question.Name))
+	if ip, ok := reverse(name); ok {
+		z.answerReverse(m, question, ip)
+		return m
+	}
+	svc, portName, protocol, found := z.lookup(name)
+	switch {
+	case !found:
+		if !z.exists(name) {
+			m.Rcode = dns.RcodeNameError
+		}
+		z.addSOA(m)
+	case svc.External != "":
+		m.Answer = append(m.Answer, &dns.CNAME{Hdr: header(question.Name, dns.TypeCNAME), Target: dns.Fqdn(svc.External)})
+	case question.Qtype == dns.TypeA && portName == "":
+		for _, ip := range addresses(svc) {
+			m.Answer = append(m.Answer, &dns.A{Hdr: header(question.Name, dns.TypeA), A: ip.AsSlice()})
+		}
+	case question.Qtype == dns.TypeSRV:
+		for _, p := range svc.Ports {
+			if portName == "" || p.Name == portName && strings.EqualFold(string(p.Protocol), protocol) {
+				m.Answer = append(m.Answer, &dns.SRV{Hdr: header(question.Name, dns.TypeSRV), Weight: 100, Port: p.Port,
+					Target: strings.ToLower(svc.Name + "." + svc.Namespace + ".svc." + Domain)})
+			}
+		}
+	}
+	if found && len(m.Answer) == 0 {
+		// The name exists without such a record: IPv6 questions end here, fast.
+		z.addSOA(m)
+	}
+	return m
+}
+
+// lookup finds a service by its name, or by _port._protocol in front of it.
+func (z *Zone) lookup(name string) (svc services.Service, port, protocol string, ok bool) {
+	if svc, ok = z.services[name]; ok {
+		return svc, "", "", true
+	}
+	if labels := strings.SplitN(name, ".", 3); len(labels) == 3 && strings.HasPrefix(labels[0], "_") && strings.HasPrefix(labels[1], "_") {
+		if svc, ok = z.services[labels[2]]; ok {
+			for _, p := range svc.Ports {
+				if p.Name == labels[0][1:] && strings.EqualFold(string(p.Protocol), labels[1][1:]) {
+					return svc, labels[0][1:], labels[1][1:], true
+				}
+			}
+		}
+	}
+	return services.Service{}, "", "", false
+}
+
+// exists says whether a name has something below it, so that it exists without having records.
+func (z *Zone) exists(name string) bool {
+	return name == Domain || name == "svc."+Domain || z.namespaces[name]
+}
+
+func (z *Zone) answerReverse(m *dns.Msg, q dns.Question, ip netip.Addr) {
+	name, ok := z.pods[ip]
+	if !ok {
+		m.Rcode = dns.RcodeNameError
+		return
+	}
+	if q.Qtype == dns.TypePTR {
+		m.Answer = append(m.Answer, &dns.PTR{Hdr: header(q.Name, dns.TypePTR), Ptr: name})
+	}
+}
+
+// addSOA lets resolvers keep a negative answer for as long as a positive one.
+func (z *Zone) addSOA(m *dns.Msg) {
+	m.Ns = append(m.Ns, &dns.SOA{Hdr: header(Domain, dns.TypeSOA), Ns: "ns.dns." + Domain, Mbox: "hostmaster." + Domain,
+		Serial: 1, Refresh: 7200, Retry: 1800, Expire: 86400, Minttl: ttl})
+}
+
+// addresses are a service's addresses: its own, or, of a headless one, those of its pods in any order.
+func addresses(s services.Service) []netip.Addr {
+	if s.ClusterIP.Is4() {
+		return []netip.Addr{s.ClusterIP}
+	}
+	ips := append([]netip.Addr(nil), s.Pods...)
+	rand.Shuffle(len(ips), func(i, j int) { ips[i], ips[j] = ips[j], ips[i] })
+	return ips
+}
+
+func reverse(name string) (netip.Addr, bool) {
+	host, ok := strings.CutSuffix(name, ".in-addr.arpa.")
+	if !ok {
+		return netip.Addr{}, false
+	}
+	labels := strings.Split(host, ".")
+	if len(labels) != 4 {
+		return netip.Addr{}, true
+	}
+	ip, err := netip.ParseAddr(labels[3] + "." + labels[2] + "." + labels[1] + "." + labels[0])
+	if err != nil {
+		return netip.Addr{}, true
+	}
+	return ip, true
+}
+
+func header(name string, rtype uint16) dns.RR_Header {
+	return dns.RR_Header{Name: name, Rrtype: rtype, Class: dns.ClassINET, Ttl: ttl}
+}

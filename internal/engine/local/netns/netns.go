@@ -1,0 +1,100 @@
+// Package netns makes network namespaces, names them by bind mounts and runs code inside them.
+// What is configured inside is its callers' business.
+package netns
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// threadNS is the network namespace of the calling thread.
+const threadNS = "/proc/thread-self/ns/net"
+
+// Create makes a new network namespace and binds it to path, which must not exist. The caller's mount namespace must be private.
+func Create(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o444)
+	if err != nil {
+		return err
+	}
+	f.Close()
+	err = onThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("unshare network namespace: %w", err)
+		}
+		if err := unix.Mount(threadNS, path, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("bind network namespace to %s: %w", path, err)
+		}
+		return nil
+	})
+	if err != nil {
+		os.Remove(path)
+	}
+	return err
+}
+
+// Remove takes the name from a namespace. The kernel ends the namespace when its last process and socket are gone.
+func Remove(path string) error {
+	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && err != unix.EINVAL {
+		return fmt.Errorf("unmount %s: %w", path, err)
+	}
+	return os.Remove(path)
+}
+
+// Do runs f on a thread inside the namespace at path. Sockets that f makes and processes that f starts stay in it;
+// goroutines that f starts do not.
+func Do(path string, f func() error) error {
+	ns, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	return onThread(func() error {
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter network namespace %s: %w", path, err)
+		}
+		return f()
+	})
+}
+
+// Dial connects from inside the namespace at path. address must hold an IP address, no name. local may be nil.
+func Dial(ctx context.Context, path, network, address string, local net.Addr) (net.Conn, error) {
+	var conn net.Conn
+	err := Do(path, func() error {
+		var err error
+		d := net.Dialer{LocalAddr: local}
+		conn, err = d.DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
+// onThread runs f on a thread of its own which is given back to the runtime only if it is in its old namespace again.
+func onThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		home, err := os.Open(threadNS)
+		if err != nil {
+			runtime.UnlockOSThread()
+			done <- err
+			return
+		}
+		defer home.Close()
+		err = f()
+		// A goroutine that ends while locked takes its thread with it: no code ever runs in the wrong namespace.
+		if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
+			runtime.UnlockOSThread()
+		}
+		done <- err
+	}()
+	return <-done
+}
