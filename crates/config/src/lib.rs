@@ -1,2 +1,32 @@
-//! Parses WDS and Authorization resources into immutable snapshots and answers where a connection goes.
+//! Parses WDS and Authorization resources, keeps them as immutable snapshots and answers where a connection goes. It
+//! neither fetches a resource nor moves a byte; what is wrong with a resource is said here, once, at the door.
 #![forbid(unsafe_code)]
+
+mod authorization;
+mod dump;
+mod endpoints;
+mod gateway;
+mod index;
+mod rejection;
+pub mod route;
+mod service;
+mod snapshot;
+mod store;
+mod wire;
+mod workload;
+
+pub use dump::Dump;
+pub use endpoints::{Endpoint, EndpointSet};
+pub use gateway::{GatewayAddress, GatewayDestination, NetworkAddress, NetworkRange};
+pub use rejection::{Refused, Rejection};
+pub use service::{
+    HealthPolicy, IpFamilies, LoadBalancing, Service, ServicePort, Visibility, WeightedWaypoint,
+};
+pub use snapshot::Snapshot;
+pub use store::{Batch, Kind, Store};
+pub use workload::{
+    ApplicationTunnel, Health, Locality, NetworkMode, PortMap, Protocol, TunnelProtocol, Workload,
+};
+
+/// The key of a service: its namespace and its hostname.
+pub type ServiceKey = lateen_types::NamespacedName;

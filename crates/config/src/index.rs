@@ -1,0 +1,133 @@
+//! Secondary keys: several objects may share one, and the best of them answers.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use lateen_types::Strng;
+use rpds::HashTrieMapSync;
+
+use crate::service::Service;
+use crate::workload::{Protocol, Workload};
+
+/// What shares a key, and who comes first.
+pub(crate) trait Ranked: Clone {
+    /// The order of preference; equal only for versions of one object.
+    fn rank(&self, other: &Self) -> Ordering;
+}
+
+/// Objects by a key that need not be unique; those of one key in a fixed order, best first, so that an answer never
+/// depends on the order of arrival. Cloning costs nothing.
+#[derive(Debug, Clone)]
+pub(crate) struct Index<K: Hash + Eq, V>(HashTrieMapSync<K, Arc<[Arc<V>]>>);
+
+impl<K: Hash + Eq, V> Default for Index<K, V> {
+    fn default() -> Self {
+        Self(HashTrieMapSync::new_sync())
+    }
+}
+
+impl<K: Hash + Eq, V: Ranked> Index<K, V> {
+    pub(crate) fn insert(&mut self, key: K, value: Arc<V>) {
+        let mut list = self.get(&key).to_vec();
+        match list.binary_search_by(|known| known.rank(&value)) {
+            Ok(at) => list[at] = value,
+            Err(at) => list.insert(at, value),
+        }
+        self.0.insert_mut(key, list.into());
+    }
+
+    pub(crate) fn remove(&mut self, key: &K, value: &V)
+    where
+        K: Clone,
+    {
+        let rest: Vec<_> = self
+            .get(key)
+            .iter()
+            .filter(|known| known.rank(value) != Ordering::Equal)
+            .cloned()
+            .collect();
+        if rest.is_empty() {
+            self.0.remove_mut(key);
+        } else {
+            self.0.insert_mut(key.clone(), rest.into());
+        }
+    }
+
+    pub(crate) fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> &[Arc<V>]
+    where
+        K: Borrow<Q>,
+    {
+        self.0.get(key).map_or(&[], |list| list)
+    }
+
+    fn values(&self) -> impl Iterator<Item = &Arc<V>> {
+        self.0.values().flat_map(|list| list.iter())
+    }
+}
+
+/// An index per network or per namespace. Two steps rather than a compound key, so that a look-up borrows its key: the
+/// reference count of a shared text is a cache line that all workers would fight for.
+#[derive(Debug, Clone)]
+pub(crate) struct Grouped<K: Hash + Eq, V>(HashTrieMapSync<Strng, Index<K, V>>);
+
+impl<K: Hash + Eq, V> Default for Grouped<K, V> {
+    fn default() -> Self {
+        Self(HashTrieMapSync::new_sync())
+    }
+}
+
+impl<K: Hash + Eq + Clone, V: Ranked> Grouped<K, V> {
+    pub(crate) fn insert(&mut self, group: &Strng, key: K, value: Arc<V>) {
+        if let Some(index) = self.0.get_mut(group) {
+            index.insert(key, value);
+        } else {
+            let mut index = Index::default();
+            index.insert(key, value);
+            self.0.insert_mut(group.clone(), index);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, group: &Strng, key: &K, value: &V) {
+        let Some(index) = self.0.get_mut(group) else {
+            return;
+        };
+        index.remove(key, value);
+        if index.0.is_empty() {
+            self.0.remove_mut(group);
+        }
+    }
+
+    pub(crate) fn get<Q: Hash + Eq + ?Sized>(&self, group: &str, key: &Q) -> &[Arc<V>]
+    where
+        K: Borrow<Q>,
+    {
+        self.0.get(group).map_or(&[], |index| index.get(key))
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Arc<V>> {
+        self.0.values().flat_map(Index::values)
+    }
+}
+
+impl Ranked for Workload {
+    /// Pods first, because what a pod's object says is hard to forge; then what is in the mesh.
+    fn rank(&self, other: &Self) -> Ordering {
+        let key = |w: &Workload| {
+            (
+                !w.uid.as_str().contains("//Pod/"),
+                w.protocol != Protocol::Hbone,
+            )
+        };
+        key(self)
+            .cmp(&key(other))
+            .then_with(|| self.uid.cmp(&other.uid))
+    }
+}
+
+impl Ranked for Service {
+    fn rank(&self, other: &Self) -> Ordering {
+        (!self.canonical, &self.key).cmp(&(!other.canonical, &other.key))
+    }
+}

@@ -1,0 +1,227 @@
+//! What is known of the mesh at one moment: immutable, shared by all workers, cheap to make from the one before.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use lateen_policy::{Applied, Policy};
+use lateen_types::Strng;
+use rpds::{RedBlackTreeMapSync, RedBlackTreeSetSync};
+
+use crate::endpoints::EndpointSet;
+use crate::gateway::{GatewayAddress, GatewayDestination};
+use crate::index::{Grouped, Index};
+use crate::{Service, ServiceKey, Workload};
+
+/// A generation of the mesh's configuration.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    pub(crate) generation: u64,
+    pub(crate) network: Strng,
+    pub(crate) workloads: RedBlackTreeMapSync<Strng, Arc<Workload>>,
+    /// By network and address.
+    pub(crate) workloads_at: Grouped<IpAddr, Workload>,
+    /// By namespace and name; only those on this node.
+    pub(crate) pods: Grouped<Strng, Workload>,
+    pub(crate) services: RedBlackTreeMapSync<ServiceKey, Arc<Service>>,
+    /// By network and address.
+    pub(crate) services_at: Grouped<IpAddr, Service>,
+    /// By hostname.
+    pub(crate) services_named: Index<Strng, Service>,
+    /// The few services that have ranges of addresses.
+    pub(crate) ranged: RedBlackTreeMapSync<ServiceKey, Arc<Service>>,
+    /// Also of services that have not arrived.
+    pub(crate) endpoints: RedBlackTreeMapSync<ServiceKey, Arc<EndpointSet>>,
+    pub(crate) policies: RedBlackTreeMapSync<Strng, Arc<Policy>>,
+    /// The names of the policies that cover a whole namespace, or everything (the empty namespace), including those
+    /// that could not be read.
+    pub(crate) scoped: RedBlackTreeMapSync<Strng, RedBlackTreeSetSync<Strng>>,
+}
+
+impl Snapshot {
+    pub(crate) fn empty(network: &str) -> Self {
+        Self {
+            generation: 0,
+            network: network.into(),
+            workloads: RedBlackTreeMapSync::new_sync(),
+            workloads_at: Grouped::default(),
+            pods: Grouped::default(),
+            services: RedBlackTreeMapSync::new_sync(),
+            services_at: Grouped::default(),
+            services_named: Index::default(),
+            ranged: RedBlackTreeMapSync::new_sync(),
+            endpoints: RedBlackTreeMapSync::new_sync(),
+            policies: RedBlackTreeMapSync::new_sync(),
+            scoped: RedBlackTreeMapSync::new_sync(),
+        }
+    }
+
+    /// Grows with every change.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// This node's network.
+    pub fn network(&self) -> &Strng {
+        &self.network
+    }
+
+    /// The workload with an address of its own; of several, a pod before others, a mesh workload before others.
+    pub fn workload(&self, network: &str, address: IpAddr) -> Option<&Arc<Workload>> {
+        self.workloads_at.get(network, &address).first()
+    }
+
+    /// The workload of this uid.
+    pub fn workload_by_uid(&self, uid: &str) -> Option<&Arc<Workload>> {
+        self.workloads.get(uid)
+    }
+
+    /// The workload of a pod on this node. All three names must fit: a pod whose service account is another than the
+    /// control plane says has no workload.
+    pub fn workload_of_pod(
+        &self,
+        namespace: &str,
+        name: &str,
+        service_account: &str,
+    ) -> Option<&Arc<Workload>> {
+        let pods = self.pods.get(namespace, name);
+        pods.iter()
+            .find(|workload| **workload.identity.service_account() == *service_account)
+    }
+
+    /// The service at a virtual address, as a client that belongs to no namespace sees it.
+    pub fn service(&self, network: &str, address: IpAddr) -> Option<&Arc<Service>> {
+        self.service_at(network, address, None)
+    }
+
+    /// The service at a virtual address, as a client of a namespace sees it: its own namespace's service before others,
+    /// and none that it may not see. An exact address goes before a range.
+    pub fn service_for(
+        &self,
+        namespace: &str,
+        network: &str,
+        address: IpAddr,
+    ) -> Option<&Arc<Service>> {
+        self.service_at(network, address, Some(namespace))
+    }
+
+    fn service_at(
+        &self,
+        network: &str,
+        address: IpAddr,
+        namespace: Option<&str>,
+    ) -> Option<&Arc<Service>> {
+        best(self.services_at.get(network, &address), namespace)
+            .or_else(|| self.service_in_range(network, address, namespace))
+    }
+
+    /// A service of the client's namespace goes before a longer prefix, and that before ownership of the hostname:
+    /// ztunnel's order.
+    fn service_in_range(
+        &self,
+        network: &str,
+        address: IpAddr,
+        namespace: Option<&str>,
+    ) -> Option<&Arc<Service>> {
+        let mut found: Option<((bool, u8, bool), &Arc<Service>)> = None;
+        for service in self
+            .ranged
+            .values()
+            .filter(|service| namespace.is_none_or(|n| service.visible_to(n)))
+        {
+            for range in &service.ranges {
+                if *range.network == *network && range.cidr.contains(&address) {
+                    let own = namespace.is_some_and(|n| *service.namespace == *n);
+                    let rank = (own, range.cidr.prefix_len(), service.canonical);
+                    if found.is_none_or(|(best, _)| rank > best) {
+                        found = Some((rank, service));
+                    }
+                }
+            }
+        }
+        found.map(|(_, service)| service)
+    }
+
+    /// The service of this key.
+    pub fn service_by_key(&self, key: &ServiceKey) -> Option<&Arc<Service>> {
+        self.services.get(key)
+    }
+
+    /// The service of a hostname, as a client of a namespace sees it.
+    pub fn service_by_host(&self, hostname: &str, namespace: &str) -> Option<&Arc<Service>> {
+        best(self.services_named.get(hostname), Some(namespace))
+    }
+
+    /// The endpoints of a service, whether or not the service itself has arrived.
+    pub fn endpoints(&self, service: &ServiceKey) -> Option<&Arc<EndpointSet>> {
+        self.endpoints.get(service)
+    }
+
+    /// The policies that cover a workload: those of the mesh, of its namespace, and those that it names. One that is
+    /// not known here is said to be so, for the decision to fail closed.
+    pub fn policies_for<'a>(&'a self, workload: &'a Workload) -> impl Iterator<Item = Applied<'a>> {
+        let scope = |namespace: &str| self.scoped.get(namespace).into_iter().flatten();
+        // A workload of the empty namespace would otherwise see the mesh's policies twice.
+        let own = (!workload.namespace.is_empty())
+            .then(|| scope(&workload.namespace))
+            .into_iter()
+            .flatten();
+        scope("")
+            .chain(own)
+            .chain(&workload.authorization_policies)
+            .map(|name| match self.policies.get(name) {
+                Some(policy) => Applied::Policy(policy),
+                None => Applied::Unknown(name),
+            })
+    }
+
+    /// All workloads, by uid.
+    pub fn workloads(&self) -> impl Iterator<Item = &Arc<Workload>> {
+        self.workloads.values()
+    }
+
+    /// The workloads on this node, in no order.
+    pub fn local_workloads(&self) -> impl Iterator<Item = &Arc<Workload>> {
+        self.pods.values()
+    }
+
+    /// All services, by key.
+    pub fn services(&self) -> impl Iterator<Item = &Arc<Service>> {
+        self.services.values()
+    }
+
+    /// All policies, by xDS name.
+    pub fn policies(&self) -> impl Iterator<Item = &Arc<Policy>> {
+        self.policies.values()
+    }
+
+    /// Whether a workload is (one of) what a gateway reference leads to.
+    pub fn serves(&self, gateway: &GatewayAddress, workload: &Workload) -> bool {
+        let service = match &gateway.destination {
+            GatewayDestination::Address(at) => {
+                if let Some(found) = self.workload(&at.network, at.address) {
+                    return found.uid == workload.uid;
+                }
+                self.service(&at.network, at.address)
+            }
+            GatewayDestination::Hostname(key) => self.service_by_key(key),
+        };
+        service
+            .and_then(|service| self.endpoints(&service.key))
+            .is_some_and(|endpoints| endpoints.get(workload.uid.as_str()).is_some())
+    }
+}
+
+/// Of services that share a key: the client's namespace's own, else the first that it may see.
+fn best<'a>(services: &'a [Arc<Service>], namespace: Option<&str>) -> Option<&'a Arc<Service>> {
+    let Some(namespace) = namespace else {
+        return services.first();
+    };
+    services
+        .iter()
+        .find(|service| *service.namespace == *namespace)
+        .or_else(|| {
+            services
+                .iter()
+                .find(|service| service.visible_to(namespace))
+        })
+}

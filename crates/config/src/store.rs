@@ -1,0 +1,347 @@
+//! The control thread's side: takes resources in, one batch at a time, and makes snapshots.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lateen_policy::{Policy, Scope};
+use lateen_proto::workload::address::Type;
+use lateen_proto::{security, workload as proto};
+use lateen_types::{Strng, WorkloadUid};
+use prost::Message;
+use rpds::RedBlackTreeSetSync;
+
+use crate::endpoints::{Endpoint, EndpointSet};
+use crate::workload::NetworkMode;
+use crate::{Refused, Rejection, Service, ServiceKey, Snapshot, Workload, authorization};
+
+/// Which resources a batch holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Workloads and services.
+    Address,
+    /// Authorization policies.
+    Authorization,
+}
+
+/// The content of one xDS response.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    /// What it holds.
+    pub kind: Kind,
+    /// Name and encoded message of what is new or changed.
+    pub upserts: Vec<(Strng, Bytes)>,
+    /// Names of what is gone.
+    pub removals: Vec<Strng>,
+}
+
+/// All resources, mutable. One thread owns it and publishes snapshots.
+#[derive(Debug)]
+pub struct Store {
+    next: Snapshot,
+    published: Arc<Snapshot>,
+    changed: bool,
+    /// This node: its pods are indexed. `None`: every workload is.
+    node: Option<Strng>,
+    /// The workloads of each service, from which endpoint sets are made.
+    members: HashMap<ServiceKey, BTreeMap<WorkloadUid, Arc<Workload>>>,
+    /// Services whose endpoint set is out of date: made anew once per snapshot, not once per workload.
+    stale: HashSet<ServiceKey>,
+    /// Policies that could not be read and have no earlier version, with the namespace that they cover.
+    unreadable: HashMap<Strng, Strng>,
+}
+
+impl Store {
+    /// An empty store of a proxy in this network, on this node; without a node every workload counts as local.
+    pub fn new(network: &str, node: Option<&str>) -> Self {
+        let next = Snapshot::empty(network);
+        Self {
+            published: Arc::new(next.clone()),
+            next,
+            changed: false,
+            node: node.map(Strng::from),
+            members: HashMap::new(),
+            stale: HashSet::new(),
+            unreadable: HashMap::new(),
+        }
+    }
+
+    /// Takes a response in: first what is gone, then what is new. What is refused is returned; the rest is in.
+    pub fn apply(&mut self, batch: &Batch) -> Vec<Refused> {
+        for name in &batch.removals {
+            match batch.kind {
+                Kind::Address => self.remove(name),
+                Kind::Authorization => self.remove_authorization(name),
+            }
+        }
+        let mut refused = Vec::new();
+        for (name, bytes) in &batch.upserts {
+            let result = match batch.kind {
+                Kind::Address => proto::Address::decode(bytes.clone())
+                    .map_err(Rejection::from)
+                    .and_then(|address| self.upsert(name, address)),
+                Kind::Authorization => match security::Authorization::decode(bytes.clone()) {
+                    Ok(authorization) => self.upsert_authorization(name, authorization),
+                    Err(error) => {
+                        self.fail_closed(name, None);
+                        Err(error.into())
+                    }
+                },
+            };
+            if let Err(reason) = result {
+                refused.push(Refused {
+                    name: name.clone(),
+                    reason,
+                });
+            }
+        }
+        refused
+    }
+
+    /// Takes in a workload or a service; refused, the version before stays.
+    pub fn upsert(&mut self, name: &str, address: proto::Address) -> Result<(), Rejection> {
+        match address.r#type.ok_or(Rejection::Empty)? {
+            Type::Workload(wire) => {
+                let workload = Workload::parse(wire)?;
+                if workload.uid.as_str() != name {
+                    return Err(Rejection::OtherName {
+                        inner: workload.uid.to_string(),
+                    });
+                }
+                self.remove(name);
+                self.insert_workload(Arc::new(workload));
+            }
+            Type::Service(wire) => {
+                let service = Service::parse(wire)?;
+                if service.key.to_string() != name {
+                    return Err(Rejection::OtherName {
+                        inner: service.key.to_string(),
+                    });
+                }
+                self.remove(name);
+                self.insert_service(Arc::new(service));
+            }
+        }
+        self.changed = true;
+        Ok(())
+    }
+
+    /// Forgets a workload or a service.
+    pub fn remove(&mut self, name: &str) {
+        if let Some(workload) = self.next.workloads.get(name).cloned() {
+            self.next.workloads.remove_mut(name);
+            self.unindex_workload(&workload);
+            self.changed = true;
+        } else if let Ok(key) = name.parse::<ServiceKey>()
+            && let Some(service) = self.next.services.get(&key).cloned()
+        {
+            self.next.services.remove_mut(&key);
+            self.unindex_service(&service);
+            self.changed = true;
+        }
+    }
+
+    /// Takes in a policy. Refused, the version before stays; if there is none, the policy counts as unknown to
+    /// whatever it covers, which then refuses connections: it may be a DENY.
+    pub fn upsert_authorization(
+        &mut self,
+        name: &str,
+        wire: security::Authorization,
+    ) -> Result<(), Rejection> {
+        let scope = security::Scope::try_from(wire.scope).ok();
+        match authorization::parse(wire) {
+            Ok(policy) if policy.name.to_string() == name => {
+                self.insert_policy(name, policy);
+                Ok(())
+            }
+            Ok(policy) => {
+                self.fail_closed(name, scope);
+                Err(Rejection::OtherName {
+                    inner: policy.name.to_string(),
+                })
+            }
+            Err(reason) => {
+                self.fail_closed(name, scope);
+                Err(reason)
+            }
+        }
+    }
+
+    /// Forgets a policy.
+    pub fn remove_authorization(&mut self, name: &str) {
+        if let Some(policy) = self.next.policies.get(name).cloned() {
+            self.next.policies.remove_mut(name);
+            if let Some(namespace) = covered_namespace(&policy) {
+                self.unscope(&namespace, name);
+            }
+            self.changed = true;
+        }
+        if let Some(namespace) = self.unreadable.remove(name) {
+            self.unscope(&namespace, name);
+            self.changed = true;
+        }
+    }
+
+    /// The present state. Costs what changed since the last one, not what there is; the same snapshot if nothing did.
+    pub fn snapshot(&mut self) -> Arc<Snapshot> {
+        if self.changed {
+            self.changed = false;
+            for key in std::mem::take(&mut self.stale) {
+                self.renew_endpoints(key);
+            }
+            self.next.generation += 1;
+            self.published = Arc::new(self.next.clone());
+        }
+        self.published.clone()
+    }
+
+    fn insert_workload(&mut self, workload: Arc<Workload>) {
+        if workload.network_mode == NetworkMode::Standard {
+            for address in &workload.addresses {
+                self.next
+                    .workloads_at
+                    .insert(&workload.network, *address, workload.clone());
+            }
+        }
+        if self.is_local(&workload) {
+            self.next
+                .pods
+                .insert(&workload.namespace, workload.name.clone(), workload.clone());
+        }
+        for key in workload.services.keys() {
+            self.members
+                .entry(key.clone())
+                .or_default()
+                .insert(workload.uid.clone(), workload.clone());
+            self.stale.insert(key.clone());
+        }
+        self.next
+            .workloads
+            .insert_mut(workload.uid.0.clone(), workload);
+    }
+
+    fn unindex_workload(&mut self, workload: &Workload) {
+        for address in &workload.addresses {
+            self.next
+                .workloads_at
+                .remove(&workload.network, address, workload);
+        }
+        self.next
+            .pods
+            .remove(&workload.namespace, &workload.name, workload);
+        for key in workload.services.keys() {
+            if let Some(members) = self.members.get_mut(key) {
+                members.remove(&workload.uid);
+            }
+            self.stale.insert(key.clone());
+        }
+    }
+
+    fn insert_service(&mut self, service: Arc<Service>) {
+        for at in &service.addresses {
+            self.next
+                .services_at
+                .insert(&at.network, at.address, service.clone());
+        }
+        if !service.ranges.is_empty() {
+            self.next
+                .ranged
+                .insert_mut(service.key.clone(), service.clone());
+        }
+        self.next
+            .services_named
+            .insert(service.hostname.clone(), service.clone());
+        self.next.services.insert_mut(service.key.clone(), service);
+    }
+
+    fn unindex_service(&mut self, service: &Service) {
+        for at in &service.addresses {
+            self.next
+                .services_at
+                .remove(&at.network, &at.address, service);
+        }
+        self.next.ranged.remove_mut(&service.key);
+        self.next.services_named.remove(&service.hostname, service);
+    }
+
+    fn insert_policy(&mut self, name: &str, policy: Policy) {
+        self.remove_authorization(name);
+        if let Some(namespace) = covered_namespace(&policy) {
+            self.scope(namespace, name);
+        }
+        self.next.policies.insert_mut(name.into(), Arc::new(policy));
+        self.changed = true;
+    }
+
+    /// Makes whatever an unreadable policy covers treat it as unknown. If even its scope cannot be read, that is taken
+    /// to be its namespace. A workload that names it needs nothing more.
+    fn fail_closed(&mut self, name: &str, scope: Option<security::Scope>) {
+        if self.next.policies.contains_key(name) {
+            return;
+        }
+        let namespace: Strng = match scope {
+            Some(security::Scope::WorkloadSelector) => return,
+            Some(security::Scope::Global) => "".into(),
+            Some(security::Scope::Namespace) | None => {
+                name.split('/').next().unwrap_or_default().into()
+            }
+        };
+        self.remove_authorization(name);
+        self.scope(namespace.clone(), name);
+        self.unreadable.insert(name.into(), namespace);
+        self.changed = true;
+    }
+
+    fn scope(&mut self, namespace: Strng, name: &str) {
+        let known = self.next.scoped.get(&namespace).cloned();
+        let mut names = known.unwrap_or_else(RedBlackTreeSetSync::new_sync);
+        names.insert_mut(name.into());
+        self.next.scoped.insert_mut(namespace, names);
+    }
+
+    fn unscope(&mut self, namespace: &Strng, name: &str) {
+        if let Some(names) = self.next.scoped.get_mut(namespace) {
+            names.remove_mut(name);
+            if names.is_empty() {
+                self.next.scoped.remove_mut(namespace);
+            }
+        }
+    }
+
+    fn renew_endpoints(&mut self, key: ServiceKey) {
+        match self.members.get(&key) {
+            Some(members) if !members.is_empty() => {
+                let endpoints = members
+                    .values()
+                    .filter_map(|workload| {
+                        let ports = workload.services.get(&key)?.clone();
+                        Some(Endpoint {
+                            workload: workload.clone(),
+                            ports,
+                        })
+                    })
+                    .collect();
+                self.next
+                    .endpoints
+                    .insert_mut(key, Arc::new(EndpointSet(endpoints)));
+            }
+            _ => {
+                self.members.remove(&key);
+                self.next.endpoints.remove_mut(&key);
+            }
+        }
+    }
+
+    fn is_local(&self, workload: &Workload) -> bool {
+        self.node.as_ref().is_none_or(|node| *node == workload.node)
+    }
+}
+
+/// The namespace whose workloads a policy covers without being named; the empty one means all.
+fn covered_namespace(policy: &Policy) -> Option<Strng> {
+    match policy.scope {
+        Scope::Global => Some("".into()),
+        Scope::Namespace => Some(policy.name.namespace.clone()),
+        Scope::WorkloadSelector => None,
+    }
+}
