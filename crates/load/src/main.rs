@@ -1,3 +1,8 @@
-//! lateen-load.
+//! The `lateen-load` program.
 #![forbid(unsafe_code)]
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    lateen_load::main()
+}

@@ -1,0 +1,213 @@
+//! Where requests go: an `http://` URL, taken apart and resolved once.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+
+/// Why a URL cannot be used, with its cure.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// The text is not a URL of the kind that is served here.
+    #[error("url {url:?}: {reason}")]
+    Invalid {
+        /// What was given.
+        url: String,
+        /// What is wrong with it and what to write instead.
+        reason: &'static str,
+    },
+    /// The name did not resolve.
+    #[error("resolve {host}: {source}; check the name, and that a resolver knows it from here")]
+    Resolve {
+        /// The host of the URL.
+        host: String,
+        /// What the resolver said.
+        source: std::io::Error,
+    },
+    /// The name resolved to nothing.
+    #[error("resolve {host}: no address; check the name, and that a resolver knows it from here")]
+    NoAddress {
+        /// The host of the URL.
+        host: String,
+    },
+}
+
+/// A URL taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Url {
+    /// The host, without the brackets of an IPv6 address.
+    pub host: String,
+    /// The port; 80 unless given.
+    pub port: u16,
+    /// Host and port as they go into the Host field.
+    pub authority: String,
+    /// Path and query; at least `/`.
+    pub path: String,
+}
+
+impl Url {
+    /// Takes apart `http://host[:port][/path][?query]`.
+    pub fn parse(url: &str) -> Result<Url, TargetError> {
+        let invalid = |reason| TargetError::Invalid {
+            url: url.to_owned(),
+            reason,
+        };
+        if !url.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(invalid(
+                "only printable ASCII may stand in a url; percent-encode the rest",
+            ));
+        }
+        if url.starts_with("https://") {
+            return Err(invalid(
+                "https is not spoken here: the mesh does the encryption; use http://",
+            ));
+        }
+        let rest = url
+            .strip_prefix("http://")
+            .ok_or_else(|| invalid("it must begin with http://"))?;
+        let rest = rest.split_once('#').map_or(rest, |(before, _)| before);
+        let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        if authority.contains('@') {
+            return Err(invalid(
+                "user information is not sent; use --header authorization:...",
+            ));
+        }
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(bracketed) => {
+                let (host, after) = bracketed
+                    .split_once(']')
+                    .ok_or_else(|| invalid("the bracket of the IPv6 address is not closed"))?;
+                if !matches!(host.parse(), Ok(IpAddr::V6(_))) {
+                    return Err(invalid("what stands in brackets is not an IPv6 address"));
+                }
+                (
+                    host,
+                    if after.is_empty() {
+                        None
+                    } else {
+                        Some(after.strip_prefix(':').unwrap_or(""))
+                    },
+                )
+            }
+            None => match authority.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (authority, None),
+            },
+        };
+        if host.is_empty()
+            || host.contains(['[', ']', '"', '<', '>', '\\', '^', '`', '{', '|', '}'])
+        {
+            return Err(invalid(
+                "the host is missing or has characters that no host has",
+            ));
+        }
+        let port = match port {
+            None => 80,
+            Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                match digits.parse() {
+                    Ok(port) if port > 0 => port,
+                    _ => return Err(invalid("the port must be between 1 and 65535")),
+                }
+            }
+            Some(_) => return Err(invalid("the port must be between 1 and 65535")),
+        };
+        let path = if path.starts_with('/') {
+            path.to_owned()
+        } else {
+            format!("/{path}")
+        };
+        Ok(Url {
+            host: host.to_owned(),
+            port,
+            authority: authority.to_owned(),
+            path,
+        })
+    }
+
+    /// Resolves the host to its first address, IPv4 first, since that is what every mesh carries.
+    pub fn resolve(&self) -> Result<SocketAddr, TargetError> {
+        let mut addresses: Vec<_> = (self.host.as_str(), self.port)
+            .to_socket_addrs()
+            .map_err(|source| TargetError::Resolve {
+                host: self.host.clone(),
+                source,
+            })?
+            .collect();
+        addresses.sort_by_key(SocketAddr::is_ipv6);
+        addresses
+            .first()
+            .copied()
+            .ok_or_else(|| TargetError::NoAddress {
+                host: self.host.clone(),
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn urls_are_taken_apart() {
+        let table = [
+            (
+                "http://details:9080/details/0",
+                ("details", 9080, "details:9080", "/details/0"),
+            ),
+            ("http://a", ("a", 80, "a", "/")),
+            ("http://a/", ("a", 80, "a", "/")),
+            ("http://a?size=1", ("a", 80, "a", "/?size=1")),
+            (
+                "http://a/x?u=http://b/#part",
+                ("a", 80, "a", "/x?u=http://b/"),
+            ),
+            ("http://10.0.0.1:1", ("10.0.0.1", 1, "10.0.0.1:1", "/")),
+            ("http://[::1]:8080/x", ("::1", 8080, "[::1]:8080", "/x")),
+            ("http://[fd00::2]", ("fd00::2", 80, "[fd00::2]", "/")),
+        ];
+        for (url, (host, port, authority, path)) in table {
+            let parsed = Url::parse(url).unwrap();
+            assert_eq!(
+                (
+                    &*parsed.host,
+                    parsed.port,
+                    &*parsed.authority,
+                    &*parsed.path
+                ),
+                (host, port, authority, path)
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_usable_url_is_refused_with_a_cure() {
+        let table = [
+            ("details:9080", "begin with http://"),
+            ("https://a", "use http://"),
+            ("http://", "host is missing"),
+            ("http://:80", "host is missing"),
+            ("http://a:0", "between 1 and 65535"),
+            ("http://a:65536", "between 1 and 65535"),
+            ("http://a:+80", "between 1 and 65535"),
+            ("http://a:", "between 1 and 65535"),
+            ("http://u@a", "--header authorization"),
+            ("http://[::1", "not closed"),
+            ("http://[1.2.3.4]", "not an IPv6 address"),
+            ("http://[::1]80", "between 1 and 65535"),
+            ("http://a/ b", "percent-encode"),
+            ("http://a\r\nx: y", "percent-encode"),
+        ];
+        for (url, expected) in table {
+            let error = Url::parse(url).unwrap_err().to_string();
+            assert!(error.contains(expected), "{url}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic_or_smuggles_a_line(text in "(http://)?[\\PC\r\n]{0,40}") {
+            if let Ok(url) = Url::parse(&text) {
+                prop_assert!(!url.path.contains(['\r', '\n', ' ']) && !url.authority.contains(['\r', '\n', ' ']));
+                prop_assert!(url.path.starts_with('/') && url.port > 0);
+            }
+        }
+    }
+}
