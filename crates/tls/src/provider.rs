@@ -1,0 +1,32 @@
+//! The cryptography in use, the same for every connection of the mesh.
+
+use std::sync::{Arc, LazyLock};
+
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs};
+
+/// Application protocol of tunnels (RFC 9113 §3.2).
+pub(crate) const ALPN: &[u8] = b"h2";
+
+/// TLS 1.3 only: AES-256-GCM is preferred and AES-128-GCM accepted, as Istio's proxies do.
+static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
+    Arc::new(CryptoProvider {
+        cipher_suites: vec![
+            aws_lc_rs::cipher_suite::TLS13_AES_256_GCM_SHA384,
+            aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256,
+        ],
+        kx_groups: vec![
+            aws_lc_rs::kx_group::X25519,
+            aws_lc_rs::kx_group::SECP256R1,
+            aws_lc_rs::kx_group::SECP384R1,
+        ],
+        ..aws_lc_rs::default_provider()
+    })
+});
+
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    Arc::clone(&PROVIDER)
+}
+
+pub(crate) fn algorithms() -> WebPkiSupportedAlgorithms {
+    PROVIDER.signature_verification_algorithms
+}
