@@ -1,0 +1,306 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+func (a *app) applyCommand() *cobra.Command {
+	var files []string
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE",
+		Short: "create or change objects from YAML",
+		Example: `  # The YAML that goes to a Kubernetes cluster; a directory stands for the YAML files in it.
+  lateen apply -f samples/bookinfo/bookinfo.yaml
+  lateen apply -f samples/bookinfo/policy
+
+  # From standard input, and only checked.
+  lateen apply -f - --dry-run < policy.yaml`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(files) == 0 {
+				return usagef("missing flag: -f FILE")
+			}
+			documents, err := a.documents(files)
+			if err != nil {
+				return err
+			}
+			result, err := a.client().Apply(cmd.Context(), api.ApplyRequest{Documents: documents, Namespace: a.namespace, DryRun: dryRun})
+			if err != nil {
+				return err
+			}
+			suffix := ""
+			if dryRun {
+				suffix = " (dry run)"
+			}
+			if err := a.report(result, suffix); err != nil {
+				return err
+			}
+			if !dryRun {
+				a.next("lateen get pods"+a.meshFlag(), "lateen status"+a.meshFlag())
+			}
+			return nil
+		},
+	}
+	fileFlag(cmd, &files)
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check and say what would change, without changing it")
+	a.namespaceFlag(cmd)
+	return cmd
+}
+
+func (a *app) deleteCommand() *cobra.Command {
+	var files []string
+	var ignore, wait bool
+	cmd := &cobra.Command{
+		Use:   "delete (-f FILE | KIND NAME...)",
+		Short: "remove objects",
+		Example: `  lateen delete -f samples/bookinfo/policy/deny.yaml
+  lateen delete deployment ratings-v1
+  lateen delete pod/details-v1-6c8f`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request := api.DeleteRequest{Namespace: a.namespace, IgnoreNotFound: ignore, Wait: wait}
+			var err error
+			switch {
+			case len(files) > 0 && len(args) > 0:
+				return usagef("name the objects either by -f or by arguments, not both")
+			case len(files) > 0:
+				request.Documents, err = a.documents(files)
+			case len(args) > 0:
+				request.Keys, err = keys(args, a.namespace)
+			default:
+				return usagef("missing argument: -f FILE or KIND NAME")
+			}
+			if err != nil {
+				return err
+			}
+			result, err := a.client().Delete(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			return a.report(result, "")
+		},
+		ValidArgsFunction: a.completeKindAndName,
+	}
+	fileFlag(cmd, &files)
+	cmd.Flags().BoolVar(&ignore, "ignore-not-found", false, "succeed if an object does not exist")
+	cmd.Flags().BoolVar(&wait, "wait", true, "return only when the pods that go with the objects are gone")
+	a.namespaceFlag(cmd)
+	return cmd
+}
+
+func fileFlag(cmd *cobra.Command, files *[]string) {
+	cmd.Flags().StringArrayVarP(files, "filename", "f", nil, "file or directory of YAML, or - for standard input (repeatable)")
+	if err := cmd.MarkFlagFilename("filename", "yaml", "yml", "json"); err != nil {
+		panic(fmt.Sprintf("completion of --filename: %v", err))
+	}
+}
+
+// report prints what became of the objects and fails if any document was refused: the good ones count nevertheless.
+func (a *app) report(result api.ApplyResult, suffix string) error {
+	for _, r := range result.Results {
+		if err := a.printf("%s %s%s\n", r.Key, r.Action, suffix); err != nil {
+			return err
+		}
+		for _, warning := range r.Warnings {
+			a.warn("%s: %s", r.Key, warning)
+		}
+	}
+	for _, p := range result.Problems {
+		where := p
+		where.Cure = ""
+		_, _ = fmt.Fprintf(a.Stderr, "%s %s\n", a.Err.Bad("error:"), where)
+		if p.Cure != "" {
+			_, _ = fmt.Fprintf(a.Stderr, "  cure: %s\n", p.Cure)
+		}
+	}
+	if len(result.Problems) > 0 {
+		return exitStatus(ExitFailure)
+	}
+	return nil
+}
+
+// documents reads what -f names. A directory stands for its YAML and JSON files, in the order of their names.
+func (a *app) documents(names []string) ([]api.Document, error) {
+	var documents []api.Document
+	for _, name := range names {
+		if name == "-" {
+			data, err := io.ReadAll(a.Stdin)
+			if err != nil {
+				return nil, fmt.Errorf("read standard input: %w", err)
+			}
+			dir, err := a.Getwd()
+			if err != nil {
+				return nil, fmt.Errorf("find the working directory: %w", err)
+			}
+			documents = append(documents, api.Document{File: "-", Dir: dir, Data: data})
+			continue
+		}
+		files, err := manifests(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			document, err := readDocument(file)
+			if err != nil {
+				return nil, err
+			}
+			documents = append(documents, document)
+		}
+	}
+	return documents, nil
+}
+
+func manifests(name string) ([]string, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, reason(err))
+	}
+	if !info.IsDir() {
+		return []string{name}, nil
+	}
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, reason(err))
+	}
+	var files []string
+	for _, entry := range entries {
+		if !entry.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(entry.Name())) {
+			files = append(files, filepath.Join(name, entry.Name()))
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("read %s: no .yaml, .yml or .json file in this directory", name)
+	}
+	return files, nil
+}
+
+func readDocument(file string) (api.Document, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return api.Document{}, fmt.Errorf("read %s: %w", file, reason(err))
+	}
+	absolute, err := filepath.Abs(file)
+	if err != nil {
+		return api.Document{}, fmt.Errorf("read %s: %w", file, err)
+	}
+	return api.Document{File: file, Dir: filepath.Dir(absolute), Data: data}, nil
+}
+
+// reason drops the operation and path that package os puts in front: the message names the file already.
+func reason(err error) error {
+	if pathError, ok := err.(*fs.PathError); ok {
+		return pathError.Err
+	}
+	return err
+}
+
+// keys reads "KIND NAME..." or "KIND/NAME...".
+func keys(args []string, namespace string) ([]api.Key, error) {
+	var found []api.Key
+	if !strings.Contains(args[0], "/") {
+		kind, err := lookupKind(args[0])
+		if err != nil {
+			return nil, err
+		}
+		if len(args) == 1 {
+			return nil, usagef("missing argument: the name of a %s", kind.Name)
+		}
+		for _, name := range args[1:] {
+			found = append(found, key(kind, namespace, name))
+		}
+		return found, nil
+	}
+	for _, arg := range args {
+		word, name, ok := strings.Cut(arg, "/")
+		if !ok || name == "" {
+			return nil, usagef("%q is not KIND/NAME", arg)
+		}
+		kind, err := lookupKind(word)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, key(kind, namespace, name))
+	}
+	return found, nil
+}
+
+func key(kind api.Kind, namespace, name string) api.Key {
+	if !kind.Namespaced {
+		namespace = ""
+	}
+	return api.Key{Kind: kind.Name, Namespace: namespace, Name: name}
+}
+
+// lookupKind finds a kind in any spelling. A word with a capital may be a kind that the engine keeps without knowing
+// it well, so it is passed on.
+func lookupKind(word string) (api.Kind, error) {
+	if kind, ok := api.LookupKind(word); ok {
+		return kind, nil
+	}
+	if word != "" && word != strings.ToLower(word) {
+		return api.Kind{Name: word, Plural: word, Namespaced: true}, nil
+	}
+	return api.Kind{}, usagef("unknown kind %q; known are %s", word, strings.Join(kindNames(), ", "))
+}
+
+func kindNames() []string {
+	var names []string
+	for _, kind := range api.Kinds() {
+		names = append(names, kind.Plural)
+	}
+	return names
+}
+
+// names lists the names of objects for completion; without a mesh there are none.
+func (a *app) names(ctx context.Context, request api.GetRequest) []string {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	list, err := a.client().Get(ctx, request)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, item := range list.Items {
+		names = append(names, item.Key.Name)
+	}
+	return names
+}
+
+func (a *app) completeKindAndName(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return kindNames(), cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.names(cmd.Context(), api.GetRequest{Kind: args[0], Namespace: a.namespace}), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeTarget completes pods by name and workloads as kind/name, for logs, exec and port-forward.
+func (a *app) completeTarget(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	prefix, _, slash := strings.Cut(word, "/")
+	kind := "pods"
+	if slash {
+		kind = prefix
+	}
+	names := a.names(cmd.Context(), api.GetRequest{Kind: kind, Namespace: a.namespace})
+	if slash {
+		for i := range names {
+			names[i] = prefix + "/" + names[i]
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+	return append(names, "deploy/", "svc/"), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}

@@ -1,0 +1,79 @@
+// Package cli is the lateen command: it turns arguments into requests to the engine of a mesh and answers into text.
+// What a mesh is and how it comes about is the engine's; what answers look like is package printer's.
+package cli
+
+import (
+	"context"
+	"io"
+	"os"
+	"time"
+
+	"lateen.dev/lateen/internal/check"
+	"lateen.dev/lateen/internal/cli/term"
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+// Env is all that the commands reach outside of their arguments, so that a test can put something else in its place.
+type Env struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	// Out and Err say how the two streams may be written to.
+	Out, Err term.Style
+	// Connect returns a client for a mesh by name.
+	Connect func(mesh string) *api.Client
+	// Engine starts and ends meshes on this machine.
+	Engine Engine
+	// System is what the preflight checks look at.
+	System check.System
+	// Meshes lists the names of the meshes on this machine, for completion.
+	Meshes func() []string
+	Getwd  func() (string, error)
+	Now    func() time.Time
+}
+
+// Engine starts and ends the engine of a mesh. Everything else goes through its socket.
+type Engine interface {
+	// Start returns when the mesh is ready or has failed to become so; progress is called for each event until then.
+	Start(ctx context.Context, options StartOptions, progress func(api.Event)) error
+	// Stop returns when the mesh and all that it started are gone. It wraps api.ErrNotRunning if there was none.
+	Stop(ctx context.Context, mesh string, progress func(api.Event)) error
+}
+
+// StartOptions is what a user can choose about a mesh.
+type StartOptions struct {
+	Mesh  string
+	Nodes int
+	// Workers is the number of worker threads of each node proxy; 0 leaves it to the proxy.
+	Workers int
+	// NodeProxy maps a node's name to the executable of another node proxy, such as a stock ztunnel.
+	NodeProxy map[string]string
+}
+
+// processEnv is the environment of this process.
+func processEnv(engine Engine) Env {
+	return Env{
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Out: term.StyleOf(os.Stdout, os.Getenv), Err: term.StyleOf(os.Stderr, os.Getenv),
+		Connect: api.New,
+		Engine:  engine,
+		System:  check.Host{},
+		Meshes:  meshesOnDisk,
+		Getwd:   os.Getwd,
+		Now:     time.Now,
+	}
+}
+
+// meshesOnDisk lists the run directories; a stale one among them does no harm in a completion.
+func meshesOnDisk() []string {
+	entries, err := os.ReadDir(api.RunRoot)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, entry := range entries {
+		if entry.IsDir() {
+			names = append(names, entry.Name())
+		}
+	}
+	return names
+}

@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+// The exit codes, as istioctl uses them: people's scripts know them.
+const (
+	ExitOK       = 0
+	ExitFailure  = 1
+	ExitUsage    = 64 // the command line makes no sense
+	ExitFindings = 79 // the command worked and found something wrong
+)
+
+// exitInterrupted is the shell's code for a program that SIGINT ended.
+const exitInterrupted = 130
+
+// usageError is a mistake on the command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// exitStatus ends the program with a code and no message: everything has been said.
+type exitStatus int
+
+func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// exitCode is the program's exit code for what a command returned.
+func exitCode(err error) int {
+	var status exitStatus
+	var usage usageError
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.As(err, &status):
+		return int(status)
+	case errors.As(err, &usage):
+		return ExitUsage
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted
+	}
+	return ExitFailure
+}
+
+// explain is the text of an error for people: what went wrong, and the cure on a line of its own.
+func explain(err error) (what, cure string) {
+	var refusal *api.Error
+	if errors.As(err, &refusal) && err.Error() == refusal.Error() {
+		return refusal.Message, refusal.Cure
+	}
+	if errors.Is(err, context.Canceled) {
+		return "interrupted", ""
+	}
+	return err.Error(), ""
+}

@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"lateen.dev/lateen/internal/check"
+	"lateen.dev/lateen/internal/cli/printer"
+)
+
+// version is set by the linker for releases; a build from source is named by its commit.
+var version string
+
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	revision, dirty := "", ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, setting := range info.Settings {
+			switch {
+			case setting.Key == "vcs.revision":
+				revision = setting.Value[:min(12, len(setting.Value))]
+			case setting.Key == "vcs.modified" && setting.Value == "true":
+				dirty = "-dirty"
+			}
+		}
+	}
+	if revision == "" {
+		return "dev"
+	}
+	return "dev-" + revision + dirty
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	formats := []printer.Format{printer.Table, printer.JSON, printer.YAML}
+	cmd := &cobra.Command{
+		Use:     "version",
+		Short:   "show the version of this program and of a running mesh",
+		Example: `  lateen version -o json`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			format, err := a.format(formats...)
+			if err != nil {
+				return err
+			}
+			type versions struct {
+				Client string `json:"client"`
+				Go     string `json:"go"`
+				Mesh   string `json:"mesh,omitempty"`
+				Engine string `json:"engine,omitempty"`
+			}
+			v := versions{Client: buildVersion(), Go: runtime.Version()}
+			// Without a mesh the client's own version is the whole answer.
+			if engine, err := a.client().Version(cmd.Context()); err == nil {
+				v.Mesh, v.Engine = engine.Mesh, engine.Version
+			}
+			if format.Structured() {
+				return printer.Write(a.Stdout, format, v)
+			}
+			if err := a.printf("client: %s (%s)\n", v.Client, v.Go); err != nil {
+				return err
+			}
+			if v.Mesh == "" {
+				return a.printf("mesh %s: not running\n", a.mesh)
+			}
+			return a.printf("mesh %s: %s\n", v.Mesh, v.Engine)
+		},
+	}
+	a.outputFlag(cmd, formats...)
+	return cmd
+}
+
+func (a *app) statusCommand() *cobra.Command {
+	formats := []printer.Format{printer.Table, printer.Wide, printer.JSON, printer.YAML}
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "show nodes, proxies, enrolled pods with their identity, and what needs attention",
+		Example: `  lateen status
+  lateen status -o json | jq '.pods[] | {name, mesh, identity}'`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			format, err := a.format(formats...)
+			if err != nil {
+				return err
+			}
+			status, err := a.client().Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if format.Structured() {
+				return printer.Write(a.Stdout, format, status)
+			}
+			return printer.Status(a.Stdout, status, a.Out, format == printer.Wide, a.Now())
+		},
+	}
+	a.outputFlag(cmd, formats...)
+	return cmd
+}
+
+func (a *app) checkCommand() *cobra.Command {
+	formats := []printer.Format{printer.Table, printer.JSON, printer.YAML}
+	purpose := string(check.Up)
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "say what this machine lacks to run a mesh, the demo or a build",
+		Example: `  lateen check
+  lateen check --for demo
+  lateen check --for build -o json`,
+		Long: fmt.Sprintf("Kernel features are tried for real in a network namespace that is thrown away; nothing on the machine changes.\n"+
+			"The exit code is %d if something is missing.", ExitFindings),
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			format, err := a.format(formats...)
+			if err != nil {
+				return err
+			}
+			wanted, err := check.ParsePurpose(purpose)
+			if err != nil {
+				return usageError{err}
+			}
+			report := check.Run(cmd.Context(), a.System, wanted)
+			if format.Structured() {
+				err = printer.Write(a.Stdout, format, report)
+			} else {
+				err = printer.Check(a.Stdout, report, a.Out)
+			}
+			if err != nil {
+				return err
+			}
+			if report.Failed() {
+				return exitStatus(ExitFindings)
+			}
+			a.next(map[check.Purpose]string{check.Up: "lateen up" + a.meshFlag(), check.Demo: "lateen demo", check.Build: "make build"}[wanted])
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&purpose, "for", purpose, "what the machine is wanted for: up, demo, build")
+	register(cmd, "for", cobra.FixedCompletions([]string{"up", "demo", "build"}, cobra.ShellCompDirectiveNoFileComp))
+	a.outputFlag(cmd, formats...)
+	return cmd
+}
+
+func (a *app) completionCommand() *cobra.Command {
+	shells := []string{"bash", "zsh", "fish"}
+	return &cobra.Command{
+		Use:   "completion SHELL",
+		Short: "print the completion script of a shell",
+		Example: `  source <(lateen completion bash)
+  lateen completion fish > ~/.config/fish/completions/lateen.fish`,
+		ValidArgs: shells,
+		Args:      exactly(1, "SHELL: bash, zsh or fish"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch args[0] {
+			case "bash":
+				return cmd.Root().GenBashCompletionV2(a.Stdout, true)
+			case "zsh":
+				return cmd.Root().GenZshCompletion(a.Stdout)
+			case "fish":
+				return cmd.Root().GenFishCompletion(a.Stdout, true)
+			}
+			return usagef("unknown shell %q; use one of %v", args[0], shells)
+		},
+	}
+}

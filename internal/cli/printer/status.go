@@ -1,0 +1,253 @@
+package printer
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"lateen.dev/lateen/internal/cli/term"
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+// Status writes the state of a mesh for people: the parts of the mesh, who is enrolled, and everything that is not as
+// it should be, each with what it means.
+func Status(w io.Writer, s api.Status, style term.Style, wide bool, now time.Time) error {
+	p := &page{w: w, style: style}
+	p.line("Mesh %s, up since %s", style.Bold(s.Mesh), Age(s.Started, now))
+	p.control(s.Control)
+	p.nodes(s)
+	p.pods(s.Pods, wide)
+	p.unmeshed(s.Pods)
+	p.problems(s)
+	return p.err
+}
+
+// page remembers the first error of writing, so that the functions below read as the page does.
+type page struct {
+	w     io.Writer
+	style term.Style
+	err   error
+}
+
+func (p *page) line(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	}
+}
+
+func (p *page) grid(g *Grid) {
+	if p.err == nil {
+		p.err = g.Print(p.w, "  ")
+	}
+}
+
+func (p *page) control(c api.ControlState) {
+	switch {
+	case c.Error != "":
+		p.line("%s Control plane: %s", p.style.Bad(term.MarkBad), c.Error)
+	case !c.Ready:
+		p.line("%s Control plane: not ready%s", p.style.Bad(term.MarkBad), restarted(c.Process))
+	default:
+		p.line("%s Control plane: ready at generation %d, %d clients%s", p.style.Good(term.MarkGood), c.Generation, len(c.Clients), restarted(c.Process))
+	}
+}
+
+func restarted(process api.Process) string {
+	if process.Restarts == 0 {
+		return ""
+	}
+	s := fmt.Sprintf("; restarted %d times", process.Restarts)
+	if process.LastExit != "" {
+		s += ", last because: " + process.LastExit
+	}
+	return s
+}
+
+func (p *page) nodes(s api.Status) {
+	p.line("")
+	p.line("%s", p.style.Bold("Nodes"))
+	grid := NewGrid("NODE", "IP", "PROXY", "STATE", "GENERATION", "CONNECTIONS PER WORKER", "AGENT", "ENROLLED")
+	for _, n := range s.Nodes {
+		enrolled, pods := 0, 0
+		for _, pod := range s.Pods {
+			if pod.Node == n.Name && !pod.HostNetwork {
+				pods++
+				if pod.Redirection {
+					enrolled++
+				}
+			}
+		}
+		grid.Row(n.Name, n.IP, proxyKind(n.Proxy), readiness(n.Proxy.Ready), generation(n.Proxy, s.Control),
+			workers(n.Proxy.WorkerConnections), agentState(n.Agent), fmt.Sprintf("%d of %d pods", enrolled, pods))
+	}
+	p.grid(grid)
+}
+
+func proxyKind(x api.ProxyState) string {
+	kind := "lateen-proxy"
+	if x.Stock {
+		kind = "stock (" + filepath.Base(x.Path) + ")"
+	}
+	if x.Version != "" {
+		kind += " " + x.Version
+	}
+	return kind
+}
+
+func readiness(ready bool) string {
+	if ready {
+		return "ready"
+	}
+	return "not ready"
+}
+
+// generation says which configuration the proxy runs. Being behind is normal for a moment after a change.
+func generation(x api.ProxyState, c api.ControlState) string {
+	if x.AckedGeneration < c.Generation {
+		return fmt.Sprintf("%d (of %d)", x.AckedGeneration, c.Generation)
+	}
+	return fmt.Sprint(x.AckedGeneration)
+}
+
+func workers(connections []int) string {
+	parts := make([]string, len(connections))
+	for i, n := range connections {
+		parts[i] = fmt.Sprint(n)
+	}
+	return strings.Join(parts, " ")
+}
+
+func agentState(a api.AgentState) string {
+	switch {
+	case !a.Ready:
+		return "not ready"
+	case !a.ProxyConnected:
+		return "ready, no proxy connected"
+	}
+	return "ready"
+}
+
+func (p *page) pods(pods []api.PodState, wide bool) {
+	p.line("")
+	p.line("%s", p.style.Bold("Pods"))
+	heading := []string{"NAMESPACE", "POD", "NODE", "STATE", "MESH", "IDENTITY"}
+	if wide {
+		heading = append(heading, "IP", "PROCESSES")
+	}
+	grid := NewGrid(heading...)
+	for _, pod := range pods {
+		if pod.HostNetwork {
+			continue // the node proxies themselves; the table above has them
+		}
+		identity := ""
+		if pod.Redirection {
+			identity = pod.Identity
+		}
+		row := []string{pod.Namespace, pod.Name, pod.Node, podState(pod), meshState(pod), identity}
+		if wide {
+			row = append(row, pod.IP, processes(pod))
+		}
+		grid.Row(row...)
+	}
+	if grid.Len() == 0 {
+		p.line("  none; lateen apply -f FILE brings some")
+		return
+	}
+	p.grid(grid)
+}
+
+func podState(pod api.PodState) string {
+	state := pod.Phase
+	if pod.Ready {
+		state = "Ready"
+	}
+	if pod.Reason != "" {
+		state += " (" + pod.Reason + ")"
+	}
+	return state
+}
+
+func meshState(pod api.PodState) string {
+	state := pod.Mesh
+	if state == "" {
+		state = "unknown"
+	}
+	if pod.MeshReason != "" {
+		state += " (" + pod.MeshReason + ")"
+	}
+	return state
+}
+
+func processes(pod api.PodState) string {
+	var parts []string
+	for _, c := range pod.Containers {
+		parts = append(parts, fmt.Sprintf("%s pid %d uid %d", c.Name, c.PID, c.UID))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (p *page) unmeshed(pods []api.PodState) {
+	grid := NewGrid("POD", "DIRECTION", "LOCAL", "REMOTE")
+	for _, pod := range pods {
+		for _, c := range pod.Unmeshed {
+			grid.Row(pod.Namespace+"/"+pod.Name, c.Direction, c.Local, c.Remote)
+		}
+	}
+	if grid.Len() == 0 {
+		return
+	}
+	p.line("")
+	p.line("%s", p.style.Bold("Connections opened before enrolment"))
+	p.line("  They go on outside the mesh, neither encrypted nor authorised, until one side closes them.")
+	p.grid(grid)
+}
+
+func (p *page) problems(s api.Status) {
+	lines := findings(s)
+	if len(lines) == 0 {
+		return
+	}
+	p.line("")
+	p.line("%s", p.style.Bold("Needs attention"))
+	for _, line := range lines {
+		p.line("  %s %s", p.style.Warn(term.MarkWarn), line)
+	}
+}
+
+// findings collects what does not work as someone meant it to.
+func findings(s api.Status) []string {
+	var lines []string
+	for _, problem := range s.Problems {
+		lines = append(lines, problem.String())
+	}
+	for _, client := range s.Control.Clients {
+		for _, t := range client.Types {
+			if t.LastNack == "" {
+				continue
+			}
+			line := fmt.Sprintf("node %s refuses part of its %s: %s", client.Node, t.Type, t.LastNack)
+			if len(t.RefusedResources) > 0 {
+				line += " (" + strings.Join(t.RefusedResources, ", ") + ")"
+			}
+			lines = append(lines, line)
+		}
+	}
+	for _, n := range s.Nodes {
+		for name, part := range map[string]struct {
+			process api.Process
+			err     string
+		}{"proxy": {n.Proxy.Process, n.Proxy.Error}, "agent": {n.Agent.Process, n.Agent.Error}} {
+			if part.err != "" {
+				lines = append(lines, fmt.Sprintf("%s of node %s: %s", name, n.Name, part.err))
+			}
+			if part.process.Restarts > 0 {
+				lines = append(lines, fmt.Sprintf("%s of node %s%s", name, n.Name, strings.Replace(restarted(part.process), ";", "", 1)))
+			}
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}

@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"lateen.dev/lateen/internal/cli/printer"
+	"lateen.dev/lateen/internal/cli/term"
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+// Main runs the command line of this process and returns its exit code.
+func Main(args []string, engine Engine) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// The second interrupt ends the program at once: whoever presses twice does not want to wait for an orderly end.
+	context.AfterFunc(ctx, stop)
+	return Run(ctx, processEnv(engine), args)
+}
+
+// Run executes one command line in the given environment and returns its exit code.
+func Run(ctx context.Context, env Env, args []string) int {
+	root := newRoot(env)
+	root.SetArgs(args)
+	root.SetIn(env.Stdin)
+	root.SetOut(env.Stdout)
+	root.SetErr(env.Stderr)
+	err := root.ExecuteContext(ctx)
+	code := exitCode(err)
+	var status exitStatus
+	if err != nil && !errors.As(err, &status) {
+		what, cure := explain(err)
+		_, _ = fmt.Fprintf(env.Stderr, "%s %s\n", env.Err.Bad("error:"), what)
+		if cure != "" {
+			_, _ = fmt.Fprintf(env.Stderr, "  cure: %s\n", cure)
+		}
+		if code == ExitUsage {
+			_, _ = fmt.Fprintln(env.Stderr, "  see: lateen "+strings.TrimSpace(commandOf(root, args)+" --help"))
+		}
+	}
+	return code
+}
+
+// commandOf is the path of the command that args name, without the root, as far as it exists.
+func commandOf(root *cobra.Command, args []string) string {
+	found, _, err := root.Find(args)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(strings.TrimPrefix(found.CommandPath(), root.Name()))
+}
+
+// app is what every command shares: the environment and the flags of the root.
+type app struct {
+	Env
+	mesh      string
+	namespace string
+	output    string
+}
+
+func newRoot(env Env) *cobra.Command {
+	a := &app{Env: env}
+	root := &cobra.Command{
+		Use:   "lateen",
+		Short: "run a service mesh on this machine, look into it and measure it",
+		Example: `  # Can this machine run a mesh? Start one with two nodes and bring it some pods.
+  lateen check
+  lateen up
+  lateen apply -f samples/bookinfo/bookinfo.yaml
+
+  # Put a namespace into the mesh, without restarting anything, and look at it.
+  lateen label namespace default istio.io/dataplane-mode=ambient
+  lateen status
+
+  # See all of it at once, with and without the mesh, measured; it cleans up after itself.
+  lateen demo`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return cmd.Help()
+		},
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.PersistentFlags().StringVar(&a.mesh, "name", api.DefaultMesh, "name of the mesh")
+	register(root, "name", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return env.Meshes(), cobra.ShellCompDirectiveNoFileComp
+	})
+	root.AddCommand(
+		a.upCommand(), a.downCommand(),
+		a.applyCommand(), a.deleteCommand(), a.getCommand(), a.labelCommand(), a.scaleCommand(), a.waitCommand(),
+		a.logsCommand(), a.execCommand(), a.portForwardCommand(),
+		a.statusCommand(), a.checkCommand(), a.demoCommand(), a.versionCommand(), a.completionCommand(),
+	)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetHelpTemplate(helpTemplate)
+	return root
+}
+
+// helpTemplate puts the examples first: most people look for the line to copy.
+const helpTemplate = `{{.Name}}: {{.Short}}
+
+{{if .HasExample}}Examples
+{{.Example}}
+
+{{end}}{{if .Long}}{{trimTrailingWhitespaces .Long}}
+
+{{end}}Usage
+  {{if .Runnable}}{{.UseLine}}{{else}}{{.CommandPath}} VERB{{end}}
+{{if .HasAvailableSubCommands}}
+Verbs{{range .Commands}}{{if .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
+{{end}}{{if .HasAvailableLocalFlags}}
+Flags
+{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}
+{{end}}{{if .HasAvailableInheritedFlags}}
+Flags of every verb
+{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}
+{{end}}
+`
+
+// client returns a client for the mesh that the user named.
+func (a *app) client() *api.Client { return a.Connect(a.mesh) }
+
+// meshFlag is the --name that a suggested command needs, with a space before it; empty for the default mesh.
+func (a *app) meshFlag() string {
+	if a.mesh == api.DefaultMesh {
+		return ""
+	}
+	return " --name " + a.mesh
+}
+
+func (a *app) printf(format string, args ...any) error {
+	_, err := fmt.Fprintf(a.Stdout, format, args...)
+	return err
+}
+
+// next suggests what to do now. It goes to standard error, so that it never ends up in a pipe.
+func (a *app) next(commands ...string) {
+	for i, command := range commands {
+		lead := "Next: "
+		if i > 0 {
+			lead = "      "
+		}
+		_, _ = fmt.Fprintf(a.Stderr, "%s%s\n", a.Err.Faint(lead), command)
+	}
+}
+
+func (a *app) warn(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.Stderr, "%s %s\n", a.Err.Warn("warning:"), fmt.Sprintf(format, args...))
+}
+
+func (a *app) progress() *term.Progress { return term.NewProgress(a.Stderr, a.Err) }
+
+func (a *app) namespaceFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&a.namespace, "namespace", "n", "default", "namespace of the objects")
+	register(cmd, "namespace", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return a.names(cmd.Context(), api.GetRequest{Kind: "Namespace"}), cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// outputFlag adds -o with the formats that the command offers; the first one is the default.
+func (a *app) outputFlag(cmd *cobra.Command, formats ...printer.Format) {
+	names := make([]string, len(formats))
+	for i, f := range formats {
+		names[i] = string(f)
+	}
+	cmd.Flags().StringVarP(&a.output, "output", "o", names[0], "output format: "+strings.Join(names, ", "))
+	register(cmd, "output", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func (a *app) format(formats ...printer.Format) (printer.Format, error) {
+	f, err := printer.ParseFormat(a.output, formats...)
+	if err != nil {
+		return "", usageError{err}
+	}
+	return f, nil
+}
+
+// register attaches a completion to a flag that the same function has just defined; cobra fails only if it is missing.
+func register(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
+		panic(fmt.Sprintf("completion of --%s: %v", flag, err))
+	}
+}
+
+// The argument rules below are cobra's with this program's exit code.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		if !cmd.HasParent() {
+			return usagef("unknown verb %q", args[0])
+		}
+		return usagef("unexpected argument %q", args[0])
+	}
+	return nil
+}
+
+func atLeast(n int, what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) < n {
+			return usagef("missing argument: %s", what)
+		}
+		return nil
+	}
+}
+
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > n {
+			return usagef("unexpected argument %q", args[n])
+		}
+		return atLeast(n, what)(cmd, args)
+	}
+}

@@ -1,0 +1,142 @@
+package term
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// Progress shows one activity after the other: on a terminal a line that moves until its activity ends, elsewhere one
+// plain line per activity that ended and one when it starts, so that a log shows where time went.
+type Progress struct {
+	out   io.Writer
+	style Style
+
+	mu     sync.Mutex
+	active string
+	began  time.Time
+	stop   chan struct{}
+	done   sync.WaitGroup
+	frame  int
+}
+
+// NewProgress returns a Progress that writes to out.
+func NewProgress(out io.Writer, style Style) *Progress { return &Progress{out: out, style: style} }
+
+var frames = []string{"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"}
+
+const frameTime = 100 * time.Millisecond
+
+// Start names the activity that runs now. An activity still shown is taken as done.
+func (p *Progress) Start(text string) {
+	if p.current() != "" {
+		p.Done("")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.active, p.began = text, time.Now()
+	if !p.style.Terminal {
+		_, _ = fmt.Fprintf(p.out, "  %s ...\n", text)
+		return
+	}
+	p.draw()
+	p.stop = make(chan struct{})
+	p.done.Add(1)
+	go p.spin(p.stop)
+}
+
+// Update changes the text of the running activity, for a count or what is waited for. It shows on a terminal only.
+func (p *Progress) Update(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.active == "" || p.active == text {
+		return
+	}
+	p.active = text
+	if p.style.Terminal {
+		p.draw()
+	}
+}
+
+// Done ends the running activity well. An empty text keeps the activity's own.
+func (p *Progress) Done(text string) { p.end(p.style.Good(MarkGood), text) }
+
+// Warn ends the running activity with something that deserves a look.
+func (p *Progress) Warn(text string) { p.end(p.style.Warn(MarkWarn), text) }
+
+// Fail ends the running activity badly.
+func (p *Progress) Fail(text string) { p.end(p.style.Bad(MarkBad), text) }
+
+// Abandon removes a running activity from the screen without a verdict, before an error is printed below it.
+func (p *Progress) Abandon() {
+	p.halt()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.active != "" && p.style.Terminal {
+		_, _ = fmt.Fprint(p.out, clearLine)
+	}
+	p.active = ""
+}
+
+// clearLine returns to the first column and clears the line (ECMA-48 EL).
+const clearLine = "\r\x1b[2K"
+
+func (p *Progress) end(mark, text string) {
+	p.halt()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if text == "" {
+		text = p.active
+	}
+	took := ""
+	if p.active != "" {
+		if d := time.Since(p.began); d >= time.Second {
+			took = p.style.Faint(fmt.Sprintf(" (%.1f s)", d.Seconds()))
+		}
+		if p.style.Terminal {
+			_, _ = fmt.Fprint(p.out, clearLine)
+		}
+	}
+	p.active = ""
+	_, _ = fmt.Fprintf(p.out, "%s %s%s\n", mark, text, took)
+}
+
+func (p *Progress) current() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.active
+}
+
+func (p *Progress) halt() {
+	p.mu.Lock()
+	stop := p.stop
+	p.stop = nil
+	p.mu.Unlock()
+	if stop != nil {
+		close(stop)
+		p.done.Wait()
+	}
+}
+
+func (p *Progress) spin(stop <-chan struct{}) {
+	defer p.done.Done()
+	ticker := time.NewTicker(frameTime)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-ticker.C:
+			p.mu.Lock()
+			p.frame++
+			p.draw()
+			p.mu.Unlock()
+		}
+	}
+}
+
+// draw writes the moving line; the caller holds the lock.
+func (p *Progress) draw() {
+	_, _ = fmt.Fprintf(p.out, "%s%s %s", clearLine, p.style.Faint(frames[p.frame%len(frames)]), p.active)
+}

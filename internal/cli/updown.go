@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lateen.dev/lateen/internal/cli/term"
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+// maxNodes is what the local engine's addresses are laid out for: node i has the pod network 10.244.i.0/24.
+const maxNodes = 64
+
+func (a *app) upCommand() *cobra.Command {
+	options := StartOptions{}
+	var proxies []string
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "start a mesh of local nodes",
+		Example: `  # A mesh with two nodes, ready when the command returns.
+  lateen up
+
+  # A second one beside it, with another node proxy on its second node.
+  lateen up --name mixed --nodes 3 --node-proxy n2=/usr/local/bin/ztunnel`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			options.Mesh = a.mesh
+			if err := completeOptions(&options, proxies); err != nil {
+				return err
+			}
+			return a.up(cmd.Context(), options)
+		},
+	}
+	cmd.Flags().IntVar(&options.Nodes, "nodes", 2, "number of nodes")
+	cmd.Flags().IntVar(&options.Workers, "workers", 0, "worker threads of each node proxy (0: its own default)")
+	cmd.Flags().StringArrayVar(&proxies, "node-proxy", nil, "NODE=PATH: run this executable as the node proxy of a node (repeatable)")
+	return cmd
+}
+
+// meshName keeps names usable as a directory and short enough for a socket's path.
+var meshName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
+
+func completeOptions(o *StartOptions, proxies []string) error {
+	if !meshName.MatchString(o.Mesh) {
+		return usagef("--name %q: use up to 32 lower-case letters, digits and dashes", o.Mesh)
+	}
+	if o.Nodes < 1 || o.Nodes > maxNodes {
+		return usagef("--nodes %d: use a number from 1 to %d", o.Nodes, maxNodes)
+	}
+	if o.Workers < 0 {
+		return usagef("--workers %d: use 0 or more", o.Workers)
+	}
+	o.NodeProxy = map[string]string{}
+	for _, entry := range proxies {
+		node, path, ok := strings.Cut(entry, "=")
+		if !ok || node == "" || path == "" {
+			return usagef("--node-proxy %q: write NODE=PATH, such as n2=/usr/local/bin/ztunnel", entry)
+		}
+		if !hasNode(node, o.Nodes) {
+			return usagef("--node-proxy %q: there is no node %s; the nodes are n1 to n%d", entry, node, o.Nodes)
+		}
+		absolute, err := filepath.Abs(path)
+		if err != nil {
+			return fmt.Errorf("--node-proxy %q: %w", entry, err)
+		}
+		o.NodeProxy[node] = absolute
+	}
+	return nil
+}
+
+func hasNode(name string, nodes int) bool {
+	for i := 1; i <= nodes; i++ {
+		if name == fmt.Sprintf("n%d", i) {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *app) up(ctx context.Context, options StartOptions) error {
+	progress := a.progress()
+	show := events(progress)
+	if err := a.Engine.Start(ctx, options, show); err != nil {
+		progress.Abandon()
+		return err
+	}
+	progress.Abandon()
+	if err := a.printf("mesh %s is up with %d nodes\n", options.Mesh, options.Nodes); err != nil {
+		return err
+	}
+	a.next("lateen apply"+a.meshFlag()+" -f samples/bookinfo/bookinfo.yaml", "lateen status"+a.meshFlag())
+	return nil
+}
+
+// events shows an engine's progress. Log lines of a failure follow it at once, since they are about it.
+func events(progress *term.Progress) func(api.Event) {
+	return func(e api.Event) {
+		switch e.State {
+		case api.EventStarted:
+			progress.Start(e.Message)
+		case api.EventDone:
+			progress.Done(e.Message)
+		case api.EventFailed:
+			text := e.Message
+			for _, line := range e.Log {
+				text += "\n    | " + line
+			}
+			progress.Fail(text)
+		}
+	}
+}
+
+func (a *app) downCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "down",
+		Short: "end a mesh and everything in it",
+		Example: `  lateen down
+
+  # Another mesh than the default one.
+  lateen down --name mixed`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.down(cmd.Context()) },
+	}
+}
+
+func (a *app) down(ctx context.Context) error {
+	progress := a.progress()
+	err := a.Engine.Stop(ctx, a.mesh, events(progress))
+	progress.Abandon()
+	if errors.Is(err, api.ErrNotRunning) {
+		// Taking down what is down already is what the user wanted.
+		return a.printf("mesh %s is not running\n", a.mesh)
+	}
+	if err != nil {
+		return err
+	}
+	if err := a.printf("mesh %s is down; nothing of it is left\n", a.mesh); err != nil {
+		return err
+	}
+	a.next("lateen up" + a.meshFlag())
+	return nil
+}

@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+// pollTime is how often a wait looks again: short enough not to be felt, long enough to cost nothing.
+const pollTime = 200 * time.Millisecond
+
+func (a *app) waitCommand() *cobra.Command {
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "wait [TARGET...]",
+		Short: "wait until pods or deployments are ready",
+		Example: `  # Everything in the namespace, or what is named.
+  lateen wait
+  lateen wait deploy/productpage-v1 deploy/details-v1 --timeout 30s`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.wait(cmd.Context(), args, timeout)
+		},
+		ValidArgsFunction: a.completeTarget,
+	}
+	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "give up after this time")
+	a.namespaceFlag(cmd)
+	return cmd
+}
+
+func (a *app) wait(ctx context.Context, targets []string, timeout time.Duration) error {
+	requests := []api.GetRequest{{Kind: "Deployment", Namespace: a.namespace}, {Kind: "Pod", Namespace: a.namespace}}
+	if len(targets) > 0 {
+		var err error
+		if requests, err = waitRequests(targets, a.namespace); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not ready within %s", timeout))
+	defer cancel()
+	progress := a.progress()
+	progress.Start("wait")
+	for {
+		waiting, total, err := unready(ctx, a.client(), requests)
+		if err != nil && ctx.Err() == nil {
+			progress.Abandon()
+			return err
+		}
+		if err == nil && len(waiting) == 0 {
+			progress.Abandon()
+			return a.printf("%d ready\n", total)
+		}
+		if err == nil {
+			progress.Update("wait for " + strings.Join(waiting, ", "))
+		}
+		select {
+		case <-ctx.Done():
+			progress.Abandon()
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return fmt.Errorf("%w: %s; lateen status%s says why", context.Cause(ctx), strings.Join(waiting, ", "), a.meshFlag())
+			}
+			return ctx.Err()
+		case <-time.After(pollTime):
+		}
+	}
+}
+
+func waitRequests(targets []string, namespace string) ([]api.GetRequest, error) {
+	var requests []api.GetRequest
+	for _, target := range targets {
+		if !strings.Contains(target, "/") {
+			target = "pod/" + target
+		}
+		found, err := keys([]string{target}, namespace)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains([]string{"Deployment", "Pod"}, found[0].Kind) {
+			return nil, usagef("%q: only pods and deployments become ready", target)
+		}
+		requests = append(requests, api.GetRequest{Kind: found[0].Kind, Namespace: namespace, Name: found[0].Name})
+	}
+	return requests, nil
+}
+
+// unready names what is not ready yet among the objects asked for, and counts those objects.
+func unready(ctx context.Context, client *api.Client, requests []api.GetRequest) (waiting []string, total int, err error) {
+	for _, request := range requests {
+		list, err := client.Get(ctx, request)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, object := range list.Items {
+			ready, err := isReady(object)
+			if err != nil {
+				return nil, 0, fmt.Errorf("read %s: %w", object.Key, err)
+			}
+			total++
+			if !ready {
+				waiting = append(waiting, strings.ToLower(object.Key.Kind)+"/"+object.Key.Name)
+			}
+		}
+	}
+	return waiting, total, nil
+}
+
+func isReady(object api.Object) (bool, error) {
+	if object.Key.Kind == "Deployment" {
+		var d appsv1.Deployment
+		if err := json.Unmarshal(object.Raw, &d); err != nil {
+			return false, err
+		}
+		want := int32(1)
+		if d.Spec.Replicas != nil {
+			want = *d.Spec.Replicas
+		}
+		return d.Status.ReadyReplicas >= want && d.Status.UpdatedReplicas >= want, nil
+	}
+	var pod corev1.Pod
+	if err := json.Unmarshal(object.Raw, &pod); err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	}), nil
+}
