@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# make demo: says what it is about to install and change, installs what is missing, builds, and runs `lateen demo`.
+# KEEP=1 keeps the mesh at the end; arguments go to lateen demo.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+bold() { if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then printf '\033[1m%s\033[0m\n' "$*"; else printf '%s\n' "$*"; fi; }
+fail() { printf 'error: %s\n  cure: %s\n' "$1" "$2" >&2; exit 1; }
+
+[ "$(uname -s)" = Linux ] || fail "the demo needs Linux, this is $(uname -s)" "run it in a Linux virtual machine"
+hack/toolchain.sh
+[ "$(id -u)" = 0 ] || fail "the demo needs root: it makes network namespaces and packet rules" "run: sudo -E env PATH=\"\$PATH\" make demo"
+
+# The minimums themselves are checked by the program (lateen check --for demo); here only what is absent is installed.
+missing=()
+have() { command -v "$1" >/dev/null 2>&1; }
+want() { "${@:2}" >/dev/null 2>&1 || missing+=("$1"); }
+want python3 have python3
+want nodejs have node
+want openjdk-17-jdk-headless have javac
+want ruby have ruby
+want ruby-webrick ruby -e 'require "webrick"'
+
+bold "What this is about to do"
+if [ ${#missing[@]} -eq 0 ]; then
+  echo "  install     nothing: Python, Node.js, a JDK, Ruby and WEBrick are there"
+elif have apt-get; then
+  echo "  install     with apt-get: ${missing[*]}"
+else
+  echo "  install     nothing: there is no apt-get here; without ${missing[*]} the compiled echo service stands in for Bookinfo"
+fi
+echo "  build       release binaries into $(pwd)/bin, with cargo and go (their caches and target/ grow)"
+echo "  run         a mesh of two nodes in network, mount and PID namespaces of its own; files in /run/lateen/demo"
+echo "  change      nothing else: no address, route, rule, sysctl or mount of this machine"
+if [ "${KEEP:-}" = 1 ]; then
+  echo "  afterwards  the mesh stays (KEEP=1); bin/lateen down --name demo ends it"
+else
+  echo "  afterwards  the mesh is taken down; packages and bin/ stay"
+fi
+echo
+
+if [ ${#missing[@]} -gt 0 ] && have apt-get; then
+  bold "Installing ${missing[*]}"
+  # A failed installation is no reason to stop: lateen demo says what is missing and goes on without it.
+  apt_get() { DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=60 "$@" </dev/null; }
+  if ! apt_get install -y --no-install-recommends "${missing[@]}"; then
+    if ! { apt_get update && apt_get install -y --no-install-recommends "${missing[@]}"; }; then
+      echo "warning: could not install ${missing[*]}; the demo goes on without" >&2
+    fi
+  fi
+  echo
+fi
+
+bold "Building"
+make --no-print-directory build
+echo
+
+args=()
+[ "${KEEP:-}" = 1 ] && args+=(--keep)
+exec bin/lateen demo ${args[@]+"${args[@]}"} "$@"
