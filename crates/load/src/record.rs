@@ -106,7 +106,7 @@ pub struct Record {
     pub recent: Times,
     /// Answers whose status was below 400.
     pub ok: u64,
-    /// Of those, how many came within the measured time.
+    /// Answers below 400 that came within the measured time, also to requests of the warm-up.
     pub ok_in_time: u64,
     /// Failures by kind.
     pub failures: BTreeMap<Failure, u64>,
@@ -153,6 +153,7 @@ impl Record {
         }
         let response = timing.done - timing.intended;
         self.recent.add(response);
+        self.ok_in_time += u64::from((self.warmup_end..self.end).contains(&timing.done));
         if timing.intended < self.warmup_end {
             return self.warmup.add(response);
         }
@@ -160,7 +161,6 @@ impl Record {
         self.service.add(timing.done - timing.begun);
         self.lateness.add(timing.begun - timing.possible);
         self.ok += 1;
-        self.ok_in_time += u64::from(timing.done < self.end);
         self.content += content;
         *self.statuses.entry(status).or_default() += 1;
     }
@@ -243,7 +243,7 @@ mod tests {
         record.answered(at(90), 200, 1);
         record.answered(at(11), 503, 1);
         assert_eq!(record.warmup.histogram().len(), 1);
-        assert_eq!((record.ok, record.ok_in_time, record.content), (2, 1, 2));
+        assert_eq!((record.ok, record.ok_in_time, record.content), (2, 2, 2));
         assert_eq!(record.failures, BTreeMap::from([(Failure::Status(503), 1)]));
         assert_eq!(
             record.warmup_failures,

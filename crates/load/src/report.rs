@@ -216,7 +216,7 @@ impl Report {
         );
         let _ = writeln!(
             out,
-            "{:22}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}",
+            "{:22}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
             "ms", "avg", "P50", "P75", "P90", "P99", "P99.9", "max", "count"
         );
         let rows = [
@@ -238,7 +238,7 @@ impl Report {
                 summary.p99_9,
                 summary.max,
             ] {
-                let _ = write!(out, "{value:>9.3}");
+                let _ = write!(out, "{value:>10.3}");
             }
             let _ = writeln!(out, "{:>10}", summary.count);
         }

@@ -16,6 +16,8 @@ pub struct Connection {
     token: u64,
     socket: Option<TcpStream>,
     connected: bool,
+    /// When connecting began; nanoseconds since the run began.
+    pub opened_at: u64,
     /// Bytes of the request that the kernel has taken.
     written: usize,
     parser: ResponseParser,
@@ -56,6 +58,7 @@ impl Connection {
             token,
             socket: None,
             connected: false,
+            opened_at: 0,
             written: 0,
             parser: ResponseParser::default(),
             current: None,
@@ -75,8 +78,9 @@ impl Connection {
     }
 
     /// Begins to connect.
-    pub fn open(&mut self, address: SocketAddr, poll: &Poll) -> Result<(), Failure> {
+    pub fn open(&mut self, address: SocketAddr, poll: &Poll, now: u64) -> Result<(), Failure> {
         self.close();
+        self.opened_at = now;
         let socket = dial(address).map_err(|error| failure_of(&error))?;
         poll.add(&socket, self.token)
             .map_err(|_| Failure::Connect)?;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use super::alarm::Alarm;
 use super::connection::{Connection, Current, Progress};
 use super::{Clock, Plan, RunError, record_of};
 use crate::arrivals::Schedule;
@@ -36,6 +37,7 @@ pub struct Generator {
     restart: Vec<usize>,
     /// The connection that takes the next request that is due.
     next: usize,
+    alarm: Alarm,
     end: u64,
     warmup_end: u64,
     timeout: u64,
@@ -67,6 +69,7 @@ impl Generator {
                 .then(|| Schedule::new(plan.arrivals, plan.qps, end, plan.seed).peekable()),
             restart: Vec::new(),
             next: 0,
+            alarm: Alarm::new(plan.qps),
             end,
             warmup_end: nanoseconds(plan.warmup),
             timeout: nanoseconds(plan.timeout),
@@ -86,7 +89,7 @@ impl Generator {
         };
         for connection in &mut self.connections {
             connection
-                .open(self.address, &self.poll)
+                .open(self.address, &self.poll, self.clock.now())
                 .map_err(|failure| failed(self.address, failure))?;
         }
         let mut missing = self.connections.len();
@@ -109,7 +112,7 @@ impl Generator {
                     .advance_connect(ready)
                     .map_err(|failure| failed(self.address, failure))?
                 {
-                    self.record.connect.add(now);
+                    self.record.connect.add(now - connection.opened_at);
                     self.record.connections += 1;
                     missing -= 1;
                 }
@@ -157,9 +160,12 @@ impl Generator {
                 (true, true) => due.min(next_tick).min(self.end),
                 (true, false) => due.min(next_tick),
             };
-            let count = self.poll.wait(Some(Duration::from_nanos(
-                wake.saturating_sub(self.clock.now()),
-            )))?;
+            let before = self.clock.now();
+            let sleep = self.alarm.sleep(before, wake);
+            let count = self.poll.wait(Some(sleep))?;
+            if count == 0 {
+                self.alarm.woke(before, sleep, self.clock.now());
+            }
             for index in 0..count {
                 let ready = self.poll.ready(index);
                 if ready.token == SIGNALS {
@@ -228,7 +234,7 @@ impl Generator {
         let progress = if connection.is_open() {
             connection.send(&self.request)
         } else {
-            match connection.open(self.address, &self.poll) {
+            match connection.open(self.address, &self.poll, begun) {
                 Ok(()) => Progress::Waiting,
                 Err(failure) => Progress::Failed(failure),
             }
@@ -249,9 +255,9 @@ impl Generator {
             Err(failure) => Progress::Failed(failure),
             Ok(true) => {
                 self.record.connections += 1;
-                if let Some(current) = connection.current {
-                    self.record.connect.add(now - current.begun);
-                }
+                self.record
+                    .connect
+                    .add(now.saturating_sub(connection.opened_at));
                 Progress::Waiting
             }
             Ok(false) => Progress::Waiting,

@@ -1,6 +1,7 @@
 //! A run: one thread that sends every request when it is due, over a fixed set of connections, and
 //! takes the answers as they come. It decides nothing about what the times mean.
 
+mod alarm;
 mod connection;
 mod generator;
 
