@@ -1,0 +1,190 @@
+//! The client of Istio's certificate service (`istio.v1.auth.IstioCertificateService`).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lateen_proto::auth::IstioCertificateRequest;
+use lateen_proto::auth::istio_certificate_service_client::IstioCertificateServiceClient;
+use lateen_tls::{ControlConnector, Credentials, KeyPair};
+use lateen_types::Identity;
+use prost_types::value::Kind;
+use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
+use tonic::transport::{Channel, Endpoint};
+
+use crate::issuer::{IssueError, Issued, Issuer};
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where the token that speaks for this node comes from.
+#[derive(Debug, Clone)]
+pub enum TokenSource {
+    /// A file, read for every request: the kubelet and the engine replace it before it expires.
+    File(PathBuf),
+    /// None is sent.
+    None,
+}
+
+impl TokenSource {
+    /// The token as it is now.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read(&self) -> Result<Option<String>, IssueError> {
+        match self {
+            TokenSource::None => Ok(None),
+            TokenSource::File(path) => match std::fs::read_to_string(path) {
+                Ok(token) => Ok(Some(token.trim().to_owned())),
+                Err(source) => Err(IssueError::Token {
+                    path: path.display().to_string(),
+                    source,
+                }),
+            },
+        }
+    }
+}
+
+/// How to reach the certificate authority.
+#[derive(Debug, Clone)]
+pub struct CaSettings {
+    /// `https://HOST:PORT`.
+    pub address: String,
+    /// Makes the connections.
+    pub connector: ControlConnector,
+    /// Speaks for this node.
+    pub token: TokenSource,
+    /// Sent as header `clusterid`.
+    pub cluster: String,
+    /// Life that is asked for; the authority may give less.
+    pub ttl: Duration,
+    /// Further headers.
+    pub headers: Vec<(String, String)>,
+}
+
+/// Settings that cannot work.
+#[derive(Debug, thiserror::Error)]
+pub enum CaError {
+    /// The address is no URI.
+    #[error("certificate authority address {address:?}: expected https://HOST:PORT")]
+    Address {
+        /// As given.
+        address: String,
+    },
+    /// A header cannot be sent.
+    #[error(
+        "header {name:?} of the certificate authority: name or value holds characters that gRPC does not allow"
+    )]
+    Header {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// Asks for certificates on behalf of the workloads on this node.
+#[derive(Debug)]
+pub struct CaClient {
+    client: IstioCertificateServiceClient<Channel>,
+    token: TokenSource,
+    ttl: Duration,
+    headers: Vec<(AsciiMetadataKey, AsciiMetadataValue)>,
+}
+
+impl CaClient {
+    /// A client that connects when it is first used, in the runtime that uses it.
+    ///
+    /// # Errors
+    /// See [`CaError`].
+    pub fn new(settings: CaSettings) -> Result<Self, CaError> {
+        let address = settings.address;
+        let endpoint = Endpoint::from_shared(address.clone())
+            .map_err(|_| CaError::Address { address })?
+            .connect_timeout(TIMEOUT)
+            .timeout(TIMEOUT)
+            .http2_keep_alive_interval(Duration::from_secs(30))
+            .keep_alive_timeout(Duration::from_secs(10));
+        let cluster = ("clusterid".to_owned(), settings.cluster);
+        let headers = settings.headers.into_iter().chain([cluster]);
+        let headers = headers
+            .map(|(name, value)| match (name.parse(), value.parse()) {
+                (Ok(key), Ok(value)) => Ok((key, value)),
+                _ => Err(CaError::Header { name }),
+            })
+            .collect::<Result<_, _>>()?;
+        let channel = endpoint.connect_with_connector_lazy(settings.connector);
+        Ok(CaClient {
+            client: IstioCertificateServiceClient::new(channel),
+            token: settings.token,
+            ttl: settings.ttl,
+            headers,
+        })
+    }
+
+    async fn certify(&self, identity: &Identity) -> Result<Credentials, IssueError> {
+        let key = KeyPair::generate()?;
+        let mut request = tonic::Request::new(IstioCertificateRequest {
+            csr: key.csr_pem(identity)?,
+            validity_duration: i64::try_from(self.ttl.as_secs()).unwrap_or(i64::MAX),
+            metadata: Some(impersonate(identity)),
+        });
+        for (name, value) in &self.headers {
+            request.metadata_mut().insert(name.clone(), value.clone());
+        }
+        if let Some(token) = self.token.read()? {
+            let mut bearer: AsciiMetadataValue = format!("Bearer {token}")
+                .parse()
+                .map_err(|_| IssueError::Metadata)?;
+            bearer.set_sensitive(true);
+            request.metadata_mut().insert("authorization", bearer);
+        }
+        let mut client = self.client.clone();
+        let answer = client
+            .create_certificate(request)
+            .await
+            .map_err(|status| refusal(&status))?;
+        let credentials = Credentials::from_issued(key, &answer.into_inner().cert_chain)?;
+        Ok(credentials)
+    }
+}
+
+impl Issuer for CaClient {
+    fn issue<'a>(&'a self, identity: &'a Identity) -> Issued<'a> {
+        Box::pin(self.certify(identity))
+    }
+}
+
+/// A node proxy asks in its own name for somebody else.
+fn impersonate(identity: &Identity) -> prost_types::Struct {
+    let value = prost_types::Value {
+        kind: Some(Kind::StringValue(identity.uri())),
+    };
+    prost_types::Struct {
+        fields: BTreeMap::from([("ImpersonatedIdentity".to_owned(), value)]),
+    }
+}
+
+fn refusal(status: &tonic::Status) -> IssueError {
+    match status.code() {
+        tonic::Code::Unavailable => IssueError::Unreachable(causes(status)),
+        tonic::Code::DeadlineExceeded | tonic::Code::Cancelled => {
+            IssueError::Timeout(TIMEOUT.as_secs())
+        }
+        code => IssueError::Refused {
+            code: format!("{code:?}"),
+            message: causes(status),
+        },
+    }
+}
+
+/// The message and what lies below it: tonic keeps the interesting part in the sources.
+fn causes(status: &tonic::Status) -> String {
+    let mut text = status.message().to_owned();
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        let cause = error.to_string();
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+        source = error.source();
+    }
+    text
+}
