@@ -166,20 +166,29 @@ func sameHook(a, b *nftables.Chain) bool {
 	return a.Type == b.Type && a.Hooknum != nil && *a.Hooknum == *b.Hooknum && a.Priority != nil && *a.Priority == *b.Priority
 }
 
-// sameExpressions compares the bytes that the expressions have on the wire.
-func sameExpressions(a, b []expr.Any) bool {
-	if len(a) != len(b) {
+// sameExpressions compares what stands in the kernel with what is wanted, by the bytes on the wire.
+func sameExpressions(have, want []expr.Any) bool {
+	if len(have) != len(want) {
 		return false
 	}
-	for i := range a {
-		x, err := expr.Marshal(unix.NFPROTO_INET, a[i])
+	for i := range have {
+		x, err := expr.Marshal(unix.NFPROTO_INET, readBack(have[i]))
 		if err != nil {
 			return false
 		}
-		y, err := expr.Marshal(unix.NFPROTO_INET, b[i])
+		y, err := expr.Marshal(unix.NFPROTO_INET, want[i])
 		if err != nil || !bytes.Equal(x, y) {
 			return false
 		}
 	}
 	return true
+}
+
+// readBack completes an expression that was read from the kernel. The library does not read the source register of an
+// expression that sets something on the connection; without one, such an expression could only be that.
+func readBack(e expr.Any) expr.Any {
+	if ct, ok := e.(*expr.Ct); ok && ct.Register == 0 {
+		return &expr.Ct{Key: ct.Key, Register: 1, SourceRegister: true}
+	}
+	return e
 }

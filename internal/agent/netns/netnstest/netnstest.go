@@ -5,7 +5,9 @@ package netnstest
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -60,6 +62,12 @@ func Pod(t testing.TB, node *netns.Namespace, link, address string) *netns.Names
 		})
 	})
 	ip := netip.MustParseAddr(address)
+	if ip.Is4() {
+		// Otherwise the kernel adds IPv6 addresses and routes some time later.
+		Sysctl(t, pod, "net.ipv6.conf.eth0.disable_ipv6", "1")
+	} else {
+		Sysctl(t, pod, "net.ipv6.conf.eth0.addr_gen_mode", "1")
+	}
 	host := &net.IPNet{IP: ip.AsSlice(), Mask: net.CIDRMask(ip.BitLen(), ip.BitLen())}
 	In(t, pod, func(h *netlink.Handle) error {
 		eth0, err := h.LinkByName("eth0")
@@ -85,10 +93,37 @@ func Pod(t testing.TB, node *netns.Namespace, link, address string) *netns.Names
 		}
 		return h.RouteAdd(&netlink.Route{LinkIndex: veth.Attrs().Index, Scope: netlink.SCOPE_LINK, Dst: host})
 	})
-	for _, name := range []string{"net.ipv4.ip_forward", "net.ipv4.conf.all.proxy_arp", "net.ipv4.conf." + link + ".proxy_arp"} {
-		Sysctl(t, node, name, "1")
+	Sysctl(t, node, "net.ipv4.ip_forward", "1")
+	// The node answers for every address, and at once.
+	Sysctl(t, node, "net.ipv4.conf."+link+".proxy_arp", "1")
+	Sysctl(t, node, "net.ipv4.neigh."+link+".proxy_delay", "0")
+	if ip.Is6() {
+		awaitRoutes(t, pod, host.String(), "ff00::/8")
 	}
 	return pod
+}
+
+// awaitRoutes waits for the routes that the kernel adds once a link works.
+func awaitRoutes(t testing.TB, ns *netns.Namespace, destinations ...string) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		missing := slices.Clone(destinations)
+		In(t, ns, func(h *netlink.Handle) error {
+			routes, err := h.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Table: unix.RT_TABLE_LOCAL}, netlink.RT_FILTER_TABLE)
+			for _, r := range routes {
+				missing = slices.DeleteFunc(missing, func(d string) bool { return r.Dst != nil && r.Dst.String() == d })
+			}
+			return err
+		})
+		if len(missing) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no route to %v after 10 s", missing)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 func anywhere(ip netip.Addr) *net.IPNet {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -70,11 +71,14 @@ func Listen(t testing.TB, ns *netns.Namespace, address string, options ...Option
 	return l
 }
 
+// dialTimeout is far more than anything on one machine takes, and less than the kernel's two minutes.
+const dialTimeout = 15 * time.Second
+
 // Dial connects from inside the namespace; from may be empty.
 func Dial(ns *netns.Namespace, from, to string, options ...Option) (net.Conn, error) {
 	var c net.Conn
 	err := ns.Do(func() (err error) {
-		d := net.Dialer{Control: control(options)}
+		d := net.Dialer{Control: control(options), Timeout: dialTimeout}
 		if from != "" {
 			d.LocalAddr = net.TCPAddrFromAddrPort(netip.MustParseAddrPort(from))
 		}
