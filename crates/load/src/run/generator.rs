@@ -138,7 +138,8 @@ impl Generator {
                 .as_mut()
                 .is_none_or(|schedule| schedule.peek().is_none());
             if now >= self.end
-                && (self.busy == 0 && all_started || now >= self.end.saturating_add(self.timeout))
+                && (self.busy == 0 && self.restart.is_empty() && all_started
+                    || now >= self.end.saturating_add(self.timeout))
             {
                 return Ok(true);
             }
