@@ -74,10 +74,11 @@ func (a *app) execCommand() *cobra.Command {
   # A shell.
   lateen exec -it deploy/client -- sh`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if dash := cmd.ArgsLenAtDash(); dash >= 0 && dash != 1 {
-				return usagef("write exactly one TARGET before --")
+			// The dashes keep the command's own flags apart from these.
+			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
+				return usagef("write one TARGET, then -- and the command, as in: lateen exec deploy/client -- curl http://details:9080/")
 			}
-			return atLeast(2, "TARGET and the command to run, as in: lateen exec deploy/client -- curl http://details:9080/")(cmd, args)
+			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Namespace, request.Target, request.Command = a.namespace, args[0], args[1:]
@@ -85,8 +86,6 @@ func (a *app) execCommand() *cobra.Command {
 		},
 		ValidArgsFunction: a.completeTarget,
 	}
-	// What follows TARGET belongs to the command, also without the two dashes.
-	cmd.Flags().SetInterspersed(false)
 	cmd.Flags().BoolVarP(&interactive, "stdin", "i", false, "pass standard input on")
 	cmd.Flags().BoolVarP(&tty, "tty", "t", false, "give the command a terminal")
 	cmd.Flags().StringVarP(&request.Container, "container", "c", "", "container of the pod (default: the first one)")

@@ -68,7 +68,7 @@ type app struct {
 func newRoot(env Env) *cobra.Command {
 	a := &app{Env: env}
 	root := &cobra.Command{
-		Use:   "lateen",
+		Use:   "lateen VERB",
 		Short: "run a service mesh on this machine, look into it and measure it",
 		Example: `  # Can this machine run a mesh? Start one with two nodes and bring it some pods.
   lateen check
@@ -81,6 +81,8 @@ func newRoot(env Env) *cobra.Command {
 
   # See all of it at once, with and without the mesh, measured; it cleans up after itself.
   lateen demo`,
+		DisableFlagsInUseLine: true,
+
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noArgs,

@@ -1,0 +1,242 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lateen.dev/lateen/internal/check"
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var now = time.Date(2026, 11, 20, 22, 0, 0, 0, time.UTC)
+
+// fakeEngine answers on a unix socket as an engine does and remembers what it was asked.
+type fakeEngine struct {
+	t        *testing.T
+	socket   string
+	objects  []api.Object
+	status   api.Status
+	asked    []string // method, path and body of each request
+	problems []api.Problem
+	exec     func(api.ExecRequest, io.Reader) (stdout, stderr string, code int)
+	echo     bool // connections are echoed
+
+	started []StartOptions
+	stopped []string
+	fail    error // of Start and Stop
+}
+
+func newFake(t *testing.T) *fakeEngine {
+	t.Helper()
+	f := &fakeEngine{t: t, socket: filepath.Join(t.TempDir(), "engine.sock")}
+	listener, err := net.Listen("unix", f.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: f.handler()}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener)
+	}()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-served
+	})
+	return f
+}
+
+func (f *fakeEngine) handler() http.Handler {
+	mux := http.NewServeMux()
+	answer := func(w http.ResponseWriter, value any) {
+		if err := json.NewEncoder(w).Encode(value); err != nil {
+			f.t.Error(err)
+		}
+	}
+	mux.HandleFunc("GET /v1/version", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, api.Version{Mesh: "default", Version: "1.2.3", Nodes: []string{"n1", "n2"}})
+	})
+	mux.HandleFunc("GET /v1/objects", func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		var list api.ObjectList
+		for _, o := range f.objects {
+			kind, _ := api.LookupKind(q.Get("kind"))
+			if o.Key.Kind == kind.Name && (q.Get("name") == "" || q.Get("name") == o.Key.Name) &&
+				(o.Key.Namespace == "" || q.Get("all") == "true" || o.Key.Namespace == q.Get("namespace")) {
+				list.Items = append(list.Items, o)
+			}
+		}
+		if q.Get("name") != "" && len(list.Items) == 0 {
+			w.WriteHeader(http.StatusNotFound)
+			answer(w, api.Error{Message: q.Get("kind") + " " + q.Get("name") + " not found", Cure: "lateen get " + q.Get("kind") + " lists them"})
+			return
+		}
+		answer(w, list)
+	})
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, f.status) })
+	mux.HandleFunc("POST /v1/apply", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, api.ApplyResult{Problems: f.problems, Results: []api.ObjectResult{
+			{Key: api.Key{Kind: "Service", Namespace: "default", Name: "details"}, Action: api.Created},
+			{Key: api.Key{Kind: "VirtualService", Namespace: "default", Name: "vs"}, Action: api.Configured, Warnings: []string{"this kind has no effect yet"}},
+		}})
+	})
+	mux.HandleFunc("POST /v1/delete", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, api.ApplyResult{Results: []api.ObjectResult{{Key: api.Key{Kind: "Pod", Namespace: "default", Name: "a"}, Action: api.Deleted}}})
+	})
+	mux.HandleFunc("POST /v1/patch", func(w http.ResponseWriter, r *http.Request) {
+		var request api.PatchRequest
+		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+			f.t.Error(err)
+		}
+		answer(w, api.ObjectResult{Key: request.Key, Action: api.Configured})
+	})
+	for _, log := range []string{"GET /v1/logs", "GET /v1/nodes/{node}/proxy/log", "GET /v1/nodes/{node}/agent/log", "GET /v1/control/log"} {
+		mux.HandleFunc(log, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = fmt.Fprintln(w, r.URL.Path)
+		})
+	}
+	mux.HandleFunc("POST /v1/exec", func(w http.ResponseWriter, r *http.Request) {
+		var request api.ExecRequest
+		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+			f.t.Error(err)
+		}
+		conn := f.upgrade(w)
+		defer func() { _ = conn.Close() }()
+		stdin := &bytes.Buffer{}
+		for request.Stdin {
+			kind, payload, err := api.ReadFrame(conn)
+			if err != nil || kind == api.FrameStdinEOF {
+				break
+			}
+			stdin.Write(payload)
+		}
+		stdout, stderr, code := f.exec(request, stdin)
+		exit, err := json.Marshal(api.Exit{Code: code})
+		err = errors.Join(err, api.WriteFrame(conn, api.FrameStdout, []byte(stdout)), api.WriteFrame(conn, api.FrameStderr, []byte(stderr)),
+			api.WriteFrame(conn, api.FrameExit, exit))
+		if err != nil {
+			f.t.Error(err)
+		}
+	})
+	mux.HandleFunc("POST /v1/connect", func(w http.ResponseWriter, _ *http.Request) {
+		if !f.echo {
+			w.WriteHeader(http.StatusNotFound)
+			answer(w, api.Error{Message: "service default/nowhere not found"})
+			return
+		}
+		conn := f.upgrade(w)
+		defer func() { _ = conn.Close() }()
+		_, _ = io.Copy(conn, conn)
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			f.t.Error(err)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		f.asked = append(f.asked, strings.TrimSpace(r.Method+" "+r.URL.RequestURI()+" "+string(body)))
+		mux.ServeHTTP(w, r)
+	})
+}
+
+func (f *fakeEngine) upgrade(w http.ResponseWriter) net.Conn {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: lateen-stream\r\n\r\n"); err != nil {
+		f.t.Error(err)
+	}
+	return conn
+}
+
+// Start implements Engine.
+func (f *fakeEngine) Start(_ context.Context, o StartOptions, progress func(api.Event)) error {
+	f.started = append(f.started, o)
+	progress(api.Event{Phase: "control", State: api.EventStarted, Message: "start the control plane"})
+	if f.fail != nil {
+		progress(api.Event{Phase: "control", State: api.EventFailed, Message: "the control plane did not start", Log: []string{"port taken"}})
+		return f.fail
+	}
+	progress(api.Event{Phase: "control", State: api.EventDone, Message: "control plane ready"})
+	return nil
+}
+
+// Stop implements Engine.
+func (f *fakeEngine) Stop(_ context.Context, mesh string, progress func(api.Event)) error {
+	f.stopped = append(f.stopped, mesh)
+	progress(api.Event{Phase: "pods", State: api.EventDone, Message: "pods ended"})
+	return f.fail
+}
+
+// result is what one command line did.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+func (f *fakeEngine) run(stdin string, args ...string) result {
+	var stdout, stderr bytes.Buffer
+	env := Env{
+		Stdin: strings.NewReader(stdin), Stdout: &stdout, Stderr: &stderr,
+		Connect: func(mesh string) *api.Client { return api.NewAt(mesh, f.socket) },
+		Engine:  f, System: noMachine{}, Meshes: func() []string { return []string{"default", "mixed"} },
+		Getwd: func() (string, error) { return "/srv", nil },
+		Now:   func() time.Time { return now },
+	}
+	code := Run(f.t.Context(), env, args)
+	return result{code, stdout.String(), stderr.String()}
+}
+
+// askedFor reports whether a request begins with a text.
+func (f *fakeEngine) askedFor(prefix string) bool {
+	return slices.ContainsFunc(f.asked, func(s string) bool { return strings.HasPrefix(s, prefix) })
+}
+
+// noMachine lacks everything that can be missing.
+type noMachine struct{}
+
+func (noMachine) EffectiveUID() int { return 1000 }
+func (noMachine) Output(_ context.Context, command []string) (string, error) {
+	return "", fmt.Errorf("%s: %w", command[0], check.ErrNotFound)
+}
+func (noMachine) AvailableMemoryMiB() (uint64, error)                    { return 4096, nil }
+func (noMachine) FreeDiskMiB() (uint64, string, error)                   { return 20000, "/srv", nil }
+func (noMachine) ProgramDir() (string, error)                            { return "/opt/bin", nil }
+func (noMachine) IsExecutable(string) bool                               { return true }
+func (noMachine) ProbeKernel(context.Context, check.KernelFeature) error { return nil }
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", file, got, want)
+	}
+}
