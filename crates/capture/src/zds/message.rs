@@ -49,7 +49,7 @@ pub enum Request {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The kernel cut the packet.
-    #[error("the request is longer than {PACKET} bytes or carries more descriptors than one")]
+    #[error("the request is longer than {PACKET} bytes")]
     Truncated,
     /// Not a protobuf message of this kind.
     #[error("the request cannot be decoded: {0}")]
@@ -141,4 +141,72 @@ pub(super) fn answer(outcome: Result<(), String>) -> Vec<u8> {
         payload: Some(workload_response::Payload::Ack(Ack { error })),
     }
     .encode_to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn descriptors(count: usize) -> Vec<OwnedFd> {
+        (0..count)
+            .map(|_| File::open("/proc/self/ns/net").unwrap().into())
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn any_packet_is_read_or_refused(packet in proptest::collection::vec(any::<u8>(), 0..=PACKET), count in 0usize..4) {
+            // Returning at all is the property; a request that is read must have named its pod.
+            match Request::decode(&packet, descriptors(count)) {
+                Ok(Request::Add { uid, .. } | Request::Keep(uid) | Request::Delete(uid)) => {
+                    prop_assert!(!uid.as_str().is_empty());
+                }
+                Ok(Request::SnapshotSent) => prop_assert_eq!(count, 0),
+                Err(error) => prop_assert!(!error.to_string().is_empty()),
+            }
+        }
+
+        #[test]
+        fn an_addition_comes_through_unchanged(
+            uid in "[ -~]{1,60}", name in "[a-z0-9.-]{1,63}", namespace in "[a-z0-9-]{1,63}", account in "[a-z0-9.-]{1,63}",
+        ) {
+            let packet = WorkloadRequest {
+                payload: Some(Payload::Add(lateen_proto::zds::AddWorkload {
+                    uid: uid.clone(),
+                    workload_info: Some(lateen_proto::zds::WorkloadInfo {
+                        name: name.clone(),
+                        namespace: namespace.clone(),
+                        service_account: account.clone(),
+                    }),
+                })),
+            }
+            .encode_to_vec();
+            let Ok(Request::Add { uid: read, info, netns }) = Request::decode(&packet, descriptors(1)) else {
+                panic!("refused");
+            };
+            prop_assert_eq!(read.as_str(), uid);
+            prop_assert_eq!((&*info.name, &*info.namespace, &*info.service_account), (&*name, &*namespace, &*account));
+            prop_assert_eq!(netns.id(), Netns::current().unwrap().id());
+        }
+
+        #[test]
+        fn an_answer_fits_a_packet_and_keeps_what_it_can(error in ".{0,3000}") {
+            let packet = answer(Err(error.clone()));
+            prop_assert!(packet.len() <= PACKET);
+            let Some(workload_response::Payload::Ack(ack)) = WorkloadResponse::decode(&*packet).unwrap().payload else {
+                panic!("no acknowledgement");
+            };
+            prop_assert!(error.starts_with(&ack.error));
+            prop_assert!(ack.error.len() >= error.len().min(900));
+        }
+    }
+
+    #[test]
+    fn the_hello_is_two_bytes_of_protobuf() {
+        assert_eq!(hello(), [0x08, 0x01]);
+    }
 }

@@ -149,7 +149,7 @@ impl Session {
         if length == 0 && descriptors.is_empty() {
             return Ok(None);
         }
-        if flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC) {
+        if flags.contains(MsgFlags::MSG_TRUNC) {
             return Err(Malformed::Truncated.into());
         }
         Ok(Some(Request::decode(&packet[..length], descriptors)?))
@@ -170,8 +170,10 @@ impl Session {
 }
 
 fn receive(fd: &OwnedFd, packet: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>, MsgFlags)> {
-    // Room for more descriptors than may come, so that a wrong packet is seen as what it is.
-    let mut space = nix::cmsg_space!([std::os::fd::RawFd; 4]);
+    // unix(7): a message carries at most SCM_MAX_FD descriptors. With room for all of them none is lost track of, and a
+    // packet with too many is seen as what it is.
+    const SCM_MAX_FD: usize = 253;
+    let mut space = nix::cmsg_space!([std::os::fd::RawFd; SCM_MAX_FD]);
     let mut parts = [IoSliceMut::new(packet)];
     let message = recvmsg::<()>(
         fd.as_raw_fd(),

@@ -1,0 +1,195 @@
+//! Sockets in real network namespaces. Needs root.
+
+mod support;
+
+use std::collections::HashSet;
+use std::io::ErrorKind;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use lateen_capture::{Accepted, Acceptor, Kind, NamespaceThread, Options, Stock, acceptor};
+use socket2::SockRef;
+use support::{TestPod, cookie};
+
+fn home_cookie() -> u64 {
+    cookie(&std::net::UdpSocket::bind("127.0.0.1:0").unwrap())
+}
+
+#[tokio::test]
+async fn listeners_live_in_the_pod_and_nowhere_else() {
+    let pod = TestPod::new();
+    let thread = NamespaceThread::start().unwrap();
+    let listeners = thread
+        .open_listeners(&pod.netns, Options::default())
+        .await
+        .unwrap();
+    let there = pod.cookie();
+    assert_ne!(there, home_cookie());
+    for (listener, port) in [
+        (&listeners.outbound, 15001),
+        (&listeners.plaintext, 15006),
+        (&listeners.hbone, 15008),
+    ] {
+        assert_eq!(cookie(listener), there);
+        let address = SockRef::from(listener)
+            .local_addr()
+            .unwrap()
+            .as_socket()
+            .unwrap();
+        assert_eq!(address, std::net::SocketAddr::from(([0, 0, 0, 0], port)));
+        pod.run(move || TcpStream::connect(("127.0.0.1", port)).unwrap());
+        let from_home = TcpStream::connect(("127.0.0.1", port)).unwrap_err();
+        assert_eq!(from_home.kind(), ErrorKind::ConnectionRefused);
+    }
+}
+
+#[tokio::test]
+async fn accepted_sockets_inherit_what_their_listener_was_given() {
+    let pod = TestPod::new();
+    let thread = NamespaceThread::start().unwrap();
+    let listeners = thread
+        .open_listeners(&pod.netns, Options::default())
+        .await
+        .unwrap();
+    let _client = pod.run(|| TcpStream::connect("127.0.0.1:15006").unwrap());
+    let listener = std::net::TcpListener::from(listeners.plaintext);
+    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    let (accepted, _) = loop {
+        match listener.accept() {
+            Err(error)
+                if error.kind() == ErrorKind::WouldBlock
+                    && std::time::Instant::now() < deadline =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            outcome => break outcome.unwrap(),
+        }
+    };
+    let accepted = SockRef::from(&accepted);
+    assert!(accepted.tcp_nodelay().unwrap());
+    assert!(accepted.keepalive().unwrap());
+    assert_eq!(
+        accepted.tcp_keepalive_time().unwrap(),
+        Duration::from_secs(180)
+    );
+    assert_eq!(accepted.tcp_keepalive_retries().unwrap(), 9);
+    assert_eq!(accepted.mark().unwrap(), 0x539);
+}
+
+#[tokio::test]
+async fn a_taken_port_is_said_to_be_taken() {
+    let pod = TestPod::new();
+    let thread = NamespaceThread::start().unwrap();
+    let options = Options {
+        reuse_port: false,
+        ..Options::default()
+    };
+    let _first = thread.open_listeners(&pod.netns, options).await.unwrap();
+    let error = thread
+        .open_listeners(&pod.netns, options)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AddrInUse);
+    assert!(error.to_string().contains("bind 0.0.0.0:15001"), "{error}");
+}
+
+#[tokio::test]
+async fn a_new_process_may_listen_before_the_old_one_stops() {
+    let pod = TestPod::new();
+    let thread = NamespaceThread::start().unwrap();
+    let _old = thread
+        .open_listeners(&pod.netns, Options::default())
+        .await
+        .unwrap();
+    thread
+        .open_listeners(&pod.netns, Options::default())
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn the_stock_hands_out_marked_sockets_of_the_pod_each_once() {
+    let pod = TestPod::new();
+    let thread = NamespaceThread::start().unwrap();
+    let stock = Stock::new(pod.netns.clone(), Options::default(), thread);
+    let there = pod.cookie();
+    let mut taken: Vec<OwnedFd> = Vec::new();
+    for _ in 0..100 {
+        taken.push(stock.take(Kind::Outbound).await.unwrap());
+    }
+    taken.push(stock.take(Kind::Transparent).await.unwrap());
+    let distinct: HashSet<_> = taken.iter().map(AsRawFd::as_raw_fd).collect();
+    assert_eq!(distinct.len(), taken.len());
+    for socket in &taken {
+        assert_eq!(cookie(socket), there);
+        let socket = SockRef::from(socket);
+        assert_eq!(socket.mark().unwrap(), 0x539);
+        assert!(socket.tcp_nodelay().unwrap());
+        assert!(socket.nonblocking().unwrap());
+    }
+    assert!(!SockRef::from(&taken[0]).ip_transparent_v4().unwrap());
+    assert!(SockRef::from(&taken[100]).ip_transparent_v4().unwrap());
+}
+
+#[tokio::test]
+async fn many_takers_at_once_all_get_a_socket() {
+    let pod = TestPod::new();
+    let thread = NamespaceThread::start().unwrap();
+    let stock = Stock::new(pod.netns.clone(), Options::default(), thread);
+    let takers: Vec<_> = (0..200)
+        .map(|_| {
+            let stock = stock.clone();
+            tokio::spawn(async move { stock.take(Kind::Transparent).await.unwrap() })
+        })
+        .collect();
+    let there = pod.cookie();
+    for taker in takers {
+        assert_eq!(cookie(&taker.await.unwrap()), there);
+    }
+}
+
+#[tokio::test]
+async fn sixteen_connections_to_four_pods_load_two_workers_evenly() {
+    let pods: Vec<_> = (0..4).map(|_| TestPod::new()).collect();
+    let thread = NamespaceThread::start().unwrap();
+    let (send, accepted) = mpsc::channel();
+    let sinks = (0..2)
+        .map(|_| {
+            let send = send.clone();
+            Box::new(move |connection: Accepted<usize>| send.send(connection).unwrap())
+                as acceptor::Sink<usize>
+        })
+        .collect();
+    let acceptor = Acceptor::start(sinks).unwrap();
+    let mut registered = Vec::new();
+    for (index, pod) in pods.iter().enumerate() {
+        let listeners = thread
+            .open_listeners(&pod.netns, Options::default())
+            .await
+            .unwrap();
+        registered.push(acceptor.register(listeners.outbound, index).unwrap());
+    }
+    // Uneven over the pods, so that only a common view of the load can balance them.
+    let clients: Vec<_> = [7, 1, 5, 3]
+        .into_iter()
+        .zip(&pods)
+        .map(|(count, pod)| {
+            pod.run(move || {
+                (0..count)
+                    .map(|_| TcpStream::connect("127.0.0.1:15001").unwrap())
+                    .collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    let held: Vec<_> = (0..16).map(|_| accepted.recv().unwrap()).collect();
+    assert_eq!(acceptor.loads().read(), [8, 8]);
+    for connection in &held {
+        assert_eq!(
+            cookie(&connection.stream.as_fd()),
+            pods[connection.tag].cookie()
+        );
+    }
+    drop(clients);
+}
