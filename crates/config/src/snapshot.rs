@@ -1,5 +1,6 @@
 //! What is known of the mesh at one moment: immutable, shared by all workers, cheap to make from the one before.
 
+use std::cmp::Reverse;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -122,23 +123,29 @@ impl Snapshot {
         address: IpAddr,
         namespace: Option<&str>,
     ) -> Option<&Arc<Service>> {
-        let mut found: Option<((bool, u8, bool), &Arc<Service>)> = None;
-        for service in self
+        let visible = |service: &Service| namespace.is_none_or(|n| service.visible_to(n));
+        let own = |service: &Service| namespace.is_some_and(|n| *service.namespace == *n);
+        let holding = self
             .ranged
             .values()
-            .filter(|service| namespace.is_none_or(|n| service.visible_to(n)))
-        {
-            for range in &service.ranges {
-                if *range.network == *network && range.cidr.contains(&address) {
-                    let own = namespace.is_some_and(|n| *service.namespace == *n);
-                    let rank = (own, range.cidr.prefix_len(), service.canonical);
-                    if found.is_none_or(|(best, _)| rank > best) {
-                        found = Some((rank, service));
-                    }
-                }
-            }
-        }
-        found.map(|(_, service)| service)
+            .filter(|service| visible(service))
+            .flat_map(|service| {
+                let ranges = service
+                    .ranges
+                    .iter()
+                    .filter(|range| *range.network == *network);
+                let holding = ranges.filter(|range| range.cidr.contains(&address));
+                holding.map(move |range| (service, range.cidr.prefix_len()))
+            });
+        let best = holding.max_by_key(|&(service, prefix)| {
+            (
+                own(service),
+                prefix,
+                service.canonical,
+                Reverse(&service.key),
+            )
+        });
+        best.map(|(service, _)| service)
     }
 
     /// The service of this key.

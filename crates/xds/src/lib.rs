@@ -1,2 +1,18 @@
-//! The delta ADS client of the node proxy: subscribes, applies, acknowledges, reconnects.
+//! The delta ADS client of the node proxy: subscribes, hands what arrives to a [`Sink`], acknowledges once the sink has
+//! put it to use, reconnects. What a resource means is the configuration crate's; how the connection is secured is the
+//! connector's.
 #![forbid(unsafe_code)]
+
+mod backoff;
+mod client;
+mod held;
+mod node;
+mod stream;
+mod transport;
+
+pub use backoff::Backoff;
+pub use client::{Client, Observer, Settings, Sink, Termination};
+pub use node::Node;
+pub use transport::channel;
+
+pub use lateen_config::{Batch, Kind, Refused};

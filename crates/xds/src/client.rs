@@ -1,0 +1,132 @@
+//! The loop around streams: connect, run, wait, connect again.
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::path::PathBuf;
+
+use lateen_config::{Batch, Kind, Refused};
+use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
+use tonic::transport::Channel;
+
+use crate::backoff::Backoff;
+use crate::held::Held;
+use crate::node::Node;
+
+/// The order in which types are subscribed: policies first, so that a workload's policies are there before it is.
+pub(crate) const KINDS: [Kind; 2] = [Kind::Authorization, Kind::Address];
+
+/// Where resources go.
+pub trait Sink {
+    /// Puts a response to use and returns what it refuses. The response is acknowledged when the future resolves, which
+    /// must not be before every worker decides by it. Responses come one at a time.
+    fn apply(&mut self, batch: Batch) -> impl Future<Output = Vec<Refused>>;
+}
+
+/// What is worth counting.
+pub trait Observer {
+    /// A response arrived, with so many bytes of resources.
+    fn message(&self, type_url: &str, bytes: u64) {
+        let _ = (type_url, bytes);
+    }
+
+    /// A stream ended, or could not be opened.
+    fn terminated(&self, how: Termination) {
+        let _ = how;
+    }
+
+    /// Each type has had a response that was taken in whole: the proxy knows the mesh. Called once.
+    fn synced(&self) {}
+}
+
+impl Observer for () {}
+
+/// How a stream ended; names as in ztunnel's metric `istio_xds_connection_terminations`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Termination {
+    /// It could not be opened.
+    ConnectionError,
+    /// It broke.
+    Error,
+    /// The peer or the transport went away in an orderly way.
+    Reconnect,
+    /// The peer finished it.
+    Complete,
+}
+
+/// How to reach and address the control plane.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Who this proxy is.
+    pub node: Node,
+    /// The file with the bearer token, read anew for each stream because tokens are rotated in place; `None`: no token.
+    pub token: Option<PathBuf>,
+    /// The cluster's id, sent as header `clusterid`.
+    pub cluster_id: String,
+    /// More headers, such as what `XDS_HEADER_*` variables say.
+    pub headers: Vec<(AsciiMetadataKey, AsciiMetadataValue)>,
+    /// The largest response accepted, in bytes; Istio's limit is [`Settings::MAX_MESSAGE`].
+    pub max_message: usize,
+}
+
+impl Settings {
+    /// 200 MiB: what a control plane of ten thousands of workloads may send at once.
+    pub const MAX_MESSAGE: usize = 200 * 1024 * 1024;
+}
+
+/// The client. Everything it learned survives a lost connection.
+#[derive(Debug)]
+pub struct Client<S, O> {
+    pub(crate) channel: Channel,
+    pub(crate) settings: Settings,
+    pub(crate) sink: S,
+    pub(crate) observer: O,
+    pub(crate) addresses: Held,
+    pub(crate) authorizations: Held,
+    /// Types that have not had an acknowledged response.
+    pub(crate) awaited: HashSet<Kind>,
+}
+
+impl<S: Sink, O: Observer> Client<S, O> {
+    /// A client over a channel as [`crate::channel`] makes it.
+    pub fn new(channel: Channel, settings: Settings, sink: S, observer: O) -> Self {
+        Self {
+            channel,
+            settings,
+            sink,
+            observer,
+            addresses: Held::default(),
+            authorizations: Held::default(),
+            awaited: HashSet::from(KINDS),
+        }
+    }
+
+    /// Runs until dropped: a control plane that is away is waited for, and what is known stays in use.
+    pub async fn run(mut self) -> Infallible {
+        let mut backoff = Backoff::default();
+        loop {
+            let ended = self.stream().await;
+            let how = ended.termination();
+            self.observer.terminated(how);
+            if ended.worked {
+                backoff.reset();
+            }
+            let wait = backoff.wait(rand::random());
+            match how {
+                Termination::Complete | Termination::Reconnect => {
+                    tracing::info!(?wait, "xds stream ended, connecting again: {ended}");
+                }
+                Termination::ConnectionError | Termination::Error => {
+                    tracing::warn!(?wait, "xds stream failed, connecting again: {ended}");
+                }
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    pub(crate) fn held(&mut self, kind: Kind) -> &mut Held {
+        match kind {
+            Kind::Address => &mut self.addresses,
+            Kind::Authorization => &mut self.authorizations,
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! One stream: subscribe, take responses one at a time, answer each.
+
+use std::error::Error;
+use std::fmt;
+
+use futures_util::stream;
+use lateen_config::{Kind, Refused};
+use lateen_proto::discovery::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use lateen_proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use lateen_proto::google::rpc;
+use lateen_proto::{ADDRESS_TYPE, AUTHORIZATION_TYPE};
+use tokio::sync::mpsc;
+use tonic::{Code, Request, Status};
+
+use crate::client::{Client, KINDS, Observer, Sink, Termination};
+use crate::held::unpack;
+
+/// A NACK names this many resources and counts the rest: an error must not itself grow too large to send.
+const NAMED_IN_NACK: usize = 20;
+
+/// How a stream ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// Whether it brought any response: then the peer works, and there is no reason to wait long.
+    pub(crate) worked: bool,
+    cause: Cause,
+}
+
+#[derive(Debug)]
+enum Cause {
+    /// There is no token to show.
+    Token { path: String, error: std::io::Error },
+    /// It could not be opened.
+    Open(Status),
+    /// It broke.
+    Broke(Status),
+    /// The peer finished it.
+    Finished,
+}
+
+impl Ended {
+    pub(crate) fn termination(&self) -> Termination {
+        match &self.cause {
+            Cause::Token { .. } | Cause::Open(_) => Termination::ConnectionError,
+            Cause::Finished => Termination::Complete,
+            Cause::Broke(status) if is_orderly(status) => Termination::Reconnect,
+            Cause::Broke(_) => Termination::Error,
+        }
+    }
+}
+
+/// What a restart of the control plane or the end of a connection's allotted age looks like from here.
+fn is_orderly(status: &Status) -> bool {
+    match status.code() {
+        Code::Unknown | Code::Cancelled | Code::DeadlineExceeded => true,
+        Code::Unavailable => ["transport is closing", "received prior goaway"]
+            .iter()
+            .any(|m| status.message().contains(m)),
+        _ => false,
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause {
+            Cause::Token { path, error } => {
+                write!(
+                    f,
+                    "read token {path}: {error}; is the service account token mounted there?"
+                )
+            }
+            Cause::Open(status) | Cause::Broke(status) => {
+                write!(f, "{:?}: {}", status.code(), status.message())?;
+                let mut source = status.source();
+                while let Some(error) = source {
+                    write!(f, ": {error}")?;
+                    source = error.source();
+                }
+                match status.code() {
+                    Code::Unauthenticated => f.write_str(
+                        "; is the token valid, and is its audience the control plane's?",
+                    ),
+                    Code::OutOfRange => {
+                        f.write_str("; a response is larger than this proxy accepts")
+                    }
+                    _ => Ok(()),
+                }
+            }
+            Cause::Finished => f.write_str("finished by the control plane"),
+        }
+    }
+}
+
+impl<S: Sink, O: Observer> Client<S, O> {
+    /// Runs one stream to its end.
+    pub(crate) async fn stream(&mut self) -> Ended {
+        let mut worked = false;
+        let cause = match self.open().await {
+            Err(cause) => cause,
+            Ok((requests, mut responses)) => loop {
+                match responses.message().await {
+                    Err(status) => break Cause::Broke(status),
+                    Ok(None) => break Cause::Finished,
+                    Ok(Some(response)) => {
+                        worked = true;
+                        let answer = self.take(response).await;
+                        // A closed channel means that the stream is over; its end says why.
+                        let _ = requests.send(answer).await;
+                    }
+                }
+            },
+        };
+        Ended { worked, cause }
+    }
+
+    async fn open(
+        &mut self,
+    ) -> Result<
+        (
+            mpsc::Sender<DeltaDiscoveryRequest>,
+            tonic::Streaming<DeltaDiscoveryResponse>,
+        ),
+        Cause,
+    > {
+        let authorization = self.authorization()?;
+        let (requests, queue) = mpsc::channel(KINDS.len() + 1);
+        for kind in KINDS {
+            let first = self.subscription(kind);
+            requests
+                .try_send(first)
+                .expect("the queue holds every first request");
+        }
+        let mut call = Request::new(stream::unfold(queue, |mut queue| async move {
+            let request = queue.recv().await?;
+            Some((request, queue))
+        }));
+        let metadata = call.metadata_mut();
+        if let Some(authorization) = authorization {
+            metadata.insert("authorization", authorization);
+        }
+        match self.settings.cluster_id.parse() {
+            Ok(id) => drop(metadata.insert("clusterid", id)),
+            Err(_) => {
+                return Err(Cause::Open(Status::invalid_argument(
+                    "the cluster id cannot stand in a header",
+                )));
+            }
+        }
+        for (key, value) in &self.settings.headers {
+            metadata.insert(key.clone(), value.clone());
+        }
+        let mut service = AggregatedDiscoveryServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(self.settings.max_message);
+        let responses = service
+            .delta_aggregated_resources(call)
+            .await
+            .map_err(Cause::Open)?;
+        tracing::info!("xds stream established");
+        Ok((requests, responses.into_inner()))
+    }
+
+    fn authorization(&self) -> Result<Option<tonic::metadata::AsciiMetadataValue>, Cause> {
+        let Some(path) = &self.settings.token else {
+            return Ok(None);
+        };
+        let fail = |error| Cause::Token {
+            path: path.display().to_string(),
+            error,
+        };
+        let token = std::fs::read_to_string(path).map_err(fail)?;
+        let mut value: tonic::metadata::AsciiMetadataValue =
+            format!("Bearer {}", token.trim()).parse().map_err(|_| {
+                fail(std::io::Error::new(
+                    std::io::ErrorKind::InvalidData,
+                    "not a token",
+                ))
+            })?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+
+    /// The first request of a type: everything, but for what is held in the same version.
+    fn subscription(&mut self, kind: Kind) -> DeltaDiscoveryRequest {
+        DeltaDiscoveryRequest {
+            node: Some(self.settings.node.to_wire()),
+            type_url: type_url(kind).to_owned(),
+            initial_resource_versions: self.held(kind).versions(),
+            ..Default::default()
+        }
+    }
+
+    /// Puts a response to use; the answer acknowledges it, or names what is refused.
+    async fn take(&mut self, response: DeltaDiscoveryResponse) -> DeltaDiscoveryRequest {
+        let mut answer = DeltaDiscoveryRequest {
+            type_url: response.type_url.clone(),
+            response_nonce: response.nonce.clone(),
+            ..Default::default()
+        };
+        let bytes = response
+            .resources
+            .iter()
+            .filter_map(|r| r.resource.as_ref())
+            .map(|any| any.value.len() as u64)
+            .sum();
+        self.observer.message(&response.type_url, bytes);
+        let Some(kind) = KINDS
+            .into_iter()
+            .find(|kind| type_url(*kind) == response.type_url)
+        else {
+            answer.error_detail = Some(error(format!(
+                "this proxy did not subscribe to {:?}",
+                response.type_url
+            )));
+            return answer;
+        };
+        let (batch, versions) = unpack(kind, response);
+        tracing::debug!(
+            ?kind,
+            upserts = batch.upserts.len(),
+            removals = batch.removals.len(),
+            "xds response"
+        );
+        let refused = self.sink.apply(batch.clone()).await;
+        self.held(kind).note(&batch, versions, &refused);
+        if refused.is_empty() {
+            if self.awaited.remove(&kind) && self.awaited.is_empty() {
+                self.observer.synced();
+            }
+        } else {
+            let message = describe(&refused);
+            tracing::warn!(
+                ?kind,
+                "xds resources refused, the rest is in use: {message}"
+            );
+            answer.error_detail = Some(error(message));
+        }
+        answer
+    }
+}
+
+fn type_url(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Address => ADDRESS_TYPE,
+        Kind::Authorization => AUTHORIZATION_TYPE,
+    }
+}
+
+fn describe(refused: &[Refused]) -> String {
+    let named: Vec<_> = refused
+        .iter()
+        .take(NAMED_IN_NACK)
+        .map(Refused::to_string)
+        .collect();
+    match refused.len() - named.len() {
+        0 => named.join("; "),
+        more => format!("{}; and {more} more", named.join("; ")),
+    }
+}
+
+fn error(message: String) -> rpc::Status {
+    rpc::Status {
+        code: Code::InvalidArgument as i32,
+        message,
+        details: Vec::new(),
+    }
+}
