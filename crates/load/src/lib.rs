@@ -4,7 +4,7 @@
 
 mod arrivals;
 mod cli;
-mod http;
+pub mod http;
 mod poll;
 mod record;
 mod report;

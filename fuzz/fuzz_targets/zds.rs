@@ -1,0 +1,8 @@
+//! Any packet as a ZDS request without descriptors: refused or understood, never a panic.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let _ = lateen_capture::zds::Request::decode(data, Vec::new());
+});
