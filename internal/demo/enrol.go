@@ -138,7 +138,7 @@ func (s *session) tellWire(wire Wire, status api.Status) error {
 	for _, c := range wire.Encrypted {
 		records += c.Records
 	}
-	s.say("On the wire now: %d encrypted connections, in which every byte seen belongs to one of %d TLS records.", len(wire.Encrypted), records)
+	s.say("On the wire now: %s, in which every byte seen belongs to one of %d TLS records.", plural(len(wire.Encrypted), "encrypted connection"), records)
 	for _, c := range wire.Encrypted[:min(mostShown, len(wire.Encrypted))] {
 		s.say("  %s", describe(c))
 	}
@@ -154,7 +154,7 @@ func (s *session) tellWire(wire Wire, status api.Status) error {
 	}
 	unexplained := wire.Unexplained(known)
 	if len(wire.Older) > 0 {
-		s.say("%d connections opened before enrolment went on in the clear and undisturbed; lateen status lists them:", len(wire.Older))
+		s.say("%s opened before enrolment went on in the clear and undisturbed; lateen status lists:", plural(len(wire.Older), "connection"))
 		if err := grid.Print(s.Out, "  "); err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func (s *session) tellWire(wire Wire, status api.Status) error {
 		s.say("%s", s.Style.Good("No connection opened after enrolment carried anything readable."))
 		return nil
 	}
-	s.say("%s", s.Style.Bad(fmt.Sprintf("%d connections are readable that should not be:", len(unexplained))))
+	s.say("%s", s.Style.Bad(fmt.Sprintf("Readable although opened after enrolment, or not listed as older: %s", plural(len(unexplained), "connection"))))
 	for _, c := range unexplained[:min(mostShown, len(unexplained))] {
 		s.say("  %s: %s", describe(c), FirstLine(c))
 	}

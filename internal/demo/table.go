@@ -109,7 +109,7 @@ func percentText(before, after float64) string {
 
 // milliseconds keeps two digits after the point, and three below a tenth, where two would hide the difference.
 func milliseconds(v float64) string {
-	if v < 0.1 {
+	if v < 0.0995 {
 		return fmt.Sprintf("%.3f", v)
 	}
 	return fmt.Sprintf("%.2f", v)
