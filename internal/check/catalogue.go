@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 )
 
@@ -30,7 +31,8 @@ func Catalogue() []Check {
 			"load the module: modprobe af_packet; without it nothing can show what is encrypted on the wire"),
 		{Code: "LAT010", Title: "memory", Weight: map[Purpose]Outcome{Up: Failure, Demo: Failure, Build: Warning}, Probe: probeMemory},
 		{Code: "LAT011", Title: "disk space", Weight: map[Purpose]Outcome{Up: Failure, Demo: Failure, Build: Failure}, Probe: probeDisk},
-		{Code: "LAT012", Title: "Lateen's programs", Weight: both, Probe: probePrograms},
+		{Code: "LAT012", Title: "Lateen's programs", Weight: both, Probe: programs("lateen-control", "lateen-agent", "lateen-proxy")},
+		{Code: "LAT013", Title: "Lateen's load generator", Weight: map[Purpose]Outcome{Demo: Failure}, Probe: programs("lateen-load")},
 	}
 	for _, m := range Minimums() {
 		checks = append(checks, Check{Code: m.Code, Title: m.Name, Weight: m.Weight, Probe: m.probe})
@@ -94,27 +96,27 @@ func probeDisk(_ context.Context, sys System) (string, *Problem) {
 	return fmt.Sprintf("%d MiB free in %s", free, dir), nil
 }
 
-// programs are the executables that the local engine starts; they lie beside the lateen executable.
-var programs = []string{"lateen-control", "lateen-agent", "lateen-proxy"}
-
-func probePrograms(_ context.Context, sys System) (string, *Problem) {
-	dir, err := sys.ProgramDir()
-	if err != nil {
-		return "", &Problem{Cause: err.Error(), Cure: "run lateen by its path, such as bin/lateen"}
-	}
-	var missing []string
-	for _, name := range programs {
-		if !sys.IsExecutable(dir + "/" + name) {
-			missing = append(missing, name)
+// programs checks for executables beside the lateen executable, where the local engine looks for them.
+func programs(names ...string) func(context.Context, System) (string, *Problem) {
+	return func(_ context.Context, sys System) (string, *Problem) {
+		dir, err := sys.ProgramDir()
+		if err != nil {
+			return "", &Problem{Cause: err.Error(), Cure: "run lateen by its path, such as bin/lateen"}
 		}
-	}
-	if len(missing) > 0 {
-		return "", &Problem{
-			Cause: fmt.Sprintf("not in %s: %s", dir, strings.Join(missing, ", ")),
-			Cure:  "run make build in Lateen's source directory, then its bin/lateen",
+		var missing []string
+		for _, name := range names {
+			if !sys.IsExecutable(filepath.Join(dir, name)) {
+				missing = append(missing, name)
+			}
 		}
+		if len(missing) > 0 {
+			return "", &Problem{
+				Cause: fmt.Sprintf("not in %s: %s", dir, strings.Join(missing, ", ")),
+				Cure:  "run make build in Lateen's source directory, then its bin/lateen",
+			}
+		}
+		return "in " + dir, nil
 	}
-	return "in " + dir, nil
 }
 
 // ErrNotFound is what System.Version wraps when the program is not on the PATH.

@@ -33,7 +33,7 @@ func goodMachine() *machine {
 			"ruby --version":    "ruby 3.1.2p20 (2022-04-12 revision 4491bb740a) [x86_64-linux-gnu]",
 			`ruby -e require "webrick"; puts WEBrick::VERSION`: "1.8.1",
 		},
-		files: map[string]bool{"/opt/bin/lateen-control": true, "/opt/bin/lateen-agent": true, "/opt/bin/lateen-proxy": true},
+		files: map[string]bool{"/opt/bin/lateen-control": true, "/opt/bin/lateen-agent": true, "/opt/bin/lateen-proxy": true, "/opt/bin/lateen-load": true},
 	}
 }
 
@@ -96,6 +96,10 @@ func TestFindings(t *testing.T) {
 		{
 			"not built", func(m *machine) { delete(m.files, "/opt/bin/lateen-proxy") },
 			Up, "LAT012", Failure, "not in /opt/bin: lateen-proxy", "make build",
+		},
+		{
+			"no load generator", func(m *machine) { delete(m.files, "/opt/bin/lateen-load") },
+			Demo, "LAT013", Failure, "not in /opt/bin: lateen-load", "make build",
 		},
 		{
 			"Debian's Go", func(m *machine) { m.outputs["go version"] = "go version go1.19.8 linux/amd64" },
