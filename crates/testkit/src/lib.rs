@@ -1,2 +1,15 @@
 //! What tests of several crates share: certificate authorities, identities, WDS builders.
+//! Nothing that ships depends on it, and what it makes is good for tests only.
 #![forbid(unsafe_code)]
+
+mod ca;
+pub mod wds;
+
+pub use ca::{Bundle, Ca, Leaf};
+
+use lateen_types::Identity;
+
+/// The identity of a service account in namespace `default` of trust domain `cluster.local`.
+pub fn identity(service_account: &str) -> Identity {
+    Identity::new("cluster.local", "default", service_account).expect("a test's name is valid")
+}
