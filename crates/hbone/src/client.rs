@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::batch::Batch;
 use crate::error::{ConnectError, Reason, TunnelError};
 use crate::headers::{self, Authority, Baggage, Forwarded, TraceParent};
 use crate::keepalive::KeepAlive;
@@ -35,6 +36,8 @@ pub async fn handshake<IO>(io: IO, settings: Settings) -> Result<(Tunnel, Driver
 where
     IO: AsyncRead + AsyncWrite + Unpin,
 {
+    let io = Batch::new(io);
+    let flusher = io.handle();
     let (send, mut connection) = h2::client::Builder::new()
         .initial_window_size(settings.stream_window)
         .initial_connection_window_size(settings.connection_window)
@@ -49,6 +52,7 @@ where
     let pings = connection
         .ping_pong()
         .expect("nobody else took the connection's pings");
+    flusher.gather();
     let send = Rc::new(RefCell::new(Some(send)));
     let state = Rc::new(State {
         load: Load::new(),
@@ -57,6 +61,7 @@ where
     });
     let driver = Driver {
         connection,
+        flusher,
         keepalive: KeepAlive::new(pings, &settings),
         window: settings.connection_window,
         send: Rc::downgrade(&send),
@@ -247,7 +252,8 @@ pub(crate) fn read_baggage(headers: &http::HeaderMap) -> Option<Baggage> {
 /// Moves a tunnel's bytes; spawn it on the worker that uses the tunnel.
 #[must_use = "a tunnel does nothing unless its driver is polled"]
 pub struct Driver<IO: AsyncRead + AsyncWrite + Unpin> {
-    connection: h2::client::Connection<IO, Bytes>,
+    connection: h2::client::Connection<Batch<IO>, Bytes>,
+    flusher: Batch<IO>,
     keepalive: KeepAlive,
     /// The connection window that the peer was granted.
     window: u32,
@@ -294,6 +300,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Future for Driver<IO> {
         }
         let result = Pin::new(&mut this.connection).poll(cx);
         this.learn_limit();
+        if result.is_pending() {
+            this.flusher.poll_owed(cx).map_err(TunnelError::Io)?;
+        }
         if result.is_ready()
             && let Some(send) = this.send.upgrade()
         {

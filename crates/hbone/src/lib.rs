@@ -5,6 +5,7 @@
 //! work is spawned with `tokio::task::spawn_local`.
 #![forbid(unsafe_code)]
 
+mod batch;
 pub mod client;
 mod error;
 pub mod headers;

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use lateen_types::Strng;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::batch::Batch;
 use crate::client::{grown_window, read_baggage};
 use crate::error::{Reason, StreamError, TunnelError};
 use crate::headers::{self, Authority, Baggage, Forwarded, TraceParent};
@@ -45,7 +46,8 @@ impl Status {
 
 /// A peer's tunnel to us. Poll [`Connection::next`] until it says `None`: that moves the streams' bytes too.
 pub struct Connection<IO: AsyncRead + AsyncWrite + Unpin> {
-    connection: h2::server::Connection<IO, Bytes>,
+    connection: h2::server::Connection<Batch<IO>, Bytes>,
+    flusher: Batch<IO>,
     keepalive: KeepAlive,
     load: Rc<Load>,
     /// The connection window that the peer was granted.
@@ -59,6 +61,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
     /// # Errors
     /// The peer speaks no HTTP/2, or left.
     pub async fn accept(io: IO, settings: Settings) -> Result<Self, TunnelError> {
+        let io = Batch::new(io);
+        let flusher = io.handle();
         let mut connection = h2::server::Builder::new()
             .initial_window_size(settings.stream_window)
             .initial_connection_window_size(settings.connection_window)
@@ -72,8 +76,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         let pings = connection
             .ping_pong()
             .expect("nobody else took the connection's pings");
+        flusher.gather();
         Ok(Connection {
             connection,
+            flusher,
             keepalive: KeepAlive::new(pings, &settings),
             load: Load::new(),
             window: settings.connection_window,
@@ -116,6 +122,12 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         while let Poll::Ready(beat) = self.keepalive.poll_beat(cx) {
             beat?;
         }
+        let accepted = self.poll_accept(cx);
+        self.flusher.poll_owed(cx).map_err(TunnelError::Io)?;
+        accepted
+    }
+
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, TunnelError>> {
         loop {
             let Some(accepted) = std::task::ready!(self.connection.poll_accept(cx)) else {
                 return Poll::Ready(Ok(None));

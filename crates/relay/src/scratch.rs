@@ -57,6 +57,24 @@ impl ReadSize {
 /// `owned` asks for bytes that outlive the call, for a writer that queues them; otherwise the
 /// chunk borrows the buffer and nothing is allocated. An empty chunk is the end of the stream.
 pub fn read_some<IO, T>(
+    io: Pin<&mut IO>,
+    cx: &mut Context<'_>,
+    size: &mut ReadSize,
+    owned: bool,
+    take: impl FnOnce(&mut Context<'_>, Chunk<'_>) -> T,
+) -> Poll<io::Result<T>>
+where
+    IO: AsyncRead + ?Sized,
+{
+    // Taken out for the time of the read: what `io` or `take` do may come here again.
+    let mut scratch = SCRATCH.take();
+    let read = read_into(&mut scratch, io, cx, size, owned, take);
+    SCRATCH.replace(scratch);
+    read
+}
+
+fn read_into<IO, T>(
+    scratch: &mut BytesMut,
     mut io: Pin<&mut IO>,
     cx: &mut Context<'_>,
     size: &mut ReadSize,
@@ -66,28 +84,26 @@ pub fn read_some<IO, T>(
 where
     IO: AsyncRead + ?Sized,
 {
-    SCRATCH.with_borrow_mut(|scratch| {
-        let limit = size.bytes();
-        scratch.clear();
-        // After a detach this is the one allocation of a large chunk, else capacity is there.
-        scratch.reserve(limit);
+    let limit = size.bytes();
+    scratch.clear();
+    // Allocates once a thread, and again after a large chunk took the buffer with it.
+    scratch.reserve(limit);
+    let n = {
         let mut target = (&mut *scratch).limit(limit);
-        let mut reader = io.as_mut();
-        let read = pin!(reader.read_buf(&mut target));
-        let n = match read.poll(cx) {
+        match pin!(io.read_buf(&mut target)).poll(cx) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(result) => result?,
-        };
-        if n == 0 {
-            return Poll::Ready(Ok(take(cx, Chunk::End)));
         }
-        size.learn(n);
-        Poll::Ready(Ok(if !owned {
-            take(cx, Chunk::Borrowed(&scratch[..n]))
-        } else if n < DETACH {
-            take(cx, Chunk::Owned(Bytes::copy_from_slice(&scratch[..n])))
-        } else {
-            take(cx, Chunk::Owned(scratch.split().freeze()))
-        }))
-    })
+    };
+    if n == 0 {
+        return Poll::Ready(Ok(take(cx, Chunk::End)));
+    }
+    size.learn(n);
+    Poll::Ready(Ok(if !owned {
+        take(cx, Chunk::Borrowed(&scratch[..n]))
+    } else if n < DETACH {
+        take(cx, Chunk::Owned(Bytes::copy_from_slice(&scratch[..n])))
+    } else {
+        take(cx, Chunk::Owned(scratch.split().freeze()))
+    }))
 }
