@@ -71,7 +71,29 @@ func (s *session) deploy(ctx context.Context) error {
 	for _, p := range pods(status) {
 		grid.Row(p.Node, p.Name, p.IP, p.ServiceAccount)
 	}
-	return grid.Print(s.Out, "  ")
+	if err := grid.Print(s.Out, "  "); err != nil {
+		return err
+	}
+	return s.apart(status)
+}
+
+// apart makes sure that what is measured crosses from one node to the other; otherwise there is nothing to listen to.
+func (s *session) apart(status api.Status) error {
+	client, err := pod(status, clientApp)
+	if err != nil {
+		return err
+	}
+	for _, to := range s.targets() {
+		server, err := pod(status, to.app)
+		if err != nil {
+			return err
+		}
+		if server.Node == client.Node {
+			return fmt.Errorf("%s and %s are both on node %s; give them different nodes in the samples (nodeSelector lateen.io/node-index)",
+				client.Name, server.Name, client.Node)
+		}
+	}
+	return nil
 }
 
 func (s *session) apply(ctx context.Context, file string) error {

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -192,7 +193,7 @@ func (s *session) identify(ctx context.Context) error {
 	}
 	s.results.Flows = flows
 	grid := printer.NewGrid("SOURCE", "DESTINATION", "MUTUAL TLS", "CONNECTIONS", "BYTES IN", "BYTES OUT").Right(3, 4, 5)
-	for _, f := range flows {
+	for _, f := range BetweenIdentities(flows) {
 		if f.Connections == 0 {
 			continue // seen by its source only: the destination is outside the mesh
 		}
@@ -203,8 +204,45 @@ func (s *session) identify(ctx context.Context) error {
 		grid.Row(ShortIdentity(f.Source), ShortIdentity(f.Destination), mtls, fmt.Sprint(f.Connections), printer.Bytes(f.Received), printer.Bytes(f.Sent))
 	}
 	if grid.Len() == 0 {
-		return fmt.Errorf("the node proxies have counted no connection between identities")
+		return errors.New("the node proxies have counted no connection between identities")
 	}
 	s.say("As the proxy of each destination verified and counted it (all in trust domain cluster.local):")
-	return grid.Print(s.Out, "  ")
+	if err := grid.Print(s.Out, "  "); err != nil {
+		return err
+	}
+	return s.tellBothLogs(ctx)
+}
+
+// tellBothLogs shows that both ends of a connection log both identities.
+func (s *session) tellBothLogs(ctx context.Context) error {
+	status, err := s.Mesh.Status(ctx)
+	if err != nil {
+		return err
+	}
+	client, err := pod(status, clientApp)
+	if err != nil {
+		return err
+	}
+	server, err := pod(status, s.targets()[0].app)
+	if err != nil {
+		return err
+	}
+	s.say("The newest lines of both access logs about %s and %s:", client.Name, server.Name)
+	for _, end := range []struct{ node, direction string }{{client.Node, "outbound"}, {server.Node, "inbound"}} {
+		lines, err := s.accessLines(ctx, end.node)
+		if err != nil {
+			return err
+		}
+		told := "no such line"
+		for _, line := range slices.Backward(lines) {
+			if line.Get("direction") == end.direction && line.Get("src.identity") == client.Identity &&
+				line.Get("dst.identity") == server.Identity && !line.Failed() {
+				told = fmt.Sprintf("src.identity=%s dst.identity=%s bytes_sent=%s bytes_recv=%s",
+					line.Get("src.identity"), line.Get("dst.identity"), line.Get("bytes_sent"), line.Get("bytes_recv"))
+				break
+			}
+		}
+		s.say("  %s %-8s  %s", end.node, end.direction, told)
+	}
+	return nil
 }

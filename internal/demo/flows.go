@@ -26,7 +26,10 @@ type Flow struct {
 	Refused      uint64 `json:"refused"` // by policy
 }
 
-type flowKey struct{ source, destination, service string }
+type flowKey struct {
+	source, destination, service string
+	mutualTLS                    bool
+}
 
 const (
 	metricOpened   = "istio_tcp_connections_opened_total"
@@ -56,9 +59,42 @@ func Flows(pages [][]byte) ([]Flow, error) {
 		list = append(list, *flow)
 	}
 	slices.SortFunc(list, func(a, b Flow) int {
-		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Destination, b.Destination), cmp.Compare(a.Service, b.Service))
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Destination, b.Destination), cmp.Compare(a.Service, b.Service),
+			compareBool(b.MutualTLS, a.MutualTLS))
 	})
 	return list, nil
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// BetweenIdentities adds up the flows of each pair of identities over the services that were asked for.
+func BetweenIdentities(flows []Flow) []Flow {
+	var sums []Flow
+	for _, flow := range flows {
+		same := func(s Flow) bool {
+			return s.Source == flow.Source && s.Destination == flow.Destination && s.MutualTLS == flow.MutualTLS
+		}
+		i := slices.IndexFunc(sums, same)
+		if i < 0 {
+			flow.Service = ""
+			sums = append(sums, flow)
+			continue
+		}
+		sums[i].Connections += flow.Connections
+		sums[i].SeenBySource += flow.SeenBySource
+		sums[i].Received += flow.Received
+		sums[i].Sent += flow.Sent
+		sums[i].Refused += flow.Refused
+	}
+	return sums
 }
 
 func count(flows map[flowKey]*Flow, name string, metric *dto.Metric) {
@@ -74,17 +110,19 @@ func count(flows map[flowKey]*Flow, name string, metric *dto.Metric) {
 	if n == 0 || !slices.Contains([]string{metricOpened, metricFailed, metricSent, metricReceived}, name) {
 		return
 	}
-	key := flowKey{labels["source_principal"], labels["destination_principal"], labels["destination_service"]}
+	key := flowKey{
+		labels["source_principal"], labels["destination_principal"], labels["destination_service"],
+		labels["connection_security_policy"] == "mutual_tls",
+	}
 	flow := flows[key]
 	if flow == nil {
-		flow = &Flow{Source: key.source, Destination: key.destination, Service: key.service}
+		flow = &Flow{Source: key.source, Destination: key.destination, Service: key.service, MutualTLS: key.mutualTLS}
 		flows[key] = flow
 	}
 	destination := labels["reporter"] == "destination"
 	switch {
 	case name == metricOpened && destination:
 		flow.Connections += n
-		flow.MutualTLS = labels["connection_security_policy"] == "mutual_tls"
 	case name == metricOpened:
 		flow.SeenBySource += n
 	case name == metricFailed && destination:

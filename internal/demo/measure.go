@@ -57,18 +57,21 @@ func (s *session) block(ctx context.Context, to target, round int, mesh bool) (B
 	if mesh {
 		label = "mesh"
 	}
-	before, err := s.Mesh.Usage(ctx)
-	if err != nil {
-		return Block{}, err
-	}
-	result, meshed, err := s.countMeshed(ctx, to, Load{
-		URL: to.url, QPS: to.qps, Connections: to.connections,
-		Duration: s.options.Block, Warmup: s.options.Warmup, Label: label,
+	// The samples enclose the load alone: reading the proxies' metrics costs CPU time too.
+	var before, after api.Usage
+	result, meshed, err := s.countMeshed(ctx, to, func(ctx context.Context) (result LoadResult, err error) {
+		if before, err = s.Mesh.Usage(ctx); err != nil {
+			return result, err
+		}
+		if result, err = s.load(ctx, Load{
+			URL: to.url, QPS: to.qps, Connections: to.connections,
+			Duration: s.options.Block, Warmup: s.options.Warmup, Label: label,
+		}); err != nil {
+			return result, err
+		}
+		after, err = s.Mesh.Usage(ctx)
+		return result, err
 	})
-	if err != nil {
-		return Block{}, err
-	}
-	after, err := s.Mesh.Usage(ctx)
 	if err != nil {
 		return Block{}, err
 	}

@@ -133,6 +133,18 @@ func TestFlowsJoinBothSidesOfAConnection(t *testing.T) {
 	}
 }
 
+func TestFlowsAddUpOverServices(t *testing.T) {
+	sums := BetweenIdentities([]Flow{
+		{Source: "a", Destination: "b", Service: "x", MutualTLS: true, Connections: 1, Sent: 10},
+		{Source: "a", Destination: "b", Service: "y", MutualTLS: true, Connections: 2, Sent: 20},
+		{Source: "a", Destination: "b", Service: "y", Connections: 4},
+	})
+	want := []Flow{{Source: "a", Destination: "b", MutualTLS: true, Connections: 3, Sent: 30}, {Source: "a", Destination: "b", Connections: 4}}
+	if !slices.Equal(sums, want) {
+		t.Errorf("got %+v", sums)
+	}
+}
+
 func TestFlowsRefuseAPageThatIsNoMetrics(t *testing.T) {
 	if flows, err := Flows([][]byte{[]byte("<html>502</html>")}); err == nil {
 		t.Errorf("got %v", flows)

@@ -251,8 +251,8 @@ func (s *session) captured(ctx context.Context, on bool) error {
 // reaches the proxies a moment after the pods are captured, and a measurement must not begin in between.
 func (s *session) effective(ctx context.Context, on bool) error {
 	probe := s.targets()[0]
-	result, meshed, err := s.countMeshed(ctx, probe, Load{
-		URL: probe.url, QPS: 20, Connections: 1, Duration: 500 * time.Millisecond, Fresh: true,
+	result, meshed, err := s.countMeshed(ctx, probe, func(ctx context.Context) (LoadResult, error) {
+		return s.load(ctx, Load{URL: probe.url, QPS: 20, Connections: 1, Duration: 500 * time.Millisecond, Fresh: true})
 	})
 	if err != nil {
 		return err
@@ -270,7 +270,7 @@ func (s *session) effective(ctx context.Context, on bool) error {
 
 // countMeshed runs load and counts the connections from the client to the target that were mutually authenticated
 // meanwhile.
-func (s *session) countMeshed(ctx context.Context, to target, l Load) (LoadResult, uint64, error) {
+func (s *session) countMeshed(ctx context.Context, to target, run func(context.Context) (LoadResult, error)) (LoadResult, uint64, error) {
 	status, err := s.Mesh.Status(ctx)
 	if err != nil {
 		return LoadResult{}, 0, err
@@ -287,7 +287,7 @@ func (s *session) countMeshed(ctx context.Context, to target, l Load) (LoadResul
 	if err != nil {
 		return LoadResult{}, 0, err
 	}
-	result, err := s.load(ctx, l)
+	result, err := run(ctx)
 	if err != nil {
 		return LoadResult{}, 0, err
 	}
