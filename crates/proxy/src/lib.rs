@@ -1,2 +1,19 @@
-//! Assembles the data plane; one file a role, and this one is lateen-proxy.
+//! Assembles the data plane: threads, settings, and one file a role. What a connection costs and what it may do is
+//! decided in the crates below; the order in which they are asked is decided here.
 #![forbid(unsafe_code)]
+
+mod certificates;
+mod dump;
+mod live;
+mod node;
+mod pod;
+mod pods;
+mod publish;
+mod run;
+pub mod settings;
+mod worker;
+
+pub use run::{StartError, node as run_node};
+
+/// The version of this binary.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

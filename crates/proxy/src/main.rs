@@ -1,3 +1,61 @@
-//! lateen-proxy.
+//! lateen-proxy: the data plane, one binary, one role a process.
 #![forbid(unsafe_code)]
-fn main() {}
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use lateen_proxy::run_node;
+use lateen_proxy::settings::{SettingError, Settings};
+use lateen_telemetry::log;
+
+/// Many short-lived buffers of very different sizes: jemalloc gives memory back where glibc's arenas keep it.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// The data plane of Lateen.
+#[derive(Parser)]
+#[command(name = "lateen-proxy", version)]
+struct Cli {
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Subcommand)]
+enum Role {
+    /// Serve the pods of one node at L4: identity, encryption, policy, telemetry.
+    ///
+    /// It is configured by the environment variables that ztunnel reads, NODE_NAME, XDS_ADDRESS, CA_ADDRESS and
+    /// INPOD_UDS first among them.
+    Node,
+}
+
+fn main() -> ExitCode {
+    let Role::Node = Cli::parse().role;
+    let settings = match Settings::from_environment() {
+        Ok(settings) => settings,
+        Err(error) => return unusable(&error.to_string()),
+    };
+    let format = if settings.log_json {
+        log::Format::Json
+    } else {
+        log::Format::Plain
+    };
+    if let Err(error) = log::init(format, &settings.log_levels) {
+        return unusable(&format!("RUST_LOG: {error}"));
+    }
+    let outcome = run_node(settings);
+    if let Err(error) = &outcome {
+        tracing::error!(%error, "the proxy cannot start");
+    }
+    log::flush();
+    if outcome.is_ok() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn unusable(error: &str) -> ExitCode {
+    eprintln!("lateen-proxy: {error}");
+    ExitCode::from(SettingError::EXIT)
+}

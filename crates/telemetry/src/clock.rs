@@ -36,6 +36,14 @@ impl fmt::Display for Timestamp {
     }
 }
 
+/// A point in time in seconds: `2026-11-20T21:37:00Z`.
+pub fn rfc3339(time: SystemTime) -> String {
+    let mut text = Timestamp::from(time).to_string();
+    text.truncate("2026-11-20T21:37:00".len());
+    text.push('Z');
+    text
+}
+
 /// Year, month and day of a day counted from 1970-01-01, in the proleptic Gregorian calendar. Years are counted from
 /// March, so that the leap day is a year's last.
 fn civil(days: u64) -> (u64, u64, u64) {

@@ -13,6 +13,7 @@ mod sink;
 mod traffic;
 
 pub use access::{Entry, refused};
+pub use clock::rfc3339;
 pub use connection::{Connection, Failure, Opening};
 pub use labels::{Labels, Party, Reporter, ResponseFlags, Security, Service};
 pub use metrics::{BuildInfo, Metrics, XdsTermination};

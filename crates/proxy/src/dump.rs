@@ -1,0 +1,123 @@
+//! `/config_dump`: what this proxy knows, under the keys that Istio's tools look for.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use lateen_identity::{Manager, State};
+use lateen_telemetry::rfc3339;
+use lateen_tls::CertificateInfo;
+use serde_json::{Value, json};
+
+use crate::VERSION;
+use crate::pods::Table;
+use crate::publish::Current;
+use crate::settings::Settings;
+
+/// What the dump is made of when somebody asks.
+pub struct Sources {
+    /// The configuration in force.
+    pub current: Current,
+    /// The pods in service.
+    pub pods: Table,
+    /// Certificates.
+    pub certificates: Manager,
+    /// What the environment asked for.
+    pub settings: Settings,
+}
+
+impl Sources {
+    /// The whole page.
+    pub fn dump(&self) -> Value {
+        let mut page = match self.current.get() {
+            Some(snapshot) => {
+                serde_json::to_value(snapshot.dump()).expect("a snapshot can be written")
+            }
+            None => json!({"workloads": [], "services": [], "policies": [], "stagedServices": {}}),
+        };
+        page["generation"] = json!(self.current.get().map(|snapshot| snapshot.generation()));
+        page["version"] = json!({"version": VERSION, "gitTag": VERSION, "istioVersion": VERSION});
+        page["staticConfig"] = json!({"workloads": [], "services": [], "policies": []});
+        page["config"] = self.config();
+        page["certificates"] = self.certificates();
+        page["workloadState"] = self
+            .pods
+            .pods()
+            .iter()
+            .map(|pod| {
+                let info = &pod.info;
+                let state = json!({
+                    "state": "Up",
+                    "info": {
+                        "name": info.name,
+                        "namespace": info.namespace,
+                        "serviceAccount": info.service_account,
+                    },
+                });
+                (pod.uid.to_string(), state)
+            })
+            .collect::<serde_json::Map<_, _>>()
+            .into();
+        page
+    }
+
+    fn config(&self) -> Value {
+        let settings = &self.settings;
+        json!({
+            "localNode": settings.node_name,
+            "proxyMode": "Shared",
+            "clusterId": settings.cluster_id,
+            "network": settings.network,
+            "trustDomain": settings.trust_domain,
+            "xdsAddress": settings.xds.address,
+            "xdsRootCert": settings.xds.roots,
+            "caAddress": settings.ca.address,
+            "caRootCert": settings.ca.roots,
+            "inpodUds": settings.zds_socket,
+            "numWorkerThreads": settings.workers,
+            "packetMark": settings.sockets.mark,
+            "ipv6Enabled": settings.sockets.ipv6,
+            "poolMaxStreamsPerConn": settings.streams_per_tunnel,
+            "windowSize": settings.stream_window,
+            "connectionWindowSize": settings.tunnel_window,
+            "frameSize": settings.frame_size,
+            "adminAddr": settings.admin,
+            "statsAddr": settings.stats,
+            "readinessAddr": settings.readiness,
+            "selfTerminationDeadline": format!("{:?}", settings.termination_deadline),
+        })
+    }
+
+    fn certificates(&self) -> Value {
+        let mut states = self.certificates.states();
+        states.sort_by_key(|(identity, _)| identity.to_string());
+        states
+            .into_iter()
+            .map(|(identity, state)| {
+                let word = match &state {
+                    State::Fetching => "Initializing".to_owned(),
+                    State::Ready(_) => "Available".to_owned(),
+                    State::Failing { kept: Some(_), error } => format!("Available, renewal fails: {error}"),
+                    State::Failing { kept: None, error } => format!("Unavailable: {error}"),
+                };
+                let (chain, roots) = state
+                    .credentials()
+                    .map(|credentials| (certificates(credentials.chain()), certificates(credentials.roots())))
+                    .unwrap_or_default();
+                json!({"identity": identity.to_string(), "state": word, "certChain": chain, "rootCerts": roots})
+            })
+            .collect()
+    }
+}
+
+fn certificates(chain: &[CertificateInfo]) -> Vec<Value> {
+    chain
+        .iter()
+        .map(|certificate| {
+            json!({
+                "pem": STANDARD.encode(certificate.pem()),
+                "serialNumber": certificate.serial,
+                "validFrom": rfc3339(certificate.not_before),
+                "expirationTime": rfc3339(certificate.not_after),
+            })
+        })
+        .collect()
+}

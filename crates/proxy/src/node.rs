@@ -1,0 +1,168 @@
+//! The node role: what happens to a connection of a captured pod, from the accepted socket to the last byte.
+//!
+//! `outbound` is the way out of a pod, `inbound` the way in through a tunnel, `plaintext` the way in without one. Each
+//! reads as the verbs of a connection, in order. A phase that ends before bytes flow is boxed, so that a connection
+//! that only relays holds no room for it.
+
+mod describe;
+mod dial;
+mod inbound;
+mod outbound;
+mod plaintext;
+mod refusal;
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lateen_capture::{Accepted, LoadGuard};
+use lateen_config::{Snapshot, Workload};
+use lateen_policy::Decision;
+use lateen_relay::{Duplex, Meter, Outcome, Relay};
+use lateen_telemetry::{Connection, Failure, Reporter, refused};
+use tokio::net::TcpStream;
+
+pub use dial::DialError;
+pub use refusal::Refusal;
+
+use crate::live::{Facts, Tracked};
+use crate::pod::{Door, Pod, Port};
+use crate::worker::{OpenSocket, Worker};
+
+/// A connection that has just been accepted for a pod.
+pub(crate) struct Arrival {
+    pod: Arc<Pod>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    _counted: (OpenSocket, LoadGuard),
+}
+
+/// Serves one accepted connection to its end.
+pub(crate) async fn serve(worker: Rc<Worker>, accepted: Accepted<Door>) {
+    let Accepted {
+        stream,
+        peer,
+        tag,
+        load,
+    } = accepted;
+    let Door { pod, port } = tag;
+    let reporter = match port {
+        Port::Outbound => Reporter::Source,
+        Port::Plaintext | Port::Hbone => Reporter::Destination,
+    };
+    let counted = (worker.count_socket(reporter), load);
+    let stream = match TcpStream::from_std(stream.into()) {
+        Ok(stream) => stream,
+        Err(error) => {
+            tracing::error!(%error, "register an accepted connection with the runtime");
+            return;
+        }
+    };
+    let arrival = Arrival {
+        pod,
+        stream,
+        peer,
+        _counted: counted,
+    };
+    match port {
+        Port::Outbound => outbound::serve(worker, arrival).await,
+        Port::Plaintext => plaintext::serve(worker, arrival).await,
+        Port::Hbone => Box::pin(inbound::serve(worker, arrival)).await,
+    }
+}
+
+impl Arrival {
+    /// Where the client wanted to go: the original destination, or the local address of a connection that was not
+    /// redirected.
+    fn destination(&self) -> Result<SocketAddr, Refusal> {
+        lateen_capture::original_destination(&self.stream)
+            .or_else(|_| {
+                self.stream
+                    .local_addr()
+                    .map(lateen_capture::socket::canonical)
+            })
+            .map_err(Refusal::Gone)
+    }
+
+    /// Ends a connection that cannot be served before both of its ends are known. The client sees a reset, not an
+    /// orderly end that could be taken for an empty answer.
+    fn refuse(
+        mut self,
+        worker: &Worker,
+        destination: SocketAddr,
+        reporter: Reporter,
+        why: &Refusal,
+    ) {
+        worker.metrics.refused_early(reporter);
+        refused(self.peer, destination, reporter, &why.to_string());
+        self.stream.abort();
+    }
+}
+
+/// Counts a relay's bytes; `a` of the relay is the client.
+struct Counted<'a>(&'a Connection);
+
+impl Meter for Counted<'_> {
+    fn sent(&self, bytes: u64) {
+        self.0.add_received(bytes);
+    }
+
+    fn received(&self, bytes: u64) {
+        self.0.add_sent(bytes);
+    }
+}
+
+/// Relays to the end and says how it ended.
+async fn relay<A: Duplex, B: Duplex>(
+    client: A,
+    server: B,
+    connection: &Connection,
+) -> Result<(), Refusal> {
+    let Outcome { error, .. } = lateen_relay::run(client, server, Counted(connection)).await;
+    match error {
+        None => Ok(()),
+        Some(error) => Err(Refusal::Broken(error)),
+    }
+}
+
+/// Relays an inbound connection until it ends or a change of policy ends it.
+async fn relay_while_allowed<A: Duplex, B: Duplex>(
+    client: A,
+    server: B,
+    connection: &Connection,
+    tracked: &Tracked,
+) -> Result<(), Refusal> {
+    let mut relay = Relay::new(client, server, Counted(connection));
+    let outcome = tokio::select! {
+        // First: a relay that ends because it was cut must say so.
+        biased;
+        () = tracked.cut() => None,
+        outcome = &mut relay => Some(outcome),
+    };
+    match outcome {
+        Some(Outcome { error: None, .. }) => Ok(()),
+        Some(Outcome {
+            error: Some(error), ..
+        }) => Err(Refusal::Broken(error)),
+        None => {
+            relay.abort();
+            Err(Refusal::DeniedSince)
+        }
+    }
+}
+
+/// Whether the policies let an inbound connection in.
+fn admit(snapshot: &Snapshot, workload: &Workload, facts: &Facts) -> Result<(), Refusal> {
+    match facts.decide(snapshot, workload) {
+        Decision::Allow { .. } => Ok(()),
+        Decision::Deny { by } => Err(Refusal::Denied(by)),
+    }
+}
+
+/// What the log and the counters make of an outcome.
+fn verdict(outcome: Result<(), Refusal>) -> Result<(), Failure> {
+    outcome.map_err(|refusal| Failure {
+        flags: refusal.flags(),
+        reason: refusal.to_string(),
+    })
+}

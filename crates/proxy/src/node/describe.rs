@@ -1,0 +1,176 @@
+//! Workloads, services and baggage in the words of telemetry.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use lateen_config::{Service, Snapshot, Workload};
+use lateen_hbone::Baggage;
+use lateen_hbone::headers::WorkloadKind;
+use lateen_telemetry::{
+    self as telemetry, Labels, Opening, Party, Reporter, ResponseFlags, Security,
+};
+use lateen_types::{Identity, Strng};
+
+fn some(text: &Strng) -> Option<Strng> {
+    (!text.is_empty()).then(|| Arc::clone(text))
+}
+
+/// A workload that the control plane described.
+pub(super) fn party(workload: &Workload, principal: Option<Identity>) -> Party {
+    Party {
+        workload: some(&workload.workload_name),
+        canonical_service: some(&workload.canonical_name),
+        canonical_revision: some(&workload.canonical_revision),
+        namespace: some(&workload.namespace),
+        principal,
+        app: some(&workload.canonical_name),
+        version: some(&workload.canonical_revision),
+        cluster: some(&workload.cluster_id),
+        locality: Some((
+            some(&workload.locality.region),
+            some(&workload.locality.zone),
+        )),
+    }
+}
+
+/// A source that only its own proxy described; the identity alone is proven.
+pub(super) fn claimed(baggage: Option<&Baggage>, principal: Option<Identity>) -> Party {
+    let Some(baggage) = baggage else {
+        return Party {
+            principal,
+            ..Party::default()
+        };
+    };
+    Party {
+        workload: baggage.workload.clone(),
+        canonical_service: baggage.service.clone(),
+        canonical_revision: baggage.revision.clone(),
+        namespace: baggage.namespace.clone(),
+        principal,
+        app: baggage.workload.clone(),
+        version: baggage.revision.clone(),
+        cluster: baggage.cluster.clone(),
+        locality: Some((baggage.region.clone(), baggage.zone.clone())),
+    }
+}
+
+/// A workload's description of itself for its peers.
+pub(super) fn baggage(workload: &Workload) -> Baggage {
+    Baggage {
+        cluster: some(&workload.cluster_id),
+        namespace: some(&workload.namespace),
+        kind: match workload.workload_type {
+            "deployment" => WorkloadKind::Deployment,
+            "cronjob" => WorkloadKind::CronJob,
+            "job" => WorkloadKind::Job,
+            _ => WorkloadKind::Pod,
+        },
+        workload: some(&workload.workload_name),
+        service: some(&workload.canonical_name),
+        revision: some(&workload.canonical_revision),
+        region: some(&workload.locality.region),
+        zone: some(&workload.locality.zone),
+    }
+}
+
+fn service(service: &Service) -> telemetry::Service {
+    telemetry::Service {
+        hostname: Arc::clone(&service.hostname),
+        name: Arc::clone(&service.name),
+        namespace: Arc::clone(&service.namespace),
+    }
+}
+
+/// What an outbound connection is known by.
+pub(super) struct Outbound<'a> {
+    pub(super) start: Instant,
+    pub(super) client: SocketAddr,
+    pub(super) source: &'a Workload,
+    pub(super) destination: Option<&'a Workload>,
+    pub(super) service: Option<&'a Service>,
+    pub(super) address: SocketAddr,
+    pub(super) hbone: Option<String>,
+}
+
+impl Outbound<'_> {
+    pub(super) fn opening(self) -> Opening {
+        let tunnelled = self.hbone.is_some();
+        Opening {
+            start: self.start,
+            source: self.client,
+            source_name: some(&self.source.name),
+            destination: self.address,
+            hbone: self.hbone.map(Into::into),
+            destination_name: self.destination.and_then(|workload| some(&workload.name)),
+            labels: Labels {
+                reporter: Reporter::Source,
+                // Plain TCP proves nobody's identity.
+                source: party(self.source, tunnelled.then(|| self.source.identity.clone())),
+                service: self.service.map(service),
+                destination: self
+                    .destination
+                    .map(|workload| party(workload, Some(workload.identity.clone())))
+                    .unwrap_or_default(),
+                flags: ResponseFlags::None,
+                security: if tunnelled {
+                    Security::MutualTls
+                } else {
+                    Security::Unknown
+                },
+            },
+        }
+    }
+}
+
+/// What an inbound connection is known by.
+pub(super) struct Inbound<'a> {
+    pub(super) start: Instant,
+    pub(super) client: SocketAddr,
+    pub(super) network: &'a str,
+    pub(super) peer: Option<&'a Identity>,
+    pub(super) baggage: Option<&'a Baggage>,
+    pub(super) through_gateway: bool,
+    pub(super) destination: &'a Workload,
+    pub(super) service: Option<&'a Service>,
+    pub(super) address: SocketAddr,
+    pub(super) hbone: Option<String>,
+}
+
+impl Inbound<'_> {
+    pub(super) fn opening(self, snapshot: &Snapshot) -> Opening {
+        let source = self.source(snapshot, self.client.ip());
+        let peer = self.peer.cloned();
+        Opening {
+            start: self.start,
+            source: self.client,
+            source_name: source.as_ref().and_then(|workload| some(&workload.name)),
+            destination: self.address,
+            hbone: self.hbone.map(Into::into),
+            destination_name: some(&self.destination.name),
+            labels: Labels {
+                reporter: Reporter::Destination,
+                source: match source {
+                    Some(workload) => party(workload, peer),
+                    None => claimed(self.baggage, peer),
+                },
+                service: self.service.map(service),
+                destination: party(self.destination, Some(self.destination.identity.clone())),
+                flags: ResponseFlags::None,
+                security: if self.peer.is_some() {
+                    Security::MutualTls
+                } else {
+                    Security::Unknown
+                },
+            },
+        }
+    }
+
+    /// The workload at the client's address. Behind a gateway that address is another network's and says nothing.
+    fn source<'s>(&self, snapshot: &'s Snapshot, address: IpAddr) -> Option<&'s Arc<Workload>> {
+        if self.through_gateway {
+            return None;
+        }
+        snapshot.workload(self.network, address)
+    }
+}

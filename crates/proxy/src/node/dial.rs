@@ -1,0 +1,72 @@
+//! Dialling from inside a pod: a prepared socket, the address to come from, a time limit.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lateen_capture::{Kind, Stock};
+use lateen_identity::FetchError;
+use lateen_tls::TlsError;
+use tokio::net::{TcpSocket, TcpStream};
+
+/// How long a TCP connection or a TLS handshake may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why the next hop was not reached. Cloned to everybody who waited for the same tunnel.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum DialError {
+    /// No socket, or no connection.
+    #[error("connection failed: {address}: {source}")]
+    Connect {
+        /// The next hop.
+        address: SocketAddr,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// The next hop did not answer in time.
+    #[error("connection failed: {0} did not answer within {seconds} s; its pod may be gone", seconds = PATIENCE.as_secs())]
+    Timeout(SocketAddr),
+    /// The next hop's tunnel port did not answer in time.
+    #[error("connection timed out, maybe a NetworkPolicy is blocking HBONE port 15008: {0}")]
+    TunnelTimeout(SocketAddr),
+    /// No certificate for our side.
+    #[error("identity error: {0}")]
+    Identity(Arc<FetchError>),
+    /// TLS with the next hop.
+    #[error("tls error: {0}")]
+    Tls(Arc<TlsError>),
+}
+
+/// Connects to `address` from inside the pod; from `source`'s address, where one is given, even if the pod does not own
+/// it.
+pub(crate) async fn dial(
+    sockets: &Arc<Stock>,
+    source: Option<IpAddr>,
+    address: SocketAddr,
+) -> Result<TcpStream, DialError> {
+    let connect = async {
+        // A pod that talks to itself through its own service would meet its own connection there: it comes from us.
+        let source = source
+            .filter(|source| *source != address.ip() && source.is_ipv4() == address.is_ipv4());
+        let kind = match (source.is_some(), address) {
+            (false, SocketAddr::V4(_)) => Kind::Outbound,
+            (false, SocketAddr::V6(_)) => Kind::Outbound6,
+            (true, SocketAddr::V4(_)) => Kind::Transparent,
+            (true, SocketAddr::V6(_)) => Kind::Transparent6,
+        };
+        let socket = TcpSocket::from_std_stream(sockets.take(kind).await?.into());
+        if let Some(source) = source {
+            socket.bind(SocketAddr::new(source, 0))?;
+        }
+        socket.connect(address).await
+    };
+    match tokio::time::timeout(PATIENCE, connect).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(source)) => Err(DialError::Connect {
+            address,
+            source: Arc::new(source),
+        }),
+        Err(_) => Err(DialError::Timeout(address)),
+    }
+}

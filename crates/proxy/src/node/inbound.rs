@@ -1,0 +1,238 @@
+//! The way into a pod through a tunnel: prove both sides, take requests, decide about each, reach the application, say
+//! so, relay.
+
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use lateen_config::route::{InboundRefusal, inbound_service, validate_inbound};
+use lateen_config::{Snapshot, Workload};
+use lateen_hbone::{self as hbone, Incoming, Status};
+use lateen_telemetry::{Connection, Reporter, refused};
+use lateen_tls::TlsStream;
+use lateen_types::VerifiedPeer;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::describe::{Inbound, baggage};
+use super::dial::{PATIENCE, dial};
+use super::{Arrival, Refusal, admit, relay_while_allowed, verdict};
+use crate::live::{Facts, Tracked};
+use crate::pod::Pod;
+use crate::worker::Worker;
+
+type Tunnel = hbone::Connection<TlsStream<TcpStream>>;
+
+/// What all requests of one tunnel share.
+struct Session {
+    worker: Rc<Worker>,
+    pod: Arc<Pod>,
+    peer: VerifiedPeer,
+    client: SocketAddr,
+    local: SocketAddr,
+}
+
+/// Serves a tunnel that another proxy opened to the pod.
+pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
+    let Arrival {
+        pod,
+        stream,
+        peer: client,
+        _counted,
+    } = arrival;
+    let local = match stream.local_addr() {
+        Ok(local) => lateen_capture::socket::canonical(local),
+        Err(error) => {
+            tracing::debug!(%error, "a tunnel was gone at once");
+            return;
+        }
+    };
+    let (tunnel, peer) = match Box::pin(handshake(&worker, &pod, stream)).await {
+        Ok(proven) => proven,
+        Err(why) => {
+            worker.metrics.refused_early(Reporter::Destination);
+            refused(client, local, Reporter::Destination, &why.to_string());
+            return;
+        }
+    };
+    let session = Rc::new(Session {
+        worker,
+        pod,
+        peer,
+        client,
+        local,
+    });
+    if let Err(error) = requests(&session, tunnel).await {
+        tracing::debug!(peer = %client, %error, "an inbound tunnel ended");
+    }
+}
+
+/// TLS with the pod's own certificate, then HTTP/2; a peer that dawdles is cut.
+async fn handshake(
+    worker: &Worker,
+    pod: &Pod,
+    stream: TcpStream,
+) -> Result<(Tunnel, VerifiedPeer), Refusal> {
+    let (_, workload) = worker.workload_of(pod).await?;
+    let credentials = worker.certificates.get(&workload.identity).await?;
+    let agree = async {
+        let (stream, peer) = lateen_tls::accept(&credentials, stream).await?;
+        let tunnel = hbone::Connection::accept(stream, worker.server.clone())
+            .await
+            .map_err(|error| Refusal::Tunnel(Rc::new(error)))?;
+        Ok((tunnel, peer))
+    };
+    timeout(PATIENCE, agree).await.unwrap_or(Err(Refusal::Slow {
+        what: "the handshake of a tunnel",
+        seconds: PATIENCE.as_secs(),
+    }))
+}
+
+/// Takes requests until the peer has no more, the pod is released or the process ends; open streams finish either way.
+async fn requests(session: &Rc<Session>, mut tunnel: Tunnel) -> Result<(), hbone::TunnelError> {
+    loop {
+        let incoming = tokio::select! {
+            incoming = tunnel.next() => incoming?,
+            () = session.pod.released() => break,
+            () = session.worker.draining() => break,
+        };
+        match incoming {
+            Some(incoming) => take(session, incoming),
+            None => return Ok(()),
+        }
+    }
+    tunnel.shutdown();
+    // Requests that crossed our GOAWAY are still served: the peer has sent them in good faith.
+    while let Some(incoming) = tunnel.next().await? {
+        take(session, incoming);
+    }
+    Ok(())
+}
+
+fn take(session: &Rc<Session>, incoming: Incoming) {
+    tokio::task::spawn_local(connect(Rc::clone(session), incoming));
+}
+
+/// A request whose two ends are known, before anybody decided about it.
+struct Known {
+    snapshot: Arc<Snapshot>,
+    workload: Arc<Workload>,
+    tracked: Tracked,
+    connection: Box<Connection>,
+}
+
+/// Serves one request: one connection of an application at the other end.
+async fn connect(session: Rc<Session>, incoming: Incoming) {
+    let Some((incoming, known)) = Box::pin(recognise(&session, incoming)).await else {
+        return;
+    };
+    let reached = Box::pin(reach(&session, &known)).await;
+    let Known {
+        workload,
+        tracked,
+        connection,
+        ..
+    } = known;
+    let outcome = match reached {
+        // 200 goes out only now: the far end is connected.
+        Ok(application) => match incoming.accept(Some(&baggage(&workload).to_string())) {
+            Ok(stream) => relay_while_allowed(stream, application, &connection, &tracked).await,
+            Err(gone) => Err(gone.into()),
+        },
+        Err(refusal) => {
+            incoming.refuse(match refusal {
+                Refusal::Denied(_) => Status::Unauthorized,
+                _ => Status::Unavailable,
+            });
+            Err(refusal)
+        }
+    };
+    connection.finish(verdict(outcome));
+}
+
+/// Finds out for what the request is; one that is for nothing that we serve ends here.
+async fn recognise(session: &Session, incoming: Incoming) -> Option<(Incoming, Known)> {
+    let start = Instant::now();
+    let Session {
+        worker,
+        pod,
+        peer,
+        client,
+        local,
+    } = session;
+    let refuse = |incoming: Incoming, why: Refusal, status: Status| {
+        worker.metrics.refused_early(Reporter::Destination);
+        refused(*client, *local, Reporter::Destination, &why.to_string());
+        incoming.refuse(status);
+        None
+    };
+    let (snapshot, workload) = match worker.workload_of(pod).await {
+        Ok(found) => found,
+        Err(why) => return refuse(incoming, why, Status::Unavailable),
+    };
+    let authority = incoming.authority.to_string();
+    let inbound = match validate_inbound(&snapshot, &workload, local.ip(), &authority) {
+        Ok(inbound) => inbound,
+        Err(why) => {
+            let status = status(&why);
+            return refuse(incoming, why.into(), status);
+        }
+    };
+    let named = incoming
+        .forwarded
+        .as_ref()
+        .and_then(|forwarded| forwarded.host.as_deref());
+    let service = inbound
+        .service
+        .as_ref()
+        .or_else(|| inbound_service(&snapshot, &workload, named, inbound.target.port()));
+    let through_gateway = incoming
+        .network
+        .as_ref()
+        .is_some_and(|network| !network.eq_ignore_ascii_case(&worker.network));
+    let opening = Inbound {
+        start,
+        client: *client,
+        network: &worker.network,
+        peer: Some(peer.identity()),
+        baggage: incoming.baggage.as_ref(),
+        through_gateway,
+        destination: &workload,
+        service: service.map(AsRef::as_ref),
+        address: *local,
+        hbone: Some(authority),
+    }
+    .opening(&snapshot);
+    let connection = Box::new(Connection::open(&worker.metrics, opening));
+    let tracked = worker.live.enter(Facts {
+        pod: Arc::clone(pod),
+        peer: Some(peer.clone()),
+        source_ip: client.ip(),
+        destination: inbound.target,
+    });
+    Some((
+        incoming,
+        Known {
+            snapshot,
+            workload,
+            tracked,
+            connection,
+        },
+    ))
+}
+
+fn status(why: &InboundRefusal) -> Status {
+    match why.status() {
+        400 => Status::BadRequest,
+        _ => Status::Unavailable,
+    }
+}
+
+/// Asks the policies and connects to the application, as if the client itself did.
+async fn reach(session: &Session, known: &Known) -> Result<TcpStream, Refusal> {
+    let facts = known.tracked.facts();
+    admit(&known.snapshot, &known.workload, facts)?;
+    let source: IpAddr = session.client.ip();
+    Ok(dial(&session.pod.sockets, Some(source), facts.destination).await?)
+}

@@ -1,0 +1,119 @@
+//! The way into a pod without a tunnel: nobody proved who they are, so the policies decide without a peer.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use lateen_config::route::inbound_service;
+use lateen_config::{Snapshot, Workload};
+use lateen_relay::Duplex;
+use lateen_telemetry::{Connection, Reporter};
+use lateen_types::ports;
+use tokio::net::TcpStream;
+
+use super::describe::Inbound;
+use super::dial::dial;
+use super::{Arrival, Refusal, admit, relay_while_allowed, verdict};
+use crate::live::{Facts, Tracked};
+use crate::worker::Worker;
+
+/// A connection whose two ends are known, before anybody decided about it.
+struct Known {
+    snapshot: Arc<Snapshot>,
+    workload: Arc<Workload>,
+    tracked: Tracked,
+    connection: Box<Connection>,
+}
+
+/// Serves a connection that came to the pod without a tunnel.
+pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
+    let Some((mut arrival, known)) = Box::pin(recognise(&worker, arrival)).await else {
+        return;
+    };
+    let application = Box::pin(reach(&arrival, &known)).await;
+    let Known {
+        tracked,
+        connection,
+        ..
+    } = known;
+    let outcome = match application {
+        Ok(application) => {
+            relay_while_allowed(arrival.stream, application, &connection, &tracked).await
+        }
+        Err(refusal) => {
+            arrival.stream.abort();
+            Err(refusal)
+        }
+    };
+    connection.finish(verdict(outcome));
+}
+
+/// Finds out for whom the connection is; one that is for nobody ends here.
+async fn recognise(worker: &Worker, arrival: Arrival) -> Option<(Arrival, Known)> {
+    let start = Instant::now();
+    let destination = match arrival.destination() {
+        Ok(destination) => destination,
+        Err(error) => {
+            tracing::debug!(%error, "a plaintext connection was gone at once");
+            return None;
+        }
+    };
+    if ports::is_proxys_own(destination.port()) {
+        arrival.refuse(
+            worker,
+            destination,
+            Reporter::Destination,
+            &Refusal::Loop(destination),
+        );
+        return None;
+    }
+    let (snapshot, workload) = match worker.workload_of(&arrival.pod).await {
+        Ok(found) => found,
+        Err(why) => {
+            arrival.refuse(worker, destination, Reporter::Destination, &why);
+            return None;
+        }
+    };
+    let service = inbound_service(&snapshot, &workload, None, destination.port());
+    let opening = Inbound {
+        start,
+        client: arrival.peer,
+        network: &worker.network,
+        peer: None,
+        baggage: None,
+        through_gateway: false,
+        destination: &workload,
+        service: service.map(AsRef::as_ref),
+        address: destination,
+        hbone: None,
+    }
+    .opening(&snapshot);
+    let connection = Box::new(Connection::open(&worker.metrics, opening));
+    let tracked = worker.live.enter(Facts {
+        pod: Arc::clone(&arrival.pod),
+        peer: None,
+        source_ip: arrival.peer.ip(),
+        destination,
+    });
+    Some((
+        arrival,
+        Known {
+            snapshot,
+            workload,
+            tracked,
+            connection,
+        },
+    ))
+}
+
+/// Asks the policies and connects to the application, as if the client itself did.
+async fn reach(arrival: &Arrival, known: &Known) -> Result<TcpStream, Refusal> {
+    let facts = known.tracked.facts();
+    admit(&known.snapshot, &known.workload, facts)?;
+    Ok(dial(
+        &arrival.pod.sockets,
+        Some(arrival.peer.ip()),
+        facts.destination,
+    )
+    .await?)
+}

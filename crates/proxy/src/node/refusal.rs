@@ -1,0 +1,93 @@
+//! Why a connection was refused or broke: the sentence for the access log, and the flag for the counters.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use lateen_capture::zds::PodInfo;
+use lateen_config::route;
+use lateen_hbone::{ConnectError, StreamError, TunnelError};
+use lateen_identity::FetchError;
+use lateen_policy::DenyReason;
+use lateen_relay::RelayError;
+use lateen_telemetry::ResponseFlags;
+use lateen_tls::TlsError;
+
+use super::dial::DialError;
+
+/// Why a connection was not served, or not to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The client left before it was looked at.
+    #[error("the client left: {0}")]
+    Gone(io::Error),
+    /// A connection to the proxy itself.
+    #[error("{0} is the proxy's own port; a connection to it would lead back here")]
+    Loop(SocketAddr),
+    /// No configuration yet.
+    #[error(
+        "the control plane has not sent its configuration yet; nothing is let through until it has"
+    )]
+    NotConfigured,
+    /// The control plane does not know the pod.
+    #[error(
+        "the control plane names no workload for pod {}/{} with service account {}; nothing is let through until it does",
+        .0.namespace, .0.name, .0.service_account
+    )]
+    UnknownWorkload(PodInfo),
+    /// The configuration leads nowhere.
+    #[error(transparent)]
+    Route(#[from] route::Refusal),
+    /// The tunnel was asked for something that it must not lead to.
+    #[error(transparent)]
+    Inbound(#[from] route::InboundRefusal),
+    /// No certificate for our side.
+    #[error("identity error: {0}")]
+    Identity(#[from] FetchError),
+    /// The peer's side of TLS.
+    #[error("tls error: {0}")]
+    Tls(#[from] TlsError),
+    /// The peer took too long.
+    #[error("{what} took longer than {seconds} s; the peer may be stuck")]
+    Slow {
+        /// What it was to do.
+        what: &'static str,
+        /// How long it had.
+        seconds: u64,
+    },
+    /// A policy says no.
+    #[error("connection closed due to policy rejection: {0}")]
+    Denied(DenyReason),
+    /// A policy says no by now.
+    #[error("connection closed due to policy change")]
+    DeniedSince,
+    /// The next hop could not be reached.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// The next hop speaks no tunnel.
+    #[error("http2 handshake failed: {0}")]
+    Tunnel(Rc<TunnelError>),
+    /// The next hop did not take the request.
+    #[error("{0}")]
+    Connect(Rc<ConnectError>),
+    /// The peer gave up before it was answered.
+    #[error("{0}")]
+    Unanswered(#[from] StreamError),
+    /// One side broke while bytes flowed.
+    #[error("{0}")]
+    Broken(RelayError),
+}
+
+impl Refusal {
+    /// The counters' word for it.
+    pub fn flags(&self) -> ResponseFlags {
+        match self {
+            Self::Denied(_) | Self::DeniedSince => ResponseFlags::Denied,
+            Self::Identity(_) | Self::Dial(DialError::Identity(_)) => ResponseFlags::Identity,
+            Self::Tls(_) | Self::Dial(DialError::Tls(_)) => ResponseFlags::TlsFailure,
+            Self::Dial(DialError::TunnelTimeout(_)) => ResponseFlags::NetworkPolicy,
+            Self::Tunnel(_) => ResponseFlags::Http2Handshake,
+            _ => ResponseFlags::ConnectionFailure,
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! A pod that this proxy serves: whose it is, where its sockets come from, and whether it was released.
+
+use std::sync::Arc;
+
+use lateen_capture::zds::PodInfo;
+use lateen_capture::{Registration, Stock};
+use lateen_types::{Identity, WorkloadUid};
+use tokio::sync::watch;
+
+/// One captured pod. Connections keep it alive beyond its release.
+#[derive(Debug)]
+pub struct Pod {
+    /// What the node agent calls it.
+    pub uid: WorkloadUid,
+    /// Name, namespace and service account.
+    pub info: PodInfo,
+    /// The identity that these names make; its certificate is fetched before it is needed.
+    pub identity: Identity,
+    /// Prepared sockets in its network namespace.
+    pub sockets: Arc<Stock>,
+    released: watch::Sender<bool>,
+}
+
+impl Pod {
+    /// A pod in service.
+    pub fn new(uid: WorkloadUid, info: PodInfo, identity: Identity, sockets: Arc<Stock>) -> Self {
+        Self {
+            uid,
+            info,
+            identity,
+            sockets,
+            released: watch::Sender::new(false),
+        }
+    }
+
+    /// No new connections from now on; tunnels to the pod are told to go away.
+    pub fn release(&self) {
+        self.released.send_replace(true);
+    }
+
+    /// Resolves when the pod is released.
+    pub async fn released(&self) {
+        // The sender lives as long as `self`.
+        let _ = self
+            .released
+            .subscribe()
+            .wait_for(|released| *released)
+            .await;
+    }
+}
+
+/// Through which of a pod's three listeners a connection came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Port {
+    /// 15001.
+    Outbound,
+    /// 15006.
+    Plaintext,
+    /// 15008.
+    Hbone,
+}
+
+/// A listener, as the acceptor labels the connections that came through it.
+#[derive(Clone, Debug)]
+pub struct Door {
+    /// Whose listener it is.
+    pub pod: Arc<Pod>,
+    /// Which one.
+    pub port: Port,
+}
+
+/// A pod in service with its open listeners; dropping it closes them.
+#[derive(Debug)]
+pub struct Served {
+    /// The pod.
+    pub pod: Arc<Pod>,
+    /// The three listeners.
+    pub doors: [Registration<Door>; 3],
+}

@@ -1,0 +1,175 @@
+//! The pods of this node, as the node agent names them over ZDS: taken up, kept, let go.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lateen_admin::Readiness;
+use lateen_capture::zds::{self, PodInfo};
+use lateen_capture::{Acceptor, Kind, Listeners, NamespaceThread, Netns, Options, Stock};
+use lateen_identity::Manager;
+use lateen_telemetry::Metrics;
+use lateen_types::{Identity, Strng, WorkloadUid};
+
+use crate::pod::{Door, Pod, Port, Served};
+use crate::worker::Mailbox;
+
+/// The readiness part that stands for a complete list of pods.
+pub const READY: &str = "workload proxy manager";
+
+/// The table of pods; clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Table(Arc<Mutex<HashMap<WorkloadUid, Served>>>);
+
+impl Table {
+    /// Every pod in service.
+    pub fn pods(&self) -> Vec<Arc<Pod>> {
+        self.lock()
+            .values()
+            .map(|served| Arc::clone(&served.pod))
+            .collect()
+    }
+
+    /// Takes every pod out of service: listeners close, connections go on.
+    pub fn clear(&self) -> Vec<Arc<Pod>> {
+        let served = std::mem::take(&mut *self.lock());
+        served.into_values().map(|served| served.pod).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<WorkloadUid, Served>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What serving a pod takes.
+pub struct Pods {
+    /// Where the result is kept.
+    pub table: Table,
+    /// Opens listeners and makes sockets.
+    pub namespaces: NamespaceThread,
+    /// Accepts for all pods.
+    pub acceptor: Arc<Acceptor<Door>>,
+    /// What sockets are set up with.
+    pub options: Options,
+    /// Fetches certificates before they are needed.
+    pub certificates: Manager,
+    /// The trust domain of pods.
+    pub trust_domain: Strng,
+    /// Told when a pod is let go.
+    pub workers: Vec<Mailbox>,
+    /// Counts pods.
+    pub metrics: Arc<Metrics>,
+    /// Told when the list is complete, and when the agent is away.
+    pub readiness: Readiness,
+}
+
+impl Pods {
+    async fn serve(&mut self, uid: WorkloadUid, info: PodInfo, netns: Netns) -> Result<(), String> {
+        let known = self
+            .table
+            .lock()
+            .get(&uid)
+            .map(|served| served.pod.sockets.netns().id());
+        match known {
+            Some(id) if id == netns.id() => return Ok(()),
+            // The pod's sandbox was made anew.
+            Some(_) => self.let_go(&uid),
+            None => {}
+        }
+        let identity = Identity::new(&self.trust_domain, &info.namespace, &info.service_account)
+            .map_err(|error| error.to_string())?;
+        let listeners = self
+            .namespaces
+            .open_listeners(&netns, self.options)
+            .await
+            .map_err(|error| {
+                format!(
+                    "open the listeners of pod {}/{}: {error}",
+                    info.namespace, info.name
+                )
+            })?;
+        let sockets = Stock::new(netns, self.options, self.namespaces.clone());
+        sockets.prepare(Kind::Outbound);
+        let pod = Arc::new(Pod::new(uid.clone(), info, identity, sockets));
+        let doors = self
+            .open(&pod, listeners)
+            .map_err(|error| error.to_string())?;
+        self.certificates.want(&pod.identity);
+        tracing::info!(pod = %pod.uid, name = %pod.info.name, namespace = %pod.info.namespace, "pod in service");
+        self.metrics.pod_started();
+        self.table.lock().insert(uid, Served { pod, doors });
+        Ok(())
+    }
+
+    fn open(
+        &self,
+        pod: &Arc<Pod>,
+        listeners: Listeners,
+    ) -> std::io::Result<[lateen_capture::Registration<Door>; 3]> {
+        let door = |port| Door {
+            pod: Arc::clone(pod),
+            port,
+        };
+        Ok([
+            self.acceptor
+                .register(listeners.outbound, door(Port::Outbound))?,
+            self.acceptor
+                .register(listeners.plaintext, door(Port::Plaintext))?,
+            self.acceptor.register(listeners.hbone, door(Port::Hbone))?,
+        ])
+    }
+
+    fn let_go(&mut self, uid: &WorkloadUid) {
+        let Some(Served { pod, doors }) = self.table.lock().remove(uid) else {
+            return;
+        };
+        drop(doors);
+        pod.release();
+        self.metrics.pod_stopped();
+        tracing::info!(pod = %pod.uid, name = %pod.info.name, namespace = %pod.info.namespace, "pod released");
+        self.certificates.forget(&pod.identity);
+        for worker in &self.workers {
+            worker.released(Arc::clone(&pod));
+        }
+    }
+}
+
+impl zds::Pods for Pods {
+    async fn add(&mut self, uid: WorkloadUid, info: PodInfo, netns: Netns) -> Result<(), String> {
+        let outcome = self.serve(uid.clone(), info, netns).await;
+        if let Err(error) = &outcome {
+            tracing::warn!(pod = %uid, %error, "a pod cannot be served; the node agent will ask again");
+        }
+        outcome
+    }
+
+    fn keep(&mut self, uid: &WorkloadUid) -> Result<(), String> {
+        if self.table.lock().contains_key(uid) {
+            return Ok(());
+        }
+        Err(format!(
+            "pod {uid} is not served by this proxy; add it with its network namespace"
+        ))
+    }
+
+    fn delete(&mut self, uid: &WorkloadUid) {
+        self.let_go(uid);
+    }
+
+    fn retain(&mut self, named: &HashSet<WorkloadUid>) {
+        let gone: Vec<_> = self
+            .table
+            .lock()
+            .keys()
+            .filter(|uid| !named.contains(uid))
+            .cloned()
+            .collect();
+        for uid in gone {
+            self.let_go(&uid);
+        }
+        self.readiness.reached(READY);
+    }
+
+    fn disconnected(&mut self) {
+        self.readiness.lost(READY);
+    }
+}

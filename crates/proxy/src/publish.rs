@@ -1,0 +1,106 @@
+//! From xDS responses to every worker: one store, one snapshot a response, acknowledged when it is in force everywhere.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lateen_admin::Readiness;
+use lateen_config::{Batch, Kind, Refused, Snapshot, Store};
+use lateen_telemetry::{Metrics, XdsTermination};
+use lateen_xds::{Observer, Sink, Termination};
+use tokio::sync::watch;
+
+use crate::worker::Mailbox;
+
+/// The readiness part that stands for a complete configuration.
+pub const READY: &str = "state manager";
+
+/// The configuration in force, for those who only look.
+#[derive(Clone, Debug, Default)]
+pub struct Current(Arc<Mutex<Option<Arc<Snapshot>>>>);
+
+impl Current {
+    /// `None` until the control plane has sent all of it.
+    pub fn get(&self) -> Option<Arc<Snapshot>> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn set(&self, snapshot: Arc<Snapshot>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(snapshot);
+    }
+}
+
+/// Takes responses in and puts them in force.
+pub struct Publisher {
+    store: Store,
+    workers: Vec<Mailbox>,
+    current: Current,
+    seen: HashSet<Kind>,
+}
+
+impl Publisher {
+    /// Publishes to `workers`, and to `current` for the admin pages.
+    pub fn new(store: Store, workers: Vec<Mailbox>, current: Current) -> Self {
+        Self {
+            store,
+            workers,
+            current,
+            seen: HashSet::new(),
+        }
+    }
+}
+
+impl Sink for Publisher {
+    async fn apply(&mut self, batch: Batch) -> Vec<Refused> {
+        let refused = self.store.apply(&batch);
+        self.seen.insert(batch.kind);
+        // Workloads without the policies that protect them, or policies without workloads, are not for use.
+        if self.seen.len() == 2 {
+            let snapshot = self.store.snapshot();
+            self.current.set(Arc::clone(&snapshot));
+            let installing: Vec<_> = self
+                .workers
+                .iter()
+                .map(|worker| worker.install(Arc::clone(&snapshot)))
+                .collect();
+            for installed in installing {
+                // A worker that has ended decides nothing any more.
+                let _ = installed.await;
+            }
+        }
+        refused
+    }
+}
+
+/// Counts what happens on the stream, and tells when the configuration is complete.
+pub struct Watcher {
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// Told once.
+    pub readiness: Readiness,
+    /// Set once.
+    pub synced: watch::Sender<bool>,
+}
+
+impl Observer for Watcher {
+    fn message(&self, type_url: &str, bytes: u64) {
+        self.metrics.xds_message(type_url, bytes);
+    }
+
+    fn terminated(&self, how: Termination) {
+        self.metrics.xds_terminated(match how {
+            Termination::ConnectionError => XdsTermination::ConnectionError,
+            Termination::Error => XdsTermination::Error,
+            Termination::Reconnect => XdsTermination::Reconnect,
+            Termination::Complete => XdsTermination::Complete,
+        });
+    }
+
+    fn synced(&self) {
+        tracing::info!("the configuration is complete");
+        self.readiness.reached(READY);
+        self.synced.send_replace(true);
+    }
+}

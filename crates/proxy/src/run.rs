@@ -1,0 +1,286 @@
+//! Starting and ending `lateen-proxy node`: threads first, then the control plane, then pods; and the other way round.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lateen_admin::{Admin, MetricsPages, Readiness, ReadinessPages};
+use lateen_capture::{Accepted, Acceptor, NamespaceThread, acceptor, zds};
+use lateen_config::Store;
+use lateen_identity::{CaError, Manager};
+use lateen_telemetry::{BuildInfo, Metrics};
+use lateen_tls::{ControlConnector, Roots};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep};
+
+use crate::certificates;
+use crate::dump::Sources;
+use crate::pod::Door;
+use crate::pods::{self, Pods, Table};
+use crate::publish::{self, Current, Publisher, Watcher};
+use crate::settings::Settings;
+use crate::worker::{Idle, Mailbox, Parts};
+use crate::{VERSION, settings};
+
+/// How often the end looks whether the last connection is gone.
+const DRAIN_LOOK: Duration = Duration::from_millis(50);
+
+/// Why the proxy cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The system refuses something that the proxy cannot do without.
+    #[error("{0}")]
+    System(#[from] io::Error),
+    /// The certificate authority's settings.
+    #[error("{0}")]
+    Authority(#[from] CaError),
+    /// The control plane's settings.
+    #[error("XDS_ADDRESS={0:?}: use https://HOST:PORT")]
+    Address(String),
+    /// A header of the control plane's settings.
+    #[error("XDS_HEADER_{0}: name or value has characters that a header cannot carry")]
+    Header(String),
+}
+
+/// Serves the pods of this node until SIGTERM, SIGINT or `/quitquitquit`, and then lets connections finish.
+///
+/// # Errors
+/// See [`StartError`]; once started, nothing but a signal ends it.
+pub fn node(settings: Settings) -> Result<(), StartError> {
+    let namespaces = NamespaceThread::start()?;
+    let idle: Vec<Idle> = (0..settings.workers).map(|_| Idle::default()).collect();
+    let mailboxes: Vec<Mailbox> = idle.iter().map(Idle::mailbox).collect();
+    let acceptor = Arc::new(Acceptor::start(mailboxes.iter().map(sink).collect())?);
+    let loads = Arc::clone(acceptor.loads());
+    let build = BuildInfo {
+        // The role's name among Istio's components, which its dashboards select by.
+        component: "ztunnel",
+        tag: VERSION,
+    };
+    let metrics = Arc::new(Metrics::new(&build, move || loads.read()));
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let manager = Manager::new(
+        certificates::authority(&settings, &metrics)?,
+        runtime.handle().clone(),
+    );
+    let workers = idle
+        .into_iter()
+        .enumerate()
+        .map(|(index, idle)| idle.start(index, parts(&settings, &metrics, &manager)))
+        .collect::<Result<Vec<_>, _>>()?;
+
+    let control = Control {
+        readiness: Readiness::waiting_for([publish::READY, pods::READY]),
+        table: Table::default(),
+        settings,
+        namespaces,
+        acceptor,
+        metrics,
+        manager,
+        mailboxes: mailboxes.clone(),
+    };
+    let outcome = tokio::task::LocalSet::new().block_on(&runtime, control.run());
+    for mailbox in &mailboxes {
+        mailbox.stop();
+    }
+    for worker in workers {
+        if worker.join().is_err() {
+            tracing::error!("a worker ended with a panic");
+        }
+    }
+    outcome
+}
+
+fn sink(mailbox: &Mailbox) -> acceptor::Sink<Door> {
+    let mailbox = mailbox.clone();
+    Box::new(move |accepted: Accepted<Door>| mailbox.serve(accepted))
+}
+
+fn parts(settings: &Settings, metrics: &Arc<Metrics>, certificates: &Manager) -> Parts {
+    let tunnel = |defaults: lateen_hbone::Settings| lateen_hbone::Settings {
+        stream_window: settings.stream_window,
+        connection_window: settings.tunnel_window,
+        max_frame: settings.frame_size,
+        ..defaults
+    };
+    Parts {
+        certificates: certificates.clone(),
+        metrics: Arc::clone(metrics),
+        network: Arc::clone(&settings.network),
+        client: lateen_hbone::Settings {
+            idle_timeout: Some(settings.idle_tunnel),
+            ..tunnel(lateen_hbone::Settings::client())
+        },
+        server: tunnel(lateen_hbone::Settings::server()),
+        streams_per_tunnel: settings.streams_per_tunnel,
+    }
+}
+
+/// What the control thread holds.
+struct Control {
+    settings: Settings,
+    namespaces: NamespaceThread,
+    acceptor: Arc<Acceptor<Door>>,
+    metrics: Arc<Metrics>,
+    manager: Manager,
+    mailboxes: Vec<Mailbox>,
+    readiness: Readiness,
+    table: Table,
+}
+
+impl Control {
+    async fn run(self) -> Result<(), StartError> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let quit = Arc::new(Notify::new());
+        let current = Current::default();
+        self.open_pages(&current, &quit).await?;
+
+        let (synced, mut complete) = watch::channel(false);
+        let xds = self.xds_client(current, synced)?;
+        let serve_pods = async {
+            // Pods come second: a connection that nothing is known about could only be refused.
+            if complete.wait_for(|complete| *complete).await.is_ok() {
+                zds::run(&self.settings.zds_socket, &mut self.pods()).await;
+            }
+        };
+        tokio::select! {
+            never = xds.run() => match never {},
+            () = serve_pods => {}
+            _ = terminate.recv() => tracing::info!("SIGTERM: draining"),
+            _ = interrupt.recv() => tracing::info!("SIGINT: draining"),
+            () = quit.notified() => tracing::info!("asked to quit: draining"),
+        }
+        self.drain().await;
+        Ok(())
+    }
+
+    async fn open_pages(&self, current: &Current, quit: &Arc<Notify>) -> Result<(), StartError> {
+        let sources = Sources {
+            current: current.clone(),
+            pods: self.table.clone(),
+            certificates: self.manager.clone(),
+            settings: self.settings.clone(),
+        };
+        let quit = Arc::clone(quit);
+        let admin = Admin::new(move || sources.dump(), move || quit.notify_one());
+        let settings = &self.settings;
+        tokio::spawn(lateen_admin::serve(
+            lateen_admin::bind(settings.admin).await?,
+            admin,
+        ));
+        let metrics = MetricsPages(Arc::clone(&self.metrics));
+        tokio::spawn(lateen_admin::serve(
+            lateen_admin::bind(settings.stats).await?,
+            metrics,
+        ));
+        let readiness = ReadinessPages(self.readiness.clone());
+        tokio::spawn(lateen_admin::serve(
+            lateen_admin::bind(settings.readiness).await?,
+            readiness,
+        ));
+        Ok(())
+    }
+
+    fn xds_client(
+        &self,
+        current: Current,
+        synced: watch::Sender<bool>,
+    ) -> Result<lateen_xds::Client<Publisher, Watcher>, StartError> {
+        let settings = &self.settings;
+        let address = settings
+            .xds
+            .address
+            .parse()
+            .map_err(|_| StartError::Address(settings.xds.address.clone()))?;
+        let connector = ControlConnector::new(
+            Roots::parse(&settings.xds.roots),
+            settings.xds.alternative_name.as_deref(),
+        );
+        let headers = settings
+            .xds
+            .headers
+            .iter()
+            .map(|(name, value)| match (name.parse(), value.parse()) {
+                (Ok(key), Ok(value)) => Ok((key, value)),
+                _ => Err(StartError::Header(name.to_ascii_uppercase())),
+            })
+            .collect::<Result<_, _>>()?;
+        let client = lateen_xds::Settings {
+            node: node_of(settings),
+            token: settings.token.clone(),
+            cluster_id: settings.cluster_id.to_string(),
+            headers,
+            max_message: lateen_xds::Settings::MAX_MESSAGE,
+        };
+        let store = Store::new(&settings.network, Some(&settings.node_name));
+        let publisher = Publisher::new(store, self.mailboxes.clone(), current);
+        let watcher = Watcher {
+            metrics: Arc::clone(&self.metrics),
+            readiness: self.readiness.clone(),
+            synced,
+        };
+        let channel = lateen_xds::channel(address, connector);
+        Ok(lateen_xds::Client::new(channel, client, publisher, watcher))
+    }
+
+    fn pods(&self) -> Pods {
+        Pods {
+            table: self.table.clone(),
+            namespaces: self.namespaces.clone(),
+            acceptor: Arc::clone(&self.acceptor),
+            options: self.settings.sockets.into(),
+            certificates: self.manager.clone(),
+            trust_domain: Arc::clone(&self.settings.trust_domain),
+            workers: self.mailboxes.clone(),
+            metrics: Arc::clone(&self.metrics),
+            readiness: self.readiness.clone(),
+        }
+    }
+
+    /// Accepts nothing new, asks peers to go away and waits for connections to finish, up to the deadline.
+    async fn drain(&self) {
+        self.readiness.lost("draining");
+        self.table.clear();
+        for worker in &self.mailboxes {
+            worker.drain();
+        }
+        let deadline = Instant::now() + self.settings.termination_deadline;
+        loop {
+            let left: usize = self.acceptor.loads().read().iter().sum();
+            if left == 0 {
+                tracing::info!("drained");
+                return;
+            }
+            if Instant::now() >= deadline {
+                tracing::warn!(
+                    connections = left,
+                    "cut at the end of the termination deadline"
+                );
+                return;
+            }
+            sleep(DRAIN_LOOK).await;
+        }
+    }
+}
+
+fn node_of(settings: &settings::Settings) -> lateen_xds::Node {
+    let (pod_name, pod_namespace) = &settings.pod;
+    let metadata: BTreeMap<_, _> = settings
+        .metadata
+        .iter()
+        .map(|(key, value)| (key.clone(), serde_json::Value::String(value.clone())))
+        .collect();
+    lateen_xds::Node {
+        instance_ip: settings.instance_ip.to_string(),
+        pod_name: pod_name.to_string(),
+        pod_namespace: pod_namespace.to_string(),
+        node_name: settings.node_name.to_string(),
+        metadata,
+    }
+}

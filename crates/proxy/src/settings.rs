@@ -1,0 +1,452 @@
+//! What the environment asks for, under the names that ztunnel reads, so that one manifest fits both.
+//!
+//! Every value is checked here once; a bad one ends the process before it has touched anything.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use lateen_capture::{Keepalive, Options};
+use lateen_types::Strng;
+
+/// Where a variable's value comes from: the process's environment, or a test's table.
+pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// A variable that cannot be used. The process ends with [`SettingError::EXIT`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{variable}={value:?}: {cure}")]
+pub struct SettingError {
+    /// The variable.
+    pub variable: String,
+    /// What it holds.
+    pub value: String,
+    /// What it should hold.
+    pub cure: String,
+}
+
+impl SettingError {
+    /// sysexits(3) EX_USAGE.
+    pub const EXIT: u8 = 64;
+}
+
+/// Where to find a gRPC service of the control plane, and how to know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authority {
+    /// `https://host:port`.
+    pub address: String,
+    /// Roots to trust: a file, PEM text, or SYSTEM.
+    pub roots: String,
+    /// The name that the server's certificate must carry, if it is not the address's host.
+    pub alternative_name: Option<String>,
+    /// Additional metadata of every request.
+    pub headers: Vec<(String, String)>,
+}
+
+/// Everything that `lateen-proxy node` can be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The node that this proxy serves.
+    pub node_name: Strng,
+    /// This proxy's own pod: name and namespace.
+    pub pod: (Strng, Strng),
+    /// The address that the control plane sees.
+    pub instance_ip: IpAddr,
+    /// The service account that this proxy runs as.
+    pub service_account: Strng,
+    /// The cluster.
+    pub cluster_id: Strng,
+    /// The network that this node is on; empty for the only one.
+    pub network: Strng,
+    /// The trust domain of this mesh.
+    pub trust_domain: Strng,
+    /// The configuration source.
+    pub xds: Authority,
+    /// The certificate authority.
+    pub ca: Authority,
+    /// The file of the bearer token; it is read again for each use.
+    pub token: Option<PathBuf>,
+    /// Requested life of certificates.
+    pub certificate_ttl: Duration,
+    /// The node agent's socket.
+    pub zds_socket: PathBuf,
+    /// Worker threads, at least one.
+    pub workers: usize,
+    /// Time that connections have to finish after SIGTERM.
+    pub termination_deadline: Duration,
+    /// Streams of one tunnel before another one is opened.
+    pub streams_per_tunnel: usize,
+    /// Idle time after which a tunnel is closed.
+    pub idle_tunnel: Duration,
+    /// HTTP/2 credit of one stream, in bytes.
+    pub stream_window: u32,
+    /// HTTP/2 credit of one tunnel, in bytes.
+    pub tunnel_window: u32,
+    /// HTTP/2 frame size, in bytes.
+    pub frame_size: u32,
+    /// Sockets in pods.
+    pub sockets: SocketSettings,
+    /// `/config_dump`, `/logging`, `/quitquitquit`.
+    pub admin: SocketAddr,
+    /// `/metrics`.
+    pub stats: SocketAddr,
+    /// `/healthz/ready`.
+    pub readiness: SocketAddr,
+    /// Whether logs are JSON.
+    pub log_json: bool,
+    /// Levels of the log, as RUST_LOG has them.
+    pub log_levels: String,
+    /// Node metadata for the control plane.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// What sockets in pods are set up with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketSettings {
+    /// The mark that redirection lets pass.
+    pub mark: u32,
+    /// Listen on IPv6 too.
+    pub ipv6: bool,
+    /// SO_REUSEPORT on listeners.
+    pub reuse_port: bool,
+    /// TCP keepalive.
+    pub keepalive: Option<Keepalive>,
+    /// TCP_USER_TIMEOUT as long as keepalive would take.
+    pub user_timeout: bool,
+}
+
+impl From<SocketSettings> for Options {
+    fn from(settings: SocketSettings) -> Self {
+        Self {
+            mark: settings.mark,
+            ipv6: settings.ipv6,
+            reuse_port: settings.reuse_port,
+            keepalive: settings.keepalive,
+            user_timeout: settings.user_timeout,
+        }
+    }
+}
+
+const DEFAULT_ROOTS: &str = "./var/run/secrets/istio/root-cert.pem";
+const DEFAULT_TOKEN: &str = "./var/run/secrets/tokens/istio-token";
+const DEFAULT_ZDS: &str = "/var/run/ztunnel/ztunnel.sock";
+
+impl Settings {
+    /// Reads the process's environment.
+    pub fn from_environment() -> Result<Self, SettingError> {
+        let metadata = std::env::vars()
+            .filter_map(|(key, value)| Some((key.strip_prefix("ISTIO_META_")?.to_owned(), value)))
+            .collect();
+        let headers = |prefix: &str| {
+            std::env::vars()
+                .filter_map(|(key, value)| {
+                    Some((key.strip_prefix(prefix)?.to_ascii_lowercase(), value))
+                })
+                .collect()
+        };
+        let mut settings = Self::read(&|name| std::env::var(name).ok(), cores())?;
+        settings.metadata = metadata;
+        settings.xds.headers = headers("XDS_HEADER_");
+        settings.ca.headers = headers("CA_HEADER_");
+        Ok(settings)
+    }
+
+    /// Reads variables from `lookup` on a machine with `cores` logical cores.
+    pub fn read(lookup: Lookup<'_>, cores: usize) -> Result<Self, SettingError> {
+        let text = |name: &str| lookup(name).filter(|value| !value.is_empty());
+        let env = Environment { lookup };
+        if let Some(mode) = text("PROXY_MODE")
+            && mode != "shared"
+        {
+            return Err(env.bad(
+                "PROXY_MODE",
+                "this proxy runs in shared mode only: unset it or say shared",
+            ));
+        }
+        let ipv6 = env.boolean("IPV6_ENABLED", true)?;
+        let any: IpAddr = if ipv6 {
+            std::net::Ipv6Addr::UNSPECIFIED.into()
+        } else {
+            Ipv4Addr::UNSPECIFIED.into()
+        };
+        let control_plane = if text("KUBERNETES_SERVICE_HOST").is_some() {
+            "https://istiod.istio-system.svc:15012"
+        } else {
+            "https://localhost:15012"
+        };
+        let authority =
+            |address: &str, roots: &str, name: &str| -> Result<Authority, SettingError> {
+                Ok(Authority {
+                    address: env.https(address, control_plane)?,
+                    roots: text(roots).unwrap_or_else(|| DEFAULT_ROOTS.to_owned()),
+                    alternative_name: text(name),
+                    headers: Vec::new(),
+                })
+            };
+        Ok(Self {
+            node_name: text("NODE_NAME")
+                .ok_or_else(|| {
+                    env.bad(
+                        "NODE_NAME",
+                        "set it to the name of the node that this proxy serves",
+                    )
+                })?
+                .into(),
+            pod: (
+                text("POD_NAME").unwrap_or_default().into(),
+                text("POD_NAMESPACE")
+                    .unwrap_or_else(|| "istio-system".to_owned())
+                    .into(),
+            ),
+            instance_ip: env.parsed(
+                "INSTANCE_IP",
+                Ipv4Addr::LOCALHOST.into(),
+                "use the IP address of this proxy",
+            )?,
+            service_account: text("SERVICE_ACCOUNT")
+                .unwrap_or_else(|| "ztunnel".to_owned())
+                .into(),
+            cluster_id: text("ISTIO_META_CLUSTER_ID")
+                .or_else(|| text("CLUSTER_ID"))
+                .unwrap_or_else(|| "Kubernetes".to_owned())
+                .into(),
+            network: text("NETWORK").unwrap_or_default().into(),
+            trust_domain: text("TRUST_DOMAIN")
+                .unwrap_or_else(|| "cluster.local".to_owned())
+                .into(),
+            xds: authority("XDS_ADDRESS", "XDS_ROOT_CA", "ALT_XDS_HOSTNAME")?,
+            ca: authority("CA_ADDRESS", "CA_ROOT_CA", "ALT_CA_HOSTNAME")?,
+            token: match text("AUTH_TOKEN") {
+                Some(file) => Some(file.into()),
+                None => Some(PathBuf::from(DEFAULT_TOKEN)).filter(|file| file.exists()),
+            },
+            certificate_ttl: env.duration("SECRET_TTL", Duration::from_secs(24 * 60 * 60))?,
+            zds_socket: text("INPOD_UDS")
+                .unwrap_or_else(|| DEFAULT_ZDS.to_owned())
+                .into(),
+            workers: env.workers(cores)?,
+            termination_deadline: env.termination_deadline()?,
+            streams_per_tunnel: env.within(
+                "POOL_MAX_STREAMS_PER_CONNECTION",
+                100,
+                1..=u64::from(u16::MAX),
+            )? as usize,
+            idle_tunnel: env
+                .duration("POOL_UNUSED_RELEASE_TIMEOUT", Duration::from_secs(5 * 60))?,
+            // RFC 9113 §6.5.2 and §6.9.1 bound all three.
+            stream_window: env.within(
+                "HTTP2_STREAM_WINDOW_SIZE",
+                4 << 20,
+                65_535..=(1 << 31) - 1,
+            )? as u32,
+            tunnel_window: env.within(
+                "HTTP2_CONNECTION_WINDOW_SIZE",
+                16 << 20,
+                65_535..=(1 << 31) - 1,
+            )? as u32,
+            frame_size: env.within("HTTP2_FRAME_SIZE", 1 << 20, 16_384..=(1 << 24) - 1)? as u32,
+            sockets: SocketSettings {
+                mark: env.within("PACKET_MARK", 0x539, 1..=u64::from(u32::MAX))? as u32,
+                ipv6,
+                reuse_port: env.boolean("INPOD_PORT_REUSE", true)?,
+                keepalive: env.keepalive()?,
+                user_timeout: env.boolean("USER_TIMEOUT_ENABLED", false)?,
+            },
+            admin: SocketAddr::from((Ipv4Addr::LOCALHOST, 15000)),
+            stats: (any, 15020).into(),
+            readiness: (any, 15021).into(),
+            log_json: text("LOG_FORMAT").is_some_and(|format| format == "json"),
+            log_levels: text("RUST_LOG").unwrap_or_default(),
+            metadata: BTreeMap::new(),
+        })
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+struct Environment<'a> {
+    lookup: Lookup<'a>,
+}
+
+impl Environment<'_> {
+    fn get(&self, variable: &str) -> Option<String> {
+        (self.lookup)(variable).filter(|value| !value.is_empty())
+    }
+
+    fn bad(&self, variable: &str, cure: &str) -> SettingError {
+        SettingError {
+            variable: variable.to_owned(),
+            value: (self.lookup)(variable).unwrap_or_default(),
+            cure: cure.to_owned(),
+        }
+    }
+
+    fn parsed<T: FromStr>(
+        &self,
+        variable: &str,
+        default: T,
+        cure: &str,
+    ) -> Result<T, SettingError> {
+        match self.get(variable) {
+            None => Ok(default),
+            Some(value) => value.parse().map_err(|_| self.bad(variable, cure)),
+        }
+    }
+
+    fn boolean(&self, variable: &str, default: bool) -> Result<bool, SettingError> {
+        self.parsed(variable, default, "use true or false")
+    }
+
+    fn within(
+        &self,
+        variable: &str,
+        default: u64,
+        range: std::ops::RangeInclusive<u64>,
+    ) -> Result<u64, SettingError> {
+        let cure = format!("use a number from {} to {}", range.start(), range.end());
+        let value = self.parsed(variable, default, &cure)?;
+        if range.contains(&value) {
+            Ok(value)
+        } else {
+            Err(self.bad(variable, &cure))
+        }
+    }
+
+    fn https(&self, variable: &str, default: &str) -> Result<String, SettingError> {
+        let address = self.get(variable).unwrap_or_else(|| default.to_owned());
+        let host = address.strip_prefix("https://").unwrap_or_default();
+        let has_host =
+            !host.is_empty() && !host.starts_with(':') && !host.contains(char::is_whitespace);
+        if has_host {
+            Ok(address)
+        } else {
+            Err(self.bad(
+                variable,
+                "use https://HOST:PORT; plain text is not spoken to the control plane",
+            ))
+        }
+    }
+
+    fn duration(&self, variable: &str, default: Duration) -> Result<Duration, SettingError> {
+        match self.get(variable) {
+            None => Ok(default),
+            Some(value) => parse_duration(&value).ok_or_else(|| {
+                self.bad(
+                    variable,
+                    "use a number with ms, s, m, h or d, such as 90s or 1h30m",
+                )
+            }),
+        }
+    }
+
+    fn keepalive(&self) -> Result<Option<Keepalive>, SettingError> {
+        let default = Keepalive::default();
+        let keepalive = Keepalive {
+            time: self.duration("KEEPALIVE_TIME", default.time)?,
+            interval: self.duration("KEEPALIVE_INTERVAL", default.interval)?,
+            // tcp(7): at most MAX_TCP_KEEPCNT.
+            retries: self.within("KEEPALIVE_RETRIES", u64::from(default.retries), 1..=127)? as u32,
+        };
+        Ok(self
+            .boolean("KEEPALIVE_ENABLED", true)?
+            .then_some(keepalive))
+    }
+
+    fn termination_deadline(&self) -> Result<Duration, SettingError> {
+        if self.get("CONNECTION_TERMINATION_DEADLINE").is_some() {
+            return self.duration("CONNECTION_TERMINATION_DEADLINE", Duration::ZERO);
+        }
+        if self.get("TERMINATION_GRACE_PERIOD_SECONDS").is_none() {
+            return Ok(Duration::from_secs(5));
+        }
+        let grace = self.within(
+            "TERMINATION_GRACE_PERIOD_SECONDS",
+            30,
+            1..=u64::from(u32::MAX),
+        )?;
+        // The last seconds belong to an orderly end before SIGKILL.
+        let own = if grace > 10 { grace - 5 } else { grace - 1 };
+        Ok(Duration::from_secs(own.max(1)))
+    }
+
+    /// ztunnel's rule: a number, a percentage of the cores, or 0 for all of them. Left alone, one worker serves a
+    /// machine with fewer than four cores and a quarter of the cores a larger one.
+    fn workers(&self, cores: usize) -> Result<usize, SettingError> {
+        const VARIABLE: &str = "ZTUNNEL_WORKER_THREADS";
+        const CURE: &str =
+            "use a number of threads, 0 for one per core, or a percentage such as 50%";
+        let limit = self.cpu_quantity("ZTUNNEL_RESOURCE_CPU_LIMIT")?;
+        let cores = match limit {
+            Some(limit) => limit,
+            None => self.within("ZTUNNEL_CPU_LIMIT", cores as u64, 1..=4096)? as usize,
+        };
+        let Some(value) = self.get(VARIABLE) else {
+            let request = self
+                .cpu_quantity("ZTUNNEL_RESOURCE_CPU_REQUEST")?
+                .unwrap_or(0);
+            return Ok(limit.unwrap_or(cores.div_ceil(4)).max(request).max(1));
+        };
+        if let Some(percentage) = value.strip_suffix('%') {
+            let percentage: f64 = percentage.parse().map_err(|_| self.bad(VARIABLE, CURE))?;
+            if !(percentage > 0.0 && percentage <= 100.0) {
+                return Err(self.bad(VARIABLE, CURE));
+            }
+            return Ok(((cores as f64 * percentage / 100.0).ceil() as usize).max(1));
+        }
+        match value.parse() {
+            Ok(0) => Ok(cores),
+            Ok(threads @ 1..=1024) => Ok(threads),
+            _ => Err(self.bad(VARIABLE, CURE)),
+        }
+    }
+
+    /// A CPU quantity of Kubernetes, such as `2`, `1.5` or `500m`, rounded up to whole cores.
+    fn cpu_quantity(&self, variable: &str) -> Result<Option<usize>, SettingError> {
+        let Some(value) = self.get(variable) else {
+            return Ok(None);
+        };
+        let cores = match value.strip_suffix('m') {
+            Some(millis) => millis.parse::<f64>().map(|millis| millis / 1000.0),
+            None => value.parse(),
+        };
+        match cores {
+            Ok(cores) if cores > 0.0 && cores <= 4096.0 => Ok(Some(cores.ceil() as usize)),
+            _ => Err(self.bad(variable, "use a CPU quantity such as 2, 1.5 or 500m")),
+        }
+    }
+}
+
+/// One or more numbers, each with its unit: `1h30m`. A bare number is seconds.
+fn parse_duration(text: &str) -> Option<Duration> {
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let mut rest = text;
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.find(|char: char| !char.is_ascii_digit())?;
+        let (number, tail) = rest.split_at(digits);
+        let number: u64 = number.parse().ok()?;
+        let end = tail
+            .find(|char: char| char.is_ascii_digit())
+            .unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(end);
+        let part = match unit {
+            "ms" => Duration::from_millis(number),
+            "s" => Duration::from_secs(number),
+            "m" => Duration::from_secs(number.checked_mul(60)?),
+            "h" => Duration::from_secs(number.checked_mul(3600)?),
+            "d" => Duration::from_secs(number.checked_mul(86_400)?),
+            _ => return None,
+        };
+        total = total.checked_add(part)?;
+        rest = tail;
+    }
+    (!text.is_empty()).then_some(total)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+use super::*;
+
+fn read(variables: &[(&str, &str)], cores: usize) -> Result<Settings, SettingError> {
+    let lookup = |name: &str| {
+        let found = variables.iter().find(|(key, _)| *key == name);
+        found.map(|(_, value)| (*value).to_owned())
+    };
+    Settings::read(&lookup, cores)
+}
+
+fn with(variable: &str, value: &str) -> Result<Settings, SettingError> {
+    read(&[("NODE_NAME", "n1"), (variable, value)], 2)
+}
+
+#[test]
+fn defaults_are_ztunnels() {
+    let settings = with("RUST_LOG", "").unwrap();
+    assert_eq!(&*settings.node_name, "n1");
+    assert_eq!(settings.xds.address, "https://localhost:15012");
+    assert_eq!(settings.xds.roots, "./var/run/secrets/istio/root-cert.pem");
+    assert_eq!(
+        settings.zds_socket,
+        PathBuf::from("/var/run/ztunnel/ztunnel.sock")
+    );
+    assert_eq!(&*settings.cluster_id, "Kubernetes");
+    assert_eq!(settings.sockets.mark, 1337);
+    assert!(settings.sockets.ipv6);
+    assert_eq!(settings.sockets.keepalive, Some(Keepalive::default()));
+    assert_eq!(settings.termination_deadline, Duration::from_secs(5));
+    assert_eq!(settings.stats, "[::]:15020".parse().unwrap());
+    assert_eq!(settings.admin, "127.0.0.1:15000".parse().unwrap());
+}
+
+#[test]
+fn names_the_variable_the_value_and_the_cure() {
+    for (variable, value) in [
+        ("PROXY_MODE", "dedicated"),
+        ("XDS_ADDRESS", "http://10.0.0.1:15012"),
+        ("XDS_ADDRESS", "https://:15012"),
+        ("CA_ADDRESS", "istiod"),
+        ("IPV6_ENABLED", "no"),
+        ("INSTANCE_IP", "10.0.0"),
+        ("PACKET_MARK", "0"),
+        ("PACKET_MARK", "0x539"),
+        ("ZTUNNEL_WORKER_THREADS", "-1"),
+        ("ZTUNNEL_WORKER_THREADS", "0%"),
+        ("ZTUNNEL_WORKER_THREADS", "101%"),
+        ("ZTUNNEL_WORKER_THREADS", "NaN%"),
+        ("ZTUNNEL_RESOURCE_CPU_LIMIT", "-1"),
+        ("HTTP2_FRAME_SIZE", "16383"),
+        ("HTTP2_STREAM_WINDOW_SIZE", "2147483648"),
+        ("POOL_MAX_STREAMS_PER_CONNECTION", "0"),
+        ("POOL_UNUSED_RELEASE_TIMEOUT", "5 minutes"),
+        ("SECRET_TTL", "1x"),
+        ("TERMINATION_GRACE_PERIOD_SECONDS", "0"),
+        ("KEEPALIVE_RETRIES", "128"),
+    ] {
+        let error = with(variable, value).unwrap_err();
+        assert_eq!(
+            (error.variable.as_str(), error.value.as_str()),
+            (variable, value)
+        );
+        let text = error.to_string();
+        assert!(
+            text.contains(variable) && text.contains("use ") || text.contains("unset"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_node_name_is_needed() {
+    let error = read(&[], 2).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        r#"NODE_NAME="": set it to the name of the node that this proxy serves"#
+    );
+}
+
+#[test]
+fn an_empty_variable_counts_as_unset() {
+    assert_eq!(with("IPV6_ENABLED", ""), with("RUST_LOG", ""));
+}
+
+#[test]
+fn workers_follow_the_cores_unless_told() {
+    let workers = |variables: &[(&str, &str)], cores| {
+        let mut all = vec![("NODE_NAME", "n1")];
+        all.extend(variables);
+        read(&all, cores).unwrap().workers
+    };
+    assert_eq!(workers(&[], 1), 1);
+    assert_eq!(workers(&[], 3), 1);
+    assert_eq!(workers(&[], 4), 1);
+    assert_eq!(workers(&[], 16), 4);
+    assert_eq!(workers(&[("ZTUNNEL_WORKER_THREADS", "2")], 8), 2);
+    assert_eq!(workers(&[("ZTUNNEL_WORKER_THREADS", "0")], 8), 8);
+    assert_eq!(workers(&[("ZTUNNEL_WORKER_THREADS", "50%")], 5), 3);
+    assert_eq!(workers(&[("ZTUNNEL_CPU_LIMIT", "16")], 2), 4);
+    assert_eq!(workers(&[("ZTUNNEL_RESOURCE_CPU_LIMIT", "1500m")], 64), 2);
+    assert_eq!(workers(&[("ZTUNNEL_RESOURCE_CPU_REQUEST", "3")], 4), 3);
+}
+
+#[test]
+fn the_grace_period_leaves_time_for_an_orderly_end() {
+    let deadline = |value| {
+        with("TERMINATION_GRACE_PERIOD_SECONDS", value)
+            .unwrap()
+            .termination_deadline
+    };
+    assert_eq!(deadline("30"), Duration::from_secs(25));
+    assert_eq!(deadline("10"), Duration::from_secs(9));
+    assert_eq!(deadline("1"), Duration::from_secs(1));
+    let explicit = with("CONNECTION_TERMINATION_DEADLINE", "1m30s").unwrap();
+    assert_eq!(explicit.termination_deadline, Duration::from_secs(90));
+}
+
+#[test]
+fn durations_have_units() {
+    for (text, seconds) in [
+        ("90", 90),
+        ("90s", 90),
+        ("1h30m", 5400),
+        ("2d", 172_800),
+        ("0s", 0),
+    ] {
+        assert_eq!(
+            parse_duration(text),
+            Some(Duration::from_secs(seconds)),
+            "{text}"
+        );
+    }
+    assert_eq!(parse_duration("250ms"), Some(Duration::from_millis(250)));
+    for text in [
+        "",
+        "s",
+        "-1s",
+        "1w",
+        "1 s",
+        "99999999999999999999s",
+        "18446744073709551615d",
+    ] {
+        assert_eq!(parse_duration(text), None, "{text}");
+    }
+}

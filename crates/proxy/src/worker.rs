@@ -1,0 +1,292 @@
+//! A worker: one thread with one single-threaded runtime. A connection and its streams live and die on it, so nothing
+//! on their path is locked or handed to another thread.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use lateen_capture::Accepted;
+use lateen_config::{Snapshot, Workload};
+use lateen_hbone::Pool;
+use lateen_identity::Manager;
+use lateen_telemetry::{Metrics, Reporter};
+use lateen_types::Strng;
+use prometheus_client::metrics::gauge::Gauge;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::LocalSet;
+
+use crate::live::Live;
+use crate::node;
+use crate::node::{DialError, Refusal};
+use crate::pod::{Door, Pod};
+
+/// How long a connection waits for the control plane to say what its pod is.
+const WORKLOAD_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a worker is told.
+enum Message {
+    Serve(Accepted<Door>),
+    Install(Arc<Snapshot>, oneshot::Sender<()>),
+    Released(Arc<Pod>),
+    Drain,
+    Stop,
+}
+
+/// The way to a worker; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Mailbox(mpsc::UnboundedSender<Message>);
+
+impl Mailbox {
+    /// Gives it a connection.
+    pub fn serve(&self, accepted: Accepted<Door>) {
+        // A worker that has ended drops what it is given, which closes the connection.
+        let _ = self.0.send(Message::Serve(accepted));
+    }
+
+    /// Puts a configuration in force; the receiver resolves when it is.
+    pub fn install(&self, snapshot: Arc<Snapshot>) -> oneshot::Receiver<()> {
+        let (done, installed) = oneshot::channel();
+        let _ = self.0.send(Message::Install(snapshot, done));
+        installed
+    }
+
+    /// Tells it that a pod was let go.
+    pub fn released(&self, pod: Arc<Pod>) {
+        let _ = self.0.send(Message::Released(pod));
+    }
+
+    /// Starts the end: tunnels are told to go away, connections finish.
+    pub fn drain(&self) {
+        let _ = self.0.send(Message::Drain);
+    }
+
+    /// Ends it, with every connection that is left.
+    pub fn stop(&self) {
+        let _ = self.0.send(Message::Stop);
+    }
+}
+
+/// What every worker shares with its connections.
+pub struct Parts {
+    /// Certificates.
+    pub certificates: Manager,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// The network that this node is on.
+    pub network: Strng,
+    /// Tunnels that we open.
+    pub client: lateen_hbone::Settings,
+    /// Tunnels that we accept.
+    pub server: lateen_hbone::Settings,
+    /// Streams of one tunnel that we open.
+    pub streams_per_tunnel: usize,
+}
+
+/// A worker, seen from its own thread.
+pub struct Worker {
+    /// Certificates.
+    pub certificates: Manager,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// The network that this node is on.
+    pub network: Strng,
+    /// Tunnels that we accept.
+    pub server: lateen_hbone::Settings,
+    /// Tunnels to other proxies.
+    pub pool: Pool<DialError>,
+    /// Inbound connections, for changes of policy.
+    pub live: Live,
+    snapshot: RefCell<Option<Arc<Snapshot>>>,
+    installed: Notify,
+    draining: Cell<bool>,
+    drain: Notify,
+    random: RefCell<SmallRng>,
+    sockets: [Gauge; 2],
+}
+
+/// A worker whose thread is not running yet: its mailbox can be given away first.
+pub struct Idle {
+    mailbox: Mailbox,
+    inbox: mpsc::UnboundedReceiver<Message>,
+}
+
+impl Default for Idle {
+    fn default() -> Self {
+        let (sender, inbox) = mpsc::unbounded_channel();
+        Self {
+            mailbox: Mailbox(sender),
+            inbox,
+        }
+    }
+}
+
+impl Idle {
+    /// The way to it.
+    pub fn mailbox(&self) -> Mailbox {
+        self.mailbox.clone()
+    }
+
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system has no thread or descriptor to give.
+    pub fn start(self, index: usize, parts: Parts) -> io::Result<JoinHandle<()>> {
+        let inbox = self.inbox;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        std::thread::Builder::new()
+            .name(format!("worker-{index}"))
+            .spawn(move || {
+                let local = LocalSet::new();
+                local.block_on(&runtime, Worker::new(parts).run(inbox));
+            })
+    }
+}
+
+impl Worker {
+    fn new(parts: Parts) -> Rc<Self> {
+        let Parts {
+            certificates,
+            metrics,
+            network,
+            client,
+            server,
+            streams_per_tunnel,
+        } = parts;
+        let sockets = [
+            metrics.open_sockets(Reporter::Source),
+            metrics.open_sockets(Reporter::Destination),
+        ];
+        Rc::new(Self {
+            certificates,
+            metrics,
+            network,
+            server,
+            pool: Pool::new(client, streams_per_tunnel),
+            live: Live::default(),
+            snapshot: RefCell::new(None),
+            installed: Notify::new(),
+            draining: Cell::new(false),
+            drain: Notify::new(),
+            random: RefCell::new(SmallRng::from_os_rng()),
+            sockets,
+        })
+    }
+
+    async fn run(self: Rc<Self>, mut inbox: mpsc::UnboundedReceiver<Message>) {
+        while let Some(message) = inbox.recv().await {
+            match message {
+                Message::Serve(accepted) => {
+                    tokio::task::spawn_local(node::serve(Rc::clone(&self), accepted));
+                }
+                Message::Install(snapshot, done) => {
+                    self.install(snapshot);
+                    // Whoever asked may have stopped waiting.
+                    let _ = done.send(());
+                }
+                Message::Released(pod) => self.forget(&pod),
+                Message::Drain => {
+                    self.draining.set(true);
+                    self.drain.notify_waiters();
+                }
+                Message::Stop => return,
+            }
+        }
+    }
+
+    fn install(&self, snapshot: Arc<Snapshot>) {
+        let cut = self.live.review(&snapshot);
+        if cut > 0 {
+            tracing::info!(connections = cut, "cut by a change of policy");
+        }
+        self.snapshot.replace(Some(snapshot));
+        self.installed.notify_waiters();
+    }
+
+    fn forget(&self, pod: &Pod) {
+        let Some(workload) = self
+            .snapshot()
+            .and_then(|snapshot| workload(&snapshot, pod))
+        else {
+            return;
+        };
+        self.pool
+            .release(|key| workload.addresses.contains(&key.source_ip));
+    }
+
+    /// The configuration in force; `None` until the control plane has sent all of it.
+    pub fn snapshot(&self) -> Option<Arc<Snapshot>> {
+        self.snapshot.borrow().clone()
+    }
+
+    /// The workload that a pod is, and the configuration that says so. Waits a little for a control plane that has not
+    /// caught up with the node agent.
+    pub async fn workload_of(&self, pod: &Pod) -> Result<(Arc<Snapshot>, Arc<Workload>), Refusal> {
+        if let Some(found) = self.known(pod) {
+            return Ok(found);
+        }
+        let wait = async {
+            loop {
+                let installed = self.installed.notified();
+                if let Some(found) = self.known(pod) {
+                    return found;
+                }
+                installed.await;
+            }
+        };
+        tokio::time::timeout(WORKLOAD_PATIENCE, wait)
+            .await
+            .map_err(|_| match self.snapshot() {
+                None => Refusal::NotConfigured,
+                Some(_) => Refusal::UnknownWorkload(pod.info.clone()),
+            })
+    }
+
+    fn known(&self, pod: &Pod) -> Option<(Arc<Snapshot>, Arc<Workload>)> {
+        let snapshot = self.snapshot()?;
+        let workload = workload(&snapshot, pod)?;
+        Some((snapshot, workload))
+    }
+
+    /// Resolves when this process is about to end.
+    pub async fn draining(&self) {
+        while !self.draining.get() {
+            self.drain.notified().await;
+        }
+    }
+
+    /// A uniform number below `bound`.
+    pub fn random_below(&self, bound: u64) -> u64 {
+        self.random.borrow_mut().random_range(0..bound)
+    }
+
+    /// Counts an open socket until the guard is dropped.
+    pub fn count_socket(&self, reporter: Reporter) -> OpenSocket {
+        let gauge = self.sockets[usize::from(reporter == Reporter::Destination)].clone();
+        gauge.inc();
+        OpenSocket(gauge)
+    }
+}
+
+fn workload(snapshot: &Snapshot, pod: &Pod) -> Option<Arc<Workload>> {
+    let info = &pod.info;
+    snapshot
+        .workload_of_pod(&info.namespace, &info.name, &info.service_account)
+        .cloned()
+}
+
+/// One socket in `istio_tcp_sockets_open`.
+#[derive(Debug)]
+pub struct OpenSocket(Gauge);
+
+impl Drop for OpenSocket {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
