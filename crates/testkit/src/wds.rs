@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use lateen_proto::security::{Action, Authorization, Clause, Match, Rule, Scope, StringMatch};
 use lateen_proto::security::{ServiceAccountMatch, string_match::MatchType};
 use lateen_proto::workload::{
-    Address, NetworkAddress, Port, PortList, Service, TunnelProtocol, Workload, address,
+    Address, NetworkAddress, Port, Service, TunnelProtocol, Workload, address,
 };
 
 /// The `uid` of a pod of cluster `Kubernetes`.

@@ -157,7 +157,7 @@ impl TlsError {
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                 TlsError::NotYetValid
             }
-            CertificateError::UnknownIssuer => TlsError::UnknownCa,
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => TlsError::UnknownCa,
             CertificateError::Other(other) => match other.0.downcast_ref::<Mismatch>() {
                 Some(Mismatch::NoIdentity) => TlsError::NoIdentity,
                 Some(Mismatch::TrustDomain { presented, ours }) => TlsError::WrongTrustDomain {

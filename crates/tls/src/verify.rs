@@ -104,8 +104,8 @@ fn certificate_error(error: webpki::Error) -> Error {
         E::CertNotValidYet { time, not_before } => {
             CertificateError::NotValidYetContext { time, not_before }
         }
-        E::UnknownIssuer => CertificateError::UnknownIssuer,
-        E::InvalidSignatureForPublicKey => CertificateError::BadSignature,
+        // Authorities of two meshes often have one name: then the key is what differs.
+        E::UnknownIssuer | E::InvalidSignatureForPublicKey => CertificateError::UnknownIssuer,
         E::RequiredEkuNotFoundContext(_) => CertificateError::InvalidPurpose,
         other => CertificateError::Other(OtherError(Arc::new(other))),
     };

@@ -1,0 +1,570 @@
+//! Two peers meet over an in-memory connection: who gets through, and what is said to whom who does not.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use lateen_testkit::{Ca, identity};
+use lateen_tls::{Credentials, TlsError, TlsStream, accept, connect};
+use lateen_types::{Identity, VerifiedPeer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+type End = Result<(TlsStream<DuplexStream>, VerifiedPeer), TlsError>;
+
+/// Both sides at once. The client's refusal by the server shows at its first read, which is awaited here.
+async fn meet(
+    client: &Arc<Credentials>,
+    server: &Arc<Credentials>,
+    expected: &[Identity],
+) -> (End, End) {
+    let (near, far) = duplex(64 * 1024);
+    let connecting = async {
+        let (mut stream, peer) = connect(client, near, expected).await?;
+        let mut greeting = [0; 2];
+        match stream.read_exact(&mut greeting).await {
+            Ok(_) => Ok((stream, peer)),
+            Err(e) => match e.into_inner().and_then(|e| e.downcast::<TlsError>().ok()) {
+                Some(error) => Err(*error),
+                None => panic!("the refusal is not a TLS error"),
+            },
+        }
+    };
+    let accepting = async {
+        let (mut stream, peer) = accept(server, far).await?;
+        stream.write_all(b"hi").await.expect("the client reads");
+        stream.flush().await.expect("the client reads");
+        Ok((stream, peer))
+    };
+    tokio::join!(connecting, accepting)
+}
+
+fn error(end: End) -> TlsError {
+    match end {
+        Ok((_, peer)) => panic!("{peer} got through"),
+        Err(error) => error,
+    }
+}
+
+#[tokio::test]
+async fn peers_of_one_mesh_learn_each_others_identity() {
+    let ca = Ca::new();
+    let (a, b) = (identity("a"), identity("b"));
+    let expected = [identity("other"), b.clone()];
+    let (client, server) = meet(&ca.credentials(&a), &ca.credentials(&b), &expected).await;
+    assert_eq!(client.unwrap().1.identity(), &b);
+    assert_eq!(server.unwrap().1.identity(), &a);
+}
+
+#[tokio::test]
+async fn an_expired_server_is_refused_and_told() {
+    let ca = Ca::new();
+    let b = identity("b");
+    let past = SystemTime::now() - Duration::from_secs(3600);
+    // A server whose own clock is behind does not know that it is expired: play it with raw rustls.
+    let expired = ca
+        .leaf(&b)
+        .valid(past - Duration::from_secs(60), past)
+        .issue();
+    let (near, far) = duplex(64 * 1024);
+    let serving = raw::server(&expired, far);
+    let client = ca.credentials(&identity("a"));
+    let (client, server) = tokio::join!(connect(&client, near, std::slice::from_ref(&b)), serving);
+    let client = client.expect_err("an expired server got through");
+    assert!(matches!(client, TlsError::Expired { .. }), "{client}");
+    assert!(
+        client.to_string().contains("expired 60 min ago"),
+        "{client}"
+    );
+    assert!(
+        server
+            .unwrap_err()
+            .to_string()
+            .contains("CertificateExpired")
+    );
+}
+
+#[tokio::test]
+async fn an_expired_client_is_refused_and_told() {
+    let ca = Ca::new();
+    let past = SystemTime::now() - Duration::from_secs(3600);
+    let expired = ca
+        .leaf(&identity("a"))
+        .valid(past - Duration::from_secs(60), past)
+        .issue();
+    let (near, far) = duplex(64 * 1024);
+    let server = ca.credentials(&identity("b"));
+    let (client, server) = tokio::join!(raw::client(Some(&expired), near), accept(&server, far));
+    assert!(
+        matches!(server, Err(TlsError::Expired { .. })),
+        "{server:?}"
+    );
+    assert!(
+        client
+            .unwrap_err()
+            .to_string()
+            .contains("CertificateExpired")
+    );
+}
+
+#[tokio::test]
+async fn own_expired_credentials_are_not_used() {
+    let ca = Ca::new();
+    let past = SystemTime::now() - Duration::from_secs(3600);
+    let leaf = ca
+        .leaf(&identity("a"))
+        .valid(past - Duration::from_secs(60), past);
+    let own = leaf.issue().credentials();
+    let (near, far) = duplex(1024);
+    let refused = connect(&own, near, &[identity("b")])
+        .await
+        .expect_err("expired");
+    assert!(matches!(refused, TlsError::OwnExpired { .. }), "{refused}");
+    let refused = accept(&own, far).await.expect_err("expired");
+    assert!(matches!(refused, TlsError::OwnExpired { .. }), "{refused}");
+}
+
+#[tokio::test]
+async fn a_certificate_from_the_future_is_refused() {
+    let ca = Ca::new();
+    let soon = SystemTime::now() + Duration::from_secs(3600);
+    let early = ca
+        .leaf(&identity("b"))
+        .valid(soon, soon + Duration::from_secs(60))
+        .issue();
+    let (client, _) = meet(
+        &ca.credentials(&identity("a")),
+        &early.credentials(),
+        &[identity("b")],
+    )
+    .await;
+    assert!(matches!(error(client), TlsError::NotYetValid));
+}
+
+#[tokio::test]
+async fn a_client_of_another_trust_domain_is_refused_by_name() {
+    let ca = Ca::new();
+    let stranger = Identity::new("other.example", "default", "a").unwrap();
+    let (client, server) = meet(
+        &ca.credentials(&stranger),
+        &ca.credentials(&identity("b")),
+        &[identity("b")],
+    )
+    .await;
+    let server = error(server);
+    assert!(
+        matches!(server, TlsError::WrongTrustDomain { .. }),
+        "{server}"
+    );
+    for part in ["spiffe://other.example/ns/default/sa/a", "cluster.local"] {
+        assert!(server.to_string().contains(part), "{server}");
+    }
+    let client = error(client);
+    assert!(matches!(client, TlsError::Refused { .. }), "{client}");
+    assert!(client.to_string().contains("trust domain"), "{client}");
+}
+
+#[tokio::test]
+async fn another_server_than_expected_is_refused_by_name() {
+    let ca = Ca::new();
+    let (client, _) = meet(
+        &ca.credentials(&identity("a")),
+        &ca.credentials(&identity("evil")),
+        &[identity("b")],
+    )
+    .await;
+    let client = error(client);
+    assert!(matches!(client, TlsError::WrongIdentity { .. }), "{client}");
+    for part in ["sa/evil", "sa/b"] {
+        assert!(client.to_string().contains(part), "{client}");
+    }
+}
+
+#[tokio::test]
+async fn expecting_nobody_accepts_nobody() {
+    let ca = Ca::new();
+    let (client, _) = meet(
+        &ca.credentials(&identity("a")),
+        &ca.credentials(&identity("b")),
+        &[],
+    )
+    .await;
+    assert!(matches!(error(client), TlsError::WrongIdentity { .. }));
+}
+
+#[tokio::test]
+async fn one_name_of_several_suffices() {
+    let ca = Ca::new();
+    let uris = [
+        "https://b.example",
+        "spiffe://cluster.local/ns/default/sa/b",
+    ];
+    let both = ca.leaf(&identity("b")).uris(&uris).issue();
+    let (client, server) = meet(&both.credentials(), &both.credentials(), &[identity("b")]).await;
+    assert_eq!(client.unwrap().1.identity(), &identity("b"));
+    assert_eq!(server.unwrap().1.identity(), &identity("b"));
+}
+
+#[tokio::test]
+async fn a_certificate_without_identity_is_refused() {
+    let ca = Ca::new();
+    let nameless = ca.leaf(&identity("b")).uris(&["https://b.example"]).issue();
+    let (near, far) = duplex(64 * 1024);
+    let client = ca.credentials(&identity("a"));
+    let expected = [identity("b")];
+    let (client, _) = tokio::join!(
+        connect(&client, near, &expected),
+        raw::server(&nameless, far)
+    );
+    assert!(matches!(client, Err(TlsError::NoIdentity)), "{client:?}");
+
+    let (near, far) = duplex(64 * 1024);
+    let server = ca.credentials(&identity("b"));
+    let (_, server) = tokio::join!(raw::client(Some(&nameless), near), accept(&server, far));
+    assert!(matches!(server, Err(TlsError::NoIdentity)), "{server:?}");
+}
+
+#[tokio::test]
+async fn another_authority_is_refused_on_both_sides() {
+    let (ours, theirs) = (Ca::new(), Ca::new());
+    let (client, server) = meet(
+        &ours.credentials(&identity("a")),
+        &theirs.credentials(&identity("b")),
+        &[identity("b")],
+    )
+    .await;
+    assert!(matches!(error(client), TlsError::UnknownCa));
+    let server = error(server);
+    assert!(matches!(server, TlsError::Refused { .. }), "{server}");
+    assert!(server.to_string().contains("roots may differ"), "{server}");
+
+    // The client that believes the server is told by the server.
+    let stranger = theirs.leaf(&identity("a")).issue();
+    let (near, far) = duplex(64 * 1024);
+    let server = ours.credentials(&identity("b"));
+    let (client, server) = tokio::join!(raw::client(Some(&stranger), near), accept(&server, far));
+    assert!(matches!(server, Err(TlsError::UnknownCa)), "{server:?}");
+    assert!(client.unwrap_err().to_string().contains("UnknownCA"));
+}
+
+#[tokio::test]
+async fn a_client_without_certificate_is_refused() {
+    let ca = Ca::new();
+    let (near, far) = duplex(64 * 1024);
+    let server = ca.credentials(&identity("b"));
+    let (client, server) = tokio::join!(raw::client(None, near), accept(&server, far));
+    assert!(matches!(server, Err(TlsError::NoCertificate)), "{server:?}");
+    assert!(
+        client
+            .unwrap_err()
+            .to_string()
+            .contains("CertificateRequired")
+    );
+}
+
+#[tokio::test]
+async fn tls_1_2_is_refused_on_both_sides() {
+    let ca = Ca::new();
+    let (a, b) = (
+        ca.credentials(&identity("a")),
+        ca.credentials(&identity("b")),
+    );
+    let bundle = ca.leaf(&identity("b")).issue();
+
+    let (near, far) = duplex(64 * 1024);
+    let (_, server) = tokio::join!(raw::client_12(&bundle, near), accept(&b, far));
+    assert!(matches!(server, Err(TlsError::Version)), "{server:?}");
+
+    let (near, far) = duplex(64 * 1024);
+    let expected = [identity("b")];
+    let (client, _) = tokio::join!(connect(&a, near, &expected), raw::server_12(&bundle, far));
+    let client = client.expect_err("TLS 1.2 got through");
+    assert!(
+        matches!(client, TlsError::Version | TlsError::Refused { alert: 70 }),
+        "{client}"
+    );
+    assert!(client.to_string().contains("TLS 1.3"), "{client}");
+}
+
+#[tokio::test]
+async fn a_peer_that_speaks_no_tls_is_named_so() {
+    let ca = Ca::new();
+    let (mut near, far) = duplex(1024);
+    near.write_all(b"GET / HTTP/1.1\r\nhost: b\r\n\r\n")
+        .await
+        .unwrap();
+    let refused = accept(&ca.credentials(&identity("b")), far)
+        .await
+        .expect_err("plaintext");
+    assert!(matches!(refused, TlsError::NotTls), "{refused}");
+}
+
+#[tokio::test]
+async fn a_peer_that_leaves_is_no_tls_error() {
+    let ca = Ca::new();
+    let (near, far) = duplex(1024);
+    drop(near);
+    let refused = accept(&ca.credentials(&identity("b")), far)
+        .await
+        .expect_err("nobody");
+    assert!(matches!(refused, TlsError::Io(_)), "{refused}");
+}
+
+#[tokio::test]
+async fn a_peer_without_http2_is_refused() {
+    let ca = Ca::new();
+    let bundle = ca.leaf(&identity("a")).issue();
+    let (near, far) = duplex(64 * 1024);
+    let server = ca.credentials(&identity("b"));
+    let (_, server) = tokio::join!(
+        raw::client_without_alpn(&bundle, near),
+        accept(&server, far)
+    );
+    assert!(matches!(server, Err(TlsError::Protocol)), "{server:?}");
+}
+
+#[tokio::test]
+async fn ten_megabytes_arrive_whole_in_both_directions() {
+    let ca = Ca::new();
+    let (a, b) = (identity("a"), identity("b"));
+    let (client, server) = meet(&ca.credentials(&a), &ca.credentials(&b), &[identity("b")]).await;
+    let (mut client, _) = client.unwrap();
+    let (mut server, _) = server.unwrap();
+    let sent: Vec<u8> = (0..10 << 20)
+        .map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect();
+    let expected = sent.clone();
+    let echo = async move {
+        let mut got = vec![0; 10 << 20];
+        server.read_exact(&mut got).await.unwrap();
+        server.write_all(&got).await.unwrap();
+        server.flush().await.unwrap();
+        server
+    };
+    let talk = async {
+        client.write_all(&sent).await.unwrap();
+        client.flush().await.unwrap();
+        let mut got = vec![0; 10 << 20];
+        client.read_exact(&mut got).await.unwrap();
+        got
+    };
+    let (_, got) = tokio::join!(echo, talk);
+    assert!(got == expected, "bytes were changed on the way");
+}
+
+#[tokio::test]
+async fn small_writes_leave_together_with_the_flush() {
+    let ca = Ca::new();
+    let (a, b) = (identity("a"), identity("b"));
+    let (near, far) = duplex(64 * 1024);
+    let (near, counted) = counting::Writes::new(near);
+    let credentials = ca.credentials(&a);
+    let server = ca.credentials(&b);
+    let expected = [b];
+    let (client, server) =
+        tokio::join!(connect(&credentials, near, &expected), accept(&server, far));
+    let (mut client, mut server) = (client.unwrap().0, server.unwrap().0);
+    let before = counted.get();
+    for _ in 0..16 {
+        client.write_all(&[7; 1000]).await.unwrap();
+    }
+    assert_eq!(counted.get(), before, "a write left before the flush");
+    client.flush().await.unwrap();
+    assert_eq!(counted.get(), before + 1);
+    let mut got = vec![0; 16_000];
+    server.read_exact(&mut got).await.unwrap();
+    assert!(got.iter().all(|b| *b == 7));
+}
+
+/// Counts the writes that reach a connection.
+mod counting {
+    use std::cell::Cell;
+    use std::io::{self, IoSlice};
+    use std::pin::Pin;
+    use std::rc::Rc;
+    use std::task::{Context, Poll};
+
+    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+    pub struct Writes<IO>(IO, Rc<Cell<usize>>);
+
+    impl<IO> Writes<IO> {
+        pub fn new(io: IO) -> (Self, Rc<Cell<usize>>) {
+            let count = Rc::new(Cell::new(0));
+            (Writes(io, Rc::clone(&count)), count)
+        }
+    }
+
+    impl<IO: AsyncRead + Unpin> AsyncRead for Writes<IO> {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buf: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_read(cx, buf)
+        }
+    }
+
+    impl<IO: AsyncWrite + Unpin> AsyncWrite for Writes<IO> {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buf: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.1.set(self.1.get() + 1);
+            Pin::new(&mut self.0).poll_write(cx, buf)
+        }
+
+        fn poll_write_vectored(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            bufs: &[IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            self.1.set(self.1.get() + 1);
+            let all: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
+            Pin::new(&mut self.0).poll_write(cx, &all)
+        }
+
+        fn is_write_vectored(&self) -> bool {
+            true
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_flush(cx)
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.0).poll_shutdown(cx)
+        }
+    }
+}
+
+/// Peers that do not behave as ours do.
+mod raw {
+    use std::io;
+    use std::sync::Arc;
+
+    use lateen_testkit::Bundle;
+    use rustls::crypto::aws_lc_rs::default_provider;
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+    use rustls::version::{TLS12, TLS13};
+    use rustls::{ClientConfig, ServerConfig, SupportedProtocolVersion};
+    use tokio::io::{AsyncReadExt, DuplexStream};
+    use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+    fn chain(bundle: &Bundle) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        let leaf = CertificateDer::from_pem_slice(bundle.chain[0].as_bytes()).unwrap();
+        (
+            vec![leaf],
+            PrivateKeyDer::from_pem_slice(bundle.key.as_bytes()).unwrap(),
+        )
+    }
+
+    async fn connect(
+        bundle: Option<&Bundle>,
+        version: &'static SupportedProtocolVersion,
+        alpn: bool,
+        io: DuplexStream,
+    ) -> io::Result<()> {
+        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anyone));
+        let mut config = match bundle {
+            None => config.with_no_client_auth(),
+            Some(bundle) => {
+                let (chain, key) = chain(bundle);
+                config.with_client_auth_cert(chain, key).unwrap()
+            }
+        };
+        if alpn {
+            config.alpn_protocols = vec![b"h2".to_vec()];
+        }
+        let name = ServerName::try_from("b.example").unwrap();
+        let mut stream = TlsConnector::from(Arc::new(config))
+            .connect(name, io)
+            .await?;
+        let mut end = [0];
+        stream.read(&mut end).await.map(|_| ())
+    }
+
+    pub async fn client(bundle: Option<&Bundle>, io: DuplexStream) -> io::Result<()> {
+        connect(bundle, &TLS13, true, io).await
+    }
+
+    pub async fn client_12(bundle: &Bundle, io: DuplexStream) -> io::Result<()> {
+        connect(Some(bundle), &TLS12, true, io).await
+    }
+
+    pub async fn client_without_alpn(bundle: &Bundle, io: DuplexStream) -> io::Result<()> {
+        connect(Some(bundle), &TLS13, false, io).await
+    }
+
+    async fn serve(
+        bundle: &Bundle,
+        version: &'static SupportedProtocolVersion,
+        io: DuplexStream,
+    ) -> io::Result<()> {
+        let (chain, key) = chain(bundle);
+        let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        TlsAcceptor::from(Arc::new(config))
+            .accept(io)
+            .await
+            .map(|_| ())
+    }
+
+    pub async fn server(bundle: &Bundle, io: DuplexStream) -> io::Result<()> {
+        serve(bundle, &TLS13, io).await
+    }
+
+    pub async fn server_12(bundle: &Bundle, io: DuplexStream) -> io::Result<()> {
+        serve(bundle, &TLS12, io).await
+    }
+
+    /// Believes every server: it is the other side that is tested.
+    #[derive(Debug)]
+    struct Anyone;
+
+    impl rustls::client::danger::ServerCertVerifier for Anyone {
+        fn verify_server_cert(
+            &self,
+            _: &CertificateDer<'_>,
+            _: &[CertificateDer<'_>],
+            _: &ServerName<'_>,
+            _: &[u8],
+            _: rustls::pki_types::UnixTime,
+        ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
+            Ok(rustls::client::danger::ServerCertVerified::assertion())
+        }
+
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+            default_provider()
+                .signature_verification_algorithms
+                .supported_schemes()
+        }
+    }
+}
