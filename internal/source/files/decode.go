@@ -127,7 +127,10 @@ func decodeJSON(file string, root *yamlv3.Node, docLine, start int, path string,
 	group, version := splitAPIVersion(apiVersion)
 	k, known := kinds[groupKind{group, kindName}]
 	if !known {
-		return nil, []Problem{problem(describe(kindName, namespace, name), unknownKind(group, kindName, apiVersion))}
+		p := problem(describe(kindName, namespace, name), unknownKind(group, kindName, apiVersion))
+		// Whatever this was meant to be, it was never taken: it stands for no live object.
+		p.key = model.Key{Group: group, Kind: kindName, Namespace: namespace, Name: name}
+		return nil, []Problem{p}
 	}
 	if !k.cluster && namespace == "" {
 		namespace = DefaultNamespace
@@ -151,8 +154,15 @@ func decodeJSON(file string, root *yamlv3.Node, docLine, start int, path string,
 		}
 	}
 	problems := make([]Problem, 0, len(faults))
+	if k.support == model.Ineffective && !refused(faults) {
+		faults = append(faults, fault{severity: Warning, message: "is kept without effect: " + k.reason})
+	}
 	for _, f := range faults {
-		problems = append(problems, problem(key.String(), f))
+		p := problem(key.String(), f)
+		if name != "" {
+			p.key = key // an object that lost its name may be any of the file's
+		}
+		problems = append(problems, p)
 	}
 	if refused(faults) {
 		return nil, problems

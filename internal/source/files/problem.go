@@ -3,6 +3,8 @@ package files
 import (
 	"fmt"
 	"strings"
+
+	"lateen.dev/lateen/internal/model"
 )
 
 // Severity tells a refusal from a remark.
@@ -35,6 +37,9 @@ type Problem struct {
 	Field    string   `json:"field,omitempty"`  // "spec.ports[0].port"
 	Message  string   `json:"message"`
 	Cure     string   `json:"cure,omitempty"`
+
+	// key is the object that the problem is about, as far as that could be read; empty if any object of the file may be meant.
+	key model.Key
 }
 
 // Error renders "file:line: object: field: message; cure".

@@ -1,0 +1,88 @@
+package ca
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"lateen.dev/lateen/internal/model"
+)
+
+// Pods is what the node authorizer must know of the mesh.
+type Pods interface {
+	Pod(model.Key) (*corev1.Pod, bool)
+	PodsOnNode(node string) []*corev1.Pod
+}
+
+// NodeAuthorizer decides whether a caller may have an identity. A node proxy acts for the pods of its own node and for no others, so that
+// a node that fell to an attacker costs the identities that ran there, not the mesh.
+type NodeAuthorizer struct {
+	TrustDomain string
+	Pods        Pods
+	// Accounts are the service accounts, "namespace/name", that may act for others.
+	Accounts map[string]bool
+}
+
+// Refusal is why an identity was not granted. Reason is for counting, the text for the caller.
+type Refusal struct {
+	Reason string
+	Text   string
+}
+
+// Error implements error.
+func (r *Refusal) Error() string { return r.Text }
+
+func refuse(reason, format string, args ...any) *Refusal {
+	return &Refusal{Reason: reason, Text: fmt.Sprintf(format, args...)}
+}
+
+// Identity returns the identity to be certified: the impersonated one if that is not empty and may be, else the caller's own.
+func (a *NodeAuthorizer) Identity(caller Caller, impersonated string) (Identity, error) {
+	if impersonated == "" {
+		return Identity{TrustDomain: a.TrustDomain, Namespace: caller.Namespace, ServiceAccount: caller.ServiceAccount}, nil
+	}
+	id, err := ParseIdentity(impersonated)
+	if err != nil {
+		return Identity{}, refuse("malformed_identity", "the impersonated identity %v", err)
+	}
+	if id.TrustDomain != a.TrustDomain {
+		return id, refuse("foreign_trust_domain", "identity %s is not of this mesh's trust domain %s", id, a.TrustDomain)
+	}
+	if !a.Accounts[caller.Account()] {
+		return id, refuse("not_a_node_proxy", "service account %s may not act for others; list it in --node-proxy-accounts if it is a node proxy", caller.Account())
+	}
+	if caller.PodName == "" || caller.PodUID == "" {
+		return id, refuse("unbound_token", "the token of %s is not bound to a pod; mount a projected service account token", caller.Account())
+	}
+	pod, ok := a.Pods.Pod(model.PodKey(caller.Namespace, caller.PodName))
+	switch {
+	case !ok:
+		return id, refuse("unknown_pod", "pod %s/%s that the token is bound to is not known here; if it has just started, try again", caller.Namespace, caller.PodName)
+	case string(pod.UID) != caller.PodUID:
+		return id, refuse("stale_pod", "the token is bound to an earlier pod %s/%s; read it from its file again", caller.Namespace, caller.PodName)
+	case account(pod) != caller.ServiceAccount:
+		return id, refuse("stale_pod", "pod %s/%s runs as %s, not as the token's %s", caller.Namespace, caller.PodName, account(pod), caller.ServiceAccount)
+	case pod.Spec.NodeName == "":
+		return id, refuse("unknown_node", "pod %s/%s is not on a node yet; try again", caller.Namespace, caller.PodName)
+	case caller.NodeName != "" && caller.NodeName != pod.Spec.NodeName:
+		return id, refuse("unknown_node", "the token is bound to node %s and its pod runs on %s", caller.NodeName, pod.Spec.NodeName)
+	}
+	for _, p := range a.Pods.PodsOnNode(pod.Spec.NodeName) {
+		if p.Namespace == id.Namespace && account(p) == id.ServiceAccount && !ended(p) {
+			return id, nil
+		}
+	}
+	return id, refuse("not_on_node", "no pod on node %s runs as %s/%s; a node proxy gets certificates for the pods of its own node only",
+		pod.Spec.NodeName, id.Namespace, id.ServiceAccount)
+}
+
+func account(pod *corev1.Pod) string {
+	if pod.Spec.ServiceAccountName == "" {
+		return "default"
+	}
+	return pod.Spec.ServiceAccountName
+}
+
+func ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}

@@ -1,0 +1,216 @@
+// Package ca owns the mesh's root of trust: it keeps the root key, checks who asks, and signs what they may have.
+// It does not decide what an identity may do once it has a certificate.
+package ca
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+const (
+	rootCertFile = "root-cert.pem"
+	rootKeyFile  = "root-key.pem"
+	rootLifetime = 10 * 365 * 24 * time.Hour
+	// backdate makes a certificate valid a little before it was made: clocks differ.
+	backdate = 2 * time.Minute
+)
+
+// Root is the key that the whole mesh trusts.
+type Root struct {
+	certificate *x509.Certificate
+	pem         []byte
+	key         crypto.Signer
+}
+
+// LoadRoot reads the root kept in dir, or makes one there if there is none. It refuses a directory or key that others can read.
+func LoadRoot(dir, trustDomain string, now time.Time) (*Root, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create the CA's directory: %w", err)
+	}
+	if err := private(dir, 0o700); err != nil {
+		return nil, err
+	}
+	certPath, keyPath := filepath.Join(dir, rootCertFile), filepath.Join(dir, rootKeyFile)
+	_, certErr := os.Lstat(certPath)
+	_, keyErr := os.Lstat(keyPath)
+	switch {
+	case errors.Is(certErr, fs.ErrNotExist) && errors.Is(keyErr, fs.ErrNotExist):
+		if err := createRoot(certPath, keyPath, trustDomain, now); err != nil {
+			return nil, err
+		}
+	case errors.Is(certErr, fs.ErrNotExist):
+		// The key is written first, so this is what an interrupted first start leaves; nobody has trusted that key yet.
+		// It could as well be a lost certificate, and a new root would cut off every proxy: leave the choice to people.
+		return nil, fmt.Errorf("%s exists without %s; restore the certificate, or remove the key to make a new root", keyPath, rootCertFile)
+	case errors.Is(keyErr, fs.ErrNotExist):
+		return nil, fmt.Errorf("%s exists without %s; restore the key, or remove the certificate to make a new root", certPath, rootKeyFile)
+	}
+	if err := private(keyPath, 0o600); err != nil {
+		return nil, err
+	}
+	return readRoot(certPath, keyPath, now)
+}
+
+// private refuses a file that anybody but its owner can use.
+func private(path string, mode fs.FileMode) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return fmt.Errorf("check the CA's files: %w", err)
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		return fmt.Errorf("%s is a symbolic link; put the file itself there", path)
+	}
+	if loose := info.Mode().Perm() &^ mode; loose != 0 {
+		return fmt.Errorf("%s has mode %#o and others could read the root key; run chmod %#o %s", path, info.Mode().Perm(), mode, path)
+	}
+	return nil
+}
+
+func createRoot(certPath, keyPath, trustDomain string, now time.Time) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("generate the root key: %w", err)
+	}
+	serial, err := newSerial()
+	if err != nil {
+		return err
+	}
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{Organization: []string{trustDomain}, CommonName: "Lateen root CA"},
+		NotBefore:             now.Add(-backdate),
+		NotAfter:              now.Add(rootLifetime),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return fmt.Errorf("sign the root certificate: %w", err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return fmt.Errorf("encode the root key: %w", err)
+	}
+	if err := WriteFile(keyPath, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600); err != nil {
+		return err
+	}
+	return WriteFile(certPath, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644)
+}
+
+func readRoot(certPath, keyPath string, now time.Time) (*Root, error) {
+	certPEM, err := os.ReadFile(certPath)
+	if err != nil {
+		return nil, fmt.Errorf("read the root certificate: %w", err)
+	}
+	block, _ := pem.Decode(certPEM)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, fmt.Errorf("%s holds no PEM certificate; restore it", certPath)
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", certPath, err)
+	}
+	keyPEM, err := os.ReadFile(keyPath)
+	if err != nil {
+		return nil, fmt.Errorf("read the root key: %w", err)
+	}
+	keyBlock, _ := pem.Decode(keyPEM)
+	if keyBlock == nil {
+		return nil, fmt.Errorf("%s holds no PEM key; restore it", keyPath)
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(keyBlock.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", keyPath, err)
+	}
+	key, ok := parsed.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("%s is not an ECDSA key; restore the key that the certificate was made with", keyPath)
+	}
+	switch {
+	case !key.PublicKey.Equal(cert.PublicKey):
+		return nil, fmt.Errorf("%s and %s do not belong together; restore the pair", certPath, keyPath)
+	case !cert.IsCA:
+		return nil, fmt.Errorf("%s is not a CA certificate", certPath)
+	case now.After(cert.NotAfter):
+		return nil, fmt.Errorf("%s expired at %s; remove both root files and restart every proxy to make a new root", certPath, cert.NotAfter.Format(time.RFC3339))
+	}
+	return &Root{certificate: cert, pem: pem.EncodeToMemory(block), key: key}, nil
+}
+
+// PEM is the root certificate that proxies must trust. It is public.
+func (r *Root) PEM() []byte { return r.pem }
+
+// NotAfter is when the root expires.
+func (r *Root) NotAfter() time.Time { return r.certificate.NotAfter }
+
+// Pool is the root as verifiers take it.
+func (r *Root) Pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(r.certificate)
+	return pool
+}
+
+// sign issues a leaf. The template's times are cut to the root's.
+func (r *Root) sign(template *x509.Certificate, public any) ([]byte, error) {
+	serial, err := newSerial()
+	if err != nil {
+		return nil, err
+	}
+	template.SerialNumber = serial
+	template.BasicConstraintsValid = true
+	if template.NotAfter.After(r.certificate.NotAfter) {
+		template.NotAfter = r.certificate.NotAfter
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, r.certificate, public, r.key)
+	if err != nil {
+		return nil, fmt.Errorf("sign: %w", err)
+	}
+	return der, nil
+}
+
+func newSerial() (*big.Int, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, fmt.Errorf("draw a serial number: %w", err)
+	}
+	return serial, nil
+}
+
+// WriteFile replaces a file in one step, so that no reader sees half of it.
+func WriteFile(path string, data []byte, mode fs.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // gone after the rename
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}

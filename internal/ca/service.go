@@ -1,0 +1,118 @@
+package ca
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"log/slog"
+	"net/url"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"lateen.dev/lateen/internal/gen/auth"
+)
+
+// impersonatedIdentity is the metadata field in which a node proxy names the workload it asks for.
+const impersonatedIdentity = "ImpersonatedIdentity"
+
+// Observer hears of every decision.
+type Observer interface {
+	Issued()
+	Refused(reason string)
+}
+
+// Service implements Istio's certificate service.
+type Service struct {
+	auth.UnimplementedIstioCertificateServiceServer
+	Root       *Root
+	Verifier   Verifier
+	Authorizer *NodeAuthorizer
+	// Lifetime is what a certificate lives when nothing is asked, and the most it may live.
+	Lifetime time.Duration
+	Now      func() time.Time
+	Observer Observer
+	Logger   *slog.Logger
+}
+
+// CreateCertificate signs the caller's request for an identity that it may have.
+func (s *Service) CreateCertificate(ctx context.Context, req *auth.IstioCertificateRequest) (*auth.IstioCertificateResponse, error) {
+	caller, err := Authenticate(ctx, s.Verifier)
+	if err != nil {
+		return nil, s.refused("unauthenticated", Caller{}, "", err)
+	}
+	wanted, err := impersonated(req)
+	if err != nil {
+		return nil, s.refused("malformed_request", caller, "", status.Error(codes.InvalidArgument, err.Error()))
+	}
+	id, err := s.Authorizer.Identity(caller, wanted)
+	if err != nil {
+		reason := "refused"
+		if r := (*Refusal)(nil); errors.As(err, &r) {
+			reason = r.Reason
+		}
+		return nil, s.refused(reason, caller, wanted, status.Error(codes.PermissionDenied, err.Error()))
+	}
+	csr, err := ParseRequest([]byte(req.GetCsr()))
+	if err != nil {
+		return nil, s.refused("malformed_csr", caller, id.String(), status.Error(codes.InvalidArgument, err.Error()))
+	}
+	if csr.identity != nil && *csr.identity != id {
+		return nil, s.refused("other_identity_in_csr", caller, id.String(), status.Errorf(codes.PermissionDenied,
+			"the request's certificate would name %s, but it is made for %s; make both the same", *csr.identity, id))
+	}
+	lifetime, err := s.lifetime(req.GetValidityDuration())
+	if err != nil {
+		return nil, s.refused("malformed_request", caller, id.String(), status.Error(codes.InvalidArgument, err.Error()))
+	}
+	now := s.Now()
+	template := &x509.Certificate{
+		NotBefore:   now.Add(-backdate),
+		NotAfter:    now.Add(lifetime),
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		URIs:        []*url.URL{id.URI()},
+	}
+	der, err := s.Root.sign(template, csr.public)
+	if err != nil {
+		return nil, s.refused("internal", caller, id.String(), status.Error(codes.Internal, err.Error()))
+	}
+	s.Observer.Issued()
+	s.Logger.Info("ca: certificate issued", "caller", caller.Account(), "pod", caller.PodName, "node", caller.NodeName, "identity", id.String(), "expires", template.NotAfter)
+	leaf := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	// Leaf first, root bundle last; there are no intermediates between them.
+	return &auth.IstioCertificateResponse{CertChain: []string{string(leaf), string(s.Root.PEM())}}, nil
+}
+
+// lifetime reads the validity that a request asks for, in seconds.
+func (s *Service) lifetime(seconds int64) (time.Duration, error) {
+	switch {
+	case seconds < 0:
+		return 0, errors.New("the requested validity is negative; ask for a number of seconds, or for 0 to get the default")
+	case seconds == 0 || seconds > int64(s.Lifetime/time.Second):
+		return s.Lifetime, nil
+	}
+	return time.Duration(seconds) * time.Second, nil
+}
+
+func impersonated(req *auth.IstioCertificateRequest) (string, error) {
+	v, ok := req.GetMetadata().GetFields()[impersonatedIdentity]
+	if !ok {
+		return "", nil
+	}
+	// An empty or non-text value must not fall back to the caller's own identity: the caller meant something else.
+	if v.GetStringValue() == "" {
+		return "", errors.New("metadata " + impersonatedIdentity + " is not a SPIFFE identity; leave it out to get the caller's own")
+	}
+	return v.GetStringValue(), nil
+}
+
+// refused counts and logs a refusal. It names both identities and never the token.
+func (s *Service) refused(reason string, caller Caller, wanted string, err error) error {
+	s.Observer.Refused(reason)
+	s.Logger.Warn("ca: certificate refused", "reason", reason, "caller", caller.Account(), "pod", caller.PodName, "node", caller.NodeName,
+		"identity", wanted, "error", status.Convert(err).Message())
+	return err
+}

@@ -1,0 +1,106 @@
+package compile
+
+import (
+	securityv1 "istio.io/client-go/pkg/apis/security/v1"
+
+	"lateen.dev/lateen/internal/log"
+	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/translate"
+)
+
+// peerScopes holds which PeerAuthentication counts for the mesh and for each namespace.
+type peerScopes struct {
+	mesh       *securityv1.PeerAuthentication
+	namespaces map[string]*securityv1.PeerAuthentication
+	// converted are the names of the policies that exist because of PeerAuthentications.
+	converted map[string]bool
+}
+
+func newPeerScopes() peerScopes {
+	return peerScopes{namespaces: map[string]*securityv1.PeerAuthentication{}, converted: map[string]bool{}}
+}
+
+// inherited is the mode of a namespace's workloads that no PeerAuthentication selects.
+func (p *peerScopes) inherited(namespace string) translate.Mode {
+	return translate.Inherited(p.mesh, p.namespaces[namespace])
+}
+
+// touchPeerAuthentication marks every pod that may inherit from the changed object.
+func (c *Compiler) touchPeerAuthentication(b *batch, ch model.Changed) {
+	key := ch.Key
+	for _, o := range []*model.Object{ch.Old, ch.New} {
+		pa, ok := valueOf[*securityv1.PeerAuthentication](o)
+		if !ok {
+			continue
+		}
+		switch {
+		case key.Namespace == c.mesh.RootNamespace && !translate.Selects(pa):
+			c.selection.Pods("", nil, b.pod)
+		case key.Namespace == c.mesh.RootNamespace:
+			// It cannot select anything from there.
+		case translate.Selects(pa):
+			c.selection.Pods(key.Namespace, pa.Spec.Selector.MatchLabels, b.pod)
+		default:
+			c.selection.Pods(key.Namespace, nil, b.pod)
+		}
+	}
+	c.selection.DeleteSelector(key, key.Namespace)
+	if pa, ok := valueOf[*securityv1.PeerAuthentication](ch.New); ok && translate.Selects(pa) && key.Namespace != c.mesh.RootNamespace {
+		c.selection.PutSelector(key, key.Namespace, pa.Spec.Selector.MatchLabels)
+	}
+	b.peers = true
+}
+
+// compilePeers settles the scopes and the policies that PeerAuthentications become. There are few of these objects, so all are looked at.
+func (c *Compiler) compilePeers(b *batch) {
+	scopes := map[string][]*securityv1.PeerAuthentication{}
+	all := []*securityv1.PeerAuthentication{}
+	for key, pa := range c.store.PeerAuthentications() {
+		all = append(all, pa)
+		if !translate.Selects(pa) {
+			scopes[key.Namespace] = append(scopes[key.Namespace], pa)
+		}
+	}
+	old := c.peers
+	c.peers = newPeerScopes()
+	for namespace, candidates := range scopes {
+		winner := translate.Oldest(candidates)
+		if namespace == c.mesh.RootNamespace {
+			c.peers.mesh = winner
+		} else {
+			c.peers.namespaces[namespace] = winner
+		}
+	}
+	for _, pa := range all {
+		c.compilePeerAuthentication(b, pa)
+	}
+	if len(all) > 0 {
+		strict := translate.StaticStrict(c.mesh)
+		name := strict.Namespace + "/" + strict.Name
+		c.peers.converted[name] = true
+		c.emit(b, log.AuthorizationType, name, nil, nil, strict)
+	}
+	for name := range old.converted {
+		if !c.peers.converted[name] {
+			b.changes = append(b.changes, log.Change{Type: log.AuthorizationType, Name: name})
+		}
+	}
+}
+
+func (c *Compiler) compilePeerAuthentication(b *batch, pa *securityv1.PeerAuthentication) {
+	key := model.Key{Group: model.SecurityGroup, Kind: "PeerAuthentication", Namespace: pa.Namespace, Name: pa.Name}
+	var winner *securityv1.PeerAuthentication
+	switch {
+	case translate.Selects(pa):
+	case pa.Namespace == c.mesh.RootNamespace:
+		winner = c.peers.mesh
+	default:
+		winner = c.peers.namespaces[pa.Namespace]
+	}
+	c.conditions(b, key, translate.PeerAuthenticationConditions(c.mesh, pa, winner))
+	if policy := translate.PeerAuthentication(c.mesh, pa, c.peers.inherited(pa.Namespace)); policy != nil {
+		name := policy.Namespace + "/" + policy.Name
+		c.peers.converted[name] = true
+		c.emit(b, log.AuthorizationType, name, nil, nil, policy)
+	}
+}

@@ -1,0 +1,169 @@
+package translate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/emptypb"
+	securityapi "istio.io/api/security/v1beta1"
+	securityv1 "istio.io/client-go/pkg/apis/security/v1"
+
+	"lateen.dev/lateen/internal/gen/security"
+	"lateen.dev/lateen/internal/model"
+)
+
+// Names of the policies that PeerAuthentications become. They are Istio's, so that logs and dumps read alike;
+// the underscore keeps them apart from any object's own name.
+const (
+	staticStrictName    = "istio_converted_static_strict"
+	convertedNamePrefix = "converted_peer_authentication_"
+)
+
+// Mode is a PeerAuthentication's mode without DISABLE, which node proxies treat as PERMISSIVE.
+type Mode int
+
+// The modes; Unset inherits.
+const (
+	Unset Mode = iota
+	Permissive
+	Strict
+)
+
+func mode(m *securityapi.PeerAuthentication_MutualTLS) Mode {
+	switch m.GetMode() {
+	case securityapi.PeerAuthentication_MutualTLS_STRICT:
+		return Strict
+	case securityapi.PeerAuthentication_MutualTLS_PERMISSIVE, securityapi.PeerAuthentication_MutualTLS_DISABLE:
+		return Permissive
+	}
+	return Unset
+}
+
+// Selects says whether a PeerAuthentication is about some workloads of its namespace rather than about the namespace or the mesh.
+func Selects(pa *securityv1.PeerAuthentication) bool {
+	return len(pa.Spec.GetSelector().GetMatchLabels()) > 0
+}
+
+// Oldest picks the one PeerAuthentication of a scope that counts: the oldest, and of equally old ones the first by name.
+func Oldest(candidates []*securityv1.PeerAuthentication) *securityv1.PeerAuthentication {
+	if len(candidates) == 0 {
+		return nil
+	}
+	return slices.MinFunc(candidates, func(a, b *securityv1.PeerAuthentication) int {
+		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+}
+
+// Inherited is the mode that workloads of a namespace have when no PeerAuthentication selects them; mesh and namespace may be nil.
+func Inherited(mesh, namespace *securityv1.PeerAuthentication) Mode {
+	for _, pa := range []*securityv1.PeerAuthentication{namespace, mesh} {
+		if pa != nil {
+			if m := mode(pa.Spec.Mtls); m != Unset {
+				return m
+			}
+		}
+	}
+	return Permissive
+}
+
+// StaticStrict is the policy that strict workloads name: whoever has no identity is denied.
+func StaticStrict(mesh Mesh) *security.Authorization {
+	return &security.Authorization{
+		Name:      staticStrictName,
+		Namespace: mesh.RootNamespace,
+		Scope:     security.Scope_WORKLOAD_SELECTOR,
+		Action:    security.Action_DENY,
+		Rules:     []*security.Rule{denyAnonymous(nil, nil)},
+	}
+}
+
+// denyAnonymous matches peers without an identity on the given ports, or on all but the given ones.
+func denyAnonymous(on, except []uint32) *security.Rule {
+	return &security.Rule{Clauses: []*security.Clause{{Matches: []*security.Match{{
+		NotPrincipals:       []*security.StringMatch{{MatchType: &security.StringMatch_Presence{Presence: &emptypb.Empty{}}}},
+		DestinationPorts:    on,
+		NotDestinationPorts: except,
+	}}}}}
+}
+
+// portModes resolves a selecting PeerAuthentication under what it inherits: its mode for most ports, and the ports that differ from it.
+func portModes(pa *securityv1.PeerAuthentication, inherited Mode) (base Mode, differing []uint32) {
+	if base = mode(pa.Spec.Mtls); base == Unset {
+		base = inherited
+	}
+	for _, port := range slices.Sorted(maps.Keys(pa.Spec.PortLevelMtls)) {
+		if m := mode(pa.Spec.PortLevelMtls[port]); m != Unset && m != base {
+			differing = append(differing, port)
+		}
+	}
+	return base, differing
+}
+
+// PeerAuthentication translates one that selects workloads and makes ports differ. It returns nil for all others: the static policy
+// says what they say. Exceptions to a strict mode are part of one policy because proxies obey every DENY that matches.
+func PeerAuthentication(mesh Mesh, pa *securityv1.PeerAuthentication, inherited Mode) *security.Authorization {
+	if !Selects(pa) || pa.Namespace == mesh.RootNamespace {
+		return nil
+	}
+	base, differing := portModes(pa, inherited)
+	if len(differing) == 0 {
+		return nil
+	}
+	rule := denyAnonymous(differing, nil)
+	if base == Strict {
+		rule = denyAnonymous(nil, differing)
+	}
+	return &security.Authorization{
+		Name:      convertedNamePrefix + pa.Name,
+		Namespace: pa.Namespace,
+		Scope:     security.Scope_WORKLOAD_SELECTOR,
+		Action:    security.Action_DENY,
+		Rules:     []*security.Rule{rule},
+	}
+}
+
+// PeerAuthenticationPolicies names the policies that a workload must carry: selecting is the PeerAuthentication that
+// counts for it, or nil, and inherited what holds without one.
+func PeerAuthenticationPolicies(mesh Mesh, selecting *securityv1.PeerAuthentication, inherited Mode) []string {
+	base := inherited
+	if selecting != nil {
+		var differing []uint32
+		if base, differing = portModes(selecting, inherited); len(differing) > 0 {
+			return []string{selecting.Namespace + "/" + convertedNamePrefix + selecting.Name}
+		}
+	}
+	if base == Strict {
+		return []string{mesh.RootNamespace + "/" + staticStrictName}
+	}
+	return nil
+}
+
+// PeerAuthenticationConditions tells the author of pa what came of it; winner is the one that counts for pa's scope.
+func PeerAuthenticationConditions(mesh Mesh, pa, winner *securityv1.PeerAuthentication) []model.Condition {
+	switch {
+	case Selects(pa) && pa.Namespace == mesh.RootNamespace:
+		return []model.Condition{rejected("UnsupportedValue", "a PeerAuthentication of the root namespace holds for the whole mesh and cannot select workloads; remove the selector or move it")}
+	case winner != nil && winner.Name != pa.Name:
+		return []model.Condition{rejected("Conflicted", fmt.Sprintf("PeerAuthentication %s/%s has the same scope and came first", winner.Namespace, winner.Name))}
+	case disables(pa):
+		return []model.Condition{partly("node proxies treat DISABLE as PERMISSIVE: they accept plaintext and go on encrypting among themselves")}
+	}
+	return []model.Condition{accepted()}
+}
+
+func disables(pa *securityv1.PeerAuthentication) bool {
+	if pa.Spec.GetMtls().GetMode() == securityapi.PeerAuthentication_MutualTLS_DISABLE {
+		return true
+	}
+	for _, m := range pa.Spec.PortLevelMtls {
+		if m.GetMode() == securityapi.PeerAuthentication_MutualTLS_DISABLE {
+			return true
+		}
+	}
+	return false
+}

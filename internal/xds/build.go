@@ -1,0 +1,219 @@
+package xds
+
+import (
+	"time"
+
+	"lateen.dev/lateen/internal/log"
+)
+
+// builder collects one response within a budget of bytes.
+type builder struct {
+	response *Response
+	budget   int
+	size     int
+}
+
+// fits accounts for n bytes. The first entry always fits, or nothing would ever be sent.
+func (b *builder) fits(n int) bool {
+	if b.size > 0 && b.size+n > b.budget {
+		return false
+	}
+	b.size += n
+	return true
+}
+
+func (b *builder) add(r *log.Resource) bool {
+	if !b.fits(len(r.Frame())) {
+		return false
+	}
+	b.response.Resources = append(b.response.Resources, r)
+	return true
+}
+
+func (b *builder) remove(name string) bool {
+	if !b.fits(len(name) + 4) {
+		return false
+	}
+	b.response.Removed = append(b.response.Removed, name)
+	return true
+}
+
+// next builds the next response that the gates let through and makes it outstanding. It returns nil if there is nothing to say.
+func (w *watch) next(resources, removals gate, budget int, now time.Time) *Response {
+	b := &builder{response: &Response{Type: w.typeURL}, budget: budget}
+	settled, current := w.settled, w.current
+
+	// The order matters: a name that departed before this stream began may have come back, and the log says so last.
+	told := w.tellDeparted(b, removals) && w.tellLookups(b, resources)
+	var generation uint64
+	var complete bool
+	if told {
+		generation, complete = w.tellLog(b, resources)
+		if complete {
+			settled = gate{open: true, through: generation}
+			w.retained = nil
+			if w.removals == nil || w.tellRemovals(b, removals) {
+				current = settled
+			}
+		}
+	} else if w.removals != nil && len(w.lookups) == 0 {
+		// Policies that must go may wait for Addresses that wait for policies: those must not wait in turn.
+		if generation, complete = w.tellLog(b, resources); complete {
+			settled = gate{open: true, through: generation}
+			w.retained = nil
+		}
+	}
+
+	if b.size == 0 && w.answered {
+		w.settled, w.current = settled, current
+		return nil
+	}
+	w.answered = true
+	w.sent = current.through
+	w.outstanding = &outstanding{at: now, settled: settled, current: current}
+	for _, r := range b.response.Resources {
+		w.outstanding.names = append(w.outstanding.names, r.Name)
+	}
+	return b.response
+}
+
+// tellDeparted removes what the client kept over a reconnect and the mesh did not. It reports whether all was told.
+func (w *watch) tellDeparted(b *builder, removals gate) bool {
+	if len(w.departed) == 0 {
+		return true
+	}
+	if !removals.covers(w.departedGeneration) {
+		return false
+	}
+	for i, name := range w.departed {
+		if w.log.Get(w.typeURL, name) != nil {
+			continue // it is back, and the log tells
+		}
+		if !b.remove(name) {
+			w.departed = w.departed[i:]
+			return false
+		}
+		delete(w.held, name)
+		delete(w.retained, name)
+	}
+	w.departed = nil
+	return true
+}
+
+// tellLookups answers for names that were just subscribed. It reports whether all was told.
+func (w *watch) tellLookups(b *builder, resources gate) bool {
+	if len(w.lookups) == 0 {
+		return true
+	}
+	// What is looked up is of the present, so the gate must let the present through.
+	if _, generation := w.log.Head(w.typeURL); !resources.covers(generation) {
+		return false
+	}
+	for i, name := range w.lookups {
+		found := w.log.Lookup(w.typeURL, name)
+		if len(found) == 0 {
+			// So the protocol says that there is no such resource.
+			if !b.remove(name) {
+				w.lookups = w.lookups[i:]
+				return false
+			}
+			delete(w.held, name)
+			continue
+		}
+		for _, r := range found {
+			if version, has := w.held[r.Name]; has && version == r.Version {
+				continue
+			}
+			if !b.add(r) {
+				// What was added is held by now; the rest of this name comes with the next response.
+				w.lookups = w.lookups[i:]
+				return false
+			}
+			w.held[r.Name] = r.Version
+		}
+	}
+	w.lookups = nil
+	return true
+}
+
+// tellLog sends what the log says after the cursor, and moves it.
+func (w *watch) tellLog(b *builder, resources gate) (generation uint64, complete bool) {
+	if !resources.open {
+		return 0, false
+	}
+	position := w.cursor.Position()
+	generation, complete = w.cursor.Read(resources.through, func(e log.Event) bool {
+		told := true
+		switch {
+		case e.Resource != nil:
+			told = w.tellResource(b, e.Resource)
+		case w.removals == nil:
+			told = w.tellRemoval(b, e)
+		}
+		if told {
+			position = e.Position
+		}
+		return told
+	})
+	w.cursor.Seek(position)
+	return generation, complete
+}
+
+// tellRemovals does the same for a type whose removals have a gate of their own.
+func (w *watch) tellRemovals(b *builder, removals gate) (complete bool) {
+	if !removals.open {
+		return false
+	}
+	position := w.removals.Position()
+	_, complete = w.removals.Read(removals.through, func(e log.Event) bool {
+		if e.Resource == nil && !w.tellRemoval(b, e) {
+			return false
+		}
+		position = e.Position
+		return true
+	})
+	w.removals.Seek(position)
+	return complete
+}
+
+func (w *watch) tellResource(b *builder, r *log.Resource) bool {
+	if w.wildcard {
+		if version, has := w.retained[r.Name]; has && version == r.Version {
+			return true
+		}
+		if !b.add(r) {
+			return false
+		}
+		delete(w.retained, r.Name) // what the client had is no longer what it has
+		return true
+	}
+	if !w.wants(r) || w.held[r.Name] == r.Version {
+		return true
+	}
+	if !b.add(r) {
+		return false
+	}
+	w.held[r.Name] = r.Version
+	return true
+}
+
+func (w *watch) tellRemoval(b *builder, e log.Event) bool {
+	if w.wildcard {
+		if e.Position <= w.catchUp {
+			return true
+		}
+		if !b.remove(e.Name) {
+			return false
+		}
+		delete(w.retained, e.Name)
+		return true
+	}
+	if _, has := w.held[e.Name]; !has {
+		return true
+	}
+	if !b.remove(e.Name) {
+		return false
+	}
+	delete(w.held, e.Name)
+	return true
+}

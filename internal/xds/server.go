@@ -1,0 +1,229 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"lateen.dev/lateen/internal/log"
+)
+
+// Client is a proxy that proved who it is.
+type Client struct {
+	Node     string `json:"node"`     // the node it runs on
+	Workload string `json:"workload"` // "namespace/pod"
+	Identity string `json:"identity"` // "namespace/serviceaccount"
+}
+
+// Authenticator proves from a stream's metadata who opened it. Its errors are gRPC statuses.
+type Authenticator interface {
+	Authenticate(ctx context.Context) (Client, error)
+}
+
+// Observer hears what happens on all streams. Its methods are called from many goroutines.
+type Observer interface {
+	Connected(delta int)
+	Sent(typeURL string, bytes int, resources int)
+	// Settled hears of every answer; delay is the time from the oldest change it covers to the answer, or 0 if there was none.
+	Settled(typeURL string, delay time.Duration, refused bool)
+}
+
+// Options configure a server; the zero values of Limits and AnswerWithin mean the defaults.
+type Options struct {
+	Log           *log.Log
+	Epoch         string
+	Authenticator Authenticator
+	Observer      Observer
+	Logger        *slog.Logger
+	Now           func() time.Time
+	Limits        Limits
+	// AnswerWithin is how long a client may leave a response unanswered before its stream is ended.
+	AnswerWithin time.Duration
+}
+
+// Server serves the delta variant of aggregated discovery.
+type Server struct {
+	discovery.UnimplementedAggregatedDiscoveryServiceServer
+	opts Options
+
+	mu      sync.Mutex
+	streams map[*stream]struct{}
+	closed  chan struct{}
+}
+
+// stream is one connected client. Its session is the stream goroutine's; mu guards it against those who look in.
+type stream struct {
+	client    Client
+	address   string
+	connected time.Time
+	mu        sync.Mutex
+	session   *Session
+}
+
+// NewServer returns a server; register it with discovery.RegisterAggregatedDiscoveryServiceServer on a gRPC server that uses Codec.
+func NewServer(opts Options) *Server {
+	if opts.Limits == (Limits{}) {
+		opts.Limits = DefaultLimits
+	}
+	if opts.AnswerWithin == 0 {
+		opts.AnswerWithin = 2 * time.Minute
+	}
+	return &Server{opts: opts, streams: map[*stream]struct{}{}, closed: make(chan struct{})}
+}
+
+// StreamAggregatedResources refuses the state-of-the-world variant by name, so that nobody has to guess.
+func (s *Server) StreamAggregatedResources(grpc.BidiStreamingServer[discovery.DiscoveryRequest, discovery.DiscoveryResponse]) error {
+	return status.Error(codes.Unimplemented, "only DeltaAggregatedResources is served; configure the client for delta xDS")
+}
+
+// DeltaAggregatedResources implements the discovery service.
+func (s *Server) DeltaAggregatedResources(rpc grpc.BidiStreamingServer[discovery.DeltaDiscoveryRequest, discovery.DeltaDiscoveryResponse]) error {
+	client, err := s.opts.Authenticator.Authenticate(rpc.Context())
+	if err != nil {
+		return err
+	}
+	st := &stream{client: client, connected: s.opts.Now(), session: NewSession(s.opts.Log, s.opts.Epoch, s.opts.Limits)}
+	if p, ok := peer.FromContext(rpc.Context()); ok {
+		st.address = p.Addr.String()
+	}
+	logger := s.opts.Logger.With("node", client.Node, "workload", client.Workload, "address", st.address)
+	st.session.Settled = func(typeURL string, before, through uint64, nack *Nack) {
+		if nack != nil {
+			logger.Warn("xds: client refused resources", "type", typeURL, "nonce", nack.Nonce, "names", nack.Names, "error", nack.Message)
+		}
+		var delay time.Duration
+		if at, ok := s.opts.Log.FirstAfter(typeURL, before); ok && through > before && before > 0 {
+			delay = s.opts.Now().Sub(at)
+		}
+		s.opts.Observer.Settled(typeURL, delay, nack != nil)
+	}
+	s.enter(st)
+	logger.Info("xds: client connected")
+	err = s.converse(rpc, st)
+	s.leave(st)
+	logger.Info("xds: client gone", "error", err)
+	return err
+}
+
+// converse alternates between what the client says and what the log says until the stream ends.
+func (s *Server) converse(rpc grpc.BidiStreamingServer[discovery.DeltaDiscoveryRequest, discovery.DeltaDiscoveryResponse], st *stream) error {
+	ctx := rpc.Context()
+	requests := make(chan *discovery.DeltaDiscoveryRequest)
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			req, err := rpc.Recv()
+			if err != nil {
+				ended <- err
+				return
+			}
+			select {
+			case requests <- req:
+			case <-ctx.Done(): // the handler is gone; Recv will fail next
+			}
+		}
+	}()
+	for {
+		// Taken before reading: a change after this line wakes the select below.
+		changed := s.opts.Log.Changed()
+		wait, err := s.speak(rpc, st)
+		if err != nil {
+			return err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case req := <-requests:
+			if err := st.handle(req, s.opts.Now()); err != nil {
+				timer.Stop()
+				return err
+			}
+		case <-changed:
+		case <-timer.C:
+		case err := <-ended:
+			timer.Stop()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		case <-s.closed:
+			timer.Stop()
+			return status.Error(codes.Unavailable, "the control plane is shutting down; reconnect")
+		}
+		timer.Stop()
+	}
+}
+
+func (st *stream) handle(req *discovery.DeltaDiscoveryRequest, now time.Time) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.session.Handle(req, now)
+}
+
+// speak sends all that may be sent now and says when to look again at the latest.
+func (s *Server) speak(rpc grpc.ServerStream, st *stream) (time.Duration, error) {
+	for {
+		now := s.opts.Now()
+		st.mu.Lock()
+		response := st.session.Next(now)
+		wait := st.session.Wait(now)
+		oldest, waiting := st.session.Oldest()
+		st.mu.Unlock()
+		if response != nil {
+			if err := rpc.SendMsg(response); err != nil {
+				return 0, err
+			}
+			s.opts.Observer.Sent(response.Type, response.size(), len(response.Resources))
+			continue
+		}
+		if waiting {
+			left := s.opts.AnswerWithin - now.Sub(oldest)
+			if left <= 0 {
+				return 0, status.Errorf(codes.DeadlineExceeded, "no answer to a response within %s; reconnect", s.opts.AnswerWithin)
+			}
+			if wait == 0 || left < wait {
+				wait = left
+			}
+		}
+		if wait == 0 {
+			wait = time.Hour
+		}
+		return wait, nil
+	}
+}
+
+func (s *Server) enter(st *stream) {
+	s.mu.Lock()
+	s.streams[st] = struct{}{}
+	s.mu.Unlock()
+	s.opts.Observer.Connected(1)
+}
+
+func (s *Server) leave(st *stream) {
+	st.mu.Lock()
+	st.session.Close()
+	st.mu.Unlock()
+	s.mu.Lock()
+	delete(s.streams, st)
+	s.mu.Unlock()
+	s.opts.Observer.Connected(-1)
+}
+
+// Close ends all streams. The server takes no new ones to an end: stop the gRPC server as well.
+func (s *Server) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.closed:
+	default:
+		close(s.closed)
+	}
+}

@@ -1,0 +1,219 @@
+// Package xds owns the conversation with proxies: delta ADS, told from positions in the log.
+// It does not know what resources mean, with one exception that the protocol forces on it: the order of the two types.
+package xds
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"lateen.dev/lateen/internal/log"
+)
+
+// Limits bound what one response and one client may cost.
+type Limits struct {
+	// ResponseBytes is where a response ends and the next begins; a larger single resource still travels, alone.
+	ResponseBytes int
+	// Names is how many names a client may hold subscribed per type when it does not want everything.
+	Names int
+	// TypeGrace is how long Addresses wait for a client to ask for Authorizations too: a node proxy asks for both at once,
+	// in either order, and must get the policies first.
+	TypeGrace time.Duration
+}
+
+// DefaultLimits are the limits that the control plane uses.
+var DefaultLimits = Limits{ResponseBytes: 2 << 20, Names: 1 << 20, TypeGrace: 100 * time.Millisecond}
+
+// Session is one client's conversation, without its transport: requests and times go in, responses come out. It is not safe for concurrent use.
+//
+// Per type at most one response is outstanding; whatever changes meanwhile becomes part of the next. A proxy skips a policy
+// that it does not know, so an Address never arrives before an Authorization it may name,
+// and an Authorization is removed only after every Address that may have named it was replaced.
+type Session struct {
+	log    *log.Log
+	limits Limits
+	epoch  string
+	node   *core.Node
+	watch  map[string]*watch
+	chunk  uint64
+
+	// Settled, if set, hears of every answer: what the client had taken before and has now, and its complaint if it has one.
+	Settled func(typeURL string, before, through uint64, nack *Nack)
+}
+
+// NewSession starts a conversation. epoch names this life of the control plane and must not contain a dot.
+func NewSession(l *log.Log, epoch string, limits Limits) *Session {
+	return &Session{log: l, limits: limits, epoch: epoch, watch: map[string]*watch{}}
+}
+
+// Close lets go of the log.
+func (s *Session) Close() {
+	for _, w := range s.watch {
+		w.close()
+	}
+}
+
+// Node is who the client said it is, or nil before its first request. It is a claim, not a proof.
+func (s *Session) Node() *core.Node { return s.node }
+
+// Handle takes one request. An error ends the stream; it is a gRPC status.
+func (s *Session) Handle(req *discovery.DeltaDiscoveryRequest, now time.Time) error {
+	if req.GetNode() != nil && s.node == nil {
+		s.node = req.GetNode()
+	}
+	typeURL := req.GetTypeUrl()
+	if !s.log.Serves(typeURL) {
+		return status.Errorf(codes.InvalidArgument, "type %q is not served here; ask for one of %s", typeURL, strings.Join(s.log.Types(), ", "))
+	}
+	w := s.watch[typeURL]
+	if w == nil {
+		w = newWatch(s.log, typeURL, now)
+		s.watch[typeURL] = w
+		w.begin(req)
+	} else {
+		before := w.current
+		if nack, settled := w.settle(req, now); settled && s.Settled != nil {
+			s.Settled(typeURL, before.through, w.current.through, nack)
+		}
+		w.change(req.GetResourceNamesSubscribe(), req.GetResourceNamesUnsubscribe(), true)
+	}
+	if n := len(w.names); n > s.limits.Names {
+		return status.Errorf(codes.ResourceExhausted, "%d names are subscribed, more than %d; subscribe to everything instead", n, s.limits.Names)
+	}
+	return nil
+}
+
+// Next returns the next response that may be sent now, or nil. The caller sends it and asks again.
+func (s *Session) Next(now time.Time) *Response {
+	// Twice: when Addresses have nothing to say, that alone may open the gate for a policy's removal.
+	for _, typeURL := range slices.Concat(s.order(), s.order()) {
+		w := s.watch[typeURL]
+		if w.outstanding != nil {
+			continue
+		}
+		resources, removals := s.gates(w, now)
+		if !resources.open && !w.answered {
+			continue
+		}
+		if r := w.next(resources, removals, s.limits.ResponseBytes, now); r != nil {
+			s.chunk++
+			r.Nonce = Nonce{Epoch: s.epoch, Generation: w.outstanding.current.through, Chunk: s.chunk}
+			w.outstanding.nonce = r.Nonce.String()
+			w.lastNonce = w.outstanding.nonce
+			return r
+		}
+	}
+	return nil
+}
+
+// Wait says how long Next may have to be asked again although nothing happened; 0 means never.
+func (s *Session) Wait(now time.Time) time.Duration {
+	if w := s.watch[log.AddressType]; w != nil && !w.answered && s.watch[log.AuthorizationType] == nil {
+		return max(s.limits.TypeGrace-now.Sub(w.since), time.Millisecond)
+	}
+	return 0
+}
+
+// Oldest returns when the longest outstanding response was sent; ok is false if none is.
+func (s *Session) Oldest() (at time.Time, ok bool) {
+	for _, w := range s.watch {
+		if w.outstanding != nil && (!ok || w.outstanding.at.Before(at)) {
+			at, ok = w.outstanding.at, true
+		}
+	}
+	return at, ok
+}
+
+// order lists the watched types, policies first.
+func (s *Session) order() []string {
+	types := make([]string, 0, len(s.watch))
+	for t := range s.watch {
+		types = append(types, t)
+	}
+	slices.SortFunc(types, func(a, b string) int { return strings.Compare(rank(a), rank(b)) })
+	return types
+}
+
+func rank(typeURL string) string {
+	if typeURL == log.AuthorizationType {
+		return ""
+	}
+	return typeURL
+}
+
+// gates says through which generation a type's resources and removals may be sent now.
+func (s *Session) gates(w *watch, now time.Time) (resources, removals gate) {
+	switch w.typeURL {
+	case log.AddressType:
+		switch policies := s.watch[log.AuthorizationType]; {
+		case policies != nil:
+			return policies.settled, policies.settled
+		case !w.answered && now.Sub(w.since) < s.limits.TypeGrace:
+			return gate{}, gate{}
+		}
+	case log.AuthorizationType:
+		if addresses := s.watch[log.AddressType]; addresses != nil {
+			return openGate, addresses.settled
+		}
+	}
+	return openGate, openGate
+}
+
+// State is what can be told about one type of a client.
+type State struct {
+	Type            string    `json:"type"`
+	Wildcard        bool      `json:"wildcard"`
+	Names           int       `json:"names,omitempty"`
+	SentGeneration  uint64    `json:"sentGeneration"`
+	AckedGeneration uint64    `json:"ackedGeneration"`
+	Nonce           string    `json:"nonce,omitempty"` // the last one sent
+	Outstanding     bool      `json:"outstanding"`
+	SentAt          time.Time `json:"sentAt,omitzero"`
+	LastNack        *Nack     `json:"lastNack,omitempty"`
+}
+
+// Nack is a client's refusal of a response.
+type Nack struct {
+	At      time.Time `json:"at"`
+	Nonce   string    `json:"nonce"`
+	Message string    `json:"message"`
+	// Names are the resources that the client complained about, or all of the response's if it named none.
+	Names []string `json:"names"`
+}
+
+// String renders the refusal for a log line.
+func (n *Nack) String() string {
+	return fmt.Sprintf("%s: %s (%s)", n.Nonce, n.Message, strings.Join(n.Names, ", "))
+}
+
+// States reports on all watched types, sorted by type.
+func (s *Session) States() []State {
+	out := make([]State, 0, len(s.watch))
+	for _, t := range s.order() {
+		out = append(out, s.watch[t].state())
+	}
+	return out
+}
+
+// maxBlamed bounds the names that are kept of one refusal.
+const maxBlamed = 100
+
+// blamed finds which of a response's resources a client's complaint speaks of. One that names none may mean any.
+func blamed(message string, names []string) []string {
+	var found []string
+	for _, n := range names {
+		if strings.Contains(message, n) {
+			found = append(found, n)
+		}
+	}
+	if len(found) == 0 {
+		found = names
+	}
+	return slices.Clone(found[:min(len(found), maxBlamed)])
+}

@@ -1,0 +1,242 @@
+package xds
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"lateen.dev/lateen/internal/log"
+)
+
+// everything is the name that subscribes to all resources of a type.
+const everything = "*"
+
+// watch is what a client follows of one type.
+type watch struct {
+	log     *log.Log
+	typeURL string
+	since   time.Time
+
+	// cursor has passed what the client was sent. Where removals wait for something that resources do not wait for,
+	// they have a cursor of their own; else it is nil.
+	cursor, removals *log.Cursor
+
+	wildcard bool
+	names    map[string]struct{} // what a client without wildcard asked for, as it wrote it
+	held     map[string]string   // name → version of what such a client has
+	lookups  []string            // names that were just subscribed
+
+	// retained is what a reconnecting client said it has; it is needed until its first reading is complete.
+	retained map[string]string
+	// Removals up to position catchUp are told by departed, not by the log.
+	catchUp            uint64
+	departed           []string
+	departedGeneration uint64
+
+	answered    bool // the client was sent a response of this type
+	outstanding *outstanding
+
+	// settled is the generation through which the client has answered for all resources; current is the same for removals, too.
+	settled, current gate
+
+	sent      uint64
+	lastNonce string
+	lastNack  *Nack
+}
+
+// gate is a generation that may not have been reached by anything yet, not even as 0.
+type gate struct {
+	open    bool
+	through uint64
+}
+
+var openGate = gate{open: true, through: log.Forever}
+
+func (g gate) covers(generation uint64) bool { return g.open && generation <= g.through }
+
+// outstanding is a response that the client has not answered yet.
+type outstanding struct {
+	nonce            string
+	at               time.Time
+	names            []string // of its resources
+	settled, current gate     // what the watch's become once it is answered
+}
+
+func newWatch(l *log.Log, typeURL string, now time.Time) *watch {
+	w := &watch{log: l, typeURL: typeURL, since: now, cursor: l.Open(typeURL)}
+	if typeURL == log.AuthorizationType {
+		w.removals = l.Open(typeURL)
+	}
+	return w
+}
+
+func (w *watch) close() {
+	w.cursor.Close()
+	if w.removals != nil {
+		w.removals.Close()
+	}
+}
+
+// begin reads the first request of a type: what is wanted, and what the client kept from an earlier stream.
+func (w *watch) begin(req *discovery.DeltaDiscoveryRequest) {
+	subscribe, unsubscribe := req.GetResourceNamesSubscribe(), req.GetResourceNamesUnsubscribe()
+	retained := req.GetInitialResourceVersions()
+	// A first request without names is the old way to ask for everything.
+	wildcard := len(subscribe) == 0 || slices.Contains(subscribe, everything)
+	if wildcard && !slices.Contains(unsubscribe, everything) {
+		w.startWildcard(retained)
+		return
+	}
+	w.startNamed(retained)
+	w.change(subscribe, unsubscribe, false)
+}
+
+// startWildcard begins a reading of everything; what the client has in the same version need not be sent again.
+func (w *watch) startWildcard(retained map[string]string) {
+	w.wildcard = true
+	w.names, w.held, w.lookups = nil, nil, nil
+	w.retained = maps.Clone(retained)
+	w.cursor.Rewind()
+	w.catchUp, _ = w.log.Head(w.typeURL)
+	if w.removals != nil {
+		w.removals.Seek(w.catchUp)
+	}
+	w.depart(retained)
+}
+
+// startNamed begins at the head: what is asked for by name is looked up, not read.
+func (w *watch) startNamed(retained map[string]string) {
+	w.wildcard = false
+	w.names, w.held = map[string]struct{}{}, map[string]string{}
+	w.retained = nil
+	head, _ := w.log.Head(w.typeURL)
+	w.cursor.Seek(head)
+	if w.removals != nil {
+		w.removals.Seek(head)
+	}
+	for name, version := range retained {
+		w.held[name] = version
+	}
+	w.depart(retained)
+}
+
+// depart lists what the client has and the mesh no longer does.
+func (w *watch) depart(retained map[string]string) {
+	w.departed = nil
+	_, w.departedGeneration = w.log.Head(w.typeURL)
+	for name := range retained {
+		if w.log.Get(w.typeURL, name) == nil {
+			w.departed = append(w.departed, name)
+		}
+	}
+	slices.Sort(w.departed)
+}
+
+// change adds and removes names; subscriptions of a request come before its cancellations.
+func (w *watch) change(subscribe, unsubscribe []string, again bool) {
+	if slices.Contains(unsubscribe, everything) {
+		if w.wildcard {
+			w.startNamed(nil)
+		}
+	} else if slices.Contains(subscribe, everything) && !w.wildcard {
+		w.startWildcard(w.held)
+	}
+	if w.wildcard {
+		return // single names add nothing to everything
+	}
+	for _, n := range subscribe {
+		if n == everything {
+			continue
+		}
+		w.names[n] = struct{}{}
+		w.lookups = append(w.lookups, n)
+		if again {
+			// The client would not ask for what it has: forget which version that was, so that it is sent again.
+			for _, r := range w.log.Lookup(w.typeURL, n) {
+				if _, has := w.held[r.Name]; has {
+					w.held[r.Name] = ""
+				}
+			}
+		}
+	}
+	dropped := false
+	for _, n := range unsubscribe {
+		if _, ok := w.names[n]; ok {
+			delete(w.names, n)
+			dropped = true
+		}
+	}
+	if dropped {
+		w.lookups = slices.DeleteFunc(w.lookups, func(n string) bool { _, ok := w.names[n]; return !ok })
+		w.forgetUncovered()
+	}
+}
+
+// forgetUncovered stops following what no remaining subscription asks for. The client drops these by itself.
+func (w *watch) forgetUncovered() {
+	covered := map[string]struct{}{}
+	for n := range w.names {
+		for _, r := range w.log.Lookup(w.typeURL, n) {
+			covered[r.Name] = struct{}{}
+		}
+	}
+	for n := range w.held {
+		if _, ok := covered[n]; !ok {
+			delete(w.held, n)
+		}
+	}
+}
+
+// wants says whether a client without wildcard follows a resource.
+func (w *watch) wants(r *log.Resource) bool {
+	if _, ok := w.held[r.Name]; ok {
+		return true
+	}
+	if _, ok := w.names[r.Name]; ok {
+		return true
+	}
+	for _, a := range r.Aliases {
+		if _, ok := w.names[a]; ok {
+			return true
+		}
+	}
+	for _, p := range r.Parents {
+		if _, ok := w.held[p]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// settle takes the client's answer to a response. An answer to any other than the outstanding one is stale and says nothing.
+func (w *watch) settle(req *discovery.DeltaDiscoveryRequest, now time.Time) (nack *Nack, settled bool) {
+	o := w.outstanding
+	if o == nil || o.nonce != req.GetResponseNonce() {
+		return nil, false
+	}
+	if e := req.GetErrorDetail(); e != nil {
+		nack = &Nack{At: now, Nonce: o.nonce, Message: e.GetMessage(), Names: blamed(e.GetMessage(), o.names)}
+		w.lastNack = nack
+	}
+	// A client applies what is good of a response it refuses; to send it again would change nothing.
+	w.settled, w.current = o.settled, o.current
+	w.outstanding = nil
+	return nack, true
+}
+
+func (w *watch) state() State {
+	return State{
+		Type: w.typeURL, Wildcard: w.wildcard, Names: len(w.names),
+		SentGeneration: w.sent, AckedGeneration: w.current.through,
+		Nonce: w.lastNonce, Outstanding: w.outstanding != nil, SentAt: w.sentAt(), LastNack: w.lastNack,
+	}
+}
+
+func (w *watch) sentAt() time.Time {
+	if w.outstanding == nil {
+		return time.Time{}
+	}
+	return w.outstanding.at
+}
