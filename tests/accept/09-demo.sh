@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# `make demo`, as a newcomer runs it: it ends well, its table is complete, and nothing is left.
+source "$(dirname "$0")/lib.sh"
+MESH=demo RUN=/run/lateen/demo
+if [ -e "$RUN" ]; then
+  not_ok "a mesh named demo runs on this machine already: take it down first (bin/lateen --name demo down)"
+  MESH=none RUN=/run/lateen/none
+  finish
+fi
+cd "$ROOT" || exit 1
+began=$SECONDS
+make demo >"$WORK/out" 2>&1
+equal "make demo succeeds" 0 $?
+[ "$failed" = 0 ] || tail -40 "$WORK/out" | sed 's/^/    /'
+says() { check "it says: $1" grep -qiE -- "$1" "$WORK/out"; }
+says 'packages'
+says 'spiffe://cluster.local/ns/default/sa/bookinfo-productpage'
+says 'plaintext|in the clear'
+says 'TLS'
+says 'P50 +.*P75 +.*P90 +.*P99|p50.*p75.*p90.*p99'
+says 'indicative, not a claim'
+says 'denied|refused'
+says '0 failed|no request failed|none failed|no failed'
+echo "    took $((SECONDS - began)) s with the build"
+check_not "nothing is left of it" test -e "$RUN"
+finish
