@@ -107,3 +107,60 @@ where
         take(cx, Chunk::Owned(scratch.split().freeze()))
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_grow_with_full_buffers_and_shrink_with_empty_ones() {
+        let mut size = ReadSize::default();
+        for _ in 0..10 {
+            size.learn(size.bytes());
+        }
+        assert_eq!(size.bytes(), MAX_READ);
+        size.learn(MAX_READ / 2);
+        assert_eq!(size.bytes(), MAX_READ);
+        for _ in 0..10 {
+            size.learn(1);
+        }
+        assert_eq!(size.bytes(), MIN_READ);
+    }
+
+    proptest! {
+        #[test]
+        fn stay_in_bounds(fills in prop::collection::vec(0usize..MAX_READ * 2, 0..50)) {
+            let mut size = ReadSize::default();
+            for filled in fills {
+                size.learn(filled);
+                prop_assert!((MIN_READ..=MAX_READ).contains(&size.bytes()));
+                prop_assert!(size.bytes().is_power_of_two());
+            }
+        }
+
+        #[test]
+        fn whatever_is_read_arrives_whole(data in prop::collection::vec(any::<u8>(), 1..100_000), owned: bool) {
+            let mut size = ReadSize::default();
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            let mut source = &data[..];
+            let mut got = Vec::new();
+            let mut ended = false;
+            while !ended {
+                let read = read_some(Pin::new(&mut source), &mut cx, &mut size, owned, |_, chunk| match chunk {
+                    Chunk::End => ended = true,
+                    Chunk::Owned(bytes) => {
+                        assert!(owned);
+                        got.extend_from_slice(&bytes);
+                    }
+                    Chunk::Borrowed(bytes) => {
+                        assert!(!owned);
+                        got.extend_from_slice(bytes);
+                    }
+                });
+                prop_assert!(matches!(read, Poll::Ready(Ok(()))));
+            }
+            prop_assert_eq!(got, data);
+        }
+    }
+}

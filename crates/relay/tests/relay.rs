@@ -1,0 +1,219 @@
+//! Real TCP connections on both sides of a relay: app ⇄ (near, far) ⇄ server.
+
+use std::future::Future;
+use std::io::ErrorKind;
+use std::rc::Rc;
+use std::time::Duration;
+
+use lateen_relay::{Counters, Outcome, Relay, Side, run};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Two ends of one TCP connection.
+async fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
+    let (near, far) = (near.unwrap(), far.unwrap().0);
+    near.set_nodelay(true).unwrap();
+    far.set_nodelay(true).unwrap();
+    (near, far)
+}
+
+/// Runs `talk` with an application and a server that a relay joins; gives what it gave and how the relay ended.
+async fn relayed<T, F>(talk: impl FnOnce(TcpStream, TcpStream, Rc<Counters>) -> F) -> (T, Outcome)
+where
+    F: Future<Output = T>,
+{
+    let (app, near) = pair().await;
+    let (far, server) = pair().await;
+    let counters = Rc::new(Counters::default());
+    let both = async {
+        tokio::join!(
+            talk(app, server, counters.clone()),
+            run(near, far, counters.clone())
+        )
+    };
+    tokio::time::timeout(Duration::from_secs(60), both)
+        .await
+        .expect("the relay hangs")
+}
+
+fn noise(length: usize, seed: u32) -> Vec<u8> {
+    let byte = |i: u32| (i.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 11) as u8;
+    (0..length as u32).map(byte).collect()
+}
+
+#[tokio::test]
+async fn a_request_and_its_reply_pass_and_are_counted_while_they_do() {
+    let (_, outcome) = relayed(|mut app, mut server, counters| async move {
+        app.write_all(b"question").await.unwrap();
+        let mut got = [0; 8];
+        server.read_exact(&mut got).await.unwrap();
+        assert_eq!(&got, b"question");
+        // Counted before the connection ends.
+        assert_eq!((counters.sent(), counters.received()), (8, 0));
+        server.write_all(b"reply").await.unwrap();
+        let mut got = [0; 5];
+        app.read_exact(&mut got).await.unwrap();
+        assert_eq!(&got, b"reply");
+        assert_eq!((counters.sent(), counters.received()), (8, 5));
+    })
+    .await;
+    assert_eq!((outcome.sent, outcome.received), (8, 5));
+    assert!(outcome.error.is_none(), "{:?}", outcome.error);
+}
+
+#[tokio::test]
+async fn an_end_of_the_request_leaves_the_reply_alone() {
+    let reply = noise(300_000, 1);
+    let expected = reply.clone();
+    let (got, outcome) = relayed(|mut app, mut server, _| async move {
+        app.write_all(b"all of it").await.unwrap();
+        app.shutdown().await.unwrap();
+        let mut request = Vec::new();
+        server.read_to_end(&mut request).await.unwrap();
+        assert_eq!(request, b"all of it");
+        let serve = async move {
+            server.write_all(&reply).await.unwrap();
+            server.shutdown().await.unwrap();
+        };
+        let mut got = Vec::new();
+        let (read, ()) = tokio::join!(app.read_to_end(&mut got), serve);
+        read.unwrap();
+        got
+    })
+    .await;
+    assert!(got == expected);
+    assert!(outcome.error.is_none(), "{:?}", outcome.error);
+}
+
+#[tokio::test]
+async fn an_end_of_the_reply_leaves_the_request_alone() {
+    let (got, outcome) = relayed(|mut app, mut server, _| async move {
+        server.write_all(b"go on").await.unwrap();
+        server.shutdown().await.unwrap();
+        let mut banner = Vec::new();
+        app.read_to_end(&mut banner).await.unwrap();
+        assert_eq!(banner, b"go on");
+        app.write_all(b"I do").await.unwrap();
+        app.shutdown().await.unwrap();
+        let mut got = Vec::new();
+        server.read_to_end(&mut got).await.unwrap();
+        got
+    })
+    .await;
+    assert_eq!(got, b"I do");
+    assert!(outcome.error.is_none(), "{:?}", outcome.error);
+}
+
+#[tokio::test]
+async fn megabytes_cross_in_both_directions_at_once() {
+    let (up, down) = (noise(10 << 20, 2), noise(10 << 20, 3));
+    let expected = (up.clone(), down.clone());
+    let (got, outcome) = relayed(|app, server, _| async move {
+        let (mut app_in, mut app_out) = app.into_split();
+        let (mut server_in, mut server_out) = server.into_split();
+        let (mut got_up, mut got_down) = (Vec::new(), Vec::new());
+        let send_up = async move {
+            app_out.write_all(&up).await.unwrap();
+            app_out.shutdown().await.unwrap();
+        };
+        let send_down = async move {
+            server_out.write_all(&down).await.unwrap();
+            server_out.shutdown().await.unwrap();
+        };
+        let (_, _, a, b) = tokio::join!(
+            send_up,
+            send_down,
+            server_in.read_to_end(&mut got_up),
+            app_in.read_to_end(&mut got_down)
+        );
+        a.unwrap();
+        b.unwrap();
+        (got_up, got_down)
+    })
+    .await;
+    assert!(got == expected, "bytes were changed on the way");
+    assert_eq!((outcome.sent, outcome.received), (10 << 20, 10 << 20));
+}
+
+#[tokio::test]
+async fn a_reset_of_the_application_resets_the_server() {
+    let (error, outcome) = relayed(|mut app, mut server, _| async move {
+        app.write_all(b"x").await.unwrap();
+        let mut got = [0; 1];
+        server.read_exact(&mut got).await.unwrap();
+        socket2::SockRef::from(&app)
+            .set_linger(Some(Duration::ZERO))
+            .unwrap();
+        drop(app);
+        server
+            .read(&mut got)
+            .await
+            .expect_err("the reset became an end")
+    })
+    .await;
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    let error = outcome.error.expect("the reset is told");
+    assert_eq!(
+        (error.side, error.source.kind()),
+        (Side::First, ErrorKind::ConnectionReset)
+    );
+    assert!(error.to_string().starts_with("downstream: "), "{error}");
+}
+
+#[tokio::test]
+async fn a_reset_of_the_server_resets_the_application() {
+    let (error, outcome) = relayed(|mut app, server, _| async move {
+        socket2::SockRef::from(&server)
+            .set_linger(Some(Duration::ZERO))
+            .unwrap();
+        drop(server);
+        let mut got = [0; 1];
+        app.read(&mut got)
+            .await
+            .expect_err("the reset became an end")
+    })
+    .await;
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    assert_eq!(outcome.error.expect("the reset is told").side, Side::Second);
+}
+
+#[tokio::test]
+async fn a_receiver_that_does_not_read_stops_the_sender() {
+    let (accepted, _) = relayed(|mut app, server, _| async move {
+        let block = vec![0; 1 << 20];
+        let mut accepted = 0;
+        // Until nothing was taken for half a second.
+        while let Ok(n) = tokio::time::timeout(Duration::from_millis(500), app.write(&block)).await
+        {
+            accepted += n.unwrap();
+            assert!(accepted < 1 << 30, "the relay buffers without bound");
+        }
+        drop(server);
+        accepted
+    })
+    .await;
+    assert!(accepted > 0);
+}
+
+#[tokio::test]
+async fn an_aborted_relay_resets_both_sides() {
+    let (mut app, near) = pair().await;
+    let (far, mut server) = pair().await;
+    let mut relay = Relay::new(near, far, Counters::default());
+    relay.abort();
+    assert!((&mut relay).await.error.is_none());
+    drop(relay);
+    for stream in [&mut app, &mut server] {
+        let error = stream.read(&mut [0; 1]).await.expect_err("an orderly end");
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
+}
+
+#[test]
+fn a_relay_of_two_sockets_is_small() {
+    let size = size_of::<Relay<TcpStream, TcpStream, Rc<Counters>>>();
+    assert!(size <= 320, "{size} bytes");
+}
