@@ -174,10 +174,9 @@ impl<'a> Authority<'a> {
             return (address.port() != 0).then_some(Authority::Address(address));
         }
         let (host, port) = text.rsplit_once(':')?;
-        let port = port
-            .parse()
-            .ok()
-            .filter(|port| *port != 0 && !text.ends_with(':'))?;
+        // Digits alone: Rust's own parser would take a sign.
+        let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+        let port = port.parse().ok().filter(|port| digits && *port != 0)?;
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '*');
         (!host.is_empty() && host.chars().all(is_name)).then_some(Authority::Host(host, port))
     }

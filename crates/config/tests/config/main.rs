@@ -1,0 +1,8 @@
+//! The crate from outside: bytes in, answers out.
+
+mod dump;
+mod policy;
+mod rejection;
+mod route;
+mod store;
+mod support;
