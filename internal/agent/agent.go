@@ -204,12 +204,15 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 		}
 	}
 	p.Pod, p.want = object, want
-	if !p.reporting {
-		p.told.State = source.Disabled
-		if object.Annotations[source.RedirectionAnnotation] == string(source.Enabled) {
-			p.told = source.Report{State: source.Enabled}
-		}
+	says := source.Disabled
+	if object.Annotations[source.RedirectionAnnotation] == string(source.Enabled) {
+		says = source.Enabled
 	}
+	if p.told.State == "" {
+		p.told.State = says
+	}
+	// A snapshot can be older than the last report; saying it once more is harmless, never saying it is not.
+	p.repeat = says != p.told.State
 }
 
 // moved says whether the pod has been given another network namespace than the one that is held.
@@ -277,10 +280,10 @@ func (p *pod) due(explain time.Duration, now time.Time) source.Report {
 // sent is the last one received.
 func (a *Agent) report(ctx context.Context, p *pod, now time.Time) {
 	report := p.due(a.opts.Explain, now)
-	if !p.observed || p.reporting || report == p.told || now.Before(p.reportAt) {
+	if !p.observed || p.reporting || report == p.told && !p.repeat || now.Before(p.reportAt) {
 		return
 	}
-	p.reporting = true
+	p.reporting, p.repeat = true, false
 	uid := p.UID
 	a.reports.Go(func() {
 		err := a.source.Report(ctx, uid, report)

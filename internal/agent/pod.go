@@ -42,7 +42,8 @@ type pod struct {
 	takenBack  bool                 // while releasing: the proxy has been told to let go
 	unmeshed   map[uint64]time.Time // captured: cookies of connections that are older than the capture, and its time
 
-	told      source.Report // what the engine knows
+	told      source.Report // what the engine was told last
+	repeat    bool          // the engine's object says something else
 	reporting bool          // a report is under way
 	reportAt  time.Time     // not before then, after a failed report
 }
