@@ -13,6 +13,7 @@ import (
 
 // Stat is the part of /proc/<pid>/stat that is needed here.
 type Stat struct {
+	State     byte // 'Z' for one that has ended and was not reaped
 	PPID      int
 	UserTicks uint64 // 10 ms each, dead threads included
 	SysTicks  uint64
@@ -49,6 +50,7 @@ func parseStat(b []byte) (Stat, error) {
 		}
 		return n
 	}
+	s.State = f[0][0]
 	s.PPID = int(num(4))
 	s.UserTicks = num(14)
 	s.SysTicks = num(15)

@@ -1,0 +1,115 @@
+package local
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/engine/local/fabric"
+	"lateen.dev/lateen/internal/engine/local/wirecap"
+)
+
+const maxCapture = 600 // seconds
+
+func captureTime(r *http.Request) (time.Duration, error) {
+	n, err := strconv.Atoi(r.URL.Query().Get("seconds"))
+	if err != nil || n < 1 || n > maxCapture {
+		return 0, &api.Error{Code: http.StatusBadRequest, Message: "capture for 1 to " + strconv.Itoa(maxCapture) + " seconds"}
+	}
+	return time.Duration(n) * time.Second, nil
+}
+
+// ports are the nodes' links to the fabric.
+func (e *Engine) ports() []string {
+	var out []string
+	for _, n := range e.nodes {
+		out = append(out, n.FabricPort())
+	}
+	return out
+}
+
+func (e *Engine) serveCapture(r *http.Request) (any, error) {
+	d, err := captureTime(r)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), d)
+	defer cancel()
+	began := time.Now()
+	a := wirecap.NewAnalyser()
+	dropped, err := wirecap.Capture(ctx, e.ports(), func(_ time.Time, b []byte) { a.Add(b) })
+	if err != nil {
+		return nil, err
+	}
+	rep := api.CaptureReport{Seconds: time.Since(began).Seconds(), Packets: a.Packets(), Dropped: dropped, Connections: []api.CapturedConn{}}
+	place := e.places()
+	podsOnly := r.URL.Query().Get("podsOnly") == "true"
+	for _, c := range a.Connections() {
+		if podsOnly && (!ofPod(c.Src) || !ofPod(c.Dst)) {
+			continue
+		}
+		src, dst := place(c.Src), place(c.Dst)
+		c.SrcNode, c.SrcPod, c.DstNode, c.DstPod = src.node, src.pod, dst.node, dst.pod
+		rep.Connections = append(rep.Connections, c)
+	}
+	return rep, nil
+}
+
+// ofPod says whether an address is a pod's, tunnels included: those run between pods' addresses.
+func ofPod(hostport string) bool {
+	a, err := netip.ParseAddrPort(hostport)
+	return err == nil && fabric.PodsCIDR.Contains(a.Addr())
+}
+
+type location struct{ node, pod string }
+
+// places tells to whom an address belongs right now.
+func (e *Engine) places() func(hostport string) location {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	byIP := map[netip.Addr]location{}
+	for _, n := range e.nodes {
+		byIP[n.IP()] = location{node: n.name}
+	}
+	for _, p := range e.pods {
+		if !p.spec.HostNetwork {
+			byIP[p.ip] = location{p.node.name, p.namespace + "/" + p.name}
+		}
+	}
+	return func(hostport string) location {
+		a, err := netip.ParseAddrPort(hostport)
+		if err != nil {
+			return location{}
+		}
+		return byIP[a.Addr()]
+	}
+}
+
+func (e *Engine) servePcap(w http.ResponseWriter, r *http.Request) {
+	d, err := captureTime(r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), d)
+	defer cancel()
+	w.Header().Set("Content-Type", "application/vnd.tcpdump.pcap")
+	buffered := bufio.NewWriterSize(w, 1<<20)
+	file, err := wirecap.NewPcapWriter(buffered)
+	if err != nil {
+		return
+	}
+	_, err = wirecap.Capture(ctx, e.ports(), func(at time.Time, b []byte) {
+		if file.Write(at, b) != nil {
+			cancel()
+		}
+	})
+	if err != nil {
+		e.log.Warn("capture ended", "err", err)
+	}
+	_ = buffered.Flush()
+}

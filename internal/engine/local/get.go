@@ -1,0 +1,221 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/engine/local/merge"
+)
+
+// serveObjects answers get.
+func (e *Engine) serveObjects(r *http.Request) (any, error) {
+	q := r.URL.Query()
+	req := api.GetRequest{Kind: q.Get("kind"), Namespace: q.Get("namespace"), Name: q.Get("name"), Selector: q.Get("selector"), AllNamespaces: q.Get("all") == "true"}
+	kind, known := api.LookupKind(req.Kind)
+	if !known {
+		kind = api.Kind{Name: req.Kind, Namespaced: true}
+	}
+	selector, err := labels.Parse(req.Selector)
+	if err != nil {
+		return nil, &api.Error{Code: http.StatusBadRequest, Message: "selector " + req.Selector + ": " + err.Error(), Cure: "write it as in app=web,tier!=db"}
+	}
+	if req.Namespace == "" {
+		req.Namespace = defaultNamespace
+	}
+	items, err := e.objects(kind.Name)
+	if err != nil {
+		return nil, err
+	}
+	if !known && len(items) == 0 {
+		return nil, &api.Error{Code: http.StatusNotFound, Message: "no kind or object of a kind " + req.Kind + " is known", Cure: "use a kind such as pods, services, deployments or authorizationpolicies"}
+	}
+	list := api.ObjectList{Items: []api.Object{}}
+	for _, o := range items {
+		switch {
+		case o.Key.Namespace != "" && !req.AllNamespaces && o.Key.Namespace != req.Namespace:
+		case req.Name != "" && o.Key.Name != req.Name:
+		case !selector.Matches(labels.Set(labelsIn(o.Raw))):
+		default:
+			list.Items = append(list.Items, o)
+		}
+	}
+	if req.Name != "" && len(list.Items) == 0 {
+		k := api.Key{Kind: kind.Name, Name: req.Name}
+		if kind.Namespaced {
+			k.Namespace = req.Namespace
+		}
+		return nil, notFound(k)
+	}
+	e.addConditions(r.Context(), kind.Name, list.Items)
+	return list, nil
+}
+
+// objects lists the objects of a kind with their status.
+func (e *Engine) objects(kind string) ([]api.Object, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var out []api.Object
+	add := func(o metav1.Object, apiVersion string) error {
+		raw, err := json.Marshal(o)
+		if err != nil {
+			return err
+		}
+		out = append(out, api.Object{Key: api.Key{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName()}, APIVersion: apiVersion,
+			Raw: raw, Created: o.GetCreationTimestamp().Time})
+		return nil
+	}
+	switch kind {
+	case "Pod":
+		for _, p := range e.reportPods() {
+			if err := add(p, "v1"); err != nil {
+				return nil, err
+			}
+		}
+		for _, o := range e.store.list("Pod") { // those that could not be made yet
+			if len(e.podsOf(o.Key)) == 0 {
+				p := o.Value.(*corev1.Pod).DeepCopy()
+				p.Status = corev1.PodStatus{Phase: corev1.PodPending, Message: e.seen.complaints[o.Key]}
+				if err := add(p, "v1"); err != nil {
+					return nil, err
+				}
+			}
+		}
+	case "Node":
+		for _, n := range e.reportNodes() {
+			if err := add(n, "v1"); err != nil {
+				return nil, err
+			}
+		}
+	default:
+		for _, o := range e.store.list(kind) {
+			live := o.live
+			var err error
+			if kind == "Deployment" {
+				if live, err = withStatus(live, e.deploymentStatus(o)); err != nil {
+					return nil, err
+				}
+			}
+			raw, err := json.Marshal(live)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, api.Object{Key: apiKey(o.Key), APIVersion: o.APIVersion, Raw: raw, Created: o.created, File: o.File})
+		}
+	}
+	slices.SortFunc(out, func(a, b api.Object) int {
+		return strings.Compare(a.Key.Namespace+"/"+a.Key.Name, b.Key.Namespace+"/"+b.Key.Name)
+	})
+	return out, nil
+}
+
+func labelsIn(raw []byte) map[string]string {
+	var head struct {
+		Metadata struct {
+			Labels map[string]string `json:"labels"`
+		} `json:"metadata"`
+	}
+	_ = json.Unmarshal(raw, &head) // it was made by us
+	return head.Metadata.Labels
+}
+
+// controlObject is an entry of the control plane's list of objects.
+type controlObject struct {
+	Kind       string          `json:"kind"`
+	Namespace  string          `json:"namespace"`
+	Name       string          `json:"name"`
+	Generation uint64          `json:"generation"`
+	Conditions []api.Condition `json:"conditions"`
+	Problems   []api.Problem   `json:"problems"`
+}
+
+// addConditions adds what the control plane says about objects. If it cannot be asked they are shown without.
+func (e *Engine) addConditions(ctx context.Context, kind string, items []api.Object) {
+	if len(items) == 0 {
+		return
+	}
+	said := map[api.Key]controlObject{}
+	for _, o := range e.controlObjects(ctx) {
+		if o.Kind == kind {
+			said[api.Key{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}] = o
+		}
+	}
+	for i := range items {
+		o := said[items[i].Key]
+		items[i].Conditions, items[i].Problems = o.Conditions, o.Problems
+	}
+}
+
+func (e *Engine) controlObjects(ctx context.Context) []controlObject {
+	b, err := fetch(ctx, "", controlDebug, "/debug/objects")
+	if err != nil {
+		return nil
+	}
+	var objects []controlObject
+	if err := json.Unmarshal(b, &objects); err != nil {
+		e.log.Warn("the control plane's list of objects cannot be read", "err", err)
+	}
+	return objects
+}
+
+// patchNode changes a node's labels, the only thing about it that users may change. The engine's lock must be held.
+func (e *Engine) patchNode(k api.Key, patch merge.Object) (api.Action, error) {
+	n := e.node(k.Name)
+	if n == nil {
+		return "", notFound(k)
+	}
+	next, err := patchLabels(n.labels, patch)
+	if err != nil {
+		return "", err
+	}
+	n.labels = next
+	return api.Configured, nil
+}
+
+// patchOwnedPod changes the labels of a pod that is a Deployment's. The engine's lock must be held.
+func (e *Engine) patchOwnedPod(k api.Key, patch merge.Object) (api.Action, error) {
+	for _, p := range e.pods {
+		if p.namespace == k.Namespace && p.name == k.Name {
+			next, err := patchLabels(p.labels, patch)
+			if err != nil {
+				return "", err
+			}
+			p.labels = next
+			p.wake()
+			return api.Configured, nil
+		}
+	}
+	return "", notFound(k)
+}
+
+func patchLabels(old map[string]string, patch merge.Object) (map[string]string, error) {
+	change, ok := merge.Get(patch, "metadata", "labels")
+	labelsPatch, isObject := change.(merge.Object)
+	meta, _ := patch["metadata"].(merge.Object)
+	if !ok || !isObject || len(patch) != 1 || len(meta) != 1 {
+		return nil, &api.Error{Code: http.StatusBadRequest, Message: "only metadata.labels of this object can be changed"}
+	}
+	next := map[string]string{}
+	for k, v := range old {
+		next[k] = v
+	}
+	for k, v := range labelsPatch {
+		switch v := v.(type) {
+		case nil:
+			delete(next, k)
+		case string:
+			next[k] = v
+		default:
+			return nil, &api.Error{Code: http.StatusBadRequest, Message: fmt.Sprintf("label %s: the value is not text", k)}
+		}
+	}
+	return next, nil
+}

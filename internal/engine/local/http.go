@@ -1,0 +1,194 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+// version is what the engine says it is; the build may set it.
+var version = "0.1.0-dev"
+
+// maxRequest bounds the body of a request, in bytes.
+const maxRequest = 64 << 20
+
+// handler is everything that can be asked over the engine's socket.
+func (e *Engine) handler() http.Handler {
+	m := http.NewServeMux()
+	m.HandleFunc("GET /v1/version", e.serveVersion)
+	m.HandleFunc("POST /v1/apply", asks(func(_ context.Context, r api.ApplyRequest) (any, error) { return e.apply(r), nil }))
+	m.HandleFunc("POST /v1/delete", asks(e.serveDelete))
+	m.HandleFunc("POST /v1/patch", asks(func(_ context.Context, r api.PatchRequest) (any, error) { return e.patch(r) }))
+	m.HandleFunc("GET /v1/objects", answers(e.serveObjects))
+	m.HandleFunc("GET /v1/status", answers(func(r *http.Request) (any, error) { return e.status(r.Context()), nil }))
+	m.HandleFunc("GET /v1/usage", answers(func(*http.Request) (any, error) { return e.usage(), nil }))
+	m.HandleFunc("GET /v1/logs", e.serveLogs)
+	m.HandleFunc("POST /v1/exec", e.serveExec)
+	m.HandleFunc("POST /v1/connect", e.serveConnect)
+	m.HandleFunc("GET /v1/capture", answers(e.serveCapture))
+	m.HandleFunc("GET /v1/capture.pcap", e.servePcap)
+	m.HandleFunc("POST /v1/down", e.serveDown)
+	m.HandleFunc("GET /v1/nodes/{node}/proxy/metrics", e.servePage(func(ctx context.Context, n *node, _ *http.Request) ([]byte, error) {
+		return fetch(ctx, n.NetNS, proxyMetrics, "/metrics")
+	}))
+	m.HandleFunc("GET /v1/nodes/{node}/proxy/config_dump", e.servePage(func(ctx context.Context, n *node, _ *http.Request) ([]byte, error) {
+		return fetch(ctx, n.NetNS, proxyAdmin, "/config_dump")
+	}))
+	m.HandleFunc("GET /v1/nodes/{node}/agent/status", e.servePage(func(ctx context.Context, n *node, _ *http.Request) ([]byte, error) {
+		return fetchUnix(ctx, e.agentSocket(n), "/v1/status")
+	}))
+	m.HandleFunc("GET /v1/nodes/{node}/proxy/log", e.serveNodeLog("proxy.log"))
+	m.HandleFunc("GET /v1/nodes/{node}/agent/log", e.serveNodeLog("agent.log"))
+	m.HandleFunc("GET /v1/control/log", func(w http.ResponseWriter, r *http.Request) { serveLog(w, r, e.dir.controlLog(), nil) })
+	m.HandleFunc("GET /v1/control/{page...}", e.serveControl)
+	m.HandleFunc("GET /agent/v1/pods", e.serveAgentPods)
+	m.HandleFunc("PUT /agent/v1/pods/{uid}/redirection", e.serveRedirection)
+	return m
+}
+
+func (e *Engine) serveVersion(w http.ResponseWriter, _ *http.Request) {
+	v := api.Version{Mesh: e.opts.Mesh, Version: version, PID: e.hostPID, Started: e.started}
+	for _, n := range e.nodes {
+		v.Nodes = append(v.Nodes, n.name)
+	}
+	writeJSON(w, http.StatusOK, v)
+}
+
+func (e *Engine) serveDelete(ctx context.Context, r api.DeleteRequest) (any, error) {
+	res, pods := e.delete(r)
+	if r.Wait {
+		for _, p := range pods {
+			select {
+			case <-p.done:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+	}
+	return res, nil
+}
+
+func (e *Engine) serveDown(w http.ResponseWriter, r *http.Request) {
+	enc := json.NewEncoder(w)
+	flush := http.NewResponseController(w)
+	done := make(chan struct{})
+	progress := func(ev api.Event) {
+		_ = enc.Encode(ev) // the asker may be gone; the mesh ends all the same
+		_ = flush.Flush()
+		if ev.Phase == "engine" {
+			close(done)
+		}
+	}
+	select {
+	case e.shutdown <- progress:
+		<-done
+	case <-r.Context().Done():
+	case <-time.After(5 * time.Second):
+		fail(w, &api.Error{Code: http.StatusConflict, Message: "the mesh is not up yet or is being ended already", Cure: "try again"})
+	}
+}
+
+func (e *Engine) servePage(page func(context.Context, *node, *http.Request) ([]byte, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		n, err := e.nodeOf(r)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		b, err := page(r.Context(), n, r)
+		if err != nil {
+			fail(w, &api.Error{Code: http.StatusBadGateway, Message: "ask on node " + n.name + ": " + err.Error(), Cure: "see `lateen status`"})
+			return
+		}
+		_, _ = w.Write(b)
+	}
+}
+
+func (e *Engine) serveNodeLog(name string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		n, err := e.nodeOf(r)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		serveLog(w, r, filepath.Join(e.dir.node(n.name), name), nil)
+	}
+}
+
+func (e *Engine) serveControl(w http.ResponseWriter, r *http.Request) {
+	path := "/" + r.PathValue("page")
+	if r.URL.RawQuery != "" {
+		path += "?" + r.URL.RawQuery
+	}
+	b, err := fetch(r.Context(), "", controlDebug, path)
+	if err != nil {
+		fail(w, &api.Error{Code: http.StatusBadGateway, Message: "ask the control plane: " + err.Error(), Cure: "see `lateen status`"})
+		return
+	}
+	_, _ = w.Write(b)
+}
+
+func (e *Engine) nodeOf(r *http.Request) (*node, error) {
+	if n := e.node(r.PathValue("node")); n != nil {
+		return n, nil
+	}
+	return nil, &api.Error{Code: http.StatusNotFound, Message: "there is no node " + strconv.Quote(r.PathValue("node")), Cure: "list them with `lateen get nodes`"}
+}
+
+func (e *Engine) agentSocket(n *node) string { return filepath.Join(e.dir.node(n.name), "agent.sock") }
+
+// asks makes a handler of a function that answers a request in JSON.
+func asks[R any](act func(context.Context, R) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var in R
+		if err := readJSON(w, r, &in); err != nil {
+			fail(w, err)
+			return
+		}
+		out, err := act(r.Context(), in)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		writeJSON(w, http.StatusOK, out)
+	}
+}
+
+// answers makes a handler of a function of the URL alone.
+func answers(act func(*http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		out, err := act(r)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		writeJSON(w, http.StatusOK, out)
+	}
+}
+
+func readJSON(w http.ResponseWriter, r *http.Request, into any) error {
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(into); err != nil {
+		return &api.Error{Code: http.StatusBadRequest, Message: "read the request: " + err.Error()}
+	}
+	return nil
+}
+
+func writeJSON(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+func fail(w http.ResponseWriter, err error) {
+	var e *api.Error
+	if !errors.As(err, &e) {
+		e = &api.Error{Code: http.StatusBadRequest, Message: err.Error()}
+	}
+	writeJSON(w, e.Code, e)
+}

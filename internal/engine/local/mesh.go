@@ -1,0 +1,240 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"lateen.dev/lateen/internal/engine/local/fabric"
+	"lateen.dev/lateen/internal/engine/local/netns"
+)
+
+// Where the parts of the mesh answer.
+const (
+	controlDebug  = "127.0.0.1:15014" // in the fabric namespace
+	agentHTTP     = "127.0.0.1:15014" // in the node's
+	proxyAdmin    = "127.0.0.1:15000"
+	proxyMetrics  = "127.0.0.1:15020"
+	proxyReadyURL = "127.0.0.1:15021"
+)
+
+const (
+	readyTimeout = 45 * time.Second
+	// How often readiness is looked at: often while somebody waits for it, seldom once it is there.
+	unreadyPoll = 50 * time.Millisecond
+	readyPoll   = 2 * time.Second
+	pollTimeout = 2 * time.Second
+	// So many starts in a row that fail are no accident.
+	tooManyFailures = 3
+)
+
+// startMesh starts control plane, agents and proxies, each when what it needs is there.
+func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
+	xds := net.JoinHostPort(fabric.FabricIP.String(), "15012")
+	events.started("control", "starting the control plane")
+	e.control = newDaemon(e.log, e.reaper, controlBinary, filepath.Join(e.opts.BinDir, controlBinary), []string{
+		"--config-dir", e.dir.path("objects"),
+		"--data-dir", e.dir.path("control"),
+		"--listen", xds,
+		"--debug-listen", controlDebug,
+		"--token-key", e.dir.tokenKey(),
+		"--token-issuer", tokenIssuer,
+		"--node-proxy-accounts", meshNamespace + "/" + proxyAccount,
+		"--advertise", fabric.FabricIP.String(),
+		"--root-cert-out", e.dir.rootCert(),
+	}, daemonEnv(), "", e.dir.controlLog())
+	go e.control.run()
+	if err := e.await(ctx, e.control, func(ctx context.Context) error { return e.fetchReady(ctx, "", controlDebug, "/ready") }); err != nil {
+		return e.notReady("control", "the control plane", e.control, err)
+	}
+	events.done("control", "control plane ready")
+
+	events.started("agents", "starting the node agents")
+	for _, n := range e.nodes {
+		n.agent = newDaemon(e.log, e.reaper, "agent of "+n.name, filepath.Join(e.opts.BinDir, agentBinary), []string{
+			"--node", n.name,
+			"--engine-socket", e.dir.socket(),
+			"--zds-socket", filepath.Join(e.dir.node(n.name), "zds.sock"),
+			"--status-socket", filepath.Join(e.dir.node(n.name), "agent.sock"),
+			"--http", agentHTTP,
+		}, daemonEnv(), n.NetNS, filepath.Join(e.dir.node(n.name), "agent.log"))
+		go n.agent.run()
+	}
+	for _, n := range e.nodes {
+		if err := e.await(ctx, n.agent, func(ctx context.Context) error { return e.fetchReady(ctx, n.NetNS, agentHTTP, "/ready") }); err != nil {
+			return e.notReady("agents", "the agent of "+n.name, n.agent, err)
+		}
+	}
+	events.done("agents", fmt.Sprintf("%d agents ready", len(e.nodes)))
+
+	events.started("proxies", "starting the node proxies")
+	for _, n := range e.nodes {
+		path, args := filepath.Join(e.opts.BinDir, proxyBinary), []string{"node"}
+		if own := e.opts.NodeProxy[n.name]; own != "" {
+			path, args = own, nil
+		}
+		n.proxy = newDaemon(e.log, e.reaper, "proxy of "+n.name, path, args, e.proxyEnv(n, "https://"+xds), n.NetNS, filepath.Join(e.dir.node(n.name), "proxy.log"))
+		go n.proxy.run()
+	}
+	for _, n := range e.nodes {
+		if err := e.await(ctx, n.proxy, n.proxyIsReady); err != nil {
+			return e.notReady("proxies", "the proxy of "+n.name, n.proxy, err)
+		}
+	}
+	events.done("proxies", fmt.Sprintf("%d node proxies ready", len(e.nodes)))
+	for _, n := range e.nodes {
+		go e.followReadiness(ctx, n)
+	}
+	events.done("ready", "mesh "+e.opts.Mesh+" is ready")
+	return nil
+}
+
+// daemonEnv is the environment of control plane and agents: nothing of the caller's but what finding files takes.
+func daemonEnv() []string {
+	return []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+}
+
+// proxyEnv is what a node proxy is told, by ztunnel's variables, so that either can run here.
+func (e *Engine) proxyEnv(n *node, control string) []string {
+	env := append(daemonEnv(),
+		"PROXY_MODE=shared",
+		"NODE_NAME="+n.name,
+		"INPOD_UDS="+filepath.Join(e.dir.node(n.name), "zds.sock"),
+		"XDS_ADDRESS="+control,
+		"CA_ADDRESS="+control,
+		"XDS_ROOT_CA="+e.dir.rootCert(),
+		"CA_ROOT_CA="+e.dir.rootCert(),
+		"AUTH_TOKEN="+e.tokenPath(n),
+		"INSTANCE_IP="+n.IP().String(),
+		"POD_NAME="+n.proxyPodName(),
+		"POD_NAMESPACE="+meshNamespace,
+		"SERVICE_ACCOUNT="+proxyAccount,
+		"CLUSTER_ID=Kubernetes",
+		"IPV6_ENABLED=false",
+		"RUST_LOG=info",
+	)
+	if e.opts.Workers > 0 {
+		env = append(env, "ZTUNNEL_WORKER_THREADS="+strconv.Itoa(e.opts.Workers))
+	}
+	return env
+}
+
+// await waits until a daemon is ready, keeps failing, or time is up.
+func (e *Engine) await(ctx context.Context, d *daemon, ready func(context.Context) error) error {
+	deadline := time.Now().Add(readyTimeout)
+	for {
+		attempt, cancel := context.WithTimeout(ctx, pollTimeout)
+		err := ready(attempt)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		s := d.state()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case s.failures >= tooManyFailures:
+			return fmt.Errorf("it ended %d times, the last time because it %s", s.failures, strings.TrimPrefix(s.lastExit, "it "))
+		case time.Now().After(deadline):
+			return fmt.Errorf("it was not ready after %s: %w", readyTimeout, err)
+		}
+		time.Sleep(unreadyPoll)
+	}
+}
+
+func (e *Engine) notReady(phase, what string, d *daemon, err error) error {
+	return &failure{phase: phase, err: fmt.Errorf("%s did not become ready: %w", what, err),
+		cure: "see its log, " + d.logPath, log: tail(d.logPath, 12)}
+}
+
+func (n *node) proxyIsReady(ctx context.Context) error {
+	_, err := fetch(ctx, n.NetNS, proxyReadyURL, "/healthz/ready")
+	return err
+}
+
+func (e *Engine) fetchReady(ctx context.Context, ns, address, path string) error {
+	_, err := fetch(ctx, ns, address, path)
+	return err
+}
+
+// followReadiness keeps a node's agentReady and proxyReady up to date.
+func (e *Engine) followReadiness(ctx context.Context, n *node) {
+	for ctx.Err() == nil {
+		attempt, cancel := context.WithTimeout(ctx, pollTimeout)
+		proxy := n.proxyIsReady(attempt) == nil
+		agent := e.fetchReady(attempt, n.NetNS, agentHTTP, "/ready") == nil
+		cancel()
+		e.mu.Lock()
+		changed := proxy != n.proxyReady || agent != n.agentReady
+		n.proxyReady, n.agentReady = proxy, agent
+		e.mu.Unlock()
+		if changed {
+			e.kick()
+		}
+		wait := readyPoll
+		if !proxy || !agent {
+			wait = unreadyPoll * 4
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// maxPage bounds what is read from a part of the mesh, in bytes.
+const maxPage = 256 << 20
+
+// fetch gets a page of a part of the mesh. ns is the network namespace it answers in; empty is the fabric's.
+func fetch(ctx context.Context, ns, address, path string) ([]byte, error) {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		if ns != "" {
+			return netns.Dial(ctx, ns, "tcp4", address, nil)
+		}
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp4", address)
+	}
+	return get(ctx, dial, "http://"+address+path)
+}
+
+// fetchUnix gets a page from a unix socket.
+func fetchUnix(ctx context.Context, socket, path string) ([]byte, error) {
+	return get(ctx, func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}, "http://socket"+path)
+}
+
+func get(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error), target string) ([]byte, error) {
+	t := &http.Transport{DialContext: dial, DisableKeepAlives: true}
+	defer t.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := (&http.Client{Transport: t}).Do(req)
+	if err != nil {
+		var ue *url.Error
+		if errors.As(err, &ue) {
+			err = ue.Err
+		}
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxPage))
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("answered %s: %s", resp.Status, strings.TrimSpace(string(body[:min(len(body), 300)])))
+	}
+	return body, nil
+}

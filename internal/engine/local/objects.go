@@ -1,0 +1,361 @@
+package local
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/engine/local/merge"
+	"lateen.dev/lateen/internal/engine/local/podspec"
+	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/source/files"
+)
+
+// systemNamespaces exist in every mesh.
+var systemNamespaces = []string{"default", "kube-system", meshNamespace}
+
+// meshNamespace is where the parts of the mesh live.
+const meshNamespace = "istio-system"
+
+const defaultNamespace = "default"
+
+// apply takes the objects of all documents, one by one: what is wrong with one costs none of the others.
+func (e *Engine) apply(r api.ApplyRequest) api.ApplyResult {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var res api.ApplyResult
+	for _, d := range r.Documents {
+		objects, problems := decodeIn(d, r.Namespace)
+		warnings := map[string][]string{}
+		for _, p := range problems {
+			if p.Severity == files.Refused {
+				res.Problems = append(res.Problems, problemOf(p))
+			} else {
+				warnings[p.Object] = append(warnings[p.Object], warningText(p))
+			}
+		}
+		for _, o := range objects {
+			action, err := e.applyOne(o, d.Dir, r.DryRun)
+			if err != nil {
+				res.Problems = append(res.Problems, refusal(o, err))
+				continue
+			}
+			res.Results = append(res.Results, api.ObjectResult{Key: apiKey(o.Key), Action: action,
+				Warnings: append(warnings[o.Key.String()], e.warnings(o)...)})
+		}
+	}
+	e.kick()
+	return res
+}
+
+// decodeIn decodes a document; an object that names no namespace goes to the given one.
+func decodeIn(d api.Document, namespace string) ([]files.Object, []files.Problem) {
+	objects, problems := files.Decode(d.File, d.Data)
+	if namespace == "" || namespace == defaultNamespace {
+		return objects, problems
+	}
+	for i, o := range objects {
+		if o.Key.Namespace != "" && !namesNamespace(o.JSON) {
+			objects[i].Key.Namespace = namespace
+			objects[i].JSON = withNamespace(o.JSON, namespace)
+			if m, ok := o.Value.(metav1.Object); ok {
+				m.SetNamespace(namespace)
+			}
+		}
+	}
+	return objects, problems
+}
+
+func namesNamespace(raw []byte) bool {
+	var head struct {
+		Metadata struct {
+			Namespace string `json:"namespace"`
+		} `json:"metadata"`
+	}
+	return json.Unmarshal(raw, &head) == nil && head.Metadata.Namespace != ""
+}
+
+func withNamespace(raw []byte, namespace string) []byte {
+	o, err := merge.Parse(raw)
+	if err != nil {
+		return raw
+	}
+	b, err := json.Marshal(merge.Set(o, namespace, "metadata", "namespace"))
+	if err != nil {
+		return raw
+	}
+	return b
+}
+
+func (e *Engine) applyOne(o files.Object, dir string, dryRun bool) (api.Action, error) {
+	if o.Kind == "Node" {
+		return "", errors.New("nodes are made by `lateen up --nodes`, not by manifests; label one with `lateen label node`")
+	}
+	if o.Key.Namespace != "" && !e.store.namespaceExists(o.Key.Namespace) {
+		return "", fmt.Errorf("namespace %q is not there; apply a Namespace of that name first", o.Key.Namespace)
+	}
+	if o.Kind == "Pod" {
+		if err := e.admitPod(o); err != nil {
+			return "", err
+		}
+	}
+	action, err := e.store.apply(o, dir, dryRun)
+	if err != nil {
+		return "", err
+	}
+	if o.Kind == "Namespace" && !dryRun {
+		if err := e.addDefaultAccount(o.Key.Name); err != nil {
+			return "", err
+		}
+	}
+	if !dryRun {
+		e.changed(o.Key)
+	}
+	return action, nil
+}
+
+// admitPod refuses a pod whose name another pod has, such as one of a Deployment.
+func (e *Engine) admitPod(o files.Object) error {
+	for _, p := range e.pods {
+		if p.namespace == o.Key.Namespace && p.name == o.Key.Name && (p.owner != o.Key || p.stopping) {
+			return errors.New("a pod of this name is still there; delete it, or wait until it is gone")
+		}
+	}
+	if p := e.nodeProxyPod(o.Key.Namespace, o.Key.Name); p != nil {
+		return errors.New("this name belongs to a node's proxy; choose another")
+	}
+	return nil
+}
+
+// addDefaultAccount gives a namespace the account that pods have which name none.
+func (e *Engine) addDefaultAccount(namespace string) error {
+	key := model.Key{Kind: "ServiceAccount", Namespace: namespace, Name: "default"}
+	if e.store.objects[key] != nil {
+		return nil
+	}
+	text := fmt.Sprintf("apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: default\n  namespace: %s\n", namespace)
+	o, err := decodeOne("engine", []byte(text))
+	if err != nil {
+		return err
+	}
+	o.File = ""
+	_, err = e.store.apply(o, "", false)
+	return err
+}
+
+func (e *Engine) addNamespace(name string) error {
+	o, err := decodeOne("engine", fmt.Appendf(nil, "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %s\n  labels:\n    kubernetes.io/metadata.name: %s\n", name, name))
+	if err != nil {
+		return err
+	}
+	o.File = ""
+	if _, err := e.store.apply(o, "", false); err != nil {
+		return err
+	}
+	return e.addDefaultAccount(name)
+}
+
+// warnings are what the author of an object may expect and not get.
+func (e *Engine) warnings(o files.Object) []string {
+	var w []string
+	if o.Support == model.Ineffective {
+		w = append(w, "has no effect yet: "+o.Reason)
+	}
+	var spec *corev1.PodSpec
+	switch v := o.Value.(type) {
+	case *appsv1.Deployment:
+		spec = &v.Spec.Template.Spec
+	case *corev1.Pod:
+		spec = &v.Spec
+	case *corev1.Service:
+		if len(v.Spec.Selector) == 0 && v.Spec.Type != corev1.ServiceTypeExternalName {
+			w = append(w, "has no selector and therefore no pods: Endpoints written by hand are not read here")
+		}
+		if v.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+			w = append(w, "sessionAffinity has no effect here")
+		}
+	}
+	if spec != nil {
+		for _, f := range podspec.Ineffective(spec) {
+			w = append(w, "no effect here: "+f)
+		}
+		if sa := podspec.ServiceAccountOf(spec); e.store.find(api.Key{Kind: "ServiceAccount", Namespace: o.Key.Namespace, Name: sa}) == nil {
+			w = append(w, fmt.Sprintf("its pods wait until there is a ServiceAccount %q", sa))
+		}
+	}
+	return w
+}
+
+// delete removes objects by name and by document.
+func (e *Engine) delete(r api.DeleteRequest) (api.ApplyResult, []*pod) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var res api.ApplyResult
+	keys := slices.Clone(r.Keys)
+	for _, d := range r.Documents {
+		objects, problems := decodeIn(d, r.Namespace)
+		for _, p := range problems {
+			if p.Severity == files.Refused {
+				res.Problems = append(res.Problems, problemOf(p))
+			}
+		}
+		for _, o := range slices.Backward(objects) { // what was made last goes first
+			keys = append(keys, apiKey(o.Key))
+		}
+	}
+	var gone []*pod
+	for _, k := range keys {
+		pods, err := e.deleteOne(k)
+		var apiErr *api.Error
+		switch {
+		case errors.As(err, &apiErr) && apiErr.Code == http.StatusNotFound && r.IgnoreNotFound:
+		case err != nil:
+			res.Problems = append(res.Problems, api.Problem{Object: k.String(), Message: err.Error()})
+		default:
+			res.Results = append(res.Results, api.ObjectResult{Key: k, Action: api.Deleted})
+			gone = append(gone, pods...)
+		}
+	}
+	e.kick()
+	return res, gone
+}
+
+func (e *Engine) deleteOne(k api.Key) ([]*pod, error) {
+	switch {
+	case k.Kind == "Node":
+		return nil, errors.New("nodes live as long as the mesh; end it with `lateen down`")
+	case k.Kind == "Namespace" && slices.Contains(systemNamespaces, k.Name):
+		return nil, errors.New("this namespace is part of every mesh and cannot be deleted")
+	case k.Kind == "Pod":
+		for _, p := range e.pods {
+			if p.namespace == k.Namespace && p.name == k.Name {
+				delete(e.store.objects, model.Key{Kind: "Pod", Namespace: k.Namespace, Name: k.Name})
+				p.stop()
+				return []*pod{p}, nil
+			}
+		}
+	}
+	o := e.store.find(k)
+	if o == nil {
+		return nil, notFound(k)
+	}
+	doomed := []model.Key{o.Key}
+	if k.Kind == "Namespace" {
+		doomed = append(e.store.inNamespace(k.Name), o.Key)
+	}
+	var gone []*pod
+	for _, key := range doomed {
+		for _, p := range e.pods {
+			if p.owner == key {
+				p.stop()
+				gone = append(gone, p)
+			}
+		}
+		if err := e.store.remove(key); err != nil {
+			return gone, err
+		}
+		e.changed(key)
+	}
+	return gone, nil
+}
+
+// patch changes one object.
+func (e *Engine) patch(r api.PatchRequest) (api.ObjectResult, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	patch, err := merge.Parse(r.Patch)
+	if err != nil {
+		return api.ObjectResult{}, &api.Error{Code: http.StatusBadRequest, Message: "the patch is not a JSON object: " + err.Error()}
+	}
+	var action api.Action
+	switch {
+	case r.Key.Kind == "Node":
+		action, err = e.patchNode(r.Key, patch)
+	case r.Key.Kind == "Pod" && e.store.find(r.Key) == nil:
+		action, err = e.patchOwnedPod(r.Key, patch)
+	default:
+		o := e.store.find(r.Key)
+		if o == nil {
+			return api.ObjectResult{}, notFound(r.Key)
+		}
+		if action, err = e.store.patch(o, patch); err == nil {
+			e.changed(o.Key)
+		}
+	}
+	if err != nil {
+		return api.ObjectResult{}, err
+	}
+	e.kick()
+	return api.ObjectResult{Key: r.Key, Action: action}, nil
+}
+
+// changed lets the pods concerned know that what they depend on may be different now.
+func (e *Engine) changed(k model.Key) {
+	for _, p := range e.pods {
+		switch {
+		case k.Kind == "Pod" && p.owner == k:
+			if o := e.store.objects[k]; o != nil {
+				src := o.Value.(*corev1.Pod)
+				p.labels, p.annotations = src.Labels, src.Annotations
+			}
+		case k.Kind == "Namespace" && p.namespace == k.Name:
+		default:
+			continue
+		}
+		p.wake()
+	}
+}
+
+func notFound(k api.Key) error {
+	where := ""
+	if k.Namespace != "" {
+		where = " in namespace " + k.Namespace
+	}
+	return &api.Error{Code: http.StatusNotFound, Message: fmt.Sprintf("%s %q is not there%s", strings.ToLower(k.Kind), k.Name, where),
+		Cure: "list what is with `lateen get`"}
+}
+
+func apiKey(k model.Key) api.Key { return api.Key{Kind: k.Kind, Namespace: k.Namespace, Name: k.Name} }
+
+func problemOf(p files.Problem) api.Problem {
+	return api.Problem{File: p.File, Line: p.Line, Object: p.Object, Field: p.Field, Message: p.Message, Cure: p.Cure}
+}
+
+func warningText(p files.Problem) string {
+	p.File, p.Line, p.Object = "", 0, ""
+	return strings.TrimPrefix(p.Error(), ": ")
+}
+
+// refusal says what is wrong with an object that decoded well.
+func refusal(o files.Object, err error) api.Problem {
+	p := api.Problem{File: o.File, Line: o.Line, Object: o.Key.String()}
+	var pe *problemError
+	if errors.As(err, &pe) {
+		p.Field, p.Message, p.Cure = pe.Field, pe.Message, pe.Cure
+		return p
+	}
+	p.Message = strings.TrimPrefix(err.Error(), o.Key.String()+": ")
+	return p
+}
+
+func equalJSON(a, b any) bool {
+	x, err1 := json.Marshal(a)
+	y, err2 := json.Marshal(b)
+	return err1 == nil && err2 == nil && string(x) == string(y)
+}
+
+// selectorOf is the part of an object that decides which pods are its own and must therefore stay.
+func selectorOf(v any) (any, bool) {
+	if d, ok := v.(*appsv1.Deployment); ok {
+		return d.Spec.Selector, true
+	}
+	return nil, false
+}

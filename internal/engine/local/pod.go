@@ -1,0 +1,151 @@
+package local
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"lateen.dev/lateen/internal/engine/local/podinit"
+	"lateen.dev/lateen/internal/engine/local/podspec"
+	"lateen.dev/lateen/internal/model"
+)
+
+// pod is one pod. Its fields are guarded by the engine's lock unless they never change after it is made.
+type pod struct {
+	// Never changed.
+	uid       string
+	namespace string
+	name      string
+	node      *node
+	ip        netip.Addr // the node's for a pod on the node's network
+	port      string     // the node's end of its link
+	owner     model.Key  // the Pod or Deployment that asked for it
+	hash      string     // of the template it was made from
+	dir       string     // directory of the manifest: LATEEN_MANIFEST_DIR
+	spec      corev1.PodSpec
+	unixUID   int
+	created   time.Time
+	cancel    context.CancelFunc
+	wakeup    chan struct{} // something it waits for may have happened
+	done      chan struct{} // closed when nothing of it is left
+
+	// Guarded.
+	labels      map[string]string
+	annotations map[string]string
+	phase       corev1.PodPhase
+	reason      string // why it does not run, for people
+	network     bool   // its network namespace is there
+	stopping    bool
+	deleted     time.Time
+	started     time.Time
+	init        *podinit.Pod
+	containers  []*container // init containers first
+	redirection redirection
+}
+
+// redirection is what the agent last said about a pod.
+type redirection struct {
+	enabled bool
+	err     string
+}
+
+// container is one container of a pod. Its fields are guarded by the engine's lock unless they never change.
+type container struct {
+	spec *corev1.Container // never changed
+	init bool              // never changed
+
+	waiting  string // reason code while it does not run, as Kubernetes writes it
+	message  string // the same in words
+	process  *podinit.Process
+	started  time.Time
+	finished time.Time
+	restarts int
+	lastExit string
+	exitCode *int
+	ready    bool
+	done     bool // an init container that has succeeded, or one that will not be started again
+	logPath  string
+}
+
+func (c *container) running() bool { return c.process != nil }
+
+// stop asks the pod to end; it returns at once. The engine's lock must be held.
+func (p *pod) stop() {
+	if p.stopping {
+		return
+	}
+	p.stopping, p.deleted = true, time.Now()
+	p.cancel()
+}
+
+// wake makes the pod look again at what it waits for.
+func (p *pod) wake() {
+	select {
+	case p.wakeup <- struct{}{}:
+	default:
+	}
+}
+
+// ready says whether every container is. The engine's lock must be held.
+func (p *pod) ready() bool {
+	if p.phase != corev1.PodRunning || p.stopping {
+		return false
+	}
+	for _, c := range p.containers {
+		if !c.init && !c.ready {
+			return false
+		}
+	}
+	return true
+}
+
+// serviceAccount is the account the pod runs as.
+func (p *pod) serviceAccount() string { return podspec.ServiceAccountOf(&p.spec) }
+
+// identities hands out one unix user per service account, from firstPodUID up, and never the same twice.
+type identities struct {
+	mu   sync.Mutex
+	uids map[string]int
+}
+
+const firstPodUID = 200000
+
+func (i *identities) of(namespace, account string) int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.uids == nil {
+		i.uids = map[string]int{}
+	}
+	key := namespace + "/" + account
+	uid, ok := i.uids[key]
+	if !ok {
+		uid = firstPodUID + len(i.uids)
+		i.uids[key] = uid
+	}
+	return uid
+}
+
+// The label by which users put pods into the mesh, and its values.
+const (
+	modeLabel       = "istio.io/dataplane-mode"
+	modeAmbient     = "ambient"
+	modeNone        = "none"
+	redirectionNote = "ambient.istio.io/redirection"
+)
+
+// enrolled says whether labels put a pod into the mesh. The pod's own label goes before its namespace's.
+func enrolled(hostNetwork bool, podLabels, namespaceLabels map[string]string) bool {
+	if hostNetwork {
+		return false
+	}
+	switch podLabels[modeLabel] {
+	case modeNone:
+		return false
+	case modeAmbient:
+		return true
+	}
+	return namespaceLabels[modeLabel] == modeAmbient
+}

@@ -1,0 +1,347 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/engine/local/fabric"
+	"lateen.dev/lateen/internal/engine/local/names"
+	"lateen.dev/lateen/internal/engine/local/podspec"
+	"lateen.dev/lateen/internal/engine/local/rollout"
+	"lateen.dev/lateen/internal/engine/local/schedule"
+	"lateen.dev/lateen/internal/engine/local/servicenat"
+	"lateen.dev/lateen/internal/engine/local/services"
+	"lateen.dev/lateen/internal/model"
+)
+
+const (
+	reconcileRetry = time.Second
+	// failedStay is how long a Deployment's pod that could not be made stays before another is tried.
+	failedStay = 2 * time.Second
+)
+
+// published is what reconcile last told the rest of the world, so that it only tells what is new.
+type published struct {
+	files map[string][]byte
+	plan  servicenat.Plan
+	nat   map[string]bool // nodes that have the plan
+	// complaints are why a Deployment's pods cannot be made, by its key; guarded by the engine's lock.
+	complaints map[model.Key]string
+}
+
+// reconcileLoop makes the world fit the objects whenever something changed.
+func (e *Engine) reconcileLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.wakeup:
+		}
+		if err := e.reconcile(ctx); err != nil && ctx.Err() == nil {
+			e.log.Error("reconcile; trying again", "err", err, "in", reconcileRetry)
+			time.AfterFunc(reconcileRetry, e.kick)
+		}
+	}
+}
+
+// reconcile makes and ends pods as the objects ask, then tells control plane, agents, kernel and resolver what there is.
+// Only one runs at a time.
+func (e *Engine) reconcile(ctx context.Context) error {
+	e.mu.Lock()
+	if e.seen.files == nil {
+		e.seen = published{files: map[string][]byte{}, nat: map[string]bool{}, complaints: map[model.Key]string{}}
+	}
+	if !e.stopping {
+		e.steer(ctx)
+	}
+	pods, nodes := e.reportPods(), e.reportNodes()
+	var svcs []*corev1.Service
+	for _, o := range e.store.list("Service") {
+		svcs = append(svcs, o.Value.(*corev1.Service))
+	}
+	e.tellAgents()
+	e.mu.Unlock()
+
+	err := e.writeReports(nodes, pods)
+	resolved := services.Resolve(svcs, pods)
+	e.dns.Set(names.NewZone(resolved, fabric.DNSIP))
+	return errors.Join(err, e.translate(servicenat.PlanOf(resolved)))
+}
+
+// translate installs the plan on every node that does not have it yet.
+func (e *Engine) translate(plan servicenat.Plan) error {
+	if !plan.Equal(e.seen.plan) {
+		e.seen.plan = plan
+		clear(e.seen.nat)
+	}
+	var errs []error
+	for _, n := range e.nodes {
+		if e.seen.nat[n.name] {
+			continue
+		}
+		err := servicenat.Apply(n.NetNS, servicenat.Config{ServiceCIDR: fabric.ServiceCIDR, Resolver: fabric.DNSIP}, plan)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("node %s: %w", n.name, err))
+			continue
+		}
+		e.seen.nat[n.name] = true
+	}
+	return errors.Join(errs...)
+}
+
+// steer starts and ends pods.
+func (e *Engine) steer(ctx context.Context) {
+	for _, p := range e.pods {
+		if e.store.objects[p.owner] == nil {
+			p.stop()
+		}
+	}
+	for _, o := range e.store.list("Pod") {
+		if len(e.podsOf(o.Key)) > 0 {
+			continue
+		}
+		v := o.Value.(*corev1.Pod)
+		if err := e.makePod(ctx, o, v.Name, v.Labels, v.Annotations, &v.Spec, ""); err != nil {
+			e.complain(o.Key, err)
+		}
+	}
+	for _, o := range e.store.list("Deployment") {
+		e.steerDeployment(ctx, o)
+	}
+}
+
+func (e *Engine) steerDeployment(ctx context.Context, o *stored) {
+	d := o.Value.(*appsv1.Deployment)
+	hash := templateHash(&d.Spec.Template, o.dir)
+	var views []rollout.Pod
+	byName := map[string]*pod{}
+	for _, p := range e.podsOf(o.Key) {
+		if p.phase == corev1.PodFailed && !p.stopping {
+			// What could not be made is tried anew, but not in a tight loop.
+			if wait := time.Until(p.created.Add(failedStay)); wait > 0 {
+				time.AfterFunc(wait, e.kick)
+			} else {
+				p.stop()
+			}
+		}
+		byName[p.name] = p
+		views = append(views, rollout.Pod{Name: p.name, Hash: p.hash, Ready: p.ready(), Terminating: p.stopping, Created: p.created})
+	}
+	steps := rollout.Next(rollout.WishOf(d, hash), views)
+	for _, name := range steps.Delete {
+		byName[name].stop()
+	}
+	var err error
+	for range steps.Create {
+		t := &d.Spec.Template
+		labels := maps.Clone(t.Labels)
+		labels["pod-template-hash"] = hash
+		if err = e.makePod(ctx, o, fmt.Sprintf("%s-%s-%s", d.Name, hash, randomName(5)), labels, t.Annotations, &t.Spec, hash); err != nil {
+			break
+		}
+	}
+	e.complain(o.Key, err)
+}
+
+// complain keeps why the pods of an object cannot be made, for its status; a nil error ends the complaint.
+func (e *Engine) complain(k model.Key, err error) {
+	if err == nil {
+		delete(e.seen.complaints, k)
+		return
+	}
+	if e.seen.complaints[k] != err.Error() {
+		e.log.Warn("cannot make pods", "for", k.String(), "err", err)
+	}
+	e.seen.complaints[k] = err.Error()
+}
+
+func (e *Engine) podsOf(k model.Key) []*pod {
+	var pods []*pod
+	for _, p := range e.pods {
+		if p.owner == k {
+			pods = append(pods, p)
+		}
+	}
+	return pods
+}
+
+// makePod starts a pod's life. The engine's lock must be held.
+func (e *Engine) makePod(ctx context.Context, owner *stored, name string, labels, annotations map[string]string, spec *corev1.PodSpec, hash string) error {
+	ns := owner.Key.Namespace
+	account := podspec.ServiceAccountOf(spec)
+	if e.store.find(api.Key{Kind: "ServiceAccount", Namespace: ns, Name: account}) == nil {
+		return fmt.Errorf("ServiceAccount %q is not there in namespace %s; apply one", account, ns)
+	}
+	var candidates []schedule.Node
+	for _, n := range e.nodes {
+		c := schedule.Node{Name: n.name, Labels: n.labels, Free: n.ips.free()}
+		for _, p := range e.pods {
+			if p.node == n && !p.stopping {
+				c.Pods++
+				if p.owner == owner.Key {
+					c.Same++
+				}
+			}
+		}
+		candidates = append(candidates, c)
+	}
+	on, err := schedule.Pick(candidates, spec.NodeName, spec.NodeSelector)
+	if err != nil {
+		return err
+	}
+	n := e.node(on)
+	ip := n.IP()
+	if !spec.HostNetwork {
+		if ip, err = n.ips.take(); err != nil {
+			return err
+		}
+	}
+	uid := newUID()
+	life, cancel := context.WithCancel(ctx)
+	p := &pod{
+		uid: uid, namespace: ns, name: name, node: n, ip: ip, port: "p" + uid[:8], owner: owner.Key, hash: hash, dir: owner.dir,
+		spec: *spec.DeepCopy(), unixUID: e.users.of(ns, account), created: time.Now(), cancel: cancel,
+		wakeup: make(chan struct{}, 1), done: make(chan struct{}),
+		labels: labels, annotations: annotations, phase: corev1.PodPending,
+	}
+	if p.spec.RestartPolicy == "" {
+		p.spec.RestartPolicy = corev1.RestartPolicyAlways
+	}
+	if owner.Kind == "Pod" {
+		p.uid, p.port = owner.uid, "p"+owner.uid[:8]
+	}
+	dir := e.dir.pod(ns, name)
+	add := func(specs []corev1.Container, init bool) {
+		for i := range specs {
+			p.containers = append(p.containers, &container{spec: &specs[i], init: init, waiting: "PodInitializing",
+				logPath: filepath.Join(dir, specs[i].Name+".log")})
+		}
+	}
+	add(p.spec.InitContainers, true)
+	add(p.spec.Containers, false)
+	e.pods = append(e.pods, p)
+	go e.runPod(life, p)
+	return nil
+}
+
+func (e *Engine) node(name string) *node {
+	i := slices.IndexFunc(e.nodes, func(n *node) bool { return n.name == name })
+	if i < 0 {
+		return nil
+	}
+	return e.nodes[i]
+}
+
+// Letters that make no words and cannot be mistaken for each other, as in Kubernetes' generated names.
+const nameLetters = "bcdfghjklmnpqrstvwxz2456789"
+
+func randomName(n int) string {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = nameLetters[rand.IntN(len(nameLetters))]
+	}
+	return string(b)
+}
+
+// templateHash tells templates apart. Where the manifest lies is part of it: programs are found relative to that.
+func templateHash(t *corev1.PodTemplateSpec, dir string) string {
+	h := fnv.New64a()
+	b, err := json.Marshal(t)
+	if err != nil {
+		panic("a decoded template is always JSON: " + err.Error())
+	}
+	h.Write(b)
+	h.Write([]byte{0})
+	h.Write([]byte(dir))
+	sum := h.Sum64()
+	var out [10]byte
+	for i := range out {
+		out[i] = nameLetters[sum%uint64(len(nameLetters))]
+		sum /= uint64(len(nameLetters))
+	}
+	return string(out[:])
+}
+
+// watcher is an agent that follows the pods of its node.
+type watcher struct {
+	node string
+	last []byte
+	c    chan []byte // the newest snapshot that it has not read yet
+}
+
+// tellAgents hands every agent the present pods of its node if they changed. The engine's lock must be held.
+func (e *Engine) tellAgents() {
+	snapshots := map[string][]byte{}
+	for w := range e.watchers {
+		s, ok := snapshots[w.node]
+		if !ok {
+			s = e.agentSnapshot(w.node)
+			snapshots[w.node] = s
+		}
+		if bytes.Equal(s, w.last) {
+			continue
+		}
+		w.last = s
+		select { // only the newest counts
+		case <-w.c:
+		default:
+		}
+		w.c <- s
+	}
+}
+
+type agentPod struct {
+	UID            string            `json:"uid"`
+	Namespace      string            `json:"namespace"`
+	Name           string            `json:"name"`
+	ServiceAccount string            `json:"serviceAccount"`
+	IP             string            `json:"ip"`
+	HostNetwork    bool              `json:"hostNetwork"`
+	Labels         map[string]string `json:"labels"`
+	Annotations    map[string]string `json:"annotations"`
+	NetNS          string            `json:"netns"`
+	Terminating    bool              `json:"terminating"`
+}
+
+type agentNamespace struct {
+	Labels map[string]string `json:"labels"`
+}
+
+// agentSnapshot is what the agent of a node is to know: its pods that have a network, and all namespaces.
+func (e *Engine) agentSnapshot(nodeName string) []byte {
+	s := struct {
+		Pods       []agentPod                `json:"pods"`
+		Namespaces map[string]agentNamespace `json:"namespaces"`
+	}{[]agentPod{}, map[string]agentNamespace{}}
+	for _, p := range e.pods {
+		if p.node.name != nodeName || !p.network {
+			continue
+		}
+		s.Pods = append(s.Pods, agentPod{
+			UID: p.uid, Namespace: p.namespace, Name: p.name, ServiceAccount: p.serviceAccount(), IP: p.ip.String(),
+			HostNetwork: p.spec.HostNetwork, Labels: p.labels, Annotations: p.annotations, NetNS: e.podNetNS(p), Terminating: p.stopping,
+		})
+	}
+	slices.SortFunc(s.Pods, func(a, b agentPod) int { return bytes.Compare([]byte(a.UID), []byte(b.UID)) })
+	for _, o := range e.store.list("Namespace") {
+		s.Namespaces[o.Key.Name] = agentNamespace{o.labels()}
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic("a snapshot is always JSON: " + err.Error())
+	}
+	return b
+}

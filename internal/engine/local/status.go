@@ -1,0 +1,271 @@
+package local
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/engine/local/proc"
+)
+
+// statusTimeout bounds how long one part of the mesh may take to say how it is.
+const statusTimeout = 3 * time.Second
+
+// trustDomain is the mesh's.
+const trustDomain = "cluster.local"
+
+// status asks every part of the mesh how it is, all at once.
+func (e *Engine) status(ctx context.Context) api.Status {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	host := e.hostPIDs()
+	s := api.Status{Mesh: e.opts.Mesh, Started: e.started, Nodes: make([]api.NodeState, len(e.nodes))}
+	said := map[string]agentSaid{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	wg.Go(func() { s.Control, s.Problems = e.controlState(ctx, host) })
+	for i, n := range e.nodes {
+		s.Nodes[i] = api.NodeState{Name: n.name, Index: n.Index, IP: n.IP().String(), PodCIDR: n.PodCIDR().String()}
+		wg.Go(func() {
+			agent, pods := e.agentState(ctx, n, host)
+			s.Nodes[i].Agent = agent
+			mu.Lock()
+			defer mu.Unlock()
+			for uid, p := range pods {
+				said[uid] = p
+			}
+		})
+		wg.Go(func() { s.Nodes[i].Proxy = e.proxyState(ctx, n, host) })
+	}
+	wg.Wait()
+	for i := range s.Nodes {
+		s.Nodes[i].Proxy.AckedGeneration = ackedBy(s.Control.Clients, s.Nodes[i].Name)
+	}
+	s.Pods = e.podStates(said, host)
+	return s
+}
+
+// ackedBy is the lowest generation that a node's proxy has acknowledged over all types.
+func ackedBy(clients []api.ClientState, node string) uint64 {
+	var lowest uint64
+	first := true
+	for _, c := range clients {
+		if c.Node != node {
+			continue
+		}
+		for _, t := range c.Types {
+			if first || t.AckedGeneration < lowest {
+				lowest, first = t.AckedGeneration, false
+			}
+		}
+	}
+	return lowest
+}
+
+// processState describes a daemon's process.
+func processState(d *daemon, host map[int]int) api.Process {
+	if d == nil {
+		return api.Process{}
+	}
+	s := d.state()
+	p := api.Process{Restarts: s.restarts, LastExit: s.lastExit}
+	if s.process != nil {
+		p.MeshPID, p.PID, p.Since = s.process.PID, host[s.process.PID], s.process.Started
+		p.StartTime, _ = proc.StartTime("/proc", s.process.PID) // 0 if it has just ended
+	}
+	return p
+}
+
+func (e *Engine) controlState(ctx context.Context, host map[int]int) (api.ControlState, []api.Problem) {
+	s := api.ControlState{Process: processState(e.control, host)}
+	_, err := fetch(ctx, "", controlDebug, "/ready")
+	s.Ready = err == nil
+	if err != nil {
+		s.Error = err.Error()
+		return s, nil
+	}
+	if b, err := fetch(ctx, "", controlDebug, "/debug/clients"); err != nil {
+		s.Error = err.Error()
+	} else if err := json.Unmarshal(b, &s.Clients); err != nil {
+		s.Error = "its list of clients cannot be read: " + err.Error()
+	}
+	var problems []api.Problem
+	for _, o := range e.controlObjects(ctx) {
+		s.Generation = max(s.Generation, o.Generation)
+		problems = append(problems, o.Problems...)
+		for _, c := range o.Conditions {
+			if c.Status == "False" {
+				problems = append(problems, api.Problem{Object: o.Kind + " " + strings.TrimPrefix(o.Namespace+"/"+o.Name, "/"), Field: c.Type, Message: c.Message})
+			}
+		}
+	}
+	return s, problems
+}
+
+// agentSaid is what an agent says about one pod.
+type agentSaid struct {
+	UID                 string     `json:"uid"`
+	State               string     `json:"state"`
+	Reason              string     `json:"reason"`
+	Since               time.Time  `json:"since"`
+	UnmeshedConnections []api.Conn `json:"unmeshedConnections"`
+}
+
+func (e *Engine) agentState(ctx context.Context, n *node, host map[int]int) (api.AgentState, map[string]agentSaid) {
+	s := api.AgentState{Process: processState(n.agent, host)}
+	b, err := fetchUnix(ctx, e.agentSocket(n), "/v1/status")
+	if err != nil {
+		s.Error = err.Error()
+		return s, nil
+	}
+	var said struct {
+		ProxyConnected bool        `json:"proxyConnected"`
+		Pods           []agentSaid `json:"pods"`
+	}
+	if err := json.Unmarshal(b, &said); err != nil {
+		s.Error = "its status cannot be read: " + err.Error()
+		return s, nil
+	}
+	s.Ready, s.ProxyConnected = true, said.ProxyConnected
+	pods := map[string]agentSaid{}
+	for _, p := range said.Pods {
+		pods[p.UID] = p
+	}
+	return s, pods
+}
+
+func (e *Engine) proxyState(ctx context.Context, n *node, host map[int]int) api.ProxyState {
+	s := api.ProxyState{Process: processState(n.proxy, host), Stock: n.stock}
+	if n.proxy != nil {
+		s.Path = n.proxy.path
+	}
+	if err := n.proxyIsReady(ctx); err != nil {
+		s.Error = err.Error()
+	} else {
+		s.Ready = true
+	}
+	b, err := fetch(ctx, n.NetNS, proxyMetrics, "/metrics")
+	if err != nil {
+		return s
+	}
+	s.Version, s.WorkerConnections = readProxyMetrics(b)
+	return s
+}
+
+// readProxyMetrics finds the version and the connections per worker among a proxy's metrics.
+func readProxyMetrics(b []byte) (version string, connections []int) {
+	byWorker := map[int]int{}
+	lines := bufio.NewScanner(bytes.NewReader(b))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		name, labels, value, ok := metric(lines.Text())
+		switch {
+		case !ok:
+		case name == "istio_build":
+			version = labels["tag"]
+		case name == "lateen_worker_connections":
+			if w, err := strconv.Atoi(labels["worker"]); err == nil && w >= 0 {
+				byWorker[w] += int(value)
+			}
+		}
+	}
+	workers := make([]int, 0, len(byWorker))
+	for w := range byWorker {
+		workers = append(workers, w)
+	}
+	sort.Ints(workers)
+	for _, w := range workers {
+		connections = append(connections, byWorker[w])
+	}
+	return version, connections
+}
+
+// metric reads one line of Prometheus' text format.
+func metric(line string) (name string, labels map[string]string, value float64, ok bool) {
+	if line == "" || line[0] == '#' {
+		return "", nil, 0, false
+	}
+	labels = map[string]string{}
+	head, rest := line, ""
+	if i := strings.IndexByte(line, '{'); i >= 0 {
+		j := strings.LastIndexByte(line, '}')
+		if j < i {
+			return "", nil, 0, false
+		}
+		head, rest = line[:i], line[j+1:]
+		for s := line[i+1 : j]; s != ""; {
+			key, after, found := strings.Cut(s, "=\"")
+			if !found {
+				break
+			}
+			end := 0
+			for end < len(after) && after[end] != '"' {
+				if after[end] == '\\' {
+					end++
+				}
+				end++
+			}
+			if end >= len(after) {
+				break
+			}
+			labels[strings.TrimLeft(key, ", ")] = after[:end]
+			s = after[end+1:]
+		}
+	} else {
+		head, rest, _ = strings.Cut(line, " ")
+	}
+	fields := strings.Fields(rest)
+	if len(fields) == 0 {
+		return "", nil, 0, false
+	}
+	value, err := strconv.ParseFloat(fields[0], 64)
+	return strings.TrimSpace(head), labels, value, err == nil
+}
+
+// podStates describes all pods.
+func (e *Engine) podStates(said map[string]agentSaid, host map[int]int) []api.PodState {
+	pids := e.containerPIDs(podProcesses())
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	out := make([]api.PodState, 0, len(e.pods))
+	for _, p := range e.pods {
+		s := api.PodState{
+			Namespace: p.namespace, Name: p.name, UID: p.uid, Node: p.node.name, IP: p.ip.String(), ServiceAccount: p.serviceAccount(),
+			Identity: "spiffe://" + trustDomain + "/ns/" + p.namespace + "/sa/" + p.serviceAccount(),
+			Phase:    string(p.phase), Ready: p.ready(), Reason: p.unreadyWhy(), HostNetwork: p.spec.HostNetwork,
+			Enrolled: e.enrolled(p), Redirection: p.redirection.enabled,
+		}
+		if s.Ready {
+			s.Reason = ""
+		}
+		if a, ok := said[p.uid]; ok {
+			s.Mesh, s.MeshReason, s.MeshSince, s.Unmeshed = a.State, a.Reason, a.Since, a.UnmeshedConnections
+		}
+		for _, c := range p.containers {
+			if c.init {
+				continue
+			}
+			cs := api.ContainerState{Name: c.spec.Name, UID: p.unixUID, Ready: c.ready, ExitCode: c.exitCode,
+				Process: api.Process{Restarts: c.restarts, LastExit: c.lastExit}}
+			if !c.running() {
+				cs.Waiting = c.waiting
+			} else if tree := pids[c]; len(tree) > 0 {
+				cs.MeshPID, cs.PID, cs.Since = tree[0], host[tree[0]], c.started
+				cs.StartTime, _ = proc.StartTime("/proc", tree[0]) // 0 if it has just ended
+			}
+			s.Containers = append(s.Containers, cs)
+		}
+		out = append(out, s)
+	}
+	sort.Slice(out, func(i, j int) bool {
+		return out[i].Namespace+"/"+out[i].Name < out[j].Namespace+"/"+out[j].Name
+	})
+	return out
+}

@@ -1,0 +1,310 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/engine/local/fabric"
+	"lateen.dev/lateen/internal/engine/local/merge"
+	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/source/files"
+)
+
+// stored is one object of the user's, as it is now.
+type stored struct {
+	files.Object
+	live    merge.Object // what it is, with what the engine added
+	applied merge.Object // what the last manifest said; nil if it never came from one
+	dir     string       // directory of that manifest
+	uid     string
+	created time.Time
+}
+
+// store holds the user's objects and keeps a copy of them in a directory for the control plane. It has no lock of its own.
+// Pods are not in it: the engine reports those itself.
+type store struct {
+	dir     string
+	objects map[model.Key]*stored
+	now     func() time.Time
+	newUID  func() string
+}
+
+func newStore(dir string, now func() time.Time, newUID func() string) *store {
+	return &store{dir: dir, objects: map[model.Key]*stored{}, now: now, newUID: newUID}
+}
+
+// list returns the objects of a kind, sorted by key.
+func (s *store) list(kind string) []*stored {
+	var out []*stored
+	for k, o := range s.objects {
+		if k.Kind == kind {
+			out = append(out, o)
+		}
+	}
+	slices.SortFunc(out, func(a, b *stored) int { return a.Key.Compare(b.Key) })
+	return out
+}
+
+// find looks an object up without its group; a kind name that two groups share yields the first of them.
+func (s *store) find(k api.Key) *stored {
+	for _, o := range s.list(k.Kind) {
+		if o.Key.Namespace == k.Namespace && o.Key.Name == k.Name {
+			return o
+		}
+	}
+	return nil
+}
+
+func (s *store) namespaceExists(name string) bool {
+	return s.objects[model.Key{Kind: "Namespace", Name: name}] != nil
+}
+
+// apply takes an object from a manifest.
+func (s *store) apply(o files.Object, dir string, dryRun bool) (api.Action, error) {
+	next, err := merge.Parse(o.JSON)
+	if err != nil {
+		return "", err
+	}
+	next = inNamespace(next, o.Key)
+	old := s.objects[o.Key]
+	live := next
+	if old != nil {
+		live = merge.Apply(old.applied, old.live, next)
+	}
+	return s.put(o, old, live, func(n *stored) { n.applied, n.dir = next, dir }, dryRun)
+}
+
+// patch applies a JSON merge patch to an object.
+func (s *store) patch(old *stored, patch merge.Object) (api.Action, error) {
+	return s.put(old.Object, old, merge.Patch(old.live, patch), func(*stored) {}, false)
+}
+
+// put makes live the new state of an object and writes it down.
+func (s *store) put(o files.Object, old *stored, live merge.Object, set func(*stored), dryRun bool) (api.Action, error) {
+	n := &stored{Object: o, uid: s.newUID(), created: s.now().UTC().Truncate(time.Second)}
+	if old != nil {
+		n.uid, n.created, n.applied, n.dir = old.uid, old.created, old.applied, old.dir
+	}
+	live = merge.Set(live, n.uid, "metadata", "uid")
+	live = merge.Set(live, n.created.Format(time.RFC3339), "metadata", "creationTimestamp")
+	if o.Kind == "Service" {
+		var err error
+		if live, err = s.address(o.Key, old, live); err != nil {
+			return "", err
+		}
+	}
+	set(n)
+	text, err := yaml.Marshal(live)
+	if err != nil {
+		return "", err
+	}
+	// What was merged together must still be an object as strict as one from a file.
+	decoded, err := decodeOne(o.File, text)
+	if err != nil {
+		return "", err
+	}
+	if decoded.Key != o.Key {
+		return "", fmt.Errorf("%s: an object cannot be renamed or change its kind; delete it and apply the new one", o.Key)
+	}
+	if old != nil {
+		if err := immutable(old, &decoded); err != nil {
+			return "", err
+		}
+	}
+	file, line := n.File, n.Line
+	n.Object, n.live = decoded, live
+	n.File, n.Line = file, line
+	action := api.Created
+	if old != nil {
+		action = api.Configured
+		if merge.Equal(old.live, live) {
+			action = api.Unchanged
+		}
+	}
+	if dryRun {
+		return action, nil
+	}
+	if action != api.Unchanged && !engineOnly(o.Kind) {
+		if err := writeAtomic(s.file(o.Key), text, 0o644); err != nil {
+			return "", fmt.Errorf("store %s: %w", o.Key, err)
+		}
+	}
+	s.objects[o.Key] = n
+	return action, nil
+}
+
+func (s *store) remove(k model.Key) error {
+	delete(s.objects, k)
+	if err := os.Remove(s.file(k)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove %s: %w", k, err)
+	}
+	return nil
+}
+
+// engineOnly says that a kind is the engine's to report, so that the control plane must not read the user's version too.
+func engineOnly(kind string) bool { return kind == "Pod" || kind == "Node" }
+
+// file is where an object is written down. A kind name that two groups share is told apart by its group.
+func (s *store) file(k model.Key) string {
+	kind := strings.ToLower(k.Kind)
+	if k.Kind == "Gateway" {
+		group, _, _ := strings.Cut(k.Group, ".")
+		kind += "-" + group
+	}
+	parts := []string{kind}
+	if k.Namespace != "" {
+		parts = append(parts, k.Namespace)
+	}
+	return filepath.Join(s.dir, strings.Join(append(parts, k.Name), ".")+".yaml")
+}
+
+// address gives a service its cluster IP: the one it asks for, the one it has, or a free one.
+func (s *store) address(key model.Key, old *stored, live merge.Object) (merge.Object, error) {
+	if t, _ := merge.Get(live, "spec", "type"); t == string(corev1.ServiceTypeExternalName) {
+		return live, nil
+	}
+	asked, _ := merge.Get(live, "spec", "clusterIP")
+	had := ""
+	if old != nil {
+		had = old.Value.(*corev1.Service).Spec.ClusterIP
+	}
+	ip, _ := asked.(string)
+	switch {
+	case ip == "" && had != "":
+		ip = had
+	case ip == "":
+		free, err := s.freeAddress()
+		if err != nil {
+			return nil, err
+		}
+		ip = free.String()
+	case had != "" && ip != had:
+		return nil, fmt.Errorf("%s: spec.clusterIP is %s and cannot change to %s; delete the service first", key, had, ip)
+	case ip != corev1.ClusterIPNone:
+		if err := s.checkAddress(key, ip); err != nil {
+			return nil, err
+		}
+	}
+	live = merge.Set(live, ip, "spec", "clusterIP")
+	return merge.Set(live, []any{ip}, "spec", "clusterIPs"), nil
+}
+
+func (s *store) checkAddress(key model.Key, ip string) error {
+	addr, err := netip.ParseAddr(ip)
+	if err != nil || !fabric.ServiceCIDR.Contains(addr) {
+		return fmt.Errorf("%s: spec.clusterIP %s is not in %s; leave it out to get a free one", key, ip, fabric.ServiceCIDR)
+	}
+	if reserved(addr) {
+		return fmt.Errorf("%s: spec.clusterIP %s is reserved for the mesh itself; leave it out to get a free one", key, ip)
+	}
+	for _, o := range s.list("Service") {
+		if o.Key != key && o.Value.(*corev1.Service).Spec.ClusterIP == ip {
+			return fmt.Errorf("%s: spec.clusterIP %s belongs to %s already; leave it out to get a free one", key, ip, o.Key)
+		}
+	}
+	return nil
+}
+
+// reserved addresses are the network's own, the API server's in a cluster, and the resolver's.
+func reserved(a netip.Addr) bool {
+	return a == fabric.ServiceCIDR.Addr() || a == fabric.ServiceCIDR.Addr().Next() || a == fabric.DNSIP
+}
+
+// freeAddress is the lowest address that no service has.
+func (s *store) freeAddress() (netip.Addr, error) {
+	used := map[netip.Addr]bool{}
+	for _, o := range s.list("Service") {
+		if a, err := netip.ParseAddr(o.Value.(*corev1.Service).Spec.ClusterIP); err == nil {
+			used[a] = true
+		}
+	}
+	for a := fabric.ServiceCIDR.Addr(); fabric.ServiceCIDR.Contains(a); a = a.Next() {
+		if !used[a] && !reserved(a) {
+			return a, nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("all addresses of %s are in use; delete services", fabric.ServiceCIDR)
+}
+
+// immutable refuses changes that Kubernetes refuses too, because what runs already depends on them.
+func immutable(old *stored, next *files.Object) error {
+	const cure = "delete the object and apply it again"
+	switch a := old.Value.(type) {
+	case *corev1.Pod:
+		b := next.Value.(*corev1.Pod)
+		if !equalJSON(a.Spec, b.Spec) {
+			return fmt.Errorf("%s: a pod's spec cannot change once it is made; %s", next.Key, cure)
+		}
+	default:
+		if sel, ok := selectorOf(old.Value); ok {
+			if now, _ := selectorOf(next.Value); !equalJSON(sel, now) {
+				return fmt.Errorf("%s: spec.selector cannot change; %s", next.Key, cure)
+			}
+		}
+	}
+	return nil
+}
+
+// inNamespace writes the namespace into an object that left it open, so that it means the same wherever it is read.
+func inNamespace(o merge.Object, k model.Key) merge.Object {
+	if k.Namespace == "" {
+		return o
+	}
+	return merge.Set(o, k.Namespace, "metadata", "namespace")
+}
+
+// decodeOne decodes exactly one object.
+func decodeOne(file string, text []byte) (files.Object, error) {
+	objects, problems := files.Decode(file, text)
+	for _, p := range problems {
+		if p.Severity == files.Refused {
+			return files.Object{}, &problemError{p}
+		}
+	}
+	if len(objects) != 1 {
+		return files.Object{}, fmt.Errorf("%s: want one object, have %d", file, len(objects))
+	}
+	return objects[0], nil
+}
+
+// problemError carries a problem as an error, field and cure kept apart.
+type problemError struct{ files.Problem }
+
+func (e *problemError) Error() string { return e.Problem.Error() }
+
+// labelsOf are an object's labels.
+func (o *stored) labels() map[string]string {
+	m, _ := merge.Get(o.live, "metadata", "labels")
+	labels := map[string]string{}
+	if m, ok := m.(merge.Object); ok {
+		for k, v := range m {
+			if v, ok := v.(string); ok {
+				labels[k] = v
+			}
+		}
+	}
+	return labels
+}
+
+// inNamespaceOf lists the objects in a namespace.
+func (s *store) inNamespace(ns string) []model.Key {
+	var keys []model.Key
+	for k := range maps.Keys(s.objects) {
+		if k.Namespace == ns {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, model.Key.Compare)
+	return keys
+}

@@ -1,0 +1,98 @@
+package local
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+// target finds the pod that a user means by "pod", "pod/name", "deploy/name" or "svc/name": of several, the first that is
+// ready, else the first that runs. svc is the service if it is one. The engine's lock must be held.
+func (e *Engine) target(namespace, target string) (p *pod, svc *corev1.Service, err error) {
+	if namespace == "" {
+		namespace = defaultNamespace
+	}
+	kindName, name, ok := strings.Cut(target, "/")
+	if !ok {
+		kindName, name = "pod", target
+	}
+	kind, known := api.LookupKind(kindName)
+	if !known {
+		return nil, nil, &api.Error{Code: http.StatusBadRequest, Message: fmt.Sprintf("%q is no kind that has pods", kindName), Cure: "use pod/NAME, deploy/NAME or svc/NAME"}
+	}
+	key := api.Key{Kind: kind.Name, Namespace: namespace, Name: name}
+	var candidates []*pod
+	switch kind.Name {
+	case "Pod":
+		for _, p := range e.pods {
+			if p.namespace == namespace && p.name == name {
+				return p, nil, nil
+			}
+		}
+		if n := e.nodeProxyPod(namespace, name); n != nil {
+			return nil, nil, &api.Error{Code: http.StatusBadRequest, Message: name + " is the proxy of node " + n.name + " and has no pod of its own here",
+				Cure: "its log is in " + e.dir.node(n.name)}
+		}
+		return nil, nil, notFound(key)
+	case "Deployment", "Service":
+		o := e.store.find(key)
+		if o == nil {
+			return nil, nil, notFound(key)
+		}
+		var selector labels.Selector
+		switch v := o.Value.(type) {
+		case *appsv1.Deployment:
+			if selector, err = metav1.LabelSelectorAsSelector(v.Spec.Selector); err != nil {
+				return nil, nil, err
+			}
+		case *corev1.Service:
+			svc = v
+			if len(v.Spec.Selector) == 0 {
+				return nil, nil, &api.Error{Code: http.StatusBadRequest, Message: key.String() + " has no selector and therefore no pods"}
+			}
+			selector = labels.SelectorFromSet(v.Spec.Selector)
+		}
+		for _, p := range e.pods {
+			if p.namespace == namespace && !p.stopping && selector.Matches(labels.Set(p.labels)) {
+				candidates = append(candidates, p)
+			}
+		}
+	default:
+		return nil, nil, &api.Error{Code: http.StatusBadRequest, Message: "a " + kind.Name + " has no pods", Cure: "use pod/NAME, deploy/NAME or svc/NAME"}
+	}
+	if len(candidates) == 0 {
+		return nil, nil, &api.Error{Code: http.StatusConflict, Message: key.String() + " has no pods right now", Cure: "see `lateen get pods -n " + namespace + "`"}
+	}
+	rank := func(p *pod) int {
+		switch {
+		case p.ready():
+			return 0
+		case p.phase == corev1.PodRunning:
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(candidates, func(a, b *pod) int { return rank(a) - rank(b) })
+	return candidates[0], svc, nil
+}
+
+// containerOf finds a container of a pod by name; without a name, its first main one.
+func (p *pod) containerOf(name string) (*container, error) {
+	var names []string
+	for _, c := range p.containers {
+		if name == c.spec.Name || name == "" && !c.init {
+			return c, nil
+		}
+		names = append(names, c.spec.Name)
+	}
+	return nil, &api.Error{Code: http.StatusNotFound, Message: fmt.Sprintf("pod %s has no container %q", p.name, name), Cure: "it has " + strings.Join(names, ", ")}
+}

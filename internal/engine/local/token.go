@@ -1,0 +1,127 @@
+package local
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// Who a node's token says it is, and for whom it is good.
+const (
+	tokenIssuer   = "lateen-local"
+	tokenAudience = "istio-ca"
+	proxyAccount  = "ztunnel"
+	tokenValid    = time.Hour
+	tokenRenew    = 20 * time.Minute
+)
+
+// signer makes the tokens by which node proxies prove to the control plane which node they are on. Its key lives and dies
+// with the engine.
+type signer struct{ key *ecdsa.PrivateKey }
+
+func newSigner() (*signer, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make the key for node tokens: %w", err)
+	}
+	return &signer{key}, nil
+}
+
+// publicPEM is what the control plane checks tokens with.
+func (s *signer) publicPEM() ([]byte, error) {
+	der, err := x509.MarshalPKIXPublicKey(&s.key.PublicKey)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
+}
+
+type named struct {
+	Name string `json:"name"`
+	UID  string `json:"uid"`
+}
+
+// boundClaims are the claims of a token that Kubernetes binds to a pod and its node.
+type boundClaims struct {
+	jwt.RegisteredClaims
+	Kubernetes struct {
+		Namespace      string `json:"namespace"`
+		ServiceAccount named  `json:"serviceaccount"`
+		Pod            named  `json:"pod"`
+		Node           named  `json:"node"`
+	} `json:"kubernetes.io"`
+}
+
+// token is a token for a node's proxy.
+func (s *signer) token(n *node, accountUID string, now time.Time) (string, error) {
+	c := boundClaims{RegisteredClaims: jwt.RegisteredClaims{
+		Issuer:    tokenIssuer,
+		Audience:  jwt.ClaimStrings{tokenAudience},
+		Subject:   "system:serviceaccount:" + meshNamespace + ":" + proxyAccount,
+		IssuedAt:  jwt.NewNumericDate(now),
+		NotBefore: jwt.NewNumericDate(now.Add(-time.Minute)),
+		ExpiresAt: jwt.NewNumericDate(now.Add(tokenValid)),
+	}}
+	c.Kubernetes.Namespace = meshNamespace
+	c.Kubernetes.ServiceAccount = named{proxyAccount, accountUID}
+	c.Kubernetes.Pod = named{n.proxyPodName(), n.podUID}
+	c.Kubernetes.Node = named{n.name, n.uid}
+	t, err := jwt.NewWithClaims(jwt.SigningMethodES256, c).SignedString(s.key)
+	if err != nil {
+		return "", fmt.Errorf("sign the token of %s: %w", n.name, err)
+	}
+	return t, nil
+}
+
+func (n *node) proxyPodName() string { return "ztunnel-" + n.name }
+
+func (e *Engine) tokenPath(n *node) string { return filepath.Join(e.dir.node(n.name), "token") }
+
+func (e *Engine) writeTokens() error {
+	for _, n := range e.nodes {
+		t, err := e.signer.token(n, e.accountUID(), time.Now())
+		if err != nil {
+			return err
+		}
+		if err := writeAtomic(e.tokenPath(n), []byte(t), 0o600); err != nil {
+			return fmt.Errorf("write the token of %s: %w", n.name, err)
+		}
+	}
+	return nil
+}
+
+// accountUID is the uid of the proxies' service account.
+func (e *Engine) accountUID() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, o := range e.store.list("ServiceAccount") {
+		if o.Key.Namespace == meshNamespace && o.Key.Name == proxyAccount {
+			return o.uid
+		}
+	}
+	return ""
+}
+
+// rotateTokens replaces the tokens long before they expire; proxies read them anew for every use.
+func (e *Engine) rotateTokens(ctx context.Context) {
+	tick := time.NewTicker(tokenRenew)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if err := e.writeTokens(); err != nil {
+				e.log.Error("rotate node tokens", "err", err)
+			}
+		}
+	}
+}

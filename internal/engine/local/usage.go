@@ -1,0 +1,168 @@
+package local
+
+import (
+	"os"
+	"time"
+
+	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/engine/local/proc"
+)
+
+// hostPIDs maps pids of the mesh's pid namespace to those that the host sees.
+func (e *Engine) hostPIDs() map[int]int {
+	out := map[int]int{}
+	pids, err := proc.PIDs(e.hostProc)
+	if err != nil {
+		return out
+	}
+	// The mesh's processes are those that the host sees at the engine's depth or below, and descend from it.
+	engine, err := proc.NSPIDs(e.hostProc, e.hostPID)
+	if err != nil {
+		return out
+	}
+	depth := len(engine) - 1
+	mine := map[int]bool{e.hostPID: true}
+	parents := map[int]int{}
+	inMesh := map[int]int{}
+	for _, host := range pids {
+		ns, err := proc.NSPIDs(e.hostProc, host)
+		if err != nil || len(ns) <= depth {
+			continue
+		}
+		st, err := proc.ReadStat(e.hostProc, host)
+		if err != nil {
+			continue
+		}
+		parents[host], inMesh[host] = st.PPID, ns[depth]
+	}
+	var belongs func(host, hops int) bool
+	belongs = func(host, hops int) bool {
+		if mine[host] {
+			return true
+		}
+		parent, ok := parents[host]
+		if !ok || hops == 0 || !belongs(parent, hops-1) {
+			return false
+		}
+		mine[host] = true
+		return true
+	}
+	for host := range parents {
+		if belongs(host, 1000) {
+			out[inMesh[host]] = host
+		}
+	}
+	return out
+}
+
+// podProcesses maps, for each pod, the pids in the pod's own namespace to those in the mesh's, and each process to its parent.
+func podProcesses() (parents map[int]int, inner map[int]int) {
+	parents, inner = map[int]int{}, map[int]int{}
+	pids, err := proc.PIDs("/proc")
+	if err != nil {
+		return parents, inner
+	}
+	for _, pid := range pids {
+		st, err := proc.ReadStat("/proc", pid)
+		if err != nil || st.State == 'Z' {
+			continue
+		}
+		parents[pid] = st.PPID
+		if ns, err := proc.NSPIDs("/proc", pid); err == nil && len(ns) > 1 {
+			inner[pid] = ns[1]
+		}
+	}
+	return parents, inner
+}
+
+// containerPIDs finds, for every running container, its main process and all that descend from it.
+func (e *Engine) containerPIDs(parents, inner map[int]int) map[*container][]int {
+	children := map[int][]int{}
+	for pid, parent := range parents {
+		children[parent] = append(children[parent], pid)
+	}
+	out := map[*container][]int{}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, p := range e.pods {
+		if p.init == nil {
+			continue
+		}
+		for _, c := range p.containers {
+			if !c.running() {
+				continue
+			}
+			for _, pid := range children[p.init.PID()] {
+				if inner[pid] == c.process.PID {
+					out[c] = descend(pid, children, nil)
+				}
+			}
+		}
+	}
+	return out
+}
+
+func descend(pid int, children map[int][]int, into []int) []int {
+	into = append(into, pid)
+	for _, c := range children[pid] {
+		into = descend(c, children, into)
+	}
+	return into
+}
+
+// usage adds up what every part of the mesh has consumed.
+func (e *Engine) usage() api.Usage {
+	host := e.hostPIDs()
+	u := api.Usage{Time: time.Now()}
+	add := func(kind, name, node string, restarts int, pids ...int) {
+		c := api.ComponentUsage{Kind: kind, Name: name, Node: node, Restarts: restarts, PID: host[pids[0]]}
+		for _, pid := range pids {
+			st, err := proc.ReadStat("/proc", pid)
+			if err != nil {
+				continue // it has just ended
+			}
+			if ns, err := proc.CPUNanos(pid); err == nil {
+				c.CPUNanos += ns
+			}
+			c.UserTicks += st.UserTicks
+			c.SysTicks += st.SysTicks
+			c.RSSBytes += st.RSSPages * uint64(os.Getpagesize())
+			c.Threads += st.Threads
+		}
+		u.Components = append(u.Components, c)
+	}
+	add("engine", "lateen", "", 0, os.Getpid())
+	addDaemon := func(kind, name, node string, d *daemon) {
+		if d == nil {
+			return
+		}
+		if s := d.state(); s.process != nil {
+			add(kind, name, node, s.restarts, s.process.PID)
+		}
+	}
+	addDaemon("control", controlBinary, "", e.control)
+	for _, n := range e.nodes {
+		addDaemon("agent", n.name, n.name, n.agent)
+		addDaemon("proxy", n.name, n.name, n.proxy)
+	}
+	pids := e.containerPIDs(podProcesses())
+	e.mu.Lock()
+	type counted struct {
+		name, node string
+		restarts   int
+		pids       []int
+	}
+	var all []counted
+	for _, p := range e.pods {
+		for _, c := range p.containers {
+			if len(pids[c]) > 0 {
+				all = append(all, counted{p.namespace + "/" + p.name + "/" + c.spec.Name, p.node.name, c.restarts, pids[c]})
+			}
+		}
+	}
+	e.mu.Unlock()
+	for _, c := range all {
+		add("container", c.name, c.node, c.restarts, c.pids...)
+	}
+	return u
+}
