@@ -17,7 +17,7 @@ const HOSTS: [&str; 3] = ["a.example", "b.example", "c.example"];
 
 #[derive(Debug, Clone)]
 enum Step {
-    Upsert(String, Address),
+    Upsert(String, Box<Address>),
     Remove(String),
     Publish,
 }
@@ -95,7 +95,7 @@ fn a_service() -> impl Strategy<Value = Service> {
 }
 
 fn a_step() -> impl Strategy<Value = Step> {
-    let upsert = |(name, address)| Step::Upsert(name, address);
+    let upsert = |(name, address)| Step::Upsert(name, Box::new(address));
     prop_oneof![
         3 => a_workload().prop_map(move |w| upsert(w.named())),
         3 => a_service().prop_map(move |s| upsert(s.named())),
@@ -277,8 +277,8 @@ proptest! {
         for step in steps {
             match step {
                 Step::Upsert(name, address) => {
-                    store.upsert(&name, address.clone()).unwrap();
-                    all.0.insert(name, address);
+                    store.upsert(&name, (*address).clone()).unwrap();
+                    all.0.insert(name, *address);
                 }
                 Step::Remove(name) => {
                     store.remove(&name);
