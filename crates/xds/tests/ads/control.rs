@@ -3,6 +3,8 @@
 use std::future::{Ready, ready};
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -34,6 +36,7 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 pub struct Control {
     streams: mpsc::Receiver<Session>,
     dials: mpsc::Sender<DuplexStream>,
+    away: Arc<AtomicBool>,
 }
 
 /// One stream, from the control plane's side.
@@ -55,14 +58,24 @@ impl Control {
                 .serve_with_incoming(connections)
                 .await
         });
-        Self { streams, dials }
+        Self {
+            streams,
+            dials,
+            away: Arc::default(),
+        }
     }
 
     /// What a client dials with.
     pub fn connector(&self) -> Connector {
         Connector {
             dials: self.dials.clone(),
+            away: self.away.clone(),
         }
+    }
+
+    /// Whether nobody answers a dial.
+    pub fn set_away(&self, away: bool) {
+        self.away.store(away, Ordering::Relaxed);
     }
 
     /// The next stream that a client opens.
@@ -170,6 +183,7 @@ impl AggregatedDiscoveryService for Door {
 #[derive(Clone)]
 pub struct Connector {
     dials: mpsc::Sender<DuplexStream>,
+    away: Arc<AtomicBool>,
 }
 
 impl Service<http::Uri> for Connector {
@@ -182,6 +196,9 @@ impl Service<http::Uri> for Connector {
     }
 
     fn call(&mut self, _: http::Uri) -> Self::Future {
+        if self.away.load(Ordering::Relaxed) {
+            return ready(Err("nobody answers".into()));
+        }
         let (near, far) = tokio::io::duplex(64 * 1024);
         ready(
             self.dials

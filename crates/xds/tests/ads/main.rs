@@ -440,3 +440,22 @@ async fn without_its_token_it_does_not_connect() {
         .sees(&Seen::Terminated(Termination::ConnectionError))
         .await;
 }
+
+#[tokio::test]
+async fn waits_for_a_control_plane_that_is_away() {
+    let mut control = Control::start();
+    control.set_away(true);
+    let mut proxy = Proxy::start(&control, settings());
+    for _ in 0..3 {
+        proxy
+            .sees(&Seen::Terminated(Termination::ConnectionError))
+            .await;
+    }
+    control.set_away(false);
+    let mut session = opened(&mut control).await;
+    session
+        .respond(response(ADDRESS_TYPE, "n-1", vec![good("w1", "1")]))
+        .await;
+    session.request().await;
+    assert!(proxy.knows("w1"));
+}
