@@ -33,7 +33,13 @@ func same(a, b Workload) bool {
 		// A proxy that has the pod keeps it also when the namespace can be opened no more.
 		return b.NetNS == nil
 	}
-	return a.NetNS.ID() == b.NetNS.ID() && a.Namespace == b.Namespace && a.Name == b.Name && a.ServiceAccount == b.ServiceAccount
+	return !replaces(b, a)
+}
+
+// replaces says whether a proxy that was told of old must let go of it before it can have w.
+func replaces(w, old Workload) bool {
+	return w.NetNS != nil && old.NetNS != nil && (w.NetNS.ID() != old.NetNS.ID() ||
+		w.Namespace != old.Namespace || w.Name != old.Name || w.ServiceAccount != old.ServiceAccount)
 }
 
 // Status is what the proxies know of a pod.

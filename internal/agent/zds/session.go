@@ -205,7 +205,7 @@ func (s *session) next(now time.Time) (*step, time.Duration) {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
 	for uid, d := range s.told {
-		if w, wanted := s.server.desired[uid]; !wanted || !same(d.workload, w) {
+		if w, wanted := s.server.desired[uid]; !wanted || replaces(w, d.workload) {
 			return &step{request: deleteRequest(uid), workload: d.workload}, 0
 		}
 	}
@@ -217,11 +217,9 @@ func (s *session) next(now time.Time) (*step, time.Duration) {
 	for uid, w := range s.server.desired {
 		d, told := s.told[uid]
 		switch {
-		case !told:
-			if w.NetNS == nil && s.snapshotSent {
-				// "keep" exists only within a snapshot.
-				continue
-			}
+		case !told && w.NetNS == nil && s.snapshotSent:
+			// "keep" exists only within a snapshot.
+		case !told, d.workload.NetNS == nil && w.NetNS != nil:
 			return &step{request: addRequest(w), workload: w}, 0
 		case d.accepted || !s.snapshotSent:
 		case !now.Before(d.retryAt):
