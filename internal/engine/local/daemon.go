@@ -41,7 +41,8 @@ const (
 	daemonBackoffMax = 5 * time.Second
 	// A daemon that ran this long was well; what ended it is news.
 	daemonLasts = 10 * time.Second
-	stopTimeout = 6 * time.Second
+	// When the mesh ends its pods end first, so that nothing is left to drain.
+	stopTimeout = 2 * time.Second
 )
 
 func newDaemon(log *slog.Logger, r *proc.Reaper, name, path string, args []string, env []string, ns, logPath string) *daemon {

@@ -93,13 +93,16 @@ func (e *Engine) controlState(ctx context.Context, host map[int]int) (api.Contro
 	}
 	if b, err := fetch(ctx, "", controlDebug, "/debug/clients"); err != nil {
 		s.Error = err.Error()
-	} else if err := json.Unmarshal(b, &s.Clients); err != nil {
+	} else if s.Generation, s.Clients, err = readClients(b); err != nil {
 		s.Error = "its list of clients cannot be read: " + err.Error()
 	}
 	var problems []api.Problem
+	if b, err := fetch(ctx, "", controlDebug, "/debug/problems"); err == nil {
+		if err := json.Unmarshal(b, &problems); err != nil {
+			s.Error = "its list of problems cannot be read: " + err.Error()
+		}
+	}
 	for _, o := range e.controlObjects(ctx) {
-		s.Generation = max(s.Generation, o.Generation)
-		problems = append(problems, o.Problems...)
 		for _, c := range o.Conditions {
 			if c.Status == "False" {
 				problems = append(problems, api.Problem{Object: o.Kind + " " + strings.TrimPrefix(o.Namespace+"/"+o.Name, "/"), Field: c.Type, Message: c.Message})
@@ -107,6 +110,41 @@ func (e *Engine) controlState(ctx context.Context, host map[int]int) (api.Contro
 		}
 	}
 	return s, problems
+}
+
+// readClients reads the control plane's page of its clients.
+func readClients(b []byte) (generation uint64, clients []api.ClientState, err error) {
+	var page struct {
+		Generation uint64 `json:"generation"`
+		Clients    []struct {
+			Node           string    `json:"node"`
+			ConnectedSince time.Time `json:"connectedSince"`
+			Types          []struct {
+				Type            string `json:"type"`
+				SentGeneration  uint64 `json:"sentGeneration"`
+				AckedGeneration uint64 `json:"ackedGeneration"`
+				LastNack        *struct {
+					Message string   `json:"message"`
+					Names   []string `json:"names"`
+				} `json:"lastNack"`
+			} `json:"types"`
+		} `json:"clients"`
+	}
+	if err := json.Unmarshal(b, &page); err != nil {
+		return 0, nil, err
+	}
+	for _, c := range page.Clients {
+		out := api.ClientState{Node: c.Node, ConnectedSince: c.ConnectedSince}
+		for _, t := range c.Types {
+			ts := api.TypeState{Type: t.Type, SentGeneration: t.SentGeneration, AckedGeneration: t.AckedGeneration}
+			if t.LastNack != nil {
+				ts.LastNack, ts.RefusedResources = t.LastNack.Message, t.LastNack.Names
+			}
+			out.Types = append(out.Types, ts)
+		}
+		clients = append(clients, out)
+	}
+	return page.Generation, clients, nil
 }
 
 // agentSaid is what an agent says about one pod.

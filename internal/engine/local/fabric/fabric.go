@@ -289,7 +289,8 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// optional are the settings that a kernel may lack: one without IPv6 has nothing to turn off, one without cubic keeps what it has.
+// optional are the settings that a kernel may lack or refuse: one without IPv6 has nothing to turn off, and one whose own
+// default is not cubic may not let a namespace choose it.
 var optional = map[string]bool{"disable_ipv6": true, "tcp_congestion_control": true}
 
 // setSysctls takes names below /proc/sys and values in turn. The calling thread's namespace is the one that changes.
@@ -297,7 +298,7 @@ func setSysctls(namesAndValues ...string) error {
 	for i := 0; i < len(namesAndValues); i += 2 {
 		name, value := namesAndValues[i], namesAndValues[i+1]
 		err := os.WriteFile(filepath.Join("/proc/sys", name), []byte(value), 0o644)
-		if errors.Is(err, os.ErrNotExist) && optional[filepath.Base(name)] {
+		if optional[filepath.Base(name)] && (errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission)) {
 			continue
 		}
 		if err != nil {

@@ -30,7 +30,8 @@ func Capture(ctx context.Context, links []string, frame func(at time.Time, b []b
 		}
 		indexes[l.Index] = true
 	}
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(htons(unix.ETH_P_IP)))
+	// All protocols: a bridge takes frames away before those who ask for one protocol are served.
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(htons(unix.ETH_P_ALL)))
 	if err != nil {
 		return 0, fmt.Errorf("open a packet socket: %w; the kernel needs CONFIG_PACKET", err)
 	}
