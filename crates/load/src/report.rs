@@ -118,10 +118,8 @@ pub struct Rates {
 /// What the generator used in the whole run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Generator {
-    /// Processor time in user space per request, in microseconds.
-    pub user_us_per_request: f64,
-    /// Processor time in the kernel per request, in microseconds.
-    pub system_us_per_request: f64,
+    /// Processor time per request, user space and kernel together, in microseconds.
+    pub cpu_us_per_request: f64,
 }
 
 /// A histogram in numbers; milliseconds.
@@ -273,8 +271,8 @@ impl Report {
         }
         let _ = writeln!(
             out,
-            "; generator {:.1} µs user + {:.1} µs system per request",
-            self.generator.user_us_per_request, self.generator.system_us_per_request
+            "; the generator took {:.1} µs of processor time per request",
+            self.generator.cpu_us_per_request
         );
         for warning in self.warnings() {
             let _ = writeln!(out, "note: {warning}");

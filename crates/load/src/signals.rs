@@ -1,38 +1,38 @@
 //! Ctrl-C and termination as something to wait for beside the sockets, so that a run that is
 //! interrupted still writes what it has.
 
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// The signals that end this process in order. While it exists they do nothing else.
+/// The signals that end this process in order. From now on they do nothing else.
 #[derive(Debug)]
 pub struct Signals {
-    fd: SignalFd,
+    /// The handler writes a byte to the other end.
+    arrivals: UnixStream,
 }
 
 impl Signals {
-    /// Takes over SIGINT and SIGTERM. Call it before the process has a second thread.
+    /// Takes over SIGINT and SIGTERM.
     pub fn take_over() -> io::Result<Signals> {
-        let mut set = SigSet::empty();
-        set.add(Signal::SIGINT);
-        set.add(Signal::SIGTERM);
-        set.thread_block()?;
-        Ok(Signals {
-            fd: SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?,
-        })
+        let (arrivals, handler) = UnixStream::pair()?;
+        arrivals.set_nonblocking(true)?;
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::low_level::pipe::register(signal, handler.try_clone()?)?;
+        }
+        Ok(Signals { arrivals })
     }
 
     /// Whether a signal has arrived since the last call.
     pub fn arrived(&mut self) -> bool {
-        matches!(self.fd.read_signal(), Ok(Some(_)))
+        matches!(self.arrivals.read(&mut [0; 16]), Ok(1..))
     }
 }
 
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.arrivals.as_fd()
     }
 }

@@ -82,6 +82,10 @@ end
 server = Server.new(
   BindAddress: '0.0.0.0',
   Port: PORT,
+  # A thread per connection; beyond the default of 100 the others would wait without a word.
+  MaxClients: 1024,
+  # How long a kept connection may be idle, in seconds: longer than clients' pools keep it.
+  RequestTimeout: 75,
   Logger: WEBrick::Log.new($stderr, WEBrick::BasicLog::WARN),
   AccessLog: ACCESS_LOG ? [[$stderr, '%t %m %U %s %b']] : [],
   AcceptCallback: lambda { |socket|

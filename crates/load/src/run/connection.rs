@@ -195,7 +195,8 @@ fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     socket.set_tcp_nodelay(true)?;
     match socket.connect(&address.into()) {
         Ok(()) => {}
-        Err(error) if error.raw_os_error() == Some(nix::errno::Errno::EINPROGRESS as i32) => {}
+        Err(error)
+            if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {}
         Err(error) => return Err(error),
     }
     Ok(socket.into())
