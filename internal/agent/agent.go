@@ -198,7 +198,7 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 		*p = pod{state: Plain, since: now, reporting: p.reporting, told: p.told}
 	}
 	if want != p.want || object.NetNS != p.NetNS {
-		p.again, p.failures = time.Time{}, 0
+		p.again, p.failures, p.wantSince = time.Time{}, 0, now
 		if p.state == Releasing && !want {
 			p.again = p.graceUntil
 		}
@@ -248,8 +248,8 @@ func (a *Agent) round(ctx context.Context, now time.Time) time.Duration {
 		states[p.state]++
 		due(p.again)
 		due(p.reportAt)
-		if p.state == Pending {
-			due(p.since.Add(a.opts.Explain))
+		if p.want {
+			due(p.wantSince.Add(a.opts.Explain))
 		}
 	}
 	a.metrics.observe(states, a.zds.Connections(), a.connected.Load())
@@ -267,7 +267,7 @@ func (p *pod) due(explain time.Duration, now time.Time) source.Report {
 	switch {
 	case p.state == Captured:
 		return source.Report{State: source.Enabled}
-	case p.want && !now.Before(p.since.Add(explain)):
+	case p.want && !now.Before(p.wantSince.Add(explain)):
 		return source.Report{State: source.Disabled, Error: p.reason}
 	case p.want && p.told.State == source.Disabled:
 		// Not long enough to be worth a word; what was said before stands.

@@ -27,7 +27,8 @@ const (
 // pod is one pod of the node. It belongs to the agent's loop.
 type pod struct {
 	source.Pod
-	want bool
+	want      bool
+	wantSince time.Time // when want last changed
 
 	state  State
 	reason string // why the state is not what the user wants, or what it waits for

@@ -1,0 +1,339 @@
+package agent
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"lateen.dev/lateen/internal/agent/diag"
+	"lateen.dev/lateen/internal/agent/redirect"
+	"lateen.dev/lateen/internal/agent/source"
+)
+
+func captured(t *testing.T) *rig {
+	r := newRig(t)
+	r.label(true)
+	r.accept()
+	r.is(Captured, "")
+	r.events = nil
+	return r
+}
+
+func TestAPodThatNobodyEnrolledIsLeftAlone(t *testing.T) {
+	r := newRig(t)
+	r.learn()
+	r.step(time.Hour)
+	r.did("complete")
+	r.is(Plain, "")
+}
+
+func TestTheProxyListensBeforeAnythingIsRedirected(t *testing.T) {
+	r := newRig(t)
+	r.label(true)
+	r.did("put a", "complete")
+	r.is(Pending, "waiting for the node proxy")
+	r.accept()
+	r.did("apply capturing", "report enabled")
+	r.is(Captured, "")
+}
+
+func TestWithoutAProxyAPodStaysPlainAndSaysWhy(t *testing.T) {
+	r := newRig(t)
+	r.connected = false
+	r.label(true)
+	r.did("put a", "complete")
+	r.is(Pending, "no node proxy is connected")
+	r.step(time.Second)
+	r.did("report disabled: no node proxy is connected; connections stay plain until one is")
+	r.step(time.Hour)
+	r.did()
+	r.connected = true
+	r.accept()
+	r.did("apply capturing", "report enabled")
+}
+
+func TestARefusalIsReported(t *testing.T) {
+	r := newRig(t)
+	r.label(true)
+	r.refusal = "port 15001 is in use"
+	r.step(time.Second)
+	r.did("put a", "complete", "report disabled: the node proxy refused: port 15001 is in use")
+	r.is(Pending, "port 15001")
+}
+
+func TestCapturedPodsStayCapturedWithoutProxyAndEngine(t *testing.T) {
+	r := captured(t)
+	r.connected = false
+	r.accepted = map[string]bool{}
+	r.step(time.Hour)
+	r.is(Captured, "no node proxy is connected")
+	r.did()
+	if r.mode != redirect.Capturing {
+		t.Errorf("mode %v", r.mode)
+	}
+	r.connected = true
+	r.accept()
+	r.is(Captured, "")
+	r.did()
+}
+
+func TestReleaseWaitsForSendersAndForMeshedConnections(t *testing.T) {
+	r := captured(t)
+	r.carried = 2
+	r.label(false)
+	r.did("apply draining", "report disabled")
+	r.is(Releasing, "senders")
+	r.step(time.Hour)
+	r.did()
+	r.is(Releasing, "2 meshed connections")
+	r.carried = 0
+	r.known = true
+	r.step(time.Second)
+	r.did("drop")
+	r.is(Releasing, "let go")
+	// A last connection that came in before the proxy heard of it.
+	r.known, r.carried = false, 1
+	r.step(time.Second)
+	r.did()
+	r.carried = 0
+	r.step(time.Second)
+	r.did("apply absent")
+	r.is(Plain, "")
+	r.step(time.Hour)
+	r.did()
+}
+
+func TestReleaseWaitsForTheGraceAlsoWithoutConnections(t *testing.T) {
+	r := captured(t)
+	r.label(false)
+	r.step(r.agent.opts.Grace - time.Millisecond)
+	r.did("apply draining", "report disabled")
+	r.step(2 * time.Millisecond)
+	r.did("drop", "apply absent")
+}
+
+func TestReleaseDoesNotNeedAProxy(t *testing.T) {
+	r := captured(t)
+	r.connected = false
+	r.label(false)
+	r.step(time.Minute)
+	r.did("apply draining", "report disabled", "drop", "apply absent")
+	r.is(Plain, "")
+}
+
+func TestAPodEnrolledAgainWhileItIsReleased(t *testing.T) {
+	r := captured(t)
+	r.carried = 1
+	r.label(false)
+	r.step(time.Minute)
+	r.did("apply draining", "report disabled")
+	r.label(true)
+	r.did("apply capturing", "report enabled")
+	r.is(Captured, "")
+
+	// And again, after the proxy was told to let go.
+	r.label(false)
+	r.carried, r.known = 0, true
+	r.step(time.Minute)
+	r.did("apply draining", "report disabled", "drop")
+	r.known = false
+	r.label(true)
+	r.accept()
+	r.did("put a", "apply capturing", "report enabled")
+}
+
+func TestAPodThatIsGoneIsTakenBackAtOnce(t *testing.T) {
+	r := captured(t)
+	r.snapshot.Pods = nil
+	r.learn()
+	r.did("drop")
+	if len(r.agent.pods) != 0 {
+		t.Error("still known")
+	}
+}
+
+func TestPodsThatEndAreNotCapturedButStayCaptured(t *testing.T) {
+	r := newRig(t)
+	r.snapshot.Pods[0].Terminating = true
+	r.label(true)
+	r.accept()
+	r.did("complete")
+
+	r = captured(t)
+	r.snapshot.Pods[0].Terminating = true
+	r.learn()
+	r.step(time.Hour)
+	r.did()
+	r.is(Captured, "")
+}
+
+func TestPendingPodsCanBeGivenUp(t *testing.T) {
+	r := newRig(t)
+	r.connected = false
+	r.label(true)
+	r.step(time.Second)
+	r.events = nil
+	r.label(false)
+	r.did("drop", "report disabled")
+	r.is(Plain, "")
+}
+
+func TestFailedRulesAreTriedAgainWithPauses(t *testing.T) {
+	r := newRig(t)
+	r.label(true)
+	r.applyErr = errKernel
+	r.accept()
+	r.is(Pending, "the kernel says no")
+	attempts := 0
+	for range 600 {
+		r.step(100 * time.Millisecond)
+	}
+	for _, e := range r.events {
+		if e == "apply failed" {
+			attempts++
+		}
+	}
+	if attempts < 5 || attempts > 20 {
+		t.Errorf("%d attempts in a minute", attempts)
+	}
+	r.events, r.applyErr = nil, nil
+	r.step(time.Minute)
+	r.did("apply capturing", "report enabled")
+}
+
+func TestAReleaseThatFailsIsTriedAgain(t *testing.T) {
+	r := captured(t)
+	r.applyErr = errKernel
+	r.label(false)
+	r.did("apply failed")
+	r.is(Captured, "the kernel says no")
+	r.applyErr = nil
+	r.step(time.Minute)
+	r.did("apply draining", "report disabled")
+}
+
+func TestDamageIsRepaired(t *testing.T) {
+	r := captured(t)
+	r.mode = redirect.Absent
+	r.step(r.agent.opts.Verify + time.Second)
+	r.did("apply capturing")
+}
+
+func TestAnAgentThatStartsTakesOver(t *testing.T) {
+	tests := []struct {
+		name      string
+		mode      redirect.Mode
+		annotated bool
+		enrolled  bool
+		did       []string
+		state     State
+	}{
+		{"captured and enrolled", redirect.Capturing, true, true, []string{"put a", "complete"}, Captured},
+		{"captured, the report was lost", redirect.Capturing, false, true, []string{"put a", "complete", "report enabled"}, Captured},
+		{"captured, no longer enrolled", redirect.Capturing, true, false,
+			[]string{"put a", "apply draining", "complete", "report disabled"}, Releasing},
+		{"being released", redirect.Draining, false, false, []string{"put a", "complete"}, Releasing},
+		{"being released, enrolled again", redirect.Draining, false, true, []string{"put a", "complete"}, Releasing},
+		{"plain, the report was lost", redirect.Absent, true, false, []string{"complete", "report disabled"}, Plain},
+		{"plain and enrolled", redirect.Absent, false, true, []string{"put a", "complete"}, Pending},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			r.mode = tt.mode
+			if tt.annotated {
+				r.snapshot.Pods[0].Annotations = map[string]string{source.RedirectionAnnotation: "enabled"}
+			}
+			r.label(tt.enrolled)
+			r.did(tt.did...)
+			if got := r.pod().state; got != tt.state {
+				t.Errorf("state %s, want %s", got, tt.state)
+			}
+		})
+	}
+}
+
+// The proxy must not be told "that was all" without a captured pod, whatever is wrong with the pod.
+func TestACapturedPodOutOfReachIsKept(t *testing.T) {
+	r := newRig(t)
+	r.mode = redirect.Capturing
+	r.snapshot.Pods[0].Annotations = map[string]string{source.RedirectionAnnotation: "enabled"}
+	r.openErr = errKernel
+	r.label(true)
+	r.did("put a", "complete")
+	if w := r.put[unit]; w.NetNS != nil {
+		t.Error("a namespace that cannot be opened was handed over")
+	}
+	r.openErr = nil
+	r.step(time.Minute)
+	r.accept()
+	r.is(Captured, "")
+	if w := r.put[unit]; w.NetNS == nil {
+		t.Error("the namespace was never handed over")
+	}
+	r.did()
+}
+
+func TestPodsOnTheNodesNetworkAreNotLookedInto(t *testing.T) {
+	r := newRig(t)
+	r.openErr = errKernel
+	r.snapshot.Pods[0].HostNetwork = true
+	r.label(true)
+	r.step(time.Hour)
+	r.did("complete")
+	r.is(Plain, "")
+}
+
+func TestAPodWithoutNetworkWaitsForOne(t *testing.T) {
+	r := newRig(t)
+	r.snapshot.Pods[0].NetNS = ""
+	r.label(true)
+	r.is(Pending, "no network yet")
+	r.snapshot.Pods[0].NetNS = "/run/netns/a"
+	r.learn()
+	r.accept()
+	r.is(Captured, "")
+}
+
+func TestALostReportIsRepeated(t *testing.T) {
+	r := newRig(t)
+	r.reportErr = errKernel
+	r.label(true)
+	r.accept()
+	r.events, r.reportErr = nil, nil
+	r.step(time.Minute)
+	r.did("report enabled")
+	// The engine forgot.
+	r.snapshot.Pods[0].Annotations = nil
+	r.learn()
+	r.did("report enabled")
+	// A snapshot from before a report does not undo it.
+	old := r.snapshot
+	old.Pods = []source.Pod{old.Pods[0]}
+	old.Pods[0].Annotations = map[string]string{source.RedirectionAnnotation: "enabled"}
+	r.label(false)
+	r.events = nil
+	old.Namespaces = r.snapshot.Namespaces
+	r.agent.learn(old, r.now)
+	r.settle()
+	r.did("report disabled")
+}
+
+func TestListsOlderConnectionsWhileTheyLive(t *testing.T) {
+	connection := func(remote string, cookie uint64) diag.Socket {
+		return diag.Socket{
+			Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: netip.MustParseAddrPort(remote),
+			State: diag.Established, Cookie: cookie,
+		}
+	}
+	r := newRig(t)
+	r.older = []diag.Socket{connection("10.0.0.2:80", 1), connection("10.0.0.3:80", 2)}
+	r.label(true)
+	r.accept()
+	// The first ends; another one appears that was not there at enrolment.
+	r.older = []diag.Socket{connection("10.0.0.3:80", 2), connection("10.0.0.4:80", 3)}
+	got := alive(r.listing(), r.pod().unmeshed)
+	if len(got) != 1 || got[0].Remote != "10.0.0.3:80" || got[0].Direction != diag.Outbound || !got[0].OpenedBefore.Equal(r.now) {
+		t.Errorf("got %+v", got)
+	}
+}
