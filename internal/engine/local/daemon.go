@@ -22,6 +22,7 @@ type daemon struct {
 	args    []string
 	env     []string
 	netns   string // empty: the fabric's
+	uid     int    // 0: root; any other also loses all privileges
 	logPath string
 	log     *slog.Logger
 	reaper  *proc.Reaper
@@ -98,6 +99,9 @@ func (d *daemon) once() (string, error) {
 	defer null.Close()
 	spec := proc.Spec{Path: d.path, Args: d.args, Env: d.env, Dir: "/", Files: []uintptr{null.Fd(), log.Fd(), log.Fd()},
 		Sys: &syscall.SysProcAttr{Setsid: true}}
+	if d.uid != 0 {
+		spec.Sys.Credential = &syscall.Credential{Uid: uint32(d.uid), Gid: uint32(d.uid)}
+	}
 	var p *proc.Process
 	start := func() error {
 		d.mu.Lock()

@@ -225,6 +225,10 @@ func (e *Engine) isolate(nodeNames []string) error {
 	if err := e.dir.lay(nodeNames); err != nil {
 		return err
 	}
+	// By a path that every user can follow, wherever the programs are.
+	if err := unix.Mount(e.opts.BinDir, e.dir.bin(), "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("show the mesh's programs: %w", err)
+	}
 	// The names of namespaces are mounts; on a file system of their own not even the files they cover show outside.
 	if err := unix.Mount("tmpfs", e.dir.path("netns"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755,size=1m"); err != nil {
 		return fmt.Errorf("mount the directory of network namespaces: %w", err)

@@ -26,6 +26,9 @@ const (
 	podManifestDir = api.RunRoot + "/manifest"
 )
 
+// maxHostname is the longest host name that the kernel takes.
+const maxHostname = 63
+
 const (
 	// drainDelay is the time between taking a pod out of every list of endpoints and asking it to end, so that those who
 	// would still connect to it have heard.
@@ -124,9 +127,9 @@ func nsswitch() string {
 
 func (e *Engine) podView(p *pod, dir string) podinit.Setup {
 	s := podinit.Setup{
-		Hostname: p.name,
+		Hostname: p.name[:min(len(p.name), maxHostname)],
 		Files:    map[string]string{},
-		Dirs:     map[string]string{podBinDir: e.opts.BinDir},
+		Dirs:     map[string]string{podBinDir: e.dir.bin()},
 		Hidden:   api.RunRoot,
 		Scratch:  []string{"/tmp", "/var/tmp", "/dev/shm", "/run/nscd"}, ScratchMax: scratchSize,
 	}

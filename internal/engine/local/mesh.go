@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -40,7 +42,7 @@ const (
 func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
 	xds := net.JoinHostPort(fabric.FabricIP.String(), "15012")
 	events.started("control", "starting the control plane")
-	e.control = newDaemon(e.log, e.reaper, controlBinary, filepath.Join(e.opts.BinDir, controlBinary), []string{
+	e.control = newDaemon(e.log, e.reaper, controlBinary, filepath.Join(e.dir.bin(), controlBinary), []string{
 		"--config-dir", e.dir.path("objects"),
 		"--data-dir", e.dir.path("control"),
 		"--listen", xds,
@@ -51,6 +53,7 @@ func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
 		"--advertise", fabric.FabricIP.String(),
 		"--root-cert-out", e.dir.rootCert(),
 	}, daemonEnv(), "", e.dir.controlLog())
+	e.control.uid = controlUID
 	go e.control.run()
 	if err := e.await(ctx, e.control, func(ctx context.Context) error { return e.fetchReady(ctx, "", controlDebug, "/ready") }); err != nil {
 		return e.notReady("control", "the control plane", e.control, err)
@@ -59,7 +62,7 @@ func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
 
 	events.started("agents", "starting the node agents")
 	for _, n := range e.nodes {
-		n.agent = newDaemon(e.log, e.reaper, "agent of "+n.name, filepath.Join(e.opts.BinDir, agentBinary), []string{
+		n.agent = newDaemon(e.log, e.reaper, "agent of "+n.name, filepath.Join(e.dir.bin(), agentBinary), []string{
 			"--node", n.name,
 			"--engine-socket", e.dir.socket(),
 			"--zds-socket", filepath.Join(e.dir.node(n.name), "zds.sock"),
@@ -77,7 +80,7 @@ func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
 
 	events.started("proxies", "starting the node proxies")
 	for _, n := range e.nodes {
-		path, args := filepath.Join(e.opts.BinDir, proxyBinary), []string{"node"}
+		path, args := filepath.Join(e.dir.bin(), proxyBinary), []string{"node"}
 		if own := e.opts.NodeProxy[n.name]; own != "" {
 			path, args = own, nil
 		}
@@ -119,7 +122,7 @@ func (e *Engine) proxyEnv(n *node, control string) []string {
 		"SERVICE_ACCOUNT="+proxyAccount,
 		"CLUSTER_ID=Kubernetes",
 		"IPV6_ENABLED=false",
-		"RUST_LOG=info",
+		"RUST_LOG="+cmp.Or(os.Getenv("RUST_LOG"), "info"), // who starts a mesh may want to hear more
 	)
 	if e.opts.Workers > 0 {
 		env = append(env, "ZTUNNEL_WORKER_THREADS="+strconv.Itoa(e.opts.Workers))

@@ -113,6 +113,9 @@ type identities struct {
 
 const firstPodUID = 200000
 
+// controlUID is the unix user of the control plane, which needs no privileges; no pod ever has it.
+const controlUID = firstPodUID - 1
+
 func (i *identities) of(namespace, account string) int {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -52,17 +52,28 @@ func (e *Engine) probe(ctx context.Context, p *pod, c *container) {
 		}
 		ready := t.add(err == nil)
 		wasReady = wasReady || ready
-		e.update(func() {
-			// The process may have ended while it was being probed.
-			c.ready = ready && c.running()
-			c.message = ""
-			if err != nil {
-				c.message = "readiness probe: " + err.Error()
-			}
-		})
+		e.noteProbe(c, ready, err)
 		if wait = period; !wasReady {
 			wait = min(period, firstProbePeriod)
 		}
+	}
+}
+
+// noteProbe keeps what a probe found. Only news are passed on: most probes find what the one before did.
+func (e *Engine) noteProbe(c *container, ready bool, err error) {
+	message := ""
+	if err != nil {
+		message = "readiness probe: " + err.Error()
+	}
+	e.mu.Lock()
+	ready = ready && c.running() // the process may have ended while it was being probed
+	news := c.ready != ready || c.message != message
+	if c.running() {
+		c.ready, c.message = ready, message
+	}
+	e.mu.Unlock()
+	if news {
+		e.kick()
 	}
 }
 

@@ -147,7 +147,8 @@ func (e *Engine) steerDeployment(ctx context.Context, o *stored) {
 	var err error
 	for range steps.Create {
 		t := &d.Spec.Template
-		labels := maps.Clone(t.Labels)
+		labels := map[string]string{}
+		maps.Copy(labels, t.Labels)
 		labels["pod-template-hash"] = hash
 		if err = e.makePod(ctx, o, fmt.Sprintf("%s-%s-%s", d.Name, hash, randomName(5)), labels, t.Annotations, &t.Spec, hash); err != nil {
 			break

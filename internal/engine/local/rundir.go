@@ -26,7 +26,8 @@ func (d runDir) record() string             { return d.path("engine.json") }
 func (d runDir) engineLog() string          { return d.path("engine.log") }
 func (d runDir) controlLog() string         { return d.path("control.log") }
 func (d runDir) rootCert() string           { return d.path("pki", "root-cert.pem") }
-func (d runDir) tokenKey() string           { return d.path("pki", "token-key.pem") }
+func (d runDir) tokenKey() string           { return d.path("token-key.pem") }
+func (d runDir) bin() string                { return d.path("bin") }
 func (d runDir) userObjects() string        { return d.path("objects", "user") }
 func (d runDir) engineObjects() string      { return d.path("objects", "engine") }
 func (d runDir) node(name string) string    { return d.path("nodes", name) }
@@ -111,11 +112,20 @@ func (d runDir) clear() error {
 
 // lay makes the directories that a mesh starts with.
 func (d runDir) lay(nodes []string) error {
-	for dir, mode := range map[string]os.FileMode{
-		d.path("control"): 0o700, d.path("pki"): 0o755, d.path("pods"): 0o755, d.path("netns"): 0o755,
-		d.userObjects(): 0o755, d.engineObjects(): 0o755,
-	} {
+	for _, dir := range []string{d.path("pods"), d.path("netns"), d.bin(), d.userObjects(), d.engineObjects()} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	// The control plane is not root: these are its own. Users' objects may hold secrets, which nobody else is to read.
+	for dir, mode := range map[string]os.FileMode{d.path("control"): 0o700, d.path("pki"): 0o755, d.path("objects"): 0o700} {
 		if err := os.MkdirAll(dir, mode); err != nil {
+			return err
+		}
+		if err := os.Chmod(dir, mode); err != nil {
+			return err
+		}
+		if err := os.Chown(dir, controlUID, controlUID); err != nil {
 			return err
 		}
 	}
