@@ -64,10 +64,12 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let manager = Manager::new(
-        certificates::authority(&settings, &metrics)?,
-        runtime.handle().clone(),
-    );
+    let manager = {
+        // gRPC channels start on the runtime that is current when they are made.
+        let _runtime = runtime.enter();
+        let authority = certificates::authority(&settings, &metrics)?;
+        Manager::new(authority, runtime.handle().clone())
+    };
     let workers = idle
         .into_iter()
         .enumerate()
