@@ -98,7 +98,8 @@ func (a *app) up(ctx context.Context, options StartOptions) error {
 	return nil
 }
 
-// events shows an engine's progress. Log lines of a failure follow it at once, since they are about it.
+// events shows an engine's progress. Of a failure it shows the activity that failed and the log lines about it; what
+// went wrong is the error that the command ends with.
 func events(progress *term.Progress) func(api.Event) {
 	return func(e api.Event) {
 		switch e.State {
@@ -107,11 +108,10 @@ func events(progress *term.Progress) func(api.Event) {
 		case api.EventDone:
 			progress.Done(e.Message)
 		case api.EventFailed:
-			text := e.Message
+			progress.Fail("")
 			for _, line := range e.Log {
-				text += "\n    | " + line
+				progress.Note("    | " + line)
 			}
-			progress.Fail(text)
 		}
 	}
 }

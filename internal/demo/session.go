@@ -71,7 +71,10 @@ func (s *session) event(e api.Event) {
 	case api.EventDone:
 		s.Progress.Done(e.Message)
 	case api.EventFailed:
-		s.Progress.Fail(strings.Join(append([]string{e.Message}, e.Log...), "\n    | "))
+		s.Progress.Fail("")
+		for _, line := range e.Log {
+			s.Progress.Note("    | " + line)
+		}
 	}
 }
 

@@ -68,6 +68,13 @@ func (p *Progress) Warn(text string) { p.end(p.style.Warn(MarkWarn), text) }
 // Fail ends the running activity badly.
 func (p *Progress) Fail(text string) { p.end(p.style.Bad(MarkBad), text) }
 
+// Note writes a line of its own below what has ended.
+func (p *Progress) Note(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, _ = fmt.Fprintln(p.out, text)
+}
+
 // Abandon removes a running activity from the screen without a verdict, before an error is printed below it.
 func (p *Progress) Abandon() {
 	p.halt()
