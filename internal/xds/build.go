@@ -1,6 +1,8 @@
 package xds
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"lateen.dev/lateen/internal/log"
@@ -85,19 +87,24 @@ func (w *watch) tellDeparted(b *builder, removals gate) bool {
 	if !removals.covers(w.departedGeneration) {
 		return false
 	}
-	for i, name := range w.departed {
+	for _, name := range slices.Sorted(maps.Keys(w.departed)) {
 		if w.log.Get(w.typeURL, name) != nil {
-			continue // it is back, and the log tells
+			delete(w.departed, name) // it is back, and from here on the log tells
+			continue
 		}
 		if !b.remove(name) {
-			w.departed = w.departed[i:]
 			return false
 		}
-		delete(w.held, name)
-		delete(w.retained, name)
+		w.forget(name)
 	}
-	w.departed = nil
 	return true
+}
+
+// forget notes that the client no longer has a name.
+func (w *watch) forget(name string) {
+	delete(w.departed, name)
+	delete(w.retained, name)
+	delete(w.held, name)
 }
 
 // tellLookups answers for names that were just subscribed. It reports whether all was told.
@@ -117,7 +124,7 @@ func (w *watch) tellLookups(b *builder, resources gate) bool {
 				w.lookups = w.lookups[i:]
 				return false
 			}
-			delete(w.held, name)
+			w.forget(name)
 			continue
 		}
 		for _, r := range found {
@@ -159,14 +166,12 @@ func (w *watch) tellLog(b *builder, resources gate) (generation uint64, complete
 	return generation, complete
 }
 
-// tellRemovals does the same for a type whose removals have a gate of their own.
+// tellRemovals does the same for a type whose removals have a gate of their own. A gate holds up only what has to pass it:
+// without a removal waiting the reading is complete, however closed the gate.
 func (w *watch) tellRemovals(b *builder, removals gate) (complete bool) {
-	if !removals.open {
-		return false
-	}
 	position := w.removals.Position()
-	_, complete = w.removals.Read(removals.through, func(e log.Event) bool {
-		if e.Resource == nil && !w.tellRemoval(b, e) {
+	_, complete = w.removals.Read(log.Forever, func(e log.Event) bool {
+		if e.Resource == nil && (!removals.covers(e.Generation) || !w.tellRemoval(b, e)) {
 			return false
 		}
 		position = e.Position
@@ -177,6 +182,7 @@ func (w *watch) tellRemovals(b *builder, removals gate) (complete bool) {
 }
 
 func (w *watch) tellResource(b *builder, r *log.Resource) bool {
+	delete(w.departed, r.Name) // it is back; if it goes again, the log tells
 	if w.wildcard {
 		if version, has := w.retained[r.Name]; has && version == r.Version {
 			return true
@@ -193,6 +199,9 @@ func (w *watch) tellResource(b *builder, r *log.Resource) bool {
 	if !b.add(r) {
 		return false
 	}
+	if _, has := w.held[r.Name]; !has {
+		w.lookups = append(w.lookups, r.Name) // a service that appears brings workloads that were there before
+	}
 	w.held[r.Name] = r.Version
 	return true
 }
@@ -202,18 +211,12 @@ func (w *watch) tellRemoval(b *builder, e log.Event) bool {
 		if e.Position <= w.catchUp {
 			return true
 		}
-		if !b.remove(e.Name) {
-			return false
-		}
-		delete(w.retained, e.Name)
-		return true
-	}
-	if _, has := w.held[e.Name]; !has {
+	} else if _, has := w.held[e.Name]; !has {
 		return true
 	}
 	if !b.remove(e.Name) {
 		return false
 	}
-	delete(w.held, e.Name)
+	w.forget(e.Name)
 	return true
 }

@@ -22,8 +22,8 @@ type Limits struct {
 	ResponseBytes int
 	// Names is how many names a client may hold subscribed per type when it does not want everything.
 	Names int
-	// TypeGrace is how long Addresses wait for a client to ask for Authorizations too: a node proxy asks for both at once,
-	// in either order, and must get the policies first.
+	// TypeGrace is how long a client that has asked for one type is given to ask for the other, too: a node proxy asks for both at once,
+	// in either order, and the types wait for each other.
 	TypeGrace time.Duration
 }
 
@@ -114,8 +114,13 @@ func (s *Session) Next(now time.Time) *Response {
 
 // Wait says how long Next may have to be asked again although nothing happened; 0 means never.
 func (s *Session) Wait(now time.Time) time.Duration {
-	if w := s.watch[log.AddressType]; w != nil && !w.answered && s.watch[log.AuthorizationType] == nil {
-		return max(s.limits.TypeGrace-now.Sub(w.since), time.Millisecond)
+	if len(s.watch) != 1 {
+		return 0
+	}
+	for _, w := range s.watch {
+		if left := s.limits.TypeGrace - now.Sub(w.since); left > 0 {
+			return max(left, time.Millisecond)
+		}
 	}
 	return 0
 }
@@ -158,8 +163,11 @@ func (s *Session) gates(w *watch, now time.Time) (resources, removals gate) {
 			return gate{}, gate{}
 		}
 	case log.AuthorizationType:
-		if addresses := s.watch[log.AddressType]; addresses != nil {
+		switch addresses := s.watch[log.AddressType]; {
+		case addresses != nil:
 			return openGate, addresses.settled
+		case now.Sub(w.since) < s.limits.TypeGrace:
+			return openGate, gate{} // Addresses that it kept may name policies that it must not lose yet
 		}
 	}
 	return openGate, openGate

@@ -32,7 +32,7 @@ type watch struct {
 	retained map[string]string
 	// Removals up to position catchUp are told by departed, not by the log.
 	catchUp            uint64
-	departed           []string
+	departed           map[string]struct{}
 	departedGeneration uint64
 
 	answered    bool // the client was sent a response of this type
@@ -110,28 +110,30 @@ func (w *watch) startWildcard(retained map[string]string) {
 func (w *watch) startNamed(retained map[string]string) {
 	w.wildcard = false
 	w.names, w.held = map[string]struct{}{}, map[string]string{}
-	w.retained = nil
+	w.retained, w.lookups = nil, nil
 	head, _ := w.log.Head(w.typeURL)
 	w.cursor.Seek(head)
 	if w.removals != nil {
 		w.removals.Seek(head)
 	}
-	for name, version := range retained {
-		w.held[name] = version
+	for _, name := range slices.Sorted(maps.Keys(retained)) {
+		w.held[name] = retained[name]
+		if r := w.log.Get(w.typeURL, name); r != nil && r.Version != retained[name] {
+			w.lookups = append(w.lookups, name) // it changed while the client was away
+		}
 	}
 	w.depart(retained)
 }
 
 // depart lists what the client has and the mesh no longer does.
 func (w *watch) depart(retained map[string]string) {
-	w.departed = nil
+	w.departed = map[string]struct{}{}
 	_, w.departedGeneration = w.log.Head(w.typeURL)
 	for name := range retained {
 		if w.log.Get(w.typeURL, name) == nil {
-			w.departed = append(w.departed, name)
+			w.departed[name] = struct{}{}
 		}
 	}
-	slices.Sort(w.departed)
 }
 
 // change adds and removes names; subscriptions of a request come before its cancellations.
@@ -169,8 +171,8 @@ func (w *watch) change(subscribe, unsubscribe []string, again bool) {
 		}
 	}
 	if dropped {
-		w.lookups = slices.DeleteFunc(w.lookups, func(n string) bool { _, ok := w.names[n]; return !ok })
 		w.forgetUncovered()
+		w.lookups = slices.DeleteFunc(w.lookups, func(n string) bool { return !w.follows(n) })
 	}
 }
 
@@ -189,12 +191,16 @@ func (w *watch) forgetUncovered() {
 	}
 }
 
+// follows says whether a client without wildcard asked for a name or holds what bears it.
+func (w *watch) follows(name string) bool {
+	_, asked := w.names[name]
+	_, holds := w.held[name]
+	return asked || holds
+}
+
 // wants says whether a client without wildcard follows a resource.
 func (w *watch) wants(r *log.Resource) bool {
-	if _, ok := w.held[r.Name]; ok {
-		return true
-	}
-	if _, ok := w.names[r.Name]; ok {
+	if w.follows(r.Name) {
 		return true
 	}
 	for _, a := range r.Aliases {

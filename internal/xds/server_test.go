@@ -1,0 +1,287 @@
+package xds
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"lateen.dev/lateen/internal/log"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// byHeader lets anybody in who says which node it is.
+type byHeader struct{}
+
+func (byHeader) Authenticate(ctx context.Context) (Client, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	if v := md.Get("node"); len(v) == 1 {
+		return Client{Node: v[0], Workload: "ns/pod", Identity: "ns/sa"}, nil
+	}
+	return Client{}, status.Error(codes.Unauthenticated, "say which node")
+}
+
+type counts struct {
+	mu        sync.Mutex
+	connected int
+	sent      map[string]int
+	delays    []time.Duration
+	refused   int
+}
+
+func (c *counts) Connected(delta int) { c.mu.Lock(); c.connected += delta; c.mu.Unlock() }
+func (c *counts) Sent(typeURL string, _, _ int) {
+	c.mu.Lock()
+	c.sent[typeURL]++
+	c.mu.Unlock()
+}
+func (c *counts) Settled(_ string, delay time.Duration, refused bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if delay > 0 {
+		c.delays = append(c.delays, delay)
+	}
+	if refused {
+		c.refused++
+	}
+}
+
+// fixture is a server on a pipe.
+type fixture struct {
+	*world
+	server *Server
+	counts *counts
+	dial   func() discovery.AggregatedDiscoveryServiceClient
+}
+
+func serve(t *testing.T, mu *sync.Mutex, answerWithin time.Duration) *fixture {
+	t.Helper()
+	f := &fixture{world: newWorld(t), counts: &counts{sent: map[string]int{}}}
+	now := func() time.Time { mu.Lock(); defer mu.Unlock(); return f.now }
+	f.log = log.New(now, log.AddressType, log.AuthorizationType)
+	f.server = NewServer(Options{Log: f.log, Epoch: "epoch", Authenticator: byHeader{}, Observer: f.counts,
+		Logger: slog.New(slog.DiscardHandler), Now: now, AnswerWithin: answerWithin})
+	listener := bufconn.Listen(1 << 20)
+	rpc := grpc.NewServer(grpc.ForceServerCodecV2(Codec()))
+	discovery.RegisterAggregatedDiscoveryServiceServer(rpc, f.server)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := rpc.Serve(listener); err != nil {
+			t.Error(err)
+		}
+	}()
+	conn, err := grpc.NewClient("passthrough:///pipe", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.dial = func() discovery.AggregatedDiscoveryServiceClient {
+		return discovery.NewAggregatedDiscoveryServiceClient(conn)
+	}
+	t.Cleanup(func() {
+		f.server.Close()
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		rpc.Stop()
+		<-done
+	})
+	return f
+}
+
+type deltaStream = grpc.BidiStreamingClient[discovery.DeltaDiscoveryRequest, discovery.DeltaDiscoveryResponse]
+
+// open starts a stream as a node proxy does and reads both first responses.
+func (f *fixture) open(t *testing.T) deltaStream {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), "node", "n1"), 30*time.Second)
+	t.Cleanup(cancel)
+	s, err := f.dial().DeltaAggregatedResources(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, typeURL := range []string{log.AddressType, log.AuthorizationType} {
+		mustSend(t, s, &discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: "ztunnel~1.2.3.4~a.b~b"}, TypeUrl: typeURL})
+	}
+	for _, typeURL := range []string{log.AuthorizationType, log.AddressType} {
+		r := mustReceive(t, s)
+		if r.TypeUrl != typeURL {
+			t.Fatalf("got %s first", r.TypeUrl)
+		}
+		mustSend(t, s, &discovery.DeltaDiscoveryRequest{TypeUrl: typeURL, ResponseNonce: r.Nonce})
+	}
+	return s
+}
+
+func mustSend(t *testing.T, s deltaStream, r *discovery.DeltaDiscoveryRequest) {
+	t.Helper()
+	if err := s.Send(r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustReceive(t *testing.T, s deltaStream) *discovery.DeltaDiscoveryResponse {
+	t.Helper()
+	r, err := s.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		if cond() {
+			return
+		}
+	}
+	t.Fatalf("%s: not within 20 s", what)
+}
+
+func TestServerPushesAChangeAndReportsWhoHasIt(t *testing.T) {
+	var mu sync.Mutex
+	f := serve(t, &mu, time.Minute)
+	s := f.open(t)
+	mu.Lock()
+	f.now = f.now.Add(time.Second)
+	mu.Unlock()
+	f.apply(f.service("a", "10.0.0.1", 1))
+	r := mustReceive(t, s)
+	if !slices.Equal(resourceNames(r), []string{"a"}) {
+		t.Fatalf("got %v", r)
+	}
+	if st := f.server.Clients()[0]; !st.Types[1].Outstanding || st.Node != "n1" || st.NodeID != "ztunnel~1.2.3.4~a.b~b" {
+		t.Fatalf("clients: %+v", st)
+	}
+	mu.Lock()
+	f.now = f.now.Add(7 * time.Millisecond)
+	mu.Unlock()
+	mustSend(t, s, &discovery.DeltaDiscoveryRequest{TypeUrl: log.AddressType, ResponseNonce: r.Nonce})
+	eventually(t, "the client is known to run generation 1", func() bool { return f.server.Clients()[0].Types[1].AckedGeneration == 1 })
+	if err := s.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Recv(); err != io.EOF {
+		t.Errorf("the stream ended with %v", err)
+	}
+	eventually(t, "the client is gone", func() bool { return len(f.server.Clients()) == 0 })
+	f.counts.mu.Lock()
+	defer f.counts.mu.Unlock()
+	if f.counts.connected != 0 || f.counts.sent[log.AddressType] != 2 {
+		t.Errorf("counted %+v", f.counts)
+	}
+}
+
+func TestServerRefusesAStreamWithoutProof(t *testing.T) {
+	var mu sync.Mutex
+	f := serve(t, &mu, time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	s, err := f.dial().DeltaAggregatedResources(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Recv(); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("got %v, want Unauthenticated", err)
+	}
+}
+
+func TestServerEndsAStreamThatLeavesAResponseUnanswered(t *testing.T) {
+	var mu sync.Mutex
+	f := serve(t, &mu, 50*time.Millisecond)
+	s := f.open(t)
+	f.apply(f.service("a", "10.0.0.1", 1))
+	mustReceive(t, s)
+	mu.Lock()
+	f.now = f.now.Add(time.Second)
+	mu.Unlock()
+	if _, err := s.Recv(); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("got %v, want DeadlineExceeded", err)
+	}
+}
+
+func TestServerEndsStreamsWhenItCloses(t *testing.T) {
+	var mu sync.Mutex
+	f := serve(t, &mu, time.Minute)
+	s := f.open(t)
+	f.server.Close()
+	if _, err := s.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("got %v, want Unavailable, on which clients reconnect", err)
+	}
+}
+
+func TestServerNamesTheVariantItServes(t *testing.T) {
+	var mu sync.Mutex
+	f := serve(t, &mu, time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	s, err := f.dial().StreamAggregatedResources(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Recv(); status.Code(err) != codes.Unimplemented {
+		t.Errorf("got %v, want Unimplemented", err)
+	}
+}
+
+// BenchmarkFanOut measures what a change costs per connected client: reading the log, framing and the answer's handling,
+// without the transport's own cost.
+func BenchmarkFanOut(b *testing.B) {
+	for _, clients := range []int{1, 100, 1000, 5000} {
+		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
+			w := newWorld(b)
+			var base []log.Change
+			for i := range 1000 {
+				base = append(base, w.service(fmt.Sprintf("s%d", i), "10.0.0.1", 0))
+			}
+			w.apply(base...)
+			sessions := make([]*Session, clients)
+			answer := func(s *Session) {
+				for r := s.Next(w.now); r != nil; r = s.Next(w.now) {
+					r.Frame()
+					if err := s.Handle(&discovery.DeltaDiscoveryRequest{TypeUrl: r.Type, ResponseNonce: r.Nonce.String()}, w.now); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			for i := range sessions {
+				s := NewSession(w.log, "e", DefaultLimits)
+				sessions[i] = s
+				for _, t := range w.log.Types() {
+					if err := s.Handle(&discovery.DeltaDiscoveryRequest{TypeUrl: t}, w.now); err != nil {
+						b.Fatal(err)
+					}
+				}
+				answer(s)
+			}
+			serial := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				serial++
+				w.apply(w.service("s1", "10.0.0.1", serial))
+				for _, s := range sessions {
+					answer(s)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(clients), "ns/client")
+		})
+	}
+}
