@@ -1,0 +1,65 @@
+package model
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func podObject(namespace, name, node string) *Object {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.PodSpec{NodeName: node}}
+	return &Object{Key: PodKey(namespace, name), Value: pod}
+}
+
+func put(o *Object) Change { return Change{Key: o.Key, Object: o} }
+
+func names(pods []*corev1.Pod) (out []string) {
+	for _, p := range pods {
+		out = append(out, p.Name)
+	}
+	return out
+}
+
+func TestStoreFollowsPodsFromNodeToNode(t *testing.T) {
+	s := NewStore()
+	s.Apply([]Change{put(podObject("a", "one", "n1")), put(podObject("a", "two", "n1")), put(podObject("b", "three", ""))})
+	if got := names(s.PodsOnNode("n1")); len(got) != 2 || got[0] != "one" {
+		t.Fatalf("n1 has %v", got)
+	}
+	s.Apply([]Change{put(podObject("a", "one", "n2"))})
+	s.Apply([]Change{{Key: PodKey("a", "two")}})
+	if got := names(s.PodsOnNode("n1")); len(got) != 0 {
+		t.Errorf("n1 still has %v", got)
+	}
+	if got := names(s.PodsOnNode("n2")); len(got) != 1 || got[0] != "one" {
+		t.Errorf("n2 has %v", got)
+	}
+	if _, ok := s.Pod(PodKey("a", "two")); ok {
+		t.Error("a removed pod is still there")
+	}
+}
+
+func TestStoreStampsGenerationsAndDropsConditionsOfOldContent(t *testing.T) {
+	s := NewStore()
+	key := PodKey("a", "one")
+	generation, changed := s.Apply([]Change{put(podObject("a", "one", "n1"))})
+	if generation != 1 || len(changed) != 1 || changed[0].Old != nil || changed[0].New == nil {
+		t.Fatalf("first: %d %+v", generation, changed)
+	}
+	s.SetConditions(key, []Condition{{Type: "Accepted"}})
+	if e := s.Entries()[0]; e.Generation != 1 || len(e.Conditions) != 1 {
+		t.Fatalf("entry %+v", e)
+	}
+	generation, changed = s.Apply([]Change{put(podObject("a", "one", "n2")), {Key: PodKey("a", "never-was")}})
+	if generation != 2 || len(changed) != 1 || changed[0].Old == nil {
+		t.Fatalf("second: %d %+v", generation, changed)
+	}
+	if e := s.Entries()[0]; e.Generation != 2 || len(e.Conditions) != 0 {
+		t.Errorf("entry %+v: what was said of the old content must not stand for the new", e)
+	}
+	s.SetConditions(PodKey("a", "gone"), []Condition{{Type: "Accepted"}})
+	if s.Len() != 1 {
+		t.Error("a condition brought an object into being")
+	}
+}
