@@ -9,7 +9,8 @@ ready() { lateen get pods -o json | jq -e '[.items[] | select(.status.conditions
 check "ready" eventually 60 ready
 client_node=$(node_of client)
 
-pids() { for f in /proc/[0-9]*/cgroup; do :; done; lateen status -o json | jq -S '.' >/dev/null; pgrep -f "lateen-load serve" | sort | while read -r p; do echo "$p $(awk '{print $22}' "/proc/$p/stat")"; done; }
+# The pods' processes as their own PID namespaces number them, with start times.
+pids() { for d in echo client; do lateen exec "deploy/$d" -- sh -c 'for f in /proc/[0-9]*/stat; do awk "\$4 <= 1 || \$1 == 1 {print \$1, \$2, \$22}" "$f"; done' | grep -v '(sh)\|(awk)'; done | sort; }
 before=$(pids)
 check "the echo service runs" [ -n "$before" ]
 

@@ -35,6 +35,6 @@ done
 sixteen() { workers | awk '{exit !($1 + $2 >= 16)}'; }
 check "sixteen connections are open" eventually 6 sixteen
 after=$(workers)
-equal "they spread evenly over the workers (before: $before, after: $after)" 0 "$(awk '{d = $1 - $2; print (d < 0 ? -d : d) > 1 ? 1 : 0}' <<<"$after")"
+equal "they spread evenly over the workers (before: $before, after: $after)" even "$(awk '{d = $1 - $2; print (d * d <= 1 ? "even" : "uneven")}' <<<"$after")"
 wait "${load[@]}"
 finish

@@ -39,10 +39,10 @@ check_not "a peer without a certificate is refused" peer
 flags() { proxy_metrics "$echo_node" | grep -E '^istio_tcp_connections_failed_total|^lateen_[a-z_]*failed' | grep -q 'TLS_FAILURE'; }
 check "failed handshakes are counted" eventually 5 flags
 
-openssl ecparam -genkey -name prime256v1 -out "$WORK/other-key.pem" 2>/dev/null
+openssl ecparam -genkey -noout -name prime256v1 -out "$WORK/other-key.pem" 2>/dev/null
 openssl req -x509 -new -key "$WORK/other-key.pem" -out "$WORK/other-cert.pem" -subj "/O=cluster.local" -days 1 2>/dev/null
 CA_CERT=$WORK/other-cert.pem CA_KEY=$WORK/other-key.pem
 check_not "a certificate of another root is refused" peer -server-root "$WORK/root.pem" -identity $client
-check "and the log says so" eventually 5 logs 'UnknownIssuer|unknown (CA|issuer)|not.*root|different root'
+check "and the log says so" eventually 5 logs 'unknown authority'
 
 finish

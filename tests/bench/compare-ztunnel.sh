@@ -50,7 +50,7 @@ block() { # MESH ROUND
   "$LATEEN" --name "$m" exec deploy/client -- lateen-load run --url "http://echo:8080/?size=$SIZE" --qps "$QPS" --connections "$CONNECTIONS" --duration "${SECONDS_EACH}s" --json - >"$WORK/out.json" 2>>"$WORK/err" || { cat "$WORK/err" >&2; exit 1; }
   read -r t1 u1 s1 < <(cpu "$pids")
   jq -c --arg mesh "${m#cmp-}" --argjson round "$2" --argjson ns $((t1 - t0)) --argjson user $((u1 - u0)) --argjson sys $((s1 - s0)) --argjson pss "$(pss "$pids")" --argjson rss "$(rss "$pids")" \
-    '{mesh: ($mesh | sub("-[0-9]+$"; "")), round: $round, requests: (.requests // .count), p50: (.response_time.p50 // .response.p50), p90: (.response_time.p90 // .response.p90), p99: (.response_time.p99 // .response.p99), ns: $ns, user: $user, sys: $sys, pss: $pss, rss: $rss}' "$WORK/out.json" >>"$WORK/blocks"
+    '{mesh: ($mesh | sub("-[0-9]+$"; "")), round: $round, requests: .counts.ok, failed: .counts.failed, p50: .response_time.p50, p90: .response_time.p90, p99: .response_time.p99, ns: $ns, user: $user, sys: $sys, pss: $pss, rss: $rss}' "$WORK/out.json" >>"$WORK/blocks"
 }
 for r in $(seq "$ROUNDS"); do
   order=("${MESHES[@]}"); [ $((r % 2)) = 0 ] && order=("${MESHES[2]}" "${MESHES[1]}" "${MESHES[0]}")
