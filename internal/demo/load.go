@@ -25,10 +25,7 @@ type Load struct {
 func (l Load) Command() []string {
 	command := []string{
 		"lateen-load", "run", "--url", l.URL, "--qps", fmt.Sprint(l.QPS), "--connections", fmt.Sprint(l.Connections),
-		"--duration", l.Duration.String(), "--json", "-",
-	}
-	if l.Warmup > 0 {
-		command = append(command, "--warmup", l.Warmup.String())
+		"--duration", l.Duration.String(), "--warmup", l.Warmup.String(), "--json", "-",
 	}
 	if l.Fresh {
 		command = append(command, "--no-keepalive")

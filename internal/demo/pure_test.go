@@ -396,7 +396,7 @@ func TestProxyCPU(t *testing.T) {
 
 func TestLoadCommandAndResult(t *testing.T) {
 	got := strings.Join(Load{URL: "http://echo:8080/", QPS: 5, Connections: 1, Duration: 500e6, Warmup: 2e9, Fresh: true, Label: "mesh"}.Command(), " ")
-	want := "lateen-load run --url http://echo:8080/ --qps 5 --connections 1 --duration 500ms --json - --warmup 2s --no-keepalive --name mesh"
+	want := "lateen-load run --url http://echo:8080/ --qps 5 --connections 1 --duration 500ms --warmup 2s --json - --no-keepalive --name mesh"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
