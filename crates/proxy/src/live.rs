@@ -39,8 +39,7 @@ impl Facts {
 
     /// Whether a connection that was let pass may go on.
     fn may_go_on(&self, snapshot: &Snapshot) -> bool {
-        let info = &self.pod.info;
-        match snapshot.workload_of_pod(&info.namespace, &info.name, &info.service_account) {
+        match self.pod.workload(snapshot) {
             Some(workload) => self.decide(snapshot, workload).is_allow(),
             // The workload is leaving the mesh; nothing is said about its connections any more.
             None => true,

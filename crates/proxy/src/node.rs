@@ -93,10 +93,23 @@ impl Arrival {
         reporter: Reporter,
         why: &Refusal,
     ) {
-        worker.metrics.refused_early(reporter);
-        refused(self.peer, destination, reporter, &why.to_string());
+        refuse(worker, &self.pod, self.peer, destination, reporter, why);
         self.stream.abort();
     }
+}
+
+/// Counts and logs a connection that is refused before it counts as opened.
+fn refuse(
+    worker: &Worker,
+    pod: &Pod,
+    client: SocketAddr,
+    destination: SocketAddr,
+    reporter: Reporter,
+    why: &Refusal,
+) {
+    let labels = describe::unopened(worker, pod, client.ip(), reporter, why.flags());
+    worker.metrics.refused(labels);
+    refused(client, destination, reporter, &why.to_string());
 }
 
 /// Counts a relay's bytes; `a` of the relay is the client.

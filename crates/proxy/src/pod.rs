@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use lateen_capture::zds::PodInfo;
 use lateen_capture::{Registration, Stock};
+use lateen_config::{Snapshot, Workload};
 use lateen_types::{Identity, WorkloadUid};
 use tokio::sync::watch;
 
@@ -36,6 +37,12 @@ impl Pod {
     /// No new connections from now on; tunnels to the pod are told to go away.
     pub fn release(&self) {
         self.released.send_replace(true);
+    }
+
+    /// The workload that the control plane says this pod is; all three names must fit.
+    pub fn workload<'a>(&self, snapshot: &'a Snapshot) -> Option<&'a Arc<Workload>> {
+        let info = &self.info;
+        snapshot.workload_of_pod(&info.namespace, &info.name, &info.service_account)
     }
 
     /// Resolves when the pod is released.

@@ -209,15 +209,15 @@ impl Worker {
         self.installed.notify_waiters();
     }
 
+    /// Closes the tunnels of a pod that was let go, as soon as their streams end.
     fn forget(&self, pod: &Pod) {
-        let Some(workload) = self
-            .snapshot()
-            .and_then(|snapshot| workload(&snapshot, pod))
-        else {
-            return;
-        };
-        self.pool
-            .release(|key| workload.addresses.contains(&key.source_ip));
+        match self.known(pod) {
+            Some((_, workload)) => self
+                .pool
+                .release(|key| workload.addresses.contains(&key.source_ip)),
+            // The control plane has forgotten it already. Other pods of this identity dial anew.
+            None => self.pool.release(|key| key.source == pod.identity),
+        }
     }
 
     /// The configuration in force; `None` until the control plane has sent all of it.
@@ -250,7 +250,7 @@ impl Worker {
 
     fn known(&self, pod: &Pod) -> Option<(Arc<Snapshot>, Arc<Workload>)> {
         let snapshot = self.snapshot()?;
-        let workload = workload(&snapshot, pod)?;
+        let workload = Arc::clone(pod.workload(&snapshot)?);
         Some((snapshot, workload))
     }
 
@@ -272,13 +272,6 @@ impl Worker {
         gauge.inc();
         OpenSocket(gauge)
     }
-}
-
-fn workload(snapshot: &Snapshot, pod: &Pod) -> Option<Arc<Workload>> {
-    let info = &pod.info;
-    snapshot
-        .workload_of_pod(&info.namespace, &info.name, &info.service_account)
-        .cloned()
 }
 
 /// One socket in `istio_tcp_sockets_open`.

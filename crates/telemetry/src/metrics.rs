@@ -13,7 +13,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::labels::Reporter;
+use crate::labels::{Labels, Reporter};
 use crate::process::Process;
 use crate::traffic::Traffic;
 
@@ -75,7 +75,6 @@ pub struct Metrics {
     xds_bytes: Family<TypeLabels, Counter>,
     xds_terminations: Family<TerminationLabels, Counter>,
     certificates: Family<OutcomeLabels, Counter>,
-    early: Family<ReporterLabels, Counter>,
     pods: Gauge,
     pods_started: Counter,
     pods_stopped: Counter,
@@ -93,12 +92,6 @@ impl Metrics {
             "lateen_certificate_requests",
             "Certificates asked of the certificate authority, by outcome",
             certificates.clone(),
-        );
-        let early = Family::default();
-        registry.register(
-            "lateen_connections_refused",
-            "Connections refused before both ends were known",
-            early.clone(),
         );
 
         let istio = registry.sub_registry_with_prefix("istio");
@@ -162,7 +155,6 @@ impl Metrics {
             xds_bytes,
             xds_terminations,
             certificates,
-            early,
             pods,
             pods_started,
             pods_stopped,
@@ -183,13 +175,9 @@ impl Metrics {
             .clone()
     }
 
-    /// Counts a connection that was refused before both of its ends were known.
-    pub fn refused_early(&self, reporter: Reporter) {
-        self.early
-            .get_or_create(&ReporterLabels {
-                reporter: reporter.as_str(),
-            })
-            .inc();
+    /// Counts a connection that was refused before it counted as opened; what is not known of its ends is unknown.
+    pub fn refused(&self, labels: Labels) {
+        self.traffic.series(labels).1.add_failed();
     }
 
     /// Counts a response of the control plane; `bytes` is the size of its resources.

@@ -12,6 +12,9 @@ use lateen_telemetry::{
 };
 use lateen_types::{Identity, Strng};
 
+use crate::pod::Pod;
+use crate::worker::Worker;
+
 fn some(text: &Strng) -> Option<Strng> {
     (!text.is_empty()).then(|| Arc::clone(text))
 }
@@ -172,5 +175,40 @@ impl Inbound<'_> {
             return None;
         }
         snapshot.workload(self.network, address)
+    }
+}
+
+/// What is known of a connection that was refused before it counted as opened. Nobody has proven anything.
+pub(super) fn unopened(
+    worker: &Worker,
+    pod: &Pod,
+    client: IpAddr,
+    reporter: Reporter,
+    flags: ResponseFlags,
+) -> Labels {
+    let snapshot = worker.snapshot();
+    let own = snapshot
+        .as_ref()
+        .and_then(|snapshot| pod.workload(snapshot));
+    let (source, destination) = match reporter {
+        Reporter::Source => (own.map(|own| party(own, None)), None),
+        Reporter::Destination => {
+            let source = snapshot
+                .as_ref()
+                .and_then(|s| s.workload(&worker.network, client));
+            let identity = |own: &Workload| Some(own.identity.clone());
+            (
+                source.map(|source| party(source, None)),
+                own.map(|own| party(own, identity(own))),
+            )
+        }
+    };
+    Labels {
+        reporter,
+        source: source.unwrap_or_default(),
+        service: None,
+        destination: destination.unwrap_or_default(),
+        flags,
+        security: Security::Unknown,
     }
 }

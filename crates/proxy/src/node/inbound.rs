@@ -9,7 +9,7 @@ use std::time::Instant;
 use lateen_config::route::{InboundRefusal, inbound_service, validate_inbound};
 use lateen_config::{Snapshot, Workload};
 use lateen_hbone::{self as hbone, Incoming, Status};
-use lateen_telemetry::{Connection, Reporter, refused};
+use lateen_telemetry::{Connection, Reporter};
 use lateen_tls::TlsStream;
 use lateen_types::VerifiedPeer;
 use tokio::net::TcpStream;
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::describe::{Inbound, baggage};
 use super::dial::{PATIENCE, dial};
-use super::{Arrival, Refusal, admit, relay_while_allowed, verdict};
+use super::{Arrival, Refusal, admit, refuse, relay_while_allowed, verdict};
 use crate::live::{Facts, Tracked};
 use crate::pod::Pod;
 use crate::worker::Worker;
@@ -51,8 +51,7 @@ pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
     let (tunnel, peer) = match Box::pin(handshake(&worker, &pod, stream)).await {
         Ok(proven) => proven,
         Err(why) => {
-            worker.metrics.refused_early(Reporter::Destination);
-            refused(client, local, Reporter::Destination, &why.to_string());
+            refuse(&worker, &pod, client, local, Reporter::Destination, &why);
             return;
         }
     };
@@ -161,22 +160,21 @@ async fn recognise(session: &Session, incoming: Incoming) -> Option<(Incoming, K
         client,
         local,
     } = session;
-    let refuse = |incoming: Incoming, why: Refusal, status: Status| {
-        worker.metrics.refused_early(Reporter::Destination);
-        refused(*client, *local, Reporter::Destination, &why.to_string());
+    let turn_away = |incoming: Incoming, why: Refusal, status: Status| {
+        refuse(worker, pod, *client, *local, Reporter::Destination, &why);
         incoming.refuse(status);
         None
     };
     let (snapshot, workload) = match worker.workload_of(pod).await {
         Ok(found) => found,
-        Err(why) => return refuse(incoming, why, Status::Unavailable),
+        Err(why) => return turn_away(incoming, why, Status::Unavailable),
     };
     let authority = incoming.authority.to_string();
     let inbound = match validate_inbound(&snapshot, &workload, local.ip(), &authority) {
         Ok(inbound) => inbound,
         Err(why) => {
             let status = status(&why);
-            return refuse(incoming, why.into(), status);
+            return turn_away(incoming, why.into(), status);
         }
     };
     let named = incoming
