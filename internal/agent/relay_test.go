@@ -276,4 +276,3 @@ func eventually(t *testing.T, what string, check func() error) {
 		time.Sleep(10 * time.Millisecond)
 	}
 }
-

@@ -25,7 +25,7 @@ func everything(t *testing.T, ns *netns.Namespace) []string {
 			return err
 		}
 		for _, table := range tables {
-			all = append(all, fmt.Sprintf("table %d %s", table.Family, table.Name))
+			all = append(all, fmt.Sprintf("table %d %s flags %d", table.Family, table.Name, table.Flags))
 		}
 		chains, err := c.ListChains()
 		if err != nil {
@@ -34,7 +34,7 @@ func everything(t *testing.T, ns *netns.Namespace) []string {
 		for _, chain := range chains {
 			name := fmt.Sprintf("chain %d %s %s", chain.Table.Family, chain.Table.Name, chain.Name)
 			if chain.Hooknum != nil {
-				name += fmt.Sprintf(" %s hook %d priority %d", chain.Type, *chain.Hooknum, *chain.Priority)
+				name += fmt.Sprintf(" %s hook %d priority %d policy %d", chain.Type, *chain.Hooknum, *chain.Priority, *chain.Policy)
 			}
 			all = append(all, name)
 			rules, err := c.GetRules(chain.Table, chain)

@@ -74,5 +74,8 @@ func Observe(ns *netns.Namespace) (Mode, error) {
 func remove() (bool, error) {
 	ruled, err := deleteTable()
 	routed, routeErr := deleteRoutes()
+	if ruled && err == nil {
+		err = forgetConnections()
+	}
 	return ruled || routed, errors.Join(err, routeErr)
 }

@@ -1,11 +1,13 @@
 package redirect
 
 import (
+	"encoding/binary"
 	"net"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/nftables"
+	mdnetlink "github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -145,6 +147,18 @@ func TestRepairsDamage(t *testing.T) {
 				return nil
 			})
 		},
+		"table asleep": func(t *testing.T, ns *netns.Namespace) { sleep(t, ns) },
+		"chain policy changed": func(t *testing.T, ns *netns.Namespace) {
+			nft(t, ns, func(c *nftables.Conn) error {
+				drop := nftables.ChainPolicyDrop
+				for _, w := range ruleset(ourTable(), Capturing) {
+					w.chain.Policy = &drop
+					c.AddChain(w.chain)
+					break
+				}
+				return nil
+			})
+		},
 		"policy rule deleted": func(t *testing.T, ns *netns.Namespace) {
 			netnstest.In(t, ns, func(h *netlink.Handle) error { return h.RuleDel(policy4.rule()) })
 		},
@@ -204,6 +218,44 @@ func nft(t *testing.T, ns *netns.Namespace, fn func(*nftables.Conn) error) {
 			return err
 		}
 		return c.Flush()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sleep makes our table dormant: it is all there and does nothing. The library cannot say that.
+func sleep(t *testing.T, ns *netns.Namespace) {
+	t.Helper()
+	const dormant = 1 // NFT_TABLE_F_DORMANT
+	attributes := mdnetlink.NewAttributeEncoder()
+	attributes.ByteOrder = binary.BigEndian
+	attributes.String(unix.NFTA_TABLE_NAME, tableName)
+	attributes.Uint32(unix.NFTA_TABLE_FLAGS, dormant)
+	table, err := attributes.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	message := func(kind int, header []byte, flags mdnetlink.HeaderFlags) mdnetlink.Message {
+		return mdnetlink.Message{Header: mdnetlink.Header{Type: mdnetlink.HeaderType(kind), Flags: mdnetlink.Request | flags}, Data: header}
+	}
+	err = ns.Do(func() error {
+		c, err := mdnetlink.Dial(unix.NETLINK_NETFILTER, nil)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		toTables := []byte{unix.AF_UNSPEC, 0, 0, unix.NFNL_SUBSYS_NFTABLES}
+		_, err = c.SendMessages([]mdnetlink.Message{
+			message(unix.NFNL_MSG_BATCH_BEGIN, toTables, 0),
+			message(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWTABLE, append([]byte{unix.NFPROTO_INET, 0, 0, 0}, table...), mdnetlink.Acknowledge),
+			message(unix.NFNL_MSG_BATCH_END, toTables, 0),
+		})
+		if err != nil {
+			return err
+		}
+		_, err = c.Receive()
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -60,8 +60,8 @@ func deleteTable() (changed bool, err error) {
 		return false, err
 	}
 	defer closer()
-	there, err := tableExists(c)
-	if err != nil || !there {
+	table, err := findTable(c)
+	if err != nil || table == nil {
 		return false, err
 	}
 	c.DelTable(ourTable())
@@ -77,8 +77,8 @@ func observeTable() (Mode, error) {
 		return Absent, err
 	}
 	defer closer()
-	there, err := tableExists(c)
-	if err != nil || !there {
+	table, err := findTable(c)
+	if err != nil || table == nil {
 		return Absent, err
 	}
 	chains, err := chainsOfTable(c)
@@ -101,17 +101,18 @@ func observeTable() (Mode, error) {
 	return Draining, nil
 }
 
-func tableExists(c *nftables.Conn) (bool, error) {
+// findTable returns our table, or nil.
+func findTable(c *nftables.Conn) (*nftables.Table, error) {
 	tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
 	if err != nil {
-		return false, fmt.Errorf("list nftables tables: %w; the kernel needs nf_tables", err)
+		return nil, fmt.Errorf("list nftables tables: %w; the kernel needs nf_tables", err)
 	}
 	for _, t := range tables {
 		if t.Name == tableName {
-			return true, nil
+			return t, nil
 		}
 	}
-	return false, nil
+	return nil, nil
 }
 
 func chainsOfTable(c *nftables.Conn) ([]*nftables.Chain, error) {
@@ -129,8 +130,9 @@ func chainsOfTable(c *nftables.Conn) ([]*nftables.Chain, error) {
 }
 
 func tableIs(c *nftables.Conn, want []ruledChain) (bool, error) {
-	there, err := tableExists(c)
-	if err != nil || !there {
+	table, err := findTable(c)
+	if err != nil || table == nil || table.Flags != 0 {
+		// A flag could put it to sleep.
 		return false, err
 	}
 	have, err := chainsOfTable(c)
@@ -162,8 +164,10 @@ func tableIs(c *nftables.Conn, want []ruledChain) (bool, error) {
 	return true, nil
 }
 
-func sameHook(a, b *nftables.Chain) bool {
-	return a.Type == b.Type && a.Hooknum != nil && *a.Hooknum == *b.Hooknum && a.Priority != nil && *a.Priority == *b.Priority
+func sameHook(have, want *nftables.Chain) bool {
+	return have.Type == want.Type && have.Hooknum != nil && *have.Hooknum == *want.Hooknum &&
+		have.Priority != nil && *have.Priority == *want.Priority &&
+		have.Policy != nil && *have.Policy == nftables.ChainPolicyAccept
 }
 
 // sameExpressions compares what stands in the kernel with what is wanted, by the bytes on the wire.

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -273,4 +274,41 @@ func TestReleasedPodsFinishTheirMeshedConnections(t *testing.T) {
 	apply(t, w.pod, Absent)
 	open(t, w.pod, "", peerAddress+appPort, w.peerApp)
 	open(t, w.peer, "", podAddress+appPort, w.app)
+}
+
+// Connection tracking stops with the last rule but remembers. What it remembers must not hide a new connection.
+func TestAPodCapturedAgainIsCapturedWhole(t *testing.T) {
+	w := newWorld(t)
+	const from = podAddress + ":45000"
+	older, server := open(t, w.pod, from, peerAddress+appPort, w.peerApp)
+	apply(t, w.pod, Capturing)
+	exchange(t, older, server)
+	apply(t, w.pod, Absent)
+	// Reset, so that nothing waits on the old ports.
+	if err := older.(*net.TCPConn).SetLinger(0); err != nil {
+		t.Fatal(err)
+	}
+	older.Close()
+	apply(t, w.pod, Capturing)
+	open(t, w.pod, from, peerAddress+appPort, w.outbound)
+}
+
+// What others track is theirs.
+func TestTrackedConnectionsOfOthersAreKept(t *testing.T) {
+	w := newWorld(t)
+	nft(t, w.pod, func(c *nftables.Conn) error {
+		table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "foreign"})
+		chain := c.AddChain(&nftables.Chain{
+			Name: "out", Table: table, Type: nftables.ChainTypeNAT,
+			Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityNATDest,
+		})
+		// The pod's own redirection, which has nothing to do with the mesh.
+		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: rule(
+			opening(), address(destination, netip.MustParseAddr("192.0.2.9")), redirectTo(8080))})
+		return nil
+	})
+	redirected, app := open(t, w.pod, "", "192.0.2.9:99", w.app)
+	apply(t, w.pod, Capturing)
+	apply(t, w.pod, Absent)
+	exchange(t, redirected, app)
 }

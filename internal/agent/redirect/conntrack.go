@@ -1,0 +1,55 @@
+package redirect
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// forgetConnections empties the namespace's connection tracking if our table was its last user. The kernel stops
+// watching then but keeps its entries, some for days. A pod that is captured again would have a new connection taken
+// for a forgotten one with the same ports, and it would pass the rules untouched.
+func forgetConnections() error {
+	used, err := connectionTrackingUsed()
+	if err != nil || used {
+		return err
+	}
+	h, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
+	if err != nil {
+		return fmt.Errorf("open conntrack netlink: %w", err)
+	}
+	defer h.Close()
+	if err := h.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
+		return fmt.Errorf("forget tracked connections: %w; the kernel needs NF_CT_NETLINK", err)
+	}
+	return nil
+}
+
+// connectionTrackingUsed says whether anybody has rules in the calling thread's network namespace, which may need
+// connection tracking; their entries are then up to date and theirs to keep.
+func connectionTrackingUsed() (bool, error) {
+	c, closer, err := connect()
+	if err != nil {
+		return false, err
+	}
+	defer closer()
+	tables, err := c.ListTables()
+	if err != nil || len(tables) > 0 {
+		return len(tables) > 0, err
+	}
+	for _, legacy := range []string{"ip_tables_names", "ip6_tables_names"} {
+		names, err := os.ReadFile("/proc/thread-self/net/" + legacy)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false, fmt.Errorf("list iptables tables: %w", err)
+		}
+		if len(bytes.TrimSpace(names)) > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
