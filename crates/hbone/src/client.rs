@@ -57,6 +57,7 @@ where
     let state = Rc::new(State {
         load: Load::new(),
         limit: Cell::new(ASSUMED_LIMIT),
+        limit_known: Cell::new(false),
         limit_lowered: Notify::new(),
     });
     let driver = Driver {
@@ -142,6 +143,8 @@ struct State {
     load: Rc<Load>,
     /// Streams that the peer allows at once.
     limit: Cell<usize>,
+    /// The limit is the peer's word and not an assumption.
+    limit_known: Cell<bool>,
     limit_lowered: Notify,
 }
 
@@ -154,6 +157,11 @@ impl Tunnel {
     /// Streams that the peer lets us have at once.
     pub fn limit(&self) -> usize {
         self.state.limit.get()
+    }
+
+    /// [`Tunnel::limit`], once the peer has said so itself.
+    pub(crate) fn known_limit(&self) -> Option<usize> {
+        self.state.limit_known.get().then(|| self.limit())
     }
 
     /// True if a new request has a chance: the connection is alive, the peer sent no GOAWAY and has room.
@@ -195,6 +203,7 @@ impl Tunnel {
         request: &ConnectRequest,
     ) -> Result<(Stream, ResponseInfo), ConnectError> {
         let slot = self.state.load.occupy();
+        let rank = self.active();
         let request = request.to_http()?;
         let Some(mut send) = self.send.borrow().clone() else {
             return Err(ConnectError::Unprocessed(closed()));
@@ -208,10 +217,10 @@ impl Tunnel {
                 if let Poll::Ready(answer) = Pin::new(&mut response).poll(cx) {
                     return Poll::Ready(answer.map_err(ConnectError::from_h2));
                 }
-                // The peer's SETTINGS allow fewer streams than were assumed and this one is still in the
-                // queue: give up the place, which might not come free for hours.
+                // The peer's SETTINGS allow fewer streams than were assumed and this one is too many: it
+                // would be refused, or wait here for a place that might not come free for hours.
                 while lowered.as_mut().poll(cx).is_ready() {
-                    if send.poll_ready(cx).is_pending() {
+                    if rank > self.limit() {
                         return Poll::Ready(Err(ConnectError::Unprocessed(refused())));
                     }
                     lowered.set(self.state.limit_lowered.notified());
@@ -279,6 +288,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
     fn learn_limit(&self) {
         let limit = self.connection.max_concurrent_send_streams();
         let before = self.state.limit.replace(limit);
+        if limit != before {
+            self.state.limit_known.set(true);
+        }
         if limit < before {
             self.state.limit_lowered.notify_waiters();
         }

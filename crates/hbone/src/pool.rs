@@ -224,11 +224,16 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
 
 impl<E> Entry<E> {
     /// The first tunnel with room: filling one after the other lets the last ones become idle.
+    ///
+    /// A tunnel so new that its limit is not known yet is taken to have that of its neighbours.
     fn with_room(&self, max_streams: usize) -> Option<Tunnel> {
-        self.tunnels
-            .iter()
-            .find(|tunnel| tunnel.active() < max_streams && tunnel.usable())
-            .cloned()
+        let known = self.tunnels.iter().filter_map(Tunnel::known_limit).min();
+        let limit = |tunnel: &Tunnel| match tunnel.known_limit() {
+            Some(limit) => limit.min(max_streams),
+            None => known.unwrap_or(max_streams).min(max_streams),
+        };
+        let room = |tunnel: &&Tunnel| tunnel.active() < limit(tunnel) && tunnel.usable();
+        self.tunnels.iter().find(room).cloned()
     }
 
     fn is_empty(&self) -> bool {

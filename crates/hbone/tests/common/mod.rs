@@ -1,0 +1,98 @@
+//! A client and a server over an in-memory connection, on one thread as in a worker.
+#![allow(dead_code)]
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use lateen_hbone::{ConnectRequest, Connection, Incoming, Settings, Stream, Tunnel, client};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::sync::mpsc;
+use tokio::task::{LocalSet, spawn_local};
+
+pub const TARGET: &str = "10.0.0.7:8080";
+
+pub fn target() -> SocketAddr {
+    TARGET.parse().unwrap()
+}
+
+pub fn request() -> ConnectRequest {
+    ConnectRequest::new(target())
+}
+
+/// Runs a test where `spawn_local` works, and ends it when it hangs.
+pub async fn local<T>(test: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(3600), LocalSet::new().run_until(test))
+        .await
+        .expect("the test hangs")
+}
+
+/// A tunnel and the requests that come out of its other end.
+pub async fn tunnel(
+    ours: Settings,
+    theirs: Settings,
+) -> (Tunnel, mpsc::UnboundedReceiver<Incoming>) {
+    let (near, far) = duplex(256 * 1024);
+    let incoming = serve(far, theirs);
+    let (tunnel, driver) = client::handshake(near, ours).await.unwrap();
+    spawn_local(driver);
+    (tunnel, incoming)
+}
+
+/// Serves one connection; dropping the receiver shuts it down in order.
+pub fn serve(io: DuplexStream, settings: Settings) -> mpsc::UnboundedReceiver<Incoming> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    spawn_local(async move {
+        let Ok(mut connection) = Connection::accept(io, settings).await else {
+            return;
+        };
+        loop {
+            tokio::select! {
+                biased;
+                () = sender.closed() => break,
+                next = connection.next() => match next {
+                    Ok(Some(incoming)) => sender.send(incoming).expect("checked just before"),
+                    Ok(None) | Err(_) => return,
+                },
+            }
+        }
+        connection.shutdown();
+        // What was on its way when the client had not heard yet is served too.
+        while let Ok(Some(incoming)) = connection.next().await {
+            spawn_local(echo(incoming.accept(None).unwrap()));
+        }
+    });
+    receiver
+}
+
+/// A stream's two ends.
+pub async fn stream(
+    tunnel: &Tunnel,
+    incoming: &mut mpsc::UnboundedReceiver<Incoming>,
+) -> (Stream, Stream) {
+    let request = request();
+    let accept = async { incoming.recv().await.unwrap().accept(None).unwrap() };
+    let (near, far) = tokio::join!(tunnel.connect(&request), accept);
+    (near.unwrap().0, far)
+}
+
+/// Sends back whatever comes, to its end.
+pub async fn echo(mut stream: Stream) {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match stream.read(&mut buffer).await {
+            Ok(0) | Err(_) => break,
+            Ok(n) => {
+                if stream.write_all(&buffer[..n]).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+    let _ = stream.shutdown().await;
+}
+
+pub fn noise(length: usize, seed: u32) -> Vec<u8> {
+    let byte = |i: u32| (i.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 11) as u8;
+    (0..length as u32).map(byte).collect()
+}

@@ -1,0 +1,367 @@
+//! Who shares a tunnel with whom, and for how long.
+
+mod common;
+
+use std::cell::{Cell, RefCell};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use common::{echo, local, request, serve};
+use lateen_hbone::{Pool, PoolError, PoolKey, Settings, Status, Stream};
+use lateen_types::Identity;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::task::spawn_local;
+
+fn identity(name: &str) -> Identity {
+    Identity::new("cluster.local", "default", name).unwrap()
+}
+
+fn key() -> PoolKey {
+    PoolKey {
+        source: identity("client"),
+        destinations: vec![identity("server")].into(),
+        address: "10.0.0.7:15008".parse::<SocketAddr>().unwrap(),
+        source_ip: "10.0.0.1".parse::<IpAddr>().unwrap(),
+    }
+}
+
+/// A peer that answers dials, counts them, and serves echo on every stream.
+#[derive(Clone)]
+struct Peer {
+    dials: Rc<Cell<usize>>,
+    settings: Settings,
+    failing: Rc<Cell<bool>>,
+    delay: Duration,
+    /// Dropping one shuts that connection down.
+    connections: Rc<RefCell<Vec<tokio::task::AbortHandle>>>,
+}
+
+impl Peer {
+    fn new(settings: Settings) -> Self {
+        Peer {
+            dials: Rc::default(),
+            settings,
+            failing: Rc::default(),
+            delay: Duration::from_millis(5),
+            connections: Rc::default(),
+        }
+    }
+
+    async fn dial(self) -> Result<DuplexStream, String> {
+        self.dials.set(self.dials.get() + 1);
+        tokio::time::sleep(self.delay).await;
+        if self.failing.get() {
+            return Err("dial 10.0.0.7:15008: refused".to_owned());
+        }
+        let (near, far) = duplex(64 * 1024);
+        let mut incoming = serve(far, self.settings.clone());
+        let serving = spawn_local(async move {
+            while let Some(incoming) = incoming.recv().await {
+                spawn_local(echo(incoming.accept(None).unwrap()));
+            }
+        });
+        self.connections.borrow_mut().push(serving.abort_handle());
+        Ok(near)
+    }
+
+    async fn connect(
+        &self,
+        pool: &Pool<String>,
+        key: &PoolKey,
+    ) -> Result<Stream, PoolError<String>> {
+        let dial = || self.clone().dial();
+        let (stream, _) = pool.connect(key, &request(), dial).await?;
+        Ok(stream)
+    }
+
+    /// As many streams as asked for, all asked for at once.
+    async fn crowd(
+        &self,
+        pool: &Pool<String>,
+        count: usize,
+    ) -> Vec<Result<Stream, PoolError<String>>> {
+        let asking: Vec<_> = (0..count)
+            .map(|_| {
+                let (peer, pool) = (self.clone(), pool.clone());
+                spawn_local(async move { peer.connect(&pool, &key()).await })
+            })
+            .collect();
+        let mut all = Vec::new();
+        for asked in asking {
+            all.push(asked.await.unwrap());
+        }
+        all
+    }
+}
+
+fn pool() -> Pool<String> {
+    Pool::new(Settings::client(), 100)
+}
+
+async fn says_hello(stream: &mut Stream) {
+    stream.write_all(b"hello").await.unwrap();
+    let mut got = [0; 5];
+    stream.read_exact(&mut got).await.unwrap();
+    assert_eq!(&got, b"hello");
+}
+
+#[tokio::test]
+async fn connections_of_a_kind_share_a_tunnel_and_others_do_not() {
+    local(async {
+        let (pool, peer) = (pool(), Peer::new(Settings::server()));
+        let base = key();
+        let mut streams = vec![peer.connect(&pool, &base).await.unwrap()];
+        streams.push(peer.connect(&pool, &base).await.unwrap());
+        assert_eq!(
+            (peer.dials.get(), pool.tunnels(), pool.streams()),
+            (1, 1, 2)
+        );
+        let others = [
+            PoolKey {
+                source: identity("other"),
+                ..key()
+            },
+            PoolKey {
+                destinations: vec![identity("other")].into(),
+                ..key()
+            },
+            PoolKey {
+                address: "10.0.0.8:15008".parse().unwrap(),
+                ..key()
+            },
+            PoolKey {
+                source_ip: "10.0.0.2".parse().unwrap(),
+                ..key()
+            },
+        ];
+        for (number, other) in others.iter().enumerate() {
+            streams.push(peer.connect(&pool, other).await.unwrap());
+            assert_eq!(peer.dials.get(), number + 2);
+        }
+        for stream in &mut streams {
+            says_hello(stream).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_crowd_dials_once() {
+    local(async {
+        let (pool, peer) = (pool(), Peer::new(Settings::server()));
+        let streams = peer.crowd(&pool, 64).await;
+        assert!(streams.iter().all(Result::is_ok));
+        assert_eq!((peer.dials.get(), pool.tunnels()), (1, 1));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_failed_dial_fails_all_who_waited_and_nobody_after() {
+    local(async {
+        let (pool, peer) = (pool(), Peer::new(Settings::server()));
+        peer.failing.set(true);
+        for result in peer.crowd(&pool, 16).await {
+            let error = result.expect_err("nobody answered");
+            assert!(
+                matches!(&error, PoolError::Dial(e) if e.contains("refused")),
+                "{error}"
+            );
+        }
+        assert_eq!((peer.dials.get(), pool.tunnels()), (1, 0));
+        peer.failing.set(false);
+        says_hello(&mut peer.connect(&pool, &key()).await.unwrap()).await;
+        assert_eq!(peer.dials.get(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_dial_outlives_the_connection_that_began_it() {
+    local(async {
+        let (pool, peer) = (pool(), Peer::new(Settings::server()));
+        let first = spawn_local({
+            let (peer, pool) = (peer.clone(), pool.clone());
+            async move { peer.connect(&pool, &key()).await }
+        });
+        while peer.dials.get() == 0 {
+            tokio::task::yield_now().await;
+        }
+        let second = spawn_local({
+            let (peer, pool) = (peer.clone(), pool.clone());
+            async move { peer.connect(&pool, &key()).await }
+        });
+        tokio::task::yield_now().await;
+        first.abort();
+        says_hello(&mut second.await.unwrap().unwrap()).await;
+        assert_eq!(peer.dials.get(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_peer_that_allows_one_stream_gets_one_a_tunnel() {
+    local(async {
+        let one = Settings {
+            max_streams: 1,
+            ..Settings::server()
+        };
+        let (pool, peer) = (pool(), Peer::new(one));
+        let mut streams = Vec::new();
+        for result in peer.crowd(&pool, 5).await {
+            streams.push(result.unwrap());
+        }
+        for stream in &mut streams {
+            says_hello(stream).await;
+        }
+        assert_eq!(
+            (peer.dials.get(), pool.tunnels(), pool.streams()),
+            (5, 5, 5)
+        );
+        // A place that came free is taken before a tunnel is dialled.
+        drop(streams.pop());
+        let mut again = peer.connect(&pool, &key()).await.unwrap();
+        says_hello(&mut again).await;
+        assert_eq!(peer.dials.get(), 5);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn our_own_limit_opens_a_second_tunnel() {
+    local(async {
+        let (pool, peer) = (
+            Pool::new(Settings::client(), 10),
+            Peer::new(Settings::server()),
+        );
+        let streams: Vec<_> = peer
+            .crowd(&pool, 25)
+            .await
+            .into_iter()
+            .map(Result::unwrap)
+            .collect();
+        assert_eq!(
+            (peer.dials.get(), pool.tunnels(), pool.streams()),
+            (3, 3, 25)
+        );
+        drop(streams);
+        assert_eq!(pool.streams(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_tunnel_told_to_go_away_is_replaced_and_its_streams_go_on() {
+    local(async {
+        let (pool, peer) = (pool(), Peer::new(Settings::server()));
+        let mut old = peer.connect(&pool, &key()).await.unwrap();
+        // The server's loop ends, its connection shuts down in order.
+        peer.connections.borrow_mut().pop().unwrap().abort();
+        let mut new = peer.connect(&pool, &key()).await.unwrap();
+        says_hello(&mut new).await;
+        while peer.dials.get() == 1 {
+            // GOAWAY was not there yet: the first tunnel took it.
+            new = peer.connect(&pool, &key()).await.unwrap();
+        }
+        says_hello(&mut new).await;
+        says_hello(&mut old).await;
+        drop(old);
+        while pool.tunnels() > 1 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(peer.dials.get(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refusal_is_not_repeated() {
+    local(async {
+        let pool = pool();
+        let asked = Rc::new(Cell::new(0));
+        let counter = Rc::clone(&asked);
+        let dial = move || {
+            let counter = Rc::clone(&counter);
+            async move {
+                let (near, far) = duplex(64 * 1024);
+                let mut incoming = serve(far, Settings::server());
+                spawn_local(async move {
+                    while let Some(incoming) = incoming.recv().await {
+                        counter.set(counter.get() + 1);
+                        incoming.refuse(Status::Unauthorized);
+                    }
+                });
+                Ok::<_, String>(near)
+            }
+        };
+        let error = pool
+            .connect(&key(), &request(), dial)
+            .await
+            .expect_err("it was refused");
+        assert!(error.to_string().contains("401"), "{error}");
+        assert_eq!(asked.get(), 1);
+        assert_eq!(pool.streams(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_peer_that_closes_every_tunnel_is_given_up() {
+    local(async {
+        let pool = pool();
+        let dials = Rc::new(Cell::new(0));
+        let counter = Rc::clone(&dials);
+        let dial = move || {
+            counter.set(counter.get() + 1);
+            async move { Ok::<_, String>(duplex(1024).0) }
+        };
+        pool.connect(&key(), &request(), dial)
+            .await
+            .expect_err("nobody is there");
+        assert!((1..=10).contains(&dials.get()), "{} dials", dials.get());
+        while pool.tunnels() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_tunnel_is_released_after_five_minutes() {
+    local(async {
+        let (pool, peer) = (pool(), Peer::new(Settings::server()));
+        let mut stream = peer.connect(&pool, &key()).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(900)).await;
+        says_hello(&mut stream).await;
+        assert_eq!(pool.tunnels(), 1);
+        drop(stream);
+        tokio::time::sleep(Duration::from_secs(280)).await;
+        assert_eq!(pool.tunnels(), 1);
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        assert_eq!(pool.tunnels(), 0);
+        says_hello(&mut peer.connect(&pool, &key()).await.unwrap()).await;
+        assert_eq!(peer.dials.get(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn released_tunnels_finish_their_streams() {
+    local(async {
+        let (pool, peer) = (pool(), Peer::new(Settings::server()));
+        let mut old = peer.connect(&pool, &key()).await.unwrap();
+        let other = PoolKey {
+            source_ip: "10.0.0.2".parse().unwrap(),
+            ..key()
+        };
+        let _kept = peer.connect(&pool, &other).await.unwrap();
+        pool.release(|key| key.source_ip == IpAddr::from([10, 0, 0, 1]));
+        assert_eq!(pool.tunnels(), 1);
+        says_hello(&mut old).await;
+        says_hello(&mut peer.connect(&pool, &key()).await.unwrap()).await;
+        assert_eq!(peer.dials.get(), 3);
+        says_hello(&mut old).await;
+    })
+    .await;
+}
