@@ -19,7 +19,7 @@ import (
 const demoMesh = "demo"
 
 func (a *app) demoCommand() *cobra.Command {
-	o := demo.Options{Pairs: 3, Block: 8 * time.Second, Warmup: 2 * time.Second, Deadline: time.Minute}
+	o := demo.Options{Pairs: 3, Block: 10 * time.Second, Warmup: 2 * time.Second, Deadline: time.Minute}
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "see the mesh at work and what it costs, measured; cleans up after itself",
@@ -78,7 +78,7 @@ func (a *app) demo(ctx context.Context, o demo.Options) error {
 		Down: func(ctx context.Context, progress func(api.Event)) error {
 			return a.Engine.Stop(ctx, o.Name, progress)
 		},
-		System: a.System, Cores: runtime.NumCPU(),
+		System: a.System, Cores: runtime.NumCPU(), Busy: demo.MachineBusy,
 		Out: a.Stdout, Style: a.Out, Progress: a.progress(),
 	}, o)
 	if errors.Is(err, demo.ErrUnfit) {

@@ -38,7 +38,6 @@ func (s *session) deploy(ctx context.Context) error {
 			return err
 		}
 	}
-	began := time.Now()
 	s.Progress.Start("wait until every pod is ready")
 	err := s.waitFor(ctx, "wait until every pod is ready", func(ctx context.Context) error {
 		status, err := s.Mesh.Status(ctx)
@@ -66,7 +65,7 @@ func (s *session) deploy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.Progress.Done(fmt.Sprintf("%d pods are ready after %.1f s", len(pods(status)), time.Since(began).Seconds()))
+	s.Progress.Done(fmt.Sprintf("%d pods are ready", len(pods(status))))
 	grid := printer.NewGrid("NODE", "POD", "IP", "SERVICE ACCOUNT")
 	for _, p := range pods(status) {
 		grid.Row(p.Node, p.Name, p.IP, p.ServiceAccount)

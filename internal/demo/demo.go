@@ -38,7 +38,8 @@ type Stage struct {
 	Up, Down func(context.Context, func(api.Event)) error
 	System   check.System
 	Cores    int
-	Out      io.Writer // the story
+	Busy     func() (time.Duration, error) // CPU time of the whole machine so far
+	Out      io.Writer                     // the story
 	Style    term.Style
 	Progress *term.Progress
 }

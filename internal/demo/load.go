@@ -64,6 +64,10 @@ type LoadResult struct {
 	ResponseTime Latency           `json:"response_time"`
 	Lateness     Latency           `json:"lateness"`
 	Interrupted  bool              `json:"interrupted"`
+	Generator    struct {
+		UserMicros   float64 `json:"user_us_per_request"`
+		SystemMicros float64 `json:"system_us_per_request"`
+	} `json:"generator"`
 }
 
 // ParseLoad reads the generator's JSON.
@@ -89,6 +93,11 @@ func (r LoadResult) Failures() uint64 {
 
 // Requests counts every request that cost somebody something, warm-up included.
 func (r LoadResult) Requests() uint64 { return r.Counts.OK + r.Counts.WarmupOK + r.Failures() }
+
+// GeneratorNanos is the CPU time of the generator itself.
+func (r LoadResult) GeneratorNanos() float64 {
+	return (r.Generator.UserMicros + r.Generator.SystemMicros) * 1e3 * float64(r.Requests())
+}
 
 // ErrorText lists the failures by kind.
 func (r LoadResult) ErrorText() string {

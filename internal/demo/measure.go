@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"lateen.dev/lateen/internal/engine/api"
 )
@@ -32,7 +33,7 @@ func (s *session) measure(ctx context.Context) error {
 			}
 			s.results.Blocks = append(s.results.Blocks, block)
 		}
-		s.Progress.Done("")
+		s.Progress.Done(fmt.Sprintf("round %d of %d %s the mesh", round, s.options.Pairs, side))
 	}
 	setting := Setting{Cores: s.Cores, BlockTime: s.options.Block.Seconds(), Rates: map[string]int{}}
 	for _, to := range targets {
@@ -59,14 +60,21 @@ func (s *session) block(ctx context.Context, to target, round int, mesh bool) (B
 	}
 	// The samples enclose the load alone: reading the proxies' metrics costs CPU time too.
 	var before, after api.Usage
+	var busy [2]time.Duration
 	result, meshed, err := s.countMeshed(ctx, to, func(ctx context.Context) (result LoadResult, err error) {
 		if before, err = s.Mesh.Usage(ctx); err != nil {
+			return result, err
+		}
+		if busy[0], err = s.Busy(); err != nil {
 			return result, err
 		}
 		if result, err = s.load(ctx, Load{
 			URL: to.url, QPS: to.qps, Connections: to.connections,
 			Duration: s.options.Block, Warmup: s.options.Warmup, Label: label,
 		}); err != nil {
+			return result, err
+		}
+		if busy[1], err = s.Busy(); err != nil {
 			return result, err
 		}
 		after, err = s.Mesh.Usage(ctx)
@@ -80,8 +88,33 @@ func (s *session) block(ctx context.Context, to target, round int, mesh bool) (B
 		micros := float64(nanos) / 1e3 / float64(result.Requests())
 		b.ProxyCPUMicros = &micros
 	}
+	b.OtherCPU = otherCPU(before, after, busy[1]-busy[0], result, s.Cores)
 	b.judge()
 	return b, nil
+}
+
+// otherCPU is the share of the machine that neither the mesh nor its pods nor the load generator used between two
+// samples. Components that came or went in between make it unknown.
+func otherCPU(before, after api.Usage, busy time.Duration, result LoadResult, cores int) *float64 {
+	was := map[[2]string]api.ComponentUsage{}
+	for _, c := range before.Components {
+		was[[2]string{c.Kind, c.Name}] = c
+	}
+	own := result.GeneratorNanos()
+	for _, c := range after.Components {
+		b, ok := was[[2]string{c.Kind, c.Name}]
+		if !ok || c.CPUNanos < b.CPUNanos {
+			return nil
+		}
+		own += float64(c.CPUNanos - b.CPUNanos)
+	}
+	elapsed := after.Time.Sub(before.Time)
+	if elapsed <= 0 || cores < 1 {
+		return nil
+	}
+	// The kernel counts busy time in ticks of 10 ms, so that the difference may come out just below nothing.
+	share := max(0, (float64(busy)-own)/(float64(elapsed)*float64(cores)))
+	return &share
 }
 
 // proxyCPU is the CPU time that all node proxies together spent between two samples. It is not known if one of them

@@ -13,21 +13,28 @@ type Setting struct {
 	Rates     map[string]int // requests per second by target
 }
 
-// Paragraph says in words what the comparisons show. Every clause depends on the numbers; where the rounds of one side
-// differ among themselves as much as the two sides do, it says that instead of a result.
+// Paragraph says in words what the comparisons show. Every clause depends on the numbers; where the rounds of the two
+// sides overlap, it says that instead of a result.
 func Paragraph(comparisons []Comparison, s Setting) string {
 	var sentences []string
-	pairs := 0
+	pairs, other := 0, 0.0
 	for _, c := range comparisons {
 		if c.Pairs == 0 {
 			sentences = append(sentences, fmt.Sprintf("For %s no round is good on both sides, so nothing can be said.", c.Target))
 			continue
 		}
-		pairs = max(pairs, c.Pairs)
-		sentences = append(sentences, latencySentences(c)...)
+		pairs, other = max(pairs, c.Pairs), max(other, c.MostOtherCPU)
+		sentences = append(sentences, middleSentence(c))
+		if c.Pairs >= leastPairs {
+			sentences = append(sentences, tailSentence(c))
+		}
 		if c.ProxyCPUMicros != nil {
 			sentences = append(sentences, cpuSentence(c, s.Rates[c.Target]))
 		}
+	}
+	if other > noticedCPU {
+		sentences = append(sentences, fmt.Sprintf(
+			"Programs outside of the demonstration used up to %.0f %% of the machine meanwhile, which blurs everything above.", other*100))
 	}
 	if pairs > 0 {
 		sentences = append(sentences, fmt.Sprintf(
@@ -37,41 +44,46 @@ func Paragraph(comparisons []Comparison, s Setting) string {
 	return strings.Join(sentences, " ")
 }
 
-func latencySentences(c Comparison) []string {
-	if c.Pairs < leastPairs {
-		return []string{fmt.Sprintf("%s answered in %s ms on average without the mesh and in %s ms with it, in a single good round, which cannot tell an effect from chance.",
-			capital(c.Target), milliseconds(c.None.Avg), milliseconds(c.Mesh.Avg))}
+// noticedCPU is the share of the machine from which other programs are worth a word.
+const noticedCPU = 0.05
+
+// middleSentence is about the median request, which a few slow ones cannot move.
+func middleSentence(c Comparison) string {
+	sentence := fmt.Sprintf("The median request to %s took %s ms without the mesh and %s ms with it",
+		c.Target, milliseconds(c.None.P50), milliseconds(c.Mesh.P50))
+	change := amount(c.None.P50, c.Difference("P50"))
+	switch {
+	case c.Pairs < leastPairs:
+		sentence += ", in a single good round, which cannot tell an effect from chance"
+	case c.Verdicts["P50"] == Faster:
+		sentence += fmt.Sprintf(": %s less, and every round with the mesh was faster than every round without", change)
+	case c.Verdicts["P50"] == Slower:
+		sentence += fmt.Sprintf(": encryption, identity and policy added %s, in every round", change)
+	default:
+		sentence += fmt.Sprintf("; the rounds of the two sides overlap, so this run does not tell them apart (%s)", change)
 	}
-	first := fmt.Sprintf("%s answered in %s ms on average (P50 %s) without the mesh and in %s ms (P50 %s) with it",
-		capital(c.Target), milliseconds(c.None.Avg), milliseconds(c.None.P50), milliseconds(c.Mesh.Avg), milliseconds(c.Mesh.P50))
-	difference := c.Difference("avg")
-	switch c.Verdict("avg") {
-	case Faster:
-		first += fmt.Sprintf(": %s less, more than the rounds of one side differ (%s ms).", amount(c.None.Avg, difference), milliseconds(c.Spread["avg"]))
-	case Slower:
-		first += fmt.Sprintf(": encryption, identity and policy added %s, more than the rounds of one side differ (%s ms).",
-			amount(c.None.Avg, difference), milliseconds(c.Spread["avg"]))
-	case Unclear:
-		first += fmt.Sprintf("; the difference of %s is no larger than that among the rounds of one side (%s ms), so this run does not tell them apart",
-			amount(c.None.Avg, difference), milliseconds(c.Spread["avg"]))
-		if c.Opposed {
-			first += ", and the rounds point both ways"
-		}
-		first += "."
-	}
-	return []string{first, tailSentence(c)}
+	return sentence + "."
 }
 
-// tailSentence is about P99 alone, which may go another way than the average.
+// tailSentence is about the average and P99, which slow requests rule and which may go another way than the median.
 func tailSentence(c Comparison) string {
-	change := amount(c.None.P99, c.Difference("P99"))
-	switch c.Verdict("P99") {
-	case Faster:
-		return fmt.Sprintf("At P99 it was %s faster with the mesh.", change)
-	case Slower:
-		return fmt.Sprintf("At P99 the mesh cost %s.", change)
+	average, p99 := c.Verdicts["avg"], c.Verdicts["P99"]
+	if average == p99 {
+		return fmt.Sprintf("%s at P99 (%s against %s ms).", capital(outcome("on average and", average)), milliseconds(c.None.P99), milliseconds(c.Mesh.P99))
 	}
-	return fmt.Sprintf("At P99 the rounds scatter too much for a verdict (%s against %s ms).", milliseconds(c.None.P99), milliseconds(c.Mesh.P99))
+	return fmt.Sprintf("%s (%s against %s ms); %s (%s against %s ms).",
+		capital(outcome("on average", average)), milliseconds(c.None.Avg), milliseconds(c.Mesh.Avg),
+		outcome("at P99", p99), milliseconds(c.None.P99), milliseconds(c.Mesh.P99))
+}
+
+func outcome(where string, v Verdict) string {
+	switch v {
+	case Faster:
+		return "the mesh was faster " + where
+	case Slower:
+		return "the mesh was slower " + where
+	}
+	return "there is no verdict " + where
 }
 
 func cpuSentence(c Comparison, rate int) string {

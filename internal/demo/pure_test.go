@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/quick"
+	"time"
 
 	"lateen.dev/lateen/internal/engine/api"
 )
@@ -243,21 +244,41 @@ func TestVerdicts(t *testing.T) {
 		name       string
 		none, mesh []float64
 		want       Verdict
-		opposed    bool
 	}{
-		{"clearly faster", []float64{0.9, 0.91, 0.9}, []float64{0.5, 0.51, 0.5}, Faster, false},
-		{"clearly slower", []float64{0.5, 0.51, 0.5}, []float64{0.9, 0.91, 0.9}, Slower, false},
-		{"within the noise", []float64{0.5, 0.8, 0.6}, []float64{0.6, 0.65, 0.7}, Unclear, true},
-		{"one round proves nothing", []float64{0.5}, []float64{0.9}, Unclear, false},
-		{"the same", []float64{0.5, 0.5}, []float64{0.5, 0.5}, Unclear, false},
+		{"every round faster", []float64{0.9, 0.91, 0.9}, []float64{0.5, 0.51, 0.5}, Faster},
+		{"every round slower", []float64{0.5, 0.51, 0.5}, []float64{0.9, 0.91, 0.9}, Slower},
+		{"a wild round does not change the order", []float64{0.5, 0.51, 0.5}, []float64{0.9, 48, 0.9}, Slower},
+		{"overlapping", []float64{0.5, 0.8, 0.6}, []float64{0.6, 0.65, 0.7}, Unclear},
+		{"one round proves nothing", []float64{0.5}, []float64{0.9}, Unclear},
+		{"the same", []float64{0.5, 0.5}, []float64{0.5, 0.5}, Unclear},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c := Compare("echo", rounds("echo", tt.none, tt.mesh))
-			if got := c.Verdict("avg"); got != tt.want || c.Opposed != tt.opposed {
-				t.Errorf("got %s, opposed %v; spread %v", got, c.Opposed, c.Spread)
+			if got := c.Verdicts["avg"]; got != tt.want {
+				t.Errorf("got %s", got)
 			}
 		})
+	}
+}
+
+func TestAVerdictSwapsWithTheSides(t *testing.T) {
+	opposite := map[Verdict]Verdict{Faster: Slower, Slower: Faster, Unclear: Unclear}
+	swaps := func(values []uint16) bool {
+		var none, mesh []float64
+		for i := 0; i+1 < len(values); i += 2 {
+			none, mesh = append(none, float64(values[i])), append(mesh, float64(values[i+1]))
+		}
+		a, b := Compare("echo", rounds("echo", none, mesh)), Compare("echo", rounds("echo", mesh, none))
+		for _, m := range measures {
+			if a.Verdicts[m.Name] != opposite[b.Verdicts[m.Name]] {
+				return false
+			}
+		}
+		return true
+	}
+	if err := quick.Check(swaps, nil); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -270,6 +291,7 @@ func TestABadBlockTakesItsRoundOut(t *testing.T) {
 		{"failures", func(b *Block) { b.Load.Counts.Failed, b.Load.Errors = 2, map[string]uint64{"reset": 2} }, "2 reset"},
 		{"failures in the warm-up", func(b *Block) { b.Load.WarmupErrors = map[string]uint64{"closed": 1} }, "1 closed"},
 		{"too slow", func(b *Block) { b.Load.Rates.Achieved = 90 }, "99 %"},
+		{"a starved generator", func(b *Block) { b.Load.Lateness.P99 = 10.4 }, "late by 10.40 ms"},
 		{"interrupted", func(b *Block) { b.Load.Interrupted = true }, "interrupted"},
 		{"nothing sent", func(b *Block) { b.Load.Counts.OK = 0 }, "no request"},
 		{"meshed without the mesh", func(b *Block) { b.Meshed = 1 }, "went through the mesh"},
@@ -299,6 +321,11 @@ func TestParagraphFollowsTheNumbers(t *testing.T) {
 	broken := rounds("echo", []float64{0.2}, []float64{0.4})
 	broken[0].Load.Counts.Failed = 1
 	broken[0].judge()
+	tail := rounds("echo", []float64{0.5, 0.5}, []float64{0.6, 0.6})
+	tail[0].Load.ResponseTime.P99 = 50
+	busy := rounds("echo", []float64{0.5, 0.5}, []float64{0.6, 0.6})
+	share := 0.3
+	busy[1].OtherCPU = &share
 	tests := []struct {
 		name   string
 		blocks []Block
@@ -307,20 +334,22 @@ func TestParagraphFollowsTheNumbers(t *testing.T) {
 	}{
 		{
 			"faster", rounds("details", []float64{0.9, 0.91, 0.9}, []float64{0.5, 0.51, 0.5}),
-			[]string{"Details answered in 0.90 ms on average", "0.40 ms (44 %) less", "faster with the mesh", "152 µs", "1.5 % of one core", "3 rounds of 8 s", "2 cores", Mark},
-			[]string{"added", "cost"},
+			[]string{"to details took 0.72 ms without the mesh and 0.40 ms with it", "0.32 ms (44 %) less", "The mesh was faster on average and at P99", "152 µs", "1.5 % of one core", "3 rounds of 8 s", "2 cores", Mark},
+			[]string{"added", "slower", "outside"},
 		},
 		{
 			"slower", rounds("details", []float64{0.5, 0.51, 0.5}, []float64{0.9, 0.91, 0.9}),
-			[]string{"added 0.40 ms (80 %)", "At P99 the mesh cost"},
-			[]string{"less,", "faster"},
+			[]string{"added 0.32 ms (80 %)", "The mesh was slower on average and at P99"},
+			[]string{"less", "faster"},
 		},
 		{
 			"unclear", rounds("echo", []float64{0.5, 0.8, 0.6}, []float64{0.6, 0.65, 0.7}),
-			[]string{"does not tell them apart", "point both ways", "scatter too much"},
-			[]string{"added", "less,", "faster"},
+			[]string{"does not tell them apart", "There is no verdict on average and at P99"},
+			[]string{"added", "less", "faster", "slower"},
 		},
-		{"single", rounds("echo", []float64{0.5}, []float64{0.9}), []string{"single good round", "1 round of 8 s"}, []string{"added", "faster"}},
+		{"only the tail", tail, []string{"The mesh was slower on average", "there is no verdict at P99"}, []string{"and at P99"}},
+		{"busy", busy, []string{"used up to 30 % of the machine"}, nil},
+		{"single", rounds("echo", []float64{0.5}, []float64{0.9}), []string{"single good round", "1 round of 8 s"}, []string{"added", "faster", "slower"}},
 		{"none good", broken, []string{"no round is good"}, []string{Mark, "µs"}},
 	}
 	for _, tt := range tests {
@@ -391,6 +420,42 @@ func TestProxyCPU(t *testing.T) {
 	gone.Components = gone.Components[:1]
 	if _, ok := proxyCPU(usage(10, 20, 0), gone); ok {
 		t.Error("a missing proxy's time is taken for known")
+	}
+}
+
+func TestOtherCPU(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	usage := func(seconds int, nanos uint64) api.Usage {
+		return api.Usage{Time: at.Add(time.Duration(seconds) * time.Second), Components: []api.ComponentUsage{{Kind: "proxy", Name: "n1", CPUNanos: nanos}}}
+	}
+	var load LoadResult
+	load.Counts.OK, load.Generator.UserMicros, load.Generator.SystemMicros = 1000, 300, 200 // half a second
+	// Of 10 s on two cores 5 s were busy: 2 s the proxy, 0.5 s the generator, so 2.5 s others.
+	got := otherCPU(usage(0, 1e9), usage(10, 3e9), 5*time.Second, load, 2)
+	if got == nil || *got < 0.124 || *got > 0.126 {
+		t.Errorf("got %v", got)
+	}
+	if got := otherCPU(usage(0, 1e9), usage(10, 3e9), time.Second, load, 2); got == nil || *got != 0 {
+		t.Errorf("less than nothing is not nothing: %v", got)
+	}
+	if got := otherCPU(api.Usage{Time: at}, usage(10, 3e9), 5*time.Second, load, 2); got != nil {
+		t.Errorf("a component that came in between is counted: %v", *got)
+	}
+}
+
+func TestBusyTimeOfTheMachine(t *testing.T) {
+	got, err := parseBusy("cpu  100 20 3 9999 77 4 5 66 7 0\ncpu0 1 2 3\n")
+	if err != nil || got != 1320*time.Millisecond {
+		t.Errorf("got %s, %v", got, err)
+	}
+	for _, bad := range []string{"", "cpu 1 2", "intr 1 2 3 4 5 6 7 8", "cpu a b c d e f g h"} {
+		if got, err := parseBusy(bad); err == nil {
+			t.Errorf("%q: %s", bad, got)
+		}
+	}
+	first, err := MachineBusy()
+	if err != nil || first <= 0 {
+		t.Errorf("this machine: %s, %v", first, err)
 	}
 }
 

@@ -1,7 +1,7 @@
 package demo
 
 import (
-	"cmp"
+	"fmt"
 	"math"
 	"slices"
 )
@@ -15,6 +15,9 @@ type Block struct {
 	// ProxyCPUMicros is the CPU time of all node proxies per request of this block, in microseconds. It is absent if a
 	// proxy restarted meanwhile.
 	ProxyCPUMicros *float64 `json:"proxyCPUMicros,omitempty"`
+	// OtherCPU is the share of the machine, from 0 to 1, that programs outside of the demonstration used meanwhile. It
+	// is absent if it could not be measured.
+	OtherCPU *float64 `json:"otherCPU,omitempty"`
 	// Meshed is how many connections of this block the destination's proxy verified.
 	Meshed uint64 `json:"meshedConnections"`
 	// Fault says why the block's numbers must not be used; it is empty for a good block.
@@ -32,7 +35,11 @@ func Order(pairs int) []bool {
 	return order
 }
 
-// judge fills in a block's fault.
+// mostLateness is how late, in milliseconds at P99, the load generator may be by its own fault: more means that something
+// else kept it from running, and what it measured says little about the mesh.
+const mostLateness = 5
+
+// judge fills in a block's fault. Every reason was fixed before any result was seen, and none looks at the response times.
 func (b *Block) judge() {
 	switch {
 	case b.Load.Requests() == 0:
@@ -43,6 +50,8 @@ func (b *Block) judge() {
 		b.Fault = "it was interrupted"
 	case b.Load.Rates.Wanted > 0 && b.Load.Rates.Achieved < 0.99*b.Load.Rates.Wanted:
 		b.Fault = "less than 99 % of the wanted rate was reached"
+	case b.Load.Lateness.P99 > mostLateness:
+		b.Fault = fmt.Sprintf("the load generator itself was late by %s ms at P99; the machine was busy with something else", milliseconds(b.Load.Lateness.P99))
 	case b.Mesh && b.Meshed == 0:
 		b.Fault = "no connection went through the mesh"
 	case !b.Mesh && b.Meshed > 0:
@@ -68,17 +77,17 @@ type Comparison struct {
 	Pairs  int     `json:"pairs"` // rounds of which both blocks are good
 	None   Latency `json:"none"`  // medians over the rounds
 	Mesh   Latency `json:"mesh"`
-	// Spread is how far the rounds of one side lie apart: the larger of both sides' range, by measure.
-	Spread map[string]float64 `json:"spread"`
+	// Verdicts are by measure.
+	Verdicts map[string]Verdict `json:"verdicts"`
 	// ProxyCPUMicros is the median of the mesh's blocks; absent if no block has it.
 	ProxyCPUMicros *float64 `json:"proxyCPUMicros,omitempty"`
-	// Opposed is true if the mesh was faster on average in some rounds and slower in others.
-	Opposed bool `json:"opposed"`
+	// MostOtherCPU is the largest OtherCPU of the rounds that count.
+	MostOtherCPU float64 `json:"mostOtherCPU"`
 }
 
 // Compare sums up the blocks of one target. A round counts only if both of its blocks are good.
 func Compare(target string, blocks []Block) Comparison {
-	c := Comparison{Target: target, Spread: map[string]float64{}}
+	c := Comparison{Target: target, Verdicts: map[string]Verdict{}}
 	none, mesh := map[int]Block{}, map[int]Block{}
 	for _, b := range blocks {
 		switch {
@@ -91,7 +100,6 @@ func Compare(target string, blocks []Block) Comparison {
 	}
 	var n, m []Latency
 	var cpu []float64
-	faster, slower := 0, 0
 	for round, b := range none {
 		with, ok := mesh[round]
 		if !ok {
@@ -101,17 +109,16 @@ func Compare(target string, blocks []Block) Comparison {
 		if with.ProxyCPUMicros != nil {
 			cpu = append(cpu, *with.ProxyCPUMicros)
 		}
-		switch cmp.Compare(with.Load.ResponseTime.Avg, b.Load.ResponseTime.Avg) {
-		case -1:
-			faster++
-		case 1:
-			slower++
+		for _, share := range []*float64{b.OtherCPU, with.OtherCPU} {
+			if share != nil {
+				c.MostOtherCPU = max(c.MostOtherCPU, *share)
+			}
 		}
 	}
-	c.Pairs, c.Opposed = len(n), faster > 0 && slower > 0
+	c.Pairs = len(n)
 	c.None, c.Mesh = medians(n), medians(m)
 	for _, measure := range measures {
-		c.Spread[measure.Name] = max(spread(n, measure.Of), spread(m, measure.Of))
+		c.Verdicts[measure.Name] = separate(n, m, measure.Of)
 	}
 	if len(cpu) > 0 {
 		median := median(cpu)
@@ -152,40 +159,41 @@ func median(values []float64) float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
-func spread(list []Latency, of func(Latency) float64) float64 {
-	if len(list) == 0 {
-		return 0
-	}
-	low, high := math.Inf(1), math.Inf(-1)
-	for _, l := range list {
-		low, high = min(low, of(l)), max(high, of(l))
-	}
-	return high - low
-}
-
 // Verdict says how the mesh compares in one measure.
 type Verdict string
 
-// The verdicts. Unclear means that the rounds of one side differ among themselves by as much as the two sides do.
+// The verdicts.
 const (
-	Faster  Verdict = "faster"
-	Slower  Verdict = "slower"
-	Unclear Verdict = "unclear"
+	Faster  Verdict = "faster"  // every round with the mesh was faster than every round without
+	Slower  Verdict = "slower"  // the reverse
+	Unclear Verdict = "unclear" // the two sides overlap, or there is a single round
 )
 
-// leastPairs is how many rounds a verdict needs: the range of a single round is always zero.
+// leastPairs is how many rounds a verdict needs.
 const leastPairs = 2
 
-// Verdict compares the two sides in a measure by name.
-func (c Comparison) Verdict(measure string) Verdict {
-	difference := c.Difference(measure)
-	if c.Pairs < leastPairs || math.Abs(difference) <= c.Spread[measure] {
+// separate looks only at the order of the rounds, so that one wild round can blur a verdict but not make one.
+func separate(none, mesh []Latency, of func(Latency) float64) Verdict {
+	if len(none) < leastPairs {
 		return Unclear
 	}
-	if difference < 0 {
+	noneLow, noneHigh := limits(none, of)
+	meshLow, meshHigh := limits(mesh, of)
+	switch {
+	case meshHigh < noneLow:
 		return Faster
+	case meshLow > noneHigh:
+		return Slower
 	}
-	return Slower
+	return Unclear
+}
+
+func limits(list []Latency, of func(Latency) float64) (low, high float64) {
+	low, high = math.Inf(1), math.Inf(-1)
+	for _, l := range list {
+		low, high = min(low, of(l)), max(high, of(l))
+	}
+	return low, high
 }
 
 // Difference is the mesh's median minus the other, in milliseconds.

@@ -43,6 +43,11 @@ func WriteTable(w io.Writer, title string, blocks []Block, c Comparison) error {
 	if err := grid.Print(w, "  "); err != nil {
 		return err
 	}
+	if beyond := c.None.Count / uint64(max(1, c.Pairs)) / 100; c.Pairs > 0 && beyond < fewBeyond {
+		if _, err := fmt.Fprintf(w, "  P99 rests on the %d slowest requests of each round\n", beyond); err != nil {
+			return err
+		}
+	}
 	for _, b := range blocks {
 		if b.Target == c.Target && b.Fault != "" {
 			side := "without"
@@ -56,6 +61,9 @@ func WriteTable(w io.Writer, title string, blocks []Block, c Comparison) error {
 	}
 	return nil
 }
+
+// fewBeyond is the number of slower requests from which a percentile needs no warning.
+const fewBeyond = 100
 
 func find(blocks []Block, target string, round int, mesh bool) *Block {
 	for i := range blocks {
@@ -103,6 +111,9 @@ func percentText(before, after float64) string {
 	}
 	if math.Round(p) == 0 {
 		return "0 %"
+	}
+	if p >= 1000 {
+		return fmt.Sprintf("x%.0f", after/before)
 	}
 	return fmt.Sprintf("%+.0f %%", p)
 }
