@@ -312,3 +312,42 @@ func TestTrackedConnectionsOfOthersAreKept(t *testing.T) {
 	apply(t, w.pod, Absent)
 	exchange(t, redirected, app)
 }
+
+func TestIPv6GoesTheSameWay(t *testing.T) {
+	const podAddress, nodeAddress, client = "fd00:9::1", "fd00:9::fe", "fd00:9::77"
+	node := netnstest.New(t)
+	pod := netnstest.Pod(t, node, "pod", podAddress)
+	netnstest.In(t, node, func(h *netlink.Handle) error {
+		link, err := h.LinkByName("pod")
+		if err != nil {
+			return err
+		}
+		// Off its own link, so that the pod resolves it like any node's address.
+		return h.AddrAdd(link, &netlink.Addr{IPNet: netlink.NewIPNet(net.ParseIP(nodeAddress)), Flags: unix.IFA_F_NODAD})
+	})
+	at := func(ns *netns.Namespace, port int, options ...netnstest.Option) net.Listener {
+		return netnstest.Listen(t, ns, fmt.Sprintf("[::]:%d", port), options...)
+	}
+	outbound, inbound := at(pod, OutboundPort, netnstest.Marked(ProxyMark)), at(pod, InboundPort, netnstest.Marked(ProxyMark))
+	tunnel, app, nodeApp := at(pod, TunnelPort, netnstest.Marked(ProxyMark)), at(pod, 8080), at(node, 8080)
+	inPod, onNode := "["+podAddress+"]:8080", "["+nodeAddress+"]:8080"
+
+	older, olderApp := open(t, node, "", inPod, app)
+	apply(t, pod, Capturing)
+	exchange(t, older, olderApp)
+	open(t, pod, "", onNode, outbound)
+	open(t, pod, "", onNode, nodeApp, netnstest.Marked(ProxyMark))
+	open(t, node, "", inPod, inbound)
+	open(t, node, "", fmt.Sprintf("[%s]:%d", podAddress, TunnelPort), tunnel)
+	open(t, pod, "", inPod, app)
+	open(t, pod, "", "[::1]:8080", app)
+	transparent6 := func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_TRANSPARENT, 1) }
+	_, delivered := open(t, pod, "["+client+"]:0", inPod, app, netnstest.Marked(ProxyMark), transparent6)
+	if got := host(delivered.RemoteAddr()); got != client {
+		t.Errorf("the app sees source %s, want %s", got, client)
+	}
+	apply(t, pod, Absent)
+	open(t, pod, "", onNode, nodeApp)
+	open(t, node, "", inPod, app)
+	exchange(t, older, olderApp)
+}

@@ -1,0 +1,10 @@
+package source
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// Every test ends what it starts.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
