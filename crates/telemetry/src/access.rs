@@ -203,3 +203,138 @@ impl Line {
         self.text
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use lateen_types::Identity;
+
+    use super::*;
+    use crate::labels::{Party, ResponseFlags, Service};
+
+    fn party(name: &str) -> Party {
+        Party {
+            workload: Some(name.into()),
+            canonical_service: Some(name.into()),
+            namespace: Some("default".into()),
+            principal: Some(Identity::new("cluster.local", "default", name).unwrap()),
+            cluster: Some("Kubernetes".into()),
+            ..Party::default()
+        }
+    }
+
+    fn labels(reporter: Reporter, security: Security) -> Labels {
+        Labels {
+            reporter,
+            source: party("client"),
+            service: Some(Service {
+                hostname: "echo.default.svc.cluster.local".into(),
+                name: "echo".into(),
+                namespace: "default".into(),
+            }),
+            destination: party("echo"),
+            flags: ResponseFlags::None,
+            security,
+        }
+    }
+
+    fn line(labels: &Labels, format: Format, error: Option<&str>) -> String {
+        let entry = Entry {
+            source: "10.244.1.2:40000".parse().unwrap(),
+            source_name: Some("client-0"),
+            destination: "10.244.2.2:15008".parse().unwrap(),
+            hbone: Some("10.244.2.2:8080"),
+            destination_name: Some("echo-0"),
+            labels,
+            received: 81,
+            sent: 129,
+            duration: Duration::from_micros(8900),
+            error,
+        };
+        let level = if error.is_some() {
+            Level::ERROR
+        } else {
+            Level::INFO
+        };
+        entry.render(format, level, Timestamp::from(UNIX_EPOCH))
+    }
+
+    #[test]
+    fn a_served_connection_reads_as_ztunnels_line() {
+        let labels = labels(Reporter::Source, Security::MutualTls);
+        assert_eq!(
+            line(&labels, Format::Plain, None),
+            "1970-01-01T00:00:00.000000Z\tinfo\taccess\tconnection complete\t\
+             src.addr=10.244.1.2:40000 src.workload=\"client-0\" src.namespace=\"default\" \
+             src.identity=\"spiffe://cluster.local/ns/default/sa/client\" src.cluster=\"Kubernetes\" \
+             dst.addr=10.244.2.2:15008 dst.hbone_addr=10.244.2.2:8080 \
+             dst.service=\"echo.default.svc.cluster.local\" dst.workload=\"echo-0\" dst.namespace=\"default\" \
+             dst.identity=\"spiffe://cluster.local/ns/default/sa/echo\" dst.cluster=\"Kubernetes\" \
+             direction=\"outbound\" bytes_sent=81 bytes_recv=129 duration=\"8ms\"\n"
+        );
+    }
+
+    #[test]
+    fn each_side_counts_from_its_own_view() {
+        let labels = labels(Reporter::Destination, Security::MutualTls);
+        let line = line(&labels, Format::Plain, None);
+        assert!(
+            line.contains("direction=\"inbound\" bytes_sent=129 bytes_recv=81 "),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn identities_show_only_when_they_were_proven() {
+        let labels = labels(Reporter::Destination, Security::Unknown);
+        assert!(!line(&labels, Format::Plain, None).contains("identity"));
+    }
+
+    #[test]
+    fn a_failure_is_an_error_with_its_reason() {
+        let labels = labels(Reporter::Source, Security::MutualTls);
+        let line = line(&labels, Format::Plain, Some("a \"quoted\" reason"));
+        assert!(
+            line.contains("\terror\taccess\tconnection complete\t"),
+            "{line}"
+        );
+        assert!(
+            line.ends_with("duration=\"8ms\" error=\"a \\\"quoted\\\" reason\"\n"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn the_json_line_is_one_object_with_the_same_fields() {
+        let labels = labels(Reporter::Source, Security::MutualTls);
+        assert_eq!(
+            line(&labels, Format::Json, Some("tab\there")),
+            "{\"level\":\"error\",\"time\":\"1970-01-01T00:00:00.000000Z\",\"scope\":\"access\",\
+             \"message\":\"connection complete\",\"src.addr\":\"10.244.1.2:40000\",\"src.workload\":\"client-0\",\
+             \"src.namespace\":\"default\",\"src.identity\":\"spiffe://cluster.local/ns/default/sa/client\",\
+             \"src.cluster\":\"Kubernetes\",\"dst.addr\":\"10.244.2.2:15008\",\"dst.hbone_addr\":\"10.244.2.2:8080\",\
+             \"dst.service\":\"echo.default.svc.cluster.local\",\"dst.workload\":\"echo-0\",\
+             \"dst.namespace\":\"default\",\"dst.identity\":\"spiffe://cluster.local/ns/default/sa/echo\",\
+             \"dst.cluster\":\"Kubernetes\",\"direction\":\"outbound\",\"bytes_sent\":81,\"bytes_recv\":129,\
+             \"duration\":\"8ms\",\"error\":\"tab\\there\"}\n"
+        );
+    }
+
+    #[test]
+    fn a_connection_refused_early_says_where_it_was_going() {
+        let refused = render_refused(
+            Format::Plain,
+            Timestamp::from(UNIX_EPOCH),
+            "10.244.1.2:40000".parse().unwrap(),
+            "10.96.0.1:80".parse().unwrap(),
+            Reporter::Source,
+            "nowhere to go",
+        );
+        assert_eq!(
+            refused,
+            "1970-01-01T00:00:00.000000Z\twarn\taccess\tconnection failed\tsrc.addr=10.244.1.2:40000 \
+             dst.addr=10.96.0.1:80 direction=\"outbound\" error=\"nowhere to go\"\n"
+        );
+    }
+}

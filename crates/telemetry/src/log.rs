@@ -244,3 +244,47 @@ impl Visit for Fields {
         self.put(field.name(), format_args!("{value}"), false);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn levels_are_checked() {
+        for good in [
+            "info",
+            "off",
+            "warn,access=debug",
+            "debug,lateen_xds=trace,access=off",
+        ] {
+            assert!(parse(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "loud",
+            "access",
+            "access=",
+            "info,",
+            "info,access=loud",
+            "=info=x",
+        ] {
+            assert!(matches!(parse(bad), Err(LevelError::Invalid(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn our_crates_lose_their_prefix() {
+        assert_eq!(scope("lateen_xds::client"), "xds::client");
+        assert_eq!(scope("h2::proto"), "h2::proto");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_json_string(text in any::<String>()) {
+            let read: String = serde_json::from_str(&json_string(&text)).unwrap();
+            prop_assert_eq!(read, text);
+        }
+    }
+}
