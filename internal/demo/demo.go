@@ -152,6 +152,10 @@ func (s *session) play(ctx context.Context) error {
 			return err
 		}
 	}
+	if s.options.Keep && !s.enrolled {
+		// The last round may have been one without the mesh; whoever keeps it wants to look at it.
+		return s.setMesh(ctx, true)
+	}
 	return nil
 }
 
