@@ -1,9 +1,11 @@
 package servicenat
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -44,7 +46,8 @@ func Apply(ns string, c Config, p Plan) error {
 	}
 	defer f.Close()
 	conn, err := nftables.New(nftables.WithNetNSFd(int(f.Fd())), nftables.WithSockOptions(func(s *netlink.Conn) error {
-		return s.SetWriteBuffer(8 << 20) // a transaction is one message
+		// A transaction is one message, and every part of it is acknowledged by one.
+		return errors.Join(s.SetWriteBuffer(8<<20), s.SetReadBuffer(8<<20))
 	}))
 	if err != nil {
 		return fmt.Errorf("open netlink: %w", err)
@@ -83,7 +86,7 @@ func addTranslation(conn *nftables.Conn, t *nftables.Table, p Plan) error {
 			VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: port.Chain},
 		})
 	}
-	if err := conn.AddSet(vips, elements); err != nil {
+	if err := addSet(conn, vips, elements); err != nil {
 		return fmt.Errorf("add service map: %w", err)
 	}
 	accept := nftables.ChainPolicyAccept
@@ -108,7 +111,7 @@ func addTranslation(conn *nftables.Conn, t *nftables.Table, p Plan) error {
 // addBackends fills a service port's chain: pick a number at random, look the backend up by it, go there.
 func addBackends(conn *nftables.Conn, t *nftables.Table, chain *nftables.Chain, port Port) error {
 	backends := &nftables.Set{
-		Table: t, Anonymous: true, Constant: true, IsMap: true,
+		Table: t, Name: port.Chain, IsMap: true,
 		KeyType:  nftables.TypeInteger,
 		DataType: nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeInetService),
 	}
@@ -119,7 +122,7 @@ func addBackends(conn *nftables.Conn, t *nftables.Table, chain *nftables.Chain, 
 			Val: addrPort(b),
 		})
 	}
-	if err := conn.AddSet(backends, elements); err != nil {
+	if err := addSet(conn, backends, elements); err != nil {
 		return fmt.Errorf("add backends of %s: %w", port.Addr, err)
 	}
 	conn.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: []expr.Any{
@@ -129,6 +132,21 @@ func addBackends(conn *nftables.Conn, t *nftables.Table, chain *nftables.Chain, 
 		&expr.Lookup{SourceRegister: reg1, DestRegister: reg1, IsDestRegSet: true, SetName: backends.Name, SetID: backends.ID},
 		&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: reg1, RegProtoMin: regNext},
 	}})
+	return nil
+}
+
+// setChunk is how many elements go into one message: the length of their list is a 16-bit number of bytes.
+const setChunk = 200
+
+func addSet(conn *nftables.Conn, s *nftables.Set, elements []nftables.SetElement) error {
+	if err := conn.AddSet(s, nil); err != nil {
+		return err
+	}
+	for chunk := range slices.Chunk(elements, setChunk) {
+		if err := conn.SetAddElements(s, chunk); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -142,7 +160,7 @@ func addHairpin(conn *nftables.Conn, t *nftables.Table, pods []netip.Addr) error
 		b := ip.AsSlice()
 		elements = append(elements, nftables.SetElement{Key: append(append([]byte{}, b...), b...)})
 	}
-	if err := conn.AddSet(set, elements); err != nil {
+	if err := addSet(conn, set, elements); err != nil {
 		return fmt.Errorf("add hairpin set: %w", err)
 	}
 	accept := nftables.ChainPolicyAccept

@@ -1,0 +1,187 @@
+package names
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	corev1 "k8s.io/api/core/v1"
+
+	"lateen.dev/lateen/internal/engine/local/services"
+)
+
+func zone() *Zone {
+	addr := netip.MustParseAddr
+	return NewZone([]services.Service{
+		{Namespace: "default", Name: "web", ClusterIP: addr("10.96.0.5"), Ports: []services.Port{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}, {Name: "dns", Protocol: corev1.ProtocolUDP, Port: 53}}},
+		{Namespace: "default", Name: "db", Pods: []netip.Addr{addr("10.244.1.2"), addr("10.244.2.2")}},
+		{Namespace: "default", Name: "empty"},
+		{Namespace: "other", Name: "ext", External: "example.com"},
+	}, addr("10.96.0.10"))
+}
+
+func ask(z *Zone, name string, qtype uint16) *dns.Msg {
+	q := new(dns.Msg)
+	q.SetQuestion(name, qtype)
+	return z.Answer(q)
+}
+
+func answers(m *dns.Msg) []string {
+	out := []string{}
+	for _, rr := range m.Answer {
+		fields := strings.Fields(rr.String())
+		out = append(out, strings.Join(fields[3:], " "))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestAnswers(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		qtype uint16
+		rcode int
+		want  []string
+	}{
+		{"web.default.svc.cluster.local.", dns.TypeA, dns.RcodeSuccess, []string{"A 10.96.0.5"}},
+		{"WEB.Default.svc.CLUSTER.local.", dns.TypeA, dns.RcodeSuccess, []string{"A 10.96.0.5"}},
+		{"web.default.svc.cluster.local.", dns.TypeAAAA, dns.RcodeSuccess, nil},
+		{"web.default.svc.cluster.local.", dns.TypeMX, dns.RcodeSuccess, nil},
+		{"web.default.svc.cluster.local.", dns.TypeSRV, dns.RcodeSuccess, []string{"SRV 0 100 53 web.default.svc.cluster.local.", "SRV 0 100 80 web.default.svc.cluster.local."}},
+		{"_http._tcp.web.default.svc.cluster.local.", dns.TypeSRV, dns.RcodeSuccess, []string{"SRV 0 100 80 web.default.svc.cluster.local."}},
+		{"_http._udp.web.default.svc.cluster.local.", dns.TypeSRV, dns.RcodeNameError, nil},
+		{"db.default.svc.cluster.local.", dns.TypeA, dns.RcodeSuccess, []string{"A 10.244.1.2", "A 10.244.2.2"}},
+		{"empty.default.svc.cluster.local.", dns.TypeA, dns.RcodeSuccess, nil},
+		{"ext.other.svc.cluster.local.", dns.TypeA, dns.RcodeSuccess, []string{"CNAME example.com."}},
+		// What resolvers try first with their search list must fail at once, or every look-up of a short name would be slow.
+		{"web.default.svc.cluster.local.default.svc.cluster.local.", dns.TypeA, dns.RcodeNameError, nil},
+		{"web.svc.cluster.local.", dns.TypeA, dns.RcodeNameError, nil},
+		{"example.com.", dns.TypeA, dns.RcodeNameError, nil},
+		{"default.svc.cluster.local.", dns.TypeA, dns.RcodeSuccess, nil},
+		{"nobody.default.svc.cluster.local.", dns.TypeA, dns.RcodeNameError, nil},
+		{"5.0.96.10.in-addr.arpa.", dns.TypePTR, dns.RcodeSuccess, []string{"PTR web.default.svc.cluster.local."}},
+		{"9.0.96.10.in-addr.arpa.", dns.TypePTR, dns.RcodeNameError, nil},
+		{"x.y.in-addr.arpa.", dns.TypePTR, dns.RcodeNameError, nil},
+		{".", dns.TypeA, dns.RcodeNameError, nil},
+	} {
+		m := ask(zone(), tc.name, tc.qtype)
+		if m.Rcode != tc.rcode || !slices.Equal(answers(m), append([]string{}, tc.want...)) {
+			t.Errorf("%s %s: got %s %q, want %s %q", tc.name, dns.TypeToString[tc.qtype], dns.RcodeToString[m.Rcode], answers(m), dns.RcodeToString[tc.rcode], tc.want)
+		}
+	}
+}
+
+func TestNegativeAnswersMayBeKept(t *testing.T) {
+	for _, m := range []*dns.Msg{ask(zone(), "web.default.svc.cluster.local.", dns.TypeAAAA), ask(zone(), "nobody.default.svc.cluster.local.", dns.TypeA)} {
+		if len(m.Ns) != 1 || m.Ns[0].Header().Rrtype != dns.TypeSOA {
+			t.Errorf("no SOA in %v", m)
+		}
+	}
+}
+
+func TestOddQuestionsAreRefused(t *testing.T) {
+	none, two, chaos, notify := new(dns.Msg), new(dns.Msg), new(dns.Msg), new(dns.Msg)
+	two.Question = []dns.Question{{Name: "a.", Qtype: dns.TypeA, Qclass: dns.ClassINET}, {Name: "b.", Qtype: dns.TypeA, Qclass: dns.ClassINET}}
+	chaos.Question = []dns.Question{{Name: "version.bind.", Qtype: dns.TypeTXT, Qclass: dns.ClassCHAOS}}
+	notify.SetNotify("cluster.local.")
+	for name, tc := range map[string]struct {
+		q    *dns.Msg
+		want int
+	}{"none": {none, dns.RcodeRefused}, "two": {two, dns.RcodeRefused}, "chaos": {chaos, dns.RcodeRefused}, "notify": {notify, dns.RcodeNotImplemented}} {
+		if got := zone().Answer(tc.q).Rcode; got != tc.want {
+			t.Errorf("%s: %s, want %s", name, dns.RcodeToString[got], dns.RcodeToString[tc.want])
+		}
+	}
+}
+
+func FuzzAnswerAlwaysPacks(f *testing.F) {
+	for _, name := range []string{"web.default.svc.cluster.local.", "_http._tcp.web.default.svc.cluster.local.", "ext.other.svc.cluster.local.", "5.0.96.10.in-addr.arpa."} {
+		for _, qtype := range []uint16{dns.TypeA, dns.TypeSRV, dns.TypePTR, dns.TypeANY} {
+			q := new(dns.Msg)
+			q.SetQuestion(name, qtype)
+			b, err := q.Pack()
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(b)
+		}
+	}
+	z := zone()
+	f.Fuzz(func(t *testing.T, in []byte) {
+		q := new(dns.Msg)
+		if q.Unpack(in) != nil {
+			return
+		}
+		m := z.Answer(q)
+		if m.Id != q.Id || !m.Response {
+			t.Fatalf("%v does not answer %v", m, q)
+		}
+		for _, rr := range m.Answer {
+			if rr.Header().Rrtype == dns.TypeA && !strings.HasSuffix(strings.ToLower(dns.Fqdn(q.Question[0].Name)), ".svc.cluster.local.") {
+				t.Fatalf("an address for a name outside: %v", m)
+			}
+		}
+	})
+}
+
+func TestServerAnswersOverBothProtocolsAndFollowsChanges(t *testing.T) {
+	probe, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := probe.Addr().String()
+	probe.Close()
+	s, err := Listen(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	q := new(dns.Msg)
+	q.SetQuestion("web.default.svc.cluster.local.", dns.TypeA)
+	for _, network := range []string{"udp", "tcp"} {
+		s.Set(&Zone{})
+		c := &dns.Client{Net: network, Timeout: 5 * time.Second}
+		m, _, err := c.Exchange(q, address)
+		if err != nil || m.Rcode != dns.RcodeNameError {
+			t.Fatalf("%s, knowing nothing: %v, %v", network, m, err)
+		}
+		s.Set(zone())
+		m, _, err = c.Exchange(q, address)
+		if err != nil || !slices.Equal(answers(m), []string{"A 10.96.0.5"}) {
+			t.Fatalf("%s: %v, %v", network, m, err)
+		}
+	}
+}
+
+func TestLargeAnswersAreCutOverUDPAndWholeOverTCP(t *testing.T) {
+	var pods []netip.Addr
+	for i := range 100 {
+		pods = append(pods, netip.AddrFrom4([4]byte{10, 244, 1, byte(i + 2)}))
+	}
+	probe, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := probe.Addr().String()
+	probe.Close()
+	s, err := Listen(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	s.Set(NewZone([]services.Service{{Namespace: "default", Name: "db", Pods: pods}}, netip.Addr{}))
+	q := new(dns.Msg)
+	q.SetQuestion("db.default.svc.cluster.local.", dns.TypeA)
+	m, _, err := (&dns.Client{Net: "udp", Timeout: 5 * time.Second}).Exchange(q, address)
+	if err != nil || !m.Truncated {
+		t.Errorf("udp: truncated %v, %v", m.Truncated, err)
+	}
+	m, _, err = (&dns.Client{Net: "tcp", Timeout: 5 * time.Second}).Exchange(q, address)
+	if err != nil || len(m.Answer) != 100 {
+		t.Errorf("tcp: %d answers, %v", len(m.Answer), err)
+	}
+}
