@@ -95,13 +95,22 @@ impl CaClient {
     /// # Errors
     /// See [`CaError`].
     pub fn new(settings: CaSettings) -> Result<Self, CaError> {
-        let address = settings.address;
+        let address = settings.address.clone();
         let endpoint = Endpoint::from_shared(address.clone())
             .map_err(|_| CaError::Address { address })?
             .connect_timeout(TIMEOUT)
             .timeout(TIMEOUT)
             .http2_keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(10));
+        let channel = endpoint.connect_with_connector_lazy(settings.connector.clone());
+        CaClient::over(channel, settings)
+    }
+
+    /// As [`CaClient::new`], over a channel of the caller's; address and connector of the settings are not used.
+    ///
+    /// # Errors
+    /// See [`CaError`].
+    pub fn over(channel: Channel, settings: CaSettings) -> Result<Self, CaError> {
         let cluster = ("clusterid".to_owned(), settings.cluster);
         let headers = settings.headers.into_iter().chain([cluster]);
         let headers = headers
@@ -110,7 +119,6 @@ impl CaClient {
                 _ => Err(CaError::Header { name }),
             })
             .collect::<Result<_, _>>()?;
-        let channel = endpoint.connect_with_connector_lazy(settings.connector);
         Ok(CaClient {
             client: IstioCertificateServiceClient::new(channel),
             token: settings.token,

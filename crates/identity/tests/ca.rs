@@ -1,0 +1,209 @@
+//! What the client asks of a certificate authority, and what it makes of the answers.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use lateen_identity::{CaClient, CaError, CaSettings, IssueError, Issuer, TokenSource};
+use lateen_proto::auth::istio_certificate_service_server::{
+    IstioCertificateService, IstioCertificateServiceServer,
+};
+use lateen_proto::auth::{IstioCertificateRequest, IstioCertificateResponse};
+use lateen_testkit::{Ca, identity};
+use lateen_tls::{ControlConnector, Roots};
+use parking_lot::Mutex;
+use prost_types::value::Kind;
+use tonic::transport::{Channel, Endpoint, Server, server::TcpIncoming};
+use tonic::{Code, Request, Response, Status};
+
+/// What an authority was asked.
+#[derive(Debug, Default, Clone)]
+struct Asked {
+    authorization: Option<String>,
+    cluster: Option<String>,
+    extra: Option<String>,
+    impersonated: Option<String>,
+    validity: i64,
+}
+
+#[derive(Clone)]
+struct Authority {
+    ca: Arc<Ca>,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    refusal: Option<(Code, &'static str)>,
+    empty: bool,
+}
+
+#[tonic::async_trait]
+impl IstioCertificateService for Authority {
+    async fn create_certificate(
+        &self,
+        request: Request<IstioCertificateRequest>,
+    ) -> Result<Response<IstioCertificateResponse>, Status> {
+        let header = |name: &str| Some(request.metadata().get(name)?.to_str().ok()?.to_owned());
+        let mut asked = Asked {
+            authorization: header("authorization"),
+            cluster: header("clusterid"),
+            extra: header("x-extra"),
+            validity: request.get_ref().validity_duration,
+            impersonated: None,
+        };
+        let metadata = request.get_ref().metadata.as_ref();
+        let value = metadata.and_then(|m| m.fields.get("ImpersonatedIdentity")?.kind.clone());
+        if let Some(Kind::StringValue(value)) = value {
+            asked.impersonated = Some(value);
+        }
+        self.asked.lock().push(asked);
+        if let Some((code, message)) = self.refusal {
+            return Err(Status::new(code, message));
+        }
+        let now = SystemTime::now();
+        let cert_chain = match self.empty {
+            true => Vec::new(),
+            false => self
+                .ca
+                .sign(
+                    &request.get_ref().csr,
+                    now - Duration::from_secs(60),
+                    now + Duration::from_secs(60),
+                )
+                .map_err(Status::invalid_argument)?,
+        };
+        Ok(Response::new(IstioCertificateResponse { cert_chain }))
+    }
+}
+
+impl Authority {
+    fn new() -> Self {
+        Authority {
+            ca: Arc::new(Ca::new()),
+            asked: Arc::default(),
+            refusal: None,
+            empty: false,
+        }
+    }
+
+    /// Listens on a port of its own.
+    fn channel(&self) -> Channel {
+        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = incoming.local_addr().unwrap();
+        let service = IstioCertificateServiceServer::new(self.clone());
+        tokio::spawn(
+            Server::builder()
+                .add_service(service)
+                .serve_with_incoming(incoming),
+        );
+        Endpoint::from_shared(format!("http://{address}"))
+            .unwrap()
+            .connect_lazy()
+    }
+}
+
+fn settings(token: TokenSource) -> CaSettings {
+    CaSettings {
+        address: "https://istiod.example:15012".to_owned(),
+        connector: ControlConnector::new(Roots::System, None),
+        token,
+        cluster: "Kubernetes".to_owned(),
+        ttl: Duration::from_secs(86_400),
+        headers: vec![("x-extra".to_owned(), "1".to_owned())],
+    }
+}
+
+#[tokio::test]
+async fn asks_as_a_node_proxy_and_uses_the_answer() {
+    let authority = Authority::new();
+    let path = std::env::temp_dir().join(format!("lateen-token-{}", std::process::id()));
+    std::fs::write(&path, "first\n").unwrap();
+    let client = CaClient::over(
+        authority.channel(),
+        settings(TokenSource::File(path.clone())),
+    )
+    .unwrap();
+    let first = client.issue(&identity("web")).await;
+    // The token is rotated between two requests.
+    std::fs::write(&path, "second").unwrap();
+    let second = client.issue(&identity("web")).await;
+    std::fs::remove_file(&path).unwrap();
+    let third = client.issue(&identity("web")).await;
+
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert_eq!(first.identity(), &identity("web"));
+    assert_ne!(first.serial(), second.serial());
+    assert!(matches!(third, Err(IssueError::Token { .. })), "{third:?}");
+    let asked = authority.asked.lock().clone();
+    assert_eq!(asked.len(), 2);
+    assert_eq!(asked[0].authorization.as_deref(), Some("Bearer first"));
+    assert_eq!(asked[1].authorization.as_deref(), Some("Bearer second"));
+    assert_eq!(asked[0].cluster.as_deref(), Some("Kubernetes"));
+    assert_eq!(asked[0].extra.as_deref(), Some("1"));
+    assert_eq!(
+        asked[0].impersonated.as_deref(),
+        Some("spiffe://cluster.local/ns/default/sa/web")
+    );
+    assert_eq!(asked[0].validity, 86_400);
+}
+
+#[tokio::test]
+async fn a_refusal_keeps_the_authoritys_words() {
+    let mut authority = Authority::new();
+    authority.refusal = Some((Code::PermissionDenied, "no pod on node n1 runs sa/web"));
+    let client = CaClient::over(authority.channel(), settings(TokenSource::None)).unwrap();
+    let error = client
+        .issue(&identity("web"))
+        .await
+        .expect_err("it was refused");
+    assert!(matches!(error, IssueError::Refused { .. }), "{error}");
+    for part in ["PermissionDenied", "no pod on node n1 runs sa/web"] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn an_empty_answer_is_an_error() {
+    let mut authority = Authority::new();
+    authority.empty = true;
+    let client = CaClient::over(authority.channel(), settings(TokenSource::None)).unwrap();
+    let error = client
+        .issue(&identity("web"))
+        .await
+        .expect_err("there is no certificate");
+    assert!(matches!(error, IssueError::Unusable(_)), "{error}");
+}
+
+#[tokio::test]
+async fn an_authority_that_is_away_is_unreachable_and_named() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let client = CaClient::new(CaSettings {
+        address: format!("https://{address}"),
+        connector: ControlConnector::new(Roots::Pem(Ca::new().root().to_owned()), None),
+        ..settings(TokenSource::None)
+    });
+    let error = client
+        .unwrap()
+        .issue(&identity("web"))
+        .await
+        .expect_err("nobody listens");
+    assert!(matches!(error, IssueError::Unreachable(_)), "{error}");
+    assert!(error.to_string().contains(&address.to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn settings_that_cannot_work_are_refused() {
+    let with = |address: &str, header: &str| {
+        CaClient::new(CaSettings {
+            address: address.to_owned(),
+            headers: vec![("x-extra".to_owned(), header.to_owned())],
+            ..settings(TokenSource::None)
+        })
+    };
+    assert!(matches!(
+        with("not an address", "1"),
+        Err(CaError::Address { .. })
+    ));
+    assert!(matches!(
+        with("https://istiod:15012", "line\nbreak"),
+        Err(CaError::Header { .. })
+    ));
+}
