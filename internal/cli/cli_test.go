@@ -31,11 +31,13 @@ func object(kind, name, raw string) api.Object {
 
 func sampleObjects() []api.Object {
 	policy := object("ap", "l7", `{"apiVersion":"security.istio.io/v1","kind":"AuthorizationPolicy","metadata":{"name":"l7","namespace":"default"},"spec":{}}`)
-	policy.Conditions = []api.Condition{{Type: "Effective", Status: "False", Reason: "NeedsWaypoint", Message: "HTTP fields have no effect without a waypoint"}}
+	policy.Conditions = []api.Condition{{Type: "Accepted", Status: "False", Reason: "NeedsWaypoint", Message: "HTTP fields have no effect without a waypoint"}}
 	good := object("ap", "l4", `{"kind":"AuthorizationPolicy","metadata":{"name":"l4"}}`)
-	good.Conditions = []api.Condition{{Type: "Effective", Status: "True"}}
+	good.Conditions = []api.Condition{{Type: "Accepted", Status: "True", Reason: "Accepted", Message: "the object is in force"}}
 	refused := object("ap", "bad", `{"kind":"AuthorizationPolicy","metadata":{"name":"bad"}}`)
 	refused.Problems = []api.Problem{{Field: "spec.action", Message: "unknown value PERMIT", Cure: "use ALLOW or DENY"}}
+	part := object("ap", "part", `{"kind":"AuthorizationPolicy","metadata":{"name":"part"}}`)
+	part.Conditions = []api.Condition{{Type: "Accepted", Status: "True", Reason: "UnsupportedValue", Message: "it allows less than written"}}
 	return []api.Object{
 		object("pod", "details-v1-a", `{"kind":"Pod","metadata":{"name":"details-v1-a"},"spec":{"nodeName":"n2","serviceAccountName":"bookinfo-details","containers":[{"name":"details"}]},
 			"status":{"phase":"Running","podIP":"10.244.2.2","conditions":[{"type":"Ready","status":"True"}],"containerStatuses":[{"name":"details","ready":true,"restartCount":2}]}}`),
@@ -46,7 +48,7 @@ func sampleObjects() []api.Object {
 		object("svc", "details", `{"kind":"Service","metadata":{"name":"details"},"spec":{"clusterIP":"10.96.0.20","ports":[{"port":9080},{"port":53,"protocol":"UDP"}],"selector":{"app":"details"}}}`),
 		object("ns", "default", `{"kind":"Namespace","metadata":{"name":"default","labels":{"istio.io/dataplane-mode":"ambient"}}}`),
 		object("node", "n1", `{"kind":"Node","metadata":{"name":"n1"},"spec":{"podCIDR":"10.244.1.0/24"},"status":{"conditions":[{"type":"Ready","status":"True"}],"addresses":[{"type":"InternalIP","address":"10.243.0.11"}]}}`),
-		policy, good, refused,
+		policy, good, refused, part,
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -9,6 +10,7 @@ import (
 
 	"lateen.dev/lateen/internal/check"
 	"lateen.dev/lateen/internal/cli/printer"
+	"lateen.dev/lateen/internal/engine/api"
 )
 
 // version is set by the linker for releases; a build from source is named by its commit.
@@ -91,6 +93,11 @@ func (a *app) statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			partial, err := a.partlyLive(cmd.Context())
+			if err != nil {
+				return err
+			}
+			status.Problems = append(status.Problems, partial...)
 			if format.Structured() {
 				return printer.Write(a.Stdout, format, status)
 			}
@@ -99,6 +106,25 @@ func (a *app) statusCommand() *cobra.Command {
 	}
 	a.outputFlag(cmd, formats...)
 	return cmd
+}
+
+// partlyLive names the policies of which only a part is in force. They are no problem to the control plane, but their
+// author should know.
+func (a *app) partlyLive(ctx context.Context) ([]api.Problem, error) {
+	var partial []api.Problem
+	for _, kind := range []string{"AuthorizationPolicy", "PeerAuthentication"} {
+		list, err := a.client().Get(ctx, api.GetRequest{Kind: kind, AllNamespaces: true})
+		if err != nil {
+			return nil, err
+		}
+		for _, object := range list.Items {
+			if state, reason := printer.State(object); state == printer.StatePartial {
+				name := fmt.Sprintf("%s %s/%s", kind, object.Key.Namespace, object.Key.Name)
+				partial = append(partial, api.Problem{Object: name, Message: reason})
+			}
+		}
+	}
+	return partial, nil
 }
 
 func (a *app) checkCommand() *cobra.Command {

@@ -282,26 +282,42 @@ func policyCells(object api.Object, now time.Time) ([]string, []string, error) {
 	return []string{state, Age(object.Created, now)}, []string{reason}, nil
 }
 
-// State condenses what the control plane says about an object into a word, and the reason if it is not live.
+// The states that condense what the control plane says about an object.
+const (
+	StateLive        = "live"
+	StatePartial     = "partial"     // in force, but not all that is written
+	StateIneffective = "ineffective" // kept without effect
+	StateRefused     = "refused"     // as it is written now; an earlier version may be in force
+	StateUnknown     = "unknown"     // nobody has said anything yet
+)
+
+// reasonInForce is the control plane's reason for a condition without a but.
+const reasonInForce = "Accepted"
+
+// State condenses what the control plane says about an object into a word, and the reason if it is not simply live.
 func State(object api.Object) (state, reason string) {
+	state = StateUnknown
+	for _, c := range object.Conditions {
+		told := strings.TrimPrefix(c.Reason+": "+c.Message, ": ")
+		switch {
+		case c.Status == string(metav1.ConditionFalse):
+			return StateIneffective, told
+		case c.Status != string(metav1.ConditionTrue):
+		case c.Reason != "" && c.Reason != reasonInForce:
+			state, reason = StatePartial, told
+		case state == StateUnknown:
+			state = StateLive
+		}
+	}
 	if len(object.Problems) > 0 {
 		p := object.Problems[0]
 		reason = p.Message
 		if p.Field != "" {
 			reason = p.Field + ": " + reason
 		}
-		return "refused", reason
+		return StateRefused, reason
 	}
-	state = "unknown"
-	for _, c := range object.Conditions {
-		switch {
-		case c.Status == string(metav1.ConditionFalse):
-			return "ineffective", strings.TrimPrefix(c.Reason+": "+c.Message, ": ")
-		case c.Status == string(metav1.ConditionTrue):
-			state = "live"
-		}
-	}
-	return state, ""
+	return state, reason
 }
 
 func labels(m map[string]string) string {

@@ -70,8 +70,9 @@ func TestGridColumnsStayCountable(t *testing.T) {
 
 func TestStateOfAnObject(t *testing.T) {
 	condition := func(status string) api.Condition {
-		return api.Condition{Type: "Effective", Status: status, Reason: "R", Message: "m"}
+		return api.Condition{Type: "Effective", Status: status, Reason: map[string]string{"True": "Accepted", "False": "R"}[status], Message: "m"}
 	}
+	partial := api.Condition{Type: "Accepted", Status: "True", Reason: "UnsupportedValue", Message: "less than written"}
 	tests := []struct {
 		name          string
 		object        api.Object
@@ -80,6 +81,8 @@ func TestStateOfAnObject(t *testing.T) {
 		{"nobody has said anything", api.Object{}, "unknown", ""},
 		{"good", api.Object{Conditions: []api.Condition{condition("True")}}, "live", ""},
 		{"one condition is bad", api.Object{Conditions: []api.Condition{condition("True"), condition("False")}}, "ineffective", "R: m"},
+		{"only a part is in force", api.Object{Conditions: []api.Condition{partial, condition("True")}}, "partial", "UnsupportedValue: less than written"},
+		{"without effect, with a warning about it", api.Object{Conditions: []api.Condition{condition("False")}, Problems: []api.Problem{{Message: "w"}}}, "ineffective", "R: m"},
 		{"refused counts more", api.Object{Conditions: []api.Condition{condition("True")}, Problems: []api.Problem{{Message: "bad"}}}, "refused", "bad"},
 	}
 	for _, tt := range tests {

@@ -221,6 +221,11 @@ func (p *page) problems(s api.Status) {
 func findings(s api.Status) []string {
 	var lines []string
 	for _, problem := range s.Problems {
+		// A problem that knows its line says more than another about the same object that does not.
+		better := func(p api.Problem) bool { return p.File != "" && p.Object == problem.Object }
+		if problem.File == "" && problem.Object != "" && slices.ContainsFunc(s.Problems, better) {
+			continue
+		}
 		lines = append(lines, problem.String())
 	}
 	for _, client := range s.Control.Clients {
