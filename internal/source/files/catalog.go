@@ -85,14 +85,16 @@ func (c *catalog) replace(file string, next *fileState) []model.Change {
 	}
 	queue := slices.SortedFunc(maps.Keys(affected), model.Key.Compare)
 	changes := map[model.Key]model.Change{}
-	// A key may be looked at again when another gives up an address, but every pass frees or takes one, so this ends.
+	// A key is looked at again when another gives up an address it waits for or takes one it only still has. An address goes to one
+	// that claims it and is never taken from one that does, so this ends.
 	for len(queue) > 0 {
 		key := queue[0]
 		queue = queue[1:]
-		change, freed := c.resolve(key)
+		change, freed, displaced := c.resolve(key)
 		if change != nil {
 			changes[key] = *change
 		}
+		queue = append(queue, displaced...)
 		for _, addr := range freed {
 			queue = append(queue, slices.SortedFunc(maps.Keys(c.waiting[addr]), model.Key.Compare)...)
 			delete(c.waiting, addr)
@@ -105,8 +107,9 @@ func (c *catalog) replace(file string, next *fileState) []model.Change {
 	return out
 }
 
-// resolve chooses the live object of a key among those that claim it. It returns what changed and the addresses that became free.
-func (c *catalog) resolve(key model.Key) (change *model.Change, freed []netip.Addr) {
+// resolve chooses the live object of a key among those that claim it. It returns what changed, the addresses that became free, and
+// the keys whose last good version lost its address to this one.
+func (c *catalog) resolve(key model.Key) (change *model.Change, freed []netip.Addr, displaced []model.Key) {
 	claims := slices.Clone(c.claims[key])
 	if len(claims) == 0 {
 		delete(c.claims, key)
@@ -129,12 +132,12 @@ func (c *catalog) resolve(key model.Key) (change *model.Change, freed []netip.Ad
 			chosen = o
 		}
 	}
-	if chosen == nil && live != nil && slices.ContainsFunc(claims, func(o *Object) bool { return o.File == live.File }) {
+	if chosen == nil && live != nil && c.ownsAddresses(live) && slices.ContainsFunc(claims, func(o *Object) bool { return o.File == live.File }) {
 		chosen = live // its file asks for what it cannot have: the last good version stays
 	}
 	switch {
 	case chosen == live, chosen != nil && live != nil && same(chosen, live):
-		return nil, nil
+		return nil, nil, nil
 	case live != nil:
 		for _, addr := range serviceAddresses(live) {
 			if c.addresses[addr] == key {
@@ -145,14 +148,26 @@ func (c *catalog) resolve(key model.Key) (change *model.Change, freed []netip.Ad
 	}
 	if chosen == nil {
 		delete(c.live, key)
-		return &model.Change{Key: key}, freed
+		return &model.Change{Key: key}, freed, nil
 	}
 	c.live[key] = chosen
 	for _, addr := range serviceAddresses(chosen) {
+		if owner, ok := c.addresses[addr]; ok && owner != key {
+			displaced = append(displaced, owner)
+		}
 		c.addresses[addr] = key
 	}
 	freed = slices.DeleteFunc(freed, func(a netip.Addr) bool { return c.addresses[a] == key })
-	return &model.Change{Key: key, Object: chosen}, freed
+	return &model.Change{Key: key, Object: chosen}, freed, displaced
+}
+
+func (c *catalog) ownsAddresses(o *Object) bool {
+	return !slices.ContainsFunc(serviceAddresses(o), func(a netip.Addr) bool { return c.addresses[a] != o.Key })
+}
+
+// claimed says whether some file still gives an address to a key. If none does, the key is on its way to another.
+func (c *catalog) claimed(key model.Key, addr netip.Addr) bool {
+	return slices.ContainsFunc(c.claims[key], func(o *Object) bool { return slices.Contains(serviceAddresses(o), addr) })
 }
 
 func compareBool(a, b bool) int {
@@ -173,7 +188,7 @@ func same(a, b *Object) bool {
 func (c *catalog) taken(o *Object) *Problem {
 	for _, addr := range serviceAddresses(o) {
 		owner, ok := c.addresses[addr]
-		if !ok || owner == o.Key {
+		if !ok || owner == o.Key || !c.claimed(owner, addr) {
 			continue
 		}
 		if c.waiting[addr] == nil {

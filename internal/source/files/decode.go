@@ -132,7 +132,10 @@ func decodeJSON(file string, root *yamlv3.Node, docLine, start int, path string,
 		p.key = model.Key{Group: group, Kind: kindName, Namespace: namespace, Name: name}
 		return nil, []Problem{p}
 	}
-	if !k.cluster && namespace == "" {
+	switch {
+	case k.cluster:
+		namespace = "" // if one is given, that is refused below
+	case namespace == "":
 		namespace = DefaultNamespace
 	}
 	key := model.Key{Group: group, Kind: kindName, Namespace: namespace, Name: name}

@@ -224,10 +224,14 @@ func (s *Source) read(path string, force bool) []model.Change {
 	objects, problems := Decode(path, data)
 	// A file that keeps its inode is written in place, and we may see it cut short. What is there counts at once; what is
 	// missing gets the time that a writer needs.
-	_, again := s.recheck[path]
-	if known && stamp.inode == old.inode && !(again && stamp == old) && s.shrinks(path, objects) {
-		s.recheck[path] = time.Now().Add(writeGrace)
-		return s.catalog.set(path, objects, problems, true)
+	if known && stamp.inode == old.inode && s.shrinks(path, objects) {
+		due, waiting := s.recheck[path]
+		if now := time.Now(); !waiting || stamp != old || now.Before(due) {
+			if !waiting || stamp != old {
+				s.recheck[path] = now.Add(writeGrace)
+			}
+			return s.catalog.set(path, objects, problems, true)
+		}
 	}
 	delete(s.recheck, path)
 	return s.catalog.set(path, objects, problems, false)
