@@ -5,7 +5,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -254,61 +253,6 @@ func (a *Agent) round(ctx context.Context, now time.Time) time.Duration {
 	}
 	a.metrics.observe(states, a.zds.Connections(), a.connected.Load())
 	return next.Sub(now)
-}
-
-type reportResult struct {
-	uid    string
-	report source.Report
-	err    error
-}
-
-// due is what the engine should know of the pod.
-func (p *pod) due(explain time.Duration, now time.Time) source.Report {
-	switch {
-	case p.state == Captured:
-		return source.Report{State: source.Enabled}
-	case p.want && !now.Before(p.wantSince.Add(explain)):
-		return source.Report{State: source.Disabled, Error: p.reason}
-	case p.want && p.told.State == source.Disabled:
-		// Not long enough to be worth a word; what was said before stands.
-		return p.told
-	}
-	return source.Report{State: source.Disabled}
-}
-
-// report tells the engine what it does not know yet. One report of a pod is under way at a time, so that the last one
-// sent is the last one received.
-func (a *Agent) report(ctx context.Context, p *pod, now time.Time) {
-	report := p.due(a.opts.Explain, now)
-	if !p.observed || p.reporting || report == p.told && !p.repeat || now.Before(p.reportAt) {
-		return
-	}
-	p.reporting, p.repeat = true, false
-	uid := p.UID
-	a.reports.Go(func() {
-		err := a.source.Report(ctx, uid, report)
-		select {
-		case a.reported <- reportResult{uid: uid, report: report, err: err}:
-		case <-ctx.Done():
-		}
-	})
-}
-
-// settle notes how a report went.
-func (a *Agent) settle(r reportResult, now time.Time) {
-	p := a.pods[r.uid]
-	if p == nil {
-		return
-	}
-	p.reporting = false
-	if r.err != nil && !errors.Is(r.err, source.ErrGone) {
-		a.metrics.captureError(stepReport)
-		a.log.Warn("the engine does not know of a pod's redirection yet", "pod", p.Namespace+"/"+p.Name, "state", r.report.State, "err", r.err)
-		const retry = time.Second
-		p.reportAt = now.Add(retry)
-		return
-	}
-	p.told, p.reportAt = r.report, time.Time{}
 }
 
 // ask runs a function in the goroutine that owns the pods.

@@ -304,7 +304,7 @@ func (a *Agent) finish(p *pod, now time.Time) {
 		return
 	}
 	if n := l.Carried(); n > 0 {
-		p.reason = fmt.Sprintf("waiting for %d meshed connections to finish", n)
+		p.reason = fmt.Sprintf("waiting for meshed connections to finish: %d", n)
 		p.again = now.Add(a.opts.Poll)
 		return
 	}

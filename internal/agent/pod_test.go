@@ -85,7 +85,7 @@ func TestReleaseWaitsForSendersAndForMeshedConnections(t *testing.T) {
 	r.is(Releasing, "senders")
 	r.step(time.Hour)
 	r.did()
-	r.is(Releasing, "2 meshed connections")
+	r.is(Releasing, "meshed connections to finish: 2")
 	r.carried = 0
 	r.known = true
 	r.step(time.Second)
