@@ -54,7 +54,7 @@ func WriteTable(w io.Writer, title string, blocks []Block, c Comparison) error {
 			if b.Mesh {
 				side = "with"
 			}
-			if _, err := fmt.Fprintf(w, "  round %d %s the mesh does not count: %s\n", b.Round, side, b.Fault); err != nil {
+			if _, err := fmt.Fprintf(w, "  * round %d %s the mesh does not count: %s\n", b.Round, side, b.Fault); err != nil {
 				return err
 			}
 		}
@@ -80,6 +80,9 @@ func blockRow(grid *printer.Grid, round, side string, b *Block) {
 	}
 	if round == "" {
 		round = " "
+	}
+	if b.Fault != "" {
+		side += " *"
 	}
 	row := append([]string{round, side}, latencyCells(b.Load.ResponseTime)...)
 	if b.Mesh && b.ProxyCPUMicros != nil {
