@@ -10,6 +10,8 @@ mod inbound;
 mod outbound;
 mod plaintext;
 mod refusal;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 use std::rc::Rc;

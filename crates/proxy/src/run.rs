@@ -21,7 +21,7 @@ use crate::pod::Door;
 use crate::pods::{self, Pods, Table};
 use crate::publish::{self, Current, Publisher, Watcher};
 use crate::settings::Settings;
-use crate::worker::{Idle, Mailbox, Parts};
+use crate::worker::{Idle, Mailbox, Parts, Patience};
 use crate::{VERSION, settings};
 
 /// How often the end looks whether the last connection is gone.
@@ -120,6 +120,7 @@ fn parts(settings: &Settings, metrics: &Arc<Metrics>, certificates: &Manager) ->
         },
         server: tunnel(lateen_hbone::Settings::server()),
         streams_per_tunnel: settings.streams_per_tunnel,
+        patience: Patience::default(),
     }
 }
 

@@ -25,8 +25,23 @@ use crate::node;
 use crate::node::{DialError, Refusal};
 use crate::pod::{Door, Pod};
 
-/// How long a connection waits for the control plane to say what its pod is.
-const WORKLOAD_PATIENCE: Duration = Duration::from_secs(5);
+/// How long others may take before a connection is given up.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// The control plane, to say what a pod is.
+    pub workload: Duration,
+    /// A TCP connection, a TLS handshake, the start of HTTP/2.
+    pub peer: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            workload: Duration::from_secs(5),
+            peer: Duration::from_secs(10),
+        }
+    }
+}
 
 /// What a worker is told.
 enum Message {
@@ -85,6 +100,8 @@ pub struct Parts {
     pub server: lateen_hbone::Settings,
     /// Streams of one tunnel that we open.
     pub streams_per_tunnel: usize,
+    /// When to give up.
+    pub patience: Patience,
 }
 
 /// A worker, seen from its own thread.
@@ -101,6 +118,8 @@ pub struct Worker {
     pub pool: Pool<DialError>,
     /// Inbound connections, for changes of policy.
     pub live: Live,
+    /// When to give up.
+    pub patience: Patience,
     snapshot: RefCell<Option<Arc<Snapshot>>>,
     installed: Notify,
     draining: Cell<bool>,
@@ -158,6 +177,7 @@ impl Worker {
             client,
             server,
             streams_per_tunnel,
+            patience,
         } = parts;
         let sockets = [
             metrics.open_sockets(Reporter::Source),
@@ -170,6 +190,7 @@ impl Worker {
             server,
             pool: Pool::new(client, streams_per_tunnel),
             live: Live::default(),
+            patience,
             snapshot: RefCell::new(None),
             installed: Notify::new(),
             draining: Cell::new(false),
@@ -240,7 +261,7 @@ impl Worker {
                 installed.await;
             }
         };
-        tokio::time::timeout(WORKLOAD_PATIENCE, wait)
+        tokio::time::timeout(self.patience.workload, wait)
             .await
             .map_err(|_| match self.snapshot() {
                 None => Refusal::NotConfigured,

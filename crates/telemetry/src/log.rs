@@ -1,6 +1,7 @@
 //! Log lines and log levels: ztunnel's formats (`LOG_FORMAT=json` or text) and its way of changing levels at run time.
 
 use std::fmt::{self, Write as _};
+use std::io;
 use std::str::FromStr;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -65,6 +66,19 @@ pub fn init(format: Format, levels: &str) -> Result<(), LevelError> {
         });
     }
     Ok(())
+}
+
+/// As [`init`], but to `out`.
+///
+/// # Errors
+/// As [`init`].
+pub fn init_to(
+    out: Box<dyn io::Write + Send>,
+    format: Format,
+    levels: &str,
+) -> Result<(), LevelError> {
+    Sink::open(|| out);
+    init(format, levels)
 }
 
 /// Waits until what was logged so far is written.

@@ -27,14 +27,20 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    /// The one sink of this process, and the thread behind it.
+    /// The one sink of this process, and the thread behind it; standard output unless [`Sink::open`] came first.
     pub(crate) fn get() -> &'static Self {
+        Self::open(|| Box::new(io::stdout()))
+    }
+
+    /// Opens the sink; it stays what its first opener made it.
+    pub(crate) fn open(out: impl FnOnce() -> Box<dyn Write + Send>) -> &'static Self {
         static SINK: OnceLock<&'static Sink> = OnceLock::new();
         SINK.get_or_init(|| {
             let sink: &'static Sink = Box::leak(Box::default());
+            let mut out = out();
             std::thread::Builder::new()
                 .name("log".into())
-                .spawn(|| sink.run(&mut io::stdout()))
+                .spawn(move || sink.run(&mut out))
                 .expect("the process may start a thread");
             sink
         })

@@ -10,9 +10,6 @@ use lateen_identity::FetchError;
 use lateen_tls::TlsError;
 use tokio::net::{TcpSocket, TcpStream};
 
-/// How long a TCP connection or a TLS handshake may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-
 /// Why the next hop was not reached. Cloned to everybody who waited for the same tunnel.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DialError {
@@ -25,7 +22,7 @@ pub enum DialError {
         source: Arc<io::Error>,
     },
     /// The next hop did not answer in time.
-    #[error("connection failed: {0} did not answer within {seconds} s; its pod may be gone", seconds = PATIENCE.as_secs())]
+    #[error("connection failed: {0} did not answer in time; its pod may be gone")]
     Timeout(SocketAddr),
     /// The next hop's tunnel port did not answer in time.
     #[error("connection timed out, maybe a NetworkPolicy is blocking HBONE port 15008: {0}")]
@@ -44,6 +41,7 @@ pub(crate) async fn dial(
     sockets: &Arc<Stock>,
     source: Option<IpAddr>,
     address: SocketAddr,
+    patience: Duration,
 ) -> Result<TcpStream, DialError> {
     let connect = async {
         // A pod that talks to itself through its own service would meet its own connection there: it comes from us.
@@ -61,7 +59,7 @@ pub(crate) async fn dial(
         }
         socket.connect(address).await
     };
-    match tokio::time::timeout(PATIENCE, connect).await {
+    match tokio::time::timeout(patience, connect).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(source)) => Err(DialError::Connect {
             address,

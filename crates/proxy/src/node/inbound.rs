@@ -1,7 +1,7 @@
 //! The way into a pod through a tunnel: prove both sides, take requests, decide about each, reach the application, say
 //! so, relay.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::describe::{Inbound, baggage};
-use super::dial::{PATIENCE, dial};
+use super::dial::dial;
 use super::{Arrival, Refusal, admit, refuse, relay_while_allowed, verdict};
 use crate::live::{Facts, Tracked};
 use crate::pod::Pod;
@@ -82,10 +82,9 @@ async fn handshake(
             .map_err(|error| Refusal::Tunnel(Rc::new(error)))?;
         Ok((tunnel, peer))
     };
-    timeout(PATIENCE, agree).await.unwrap_or(Err(Refusal::Slow {
-        what: "the handshake of a tunnel",
-        seconds: PATIENCE.as_secs(),
-    }))
+    timeout(worker.patience.peer, agree)
+        .await
+        .unwrap_or(Err(Refusal::Slow))
 }
 
 /// Takes requests until the peer has no more, the pod is released or the process ends; open streams finish either way.
@@ -231,6 +230,7 @@ fn status(why: &InboundRefusal) -> Status {
 async fn reach(session: &Session, known: &Known) -> Result<TcpStream, Refusal> {
     let facts = known.tracked.facts();
     admit(&known.snapshot, &known.workload, facts)?;
-    let source: IpAddr = session.client.ip();
-    Ok(dial(&session.pod.sockets, Some(source), facts.destination).await?)
+    let source = Some(session.client.ip());
+    let patience = session.worker.patience.peer;
+    Ok(dial(&session.pod.sockets, source, facts.destination, patience).await?)
 }

@@ -12,7 +12,7 @@ use lateen_types::{Identity, Strng, ports};
 use tokio::net::TcpStream;
 
 use super::describe::{Outbound, baggage};
-use super::dial::{DialError, PATIENCE, dial};
+use super::dial::{DialError, dial};
 use super::{Arrival, Refusal, relay, verdict};
 use crate::worker::Worker;
 
@@ -39,7 +39,14 @@ pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
             Err(refusal) => Err(reset(arrival, refusal)),
         },
         Route::Plain { target, .. } | Route::Passthrough { target } => {
-            match Box::pin(dial(&arrival.pod.sockets, None, target)).await {
+            match Box::pin(dial(
+                &arrival.pod.sockets,
+                None,
+                target,
+                worker.patience.peer,
+            ))
+            .await
+            {
                 Ok(stream) => relay(arrival.stream, stream, &connection).await,
                 Err(error) => Err(reset(arrival, error.into())),
             }
@@ -162,7 +169,7 @@ async fn tunnel(
         network: None,
     };
     let dial_tunnel = || {
-        let certificates = worker.certificates.clone();
+        let (certificates, patience) = (worker.certificates.clone(), worker.patience.peer);
         let sockets = Arc::clone(&arrival.pod.sockets);
         let (identity, destinations) = (key.source.clone(), Arc::clone(&destinations));
         async move {
@@ -171,14 +178,14 @@ async fn tunnel(
                 .await
                 .map_err(|error| DialError::Identity(Arc::new(error)))?;
             let stream: TcpStream =
-                dial(&sockets, None, hbone)
+                dial(&sockets, None, hbone, patience)
                     .await
                     .map_err(|error| match error {
                         DialError::Timeout(address) => DialError::TunnelTimeout(address),
                         other => other,
                     })?;
             match tokio::time::timeout(
-                PATIENCE,
+                patience,
                 lateen_tls::connect(&credentials, stream, &destinations),
             )
             .await

@@ -30,7 +30,7 @@ pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
     let Some((mut arrival, known)) = Box::pin(recognise(&worker, arrival)).await else {
         return;
     };
-    let application = Box::pin(reach(&arrival, &known)).await;
+    let application = Box::pin(reach(&worker, &arrival, &known)).await;
     let Known {
         tracked,
         connection,
@@ -107,13 +107,14 @@ async fn recognise(worker: &Worker, arrival: Arrival) -> Option<(Arrival, Known)
 }
 
 /// Asks the policies and connects to the application, as if the client itself did.
-async fn reach(arrival: &Arrival, known: &Known) -> Result<TcpStream, Refusal> {
+async fn reach(worker: &Worker, arrival: &Arrival, known: &Known) -> Result<TcpStream, Refusal> {
     let facts = known.tracked.facts();
     admit(&known.snapshot, &known.workload, facts)?;
     Ok(dial(
         &arrival.pod.sockets,
         Some(arrival.peer.ip()),
         facts.destination,
+        worker.patience.peer,
     )
     .await?)
 }

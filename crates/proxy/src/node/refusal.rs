@@ -48,13 +48,10 @@ pub enum Refusal {
     #[error("tls error: {0}")]
     Tls(#[from] TlsError),
     /// The peer took too long.
-    #[error("{what} took longer than {seconds} s; the peer may be stuck")]
-    Slow {
-        /// What it was to do.
-        what: &'static str,
-        /// How long it had.
-        seconds: u64,
-    },
+    #[error(
+        "the peer did not finish the handshake of its tunnel in time; it may be stuck, or no proxy"
+    )]
+    Slow,
     /// A policy says no.
     #[error("connection closed due to policy rejection: {0}")]
     Denied(DenyReason),
@@ -68,7 +65,7 @@ pub enum Refusal {
     #[error("http2 handshake failed: {0}")]
     Tunnel(Rc<TunnelError>),
     /// The next hop did not take the request.
-    #[error("{0}")]
+    #[error("{0}{hint}", hint = hint(.0))]
     Connect(Rc<ConnectError>),
     /// The peer gave up before it was answered.
     #[error("{0}")]
@@ -84,10 +81,21 @@ impl Refusal {
         match self {
             Self::Denied(_) | Self::DeniedSince => ResponseFlags::Denied,
             Self::Identity(_) | Self::Dial(DialError::Identity(_)) => ResponseFlags::Identity,
-            Self::Tls(_) | Self::Dial(DialError::Tls(_)) => ResponseFlags::TlsFailure,
+            Self::Tls(_) | Self::Slow | Self::Dial(DialError::Tls(_)) => ResponseFlags::TlsFailure,
             Self::Dial(DialError::TunnelTimeout(_)) => ResponseFlags::NetworkPolicy,
             Self::Tunnel(_) => ResponseFlags::Http2Handshake,
             _ => ResponseFlags::ConnectionFailure,
         }
+    }
+}
+
+/// With TLS 1.3 a peer that refuses our certificate does so after our side of the handshake is done: all that we see is
+/// a tunnel that dies at once.
+fn hint(error: &ConnectError) -> &'static str {
+    match error {
+        ConnectError::Lost(_) => {
+            "; it may not accept this workload's certificate: its access log says why"
+        }
+        _ => "",
     }
 }

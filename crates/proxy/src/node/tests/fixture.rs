@@ -1,0 +1,398 @@
+//! A mesh in this process: nodes with real workers, sockets, TLS and tunnels, on loopback addresses of their own.
+//!
+//! Redirection is missing. In its place a door listens on the very address that a client dials, which is then the
+//! destination of the connection; what needs a redirected destination is tested with whole meshes.
+
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use lateen_capture::zds::PodInfo;
+use lateen_capture::{Acceptor, NamespaceThread, Netns, Options, Registration, Stock, acceptor};
+use lateen_config::{Snapshot, Store};
+use lateen_identity::{Issued, Issuer, Manager};
+use lateen_proto::security::Authorization;
+use lateen_proto::workload::{Address, Workload};
+use lateen_telemetry::{BuildInfo, Metrics, log};
+use lateen_testkit::{Ca, wds};
+use lateen_tls::{Credentials, KeyPair};
+use lateen_types::Identity;
+use socket2::{Domain, Socket, Type};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use crate::pod::{Door, Pod, Port};
+use crate::worker::{Idle, Mailbox, Parts, Patience};
+
+/// Far longer than anything takes when it works.
+pub const LONG: Duration = Duration::from_secs(30);
+
+/// Waits for a condition that comes true on another thread.
+pub async fn until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = tokio::time::Instant::now() + LONG;
+    while !condition() {
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "did not happen: {what}"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Waits for a future that must not take long.
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(LONG, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("did not happen: {what}"),
+    }
+}
+
+/// What the test authority signs for whoever asks.
+struct Authority(Arc<Ca>);
+
+impl Issuer for Authority {
+    fn issue<'a>(&'a self, identity: &'a Identity) -> Issued<'a> {
+        Box::pin(async move {
+            let key = KeyPair::generate()?;
+            let csr = key.csr_pem(identity)?;
+            let now = std::time::SystemTime::now();
+            let hour = Duration::from_secs(3600);
+            let chain = self
+                .0
+                .sign(&csr, now - hour, now + hour)
+                .expect("the request is ours");
+            Ok(Credentials::from_issued(key, &chain)?)
+        })
+    }
+}
+
+/// One node with one worker.
+pub struct Node {
+    name: &'static str,
+    pub metrics: Arc<Metrics>,
+    pub acceptor: Acceptor<Door>,
+    namespaces: NamespaceThread,
+    mailbox: Mailbox,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Node {
+    pub fn start(name: &'static str, ca: &Arc<Ca>) -> Self {
+        let idle = Idle::default();
+        let mailbox = idle.mailbox();
+        let sink: acceptor::Sink<Door> = {
+            let mailbox = mailbox.clone();
+            Box::new(move |accepted| mailbox.serve(accepted))
+        };
+        let acceptor = Acceptor::start(vec![sink]).unwrap();
+        let loads = Arc::clone(acceptor.loads());
+        let build = BuildInfo {
+            component: "ztunnel",
+            tag: "test",
+        };
+        let metrics = Arc::new(Metrics::new(&build, move || loads.read()));
+        let certificates = Manager::new(Arc::new(Authority(Arc::clone(ca))), Handle::current());
+        let parts = Parts {
+            certificates,
+            metrics: Arc::clone(&metrics),
+            network: "".into(),
+            client: lateen_hbone::Settings::client(),
+            server: lateen_hbone::Settings::server(),
+            streams_per_tunnel: 100,
+            patience: Patience {
+                workload: Duration::from_millis(500),
+                peer: Duration::from_secs(2),
+            },
+        };
+        let thread = idle.start(0, parts).unwrap();
+        Self {
+            name,
+            metrics,
+            acceptor,
+            namespaces: NamespaceThread::start().expect("this test needs root: it marks sockets"),
+            mailbox,
+            thread: Some(thread),
+        }
+    }
+
+    /// A pod of namespace `default` whose service account has its name.
+    pub fn pod(&self, name: &str, trust_domain: &str) -> Arc<Pod> {
+        let info = PodInfo {
+            name: name.into(),
+            namespace: "default".into(),
+            service_account: name.into(),
+        };
+        let sockets = Stock::new(
+            Netns::current().unwrap(),
+            Options::default(),
+            self.namespaces.clone(),
+        );
+        let identity = Identity::new(trust_domain, "default", name).unwrap();
+        Arc::new(Pod::new(
+            wds::uid("default", name).as_str().into(),
+            info,
+            identity,
+            sockets,
+        ))
+    }
+
+    pub fn open(&self, pod: &Arc<Pod>, port: Port, address: SocketAddr) -> Registration<Door> {
+        let listener = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
+        listener.set_reuse_address(true).unwrap();
+        listener.bind(&address.into()).unwrap();
+        listener.listen(64).unwrap();
+        let pod = Arc::clone(pod);
+        self.acceptor
+            .register(listener.into(), Door { pod, port })
+            .unwrap()
+    }
+
+    pub async fn install(&self, snapshot: Arc<Snapshot>) {
+        soon(
+            "the worker installs a configuration",
+            self.mailbox.install(snapshot),
+        )
+        .await
+        .unwrap();
+    }
+
+    pub fn drain(&self) {
+        self.mailbox.drain();
+    }
+
+    pub fn stop(&self) {
+        self.mailbox.stop();
+    }
+
+    /// The sum of a metric's series whose labels hold all of `words`.
+    pub fn count(&self, metric: &str, words: &[&str]) -> f64 {
+        self.metrics
+            .render()
+            .lines()
+            .filter(|line| line.starts_with(&format!("{metric}{{")))
+            .filter(|line| words.iter().all(|word| line.contains(word)))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.mailbox.stop();
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(
+                ended.is_ok() || std::thread::panicking(),
+                "the worker panicked"
+            );
+        }
+    }
+}
+
+/// A client on node west, a server on node east, and the service of that server.
+pub struct Mesh {
+    pub ca: Arc<Ca>,
+    pub west: Node,
+    pub east: Node,
+    pub client: Arc<Pod>,
+    pub server: Arc<Pod>,
+    pub resources: Vec<(String, Address)>,
+    pub policies: Vec<(String, Authorization)>,
+    net: u8,
+    doors: Vec<Registration<Door>>,
+}
+
+impl Mesh {
+    /// Everything but the configuration.
+    pub fn unconfigured() -> Self {
+        Self::of(Arc::new(Ca::new()), "cluster.local")
+    }
+
+    fn of(ca: Arc<Ca>, clients_domain: &str) -> Self {
+        // Each test has addresses of its own: tests run side by side.
+        static NET: AtomicU8 = AtomicU8::new(64);
+        let net = NET.fetch_add(1, Ordering::Relaxed);
+        capture_log();
+        let (west, east) = (Node::start("west", &ca), Node::start("east", &ca));
+        let (client, server) = (
+            west.pod("client", clients_domain),
+            east.pod("server", "cluster.local"),
+        );
+        let mut mesh = Self {
+            ca,
+            client,
+            server,
+            resources: Vec::new(),
+            policies: Vec::new(),
+            net,
+            doors: Vec::new(),
+            west,
+            east,
+        };
+        mesh.doors = vec![
+            mesh.west.open(&mesh.client, Port::Outbound, mesh.vip()),
+            mesh.east.open(&mesh.server, Port::Hbone, mesh.hbone()),
+        ];
+        let mut client = wds::workload("client", "west", mesh.client_ip());
+        client.trust_domain = clients_domain.to_owned();
+        let server = wds::serving(
+            wds::workload("server", "east", mesh.server_ip()),
+            "server",
+            80,
+            8080,
+        );
+        mesh.put_workload(client);
+        mesh.put_workload(server);
+        let service = wds::service("server", mesh.vip().ip(), 80, 8080);
+        let name = wds::service_name("default", "server");
+        mesh.resources.push((name, wds::service_resource(service)));
+        mesh
+    }
+
+    /// A mesh at work.
+    pub async fn start() -> Self {
+        let mesh = Self::unconfigured();
+        mesh.configure().await;
+        mesh
+    }
+
+    /// A mesh whose client belongs to another trust domain, below the same root.
+    pub async fn start_with_foreign_client() -> Self {
+        let mesh = Self::of(Arc::new(Ca::new()), "elsewhere.example");
+        mesh.configure().await;
+        mesh
+    }
+
+    /// Adds or replaces a workload.
+    pub fn put_workload(&mut self, workload: Workload) {
+        self.resources.retain(|(name, _)| *name != workload.uid);
+        self.resources
+            .push((workload.uid.clone(), wds::workload_resource(workload)));
+    }
+
+    /// The server's workload, to change it.
+    pub fn server_workload(&self) -> Workload {
+        wds::serving(
+            wds::workload("server", "east", self.server_ip()),
+            "server",
+            80,
+            8080,
+        )
+    }
+
+    /// Puts the resources in force on both nodes.
+    pub async fn configure(&self) {
+        for node in [&self.west, &self.east] {
+            let mut store = Store::new("", Some(node.name));
+            for (name, address) in &self.resources {
+                store.upsert(name, address.clone()).unwrap();
+            }
+            for (name, policy) in &self.policies {
+                store.upsert_authorization(name, policy.clone()).unwrap();
+            }
+            node.install(store.snapshot()).await;
+        }
+    }
+
+    /// Covers the server by a policy.
+    pub async fn protect(&mut self, policy: Authorization) {
+        let name = format!("{}/{}", policy.namespace, policy.name);
+        let mut server = self.server_workload();
+        server.authorization_policies.push(name.clone());
+        self.policies.push((name, policy));
+        self.put_workload(server);
+        self.configure().await;
+    }
+
+    pub fn ip(&self, pod: u8, host: u8) -> IpAddr {
+        Ipv4Addr::new(127, self.net, pod, host).into()
+    }
+
+    pub fn client_ip(&self) -> IpAddr {
+        self.ip(1, 1)
+    }
+
+    pub fn server_ip(&self) -> IpAddr {
+        self.ip(2, 1)
+    }
+
+    /// Where the client believes that the server is.
+    pub fn vip(&self) -> SocketAddr {
+        (self.ip(96, 1), 80).into()
+    }
+
+    /// The server's tunnel port.
+    pub fn hbone(&self) -> SocketAddr {
+        (self.server_ip(), 15008).into()
+    }
+
+    /// Dials as a process of the client's pod.
+    pub async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((self.client_ip(), 0).into())?;
+        soon("a connection", socket.connect(address)).await
+    }
+
+    /// Runs the server's application; answers the connections that it accepts.
+    pub async fn application(&self) -> mpsc::UnboundedReceiver<(TcpStream, SocketAddr)> {
+        listen((self.server_ip(), 8080).into()).await
+    }
+
+    /// Lines of the access log about the connections from this address.
+    pub fn log(&self, words: &[&str]) -> Vec<String> {
+        log::flush();
+        let log = LOG.lock().unwrap();
+        let ours = format!("127.{}.", self.net);
+        String::from_utf8_lossy(&log)
+            .lines()
+            .filter(|line| line.contains(&ours) && words.iter().all(|word| line.contains(word)))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// Waits for one line of the access log that holds all of `words`.
+    pub async fn logged(&self, words: &[&str]) -> String {
+        until(&format!("a line with {words:?}"), || {
+            !self.log(words).is_empty()
+        })
+        .await;
+        self.log(words).swap_remove(0)
+    }
+}
+
+/// Accepts on `address` for as long as the receiver lives.
+pub async fn listen(address: SocketAddr) -> mpsc::UnboundedReceiver<(TcpStream, SocketAddr)> {
+    let listener = TcpListener::bind(address).await.unwrap();
+    let (send, accepted) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok(accepted) = listener.accept().await {
+            if send.send(accepted).is_err() {
+                return;
+            }
+        }
+    });
+    accepted
+}
+
+static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+struct Captured;
+
+impl Write for Captured {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        LOG.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn capture_log() {
+    log::init_to(Box::new(Captured), log::Format::Plain, "info").unwrap();
+}

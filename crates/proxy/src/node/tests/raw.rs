@@ -1,0 +1,52 @@
+//! A peer that is not our client: requests with any authority, and places that never answer.
+
+use std::net::SocketAddr;
+
+use lateen_hbone::{Authority, ConnectError, ConnectRequest, Settings, client};
+use lateen_testkit::identity;
+use socket2::{Domain, Socket, Type};
+use tokio::task::LocalSet;
+
+use super::fixture::{Mesh, soon};
+
+/// The status that each authority is answered with, on one tunnel of the client's.
+pub async fn ask(mesh: &Mesh, authorities: &[String]) -> Vec<u16> {
+    let credentials = mesh.ca.credentials(&identity("client"));
+    let stream = mesh.dial(mesh.hbone()).await.unwrap();
+    let (stream, _) = lateen_tls::connect(&credentials, stream, &[identity("server")])
+        .await
+        .unwrap();
+    LocalSet::new()
+        .run_until(async {
+            let (tunnel, driver) = client::handshake(stream, Settings::client()).await.unwrap();
+            tokio::task::spawn_local(driver);
+            let mut statuses = Vec::new();
+            for authority in authorities {
+                let authority: Authority = authority.parse().unwrap();
+                let answer =
+                    soon("an answer", tunnel.connect(&ConnectRequest::new(authority))).await;
+                statuses.push(match answer {
+                    Ok(_) => 200,
+                    Err(ConnectError::Refused { status }) => status,
+                    Err(error) => panic!("{error}"),
+                });
+            }
+            statuses
+        })
+        .await
+}
+
+/// A listener that accepts nothing and whose backlog is full: the kernel drops further SYNs.
+pub fn full_listener(address: SocketAddr) -> Vec<Socket> {
+    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    listener.bind(&address.into()).unwrap();
+    listener.listen(0).unwrap();
+    let mut held = vec![listener];
+    for _ in 0..4 {
+        let filler = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
+        // In progress, or done: either way it takes a place.
+        let _ = filler.connect(&address.into());
+        held.push(filler);
+    }
+    held
+}
