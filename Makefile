@@ -1,6 +1,7 @@
 # Every target names the plain cargo/go command it runs; `make help` lists them.
 SHELL := /bin/bash
 BIN := bin
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 export CGO_ENABLED ?= 0
 TALLY := go run ./internal/tools/tally
 
@@ -15,7 +16,7 @@ toolchain: ## check the versions of Go and Rust before anything is built
 build: toolchain ## release binaries into bin/
 	cargo build --release -p lateen-proxy -p lateen-load
 	@mkdir -p $(BIN)
-	go build -trimpath -ldflags='-s -w' -o $(BIN)/ ./cmd/...
+	go build -trimpath -ldflags='-s -w -X lateen.dev/lateen/internal/cli.version=$(VERSION)' -o $(BIN)/ ./cmd/...
 	@for b in lateen-proxy lateen-load; do install -m 0755 "$${CARGO_TARGET_DIR:-target}/release/$$b" $(BIN)/$$b; done
 	@ls $(BIN)
 

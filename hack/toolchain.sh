@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the compilers before anything else, so that a build never fails halfway for a version.
-# Minimums live here and in Cargo.toml (rust-version) and go.mod (go); internal/archtest keeps the three in step.
+# Minimums live here, in Cargo.toml (rust-version), in go.mod (go) and in internal/check; internal/archtest keeps them in step.
 set -uo pipefail
 MIN_RUST=1.95
 MIN_GO=1.26

@@ -1,0 +1,136 @@
+package archtest
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+const module = "lateen.dev/lateen/"
+
+type goPackage struct {
+	ImportPath   string
+	Doc          string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+	Module       *struct{ Path, Version, Dir string }
+	Standard     bool
+}
+
+func goPackages(t *testing.T, args ...string) []goPackage {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Doc,Imports,TestImports,XTestImports,Module,Standard"}, args...)...)
+	cmd.Dir = root(t)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var packages []goPackage
+	for d := json.NewDecoder(strings.NewReader(string(out))); d.More(); {
+		var p goPackage
+		if err := d.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		packages = append(packages, p)
+	}
+	if len(packages) == 0 {
+		t.Fatal("go list found no package")
+	}
+	return packages
+}
+
+// denied[a] lists what packages below a may not import, with the reason.
+var denied = map[string]map[string]string{
+	"internal/model": {
+		"internal/": "the model is the bottom of the control plane; only generated types may stand below it",
+	},
+	"internal/translate": {
+		"internal/source": "translation is a function of the model; where objects come from must not matter",
+		"internal/xds":    "translation does not know who receives its resources",
+		"internal/log":    "translation does not know where its resources are kept",
+		"internal/ca":     "identity documents are not configuration",
+		"internal/engine": "the control plane is the same on both engines",
+	},
+	"internal/source": {
+		"internal/xds":       "sources produce, xds distributes, and neither knows the other",
+		"internal/translate": "sources produce typed objects, nothing derived",
+		"internal/log":       "sources produce typed objects, nothing derived",
+		"internal/engine":    "the control plane is the same on both engines",
+	},
+	"internal/xds": {
+		"internal/source": "sources produce, xds distributes, and neither knows the other",
+		"internal/model":  "xds distributes encoded resources and does not look into objects",
+		"internal/engine": "the control plane is the same on both engines",
+	},
+	"internal/log": {
+		"internal/": "the log keeps bytes by name and generation; it knows no type",
+	},
+	"internal/agent": {
+		"internal/engine/local": "the agent speaks to an engine over its socket only",
+		"internal/translate":    "the agent captures pods; it does not compute configuration",
+		"internal/xds":          "the agent captures pods; it does not distribute configuration",
+		"internal/ca":           "the agent never handles keys",
+	},
+	"internal/engine": {
+		"internal/agent":     "the engine starts the agent as a process and speaks to its socket",
+		"internal/translate": "the engine starts the control plane as a process",
+		"internal/xds":       "the engine starts the control plane as a process",
+		"internal/cli":       "the command line uses the engine, not the reverse",
+	},
+}
+
+// allowed are the exceptions to denied, each narrower than the rule.
+var allowed = map[string][]string{
+	"internal/model":  {"internal/gen/", "internal/model"},
+	"internal/log":    {"internal/log"},
+	"internal/agent":  {},
+	"internal/engine": {},
+}
+
+func TestGoDependenciesPointTheRightWay(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range goPackages(t, "./...") {
+		path := strings.TrimPrefix(p.ImportPath, module)
+		for area, rules := range denied {
+			if path != area && !strings.HasPrefix(path, area+"/") {
+				continue
+			}
+			seen[area] = true
+			for _, imported := range p.Imports {
+				target, ours := strings.CutPrefix(imported, module)
+				if !ours || excepted(area, target) {
+					continue
+				}
+				for prefix, why := range rules {
+					if strings.HasPrefix(target, prefix) {
+						t.Errorf("%s imports %s: %s", path, target, why)
+					}
+				}
+			}
+		}
+	}
+	for area := range denied {
+		if !seen[area] {
+			t.Errorf("the rule for %s covers no package: the folder moved, move the rule", area)
+		}
+	}
+}
+
+func excepted(area, target string) bool {
+	for _, a := range allowed[area] {
+		if strings.HasPrefix(target, a) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestEveryGoPackageSaysWhatItOwns(t *testing.T) {
+	for _, p := range goPackages(t, "./...") {
+		if p.Doc == "" && !strings.Contains(p.ImportPath, "/internal/gen/") && !strings.Contains(p.ImportPath, "/tests/") {
+			t.Errorf("%s has no package comment: say in two sentences what it owns and what not", p.ImportPath)
+		}
+	}
+}
