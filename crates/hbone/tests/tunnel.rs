@@ -5,7 +5,7 @@ mod common;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use common::{TARGET, echo, local, noise, request, serve, stream, tunnel};
+use common::{Flushes, TARGET, echo, local, noise, request, serve, stream, tunnel};
 use lateen_hbone::{
     Authority, Baggage, ConnectError, Connection, Forwarded, Settings, Status, TraceParent,
     TunnelError, client,
@@ -307,16 +307,18 @@ async fn streams_that_nobody_reads_stall_only_themselves() {
             let (mut near, far) = stream(&tunnel, &mut incoming).await;
             let block = vec![0; 256 * 1024];
             let mut sent = 0;
-            while let Ok(n) =
-                tokio::time::timeout(Duration::from_millis(200), near.write(&block)).await
-            {
+            while sent < window {
+                let write = tokio::time::timeout(Duration::from_secs(60), near.write(&block));
+                sent += write.await.expect("stalled within its window").unwrap();
+            }
+            let more = Duration::from_millis(200);
+            while let Ok(n) = tokio::time::timeout(more, near.write(&block)).await {
                 sent += n.unwrap();
                 assert!(
                     sent <= window + buffer,
                     "{sent} bytes are buffered for one stream"
                 );
             }
-            assert!(sent >= window, "stalled after {sent} bytes already");
             stalled.push((near, far));
         }
         let (mut near, far) = stream(&tunnel, &mut incoming).await;
@@ -450,6 +452,34 @@ async fn a_relay_carries_a_stream_into_a_socket_and_back() {
         let outcome = relay.await.unwrap();
         assert_eq!((outcome.sent, outcome.received), (3 << 20, 3 << 20));
         assert!(outcome.error.is_none(), "{:?}", outcome.error);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_many_streams_say_at_once_is_flushed_once() {
+    local(async {
+        let (near, far) = duplex(1 << 20);
+        let (near, flushes) = Flushes::new(near);
+        let mut incoming = serve(far, Settings::server());
+        let (tunnel, driver) = client::handshake(near, Settings::client()).await.unwrap();
+        spawn_local(driver);
+        let mut streams = Vec::new();
+        for _ in 0..16 {
+            streams.push(stream(&tunnel, &mut incoming).await);
+        }
+        let before = flushes.get();
+        for (near, _) in &mut streams {
+            near.write_all(&[7; 1024]).await.unwrap();
+        }
+        for (_, far) in &mut streams {
+            far.read_exact(&mut [0; 1024]).await.unwrap();
+        }
+        let flushed = flushes.get() - before;
+        assert!(
+            (1..=2).contains(&flushed),
+            "{flushed} flushes for 16 frames"
+        );
     })
     .await;
 }

@@ -1,12 +1,19 @@
 //! A client and a server over an in-memory connection, on one thread as in a worker.
 #![allow(dead_code)]
 
+use std::cell::Cell;
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use lateen_hbone::{ConnectRequest, Connection, Incoming, Settings, Stream, Tunnel, client};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{
+    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex,
+};
 use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
 
@@ -95,4 +102,43 @@ pub async fn echo(mut stream: Stream) {
 pub fn noise(length: usize, seed: u32) -> Vec<u8> {
     let byte = |i: u32| (i.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 11) as u8;
     (0..length as u32).map(byte).collect()
+}
+
+/// Counts the flushes that reach a connection.
+pub struct Flushes(DuplexStream, Rc<Cell<usize>>);
+
+impl Flushes {
+    pub fn new(io: DuplexStream) -> (Self, Rc<Cell<usize>>) {
+        let count = Rc::new(Cell::new(0));
+        (Flushes(io, Rc::clone(&count)), count)
+    }
+}
+
+impl AsyncRead for Flushes {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Flushes {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.1.set(self.1.get() + 1);
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
 }
