@@ -455,6 +455,27 @@ func TestRecordsARefusalByNameAndGoesOn(t *testing.T) {
 	}
 }
 
+func TestAGenerationThatChangesNothingIsKnownAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.service("a", "10.0.0.1", 1), w.policy("p", 1))
+	c := w.connect(DefaultLimits)
+	c.follow(log.AuthorizationType)
+	c.follow(log.AddressType)
+	c.settle()
+	w.apply()
+	for _, s := range c.session.States() {
+		if s.AckedGeneration != 2 {
+			t.Errorf("%s: generation %d, want 2", s.Type, s.AckedGeneration)
+		}
+	}
+	w.apply(w.service("a", "10.0.0.1", 2), gone(log.AuthorizationType, "p"))
+	for _, s := range c.session.States() {
+		if s.AckedGeneration != 2 {
+			t.Errorf("%s: generation %d is claimed before the change was sent; want 2 still", s.Type, s.AckedGeneration)
+		}
+	}
+}
+
 func TestIgnoresAStaleAnswer(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.policy("p", 1))
@@ -601,6 +622,52 @@ func FuzzConversation(f *testing.F) {
 			t.Skip("long tapes find nothing that short ones do not")
 		}
 		converse(t, tape)
+	})
+}
+
+// FuzzRequest sends requests of any bytes: no panic, and whatever is answered decodes.
+func FuzzRequest(f *testing.F) {
+	for _, r := range []*discovery.DeltaDiscoveryRequest{
+		{TypeUrl: log.AddressType},
+		{TypeUrl: log.AuthorizationType, ResponseNonce: "e.1.1"},
+		{TypeUrl: log.AddressType, ResourceNamesSubscribe: []string{"*"}, ResourceNamesUnsubscribe: []string{"*"}},
+		{TypeUrl: log.AddressType, ResourceNamesSubscribe: []string{"/10.0.0.1", "svc"}, InitialResourceVersions: map[string]string{"pod": "x"}},
+	} {
+		data, err := proto.Marshal(r)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, data)
+	}
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		w := newWorld(t)
+		w.apply(w.service("svc", "10.96.0.1", 1), w.pod("pod", "10.0.0.1", 1, nil, "svc"), w.policy("p", 1))
+		s := NewSession(w.log, "e", Limits{ResponseBytes: 100, Names: 10, TypeGrace: time.Millisecond})
+		defer s.Close()
+		for _, data := range [][]byte{first, second, first} {
+			req := &discovery.DeltaDiscoveryRequest{}
+			if proto.Unmarshal(data, req) != nil {
+				return
+			}
+			if s.Handle(req, w.now) != nil {
+				return
+			}
+			w.now = w.now.Add(time.Second)
+			for i := 0; ; i++ {
+				r := s.Next(w.now)
+				if r == nil {
+					break
+				}
+				if i > 2 {
+					t.Fatal("more responses than types without an answer")
+				}
+				if _, err := r.Message(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.States()
+			w.apply(w.service("svc", "10.96.0.1", int(w.generation)), gone(log.AddressType, "pod"))
+		}
 	})
 }
 

@@ -233,11 +233,28 @@ func (w *watch) settle(req *discovery.DeltaDiscoveryRequest, now time.Time) (nac
 }
 
 func (w *watch) state() State {
+	// A generation that changed nothing of this type wakes nobody: a client that had everything before it has it, too.
+	if w.outstanding == nil && w.current.open && len(w.lookups) == 0 {
+		if generation, ok := w.upToDate(); ok {
+			w.current = gate{open: true, through: generation}
+			w.settled = w.current
+		}
+	}
 	return State{
 		Type: w.typeURL, Wildcard: w.wildcard, Names: len(w.names),
-		SentGeneration: w.sent, AckedGeneration: w.current.through,
+		SentGeneration: max(w.sent, w.current.through), AckedGeneration: w.current.through,
 		Nonce: w.lastNonce, Outstanding: w.outstanding != nil, SentAt: w.sentAt(), LastNack: w.lastNack,
 	}
+}
+
+// upToDate says whether the log has nothing that this watch has not passed, and through which generation.
+func (w *watch) upToDate() (generation uint64, ok bool) {
+	none := func(log.Event) bool { return false }
+	generation, ok = w.cursor.Read(log.Forever, none)
+	if ok && w.removals != nil {
+		_, ok = w.removals.Read(log.Forever, func(e log.Event) bool { return e.Resource != nil })
+	}
+	return generation, ok
 }
 
 func (w *watch) sentAt() time.Time {

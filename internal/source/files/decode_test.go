@@ -216,3 +216,47 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+func TestAFewLinesDoNotExpandWithoutBound(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bomb}\na0: &a0 [x,x,x,x,x,x,x,x,x,x]\n")
+	for i := 1; i < 12; i++ {
+		r := strings.NewReplacer("N", string(rune('a'+i)), "P", string(rune('a'+i-1)))
+		b.WriteString(r.Replace("N0: &N0 [*P0,*P0,*P0,*P0,*P0,*P0,*P0,*P0,*P0,*P0]\n"))
+	}
+	objects, problems := Decode("f.yaml", []byte(b.String()))
+	if len(objects) != 0 || len(problems) == 0 {
+		t.Errorf("%d objects, problems %v", len(objects), problems)
+	}
+}
+
+func BenchmarkDecodePod(b *testing.B) {
+	data := []byte(`apiVersion: v1
+kind: Pod
+metadata:
+  name: reviews-v1-5b8c7d9f6-abcde
+  namespace: default
+  uid: 0c1f3b0e-6a4e-4f0e-9d55-2f6a5f1f2c11
+  labels: {app: reviews, version: v1, pod-template-hash: 5b8c7d9f6}
+  annotations: {ambient.istio.io/redirection: enabled}
+  ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: reviews-v1-5b8c7d9f6, controller: true, uid: x}]
+spec:
+  nodeName: n1
+  serviceAccountName: bookinfo-reviews
+  containers:
+  - name: reviews
+    image: reviews:1
+    ports: [{containerPort: 9080}]
+status:
+  phase: Running
+  podIP: 10.244.1.7
+  podIPs: [{ip: 10.244.1.7}]
+  conditions: [{type: Ready, status: "True"}]
+`)
+	b.ReportAllocs()
+	for b.Loop() {
+		if o, p := Decode("f.yaml", data); len(o) != 1 || len(p) != 0 {
+			b.Fatal(p)
+		}
+	}
+}
