@@ -105,6 +105,7 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 	server := ca.NewServerCertificate(root, names(opts), serverCertificateLifetime, now)
 	c.grpc = grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(&tls.Config{GetCertificate: server.Get, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}})),
+		grpc.InTapHandle(door{verifier: verifier, metrics: c.metrics, logger: logger}.handle),
 		grpc.ForceServerCodecV2(xds.Codec()),
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),

@@ -490,8 +490,21 @@ func TestRefusesAStreamWithAnotherMeshsToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stream.Recv(); status.Code(err) != codes.Unauthenticated {
+	if _, err := stream.Recv(); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "signature") {
+		t.Errorf("got %v, want Unauthenticated with the reason", err)
+	}
+	if _, err := auth.NewIstioCertificateServiceClient(conn).CreateCertificate(ctx, &auth.IstioCertificateRequest{Csr: strings.Repeat("x", 1<<20)}); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("got %v, want Unauthenticated", err)
+	}
+	var metrics string
+	p.debug("/metrics", &metrics)
+	for _, want := range []string{"lateen_control_streams_refused_total 1", `lateen_control_certificates_refused_total{reason="unauthenticated"} 1`} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("metrics lack %s", want)
+		}
+	}
+	if !strings.Contains(p.log.String(), "caller turned away") {
+		t.Error("nobody would find out why")
 	}
 }
 

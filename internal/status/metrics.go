@@ -28,6 +28,7 @@ type Metrics struct {
 	issued   prometheus.Counter
 	refusals *prometheus.CounterVec
 	unauthed prometheus.Counter
+	streams  prometheus.Counter
 }
 
 // delayBuckets start below a millisecond: the aim is 30 ms, and istiod's first bucket of 100 ms would hide all of it.
@@ -51,13 +52,14 @@ func NewMetrics(version string, rootExpiry time.Time) *Metrics {
 		issued:   prometheus.NewCounter(prometheus.CounterOpts{Name: "citadel_server_success_cert_issuance_count", Help: "Certificates issued."}),
 		refusals: counter("lateen_control_certificates_refused_total", "Certificate requests refused, by reason.", "reason"),
 		unauthed: prometheus.NewCounter(prometheus.CounterOpts{Name: "citadel_server_authentication_failure_count", Help: "Certificate requests whose caller was not authenticated."}),
+		streams:  prometheus.NewCounter(prometheus.CounterOpts{Name: "lateen_control_streams_refused_total", Help: "Discovery streams whose caller was not authenticated."}),
 	}
 	expiry := prometheus.NewGauge(prometheus.GaugeOpts{Name: "citadel_server_root_cert_expiry_timestamp", Help: "Unix time, in seconds, when the root certificate expires."})
 	expiry.Set(float64(rootExpiry.Unix()))
 	info := gauge("pilot_info", "Pilot version and build information.", "version")
 	info.WithLabelValues(version).Set(1)
 	m.Registry.MustRegister(m.connected, m.pushes, m.pushBytes, m.resources, m.rejects, m.answers, m.convergence, m.compile,
-		m.csrs, m.issued, m.refusals, m.unauthed, expiry, info,
+		m.csrs, m.issued, m.refusals, m.unauthed, m.streams, expiry, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.connected = m.connected.MustCurryWith(prometheus.Labels{"version": version})
 	m.connected.WithLabelValues().Set(0)
@@ -125,6 +127,9 @@ func (m *Metrics) Settled(typeURL string, delay time.Duration, refused bool) {
 
 // Compiled records how long a batch of changes took.
 func (m *Metrics) Compiled(took time.Duration) { m.compile.Observe(took.Seconds()) }
+
+// StreamRefused counts a discovery stream whose caller was turned away.
+func (m *Metrics) StreamRefused() { m.streams.Inc() }
 
 // Issued counts a certificate.
 func (m *Metrics) Issued() {
