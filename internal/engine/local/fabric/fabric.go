@@ -160,10 +160,11 @@ func AddPod(n Node, podNS, port string, ip netip.Addr) error {
 		if err := addVeth(port, "eth0", podNS); err != nil {
 			return err
 		}
-		if err := linkUp(port); err != nil {
+		// A pod may only send from its own address, even if it should get hold of privileges.
+		if err := setSysctls("net/ipv4/conf/"+port+"/rp_filter", "1"); err != nil {
 			return err
 		}
-		return nil
+		return linkUp(port)
 	})
 	if err == nil {
 		err = netns.Do(podNS, func() error { return setUpPod(n, ip) })

@@ -1,0 +1,155 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lateen.dev/lateen/internal/engine/local/fabric"
+	"lateen.dev/lateen/internal/engine/local/names"
+	"lateen.dev/lateen/internal/engine/local/proc"
+)
+
+// up makes everything, from the mounts to the last proxy.
+func (e *Engine) up(ctx context.Context, events *eventWriter) error {
+	var nodeNames []string
+	for _, n := range e.nodes {
+		nodeNames = append(nodeNames, n.name)
+	}
+	events.started("network", "laying the network")
+	if err := e.isolate(nodeNames); err != nil {
+		return &failure{phase: "network", err: err}
+	}
+	e.reaper = proc.NewReaper()
+	var fabricNodes []fabric.Node
+	for _, n := range e.nodes {
+		fabricNodes = append(fabricNodes, n.Node)
+	}
+	if err := fabric.Up(fabricNodes); err != nil {
+		return &failure{phase: "network", err: err, cure: "see what this machine lacks with `lateen check --for up`"}
+	}
+	var err error
+	if e.dns, err = names.Listen(net.JoinHostPort(fabric.DNSIP.String(), "53")); err != nil {
+		return &failure{phase: "network", err: err}
+	}
+	if err := e.prepare(ctx); err != nil {
+		return &failure{phase: "network", err: err}
+	}
+	events.done("network", fmt.Sprintf("network laid: %d nodes", len(e.nodes)))
+	go e.reconcileLoop(ctx)
+	go e.trimLogs(ctx)
+	return e.startMesh(ctx, events)
+}
+
+// isolate gives the process its own view of mounts and processes. Nothing of it shows outside.
+func (e *Engine) isolate(nodeNames []string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("mount /proc: %w", err)
+	}
+	if err := unix.Sethostname([]byte("lateen-" + e.opts.Mesh)); err != nil {
+		return fmt.Errorf("set host name: %w", err)
+	}
+	if err := e.dir.lay(nodeNames); err != nil {
+		return err
+	}
+	// By a path that every user can follow, wherever the programs are.
+	if err := unix.Mount(e.opts.BinDir, e.dir.bin(), "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("show the mesh's programs: %w", err)
+	}
+	// The names of namespaces are mounts; on a file system of their own not even the files they cover show outside.
+	if err := unix.Mount("tmpfs", e.dir.path("netns"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755,size=1m"); err != nil {
+		return fmt.Errorf("mount the directory of network namespaces: %w", err)
+	}
+	return raiseFileLimit()
+}
+
+// raiseFileLimit lets the mesh's processes have as many connections as the machine allows.
+func raiseFileLimit() error {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		return err
+	}
+	l.Cur = min(l.Max, 1<<20)
+	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l)
+}
+
+// prepare makes what the parts of the mesh expect to find: keys, tokens, objects and the engine's socket.
+func (e *Engine) prepare(ctx context.Context) error {
+	var err error
+	if e.signer, err = newSigner(); err != nil {
+		return err
+	}
+	pub, err := e.signer.publicPEM()
+	if err != nil {
+		return err
+	}
+	if err := writeAtomic(e.dir.tokenKey(), pub, 0o644); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	for _, ns := range systemNamespaces {
+		if err := e.addNamespace(ns); err != nil {
+			e.mu.Unlock()
+			return err
+		}
+	}
+	account, err := decodeOne("engine", fmt.Appendf(nil, "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: %s\n  namespace: %s\n", proxyAccount, meshNamespace))
+	if err == nil {
+		account.File = ""
+		_, err = e.store.apply(account, "", false)
+	}
+	e.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := e.writeTokens(); err != nil {
+		return err
+	}
+	go e.rotateTokens(ctx)
+	if err := e.reconcile(ctx); err != nil {
+		return err
+	}
+	if err := e.serve(ctx); err != nil {
+		return err
+	}
+	start, err := proc.StartTime(e.hostProc, e.hostPID)
+	if err != nil {
+		return fmt.Errorf("read my own start time: %w", err)
+	}
+	b, err := json.Marshal(record{PID: e.hostPID, StartTime: start, Started: e.started, Mesh: e.opts.Mesh, Nodes: e.opts.Nodes})
+	if err != nil {
+		return err
+	}
+	return writeAtomic(e.dir.record(), b, 0o644)
+}
+
+// serve opens the engine's socket.
+func (e *Engine) serve(ctx context.Context) error {
+	l, err := net.Listen("unix", e.dir.socket())
+	if err != nil {
+		return fmt.Errorf("open the engine's socket: %w", err)
+	}
+	if err := os.Chmod(e.dir.socket(), 0o600); err != nil {
+		return err
+	}
+	s := &http.Server{Handler: e.handler(), BaseContext: func(net.Listener) context.Context { return ctx },
+		ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(e.log.Handler(), slog.LevelWarn)}
+	go func() {
+		if err := s.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			e.log.Error("the engine's socket is lost", "err", err)
+		}
+	}()
+	return nil
+}

@@ -1,0 +1,48 @@
+package local
+
+import (
+	"fmt"
+	"sync"
+
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+// down ends the mesh in order.
+func (e *Engine) down(progress func(api.Event)) {
+	e.mu.Lock()
+	e.stopping = true
+	pods := append([]*pod(nil), e.pods...)
+	for _, p := range pods {
+		p.stop()
+	}
+	e.mu.Unlock()
+	step := func(phase, doing, done string, act func()) {
+		progress(api.Event{Phase: phase, State: api.EventStarted, Message: doing})
+		act()
+		progress(api.Event{Phase: phase, State: api.EventDone, Message: done})
+	}
+	step("pods", "ending the pods", fmt.Sprintf("%d pods ended", len(pods)), func() {
+		for _, p := range pods {
+			<-p.done
+		}
+	})
+	step("agents", "ending the agents", "agents ended", func() { e.stopAll(func(n *node) *daemon { return n.agent }) })
+	step("proxies", "ending the node proxies", "node proxies ended", func() { e.stopAll(func(n *node) *daemon { return n.proxy }) })
+	step("control", "ending the control plane", "control plane ended", func() {
+		if e.control != nil {
+			e.control.stop(stopTimeout)
+		}
+	})
+	progress(api.Event{Phase: "engine", State: api.EventDone, Message: "network and namespaces are gone"})
+	e.quit()
+}
+
+func (e *Engine) stopAll(which func(*node) *daemon) {
+	var wg sync.WaitGroup
+	for _, n := range e.nodes {
+		if d := which(n); d != nil {
+			wg.Go(func() { d.stop(stopTimeout) })
+		}
+	}
+	wg.Wait()
+}

@@ -1,0 +1,387 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+func readiness(m *mesh) {
+	pod := m.pods("app=web")[0]
+	m.exec("pod/"+pod.Name, "touch", "/tmp/ill")
+	m.eventually("the pod is not ready", func() error {
+		if n := readyPods(m.pods("app=web")); n != 1 {
+			return fmt.Errorf("%d ready", n)
+		}
+		return nil
+	})
+	m.eventually("nobody is sent to it", func() error {
+		for range 20 {
+			if out, code := m.exec("deploy/client", "lateen-helper", "get", "http://web/"); code != 0 || strings.HasPrefix(out, pod.Name) {
+				return errors.New(out)
+			}
+		}
+		return nil
+	})
+	s, err := m.Client.Status(m.Context())
+	if err != nil {
+		m.Fatal(err)
+	}
+	for _, p := range s.Pods {
+		if p.Name == pod.Name && !strings.Contains(p.Reason, "readiness probe: GET /health answered 503") {
+			m.Errorf("reason %q", p.Reason)
+		}
+	}
+	m.exec("pod/"+pod.Name, "rm", "/tmp/ill")
+	m.awaitReady("app=web", 2)
+}
+
+func restarts(m *mesh) {
+	pod := m.pods("app=web")[0]
+	// Only root in the pod could; its user may end its own processes.
+	m.exec("pod/"+pod.Name, "sh", "-c", "kill -9 $(grep -l '^lateen-helper' /proc/[0-9]*/comm | head -1 | cut -d/ -f3)")
+	m.eventually("it has started again", func() error {
+		for _, p := range m.pods("app=web") {
+			if p.Name == pod.Name && p.Status.ContainerStatuses[0].RestartCount == 1 {
+				if l := p.Status.ContainerStatuses[0].LastTerminationState.Terminated; l == nil || l.ExitCode != 137 {
+					return fmt.Errorf("last state %+v", l)
+				}
+				return nil
+			}
+		}
+		return errors.New("no restart")
+	})
+	m.awaitReady("app=web", 2)
+}
+
+func rollingUpdate(m *mesh) {
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	failures := make(chan string, 1000)
+	seen := make(chan string, 100000)
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			out, code := m.exec("deploy/client", "lateen-helper", "get", "http://web/")
+			if code != 0 {
+				failures <- out
+			}
+			seen <- out
+		}
+	})
+	m.applied(strings.Replace(webAndClient, "value: one", "value: two", 1))
+	m.eventually("all pods are new", func() error {
+		pods := m.pods("app=web")
+		for _, p := range pods {
+			if p.Spec.Containers[0].Env[0].Value != "two" {
+				return fmt.Errorf("%s is old", p.Name)
+			}
+		}
+		if len(pods) != 2 || readyPods(pods) != 2 {
+			return fmt.Errorf("%d pods", len(pods))
+		}
+		return nil
+	})
+	close(stop)
+	wg.Wait()
+	close(failures)
+	close(seen)
+	for f := range failures {
+		m.Errorf("a request failed: %s", f)
+	}
+	versions := map[string]int{}
+	for s := range seen {
+		if f := strings.Fields(s); len(f) > 1 {
+			versions[f[1]]++
+		}
+	}
+	if versions["one"] == 0 {
+		m.Errorf("requests saw only %v", versions)
+	}
+	if out, _ := m.exec("deploy/client", "lateen-helper", "get", "http://web/"); !strings.Contains(out, " two ") {
+		m.Errorf("after the update: %q", out)
+	}
+}
+
+func scale(m *mesh) {
+	if _, err := m.Client.Scale(m.Context(), "default", "web", 4); err != nil {
+		m.Fatal(err)
+	}
+	perNode := map[string]int{}
+	for _, p := range m.awaitReady("app=web", 4) {
+		perNode[p.Spec.NodeName]++
+	}
+	if perNode["n1"] != 2 || perNode["n2"] != 2 {
+		m.Errorf("four replicas on %v", perNode)
+	}
+	if _, err := m.Client.Scale(m.Context(), "default", "web", 1); err != nil {
+		m.Fatal(err)
+	}
+	m.awaitReady("app=web", 1)
+	// Applying the manifest again takes back what was changed by hand.
+	m.applied(strings.Replace(webAndClient, "value: one", "value: two", 1))
+	m.awaitReady("app=web", 2)
+}
+
+func podFeatures(m *mesh) {
+	script := "#!/bin/sh\necho script of $POD on $NODE in $APP by $1\nexec sleep infinity\n"
+	if err := os.WriteFile(filepath.Join(m.dir, "run.sh"), []byte(script), 0o755); err != nil {
+		m.Fatal(err)
+	}
+	// A home that nobody else may enter: the pod sees the manifest's directory all the same.
+	if err := os.Chmod(filepath.Dir(m.dir), 0o700); err != nil {
+		m.Fatal(err)
+	}
+	m.applied(`
+apiVersion: v1
+kind: Pod
+metadata: {name: rich, labels: {app: rich}}
+spec:
+  serviceAccountName: client
+  initContainers:
+  - {name: first, image: x, command: [sh, -c, "echo 1 > /tmp/order"]}
+  - {name: second, image: x, command: [sh, -c, "test -e /tmp/tried || { touch /tmp/tried; exit 1; }; echo 2 >> /tmp/order"]}
+  containers:
+  - name: script
+    image: x
+    command: ["$(LATEEN_MANIFEST_DIR)/run.sh", "$(WHO)"]
+    env:
+    - {name: WHO, value: "$(POD)!"}
+    - {name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+    - {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+    - {name: APP, valueFrom: {fieldRef: {fieldPath: "metadata.labels['app']"}}}
+  - name: beside
+    image: x
+    command: [lateen-helper, serve, "9999"]
+    readinessProbe: {tcpSocket: {port: 9999}, periodSeconds: 1}
+  - name: judged
+    image: x
+    command: [sleep, infinity]
+    readinessProbe: {exec: {command: [grep, "2", /tmp/order]}, periodSeconds: 1}
+`)
+	m.awaitReady("app=rich", 1)
+	if out, _ := m.exec("rich", "cat", "/tmp/order"); out != "1\n2\n" {
+		m.Errorf("init containers wrote %q", out)
+	}
+	body, err := m.Client.Logs(m.Context(), api.LogsRequest{Target: "rich", Container: "script"})
+	if err != nil {
+		m.Fatal(err)
+	}
+	defer body.Close()
+	if b, _ := io.ReadAll(body); !regexp.MustCompile(`^script of rich on n[12] in rich by \$\(POD\)!\n$`).Match(b) {
+		m.Errorf("log %q", b)
+	}
+	if out, _ := m.exec("rich", "lateen-helper", "get", "http://127.0.0.1:9999/"); !strings.HasPrefix(out, "rich ") {
+		m.Errorf("containers do not share a network: %q", out)
+	}
+}
+
+func brokenPods(m *mesh) {
+	m.applied(`
+apiVersion: v1
+kind: Pod
+metadata: {name: broken}
+spec: {serviceAccountName: client, containers: [{name: c, image: x, command: [no-such-program]}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: homeless}
+spec: {serviceAccountName: client, nodeSelector: {moon: dark}, containers: [{name: c, image: x, command: [sleep, "1"]}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: orphan}
+spec:
+  selector: {matchLabels: {app: orphan}}
+  template:
+    metadata: {labels: {app: orphan}}
+    spec: {serviceAccountName: comes-later, containers: [{name: c, image: x, command: [sleep, infinity]}]}
+`)
+	m.eventually("reasons", func() error {
+		why := map[string]string{}
+		for _, p := range m.pods("") {
+			why[p.Name] = p.Status.Message
+			for _, c := range p.Status.ContainerStatuses {
+				if c.State.Waiting != nil {
+					why[p.Name] += c.State.Waiting.Reason + ": " + c.State.Waiting.Message
+				}
+			}
+		}
+		if !strings.Contains(why["broken"], `CrashLoopBackOff: command "no-such-program" is in none`) {
+			return fmt.Errorf("broken: %q", why["broken"])
+		}
+		if !strings.Contains(why["homeless"], "no node has the labels moon=dark") {
+			return fmt.Errorf("homeless: %q", why["homeless"])
+		}
+		list, err := m.Client.Get(m.Context(), api.GetRequest{Kind: "deploy", Name: "orphan"})
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(string(list.Items[0].Raw), `ServiceAccount \"comes-later\" is not there`) {
+			return fmt.Errorf("orphan: %s", list.Items[0].Raw)
+		}
+		return nil
+	})
+	m.applied("apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: comes-later}")
+	m.awaitReady("app=orphan", 1)
+	for _, k := range []api.Key{{Kind: "Pod", Namespace: "default", Name: "broken"}, {Kind: "Pod", Namespace: "default", Name: "homeless"}, {Kind: "Deployment", Namespace: "default", Name: "orphan"}} {
+		if res, err := m.Client.Delete(m.Context(), api.DeleteRequest{Keys: []api.Key{k}, Wait: true}); err != nil || len(res.Problems) > 0 {
+			m.Errorf("%v: %+v, %v", k, res, err)
+		}
+	}
+}
+
+func enrolment(m *mesh) {
+	ambient, going := modeAmbient, "go"
+	ns := api.Key{Kind: "Namespace", Name: "default"}
+	if _, err := m.Client.Label(m.Context(), ns, map[string]*string{modeLabel: &ambient}); err != nil {
+		m.Fatal(err)
+	}
+	m.applied("apiVersion: v1\nkind: Pod\nmetadata: {name: captive, labels: {app: captive}}\nspec: {serviceAccountName: client, containers: [{name: c, image: x, command: [sleep, infinity]}]}")
+	m.eventually("the pod is held back and says why", func() error {
+		s, err := m.Client.Status(m.Context())
+		if err != nil {
+			return err
+		}
+		for _, p := range s.Pods {
+			if p.Name == "captive" && p.Enrolled && !p.Ready && strings.Contains(p.Reason, "waiting for the node's agent") {
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", s.Pods)
+	})
+	_, err := m.Client.Exec(m.Context(), api.ExecRequest{Target: "captive", Command: []string{"true"}}, api.Streams{})
+	if err == nil || !strings.Contains(err.Error(), "waiting") {
+		m.Errorf("a command gets into a pod that is not captured yet: %v", err)
+	}
+	if n := readyPods(m.pods("app=web")); n != 2 {
+		m.Errorf("enrolment stopped running pods: %d ready", n)
+	}
+	if _, err := m.Client.Label(m.Context(), ns, map[string]*string{"test/agent": &going}); err != nil {
+		m.Fatal(err)
+	}
+	for _, p := range m.awaitReady("app=captive", 1) {
+		if p.Annotations[redirectionNote] != "enabled" {
+			m.Errorf("annotations %v", p.Annotations)
+		}
+	}
+	if _, err := m.Client.Label(m.Context(), ns, map[string]*string{modeLabel: nil}); err != nil {
+		m.Fatal(err)
+	}
+	m.eventually("released", func() error {
+		for _, p := range m.pods("") {
+			if p.Annotations[redirectionNote] != "" {
+				return fmt.Errorf("%s is still captured", p.Name)
+			}
+		}
+		return nil
+	})
+}
+
+func hostNetwork(m *mesh) {
+	ambient := modeAmbient
+	m.applied(`
+apiVersion: v1
+kind: Pod
+metadata: {name: host, labels: {app: host, istio.io/dataplane-mode: ambient}}
+spec:
+  serviceAccountName: client
+  hostNetwork: true
+  nodeName: n2
+  containers:
+  - {name: c, image: x, command: [lateen-helper, serve, "7070"], readinessProbe: {httpGet: {path: /health, port: 7070}, periodSeconds: 1}}
+`)
+	pod := m.awaitReady("app=host", 1)[0]
+	if pod.Status.PodIP != "10.243.0.12" || pod.Annotations[redirectionNote] != "" || pod.Labels[modeLabel] != ambient {
+		m.Errorf("address %s, annotations %v", pod.Status.PodIP, pod.Annotations)
+	}
+	if out, code := m.exec("deploy/client", "lateen-helper", "get", "http://10.243.0.12:7070/"); code != 0 || !strings.HasPrefix(out, "host ") {
+		m.Errorf("from a pod: %q", out)
+	}
+	if res, err := m.Client.Delete(m.Context(), api.DeleteRequest{Keys: []api.Key{{Kind: "Pod", Namespace: "default", Name: "host"}}, Wait: true}); err != nil || len(res.Problems) > 0 {
+		m.Errorf("%+v, %v", res, err)
+	}
+	if b, err := inNode(m, "n2", "127.0.0.1:15020"); err != nil {
+		m.Errorf("the pod's end took the node's network along: %q, %v", b, err)
+	}
+}
+
+func casualties(m *mesh) {
+	before, err := m.Client.Status(m.Context())
+	if err != nil {
+		m.Fatal(err)
+	}
+	for _, pid := range []int{before.Control.PID, before.Nodes[0].Agent.PID, before.Nodes[1].Proxy.PID} {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			m.Fatal(err)
+		}
+	}
+	m.eventually("the parts of the mesh are back", func() error {
+		now, err := m.Client.Status(m.Context())
+		if err != nil {
+			return err
+		}
+		for name, p := range map[string][2]api.Process{
+			"control": {before.Control.Process, now.Control.Process},
+			"agent":   {before.Nodes[0].Agent.Process, now.Nodes[0].Agent.Process},
+			"proxy":   {before.Nodes[1].Proxy.Process, now.Nodes[1].Proxy.Process},
+		} {
+			if p[1].Restarts != p[0].Restarts+1 || p[1].PID == p[0].PID || p[1].PID == 0 || !strings.Contains(p[1].LastExit, "signal 9") {
+				return fmt.Errorf("%s was %+v, is %+v", name, p[0], p[1])
+			}
+		}
+		if !now.Control.Ready || !now.Nodes[0].Agent.Ready || !now.Nodes[1].Proxy.Ready {
+			return errors.New("not ready yet")
+		}
+		return nil
+	})
+	// A pod whose first process is killed is lost, and its Deployment makes another.
+	lost := m.pods("app=client")[0].Name
+	pid := 0
+	dirs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, d := range dirs {
+		if b, err := os.ReadFile(d); err == nil && string(b) == "lateen\x00"+PodVerb+"\x00default/"+lost+"\x00" {
+			pid, _ = strconv.Atoi(strings.Split(d, "/")[2])
+		}
+	}
+	if pid == 0 {
+		m.Fatalf("the first process of %s is not found", lost)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		m.Fatal(err)
+	}
+	m.eventually("another pod", func() error {
+		pods := m.pods("app=client")
+		if len(pods) != 1 || pods[0].Name == lost || readyPods(pods) != 1 {
+			return fmt.Errorf("%d pods", len(pods))
+		}
+		return nil
+	})
+}
+
+// inherited looks at the files that the engine has open: none may be a file of the test that the test let its children have.
+func inherited(m *mesh) {
+	dir := fmt.Sprintf("/proc/%d/fd", m.PID)
+	fds, err := os.ReadDir(dir)
+	if err != nil {
+		m.Fatal(err)
+	}
+	for _, fd := range fds {
+		if target, err := os.Readlink(filepath.Join(dir, fd.Name())); err == nil && target == strayFile {
+			m.Errorf("file descriptor %s is %s", fd.Name(), target)
+		}
+	}
+}

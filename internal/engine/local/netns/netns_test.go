@@ -1,0 +1,103 @@
+package netns
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test makes network namespaces and needs root: run it with sudo")
+	}
+}
+
+func current(t *testing.T) string {
+	t.Helper()
+	s, err := os.Readlink(threadNS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestDoRunsInsideAndNobodyElseDoes(t *testing.T) {
+	needRoot(t)
+	path := filepath.Join(t.TempDir(), "ns")
+	if err := Create(path); err != nil {
+		t.Fatal(err)
+	}
+	defer Remove(path)
+	home := current(t)
+	var wg sync.WaitGroup
+	for range 32 {
+		wg.Go(func() {
+			for range 20 {
+				inside := ""
+				if err := Do(path, func() error {
+					var err error
+					inside, err = os.Readlink(threadNS)
+					return err
+				}); err != nil || inside == home {
+					t.Errorf("ran in %s, %v", inside, err)
+				}
+				if outside, err := os.Readlink(threadNS); err != nil || outside != home {
+					t.Errorf("came back to %s, %v; want %s", outside, err, home)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	// Every thread that the runtime may pick from now on is at home.
+	tasks, err := filepath.Glob("/proc/self/task/*/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		if ns, err := os.Readlink(task); err == nil && ns != home {
+			t.Errorf("%s is in %s", task, ns)
+		}
+	}
+}
+
+func TestDoPassesErrorsOn(t *testing.T) {
+	needRoot(t)
+	path := filepath.Join(t.TempDir(), "ns")
+	if err := Create(path); err != nil {
+		t.Fatal(err)
+	}
+	boom := errors.New("boom")
+	if err := Do(path, func() error { return boom }); !errors.Is(err, boom) {
+		t.Errorf("got %v", err)
+	}
+	if err := Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := Do(path, func() error { return nil }); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after removal: %v", err)
+	}
+}
+
+func TestNamesAreTakenOnceAndGivenBack(t *testing.T) {
+	needRoot(t)
+	path := filepath.Join(t.TempDir(), "ns")
+	if err := Create(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := Create(path); !errors.Is(err, os.ErrExist) {
+		t.Errorf("the same name twice: %v", err)
+	}
+	if err := Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(b), path) {
+		t.Errorf("the mount is left, %v", err)
+	}
+	if err := Remove(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("removed twice: %v", err)
+	}
+}
