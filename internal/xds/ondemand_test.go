@@ -1,0 +1,101 @@
+package xds
+
+import (
+	"slices"
+	"testing"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"lateen.dev/lateen/internal/log"
+)
+
+// onDemand opens Addresses without asking for any.
+func onDemand(t *testing.T, w *world) *client {
+	t.Helper()
+	c := w.connect(DefaultLimits)
+	c.follow(log.AuthorizationType)
+	if err := c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: log.AddressType,
+		ResourceNamesSubscribe: []string{"*"}, ResourceNamesUnsubscribe: []string{"*"}}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (c *client) subscribe(names ...string) {
+	c.w.t.Helper()
+	if err := c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: log.AddressType, ResourceNamesSubscribe: names}); err != nil {
+		c.w.t.Fatal(err)
+	}
+}
+
+func TestOnDemandClientGetsWhatItAsksForByAnyName(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.service("ns/web.svc", "10.96.0.1", 1), w.pod("uid-1", "10.0.0.1", 1, nil, "ns/web.svc"), w.pod("uid-2", "10.0.0.2", 1, nil, "ns/web.svc"),
+		w.pod("uid-3", "10.0.0.3", 1, nil))
+	c := onDemand(t, w)
+	if got := c.settle(); len(got) != 2 {
+		t.Fatalf("%d first responses, want an empty one for each type", len(got))
+	}
+	if n := len(c.state[log.AddressType]); n != 0 {
+		t.Fatalf("%d addresses nobody asked for", n)
+	}
+	c.subscribe("/10.0.0.3")
+	c.settle()
+	if got := c.names(log.AddressType); !slices.Equal(got, []string{"uid-3"}) {
+		t.Fatalf("by address: %v", got)
+	}
+	c.subscribe("/10.96.0.1") // a service brings its workloads
+	c.settle()
+	if got := c.names(log.AddressType); !slices.Equal(got, []string{"ns/web.svc", "uid-1", "uid-2", "uid-3"}) {
+		t.Fatalf("by service address: %v", got)
+	}
+	w.apply(w.pod("uid-4", "10.0.0.4", 1, nil, "ns/web.svc"), w.pod("uid-5", "10.0.0.5", 1, nil), gone(log.AddressType, "uid-1"))
+	c.settle()
+	if got := c.names(log.AddressType); !slices.Equal(got, []string{"ns/web.svc", "uid-2", "uid-3", "uid-4"}) {
+		t.Fatalf("after changes: %v", got)
+	}
+}
+
+func TestOnDemandClientLearnsThatANameDoesNotExistAndLaterThatItDoes(t *testing.T) {
+	w := newWorld(t)
+	c := onDemand(t, w)
+	c.settle()
+	c.subscribe("/10.0.0.9")
+	r := c.receive()
+	if !slices.Equal(r.GetRemovedResources(), []string{"/10.0.0.9"}) {
+		t.Fatalf("got %v, want the name reported as removed", r)
+	}
+	c.answer(log.AddressType, "")
+	w.apply(w.pod("uid-9", "10.0.0.9", 1, nil))
+	c.settle()
+	if got := c.names(log.AddressType); !slices.Equal(got, []string{"uid-9"}) {
+		t.Fatalf("got %v once it exists", got)
+	}
+}
+
+func TestOnDemandClientStopsHearingOfWhatItUnsubscribed(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.pod("a", "10.0.0.1", 1, nil), w.pod("b", "10.0.0.2", 1, nil))
+	c := onDemand(t, w)
+	c.subscribe("a", "b")
+	c.settle()
+	if err := c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: log.AddressType, ResourceNamesUnsubscribe: []string{"a"}}); err != nil {
+		t.Fatal(err)
+	}
+	w.apply(w.pod("a", "10.0.0.1", 2, nil), w.pod("b", "10.0.0.2", 2, nil))
+	if r := c.receive(); !slices.Equal(resourceNames(r), []string{"b"}) {
+		t.Fatalf("got %v, want b only", r)
+	}
+}
+
+func TestAnsweringAgainForANameThatAClientAsksForAgain(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.pod("a", "10.0.0.1", 1, nil))
+	c := onDemand(t, w)
+	c.subscribe("a")
+	c.settle()
+	c.subscribe("a")
+	if r := c.receive(); !slices.Equal(resourceNames(r), []string{"a"}) {
+		t.Fatalf("got %v: a client that asks again has lost it", r)
+	}
+}
