@@ -1,5 +1,6 @@
 //! The pages themselves, with ztunnel's paths, so that Istio's tools find them.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use hyper::Method;
@@ -8,9 +9,11 @@ use lateen_telemetry::{Metrics, log};
 use crate::readiness::Readiness;
 use crate::server::{Answer, Asked, Pages};
 
+type Dumping = Pin<Box<dyn Future<Output = serde_json::Value> + Send>>;
+
 /// Loopback only: the configuration dump, log levels, shutdown.
 pub struct Admin {
-    dump: Box<dyn Fn() -> serde_json::Value + Send + Sync>,
+    dump: Box<dyn Fn() -> Dumping + Send + Sync>,
     quit: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -22,12 +25,15 @@ impl std::fmt::Debug for Admin {
 
 impl Admin {
     /// `dump` answers the state of the proxy; `quit` starts a graceful shutdown.
-    pub fn new(
-        dump: impl Fn() -> serde_json::Value + Send + Sync + 'static,
+    pub fn new<F>(
+        dump: impl Fn() -> F + Send + Sync + 'static,
         quit: impl Fn() + Send + Sync + 'static,
-    ) -> Self {
+    ) -> Self
+    where
+        F: Future<Output = serde_json::Value> + Send + 'static,
+    {
         Self {
-            dump: Box::new(dump),
+            dump: Box::new(move || Box::pin(dump())),
             quit: Box::new(quit),
         }
     }
@@ -48,13 +54,13 @@ levels: error, warn, info, debug, trace, off
 ";
 
 impl Pages for Admin {
-    fn answer(&self, asked: &Asked) -> Answer {
+    async fn answer(&self, asked: &Asked) -> Answer {
         match asked.path.as_str() {
             "/" => Answer::text(200, INDEX),
             "/config_dump" => Answer {
                 status: 200,
                 media: "application/json",
-                body: serde_json::to_string_pretty(&(self.dump)())
+                body: serde_json::to_string_pretty(&(self.dump)().await)
                     .expect("a JSON value can be written"),
             },
             "/logging" => logging(asked),
@@ -90,7 +96,7 @@ fn logging(asked: &Asked) -> Answer {
 pub struct MetricsPages(pub Arc<Metrics>);
 
 impl Pages for MetricsPages {
-    fn answer(&self, asked: &Asked) -> Answer {
+    async fn answer(&self, asked: &Asked) -> Answer {
         match asked.path.as_str() {
             "/metrics" | "/stats/prometheus" => Answer {
                 status: 200,
@@ -107,7 +113,7 @@ impl Pages for MetricsPages {
 pub struct ReadinessPages(pub Readiness);
 
 impl Pages for ReadinessPages {
-    fn answer(&self, asked: &Asked) -> Answer {
+    async fn answer(&self, asked: &Asked) -> Answer {
         match (asked.path.as_str(), &asked.method) {
             ("/healthz/ready", &Method::GET) => {
                 let pending = self.0.pending();

@@ -102,7 +102,7 @@ impl Answer {
 /// What a server serves.
 pub trait Pages: Send + Sync + 'static {
     /// Answers one request; must not block.
-    fn answer(&self, asked: &Asked) -> Answer;
+    fn answer(&self, asked: &Asked) -> impl Future<Output = Answer> + Send;
 }
 
 /// Binds a listener; the error names the address.
@@ -141,12 +141,13 @@ pub async fn serve(listener: TcpListener, pages: impl Pages) {
 
 async fn converse(stream: TcpStream, pages: Arc<impl Pages>) {
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-        let answer = pages.answer(&Asked {
+        let pages = Arc::clone(&pages);
+        let asked = Asked {
             method: request.method().clone(),
             path: request.uri().path().to_owned(),
             query: request.uri().query().unwrap_or_default().to_owned(),
-        });
-        async move { Ok::<_, std::convert::Infallible>(respond(answer)) }
+        };
+        async move { Ok::<_, std::convert::Infallible>(respond(pages.answer(&asked).await)) }
     });
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())

@@ -30,7 +30,7 @@ async fn ask(address: SocketAddr, method: &str, path: &str) -> (u16, String) {
 
 fn admin(quits: &Arc<AtomicUsize>) -> Admin {
     let quits = Arc::clone(quits);
-    let dump = || serde_json::json!({"workloads": [], "version": {"version": "1.2.3"}});
+    let dump = || async { serde_json::json!({"workloads": [], "version": {"version": "1.2.3"}}) };
     Admin::new(dump, move || {
         quits.fetch_add(1, Ordering::Relaxed);
     })

@@ -5,12 +5,16 @@ use base64::engine::general_purpose::STANDARD;
 use lateen_identity::{Manager, State};
 use lateen_telemetry::rfc3339;
 use lateen_tls::CertificateInfo;
+use lateen_types::Direction;
 use serde_json::{Value, json};
 
 use crate::VERSION;
+use crate::live::Listed;
+use crate::pod::Pod;
 use crate::pods::Table;
 use crate::publish::Current;
 use crate::settings::Settings;
+use crate::worker::Mailbox;
 
 /// What the dump is made of when somebody asks.
 pub struct Sources {
@@ -22,11 +26,13 @@ pub struct Sources {
     pub certificates: Manager,
     /// What the environment asked for.
     pub settings: Settings,
+    /// The workers, for their connections.
+    pub workers: Vec<Mailbox>,
 }
 
 impl Sources {
     /// The whole page.
-    pub fn dump(&self) -> Value {
+    pub async fn dump(&self) -> Value {
         let mut page = match self.current.get() {
             Some(snapshot) => {
                 serde_json::to_value(snapshot.dump()).expect("a snapshot can be written")
@@ -38,25 +44,38 @@ impl Sources {
         page["staticConfig"] = json!({"workloads": [], "services": [], "policies": []});
         page["config"] = self.config();
         page["certificates"] = self.certificates();
-        page["workloadState"] = self
-            .pods
-            .pods()
-            .iter()
-            .map(|pod| {
-                let info = &pod.info;
-                let state = json!({
-                    "state": "Up",
-                    "info": {
-                        "name": info.name,
-                        "namespace": info.namespace,
-                        "serviceAccount": info.service_account,
-                    },
-                });
-                (pod.uid.to_string(), state)
-            })
-            .collect::<serde_json::Map<_, _>>()
-            .into();
+        page["workloadState"] = self.pod_states().await;
         page
+    }
+
+    async fn pod_states(&self) -> Value {
+        let mut connections = Vec::new();
+        for worker in &self.workers {
+            connections.extend(worker.connections().await);
+        }
+        let of = |pod: &Pod, direction: Direction| -> Vec<Value> {
+            connections
+                .iter()
+                .filter(|listed| listed.direction == direction && listed.pod == pod.uid)
+                .map(connection)
+                .collect()
+        };
+        let states = self.pods.pods().into_iter().map(|pod| {
+            let state = json!({
+                "state": "Up",
+                "connections": {
+                    "inbound": of(&pod, Direction::Inbound),
+                    "outbound": of(&pod, Direction::Outbound),
+                },
+                "info": {
+                    "name": pod.info.name,
+                    "namespace": pod.info.namespace,
+                    "serviceAccount": pod.info.service_account,
+                },
+            });
+            (pod.uid.to_string(), state)
+        });
+        states.collect::<serde_json::Map<_, _>>().into()
     }
 
     fn config(&self) -> Value {
@@ -120,4 +139,13 @@ fn certificates(chain: &[CertificateInfo]) -> Vec<Value> {
             })
         })
         .collect()
+}
+
+fn connection(listed: &Listed) -> Value {
+    json!({
+        "src": listed.source,
+        "originalDst": listed.wanted,
+        "actualDst": listed.destination,
+        "protocol": if listed.tunnelled { "HBONE" } else { "TCP" },
+    })
 }

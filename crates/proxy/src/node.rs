@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use lateen_capture::{Accepted, LoadGuard};
 use lateen_config::{Snapshot, Workload};
-use lateen_policy::Decision;
+use lateen_policy::{Decision, dry_run};
 use lateen_relay::{Duplex, Meter, Outcome, Relay};
 use lateen_telemetry::{Connection, Failure, Reporter, refused};
 use tokio::net::TcpStream;
@@ -168,6 +168,9 @@ async fn relay_while_allowed<A: Duplex, B: Duplex>(
 
 /// Whether the policies let an inbound connection in.
 fn admit(snapshot: &Snapshot, workload: &Workload, facts: &Facts) -> Result<(), Refusal> {
+    for hit in dry_run(snapshot.policies_for(workload), &facts.connection()) {
+        tracing::info!(target: "policy", source = %facts.source, destination = %facts.destination, "{hit}");
+    }
     match facts.decide(snapshot, workload) {
         Decision::Allow { .. } => Ok(()),
         Decision::Deny { by } => Err(Refusal::Denied(by)),

@@ -164,14 +164,21 @@ impl Control {
     }
 
     async fn open_pages(&self, current: &Current, quit: &Arc<Notify>) -> Result<(), StartError> {
-        let sources = Sources {
+        let sources = Arc::new(Sources {
             current: current.clone(),
             pods: self.table.clone(),
             certificates: self.manager.clone(),
             settings: self.settings.clone(),
-        };
+            workers: self.mailboxes.clone(),
+        });
         let quit = Arc::clone(quit);
-        let admin = Admin::new(move || sources.dump(), move || quit.notify_one());
+        let admin = Admin::new(
+            move || {
+                let sources = Arc::clone(&sources);
+                async move { sources.dump().await }
+            },
+            move || quit.notify_one(),
+        );
         let settings = &self.settings;
         tokio::spawn(lateen_admin::serve(
             lateen_admin::bind(settings.admin).await?,

@@ -20,7 +20,7 @@ use rand::{Rng, SeedableRng};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::LocalSet;
 
-use crate::live::Live;
+use crate::live::{Listed, Live};
 use crate::node;
 use crate::node::{DialError, Refusal};
 use crate::pod::{Door, Pod};
@@ -48,6 +48,7 @@ enum Message {
     Serve(Accepted<Door>),
     Install(Arc<Snapshot>, oneshot::Sender<()>),
     Released(Arc<Pod>),
+    Connections(oneshot::Sender<Vec<Listed>>),
     Drain,
     Stop,
 }
@@ -73,6 +74,13 @@ impl Mailbox {
     /// Tells it that a pod was let go.
     pub fn released(&self, pod: Arc<Pod>) {
         let _ = self.0.send(Message::Released(pod));
+    }
+
+    /// The connections that it serves; none if it has ended.
+    pub async fn connections(&self) -> Vec<Listed> {
+        let (answer, listed) = oneshot::channel();
+        let _ = self.0.send(Message::Connections(answer));
+        listed.await.unwrap_or_default()
     }
 
     /// Starts the end: tunnels are told to go away, connections finish.
@@ -116,7 +124,7 @@ pub struct Worker {
     pub server: lateen_hbone::Settings,
     /// Tunnels to other proxies.
     pub pool: Pool<DialError>,
-    /// Inbound connections, for changes of policy.
+    /// The connections that it serves.
     pub live: Live,
     /// When to give up.
     pub patience: Patience,
@@ -212,6 +220,10 @@ impl Worker {
                     let _ = done.send(());
                 }
                 Message::Released(pod) => self.forget(&pod),
+                Message::Connections(answer) => {
+                    // Whoever asked may have stopped waiting.
+                    let _ = answer.send(self.live.list());
+                }
                 Message::Drain => {
                     self.draining.set(true);
                     self.drain.notify_waiters();

@@ -205,7 +205,7 @@ async fn recognise(session: &Session, incoming: Incoming) -> Option<(Incoming, K
     let tracked = worker.live.enter(Facts {
         pod: Arc::clone(pod),
         peer: Some(peer.clone()),
-        source_ip: client.ip(),
+        source: *client,
         destination: inbound.target,
     });
     Some((

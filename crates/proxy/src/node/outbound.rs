@@ -8,49 +8,45 @@ use lateen_config::Workload;
 use lateen_config::route::{self, Route};
 use lateen_hbone::{Authority, ConnectRequest, Forwarded, PoolError, PoolKey, Stream, TraceParent};
 use lateen_telemetry::{Connection, Reporter};
-use lateen_types::{Identity, Strng, ports};
+use lateen_types::{Strng, ports};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use super::describe::{Outbound, baggage};
 use super::dial::{DialError, dial};
 use super::{Arrival, Refusal, relay, verdict};
+use crate::live::{Departed, Outgoing};
+use crate::pod::Pod;
 use crate::worker::Worker;
 
 /// Where a connection goes, once that is known.
 struct Plan {
     source: Arc<Workload>,
     route: Route,
+}
+
+/// What a connection leaves behind in counters and tables, as long as it lives.
+struct Known {
     connection: Box<Connection>,
+    _place: Departed,
+}
+
+/// The next hop, ready for bytes.
+enum Reached {
+    Tunnel(Stream),
+    Plain(TcpStream),
 }
 
 /// Serves a connection that a process of the pod opened.
 pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
-    let Some((arrival, plan)) = Box::pin(choose(&worker, arrival)).await else {
+    let Some((arrival, known, plan)) = Box::pin(choose(&worker, arrival)).await else {
         return;
     };
-    let Plan {
-        source,
-        route,
-        connection,
-    } = *plan;
-    let outcome = match route {
-        Route::Tunnel { .. } => match Box::pin(tunnel(&worker, &arrival, &source, route)).await {
-            Ok(stream) => relay(arrival.stream, stream, &connection).await,
-            Err(refusal) => Err(reset(arrival, refusal)),
-        },
-        Route::Plain { target, .. } | Route::Passthrough { target } => {
-            match Box::pin(dial(
-                &arrival.pod.sockets,
-                None,
-                target,
-                worker.patience.peer,
-            ))
-            .await
-            {
-                Ok(stream) => relay(arrival.stream, stream, &connection).await,
-                Err(error) => Err(reset(arrival, error.into())),
-            }
-        }
+    let Known { connection, _place } = known;
+    let outcome = match Box::pin(reach(&worker, &arrival, plan)).await {
+        Ok(Reached::Tunnel(stream)) => relay(arrival.stream, stream, &connection).await,
+        Ok(Reached::Plain(stream)) => relay(arrival.stream, stream, &connection).await,
+        Err(refusal) => Err(reset(arrival, refusal)),
     };
     connection.finish(verdict(outcome));
 }
@@ -62,7 +58,7 @@ fn reset(mut arrival: Arrival, refusal: Refusal) -> Refusal {
 }
 
 /// Finds the source and the next hop; a connection without one ends here.
-async fn choose(worker: &Worker, arrival: Arrival) -> Option<(Arrival, Box<Plan>)> {
+async fn choose(worker: &Worker, arrival: Arrival) -> Option<(Arrival, Known, Box<Plan>)> {
     let start = Instant::now();
     let destination = match arrival.destination() {
         Ok(destination) => destination,
@@ -113,6 +109,13 @@ async fn choose(worker: &Worker, arrival: Arrival) -> Option<(Arrival, Box<Plan>
         Route::Passthrough { target } => (None, None, *target, None),
     };
     let (workload, service, address, hbone) = known;
+    let place = worker.live.depart(Outgoing {
+        pod: Arc::clone(&arrival.pod),
+        source: arrival.peer,
+        wanted: destination,
+        hop: address,
+        tunnelled: hbone.is_some(),
+    });
     let opening = Outbound {
         start,
         client: arrival.peer,
@@ -124,54 +127,67 @@ async fn choose(worker: &Worker, arrival: Arrival) -> Option<(Arrival, Box<Plan>
     }
     .opening();
     let connection = Box::new(Connection::open(&worker.metrics, opening));
-    Some((
-        arrival,
-        Box::new(Plan {
-            source,
-            route,
-            connection,
-        }),
-    ))
+    let known = Known {
+        connection,
+        _place: place,
+    };
+    Some((arrival, known, Box::new(Plan { source, route })))
+}
+
+/// Goes to the next hop.
+async fn reach(
+    worker: &Rc<Worker>,
+    arrival: &Arrival,
+    plan: Box<Plan>,
+) -> Result<Reached, Refusal> {
+    let Plan { source, route } = *plan;
+    match route {
+        Route::Tunnel {
+            service,
+            hbone,
+            target,
+            identities,
+            ..
+        } => {
+            let request = ConnectRequest {
+                authority: Authority::from(target),
+                baggage: Some(Strng::from(baggage(&source).to_string())),
+                forwarded: Some(Forwarded {
+                    client: Some(arrival.peer),
+                    host: service.map(|service| service.hostname.to_string()),
+                }),
+                traceparent: Some(TraceParent::random()),
+                network: None,
+            };
+            let key = PoolKey {
+                source: source.identity.clone(),
+                destinations: identities.into(),
+                address: hbone,
+                source_ip: arrival.peer.ip(),
+            };
+            tunnel(worker, &arrival.pod, &key, &request)
+                .await
+                .map(Reached::Tunnel)
+        }
+        Route::Plain { target, .. } | Route::Passthrough { target } => {
+            let stream = dial(&arrival.pod.sockets, None, target, worker.patience.peer).await?;
+            Ok(Reached::Plain(stream))
+        }
+    }
 }
 
 /// A stream to the next hop, on a tunnel that may have been there before.
 async fn tunnel(
     worker: &Rc<Worker>,
-    arrival: &Arrival,
-    source: &Workload,
-    route: Route,
+    pod: &Pod,
+    key: &PoolKey,
+    request: &ConnectRequest,
 ) -> Result<Stream, Refusal> {
-    let Route::Tunnel {
-        service,
-        hbone,
-        target,
-        identities,
-        ..
-    } = route
-    else {
-        unreachable!("only tunnel routes come here");
-    };
-    let destinations: Arc<[Identity]> = identities.into();
-    let key = PoolKey {
-        source: source.identity.clone(),
-        destinations: Arc::clone(&destinations),
-        address: hbone,
-        source_ip: arrival.peer.ip(),
-    };
-    let request = ConnectRequest {
-        authority: Authority::from(target),
-        baggage: Some(Strng::from(baggage(source).to_string())),
-        forwarded: Some(Forwarded {
-            client: Some(arrival.peer),
-            host: service.map(|service| service.hostname.to_string()),
-        }),
-        traceparent: Some(TraceParent::random()),
-        network: None,
-    };
     let dial_tunnel = || {
         let (certificates, patience) = (worker.certificates.clone(), worker.patience.peer);
-        let sockets = Arc::clone(&arrival.pod.sockets);
-        let (identity, destinations) = (key.source.clone(), Arc::clone(&destinations));
+        let sockets = Arc::clone(&pod.sockets);
+        let (identity, destinations) = (key.source.clone(), Arc::clone(&key.destinations));
+        let hbone = key.address;
         async move {
             let credentials = certificates
                 .get(&identity)
@@ -184,22 +200,21 @@ async fn tunnel(
                         DialError::Timeout(address) => DialError::TunnelTimeout(address),
                         other => other,
                     })?;
-            match tokio::time::timeout(
-                patience,
-                lateen_tls::connect(&credentials, stream, &destinations),
-            )
-            .await
-            {
+            let handshake = lateen_tls::connect(&credentials, stream, &destinations);
+            match timeout(patience, handshake).await {
                 Ok(Ok((stream, _peer))) => Ok(stream),
                 Ok(Err(error)) => Err(DialError::Tls(Arc::new(error))),
                 Err(_) => Err(DialError::TunnelTimeout(hbone)),
             }
         }
     };
-    match worker.pool.connect(&key, &request, dial_tunnel).await {
-        Ok((stream, _answer)) => Ok(stream),
-        Err(PoolError::Dial(error)) => Err(Refusal::Dial(error)),
-        Err(PoolError::Handshake(error)) => Err(Refusal::Tunnel(error)),
-        Err(PoolError::Connect(error)) => Err(Refusal::Connect(error)),
+    // A dial, a handshake and the peer's own dial, each bounded; a peer that answers nothing else bounds none of them.
+    let patience = 3 * worker.patience.peer;
+    match timeout(patience, worker.pool.connect(key, request, dial_tunnel)).await {
+        Ok(Ok((stream, _answer))) => Ok(stream),
+        Ok(Err(PoolError::Dial(error))) => Err(Refusal::Dial(error)),
+        Ok(Err(PoolError::Handshake(error))) => Err(Refusal::Tunnel(error)),
+        Ok(Err(PoolError::Connect(error))) => Err(Refusal::Connect(error)),
+        Err(_) => Err(Refusal::Dial(DialError::Timeout(key.address))),
     }
 }

@@ -92,7 +92,7 @@ async fn recognise(worker: &Worker, arrival: Arrival) -> Option<(Arrival, Known)
     let tracked = worker.live.enter(Facts {
         pod: Arc::clone(&arrival.pod),
         peer: None,
-        source_ip: arrival.peer.ip(),
+        source: arrival.peer,
         destination,
     });
     Some((

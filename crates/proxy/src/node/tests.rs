@@ -11,6 +11,7 @@ use fixture::{Mesh, soon, until};
 use lateen_proto::security::string_match::MatchType;
 use lateen_proto::security::{Action, Authorization, StringMatch};
 use lateen_testkit::wds;
+use lateen_types::Direction;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -106,6 +107,61 @@ async fn both_sides_count_and_log_both_identities() {
         assert_eq!(node.count("istio_tcp_sent_bytes_total", &words), 5.0);
         assert_eq!(node.count(FAILED, &[]), 0.0);
     }
+}
+
+#[tokio::test]
+async fn open_connections_are_listed_and_closed_ones_are_not() {
+    let mesh = Mesh::start().await;
+    let mut application = mesh.application().await;
+    let mut client = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut client, "ping").await;
+    let (mut served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    hear(&mut served, "ping").await;
+    let [out] = &mesh.west.connections().await[..] else {
+        panic!("one connection goes out");
+    };
+    assert_eq!(out.direction, Direction::Outbound);
+    assert_eq!(out.source, client.local_addr().unwrap());
+    assert_eq!(
+        (out.wanted, out.destination),
+        (Some(mesh.vip()), mesh.hbone())
+    );
+    let [into] = &mesh.east.connections().await[..] else {
+        panic!("one connection comes in");
+    };
+    assert_eq!(into.direction, Direction::Inbound);
+    assert_eq!(into.destination, (mesh.server_ip(), 8080).into());
+    assert!(out.tunnelled && into.tunnelled);
+    drop((client, served));
+    for node in [&mesh.west, &mesh.east] {
+        let deadline = tokio::time::Instant::now() + fixture::LONG;
+        while !node.connections().await.is_empty() {
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "a closed connection stays listed"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_policy_in_dry_run_is_reported_and_decides_nothing() {
+    let mut mesh = Mesh::start().await;
+    let mut application = mesh.application().await;
+    let principal = CLIENT.strip_prefix("spiffe://").unwrap();
+    let mut policy = wds::policy("rehearsal", Action::Deny, &[principal]);
+    policy.dry_run = true;
+    mesh.protect(policy).await;
+    let mut client = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut client, "ping").await;
+    let (mut served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    hear(&mut served, "ping").await;
+    mesh.logged(&["\tpolicy\t", "dry run: default/rehearsal would deny"])
+        .await;
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
+use crate::live::Listed;
 use crate::pod::{Door, Pod, Port};
 use crate::worker::{Idle, Mailbox, Parts, Patience};
 
@@ -158,6 +159,14 @@ impl Node {
         )
         .await
         .unwrap();
+    }
+
+    pub async fn connections(&self) -> Vec<Listed> {
+        soon(
+            "the worker lists its connections",
+            self.mailbox.connections(),
+        )
+        .await
     }
 
     pub fn drain(&self) {
