@@ -6,14 +6,12 @@ import (
 	"errors"
 	"net/http"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"time"
 
 	"lateen.dev/lateen/internal/engine/api"
 )
-
-// version is what the engine says it is; the build may set it.
-var version = "0.1.0-dev"
 
 // maxRequest bounds the body of a request, in bytes.
 const maxRequest = 64 << 20
@@ -53,11 +51,19 @@ func (e *Engine) handler() http.Handler {
 }
 
 func (e *Engine) serveVersion(w http.ResponseWriter, _ *http.Request) {
-	v := api.Version{Mesh: e.opts.Mesh, Version: version, PID: e.hostPID, Started: e.started}
+	v := api.Version{Mesh: e.opts.Mesh, Version: buildVersion(), PID: e.hostPID, Started: e.started}
 	for _, n := range e.nodes {
 		v.Nodes = append(v.Nodes, n.name)
 	}
 	writeJSON(w, http.StatusOK, v)
+}
+
+// buildVersion is the version of the program's source, as the build recorded it.
+func buildVersion() string {
+	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" {
+		return b.Main.Version
+	}
+	return "unknown"
 }
 
 func (e *Engine) serveDelete(ctx context.Context, r api.DeleteRequest) (any, error) {

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/engine/local/proc"
 )
 
@@ -64,11 +63,11 @@ func (r record) alive() bool {
 // lock takes the run directory for an engine, or says that one has it: errBusy. The lock ends with the last process that
 // has the file open, however that ends, so that it is what tells a running mesh from the remains of one.
 func (d runDir) lock() (*os.File, error) {
-	if err := os.MkdirAll(api.RunRoot, 0o755); err != nil {
-		return nil, fmt.Errorf("make the directory of all meshes: %w", err)
-	}
 	for {
-		if err := os.Mkdir(string(d), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		// With the parent, which goes with the last mesh in it.
+		if err := os.MkdirAll(string(d), 0o755); errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
 			return nil, fmt.Errorf("make the mesh's directory: %w", err)
 		}
 		f, err := os.Open(string(d))

@@ -6,11 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"lateen.dev/lateen/internal/engine/api"
 )
@@ -48,21 +45,17 @@ func (e *Engine) target(namespace, target string) (p *pod, svc *corev1.Service, 
 		if o == nil {
 			return nil, nil, notFound(key)
 		}
-		var selector labels.Selector
-		switch v := o.Value.(type) {
-		case *appsv1.Deployment:
-			if selector, err = metav1.LabelSelectorAsSelector(v.Spec.Selector); err != nil {
-				return nil, nil, err
-			}
-		case *corev1.Service:
+		mine := func(p *pod) bool { return p.owner == o.Key }
+		if v, ok := o.Value.(*corev1.Service); ok {
 			svc = v
 			if len(v.Spec.Selector) == 0 {
 				return nil, nil, &api.Error{Code: http.StatusBadRequest, Message: key.String() + " has no selector and therefore no pods"}
 			}
-			selector = labels.SelectorFromSet(v.Spec.Selector)
+			selector := labels.SelectorFromSet(v.Spec.Selector)
+			mine = func(p *pod) bool { return p.namespace == namespace && selector.Matches(labels.Set(p.labels)) }
 		}
 		for _, p := range e.pods {
-			if p.namespace == namespace && !p.stopping && selector.Matches(labels.Set(p.labels)) {
+			if mine(p) && !p.stopping {
 				candidates = append(candidates, p)
 			}
 		}
