@@ -5,6 +5,7 @@
 //! namespace. Only [`NamespaceThread`] does so; everybody else receives finished sockets.
 
 pub mod acceptor;
+mod limits;
 pub mod netns;
 pub mod socket;
 pub mod stock;
@@ -12,6 +13,7 @@ mod thread;
 pub mod zds;
 
 pub use acceptor::{Accepted, Acceptor, LoadGuard, Loads, Registration};
+pub use limits::raise_file_limit;
 pub use netns::Netns;
 pub use socket::{Keepalive, Listeners, Options, original_destination};
 pub use stock::{Kind, Stock};

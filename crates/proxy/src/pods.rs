@@ -11,6 +11,7 @@ use lateen_telemetry::Metrics;
 use lateen_types::{Identity, Strng, WorkloadUid};
 
 use crate::pod::{Door, Pod, Port, Served};
+use crate::publish::Current;
 use crate::worker::Mailbox;
 
 /// The readiness part that stands for a complete list of pods.
@@ -52,8 +53,10 @@ pub struct Pods {
     pub options: Options,
     /// Fetches certificates before they are needed.
     pub certificates: Manager,
-    /// The trust domain of pods.
+    /// The trust domain of pods that the control plane has not named yet.
     pub trust_domain: Strng,
+    /// Says who a pod is.
+    pub current: Current,
     /// Told when a pod is let go.
     pub workers: Vec<Mailbox>,
     /// Counts pods.
@@ -75,8 +78,7 @@ impl Pods {
             Some(_) => self.let_go(&uid),
             None => {}
         }
-        let identity = Identity::new(&self.trust_domain, &info.namespace, &info.service_account)
-            .map_err(|error| error.to_string())?;
+        let identity = self.identity(&info)?;
         let listeners = self
             .namespaces
             .open_listeners(&netns, self.options)
@@ -98,6 +100,19 @@ impl Pods {
         self.metrics.pod_started();
         self.table.lock().insert(uid, Served { pod, doors });
         Ok(())
+    }
+
+    /// Who the pod is: by the control plane, or by its names alone as long as the control plane does not know it.
+    fn identity(&self, info: &PodInfo) -> Result<Identity, String> {
+        let snapshot = self.current.get();
+        let known = snapshot.as_ref().and_then(|snapshot| {
+            snapshot.workload_of_pod(&info.namespace, &info.name, &info.service_account)
+        });
+        match known {
+            Some(workload) => Ok(workload.identity.clone()),
+            None => Identity::new(&self.trust_domain, &info.namespace, &info.service_account)
+                .map_err(|error| error.to_string()),
+        }
     }
 
     fn open(

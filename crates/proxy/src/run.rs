@@ -49,6 +49,8 @@ pub enum StartError {
 /// # Errors
 /// See [`StartError`]; once started, nothing but a signal ends it.
 pub fn node(settings: Settings) -> Result<(), StartError> {
+    let files = lateen_capture::raise_file_limit()?;
+    tracing::debug!(files, "limit of open files");
     let namespaces = NamespaceThread::start()?;
     let idle: Vec<Idle> = (0..settings.workers).map(|_| Idle::default()).collect();
     let mailboxes: Vec<Mailbox> = idle.iter().map(Idle::mailbox).collect();
@@ -145,11 +147,11 @@ impl Control {
         self.open_pages(&current, &quit).await?;
 
         let (synced, mut complete) = watch::channel(false);
-        let xds = self.xds_client(current, synced)?;
+        let xds = self.xds_client(current.clone(), synced)?;
         let serve_pods = async {
             // Pods come second: a connection that nothing is known about could only be refused.
             if complete.wait_for(|complete| *complete).await.is_ok() {
-                zds::run(&self.settings.zds_socket, &mut self.pods()).await;
+                zds::run(&self.settings.zds_socket, &mut self.pods(current)).await;
             }
         };
         tokio::select! {
@@ -239,7 +241,7 @@ impl Control {
         Ok(lateen_xds::Client::new(channel, client, publisher, watcher))
     }
 
-    fn pods(&self) -> Pods {
+    fn pods(&self, current: Current) -> Pods {
         Pods {
             table: self.table.clone(),
             namespaces: self.namespaces.clone(),
@@ -247,6 +249,7 @@ impl Control {
             options: self.settings.sockets.into(),
             certificates: self.manager.clone(),
             trust_domain: Arc::clone(&self.settings.trust_domain),
+            current,
             workers: self.mailboxes.clone(),
             metrics: Arc::clone(&self.metrics),
             readiness: self.readiness.clone(),

@@ -164,6 +164,7 @@ impl Settings {
                 "this proxy runs in shared mode only: unset it or say shared",
             ));
         }
+        env.refuse_what_is_missing()?;
         let ipv6 = env.boolean("IPV6_ENABLED", true)?;
         let any: IpAddr = if ipv6 {
             std::net::Ipv6Addr::UNSPECIFIED.into()
@@ -217,10 +218,7 @@ impl Settings {
                 .into(),
             xds: authority("XDS_ADDRESS", "XDS_ROOT_CA", "ALT_XDS_HOSTNAME")?,
             ca: authority("CA_ADDRESS", "CA_ROOT_CA", "ALT_CA_HOSTNAME")?,
-            token: match text("AUTH_TOKEN") {
-                Some(file) => Some(file.into()),
-                None => Some(PathBuf::from(DEFAULT_TOKEN)).filter(|file| file.exists()),
-            },
+            token: env.token()?,
             certificate_ttl: env.duration("SECRET_TTL", Duration::from_secs(24 * 60 * 60))?,
             zds_socket: text("INPOD_UDS")
                 .unwrap_or_else(|| DEFAULT_ZDS.to_owned())
@@ -272,6 +270,66 @@ struct Environment<'a> {
 }
 
 impl Environment<'_> {
+    /// What ztunnel would do and this proxy does not must be said, not dropped: some of it is protection.
+    fn refuse_what_is_missing(&self) -> Result<(), SettingError> {
+        const MISSING: [(&str, Option<&str>, &str); 6] = [
+            (
+                "CRL_PATH",
+                None,
+                "this proxy does not check revocation lists yet: unset it",
+            ),
+            (
+                "COMPLIANCE_POLICY",
+                None,
+                "this proxy knows no compliance policies yet: unset it",
+            ),
+            (
+                "LOCAL_XDS_PATH",
+                None,
+                "this proxy takes its configuration from XDS_ADDRESS only: unset it",
+            ),
+            (
+                "LOCAL_XDS",
+                None,
+                "this proxy takes its configuration from XDS_ADDRESS only: unset it",
+            ),
+            (
+                "FAKE_CA",
+                Some("true"),
+                "this proxy takes certificates from CA_ADDRESS only: unset it",
+            ),
+            (
+                "ENABLE_ORIG_SRC",
+                Some("false"),
+                "this proxy always keeps the source address: unset it",
+            ),
+        ];
+        for (variable, only, cure) in MISSING {
+            if let Some(value) = self.get(variable)
+                && only.is_none_or(|only| value == only)
+            {
+                return Err(self.bad(variable, cure));
+            }
+        }
+        Ok(())
+    }
+
+    fn token(&self) -> Result<Option<PathBuf>, SettingError> {
+        const VARIABLE: &str = "AUTH_TOKEN";
+        match self.get(VARIABLE) {
+            // A JWT begins with the base64 of `{"`. Nobody wants to see it in a log.
+            Some(value) if value.starts_with("eyJ") => Err(SettingError {
+                variable: VARIABLE.to_owned(),
+                value: "(a token)".to_owned(),
+                cure:
+                    "put the token into a file and set the variable to its path: tokens are renewed"
+                        .to_owned(),
+            }),
+            Some(file) => Ok(Some(file.into())),
+            None => Ok(Some(PathBuf::from(DEFAULT_TOKEN)).filter(|file| file.exists())),
+        }
+    }
+
     fn get(&self, variable: &str) -> Option<String> {
         (self.lookup)(variable).filter(|value| !value.is_empty())
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use lateen_config::route::{InboundRefusal, inbound_service, validate_inbound};
 use lateen_config::{Snapshot, Workload};
-use lateen_hbone::{self as hbone, Incoming, Status};
+use lateen_hbone::{self as hbone, Incoming, Status, Stream};
 use lateen_telemetry::{Connection, Reporter};
 use lateen_tls::TlsStream;
 use lateen_types::VerifiedPeer;
@@ -25,7 +25,7 @@ use crate::worker::Worker;
 type Tunnel = hbone::Connection<TlsStream<TcpStream>>;
 
 /// What all requests of one tunnel share.
-struct Session {
+pub(super) struct Session {
     worker: Rc<Worker>,
     pod: Arc<Pod>,
     peer: VerifiedPeer,
@@ -109,7 +109,7 @@ async fn requests(session: &Rc<Session>, mut tunnel: Tunnel) -> Result<(), hbone
 }
 
 fn take(session: &Rc<Session>, incoming: Incoming) {
-    tokio::task::spawn_local(connect(Rc::clone(session), incoming));
+    tokio::task::spawn_local(connect(Rc::clone(session), Box::new(incoming)));
 }
 
 /// A request whose two ends are known, before anybody decided about it.
@@ -121,36 +121,27 @@ struct Known {
 }
 
 /// Serves one request: one connection of an application at the other end.
-async fn connect(session: Rc<Session>, incoming: Incoming) {
+pub(super) async fn connect(session: Rc<Session>, incoming: Box<Incoming>) {
     let Some((incoming, known)) = Box::pin(recognise(&session, incoming)).await else {
         return;
     };
-    let reached = Box::pin(reach(&session, &known)).await;
+    let joined = Box::pin(join(&session, incoming, &known)).await;
     let Known {
-        workload,
         tracked,
         connection,
         ..
     } = known;
-    let outcome = match reached {
-        // 200 goes out only now: the far end is connected.
-        Ok(application) => match incoming.accept(Some(&baggage(&workload).to_string())) {
-            Ok(stream) => relay_while_allowed(stream, application, &connection, &tracked).await,
-            Err(gone) => Err(gone.into()),
-        },
-        Err(refusal) => {
-            incoming.refuse(match refusal {
-                Refusal::Denied(_) => Status::Unauthorized,
-                _ => Status::Unavailable,
-            });
-            Err(refusal)
+    let outcome = match joined {
+        Ok((stream, application)) => {
+            relay_while_allowed(stream, application, &connection, &tracked).await
         }
+        Err(refusal) => Err(refusal),
     };
     connection.finish(verdict(outcome));
 }
 
 /// Finds out for what the request is; one that is for nothing that we serve ends here.
-async fn recognise(session: &Session, incoming: Incoming) -> Option<(Incoming, Known)> {
+async fn recognise(session: &Session, incoming: Box<Incoming>) -> Option<(Box<Incoming>, Known)> {
     let start = Instant::now();
     let Session {
         worker,
@@ -159,7 +150,7 @@ async fn recognise(session: &Session, incoming: Incoming) -> Option<(Incoming, K
         client,
         local,
     } = session;
-    let turn_away = |incoming: Incoming, why: Refusal, status: Status| {
+    let turn_away = |incoming: Box<Incoming>, why: Refusal, status: Status| {
         refuse(worker, pod, *client, *local, Reporter::Destination, &why);
         incoming.refuse(status);
         None
@@ -223,6 +214,27 @@ fn status(why: &InboundRefusal) -> Status {
     match why.status() {
         400 => Status::BadRequest,
         _ => Status::Unavailable,
+    }
+}
+
+/// Answers the request: 200 when the policies admit it and the application is connected, and not before.
+async fn join(
+    session: &Session,
+    incoming: Box<Incoming>,
+    known: &Known,
+) -> Result<(Stream, TcpStream), Refusal> {
+    match reach(session, known).await {
+        Ok(application) => {
+            let stream = incoming.accept(Some(&baggage(&known.workload).to_string()))?;
+            Ok((stream, application))
+        }
+        Err(refusal) => {
+            incoming.refuse(match refusal {
+                Refusal::Denied(_) => Status::Unauthorized,
+                _ => Status::Unavailable,
+            });
+            Err(refusal)
+        }
     }
 }
 

@@ -54,6 +54,11 @@ fn names_the_variable_the_value_and_the_cure() {
         ("SECRET_TTL", "1x"),
         ("TERMINATION_GRACE_PERIOD_SECONDS", "0"),
         ("KEEPALIVE_RETRIES", "128"),
+        ("CRL_PATH", "/etc/crl.pem"),
+        ("COMPLIANCE_POLICY", "pqc"),
+        ("LOCAL_XDS_PATH", "mesh.yaml"),
+        ("FAKE_CA", "true"),
+        ("ENABLE_ORIG_SRC", "false"),
     ] {
         let error = with(variable, value).unwrap_err();
         assert_eq!(
@@ -62,7 +67,7 @@ fn names_the_variable_the_value_and_the_cure() {
         );
         let text = error.to_string();
         assert!(
-            text.contains(variable) && text.contains("use ") || text.contains("unset"),
+            text.contains(variable) && (text.contains("use ") || text.contains("unset")),
             "{text}"
         );
     }
@@ -75,6 +80,14 @@ fn a_node_name_is_needed() {
         error.to_string(),
         r#"NODE_NAME="": set it to the name of the node that this proxy serves"#
     );
+}
+
+#[test]
+fn a_token_in_the_environment_is_refused_and_not_repeated() {
+    let error = with("AUTH_TOKEN", "eyJhbGciOiJFUzI1NiJ9.e30.c2ln").unwrap_err();
+    assert!(!error.to_string().contains("eyJ"), "{error}");
+    let settings = with("AUTH_TOKEN", "/var/run/token").unwrap();
+    assert_eq!(settings.token, Some(PathBuf::from("/var/run/token")));
 }
 
 #[test]
