@@ -16,10 +16,10 @@ equal "without the mesh the service answers by name" 200 "$(fetch 64)"
 # What crosses between the nodes, watched by a tool that is not ours.
 # nsenter replaces itself by tcpdump, so that the recorded pid is tcpdump's own.
 sniff() {
-  nsenter -t "$(engine_pid)" -n -- tcpdump -i any -U -w "$1" tcp and not port 15012 and not port 53 2>"$1.log" & SNIFF=$!
+  nsenter -t "$(engine_pid)" -n -- tcpdump --immediate-mode -i any -U -w "$1" tcp and not port 15012 and not port 53 2>"$1.log" & SNIFF=$!
   eventually 5 grep -q 'listening on' "$1.log" >/dev/null
 }
-unsniff() { sleep 0.5; kill -INT "$SNIFF"; wait "$SNIFF"; } 2>/dev/null
+unsniff() { sleep 0.5; kill "$SNIFF"; wait "$SNIFF"; } 2>/dev/null
 plain_requests() { tcpdump -r "$1" -A 2>/dev/null | grep -c 'GET /?size='; }
 
 sniff "$WORK/plain.pcap"; fetch 65 >/dev/null; unsniff
