@@ -23,6 +23,7 @@ use lateen_policy::{Decision, dry_run};
 use lateen_relay::{Duplex, Meter, Outcome, Relay};
 use lateen_telemetry::{Connection, Failure, Reporter, refused};
 use tokio::net::TcpStream;
+use tokio::task::spawn_local;
 
 pub use dial::DialError;
 pub use refusal::Refusal;
@@ -39,8 +40,8 @@ pub(crate) struct Arrival {
     _counted: (OpenSocket, LoadGuard),
 }
 
-/// Serves one accepted connection to its end.
-pub(crate) async fn serve(worker: Rc<Worker>, accepted: Accepted<Door>) {
+/// Starts to serve one accepted connection: a task of its own, as large as its kind needs.
+pub(crate) fn serve(worker: Rc<Worker>, accepted: Accepted<Door>) {
     let Accepted {
         stream,
         peer,
@@ -67,10 +68,10 @@ pub(crate) async fn serve(worker: Rc<Worker>, accepted: Accepted<Door>) {
         _counted: counted,
     };
     match port {
-        Port::Outbound => outbound::serve(worker, arrival).await,
-        Port::Plaintext => plaintext::serve(worker, arrival).await,
-        Port::Hbone => Box::pin(inbound::serve(worker, arrival)).await,
-    }
+        Port::Outbound => spawn_local(outbound::serve(worker, arrival)),
+        Port::Plaintext => spawn_local(plaintext::serve(worker, arrival)),
+        Port::Hbone => spawn_local(inbound::serve(worker, arrival)),
+    };
 }
 
 impl Arrival {

@@ -1,3 +1,4 @@
+use super::environment::parse_duration;
 use super::*;
 
 fn read(variables: &[(&str, &str)], cores: usize) -> Result<Settings, SettingError> {

@@ -1,0 +1,76 @@
+//! Pods that are released and proxies that end.
+
+use super::*;
+
+#[tokio::test]
+async fn a_released_pod_keeps_its_connections_on_tunnels_that_go_away() {
+    let mesh = Mesh::start().await;
+    let mut application = mesh.application().await;
+    let mut client = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut client, "before").await;
+    let (mut served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    hear(&mut served, "before").await;
+    mesh.server.release();
+    for round in 0..3 {
+        let text = format!("after {round}");
+        say(&mut client, &text).await;
+        hear(&mut served, &text).await;
+    }
+    // The old tunnel was told to go away, so a new connection takes another one.
+    let mut late = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut late, "late").await;
+    let mut served_late = soon("the server accepts", application.recv())
+        .await
+        .unwrap()
+        .0;
+    hear(&mut served_late, "late").await;
+    assert_eq!(mesh.east.acceptor.loads().read(), [2]);
+    drop((client, served));
+    until("the old tunnel ends with its last stream", || {
+        mesh.east.acceptor.loads().read() == [1]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_drain_lets_connections_finish() {
+    let mesh = Mesh::start().await;
+    let mut application = mesh.application().await;
+    let mut client = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut client, "before").await;
+    let (mut served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    hear(&mut served, "before").await;
+    mesh.east.drain();
+    mesh.west.drain();
+    say(&mut served, "after").await;
+    hear(&mut client, "after").await;
+    drop((client, served));
+    until("every worker is free", || {
+        [&mesh.east, &mesh.west]
+            .iter()
+            .all(|node| node.acceptor.loads().read() == [0])
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_at_the_end_is_logged() {
+    let mesh = Mesh::start().await;
+    let mut application = mesh.application().await;
+    let mut client = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut client, "x").await;
+    let _served = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    mesh.west.stop();
+    ends_silently(&mut client).await;
+    mesh.logged(&[
+        "direction=\"outbound\"",
+        "connection closed due to connection drain",
+    ])
+    .await;
+}

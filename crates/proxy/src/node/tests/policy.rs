@@ -1,0 +1,133 @@
+//! What policies decide, at the start of a connection and later.
+
+use super::*;
+
+#[tokio::test]
+async fn a_policy_in_dry_run_is_reported_and_decides_nothing() {
+    let mut mesh = Mesh::start().await;
+    let mut application = mesh.application().await;
+    let principal = CLIENT.strip_prefix("spiffe://").unwrap();
+    let mut policy = wds::policy("rehearsal", Action::Deny, &[principal]);
+    policy.dry_run = true;
+    mesh.protect(policy).await;
+    let mut client = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut client, "ping").await;
+    let (mut served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    hear(&mut served, "ping").await;
+    mesh.logged(&["\tpolicy\t", "dry run: default/rehearsal would deny"])
+        .await;
+}
+
+#[tokio::test]
+async fn a_denied_principal_is_refused_and_explained_on_both_sides() {
+    let mut mesh = Mesh::start().await;
+    let mut application = mesh.application().await;
+    let principal = CLIENT.strip_prefix("spiffe://").unwrap();
+    mesh.protect(wds::policy("no-client", Action::Deny, &[principal]))
+        .await;
+    refused(&mesh, mesh.vip()).await;
+    let inbound = mesh.logged(&["direction=\"inbound\"", "\terror\t"]).await;
+    let words =
+        "connection closed due to policy rejection: explicitly denied by: default/no-client";
+    assert!(
+        inbound.contains(words) && inbound.contains(CLIENT),
+        "{inbound}"
+    );
+    let outbound = mesh.logged(&["direction=\"outbound\"", "\terror\t"]).await;
+    assert!(outbound.contains("401"), "{outbound}");
+    assert_eq!(mesh.east.count(FAILED, &["response_flags=\"DENY\""]), 1.0);
+    assert_eq!(
+        mesh.west.count(FAILED, &["response_flags=\"CONNECT\""]),
+        1.0
+    );
+    assert!(
+        application.try_recv().is_err(),
+        "the application saw a denied connection"
+    );
+}
+
+#[tokio::test]
+async fn a_policy_that_is_not_known_lets_nobody_in() {
+    let mut mesh = Mesh::start().await;
+    let mut application = mesh.application().await;
+    let mut server = mesh.server_workload();
+    server
+        .authorization_policies
+        .push("default/not-here".to_owned());
+    mesh.put_workload(server);
+    mesh.configure().await;
+    refused(&mesh, mesh.vip()).await;
+    mesh.logged(&[
+        "direction=\"inbound\"",
+        "default/not-here",
+        "not known here",
+    ])
+    .await;
+    assert!(application.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_change_of_policy_cuts_connections_that_it_denies_and_no_others() {
+    let mut mesh = Mesh::start().await;
+    let mut application = mesh.application().await;
+    let mut client = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut client, "ping").await;
+    let (mut served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    hear(&mut served, "ping").await;
+
+    mesh.protect(wds::policy(
+        "others",
+        Action::Deny,
+        &["cluster.local/ns/default/sa/other"],
+    ))
+    .await;
+    say(&mut served, "still here").await;
+    hear(&mut client, "still here").await;
+
+    let principal = CLIENT.strip_prefix("spiffe://").unwrap();
+    mesh.protect(wds::policy("no-client", Action::Deny, &[principal]))
+        .await;
+    ends_silently(&mut served).await;
+    ends_silently(&mut client).await;
+    mesh.logged(&[
+        "direction=\"inbound\"",
+        "connection closed due to policy change",
+    ])
+    .await;
+    assert_eq!(mesh.east.count(FAILED, &["response_flags=\"DENY\""]), 1.0);
+}
+
+#[tokio::test]
+async fn plaintext_to_a_workload_that_demands_identities_is_refused() {
+    let mut mesh = Mesh::start().await;
+    let address = (mesh.server_ip(), 9000).into();
+    let _door = mesh
+        .east
+        .open(&mesh.server, crate::pod::Port::Plaintext, address);
+    mesh.protect(deny_without_identity("strict")).await;
+    refused(&mesh, address).await;
+    let line = mesh
+        .logged(&[
+            "direction=\"inbound\"",
+            "explicitly denied by: default/strict",
+        ])
+        .await;
+    assert!(!line.contains("identity"), "{line}");
+    let words = [
+        "response_flags=\"DENY\"",
+        "connection_security_policy=\"unknown\"",
+    ];
+    assert_eq!(mesh.east.count(FAILED, &words), 1.0);
+
+    let mut application = mesh.application().await;
+    let mut client = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut client, "with identity").await;
+    let (mut served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    hear(&mut served, "with identity").await;
+}

@@ -1,0 +1,184 @@
+//! Connections that are refused, and why.
+
+use super::*;
+
+#[tokio::test]
+async fn nothing_is_let_through_before_the_configuration_is_there() {
+    let mesh = Mesh::unconfigured();
+    let mut application = mesh.application().await;
+    refused(&mesh, mesh.vip()).await;
+    let line = mesh
+        .logged(&["connection failed", "direction=\"outbound\""])
+        .await;
+    assert!(
+        line.contains("the control plane has not sent its configuration yet"),
+        "{line}"
+    );
+    assert_eq!(
+        mesh.west.count(
+            FAILED,
+            &["reporter=\"source\"", "response_flags=\"CONNECT\""]
+        ),
+        1.0
+    );
+    assert_eq!(mesh.west.count(OPENED, &[]), 0.0);
+    assert!(application.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_pod_that_the_control_plane_does_not_name_is_refused() {
+    let mut mesh = Mesh::unconfigured();
+    mesh.resources
+        .retain(|(name, _)| *name != wds::uid("default", "client"));
+    mesh.configure().await;
+    refused(&mesh, mesh.vip()).await;
+    mesh.logged(&[
+        "connection failed",
+        "names no workload for pod default/client",
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn a_peer_of_another_trust_domain_is_refused() {
+    let mesh = Mesh::start_with_foreign_client().await;
+    let mut application = mesh.application().await;
+    refused(&mesh, mesh.vip()).await;
+    mesh.logged(&[
+        "direction=\"inbound\"",
+        "elsewhere.example",
+        "of another trust domain",
+    ])
+    .await;
+    // The client learns it only after its side of TLS 1.3 is done, and tries again.
+    assert!(mesh.east.count(FAILED, &["response_flags=\"TLS_FAILURE\""]) >= 1.0);
+    let line = mesh.logged(&["direction=\"outbound\"", "\terror\t"]).await;
+    assert!(
+        line.contains("may not accept this workload's certificate"),
+        "{line}"
+    );
+    assert!(application.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn an_application_that_does_not_listen_is_told_apart() {
+    let mesh = Mesh::start().await;
+    refused(&mesh, mesh.vip()).await;
+    let refused = format!(
+        "connection failed: {}:8080: Connection refused",
+        mesh.server_ip()
+    );
+    mesh.logged(&["direction=\"inbound\"", &refused]).await;
+    mesh.logged(&["direction=\"outbound\"", "503"]).await;
+    assert_eq!(
+        mesh.east.count(FAILED, &["response_flags=\"CONNECT\""]),
+        1.0
+    );
+}
+
+#[tokio::test]
+async fn a_service_without_endpoints_is_explained() {
+    let mut mesh = Mesh::unconfigured();
+    mesh.resources
+        .retain(|(name, _)| *name != wds::uid("default", "server"));
+    mesh.configure().await;
+    refused(&mesh, mesh.vip()).await;
+    mesh.logged(&["connection failed", "no endpoint for port 80"])
+        .await;
+}
+
+#[tokio::test]
+async fn plaintext_to_the_proxys_own_port_is_refused() {
+    let mesh = Mesh::start().await;
+    let address = (mesh.server_ip(), 15006).into();
+    let _door = mesh
+        .east
+        .open(&mesh.server, crate::pod::Port::Plaintext, address);
+    refused(&mesh, address).await;
+    mesh.logged(&["direction=\"inbound\"", "is the proxy's own port"])
+        .await;
+}
+
+#[tokio::test]
+async fn an_outbound_connection_to_the_proxy_itself_is_refused() {
+    let mesh = Mesh::start().await;
+    let address = (mesh.client_ip(), 15001).into();
+    let _door = mesh
+        .west
+        .open(&mesh.client, crate::pod::Port::Outbound, address);
+    refused(&mesh, address).await;
+    mesh.logged(&["direction=\"outbound\"", "is the proxy's own port"])
+        .await;
+}
+
+#[tokio::test]
+async fn a_peer_that_says_nothing_is_cut() {
+    let mesh = Mesh::start().await;
+    refused(&mesh, mesh.hbone()).await;
+    mesh.logged(&["direction=\"inbound\"", "did not finish the handshake"])
+        .await;
+    assert_eq!(
+        mesh.east.count(FAILED, &["response_flags=\"TLS_FAILURE\""]),
+        1.0
+    );
+}
+
+#[tokio::test]
+async fn a_tunnel_port_that_never_answers_points_at_a_network_policy() {
+    let mut mesh = Mesh::unconfigured();
+    // TEST-NET-3 (RFC 5737): nothing answers there, and loopback does not route to it.
+    let silent = mesh.ip(7, 7);
+    let mut server = wds::workload("server", "east", silent);
+    server = wds::serving(server, "server", 80, 8080);
+    mesh.put_workload(server);
+    mesh.configure().await;
+    // A listener whose backlog is full drops what comes.
+    let full = raw::full_listener((silent, 15008).into());
+    refused(&mesh, mesh.vip()).await;
+    mesh.logged(&[
+        "direction=\"outbound\"",
+        "maybe a NetworkPolicy is blocking HBONE port 15008",
+    ])
+    .await;
+    assert_eq!(
+        mesh.west
+            .count(FAILED, &["response_flags=\"NETWORK_POLICY\""]),
+        1.0
+    );
+    drop(full);
+}
+
+#[tokio::test]
+async fn requests_on_a_tunnel_are_answered_by_their_authority() {
+    let mut mesh = Mesh::start().await;
+    let mut application = mesh.application().await;
+    let server = mesh.server_ip();
+    let other = mesh.ip(2, 99);
+    let statuses = raw::ask(
+        &mesh,
+        &[
+            format!("{server}:8080"),
+            "server.default.svc.cluster.local:80".to_owned(),
+            format!("{other}:8080"),
+            format!("{server}:15008"),
+            format!("{server}:15001"),
+            "unknown.example:80".to_owned(),
+            "server.default.svc.cluster.local:81".to_owned(),
+            format!("{server}:8081"),
+        ],
+    )
+    .await;
+    assert_eq!(statuses, [200, 200, 400, 503, 503, 503, 503, 503]);
+    for _ in 0..2 {
+        let (_, from) = soon("the application sees a connection", application.recv())
+            .await
+            .unwrap();
+        assert_eq!(from.ip(), mesh.client_ip(), "the source address is kept");
+    }
+    assert!(application.try_recv().is_err());
+
+    let principal = CLIENT.strip_prefix("spiffe://").unwrap();
+    mesh.protect(wds::policy("no-client", Action::Deny, &[principal]))
+        .await;
+    assert_eq!(raw::ask(&mesh, &[format!("{server}:8080")]).await, [401]);
+}

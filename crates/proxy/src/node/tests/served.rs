@@ -1,0 +1,218 @@
+//! Connections that are served: bytes, counters, logs.
+
+use super::*;
+
+#[tokio::test]
+async fn both_sides_count_and_log_both_identities() {
+    let mesh = Mesh::start().await;
+    let mut application = mesh.application().await;
+    let mut client = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut client, "ping").await;
+    let (mut served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    hear(&mut served, "ping").await;
+    say(&mut served, "pong!").await;
+    hear(&mut client, "pong!").await;
+    drop((client, served));
+
+    for (node, reporter, direction, sent, received) in [
+        (&mesh.west, "source", "outbound", 4, 5),
+        (&mesh.east, "destination", "inbound", 5, 4),
+    ] {
+        let line = mesh
+            .logged(&["connection complete", &format!("direction=\"{direction}\"")])
+            .await;
+        for words in [
+            format!("src.identity=\"{CLIENT}\""),
+            format!("dst.identity=\"{SERVER}\""),
+            "dst.service=\"server.default.svc.cluster.local\"".to_owned(),
+            format!("dst.addr={}", mesh.hbone()),
+            format!("dst.hbone_addr={}:8080", mesh.server_ip()),
+            format!("bytes_sent={sent} bytes_recv={received}"),
+        ] {
+            assert!(line.contains(&words), "{line} lacks {words}");
+        }
+        assert!(!line.contains("error="), "{line}");
+        let words = [
+            format!("reporter=\"{reporter}\""),
+            format!("source_principal=\"{CLIENT}\""),
+            format!("destination_principal=\"{SERVER}\""),
+            "connection_security_policy=\"mutual_tls\"".to_owned(),
+            "response_flags=\"-\"".to_owned(),
+        ];
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        assert_eq!(node.count(OPENED, &words), 1.0);
+        assert_eq!(
+            node.count("istio_tcp_connections_closed_total", &words),
+            1.0
+        );
+        assert_eq!(node.count("istio_tcp_received_bytes_total", &words), 4.0);
+        assert_eq!(node.count("istio_tcp_sent_bytes_total", &words), 5.0);
+        assert_eq!(node.count(FAILED, &[]), 0.0);
+    }
+}
+
+#[tokio::test]
+async fn open_connections_are_listed_and_closed_ones_are_not() {
+    let mesh = Mesh::start().await;
+    let mut application = mesh.application().await;
+    let mut client = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut client, "ping").await;
+    let (mut served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    hear(&mut served, "ping").await;
+    let [out] = &mesh.west.connections().await[..] else {
+        panic!("one connection goes out");
+    };
+    assert_eq!(out.direction, Direction::Outbound);
+    assert_eq!(out.source, client.local_addr().unwrap());
+    assert_eq!(
+        (out.wanted, out.destination),
+        (Some(mesh.vip()), mesh.hbone())
+    );
+    let [into] = &mesh.east.connections().await[..] else {
+        panic!("one connection comes in");
+    };
+    assert_eq!(into.direction, Direction::Inbound);
+    assert_eq!(into.destination, (mesh.server_ip(), 8080).into());
+    assert!(out.tunnelled && into.tunnelled);
+    drop((client, served));
+    for node in [&mesh.west, &mesh.east] {
+        let deadline = tokio::time::Instant::now() + fixture::LONG;
+        while !node.connections().await.is_empty() {
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "a closed connection stays listed"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn either_direction_may_end_first() {
+    let mesh = Mesh::start().await;
+    let mut application = mesh.application().await;
+    let mut client = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut client, "question").await;
+    client.shutdown().await.unwrap();
+    let (mut served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    let mut question = String::new();
+    soon(
+        "the end of the question",
+        served.read_to_string(&mut question),
+    )
+    .await
+    .unwrap();
+    assert_eq!(question, "question");
+    say(&mut served, "answer").await;
+    served.shutdown().await.unwrap();
+    let mut answer = String::new();
+    soon("the end of the answer", client.read_to_string(&mut answer))
+        .await
+        .unwrap();
+    assert_eq!(answer, "answer");
+}
+
+#[tokio::test]
+async fn a_large_answer_arrives_whole() {
+    let mesh = Mesh::start().await;
+    let mut application = mesh.application().await;
+    let mut client = mesh.dial(mesh.vip()).await.unwrap();
+    let (mut served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    let sent: Vec<u8> = (0..8u32 << 20)
+        .map(|i| i.wrapping_mul(2_654_435_761) as u8)
+        .collect();
+    let expected = sent.clone();
+    tokio::spawn(async move {
+        served.write_all(&sent).await.unwrap();
+        served.shutdown().await.unwrap();
+    });
+    let mut got = Vec::new();
+    soon("the whole answer", client.read_to_end(&mut got))
+        .await
+        .unwrap();
+    assert!(
+        got == expected,
+        "{} of {} bytes, or not the same",
+        got.len(),
+        expected.len()
+    );
+}
+
+#[tokio::test]
+async fn connections_to_one_pod_share_a_tunnel() {
+    let mesh = Mesh::start().await;
+    let mut application = mesh.application().await;
+    let mut held = Vec::new();
+    for _ in 0..5 {
+        let mut client = mesh.dial(mesh.vip()).await.unwrap();
+        say(&mut client, "x").await;
+        let served = soon("the server accepts", application.recv())
+            .await
+            .unwrap();
+        held.push((client, served));
+    }
+    assert_eq!(mesh.west.acceptor.loads().read(), [5]);
+    assert_eq!(
+        mesh.east.acceptor.loads().read(),
+        [1],
+        "five connections, one tunnel"
+    );
+    drop(held);
+    until("the worker is free again", || {
+        mesh.west.acceptor.loads().read() == [0]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_connection_waits_a_little_for_a_control_plane_that_is_late() {
+    let mesh = Mesh::unconfigured();
+    let mut application = mesh.application().await;
+    let mut client = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut client, "early").await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    mesh.configure().await;
+    let (mut served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    hear(&mut served, "early").await;
+}
+
+#[tokio::test]
+async fn a_workload_without_tunnel_is_reached_plainly() {
+    let mut mesh = Mesh::start().await;
+    let mut application = mesh.application().await;
+    let plain = wds::plain(mesh.server_workload());
+    mesh.put_workload(plain);
+    mesh.configure().await;
+    let mut client = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut client, "plain").await;
+    let (mut served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    hear(&mut served, "plain").await;
+    drop((client, served));
+    let line = mesh
+        .logged(&["connection complete", "direction=\"outbound\""])
+        .await;
+    assert!(
+        line.contains(&format!("dst.addr={}:8080", mesh.server_ip())),
+        "{line}"
+    );
+    assert!(
+        !line.contains("identity") && !line.contains("hbone"),
+        "{line}"
+    );
+    assert_eq!(
+        mesh.west
+            .count(OPENED, &["connection_security_policy=\"unknown\""]),
+        1.0
+    );
+}

@@ -1,0 +1,255 @@
+//! How single variables are read: their forms, their ranges, and what to say when one cannot be used.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use lateen_capture::Keepalive;
+
+use super::{DEFAULT_TOKEN, Lookup, SettingError};
+
+/// Variables by name, each checked as it is read.
+pub(super) struct Environment<'a> {
+    pub(super) lookup: Lookup<'a>,
+}
+
+impl Environment<'_> {
+    /// What ztunnel would do and this proxy does not must be said, not dropped: some of it is protection.
+    pub(super) fn refuse_what_is_missing(&self) -> Result<(), SettingError> {
+        const MISSING: [(&str, Option<&str>, &str); 6] = [
+            (
+                "CRL_PATH",
+                None,
+                "this proxy does not check revocation lists yet: unset it",
+            ),
+            (
+                "COMPLIANCE_POLICY",
+                None,
+                "this proxy knows no compliance policies yet: unset it",
+            ),
+            (
+                "LOCAL_XDS_PATH",
+                None,
+                "this proxy takes its configuration from XDS_ADDRESS only: unset it",
+            ),
+            (
+                "LOCAL_XDS",
+                None,
+                "this proxy takes its configuration from XDS_ADDRESS only: unset it",
+            ),
+            (
+                "FAKE_CA",
+                Some("true"),
+                "this proxy takes certificates from CA_ADDRESS only: unset it",
+            ),
+            (
+                "ENABLE_ORIG_SRC",
+                Some("false"),
+                "this proxy always keeps the source address: unset it",
+            ),
+        ];
+        for (variable, only, cure) in MISSING {
+            if let Some(value) = self.get(variable)
+                && only.is_none_or(|only| value == only)
+            {
+                return Err(self.bad(variable, cure));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn token(&self) -> Result<Option<PathBuf>, SettingError> {
+        const VARIABLE: &str = "AUTH_TOKEN";
+        match self.get(VARIABLE) {
+            // A JWT begins with the base64 of `{"`. Nobody wants to see it in a log.
+            Some(value) if value.starts_with("eyJ") => Err(SettingError {
+                variable: VARIABLE.to_owned(),
+                value: "(a token)".to_owned(),
+                cure:
+                    "put the token into a file and set the variable to its path: tokens are renewed"
+                        .to_owned(),
+            }),
+            Some(file) => Ok(Some(file.into())),
+            None => Ok(Some(PathBuf::from(DEFAULT_TOKEN)).filter(|file| file.exists())),
+        }
+    }
+
+    pub(super) fn get(&self, variable: &str) -> Option<String> {
+        (self.lookup)(variable).filter(|value| !value.is_empty())
+    }
+
+    pub(super) fn bad(&self, variable: &str, cure: &str) -> SettingError {
+        SettingError {
+            variable: variable.to_owned(),
+            value: (self.lookup)(variable).unwrap_or_default(),
+            cure: cure.to_owned(),
+        }
+    }
+
+    pub(super) fn parsed<T: FromStr>(
+        &self,
+        variable: &str,
+        default: T,
+        cure: &str,
+    ) -> Result<T, SettingError> {
+        match self.get(variable) {
+            None => Ok(default),
+            Some(value) => value.parse().map_err(|_| self.bad(variable, cure)),
+        }
+    }
+
+    pub(super) fn boolean(&self, variable: &str, default: bool) -> Result<bool, SettingError> {
+        self.parsed(variable, default, "use true or false")
+    }
+
+    pub(super) fn within(
+        &self,
+        variable: &str,
+        default: u64,
+        range: std::ops::RangeInclusive<u64>,
+    ) -> Result<u64, SettingError> {
+        let cure = format!("use a number from {} to {}", range.start(), range.end());
+        let value = self.parsed(variable, default, &cure)?;
+        if range.contains(&value) {
+            Ok(value)
+        } else {
+            Err(self.bad(variable, &cure))
+        }
+    }
+
+    pub(super) fn https(&self, variable: &str, default: &str) -> Result<String, SettingError> {
+        let address = self.get(variable).unwrap_or_else(|| default.to_owned());
+        let host = address.strip_prefix("https://").unwrap_or_default();
+        let has_host =
+            !host.is_empty() && !host.starts_with(':') && !host.contains(char::is_whitespace);
+        if has_host {
+            Ok(address)
+        } else {
+            Err(self.bad(
+                variable,
+                "use https://HOST:PORT; plain text is not spoken to the control plane",
+            ))
+        }
+    }
+
+    pub(super) fn duration(
+        &self,
+        variable: &str,
+        default: Duration,
+    ) -> Result<Duration, SettingError> {
+        match self.get(variable) {
+            None => Ok(default),
+            Some(value) => parse_duration(&value).ok_or_else(|| {
+                self.bad(
+                    variable,
+                    "use a number with ms, s, m, h or d, such as 90s or 1h30m",
+                )
+            }),
+        }
+    }
+
+    pub(super) fn keepalive(&self) -> Result<Option<Keepalive>, SettingError> {
+        let default = Keepalive::default();
+        let keepalive = Keepalive {
+            time: self.duration("KEEPALIVE_TIME", default.time)?,
+            interval: self.duration("KEEPALIVE_INTERVAL", default.interval)?,
+            // tcp(7): at most MAX_TCP_KEEPCNT.
+            retries: self.within("KEEPALIVE_RETRIES", u64::from(default.retries), 1..=127)? as u32,
+        };
+        Ok(self
+            .boolean("KEEPALIVE_ENABLED", true)?
+            .then_some(keepalive))
+    }
+
+    pub(super) fn termination_deadline(&self) -> Result<Duration, SettingError> {
+        if self.get("CONNECTION_TERMINATION_DEADLINE").is_some() {
+            return self.duration("CONNECTION_TERMINATION_DEADLINE", Duration::ZERO);
+        }
+        if self.get("TERMINATION_GRACE_PERIOD_SECONDS").is_none() {
+            return Ok(Duration::from_secs(5));
+        }
+        let grace = self.within(
+            "TERMINATION_GRACE_PERIOD_SECONDS",
+            30,
+            1..=u64::from(u32::MAX),
+        )?;
+        // The last seconds belong to an orderly end before SIGKILL.
+        let own = if grace > 10 { grace - 5 } else { grace - 1 };
+        Ok(Duration::from_secs(own.max(1)))
+    }
+
+    /// ztunnel's rule: a number, a percentage of the cores, or 0 for all of them. Left alone, one worker serves a
+    /// machine with fewer than four cores and a quarter of the cores a larger one.
+    pub(super) fn workers(&self, cores: usize) -> Result<usize, SettingError> {
+        const VARIABLE: &str = "ZTUNNEL_WORKER_THREADS";
+        const CURE: &str =
+            "use a number of threads, 0 for one per core, or a percentage such as 50%";
+        let limit = self.cpu_quantity("ZTUNNEL_RESOURCE_CPU_LIMIT")?;
+        let cores = match limit {
+            Some(limit) => limit,
+            None => self.within("ZTUNNEL_CPU_LIMIT", cores as u64, 1..=4096)? as usize,
+        };
+        let Some(value) = self.get(VARIABLE) else {
+            let request = self
+                .cpu_quantity("ZTUNNEL_RESOURCE_CPU_REQUEST")?
+                .unwrap_or(0);
+            return Ok(limit.unwrap_or(cores.div_ceil(4)).max(request).max(1));
+        };
+        if let Some(percentage) = value.strip_suffix('%') {
+            let percentage: f64 = percentage.parse().map_err(|_| self.bad(VARIABLE, CURE))?;
+            if !(percentage > 0.0 && percentage <= 100.0) {
+                return Err(self.bad(VARIABLE, CURE));
+            }
+            return Ok(((cores as f64 * percentage / 100.0).ceil() as usize).max(1));
+        }
+        match value.parse() {
+            Ok(0) => Ok(cores),
+            Ok(threads @ 1..=1024) => Ok(threads),
+            _ => Err(self.bad(VARIABLE, CURE)),
+        }
+    }
+
+    /// A CPU quantity of Kubernetes, such as `2`, `1.5` or `500m`, rounded up to whole cores.
+    fn cpu_quantity(&self, variable: &str) -> Result<Option<usize>, SettingError> {
+        let Some(value) = self.get(variable) else {
+            return Ok(None);
+        };
+        let cores = match value.strip_suffix('m') {
+            Some(millis) => millis.parse::<f64>().map(|millis| millis / 1000.0),
+            None => value.parse(),
+        };
+        match cores {
+            Ok(cores) if cores > 0.0 && cores <= 4096.0 => Ok(Some(cores.ceil() as usize)),
+            _ => Err(self.bad(variable, "use a CPU quantity such as 2, 1.5 or 500m")),
+        }
+    }
+}
+
+/// One or more numbers, each with its unit: `1h30m`. A bare number is seconds.
+pub(super) fn parse_duration(text: &str) -> Option<Duration> {
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let mut rest = text;
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.find(|char: char| !char.is_ascii_digit())?;
+        let (number, tail) = rest.split_at(digits);
+        let number: u64 = number.parse().ok()?;
+        let end = tail
+            .find(|char: char| char.is_ascii_digit())
+            .unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(end);
+        let part = match unit {
+            "ms" => Duration::from_millis(number),
+            "s" => Duration::from_secs(number),
+            "m" => Duration::from_secs(number.checked_mul(60)?),
+            "h" => Duration::from_secs(number.checked_mul(3600)?),
+            "d" => Duration::from_secs(number.checked_mul(86_400)?),
+            _ => return None,
+        };
+        total = total.checked_add(part)?;
+        rest = tail;
+    }
+    (!text.is_empty()).then_some(total)
+}
