@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod claims;
 mod clock;
 mod connection;
 mod labels;
@@ -13,6 +14,7 @@ mod sink;
 mod traffic;
 
 pub use access::{Entry, refused};
+pub use claims::Claims;
 pub use clock::rfc3339;
 pub use connection::{Connection, Failure, Opening};
 pub use labels::{Labels, Party, Reporter, ResponseFlags, Security, Service};

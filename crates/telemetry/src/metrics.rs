@@ -13,6 +13,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::claims::Claims;
 use crate::labels::{Labels, Reporter};
 use crate::process::Process;
 use crate::traffic::Traffic;
@@ -70,6 +71,7 @@ struct OutcomeLabels {
 pub struct Metrics {
     registry: Mutex<Registry>,
     traffic: Arc<Traffic>,
+    claims: Claims,
     sockets: Family<ReporterLabels, Gauge>,
     xds_messages: Family<TypeLabels, Counter>,
     xds_bytes: Family<TypeLabels, Counter>,
@@ -150,6 +152,7 @@ impl Metrics {
         Self {
             registry: Mutex::new(registry),
             traffic,
+            claims: Claims::default(),
             sockets,
             xds_messages,
             xds_bytes,
@@ -164,6 +167,11 @@ impl Metrics {
     /// The counters of connections.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
+    }
+
+    /// What peers said about themselves.
+    pub fn claims(&self) -> &Claims {
+        &self.claims
     }
 
     /// The gauge of open sockets on one side; resolve it once and keep it.

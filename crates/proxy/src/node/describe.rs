@@ -8,7 +8,7 @@ use lateen_config::{Service, Snapshot, Workload};
 use lateen_hbone::Baggage;
 use lateen_hbone::headers::WorkloadKind;
 use lateen_telemetry::{
-    self as telemetry, Labels, Opening, Party, Reporter, ResponseFlags, Security,
+    self as telemetry, Claims, Labels, Opening, Party, Reporter, ResponseFlags, Security,
 };
 use lateen_types::{Identity, Strng};
 
@@ -141,7 +141,7 @@ pub(super) struct Inbound<'a> {
 }
 
 impl Inbound<'_> {
-    pub(super) fn opening(self, snapshot: &Snapshot) -> Opening {
+    pub(super) fn opening(self, snapshot: &Snapshot, claims: &Claims) -> Opening {
         let source = self.source(snapshot, self.client.ip());
         let peer = self.peer.cloned();
         Opening {
@@ -155,7 +155,7 @@ impl Inbound<'_> {
                 reporter: Reporter::Destination,
                 source: match source {
                     Some(workload) => party(workload, peer),
-                    None => claimed(self.baggage, peer),
+                    None => claims.admit(claimed(self.baggage, peer)),
                 },
                 service: self.service.map(service),
                 destination: party(self.destination, Some(self.destination.identity.clone())),

@@ -191,7 +191,7 @@ async fn recognise(session: &Session, incoming: Box<Incoming>) -> Option<(Box<In
         address: *local,
         hbone: Some(authority),
     }
-    .opening(&snapshot);
+    .opening(&snapshot, worker.metrics.claims());
     let connection = Box::new(Connection::open(&worker.metrics, opening));
     let tracked = worker.live.enter(Facts {
         pod: Arc::clone(pod),

@@ -87,7 +87,7 @@ async fn recognise(worker: &Worker, arrival: Arrival) -> Option<(Arrival, Known)
         address: destination,
         hbone: None,
     }
-    .opening(&snapshot);
+    .opening(&snapshot, worker.metrics.claims());
     let connection = Box::new(Connection::open(&worker.metrics, opening));
     let tracked = worker.live.enter(Facts {
         pod: Arc::clone(&arrival.pod),

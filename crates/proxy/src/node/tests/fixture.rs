@@ -341,8 +341,13 @@ impl Mesh {
 
     /// Dials as a process of the client's pod.
     pub async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        self.dial_from(self.client_ip(), address).await
+    }
+
+    /// Dials from another address.
+    pub async fn dial_from(&self, source: IpAddr, address: SocketAddr) -> io::Result<TcpStream> {
         let socket = TcpSocket::new_v4()?;
-        socket.bind((self.client_ip(), 0).into())?;
+        socket.bind((source, 0).into())?;
         soon("a connection", socket.connect(address)).await
     }
 

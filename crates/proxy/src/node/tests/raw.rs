@@ -1,6 +1,6 @@
 //! A peer that is not our client: requests with any authority, and places that never answer.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use lateen_hbone::{Authority, ConnectError, ConnectRequest, Settings, client};
 use lateen_testkit::identity;
@@ -11,8 +11,17 @@ use super::fixture::{Mesh, soon};
 
 /// The status that each authority is answered with, on one tunnel of the client's.
 pub async fn ask(mesh: &Mesh, authorities: &[String]) -> Vec<u16> {
+    let requests = authorities
+        .iter()
+        .map(|authority| ConnectRequest::new(authority.parse::<Authority>().unwrap()))
+        .collect();
+    request(mesh, mesh.client_ip(), requests).await
+}
+
+/// The status that each request is answered with, on one tunnel of the client's identity from `source`.
+pub async fn request(mesh: &Mesh, source: IpAddr, requests: Vec<ConnectRequest>) -> Vec<u16> {
     let credentials = mesh.ca.credentials(&identity("client"));
-    let stream = mesh.dial(mesh.hbone()).await.unwrap();
+    let stream = mesh.dial_from(source, mesh.hbone()).await.unwrap();
     let (stream, _) = lateen_tls::connect(&credentials, stream, &[identity("server")])
         .await
         .unwrap();
@@ -21,10 +30,8 @@ pub async fn ask(mesh: &Mesh, authorities: &[String]) -> Vec<u16> {
             let (tunnel, driver) = client::handshake(stream, Settings::client()).await.unwrap();
             tokio::task::spawn_local(driver);
             let mut statuses = Vec::new();
-            for authority in authorities {
-                let authority: Authority = authority.parse().unwrap();
-                let answer =
-                    soon("an answer", tunnel.connect(&ConnectRequest::new(authority))).await;
+            for request in requests {
+                let answer = soon("an answer", tunnel.connect(&request)).await;
                 statuses.push(match answer {
                     Ok(_) => 200,
                     Err(ConnectError::Refused { status }) => status,

@@ -1,5 +1,7 @@
 //! Connections that are served: bytes, counters, logs.
 
+use lateen_hbone::{Authority, ConnectRequest};
+
 use super::*;
 
 #[tokio::test]
@@ -214,5 +216,51 @@ async fn a_workload_without_tunnel_is_reached_plainly() {
         mesh.west
             .count(OPENED, &["connection_security_policy=\"unknown\""]),
         1.0
+    );
+}
+
+#[tokio::test]
+async fn what_a_peer_says_about_itself_does_not_grow_without_bound() {
+    let mesh = Mesh::start().await;
+    let _application = mesh.application().await;
+    let authority: Authority = format!("{}:8080", mesh.server_ip()).parse().unwrap();
+    let claims = |range: std::ops::Range<usize>| {
+        let claim = |i| ConnectRequest {
+            baggage: Some(
+                format!(
+                    "k8s.namespace.name=other,service.name={}{i}",
+                    "x".repeat(200)
+                )
+                .into(),
+            ),
+            ..ConnectRequest::new(authority.clone())
+        };
+        range.map(claim).collect::<Vec<_>>()
+    };
+    // An address that no workload has, so that only the peer's own words describe it.
+    let nobody = mesh.ip(1, 99);
+    raw::request(&mesh, nobody, claims(0..1)).await;
+    let first = [
+        "source_workload_namespace=\"default\"",
+        "source_canonical_service=\"xxx",
+    ];
+    assert_eq!(
+        mesh.east.count(OPENED, &first),
+        1.0,
+        "a plausible description is shown"
+    );
+    for round in 0..12 {
+        raw::request(&mesh, nobody, claims(round * 100..(round + 1) * 100)).await;
+    }
+    let series = mesh.east.metrics.render();
+    let opened = series
+        .lines()
+        .filter(|line| line.starts_with(OPENED))
+        .count();
+    assert!(opened <= 1001, "{opened} series");
+    assert_eq!(
+        mesh.east.count(OPENED, &[CLIENT]),
+        1201.0,
+        "every connection is counted"
     );
 }
