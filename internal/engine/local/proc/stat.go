@@ -41,6 +41,9 @@ func parseStat(b []byte) (Stat, error) {
 	if len(f) < 22 {
 		return Stat{}, fmt.Errorf("read process counters: %d fields after the command, want at least 22", len(f))
 	}
+	if len(f[0]) != 1 || f[0][0] < 'A' || f[0][0] > 'z' {
+		return Stat{}, fmt.Errorf("read process counters: %q is no state, which is one letter", f[0])
+	}
 	var s Stat
 	var err error
 	num := func(field int) uint64 { // numbered as in proc(5), where the state after the command is 3
