@@ -289,8 +289,8 @@ func TestPortForwardRelaysHalfClosedConnections(t *testing.T) {
 
 func TestWaitNamesWhatIsNotReady(t *testing.T) {
 	f := newFake(t)
-	f.objects = sampleObjects()
-	if r := f.run("", "wait", "pod/details-v1-a"); r.code != 0 || r.stdout != "1 ready\n" {
+	f.objects, f.status.Control.Ready = sampleObjects(), true
+	if r := f.run("", "wait", "pod/details-v1-a", "--timeout", "10s"); r.code != 0 || r.stdout != "1 ready\n" {
 		t.Errorf("got %+v", r)
 	}
 	r := f.run("", "wait", "--timeout", "300ms")

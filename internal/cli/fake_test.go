@@ -31,6 +31,7 @@ type fakeEngine struct {
 	socket   string
 	objects  []api.Object
 	status   api.Status
+	declared string // the control plane's page of resources
 	asked    []string // method, path and body of each request
 	problems []api.Problem
 	exec     func(api.ExecRequest, io.Reader) (stdout, stderr string, code int)
@@ -110,6 +111,9 @@ func (f *fakeEngine) handler() http.Handler {
 			_, _ = fmt.Fprintln(w, r.URL.Path)
 		})
 	}
+	mux.HandleFunc("GET /v1/control/debug/resources", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "["+f.declared+"]")
+	})
 	mux.HandleFunc("POST /v1/exec", func(w http.ResponseWriter, r *http.Request) {
 		var request api.ExecRequest
 		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {

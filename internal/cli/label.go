@@ -109,7 +109,8 @@ func (a *app) label(ctx context.Context, key api.Key, changes map[string]*string
 		a.warn("%s: %s", key, warning)
 	}
 	if _, enrolment := changes[dataplaneMode]; enrolment {
-		a.next("lateen status" + a.meshFlag())
+		// New connections follow the label once every proxy knows of it.
+		a.next("lateen wait"+a.meshFlag(), "lateen status"+a.meshFlag())
 	}
 	return nil
 }

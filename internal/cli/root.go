@@ -77,6 +77,7 @@ func newRoot(env Env) *cobra.Command {
 
   # Put a namespace into the mesh, without restarting anything, and look at it.
   lateen label namespace default istio.io/dataplane-mode=ambient
+  lateen wait
   lateen status
 
   # See all of it at once, with and without the mesh, measured; it cleans up after itself.

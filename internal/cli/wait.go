@@ -23,12 +23,22 @@ func (a *app) waitCommand() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "wait [TARGET...]",
-		Short: "wait until pods or deployments are ready",
-		Example: `  # Everything in the namespace, or what is named.
+		Short: "wait until pods are ready and their place in the mesh is in force",
+		Example: `  # Everything, everything in a namespace, or what is named.
   lateen wait
+  lateen wait -n shop
   lateen wait deploy/productpage-v1 deploy/details-v1 --timeout 30s`,
+		Long: "A pod whose labels put it into the mesh is waited for until its traffic is captured, any other until it is not, and\n" +
+			"both until every node proxy has acknowledged the configuration that says so: new connections follow it from then on.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.wait(cmd.Context(), args, timeout)
+			if timeout <= 0 {
+				return usagef("--timeout %s: use a time above zero, such as 30s", timeout)
+			}
+			requests, err := waitRequests(args, a.namespace, !cmd.Flags().Changed("namespace"))
+			if err != nil {
+				return err
+			}
+			return a.wait(cmd.Context(), requests, timeout)
 		},
 		ValidArgsFunction: a.completeTarget,
 	}
@@ -37,18 +47,12 @@ func (a *app) waitCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) wait(ctx context.Context, targets []string, timeout time.Duration) error {
-	requests := []api.GetRequest{{Kind: "Deployment", Namespace: a.namespace}, {Kind: "Pod", Namespace: a.namespace}}
-	if len(targets) > 0 {
-		var err error
-		if requests, err = waitRequests(targets, a.namespace); err != nil {
-			return err
-		}
-	}
+func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not ready within %s", timeout))
 	defer cancel()
 	progress := a.progress()
 	progress.Start("wait")
+	var last []string // what was missing when it could last be asked
 	for {
 		waiting, total, err := unready(ctx, a.client(), requests)
 		if err != nil && ctx.Err() == nil {
@@ -60,13 +64,14 @@ func (a *app) wait(ctx context.Context, targets []string, timeout time.Duration)
 			return a.printf("%d ready\n", total)
 		}
 		if err == nil {
+			last = waiting
 			progress.Update("wait for " + strings.Join(waiting, ", "))
 		}
 		select {
 		case <-ctx.Done():
 			progress.Abandon()
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("%w: %s; lateen status%s says why", context.Cause(ctx), strings.Join(waiting, ", "), a.meshFlag())
+				return fmt.Errorf("%w: %s; lateen status%s says more", context.Cause(ctx), strings.Join(last, ", "), a.meshFlag())
 			}
 			return ctx.Err()
 		case <-time.After(pollTime):
@@ -74,7 +79,13 @@ func (a *app) wait(ctx context.Context, targets []string, timeout time.Duration)
 	}
 }
 
-func waitRequests(targets []string, namespace string) ([]api.GetRequest, error) {
+// waitRequests asks for the targets or, without any, for everything: in one namespace or in all.
+func waitRequests(targets []string, namespace string, all bool) ([]api.GetRequest, error) {
+	if len(targets) == 0 {
+		return []api.GetRequest{
+			{Kind: "Deployment", Namespace: namespace, AllNamespaces: all}, {Kind: "Pod", Namespace: namespace, AllNamespaces: all},
+		}, nil
+	}
 	var requests []api.GetRequest
 	for _, target := range targets {
 		if !strings.Contains(target, "/") {
@@ -92,8 +103,9 @@ func waitRequests(targets []string, namespace string) ([]api.GetRequest, error) 
 	return requests, nil
 }
 
-// unready names what is not ready yet among the objects asked for, and counts those objects.
+// unready says what is not as it should be yet among the objects asked for, and counts those objects.
 func unready(ctx context.Context, client *api.Client, requests []api.GetRequest) (waiting []string, total int, err error) {
+	owners := map[api.Key]bool{}
 	for _, request := range requests {
 		list, err := client.Get(ctx, request)
 		if err != nil {
@@ -105,12 +117,14 @@ func unready(ctx context.Context, client *api.Client, requests []api.GetRequest)
 				return nil, 0, fmt.Errorf("read %s: %w", object.Key, err)
 			}
 			total++
+			owners[object.Key] = true
 			if !ready {
 				waiting = append(waiting, strings.ToLower(object.Key.Kind)+"/"+object.Key.Name)
 			}
 		}
 	}
-	return waiting, total, nil
+	unsettled, err := unsettled(ctx, client, owners, len(waiting) == 0)
+	return append(waiting, unsettled...), total, err
 }
 
 func isReady(object api.Object) (bool, error) {

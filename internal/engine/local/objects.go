@@ -166,13 +166,14 @@ func (e *Engine) addNamespace(name string) error {
 // warnings are what the author of an object may expect and not get.
 func (e *Engine) warnings(o files.Object) []string {
 	var w []string
-	if o.Support == model.Ineffective {
-		w = append(w, "has no effect yet: "+o.Reason)
+	if m, ok := o.Value.(metav1.Object); ok {
+		w = appendText(w, modeWarning(m.GetLabels()))
 	}
 	var spec *corev1.PodSpec
 	switch v := o.Value.(type) {
 	case *appsv1.Deployment:
 		spec = &v.Spec.Template.Spec
+		w = appendText(w, modeWarning(v.Spec.Template.Labels))
 	case *corev1.Pod:
 		spec = &v.Spec
 	case *corev1.Service:
@@ -192,6 +193,13 @@ func (e *Engine) warnings(o files.Object) []string {
 		}
 	}
 	return w
+}
+
+func appendText(texts []string, text string) []string {
+	if text == "" {
+		return texts
+	}
+	return append(texts, text)
 }
 
 // delete removes objects by name and by document.
@@ -294,7 +302,15 @@ func (e *Engine) patch(r api.PatchRequest) (api.ObjectResult, error) {
 		return api.ObjectResult{}, err
 	}
 	e.kick()
-	return api.ObjectResult{Key: r.Key, Action: action}, nil
+	res := api.ObjectResult{Key: r.Key, Action: action}
+	if changed, ok := merge.Get(patch, "metadata", "labels"); ok {
+		if labels, ok := changed.(merge.Object); ok {
+			if mode, ok := labels[modeLabel].(string); ok {
+				res.Warnings = appendText(res.Warnings, modeWarning(map[string]string{modeLabel: mode}))
+			}
+		}
+	}
+	return res, nil
 }
 
 // changed lets the pods concerned know that what they depend on may be different now.

@@ -104,6 +104,17 @@ func TestEnrolled(t *testing.T) {
 	}
 }
 
+func TestAModeThatMeansNothingIsWarnedAbout(t *testing.T) {
+	for value, warned := range map[string]bool{modeAmbient: false, modeNone: false, "bogus": true, "": true, "Ambient": true} {
+		if got := modeWarning(map[string]string{modeLabel: value}); (got != "") != warned {
+			t.Errorf("%q: %q", value, got)
+		}
+	}
+	if got := modeWarning(map[string]string{"app": "web"}); got != "" {
+		t.Errorf("without the label: %q", got)
+	}
+}
+
 func TestTokenNamesPodAndNodeAndExpires(t *testing.T) {
 	s, err := newSigner()
 	if err != nil {

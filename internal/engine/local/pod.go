@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"sync"
 	"time"
@@ -138,6 +139,15 @@ const (
 	modeNone        = "none"
 	redirectionNote = "ambient.istio.io/redirection"
 )
+
+// modeWarning says that a value of the label does not do what its author may expect; empty if it is a good one.
+func modeWarning(labels map[string]string) string {
+	value, given := labels[modeLabel]
+	if !given || value == modeAmbient || value == modeNone {
+		return ""
+	}
+	return fmt.Sprintf("%s=%s has no effect: use %s to put pods into the mesh, %s to keep them out", modeLabel, value, modeAmbient, modeNone)
+}
 
 // enrolled says whether labels put a pod into the mesh. The pod's own label goes before its namespace's.
 func enrolled(hostNetwork bool, podLabels, namespaceLabels map[string]string) bool {

@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+// unsettled says which of the pods named or owned are not yet in the mesh as their labels say, and which node proxies do
+// not know so yet. Only a thorough look asks the control plane and its clients, which
+// costs more.
+//
+// A connection is meshed if its source's traffic is captured and its source's proxy knows that the destination's is. The
+// capture is the agents' to tell; what the proxies know is what the control plane has told them and they acknowledged.
+func unsettled(ctx context.Context, client *api.Client, owners map[api.Key]bool, thorough bool) ([]string, error) {
+	status, err := client.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pods, err := concerned(ctx, client, status, owners)
+	if err != nil {
+		return nil, err
+	}
+	var waiting []string
+	for _, p := range pods {
+		if why := uncaptured(p); why != "" {
+			waiting = append(waiting, "pod/"+p.Name+" ("+why+")")
+		}
+	}
+	if len(waiting) > 0 || !thorough {
+		return waiting, nil
+	}
+	declared, err := declaredMeshed(ctx, client)
+	if unreachable := (*api.Error)(nil); errors.As(err, &unreachable) {
+		return []string{"the control plane (" + unreachable.Message + ")"}, nil // it may be starting again
+	} else if err != nil {
+		return nil, err
+	}
+	for _, p := range pods {
+		if declared[p.Namespace+"/"+p.Name] != p.Enrolled {
+			waiting = append(waiting, "the control plane to hear of pod/"+p.Name)
+		}
+	}
+	// Anew, and after the above: what the control plane has declared is in the generation that it names from now on.
+	if status, err = client.Status(ctx); err != nil {
+		return nil, err
+	}
+	if !status.Control.Ready {
+		waiting = append(waiting, "the control plane")
+	}
+	for _, n := range status.Nodes {
+		if n.Proxy.AckedGeneration < status.Control.Generation {
+			waiting = append(waiting, fmt.Sprintf("the proxy of node %s (generation %d of %d)", n.Name, n.Proxy.AckedGeneration, status.Control.Generation))
+		}
+	}
+	return waiting, nil
+}
+
+// uncaptured says what is missing until a pod's own traffic is treated as its labels ask; empty if nothing is.
+func uncaptured(p api.PodState) string {
+	why := ""
+	switch {
+	case p.Enrolled && !(p.Redirection && p.Mesh == "captured"):
+		why = "not in the mesh yet"
+	case !p.Enrolled && (p.Redirection || p.Mesh == "captured" || p.Mesh == "pending"):
+		why = "not out of the mesh yet"
+	default:
+		return ""
+	}
+	if p.MeshReason != "" {
+		why += ": " + p.MeshReason
+	}
+	return why
+}
+
+// concerned picks the pods that are among the objects or belong to one of them, and can be in a mesh.
+func concerned(ctx context.Context, client *api.Client, status api.Status, owners map[api.Key]bool) ([]api.PodState, error) {
+	list, err := client.Get(ctx, api.GetRequest{Kind: "Pod", AllNamespaces: true})
+	if err != nil {
+		return nil, err
+	}
+	wanted := map[string]bool{}
+	for _, object := range list.Items {
+		var pod corev1.Pod
+		if err := json.Unmarshal(object.Raw, &pod); err != nil {
+			return nil, fmt.Errorf("read %s: %w", object.Key, err)
+		}
+		found := owners[object.Key]
+		for _, owner := range pod.OwnerReferences {
+			found = found || owners[api.Key{Kind: owner.Kind, Namespace: object.Key.Namespace, Name: owner.Name}]
+		}
+		finished := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+		wanted[object.Key.Namespace+"/"+object.Key.Name] = found && !finished
+	}
+	var pods []api.PodState
+	for _, p := range status.Pods {
+		if wanted[p.Namespace+"/"+p.Name] && !p.HostNetwork {
+			pods = append(pods, p)
+		}
+	}
+	return pods, nil
+}
+
+// declaredMeshed is which pods the control plane has its proxies reach through the mesh, by namespace and name.
+func declaredMeshed(ctx context.Context, client *api.Client) (map[string]bool, error) {
+	page, err := client.ControlDebug(ctx, "debug/resources?type=Address")
+	if err != nil {
+		return nil, err
+	}
+	var resources []struct {
+		Content struct {
+			Workload struct {
+				Namespace      string `json:"namespace"`
+				Name           string `json:"name"`
+				TunnelProtocol string `json:"tunnelProtocol"`
+			} `json:"workload"`
+		} `json:"content"`
+	}
+	if err := json.Unmarshal(page, &resources); err != nil {
+		return nil, fmt.Errorf("read what the control plane declares: %w", err)
+	}
+	declared := map[string]bool{}
+	for _, r := range resources {
+		if w := r.Content.Workload; w.Name != "" {
+			declared[w.Namespace+"/"+w.Name] = w.TunnelProtocol == "HBONE"
+		}
+	}
+	return declared, nil
+}
