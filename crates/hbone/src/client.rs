@@ -18,10 +18,15 @@ use crate::headers::{self, Authority, Baggage, Forwarded, TraceParent};
 use crate::keepalive::KeepAlive;
 use crate::settings::Settings;
 use crate::stream::{Load, Stream};
+use crate::windows::{FLOOR, Windows};
 
 /// Streams that a peer is assumed to allow until its SETTINGS arrive: what RFC 9113 §6.5.2 recommends
 /// as the least. Requests that turn out to be too many are not lost, see [`ConnectError::Unprocessed`].
 const ASSUMED_LIMIT: usize = 100;
+
+/// What small DATA frames that nobody took yet may cost us, in the HTTP/2 layer's measure (a frame below
+/// 256 bytes costs what it lacks); beyond it the connection ends. Readers take them as they come.
+pub(crate) const SMALL_FRAMES: usize = 8 << 20;
 
 type SendRequest = h2::client::SendRequest<Bytes>;
 
@@ -40,7 +45,8 @@ where
     let flusher = io.handle();
     let (send, mut connection) = h2::client::Builder::new()
         .initial_window_size(settings.stream_window)
-        .initial_connection_window_size(settings.connection_window)
+        .initial_connection_window_size(FLOOR)
+        .data_frame_budget(SMALL_FRAMES)
         .max_frame_size(settings.max_frame)
         .max_header_list_size(settings.max_header_list)
         .max_send_buffer_size(settings.send_buffer)
@@ -64,7 +70,11 @@ where
         connection,
         flusher,
         keepalive: KeepAlive::new(pings, &settings),
-        window: settings.connection_window,
+        windows: Windows::new(
+            &settings.budget,
+            settings.stream_window,
+            settings.connection_window,
+        ),
         send: Rc::downgrade(&send),
         state: Rc::clone(&state),
         settings,
@@ -264,8 +274,7 @@ pub struct Driver<IO: AsyncRead + AsyncWrite + Unpin> {
     connection: h2::client::Connection<Batch<IO>, Bytes>,
     flusher: Batch<IO>,
     keepalive: KeepAlive,
-    /// The connection window that the peer was granted.
-    window: u32,
+    windows: Windows,
     send: Weak<RefCell<Option<SendRequest>>>,
     state: Rc<State>,
     settings: Settings,
@@ -302,13 +311,15 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Future for Driver<IO> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if let Some(window) = grown_window(&this.settings, this.window, this.state.load.active()) {
-            this.window = window;
+        if let Some(window) = this.windows.grow(&this.state.load) {
             this.connection.set_target_window_size(window);
         }
         while let Poll::Ready(beat) = this.keepalive.poll_beat(cx) {
             beat?;
             this.close_if_idle();
+            if let Some(window) = this.windows.shrink(&this.state.load) {
+                this.connection.set_target_window_size(window);
+            }
         }
         let result = Pin::new(&mut this.connection).poll(cx);
         this.learn_limit();
@@ -322,17 +333,4 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Future for Driver<IO> {
         }
         result.map_err(TunnelError::from_h2)
     }
-}
-
-/// The connection window for `streams` streams, when it is larger than what was granted before.
-///
-/// HTTP/2 counts unread bytes of a stream against the connection too. The window therefore
-/// covers all streams' windows, in steps, and on top of them the share that always flows.
-pub(crate) fn grown_window(settings: &Settings, granted: u32, streams: usize) -> Option<u32> {
-    const STEP: usize = 16;
-    let streams = u64::try_from(streams.saturating_sub(1).div_ceil(STEP) * STEP).ok()?;
-    let wanted =
-        u64::from(settings.connection_window) + streams * u64::from(settings.stream_window);
-    let wanted = u32::try_from(wanted.min(i32::MAX as u64)).ok()?;
-    (wanted > granted).then_some(wanted)
 }

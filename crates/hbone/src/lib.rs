@@ -9,11 +9,13 @@ mod batch;
 pub mod client;
 mod error;
 pub mod headers;
+mod held;
 mod keepalive;
 pub mod pool;
 pub mod server;
 mod settings;
 mod stream;
+mod windows;
 
 pub use client::{ConnectRequest, ResponseInfo, Tunnel};
 pub use error::{ConnectError, StreamError, TunnelError};
@@ -22,3 +24,4 @@ pub use pool::{Pool, PoolError, PoolKey};
 pub use server::{Connection, Incoming, Status};
 pub use settings::Settings;
 pub use stream::Stream;
+pub use windows::Budget;

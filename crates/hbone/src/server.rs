@@ -8,12 +8,13 @@ use lateen_types::Strng;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::batch::Batch;
-use crate::client::{grown_window, read_baggage};
+use crate::client::{SMALL_FRAMES, read_baggage};
 use crate::error::{Reason, StreamError, TunnelError};
 use crate::headers::{self, Authority, Baggage, Forwarded, TraceParent};
 use crate::keepalive::KeepAlive;
 use crate::settings::Settings;
 use crate::stream::{Load, Slot, Stream};
+use crate::windows::{FLOOR, Windows};
 
 /// Why a request is refused, as the HTTP status that says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,9 +51,7 @@ pub struct Connection<IO: AsyncRead + AsyncWrite + Unpin> {
     flusher: Batch<IO>,
     keepalive: KeepAlive,
     load: Rc<Load>,
-    /// The connection window that the peer was granted.
-    window: u32,
-    settings: Settings,
+    windows: Windows,
 }
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
@@ -65,7 +64,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         let flusher = io.handle();
         let mut connection = h2::server::Builder::new()
             .initial_window_size(settings.stream_window)
-            .initial_connection_window_size(settings.connection_window)
+            .initial_connection_window_size(FLOOR)
+            .data_frame_budget(SMALL_FRAMES)
             .max_frame_size(settings.max_frame)
             .max_header_list_size(settings.max_header_list)
             .max_concurrent_streams(settings.max_streams)
@@ -82,8 +82,11 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
             flusher,
             keepalive: KeepAlive::new(pings, &settings),
             load: Load::new(),
-            window: settings.connection_window,
-            settings,
+            windows: Windows::new(
+                &settings.budget,
+                settings.stream_window,
+                settings.connection_window,
+            ),
         })
     }
 
@@ -115,12 +118,14 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<Incoming>, TunnelError>> {
-        if let Some(window) = grown_window(&self.settings, self.window, self.load.active()) {
-            self.window = window;
+        if let Some(window) = self.windows.grow(&self.load) {
             self.connection.set_target_window_size(window);
         }
         while let Poll::Ready(beat) = self.keepalive.poll_beat(cx) {
             beat?;
+            if let Some(window) = self.windows.shrink(&self.load) {
+                self.connection.set_target_window_size(window);
+            }
         }
         let accepted = self.poll_accept(cx);
         self.flusher.poll_owed(cx).map_err(TunnelError::Io)?;

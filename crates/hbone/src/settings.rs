@@ -2,15 +2,22 @@
 
 use std::time::Duration;
 
-/// What a tunnel offers its peer and asks of it. The defaults are Istio's.
+use crate::windows::Budget;
+
+/// What a tunnel offers its peer and asks of it. The defaults are Istio's, but for windows and frames.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Bytes that a peer may send on one stream before we read them (RFC 9113 §6.9.2), up to 2^31-1.
+    /// A stream carries at most this much in a round trip: 1 MiB is 1 GiB/s at 1 ms and 10 MiB/s at 100 ms.
     pub stream_window: u32,
-    /// The same for the whole connection; grows by [`Settings::stream_window`] for every open stream,
-    /// so that streams nobody reads stall themselves and not their neighbours.
+    /// Most bytes of the same for the whole connection. It starts at 64 KiB and grows by
+    /// [`Settings::stream_window`] for every open stream, as far as [`Settings::budget`] lends.
+    /// Beyond that, streams that nobody reads stall the other streams of their tunnel.
     pub connection_window: u32,
-    /// Largest frame that we accept, 2^14 to 2^24-1 bytes.
+    /// What all tunnels lend their windows from. Clones of the settings share it.
+    pub budget: Budget,
+    /// Largest frame that we accept, 2^14 to 2^24-1 bytes. A tunnel's read buffer is as large as the
+    /// largest frame that comes; 256 KiB is the most that a relay reads at a time.
     pub max_frame: u32,
     /// Largest header list that we accept, in bytes.
     pub max_header_list: u32,
@@ -39,9 +46,10 @@ impl Settings {
     /// What a server uses: 64 KiB of headers, 200 streams.
     pub fn server() -> Self {
         Settings {
-            stream_window: 4 * 1024 * 1024,
+            stream_window: 1024 * 1024,
             connection_window: 16 * 1024 * 1024,
-            max_frame: 1024 * 1024,
+            budget: Budget::default(),
+            max_frame: 256 * 1024,
             max_header_list: 64 * 1024,
             max_streams: 200,
             send_buffer: 256 * 1024,

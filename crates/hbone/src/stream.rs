@@ -12,11 +12,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use crate::error::to_io;
+use crate::held::Held;
 
 /// How many streams a tunnel carries, and since when it carries none.
 #[derive(Debug)]
 pub(crate) struct Load {
     active: Cell<usize>,
+    /// Bytes whose credit went back to the peer.
+    read: Cell<u64>,
     idle_since: Cell<Instant>,
 }
 
@@ -24,12 +27,22 @@ impl Load {
     pub(crate) fn new() -> Rc<Self> {
         Rc::new(Load {
             active: Cell::new(0),
+            read: Cell::new(0),
             idle_since: Cell::new(Instant::now()),
         })
     }
 
     pub(crate) fn active(&self) -> usize {
         self.active.get()
+    }
+
+    /// Bytes whose credit went back to the peer, on all streams so far.
+    pub(crate) fn read(&self) -> u64 {
+        self.read.get()
+    }
+
+    pub(crate) fn was_read(&self, bytes: u64) {
+        self.read.set(self.read.get() + bytes);
     }
 
     /// Since when the tunnel has had no stream; `None` while it has one.
@@ -70,7 +83,9 @@ pub struct Stream {
     owed: usize,
     /// What an `AsyncRead` caller had no room for.
     unread: Bytes,
-    _slot: Slot,
+    /// What came while the reader was busy; most streams never need it.
+    held: Option<Box<Held>>,
+    slot: Slot,
 }
 
 impl Stream {
@@ -80,7 +95,8 @@ impl Stream {
             recv,
             owed: 0,
             unread: Bytes::new(),
-            _slot: slot,
+            held: None,
+            slot,
         }
     }
 
@@ -89,7 +105,15 @@ impl Stream {
         if self.owed > 0 {
             // Fails only when more is released than was received.
             let _ = self.recv.flow_control().release_capacity(self.owed);
+            self.slot.0.was_read(self.owed as u64);
             self.owed = 0;
+        }
+        if let Some(held) = &mut self.held {
+            if let Some(bytes) = held.pop() {
+                self.owed = bytes.len();
+                return Poll::Ready(Ok(Some(bytes)));
+            }
+            self.held = None;
         }
         loop {
             return Poll::Ready(match std::task::ready!(self.recv.poll_data(cx)) {
@@ -102,6 +126,14 @@ impl Stream {
                 Some(Err(e)) if is_orderly(&e) => Ok(None),
                 Some(Err(e)) => Err(to_io(e)),
             });
+        }
+    }
+
+    /// Takes what has come out of the tunnel's read buffers; the peer gets no credit for it yet.
+    fn gather(&mut self, cx: &mut Context<'_>) {
+        // An end or an error is said again when the reader comes for it.
+        while let Poll::Ready(Some(Ok(bytes))) = self.recv.poll_data(cx) {
+            self.held.get_or_insert_default().push(bytes);
         }
     }
 
@@ -145,6 +177,14 @@ fn is_orderly_reason(reason: h2::Reason) -> bool {
     matches!(reason, h2::Reason::NO_ERROR | h2::Reason::CANCEL)
 }
 
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // The HTTP/2 layer gives the connection back what nobody will read any more.
+        let unread = self.recv.flow_control().used_capacity();
+        self.slot.0.was_read(unread as u64);
+    }
+}
+
 impl Duplex for Stream {
     const QUEUES: bool = true;
 
@@ -160,6 +200,10 @@ impl Duplex for Stream {
             None => Chunk::End,
         };
         Poll::Ready(Ok(take(cx, chunk)))
+    }
+
+    fn hold(&mut self, cx: &mut Context<'_>) {
+        self.gather(cx);
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &mut Bytes) -> Poll<io::Result<()>> {

@@ -2,13 +2,15 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::io::ErrorKind;
+use std::rc::Rc;
 use std::time::Duration;
 
-use common::{Flushes, TARGET, echo, local, noise, request, serve, stream, tunnel};
+use common::{Busy, Flushes, TARGET, echo, local, noise, request, serve, stream, tunnel};
 use lateen_hbone::{
-    Authority, Baggage, ConnectError, Connection, Forwarded, Settings, Status, TraceParent,
-    TunnelError, client,
+    Authority, Baggage, Budget, ConnectError, Connection, Forwarded, Settings, Status, TraceParent,
+    Tunnel, TunnelError, client,
 };
 use lateen_relay::{Counters, Duplex, Relay};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
@@ -337,6 +339,102 @@ async fn streams_that_nobody_reads_stall_only_themselves() {
         let mut all = Vec::new();
         let read = far.read_to_end(&mut all).await.unwrap();
         assert!(read >= window, "{read}");
+    })
+    .await;
+}
+
+/// An application that never reads, behind the relay of its proxy: the peer sends for as long as it may.
+async fn pour(tunnel: Tunnel, sent: Rc<Cell<usize>>) {
+    let Ok((mut near, _)) = tunnel.connect(&request()).await else {
+        return;
+    };
+    let block = vec![0; 64 * 1024];
+    while let Ok(n) = near.write(&block).await {
+        sent.set(sent.get() + n);
+    }
+}
+
+#[tokio::test]
+async fn what_a_peer_makes_us_hold_is_bounded_whatever_it_opens() {
+    local(async {
+        const TUNNELS: usize = 6;
+        const STREAMS: usize = 100;
+        let budget = Budget::new(24 << 20);
+        let sent = Rc::new(Cell::new(0));
+        // The sending side's own buffers are another matter: they shall not blur the count.
+        let ours = Settings {
+            send_buffer: 1024,
+            ..Settings::client()
+        };
+        let theirs = Settings {
+            budget: budget.clone(),
+            ..Settings::server()
+        };
+        let mut tasks = Vec::new();
+        for _ in 0..TUNNELS {
+            let (tunnel, mut incoming) = tunnel(ours.clone(), theirs.clone()).await;
+            for _ in 0..STREAMS {
+                tasks.push(spawn_local(pour(tunnel.clone(), Rc::clone(&sent))));
+            }
+            tasks.push(spawn_local(async move {
+                while let Some(incoming) = incoming.recv().await {
+                    let far = incoming.accept(None).unwrap();
+                    spawn_local(Relay::new(far, Busy::default(), Counters::default()));
+                }
+            }));
+        }
+        // Until nothing moves any more.
+        let mut before = usize::MAX;
+        while sent.get() != before {
+            before = sent.get();
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        let queued = TUNNELS * (256 * 1024 + STREAMS * ours.send_buffer);
+        let bound = (24 << 20) + TUNNELS * 65_535 + queued;
+        assert!(sent.get() <= bound, "{} of {bound} bytes", sent.get());
+        // It is not so because nothing was taken.
+        assert!(sent.get() > 20 << 20, "{} bytes", sent.get());
+        assert!(budget.lent() <= 24 << 20);
+
+        // Another peer comes late and is served.
+        let (other, mut incoming) = tunnel(Settings::client(), theirs).await;
+        let (near, far) = stream(&other, &mut incoming).await;
+        spawn_local(echo(far));
+        let data = noise(4 << 20, 5);
+        let mut got = vec![0; data.len()];
+        let (mut reader, mut writer) = tokio::io::split(near);
+        let (wrote, read) = tokio::join!(writer.write_all(&data), reader.read_exact(&mut got));
+        wrote.unwrap();
+        read.unwrap();
+        assert!(got == data);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn small_frames_for_a_busy_reader_do_not_end_the_tunnel() {
+    local(async {
+        let (ours, theirs) = settings();
+        let (tunnel, mut incoming) = tunnel(ours, theirs).await;
+        let (mut near, far) = stream(&tunnel, &mut incoming).await;
+        let application = Busy::default();
+        spawn_local(Relay::new(far, application.clone(), Counters::default()));
+        // Each costs the HTTP/2 layer far more than its byte.
+        const FRAMES: usize = 60_000;
+        for i in 0..FRAMES {
+            near.write_all(&[i as u8]).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        assert!(application.got.borrow().is_empty());
+        application.reads.set(true);
+        // Wakes the relay.
+        near.write_all(&[FRAMES as u8]).await.unwrap();
+        while application.got.borrow().len() <= FRAMES {
+            assert!(tunnel.alive());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let got = application.got.take();
+        assert!(got.iter().enumerate().all(|(i, byte)| *byte == i as u8));
     })
     .await;
 }

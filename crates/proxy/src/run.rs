@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lateen_admin::{Admin, MetricsPages, Readiness, ReadinessPages};
-use lateen_capture::{Accepted, Acceptor, NamespaceThread, acceptor, zds};
+use lateen_capture::{Accepted, Acceptor, NamespaceThread, Share, acceptor, zds};
 use lateen_config::Store;
 use lateen_identity::{CaError, Manager};
 use lateen_telemetry::{BuildInfo, Metrics};
@@ -61,7 +61,11 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         component: "ztunnel",
         tag: VERSION,
     };
-    let metrics = Arc::new(Metrics::new(&build, move || loads.read()));
+    let metrics = {
+        let loads = Arc::clone(&loads);
+        Arc::new(Metrics::new(&build, move || loads.read()))
+    };
+    metrics.watch_shed(move || loads.shed());
 
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -83,6 +87,7 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         table: Table::default(),
         settings,
         namespaces,
+        descriptors: Share::of(files),
         acceptor,
         metrics,
         manager,
@@ -106,7 +111,10 @@ fn sink(mailbox: &Mailbox) -> acceptor::Sink<Door> {
 }
 
 fn parts(settings: &Settings, metrics: &Arc<Metrics>, certificates: &Manager) -> Parts {
+    // One for the tunnels of both directions: `parts` is called for each worker.
+    let budget = lateen_hbone::Budget::default();
     let tunnel = |defaults: lateen_hbone::Settings| lateen_hbone::Settings {
+        budget: budget.clone(),
         stream_window: settings.stream_window,
         connection_window: settings.tunnel_window,
         max_frame: settings.frame_size,
@@ -130,6 +138,7 @@ fn parts(settings: &Settings, metrics: &Arc<Metrics>, certificates: &Manager) ->
 struct Control {
     settings: Settings,
     namespaces: NamespaceThread,
+    descriptors: usize,
     acceptor: Arc<Acceptor<Door>>,
     metrics: Arc<Metrics>,
     manager: Manager,
@@ -247,6 +256,7 @@ impl Control {
             namespaces: self.namespaces.clone(),
             acceptor: Arc::clone(&self.acceptor),
             options: self.settings.sockets.into(),
+            descriptors: self.descriptors,
             certificates: self.manager.clone(),
             trust_domain: Arc::clone(&self.settings.trust_domain),
             current,

@@ -84,7 +84,7 @@ pub struct Settings {
     pub idle_tunnel: Duration,
     /// HTTP/2 credit of one stream, in bytes.
     pub stream_window: u32,
-    /// HTTP/2 credit of one tunnel, in bytes.
+    /// Most HTTP/2 credit of one tunnel, in bytes; a worker's tunnels share a budget of it.
     pub tunnel_window: u32,
     /// HTTP/2 frame size, in bytes.
     pub frame_size: u32,
@@ -238,7 +238,7 @@ impl Settings {
             // RFC 9113 §6.5.2 and §6.9.1 bound all three.
             stream_window: env.within(
                 "HTTP2_STREAM_WINDOW_SIZE",
-                4 << 20,
+                1 << 20,
                 65_535..=(1 << 31) - 1,
             )? as u32,
             tunnel_window: env.within(
@@ -246,7 +246,7 @@ impl Settings {
                 16 << 20,
                 65_535..=(1 << 31) - 1,
             )? as u32,
-            frame_size: env.within("HTTP2_FRAME_SIZE", 1 << 20, 16_384..=(1 << 24) - 1)? as u32,
+            frame_size: env.within("HTTP2_FRAME_SIZE", 256 << 10, 16_384..=(1 << 24) - 1)? as u32,
             sockets: SocketSettings {
                 mark: env.within("PACKET_MARK", 0x539, 1..=u64::from(u32::MAX))? as u32,
                 ipv6,

@@ -59,6 +59,10 @@ pub trait Duplex {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>>;
 
+    /// Called while the other stream takes no more: what came meanwhile, if it is here and not in the
+    /// kernel, is to be kept in as little memory as it needs. Registers for what comes later.
+    fn hold(&mut self, _cx: &mut Context<'_>) {}
+
     /// Ends our direction; the other one goes on.
     ///
     /// # Errors

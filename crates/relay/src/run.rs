@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::duplex::{Chunk, Duplex};
 use crate::meter::Meter;
-use crate::scratch::ReadSize;
+use crate::scratch::{MAX_READ, ReadSize};
 
 /// Chunks that one direction may move before other tasks of the worker get their turn.
 const TURN: u32 = 16;
@@ -93,6 +93,8 @@ struct Direction {
     moved: u64,
     /// What was read and the writer has no room for; empty while bytes flow.
     pending: Bytes,
+    /// `pending` may be a small part of a large buffer.
+    part: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq, Clone, Copy)]
@@ -174,7 +176,12 @@ impl Direction {
             if !self.pending.is_empty() {
                 match self.poll_pending(cx, to, &count) {
                     Poll::Ready(Ok(())) => {}
-                    other => return other.map_err(Broken::Writing),
+                    Poll::Ready(Err(e)) => return Poll::Ready(Err(Broken::Writing(e))),
+                    Poll::Pending => {
+                        self.detach();
+                        from.hold(cx);
+                        return Poll::Pending;
+                    }
                 }
             }
             if turn == TURN {
@@ -185,6 +192,7 @@ impl Direction {
             let Direction {
                 size,
                 pending,
+                part,
                 moved,
                 state,
             } = self;
@@ -195,6 +203,7 @@ impl Direction {
                 }
                 Chunk::Owned(bytes) => {
                     *pending = bytes;
+                    *part = true;
                     Ok(())
                 }
                 Chunk::Borrowed(bytes) => {
@@ -207,6 +216,7 @@ impl Direction {
                         count(n as u64);
                     }
                     *pending = Bytes::copy_from_slice(&bytes[n..]);
+                    *part = false;
                     Ok(())
                 }
             });
@@ -227,6 +237,14 @@ impl Direction {
             }
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Lets go of the buffer that `pending` came in, unless it is most of it anyway.
+    fn detach(&mut self) {
+        if self.part && self.pending.len() < MAX_READ / 2 {
+            self.pending = Bytes::copy_from_slice(&self.pending);
+        }
+        self.part = false;
     }
 
     fn poll_pending<T: Duplex>(

@@ -1,7 +1,7 @@
 //! A client and a server over an in-memory connection, on one thread as in a worker.
 #![allow(dead_code)]
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -10,7 +10,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use lateen_hbone::{ConnectRequest, Connection, Incoming, Settings, Stream, Tunnel, client};
+use lateen_relay::{Chunk, Duplex, ReadSize};
 use tokio::io::{
     AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex,
 };
@@ -102,6 +104,46 @@ pub async fn echo(mut stream: Stream) {
 pub fn noise(length: usize, seed: u32) -> Vec<u8> {
     let byte = |i: u32| (i.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 11) as u8;
     (0..length as u32).map(byte).collect()
+}
+
+/// An application that reads nothing until it is told to.
+#[derive(Clone, Default)]
+pub struct Busy {
+    pub reads: Rc<Cell<bool>>,
+    pub got: Rc<RefCell<Vec<u8>>>,
+}
+
+impl Duplex for Busy {
+    const QUEUES: bool = false;
+
+    fn poll_read<T>(
+        &mut self,
+        _: &mut Context<'_>,
+        _: &mut ReadSize,
+        _: bool,
+        _: impl FnOnce(&mut Context<'_>, Chunk<'_>) -> T,
+    ) -> Poll<io::Result<T>> {
+        Poll::Pending
+    }
+
+    fn poll_write(&mut self, _: &mut Context<'_>, bytes: &mut Bytes) -> Poll<io::Result<()>> {
+        if !self.reads.get() {
+            return Poll::Pending;
+        }
+        self.got.borrow_mut().extend_from_slice(bytes);
+        bytes.clear();
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_write_borrowed(&mut self, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+        unreachable!("a tunnel's chunks are owned")
+    }
+
+    fn poll_finish(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn abort(&mut self) {}
 }
 
 /// Counts the flushes that reach a connection.
