@@ -79,7 +79,7 @@ func sampleStatus() api.Status {
 				Unmeshed:   []api.Conn{{Local: "10.244.1.2:40000", Remote: "10.96.0.20:9080", Direction: "outbound", OpenedBefore: now.Add(-time.Minute)}},
 				Containers: []api.ContainerState{{Name: "client", Process: api.Process{PID: 77}, UID: 200001}},
 			},
-			{Namespace: "default", Name: "details-b", Node: "n2", Phase: "Pending", Reason: "waits for the agent", Mesh: "pending", MeshReason: "no proxy is connected", Identity: "spiffe://cluster.local/ns/default/sa/details"},
+			{Namespace: "default", Name: "details-b", Node: "n2", Phase: "Pending", Reason: "waits for the agent", Enrolled: true, Mesh: "pending", MeshReason: "no proxy is connected", Identity: "spiffe://cluster.local/ns/default/sa/details"},
 			{Namespace: "istio-system", Name: "ztunnel-n1", Node: "n1", HostNetwork: true},
 		},
 		Problems: []api.Problem{{File: "policy.yaml", Line: 3, Object: "AuthorizationPolicy/default/l7", Message: "HTTP fields have no effect", Cure: "bind it to a waypoint"}},

@@ -31,7 +31,7 @@ type fakeEngine struct {
 	socket   string
 	objects  []api.Object
 	status   api.Status
-	declared string // the control plane's page of resources
+	declared string   // the control plane's page of resources
 	asked    []string // method, path and body of each request
 	problems []api.Problem
 	exec     func(api.ExecRequest, io.Reader) (stdout, stderr string, code int)

@@ -228,6 +228,11 @@ func findings(s api.Status) []string {
 		}
 		lines = append(lines, problem.String())
 	}
+	for _, pod := range s.Pods {
+		if pod.Enrolled && !pod.Redirection && pod.MeshReason != "" {
+			lines = append(lines, fmt.Sprintf("pod %s/%s is not in the mesh: %s", pod.Namespace, pod.Name, pod.MeshReason))
+		}
+	}
 	for _, client := range s.Control.Clients {
 		for _, t := range client.Types {
 			if t.LastNack == "" {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -232,6 +233,15 @@ spec:
 		}
 		if !strings.Contains(string(list.Items[0].Raw), `ServiceAccount \"comes-later\" is not there`) {
 			return fmt.Errorf("orphan: %s", list.Items[0].Raw)
+		}
+		status, err := m.Client.Status(m.Context())
+		if err != nil {
+			return err
+		}
+		for object, cause := range map[string]string{"Pod default/homeless": "moon=dark", "Deployment default/orphan": "comes-later"} {
+			if !slices.ContainsFunc(status.Problems, func(p api.Problem) bool { return p.Object == object && strings.Contains(p.Message, cause) }) {
+				return fmt.Errorf("status does not say why %s has no pods: %v", object, status.Problems)
+			}
 		}
 		return nil
 	})

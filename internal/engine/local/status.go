@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -49,7 +50,22 @@ func (e *Engine) status(ctx context.Context) api.Status {
 		s.Nodes[i].Proxy.AckedGeneration = ackedBy(s.Control.Clients, s.Nodes[i].Name)
 	}
 	s.Pods = e.podStates(said, host)
+	s.Problems = append(s.Problems, e.unmade()...)
 	return s
+}
+
+// unmade are the objects whose pods cannot be made, and why.
+func (e *Engine) unmade() []api.Problem {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var out []api.Problem
+	for k, why := range e.seen.complaints {
+		if e.store.objects[k] != nil {
+			out = append(out, api.Problem{Object: k.String(), Message: "its pods cannot be made: " + why})
+		}
+	}
+	slices.SortFunc(out, func(a, b api.Problem) int { return strings.Compare(a.Object, b.Object) })
+	return out
 }
 
 // ackedBy is the lowest generation that a node's proxy has acknowledged over all types.
