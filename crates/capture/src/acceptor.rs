@@ -1,27 +1,33 @@
 //! The acceptor: one thread that waits on every listener of every pod and gives each new connection to the least
 //! loaded worker, so that the balance is exact whatever listener a connection came through.
+//!
+//! A connection that there is no room for, in its pod's share or in the whole process, is accepted and reset at once: left
+//! in the listener's queue it would keep the others waiting.
 
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use socket2::SockAddr;
+use socket2::{SockAddr, SockRef};
 
+use crate::share::{Held, Share};
 use crate::socket::canonical;
 
 /// Connections taken from one listener before the next one has its turn.
 const TURN: usize = 64;
 /// The eventfd that ends the thread.
 const WAKE: u64 = u64::MAX;
-/// Rest when the process has no descriptor left: the listener stays readable, and asking again at once would spin.
+/// Rest when the kernel can give nothing at all: the listener stays readable, and asking again at once would spin.
 const REST: Duration = Duration::from_millis(50);
+/// Between two errors about descriptors in the log.
+const QUIET: Duration = Duration::from_secs(10);
 
 /// A connection on its way to a worker.
 #[derive(Debug)]
@@ -36,42 +42,55 @@ pub struct Accepted<T> {
     pub load: LoadGuard,
 }
 
-/// How many connections each worker has; only the acceptor adds to it.
+/// How many connections each worker has, and how many none got; only the acceptor adds to it.
 #[derive(Debug)]
-pub struct Loads(Box<[AtomicUsize]>);
+pub struct Loads {
+    workers: Box<[AtomicUsize]>,
+    shed: AtomicU64,
+}
 
 impl Loads {
     /// No load on `workers` workers.
     pub fn new(workers: usize) -> Arc<Self> {
-        Arc::new(Self((0..workers).map(|_| AtomicUsize::new(0)).collect()))
+        Arc::new(Self {
+            workers: (0..workers).map(|_| AtomicUsize::new(0)).collect(),
+            shed: AtomicU64::new(0),
+        })
     }
 
     /// Connections by worker.
     pub fn read(&self) -> Vec<usize> {
-        self.0
+        self.workers
             .iter()
             .map(|load| load.load(Ordering::Relaxed))
             .collect()
     }
 
+    /// Connections that were reset at once because there was no descriptor for them.
+    pub fn shed(&self) -> u64 {
+        self.shed.load(Ordering::Relaxed)
+    }
+
     /// Counts one more connection on the least loaded worker, the first among equals.
-    fn charge(self: &Arc<Self>) -> LoadGuard {
-        let worker = (0..self.0.len())
-            .min_by_key(|&worker| self.0[worker].load(Ordering::Relaxed))
+    fn charge(self: &Arc<Self>, held: Held) -> LoadGuard {
+        let worker = (0..self.workers.len())
+            .min_by_key(|&worker| self.workers[worker].load(Ordering::Relaxed))
             .expect("there is at least one worker");
-        self.0[worker].fetch_add(1, Ordering::Relaxed);
+        self.workers[worker].fetch_add(1, Ordering::Relaxed);
         LoadGuard {
             loads: Arc::clone(self),
             worker,
+            _held: held,
         }
     }
 }
 
-/// One connection's share of a worker's load.
+/// One connection's part of a worker's load and of its pod's share.
 #[derive(Debug)]
 pub struct LoadGuard {
     loads: Arc<Loads>,
     worker: usize,
+    _held: Held,
 }
 
 impl LoadGuard {
@@ -83,7 +102,7 @@ impl LoadGuard {
 
 impl Drop for LoadGuard {
     fn drop(&mut self) {
-        self.loads.0[self.worker].fetch_sub(1, Ordering::Relaxed);
+        self.loads.workers[self.worker].fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -115,6 +134,9 @@ struct Registered<T> {
 struct Listener<T> {
     socket: OwnedFd,
     tag: T,
+    share: Arc<Share>,
+    /// Descriptors that one of its connections needs.
+    cost: u32,
 }
 
 /// A listener that connections are accepted from until this is dropped, which closes it.
@@ -146,12 +168,16 @@ impl<T: Clone + Send + Sync + 'static> Acceptor<T> {
             .epoll
             .add(&shared.wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
         let loads = Loads::new(sinks.len());
-        let thread = {
-            let (shared, loads) = (Arc::clone(&shared), Arc::clone(&loads));
-            std::thread::Builder::new()
-                .name("acceptor".into())
-                .spawn(move || accept_all(&shared, &loads, &sinks))?
+        let mut work = Work {
+            reserve: Some(shared.wake.as_fd().try_clone_to_owned()?),
+            shared: Arc::clone(&shared),
+            loads: Arc::clone(&loads),
+            sinks,
+            said: None,
         };
+        let thread = std::thread::Builder::new()
+            .name("acceptor".into())
+            .spawn(move || work.accept_all())?;
         Ok(Self {
             shared,
             loads,
@@ -159,17 +185,26 @@ impl<T: Clone + Send + Sync + 'static> Acceptor<T> {
         })
     }
 
-    /// Accepts from `listener`, which must be non-blocking, and gives each connection `tag`.
+    /// Accepts from `listener`, which must be non-blocking, and gives each connection `tag`. Each takes `cost`
+    /// descriptors, its own among them, of `share`; those that find too few left there are reset.
     ///
     /// # Errors
     /// epoll refuses the descriptor.
-    pub fn register(&self, listener: OwnedFd, tag: T) -> io::Result<Registration<T>> {
+    pub fn register(
+        &self,
+        listener: OwnedFd,
+        tag: T,
+        share: &Arc<Share>,
+        cost: u32,
+    ) -> io::Result<Registration<T>> {
         let mut listeners = self.shared.lock();
         let id = listeners.next;
         listeners.next += 1;
         let listener = Arc::new(Listener {
             socket: listener,
             tag,
+            share: Arc::clone(share),
+            cost,
         });
         self.shared.epoll.add(
             listener.socket.as_fd(),
@@ -218,64 +253,128 @@ impl<T> Shared<T> {
     }
 }
 
-fn accept_all<T: Clone>(shared: &Shared<T>, loads: &Arc<Loads>, sinks: &[Sink<T>]) {
-    let mut events = [EpollEvent::empty(); 64];
-    loop {
-        let ready = match shared.epoll.wait(&mut events, EpollTimeout::NONE) {
-            Ok(ready) => ready,
-            Err(nix::errno::Errno::EINTR) => continue,
-            Err(error) => {
-                tracing::error!(%error, "wait for connections: the proxy accepts none any more");
-                return;
-            }
-        };
-        for event in &events[..ready] {
-            if event.data() == WAKE {
-                return;
-            }
-            // Gone: deregistered between the wait and now.
-            let Some(listener) = shared.lock().by_id.get(&event.data()).cloned() else {
-                continue;
-            };
-            accept_turn(&listener, loads, sinks);
-        }
-    }
+/// What the thread holds.
+struct Work<T> {
+    shared: Arc<Shared<T>>,
+    loads: Arc<Loads>,
+    sinks: Vec<Sink<T>>,
+    /// Given up to accept, and reset, when no other descriptor is left.
+    reserve: Option<OwnedFd>,
+    said: Option<Instant>,
 }
 
-fn accept_turn<T: Clone>(listener: &Listener<T>, loads: &Arc<Loads>, sinks: &[Sink<T>]) {
-    for _ in 0..TURN {
-        match accept(&listener.socket) {
-            Ok((stream, peer)) => {
-                let load = loads.charge();
-                let worker = load.worker();
-                sinks[worker](Accepted {
-                    stream,
-                    peer,
-                    tag: listener.tag.clone(),
-                    load,
-                });
-            }
-            Err(error) => match error.raw_os_error() {
-                Some(libc::EAGAIN) => return,
-                // accept(2): a connection that ended while it waited, and errors of the network passed on.
-                Some(
-                    libc::EINTR
-                    | libc::ECONNABORTED
-                    | libc::ENETDOWN
-                    | libc::EPROTO
-                    | libc::ENOPROTOOPT
-                    | libc::EHOSTDOWN
-                    | libc::ENONET
-                    | libc::EHOSTUNREACH
-                    | libc::EOPNOTSUPP
-                    | libc::ENETUNREACH,
-                ) => {}
-                _ => {
-                    tracing::error!(%error, "accept a connection; raise the limit of open files if it is reached");
-                    std::thread::sleep(REST);
+impl<T: Clone> Work<T> {
+    fn accept_all(&mut self) {
+        let mut events = [EpollEvent::empty(); 64];
+        loop {
+            let ready = match self.shared.epoll.wait(&mut events, EpollTimeout::NONE) {
+                Ok(ready) => ready,
+                Err(nix::errno::Errno::EINTR) => continue,
+                Err(error) => {
+                    tracing::error!(%error, "wait for connections: the proxy accepts none any more");
                     return;
                 }
-            },
+            };
+            for event in &events[..ready] {
+                if event.data() == WAKE {
+                    return;
+                }
+                // Gone: deregistered between the wait and now.
+                let Some(listener) = self.shared.lock().by_id.get(&event.data()).cloned() else {
+                    continue;
+                };
+                self.accept_turn(&listener);
+            }
+        }
+    }
+
+    fn accept_turn(&mut self, listener: &Listener<T>) {
+        for _ in 0..TURN {
+            match accept(&listener.socket) {
+                Ok((stream, peer)) => self.give(listener, stream, peer),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN) => return,
+                    // accept(2): a connection that ended while it waited, and errors of the network passed on.
+                    Some(
+                        libc::EINTR
+                        | libc::ECONNABORTED
+                        | libc::ENETDOWN
+                        | libc::EPROTO
+                        | libc::ENOPROTOOPT
+                        | libc::EHOSTDOWN
+                        | libc::ENONET
+                        | libc::EHOSTUNREACH
+                        | libc::EOPNOTSUPP
+                        | libc::ENETUNREACH,
+                    ) => {}
+                    Some(libc::EMFILE | libc::ENFILE) if self.reserve.is_some() => {
+                        self.complain(&error);
+                        if !self.shed_one(listener) {
+                            return;
+                        }
+                    }
+                    _ => {
+                        self.complain(&error);
+                        std::thread::sleep(REST);
+                        self.refill();
+                        return;
+                    }
+                },
+            }
+        }
+    }
+
+    fn give(&self, listener: &Listener<T>, stream: OwnedFd, peer: SocketAddr) {
+        let Some(held) = listener.share.take(listener.cost) else {
+            self.shed(stream);
+            return;
+        };
+        let load = self.loads.charge(held);
+        let worker = load.worker();
+        self.sinks[worker](Accepted {
+            stream,
+            peer,
+            tag: listener.tag.clone(),
+            load,
+        });
+    }
+
+    /// Frees the listener's queue of one connection by way of the reserve; false if none waits any more. The kernel
+    /// looks for a descriptor before it looks for a connection.
+    fn shed_one(&mut self, listener: &Listener<T>) -> bool {
+        self.reserve = None;
+        let waited = match accept(&listener.socket) {
+            Ok((stream, _)) => {
+                self.shed(stream);
+                true
+            }
+            Err(error) => error.raw_os_error() != Some(libc::EAGAIN),
+        };
+        self.refill();
+        waited
+    }
+
+    /// Takes the reserve back, unless another thread was faster.
+    fn refill(&mut self) {
+        if self.reserve.is_none() {
+            self.reserve = self.shared.wake.as_fd().try_clone_to_owned().ok();
+        }
+    }
+
+    /// Resets a connection, so that its client neither waits nor takes the end for an empty answer.
+    fn shed(&self, stream: OwnedFd) {
+        // Without the option the client sees an orderly end, which is the best that is left.
+        let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+        self.loads.shed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn complain(&mut self, error: &io::Error) {
+        if self.said.is_none_or(|said| said.elapsed() >= QUIET) {
+            self.said = Some(Instant::now());
+            tracing::error!(
+                %error,
+                "accept a connection: connections are reset until descriptors are free; raise the limit of open files"
+            );
         }
     }
 }
@@ -314,6 +413,10 @@ mod tests {
 
     use super::*;
 
+    fn plenty() -> Arc<Share> {
+        Share::new("pod".to_owned(), 1000)
+    }
+
     fn listener() -> (OwnedFd, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -342,7 +445,7 @@ mod tests {
         let addresses: Vec<_> = listeners.iter().map(|(_, address)| *address).collect();
         let _registered: Vec<_> = listeners
             .into_iter()
-            .map(|(socket, _)| acceptor.register(socket, "pod").unwrap())
+            .map(|(socket, _)| acceptor.register(socket, "pod", &plenty(), 2).unwrap())
             .collect();
         // Unequal on purpose: one listener takes most of them.
         let clients: Vec<_> = (0..16)
@@ -359,7 +462,7 @@ mod tests {
     fn a_freed_worker_is_filled_first() {
         let (acceptor, accepted) = two_workers();
         let (socket, address) = listener();
-        let _registered = acceptor.register(socket, "pod").unwrap();
+        let _registered = acceptor.register(socket, "pod", &plenty(), 2).unwrap();
         let _clients: Vec<_> = (0..6)
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();
@@ -377,8 +480,8 @@ mod tests {
     fn a_connection_carries_its_peer_and_its_listeners_tag() {
         let (acceptor, accepted) = two_workers();
         let ((a, at_a), (b, at_b)) = (listener(), listener());
-        let _a = acceptor.register(a, "a").unwrap();
-        let _b = acceptor.register(b, "b").unwrap();
+        let _a = acceptor.register(a, "a", &plenty(), 2).unwrap();
+        let _b = acceptor.register(b, "b", &plenty(), 2).unwrap();
         for (address, tag) in [(at_b, "b"), (at_a, "a")] {
             let client = TcpStream::connect(address).unwrap();
             let got = accepted.recv().unwrap();
@@ -391,7 +494,7 @@ mod tests {
     fn a_dropped_registration_closes_its_listener() {
         let (acceptor, _accepted) = two_workers();
         let (socket, address) = listener();
-        let registered = acceptor.register(socket, "pod").unwrap();
+        let registered = acceptor.register(socket, "pod", &plenty(), 2).unwrap();
         drop(registered);
         // The thread may hold the listener for the rest of one turn.
         let deadline = std::time::Instant::now() + Duration::from_secs(10);
@@ -402,5 +505,40 @@ mod tests {
             );
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    #[test]
+    fn a_pod_with_its_share_is_reset_and_others_are_served() {
+        use std::io::{ErrorKind, Read};
+        let (acceptor, accepted) = two_workers();
+        let ((out, at_out), (inb, at_inb), (other, at_other)) =
+            (listener(), listener(), listener());
+        let share = Share::new("greedy".to_owned(), 5);
+        let _greedy = [
+            acceptor.register(out, "greedy", &share, 2).unwrap(),
+            acceptor.register(inb, "greedy", &share, 1).unwrap(),
+        ];
+        let _other = acceptor.register(other, "other", &plenty(), 2).unwrap();
+        let soon = Duration::from_secs(10);
+        let dial = |address| {
+            let client = TcpStream::connect(address).unwrap();
+            client.set_read_timeout(Some(soon)).unwrap();
+            client
+        };
+        let first = (dial(at_out), accepted.recv_timeout(soon).unwrap());
+        let _second = (dial(at_out), accepted.recv_timeout(soon).unwrap());
+        let error = dial(at_out).read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        assert_eq!(acceptor.loads().shed(), 1);
+        // One descriptor is left, whichever listener it goes to.
+        let _third = (dial(at_inb), accepted.recv_timeout(soon).unwrap());
+        let error = dial(at_inb).read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        let _elsewhere = dial(at_other);
+        assert_eq!(accepted.recv_timeout(soon).unwrap().tag, "other");
+        drop(first);
+        let _again = dial(at_out);
+        assert_eq!(accepted.recv_timeout(soon).unwrap().tag, "greedy");
+        assert_eq!(acceptor.loads().shed(), 2);
     }
 }

@@ -7,6 +7,7 @@
 pub mod acceptor;
 mod limits;
 pub mod netns;
+mod share;
 pub mod socket;
 pub mod stock;
 mod thread;
@@ -15,6 +16,7 @@ pub mod zds;
 pub use acceptor::{Accepted, Acceptor, LoadGuard, Loads, Registration};
 pub use limits::raise_file_limit;
 pub use netns::Netns;
+pub use share::{Held, Share};
 pub use socket::{Keepalive, Listeners, Options, original_destination};
 pub use stock::{Kind, Stock};
 pub use thread::NamespaceThread;

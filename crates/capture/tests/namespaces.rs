@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use lateen_capture::{Accepted, Acceptor, Kind, NamespaceThread, Options, Stock, acceptor};
+use lateen_capture::{Accepted, Acceptor, Kind, NamespaceThread, Options, Share, Stock, acceptor};
 use socket2::SockRef;
 use support::{TestPod, cookie};
 
@@ -169,7 +169,12 @@ async fn sixteen_connections_to_four_pods_load_two_workers_evenly() {
             .open_listeners(&pod.netns, Options::default())
             .await
             .unwrap();
-        registered.push(acceptor.register(listeners.outbound, index).unwrap());
+        let share = Share::new(index.to_string(), 1000);
+        registered.push(
+            acceptor
+                .register(listeners.outbound, index, &share, 2)
+                .unwrap(),
+        );
     }
     // Uneven over the pods, so that only a common view of the load can balance them.
     let clients: Vec<_> = [7, 1, 5, 3]

@@ -37,7 +37,8 @@ pub(crate) struct Arrival {
     pod: Arc<Pod>,
     stream: TcpStream,
     peer: SocketAddr,
-    _counted: (OpenSocket, LoadGuard),
+    /// Boxed: it is only kept, and an arrival moves a few times.
+    _counted: Box<(OpenSocket, LoadGuard)>,
 }
 
 /// Starts to serve one accepted connection: a task of its own, as large as its kind needs.
@@ -53,7 +54,7 @@ pub(crate) fn serve(worker: Rc<Worker>, accepted: Accepted<Door>) {
         Port::Outbound => Reporter::Source,
         Port::Plaintext | Port::Hbone => Reporter::Destination,
     };
-    let counted = (worker.count_socket(reporter), load);
+    let counted = Box::new((worker.count_socket(reporter), load));
     let stream = match TcpStream::from_std(stream.into()) {
         Ok(stream) => stream,
         Err(error) => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lateen_capture::zds::PodInfo;
-use lateen_capture::{Registration, Stock};
+use lateen_capture::{Registration, Share, Stock};
 use lateen_config::{Snapshot, Workload};
 use lateen_types::{Identity, WorkloadUid};
 use tokio::sync::watch;
@@ -19,13 +19,22 @@ pub struct Pod {
     pub identity: Identity,
     /// Prepared sockets in its network namespace.
     pub sockets: Arc<Stock>,
+    /// The descriptors that its connections may hold.
+    pub share: Arc<Share>,
     released: watch::Sender<bool>,
 }
 
 impl Pod {
-    /// A pod in service.
-    pub fn new(uid: WorkloadUid, info: PodInfo, identity: Identity, sockets: Arc<Stock>) -> Self {
+    /// A pod in service whose connections may hold `descriptors`.
+    pub fn new(
+        uid: WorkloadUid,
+        info: PodInfo,
+        identity: Identity,
+        sockets: Arc<Stock>,
+        descriptors: usize,
+    ) -> Self {
         Self {
+            share: Share::new(format!("{}/{}", info.namespace, info.name), descriptors),
             uid,
             info,
             identity,
@@ -65,6 +74,17 @@ pub enum Port {
     Plaintext,
     /// 15008.
     Hbone,
+}
+
+impl Port {
+    /// Descriptors that a connection through this listener needs: its own and that of the next hop. A tunnel counts
+    /// itself alone, its requests count theirs.
+    pub fn descriptors(self) -> u32 {
+        match self {
+            Self::Outbound | Self::Plaintext => 2,
+            Self::Hbone => 1,
+        }
+    }
 }
 
 /// A listener, as the acceptor labels the connections that came through it.

@@ -51,6 +51,8 @@ pub struct Pods {
     pub acceptor: Arc<Acceptor<Door>>,
     /// What sockets are set up with.
     pub options: Options,
+    /// The descriptors that one pod's connections may hold.
+    pub descriptors: usize,
     /// Fetches certificates before they are needed.
     pub certificates: Manager,
     /// The trust domain of pods that the control plane has not named yet.
@@ -91,7 +93,13 @@ impl Pods {
             })?;
         let sockets = Stock::new(netns, self.options, self.namespaces.clone());
         sockets.prepare(Kind::Outbound);
-        let pod = Arc::new(Pod::new(uid.clone(), info, identity, sockets));
+        let pod = Arc::new(Pod::new(
+            uid.clone(),
+            info,
+            identity,
+            sockets,
+            self.descriptors,
+        ));
         let doors = self
             .open(&pod, listeners)
             .map_err(|error| error.to_string())?;
@@ -120,16 +128,18 @@ impl Pods {
         pod: &Arc<Pod>,
         listeners: Listeners,
     ) -> std::io::Result<[lateen_capture::Registration<Door>; 3]> {
-        let door = |port| Door {
-            pod: Arc::clone(pod),
-            port,
+        let open = |listener, port: Port| {
+            let door = Door {
+                pod: Arc::clone(pod),
+                port,
+            };
+            self.acceptor
+                .register(listener, door, &pod.share, port.descriptors())
         };
         Ok([
-            self.acceptor
-                .register(listeners.outbound, door(Port::Outbound))?,
-            self.acceptor
-                .register(listeners.plaintext, door(Port::Plaintext))?,
-            self.acceptor.register(listeners.hbone, door(Port::Hbone))?,
+            open(listeners.outbound, Port::Outbound)?,
+            open(listeners.plaintext, Port::Plaintext)?,
+            open(listeners.hbone, Port::Hbone)?,
         ])
     }
 

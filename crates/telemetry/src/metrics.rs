@@ -6,9 +6,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric,
+};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
@@ -164,6 +166,13 @@ impl Metrics {
         }
     }
 
+    /// Declares the count of connections that were reset because there was no descriptor for them; `read` answers it.
+    pub fn watch_shed(&self, read: impl Fn() -> u64 + Send + Sync + 'static) {
+        self.registry
+            .lock()
+            .register_collector(Box::new(Shed(Box::new(read))));
+    }
+
     /// The counters of connections.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
@@ -254,5 +263,26 @@ impl Collector for WorkerLoads {
                 .encode_gauge(&(load as i64))?;
         }
         Ok(())
+    }
+}
+
+struct Shed(Box<dyn Fn() -> u64 + Send + Sync>);
+
+impl fmt::Debug for Shed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Shed").field(&self.0()).finish()
+    }
+}
+
+impl Collector for Shed {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let counter = ConstCounter::new(self.0());
+        let encoder = encoder.encode_descriptor(
+            "lateen_connections_shed",
+            "Connections that were reset because their pod or the proxy had no descriptor left",
+            None,
+            MetricType::Counter,
+        )?;
+        counter.encode(encoder)
     }
 }

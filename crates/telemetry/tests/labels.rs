@@ -289,3 +289,15 @@ fn the_other_metrics_have_their_names() {
     assert!(value(&page, "process_resident_memory_bytes", &[]).unwrap() > 1e5);
     assert!(page.ends_with("# EOF\n"));
 }
+
+#[test]
+fn connections_without_a_descriptor_are_counted() {
+    let metrics = metrics();
+    metrics.watch_shed(|| 7);
+    let page = metrics.render();
+    assert!(
+        page.lines()
+            .any(|line| line == "lateen_connections_shed_total 7"),
+        "{page}"
+    );
+}

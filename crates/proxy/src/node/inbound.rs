@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use lateen_capture::Held;
 use lateen_config::route::{InboundRefusal, inbound_service, validate_inbound};
 use lateen_config::{Snapshot, Workload};
 use lateen_hbone::{self as hbone, Incoming, Status, Stream};
@@ -118,6 +119,7 @@ struct Known {
     workload: Arc<Workload>,
     tracked: Tracked,
     connection: Box<Connection>,
+    held: Held,
 }
 
 /// Serves one request: one connection of an application at the other end.
@@ -127,10 +129,14 @@ pub(super) async fn connect(session: Rc<Session>, incoming: Box<Incoming>) {
     };
     let joined = Box::pin(join(&session, incoming, &known)).await;
     let Known {
+        snapshot,
+        workload,
         tracked,
         connection,
-        ..
+        held: _held,
     } = known;
+    // A connection that only relays must not keep an old configuration in memory.
+    drop((snapshot, workload));
     let outcome = match joined {
         Ok((stream, application)) => {
             relay_while_allowed(stream, application, &connection, &tracked).await
@@ -154,6 +160,13 @@ async fn recognise(session: &Session, incoming: Box<Incoming>) -> Option<(Box<In
         refuse(worker, pod, *client, *local, Reporter::Destination, &why);
         incoming.refuse(status);
         None
+    };
+    let Some(held) = pod.share.take(1) else {
+        return turn_away(
+            incoming,
+            Refusal::NoRoom(pod.uid.clone()),
+            Status::Unavailable,
+        );
     };
     let (snapshot, workload) = match worker.workload_of(pod).await {
         Ok(found) => found,
@@ -206,6 +219,7 @@ async fn recognise(session: &Session, incoming: Box<Incoming>) -> Option<(Box<In
             workload,
             tracked,
             connection,
+            held,
         },
     ))
 }

@@ -12,6 +12,7 @@ use lateen_policy::DenyReason;
 use lateen_relay::RelayError;
 use lateen_telemetry::ResponseFlags;
 use lateen_tls::TlsError;
+use lateen_types::WorkloadUid;
 
 use super::dial::DialError;
 
@@ -35,6 +36,11 @@ pub enum Refusal {
         .0.namespace, .0.name, .0.service_account
     )]
     UnknownWorkload(PodInfo),
+    /// The pod holds its share of this process.
+    #[error(
+        "pod {0} holds its share of the proxy's descriptors; close idle connections to it, or raise the proxy's limit of open files"
+    )]
+    NoRoom(WorkloadUid),
     /// The configuration leads nowhere.
     #[error(transparent)]
     Route(#[from] route::Refusal),

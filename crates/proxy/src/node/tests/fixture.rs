@@ -32,6 +32,9 @@ use crate::worker::{Idle, Mailbox, Parts, Patience};
 /// Far longer than anything takes when it works.
 pub const LONG: Duration = Duration::from_secs(30);
 
+/// The descriptors that a pod's connections may hold.
+pub const SHARE: u32 = 10_000;
+
 /// Waits for a condition that comes true on another thread.
 pub async fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = tokio::time::Instant::now() + LONG;
@@ -138,6 +141,7 @@ impl Node {
             info,
             identity,
             sockets,
+            SHARE as usize,
         ))
     }
 
@@ -147,8 +151,14 @@ impl Node {
         listener.bind(&address.into()).unwrap();
         listener.listen(64).unwrap();
         let pod = Arc::clone(pod);
+        let share = Arc::clone(&pod.share);
         self.acceptor
-            .register(listener.into(), Door { pod, port })
+            .register(
+                listener.into(),
+                Door { pod, port },
+                &share,
+                port.descriptors(),
+            )
             .unwrap()
     }
 

@@ -149,6 +149,32 @@ async fn a_tunnel_port_that_never_answers_points_at_a_network_policy() {
 }
 
 #[tokio::test]
+async fn requests_on_a_tunnel_cannot_take_more_descriptors_than_the_pods_share() {
+    let mesh = Mesh::start().await;
+    let mut application = mesh.application().await;
+    // All but what one tunnel and one request need.
+    let others = mesh.server.share.take(fixture::SHARE - 2).unwrap();
+    let mut first = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut first, "first").await;
+    let (mut served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    hear(&mut served, "first").await;
+    refused(&mesh, mesh.vip()).await;
+    mesh.logged(&["direction=\"inbound\"", "share of the proxy's descriptors"])
+        .await;
+    say(&mut first, "still there").await;
+    hear(&mut served, "still there").await;
+    drop(others);
+    let mut late = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut late, "late").await;
+    let (mut served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    hear(&mut served, "late").await;
+}
+
+#[tokio::test]
 async fn requests_on_a_tunnel_are_answered_by_their_authority() {
     let mut mesh = Mesh::start().await;
     let mut application = mesh.application().await;

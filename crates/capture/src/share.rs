@@ -1,0 +1,112 @@
+//! Each pod's part of the process's descriptors, so that no pod can take those that the others need.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The part of all descriptors that one pod may hold: one in this many.
+const PART: u64 = 4;
+/// Between two warnings about the same pod.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// What one pod may hold of the process's descriptors, and what it holds.
+#[derive(Debug)]
+pub struct Share {
+    pod: String,
+    limit: usize,
+    held: AtomicUsize,
+    said: Mutex<Option<Instant>>,
+}
+
+impl Share {
+    /// A share of `limit` descriptors for `pod`, a name for the log.
+    pub fn new(pod: String, limit: usize) -> Arc<Self> {
+        Arc::new(Self {
+            pod,
+            limit,
+            held: AtomicUsize::new(0),
+            said: Mutex::new(None),
+        })
+    }
+
+    /// What a pod may have in a process that may open `files` files.
+    pub fn of(files: u64) -> usize {
+        usize::try_from(files / PART).unwrap_or(usize::MAX)
+    }
+
+    /// Reserves `descriptors` until the answer is dropped; `None`, and a warning now and then, if the pod has too many.
+    pub fn take(self: &Arc<Self>, descriptors: u32) -> Option<Held> {
+        let more = |held: usize| {
+            held.checked_add(descriptors as usize)
+                .filter(|held| *held <= self.limit)
+        };
+        // The number alone is shared; nothing else is published by it.
+        match self
+            .held
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+        {
+            Ok(_) => Some(Held {
+                share: Arc::clone(self),
+                descriptors,
+            }),
+            Err(held) => {
+                self.warn(held);
+                None
+            }
+        }
+    }
+
+    fn warn(&self, held: usize) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.is_some_and(|said| said.elapsed() < QUIET) {
+            return;
+        }
+        *said = Some(Instant::now());
+        tracing::warn!(
+            pod = self.pod,
+            held,
+            limit = self.limit,
+            "a pod holds its share of the proxy's descriptors, a quarter of all: its further connections are reset; \
+             close idle connections, or raise the proxy's limit of open files"
+        );
+    }
+}
+
+/// Descriptors that a pod's share counts.
+#[derive(Debug)]
+pub struct Held {
+    share: Arc<Share>,
+    descriptors: u32,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.share
+            .held
+            .fetch_sub(self.descriptors as usize, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_given_out_to_the_last_descriptor_and_again_once_it_is_back() {
+        let share = Share::new("pod".to_owned(), 5);
+        let first = share.take(2).unwrap();
+        let _second = share.take(2).unwrap();
+        assert!(share.take(2).is_none());
+        let third = share.take(1).unwrap();
+        assert!(share.take(1).is_none());
+        drop(third);
+        assert!(share.take(2).is_none());
+        drop(first);
+        assert!(share.take(2).is_some());
+    }
+
+    #[test]
+    fn four_pods_may_fill_the_process_and_one_may_not() {
+        assert_eq!(Share::of(20_000), 5000);
+    }
+}
