@@ -46,7 +46,6 @@ func (e *Engine) up(ctx context.Context, events *eventWriter) error {
 	}
 	events.done("network", fmt.Sprintf("network laid: %d nodes", len(e.nodes)))
 	go e.reconcileLoop(ctx)
-	go e.trimLogs(ctx)
 	return e.startMesh(ctx, events)
 }
 

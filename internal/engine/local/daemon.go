@@ -1,9 +1,7 @@
 package local
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"lateen.dev/lateen/internal/engine/local/logfile"
 	"lateen.dev/lateen/internal/engine/local/netns"
 	"lateen.dev/lateen/internal/engine/local/proc"
 )
@@ -24,6 +23,7 @@ type daemon struct {
 	netns   string // empty: the fabric's
 	uid     int    // 0: root; any other also loses all privileges
 	logPath string
+	output  *logfile.File
 	log     *slog.Logger
 	reaper  *proc.Reaper
 
@@ -47,7 +47,7 @@ const (
 )
 
 func newDaemon(log *slog.Logger, r *proc.Reaper, name, path string, args []string, env []string, ns, logPath string) *daemon {
-	return &daemon{name: name, path: path, args: append([]string{filepath.Base(path)}, args...), env: env, netns: ns, logPath: logPath,
+	return &daemon{name: name, path: path, args: append([]string{filepath.Base(path)}, args...), env: env, netns: ns, logPath: logPath, output: logfile.New(logPath, logMax, 0o644),
 		log: log.With("daemon", name), reaper: r, stopped: make(chan struct{}), quit: make(chan struct{})}
 }
 
@@ -87,17 +87,17 @@ func (d *daemon) run() {
 
 // once runs the daemon to its end and says how it ended.
 func (d *daemon) once() (string, error) {
-	log, err := os.OpenFile(d.logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	output, err := d.output.Pipe(d.uid)
 	if err != nil {
 		return "", err
 	}
-	defer log.Close()
+	defer output.Started()
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return "", err
 	}
 	defer null.Close()
-	spec := proc.Spec{Path: d.path, Args: d.args, Env: d.env, Dir: "/", Files: []uintptr{null.Fd(), log.Fd(), log.Fd()},
+	spec := proc.Spec{Path: d.path, Args: d.args, Env: d.env, Dir: "/", Files: []uintptr{null.Fd(), output.Writer.Fd(), output.Writer.Fd()},
 		Sys: &syscall.SysProcAttr{Setsid: true}}
 	if d.uid != 0 {
 		spec.Sys.Credential = &syscall.Credential{Uid: uint32(d.uid), Gid: uint32(d.uid)}
@@ -122,7 +122,9 @@ func (d *daemon) once() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	output.Started()
 	<-p.Done()
+	output.Drain(drainOutput)
 	return p.Exit().String(), nil
 }
 
@@ -161,53 +163,5 @@ func (d *daemon) state() daemonState {
 	return daemonState{d.process, d.restarts, d.lastExit, d.failures}
 }
 
-const (
-	logMax       = 64 << 20 // bytes; a longer log is cut
-	logTrimEvery = 10 * time.Second
-)
-
-// trimLogs keeps logs from filling the disk: a log that is too long becomes log.1, in place of the one before.
-// Writers append, so that what they write after the cut goes to the start of the file.
-func (e *Engine) trimLogs(ctx context.Context) {
-	tick := time.NewTicker(logTrimEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		for _, pattern := range []string{"*.log", "nodes/*/*.log", "pods/*/*.log"} {
-			logs, _ := filepath.Glob(e.dir.path(pattern)) // the patterns are well-formed
-			for _, l := range logs {
-				if err := trimLog(l, logMax); err != nil {
-					e.log.Warn("cut a log", "log", l, "err", err)
-				}
-			}
-		}
-	}
-}
-
-func trimLog(path string, limit int64) error {
-	st, err := os.Stat(path)
-	if err != nil || st.Size() <= limit {
-		return err
-	}
-	in, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(path+".1", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	if cerr := out.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	return in.Truncate(0)
-}
+// logMax is when a log goes on in a new file, in bytes; one old file is kept.
+const logMax = 64 << 20

@@ -19,6 +19,7 @@ import (
 
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/engine/local/fabric"
+	"lateen.dev/lateen/internal/engine/local/logfile"
 	"lateen.dev/lateen/internal/engine/local/names"
 	"lateen.dev/lateen/internal/engine/local/podinit"
 	"lateen.dev/lateen/internal/engine/local/proc"
@@ -144,9 +145,10 @@ func newEngine(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	dir := runDir(api.RunDir(o.Mesh))
 	e := &Engine{
-		opts: o, dir: runDir(api.RunDir(o.Mesh)), exe: exe, hostPID: hostPID, hostProc: fmt.Sprintf("/proc/self/fd/%d", hostProc),
-		log:      slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		opts: o, dir: dir, exe: exe, hostPID: hostPID, hostProc: fmt.Sprintf("/proc/self/fd/%d", hostProc),
+		log:      slog.New(slog.NewTextHandler(logfile.New(dir.engineLog(), logMax, 0o644), nil)),
 		path:     podPath(os.Getenv("PATH")),
 		started:  time.Now(),
 		watchers: map[*watcher]struct{}{},

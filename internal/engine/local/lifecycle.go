@@ -16,6 +16,7 @@ import (
 
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/engine/local/fabric"
+	"lateen.dev/lateen/internal/engine/local/logfile"
 	"lateen.dev/lateen/internal/engine/local/podinit"
 	"lateen.dev/lateen/internal/engine/local/podspec"
 )
@@ -35,6 +36,10 @@ const (
 	drainDelay = 200 * time.Millisecond
 	// scratchSize bounds a pod's own /tmp and the like, in bytes each. Pages are only taken when written.
 	scratchSize = 512 << 20
+
+	// drainOutput bounds the wait for the last lines of a container that has ended: something that it started, or gave its
+	// output to, may still have it.
+	drainOutput = time.Second
 
 	backoffMin   = 200 * time.Millisecond
 	backoffMax   = 10 * time.Second
@@ -257,25 +262,23 @@ func (e *Engine) startContainer(ctx context.Context, p *pod, c *container) (*pod
 	if err != nil {
 		return nil, err
 	}
-	log, err := os.OpenFile(c.logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	// Its own, so that it can open /dev/stdout.
+	output, err := c.log.Pipe(p.unixUID)
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
-	// Its own, so that it can open /dev/stdout.
-	if err := log.Chown(p.unixUID, p.unixUID); err != nil {
-		return nil, err
-	}
+	defer output.Started()
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, err
 	}
 	defer null.Close()
-	proc, err := p.init.Start(ctx, cmd, [3]*os.File{null, log, log})
+	proc, err := p.init.Start(ctx, cmd, [3]*os.File{null, output.Writer, output.Writer})
 	if err != nil {
 		return nil, err
 	}
 	e.update(func() {
+		c.output = output
 		c.process, c.started, c.waiting, c.message = proc, time.Now(), "", ""
 		c.ready = !c.init && c.spec.ReadinessProbe == nil
 	})
@@ -297,6 +300,7 @@ func (e *Engine) watchContainer(ctx context.Context, p *pod, c *container, proc 
 		return ctx.Err() // endPod ends the process
 	}
 	exit := proc.Exit()
+	c.output.Drain(drainOutput)
 	e.update(func() {
 		code := exit.Code
 		c.process, c.ready, c.finished, c.exitCode, c.lastExit = nil, false, time.Now(), &code, exit.String()
@@ -312,11 +316,17 @@ func (e *Engine) endPod(p *pod) {
 	var running []*podinit.Process
 	var init *podinit.Pod
 	drain := false
+	var outputs []*logfile.Pipe
+	var logs []*logfile.File
 	e.update(func() {
 		init = p.init
 		drain = p.phase == corev1.PodRunning && !e.stopping
 		for _, c := range p.containers {
 			c.ready = false
+			logs = append(logs, c.log)
+			if c.output != nil {
+				outputs = append(outputs, c.output)
+			}
 			if c.running() {
 				running = append(running, c.process)
 			}
@@ -339,6 +349,14 @@ func (e *Engine) endPod(p *pod) {
 		}
 		grace.Stop()
 		init.Kill()
+	}
+	for _, output := range outputs {
+		output.End(drainOutput)
+	}
+	for _, log := range logs {
+		if err := log.Close(); err != nil {
+			e.log.Error("close a log", "namespace", p.namespace, "pod", p.name, "err", err)
+		}
 	}
 	if !p.spec.HostNetwork && p.network {
 		if err := fabric.RemovePod(p.node.Node, e.dir.netns(p.uid), p.port); err != nil {

@@ -8,10 +8,12 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
 	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/engine/local/logfile"
 )
 
 // followPoll is how often a followed log is looked at.
@@ -30,7 +32,7 @@ func (e *Engine) serveLogs(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	serveLog(w, r, c.logPath, p.done)
+	serveLog(w, r, c.log.Path(), p.done)
 }
 
 // serveLog sends a log: all of it or its last lines, and with follow what is added until the asker goes or done is closed.
@@ -45,86 +47,104 @@ func serveLog(w http.ResponseWriter, r *http.Request, path string, done <-chan s
 		}
 	}
 	follow := q.Get("follow") == "true"
-	f, err := openLog(r.Context(), path, follow, done)
+	f, before, err := openLog(r.Context(), path, follow, done)
 	if errors.Is(err, fs.ErrNotExist) {
 		return // nothing was written yet
 	} else if err != nil {
 		fail(w, err)
 		return
 	}
-	defer f.Close()
+	defer func() { f.Close() }()
+	parts := []io.ReadSeeker{f}
+	if before != nil {
+		defer before.Close()
+		parts = []io.ReadSeeker{before, f}
+	}
 	if lines > 0 {
-		if err := seekLastLines(f, lines); err != nil {
+		if err := seekLastLines(lines, parts...); err != nil {
 			fail(w, err)
 			return
 		}
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	flush := http.NewResponseController(w)
-	for {
-		if _, err := io.Copy(w, f); err != nil {
+	for _, part := range parts {
+		if _, err := io.Copy(w, part); err != nil {
 			return
 		}
-		if !follow || flush.Flush() != nil {
-			return
-		}
-		// A log that was cut goes on at its new start.
-		if at, err := f.Seek(0, io.SeekCurrent); err == nil {
-			if st, err := f.Stat(); err == nil && st.Size() < at {
-				_, _ = f.Seek(0, io.SeekStart)
-			}
-		}
+	}
+	for follow && flush.Flush() == nil {
+		ended := false
 		select {
 		case <-r.Context().Done():
 			return
 		case <-done:
-			_, _ = io.Copy(w, f)
-			return
+			ended = true
 		case <-time.After(followPoll):
+		}
+		// In this order: what is written before it goes on in the next file is in this one.
+		next := logfile.Next(path, f)
+		if _, err := io.Copy(w, f); err != nil {
+			return
+		}
+		if next != nil {
+			f.Close()
+			f = next
+			if _, err := io.Copy(w, f); err != nil {
+				return
+			}
+		}
+		if ended {
+			return
 		}
 	}
 }
 
-// openLog opens a log; with wait it waits until there is one.
-func openLog(ctx context.Context, path string, wait bool, done <-chan struct{}) (*os.File, error) {
+// openLog opens a log and the file before it, if any; with wait it waits until there is a log.
+func openLog(ctx context.Context, path string, wait bool, done <-chan struct{}) (current, before *os.File, err error) {
 	for {
-		f, err := os.Open(path)
+		current, before, err = logfile.Open(path)
 		if !wait || !errors.Is(err, fs.ErrNotExist) {
-			return f, err
+			return current, before, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, err
+			return nil, nil, err
 		case <-done:
-			return nil, err
+			return nil, nil, err
 		case <-time.After(followPoll):
 		}
 	}
 }
 
-// seekLastLines moves to the start of the last n lines.
-func seekLastLines(f io.ReadSeeker, n int) error {
-	// Two passes over the file instead of clever steps backwards: logs are bounded.
-	count := 0
-	if err := eachLine(f, func(int) { count++ }); err != nil {
-		return err
-	}
-	skip := max(count-n, 0)
-	var at int64
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	i := 0
-	if err := eachLine(f, func(length int) {
-		if i < skip {
-			at += int64(length)
+// seekLastLines moves to the start of the last n lines of files that follow each other, the last of which may still grow.
+func seekLastLines(n int, files ...io.ReadSeeker) error {
+	// Two passes over a file instead of clever steps backwards: logs are bounded.
+	for _, f := range slices.Backward(files) {
+		count := 0
+		if err := eachLine(f, func(int) { count++ }); err != nil {
+			return err
 		}
-		i++
-	}); err != nil {
-		return err
+		skip := max(count-n, 0)
+		n -= count - skip
+		var at int64
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		i := 0
+		if err := eachLine(f, func(length int) {
+			if i < skip {
+				at += int64(length)
+			}
+			i++
+		}); err != nil {
+			return err
+		}
+		if _, err := f.Seek(at, io.SeekStart); err != nil {
+			return err
+		}
 	}
-	_, err := f.Seek(at, io.SeekStart)
-	return err
+	return nil
 }
 
 func eachLine(r io.Reader, line func(length int)) error {

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"lateen.dev/lateen/internal/engine/local/logfile"
 	"lateen.dev/lateen/internal/engine/local/podinit"
 	"lateen.dev/lateen/internal/engine/local/podspec"
 	"lateen.dev/lateen/internal/model"
@@ -67,8 +68,9 @@ type container struct {
 	lastExit string
 	exitCode *int
 	ready    bool
-	done     bool // an init container that has succeeded, or one that will not be started again
-	logPath  string
+	done     bool          // an init container that has succeeded, or one that will not be started again
+	log      *logfile.File // never changed
+	output   *logfile.Pipe // of the last run; its container's goroutine's own until the pod ends
 }
 
 func (c *container) running() bool { return c.process != nil }

@@ -18,6 +18,7 @@ import (
 
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/engine/local/fabric"
+	"lateen.dev/lateen/internal/engine/local/logfile"
 	"lateen.dev/lateen/internal/engine/local/names"
 	"lateen.dev/lateen/internal/engine/local/podspec"
 	"lateen.dev/lateen/internal/engine/local/rollout"
@@ -228,7 +229,7 @@ func (e *Engine) makePod(ctx context.Context, owner *stored, name string, labels
 	add := func(specs []corev1.Container, init bool) {
 		for i := range specs {
 			p.containers = append(p.containers, &container{spec: &specs[i], init: init, waiting: "PodInitializing",
-				logPath: filepath.Join(dir, specs[i].Name+".log")})
+				log: logfile.New(filepath.Join(dir, specs[i].Name+".log"), logMax, 0o600)})
 		}
 	}
 	add(p.spec.InitContainers, true)

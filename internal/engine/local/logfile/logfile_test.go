@@ -1,0 +1,136 @@
+package logfile
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/quick"
+	"time"
+)
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestALogGoesOnInANewFileAtALine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.log")
+	l := New(path, 20, 0o600)
+	for i := range 7 {
+		if _, err := fmt.Fprintf(l, "line %d\n", i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if before, now := read(t, path+Suffix), read(t, path); before != "line 3\nline 4\nline 5\n" || now != "line 6\n" {
+		t.Errorf("before %q, now %q", before, now)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Write([]byte("again\n")); err != nil || read(t, path) != "line 6\nagain\n" {
+		t.Errorf("%v, %q", err, read(t, path))
+	}
+}
+
+// Whatever is written in whatever pieces: the two files are the end of it, whole lines while lines are short, and bounded.
+func TestTheFilesAreTheEndOfWhatWasWritten(t *testing.T) {
+	const limit = 100
+	holds := func(pieces [][]byte) bool {
+		path := filepath.Join(t.TempDir(), "x.log")
+		l := New(path, limit, 0o600)
+		var all []byte
+		for _, p := range pieces {
+			p = p[:min(len(p), limit)]
+			if n, err := l.Write(p); n != len(p) || err != nil {
+				return false
+			}
+			all = append(all, p...)
+		}
+		before, now := read(t, path+Suffix), read(t, path)
+		return bytes.HasSuffix(all, []byte(before+now)) && len(now) <= 3*limit && len(before) <= 3*limit &&
+			(len(before) > 0 || len(now) == len(all)) && l.Close() == nil
+	}
+	if err := quick.Check(holds, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAPipeLosesNothingAndNeverStallsTheWriter(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.log")
+	l := New(path, 64<<10, 0o600)
+	p, err := l.Pipe(os.Getuid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const lines = 50_000
+	for i := range lines {
+		if _, err := fmt.Fprintf(p.Writer, "line %d\n", i); err != nil {
+			t.Fatal(err)
+		}
+		if i == lines/2 {
+			// Nobody can write there any more, for a while.
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	p.Started()
+	p.Drain(time.Minute)
+	both := read(t, path+Suffix) + read(t, path)
+	kept := strings.Split(strings.TrimSuffix(both, "\n"), "\n")
+	for i, line := range kept {
+		if want := fmt.Sprintf("line %d", lines-len(kept)+i); line != want {
+			t.Fatalf("%q where %q belongs", line, want)
+		}
+	}
+	if len(both) < 64<<10 || len(both) > 4*64<<10 {
+		t.Errorf("%d bytes are kept", len(both))
+	}
+}
+
+func TestAWriterOutlivesItsLog(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "gone")
+	p, err := New(filepath.Join(dir, "x.log"), 10, 0o600).Pipe(os.Getuid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Writer.Write(bytes.Repeat([]byte("line\n"), 1<<20)); err != nil {
+		t.Error(err)
+	}
+	p.End(10 * time.Millisecond) // the writing end is still open
+	if _, err := p.Writer.Write([]byte("x")); err == nil {
+		t.Error("somebody still reads")
+	}
+	p.Started()
+}
+
+func TestReadersFollowALogIntoItsNextFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.log")
+	l := New(path, 4, 0o600)
+	write := func(s string) {
+		if _, err := l.Write([]byte(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one\n")
+	current, before, err := Open(path)
+	if err != nil || before != nil || Next(path, current) != nil {
+		t.Fatalf("%v, %v", before, err)
+	}
+	write("two\n")
+	next := Next(path, current)
+	if next == nil {
+		t.Fatal("no next file")
+	}
+	write("six\n")
+	if again, before, err := Open(path); err != nil || before == nil || again == nil {
+		t.Errorf("%v, %v, %v", again, before, err)
+	}
+}
