@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::io;
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
@@ -65,10 +66,12 @@ where
         limit: Cell::new(ASSUMED_LIMIT),
         limit_known: Cell::new(false),
         limit_lowered: Notify::new(),
+        rejection: RefCell::new(None),
     });
     let driver = Driver {
         connection,
         flusher,
+        unwritten: None,
         keepalive: KeepAlive::new(pings, &settings),
         windows: Windows::new(
             &settings.budget,
@@ -156,6 +159,8 @@ struct State {
     /// The limit is the peer's word and not an assumption.
     limit_known: Cell<bool>,
     limit_lowered: Notify,
+    /// Why the connection ended, if one side does not accept the other.
+    rejection: RefCell<Option<Rc<TunnelError>>>,
 }
 
 impl Tunnel {
@@ -190,6 +195,11 @@ impl Tunnel {
         matches!(send.poll_ready(&mut cx), Poll::Ready(Ok(())))
     }
 
+    /// Why the tunnel is dead, if one side does not accept the other.
+    pub(crate) fn rejection(&self) -> Option<Rc<TunnelError>> {
+        self.state.rejection.borrow().clone()
+    }
+
     /// Takes no more requests; the connection ends with its last stream.
     pub fn close(&self) {
         self.send.borrow_mut().take();
@@ -212,6 +222,16 @@ impl Tunnel {
         &self,
         request: &ConnectRequest,
     ) -> Result<(Stream, ResponseInfo), ConnectError> {
+        match self.ask(request).await {
+            Err(error) if error.retryable() => Err(match self.rejection() {
+                Some(rejection) => ConnectError::Rejected(rejection),
+                None => error,
+            }),
+            result => result,
+        }
+    }
+
+    async fn ask(&self, request: &ConnectRequest) -> Result<(Stream, ResponseInfo), ConnectError> {
         let slot = self.state.load.occupy();
         let rank = self.active();
         let request = request.to_http()?;
@@ -273,6 +293,8 @@ pub(crate) fn read_baggage(headers: &http::HeaderMap) -> Option<Baggage> {
 pub struct Driver<IO: AsyncRead + AsyncWrite + Unpin> {
     connection: h2::client::Connection<Batch<IO>, Bytes>,
     flusher: Batch<IO>,
+    /// Why nothing can be sent any more.
+    unwritten: Option<io::Error>,
     keepalive: KeepAlive,
     windows: Windows,
     send: Weak<RefCell<Option<SendRequest>>>,
@@ -294,6 +316,46 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
         }
     }
 
+    fn poll_tunnel(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TunnelError>> {
+        if let Some(window) = self.windows.grow(&self.state.load) {
+            self.connection.set_target_window_size(window);
+        }
+        while let Poll::Ready(beat) = self.keepalive.poll_beat(cx) {
+            beat?;
+            self.close_if_idle();
+            if let Some(window) = self.windows.shrink(&self.state.load) {
+                self.connection.set_target_window_size(window);
+            }
+        }
+        let result = Pin::new(&mut self.connection).poll(cx);
+        self.learn_limit();
+        let Poll::Ready(result) = result else {
+            // A peer that refuses us says why and closes; this may fail before that was read. A connection
+            // that cannot be written to has an end to be read, and the HTTP/2 layer reads on until there.
+            if let Err(error) = self.flusher.poll_owed(cx) {
+                self.unwritten.get_or_insert(error);
+            }
+            return Poll::Pending;
+        };
+        let result = result.map_err(TunnelError::from_h2);
+        Poll::Ready(match self.unwritten.take() {
+            Some(error) if !matches!(&result, Err(read) if read.is_rejection()) => {
+                Err(TunnelError::Io(error))
+            }
+            _ => result,
+        })
+    }
+
+    /// Leaves word of a rejection to the requests that die of it.
+    fn tell(&self, error: &TunnelError) {
+        if let TunnelError::Io(e) = error
+            && error.is_rejection()
+        {
+            let told = TunnelError::Io(io::Error::new(e.kind(), e.to_string()));
+            self.state.rejection.replace(Some(Rc::new(told)));
+        }
+    }
+
     fn learn_limit(&self) {
         let limit = self.connection.max_concurrent_send_streams();
         let before = self.state.limit.replace(limit);
@@ -311,26 +373,13 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Future for Driver<IO> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if let Some(window) = this.windows.grow(&this.state.load) {
-            this.connection.set_target_window_size(window);
+        let result = std::task::ready!(this.poll_tunnel(cx));
+        if let Err(error) = &result {
+            this.tell(error);
         }
-        while let Poll::Ready(beat) = this.keepalive.poll_beat(cx) {
-            beat?;
-            this.close_if_idle();
-            if let Some(window) = this.windows.shrink(&this.state.load) {
-                this.connection.set_target_window_size(window);
-            }
-        }
-        let result = Pin::new(&mut this.connection).poll(cx);
-        this.learn_limit();
-        if result.is_pending() {
-            this.flusher.poll_owed(cx).map_err(TunnelError::Io)?;
-        }
-        if result.is_ready()
-            && let Some(send) = this.send.upgrade()
-        {
+        if let Some(send) = this.send.upgrade() {
             send.borrow_mut().take();
         }
-        result.map_err(TunnelError::from_h2)
+        Poll::Ready(result)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::rc::Rc;
 
 /// A tunnel that could not be set up or ended other than in order.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +36,9 @@ pub enum ConnectError {
     /// The tunnel died while the request was under way.
     #[error("tunnel lost before the peer answered: {0}")]
     Lost(Reason),
+    /// The tunnel died because one side does not accept the other: it would die again.
+    #[error("{0}")]
+    Rejected(Rc<TunnelError>),
     /// The request cannot be put into HTTP/2.
     #[error("request cannot be sent: {0}")]
     Invalid(&'static str),
@@ -97,6 +101,12 @@ impl fmt::Display for Reason {
 }
 
 impl TunnelError {
+    /// True if the layer below was refused or refuses, and did not just break: TLS says so with this kind
+    /// of error, and says why in its text. To dial again would end the same way.
+    pub fn is_rejection(&self) -> bool {
+        matches!(self, TunnelError::Io(e) if e.kind() == io::ErrorKind::InvalidData)
+    }
+
     pub(crate) fn from_h2(error: h2::Error) -> Self {
         if error.is_io() {
             return TunnelError::Io(

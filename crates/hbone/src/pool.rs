@@ -201,13 +201,12 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
                     Failure::Handshake(e) => PoolError::Handshake(e),
                 });
             }
+            let tunnel = under_way.tunnel.borrow().clone();
+            if let Some(rejection) = tunnel.as_ref().and_then(Tunnel::rejection) {
+                return Err(PoolError::Handshake(rejection));
+            }
             // No room on a new tunnel is no failure: others took it. A dead one is, after a few.
-            if under_way
-                .tunnel
-                .borrow()
-                .as_ref()
-                .is_some_and(|tunnel| !tunnel.alive())
-            {
+            if tunnel.is_some_and(|tunnel| !tunnel.alive()) {
                 stillborn += 1;
                 if stillborn == ATTEMPTS {
                     return Err(PoolError::Handshake(Rc::new(TunnelError::Io(

@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use common::{echo, local, request, serve};
 use lateen_hbone::{Connection, Pool, PoolError, PoolKey, Settings, Status, Stream};
+use lateen_testkit::Ca;
 use lateen_types::Identity;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 
 fn identity(name: &str) -> Identity {
@@ -391,6 +393,50 @@ async fn released_tunnels_finish_their_streams() {
         says_hello(&mut peer.connect(&pool, &key()).await.unwrap()).await;
         assert_eq!(peer.dials.get(), 3);
         says_hello(&mut old).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_peer_that_refuses_our_certificate_is_asked_once_and_its_reason_is_told() {
+    local(async {
+        let (ours, theirs) = (Ca::new(), Ca::new());
+        let server = theirs.credentials(&identity("server"));
+        // Knows the server's authority, and has a certificate of another one.
+        let mut stranger = ours.leaf(&identity("client")).issue();
+        stranger.chain[1] = theirs.root().to_owned();
+        let client = stranger.credentials();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        spawn_local(async move {
+            loop {
+                let (socket, _) = listener.accept().await.unwrap();
+                lateen_tls::accept(&server, socket)
+                    .await
+                    .expect_err("a stranger came in");
+            }
+        });
+        let dials = Cell::new(0);
+        for round in 1..=20 {
+            let pool = Pool::<String>::new(Settings::client(), 100);
+            let refused = pool
+                .connect(&key(), &request(), || {
+                    dials.set(dials.get() + 1);
+                    let client = client.clone();
+                    async move {
+                        let socket = TcpStream::connect(address)
+                            .await
+                            .map_err(|e| e.to_string())?;
+                        let tls = lateen_tls::connect(&client, socket, &[identity("server")]).await;
+                        tls.map(|(tls, _)| tls).map_err(|e| e.to_string())
+                    }
+                })
+                .await
+                .expect_err("the server refuses");
+            let text = refused.to_string();
+            assert!(text.contains("does not know the authority"), "{text}");
+            assert_eq!(dials.get(), round, "{text}");
+        }
     })
     .await;
 }
