@@ -76,9 +76,7 @@ func (e *Engine) places() func(hostport string) location {
 		byIP[n.IP()] = location{node: n.name}
 	}
 	for _, p := range e.pods {
-		if !p.spec.HostNetwork {
-			byIP[p.ip] = location{p.node.name, p.namespace + "/" + p.name}
-		}
+		byIP[p.ip] = location{p.node.name, p.namespace + "/" + p.name}
 	}
 	return func(hostport string) location {
 		a, err := netip.ParseAddrPort(hostport)

@@ -73,10 +73,8 @@ func (e *Engine) bearPod(ctx context.Context, p *pod) error {
 	if err := e.writePodFiles(p, dir); err != nil {
 		return err
 	}
-	if !p.spec.HostNetwork {
-		if err := fabric.AddPod(p.node.Node, e.dir.netns(p.uid), p.port, p.ip); err != nil {
-			return fmt.Errorf("make the pod's network: %w", err)
-		}
+	if err := fabric.AddPod(p.node.Node, e.dir.netns(p.uid), p.port, p.ip); err != nil {
+		return fmt.Errorf("make the pod's network: %w", err)
 	}
 	e.update(func() { p.network = true })
 	log, err := os.OpenFile(e.dir.engineLog(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
@@ -92,12 +90,7 @@ func (e *Engine) bearPod(ctx context.Context, p *pod) error {
 	return e.awaitCapture(ctx, p)
 }
 
-func (e *Engine) podNetNS(p *pod) string {
-	if p.spec.HostNetwork {
-		return p.node.NetNS
-	}
-	return e.dir.netns(p.uid)
-}
+func (e *Engine) podNetNS(p *pod) string { return e.dir.netns(p.uid) }
 
 func (e *Engine) writePodFiles(p *pod, dir string) error {
 	hosts := fmt.Sprintf("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n%s\t%s\n", p.ip, p.name)
@@ -358,7 +351,7 @@ func (e *Engine) endPod(p *pod) {
 			e.log.Error("close a log", "namespace", p.namespace, "pod", p.name, "err", err)
 		}
 	}
-	if !p.spec.HostNetwork && p.network {
+	if p.network {
 		if err := fabric.RemovePod(p.node.Node, e.dir.netns(p.uid), p.port); err != nil {
 			e.log.Error("remove the pod's network", "namespace", p.namespace, "pod", p.name, "err", err)
 		}

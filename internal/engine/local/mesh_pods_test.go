@@ -302,30 +302,41 @@ func enrolment(m *mesh) {
 }
 
 func hostNetwork(m *mesh) {
-	ambient := modeAmbient
-	m.applied(`
-apiVersion: v1
-kind: Pod
-metadata: {name: host, labels: {app: host, istio.io/dataplane-mode: ambient}}
-spec:
-  serviceAccountName: client
-  hostNetwork: true
-  nodeName: n2
-  containers:
-  - {name: c, image: x, command: [lateen-helper, serve, "7070"], readinessProbe: {httpGet: {path: /health, port: 7070}, periodSeconds: 1}}
-`)
-	pod := m.awaitReady("app=host", 1)[0]
-	if pod.Status.PodIP != "10.243.0.12" || pod.Annotations[redirectionNote] != "" || pod.Labels[modeLabel] != ambient {
-		m.Errorf("address %s, annotations %v", pod.Status.PodIP, pod.Annotations)
+	const spec = "{hostNetwork: true, containers: [{name: c, image: x, command: [sleep, infinity]}]}"
+	for _, text := range []string{
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: host}\nspec: " + spec,
+		"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: host}\nspec: {selector: {matchLabels: {app: host}}, template: {metadata: {labels: {app: host}}, spec: " + spec + "}}",
+	} {
+		if res := m.apply(text); len(res.Results) != 0 || len(res.Problems) != 1 || !strings.Contains(res.Problems[0].Message, "leave hostNetwork out") {
+			m.Errorf("got %+v", res)
+		}
 	}
-	if out, code := m.exec("deploy/client", "lateen-helper", "get", "http://10.243.0.12:7070/"); code != 0 || !strings.HasPrefix(out, "host ") {
-		m.Errorf("from a pod: %q", out)
+	_, err := m.Client.Patch(m.Context(), api.PatchRequest{Key: api.Key{Kind: "Deployment", Namespace: "default", Name: "client"},
+		Patch: []byte(`{"spec":{"template":{"spec":{"hostNetwork":true}}}}`)})
+	if err == nil || !strings.Contains(err.Error(), "leave hostNetwork out") {
+		m.Errorf("patched: %v", err)
 	}
-	if res, err := m.Client.Delete(m.Context(), api.DeleteRequest{Keys: []api.Key{{Kind: "Pod", Namespace: "default", Name: "host"}}, Wait: true}); err != nil || len(res.Problems) > 0 {
+}
+
+func longNames(m *mesh) {
+	ns, name := strings.Repeat("n", 63), strings.Repeat("x", 253)
+	m.applied("apiVersion: v1\nkind: Namespace\nmetadata: {name: " + ns + "}")
+	for _, kind := range []string{"ConfigMap", "Pod"} {
+		text := "apiVersion: v1\nkind: " + kind + "\nmetadata: {namespace: " + ns + ", name: " + name + "}\n"
+		if kind == "Pod" {
+			text += "spec: {containers: [{name: c, image: x, command: [sleep, infinity]}]}"
+		}
+		m.applied(text)
+	}
+	m.eventually("a pod with a long name", func() error {
+		list, err := m.Client.Get(m.Context(), api.GetRequest{Kind: "Pod", Namespace: ns})
+		if err != nil || len(list.Items) != 1 || !strings.Contains(string(list.Items[0].Raw), `"Running"`) {
+			return fmt.Errorf("%+v, %v", list, err)
+		}
+		return nil
+	})
+	if res, err := m.Client.Delete(m.Context(), api.DeleteRequest{Keys: []api.Key{{Kind: "Namespace", Name: ns}}, Wait: true}); err != nil || len(res.Problems) > 0 {
 		m.Errorf("%+v, %v", res, err)
-	}
-	if b, err := inNode(m, "n2", "127.0.0.1:15020"); err != nil {
-		m.Errorf("the pod's end took the node's network along: %q, %v", b, err)
 	}
 }
 

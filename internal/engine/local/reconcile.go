@@ -205,11 +205,9 @@ func (e *Engine) makePod(ctx context.Context, owner *stored, name string, labels
 		return err
 	}
 	n := e.node(on)
-	ip := n.IP()
-	if !spec.HostNetwork {
-		if ip, err = n.ips.take(); err != nil {
-			return err
-		}
+	ip, err := n.ips.take()
+	if err != nil {
+		return err
 	}
 	uid := newUID()
 	life, cancel := context.WithCancel(ctx)

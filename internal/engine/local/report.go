@@ -25,7 +25,7 @@ func (e *Engine) writeReports(nodes []*corev1.Node, pods []*corev1.Pod) error {
 		want["node."+n.Name+".yaml"] = n
 	}
 	for _, p := range pods {
-		want["pod."+p.Namespace+"."+p.Name+".yaml"] = p
+		want[fileName("pod."+p.Namespace+"."+p.Name)+".yaml"] = p
 	}
 	var errs []error
 	for name, o := range want {

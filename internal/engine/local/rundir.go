@@ -1,6 +1,8 @@
 package local
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,7 +33,7 @@ func (d runDir) userObjects() string        { return d.path("objects", "user") }
 func (d runDir) engineObjects() string      { return d.path("objects", "engine") }
 func (d runDir) node(name string) string    { return d.path("nodes", name) }
 func (d runDir) netns(name string) string   { return d.path("netns", name) }
-func (d runDir) pod(ns, name string) string { return d.path("pods", ns+"_"+name) }
+func (d runDir) pod(ns, name string) string { return d.path("pods", fileName(ns+"_"+name)) }
 
 // record names the engine's process for good.
 type record struct {
@@ -134,6 +136,19 @@ func (d runDir) lay(nodes []string) error {
 		}
 	}
 	return nil
+}
+
+// maxFileName leaves room for what is put around a name, below the 255 bytes that file systems take.
+const maxFileName = 200
+
+// fileName is a name for a file: the given one, or if that is too long its beginning and a digest of all of it.
+func fileName(name string) string {
+	if len(name) <= maxFileName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	digest := hex.EncodeToString(sum[:16])
+	return name[:maxFileName-len(digest)-1] + "-" + digest
 }
 
 // writeAtomic replaces a file so that a reader sees the old or the new one, and a watcher of *.yaml no third.

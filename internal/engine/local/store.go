@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
@@ -117,6 +118,10 @@ func (s *store) put(o files.Object, old *stored, live merge.Object, set func(*st
 	if decoded.Key != o.Key {
 		return "", fmt.Errorf("%s: an object cannot be renamed or change its kind; delete it and apply the new one", o.Key)
 	}
+	if spec := podSpecOf(decoded.Value); spec != nil && spec.HostNetwork {
+		return "", fmt.Errorf("%s: hostNetwork: a pod may not share its node's network here, where it could pose as the node and end its proxy; "+
+			"leave hostNetwork out and reach the pod by a service", o.Key)
+	}
 	if old != nil {
 		if err := immutable(old, &decoded); err != nil {
 			return "", err
@@ -166,7 +171,7 @@ func (s *store) file(k model.Key) string {
 	if k.Namespace != "" {
 		parts = append(parts, k.Namespace)
 	}
-	return filepath.Join(s.dir, strings.Join(append(parts, k.Name), ".")+".yaml")
+	return filepath.Join(s.dir, fileName(strings.Join(append(parts, k.Name), "."))+".yaml")
 }
 
 // address gives a service its cluster IP: the one it asks for, the one it has, or a free one.
@@ -235,6 +240,17 @@ func (s *store) freeAddress() (netip.Addr, error) {
 		}
 	}
 	return netip.Addr{}, fmt.Errorf("all addresses of %s are in use; delete services", fabric.ServiceCIDR)
+}
+
+// podSpecOf is the spec of the pods that an object asks for, or nil.
+func podSpecOf(v any) *corev1.PodSpec {
+	switch v := v.(type) {
+	case *appsv1.Deployment:
+		return &v.Spec.Template.Spec
+	case *corev1.Pod:
+		return &v.Spec
+	}
+	return nil
 }
 
 // immutable refuses changes that Kubernetes refuses too, because what runs already depends on them.
