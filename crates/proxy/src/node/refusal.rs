@@ -71,7 +71,7 @@ pub enum Refusal {
     #[error("http2 handshake failed: {0}")]
     Tunnel(Rc<TunnelError>),
     /// The next hop did not take the request.
-    #[error("{0}{hint}", hint = hint(.0))]
+    #[error("{0}")]
     Connect(Rc<ConnectError>),
     /// The peer gave up before it was answered.
     #[error("{0}")]
@@ -89,19 +89,13 @@ impl Refusal {
             Self::Identity(_) | Self::Dial(DialError::Identity(_)) => ResponseFlags::Identity,
             Self::Tls(_) | Self::Slow | Self::Dial(DialError::Tls(_)) => ResponseFlags::TlsFailure,
             Self::Dial(DialError::TunnelTimeout(_)) => ResponseFlags::NetworkPolicy,
+            // With TLS 1.3 a peer refuses our certificate when our side of the handshake is done already.
+            Self::Tunnel(error) if error.is_rejection() => ResponseFlags::TlsFailure,
+            Self::Connect(error) if matches!(**error, ConnectError::Rejected(_)) => {
+                ResponseFlags::TlsFailure
+            }
             Self::Tunnel(_) => ResponseFlags::Http2Handshake,
             _ => ResponseFlags::ConnectionFailure,
         }
-    }
-}
-
-/// With TLS 1.3 a peer that refuses our certificate does so after our side of the handshake is done: all that we see is
-/// a tunnel that dies at once.
-fn hint(error: &ConnectError) -> &'static str {
-    match error {
-        ConnectError::Lost(_) => {
-            "; it may not accept this workload's certificate: its access log says why"
-        }
-        _ => "",
     }
 }
