@@ -213,7 +213,8 @@ impl Incoming {
         answer(&mut self.respond, status);
     }
 
-    /// Resolves when the peer gives up waiting, so that a connection in the making can be dropped.
+    /// Resolves when the peer gives up waiting or its tunnel is lost, so that a connection in the making can
+    /// be dropped. To be selected against that work: dropped before it resolves, it has changed nothing.
     pub async fn cancelled(&mut self) {
         // Either way there is nobody left to answer.
         let _ = std::future::poll_fn(|cx| self.respond.poll_reset(cx)).await;

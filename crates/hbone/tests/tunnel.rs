@@ -139,6 +139,44 @@ async fn a_server_learns_that_the_client_gave_up() {
 }
 
 #[tokio::test]
+async fn a_request_whose_work_is_done_first_is_accepted_after_the_wait() {
+    local(async {
+        let (ours, theirs) = settings();
+        let (tunnel, mut incoming) = tunnel(ours, theirs).await;
+        let request = request();
+        let answer = async {
+            let mut waiting = incoming.recv().await.unwrap();
+            tokio::select! {
+                () = waiting.cancelled() => panic!("nobody gave up"),
+                () = tokio::time::sleep(Duration::from_millis(20)) => waiting.accept(None).unwrap(),
+            }
+        };
+        let (connected, mut far) = tokio::join!(tunnel.connect(&request), answer);
+        let mut near = connected.unwrap().0;
+        near.write_all(b"hello").await.unwrap();
+        far.read_exact(&mut [0; 5]).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_learns_that_the_tunnel_was_lost_under_a_request() {
+    local(async {
+        let (near, far) = duplex(64 * 1024);
+        let mut incoming = serve(far, Settings::server());
+        let (tunnel, driver) = client::handshake(near, Settings::client()).await.unwrap();
+        let driver = spawn_local(driver);
+        spawn_local(async move { tunnel.connect(&request()).await.err() });
+        let mut waiting = incoming.recv().await.unwrap();
+        driver.abort();
+        tokio::time::timeout(Duration::from_secs(60), waiting.cancelled())
+            .await
+            .expect("the server still waits");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn ten_megabytes_echo_whole() {
     local(async {
         let (ours, theirs) = settings();
