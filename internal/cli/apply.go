@@ -40,6 +40,9 @@ func (a *app) applyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if len(result.Results) == 0 && len(result.Problems) == 0 {
+				return fmt.Errorf("no objects in %s", strings.Join(files, ", "))
+			}
 			suffix := ""
 			if dryRun {
 				suffix = " (dry run)"

@@ -299,6 +299,14 @@ func TestWaitNamesWhatIsNotReady(t *testing.T) {
 	}
 }
 
+func TestApplyOfNothingFails(t *testing.T) {
+	f := newFake(t)
+	f.empty = true
+	if r := f.run("# nothing\n---\n", "apply", "-f", "-"); r.code != ExitFailure || !strings.Contains(r.stderr, "no objects in -") {
+		t.Errorf("got %+v", r)
+	}
+}
+
 func TestAMeshThatIsNotRunningIsNamedWithItsCure(t *testing.T) {
 	f := newFake(t)
 	f.socket = filepath.Join(t.TempDir(), "none.sock")

@@ -34,6 +34,7 @@ type fakeEngine struct {
 	declared string   // the control plane's page of resources
 	asked    []string // method, path and body of each request
 	problems []api.Problem
+	empty    bool // apply finds no objects
 	exec     func(api.ExecRequest, io.Reader) (stdout, stderr string, code int)
 	echo     bool // connections are echoed
 
@@ -91,6 +92,10 @@ func (f *fakeEngine) handler() http.Handler {
 	})
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, f.status) })
 	mux.HandleFunc("POST /v1/apply", func(w http.ResponseWriter, _ *http.Request) {
+		if f.empty {
+			answer(w, api.ApplyResult{})
+			return
+		}
 		answer(w, api.ApplyResult{Problems: f.problems, Results: []api.ObjectResult{
 			{Key: api.Key{Kind: "Service", Namespace: "default", Name: "details"}, Action: api.Created},
 			{Key: api.Key{Kind: "VirtualService", Namespace: "default", Name: "vs"}, Action: api.Configured, Warnings: []string{"this kind has no effect yet"}},

@@ -16,7 +16,8 @@ import (
 // version is set by the linker for releases; a build from source is named by its commit.
 var version string
 
-func buildVersion() string {
+// Version is this program's, whichever part it plays: the command or the engine of a mesh.
+func Version() string {
 	if version != "" {
 		return version
 	}
@@ -55,7 +56,7 @@ func (a *app) versionCommand() *cobra.Command {
 				Mesh   string `json:"mesh,omitempty"`
 				Engine string `json:"engine,omitempty"`
 			}
-			v := versions{Client: buildVersion(), Go: runtime.Version()}
+			v := versions{Client: Version(), Go: runtime.Version()}
 			// Without a mesh the client's own version is the whole answer.
 			if engine, err := a.client().Version(cmd.Context()); err == nil {
 				v.Mesh, v.Engine = engine.Mesh, engine.Version

@@ -300,6 +300,9 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, fmt.Errorf("%w: no engine listens on %s; start one with `lateen up --name %s`", ErrNotRunning, c.socket, c.mesh)
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, &Error{Code: http.StatusForbidden, Message: "the engine of mesh " + c.mesh + " answers root alone", Cure: "run the command with sudo"}
+	}
 	return conn, err
 }
 

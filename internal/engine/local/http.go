@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"path/filepath"
-	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -51,19 +50,11 @@ func (e *Engine) handler() http.Handler {
 }
 
 func (e *Engine) serveVersion(w http.ResponseWriter, _ *http.Request) {
-	v := api.Version{Mesh: e.opts.Mesh, Version: buildVersion(), PID: e.hostPID, Started: e.started}
+	v := api.Version{Mesh: e.opts.Mesh, Version: e.opts.Version, PID: e.hostPID, Started: e.started}
 	for _, n := range e.nodes {
 		v.Nodes = append(v.Nodes, n.name)
 	}
 	writeJSON(w, http.StatusOK, v)
-}
-
-// buildVersion is the version of the program's source, as the build recorded it.
-func buildVersion() string {
-	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" {
-		return b.Main.Version
-	}
-	return "unknown"
 }
 
 func (e *Engine) serveDelete(ctx context.Context, r api.DeleteRequest) (any, error) {

@@ -93,7 +93,7 @@ func up(t *testing.T) *mesh {
 	var events []string
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	h, err := Start(ctx, Options{Mesh: name, Nodes: 2, BinDir: binDir(t)}, func(e api.Event) { events = append(events, e.Phase+":"+string(e.State)) })
+	h, err := Start(ctx, Options{Mesh: name, Nodes: 2, BinDir: binDir(t), Version: "4.5.6"}, func(e api.Event) { events = append(events, e.Phase+":"+string(e.State)) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,6 +307,9 @@ func TestMesh(t *testing.T) {
 }
 
 func secondUp(m *mesh) {
+	if v, err := m.Client.Version(m.Context()); err != nil || v.Version != "4.5.6" {
+		m.Errorf("version %+v, %v; want that of the program that started it", v, err)
+	}
 	_, err := Start(m.Context(), Options{Mesh: m.Mesh, Nodes: 1, BinDir: binDir(m.T)}, nil)
 	if err == nil || !strings.Contains(err.Error(), "runs already") || !strings.Contains(err.Error(), "lateen down --name "+m.Mesh) {
 		m.Errorf("got %v", err)

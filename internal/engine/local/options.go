@@ -21,6 +21,7 @@ type Options struct {
 	Nodes     int               `json:"nodes"`     // 1..fabric.MaxNodes
 	Workers   int               `json:"workers"`   // worker threads of each node proxy; 0 leaves it to the proxy
 	NodeProxy map[string]string `json:"nodeProxy"` // node -> executable to run instead of Lateen's own node proxy
+	Version   string            `json:"version"`   // of the program, which the engine then answers with
 	BinDir    string            `json:"binDir"`    // directory of the mesh's executables; that of this executable if empty
 }
 
