@@ -4,5 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let _ = lateen_capture::zds::Request::decode(data, Vec::new());
+    for lost in [false, true] {
+        let _ = lateen_capture::zds::Request::decode(data, Vec::new(), lost);
+    }
 });

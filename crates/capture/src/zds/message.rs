@@ -37,6 +37,8 @@ pub enum Request {
         /// Where its sockets live.
         netns: Netns,
     },
+    /// Serve this pod; but its network namespace did not arrive, because this process has no descriptor left for it.
+    Lost(WorkloadUid),
     /// Go on serving a pod whose namespace the agent cannot open any more.
     Keep(WorkloadUid),
     /// Stop serving a pod.
@@ -71,11 +73,19 @@ pub enum Malformed {
 }
 
 impl Request {
-    /// Reads a packet and the descriptors that came with it; whatever is not used is closed.
-    pub fn decode(packet: &[u8], mut descriptors: Vec<OwnedFd>) -> Result<Self, Malformed> {
+    /// Reads a packet and the descriptors that came with it; whatever is not used is closed. `lost` says that the kernel
+    /// could not deliver all of them.
+    pub fn decode(
+        packet: &[u8],
+        mut descriptors: Vec<OwnedFd>,
+        lost: bool,
+    ) -> Result<Self, Malformed> {
         let request = WorkloadRequest::decode(packet)
             .map_err(|error| Malformed::Undecodable(error.to_string()))?;
         let payload = request.payload.ok_or(Malformed::Unknown)?;
+        if let (true, Payload::Add(add)) = (lost, &payload) {
+            return Ok(Self::Lost(uid(&add.uid)?));
+        }
         let expected = usize::from(matches!(payload, Payload::Add(_)));
         if descriptors.len() != expected {
             return Err(Malformed::Descriptors(descriptors.len(), expected));
@@ -159,10 +169,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_packet_is_read_or_refused(packet in proptest::collection::vec(any::<u8>(), 0..=PACKET), count in 0usize..4) {
+        fn any_packet_is_read_or_refused(packet in proptest::collection::vec(any::<u8>(), 0..=PACKET), count in 0usize..4, lost: bool) {
             // Returning at all is the property; a request that is read must have named its pod.
-            match Request::decode(&packet, descriptors(count)) {
-                Ok(Request::Add { uid, .. } | Request::Keep(uid) | Request::Delete(uid)) => {
+            match Request::decode(&packet, descriptors(count), lost) {
+                Ok(Request::Add { uid, .. } | Request::Lost(uid) | Request::Keep(uid) | Request::Delete(uid)) => {
                     prop_assert!(!uid.as_str().is_empty());
                 }
                 Ok(Request::SnapshotSent) => prop_assert_eq!(count, 0),
@@ -185,7 +195,7 @@ mod tests {
                 })),
             }
             .encode_to_vec();
-            let Ok(Request::Add { uid: read, info, netns }) = Request::decode(&packet, descriptors(1)) else {
+            let Ok(Request::Add { uid: read, info, netns }) = Request::decode(&packet, descriptors(1), false) else {
                 panic!("refused");
             };
             prop_assert_eq!(read.as_str(), uid);

@@ -91,13 +91,21 @@ async fn serve(
         };
         // The agent talks to us: the next loss is a new one.
         *pause = FIRST_PAUSE;
-        if let (Some(named), Request::Add { uid, .. } | Request::Keep(uid)) =
+        if let (Some(named), Request::Add { uid, .. } | Request::Lost(uid) | Request::Keep(uid)) =
             (&mut snapshot, &request)
         {
             named.insert(uid.clone());
         }
         let outcome = match request {
             Request::Add { uid, info, netns } => pods.add(uid, info, netns).await,
+            Request::Lost(uid) => {
+                let error = format!(
+                    "the network namespace of pod {uid} was lost on its way: the proxy has no descriptor left; \
+                     raise its limit of open files"
+                );
+                tracing::warn!("{error}");
+                Err(error)
+            }
             Request::Keep(uid) => pods.keep(&uid),
             Request::Delete(uid) => {
                 pods.delete(&uid);
@@ -152,7 +160,8 @@ impl Session {
         if flags.contains(MsgFlags::MSG_TRUNC) {
             return Err(Malformed::Truncated.into());
         }
-        Ok(Some(Request::decode(&packet[..length], descriptors)?))
+        let lost = flags.contains(MsgFlags::MSG_CTRUNC);
+        Ok(Some(Request::decode(&packet[..length], descriptors, lost)?))
     }
 
     /// Answers the last request.
@@ -182,6 +191,10 @@ fn receive(fd: &OwnedFd, packet: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>, 
         MsgFlags::MSG_CMSG_CLOEXEC,
     )?;
     let mut descriptors = Vec::new();
+    if message.flags.contains(MsgFlags::MSG_CTRUNC) {
+        // With room for all, the kernel drops descriptors only for want of a number for them: not even one was left.
+        return Ok((message.bytes, descriptors, message.flags));
+    }
     for control in message.cmsgs()? {
         if let ControlMessageOwned::ScmRights(received) = control {
             // SAFETY: the kernel opened these descriptors for us with this message; nobody else has them.

@@ -1,6 +1,8 @@
 //! A pod's network namespace for a test: made by a thread that never leaves it, gone with the last handle.
 #![allow(dead_code, missing_docs)]
 
+pub mod agent;
+
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::mpsc;
@@ -59,6 +61,17 @@ impl TestPod {
     pub fn cookie(&self) -> u64 {
         self.run(|| cookie(&std::net::UdpSocket::bind("127.0.0.1:0").unwrap()))
     }
+}
+
+/// Takes every descriptor that is left in the calling thread's table.
+pub fn exhaust() -> Vec<OwnedFd> {
+    let first: OwnedFd = File::open("/dev/null").unwrap().into();
+    let mut taken = Vec::new();
+    while let Ok(more) = first.try_clone() {
+        taken.push(more);
+    }
+    taken.push(first);
+    taken
 }
 
 /// SO_NETNS_COOKIE: which namespace a socket lives in.
