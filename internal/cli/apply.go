@@ -47,8 +47,12 @@ func (a *app) applyCommand() *cobra.Command {
 			if dryRun {
 				suffix = " (dry run)"
 			}
-			if err := a.report(result, suffix); err != nil {
-				return err
+			reported := a.report(result, suffix)
+			if !dryRun {
+				a.warnPartial(cmd.Context(), result)
+			}
+			if reported != nil {
+				return reported
 			}
 			if !dryRun {
 				a.next("lateen get pods"+a.meshFlag(), "lateen status"+a.meshFlag())

@@ -299,6 +299,22 @@ func TestWaitNamesWhatIsNotReady(t *testing.T) {
 	}
 }
 
+func TestApplyWarnsOfWhatIsOnlyPartlyInForce(t *testing.T) {
+	f := newFake(t)
+	f.objects = sampleObjects()
+	for _, name := range []string{"part", "l4", "l7"} {
+		f.results = append(f.results, api.ObjectResult{Key: api.Key{Kind: "AuthorizationPolicy", Namespace: "default", Name: name}, Action: api.Created})
+	}
+	r := f.run("kind: x", "apply", "-f", "-")
+	if r.code != 0 || !strings.Contains(r.stderr, "authorizationpolicy/part: UnsupportedValue: it allows less than written") ||
+		!strings.Contains(r.stderr, "authorizationpolicy/l7: NeedsWaypoint") || strings.Contains(r.stderr, "l4") {
+		t.Errorf("got %+v", r)
+	}
+	if r := f.run("kind: x", "apply", "-f", "-", "--dry-run"); strings.Contains(r.stderr, "UnsupportedValue") {
+		t.Errorf("a dry run has no effect to tell of: %+v", r)
+	}
+}
+
 func TestApplyOfNothingFails(t *testing.T) {
 	f := newFake(t)
 	f.empty = true

@@ -34,7 +34,8 @@ type fakeEngine struct {
 	declared string   // the control plane's page of resources
 	asked    []string // method, path and body of each request
 	problems []api.Problem
-	empty    bool // apply finds no objects
+	results  []api.ObjectResult // of apply, after the usual ones
+	empty    bool               // apply finds no objects
 	exec     func(api.ExecRequest, io.Reader) (stdout, stderr string, code int)
 	echo     bool // connections are echoed
 
@@ -96,10 +97,10 @@ func (f *fakeEngine) handler() http.Handler {
 			answer(w, api.ApplyResult{})
 			return
 		}
-		answer(w, api.ApplyResult{Problems: f.problems, Results: []api.ObjectResult{
+		answer(w, api.ApplyResult{Problems: f.problems, Results: append([]api.ObjectResult{
 			{Key: api.Key{Kind: "Service", Namespace: "default", Name: "details"}, Action: api.Created},
 			{Key: api.Key{Kind: "VirtualService", Namespace: "default", Name: "vs"}, Action: api.Configured, Warnings: []string{"this kind has no effect yet"}},
-		}})
+		}, f.results...)})
 	})
 	mux.HandleFunc("POST /v1/delete", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, api.ApplyResult{Results: []api.ObjectResult{{Key: api.Key{Kind: "Pod", Namespace: "default", Name: "a"}, Action: api.Deleted}}})

@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"lateen.dev/lateen/internal/cli/printer"
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+// effectPatience bounds the wait for the control plane's opinion on what was applied; lateen status has it in any case.
+const effectPatience = time.Second
+
+// policies are the kinds of which a part may have no effect.
+var policies = map[string]bool{"AuthorizationPolicy": true, "PeerAuthentication": true}
+
+// warnPartial names the policies among the results that are not in force as they are written.
+func (a *app) warnPartial(ctx context.Context, result api.ApplyResult) {
+	waiting := map[api.Key]bool{}
+	for _, r := range result.Results {
+		if policies[r.Key.Kind] && len(r.Warnings) == 0 {
+			waiting[r.Key] = true
+		}
+	}
+	// The first look is late enough for what is said to be about the new version of an object.
+	for deadline := time.Now().Add(effectPatience); len(waiting) > 0 && time.Now().Before(deadline); {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pollTime):
+		}
+		for key := range waiting {
+			list, err := a.client().Get(ctx, api.GetRequest{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name})
+			if err != nil || len(list.Items) != 1 {
+				delete(waiting, key) // gone already
+				continue
+			}
+			state, reason := printer.State(list.Items[0])
+			if state == printer.StateUnknown {
+				continue
+			}
+			delete(waiting, key)
+			if state != printer.StateLive {
+				a.warn("%s: %s", key, reason)
+			}
+		}
+	}
+}
