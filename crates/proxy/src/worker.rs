@@ -2,7 +2,9 @@
 //! on their path is locked or handed to another thread.
 
 use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -13,7 +15,7 @@ use lateen_config::{Snapshot, Workload};
 use lateen_hbone::Pool;
 use lateen_identity::Manager;
 use lateen_telemetry::{Metrics, Reporter};
-use lateen_types::Strng;
+use lateen_types::{Strng, WorkloadUid};
 use prometheus_client::metrics::gauge::Gauge;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -129,6 +131,9 @@ pub struct Worker {
     /// When to give up.
     pub patience: Patience,
     snapshot: RefCell<Option<Arc<Snapshot>>>,
+    /// The addresses that each pod's tunnels were asked for from. What the control plane says about a pod may have
+    /// changed by the time that it is let go, or be about its successor.
+    sources: RefCell<HashMap<WorkloadUid, HashSet<IpAddr>>>,
     installed: Notify,
     draining: Cell<bool>,
     drain: Notify,
@@ -200,6 +205,7 @@ impl Worker {
             live: Live::default(),
             patience,
             snapshot: RefCell::new(None),
+            sources: RefCell::default(),
             installed: Notify::new(),
             draining: Cell::new(false),
             drain: Notify::new(),
@@ -240,14 +246,23 @@ impl Worker {
         self.installed.notify_waiters();
     }
 
+    /// Remembers that a tunnel of the pod's is about to be used from this address.
+    pub fn tunnels_from(&self, pod: &Pod, source: IpAddr) {
+        let mut sources = self.sources.borrow_mut();
+        match sources.get_mut(&pod.uid) {
+            Some(known) => {
+                known.insert(source);
+            }
+            None => {
+                sources.insert(pod.uid.clone(), HashSet::from([source]));
+            }
+        }
+    }
+
     /// Closes the tunnels of a pod that was let go, as soon as their streams end.
     fn forget(&self, pod: &Pod) {
-        match self.known(pod) {
-            Some((_, workload)) => self
-                .pool
-                .release(|key| workload.addresses.contains(&key.source_ip)),
-            // The control plane has forgotten it already. Other pods of this identity dial anew.
-            None => self.pool.release(|key| key.source == pod.identity),
+        if let Some(sources) = self.sources.borrow_mut().remove(&pod.uid) {
+            self.pool.release(|key| sources.contains(&key.source_ip));
         }
     }
 

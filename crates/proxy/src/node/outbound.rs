@@ -165,6 +165,7 @@ async fn reach(
                 address: hbone,
                 source_ip: arrival.peer.ip(),
             };
+            worker.tunnels_from(&arrival.pod, key.source_ip);
             tunnel(worker, &arrival.pod, &key, &request)
                 .await
                 .map(Reached::Tunnel)

@@ -179,6 +179,10 @@ impl Node {
         .await
     }
 
+    pub fn released(&self, pod: &Arc<Pod>) {
+        self.mailbox.released(Arc::clone(pod));
+    }
+
     pub fn drain(&self) {
         self.mailbox.drain();
     }

@@ -35,6 +35,26 @@ async fn a_released_pod_keeps_its_connections_on_tunnels_that_go_away() {
 }
 
 #[tokio::test]
+async fn a_released_pods_tunnels_end_even_if_its_name_has_another_address_by_then() {
+    let mut mesh = Mesh::start().await;
+    let mut application = mesh.application().await;
+    let mut client = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut client, "x").await;
+    let (served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    // Recreated: the same names, another address.
+    mesh.put_workload(wds::workload("client", "west", mesh.ip(1, 2)));
+    mesh.configure().await;
+    mesh.west.released(&mesh.client);
+    drop((client, served));
+    until("the tunnel ends with its last stream", || {
+        mesh.east.acceptor.loads().read() == [0]
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_drain_lets_connections_finish() {
     let mesh = Mesh::start().await;
     let mut application = mesh.application().await;
