@@ -234,10 +234,15 @@ fn status(why: &InboundRefusal) -> Status {
 /// Answers the request: 200 when the policies admit it and the application is connected, and not before.
 async fn join(
     session: &Session,
-    incoming: Box<Incoming>,
+    mut incoming: Box<Incoming>,
     known: &Known,
 ) -> Result<(Stream, TcpStream), Refusal> {
-    match reach(session, known).await {
+    let reached = tokio::select! {
+        reached = reach(session, known) => reached,
+        // Nobody waits for the application any more.
+        () = incoming.cancelled() => return Err(Refusal::Cancelled),
+    };
+    match reached {
         Ok(application) => {
             let stream = incoming.accept(Some(&baggage(&known.workload).to_string()))?;
             Ok((stream, application))

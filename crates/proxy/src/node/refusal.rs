@@ -73,6 +73,9 @@ pub enum Refusal {
     /// The next hop did not take the request.
     #[error("{0}")]
     Connect(Rc<ConnectError>),
+    /// The peer gave up while the application was dialled.
+    #[error("the peer gave up before the application was reached")]
+    Cancelled,
     /// The peer gave up before it was answered.
     #[error("{0}")]
     Unanswered(#[from] StreamError),

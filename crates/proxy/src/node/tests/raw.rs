@@ -43,6 +43,31 @@ pub async fn request(mesh: &Mesh, source: IpAddr, requests: Vec<ConnectRequest>)
         .await
 }
 
+/// Gives one request up once `begun` says that it arrived, and waits until `ended` says that it is over; the tunnel
+/// stays all the while.
+pub async fn give_up<B: Future, E: Future>(mesh: &Mesh, authority: &str, begun: B, ended: E) {
+    let credentials = mesh.ca.credentials(&identity("client"));
+    let stream = mesh
+        .dial_from(mesh.client_ip(), mesh.hbone())
+        .await
+        .unwrap();
+    let (stream, _) = lateen_tls::connect(&credentials, stream, &[identity("server")])
+        .await
+        .unwrap();
+    LocalSet::new()
+        .run_until(async {
+            let (tunnel, driver) = client::handshake(stream, Settings::client()).await.unwrap();
+            tokio::task::spawn_local(driver);
+            let request = ConnectRequest::new(authority.parse::<Authority>().unwrap());
+            tokio::select! {
+                answer = tunnel.connect(&request) => panic!("answered: {answer:?}"),
+                _ = begun => {}
+            }
+            ended.await;
+        })
+        .await;
+}
+
 /// A listener that accepts nothing and whose backlog is full: the kernel drops further SYNs.
 pub fn full_listener(address: SocketAddr) -> Vec<Socket> {
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();

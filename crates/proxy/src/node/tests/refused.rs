@@ -178,6 +178,18 @@ async fn requests_on_a_tunnel_cannot_take_more_descriptors_than_the_pods_share()
 }
 
 #[tokio::test]
+async fn a_request_that_is_given_up_is_not_dialled_for_any_longer() {
+    let mesh = Mesh::start().await;
+    let silent = (mesh.server_ip(), 8080).into();
+    let _full = raw::full_listener(silent);
+    let begun = until("the request counts", || mesh.east.count(OPENED, &[]) == 1.0);
+    let ended = mesh.logged(&["direction=\"inbound\"", "connection complete"]);
+    raw::give_up(&mesh, &silent.to_string(), begun, ended).await;
+    mesh.logged(&["direction=\"inbound\"", "the peer gave up"])
+        .await;
+}
+
+#[tokio::test]
 async fn requests_on_a_tunnel_are_answered_by_their_authority() {
     let mut mesh = Mesh::start().await;
     let mut application = mesh.application().await;
