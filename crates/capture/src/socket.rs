@@ -156,10 +156,12 @@ pub(crate) fn finish(socket: Socket, kind: Kind, options: &Options) -> io::Resul
         Kind::Transparent => {
             socket.set_ip_transparent_v4(true)?;
             socket.set_freebind_v4(true)?;
+            leave_port_to_connect(&socket)?;
         }
         Kind::Transparent6 => {
-            set_ipv6_transparent(&socket)?;
+            set_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT)?;
             socket.set_freebind_v6(true)?;
+            leave_port_to_connect(&socket)?;
         }
         Kind::Outbound | Kind::Outbound6 => {}
     }
@@ -196,16 +198,23 @@ fn dress(socket: &Socket, options: &Options) -> io::Result<()> {
     Ok(())
 }
 
-/// socket2 has no setter for the IPv6 twin of IP_TRANSPARENT.
-fn set_ipv6_transparent(socket: &Socket) -> io::Result<()> {
+/// Binding an address then takes no port yet. One taken by `bind` serves a single connection, so that one client would
+/// have no more connections to a pod than there are ephemeral ports, over all of its destinations; one taken by `connect`
+/// must differ only among connections to the same address and port. ip(7): the option covers IPv6 as well.
+fn leave_port_to_connect(socket: &Socket) -> io::Result<()> {
+    set_option(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT)
+}
+
+/// Switches on an option that socket2 has no setter for.
+fn set_option(socket: &Socket, level: libc::c_int, option: libc::c_int) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     let on: libc::c_int = 1;
     // SAFETY: the descriptor is open, and the pointer and length describe `on`, which outlives the call.
     let answer = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::IPPROTO_IPV6,
-            libc::IPV6_TRANSPARENT,
+            level,
+            option,
             (&raw const on).cast(),
             size_of_val(&on) as libc::socklen_t,
         )

@@ -134,6 +134,37 @@ async fn the_stock_hands_out_marked_sockets_of_the_pod_each_once() {
 }
 
 #[tokio::test]
+async fn one_clients_address_may_use_a_port_once_for_each_destination() {
+    let pod = TestPod::new();
+    // So few that two destinations cannot do with ports of their own.
+    pod.run(|| {
+        // The file is that of the thread's own namespace.
+        std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40003").unwrap();
+    });
+    let thread = NamespaceThread::start().unwrap();
+    let stock = Stock::new(pod.netns.clone(), Options::default(), thread);
+    let client: std::net::SocketAddr = "192.0.2.7:0".parse().unwrap();
+    let mut ports = Vec::new();
+    let mut held = Vec::new();
+    for destination in [8080, 8081].map(|port| std::net::SocketAddr::from(([127, 0, 0, 1], port))) {
+        for _ in 0..3 {
+            let socket = socket2::Socket::from(stock.take(Kind::Transparent).await.unwrap());
+            socket.bind(&client.into()).unwrap();
+            let unbound = socket.local_addr().unwrap().as_socket().unwrap();
+            assert_eq!(unbound, client, "bind takes no port");
+            // In progress for ever: no way leads back to such a client. It has its port all the same.
+            let _ = socket.connect(&destination.into());
+            ports.push(socket.local_addr().unwrap().as_socket().unwrap().port());
+            held.push(socket);
+        }
+    }
+    assert!(
+        ports.iter().all(|port| (40000..=40003).contains(port)),
+        "{ports:?}"
+    );
+}
+
+#[tokio::test]
 async fn many_takers_at_once_all_get_a_socket() {
     let pod = TestPod::new();
     let thread = NamespaceThread::start().unwrap();
