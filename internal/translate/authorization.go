@@ -35,13 +35,8 @@ func Authorization(mesh Mesh, policy *securityv1.AuthorizationPolicy) (*security
 	default:
 		return nil, []model.Condition{rejected("UnsupportedValue", fmt.Sprintf("node proxies do not support action %s; the policy is not enforced", spec.Action))}
 	}
-	if v := policy.Annotations[dryRunAnnotation]; v != "" {
-		dryRun, err := strconv.ParseBool(v)
-		if err != nil {
-			return nil, []model.Condition{rejected("UnsupportedValue", fmt.Sprintf("annotation %s is %q; use true or false", dryRunAnnotation, v))}
-		}
-		out.DryRun = dryRun
-	}
+	dryRun, unclear := dryRun(policy)
+	out.DryRun = dryRun
 	unsupported := map[string]bool{}
 	for _, rule := range spec.Rules {
 		if r := translateRule(out.Action, policy.Namespace, rule, unsupported); r != nil {
@@ -49,14 +44,35 @@ func Authorization(mesh Mesh, policy *securityv1.AuthorizationPolicy) (*security
 		}
 	}
 	if len(unsupported) == 0 {
+		if unclear != "" {
+			return out, []model.Condition{partly(unclear)}
+		}
 		return out, []model.Condition{accepted()}
 	}
 	effect := "rules of this ALLOW policy that use them are dropped, so it allows less than written"
 	if out.Action == security.Action_DENY {
 		effect = "rules of this DENY policy ignore them, so it denies more than written"
 	}
-	return out, []model.Condition{partly(fmt.Sprintf("node proxies cannot judge %s; %s. A waypoint is needed to enforce them",
+	conditions := []model.Condition{partly(fmt.Sprintf("node proxies cannot judge %s; %s. A waypoint is needed to enforce them",
 		strings.Join(slices.Sorted(maps.Keys(unsupported)), ", "), effect))}
+	if unclear != "" {
+		conditions[0].Message += ". " + unclear
+	}
+	return out, conditions
+}
+
+// dryRun says whether a policy only reports. A value that is neither true nor false enforces: a policy must not vanish
+// because of a word in an annotation.
+func dryRun(policy *securityv1.AuthorizationPolicy) (bool, string) {
+	v := policy.Annotations[dryRunAnnotation]
+	if v == "" {
+		return false, ""
+	}
+	parsed, err := strconv.ParseBool(v)
+	if err != nil {
+		return false, fmt.Sprintf("annotation %s is %q, so the policy is enforced; use true or false", dryRunAnnotation, v)
+	}
+	return parsed, ""
 }
 
 func targeted(spec *securityapi.AuthorizationPolicy) bool {

@@ -144,14 +144,18 @@ func TestAuthorizationLeavesToOthersWhatIsTheirs(t *testing.T) {
 	}
 }
 
-func TestDryRunIsCarriedAlongAndAWrongValueIsNotGuessedAt(t *testing.T) {
+func TestDryRunIsCarriedAlongAndAWrongValueEnforces(t *testing.T) {
 	p := policy(t, "shop", "action: DENY\nrules: [{}]")
 	p.Annotations = map[string]string{"istio.io/dry-run": "true"}
 	if got, _ := Authorization(mesh, p); !got.GetDryRun() {
 		t.Error("a dry run would be enforced")
 	}
-	p.Annotations["istio.io/dry-run"] = "perhaps"
-	if got, conditions := Authorization(mesh, p); got != nil || conditions[0].Status != "False" {
-		t.Errorf("%v, %v", got, conditions)
+	p.Annotations["istio.io/dry-run"] = "no"
+	got, conditions := Authorization(mesh, p)
+	if got == nil || got.GetDryRun() || len(got.GetRules()) != 1 {
+		t.Errorf("a word in an annotation switched the policy off: %v", got)
+	}
+	if !strings.Contains(conditions[0].Message, `"no"`) {
+		t.Errorf("the condition does not name the value: %v", conditions)
 	}
 }

@@ -56,6 +56,11 @@ func checkAuthorizationPolicy(o metav1.Object) []fault {
 		faults = append(faults, fault{severity: Warning, field: "spec.rules", message: "a DENY policy without rules never matches and denies nothing",
 			cure: "add a rule; one empty rule ({}) denies everything"})
 	}
+	if v := ap.Annotations["istio.io/dry-run"]; v != "" {
+		if _, err := strconv.ParseBool(v); err != nil {
+			faults = append(faults, fault{field: "metadata.annotations[istio.io/dry-run]", message: fmt.Sprintf("%q is neither true nor false", v), cure: `use "true" to report only, "false" to enforce`})
+		}
+	}
 	for i, rule := range spec.Rules {
 		faults = append(faults, checkRule(fmt.Sprintf("spec.rules[%d]", i), rule)...)
 	}
