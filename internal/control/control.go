@@ -52,6 +52,12 @@ const (
 	// maxRequest bounds a request in bytes. A reconnecting proxy names every resource it has, about 100 bytes each:
 	// this is room for half a million.
 	maxRequest = 64 << 20
+	// maxHeaders bounds the headers of a call in bytes: a token, and a few names.
+	maxHeaders = 32 << 10
+	// maxStreams bounds the calls on one connection at once: a stream of configuration, or a few certificates.
+	maxStreams = 64
+	// handshakeTimeout is how long a connection may take until its caller can call.
+	handshakeTimeout = 10 * time.Second
 	// serverCertificateLifetime is short because it renews itself and nobody keeps it.
 	serverCertificateLifetime = 24 * time.Hour
 )
@@ -105,7 +111,10 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 	server := ca.NewServerCertificate(root, names(opts), serverCertificateLifetime, now)
 	c.grpc = grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(&tls.Config{GetCertificate: server.Get, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}})),
-		grpc.InTapHandle(door{verifier: verifier, metrics: c.metrics, logger: logger}.handle),
+		grpc.InTapHandle(newDoor(verifier, c.metrics, logger).handle),
+		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.ForceServerCodecV2(xds.Codec()),
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
@@ -123,9 +132,11 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 	c.debug = &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: status.Handler(status.Sources{
 		Store: c.store, Log: c.log, Problems: c.source.Problems, Clients: c.xds.Clients, Ready: c.ready, Metrics: c.metrics, Version: opts.Version,
 	})}
-	if c.grpcListener, err = net.Listen("tcp", opts.Listen); err != nil {
+	listener, err := net.Listen("tcp", opts.Listen)
+	if err != nil {
 		return nil, fmt.Errorf("listen for proxies on %s: %w; another control plane may be running", opts.Listen, err)
 	}
+	c.grpcListener = limit(listener, maxConnections, maxConnectionsPerAddress)
 	if c.debugListener, err = net.Listen("tcp", opts.DebugListen); err != nil {
 		return nil, errors.Join(fmt.Errorf("listen for debugging on %s: %w; another control plane may be running", opts.DebugListen, err), c.grpcListener.Close())
 	}
