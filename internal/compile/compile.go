@@ -13,6 +13,7 @@ import (
 	securityv1 "istio.io/client-go/pkg/apis/security/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"lateen.dev/lateen/internal/gen/security"
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
@@ -242,6 +243,9 @@ func (c *Compiler) emit(b *batch, typeURL, name string, aliases, parents []strin
 		// Only text that is not UTF-8 gets here, and no decoder lets that in. The last good version stays.
 		c.logger.Error("compile: a resource was not encoded", "type", typeURL, "name", name, "error", err)
 		return
+	}
+	if policy, ok := message.(*security.Authorization); ok {
+		r.Broad = policy.Scope != security.Scope_WORKLOAD_SELECTOR
 	}
 	b.changes = append(b.changes, log.Change{Type: typeURL, Name: name, Resource: r})
 }

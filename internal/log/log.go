@@ -206,6 +206,21 @@ func (l *Log) Get(typeURL, name string) *Resource {
 	return nil
 }
 
+// Find returns one live resource by its own name and the generation that brought it, or nil.
+func (l *Log) Find(typeURL, name string) (r *Resource, generation uint64) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	t := l.types[typeURL]
+	if t == nil {
+		return nil, 0
+	}
+	at, ok := t.last[name]
+	if !ok {
+		return nil, 0
+	}
+	return t.entries[at].resource, t.entries[at].generation
+}
+
 func (t *typeLog) get(name string) *Resource {
 	if at, ok := t.last[name]; ok {
 		return t.entries[at].resource

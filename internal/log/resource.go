@@ -31,7 +31,10 @@ type Resource struct {
 	Aliases []string
 	// Parents are resources whose subscribers need this one as well: a service's workloads.
 	Parents []string
-	frame   []byte
+	// Broad says that the resource holds for others that do not name it, as a policy of a namespace does. What comes in its place
+	// and must be named can hold only once those others name it.
+	Broad bool
+	frame []byte
 }
 
 // Encode makes a resource of a message. typeURL must be the type's full URL.

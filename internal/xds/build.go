@@ -54,7 +54,7 @@ func (w *watch) next(resources, removals gate, budget int, now time.Time) *Respo
 		if complete {
 			settled = gate{open: true, through: generation}
 			w.retained = nil
-			if w.removals == nil || w.tellRemovals(b, removals) {
+			if w.removals == nil || w.tellLate(b, removals) && w.tellRemovals(b, removals) {
 				current = settled
 			}
 		}
@@ -105,6 +105,50 @@ func (w *watch) forget(name string) {
 	delete(w.departed, name)
 	delete(w.retained, name)
 	delete(w.held, name)
+	delete(w.broad, name)
+	delete(w.late, name)
+}
+
+// give sends a resource and notes what the client has of it now. It reports false if there is no room.
+func (w *watch) give(b *builder, r *log.Resource) bool {
+	if !b.add(r) {
+		return false
+	}
+	delete(w.departed, r.Name)
+	delete(w.retained, r.Name) // what the client had is no longer what it has
+	delete(w.late, r.Name)
+	delete(w.broad, r.Name)
+	if r.Broad {
+		w.broad[r.Name] = struct{}{}
+	}
+	if !w.wildcard {
+		w.held[r.Name] = r.Version
+	}
+	return true
+}
+
+// postpone says whether a resource must come late, and sees to it that it will.
+func (w *watch) postpone(r *log.Resource) bool {
+	if _, has := w.broad[r.Name]; !has || r.Broad {
+		return false
+	}
+	w.late[r.Name] = struct{}{}
+	return true
+}
+
+// tellLate sends what must be named to hold and took the place of something that held unnamed. It reports whether all was told.
+func (w *watch) tellLate(b *builder, removals gate) bool {
+	for _, name := range slices.Sorted(maps.Keys(w.late)) {
+		r, generation := w.log.Find(w.typeURL, name)
+		if r == nil || r.Broad {
+			delete(w.late, name) // it changed once more, and the log tells
+			continue
+		}
+		if !removals.covers(generation) || !w.give(b, r) {
+			return false
+		}
+	}
+	return true
 }
 
 // tellLookups answers for names that were just subscribed. It reports whether all was told.
@@ -128,15 +172,14 @@ func (w *watch) tellLookups(b *builder, resources gate) bool {
 			continue
 		}
 		for _, r := range found {
-			if version, has := w.held[r.Name]; has && version == r.Version {
+			if version, has := w.held[r.Name]; has && version == r.Version || w.postpone(r) {
 				continue
 			}
-			if !b.add(r) {
+			if !w.give(b, r) {
 				// What was added is held by now; the rest of this name comes with the next response.
 				w.lookups = w.lookups[i:]
 				return false
 			}
-			w.held[r.Name] = r.Version
 		}
 	}
 	w.lookups = nil
@@ -187,22 +230,18 @@ func (w *watch) tellResource(b *builder, r *log.Resource) bool {
 		if version, has := w.retained[r.Name]; has && version == r.Version {
 			return true
 		}
-		if !b.add(r) {
-			return false
-		}
-		delete(w.retained, r.Name) // what the client had is no longer what it has
+		return w.postpone(r) || w.give(b, r)
+	}
+	if !w.wants(r) || w.held[r.Name] == r.Version || w.postpone(r) {
 		return true
 	}
-	if !w.wants(r) || w.held[r.Name] == r.Version {
-		return true
-	}
-	if !b.add(r) {
+	_, has := w.held[r.Name]
+	if !w.give(b, r) {
 		return false
 	}
-	if _, has := w.held[r.Name]; !has {
+	if !has {
 		w.lookups = append(w.lookups, r.Name) // a service that appears brings workloads that were there before
 	}
-	w.held[r.Name] = r.Version
 	return true
 }
 

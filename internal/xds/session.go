@@ -34,7 +34,9 @@ var DefaultLimits = Limits{ResponseBytes: 2 << 20, Names: 1 << 20, TypeGrace: 10
 //
 // Per type at most one response is outstanding; whatever changes meanwhile becomes part of the next. A proxy skips a policy
 // that it does not know, so an Address never arrives before an Authorization it may name,
-// and an Authorization is removed only after every Address that may have named it was replaced.
+// and an Authorization is removed only after every Address that may have named it was replaced. An Authorization that held for a
+// namespace or the mesh and from now on holds for those that name it does both: Addresses name the broad one first, and only then the
+// narrow one takes its place. A proxy evaluates what a workload names whatever its scope, so meanwhile the broad one holds as before.
 type Session struct {
 	log    *log.Log
 	limits Limits

@@ -35,6 +35,10 @@ type watch struct {
 	departed           map[string]struct{}
 	departedGeneration uint64
 
+	// broad are the names of which the client has, or may have kept, a version that holds for others than those that name it.
+	// late are those whose present version must be named to hold; it waits for what removals wait for.
+	broad, late map[string]struct{}
+
 	answered    bool // the client was sent a response of this type
 	outstanding *outstanding
 
@@ -65,7 +69,8 @@ type outstanding struct {
 }
 
 func newWatch(l *log.Log, typeURL string, now time.Time) *watch {
-	w := &watch{log: l, typeURL: typeURL, since: now, cursor: l.Open(typeURL)}
+	w := &watch{log: l, typeURL: typeURL, since: now, cursor: l.Open(typeURL),
+		broad: map[string]struct{}{}, late: map[string]struct{}{}}
 	if typeURL == log.AuthorizationType {
 		w.removals = l.Open(typeURL)
 	}
@@ -125,13 +130,19 @@ func (w *watch) startNamed(retained map[string]string) {
 	w.depart(retained)
 }
 
-// depart lists what the client has and the mesh no longer does.
+// depart lists what the client has and the mesh no longer does, and what may hold for others than those that name it: a version that
+// is not the present one tells nothing of itself.
 func (w *watch) depart(retained map[string]string) {
 	w.departed = map[string]struct{}{}
+	w.broad, w.late = map[string]struct{}{}, map[string]struct{}{}
 	_, w.departedGeneration = w.log.Head(w.typeURL)
-	for name := range retained {
-		if w.log.Get(w.typeURL, name) == nil {
+	for name, version := range retained {
+		r := w.log.Get(w.typeURL, name)
+		if r == nil {
 			w.departed[name] = struct{}{}
+		}
+		if w.removals != nil && (r == nil || r.Broad || r.Version != version) {
+			w.broad[name] = struct{}{}
 		}
 	}
 }
@@ -187,6 +198,8 @@ func (w *watch) forgetUncovered() {
 	for n := range w.held {
 		if _, ok := covered[n]; !ok {
 			delete(w.held, n)
+			delete(w.broad, n)
+			delete(w.late, n)
 		}
 	}
 }
@@ -234,7 +247,7 @@ func (w *watch) settle(req *discovery.DeltaDiscoveryRequest, now time.Time) (nac
 
 func (w *watch) state() State {
 	// A generation that changed nothing of this type wakes nobody: a client that had everything before it has it, too.
-	if w.outstanding == nil && w.current.open && len(w.lookups) == 0 {
+	if w.outstanding == nil && w.current.open && len(w.lookups)+len(w.late) == 0 {
 		if generation, ok := w.upToDate(); ok {
 			w.current = gate{open: true, through: generation}
 			w.settled = w.current
