@@ -58,7 +58,7 @@ func (w *watch) next(resources, removals gate, budget int, now time.Time) *Respo
 				current = settled
 			}
 		}
-	} else if w.removals != nil && len(w.lookups) == 0 {
+	} else if w.removals != nil && w.lookups.len() == 0 {
 		// Policies that must go may wait for Addresses that wait for policies: those must not wait in turn.
 		if generation, complete = w.tellLog(b, resources); complete {
 			settled = gate{open: true, through: generation}
@@ -153,19 +153,19 @@ func (w *watch) tellLate(b *builder, removals gate) bool {
 
 // tellLookups answers for names that were just subscribed. It reports whether all was told.
 func (w *watch) tellLookups(b *builder, resources gate) bool {
-	if len(w.lookups) == 0 {
+	if w.lookups.len() == 0 {
 		return true
 	}
 	// What is looked up is of the present, so the gate must let the present through.
 	if _, generation := w.log.Head(w.typeURL); !resources.covers(generation) {
 		return false
 	}
-	for i, name := range w.lookups {
+	for i, name := range w.lookups.names {
 		found := w.log.Lookup(w.typeURL, name)
 		if len(found) == 0 {
 			// So the protocol says that there is no such resource.
 			if !b.remove(name) {
-				w.lookups = w.lookups[i:]
+				w.lookups.drop(i)
 				return false
 			}
 			w.forget(name)
@@ -177,12 +177,12 @@ func (w *watch) tellLookups(b *builder, resources gate) bool {
 			}
 			if !w.give(b, r) {
 				// What was added is held by now; the rest of this name comes with the next response.
-				w.lookups = w.lookups[i:]
+				w.lookups.drop(i)
 				return false
 			}
 		}
 	}
-	w.lookups = nil
+	w.lookups = queue{}
 	return true
 }
 
@@ -240,7 +240,7 @@ func (w *watch) tellResource(b *builder, r *log.Resource) bool {
 		return false
 	}
 	if !has {
-		w.lookups = append(w.lookups, r.Name) // a service that appears brings workloads that were there before
+		w.lookups.push(r.Name) // a service that appears brings workloads that were there before
 	}
 	return true
 }

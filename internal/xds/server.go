@@ -46,7 +46,7 @@ type Options struct {
 	Logger        *slog.Logger
 	Now           func() time.Time
 	Limits        Limits
-	// AnswerWithin is how long a client may leave a response unanswered before its stream is ended.
+	// AnswerWithin is how long a client may leave a response unanswered, or even unread, before its stream is ended.
 	AnswerWithin time.Duration
 }
 
@@ -178,7 +178,7 @@ func (s *Server) speak(rpc grpc.ServerStream, st *stream) (time.Duration, error)
 		oldest, waiting := st.session.Oldest()
 		st.mu.Unlock()
 		if response != nil {
-			if err := rpc.SendMsg(response); err != nil {
+			if err := s.send(rpc, response); err != nil {
 				return 0, err
 			}
 			s.opts.Observer.Sent(response.Type, response.size(), len(response.Resources))
@@ -197,6 +197,22 @@ func (s *Server) speak(rpc grpc.ServerStream, st *stream) (time.Duration, error)
 			wait = time.Hour
 		}
 		return wait, nil
+	}
+}
+
+// send gives up on a client that does not read. The send itself then ends with the stream, which ends when its handler returns.
+func (s *Server) send(rpc grpc.ServerStream, response *Response) error {
+	sent := make(chan error, 1)
+	go func() { sent <- rpc.SendMsg(response) }()
+	timer := time.NewTimer(s.opts.AnswerWithin)
+	defer timer.Stop()
+	select {
+	case err := <-sent:
+		return err
+	case <-timer.C:
+		return status.Errorf(codes.DeadlineExceeded, "a response was not read within %s; reconnect", s.opts.AnswerWithin)
+	case <-s.closed:
+		return status.Error(codes.Unavailable, "the control plane is shutting down; reconnect")
 	}
 }
 

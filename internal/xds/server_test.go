@@ -285,3 +285,25 @@ func BenchmarkFanOut(b *testing.B) {
 		})
 	}
 }
+
+func TestServerEndsAStreamThatIsNotRead(t *testing.T) {
+	var mu sync.Mutex // the clock stands still: no answer is ever late
+	f := serve(t, &mu, 200*time.Millisecond)
+	f.open(t)
+	eventually(t, "both answers are taken", func() bool {
+		types := f.server.Clients()[0].Types
+		return len(types) == 2 && !types[0].Outstanding && !types[1].Outstanding
+	})
+	var changes []log.Change
+	for i := range 20000 { // more than a connection holds for somebody who does not read
+		changes = append(changes, f.service(fmt.Sprint("service-", i), "10.0.0.1", i))
+	}
+	f.apply(changes...)
+	eventually(t, "the services are on their way", func() bool {
+		f.counts.mu.Lock()
+		defer f.counts.mu.Unlock()
+		return f.counts.sent[log.AddressType] == 2
+	})
+	f.apply(f.policy("p", 1))
+	eventually(t, "the stream is ended", func() bool { return len(f.server.Clients()) == 0 })
+}

@@ -20,7 +20,7 @@ import (
 type Limits struct {
 	// ResponseBytes is where a response ends and the next begins; a larger single resource still travels, alone.
 	ResponseBytes int
-	// Names is how many names a client may hold subscribed per type when it does not want everything.
+	// Names is how many names a client may have kept for it per type: those that it subscribes to, waits for, and holds or held before.
 	Names int
 	// TypeGrace is how long a client that has asked for one type is given to ask for the other, too: a node proxy asks for both at once,
 	// in either order, and the types wait for each other.
@@ -61,17 +61,18 @@ func (s *Session) Close() {
 	}
 }
 
-// Node is who the client said it is, or nil before its first request. It is a claim, not a proof.
+// Node is who the client said it is, by id and user agent, or nil before its first request. It is a claim, not a proof.
 func (s *Session) Node() *core.Node { return s.node }
 
 // Handle takes one request. An error ends the stream; it is a gRPC status.
 func (s *Session) Handle(req *discovery.DeltaDiscoveryRequest, now time.Time) error {
 	if req.GetNode() != nil && s.node == nil {
-		s.node = req.GetNode()
+		// The rest of what it says of itself is of no use here, and there may be much of it.
+		s.node = &core.Node{Id: clip(req.GetNode().GetId(), maxLabel), UserAgentName: clip(req.GetNode().GetUserAgentName(), maxLabel)}
 	}
 	typeURL := req.GetTypeUrl()
 	if !s.log.Serves(typeURL) {
-		return status.Errorf(codes.InvalidArgument, "type %q is not served here; ask for one of %s", typeURL, strings.Join(s.log.Types(), ", "))
+		return status.Errorf(codes.InvalidArgument, "type %q is not served here; ask for one of %s", clip(typeURL, maxLabel), strings.Join(s.log.Types(), ", "))
 	}
 	w := s.watch[typeURL]
 	if w == nil {
@@ -85,8 +86,8 @@ func (s *Session) Handle(req *discovery.DeltaDiscoveryRequest, now time.Time) er
 		}
 		w.change(req.GetResourceNamesSubscribe(), req.GetResourceNamesUnsubscribe(), true)
 	}
-	if n := len(w.names); n > s.limits.Names {
-		return status.Errorf(codes.ResourceExhausted, "%d names are subscribed, more than %d; subscribe to everything instead", n, s.limits.Names)
+	if n := w.size(); n > s.limits.Names {
+		return status.Errorf(codes.ResourceExhausted, "%d names are subscribed or held, more than %d; subscribe to everything instead", n, s.limits.Names)
 	}
 	return nil
 }
@@ -211,8 +212,12 @@ func (s *Session) States() []State {
 	return out
 }
 
-// maxBlamed bounds the names that are kept of one refusal.
-const maxBlamed = 100
+// What is kept of a client's own words: maxBlamed names and maxComplaint bytes of one refusal, and maxLabel bytes of a name it gives.
+const (
+	maxBlamed    = 100
+	maxComplaint = 4 << 10
+	maxLabel     = 256
+)
 
 // blamed finds which of a response's resources a client's complaint speaks of. One that names none may mean any.
 func blamed(message string, names []string) []string {

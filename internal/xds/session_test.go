@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
@@ -304,5 +305,49 @@ func TestBoundsTheNamesOfAClient(t *testing.T) {
 	err := c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: log.AddressType, ResourceNamesSubscribe: []string{"a", "b", "c"}})
 	if status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("got %v, want ResourceExhausted", err)
+	}
+}
+
+func TestBoundsWhatAClientMakesTheSessionKeep(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.service("s", "10.0.0.1", 1))
+	limits := Limits{ResponseBytes: 1000, Names: 10}
+	c := w.connect(limits)
+	c.follow(log.AuthorizationType)
+	c.settle()
+	for range 100 { // unanswered, so that nothing is looked up meanwhile
+		if err := c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: log.AddressType, ResourceNamesSubscribe: []string{"/10.0.0.1", "/10.0.0.1", "none"}}); err != nil {
+			t.Fatalf("two names asked for again and again: %v", err)
+		}
+	}
+	if n := c.session.watch[log.AddressType].lookups.len(); n != 2 {
+		t.Errorf("%d look-ups are queued for two names", n)
+	}
+	if r := c.receive(); !slices.Equal(resourceNames(r), []string{"s"}) || !slices.Equal(r.RemovedResources, []string{"none"}) {
+		t.Errorf("got %v, want the service once and that there is no other", r)
+	}
+	many := map[string]string{}
+	for i := range 11 {
+		many[fmt.Sprint("kept-", i)] = "v"
+	}
+	for name, subscribe := range map[string][]string{"everything": nil, "by name": {"s"}} {
+		c := w.connect(limits)
+		err := c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: log.AddressType, ResourceNamesSubscribe: subscribe, InitialResourceVersions: many})
+		if status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("%s, with 11 names kept from before: got %v, want ResourceExhausted", name, err)
+		}
+	}
+}
+
+func TestCutsARefusalShort(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.policy("p", 1))
+	c := w.connect(DefaultLimits)
+	c.follow(log.AuthorizationType)
+	c.receive()
+	c.answer(log.AuthorizationType, "p is bad: "+strings.Repeat("ü", 1<<20))
+	nack := c.session.States()[0].LastNack
+	if nack == nil || len(nack.Message) > maxComplaint || len(nack.Message) < maxComplaint-1 || !slices.Equal(nack.Names, []string{"p"}) || !utf8.ValidString(nack.Message) {
+		t.Errorf("kept %d bytes of the complaint", len(nack.Message))
 	}
 }

@@ -26,7 +26,7 @@ type watch struct {
 	wildcard bool
 	names    map[string]struct{} // what a client without wildcard asked for, as it wrote it
 	held     map[string]string   // name → version of what such a client has
-	lookups  []string            // names that were just subscribed
+	lookups  queue               // names that were just subscribed
 
 	// retained is what a reconnecting client said it has; it is needed until its first reading is complete.
 	retained map[string]string
@@ -101,7 +101,7 @@ func (w *watch) begin(req *discovery.DeltaDiscoveryRequest) {
 // startWildcard begins a reading of everything; what the client has in the same version need not be sent again.
 func (w *watch) startWildcard(retained map[string]string) {
 	w.wildcard = true
-	w.names, w.held, w.lookups = nil, nil, nil
+	w.names, w.held, w.lookups = nil, nil, queue{}
 	w.retained = maps.Clone(retained)
 	w.cursor.Rewind()
 	w.catchUp, _ = w.log.Head(w.typeURL)
@@ -115,7 +115,7 @@ func (w *watch) startWildcard(retained map[string]string) {
 func (w *watch) startNamed(retained map[string]string) {
 	w.wildcard = false
 	w.names, w.held = map[string]struct{}{}, map[string]string{}
-	w.retained, w.lookups = nil, nil
+	w.retained, w.lookups = nil, queue{}
 	head, _ := w.log.Head(w.typeURL)
 	w.cursor.Seek(head)
 	if w.removals != nil {
@@ -124,7 +124,7 @@ func (w *watch) startNamed(retained map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(retained)) {
 		w.held[name] = retained[name]
 		if r := w.log.Get(w.typeURL, name); r != nil && r.Version != retained[name] {
-			w.lookups = append(w.lookups, name) // it changed while the client was away
+			w.lookups.push(name) // it changed while the client was away
 		}
 	}
 	w.depart(retained)
@@ -147,6 +147,11 @@ func (w *watch) depart(retained map[string]string) {
 	}
 }
 
+// size is how many names the watch keeps because of what its client sent or asked for.
+func (w *watch) size() int {
+	return len(w.names) + len(w.held) + len(w.retained) + w.lookups.len()
+}
+
 // change adds and removes names; subscriptions of a request come before its cancellations.
 func (w *watch) change(subscribe, unsubscribe []string, again bool) {
 	if slices.Contains(unsubscribe, everything) {
@@ -164,7 +169,7 @@ func (w *watch) change(subscribe, unsubscribe []string, again bool) {
 			continue
 		}
 		w.names[n] = struct{}{}
-		w.lookups = append(w.lookups, n)
+		w.lookups.push(n)
 		if again {
 			// The client would not ask for what it has: forget which version that was, so that it is sent again.
 			for _, r := range w.log.Lookup(w.typeURL, n) {
@@ -183,7 +188,7 @@ func (w *watch) change(subscribe, unsubscribe []string, again bool) {
 	}
 	if dropped {
 		w.forgetUncovered()
-		w.lookups = slices.DeleteFunc(w.lookups, func(n string) bool { return !w.follows(n) })
+		w.lookups.keep(w.follows)
 	}
 }
 
@@ -236,7 +241,8 @@ func (w *watch) settle(req *discovery.DeltaDiscoveryRequest, now time.Time) (nac
 		return nil, false
 	}
 	if e := req.GetErrorDetail(); e != nil {
-		nack = &Nack{At: now, Nonce: o.nonce, Message: e.GetMessage(), Names: blamed(e.GetMessage(), o.names)}
+		message := clip(e.GetMessage(), maxComplaint)
+		nack = &Nack{At: now, Nonce: o.nonce, Message: message, Names: blamed(message, o.names)}
 		w.lastNack = nack
 	}
 	// A client applies what is good of a response it refuses; to send it again would change nothing.
@@ -247,7 +253,7 @@ func (w *watch) settle(req *discovery.DeltaDiscoveryRequest, now time.Time) (nac
 
 func (w *watch) state() State {
 	// A generation that changed nothing of this type wakes nobody: a client that had everything before it has it, too.
-	if w.outstanding == nil && w.current.open && len(w.lookups)+len(w.late) == 0 {
+	if w.outstanding == nil && w.current.open && w.lookups.len()+len(w.late) == 0 {
 		if generation, ok := w.upToDate(); ok {
 			w.current = gate{open: true, through: generation}
 			w.settled = w.current
