@@ -58,7 +58,8 @@ func checkAuthorizationPolicy(o metav1.Object) []fault {
 	}
 	if v := ap.Annotations["istio.io/dry-run"]; v != "" {
 		if _, err := strconv.ParseBool(v); err != nil {
-			faults = append(faults, fault{field: "metadata.annotations[istio.io/dry-run]", message: fmt.Sprintf("%q is neither true nor false", v), cure: `use "true" to report only, "false" to enforce`})
+			// Refused, a policy would be missing from a control plane that starts with it. It is taken and enforced.
+			faults = append(faults, fault{severity: Warning, field: "metadata.annotations[istio.io/dry-run]", message: fmt.Sprintf("%q is neither true nor false, so the policy is enforced", v), cure: `use "true" to report only, "false" to enforce`})
 		}
 	}
 	for i, rule := range spec.Rules {

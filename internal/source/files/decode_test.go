@@ -66,8 +66,6 @@ func TestProblemsNameFileLineObjectFieldAndCure(t *testing.T) {
 			`f.yaml:7: AuthorizationPolicy default/x: spec.rules[0].from[0].source.serviceAccounts: service accounts cannot be combined with principals or namespaces; use one of the two`},
 		{"ports without a selector", "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: x}\nspec:\n  portLevelMtls:\n    80: {mode: STRICT}\n",
 			`f.yaml:5: PeerAuthentication default/x: spec.portLevelMtls: port-level modes need a selector; add spec.selector.matchLabels`},
-		{"a dry run that is neither", "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata:\n  name: x\n  annotations:\n    istio.io/dry-run: \"no\"\nspec: {action: DENY, rules: [{}]}\n",
-			`f.yaml:5: AuthorizationPolicy default/x: metadata.annotations[istio.io/dry-run]: "no" is neither true nor false; use "true" to report only, "false" to enforce`},
 		{"in the second document", "apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n---\n# a comment\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  hostNetwok: true\n",
 			`f.yaml:10: Pod default/p: spec.hostNetwok: unknown field; did you mean hostNetwork?`},
 		{"in a list", "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Namespace\n  metadata: {name: x}\n- apiVersion: v1\n  kind: Namespace\n  metadata:\n    nam: y\n",
@@ -85,6 +83,14 @@ func TestProblemsNameFileLineObjectFieldAndCure(t *testing.T) {
 				t.Error("it is only a warning")
 			}
 		})
+	}
+}
+
+func TestAPolicyWithABadDryRunIsTakenWithAWarning(t *testing.T) {
+	objects, problems := Decode("f.yaml", []byte("apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata:\n  name: x\n  annotations:\n    istio.io/dry-run: \"no\"\nspec: {action: DENY, rules: [{}]}\n"))
+	const want = `f.yaml:5: AuthorizationPolicy default/x: metadata.annotations[istio.io/dry-run]: "no" is neither true nor false, so the policy is enforced; use "true" to report only, "false" to enforce`
+	if len(objects) != 1 || len(problems) != 1 || problems[0].Severity != Warning || problems[0].Error() != want {
+		t.Errorf("got %v and %v", objects, problems)
 	}
 }
 
