@@ -55,7 +55,7 @@ const (
 	// maxHeaders bounds the headers of a call in bytes: a token, and a few names.
 	maxHeaders = 32 << 10
 	// maxStreams bounds the calls on one connection at once: a stream of configuration, or a few certificates.
-	maxStreams = 64
+	maxStreams = 16
 	// handshakeTimeout is how long a connection may take until its caller can call.
 	handshakeTimeout = 10 * time.Second
 	// serverCertificateLifetime is short because it renews itself and nobody keeps it.
