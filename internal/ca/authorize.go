@@ -37,35 +37,24 @@ func refuse(reason, format string, args ...any) *Refusal {
 }
 
 // Identity returns the identity to be certified: the impersonated one if that is not empty and may be, else the caller's own.
+// Either way the caller's token must be bound to a pod that is still there: a token outlives its pod by up to an hour.
 func (a *NodeAuthorizer) Identity(caller Caller, impersonated string) (Identity, error) {
-	if impersonated == "" {
-		return Identity{TrustDomain: a.TrustDomain, Namespace: caller.Namespace, ServiceAccount: caller.ServiceAccount}, nil
+	id := Identity{TrustDomain: a.TrustDomain, Namespace: caller.Namespace, ServiceAccount: caller.ServiceAccount}
+	if impersonated != "" {
+		var err error
+		if id, err = ParseIdentity(impersonated); err != nil {
+			return Identity{}, refuse("malformed_identity", "the impersonated identity %v", err)
+		}
+		if id.TrustDomain != a.TrustDomain {
+			return id, refuse("foreign_trust_domain", "identity %s is not of this mesh's trust domain %s", id, a.TrustDomain)
+		}
+		if !a.Accounts[caller.Account()] {
+			return id, refuse("not_a_node_proxy", "service account %s may not act for others; list it in --node-proxy-accounts if it is a node proxy", caller.Account())
+		}
 	}
-	id, err := ParseIdentity(impersonated)
-	if err != nil {
-		return Identity{}, refuse("malformed_identity", "the impersonated identity %v", err)
-	}
-	if id.TrustDomain != a.TrustDomain {
-		return id, refuse("foreign_trust_domain", "identity %s is not of this mesh's trust domain %s", id, a.TrustDomain)
-	}
-	if !a.Accounts[caller.Account()] {
-		return id, refuse("not_a_node_proxy", "service account %s may not act for others; list it in --node-proxy-accounts if it is a node proxy", caller.Account())
-	}
-	if caller.PodName == "" || caller.PodUID == "" {
-		return id, refuse("unbound_token", "the token of %s is not bound to a pod; mount a projected service account token", caller.Account())
-	}
-	pod, ok := a.Pods.Pod(model.PodKey(caller.Namespace, caller.PodName))
-	switch {
-	case !ok:
-		return id, refuse("unknown_pod", "pod %s/%s that the token is bound to is not known here; if it has just started, try again", caller.Namespace, caller.PodName)
-	case string(pod.UID) != caller.PodUID:
-		return id, refuse("stale_pod", "the token is bound to an earlier pod %s/%s; read it from its file again", caller.Namespace, caller.PodName)
-	case account(pod) != caller.ServiceAccount:
-		return id, refuse("stale_pod", "pod %s/%s runs as %s, not as the token's %s", caller.Namespace, caller.PodName, account(pod), caller.ServiceAccount)
-	case pod.Spec.NodeName == "":
-		return id, refuse("unknown_node", "pod %s/%s is not on a node yet; try again", caller.Namespace, caller.PodName)
-	case caller.NodeName != "" && caller.NodeName != pod.Spec.NodeName:
-		return id, refuse("unknown_node", "the token is bound to node %s and its pod runs on %s", caller.NodeName, pod.Spec.NodeName)
+	pod, err := a.bound(caller)
+	if err != nil || impersonated == "" {
+		return id, err
 	}
 	for _, p := range a.Pods.PodsOnNode(pod.Spec.NodeName) {
 		if p.Namespace == id.Namespace && account(p) == id.ServiceAccount && !ended(p) {
@@ -74,6 +63,27 @@ func (a *NodeAuthorizer) Identity(caller Caller, impersonated string) (Identity,
 	}
 	return id, refuse("not_on_node", "no pod on node %s runs as %s/%s; a node proxy gets certificates for the pods of its own node only",
 		pod.Spec.NodeName, id.Namespace, id.ServiceAccount)
+}
+
+// bound finds the pod that a caller's token is bound to and checks that it is still what the token says.
+func (a *NodeAuthorizer) bound(caller Caller) (*corev1.Pod, error) {
+	if caller.PodName == "" || caller.PodUID == "" {
+		return nil, refuse("unbound_token", "the token of %s is not bound to a pod; mount a projected service account token", caller.Account())
+	}
+	pod, ok := a.Pods.Pod(model.PodKey(caller.Namespace, caller.PodName))
+	switch {
+	case !ok:
+		return nil, refuse("unknown_pod", "pod %s/%s that the token is bound to is not known here; if it has just started, try again", caller.Namespace, caller.PodName)
+	case string(pod.UID) != caller.PodUID:
+		return nil, refuse("stale_pod", "the token is bound to an earlier pod %s/%s; read it from its file again", caller.Namespace, caller.PodName)
+	case account(pod) != caller.ServiceAccount:
+		return nil, refuse("stale_pod", "pod %s/%s runs as %s, not as the token's %s", caller.Namespace, caller.PodName, account(pod), caller.ServiceAccount)
+	case pod.Spec.NodeName == "":
+		return nil, refuse("unknown_node", "pod %s/%s is not on a node yet; try again", caller.Namespace, caller.PodName)
+	case caller.NodeName != "" && caller.NodeName != pod.Spec.NodeName:
+		return nil, refuse("unknown_node", "the token is bound to node %s and its pod runs on %s", caller.NodeName, pod.Spec.NodeName)
+	}
+	return pod, nil
 }
 
 func account(pod *corev1.Pod) string {

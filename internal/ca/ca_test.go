@@ -231,10 +231,19 @@ func TestNoCertificateOutlivesTheRoot(t *testing.T) {
 
 func TestWithoutImpersonationACallerGetsItsOwnIdentity(t *testing.T) {
 	a := newAuthority(t)
-	token := a.token(func(c jwt.MapClaims, k map[string]any) {
-		c["sub"] = "system:serviceaccount:shop:db"
-		k["namespace"], k["serviceaccount"] = "shop", map[string]any{"name": "db"}
-	})
+	db := func(uid, node string) string {
+		return a.token(func(c jwt.MapClaims, k map[string]any) {
+			c["sub"] = "system:serviceaccount:shop:db"
+			k["namespace"], k["serviceaccount"] = "shop", map[string]any{"name": "db"}
+			k["pod"], k["node"] = map[string]any{"name": "db-1", "uid": uid}, map[string]any{"name": node}
+		})
+	}
+	token := db("d1", "n2")
+	for reason, stolen := range map[string]string{"stale_pod": db("older", "n2"), "unknown_node": db("d1", "n1")} {
+		if _, err := a.ask(stolen, "", csr(t, newKey(t), nil), 0); status.Code(err) != codes.PermissionDenied || a.counted.refused[reason] != 1 {
+			t.Errorf("%s: got %v, counted %v", reason, err, a.counted.refused)
+		}
+	}
 	resp, err := a.ask(token, "", csr(t, newKey(t), nil), 0)
 	if err != nil {
 		t.Fatal(err)
