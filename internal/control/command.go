@@ -48,7 +48,7 @@ func Command() *cobra.Command {
 	f.StringVar(&opts.Mesh.DomainSuffix, "domain-suffix", "cluster.local", "DNS suffix of services")
 	f.StringVar(&opts.TokenKey, "token-key", "", "PEM file with the public keys that callers' tokens are signed with")
 	f.StringVar(&opts.TokenIssuer, "token-issuer", "lateen-local", "issuer that tokens must name")
-	f.StringSliceVar(&opts.NodeProxyAccounts, "node-proxy-accounts", []string{"istio-system/ztunnel"}, "service accounts that may get certificates for the pods of their node")
+	f.StringSliceVar(&opts.NodeProxyAccounts, "node-proxy-accounts", []string{"istio-system/ztunnel"}, "service accounts that may follow the mesh's configuration and get certificates for the pods of their node")
 	f.StringSliceVar(&opts.Advertise, "advertise", nil, "host names and addresses under which proxies reach the control plane")
 	f.StringVar(&opts.RootCertOut, "root-cert-out", "", "file to write the public root certificate to")
 	f.DurationVar(&opts.CertTTL, "cert-ttl", 24*time.Hour, "lifetime of workload certificates, and the most that a caller may ask for")

@@ -18,8 +18,10 @@ import (
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
+	grpcstatus "google.golang.org/grpc/status"
 
 	"lateen.dev/lateen/internal/ca"
 	"lateen.dev/lateen/internal/compile"
@@ -105,7 +107,7 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.xds = xds.NewServer(xds.Options{Log: c.log, Epoch: epoch, Authenticator: streams{verifier}, Observer: c.metrics, Logger: logger, Now: now})
+	c.xds = xds.NewServer(xds.Options{Log: c.log, Epoch: epoch, Authenticator: streams{verifier, set(opts.NodeProxyAccounts), c.metrics.StreamRefused}, Observer: c.metrics, Logger: logger, Now: now})
 	certificates := &ca.Service{Root: root, Verifier: verifier, Lifetime: opts.CertTTL, Now: now, Observer: c.metrics, Logger: logger,
 		Authorizer: &ca.NodeAuthorizer{TrustDomain: opts.Mesh.TrustDomain, Pods: c.store, Accounts: set(opts.NodeProxyAccounts)}}
 	server := ca.NewServerCertificate(root, names(opts), serverCertificateLifetime, now)
@@ -211,14 +213,23 @@ func (c *Control) ready() error {
 	return nil
 }
 
-// streams proves who opens a discovery stream.
-type streams struct{ verifier ca.Verifier }
+// streams proves that who opens a discovery stream is a node proxy. A workload has no use for the addresses and policies of the mesh.
+type streams struct {
+	verifier ca.Verifier
+	accounts map[string]bool
+	refused  func()
+}
 
 // Authenticate implements xds.Authenticator.
 func (s streams) Authenticate(ctx context.Context) (xds.Client, error) {
 	caller, err := ca.Authenticate(ctx, s.verifier)
 	if err != nil {
 		return xds.Client{}, err
+	}
+	if !s.accounts[caller.Account()] {
+		s.refused()
+		return xds.Client{}, grpcstatus.Errorf(codes.PermissionDenied,
+			"service account %s is not a node proxy's; list it in --node-proxy-accounts if it is", caller.Account())
 	}
 	return xds.Client{Node: caller.NodeName, Workload: caller.Namespace + "/" + caller.PodName, Identity: caller.Account()}, nil
 }

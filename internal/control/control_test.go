@@ -138,12 +138,14 @@ func (p *program) write(name, text string) {
 	}
 }
 
-func (p *program) token() string {
+func (p *program) token() string { return p.tokenOf("istio-system", "ztunnel", "ztunnel-n1", "z1") }
+
+func (p *program) tokenOf(namespace, account, pod, uid string) string {
 	p.t.Helper()
 	token, err := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{
-		"aud": []string{"istio-ca"}, "iss": "lateen-local", "sub": "system:serviceaccount:istio-system:ztunnel", "exp": time.Now().Add(time.Hour).Unix(),
-		"kubernetes.io": map[string]any{"namespace": "istio-system", "serviceaccount": map[string]any{"name": "ztunnel"},
-			"pod": map[string]any{"name": "ztunnel-n1", "uid": "z1"}, "node": map[string]any{"name": "n1"}},
+		"aud": []string{"istio-ca"}, "iss": "lateen-local", "sub": "system:serviceaccount:" + namespace + ":" + account, "exp": time.Now().Add(time.Hour).Unix(),
+		"kubernetes.io": map[string]any{"namespace": namespace, "serviceaccount": map[string]any{"name": account},
+			"pod": map[string]any{"name": pod, "uid": uid}, "node": map[string]any{"name": "n1"}},
 	}).SignedString(p.key)
 	if err != nil {
 		p.t.Fatal(err)
@@ -505,6 +507,21 @@ func TestRefusesAStreamWithAnotherMeshsToken(t *testing.T) {
 	}
 	if !strings.Contains(p.log.String(), "caller turned away") {
 		t.Error("nobody would find out why")
+	}
+}
+
+func TestOnlyNodeProxiesFollowTheConfiguration(t *testing.T) {
+	p := run(t, t.TempDir())
+	conn, _ := p.connect()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+p.tokenOf("shop", "web", "web-1", "w1"))
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "--node-proxy-accounts") {
+		t.Errorf("got %v, want PermissionDenied: a workload is not a node proxy", err)
 	}
 }
 
