@@ -190,6 +190,21 @@ func TestStrictModeReachesThePodsThatInheritIt(t *testing.T) {
 	}
 }
 
+func TestASelectorInTheRootNamespaceSpeaksForItsOwnWorkloads(t *testing.T) {
+	p := newPlane(t)
+	p.put(pod("shop", "web-1", "10.0.0.1", "web") + pod("istio-system", "web-1", "10.0.0.2", "web") + pod("istio-system", "db-1", "10.0.0.3", "db"))
+	p.put(peerAuthentication("istio-system", "web", "selector: {matchLabels: {app: web}}, mtls: {mode: STRICT}, portLevelMtls: {80: {mode: PERMISSIVE}}"))
+	for name, want := range map[string][]string{"istio-system/web-1": {"istio-system/converted_peer_authentication_web"}, "istio-system/db-1": nil, "shop/web-1": nil} {
+		ns, pod, _ := strings.Cut(name, "/")
+		if got := p.workload(ns, pod).GetAuthorizationPolicies(); !slices.Equal(got, want) {
+			t.Errorf("%s carries %v, want %v", name, got, want)
+		}
+	}
+	if c := p.condition(policyKey("PeerAuthentication", "istio-system", "web")); c.Status != model.True || c.Reason != "Accepted" {
+		t.Errorf("condition %+v", c)
+	}
+}
+
 func TestServicesNodesAndNamespacesReachWhatTheyBearOn(t *testing.T) {
 	p := newPlane(t)
 	const svc = "shop/web.shop.svc.cluster.local"

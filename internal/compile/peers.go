@@ -36,8 +36,6 @@ func (c *Compiler) touchPeerAuthentication(b *batch, ch model.Changed) {
 		switch {
 		case key.Namespace == c.mesh.RootNamespace && !translate.Selects(pa):
 			c.selection.Pods("", nil, b.pod)
-		case key.Namespace == c.mesh.RootNamespace:
-			// It cannot select anything from there.
 		case translate.Selects(pa):
 			c.selection.Pods(key.Namespace, pa.Spec.Selector.MatchLabels, b.pod)
 		default:
@@ -45,7 +43,7 @@ func (c *Compiler) touchPeerAuthentication(b *batch, ch model.Changed) {
 		}
 	}
 	c.selection.DeleteSelector(key, key.Namespace)
-	if pa, ok := valueOf[*securityv1.PeerAuthentication](ch.New); ok && translate.Selects(pa) && key.Namespace != c.mesh.RootNamespace {
+	if pa, ok := valueOf[*securityv1.PeerAuthentication](ch.New); ok && translate.Selects(pa) {
 		c.selection.PutSelector(key, key.Namespace, pa.Spec.Selector.MatchLabels)
 	}
 	b.peers = true
@@ -97,8 +95,8 @@ func (c *Compiler) compilePeerAuthentication(b *batch, pa *securityv1.PeerAuthen
 	default:
 		winner = c.peers.namespaces[pa.Namespace]
 	}
-	c.conditions(b, key, translate.PeerAuthenticationConditions(c.mesh, pa, winner))
-	if policy := translate.PeerAuthentication(c.mesh, pa, c.peers.inherited(pa.Namespace)); policy != nil {
+	c.conditions(b, key, translate.PeerAuthenticationConditions(pa, winner))
+	if policy := translate.PeerAuthentication(pa, c.peers.inherited(pa.Namespace)); policy != nil {
 		name := policy.Namespace + "/" + policy.Name
 		c.peers.converted[name] = true
 		c.emit(b, log.AuthorizationType, name, nil, nil, policy)

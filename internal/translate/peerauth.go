@@ -42,6 +42,7 @@ func mode(m *securityapi.PeerAuthentication_MutualTLS) Mode {
 }
 
 // Selects says whether a PeerAuthentication is about some workloads of its namespace rather than about the namespace or the mesh.
+// In the root namespace, too, it then speaks for that namespace's own workloads only, as in Istio.
 func Selects(pa *securityv1.PeerAuthentication) bool {
 	return len(pa.Spec.GetSelector().GetMatchLabels()) > 0
 }
@@ -106,8 +107,8 @@ func portModes(pa *securityv1.PeerAuthentication, inherited Mode) (base Mode, di
 
 // PeerAuthentication translates one that selects workloads and makes ports differ. It returns nil for all others: the static policy
 // says what they say. Exceptions to a strict mode are part of one policy because proxies obey every DENY that matches.
-func PeerAuthentication(mesh Mesh, pa *securityv1.PeerAuthentication, inherited Mode) *security.Authorization {
-	if !Selects(pa) || pa.Namespace == mesh.RootNamespace {
+func PeerAuthentication(pa *securityv1.PeerAuthentication, inherited Mode) *security.Authorization {
+	if !Selects(pa) {
 		return nil
 	}
 	base, differing := portModes(pa, inherited)
@@ -144,10 +145,8 @@ func PeerAuthenticationPolicies(mesh Mesh, selecting *securityv1.PeerAuthenticat
 }
 
 // PeerAuthenticationConditions tells the author of pa what came of it; winner is the one that counts for pa's scope.
-func PeerAuthenticationConditions(mesh Mesh, pa, winner *securityv1.PeerAuthentication) []model.Condition {
+func PeerAuthenticationConditions(pa, winner *securityv1.PeerAuthentication) []model.Condition {
 	switch {
-	case Selects(pa) && pa.Namespace == mesh.RootNamespace:
-		return []model.Condition{rejected("UnsupportedValue", "a PeerAuthentication of the root namespace holds for the whole mesh and cannot select workloads; remove the selector or move it")}
 	case winner != nil && winner.Name != pa.Name:
 		return []model.Condition{rejected("Conflicted", fmt.Sprintf("PeerAuthentication %s/%s has the same scope and came first", winner.Namespace, winner.Name))}
 	case disables(pa):

@@ -74,7 +74,7 @@ func TestEveryCombinationOfModesDeniesPlaintextExactlyWhereItIsStrict(t *testing
 					wl := peerAuthentication("shop", "w", true, wlMode)
 					wl.Spec.PortLevelMtls = map[uint32]*securityapi.PeerAuthentication_MutualTLS{8080: tls(portMode)}
 					published := map[string]*security.Authorization{"istio-system/istio_converted_static_strict": StaticStrict(mesh)}
-					if p := PeerAuthentication(mesh, wl, inherited); p != nil {
+					if p := PeerAuthentication(wl, inherited); p != nil {
 						published[p.Namespace+"/"+p.Name] = p
 					}
 					gotPort, gotOther := false, false
@@ -121,10 +121,10 @@ func TestTheOldestOfAScopeCountsAndTheOthersAreTold(t *testing.T) {
 	if winner != twin {
 		t.Fatalf("winner is %s", winner.Name)
 	}
-	if c := PeerAuthenticationConditions(mesh, young, winner); c[0].Status != "False" || c[0].Reason != "Conflicted" {
+	if c := PeerAuthenticationConditions(young, winner); c[0].Status != "False" || c[0].Reason != "Conflicted" {
 		t.Errorf("the loser is told %v", c)
 	}
-	if c := PeerAuthenticationConditions(mesh, twin, winner); c[0].Status != "True" {
+	if c := PeerAuthenticationConditions(twin, winner); c[0].Status != "True" {
 		t.Errorf("the winner is told %v", c)
 	}
 	if Oldest(nil) != nil {
@@ -133,14 +133,6 @@ func TestTheOldestOfAScopeCountsAndTheOthersAreTold(t *testing.T) {
 }
 
 func TestConditionsSayWhatIsNotAsWritten(t *testing.T) {
-	inRoot := peerAuthentication("istio-system", "x", true, securityapi.PeerAuthentication_MutualTLS_STRICT)
-	inRoot.Spec.PortLevelMtls = map[uint32]*securityapi.PeerAuthentication_MutualTLS{80: tls(securityapi.PeerAuthentication_MutualTLS_DISABLE)}
-	if c := PeerAuthenticationConditions(mesh, inRoot, nil); c[0].Status != "False" {
-		t.Errorf("a selector in the root namespace: %v", c)
-	}
-	if p := PeerAuthentication(mesh, inRoot, Permissive); p != nil {
-		t.Errorf("it became %v", p)
-	}
 	for i, pa := range []*securityv1.PeerAuthentication{
 		peerAuthentication("shop", "x", false, securityapi.PeerAuthentication_MutualTLS_DISABLE),
 		func() *securityv1.PeerAuthentication {
@@ -150,7 +142,7 @@ func TestConditionsSayWhatIsNotAsWritten(t *testing.T) {
 		}(),
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			if c := PeerAuthenticationConditions(mesh, pa, nil); c[0].Reason != "UnsupportedValue" || c[0].Status != "True" {
+			if c := PeerAuthenticationConditions(pa, nil); c[0].Reason != "UnsupportedValue" || c[0].Status != "True" {
 				t.Errorf("DISABLE is told %v", c)
 			}
 		})
