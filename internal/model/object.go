@@ -44,7 +44,7 @@ type Support int
 const (
 	// Implemented kinds change what the mesh does.
 	Implemented Support = iota
-	// Elsewhere marks kinds that are none of the control plane's business: somebody else runs or reads them (Deployment, Secret).
+	// Elsewhere marks kinds that are none of the control plane's business: somebody else runs or reads them (Deployment).
 	Elsewhere
 	// Ineffective marks kinds that users expect a mesh to honour and that this one does not honour yet.
 	Ineffective

@@ -162,6 +162,18 @@ spec:
 	}
 }
 
+func TestDataThatNobodyReadsIsKeptWithAWarning(t *testing.T) {
+	for _, kind := range []string{"ConfigMap", "Secret"} {
+		objects, problems := Decode("f.yaml", []byte("apiVersion: v1\nkind: "+kind+"\nmetadata: {name: x}\n"))
+		if len(objects) != 1 || objects[0].Support != model.Ineffective || objects[0].Reason == "" || objects[0].Value == nil {
+			t.Errorf("%s: objects %+v", kind, objects)
+		}
+		if len(problems) != 1 || problems[0].Severity != Warning || !strings.Contains(problems[0].Error(), "without effect") {
+			t.Errorf("%s: problems %v", kind, problems)
+		}
+	}
+}
+
 func TestKindsThatAreNotImplementedAreKeptWithAReason(t *testing.T) {
 	objects, problems := Decode("f.yaml", []byte("apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: r}\nspec: {whatever: true}\n"))
 	if len(objects) != 1 || objects[0].Support != model.Ineffective || objects[0].Reason == "" || objects[0].Value != nil {

@@ -42,6 +42,7 @@ const (
 	gatewayGroup  = "gateway.networking.k8s.io"
 
 	reasonEngine    = "the engine runs it; the control plane does not read it"
+	reasonData      = "no part mounts it or reads environment variables from it yet"
 	reasonKube      = "Kubernetes acts on it; the mesh does not read it"
 	reasonWaypoints = "node proxies work at L4 and this mesh has no waypoints or gateways yet"
 	reasonRegistry  = "hosts and workloads outside the mesh's own pods are not part of this mesh yet"
@@ -78,9 +79,9 @@ var kinds = indexKinds([]kind{
 
 	{group: appsGroup, name: "Deployment", versions: []string{"v1"}, support: model.Elsewhere, reason: reasonEngine,
 		plain: func() metav1.Object { return &appsv1.Deployment{} }, check: checkDeployment},
-	{group: coreGroup, name: "ConfigMap", versions: []string{"v1"}, support: model.Elsewhere, reason: reasonEngine,
+	{group: coreGroup, name: "ConfigMap", versions: []string{"v1"}, support: model.Ineffective, reason: reasonData,
 		plain: func() metav1.Object { return &corev1.ConfigMap{} }},
-	{group: coreGroup, name: "Secret", versions: []string{"v1"}, support: model.Elsewhere, reason: reasonEngine,
+	{group: coreGroup, name: "Secret", versions: []string{"v1"}, support: model.Ineffective, reason: reasonData,
 		plain: func() metav1.Object { return &corev1.Secret{} }},
 
 	{group: securityGroup, name: "RequestAuthentication", versions: istioSecurity, support: model.Ineffective, reason: reasonWaypoints,
