@@ -32,7 +32,7 @@ func FuzzConversation(f *testing.F) {
 	f.Add([]byte("reconnect in the middle of a chunked answer"))
 	f.Fuzz(func(t *testing.T, tape []byte) {
 		if len(tape) > 2000 {
-			t.Skip("long tapes find nothing that short ones do not")
+			return // long tapes find nothing that short ones do not
 		}
 		converse(t, tape)
 	})
