@@ -47,6 +47,15 @@ func Decode(file string, data []byte) ([]Object, []Problem) {
 		objects = append(objects, o...)
 		problems = append(problems, p...)
 	}
+	// YAML knows line breaks that editors do not show (NEL, LS, a lone CR), and its parsers now and then count one too many:
+	// no place is named that the file does not have.
+	last := 1 + bytes.Count(data, []byte{'\n'})
+	for i := range objects {
+		objects[i].Line = min(objects[i].Line, last)
+	}
+	for i := range problems {
+		problems[i].Line = min(problems[i].Line, last)
+	}
 	return objects, problems
 }
 
