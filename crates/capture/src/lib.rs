@@ -5,6 +5,7 @@
 //! namespace. Only [`NamespaceThread`] does so; everybody else receives finished sockets.
 
 pub mod acceptor;
+mod dns;
 mod limits;
 pub mod netns;
 mod share;
@@ -14,6 +15,7 @@ mod thread;
 pub mod zds;
 
 pub use acceptor::{Accepted, Acceptor, LoadGuard, Loads, Registration};
+pub use dns::{DnsAt, DnsSockets};
 pub use limits::raise_file_limit;
 pub use netns::Netns;
 pub use share::{Held, Share};

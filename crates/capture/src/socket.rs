@@ -8,11 +8,12 @@ use std::time::Duration;
 use lateen_types::ports;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
+use crate::dns::{BareDns, DnsAt, DnsSockets};
 use crate::netns::Netns;
 use crate::stock::Kind;
 
 /// How many connections may wait for `accept` on one listener; the kernel caps it at `net.core.somaxconn`.
-const BACKLOG: i32 = 4096;
+pub(crate) const BACKLOG: i32 = 4096;
 
 /// Packets with this mark are the proxy's own and escape redirection (ztunnel's PACKET_MARK).
 pub const DEFAULT_MARK: u32 = 0x539;
@@ -30,6 +31,8 @@ pub struct Options {
     pub keepalive: Option<Keepalive>,
     /// End a connection whose data stays unacknowledged for as long as keepalive would take.
     pub user_timeout: bool,
+    /// Where the pod's DNS queries arrive; `None`: no sockets for them.
+    pub dns: Option<DnsAt>,
 }
 
 impl Default for Options {
@@ -40,6 +43,7 @@ impl Default for Options {
             reuse_port: true,
             keepalive: Some(Keepalive::default()),
             user_timeout: false,
+            dns: None,
         }
     }
 }
@@ -71,7 +75,7 @@ impl Keepalive {
     }
 }
 
-/// A pod's three listeners, on the in-pod ports of Istio's redirection.
+/// A pod's listeners, on the in-pod ports of Istio's redirection.
 #[derive(Debug)]
 pub struct Listeners {
     /// 15001: what the pod's own processes dial.
@@ -80,28 +84,38 @@ pub struct Listeners {
     pub plaintext: OwnedFd,
     /// 15008: tunnels that arrive for the pod.
     pub hbone: OwnedFd,
+    /// 15053: what the pod asks its resolver; none unless the options ask for it.
+    pub dns: DnsSockets,
 }
 
 /// Bare sockets made inside a pod; options need no namespace and are set outside, so that the visit stays short.
-pub(crate) struct BareListeners([(u16, Socket); 3]);
+pub(crate) struct BareListeners {
+    streams: [(u16, Socket); 3],
+    dns: BareDns,
+}
 
 impl BareListeners {
     /// Call inside the pod's namespace.
     pub(crate) fn make(options: &Options) -> io::Result<Self> {
-        Ok(Self([
-            (ports::OUTBOUND, bare_listener(options)?),
-            (ports::INBOUND_PLAINTEXT, bare_listener(options)?),
-            (ports::HBONE, bare_listener(options)?),
-        ]))
+        Ok(Self {
+            streams: [
+                (ports::OUTBOUND, bare_listener(options)?),
+                (ports::INBOUND_PLAINTEXT, bare_listener(options)?),
+                (ports::HBONE, bare_listener(options)?),
+            ],
+            dns: BareDns::make(options)?,
+        })
     }
 
     pub(crate) fn listen(self, options: &Options) -> io::Result<Listeners> {
-        let [outbound, plaintext, hbone] =
-            self.0.map(|(port, socket)| listen(socket, port, options));
+        let [outbound, plaintext, hbone] = self
+            .streams
+            .map(|(port, socket)| listen(socket, port, options));
         Ok(Listeners {
             outbound: outbound?,
             plaintext: plaintext?,
             hbone: hbone?,
+            dns: self.dns.listen(options)?,
         })
     }
 }
@@ -142,16 +156,21 @@ fn listen(socket: Socket, port: u16, options: &Options) -> io::Result<OwnedFd> {
 }
 
 /// Call inside the pod's namespace.
-pub(crate) fn bare_stream(kind: Kind) -> io::Result<Socket> {
+pub(crate) fn bare(kind: Kind) -> io::Result<Socket> {
     match kind {
         Kind::Outbound6 | Kind::Transparent6 => stream(Domain::IPV6),
         Kind::Outbound | Kind::Transparent => stream(Domain::IPV4),
+        Kind::Datagram6 => datagram(Domain::IPV6),
+        Kind::Datagram => datagram(Domain::IPV4),
     }
 }
 
 /// Gives a bare socket what connections of this kind need.
 pub(crate) fn finish(socket: Socket, kind: Kind, options: &Options) -> io::Result<OwnedFd> {
-    dress(&socket, options)?;
+    match kind {
+        Kind::Datagram | Kind::Datagram6 => mark(&socket, options)?,
+        _ => dress(&socket, options)?,
+    }
     match kind {
         Kind::Transparent => {
             socket.set_ip_transparent_v4(true)?;
@@ -163,12 +182,20 @@ pub(crate) fn finish(socket: Socket, kind: Kind, options: &Options) -> io::Resul
             socket.set_freebind_v6(true)?;
             leave_port_to_connect(&socket)?;
         }
-        Kind::Outbound | Kind::Outbound6 => {}
+        Kind::Outbound | Kind::Outbound6 | Kind::Datagram | Kind::Datagram6 => {}
     }
     Ok(socket.into())
 }
 
-fn stream(domain: Domain) -> io::Result<Socket> {
+pub(crate) fn datagram(domain: Domain) -> io::Result<Socket> {
+    Socket::new(
+        domain,
+        Type::DGRAM.nonblocking().cloexec(),
+        Some(Protocol::UDP),
+    )
+}
+
+pub(crate) fn stream(domain: Domain) -> io::Result<Socket> {
     Socket::new(
         domain,
         Type::STREAM.nonblocking().cloexec(),
@@ -176,13 +203,17 @@ fn stream(domain: Domain) -> io::Result<Socket> {
     )
 }
 
-fn dress(socket: &Socket, options: &Options) -> io::Result<()> {
+pub(crate) fn mark(socket: &Socket, options: &Options) -> io::Result<()> {
     socket.set_mark(options.mark).map_err(|error| {
         io::Error::new(
             error.kind(),
             format!("set SO_MARK: {error}; the proxy needs CAP_NET_ADMIN"),
         )
-    })?;
+    })
+}
+
+pub(crate) fn dress(socket: &Socket, options: &Options) -> io::Result<()> {
+    mark(socket, options)?;
     socket.set_tcp_nodelay(true)?;
     if let Some(keepalive) = options.keepalive {
         socket.set_tcp_keepalive(

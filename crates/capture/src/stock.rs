@@ -27,11 +27,15 @@ pub enum Kind {
     Outbound6,
     /// As `Transparent`, for IPv6.
     Transparent6,
+    /// UDP over IPv4, marked as the proxy's own.
+    Datagram,
+    /// As `Datagram`, for IPv6.
+    Datagram6,
 }
 
-const KINDS: usize = 4;
+const KINDS: usize = 6;
 
-/// One pod's sockets: non-blocking, marked, TCP_NODELAY and keepalive set, neither bound nor connected.
+/// One pod's sockets: non-blocking, marked, neither bound nor connected; those for TCP have TCP_NODELAY and keepalive set.
 ///
 /// Dropping the stock closes what is on its shelves; a socket in it would keep the pod's namespace alive.
 #[derive(Debug)]
@@ -131,7 +135,7 @@ pub(crate) fn restock(stock: &Weak<Stock>, kind: Kind, home: &Netns) {
         .pod
         .within(home, || {
             (0..wanted)
-                .map(|_| crate::socket::bare_stream(kind))
+                .map(|_| crate::socket::bare(kind))
                 .collect::<Vec<_>>()
         })
         .unwrap_or_else(|error| vec![Err(error)]);

@@ -58,7 +58,7 @@ impl NamespaceThread {
         Ok(Self { errands })
     }
 
-    /// Opens the three listeners of a pod.
+    /// Opens the listeners of a pod.
     ///
     /// # Errors
     /// The namespace cannot be entered, or a port is taken.

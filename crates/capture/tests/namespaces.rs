@@ -9,7 +9,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use lateen_capture::{Accepted, Acceptor, Kind, NamespaceThread, Options, Share, Stock, acceptor};
+use lateen_capture::{
+    Accepted, Acceptor, DnsAt, Kind, NamespaceThread, Options, Share, Stock, acceptor,
+};
 use socket2::SockRef;
 use support::{TestPod, cookie};
 
@@ -42,6 +44,68 @@ async fn listeners_live_in_the_pod_and_nowhere_else() {
         pod.run(move || TcpStream::connect(("127.0.0.1", port)).unwrap());
         let from_home = TcpStream::connect(("127.0.0.1", port)).unwrap_err();
         assert_eq!(from_home.kind(), ErrorKind::ConnectionRefused);
+    }
+}
+
+#[tokio::test]
+async fn dns_sockets_are_the_pods_own_business() {
+    let pod = TestPod::new();
+    let thread = NamespaceThread::start().unwrap();
+    for (ipv6, at) in [
+        (true, vec!["127.0.0.1:15053", "[::1]:15053"]),
+        (false, vec!["127.0.0.1:15053"]),
+    ] {
+        let options = Options {
+            dns: Some(DnsAt::default()),
+            ipv6,
+            ..Options::default()
+        };
+        let dns = thread
+            .open_listeners(&pod.netns, options)
+            .await
+            .unwrap()
+            .dns;
+        for sockets in [&dns.udp, &dns.tcp] {
+            let addresses: Vec<_> = sockets
+                .iter()
+                .map(|socket| {
+                    assert_eq!(cookie(socket), pod.cookie());
+                    assert_eq!(SockRef::from(socket).mark().unwrap(), 0x539);
+                    let address = SockRef::from(socket).local_addr().unwrap();
+                    address.as_socket().unwrap().to_string()
+                })
+                .collect();
+            assert_eq!(addresses, at);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_pod_with_ipv6_switched_off_is_served_over_ipv4() {
+    let pod = TestPod::new();
+    pod.run(|| std::fs::write("/proc/sys/net/ipv6/conf/lo/disable_ipv6", "1").unwrap());
+    let options = Options {
+        dns: Some(DnsAt::default()),
+        ipv6: true,
+        ..Options::default()
+    };
+    let thread = NamespaceThread::start().unwrap();
+    let listeners = thread.open_listeners(&pod.netns, options).await.unwrap();
+    assert_eq!(listeners.dns.udp.len(), 1);
+    assert_eq!(listeners.dns.tcp.len(), 1);
+}
+
+#[tokio::test]
+async fn a_datagram_socket_of_the_stock_is_the_pods_and_marked() {
+    let pod = TestPod::new();
+    let thread = NamespaceThread::start().unwrap();
+    let stock = Stock::new(pod.netns.clone(), Options::default(), thread);
+    for kind in [Kind::Datagram, Kind::Datagram6] {
+        let socket = stock.take(kind).await.unwrap();
+        assert_eq!(cookie(&socket), pod.cookie());
+        let socket = SockRef::from(&socket);
+        assert_eq!(socket.mark().unwrap(), 0x539);
+        assert_eq!(socket.r#type().unwrap(), socket2::Type::DGRAM);
     }
 }
 

@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 mod certificates;
+#[allow(dead_code, unused_imports)]
+mod dns;
 mod dump;
 mod live;
 mod node;

@@ -16,6 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 
 use crate::certificates;
+use crate::dns::{Resolver, Unresolved};
 use crate::dump::Sources;
 use crate::pod::Door;
 use crate::pods::{self, Pods, Table};
@@ -76,10 +77,11 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         let authority = certificates::authority(&settings, &metrics)?;
         Manager::new(authority, runtime.handle().clone())
     };
+    let resolver: Arc<dyn Resolver> = Arc::new(Unresolved);
     let workers = idle
         .into_iter()
         .enumerate()
-        .map(|(index, idle)| idle.start(index, parts(&settings, &metrics, &manager)))
+        .map(|(index, idle)| idle.start(index, parts(&settings, &metrics, &manager, &resolver)))
         .collect::<Result<Vec<_>, _>>()?;
 
     let control = Control {
@@ -110,7 +112,12 @@ fn sink(mailbox: &Mailbox) -> acceptor::Sink<Door> {
     Box::new(move |accepted: Accepted<Door>| mailbox.serve(accepted))
 }
 
-fn parts(settings: &Settings, metrics: &Arc<Metrics>, certificates: &Manager) -> Parts {
+fn parts(
+    settings: &Settings,
+    metrics: &Arc<Metrics>,
+    certificates: &Manager,
+    resolver: &Arc<dyn Resolver>,
+) -> Parts {
     // One for the tunnels of both directions: `parts` is called for each worker.
     let budget = lateen_hbone::Budget::default();
     let tunnel = |defaults: lateen_hbone::Settings| lateen_hbone::Settings {
@@ -131,6 +138,7 @@ fn parts(settings: &Settings, metrics: &Arc<Metrics>, certificates: &Manager) ->
         server: tunnel(lateen_hbone::Settings::server()),
         streams_per_tunnel: settings.streams_per_tunnel,
         patience: Patience::default(),
+        resolver: Arc::clone(resolver),
     }
 }
 

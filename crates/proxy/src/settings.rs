@@ -127,6 +127,7 @@ impl From<SocketSettings> for Options {
             reuse_port: settings.reuse_port,
             keepalive: settings.keepalive,
             user_timeout: settings.user_timeout,
+            dns: None,
         }
     }
 }

@@ -22,6 +22,7 @@ use rand::{Rng, SeedableRng};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::LocalSet;
 
+use crate::dns::Resolver;
 use crate::live::{Listed, Live};
 use crate::node;
 use crate::node::{DialError, Refusal};
@@ -112,6 +113,8 @@ pub struct Parts {
     pub streams_per_tunnel: usize,
     /// When to give up.
     pub patience: Patience,
+    /// Finds workloads that have a hostname.
+    pub resolver: Arc<dyn Resolver>,
 }
 
 /// A worker, seen from its own thread.
@@ -130,6 +133,9 @@ pub struct Worker {
     pub live: Live,
     /// When to give up.
     pub patience: Patience,
+    /// Finds workloads that have a hostname.
+    #[allow(dead_code)]
+    pub resolver: Arc<dyn Resolver>,
     snapshot: RefCell<Option<Arc<Snapshot>>>,
     /// The addresses that each pod's tunnels were asked for from. What the control plane says about a pod may have
     /// changed by the time that it is let go, or be about its successor.
@@ -191,6 +197,7 @@ impl Worker {
             server,
             streams_per_tunnel,
             patience,
+            resolver,
         } = parts;
         let sockets = [
             metrics.open_sockets(Reporter::Source),
@@ -204,6 +211,7 @@ impl Worker {
             pool: Pool::new(client, streams_per_tunnel),
             live: Live::default(),
             patience,
+            resolver,
             snapshot: RefCell::new(None),
             sources: RefCell::default(),
             installed: Notify::new(),

@@ -10,6 +10,9 @@ pub const INBOUND_PLAINTEXT: u16 = 15006;
 /// Tunnels to the pod: HTTP/2 CONNECT over mutual TLS.
 pub const HBONE: u16 = 15008;
 
+/// Queries that the pod sends to its resolver, over UDP and TCP.
+pub const DNS: u16 = 15053;
+
 /// Whether a connection to this port of a captured pod would come back to its own proxy: the loop that no route and no
 /// CONNECT request may enter.
 pub const fn is_proxys_own(port: u16) -> bool {

@@ -111,6 +111,7 @@ impl Node {
                 workload: Duration::from_millis(500),
                 peer: Duration::from_secs(2),
             },
+            resolver: Arc::new(crate::dns::Unresolved),
         };
         let thread = idle.start(0, parts).unwrap();
         Self {

@@ -1,0 +1,56 @@
+//! Where a workload is that has a hostname instead of addresses.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use async_trait::async_trait;
+
+use crate::pod::Pod;
+
+/// Why a hostname has no addresses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResolveError {
+    /// No DNS name can be made of it.
+    #[error("{0:?} is no hostname; correct the address of the endpoint")]
+    NotAName(String),
+    /// The resolver says that there is no such name, or none with an address.
+    #[error("the resolver knows no address of {hostname}; correct the endpoint or create the name")]
+    NoAddress {
+        /// The name that was asked for.
+        hostname: String,
+    },
+    /// No resolver gave a usable answer.
+    #[error("resolve {hostname}: {reason}")]
+    Unanswered {
+        /// The name that was asked for.
+        hostname: String,
+        /// What went wrong.
+        reason: String,
+    },
+}
+
+/// Says where a workload with a hostname is.
+#[async_trait]
+pub trait Resolver: fmt::Debug + Send + Sync {
+    /// The addresses of a hostname, both families, in the order of the resolver's answer; never an empty list. The
+    /// question is asked from the pod's namespace. Answers are kept for as long as their time to live, and longer while
+    /// no resolver answers.
+    ///
+    /// # Errors
+    /// See [`ResolveError`].
+    async fn resolve(&self, pod: &Pod, hostname: &str) -> Result<Vec<IpAddr>, ResolveError>;
+}
+
+/// Resolves nothing: a proxy without resolvers.
+#[derive(Debug)]
+pub struct Unresolved;
+
+#[async_trait]
+impl Resolver for Unresolved {
+    async fn resolve(&self, _: &Pod, hostname: &str) -> Result<Vec<IpAddr>, ResolveError> {
+        Err(ResolveError::Unanswered {
+            hostname: hostname.to_owned(),
+            reason: "this proxy has no resolver".to_owned(),
+        })
+    }
+}
