@@ -66,11 +66,12 @@ func (w *watch) next(resources, removals gate, budget int, now time.Time) *Respo
 		}
 	}
 
-	if b.size == 0 && w.answered {
+	// A client that was told to expect more is told when there is no more.
+	if b.size == 0 && w.answered && (!w.more || !complete) {
 		w.settled, w.current = settled, current
 		return nil
 	}
-	w.answered = true
+	w.answered, w.more = true, !complete
 	w.sent = current.through
 	w.outstanding = &outstanding{at: now, settled: settled, current: current}
 	for _, r := range b.response.Resources {

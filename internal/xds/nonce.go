@@ -6,22 +6,32 @@ import (
 	"strings"
 )
 
-// Nonce names a response: which life of the control plane sent it, up to which generation it brings the client, and the how manieth
-// response of the stream it is. From an acknowledged nonce alone one can tell what a proxy runs.
+// Nonce names a response: which life of the control plane sent it, up to which generation it brings the client, the how manieth
+// response of the stream it is, and whether more of the same type follows. From an acknowledged nonce alone one can tell what a proxy runs.
 type Nonce struct {
 	Epoch      string // free of dots
 	Generation uint64
 	Chunk      uint64
+	// More says that the client does not have all resources of the type yet: it is written as a "+" behind the chunk.
+	More bool
 }
+
+// moreMark ends the nonce of a response that others of its type follow.
+const moreMark = "+"
 
 // String renders the nonce as it travels.
 func (n Nonce) String() string {
-	return n.Epoch + "." + strconv.FormatUint(n.Generation, 10) + "." + strconv.FormatUint(n.Chunk, 10)
+	s := n.Epoch + "." + strconv.FormatUint(n.Generation, 10) + "." + strconv.FormatUint(n.Chunk, 10)
+	if n.More {
+		s += moreMark
+	}
+	return s
 }
 
 // ParseNonce reads a nonce that a client sent back.
 func ParseNonce(s string) (Nonce, error) {
-	parts := strings.Split(s, ".")
+	body, more := strings.CutSuffix(s, moreMark)
+	parts := strings.Split(body, ".")
 	if len(parts) != 3 || parts[0] == "" {
 		return Nonce{}, fmt.Errorf("nonce %q is not epoch.generation.chunk", s)
 	}
@@ -33,5 +43,5 @@ func ParseNonce(s string) (Nonce, error) {
 	if err != nil {
 		return Nonce{}, fmt.Errorf("nonce %q: chunk: %w", s, err)
 	}
-	return Nonce{Epoch: parts[0], Generation: generation, Chunk: chunk}, nil
+	return Nonce{Epoch: parts[0], Generation: generation, Chunk: chunk, More: more}, nil
 }

@@ -1,5 +1,11 @@
 // Package xds owns the conversation with proxies: delta ADS, told from positions in the log.
 // It does not know what resources mean, with one exception that the protocol forces on it: the order of the two types.
+//
+// A response's nonce is "epoch.generation.chunk", followed by "+" while the client does not yet have every resource of the type that it
+// follows: a large first answer comes in several responses. The first nonce of a type without the "+" therefore tells a client that it
+// has the whole of that type, as of the nonce's generation, and may rely on what is not there; a client of another control plane, whose
+// nonces bear no such mark, takes the first response for the whole. If nothing is left to be said after a "+", a response without
+// content says so. After that first time "+" means the same of what has changed since. A policy's removal may still follow.
 package xds
 
 import (
@@ -106,7 +112,7 @@ func (s *Session) Next(now time.Time) *Response {
 		}
 		if r := w.next(resources, removals, s.limits.ResponseBytes, now); r != nil {
 			s.chunk++
-			r.Nonce = Nonce{Epoch: s.epoch, Generation: w.outstanding.current.through, Chunk: s.chunk}
+			r.Nonce = Nonce{Epoch: s.epoch, Generation: w.outstanding.current.through, Chunk: s.chunk, More: w.more}
 			w.outstanding.nonce = r.Nonce.String()
 			w.lastNonce = w.outstanding.nonce
 			return r

@@ -40,6 +40,7 @@ type watch struct {
 	broad, late map[string]struct{}
 
 	answered    bool // the client was sent a response of this type
+	more        bool // and the last one did not bring it all resources
 	outstanding *outstanding
 
 	// settled is the generation through which the client has answered for all resources; current is the same for removals, too.
