@@ -1,54 +1,122 @@
 //! A certificate authority that issues whatever a test needs, wrong certificates included.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use lateen_tls::{Credentials, KeyPair};
+use lateen_tls::{Credentials, KeyPair, Rules};
 use lateen_types::Identity;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams,
+    CertificateSigningRequestParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod,
+    KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
 };
 
-/// A root and its key.
+/// A root or an intermediate, and its key.
 pub struct Ca {
     issuer: Issuer<'static, rcgen::KeyPair>,
     root: String,
+    /// Of an intermediate: itself and those above it, without the root.
+    above: Vec<String>,
+    serial: u64,
 }
+
+/// Serial numbers given out in this process.
+static SERIALS: AtomicU64 = AtomicU64::new(1);
 
 /// A certificate in the form that an authority sends it.
 #[derive(Debug, Clone)]
 pub struct Bundle {
     /// PKCS #8, PEM.
     pub key: String,
-    /// The leaf and then the root, PEM.
+    /// The leaf, intermediates if there are any, and the root; PEM.
     pub chain: Vec<String>,
+    /// The leaf's serial number.
+    pub serial: u64,
 }
 
 impl Bundle {
     /// As the credentials of a workload.
     pub fn credentials(&self) -> Arc<Credentials> {
+        self.credentials_under(&Rules::default())
+    }
+
+    /// As the credentials of a workload whose proxy keeps to `rules`.
+    pub fn credentials_under(&self, rules: &Rules) -> Arc<Credentials> {
         let key = KeyPair::from_pem(&self.key).expect("the key is one of ours");
-        let credentials = Credentials::from_issued(key, &self.chain);
+        let credentials = Credentials::with_rules(key, &self.chain, rules);
         Arc::new(credentials.expect("the chain is one of ours"))
+    }
+
+    /// The same, trusting the roots of `bundle` in place of its own.
+    #[must_use]
+    pub fn trusting(mut self, bundle: &str) -> Self {
+        *self.chain.last_mut().expect("there is a root") = bundle.to_owned();
+        self
     }
 }
 
 impl Ca {
     /// A fresh authority.
     pub fn new() -> Self {
+        Ca::named("test mesh")
+    }
+
+    /// A fresh authority of this name.
+    pub fn named(name: &str) -> Self {
         let key = rcgen::KeyPair::generate().expect("the system gives randomness");
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        params
-            .distinguished_name
-            .push(DnType::OrganizationName, "test mesh");
+        let (params, serial) = authority(name);
         let root = params.self_signed(&key).expect("the root is complete");
         Ca {
             root: root.pem(),
             issuer: Issuer::new(params, key),
+            above: Vec::new(),
+            serial,
         }
+    }
+
+    /// An authority below this one.
+    #[must_use]
+    pub fn intermediate(&self, name: &str) -> Self {
+        let key = rcgen::KeyPair::generate().expect("the system gives randomness");
+        let (params, serial) = authority(name);
+        let certificate = params
+            .signed_by(&key, &self.issuer)
+            .expect("the intermediate is complete");
+        let mut above = vec![certificate.pem()];
+        above.extend(self.above.iter().cloned());
+        Ca {
+            root: self.root.clone(),
+            issuer: Issuer::new(params, key),
+            above,
+            serial,
+        }
+    }
+
+    /// Its own serial number.
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// A list in PEM that takes back certificates of this authority; the next one is due at `next`.
+    pub fn revoke(&self, serials: &[u64], next: SystemTime) -> String {
+        let from = SystemTime::now() - Duration::from_secs(3600);
+        let revoked = serials.iter().map(|serial| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: from.into(),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let list = CertificateRevocationListParams {
+            this_update: from.into(),
+            next_update: next.into(),
+            crl_number: SerialNumber::from(SERIALS.fetch_add(1, Ordering::Relaxed)),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = list.signed_by(&self.issuer).expect("the list is complete");
+        list.pem().expect("a list can be written")
     }
 
     /// The root, PEM.
@@ -90,7 +158,14 @@ impl Ca {
             CertificateSigningRequestParams::from_pem(csr_pem).map_err(|e| e.to_string())?;
         for_workloads(&mut request.params, from, to);
         let leaf = request.signed_by(&self.issuer).map_err(|e| e.to_string())?;
-        Ok(vec![leaf.pem(), self.root.clone()])
+        Ok(self.chain(leaf.pem()))
+    }
+
+    fn chain(&self, leaf: String) -> Vec<String> {
+        let mut chain = vec![leaf];
+        chain.extend(self.above.iter().cloned());
+        chain.push(self.root.clone());
+        chain
     }
 }
 
@@ -141,14 +216,29 @@ impl Leaf<'_> {
         let mut params = CertificateParams::default();
         params.subject_alt_names = self.names;
         for_workloads(&mut params, self.from, self.to);
+        let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
+        params.serial_number = Some(serial.into());
         let leaf = params
             .signed_by(&key, &self.ca.issuer)
             .expect("the leaf is complete");
         Bundle {
             key: key.serialize_pem(),
-            chain: vec![leaf.pem(), self.ca.root.clone()],
+            chain: self.ca.chain(leaf.pem()),
+            serial,
         }
     }
+}
+
+fn authority(name: &str) -> (CertificateParams, u64) {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+        .distinguished_name
+        .push(DnType::OrganizationName, name);
+    let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
+    params.serial_number = Some(serial.into());
+    (params, serial)
 }
 
 fn for_workloads(params: &mut CertificateParams, from: SystemTime, to: SystemTime) {

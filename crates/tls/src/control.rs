@@ -20,6 +20,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::error::TlsError;
 use crate::provider::{ALPN, provider};
+use crate::rules::Compliance;
 use crate::stream::{ReadAhead, TlsStream};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -108,6 +109,7 @@ pub enum ControlError {
 pub struct ControlConnector {
     roots: Roots,
     alternative_name: Option<Arc<str>>,
+    compliance: Compliance,
 }
 
 /// A connection in the form that hyper and tonic take.
@@ -120,7 +122,14 @@ impl ControlConnector {
         ControlConnector {
             roots,
             alternative_name: alternative_name.map(Arc::from),
+            compliance: Compliance::default(),
         }
+    }
+
+    /// The same connections by another policy: the control plane must keep to it too.
+    #[must_use]
+    pub fn complying(self, compliance: Compliance) -> Self {
+        ControlConnector { compliance, ..self }
     }
 
     async fn connect(self, uri: Uri) -> Result<ControlStream, ControlError> {
@@ -157,7 +166,7 @@ impl ControlConnector {
 
     fn config(&self) -> Result<ClientConfig, ControlError> {
         let roots = Arc::new(self.roots.load()?);
-        let usual = WebPkiServerVerifier::builder_with_provider(roots, provider())
+        let usual = WebPkiServerVerifier::builder_with_provider(roots, provider(self.compliance))
             .build()
             .map_err(|e| ControlError::Roots(e.to_string()))?;
         let alternative = match self.alternative_name.as_deref() {
@@ -167,7 +176,7 @@ impl ControlConnector {
                     .map_err(|_| ControlError::Address(name.to_owned()))?,
             ),
         };
-        let mut config = ClientConfig::builder_with_provider(provider())
+        let mut config = ClientConfig::builder_with_provider(provider(self.compliance))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .expect("the provider has TLS 1.3 cipher suites")
             .dangerous()

@@ -1,6 +1,7 @@
 //! What a workload proves its identity with, ready for use.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
@@ -15,7 +16,8 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::key::KeyPair;
 use crate::provider::{ALPN, provider};
-use crate::verify::{ClientCheck, ServerCheck, Trust, identities};
+use crate::rules::{Compliance, Rules};
+use crate::verify::{Check, Trust, identities};
 
 /// A certificate's facts for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,20 +71,37 @@ impl CredentialsError {
 #[derive(Debug)]
 pub struct Credentials {
     identity: Identity,
+    generation: u64,
     chain: Vec<CertificateInfo>,
     roots: Vec<CertificateInfo>,
     pub(crate) trust: Arc<Trust>,
     /// Copied for a connection, whose expected peers it then carries; the copy is a few reference counts.
     client: ClientConfig,
     server: Arc<ServerConfig>,
+    clients: Arc<Check>,
 }
 
 impl Credentials {
+    /// As [`Credentials::with_rules`], by the default rules.
+    ///
+    /// # Errors
+    /// See [`CredentialsError`].
+    pub fn from_issued(key: KeyPair, chain: &[String]) -> Result<Self, CredentialsError> {
+        Credentials::with_rules(key, chain, &Rules::default())
+    }
+
     /// From a CA's answer: the leaf, intermediates one each, and the root bundle as the last element.
     ///
     /// # Errors
     /// See [`CredentialsError`]. Validity in time is not checked here but where the credentials are used.
-    pub fn from_issued(key: KeyPair, chain: &[String]) -> Result<Self, CredentialsError> {
+    pub fn with_rules(
+        key: KeyPair,
+        chain: &[String],
+        rules: &Rules,
+    ) -> Result<Self, CredentialsError> {
+        /// Made so far in this process.
+        static MADE: AtomicU64 = AtomicU64::new(1);
+
         let [certificates @ .., bundle] = chain else {
             return Err(CredentialsError::Incomplete { elements: 0 });
         };
@@ -110,14 +129,20 @@ impl Credentials {
         let trust = Arc::new(Trust {
             roots,
             trust_domain: identity.trust_domain().clone(),
+            aliases: Arc::clone(&rules.trust_domain_aliases),
+            revocations: rules.revocations.clone(),
         });
-        let certified = CertifiedKey::from_der(ders, key.into_der(), &provider())
+        let compliance = rules.compliance;
+        let certified = CertifiedKey::from_der(ders, key.into_der(), &provider(compliance))
             .map_err(CredentialsError::Key)?;
         let certified = Arc::new(certified);
+        let clients = Arc::new(Check::of_clients(Arc::clone(&trust)));
         Ok(Credentials {
-            client: client_config(&trust, &certified),
-            server: Arc::new(server_config(&trust, &certified)),
+            client: client_config(compliance, &trust, &certified),
+            server: Arc::new(server_config(compliance, &clients, &certified)),
+            clients,
             identity,
+            generation: MADE.fetch_add(1, Ordering::Relaxed),
             chain,
             roots: root_infos,
             trust,
@@ -127,6 +152,11 @@ impl Credentials {
     /// Whose they are.
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// A number that no other credentials of this process have, and that grows.
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// The trust domain that peers must share.
@@ -168,17 +198,26 @@ impl Credentials {
         Arc::clone(&self.server)
     }
 
+    /// Whom the server's configuration accepts.
+    pub(crate) fn clients(&self) -> &Check {
+        &self.clients
+    }
+
     /// The client's configuration for a connection that `check` watches over.
-    pub(crate) fn client_config(&self, check: Arc<ServerCheck>) -> Arc<ClientConfig> {
+    pub(crate) fn client_config(&self, check: Arc<Check>) -> Arc<ClientConfig> {
         let mut config = self.client.clone();
         config.dangerous().set_certificate_verifier(check);
         Arc::new(config)
     }
 }
 
-fn client_config(trust: &Arc<Trust>, certified: &Arc<CertifiedKey>) -> ClientConfig {
-    let nobody = Arc::new(ServerCheck::new(Arc::clone(trust), &[]));
-    let mut config = ClientConfig::builder_with_provider(provider())
+fn client_config(
+    compliance: Compliance,
+    trust: &Arc<Trust>,
+    certified: &Arc<CertifiedKey>,
+) -> ClientConfig {
+    let nobody = Arc::new(Check::of_server(Arc::clone(trust), &[]));
+    let mut config = ClientConfig::builder_with_provider(provider(compliance))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("the provider has TLS 1.3 cipher suites")
         .dangerous()
@@ -190,11 +229,16 @@ fn client_config(trust: &Arc<Trust>, certified: &Arc<CertifiedKey>) -> ClientCon
     config
 }
 
-fn server_config(trust: &Arc<Trust>, certified: &Arc<CertifiedKey>) -> ServerConfig {
-    let mut config = ServerConfig::builder_with_provider(provider())
+fn server_config(
+    compliance: Compliance,
+    clients: &Arc<Check>,
+    certified: &Arc<CertifiedKey>,
+) -> ServerConfig {
+    let clients = Arc::clone(clients);
+    let mut config = ServerConfig::builder_with_provider(provider(compliance))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("the provider has TLS 1.3 cipher suites")
-        .with_client_cert_verifier(Arc::new(ClientCheck(Arc::clone(trust))))
+        .with_client_cert_verifier(clients)
         .with_cert_resolver(Arc::new(OnlyKey(Arc::clone(certified))));
     config.alpn_protocols = vec![ALPN.to_vec()];
     // Clients of the mesh do not resume: tickets would be made for nobody.
@@ -265,10 +309,6 @@ impl CertificateInfo {
     fn of(der: &CertificateDer<'static>) -> Result<Self, CredentialsError> {
         let (_, cert) = X509Certificate::from_der(der)
             .map_err(|e| CredentialsError::malformed("certificate", e))?;
-        let time = |at: x509_parser::time::ASN1Time| {
-            let seconds = u64::try_from(at.timestamp()).unwrap_or(0);
-            SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
-        };
         Ok(CertificateInfo {
             serial: cert.tbs_certificate.serial.to_string(),
             not_before: time(cert.validity().not_before),
@@ -276,4 +316,15 @@ impl CertificateInfo {
             der: der.clone(),
         })
     }
+}
+
+fn time(at: x509_parser::time::ASN1Time) -> SystemTime {
+    let seconds = u64::try_from(at.timestamp()).unwrap_or(0);
+    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+/// Last moment of a certificate's validity.
+pub(crate) fn not_after(der: &CertificateDer<'_>) -> Option<SystemTime> {
+    let (_, cert) = X509Certificate::from_der(der).ok()?;
+    Some(time(cert.validity().not_after))
 }

@@ -57,6 +57,16 @@ pub enum TlsError {
     /// The peer sent no certificate.
     #[error("peer sent no certificate; only mesh workloads may connect to this port")]
     NoCertificate,
+    /// The peer's certificate, or one between it and the root, was taken back.
+    #[error(
+        "peer's certificate is revoked by a list of CRL_PATH; have the workload's certificate issued anew"
+    )]
+    Revoked,
+    /// The peer allows no key exchange that we allow.
+    #[error(
+        "peer offers no key exchange that is allowed here; COMPLIANCE_POLICY must be the same on both sides"
+    )]
+    KeyExchange,
     /// The peer's certificate or signature is wrong in another way.
     #[error("peer's certificate is not acceptable: {0}")]
     BadCertificate(String),
@@ -113,7 +123,9 @@ fn refusal(alert: u8) -> String {
         }
         AlertDescription::ProtocolVersion => "it does not speak TLS 1.3",
         AlertDescription::NoApplicationProtocol => "it does not speak HTTP/2 here",
-        AlertDescription::HandshakeFailure => "there is no cipher suite that both sides allow",
+        AlertDescription::HandshakeFailure => {
+            "there is no key exchange or cipher suite that both sides allow; COMPLIANCE_POLICY may differ"
+        }
         other => return format!("alert {alert} ({other:?})"),
     };
     meaning.to_owned()
@@ -144,6 +156,10 @@ impl TlsError {
                 | PeerIncompatible::ServerDoesNotSupportTls12Or13
                 | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
             ) => TlsError::Version,
+            Rustls::PeerIncompatible(
+                PeerIncompatible::NoKxGroupsInCommon
+                | PeerIncompatible::NamedGroupsExtensionRequired,
+            ) => TlsError::KeyExchange,
             Rustls::InvalidMessage(_) => TlsError::NotTls,
             other => TlsError::Other(other.to_string()),
         }
@@ -157,6 +173,7 @@ impl TlsError {
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                 TlsError::NotYetValid
             }
+            CertificateError::Revoked => TlsError::Revoked,
             CertificateError::UnknownIssuer | CertificateError::BadSignature => TlsError::UnknownCa,
             CertificateError::Other(other) => match other.0.downcast_ref::<Mismatch>() {
                 Some(Mismatch::NoIdentity) => TlsError::NoIdentity,

@@ -4,18 +4,18 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use lateen_types::{Identity, VerifiedPeer};
+use lateen_types::Identity;
 use rustls::CommonState;
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
-use webpki::EndEntityCert;
 
 use crate::credentials::Credentials;
 use crate::error::TlsError;
 use crate::provider::ALPN;
+use crate::session::Session;
 use crate::stream::{ReadAhead, TlsStream};
-use crate::verify::{ServerCheck, identity_of};
+use crate::verify::Check;
 
 /// Stands where rustls wants a server name: peers are verified by identity, and no name is sent.
 fn nobody() -> ServerName<'static> {
@@ -33,32 +33,30 @@ pub async fn connect<IO>(
     own: &Arc<Credentials>,
     io: IO,
     expected: &[Identity],
-) -> Result<(TlsStream<IO>, VerifiedPeer), TlsError>
+) -> Result<(TlsStream<IO>, Session), TlsError>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
 {
     refuse_expired(own)?;
-    let check = Arc::new(ServerCheck::new(Arc::clone(&own.trust), expected));
+    let check = Arc::new(Check::of_server(Arc::clone(&own.trust), expected));
     let stream = TlsConnector::from(own.client_config(Arc::clone(&check)))
         .connect(nobody(), ReadAhead::new(io))
         .await
         .map_err(TlsError::from_io)?;
-    require_alpn(stream.get_ref().1)?;
-    let Some(identity) = check.verified() else {
-        return Err(TlsError::NoIdentity);
-    };
-    let peer = VerifiedPeer::by_certificate(identity.clone());
-    Ok((TlsStream::new(stream.into()), peer))
+    let state = stream.get_ref().1;
+    require_alpn(state)?;
+    let session = Session::of(own, &check, state)?;
+    Ok((TlsStream::new(stream.into()), session))
 }
 
-/// Accepts as `own` a peer of the same trust domain. Bound it by a timeout.
+/// Accepts as `own` a peer of the same trust domain or one of its aliases. Bound it by a timeout.
 ///
 /// # Errors
 /// See [`TlsError`].
 pub async fn accept<IO>(
     own: &Arc<Credentials>,
     io: IO,
-) -> Result<(TlsStream<IO>, VerifiedPeer), TlsError>
+) -> Result<(TlsStream<IO>, Session), TlsError>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
 {
@@ -69,20 +67,8 @@ where
         .map_err(TlsError::from_io)?;
     let state = stream.get_ref().1;
     require_alpn(state)?;
-    let peer = verified_client(own, state)?;
-    Ok((TlsStream::new(stream.into()), peer))
-}
-
-/// Who the client is that the handshake has verified. The verifier is shared by all connections and
-/// cannot keep it; finding the name again is a walk over the DER without any cryptography.
-fn verified_client(own: &Credentials, state: &CommonState) -> Result<VerifiedPeer, TlsError> {
-    let leaf = state
-        .peer_certificates()
-        .and_then(|chain| chain.first())
-        .ok_or(TlsError::NoCertificate)?;
-    let leaf = EndEntityCert::try_from(leaf).map_err(|_| TlsError::NoIdentity)?;
-    let identity = identity_of(&leaf, own.trust_domain()).map_err(|_| TlsError::NoIdentity)?;
-    Ok(VerifiedPeer::by_certificate(identity))
+    let session = Session::of(own, own.clients(), state)?;
+    Ok((TlsStream::new(stream.into()), session))
 }
 
 /// Fails closed: a workload whose renewal failed for too long has no identity any more.

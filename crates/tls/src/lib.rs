@@ -8,6 +8,9 @@ mod error;
 mod handshake;
 mod key;
 mod provider;
+mod revocation;
+mod rules;
+mod session;
 mod stream;
 mod verify;
 
@@ -16,4 +19,7 @@ pub use credentials::{CertificateInfo, Credentials, CredentialsError};
 pub use error::TlsError;
 pub use handshake::{accept, connect};
 pub use key::{KeyError, KeyPair};
+pub use revocation::{ListInfo, MAX_BYTES, RevocationError, RevocationLists, Revocations};
+pub use rules::{Compliance, Rules, UnknownCompliance};
+pub use session::Session;
 pub use stream::TlsStream;

@@ -1,14 +1,16 @@
-//! The cryptography in use, the same for every connection of the mesh.
+//! The cryptography in use, the same for every connection of a process.
 
 use std::sync::{Arc, LazyLock};
 
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs};
 
+use crate::rules::Compliance;
+
 /// Application protocol of tunnels (RFC 9113 §3.2).
 pub(crate) const ALPN: &[u8] = b"h2";
 
 /// TLS 1.3 only: AES-256-GCM is preferred and AES-128-GCM accepted, as Istio's proxies do.
-static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
+static CLASSICAL: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
     Arc::new(CryptoProvider {
         cipher_suites: vec![
             aws_lc_rs::cipher_suite::TLS13_AES_256_GCM_SHA384,
@@ -23,10 +25,20 @@ static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
     })
 });
 
-pub(crate) fn provider() -> Arc<CryptoProvider> {
-    Arc::clone(&PROVIDER)
+static POST_QUANTUM: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
+    Arc::new(CryptoProvider {
+        kx_groups: vec![aws_lc_rs::kx_group::X25519MLKEM768],
+        ..CryptoProvider::clone(&CLASSICAL)
+    })
+});
+
+pub(crate) fn provider(compliance: Compliance) -> Arc<CryptoProvider> {
+    Arc::clone(match compliance {
+        Compliance::Classical => &CLASSICAL,
+        Compliance::PostQuantum => &POST_QUANTUM,
+    })
 }
 
 pub(crate) fn algorithms() -> WebPkiSupportedAlgorithms {
-    PROVIDER.signature_verification_algorithms
+    CLASSICAL.signature_verification_algorithms
 }

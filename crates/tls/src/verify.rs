@@ -1,6 +1,6 @@
 //! Who a peer is: its chain ends in the mesh's roots and its certificate names a workload.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use lateen_types::{Identity, Strng};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -10,16 +10,22 @@ use rustls::{
     SignatureScheme,
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
-use webpki::{EndEntityCert, KeyUsage};
+use webpki::{
+    EndEntityCert, ExpirationPolicy, KeyUsage, RevocationCheckDepth, RevocationOptionsBuilder,
+    UnknownStatusPolicy,
+};
 
 use crate::provider::algorithms;
+use crate::revocation::{Revocations, Serial};
 
 /// Whom one workload trusts.
 #[derive(Debug)]
 pub(crate) struct Trust {
     pub(crate) roots: RootCertStore,
-    /// Our own trust domain; peers that connect to us must be of the same.
+    /// Our own trust domain; peers that connect to us must be of it, or of an alias.
     pub(crate) trust_domain: Strng,
+    pub(crate) aliases: Arc<[Strng]>,
+    pub(crate) revocations: Revocations,
 }
 
 /// A certificate that is genuine and yet not the right one.
@@ -40,7 +46,7 @@ impl From<Mismatch> for Error {
 }
 
 impl Trust {
-    /// Checks the chain and gives the parsed certificate.
+    /// Checks the chain, that nothing in it is revoked included, and gives the parsed certificate.
     fn verify_chain<'a>(
         &self,
         leaf: &'a CertificateDer<'_>,
@@ -49,17 +55,39 @@ impl Trust {
         usage: KeyUsage,
     ) -> Result<EndEntityCert<'a>, Error> {
         let cert = EndEntityCert::try_from(leaf).map_err(certificate_error)?;
+        let lists = self.revocations.lists();
+        let checked = lists.for_webpki();
+        let revocation = RevocationOptionsBuilder::new(&checked).ok().map(|options| {
+            options
+                .with_depth(RevocationCheckDepth::Chain)
+                // Most authorities have no list, and of a stale list what it says is still true.
+                .with_status_policy(UnknownStatusPolicy::Allow)
+                .with_expiration_policy(ExpirationPolicy::Ignore)
+                .build()
+        });
         cert.verify_for_usage(
             algorithms().all,
             &self.roots.roots,
             intermediates,
             now,
             usage,
-            None,
+            revocation,
             None,
         )
         .map_err(certificate_error)?;
+        if !lists.infos().is_empty() {
+            let presented = std::iter::once(leaf).chain(intermediates);
+            let serials: Vec<Serial> = presented.filter_map(Serial::of).collect();
+            if lists.names(&serials) {
+                return Err(CertificateError::Revoked.into());
+            }
+        }
         Ok(cert)
+    }
+
+    fn accepts_domain(&self, identity: &Identity) -> bool {
+        let domain = identity.trust_domain();
+        *domain == self.trust_domain || self.aliases.contains(domain)
     }
 }
 
@@ -74,27 +102,6 @@ fn presented(cert: &EndEntityCert<'_>) -> String {
     uris.join(", ")
 }
 
-/// The first identity of `cert` in `trust_domain`.
-pub(crate) fn identity_of(
-    cert: &EndEntityCert<'_>,
-    trust_domain: &Strng,
-) -> Result<Identity, Mismatch> {
-    let mut any = false;
-    for identity in identities(cert) {
-        if identity.trust_domain() == trust_domain {
-            return Ok(identity);
-        }
-        any = true;
-    }
-    Err(match any {
-        true => Mismatch::TrustDomain {
-            presented: presented(cert),
-            ours: trust_domain.clone(),
-        },
-        false => Mismatch::NoIdentity,
-    })
-}
-
 /// Webpki's verdicts as rustls spells them, so that the peer gets the fitting alert.
 fn certificate_error(error: webpki::Error) -> Error {
     use webpki::Error as E;
@@ -106,36 +113,93 @@ fn certificate_error(error: webpki::Error) -> Error {
         }
         // Authorities of two meshes often have one name: then the key is what differs.
         E::UnknownIssuer | E::InvalidSignatureForPublicKey => CertificateError::UnknownIssuer,
+        E::CertRevoked => CertificateError::Revoked,
         E::RequiredEkuNotFoundContext(_) => CertificateError::InvalidPurpose,
         other => CertificateError::Other(OtherError(Arc::new(other))),
     };
     error.into()
 }
 
-/// The client's check of one server: made for one connection, it also keeps who the server turned out to be.
+/// Who is accepted, once its chain is good.
 #[derive(Debug)]
-pub(crate) struct ServerCheck {
-    trust: Arc<Trust>,
-    expected: Box<[Identity]>,
-    verified: OnceLock<Identity>,
+enum Accepted {
+    /// A server: one of those that it was dialled as.
+    OneOf(Box<[Identity]>),
+    /// A client: anybody of our trust domain and its aliases.
+    Members,
 }
 
-impl ServerCheck {
-    pub(crate) fn new(trust: Arc<Trust>, expected: &[Identity]) -> Self {
-        ServerCheck {
+/// The check of a peer, of either side.
+#[derive(Debug)]
+pub(crate) struct Check {
+    trust: Arc<Trust>,
+    accepted: Accepted,
+}
+
+impl Check {
+    /// Of a server that must be one of `expected`; of nobody if there are none.
+    pub(crate) fn of_server(trust: Arc<Trust>, expected: &[Identity]) -> Self {
+        Check {
             trust,
-            expected: expected.into(),
-            verified: OnceLock::new(),
+            accepted: Accepted::OneOf(expected.into()),
         }
     }
 
-    /// Who the server is; known after the handshake.
-    pub(crate) fn verified(&self) -> Option<&Identity> {
-        self.verified.get()
+    /// Of all clients.
+    pub(crate) fn of_clients(trust: Arc<Trust>) -> Self {
+        Check {
+            trust,
+            accepted: Accepted::Members,
+        }
+    }
+
+    /// Who the bearer of a certificate is; nothing is said about its chain.
+    pub(crate) fn identify(&self, leaf: &CertificateDer<'_>) -> Result<Identity, Error> {
+        let cert = EndEntityCert::try_from(leaf).map_err(certificate_error)?;
+        Ok(self.accept(&cert)?)
+    }
+
+    fn accept(&self, cert: &EndEntityCert<'_>) -> Result<Identity, Mismatch> {
+        let found = identities(cert).find(|identity| match &self.accepted {
+            Accepted::OneOf(expected) => expected.contains(identity),
+            Accepted::Members => self.trust.accepts_domain(identity),
+        });
+        if let Some(identity) = found {
+            return Ok(identity);
+        }
+        if identities(cert).next().is_none() {
+            return Err(Mismatch::NoIdentity);
+        }
+        let presented = presented(cert);
+        Err(match &self.accepted {
+            Accepted::OneOf(expected) => {
+                let expected: Vec<String> = expected.iter().map(Identity::uri).collect();
+                Mismatch::Identity {
+                    presented,
+                    expected: expected.join(" or "),
+                }
+            }
+            Accepted::Members => Mismatch::TrustDomain {
+                presented,
+                ours: self.trust.trust_domain.clone(),
+            },
+        })
+    }
+
+    fn verify(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+        usage: KeyUsage,
+    ) -> Result<(), Error> {
+        let cert = self.trust.verify_chain(leaf, intermediates, now, usage)?;
+        self.accept(&cert)?;
+        Ok(())
     }
 }
 
-impl ServerCertVerifier for ServerCheck {
+impl ServerCertVerifier for Check {
     fn verify_server_cert(
         &self,
         leaf: &CertificateDer<'_>,
@@ -144,21 +208,7 @@ impl ServerCertVerifier for ServerCheck {
         _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let cert = self
-            .trust
-            .verify_chain(leaf, intermediates, now, KeyUsage::server_auth())?;
-        let Some(identity) = identities(&cert).find(|id| self.expected.contains(id)) else {
-            if identities(&cert).next().is_none() {
-                return Err(Mismatch::NoIdentity.into());
-            }
-            let expected: Vec<String> = self.expected.iter().map(Identity::uri).collect();
-            return Err(Mismatch::Identity {
-                presented: presented(&cert),
-                expected: expected.join(" or "),
-            }
-            .into());
-        };
-        self.verified.get_or_init(|| identity);
+        self.verify(leaf, intermediates, now, KeyUsage::server_auth())?;
         Ok(ServerCertVerified::assertion())
     }
 
@@ -185,11 +235,7 @@ impl ServerCertVerifier for ServerCheck {
     }
 }
 
-/// The server's check of its clients; one for all connections.
-#[derive(Debug)]
-pub(crate) struct ClientCheck(pub(crate) Arc<Trust>);
-
-impl ClientCertVerifier for ClientCheck {
+impl ClientCertVerifier for Check {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         // A client of the mesh has one certificate: hints would only make the handshake longer.
         &[]
@@ -201,20 +247,17 @@ impl ClientCertVerifier for ClientCheck {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let cert = self
-            .0
-            .verify_chain(leaf, intermediates, now, KeyUsage::client_auth())?;
-        identity_of(&cert, &self.0.trust_domain)?;
+        self.verify(leaf, intermediates, now, KeyUsage::client_auth())?;
         Ok(ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
         &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Err(only_tls13())
+        ServerCertVerifier::verify_tls12_signature(self, message, cert, signature)
     }
 
     fn verify_tls13_signature(
@@ -223,11 +266,11 @@ impl ClientCertVerifier for ClientCheck {
         cert: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, signature, &algorithms())
+        ServerCertVerifier::verify_tls13_signature(self, message, cert, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        algorithms().supported_schemes()
+        ServerCertVerifier::supported_verify_schemes(self)
     }
 }
 

@@ -77,11 +77,11 @@ async fn handshake(
     let (_, workload) = worker.workload_of(pod).await?;
     let credentials = worker.certificates.get(&workload.identity).await?;
     let agree = async {
-        let (stream, peer) = lateen_tls::accept(&credentials, stream).await?;
+        let (stream, session) = lateen_tls::accept(&credentials, stream).await?;
         let tunnel = hbone::Connection::accept(stream, worker.server.clone())
             .await
             .map_err(|error| Refusal::Tunnel(Rc::new(error)))?;
-        Ok((tunnel, peer))
+        Ok((tunnel, session.peer().clone()))
     };
     timeout(worker.patience.peer, agree)
         .await

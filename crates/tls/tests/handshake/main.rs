@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use lateen_testkit::{Ca, identity};
-use lateen_tls::{Credentials, TlsError, TlsStream, accept, connect};
-use lateen_types::{Identity, VerifiedPeer};
+use lateen_tls::{Credentials, Session, TlsError, TlsStream, accept, connect};
+use lateen_types::Identity;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
-type End = Result<(TlsStream<DuplexStream>, VerifiedPeer), TlsError>;
+type End = Result<(TlsStream<DuplexStream>, Session), TlsError>;
 
 /// Both sides at once. The client's refusal by the server shows at its first read, which is awaited here.
 async fn meet(

@@ -1,0 +1,59 @@
+//! What an operator decides about handshakes beyond the certificates themselves.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use lateen_types::Strng;
+
+use crate::revocation::Revocations;
+
+/// Which cryptography is allowed (`COMPLIANCE_POLICY`, as ztunnel names it).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Compliance {
+    /// Classical key exchange: X25519, P-256, P-384. Every mesh proxy speaks it.
+    #[default]
+    Classical,
+    /// `pqc`: key exchange X25519MLKEM768 (draft-ietf-tls-ecdhe-mlkem) and no other. A peer without it is refused.
+    PostQuantum,
+}
+
+impl Compliance {
+    /// The values that can be asked for; leaving it out is the classical default.
+    pub const NAMES: [&'static str; 1] = ["pqc"];
+
+    /// The name to ask for it by; empty for the default.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Compliance::Classical => "",
+            Compliance::PostQuantum => "pqc",
+        }
+    }
+}
+
+/// A compliance policy that this build does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("unknown compliance policy; leave it out or use pqc")]
+pub struct UnknownCompliance;
+
+impl FromStr for Compliance {
+    type Err = UnknownCompliance;
+
+    fn from_str(text: &str) -> Result<Self, UnknownCompliance> {
+        match text {
+            "" => Ok(Compliance::Classical),
+            "pqc" => Ok(Compliance::PostQuantum),
+            _ => Err(UnknownCompliance),
+        }
+    }
+}
+
+/// What every handshake of a process keeps to. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    /// Which cryptography is allowed.
+    pub compliance: Compliance,
+    /// Trust domains whose peers are accepted beside our own, if their chains end in our roots.
+    pub trust_domain_aliases: Arc<[Strng]>,
+    /// Certificates that are good no more; may change at any time.
+    pub revocations: Revocations,
+}
