@@ -56,7 +56,7 @@ impl Sources {
         let of = |pod: &Pod, direction: Direction| -> Vec<Value> {
             connections
                 .iter()
-                .filter(|listed| listed.direction == direction && listed.pod == pod.uid)
+                .filter(|listed| listed.direction == direction && listed.pod.uid == pod.uid)
                 .map(connection)
                 .collect()
         };
@@ -147,5 +147,12 @@ fn connection(listed: &Listed) -> Value {
         "originalDst": listed.wanted,
         "actualDst": listed.destination,
         "protocol": if listed.tunnelled { "HBONE" } else { "TCP" },
+        "peer": listed.peer.as_ref().map(ToString::to_string),
+        "tunnel": listed.tunnel,
+        "allowedBy": listed.allowed_by.as_ref().map(ToString::to_string),
+        "state": listed.state.as_str(),
+        "ageSeconds": listed.age.as_secs_f64(),
+        "bytesReceived": listed.received,
+        "bytesSent": listed.sent,
     })
 }

@@ -1,88 +1,21 @@
-//! The connections that a worker serves at the moment: so that a change of policy reaches those that came in, and so
-//! that an operator can see them.
+//! The connections that a worker serves at the moment: so that a change of policy, a revocation or the end of a drain
+//! reaches them, and so that an operator can see them. What is decided about a connection is decided elsewhere.
+
+mod entry;
+mod watch;
 
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
+use std::future::poll_fn;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use lateen_config::{Snapshot, Workload};
-use lateen_policy::{Connection, Decision, decide};
-use lateen_types::{Direction, VerifiedPeer, WorkloadUid};
+use lateen_config::Snapshot;
+use lateen_policy::Decision;
+use lateen_types::NamespacedName;
 use slab::Slab;
-use tokio::sync::Notify;
 
-use crate::pod::Pod;
-
-/// What a policy decision about an inbound connection rests on.
-#[derive(Clone, Debug)]
-pub struct Facts {
-    /// The pod that serves it.
-    pub pod: Arc<Pod>,
-    /// Who the peer proved to be.
-    pub peer: Option<VerifiedPeer>,
-    /// Where it comes from.
-    pub source: SocketAddr,
-    /// The application's address and port.
-    pub destination: SocketAddr,
-}
-
-impl Facts {
-    /// What the policies see.
-    pub fn connection(&self) -> Connection<'_> {
-        Connection {
-            peer: self.peer.as_ref(),
-            source_ip: self.source.ip(),
-            destination: self.destination,
-        }
-    }
-
-    /// Whether the policies that cover `workload`, the pod's own, let it pass.
-    pub fn decide(&self, snapshot: &Snapshot, workload: &Workload) -> Decision {
-        decide(snapshot.policies_for(workload), &self.connection())
-    }
-
-    /// Whether a connection that was let pass may go on.
-    fn may_go_on(&self, snapshot: &Snapshot) -> bool {
-        match self.pod.workload(snapshot) {
-            Some(workload) => self.decide(snapshot, workload).is_allow(),
-            // The workload is leaving the mesh; nothing is said about its connections any more.
-            None => true,
-        }
-    }
-}
-
-/// An outbound connection.
-#[derive(Clone, Debug)]
-pub struct Outgoing {
-    /// The pod that opened it.
-    pub pod: Arc<Pod>,
-    /// The client's address.
-    pub source: SocketAddr,
-    /// Where the client wanted to go.
-    pub wanted: SocketAddr,
-    /// Where it went.
-    pub hop: SocketAddr,
-    /// Whether through a tunnel.
-    pub tunnelled: bool,
-}
-
-/// A connection as operators see it.
-#[derive(Clone, Debug)]
-pub struct Listed {
-    /// The pod's.
-    pub pod: WorkloadUid,
-    /// To the pod or from it.
-    pub direction: Direction,
-    /// The client's address.
-    pub source: SocketAddr,
-    /// Where the client wanted to go, if that differs.
-    pub wanted: Option<SocketAddr>,
-    /// Where it went.
-    pub destination: SocketAddr,
-    /// Whether through a tunnel.
-    pub tunnelled: bool,
-}
+use entry::{About, Entry};
+pub use entry::{Cut, Facts, Listed, Outgoing};
+pub use watch::{Event, Watch, Watcher};
 
 /// A worker's connections.
 #[derive(Clone, Debug, Default)]
@@ -90,18 +23,12 @@ pub struct Live(Rc<Tables>);
 
 #[derive(Debug, Default)]
 struct Tables {
-    inbound: RefCell<Slab<Rc<Entry>>>,
-    outbound: RefCell<Slab<Outgoing>>,
+    entries: RefCell<Slab<Rc<Entry>>>,
+    watchers: RefCell<Vec<Watcher>>,
+    tunnels: Cell<u64>,
 }
 
-#[derive(Debug)]
-struct Entry {
-    facts: Facts,
-    cut: Cell<bool>,
-    word: Notify,
-}
-
-/// An inbound connection's place, for as long as it lives.
+/// A connection's place, for as long as it lives.
 #[derive(Debug)]
 pub struct Tracked {
     tables: Rc<Tables>,
@@ -109,94 +36,170 @@ pub struct Tracked {
     entry: Rc<Entry>,
 }
 
-/// An outbound connection's place, for as long as it lives.
-#[derive(Debug)]
-pub struct Departed {
-    tables: Rc<Tables>,
-    key: usize,
-}
-
 impl Live {
     /// Enters an inbound connection. Enter first and decide then: a policy that comes between the two is not missed.
     pub fn enter(&self, facts: Facts) -> Tracked {
-        let entry = Rc::new(Entry {
-            facts,
-            cut: Cell::new(false),
-            word: Notify::new(),
-        });
+        self.track(About::Inbound(facts))
+    }
+
+    /// Enters an outbound connection.
+    pub fn depart(&self, outgoing: Outgoing) -> Tracked {
+        self.track(About::Outbound(outgoing))
+    }
+
+    fn track(&self, about: About) -> Tracked {
+        let entry = Rc::new(Entry::new(about));
+        let key = self.0.entries.borrow_mut().insert(Rc::clone(&entry));
+        self.0.tell(|| Event::Opened(entry.list()));
         Tracked {
-            key: self.0.inbound.borrow_mut().insert(Rc::clone(&entry)),
             tables: Rc::clone(&self.0),
+            key,
             entry,
         }
     }
 
-    /// Enters an outbound connection.
-    pub fn depart(&self, outgoing: Outgoing) -> Departed {
-        Departed {
-            key: self.0.outbound.borrow_mut().insert(outgoing),
-            tables: Rc::clone(&self.0),
-        }
+    /// A number for a tunnel that its connections are listed with; unique on this worker.
+    pub fn number_tunnel(&self) -> u64 {
+        self.0.tunnels.set(self.0.tunnels.get() + 1);
+        self.0.tunnels.get()
     }
 
     /// Cuts what the new policies deny; answers how many were cut.
     pub fn review(&self, snapshot: &Snapshot) -> usize {
-        let mut cut = 0;
-        for (_, entry) in self.0.inbound.borrow().iter() {
-            if !entry.cut.get() && !entry.facts.may_go_on(snapshot) {
-                entry.cut.set(true);
-                entry.word.notify_one();
-                cut += 1;
+        self.cut(Cut::Policy, |entry| {
+            let About::Inbound(facts) = entry.about() else {
+                return false;
+            };
+            // A workload that is leaving the mesh: nothing is said about its connections any more.
+            let Some(workload) = facts.pod.workload(snapshot) else {
+                return false;
+            };
+            match facts.decide(snapshot, workload) {
+                Decision::Allow { by } => {
+                    entry.allowed_by(by);
+                    false
+                }
+                Decision::Deny { .. } => true,
             }
-        }
-        cut
+        })
+    }
+
+    #[allow(dead_code, reason = "called when peers are revoked")]
+    /// Cuts the inbound connections that `which` names; answers how many.
+    pub fn cut_inbound(&self, reason: Cut, which: impl Fn(&Facts) -> bool) -> usize {
+        self.cut(reason, |entry| match entry.about() {
+            About::Inbound(facts) => which(facts),
+            About::Outbound(_) => false,
+        })
+    }
+
+    #[allow(dead_code, reason = "called when peers are revoked")]
+    /// Cuts the outbound connections that `which` names; answers how many.
+    pub fn cut_outbound(&self, reason: Cut, which: impl Fn(&Outgoing) -> bool) -> usize {
+        self.cut(reason, |entry| match entry.about() {
+            About::Outbound(outgoing) => which(outgoing),
+            About::Inbound(_) => false,
+        })
+    }
+
+    /// Cuts everything; answers how many.
+    pub fn cut_all(&self, reason: Cut) -> usize {
+        self.cut(reason, |_| true)
+    }
+
+    fn cut(&self, reason: Cut, which: impl Fn(&Entry) -> bool) -> usize {
+        let entries = self.0.entries.borrow();
+        let cut = entries
+            .iter()
+            .filter(|(_, entry)| which(entry) && entry.cut(reason));
+        cut.count()
     }
 
     /// All of them.
     pub fn list(&self) -> Vec<Listed> {
-        let (inbound, outbound) = (self.0.inbound.borrow(), self.0.outbound.borrow());
-        let inbound = inbound.iter().map(|(_, entry)| Listed {
-            pod: entry.facts.pod.uid.clone(),
-            direction: Direction::Inbound,
-            source: entry.facts.source,
-            wanted: None,
-            destination: entry.facts.destination,
-            tunnelled: entry.facts.peer.is_some(),
-        });
-        let outbound = outbound.iter().map(|(_, outgoing)| Listed {
-            pod: outgoing.pod.uid.clone(),
-            direction: Direction::Outbound,
-            source: outgoing.source,
-            wanted: Some(outgoing.wanted),
-            destination: outgoing.hop,
-            tunnelled: outgoing.tunnelled,
-        });
-        inbound.chain(outbound).collect()
+        let entries = self.0.entries.borrow();
+        entries.iter().map(|(_, entry)| entry.list()).collect()
+    }
+
+    /// Tells of every connection that opens or closes from now on, until the watcher has no listener any more.
+    pub fn watch(&self, watcher: Watcher) {
+        self.0.watchers.borrow_mut().push(watcher);
+    }
+}
+
+impl Tables {
+    /// Makes an event only if somebody listens.
+    fn tell(&self, event: impl FnOnce() -> Event) {
+        if self.watchers.borrow().is_empty() {
+            return;
+        }
+        let event = event();
+        self.watchers
+            .borrow_mut()
+            .retain(|watcher| watcher.tell(&event));
     }
 }
 
 impl Tracked {
-    /// What was entered.
+    /// What was entered of an inbound connection.
+    ///
+    /// # Panics
+    /// If it is an outbound one.
     pub fn facts(&self) -> &Facts {
-        &self.entry.facts
+        match self.entry.about() {
+            About::Inbound(facts) => facts,
+            About::Outbound(_) => unreachable!("an outbound connection has no policy to decide it"),
+        }
     }
 
-    /// Resolves when a policy denies this connection.
-    pub async fn cut(&self) {
-        while !self.entry.cut.get() {
-            self.entry.word.notified().await;
+    /// Which policy let it in.
+    pub fn allowed_by(&self, policy: Option<NamespacedName>) {
+        self.entry.allowed_by(policy);
+    }
+
+    /// The tunnel that carries it, by its number on this worker.
+    pub fn through(&self, tunnel: u64) {
+        self.entry.through(tunnel);
+    }
+
+    /// Both ends are connected; bytes flow from now on.
+    pub fn opened(&self) {
+        self.entry.opened();
+    }
+
+    /// Counts bytes from the client to the server.
+    pub fn add_received(&self, bytes: u64) {
+        self.entry.add_received(bytes);
+    }
+
+    /// Counts bytes from the server to the client.
+    pub fn add_sent(&self, bytes: u64) {
+        self.entry.add_sent(bytes);
+    }
+
+    /// Resolves when this connection is not to go on, with the reason.
+    pub fn cut(&self) -> impl Future<Output = Cut> {
+        poll_fn(|context| self.entry.poll_cut(context))
+    }
+
+    /// Leaves, with the sentence of the access log if it did not end well.
+    pub fn leave(self, error: Option<&dyn std::fmt::Display>) {
+        if let Some(error) = error
+            && !self.tables.watchers.borrow().is_empty()
+        {
+            self.entry.failed(error.to_string());
         }
     }
 }
 
 impl Drop for Tracked {
     fn drop(&mut self) {
-        self.tables.inbound.borrow_mut().remove(self.key);
+        self.tables.entries.borrow_mut().remove(self.key);
+        let entry = &self.entry;
+        self.tables
+            .tell(|| Event::Closed(entry.list(), entry.error()));
     }
 }
 
-impl Drop for Departed {
-    fn drop(&mut self) {
-        self.tables.outbound.borrow_mut().remove(self.key);
-    }
-}
+#[cfg(test)]
+mod tests;

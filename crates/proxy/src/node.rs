@@ -28,7 +28,7 @@ use tokio::task::spawn_local;
 pub use dial::DialError;
 pub use refusal::Refusal;
 
-use crate::live::{Facts, Tracked};
+use crate::live::Tracked;
 use crate::pod::{Door, Pod, Port};
 use crate::worker::{OpenSocket, Worker};
 
@@ -117,72 +117,70 @@ fn refuse(
 }
 
 /// Counts a relay's bytes; `a` of the relay is the client.
-struct Counted<'a>(&'a Connection);
+struct Counted<'a>(&'a Connection, &'a Tracked);
 
 impl Meter for Counted<'_> {
     fn sent(&self, bytes: u64) {
         self.0.add_received(bytes);
+        self.1.add_received(bytes);
     }
 
     fn received(&self, bytes: u64) {
         self.0.add_sent(bytes);
+        self.1.add_sent(bytes);
     }
 }
 
-/// Relays to the end and says how it ended.
+/// Relays a connection until it ends or is cut, and says how it ended.
 async fn relay<A: Duplex, B: Duplex>(
-    client: A,
-    server: B,
-    connection: &Connection,
-) -> Result<(), Refusal> {
-    let Outcome { error, .. } = lateen_relay::run(client, server, Counted(connection)).await;
-    match error {
-        None => Ok(()),
-        Some(error) => Err(Refusal::Broken(error)),
-    }
-}
-
-/// Relays an inbound connection until it ends or a change of policy ends it.
-async fn relay_while_allowed<A: Duplex, B: Duplex>(
     client: A,
     server: B,
     connection: &Connection,
     tracked: &Tracked,
 ) -> Result<(), Refusal> {
-    let mut relay = Relay::new(client, server, Counted(connection));
+    tracked.opened();
+    let mut relay = Relay::new(client, server, Counted(connection, tracked));
     let outcome = tokio::select! {
         // First: a relay that ends because it was cut must say so.
         biased;
-        () = tracked.cut() => None,
-        outcome = &mut relay => Some(outcome),
+        reason = tracked.cut() => Err(reason),
+        outcome = &mut relay => Ok(outcome),
     };
     match outcome {
-        Some(Outcome { error: None, .. }) => Ok(()),
-        Some(Outcome {
+        Ok(Outcome { error: None, .. }) => Ok(()),
+        Ok(Outcome {
             error: Some(error), ..
         }) => Err(Refusal::Broken(error)),
-        None => {
+        Err(reason) => {
             relay.abort();
-            Err(Refusal::DeniedSince)
+            Err(Refusal::Cut(reason))
         }
     }
 }
 
 /// Whether the policies let an inbound connection in.
-fn admit(snapshot: &Snapshot, workload: &Workload, facts: &Facts) -> Result<(), Refusal> {
+fn admit(snapshot: &Snapshot, workload: &Workload, tracked: &Tracked) -> Result<(), Refusal> {
+    let facts = tracked.facts();
     for hit in dry_run(snapshot.policies_for(workload), &facts.connection()) {
         tracing::info!(target: "policy", source = %facts.source, destination = %facts.destination, "{hit}");
     }
     match facts.decide(snapshot, workload) {
-        Decision::Allow { .. } => Ok(()),
+        Decision::Allow { by } => {
+            tracked.allowed_by(by);
+            Ok(())
+        }
         Decision::Deny { by } => Err(Refusal::Denied(by)),
     }
 }
 
-/// What the log and the counters make of an outcome.
-fn verdict(outcome: Result<(), Refusal>) -> Result<(), Failure> {
-    outcome.map_err(|refusal| Failure {
+/// What the log, the counters and the table make of the end of a connection.
+fn finish(worker: &Worker, connection: Connection, tracked: Tracked, outcome: Result<(), Refusal>) {
+    if let Err(Refusal::Cut(reason)) = &outcome {
+        worker.metrics.connection_cut(reason.as_str());
+    }
+    tracked.leave(outcome.as_ref().err().map(|error| error as _));
+    connection.finish(outcome.map_err(|refusal| Failure {
         flags: refusal.flags(),
         reason: refusal.to_string(),
-    })
+    }));
 }

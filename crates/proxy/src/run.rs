@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep};
 use crate::certificates;
 use crate::dns::{Resolver, Unresolved};
 use crate::dump::Sources;
+use crate::live::Cut;
 use crate::pod::Door;
 use crate::pods::{self, Pods, Table};
 use crate::publish::{self, Current, Publisher, Watcher};
@@ -27,6 +28,9 @@ use crate::{VERSION, settings};
 
 /// How often the end looks whether the last connection is gone.
 const DRAIN_LOOK: Duration = Duration::from_millis(50);
+
+/// What connections have to write their log lines once they are cut.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Why the proxy cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -289,12 +293,27 @@ impl Control {
                 return;
             }
             if Instant::now() >= deadline {
-                tracing::warn!(
-                    connections = left,
-                    "cut at the end of the termination deadline"
-                );
+                self.cut_the_rest().await;
                 return;
             }
+            sleep(DRAIN_LOOK).await;
+        }
+    }
+}
+
+impl Control {
+    /// Ends what the deadline leaves. Each connection says so in its log line, which needs a moment of its worker.
+    async fn cut_the_rest(&self) {
+        let mut cut = 0;
+        for worker in &self.mailboxes {
+            cut += worker.cut_all(Cut::Deadline).await;
+        }
+        tracing::warn!(
+            connections = cut,
+            "cut at the end of the termination deadline"
+        );
+        let last = Instant::now() + LAST_WORDS;
+        while self.acceptor.loads().read().iter().sum::<usize>() > 0 && Instant::now() < last {
             sleep(DRAIN_LOOK).await;
         }
     }

@@ -23,7 +23,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::LocalSet;
 
 use crate::dns::Resolver;
-use crate::live::{Listed, Live};
+use crate::live::{Cut, Listed, Live, Watch, Watcher};
 use crate::node;
 use crate::node::{DialError, Refusal};
 use crate::pod::{Door, Pod};
@@ -52,7 +52,10 @@ enum Message {
     Install(Arc<Snapshot>, oneshot::Sender<()>),
     Released(Arc<Pod>),
     Connections(oneshot::Sender<Vec<Listed>>),
+    #[allow(dead_code, reason = "sent by what streams connections to operators")]
+    Watch(Watcher),
     Drain,
+    Cut(Cut, oneshot::Sender<usize>),
     Stop,
 }
 
@@ -84,6 +87,24 @@ impl Mailbox {
         let (answer, listed) = oneshot::channel();
         let _ = self.0.send(Message::Connections(answer));
         listed.await.unwrap_or_default()
+    }
+
+    #[allow(dead_code, reason = "called by what streams connections to operators")]
+    /// Tells of every connection that opens or closes on these workers, from now until the watch is dropped. At most
+    /// `capacity` events wait for their reader; what comes beyond is lost and counted. Costs nothing while nobody watches.
+    pub fn watch(workers: &[Self], capacity: usize) -> Watch {
+        let (watcher, watch) = Watch::new(capacity);
+        for worker in workers {
+            let _ = worker.0.send(Message::Watch(watcher.clone()));
+        }
+        watch
+    }
+
+    /// Cuts every connection that is left; answers how many there were.
+    pub async fn cut_all(&self, reason: Cut) -> usize {
+        let (answer, cut) = oneshot::channel();
+        let _ = self.0.send(Message::Cut(reason, answer));
+        cut.await.unwrap_or_default()
     }
 
     /// Starts the end: tunnels are told to go away, connections finish.
@@ -235,6 +256,11 @@ impl Worker {
                 Message::Connections(answer) => {
                     // Whoever asked may have stopped waiting.
                     let _ = answer.send(self.live.list());
+                }
+                Message::Watch(watcher) => self.live.watch(watcher),
+                Message::Cut(reason, answer) => {
+                    // Whoever asked may have stopped waiting.
+                    let _ = answer.send(self.live.cut_all(reason));
                 }
                 Message::Drain => {
                     self.draining.set(true);

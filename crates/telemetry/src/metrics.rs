@@ -68,6 +68,11 @@ struct OutcomeLabels {
     outcome: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
+}
+
 /// All metrics of one proxy.
 #[derive(Debug)]
 pub struct Metrics {
@@ -79,6 +84,7 @@ pub struct Metrics {
     xds_bytes: Family<TypeLabels, Counter>,
     xds_terminations: Family<TerminationLabels, Counter>,
     certificates: Family<OutcomeLabels, Counter>,
+    cut: Family<ReasonLabels, Counter>,
     pods: Gauge,
     pods_started: Counter,
     pods_stopped: Counter,
@@ -96,6 +102,12 @@ impl Metrics {
             "lateen_certificate_requests",
             "Certificates asked of the certificate authority, by outcome",
             certificates.clone(),
+        );
+        let cut = Family::default();
+        registry.register(
+            "lateen_connections_cut",
+            "Connections that the proxy ended although both sides would have gone on, by reason",
+            cut.clone(),
         );
 
         let istio = registry.sub_registry_with_prefix("istio");
@@ -160,6 +172,7 @@ impl Metrics {
             xds_bytes,
             xds_terminations,
             certificates,
+            cut,
             pods,
             pods_started,
             pods_stopped,
@@ -219,6 +232,11 @@ impl Metrics {
         self.certificates
             .get_or_create(&OutcomeLabels { outcome })
             .inc();
+    }
+
+    /// Counts a connection that was ended although both sides would have gone on.
+    pub fn connection_cut(&self, reason: &'static str) {
+        self.cut.get_or_create(&ReasonLabels { reason }).inc();
     }
 
     /// Counts a pod that is served from now on.

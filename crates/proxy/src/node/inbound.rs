@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use super::describe::{Inbound, baggage};
 use super::dial::dial;
-use super::{Arrival, Refusal, admit, refuse, relay_while_allowed, verdict};
+use super::{Arrival, Refusal, admit, finish, refuse, relay};
 use crate::live::{Facts, Tracked};
 use crate::pod::Pod;
 use crate::worker::Worker;
@@ -32,6 +32,8 @@ pub(super) struct Session {
     peer: VerifiedPeer,
     client: SocketAddr,
     local: SocketAddr,
+    /// The tunnel's number on its worker.
+    number: u64,
 }
 
 /// Serves a tunnel that another proxy opened to the pod.
@@ -57,6 +59,7 @@ pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
         }
     };
     let session = Rc::new(Session {
+        number: worker.live.number_tunnel(),
         worker,
         pod,
         peer,
@@ -138,12 +141,10 @@ pub(super) async fn connect(session: Rc<Session>, incoming: Box<Incoming>) {
     // A connection that only relays must not keep an old configuration in memory.
     drop((snapshot, workload));
     let outcome = match joined {
-        Ok((stream, application)) => {
-            relay_while_allowed(stream, application, &connection, &tracked).await
-        }
+        Ok((stream, application)) => relay(stream, application, &connection, &tracked).await,
         Err(refusal) => Err(refusal),
     };
-    connection.finish(verdict(outcome));
+    finish(&session.worker, *connection, tracked, outcome);
 }
 
 /// Finds out for what the request is; one that is for nothing that we serve ends here.
@@ -155,6 +156,7 @@ async fn recognise(session: &Session, incoming: Box<Incoming>) -> Option<(Box<In
         peer,
         client,
         local,
+        number,
     } = session;
     let turn_away = |incoming: Box<Incoming>, why: Refusal, status: Status| {
         refuse(worker, pod, *client, *local, Reporter::Destination, &why);
@@ -212,6 +214,7 @@ async fn recognise(session: &Session, incoming: Box<Incoming>) -> Option<(Box<In
         source: *client,
         destination: inbound.target,
     });
+    tracked.through(*number);
     Some((
         incoming,
         Known {
@@ -260,7 +263,7 @@ async fn join(
 /// Asks the policies and connects to the application, as if the client itself did.
 async fn reach(session: &Session, known: &Known) -> Result<TcpStream, Refusal> {
     let facts = known.tracked.facts();
-    admit(&known.snapshot, &known.workload, facts)?;
+    admit(&known.snapshot, &known.workload, &known.tracked)?;
     let source = Some(session.client.ip());
     let patience = session.worker.patience.peer;
     Ok(dial(&session.pod.sockets, source, facts.destination, patience).await?)

@@ -14,8 +14,8 @@ use tokio::time::timeout;
 
 use super::describe::{Outbound, baggage};
 use super::dial::{DialError, dial};
-use super::{Arrival, Refusal, relay, verdict};
-use crate::live::{Departed, Outgoing};
+use super::{Arrival, Refusal, finish, relay};
+use crate::live::{Outgoing, Tracked};
 use crate::pod::Pod;
 use crate::worker::Worker;
 
@@ -28,7 +28,7 @@ struct Plan {
 /// What a connection leaves behind in counters and tables, as long as it lives.
 struct Known {
     connection: Box<Connection>,
-    _place: Departed,
+    tracked: Tracked,
 }
 
 /// The next hop, ready for bytes.
@@ -42,13 +42,16 @@ pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
     let Some((arrival, known, plan)) = Box::pin(choose(&worker, arrival)).await else {
         return;
     };
-    let Known { connection, _place } = known;
+    let Known {
+        connection,
+        tracked,
+    } = known;
     let outcome = match Box::pin(reach(&worker, &arrival, plan)).await {
-        Ok(Reached::Tunnel(stream)) => relay(arrival.stream, stream, &connection).await,
-        Ok(Reached::Plain(stream)) => relay(arrival.stream, stream, &connection).await,
+        Ok(Reached::Tunnel(stream)) => relay(arrival.stream, stream, &connection, &tracked).await,
+        Ok(Reached::Plain(stream)) => relay(arrival.stream, stream, &connection, &tracked).await,
         Err(refusal) => Err(reset(arrival, refusal)),
     };
-    connection.finish(verdict(outcome));
+    finish(&worker, *connection, tracked, outcome);
 }
 
 /// The client of a connection that leads nowhere sees a reset, as it would without a proxy.
@@ -109,7 +112,7 @@ async fn choose(worker: &Worker, arrival: Arrival) -> Option<(Arrival, Known, Bo
         Route::Passthrough { target } => (None, None, *target, None),
     };
     let (workload, service, address, hbone) = known;
-    let place = worker.live.depart(Outgoing {
+    let tracked = worker.live.depart(Outgoing {
         pod: Arc::clone(&arrival.pod),
         source: arrival.peer,
         wanted: destination,
@@ -129,7 +132,7 @@ async fn choose(worker: &Worker, arrival: Arrival) -> Option<(Arrival, Known, Bo
     let connection = Box::new(Connection::open(&worker.metrics, opening));
     let known = Known {
         connection,
-        _place: place,
+        tracked,
     };
     Some((arrival, known, Box::new(Plan { source, route })))
 }

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 use super::describe::Inbound;
 use super::dial::dial;
-use super::{Arrival, Refusal, admit, relay_while_allowed, verdict};
+use super::{Arrival, Refusal, admit, finish, relay};
 use crate::live::{Facts, Tracked};
 use crate::worker::Worker;
 
@@ -37,15 +37,13 @@ pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
         ..
     } = known;
     let outcome = match application {
-        Ok(application) => {
-            relay_while_allowed(arrival.stream, application, &connection, &tracked).await
-        }
+        Ok(application) => relay(arrival.stream, application, &connection, &tracked).await,
         Err(refusal) => {
             arrival.stream.abort();
             Err(refusal)
         }
     };
-    connection.finish(verdict(outcome));
+    finish(&worker, *connection, tracked, outcome);
 }
 
 /// Finds out for whom the connection is; one that is for nobody ends here.
@@ -109,7 +107,7 @@ async fn recognise(worker: &Worker, arrival: Arrival) -> Option<(Arrival, Known)
 /// Asks the policies and connects to the application, as if the client itself did.
 async fn reach(worker: &Worker, arrival: &Arrival, known: &Known) -> Result<TcpStream, Refusal> {
     let facts = known.tracked.facts();
-    admit(&known.snapshot, &known.workload, facts)?;
+    admit(&known.snapshot, &known.workload, &known.tracked)?;
     Ok(dial(
         &arrival.pod.sockets,
         Some(arrival.peer.ip()),

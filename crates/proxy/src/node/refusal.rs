@@ -15,6 +15,7 @@ use lateen_tls::TlsError;
 use lateen_types::WorkloadUid;
 
 use super::dial::DialError;
+use crate::live::Cut;
 
 /// Why a connection was not served, or not to its end.
 #[derive(Debug, thiserror::Error)]
@@ -61,9 +62,9 @@ pub enum Refusal {
     /// A policy says no.
     #[error("connection closed due to policy rejection: {0}")]
     Denied(DenyReason),
-    /// A policy says no by now.
-    #[error("connection closed due to policy change")]
-    DeniedSince,
+    /// It could go on, but is not to.
+    #[error("{}", cut(*.0))]
+    Cut(Cut),
     /// The next hop could not be reached.
     #[error(transparent)]
     Dial(#[from] DialError),
@@ -88,7 +89,8 @@ impl Refusal {
     /// The counters' word for it.
     pub fn flags(&self) -> ResponseFlags {
         match self {
-            Self::Denied(_) | Self::DeniedSince => ResponseFlags::Denied,
+            Self::Denied(_) | Self::Cut(Cut::Policy) => ResponseFlags::Denied,
+            Self::Cut(Cut::Revoked) => ResponseFlags::TlsFailure,
             Self::Identity(_) | Self::Dial(DialError::Identity(_)) => ResponseFlags::Identity,
             Self::Tls(_) | Self::Slow | Self::Dial(DialError::Tls(_)) => ResponseFlags::TlsFailure,
             Self::Dial(DialError::TunnelTimeout(_)) => ResponseFlags::NetworkPolicy,
@@ -99,6 +101,17 @@ impl Refusal {
             }
             Self::Tunnel(_) => ResponseFlags::Http2Handshake,
             _ => ResponseFlags::ConnectionFailure,
+        }
+    }
+}
+
+fn cut(reason: Cut) -> &'static str {
+    match reason {
+        Cut::Policy => "connection closed due to policy change",
+        Cut::Revoked => "connection closed because the peer's certificate was revoked",
+        Cut::Deadline => {
+            "connection closed due to connection drain: this proxy ends, and the time that connections had to finish is \
+             over; raise CONNECTION_TERMINATION_DEADLINE if they need longer"
         }
     }
 }

@@ -1,0 +1,274 @@
+//! One connection in the table: what is known of it, how far it is, whether it is to end.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use crate::pod::Pod;
+use lateen_config::{Snapshot, Workload};
+use lateen_policy::{Connection, Decision, decide};
+use lateen_types::{Direction, Identity, NamespacedName, VerifiedPeer};
+
+/// What a policy decision about an inbound connection rests on.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The pod that serves it.
+    pub pod: Arc<Pod>,
+    /// Who the peer proved to be.
+    pub peer: Option<VerifiedPeer>,
+    /// Where it comes from.
+    pub source: SocketAddr,
+    /// The application's address and port.
+    pub destination: SocketAddr,
+}
+
+impl Facts {
+    /// What the policies see.
+    pub fn connection(&self) -> Connection<'_> {
+        Connection {
+            peer: self.peer.as_ref(),
+            source_ip: self.source.ip(),
+            destination: self.destination,
+        }
+    }
+
+    /// Whether the policies that cover `workload`, the pod's own, let it pass.
+    pub fn decide(&self, snapshot: &Snapshot, workload: &Workload) -> Decision {
+        decide(snapshot.policies_for(workload), &self.connection())
+    }
+}
+
+/// An outbound connection.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    /// The pod that opened it.
+    pub pod: Arc<Pod>,
+    /// The client's address.
+    pub source: SocketAddr,
+    /// Where the client wanted to go.
+    pub wanted: SocketAddr,
+    /// Where it went.
+    pub hop: SocketAddr,
+    /// Whether through a tunnel.
+    pub tunnelled: bool,
+}
+
+/// Why a connection that could go on does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cut {
+    /// A policy denies it by now.
+    Policy,
+    /// The peer's certificate was revoked.
+    #[allow(dead_code, reason = "said when peers are revoked")]
+    Revoked,
+    /// The time that connections have when the proxy ends is over.
+    Deadline,
+}
+
+impl Cut {
+    /// The counters' word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Policy => "policy",
+            Self::Revoked => "revoked",
+            Self::Deadline => "deadline",
+        }
+    }
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is decided about, or its next hop is being reached.
+    Opening,
+    /// Bytes flow.
+    Open,
+    /// It is being ended.
+    Cut(Cut),
+}
+
+impl State {
+    /// One word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Opening => "opening",
+            Self::Open => "open",
+            Self::Cut(_) => "cut",
+        }
+    }
+}
+
+/// A connection as operators see it.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// The pod's.
+    pub pod: Arc<Pod>,
+    /// To the pod or from it.
+    pub direction: Direction,
+    /// The client's address.
+    pub source: SocketAddr,
+    /// Where the client wanted to go, if that differs.
+    pub wanted: Option<SocketAddr>,
+    /// Where it went.
+    pub destination: SocketAddr,
+    /// Whether through a tunnel.
+    pub tunnelled: bool,
+    /// Who the peer of an inbound tunnel proved to be.
+    pub peer: Option<Identity>,
+    /// The tunnel's number on its worker, if known.
+    pub tunnel: Option<u64>,
+    /// The ALLOW policy that let it in; `None` if none had to.
+    pub allowed_by: Option<NamespacedName>,
+    /// How far it is.
+    pub state: State,
+    /// Since it was accepted.
+    pub age: Duration,
+    /// Bytes from the client to the server.
+    pub received: u64,
+    /// Bytes from the server to the client.
+    pub sent: u64,
+}
+
+#[derive(Debug)]
+pub(super) enum About {
+    Inbound(Facts),
+    Outbound(Outgoing),
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    about: About,
+    since: Instant,
+    tunnel: Cell<u64>,
+    allowed_by: RefCell<Option<NamespacedName>>,
+    open: Cell<bool>,
+    cut: Cell<Option<Cut>>,
+    /// Who waits for `cut`. One at most: the task that relays. It takes less room than a notification would.
+    waiting: RefCell<Option<Waker>>,
+    error: RefCell<Option<Box<str>>>,
+    received: Cell<u64>,
+    sent: Cell<u64>,
+}
+
+impl Entry {
+    pub(super) fn new(about: About) -> Self {
+        Self {
+            about,
+            since: Instant::now(),
+            tunnel: Cell::new(0),
+            allowed_by: RefCell::new(None),
+            open: Cell::new(false),
+            cut: Cell::new(None),
+            waiting: RefCell::new(None),
+            error: RefCell::new(None),
+            received: Cell::new(0),
+            sent: Cell::new(0),
+        }
+    }
+
+    pub(super) fn about(&self) -> &About {
+        &self.about
+    }
+
+    pub(super) fn allowed_by(&self, policy: Option<NamespacedName>) {
+        *self.allowed_by.borrow_mut() = policy;
+    }
+
+    pub(super) fn through(&self, tunnel: u64) {
+        self.tunnel.set(tunnel);
+    }
+
+    pub(super) fn opened(&self) {
+        self.open.set(true);
+    }
+
+    pub(super) fn add_received(&self, bytes: u64) {
+        self.received.set(self.received.get() + bytes);
+    }
+
+    pub(super) fn add_sent(&self, bytes: u64) {
+        self.sent.set(self.sent.get() + bytes);
+    }
+
+    /// False if it was cut before.
+    pub(super) fn cut(&self, reason: Cut) -> bool {
+        if self.cut.get().is_some() {
+            return false;
+        }
+        self.cut.set(Some(reason));
+        if let Some(waker) = self.waiting.take() {
+            waker.wake();
+        }
+        true
+    }
+
+    pub(super) fn poll_cut(&self, context: &mut Context<'_>) -> Poll<Cut> {
+        if let Some(reason) = self.cut.get() {
+            return Poll::Ready(reason);
+        }
+        let waker = match self.waiting.take() {
+            Some(waker) if waker.will_wake(context.waker()) => waker,
+            _ => context.waker().clone(),
+        };
+        self.waiting.replace(Some(waker));
+        Poll::Pending
+    }
+
+    pub(super) fn failed(&self, error: String) {
+        *self.error.borrow_mut() = Some(error.into());
+    }
+
+    pub(super) fn error(&self) -> Option<Box<str>> {
+        self.error.borrow_mut().take()
+    }
+
+    fn state(&self) -> State {
+        match (self.cut.get(), self.open.get()) {
+            (Some(reason), _) => State::Cut(reason),
+            (None, true) => State::Open,
+            (None, false) => State::Opening,
+        }
+    }
+
+    pub(super) fn list(&self) -> Listed {
+        let common = |pod: &Arc<Pod>, direction, source, destination, tunnelled| Listed {
+            pod: Arc::clone(pod),
+            direction,
+            source,
+            wanted: None,
+            destination,
+            tunnelled,
+            peer: None,
+            tunnel: Some(self.tunnel.get()).filter(|tunnel| *tunnel > 0),
+            allowed_by: self.allowed_by.borrow().clone(),
+            state: self.state(),
+            age: self.since.elapsed(),
+            received: self.received.get(),
+            sent: self.sent.get(),
+        };
+        match &self.about {
+            About::Inbound(facts) => Listed {
+                peer: facts.peer.as_ref().map(|peer| peer.identity().clone()),
+                ..common(
+                    &facts.pod,
+                    Direction::Inbound,
+                    facts.source,
+                    facts.destination,
+                    facts.peer.is_some(),
+                )
+            },
+            About::Outbound(outgoing) => Listed {
+                wanted: Some(outgoing.wanted),
+                ..common(
+                    &outgoing.pod,
+                    Direction::Outbound,
+                    outgoing.source,
+                    outgoing.hop,
+                    outgoing.tunnelled,
+                )
+            },
+        }
+    }
+}

@@ -1,0 +1,101 @@
+use std::sync::Arc;
+
+use lateen_capture::zds::PodInfo;
+use lateen_capture::{NamespaceThread, Netns, Options, Stock};
+use lateen_types::{Direction, Identity};
+
+use super::entry::State;
+use super::*;
+use crate::pod::Pod;
+
+fn pod() -> Arc<Pod> {
+    let info = PodInfo {
+        name: "a".into(),
+        namespace: "default".into(),
+        service_account: "a".into(),
+    };
+    let sockets = Stock::new(
+        Netns::current().unwrap(),
+        Options::default(),
+        NamespaceThread::start().expect("this test needs root: it enters namespaces"),
+    );
+    let identity = Identity::new("cluster.local", "default", "a").unwrap();
+    Arc::new(Pod::new("uid".into(), info, identity, sockets, 10))
+}
+
+fn inbound(pod: &Arc<Pod>) -> Facts {
+    Facts {
+        pod: Arc::clone(pod),
+        peer: None,
+        source: "10.0.0.1:1000".parse().unwrap(),
+        destination: "10.0.0.2:80".parse().unwrap(),
+    }
+}
+
+fn outbound(pod: &Arc<Pod>) -> Outgoing {
+    Outgoing {
+        pod: Arc::clone(pod),
+        source: "10.0.0.2:1000".parse().unwrap(),
+        wanted: "10.0.1.1:80".parse().unwrap(),
+        hop: "10.0.1.2:15008".parse().unwrap(),
+        tunnelled: true,
+    }
+}
+
+#[tokio::test]
+async fn a_connection_is_listed_from_its_beginning_to_its_end() {
+    let (live, pod) = (Live::default(), pod());
+    let tracked = live.enter(inbound(&pod));
+    assert_eq!(live.list()[0].state, State::Opening);
+    tracked.opened();
+    tracked.through(7);
+    tracked.add_received(3);
+    tracked.add_sent(5);
+    let listed = &live.list()[0];
+    assert_eq!(
+        (listed.direction, listed.state, listed.tunnel),
+        (Direction::Inbound, State::Open, Some(7))
+    );
+    assert_eq!((listed.received, listed.sent), (3, 5));
+    tracked.leave(None);
+    assert!(live.list().is_empty());
+}
+
+#[tokio::test]
+async fn what_is_cut_hears_the_first_reason_and_only_once() {
+    let (live, pod) = (Live::default(), pod());
+    let (coming, going) = (live.enter(inbound(&pod)), live.depart(outbound(&pod)));
+    assert_eq!(live.cut_inbound(Cut::Revoked, |_| true), 1);
+    assert_eq!(live.cut_inbound(Cut::Revoked, |_| true), 0);
+    assert_eq!(live.cut_all(Cut::Deadline), 1);
+    assert_eq!(coming.cut().await, Cut::Revoked);
+    assert_eq!(going.cut().await, Cut::Deadline);
+    assert!(
+        live.list()
+            .iter()
+            .all(|listed| matches!(listed.state, State::Cut(_)))
+    );
+}
+
+#[tokio::test]
+async fn a_watch_hears_of_both_ends_and_loses_what_nobody_reads() {
+    let (live, pod) = (Live::default(), pod());
+    let (watcher, mut watch) = Watch::new(2);
+    live.watch(watcher);
+    let first = live.enter(inbound(&pod));
+    first.add_sent(9);
+    first.leave(Some(&"broken"));
+    live.depart(outbound(&pod)).leave(None);
+    assert_eq!(watch.missed(), 2);
+    assert!(matches!(watch.next().await, Some(Event::Opened(_))));
+    let Some(Event::Closed(listed, Some(error))) = watch.next().await else {
+        panic!("the end was not told");
+    };
+    assert_eq!((listed.sent, &*error), (9, "broken"));
+    drop(watch);
+    live.depart(outbound(&pod)).leave(None);
+    assert!(
+        live.0.watchers.borrow().is_empty(),
+        "nobody listens any more"
+    );
+}
