@@ -11,14 +11,14 @@ pub struct Candidate<T> {
     pub item: T,
 }
 
-/// Draws among the candidates of the highest rank, each with its weight's share. `random(n)` is uniform below `n`, asked
+/// Draws among the candidates of the highest rank, each with its weight's share, and returns that rank and what it drew. `random(n)` is uniform below `n`, asked
 /// at most once. `None` if the best rank holds no weight.
 ///
 /// The candidates are walked twice rather than collected: a pick costs no allocation.
 pub fn pick<T>(
     candidates: impl Iterator<Item = Candidate<T>> + Clone,
     random: &mut dyn FnMut(u64) -> u64,
-) -> Option<T> {
+) -> Option<(usize, T)> {
     let (mut best, mut total) = (0, 0u64);
     for candidate in candidates.clone() {
         if candidate.rank > best {
@@ -35,7 +35,7 @@ pub fn pick<T>(
     for candidate in candidates.filter(|candidate| candidate.rank == best) {
         let weight = u64::from(candidate.weight);
         if left < weight {
-            return Some(candidate.item);
+            return Some((best, candidate.item));
         }
         left -= weight;
     }
@@ -76,7 +76,9 @@ mod tests {
             let mut hits = vec![0u32; shape.len()];
             for r in 0..total {
                 let picked = pick(all.iter().copied(), &mut |below| { assert_eq!(below, total); r });
-                hits[picked.unwrap()] += 1;
+                let (rank, item) = picked.unwrap();
+                prop_assert_eq!(rank, best);
+                hits[item] += 1;
             }
             for (item, (rank, weight)) in shape.iter().enumerate() {
                 prop_assert_eq!(hits[item], if *rank == best { *weight } else { 0 });

@@ -7,6 +7,7 @@ mod dump;
 mod endpoints;
 mod gateway;
 mod index;
+mod lookup;
 mod rejection;
 pub mod route;
 mod service;
@@ -18,6 +19,7 @@ mod workload;
 pub use dump::Dump;
 pub use endpoints::{Endpoint, EndpointSet};
 pub use gateway::{GatewayAddress, GatewayDestination, NetworkAddress, NetworkRange};
+pub use lookup::Want;
 pub use rejection::{Refused, Rejection};
 pub use service::{
     HealthPolicy, IpFamilies, LoadBalancing, Service, ServicePort, Visibility, WeightedWaypoint,

@@ -1,8 +1,16 @@
 //! Where a connection goes, and whether a tunnelled one may come in. Pure: the caller brings the snapshot, the addresses
 //! and the randomness, and does the dialling.
 
+mod authority;
+mod choose;
+mod gateway;
+mod hop;
 mod inbound;
 mod outbound;
+mod refusal;
 
-pub use inbound::{Inbound, InboundRefusal, inbound_service, validate_inbound};
-pub use outbound::{Refusal, Route, outbound};
+pub use authority::Authority;
+pub use hop::{Choice, Inner, Resolve, Route, Tunnel, Via};
+pub use inbound::{Handover, Inbound, InboundRefusal, inbound, inbound_service};
+pub use outbound::outbound;
+pub use refusal::Refusal;

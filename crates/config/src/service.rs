@@ -53,6 +53,9 @@ pub struct Service {
     pub canonical: bool,
     /// Which clients may use it.
     pub visibility: Visibility,
+    /// Ingress gateways, too, are to pass its waypoint. A node proxy's traffic passes it anyway.
+    #[serde(skip)]
+    pub ingress_use_waypoint: bool,
 }
 
 /// A port of a service. A target of 0 means that only the endpoints know theirs (named ports).
@@ -153,6 +156,7 @@ impl Service {
                 proto::service::Visibility::Public => Visibility::Public,
                 proto::service::Visibility::Namespace => Visibility::Namespace,
             },
+            ingress_use_waypoint: wire.ingress_use_waypoint,
         })
     }
 
@@ -166,9 +170,12 @@ impl Service {
         self.visibility == Visibility::Public || *self.namespace == *namespace
     }
 
-    /// Whether its traffic must pass a waypoint.
-    pub fn has_waypoint(&self) -> bool {
-        self.waypoint.is_some() || !self.weighted_waypoints.is_empty()
+    /// The waypoints that its traffic may be told to pass.
+    pub fn waypoints(&self) -> impl Iterator<Item = &GatewayAddress> {
+        let weighted = self.weighted_waypoints.iter();
+        self.waypoint
+            .iter()
+            .chain(weighted.map(|waypoint| &waypoint.destination))
     }
 
     /// Whether it leaves the client's destination alone.

@@ -11,7 +11,7 @@ use rpds::{RedBlackTreeMapSync, RedBlackTreeSetSync};
 use crate::endpoints::EndpointSet;
 use crate::gateway::{GatewayAddress, GatewayDestination};
 use crate::index::{Grouped, Index};
-use crate::{Service, ServiceKey, Workload};
+use crate::{Service, ServiceKey, Want, Workload};
 
 /// A generation of the mesh's configuration.
 #[derive(Debug, Clone)]
@@ -23,6 +23,8 @@ pub struct Snapshot {
     pub(crate) workloads_at: Grouped<IpAddr, Workload>,
     /// By namespace and name; only those on this node.
     pub(crate) pods: Grouped<Strng, Workload>,
+    /// By namespace and hostname; only the few that have one.
+    pub(crate) workloads_named: Grouped<Strng, Workload>,
     pub(crate) services: RedBlackTreeMapSync<ServiceKey, Arc<Service>>,
     /// By network and address.
     pub(crate) services_at: Grouped<IpAddr, Service>,
@@ -36,6 +38,9 @@ pub struct Snapshot {
     /// The names of the policies that cover a whole namespace, or everything (the empty namespace), including those
     /// that could not be read.
     pub(crate) scoped: RedBlackTreeMapSync<Strng, RedBlackTreeSetSync<Strng>>,
+    /// Where resources are sent on demand: the names that were asked for and answered, whatever the answer. `None`:
+    /// everything is sent, and what is not known does not exist.
+    pub(crate) answered: Option<RedBlackTreeSetSync<Strng>>,
 }
 
 impl Snapshot {
@@ -46,6 +51,7 @@ impl Snapshot {
             workloads: RedBlackTreeMapSync::new_sync(),
             workloads_at: Grouped::default(),
             pods: Grouped::default(),
+            workloads_named: Grouped::default(),
             services: RedBlackTreeMapSync::new_sync(),
             services_at: Grouped::default(),
             services_named: Index::default(),
@@ -53,6 +59,7 @@ impl Snapshot {
             endpoints: RedBlackTreeMapSync::new_sync(),
             policies: RedBlackTreeMapSync::new_sync(),
             scoped: RedBlackTreeMapSync::new_sync(),
+            answered: None,
         }
     }
 
@@ -74,6 +81,27 @@ impl Snapshot {
     /// The workload of this uid.
     pub fn workload_by_uid(&self, uid: &str) -> Option<&Arc<Workload>> {
         self.workloads.get(uid)
+    }
+
+    /// The workload of this namespace and hostname.
+    pub fn workload_by_host(&self, key: &ServiceKey) -> Option<&Arc<Workload>> {
+        self.workloads_named.get(&key.namespace, &key.name).first()
+    }
+
+    /// What to ask the control plane for when nothing is known at an address; `None` if it sends everything, or has
+    /// answered already.
+    pub fn wants_address(&self, network: &Strng, address: IpAddr) -> Option<Want> {
+        self.unanswered(|| Want::address(network, address))
+    }
+
+    /// The same for a hostname.
+    pub fn wants_hostname(&self, key: &ServiceKey) -> Option<Want> {
+        self.unanswered(|| Want::hostname(key))
+    }
+
+    fn unanswered(&self, want: impl FnOnce() -> Want) -> Option<Want> {
+        let answered = self.answered.as_ref()?;
+        Some(want()).filter(|want| !answered.contains(want.name()))
     }
 
     /// The workload of a pod on this node. All three names must fit: a pod whose service account is another than the
@@ -115,9 +143,19 @@ impl Snapshot {
             .or_else(|| self.service_in_range(network, address, namespace))
     }
 
+    /// The service that lists this very address, as a client of a namespace sees it.
+    pub fn service_exactly(
+        &self,
+        namespace: &str,
+        network: &str,
+        address: IpAddr,
+    ) -> Option<&Arc<Service>> {
+        best(self.services_at.get(network, &address), Some(namespace))
+    }
+
     /// A service of the client's namespace goes before a longer prefix, and that before ownership of the hostname:
     /// ztunnel's order.
-    fn service_in_range(
+    pub(crate) fn service_in_range(
         &self,
         network: &str,
         address: IpAddr,
@@ -210,7 +248,13 @@ impl Snapshot {
                 }
                 self.service(&at.network, at.address)
             }
-            GatewayDestination::Hostname(key) => self.service_by_key(key),
+            GatewayDestination::Hostname(key) => match self.service_by_key(key) {
+                Some(service) => Some(service),
+                None => {
+                    let found = self.workload_by_host(key);
+                    return found.is_some_and(|found| found.uid == workload.uid);
+                }
+            },
         };
         service
             .and_then(|service| self.endpoints(&service.key))

@@ -66,6 +66,33 @@ impl Store {
         }
     }
 
+    /// The same, for a control plane that is asked for each resource when it is needed: what is not known may exist.
+    pub fn on_demand(mut self) -> Self {
+        self.next.answered = Some(RedBlackTreeSetSync::new_sync());
+        self.published = Arc::new(self.next.clone());
+        self
+    }
+
+    /// Notes that the control plane has answered for a name, be it that there is nothing.
+    pub fn answered(&mut self, name: &str) {
+        if let Some(answered) = &mut self.next.answered
+            && !answered.contains(name)
+        {
+            answered.insert_mut(name.into());
+            self.changed = true;
+        }
+    }
+
+    /// Forgets an answer: whoever needs the name asks again.
+    pub fn forget(&mut self, name: &str) {
+        if let Some(answered) = &mut self.next.answered
+            && answered.contains(name)
+        {
+            answered.remove_mut(name);
+            self.changed = true;
+        }
+    }
+
     /// Takes a response in: first what is gone, then what is new. What is refused is returned; the rest is in.
     pub fn apply(&mut self, batch: &Batch) -> Vec<Refused> {
         for name in &batch.removals {
@@ -208,6 +235,13 @@ impl Store {
                 .pods
                 .insert(&workload.namespace, workload.name.clone(), workload.clone());
         }
+        if !workload.hostname.is_empty() {
+            self.next.workloads_named.insert(
+                &workload.namespace,
+                workload.hostname.clone(),
+                workload.clone(),
+            );
+        }
         for key in workload.services.keys() {
             self.members
                 .entry(key.clone())
@@ -229,6 +263,9 @@ impl Store {
         self.next
             .pods
             .remove(&workload.namespace, &workload.name, workload);
+        self.next
+            .workloads_named
+            .remove(&workload.namespace, &workload.hostname, workload);
         for key in workload.services.keys() {
             if let Some(members) = self.members.get_mut(key) {
                 members.remove(&workload.uid);

@@ -116,7 +116,7 @@ fn measured_route(snapshot: &Snapshot) {
         let vip = Ipv4Addr::new(10, 96, 0, (n % u32::from(SERVICES)) as u8);
         let destination = SocketAddr::from((vip, 80));
         let mut random = |bound: u64| u64::from(n) % bound;
-        let route = route::outbound(snapshot, &source, destination, &mut random);
+        let route = route::outbound(snapshot, &source, destination, &|_| false, &mut random);
         black_box(route.expect("the service has endpoints"));
     }
 }

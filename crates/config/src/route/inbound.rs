@@ -1,21 +1,36 @@
 //! Whether a CONNECT request may come in, and where in the pod it leads.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use lateen_types::ports;
+use lateen_types::{Strng, ports};
 
+use super::Authority;
 use crate::service::Service;
 use crate::workload::{TunnelProtocol, Workload};
-use crate::{ServiceKey, Snapshot};
+use crate::{ServiceKey, Snapshot, Want};
 
 /// Where a CONNECT request leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inbound {
-    /// The application's address; also what policies are asked about.
+    /// The application's address at the workload; what policies are asked about, and what to dial unless there is a
+    /// handover.
     pub target: SocketAddr,
     /// The service that the request named, if it named one.
     pub service: Option<Arc<Service>>,
+    /// The workload wants to be told where connections lead.
+    pub handover: Option<Handover>,
+}
+
+/// A connection that is handed over with a PROXY protocol header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Handover {
+    /// What to dial: a loopback address, from a loopback source, so that nobody reaches the port from outside.
+    pub dial: SocketAddr,
+    /// The destination in the header: what the request asked for, and of a hostname its service's address.
+    pub destination: SocketAddr,
+    /// The service's hostname, if the request named one.
+    pub hostname: Option<Strng>,
 }
 
 /// Why a CONNECT request is refused.
@@ -57,12 +72,18 @@ pub enum InboundRefusal {
         /// Where it leads.
         target: SocketAddr,
     },
-    /// The workload wants a PROXY protocol header, which this proxy does not write yet.
-    #[error("workload {workload} asks for PROXY protocol, which this proxy cannot speak yet")]
-    ProxyProtocolUnsupported {
-        /// The workload's uid.
-        workload: String,
+    /// The workload wants a PROXY protocol header, which has no place for a name alone.
+    #[error(
+        "service {service} has no address to put into the PROXY protocol header; ask for an address, or give it one"
+    )]
+    NoServiceAddress {
+        /// The service.
+        service: ServiceKey,
     },
+    /// Resources are sent on demand, and the control plane has not been asked for this one: ask, wait, check again. As a
+    /// final answer it means that none came in time.
+    #[error("the control plane has not said what {0} is; see whether it is connected")]
+    Unknown(Want),
 }
 
 impl InboundRefusal {
@@ -73,7 +94,8 @@ impl InboundRefusal {
             InboundRefusal::UnknownHost { .. }
             | InboundRefusal::UnknownPort { .. }
             | InboundRefusal::LoopGuard { .. }
-            | InboundRefusal::ProxyProtocolUnsupported { .. } => 503,
+            | InboundRefusal::NoServiceAddress { .. }
+            | InboundRefusal::Unknown(_) => 503,
         }
     }
 }
@@ -83,54 +105,31 @@ impl InboundRefusal {
 ///
 /// Another address in the authority is allowed in the two cases of Istio's: the workload has an application tunnel, or
 /// it is the waypoint of what the address belongs to.
-pub fn validate_inbound(
+///
+/// # Errors
+/// See [`InboundRefusal`].
+pub fn inbound(
     snapshot: &Snapshot,
     local: &Workload,
     local_ip: IpAddr,
     authority: &str,
 ) -> Result<Inbound, InboundRefusal> {
     let local_ip = local_ip.to_canonical();
-    let (port, service) = match Authority::parse(authority) {
-        Some(Authority::Address(asked)) => {
-            let ip = asked.ip().to_canonical();
-            if ip != local_ip
-                && local.application_tunnel.is_none()
-                && !is_waypoint_of(snapshot, local, ip)
-            {
-                return Err(InboundRefusal::AddressMismatch {
-                    local: local_ip,
-                    asked: ip,
-                });
-            }
+    let asked = Authority::parse(authority).ok_or_else(|| InboundRefusal::Authority {
+        authority: authority.to_owned(),
+    })?;
+    let (port, service) = match &asked {
+        Authority::Address(asked) => {
+            check_address(snapshot, local, local_ip, asked.ip().to_canonical())?;
             (asked.port(), None)
         }
-        Some(Authority::Host(hostname, port)) => {
-            let service = snapshot
-                .service_by_host(hostname, &local.namespace)
-                .ok_or_else(|| InboundRefusal::UnknownHost {
-                    hostname: hostname.to_owned(),
-                })?;
-            let target = local
-                .target_port(&service.key, port)
-                .or_else(|| {
-                    service
-                        .port(port)
-                        .map(|map| map.target)
-                        .filter(|target| *target != 0)
-                })
-                .ok_or_else(|| InboundRefusal::UnknownPort {
-                    service: service.key.clone(),
-                    port,
-                })?;
-            (target, Some(service.clone()))
-        }
-        None => {
-            return Err(InboundRefusal::Authority {
-                authority: authority.to_owned(),
-            });
+        Authority::Host { hostname, port } => {
+            let service = named(snapshot, local, hostname)?;
+            (target_of(local, service, *port)?, Some(service))
         }
     };
-    let target = SocketAddr::new(local_ip, tunnelled_port(local, port)?);
+    let tunnel = local.application_tunnel.as_ref();
+    let target = SocketAddr::new(local_ip, tunnel.and_then(|t| t.port).unwrap_or(port));
     // Both: an application tunnel's port must not hide what was asked for.
     for port in [port, target.port()] {
         if ports::is_proxys_own(port) {
@@ -139,47 +138,117 @@ pub fn validate_inbound(
             });
         }
     }
-    Ok(Inbound { target, service })
+    Ok(Inbound {
+        target,
+        service: service.cloned(),
+        handover: tunnel
+            .filter(|tunnel| tunnel.protocol == TunnelProtocol::Proxy)
+            .map(|_| hand_over(snapshot, target, &asked, service))
+            .transpose()?,
+    })
 }
 
-fn tunnelled_port(local: &Workload, port: u16) -> Result<u16, InboundRefusal> {
-    match &local.application_tunnel {
-        None => Ok(port),
-        Some(tunnel) if tunnel.protocol == TunnelProtocol::None => Ok(tunnel.port.unwrap_or(port)),
-        Some(_) => Err(InboundRefusal::ProxyProtocolUnsupported {
-            workload: local.uid.to_string(),
-        }),
+/// An address must be the workload's own, unless it may stand in for others.
+fn check_address(
+    snapshot: &Snapshot,
+    local: &Workload,
+    local_ip: IpAddr,
+    asked: IpAddr,
+) -> Result<(), InboundRefusal> {
+    if asked == local_ip
+        || local.application_tunnel.is_some()
+        || is_waypoint_of(snapshot, local, asked)?
+    {
+        return Ok(());
     }
+    Err(InboundRefusal::AddressMismatch {
+        local: local_ip,
+        asked,
+    })
 }
 
-fn is_waypoint_of(snapshot: &Snapshot, local: &Workload, asked: IpAddr) -> bool {
+fn is_waypoint_of(
+    snapshot: &Snapshot,
+    local: &Workload,
+    asked: IpAddr,
+) -> Result<bool, InboundRefusal> {
     let network = snapshot.network();
-    let waypoint = match snapshot.workload(network, asked) {
-        Some(workload) => workload.waypoint.as_ref(),
-        None => snapshot
-            .service(network, asked)
-            .and_then(|service| service.waypoint.as_ref()),
-    };
-    waypoint.is_some_and(|waypoint| snapshot.serves(waypoint, local))
-}
-
-enum Authority<'a> {
-    Address(SocketAddr),
-    Host(&'a str, u16),
-}
-
-impl<'a> Authority<'a> {
-    fn parse(text: &'a str) -> Option<Self> {
-        if let Ok(address) = text.parse::<SocketAddr>() {
-            return (address.port() != 0).then_some(Authority::Address(address));
-        }
-        let (host, port) = text.rsplit_once(':')?;
-        // Digits alone: Rust's own parser would take a sign.
-        let digits = port.bytes().all(|byte| byte.is_ascii_digit());
-        let port = port.parse().ok().filter(|port| digits && *port != 0)?;
-        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '*');
-        (!host.is_empty() && host.chars().all(is_name)).then_some(Authority::Host(host, port))
+    let serves = |waypoint| snapshot.serves(waypoint, local);
+    if let Some(workload) = snapshot.workload(network, asked) {
+        return Ok(workload.waypoint.as_ref().is_some_and(serves));
     }
+    if let Some(service) = snapshot.service(network, asked) {
+        return Ok(service.waypoints().any(serves));
+    }
+    match snapshot.wants_address(network, asked) {
+        Some(want) => Err(InboundRefusal::Unknown(want)),
+        None => Ok(false),
+    }
+}
+
+fn named<'s>(
+    snapshot: &'s Snapshot,
+    local: &Workload,
+    hostname: &str,
+) -> Result<&'s Arc<Service>, InboundRefusal> {
+    if let Some(service) = snapshot.service_by_host(hostname, &local.namespace) {
+        return Ok(service);
+    }
+    let key = ServiceKey::new(local.namespace.clone(), hostname);
+    Err(match snapshot.wants_hostname(&key) {
+        Some(want) => InboundRefusal::Unknown(want),
+        None => InboundRefusal::UnknownHost {
+            hostname: hostname.to_owned(),
+        },
+    })
+}
+
+/// The port behind a service's port on this workload: its own mapping before the service's.
+fn target_of(local: &Workload, service: &Service, port: u16) -> Result<u16, InboundRefusal> {
+    let mapped = || service.port(port).map(|map| map.target);
+    local
+        .target_port(&service.key, port)
+        .or_else(|| mapped().filter(|target| *target != 0))
+        .ok_or_else(|| InboundRefusal::UnknownPort {
+            service: service.key.clone(),
+            port,
+        })
+}
+
+fn hand_over(
+    snapshot: &Snapshot,
+    target: SocketAddr,
+    asked: &Authority,
+    service: Option<&Arc<Service>>,
+) -> Result<Handover, InboundRefusal> {
+    let loopback = match target {
+        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+    };
+    let destination = match (asked, service) {
+        (Authority::Address(asked), _) => SocketAddr::new(asked.ip().to_canonical(), asked.port()),
+        (Authority::Host { port, .. }, Some(service)) => {
+            // The own network's addresses first, of those IPv4 first: Istio's choice.
+            let best = service
+                .addresses
+                .iter()
+                .min_by_key(|at| (at.network != *snapshot.network(), at.address.is_ipv6()));
+            let best = best.ok_or_else(|| InboundRefusal::NoServiceAddress {
+                service: service.key.clone(),
+            })?;
+            SocketAddr::new(best.address, *port)
+        }
+        (Authority::Host { hostname, .. }, None) => {
+            return Err(InboundRefusal::UnknownHost {
+                hostname: hostname.to_string(),
+            });
+        }
+    };
+    Ok(Handover {
+        dial: SocketAddr::new(loopback, target.port()),
+        destination,
+        hostname: service.map(|service| service.hostname.clone()),
+    })
 }
 
 /// The service that an inbound connection is counted to: the one that the client named, if the workload serves it, else

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lateen_config::route::{
-    InboundRefusal, Refusal, Route, inbound_service, outbound, validate_inbound,
+    InboundRefusal, Refusal, Route, Tunnel, Via, inbound, inbound_service, outbound,
 };
 use lateen_config::{Snapshot, Workload};
 use lateen_proto::workload::{
@@ -23,7 +23,15 @@ fn client(snapshot: &Snapshot) -> Arc<Workload> {
 }
 
 fn go(snapshot: &Snapshot, to: &str) -> Result<Route, Refusal> {
-    outbound(snapshot, &client(snapshot), to.parse().unwrap(), &mut |_| 0)
+    let (source, to) = (client(snapshot), to.parse().unwrap());
+    outbound(snapshot, &source, to, &|_| false, &mut |_| 0).map(|choice| choice.route)
+}
+
+fn tunnel(route: Result<Route, Refusal>) -> Tunnel {
+    match route {
+        Ok(Route::Tunnel(tunnel)) => tunnel,
+        other => panic!("no tunnel: {other:?}"),
+    }
 }
 
 fn mesh() -> Mesh {
@@ -38,10 +46,7 @@ fn web(change: impl FnOnce(&mut Service)) -> Mesh {
 }
 
 fn picked(route: &Route) -> &str {
-    match route {
-        Route::Tunnel { workload, .. } | Route::Plain { workload, .. } => &workload.name,
-        Route::Passthrough { .. } => panic!("nothing was picked"),
-    }
+    &route.workload().expect("something was picked").name
 }
 
 /// Everything that is picked over the whole range of the random number.
@@ -50,11 +55,13 @@ fn all_picked(snapshot: &Snapshot, to: &str) -> Vec<String> {
     let mut total = 1;
     let mut turn = 0;
     while turn < total {
-        let route = outbound(snapshot, &client(snapshot), to.parse().unwrap(), &mut |n| {
+        let mut random = |n| {
             total = n;
             turn
-        });
-        names.push(picked(&route.unwrap()).to_owned());
+        };
+        let (source, to) = (client(snapshot), to.parse().unwrap());
+        let choice = outbound(snapshot, &source, to, &|_| false, &mut random).unwrap();
+        names.push(picked(&choice.route).to_owned());
         turn += 1;
     }
     names
@@ -67,24 +74,19 @@ fn a_mesh_service_is_reached_through_a_tunnel_to_an_endpoint() {
     })
     .with(endpoint("web-1", "10.244.2.2", "web", &[(80, 9090)]))
     .snapshot();
-    let Route::Tunnel {
+    let Tunnel {
         workload,
         service,
         hbone,
         authority,
-        target,
         identities,
-    } = go(&snapshot, "10.96.0.1:80").unwrap()
-    else {
-        panic!("no tunnel")
-    };
+        via,
+    } = tunnel(go(&snapshot, "10.96.0.1:80"));
+    assert_eq!(via, Via::Direct);
     assert_eq!(&*workload.name, "web-1");
     assert_eq!(service.unwrap().key.to_string(), key("web"));
     assert_eq!(hbone, "10.244.2.2:15008".parse().unwrap());
-    assert_eq!(
-        (authority.as_str(), target),
-        ("10.244.2.2:9090", "10.244.2.2:9090".parse().unwrap())
-    );
+    assert_eq!(authority.to_string(), "10.244.2.2:9090");
     let identities: Vec<_> = identities.iter().map(ToString::to_string).collect();
     assert_eq!(
         identities,
@@ -115,14 +117,9 @@ fn a_pod_that_is_addressed_itself_keeps_its_port() {
     let snapshot = mesh()
         .with(endpoint("web-1", "10.244.2.2", "web", &[(80, 9090)]))
         .snapshot();
-    let Route::Tunnel {
-        target, service, ..
-    } = go(&snapshot, "10.244.2.2:80").unwrap()
-    else {
-        panic!("no tunnel")
-    };
-    assert_eq!(target, "10.244.2.2:80".parse().unwrap());
-    assert!(service.is_none());
+    let tunnel = tunnel(go(&snapshot, "10.244.2.2:80"));
+    assert_eq!(tunnel.authority.to_string(), "10.244.2.2:80");
+    assert!(tunnel.service.is_none());
 }
 
 #[test]
@@ -130,7 +127,10 @@ fn what_the_mesh_does_not_know_passes_through() {
     let target = "192.0.2.1:443".parse().unwrap();
     assert_eq!(
         go(&mesh().snapshot(), "192.0.2.1:443"),
-        Ok(Route::Passthrough { target })
+        Ok(Route::Passthrough {
+            target,
+            service: None
+        })
     );
 }
 
@@ -196,10 +196,8 @@ fn a_named_port_is_the_endpoints_matter() {
         .with(endpoint("without", "10.244.2.2", "web", &[]))
         .snapshot();
     assert_eq!(all_picked(&snapshot, "10.96.0.1:80"), ["with"]);
-    let Route::Tunnel { target, .. } = go(&snapshot, "10.96.0.1:80").unwrap() else {
-        panic!("no tunnel")
-    };
-    assert_eq!(target.port(), 9090);
+    let authority = tunnel(go(&snapshot, "10.96.0.1:80")).authority;
+    assert_eq!(authority.to_string(), "10.244.2.1:9090");
 }
 
 #[test]
@@ -207,10 +205,8 @@ fn a_mapping_without_target_means_the_same_port() {
     let snapshot = web(|_| ())
         .with(endpoint("web-1", "10.244.2.1", "web", &[(80, 0)]))
         .snapshot();
-    let Route::Tunnel { target, .. } = go(&snapshot, "10.96.0.1:80").unwrap() else {
-        panic!("no tunnel")
-    };
-    assert_eq!(target.port(), 80);
+    let authority = tunnel(go(&snapshot, "10.96.0.1:80")).authority;
+    assert_eq!(authority.to_string(), "10.244.2.1:80");
 }
 
 #[test]
@@ -223,7 +219,7 @@ fn a_waypoint_is_never_passed_by() {
     ));
     let refusal = go(&service_behind.snapshot(), "10.96.0.1:80").unwrap_err();
     assert!(
-        matches!(refusal, Refusal::WaypointUnsupported { .. }),
+        matches!(refusal, Refusal::UnknownWaypoint { .. }),
         "{refusal}"
     );
     assert!(refusal.to_string().contains("10.96.0.9"), "{refusal}");
@@ -238,30 +234,27 @@ fn a_waypoint_is_never_passed_by() {
     .with(endpoint("web-1", "10.244.2.2", "web", &[(80, 8080)]));
     assert!(matches!(
         go(&weighted_only.snapshot(), "10.96.0.1:80"),
-        Err(Refusal::WaypointUnsupported { .. })
+        Err(Refusal::UnknownWaypoint { .. })
     ));
+}
 
+#[test]
+fn a_workloads_waypoint_is_passed_and_goes_on_itself() {
     let mut behind = pod("web-1", "10.244.2.2");
     behind.waypoint = support::waypoint("10.244.3.3");
     let snapshot = mesh()
         .with(behind)
         .with(pod("waypoint", "10.244.3.3"))
         .snapshot();
-    assert!(matches!(
-        go(&snapshot, "10.244.2.2:80"),
-        Err(Refusal::WaypointUnsupported { .. })
-    ));
-    let from_waypoint = snapshot.workload_by_uid(&uid("waypoint")).unwrap();
-    let route = outbound(
-        &snapshot,
-        from_waypoint,
-        "10.244.2.2:80".parse().unwrap(),
-        &mut |_| 0,
-    );
-    assert!(
-        matches!(route, Ok(Route::Tunnel { .. })),
-        "the waypoint itself goes on to the workload: {route:?}"
-    );
+    let through = tunnel(go(&snapshot, "10.244.2.2:80"));
+    assert_eq!(&*through.workload.name, "waypoint");
+    assert_eq!(through.via, Via::Waypoint("/10.244.3.3".into()));
+    assert_eq!(through.hbone, "10.244.3.3:15008".parse().unwrap());
+    assert_eq!(through.authority.to_string(), "10.244.2.2:80");
+    let waypoint = snapshot.workload_by_uid(&uid("waypoint")).unwrap();
+    let to = "10.244.2.2:80".parse().unwrap();
+    let onward = outbound(&snapshot, waypoint, to, &|_| false, &mut |_| 0).map(|c| c.route);
+    assert_eq!(tunnel(onward).via, Via::Direct);
 }
 
 #[test]
@@ -274,11 +267,10 @@ fn a_passthrough_service_leaves_the_destination_alone() {
         })
     })
     .snapshot();
-    let target = "10.96.0.1:80".parse().unwrap();
-    assert_eq!(
-        go(&snapshot, "10.96.0.1:80"),
-        Ok(Route::Passthrough { target })
-    );
+    let route = go(&snapshot, "10.96.0.1:80").unwrap();
+    assert_eq!(route.service().unwrap().key.to_string(), key("web"));
+    let meant = "10.96.0.1:80".parse::<SocketAddr>().unwrap();
+    assert!(matches!(route, Route::Passthrough { target, .. } if target == meant));
 }
 
 #[test]
@@ -343,7 +335,7 @@ fn failover_prefers_the_near_and_strict_knows_nothing_else() {
 }
 
 #[test]
-fn endpoints_of_other_networks_are_left_to_gateways_that_are_not_spoken_to() {
+fn an_endpoint_of_another_network_without_gateway_is_out_of_reach() {
     let mut remote = endpoint("remote", "10.244.9.9", "web", &[(80, 8080)]);
     remote.network = "elsewhere".into();
     let local = endpoint("local", "10.244.2.2", "web", &[(80, 8080)]);
@@ -371,18 +363,7 @@ fn the_address_family_follows_the_client() {
         ("10.96.0.1:80", "10.244.2.2:8080"),
         ("[fd00:96::1]:80", "[fd00::2]:8080"),
     ] {
-        let Route::Tunnel {
-            target: got,
-            authority,
-            ..
-        } = go(&snapshot, to).unwrap()
-        else {
-            panic!("no tunnel")
-        };
-        assert_eq!(
-            (got, authority.as_str()),
-            (target.parse::<SocketAddr>().unwrap(), target)
-        );
+        assert_eq!(tunnel(go(&snapshot, to)).authority.to_string(), target);
     }
 }
 
@@ -428,7 +409,7 @@ fn come(snapshot: &Snapshot, to: &str, authority: &str) -> Result<SocketAddr, In
     let local = snapshot
         .workload_by_uid(&uid(to))
         .expect("the workload is there");
-    validate_inbound(snapshot, local, local.addresses[0], authority).map(|inbound| inbound.target)
+    inbound(snapshot, local, local.addresses[0], authority).map(|inbound| inbound.target)
 }
 
 #[test]
@@ -524,21 +505,39 @@ fn a_waypoint_takes_tunnels_for_what_it_serves() {
 }
 
 #[test]
-fn proxy_protocol_is_refused_rather_than_left_out() {
-    let mut sandwiched = pod("sandwiched", "10.244.3.3");
-    sandwiched.application_tunnel = Some(ApplicationTunnel {
-        protocol: 1,
-        port: 15088,
-    });
-    let snapshot = Mesh::new().with(sandwiched).snapshot();
-    let refusal = come(&snapshot, "sandwiched", "10.96.0.1:80");
-    assert!(
-        matches!(
-            refusal,
-            Err(InboundRefusal::ProxyProtocolUnsupported { .. })
-        ),
-        "{refusal:?}"
+fn an_application_tunnel_takes_every_connection_on_its_port() {
+    let sandwiched = |protocol| {
+        let mut sandwiched = endpoint("sandwiched", "10.244.3.3", "web", &[]);
+        sandwiched.application_tunnel = Some(ApplicationTunnel {
+            protocol,
+            port: 15088,
+        });
+        web(|_| ()).with(sandwiched).snapshot()
+    };
+    let take = |snapshot: &Snapshot, authority| {
+        let local = snapshot.workload_by_uid(&uid("sandwiched")).unwrap();
+        inbound(snapshot, local, local.addresses[0], authority).unwrap()
+    };
+    let plain = take(&sandwiched(0), "10.96.0.1:80");
+    assert_eq!(plain.target, "10.244.3.3:15088".parse().unwrap());
+    assert_eq!(plain.handover, None);
+
+    let proxy = take(&sandwiched(1), "10.96.0.1:80");
+    assert_eq!(
+        proxy.target, plain.target,
+        "policies are asked about the workload"
     );
+    let handover = proxy.handover.unwrap();
+    assert_eq!(handover.dial, "127.0.0.1:15088".parse().unwrap());
+    assert_eq!(handover.destination, "10.96.0.1:80".parse().unwrap());
+    assert_eq!(handover.hostname, None);
+
+    let host = "web.default.svc.cluster.local";
+    let named = take(&sandwiched(1), &format!("{host}:80"))
+        .handover
+        .unwrap();
+    assert_eq!(named.destination, "10.96.0.1:80".parse().unwrap());
+    assert_eq!(named.hostname.as_deref(), Some(host));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lateen_capture::Held;
-use lateen_config::route::{InboundRefusal, inbound_service, validate_inbound};
+use lateen_config::route::{self, InboundRefusal, inbound_service};
 use lateen_config::{Snapshot, Workload};
 use lateen_hbone::{self as hbone, Incoming, Status, Stream};
 use lateen_telemetry::{Connection, Reporter};
@@ -175,7 +175,15 @@ async fn recognise(session: &Session, incoming: Box<Incoming>) -> Option<(Box<In
         Err(why) => return turn_away(incoming, why, Status::Unavailable),
     };
     let authority = incoming.authority.to_string();
-    let inbound = match validate_inbound(&snapshot, &workload, local.ip(), &authority) {
+    let inbound = match route::inbound(&snapshot, &workload, local.ip(), &authority) {
+        // Without the header the application could not know where the connection leads.
+        Ok(inbound) if inbound.handover.is_some() => {
+            return turn_away(
+                incoming,
+                Refusal::ProxyProtocolUnsupported,
+                Status::Unavailable,
+            );
+        }
         Ok(inbound) => inbound,
         Err(why) => {
             let status = status(&why);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lateen_config::Workload;
-use lateen_config::route::{self, Route};
+use lateen_config::route::{self, Route, Tunnel, Via};
 use lateen_hbone::{Authority, ConnectRequest, Forwarded, PoolError, PoolKey, Stream, TraceParent};
 use lateen_telemetry::{Connection, Reporter};
 use lateen_types::{Strng, ports};
@@ -85,33 +85,21 @@ async fn choose(worker: &Worker, arrival: Arrival) -> Option<(Arrival, Known, Bo
         Ok(found) => found,
         Err(why) => return refuse(arrival, why),
     };
-    let route = match route::outbound(&snapshot, &source, destination, &mut |n| {
+    let choice = route::outbound(&snapshot, &source, destination, &|_| false, &mut |n| {
         worker.random_below(n)
-    }) {
-        Ok(route) => route,
+    });
+    let route = match choice {
+        Ok(choice) => choice.route,
         Err(why) => return refuse(arrival, why.into()),
     };
-    let known = match &route {
-        Route::Tunnel {
-            workload,
-            service,
-            hbone,
-            authority,
-            ..
-        } => (
-            Some(workload),
-            service.as_ref(),
-            *hbone,
-            Some(authority.clone()),
-        ),
-        Route::Plain {
-            workload,
-            service,
-            target,
-        } => (Some(workload), service.as_ref(), *target, None),
-        Route::Passthrough { target } => (None, None, *target, None),
+    let (address, hbone) = match &route {
+        Route::Tunnel(tunnel) => (tunnel.hbone, Some(tunnel.authority.to_string())),
+        Route::Plain { target, .. } | Route::Passthrough { target, .. } => (*target, None),
+        Route::Resolve(resolve) => {
+            return refuse(arrival, Refusal::Unresolved(Arc::clone(&resolve.hostname)));
+        }
     };
-    let (workload, service, address, hbone) = known;
+    let (workload, service) = (route.workload(), route.service());
     let tracked = worker.live.depart(Outgoing {
         pod: Arc::clone(&arrival.pod),
         source: arrival.peer,
@@ -145,15 +133,25 @@ async fn reach(
 ) -> Result<Reached, Refusal> {
     let Plan { source, route } = *plan;
     match route {
-        Route::Tunnel {
+        Route::Tunnel(Tunnel {
             service,
             hbone,
-            target,
+            authority,
             identities,
+            via,
             ..
-        } => {
+        }) => {
+            if matches!(via, Via::Gateway(_)) {
+                return Err(Refusal::GatewayUnsupported);
+            }
             let request = ConnectRequest {
-                authority: Authority::from(target),
+                authority: match authority {
+                    route::Authority::Address(address) => Authority::from(address),
+                    route::Authority::Host { hostname, port } => Authority::Name {
+                        name: hostname.to_ascii_lowercase(),
+                        port,
+                    },
+                },
                 baggage: Some(Strng::from(baggage(&source).to_string())),
                 forwarded: Some(Forwarded {
                     client: Some(arrival.peer),
@@ -173,7 +171,8 @@ async fn reach(
                 .await
                 .map(Reached::Tunnel)
         }
-        Route::Plain { target, .. } | Route::Passthrough { target } => {
+        Route::Resolve(resolve) => Err(Refusal::Unresolved(resolve.hostname)),
+        Route::Plain { target, .. } | Route::Passthrough { target, .. } => {
             let stream = dial(&arrival.pod.sockets, None, target, worker.patience.peer).await?;
             Ok(Reached::Plain(stream))
         }

@@ -12,7 +12,7 @@ use lateen_policy::DenyReason;
 use lateen_relay::RelayError;
 use lateen_telemetry::ResponseFlags;
 use lateen_tls::TlsError;
-use lateen_types::WorkloadUid;
+use lateen_types::{Strng, WorkloadUid};
 
 use super::dial::DialError;
 use crate::live::Cut;
@@ -45,6 +45,15 @@ pub enum Refusal {
     /// The configuration leads nowhere.
     #[error(transparent)]
     Route(#[from] route::Refusal),
+    /// The next hop is known by hostname, and no resolver is asked yet.
+    #[error("{0} has no address, and its hostname was not resolved; give its workload an address")]
+    Unresolved(Strng),
+    /// The next hop is another network's gateway, which takes a tunnel in a tunnel.
+    #[error("the destination is on another network, and tunnels through gateways are not made yet")]
+    GatewayUnsupported,
+    /// A connection that wants a PROXY protocol header.
+    #[error("the workload asks for PROXY protocol, which this proxy does not write yet")]
+    ProxyProtocolUnsupported,
     /// The tunnel was asked for something that it must not lead to.
     #[error(transparent)]
     Inbound(#[from] route::InboundRefusal),

@@ -1,0 +1,263 @@
+//! The next hop of a connection, as routing hands it to whoever dials.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use lateen_types::{Identity, Strng, ports};
+
+use super::{Authority, Refusal};
+use crate::service::Service;
+use crate::workload::{Protocol, Workload};
+
+/// Where a connection goes, and what else there was to choose from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// Where it goes.
+    pub route: Route,
+    /// How near the next hop is by its service's order of preference, higher is nearer; 0 where nothing is ranked.
+    pub rank: usize,
+    /// How many other endpoints could have been the next hop, of this rank or below it, without those to be avoided. 0:
+    /// asking again, with this one avoided too, brings nothing new.
+    pub others: usize,
+    /// All candidates were to be avoided, so avoidance was ignored and this is one of them.
+    pub avoided: bool,
+}
+
+/// Where a connection goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// Through a tunnel: to a workload of the mesh, its waypoint, or another network's gateway.
+    Tunnel(Tunnel),
+    /// Straight to a workload that speaks no tunnel.
+    Plain {
+        /// The workload.
+        workload: Arc<Workload>,
+        /// The service that was addressed, if it was one.
+        service: Option<Arc<Service>>,
+        /// Where the connection goes.
+        target: SocketAddr,
+    },
+    /// To a workload that has a hostname and no address: resolve that, then go on with [`Resolve::at`].
+    Resolve(Resolve),
+    /// Straight to where the client wanted: the mesh does not know the place, or its service says so.
+    Passthrough {
+        /// The client's destination.
+        target: SocketAddr,
+        /// The service that says so.
+        service: Option<Arc<Service>>,
+    },
+}
+
+impl Route {
+    /// The workload at the next hop: what a failure to connect is the fault of.
+    pub fn workload(&self) -> Option<&Arc<Workload>> {
+        match self {
+            Route::Tunnel(tunnel) => Some(&tunnel.workload),
+            Route::Plain { workload, .. } => Some(workload),
+            Route::Resolve(resolve) => Some(&resolve.workload),
+            Route::Passthrough { .. } => None,
+        }
+    }
+
+    /// The service that the client addressed, never a waypoint's or a gateway's.
+    pub fn service(&self) -> Option<&Arc<Service>> {
+        match self {
+            Route::Tunnel(tunnel) => tunnel.service.as_ref(),
+            Route::Resolve(resolve) => resolve.service.as_ref(),
+            Route::Plain { service, .. } | Route::Passthrough { service, .. } => service.as_ref(),
+        }
+    }
+}
+
+/// A CONNECT request in a tunnel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tunnel {
+    /// The workload at the far end of the tunnel: the destination, or the waypoint or gateway in between.
+    pub workload: Arc<Workload>,
+    /// The service that the client addressed, if it was one; its hostname goes into `forwarded`.
+    pub service: Option<Arc<Service>>,
+    /// Where the tunnel's connection goes.
+    pub hbone: SocketAddr,
+    /// What the CONNECT request asks for: of a workload its own address, of a waypoint what the client dialled, of a
+    /// gateway the service's hostname and port.
+    pub authority: Authority,
+    /// The identities of which the far end must prove one.
+    pub identities: Vec<Identity>,
+    /// What is at the far end.
+    pub via: Via,
+}
+
+/// What is at the far end of a tunnel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Via {
+    /// The destination itself.
+    Direct,
+    /// A waypoint, by the reference that leads to it; it goes on from there.
+    Waypoint(Strng),
+    /// Another network's gateway: it passes bytes on to where a second tunnel inside the first one ends.
+    Gateway(Box<Inner>),
+}
+
+/// The tunnel inside the tunnel to a gateway: TLS of its own and one CONNECT request. Never shared between
+/// connections: the gateway chooses an endpoint for each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inner {
+    /// What the inner CONNECT request asks for: the same as the outer.
+    pub authority: Authority,
+    /// The identities of which the inner tunnel's far end must prove one: the service's, because the endpoint is not
+    /// ours to choose. Never empty.
+    pub identities: Vec<Identity>,
+    /// The network that the connection comes from, for the inner request's `x-forwarded-network`.
+    pub network: Strng,
+    /// The endpoint that was picked on the other network; it tells the network, not who serves in the end.
+    pub workload: Arc<Workload>,
+}
+
+/// A next hop that is known by hostname only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolve {
+    /// The name to look up.
+    pub hostname: Strng,
+    /// The port at the next hop, for messages.
+    pub port: u16,
+    /// The client dialled an IPv6 address: prefer such an answer.
+    pub prefers_ipv6: bool,
+    /// The workload of that hostname.
+    pub workload: Arc<Workload>,
+    /// The service that the client addressed, if it was one.
+    pub service: Option<Arc<Service>>,
+    draft: Box<Draft>,
+}
+
+impl Resolve {
+    /// One of the answers: of the client's family if there is any, by chance among those.
+    pub fn pick(&self, answers: &[IpAddr], random: &mut dyn FnMut(u64) -> u64) -> Option<IpAddr> {
+        let matching = answers
+            .iter()
+            .filter(|ip| ip.to_canonical().is_ipv6() == self.prefers_ipv6)
+            .count();
+        let any = matching == 0;
+        let count = if any { answers.len() } else { matching };
+        if count == 0 {
+            return None;
+        }
+        let at = usize::try_from(random(count as u64)).unwrap_or(0);
+        answers
+            .iter()
+            .filter(|ip| any || ip.to_canonical().is_ipv6() == self.prefers_ipv6)
+            .nth(at)
+            .map(IpAddr::to_canonical)
+    }
+
+    /// The way to the workload at this address of its hostname.
+    ///
+    /// # Errors
+    /// [`Refusal::LoopGuard`] if the name leads to the proxy itself.
+    pub fn at(&self, address: IpAddr) -> Result<Route, Refusal> {
+        let address = address.to_canonical();
+        let own = address.is_loopback() || address.is_unspecified();
+        if own && ports::is_proxys_own(self.draft.port) {
+            return Err(Refusal::LoopGuard {
+                target: SocketAddr::new(address, self.draft.port),
+            });
+        }
+        self.draft.clone().at(address)
+    }
+}
+
+/// A next hop without its address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Draft {
+    pub(super) workload: Arc<Workload>,
+    /// The service that the client addressed.
+    pub(super) service: Option<Arc<Service>>,
+    /// The port that the next hop listens on: the application's, or that of the waypoint's or gateway's tunnels.
+    pub(super) port: u16,
+    pub(super) kind: Kind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The workload itself, in the way that it speaks.
+    Direct,
+    /// Something in between, always by tunnel.
+    Through {
+        authority: Authority,
+        identities: Vec<Identity>,
+        via: Via,
+    },
+}
+
+impl Draft {
+    /// The next hop at an address that was chosen, or by its hostname if there is none.
+    pub(super) fn place(self, address: Option<IpAddr>, wanted: IpAddr) -> Result<Route, Refusal> {
+        if let Some(address) = address {
+            return self.at(address);
+        }
+        if self.workload.addresses.is_empty() && !self.workload.hostname.is_empty() {
+            return Ok(Route::Resolve(Resolve {
+                hostname: self.workload.hostname.clone(),
+                port: self.port,
+                prefers_ipv6: wanted.is_ipv6(),
+                workload: self.workload.clone(),
+                service: self.service.clone(),
+                draft: Box::new(self),
+            }));
+        }
+        Err(Refusal::NoAddress {
+            workload: self.workload.uid.to_string(),
+            wanted,
+        })
+    }
+
+    fn at(self, address: IpAddr) -> Result<Route, Refusal> {
+        let Self {
+            workload,
+            service,
+            port,
+            kind,
+        } = self;
+        let target = SocketAddr::new(address, port);
+        match kind {
+            Kind::Through {
+                authority,
+                identities,
+                via,
+            } => Ok(Route::Tunnel(Tunnel {
+                workload,
+                service,
+                hbone: target,
+                authority,
+                identities,
+                via,
+            })),
+            Kind::Direct => match workload.protocol {
+                Protocol::Tcp => Ok(Route::Plain {
+                    workload,
+                    service,
+                    target,
+                }),
+                // The far end would refuse it: such a request would make it connect to its own proxy.
+                Protocol::Hbone if ports::is_proxys_own(port) => Err(Refusal::LoopGuard { target }),
+                Protocol::Hbone => Ok(Route::Tunnel(Tunnel {
+                    hbone: SocketAddr::new(address, ports::HBONE),
+                    authority: target.into(),
+                    identities: identities(service.as_deref(), &workload),
+                    workload,
+                    service,
+                    via: Via::Direct,
+                })),
+            },
+        }
+    }
+}
+
+/// Who may be at the far end of a tunnel to a workload, addressed by a service or itself.
+pub(super) fn identities(service: Option<&Service>, workload: &Workload) -> Vec<Identity> {
+    service
+        .into_iter()
+        .flat_map(|service| &service.subject_alt_names)
+        .chain([&workload.identity])
+        .cloned()
+        .collect()
+}

@@ -1,0 +1,134 @@
+//! Why a connection cannot go where it wants.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::{ServiceKey, Want};
+
+/// Why a connection cannot go where it wants; never a reason to send it another way.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Resources are sent on demand, and the control plane has not been asked for this one: ask for it, wait for the
+    /// answer and route again. As a final answer it means that none came in time.
+    #[error(
+        "the control plane has not said what {0} is; nothing is sent there until it has: see whether it is connected"
+    )]
+    Unknown(Want),
+    /// The service exists, the port does not.
+    #[error("service {service} has no port {port}; its ports are {}", list(.known))]
+    UnknownPort {
+        /// The service.
+        service: ServiceKey,
+        /// The port asked for.
+        port: u16,
+        /// The ports that it has.
+        known: Vec<u16>,
+    },
+    /// Nothing can serve the port now.
+    #[error(
+        "service {service} has no endpoint for port {port}: {total} known, {unhealthy} not ready, {unreachable} \
+         without address or on a network without gateway; check that its pods run and are ready"
+    )]
+    NoHealthyEndpoint {
+        /// The service.
+        service: ServiceKey,
+        /// The port asked for.
+        port: u16,
+        /// How many endpoints it has in all.
+        total: usize,
+        /// How many of them are not ready.
+        unhealthy: usize,
+        /// How many of the rest this proxy cannot reach.
+        unreachable: usize,
+    },
+    /// The way leads through a waypoint that nobody knows. Going around it would skip its policies.
+    #[error(
+        "{target} is behind the waypoint {waypoint}, which does not exist; deploy it, or remove the use-waypoint label"
+    )]
+    UnknownWaypoint {
+        /// The service or workload behind it.
+        target: String,
+        /// The reference as it was sent.
+        waypoint: String,
+    },
+    /// The way leads through a waypoint that cannot take the connection. Going around it would skip its policies.
+    #[error("{target} is behind the waypoint {waypoint}: {why}")]
+    Waypoint {
+        /// The service or workload behind it.
+        target: String,
+        /// The reference as it was sent.
+        waypoint: String,
+        /// Why the waypoint cannot be used.
+        why: Box<Refusal>,
+    },
+    /// The way leads through another network's gateway that nobody knows.
+    #[error(
+        "workload {workload} is on network {network} behind the gateway {gateway}, which does not exist; check the \
+         gateway's service in this cluster"
+    )]
+    UnknownGateway {
+        /// The workload's uid.
+        workload: String,
+        /// Its network.
+        network: String,
+        /// The reference as it was sent.
+        gateway: String,
+    },
+    /// The way leads through another network's gateway that cannot take the connection.
+    #[error("workload {workload} is on network {network} behind the gateway {gateway}: {why}")]
+    Gateway {
+        /// The workload's uid.
+        workload: String,
+        /// Its network.
+        network: String,
+        /// The reference as it was sent.
+        gateway: String,
+        /// Why the gateway cannot be used.
+        why: Box<Refusal>,
+    },
+    /// The workload is on another network, and no way leads there.
+    #[error(
+        "workload {workload} is on network {network}, which is reached through a gateway and by services only; \
+         address its service, and check that the network has a gateway"
+    )]
+    OtherNetwork {
+        /// The workload's uid.
+        workload: String,
+        /// Its network.
+        network: String,
+    },
+    /// Nothing says who serves a service on another network, so nobody could be trusted to.
+    #[error(
+        "service {service} names no identities, so that its endpoints on network {network} cannot be verified; the \
+         control plane must send its subject_alt_names"
+    )]
+    NoIdentities {
+        /// The service.
+        service: ServiceKey,
+        /// The other network.
+        network: String,
+    },
+    /// The workload has no address that this client can use.
+    #[error(
+        "workload {workload} has no address that a client of {wanted} can use; check its service's ip families"
+    )]
+    NoAddress {
+        /// The workload's uid.
+        workload: String,
+        /// The address asked for.
+        wanted: IpAddr,
+    },
+    /// The connection would come back to the proxy itself.
+    #[error("{target} is the proxy's own port; connect to the application's port")]
+    LoopGuard {
+        /// The destination.
+        target: SocketAddr,
+    },
+}
+
+fn list(ports: &[u16]) -> String {
+    ports
+        .iter()
+        .map(u16::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
