@@ -6,6 +6,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,15 +38,15 @@ type Proxies interface {
 
 // Redirector changes and reads the rules in a pod's namespace.
 type Redirector interface {
-	Apply(ns *netns.Namespace, mode redirect.Mode) (changed bool, err error)
+	Apply(ns *netns.Namespace, mode redirect.Mode, s redirect.Settings) (changed bool, err error)
 	Observe(ns *netns.Namespace) (redirect.Mode, error)
 }
 
 // kernel is the Redirector of this machine.
 type kernel struct{}
 
-func (kernel) Apply(ns *netns.Namespace, mode redirect.Mode) (bool, error) {
-	return redirect.Apply(ns, mode)
+func (kernel) Apply(ns *netns.Namespace, mode redirect.Mode, s redirect.Settings) (bool, error) {
+	return redirect.Apply(ns, mode, s)
 }
 func (kernel) Observe(ns *netns.Namespace) (redirect.Mode, error) { return redirect.Observe(ns) }
 
@@ -59,6 +60,8 @@ type Options struct {
 	Verify  time.Duration // between looks at a captured pod's rules; 30 s
 	// Explain is how long a pod is pending before the engine is told why; 300 ms.
 	Explain time.Duration
+	// Exceptions of every pod; a pod's annotations add to them.
+	Exceptions redirect.Settings
 }
 
 // Agent is the agent of one node. One goroutine owns its pods.
@@ -203,6 +206,15 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 		}
 	}
 	p.Pod, p.want = object, want
+	if settings, refused := settingsOf(a.opts.Exceptions, object.Annotations); !settings.Equal(p.settings) || !slices.Equal(refused, p.refused) {
+		p.settings, p.refused = settings, refused
+		if p.state == Captured {
+			p.again = time.Time{}
+		}
+		for _, why := range refused {
+			a.log.Warn("an exception from capture is refused; the pod is captured without it", "pod", object.Namespace+"/"+object.Name, "err", why)
+		}
+	}
 	says := source.Disabled
 	if object.Annotations[source.RedirectionAnnotation] == string(source.Enabled) {
 		says = source.Enabled

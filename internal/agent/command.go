@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"lateen.dev/lateen/internal/agent/redirect"
 	"lateen.dev/lateen/internal/agent/source"
 	"lateen.dev/lateen/internal/agent/zds"
 )
@@ -31,6 +32,7 @@ type settings struct {
 	statusSocket string
 	http         string
 	level        slog.Level
+	exceptions   redirect.Settings
 }
 
 func parse(args []string, stderr io.Writer) (settings, error) {
@@ -42,6 +44,18 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	f.StringVar(&s.zdsSocket, "zds-socket", "", "unix socket to listen on for the node proxy (required)")
 	f.StringVar(&s.statusSocket, "status-socket", "", "unix socket to answer GET /v1/status on (required)")
 	f.StringVar(&s.http, "http", "127.0.0.1:15014", "address for /metrics and /ready; empty for none")
+	f.Func("exclude-inbound-ports", "comma-separated ports that reach every captured pod directly", func(v string) (err error) {
+		s.exceptions.InboundPorts, err = redirect.ParsePorts(v)
+		return err
+	})
+	f.Func("exclude-outbound-ports", "comma-separated ports that every captured pod reaches directly", func(v string) (err error) {
+		s.exceptions.OutboundPorts, err = redirect.ParsePorts(v)
+		return err
+	})
+	f.Func("exclude-outbound-ranges", "comma-separated address ranges that every captured pod reaches directly", func(v string) (err error) {
+		s.exceptions.OutboundRanges, err = redirect.ParseRanges(v)
+		return err
+	})
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	if err := f.Parse(args); err != nil {
 		return s, err
@@ -91,7 +105,7 @@ func run(ctx context.Context, s settings, log *slog.Logger) error {
 		return err
 	}
 	defer status.Close()
-	a := New(source.NewEngine(s.engineSocket, s.node, log), proxies, Options{Node: s.node, Log: log, Metrics: metrics})
+	a := New(source.NewEngine(s.engineSocket, s.node, log), proxies, Options{Node: s.node, Log: log, Metrics: metrics, Exceptions: s.exceptions})
 	servers := map[net.Listener]http.Handler{status: a.StatusHandler()}
 	if s.http != "" {
 		health, err := net.Listen("tcp", s.http)

@@ -34,6 +34,10 @@ type pod struct {
 	reason string // why the state is not what the user wants, or what it waits for
 	since  time.Time
 
+	settings redirect.Settings // what passes by the proxy, once captured
+	refused  []string          // the annotations that ask for more of that and cannot be followed, and why
+	applied  redirect.Settings // what the rules were last made from
+
 	ns       *netns.Namespace // held from the first attempt to capture until the release
 	observed bool             // what stands in its namespace is known
 	again    time.Time        // when to look again, apart from events
@@ -205,10 +209,11 @@ func (a *Agent) capture(p *pod, now time.Time) {
 		a.failed(p, stepSockets, err, now)
 		return
 	}
-	if _, err := a.redirect.Apply(p.ns, redirect.Capturing); err != nil {
+	if _, err := a.redirect.Apply(p.ns, redirect.Capturing, p.settings); err != nil {
 		a.failed(p, stepRules, err, now)
 		return
 	}
+	p.applied = p.settings
 	after, err := a.list(p.ns)
 	if err != nil {
 		// It is captured; that its older connections cannot be listed must not undo it.
@@ -264,12 +269,17 @@ func (a *Agent) uphold(p *pod, now time.Time) {
 	// The namespace may have been out of reach before.
 	a.zds.Put(a.workload(p))
 	p.again, p.failures = now.Add(a.opts.Verify), 0
-	repaired, err := a.redirect.Apply(p.ns, redirect.Capturing)
+	changed, err := a.redirect.Apply(p.ns, redirect.Capturing, p.settings)
 	if err != nil {
 		a.failed(p, stepRules, err, now)
 		return
 	}
-	if repaired {
+	asked := !p.settings.Equal(p.applied)
+	p.applied = p.settings
+	switch {
+	case changed && asked:
+		a.log.Info("pod's exceptions from capture changed", "pod", p.Namespace+"/"+p.Name, "exceptions", p.settings.Exceptions())
+	case changed:
 		a.metrics.repairs.Inc()
 		a.log.Warn("repaired the redirection: somebody else changed it", "pod", p.Namespace+"/"+p.Name)
 	}
@@ -281,7 +291,7 @@ func (a *Agent) release(p *pod, now time.Time) {
 	if p.failures > 0 && now.Before(p.again) || !a.hold(p, now) {
 		return
 	}
-	if _, err := a.redirect.Apply(p.ns, redirect.Draining); err != nil {
+	if _, err := a.redirect.Apply(p.ns, redirect.Draining, redirect.Settings{}); err != nil {
 		a.failed(p, stepRules, err, now)
 		return
 	}
@@ -316,7 +326,7 @@ func (a *Agent) finish(p *pod, now time.Time) {
 		p.reason = "waiting for the node proxy to let go"
 		return
 	}
-	if _, err := a.redirect.Apply(p.ns, redirect.Absent); err != nil {
+	if _, err := a.redirect.Apply(p.ns, redirect.Absent, redirect.Settings{}); err != nil {
 		a.failed(p, stepRules, err, now)
 		return
 	}

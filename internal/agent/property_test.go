@@ -13,9 +13,9 @@ import (
 // watched checks at every change of the rules what must hold at that moment.
 type watched struct{ *rig }
 
-func (w watched) Apply(ns *netns.Namespace, mode redirect.Mode) (bool, error) {
+func (w watched) Apply(ns *netns.Namespace, mode redirect.Mode, s redirect.Settings) (bool, error) {
 	before := w.mode
-	changed, err := w.rig.Apply(ns, mode)
+	changed, err := w.rig.Apply(ns, mode, s)
 	if err != nil {
 		return changed, err
 	}

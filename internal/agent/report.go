@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"lateen.dev/lateen/internal/agent/source"
@@ -18,7 +19,7 @@ type reportResult struct {
 func (p *pod) due(explain time.Duration, now time.Time) source.Report {
 	switch {
 	case p.state == Captured:
-		return source.Report{State: source.Enabled}
+		return source.Report{State: source.Enabled, Error: strings.Join(p.refused, "; ")}
 	case p.want && !now.Before(p.wantSince.Add(explain)):
 		return source.Report{State: source.Disabled, Error: p.reason}
 	case p.want && p.told.State == source.Disabled:

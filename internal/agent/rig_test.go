@@ -29,6 +29,7 @@ type rig struct {
 
 	// The kernel.
 	mode     redirect.Mode
+	settings redirect.Settings
 	applyErr error
 	viewErr  error
 	openErr  error
@@ -98,16 +99,16 @@ func (r *rig) event(format string, args ...any) {
 
 // Redirector.
 
-func (r *rig) Apply(_ *netns.Namespace, mode redirect.Mode) (bool, error) {
+func (r *rig) Apply(_ *netns.Namespace, mode redirect.Mode, s redirect.Settings) (bool, error) {
 	if r.applyErr != nil {
 		r.event("apply failed")
 		return false, r.applyErr
 	}
-	changed := r.mode != mode
+	changed := r.mode != mode || mode == redirect.Capturing && !r.settings.Equal(s)
 	if changed {
 		r.event("apply %v", mode)
 	}
-	r.mode = mode
+	r.mode, r.settings = mode, s
 	return changed, nil
 }
 

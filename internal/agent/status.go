@@ -28,6 +28,10 @@ type PodStatus struct {
 	Since     time.Time `json:"since"`
 	// UnmeshedConnections of a captured pod were opened before it was captured, and are still alive.
 	UnmeshedConnections []UnmeshedConnection `json:"unmeshedConnections"`
+	// Exceptions of a captured pod say what passes by the proxy, in words.
+	Exceptions []string `json:"exceptions,omitempty"`
+	// Refused are the annotations that ask for exceptions and have no effect, each with the reason.
+	Refused []string `json:"refused,omitempty"`
 }
 
 // UnmeshedConnection is a connection that does not go through the proxy.
@@ -58,6 +62,10 @@ func (a *Agent) Status(ctx context.Context) (Status, error) {
 				UID: p.UID, Namespace: p.Namespace, Name: p.Name, State: p.state, Reason: p.reason, Since: p.since,
 				UnmeshedConnections: []UnmeshedConnection{},
 			})
+			if p.state == Captured {
+				last := &s.Pods[len(s.Pods)-1]
+				last.Exceptions, last.Refused = p.settings.Exceptions(), p.refused
+			}
 		}
 	})
 	if err != nil {

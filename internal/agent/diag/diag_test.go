@@ -123,7 +123,7 @@ func TestTellsOlderConnectionsInARealCapture(t *testing.T) {
 	pairOf(t, pod, app, "10.9.0.1:8080")
 
 	before := list(t, pod).Unmeshed()
-	if _, err := redirect.Apply(pod, redirect.Capturing); err != nil {
+	if _, err := redirect.Apply(pod, redirect.Capturing, redirect.Settings{}); err != nil {
 		t.Fatal(err)
 	}
 	pairOf(t, pod, outbound, "10.9.0.2:8080")

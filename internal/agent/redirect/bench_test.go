@@ -12,18 +12,18 @@ func BenchmarkApply(b *testing.B) {
 	b.Run("capture and release", func(b *testing.B) {
 		for b.Loop() {
 			for _, mode := range []Mode{Capturing, Absent} {
-				if _, err := Apply(ns, mode); err != nil {
+				if _, err := Apply(ns, mode, Settings{}); err != nil {
 					b.Fatal(err)
 				}
 			}
 		}
 	})
-	if _, err := Apply(ns, Capturing); err != nil {
+	if _, err := Apply(ns, Capturing, Settings{}); err != nil {
 		b.Fatal(err)
 	}
 	b.Run("in order", func(b *testing.B) {
 		for b.Loop() {
-			if changed, err := Apply(ns, Capturing); err != nil || changed {
+			if changed, err := Apply(ns, Capturing, Settings{}); err != nil || changed {
 				b.Fatal(changed, err)
 			}
 		}

@@ -33,9 +33,9 @@ func (m Mode) String() string {
 	return fmt.Sprintf("Mode(%d)", int(m))
 }
 
-// Apply brings the namespace into the mode and says whether anything had to change. Applying twice is the same as
+// Apply brings the namespace into the mode, with the settings if it captures, and says whether anything had to change. Applying twice is the same as
 // applying once, and a damaged rule set is repaired in one transaction: there is no moment without rules.
-func Apply(ns *netns.Namespace, mode Mode) (changed bool, err error) {
+func Apply(ns *netns.Namespace, mode Mode, s Settings) (changed bool, err error) {
 	err = ns.Do(func() error {
 		if mode == Absent {
 			changed, err = remove()
@@ -46,15 +46,19 @@ func Apply(ns *netns.Namespace, mode Mode) (changed bool, err error) {
 		if err != nil {
 			return err
 		}
-		ruled, err := replaceTable(mode)
-		changed = routed || ruled
+		zoned, err := addZone()
+		if err != nil {
+			return err
+		}
+		ruled, err := replaceTable(mode, s)
+		changed = routed || zoned || ruled
 		return err
 	})
 	return changed, err
 }
 
-// Observe says which mode the namespace is in. A damaged rule set counts as what it still does to new connections: if
-// any rule redirects, it captures.
+// Observe says which mode the namespace is in. If any rule about new connections stands, the pod is captured, however
+// damaged the rule set is: it is to be repaired, not released.
 func Observe(ns *netns.Namespace) (Mode, error) {
 	mode := Absent
 	err := ns.Do(func() (err error) {
@@ -62,8 +66,12 @@ func Observe(ns *netns.Namespace) (Mode, error) {
 		if err != nil || mode != Absent {
 			return err
 		}
-		left, err := routesLeft()
-		if left {
+		routes, err := routesLeft()
+		if err != nil {
+			return err
+		}
+		zone, err := zoneLeft()
+		if routes || zone {
 			mode = Draining
 		}
 		return err
@@ -73,9 +81,10 @@ func Observe(ns *netns.Namespace) (Mode, error) {
 
 func remove() (bool, error) {
 	ruled, err := deleteTable()
+	zoned, zoneErr := deleteZone()
 	routed, routeErr := deleteRoutes()
-	if ruled && err == nil {
+	if err = errors.Join(err, zoneErr); ruled && err == nil {
 		err = forgetConnections()
 	}
-	return ruled || routed, errors.Join(err, routeErr)
+	return ruled || zoned || routed, errors.Join(err, routeErr)
 }

@@ -17,7 +17,7 @@ import (
 
 func apply(t *testing.T, ns *netns.Namespace, mode Mode) (changed bool) {
 	t.Helper()
-	changed, err := Apply(ns, mode)
+	changed, err := Apply(ns, mode, Settings{})
 	if err != nil {
 		t.Fatalf("apply %v: %v", mode, err)
 	}
@@ -151,11 +151,24 @@ func TestRepairsDamage(t *testing.T) {
 		"chain policy changed": func(t *testing.T, ns *netns.Namespace) {
 			nft(t, ns, func(c *nftables.Conn) error {
 				drop := nftables.ChainPolicyDrop
-				for _, w := range ruleset(ourTable(), Capturing) {
+				for _, w := range ruleset(ourTable(), Capturing, Settings{}) {
 					w.chain.Policy = &drop
 					c.AddChain(w.chain)
 					break
 				}
+				return nil
+			})
+		},
+		"zone deleted": func(t *testing.T, ns *netns.Namespace) {
+			nft(t, ns, func(c *nftables.Conn) error {
+				c.DelTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: zoneTable})
+				return nil
+			})
+		},
+		"zone rule added": func(t *testing.T, ns *netns.Namespace) {
+			nft(t, ns, func(c *nftables.Conn) error {
+				c.InsertRule(&nftables.Rule{Table: &nftables.Table{Family: nftables.TableFamilyINet, Name: zoneTable},
+					Chain: &nftables.Chain{Name: zoneChain}, Exprs: accept()})
 				return nil
 			})
 		},
@@ -197,7 +210,7 @@ func TestRefusesAPodWhoseLoopbackIsDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ns.Close()
-	if _, err := Apply(ns, Capturing); err == nil {
+	if _, err := Apply(ns, Capturing, Settings{}); err == nil {
 		t.Fatal("captured a pod that the proxy cannot reach")
 	}
 	if got := observe(t, ns); got != Absent {

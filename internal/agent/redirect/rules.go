@@ -21,7 +21,7 @@ type ruledChain struct {
 
 // ruleset is the whole table for a mode. While draining, the chains of type nat stay, empty: with the last of them the
 // kernel would stop translating the connections that are already redirected.
-func ruleset(table *nftables.Table, mode Mode) []ruledChain {
+func ruleset(table *nftables.Table, mode Mode, s Settings) []ruledChain {
 	chain := func(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority) *nftables.Chain {
 		return &nftables.Chain{Name: name, Table: table, Type: kind, Hooknum: hook, Priority: priority}
 	}
@@ -43,8 +43,8 @@ func ruleset(table *nftables.Table, mode Mode) []ruledChain {
 		},
 	}
 	if mode == Capturing {
-		chains[2].rules = redirectInbound()
-		chains[3].rules = redirectOutbound()
+		chains[2].rules = redirectInbound(s)
+		chains[3].rules = redirectOutbound(s)
 	}
 	return chains
 }
@@ -75,26 +75,48 @@ func returnOutbound() [][]expr.Any {
 	}
 }
 
-func redirectInbound() [][]expr.Any {
-	return [][]expr.Any{
+func redirectInbound(s Settings) [][]expr.Any {
+	var rules [][]expr.Any
+	for _, link := range s.VirtualInterfaces {
+		rules = append(rules, rule(arrivesBy(link), opening(), redirectTo(OutboundPort)))
+	}
+	if s.BypassInbound {
+		return rules
+	}
+	rules = append(rules,
 		rule(tcp(), address(source, Probe4), accept()),
 		rule(tcp(), address(source, Probe6), accept()),
 		rule(tcp(), address(destination, netip.MustParseAddr("127.0.0.1")), accept()),
 		rule(tcp(), address(destination, netip.IPv6Loopback()), accept()),
-		rule(opening(), portIsNot(TunnelPort), markIs(expr.CmpOpNeq, ProxyMark), redirectTo(InboundPort)),
+	)
+	for _, port := range s.InboundPorts {
+		rules = append(rules, rule(opening(), portIs(port), accept()))
 	}
+	return append(rules, rule(opening(), portIsNot(TunnelPort), markIs(expr.CmpOpNeq, ProxyMark), redirectTo(InboundPort)))
 }
 
-func redirectOutbound() [][]expr.Any {
-	return [][]expr.Any{
+func redirectOutbound(s Settings) [][]expr.Any {
+	rules := [][]expr.Any{
 		rule(tcp(), address(destination, Probe4), accept()),
 		rule(tcp(), address(destination, Probe6), accept()),
 		rule(tcp(), markIs(expr.CmpOpEq, ReturnMark), accept()),
 		// What leaves through the loopback interface is the pod calling itself. The verdict here also holds for the
 		// same packet's arrival: a connection passes the chains of type nat for its destination once.
 		rule(leavesBy("lo"), accept()),
-		rule(opening(), markIs(expr.CmpOpNeq, ProxyMark), redirectTo(OutboundPort)),
 	}
+	for _, port := range s.OutboundPorts {
+		rules = append(rules, rule(opening(), portIs(port), accept()))
+	}
+	for _, r := range s.OutboundRanges {
+		rules = append(rules, rule(opening(), within(destination, r), accept()))
+	}
+	if s.OnlyRanges == nil {
+		return append(rules, rule(opening(), markIs(expr.CmpOpNeq, ProxyMark), redirectTo(OutboundPort)))
+	}
+	for _, r := range s.OnlyRanges {
+		rules = append(rules, rule(opening(), within(destination, r), markIs(expr.CmpOpNeq, ProxyMark), redirectTo(OutboundPort)))
+	}
+	return rules
 }
 
 func rule(parts ...[]expr.Any) []expr.Any {
@@ -131,13 +153,14 @@ const (
 	destination
 )
 
-func address(s side, a netip.Addr) []expr.Any {
+// field loads an address of the packet, if it is of the family of a.
+func field(s side, a netip.Addr) (load []expr.Any, length uint32) {
 	// Offsets of the source address in the two IP headers; the destination follows it.
 	family, offset := byte(unix.NFPROTO_IPV4), uint32(12)
 	if a.Is6() {
 		family, offset = unix.NFPROTO_IPV6, 8
 	}
-	length := uint32(a.BitLen() / 8)
+	length = uint32(a.BitLen() / 8)
 	if s == destination {
 		offset += length
 	}
@@ -145,14 +168,34 @@ func address(s side, a netip.Addr) []expr.Any {
 		&expr.Meta{Register: 1, Key: expr.MetaKeyNFPROTO},
 		compare(expr.CmpOpEq, []byte{family}),
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: length},
-		compare(expr.CmpOpEq, a.AsSlice()),
-	}
+	}, length
 }
 
-func portIsNot(port uint16) []expr.Any {
+func address(s side, a netip.Addr) []expr.Any {
+	load, _ := field(s, a)
+	return append(load, compare(expr.CmpOpEq, a.AsSlice()))
+}
+
+// within matches an address in a range.
+func within(s side, r netip.Prefix) []expr.Any {
+	load, length := field(s, r.Addr())
+	mask := make([]byte, length)
+	for i := range r.Bits() {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	return append(load,
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: length, Mask: mask, Xor: make([]byte, length)},
+		compare(expr.CmpOpEq, r.Masked().Addr().AsSlice()))
+}
+
+func portIs(port uint16) []expr.Any { return portOf(expr.CmpOpEq, port) }
+
+func portIsNot(port uint16) []expr.Any { return portOf(expr.CmpOpNeq, port) }
+
+func portOf(op expr.CmpOp, port uint16) []expr.Any {
 	return []expr.Any{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-		compare(expr.CmpOpNeq, binary.BigEndian.AppendUint16(nil, port)),
+		compare(op, binary.BigEndian.AppendUint16(nil, port)),
 	}
 }
 
@@ -164,11 +207,15 @@ func markIs(op expr.CmpOp, mark uint32) []expr.Any {
 	}
 }
 
-func leavesBy(link string) []expr.Any {
+func leavesBy(link string) []expr.Any { return linkIs(expr.MetaKeyOIFNAME, link) }
+
+func arrivesBy(link string) []expr.Any { return linkIs(expr.MetaKeyIIFNAME, link) }
+
+func linkIs(side expr.MetaKey, link string) []expr.Any {
 	name := make([]byte, unix.IFNAMSIZ)
 	copy(name, link)
 	return []expr.Any{
-		&expr.Meta{Register: 1, Key: expr.MetaKeyOIFNAME},
+		&expr.Meta{Register: 1, Key: side},
 		compare(expr.CmpOpEq, name),
 	}
 }

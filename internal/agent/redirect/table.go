@@ -25,13 +25,13 @@ func connect() (*nftables.Conn, func(), error) {
 }
 
 // replaceTable makes the table be what the mode says, in one transaction, and leaves a table that already is alone.
-func replaceTable(mode Mode) (changed bool, err error) {
+func replaceTable(mode Mode, s Settings) (changed bool, err error) {
 	c, closer, err := connect()
 	if err != nil {
 		return false, err
 	}
 	defer closer()
-	want := ruleset(ourTable(), mode)
+	want := ruleset(ourTable(), mode, s)
 	same, err := tableIs(c, want)
 	if err != nil || same {
 		return false, err
@@ -60,7 +60,7 @@ func deleteTable() (changed bool, err error) {
 		return false, err
 	}
 	defer closer()
-	table, err := findTable(c)
+	table, err := findTable(c, tableName)
 	if err != nil || table == nil {
 		return false, err
 	}
@@ -77,52 +77,51 @@ func observeTable() (Mode, error) {
 		return Absent, err
 	}
 	defer closer()
-	table, err := findTable(c)
+	table, err := findTable(c, tableName)
 	if err != nil || table == nil {
 		return Absent, err
 	}
-	chains, err := chainsOfTable(c)
+	chains, err := chainsOf(c, tableName)
 	if err != nil {
 		return Absent, err
 	}
 	for _, chain := range chains {
+		if chain.Type != nftables.ChainTypeNAT {
+			continue
+		}
 		rules, err := c.GetRules(chain.Table, chain)
 		if err != nil {
 			return Absent, fmt.Errorf("list rules of chain %s: %w", chain.Name, err)
 		}
-		for _, r := range rules {
-			for _, e := range r.Exprs {
-				if _, redirects := e.(*expr.Redir); redirects {
-					return Capturing, nil
-				}
-			}
+		if len(rules) > 0 {
+			return Capturing, nil
 		}
 	}
 	return Draining, nil
 }
 
-// findTable returns our table, or nil.
-func findTable(c *nftables.Conn) (*nftables.Table, error) {
+// findTable returns the table of family inet with a name, or nil.
+func findTable(c *nftables.Conn, name string) (*nftables.Table, error) {
 	tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
 	if err != nil {
 		return nil, fmt.Errorf("list nftables tables: %w; the kernel needs nf_tables", err)
 	}
 	for _, t := range tables {
-		if t.Name == tableName {
+		if t.Name == name {
 			return t, nil
 		}
 	}
 	return nil, nil
 }
 
-func chainsOfTable(c *nftables.Conn) ([]*nftables.Chain, error) {
+func chainsOf(c *nftables.Conn, table string) ([]*nftables.Chain, error) {
 	all, err := c.ListChainsOfTableFamily(nftables.TableFamilyINet)
 	if err != nil {
 		return nil, fmt.Errorf("list nftables chains: %w", err)
 	}
 	var ours []*nftables.Chain
 	for _, chain := range all {
-		if chain.Table.Name == tableName {
+		if chain.Table.Name == table {
 			ours = append(ours, chain)
 		}
 	}
@@ -130,12 +129,12 @@ func chainsOfTable(c *nftables.Conn) ([]*nftables.Chain, error) {
 }
 
 func tableIs(c *nftables.Conn, want []ruledChain) (bool, error) {
-	table, err := findTable(c)
+	table, err := findTable(c, tableName)
 	if err != nil || table == nil || table.Flags != 0 {
 		// A flag could put it to sleep.
 		return false, err
 	}
-	have, err := chainsOfTable(c)
+	have, err := chainsOf(c, tableName)
 	if err != nil || len(have) != len(want) {
 		return false, err
 	}

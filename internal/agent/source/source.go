@@ -42,5 +42,5 @@ const (
 // Report is what the engine is told of one pod.
 type Report struct {
 	State State  `json:"state"`
-	Error string `json:"error"` // why a pod that should be captured is not, or empty
+	Error string `json:"error"` // why a pod is not captured as it should be, or empty
 }

@@ -21,6 +21,7 @@ func Status(w io.Writer, s api.Status, style term.Style, wide bool, now time.Tim
 	p.nodes(s)
 	p.pods(s.Pods, wide)
 	p.unmeshed(s.Pods)
+	p.exceptions(s.Pods)
 	p.problems(s)
 	return p.err
 }
@@ -205,6 +206,22 @@ func (p *page) unmeshed(pods []api.PodState) {
 	p.grid(grid)
 }
 
+func (p *page) exceptions(pods []api.PodState) {
+	grid := NewGrid("POD", "TRAFFIC")
+	for _, pod := range pods {
+		for _, e := range pod.Exceptions {
+			grid.Row(pod.Namespace+"/"+pod.Name, e)
+		}
+	}
+	if grid.Len() == 0 {
+		return
+	}
+	p.line("")
+	p.line("%s", p.style.Bold("Exceptions from the mesh"))
+	p.line("  Traffic that annotations or the agent's settings lead past the proxy: not encrypted, and no policy holds there.")
+	p.grid(grid)
+}
+
 func (p *page) problems(s api.Status) {
 	lines := findings(s)
 	if len(lines) == 0 {
@@ -231,6 +248,11 @@ func findings(s api.Status) []string {
 	for _, pod := range s.Pods {
 		if pod.Enrolled && !pod.Redirection && pod.MeshReason != "" {
 			lines = append(lines, fmt.Sprintf("pod %s/%s is not in the mesh: %s", pod.Namespace, pod.Name, pod.MeshReason))
+		}
+	}
+	for _, pod := range s.Pods {
+		for _, why := range pod.ExceptionsRefused {
+			lines = append(lines, fmt.Sprintf("pod %s/%s: %s", pod.Namespace, pod.Name, why))
 		}
 	}
 	for _, client := range s.Control.Clients {

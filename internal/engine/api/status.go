@@ -99,7 +99,11 @@ type PodState struct {
 	Enrolled    bool      `json:"enrolled"`                      // labels ask for capture
 	Redirection bool      `json:"redirection"`                   // capture is live
 	Unmeshed    []Conn    `json:"unmeshedConnections,omitempty"` // opened before enrolment and still alive
-	HostNetwork bool      `json:"hostNetwork,omitempty"`         // shares its node's network; never enrolled
+	// Exceptions say what of a captured pod's traffic passes by the mesh, as its annotations ask: no policy holds there.
+	Exceptions []string `json:"exceptions,omitempty"`
+	// ExceptionsRefused are annotations that ask for more of that and have no effect, each with the reason.
+	ExceptionsRefused []string `json:"exceptionsRefused,omitempty"`
+	HostNetwork       bool     `json:"hostNetwork,omitempty"` // shares its node's network; never enrolled
 }
 
 // ContainerState is one container of a pod.

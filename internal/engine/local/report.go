@@ -131,8 +131,15 @@ func (e *Engine) reportPod(p *pod) *corev1.Pod {
 		}
 	}
 	o.Status.Conditions = p.conditions()
+	if p.redirection.enabled && p.redirection.err != "" {
+		o.Status.Conditions = append(o.Status.Conditions, corev1.PodCondition{Type: exceptionsAccepted, Status: corev1.ConditionFalse,
+			Reason: "Invalid", Message: p.redirection.err})
+	}
 	return o
 }
+
+// exceptionsAccepted is false on a captured pod whose annotations ask for exceptions from the capture that cannot be made.
+const exceptionsAccepted corev1.PodConditionType = "lateen.dev/ExceptionsAccepted"
 
 func (e *Engine) ownerUID(p *pod) string {
 	if o := e.store.objects[p.owner]; o != nil {

@@ -170,6 +170,8 @@ type agentSaid struct {
 	Reason              string     `json:"reason"`
 	Since               time.Time  `json:"since"`
 	UnmeshedConnections []api.Conn `json:"unmeshedConnections"`
+	Exceptions          []string   `json:"exceptions"`
+	Refused             []string   `json:"refused"`
 }
 
 func (e *Engine) agentState(ctx context.Context, n *node, host map[int]int) (api.AgentState, map[string]agentSaid) {
@@ -301,6 +303,7 @@ func (e *Engine) podStates(said map[string]agentSaid, host map[int]int) []api.Po
 		}
 		if a, ok := said[p.uid]; ok {
 			s.Mesh, s.MeshReason, s.MeshSince, s.Unmeshed = a.State, a.Reason, a.Since, a.UnmeshedConnections
+			s.Exceptions, s.ExceptionsRefused = a.Exceptions, a.Refused
 		}
 		for _, c := range p.containers {
 			if c.init {

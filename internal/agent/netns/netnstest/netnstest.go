@@ -129,3 +129,27 @@ func awaitRoutes(t testing.TB, ns *netns.Namespace, destinations ...string) {
 func anywhere(ip netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: make([]byte, ip.BitLen()/8), Mask: net.CIDRMask(0, ip.BitLen())}
 }
+
+// ProxyNeighbours has the node answer on its links, by name, for an IPv6 address that is behind another.
+func ProxyNeighbours(t testing.TB, node *netns.Namespace, addresses map[string]string) {
+	t.Helper()
+	In(t, node, func(h *netlink.Handle) error {
+		for link, address := range addresses {
+			l, err := h.LinkByName(link)
+			if err != nil {
+				return err
+			}
+			err = h.NeighAdd(&netlink.Neigh{
+				LinkIndex: l.Attrs().Index, Family: netlink.FAMILY_V6, Flags: netlink.NTF_PROXY, IP: net.ParseIP(address),
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for link := range addresses {
+		Sysctl(t, node, "net.ipv6.conf."+link+".proxy_ndp", "1")
+		Sysctl(t, node, "net.ipv6.neigh."+link+".proxy_delay", "0")
+	}
+}

@@ -1,0 +1,116 @@
+package agent
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lateen.dev/lateen/internal/agent/redirect"
+	"lateen.dev/lateen/internal/agent/source"
+)
+
+func TestReadsExceptions(t *testing.T) {
+	everyone := redirect.Settings{InboundPorts: []uint16{9100}, OutboundRanges: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}}
+	for _, c := range []struct {
+		annotations map[string]string
+		want        []string
+		refused     string // a part of the one refusal
+	}{
+		{want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16"}},
+		{
+			annotations: map[string]string{excludeInboundPorts: "22, 9100", excludeOutboundPorts: "3306"},
+			want:        []string{"inbound ports 22, 9100", "outbound ports 3306", "outbound to 10.9.0.0/16"},
+		},
+		{
+			annotations: map[string]string{excludeInboundPorts: "22,ssh", excludeOutboundPorts: "3306"},
+			want:        []string{"inbound ports 9100", "outbound ports 3306", "outbound to 10.9.0.0/16"},
+			refused:     `excludeInboundPorts: "ssh" is no port`,
+		},
+		{
+			annotations: map[string]string{excludeOutboundRanges: "10.1.2.3/8"},
+			want:        []string{"inbound ports 9100", "outbound to 10.9.0.0/16"},
+			refused:     "write 10.0.0.0/8",
+		},
+		{annotations: map[string]string{bypassInbound: "true"}, want: []string{"inbound: all but tunnels", "outbound to 10.9.0.0/16"}},
+		{
+			annotations: map[string]string{bypassInbound: "yes"}, want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16"},
+			refused: `"yes" is neither true nor false`,
+		},
+		{annotations: map[string]string{includeOutboundRanges: "*"}, want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16"}},
+		{annotations: map[string]string{includeOutboundRanges: ""}, want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16", "outbound: all"}},
+		{
+			annotations: map[string]string{includeOutboundRanges: "fd00::/8"},
+			want:        []string{"inbound ports 9100", "outbound to 10.9.0.0/16", "outbound to all but fd00::/8"},
+		},
+		{
+			annotations: map[string]string{includeOutboundRanges: "fd00::/8", excludeOutboundRanges: "fd01::/16"},
+			want:        []string{"inbound ports 9100", "outbound to 10.9.0.0/16", "outbound to all but fd00::/8"},
+			refused:     "leave out",
+		},
+		{
+			annotations: map[string]string{includeOutboundRanges: "fd00::/8,x"},
+			want:        []string{"inbound ports 9100", "outbound to 10.9.0.0/16"}, refused: `"x" is no address range`,
+		},
+		{annotations: map[string]string{virtualInterfaces: "net/1"}, want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16"}, refused: "no name"},
+	} {
+		s, refused := settingsOf(everyone, c.annotations)
+		if got := s.Exceptions(); !slices.Equal(got, c.want) {
+			t.Errorf("%v: %q, want %q", c.annotations, got, c.want)
+		}
+		if c.refused == "" && len(refused) > 0 || c.refused != "" && (len(refused) != 1 || !strings.Contains(refused[0], c.refused)) {
+			t.Errorf("%v: refused %q, want one with %q", c.annotations, refused, c.refused)
+		}
+	}
+	if !slices.Equal(everyone.InboundPorts, []uint16{9100}) {
+		t.Errorf("what holds for all became %v", everyone.InboundPorts)
+	}
+}
+
+// status asks the agent as its page does, with the test for its loop.
+func status(t *testing.T, r *rig) Status {
+	t.Helper()
+	type answer struct {
+		s   Status
+		err error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		s, err := r.agent.Status(t.Context())
+		got <- answer{s, err}
+	}()
+	(<-r.agent.questions)()
+	a := <-got
+	if a.err != nil {
+		t.Fatal(a.err)
+	}
+	return a.s
+}
+
+// A pod whose annotation is wrong is captured whole, and its object says why.
+func TestCapturesWithoutAnExceptionThatCannotBeRead(t *testing.T) {
+	r := newRig(t)
+	r.snapshot.Pods[0].Annotations = map[string]string{excludeInboundPorts: "9090,http"}
+	r.label(true)
+	r.accept()
+	r.is(Captured, "")
+	if got := r.settings.Exceptions(); len(got) != 0 {
+		t.Errorf("passes by: %v", got)
+	}
+	r.did("put a", "complete", "apply capturing",
+		`report enabled: annotation traffic.sidecar.istio.io/excludeInboundPorts: "http" is no port; write numbers from 1 to 65535, separated by commas`)
+	s := status(t, r)
+	if len(s.Pods[0].Refused) != 1 || len(s.Pods[0].Exceptions) != 0 {
+		t.Errorf("status %+v", s.Pods[0])
+	}
+
+	// The cure is applied at once, and the complaint is taken back.
+	r.snapshot.Pods[0].Annotations = map[string]string{excludeInboundPorts: "9090", source.RedirectionAnnotation: "enabled"}
+	r.learn()
+	r.step(time.Second)
+	r.did("apply capturing", "report enabled")
+	if s := status(t, r); !slices.Equal(s.Pods[0].Exceptions, []string{"inbound ports 9090"}) || s.Pods[0].Refused != nil {
+		t.Errorf("status %+v", s.Pods[0])
+	}
+}
