@@ -46,7 +46,7 @@ func cargo(t *testing.T) cargoMetadata {
 }
 
 // Pure crates decide; they import no runtime, socket, clock or randomness of their own.
-var pureCrates = []string{"lateen-types", "lateen-config", "lateen-policy", "lateen-balance"}
+var pureCrates = []string{"lateen-types", "lateen-config", "lateen-policy", "lateen-balance", "lateen-dns"}
 
 var runtimes = []string{"tokio", "mio", "socket2", "nix", "libc", "rustls", "tokio-rustls", "rand", "hyper", "h2", "tonic", "tracing"}
 
@@ -58,11 +58,13 @@ var soleUsers = map[string][]string{
 	"nix":          {"lateen-capture"},
 	"libc":         {"lateen-capture", "lateen-load"},
 	"x509-parser":  {"lateen-tls"},
+	// The message format; what is asked of whom is crates/proxy's.
+	"hickory-proto": {"lateen-dns"},
 }
 
 // crateOrder lists the crates bottom up: a crate may depend on those before it only.
 var crateOrder = []string{
-	"lateen-types", "lateen-proto", "lateen-policy", "lateen-balance", "lateen-config", "lateen-tls", "lateen-relay",
+	"lateen-types", "lateen-proto", "lateen-policy", "lateen-balance", "lateen-config", "lateen-dns", "lateen-tls", "lateen-relay",
 	"lateen-hbone", "lateen-identity", "lateen-xds", "lateen-capture", "lateen-telemetry", "lateen-admin", "lateen-testkit", "lateen-proxy", "lateen-load",
 }
 

@@ -196,6 +196,11 @@ impl Snapshot {
         best(self.services_named.get(hostname), Some(namespace))
     }
 
+    /// Every service of a hostname, canonical ones first, then by namespace.
+    pub fn services_by_host(&self, hostname: &str) -> &[Arc<Service>] {
+        self.services_named.get(hostname)
+    }
+
     /// The endpoints of a service, whether or not the service itself has arrived.
     pub fn endpoints(&self, service: &ServiceKey) -> Option<&Arc<EndpointSet>> {
         self.endpoints.get(service)

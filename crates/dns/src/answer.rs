@@ -1,0 +1,203 @@
+//! What the mesh knows about a name.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use hickory_proto::op::{Edns, Message, OpCode, ResponseCode};
+use hickory_proto::rr::rdata::{A, AAAA};
+use hickory_proto::rr::{RData, Record, RecordType};
+use lateen_config::{IpFamilies, Service, Snapshot};
+
+use crate::names;
+use crate::query::Query;
+
+/// How long a client may keep an answer, in seconds.
+pub const TTL: u32 = 30;
+/// The longest datagram that this server reads, as it says in EDNS.
+const PAYLOAD: u16 = 4096;
+
+/// Who asks, and what of.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The mesh.
+    pub snapshot: &'a Snapshot,
+    /// The client's namespace: its own services come first, and it sees those of others only if they are public.
+    pub namespace: &'a str,
+    /// The client's network: addresses on others are of no use to it.
+    pub network: &'a str,
+    /// The namespace whose services come after the client's own and canonical ones, if any.
+    pub preferred: Option<&'a str>,
+    /// The cluster's domain, such as `cluster.local`, in lower case.
+    pub domain: &'a str,
+    /// Whether addresses of IPv6 may be handed out.
+    pub ipv6: bool,
+}
+
+/// What becomes of a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The mesh has the name, and this is the whole reply.
+    Reply {
+        /// It, no longer than the client can take.
+        message: Vec<u8>,
+        /// The addresses in it.
+        addresses: usize,
+    },
+    /// A resolver must be asked.
+    Forward {
+        /// The mesh has the name, but is not asked for an address. A resolver that says it does not exist is wrong: many
+        /// clients take that for all types at once.
+        exists: bool,
+    },
+}
+
+/// Answers a question if the mesh has the name. `shuffle` gets the addresses to put them into any order, so that clients
+/// which take the first do not all take the same.
+pub fn answer(query: &Query, view: &View<'_>, shuffle: impl FnOnce(&mut [IpAddr])) -> Answer {
+    let Some(service) = query.host().and_then(|host| view.find(host)) else {
+        return Answer::Forward { exists: false };
+    };
+    let wanted = match query.kind_of_record() {
+        RecordType::A => IpAddr::is_ipv4,
+        RecordType::AAAA => IpAddr::is_ipv6,
+        _ => return Answer::Forward { exists: true },
+    };
+    let mut addresses = view.addresses(service);
+    addresses.retain(|address| wanted(address) && (view.ipv6 || address.is_ipv4()));
+    shuffle(&mut addresses);
+    Answer::Reply {
+        message: reply(query, &mut addresses),
+        addresses: addresses.len(),
+    }
+}
+
+impl View<'_> {
+    /// The service that a client means by a name: exact names before wildcards, for each thing that it may be short for.
+    fn find(&self, host: &str) -> Option<&Arc<Service>> {
+        names::aliases(host, self.namespace, self.domain)
+            .iter()
+            .find_map(|alias| {
+                self.named(alias)
+                    .or_else(|| names::wildcards(alias).find_map(|wildcard| self.named(&wildcard)))
+            })
+    }
+
+    /// The service of a hostname: the client's namespace's own, then the canonical one, then the preferred namespace's,
+    /// then any.
+    fn named(&self, hostname: &str) -> Option<&Arc<Service>> {
+        let named = self.snapshot.services_by_host(hostname);
+        let usable = || {
+            named
+                .iter()
+                .filter(|service| self.has_addresses(service) && service.visible_to(self.namespace))
+        };
+        usable()
+            .find(|service| *service.namespace == *self.namespace)
+            .or_else(|| usable().find(|service| service.canonical))
+            .or_else(|| {
+                let preferred = self.preferred?;
+                usable().find(|service| *service.namespace == *preferred)
+            })
+            .or_else(|| usable().next())
+    }
+
+    /// A service without virtual addresses is headless if it is the cluster's, and else one that only its own DNS knows.
+    fn has_addresses(&self, service: &Service) -> bool {
+        !service.addresses.is_empty()
+            || service
+                .hostname
+                .strip_suffix(self.domain)
+                .is_some_and(|rest| rest.ends_with(".svc."))
+    }
+
+    fn addresses(&self, service: &Service) -> Vec<IpAddr> {
+        let family = |address: &IpAddr| {
+            service
+                .ip_families
+                .is_none_or(|families: IpFamilies| families.accepts(*address))
+        };
+        if !service.addresses.is_empty() {
+            return service
+                .addresses
+                .iter()
+                .filter(|at| *at.network == *self.network)
+                .map(|at| at.address)
+                .filter(family)
+                .collect();
+        }
+        let Some(endpoints) = self.snapshot.endpoints(&service.key) else {
+            return Vec::new();
+        };
+        let mut addresses = Vec::new();
+        for endpoint in endpoints.iter() {
+            let workload = &endpoint.workload;
+            if !service.takes(workload.status) || *workload.network != *self.network {
+                continue;
+            }
+            // One of each family: a pod is one endpoint, however many addresses it has.
+            for is_family in [IpAddr::is_ipv4, IpAddr::is_ipv6] {
+                let mut own = workload
+                    .addresses
+                    .iter()
+                    .filter(|address| is_family(address));
+                addresses.extend(own.find(|address| family(address)));
+            }
+        }
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
+    }
+}
+
+/// The reply with as many addresses as fit; some are better than none for clients that never ask again over TCP.
+fn reply(query: &Query, addresses: &mut Vec<IpAddr>) -> Vec<u8> {
+    let request = &query.message;
+    let mut message = Message::response(request.metadata.id, OpCode::Query);
+    message.metadata.authoritative = true;
+    message.metadata.recursion_desired = request.metadata.recursion_desired;
+    message.metadata.recursion_available = true;
+    message.metadata.checking_disabled = request.metadata.checking_disabled;
+    // As it was asked, in the client's own letters: some look for them in the answer.
+    message.queries.clone_from(&request.queries);
+    if let Some(asked) = &request.edns {
+        let mut edns = Edns::new();
+        edns.set_max_payload(PAYLOAD);
+        edns.set_dnssec_ok(asked.flags().dnssec_ok);
+        message.edns = Some(edns);
+        if asked.version() > 0 {
+            message.metadata.response_code = ResponseCode::BADVERS;
+            addresses.clear();
+            return encode(&message);
+        }
+    }
+    let room = query.limit().saturating_sub(encode(&message).len());
+    // RFC 1035 §4.1.3: a pointer to the name, type, class, TTL and length, before the address.
+    const RECORD: usize = 12;
+    let fit = room
+        / (RECORD
+            + if addresses.iter().any(IpAddr::is_ipv6) {
+                16
+            } else {
+                4
+            });
+    if addresses.len() > fit {
+        addresses.truncate(fit);
+        message.metadata.truncation = true;
+    }
+    let name = request.queries[0].name();
+    for address in &*addresses {
+        let data = match *address {
+            IpAddr::V4(address) => RData::A(A(address)),
+            IpAddr::V6(address) => RData::AAAA(AAAA(address)),
+        };
+        message.add_answer(Record::from_rdata(name.clone(), TTL, data));
+    }
+    encode(&message)
+}
+
+/// A message of ours always fits and has no part that cannot be written.
+fn encode(message: &Message) -> Vec<u8> {
+    message
+        .to_vec()
+        .expect("a message of addresses is encodable")
+}

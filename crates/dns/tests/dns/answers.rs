@@ -1,0 +1,187 @@
+//! Which names the mesh has, and for whom.
+
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::{DNSClass, RecordType};
+use lateen_dns::{Answer, TTL, Transport, View, answer, read};
+
+use crate::support::{addresses, ask, ip, mesh, question, view};
+
+/// What is left to a resolver.
+const FORWARD: &[&str] = &["a resolver"];
+
+fn check(view: &View<'_>, name: &str, kind: RecordType, expected: &[&str]) {
+    let got = match ask(view, name, kind) {
+        Some(message) => {
+            assert_eq!(
+                message.metadata.response_code,
+                ResponseCode::NoError,
+                "{name}"
+            );
+            assert!(message.metadata.authoritative, "{name}");
+            addresses(&message)
+        }
+        None => FORWARD.iter().map(ToString::to_string).collect(),
+    };
+    assert_eq!(got, expected, "{name} {kind} for {}", view.namespace);
+}
+
+#[test]
+fn names_and_families() {
+    let mesh = mesh();
+    let view = view(&mesh);
+    use RecordType::{A, AAAA};
+    let table: &[(&str, RecordType, &[&str])] = &[
+        // Short and full names.
+        ("web", A, &["10.0.0.1"]),
+        ("web.default", A, &["10.0.0.1"]),
+        ("web.other", A, &["10.0.0.2"]),
+        ("web.other.svc", A, &["10.0.0.2"]),
+        ("web.other.svc.cluster.local.", A, &["10.0.0.2"]),
+        // What a stub resolver's search list makes of them.
+        ("web.other.default.svc.cluster.local", A, &["10.0.0.2"]),
+        ("web.other.svc.svc.cluster.local", A, &["10.0.0.2"]),
+        (
+            "api.example.com.default.svc.cluster.local",
+            A,
+            &["240.0.0.1"],
+        ),
+        ("api.example.com.cluster.local", A, &["240.0.0.1"]),
+        // Families: one that the name lacks is an empty answer.
+        ("web", AAAA, &[]),
+        ("dual", A, &["10.0.0.3"]),
+        ("dual", AAAA, &["fd00::3"]),
+        ("only4", A, &["10.1.1.1"]),
+        ("only4", AAAA, &[]),
+        // Headless: healthy endpoints on the client's network.
+        ("headless", A, &["10.1.0.1", "10.1.0.2"]),
+        ("headless", AAAA, &["fd01::1"]),
+        ("all", A, &["10.1.2.1"]),
+        ("empty", A, &[]),
+        ("elsewhere", A, &[]),
+        // Wildcards: an exact name first, then the closest.
+        ("api.example.com", A, &["240.0.0.1"]),
+        ("www.example.com", A, &["240.0.0.2"]),
+        ("a.b.example.com", A, &["240.0.0.2"]),
+        ("a.deep.example.com", A, &["240.0.0.3"]),
+        ("example.com", A, FORWARD),
+        // Not the mesh's, or without an address that it knows.
+        ("example.org", A, FORWARD),
+        ("by-dns.example.org", A, FORWARD),
+        ("nothing.default.svc.cluster.local", A, FORWARD),
+        (".", A, FORWARD),
+        // Case does not matter.
+        ("WeB.dEfAuLt.SvC.cluster.LOCAL", A, &["10.0.0.1"]),
+        // Visibility.
+        ("private.example.net", A, FORWARD),
+    ];
+    for (name, kind, expected) in table {
+        check(&view, name, *kind, expected);
+    }
+}
+
+#[test]
+fn the_clients_namespace_then_canonical_then_preferred_then_any() {
+    let mesh = mesh();
+    let table: &[(&str, &str, Option<&str>, &str)] = &[
+        ("a", "shared.example.net", None, "240.0.1.1"),
+        ("b", "shared.example.net", None, "240.0.1.2"),
+        ("z", "shared.example.net", None, "240.0.1.3"),
+        ("z", "shared.example.net", Some("d"), "240.0.1.3"),
+        ("z", "loose.example.net", None, "240.0.2.1"),
+        ("z", "loose.example.net", Some("b"), "240.0.2.2"),
+        ("a", "loose.example.net", Some("b"), "240.0.2.1"),
+    ];
+    for (namespace, name, preferred, expected) in table {
+        let view = View {
+            namespace,
+            preferred: *preferred,
+            ..view(&mesh)
+        };
+        check(&view, name, RecordType::A, &[expected]);
+    }
+    let owner = View {
+        namespace: "other",
+        ..view(&mesh)
+    };
+    check(&owner, "private.example.net", RecordType::A, &["240.0.0.4"]);
+    check(&owner, "web", RecordType::A, &["10.0.0.2"]);
+}
+
+#[test]
+fn a_client_without_ipv6_is_given_no_address_of_it() {
+    let mesh = mesh();
+    let view = View {
+        ipv6: false,
+        ..view(&mesh)
+    };
+    check(&view, "dual", RecordType::AAAA, &[]);
+    check(&view, "dual", RecordType::A, &["10.0.0.3"]);
+}
+
+#[test]
+fn a_client_on_another_network_gets_that_networks_addresses() {
+    let mesh = mesh();
+    let view = View {
+        network: "far",
+        ..view(&mesh)
+    };
+    check(&view, "elsewhere", RecordType::A, &["10.9.9.9"]);
+    check(&view, "headless", RecordType::A, &["10.1.0.4"]);
+    check(&view, "web", RecordType::A, &[]);
+}
+
+#[test]
+fn other_types_are_left_to_a_resolver_that_must_not_deny_the_name() {
+    let mesh = mesh();
+    for (name, exists) in [("web", true), ("example.org", false)] {
+        for kind in [
+            RecordType::HTTPS,
+            RecordType::SRV,
+            RecordType::TXT,
+            RecordType::ANY,
+        ] {
+            let query = read(&question(name, kind, None), Transport::Udp).unwrap();
+            let got = answer(&query, &view(&mesh), |_| {});
+            assert_eq!(got, Answer::Forward { exists }, "{name} {kind}");
+        }
+    }
+}
+
+#[test]
+fn other_classes_are_left_to_a_resolver() {
+    let mesh = mesh();
+    let mut bytes = question("web", RecordType::A, None);
+    let class = bytes.len() - 1;
+    assert_eq!(bytes[class], u16::from(DNSClass::IN) as u8);
+    bytes[class] = u16::from(DNSClass::CH) as u8;
+    let query = read(&bytes, Transport::Udp).unwrap();
+    let got = answer(&query, &view(&mesh), |_| {});
+    assert_eq!(got, Answer::Forward { exists: false });
+}
+
+#[test]
+fn an_answer_repeats_the_question_letter_by_letter_and_says_how_long_it_holds() {
+    let mesh = mesh();
+    let message = ask(&view(&mesh), "wEb.DEFault", RecordType::A).unwrap();
+    assert_eq!(message.metadata.id, 4711);
+    assert!(message.metadata.recursion_desired && message.metadata.recursion_available);
+    assert_eq!(message.queries[0].name().to_ascii(), "wEb.DEFault.");
+    let [record] = message.answers.as_slice() else {
+        panic!("{message:?}");
+    };
+    // No alias in between: the answer is under the name that was asked for.
+    assert_eq!(record.name.to_ascii(), "wEb.DEFault.");
+    assert_eq!(record.ttl, TTL);
+}
+
+#[test]
+fn addresses_are_shuffled() {
+    let mesh = mesh();
+    let query = read(&question("headless", RecordType::A, None), Transport::Udp).unwrap();
+    let Answer::Reply { message, .. } = answer(&query, &view(&mesh), |all| all.reverse()) else {
+        panic!("a headless service is the mesh's");
+    };
+    let message = hickory_proto::op::Message::from_vec(&message).unwrap();
+    assert_eq!(addresses(&message), ["10.1.0.2", "10.1.0.1"]);
+    assert_eq!(message.answers[0].data.ip_addr(), Some(ip("10.1.0.2")));
+}
