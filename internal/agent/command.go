@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -33,6 +34,7 @@ type settings struct {
 	http         string
 	level        slog.Level
 	exceptions   redirect.Settings
+	probeGroup   uint
 }
 
 func parse(args []string, stderr io.Writer) (settings, error) {
@@ -56,12 +58,16 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 		s.exceptions.OutboundRanges, err = redirect.ParseRanges(v)
 		return err
 	})
+	f.UintVar(&s.probeGroup, "probe-group", 0, "group by which the sockets of the node's prober are known; nobody else may then use the probe addresses (0: not guarded)")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	if err := f.Parse(args); err != nil {
 		return s, err
 	}
 	if f.NArg() > 0 {
 		return s, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	if s.probeGroup > math.MaxInt32 {
+		return s, fmt.Errorf("--probe-group %d is no group; use a number below 2147483648", s.probeGroup)
 	}
 	for name, value := range map[string]string{
 		"node": s.node, "engine-socket": s.engineSocket, "zds-socket": s.zdsSocket, "status-socket": s.statusSocket,
@@ -96,6 +102,11 @@ func run(ctx context.Context, s settings, log *slog.Logger) error {
 		return errors.New("capturing pods needs root: it enters their network namespaces and changes their rules")
 	}
 	metrics := NewMetrics()
+	if s.probeGroup == 0 {
+		log.Warn("the probe addresses are not guarded: whatever runs on the node's network can pose as its prober; give --probe-group")
+	} else if _, err := redirect.GuardProbes(redirect.ByGroup(uint32(s.probeGroup))); err != nil {
+		return fmt.Errorf("guard the probe addresses: %w", err)
+	}
 	proxies, err := zds.Listen(s.zdsSocket, zds.Options{Log: log, Sent: metrics.Sent})
 	if err != nil {
 		return err
@@ -134,6 +145,9 @@ func run(ctx context.Context, s settings, log *slog.Logger) error {
 			fail(err)
 		}
 	})
+	if s.probeGroup != 0 {
+		parts.Go(func() { keepGuard(ctx, redirect.ByGroup(uint32(s.probeGroup)), metrics, log) })
+	}
 	log.Info("agent started")
 	a.Run(ctx)
 	parts.Wait()
@@ -142,6 +156,30 @@ func run(ctx context.Context, s settings, log *slog.Logger) error {
 	}
 	log.Info("agent ends; captured pods stay captured")
 	return nil
+}
+
+// guardEvery is the time between looks at the guard of the probe addresses.
+const guardEvery = 30 * time.Second
+
+// keepGuard repairs the guard of the probe addresses until ctx ends. The guard stays when the agent ends.
+func keepGuard(ctx context.Context, prober redirect.Prober, metrics *Metrics, log *slog.Logger) {
+	tick := time.NewTicker(guardEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		switch changed, err := redirect.GuardProbes(prober); {
+		case err != nil:
+			metrics.captureError(stepRules)
+			log.Error("guard the probe addresses", "err", err)
+		case changed:
+			metrics.repairs.Inc()
+			log.Warn("repaired the guard of the probe addresses: somebody else changed it")
+		}
+	}
 }
 
 // listenUnix listens on a socket that only root can reach, replacing one that an earlier agent left.

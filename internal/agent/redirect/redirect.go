@@ -1,4 +1,5 @@
-// Package redirect owns the packet rules and policy routes that lead a pod's TCP connections through the node proxy.
+// Package redirect owns the packet rules and policy routes that lead a pod's TCP connections through the node proxy, and
+// those on the node that keep the way past them, which health checks have, to the prober.
 // It changes nothing that it did not make, and it does not decide which pods are captured.
 package redirect
 
@@ -50,7 +51,7 @@ func Apply(ns *netns.Namespace, mode Mode, s Settings) (changed bool, err error)
 		if err != nil {
 			return err
 		}
-		ruled, err := replaceTable(mode, s)
+		ruled, err := replaceTable(ourTable(), ruleset(ourTable(), mode, s))
 		changed = routed || zoned || ruled
 		return err
 	})

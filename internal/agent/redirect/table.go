@@ -24,22 +24,21 @@ func connect() (*nftables.Conn, func(), error) {
 	return c, func() { _ = c.CloseLasting() }, nil
 }
 
-// replaceTable makes the table be what the mode says, in one transaction, and leaves a table that already is alone.
-func replaceTable(mode Mode, s Settings) (changed bool, err error) {
+// replaceTable makes a table be what is wanted, in one transaction, and leaves a table that already is alone.
+func replaceTable(ours *nftables.Table, want []ruledChain) (changed bool, err error) {
 	c, closer, err := connect()
 	if err != nil {
 		return false, err
 	}
 	defer closer()
-	want := ruleset(ourTable(), mode, s)
-	same, err := tableIs(c, want)
+	same, err := tableIs(c, ours.Name, want)
 	if err != nil || same {
 		return false, err
 	}
 	// Adding before deleting makes the deletion succeed whether or not the table is there.
-	c.AddTable(ourTable())
-	c.DelTable(ourTable())
-	table := c.AddTable(ourTable())
+	c.AddTable(ours)
+	c.DelTable(ours)
+	table := c.AddTable(ours)
 	for _, w := range want {
 		chain := *w.chain
 		chain.Table = table
@@ -49,7 +48,7 @@ func replaceTable(mode Mode, s Settings) (changed bool, err error) {
 		}
 	}
 	if err := c.Flush(); err != nil {
-		return false, fmt.Errorf("write table inet %s: %w; the kernel needs nf_tables with nat and redirect for inet (Linux 5.2)", tableName, err)
+		return false, fmt.Errorf("write table inet %s: %w; the kernel needs nf_tables with nat and redirect for inet (Linux 5.2)", ours.Name, err)
 	}
 	return true, nil
 }
@@ -128,13 +127,13 @@ func chainsOf(c *nftables.Conn, table string) ([]*nftables.Chain, error) {
 	return ours, nil
 }
 
-func tableIs(c *nftables.Conn, want []ruledChain) (bool, error) {
-	table, err := findTable(c, tableName)
+func tableIs(c *nftables.Conn, name string, want []ruledChain) (bool, error) {
+	table, err := findTable(c, name)
 	if err != nil || table == nil || table.Flags != 0 {
 		// A flag could put it to sleep.
 		return false, err
 	}
-	have, err := chainsOf(c, tableName)
+	have, err := chainsOf(c, name)
 	if err != nil || len(have) != len(want) {
 		return false, err
 	}

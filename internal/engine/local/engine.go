@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"os"
 	"os/signal"
 	"strconv"
@@ -112,14 +113,16 @@ type Engine struct {
 // node is one node with the parts of the mesh on it.
 type node struct {
 	fabric.Node
-	name    string
-	uid     string
-	podUID  string // of the proxy, which is a pod too
-	agent   *daemon
-	proxy   *daemon
-	stock   bool // the proxy is not Lateen's own
-	ips     *addresses
-	created time.Time
+	name   string
+	uid    string
+	podUID string // of the proxy, which is a pod too
+	agent  *daemon
+	proxy  *daemon
+	stock  bool // the proxy is not Lateen's own
+	ips    *addresses
+	// probeGroup is the group of the prober's sockets: drawn at random, so that no other process has it by accident.
+	probeGroup int
+	created    time.Time
 
 	// Guarded by the engine's lock.
 	labels     map[string]string
@@ -160,7 +163,7 @@ func newEngine(o Options) (*Engine, error) {
 		n := fabric.Node{Index: i, NetNS: e.dir.netns(name)}
 		e.nodes = append(e.nodes, &node{
 			Node: n, name: name, uid: newUID(), podUID: newUID(), stock: o.NodeProxy[name] != "",
-			ips: newAddresses(n.PodCIDR()), created: e.started,
+			ips: newAddresses(n.PodCIDR()), created: e.started, probeGroup: 1<<30 + mathrand.IntN(1<<30),
 			labels: map[string]string{
 				"kubernetes.io/hostname":        name,
 				"kubernetes.io/os":              "linux",

@@ -68,6 +68,7 @@ func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
 			"--zds-socket", filepath.Join(e.dir.node(n.name), "zds.sock"),
 			"--status-socket", filepath.Join(e.dir.node(n.name), "agent.sock"),
 			"--http", agentHTTP,
+			"--probe-group", strconv.Itoa(n.probeGroup),
 		}, daemonEnv(), n.NetNS, filepath.Join(e.dir.node(n.name), "agent.log"))
 		go n.agent.run()
 	}

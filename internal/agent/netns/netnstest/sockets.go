@@ -39,7 +39,8 @@ func Transparent(fd int) error {
 	return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 1)
 }
 
-func control(options []Option) func(string, string, syscall.RawConn) error {
+// Control applies options to the sockets of a dialer or a listener.
+func Control(options ...Option) func(string, string, syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		var inner error
 		err := c.Control(func(fd uintptr) {
@@ -61,7 +62,7 @@ func Listen(t testing.TB, ns *netns.Namespace, address string, options ...Option
 	t.Helper()
 	var l net.Listener
 	err := ns.Do(func() (err error) {
-		l, err = (&net.ListenConfig{Control: control(options)}).Listen(context.Background(), "tcp", address)
+		l, err = (&net.ListenConfig{Control: Control(options...)}).Listen(context.Background(), "tcp", address)
 		return err
 	})
 	if err != nil {
@@ -78,7 +79,7 @@ const dialTimeout = 15 * time.Second
 func Dial(ns *netns.Namespace, from, to string, options ...Option) (net.Conn, error) {
 	var c net.Conn
 	err := ns.Do(func() (err error) {
-		d := net.Dialer{Control: control(options), Timeout: dialTimeout}
+		d := net.Dialer{Control: Control(options...), Timeout: dialTimeout}
 		if from != "" {
 			d.LocalAddr = net.TCPAddrFromAddrPort(netip.MustParseAddrPort(from))
 		}

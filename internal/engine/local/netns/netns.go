@@ -4,6 +4,7 @@ package netns
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -75,6 +76,35 @@ func Dial(ctx context.Context, path, network, address string, local net.Addr) (n
 		return err
 	})
 	return conn, err
+}
+
+// DialAs is Dial with a socket of the group gid, by which packet rules can know it.
+func DialAs(ctx context.Context, gid int, path, network, address string, local net.Addr) (net.Conn, error) {
+	var conn net.Conn
+	err := Do(path, func() (err error) {
+		own := uintptr(os.Getegid())
+		if err := setGroup(uintptr(gid)); err != nil {
+			return err
+		}
+		d := net.Dialer{LocalAddr: local}
+		conn, err = d.DialContext(ctx, network, address)
+		return errors.Join(err, setGroup(own))
+	})
+	if err != nil && conn != nil {
+		conn.Close()
+	}
+	return conn, err
+}
+
+// setGroup sets the calling thread's group for what it makes; other threads keep theirs, unlike with the function of the
+// standard library.
+func setGroup(gid uintptr) error {
+	// The kernel answers with the group before, whether or not it changed it, and with the present one to a bad number.
+	_, _, _ = unix.RawSyscall(unix.SYS_SETFSGID, gid, 0, 0)
+	if now, _, _ := unix.RawSyscall(unix.SYS_SETFSGID, ^uintptr(0), 0, 0); now != gid {
+		return fmt.Errorf("take group %d for a socket: the kernel left it at %d; this needs root", gid, now)
+	}
+	return nil
 }
 
 // onThread runs f on a thread of its own which is given back to the runtime only if it is in its old namespace again.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func needRoot(t *testing.T) {
@@ -99,5 +101,27 @@ func TestNamesAreTakenOnceAndGivenBack(t *testing.T) {
 	}
 	if err := Remove(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("removed twice: %v", err)
+	}
+}
+
+// A socket's group is what packet rules see; the thread that made it must have its own again.
+func TestDialsAsAGroup(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ns")
+	if err := Create(path); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { Remove(path) })
+	if _, err := DialAs(t.Context(), 4711, path, "tcp4", "127.0.0.1:1", nil); err == nil {
+		t.Fatal("connected to nothing")
+	}
+	for range 50 {
+		if err := Do(path, func() error {
+			if now, _, _ := unix.RawSyscall(unix.SYS_SETFSGID, ^uintptr(0), 0, 0); int(now) != os.Getegid() {
+				t.Errorf("a thread kept group %d", now)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
