@@ -1,4 +1,4 @@
-//! One flush a turn: what all streams of a tunnel have to say leaves in one write.
+//! A tunnel's byte stream, as the HTTP/2 layer sees it: one flush a turn, and a [`Guard`] that sees every byte first.
 //!
 //! The HTTP/2 layer flushes after every larger frame. Below it lies a buffer (the TLS connection's), so
 //! those flushes can wait until the tunnel's task has gathered everything; nothing waits longer than that.
@@ -8,8 +8,14 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+use crate::guard::{Abuse, Guard};
+use crate::outbox::Outbox;
+use crate::settings::Settings;
 
 /// The byte stream of a tunnel, shared by the HTTP/2 layer and the task that flushes.
 #[derive(Debug)]
@@ -22,14 +28,27 @@ struct Shared<IO> {
     eager: Cell<bool>,
     /// A flush is owed.
     dirty: Cell<bool>,
+    guard: RefCell<Guard>,
+    outbox: Rc<Outbox>,
+    /// Bytes that came.
+    received: Cell<u64>,
+    /// Since when the stream takes nothing.
+    stuck: Cell<Option<Instant>>,
 }
 
 impl<IO> Batch<IO> {
-    pub(crate) fn new(io: IO) -> Self {
+    pub(crate) fn new(io: IO, server: bool, settings: &Settings) -> Self {
         Batch(Rc::new(Shared {
             io: RefCell::new(io),
             eager: Cell::new(true),
             dirty: Cell::new(false),
+            guard: RefCell::new(Guard::new(server, settings.max_header_list, Instant::now())),
+            outbox: Rc::new(Outbox::new(
+                &settings.send_budget,
+                settings.tunnel_send_buffer,
+            )),
+            received: Cell::new(0),
+            stuck: Cell::new(None),
         }))
     }
 
@@ -44,6 +63,60 @@ impl<IO> Batch<IO> {
         // What was written without a flush, such as the client's preface, is owed too.
         self.0.dirty.set(true);
     }
+
+    /// The account of what waits to be written.
+    pub(crate) fn outbox(&self) -> &Rc<Outbox> {
+        &self.0.outbox
+    }
+
+    /// Bytes that came so far.
+    pub(crate) fn received(&self) -> u64 {
+        self.0.received.get()
+    }
+
+    /// What the peer is guilty of, if anything; from then on nothing is read from it.
+    pub(crate) fn abuse(&self) -> Option<Abuse> {
+        self.0.guard.borrow().verdict()
+    }
+
+    /// Requests were reset before they were answered.
+    pub(crate) fn unanswered(&self, count: u64) {
+        for _ in 0..count {
+            self.0.guard.borrow_mut().unanswered(Instant::now);
+        }
+    }
+
+    /// For how long the stream has taken nothing of what there is to write.
+    pub(crate) fn stuck_for(&self) -> Duration {
+        self.0
+            .stuck
+            .get()
+            .map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    fn wrote(&self, result: &Poll<io::Result<usize>>, parts: &[IoSlice<'_>]) {
+        match result {
+            Poll::Pending if self.0.stuck.get().is_none() => {
+                self.0.stuck.set(Some(Instant::now()));
+            }
+            Poll::Ready(Ok(written)) => {
+                self.0.stuck.set(None);
+                let mut left = *written;
+                let mut guard = self.0.guard.borrow_mut();
+                for part in parts {
+                    let n = left.min(part.len());
+                    guard.sent(&part[..n], Instant::now, |passing| {
+                        self.0.outbox.passed(passing)
+                    });
+                    left -= n;
+                    if left == 0 {
+                        break;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 impl<IO: AsyncWrite + Unpin> Batch<IO> {
@@ -54,9 +127,15 @@ impl<IO: AsyncWrite + Unpin> Batch<IO> {
         }
         match Pin::new(&mut *self.0.io.borrow_mut()).poll_flush(cx) {
             // The waker is registered: the next turn tries again.
-            Poll::Pending => Ok(()),
+            Poll::Pending => {
+                if self.0.stuck.get().is_none() {
+                    self.0.stuck.set(Some(Instant::now()));
+                }
+                Ok(())
+            }
             Poll::Ready(result) => {
                 self.0.dirty.set(false);
+                self.0.stuck.set(None);
                 result
             }
         }
@@ -69,7 +148,25 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Batch<IO> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0.io.borrow_mut()).poll_read(cx, buf)
+        if self.abuse().is_some() {
+            return Poll::Pending;
+        }
+        let before = buf.filled().len();
+        let read = Pin::new(&mut *self.0.io.borrow_mut()).poll_read(cx, buf);
+        if matches!(read, Poll::Ready(Ok(()))) {
+            let bytes = &buf.filled()[before..];
+            self.0
+                .received
+                .set(self.0.received.get() + bytes.len() as u64);
+            let mut guard = self.0.guard.borrow_mut();
+            guard.received(bytes, Instant::now, |passing| self.0.outbox.passed(passing));
+            if guard.verdict().is_some() {
+                // The tunnel's task finds the verdict at the end of this turn.
+                buf.set_filled(before);
+                return Poll::Pending;
+            }
+        }
+        read
     }
 }
 
@@ -79,7 +176,9 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Batch<IO> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0.io.borrow_mut()).poll_write(cx, buf)
+        let result = Pin::new(&mut *self.0.io.borrow_mut()).poll_write(cx, buf);
+        self.wrote(&result, &[IoSlice::new(buf)]);
+        result
     }
 
     fn poll_write_vectored(
@@ -87,7 +186,9 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Batch<IO> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0.io.borrow_mut()).poll_write_vectored(cx, bufs)
+        let result = Pin::new(&mut *self.0.io.borrow_mut()).poll_write_vectored(cx, bufs);
+        self.wrote(&result, bufs);
+        result
     }
 
     fn is_write_vectored(&self) -> bool {

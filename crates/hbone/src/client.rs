@@ -6,6 +6,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use lateen_types::Strng;
@@ -17,6 +18,7 @@ use crate::batch::Batch;
 use crate::error::{ConnectError, Reason, TunnelError};
 use crate::headers::{self, Authority, Baggage, Forwarded, TraceParent};
 use crate::keepalive::KeepAlive;
+use crate::outbox::{CloseOnDrop, Outbox};
 use crate::settings::Settings;
 use crate::stream::{Load, Stream};
 use crate::windows::{FLOOR, Windows};
@@ -42,7 +44,7 @@ pub async fn handshake<IO>(io: IO, settings: Settings) -> Result<(Tunnel, Driver
 where
     IO: AsyncRead + AsyncWrite + Unpin,
 {
-    let io = Batch::new(io);
+    let io = Batch::new(io, false, &settings);
     let flusher = io.handle();
     let (send, mut connection) = h2::client::Builder::new()
         .initial_window_size(settings.stream_window)
@@ -52,6 +54,8 @@ where
         .max_header_list_size(settings.max_header_list)
         .max_send_buffer_size(settings.send_buffer)
         .initial_max_send_streams(ASSUMED_LIMIT)
+        // Counted over a tunnel's whole life there; `Guard` counts them over time.
+        .max_local_error_reset_streams(None)
         .enable_push(false)
         .handshake(io)
         .await
@@ -62,7 +66,10 @@ where
     flusher.gather();
     let send = Rc::new(RefCell::new(Some(send)));
     let state = Rc::new(State {
-        load: Load::new(),
+        load: Load::new(flusher.outbox()),
+        outbox: Rc::clone(flusher.outbox()),
+        probe: Cell::new(false),
+        probe_after: settings.probe_after,
         limit: Cell::new(ASSUMED_LIMIT),
         limit_known: Cell::new(false),
         limit_lowered: Notify::new(),
@@ -81,6 +88,7 @@ where
         send: Rc::downgrade(&send),
         state: Rc::clone(&state),
         settings,
+        _close: CloseOnDrop(Rc::clone(&state.outbox)),
     };
     Ok((Tunnel { send, state }, driver))
 }
@@ -154,6 +162,10 @@ pub(crate) struct Token(Weak<State>);
 #[derive(Debug)]
 struct State {
     load: Rc<Load>,
+    outbox: Rc<Outbox>,
+    /// The driver is to ask the peer whether it is there.
+    probe: Cell<bool>,
+    probe_after: Duration,
     /// Streams that the peer allows at once.
     limit: Cell<usize>,
     /// The limit is the peer's word and not an assumption.
@@ -177,6 +189,16 @@ impl Tunnel {
     /// [`Tunnel::limit`], once the peer has said so itself.
     pub(crate) fn known_limit(&self) -> Option<usize> {
         self.state.limit_known.get().then(|| self.limit())
+    }
+
+    /// Bytes that wait for the peer to take them.
+    pub fn queued(&self) -> usize {
+        self.state.outbox.queued()
+    }
+
+    /// True if more waits than a peer that reads leaves waiting.
+    pub(crate) fn congested(&self) -> bool {
+        self.state.outbox.congested()
     }
 
     /// True if a new request has a chance: the connection is alive, the peer sent no GOAWAY and has room.
@@ -232,6 +254,12 @@ impl Tunnel {
     }
 
     async fn ask(&self, request: &ConnectRequest) -> Result<(Stream, ResponseInfo), ConnectError> {
+        if let Some(since) = self.state.load.idle_since()
+            && since.elapsed() >= self.state.probe_after
+        {
+            // The request wakes the driver.
+            self.state.probe.set(true);
+        }
         let slot = self.state.load.occupy();
         let rank = self.active();
         let request = request.to_http()?;
@@ -300,6 +328,7 @@ pub struct Driver<IO: AsyncRead + AsyncWrite + Unpin> {
     send: Weak<RefCell<Option<SendRequest>>>,
     state: Rc<State>,
     settings: Settings,
+    _close: CloseOnDrop,
 }
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
@@ -320,15 +349,25 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
         if let Some(window) = self.windows.grow(&self.state.load) {
             self.connection.set_target_window_size(window);
         }
-        while let Poll::Ready(beat) = self.keepalive.poll_beat(cx) {
+        if self.state.probe.take() {
+            let patience = self.settings.probe_timeout;
+            self.keepalive.probe(self.flusher.received(), patience);
+        }
+        while let Poll::Ready(beat) = self.keepalive.poll_beat(cx, self.flusher.received()) {
             beat?;
             self.close_if_idle();
+            if self.flusher.stuck_for() > self.settings.ping_interval + self.settings.ping_timeout {
+                return Poll::Ready(Err(TunnelError::Stalled));
+            }
             if let Some(window) = self.windows.shrink(&self.state.load) {
                 self.connection.set_target_window_size(window);
             }
         }
         let result = Pin::new(&mut self.connection).poll(cx);
         self.learn_limit();
+        if let Some(abuse) = self.flusher.abuse() {
+            return Poll::Ready(Err(TunnelError::Abusive(abuse)));
+        }
         let Poll::Ready(result) = result else {
             // A peer that refuses us says why and closes; this may fail before that was read. A connection
             // that cannot be written to has an end to be read, and the HTTP/2 layer reads on until there.

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::rc::Rc;
 
+use crate::guard::Abuse;
+
 /// A tunnel that could not be set up or ended other than in order.
 #[derive(Debug, thiserror::Error)]
 pub enum TunnelError {
@@ -16,6 +18,54 @@ pub enum TunnelError {
     /// A PING went unanswered for the ping timeout.
     #[error("tunnel: peer did not answer a ping; its node or the path to it may be down")]
     Unresponsive,
+    /// The connection took nothing of what there was to write for longer than a PING may take.
+    #[error("tunnel: peer reads nothing; its proxy may be stuck")]
+    Stalled,
+    /// The peer abuses HTTP/2: it costs us more than it costs itself.
+    #[error("tunnel: closed because the peer floods us: {0} ({word})", word = .0.as_str())]
+    Abusive(Abuse),
+}
+
+/// How a tunnel ended, as metrics count it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CloseReason {
+    /// Either side was done with it: idle, retired, drained.
+    Done,
+    /// The byte stream below broke.
+    Lost,
+    /// A PING went unanswered.
+    Unresponsive,
+    /// The peer read nothing.
+    Stalled,
+    /// One side does not accept the other's certificate.
+    Rejected,
+    /// The peer (or we) broke HTTP/2's rules or gave up the connection with an error.
+    Protocol,
+    /// The peer abused HTTP/2.
+    Abuse(Abuse),
+}
+
+impl CloseReason {
+    /// The word for it in metrics; for abuse, [`Abuse::as_str`].
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CloseReason::Done => "done",
+            CloseReason::Lost => "lost",
+            CloseReason::Unresponsive => "unresponsive",
+            CloseReason::Stalled => "stalled",
+            CloseReason::Rejected => "rejected",
+            CloseReason::Protocol => "protocol_error",
+            CloseReason::Abuse(abuse) => abuse.as_str(),
+        }
+    }
+
+    /// What a tunnel's task or [`crate::Connection::next`] ended with.
+    pub fn of<T>(result: &Result<T, TunnelError>) -> Self {
+        match result {
+            Ok(_) => CloseReason::Done,
+            Err(error) => error.close_reason(),
+        }
+    }
 }
 
 /// A CONNECT request that did not become a stream.
@@ -107,7 +157,22 @@ impl TunnelError {
         matches!(self, TunnelError::Io(e) if e.kind() == io::ErrorKind::InvalidData)
     }
 
+    /// The same as metrics count it.
+    pub fn close_reason(&self) -> CloseReason {
+        match self {
+            _ if self.is_rejection() => CloseReason::Rejected,
+            TunnelError::Io(_) => CloseReason::Lost,
+            TunnelError::Protocol(_) => CloseReason::Protocol,
+            TunnelError::Unresponsive => CloseReason::Unresponsive,
+            TunnelError::Stalled => CloseReason::Stalled,
+            TunnelError::Abusive(abuse) => CloseReason::Abuse(*abuse),
+        }
+    }
+
     pub(crate) fn from_h2(error: h2::Error) -> Self {
+        if let Some(abuse) = found_by_h2(&error) {
+            return TunnelError::Abusive(abuse);
+        }
         if error.is_io() {
             return TunnelError::Io(
                 error
@@ -117,6 +182,23 @@ impl TunnelError {
         }
         TunnelError::Protocol(Reason(error))
     }
+}
+
+/// The abuse that the HTTP/2 layer saw before we did; it names it in the GOAWAY that it sends.
+fn found_by_h2(error: &h2::Error) -> Option<Abuse> {
+    if !error.is_library() || error.reason() != Some(h2::Reason::ENHANCE_YOUR_CALM) {
+        return None;
+    }
+    let text = error.to_string();
+    [
+        ("too_many_resets", Abuse::RapidReset),
+        ("too_many_internal_resets", Abuse::ProvokedResets),
+        ("too_many_continuations", Abuse::HeaderFlood),
+        ("header_list_way_too_large", Abuse::HeaderFlood),
+        ("too_many_data_frames", Abuse::EmptyData),
+    ]
+    .into_iter()
+    .find_map(|(word, abuse)| text.contains(word).then_some(abuse))
 }
 
 /// A stream's error as the I/O error that a relay passes on.

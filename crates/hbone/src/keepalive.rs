@@ -15,6 +15,8 @@ pub(crate) struct KeepAlive {
     waiting: Waiting,
     interval: std::time::Duration,
     timeout: std::time::Duration,
+    /// What had come from the peer when we began to doubt it.
+    probing: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -34,11 +36,30 @@ impl KeepAlive {
             waiting: Waiting::ForNext,
             interval: settings.ping_interval,
             timeout: settings.ping_timeout,
+            probing: None,
+        }
+    }
+
+    /// Asks the peer at once whether it is there; within `patience` it must answer or send anything else. Poll then.
+    pub(crate) fn probe(&mut self, received: u64, patience: std::time::Duration) {
+        if matches!(self.waiting, Waiting::ForNext)
+            && self.pings.send_ping(h2::Ping::opaque()).is_ok()
+        {
+            self.waiting = Waiting::ForPong;
+        }
+        if matches!(self.waiting, Waiting::ForPong) && self.probing.is_none() {
+            self.probing = Some(received);
+            self.timer.as_mut().reset(Instant::now() + patience);
         }
     }
 
     /// `Ready(Ok)` at every PING that was sent; poll again then. `Ready(Err)` when one went unanswered.
-    pub(crate) fn poll_beat(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TunnelError>> {
+    /// `received` is what came from the peer so far, in bytes.
+    pub(crate) fn poll_beat(
+        &mut self,
+        cx: &mut Context<'_>,
+        received: u64,
+    ) -> Poll<Result<(), TunnelError>> {
         loop {
             match self.waiting {
                 Waiting::Over => return Poll::Pending,
@@ -55,11 +76,17 @@ impl KeepAlive {
                 Waiting::ForPong => match self.pings.poll_pong(cx) {
                     Poll::Ready(Ok(_)) => {
                         self.waiting = Waiting::ForNext;
+                        self.probing = None;
                         self.timer.as_mut().reset(Instant::now() + self.interval);
                     }
                     Poll::Ready(Err(_)) => self.waiting = Waiting::Over,
                     Poll::Pending => {
                         std::task::ready!(self.timer.as_mut().poll(cx));
+                        if self.probing.take().is_some_and(|before| before != received) {
+                            // It is there, and may take the usual time for its answer.
+                            self.timer.as_mut().reset(Instant::now() + self.timeout);
+                            continue;
+                        }
                         self.waiting = Waiting::Over;
                         return Poll::Ready(Err(TunnelError::Unresponsive));
                     }

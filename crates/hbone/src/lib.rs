@@ -8,9 +8,12 @@
 mod batch;
 pub mod client;
 mod error;
+mod frames;
+mod guard;
 pub mod headers;
 mod held;
 mod keepalive;
+mod outbox;
 pub mod pool;
 pub mod server;
 mod settings;
@@ -18,8 +21,10 @@ mod stream;
 mod windows;
 
 pub use client::{ConnectRequest, ResponseInfo, Tunnel};
-pub use error::{ConnectError, StreamError, TunnelError};
+pub use error::{CloseReason, ConnectError, StreamError, TunnelError};
+pub use guard::Abuse;
 pub use headers::{Authority, Baggage, Forwarded, TraceParent};
+pub use outbox::SendBudget;
 pub use pool::{Pool, PoolError, PoolKey};
 pub use server::{Connection, Incoming, Status};
 pub use settings::Settings;

@@ -1,6 +1,6 @@
 //! A worker's tunnels, shared by the connections that may share them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
@@ -13,12 +13,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 
 use crate::client::{self, ConnectRequest, Driver, ResponseInfo, Tunnel};
-use crate::error::{ConnectError, TunnelError};
+use crate::error::{CloseReason, ConnectError, TunnelError};
 use crate::settings::Settings;
 use crate::stream::Stream;
 
 /// How often a request is sent when tunnels die under it or peers send it away.
 const ATTEMPTS: usize = 3;
+
+/// Tunnels that one key may have because others are congested. More come only when those are full.
+const SPARES: usize = 4;
 
 /// What connections must have in common to share a tunnel.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -65,6 +68,16 @@ struct Inner<E> {
     settings: Settings,
     max_streams: usize,
     entries: RefCell<HashMap<PoolKey, Entry<E>>>,
+    closed: Observer,
+}
+
+/// Who is told of tunnels that ended.
+struct Observer(RefCell<Rc<dyn Fn(&PoolKey, CloseReason)>>);
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observer")
+    }
 }
 
 #[derive(Debug)]
@@ -88,6 +101,8 @@ struct Dial<E> {
     tunnel: RefCell<Option<Tunnel>>,
     failure: RefCell<Option<Failure<E>>>,
     done: Notify,
+    /// What comes of it is for nobody, see [`Pool::retire`]: those who wait look again.
+    retired: Cell<bool>,
 }
 
 #[derive(Debug, Clone)]
@@ -103,7 +118,13 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
             settings,
             max_streams: max_streams.max(1),
             entries: RefCell::new(HashMap::new()),
+            closed: Observer(RefCell::new(Rc::new(|_, _| {}))),
         }))
+    }
+
+    /// Has `observer` told of every tunnel that ends, and how. It replaces the one before.
+    pub fn on_close(&self, observer: impl Fn(&PoolKey, CloseReason) + 'static) {
+        self.0.closed.0.replace(Rc::new(observer));
     }
 
     /// A stream on a tunnel for `key`; `dial` makes the connection (TCP and TLS, with its own
@@ -137,14 +158,23 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
         }
     }
 
-    /// Closes the tunnels that `which` names when their streams end; new connections get new ones.
-    pub fn release(&self, which: impl Fn(&PoolKey) -> bool) {
+    /// Takes the tunnels that `which` names out of use: no new stream goes to them or to a dial for them that is under
+    /// way, existing streams finish, then they close. New connections get new tunnels, with the certificates of that
+    /// time. For a certificate that is replaced, and for a pod that is let go. Returns how many tunnels there were.
+    pub fn retire(&self, which: impl Fn(&PoolKey) -> bool) -> usize {
+        let mut retired = 0;
         self.0.entries.borrow_mut().retain(|key, entry| {
             if which(key) {
+                retired += entry.tunnels.len();
                 entry.tunnels.drain(..).for_each(|tunnel| tunnel.close());
+                if let Some(dial) = entry.dial.take() {
+                    dial.retired.set(true);
+                    dial.done.notify_waiters();
+                }
             }
             !entry.is_empty()
         });
+        retired
     }
 
     /// Open tunnels.
@@ -160,6 +190,36 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
         tunnels.map(Tunnel::active).sum()
     }
 
+    /// The dial for `key` that is under way, begun now if there is none.
+    fn dial<D, F, IO>(
+        &self,
+        entries: &mut HashMap<PoolKey, Entry<E>>,
+        key: &PoolKey,
+        dial: &D,
+    ) -> Rc<Dial<E>>
+    where
+        D: Fn() -> F,
+        F: Future<Output = Result<IO, E>> + 'static,
+        IO: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
+        let entry = entries.entry(key.clone()).or_default();
+        Rc::clone(entry.dial.get_or_insert_with(|| {
+            let started = Rc::new(Dial {
+                tunnel: RefCell::new(None),
+                failure: RefCell::new(None),
+                done: Notify::new(),
+                retired: Cell::new(false),
+            });
+            tokio::task::spawn_local(establish(
+                Rc::downgrade(&self.0),
+                key.clone(),
+                dial(),
+                Rc::clone(&started),
+            ));
+            started
+        }))
+    }
+
     /// A tunnel with room, found or dialled.
     async fn tunnel<D, F, IO>(&self, key: &PoolKey, dial: &D) -> Result<Tunnel, PoolError<E>>
     where
@@ -172,29 +232,22 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
             let under_way = {
                 let mut entries = self.0.entries.borrow_mut();
                 // Looked up first by reference: a hit needs no copy of the key.
-                if let Some(tunnel) = entries
+                let found = entries
                     .get(key)
-                    .and_then(|entry| entry.with_room(self.0.max_streams))
-                {
+                    .and_then(|entry| entry.with_room(self.0.max_streams));
+                if let Some((tunnel, spare)) = found {
+                    if spare {
+                        // The next ones will have it; this one need not wait for it.
+                        self.dial(&mut entries, key, dial);
+                    }
                     return Ok(tunnel);
                 }
-                let entry = entries.entry(key.clone()).or_default();
-                Rc::clone(entry.dial.get_or_insert_with(|| {
-                    let started = Rc::new(Dial {
-                        tunnel: RefCell::new(None),
-                        failure: RefCell::new(None),
-                        done: Notify::new(),
-                    });
-                    tokio::task::spawn_local(establish(
-                        Rc::downgrade(&self.0),
-                        key.clone(),
-                        dial(),
-                        Rc::clone(&started),
-                    ));
-                    started
-                }))
+                self.dial(&mut entries, key, dial)
             };
             under_way.done.notified().await;
+            if under_way.retired.get() {
+                continue;
+            }
             if let Some(failure) = &*under_way.failure.borrow() {
                 return Err(match failure.clone() {
                     Failure::Dial(e) => PoolError::Dial(e),
@@ -222,17 +275,30 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
 }
 
 impl<E> Entry<E> {
-    /// The first tunnel with room: filling one after the other lets the last ones become idle.
+    /// The first tunnel with room: filling one after the other lets the last ones become idle. One that is congested
+    /// is passed over; if all are, the one where least waits is taken, and `true` says that one more would help.
     ///
     /// A tunnel so new that its limit is not known yet is taken to have that of its neighbours.
-    fn with_room(&self, max_streams: usize) -> Option<Tunnel> {
+    fn with_room(&self, max_streams: usize) -> Option<(Tunnel, bool)> {
         let known = self.tunnels.iter().filter_map(Tunnel::known_limit).min();
         let limit = |tunnel: &Tunnel| match tunnel.known_limit() {
             Some(limit) => limit.min(max_streams),
             None => known.unwrap_or(max_streams).min(max_streams),
         };
-        let room = |tunnel: &&Tunnel| tunnel.active() < limit(tunnel) && tunnel.usable();
-        self.tunnels.iter().find(room).cloned()
+        let mut fallback: Option<&Tunnel> = None;
+        for tunnel in &self.tunnels {
+            if tunnel.active() >= limit(tunnel) || !tunnel.usable() {
+                continue;
+            }
+            if !tunnel.congested() {
+                return Some((tunnel.clone(), false));
+            }
+            if fallback.is_none_or(|other| tunnel.queued() < other.queued()) {
+                fallback = Some(tunnel);
+            }
+        }
+        let spare = self.tunnels.len() < SPARES && self.dial.is_none();
+        fallback.map(|tunnel| (tunnel.clone(), spare))
     }
 
     fn is_empty(&self) -> bool {
@@ -252,6 +318,10 @@ where
         return;
     };
     let (tunnel, driver) = {
+        if under_way.retired.get() {
+            // Another dial may be under way in its place.
+            return;
+        }
         let mut entries = inner.entries.borrow_mut();
         let entry = entries.entry(key.clone()).or_default();
         entry.dial = None;
@@ -274,10 +344,14 @@ where
     };
     // Neither may keep the tunnel open while it is driven.
     drop((inner, under_way));
-    if let Err(error) = driver.await {
-        tracing::debug!(peer = %key.address, %error, "tunnel ended");
+    let ended = driver.await;
+    let reason = CloseReason::of(&ended);
+    if let Err(error) = ended {
+        tracing::debug!(peer = %key.address, %error, reason = reason.as_str(), "tunnel ended");
     }
     if let Some(inner) = pool.upgrade() {
+        let observer = Rc::clone(&*inner.closed.0.borrow());
+        observer(&key, reason);
         let mut entries = inner.entries.borrow_mut();
         if let Some(entry) = entries.get_mut(&key) {
             entry.tunnels.retain(|other| !other.is(&tunnel));

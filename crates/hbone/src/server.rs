@@ -12,6 +12,7 @@ use crate::client::{SMALL_FRAMES, read_baggage};
 use crate::error::{Reason, StreamError, TunnelError};
 use crate::headers::{self, Authority, Baggage, Forwarded, TraceParent};
 use crate::keepalive::KeepAlive;
+use crate::outbox::CloseOnDrop;
 use crate::settings::Settings;
 use crate::stream::{Load, Slot, Stream};
 use crate::windows::{FLOOR, Windows};
@@ -52,6 +53,8 @@ pub struct Connection<IO: AsyncRead + AsyncWrite + Unpin> {
     keepalive: KeepAlive,
     load: Rc<Load>,
     windows: Windows,
+    settings: Settings,
+    _close: CloseOnDrop,
 }
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
@@ -60,7 +63,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
     /// # Errors
     /// The peer speaks no HTTP/2, or left.
     pub async fn accept(io: IO, settings: Settings) -> Result<Self, TunnelError> {
-        let io = Batch::new(io);
+        let io = Batch::new(io, true, &settings);
         let flusher = io.handle();
         let mut connection = h2::server::Builder::new()
             .initial_window_size(settings.stream_window)
@@ -70,6 +73,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
             .max_header_list_size(settings.max_header_list)
             .max_concurrent_streams(settings.max_streams)
             .max_send_buffer_size(settings.send_buffer)
+            // Streams that came and went before we looked; as many as may be open at once.
+            .max_pending_accept_reset_streams(settings.max_streams as usize)
+            // Counted over a tunnel's whole life there; `Guard` counts them over time.
+            .max_local_error_reset_streams(None)
             .handshake(io)
             .await
             .map_err(TunnelError::from_h2)?;
@@ -79,14 +86,16 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         flusher.gather();
         Ok(Connection {
             connection,
-            flusher,
             keepalive: KeepAlive::new(pings, &settings),
-            load: Load::new(),
+            load: Load::new(flusher.outbox()),
+            _close: CloseOnDrop(Rc::clone(flusher.outbox())),
+            flusher,
             windows: Windows::new(
                 &settings.budget,
                 settings.stream_window,
                 settings.connection_window,
             ),
+            settings,
         })
     }
 
@@ -95,8 +104,16 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         self.load.active()
     }
 
-    /// Sends GOAWAY: open streams go on, and [`Connection::next`] ends with the last of them.
-    pub fn shutdown(&mut self) {
+    /// Bytes that wait for the peer to take them.
+    pub fn queued(&self) -> usize {
+        self.flusher.outbox().queued()
+    }
+
+    /// Ends the tunnel without losing a request, in the two steps of RFC 9113 §6.8: a GOAWAY that names no last
+    /// stream and a PING; when the PING's answer shows that the peer has heard it, a GOAWAY that names the last stream.
+    /// Requests that cross the first are still returned by [`Connection::next`]; open streams go on, and it
+    /// ends with the last of them. A second call changes nothing.
+    pub fn drain(&mut self) {
         self.connection.graceful_shutdown();
     }
 
@@ -121,15 +138,38 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         if let Some(window) = self.windows.grow(&self.load) {
             self.connection.set_target_window_size(window);
         }
-        while let Poll::Ready(beat) = self.keepalive.poll_beat(cx) {
+        while let Poll::Ready(beat) = self.keepalive.poll_beat(cx, self.flusher.received()) {
             beat?;
+            if self.flusher.stuck_for() > self.settings.ping_interval + self.settings.ping_timeout {
+                return Poll::Ready(Err(TunnelError::Stalled));
+            }
+            if let (Some(timeout), Some(since)) =
+                (self.settings.idle_timeout, self.load.idle_since())
+                && since.elapsed() >= timeout
+            {
+                self.drain();
+            }
             if let Some(window) = self.windows.shrink(&self.load) {
                 self.connection.set_target_window_size(window);
             }
         }
         let accepted = self.poll_accept(cx);
+        self.flusher.unanswered(self.load.take_unanswered());
+        if let Some(abuse) = self.flusher.abuse() {
+            self.dismiss(cx);
+            return Poll::Ready(Err(TunnelError::Abusive(abuse)));
+        }
         self.flusher.poll_owed(cx).map_err(TunnelError::Io)?;
         accepted
+    }
+
+    /// Tells a peer that it is too much (RFC 9113 §7), as far as it listens.
+    fn dismiss(&mut self, cx: &mut Context<'_>) {
+        self.connection
+            .abrupt_shutdown(h2::Reason::ENHANCE_YOUR_CALM);
+        // Both fail only when there is nobody to be told.
+        let _ = self.connection.poll_closed(cx);
+        let _ = self.flusher.poll_owed(cx);
     }
 
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, TunnelError>> {
@@ -161,6 +201,8 @@ pub struct Incoming {
     respond: h2::server::SendResponse<Bytes>,
     recv: h2::RecvStream,
     slot: Slot,
+    /// The peer's reset was noted.
+    abandoned: bool,
 }
 
 impl Incoming {
@@ -170,14 +212,18 @@ impl Incoming {
         slot: Slot,
     ) -> Option<Self> {
         let (head, recv) = request.into_parts();
+        let mut turn_away = |status| {
+            if !answer(&mut respond, status) {
+                slot.load().was_abandoned();
+            }
+            None
+        };
         if head.method != http::Method::CONNECT {
-            answer(&mut respond, Status::MethodNotAllowed);
-            return None;
+            return turn_away(Status::MethodNotAllowed);
         }
         let authority = head.uri.authority().and_then(|a| a.as_str().parse().ok());
         let Some(authority) = authority else {
-            answer(&mut respond, Status::BadRequest);
-            return None;
+            return turn_away(Status::BadRequest);
         };
         let line = |name| head.headers.get(name)?.to_str().ok();
         Some(Incoming {
@@ -189,7 +235,14 @@ impl Incoming {
             respond,
             recv,
             slot,
+            abandoned: false,
         })
+    }
+
+    fn note_abandoned(&mut self) {
+        if !std::mem::replace(&mut self.abandoned, true) {
+            self.slot.load().was_abandoned();
+        }
     }
 
     /// Answers 200, with the destination's baggage: call it when the far end is connected.
@@ -201,16 +254,20 @@ impl Incoming {
         if let Some(value) = baggage.and_then(|b| http::HeaderValue::from_str(b).ok()) {
             response.headers_mut().insert(headers::BAGGAGE, value);
         }
-        let send = self
-            .respond
-            .send_response(response, false)
-            .map_err(|e| StreamError(Reason::new(e)))?;
-        Ok(Stream::new(send, self.recv, self.slot))
+        match self.respond.send_response(response, false) {
+            Ok(send) => Ok(Stream::new(send, self.recv, self.slot)),
+            Err(error) => {
+                self.note_abandoned();
+                Err(StreamError(Reason::new(error)))
+            }
+        }
     }
 
     /// Answers that there will be no stream.
     pub fn refuse(mut self, status: Status) {
-        answer(&mut self.respond, status);
+        if !answer(&mut self.respond, status) {
+            self.note_abandoned();
+        }
     }
 
     /// Resolves when the peer gives up waiting or its tunnel is lost, so that a connection in the making can
@@ -218,16 +275,17 @@ impl Incoming {
     pub async fn cancelled(&mut self) {
         // Either way there is nobody left to answer.
         let _ = std::future::poll_fn(|cx| self.respond.poll_reset(cx)).await;
+        self.note_abandoned();
     }
 }
 
-fn answer(respond: &mut h2::server::SendResponse<Bytes>, status: Status) {
+/// `false` when the peer has left.
+fn answer(respond: &mut h2::server::SendResponse<Bytes>, status: Status) -> bool {
     let mut response = http::Response::new(());
     *response.status_mut() = status.http();
     if status == Status::MethodNotAllowed {
         let connect = http::HeaderValue::from_static("CONNECT");
         response.headers_mut().insert(http::header::ALLOW, connect);
     }
-    // Fails only when the peer has left.
-    let _ = respond.send_response(response, true);
+    respond.send_response(response, true).is_ok()
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::outbox::SendBudget;
 use crate::windows::Budget;
 
 /// What a tunnel offers its peer and asks of it. The defaults are Istio's, but for windows and frames.
@@ -25,12 +26,22 @@ pub struct Settings {
     pub max_streams: u32,
     /// Bytes of one stream that may wait here for the connection to take them.
     pub send_buffer: usize,
-    /// Time between a PING's answer and the next PING.
+    /// The same for all streams of a tunnel, at least 64 KiB: a peer that does not read makes applications wait.
+    pub tunnel_send_buffer: usize,
+    /// The same for all tunnels. Clones of the settings share it.
+    pub send_budget: SendBudget,
+    /// Time between a PING's answer and the next PING. What the HTTP/2 layer itself does seldom has this beat too.
     pub ping_interval: Duration,
     /// Time after which an unanswered PING means that the peer is gone.
     pub ping_timeout: Duration,
-    /// Time after which a client's tunnel without streams closes; `None` keeps it.
+    /// Time after which a tunnel without streams closes; `None` keeps it.
     pub idle_timeout: Option<Duration>,
+    /// A client's tunnel that had no stream for this long is asked with a PING whether it still leads anywhere,
+    /// together with the request that wants to use it.
+    pub probe_after: Duration,
+    /// Time after which such a PING, and nothing else from the peer, means that the tunnel is dead: its requests
+    /// go to a new one.
+    pub probe_timeout: Duration,
 }
 
 impl Settings {
@@ -53,9 +64,13 @@ impl Settings {
             max_header_list: 64 * 1024,
             max_streams: 200,
             send_buffer: 256 * 1024,
+            tunnel_send_buffer: 4 * 1024 * 1024,
+            send_budget: SendBudget::default(),
             ping_interval: Duration::from_secs(10),
             ping_timeout: Duration::from_secs(20),
             idle_timeout: None,
+            probe_after: Duration::from_secs(5),
+            probe_timeout: Duration::from_secs(3),
         }
     }
 }

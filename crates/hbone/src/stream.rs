@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::error::to_io;
 use crate::held::Held;
+use crate::outbox::Outbox;
 
 /// How many streams a tunnel carries, and since when it carries none.
 #[derive(Debug)]
@@ -21,15 +22,30 @@ pub(crate) struct Load {
     /// Bytes whose credit went back to the peer.
     read: Cell<u64>,
     idle_since: Cell<Instant>,
+    /// Requests that were reset before we answered, since somebody asked.
+    unanswered: Cell<u64>,
+    outbox: Rc<Outbox>,
 }
 
 impl Load {
-    pub(crate) fn new() -> Rc<Self> {
+    pub(crate) fn new(outbox: &Rc<Outbox>) -> Rc<Self> {
         Rc::new(Load {
             active: Cell::new(0),
             read: Cell::new(0),
             idle_since: Cell::new(Instant::now()),
+            unanswered: Cell::new(0),
+            outbox: Rc::clone(outbox),
         })
+    }
+
+    /// Takes note of a request that was reset before we answered.
+    pub(crate) fn was_abandoned(&self) {
+        self.unanswered.set(self.unanswered.get() + 1);
+    }
+
+    /// How many were, since this was asked last.
+    pub(crate) fn take_unanswered(&self) -> u64 {
+        self.unanswered.take()
     }
 
     pub(crate) fn active(&self) -> usize {
@@ -61,6 +77,12 @@ impl Load {
 #[derive(Debug)]
 pub(crate) struct Slot(Rc<Load>);
 
+impl Slot {
+    pub(crate) fn load(&self) -> &Load {
+        &self.0
+    }
+}
+
 impl Drop for Slot {
     fn drop(&mut self) {
         let left = self.0.active.get() - 1;
@@ -85,6 +107,8 @@ pub struct Stream {
     unread: Bytes,
     /// What came while the reader was busy; most streams never need it.
     held: Option<Box<Held>>,
+    /// Bytes that our relay could not hand over yet.
+    waiting: u32,
     slot: Slot,
 }
 
@@ -96,8 +120,31 @@ impl Stream {
             owed: 0,
             unread: Bytes::new(),
             held: None,
+            waiting: 0,
             slot,
         }
+    }
+
+    fn id(&self) -> u32 {
+        self.send.stream_id().as_u32()
+    }
+
+    /// Takes note of what our relay still has to hand over.
+    fn leave_waiting(&mut self, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if bytes != self.waiting {
+            let outbox = &self.slot.0.outbox;
+            outbox.hold(self.waiting as usize, bytes as usize);
+            self.waiting = bytes;
+        }
+    }
+
+    /// Hands bytes to the tunnel, for which there must be room.
+    fn hand_over(&mut self, part: Bytes) -> Result<(), h2::Error> {
+        let length = part.len();
+        self.send.send_data(part, false)?;
+        self.slot.0.outbox.queue(self.id(), length);
+        Ok(())
     }
 
     /// The next bytes of the peer; `None` at the end.
@@ -138,7 +185,11 @@ impl Stream {
     }
 
     /// Room for bytes of the application, at most `wanted`; at least one when ready.
+    ///
+    /// What the tunnel's outbox has no room for is not asked of the peer's windows, where others could use it.
     fn poll_room(&mut self, cx: &mut Context<'_>, wanted: usize) -> Poll<io::Result<usize>> {
+        let outbox = &self.slot.0.outbox;
+        let wanted = std::task::ready!(outbox.poll_room(cx, self.id(), wanted));
         self.send.reserve_capacity(wanted);
         loop {
             // Room that was assigned before is not announced again.
@@ -182,6 +233,8 @@ impl Drop for Stream {
         // The HTTP/2 layer gives the connection back what nobody will read any more.
         let unread = self.recv.flow_control().used_capacity();
         self.slot.0.was_read(unread as u64);
+        self.leave_waiting(0);
+        self.slot.0.outbox.forget(self.id());
     }
 }
 
@@ -208,12 +261,16 @@ impl Duplex for Stream {
 
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &mut Bytes) -> Poll<io::Result<()>> {
         while !bytes.is_empty() {
-            let room = std::task::ready!(self.poll_room(cx, bytes.len()))?;
-            let part = bytes.split_to(room);
-            if self.send.send_data(part, false).is_err() {
+            let Poll::Ready(room) = self.poll_room(cx, bytes.len()) else {
+                self.leave_waiting(bytes.len());
+                return Poll::Pending;
+            };
+            let part = bytes.split_to(room?);
+            if self.hand_over(part).is_err() {
                 return Poll::Ready(Err(self.why_closed(cx)));
             }
         }
+        self.leave_waiting(0);
         Poll::Ready(Ok(()))
     }
 
@@ -227,10 +284,14 @@ impl Duplex for Stream {
         }
         let room = std::task::ready!(self.poll_room(cx, bytes.len()))?;
         let part = Bytes::copy_from_slice(&bytes[..room]);
-        if self.send.send_data(part, false).is_err() {
+        if self.hand_over(part).is_err() {
             return Poll::Ready(Err(self.why_closed(cx)));
         }
         Poll::Ready(Ok(room))
+    }
+
+    fn advice(&self) -> usize {
+        self.slot.0.outbox.advice()
     }
 
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -148,12 +148,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    use crate::outbox::{Outbox, SendBudget};
+
     const MIB: u32 = 1 << 20;
+
+    fn load() -> std::rc::Rc<Load> {
+        Load::new(&std::rc::Rc::new(Outbox::new(
+            &SendBudget::default(),
+            1 << 20,
+        )))
+    }
 
     #[test]
     fn credit_returns_as_it_is_used_up_and_at_the_end() {
         let budget = Budget::new(64 << 20);
-        let load = Load::new();
+        let load = load();
         let mut windows = Windows::new(&budget, MIB, 16 * MIB);
         let slots: Vec<_> = (0..8).map(|_| load.occupy()).collect();
         assert_eq!(windows.grow(&load), Some(FLOOR + 8 * MIB));
@@ -171,7 +180,7 @@ mod tests {
     #[test]
     fn those_who_come_late_find_something() {
         let budget = Budget::new(64 << 20);
-        let load = Load::new();
+        let load = load();
         let _slots: Vec<_> = (0..200).map(|_| load.occupy()).collect();
         let mut tunnels: Vec<_> = (0..5)
             .map(|_| Windows::new(&budget, MIB, 16 * MIB))
@@ -193,7 +202,7 @@ mod tests {
             steps in prop::collection::vec((0usize..4, 0usize..40, 0u64..5_000_000, any::<bool>()), 0..80),
         ) {
             let budget = Budget::new(limit);
-            let load = [(); 4].map(|()| Load::new());
+            let load = [(); 4].map(|()| load());
             let mut slots = [(); 4].map(|()| Vec::new());
             let mut tunnels = [(); 4].map(|()| Windows::new(&budget, MIB, 16 * MIB));
             for (which, streams, read, shrink) in steps {

@@ -387,7 +387,7 @@ async fn released_tunnels_finish_their_streams() {
             ..key()
         };
         let _kept = peer.connect(&pool, &other).await.unwrap();
-        pool.release(|key| key.source_ip == IpAddr::from([10, 0, 0, 1]));
+        pool.retire(|key| key.source_ip == IpAddr::from([10, 0, 0, 1]));
         assert_eq!(pool.tunnels(), 1);
         says_hello(&mut old).await;
         says_hello(&mut peer.connect(&pool, &key()).await.unwrap()).await;

@@ -296,7 +296,7 @@ impl Worker {
     /// Closes the tunnels of a pod that was let go, as soon as their streams end.
     fn forget(&self, pod: &Pod) {
         if let Some(sources) = self.sources.borrow_mut().remove(&pod.uid) {
-            self.pool.release(|key| sources.contains(&key.source_ip));
+            self.pool.retire(|key| sources.contains(&key.source_ip));
         }
     }
 

@@ -59,6 +59,11 @@ pub trait Duplex {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>>;
 
+    /// What a read for this stream had better not exceed, in bytes: less when much waits for its peer already.
+    fn advice(&self) -> usize {
+        usize::MAX
+    }
+
     /// Called while the other stream takes no more: what came meanwhile, if it is here and not in the
     /// kernel, is to be kept in as little memory as it needs. Registers for what comes later.
     fn hold(&mut self, _cx: &mut Context<'_>) {}

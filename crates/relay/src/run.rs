@@ -196,7 +196,8 @@ impl Direction {
                 moved,
                 state,
             } = self;
-            let read = from.poll_read(cx, size, T::QUEUES, |cx, chunk| match chunk {
+            let mut size = size.capped(to.advice());
+            let read = from.poll_read(cx, size.get(), T::QUEUES, |cx, chunk| match chunk {
                 Chunk::End => {
                     *state = State::Finishing;
                     Ok(())

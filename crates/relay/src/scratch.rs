@@ -41,6 +41,17 @@ impl ReadSize {
         self.0 as usize
     }
 
+    /// The size of one read of at most `most` bytes, but at least [`MIN_READ`]. What such a read teaches is forgotten
+    /// when the cap made it smaller.
+    pub(crate) fn capped(&mut self, most: usize) -> Capped<'_> {
+        let own = if most < self.bytes() {
+            Some(ReadSize((most as u32).max(MIN_READ as u32)))
+        } else {
+            None
+        };
+        Capped { own, size: self }
+    }
+
     /// Learns from a read that returned `filled` bytes.
     pub fn learn(&mut self, filled: usize) {
         let size = self.bytes();
@@ -49,6 +60,18 @@ impl ReadSize {
         } else if filled < size / 4 {
             self.0 = (size / 2).max(MIN_READ) as u32;
         }
+    }
+}
+
+/// See [`ReadSize::capped`].
+pub(crate) struct Capped<'a> {
+    own: Option<ReadSize>,
+    size: &'a mut ReadSize,
+}
+
+impl Capped<'_> {
+    pub(crate) fn get(&mut self) -> &mut ReadSize {
+        self.own.as_mut().unwrap_or(self.size)
     }
 }
 

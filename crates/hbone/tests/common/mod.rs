@@ -65,7 +65,7 @@ pub fn serve(io: DuplexStream, settings: Settings) -> mpsc::UnboundedReceiver<In
                 },
             }
         }
-        connection.shutdown();
+        connection.drain();
         // What was on its way when the client had not heard yet is served too.
         while let Ok(Some(incoming)) = connection.next().await {
             spawn_local(echo(incoming.accept(None).unwrap()));

@@ -104,7 +104,7 @@ async fn requests(session: &Rc<Session>, mut tunnel: Tunnel) -> Result<(), hbone
             None => return Ok(()),
         }
     }
-    tunnel.shutdown();
+    tunnel.drain();
     // Requests that crossed our GOAWAY are still served: the peer has sent them in good faith.
     while let Some(incoming) = tunnel.next().await? {
         take(session, incoming);
