@@ -71,8 +71,10 @@ struct Inner<E> {
     closed: Observer,
 }
 
+type OnClose = Rc<dyn Fn(&PoolKey, CloseReason)>;
+
 /// Who is told of tunnels that ended.
-struct Observer(RefCell<Rc<dyn Fn(&PoolKey, CloseReason)>>);
+struct Observer(RefCell<OnClose>);
 
 impl fmt::Debug for Observer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

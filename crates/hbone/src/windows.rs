@@ -8,9 +8,9 @@ use crate::stream::Load;
 /// The window that every connection has from its start (RFC 9113 §6.9.2); it is not taken from a budget.
 pub(crate) const FLOOR: u32 = 65_535;
 
-/// Credit that the tunnels of a worker share; clones share it too.
+/// Credit that the tunnels of a process share; clones share it too.
 ///
-/// What peers can make a worker hold unread is at most the budget and 64 KiB for each of its tunnels,
+/// What peers can make a process hold unread is at most the budget and 64 KiB for each of its tunnels,
 /// whatever they do and however many tunnels they open; in memory, at most about twice that. No tunnel
 /// takes more than a quarter of what it finds, so that a peer that reads nothing leaves some to others.
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ struct Ledger {
 }
 
 impl Budget {
-    /// What a worker lends unless told otherwise: 64 MiB.
+    /// What a process lends unless told otherwise: 64 MiB.
     pub const DEFAULT: usize = 64 << 20;
 
     /// A budget of so many bytes.

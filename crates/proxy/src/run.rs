@@ -82,10 +82,14 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         Manager::new(authority, runtime.handle().clone())
     };
     let resolver: Arc<dyn Resolver> = Arc::new(Unresolved);
+    let budgets = Default::default();
     let workers = idle
         .into_iter()
         .enumerate()
-        .map(|(index, idle)| idle.start(index, parts(&settings, &metrics, &manager, &resolver)))
+        .map(|(index, idle)| {
+            let parts = parts(&settings, &metrics, &manager, &resolver, &budgets);
+            idle.start(index, parts)
+        })
         .collect::<Result<Vec<_>, _>>()?;
 
     let control = Control {
@@ -121,11 +125,12 @@ fn parts(
     metrics: &Arc<Metrics>,
     certificates: &Manager,
     resolver: &Arc<dyn Resolver>,
+    budgets: &(lateen_hbone::Budget, lateen_hbone::SendBudget),
 ) -> Parts {
-    // One for the tunnels of both directions: `parts` is called for each worker.
-    let budget = lateen_hbone::Budget::default();
     let tunnel = |defaults: lateen_hbone::Settings| lateen_hbone::Settings {
-        budget: budget.clone(),
+        // One of each for all workers and both directions: what is bounded is the process.
+        budget: budgets.0.clone(),
+        send_budget: budgets.1.clone(),
         stream_window: settings.stream_window,
         connection_window: settings.tunnel_window,
         max_frame: settings.frame_size,

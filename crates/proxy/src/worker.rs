@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use lateen_capture::Accepted;
 use lateen_config::{Snapshot, Workload};
-use lateen_hbone::Pool;
+use lateen_hbone::{CloseReason, Pool};
 use lateen_identity::Manager;
 use lateen_telemetry::{Metrics, Reporter};
 use lateen_types::{Strng, WorkloadUid};
@@ -224,12 +224,21 @@ impl Worker {
             metrics.open_sockets(Reporter::Source),
             metrics.open_sockets(Reporter::Destination),
         ];
+        let pool = Pool::new(client, streams_per_tunnel);
+        let counted = Arc::clone(&metrics);
+        pool.on_close(move |key, reason| {
+            counted.tunnel_closed(Reporter::Source, reason.as_str());
+            if let CloseReason::Abuse(_) = reason {
+                let word = reason.as_str();
+                tracing::warn!(peer = %key.address, reason = word, "a tunnel to a peer that floods us was cut");
+            }
+        });
         Rc::new(Self {
             certificates,
             metrics,
             network,
             server,
-            pool: Pool::new(client, streams_per_tunnel),
+            pool,
             live: Live::default(),
             patience,
             resolver,

@@ -64,6 +64,12 @@ struct ReporterLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TunnelLabels {
+    reporter: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabels {
     outcome: &'static str,
 }
@@ -84,6 +90,7 @@ pub struct Metrics {
     xds_bytes: Family<TypeLabels, Counter>,
     xds_terminations: Family<TerminationLabels, Counter>,
     certificates: Family<OutcomeLabels, Counter>,
+    tunnels_closed: Family<TunnelLabels, Counter>,
     cut: Family<ReasonLabels, Counter>,
     pods: Gauge,
     pods_started: Counter,
@@ -97,6 +104,12 @@ impl Metrics {
         registry.register_collector(Box::new(Process));
         registry.register_collector(Box::new(WorkerLoads(Box::new(loads))));
         let traffic = Arc::<Traffic>::default();
+        let tunnels_closed = Family::default();
+        registry.register(
+            "lateen_tunnels_closed",
+            "Tunnels that ended, by who opened them (reporter source: this proxy) and why",
+            tunnels_closed.clone(),
+        );
         let certificates = Family::default();
         registry.register(
             "lateen_certificate_requests",
@@ -172,6 +185,7 @@ impl Metrics {
             xds_bytes,
             xds_terminations,
             certificates,
+            tunnels_closed,
             cut,
             pods,
             pods_started,
@@ -224,6 +238,15 @@ impl Metrics {
         self.xds_terminations
             .get_or_create(&TerminationLabels { reason })
             .inc();
+    }
+
+    /// Counts a tunnel that ended.
+    pub fn tunnel_closed(&self, reporter: Reporter, reason: &'static str) {
+        let labels = TunnelLabels {
+            reporter: reporter.as_str(),
+            reason,
+        };
+        self.tunnels_closed.get_or_create(&labels).inc();
     }
 
     /// Counts an answer of the certificate authority.

@@ -9,7 +9,7 @@ use std::time::Instant;
 use lateen_capture::Held;
 use lateen_config::route::{self, InboundRefusal, inbound_service};
 use lateen_config::{Snapshot, Workload};
-use lateen_hbone::{self as hbone, Incoming, Status, Stream};
+use lateen_hbone::{self as hbone, CloseReason, Incoming, Status, Stream};
 use lateen_telemetry::{Connection, Reporter};
 use lateen_tls::TlsStream;
 use lateen_types::VerifiedPeer;
@@ -66,8 +66,17 @@ pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
         client,
         local,
     });
-    if let Err(error) = requests(&session, tunnel).await {
-        tracing::debug!(peer = %client, %error, "an inbound tunnel ended");
+    let ended = requests(&session, tunnel).await;
+    let reason = CloseReason::of(&ended);
+    let metrics = &session.worker.metrics;
+    metrics.tunnel_closed(Reporter::Destination, reason.as_str());
+    match (ended, reason) {
+        (Err(error), CloseReason::Abuse(_)) => {
+            let peer = session.peer.identity();
+            tracing::warn!(%client, %peer, reason = reason.as_str(), %error, "an inbound tunnel was cut");
+        }
+        (Err(error), _) => tracing::debug!(peer = %client, %error, "an inbound tunnel ended"),
+        (Ok(()), _) => {}
     }
 }
 
