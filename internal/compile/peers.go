@@ -14,10 +14,12 @@ type peerScopes struct {
 	namespaces map[string]*securityv1.PeerAuthentication
 	// converted are the names of the policies that exist because of PeerAuthentications.
 	converted map[string]bool
+	// names are those by which workloads name them, where these differ from the ones that translation gives.
+	names map[string]string
 }
 
 func newPeerScopes() peerScopes {
-	return peerScopes{namespaces: map[string]*securityv1.PeerAuthentication{}, converted: map[string]bool{}}
+	return peerScopes{namespaces: map[string]*securityv1.PeerAuthentication{}, converted: map[string]bool{}, names: map[string]string{}}
 }
 
 // inherited is the mode of a namespace's workloads that no PeerAuthentication selects.
@@ -25,7 +27,7 @@ func (p *peerScopes) inherited(namespace string) translate.Mode {
 	return translate.Inherited(p.mesh, p.namespaces[namespace])
 }
 
-// touchPeerAuthentication marks every pod that may inherit from the changed object.
+// touchPeerAuthentication marks every workload that may inherit from the changed object.
 func (c *Compiler) touchPeerAuthentication(b *batch, ch model.Changed) {
 	key := ch.Key
 	for _, o := range []*model.Object{ch.Old, ch.New} {
@@ -35,11 +37,11 @@ func (c *Compiler) touchPeerAuthentication(b *batch, ch model.Changed) {
 		}
 		switch {
 		case key.Namespace == c.mesh.RootNamespace && !translate.Selects(pa):
-			c.selection.Pods("", nil, b.pod)
+			c.selection.Chosen("", nil, b.workload)
 		case translate.Selects(pa):
-			c.selection.Pods(key.Namespace, pa.Spec.Selector.MatchLabels, b.pod)
+			c.selection.Chosen(key.Namespace, pa.Spec.Selector.MatchLabels, b.workload)
 		default:
-			c.selection.Pods(key.Namespace, nil, b.pod)
+			c.selection.Chosen(key.Namespace, nil, b.workload)
 		}
 	}
 	c.selection.DeleteSelector(key, key.Namespace)
@@ -97,8 +99,9 @@ func (c *Compiler) compilePeerAuthentication(b *batch, pa *securityv1.PeerAuthen
 	}
 	c.conditions(b, key, translate.PeerAuthenticationConditions(pa, winner))
 	if policy := translate.PeerAuthentication(pa, c.peers.inherited(pa.Namespace)); policy != nil {
-		name := policy.Namespace + "/" + policy.Name
+		own := policy.Namespace + "/" + policy.Name
+		name := c.publishPolicy(b, key, policy, true, pa.Spec.Selector.GetMatchLabels())
 		c.peers.converted[name] = true
-		c.emit(b, log.AuthorizationType, name, nil, nil, policy)
+		c.peers.names[own] = name
 	}
 }

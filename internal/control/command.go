@@ -38,7 +38,7 @@ func Command() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&opts.ConfigDir, "config-dir", "", "directory of YAML and JSON manifests to follow")
-	f.StringVar(&opts.DataDir, "data-dir", "", "directory that keeps the CA's key; created with mode 0700")
+	f.StringVar(&opts.DataDir, "data-dir", "", "directory that keeps the CA's key and what must be chosen alike after a restart; created with mode 0700")
 	f.StringVar(&opts.Listen, "listen", ":15012", "address for proxies: discovery and certificates over TLS")
 	f.StringVar(&opts.DebugListen, "debug-listen", "127.0.0.1:15014", "address for metrics, readiness and dumps; has no access control")
 	f.StringVar(&opts.Mesh.TrustDomain, "trust-domain", "cluster.local", "trust domain of the mesh's identities")

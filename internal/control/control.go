@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -60,6 +61,8 @@ const (
 	maxStreams = 16
 	// handshakeTimeout is how long a connection may take until its caller can call.
 	handshakeTimeout = 10 * time.Second
+	// assignmentsFile keeps, in the data directory, what must be chosen alike after a restart.
+	assignmentsFile = "assignments.json"
 	// serverCertificateLifetime is short because it renews itself and nobody keeps it.
 	serverCertificateLifetime = 24 * time.Hour
 )
@@ -101,7 +104,11 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 	c := &Control{opts: opts, logger: logger, store: model.NewStore(), log: log.New(now, log.AddressType, log.AuthorizationType),
 		metrics: status.NewMetrics(opts.Version, root.NotAfter())}
 	c.source = files.NewSource(opts.ConfigDir, logger)
-	c.compile = compile.New(opts.Mesh, c.store, c.log, logger, c.metrics.Compiled)
+	assignments, err := compile.LoadAssignments(filepath.Join(opts.DataDir, assignmentsFile))
+	if err != nil {
+		return nil, err
+	}
+	c.compile = compile.New(opts.Mesh, c.store, c.log, assignments, logger, c.metrics.Compiled)
 
 	epoch, err := newEpoch()
 	if err != nil {

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// Selection answers which selectors choose a pod and which pods a selector chooses. It matches selectors against the distinct
-// label sets of a namespace, never pod by pod: a thousand replicas of one template cost one match. It is not safe for concurrent use.
+// Selection answers which selectors choose a workload and which workloads a selector chooses; a workload is whatever has labels and
+// was put: a pod, a WorkloadEntry. It matches selectors against the distinct label sets of a namespace, never workload by workload:
+// a thousand replicas of one template cost one match. It is not safe for concurrent use.
 type Selection struct {
 	namespaces map[string]*selectionNamespace
 	meshWide   map[Key]map[string]string // selectors that look into every namespace
@@ -16,21 +17,21 @@ type Selection struct {
 
 type selectionNamespace struct {
 	sets      map[string]*labelSet // by fingerprint
-	pods      map[string]selectedPod
+	workloads map[Key]selected
 	selectors map[Key]map[string]string
 	version   uint64 // of selectors
 }
 
-// selectedPod keeps all labels of a pod: a selector may name one that is not part of its set.
-type selectedPod struct {
+// selected keeps all labels of a workload: a selector may name one that is not part of its set.
+type selected struct {
 	labels map[string]string
 	set    *labelSet
 }
 
-// labelSet is what pods of one template have in common.
+// labelSet is what workloads of one template have in common.
 type labelSet struct {
-	labels map[string]string
-	pods   map[string]struct{}
+	labels    map[string]string
+	workloads map[Key]struct{}
 	// chosenBy caches the selectors that choose this set; it is good for one version of the selectors.
 	chosenBy             []Key
 	version, meshVersion uint64
@@ -47,16 +48,16 @@ func NewSelection() *Selection {
 func (x *Selection) namespace(name string) *selectionNamespace {
 	ns := x.namespaces[name]
 	if ns == nil {
-		ns = &selectionNamespace{sets: map[string]*labelSet{}, pods: map[string]selectedPod{}, selectors: map[Key]map[string]string{}, version: 1}
+		ns = &selectionNamespace{sets: map[string]*labelSet{}, workloads: map[Key]selected{}, selectors: map[Key]map[string]string{}, version: 1}
 		x.namespaces[name] = ns
 	}
 	return ns
 }
 
-// PutPod records a pod's labels.
-func (x *Selection) PutPod(namespace, name string, labels map[string]string) {
-	x.DeletePod(namespace, name)
-	ns := x.namespace(namespace)
+// Put records a workload's labels.
+func (x *Selection) Put(key Key, labels map[string]string) {
+	x.Delete(key)
+	ns := x.namespace(key.Namespace)
 	shared := labels
 	if slices.ContainsFunc(perPod, func(l string) bool { _, has := labels[l]; return has }) {
 		shared = maps.Clone(labels)
@@ -67,33 +68,33 @@ func (x *Selection) PutPod(namespace, name string, labels map[string]string) {
 	print := fingerprint(shared)
 	set := ns.sets[print]
 	if set == nil {
-		set = &labelSet{labels: shared, pods: map[string]struct{}{}}
+		set = &labelSet{labels: shared, workloads: map[Key]struct{}{}}
 		ns.sets[print] = set
 	}
-	set.pods[name] = struct{}{}
-	ns.pods[name] = selectedPod{labels: labels, set: set}
+	set.workloads[key] = struct{}{}
+	ns.workloads[key] = selected{labels: labels, set: set}
 }
 
-// DeletePod forgets a pod.
-func (x *Selection) DeletePod(namespace, name string) {
-	ns := x.namespaces[namespace]
+// Delete forgets a workload.
+func (x *Selection) Delete(key Key) {
+	ns := x.namespaces[key.Namespace]
 	if ns == nil {
 		return
 	}
-	pod, ok := ns.pods[name]
+	w, ok := ns.workloads[key]
 	if !ok {
 		return
 	}
-	delete(ns.pods, name)
-	delete(pod.set.pods, name)
-	if len(pod.set.pods) == 0 {
-		delete(ns.sets, fingerprint(pod.set.labels))
+	delete(ns.workloads, key)
+	delete(w.set.workloads, key)
+	if len(w.set.workloads) == 0 {
+		delete(ns.sets, fingerprint(w.set.labels))
 	}
-	x.prune(namespace)
+	x.prune(key.Namespace)
 }
 
 // PutSelector records a selector that looks into one namespace, or into all when namespace is empty.
-// An empty selector chooses every pod; callers for whom it means none do not put it.
+// An empty selector chooses every workload; callers for whom it means none do not put it.
 func (x *Selection) PutSelector(owner Key, namespace string, selector map[string]string) {
 	if namespace == "" {
 		x.meshWide[owner] = selector
@@ -122,16 +123,16 @@ func (x *Selection) DeleteSelector(owner Key, namespace string) {
 }
 
 func (x *Selection) prune(namespace string) {
-	if ns := x.namespaces[namespace]; len(ns.pods) == 0 && len(ns.selectors) == 0 {
+	if ns := x.namespaces[namespace]; len(ns.workloads) == 0 && len(ns.selectors) == 0 {
 		delete(x.namespaces, namespace)
 	}
 }
 
-// Pods calls visit for each pod that a selector chooses in one namespace, or in all when namespace is empty.
-func (x *Selection) Pods(namespace string, selector map[string]string, visit func(pod Key)) {
+// Chosen calls visit for each workload that a selector chooses in one namespace, or in all when namespace is empty.
+func (x *Selection) Chosen(namespace string, selector map[string]string, visit func(workload Key)) {
 	if namespace == "" {
 		for name := range x.namespaces {
-			x.Pods(name, selector, visit)
+			x.Chosen(name, selector, visit)
 		}
 		return
 	}
@@ -140,33 +141,33 @@ func (x *Selection) Pods(namespace string, selector map[string]string, visit fun
 		return
 	}
 	if namesPerPod(selector) {
-		for name, pod := range ns.pods {
-			if chooses(selector, pod.labels) {
-				visit(PodKey(namespace, name))
+		for key, w := range ns.workloads {
+			if chooses(selector, w.labels) {
+				visit(key)
 			}
 		}
 		return
 	}
 	for _, set := range ns.sets {
 		if chooses(selector, set.labels) {
-			for name := range set.pods {
-				visit(PodKey(namespace, name))
+			for key := range set.workloads {
+				visit(key)
 			}
 		}
 	}
 }
 
-// ChosenBy returns the owners of all selectors that choose a pod, in key order.
-func (x *Selection) ChosenBy(namespace, name string) []Key {
-	ns := x.namespaces[namespace]
+// ChosenBy returns the owners of all selectors that choose a workload, in key order.
+func (x *Selection) ChosenBy(key Key) []Key {
+	ns := x.namespaces[key.Namespace]
 	if ns == nil {
 		return nil
 	}
-	pod, ok := ns.pods[name]
+	w, ok := ns.workloads[key]
 	if !ok {
 		return nil
 	}
-	set := pod.set
+	set := w.set
 	if set.version != ns.version || set.meshVersion != x.version {
 		set.chosenBy = nil
 		for _, selectors := range []map[Key]map[string]string{ns.selectors, x.meshWide} {
@@ -179,7 +180,7 @@ func (x *Selection) ChosenBy(namespace, name string) []Key {
 		slices.SortFunc(set.chosenBy, Key.Compare)
 		set.version, set.meshVersion = ns.version, x.version
 	}
-	own := x.chosenByOwnLabels(ns, pod)
+	own := x.chosenByOwnLabels(ns, w)
 	if len(own) == 0 {
 		return set.chosenBy
 	}
@@ -189,14 +190,14 @@ func (x *Selection) ChosenBy(namespace, name string) []Key {
 }
 
 // chosenByOwnLabels finds the rare selectors that name a label which differs from replica to replica.
-func (x *Selection) chosenByOwnLabels(ns *selectionNamespace, pod selectedPod) []Key {
-	if len(pod.labels) == len(pod.set.labels) {
+func (x *Selection) chosenByOwnLabels(ns *selectionNamespace, w selected) []Key {
+	if len(w.labels) == len(w.set.labels) {
 		return nil // it has no such label
 	}
 	var owners []Key
 	for _, selectors := range []map[Key]map[string]string{ns.selectors, x.meshWide} {
 		for owner, selector := range selectors {
-			if namesPerPod(selector) && chooses(selector, pod.labels) {
+			if namesPerPod(selector) && chooses(selector, w.labels) {
 				owners = append(owners, owner)
 			}
 		}

@@ -41,11 +41,11 @@ func TestSelectionAgreesWithMatchingPodByPod(t *testing.T) {
 				name := fmt.Sprint("pod", rng.IntN(10))
 				labels := randomLabels(true)
 				pods[PodKey(ns, name)] = labels
-				x.PutPod(ns, name, labels)
+				x.Put(PodKey(ns, name), labels)
 			case 2:
 				name := fmt.Sprint("pod", rng.IntN(10))
 				delete(pods, PodKey(ns, name))
-				x.DeletePod(ns, name)
+				x.Delete(PodKey(ns, name))
 			case 3, 4:
 				where := ns
 				if rng.IntN(4) == 0 {
@@ -68,13 +68,13 @@ func TestSelectionAgreesWithMatchingPodByPod(t *testing.T) {
 					}
 				}
 				slices.SortFunc(want, Key.Compare)
-				if got := x.ChosenBy(pod.Namespace, pod.Name); !slices.Equal(got, want) {
+				if got := x.ChosenBy(pod); !slices.Equal(got, want) {
 					t.Fatalf("seed %d: %s with %v is chosen by %v, want %v", seed, pod, labels, got, want)
 				}
 			}
 			for _, s := range selectors {
 				got := map[Key]bool{}
-				x.Pods(s.namespace, s.labels, func(k Key) {
+				x.Chosen(s.namespace, s.labels, func(k Key) {
 					if got[k] {
 						t.Fatalf("%s visited twice", k)
 					}
@@ -97,7 +97,7 @@ func TestSelectionAgreesWithMatchingPodByPod(t *testing.T) {
 func TestReplicasOfOneTemplateAreOneLabelSet(t *testing.T) {
 	x := NewSelection()
 	for i := range 1000 {
-		x.PutPod("ns", fmt.Sprint("web-", i), map[string]string{"app": "web", "apps.kubernetes.io/pod-index": fmt.Sprint(i)})
+		x.Put(PodKey("ns", fmt.Sprint("web-", i)), map[string]string{"app": "web", "apps.kubernetes.io/pod-index": fmt.Sprint(i)})
 	}
 	if n := len(x.namespaces["ns"].sets); n != 1 {
 		t.Errorf("%d label sets for one template", n)
@@ -107,7 +107,7 @@ func TestReplicasOfOneTemplateAreOneLabelSet(t *testing.T) {
 func BenchmarkPoliciesTimesPods(b *testing.B) {
 	x := NewSelection()
 	for i := range 10000 {
-		x.PutPod("ns", fmt.Sprint("pod-", i), map[string]string{"app": fmt.Sprint("app-", i%20)})
+		x.Put(PodKey("ns", fmt.Sprint("pod-", i)), map[string]string{"app": fmt.Sprint("app-", i%20)})
 	}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -116,7 +116,7 @@ func BenchmarkPoliciesTimesPods(b *testing.B) {
 			x.PutSelector(owner, "ns", map[string]string{"app": fmt.Sprint("app-", p%20)})
 		}
 		for i := range 10000 {
-			if len(x.ChosenBy("ns", fmt.Sprint("pod-", i))) != 25 {
+			if len(x.ChosenBy(PodKey("ns", fmt.Sprint("pod-", i)))) != 25 {
 				b.Fatal("wrong selection")
 			}
 		}

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"sync"
 
+	networkingv1 "istio.io/client-go/pkg/apis/networking/v1"
 	securityv1 "istio.io/client-go/pkg/apis/security/v1"
 	corev1 "k8s.io/api/core/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
 // Change sets one object, or removes it when Object is nil.
@@ -158,8 +160,12 @@ func values[T any](s *Store, group, kind string) iter.Seq2[Key, T] {
 	}
 }
 
-// SecurityGroup is the API group of Istio's policies.
-const SecurityGroup = "security.istio.io"
+// The API groups of the kinds that are read here.
+const (
+	SecurityGroup = "security.istio.io"
+	NetworkGroup  = "networking.istio.io"
+	GatewayGroup  = "gateway.networking.k8s.io"
+)
 
 // PodKey names a pod.
 func PodKey(namespace, name string) Key { return Key{Kind: "Pod", Namespace: namespace, Name: name} }
@@ -167,6 +173,26 @@ func PodKey(namespace, name string) Key { return Key{Kind: "Pod", Namespace: nam
 // ServiceKey names a service.
 func ServiceKey(namespace, name string) Key {
 	return Key{Kind: "Service", Namespace: namespace, Name: name}
+}
+
+// ServiceEntryKey names a ServiceEntry.
+func ServiceEntryKey(namespace, name string) Key {
+	return Key{Group: NetworkGroup, Kind: "ServiceEntry", Namespace: namespace, Name: name}
+}
+
+// WorkloadEntryKey names a WorkloadEntry.
+func WorkloadEntryKey(namespace, name string) Key {
+	return Key{Group: NetworkGroup, Kind: "WorkloadEntry", Namespace: namespace, Name: name}
+}
+
+// GatewayKey names a Gateway of the Gateway API.
+func GatewayKey(namespace, name string) Key {
+	return Key{Group: GatewayGroup, Kind: "Gateway", Namespace: namespace, Name: name}
+}
+
+// GatewayClassKey names a GatewayClass.
+func GatewayClassKey(name string) Key {
+	return Key{Group: GatewayGroup, Kind: "GatewayClass", Name: name}
 }
 
 // NodeKey names a node.
@@ -180,6 +206,24 @@ func (s *Store) Pod(key Key) (*corev1.Pod, bool) { return value[*corev1.Pod](s, 
 
 // Service returns a live service.
 func (s *Store) Service(key Key) (*corev1.Service, bool) { return value[*corev1.Service](s, key) }
+
+// ServiceEntry returns a live ServiceEntry.
+func (s *Store) ServiceEntry(key Key) (*networkingv1.ServiceEntry, bool) {
+	return value[*networkingv1.ServiceEntry](s, key)
+}
+
+// WorkloadEntry returns a live WorkloadEntry.
+func (s *Store) WorkloadEntry(key Key) (*networkingv1.WorkloadEntry, bool) {
+	return value[*networkingv1.WorkloadEntry](s, key)
+}
+
+// Gateway returns a live Gateway of the Gateway API.
+func (s *Store) Gateway(key Key) (*gatewayv1.Gateway, bool) { return value[*gatewayv1.Gateway](s, key) }
+
+// GatewayClass returns a live GatewayClass by name.
+func (s *Store) GatewayClass(name string) (*gatewayv1.GatewayClass, bool) {
+	return value[*gatewayv1.GatewayClass](s, GatewayClassKey(name))
+}
 
 // Node returns a node by name.
 func (s *Store) Node(name string) (*corev1.Node, bool) { return value[*corev1.Node](s, NodeKey(name)) }
@@ -205,6 +249,21 @@ func (s *Store) Pods() iter.Seq2[Key, *corev1.Pod] { return values[*corev1.Pod](
 // Services iterates over all services in key order.
 func (s *Store) Services() iter.Seq2[Key, *corev1.Service] {
 	return values[*corev1.Service](s, "", "Service")
+}
+
+// ServiceEntries iterates over all ServiceEntries in key order.
+func (s *Store) ServiceEntries() iter.Seq2[Key, *networkingv1.ServiceEntry] {
+	return values[*networkingv1.ServiceEntry](s, NetworkGroup, "ServiceEntry")
+}
+
+// WorkloadEntries iterates over all WorkloadEntries in key order.
+func (s *Store) WorkloadEntries() iter.Seq2[Key, *networkingv1.WorkloadEntry] {
+	return values[*networkingv1.WorkloadEntry](s, NetworkGroup, "WorkloadEntry")
+}
+
+// Gateways iterates over all Gateways of the Gateway API in key order.
+func (s *Store) Gateways() iter.Seq2[Key, *gatewayv1.Gateway] {
+	return values[*gatewayv1.Gateway](s, GatewayGroup, "Gateway")
 }
 
 // PeerAuthentications iterates over all PeerAuthentications in key order.

@@ -4,6 +4,7 @@ package translate
 
 import (
 	"net/netip"
+	"strings"
 
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
@@ -26,6 +27,16 @@ func (m Mesh) ServiceHost(namespace, name string) string {
 // ServiceResource is the WDS name of a service: "namespace/hostname".
 func (m Mesh) ServiceResource(namespace, name string) string {
 	return namespace + "/" + m.ServiceHost(namespace, name)
+}
+
+// WorkloadEntryResource is the WDS name of a WorkloadEntry, which is its workload's uid.
+func (m Mesh) WorkloadEntryResource(namespace, name string) string {
+	return m.ClusterID + "/networking.istio.io/WorkloadEntry/" + namespace + "/" + name
+}
+
+// EndpointResource is the WDS name of an endpoint that is written into a ServiceEntry.
+func (m Mesh) EndpointResource(namespace, name, address string) string {
+	return m.ClusterID + "/networking.istio.io/ServiceEntry/" + namespace + "/" + name + "/" + address
 }
 
 // PodResource is the WDS name of a pod, which is its workload's uid.
@@ -53,6 +64,47 @@ func ServiceAliases(s *workload.Service) []string {
 		}
 	}
 	return aliases
+}
+
+// trustDomain is the mesh's trust domain as workloads carry it: proxies assume cluster.local when the field is empty.
+func (m Mesh) trustDomain() string {
+	if m.TrustDomain == "cluster.local" {
+		return ""
+	}
+	return m.TrustDomain
+}
+
+// verdict collects what is to be said to an object's author: the object is in force, except for what the notes name.
+type verdict struct {
+	reason string
+	notes  []string
+	bound  string // the waypoint that the object uses
+}
+
+func newVerdict() *verdict { return &verdict{} }
+
+// note adds a remark. One with a reason names something that has no effect; one without only informs.
+func (v *verdict) note(reason, message string) {
+	if v.reason == "" {
+		v.reason = reason
+	}
+	v.notes = append(v.notes, message)
+}
+
+// conditions renders the verdict, the first reason standing for all.
+func (v *verdict) conditions() []model.Condition {
+	c := accepted()
+	if len(v.notes) > 0 {
+		c.Message = strings.Join(v.notes, "; ")
+	}
+	if v.reason != "" {
+		c.Reason = v.reason
+	}
+	out := []model.Condition{c}
+	if v.bound != "" {
+		out = append(out, model.Condition{Type: "WaypointBound", Status: model.True, Reason: "Accepted", Message: "connections go through waypoint " + v.bound})
+	}
+	return out
 }
 
 // accepted is the condition of an object that does what it says.

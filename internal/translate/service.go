@@ -2,6 +2,7 @@ package translate
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"strings"
 
@@ -13,18 +14,40 @@ import (
 
 const trafficDistributionAnnotation = "networking.istio.io/traffic-distribution"
 
-// Service translates a service; ns is its namespace or nil. It returns nil for a service that names something outside the mesh.
-func Service(mesh Mesh, svc *corev1.Service, ns *corev1.Namespace) (*workload.Service, []model.Condition) {
+// exportToAnnotation lists the namespaces that see a Service, separated by commas.
+const exportToAnnotation = "networking.istio.io/exportTo"
+
+// Service translates a service. It returns nil for one that names something outside the mesh, or that nobody sees.
+func Service(mesh Mesh, svc *corev1.Service, ctx Context) (*workload.Service, []model.Condition) {
 	if svc.Spec.Type == corev1.ServiceTypeExternalName {
-		return nil, []model.Condition{rejected("UnsupportedValue", "a service of type ExternalName is not part of the mesh; call the external name itself")}
+		return nil, []model.Condition{rejected("UnsupportedValue", "a service of type ExternalName is an alias in DNS and no service of the mesh: connections to it are judged by the name it stands for. A ServiceEntry makes that name part of the mesh")}
 	}
+	v := newVerdict()
+	var exportTo []string
+	for _, e := range strings.Split(svc.Annotations[exportToAnnotation], ",") {
+		if e = strings.TrimSpace(e); e != "" {
+			exportTo = append(exportTo, e)
+		}
+	}
+	visibility, published := visibilityOf(exportTo, svc.Namespace)
+	if !published {
+		return nil, []model.Condition{rejected("NotExported", "annotation "+exportToAnnotation+` is "~": nobody can see it`)}
+	}
+	if visible := otherNamespaces(exportTo, svc.Namespace); len(visible) > 0 {
+		v.note("UnsupportedValue", fmt.Sprintf("annotation %s names namespaces (%s): node proxies tell apart everybody and the own namespace only, so everybody sees it", exportToAnnotation, strings.Join(visible, ", ")))
+	}
+	b := ctx.bindService(svc, visibility == workload.Service_NAMESPACE, v)
 	s := &workload.Service{
 		Name:      svc.Name,
 		Namespace: svc.Namespace,
 		Hostname:  mesh.ServiceHost(svc.Namespace, svc.Name),
 		// A Kubernetes service is the authority on its host name.
-		Canonical:     true,
-		LoadBalancing: loadBalancing(svc, ns),
+		Canonical:          true,
+		Visibility:         visibility,
+		LoadBalancing:      loadBalancing(svc, ctx.annotations(), v),
+		Waypoint:           b.address(),
+		WeightedWaypoints:  b.weighted,
+		IngressUseWaypoint: b.ingress,
 	}
 	for _, ip := range clusterIPs(svc) {
 		addr, err := netip.ParseAddr(ip)
@@ -48,11 +71,10 @@ func Service(mesh Mesh, svc *corev1.Service, ns *corev1.Namespace) (*workload.Se
 	case len(families) == 1:
 		s.IpFamilies = workload.IPFamilies_IPV6_ONLY
 	}
-	condition := accepted()
 	if len(s.Ports) < len(svc.Spec.Ports) {
-		condition = partly("ports whose protocol is not TCP bypass the mesh")
+		v.note("UnsupportedValue", "ports whose protocol is not TCP bypass the mesh")
 	}
-	return s, []model.Condition{condition}
+	return s, v.conditions()
 }
 
 // clusterIPs lists the addresses under which a service is reached; a headless service has none.
@@ -94,16 +116,21 @@ func appProtocol(p corev1.ServicePort) workload.AppProtocol {
 		}
 		name, _, _ = strings.Cut(*p.AppProtocol, "-")
 	}
+	// "grpc-web" is HTTP/1.1 or HTTP/2 and not told apart from gRPC by the wire's values; UNKNOWN lets the proxy look.
+	if strings.HasPrefix(strings.ToLower(p.Name), "grpc-web") && p.AppProtocol == nil {
+		return workload.AppProtocol_UNKNOWN
+	}
+	return protocolNamed(name)
+}
+
+// protocolNamed reads Istio's names of protocols, in any case.
+func protocolNamed(name string) workload.AppProtocol {
 	switch strings.ToLower(name) {
 	case "http":
 		return workload.AppProtocol_HTTP11
 	case "http2":
 		return workload.AppProtocol_HTTP2
 	case "grpc":
-		// "grpc-web" is HTTP/1.1 or HTTP/2 and not told apart from gRPC by the wire's values; UNKNOWN lets the proxy look.
-		if strings.HasPrefix(strings.ToLower(p.Name), "grpc-web") && p.AppProtocol == nil {
-			return workload.AppProtocol_UNKNOWN
-		}
 		return workload.AppProtocol_GRPC
 	case "https", "tls":
 		return workload.AppProtocol_TLS
@@ -113,9 +140,8 @@ func appProtocol(p corev1.ServicePort) workload.AppProtocol {
 	return workload.AppProtocol_UNKNOWN
 }
 
-// loadBalancing reads the wish for near endpoints: the internal traffic policy, else the traffic distribution of
-// the service's field, its annotation, or its namespace's annotation.
-func loadBalancing(svc *corev1.Service, ns *corev1.Namespace) *workload.LoadBalancing {
+// loadBalancing reads the wish for near endpoints: the internal traffic policy, else the traffic distribution.
+func loadBalancing(svc *corev1.Service, nsAnnotations map[string]string, v *verdict) *workload.LoadBalancing {
 	var lb *workload.LoadBalancing
 	if p := svc.Spec.InternalTrafficPolicy; p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal {
 		lb = &workload.LoadBalancing{
@@ -123,13 +149,11 @@ func loadBalancing(svc *corev1.Service, ns *corev1.Namespace) *workload.LoadBala
 			Mode:              workload.LoadBalancing_STRICT,
 		}
 	} else {
-		near := []workload.LoadBalancing_Scope{workload.LoadBalancing_NETWORK, workload.LoadBalancing_REGION, workload.LoadBalancing_ZONE}
-		switch trafficDistribution(svc, ns) {
-		case "preferclose", "prefersamezone":
-			lb = &workload.LoadBalancing{RoutingPreference: near, Mode: workload.LoadBalancing_FAILOVER}
-		case "prefersamenode":
-			lb = &workload.LoadBalancing{RoutingPreference: append(near, workload.LoadBalancing_SUBZONE, workload.LoadBalancing_NODE), Mode: workload.LoadBalancing_FAILOVER}
+		field := ""
+		if svc.Spec.TrafficDistribution != nil {
+			field = *svc.Spec.TrafficDistribution
 		}
+		lb = nearby(trafficDistribution(field, svc.Annotations, nsAnnotations, v))
 	}
 	if svc.Spec.PublishNotReadyAddresses {
 		if lb == nil {
@@ -140,15 +164,50 @@ func loadBalancing(svc *corev1.Service, ns *corev1.Namespace) *workload.LoadBala
 	return lb
 }
 
-func trafficDistribution(svc *corev1.Service, ns *corev1.Namespace) string {
-	if d := svc.Spec.TrafficDistribution; d != nil && *d != "" {
-		return strings.ToLower(*d)
+// The distributions that prefer near endpoints, as trafficDistribution returns them.
+const (
+	sameZone = "prefersamezone"
+	sameNode = "prefersamenode"
+)
+
+func nearby(distribution string) *workload.LoadBalancing {
+	near := []workload.LoadBalancing_Scope{workload.LoadBalancing_NETWORK, workload.LoadBalancing_REGION, workload.LoadBalancing_ZONE}
+	switch distribution {
+	case sameZone:
+		return &workload.LoadBalancing{RoutingPreference: near, Mode: workload.LoadBalancing_FAILOVER}
+	case sameNode:
+		return &workload.LoadBalancing{RoutingPreference: append(near, workload.LoadBalancing_SUBZONE, workload.LoadBalancing_NODE), Mode: workload.LoadBalancing_FAILOVER}
 	}
-	if d := svc.Annotations[trafficDistributionAnnotation]; d != "" {
-		return strings.ToLower(d)
+	return nil
+}
+
+// trafficDistribution reads the field, else the object's annotation, else its namespace's. An annotation that says something unknown ends
+// the search, as in Istio.
+func trafficDistribution(field string, annotations, nsAnnotations map[string]string, v *verdict) string {
+	if d := distributionNamed(field); d != "" {
+		return d
 	}
-	if ns != nil {
-		return strings.ToLower(ns.Annotations[trafficDistributionAnnotation])
+	for i, from := range []map[string]string{annotations, nsAnnotations} {
+		text := from[trafficDistributionAnnotation]
+		if text == "" {
+			continue
+		}
+		d := distributionNamed(text)
+		if d == "" && !strings.EqualFold(text, "any") {
+			where := []string{"annotation", "the namespace's annotation"}[i]
+			v.note("UnsupportedValue", fmt.Sprintf("%s %s is %q and means no preference; use PreferSameZone, PreferSameNode or PreferClose", where, trafficDistributionAnnotation, text))
+		}
+		return d
+	}
+	return ""
+}
+
+func distributionNamed(text string) string {
+	switch d := strings.ToLower(text); d {
+	case "preferclose", sameZone:
+		return sameZone
+	case sameNode:
+		return sameNode
 	}
 	return ""
 }

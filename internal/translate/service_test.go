@@ -63,7 +63,7 @@ ports: [{servicePort: 80, targetPort: 80}]
 			if c.namespace != "" {
 				ns = object[corev1.Namespace](t, c.namespace)
 			}
-			got, conditions := Service(mesh, object[corev1.Service](t, c.service), ns)
+			got, conditions := Service(mesh, object[corev1.Service](t, c.service), Context{Namespace: ns})
 			if len(conditions) != 1 || conditions[0].Reason != "Accepted" {
 				t.Errorf("conditions %v", conditions)
 			}
@@ -73,11 +73,11 @@ ports: [{servicePort: 80, targetPort: 80}]
 }
 
 func TestServiceSaysWhatItLeavesOut(t *testing.T) {
-	got, conditions := Service(mesh, object[corev1.Service](t, "metadata: {name: dns, namespace: kube-system}\nspec: {clusterIP: 10.96.0.10, ports: [{name: u, port: 53, protocol: UDP}, {name: t, port: 53}]}"), nil)
+	got, conditions := Service(mesh, object[corev1.Service](t, "metadata: {name: dns, namespace: kube-system}\nspec: {clusterIP: 10.96.0.10, ports: [{name: u, port: 53, protocol: UDP}, {name: t, port: 53}]}"), Context{})
 	if len(got.Ports) != 1 || conditions[0].Reason != "UnsupportedValue" || conditions[0].Status != "True" {
 		t.Errorf("%v, %v", got, conditions)
 	}
-	got, conditions = Service(mesh, object[corev1.Service](t, "metadata: {name: out}\nspec: {type: ExternalName, externalName: example.com}"), nil)
+	got, conditions = Service(mesh, object[corev1.Service](t, "metadata: {name: out}\nspec: {type: ExternalName, externalName: example.com}"), Context{})
 	if got != nil || conditions[0].Status != "False" {
 		t.Errorf("%v, %v", got, conditions)
 	}

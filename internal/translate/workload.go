@@ -19,6 +19,7 @@ const (
 	tunnelLabel           = "networking.istio.io/tunnel"
 	workloadNameLabel     = "service.istio.io/workload-name"
 	subzoneLabel          = "topology.istio.io/subzone"
+	autoRegistration      = "istio.io/autoRegistrationGroup"
 )
 
 // canonicalNames and canonicalRevisions are the labels that name a workload's service and version, best first.
@@ -27,17 +28,18 @@ var (
 	canonicalRevisions = []string{"service.istio.io/canonical-revision", "app.kubernetes.io/version", "version"}
 )
 
-// WorkloadInput is a pod and what bears on it.
+// WorkloadInput is what bears on a workload besides its own object.
 type WorkloadInput struct {
-	Pod      *corev1.Pod
-	Node     *corev1.Node      // nil if unknown
-	Services []*corev1.Service // those whose selectors choose the pod
-	Policies []string          // names of the policies that are attached to the pod rather than to its namespace or the mesh
+	Context
+	Node     *corev1.Node // nil if unknown
+	Offers   []Offer      // the services that choose the workload
+	Policies []string     // names of the policies that are attached to the workload rather than to its namespace or the mesh
+	// Gateway finds the entrance to a network, or nil.
+	Gateway func(network string) *workload.GatewayAddress
 }
 
 // Workload translates a pod. It returns nil for a pod that has no address or has ended: there is nothing to connect to.
-func Workload(mesh Mesh, in WorkloadInput) (*workload.Workload, []model.Condition) {
-	pod := in.Pod
+func Workload(mesh Mesh, pod *corev1.Pod, in WorkloadInput) (*workload.Workload, []model.Condition) {
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return nil, []model.Condition{rejected("Ended", "the pod's phase is "+string(pod.Status.Phase))}
 	}
@@ -48,43 +50,53 @@ func Workload(mesh Mesh, in WorkloadInput) (*workload.Workload, []model.Conditio
 	if len(addresses) == 0 {
 		return nil, []model.Condition{rejected("NoAddress", "the pod has no IP address yet")}
 	}
-	name, kind := controller(pod)
+	v := newVerdict()
 	w := &workload.Workload{
 		Uid:                   mesh.PodResource(pod.Namespace, pod.Name),
 		Name:                  pod.Name,
 		Namespace:             pod.Namespace,
 		Addresses:             addresses,
 		Network:               mesh.Network,
+		TrustDomain:           mesh.trustDomain(),
 		ServiceAccount:        cmp.Or(pod.Spec.ServiceAccountName, "default"),
 		Node:                  pod.Spec.NodeName,
 		ClusterId:             mesh.ClusterID,
-		WorkloadName:          name,
-		WorkloadType:          kind,
-		CanonicalName:         firstLabel(pod.Labels, canonicalNames, name),
-		CanonicalRevision:     firstLabel(pod.Labels, canonicalRevisions, "latest"),
 		AuthorizationPolicies: in.Policies,
 		Status:                workload.WorkloadStatus_UNHEALTHY,
-		Services:              podServices(mesh, pod, in.Services),
+		Services:              onPod(pod, in.Offers),
 		Locality:              locality(in.Node),
 	}
-	// cluster.local is what proxies assume when the field is empty.
-	if mesh.TrustDomain != "cluster.local" {
-		w.TrustDomain = mesh.TrustDomain
-	}
+	name, kind := controller(pod)
+	describe(w, name, pod.Labels)
+	w.WorkloadType = kind
 	if ready(pod) && pod.DeletionTimestamp == nil {
 		w.Status = workload.WorkloadStatus_HEALTHY
 	}
 	if pod.Spec.HostNetwork {
 		w.NetworkMode = workload.NetworkMode_HOST_NETWORK
 	}
+	tunnel(w, pod.Labels, pod.Annotations)
+	w.Waypoint, w.ApplicationTunnel = in.bindWorkload(pod, v)
+	return w, v.conditions()
+}
+
+// describe names what a workload is part of.
+func describe(w *workload.Workload, name string, labels map[string]string) {
+	w.WorkloadName = name
+	w.CanonicalName = firstLabel(labels, canonicalNames, name)
+	w.CanonicalRevision = firstLabel(labels, canonicalRevisions, "latest")
+}
+
+// tunnel says how a workload is reached: through HBONE if it speaks that itself or its node's proxy has captured it, else in plain TCP.
+func tunnel(w *workload.Workload, labels, annotations map[string]string) {
 	switch {
-	case pod.Labels[tunnelLabel] == "http":
+	// Istio's label may name several protocols.
+	case slices.Contains(strings.Split(labels[tunnelLabel], ","), "http"):
 		w.TunnelProtocol = workload.TunnelProtocol_HBONE
 		w.NativeTunnel = true
-	case pod.Annotations[redirectionAnnotation] == "enabled":
+	case annotations[redirectionAnnotation] == "enabled":
 		w.TunnelProtocol = workload.TunnelProtocol_HBONE
 	}
-	return w, []model.Condition{accepted()}
 }
 
 // podAddresses returns the pod's addresses in wire form. A pod with one bad address has none: half of it would be a trap.
@@ -138,29 +150,6 @@ func firstLabel(labels map[string]string, keys []string, otherwise string) strin
 		}
 	}
 	return otherwise
-}
-
-// podServices maps each service that selects the pod to the pod's own ports behind the service's.
-func podServices(mesh Mesh, pod *corev1.Pod, services []*corev1.Service) map[string]*workload.PortList {
-	if len(services) == 0 {
-		return nil
-	}
-	out := make(map[string]*workload.PortList, len(services))
-	for _, svc := range services {
-		ports := &workload.PortList{}
-		for _, p := range tcpPorts(svc) {
-			target := uint32(p.TargetPort.IntVal)
-			if p.TargetPort.StrVal != "" {
-				// A pod that has no port of that name does not serve this port at all.
-				if target = namedPort(pod, p.TargetPort.StrVal); target == 0 {
-					continue
-				}
-			}
-			ports.Ports = append(ports.Ports, &workload.Port{ServicePort: uint32(p.Port), TargetPort: cmp.Or(target, uint32(p.Port))})
-		}
-		out[mesh.ServiceResource(svc.Namespace, svc.Name)] = ports
-	}
-	return out
 }
 
 func namedPort(pod *corev1.Pod, name string) uint32 {

@@ -103,7 +103,7 @@ workloadName: w
 canonicalName: z`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, conditions := Workload(mesh, WorkloadInput{Pod: object[corev1.Pod](t, c.pod)})
+			got, conditions := Workload(mesh, object[corev1.Pod](t, c.pod), WorkloadInput{})
 			if len(conditions) != 1 || conditions[0].Status != "True" {
 				t.Errorf("conditions %v", conditions)
 			}
@@ -121,12 +121,12 @@ func TestWorkloadIsNothingWithoutAnAddressOrAfterItsEnd(t *testing.T) {
 		"Ended":          podHead + "status: {podIP: 10.0.0.1, phase: Failed}",
 		"InvalidAddress": podHead + "status: {podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}, {ip: x}]}",
 	} {
-		got, conditions := Workload(mesh, WorkloadInput{Pod: object[corev1.Pod](t, pod)})
+		got, conditions := Workload(mesh, object[corev1.Pod](t, pod), WorkloadInput{})
 		if got != nil || conditions[0].Status != "False" || conditions[0].Reason != reason {
 			t.Errorf("%s: %v, %v", reason, got, conditions)
 		}
 	}
-	got, _ := Workload(mesh, WorkloadInput{Pod: object[corev1.Pod](t, podHead+"status: {podIP: 10.0.0.1, phase: Succeeded}")})
+	got, _ := Workload(mesh, object[corev1.Pod](t, podHead+"status: {podIP: 10.0.0.1, phase: Succeeded}"), WorkloadInput{})
 	if got != nil {
 		t.Error("a pod that succeeded is still a workload")
 	}
@@ -153,7 +153,7 @@ spec:
 	node := object[corev1.Node](t, `metadata: {name: n1, labels: {topology.kubernetes.io/region: r, topology.kubernetes.io/zone: z, topology.istio.io/subzone: s}}`)
 	other := mesh
 	other.TrustDomain, other.Network = "example.org", "net1"
-	got, _ := Workload(other, WorkloadInput{Pod: pod, Node: node, Services: []*corev1.Service{web}, Policies: []string{"shop/deny"}})
+	got, _ := Workload(other, pod, WorkloadInput{Node: node, Offers: []Offer{ServiceOffer(other, web)}, Policies: []string{"shop/deny"}})
 	diff(t, got, message(t, `
 uid: Kubernetes//Pod/shop/web-1
 name: web-1

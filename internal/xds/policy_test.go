@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,7 +55,7 @@ func newPolicyModel(t *testing.T, seed uint64) *policyModel {
 	w := newWorld(t)
 	m := &policyModel{rng: rand.New(rand.NewPCG(seed, 17)), store: model.NewStore(), history: make([]verdicts, 1)}
 	mesh := translate.Mesh{TrustDomain: "cluster.local", ClusterID: "Kubernetes", RootNamespace: "istio-system", DomainSuffix: "cluster.local"}
-	m.compiler = compile.New(mesh, m.store, w.log, slog.New(slog.DiscardHandler), nil)
+	m.compiler = compile.New(mesh, m.store, w.log, compile.NewAssignments(), slog.New(slog.DiscardHandler), nil)
 	m.client = w.connect(m.limits())
 	var pods strings.Builder
 	for i := range modelPods {
@@ -127,32 +128,37 @@ func (m *policyModel) judge() verdicts {
 	var out verdicts
 	for i := range modelPolicies {
 		namespace, name := modelPolicy(i)
-		r := m.state[log.AuthorizationType][namespace+"/"+name]
-		if r == nil {
-			continue
-		}
-		policy := &security.Authorization{}
-		if err := r.Resource.UnmarshalTo(policy); err != nil {
-			m.w.t.Fatal(err)
-		}
-		source := policy.Rules[0].Clauses[0].Matches[0].Namespaces[0].GetExact()
-		for p := range modelPods {
-			covered := policy.Scope == security.Scope_GLOBAL || policy.Scope == security.Scope_NAMESPACE && policy.Namespace == modelNamespace(p)
-			if r := m.state[log.AddressType][fmt.Sprintf("Kubernetes//Pod/%s/pod%d", modelNamespace(p), p)]; r != nil && !covered {
-				address := &workload.Address{}
-				if err := r.Resource.UnmarshalTo(address); err != nil {
-					m.w.t.Fatal(err)
-				}
-				for _, n := range address.GetWorkload().AuthorizationPolicies {
-					covered = covered || n == r.GetName() || n == namespace+"/"+name
-				}
+		for wire, r := range m.state[log.AuthorizationType] {
+			if own, _, _ := strings.Cut(wire, "~"); own != namespace+"/"+name {
+				continue
 			}
-			for s := range modelSources {
-				out[i][p][s] = covered && (source == fmt.Sprint("s", s)) == (policy.Action == security.Action_DENY)
-			}
+			m.judgeOne(&out, i, r)
 		}
 	}
 	return out
+}
+
+// judgeOne adds what one version of a policy forbids: it may be there under several names.
+func (m *policyModel) judgeOne(out *verdicts, i int, r *discovery.Resource) {
+	m.w.t.Helper()
+	policy := &security.Authorization{}
+	if err := r.Resource.UnmarshalTo(policy); err != nil {
+		m.w.t.Fatal(err)
+	}
+	source := policy.Rules[0].Clauses[0].Matches[0].Namespaces[0].GetExact()
+	for p := range modelPods {
+		covered := policy.Scope == security.Scope_GLOBAL || policy.Scope == security.Scope_NAMESPACE && policy.Namespace == modelNamespace(p)
+		if w := m.state[log.AddressType][fmt.Sprintf("Kubernetes//Pod/%s/pod%d", modelNamespace(p), p)]; w != nil && !covered {
+			address := &workload.Address{}
+			if err := w.Resource.UnmarshalTo(address); err != nil {
+				m.w.t.Fatal(err)
+			}
+			covered = covered || slices.Contains(address.GetWorkload().AuthorizationPolicies, r.GetName())
+		}
+		for s := range modelSources {
+			out[i][p][s] = out[i][p][s] || covered && (source == fmt.Sprint("s", s)) == (policy.Action == security.Action_DENY)
+		}
+	}
 }
 
 // check holds the promise: what a policy forbids in every generation that the client may be on the way through, it forbids now.

@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"google.golang.org/protobuf/proto"
 
@@ -45,8 +46,9 @@ const (
 	reasonData      = "no part mounts it or reads environment variables from it yet"
 	reasonKube      = "Kubernetes acts on it; the mesh does not read it"
 	reasonWaypoints = "node proxies work at L4 and this mesh has no waypoints or gateways yet"
-	reasonRegistry  = "hosts and workloads outside the mesh's own pods are not part of this mesh yet"
 	reasonSidecars  = "it configures sidecars, and this mesh has none"
+
+	reasonRegistration = "machines do not register themselves; write a WorkloadEntry for each"
 )
 
 var (
@@ -56,99 +58,41 @@ var (
 
 // kinds lists every kind that a user of Kubernetes and Istio may reasonably hand over.
 var kinds = indexKinds([]kind{
-	{group: coreGroup, name: "Namespace", versions: []string{"v1"}, cluster: true,
-		plain: func() metav1.Object { return &corev1.Namespace{} }},
-	{group: coreGroup, name: "Node", versions: []string{"v1"}, cluster: true,
-		plain: func() metav1.Object { return &corev1.Node{} }},
-	{group: coreGroup, name: "ServiceAccount", versions: []string{"v1"},
-		plain: func() metav1.Object { return &corev1.ServiceAccount{} }},
-	{group: coreGroup, name: "Service", versions: []string{"v1"},
-		plain: func() metav1.Object { return &corev1.Service{} }, check: checkService},
-	{group: coreGroup, name: "Pod", versions: []string{"v1"},
-		plain: func() metav1.Object { return &corev1.Pod{} }, check: checkPod},
+	{group: coreGroup, name: "Namespace", versions: []string{"v1"}, cluster: true, plain: plain[corev1.Namespace]},
+	{group: coreGroup, name: "Node", versions: []string{"v1"}, cluster: true, plain: plain[corev1.Node]},
+	{group: coreGroup, name: "ServiceAccount", versions: []string{"v1"}, plain: plain[corev1.ServiceAccount]},
+	{group: coreGroup, name: "Service", versions: []string{"v1"}, plain: plain[corev1.Service], check: checkService},
+	{group: coreGroup, name: "Pod", versions: []string{"v1"}, plain: plain[corev1.Pod], check: checkPod},
 	{group: securityGroup, name: "AuthorizationPolicy", versions: istioSecurity, check: checkAuthorizationPolicy,
-		istio: func() (metav1.Object, proto.Message) {
-			o := &securityv1.AuthorizationPolicy{}
-			return o, &o.Spec
-		}},
+		istio: istio(func(o *securityv1.AuthorizationPolicy) proto.Message { return &o.Spec })},
 	{group: securityGroup, name: "PeerAuthentication", versions: istioSecurity, check: checkPeerAuthentication,
-		istio: func() (metav1.Object, proto.Message) {
-			o := &securityv1.PeerAuthentication{}
-			return o, &o.Spec
-		}},
+		istio: istio(func(o *securityv1.PeerAuthentication) proto.Message { return &o.Spec })},
+	{group: networkGroup, name: "ServiceEntry", versions: istioNetwork, check: checkServiceEntry,
+		istio: istio(func(o *networkingv1.ServiceEntry) proto.Message { return &o.Spec })},
+	{group: networkGroup, name: "WorkloadEntry", versions: istioNetwork, check: checkWorkloadEntry,
+		istio: istio(func(o *networkingv1.WorkloadEntry) proto.Message { return &o.Spec })},
+	{group: gatewayGroup, name: "GatewayClass", versions: []string{"v1", "v1beta1"}, cluster: true, plain: plain[gatewayv1.GatewayClass]},
+	{group: gatewayGroup, name: "Gateway", versions: []string{"v1", "v1beta1"}, plain: plain[gatewayv1.Gateway], check: checkGateway},
 
 	{group: appsGroup, name: "Deployment", versions: []string{"v1"}, support: model.Elsewhere, reason: reasonEngine,
-		plain: func() metav1.Object { return &appsv1.Deployment{} }, check: checkDeployment},
-	{group: coreGroup, name: "ConfigMap", versions: []string{"v1"}, support: model.Ineffective, reason: reasonData,
-		plain: func() metav1.Object { return &corev1.ConfigMap{} }},
-	{group: coreGroup, name: "Secret", versions: []string{"v1"}, support: model.Ineffective, reason: reasonData,
-		plain: func() metav1.Object { return &corev1.Secret{} }},
+		plain: plain[appsv1.Deployment], check: checkDeployment},
+	{group: coreGroup, name: "ConfigMap", versions: []string{"v1"}, support: model.Ineffective, reason: reasonData, plain: plain[corev1.ConfigMap]},
+	{group: coreGroup, name: "Secret", versions: []string{"v1"}, support: model.Ineffective, reason: reasonData, plain: plain[corev1.Secret]},
 
-	{group: securityGroup, name: "RequestAuthentication", versions: istioSecurity, support: model.Ineffective, reason: reasonWaypoints,
-		istio: func() (metav1.Object, proto.Message) {
-			o := &securityv1.RequestAuthentication{}
-			return o, &o.Spec
-		}},
-	{group: networkGroup, name: "VirtualService", versions: istioNetwork, support: model.Ineffective, reason: reasonWaypoints,
-		istio: func() (metav1.Object, proto.Message) {
-			o := &networkingv1.VirtualService{}
-			return o, &o.Spec
-		}},
-	{group: networkGroup, name: "DestinationRule", versions: istioNetwork, support: model.Ineffective, reason: reasonWaypoints,
-		istio: func() (metav1.Object, proto.Message) {
-			o := &networkingv1.DestinationRule{}
-			return o, &o.Spec
-		}},
-	{group: networkGroup, name: "Gateway", versions: istioNetwork, support: model.Ineffective, reason: reasonWaypoints,
-		istio: func() (metav1.Object, proto.Message) {
-			o := &networkingv1.Gateway{}
-			return o, &o.Spec
-		}},
-	{group: networkGroup, name: "ServiceEntry", versions: istioNetwork, support: model.Ineffective, reason: reasonRegistry,
-		istio: func() (metav1.Object, proto.Message) {
-			o := &networkingv1.ServiceEntry{}
-			return o, &o.Spec
-		}},
-	{group: networkGroup, name: "WorkloadEntry", versions: istioNetwork, support: model.Ineffective, reason: reasonRegistry,
-		istio: func() (metav1.Object, proto.Message) {
-			o := &networkingv1.WorkloadEntry{}
-			return o, &o.Spec
-		}},
-	{group: networkGroup, name: "WorkloadGroup", versions: istioNetwork, support: model.Ineffective, reason: reasonRegistry,
-		istio: func() (metav1.Object, proto.Message) {
-			o := &networkingv1.WorkloadGroup{}
-			return o, &o.Spec
-		}},
-	{group: networkGroup, name: "Sidecar", versions: istioNetwork, support: model.Ineffective, reason: reasonSidecars,
-		istio: func() (metav1.Object, proto.Message) {
-			o := &networkingv1.Sidecar{}
-			return o, &o.Spec
-		}},
-	{group: networkGroup, name: "EnvoyFilter", versions: []string{"v1alpha3"}, support: model.Ineffective,
-		reason: "it patches Envoy's configuration, and no proxy of this mesh is Envoy",
-		istio: func() (metav1.Object, proto.Message) {
-			o := &networkingv1alpha3.EnvoyFilter{}
-			return o, &o.Spec
-		}},
-	{group: networkGroup, name: "ProxyConfig", versions: []string{"v1beta1"}, support: model.Ineffective, reason: reasonSidecars,
-		istio: func() (metav1.Object, proto.Message) {
-			o := &networkingv1beta1.ProxyConfig{}
-			return o, &o.Spec
-		}},
-	{group: "telemetry.istio.io", name: "Telemetry", versions: []string{"v1", "v1alpha1"}, support: model.Ineffective, reason: reasonWaypoints,
-		istio: func() (metav1.Object, proto.Message) {
-			o := &telemetryv1.Telemetry{}
-			return o, &o.Spec
-		}},
-	{group: "extensions.istio.io", name: "WasmPlugin", versions: []string{"v1alpha1"}, support: model.Ineffective, reason: reasonWaypoints,
-		istio: func() (metav1.Object, proto.Message) {
-			o := &extensionsv1alpha1.WasmPlugin{}
-			return o, &o.Spec
-		}},
+	without(securityGroup, "RequestAuthentication", reasonWaypoints, istioSecurity,
+		istio(func(o *securityv1.RequestAuthentication) proto.Message { return &o.Spec })),
+	without(networkGroup, "VirtualService", reasonWaypoints, istioNetwork, istio(func(o *networkingv1.VirtualService) proto.Message { return &o.Spec })),
+	without(networkGroup, "DestinationRule", reasonWaypoints, istioNetwork, istio(func(o *networkingv1.DestinationRule) proto.Message { return &o.Spec })),
+	without(networkGroup, "Gateway", reasonWaypoints, istioNetwork, istio(func(o *networkingv1.Gateway) proto.Message { return &o.Spec })),
+	without(networkGroup, "WorkloadGroup", reasonRegistration, istioNetwork, istio(func(o *networkingv1.WorkloadGroup) proto.Message { return &o.Spec })),
+	without(networkGroup, "Sidecar", reasonSidecars, istioNetwork, istio(func(o *networkingv1.Sidecar) proto.Message { return &o.Spec })),
+	without(networkGroup, "EnvoyFilter", "it patches Envoy's configuration, and no proxy of this mesh is Envoy", []string{"v1alpha3"},
+		istio(func(o *networkingv1alpha3.EnvoyFilter) proto.Message { return &o.Spec })),
+	without(networkGroup, "ProxyConfig", reasonSidecars, []string{"v1beta1"}, istio(func(o *networkingv1beta1.ProxyConfig) proto.Message { return &o.Spec })),
+	without("telemetry.istio.io", "Telemetry", reasonWaypoints, []string{"v1", "v1alpha1"}, istio(func(o *telemetryv1.Telemetry) proto.Message { return &o.Spec })),
+	without("extensions.istio.io", "WasmPlugin", reasonWaypoints, []string{"v1alpha1"}, istio(func(o *extensionsv1alpha1.WasmPlugin) proto.Message { return &o.Spec })),
 	kept("extensions.istio.io", "TrafficExtension", reasonWaypoints, "v1alpha1"),
 
-	keptCluster(gatewayGroup, "GatewayClass", reasonWaypoints, "v1", "v1beta1"),
-	kept(gatewayGroup, "Gateway", reasonWaypoints, "v1", "v1beta1"),
 	kept(gatewayGroup, "HTTPRoute", reasonWaypoints, "v1", "v1beta1"),
 	kept(gatewayGroup, "GRPCRoute", reasonWaypoints, "v1", "v1alpha2"),
 	kept(gatewayGroup, "TLSRoute", reasonWaypoints, "v1", "v1alpha3", "v1alpha2"),
@@ -191,10 +135,30 @@ func kept(group, name, reason string, versions ...string) kind {
 	return kind{group: group, name: name, versions: versions, support: model.Ineffective, reason: reason}
 }
 
-func keptCluster(group, name, reason string, versions ...string) kind {
+// without is a namespaced kind that is read strictly and has no effect.
+func without(group, name, reason string, versions []string, decode func() (metav1.Object, proto.Message)) kind {
 	k := kept(group, name, reason, versions...)
-	k.cluster = true
+	k.istio = decode
 	return k
+}
+
+// plain makes an empty object of a Kubernetes type.
+func plain[T any, P interface {
+	*T
+	metav1.Object
+}]() metav1.Object {
+	return P(new(T))
+}
+
+// istio makes an empty object of an Istio type and hands out its spec.
+func istio[T any, P interface {
+	*T
+	metav1.Object
+}](spec func(P) proto.Message) func() (metav1.Object, proto.Message) {
+	return func() (metav1.Object, proto.Message) {
+		o := P(new(T))
+		return o, spec(o)
+	}
 }
 
 // foreign is a kind that has nothing to do with a mesh and usually travels with manifests that do.

@@ -1,0 +1,218 @@
+package compile
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+)
+
+// The ranges that virtual addresses of ServiceEntries without addresses are taken from. They are Istio's: the first is reserved and
+// routed nowhere, the second is for benchmarks.
+var (
+	autoPrefix4 = netip.MustParsePrefix("240.240.0.0/16")
+	autoPrefix6 = netip.MustParsePrefix("2001:2::/48")
+)
+
+// Assignments is what the control plane once chose and must go on choosing: the virtual addresses that clients have resolved, and the
+// names under which proxies know policies. It survives a restart in a file. It is not safe for concurrent use.
+type Assignments struct {
+	path  string
+	dirty bool
+	taken map[netip.Addr]string // address → service
+
+	// Addresses are those of services, by wire name ("namespace/host"): one of each family.
+	Addresses map[string][]netip.Addr `json:"addresses"`
+	// Policies are the names of policies, by object ("Kind namespace/name").
+	Policies map[string]PolicyName `json:"policies"`
+}
+
+// PolicyName is how proxies know a policy at present.
+type PolicyName struct {
+	// Plain is what the policy was bound to when its name was its object's own; Bound is what it is bound to now, under Name.
+	Plain string `json:"plain"`
+	Bound string `json:"bound"`
+	Name  string `json:"name"`
+}
+
+// NewAssignments keeps what it is told in memory only.
+func NewAssignments() *Assignments {
+	return &Assignments{taken: map[netip.Addr]string{}, Addresses: map[string][]netip.Addr{}, Policies: map[string]PolicyName{}}
+}
+
+// LoadAssignments reads a file and keeps it up to date; a file that is not there is made with the first assignment.
+func LoadAssignments(path string) (*Assignments, error) {
+	a := NewAssignments()
+	a.path = path
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return a, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read assignments: %w", err)
+	}
+	if err := a.read(data); err != nil {
+		return nil, fmt.Errorf("read assignments: %s: %w; restore the file, or move it away to have ServiceEntries' virtual addresses chosen anew", path, err)
+	}
+	return a, nil
+}
+
+func (a *Assignments) read(data []byte) error {
+	if err := json.Unmarshal(data, a); err != nil {
+		return err
+	}
+	if a.Addresses == nil {
+		a.Addresses = map[string][]netip.Addr{}
+	}
+	if a.Policies == nil {
+		a.Policies = map[string]PolicyName{}
+	}
+	for service, addresses := range a.Addresses {
+		for _, addr := range addresses {
+			if !autoPrefix4.Contains(addr) && !autoPrefix6.Contains(addr) {
+				return fmt.Errorf("address %s of %s is in neither %s nor %s", addr, service, autoPrefix4, autoPrefix6)
+			}
+			if other, ok := a.taken[addr]; ok {
+				return fmt.Errorf("address %s belongs to both %s and %s", addr, other, service)
+			}
+			a.taken[addr] = service
+		}
+	}
+	return nil
+}
+
+// save writes what changed, so that it is there before anybody is told of it.
+func (a *Assignments) save() error {
+	if !a.dirty || a.path == "" {
+		return nil
+	}
+	data, err := json.MarshalIndent(a, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write assignments: %w", err)
+	}
+	temporary, err := os.CreateTemp(filepath.Dir(a.path), filepath.Base(a.path)+".*")
+	if err != nil {
+		return fmt.Errorf("write assignments: %w", err)
+	}
+	_, err = temporary.Write(append(data, '\n'))
+	err = errors.Join(err, temporary.Sync(), temporary.Close())
+	if err == nil {
+		err = os.Rename(temporary.Name(), a.path)
+	}
+	if err != nil {
+		_ = os.Remove(temporary.Name())
+		return fmt.Errorf("write assignments: %w", err)
+	}
+	a.dirty = false
+	return nil
+}
+
+// addresses are a service's virtual addresses, chosen now if it has none. Where they lie follows from the service's name, so that most
+// would be chosen again even without the file. used tells which addresses somebody else has.
+func (a *Assignments) addresses(service string, used func(netip.Addr) bool) []netip.Addr {
+	if have := a.Addresses[service]; len(have) > 0 {
+		return have
+	}
+	var chosen []netip.Addr
+	for _, prefix := range []netip.Prefix{autoPrefix4, autoPrefix6} {
+		if addr, ok := a.choose(service, prefix, used); ok {
+			chosen = append(chosen, addr)
+			a.taken[addr] = service
+		}
+	}
+	if len(chosen) > 0 {
+		a.Addresses[service] = chosen
+		a.dirty = true
+	}
+	return chosen
+}
+
+// choose takes the first free address from where the service's name points to.
+func (a *Assignments) choose(service string, prefix netip.Prefix, used func(netip.Addr) bool) (netip.Addr, bool) {
+	sum := sha256.Sum256([]byte(service))
+	start := binary.BigEndian.Uint16(sum[:])
+	const size = 1 << 16
+	base := prefix.Addr().AsSlice()
+	for i := range size {
+		slot := start + uint16(i)
+		if slot == 0 || slot == size-1 {
+			continue // the range's own address and its broadcast address
+		}
+		binary.BigEndian.PutUint16(base[len(base)-2:], slot)
+		addr, _ := netip.AddrFromSlice(base)
+		if _, ok := a.taken[addr]; !ok && !used(addr) {
+			return addr, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// evict takes an address away from the service that it was chosen for, and with it the service's others. It returns that service.
+func (a *Assignments) evict(addr netip.Addr) (service string, ok bool) {
+	if service, ok = a.taken[addr]; ok {
+		a.release(service)
+	}
+	return service, ok
+}
+
+// release gives a service's addresses back.
+func (a *Assignments) release(service string) {
+	for _, addr := range a.Addresses[service] {
+		delete(a.taken, addr)
+		a.dirty = true
+	}
+	delete(a.Addresses, service)
+}
+
+// keep forgets what belongs to nothing.
+func (a *Assignments) keep(service, policy func(string) bool) {
+	for name := range a.Addresses {
+		if !service(name) {
+			a.release(name)
+		}
+	}
+	for name := range a.Policies {
+		if !policy(name) {
+			delete(a.Policies, name)
+			a.dirty = true
+		}
+	}
+}
+
+// policyName is the name under which proxies are to know a policy that is bound to certain workloads. A workload names its policies, and
+// proxies learn of the policy and of the workload one after the other: under one name a policy must never mean other workloads, or
+// its new rules would for a moment meet those that it no longer covers. So another binding gets another name; the first is the object's
+// own. anew asks for another name although the binding is the same, for content that must not meet what workloads still name.
+func (a *Assignments) policyName(object, own, binding, content string, anew bool) string {
+	have, known := a.Policies[object]
+	switch {
+	case !known:
+		have = PolicyName{Plain: binding, Bound: binding, Name: own}
+	case have.Bound == binding && !anew:
+		return have.Name
+	case have.Plain == binding && have.Name != own:
+		have.Bound, have.Name = binding, own
+	default:
+		have.Bound, have.Name = binding, own+"~"+digest(binding, content)[:8]
+	}
+	a.Policies[object] = have
+	a.dirty = true
+	return have.Name
+}
+
+func digest(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		var size [8]byte
+		binary.BigEndian.PutUint64(size[:], uint64(len(p)))
+		h.Write(size[:])
+		h.Write([]byte(p))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}

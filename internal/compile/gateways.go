@@ -1,0 +1,142 @@
+package compile
+
+import (
+	"maps"
+	"slices"
+
+	"lateen.dev/lateen/internal/gen/workload"
+	"lateen.dev/lateen/internal/log"
+	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/translate"
+)
+
+// gateways holds the waypoints and the entrances to other networks, and who asked for them: whoever asked is compiled again when the
+// answer changes.
+type gateways struct {
+	waypoints map[model.Key]*translate.Waypoint
+	networks  map[model.Key][]translate.NetworkGateway
+	seen      map[model.Key]bool            // Gateways that exist
+	resources map[model.Key]map[string]bool // Gateway → names of its resources in the log
+	users     map[string]map[model.Key]bool // subject → objects that asked
+	asked     map[model.Key]map[string]bool // object → subjects
+}
+
+func newGateways() gateways {
+	return gateways{waypoints: map[model.Key]*translate.Waypoint{}, networks: map[model.Key][]translate.NetworkGateway{},
+		seen: map[model.Key]bool{}, resources: map[model.Key]map[string]bool{},
+		users: map[string]map[model.Key]bool{}, asked: map[model.Key]map[string]bool{}}
+}
+
+// The subjects that may be asked about.
+func aboutWaypoint(gateway model.Key) string {
+	return "waypoint " + gateway.Namespace + "/" + gateway.Name
+}
+func aboutNetwork(network string) string { return "network " + network }
+
+func (g *gateways) known(key model.Key) bool { return g.seen[key] }
+
+func (g *gateways) ask(user model.Key, subject string) {
+	if g.users[subject] == nil {
+		g.users[subject] = map[model.Key]bool{}
+	}
+	g.users[subject][user] = true
+	if g.asked[user] == nil {
+		g.asked[user] = map[string]bool{}
+	}
+	g.asked[user][subject] = true
+}
+
+// forget drops what an object asked for, before it asks anew or because it is gone.
+func (g *gateways) forget(user model.Key) {
+	for subject := range g.asked[user] {
+		if delete(g.users[subject], user); len(g.users[subject]) == 0 {
+			delete(g.users, subject)
+		}
+	}
+	delete(g.asked, user)
+}
+
+// answer has those compiled again who asked about a subject. A ServiceEntry asks as a service and for its endpoints.
+func (c *Compiler) answer(b *batch, subject string) {
+	for user := range c.gateways.users[subject] {
+		switch user.Kind {
+		case "Service":
+			b.services[user] = true
+		case "ServiceEntry":
+			b.services[user] = true
+			b.workload(user)
+		default:
+			b.workload(user)
+		}
+	}
+}
+
+// settleGateway works out what a Gateway is now and touches those who use it.
+func (c *Compiler) settleGateway(b *batch, key model.Key) {
+	var waypoint *translate.Waypoint
+	var networks []translate.NetworkGateway
+	gw, exists := c.store.Gateway(key)
+	if exists {
+		class, _ := c.store.GatewayClass(string(gw.Spec.GatewayClassName))
+		own, _ := c.store.Service(model.ServiceKey(key.Namespace, key.Name))
+		w, conditions := translate.Gateway(c.mesh, gw, class, own)
+		c.conditions(b, key, conditions)
+		waypoint, networks = w, translate.NetworkGateways(c.mesh, gw)
+		c.gateways.seen[key] = true
+	} else {
+		delete(c.gateways.seen, key)
+	}
+	if waypoint != nil || c.gateways.waypoints[key] != nil {
+		c.answer(b, aboutWaypoint(key))
+	}
+	if waypoint == nil {
+		delete(c.gateways.waypoints, key)
+	} else {
+		c.gateways.waypoints[key] = waypoint
+	}
+	for _, list := range [][]translate.NetworkGateway{c.gateways.networks[key], networks} {
+		for _, n := range list {
+			c.answer(b, aboutNetwork(n.Network))
+		}
+	}
+	names := map[string]bool{}
+	for _, n := range networks {
+		names[n.Workload.Uid] = true
+		c.emit(b, log.AddressType, n.Workload.Uid, translate.WorkloadAliases(n.Workload), nil,
+			&workload.Address{Type: &workload.Address_Workload{Workload: n.Workload}})
+	}
+	for name := range c.gateways.resources[key] {
+		if !names[name] {
+			b.remove(log.AddressType, name)
+		}
+	}
+	if len(networks) == 0 {
+		delete(c.gateways.networks, key)
+		delete(c.gateways.resources, key)
+	} else {
+		c.gateways.networks[key], c.gateways.resources[key] = networks, names
+	}
+}
+
+// context is what an object's translation may ask for; what it asks is remembered.
+func (c *Compiler) context(key model.Key) translate.Context {
+	ns, _ := c.store.Namespace(key.Namespace)
+	return translate.Context{Namespace: ns, Waypoints: func(namespace, name string) *translate.Waypoint {
+		gateway := model.GatewayKey(namespace, name)
+		c.gateways.ask(key, aboutWaypoint(gateway))
+		return c.gateways.waypoints[gateway]
+	}}
+}
+
+// entrance finds the first entrance to a network, in the order of Gateways' names.
+func (c *Compiler) entrance(user model.Key, network string) *workload.GatewayAddress {
+	c.gateways.ask(user, aboutNetwork(network))
+	for _, key := range slices.SortedFunc(maps.Keys(c.gateways.networks), model.Key.Compare) {
+		for _, n := range c.gateways.networks[key] {
+			if n.Network == network {
+				return n.Address
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,302 @@
+package compile
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	networkingv1 "istio.io/client-go/pkg/apis/networking/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"lateen.dev/lateen/internal/gen/workload"
+	"lateen.dev/lateen/internal/log"
+	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/translate"
+)
+
+// hosts holds which object speaks for which host name: several may declare one.
+type hosts struct {
+	declared  map[model.Key][]string            // object → hosts
+	claims    map[string]map[model.Key]bool     // host → objects
+	owners    map[string]map[string]model.Key   // host → namespace → the object that speaks for it there
+	canonical map[string]model.Key              // host → the object that speaks for it everywhere else
+	resources map[model.Key]map[string]bool     // object → names of its resources in the log
+	addresses map[netip.Addr]map[model.Key]bool // addresses that ServiceEntries give, of the range for those that give none
+}
+
+func newHosts() hosts {
+	return hosts{declared: map[model.Key][]string{}, claims: map[string]map[model.Key]bool{}, owners: map[string]map[string]model.Key{},
+		canonical: map[string]model.Key{}, resources: map[model.Key]map[string]bool{}, addresses: map[netip.Addr]map[model.Key]bool{}}
+}
+
+// owner is the object that speaks for a host in a namespace, by the wire name "namespace/host".
+func (h *hosts) owner(name string) (model.Key, bool) {
+	namespace, host, _ := strings.Cut(name, "/")
+	key, ok := h.owners[host][namespace]
+	return key, ok
+}
+
+// speaks says whether an object speaks for a host in its namespace.
+func (h *hosts) speaks(key model.Key, host string) bool { return h.owners[host][key.Namespace] == key }
+
+// claim is one object's claim to a host.
+type claim struct {
+	key     model.Key
+	created time.Time
+	public  bool
+}
+
+func (x claim) isService() bool { return x.key.Kind == "Service" }
+
+// before orders claims by right: a Service before ServiceEntries, then the older, then by name.
+func (x claim) before(y claim) bool {
+	switch {
+	case x.isService() != y.isService():
+		return x.isService()
+	case !x.created.Equal(y.created):
+		return x.created.Before(y.created)
+	}
+	return x.key.Compare(y.key) < 0
+}
+
+// declares lists the hosts that an object declares now.
+func (c *Compiler) declares(key model.Key) []string {
+	if svc, ok := c.store.Service(key); ok && svc.Spec.Type != corev1.ServiceTypeExternalName {
+		return []string{c.mesh.ServiceHost(svc.Namespace, svc.Name)}
+	}
+	if se, ok := c.store.ServiceEntry(key); ok {
+		if _, published := translate.EntryVisibility(se); published {
+			return translate.EntryHosts(se)
+		}
+	}
+	return nil
+}
+
+// settleHosts finds who speaks for the hosts of the services that the batch touches, and touches those who gain or lose one.
+func (c *Compiler) settleHosts(b *batch) {
+	touched := map[string]bool{}
+	for key := range b.services {
+		for _, h := range c.hosts.declared[key] {
+			delete(c.hosts.claims[h], key)
+			touched[h] = true
+		}
+		now := c.declares(key)
+		for _, h := range now {
+			if c.hosts.claims[h] == nil {
+				c.hosts.claims[h] = map[model.Key]bool{}
+			}
+			c.hosts.claims[h][key] = true
+			touched[h] = true
+		}
+		if len(now) == 0 {
+			delete(c.hosts.declared, key)
+		} else {
+			c.hosts.declared[key] = now
+		}
+	}
+	for h := range touched {
+		c.settleHost(b, h)
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(b.services), model.Key.Compare) {
+		c.settleAddresses(b, key)
+	}
+}
+
+// settleHost follows Istio's rule: in a namespace a Service speaks for a host before ServiceEntries and an older entry before others; for
+// namespaces that do not declare the host a Service speaks, else the oldest entry that others may see.
+func (c *Compiler) settleHost(b *batch, host string) {
+	best := map[string]claim{}
+	for key := range c.hosts.claims[host] {
+		x := c.claim(key)
+		if y, ok := best[key.Namespace]; !ok || x.before(y) {
+			best[key.Namespace] = x
+		}
+	}
+	var canonical *claim
+	for _, x := range best {
+		if (x.isService() || x.public) && (canonical == nil || x.before(*canonical)) {
+			canonical = &x
+		}
+	}
+	old := c.hosts.canonical[host]
+	var now model.Key
+	if canonical != nil {
+		now = canonical.key
+	}
+	if old != now {
+		c.retouch(b, old, now)
+	}
+	if canonical == nil {
+		delete(c.hosts.canonical, host)
+	} else {
+		c.hosts.canonical[host] = now
+	}
+	owners := c.hosts.owners[host]
+	for namespace, owner := range owners {
+		if x, ok := best[namespace]; !ok || x.key != owner {
+			delete(owners, namespace)
+			c.retouch(b, owner)
+			c.tellLosers(b, host, namespace)
+		}
+	}
+	for namespace, x := range best {
+		if _, ok := owners[namespace]; !ok {
+			if owners == nil {
+				owners = map[string]model.Key{}
+			}
+			owners[namespace] = x.key
+			c.retouch(b, x.key)
+			c.tellLosers(b, host, namespace)
+		}
+	}
+	if c.hosts.owners[host] = owners; len(owners) == 0 {
+		delete(c.hosts.owners, host)
+	}
+	if len(c.hosts.claims[host]) == 0 {
+		delete(c.hosts.claims, host)
+	}
+}
+
+// tellLosers has all that declare a host in a namespace say who speaks for it.
+func (c *Compiler) tellLosers(b *batch, host, namespace string) {
+	for key := range c.hosts.claims[host] {
+		if key.Namespace == namespace {
+			b.services[key] = true
+		}
+	}
+}
+
+func (c *Compiler) claim(key model.Key) claim {
+	if svc, ok := c.store.Service(key); ok {
+		return claim{key: key, created: svc.CreationTimestamp.Time, public: true}
+	}
+	if se, ok := c.store.ServiceEntry(key); ok {
+		visibility, _ := translate.EntryVisibility(se)
+		return claim{key: key, created: se.CreationTimestamp.Time, public: visibility == workload.Service_PUBLIC}
+	}
+	return claim{key: key}
+}
+
+// retouch has services compiled again, and the workloads that serve them.
+func (c *Compiler) retouch(b *batch, keys ...model.Key) {
+	for _, key := range keys {
+		if key == (model.Key{}) {
+			continue
+		}
+		b.services[key] = true
+		if svc, ok := c.store.Service(key); ok && len(svc.Spec.Selector) > 0 {
+			c.selection.Chosen(key.Namespace, svc.Spec.Selector, b.workload)
+		}
+		if se, ok := c.store.ServiceEntry(key); ok {
+			b.workload(key)
+			if selector := se.Spec.WorkloadSelector.GetLabels(); len(selector) > 0 {
+				c.selection.Chosen(key.Namespace, selector, b.workload)
+			}
+		}
+	}
+}
+
+// settleAddresses chooses virtual addresses for the hosts of a ServiceEntry that need them, and gives back those that are no longer needed.
+func (c *Compiler) settleAddresses(b *batch, key model.Key) {
+	if key.Kind != "ServiceEntry" {
+		return
+	}
+	for addr, keys := range c.hosts.addresses {
+		if delete(keys, key); len(keys) == 0 {
+			delete(c.hosts.addresses, addr)
+		}
+	}
+	se, ok := c.store.ServiceEntry(key)
+	if !ok {
+		return // whatever it owned was released with its hosts
+	}
+	for _, text := range se.Spec.Addresses {
+		addr, err := netip.ParseAddr(text)
+		if err != nil || !autoPrefix4.Contains(addr) && !autoPrefix6.Contains(addr) {
+			continue
+		}
+		if c.hosts.addresses[addr] == nil {
+			c.hosts.addresses[addr] = map[model.Key]bool{}
+		}
+		c.hosts.addresses[addr][key] = true
+		// What its author asks for goes before what was chosen; the other gets a new one.
+		if service, evicted := c.assignments.evict(addr); evicted {
+			if owner, ok := c.hosts.owner(service); ok {
+				b.services[owner] = true
+			}
+		}
+	}
+}
+
+// autoAddresses are the virtual addresses of a ServiceEntry's hosts that need them.
+func (c *Compiler) autoAddresses(se *networkingv1.ServiceEntry, key model.Key) map[string][]netip.Addr {
+	wanted := translate.AutoHosts(se)
+	out := map[string][]netip.Addr{}
+	for _, h := range translate.EntryHosts(se) {
+		name := translate.EntryResource(se, h)
+		if !c.hosts.speaks(key, h) {
+			continue
+		}
+		if slices.Contains(wanted, h) {
+			out[h] = c.assignments.addresses(name, func(a netip.Addr) bool { return len(c.hosts.addresses[a]) > 0 })
+		} else {
+			c.assignments.release(name)
+		}
+	}
+	return out
+}
+
+func (c *Compiler) compileService(b *batch, key model.Key) {
+	published := map[string]bool{}
+	publish := func(s *workload.Service) {
+		name := s.Namespace + "/" + s.Hostname
+		published[name] = true
+		c.emit(b, log.AddressType, name, translate.ServiceAliases(s), nil, &workload.Address{Type: &workload.Address_Service{Service: s}})
+	}
+	if key.Kind == "Service" {
+		c.gateways.forget(key) // an entry also asks for its endpoints, and those questions stay
+	}
+	ctx := c.context(key)
+	if svc, ok := c.store.Service(key); ok {
+		s, conditions := translate.Service(c.mesh, svc, ctx)
+		c.conditions(b, key, conditions)
+		if s != nil {
+			publish(s)
+		}
+	} else if se, ok := c.store.ServiceEntry(key); ok {
+		in := translate.EntryInput{Context: ctx, Entry: se, Auto: c.autoAddresses(se, key), Lost: map[string]string{}, Canonical: map[string]bool{}}
+		for _, h := range translate.EntryHosts(se) {
+			if owner := c.hosts.owners[h][key.Namespace]; owner != key {
+				in.Lost[h] = owner.String()
+			}
+			in.Canonical[h] = c.hosts.canonical[h] == key
+		}
+		services, conditions := translate.ServiceEntry(c.mesh, in)
+		c.conditions(b, key, conditions)
+		for _, s := range services {
+			publish(s)
+		}
+	} else {
+		c.gateways.forget(key)
+	}
+	for name := range c.hosts.resources[key] {
+		if published[name] {
+			continue
+		}
+		// Unless another object speaks for it now, which says so itself.
+		owner, ok := c.hosts.owner(name)
+		if !ok || owner == key {
+			b.remove(log.AddressType, name)
+		}
+		if !ok {
+			c.assignments.release(name)
+		}
+	}
+	if len(published) == 0 {
+		delete(c.hosts.resources, key)
+	} else {
+		c.hosts.resources[key] = published
+	}
+}

@@ -1,0 +1,77 @@
+package compile
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+	securityv1 "istio.io/client-go/pkg/apis/security/v1"
+
+	"lateen.dev/lateen/internal/gen/security"
+	"lateen.dev/lateen/internal/log"
+	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/translate"
+)
+
+func (c *Compiler) compilePolicy(b *batch, key model.Key) {
+	before, had := c.published[key]
+	delete(c.published, key)
+	if policy, ok := c.store.AuthorizationPolicy(key); ok {
+		authorization, conditions := translate.Authorization(c.mesh, policy)
+		c.conditions(b, key, conditions)
+		if authorization != nil {
+			c.published[key] = c.publishPolicy(b, key, authorization, translate.AttachedByName(policy), policy.Spec.Selector.GetMatchLabels())
+		}
+	}
+	if had && c.published[key] != before {
+		b.remove(log.AuthorizationType, before)
+	}
+}
+
+// publishPolicy puts a policy into the log under the name by which workloads are to name it, and returns that.
+func (c *Compiler) publishPolicy(b *batch, key model.Key, policy *security.Authorization, byName bool, selector map[string]string) string {
+	binding := "broad"
+	if byName {
+		// The order of a Go map's rendering is that of its keys.
+		binding = fmt.Sprint("selector", selector)
+	}
+	content, err := proto.MarshalOptions{Deterministic: true}.Marshal(policy)
+	if err != nil {
+		c.logger.Error("compile: a policy was not encoded", "object", key.String(), "error", err)
+	}
+	// Several edits at once reach a proxy one after the other; under new names they count only when a workload names them all.
+	anew := byName && len(b.policies) > 1 && c.edited(key, policy)
+	policy.Name = c.assignments.policyName(policyObject(key), policy.Name, digest(binding), digest(string(content)), anew)
+	name := policy.Namespace + "/" + policy.Name
+	c.emit(b, log.AuthorizationType, name, nil, nil, policy)
+	return name
+}
+
+// policyObject names an object for the assignments.
+func policyObject(key model.Key) string { return key.String() }
+
+// edited says whether proxies know the policy with another content.
+func (c *Compiler) edited(key model.Key, policy *security.Authorization) bool {
+	name, ok := c.assignments.Policies[policyObject(key)]
+	if !ok {
+		return false
+	}
+	old := c.log.Get(log.AuthorizationType, policy.Namespace+"/"+name.Name)
+	if old == nil {
+		return false
+	}
+	same := proto.CloneOf(policy)
+	same.Name = name.Name
+	now, err := log.Encode(log.AuthorizationType, old.Name, nil, nil, same)
+	return err != nil || now.Version != old.Version
+}
+
+// peerPolicies names the policies that PeerAuthentications give a workload.
+func (c *Compiler) peerPolicies(selecting *securityv1.PeerAuthentication, namespace string) []string {
+	names := translate.PeerAuthenticationPolicies(c.mesh, selecting, c.peers.inherited(namespace))
+	for i, n := range names {
+		if present, ok := c.peers.names[n]; ok {
+			names[i] = present
+		}
+	}
+	return names
+}

@@ -1,0 +1,215 @@
+package translate
+
+import (
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"lateen.dev/lateen/internal/gen/workload"
+)
+
+// Labels and annotations by which objects and namespaces choose a waypoint.
+const (
+	useWaypoint          = "istio.io/use-waypoint"
+	useWaypointNamespace = "istio.io/use-waypoint-namespace"
+	useCanary            = "istio.io/use-waypoint-canary"
+	useCanaryNamespace   = "istio.io/use-waypoint-canary-namespace"
+	canaryWeight         = "istio.io/use-waypoint-canary-weight" // an annotation, in percent
+	ingressUseWaypoint   = "istio.io/ingress-use-waypoint"
+	noWaypoint           = "none"
+)
+
+// Waypoints finds a waypoint by namespace and name; nil if there is none that can be reached.
+type Waypoints func(namespace, name string) *Waypoint
+
+// Context is what an object's surroundings say about it.
+type Context struct {
+	Namespace *corev1.Namespace // nil if unknown
+	Waypoints Waypoints
+}
+
+func (c Context) find(namespace, name string) *Waypoint {
+	if c.Waypoints == nil {
+		return nil
+	}
+	return c.Waypoints(namespace, name)
+}
+
+func (c Context) labels() map[string]string {
+	if c.Namespace == nil {
+		return nil
+	}
+	return c.Namespace.Labels
+}
+
+func (c Context) annotations() map[string]string {
+	if c.Namespace == nil {
+		return nil
+	}
+	return c.Namespace.Annotations
+}
+
+// bound is what came of an object's wish for a waypoint.
+type bound struct {
+	waypoint *Waypoint
+	weighted []*workload.WeightedWaypoint
+	ingress  bool
+}
+
+func (b bound) address() *workload.GatewayAddress {
+	if b.waypoint == nil {
+		return nil
+	}
+	return b.waypoint.Address
+}
+
+// wish reads a choice of waypoint. none is the choice of no waypoint, which ends the search.
+func wish(labels map[string]string, namespace string) (ns, name string, none bool) {
+	name, ok := labels[useWaypoint]
+	switch {
+	case !ok || name == "":
+		return "", "", false
+	case name == noWaypoint:
+		return "", "", true
+	}
+	if other, ok := labels[useWaypointNamespace]; ok {
+		namespace = other
+	}
+	return namespace, name, false
+}
+
+// choose finds the waypoint that an object asks for, else its namespace. One that is asked for and cannot be had is none at all, as in
+// Istio: connections then go straight to their destination, and only what node proxies enforce holds. The object says so.
+func (c Context) choose(o metav1.Object, v *verdict) (w *Waypoint, own bool) {
+	ns, name, none := wish(o.GetLabels(), o.GetNamespace())
+	own = name != ""
+	if !none && !own {
+		ns, name, none = wish(c.labels(), o.GetNamespace())
+	}
+	if none || name == "" {
+		return nil, own
+	}
+	w = c.find(ns, name)
+	switch {
+	case w == nil:
+		v.note("WaypointIsNotReady", fmt.Sprintf("waypoint %s/%s is not ready; until it is, connections go without it and L7 policy does not hold", ns, name))
+		return nil, own
+	case !w.allows(o.GetNamespace(), c.Namespace):
+		v.note("AttachmentDenied", fmt.Sprintf("waypoint %s does not admit namespace %s, so connections go without it; let its listener's allowedRoutes do so", w.Ref(), o.GetNamespace()))
+		return nil, own
+	}
+	return w, own
+}
+
+// bindService finds the waypoint of a service. private forbids those of other namespaces, to which it must not show.
+func (c Context) bindService(o metav1.Object, private bool, v *verdict) bound {
+	switch o.GetLabels()[gatewayManagedLabel] {
+	case managedByMesh, managedByEastWest:
+		return bound{} // it is a waypoint or a gateway itself
+	}
+	w, _ := c.choose(o, v)
+	switch {
+	case w == nil:
+		return bound{}
+	case w.Traffic != trafficForServices && w.Traffic != trafficForEverything:
+		v.note("UnsupportedTrafficType", fmt.Sprintf("waypoint %s does not take traffic for services, so connections go without it; set its label %s to service or all", w.Ref(), waypointForLabel))
+		return bound{}
+	case private && w.Namespace != o.GetNamespace():
+		v.note("CrossNamespaceWaypointForbidden", fmt.Sprintf("it is exported to its own namespace only, so it cannot use waypoint %s", w.Ref()))
+		return bound{}
+	case isOwn(o, w):
+		return bound{} // the waypoint's own service
+	}
+	b := bound{waypoint: w, ingress: c.ingress(o)}
+	b.weighted = c.weighted(o, w, v)
+	v.bound = w.Ref()
+	return b
+}
+
+// isOwn says whether a service is the one under which a waypoint is found.
+func isOwn(o metav1.Object, w *Waypoint) bool {
+	return o.GetNamespace() == w.Namespace && (o.GetName() == w.Name || o.GetLabels()[gatewayNameLabel] == w.Name)
+}
+
+// ingress says whether gateways, too, send what is for the service through its waypoint.
+func (c Context) ingress(o metav1.Object) bool {
+	text, ok := o.GetLabels()[ingressUseWaypoint]
+	if !ok {
+		text = c.labels()[ingressUseWaypoint]
+	}
+	use, err := strconv.ParseBool(text)
+	return err == nil && use
+}
+
+// weighted shares a service's connections between its waypoint and a canary. The canary is declared where the waypoint is.
+func (c Context) weighted(o metav1.Object, primary *Waypoint, v *verdict) []*workload.WeightedWaypoint {
+	labels, annotations := o.GetLabels(), o.GetAnnotations()
+	if _, name, _ := wish(labels, o.GetNamespace()); name == "" {
+		if _, ok := labels[useCanary]; !ok {
+			labels = c.labels()
+		}
+		if _, ok := annotations[canaryWeight]; !ok {
+			annotations = c.annotations()
+		}
+	}
+	name := labels[useCanary]
+	if name == "" || name == noWaypoint {
+		return nil
+	}
+	namespace := o.GetNamespace()
+	if other, ok := labels[useCanaryNamespace]; ok {
+		namespace = other
+	}
+	ref := namespace + "/" + name
+	if ref == primary.Ref() {
+		v.note("CanarySameAsPrimary", fmt.Sprintf("canary waypoint %s is the waypoint itself and ignored; name another in label %s", ref, useCanary))
+		return nil
+	}
+	weight := uint64(0)
+	if text, ok := annotations[canaryWeight]; ok {
+		var err error
+		if weight, err = strconv.ParseUint(text, 10, 32); err != nil || weight > 100 {
+			v.note("CanaryInvalidWeight", fmt.Sprintf("annotation %s is %q, so canary waypoint %s is ignored; use a number from 0 to 100", canaryWeight, text, ref))
+			return nil
+		}
+	}
+	canary := c.find(namespace, name)
+	switch {
+	case canary == nil:
+		v.note("WaypointIsNotReady", fmt.Sprintf("canary waypoint %s is not ready, so all connections use waypoint %s", ref, primary.Ref()))
+		return nil
+	case !canary.allows(o.GetNamespace(), c.Namespace):
+		v.note("AttachmentDenied", fmt.Sprintf("canary waypoint %s does not admit namespace %s and is ignored; let its listener's allowedRoutes do so", ref, o.GetNamespace()))
+		return nil
+	case canary.Traffic != trafficForServices && canary.Traffic != trafficForEverything:
+		v.note("UnsupportedTrafficType", fmt.Sprintf("canary waypoint %s does not take traffic for services and is ignored; set its label %s to service or all", ref, waypointForLabel))
+		return nil
+	}
+	return []*workload.WeightedWaypoint{
+		{Destination: primary.Address, Weight: uint32(100 - weight)},
+		{Destination: canary.Address, Weight: uint32(weight)},
+	}
+}
+
+// bindWorkload finds the waypoint of what is sent to a workload itself, or how the workload takes inbound connections if it is an
+// instance of a waypoint.
+func (c Context) bindWorkload(o metav1.Object, v *verdict) (*workload.GatewayAddress, *workload.ApplicationTunnel) {
+	if name := o.GetLabels()[gatewayNameLabel]; name != "" {
+		if w := c.find(o.GetNamespace(), name); w != nil {
+			return nil, w.Tunnel
+		}
+	}
+	w, own := c.choose(o, v)
+	switch {
+	case w == nil:
+		return nil, nil
+	case w.Traffic == trafficForWorkloads || w.Traffic == trafficForEverything:
+		v.bound = w.Ref()
+		return w.Address, nil
+	case own:
+		v.note("UnsupportedTrafficType", fmt.Sprintf("waypoint %s does not take traffic for workloads, so connections go without it; set its label %s to workload or all", w.Ref(), waypointForLabel))
+	}
+	return nil, nil
+}
