@@ -20,7 +20,7 @@ use std::sync::Arc;
 use lateen_capture::{Accepted, LoadGuard};
 use lateen_config::{Snapshot, Workload};
 use lateen_policy::{Decision, dry_run};
-use lateen_relay::{Duplex, Meter, Outcome, Relay};
+use lateen_relay::{Duplex, Limits, Meter, Outcome, Relay};
 use lateen_telemetry::{Connection, Failure, Reporter, refused};
 use tokio::net::TcpStream;
 use tokio::task::spawn_local;
@@ -137,9 +137,10 @@ async fn relay<A: Duplex, B: Duplex>(
     server: B,
     connection: &Connection,
     tracked: &Tracked,
+    limits: Limits,
 ) -> Result<(), Refusal> {
     tracked.opened();
-    let mut relay = Relay::new(client, server, Counted(connection, tracked));
+    let mut relay = Relay::new(client, server, Counted(connection, tracked)).limited(limits);
     let outcome = tokio::select! {
         // First: a relay that ends because it was cut must say so.
         biased;

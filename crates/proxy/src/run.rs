@@ -148,6 +148,7 @@ fn parts(
         streams_per_tunnel: settings.streams_per_tunnel,
         patience: Patience::default(),
         resolver: Arc::clone(resolver),
+        limits: settings.limits,
     }
 }
 

@@ -82,6 +82,8 @@ pub struct Settings {
     pub streams_per_tunnel: usize,
     /// Idle time after which a tunnel is closed.
     pub idle_tunnel: Duration,
+    /// When a connection that stands still is ended.
+    pub limits: lateen_relay::Limits,
     /// HTTP/2 credit of one stream, in bytes.
     pub stream_window: u32,
     /// Most HTTP/2 credit of one tunnel, in bytes; a worker's tunnels share a budget of it.
@@ -236,6 +238,12 @@ impl Settings {
             )? as usize,
             idle_tunnel: env
                 .duration("POOL_UNUSED_RELEASE_TIMEOUT", Duration::from_secs(5 * 60))?,
+            limits: lateen_relay::Limits::new(
+                // Applications keep connections that say nothing for days; only their owner knows which may go.
+                Some(env.duration("LATEEN_IDLE_TIMEOUT", Duration::ZERO)?),
+                // After one side has ended, a pause of an hour is no pause: its socket has leaked.
+                Some(env.duration("LATEEN_HALF_CLOSE_TIMEOUT", Duration::from_secs(60 * 60))?),
+            ),
             // RFC 9113 §6.5.2 and §6.9.1 bound all three.
             stream_window: env.within(
                 "HTTP2_STREAM_WINDOW_SIZE",

@@ -136,6 +136,8 @@ pub struct Parts {
     pub patience: Patience,
     /// Finds workloads that have a hostname.
     pub resolver: Arc<dyn Resolver>,
+    /// When a connection that stands still is ended.
+    pub limits: lateen_relay::Limits,
 }
 
 /// A worker, seen from its own thread.
@@ -157,6 +159,8 @@ pub struct Worker {
     /// Finds workloads that have a hostname.
     #[allow(dead_code)]
     pub resolver: Arc<dyn Resolver>,
+    /// When a connection that stands still is ended.
+    pub limits: lateen_relay::Limits,
     snapshot: RefCell<Option<Arc<Snapshot>>>,
     /// The addresses that each pod's tunnels were asked for from. What the control plane says about a pod may have
     /// changed by the time that it is let go, or be about its successor.
@@ -219,6 +223,7 @@ impl Worker {
             streams_per_tunnel,
             patience,
             resolver,
+            limits,
         } = parts;
         let sockets = [
             metrics.open_sockets(Reporter::Source),
@@ -242,6 +247,7 @@ impl Worker {
             live: Live::default(),
             patience,
             resolver,
+            limits,
             snapshot: RefCell::new(None),
             sources: RefCell::default(),
             installed: Notify::new(),

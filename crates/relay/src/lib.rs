@@ -3,11 +3,13 @@
 #![forbid(unsafe_code)]
 
 mod duplex;
+mod limits;
 mod meter;
 mod run;
 mod scratch;
 
 pub use duplex::{Chunk, Duplex};
+pub use limits::Limits;
 pub use meter::{Counters, Meter};
 pub use run::{Outcome, Relay, RelayError, Side, run};
 pub use scratch::{MAX_READ, MIN_READ, ReadSize, read_some};

@@ -5,12 +5,14 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::duplex::{Chunk, Duplex};
+use crate::limits::{self, Limits, Stall, Timer};
 use crate::meter::Meter;
-use crate::scratch::{MAX_READ, ReadSize};
+use crate::scratch::{MAX_READ, ReadSize, Stalled};
 
 /// Chunks that one direction may move before other tasks of the worker get their turn.
 const TURN: u32 = 16;
@@ -35,22 +37,52 @@ impl fmt::Display for Side {
 
 /// Why a relay ended before both directions did.
 #[derive(Debug)]
-pub struct RelayError {
-    /// The stream that broke.
-    pub side: Side,
-    /// What it said.
-    pub source: io::Error,
+pub enum RelayError {
+    /// One of the streams broke.
+    Broken {
+        /// The stream that broke.
+        side: Side,
+        /// What it said.
+        source: io::Error,
+    },
+    /// Neither direction moved a byte for as long as [`Limits`] allow.
+    Idle {
+        /// The limit.
+        limit: Duration,
+    },
+    /// One direction has ended and the other one moved nothing for as long as [`Limits`] allow.
+    HalfClosed {
+        /// The stream whose peer has ended.
+        ended: Side,
+        /// The limit.
+        limit: Duration,
+    },
 }
 
 impl fmt::Display for RelayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.side, self.source)
+        match self {
+            RelayError::Broken { side, source } => write!(f, "{side}: {source}"),
+            RelayError::Idle { limit } => {
+                write!(
+                    f,
+                    "idle time-out: no byte in either direction for {limit:?}"
+                )
+            }
+            RelayError::HalfClosed { ended, limit } => write!(
+                f,
+                "half-close time-out: {ended} had ended, and nothing came the other way for {limit:?}"
+            ),
+        }
     }
 }
 
 impl std::error::Error for RelayError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
+        match self {
+            RelayError::Broken { source, .. } => Some(source),
+            _ => None,
+        }
     }
 }
 
@@ -82,6 +114,8 @@ pub struct Relay<A, B, M> {
     meter: M,
     forth: Direction,
     back: Direction,
+    limits: Limits,
+    timer: Option<Box<Timer>>,
     error: Option<RelayError>,
 }
 
@@ -93,6 +127,8 @@ struct Direction {
     moved: u64,
     /// What was read and the writer has no room for; empty while bytes flow.
     pending: Bytes,
+    /// Counts `pending` while the writer takes nothing.
+    stalled: Stalled,
     /// `pending` may be a small part of a large buffer.
     part: bool,
 }
@@ -121,8 +157,17 @@ impl<A: Duplex, B: Duplex, M: Meter> Relay<A, B, M> {
             meter,
             forth: Direction::default(),
             back: Direction::default(),
+            limits: Limits::default(),
+            timer: None,
             error: None,
         }
+    }
+
+    /// The same relay, given up when it stands still for too long. It then belongs to a runtime with a timer, and to
+    /// the task that polls it first.
+    pub fn limited(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
     }
 
     /// Ends both streams with a reset, for a connection that is no longer allowed.
@@ -143,7 +188,8 @@ impl<A: Duplex, B: Duplex, M: Meter> Relay<A, B, M> {
             Broken::Reading(e) => (from, e, true),
             Broken::Writing(e) => (to, e, false),
         };
-        self.error.get_or_insert(RelayError { side, source });
+        self.error
+            .get_or_insert(RelayError::Broken { side, source });
         if over {
             match side {
                 Side::First => self.b.abort(),
@@ -151,6 +197,20 @@ impl<A: Duplex, B: Duplex, M: Meter> Relay<A, B, M> {
             }
         }
         over
+    }
+
+    /// Ends a relay that stood still for too long.
+    fn give_up(&mut self, stall: Stall, limit: Duration) {
+        let ended = match self.forth.state {
+            State::Copying => Side::Second,
+            State::Finishing | State::Done => Side::First,
+        };
+        // What broke before is why the other direction is alone.
+        self.error.get_or_insert(match stall {
+            Stall::Idle => RelayError::Idle { limit },
+            Stall::HalfClosed => RelayError::HalfClosed { ended, limit },
+        });
+        self.abort();
     }
 
     fn outcome(&mut self) -> Outcome {
@@ -175,10 +235,11 @@ impl Direction {
         while self.state == State::Copying {
             if !self.pending.is_empty() {
                 match self.poll_pending(cx, to, &count) {
-                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Ok(())) => self.stalled.set(0),
                     Poll::Ready(Err(e)) => return Poll::Ready(Err(Broken::Writing(e))),
                     Poll::Pending => {
                         self.detach();
+                        self.stalled.set(self.pending.len());
                         from.hold(cx);
                         return Poll::Pending;
                     }
@@ -195,6 +256,7 @@ impl Direction {
                 part,
                 moved,
                 state,
+                stalled: _,
             } = self;
             let mut size = size.capped(to.advice());
             let read = from.poll_read(cx, size.get(), T::QUEUES, |cx, chunk| match chunk {
@@ -295,9 +357,18 @@ impl<A: Duplex, B: Duplex, M: Meter> Future for Relay<A, B, M> {
                 }
             }
         }
-        if this.forth.state == State::Done && this.back.state == State::Done {
+        let done = [&this.forth, &this.back].map(|direction| direction.state == State::Done);
+        if done == [true, true] {
             return Poll::Ready(this.outcome());
         }
-        Poll::Pending
+        let moved = this.forth.moved + this.back.moved;
+        let half_closed = done != [false, false];
+        match limits::poll(&mut this.timer, cx, this.limits, half_closed, moved) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready((stall, limit)) => {
+                this.give_up(stall, limit);
+                Poll::Ready(this.outcome())
+            }
+        }
     }
 }

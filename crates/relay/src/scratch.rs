@@ -1,6 +1,6 @@
 //! The read buffer of a thread: connections borrow it for the length of one read, so an idle one holds none.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
@@ -19,8 +19,45 @@ pub const MAX_READ: usize = 256 * 1024;
 /// a small chunk that waits somewhere does not keep a large buffer alive.
 const DETACH: usize = 32 * 1024;
 
+/// Bytes that stalled directions of one thread may hold before its reads become small: a peer that reads nothing costs
+/// one chunk, and many of them must not cost many large ones.
+const STALLED_SOFT: usize = 16 << 20;
+/// From here on reads are as small as they can be.
+const STALLED_HARD: usize = 64 << 20;
+
 thread_local! {
     static SCRATCH: RefCell<BytesMut> = RefCell::new(BytesMut::new());
+    static STALLED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// What one direction holds because its writer takes nothing, counted for the whole thread.
+#[derive(Debug, Default)]
+pub(crate) struct Stalled(u32);
+
+impl Stalled {
+    /// The direction now holds this many bytes.
+    pub(crate) fn set(&mut self, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if bytes != self.0 {
+            STALLED.set(STALLED.get() - self.0 as usize + bytes as usize);
+            self.0 = bytes;
+        }
+    }
+}
+
+impl Drop for Stalled {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// The largest read that this thread can afford.
+fn affordable(stalled: usize) -> usize {
+    match stalled {
+        0..STALLED_SOFT => MAX_READ,
+        STALLED_SOFT..STALLED_HARD => 4 * MIN_READ,
+        _ => MIN_READ,
+    }
 }
 
 /// How much one direction reads at a time: doubles when a read filled it, halves when a read
@@ -107,7 +144,7 @@ fn read_into<IO, T>(
 where
     IO: AsyncRead + ?Sized,
 {
-    let limit = size.bytes();
+    let limit = size.bytes().min(affordable(STALLED.get()));
     scratch.clear();
     // Allocates once a thread, and again after a large chunk took the buffer with it.
     scratch.reserve(limit);
@@ -149,6 +186,39 @@ mod tests {
             size.learn(1);
         }
         assert_eq!(size.bytes(), MIN_READ);
+    }
+
+    #[test]
+    fn what_stalls_makes_reads_small_and_no_longer_than_it_stalls() {
+        let read = || {
+            let (mut size, mut source) = (ReadSize(MAX_READ as u32), &[0; MAX_READ][..]);
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            let read = read_some(
+                Pin::new(&mut source),
+                &mut cx,
+                &mut size,
+                false,
+                |_, chunk| match chunk {
+                    Chunk::Borrowed(bytes) => bytes.len(),
+                    other => panic!("{other:?}"),
+                },
+            );
+            match read {
+                Poll::Ready(Ok(bytes)) => bytes,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(read(), MAX_READ);
+        let mut many: Vec<Stalled> = (0..64).map(|_| Stalled::default()).collect();
+        many.iter_mut().for_each(|stalled| stalled.set(MAX_READ));
+        assert_eq!(read(), 4 * MIN_READ);
+        let mut more = Stalled::default();
+        more.set(STALLED_HARD);
+        assert_eq!(read(), MIN_READ);
+        more.set(1);
+        assert_eq!(read(), 4 * MIN_READ);
+        drop(many);
+        assert_eq!(read(), MAX_READ);
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::rc::Rc;
 use std::time::Duration;
 
-use lateen_relay::{Counters, Outcome, Relay, Side, run};
+use lateen_relay::{Counters, Limits, Outcome, Relay, RelayError, Side, run};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -156,11 +156,14 @@ async fn a_reset_of_the_application_resets_the_server() {
     .await;
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     let error = outcome.error.expect("the reset is told");
-    assert_eq!(
-        (error.side, error.source.kind()),
-        (Side::First, ErrorKind::ConnectionReset)
-    );
     assert!(error.to_string().starts_with("downstream: "), "{error}");
+    match error {
+        RelayError::Broken { side, source } => assert_eq!(
+            (side, source.kind()),
+            (Side::First, ErrorKind::ConnectionReset)
+        ),
+        other => panic!("{other}"),
+    }
 }
 
 #[tokio::test]
@@ -177,7 +180,13 @@ async fn a_reset_of_the_server_resets_the_application() {
     })
     .await;
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-    assert_eq!(outcome.error.expect("the reset is told").side, Side::Second);
+    assert!(matches!(
+        outcome.error,
+        Some(RelayError::Broken {
+            side: Side::Second,
+            ..
+        })
+    ));
 }
 
 #[tokio::test]
@@ -198,6 +207,115 @@ async fn a_receiver_that_does_not_read_stops_the_sender() {
     assert!(accepted > 0);
 }
 
+/// A relay under limits in milliseconds, with its two peers.
+async fn limited(
+    idle: u64,
+    half_closed: u64,
+) -> (TcpStream, TcpStream, Relay<TcpStream, TcpStream, Counters>) {
+    let (app, near) = pair().await;
+    let (far, server) = pair().await;
+    let limit = |millis| Some(Duration::from_millis(millis));
+    let relay = Relay::new(near, far, Counters::default())
+        .limited(Limits::new(limit(idle), limit(half_closed)));
+    (app, server, relay)
+}
+
+async fn settled(relay: Relay<TcpStream, TcpStream, Counters>) -> Outcome {
+    tokio::time::timeout(Duration::from_secs(30), relay)
+        .await
+        .expect("the relay stands still for good")
+}
+
+async fn expect_reset(stream: &mut TcpStream) {
+    let error = stream.read(&mut [0; 1]).await.expect_err("an orderly end");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+}
+
+#[tokio::test]
+async fn an_idle_relay_is_reset_on_both_sides_and_says_why() {
+    let (mut app, mut server, relay) = limited(40, 0).await;
+    let outcome = settled(relay).await;
+    let error = outcome.error.expect("a reason");
+    assert!(matches!(error, RelayError::Idle { limit } if limit.as_millis() == 40));
+    assert!(error.to_string().starts_with("idle time-out: "), "{error}");
+    expect_reset(&mut app).await;
+    expect_reset(&mut server).await;
+}
+
+#[tokio::test]
+async fn bytes_in_one_direction_keep_a_relay_alive() {
+    let (mut app, mut server, relay) = limited(2000, 2000).await;
+    let talk = async {
+        // Much longer than the limit, in bytes that come much more often.
+        for _ in 0..300 {
+            server.write_all(b"x").await.unwrap();
+            let mut got = [0; 1];
+            app.read_exact(&mut got).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        drop(server);
+        drop(app);
+    };
+    let (outcome, ()) = tokio::join!(relay, talk);
+    assert_eq!(outcome.received, 300);
+    assert!(outcome.error.is_none(), "{:?}", outcome.error);
+}
+
+#[tokio::test]
+async fn a_direction_that_never_ends_is_given_up_after_the_other_one_has() {
+    for first in [true, false] {
+        let (mut app, mut server, relay) = limited(0, 40).await;
+        let ended = if first {
+            app.shutdown().await.unwrap();
+            Side::First
+        } else {
+            server.shutdown().await.unwrap();
+            Side::Second
+        };
+        let error = settled(relay).await.error.expect("a reason");
+        match error {
+            RelayError::HalfClosed { ended: side, .. } => assert_eq!(side, ended),
+            other => panic!("{other}"),
+        }
+        let open = if first { &mut server } else { &mut app };
+        let mut rest = Vec::new();
+        // The end that was passed on comes first.
+        let _ = open.read_to_end(&mut rest).await;
+        expect_closed(open).await;
+    }
+}
+
+/// Whatever is written to a connection that was reset fails sooner or later.
+async fn expect_closed(stream: &mut TcpStream) {
+    let all = async { while stream.write_all(b"x").await.is_ok() {} };
+    tokio::time::timeout(Duration::from_secs(30), all)
+        .await
+        .expect("the connection is still open");
+}
+
+#[tokio::test]
+async fn without_limits_and_before_one_direction_ends_nothing_is_given_up() {
+    let (app, server, relay) = limited(0, 20).await;
+    let waited = tokio::time::timeout(Duration::from_millis(200), relay).await;
+    assert!(waited.is_err(), "{waited:?}");
+    drop((app, server));
+}
+
+#[tokio::test]
+async fn a_peer_that_stops_reading_is_given_up_like_one_that_is_silent() {
+    let (mut app, server, relay) = limited(200, 0).await;
+    let flood = async move {
+        let block = vec![0; 1 << 20];
+        while app.write_all(&block).await.is_ok() {}
+    };
+    let both = async { tokio::join!(relay, flood) };
+    let (outcome, ()) = tokio::time::timeout(Duration::from_secs(60), both)
+        .await
+        .expect("a stalled relay lives on");
+    assert!(matches!(outcome.error, Some(RelayError::Idle { .. })));
+    drop(server);
+}
+
 #[tokio::test]
 async fn an_aborted_relay_resets_both_sides() {
     let (mut app, near) = pair().await;
@@ -215,5 +333,5 @@ async fn an_aborted_relay_resets_both_sides() {
 #[test]
 fn a_relay_of_two_sockets_is_small() {
     let size = size_of::<Relay<TcpStream, TcpStream, Rc<Counters>>>();
-    assert!(size <= 320, "{size} bytes");
+    assert!(size <= 352, "{size} bytes");
 }

@@ -150,7 +150,16 @@ pub(super) async fn connect(session: Rc<Session>, incoming: Box<Incoming>) {
     // A connection that only relays must not keep an old configuration in memory.
     drop((snapshot, workload));
     let outcome = match joined {
-        Ok((stream, application)) => relay(stream, application, &connection, &tracked).await,
+        Ok((stream, application)) => {
+            relay(
+                stream,
+                application,
+                &connection,
+                &tracked,
+                session.worker.limits,
+            )
+            .await
+        }
         Err(refusal) => Err(refusal),
     };
     finish(&session.worker, *connection, tracked, outcome);

@@ -47,8 +47,12 @@ pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
         tracked,
     } = known;
     let outcome = match Box::pin(reach(&worker, &arrival, plan)).await {
-        Ok(Reached::Tunnel(stream)) => relay(arrival.stream, stream, &connection, &tracked).await,
-        Ok(Reached::Plain(stream)) => relay(arrival.stream, stream, &connection, &tracked).await,
+        Ok(Reached::Tunnel(stream)) => {
+            relay(arrival.stream, stream, &connection, &tracked, worker.limits).await
+        }
+        Ok(Reached::Plain(stream)) => {
+            relay(arrival.stream, stream, &connection, &tracked, worker.limits).await
+        }
         Err(refusal) => Err(reset(arrival, refusal)),
     };
     finish(&worker, *connection, tracked, outcome);

@@ -37,7 +37,16 @@ pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
         ..
     } = known;
     let outcome = match application {
-        Ok(application) => relay(arrival.stream, application, &connection, &tracked).await,
+        Ok(application) => {
+            relay(
+                arrival.stream,
+                application,
+                &connection,
+                &tracked,
+                worker.limits,
+            )
+            .await
+        }
         Err(refusal) => {
             arrival.stream.abort();
             Err(refusal)

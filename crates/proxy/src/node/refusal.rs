@@ -90,8 +90,17 @@ pub enum Refusal {
     #[error("{0}")]
     Unanswered(#[from] StreamError),
     /// One side broke while bytes flowed.
-    #[error("{0}")]
+    #[error("{}", standing(.0))]
     Broken(RelayError),
+}
+
+/// A relay's error, and the setting that decided it where one did.
+fn standing(error: &RelayError) -> String {
+    match error {
+        RelayError::Broken { .. } => error.to_string(),
+        RelayError::Idle { .. } => format!("{error}; LATEEN_IDLE_TIMEOUT sets it"),
+        RelayError::HalfClosed { .. } => format!("{error}; LATEEN_HALF_CLOSE_TIMEOUT sets it"),
+    }
 }
 
 impl Refusal {

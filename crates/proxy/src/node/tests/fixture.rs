@@ -16,6 +16,7 @@ use lateen_config::{Snapshot, Store};
 use lateen_identity::{Issued, Issuer, Manager};
 use lateen_proto::security::Authorization;
 use lateen_proto::workload::{Address, Workload};
+use lateen_relay::Limits;
 use lateen_telemetry::{BuildInfo, Metrics, log};
 use lateen_testkit::{Ca, wds};
 use lateen_tls::{Credentials, KeyPair};
@@ -85,7 +86,7 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn start(name: &'static str, ca: &Arc<Ca>) -> Self {
+    pub fn start(name: &'static str, ca: &Arc<Ca>, limits: Limits) -> Self {
         let idle = Idle::default();
         let mailbox = idle.mailbox();
         let sink: acceptor::Sink<Door> = {
@@ -112,6 +113,7 @@ impl Node {
                 peer: Duration::from_secs(2),
             },
             resolver: Arc::new(crate::dns::Unresolved),
+            limits,
         };
         let thread = idle.start(0, parts).unwrap();
         Self {
@@ -233,15 +235,22 @@ pub struct Mesh {
 impl Mesh {
     /// Everything but the configuration.
     pub fn unconfigured() -> Self {
-        Self::of(Arc::new(Ca::new()), "cluster.local")
+        Self::of(Arc::new(Ca::new()), "cluster.local", Limits::default())
     }
 
-    fn of(ca: Arc<Ca>, clients_domain: &str) -> Self {
+    /// A mesh at work whose connections do not stand still for long.
+    pub async fn start_limited(limits: Limits) -> Self {
+        let mesh = Self::of(Arc::new(Ca::new()), "cluster.local", limits);
+        mesh.configure().await;
+        mesh
+    }
+
+    fn of(ca: Arc<Ca>, clients_domain: &str, limits: Limits) -> Self {
         // Each test has addresses of its own: tests run side by side.
         static NET: AtomicU8 = AtomicU8::new(64);
         let net = NET.fetch_add(1, Ordering::Relaxed);
         capture_log();
-        let (west, east) = (Node::start("west", &ca), Node::start("east", &ca));
+        let [west, east] = ["west", "east"].map(|name| Node::start(name, &ca, limits));
         let (client, server) = (
             west.pod("client", clients_domain),
             east.pod("server", "cluster.local"),
@@ -286,7 +295,7 @@ impl Mesh {
 
     /// A mesh whose client belongs to another trust domain, below the same root.
     pub async fn start_with_foreign_client() -> Self {
-        let mesh = Self::of(Arc::new(Ca::new()), "elsewhere.example");
+        let mesh = Self::of(Arc::new(Ca::new()), "elsewhere.example", Limits::default());
         mesh.configure().await;
         mesh
     }

@@ -119,6 +119,48 @@ async fn either_direction_may_end_first() {
     assert_eq!(answer, "answer");
 }
 
+/// What leaves sockets in CLOSE_WAIT for good: one side ends, the other one never does.
+#[tokio::test]
+async fn a_connection_of_which_one_side_never_ends_is_given_up() {
+    let limits = lateen_relay::Limits::new(None, Some(Duration::from_millis(300)));
+    let mesh = Mesh::start_limited(limits).await;
+    let mut application = mesh.application().await;
+    let mut client = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut client, "question").await;
+    client.shutdown().await.unwrap();
+    let (mut served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    hear(&mut served, "question").await;
+    ends_silently(&mut client).await;
+    let line = mesh
+        .logged(&["connection complete", "half-close time-out"])
+        .await;
+    assert!(line.contains("LATEEN_HALF_CLOSE_TIMEOUT"), "{line}");
+    for node in [&mesh.west, &mesh.east] {
+        let deadline = tokio::time::Instant::now() + fixture::LONG;
+        while !node.connections().await.is_empty() {
+            assert!(tokio::time::Instant::now() < deadline, "it stays");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_ended_where_that_is_asked_for() {
+    let limits = lateen_relay::Limits::new(Some(Duration::from_millis(300)), None);
+    let mesh = Mesh::start_limited(limits).await;
+    let mut application = mesh.application().await;
+    let mut client = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut client, "question").await;
+    let (mut served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    hear(&mut served, "question").await;
+    ends_silently(&mut client).await;
+    mesh.logged(&["connection complete", "LATEEN_IDLE_TIMEOUT"])
+        .await;
+}
+
 #[tokio::test]
 async fn a_large_answer_arrives_whole() {
     let mesh = Mesh::start().await;
