@@ -6,8 +6,10 @@
 
 pub mod acceptor;
 mod dns;
+pub mod keeper;
 mod limits;
 pub mod netns;
+mod packet;
 mod share;
 pub mod socket;
 pub mod stock;
@@ -16,6 +18,7 @@ pub mod zds;
 
 pub use acceptor::{Accepted, Acceptor, LoadGuard, Loads, Registration};
 pub use dns::{DnsAt, DnsSockets};
+pub use keeper::{Keeper, Ledger, Named};
 pub use limits::raise_file_limit;
 pub use netns::Netns;
 pub use share::{Held, Share};

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 use nix::sched::{CloneFlags, setns};
@@ -37,6 +37,21 @@ impl Netns {
     /// The calling thread's network namespace.
     pub fn current() -> io::Result<Self> {
         Self::adopt(File::open("/proc/thread-self/ns/net")?.into())
+    }
+
+    /// The namespace that a socket was made in, wherever it is used (SIOCGSKNS, ioctl_ns(2)).
+    ///
+    /// # Errors
+    /// The descriptor is no socket, or this process lacks CAP_NET_ADMIN there.
+    pub fn of_socket(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        const SIOCGSKNS: libc::Ioctl = 0x894c;
+        // SAFETY: the descriptor is open for the time of the call, and this request takes no argument.
+        let answer = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS) };
+        if answer < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just opened this descriptor for us; nobody else has it.
+        Self::adopt(unsafe { OwnedFd::from_raw_fd(answer) })
     }
 
     /// What identifies this namespace among those alive.
@@ -120,6 +135,15 @@ mod tests {
         let uts = File::open("/proc/self/ns/uts").unwrap();
         let error = Netns::from_fd(uts.into()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn knows_where_a_socket_was_made() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let made = Netns::of_socket(socket.as_fd()).expect("this test needs root");
+        assert_eq!(made.id(), Netns::current().unwrap().id());
+        let null = File::open("/dev/null").unwrap();
+        assert!(Netns::of_socket(null.as_fd()).is_err());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::{Weak, mpsc};
 
 use tokio::sync::oneshot;
 
+use crate::dns::DnsSockets;
 use crate::netns::Netns;
 use crate::socket::{self, Listeners, Options};
 use crate::stock::{self, Kind, Stock};
@@ -21,6 +22,11 @@ pub(crate) enum Errand {
         pod: Netns,
         options: Options,
         answer: oneshot::Sender<io::Result<Listeners>>,
+    },
+    ListenDns {
+        pod: Netns,
+        options: Options,
+        answer: oneshot::Sender<io::Result<DnsSockets>>,
     },
     Restock(Weak<Stock>, Kind),
 }
@@ -69,17 +75,31 @@ impl NamespaceThread {
             options,
             answer,
         });
-        outcome.await.unwrap_or_else(|_| {
-            Err(io::Error::other(
-                "the namespace thread has ended; the proxy is stopping",
-            ))
-        })
+        outcome.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Opens a pod's sockets for DNS alone, for a pod whose listeners were taken over from a process that served none.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered, or a port is taken.
+    pub async fn open_dns(&self, pod: &Netns, options: Options) -> io::Result<DnsSockets> {
+        let (answer, outcome) = oneshot::channel();
+        self.send(Errand::ListenDns {
+            pod: pod.clone(),
+            options,
+            answer,
+        });
+        outcome.await.unwrap_or_else(|_| Err(ended()))
     }
 
     pub(crate) fn send(&self, errand: Errand) {
         // The thread ends only with its last handle or with the process; whoever waits sees the dropped answer.
         let _ = self.errands.send(errand);
     }
+}
+
+fn ended() -> io::Error {
+    io::Error::other("the namespace thread has ended; the proxy is stopping")
 }
 
 fn run(home: &Netns, inbox: &mpsc::Receiver<Errand>) {
@@ -92,6 +112,13 @@ fn run(home: &Netns, inbox: &mpsc::Receiver<Errand>) {
             } => {
                 // A caller that has given up closes the listeners by dropping them.
                 let _ = answer.send(socket::open_listeners(&pod, home, &options));
+            }
+            Errand::ListenDns {
+                pod,
+                options,
+                answer,
+            } => {
+                let _ = answer.send(socket::open_dns(&pod, home, &options));
             }
             Errand::Restock(stock, kind) => stock::restock(&stock, kind, home),
         }

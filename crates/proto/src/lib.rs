@@ -1,4 +1,4 @@
-//! The wire messages of Istio's L4 contracts, generated from `proto/` and checked in, and their gRPC clients behind the
+//! The wire messages of Istio's L4 contracts and of Lateen's own, generated from `proto/` and checked in, and their gRPC clients behind the
 //! feature `rpc`. It owns no meaning: what a field implies, and what is refused, is decided where a message is parsed.
 //!
 //! `cargo run -p lateen-proto --example generate` writes `src/gen` anew; a test proves that it is current.
@@ -33,6 +33,15 @@ pub mod istio {
     }
 }
 
+/// Lateen's own contracts.
+pub mod lateen {
+    /// How the node agent keeps a node proxy's listeners for its successor.
+    #[allow(missing_docs, clippy::all)]
+    pub mod keeper {
+        include!("gen/lateen.keeper.rs");
+    }
+}
+
 /// The part of Envoy's API that carries resources: delta ADS.
 pub mod envoy {
     /// Services.
@@ -61,6 +70,7 @@ pub use envoy::service::discovery::v3 as discovery;
 pub use istio::v1::auth;
 pub use istio::workload::zds;
 pub use istio::{security, workload};
+pub use lateen::keeper;
 
 /// xDS type of [`workload::Address`].
 pub const ADDRESS_TYPE: &str = "type.googleapis.com/istio.workload.Address";

@@ -24,6 +24,7 @@ var sources = []string{
 	"istio/security/authorization.proto",
 	"istio/zds/zds.proto",
 	"istio/auth/certificate.proto",
+	"lateen/keeper.proto",
 }
 
 const modulePrefix = "lateen.dev/lateen/"

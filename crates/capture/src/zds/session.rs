@@ -1,21 +1,15 @@
 //! The proxy's end of a ZDS connection: hello, then one request and one answer at a time, and again when it breaks.
 
 use std::collections::HashSet;
-use std::io::{self, IoSliceMut};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use lateen_types::WorkloadUid;
-use nix::sys::socket::{
-    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, connect, recvmsg,
-    send, socket,
-};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
 use super::message::{Malformed, PACKET, PodInfo, Request, answer, hello};
 use crate::netns::Netns;
+use crate::packet::PacketSocket;
 
 /// Pause before the second attempt to reach the agent; doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -124,86 +118,33 @@ async fn serve(
 
 /// One connection to the agent, after the hello.
 #[derive(Debug)]
-pub struct Session {
-    socket: AsyncFd<OwnedFd>,
-}
+pub struct Session(PacketSocket);
 
 impl Session {
     /// Connects and says hello.
     pub async fn connect(path: &Path) -> io::Result<Self> {
-        let fd = socket(
-            AddressFamily::Unix,
-            SockType::SeqPacket,
-            SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC,
-            None,
-        )?;
-        // unix(7): a non-blocking connect succeeds at once or fails, with EAGAIN while the agent's backlog is full.
-        connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
-        let session = Self {
-            // SAFETY: the descriptor is ours alone and is neither replaced nor closed before the AsyncFd is.
-            socket: unsafe { AsyncFd::register(fd) }?,
-        };
-        session.send(&hello()).await?;
+        let session = Self(PacketSocket::connect(path)?);
+        session.0.send(&hello(), &[]).await?;
         Ok(session)
     }
 
     /// The next request; `None` when the agent has closed the connection.
     pub async fn next(&mut self) -> Result<Option<Request>, SessionError> {
         let mut packet = [0; PACKET];
-        let (length, descriptors, flags) = self
-            .socket
-            .async_io(Interest::READABLE, |fd| receive(fd, &mut packet))
-            .await?;
-        if length == 0 && descriptors.is_empty() {
+        let received = self.0.receive(&mut packet).await?;
+        if received.is_end() {
             return Ok(None);
         }
-        if flags.contains(MsgFlags::MSG_TRUNC) {
+        if received.cut {
             return Err(Malformed::Truncated.into());
         }
-        let lost = flags.contains(MsgFlags::MSG_CTRUNC);
-        Ok(Some(Request::decode(&packet[..length], descriptors, lost)?))
+        let packet = &packet[..received.length];
+        let request = Request::decode(packet, received.descriptors, received.lost)?;
+        Ok(Some(request))
     }
 
     /// Answers the last request.
     pub async fn answer(&mut self, outcome: Result<(), String>) -> io::Result<()> {
-        self.send(&answer(outcome)).await
+        self.0.send(&answer(outcome), &[]).await
     }
-
-    async fn send(&self, packet: &[u8]) -> io::Result<()> {
-        self.socket
-            .async_io(Interest::WRITABLE, |fd| {
-                Ok(send(fd.as_raw_fd(), packet, MsgFlags::MSG_NOSIGNAL).map(drop)?)
-            })
-            .await
-    }
-}
-
-fn receive(fd: &OwnedFd, packet: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>, MsgFlags)> {
-    // unix(7): a message carries at most SCM_MAX_FD descriptors. With room for all of them none is lost track of, and a
-    // packet with too many is seen as what it is.
-    const SCM_MAX_FD: usize = 253;
-    let mut space = nix::cmsg_space!([std::os::fd::RawFd; SCM_MAX_FD]);
-    let mut parts = [IoSliceMut::new(packet)];
-    let message = recvmsg::<()>(
-        fd.as_raw_fd(),
-        &mut parts,
-        Some(&mut space),
-        MsgFlags::MSG_CMSG_CLOEXEC,
-    )?;
-    let mut descriptors = Vec::new();
-    if message.flags.contains(MsgFlags::MSG_CTRUNC) {
-        // With room for all, the kernel drops descriptors only for want of a number for them: not even one was left.
-        return Ok((message.bytes, descriptors, message.flags));
-    }
-    for control in message.cmsgs()? {
-        if let ControlMessageOwned::ScmRights(received) = control {
-            // SAFETY: the kernel opened these descriptors for us with this message; nobody else has them.
-            descriptors.extend(
-                received
-                    .into_iter()
-                    .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
-            );
-        }
-    }
-    Ok((message.bytes, descriptors, message.flags))
 }

@@ -5,11 +5,12 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 /// Everything a proxy speaks; imports follow by themselves.
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 6] = [
     "istio/workload/workload.proto",
     "istio/security/authorization.proto",
     "istio/zds/zds.proto",
     "istio/auth/certificate.proto",
+    "lateen/keeper.proto",
     "envoy/service/discovery/v3/discovery.proto",
 ];
 
