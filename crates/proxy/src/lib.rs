@@ -8,6 +8,7 @@ mod dns;
 mod dump;
 mod live;
 mod node;
+mod notify;
 mod pod;
 mod pods;
 mod publish;

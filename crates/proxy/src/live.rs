@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 
+use lateen_capture::Ledger;
 use lateen_config::Snapshot;
 use lateen_policy::Decision;
 use lateen_types::NamespacedName;
@@ -26,6 +27,8 @@ struct Tables {
     entries: RefCell<Slab<Rc<Entry>>>,
     watchers: RefCell<Vec<Watcher>>,
     tunnels: Cell<u64>,
+    /// For the node agent, should this process be killed. A connection's place there is its key.
+    ledger: Option<Ledger>,
 }
 
 /// A connection's place, for as long as it lives.
@@ -37,6 +40,14 @@ pub struct Tracked {
 }
 
 impl Live {
+    /// An empty table whose connections stand in `ledger` as well.
+    pub fn new(ledger: Option<Ledger>) -> Self {
+        Self(Rc::new(Tables {
+            ledger,
+            ..Tables::default()
+        }))
+    }
+
     /// Enters an inbound connection. Enter first and decide then: a policy that comes between the two is not missed.
     pub fn enter(&self, facts: Facts) -> Tracked {
         self.track(About::Inbound(facts))
@@ -50,6 +61,9 @@ impl Live {
     fn track(&self, about: About) -> Tracked {
         let entry = Rc::new(Entry::new(about));
         let key = self.0.entries.borrow_mut().insert(Rc::clone(&entry));
+        if let Some(ledger) = &self.0.ledger {
+            ledger.open(key, &entry.record());
+        }
         self.0.tell(|| Event::Opened(entry.list()));
         Tracked {
             tables: Rc::clone(&self.0),
@@ -195,6 +209,9 @@ impl Tracked {
 impl Drop for Tracked {
     fn drop(&mut self) {
         self.tables.entries.borrow_mut().remove(self.key);
+        if let Some(ledger) = &self.tables.ledger {
+            ledger.close(self.key);
+        }
         let entry = &self.entry;
         self.tables
             .tell(|| Event::Closed(entry.list(), entry.error()));

@@ -8,6 +8,14 @@ use lateen_config::{Snapshot, Workload};
 use lateen_types::{Identity, WorkloadUid};
 use tokio::sync::watch;
 
+/// How far a pod is with its life here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Serving,
+    Terminating,
+    Released,
+}
+
 /// One captured pod. Connections keep it alive beyond its release.
 #[derive(Debug)]
 pub struct Pod {
@@ -21,7 +29,7 @@ pub struct Pod {
     pub sockets: Arc<Stock>,
     /// The descriptors that its connections may hold.
     pub share: Arc<Share>,
-    released: watch::Sender<bool>,
+    stage: watch::Sender<Stage>,
 }
 
 impl Pod {
@@ -39,13 +47,30 @@ impl Pod {
             info,
             identity,
             sockets,
-            released: watch::Sender::new(false),
+            stage: watch::Sender::new(Stage::Serving),
         }
     }
 
     /// No new connections from now on; tunnels to the pod are told to go away.
     pub fn release(&self) {
-        self.released.send_replace(true);
+        self.stage.send_replace(Stage::Released);
+    }
+
+    /// The pod is being deleted: peers are to leave its tunnels before its network is gone. It is served until then.
+    pub fn terminate(&self) {
+        self.stage.send_if_modified(|stage| {
+            std::mem::replace(stage, (*stage).max(Stage::Terminating)) != *stage
+        });
+    }
+
+    /// Whether the pod is being deleted, or is gone.
+    pub fn is_leaving(&self) -> bool {
+        *self.stage.borrow() != Stage::Serving
+    }
+
+    /// Resolves when the pod is being deleted, or is released.
+    pub async fn leaving(&self) {
+        self.reached(Stage::Terminating).await;
     }
 
     /// The workload that the control plane says this pod is; all three names must fit.
@@ -56,12 +81,12 @@ impl Pod {
 
     /// Resolves when the pod is released.
     pub async fn released(&self) {
+        self.reached(Stage::Released).await;
+    }
+
+    async fn reached(&self, stage: Stage) {
         // The sender lives as long as `self`.
-        let _ = self
-            .released
-            .subscribe()
-            .wait_for(|released| *released)
-            .await;
+        let _ = self.stage.subscribe().wait_for(|now| *now >= stage).await;
     }
 }
 
@@ -101,6 +126,6 @@ pub struct Door {
 pub struct Served {
     /// The pod.
     pub pod: Arc<Pod>,
-    /// The three listeners.
-    pub doors: [Registration<Door>; 3],
+    /// Its listeners; none while a process that came before still serves them alone.
+    pub doors: Vec<Registration<Door>>,
 }

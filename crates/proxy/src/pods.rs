@@ -1,14 +1,22 @@
 //! The pods of this node, as the node agent names them over ZDS: taken up, kept, let go.
 
 use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use lateen_admin::Readiness;
+use lateen_capture::keeper::Event;
 use lateen_capture::zds::{self, PodInfo};
-use lateen_capture::{Acceptor, Kind, Listeners, NamespaceThread, Netns, Options, Stock};
+use lateen_capture::{
+    Acceptor, Keeper, Kind, Listeners, NamespaceThread, Netns, Options, Registration, Stock,
+};
 use lateen_identity::Manager;
 use lateen_telemetry::Metrics;
 use lateen_types::{Identity, Strng, WorkloadUid};
+use tokio::task::spawn_local;
+use tokio::time::timeout;
 
 use crate::pod::{Door, Pod, Port, Served};
 use crate::publish::Current;
@@ -16,6 +24,9 @@ use crate::worker::Mailbox;
 
 /// The readiness part that stands for a complete list of pods.
 pub const READY: &str = "workload proxy manager";
+
+/// How long connections to a pod that was taken over may wait for its certificate without being accepted.
+const UNABLE: Duration = Duration::from_secs(5);
 
 /// The table of pods; clones share it.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +56,8 @@ impl Table {
 pub struct Pods {
     /// Where the result is kept.
     pub table: Table,
+    /// Holds listeners beyond this process.
+    pub keeper: Keeper,
     /// Opens listeners and makes sockets.
     pub namespaces: NamespaceThread,
     /// Accepts for all pods.
@@ -81,16 +94,12 @@ impl Pods {
             None => {}
         }
         let identity = self.identity(&info)?;
-        let listeners = self
-            .namespaces
-            .open_listeners(&netns, self.options)
-            .await
-            .map_err(|error| {
-                format!(
-                    "open the listeners of pod {}/{}: {error}",
-                    info.namespace, info.name
-                )
-            })?;
+        let (listeners, inherited) = self.listeners(&uid, &netns).await.map_err(|error| {
+            format!(
+                "open the listeners of pod {}/{}: {error}",
+                info.namespace, info.name
+            )
+        })?;
         let sockets = Stock::new(netns, self.options, self.namespaces.clone());
         sockets.prepare(Kind::Outbound);
         let pod = Arc::new(Pod::new(
@@ -100,10 +109,14 @@ impl Pods {
             sockets,
             self.descriptors,
         ));
-        let doors = self
-            .open(&pod, listeners)
-            .map_err(|error| error.to_string())?;
         self.certificates.want(&pod.identity);
+        let doors = if inherited {
+            // Whoever listened on them before still may: it has certificates, and this process is only fetching them.
+            self.open_when_able(&pod, listeners);
+            Vec::new()
+        } else {
+            open(&self.acceptor, &pod, listeners).map_err(|error| error.to_string())?
+        };
         tracing::info!(pod = %pod.uid, name = %pod.info.name, namespace = %pod.info.namespace, "pod in service");
         self.metrics.pod_started();
         self.table.lock().insert(uid, Served { pod, doors });
@@ -123,24 +136,62 @@ impl Pods {
         }
     }
 
-    fn open(
-        &self,
-        pod: &Arc<Pod>,
-        listeners: Listeners,
-    ) -> std::io::Result<[lateen_capture::Registration<Door>; 3]> {
-        let open = |listener, port: Port| {
-            let door = Door {
-                pod: Arc::clone(pod),
-                port,
-            };
-            self.acceptor
-                .register(listener, door, &pod.share, port.descriptors())
+    /// The pod's listeners: those of the process before, or new ones. True if they come from before.
+    async fn listeners(&self, uid: &WorkloadUid, netns: &Netns) -> io::Result<(Listeners, bool)> {
+        let held = self.keeper.take(uid, netns).await;
+        let (mut listeners, inherited) = match Listeners::adopt(held, &self.options) {
+            Some(listeners) => (listeners, true),
+            None => {
+                let opened = self.namespaces.open_listeners(netns, self.options);
+                (opened.await?, false)
+            }
         };
-        Ok([
-            open(listeners.outbound, Port::Outbound)?,
-            open(listeners.plaintext, Port::Plaintext)?,
-            open(listeners.hbone, Port::Hbone)?,
-        ])
+        if listeners.lacks_dns(&self.options) {
+            listeners.dns = self.namespaces.open_dns(netns, self.options).await?;
+        }
+        match listeners.duplicates() {
+            Ok(duplicates) => self.keeper.give(uid, netns, duplicates),
+            Err(error) => {
+                tracing::warn!(pod = %uid, %error, "a pod's listeners cannot be kept for the next process");
+            }
+        }
+        Ok((listeners, inherited))
+    }
+
+    /// Accepts from inherited listeners as soon as the pod's certificate is there. Until then connections are served by
+    /// the process before, or wait; but not for long.
+    fn open_when_able(&self, pod: &Arc<Pod>, listeners: Listeners) {
+        let (certificates, acceptor) = (self.certificates.clone(), Arc::clone(&self.acceptor));
+        let (table, pod) = (self.table.clone(), Arc::clone(pod));
+        spawn_local(async move {
+            let able = certificates.get(&pod.identity);
+            if !matches!(timeout(UNABLE, able).await, Ok(Ok(_))) {
+                tracing::warn!(pod = %pod.uid, "a pod taken over has no certificate yet; its connections are accepted nevertheless");
+            }
+            let mut table = table.lock();
+            let Some(served) = table
+                .get_mut(&pod.uid)
+                .filter(|served| Arc::ptr_eq(&served.pod, &pod))
+            else {
+                // Let go meanwhile.
+                return;
+            };
+            match open(&acceptor, &pod, listeners) {
+                Ok(doors) => served.doors = doors,
+                Err(error) => {
+                    tracing::error!(pod = %pod.uid, %error, "a pod that was taken over cannot be served")
+                }
+            }
+        });
+    }
+
+    /// What the keeper says of a pod.
+    pub fn hear(table: &Table, event: &Event) {
+        let Event::Terminating(uid) = event;
+        if let Some(served) = table.lock().get(uid) {
+            tracing::info!(pod = %uid, "a pod is being deleted: its tunnels are told to go away");
+            served.pod.terminate();
+        }
     }
 
     fn let_go(&mut self, uid: &WorkloadUid) {
@@ -148,6 +199,7 @@ impl Pods {
             return;
         };
         drop(doors);
+        self.keeper.release(uid);
         pod.release();
         self.metrics.pod_stopped();
         tracing::info!(pod = %pod.uid, name = %pod.info.name, namespace = %pod.info.namespace, "pod released");
@@ -156,6 +208,27 @@ impl Pods {
             worker.released(Arc::clone(&pod));
         }
     }
+}
+
+/// Accepts for a pod.
+fn open(
+    acceptor: &Acceptor<Door>,
+    pod: &Arc<Pod>,
+    listeners: Listeners,
+) -> io::Result<Vec<Registration<Door>>> {
+    let listeners = [
+        (listeners.outbound, Port::Outbound),
+        (listeners.plaintext, Port::Plaintext),
+        (listeners.hbone, Port::Hbone),
+    ];
+    let open = |(listener, port): (OwnedFd, Port)| {
+        let door = Door {
+            pod: Arc::clone(pod),
+            port,
+        };
+        acceptor.register(listener, door, &pod.share, port.descriptors())
+    };
+    listeners.into_iter().map(open).collect()
 }
 
 impl zds::Pods for Pods {

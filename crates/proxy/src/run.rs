@@ -2,23 +2,28 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lateen_admin::{Admin, MetricsPages, Readiness, ReadinessPages};
-use lateen_capture::{Accepted, Acceptor, NamespaceThread, Share, acceptor, zds};
+use lateen_capture::keeper::Event;
+use lateen_capture::{Accepted, Acceptor, Keeper, Ledger, NamespaceThread, Share, acceptor, zds};
 use lateen_config::Store;
 use lateen_identity::{CaError, Manager};
 use lateen_telemetry::{BuildInfo, Metrics};
 use lateen_tls::{ControlConnector, Roots};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
 use crate::certificates;
 use crate::dns::{Resolver, Unresolved};
 use crate::dump::Sources;
 use crate::live::Cut;
+use crate::notify::Starter;
 use crate::pod::Door;
 use crate::pods::{self, Pods, Table};
 use crate::publish::{self, Current, Publisher, Watcher};
@@ -28,6 +33,15 @@ use crate::{VERSION, settings};
 
 /// How often the end looks whether the last connection is gone.
 const DRAIN_LOOK: Duration = Duration::from_millis(50);
+
+/// How often somebody looks whether the proxy is ready.
+const READY_LOOK: Duration = Duration::from_millis(10);
+
+/// Between two questions after a certificate that the authority does not give.
+const CERTIFICATE_LOOK: Duration = Duration::from_millis(200);
+
+/// Between two attempts to take a page's port.
+const PAGE_LOOK: Duration = Duration::from_millis(100);
 
 /// What connections have to write their log lines once they are cut.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -83,14 +97,26 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
     };
     let resolver: Arc<dyn Resolver> = Arc::new(Unresolved);
     let budgets = Default::default();
+    let ledgers = idle
+        .iter()
+        .map(|_| Ledger::new())
+        .collect::<io::Result<Vec<_>>>()?;
+    let shared = ledgers
+        .iter()
+        .map(Ledger::share)
+        .collect::<io::Result<_>>()?;
     let workers = idle
         .into_iter()
+        .zip(ledgers)
         .enumerate()
-        .map(|(index, idle)| {
+        .map(|(index, (idle, ledger))| {
             let parts = parts(&settings, &metrics, &manager, &resolver, &budgets);
-            idle.start(index, parts)
+            let ledger = Some(ledger);
+            idle.start(index, Parts { ledger, ..parts })
         })
         .collect::<Result<Vec<_>, _>>()?;
+    let (keeper, events, keeping) = Keeper::new(settings.keeper_socket.clone(), shared);
+    runtime.spawn(keeping);
 
     let control = Control {
         readiness: Readiness::waiting_for([publish::READY, pods::READY]),
@@ -102,8 +128,10 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         metrics,
         manager,
         mailboxes: mailboxes.clone(),
+        keeper,
+        starter: Starter::new(std::env::var_os("NOTIFY_SOCKET"))?,
     };
-    let outcome = tokio::task::LocalSet::new().block_on(&runtime, control.run());
+    let outcome = tokio::task::LocalSet::new().block_on(&runtime, control.run(events));
     for mailbox in &mailboxes {
         mailbox.stop();
     }
@@ -147,6 +175,7 @@ fn parts(
         server: tunnel(lateen_hbone::Settings::server()),
         streams_per_tunnel: settings.streams_per_tunnel,
         patience: Patience::default(),
+        ledger: None,
         resolver: Arc::clone(resolver),
         limits: settings.limits,
     }
@@ -163,36 +192,87 @@ struct Control {
     mailboxes: Vec<Mailbox>,
     readiness: Readiness,
     table: Table,
+    keeper: Keeper,
+    starter: Starter,
 }
 
 impl Control {
-    async fn run(self) -> Result<(), StartError> {
+    async fn run(self, mut events: mpsc::UnboundedReceiver<Event>) -> Result<(), StartError> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let quit = Arc::new(Notify::new());
         let current = Current::default();
-        self.open_pages(&current, &quit).await?;
+        let pages = self.open_pages(&current, &quit);
 
         let (synced, mut complete) = watch::channel(false);
         let xds = self.xds_client(current.clone(), synced)?;
+        let mut xds = pin!(xds.run());
         let serve_pods = async {
             // Pods come second: a connection that nothing is known about could only be refused.
             if complete.wait_for(|complete| *complete).await.is_ok() {
                 zds::run(&self.settings.zds_socket, &mut self.pods(current)).await;
             }
         };
+        let hear = async {
+            while let Some(event) = events.recv().await {
+                Pods::hear(&self.table, &event);
+            }
+        };
+        let announce = async {
+            tokio::join!(self.announce(), hear);
+            // Nothing is left to tell or to hear, which is no reason to end.
+            std::future::pending().await
+        };
         tokio::select! {
-            never = xds.run() => match never {},
+            never = &mut xds => match never {},
             () = serve_pods => {}
+            () = announce => {}
             _ = terminate.recv() => tracing::info!("SIGTERM: draining"),
             _ = interrupt.recv() => tracing::info!("SIGINT: draining"),
             () = quit.notified() => tracing::info!("asked to quit: draining"),
         }
-        self.drain().await;
+        let hurry = async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        // Connections that go on stay subject to what the control plane says.
+        tokio::select! {
+            never = &mut xds => match never {},
+            () = self.drain(pages, hurry) => {}
+        }
         Ok(())
     }
 
-    async fn open_pages(&self, current: &Current, quit: &Arc<Notify>) -> Result<(), StartError> {
+    /// Tells whoever started this process when it can do all that its predecessor does.
+    async fn announce(&self) {
+        let mut said = Vec::new();
+        loop {
+            let pending = self.readiness.pending();
+            if pending.is_empty() {
+                break;
+            }
+            if pending != said {
+                self.starter
+                    .status(&format!("waiting for {}", pending.join(", ")));
+                said = pending;
+            }
+            sleep(READY_LOOK).await;
+        }
+        for pod in self.table.pods() {
+            self.starter
+                .status(&format!("waiting for the certificate of {}", pod.identity));
+            while self.manager.get(&pod.identity).await.is_err() {
+                sleep(CERTIFICATE_LOOK).await;
+            }
+        }
+        self.starter.ready();
+    }
+
+    /// The pages for operators. A process that this one replaces still has their ports; so has a stranger, perhaps. No
+    /// connection depends on them: they open when they can.
+    fn open_pages(&self, current: &Current, quit: &Arc<Notify>) -> Vec<AbortHandle> {
         let sources = Arc::new(Sources {
             current: current.clone(),
             pods: self.table.clone(),
@@ -209,21 +289,14 @@ impl Control {
             move || quit.notify_one(),
         );
         let settings = &self.settings;
-        tokio::spawn(lateen_admin::serve(
-            lateen_admin::bind(settings.admin).await?,
-            admin,
-        ));
         let metrics = MetricsPages(Arc::clone(&self.metrics));
-        tokio::spawn(lateen_admin::serve(
-            lateen_admin::bind(settings.stats).await?,
-            metrics,
-        ));
         let readiness = ReadinessPages(self.readiness.clone());
-        tokio::spawn(lateen_admin::serve(
-            lateen_admin::bind(settings.readiness).await?,
-            readiness,
-        ));
-        Ok(())
+        let open = [
+            tokio::spawn(page(settings.admin, admin)),
+            tokio::spawn(page(settings.stats, metrics)),
+            tokio::spawn(page(settings.readiness, readiness)),
+        ];
+        open.iter().map(|task| task.abort_handle()).collect()
     }
 
     fn xds_client(
@@ -271,6 +344,7 @@ impl Control {
     fn pods(&self, current: Current) -> Pods {
         Pods {
             table: self.table.clone(),
+            keeper: self.keeper.clone(),
             namespaces: self.namespaces.clone(),
             acceptor: Arc::clone(&self.acceptor),
             options: self.settings.sockets.into(),
@@ -284,44 +358,64 @@ impl Control {
         }
     }
 
-    /// Accepts nothing new, asks peers to go away and waits for connections to finish, up to the deadline.
-    async fn drain(&self) {
+    /// Accepts nothing new, asks peers to go away and waits for connections to finish, up to the deadline or until
+    /// `hurry` resolves. Listeners are left to the next process, and so are the ports of the pages.
+    async fn drain(&self, pages: Vec<AbortHandle>, hurry: impl Future<Output = ()>) {
+        self.starter.stopping();
         self.readiness.lost("draining");
         self.table.clear();
+        for page in pages {
+            page.abort();
+        }
+        self.keeper.drain().await;
         for worker in &self.mailboxes {
             worker.drain();
         }
-        let deadline = Instant::now() + self.settings.termination_deadline;
-        loop {
-            let left: usize = self.acceptor.loads().read().iter().sum();
-            if left == 0 {
-                tracing::info!("drained");
-                return;
+        let drained = async {
+            while self.connections() > 0 {
+                sleep(DRAIN_LOOK).await;
             }
-            if Instant::now() >= deadline {
-                self.cut_the_rest().await;
-                return;
+        };
+        tokio::select! {
+            () = drained => tracing::info!("drained"),
+            () = sleep(self.settings.termination_deadline) => {
+                self.cut_the_rest("the termination deadline is over").await;
             }
+            () = hurry => self.cut_the_rest("asked to end a second time").await,
+        }
+    }
+
+    fn connections(&self) -> usize {
+        self.acceptor.loads().read().iter().sum()
+    }
+
+    /// Ends what is left. Each connection says so in its log line, which needs a moment of its worker.
+    async fn cut_the_rest(&self, why: &str) {
+        let mut cut = 0;
+        for worker in &self.mailboxes {
+            cut += worker.cut_all(Cut::Deadline).await;
+        }
+        tracing::warn!(connections = cut, why, "connections are cut");
+        let last = Instant::now() + LAST_WORDS;
+        while self.connections() > 0 && Instant::now() < last {
             sleep(DRAIN_LOOK).await;
         }
     }
 }
 
-impl Control {
-    /// Ends what the deadline leaves. Each connection says so in its log line, which needs a moment of its worker.
-    async fn cut_the_rest(&self) {
-        let mut cut = 0;
-        for worker in &self.mailboxes {
-            cut += worker.cut_all(Cut::Deadline).await;
+/// Serves a page from the moment that its port is free.
+async fn page(address: SocketAddr, pages: impl lateen_admin::Pages) {
+    let mut said = false;
+    loop {
+        match lateen_admin::bind(address).await {
+            Ok(listener) => return lateen_admin::serve(listener, pages).await,
+            Err(error) if !said => {
+                said = true;
+                tracing::info!(%error, "a page for operators is served as soon as its port is free");
+            }
+            Err(_) => {}
         }
-        tracing::warn!(
-            connections = cut,
-            "cut at the end of the termination deadline"
-        );
-        let last = Instant::now() + LAST_WORDS;
-        while self.acceptor.loads().read().iter().sum::<usize>() > 0 && Instant::now() < last {
-            sleep(DRAIN_LOOK).await;
-        }
+        sleep(PAGE_LOOK).await;
     }
 }
 

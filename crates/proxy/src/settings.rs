@@ -74,6 +74,8 @@ pub struct Settings {
     pub certificate_ttl: Duration,
     /// The node agent's socket.
     pub zds_socket: PathBuf,
+    /// The socket of the node agent's listener keeper; nobody need be there.
+    pub keeper_socket: PathBuf,
     /// Worker threads, at least one.
     pub workers: usize,
     /// Time that connections have to finish after SIGTERM.
@@ -229,6 +231,7 @@ impl Settings {
             zds_socket: text("INPOD_UDS")
                 .unwrap_or_else(|| DEFAULT_ZDS.to_owned())
                 .into(),
+            keeper_socket: env.keeper(),
             workers: env.workers(cores)?,
             termination_deadline: env.termination_deadline()?,
             streams_per_tunnel: env.within(

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use lateen_capture::Accepted;
+use lateen_capture::{Accepted, Ledger};
 use lateen_config::{Snapshot, Workload};
 use lateen_hbone::{CloseReason, Pool};
 use lateen_identity::Manager;
@@ -132,6 +132,8 @@ pub struct Parts {
     pub server: lateen_hbone::Settings,
     /// Streams of one tunnel that we open.
     pub streams_per_tunnel: usize,
+    /// Where its open connections stand for the node agent.
+    pub ledger: Option<Ledger>,
     /// When to give up.
     pub patience: Patience,
     /// Finds workloads that have a hostname.
@@ -222,6 +224,7 @@ impl Worker {
             server,
             streams_per_tunnel,
             patience,
+            ledger,
             resolver,
             limits,
         } = parts;
@@ -244,7 +247,7 @@ impl Worker {
             network,
             server,
             pool,
-            live: Live::default(),
+            live: Live::new(ledger),
             patience,
             resolver,
             limits,
@@ -291,8 +294,27 @@ impl Worker {
         if cut > 0 {
             tracing::info!(connections = cut, "cut by a change of policy");
         }
-        self.snapshot.replace(Some(snapshot));
+        let before = self.snapshot.replace(Some(Arc::clone(&snapshot)));
+        if let Some(before) = before {
+            self.leave_the_gone(&before, &snapshot);
+        }
         self.installed.notify_waiters();
+    }
+
+    /// Leaves the tunnels to addresses that belong to another workload now, or to none: the pod at the other end is gone,
+    /// and who has its address next is somebody else.
+    fn leave_the_gone(&self, before: &Snapshot, now: &Snapshot) {
+        let owner = |snapshot: &Snapshot, address| {
+            let workload = snapshot.workload(&self.network, address)?;
+            Some(workload.uid.clone())
+        };
+        self.pool.retire(|key| {
+            let address = key.address.ip();
+            match owner(before, address) {
+                Some(uid) => owner(now, address) != Some(uid),
+                None => false,
+            }
+        });
     }
 
     /// Remembers that a tunnel of the pod's is about to be used from this address.

@@ -4,9 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::pod::Pod;
+use lateen_capture::keeper::Record;
 use lateen_config::{Snapshot, Workload};
 use lateen_policy::{Connection, Decision, decide};
 use lateen_types::{Direction, Identity, NamespacedName, VerifiedPeer};
@@ -229,6 +230,26 @@ impl Entry {
             (Some(reason), _) => State::Cut(reason),
             (None, true) => State::Open,
             (None, false) => State::Opening,
+        }
+    }
+
+    /// What the node agent is to know of it if this process is killed.
+    pub(super) fn record(&self) -> Record {
+        let (pod, direction, source, destination) = match &self.about {
+            About::Inbound(facts) => (
+                &facts.pod,
+                Direction::Inbound,
+                facts.source,
+                facts.destination,
+            ),
+            About::Outbound(out) => (&out.pod, Direction::Outbound, out.source, out.wanted),
+        };
+        Record {
+            netns: pod.sockets.netns().inode(),
+            direction,
+            source,
+            destination,
+            since: SystemTime::now(),
         }
     }
 

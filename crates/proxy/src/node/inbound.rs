@@ -2,9 +2,10 @@
 //! so, relay.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lateen_capture::Held;
 use lateen_config::route::{self, InboundRefusal, inbound_service};
@@ -102,10 +103,11 @@ async fn handshake(
 
 /// Takes requests until the peer has no more, the pod is released or the process ends; open streams finish either way.
 async fn requests(session: &Rc<Session>, mut tunnel: Tunnel) -> Result<(), hbone::TunnelError> {
+    let mut leaving = pin!(leaving(&session.pod));
     loop {
         let incoming = tokio::select! {
             incoming = tunnel.next() => incoming?,
-            () = session.pod.released() => break,
+            () = &mut leaving => break,
             () = session.worker.draining() => break,
         };
         match incoming {
@@ -119,6 +121,18 @@ async fn requests(session: &Rc<Session>, mut tunnel: Tunnel) -> Result<(), hbone
         take(session, incoming);
     }
     Ok(())
+}
+
+/// Resolves when a tunnel to the pod has to end. One that is opened while the pod is being deleted comes from a peer that
+/// has not heard: it may send what it opened the tunnel for.
+async fn leaving(pod: &Pod) {
+    const UNHEARD: Duration = Duration::from_secs(1);
+    if pod.is_leaving() {
+        // Released meanwhile or not: the peer had its time.
+        let _ = timeout(UNHEARD, pod.released()).await;
+    } else {
+        pod.leaving().await;
+    }
 }
 
 fn take(session: &Rc<Session>, incoming: Incoming) {

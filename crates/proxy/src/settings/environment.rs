@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lateen_capture::Keepalive;
 
-use super::{DEFAULT_TOKEN, Lookup, SettingError};
+use super::{DEFAULT_TOKEN, DEFAULT_ZDS, Lookup, SettingError};
 
 /// Variables by name, each checked as it is read.
 pub(super) struct Environment<'a> {
@@ -159,6 +159,19 @@ impl Environment<'_> {
         Ok(self
             .boolean("KEEPALIVE_ENABLED", true)?
             .then_some(keepalive))
+    }
+
+    /// Beside the agent's other socket, unless said otherwise.
+    pub(super) fn keeper(&self) -> PathBuf {
+        match self.get("LATEEN_KEEPER") {
+            Some(path) => path.into(),
+            None => {
+                let zds = self
+                    .get("INPOD_UDS")
+                    .unwrap_or_else(|| DEFAULT_ZDS.to_owned());
+                PathBuf::from(zds).with_file_name("keeper.sock")
+            }
+        }
     }
 
     pub(super) fn termination_deadline(&self) -> Result<Duration, SettingError> {

@@ -112,6 +112,7 @@ impl Node {
                 workload: Duration::from_millis(500),
                 peer: Duration::from_secs(2),
             },
+            ledger: None,
             resolver: Arc::new(crate::dns::Unresolved),
             limits,
         };
