@@ -29,6 +29,13 @@ pub struct Executor {
     _local: PhantomData<*const ()>,
 }
 
+/// Adds groups to an [`Executor`].
+#[derive(Clone, Debug)]
+pub struct Groups {
+    shared: Arc<Shared>,
+    _local: PhantomData<*const ()>,
+}
+
 /// Tasks that share one part of the thread's time. Clones name the same group; it is forgotten with the last clone and
 /// the last task.
 #[derive(Clone, Debug)]
@@ -105,12 +112,13 @@ impl Default for Executor {
 impl Executor {
     /// A new group.
     pub fn group(&self) -> Group {
-        let key = self.shared.0.lock().rounds.add();
-        Group {
-            inner: Arc::new(Inner {
-                key,
-                shared: Arc::clone(&self.shared),
-            }),
+        self.groups().add()
+    }
+
+    /// The way to add groups from within tasks; it does not keep the executor.
+    pub fn groups(&self) -> Groups {
+        Groups {
+            shared: Arc::clone(&self.shared),
             _local: PhantomData,
         }
     }
@@ -188,6 +196,20 @@ impl Drop for Executor {
                 // Another thread is about to queue the one that it has just woken.
                 std::thread::yield_now();
             }
+        }
+    }
+}
+
+impl Groups {
+    /// A new group.
+    pub fn add(&self) -> Group {
+        let key = self.shared.0.lock().rounds.add();
+        Group {
+            inner: Arc::new(Inner {
+                key,
+                shared: Arc::clone(&self.shared),
+            }),
+            _local: PhantomData,
         }
     }
 }

@@ -8,5 +8,5 @@
 mod executor;
 mod rounds;
 
-pub use executor::{Executor, Group, spawn_local};
+pub use executor::{Executor, Group, Groups, spawn_local};
 pub use rounds::{Key, Rounds};

@@ -2,7 +2,7 @@
 //! It works over any byte stream and knows neither sockets, TLS nor policy: those are the caller's.
 //!
 //! Everything here belongs to one worker thread: streams and tunnels are not `Send`, and background
-//! work is spawned with `tokio::task::spawn_local`.
+//! work is spawned with `lateen_fair::spawn_local`: it is charged to whom it is done for.
 #![forbid(unsafe_code)]
 
 mod batch;

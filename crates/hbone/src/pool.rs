@@ -212,7 +212,7 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
                 done: Notify::new(),
                 retired: Cell::new(false),
             });
-            tokio::task::spawn_local(establish(
+            lateen_fair::spawn_local(establish(
                 Rc::downgrade(&self.0),
                 key.clone(),
                 dial(),

@@ -23,7 +23,6 @@ use lateen_policy::{Decision, dry_run};
 use lateen_relay::{Duplex, Limits, Meter, Outcome, Relay};
 use lateen_telemetry::{Connection, Failure, Reporter, refused};
 use tokio::net::TcpStream;
-use tokio::task::spawn_local;
 
 pub use dial::DialError;
 pub use refusal::Refusal;
@@ -68,11 +67,12 @@ pub(crate) fn serve(worker: Rc<Worker>, accepted: Accepted<Door>) {
         peer,
         _counted: counted,
     };
+    let group = worker.group_of(&arrival.pod);
     match port {
-        Port::Outbound => spawn_local(outbound::serve(worker, arrival)),
-        Port::Plaintext => spawn_local(plaintext::serve(worker, arrival)),
-        Port::Hbone => spawn_local(inbound::serve(worker, arrival)),
-    };
+        Port::Outbound => group.spawn(outbound::serve(worker, arrival)),
+        Port::Plaintext => group.spawn(plaintext::serve(worker, arrival)),
+        Port::Hbone => group.spawn(inbound::serve(worker, arrival)),
+    }
 }
 
 impl Arrival {

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use lateen_capture::{Accepted, Ledger};
 use lateen_config::{Snapshot, Workload};
+use lateen_fair::{Executor, Group, Groups};
 use lateen_hbone::{CloseReason, Pool};
 use lateen_identity::Manager;
 use lateen_telemetry::{Metrics, Reporter};
@@ -20,7 +21,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::task::LocalSet;
 
 use crate::dns::Resolver;
 use crate::live::{Cut, Listed, Live, Watch, Watcher};
@@ -167,6 +167,9 @@ pub struct Worker {
     /// The addresses that each pod's tunnels were asked for from. What the control plane says about a pod may have
     /// changed by the time that it is let go, or be about its successor.
     sources: RefCell<HashMap<WorkloadUid, HashSet<IpAddr>>>,
+    /// The part of the thread's time that each pod has.
+    shares: RefCell<HashMap<WorkloadUid, Group>>,
+    groups: Groups,
     installed: Notify,
     draining: Cell<bool>,
     drain: Notify,
@@ -208,14 +211,18 @@ impl Idle {
         std::thread::Builder::new()
             .name(format!("worker-{index}"))
             .spawn(move || {
-                let local = LocalSet::new();
-                local.block_on(&runtime, Worker::new(parts).run(inbox));
+                let executor = Executor::default();
+                let worker = Worker::new(parts, executor.groups());
+                runtime.block_on(executor.run_until(worker.run(inbox)));
+                // What its tasks hold belongs to the runtime.
+                let _runtime = runtime.enter();
+                drop(executor);
             })
     }
 }
 
 impl Worker {
-    fn new(parts: Parts) -> Rc<Self> {
+    fn new(parts: Parts, groups: Groups) -> Rc<Self> {
         let Parts {
             certificates,
             metrics,
@@ -253,6 +260,8 @@ impl Worker {
             limits,
             snapshot: RefCell::new(None),
             sources: RefCell::default(),
+            shares: RefCell::default(),
+            groups,
             installed: Notify::new(),
             draining: Cell::new(false),
             drain: Notify::new(),
@@ -330,8 +339,21 @@ impl Worker {
         }
     }
 
+    /// The tasks that are the pod's: they share one part of this thread's time, however many they are.
+    pub fn group_of(&self, pod: &Pod) -> Group {
+        if let Some(group) = self.shares.borrow().get(&pod.uid) {
+            return group.clone();
+        }
+        let group = self.groups.add();
+        self.shares
+            .borrow_mut()
+            .insert(pod.uid.clone(), group.clone());
+        group
+    }
+
     /// Closes the tunnels of a pod that was let go, as soon as their streams end.
     fn forget(&self, pod: &Pod) {
+        self.shares.borrow_mut().remove(&pod.uid);
         if let Some(sources) = self.sources.borrow_mut().remove(&pod.uid) {
             self.pool.retire(|key| sources.contains(&key.source_ip));
         }
