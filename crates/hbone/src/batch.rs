@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
+use crate::error::TunnelError;
 use crate::guard::{Abuse, Guard};
 use crate::outbox::Outbox;
 use crate::settings::Settings;
@@ -77,6 +78,14 @@ impl<IO> Batch<IO> {
     /// What the peer is guilty of, if anything; from then on nothing is read from it.
     pub(crate) fn abuse(&self) -> Option<Abuse> {
         self.0.guard.borrow().verdict()
+    }
+
+    /// What the HTTP/2 layer ended with, by the name of the abuse if that is why.
+    pub(crate) fn explain(&self, error: TunnelError) -> TunnelError {
+        match (error, self.0.guard.borrow().found_below()) {
+            (TunnelError::Protocol(_), Some(abuse)) => TunnelError::Abusive(abuse),
+            (error, _) => error,
+        }
     }
 
     /// Requests were reset before they were answered.

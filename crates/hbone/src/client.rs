@@ -376,7 +376,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
             }
             return Poll::Pending;
         };
-        let result = result.map_err(TunnelError::from_h2);
+        let result = result.map_err(|e| self.flusher.explain(TunnelError::from_h2(e)));
         Poll::Ready(match self.unwritten.take() {
             Some(error) if !matches!(&result, Err(read) if read.is_rejection()) => {
                 Err(TunnelError::Io(error))

@@ -170,9 +170,6 @@ impl TunnelError {
     }
 
     pub(crate) fn from_h2(error: h2::Error) -> Self {
-        if let Some(abuse) = found_by_h2(&error) {
-            return TunnelError::Abusive(abuse);
-        }
         if error.is_io() {
             return TunnelError::Io(
                 error
@@ -182,23 +179,6 @@ impl TunnelError {
         }
         TunnelError::Protocol(Reason(error))
     }
-}
-
-/// The abuse that the HTTP/2 layer saw before we did; it names it in the GOAWAY that it sends.
-fn found_by_h2(error: &h2::Error) -> Option<Abuse> {
-    if !error.is_library() || error.reason() != Some(h2::Reason::ENHANCE_YOUR_CALM) {
-        return None;
-    }
-    let text = error.to_string();
-    [
-        ("too_many_resets", Abuse::RapidReset),
-        ("too_many_internal_resets", Abuse::ProvokedResets),
-        ("too_many_continuations", Abuse::HeaderFlood),
-        ("header_list_way_too_large", Abuse::HeaderFlood),
-        ("too_many_data_frames", Abuse::EmptyData),
-    ]
-    .into_iter()
-    .find_map(|(word, abuse)| text.contains(word).then_some(abuse))
 }
 
 /// A stream's error as the I/O error that a relay passes on.

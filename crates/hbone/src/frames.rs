@@ -9,6 +9,7 @@ pub(crate) mod kind {
     pub(crate) const SETTINGS: u8 = 4;
     pub(crate) const PUSH_PROMISE: u8 = 5;
     pub(crate) const PING: u8 = 6;
+    pub(crate) const GOAWAY: u8 = 7;
     pub(crate) const WINDOW_UPDATE: u8 = 8;
     pub(crate) const CONTINUATION: u8 = 9;
 }
@@ -68,6 +69,8 @@ pub(crate) enum Event {
     Frame(Head, u32),
     /// Payload of DATA, padding included.
     Data { stream: u32, bytes: u32 },
+    /// One byte of GOAWAY's payload.
+    Away(u8),
     /// A frame is over.
     End(Head),
 }
@@ -147,6 +150,9 @@ impl Frames {
                     return;
                 }
             }
+            if head.kind == kind::GOAWAY && !payload.iter().all(|byte| see(Event::Away(*byte))) {
+                return;
+            }
             if head.kind == kind::DATA && n > 0 {
                 let data = Event::Data {
                     stream: head.stream,
@@ -188,6 +194,7 @@ mod tests {
                 match event {
                     Event::Frame(_, value) => assert_eq!(word.replace(value), None),
                     Event::Data { bytes, .. } => data += bytes,
+                    Event::Away(_) => {}
                     Event::End(head) => {
                         let word = word.take().expect("announced before it ended");
                         all.push((head, word, std::mem::take(&mut data)));

@@ -178,7 +178,12 @@ pub(crate) struct Guard {
     block: (u32, u32),
     /// Sent bytes that have not earned a window update yet.
     unearned: u32,
+    /// The payload of our GOAWAY: the HTTP/2 layer has limits of its own and says there which was reached.
+    farewell: Vec<u8>,
 }
+
+/// Most bytes of our own GOAWAY that are looked at.
+const FAREWELL: usize = 64;
 
 /// What happens to a stream on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,6 +216,7 @@ impl Guard {
             most_headers: most_headers.saturating_mul(2),
             block: (0, 0),
             unearned: 0,
+            farewell: Vec::new(),
         }
     }
 
@@ -264,6 +270,8 @@ impl Guard {
                         });
                     }
                 }
+                Event::Frame(head, _) if head.kind == kind::GOAWAY => self.farewell.clear(),
+                Event::Away(byte) if self.farewell.len() < FAREWELL => self.farewell.push(byte),
                 // Each request may be answered by headers and trailers.
                 Event::Frame(head, _) if head.kind == kind::HEADERS => self.unasked.earn(2),
                 Event::Data { stream, bytes } => {
@@ -284,6 +292,20 @@ impl Guard {
             true
         });
         self.outward = outward;
+    }
+
+    /// The abuse that the HTTP/2 layer saw before we did, once it has told the peer.
+    pub(crate) fn found_below(&self) -> Option<Abuse> {
+        let text = self.farewell.get(8..)?;
+        [
+            (&b"too_many_resets"[..], Abuse::RapidReset),
+            (b"too_many_internal_resets", Abuse::ProvokedResets),
+            (b"too_many_continuations", Abuse::HeaderFlood),
+            (b"header_list_way_too_large", Abuse::HeaderFlood),
+            (b"too_many_data_frames", Abuse::EmptyData),
+        ]
+        .into_iter()
+        .find_map(|(word, abuse)| (text == word).then_some(abuse))
     }
 
     /// A request was reset before it was answered.

@@ -177,7 +177,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
             let Some(accepted) = std::task::ready!(self.connection.poll_accept(cx)) else {
                 return Poll::Ready(Ok(None));
             };
-            let (request, respond) = accepted.map_err(TunnelError::from_h2)?;
+            let (request, respond) =
+                accepted.map_err(|e| self.flusher.explain(TunnelError::from_h2(e)))?;
             if let Some(incoming) = Incoming::parse(request, respond, self.load.occupy()) {
                 return Poll::Ready(Ok(Some(incoming)));
             }

@@ -440,3 +440,199 @@ async fn a_peer_that_refuses_our_certificate_is_asked_once_and_its_reason_is_tol
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_retired_dial_serves_nobody() {
+    local(async {
+        let (pool, peer) = (pool(), Peer::new(Settings::server()));
+        let asking = {
+            let (pool, peer) = (pool.clone(), peer.clone());
+            spawn_local(async move { peer.connect(&pool, &key()).await })
+        };
+        // The dial is under way when its certificate is replaced.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(pool.retire(|_| true), 0);
+        let mut stream = asking.await.unwrap().unwrap();
+        says_hello(&mut stream).await;
+        assert_eq!((peer.dials.get(), pool.tunnels()), (2, 1));
+        // Existing streams go on; the next one gets a new tunnel.
+        assert_eq!(pool.retire(|_| true), 1);
+        let mut next = peer.connect(&pool, &key()).await.unwrap();
+        says_hello(&mut stream).await;
+        says_hello(&mut next).await;
+        assert_eq!(peer.dials.get(), 3);
+    })
+    .await;
+}
+
+/// A connection that can be cut without a word, as when the peer's node loses its power.
+struct Cut(DuplexStream, Rc<Cell<bool>>);
+
+impl tokio::io::AsyncRead for Cut {
+    fn poll_read(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        buf: &mut tokio::io::ReadBuf<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        if self.1.get() {
+            return std::task::Poll::Pending;
+        }
+        std::pin::Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl tokio::io::AsyncWrite for Cut {
+    fn poll_write(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        buf: &[u8],
+    ) -> std::task::Poll<std::io::Result<usize>> {
+        if self.1.get() {
+            return std::task::Poll::Ready(Ok(buf.len()));
+        }
+        std::pin::Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::pin::Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::pin::Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tunnel_that_died_while_idle_costs_seconds() {
+    local(async {
+        let (pool, peer) = (pool(), Peer::new(Settings::server()));
+        let cuts: Rc<RefCell<Vec<Rc<Cell<bool>>>>> = Rc::default();
+        let closed: Rc<RefCell<Vec<&str>>> = Rc::default();
+        let noted = Rc::clone(&closed);
+        pool.on_close(move |_, reason| noted.borrow_mut().push(reason.as_str()));
+        let connect = async || {
+            let dial = || {
+                let (peer, cuts) = (peer.clone(), Rc::clone(&cuts));
+                async move {
+                    let cut = Rc::new(Cell::new(false));
+                    cuts.borrow_mut().push(Rc::clone(&cut));
+                    Ok::<_, String>(Cut(peer.dial().await?, cut))
+                }
+            };
+            pool.connect(&key(), &request(), dial).await.unwrap().0
+        };
+        drop(connect().await);
+        // Idle, just after a PING was answered.
+        tokio::time::sleep(Duration::from_millis(10_100)).await;
+        cuts.borrow()[0].set(true);
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        let start = tokio::time::Instant::now();
+        let mut stream = connect().await;
+        says_hello(&mut stream).await;
+        assert!(
+            start.elapsed() < Duration::from_secs(4),
+            "{:?}",
+            start.elapsed()
+        );
+        assert_eq!(
+            (peer.dials.get(), &closed.borrow()[..]),
+            (2, &["unresponsive"][..])
+        );
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_tunnel_that_lives_is_used_again() {
+    local(async {
+        let (pool, peer) = (pool(), Peer::new(Settings::server()));
+        for _ in 0..5 {
+            let mut stream = peer.connect(&pool, &key()).await.unwrap();
+            says_hello(&mut stream).await;
+            drop(stream);
+            tokio::time::sleep(Duration::from_secs(20)).await;
+        }
+        assert_eq!(peer.dials.get(), 1);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_congested_tunnel_gets_a_spare() {
+    local(async {
+        let (pool, peer) = (pool(), Peer::new(Settings::server()));
+        let cut = Rc::new(Cell::new(false));
+        let connect = async || {
+            let dial = || {
+                let (peer, cut) = (peer.clone(), Rc::clone(&cut));
+                async move { Ok::<_, String>(Stuck(peer.dial().await?, cut)) }
+            };
+            pool.connect(&key(), &request(), dial).await
+        };
+        let mut streams = Vec::new();
+        for _ in 0..12 {
+            streams.push(connect().await.unwrap().0);
+        }
+        assert_eq!(peer.dials.get(), 1);
+        // The path takes nothing for a while: what the streams write piles up.
+        cut.set(true);
+        for mut stream in streams {
+            spawn_local(async move { while stream.write_all(&[1; 64 * 1024]).await.is_ok() {} });
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        cut.set(false);
+        // The path of the first tunnel stays stuck until somebody wakes it; new requests get another.
+        let _waits = tokio::time::timeout(Duration::from_millis(50), connect()).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(peer.dials.get(), 2);
+        let mut stream = connect().await.unwrap().0;
+        says_hello(&mut stream).await;
+    })
+    .await;
+}
+
+/// A connection that takes nothing while the flag is set, and does not say when it does again.
+struct Stuck(DuplexStream, Rc<Cell<bool>>);
+
+impl tokio::io::AsyncRead for Stuck {
+    fn poll_read(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        buf: &mut tokio::io::ReadBuf<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::pin::Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl tokio::io::AsyncWrite for Stuck {
+    fn poll_write(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        buf: &[u8],
+    ) -> std::task::Poll<std::io::Result<usize>> {
+        if self.1.get() {
+            return std::task::Poll::Pending;
+        }
+        std::pin::Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::pin::Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::pin::Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}

@@ -1,6 +1,9 @@
 //! A client and a server over an in-memory connection, on one thread as in a worker.
 #![allow(dead_code)]
 
+pub mod heap;
+pub mod wire;
+
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;

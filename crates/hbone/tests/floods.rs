@@ -1,0 +1,736 @@
+//! Hostile peers, frame by frame: each ends with an error that names what it did, in bounded memory, and the tunnels
+//! beside it do not notice.
+
+mod common;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use common::wire::{self, *};
+use common::{Busy, echo, local, request, stream, tunnel};
+use lateen_hbone::{Abuse, CloseReason, Connection, Settings, Status, Stream, TunnelError, client};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::task::{JoinHandle, spawn_local};
+
+/// What memory a flood may cost while it lasts: its tunnel's buffers and a few hundred streams.
+const MODEST: usize = 8 << 20;
+
+#[global_allocator]
+static COUNTED: common::heap::Counting = common::heap::Counting;
+
+/// What a server does with requests.
+#[derive(Clone, Copy)]
+enum Serving {
+    /// Echoes.
+    Accepts,
+    /// Answers 401.
+    Refuses,
+    /// Takes its time, as while an application is dialled, but notices who gives up.
+    Ponders,
+}
+
+/// A server; its task's result is how the tunnel ended.
+fn server(far: DuplexStream, serving: Serving) -> JoinHandle<Result<(), TunnelError>> {
+    spawn_local(async move {
+        let mut connection = Connection::accept(far, Settings::server()).await?;
+        while let Some(mut incoming) = connection.next().await? {
+            match serving {
+                Serving::Accepts => {
+                    if let Ok(stream) = incoming.accept(None) {
+                        spawn_local(frugal_echo(stream));
+                    }
+                }
+                Serving::Refuses => incoming.refuse(Status::Unauthorized),
+                Serving::Ponders => {
+                    spawn_local(async move { incoming.cancelled().await });
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// An echo that takes little memory of its own.
+async fn frugal_echo(mut stream: Stream) {
+    let mut buffer = [0; 512];
+    while let Ok(n @ 1..) = stream.read(&mut buffer).await {
+        if stream.write_all(&buffer[..n]).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// A client of ours with one request under way.
+fn our_client(near: DuplexStream) -> JoinHandle<Result<(), TunnelError>> {
+    spawn_local(async move {
+        let (tunnel, driver) = client::handshake(near, Settings::client()).await?;
+        spawn_local(async move {
+            // How it ends is the driver's to say.
+            let _ = tunnel.connect(&request()).await;
+            std::future::pending::<()>().await;
+        });
+        driver.await
+    })
+}
+
+/// Sends `opening`, then `turn(n)` again and again while the tunnel stands; reads and drops what comes back if
+/// `reads`. Returns how the tunnel ended, how many turns it took and how much memory grew meanwhile.
+async fn flood(
+    victim: JoinHandle<Result<(), TunnelError>>,
+    mut hostile: DuplexStream,
+    opening: &[u8],
+    reads: bool,
+    mut turn: impl FnMut(u32) -> Vec<u8>,
+) -> (Result<(), TunnelError>, u32, usize) {
+    let (bystander, mut incoming) = tunnel(Settings::client(), Settings::server()).await;
+    let (mut near, far) = stream(&bystander, &mut incoming).await;
+    spawn_local(echo(far));
+
+    let before = common::heap::live();
+    common::heap::mark();
+    let mut turns = 0;
+    wire::write(&mut hostile, opening).await;
+    let mut rest = [0; 16 * 1024];
+    while !victim.is_finished() && turns < 300_000 {
+        let bytes = turn(turns);
+        turns += 1;
+        if reads {
+            let (mut reader, mut writer) = tokio::io::split(&mut hostile);
+            let write = async { writer.write_all(&bytes).await.is_ok() };
+            tokio::pin!(write);
+            let written = loop {
+                tokio::select! {
+                    biased;
+                    read = reader.read(&mut rest) => if !matches!(read, Ok(n) if n > 0) { break false },
+                    written = &mut write => break written,
+                }
+            };
+            if !written {
+                break;
+            }
+        } else {
+            // A pipe that is full means that it waits for us to read.
+            let write = tokio::time::timeout(Duration::from_secs(1), hostile.write_all(&bytes));
+            if !matches!(write.await, Ok(Ok(()))) {
+                break;
+            }
+        }
+        if turns % 64 == 0 {
+            tokio::task::yield_now().await;
+        }
+        if turns % 4096 == 0 {
+            near.write_all(b"still there").await.unwrap();
+            near.read_exact(&mut [0; 11]).await.unwrap();
+        }
+    }
+    let ended = victim.await.unwrap();
+    let grown = common::heap::peak().saturating_sub(before);
+    near.write_all(b"still there").await.unwrap();
+    near.read_exact(&mut [0; 11]).await.unwrap();
+    bystander.close();
+    (ended, turns, grown)
+}
+
+fn opening(settings: &[u8]) -> Vec<u8> {
+    [PREFACE.to_vec(), frame(SETTINGS, 0, 0, settings)].concat()
+}
+
+/// Floods a server of ours and expects to be caught as `abuse`.
+async fn expect(
+    abuse: Abuse,
+    serving: Serving,
+    opening: Vec<u8>,
+    turn: impl FnMut(u32) -> Vec<u8>,
+) {
+    let (near, far) = duplex(64 * 1024);
+    let (ended, turns, grown) = flood(server(far, serving), near, &opening, true, turn).await;
+    judge(abuse, ended, turns, grown);
+}
+
+/// The same against a client of ours.
+async fn expect_client(abuse: Abuse, turn: impl FnMut(u32) -> Vec<u8>) {
+    let (near, far) = duplex(64 * 1024);
+    let hello = frame(SETTINGS, 0, 0, &[]);
+    let (ended, turns, grown) = flood(our_client(far), near, &hello, true, turn).await;
+    judge(abuse, ended, turns, grown);
+}
+
+fn judge(abuse: Abuse, ended: Result<(), TunnelError>, turns: u32, grown: usize) {
+    assert_eq!(
+        CloseReason::of(&ended),
+        CloseReason::Abuse(abuse),
+        "{ended:?} after {turns} turns"
+    );
+    assert!(ended.unwrap_err().to_string().contains(abuse.as_str()));
+    assert!(grown < MODEST, "{grown} bytes for {abuse:?}");
+}
+
+fn odd(turn: u32) -> u32 {
+    2 * turn + 1
+}
+
+#[tokio::test(start_paused = true)]
+async fn rapid_reset() {
+    local(async {
+        for serving in [Serving::Accepts, Serving::Refuses, Serving::Ponders] {
+            let turn = |n| [connect(odd(n)), reset(odd(n))].concat();
+            expect(Abuse::RapidReset, serving, opening(&[]), turn).await;
+        }
+    })
+    .await;
+}
+
+/// Fewer at a time than the HTTP/2 layer itself would notice: our own account finds them.
+#[tokio::test(start_paused = true)]
+async fn slower_rapid_reset() {
+    local(async {
+        let (mut near, far) = duplex(64 * 1024);
+        let served = server(far, Serving::Ponders);
+        wire::write(&mut near, &opening(&[])).await;
+        let (mut reader, mut writer) = tokio::io::split(near);
+        spawn_local(async move { while matches!(reader.read(&mut [0; 4096]).await, Ok(1..)) {} });
+        let mut turns = 0;
+        while !served.is_finished() && turns < 100_000 {
+            if writer.write_all(&connect(odd(turns))).await.is_err() {
+                break;
+            }
+            tokio::task::yield_now().await;
+            if writer.write_all(&reset(odd(turns))).await.is_err() {
+                break;
+            }
+            tokio::task::yield_now().await;
+            turns += 1;
+        }
+        let ended = served.await.unwrap();
+        assert_eq!(CloseReason::of(&ended).as_str(), "rapid_reset", "{ended:?}");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn provoked_resets() {
+    local(async {
+        // A window update that overflows the stream's window.
+        let update = |id| frame(WINDOW_UPDATE, 0, id, &[0x7f, 0xff, 0xff, 0xff]);
+        let turn = |n| [connect(odd(n)), update(odd(n))].concat();
+        expect(Abuse::ProvokedResets, Serving::Ponders, opening(&[]), turn).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn malformed_requests() {
+    local(async {
+        // Header blocks of nothing, and ones that are padding only.
+        for block in [
+            frame(HEADERS, END_HEADERS, 0, &[]),
+            frame(HEADERS, END_HEADERS | 8, 0, &[3, 0, 0, 0]),
+        ] {
+            let turn = |n| {
+                let mut bytes = block.clone();
+                bytes[5..9].copy_from_slice(&odd(n).to_be_bytes());
+                bytes
+            };
+            expect(Abuse::ProvokedResets, Serving::Accepts, opening(&[]), turn).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_streams() {
+    local(async {
+        let turn = |n| connect(odd(n));
+        expect(Abuse::TooManyStreams, Serving::Ponders, opening(&[]), turn).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn continuation_flood() {
+    local(async {
+        for piece in [vec![], vec![0x20], literal(b"x", &[b'y'; 16_000])] {
+            let start = [opening(&[]), frame(HEADERS, 0, 1, &connect_block())].concat();
+            let turn = |_| frame(CONTINUATION, 0, 1, &piece);
+            expect(Abuse::HeaderFlood, Serving::Accepts, start, turn).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_header_block_that_unpacks_to_gigabytes() {
+    local(async {
+        // A field of 4000 bytes goes into the table; each byte after it (0xbe, the newest entry) is that field again.
+        let mut field = literal(b"x", &[b'a'; 4000]);
+        field[0] = 0x40;
+        let block = [connect_block(), field, vec![0xbe; 14_000]].concat();
+        let turn = |n| frame(HEADERS, END_HEADERS, odd(n), &block);
+        expect(Abuse::HeaderFlood, Serving::Accepts, opening(&[]), turn).await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn floods_of_small_frames() {
+    local(async {
+        let open = [opening(&[]), connect(1)].concat();
+        let cases: [(Abuse, Vec<u8>); 11] = [
+            (Abuse::SettingsFlood, frame(SETTINGS, 0, 0, &[])),
+            (
+                Abuse::SettingsFlood,
+                frame(SETTINGS, 0, 0, &setting(5, 16_384).repeat(1_000)),
+            ),
+            (Abuse::PingFlood, frame(PING, 0, 0, &[7; 8])),
+            (Abuse::PingFlood, frame(PING, ACK, 0, &[7; 8])),
+            (
+                Abuse::UselessFrames,
+                frame(PRIORITY, 0, 1, &[0, 0, 0, 5, 1]),
+            ),
+            (Abuse::UselessFrames, frame(0xfa, 0, 0, &[])),
+            (Abuse::UselessFrames, frame(GOAWAY, 0, 0, &[0; 8])),
+            (Abuse::EmptyData, frame(DATA, 0, 1, &[])),
+            (Abuse::EmptyData, frame(DATA, 8, 1, &[0])),
+            (
+                Abuse::WindowUpdateFlood,
+                frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]),
+            ),
+            (
+                Abuse::WindowUpdateFlood,
+                frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]),
+            ),
+        ];
+        for (abuse, bytes) in cases {
+            expect(abuse, Serving::Accepts, open.clone(), |_| bytes.clone()).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn window_size_jumps() {
+    local(async {
+        // Down to nothing and up again, while a stream has data on its way: negative windows and back.
+        let open = [opening(&[]), connect(1), frame(DATA, 0, 1, &[1; 16_000])].concat();
+        let turn = |n: u32| {
+            frame(
+                SETTINGS,
+                0,
+                0,
+                &setting(4, if n.is_multiple_of(2) { 0 } else { 0x7fff_ffff }),
+            )
+        };
+        expect(Abuse::SettingsFlood, Serving::Accepts, open, turn).await;
+    })
+    .await;
+}
+
+/// Breaches that end a connection at once by HTTP/2's own rules.
+#[tokio::test(start_paused = true)]
+async fn breaches_end_the_tunnel() {
+    local(async {
+        for (what, bytes) in [
+            ("zero window update", frame(WINDOW_UPDATE, 0, 0, &[0; 4])),
+            (
+                "window overflow",
+                frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff]),
+            ),
+            (
+                "window setting too large",
+                frame(SETTINGS, 0, 0, &setting(4, 0x8000_0000)),
+            ),
+            (
+                "zero window update of a stream",
+                frame(WINDOW_UPDATE, 0, 1, &[0; 4]),
+            ),
+            (
+                "data after the end",
+                [frame(DATA, END_STREAM, 1, b"x"), frame(DATA, 0, 1, b"y")].concat(),
+            ),
+            (
+                "push from a client",
+                frame(PUSH_PROMISE, END_HEADERS, 1, &[0, 0, 0, 2]),
+            ),
+            (
+                "frame too large",
+                [&[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1][..]].concat(),
+            ),
+            (
+                "settings that nobody sent acknowledged twice",
+                frame(SETTINGS, ACK, 0, &[]).repeat(2),
+            ),
+        ] {
+            let (near, far) = duplex(64 * 1024);
+            let served = server(far, Serving::Accepts);
+            let mut near = near;
+            wire::write(&mut near, &[opening(&[]), connect(1), bytes].concat()).await;
+            let mut said_goaway = false;
+            while let Some((kind, ..)) = read_frame(&mut near).await {
+                said_goaway |= kind == GOAWAY;
+            }
+            let ended = served.await.unwrap();
+            assert_eq!(
+                CloseReason::of(&ended).as_str(),
+                "protocol_error",
+                "{what}: {ended:?}"
+            );
+            assert!(said_goaway, "{what}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_is_told_to_calm_down() {
+    local(async {
+        let (mut near, far) = duplex(1 << 20);
+        let served = server(far, Serving::Accepts);
+        let pings = frame(PING, 0, 0, &[7; 8]).repeat(3_000);
+        wire::write(&mut near, &[opening(&[]), pings].concat()).await;
+        let mut goaway = None;
+        while let Some((kind, _, _, payload)) = read_frame(&mut near).await {
+            if kind == GOAWAY {
+                goaway = Some(payload);
+            }
+        }
+        // ENHANCE_YOUR_CALM (RFC 9113 §7).
+        assert_eq!(goaway.expect("it was told")[4..8], [0, 0, 0, 0xb]);
+        assert!(matches!(
+            served.await.unwrap(),
+            Err(TunnelError::Abusive(Abuse::PingFlood))
+        ));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hostile_server_is_left() {
+    local(async {
+        // 100 (Continue) without end: static table entry 8 is ":status 200", so 1xx is spelt out.
+        let informational = frame(HEADERS, END_HEADERS, 1, &literal(b":status", b"103"));
+        expect_client(Abuse::HeaderFlood, |_| informational.clone()).await;
+        for (abuse, bytes) in [
+            (Abuse::PingFlood, frame(PING, 0, 0, &[7; 8])),
+            (
+                Abuse::SettingsFlood,
+                frame(SETTINGS, 0, 0, &setting(4, 1 << 20)),
+            ),
+            (
+                Abuse::UselessFrames,
+                frame(PRIORITY, 0, 1, &[0, 0, 0, 5, 1]),
+            ),
+            (
+                Abuse::WindowUpdateFlood,
+                frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]),
+            ),
+        ] {
+            expect_client(abuse, |_| bytes.clone()).await;
+        }
+    })
+    .await;
+}
+
+/// Everything that makes us answer, from a peer that reads no answer: nothing piles up, and it is cut for that.
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_reads_nothing() {
+    local(async {
+        type Turn = fn(u32) -> Vec<u8>;
+        let turns: [(Serving, Turn); 4] = [
+            (Serving::Refuses, |n| connect(odd(n))),
+            (Serving::Accepts, |n| {
+                [connect(odd(n)), frame(DATA, 0, odd(n), &[5; 1_000])].concat()
+            }),
+            (Serving::Accepts, |_| frame(PING, 0, 0, &[7; 8])),
+            (Serving::Accepts, |_| {
+                frame(SETTINGS, 0, 0, &setting(4, 1 << 20))
+            }),
+        ];
+        for (serving, turn) in turns {
+            // As little as possible waits in the pipe.
+            let (near, far) = duplex(256);
+            let (ended, turns, grown) =
+                flood(server(far, serving), near, &opening(&[]), false, turn).await;
+            let reason = CloseReason::of(&ended).as_str();
+            let named = matches!(reason, "stalled" | "unresponsive" | "settings_flood");
+            assert!(named, "{ended:?} after {turns} turns");
+            assert!(grown < MODEST, "{grown} bytes");
+        }
+    })
+    .await;
+}
+
+/// It acknowledges PINGs that it never read, so as to pass for alive.
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_reads_nothing_and_lies_about_it() {
+    local(async {
+        let (mut near, far) = duplex(256);
+        let served = server(far, Serving::Refuses);
+        let start = tokio::time::Instant::now();
+        // What the answers need is more than the pipe takes.
+        let requests: Vec<u8> = (0..60).flat_map(|n| connect(odd(n))).collect();
+        wire::write(&mut near, &opening(&[])).await;
+        let (_reader, mut writer) = tokio::io::split(near);
+        let lie = spawn_local(async move {
+            for piece in requests.chunks(64) {
+                if writer.write_all(piece).await.is_err() {
+                    return;
+                }
+            }
+            // The opaque bytes of our PINGs are always the same, which is no secret.
+            let ack = frame(
+                PING,
+                ACK,
+                0,
+                &[0x3b, 0x7c, 0xdb, 0x7a, 0x0b, 0x87, 0x16, 0xb4],
+            );
+            while writer.write_all(&ack).await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        });
+        let ended = served.await.unwrap();
+        lie.abort();
+        let reason = CloseReason::of(&ended).as_str();
+        assert!(matches!(reason, "stalled" | "unresponsive"), "{ended:?}");
+        assert!(start.elapsed() < Duration::from_secs(120));
+    })
+    .await;
+}
+
+/// A header block, a frame and a preface that never end.
+#[tokio::test(start_paused = true)]
+async fn slow_loris() {
+    local(async {
+        for (beginning, drip) in [
+            (frame(HEADERS, 0, 1, &connect_block()[..4]), 0u8),
+            (
+                vec![0, 0x3f, 0, HEADERS, END_HEADERS, 0, 0, 0, 1, 0x82],
+                0x82,
+            ),
+            (vec![0, 0x3f, 0, DATA, 0, 0, 0, 0, 1], 1),
+        ] {
+            let (mut near, far) = duplex(64 * 1024);
+            let served = server(far, Serving::Accepts);
+            let open = if beginning[3] == DATA {
+                connect(1)
+            } else {
+                Vec::new()
+            };
+            wire::write(&mut near, &[opening(&[]), open, beginning.clone()].concat()).await;
+            let (mut reader, mut writer) = tokio::io::split(near);
+            spawn_local(
+                async move { while matches!(reader.read(&mut [0; 4096]).await, Ok(1..)) {} },
+            );
+            let start = tokio::time::Instant::now();
+            while !served.is_finished() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                // One byte a second, where that continues what was begun.
+                if beginning.len() <= 10 && writer.write_all(&[drip]).await.is_err() {
+                    break;
+                }
+                assert!(start.elapsed() < Duration::from_secs(60), "still served");
+            }
+            let ended = served.await.unwrap();
+            assert_eq!(
+                CloseReason::of(&ended).as_str(),
+                "unresponsive",
+                "{ended:?}"
+            );
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_says_nothing_is_not_waited_for() {
+    local(async {
+        // The caller's time-out bounds the handshake: dropping it leaves nothing behind.
+        let (mut near, far) = duplex(64);
+        let accept = Connection::accept(far, Settings::server());
+        let waited = tokio::time::timeout(Duration::from_secs(10), accept).await;
+        assert!(waited.is_err(), "there was no preface");
+        assert_eq!(
+            near.read(&mut [0; 4096]).await.ok().filter(|n| *n == 0),
+            None
+        );
+    })
+    .await;
+}
+
+/// What an honest but busy peer does is no flood: a thousand connections a second that come, talk and end.
+#[tokio::test(start_paused = true)]
+async fn honest_peers_are_not_judged() {
+    local(async {
+        let (tunnel, mut incoming) = tunnel(Settings::client(), Settings::server()).await;
+        spawn_local(async move {
+            while let Some(incoming) = incoming.recv().await {
+                spawn_local(echo(incoming.accept(None).unwrap()));
+            }
+        });
+        let failed = Rc::new(Cell::new(0));
+        for round in 0..200 {
+            let mut all = Vec::new();
+            for number in 0..50 {
+                let (tunnel, failed) = (tunnel.clone(), Rc::clone(&failed));
+                all.push(spawn_local(async move {
+                    let Ok((mut stream, _)) = tunnel.connect(&request()).await else {
+                        return failed.set(failed.get() + 1);
+                    };
+                    for _ in 0..(number % 3) * 10 {
+                        stream.write_all(b"ping").await.unwrap();
+                        stream.read_exact(&mut [0; 4]).await.unwrap();
+                    }
+                    match number % 4 {
+                        0 => lateen_relay::Duplex::abort(&mut stream),
+                        1 => stream.shutdown().await.unwrap(),
+                        _ => {}
+                    }
+                }));
+            }
+            for task in all {
+                task.await.unwrap();
+            }
+            assert_eq!(failed.get(), 0, "round {round}");
+            assert!(tunnel.alive(), "round {round}");
+        }
+    })
+    .await;
+}
+
+/// Two hundred streams to a peer that granted every window and reads nothing: applications wait, memory does not grow.
+#[tokio::test(start_paused = true)]
+async fn stalled_receivers_cost_a_stated_amount() {
+    local(async {
+        const STREAMS: u32 = 200;
+        let settings = Settings {
+            send_budget: lateen_hbone::SendBudget::new(16 << 20),
+            ..Settings::server()
+        };
+        let budget = settings.send_budget.clone();
+        let tunnel_most = settings.tunnel_send_buffer;
+        let (mut near, far) = duplex(4096);
+        let before = common::heap::live();
+        common::heap::mark();
+        let written = Rc::new(Cell::new(0usize));
+        let count = Rc::clone(&written);
+        let served = spawn_local(async move {
+            let mut connection = Connection::accept(far, settings).await?;
+            while let Some(incoming) = connection.next().await? {
+                let mut stream = incoming.accept(None).unwrap();
+                let count = Rc::clone(&count);
+                spawn_local(async move {
+                    static BLOCK: [u8; 64 * 1024] = [7; 64 * 1024];
+                    while let Ok(n) = stream.write(&BLOCK).await {
+                        count.set(count.get() + n);
+                    }
+                });
+            }
+            Ok::<_, TunnelError>(())
+        });
+        // Every window as large as it can be.
+        let windows = [
+            opening(&setting(4, 0x7fff_ffff)),
+            frame(WINDOW_UPDATE, 0, 0, &0x7fff_0000u32.to_be_bytes()),
+        ];
+        wire::write(&mut near, &windows.concat()).await;
+        for n in 0..STREAMS {
+            if tokio::time::timeout(Duration::from_millis(100), near.write_all(&connect(odd(n))))
+                .await
+                .is_err()
+            {
+                break;
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(!served.is_finished());
+        let waiting = written.get();
+        assert!(
+            waiting > 64 * 1024,
+            "only {waiting} bytes were taken: nothing is tested"
+        );
+        // The tunnel's own limit holds, though the peer's windows and 200 streams would allow 50 MiB and more.
+        assert!(waiting <= tunnel_most + 128 * 1024, "{waiting} bytes wait");
+        assert!(budget.lent() <= 16 << 20);
+        let grown = common::heap::peak().saturating_sub(before);
+        assert!(grown < tunnel_most + MODEST, "{grown} bytes");
+        // Who reads again gets everything.
+        let (mut reader, _writer) = tokio::io::split(near);
+        let target = waiting + (8 << 20);
+        let reading = spawn_local(async move {
+            let mut buffer = vec![0; 64 * 1024];
+            while matches!(reader.read(&mut buffer).await, Ok(1..)) {}
+        });
+        while written.get() < target {
+            assert!(!served.is_finished());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        reading.abort();
+        served.abort();
+        let _ = served.await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(budget.lent(), 0, "what was lent came back");
+    })
+    .await;
+}
+
+/// A stream that nobody reads does not stop its neighbour, and what its relay holds back is counted.
+#[tokio::test]
+async fn a_stalled_stream_leaves_its_neighbours_alone() {
+    local(async {
+        let settings = Settings {
+            stream_window: 64 * 1024,
+            ..Settings::server()
+        };
+        let budget = settings.send_budget.clone();
+        let (tunnel, mut incoming) = tunnel(
+            Settings {
+                send_budget: budget.clone(),
+                ..Settings::client()
+            },
+            settings,
+        )
+        .await;
+        let mut kept = Vec::new();
+        for _ in 0..40 {
+            let (near, far) = stream(&tunnel, &mut incoming).await;
+            let (mut application, proxy) = sockets().await;
+            // A relay from a socket into the tunnel whose far end reads nothing.
+            spawn_local(lateen_relay::Relay::new(
+                proxy,
+                near,
+                lateen_relay::Counters::default(),
+            ));
+            spawn_local(async move {
+                let block = vec![3; 256 * 1024];
+                while application.write_all(&block).await.is_ok() {}
+            });
+            kept.push((far, Busy::default()));
+        }
+        // Let them run until all of them are stuck.
+        for _ in 0..50 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let (mut near, far) = stream(&tunnel, &mut incoming).await;
+        spawn_local(echo(far));
+        for _ in 0..100 {
+            near.write_all(&[1; 4096]).await.unwrap();
+            near.read_exact(&mut [0; 4096]).await.unwrap();
+        }
+        assert!(
+            budget.lent() <= 4 << 20,
+            "{} bytes wait in relays",
+            budget.lent()
+        );
+        kept.clear();
+    })
+    .await;
+}
+
+async fn sockets() -> (tokio::net::TcpStream, tokio::net::TcpStream) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let near = tokio::net::TcpStream::connect(listener.local_addr().unwrap())
+        .await
+        .unwrap();
+    let (far, _) = listener.accept().await.unwrap();
+    (near, far)
+}
