@@ -13,7 +13,8 @@ type localEngine struct{}
 
 // Start implements cli.Engine.
 func (localEngine) Start(ctx context.Context, o cli.StartOptions, progress func(api.Event)) error {
-	_, err := local.Start(ctx, local.Options{Mesh: o.Mesh, Nodes: o.Nodes, Workers: o.Workers, NodeProxy: o.NodeProxy, Version: cli.Version()}, progress)
+	_, err := local.Start(ctx, local.Options{Mesh: o.Mesh, Nodes: o.Nodes, Workers: o.Workers, NodeProxy: o.NodeProxy,
+		Families: o.Families, Labels: o.Labels, Version: cli.Version()}, progress)
 	return err
 }
 

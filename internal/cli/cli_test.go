@@ -161,6 +161,25 @@ func TestUp(t *testing.T) {
 	}
 }
 
+func TestUpWithFamiliesAndPlaces(t *testing.T) {
+	f := newFake(t)
+	if r := f.run("", "up", "--ip-families", "dual", "--node", "n1=eu/eu-1/rack-7", "--node", "n2=us"); r.code != 0 || len(f.started) != 1 {
+		t.Fatalf("exit code %d: %s", r.code, r.stderr)
+	}
+	o := f.started[0]
+	if strings.Join(o.Families, " ") != "IPv4 IPv6" || len(o.Labels["n1"]) != 3 || o.Labels["n1"]["topology.istio.io/subzone"] != "rack-7" ||
+		len(o.Labels["n2"]) != 1 || o.Labels["n2"]["topology.kubernetes.io/region"] != "us" {
+		t.Errorf("got %+v", o)
+	}
+	for _, args := range [][]string{
+		{"--ip-families", "v6"}, {"--node", "n3=eu"}, {"--node", "n1"}, {"--node", "n1="}, {"--node", "n1=a/b/c/d"}, {"--node", "n1=a//c"},
+	} {
+		if r := f.run("", append([]string{"up"}, args...)...); r.code != ExitUsage {
+			t.Errorf("%v: exit code %d: %s", args, r.code, r.stderr)
+		}
+	}
+}
+
 func TestAFailedUpShowsTheLogAndTheCure(t *testing.T) {
 	f := newFake(t)
 	f.fail = &api.Error{Code: 500, Message: "control plane ended", Cure: "free port 15012"}

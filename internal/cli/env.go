@@ -47,6 +47,10 @@ type StartOptions struct {
 	Workers int
 	// NodeProxy maps a node's name to the executable of another node proxy, such as a stock ztunnel.
 	NodeProxy map[string]string
+	// Families are the IP families, IPv4 and IPv6, the one that counts first where there is room for one address.
+	Families []string
+	// Labels are labels of nodes, by the node's name.
+	Labels map[string]map[string]string
 }
 
 // processEnv is the environment of this process.

@@ -19,7 +19,8 @@ const maxNodes = 64
 
 func (a *app) upCommand() *cobra.Command {
 	options := StartOptions{}
-	var proxies []string
+	var proxies, places []string
+	families := "ipv4"
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "start a mesh of local nodes",
@@ -31,7 +32,7 @@ func (a *app) upCommand() *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options.Mesh = a.mesh
-			if err := completeOptions(&options, proxies); err != nil {
+			if err := completeOptions(&options, proxies, families, places); err != nil {
 				return err
 			}
 			return a.up(cmd.Context(), options)
@@ -40,13 +41,15 @@ func (a *app) upCommand() *cobra.Command {
 	cmd.Flags().IntVar(&options.Nodes, "nodes", 2, "number of nodes")
 	cmd.Flags().IntVar(&options.Workers, "workers", 0, "worker threads of each node proxy (0: its own default)")
 	cmd.Flags().StringArrayVar(&proxies, "node-proxy", nil, "NODE=PATH: run this executable as the node proxy of a node (repeatable)")
+	cmd.Flags().StringVar(&families, "ip-families", families, "addresses of nodes, pods and services: ipv4, ipv6 or dual")
+	cmd.Flags().StringArrayVar(&places, "node", nil, "NODE=REGION[/ZONE[/SUBZONE]]: where a node is, for locality (repeatable)")
 	return cmd
 }
 
 // meshName keeps names usable as a directory and short enough for a socket's path.
 var meshName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 
-func completeOptions(o *StartOptions, proxies []string) error {
+func completeOptions(o *StartOptions, proxies []string, families string, places []string) error {
 	if !meshName.MatchString(o.Mesh) {
 		return usagef("--name %q: use up to 32 lower-case letters, digits and dashes", o.Mesh)
 	}
@@ -55,6 +58,31 @@ func completeOptions(o *StartOptions, proxies []string) error {
 	}
 	if o.Workers < 0 {
 		return usagef("--workers %d: use 0 or more", o.Workers)
+	}
+	switch families {
+	case "ipv4":
+		o.Families = []string{"IPv4"}
+	case "ipv6":
+		o.Families = []string{"IPv6"}
+	case "dual":
+		o.Families = []string{"IPv4", "IPv6"}
+	default:
+		return usagef("--ip-families %q: use ipv4, ipv6 or dual", families)
+	}
+	o.Labels = map[string]map[string]string{}
+	for _, entry := range places {
+		node, place, ok := strings.Cut(entry, "=")
+		parts := strings.Split(place, "/")
+		if !ok || node == "" || len(parts) > len(localityLabels) || !allMatch(labelValue, parts) {
+			return usagef("--node %q: write NODE=REGION/ZONE/SUBZONE, such as n1=eu/eu-1; zone and subzone may be left out", entry)
+		}
+		if !hasNode(node, o.Nodes) {
+			return usagef("--node %q: there is no node %s; the nodes are n1 to n%d", entry, node, o.Nodes)
+		}
+		o.Labels[node] = map[string]string{}
+		for i, part := range parts {
+			o.Labels[node][localityLabels[i]] = part
+		}
 	}
 	o.NodeProxy = map[string]string{}
 	for _, entry := range proxies {
@@ -72,6 +100,21 @@ func completeOptions(o *StartOptions, proxies []string) error {
 		o.NodeProxy[node] = absolute
 	}
 	return nil
+}
+
+// localityLabels are the labels of a Node that say where it is, from the widest to the narrowest.
+var localityLabels = []string{"topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.istio.io/subzone"}
+
+// labelValue is what Kubernetes takes as the value of a label, and not empty.
+var labelValue = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
+
+func allMatch(r *regexp.Regexp, texts []string) bool {
+	for _, t := range texts {
+		if !r.MatchString(t) {
+			return false
+		}
+	}
+	return true
 }
 
 func hasNode(name string, nodes int) bool {

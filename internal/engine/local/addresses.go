@@ -19,7 +19,7 @@ func newAddresses(cidr netip.Prefix) *addresses {
 }
 
 // size is how many addresses there are: all but the network's, the gateway's and the broadcast address.
-func (a *addresses) size() int { return 1<<(32-a.cidr.Bits()) - 3 }
+func (a *addresses) size() int { return 1<<(a.cidr.Addr().BitLen()-a.cidr.Bits()) - 3 }
 
 func (a *addresses) free() int { return a.size() - len(a.used) }
 

@@ -38,7 +38,11 @@ func (e *Engine) up(ctx context.Context, events *eventWriter) error {
 		return &failure{phase: "network", err: err, cure: "see what this machine lacks with `lateen check --for up`"}
 	}
 	var err error
-	if e.dns, err = names.Listen(net.JoinHostPort(fabric.DNSIP.String(), "53")); err != nil {
+	var resolvers []string
+	for _, f := range e.families {
+		resolvers = append(resolvers, net.JoinHostPort(f.DNSIP.String(), "53"))
+	}
+	if e.dns, err = names.Listen(resolvers...); err != nil {
 		return &failure{phase: "network", err: err}
 	}
 	if err := e.prepare(ctx); err != nil {

@@ -62,7 +62,7 @@ func (e *Engine) serveCapture(r *http.Request) (any, error) {
 // ofPod says whether an address is a pod's, tunnels included: those run between pods' addresses.
 func ofPod(hostport string) bool {
 	a, err := netip.ParseAddrPort(hostport)
-	return err == nil && fabric.PodsCIDR.Contains(a.Addr())
+	return err == nil && fabric.FamilyOf(a.Addr()).PodsCIDR.Contains(a.Addr())
 }
 
 type location struct{ node, pod string }
@@ -73,10 +73,14 @@ func (e *Engine) places() func(hostport string) location {
 	defer e.mu.Unlock()
 	byIP := map[netip.Addr]location{}
 	for _, n := range e.nodes {
-		byIP[n.IP()] = location{node: n.name}
+		for _, ip := range n.IPs() {
+			byIP[ip] = location{node: n.name}
+		}
 	}
 	for _, p := range e.pods {
-		byIP[p.ip] = location{p.node.name, p.namespace + "/" + p.name}
+		for _, ip := range p.ips {
+			byIP[ip] = location{p.node.name, p.namespace + "/" + p.name}
+		}
 	}
 	return func(hostport string) location {
 		a, err := netip.ParseAddrPort(hostport)

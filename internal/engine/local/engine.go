@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	mathrand "math/rand/v2"
 	"os"
 	"os/signal"
@@ -83,6 +84,7 @@ func keepOwnFiles() error {
 // Engine runs one mesh. It lives in the mesh's own pid, mount and network namespaces, as their first process.
 type Engine struct {
 	opts     Options
+	families []*fabric.Family // the first is the one that counts where there is room for one address
 	dir      runDir
 	log      *slog.Logger
 	exe      string
@@ -149,8 +151,12 @@ func newEngine(o Options) (*Engine, error) {
 		return nil, err
 	}
 	dir := runDir(api.RunDir(o.Mesh))
+	families, err := familiesOf(o.Families)
+	if err != nil {
+		return nil, err
+	}
 	e := &Engine{
-		opts: o, dir: dir, exe: exe, hostPID: hostPID, hostProc: fmt.Sprintf("/proc/self/fd/%d", hostProc),
+		opts: o, families: families, dir: dir, exe: exe, hostPID: hostPID, hostProc: fmt.Sprintf("/proc/self/fd/%d", hostProc),
 		log:      slog.New(slog.NewTextHandler(logfile.New(dir.engineLog(), logMax, 0o644), nil)),
 		path:     podPath(os.Getenv("PATH")),
 		started:  time.Now(),
@@ -160,10 +166,10 @@ func newEngine(o Options) (*Engine, error) {
 	}
 	for i := 1; i <= o.Nodes; i++ {
 		name := nodeName(i)
-		n := fabric.Node{Index: i, NetNS: e.dir.netns(name)}
+		n := fabric.Node{Index: i, NetNS: e.dir.netns(name), Families: families}
 		e.nodes = append(e.nodes, &node{
 			Node: n, name: name, uid: newUID(), podUID: newUID(), stock: o.NodeProxy[name] != "",
-			ips: newAddresses(n.PodCIDR()), created: e.started, probeGroup: 1<<30 + mathrand.IntN(1<<30),
+			ips: newAddresses(n.Pool()), created: e.started, probeGroup: 1<<30 + mathrand.IntN(1<<30),
 			labels: map[string]string{
 				"kubernetes.io/hostname":        name,
 				"kubernetes.io/os":              "linux",
@@ -173,7 +179,10 @@ func newEngine(o Options) (*Engine, error) {
 			},
 		})
 	}
-	e.store = newStore(e.dir.userObjects(), time.Now, newUID)
+	for _, n := range e.nodes {
+		maps.Copy(n.labels, o.Labels[n.name])
+	}
+	e.store = newStore(e.dir.userObjects(), families, time.Now, newUID)
 	return e, nil
 }
 

@@ -368,11 +368,18 @@ func (e *Engine) dialPod(ctx context.Context, p *pod, port uint16) (net.Conn, er
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	ns := e.podNetNS(p)
-	conn, err := netns.Dial(ctx, ns, "tcp4", netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port).String(), nil)
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		if c, err2 := netns.Dial(ctx, ns, "tcp4", netip.AddrPortFrom(p.ip, port).String(), nil); err2 == nil {
-			return c, nil
+	var first error
+	for _, ip := range append([]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}, p.ips...) {
+		conn, err := netns.Dial(ctx, ns, "tcp", netip.AddrPortFrom(ip, port).String(), nil)
+		if err == nil {
+			return conn, nil
+		}
+		if first == nil {
+			first = err
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) && ip != netip.IPv6Loopback() {
+			break
 		}
 	}
-	return conn, err
+	return nil, first
 }

@@ -73,7 +73,7 @@ func (e *Engine) bearPod(ctx context.Context, p *pod) error {
 	if err := e.writePodFiles(p, dir); err != nil {
 		return err
 	}
-	if err := fabric.AddPod(p.node.Node, e.dir.netns(p.uid), p.port, p.ip); err != nil {
+	if err := fabric.AddPod(p.node.Node, e.dir.netns(p.uid), p.port, p.ips...); err != nil {
 		return fmt.Errorf("make the pod's network: %w", err)
 	}
 	e.update(func() { p.network = true })
@@ -93,8 +93,11 @@ func (e *Engine) bearPod(ctx context.Context, p *pod) error {
 func (e *Engine) podNetNS(p *pod) string { return e.dir.netns(p.uid) }
 
 func (e *Engine) writePodFiles(p *pod, dir string) error {
-	hosts := fmt.Sprintf("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n%s\t%s\n", p.ip, p.name)
-	resolv := fmt.Sprintf("nameserver %s\nsearch %s.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n", fabric.DNSIP, p.namespace)
+	hosts := "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+	for _, ip := range p.ips {
+		hosts += fmt.Sprintf("%s\t%s\n", ip, p.name)
+	}
+	resolv := fmt.Sprintf("nameserver %s\nsearch %s.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n", e.families[0].DNSIP, p.namespace)
 	for name, text := range map[string]string{"hosts": hosts, "resolv.conf": resolv, "nsswitch.conf": nsswitch()} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return err
@@ -384,7 +387,7 @@ func (e *Engine) commandOf(p *pod, c *container) (podinit.Command, error) {
 	e.mu.Lock()
 	facts := podspec.Facts{
 		Name: p.name, Namespace: p.namespace, UID: p.uid, Labels: p.labels, Annotations: p.annotations,
-		PodIP: p.ip.String(), HostIP: p.node.IP().String(), NodeName: p.node.name, ServiceAccount: p.serviceAccount(),
+		PodIP: p.ip.String(), PodIPs: texts(p.ips), HostIP: p.node.IP().String(), HostIPs: texts(p.node.IPs()), NodeName: p.node.name, ServiceAccount: p.serviceAccount(),
 		Base: []string{"PATH=" + podBinDir + ":" + e.path, "HOME=/tmp", "HOSTNAME=" + p.name},
 	}
 	e.mu.Unlock()

@@ -101,6 +101,7 @@ func fakeAgent(args []string) {
 	f := flag.NewFlagSet("agent", flag.ExitOnError)
 	node, engine, status := f.String("node", "", ""), f.String("engine-socket", "", ""), f.String("status-socket", "", "")
 	health := f.String("http", "", "")
+	_ = f.Int("probe-group", 0, "")
 	f.String("zds-socket", "", "")
 	f.Parse(args)
 	serveOn(*health, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,7 +41,7 @@ const (
 
 // startMesh starts control plane, agents and proxies, each when what it needs is there.
 func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
-	xds := net.JoinHostPort(fabric.FabricIP.String(), "15012")
+	xds := net.JoinHostPort(e.families[0].FabricIP.String(), "15012")
 	events.started("control", "starting the control plane")
 	e.control = newDaemon(e.log, e.reaper, controlBinary, filepath.Join(e.dir.bin(), controlBinary), []string{
 		"--config-dir", e.dir.path("objects"),
@@ -50,7 +51,7 @@ func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
 		"--token-key", e.dir.tokenKey(),
 		"--token-issuer", tokenIssuer,
 		"--node-proxy-accounts", meshNamespace + "/" + proxyAccount,
-		"--advertise", fabric.FabricIP.String(),
+		"--advertise", e.families[0].FabricIP.String(),
 		"--root-cert-out", e.dir.rootCert(),
 	}, daemonEnv(), "", e.dir.controlLog())
 	e.control.uid = controlUID
@@ -122,7 +123,7 @@ func (e *Engine) proxyEnv(n *node, control string) []string {
 		"POD_NAMESPACE="+meshNamespace,
 		"SERVICE_ACCOUNT="+proxyAccount,
 		"CLUSTER_ID=Kubernetes",
-		"IPV6_ENABLED=false",
+		"IPV6_ENABLED="+strconv.FormatBool(slices.Contains(e.families, fabric.IPv6)),
 		"RUST_LOG="+cmp.Or(os.Getenv("RUST_LOG"), "info"), // who starts a mesh may want to hear more
 	)
 	if e.opts.Workers > 0 {
@@ -201,10 +202,10 @@ const maxPage = 256 << 20
 func fetch(ctx context.Context, ns, address, path string) ([]byte, error) {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		if ns != "" {
-			return netns.Dial(ctx, ns, "tcp4", address, nil)
+			return netns.Dial(ctx, ns, "tcp", address, nil)
 		}
 		var d net.Dialer
-		return d.DialContext(ctx, "tcp4", address)
+		return d.DialContext(ctx, "tcp", address)
 	}
 	return get(ctx, dial, "http://"+address+path)
 }

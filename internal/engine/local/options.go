@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"lateen.dev/lateen/internal/engine/local/fabric"
@@ -17,12 +18,14 @@ import (
 
 // Options are what a user chooses about a mesh.
 type Options struct {
-	Mesh      string            `json:"mesh"`      // its name
-	Nodes     int               `json:"nodes"`     // 1..fabric.MaxNodes
-	Workers   int               `json:"workers"`   // worker threads of each node proxy; 0 leaves it to the proxy
-	NodeProxy map[string]string `json:"nodeProxy"` // node -> executable to run instead of Lateen's own node proxy
-	Version   string            `json:"version"`   // of the program, which the engine then answers with
-	BinDir    string            `json:"binDir"`    // directory of the mesh's executables; that of this executable if empty
+	Mesh      string                       `json:"mesh"`      // its name
+	Nodes     int                          `json:"nodes"`     // 1..fabric.MaxNodes
+	Workers   int                          `json:"workers"`   // worker threads of each node proxy; 0 leaves it to the proxy
+	NodeProxy map[string]string            `json:"nodeProxy"` // node -> executable to run instead of Lateen's own node proxy
+	Families  []string                     `json:"families"`  // IP families, as Kubernetes writes them, the first one first; IPv4 if empty
+	Labels    map[string]map[string]string `json:"labels"`    // node -> labels that its Node object gets besides the engine's own
+	Version   string                       `json:"version"`   // of the program, which the engine then answers with
+	BinDir    string                       `json:"binDir"`    // directory of the mesh's executables; that of this executable if empty
 }
 
 // The executables that a mesh is made of, in BinDir.
@@ -44,6 +47,14 @@ func (o *Options) complete() error {
 	}
 	if o.Workers < 0 {
 		return fmt.Errorf("cannot run %d workers: choose 0 or more", o.Workers)
+	}
+	if _, err := familiesOf(o.Families); err != nil {
+		return err
+	}
+	for node := range o.Labels {
+		if !o.hasNode(node) {
+			return fmt.Errorf("there is no node %q to label: nodes are n1 to n%d", node, o.Nodes)
+		}
 	}
 	if o.BinDir == "" {
 		dir, err := executableDir()
@@ -83,6 +94,25 @@ func (o *Options) complete() error {
 		return fmt.Errorf("%s: not in %s; run `make build`, which puts all programs into one directory", strings.Join(missing, ", "), o.BinDir)
 	}
 	return nil
+}
+
+// familiesOf finds the address plans by their names.
+func familiesOf(names []string) ([]*fabric.Family, error) {
+	if len(names) == 0 {
+		return []*fabric.Family{fabric.IPv4}, nil
+	}
+	var families []*fabric.Family
+	for _, name := range names {
+		for _, f := range []*fabric.Family{fabric.IPv4, fabric.IPv6} {
+			if f.Name == name && !slices.Contains(families, f) {
+				families = append(families, f)
+			}
+		}
+	}
+	if len(families) != len(names) {
+		return nil, fmt.Errorf("IP families %s: choose IPv4, IPv6 or both, each once", strings.Join(names, ","))
+	}
+	return families, nil
 }
 
 func (o *Options) hasNode(name string) bool {

@@ -21,6 +21,11 @@ import (
 )
 
 func TestAddressesAreUniqueAndReusedLate(t *testing.T) {
+	for _, cidr := range []string{"10.244.3.0/24", "fd00:10:244:3::/120"} {
+		if n := newAddresses(netip.MustParsePrefix(cidr)).free(); n != 253 {
+			t.Errorf("%s has room for %d pods", cidr, n)
+		}
+	}
 	a := newAddresses(netip.MustParsePrefix("10.244.3.0/24"))
 	seen := map[netip.Addr]bool{}
 	var first netip.Addr

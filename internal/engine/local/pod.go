@@ -22,11 +22,12 @@ type pod struct {
 	namespace string
 	name      string
 	node      *node
-	ip        netip.Addr // the node's for a pod on the node's network
-	port      string     // the node's end of its link
-	owner     model.Key  // the Pod or Deployment that asked for it
-	hash      string     // of the template it was made from
-	dir       string     // directory of the manifest: LATEEN_MANIFEST_DIR
+	ip        netip.Addr   // its first address; the node's for a pod on the node's network
+	ips       []netip.Addr // all of them, one for each family
+	port      string       // the node's end of its link
+	owner     model.Key    // the Pod or Deployment that asked for it
+	hash      string       // of the template it was made from
+	dir       string       // directory of the manifest: LATEEN_MANIFEST_DIR
 	spec      corev1.PodSpec
 	unixUID   int
 	created   time.Time

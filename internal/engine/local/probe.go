@@ -169,8 +169,8 @@ func (e *Engine) probeHTTP(ctx context.Context, p *pod, a *corev1.HTTPGetAction,
 // dialProbe connects as the node's own prober: in-pod rules let its address through, captured or not, and the agent's
 // rules on the node let nobody have that address but who has its group.
 func (p *pod) dialProbe(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	from := net.TCPAddrFromAddrPort(netip.AddrPortFrom(fabric.ProbeIP, 0))
-	return netns.DialAs(ctx, p.node.probeGroup, p.node.NetNS, "tcp4", to.String(), from)
+	from := net.TCPAddrFromAddrPort(netip.AddrPortFrom(fabric.FamilyOf(to.Addr()).ProbeIP, 0))
+	return netns.DialAs(ctx, p.node.probeGroup, p.node.NetNS, "tcp", to.String(), from)
 }
 
 func (e *Engine) probeExec(ctx context.Context, p *pod, c *container, command []string) error {

@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"lateen.dev/lateen/internal/engine/api"
-	"lateen.dev/lateen/internal/engine/local/fabric"
 	"lateen.dev/lateen/internal/engine/local/logfile"
 	"lateen.dev/lateen/internal/engine/local/names"
 	"lateen.dev/lateen/internal/engine/local/podspec"
@@ -78,7 +77,7 @@ func (e *Engine) reconcile(ctx context.Context) error {
 
 	err := e.writeReports(nodes, pods)
 	resolved := services.Resolve(svcs, pods)
-	e.dns.Set(names.NewZone(resolved, fabric.DNSIP))
+	e.dns.Set(names.NewZone(resolved, e.families[0].DNSIP))
 	return errors.Join(err, e.translate(servicenat.PlanOf(resolved)))
 }
 
@@ -93,7 +92,11 @@ func (e *Engine) translate(plan servicenat.Plan) error {
 		if e.seen.nat[n.name] {
 			continue
 		}
-		err := servicenat.Apply(n.NetNS, servicenat.Config{ServiceCIDR: fabric.ServiceCIDR, Resolver: fabric.DNSIP}, plan)
+		var families []servicenat.Config
+		for _, f := range e.families {
+			families = append(families, servicenat.Config{ServiceCIDR: f.ServiceCIDR, Resolver: f.DNSIP})
+		}
+		err := servicenat.Apply(n.NetNS, plan, families...)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("node %s: %w", n.name, err))
 			continue
@@ -212,7 +215,7 @@ func (e *Engine) makePod(ctx context.Context, owner *stored, name string, labels
 	uid := newUID()
 	life, cancel := context.WithCancel(ctx)
 	p := &pod{
-		uid: uid, namespace: ns, name: name, node: n, ip: ip, port: "p" + uid[:8], owner: owner.Key, hash: hash, dir: owner.dir,
+		uid: uid, namespace: ns, name: name, node: n, ip: ip, ips: n.PodIPs(ip), port: "p" + uid[:8], owner: owner.Key, hash: hash, dir: owner.dir,
 		spec: *spec.DeepCopy(), unixUID: e.users.of(ns, account), created: time.Now(), cancel: cancel,
 		wakeup: make(chan struct{}, 1), done: make(chan struct{}),
 		labels: labels, annotations: annotations, phase: corev1.PodPending,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -64,16 +65,43 @@ func (e *Engine) reportNodes() []*corev1.Node {
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
 			ObjectMeta: metav1.ObjectMeta{Name: n.name, UID: types.UID(n.uid), Labels: maps.Clone(n.labels),
 				CreationTimestamp: metav1.NewTime(n.created)},
-			Spec: corev1.NodeSpec{PodCIDR: n.PodCIDR().String(), PodCIDRs: []string{n.PodCIDR().String()}},
+			Spec: corev1.NodeSpec{PodCIDR: n.PodCIDR().String(), PodCIDRs: texts(n.PodCIDRs())},
 			Status: corev1.NodeStatus{
-				Addresses: []corev1.NodeAddress{
-					{Type: corev1.NodeInternalIP, Address: n.IP().String()},
-					{Type: corev1.NodeHostName, Address: n.name},
-				},
+				Addresses: n.addresses(),
 				Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "NetworkReady",
 					Message: "the node's network namespace is up", LastTransitionTime: metav1.NewTime(n.created)}},
 			},
 		})
+	}
+	return out
+}
+
+func (n *node) addresses() []corev1.NodeAddress {
+	var out []corev1.NodeAddress
+	for _, ip := range n.IPs() {
+		out = append(out, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip.String()})
+	}
+	return append(out, corev1.NodeAddress{Type: corev1.NodeHostName, Address: n.name})
+}
+
+func podIPs(ips []netip.Addr) (out []corev1.PodIP) {
+	for _, ip := range ips {
+		out = append(out, corev1.PodIP{IP: ip.String()})
+	}
+	return out
+}
+
+func hostIPs(ips []netip.Addr) (out []corev1.HostIP) {
+	for _, ip := range ips {
+		out = append(out, corev1.HostIP{IP: ip.String()})
+	}
+	return out
+}
+
+// texts writes each element of a list.
+func texts[T fmt.Stringer](list []T) (out []string) {
+	for _, e := range list {
+		out = append(out, e.String())
 	}
 	return out
 }
@@ -97,7 +125,7 @@ func (e *Engine) reportPod(p *pod) *corev1.Pod {
 			Labels: maps.Clone(p.labels), Annotations: maps.Clone(p.annotations), CreationTimestamp: metav1.NewTime(p.created)},
 		Spec: *p.spec.DeepCopy(),
 		Status: corev1.PodStatus{Phase: p.phase, Message: p.reason, HostIP: p.node.IP().String(),
-			HostIPs: []corev1.HostIP{{IP: p.node.IP().String()}}},
+			HostIPs: hostIPs(p.node.IPs())},
 	}
 	o.Spec.NodeName = p.node.name
 	o.Spec.ServiceAccountName = p.serviceAccount()
@@ -114,7 +142,7 @@ func (e *Engine) reportPod(p *pod) *corev1.Pod {
 	}
 	if p.network {
 		o.Status.PodIP = p.ip.String()
-		o.Status.PodIPs = []corev1.PodIP{{IP: p.ip.String()}}
+		o.Status.PodIPs = podIPs(p.ips)
 	}
 	if !p.started.IsZero() {
 		o.Status.StartTime = &metav1.Time{Time: p.started}
@@ -237,7 +265,7 @@ func (n *node) reportProxy() *corev1.Pod {
 		Spec: corev1.PodSpec{NodeName: n.name, ServiceAccountName: proxyAccount, HostNetwork: true,
 			Containers: []corev1.Container{{Name: "proxy", Image: image}}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: n.IP().String(), HostIP: n.IP().String(),
-			PodIPs: []corev1.PodIP{{IP: n.IP().String()}}, HostIPs: []corev1.HostIP{{IP: n.IP().String()}},
+			PodIPs: podIPs(n.IPs()), HostIPs: hostIPs(n.IPs()),
 			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}},
 	}
 }

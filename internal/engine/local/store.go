@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,14 +34,15 @@ type stored struct {
 // store holds the user's objects and keeps a copy of them in a directory for the control plane. It has no lock of its own.
 // Pods are not in it: the engine reports those itself.
 type store struct {
-	dir     string
-	objects map[model.Key]*stored
-	now     func() time.Time
-	newUID  func() string
+	dir      string
+	families []*fabric.Family // the mesh's
+	objects  map[model.Key]*stored
+	now      func() time.Time
+	newUID   func() string
 }
 
-func newStore(dir string, now func() time.Time, newUID func() string) *store {
-	return &store{dir: dir, objects: map[model.Key]*stored{}, now: now, newUID: newUID}
+func newStore(dir string, families []*fabric.Family, now func() time.Time, newUID func() string) *store {
+	return &store{dir: dir, families: families, objects: map[model.Key]*stored{}, now: now, newUID: newUID}
 }
 
 // list returns the objects of a kind, sorted by key.
@@ -172,74 +172,6 @@ func (s *store) file(k model.Key) string {
 		parts = append(parts, k.Namespace)
 	}
 	return filepath.Join(s.dir, fileName(strings.Join(append(parts, k.Name), "."))+".yaml")
-}
-
-// address gives a service its cluster IP: the one it asks for, the one it has, or a free one.
-func (s *store) address(key model.Key, old *stored, live merge.Object) (merge.Object, error) {
-	if t, _ := merge.Get(live, "spec", "type"); t == string(corev1.ServiceTypeExternalName) {
-		return live, nil
-	}
-	asked, _ := merge.Get(live, "spec", "clusterIP")
-	had := ""
-	if old != nil {
-		had = old.Value.(*corev1.Service).Spec.ClusterIP
-	}
-	ip, _ := asked.(string)
-	switch {
-	case ip == "" && had != "":
-		ip = had
-	case ip == "":
-		free, err := s.freeAddress()
-		if err != nil {
-			return nil, err
-		}
-		ip = free.String()
-	case had != "" && ip != had:
-		return nil, fmt.Errorf("%s: spec.clusterIP is %s and cannot change to %s; delete the service first", key, had, ip)
-	case ip != corev1.ClusterIPNone:
-		if err := s.checkAddress(key, ip); err != nil {
-			return nil, err
-		}
-	}
-	live = merge.Set(live, ip, "spec", "clusterIP")
-	return merge.Set(live, []any{ip}, "spec", "clusterIPs"), nil
-}
-
-func (s *store) checkAddress(key model.Key, ip string) error {
-	addr, err := netip.ParseAddr(ip)
-	if err != nil || !fabric.ServiceCIDR.Contains(addr) {
-		return fmt.Errorf("%s: spec.clusterIP %s is not in %s; leave it out to get a free one", key, ip, fabric.ServiceCIDR)
-	}
-	if reserved(addr) {
-		return fmt.Errorf("%s: spec.clusterIP %s is reserved for the mesh itself; leave it out to get a free one", key, ip)
-	}
-	for _, o := range s.list("Service") {
-		if o.Key != key && o.Value.(*corev1.Service).Spec.ClusterIP == ip {
-			return fmt.Errorf("%s: spec.clusterIP %s belongs to %s already; leave it out to get a free one", key, ip, o.Key)
-		}
-	}
-	return nil
-}
-
-// reserved addresses are the network's own, the API server's in a cluster, and the resolver's.
-func reserved(a netip.Addr) bool {
-	return a == fabric.ServiceCIDR.Addr() || a == fabric.ServiceCIDR.Addr().Next() || a == fabric.DNSIP
-}
-
-// freeAddress is the lowest address that no service has.
-func (s *store) freeAddress() (netip.Addr, error) {
-	used := map[netip.Addr]bool{}
-	for _, o := range s.list("Service") {
-		if a, err := netip.ParseAddr(o.Value.(*corev1.Service).Spec.ClusterIP); err == nil {
-			used[a] = true
-		}
-	}
-	for a := fabric.ServiceCIDR.Addr(); fabric.ServiceCIDR.Contains(a); a = a.Next() {
-		if !used[a] && !reserved(a) {
-			return a, nil
-		}
-	}
-	return netip.Addr{}, fmt.Errorf("all addresses of %s are in use; delete services", fabric.ServiceCIDR)
 }
 
 // podSpecOf is the spec of the pods that an object asks for, or nil.

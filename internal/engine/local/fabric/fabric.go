@@ -11,19 +11,9 @@ import (
 	"path/filepath"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"lateen.dev/lateen/internal/engine/local/netns"
-)
-
-// The addresses of every local mesh; each mesh has a network of its own, so that they never meet.
-var (
-	FabricIP    = netip.MustParseAddr("10.243.0.1") // the fabric namespace: control plane
-	FabricCIDR  = netip.MustParsePrefix("10.243.0.0/24")
-	PodsCIDR    = netip.MustParsePrefix("10.244.0.0/16")
-	ServiceCIDR = netip.MustParsePrefix("10.96.0.0/16")
-	DNSIP       = netip.MustParseAddr("10.96.0.10")
-	// ProbeIP is the source of the node's probes of its pods; in-pod rules let it through uncaptured.
-	ProbeIP = netip.MustParseAddr("169.254.7.127")
 )
 
 // MaxNodes is how many nodes the addressing plan has room for.
@@ -31,44 +21,36 @@ const MaxNodes = 64
 
 const bridgeName = "fabric"
 
-// Node is one node's place in the network.
-type Node struct {
-	Index int // from 1
-	NetNS string
-}
-
-// IP is the node's address on the fabric.
-func (n Node) IP() netip.Addr { return netip.AddrFrom4([4]byte{10, 243, 0, byte(10 + n.Index)}) }
-
-// PodCIDR is the range of the node's pods.
-func (n Node) PodCIDR() netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(n.Index), 0}), 24)
-}
-
-// Gateway is the node's address towards its pods.
-func (n Node) Gateway() netip.Addr { return n.PodCIDR().Addr().Next() }
-
 // FabricPort is the name of the node's port on the bridge, seen from the fabric namespace.
 func (n Node) FabricPort() string { return fmt.Sprintf("n%d", n.Index) }
 
-// Up makes the bridge in the calling process's namespace, which must be the mesh's own.
+// Up makes the bridge in the calling process's namespace, which must be the mesh's own. All nodes have the same families.
 func Up(nodes []Node) error {
+	families := nodes[0].families()
+	v6 := nodes[0].has(IPv6)
 	if err := linkUp("lo"); err != nil {
 		return err
 	}
-	if err := setSysctls("net/ipv6/conf/default/disable_ipv6", "1", "net/ipv4/tcp_congestion_control", "cubic"); err != nil {
+	if err := setSysctls("net/ipv6/conf/default/disable_ipv6", onOff(!v6), "net/ipv4/tcp_congestion_control", "cubic"); err != nil {
 		return err
 	}
-	br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName}}
+	// A bridge that learns who listens to what would lose the first questions for neighbours' addresses.
+	snoop := false
+	br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName}, MulticastSnooping: &snoop}
 	if err := netlink.LinkAdd(br); err != nil {
 		return fmt.Errorf("add bridge: %w; the kernel needs CONFIG_BRIDGE (try `modprobe bridge`)", err)
 	}
-	if err := addAddr(bridgeName, netip.PrefixFrom(FabricIP, FabricCIDR.Bits())); err != nil {
+	if err := quiet(v6, bridgeName); err != nil {
 		return err
 	}
-	// The resolver answers in the fabric namespace; the nodes' default routes lead here.
-	if err := addAddr("lo", netip.PrefixFrom(DNSIP, 32)); err != nil {
-		return err
+	for _, f := range families {
+		if err := addAddr(bridgeName, netip.PrefixFrom(f.FabricIP, f.FabricCIDR.Bits())); err != nil {
+			return err
+		}
+		// The resolver answers in the fabric namespace; the nodes' default routes lead here.
+		if err := addAddr("lo", host(f.DNSIP)); err != nil {
+			return err
+		}
 	}
 	if err := linkUp(bridgeName); err != nil {
 		return err
@@ -77,8 +59,10 @@ func Up(nodes []Node) error {
 		if err := addNode(n); err != nil {
 			return fmt.Errorf("node n%d: %w", n.Index, err)
 		}
-		if err := addRoute(n.PodCIDR(), bridgeName, n.IP()); err != nil {
-			return fmt.Errorf("node n%d: %w", n.Index, err)
+		for _, f := range families {
+			if err := addRoute(f.podCIDR(n), bridgeName, f.nodeIP(n)); err != nil {
+				return fmt.Errorf("node n%d: %w", n.Index, err)
+			}
 		}
 	}
 	for _, n := range nodes {
@@ -87,8 +71,10 @@ func Up(nodes []Node) error {
 				if peer.Index == n.Index {
 					continue
 				}
-				if err := addRoute(peer.PodCIDR(), "eth0", peer.IP()); err != nil {
-					return err
+				for _, f := range families {
+					if err := addRoute(f.podCIDR(peer), "eth0", f.nodeIP(peer)); err != nil {
+						return err
+					}
 				}
 			}
 			return nil
@@ -118,41 +104,67 @@ func addNode(n Node) error {
 	if err := netlink.LinkSetMaster(port, bridge); err != nil {
 		return fmt.Errorf("attach to bridge: %w", err)
 	}
+	if err := quiet(n.has(IPv6), n.FabricPort()); err != nil {
+		return err
+	}
 	if err := linkUp(n.FabricPort()); err != nil {
 		return err
 	}
-	return netns.Do(n.NetNS, func() error {
-		err := setSysctls(
-			"net/ipv4/ip_forward", "1",
-			// Pods' replies to the probe address and proxies' spoofed client addresses do not come back the way they went.
-			"net/ipv4/conf/all/rp_filter", "0",
-			"net/ipv4/conf/default/rp_filter", "0",
-			"net/ipv6/conf/default/disable_ipv6", "1",
-			"net/ipv4/tcp_congestion_control", "cubic",
-		)
-		if err != nil {
+	return netns.Do(n.NetNS, func() error { return setUpNode(n) })
+}
+
+func setUpNode(n Node) error {
+	v6 := n.has(IPv6)
+	err := setSysctls(
+		"net/ipv4/ip_forward", "1",
+		// Pods' replies to the probe address and proxies' spoofed client addresses do not come back the way they went.
+		"net/ipv4/conf/all/rp_filter", "0",
+		"net/ipv4/conf/default/rp_filter", "0",
+		"net/ipv6/conf/default/disable_ipv6", onOff(!v6),
+		"net/ipv4/tcp_congestion_control", "cubic",
+	)
+	if err == nil && v6 {
+		err = setSysctls("net/ipv6/conf/all/forwarding", "1")
+	}
+	if err == nil {
+		err = quiet(v6, "eth0")
+	}
+	if err == nil {
+		err = linkUp("lo")
+	}
+	if err != nil {
+		return err
+	}
+	for _, f := range n.families() {
+		if err := addAddr("eth0", netip.PrefixFrom(f.nodeIP(n), f.FabricCIDR.Bits())); err != nil {
 			return err
 		}
-		if err := linkUp("lo"); err != nil {
-			return err
-		}
-		if err := addAddr("eth0", netip.PrefixFrom(n.IP(), FabricCIDR.Bits())); err != nil {
-			return err
-		}
-		for _, ip := range []netip.Addr{ProbeIP, n.Gateway()} {
-			if err := addAddr("lo", netip.PrefixFrom(ip, 32)); err != nil {
+		for _, ip := range []netip.Addr{f.ProbeIP, f.gateway(n)} {
+			if err := addAddr("lo", host(ip)); err != nil {
 				return err
 			}
 		}
-		if err := linkUp("eth0"); err != nil {
+	}
+	if v6 {
+		// Who forwards asks for its neighbours from an address of the link.
+		if err := addAddr("eth0", n.linkLocal()); err != nil {
 			return err
 		}
-		return addRoute(netip.MustParsePrefix("0.0.0.0/0"), "eth0", FabricIP)
-	})
+	}
+	if err := linkUp("eth0"); err != nil {
+		return err
+	}
+	for _, f := range n.families() {
+		if err := addRoute(f.anywhere, "eth0", f.FabricIP); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// AddPod makes a pod's namespace with one link to its node and the given address. port names the node's end of the link.
-func AddPod(n Node, podNS, port string, ip netip.Addr) error {
+// AddPod makes a pod's namespace with one link to its node and the given addresses, one for each of the node's families.
+// port names the node's end of the link.
+func AddPod(n Node, podNS, port string, ips ...netip.Addr) error {
 	if err := netns.Create(podNS); err != nil {
 		return err
 	}
@@ -164,13 +176,28 @@ func AddPod(n Node, podNS, port string, ip netip.Addr) error {
 		if err := setSysctls("net/ipv4/conf/"+port+"/rp_filter", "1"); err != nil {
 			return err
 		}
+		if err := quiet(n.has(IPv6), port); err != nil {
+			return err
+		}
+		if n.has(IPv6) {
+			if err := addAddr(port, portLinkLocal); err != nil {
+				return err
+			}
+		}
 		return linkUp(port)
 	})
 	if err == nil {
-		err = netns.Do(podNS, func() error { return setUpPod(n, ip) })
+		err = netns.Do(podNS, func() error { return setUpPod(n, ips) })
 	}
 	if err == nil {
-		err = netns.Do(n.NetNS, func() error { return addLinkRoute(netip.PrefixFrom(ip, 32), port, n.Gateway()) })
+		err = netns.Do(n.NetNS, func() error {
+			for _, ip := range ips {
+				if err := addLinkRoute(host(ip), port, FamilyOf(ip).gateway(n)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	}
 	if err != nil {
 		return errors.Join(err, RemovePod(n, podNS, port))
@@ -178,12 +205,15 @@ func AddPod(n Node, podNS, port string, ip netip.Addr) error {
 	return nil
 }
 
-func setUpPod(n Node, ip netip.Addr) error {
+func setUpPod(n Node, ips []netip.Addr) error {
 	err := setSysctls(
-		"net/ipv6/conf/eth0/disable_ipv6", "1", // loopback keeps ::1, which some programs bind
+		"net/ipv6/conf/eth0/disable_ipv6", onOff(!n.has(IPv6)), // loopback keeps ::1, which some programs bind
 		"net/ipv4/tcp_congestion_control", "cubic",
 		"net/ipv4/ip_unprivileged_port_start", "0", // as Kubernetes does: no capability is needed for port 80
 	)
+	if err == nil {
+		err = quiet(n.has(IPv6), "eth0")
+	}
 	if err != nil {
 		return err
 	}
@@ -192,14 +222,45 @@ func setUpPod(n Node, ip netip.Addr) error {
 			return err
 		}
 	}
-	if err := addAddr("eth0", netip.PrefixFrom(ip, 32)); err != nil {
-		return err
+	for _, ip := range ips {
+		if err := addAddr("eth0", host(ip)); err != nil {
+			return err
+		}
+		gateway := FamilyOf(ip).gateway(n)
+		if ip.Is6() {
+			if err := addAddr("eth0", podLinkLocal); err != nil {
+				return err
+			}
+			gateway = portLinkLocal.Addr()
+		} else if err := addLinkRoute(host(gateway), "eth0", netip.Addr{}); err != nil {
+			return err
+		}
+		if err := addRoute(FamilyOf(ip).anywhere, "eth0", gateway); err != nil {
+			return err
+		}
 	}
-	if err := addLinkRoute(netip.PrefixFrom(n.Gateway(), 32), "eth0", netip.Addr{}); err != nil {
-		return err
-	}
-	return addRoute(netip.MustParsePrefix("0.0.0.0/0"), "eth0", n.Gateway())
+	return nil
 }
+
+// quiet keeps the kernel from giving a link IPv6 addresses and routes of its own making, and from waiting before it uses
+// those that it is given.
+func quiet(v6 bool, link string) error {
+	if !v6 {
+		return nil
+	}
+	conf := "net/ipv6/conf/" + link + "/"
+	return setSysctls(conf+"accept_ra", "0", conf+"accept_dad", "0", conf+"dad_transmits", "0", conf+"addr_gen_mode", "1")
+}
+
+func onOff(on bool) string {
+	if on {
+		return "1"
+	}
+	return "0"
+}
+
+// host is the range of one address.
+func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // RemovePod takes a pod's link away and its namespace's name. It is fine to call it for what is half made.
 func RemovePod(n Node, podNS, port string) error {
@@ -252,7 +313,11 @@ func addAddr(link string, p netip.Prefix) error {
 	if err != nil {
 		return fmt.Errorf("link %s: %w", link, err)
 	}
-	if err := netlink.AddrAdd(l, &netlink.Addr{IPNet: ipNet(p)}); err != nil {
+	flags := 0
+	if p.Addr().Is6() {
+		flags = unix.IFA_F_NODAD // an address is there at once
+	}
+	if err := netlink.AddrAdd(l, &netlink.Addr{IPNet: ipNet(p), Flags: flags}); err != nil {
 		return fmt.Errorf("add address %s to %s: %w", p, link, err)
 	}
 	return nil
@@ -263,7 +328,8 @@ func addRoute(dst netip.Prefix, link string, via netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("link %s: %w", link, err)
 	}
-	r := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(dst), Gw: via.AsSlice()}
+	// The kernel would refuse a next hop on a link that it has not seen work yet, and sees that a moment later.
+	r := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(dst), Gw: via.AsSlice(), Flags: int(netlink.FLAG_ONLINK)}
 	if err := netlink.RouteAdd(r); err != nil {
 		return fmt.Errorf("add route %s via %s: %w", dst, via, err)
 	}

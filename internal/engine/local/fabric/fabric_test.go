@@ -28,19 +28,23 @@ func TestAddressPlanHasNoOverlaps(t *testing.T) {
 		}
 		taken[p] = who
 	}
-	take(ServiceCIDR, "services")
-	take(netip.PrefixFrom(FabricIP, 32), "fabric")
-	take(netip.PrefixFrom(ProbeIP, 32), "probes")
-	for i := 1; i <= MaxNodes; i++ {
-		n := Node{Index: i}
-		take(netip.PrefixFrom(n.IP(), 32), n.FabricPort())
-		take(n.PodCIDR(), n.FabricPort()+"'s pods")
-		if !FabricCIDR.Contains(n.IP()) || !PodsCIDR.Overlaps(n.PodCIDR()) || !n.PodCIDR().Contains(n.Gateway()) {
-			t.Errorf("node %d: %s, %s, %s are not where they belong", i, n.IP(), n.PodCIDR(), n.Gateway())
+	for _, f := range []*Family{IPv4, IPv6} {
+		take(f.ServiceCIDR, "services")
+		take(host(f.FabricIP), "fabric")
+		take(host(f.ProbeIP), "probes")
+		if !f.ServiceCIDR.Contains(f.DNSIP) {
+			t.Error("the resolver is no service")
 		}
 	}
-	if !ServiceCIDR.Contains(DNSIP) {
-		t.Error("the resolver is no service")
+	for i := 1; i <= MaxNodes; i++ {
+		for _, f := range []*Family{IPv4, IPv6} {
+			n := Node{Index: i, Families: []*Family{f}}
+			take(host(n.IP()), n.FabricPort())
+			take(n.PodCIDR(), n.FabricPort()+"'s pods")
+			if !f.FabricCIDR.Contains(n.IP()) || !f.PodsCIDR.Overlaps(n.PodCIDR()) || !n.PodCIDR().Contains(n.Gateway()) || !n.PodCIDR().Contains(n.Pool().Addr()) {
+				t.Errorf("node %d: %s, %s, %s are not where they belong", i, n.IP(), n.PodCIDR(), n.Gateway())
+			}
+		}
 	}
 }
 
@@ -156,7 +160,7 @@ func TestPodCannotSendFromAnotherAddress(t *testing.T) {
 	nodes, pods, ips := lay(t)
 	to := netip.AddrPortFrom(ips[1], 7000)
 	heard := hear(t, pods[1], to.String())
-	for _, liar := range []netip.Addr{ProbeIP, ips[1], nodes[0].IP(), FabricIP, nodes[0].PodCIDR().Addr().Next().Next().Next()} {
+	for _, liar := range []netip.Addr{IPv4.ProbeIP, ips[1], nodes[0].IP(), IPv4.FabricIP, nodes[0].PodCIDR().Addr().Next().Next().Next()} {
 		say(t, pods[0], netip.AddrPortFrom(liar, 0), to, "lie")
 	}
 	// Packets do not overtake each other here: when the honest one is there the others are lost.
@@ -189,12 +193,12 @@ func TestNodeProbesFromTheProbeAddress(t *testing.T) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	c, err := netns.Dial(ctx, nodes[0].NetNS, "tcp4", l.Addr().String(), &net.TCPAddr{IP: ProbeIP.AsSlice()})
+	c, err := netns.Dial(ctx, nodes[0].NetNS, "tcp4", l.Addr().String(), &net.TCPAddr{IP: IPv4.ProbeIP.AsSlice()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if b, err := io.ReadAll(c); err != nil || string(b) != ProbeIP.String() {
+	if b, err := io.ReadAll(c); err != nil || string(b) != IPv4.ProbeIP.String() {
 		t.Errorf("the pod was probed from %s, %v", b, err)
 	}
 }
@@ -202,17 +206,17 @@ func TestNodeProbesFromTheProbeAddress(t *testing.T) {
 func TestFabricReachesNodesAndPods(t *testing.T) {
 	nodes, pods, ips := lay(t)
 	heard := hear(t, pods[1], netip.AddrPortFrom(ips[1], 7000).String())
-	say(t, nodes[2].NetNS, netip.AddrPortFrom(FabricIP, 0), netip.AddrPortFrom(ips[1], 7000), "hello")
+	say(t, nodes[2].NetNS, netip.AddrPortFrom(IPv4.FabricIP, 0), netip.AddrPortFrom(ips[1], 7000), "hello")
 	select {
 	case got := <-heard:
-		if got != "hello from "+FabricIP.String() {
+		if got != "hello from "+IPv4.FabricIP.String() {
 			t.Errorf("heard %q", got)
 		}
 	case <-time.After(10 * time.Second):
 		t.Error("the fabric does not reach a pod")
 	}
-	dns := hear(t, nodes[2].NetNS, netip.AddrPortFrom(DNSIP, 53).String())
-	say(t, pods[0], netip.AddrPortFrom(ips[0], 0), netip.AddrPortFrom(DNSIP, 53), "who")
+	dns := hear(t, nodes[2].NetNS, netip.AddrPortFrom(IPv4.DNSIP, 53).String())
+	say(t, pods[0], netip.AddrPortFrom(ips[0], 0), netip.AddrPortFrom(IPv4.DNSIP, 53), "who")
 	select {
 	case got := <-dns:
 		if got != "who from "+ips[0].String() {
@@ -220,5 +224,87 @@ func TestFabricReachesNodesAndPods(t *testing.T) {
 		}
 	case <-time.After(10 * time.Second):
 		t.Error("a pod does not reach the resolver's address")
+	}
+}
+
+// Every pair of places reaches each other, in every family.
+func TestDualStackReachesEverywhere(t *testing.T) {
+	for name, families := range map[string][]*Family{"dual": {IPv4, IPv6}, "IPv6": {IPv6}} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			home := filepath.Join(dir, "fabric")
+			if err := netns.Create(home); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { netns.Remove(home) })
+			var nodes []Node
+			for i := 1; i <= 2; i++ {
+				nodes = append(nodes, Node{Index: i, NetNS: filepath.Join(dir, fmt.Sprintf("n%d", i)), Families: families})
+			}
+			if err := netns.Do(home, func() error { return Up(nodes) }); err != nil {
+				t.Fatal(err)
+			}
+			places := map[string][]netip.Addr{home: nil}
+			for _, f := range families {
+				places[home] = append(places[home], f.FabricIP)
+			}
+			for _, n := range nodes {
+				t.Cleanup(func() { netns.Remove(n.NetNS) })
+				places[n.NetNS] = n.IPs()
+				pod := n.NetNS + "-pod"
+				ips := n.PodIPs(n.Pool().Addr().Next().Next())
+				if len(ips) != len(families) {
+					t.Fatalf("addresses %v", ips)
+				}
+				if err := AddPod(n, pod, "p1", ips...); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { RemovePod(n, pod, "p1") })
+				places[pod] = ips
+			}
+			for to, ips := range places {
+				for _, ip := range ips {
+					var l net.Listener
+					if err := netns.Do(to, func() (err error) {
+						l, err = net.Listen("tcp", netip.AddrPortFrom(ip, 8080).String())
+						return err
+					}); err != nil {
+						t.Fatal(err)
+					}
+					for from := range places {
+						ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+						c, err := netns.Dial(ctx, from, "tcp", l.Addr().String(), nil)
+						cancel()
+						if err != nil {
+							t.Errorf("from %s to %s: %v", filepath.Base(from), l.Addr(), err)
+							continue
+						}
+						c.Close()
+					}
+					l.Close()
+				}
+			}
+			// The node probes from the probe address and gets its answers.
+			pod := places[nodes[0].NetNS+"-pod"]
+			for _, ip := range pod {
+				var l net.Listener
+				if err := netns.Do(nodes[0].NetNS+"-pod", func() (err error) {
+					l, err = net.Listen("tcp", netip.AddrPortFrom(ip, 8081).String())
+					return err
+				}); err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				from := net.TCPAddrFromAddrPort(netip.AddrPortFrom(FamilyOf(ip).ProbeIP, 0))
+				c, err := netns.Dial(ctx, nodes[0].NetNS, "tcp", l.Addr().String(), from)
+				cancel()
+				if err != nil {
+					t.Errorf("probe of %s: %v", ip, err)
+				} else {
+					c.Close()
+				}
+				l.Close()
+			}
+		})
 	}
 }

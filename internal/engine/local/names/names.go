@@ -3,8 +3,10 @@
 package names
 
 import (
+	"encoding/hex"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/miekg/dns"
@@ -20,18 +22,18 @@ const ttl = 5
 
 // Zone is a snapshot of what there is to know. Its zero value knows nothing.
 type Zone struct {
-	services   map[string]services.Service // by absolute lower-case name
-	namespaces map[string]bool             // by absolute lower-case name of their zone
-	pods       map[netip.Addr]string       // names for reverse questions
+	services   map[string][]services.Service // by absolute lower-case name; one for each family
+	namespaces map[string]bool               // by absolute lower-case name of their zone
+	pods       map[netip.Addr]string         // names for reverse questions
 	resolver   netip.Addr
 }
 
 // NewZone makes a snapshot.
 func NewZone(svcs []services.Service, resolver netip.Addr) *Zone {
-	z := &Zone{services: map[string]services.Service{}, namespaces: map[string]bool{}, pods: map[netip.Addr]string{}, resolver: resolver}
+	z := &Zone{services: map[string][]services.Service{}, namespaces: map[string]bool{}, pods: map[netip.Addr]string{}, resolver: resolver}
 	for _, s := range svcs {
 		name := strings.ToLower(s.Name + "." + s.Namespace + ".svc." + Domain)
-		z.services[name] = s
+		z.services[name] = append(z.services[name], s)
 		z.namespaces[strings.ToLower(s.Namespace+".svc."+Domain)] = true
 		if s.ClusterIP.IsValid() {
 			z.pods[s.ClusterIP] = name
@@ -67,42 +69,50 @@ func (z *Zone) Answer(q *dns.Msg) *dns.Msg {
 			m.Rcode = dns.RcodeNameError
 		}
 		z.addSOA(m)
-	case svc.External != "":
-		m.Answer = append(m.Answer, &dns.CNAME{Hdr: header(question.Name, dns.TypeCNAME), Target: dns.Fqdn(svc.External)})
+	case svc[0].External != "":
+		m.Answer = append(m.Answer, &dns.CNAME{Hdr: header(question.Name, dns.TypeCNAME), Target: dns.Fqdn(svc[0].External)})
 	case question.Qtype == dns.TypeA && portName == "":
 		for _, ip := range addresses(svc) {
-			m.Answer = append(m.Answer, &dns.A{Hdr: header(question.Name, dns.TypeA), A: ip.AsSlice()})
+			if ip.Is4() {
+				m.Answer = append(m.Answer, &dns.A{Hdr: header(question.Name, dns.TypeA), A: ip.AsSlice()})
+			}
+		}
+	case question.Qtype == dns.TypeAAAA && portName == "":
+		for _, ip := range addresses(svc) {
+			if ip.Is6() {
+				m.Answer = append(m.Answer, &dns.AAAA{Hdr: header(question.Name, dns.TypeAAAA), AAAA: ip.AsSlice()})
+			}
 		}
 	case question.Qtype == dns.TypeSRV:
-		for _, p := range svc.Ports {
+		for _, p := range svc[0].Ports {
 			if portName == "" || p.Name == portName && strings.EqualFold(string(p.Protocol), protocol) {
 				m.Answer = append(m.Answer, &dns.SRV{Hdr: header(question.Name, dns.TypeSRV), Weight: 100, Port: p.Port,
-					Target: strings.ToLower(svc.Name + "." + svc.Namespace + ".svc." + Domain)})
+					Target: strings.ToLower(svc[0].Name + "." + svc[0].Namespace + ".svc." + Domain)})
 			}
 		}
 	}
 	if found && len(m.Answer) == 0 {
-		// The name exists without such a record: IPv6 questions end here, fast.
+		// The name exists without such a record: questions for a family that it lacks end here, fast.
 		z.addSOA(m)
 	}
 	return m
 }
 
 // lookup finds a service by its name, or by _port._protocol in front of it.
-func (z *Zone) lookup(name string) (svc services.Service, port, protocol string, ok bool) {
+func (z *Zone) lookup(name string) (svc []services.Service, port, protocol string, ok bool) {
 	if svc, ok = z.services[name]; ok {
 		return svc, "", "", true
 	}
 	if labels := strings.SplitN(name, ".", 3); len(labels) == 3 && strings.HasPrefix(labels[0], "_") && strings.HasPrefix(labels[1], "_") {
 		if svc, ok = z.services[labels[2]]; ok {
-			for _, p := range svc.Ports {
+			for _, p := range svc[0].Ports {
 				if p.Name == labels[0][1:] && strings.EqualFold(string(p.Protocol), labels[1][1:]) {
 					return svc, labels[0][1:], labels[1][1:], true
 				}
 			}
 		}
 	}
-	return services.Service{}, "", "", false
+	return nil, "", "", false
 }
 
 // exists says whether a name has something below it, so that it exists without having records.
@@ -128,16 +138,22 @@ func (z *Zone) addSOA(m *dns.Msg) {
 }
 
 // addresses are a service's addresses: its own, or, of a headless one, those of its pods in any order.
-func addresses(s services.Service) []netip.Addr {
-	if s.ClusterIP.Is4() {
-		return []netip.Addr{s.ClusterIP}
+func addresses(families []services.Service) (ips []netip.Addr) {
+	for _, s := range families {
+		if s.ClusterIP.IsValid() {
+			ips = append(ips, s.ClusterIP)
+		} else {
+			ips = append(ips, s.Pods...)
+		}
 	}
-	ips := append([]netip.Addr(nil), s.Pods...)
 	rand.Shuffle(len(ips), func(i, j int) { ips[i], ips[j] = ips[j], ips[i] })
 	return ips
 }
 
 func reverse(name string) (netip.Addr, bool) {
+	if host, ok := strings.CutSuffix(name, ".ip6.arpa."); ok {
+		return reverse6(host), true
+	}
 	host, ok := strings.CutSuffix(name, ".in-addr.arpa.")
 	if !ok {
 		return netip.Addr{}, false
@@ -151,6 +167,20 @@ func reverse(name string) (netip.Addr, bool) {
 		return netip.Addr{}, true
 	}
 	return ip, true
+}
+
+// reverse6 reads the 32 digits of an address, last first, with dots between; an invalid address if they are not that.
+func reverse6(host string) netip.Addr {
+	digits := strings.Split(host, ".")
+	if len(digits) != 32 {
+		return netip.Addr{}
+	}
+	slices.Reverse(digits)
+	b, err := hex.DecodeString(strings.Join(digits, ""))
+	if err != nil || len(b) != 16 {
+		return netip.Addr{}
+	}
+	return netip.AddrFrom16([16]byte(b))
 }
 
 func header(name string, rtype uint16) dns.RR_Header {

@@ -20,6 +20,9 @@ func zone() *Zone {
 		{Namespace: "default", Name: "web", ClusterIP: addr("10.96.0.5"), Ports: []services.Port{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}, {Name: "dns", Protocol: corev1.ProtocolUDP, Port: 53}}},
 		{Namespace: "default", Name: "db", Pods: []netip.Addr{addr("10.244.1.2"), addr("10.244.2.2")}},
 		{Namespace: "default", Name: "empty"},
+		{Namespace: "default", Name: "dual", ClusterIP: addr("10.96.0.6"), Ports: []services.Port{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}},
+		{Namespace: "default", Name: "dual", ClusterIP: addr("fd00:10:96::6"), Ports: []services.Port{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}},
+		{Namespace: "default", Name: "six", Pods: []netip.Addr{addr("fd00:10:244:1::2")}},
 		{Namespace: "other", Name: "ext", External: "example.com"},
 	}, addr("10.96.0.10"))
 }
@@ -55,6 +58,13 @@ func TestAnswers(t *testing.T) {
 		{"_http._tcp.web.default.svc.cluster.local.", dns.TypeSRV, dns.RcodeSuccess, []string{"SRV 0 100 80 web.default.svc.cluster.local."}},
 		{"_http._udp.web.default.svc.cluster.local.", dns.TypeSRV, dns.RcodeNameError, nil},
 		{"db.default.svc.cluster.local.", dns.TypeA, dns.RcodeSuccess, []string{"A 10.244.1.2", "A 10.244.2.2"}},
+		{"dual.default.svc.cluster.local.", dns.TypeA, dns.RcodeSuccess, []string{"A 10.96.0.6"}},
+		{"dual.default.svc.cluster.local.", dns.TypeAAAA, dns.RcodeSuccess, []string{"AAAA fd00:10:96::6"}},
+		{"dual.default.svc.cluster.local.", dns.TypeSRV, dns.RcodeSuccess, []string{"SRV 0 100 80 dual.default.svc.cluster.local."}},
+		{"six.default.svc.cluster.local.", dns.TypeA, dns.RcodeSuccess, nil},
+		{"six.default.svc.cluster.local.", dns.TypeAAAA, dns.RcodeSuccess, []string{"AAAA fd00:10:244:1::2"}},
+		{"6.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.6.9.0.0.0.1.0.0.0.0.d.f.ip6.arpa.", dns.TypePTR, dns.RcodeSuccess, []string{"PTR dual.default.svc.cluster.local."}},
+		{"x.ip6.arpa.", dns.TypePTR, dns.RcodeNameError, nil},
 		{"empty.default.svc.cluster.local.", dns.TypeA, dns.RcodeSuccess, nil},
 		{"ext.other.svc.cluster.local.", dns.TypeA, dns.RcodeSuccess, []string{"CNAME example.com."}},
 		// What resolvers try first with their search list must fail at once, or every look-up of a short name would be slow.

@@ -12,24 +12,14 @@ import (
 
 // Server serves a zone that can be replaced at any time.
 type Server struct {
-	zone atomic.Pointer[Zone]
-	udp  *dns.Server
-	tcp  *dns.Server
+	zone    atomic.Pointer[Zone]
+	servers []*dns.Server
 }
 
-// Listen starts serving on an address, UDP and TCP, in the calling process's network namespace.
-func Listen(address string) (*Server, error) {
+// Listen starts serving on addresses, UDP and TCP, in the calling process's network namespace.
+func Listen(addresses ...string) (*Server, error) {
 	s := &Server{}
 	s.zone.Store(&Zone{})
-	packets, err := net.ListenPacket("udp", address)
-	if err != nil {
-		return nil, fmt.Errorf("listen for DNS: %w", err)
-	}
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		packets.Close()
-		return nil, fmt.Errorf("listen for DNS: %w", err)
-	}
 	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 		m := s.zone.Load().Answer(q)
 		if _, ok := w.RemoteAddr().(*net.UDPAddr); ok {
@@ -41,11 +31,29 @@ func Listen(address string) (*Server, error) {
 		}
 		_ = w.WriteMsg(m) // the asker asks again
 	})
-	s.udp = &dns.Server{PacketConn: packets, Handler: handler}
-	s.tcp = &dns.Server{Listener: listener, Handler: handler, ReadTimeout: 5 * time.Second}
-	go s.udp.ActivateAndServe()
-	go s.tcp.ActivateAndServe()
+	for _, address := range addresses {
+		packets, err := net.ListenPacket("udp", address)
+		if err != nil {
+			s.Close()
+			return nil, fmt.Errorf("listen for DNS: %w", err)
+		}
+		s.serve(&dns.Server{PacketConn: packets, Handler: handler})
+		listener, err := net.Listen("tcp", address)
+		if err != nil {
+			s.Close()
+			return nil, fmt.Errorf("listen for DNS: %w", err)
+		}
+		s.serve(&dns.Server{Listener: listener, Handler: handler, ReadTimeout: 5 * time.Second})
+	}
 	return s, nil
+}
+
+func (s *Server) serve(server *dns.Server) {
+	started := make(chan struct{})
+	server.NotifyStartedFunc = func() { close(started) }
+	s.servers = append(s.servers, server)
+	go server.ActivateAndServe()
+	<-started // only a server that has started can be shut down
 }
 
 // Set replaces what the server knows.
@@ -55,6 +63,7 @@ func (s *Server) Set(z *Zone) { s.zone.Store(z) }
 func (s *Server) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = s.udp.ShutdownContext(ctx)
-	_ = s.tcp.ShutdownContext(ctx)
+	for _, server := range s.servers {
+		_ = server.ShutdownContext(ctx)
+	}
 }

@@ -19,7 +19,9 @@ type Facts struct {
 	Labels         map[string]string
 	Annotations    map[string]string
 	PodIP          string
+	PodIPs         []string // PodIP first
 	HostIP         string
+	HostIPs        []string // HostIP first
 	NodeName       string
 	ServiceAccount string
 	// Base is set before the container's own variables, which may refer to it and override it.
@@ -114,9 +116,9 @@ func fieldValue(e corev1.EnvVar, f Facts) (string, error) {
 		"spec.nodeName":           f.NodeName,
 		"spec.serviceAccountName": f.ServiceAccount,
 		"status.podIP":            f.PodIP,
-		"status.podIPs":           f.PodIP,
+		"status.podIPs":           strings.Join(f.PodIPs, ","),
 		"status.hostIP":           f.HostIP,
-		"status.hostIPs":          f.HostIP,
+		"status.hostIPs":          strings.Join(f.HostIPs, ","),
 	}
 	if v, ok := fields[path]; ok {
 		return v, nil

@@ -34,7 +34,7 @@ type Port struct {
 func PlanOf(svcs []services.Service) Plan {
 	var p Plan
 	for _, s := range svcs {
-		if !s.ClusterIP.Is4() {
+		if !s.ClusterIP.IsValid() {
 			continue
 		}
 		for _, port := range s.Ports {

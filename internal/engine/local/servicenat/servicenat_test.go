@@ -123,7 +123,7 @@ func listen(t *testing.T, ns, address, name string) {
 func call(ns, address string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	c, err := netns.Dial(ctx, ns, "tcp4", address, nil)
+	c, err := netns.Dial(ctx, ns, "tcp", address, nil)
 	if err != nil {
 		return "", err
 	}
@@ -139,7 +139,7 @@ func TestServiceAddressReachesEveryBackendAndFollowsThePlan(t *testing.T) {
 	listen(t, ns, "10.244.1.2:8080", "a")
 	listen(t, ns, "10.244.1.3:9090", "b")
 	both := PlanOf([]services.Service{svc("10.96.0.2", port(corev1.ProtocolTCP, 80, "10.244.1.2:8080", "10.244.1.3:9090"))})
-	if err := Apply(ns, config, both); err != nil {
+	if err := Apply(ns, both, config); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[string]int{}
@@ -153,7 +153,7 @@ func TestServiceAddressReachesEveryBackendAndFollowsThePlan(t *testing.T) {
 	if seen["a"] == 0 || seen["b"] == 0 || len(seen) != 2 {
 		t.Errorf("64 connections went to %v", seen)
 	}
-	if err := Apply(ns, config, PlanOf([]services.Service{svc("10.96.0.2", port(corev1.ProtocolTCP, 80, "10.244.1.3:9090"))})); err != nil {
+	if err := Apply(ns, PlanOf([]services.Service{svc("10.96.0.2", port(corev1.ProtocolTCP, 80, "10.244.1.3:9090"))}), config); err != nil {
 		t.Fatal(err)
 	}
 	for range 8 {
@@ -165,7 +165,7 @@ func TestServiceAddressReachesEveryBackendAndFollowsThePlan(t *testing.T) {
 
 func TestServiceWithoutBackendsRefusesAtOnce(t *testing.T) {
 	ns := newNetNS(t)
-	if err := Apply(ns, config, Plan{}); err != nil {
+	if err := Apply(ns, Plan{}, config); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := call(ns, "10.96.0.7:80"); err == nil || !strings.Contains(err.Error(), "refused") {
@@ -198,7 +198,7 @@ func TestPodReachesItselfThroughItsService(t *testing.T) {
 		t.Fatal(err)
 	}
 	listen(t, pod, "10.244.1.2:8080", "me")
-	if err := Apply(node, config, PlanOf([]services.Service{svc("10.96.0.2", port(corev1.ProtocolTCP, 80, "10.244.1.2:8080"))})); err != nil {
+	if err := Apply(node, PlanOf([]services.Service{svc("10.96.0.2", port(corev1.ProtocolTCP, 80, "10.244.1.2:8080"))}), config); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := call(pod, "10.96.0.2:80"); err != nil || got != "me from 10.244.1.1" {
@@ -220,12 +220,12 @@ func TestApplyLeavesOtherTablesAlone(t *testing.T) {
 	before := nft("list", "table", "ip", "theirs")
 	plan := PlanOf([]services.Service{svc("10.96.0.2", port(corev1.ProtocolTCP, 80, "10.244.1.2:8080"))})
 	for range 3 {
-		if err := Apply(ns, config, plan); err != nil {
+		if err := Apply(ns, plan, config); err != nil {
 			t.Fatal(err)
 		}
 	}
 	once := nft("list", "ruleset")
-	if err := Apply(ns, config, plan); err != nil {
+	if err := Apply(ns, plan, config); err != nil {
 		t.Fatal(err)
 	}
 	if got := nft("list", "table", "ip", "theirs"); got != before {
@@ -242,7 +242,55 @@ func TestThousandServicesFitInOneTransaction(t *testing.T) {
 	for i := range 1000 {
 		all = append(all, svc(fmt.Sprintf("10.96.%d.%d", 1+i/250, 1+i%250), port(corev1.ProtocolTCP, 80, "10.244.1.2:8080", "10.244.1.3:8080")))
 	}
-	if err := Apply(ns, config, PlanOf(all)); err != nil {
+	if err := Apply(ns, PlanOf(all), config); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Both families of a service work beside each other, and a port with nothing behind it is refused in both.
+func TestIPv6(t *testing.T) {
+	ns := newNetNS(t, "10.244.1.2/32")
+	for _, args := range [][]string{
+		{"addr", "add", "fd00:10:244:1::2/128", "dev", "lo"},
+		{"addr", "add", "fd00:99::1/64", "dev", "out", "nodad"},
+		{"route", "add", "fd00:10:96::/112", "dev", "lo"},
+	} {
+		if out, err := exec.Command("nsenter", append([]string{"--net=" + ns, "ip", "-6"}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %v: %v: %s", args, err, out)
+		}
+	}
+	listen(t, ns, "10.244.1.2:8080", "four")
+	var l net.Listener
+	if err := netns.Do(ns, func() (err error) {
+		l, err = net.Listen("tcp6", "[fd00:10:244:1::2]:8080")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprint(c, "six")
+			c.Close()
+		}
+	}()
+	six := svc("fd00:10:96::2", port(corev1.ProtocolTCP, 80, "[fd00:10:244:1::2]:8080"))
+	config6 := Config{ServiceCIDR: netip.MustParsePrefix("fd00:10:96::/112"), Resolver: netip.MustParseAddr("fd00:10:96::a")}
+	if err := Apply(ns, PlanOf([]services.Service{svc("10.96.0.2", port(corev1.ProtocolTCP, 80, "10.244.1.2:8080")), six}), config, config6); err != nil {
+		t.Fatal(err)
+	}
+	for address, want := range map[string]string{"10.96.0.2:80": "four", "[fd00:10:96::2]:80": "six"} {
+		if got, err := call(ns, address); err != nil || !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %q, %v", address, got, err)
+		}
+	}
+	for _, address := range []string{"10.96.0.2:81", "[fd00:10:96::2]:81"} {
+		if got, err := call(ns, address); err == nil || !strings.Contains(err.Error(), "refused") {
+			t.Errorf("%s: %q, %v, want it refused", address, got, err)
+		}
 	}
 }

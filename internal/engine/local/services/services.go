@@ -6,12 +6,13 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Service is one service with its ready pods.
+// Service is one service with its ready pods, in one IP family. A service of two families is two of these.
 type Service struct {
 	Namespace string
 	Name      string
@@ -33,23 +34,44 @@ type Port struct {
 func Resolve(svcs []*corev1.Service, pods []*corev1.Pod) []Service {
 	var out []Service
 	for _, s := range svcs {
-		out = append(out, resolve(s, pods))
+		if s.Spec.Type == corev1.ServiceTypeExternalName {
+			out = append(out, Service{Namespace: s.Namespace, Name: s.Name, External: s.Spec.ExternalName})
+			continue
+		}
+		for _, v6 := range familiesOf(s) {
+			out = append(out, resolve(s, pods, v6))
+		}
 	}
-	slices.SortFunc(out, func(a, b Service) int {
+	slices.SortStableFunc(out, func(a, b Service) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return out
 }
 
-func resolve(s *corev1.Service, pods []*corev1.Pod) Service {
+// familiesOf lists the service's families, for each whether it is IPv6. A service that says nothing has IPv4.
+func familiesOf(s *corev1.Service) (v6 []bool) {
+	for _, f := range s.Spec.IPFamilies {
+		v6 = append(v6, f == corev1.IPv6Protocol)
+	}
+	if v6 == nil {
+		v6 = []bool{strings.Contains(s.Spec.ClusterIP, ":")}
+	}
+	return v6
+}
+
+// inFamily finds the first address of a family.
+func inFamily(v6 bool, texts ...string) (netip.Addr, bool) {
+	for _, text := range texts {
+		if ip, err := netip.ParseAddr(text); err == nil && ip.Is6() == v6 {
+			return ip, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+func resolve(s *corev1.Service, pods []*corev1.Pod, v6 bool) Service {
 	r := Service{Namespace: s.Namespace, Name: s.Name}
-	if s.Spec.Type == corev1.ServiceTypeExternalName {
-		r.External = s.Spec.ExternalName
-		return r
-	}
-	if ip, err := netip.ParseAddr(s.Spec.ClusterIP); err == nil {
-		r.ClusterIP = ip
-	}
+	r.ClusterIP, _ = inFamily(v6, append([]string{s.Spec.ClusterIP}, s.Spec.ClusterIPs...)...)
 	for _, p := range s.Spec.Ports {
 		r.Ports = append(r.Ports, Port{Name: p.Name, Protocol: protocol(p.Protocol), Port: uint16(p.Port)})
 	}
@@ -57,8 +79,12 @@ func resolve(s *corev1.Service, pods []*corev1.Pod) Service {
 		return r
 	}
 	for _, pod := range pods {
-		ip, err := netip.ParseAddr(pod.Status.PodIP)
-		if err != nil || pod.Namespace != s.Namespace || !selects(s.Spec.Selector, pod.Labels) {
+		texts := []string{pod.Status.PodIP}
+		for _, ip := range pod.Status.PodIPs {
+			texts = append(texts, ip.IP)
+		}
+		ip, ok := inFamily(v6, texts...)
+		if !ok || pod.Namespace != s.Namespace || !selects(s.Spec.Selector, pod.Labels) {
 			continue
 		}
 		if !Ready(pod) && !(s.Spec.PublishNotReadyAddresses && alive(pod)) {

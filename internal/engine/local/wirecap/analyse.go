@@ -26,7 +26,7 @@ type conn struct {
 // NewAnalyser starts with nothing seen.
 func NewAnalyser() *Analyser { return &Analyser{conns: map[pair]*conn{}} }
 
-// Add takes an Ethernet frame; what is not TCP over IPv4 is counted and left.
+// Add takes an Ethernet frame; what is not TCP over IP is counted and left.
 func (a *Analyser) Add(frame []byte) {
 	a.packets++
 	s, ok := parse(frame)

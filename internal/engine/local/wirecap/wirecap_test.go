@@ -266,3 +266,38 @@ func TestPcapIsReadableByOthers(t *testing.T) {
 		t.Errorf("packet % x", got[24:])
 	}
 }
+
+// frame6 is frame over IPv6, with a jumbo header if asked.
+func frame6(src, dst string, jumbo bool, payload []byte) []byte {
+	v4 := frame("1.1.1.1:"+src, "2.2.2.2:"+dst, 1, flagACK, payload)
+	b := make([]byte, ethHeader+40)
+	binary.BigEndian.PutUint16(b[12:], etherIPv6)
+	b[ethHeader], b[ethHeader+6] = 0x60, ipProtoTCP
+	copy(b[ethHeader+8:], netip.MustParseAddr("fd00::1").AsSlice())
+	copy(b[ethHeader+24:], netip.MustParseAddr("fd00::2").AsSlice())
+	if jumbo {
+		b[ethHeader+6] = 0
+		b = append(b, ipProtoTCP, 0, 0xc2, 4, 0, 0, 0, 0)
+	} else {
+		binary.BigEndian.PutUint16(b[ethHeader+4:], uint16(20+len(payload)))
+	}
+	return append(b, v4[34:]...)
+}
+
+func TestReadsIPv6(t *testing.T) {
+	for _, jumbo := range []bool{false, true} {
+		f := frame6("40000", "8080", jumbo, []byte("hello"))
+		s, ok := parse(f)
+		if !ok || s.src.String() != "[fd00::1]:40000" || s.dst.String() != "[fd00::2]:8080" || string(s.payload) != "hello" {
+			t.Errorf("jumbo %v: %+v, %v", jumbo, s, ok)
+		}
+		for i := range f {
+			parse(f[:i]) // never panics
+		}
+	}
+	fragment := frame6("40000", "8080", false, nil)
+	fragment[ethHeader+6] = 44
+	if _, ok := parse(fragment); ok {
+		t.Error("a fragment is no whole segment")
+	}
+}
