@@ -19,12 +19,13 @@ import (
 const dryRunAnnotation = "istio.io/dry-run"
 
 // Authorization translates an AuthorizationPolicy for node proxies, which decide per connection. It returns nil for a policy that
-// is not theirs. What only a proxy that reads requests could judge makes the policy stricter, never laxer:
-// an ALLOW rule that names such an attribute is dropped and allows nothing; a DENY rule is kept without the attribute and denies more.
+// is not theirs. Attributes that only a proxy that reads requests could judge are treated exactly as Istio treats them, so that a policy
+// means the same here and there: an ALLOW rule that names one is dropped and allows nothing. A DENY rule is kept without them; a source,
+// operation or condition of which nothing is left matches nothing, and with it nor does a rule that has no alternative to it.
 func Authorization(mesh Mesh, policy *securityv1.AuthorizationPolicy) (*security.Authorization, []model.Condition) {
 	spec := &policy.Spec
 	if targeted(spec) {
-		return nil, []model.Condition{rejected("WaypointRequired", "a policy with targetRefs is enforced by a waypoint, and this mesh has none; use a selector to have node proxies enforce it")}
+		return nil, []model.Condition{rejected("WaypointRequired", "a policy with targetRefs is for waypoints, which read requests; node proxies do not enforce it. Use a selector to have them do so")}
 	}
 	out := &security.Authorization{Name: policy.Name, Namespace: policy.Namespace, Scope: scope(mesh, policy)}
 	switch spec.Action {
@@ -50,8 +51,12 @@ func Authorization(mesh Mesh, policy *securityv1.AuthorizationPolicy) (*security
 		return out, []model.Condition{accepted()}
 	}
 	effect := "rules of this ALLOW policy that use them are dropped, so it allows less than written"
-	if out.Action == security.Action_DENY {
-		effect = "rules of this DENY policy ignore them, so it denies more than written"
+	switch {
+	case out.Action != security.Action_DENY:
+	case !slices.ContainsFunc(out.Rules, canMatch):
+		effect = "without them nothing is left that this DENY policy could match, so it denies nothing"
+	default:
+		effect = "rules of this DENY policy are enforced without them, so those that keep other attributes deny more than written and those that keep none deny nothing"
 	}
 	conditions := []model.Condition{partly(fmt.Sprintf("node proxies cannot judge %s; %s. A waypoint is needed to enforce them",
 		strings.Join(slices.Sorted(maps.Keys(unsupported)), ", "), effect))}
@@ -104,11 +109,6 @@ func translateRule(action security.Action, namespace string, rule *securityapi.R
 			unsupported[b] = true
 			whole = false
 		}
-		// A match without fields is skipped by proxies, so it would make the rule never match. In a DENY rule it stands for
-		// "anything", and with one such alternative the whole clause does: leave the clause out.
-		if action == security.Action_DENY && slices.ContainsFunc(matches, matchesAnything) {
-			return
-		}
 		if len(matches) > 0 {
 			out.Clauses = append(out.Clauses, &security.Clause{Matches: matches})
 		}
@@ -136,7 +136,14 @@ func translateRule(action security.Action, namespace string, rule *securityapi.R
 	return out
 }
 
-func matchesAnything(m *security.Match) bool {
+// canMatch says whether a rule can ever match: proxies skip a match without fields, and a clause of nothing else matches nothing.
+func canMatch(r *security.Rule) bool {
+	return !slices.ContainsFunc(r.Clauses, func(c *security.Clause) bool {
+		return !slices.ContainsFunc(c.Matches, func(m *security.Match) bool { return !isEmpty(m) })
+	})
+}
+
+func isEmpty(m *security.Match) bool {
 	return len(m.Namespaces)+len(m.NotNamespaces)+len(m.ServiceAccounts)+len(m.NotServiceAccounts)+len(m.Principals)+len(m.NotPrincipals)+
 		len(m.SourceIps)+len(m.NotSourceIps)+len(m.DestinationIps)+len(m.NotDestinationIps)+
 		len(m.DestinationPorts)+len(m.NotDestinationPorts) == 0
@@ -238,13 +245,14 @@ func accountMatches(values []string, namespace string) []*security.ServiceAccoun
 	return out
 }
 
-// ports reads port numbers; one that is none is reported like an attribute that cannot be judged, never just skipped.
+// ports reads port numbers; one that is none is reported like an attribute that cannot be judged; the others stay.
 func ports(field string, values []string, bad []string) ([]uint32, []string) {
 	var out []uint32
 	for _, v := range values {
 		n, err := strconv.ParseUint(v, 10, 16)
 		if err != nil {
-			return nil, append(bad, fmt.Sprintf("%s %q", field, v))
+			bad = append(bad, fmt.Sprintf("%s %q", field, v))
+			continue
 		}
 		out = append(out, uint32(n))
 	}
@@ -259,7 +267,8 @@ func blocks(field string, values []string, bad []string) ([]*security.Address, [
 		if err != nil {
 			addr, addrErr := netip.ParseAddr(v)
 			if addrErr != nil || addr.Zone() != "" {
-				return nil, append(bad, fmt.Sprintf("%s %q", field, v))
+				bad = append(bad, fmt.Sprintf("%s %q", field, v))
+				continue
 			}
 			prefix = netip.PrefixFrom(addr, addr.BitLen())
 		}

@@ -92,24 +92,27 @@ scope: NAMESPACE
 action: DENY
 rules: [{clauses: [{matches: [{destinationPorts: [80]}]}]}]
 `},
-		{"a DENY rule of request attributes only denies every request, not none", "shop", `
+		{"a DENY rule of request attributes only matches nothing, as in Istio", "shop", `
 action: DENY
 rules: [{to: [{operation: {methods: [DELETE]}}]}]
-`, "UnsupportedValue", "scope: NAMESPACE\naction: DENY\nrules: [{}]"},
-		{"a DENY rule with one unjudgeable alternative denies for all alternatives", "shop", `
+`, "UnsupportedValue", "scope: NAMESPACE\naction: DENY\nrules: [{clauses: [{matches: [{}]}]}]"},
+		{"a DENY rule loses the alternative that cannot be judged, and all of it with a condition that cannot", "shop", `
 action: DENY
 rules:
 - to: [{operation: {ports: ["80"]}}, {operation: {paths: [/admin]}}]
   from: [{source: {namespaces: [a]}}]
+- from: [{source: {namespaces: [a]}}]
   when: [{key: "request.auth.claims[iss]", values: [x]}]
 `, "UnsupportedValue", `
 scope: NAMESPACE
 action: DENY
-rules: [{clauses: [{matches: [{namespaces: [{exact: a}]}]}]}]
+rules:
+- clauses: [{matches: [{destinationPorts: [80]}, {}]}, {matches: [{namespaces: [{exact: a}]}]}]
+- clauses: [{matches: [{namespaces: [{exact: a}]}]}, {matches: [{}]}]
 `},
 		{"a port that is none makes an ALLOW rule allow nothing", "shop", `rules: [{to: [{operation: {ports: ["80", "x"]}}]}]`, "UnsupportedValue", "scope: NAMESPACE"},
 		{"an excluded block that is none makes an ALLOW rule allow nothing", "shop", `rules: [{from: [{source: {namespaces: [a], notIpBlocks: [x]}}]}]`, "UnsupportedValue", "scope: NAMESPACE"},
-		{"a block that is none makes a DENY rule deny more", "shop", "action: DENY\n" + `rules: [{from: [{source: {ipBlocks: [x]}}]}]`, "UnsupportedValue", "scope: NAMESPACE\naction: DENY\nrules: [{}]"},
+		{"a port that is none leaves a DENY rule the others", "shop", "action: DENY\n" + `rules: [{to: [{operation: {ports: ["80", "x"]}}]}]`, "UnsupportedValue", "scope: NAMESPACE\naction: DENY\nrules: [{clauses: [{matches: [{destinationPorts: [80]}]}]}]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, conditions := Authorization(mesh, policy(t, c.namespace, c.spec))
@@ -157,5 +160,19 @@ func TestDryRunIsCarriedAlongAndAWrongValueEnforces(t *testing.T) {
 	}
 	if !strings.Contains(conditions[0].Message, `"no"`) {
 		t.Errorf("the condition does not name the value: %v", conditions)
+	}
+}
+
+func TestADenyPolicySaysWhatIsLeftOfIt(t *testing.T) {
+	for spec, want := range map[string]string{
+		`rules: [{to: [{operation: {methods: [GET]}}]}]`:                                        "it denies nothing",
+		`rules: [{to: [{operation: {methods: [GET], ports: ["80"]}}]}]`:                         "deny more than written",
+		`rules: [{to: [{operation: {methods: [GET]}}]}, {from: [{source: {namespaces: [a]}}]}]`: "deny more than written",
+		`rules: [{to: [{operation: {paths: [/x]}}], from: [{source: {namespaces: [a]}}]}]`:      "it denies nothing",
+	} {
+		_, conditions := Authorization(mesh, policy(t, "shop", "action: DENY\n"+spec))
+		if len(conditions) != 1 || !strings.Contains(conditions[0].Message, want) {
+			t.Errorf("%s: %v, want %q", spec, conditions, want)
+		}
 	}
 }
