@@ -199,7 +199,12 @@ func (a *Assignments) policyName(object, own, binding, content string, anew bool
 	case have.Plain == binding && have.Name != own:
 		have.Bound, have.Name = binding, own
 	default:
-		have.Bound, have.Name = binding, own+"~"+digest(binding, content)[:8]
+		name := own + "~" + digest(binding, content)[:8]
+		if name == have.Name {
+			// It was edited in place since and goes back to what it was.
+			name = own + "~" + digest(binding, content, name)[:8]
+		}
+		have.Bound, have.Name = binding, name
 	}
 	a.Policies[object] = have
 	a.dirty = true

@@ -26,6 +26,8 @@ import (
 type Limits struct {
 	// ResponseBytes is where a response ends and the next begins; a larger single resource still travels, alone.
 	ResponseBytes int
+	// PolicyBytes is the same for policies, if it is more: several that change together must come together.
+	PolicyBytes int
 	// Names is how many names a client may have kept for it per type: those that it subscribes to, waits for, and holds or held before.
 	Names int
 	// TypeGrace is how long a client that has asked for one type is given to ask for the other, too: a node proxy asks for both at once,
@@ -34,7 +36,7 @@ type Limits struct {
 }
 
 // DefaultLimits are the limits that the control plane uses.
-var DefaultLimits = Limits{ResponseBytes: 2 << 20, Names: 1 << 20, TypeGrace: 100 * time.Millisecond}
+var DefaultLimits = Limits{ResponseBytes: 2 << 20, PolicyBytes: 32 << 20, Names: 1 << 20, TypeGrace: 100 * time.Millisecond}
 
 // Session is one client's conversation, without its transport: requests and times go in, responses come out. It is not safe for concurrent use.
 //
@@ -43,6 +45,11 @@ var DefaultLimits = Limits{ResponseBytes: 2 << 20, Names: 1 << 20, TypeGrace: 10
 // and an Authorization is removed only after every Address that may have named it was replaced. An Authorization that held for a
 // namespace or the mesh and from now on holds for those that name it does both: Addresses name the broad one first, and only then the
 // narrow one takes its place. A proxy evaluates what a workload names whatever its scope, so meanwhile the broad one holds as before.
+//
+// Policies that change together come in one response, together with the removals that nothing has to wait for, because a proxy puts a
+// response in force as a whole. The compiler does the rest: a policy that is bound to other workloads than before has another name. So an
+// edit of one policy, or of several that are all named or all broad, at no time lets in what both the old and the new version keep out.
+// An apply that replaces both policies with selectors and policies without, for the same workloads, takes effect in two steps.
 type Session struct {
 	log    *log.Log
 	limits Limits
@@ -110,7 +117,11 @@ func (s *Session) Next(now time.Time) *Response {
 		if !resources.open && !w.answered {
 			continue
 		}
-		if r := w.next(resources, removals, s.limits.ResponseBytes, now); r != nil {
+		budget := s.limits.ResponseBytes
+		if typeURL == log.AuthorizationType {
+			budget = max(budget, s.limits.PolicyBytes)
+		}
+		if r := w.next(resources, removals, budget, now); r != nil {
 			s.chunk++
 			r.Nonce = Nonce{Epoch: s.epoch, Generation: w.outstanding.current.through, Chunk: s.chunk, More: w.more}
 			w.outstanding.nonce = r.Nonce.String()
@@ -174,6 +185,12 @@ func (s *Session) gates(w *watch, now time.Time) (resources, removals gate) {
 	case log.AuthorizationType:
 		switch addresses := s.watch[log.AddressType]; {
 		case addresses != nil:
+			// Where no Address has to change first, a removal comes with what else changes among policies, not after it.
+			if addresses.answered && addresses.outstanding == nil && addresses.lookups.len()+len(addresses.departed) == 0 {
+				if generation, ok := addresses.upToDate(); ok {
+					return openGate, gate{open: true, through: generation}
+				}
+			}
 			return openGate, addresses.settled
 		case now.Sub(w.since) < s.limits.TypeGrace:
 			return openGate, gate{} // Addresses that it kept may name policies that it must not lose yet

@@ -1,0 +1,186 @@
+package compile
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"lateen.dev/lateen/internal/gen/workload"
+	"lateen.dev/lateen/internal/log"
+	"lateen.dev/lateen/internal/model"
+)
+
+func serviceEntry(namespace, name, day, spec string) string {
+	return fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: %s, namespace: %s, creationTimestamp: 2026-01-%sT00:00:00Z}\nspec: {ports: [{number: 80, name: http, protocol: HTTP}], %s}\n---\n", name, namespace, day, spec)
+}
+
+func (p *plane) service(name string) *workload.Service {
+	p.t.Helper()
+	a := &workload.Address{}
+	p.get(log.AddressType, name, func(v any) { a = v.(*workload.Address) })
+	return a.GetService()
+}
+
+func TestOneObjectSpeaksForAHost(t *testing.T) {
+	p := newPlane(t)
+	const host = "web.shop.svc.cluster.local"
+	p.put(serviceEntry("shop", "young", "03", "hosts: ["+host+"], resolution: DNS") + serviceEntry("shop", "old", "01", "hosts: ["+host+"], resolution: DNS") +
+		serviceEntry("other", "copy", "02", "hosts: ["+host+"], resolution: DNS"))
+	if s := p.service("shop/" + host); s.GetName() != "old" || !s.Canonical {
+		t.Errorf("shop: %v, want the older entry, and for everybody", s)
+	}
+	if s := p.service("other/" + host); s.GetName() != "copy" || s.Canonical {
+		t.Errorf("other: %v, want its own entry, for itself", s)
+	}
+	if c := p.said()[model.ServiceEntryKey("shop", "young")]; c.Status != model.False || !strings.Contains(c.Message, "ServiceEntry shop/old") {
+		t.Errorf("the younger entry is told %v", c)
+	}
+	p.put("apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {clusterIP: 10.96.0.9, ports: [{port: 80}]}\n")
+	if s := p.service("shop/" + host); s.GetName() != "web" || !s.Canonical {
+		t.Errorf("shop: %v, want the Service", s)
+	}
+	p.remove(model.ServiceKey("shop", "web"), model.ServiceEntryKey("shop", "old"))
+	if s := p.service("shop/" + host); s.GetName() != "young" || s.Canonical {
+		t.Errorf("shop: %v, want the entry that is left", s)
+	}
+	if s := p.service("other/" + host); !s.GetCanonical() {
+		t.Errorf("other: %v speaks for everybody now", s)
+	}
+	p.remove(model.ServiceEntryKey("shop", "young"), model.ServiceEntryKey("other", "copy"))
+	if n := p.log.Len(log.AddressType); n != 0 {
+		t.Errorf("%d resources are left", n)
+	}
+}
+
+func TestVirtualAddressesSurviveARestart(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "assignments.json")
+	start := func() *plane {
+		t.Helper()
+		a, err := LoadAssignments(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return newPlaneWith(t, a)
+	}
+	address := func(p *plane, name string) string {
+		t.Helper()
+		var out []string
+		for _, a := range p.service(name).GetAddresses() {
+			ip, _ := netip.AddrFromSlice(a.Address)
+			out = append(out, ip.String())
+		}
+		return strings.Join(out, " ")
+	}
+	entries := serviceEntry("shop", "a", "01", "hosts: [a.example.com], resolution: DNS") + serviceEntry("shop", "b", "01", "hosts: [b.example.com], resolution: DNS")
+	p := start()
+	p.put(entries)
+	a, b := address(p, "shop/a.example.com"), address(p, "shop/b.example.com")
+	if !strings.HasPrefix(a, "240.240.") || !strings.Contains(a, " 2001:2:") || a == b {
+		t.Fatalf("addresses %q and %q", a, b)
+	}
+	// Somebody writes down b's address: b has to take another, and keeps that.
+	taken, _, _ := strings.Cut(b, " ")
+	claim := serviceEntry("shop", "c", "02", "hosts: [c.example.com], resolution: STATIC, addresses: ["+taken+"]")
+	p.put(claim)
+	moved := address(p, "shop/b.example.com")
+	if moved == b || address(p, "shop/c.example.com") != taken {
+		t.Fatalf("b has %q, c %q", moved, address(p, "shop/c.example.com"))
+	}
+	p.remove(model.ServiceEntryKey("shop", "c"))
+	again := start()
+	again.put(entries)
+	if x, y := address(again, "shop/a.example.com"), address(again, "shop/b.example.com"); x != a || y != moved {
+		t.Errorf("after a restart %q and %q, want %q and %q", x, y, a, moved)
+	}
+	again.remove(model.ServiceEntryKey("shop", "a"))
+	if _, kept := again.assignments.Addresses["shop/a.example.com"]; kept {
+		t.Error("the address of an entry that is gone is kept")
+	}
+}
+
+func TestRefusesAssignmentsThatItCannotRead(t *testing.T) {
+	for _, text := range []string{"{", `{"addresses": {"a/b": ["10.0.0.1"]}}`, `{"addresses": {"a/b": ["240.240.0.1"], "a/c": ["240.240.0.1"]}}`} {
+		file := filepath.Join(t.TempDir(), "assignments.json")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := LoadAssignments(file); err == nil || !strings.Contains(err.Error(), "restore the file") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// FuzzAssignments reads any bytes: no panic, and what is taken can be written and read again.
+func FuzzAssignments(f *testing.F) {
+	f.Add([]byte(`{"addresses": {"shop/a": ["240.240.0.1", "2001:2::1"]}, "policies": {"x": {"plain": "a", "bound": "b", "name": "c"}}}`))
+	f.Add([]byte(`{"addresses": null}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		a := NewAssignments()
+		if a.read(data) != nil {
+			return
+		}
+		a.path, a.dirty = filepath.Join(t.TempDir(), "a"), true
+		if err := a.save(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := LoadAssignments(a.path); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestEntriesAreServedByPodsAndWorkloadEntries(t *testing.T) {
+	p := newPlane(t)
+	p.put(serviceEntry("shop", "api", "01", "hosts: [api.example.com], resolution: STATIC, workloadSelector: {labels: {app: api}}"))
+	p.put(pod("shop", "api-1", "10.0.0.1", "api") + "apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: vm, namespace: shop}\nspec: {address: 192.0.2.1, labels: {app: api}}\n---\n" + pod("other", "api-1", "10.0.0.2", "api"))
+	if s := p.workload("shop", "api-1").GetServices(); s["shop/api.example.com"] == nil {
+		t.Errorf("the pod serves %v", s)
+	}
+	if s := p.workload("other", "api-1").GetServices(); len(s) != 0 {
+		t.Errorf("a pod of another namespace serves %v", s)
+	}
+	vm := &workload.Address{}
+	p.get(log.AddressType, mesh.WorkloadEntryResource("shop", "vm"), func(v any) { vm = v.(*workload.Address) })
+	if vm.GetWorkload().GetServices()["shop/api.example.com"] == nil {
+		t.Errorf("the WorkloadEntry is %v", vm)
+	}
+	if found := p.log.Lookup(log.AddressType, "shop/api.example.com"); len(found) != 3 {
+		t.Errorf("asking for the host finds %d resources, want it and both that serve it", len(found))
+	}
+}
+
+func TestAWaypointThatComesAndGoesReachesThoseThatUseIt(t *testing.T) {
+	p := newPlane(t)
+	p.put("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {istio.io/use-waypoint: wp}}\n---\n" +
+		"apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {clusterIP: 10.96.0.9, ports: [{port: 80}]}\n---\n" +
+		serviceEntry("shop", "api", "01", "hosts: [api.example.com], resolution: DNS") + pod("shop", "web-1", "10.0.0.1", "web"))
+	const gateway = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: wp, namespace: shop, labels: {istio.io/waypoint-for: all}}\nspec: {gatewayClassName: istio-waypoint, listeners: [{name: m, protocol: HBONE, port: 15008}]}\n---\n"
+	bound := func() []bool {
+		return []bool{p.service("shop/web.shop.svc.cluster.local").Waypoint != nil, p.service("shop/api.example.com").Waypoint != nil, p.workload("shop", "web-1").Waypoint != nil}
+	}
+	none, all := []bool{false, false, false}, []bool{true, true, true}
+	expect := func(when string, want []bool) {
+		t.Helper()
+		if got := bound(); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", when, got, want)
+		}
+	}
+	expect("without the Gateway", none)
+	p.put(gateway)
+	expect("without an address", none)
+	p.put("apiVersion: v1\nkind: Service\nmetadata: {name: wp, namespace: shop}\nspec: {clusterIP: 10.96.0.15, ports: [{port: 15008}]}\n")
+	expect("with its service", all)
+	if c := p.said()[model.ServiceKey("shop", "web")]; c.Reason != "Accepted" {
+		t.Errorf("web is told %v", c)
+	}
+	p.put("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n")
+	expect("without the label", none)
+	p.put("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {istio.io/use-waypoint: wp}}\n")
+	expect("with the label again", all)
+	p.remove(model.GatewayKey("shop", "wp"))
+	expect("without the Gateway again", none)
+}
