@@ -9,6 +9,7 @@ import (
 	"lateen.dev/lateen/internal/gen/security"
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/log"
+	"lateen.dev/lateen/internal/model"
 )
 
 // admissions tells for each pod and source whether all policies together let a connection in.
@@ -65,6 +66,7 @@ func TestNoStepOfAnEditLetsInWhatNoVersionDoes(t *testing.T) {
 		for edit := range 25 {
 			versions := []admissions{admits(t, exact)}
 			var texts []string
+			var removed []model.Key
 			switch m.rng.IntN(3) {
 			case 0: // one policy in any way, once or twice
 				i := m.rng.IntN(modelPolicies)
@@ -74,9 +76,16 @@ func TestNoStepOfAnEditLetsInWhatNoVersionDoes(t *testing.T) {
 			case 1: // all of them with selectors; a first edit brings them there and is taken in before
 				m.put(m.someSpec(0, false) + m.someSpec(1, false) + m.someSpec(2, false))
 				texts = append(texts, m.someSpec(0, false)+m.someSpec(1, false)+m.someSpec(2, false))
-			case 2: // all of them without
+			case 2: // all of them without; one may go
 				m.put(m.someSpec(0, true) + m.someSpec(1, true) + m.someSpec(2, true))
-				texts = append(texts, m.someSpec(0, true)+m.someSpec(1, true)+m.someSpec(2, true))
+				text := m.someSpec(0, true) + m.someSpec(1, true)
+				if m.rng.IntN(2) == 0 {
+					namespace, name := modelPolicy(2)
+					removed = append(removed, model.Key{Group: model.SecurityGroup, Kind: "AuthorizationPolicy", Namespace: namespace, Name: name})
+				} else {
+					text += m.someSpec(2, true)
+				}
+				texts = append(texts, text)
 			}
 			if len(texts) == 1 && strings.Count(texts[0], "kind:") > 1 {
 				m.client.settle()
@@ -84,7 +93,7 @@ func TestNoStepOfAnEditLetsInWhatNoVersionDoes(t *testing.T) {
 				versions = []admissions{admits(t, exact)}
 			}
 			for _, text := range texts {
-				m.put(text)
+				m.put(text, removed...)
 				exact.settle()
 				versions = append(versions, admits(t, exact))
 			}
