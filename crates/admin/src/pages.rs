@@ -117,11 +117,15 @@ impl Pages for ReadinessPages {
         match (asked.path.as_str(), &asked.method) {
             ("/healthz/ready", &Method::GET) => {
                 let pending = self.0.pending();
-                if pending.is_empty() {
-                    Answer::text(200, "ready\n")
+                let (status, mut page) = if pending.is_empty() {
+                    (200, "ready\n".to_owned())
                 } else {
-                    Answer::text(500, format!("not ready, pending: {}\n", pending.join(", ")))
+                    (500, format!("not ready, pending: {}\n", pending.join(", ")))
+                };
+                for (part, remark) in self.0.remarks() {
+                    page.push_str(&format!("{part}: {remark}\n"));
                 }
+                Answer::text(status, page)
             }
             ("/healthz/ready", _) => Answer::wrong_method(),
             _ => Answer::not_found(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lateen_proto::auth::IstioCertificateRequest;
 use lateen_proto::auth::istio_certificate_service_client::IstioCertificateServiceClient;
-use lateen_tls::{ControlConnector, Credentials, KeyPair};
+use lateen_tls::{ControlConnector, Credentials, KeyPair, Rules};
 use lateen_types::Identity;
 use prost_types::value::Kind;
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
@@ -59,6 +59,8 @@ pub struct CaSettings {
     pub ttl: Duration,
     /// Further headers.
     pub headers: Vec<(String, String)>,
+    /// What handshakes with the certificates keep to.
+    pub rules: Rules,
 }
 
 /// Settings that cannot work.
@@ -87,6 +89,7 @@ pub struct CaClient {
     token: TokenSource,
     ttl: Duration,
     headers: Vec<(AsciiMetadataKey, AsciiMetadataValue)>,
+    rules: Rules,
 }
 
 impl CaClient {
@@ -124,6 +127,7 @@ impl CaClient {
             token: settings.token,
             ttl: settings.ttl,
             headers,
+            rules: settings.rules,
         })
     }
 
@@ -149,8 +153,8 @@ impl CaClient {
             .create_certificate(request)
             .await
             .map_err(|status| refusal(&status))?;
-        let credentials = Credentials::from_issued(key, &answer.into_inner().cert_chain)?;
-        Ok(credentials)
+        let chain = answer.into_inner().cert_chain;
+        Ok(Credentials::with_rules(key, &chain, &self.rules)?)
     }
 }
 

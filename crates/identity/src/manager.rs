@@ -10,6 +10,7 @@ use lateen_types::Identity;
 use parking_lot::RwLock;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::Instant;
 
 use crate::issuer::{IssueError, Issuer};
 use crate::schedule;
@@ -46,6 +47,8 @@ pub enum State {
         kept: Option<Arc<Credentials>>,
         /// Why the last fetch failed.
         error: Arc<IssueError>,
+        /// When the first of these failures was.
+        since: SystemTime,
     },
 }
 
@@ -97,6 +100,8 @@ struct Shared {
     runtime: Handle,
     permits: Semaphore,
     entries: RwLock<HashMap<Identity, Arc<Entry>>>,
+    /// Goes up with every fetch that ended, and with every identity that is forgotten.
+    changes: watch::Sender<u64>,
 }
 
 struct Entry {
@@ -123,6 +128,7 @@ impl Manager {
             runtime,
             permits: Semaphore::new(MAX_FETCHES),
             entries: RwLock::new(HashMap::new()),
+            changes: watch::Sender::new(0),
         }))
     }
 
@@ -173,7 +179,22 @@ impl Manager {
             .store(wanted.saturating_sub(1), Ordering::Relaxed);
         if wanted <= 1 {
             entries.remove(identity);
+            self.0.changed();
         }
+    }
+
+    /// Sees a change whenever a state of [`Manager::states`] changed.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changes.subscribe()
+    }
+
+    /// The [`Credentials::generation`] of the certificate at hand, valid or not.
+    pub fn generation(&self, identity: &Identity) -> Option<u64> {
+        let entries = self.0.entries.read();
+        let state = entries.get(identity)?.state.borrow();
+        state
+            .credentials()
+            .map(|credentials| credentials.generation())
     }
 
     /// Every identity and how it stands, for the dump; in no order.
@@ -197,7 +218,7 @@ impl Manager {
                 Some(Ok(Arc::clone(credentials)))
             }
             State::Fetching | State::Ready(_) => None,
-            State::Failing { kept, error } => Some(match kept {
+            State::Failing { kept, error, .. } => Some(match kept {
                 Some(kept) if kept.valid_at(now) => Ok(Arc::clone(kept)),
                 Some(_) => Err(FetchError::Expired {
                     identity: identity.clone(),
@@ -239,28 +260,68 @@ impl Manager {
     }
 }
 
+impl Shared {
+    fn changed(&self) {
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+}
+
+/// When the next fetch is due.
+struct Due {
+    /// By the clock that nobody steps.
+    wait: Duration,
+    /// By the wall clock, which the certificate's life is written in.
+    at: Option<SystemTime>,
+}
+
 /// Fetches and renews one identity until nobody holds its entry.
 async fn keep(shared: Weak<Shared>, identity: Identity, entry: Weak<Entry>, hurry: Arc<Notify>) {
     let mut failures = 0;
     loop {
-        let Some(wait) = fetch(&shared, &identity, &entry, &mut failures).await else {
+        let Some(due) = fetch(&shared, &identity, &entry, &mut failures).await else {
             return;
         };
-        // Times out or is hurried; either way it is time.
-        let _ = tokio::time::timeout(wait, hurry.notified()).await;
+        wait_for(due, &shared, &entry, &hurry).await;
         if abandoned(&shared, &identity, &entry) {
             return;
         }
     }
 }
 
-/// One fetch; returns how long to wait until the next.
+/// Waits until a fetch is due by either clock, or hurried.
+async fn wait_for(due: Due, shared: &Weak<Shared>, entry: &Weak<Entry>, hurry: &Notify) {
+    let deadline = Instant::now() + due.wait;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        let look = left.min(schedule::LOOK);
+        if tokio::time::timeout(look, hurry.notified()).await.is_ok() {
+            return;
+        }
+        let (Some(shared), Some(entry)) = (shared.upgrade(), entry.upgrade()) else {
+            return;
+        };
+        let now = shared.clock.now();
+        let stepped = match (&*entry.state.borrow(), due.at) {
+            (State::Ready(credentials), Some(at)) => now >= at || !credentials.valid_at(now),
+            _ => false,
+        };
+        if stepped && !deadline.saturating_duration_since(Instant::now()).is_zero() {
+            tracing::info!("the wall clock was stepped: a certificate is renewed before its time");
+            return;
+        }
+    }
+}
+
+/// One fetch; returns when the next is due.
 async fn fetch(
     shared: &Weak<Shared>,
     identity: &Identity,
     entry: &Weak<Entry>,
     failures: &mut u32,
-) -> Option<Duration> {
+) -> Option<Due> {
     let shared = shared.upgrade()?;
     let permit = shared.permits.acquire().await.ok()?;
     if entry.strong_count() == 0 {
@@ -271,15 +332,21 @@ async fn fetch(
     let now = shared.clock.now();
     let result = result.and_then(|credentials| acceptable(credentials, identity, now));
     let entry = entry.upgrade()?;
-    match result {
+    let due = match result {
         Ok(credentials) => {
             *failures = 0;
-            let wait = schedule::renew_in(credentials.not_before(), credentials.not_after(), now);
+            let at = schedule::renew_at(
+                credentials.not_before(),
+                credentials.not_after(),
+                now,
+                rand::random(),
+            );
+            let wait = at.duration_since(now).unwrap_or_default();
             tracing::debug!(%identity, serial = credentials.serial(), renew_in = ?wait, "certificate issued");
             entry
                 .state
                 .send_replace(State::Ready(Arc::new(credentials)));
-            Some(wait)
+            Due { wait, at: Some(at) }
         }
         Err(error) => {
             *failures += 1;
@@ -289,11 +356,17 @@ async fn fetch(
                 *state = State::Failing {
                     kept: state.credentials().cloned(),
                     error: Arc::new(error),
+                    since: match state {
+                        State::Failing { since, .. } => *since,
+                        _ => now,
+                    },
                 };
             });
-            Some(wait)
+            Due { wait, at: None }
         }
-    }
+    };
+    shared.changed();
+    Some(due)
 }
 
 fn acceptable(
@@ -327,5 +400,6 @@ fn abandoned(shared: &Weak<Shared>, identity: &Identity, entry: &Weak<Entry>) ->
         return false;
     }
     entries.remove(identity);
+    shared.changed();
     true
 }

@@ -9,12 +9,25 @@ pub const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 /// Wait after many failures, at most.
 pub const MAX_BACKOFF: Duration = Duration::from_secs(15);
 
-/// How long after `now` a certificate is to be renewed: at half of its life, for the
-/// other half is the time in which renewal may fail.
-pub fn renew_in(not_before: SystemTime, not_after: SystemTime, now: SystemTime) -> Duration {
-    let life = not_after.duration_since(not_before).unwrap_or_default();
-    let at = not_before + life / 2;
-    at.duration_since(now).unwrap_or_default().max(MIN_INTERVAL)
+/// Wait between two looks at the wall clock, at most: it may be stepped, and timers do not notice.
+pub const LOOK: Duration = Duration::from_secs(60);
+/// The part of a certificate's life over which renewals are spread, before its half.
+const SPREAD: f64 = 0.05;
+
+/// When a certificate that was got at `got` is to be renewed: at half of what it had left to live then, for the other
+/// half is the time in which renewal may fail. Authorities backdate certificates for clocks that differ, so that
+/// those that live seconds would be past half of their nominal life from the start. `chance`, from 0 to 1, moves it
+/// forward by up to a twentieth of its life, so that certificates that were issued together are not renewed together.
+pub fn renew_at(
+    not_before: SystemTime,
+    not_after: SystemTime,
+    got: SystemTime,
+    chance: f64,
+) -> SystemTime {
+    let start = got.max(not_before);
+    let life = not_after.duration_since(start).unwrap_or_default();
+    let wait = life.mul_f64(0.5 - SPREAD * chance.clamp(0.0, 1.0));
+    start + wait.max(MIN_INTERVAL)
 }
 
 /// How long to wait after the `failures`-th failure in a row (from 1). `chance`, from 0 to 1, spreads
@@ -39,11 +52,18 @@ mod tests {
     #[test]
     fn renews_at_half_life() {
         let (from, to) = (at(1_000), at(1_000) + DAY);
-        assert_eq!(renew_in(from, to, from), DAY / 2);
-        assert_eq!(renew_in(from, to, from + DAY / 4), DAY / 4);
-        assert_eq!(renew_in(from, to, from + DAY), MIN_INTERVAL);
+        assert_eq!(renew_at(from, to, from, 0.0), from + DAY / 2);
+        assert_eq!(renew_at(from, to, from, 1.0), from + DAY.mul_f64(0.45));
+        // Backdated by two minutes, and of five seconds.
+        let got = at(1_120);
+        let soon = got + Duration::from_secs(5);
+        assert_eq!(
+            renew_at(from, soon, got, 0.0),
+            got + Duration::from_millis(2_500)
+        );
+        assert_eq!(renew_at(from, to, to, 0.5), to + MIN_INTERVAL);
         // A certificate that ends before it begins is renewed, but not in a loop.
-        assert_eq!(renew_in(to, from, to), MIN_INTERVAL);
+        assert_eq!(renew_at(to, from, from, 0.5), to + MIN_INTERVAL);
     }
 
     #[test]
@@ -59,9 +79,11 @@ mod tests {
         fn is_bounded(failures: u32, chance: f64, from in 0u64..1 << 40, life in 0u64..1 << 32, now in 0u64..1 << 40) {
             let wait = backoff(failures, if chance.is_nan() { 0.0 } else { chance });
             prop_assert!(wait >= FIRST_BACKOFF / 2 && wait <= MAX_BACKOFF);
-            let renew = renew_in(at(from), at(from + life), at(now));
-            prop_assert!(renew >= MIN_INTERVAL);
-            prop_assert!(renew == MIN_INTERVAL || at(now) + renew <= at(from + life));
+            let chance = if chance.is_nan() { 0.0 } else { chance };
+            let (from, to, now) = (at(from), at(from + life), at(now));
+            let renew = renew_at(from, to, now, chance);
+            prop_assert!(renew >= now + MIN_INTERVAL);
+            prop_assert!(renew <= to.max(now.max(from) + MIN_INTERVAL));
         }
     }
 }

@@ -106,6 +106,7 @@ fn settings(token: TokenSource) -> CaSettings {
         cluster: "Kubernetes".to_owned(),
         ttl: Duration::from_secs(86_400),
         headers: vec![("x-extra".to_owned(), "1".to_owned())],
+        rules: lateen_tls::Rules::default(),
     }
 }
 

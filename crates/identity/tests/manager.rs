@@ -1,7 +1,7 @@
 //! When the manager asks, whom it makes wait, and what it keeps; in virtual time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use lateen_identity::{Clock, FetchError, IssueError, Issued, Issuer, Manager, State};
@@ -14,13 +14,21 @@ use tokio::time::{Instant, sleep};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The wall clock of a test: it moves with tokio's.
-#[derive(Clone, Copy)]
-struct TestClock(Instant);
+/// The wall clock of a test: it moves with tokio's, and may be stepped.
+#[derive(Clone)]
+struct TestClock(Instant, Arc<AtomicI64>);
+
+impl TestClock {
+    /// By this many seconds.
+    fn step(&self, seconds: i64) {
+        self.1.fetch_add(seconds, Ordering::SeqCst);
+    }
+}
 
 impl Clock for TestClock {
     fn now(&self) -> SystemTime {
-        SystemTime::UNIX_EPOCH + Duration::from_secs(1_900_000_000) + self.0.elapsed()
+        let start = 1_900_000_000 + self.1.load(Ordering::SeqCst);
+        SystemTime::UNIX_EPOCH + Duration::from_secs(start as u64) + self.0.elapsed()
     }
 }
 
@@ -84,10 +92,10 @@ impl Issuer for Authority {
 
 /// A manager and its authority, whose certificates live for `life`.
 fn manager(life: Duration) -> (Manager, Arc<Authority>) {
-    let clock = TestClock(Instant::now());
+    let clock = TestClock(Instant::now(), Arc::default());
     let authority = Arc::new(Authority {
         ca: Ca::new(),
-        clock,
+        clock: clock.clone(),
         life,
         asked: AtomicUsize::new(0),
         running: AtomicUsize::new(0),
@@ -147,14 +155,127 @@ async fn a_wanted_certificate_is_fetched_ahead_and_renewed_at_half_life() {
     sleep(Duration::from_secs(1)).await;
     assert_eq!(authority.asked(), 1);
     let first = manager.get(&identity("web")).await.unwrap();
-    sleep(12 * HOUR - Duration::from_secs(2)).await;
-    assert_eq!(authority.asked(), 1);
-    sleep(Duration::from_secs(2)).await;
-    assert_eq!(authority.asked(), 2);
+    assert_eq!(
+        manager.generation(&identity("web")),
+        Some(first.generation())
+    );
+    let mut changes = manager.changes();
+    changes.mark_unchanged();
+    // Up to a twentieth of its life before half of it.
+    sleep(24 * HOUR * 45 / 100 - Duration::from_secs(2)).await;
+    assert_eq!(
+        (authority.asked(), changes.has_changed().unwrap()),
+        (1, false)
+    );
+    sleep(24 * HOUR / 20 + Duration::from_secs(2)).await;
+    assert_eq!(
+        (authority.asked(), changes.has_changed().unwrap()),
+        (2, true)
+    );
     let second = manager.get(&identity("web")).await.unwrap();
     assert_ne!(first.serial(), second.serial());
+    assert!(manager.generation(&identity("web")) > Some(first.generation()));
     sleep(120 * HOUR).await;
-    assert_eq!(authority.asked(), 12);
+    assert!(
+        (12..=13).contains(&authority.asked()),
+        "{}",
+        authority.asked()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn certificates_that_live_seconds_are_there_all_the_time() {
+    let (manager, authority) = manager(Duration::from_secs(5));
+    manager.want(&identity("web"));
+    manager.get(&identity("web")).await.unwrap();
+    for _ in 0..600 {
+        sleep(Duration::from_millis(100)).await;
+        let before = Instant::now();
+        manager.get(&identity("web")).await.unwrap();
+        assert_eq!(before.elapsed(), Duration::ZERO, "somebody had to wait");
+    }
+    assert!(
+        (20..=32).contains(&authority.asked()),
+        "{}",
+        authority.asked()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_hour_without_the_control_plane_is_survived_and_told() {
+    let hour_and_half = HOUR + HOUR / 2;
+    let (manager, authority) = manager(hour_and_half * 2);
+    for name in ["web", "api"] {
+        manager.want(&identity(name));
+        manager.get(&identity(name)).await.unwrap();
+    }
+    // Away from just before the renewal.
+    sleep(hour_and_half * 9 / 10 - Duration::from_secs(60)).await;
+    authority.will(Behaviour::Fails);
+    let asked = authority.asked();
+    for _ in 0..60 {
+        sleep(Duration::from_secs(60)).await;
+        for name in ["web", "api"] {
+            manager.get(&identity(name)).await.expect("it is valid");
+        }
+    }
+    let tried = authority.asked() - asked;
+    assert!(
+        (300..1200).contains(&tried),
+        "{tried} tries for two in an hour"
+    );
+    for (_, state) in manager.states() {
+        let State::Failing { kept, error, since } = state else {
+            panic!("{state:?}");
+        };
+        let now = authority.clock.now();
+        let failing = now.duration_since(since).unwrap();
+        assert!(
+            (50 * 60..=60 * 60).contains(&failing.as_secs()),
+            "{failing:?}"
+        );
+        assert!(kept.unwrap().not_after() > now && error.to_string().contains("unreachable"));
+    }
+    authority.will(Behaviour::Works);
+    sleep(Duration::from_secs(16)).await;
+    let well = |(_, state): &(Identity, State)| matches!(state, State::Ready(_));
+    assert!(manager.states().iter().all(well));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wall_clock_stepped_forward_has_certificates_renewed_at_once() {
+    let (manager, authority) = manager(24 * HOUR);
+    manager.want(&identity("web"));
+    let first = manager.get(&identity("web")).await.unwrap();
+    authority.clock.step(20 * 3600);
+    sleep(Duration::from_secs(62)).await;
+    assert_eq!(authority.asked(), 2);
+    // Past its end: nobody is given it meanwhile.
+    authority.clock.step(30 * 3600);
+    let second = manager.get(&identity("web")).await.unwrap();
+    assert!(second.generation() > first.generation());
+    assert!(second.valid_at(authority.clock.now()));
+    assert_eq!(authority.asked(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wall_clock_stepped_back_leaves_renewal_on_time() {
+    let (manager, authority) = manager(24 * HOUR);
+    manager.want(&identity("web"));
+    sleep(HOUR).await;
+    // Still within the certificate's life: renewal does not wait for the wall clock to catch up.
+    authority.clock.step(-1800);
+    sleep(11 * HOUR).await;
+    assert_eq!(authority.asked(), 2);
+    // To before its life: it is of no use, and another one is asked for.
+    authority.clock.step(-20 * 3600);
+    sleep(Duration::from_secs(62)).await;
+    assert_eq!(authority.asked(), 3);
+    let got = manager.get(&identity("web")).await.unwrap();
+    assert!(got.valid_at(authority.clock.now()));
+    // And not again and again.
+    sleep(HOUR).await;
+    assert_eq!(authority.asked(), 3);
 }
 
 #[tokio::test(start_paused = true)]

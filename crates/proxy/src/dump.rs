@@ -86,6 +86,9 @@ impl Sources {
             "clusterId": settings.cluster_id,
             "network": settings.network,
             "trustDomain": settings.trust_domain,
+            "trustDomainAliases": settings.trust_domain_aliases,
+            "crlPath": settings.revocation_lists,
+            "compliancePolicy": settings.compliance.as_str(),
             "xdsAddress": settings.xds.address,
             "xdsRootCert": settings.xds.roots,
             "caAddress": settings.ca.address,
@@ -114,8 +117,8 @@ impl Sources {
                 let word = match &state {
                     State::Fetching => "Initializing".to_owned(),
                     State::Ready(_) => "Available".to_owned(),
-                    State::Failing { kept: Some(_), error } => format!("Available, renewal fails: {error}"),
-                    State::Failing { kept: None, error } => format!("Unavailable: {error}"),
+                    State::Failing { kept: Some(_), error, .. } => format!("Available, renewal fails: {error}"),
+                    State::Failing { kept: None, error, .. } => format!("Unavailable: {error}"),
                 };
                 let (chain, roots) = state
                     .credentials()

@@ -12,8 +12,10 @@ mod notify;
 mod pod;
 mod pods;
 mod publish;
+mod revocations;
 mod run;
 pub mod settings;
+mod tunnels;
 mod worker;
 
 pub use run::{StartError, node as run_node};

@@ -20,15 +20,16 @@ use std::sync::Arc;
 use lateen_capture::{Accepted, LoadGuard};
 use lateen_config::{Snapshot, Workload};
 use lateen_policy::{Decision, dry_run};
-use lateen_relay::{Duplex, Limits, Meter, Outcome, Relay};
+use lateen_relay::{Duplex, Limits, Meter, Outcome, Relay, RelayError};
 use lateen_telemetry::{Connection, Failure, Reporter, refused};
 use tokio::net::TcpStream;
 
 pub use dial::DialError;
 pub use refusal::Refusal;
 
-use crate::live::Tracked;
+use crate::live::{Cut, Tracked};
 use crate::pod::{Door, Pod, Port};
+use crate::tunnels::Revoked;
 use crate::worker::{OpenSocket, Worker};
 
 /// A connection that has just been accepted for a pod.
@@ -151,12 +152,20 @@ async fn relay<A: Duplex, B: Duplex>(
         Ok(Outcome { error: None, .. }) => Ok(()),
         Ok(Outcome {
             error: Some(error), ..
+        }) if revoked(&error) => Err(Refusal::Cut(Cut::Revoked)),
+        Ok(Outcome {
+            error: Some(error), ..
         }) => Err(Refusal::Broken(error)),
         Err(reason) => {
             relay.abort();
             Err(Refusal::Cut(reason))
         }
     }
+}
+
+/// Whether a stream broke because its tunnel's peer was revoked.
+fn revoked(error: &RelayError) -> bool {
+    matches!(error, RelayError::Broken { source, .. } if Revoked::is(source))
 }
 
 /// Whether the policies let an inbound connection in.

@@ -13,7 +13,7 @@ use lateen_capture::{Accepted, Acceptor, Keeper, Ledger, NamespaceThread, Share,
 use lateen_config::Store;
 use lateen_identity::{CaError, Manager};
 use lateen_telemetry::{BuildInfo, Metrics};
-use lateen_tls::{ControlConnector, Roots};
+use lateen_tls::{ControlConnector, Roots, Rules};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::AbortHandle;
@@ -29,7 +29,7 @@ use crate::pods::{self, Pods, Table};
 use crate::publish::{self, Current, Publisher, Watcher};
 use crate::settings::Settings;
 use crate::worker::{Idle, Mailbox, Parts, Patience};
-use crate::{VERSION, settings};
+use crate::{VERSION, revocations, settings};
 
 /// How often the end looks whether the last connection is gone.
 const DRAIN_LOOK: Duration = Duration::from_millis(50);
@@ -55,6 +55,9 @@ pub enum StartError {
     /// The certificate authority's settings.
     #[error("{0}")]
     Authority(#[from] CaError),
+    /// The revocation lists.
+    #[error("{0}")]
+    Revocations(#[from] revocations::Unusable),
     /// The control plane's settings.
     #[error("XDS_ADDRESS={0:?}: use https://HOST:PORT")]
     Address(String),
@@ -68,6 +71,7 @@ pub enum StartError {
 /// # Errors
 /// See [`StartError`]; once started, nothing but a signal ends it.
 pub fn node(settings: Settings) -> Result<(), StartError> {
+    let rules = rules(&settings)?;
     let files = lateen_capture::raise_file_limit()?;
     tracing::debug!(files, "limit of open files");
     let namespaces = NamespaceThread::start()?;
@@ -92,7 +96,7 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
     let manager = {
         // gRPC channels start on the runtime that is current when they are made.
         let _runtime = runtime.enter();
-        let authority = certificates::authority(&settings, &metrics)?;
+        let authority = certificates::authority(&settings, &rules, &metrics)?;
         Manager::new(authority, runtime.handle().clone())
     };
     let resolver: Arc<dyn Resolver> = Arc::new(Unresolved);
@@ -110,7 +114,7 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         .zip(ledgers)
         .enumerate()
         .map(|(index, (idle, ledger))| {
-            let parts = parts(&settings, &metrics, &manager, &resolver, &budgets);
+            let parts = parts(&settings, &metrics, &manager, &rules, &resolver, &budgets);
             let ledger = Some(ledger);
             idle.start(index, Parts { ledger, ..parts })
         })
@@ -127,6 +131,7 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         acceptor,
         metrics,
         manager,
+        rules,
         mailboxes: mailboxes.clone(),
         keeper,
         starter: Starter::new(std::env::var_os("NOTIFY_SOCKET"))?,
@@ -148,10 +153,24 @@ fn sink(mailbox: &Mailbox) -> acceptor::Sink<Door> {
     Box::new(move |accepted: Accepted<Door>| mailbox.serve(accepted))
 }
 
+/// What handshakes keep to. Without the revocation lists that it was told to heed the proxy does not start.
+fn rules(settings: &Settings) -> Result<Rules, StartError> {
+    let rules = Rules {
+        compliance: settings.compliance,
+        trust_domain_aliases: settings.trust_domain_aliases.clone().into(),
+        ..Rules::default()
+    };
+    if let Some(path) = &settings.revocation_lists {
+        rules.revocations.replace(revocations::read(path)?);
+    }
+    Ok(rules)
+}
+
 fn parts(
     settings: &Settings,
     metrics: &Arc<Metrics>,
     certificates: &Manager,
+    rules: &Rules,
     resolver: &Arc<dyn Resolver>,
     budgets: &(lateen_hbone::Budget, lateen_hbone::SendBudget),
 ) -> Parts {
@@ -167,6 +186,7 @@ fn parts(
     Parts {
         certificates: certificates.clone(),
         metrics: Arc::clone(metrics),
+        revocations: rules.revocations.clone(),
         network: Arc::clone(&settings.network),
         client: lateen_hbone::Settings {
             idle_timeout: Some(settings.idle_tunnel),
@@ -189,6 +209,7 @@ struct Control {
     acceptor: Arc<Acceptor<Door>>,
     metrics: Arc<Metrics>,
     manager: Manager,
+    rules: Rules,
     mailboxes: Vec<Mailbox>,
     readiness: Readiness,
     table: Table,
@@ -203,6 +224,7 @@ impl Control {
         let quit = Arc::new(Notify::new());
         let current = Current::default();
         let pages = self.open_pages(&current, &quit);
+        self.watch_certificates();
 
         let (synced, mut complete) = watch::channel(false);
         let xds = self.xds_client(current.clone(), synced)?;
@@ -243,6 +265,25 @@ impl Control {
             () = self.drain(pages, hurry) => {}
         }
         Ok(())
+    }
+
+    /// Keeps the revocation lists up to date, and tells how it stands with certificates.
+    fn watch_certificates(&self) {
+        tokio::spawn(certificates::report(
+            self.manager.clone(),
+            Arc::clone(&self.metrics),
+            self.readiness.clone(),
+        ));
+        if let Some(path) = &self.settings.revocation_lists {
+            let keeper = revocations::Keeper {
+                path: path.clone(),
+                revocations: self.rules.revocations.clone(),
+                workers: self.mailboxes.clone(),
+                metrics: Arc::clone(&self.metrics),
+                readiness: self.readiness.clone(),
+            };
+            tokio::spawn(keeper.run());
+        }
     }
 
     /// Tells whoever started this process when it can do all that its predecessor does.
@@ -313,7 +354,8 @@ impl Control {
         let connector = ControlConnector::new(
             Roots::parse(&settings.xds.roots),
             settings.xds.alternative_name.as_deref(),
-        );
+        )
+        .complying(settings.compliance);
         let headers = settings
             .xds
             .headers

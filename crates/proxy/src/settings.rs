@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lateen_capture::{Keepalive, Options};
+use lateen_tls::Compliance;
 use lateen_types::Strng;
 
 use environment::Environment;
@@ -64,6 +65,12 @@ pub struct Settings {
     pub network: Strng,
     /// The trust domain of this mesh.
     pub trust_domain: Strng,
+    /// Trust domains whose peers are accepted as those of this mesh are.
+    pub trust_domain_aliases: Vec<Strng>,
+    /// The file of revocation lists; it is read again when it changes.
+    pub revocation_lists: Option<PathBuf>,
+    /// Which cryptography is allowed.
+    pub compliance: Compliance,
     /// The configuration source.
     pub xds: Authority,
     /// The certificate authority.
@@ -224,6 +231,9 @@ impl Settings {
             trust_domain: text("TRUST_DOMAIN")
                 .unwrap_or_else(|| "cluster.local".to_owned())
                 .into(),
+            trust_domain_aliases: env.trust_domain_aliases()?,
+            revocation_lists: text("CRL_PATH").map(PathBuf::from),
+            compliance: env.compliance()?,
             xds: authority("XDS_ADDRESS", "XDS_ROOT_CA", "ALT_XDS_HOSTNAME")?,
             ca: authority("CA_ADDRESS", "CA_ROOT_CA", "ALT_CA_HOSTNAME")?,
             token: env.token()?,

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use lateen_capture::{Accepted, Ledger};
 use lateen_config::{Snapshot, Workload};
@@ -16,7 +16,8 @@ use lateen_fair::{Executor, Group, Groups};
 use lateen_hbone::{CloseReason, Pool};
 use lateen_identity::Manager;
 use lateen_telemetry::{Metrics, Reporter};
-use lateen_types::{Strng, WorkloadUid};
+use lateen_tls::Revocations;
+use lateen_types::{Identity, Strng, WorkloadUid};
 use prometheus_client::metrics::gauge::Gauge;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -27,6 +28,7 @@ use crate::live::{Cut, Listed, Live, Watch, Watcher};
 use crate::node;
 use crate::node::{DialError, Refusal};
 use crate::pod::{Door, Pod};
+use crate::tunnels::Tunnels;
 
 /// How long others may take before a connection is given up.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +58,7 @@ enum Message {
     Watch(Watcher),
     Drain,
     Cut(Cut, oneshot::Sender<usize>),
+    CutRevoked,
     Stop,
 }
 
@@ -107,6 +110,11 @@ impl Mailbox {
         cut.await.unwrap_or_default()
     }
 
+    /// Ends the tunnels whose peer is revoked by now.
+    pub fn cut_revoked(&self) {
+        let _ = self.0.send(Message::CutRevoked);
+    }
+
     /// Starts the end: tunnels are told to go away, connections finish.
     pub fn drain(&self) {
         let _ = self.0.send(Message::Drain);
@@ -124,6 +132,8 @@ pub struct Parts {
     pub certificates: Manager,
     /// Counters.
     pub metrics: Arc<Metrics>,
+    /// Certificates of peers that are good no more.
+    pub revocations: Revocations,
     /// The network that this node is on.
     pub network: Strng,
     /// Tunnels that we open.
@@ -154,6 +164,9 @@ pub struct Worker {
     pub server: lateen_hbone::Settings,
     /// Tunnels to other proxies.
     pub pool: Pool<DialError>,
+    /// The tunnels of both directions, with what they were opened by.
+    pub tunnels: Tunnels,
+    revocations: Revocations,
     /// The connections that it serves.
     pub live: Live,
     /// When to give up.
@@ -226,6 +239,7 @@ impl Worker {
         let Parts {
             certificates,
             metrics,
+            revocations,
             network,
             client,
             server,
@@ -254,6 +268,8 @@ impl Worker {
             network,
             server,
             pool,
+            tunnels: Tunnels::default(),
+            revocations,
             live: Live::new(ledger),
             patience,
             resolver,
@@ -270,7 +286,33 @@ impl Worker {
         })
     }
 
+    /// Has tunnels take no more requests when their certificates are replaced or about to run out, for ever.
+    async fn retire_tunnels(self: Rc<Self>) {
+        let mut changes = self.certificates.changes();
+        loop {
+            let generation = |own: &Identity| self.certificates.generation(own);
+            let (retired, next) = self.tunnels.retire(SystemTime::now(), generation);
+            if !retired.is_empty() {
+                self.pool.retire(|key| retired.contains(key));
+            }
+            let next = async {
+                match next {
+                    Some(next) => tokio::time::sleep(next).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = next => {}
+                () = self.tunnels.opened() => {}
+                changed = changes.changed() => if changed.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
     async fn run(self: Rc<Self>, mut inbox: mpsc::UnboundedReceiver<Message>) {
+        tokio::task::spawn_local(Rc::clone(&self).retire_tunnels());
         while let Some(message) = inbox.recv().await {
             match message {
                 Message::Serve(accepted) => node::serve(Rc::clone(&self), accepted),
@@ -285,6 +327,9 @@ impl Worker {
                     let _ = answer.send(self.live.list());
                 }
                 Message::Watch(watcher) => self.live.watch(watcher),
+                Message::CutRevoked => {
+                    self.tunnels.cut_revoked(&self.revocations);
+                }
                 Message::Cut(reason, answer) => {
                     // Whoever asked may have stopped waiting.
                     let _ = answer.send(self.live.cut_all(reason));

@@ -53,6 +53,8 @@ pub enum ResponseFlags {
     ConnectionFailure,
     /// TLS with the peer failed.
     TlsFailure,
+    /// The peer's certificate is revoked.
+    CertificateRevoked,
     /// The peer does not speak HTTP/2 as a tunnel should.
     Http2Handshake,
     /// The tunnel's port did not answer: a NetworkPolicy may block it.
@@ -69,6 +71,7 @@ impl ResponseFlags {
             Self::Denied => "DENY",
             Self::ConnectionFailure => "CONNECT",
             Self::TlsFailure => "TLS_FAILURE",
+            Self::CertificateRevoked => "CERT_REVOKED",
             Self::Http2Handshake => "H2_HANDSHAKE_FAILURE",
             Self::NetworkPolicy => "NETWORK_POLICY",
             Self::Identity => "IDENTITY_ERROR",

@@ -79,6 +79,11 @@ struct ReasonLabels {
     reason: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    state: &'static str,
+}
+
 /// All metrics of one proxy.
 #[derive(Debug)]
 pub struct Metrics {
@@ -91,6 +96,10 @@ pub struct Metrics {
     xds_terminations: Family<TerminationLabels, Counter>,
     certificates: Family<OutcomeLabels, Counter>,
     tunnels_closed: Family<TunnelLabels, Counter>,
+    held: Family<StateLabels, Gauge>,
+    revocation_reads: Family<OutcomeLabels, Counter>,
+    revoked: Gauge,
+    stale_lists: Gauge,
     cut: Family<ReasonLabels, Counter>,
     pods: Gauge,
     pods_started: Counter,
@@ -115,6 +124,29 @@ impl Metrics {
             "lateen_certificate_requests",
             "Certificates asked of the certificate authority, by outcome",
             certificates.clone(),
+        );
+        let held = Family::default();
+        registry.register(
+            "lateen_certificates",
+            "Workload identities of this node, by how it stands with their certificates",
+            held.clone(),
+        );
+        let (revocation_reads, revoked, stale_lists) =
+            (Family::default(), Gauge::default(), Gauge::default());
+        registry.register(
+            "lateen_revocation_list_reads",
+            "How often the file of revocation lists was read, by outcome",
+            revocation_reads.clone(),
+        );
+        registry.register(
+            "lateen_revoked_certificates",
+            "Certificates on the revocation lists in force",
+            revoked.clone(),
+        );
+        registry.register(
+            "lateen_stale_revocation_lists",
+            "Revocation lists in force whose authority should have issued a newer one",
+            stale_lists.clone(),
         );
         let cut = Family::default();
         registry.register(
@@ -186,6 +218,10 @@ impl Metrics {
             xds_terminations,
             certificates,
             tunnels_closed,
+            held,
+            revocation_reads,
+            revoked,
+            stale_lists,
             cut,
             pods,
             pods_started,
@@ -260,6 +296,33 @@ impl Metrics {
     /// Counts a connection that was ended although both sides would have gone on.
     pub fn connection_cut(&self, reason: &'static str) {
         self.cut.get_or_create(&ReasonLabels { reason }).inc();
+    }
+
+    /// Sets how many identities are in a state.
+    pub fn certificates_held(&self, state: &'static str, identities: usize) {
+        self.held
+            .get_or_create(&StateLabels { state })
+            .set(i64::try_from(identities).unwrap_or(i64::MAX));
+    }
+
+    /// Counts a reading of the revocation lists.
+    pub fn revocation_lists_read(&self, usable: bool) {
+        let outcome = if usable { "read" } else { "failed" };
+        self.revocation_reads
+            .get_or_create(&OutcomeLabels { outcome })
+            .inc();
+    }
+
+    /// Sets how many certificates are revoked.
+    pub fn revoked_certificates(&self, certificates: usize) {
+        self.revoked
+            .set(i64::try_from(certificates).unwrap_or(i64::MAX));
+    }
+
+    /// Sets how many revocation lists are overdue.
+    pub fn stale_revocation_lists(&self, lists: usize) {
+        self.stale_lists
+            .set(i64::try_from(lists).unwrap_or(i64::MAX));
     }
 
     /// Counts a pod that is served from now on.

@@ -157,6 +157,8 @@ impl Ca {
         let mut request =
             CertificateSigningRequestParams::from_pem(csr_pem).map_err(|e| e.to_string())?;
         for_workloads(&mut request.params, from, to);
+        let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
+        request.params.serial_number = Some(serial.into());
         let leaf = request.signed_by(&self.issuer).map_err(|e| e.to_string())?;
         Ok(self.chain(leaf.pem()))
     }

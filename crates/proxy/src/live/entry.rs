@@ -62,7 +62,6 @@ pub enum Cut {
     /// A policy denies it by now.
     Policy,
     /// The peer's certificate was revoked.
-    #[allow(dead_code, reason = "said when peers are revoked")]
     Revoked,
     /// The time that connections have when the proxy ends is over.
     Deadline,

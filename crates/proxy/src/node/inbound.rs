@@ -22,9 +22,10 @@ use super::dial::dial;
 use super::{Arrival, Refusal, admit, finish, refuse, relay};
 use crate::live::{Facts, Tracked};
 use crate::pod::Pod;
+use crate::tunnels::{End, Guarded, Retirement};
 use crate::worker::Worker;
 
-type Tunnel = hbone::Connection<TlsStream<TcpStream>>;
+type Tunnel = hbone::Connection<Guarded<TlsStream<TcpStream>>>;
 
 /// What all requests of one tunnel share.
 pub(super) struct Session {
@@ -52,7 +53,7 @@ pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
             return;
         }
     };
-    let (tunnel, peer) = match Box::pin(handshake(&worker, &pod, stream)).await {
+    let (tunnel, peer, retirement) = match Box::pin(handshake(&worker, &pod, stream)).await {
         Ok(proven) => proven,
         Err(why) => {
             refuse(&worker, &pod, client, local, Reporter::Destination, &why);
@@ -67,7 +68,7 @@ pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
         client,
         local,
     });
-    let ended = requests(&session, tunnel).await;
+    let ended = requests(&session, tunnel, retirement).await;
     let reason = CloseReason::of(&ended);
     let metrics = &session.worker.metrics;
     metrics.tunnel_closed(Reporter::Destination, reason.as_str());
@@ -86,29 +87,40 @@ async fn handshake(
     worker: &Worker,
     pod: &Pod,
     stream: TcpStream,
-) -> Result<(Tunnel, VerifiedPeer), Refusal> {
+) -> Result<(Tunnel, VerifiedPeer, Retirement), Refusal> {
     let (_, workload) = worker.workload_of(pod).await?;
     let credentials = worker.certificates.get(&workload.identity).await?;
     let agree = async {
         let (stream, session) = lateen_tls::accept(&credentials, stream).await?;
+        let peer = session.peer().clone();
+        tracing::debug!(%peer, key_exchange = session.key_exchange(), "tunnel accepted");
+        let end = End::Inbound(workload.identity.clone());
+        let stream = worker.tunnels.enter(stream, session, end);
+        let retirement = stream.retirement();
         let tunnel = hbone::Connection::accept(stream, worker.server.clone())
             .await
             .map_err(|error| Refusal::Tunnel(Rc::new(error)))?;
-        Ok((tunnel, session.peer().clone()))
+        Ok((tunnel, peer, retirement))
     };
     timeout(worker.patience.peer, agree)
         .await
         .unwrap_or(Err(Refusal::Slow))
 }
 
-/// Takes requests until the peer has no more, the pod is released or the process ends; open streams finish either way.
-async fn requests(session: &Rc<Session>, mut tunnel: Tunnel) -> Result<(), hbone::TunnelError> {
+/// Takes requests until the peer has no more, the pod is released, a certificate is replaced or the process ends; open
+/// streams finish either way.
+async fn requests(
+    session: &Rc<Session>,
+    mut tunnel: Tunnel,
+    retirement: Retirement,
+) -> Result<(), hbone::TunnelError> {
     let mut leaving = pin!(leaving(&session.pod));
     loop {
         let incoming = tokio::select! {
             incoming = tunnel.next() => incoming?,
             () = &mut leaving => break,
             () = session.worker.draining() => break,
+            () = retirement.due() => break,
         };
         match incoming {
             Some(incoming) => take(session, incoming),

@@ -17,6 +17,7 @@ use super::dial::{DialError, dial};
 use super::{Arrival, Refusal, finish, relay};
 use crate::live::{Outgoing, Tracked};
 use crate::pod::Pod;
+use crate::tunnels::End;
 use crate::worker::Worker;
 
 /// Where a connection goes, once that is known.
@@ -195,6 +196,7 @@ async fn tunnel(
         let sockets = Arc::clone(&pod.sockets);
         let (identity, destinations) = (key.source.clone(), Arc::clone(&key.destinations));
         let hbone = key.address;
+        let (tunnels, key) = (worker.tunnels.clone(), key.clone());
         async move {
             let credentials = certificates
                 .get(&identity)
@@ -209,7 +211,10 @@ async fn tunnel(
                     })?;
             let handshake = lateen_tls::connect(&credentials, stream, &destinations);
             match timeout(patience, handshake).await {
-                Ok(Ok((stream, _peer))) => Ok(stream),
+                Ok(Ok((stream, session))) => {
+                    tracing::debug!(peer = %session, key_exchange = session.key_exchange(), "tunnel opened");
+                    Ok(tunnels.enter(stream, session, End::Outbound(key)))
+                }
                 Ok(Err(error)) => Err(DialError::Tls(Arc::new(error))),
                 Err(_) => Err(DialError::TunnelTimeout(hbone)),
             }

@@ -108,7 +108,11 @@ impl Refusal {
     pub fn flags(&self) -> ResponseFlags {
         match self {
             Self::Denied(_) | Self::Cut(Cut::Policy) => ResponseFlags::Denied,
-            Self::Cut(Cut::Revoked) => ResponseFlags::TlsFailure,
+            Self::Cut(Cut::Revoked) => ResponseFlags::CertificateRevoked,
+            Self::Tls(TlsError::Revoked) => ResponseFlags::CertificateRevoked,
+            Self::Dial(DialError::Tls(error)) if matches!(**error, TlsError::Revoked) => {
+                ResponseFlags::CertificateRevoked
+            }
             Self::Identity(_) | Self::Dial(DialError::Identity(_)) => ResponseFlags::Identity,
             Self::Tls(_) | Self::Slow | Self::Dial(DialError::Tls(_)) => ResponseFlags::TlsFailure,
             Self::Dial(DialError::TunnelTimeout(_)) => ResponseFlags::NetworkPolicy,

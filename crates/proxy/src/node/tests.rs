@@ -1,5 +1,6 @@
 //! The node role with everything real but redirection. Needs root: sockets are marked.
 
+mod certificates;
 mod fixture;
 mod lifecycle;
 mod policy;

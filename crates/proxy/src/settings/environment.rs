@@ -5,6 +5,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use lateen_capture::Keepalive;
+use lateen_tls::Compliance;
+use lateen_types::{Identity, Strng};
 
 use super::{DEFAULT_TOKEN, DEFAULT_ZDS, Lookup, SettingError};
 
@@ -16,17 +18,7 @@ pub(super) struct Environment<'a> {
 impl Environment<'_> {
     /// What ztunnel would do and this proxy does not must be said, not dropped: some of it is protection.
     pub(super) fn refuse_what_is_missing(&self) -> Result<(), SettingError> {
-        const MISSING: [(&str, Option<&str>, &str); 6] = [
-            (
-                "CRL_PATH",
-                None,
-                "this proxy does not check revocation lists yet: unset it",
-            ),
-            (
-                "COMPLIANCE_POLICY",
-                None,
-                "this proxy knows no compliance policies yet: unset it",
-            ),
+        const MISSING: [(&str, Option<&str>, &str); 4] = [
             (
                 "LOCAL_XDS_PATH",
                 None,
@@ -72,6 +64,37 @@ impl Environment<'_> {
             Some(file) => Ok(Some(file.into())),
             None => Ok(Some(PathBuf::from(DEFAULT_TOKEN)).filter(|file| file.exists())),
         }
+    }
+
+    /// `COMPLIANCE_POLICY`. Istio's `fips-140-2` is refused, not half done: this build's cryptography is not validated.
+    pub(super) fn compliance(&self) -> Result<Compliance, SettingError> {
+        let known = Compliance::NAMES.join(", ");
+        self.parsed(
+            "COMPLIANCE_POLICY",
+            Compliance::default(),
+            &format!("leave it out, or use one of: {known}"),
+        )
+    }
+
+    pub(super) fn trust_domain_aliases(&self) -> Result<Vec<Strng>, SettingError> {
+        const VARIABLE: &str = "TRUST_DOMAIN_ALIASES";
+        let list = self.get(VARIABLE).unwrap_or_default();
+        let names = list
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty());
+        names
+            .map(|name| {
+                // What an identity takes for a trust domain is one.
+                match Identity::new(name, "default", "default") {
+                    Ok(identity) => Ok(identity.trust_domain().clone()),
+                    Err(_) => Err(self.bad(
+                        VARIABLE,
+                        "use trust domains such as old.example, with commas between them",
+                    )),
+                }
+            })
+            .collect()
     }
 
     pub(super) fn get(&self, variable: &str) -> Option<String> {

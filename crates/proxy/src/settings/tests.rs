@@ -55,8 +55,8 @@ fn names_the_variable_the_value_and_the_cure() {
         ("SECRET_TTL", "1x"),
         ("TERMINATION_GRACE_PERIOD_SECONDS", "0"),
         ("KEEPALIVE_RETRIES", "128"),
-        ("CRL_PATH", "/etc/crl.pem"),
-        ("COMPLIANCE_POLICY", "pqc"),
+        ("COMPLIANCE_POLICY", "fips-140-2"),
+        ("TRUST_DOMAIN_ALIASES", "old.example,/"),
         ("LOCAL_XDS_PATH", "mesh.yaml"),
         ("FAKE_CA", "true"),
         ("ENABLE_ORIG_SRC", "false"),
@@ -156,4 +156,18 @@ fn durations_have_units() {
     ] {
         assert_eq!(parse_duration(text), None, "{text}");
     }
+}
+
+#[test]
+fn certificates_may_be_revoked_aliased_and_post_quantum() {
+    let settings = with("CRL_PATH", "/etc/crl.pem").unwrap();
+    assert_eq!(settings.revocation_lists, Some("/etc/crl.pem".into()));
+    let settings = with("COMPLIANCE_POLICY", "pqc").unwrap();
+    assert_eq!(settings.compliance, lateen_tls::Compliance::PostQuantum);
+    let settings = with("TRUST_DOMAIN_ALIASES", "old.example, older.example,").unwrap();
+    let aliases: Vec<&str> = settings.trust_domain_aliases.iter().map(|a| &**a).collect();
+    assert_eq!(aliases, ["old.example", "older.example"]);
+    let settings = with("CRL_PATH", "").unwrap();
+    assert_eq!(settings.revocation_lists, None);
+    assert!(settings.trust_domain_aliases.is_empty());
 }

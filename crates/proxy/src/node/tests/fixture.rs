@@ -19,7 +19,7 @@ use lateen_proto::workload::{Address, Workload};
 use lateen_relay::Limits;
 use lateen_telemetry::{BuildInfo, Metrics, log};
 use lateen_testkit::{Ca, wds};
-use lateen_tls::{Credentials, KeyPair};
+use lateen_tls::{Credentials, KeyPair, RevocationLists, Revocations, Rules};
 use lateen_types::Identity;
 use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -32,6 +32,9 @@ use crate::worker::{Idle, Mailbox, Parts, Patience};
 
 /// Far longer than anything takes when it works.
 pub const LONG: Duration = Duration::from_secs(30);
+
+/// The life of certificates where it does not matter.
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// The descriptors that a pod's connections may hold.
 pub const SHARE: u32 = 10_000;
@@ -57,7 +60,11 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 }
 
 /// What the test authority signs for whoever asks.
-struct Authority(Arc<Ca>);
+struct Authority {
+    ca: Arc<Ca>,
+    life: Duration,
+    rules: Rules,
+}
 
 impl Issuer for Authority {
     fn issue<'a>(&'a self, identity: &'a Identity) -> Issued<'a> {
@@ -65,12 +72,11 @@ impl Issuer for Authority {
             let key = KeyPair::generate()?;
             let csr = key.csr_pem(identity)?;
             let now = std::time::SystemTime::now();
-            let hour = Duration::from_secs(3600);
             let chain = self
-                .0
-                .sign(&csr, now - hour, now + hour)
+                .ca
+                .sign(&csr, now - HOUR, now + self.life)
                 .expect("the request is ours");
-            Ok(Credentials::from_issued(key, &chain)?)
+            Ok(Credentials::with_rules(key, &chain, &self.rules)?)
         })
     }
 }
@@ -80,13 +86,15 @@ pub struct Node {
     name: &'static str,
     pub metrics: Arc<Metrics>,
     pub acceptor: Acceptor<Door>,
+    pub certificates: Manager,
+    revocations: Revocations,
     namespaces: NamespaceThread,
     mailbox: Mailbox,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Node {
-    pub fn start(name: &'static str, ca: &Arc<Ca>, limits: Limits) -> Self {
+    pub fn start(name: &'static str, ca: &Arc<Ca>, limits: Limits, life: Duration) -> Self {
         let idle = Idle::default();
         let mailbox = idle.mailbox();
         let sink: acceptor::Sink<Door> = {
@@ -100,10 +108,18 @@ impl Node {
             tag: "test",
         };
         let metrics = Arc::new(Metrics::new(&build, move || loads.read()));
-        let certificates = Manager::new(Arc::new(Authority(Arc::clone(ca))), Handle::current());
+        let rules = Rules::default();
+        let revocations = rules.revocations.clone();
+        let authority = Authority {
+            ca: Arc::clone(ca),
+            life,
+            rules,
+        };
+        let certificates = Manager::new(Arc::new(authority), Handle::current());
         let parts = Parts {
-            certificates,
+            certificates: certificates.clone(),
             metrics: Arc::clone(&metrics),
+            revocations: revocations.clone(),
             network: "".into(),
             client: lateen_hbone::Settings::client(),
             server: lateen_hbone::Settings::server(),
@@ -121,6 +137,8 @@ impl Node {
             name,
             metrics,
             acceptor,
+            certificates,
+            revocations,
             namespaces: NamespaceThread::start().expect("this test needs root: it marks sockets"),
             mailbox,
             thread: Some(thread),
@@ -183,6 +201,22 @@ impl Node {
         .await
     }
 
+    /// Puts revocation lists in force.
+    pub fn revoke(&self, pem: &str) {
+        let lists = RevocationLists::parse(pem.as_bytes()).expect("the list is ours");
+        self.revocations.replace(lists);
+        self.mailbox.cut_revoked();
+    }
+
+    /// The serial number of an identity's certificate at hand.
+    pub fn serial(&self, identity: &str) -> u64 {
+        let states = self.certificates.states();
+        let state = states.iter().find(|(one, _)| one.uri() == identity);
+        let credentials = state.and_then(|(_, state)| state.credentials());
+        let credentials = credentials.expect("there is a certificate");
+        credentials.serial().parse().expect("ours are small")
+    }
+
     pub fn released(&self, pod: &Arc<Pod>) {
         self.mailbox.released(Arc::clone(pod));
     }
@@ -236,22 +270,27 @@ pub struct Mesh {
 impl Mesh {
     /// Everything but the configuration.
     pub fn unconfigured() -> Self {
-        Self::of(Arc::new(Ca::new()), "cluster.local", Limits::default())
+        Self::of(
+            Arc::new(Ca::new()),
+            "cluster.local",
+            Limits::default(),
+            HOUR,
+        )
     }
 
     /// A mesh at work whose connections do not stand still for long.
     pub async fn start_limited(limits: Limits) -> Self {
-        let mesh = Self::of(Arc::new(Ca::new()), "cluster.local", limits);
+        let mesh = Self::of(Arc::new(Ca::new()), "cluster.local", limits, HOUR);
         mesh.configure().await;
         mesh
     }
 
-    fn of(ca: Arc<Ca>, clients_domain: &str, limits: Limits) -> Self {
+    fn of(ca: Arc<Ca>, clients_domain: &str, limits: Limits, life: Duration) -> Self {
         // Each test has addresses of its own: tests run side by side.
         static NET: AtomicU8 = AtomicU8::new(64);
         let net = NET.fetch_add(1, Ordering::Relaxed);
         capture_log();
-        let [west, east] = ["west", "east"].map(|name| Node::start(name, &ca, limits));
+        let [west, east] = ["west", "east"].map(|name| Node::start(name, &ca, limits, life));
         let (client, server) = (
             west.pod("client", clients_domain),
             east.pod("server", "cluster.local"),
@@ -294,9 +333,26 @@ impl Mesh {
         mesh
     }
 
+    /// A mesh at work whose certificates live for `life`.
+    pub async fn start_with_certificates_of(life: Duration) -> Self {
+        let mesh = Self::of(
+            Arc::new(Ca::new()),
+            "cluster.local",
+            Limits::default(),
+            life,
+        );
+        mesh.configure().await;
+        mesh
+    }
+
     /// A mesh whose client belongs to another trust domain, below the same root.
     pub async fn start_with_foreign_client() -> Self {
-        let mesh = Self::of(Arc::new(Ca::new()), "elsewhere.example", Limits::default());
+        let mesh = Self::of(
+            Arc::new(Ca::new()),
+            "elsewhere.example",
+            Limits::default(),
+            HOUR,
+        );
         mesh.configure().await;
         mesh
     }

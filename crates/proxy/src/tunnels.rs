@@ -1,0 +1,292 @@
+//! A worker's tunnels and the certificates that they were opened with: a tunnel takes no more requests when a certificate
+//! of either side has been replaced or is about to run out, and ends when the peer's is revoked.
+//!
+//! What is open on a tunnel outlives the certificates: TLS authenticates at the handshake. Only revocation cuts.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, SystemTime};
+
+use lateen_hbone::PoolKey;
+use lateen_tls::{Revocations, Session};
+use lateen_types::Identity;
+use slab::Slab;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
+
+/// What is left of a certificate's life when its tunnel is retired, at most.
+const MARGIN: Duration = Duration::from_secs(30);
+/// Wait between two looks at the wall clock, at most.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// Why a tunnel's bytes ended.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("{}", Self::TEXT)]
+pub struct Revoked;
+
+impl Revoked {
+    const TEXT: &str = "the peer's certificate was revoked while the tunnel was open";
+
+    /// Whether this is what an error says. HTTP/2 hands an error of the layer below on as its text.
+    pub fn is(error: &io::Error) -> bool {
+        error.kind() == io::ErrorKind::PermissionDenied && error.to_string().contains(Self::TEXT)
+    }
+}
+
+/// The tunnels that are open.
+#[derive(Clone, Debug, Default)]
+pub struct Tunnels(Rc<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    entries: RefCell<Slab<Rc<Entry>>>,
+    /// One was opened.
+    opened: Notify,
+}
+
+#[derive(Debug)]
+struct Entry {
+    session: Session,
+    end: End,
+    retire_at: SystemTime,
+    retired: Cell<bool>,
+    word: Notify,
+    revoked: Cell<bool>,
+    /// Waits for the peer's bytes.
+    reader: RefCell<Option<Waker>>,
+}
+
+/// Which end of a tunnel is ours.
+#[derive(Debug)]
+pub enum End {
+    /// A peer opened it to a pod of this identity.
+    Inbound(Identity),
+    /// We opened it.
+    Outbound(PoolKey),
+}
+
+impl End {
+    fn own(&self) -> &Identity {
+        match self {
+            End::Inbound(own) => own,
+            End::Outbound(key) => &key.source,
+        }
+    }
+}
+
+impl Tunnels {
+    /// Enters a tunnel whose bytes `io` carries.
+    pub fn enter<IO>(&self, io: IO, session: Session, end: End) -> Guarded<IO> {
+        let retire_at = retire_at(session.not_after(), SystemTime::now());
+        let entry = Rc::new(Entry {
+            session,
+            end,
+            retire_at,
+            retired: Cell::new(false),
+            word: Notify::new(),
+            revoked: Cell::new(false),
+            reader: RefCell::new(None),
+        });
+        let key = self.0.entries.borrow_mut().insert(Rc::clone(&entry));
+        self.0.opened.notify_one();
+        Guarded {
+            io,
+            place: Place {
+                table: Rc::clone(&self.0),
+                key,
+                entry,
+            },
+        }
+    }
+
+    /// Ends the tunnels whose peer is revoked; answers how many.
+    pub fn cut_revoked(&self, revocations: &Revocations) -> usize {
+        let mut cut = 0;
+        for (_, entry) in self.0.entries.borrow().iter() {
+            if !entry.revoked.get() && entry.session.revoked(revocations) {
+                tracing::warn!(peer = %entry.session, "tunnel ended: the peer's certificate was revoked");
+                entry.revoked.set(true);
+                if let Some(reader) = entry.reader.take() {
+                    reader.wake();
+                }
+                cut += 1;
+            }
+        }
+        cut
+    }
+
+    /// Retires the tunnels whose time has come. `generation` answers which certificate of ours is in use now.
+    /// Gives the keys of those that we opened, and when to ask again at the latest.
+    pub fn retire(
+        &self,
+        now: SystemTime,
+        generation: impl Fn(&Identity) -> Option<u64>,
+    ) -> (Vec<PoolKey>, Option<Duration>) {
+        let (mut ours, mut next) = (Vec::new(), None::<Duration>);
+        let mut current: HashMap<Identity, Option<u64>> = HashMap::new();
+        for (_, entry) in self.0.entries.borrow().iter() {
+            if entry.retired.get() {
+                continue;
+            }
+            let own = entry.end.own();
+            let current = *current
+                .entry(own.clone())
+                .or_insert_with(|| generation(own));
+            // An identity without a certificate left this node: that its pod's tunnels end is not decided here.
+            let replaced = current.is_some_and(|current| current != entry.session.generation());
+            if !replaced && now < entry.retire_at {
+                let left = entry.retire_at.duration_since(now).unwrap_or_default();
+                next = Some(next.unwrap_or(LOOK).min(left));
+                continue;
+            }
+            entry.retired.set(true);
+            entry.word.notify_one();
+            if let End::Outbound(key) = &entry.end {
+                ours.push(key.clone());
+            }
+        }
+        (ours, next)
+    }
+
+    /// Resolves when a tunnel was entered since the last time.
+    pub async fn opened(&self) {
+        self.0.opened.notified().await;
+    }
+}
+
+/// A tunnel's last moment for new requests: shortly before the first certificate of its ends runs out.
+fn retire_at(not_after: SystemTime, now: SystemTime) -> SystemTime {
+    let left = not_after.duration_since(now).unwrap_or_default();
+    not_after
+        .checked_sub(MARGIN.min(left / 10))
+        .unwrap_or(not_after)
+}
+
+/// A tunnel's place in the table.
+#[derive(Debug)]
+struct Place {
+    table: Rc<Table>,
+    key: usize,
+    entry: Rc<Entry>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.table.entries.borrow_mut().remove(self.key);
+    }
+}
+
+/// The bytes of a tunnel, for as long as its peer is not revoked.
+#[derive(Debug)]
+pub struct Guarded<IO> {
+    io: IO,
+    place: Place,
+}
+
+/// Resolves when a tunnel is to take no more requests.
+pub struct Retirement(Rc<Entry>);
+
+impl Retirement {
+    /// See [`Retirement`].
+    pub async fn due(&self) {
+        while !self.0.retired.get() {
+            self.0.word.notified().await;
+        }
+    }
+}
+
+impl<IO> Guarded<IO> {
+    /// Tells when the tunnel is to take no more requests. One at most may wait.
+    pub fn retirement(&self) -> Retirement {
+        Retirement(Rc::clone(&self.place.entry))
+    }
+
+    fn refuse_revoked(&self) -> io::Result<()> {
+        match self.place.entry.revoked.get() {
+            true => Err(io::Error::new(io::ErrorKind::PermissionDenied, Revoked)),
+            false => Ok(()),
+        }
+    }
+}
+
+impl<IO: AsyncRead + Unpin> AsyncRead for Guarded<IO> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.refuse_revoked()?;
+        let read = Pin::new(&mut this.io).poll_read(cx, buf);
+        if read.is_pending() {
+            let mut reader = this.place.entry.reader.borrow_mut();
+            match &mut *reader {
+                // The same task as before, nearly always: nothing is cloned.
+                Some(reader) => reader.clone_from(cx.waker()),
+                none => *none = Some(cx.waker().clone()),
+            }
+        }
+        read
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> AsyncWrite for Guarded<IO> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        this.refuse_revoked()?;
+        Pin::new(&mut this.io).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        this.refuse_revoked()?;
+        Pin::new(&mut this.io).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tunnel_is_retired_shortly_before_its_certificates_run_out() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let seconds = |n| Duration::from_secs(n);
+        assert_eq!(retire_at(now + seconds(86_400), now), now + seconds(86_370));
+        assert_eq!(retire_at(now + seconds(10), now), now + seconds(9));
+        let past = now - seconds(5);
+        assert_eq!(retire_at(past, now), past);
+    }
+
+    #[test]
+    fn only_our_own_word_is_taken_for_a_revocation() {
+        let ours = io::Error::new(io::ErrorKind::PermissionDenied, Revoked);
+        let handed_on = io::Error::new(ours.kind(), ours.to_string());
+        assert!(Revoked::is(&ours) && Revoked::is(&handed_on));
+        assert!(!Revoked::is(&io::ErrorKind::PermissionDenied.into()));
+    }
+}
