@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"lateen.dev/lateen/internal/cli/printer"
@@ -11,14 +12,14 @@ import (
 // effectPatience bounds the wait for the control plane's opinion on what was applied; lateen status has it in any case.
 const effectPatience = time.Second
 
-// policies are the kinds of which a part may have no effect.
-var policies = map[string]bool{"AuthorizationPolicy": true, "PeerAuthentication": true}
+// partial are the kinds of which a part may have no effect.
+var partial = []string{"AuthorizationPolicy", "PeerAuthentication", "Service", "ServiceEntry", "WorkloadEntry", "Gateway"}
 
-// warnPartial names the policies among the results that are not in force as they are written.
+// warnPartial names the objects among the results that are not in force as they are written.
 func (a *app) warnPartial(ctx context.Context, result api.ApplyResult) {
 	waiting := map[api.Key]bool{}
 	for _, r := range result.Results {
-		if policies[r.Key.Kind] && len(r.Warnings) == 0 {
+		if slices.Contains(partial, r.Key.Kind) && len(r.Warnings) == 0 {
 			waiting[r.Key] = true
 		}
 	}

@@ -109,11 +109,11 @@ func (a *app) statusCommand() *cobra.Command {
 	return cmd
 }
 
-// partlyLive names the policies of which only a part is in force. They are no problem to the control plane, but their
+// partlyLive names the objects of which only a part is in force. They are no problem to the control plane, but their
 // author should know.
 func (a *app) partlyLive(ctx context.Context) ([]api.Problem, error) {
-	var partial []api.Problem
-	for _, kind := range []string{"AuthorizationPolicy", "PeerAuthentication"} {
+	var found []api.Problem
+	for _, kind := range partial {
 		list, err := a.client().Get(ctx, api.GetRequest{Kind: kind, AllNamespaces: true})
 		if err != nil {
 			return nil, err
@@ -121,11 +121,11 @@ func (a *app) partlyLive(ctx context.Context) ([]api.Problem, error) {
 		for _, object := range list.Items {
 			if state, reason := printer.State(object); state == printer.StatePartial {
 				name := fmt.Sprintf("%s %s/%s", kind, object.Key.Namespace, object.Key.Name)
-				partial = append(partial, api.Problem{Object: name, Message: reason})
+				found = append(found, api.Problem{Object: name, Message: reason})
 			}
 		}
 	}
-	return partial, nil
+	return found, nil
 }
 
 func (a *app) checkCommand() *cobra.Command {

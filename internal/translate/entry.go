@@ -94,9 +94,12 @@ func ServiceEntry(mesh Mesh, in EntryInput) ([]*workload.Service, []model.Condit
 			LoadBalancing: lb, Visibility: visibility, Canonical: in.Canonical[host],
 		}
 		if auto := in.Auto[host]; len(addresses) == 0 && len(auto) > 0 {
+			texts := make([]string, 0, len(auto))
 			for _, a := range auto {
 				s.Addresses = append(s.Addresses, &workload.NetworkAddress{Network: mesh.Network, Address: a.AsSlice()})
+				texts = append(texts, a.String())
 			}
+			v.note("", fmt.Sprintf("%s has the virtual addresses %s", host, strings.Join(texts, " and ")))
 		}
 		out = append(out, s)
 	}

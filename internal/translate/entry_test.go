@@ -56,7 +56,7 @@ ports: [{servicePort: 443, targetPort: 443, appProtocol: TLS}]
 			diff(t, got[0], message(t, dedup(c.want), &workload.Service{}))
 			said := ""
 			for _, x := range conditions {
-				if x.Message != "the object is in force" {
+				if !strings.HasPrefix(x.Message, "the object is in force") && x.Message != "api.example.com has the virtual addresses 240.240.0.7" {
 					said += x.Message
 				}
 			}
