@@ -7,9 +7,8 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     let mut store = Store::new("", None);
     store.apply(&Batch {
-        kind: Kind::Authorization,
         upserts: vec![("ns/policy".into(), bytes::Bytes::copy_from_slice(data))],
-        removals: vec![],
+        ..Batch::new(Kind::Authorization)
     });
     let _ = store.snapshot();
 });

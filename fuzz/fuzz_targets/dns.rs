@@ -27,7 +27,7 @@ fn mesh() -> &'static Arc<Snapshot> {
         };
         let mut store = Store::new("", Some("n1"));
         let upserts = vec![service("w.a.svc.cluster.local", 1), service("*.x", 200), service("h.a.svc.cluster.local", 0)];
-        let refused = store.apply(&Batch { kind: Kind::Address, upserts, removals: vec![] });
+        let refused = store.apply(&Batch { upserts, ..Batch::new(Kind::Address) });
         assert!(refused.is_empty(), "{refused:?}");
         store.snapshot()
     })

@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let mut store = Store::new("", Some("n1"));
-    let batch = |upserts, removals| Batch { kind: Kind::Address, upserts, removals };
+    let batch = |upserts, removals| Batch { upserts, removals, ..Batch::new(Kind::Address) };
     // The same resource under two names: addresses that collide must be refused, not mixed up.
     let bytes = bytes::Bytes::copy_from_slice(data);
     store.apply(&batch(vec![("a".into(), bytes.clone()), ("b".into(), bytes)], vec![]));

@@ -33,6 +33,26 @@ pub struct Batch {
     pub upserts: Vec<(Strng, Bytes)>,
     /// Names of what is gone.
     pub removals: Vec<Strng>,
+    /// Where resources are sent on demand: names that were asked for and are hereby answered, whatever the answer.
+    pub answered: Vec<Strng>,
+    /// Names whose answer is no longer believed: whoever needs one asks again.
+    pub forgotten: Vec<Strng>,
+    /// The first push is not whole yet: others of its kind follow, and what is not known may be among them.
+    pub more: bool,
+}
+
+impl Batch {
+    /// One of this kind that says nothing.
+    pub fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            upserts: Vec::new(),
+            removals: Vec::new(),
+            answered: Vec::new(),
+            forgotten: Vec::new(),
+            more: false,
+        }
+    }
 }
 
 /// All resources, mutable. One thread owns it and publishes snapshots.
@@ -74,7 +94,7 @@ impl Store {
     }
 
     /// Notes that the control plane has answered for a name, be it that there is nothing.
-    pub fn answered(&mut self, name: &str) {
+    fn answered(&mut self, name: &str) {
         if let Some(answered) = &mut self.next.answered
             && !answered.contains(name)
         {
@@ -84,7 +104,7 @@ impl Store {
     }
 
     /// Forgets an answer: whoever needs the name asks again.
-    pub fn forget(&mut self, name: &str) {
+    fn forget(&mut self, name: &str) {
         if let Some(answered) = &mut self.next.answered
             && answered.contains(name)
         {
@@ -100,6 +120,12 @@ impl Store {
                 Kind::Address => self.remove(name),
                 Kind::Authorization => self.remove_authorization(name),
             }
+        }
+        for name in &batch.forgotten {
+            self.forget(name);
+        }
+        for name in &batch.answered {
+            self.answered(name);
         }
         let mut refused = Vec::new();
         for (name, bytes) in &batch.upserts {

@@ -55,7 +55,10 @@ impl Publisher {
 impl Sink for Publisher {
     async fn apply(&mut self, batch: Batch) -> Vec<Refused> {
         let refused = self.store.apply(&batch);
-        self.seen.insert(batch.kind);
+        // Nor is a part of a first push: a policy or a workload may be in the rest.
+        if !batch.more {
+            self.seen.insert(batch.kind);
+        }
         // Workloads without the policies that protect them, or policies without workloads, are not for use.
         if self.seen.len() == 2 {
             let snapshot = self.store.snapshot();

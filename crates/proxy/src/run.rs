@@ -14,6 +14,7 @@ use lateen_config::Store;
 use lateen_identity::{CaError, Manager};
 use lateen_telemetry::{BuildInfo, Metrics};
 use lateen_tls::{ControlConnector, Roots, Rules};
+use lateen_xds::Asks;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::AbortHandle;
@@ -109,6 +110,7 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         .iter()
         .map(Ledger::share)
         .collect::<io::Result<_>>()?;
+    let (lookups, asks) = lateen_xds::lookups();
     let workers = idle
         .into_iter()
         .zip(ledgers)
@@ -116,7 +118,13 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         .map(|(index, (idle, ledger))| {
             let parts = parts(&settings, &metrics, &manager, &rules, &resolver, &budgets);
             let ledger = Some(ledger);
-            idle.start(index, Parts { ledger, ..parts })
+            let lookups = settings.xds_on_demand.then(|| lookups.clone());
+            let parts = Parts {
+                ledger,
+                lookups,
+                ..parts
+            };
+            idle.start(index, parts)
         })
         .collect::<Result<Vec<_>, _>>()?;
     let (keeper, events, keeping) = Keeper::new(settings.keeper_socket.clone(), shared);
@@ -136,7 +144,7 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         keeper,
         starter: Starter::new(std::env::var_os("NOTIFY_SOCKET"))?,
     };
-    let outcome = tokio::task::LocalSet::new().block_on(&runtime, control.run(events));
+    let outcome = tokio::task::LocalSet::new().block_on(&runtime, control.run(events, asks));
     for mailbox in &mailboxes {
         mailbox.stop();
     }
@@ -198,6 +206,7 @@ fn parts(
         ledger: None,
         resolver: Arc::clone(resolver),
         limits: settings.limits,
+        lookups: None,
     }
 }
 
@@ -218,7 +227,11 @@ struct Control {
 }
 
 impl Control {
-    async fn run(self, mut events: mpsc::UnboundedReceiver<Event>) -> Result<(), StartError> {
+    async fn run(
+        self,
+        mut events: mpsc::UnboundedReceiver<Event>,
+        asks: Asks,
+    ) -> Result<(), StartError> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let quit = Arc::new(Notify::new());
@@ -227,7 +240,7 @@ impl Control {
         self.watch_certificates();
 
         let (synced, mut complete) = watch::channel(false);
-        let xds = self.xds_client(current.clone(), synced)?;
+        let xds = self.xds_client(current.clone(), synced, asks)?;
         let mut xds = pin!(xds.run());
         let serve_pods = async {
             // Pods come second: a connection that nothing is known about could only be refused.
@@ -344,6 +357,7 @@ impl Control {
         &self,
         current: Current,
         synced: watch::Sender<bool>,
+        asks: Asks,
     ) -> Result<lateen_xds::Client<Publisher, Watcher>, StartError> {
         let settings = &self.settings;
         let address = settings
@@ -372,7 +386,10 @@ impl Control {
             headers,
             max_message: lateen_xds::Settings::MAX_MESSAGE,
         };
-        let store = Store::new(&settings.network, Some(&settings.node_name));
+        let mut store = Store::new(&settings.network, Some(&settings.node_name));
+        if settings.xds_on_demand {
+            store = store.on_demand();
+        }
         let publisher = Publisher::new(store, self.mailboxes.clone(), current);
         let watcher = Watcher {
             metrics: Arc::clone(&self.metrics),
@@ -380,7 +397,11 @@ impl Control {
             synced,
         };
         let channel = lateen_xds::channel(address, connector);
-        Ok(lateen_xds::Client::new(channel, client, publisher, watcher))
+        let client = lateen_xds::Client::new(channel, client, publisher, watcher);
+        Ok(match settings.xds_on_demand {
+            true => client.on_demand(asks),
+            false => client,
+        })
     }
 
     fn pods(&self, current: Current) -> Pods {

@@ -73,6 +73,8 @@ pub struct Settings {
     pub compliance: Compliance,
     /// The configuration source.
     pub xds: Authority,
+    /// Ask it for workloads and services when they are needed, rather than for all of them.
+    pub xds_on_demand: bool,
     /// The certificate authority.
     pub ca: Authority,
     /// The file of the bearer token; it is read again for each use.
@@ -235,6 +237,7 @@ impl Settings {
             revocation_lists: text("CRL_PATH").map(PathBuf::from),
             compliance: env.compliance()?,
             xds: authority("XDS_ADDRESS", "XDS_ROOT_CA", "ALT_XDS_HOSTNAME")?,
+            xds_on_demand: env.boolean("XDS_ON_DEMAND", false)?,
             ca: authority("CA_ADDRESS", "CA_ROOT_CA", "ALT_CA_HOSTNAME")?,
             token: env.token()?,
             certificate_ttl: env.duration("SECRET_TTL", Duration::from_secs(24 * 60 * 60))?,

@@ -150,6 +150,8 @@ pub struct Parts {
     pub resolver: Arc<dyn Resolver>,
     /// When a connection that stands still is ended.
     pub limits: lateen_relay::Limits,
+    /// Asks the control plane for what is not known; `None` if it sends everything.
+    pub lookups: Option<lateen_xds::Lookups>,
 }
 
 /// A worker, seen from its own thread.
@@ -176,6 +178,9 @@ pub struct Worker {
     pub resolver: Arc<dyn Resolver>,
     /// When a connection that stands still is ended.
     pub limits: lateen_relay::Limits,
+    /// Asks the control plane for what is not known; `None` if it sends everything.
+    #[allow(dead_code)]
+    pub lookups: Option<lateen_xds::Lookups>,
     snapshot: RefCell<Option<Arc<Snapshot>>>,
     /// The addresses that each pod's tunnels were asked for from. What the control plane says about a pod may have
     /// changed by the time that it is let go, or be about its successor.
@@ -248,6 +253,7 @@ impl Worker {
             ledger,
             resolver,
             limits,
+            lookups,
         } = parts;
         let sockets = [
             metrics.open_sockets(Reporter::Source),
@@ -274,6 +280,7 @@ impl Worker {
             patience,
             resolver,
             limits,
+            lookups,
             snapshot: RefCell::new(None),
             sources: RefCell::default(),
             shares: RefCell::default(),

@@ -74,16 +74,14 @@ fn resources() -> (Batch, Batch) {
         )
     });
     let policies = Batch {
-        kind: Kind::Authorization,
         upserts: policies.collect(),
-        removals: vec![],
+        ..Batch::new(Kind::Authorization)
     };
     (
         policies,
         Batch {
-            kind: Kind::Address,
             upserts,
-            removals: vec![],
+            ..Batch::new(Kind::Address)
         },
     )
 }

@@ -9,7 +9,9 @@ use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
 use tonic::transport::Channel;
 
 use crate::backoff::Backoff;
+use crate::demand::Demand;
 use crate::held::Held;
+use crate::lookups::Asks;
 use crate::node::Node;
 
 /// The order in which types are subscribed: policies first, so that a workload's policies are there before it is.
@@ -82,8 +84,10 @@ pub struct Client<S, O> {
     pub(crate) observer: O,
     pub(crate) addresses: Held,
     pub(crate) authorizations: Held,
-    /// Types that have not had an acknowledged response.
+    /// Types that have not been brought whole by an acknowledged response.
     pub(crate) awaited: HashSet<Kind>,
+    /// Addresses are asked for one by one.
+    pub(crate) on_demand: Option<(Asks, Demand)>,
 }
 
 impl<S: Sink, O: Observer> Client<S, O> {
@@ -97,7 +101,15 @@ impl<S: Sink, O: Observer> Client<S, O> {
             addresses: Held::default(),
             authorizations: Held::default(),
             awaited: HashSet::from(KINDS),
+            on_demand: None,
         }
+    }
+
+    /// Asks for workloads and services only when somebody needs them, rather than for all of them.
+    #[must_use]
+    pub fn on_demand(mut self, asks: Asks) -> Self {
+        self.on_demand = Some((asks, Demand::default()));
+        self
     }
 
     /// Runs until dropped: a control plane that is away is waited for, and what is known stays in use.

@@ -54,9 +54,9 @@ pub(crate) fn unpack(
         .collect();
     (
         Batch {
-            kind,
             upserts,
             removals,
+            ..Batch::new(kind)
         },
         versions,
     )

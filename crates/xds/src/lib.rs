@@ -5,13 +5,16 @@
 
 mod backoff;
 mod client;
+mod demand;
 mod held;
+mod lookups;
 mod node;
 mod stream;
 mod transport;
 
 pub use backoff::Backoff;
 pub use client::{Client, Observer, Settings, Sink, Termination};
+pub use lookups::{Asks, LookupError, Lookups, lookups};
 pub use node::Node;
 pub use transport::channel;
 

@@ -2,21 +2,29 @@
 
 use std::error::Error;
 use std::fmt;
+use std::future::pending;
+use std::time::Duration;
 
 use futures_util::stream;
-use lateen_config::{Kind, Refused};
+use lateen_config::{Batch, Kind, Refused};
 use lateen_proto::discovery::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use lateen_proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use lateen_proto::google::rpc;
 use lateen_proto::{ADDRESS_TYPE, AUTHORIZATION_TYPE};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
 use tonic::{Code, Request, Status};
 
 use crate::client::{Client, KINDS, Observer, Sink, Termination};
+use crate::demand::{Demand, Told};
 use crate::held::unpack;
+use crate::lookups::Asks;
 
 /// A NACK names this many resources and counts the rest: an error must not itself grow too large to send.
 const NAMED_IN_NACK: usize = 20;
+
+/// How often answers are looked through for those that are no longer believed.
+const EXPIRY: Duration = Duration::from_secs(1);
 
 /// How a stream ended.
 #[derive(Debug)]
@@ -98,14 +106,23 @@ impl<S: Sink, O: Observer> Client<S, O> {
         let cause = match self.open().await {
             Err(cause) => cause,
             Ok((requests, mut responses)) => loop {
-                match responses.message().await {
+                let response = tokio::select! {
+                    response = responses.message() => response,
+                    changes = demanded(&mut self.on_demand) => {
+                        self.forget(&changes.resource_names_unsubscribe).await;
+                        let _ = requests.send(changes).await;
+                        continue;
+                    }
+                };
+                match response {
                     Err(status) => break Cause::Broke(status),
                     Ok(None) => break Cause::Finished,
                     Ok(Some(response)) => {
                         worked = true;
-                        let answer = self.take(response).await;
-                        // A closed channel means that the stream is over; its end says why.
-                        let _ = requests.send(answer).await;
+                        for answer in self.take(response).await {
+                            // A closed channel means that the stream is over; its end says why.
+                            let _ = requests.send(answer).await;
+                        }
                     }
                 }
             },
@@ -123,7 +140,7 @@ impl<S: Sink, O: Observer> Client<S, O> {
         Cause,
     > {
         let authorization = self.authorization()?;
-        let (requests, queue) = mpsc::channel(KINDS.len() + 1);
+        let (requests, queue) = mpsc::channel(KINDS.len() + 2);
         for kind in KINDS {
             let first = self.subscription(kind);
             requests
@@ -179,18 +196,38 @@ impl<S: Sink, O: Observer> Client<S, O> {
         Ok(Some(value))
     }
 
-    /// The first request of a type: everything, but for what is held in the same version.
+    /// The first request of a type: everything, but for what is held in the same version. On demand: what was asked
+    /// for by name. The protocol cannot subscribe to nothing; to everything and at once not to it is the same.
     fn subscription(&mut self, kind: Kind) -> DeltaDiscoveryRequest {
-        DeltaDiscoveryRequest {
+        let mut request = DeltaDiscoveryRequest {
             node: Some(self.settings.node.to_wire()),
             type_url: type_url(kind).to_owned(),
             initial_resource_versions: self.held(kind).versions(),
             ..Default::default()
+        };
+        if let (Kind::Address, Some((_, demand))) = (kind, &self.on_demand) {
+            let everything = "*".to_owned();
+            let asked = demand.names().map(ToString::to_string);
+            request.resource_names_subscribe =
+                [everything.clone()].into_iter().chain(asked).collect();
+            request.resource_names_unsubscribe = vec![everything];
+        }
+        request
+    }
+
+    /// Stops believing answers.
+    async fn forget(&mut self, names: &[String]) {
+        if !names.is_empty() {
+            let mut batch = Batch::new(Kind::Address);
+            batch.forgotten = names.iter().map(|name| name.as_str().into()).collect();
+            // It says nothing of what there is.
+            batch.more = true;
+            self.sink.apply(batch).await;
         }
     }
 
-    /// Puts a response to use; the answer acknowledges it, or names what is refused.
-    async fn take(&mut self, response: DeltaDiscoveryResponse) -> DeltaDiscoveryRequest {
+    /// Puts a response to use; the first answer acknowledges it, or names what is refused.
+    async fn take(&mut self, response: DeltaDiscoveryResponse) -> Vec<DeltaDiscoveryRequest> {
         let mut answer = DeltaDiscoveryRequest {
             type_url: response.type_url.clone(),
             response_nonce: response.nonce.clone(),
@@ -211,9 +248,20 @@ impl<S: Sink, O: Observer> Client<S, O> {
                 "this proxy did not subscribe to {:?}",
                 response.type_url
             )));
-            return answer;
+            return vec![answer];
         };
-        let (batch, versions) = unpack(kind, response);
+        let told = match &mut self.on_demand {
+            Some((_, demand)) if kind == Kind::Address => {
+                let found = response.resources.iter();
+                let found = found.map(|found| (found.name.as_str(), found.aliases.as_slice()));
+                demand.read(found, &response.removed_resources, Instant::now())
+            }
+            _ => Told::default(),
+        };
+        let (mut batch, versions) = unpack(kind, response);
+        batch.more = is_followed(&answer.response_nonce);
+        batch.answered.clone_from(&told.answered);
+        batch.forgotten.clone_from(&told.forgotten);
         tracing::debug!(
             ?kind,
             upserts = batch.upserts.len(),
@@ -222,8 +270,10 @@ impl<S: Sink, O: Observer> Client<S, O> {
         );
         let refused = self.sink.apply(batch.clone()).await;
         self.held(kind).note(&batch, versions, &refused);
+        let unsubscribe = told.forgotten.iter().map(ToString::to_string).collect();
+        told.tell();
         if refused.is_empty() {
-            if self.awaited.remove(&kind) && self.awaited.is_empty() {
+            if !batch.more && self.awaited.remove(&kind) && self.awaited.is_empty() {
                 self.observer.synced();
             }
         } else {
@@ -234,8 +284,60 @@ impl<S: Sink, O: Observer> Client<S, O> {
             );
             answer.error_detail = Some(error(message));
         }
-        answer
+        let mut answers = vec![answer];
+        answers.extend(changes(Vec::new(), unsubscribe));
+        answers
     }
+}
+
+/// Whether a nonce says that others of its type follow before the first push is whole. Delta ADS has no mark for it;
+/// our control plane's nonce is `epoch.generation.chunk`, with a `+` behind it until then. Any other control plane's
+/// first response is taken for the whole, as ztunnel does.
+fn is_followed(nonce: &str) -> bool {
+    let number = |part: Option<&str>| part.is_some_and(|part| part.parse::<u64>().is_ok());
+    nonce.strip_suffix('+').is_some_and(|nonce| {
+        let mut parts = nonce.rsplitn(3, '.');
+        number(parts.next()) && number(parts.next()) && parts.next().is_some()
+    })
+}
+
+/// The next change of what is asked for by name; never, if everything is asked for.
+async fn demanded(on_demand: &mut Option<(Asks, Demand)>) -> DeltaDiscoveryRequest {
+    let Some((asks, demand)) = on_demand else {
+        return pending().await;
+    };
+    loop {
+        let ask = timeout(EXPIRY, asks.0.recv()).await;
+        let now = Instant::now();
+        let mut subscribe = Vec::new();
+        let mut take = |ask| subscribe.extend(demand.ask(ask, now).map(|name| name.to_string()));
+        match ask {
+            Ok(Some(ask)) => {
+                take(ask);
+                // What was asked meanwhile goes into the same request.
+                while let Ok(ask) = asks.0.try_recv() {
+                    take(ask);
+                }
+            }
+            // Nobody can ask any more.
+            Ok(None) => tokio::time::sleep(EXPIRY).await,
+            Err(_) => {}
+        }
+        let expired = demand.expire(now).iter().map(ToString::to_string).collect();
+        if let Some(changes) = changes(subscribe, expired) {
+            return changes;
+        }
+    }
+}
+
+fn changes(subscribe: Vec<String>, unsubscribe: Vec<String>) -> Option<DeltaDiscoveryRequest> {
+    let some = !subscribe.is_empty() || !unsubscribe.is_empty();
+    some.then(|| DeltaDiscoveryRequest {
+        type_url: ADDRESS_TYPE.to_owned(),
+        resource_names_subscribe: subscribe,
+        resource_names_unsubscribe: unsubscribe,
+        ..Default::default()
+    })
 }
 
 fn type_url(kind: Kind) -> &'static str {

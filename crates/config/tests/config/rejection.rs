@@ -383,13 +383,13 @@ fn a_batch_takes_in_what_is_good_and_names_the_rest() {
     .named();
     let mut store = Store::new("", None);
     let batch = Batch {
-        kind: Kind::Address,
         upserts: vec![
             (bad_name.as_str().into(), bad.encode_to_vec().into()),
             ("garbage".into(), Bytes::from_static(&[0xff; 9])),
             (good_name.as_str().into(), good.encode_to_vec().into()),
         ],
         removals: vec!["never-there".into()],
+        ..Batch::new(Kind::Address)
     };
     let refused: Vec<_> = store
         .apply(&batch)
@@ -405,9 +405,8 @@ fn undecodable_bytes_of_a_policy_close_its_namespace() {
     let mut store = store_with_workload();
     let upserts = vec![("default/p".into(), Bytes::from_static(&[0xff; 9]))];
     let refused = store.apply(&Batch {
-        kind: Kind::Authorization,
         upserts,
-        removals: Vec::new(),
+        ..Batch::new(Kind::Authorization)
     });
     assert!(matches!(refused[0].reason, Rejection::Decode(_)));
     assert!(!decision(&mut store).is_allow());
@@ -436,7 +435,7 @@ proptest! {
         for kind in [Kind::Address, Kind::Authorization] {
             let mut store = Store::new("", None);
             let upserts = vec![("default/p".into(), bytes.clone().into())];
-            for refused in store.apply(&Batch { kind, upserts, removals: Vec::new() }) {
+            for refused in store.apply(&Batch { upserts, ..Batch::new(kind) }) {
                 prop_assert!(refused.to_string().starts_with("default/p: "));
             }
             store.snapshot();

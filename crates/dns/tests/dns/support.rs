@@ -65,9 +65,8 @@ pub fn snapshot(resources: Vec<Address>) -> Arc<Snapshot> {
         .map(|resource| (name(&resource).into(), resource.encode_to_vec().into()))
         .collect();
     let refused = store.apply(&Batch {
-        kind: Kind::Address,
         upserts,
-        removals: Vec::new(),
+        ..Batch::new(Kind::Address)
     });
     assert!(refused.is_empty(), "{refused:?}");
     store.snapshot()

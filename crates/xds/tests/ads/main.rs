@@ -1,6 +1,7 @@
 //! The client against a control plane in the same process.
 
 mod control;
+mod demand;
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -9,7 +10,9 @@ use control::{Control, Session, resource, response, soon};
 use lateen_config::{Batch, Refused, Store};
 use lateen_proto::workload::{Address, Workload, address};
 use lateen_proto::{ADDRESS_TYPE, AUTHORIZATION_TYPE, security};
-use lateen_xds::{Client, Node, Observer, Settings, Sink, Termination, channel};
+use lateen_xds::{
+    Asks, Client, Lookups, Node, Observer, Settings, Sink, Termination, channel, lookups,
+};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
@@ -68,7 +71,20 @@ impl Drop for Proxy {
 
 impl Proxy {
     fn start(control: &Control, settings: Settings) -> Self {
-        let store = Arc::new(Mutex::new(Store::new("", None)));
+        Self::with(control, settings, None)
+    }
+
+    fn on_demand(control: &Control) -> (Self, Lookups) {
+        let (lookups, asks) = lookups();
+        (Self::with(control, settings(), Some(asks)), lookups)
+    }
+
+    fn with(control: &Control, settings: Settings, asks: Option<Asks>) -> Self {
+        let mut store = Store::new("", None);
+        if asks.is_some() {
+            store = store.on_demand();
+        }
+        let store = Arc::new(Mutex::new(store));
         let permits = Arc::new(Semaphore::new(1000));
         let (tell, seen) = mpsc::unbounded_channel();
         let address = "https://istiod.istio-system.svc:15012".parse().unwrap();
@@ -76,12 +92,15 @@ impl Proxy {
             store: store.clone(),
             permits: permits.clone(),
         };
-        let client = Client::new(
+        let mut client = Client::new(
             channel(address, control.connector()),
             settings,
             sink,
             Told(tell),
         );
+        if let Some(asks) = asks {
+            client = client.on_demand(asks);
+        }
         let task = tokio::spawn(async move {
             client.run().await;
         });

@@ -131,6 +131,7 @@ impl Node {
             ledger: None,
             resolver: Arc::new(crate::dns::Unresolved),
             limits,
+            lookups: None,
         };
         let thread = idle.start(0, parts).unwrap();
         Self {
