@@ -2,8 +2,8 @@
 //! best. It is pure: what an endpoint is, which ones are usable and where randomness comes from are the caller's.
 #![forbid(unsafe_code)]
 
-mod pick;
 mod rank;
+mod table;
 
-pub use pick::{Candidate, pick};
 pub use rank::{Mode, Place, Preference, Scope};
+pub use table::{Drawn, Table};

@@ -1,6 +1,9 @@
 //! The endpoints of a service: its workloads, each with the ports that it serves it on.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use lateen_balance::Table;
+use lateen_types::Strng;
 
 use crate::workload::{PortMap, Workload, target_port};
 
@@ -22,31 +25,116 @@ impl Endpoint {
 
 /// The endpoints of a service, in the order of their workloads' uids.
 #[derive(Debug, Clone, Default)]
-pub struct EndpointSet(pub(crate) Vec<Endpoint>);
+pub struct EndpointSet {
+    list: Vec<Endpoint>,
+    tables: [OnceLock<(TableKey, Table)>; TABLES],
+}
+
+/// Tables that a set keeps. Clients of one node are of one place, and few services have more ports.
+const TABLES: usize = 8;
+
+/// What the choice among a service's endpoints depends on, besides the service and its endpoints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TableKey {
+    pub(crate) port: u16,
+    /// It is looked for as a waypoint, which need not list its port.
+    pub(crate) waypoint: bool,
+    /// The client's place, most distinct part first: node, network, cluster, subzone, zone, region.
+    pub(crate) place: [Strng; 6],
+}
+
+impl TableKey {
+    fn is(&self, port: u16, waypoint: bool, client: &Workload) -> bool {
+        let place = place_of(client);
+        self.port == port
+            && self.waypoint == waypoint
+            && self
+                .place
+                .iter()
+                .zip(place)
+                .all(|(known, part)| *known == *part)
+    }
+}
+
+fn place_of(client: &Workload) -> [&Strng; 6] {
+    let at = &client.locality;
+    [
+        &client.node,
+        &client.network,
+        &client.cluster_id,
+        &at.subzone,
+        &at.zone,
+        &at.region,
+    ]
+}
 
 impl EndpointSet {
+    pub(crate) fn new(list: Vec<Endpoint>) -> Self {
+        Self {
+            list,
+            tables: Default::default(),
+        }
+    }
+
     /// All of them, whatever their health.
     pub fn iter(&self) -> std::slice::Iter<'_, Endpoint> {
-        self.0.iter()
+        self.list.iter()
+    }
+
+    /// What `draw` makes of the table for a client and a port: made by `make` at the first call, then kept as long as
+    /// neither the service nor its endpoints change. A client of a ninth place or port has one made each time.
+    pub(crate) fn with_table<T>(
+        &self,
+        (port, waypoint, client): (u16, bool, &Workload),
+        make: impl FnOnce() -> Table,
+        draw: impl FnOnce(&Table) -> T,
+    ) -> T {
+        let mut free = None;
+        for slot in &self.tables {
+            match slot.get() {
+                Some((key, table)) if key.is(port, waypoint, client) => return draw(table),
+                Some(_) => {}
+                None => {
+                    free = Some(slot);
+                    break;
+                }
+            }
+        }
+        let table = make();
+        let drawn = draw(&table);
+        if let Some(slot) = free {
+            let key = TableKey {
+                port,
+                waypoint,
+                place: place_of(client).map(Strng::clone),
+            };
+            // Another worker may have been faster; then the next client makes one more, which goes into the next slot.
+            let _ = slot.set((key, table));
+        }
+        drawn
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Endpoint] {
+        &self.list
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.list.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.list.is_empty()
     }
 
     /// The endpoint with this workload.
     pub fn get(&self, uid: &str) -> Option<&Endpoint> {
         let at = self
-            .0
+            .list
             .binary_search_by(|endpoint| endpoint.workload.uid.as_str().cmp(uid))
             .ok()?;
-        self.0.get(at)
+        self.list.get(at)
     }
 }
 

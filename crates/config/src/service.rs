@@ -215,7 +215,7 @@ fn virtual_addresses(
     for at in wire {
         let network: Strng = at.network.as_str().into();
         let address = wire::address(FIELD, &at.address)?;
-        let full = if address.is_ipv4() { 32 } else { 128 };
+        let full = 8 * at.address.len() as u32;
         match at.length {
             Some(length) if length != full => {
                 let range = NetworkRange {

@@ -301,6 +301,8 @@ impl Store {
     }
 
     fn insert_service(&mut self, service: Arc<Service>) {
+        // Which of its endpoints are chosen depends on the service.
+        self.stale.insert(service.key.clone());
         for at in &service.addresses {
             self.next
                 .services_at
@@ -318,6 +320,7 @@ impl Store {
     }
 
     fn unindex_service(&mut self, service: &Service) {
+        self.stale.insert(service.key.clone());
         for at in &service.addresses {
             self.next
                 .services_at
@@ -386,7 +389,7 @@ impl Store {
                     .collect();
                 self.next
                     .endpoints
-                    .insert_mut(key, Arc::new(EndpointSet(endpoints)));
+                    .insert_mut(key, Arc::new(EndpointSet::new(endpoints)));
             }
             _ => {
                 self.members.remove(&key);

@@ -8,13 +8,14 @@ use lateen_proto::workload as proto;
 use crate::Rejection;
 use crate::workload::PortMap;
 
-/// An IP address of 4 or 16 bytes in network byte order.
+/// An IP address of 4 or 16 bytes in network byte order. An IPv4 address in IPv6 form is that IPv4 address: sockets
+/// and look-ups know it by no other name.
 pub(crate) fn address(field: &'static str, bytes: &[u8]) -> Result<IpAddr, Rejection> {
     if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
         return Ok(v4.into());
     }
     match <[u8; 16]>::try_from(bytes) {
-        Ok(v6) => Ok(v6.into()),
+        Ok(v6) => Ok(IpAddr::from(v6).to_canonical()),
         Err(_) => Err(Rejection::AddressLength {
             field,
             bytes: bytes.len(),
@@ -22,9 +23,18 @@ pub(crate) fn address(field: &'static str, bytes: &[u8]) -> Result<IpAddr, Rejec
     }
 }
 
-/// A range of addresses.
+/// A range of addresses. One of IPv4 addresses in IPv6 form is that of the IPv4 addresses.
 pub(crate) fn range(field: &'static str, bytes: &[u8], length: u32) -> Result<IpNet, Rejection> {
-    let address = address(field, bytes)?;
+    /// The bits before an IPv4 address in IPv6 form, RFC 4291 §2.5.5.2.
+    const MAPPED: u32 = 96;
+    let mut address = address(field, bytes)?;
+    let mut length = length;
+    if let (16, IpAddr::V4(v4)) = (bytes.len(), address) {
+        match length.checked_sub(MAPPED) {
+            Some(rest) => length = rest,
+            None => address = v4.to_ipv6_mapped().into(),
+        }
+    }
     u8::try_from(length)
         .ok()
         .and_then(|bits| IpNet::new(address, bits).ok())

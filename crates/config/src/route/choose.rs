@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lateen_balance::{Candidate, Preference, pick};
+use lateen_balance::{Preference, Table};
 
 use super::Refusal;
 use crate::Snapshot;
@@ -73,42 +73,54 @@ pub(super) fn choose(
         });
     }
     let endpoints = asker.snapshot.endpoints(&service.key).map(|set| &**set);
+    let (source, avoid) = (asker.source, asker.avoid);
+    let port_of = |endpoint: &Endpoint| target_port(endpoint, known, port, purpose);
+    let drawn = endpoints.and_then(|endpoints| {
+        let list = endpoints.as_slice();
+        let draw = |table: &Table| {
+            let avoided = |item: u32| list.get(item as usize).is_some_and(|e| avoid(&e.workload));
+            table.draw(avoided, asker.random)
+        };
+        let make = || table(source, service, list, &port_of);
+        let for_whom = (port, purpose == Purpose::Waypoint, source);
+        let drawn = endpoints.with_table(for_whom, make, draw)?;
+        let endpoint = list.get(drawn.item as usize)?;
+        Some((drawn, &endpoint.workload, port_of(endpoint)?))
+    });
+    match drawn {
+        Some((drawn, workload, port)) => Ok(Picked {
+            workload: workload.clone(),
+            port,
+            rank: drawn.rank,
+            others: drawn.others,
+            avoided: drawn.avoided,
+        }),
+        None => Err(no_endpoint(source, service, port, endpoints)),
+    }
+}
+
+/// The endpoints that a client may use, by rank and weight.
+fn table(
+    source: &Workload,
+    service: &Service,
+    endpoints: &[Endpoint],
+    port_of: &dyn Fn(&Endpoint) -> Option<u16>,
+) -> Table {
     let standard = Preference::default();
     let preference = service
         .load_balancing
         .as_ref()
         .map_or(&standard, |lb| &lb.preference);
-    let (source, avoid) = (asker.source, asker.avoid);
     let place = source.place();
-    let candidates = endpoints.into_iter().flatten().filter_map(|endpoint| {
+    Table::new((0u32..).zip(endpoints).filter_map(|(item, endpoint)| {
         let workload = &endpoint.workload;
         if !service.takes(workload.status) || !is_reachable(source, workload) {
             return None;
         }
-        let item = (workload, target_port(endpoint, known, port, purpose)?);
+        port_of(endpoint)?;
         let rank = preference.rank(&place, &workload.place())?;
-        Some(Candidate {
-            rank,
-            weight: workload.capacity,
-            item,
-        })
-    });
-    let usable = || candidates.clone().filter(|candidate| candidate.weight > 0);
-    let fresh = || usable().filter(|candidate| !avoid(candidate.item.0));
-    let picked = match pick(fresh(), asker.random) {
-        Some((rank, item)) => Some((rank, item, false)),
-        None => pick(usable(), asker.random).map(|(rank, item)| (rank, item, true)),
-    };
-    match picked {
-        Some((rank, (workload, port), avoided)) => Ok(Picked {
-            workload: workload.clone(),
-            port,
-            rank,
-            others: fresh().count().saturating_sub(1),
-            avoided,
-        }),
-        None => Err(no_endpoint(source, service, port, endpoints)),
-    }
+        Some((item, rank, workload.capacity))
+    }))
 }
 
 /// The endpoint's own mapping goes before the service's; without either the endpoint does not serve the port.

@@ -16,8 +16,8 @@ pub struct Choice {
     pub route: Route,
     /// How near the next hop is by its service's order of preference, higher is nearer; 0 where nothing is ranked.
     pub rank: usize,
-    /// How many other endpoints could have been the next hop, of this rank or below it, without those to be avoided. 0:
-    /// asking again, with this one avoided too, brings nothing new.
+    /// How many other endpoints there are to be the next hop, of any rank, to be avoided or not. Asking again brings
+    /// something new as long as fewer than these were tried, and the answer is not [`Choice::avoided`].
     pub others: usize,
     /// All candidates were to be avoided, so avoidance was ignored and this is one of them.
     pub avoided: bool,

@@ -6,3 +6,4 @@ mod rejection;
 mod route;
 mod store;
 mod support;
+mod way;
