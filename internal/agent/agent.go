@@ -58,6 +58,10 @@ type Options struct {
 	Grace   time.Duration // between a release and taking the pod back from the proxy; 2 s
 	Poll    time.Duration // between looks at a released pod's meshed connections; 500 ms
 	Verify  time.Duration // between looks at a captured pod's rules; 30 s
+	// ReleaseDeadline is how long a released pod's meshed connections may go on before they are cut; 1 h. Negative: for ever.
+	ReleaseDeadline time.Duration
+	// StateFile keeps across restarts what the kernel cannot tell again; empty for none.
+	StateFile string
 	// Explain is how long a pod is pending before the engine is told why; 300 ms.
 	Explain time.Duration
 	// Exceptions of every pod; a pod's annotations add to them.
@@ -84,6 +88,7 @@ type Agent struct {
 	ready     atomic.Bool // a first snapshot has been worked through
 
 	pods map[string]*pod
+	kept memory // what the state file says
 }
 
 // New makes an agent that captures pods on this machine.
@@ -96,6 +101,7 @@ func New(s Source, proxies Proxies, opts Options) *Agent {
 	set(&opts.Grace, 2*time.Second)
 	set(&opts.Poll, 500*time.Millisecond)
 	set(&opts.Verify, 30*time.Second)
+	set(&opts.ReleaseDeadline, time.Hour)
 	set(&opts.Explain, 300*time.Millisecond)
 	if opts.Log == nil {
 		opts.Log = slog.Default()
@@ -103,7 +109,12 @@ func New(s Source, proxies Proxies, opts Options) *Agent {
 	if opts.Metrics == nil {
 		opts.Metrics = NewMetrics()
 	}
+	kept, err := recall(opts.StateFile)
+	if err != nil {
+		opts.Log.Warn("what an earlier agent noted is lost; connections from before enrolment count from now", "err", err)
+	}
 	return &Agent{
+		kept: kept,
 		opts: opts, log: opts.Log, metrics: opts.Metrics,
 		source: s, zds: proxies, redirect: kernel{}, open: netns.Open, list: diag.List,
 		snapshots: make(chan source.Snapshot, 1), reported: make(chan reportResult), questions: make(chan func()),
@@ -185,9 +196,7 @@ func (a *Agent) learn(s source.Snapshot, now time.Time) {
 		delete(a.pods, uid)
 	}
 	// The proxies may be told that they know all pods once every pod has been looked at.
-	for _, p := range a.pods {
-		a.advance(p, now)
-	}
+	a.advanceAll(now)
 	a.zds.Complete()
 	a.ready.Store(true)
 }
@@ -253,8 +262,8 @@ func (a *Agent) round(ctx context.Context, now time.Time) time.Duration {
 		}
 	}
 	states := map[State]int{}
+	a.advanceAll(now)
 	for _, p := range a.pods {
-		a.advance(p, now)
 		a.report(ctx, p, now)
 		states[p.state]++
 		due(p.again)
@@ -265,6 +274,24 @@ func (a *Agent) round(ctx context.Context, now time.Time) time.Duration {
 	}
 	a.metrics.observe(states, a.zds.Connections(), a.connected.Load())
 	return next.Sub(now)
+}
+
+// atOnce is how many pods are worked on at the same time: most of the work is waiting for the kernel.
+const atOnce = 16
+
+// advanceAll advances every pod, several at once: they have nothing in common but what is safe to share.
+func (a *Agent) advanceAll(now time.Time) {
+	var all sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	for _, p := range a.pods {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			a.advance(p, now)
+		})
+	}
+	all.Wait()
+	a.remember()
 }
 
 // ask runs a function in the goroutine that owns the pods.

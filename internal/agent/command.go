@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -35,6 +36,8 @@ type settings struct {
 	level        slog.Level
 	exceptions   redirect.Settings
 	probeGroup   uint
+	deadline     time.Duration
+	stateFile    string
 }
 
 func parse(args []string, stderr io.Writer) (settings, error) {
@@ -59,12 +62,23 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 		return err
 	})
 	f.UintVar(&s.probeGroup, "probe-group", 0, "group by which the sockets of the node's prober are known; nobody else may then use the probe addresses (0: not guarded)")
+	f.DurationVar(&s.deadline, "release-deadline", time.Hour, "how long meshed connections of a released pod may go on before they are cut; 0 for ever")
+	f.StringVar(&s.stateFile, "state-file", "", "file for what must outlive the agent (default: agent-state.json beside the status socket)")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	if err := f.Parse(args); err != nil {
 		return s, err
 	}
 	if f.NArg() > 0 {
 		return s, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	switch {
+	case s.deadline < 0:
+		return s, fmt.Errorf("--release-deadline %s is in the past; use 0 for none", s.deadline)
+	case s.deadline == 0:
+		s.deadline = -1
+	}
+	if s.stateFile == "" && s.statusSocket != "" {
+		s.stateFile = filepath.Join(filepath.Dir(s.statusSocket), "agent-state.json")
 	}
 	if s.probeGroup > math.MaxInt32 {
 		return s, fmt.Errorf("--probe-group %d is no group; use a number below 2147483648", s.probeGroup)
@@ -116,7 +130,8 @@ func run(ctx context.Context, s settings, log *slog.Logger) error {
 		return err
 	}
 	defer status.Close()
-	a := New(source.NewEngine(s.engineSocket, s.node, log), proxies, Options{Node: s.node, Log: log, Metrics: metrics, Exceptions: s.exceptions})
+	a := New(source.NewEngine(s.engineSocket, s.node, log), proxies, Options{Node: s.node, Log: log, Metrics: metrics, Exceptions: s.exceptions,
+		ReleaseDeadline: s.deadline, StateFile: s.stateFile})
 	servers := map[net.Listener]http.Handler{status: a.StatusHandler()}
 	if s.http != "" {
 		health, err := net.Listen("tcp", s.http)

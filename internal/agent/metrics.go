@@ -15,6 +15,7 @@ type Metrics struct {
 	pods           *prometheus.GaugeVec
 	errors         *prometheus.CounterVec
 	repairs        prometheus.Counter
+	cut            prometheus.Counter
 	zdsConnections prometheus.Gauge
 	zdsMessages    *prometheus.CounterVec
 	source         prometheus.Gauge
@@ -32,6 +33,8 @@ func NewMetrics() *Metrics {
 			Name: "lateen_agent_capture_errors_total", Help: "Failed attempts to capture or release a pod, by step."}, []string{"step"}),
 		repairs: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "lateen_agent_repairs_total", Help: "Redirections that somebody else had changed and that were put right."}),
+		cut: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lateen_agent_connections_cut_total", Help: "Meshed connections of released pods that did not end before the deadline."}),
 		zdsConnections: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "lateen_agent_zds_connections", Help: "Connected node proxies."}),
 		zdsMessages: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -39,7 +42,7 @@ func NewMetrics() *Metrics {
 		source: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "lateen_agent_source_connected", Help: "1 while the engine delivers the node's pods."}),
 	}
-	m.registry.MustRegister(m.captured, m.pods, m.errors, m.repairs, m.zdsConnections, m.zdsMessages, m.source,
+	m.registry.MustRegister(m.captured, m.pods, m.errors, m.repairs, m.cut, m.zdsConnections, m.zdsMessages, m.source,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, step := range []string{stepNamespace, stepProxy, stepRules, stepSockets, stepReport} {
 		m.errors.WithLabelValues(step)

@@ -44,8 +44,10 @@ type pod struct {
 	failures int              // attempts in a row that failed
 
 	graceUntil time.Time            // while releasing: when senders have learned
+	cutAt      time.Time            // while releasing: when meshed connections are not waited for any longer; zero for never
 	takenBack  bool                 // while releasing: the proxy has been told to let go
 	unmeshed   map[uint64]time.Time // captured: cookies of connections that are older than the capture, and its time
+	capturedAt time.Time            // captured: when, also across restarts of the agent
 
 	told      source.Report // what the engine was told last
 	repeat    bool          // the engine's object says something else
@@ -143,8 +145,7 @@ func (a *Agent) observe(p *pod, now time.Time) bool {
 		a.adoptUnmeshed(p, now)
 	case redirect.Draining:
 		p.become(Releasing, "", now)
-		p.graceUntil = now.Add(a.opts.Grace)
-		p.again = p.graceUntil
+		a.allow(p, now)
 		a.zds.Put(a.workload(p))
 	default:
 		p.reason = ""
@@ -220,7 +221,7 @@ func (a *Agent) capture(p *pod, now time.Time) {
 		a.metrics.captureError(stepSockets)
 		a.log.Warn("connections opened before enrolment cannot be listed", "pod", p.Namespace+"/"+p.Name, "err", err)
 	}
-	p.unmeshed = older(before, after, now)
+	p.unmeshed, p.capturedAt = older(before, after, now), now
 	p.become(Captured, "", now)
 	p.again = now.Add(a.opts.Verify)
 	a.log.Info("pod captured", "pod", p.Namespace+"/"+p.Name, "unmeshed", len(p.unmeshed))
@@ -240,13 +241,22 @@ func older(before, after diag.Listing, now time.Time) map[uint64]time.Time {
 
 // adoptUnmeshed finds the older connections of a pod that an earlier agent captured.
 func (a *Agent) adoptUnmeshed(p *pod, now time.Time) {
+	if c, known := a.kept[p.UID]; known {
+		p.capturedAt, p.unmeshed = c.Since, map[uint64]time.Time{}
+		for _, cookie := range c.Older {
+			p.unmeshed[cookie] = c.Since
+		}
+		p.again = now.Add(a.opts.Verify)
+		return
+	}
+	p.capturedAt = now
 	l, err := a.list(p.ns)
 	if err != nil {
 		a.metrics.captureError(stepSockets)
 		a.log.Warn("connections opened before enrolment cannot be listed", "pod", p.Namespace+"/"+p.Name, "err", err)
 		return
 	}
-	p.unmeshed = older(l, diag.Listing{}, now)
+	p.unmeshed = older(l, diag.Listing{}, p.capturedAt)
 	p.again = now.Add(a.opts.Verify)
 }
 
@@ -297,9 +307,18 @@ func (a *Agent) release(p *pod, now time.Time) {
 	}
 	p.unmeshed = nil
 	p.become(Releasing, "waiting for senders to learn", now)
+	a.allow(p, now)
+	a.log.Info("pod released; new connections are plain", "pod", p.Namespace+"/"+p.Name)
+}
+
+// allow sets how long senders may take to learn of a release, and how long connections may then go on.
+func (a *Agent) allow(p *pod, now time.Time) {
 	p.graceUntil = now.Add(a.opts.Grace)
 	p.again = p.graceUntil
-	a.log.Info("pod released; new connections are plain", "pod", p.Namespace+"/"+p.Name)
+	p.cutAt = time.Time{}
+	if a.opts.ReleaseDeadline >= 0 {
+		p.cutAt = now.Add(a.opts.ReleaseDeadline)
+	}
 }
 
 // finish takes the pod back from the proxy once its meshed connections have ended, and then removes the rest. Waiting
@@ -314,9 +333,20 @@ func (a *Agent) finish(p *pod, now time.Time) {
 		return
 	}
 	if n := l.Carried(); n > 0 {
-		p.reason = fmt.Sprintf("waiting for meshed connections to finish: %d", n)
-		p.again = now.Add(a.opts.Poll)
-		return
+		late := !p.cutAt.IsZero() && !now.Before(p.cutAt)
+		if !late {
+			p.reason = fmt.Sprintf("waiting for meshed connections to finish: %d", n)
+			if !p.cutAt.IsZero() {
+				p.reason += "; cut at " + p.cutAt.UTC().Format(time.TimeOnly)
+			}
+			p.again = now.Add(a.opts.Poll)
+			return
+		}
+		if !p.takenBack {
+			a.metrics.cut.Add(float64(n))
+			a.log.Warn("meshed connections of a released pod are cut: they did not end in time", "pod", p.Namespace+"/"+p.Name,
+				"connections", n, "deadline", a.opts.ReleaseDeadline)
+		}
 	}
 	if !p.takenBack {
 		p.takenBack = true

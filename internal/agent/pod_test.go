@@ -2,6 +2,8 @@ package agent
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -336,4 +338,65 @@ func TestListsOlderConnectionsWhileTheyLive(t *testing.T) {
 	if len(got) != 1 || got[0].Remote != "10.0.0.3:80" || got[0].Direction != diag.Outbound || !got[0].OpenedBefore.Equal(r.now) {
 		t.Errorf("got %+v", got)
 	}
+}
+
+// What a status says of older connections is the same after the agent has started again, and it is still only those.
+func TestOlderConnectionsAreKnownAfterARestart(t *testing.T) {
+	connection := func(remote string, cookie uint64) diag.Socket {
+		return diag.Socket{
+			Local: netip.MustParseAddrPort("10.0.0.1:40000"), Remote: netip.MustParseAddrPort(remote),
+			State: diag.Established, Cookie: cookie,
+		}
+	}
+	r := newRig(t)
+	r.stateFile = filepath.Join(t.TempDir(), "state.json")
+	r.start()
+	r.older = []diag.Socket{connection("10.0.0.2:80", 1)}
+	r.label(true)
+	r.accept()
+	at := r.now
+	r.step(time.Hour)
+	r.older = append(r.older, connection("10.0.0.3:80", 2)) // an exception from capture, say
+	r.start()
+	r.label(true)
+	got := alive(r.listing(), r.pod().unmeshed)
+	if len(got) != 1 || got[0].Remote != "10.0.0.2:80" || !got[0].OpenedBefore.Equal(at) {
+		t.Errorf("got %+v, want one from before %s", got, at)
+	}
+
+	// Without a usable file it is what can be seen, from now.
+	if err := os.WriteFile(r.stateFile, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	r.label(true)
+	if got := alive(r.listing(), r.pod().unmeshed); len(got) != 2 || !got[0].OpenedBefore.Equal(r.now) {
+		t.Errorf("got %+v, want two from before %s", got, r.now)
+	}
+	if m, err := recall(r.stateFile); err != nil || len(m) != 1 {
+		t.Errorf("the file was not written anew: %v, %v", m, err)
+	}
+}
+
+func TestAReleaseHasADeadline(t *testing.T) {
+	r := newRig(t)
+	r.deadline = time.Minute
+	r.start()
+	r.label(true)
+	r.accept()
+	r.did("put a", "complete", "apply capturing", "report enabled")
+	r.carried, r.known = 2, true
+	r.label(false)
+	r.did("apply draining", "report disabled")
+	r.step(59 * time.Second)
+	r.did()
+	r.is(Releasing, "meshed connections to finish: 2; cut at "+r.now.Add(time.Second).UTC().Format(time.TimeOnly))
+	r.step(time.Second)
+	r.did("drop")
+	r.is(Releasing, "let go")
+	// The proxy cuts them as it lets go.
+	r.carried, r.known = 0, false
+	r.step(time.Second)
+	r.did("apply absent")
+	r.is(Plain, "")
 }

@@ -27,6 +27,9 @@ type rig struct {
 
 	events []string // what the agent did, in order
 
+	deadline  time.Duration // for releases; negative for none
+	stateFile string
+
 	// The kernel.
 	mode     redirect.Mode
 	settings redirect.Settings
@@ -53,7 +56,7 @@ const unit = "u1"
 
 func newRig(t *testing.T) *rig {
 	r := &rig{
-		t: t, now: time.Unix(1000, 0), ctx: t.Context(), connected: true,
+		t: t, now: time.Unix(1000, 0), ctx: t.Context(), connected: true, deadline: -1,
 		put: map[string]zds.Workload{}, accepted: map[string]bool{},
 	}
 	r.start()
@@ -66,7 +69,7 @@ func newRig(t *testing.T) *rig {
 
 // start makes an agent that knows nothing yet; the kernel, the proxy and the engine are as the last one left them.
 func (r *rig) start() {
-	a := New(r, r, Options{Node: "n1", Log: slog.New(slog.DiscardHandler)})
+	a := New(r, r, Options{Node: "n1", Log: slog.New(slog.DiscardHandler), ReleaseDeadline: r.deadline, StateFile: r.stateFile})
 	a.redirect = r
 	a.open = func(string) (*netns.Namespace, error) {
 		if r.openErr != nil {
