@@ -1,5 +1,332 @@
-//! Names: what the data path is told about workloads that have a hostname instead of addresses.
+//! The DNS proxy: one thread of its own for the questions of all pods, so that neither the bytes of connections nor the
+//! control plane ever wait for a resolver. What a name means is decided in `lateen-dns`.
 
+mod cache;
 mod resolver;
+mod resolvers;
+mod server;
+mod upstream;
 
-pub use resolver::{ResolveError, Resolver, Unresolved};
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use async_trait::async_trait;
+use lateen_capture::DnsSockets;
+use lateen_config::Workload;
+use lateen_dns::Family;
+use lateen_telemetry::{DnsMetrics, OnDemandDnsLabels, known};
+use lateen_types::WorkloadUid;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::LocalSet;
+
+#[cfg(test)]
+pub use resolver::Unresolved;
+pub use resolver::{ResolveError, Resolver};
+pub use server::Naming;
+
+use crate::pod::Pod;
+use crate::publish::Current;
+use cache::Cache;
+use resolvers::File;
+use server::Common;
+use upstream::{From, Unanswered, Upstream};
+
+/// What the thread needs.
+#[derive(Debug)]
+pub struct Parts {
+    /// What is known of the mesh.
+    pub current: Current,
+    /// Counters.
+    pub metrics: DnsMetrics,
+    /// How names are understood.
+    pub naming: Naming,
+    /// The list of resolvers.
+    pub resolvers: PathBuf,
+}
+
+enum Message {
+    Serve(Arc<Pod>, DnsSockets, oneshot::Receiver<()>),
+    Resolve(Lookup),
+}
+
+/// A hostname to be looked up.
+struct Lookup {
+    from: From,
+    pod: WorkloadUid,
+    hostname: String,
+    answer: oneshot::Sender<Result<Vec<IpAddr>, ResolveError>>,
+}
+
+/// The way to the thread; clones share it, and it ends with the last of them.
+#[derive(Clone, Debug)]
+pub struct Dns {
+    inbox: mpsc::UnboundedSender<Message>,
+    cache: Arc<Mutex<Cache>>,
+    current: Current,
+    metrics: DnsMetrics,
+}
+
+/// A pod's DNS service, which ends when this is dropped.
+#[derive(Debug)]
+pub struct Serving {
+    _stop: oneshot::Sender<()>,
+}
+
+impl Dns {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system has no thread or descriptor to give.
+    pub fn start(parts: Parts) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let (inbox, messages) = mpsc::unbounded_channel();
+        let dns = Self {
+            inbox,
+            cache: Arc::default(),
+            current: parts.current.clone(),
+            metrics: parts.metrics.clone(),
+        };
+        let cache = Arc::clone(&dns.cache);
+        std::thread::Builder::new()
+            .name("dns".to_owned())
+            .spawn(move || LocalSet::new().block_on(&runtime, run(parts, cache, messages)))?;
+        Ok(dns)
+    }
+
+    /// Answers what a pod asks on these sockets.
+    pub fn serve(&self, pod: &Arc<Pod>, sockets: DnsSockets) -> Serving {
+        let (stop, stopped) = oneshot::channel();
+        // The thread ends only with the last handle.
+        let _ = self
+            .inbox
+            .send(Message::Serve(Arc::clone(pod), sockets, stopped));
+        Serving { _stop: stop }
+    }
+
+    /// Forgets what a pod was told.
+    pub fn forget(&self, pod: &Pod) {
+        self.cache().forget(&pod.uid);
+    }
+
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        lock(&self.cache)
+    }
+}
+
+fn lock(cache: &Mutex<Cache>) -> MutexGuard<'_, Cache> {
+    cache.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[async_trait]
+impl Resolver for Dns {
+    async fn resolve(&self, pod: &Pod, hostname: &str) -> Result<Vec<IpAddr>, ResolveError> {
+        let hostname = hostname.trim_end_matches('.').to_ascii_lowercase();
+        let snapshot = self.current.get();
+        let workload = snapshot.as_ref().and_then(|all| pod.workload(all));
+        self.metrics.on_demand(&labels(workload, &hostname));
+        drop(snapshot);
+        let known = self.cache().fresh(&pod.uid, &hostname, Instant::now());
+        if let Some(addresses) = known {
+            return some(addresses, &hostname);
+        }
+        let (answer, found) = oneshot::channel();
+        let lookup = Lookup {
+            from: From {
+                sockets: Arc::clone(&pod.sockets),
+                share: Arc::clone(&pod.share),
+            },
+            pod: pod.uid.clone(),
+            hostname: hostname.clone(),
+            answer,
+        };
+        let _ = self.inbox.send(Message::Resolve(lookup));
+        found.await.unwrap_or_else(|_| {
+            Err(ResolveError::Unanswered {
+                hostname,
+                reason: "the proxy is stopping".to_owned(),
+            })
+        })
+    }
+}
+
+fn labels(workload: Option<&Arc<Workload>>, hostname: &str) -> OnDemandDnsLabels {
+    let of = |read: fn(&Workload) -> &str| known(workload.map_or("", |own| read(own)));
+    OnDemandDnsLabels {
+        source_workload: of(|own| &own.workload_name),
+        source_canonical_service: of(|own| &own.canonical_name),
+        source_canonical_revision: of(|own| &own.canonical_revision),
+        source_workload_namespace: of(|own| &own.namespace),
+        source_principal: known(&workload.map_or(String::new(), |own| own.identity.to_string())),
+        source_app: of(|own| &own.canonical_name),
+        source_version: of(|own| &own.canonical_revision),
+        source_cluster: of(|own| &own.cluster_id),
+        hostname: known(hostname),
+    }
+}
+
+fn some(addresses: Vec<IpAddr>, hostname: &str) -> Result<Vec<IpAddr>, ResolveError> {
+    if addresses.is_empty() {
+        return Err(ResolveError::NoAddress {
+            hostname: hostname.to_owned(),
+        });
+    }
+    Ok(addresses)
+}
+
+async fn run(
+    parts: Parts,
+    cache: Arc<Mutex<Cache>>,
+    mut messages: mpsc::UnboundedReceiver<Message>,
+) {
+    let ipv6 = parts.naming.ipv6;
+    let common = Rc::new(Common {
+        current: parts.current,
+        upstream: Rc::new(Upstream::new(File::open(&parts.resolvers))),
+        metrics: parts.metrics,
+        questions: Arc::new(Semaphore::new(server::ALL_QUESTIONS)),
+        naming: parts.naming,
+    });
+    let lookups = Rc::new(Lookups {
+        upstream: Rc::clone(&common.upstream),
+        cache,
+        ipv6,
+        waiting: std::cell::RefCell::default(),
+    });
+    while let Some(message) = messages.recv().await {
+        match message {
+            Message::Serve(pod, sockets, stopped) => {
+                let common = Rc::clone(&common);
+                tokio::task::spawn_local(async move {
+                    let uid = pod.uid.clone();
+                    tokio::select! {
+                        served = server::serve(pod, sockets, common) => if let Err(error) = served {
+                            tracing::error!(pod = %uid, %error, "serve the pod's DNS questions");
+                        },
+                        // The sender is never used but dropped.
+                        _ = stopped => {}
+                    }
+                });
+            }
+            Message::Resolve(lookup) => lookups.begin(lookup),
+        }
+    }
+}
+
+/// Who waits for one hostname.
+type Waiters = Vec<oneshot::Sender<Result<Vec<IpAddr>, ResolveError>>>;
+
+/// Hostnames that are being looked up.
+struct Lookups {
+    upstream: Rc<Upstream>,
+    cache: Arc<Mutex<Cache>>,
+    ipv6: bool,
+    waiting: std::cell::RefCell<HashMap<(WorkloadUid, String), Waiters>>,
+}
+
+impl Lookups {
+    /// Looks a hostname up for the first who wants to know; the others wait with it.
+    fn begin(self: &Rc<Self>, lookup: Lookup) {
+        let Lookup {
+            from,
+            pod,
+            hostname,
+            answer,
+        } = lookup;
+        let key = (pod, hostname);
+        if let Some(waiters) = self.waiting.borrow_mut().get_mut(&key) {
+            waiters.push(answer);
+            return;
+        }
+        self.waiting.borrow_mut().insert(key.clone(), vec![answer]);
+        let lookups = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            let outcome = lookups.look_up(&from, &key.0, &key.1).await;
+            let waiters = lookups.waiting.borrow_mut().remove(&key);
+            for waiter in waiters.into_iter().flatten() {
+                // Whoever asked may have stopped waiting.
+                let _ = waiter.send(outcome.clone());
+            }
+        });
+    }
+
+    async fn look_up(
+        &self,
+        from: &From,
+        pod: &WorkloadUid,
+        hostname: &str,
+    ) -> Result<Vec<IpAddr>, ResolveError> {
+        let known = lock(&self.cache).fresh(pod, hostname, Instant::now());
+        if let Some(addresses) = known {
+            return some(addresses, hostname);
+        }
+        let four = self.ask(from, hostname, Family::V4);
+        let six = async {
+            match self.ipv6 {
+                true => self.ask(from, hostname, Family::V6).await.map(Some),
+                false => Ok(None),
+            }
+        };
+        let (four, six) = tokio::join!(four, six);
+        let (failed, mut found) = match (four, six) {
+            (Ok(four), Ok(six)) => (None, [Some(four), six]),
+            (Ok(four), Err(error)) => (Some(error), [Some(four), None]),
+            (Err(error), six) => (Some(error), [None, six.ok().flatten()]),
+        };
+        let mut addresses = Vec::new();
+        let mut ttl = u32::MAX;
+        for family in found.iter_mut().flatten() {
+            if !family.addresses.is_empty() {
+                ttl = ttl.min(family.ttl);
+                addresses.append(&mut family.addresses);
+            }
+        }
+        let now = Instant::now();
+        match failed {
+            // That one family has none says nothing about the one that nobody answered for.
+            Some(error) if addresses.is_empty() => {
+                match lock(&self.cache).stale(pod, hostname, now) {
+                    Some(addresses) => {
+                        tracing::warn!(hostname, %error, "no resolver answers: the last addresses are used");
+                        Ok(addresses)
+                    }
+                    None => Err(error),
+                }
+            }
+            _ => {
+                lock(&self.cache).keep(pod, hostname, &addresses, ttl, now);
+                some(addresses, hostname)
+            }
+        }
+    }
+
+    async fn ask(
+        &self,
+        from: &From,
+        hostname: &str,
+        family: Family,
+    ) -> Result<lateen_dns::Found, ResolveError> {
+        let question = lateen_dns::question(hostname, family)
+            .ok_or_else(|| ResolveError::NotAName(hostname.to_owned()))?;
+        let unanswered = |reason: String| ResolveError::Unanswered {
+            hostname: hostname.to_owned(),
+            reason,
+        };
+        let reply = self
+            .upstream
+            .ask(from, &question, true)
+            .await
+            .map_err(|error: Unanswered| unanswered(error.to_string()))?;
+        lateen_dns::find(&reply, family)
+            .ok_or_else(|| unanswered("the resolver could not find out".to_owned()))
+    }
+}

@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod certificates;
-#[allow(dead_code, unused_imports)]
 mod dns;
 mod dump;
 mod live;

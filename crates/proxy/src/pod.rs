@@ -8,6 +8,8 @@ use lateen_config::{Snapshot, Workload};
 use lateen_types::{Identity, WorkloadUid};
 use tokio::sync::watch;
 
+use crate::dns::Serving;
+
 /// How far a pod is with its life here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
@@ -128,4 +130,6 @@ pub struct Served {
     pub pod: Arc<Pod>,
     /// Its listeners; none while a process that came before still serves them alone.
     pub doors: Vec<Registration<Door>>,
+    /// What answers its DNS questions, if that is done.
+    pub dns: Option<Serving>,
 }

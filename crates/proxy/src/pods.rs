@@ -18,6 +18,7 @@ use lateen_types::{Identity, Strng, WorkloadUid};
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
+use crate::dns::Dns;
 use crate::pod::{Door, Pod, Port, Served};
 use crate::publish::Current;
 use crate::worker::Mailbox;
@@ -74,6 +75,8 @@ pub struct Pods {
     pub current: Current,
     /// Told when a pod is let go.
     pub workers: Vec<Mailbox>,
+    /// Answers pods' DNS questions.
+    pub dns: Dns,
     /// Counts pods.
     pub metrics: Arc<Metrics>,
     /// Told when the list is complete, and when the agent is away.
@@ -94,7 +97,7 @@ impl Pods {
             None => {}
         }
         let identity = self.identity(&info)?;
-        let (listeners, inherited) = self.listeners(&uid, &netns).await.map_err(|error| {
+        let (mut listeners, inherited) = self.listeners(&uid, &netns).await.map_err(|error| {
             format!(
                 "open the listeners of pod {}/{}: {error}",
                 info.namespace, info.name
@@ -109,6 +112,7 @@ impl Pods {
             sockets,
             self.descriptors,
         ));
+        let questions = std::mem::take(&mut listeners.dns);
         self.certificates.want(&pod.identity);
         let doors = if inherited {
             // Whoever listened on them before still may: it has certificates, and this process is only fetching them.
@@ -119,7 +123,8 @@ impl Pods {
         };
         tracing::info!(pod = %pod.uid, name = %pod.info.name, namespace = %pod.info.namespace, "pod in service");
         self.metrics.pod_started();
-        self.table.lock().insert(uid, Served { pod, doors });
+        let dns = (!questions.udp.is_empty()).then(|| self.dns.serve(&pod, questions));
+        self.table.lock().insert(uid, Served { pod, doors, dns });
         Ok(())
     }
 
@@ -195,10 +200,11 @@ impl Pods {
     }
 
     fn let_go(&mut self, uid: &WorkloadUid) {
-        let Some(Served { pod, doors }) = self.table.lock().remove(uid) else {
+        let Some(Served { pod, doors, dns }) = self.table.lock().remove(uid) else {
             return;
         };
-        drop(doors);
+        drop((doors, dns));
+        self.dns.forget(&pod);
         self.keeper.release(uid);
         pod.release();
         self.metrics.pod_stopped();

@@ -27,7 +27,7 @@ impl Current {
             .clone()
     }
 
-    fn set(&self, snapshot: Arc<Snapshot>) {
+    pub(crate) fn set(&self, snapshot: Arc<Snapshot>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(snapshot);
     }
 }

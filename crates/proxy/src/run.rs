@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
 use crate::certificates;
-use crate::dns::{Resolver, Unresolved};
+use crate::dns::{self, Dns, Resolver};
 use crate::dump::Sources;
 use crate::live::Cut;
 use crate::notify::Starter;
@@ -100,7 +100,9 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         let authority = certificates::authority(&settings, &rules, &metrics)?;
         Manager::new(authority, runtime.handle().clone())
     };
-    let resolver: Arc<dyn Resolver> = Arc::new(Unresolved);
+    let current = Current::default();
+    let dns = Dns::start(dns_parts(&settings, &metrics, &current))?;
+    let resolver: Arc<dyn Resolver> = Arc::new(dns.clone());
     let budgets = Default::default();
     let ledgers = idle
         .iter()
@@ -143,6 +145,8 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         mailboxes: mailboxes.clone(),
         keeper,
         starter: Starter::new(std::env::var_os("NOTIFY_SOCKET"))?,
+        current,
+        dns,
     };
     let outcome = tokio::task::LocalSet::new().block_on(&runtime, control.run(events, asks));
     for mailbox in &mailboxes {
@@ -172,6 +176,20 @@ fn rules(settings: &Settings) -> Result<Rules, StartError> {
         rules.revocations.replace(revocations::read(path)?);
     }
     Ok(rules)
+}
+
+fn dns_parts(settings: &Settings, metrics: &Metrics, current: &Current) -> dns::Parts {
+    dns::Parts {
+        current: current.clone(),
+        metrics: metrics.dns().clone(),
+        naming: dns::Naming {
+            domain: Arc::clone(&settings.cluster_domain),
+            preferred: settings.preferred_namespace.clone(),
+            network: Arc::clone(&settings.network),
+            ipv6: settings.sockets.ipv6,
+        },
+        resolvers: settings.resolvers.clone(),
+    }
 }
 
 fn parts(
@@ -220,6 +238,8 @@ struct Control {
     manager: Manager,
     rules: Rules,
     mailboxes: Vec<Mailbox>,
+    current: Current,
+    dns: Dns,
     readiness: Readiness,
     table: Table,
     keeper: Keeper,
@@ -235,7 +255,7 @@ impl Control {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let quit = Arc::new(Notify::new());
-        let current = Current::default();
+        let current = self.current.clone();
         let pages = self.open_pages(&current, &quit);
         self.watch_certificates();
 
@@ -416,6 +436,7 @@ impl Control {
             trust_domain: Arc::clone(&self.settings.trust_domain),
             current,
             workers: self.mailboxes.clone(),
+            dns: self.dns.clone(),
             metrics: Arc::clone(&self.metrics),
             readiness: self.readiness.clone(),
         }

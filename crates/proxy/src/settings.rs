@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lateen_capture::{Keepalive, Options};
+use lateen_capture::{DnsAt, Keepalive, Options};
 use lateen_tls::Compliance;
 use lateen_types::Strng;
 
@@ -103,6 +103,12 @@ pub struct Settings {
     pub frame_size: u32,
     /// Sockets in pods.
     pub sockets: SocketSettings,
+    /// The cluster's domain, in lower case.
+    pub cluster_domain: Strng,
+    /// The namespace whose services a name means after the client's own and canonical ones.
+    pub preferred_namespace: Option<Strng>,
+    /// The list of resolvers, as resolv.conf(5) has it.
+    pub resolvers: PathBuf,
     /// `/config_dump`, `/logging`, `/quitquitquit`.
     pub admin: SocketAddr,
     /// `/metrics`.
@@ -130,6 +136,8 @@ pub struct SocketSettings {
     pub keepalive: Option<Keepalive>,
     /// TCP_USER_TIMEOUT as long as keepalive would take.
     pub user_timeout: bool,
+    /// Where pods' DNS queries are answered, if they are.
+    pub dns: Option<DnsAt>,
 }
 
 impl From<SocketSettings> for Options {
@@ -140,7 +148,7 @@ impl From<SocketSettings> for Options {
             reuse_port: settings.reuse_port,
             keepalive: settings.keepalive,
             user_timeout: settings.user_timeout,
-            dns: None,
+            dns: settings.dns,
         }
     }
 }
@@ -278,7 +286,14 @@ impl Settings {
                 reuse_port: env.boolean("INPOD_PORT_REUSE", true)?,
                 keepalive: env.keepalive()?,
                 user_timeout: env.boolean("USER_TIMEOUT_ENABLED", false)?,
+                dns: env.dns()?,
             },
+            cluster_domain: env.domain("CLUSTER_DOMAIN", "cluster.local")?,
+            // ztunnel's spelling.
+            preferred_namespace: text("PREFERED_SERVICE_NAMESPACE").map(Into::into),
+            resolvers: text("LATEEN_RESOLV_CONF")
+                .unwrap_or_else(|| "/etc/resolv.conf".to_owned())
+                .into(),
             admin: SocketAddr::from((Ipv4Addr::LOCALHOST, 15000)),
             stats: (any, 15020).into(),
             readiness: (any, 15021).into(),

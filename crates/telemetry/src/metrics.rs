@@ -16,6 +16,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::claims::Claims;
+use crate::dns::DnsMetrics;
 use crate::labels::{Labels, Reporter};
 use crate::process::Process;
 use crate::traffic::Traffic;
@@ -104,6 +105,7 @@ pub struct Metrics {
     pods: Gauge,
     pods_started: Counter,
     pods_stopped: Counter,
+    dns: DnsMetrics,
 }
 
 impl Metrics {
@@ -155,6 +157,7 @@ impl Metrics {
             cut.clone(),
         );
 
+        let dns = DnsMetrics::register(&mut registry);
         let istio = registry.sub_registry_with_prefix("istio");
         let build_family = Family::<BuildLabels, Gauge>::default();
         istio.register("build", "Istio component build info", build_family.clone());
@@ -226,6 +229,7 @@ impl Metrics {
             pods,
             pods_started,
             pods_stopped,
+            dns,
         }
     }
 
@@ -234,6 +238,11 @@ impl Metrics {
         self.registry
             .lock()
             .register_collector(Box::new(Shed(Box::new(read))));
+    }
+
+    /// The counters of the DNS proxy.
+    pub fn dns(&self) -> &DnsMetrics {
+        &self.dns
     }
 
     /// The counters of connections.

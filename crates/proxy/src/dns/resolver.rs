@@ -41,10 +41,12 @@ pub trait Resolver: fmt::Debug + Send + Sync {
     async fn resolve(&self, pod: &Pod, hostname: &str) -> Result<Vec<IpAddr>, ResolveError>;
 }
 
-/// Resolves nothing: a proxy without resolvers.
+/// Resolves nothing.
+#[cfg(test)]
 #[derive(Debug)]
 pub struct Unresolved;
 
+#[cfg(test)]
 #[async_trait]
 impl Resolver for Unresolved {
     async fn resolve(&self, _: &Pod, hostname: &str) -> Result<Vec<IpAddr>, ResolveError> {

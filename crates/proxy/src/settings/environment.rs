@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use lateen_capture::Keepalive;
+use lateen_capture::{DnsAt, Keepalive};
 use lateen_tls::Compliance;
 use lateen_types::{Identity, Strng};
 
@@ -194,6 +194,54 @@ impl Environment<'_> {
                     .unwrap_or_else(|| DEFAULT_ZDS.to_owned());
                 PathBuf::from(zds).with_file_name("keeper.sock")
             }
+        }
+    }
+
+    /// ztunnel's node metadata. `localhost` stands for both loopback addresses, as far as a pod has them.
+    pub(super) fn dns(&self) -> Result<Option<DnsAt>, SettingError> {
+        const CAPTURE: &str = "ISTIO_META_DNS_CAPTURE";
+        const ADDRESS: &str = "ISTIO_META_DNS_PROXY_ADDR";
+        const CURE: &str = "use localhost:PORT or a loopback address and a port";
+        match self
+            .get(CAPTURE)
+            .map(|value| value.to_ascii_lowercase())
+            .as_deref()
+        {
+            None | Some("true") => {}
+            Some("false") => return Ok(None),
+            Some(_) => return Err(self.bad(CAPTURE, "use true or false")),
+        }
+        let Some(value) = self.get(ADDRESS) else {
+            return Ok(Some(DnsAt::default()));
+        };
+        let at = match value.strip_prefix("localhost:") {
+            Some(port) => port.parse().ok().map(DnsAt::Localhost),
+            None => value.parse().ok().map(DnsAt::Exactly),
+        };
+        let usable = |at: &DnsAt| match at {
+            DnsAt::Localhost(port) => *port > 0,
+            // Whoever reaches another address is not the pod.
+            DnsAt::Exactly(address) => address.ip().is_loopback() && address.port() > 0,
+        };
+        match at.filter(usable) {
+            Some(at) => Ok(Some(at)),
+            None => Err(self.bad(ADDRESS, CURE)),
+        }
+    }
+
+    pub(super) fn domain(&self, variable: &str, default: &str) -> Result<Strng, SettingError> {
+        let domain = self.get(variable).unwrap_or_else(|| default.to_owned());
+        let is_label = |label: &str| {
+            !label.is_empty()
+                && label.len() <= 63
+                && label
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        };
+        if domain.split('.').all(is_label) {
+            Ok(domain.to_ascii_lowercase().into())
+        } else {
+            Err(self.bad(variable, "use a DNS domain such as cluster.local"))
         }
     }
 

@@ -1,0 +1,372 @@
+//! Serving one pod: what it asks over UDP and TCP, answered from the mesh or by a resolver, within bounds.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{FutureExt, LocalBoxFuture, Shared};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use lateen_capture::DnsSockets;
+use lateen_dns::{Answer, Code, Query, Transport, Unusable, View};
+use lateen_telemetry::{DnsLabels, DnsMetrics, known};
+use lateen_types::Strng;
+use rand::seq::SliceRandom;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::upstream::{From, Upstream, framed};
+use crate::pod::Pod;
+use crate::publish::Current;
+
+/// Questions of one pod that may wait for a resolver.
+const POD_QUESTIONS: usize = 256;
+/// Questions of all pods that may wait for a resolver.
+pub const ALL_QUESTIONS: usize = 4096;
+/// Connections of one pod.
+const POD_CONNECTIONS: usize = 64;
+/// Questions of one connection that are answered at a time.
+const PIPELINE: usize = 16;
+/// The longest question over UDP; more is cut off, and then malformed.
+const DATAGRAM: usize = 4096;
+/// How long a connection may be silent (RFC 7766 §6.2.3 asks for a few seconds), and how long it may take our replies.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// What the servers of all pods share.
+#[derive(Debug)]
+pub struct Common {
+    /// What is known of the mesh.
+    pub current: Current,
+    /// The resolvers.
+    pub upstream: Rc<Upstream>,
+    /// Counters.
+    pub metrics: DnsMetrics,
+    /// Questions that wait for a resolver.
+    pub questions: Arc<Semaphore>,
+    /// How names are understood.
+    pub naming: Naming,
+}
+
+/// How names are understood.
+#[derive(Clone, Debug)]
+pub struct Naming {
+    /// The cluster's domain.
+    pub domain: Strng,
+    /// The namespace whose services are preferred after the client's own.
+    pub preferred: Option<Strng>,
+    /// The network that this node is on.
+    pub network: Strng,
+    /// Whether addresses of IPv6 are handed out.
+    pub ipv6: bool,
+}
+
+/// A reply that several may wait for; `None` if no resolver gave one.
+type Flight = Shared<LocalBoxFuture<'static, Option<Rc<[u8]>>>>;
+
+/// One pod's server.
+struct Server {
+    pod: Arc<Pod>,
+    from: From,
+    common: Rc<Common>,
+    questions: Arc<Semaphore>,
+    connections: Arc<Semaphore>,
+    /// What resolvers are being asked, by everything but the number.
+    flights: RefCell<HashMap<Vec<u8>, Flight>>,
+}
+
+/// What becomes of a message.
+enum Step {
+    /// Nothing.
+    Ignore,
+    /// This is the reply.
+    Reply(Vec<u8>),
+    /// A resolver must be asked.
+    Forward(Box<Forward>),
+}
+
+struct Forward {
+    query: Query,
+    labels: DnsLabels,
+    question: Vec<u8>,
+    exists: bool,
+    _permits: [OwnedSemaphorePermit; 2],
+}
+
+/// Serves a pod for as long as it is polled; what it waits for ends with it.
+pub async fn serve(pod: Arc<Pod>, sockets: DnsSockets, common: Rc<Common>) -> io::Result<()> {
+    let server = Rc::new(Server {
+        from: From {
+            sockets: Arc::clone(&pod.sockets),
+            share: Arc::clone(&pod.share),
+        },
+        pod,
+        common,
+        questions: Arc::new(Semaphore::new(POD_QUESTIONS)),
+        connections: Arc::new(Semaphore::new(POD_CONNECTIONS)),
+        flights: RefCell::default(),
+    });
+    let mut loops = JoinSet::new();
+    for socket in sockets.udp {
+        let socket = UdpSocket::from_std(socket.into())?;
+        loops.spawn_local(datagrams(Rc::clone(&server), socket));
+    }
+    for socket in sockets.tcp {
+        let listener = TcpListener::from_std(socket.into())?;
+        loops.spawn_local(connections(Rc::clone(&server), listener));
+    }
+    while loops.join_next().await.is_some() {}
+    Ok(())
+}
+
+async fn datagrams(server: Rc<Server>, socket: UdpSocket) {
+    let mut buffer = vec![0; DATAGRAM];
+    let mut waiting = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            received = socket.recv_from(&mut buffer) => match received {
+                Ok((length, client)) => match server.step(&buffer[..length], Transport::Udp) {
+                    Step::Ignore => {}
+                    // A client that has no room for a reply asks again.
+                    Step::Reply(reply) => drop(socket.try_send_to(&reply, client)),
+                    Step::Forward(forward) => {
+                        let server = Rc::clone(&server);
+                        waiting.push(async move { (server.forward(*forward).await, client) });
+                    }
+                },
+                // Linux tells an unconnected socket of nothing that belongs to one client; what is left passes.
+                Err(error) => {
+                    tracing::debug!(pod = %server.pod.uid, %error, "receive a DNS question");
+                    tokio::task::yield_now().await;
+                }
+            },
+            Some((reply, client)) = waiting.next() => drop(socket.try_send_to(&reply, client)),
+        }
+    }
+}
+
+async fn connections(server: Rc<Server>, listener: TcpListener) {
+    let mut open = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    let permit = Arc::clone(&server.connections).try_acquire_owned();
+                    let held = server.from.share.take(1);
+                    if let (Ok(permit), Some(held)) = (permit, held) {
+                        let server = Rc::clone(&server);
+                        open.spawn_local(async move {
+                            let _held = (permit, held);
+                            // Its end, whatever the reason, is the client's business.
+                            let _ = connection(server, stream).await;
+                        });
+                    } else {
+                        server.common.metrics.shed();
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(pod = %server.pod.uid, %error, "accept a connection for DNS");
+                    // Without a descriptor the next attempt would fail at once.
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            },
+            Some(_) = open.join_next() => {}
+        }
+    }
+}
+
+async fn connection(server: Rc<Server>, mut stream: TcpStream) -> io::Result<()> {
+    const LENGTH: usize = 2;
+    let (mut reader, mut writer) = stream.split();
+    let mut buffer: Vec<u8> = Vec::new();
+    let mut waiting = FuturesUnordered::new();
+    let mut ended = false;
+    loop {
+        while waiting.len() < PIPELINE
+            && let Some((length, rest)) = buffer.split_first_chunk::<LENGTH>()
+            && let Some(message) = rest.get(..usize::from(u16::from_be_bytes(*length)))
+        {
+            let step = server.step(message, Transport::Tcp);
+            let taken = LENGTH + message.len();
+            buffer.drain(..taken);
+            match step {
+                Step::Ignore => {}
+                Step::Reply(reply) => {
+                    timeout(SILENCE, writer.write_all(&framed(&reply))).await??;
+                }
+                Step::Forward(forward) => {
+                    let server = Rc::clone(&server);
+                    waiting.push(async move { server.forward(*forward).await });
+                }
+            }
+        }
+        if ended && waiting.is_empty() {
+            return Ok(());
+        }
+        let room = waiting.len() < PIPELINE;
+        tokio::select! {
+            read = timeout(SILENCE, reader.read_buf(&mut buffer)), if !ended && room => match read {
+                Ok(Ok(0)) => ended = true,
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => return Err(error),
+                Err(_) if waiting.is_empty() => return Ok(()),
+                Err(_) => {}
+            },
+            Some(reply) = waiting.next() => {
+                timeout(SILENCE, writer.write_all(&framed(&reply))).await??;
+            }
+        }
+    }
+}
+
+impl Server {
+    /// What can be said at once.
+    fn step(&self, message: &[u8], transport: Transport) -> Step {
+        let query = match lateen_dns::read(message, transport) {
+            Ok(query) => query,
+            Err(Unusable::Ignored) => return Step::Ignore,
+            Err(Unusable::Refused { reply, code }) => {
+                tracing::debug!(target: "dns", pod = %self.pod.uid, code, "refused");
+                return Step::Reply(reply);
+            }
+        };
+        let labels = self.labels(&query);
+        self.common.metrics.asked(&labels);
+        let Some(snapshot) = self.common.current.get() else {
+            return Step::Reply(lateen_dns::serv_fail(&query, message));
+        };
+        let naming = &self.common.naming;
+        let view = View {
+            snapshot: &snapshot,
+            namespace: &self.pod.info.namespace,
+            network: &naming.network,
+            preferred: naming.preferred.as_deref(),
+            domain: &naming.domain,
+            ipv6: naming.ipv6,
+        };
+        let shuffle = |addresses: &mut [IpAddr]| addresses.shuffle(&mut rand::rng());
+        match lateen_dns::answer(&query, &view, shuffle) {
+            Answer::Reply { message, addresses } => {
+                self.log(&query, "answered", addresses);
+                Step::Reply(message)
+            }
+            Answer::Forward { exists } => match self.permits() {
+                Some(permits) => Step::Forward(Box::new(Forward {
+                    query,
+                    labels,
+                    question: message.to_vec(),
+                    exists,
+                    _permits: permits,
+                })),
+                None => {
+                    self.common.metrics.shed();
+                    self.log(&query, "too many questions wait for a resolver", 0);
+                    Step::Reply(lateen_dns::serv_fail(&query, message))
+                }
+            },
+        }
+    }
+
+    fn permits(&self) -> Option<[OwnedSemaphorePermit; 2]> {
+        let own = Arc::clone(&self.questions).try_acquire_owned().ok()?;
+        let all = Arc::clone(&self.common.questions)
+            .try_acquire_owned()
+            .ok()?;
+        Some([own, all])
+    }
+
+    async fn forward(&self, forward: Forward) -> Vec<u8> {
+        let Forward {
+            query,
+            labels,
+            question,
+            exists,
+            _permits,
+        } = forward;
+        let began = Instant::now();
+        let reply = self.flight(&question, query.transport()).await;
+        let answered = reply
+            .as_ref()
+            .is_some_and(|reply| !Code::of(reply).is_failure());
+        self.common
+            .metrics
+            .forwarded(&labels, began.elapsed(), answered);
+        let outcome = if answered {
+            "forwarded"
+        } else {
+            "forwarding failed"
+        };
+        self.log(&query, outcome, 0);
+        let Some(reply) = reply else {
+            return lateen_dns::serv_fail(&query, &question);
+        };
+        let mut reply = lateen_dns::fit(&query, &question, reply.to_vec());
+        if exists && Code::of(&reply) == Code::NO_SUCH_NAME {
+            Code::NO_ERROR.put(&mut reply);
+        }
+        reply
+    }
+
+    /// Joins those who wait for the reply to the same question, or asks it.
+    fn flight(&self, question: &[u8], transport: Transport) -> Flight {
+        const NUMBER: usize = 2;
+        let whole = transport == Transport::Tcp;
+        let mut key = question[NUMBER..].to_vec();
+        key.push(u8::from(whole));
+        let mut flights = self.flights.borrow_mut();
+        // Those whom everybody has left, or whom all have heard.
+        flights.retain(|_, flight| flight.peek().is_none() && flight.strong_count() > Some(1));
+        if let Some(flight) = flights.get(&key) {
+            return flight.clone();
+        }
+        let (upstream, from) = (Rc::clone(&self.common.upstream), self.from.clone());
+        let (question, uid) = (question.to_vec(), self.pod.uid.clone());
+        let flight = async move {
+            match upstream.ask(&from, &question, whole).await {
+                Ok(reply) => Some(Rc::from(reply)),
+                Err(error) => {
+                    tracing::debug!(target: "dns", pod = %uid, %error, "no reply");
+                    None
+                }
+            }
+        }
+        .boxed_local()
+        .shared();
+        flights.insert(key, flight.clone());
+        flight
+    }
+
+    fn labels(&self, query: &Query) -> DnsLabels {
+        let snapshot = self.common.current.get();
+        let workload = snapshot
+            .as_ref()
+            .and_then(|snapshot| self.pod.workload(snapshot));
+        DnsLabels {
+            request_query_type: query.kind().to_ascii_lowercase(),
+            request_protocol: match query.transport() {
+                Transport::Udp => "udp",
+                Transport::Tcp => "tcp",
+            },
+            source_canonical_service: known(workload.map_or("", |own| &own.canonical_name)),
+            source_canonical_revision: known(workload.map_or("", |own| &own.canonical_revision)),
+        }
+    }
+
+    fn log(&self, query: &Query, result: &str, endpoints: usize) {
+        tracing::event!(
+            target: "dns",
+            tracing::Level::DEBUG,
+            src.workload = %self.pod.info.name,
+            src.namespace = %self.pod.info.namespace,
+            query = query.kind(),
+            domain = query.name(),
+            result,
+            endpoints,
+        );
+    }
+}

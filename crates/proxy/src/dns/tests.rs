@@ -1,0 +1,606 @@
+//! A pod's server between a client and resolvers, over real sockets. Needs root: sockets are marked.
+
+use std::cell::RefCell;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use lateen_capture::zds::PodInfo;
+use lateen_capture::{DnsSockets, NamespaceThread, Netns, Options, Stock};
+use lateen_config::{Batch, Kind, Store};
+use lateen_dns::{Code, Family};
+use lateen_telemetry::{BuildInfo, Metrics};
+use lateen_testkit::wds;
+use lateen_types::Identity;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, LocalSet, spawn_local};
+use tokio::time::timeout;
+
+use super::cache::Cache;
+use super::resolvers::{File, Resolvers};
+use super::server::{self, Common, Naming};
+use super::upstream::{From, Upstream, framed};
+use super::{Lookups, ResolveError};
+use crate::pod::Pod;
+use crate::publish::Current;
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// What a resolver of the test says to a question; none is silence.
+type Says = Rc<dyn Fn(&[u8], bool) -> Vec<Vec<u8>>>;
+
+/// A resolver on loopback that counts what it is asked over UDP and TCP.
+struct Fake {
+    address: SocketAddr,
+    asked: Rc<[AtomicUsize; 2]>,
+    tasks: [JoinHandle<()>; 2],
+}
+
+impl Fake {
+    async fn start(says: impl Fn(&[u8], bool) -> Vec<Vec<u8>> + 'static) -> Self {
+        let (udp, tcp) = loop {
+            let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            // The same port over TCP may be somebody else's.
+            if let Ok(tcp) = TcpListener::bind(udp.local_addr().unwrap()).await {
+                break (udp, tcp);
+            }
+        };
+        let address = udp.local_addr().unwrap();
+        let (says, asked): (Says, Rc<[AtomicUsize; 2]>) = (Rc::new(says), Rc::default());
+        let (says_too, asked_too) = (Rc::clone(&says), Rc::clone(&asked));
+        let over_udp = spawn_local(async move {
+            let mut buffer = vec![0; 65536];
+            while let Ok((length, peer)) = udp.recv_from(&mut buffer).await {
+                asked_too[0].fetch_add(1, Ordering::Relaxed);
+                for reply in says_too(&buffer[..length], false) {
+                    udp.send_to(&reply, peer).await.unwrap();
+                }
+            }
+        });
+        let asked_too = Rc::clone(&asked);
+        let over_tcp = spawn_local(async move {
+            while let Ok((mut stream, _)) = tcp.accept().await {
+                asked_too[1].fetch_add(1, Ordering::Relaxed);
+                let question = hear(&mut stream).await;
+                for reply in says(&question, true) {
+                    stream.write_all(&framed(&reply)).await.unwrap();
+                }
+            }
+        });
+        Self {
+            address,
+            asked,
+            tasks: [over_udp, over_tcp],
+        }
+    }
+
+    fn asked(&self) -> (usize, usize) {
+        let [udp, tcp] = &*self.asked;
+        (udp.load(Ordering::Relaxed), tcp.load(Ordering::Relaxed))
+    }
+
+    fn stop(self) {
+        for task in self.tasks {
+            task.abort();
+        }
+    }
+}
+
+async fn hear(stream: &mut TcpStream) -> Vec<u8> {
+    let length = stream.read_u16().await.unwrap();
+    let mut message = vec![0; length.into()];
+    stream.read_exact(&mut message).await.unwrap();
+    message
+}
+
+/// A response with a code and addresses, in as many letters of the question as there are.
+fn reply(question: &[u8], code: u8, addresses: &[[u8; 4]]) -> Vec<u8> {
+    let mut reply = question[..question_end(question)].to_vec();
+    reply[2] |= 0x80;
+    reply[3] = 0x80 | code;
+    reply[6..12].fill(0);
+    reply[6..8].copy_from_slice(&(addresses.len() as u16).to_be_bytes());
+    for address in addresses {
+        reply.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
+        reply.extend_from_slice(address);
+    }
+    reply
+}
+
+fn cut(question: &[u8]) -> Vec<u8> {
+    let mut reply = reply(question, 0, &[]);
+    reply[2] |= 0x02;
+    reply
+}
+
+fn question_end(question: &[u8]) -> usize {
+    let mut at = 12;
+    while question[at] != 0 {
+        at += 1 + usize::from(question[at]);
+    }
+    at + 5
+}
+
+fn question(id: u16, name: &str, family: Family) -> Vec<u8> {
+    let mut question = lateen_dns::question(name, family).unwrap();
+    lateen_dns::set_id(&mut question, id);
+    question
+}
+
+fn of_type(mut question: Vec<u8>, kind: u16) -> Vec<u8> {
+    let end = question_end(&question);
+    question[end - 4..end - 2].copy_from_slice(&kind.to_be_bytes());
+    question
+}
+
+fn addresses(reply: &[u8]) -> Vec<IpAddr> {
+    lateen_dns::find(reply, Family::V4)
+        .expect("a reply")
+        .addresses
+}
+
+fn ip(last: u8) -> IpAddr {
+    [10, 0, 0, last].into()
+}
+
+/// A proxy that knows the service `web` and asks these resolvers.
+struct Rig {
+    common: Rc<Common>,
+    metrics: Arc<Metrics>,
+    namespaces: NamespaceThread,
+}
+
+/// A served pod.
+struct Served {
+    pod: Arc<Pod>,
+    address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Rig {
+    fn new(servers: &[SocketAddr]) -> Self {
+        let mut store = Store::new("", Some("n1"));
+        let service = wds::service_resource(wds::service("web", ip(1), 80, 80));
+        let bytes = prost::Message::encode_to_vec(&service).into();
+        let refused = store.apply(&Batch {
+            kind: Kind::Address,
+            upserts: vec![(wds::service_name("default", "web").into(), bytes)],
+            removals: vec![],
+        });
+        assert!(refused.is_empty(), "{refused:?}");
+        let current = Current::default();
+        current.set(store.snapshot());
+        let build = BuildInfo {
+            component: "ztunnel",
+            tag: "test",
+        };
+        let metrics = Arc::new(Metrics::new(&build, Vec::new));
+        let resolvers = Resolvers {
+            servers: servers.to_vec(),
+            timeout: Duration::from_millis(400),
+            attempts: 2,
+            useless: vec![],
+        };
+        Self {
+            common: Rc::new(Common {
+                current,
+                upstream: Rc::new(Upstream::new(File::saying(resolvers))),
+                metrics: metrics.dns().clone(),
+                questions: Arc::new(Semaphore::new(server::ALL_QUESTIONS)),
+                naming: Naming {
+                    domain: "cluster.local".into(),
+                    preferred: None,
+                    network: "".into(),
+                    ipv6: true,
+                },
+            }),
+            metrics,
+            namespaces: NamespaceThread::start().expect("this test needs root: it marks sockets"),
+        }
+    }
+
+    fn pod(&self, name: &str) -> Arc<Pod> {
+        let info = PodInfo {
+            name: name.into(),
+            namespace: "default".into(),
+            service_account: name.into(),
+        };
+        let home = Netns::current().unwrap();
+        let sockets = Stock::new(home, Options::default(), self.namespaces.clone());
+        let identity = Identity::new("cluster.local", "default", name).unwrap();
+        let uid = wds::uid("default", name).as_str().into();
+        Arc::new(Pod::new(uid, info, identity, sockets, 4096))
+    }
+
+    fn serve(&self, name: &str) -> Served {
+        let pod = self.pod(name);
+        let (udp, tcp) = loop {
+            let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            if let Ok(tcp) = std::net::TcpListener::bind(udp.local_addr().unwrap()) {
+                break (udp, tcp);
+            }
+        };
+        udp.set_nonblocking(true).unwrap();
+        tcp.set_nonblocking(true).unwrap();
+        let address = udp.local_addr().unwrap();
+        let sockets = DnsSockets {
+            udp: vec![udp.into()],
+            tcp: vec![tcp.into()],
+        };
+        let serving = server::serve(Arc::clone(&pod), sockets, Rc::clone(&self.common));
+        let task = spawn_local(async move { serving.await.unwrap() });
+        Served { pod, address, task }
+    }
+
+    fn metric(&self, start: &str) -> u64 {
+        let page = self.metrics.render();
+        let lines = page.lines().filter(|line| line.starts_with(start));
+        lines
+            .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+            .sum()
+    }
+}
+
+impl Served {
+    async fn ask(&self, question: &[u8]) -> Vec<u8> {
+        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        client.connect(self.address).await.unwrap();
+        client.send(question).await.unwrap();
+        let mut buffer = vec![0; 65536];
+        let length = timeout(SOON, client.recv(&mut buffer))
+            .await
+            .expect("a reply")
+            .unwrap();
+        buffer.truncate(length);
+        assert!(
+            lateen_dns::matches(question, &buffer),
+            "{question:?} {buffer:?}"
+        );
+        buffer
+    }
+}
+
+async fn local(test: impl Future<Output = ()>) {
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn the_mesh_answers_for_its_names_and_a_resolver_for_others() {
+    local(async {
+        let fake = Fake::start(|question, _| {
+            // Letters as some servers have them, and before the reply one that is somebody's guess.
+            let lower = question.to_ascii_lowercase();
+            let mut guess = reply(question, 0, &[[10, 9, 9, 9]]);
+            guess[0] ^= 1;
+            let mut honest = reply(&lower, 0, &[[10, 0, 0, 7]]);
+            honest[..2].copy_from_slice(&question[..2]);
+            vec![guess, vec![], honest]
+        })
+        .await;
+        let rig = Rig::new(&[fake.address]);
+        let served = rig.serve("a");
+        let mesh = served.ask(&question(7, "WEB.default", Family::V4)).await;
+        assert_eq!(addresses(&mesh), [ip(1)]);
+        assert_eq!(fake.asked(), (0, 0));
+
+        let asked = question(7, "wWw.Example.org", Family::V4);
+        let other = served.ask(&asked).await;
+        assert_eq!(addresses(&other), [ip(7)]);
+        let end = question_end(&asked);
+        assert_eq!(other[..2], asked[..2]);
+        assert_eq!(other[12..end], asked[12..end], "the client's own letters");
+        assert_eq!(fake.asked(), (1, 0));
+        assert_eq!(rig.metric("istio_dns_requests_total{"), 2);
+        assert_eq!(rig.metric("istio_dns_upstream_requests_total{"), 1);
+        assert_eq!(rig.metric("istio_dns_upstream_failures_total{"), 0);
+        assert_eq!(
+            rig.metric("istio_dns_upstream_request_duration_seconds_count{"),
+            1
+        );
+        served.task.abort();
+        fake.stop();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn questions_on_one_connection_are_answered_whole_and_as_they_come() {
+    local(async {
+        let fake = Fake::start(|question, tcp| match tcp {
+            false => vec![cut(question)],
+            true => vec![reply(question, 0, &[[10, 0, 0, 7]; 200])],
+        })
+        .await;
+        let rig = Rig::new(&[fake.address]);
+        let served = rig.serve("a");
+        let long = question(1, "long.example", Family::V4);
+        assert!(
+            lateen_dns::truncated(&served.ask(&long).await),
+            "over UDP a client is told to come again"
+        );
+        assert_eq!(fake.asked(), (1, 0));
+
+        let mut client = TcpStream::connect(served.address).await.unwrap();
+        let mut both = framed(&long);
+        both.extend_from_slice(&framed(&question(2, "web", Family::V4)));
+        // In pieces: a message may arrive byte by byte.
+        for piece in both.chunks(5) {
+            client.write_all(piece).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        client.shutdown().await.unwrap();
+        let mut replies = Vec::new();
+        for _ in 0..2 {
+            replies.push(timeout(SOON, hear(&mut client)).await.expect("a reply"));
+        }
+        replies.sort_by_key(|reply| reply[1]);
+        assert!(!lateen_dns::truncated(&replies[0]));
+        assert!(replies[0].len() > 200 * 16);
+        assert_eq!(addresses(&replies[1]), [ip(1)]);
+        assert_eq!(fake.asked(), (2, 1));
+        let mut rest = Vec::new();
+        timeout(SOON, client.read_to_end(&mut rest))
+            .await
+            .expect("an end")
+            .unwrap();
+        assert!(rest.is_empty());
+        served.task.abort();
+        fake.stop();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_resolver_that_is_down_or_fails_is_replaced() {
+    local(async {
+        let good = Fake::start(|question, _| vec![reply(question, 0, &[[10, 0, 0, 7]])]).await;
+        let silent = Fake::start(|_, _| vec![]).await;
+        let failing = Fake::start(|question, _| vec![reply(question, 2, &[])]).await;
+        let gone = Fake::start(|_, _| vec![]).await;
+        let nobody = gone.address;
+        gone.stop();
+        for bad in [silent.address, failing.address, nobody] {
+            let rig = Rig::new(&[bad, good.address]);
+            let served = rig.serve("a");
+            let first = served.ask(&question(1, "a.example", Family::V4)).await;
+            assert_eq!(addresses(&first), [ip(7)]);
+            let before = silent.asked();
+            served.ask(&question(2, "b.example", Family::V4)).await;
+            assert_eq!(
+                silent.asked(),
+                before,
+                "the one that answered is asked first"
+            );
+            served.task.abort();
+        }
+        let rig = Rig::new(&[failing.address]);
+        let served = rig.serve("a");
+        let failed = served.ask(&question(3, "c.example", Family::V4)).await;
+        assert_eq!(Code::of(&failed), Code::SERVER_FAILURE);
+        assert_eq!(rig.metric("istio_dns_upstream_failures_total{"), 1);
+        served.task.abort();
+        let rig = Rig::new(&[]);
+        let served = rig.serve("a");
+        let failed = served.ask(&question(4, "d.example", Family::V4)).await;
+        assert_eq!(Code::of(&failed), Code::SERVER_FAILURE);
+        assert_eq!(
+            addresses(&served.ask(&question(5, "web", Family::V4)).await),
+            [ip(1)],
+            "the mesh needs no resolver"
+        );
+        served.task.abort();
+        for fake in [good, silent, failing] {
+            fake.stop();
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_resolver_cannot_deny_a_name_of_the_mesh() {
+    local(async {
+        let fake = Fake::start(|question, _| vec![reply(question, 3, &[])]).await;
+        let rig = Rig::new(&[fake.address]);
+        let served = rig.serve("a");
+        const HTTPS: u16 = 65;
+        let mesh = served
+            .ask(&of_type(question(1, "web", Family::V4), HTTPS))
+            .await;
+        assert_eq!(Code::of(&mesh), Code::NO_ERROR);
+        let other = served
+            .ask(&of_type(question(1, "web.example", Family::V4), HTTPS))
+            .await;
+        assert_eq!(Code::of(&other), Code::NO_SUCH_NAME);
+        assert_eq!(fake.asked(), (2, 0));
+        served.task.abort();
+        fake.stop();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_same_question_is_asked_once_at_a_time() {
+    local(async {
+        let fake = Fake::start(|_, _| vec![]).await;
+        let rig = Rig::new(&[fake.address]);
+        let served = rig.serve("a");
+        let ask = |id| {
+            let question = question(id, "same.example", Family::V4);
+            let served = &served;
+            async move { served.ask(&question).await }
+        };
+        let replies = tokio::join!(ask(1), ask(2), ask(3));
+        for reply in [&replies.0, &replies.1, &replies.2] {
+            assert_eq!(Code::of(reply), Code::SERVER_FAILURE);
+        }
+        assert_eq!(fake.asked(), (2, 0), "as often as one is tried");
+        served.task.abort();
+        fake.stop();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pod_that_floods_is_turned_away_and_others_are_not() {
+    local(async {
+        let fake =
+            Fake::start(
+                |question, _| match question.windows(4).any(|four| four == b"void") {
+                    true => vec![],
+                    false => vec![reply(question, 0, &[[10, 0, 0, 7]])],
+                },
+            )
+            .await;
+        let rig = Rig::new(&[fake.address]);
+        let (noisy, quiet) = (rig.serve("noisy"), rig.serve("quiet"));
+        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        client.connect(noisy.address).await.unwrap();
+        let mut sent = 0;
+        let began = Instant::now();
+        while rig.metric("lateen_dns_shed_total") == 0 && began.elapsed() < SOON {
+            for _ in 0..50 {
+                sent += 1;
+                client
+                    .send(&question(sent, &format!("{sent}.void"), Family::V4))
+                    .await
+                    .unwrap();
+            }
+            tokio::task::yield_now().await;
+        }
+        assert!(
+            rig.metric("lateen_dns_shed_total") > 0,
+            "{sent} questions are too many"
+        );
+        let reply = quiet.ask(&question(1, "a.example", Family::V4)).await;
+        assert_eq!(addresses(&reply), [ip(7)]);
+        let shed = noisy.ask(&question(1, "web", Family::V4)).await;
+        assert_eq!(
+            addresses(&shed),
+            [ip(1)],
+            "what needs no resolver is answered all the same"
+        );
+        noisy.task.abort();
+        quiet.task.abort();
+        fake.stop();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn connections_of_one_pod_are_bounded() {
+    local(async {
+        let rig = Rig::new(&[]);
+        let served = rig.serve("a");
+        let mut open = Vec::new();
+        for _ in 0..80 {
+            open.push(TcpStream::connect(served.address).await.unwrap());
+        }
+        let mut last = open.pop().unwrap();
+        let mut rest = Vec::new();
+        let _ = timeout(SOON, last.read_to_end(&mut rest))
+            .await
+            .expect("an end");
+        assert!(rig.metric("lateen_dns_shed_total") >= 16);
+        let first = &mut open[0];
+        first
+            .write_all(&framed(&question(1, "web", Family::V4)))
+            .await
+            .unwrap();
+        assert_eq!(
+            addresses(&timeout(SOON, hear(first)).await.expect("a reply")),
+            [ip(1)]
+        );
+        served.task.abort();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn hostnames_are_looked_up_once_and_outlive_their_resolver() {
+    local(async {
+        let fake = Fake::start(|question, _| {
+            let is_v6 = question[question_end(question) - 3] == 28;
+            let none = question.windows(4).any(|four| four == b"none");
+            match (none, is_v6) {
+                (true, _) => vec![reply(question, 3, &[])],
+                (false, true) => vec![reply(question, 0, &[])],
+                (false, false) => vec![reply(question, 0, &[[10, 0, 0, 7], [10, 0, 0, 8]])],
+            }
+        })
+        .await;
+        let rig = Rig::new(&[fake.address]);
+        let pod = rig.pod("a");
+        let from = From {
+            sockets: Arc::clone(&pod.sockets),
+            share: Arc::clone(&pod.share),
+        };
+        let cache = Arc::new(Mutex::new(Cache::default()));
+        let lookups = Lookups {
+            upstream: Rc::clone(&rig.common.upstream),
+            cache: Arc::clone(&cache),
+            ipv6: true,
+            waiting: RefCell::default(),
+        };
+        for _ in 0..2 {
+            let found = lookups.look_up(&from, &pod.uid, "db.example").await;
+            assert_eq!(found, Ok(vec![ip(7), ip(8)]));
+        }
+        assert_eq!(fake.asked(), (2, 0), "once for each family");
+        let none = lookups.look_up(&from, &pod.uid, "none.example").await;
+        assert!(
+            matches!(none, Err(ResolveError::NoAddress { .. })),
+            "{none:?}"
+        );
+        let bad = lookups.look_up(&from, &pod.uid, "no..name").await;
+        assert!(matches!(bad, Err(ResolveError::NotAName(_))), "{bad:?}");
+
+        fake.stop();
+        // Time runs out.
+        let past = Instant::now() - Duration::from_secs(5);
+        let old = [ip(7), ip(8)];
+        cache
+            .lock()
+            .unwrap()
+            .keep(&pod.uid, "db.example", &old, 1, past);
+        let stale = lookups.look_up(&from, &pod.uid, "db.example").await;
+        assert_eq!(stale, Ok(old.to_vec()));
+        let unknown = lookups.look_up(&from, &pod.uid, "other.example").await;
+        assert!(
+            matches!(unknown, Err(ResolveError::Unanswered { .. })),
+            "{unknown:?}"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_no_query_is_refused_or_ignored() {
+    local(async {
+        let rig = Rig::new(&[]);
+        let served = rig.serve("a");
+        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        client.connect(served.address).await.unwrap();
+        let mut update = question(9, "web", Family::V4);
+        update[2] |= 5 << 3;
+        client.send(&[0; 5]).await.unwrap();
+        client
+            .send(&reply(&question(8, "web", Family::V4), 0, &[]))
+            .await
+            .unwrap();
+        client.send(&update).await.unwrap();
+        let mut buffer = [0; 512];
+        let length = timeout(SOON, client.recv(&mut buffer))
+            .await
+            .expect("a reply")
+            .unwrap();
+        // NOTIMP, with the number of the update: what came before it was not answered.
+        assert_eq!((buffer[1], buffer[3] & 0x0f, length), (9, 4, 12));
+        assert_eq!(served.pod.share.take(4096).is_some(), true);
+        served.task.abort();
+    })
+    .await;
+}
