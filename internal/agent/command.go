@@ -49,6 +49,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	f.StringVar(&s.zdsSocket, "zds-socket", "", "unix socket to listen on for the node proxy (required)")
 	f.StringVar(&s.statusSocket, "status-socket", "", "unix socket to answer GET /v1/status on (required)")
 	f.StringVar(&s.http, "http", "127.0.0.1:15014", "address for /metrics and /ready; empty for none")
+	dns := f.Bool("dns-capture", true, "lead what captured pods ask their resolvers to the node proxy; a pod's annotation ambient.istio.io/dns-capture overrides it")
 	f.Func("exclude-inbound-ports", "comma-separated ports that reach every captured pod directly", func(v string) (err error) {
 		s.exceptions.InboundPorts, err = redirect.ParsePorts(v)
 		return err
@@ -68,6 +69,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	if err := f.Parse(args); err != nil {
 		return s, err
 	}
+	s.exceptions.BypassDNS = !*dns
 	if f.NArg() > 0 {
 		return s, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}

@@ -12,6 +12,7 @@ import (
 
 // The annotations by which a pod asks for exceptions from its capture, as Istio names them.
 const (
+	dnsCapture            = "ambient.istio.io/dns-capture"
 	bypassInbound         = "ambient.istio.io/bypass-inbound-capture"
 	virtualInterfaces     = "istio.io/reroute-virtual-interfaces"
 	excludeInboundPorts   = "traffic.sidecar.istio.io/excludeInboundPorts"
@@ -39,6 +40,14 @@ func settingsOf(base redirect.Settings, annotations map[string]string) (s redire
 			return fmt.Errorf("%q is neither true nor false", value)
 		}
 		s.BypassInbound = s.BypassInbound || yes
+		return nil
+	})
+	read(dnsCapture, func(value string) error {
+		yes, err := strconv.ParseBool(strings.TrimSpace(value))
+		if err != nil {
+			return fmt.Errorf("%q is neither true nor false", value)
+		}
+		s.BypassDNS = !yes
 		return nil
 	})
 	read(excludeInboundPorts, func(value string) error {

@@ -38,6 +38,12 @@ func TestReadsExceptions(t *testing.T) {
 			annotations: map[string]string{bypassInbound: "yes"}, want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16"},
 			refused: `"yes" is neither true nor false`,
 		},
+		{annotations: map[string]string{dnsCapture: "false"}, want: []string{"DNS", "inbound ports 9100", "outbound to 10.9.0.0/16"}},
+		{annotations: map[string]string{dnsCapture: "true"}, want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16"}},
+		{
+			annotations: map[string]string{dnsCapture: "off"}, want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16"},
+			refused: `"off" is neither true nor false`,
+		},
 		{annotations: map[string]string{includeOutboundRanges: "*"}, want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16"}},
 		{annotations: map[string]string{includeOutboundRanges: ""}, want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16", "outbound: all"}},
 		{

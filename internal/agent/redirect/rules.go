@@ -45,6 +45,9 @@ func ruleset(table *nftables.Table, mode Mode, s Settings) []ruledChain {
 	if mode == Capturing {
 		chains[2].rules = redirectInbound(s)
 		chains[3].rules = redirectOutbound(s)
+		if s.capturesDNS() {
+			chains = append(chains, dnsZones(chain)...)
+		}
 	}
 	return chains
 }
@@ -103,6 +106,9 @@ func redirectOutbound(s Settings) [][]expr.Any {
 		// What leaves through the loopback interface is the pod calling itself. The verdict here also holds for the
 		// same packet's arrival: a connection passes the chains of type nat for its destination once.
 		rule(leavesBy("lo"), accept()),
+	}
+	if s.capturesDNS() {
+		rules = append(rules, redirectDNS(s)...)
 	}
 	for _, port := range s.OutboundPorts {
 		rules = append(rules, rule(opening(), portIs(port), accept()))

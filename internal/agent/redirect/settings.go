@@ -12,8 +12,10 @@ import (
 )
 
 // Settings are what differs between the rules of one pod and those of another. The zero value captures every TCP
-// connection.
+// connection and every question to a resolver.
 type Settings struct {
+	// BypassDNS leaves the pod's questions to its resolver alone.
+	BypassDNS bool
 	// BypassInbound leaves all that others dial to the pod alone, but for tunnels.
 	BypassInbound bool
 	// InboundPorts are ports of the pod whose connections reach it directly.
@@ -35,6 +37,9 @@ const MaxEntries = 64
 // Exceptions says in words what passes by the proxy, in a stable order; empty if nothing does.
 func (s Settings) Exceptions() []string {
 	var all []string
+	if s.BypassDNS {
+		all = append(all, "DNS")
+	}
 	if s.BypassInbound {
 		all = append(all, "inbound: all but tunnels")
 	} else if len(s.InboundPorts) > 0 {
@@ -58,7 +63,7 @@ func (s Settings) Exceptions() []string {
 
 // Equal compares two settings.
 func (s Settings) Equal(o Settings) bool {
-	return s.BypassInbound == o.BypassInbound && slices.Equal(s.InboundPorts, o.InboundPorts) &&
+	return s.BypassDNS == o.BypassDNS && s.BypassInbound == o.BypassInbound && slices.Equal(s.InboundPorts, o.InboundPorts) &&
 		slices.Equal(s.OutboundPorts, o.OutboundPorts) && slices.Equal(s.OutboundRanges, o.OutboundRanges) &&
 		(s.OnlyRanges == nil) == (o.OnlyRanges == nil) && slices.Equal(s.OnlyRanges, o.OnlyRanges) &&
 		slices.Equal(s.VirtualInterfaces, o.VirtualInterfaces)

@@ -71,11 +71,34 @@ func (e *Engine) isolate(nodeNames []string) error {
 	if err := unix.Mount(e.opts.BinDir, e.dir.bin(), "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("show the mesh's programs: %w", err)
 	}
+	if err := e.nameResolvers(); err != nil {
+		return err
+	}
 	// The names of namespaces are mounts; on a file system of their own not even the files they cover show outside.
 	if err := unix.Mount("tmpfs", e.dir.path("netns"), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755,size=1m"); err != nil {
 		return fmt.Errorf("mount the directory of network namespaces: %w", err)
 	}
 	return raiseFileLimit()
+}
+
+// nameResolvers lets the node proxies ask the mesh's resolver for names that the mesh does not have, in place of the
+// machine's, which a pod could not reach. A stock proxy knows one path only.
+func (e *Engine) nameResolvers() error {
+	const fixed = "/etc/resolv.conf"
+	var list []byte
+	for _, f := range e.families {
+		list = fmt.Appendf(list, "nameserver %s\n", f.DNSIP)
+	}
+	if err := writeAtomic(e.dir.resolvers(), list, 0o644); err != nil {
+		return err
+	}
+	if _, err := os.Stat(fixed); err != nil {
+		return nil // what the machine lacks cannot be covered, and nothing is added to it
+	}
+	if err := unix.Mount(e.dir.resolvers(), fixed, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("show the mesh's resolver: %w", err)
+	}
+	return nil
 }
 
 // raiseFileLimit lets the mesh's processes have as many connections as the machine allows.

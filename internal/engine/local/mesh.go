@@ -124,6 +124,7 @@ func (e *Engine) proxyEnv(n *node, control string) []string {
 		"SERVICE_ACCOUNT="+proxyAccount,
 		"CLUSTER_ID=Kubernetes",
 		"IPV6_ENABLED="+strconv.FormatBool(slices.Contains(e.families, fabric.IPv6)),
+		"LATEEN_RESOLV_CONF="+e.dir.resolvers(),
 		"RUST_LOG="+cmp.Or(os.Getenv("RUST_LOG"), "info"), // who starts a mesh may want to hear more
 	)
 	if e.opts.Workers > 0 {
