@@ -599,7 +599,7 @@ async fn what_is_no_query_is_refused_or_ignored() {
             .unwrap();
         // NOTIMP, with the number of the update: what came before it was not answered.
         assert_eq!((buffer[1], buffer[3] & 0x0f, length), (9, 4, 12));
-        assert_eq!(served.pod.share.take(4096).is_some(), true);
+        assert!(served.pod.share.take(4096).is_some());
         served.task.abort();
     })
     .await;
