@@ -25,6 +25,7 @@ type Compiler struct {
 
 	mu          sync.Mutex // one batch at a time
 	started     bool       // the first batch, which is all there is, was taken
+	pruned      int        // policies' names that were left when those of objects that are gone were last forgotten
 	assignments *Assignments
 	selection   *model.Selection
 	peers       peerScopes
@@ -104,13 +105,16 @@ func (c *Compiler) Apply(changes []model.Change) {
 // keepAssignments writes down what was chosen before proxies are told. If that fails they are told all the same: what is chosen holds until
 // the next start.
 func (c *Compiler) keepAssignments() {
-	if !c.started {
+	// A policy that is deleted keeps its name for a while: proxies may learn of its successor together with its end.
+	const slack = 4096
+	if !c.started || len(c.assignments.Policies) > 2*c.pruned+slack {
 		c.started = true
 		policies := map[string]bool{}
 		for _, e := range c.store.Entries() {
 			policies[policyObject(e.Object.Key)] = true
 		}
 		c.assignments.keep(func(service string) bool { _, ok := c.hosts.owner(service); return ok }, func(p string) bool { return policies[p] })
+		c.pruned = len(c.assignments.Policies)
 	}
 	if err := c.assignments.save(); err != nil {
 		c.logger.Error("compile: assignments were not kept; after a restart some virtual addresses may differ", "error", err)

@@ -184,3 +184,21 @@ func TestAWaypointThatComesAndGoesReachesThoseThatUseIt(t *testing.T) {
 	p.remove(model.GatewayKey("shop", "wp"))
 	expect("without the Gateway again", none)
 }
+
+func TestNamesOfPoliciesThatAreGoneAreForgottenInTheEnd(t *testing.T) {
+	p := newPlane(t)
+	for i := range 5000 {
+		p.assignments.policyName(fmt.Sprint("AuthorizationPolicy shop/gone-", i), "x", "b", "c", false)
+	}
+	p.put(pod("shop", "web-1", "10.0.0.1", "web") + authorization("shop", "kept", "selector: {matchLabels: {app: web}}"))
+	for i := range 5000 {
+		p.assignments.policyName(fmt.Sprint("AuthorizationPolicy shop/gone-", i), "x", "b", "c", false)
+	}
+	p.put(pod("shop", "web-2", "10.0.0.2", "web"))
+	if n := len(p.assignments.Policies); n != 1 {
+		t.Errorf("%d names are kept", n)
+	}
+	if _, kept := p.assignments.Policies["AuthorizationPolicy shop/kept"]; !kept {
+		t.Error("the name of a policy that is there is forgotten")
+	}
+}

@@ -82,6 +82,7 @@ func ServiceEntry(mesh Mesh, in EntryInput) ([]*workload.Service, []model.Condit
 		v.note("WaypointRequired", "resolution DYNAMIC_DNS needs a waypoint that resolves what clients ask for; without one the entry cannot be reached")
 	}
 	var out []*workload.Service
+	wanting := AutoHosts(se)
 	for _, host := range EntryHosts(se) {
 		if owner, lost := in.Lost[host]; lost {
 			v.note("Conflicted", fmt.Sprintf("%s declares host %s of this namespace with more right", owner, host))
@@ -100,6 +101,8 @@ func ServiceEntry(mesh Mesh, in EntryInput) ([]*workload.Service, []model.Condit
 				texts = append(texts, a.String())
 			}
 			v.note("", fmt.Sprintf("%s has the virtual addresses %s", host, strings.Join(texts, " and ")))
+		} else if slices.Contains(wanting, host) {
+			v.note("NoAddress", fmt.Sprintf("%s has no virtual address: none is free; give the entry spec.addresses", host))
 		}
 		out = append(out, s)
 	}

@@ -65,6 +65,9 @@ ports: [{servicePort: 443, targetPort: 443, appProtocol: TLS}]
 			}
 		})
 	}
+	if got, conditions := ServiceEntry(mesh, EntryInput{Entry: object[networkingv1.ServiceEntry](t, head+"resolution: DNS}")}); len(got) != 1 || conditions[0].Reason != "NoAddress" {
+		t.Errorf("without a free address: %v, %v", got, conditions)
+	}
 	if got, conditions := ServiceEntry(mesh, EntryInput{Entry: object[networkingv1.ServiceEntry](t, head+"exportTo: [\"~\"]}")}); got != nil || conditions[0].Status != "False" {
 		t.Errorf("exported to nobody: %v, %v", got, conditions)
 	}
