@@ -98,7 +98,14 @@ func TestCapturedPodsOutliveAgentAndProxy(t *testing.T) {
 	meshed := m.talk(m.pod, meshPeer)
 
 	// The agent ends, and comes back.
+	intact := func(when string) {
+		t.Helper()
+		if changed, err := redirect.Apply(m.pod, redirect.Capturing, redirect.Settings{}); err != nil || changed {
+			t.Errorf("%s the rules were not whole any more: %v", when, err)
+		}
+	}
 	m.terminate()
+	intact("without an agent")
 	m.goesOn(meshed)
 	m.talk(m.pod, meshPeer)
 	if got := proxy.count(); got != 2 {
@@ -107,6 +114,7 @@ func TestCapturedPodsOutliveAgentAndProxy(t *testing.T) {
 	m.start()
 	proxy.reconnect(m.path("zds.sock"))
 	p := m.reaches(Captured)
+	intact("with the next agent")
 	if len(p.UnmeshedConnections) != 0 {
 		t.Errorf("meshed connections are listed: %v", p.UnmeshedConnections)
 	}

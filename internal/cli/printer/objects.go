@@ -196,7 +196,14 @@ func podCells(object api.Object, now time.Time) ([]string, []string, error) {
 	}
 	total := max(len(pod.Spec.Containers), len(pod.Status.ContainerStatuses))
 	cells := []string{fmt.Sprintf("%d/%d", ready, total), state, fmt.Sprint(restarts), created(object, pod.ObjectMeta, now)}
-	return cells, []string{pod.Status.PodIP, pod.Spec.NodeName, pod.Spec.ServiceAccountName}, nil
+	// All addresses, where kubectl shows the first: in a dual-stack mesh the second is as much asked for.
+	ips := []string{pod.Status.PodIP}
+	for _, ip := range pod.Status.PodIPs {
+		if ip.IP != pod.Status.PodIP {
+			ips = append(ips, ip.IP)
+		}
+	}
+	return cells, []string{strings.Join(ips, ","), pod.Spec.NodeName, pod.Spec.ServiceAccountName}, nil
 }
 
 func podReady(pod corev1.Pod) bool {
