@@ -36,6 +36,18 @@ type Proxies interface {
 	Changed() <-chan struct{}
 }
 
+// Keeper holds what proxies listen on beyond their lives.
+type Keeper interface {
+	Forget(uid string)
+	Terminating(uid string)
+}
+
+// noKeeper is the keeper of an agent without one.
+type noKeeper struct{}
+
+func (noKeeper) Forget(string)      {}
+func (noKeeper) Terminating(string) {}
+
 // Redirector changes and reads the rules in a pod's namespace.
 type Redirector interface {
 	Apply(ns *netns.Namespace, mode redirect.Mode, s redirect.Settings) (changed bool, err error)
@@ -64,6 +76,8 @@ type Options struct {
 	StateFile string
 	// Explain is how long a pod is pending before the engine is told why; 300 ms.
 	Explain time.Duration
+	// Keeper holds what proxies listen on; none if nil.
+	Keeper Keeper
 	// Exceptions of every pod; a pod's annotations add to them.
 	Exceptions redirect.Settings
 }
@@ -76,6 +90,7 @@ type Agent struct {
 	source   Source
 	zds      Proxies
 	redirect Redirector
+	keeper   Keeper
 	open     func(path string) (*netns.Namespace, error)
 	list     func(*netns.Namespace) (diag.Listing, error)
 
@@ -109,13 +124,16 @@ func New(s Source, proxies Proxies, opts Options) *Agent {
 	if opts.Metrics == nil {
 		opts.Metrics = NewMetrics()
 	}
+	if opts.Keeper == nil {
+		opts.Keeper = noKeeper{}
+	}
 	kept, err := recall(opts.StateFile)
 	if err != nil {
 		opts.Log.Warn("what an earlier agent noted is lost; connections from before enrolment count from now", "err", err)
 	}
 	return &Agent{
 		kept: kept,
-		opts: opts, log: opts.Log, metrics: opts.Metrics,
+		opts: opts, log: opts.Log, metrics: opts.Metrics, keeper: opts.Keeper,
 		source: s, zds: proxies, redirect: kernel{}, open: netns.Open, list: diag.List,
 		snapshots: make(chan source.Snapshot, 1), reported: make(chan reportResult), questions: make(chan func()),
 		pods: map[string]*pod{},
@@ -193,6 +211,7 @@ func (a *Agent) learn(s source.Snapshot, now time.Time) {
 		if p.ns != nil {
 			p.ns.Close()
 		}
+		a.keeper.Forget(uid)
 		delete(a.pods, uid)
 	}
 	// The proxies may be told that they know all pods once every pod has been looked at.
@@ -213,6 +232,10 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 		if p.state == Releasing && !want {
 			p.again = p.graceUntil
 		}
+	}
+	if object.Terminating && !p.Terminating && p.state != Plain {
+		// Before its network goes: peers are to leave its tunnels while they still can.
+		a.keeper.Terminating(p.UID)
 	}
 	p.Pod, p.want = object, want
 	if settings, refused := settingsOf(a.opts.Exceptions, object.Annotations); !settings.Equal(p.settings) || !slices.Equal(refused, p.refused) {

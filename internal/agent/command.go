@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"lateen.dev/lateen/internal/agent/keeper"
 	"lateen.dev/lateen/internal/agent/redirect"
 	"lateen.dev/lateen/internal/agent/source"
 	"lateen.dev/lateen/internal/agent/zds"
@@ -31,6 +32,7 @@ type settings struct {
 	node         string
 	engineSocket string
 	zdsSocket    string
+	keeperSocket string
 	statusSocket string
 	http         string
 	level        slog.Level
@@ -47,6 +49,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	f.StringVar(&s.node, "node", "", "name of this node (required)")
 	f.StringVar(&s.engineSocket, "engine-socket", "", "unix socket of the engine that knows the pods (required)")
 	f.StringVar(&s.zdsSocket, "zds-socket", "", "unix socket to listen on for the node proxy (required)")
+	f.StringVar(&s.keeperSocket, "keeper-socket", "", "unix socket to listen on for node proxies that give their listeners into keeping (keeper.sock beside the ZDS socket)")
 	f.StringVar(&s.statusSocket, "status-socket", "", "unix socket to answer GET /v1/status on (required)")
 	f.StringVar(&s.http, "http", "127.0.0.1:15014", "address for /metrics and /ready; empty for none")
 	dns := f.Bool("dns-capture", true, "lead what captured pods ask their resolvers to the node proxy; a pod's annotation ambient.istio.io/dns-capture overrides it")
@@ -92,6 +95,9 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 			return s, fmt.Errorf("--%s is missing", name)
 		}
 	}
+	if s.keeperSocket == "" {
+		s.keeperSocket = filepath.Join(filepath.Dir(s.zdsSocket), "keeper.sock")
+	}
 	return s, nil
 }
 
@@ -127,13 +133,27 @@ func run(ctx context.Context, s settings, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	holds, err := keeper.Listen(s.keeperSocket, keeper.Options{
+		Log: log, Lost: metrics.Lost, Complete: proxies.Completed(),
+		Pod: func(uid string) (keeper.Pod, bool) {
+			w, ok := proxies.Find(uid)
+			p := keeper.Pod{Namespace: w.Namespace, Name: w.Name}
+			if w.NetNS != nil {
+				p.Inode = w.NetNS.ID().Inode
+			}
+			return p, ok
+		},
+	})
+	if err != nil {
+		return err
+	}
 	status, err := listenUnix(s.statusSocket)
 	if err != nil {
 		return err
 	}
 	defer status.Close()
-	a := New(source.NewEngine(s.engineSocket, s.node, log), proxies, Options{Node: s.node, Log: log, Metrics: metrics, Exceptions: s.exceptions,
-		ReleaseDeadline: s.deadline, StateFile: s.stateFile})
+	a := New(source.NewEngine(s.engineSocket, s.node, log), proxies, Options{Node: s.node, Log: log, Metrics: metrics, Keeper: holds,
+		Exceptions: s.exceptions, ReleaseDeadline: s.deadline, StateFile: s.stateFile})
 	servers := map[net.Listener]http.Handler{status: a.StatusHandler()}
 	if s.http != "" {
 		health, err := net.Listen("tcp", s.http)
@@ -159,6 +179,11 @@ func run(ctx context.Context, s settings, log *slog.Logger) error {
 	}
 	parts.Go(func() {
 		if err := proxies.Serve(ctx); err != nil {
+			fail(err)
+		}
+	})
+	parts.Go(func() {
+		if err := holds.Serve(ctx); err != nil {
 			fail(err)
 		}
 	})

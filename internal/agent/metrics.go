@@ -6,6 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"lateen.dev/lateen/internal/agent/keeper"
 )
 
 // Metrics are the agent's metrics, in a registry of their own.
@@ -19,6 +21,7 @@ type Metrics struct {
 	zdsConnections prometheus.Gauge
 	zdsMessages    *prometheus.CounterVec
 	source         prometheus.Gauge
+	lost           *prometheus.CounterVec
 }
 
 // NewMetrics makes the metrics, all at zero.
@@ -39,11 +42,16 @@ func NewMetrics() *Metrics {
 			Name: "lateen_agent_zds_connections", Help: "Connected node proxies."}),
 		zdsMessages: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lateen_agent_zds_messages_total", Help: "Requests to node proxies, by kind and result."}, []string{"kind", "result"}),
+		lost: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lateen_agent_connections_lost_total", Help: "Connections that a node proxy had open when it was killed, by direction as the pod sees it."}, []string{"direction"}),
 		source: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "lateen_agent_source_connected", Help: "1 while the engine delivers the node's pods."}),
 	}
-	m.registry.MustRegister(m.captured, m.pods, m.errors, m.repairs, m.cut, m.zdsConnections, m.zdsMessages, m.source,
+	m.registry.MustRegister(m.captured, m.pods, m.errors, m.repairs, m.cut, m.zdsConnections, m.zdsMessages, m.source, m.lost,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, d := range []keeper.Direction{keeper.Inbound, keeper.Outbound} {
+		m.lost.WithLabelValues(string(d))
+	}
 	for _, step := range []string{stepNamespace, stepProxy, stepRules, stepSockets, stepReport} {
 		m.errors.WithLabelValues(step)
 	}
@@ -57,6 +65,13 @@ func (m *Metrics) Handler() http.Handler {
 
 // Sent counts a request to a proxy.
 func (m *Metrics) Sent(kind, result string) { m.zdsMessages.WithLabelValues(kind, result).Inc() }
+
+// Lost counts connections that were lost with a proxy.
+func (m *Metrics) Lost(lost []keeper.Lost) {
+	for _, l := range lost {
+		m.lost.WithLabelValues(string(l.Direction)).Inc()
+	}
+}
 
 func (m *Metrics) captureError(step string) { m.errors.WithLabelValues(step).Inc() }
 

@@ -11,10 +11,13 @@ use crate::server::{Answer, Asked, Pages};
 
 type Dumping = Pin<Box<dyn Future<Output = serde_json::Value> + Send>>;
 
+/// Starts a shutdown with this deadline, if one was given; or says why not.
+type Quit = dyn Fn(Option<String>) -> Result<(), String> + Send + Sync;
+
 /// Loopback only: the configuration dump, log levels, shutdown.
 pub struct Admin {
     dump: Box<dyn Fn() -> Dumping + Send + Sync>,
-    quit: Box<dyn Fn() + Send + Sync>,
+    quit: Box<Quit>,
 }
 
 impl std::fmt::Debug for Admin {
@@ -24,10 +27,11 @@ impl std::fmt::Debug for Admin {
 }
 
 impl Admin {
-    /// `dump` answers the state of the proxy; `quit` starts a graceful shutdown.
+    /// `dump` answers the state of the proxy; `quit` starts a graceful shutdown; it is given the
+    /// value of the parameter `deadline`, and may refuse it with a reason.
     pub fn new<F>(
         dump: impl Fn() -> F + Send + Sync + 'static,
-        quit: impl Fn() + Send + Sync + 'static,
+        quit: impl Fn(Option<String>) -> Result<(), String> + Send + Sync + 'static,
     ) -> Self
     where
         F: Future<Output = serde_json::Value> + Send + 'static,
@@ -42,7 +46,7 @@ impl Admin {
 const INDEX: &str = "\
 config_dump      what this proxy knows: workloads, services, policies, certificates, pods (JSON)
 logging          POST shows the log levels; POST ?level=LEVEL or ?level=scope=LEVEL,... changes them; ?reset undoes
-quitquitquit     POST drains and ends this proxy
+quitquitquit     POST drains and ends this proxy; ?deadline=TIME, such as 90s or 2h, is how long connections may go on
 ";
 
 const LOGGING: &str = "\
@@ -65,8 +69,10 @@ impl Pages for Admin {
             },
             "/logging" => logging(asked),
             "/quitquitquit" if asked.method == Method::POST => {
-                (self.quit)();
-                Answer::text(200, "shutdown now\n")
+                match (self.quit)(asked.parameter("deadline")) {
+                    Ok(()) => Answer::text(200, "shutdown now\n"),
+                    Err(why) => Answer::text(400, format!("{why}\n")),
+                }
             }
             "/quitquitquit" => Answer::wrong_method(),
             _ => Answer::not_found(),

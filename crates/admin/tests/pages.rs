@@ -31,8 +31,12 @@ async fn ask(address: SocketAddr, method: &str, path: &str) -> (u16, String) {
 fn admin(quits: &Arc<AtomicUsize>) -> Admin {
     let quits = Arc::clone(quits);
     let dump = || async { serde_json::json!({"workloads": [], "version": {"version": "1.2.3"}}) };
-    Admin::new(dump, move || {
+    Admin::new(dump, move |deadline| {
+        if deadline.is_some_and(|deadline| deadline != "2h") {
+            return Err("deadline: use a time".to_owned());
+        }
         quits.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     })
 }
 
@@ -56,6 +60,10 @@ async fn only_a_post_ends_the_proxy() {
         (200, "shutdown now\n".to_owned())
     );
     assert_eq!(quits.load(Ordering::Relaxed), 1);
+    let (status, _) = ask(address, "POST", "/quitquitquit?deadline=soon").await;
+    assert_eq!((status, quits.load(Ordering::Relaxed)), (400, 1));
+    let (status, _) = ask(address, "POST", "/quitquitquit?deadline=2h").await;
+    assert_eq!((status, quits.load(Ordering::Relaxed)), (200, 2));
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use lateen_telemetry::{BuildInfo, Metrics};
 use lateen_tls::{ControlConnector, Roots, Rules};
 use lateen_xds::Asks;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
@@ -254,9 +254,9 @@ impl Control {
     ) -> Result<(), StartError> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        let quit = Arc::new(Notify::new());
+        let (quit, mut asked) = watch::channel(None);
         let current = self.current.clone();
-        let pages = self.open_pages(&current, &quit);
+        let pages = self.open_pages(&current, quit);
         self.watch_certificates();
 
         let (synced, mut complete) = watch::channel(false);
@@ -284,8 +284,9 @@ impl Control {
             () = announce => {}
             _ = terminate.recv() => tracing::info!("SIGTERM: draining"),
             _ = interrupt.recv() => tracing::info!("SIGINT: draining"),
-            () = quit.notified() => tracing::info!("asked to quit: draining"),
+            _ = asked.changed() => tracing::info!("asked to quit: draining"),
         }
+        let deadline = asked.borrow().unwrap_or(self.settings.termination_deadline);
         let hurry = async {
             tokio::select! {
                 _ = terminate.recv() => {}
@@ -295,7 +296,7 @@ impl Control {
         // Connections that go on stay subject to what the control plane says.
         tokio::select! {
             never = &mut xds => match never {},
-            () = self.drain(pages, hurry) => {}
+            () = self.drain(pages, deadline, hurry) => {}
         }
         Ok(())
     }
@@ -346,7 +347,11 @@ impl Control {
 
     /// The pages for operators. A process that this one replaces still has their ports; so has a stranger, perhaps. No
     /// connection depends on them: they open when they can.
-    fn open_pages(&self, current: &Current, quit: &Arc<Notify>) -> Vec<AbortHandle> {
+    fn open_pages(
+        &self,
+        current: &Current,
+        quit: watch::Sender<Option<Duration>>,
+    ) -> Vec<AbortHandle> {
         let sources = Arc::new(Sources {
             current: current.clone(),
             pods: self.table.clone(),
@@ -354,13 +359,22 @@ impl Control {
             settings: self.settings.clone(),
             workers: self.mailboxes.clone(),
         });
-        let quit = Arc::clone(quit);
+        let default = self.settings.termination_deadline;
         let admin = Admin::new(
             move || {
                 let sources = Arc::clone(&sources);
                 async move { sources.dump().await }
             },
-            move || quit.notify_one(),
+            move |deadline| {
+                let deadline = match deadline {
+                    Some(text) => settings::parse_duration(&text).ok_or_else(|| {
+                        format!("deadline={text}: use numbers with units, such as 500ms, 90s or 2h")
+                    })?,
+                    None => default,
+                };
+                quit.send_replace(Some(deadline));
+                Ok(())
+            },
         );
         let settings = &self.settings;
         let metrics = MetricsPages(Arc::clone(&self.metrics));
@@ -444,7 +458,12 @@ impl Control {
 
     /// Accepts nothing new, asks peers to go away and waits for connections to finish, up to the deadline or until
     /// `hurry` resolves. Listeners are left to the next process, and so are the ports of the pages.
-    async fn drain(&self, pages: Vec<AbortHandle>, hurry: impl Future<Output = ()>) {
+    async fn drain(
+        &self,
+        pages: Vec<AbortHandle>,
+        deadline: Duration,
+        hurry: impl Future<Output = ()>,
+    ) {
         self.starter.stopping();
         self.readiness.lost("draining");
         self.table.clear();
@@ -462,7 +481,7 @@ impl Control {
         };
         tokio::select! {
             () = drained => tracing::info!("drained"),
-            () = sleep(self.settings.termination_deadline) => {
+            () = sleep(deadline) => {
                 self.cut_the_rest("the termination deadline is over").await;
             }
             () = hurry => self.cut_the_rest("asked to end a second time").await,

@@ -14,6 +14,7 @@ use lateen_tls::Compliance;
 use lateen_types::Strng;
 
 use environment::Environment;
+pub(crate) use environment::parse_duration;
 
 /// Where a variable's value comes from: the process's environment, or a test's table.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;

@@ -167,6 +167,17 @@ func (s *Server) Status(uid string) Status {
 	return status
 }
 
+// Completed is closed once the set is the whole truth.
+func (s *Server) Completed() <-chan struct{} { return s.complete }
+
+// Find answers a pod that is handed to the proxies.
+func (s *Server) Find(uid string) (Workload, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w, ok := s.desired[uid]
+	return w, ok
+}
+
 // Connections counts the connected proxies.
 func (s *Server) Connections() int {
 	s.mu.Lock()

@@ -41,6 +41,13 @@ type Event struct {
 	Log     []string   `json:"log,omitempty"`   // with EventFailed: the last lines of the log concerned
 }
 
+// ReplaceRequest asks for another process in the place of a node's proxy.
+type ReplaceRequest struct {
+	Binary       string  `json:"binary,omitempty"` // absolute path; the present one if empty
+	DrainSeconds float64 `json:"drainSeconds"`     // how long connections may go on in the process that is replaced
+	Wait         bool    `json:"wait,omitempty"`   // answer only when that has ended
+}
+
 // EventState is the state of a phase.
 type EventState string
 

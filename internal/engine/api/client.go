@@ -176,6 +176,16 @@ func (c *Client) Down(ctx context.Context, progress func(Event)) error {
 	return ReadEvents(body, progress)
 }
 
+// ReplaceProxy puts another process in the place of a node's proxy. If that fails, the one before goes on.
+func (c *Client) ReplaceProxy(ctx context.Context, node string, r ReplaceRequest, progress func(Event)) error {
+	body, err := c.open(ctx, http.MethodPost, "/v1/nodes/"+url.PathEscape(node)+"/proxy/replace", nil, r)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	return ReadEvents(body, progress)
+}
+
 // ReadEvents reads progress events, one JSON object a line, until the stream ends or an event says that something failed.
 func ReadEvents(r io.Reader, progress func(Event)) error {
 	dec := json.NewDecoder(r)

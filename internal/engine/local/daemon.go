@@ -27,14 +27,17 @@ type daemon struct {
 	log     *slog.Logger
 	reaper  *proc.Reaper
 
-	mu       sync.Mutex
-	process  *proc.Process
-	restarts int
-	lastExit string
-	failures int // starts that did not last, in a row
-	stopping bool
-	stopped  chan struct{}
-	quit     chan struct{}
+	mu        sync.Mutex
+	process   *proc.Process
+	current   *launched          // the same with its output
+	beside    map[*launched]bool // processes that are coming or going beside it
+	replacing bool
+	restarts  int
+	lastExit  string
+	failures  int // starts that did not last, in a row
+	stopping  bool
+	stopped   chan struct{}
+	quit      chan struct{}
 }
 
 const (
@@ -48,7 +51,7 @@ const (
 
 func newDaemon(log *slog.Logger, r *proc.Reaper, name, path string, args []string, env []string, ns, logPath string) *daemon {
 	return &daemon{name: name, path: path, args: append([]string{filepath.Base(path)}, args...), env: env, netns: ns, logPath: logPath, output: logfile.New(logPath, logMax, 0o644),
-		log: log.With("daemon", name), reaper: r, stopped: make(chan struct{}), quit: make(chan struct{})}
+		log: log.With("daemon", name), reaper: r, beside: map[*launched]bool{}, stopped: make(chan struct{}), quit: make(chan struct{})}
 }
 
 // run keeps the daemon running until stop is called.
@@ -85,24 +88,58 @@ func (d *daemon) run() {
 	}
 }
 
-// once runs the daemon to its end and says how it ended.
+// launched is one process of a daemon with its output.
+type launched struct {
+	*proc.Process
+	output *logfile.Pipe
+}
+
+// once runs the daemon to its end and says how it ended. A process that another one has replaced meanwhile may end.
 func (d *daemon) once() (string, error) {
+	d.mu.Lock()
+	current, path := d.current, d.path
+	d.mu.Unlock()
+	if current == nil {
+		var err error
+		if current, err = d.launch(path, nil, func(l *launched) { d.current, d.process = l, l.Process }); err != nil {
+			return "", err
+		}
+	}
+	for {
+		<-current.Done()
+		current.output.Drain(drainOutput)
+		d.mu.Lock()
+		next := d.current
+		if next == current {
+			d.current = nil
+		}
+		d.mu.Unlock()
+		if next == current {
+			return current.Exit().String(), nil
+		}
+		current = next
+	}
+}
+
+// launch starts a process of the daemon; enter is called with it, under the daemon's lock, before anybody can stop it.
+func (d *daemon) launch(path string, env []string, enter func(*launched)) (*launched, error) {
 	output, err := d.output.Pipe(d.uid)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer output.Started()
 	null, err := os.Open(os.DevNull)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer null.Close()
-	spec := proc.Spec{Path: d.path, Args: d.args, Env: d.env, Dir: "/", Files: []uintptr{null.Fd(), output.Writer.Fd(), output.Writer.Fd()},
+	args := append([]string{filepath.Base(path)}, d.args[1:]...)
+	spec := proc.Spec{Path: path, Args: args, Env: append(env, d.env...), Dir: "/", Files: []uintptr{null.Fd(), output.Writer.Fd(), output.Writer.Fd()},
 		Sys: &syscall.SysProcAttr{Setsid: true}}
 	if d.uid != 0 {
 		spec.Sys.Credential = &syscall.Credential{Uid: uint32(d.uid), Gid: uint32(d.uid)}
 	}
-	var p *proc.Process
+	l := &launched{output: output}
 	start := func() error {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -110,8 +147,9 @@ func (d *daemon) once() (string, error) {
 			return fmt.Errorf("%s is not wanted any more", d.name)
 		}
 		var err error
-		p, err = d.reaper.Start(spec)
-		d.process = p
+		if l.Process, err = d.reaper.Start(spec); err == nil {
+			enter(l)
+		}
 		return err
 	}
 	if d.netns == "" {
@@ -120,18 +158,18 @@ func (d *daemon) once() (string, error) {
 		err = netns.Do(d.netns, start)
 	}
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	output.Started()
-	<-p.Done()
-	output.Drain(drainOutput)
-	return p.Exit().String(), nil
+	return l, nil
 }
 
 // stop ends the daemon, by force if it does not end in time.
 func (d *daemon) stop(timeout time.Duration) {
 	d.mu.Lock()
 	p := d.process
+	for l := range d.beside {
+		_ = l.Signal(syscall.SIGKILL)
+	}
 	if !d.stopping {
 		d.stopping = true
 		close(d.quit)

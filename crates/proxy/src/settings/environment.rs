@@ -310,7 +310,7 @@ impl Environment<'_> {
 }
 
 /// One or more numbers, each with its unit: `1h30m`. A bare number is seconds.
-pub(super) fn parse_duration(text: &str) -> Option<Duration> {
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     if let Ok(seconds) = text.parse() {
         return Some(Duration::from_secs(seconds));
     }

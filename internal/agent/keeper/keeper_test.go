@@ -1,0 +1,337 @@
+package keeper
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"lateen.dev/lateen/internal/agent/netns"
+	"lateen.dev/lateen/internal/agent/netns/netnstest"
+	keeperpb "lateen.dev/lateen/internal/gen/keeper"
+)
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv("KEEPER_TEST_PROXY"); path != "" {
+		actAsProxy(path)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// proxy is a node proxy as far as the keeper sees one.
+type proxy struct{ conn *net.UnixConn }
+
+func connect(path string) (proxy, error) {
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+	return proxy{conn}, err
+}
+
+func (p proxy) ask(m *keeperpb.ProxyMessage, fds ...int) (*keeperpb.AgentMessage, []descriptor, error) {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, _, err := p.conn.WriteMsgUnix(b, unix.UnixRights(fds...), nil); err != nil {
+		return nil, nil, err
+	}
+	return p.hear()
+}
+
+func (p proxy) hear() (*keeperpb.AgentMessage, []descriptor, error) {
+	b, oob := make([]byte, maxMessage), make([]byte, 1024)
+	_ = p.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	n, oobn, _, _, err := p.conn.ReadMsgUnix(b, oob)
+	if err != nil {
+		return nil, nil, err
+	}
+	files, err := received(oob[:oobn])
+	if err != nil {
+		return nil, nil, err
+	}
+	var m keeperpb.AgentMessage
+	return &m, files, proto.Unmarshal(b[:n], &m)
+}
+
+func takeRequest(uid string, inode uint64) *keeperpb.ProxyMessage {
+	return &keeperpb.ProxyMessage{Payload: &keeperpb.ProxyMessage_Take{Take: &keeperpb.Take{Uid: uid, NetnsInode: inode}}}
+}
+
+func giveRequest(uid string, inode uint64, names ...string) *keeperpb.ProxyMessage {
+	return &keeperpb.ProxyMessage{Payload: &keeperpb.ProxyMessage_Give{Give: &keeperpb.Give{Uid: uid, NetnsInode: inode, Names: names}}}
+}
+
+// rig is a keeper that knows one pod.
+type rig struct {
+	t      *testing.T
+	path   string
+	server *Server
+	pod    *netns.Namespace
+	lost   chan []Lost
+}
+
+func start(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, path: filepath.Join(t.TempDir(), "keeper.sock"), pod: netnstest.New(t), lost: make(chan []Lost, 4)}
+	var err error
+	r.server, err = Listen(r.path, Options{
+		Pod: func(uid string) (Pod, bool) {
+			return Pod{Namespace: "default", Name: "web", Inode: r.pod.ID().Inode}, uid == "a"
+		},
+		Lost:  func(l []Lost) { r.lost <- l },
+		Death: 300 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.server.Serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func (r *rig) connect() proxy {
+	r.t.Helper()
+	p, err := connect(r.path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { p.conn.Close() })
+	r.done(p, hello(keeperpb.Version_V1, 0))
+	return p
+}
+
+func (r *rig) done(p proxy, m *keeperpb.ProxyMessage, fds ...int) {
+	r.t.Helper()
+	if answer, _, err := p.ask(m, fds...); err != nil || answer.GetAck() == nil || answer.GetAck().GetError() != "" {
+		r.t.Fatalf("answered %v, %v", answer, err)
+	}
+}
+
+// listen opens a TCP listener in a namespace; 127.0.0.1 works there.
+func listen(t *testing.T, ns *netns.Namespace) *os.File {
+	t.Helper()
+	var f *os.File
+	err := ns.Do(func() error {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		f, err = l.(*net.TCPListener).File()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("did not happen: " + what)
+		}
+	}
+}
+
+func TestASuccessorTakesTheVerySocketWithWhatWaitsInIt(t *testing.T) {
+	r := start(t)
+	inode := r.pod.ID().Inode
+	listener := listen(t, r.pod)
+	old := r.connect()
+	r.done(old, giveRequest("a", inode, "hbone"), int(listener.Fd()))
+
+	address, err := unix.Getsockname(int(listener.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var waiting net.Conn
+	err = r.pod.Do(func() error {
+		waiting, err = net.Dial("tcp4", fmt.Sprintf("127.0.0.1:%d", address.(*unix.SockaddrInet4).Port))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waiting.Close()
+
+	successor := r.connect()
+	answer, files, err := successor.ask(takeRequest("a", inode))
+	if err != nil || len(files) != 1 || strings.Join(answer.GetHeld().GetNames(), ",") != "hbone" {
+		t.Fatalf("took %v, %v, %v", answer, files, err)
+	}
+	defer closeAll(files)
+	listener.Close()
+	old.conn.Close()
+	served, _, err := unix.Accept(int(files[0]))
+	for err == unix.EAGAIN {
+		time.Sleep(time.Millisecond)
+		served, _, err = unix.Accept(int(files[0]))
+	}
+	if err != nil {
+		t.Fatalf("what waited in the listener is lost: %v", err)
+	}
+	unix.Close(served)
+}
+
+func TestWithoutAProxyNothingIsHeldSoThatClientsAreRefused(t *testing.T) {
+	r := start(t)
+	listener := listen(t, r.pod)
+	p := r.connect()
+	r.done(p, giveRequest("a", r.pod.ID().Inode, "hbone"), int(listener.Fd()))
+	if r.server.Held() != 1 {
+		t.Fatalf("%d held", r.server.Held())
+	}
+	p.conn.Close()
+	eventually(t, "the socket is closed", func() bool { return r.server.Held() == 0 })
+}
+
+func TestAProxyThatDrainsLeavesNothingBehind(t *testing.T) {
+	r := start(t)
+	p := r.connect()
+	r.done(p, giveRequest("a", r.pod.ID().Inode, "hbone"), int(listen(t, r.pod).Fd()))
+	r.done(p, &keeperpb.ProxyMessage{Payload: &keeperpb.ProxyMessage_Draining{Draining: &keeperpb.Draining{}}})
+	if r.server.Held() != 0 {
+		t.Fatalf("%d held", r.server.Held())
+	}
+}
+
+func TestASocketOfAnotherNamespaceIsRefused(t *testing.T) {
+	r := start(t)
+	inode := r.pod.ID().Inode
+	elsewhere := netnstest.New(t)
+	p := r.connect()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	for name, c := range map[string]struct {
+		request *keeperpb.ProxyMessage
+		file    *os.File
+	}{
+		"a socket from elsewhere":              {giveRequest("a", inode, "hbone"), listen(t, elsewhere)},
+		"a socket from elsewhere that says so": {giveRequest("a", elsewhere.ID().Inode, "hbone"), listen(t, elsewhere)},
+		"no socket":                            {giveRequest("a", inode, "hbone"), null},
+		"a pod that nobody knows":              {giveRequest("b", inode, "hbone"), listen(t, r.pod)},
+	} {
+		answer, _, err := p.ask(c.request, int(c.file.Fd()))
+		if err != nil || answer.GetAck().GetError() == "" {
+			t.Errorf("%s: answered %v, %v", name, answer, err)
+		}
+	}
+	if answer, files, _ := p.ask(takeRequest("a", elsewhere.ID().Inode)); answer.GetAck().GetError() == "" || len(files) > 0 {
+		t.Errorf("asked in another namespace's name: %v, %v", answer, files)
+	}
+	if r.server.Held() != 0 {
+		t.Fatalf("%d held", r.server.Held())
+	}
+}
+
+func TestATerminatingPodIsTold(t *testing.T) {
+	r := start(t)
+	p := r.connect()
+	r.server.Terminating("a")
+	if m, _, err := p.hear(); err != nil || m.GetTerminating().GetUid() != "a" {
+		t.Fatalf("heard %v, %v", m, err)
+	}
+	late, err := connect(r.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.conn.Close()
+	first, _, err := late.ask(hello(keeperpb.Version_V1, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, _, err := late.hear()
+	if err != nil || first.GetTerminating() == nil && second.GetTerminating() == nil {
+		t.Fatalf("a proxy that comes later heard %v, %v, %v", first, second, err)
+	}
+}
+
+// actAsProxy is the body of a proxy that is to be killed: it has one connection in its ledger.
+func actAsProxy(path string) {
+	p, err := connect(path)
+	if err != nil {
+		panic(err)
+	}
+	ledger, err := unix.MemfdCreate("ledger", 0)
+	if err != nil {
+		panic(err)
+	}
+	var inode uint64
+	fmt.Sscan(os.Getenv("KEEPER_TEST_INODE"), &inode)
+	record := make([]byte, recordLength)
+	record[0], record[1] = 1, 1
+	binary.LittleEndian.PutUint64(record[8:], inode)
+	if _, err := unix.Pwrite(ledger, record, 3*recordLength); err != nil {
+		panic(err)
+	}
+	if _, _, err := p.ask(hello(keeperpb.Version_V1, 1), ledger); err != nil {
+		panic(err)
+	}
+	if _, _, err := p.ask(takeRequest("a", inode)); err != nil {
+		panic(err)
+	}
+	fmt.Println("ready")
+	time.Sleep(time.Hour)
+}
+
+func TestWhatAKilledProxyHadOpenIsNamed(t *testing.T) {
+	r := start(t)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "KEEPER_TEST_PROXY="+r.path, fmt.Sprintf("KEEPER_TEST_INODE=%d", r.pod.ID().Inode))
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ready := make([]byte, 6)
+	if _, err := out.Read(ready); err != nil || string(ready) != "ready\n" {
+		t.Fatalf("the proxy said %q, %v", ready, err)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	select {
+	case lost := <-r.lost:
+		if len(lost) != 1 || lost[0].Pod != "default/web" || lost[0].Direction != Inbound {
+			t.Fatalf("lost %v", lost)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("nobody said what was lost")
+	}
+}
+
+func TestAProxyThatOnlyReconnectsHasLostNothing(t *testing.T) {
+	r := start(t)
+	p := r.connect()
+	p.conn.Close()
+	r.connect()
+	select {
+	case lost := <-r.lost:
+		t.Fatalf("lost %v", lost)
+	case <-time.After(200 * time.Millisecond):
+	}
+}

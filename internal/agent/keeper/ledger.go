@@ -1,0 +1,106 @@
+package keeper
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// The layout of a ledger: records of 64 bytes, one for each open connection; proto/lateen/keeper.proto names it and the
+// proxy writes it. Numbers are little-endian.
+const (
+	recordLength = 64
+	maxLedger    = 4 << 20
+	recordOpen   = 1
+)
+
+// Direction is a connection's direction as the pod sees it.
+type Direction string
+
+// Directions.
+const (
+	Inbound  Direction = "inbound"
+	Outbound Direction = "outbound"
+)
+
+// Lost is a connection that a proxy had open when it was killed.
+type Lost struct {
+	Pod         string // namespace and name
+	Direction   Direction
+	Source      netip.AddrPort
+	Destination netip.AddrPort // what the client dialled
+	Since       time.Time
+
+	inode uint64
+}
+
+// String names both ends.
+func (l Lost) String() string {
+	return fmt.Sprintf("%s %s to %s, open since %s", l.Direction, l.Source, l.Destination, l.Since.UTC().Format(time.RFC3339))
+}
+
+// readLedger finds the open connections in a ledger. Records that make no sense are skipped: whoever wrote them was killed.
+func readLedger(b []byte) []Lost {
+	var lost []Lost
+	for ; len(b) >= recordLength; b = b[recordLength:] {
+		if b[0] != recordOpen {
+			continue
+		}
+		l := Lost{inode: binary.LittleEndian.Uint64(b[8:])}
+		switch b[1] {
+		case 1:
+			l.Direction = Inbound
+		case 2:
+			l.Direction = Outbound
+		default:
+			continue
+		}
+		address := func(at, port int) netip.AddrPort {
+			return netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[at:at+16])).Unmap(), binary.LittleEndian.Uint16(b[port:]))
+		}
+		l.Source, l.Destination = address(16, 48), address(32, 50)
+		seconds := binary.LittleEndian.Uint64(b[56:])
+		const year10000 = 253402300800 // later times cannot be written
+		l.Since = time.Unix(int64(min(seconds, year10000-1)), 0)
+		lost = append(lost, l)
+	}
+	return lost
+}
+
+// lost reads what the proxy had open. Call it when the process is gone.
+func (s *session) lost() []Lost {
+	var all []Lost
+	for _, ledger := range s.ledgers {
+		all = append(all, readLedger(contents(ledger, maxLedger))...)
+	}
+	for i := range all {
+		all[i].Pod = cmp.Or(s.pods[all[i].inode], fmt.Sprintf("in network namespace %d", all[i].inode))
+	}
+	return all
+}
+
+// group is the losses of one pod, as the log shows them.
+type group struct {
+	pod   string
+	count int
+	some  []string
+}
+
+func byPod(lost []Lost) []group {
+	const named = 10 // of each pod: a log line has an end
+	var groups []group
+	for _, l := range lost {
+		i := slices.IndexFunc(groups, func(g group) bool { return g.pod == l.Pod })
+		if i < 0 {
+			i, groups = len(groups), append(groups, group{pod: l.Pod})
+		}
+		groups[i].count++
+		if len(groups[i].some) < named {
+			groups[i].some = append(groups[i].some, l.String())
+		}
+	}
+	return groups
+}

@@ -1,0 +1,93 @@
+package keeper
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	keeperpb "lateen.dev/lateen/internal/gen/keeper"
+)
+
+const (
+	maxMessage = 4096 // bytes of a packet, in either direction
+	maxSockets = 16   // of one pod
+	maxLedgers = 64   // of one proxy
+)
+
+var errTooLong = fmt.Errorf("message exceeds %d bytes", maxMessage)
+
+// parse reads a proxy's request that came with a number of descriptors. What it accepts is complete: pods and sockets have
+// names, each name once, and there is one descriptor for each.
+func parse(b []byte, descriptors int) (*keeperpb.ProxyMessage, error) {
+	var m keeperpb.ProxyMessage
+	if err := proto.Unmarshal(b, &m); err != nil {
+		return nil, fmt.Errorf("read request: %w", err)
+	}
+	uid, expected := "-", 0
+	switch p := m.Payload.(type) {
+	case *keeperpb.ProxyMessage_Hello:
+		if p.Hello.GetVersion() != keeperpb.Version_V1 {
+			return nil, fmt.Errorf("the proxy speaks version %d of the keeper's protocol, this agent speaks version 1; run versions that fit together", p.Hello.GetVersion())
+		}
+		if p.Hello.GetLedgers() > maxLedgers {
+			return nil, fmt.Errorf("%d ledgers are more than %d", p.Hello.GetLedgers(), maxLedgers)
+		}
+		expected = int(p.Hello.GetLedgers())
+	case *keeperpb.ProxyMessage_Take:
+		uid = p.Take.GetUid()
+	case *keeperpb.ProxyMessage_Give:
+		uid, expected = p.Give.GetUid(), len(p.Give.GetNames())
+		if expected > maxSockets {
+			return nil, fmt.Errorf("%d sockets of a pod are more than %d", expected, maxSockets)
+		}
+		seen := map[string]bool{}
+		for _, name := range p.Give.GetNames() {
+			if name == "" || seen[name] {
+				return nil, fmt.Errorf("the name %q of a socket is empty or not its own", name)
+			}
+			seen[name] = true
+		}
+	case *keeperpb.ProxyMessage_Release:
+		uid = p.Release.GetUid()
+	case *keeperpb.ProxyMessage_Draining:
+	default:
+		return nil, errors.New("the request has no payload that this agent knows; the proxy may be newer than the agent")
+	}
+	if uid == "" {
+		return nil, errors.New("the request names no pod")
+	}
+	if descriptors != expected {
+		return nil, fmt.Errorf("the request carries %d descriptors instead of %d", descriptors, expected)
+	}
+	return &m, nil
+}
+
+func encode(m *keeperpb.AgentMessage) ([]byte, error) {
+	b, err := proto.Marshal(m)
+	if err == nil && len(b) > maxMessage {
+		err = errTooLong
+	}
+	return b, err
+}
+
+func ackMessage(err error) *keeperpb.AgentMessage {
+	text := ""
+	if err != nil {
+		text = err.Error()
+		text = text[:min(len(text), maxMessage/2)]
+	}
+	return &keeperpb.AgentMessage{Payload: &keeperpb.AgentMessage_Ack{Ack: &keeperpb.Ack{Error: text}}}
+}
+
+func heldMessage(sockets []*held) *keeperpb.AgentMessage {
+	names := make([]string, len(sockets))
+	for i, h := range sockets {
+		names[i] = h.name
+	}
+	return &keeperpb.AgentMessage{Payload: &keeperpb.AgentMessage_Held{Held: &keeperpb.Held{Names: names}}}
+}
+
+func terminatingMessage(uid string) *keeperpb.AgentMessage {
+	return &keeperpb.AgentMessage{Payload: &keeperpb.AgentMessage_Terminating{Terminating: &keeperpb.Terminating{Uid: uid}}}
+}

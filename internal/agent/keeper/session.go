@@ -1,0 +1,223 @@
+package keeper
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	keeperpb "lateen.dev/lateen/internal/gen/keeper"
+)
+
+// session is one proxy's connection. One goroutine reads it; writes are guarded.
+type session struct {
+	server *Server
+	conn   *net.UnixConn
+	log    *slog.Logger
+	id     int
+	pidfd  descriptor // negative if the kernel knows none
+
+	writing sync.Mutex
+
+	// The reading goroutine's own.
+	greeted bool
+	ledgers []descriptor
+	pods    map[uint64]string // names of the pods that it was asked about, by network namespace
+}
+
+var sessionIDs atomic.Int64
+
+func newSession(server *Server, conn *net.UnixConn, log *slog.Logger) *session {
+	return &session{server: server, conn: conn, log: log, id: int(sessionIDs.Add(1)), pidfd: peer(conn), pods: map[uint64]string{}}
+}
+
+// peer names the process at the other end for good: its pid can be somebody else's by the time that it is looked at.
+func peer(conn *net.UnixConn) descriptor {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return -1
+	}
+	found := descriptor(-1)
+	_ = raw.Control(func(fd uintptr) {
+		const soPeerPidfd = 77 // SO_PEERPIDFD, Linux 6.5
+		if pidfd, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, soPeerPidfd); err == nil {
+			unix.CloseOnExec(pidfd)
+			found = descriptor(pidfd)
+		}
+	})
+	return found
+}
+
+// ended says whether the process is gone, and gives it a moment to be so: the connection ends first.
+func (s *session) ended() bool {
+	if s.pidfd < 0 {
+		return true
+	}
+	poll := []unix.PollFd{{Fd: int32(s.pidfd), Events: unix.POLLIN}}
+	deadline := time.Now().Add(s.server.opts.Death)
+	for time.Now().Before(deadline) {
+		n, err := unix.Poll(poll, int(time.Until(deadline).Milliseconds())+1)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		return err == nil && n > 0
+	}
+	return false
+}
+
+func (s *session) close() {
+	closeAll(s.ledgers)
+	if s.pidfd >= 0 {
+		s.pidfd.Close()
+	}
+}
+
+// run answers requests until the proxy closes the connection (nil) or breaks the protocol.
+func (s *session) run() error {
+	b, oob := make([]byte, maxMessage+1), make([]byte, unix.CmsgSpace(4*253))
+	for {
+		n, oobn, flags, _, err := s.conn.ReadMsgUnix(b, oob)
+		if errors.Is(err, io.EOF) || err == nil && n == 0 && oobn == 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		files, err := received(oob[:oobn])
+		if err == nil && (n > maxMessage || flags&unix.MSG_TRUNC != 0) {
+			err = errTooLong
+		}
+		if err == nil && flags&unix.MSG_CTRUNC != 0 {
+			err = errors.New("descriptors were lost: the agent has none left; raise its limit of open files")
+		}
+		if err != nil {
+			closeAll(files)
+			return err
+		}
+		if err := s.serve(b[:n], files); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *session) serve(b []byte, files []descriptor) error {
+	m, err := parse(b, len(files))
+	if err == nil && s.greeted == (m.GetHello() != nil) {
+		err = errors.New("a proxy says hello once, and first")
+	}
+	if err != nil {
+		closeAll(files)
+		_ = s.answer(ackMessage(err), nil)
+		return err
+	}
+	switch p := m.Payload.(type) {
+	case *keeperpb.ProxyMessage_Hello:
+		s.greeted, s.ledgers = true, files
+		select {
+		case <-s.server.opts.Complete:
+		case <-time.After(time.Second):
+			return errors.New("the agent does not know all pods yet; the proxy will come again")
+		}
+		s.log.Info("node proxy gives its listeners into keeping")
+		s.server.join(s)
+	case *keeperpb.ProxyMessage_Take:
+		return s.take(p.Take)
+	case *keeperpb.ProxyMessage_Give:
+		if err := s.give(p.Give, files); err != nil {
+			s.log.Warn("sockets are not kept", "pod", p.Give.GetUid(), "err", err)
+			return s.answer(ackMessage(err), nil)
+		}
+	case *keeperpb.ProxyMessage_Release:
+		s.server.mu.Lock()
+		s.server.shelf.release(s.id, p.Release.GetUid())
+		s.server.mu.Unlock()
+	case *keeperpb.ProxyMessage_Draining:
+		s.log.Info("node proxy drains")
+		s.server.leave(s)
+	}
+	return s.answer(ackMessage(nil), nil)
+}
+
+func (s *session) take(request *keeperpb.Take) error {
+	if _, err := s.pod(request.GetUid(), request.GetNetnsInode()); err != nil {
+		return s.answer(ackMessage(err), nil)
+	}
+	s.server.mu.Lock()
+	taken := s.server.shelf.take(s.id, request.GetUid(), request.GetNetnsInode())
+	fds := make([]int, len(taken))
+	for i, h := range taken {
+		fds[i] = int(h.socket.(descriptor))
+	}
+	// Under the lock, so that none is closed meanwhile. A unix socket takes the packet or refuses it.
+	err := s.answer(heldMessage(taken), fds)
+	s.server.mu.Unlock()
+	return err
+}
+
+// pod makes sure that the agent has handed out a pod in this namespace, and remembers its name.
+func (s *session) pod(uid string, inode uint64) (Pod, error) {
+	pod, known := s.server.opts.Pod(uid)
+	switch {
+	case !known:
+		return Pod{}, fmt.Errorf("this agent has handed out no pod %s", uid)
+	case pod.Inode != 0 && pod.Inode != inode:
+		return Pod{}, fmt.Errorf("pod %s lives in network namespace %d, not in %d", uid, pod.Inode, inode)
+	}
+	s.pods[inode] = pod.Namespace + "/" + pod.Name
+	return pod, nil
+}
+
+func (s *session) give(request *keeperpb.Give, files []descriptor) error {
+	uid, inode := request.GetUid(), request.GetNetnsInode()
+	if _, err := s.pod(uid, inode); err != nil {
+		closeAll(files)
+		return err
+	}
+	given := make([]held, len(files))
+	for i, f := range files {
+		cookie, err := inspect(f, inode)
+		if err != nil {
+			closeAll(files)
+			return fmt.Errorf("socket %s: %w", request.GetNames()[i], err)
+		}
+		given[i] = held{name: request.GetNames()[i], inode: inode, cookie: cookie, socket: f}
+	}
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	for _, h := range given {
+		s.server.shelf.give(s.id, uid, h)
+	}
+	s.server.shelf.settle(s.id, uid)
+	return nil
+}
+
+// tell says something unasked. A proxy that reads nothing is not waited for.
+func (s *session) tell(m *keeperpb.AgentMessage) {
+	if err := s.answer(m, nil); err != nil {
+		s.log.Warn("node proxy was not told", "err", err)
+	}
+}
+
+func (s *session) answer(m *keeperpb.AgentMessage, fds []int) error {
+	b, err := encode(m)
+	if err != nil {
+		return err
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if err := s.conn.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
+		return err
+	}
+	_, _, err = s.conn.WriteMsgUnix(b, rights, nil)
+	return err
+}

@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+func (a *app) proxyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "proxy",
+		Short: "act on the node proxies",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.proxyReplaceCommand())
+	return cmd
+}
+
+// maxDrain is how long connections may outlive their proxy's replacement at most.
+const maxDrain = 24 * time.Hour
+
+func (a *app) proxyReplaceCommand() *cobra.Command {
+	var binary string
+	var drain time.Duration
+	var wait bool
+	cmd := &cobra.Command{
+		Use:   "replace NODE",
+		Short: "put a new process in the place of a node's proxy without refusing a connection",
+		Example: `  # Another binary on node n1; connections may stay with the old process for ten minutes.
+  lateen proxy replace n1 --binary ./bin/lateen-proxy
+
+  # Long-lived connections get two hours; return when the last of them has ended.
+  lateen proxy replace n1 --drain 2h --wait`,
+		Long: `The new process starts beside the old one, takes over the sockets that it listens on and its pods' certificates, and
+serves when it has all of them. Only then does the old one stop accepting; its connections go on until they end or their
+time is over. If the new process never becomes ready, the old one goes on as if nothing had been.`,
+		Args: exactly(1, "NODE"),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return a.names(cmd.Context(), api.GetRequest{Kind: "Node"}), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if drain < 0 || drain > maxDrain {
+				return usagef("--drain %s: use a time from 0s to %s", drain, maxDrain)
+			}
+			return a.replaceProxy(cmd.Context(), args[0], binary, drain, wait)
+		},
+	}
+	cmd.Flags().StringVar(&binary, "binary", "", "executable of the new process (default: that of the old one)")
+	cmd.Flags().DurationVar(&drain, "drain", 10*time.Minute, "how long connections may go on in the old process")
+	cmd.Flags().BoolVar(&wait, "wait", false, "return when the old process has ended")
+	return cmd
+}
+
+func (a *app) replaceProxy(ctx context.Context, node, binary string, drain time.Duration, wait bool) error {
+	if binary != "" {
+		absolute, err := filepath.Abs(binary)
+		if err != nil {
+			return err
+		}
+		binary = absolute
+	}
+	progress := a.progress()
+	err := a.client().ReplaceProxy(ctx, node, api.ReplaceRequest{Binary: binary, DrainSeconds: drain.Seconds(), Wait: wait}, events(progress))
+	progress.Abandon()
+	if err != nil {
+		return err
+	}
+	return a.printf("node proxy of %s replaced\n", node)
+}
