@@ -14,6 +14,8 @@ func (a *app) proxyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "proxy",
 		Short: "act on the node proxies",
+		Example: `  # Another process in the place of n1's node proxy; no connection is refused.
+  lateen proxy replace n1`,
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# A node proxy is replaced under load without a refused connection: new connections and long-lived ones, on both nodes. A
+# successor that does not start changes nothing. A killed proxy refuses, never hangs; it is back within a second, and what it
+# had open is counted and named.
+source "$(dirname "$0")/lib.sh"
+
+check "up" lateen up --nodes 2
+check "apply echo and client" lateen apply -f "$ROOT/samples/echo/echo.yaml"
+check "enrol" lateen label ns default istio.io/dataplane-mode=ambient
+check "ready, captured" lateen wait deployment/echo deployment/client
+check "known to every proxy" lateen wait
+
+proxy_pid() { lateen status -o json | jq -r --arg n "$1" '.nodes[] | select(.name == $n) | .proxy.pid'; }
+load() { # SECONDS FILE FLAGS...
+  local seconds=$1 file=$2; shift 2
+  lateen exec deploy/client -- lateen-load run --url "http://echo:8080/?size=77" --warmup 0s --timeout 5s --duration "${seconds}s" --json - "$@" >"$file" 2>/dev/null
+}
+counts() { jq -r '"\(.counts.failed) \(.counts.unsent) \(.counts.unanswered)"' "$1"; }
+
+# Hand-over. The long-lived connections idle for most of the time, as those do that suffer most from an upgrade.
+before=$(proxy_pid n1),$(proxy_pid n2)
+load 10 "$WORK/new.json" --qps 150 --connections 8 --no-keepalive & NEW=$!
+load 12 "$WORK/long.json" --qps 20 --connections 4 & LONG=$!
+sleep 1
+check "replace the proxy of the client's node" lateen proxy replace n1 --drain 60s
+sleep 1
+check "replace the proxy of the server's node" lateen proxy replace n2 --drain 60s
+sleep 1
+check_not "a successor that does not start is refused" lateen proxy replace n1 --binary /bin/true
+check "replace both once more" lateen proxy replace n2 --drain 60s
+check "and the other" lateen proxy replace n1 --drain 60s
+wait $NEW $LONG
+equal "of new connections all through the replacements none was refused or failed" "0 0 0" "$(counts "$WORK/new.json")"
+check "they were many ($(jq .counts.ok "$WORK/new.json"))" [ "$(jq .counts.ok "$WORK/new.json")" -gt 1000 ]
+equal "long-lived connections went on" "0 0 0" "$(counts "$WORK/long.json")"
+equal "on the connections that were open before" 4 "$(jq .counts.connections_opened "$WORK/long.json")"
+check "each node has another process" [ "$before" != "$(proxy_pid n1),$(proxy_pid n2)" ]
+ended() { [ "$(grep -c "the process that was replaced has ended" "$RUN/engine.log")" = 4 ]; }
+check "the old processes end with their last connections" eventually 20 ended
+
+# The deadline: what outlives it is cut, with its reason in the log and in a counter.
+load 8 "$WORK/cut.json" --qps 20 --connections 4 & CUT=$!
+sleep 1
+check "replace with a short drain and wait for the end" lateen proxy replace n1 --drain 2s --wait
+wait $CUT
+check "connections beyond the deadline are cut with a named reason" grep -q 'error="connection closed due to connection drain' "$RUN/nodes/n1/proxy.log"
+
+# Killed, with nobody to take over.
+lost() { in_node n2 curl -s http://127.0.0.1:15014/metrics | awk '/^lateen_agent_connections_lost_total\{direction="inbound"\}/ {print $2}'; }
+equal "nothing is lost so far" 0 "$(lost)"
+load 8 "$WORK/killed.json" --qps 100 --connections 4 & LOAD=$!
+sleep 2
+kill -KILL "$(proxy_pid n2)"
+wait $LOAD
+check "lost connections are counted ($(lost))" [ "$(lost)" -ge 1 ]
+check "and named" grep -q 'connections lost with the node proxy that was killed.*pod=default/echo-' "$RUN/nodes/n2/agent.log"
+check "the service is back within a second: of 100 a second $(jq .counts.failed "$WORK/killed.json") failed" [ "$(jq .counts.failed "$WORK/killed.json")" -le 100 ]
+equal "nothing hung" 0 "$(jq '.counts.unanswered' "$WORK/killed.json")"
+finish
