@@ -1,0 +1,8 @@
+//! Any packet as a listener keeper's answer without descriptors: refused or understood, never a panic.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let _ = lateen_capture::keeper::Answer::decode(data, Vec::new());
+});
