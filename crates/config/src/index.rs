@@ -62,7 +62,7 @@ impl<K: Hash + Eq, V: Ranked> Index<K, V> {
         self.0.get(key).map_or(&[], |list| list)
     }
 
-    fn values(&self) -> impl Iterator<Item = &Arc<V>> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Arc<V>> {
         self.0.values().flat_map(|list| list.iter())
     }
 }

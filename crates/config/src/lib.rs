@@ -7,6 +7,8 @@ mod dump;
 mod endpoints;
 mod gateway;
 mod index;
+mod invariants;
+pub mod local;
 mod lookup;
 mod rejection;
 pub mod route;

@@ -1,9 +1,10 @@
 //! Starting and ending `lateen-proxy node`: threads first, then the control plane, then pods; and the other way round.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -260,8 +261,7 @@ impl Control {
         self.watch_certificates();
 
         let (synced, mut complete) = watch::channel(false);
-        let xds = self.xds_client(current.clone(), synced, asks)?;
-        let mut xds = pin!(xds.run());
+        let mut xds = self.configuration(current.clone(), synced, asks)?;
         let serve_pods = async {
             // Pods come second: a connection that nothing is known about could only be refused.
             if complete.wait_for(|complete| *complete).await.is_ok() {
@@ -387,13 +387,28 @@ impl Control {
         open.iter().map(|task| task.abort_handle()).collect()
     }
 
-    fn xds_client(
+    /// Takes configuration in for as long as it is polled: from a document, or from the control plane.
+    fn configuration(
         &self,
         current: Current,
         synced: watch::Sender<bool>,
         asks: Asks,
-    ) -> Result<lateen_xds::Client<Publisher, Watcher>, StartError> {
+    ) -> Result<Pin<Box<dyn Future<Output = Infallible>>>, StartError> {
         let settings = &self.settings;
+        let mut store = Store::new(&settings.network, Some(&settings.node_name));
+        if settings.xds_on_demand {
+            store = store.on_demand();
+        }
+        let publisher = Publisher::new(store, self.mailboxes.clone(), current);
+        let watcher = Watcher {
+            metrics: Arc::clone(&self.metrics),
+            readiness: self.readiness.clone(),
+            synced,
+        };
+        if let Some(source) = settings.local.clone() {
+            let local = lateen_xds::Local::new(source, publisher, watcher);
+            return Ok(Box::pin(local.run()));
+        }
         let address = settings
             .xds
             .address
@@ -420,21 +435,11 @@ impl Control {
             headers,
             max_message: lateen_xds::Settings::MAX_MESSAGE,
         };
-        let mut store = Store::new(&settings.network, Some(&settings.node_name));
-        if settings.xds_on_demand {
-            store = store.on_demand();
-        }
-        let publisher = Publisher::new(store, self.mailboxes.clone(), current);
-        let watcher = Watcher {
-            metrics: Arc::clone(&self.metrics),
-            readiness: self.readiness.clone(),
-            synced,
-        };
         let channel = lateen_xds::channel(address, connector);
         let client = lateen_xds::Client::new(channel, client, publisher, watcher);
         Ok(match settings.xds_on_demand {
-            true => client.on_demand(asks),
-            false => client,
+            true => Box::pin(client.on_demand(asks).run()),
+            false => Box::pin(client.run()),
         })
     }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use lateen_capture::{DnsAt, Keepalive, Options};
 use lateen_tls::Compliance;
 use lateen_types::Strng;
+use lateen_xds::Source;
 
 use environment::Environment;
 pub(crate) use environment::parse_duration;
@@ -74,6 +75,8 @@ pub struct Settings {
     pub compliance: Compliance,
     /// The configuration source.
     pub xds: Authority,
+    /// A document in its place.
+    pub local: Option<Source>,
     /// Ask it for workloads and services when they are needed, rather than for all of them.
     pub xds_on_demand: bool,
     /// The certificate authority.
@@ -246,7 +249,8 @@ impl Settings {
             revocation_lists: text("CRL_PATH").map(PathBuf::from),
             compliance: env.compliance()?,
             xds: authority("XDS_ADDRESS", "XDS_ROOT_CA", "ALT_XDS_HOSTNAME")?,
-            xds_on_demand: env.boolean("XDS_ON_DEMAND", false)?,
+            xds_on_demand: env.on_demand()?,
+            local: env.local_source()?,
             ca: authority("CA_ADDRESS", "CA_ROOT_CA", "ALT_CA_HOSTNAME")?,
             token: env.token()?,
             certificate_ttl: env.duration("SECRET_TTL", Duration::from_secs(24 * 60 * 60))?,

@@ -7,6 +7,7 @@ mod backoff;
 mod client;
 mod demand;
 mod held;
+mod local;
 mod lookups;
 mod node;
 mod stream;
@@ -14,6 +15,7 @@ mod transport;
 
 pub use backoff::Backoff;
 pub use client::{Client, Observer, Settings, Sink, Termination};
+pub use local::{Local, Source};
 pub use lookups::{Asks, LookupError, Lookups, lookups};
 pub use node::Node;
 pub use transport::channel;

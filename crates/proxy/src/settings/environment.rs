@@ -7,6 +7,7 @@ use std::time::Duration;
 use lateen_capture::{DnsAt, Keepalive};
 use lateen_tls::Compliance;
 use lateen_types::{Identity, Strng};
+use lateen_xds::Source;
 
 use super::{DEFAULT_TOKEN, DEFAULT_ZDS, Lookup, SettingError};
 
@@ -16,19 +17,44 @@ pub(super) struct Environment<'a> {
 }
 
 impl Environment<'_> {
+    /// A document in place of a control plane; naming both is a mistake that would else show late.
+    pub(super) fn local_source(&self) -> Result<Option<Source>, SettingError> {
+        let text = |name| self.get(name).filter(|value| !value.is_empty());
+        let (variable, source) = match (text("LOCAL_XDS_PATH"), text("LOCAL_XDS")) {
+            (None, None) => return Ok(None),
+            (Some(path), None) => ("LOCAL_XDS_PATH", Source::File(path.into())),
+            (None, Some(document)) => ("LOCAL_XDS", Source::Inline(document)),
+            (Some(_), Some(_)) => {
+                return Err(self.bad("LOCAL_XDS_PATH", "LOCAL_XDS is set, too: unset one of them"));
+            }
+        };
+        if text("XDS_ADDRESS").is_some() {
+            let cure =
+                "XDS_ADDRESS is set, too, and configuration has one source: unset one of them";
+            return Err(self.bad(variable, cure));
+        }
+        if self.boolean("XDS_ON_DEMAND", false)? {
+            let cure = "a local configuration is known as a whole: unset it";
+            return Err(self.bad("XDS_ON_DEMAND", cure));
+        }
+        Ok(Some(source))
+    }
+
+    /// Whether resources are asked for one by one. The DNS proxy can only answer for names if it knows all of them.
+    pub(super) fn on_demand(&self) -> Result<bool, SettingError> {
+        let on_demand = self.boolean("XDS_ON_DEMAND", false)?;
+        let dns = self.get("ISTIO_META_DNS_CAPTURE");
+        if on_demand && dns.is_none_or(|dns| !dns.eq_ignore_ascii_case("false")) {
+            let cure =
+                "the DNS proxy needs all names: unset it, or set ISTIO_META_DNS_CAPTURE=false";
+            return Err(self.bad("XDS_ON_DEMAND", cure));
+        }
+        Ok(on_demand)
+    }
+
     /// What ztunnel would do and this proxy does not must be said, not dropped: some of it is protection.
     pub(super) fn refuse_what_is_missing(&self) -> Result<(), SettingError> {
-        const MISSING: [(&str, Option<&str>, &str); 4] = [
-            (
-                "LOCAL_XDS_PATH",
-                None,
-                "this proxy takes its configuration from XDS_ADDRESS only: unset it",
-            ),
-            (
-                "LOCAL_XDS",
-                None,
-                "this proxy takes its configuration from XDS_ADDRESS only: unset it",
-            ),
+        const MISSING: [(&str, Option<&str>, &str); 2] = [
             (
                 "FAKE_CA",
                 Some("true"),

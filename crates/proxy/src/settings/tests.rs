@@ -57,7 +57,7 @@ fn names_the_variable_the_value_and_the_cure() {
         ("KEEPALIVE_RETRIES", "128"),
         ("COMPLIANCE_POLICY", "fips-140-2"),
         ("TRUST_DOMAIN_ALIASES", "old.example,/"),
-        ("LOCAL_XDS_PATH", "mesh.yaml"),
+        ("XDS_ON_DEMAND", "true"),
         ("FAKE_CA", "true"),
         ("ENABLE_ORIG_SRC", "false"),
     ] {
@@ -170,4 +170,38 @@ fn certificates_may_be_revoked_aliased_and_post_quantum() {
     let settings = with("CRL_PATH", "").unwrap();
     assert_eq!(settings.revocation_lists, None);
     assert!(settings.trust_domain_aliases.is_empty());
+}
+
+#[test]
+fn configuration_has_one_source() {
+    let local = |more: &[(&str, &str)]| {
+        let mut all = vec![("NODE_NAME", "n1"), ("LOCAL_XDS_PATH", "mesh.yaml")];
+        all.extend(more);
+        read(&all, 2)
+    };
+    // ztunnel's manifests unset the address by emptying it.
+    let settings = local(&[("XDS_ADDRESS", "")]).unwrap();
+    assert_eq!(settings.local, Some(Source::File("mesh.yaml".into())));
+    for (variable, value) in [
+        ("XDS_ADDRESS", "https://istiod:15012"),
+        ("LOCAL_XDS", "{}"),
+        ("XDS_ON_DEMAND", "true"),
+    ] {
+        let error = local(&[(variable, value), ("ISTIO_META_DNS_CAPTURE", "false")]).unwrap_err();
+        assert!(error.to_string().contains("unset"), "{error}");
+    }
+    let inline = with("LOCAL_XDS", "workloads: []").unwrap().local;
+    assert_eq!(inline, Some(Source::Inline("workloads: []".into())));
+}
+
+#[test]
+fn on_demand_and_the_dns_proxy_exclude_each_other() {
+    let on_demand = [
+        ("NODE_NAME", "n1"),
+        ("XDS_ON_DEMAND", "true"),
+        ("ISTIO_META_DNS_CAPTURE", "false"),
+    ];
+    assert!(read(&on_demand, 2).unwrap().xds_on_demand);
+    let error = read(&on_demand[..2], 2).unwrap_err();
+    assert!(error.to_string().contains("DNS"), "{error}");
 }
