@@ -4,8 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use hickory_proto::op::{Edns, Message, OpCode, ResponseCode};
-use hickory_proto::rr::rdata::{A, AAAA};
-use hickory_proto::rr::{RData, Record, RecordType};
+use hickory_proto::rr::RecordType;
 use lateen_config::{IpFamilies, Service, Snapshot};
 
 use crate::names;
@@ -184,15 +183,32 @@ fn reply(query: &Query, addresses: &mut Vec<IpAddr>) -> Vec<u8> {
         addresses.truncate(fit);
         message.metadata.truncation = true;
     }
-    let name = request.queries[0].name();
+    let mut bytes = encode(&message);
+    // By hand: hickory points to a name only so often, and then writes it out.
+    let rest = bytes.split_off(query.question_end());
     for address in &*addresses {
-        let data = match *address {
-            IpAddr::V4(address) => RData::A(A(address)),
-            IpAddr::V6(address) => RData::AAAA(AAAA(address)),
-        };
-        message.add_answer(Record::from_rdata(name.clone(), TTL, data));
+        const POINTER_TO_QUESTION: [u8; 2] = [0xc0, 12];
+        const INTERNET: [u8; 2] = [0, 1];
+        bytes.extend_from_slice(&POINTER_TO_QUESTION);
+        bytes.extend_from_slice(&u16::from(query.kind_of_record()).to_be_bytes());
+        bytes.extend_from_slice(&INTERNET);
+        bytes.extend_from_slice(&TTL.to_be_bytes());
+        match address {
+            IpAddr::V4(address) => {
+                bytes.extend_from_slice(&[0, 4]);
+                bytes.extend_from_slice(&address.octets());
+            }
+            IpAddr::V6(address) => {
+                bytes.extend_from_slice(&[0, 16]);
+                bytes.extend_from_slice(&address.octets());
+            }
+        }
     }
-    encode(&message)
+    // More than the count can say would not fit either.
+    let count = u16::try_from(addresses.len()).unwrap_or(u16::MAX);
+    bytes[6..8].copy_from_slice(&count.to_be_bytes());
+    bytes.extend_from_slice(&rest);
+    bytes
 }
 
 /// A message of ours always fits and has no part that cannot be written.

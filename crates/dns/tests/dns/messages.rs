@@ -27,6 +27,7 @@ fn an_answer_is_no_longer_than_the_client_takes() {
         (None, 512, 29),
         (Some(100), 512, 29),
         (Some(1232), 1232, 73),
+        (Some(1600), 1600, 96),
         (Some(4096), 4096, many().len()),
     ] {
         let (bytes, message) = reply(payload, Transport::Udp);

@@ -167,9 +167,8 @@ impl Rig {
         let service = wds::service_resource(wds::service("web", ip(1), 80, 80));
         let bytes = prost::Message::encode_to_vec(&service).into();
         let refused = store.apply(&Batch {
-            kind: Kind::Address,
             upserts: vec![(wds::service_name("default", "web").into(), bytes)],
-            removals: vec![],
+            ..Batch::new(Kind::Address)
         });
         assert!(refused.is_empty(), "{refused:?}");
         let current = Current::default();
