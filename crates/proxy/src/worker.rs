@@ -231,7 +231,13 @@ impl Idle {
             .spawn(move || {
                 let executor = Executor::default();
                 let worker = Worker::new(parts, executor.groups());
-                runtime.block_on(executor.run_until(worker.run(inbox)));
+                let retiring = Rc::clone(&worker).retire_tunnels();
+                runtime.block_on(executor.run_until(async {
+                    tokio::select! {
+                        () = worker.run(inbox) => {}
+                        () = retiring => {}
+                    }
+                }));
                 // What its tasks hold belongs to the runtime.
                 let _runtime = runtime.enter();
                 drop(executor);
@@ -311,15 +317,14 @@ impl Worker {
             tokio::select! {
                 () = next => {}
                 () = self.tunnels.opened() => {}
-                changed = changes.changed() => if changed.is_err() {
-                    return;
+                changed = changes.changed() => {
+                    changed.expect("the worker itself holds the manager");
                 }
             }
         }
     }
 
     async fn run(self: Rc<Self>, mut inbox: mpsc::UnboundedReceiver<Message>) {
-        tokio::task::spawn_local(Rc::clone(&self).retire_tunnels());
         while let Some(message) = inbox.recv().await {
             match message {
                 Message::Serve(accepted) => node::serve(Rc::clone(&self), accepted),
