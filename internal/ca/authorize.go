@@ -96,3 +96,18 @@ func account(pod *corev1.Pod) string {
 func ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
+
+// InUse says whether a certificate's holder may still have a use for it: a pod of the identity runs on the holder's node. A
+// holder that is not a node cannot be judged and has.
+func InUse(pods Pods, h Holder) bool {
+	id, err := ParseIdentity(h.Identity)
+	if err != nil || h.pod {
+		return true
+	}
+	for _, p := range pods.PodsOnNode(h.Node) {
+		if p.Namespace == id.Namespace && account(p) == id.ServiceAccount && !ended(p) {
+			return true
+		}
+	}
+	return false
+}

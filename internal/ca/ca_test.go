@@ -56,6 +56,7 @@ type authority struct {
 	dir     string
 	key     *ecdsa.PrivateKey
 	store   *model.Store
+	root    *Rotating
 	service *Service
 	counted *counted
 	log     bytes.Buffer
@@ -64,7 +65,8 @@ type authority struct {
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{t: t, now: start, dir: filepath.Join(t.TempDir(), "ca"), store: model.NewStore(), counted: &counted{refused: map[string]int{}}}
-	root, err := LoadRoot(a.dir, "cluster.local", a.now)
+	now := func() time.Time { return a.now }
+	root, err := LoadRotating(a.dir, "cluster.local", 24*time.Hour, now, slog.New(slog.NewTextHandler(&a.log, nil)), func(*Signer) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,10 +82,10 @@ func newAuthority(t *testing.T) *authority {
 	ended := pod("shop", "job-1", "job", "n1", "j1")
 	ended.Status.Phase = corev1.PodSucceeded
 	a.put(ended)
-	now := func() time.Time { return a.now }
-	a.service = &Service{Root: root, Verifier: NewTokenVerifier([]*ecdsa.PublicKey{&a.key.PublicKey}, "lateen-local", now),
+	a.root = root
+	a.service = &Service{Authority: root, Verifier: NewTokenVerifier([]*ecdsa.PublicKey{&a.key.PublicKey}, "lateen-local", now),
 		Authorizer: &NodeAuthorizer{TrustDomain: "cluster.local", Pods: a.store, Accounts: map[string]bool{"istio-system/ztunnel": true}},
-		Lifetime:   24 * time.Hour, Now: now, Observer: a.counted, Logger: slog.New(slog.NewTextHandler(&a.log, nil))}
+		Lifetime:   24 * time.Hour, MinLifetime: 5 * time.Second, Now: now, Observer: a.counted, Logger: slog.New(slog.NewTextHandler(&a.log, nil))}
 	return a
 }
 
@@ -218,14 +220,14 @@ func TestLifetimeIsCappedAndDefaulted(t *testing.T) {
 
 func TestNoCertificateOutlivesTheRoot(t *testing.T) {
 	a := newAuthority(t)
-	a.now = a.service.Root.NotAfter().Add(-time.Hour)
+	a.now = a.root.Signer().NotAfter().Add(-time.Hour)
 	token := a.token(func(c jwt.MapClaims, _ map[string]any) { c["exp"] = a.now.Add(time.Hour).Unix() })
 	resp, err := a.ask(token, web, csr(t, newKey(t), nil), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if leaf := parse(t, resp.CertChain[0]); leaf.NotAfter.After(a.service.Root.NotAfter()) {
-		t.Errorf("it lives until %s, the root until %s", leaf.NotAfter, a.service.Root.NotAfter())
+	if leaf := parse(t, resp.CertChain[0]); leaf.NotAfter.After(a.root.Signer().NotAfter()) {
+		t.Errorf("it lives until %s, the root until %s", leaf.NotAfter, a.root.Signer().NotAfter())
 	}
 }
 
@@ -450,7 +452,7 @@ func TestRootIsKeptAndGuarded(t *testing.T) {
 func TestServerCertificateRenewsItselfAndIsTrusted(t *testing.T) {
 	a := newAuthority(t)
 	now := start
-	c := NewServerCertificate(a.service.Root, []string{"10.243.0.1", "istiod.istio-system.svc"}, time.Hour, func() time.Time { return now })
+	c := NewServerCertificate(a.root, []string{"10.243.0.1", "istiod.istio-system.svc"}, time.Hour, func() time.Time { return now })
 	first, err := c.Get(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -468,7 +470,7 @@ func TestServerCertificateRenewsItselfAndIsTrusted(t *testing.T) {
 	go func() { // the handshake's other side; its error shows on this side
 		_ = tls.Server(server, &tls.Config{GetCertificate: c.Get}).Handshake()
 	}()
-	conn := tls.Client(client, &tls.Config{RootCAs: a.service.Root.Pool(), ServerName: "10.243.0.1", Time: func() time.Time { return now }})
+	conn := tls.Client(client, &tls.Config{RootCAs: a.root.Signer().Pool(), ServerName: "10.243.0.1", Time: func() time.Time { return now }})
 	if err := conn.Handshake(); err != nil {
 		t.Error(err)
 	}

@@ -22,32 +22,33 @@ import (
 const (
 	rootCertFile = "root-cert.pem"
 	rootKeyFile  = "root-key.pem"
+	rootName     = "Lateen root CA"
 	rootLifetime = 10 * 365 * 24 * time.Hour
 	// backdate makes a certificate valid a little before it was made: clocks differ.
 	backdate = 2 * time.Minute
 )
 
-// Root is the key that the whole mesh trusts.
+// Root is a key that the whole mesh trusts.
 type Root struct {
 	certificate *x509.Certificate
 	pem         []byte
 	key         crypto.Signer
+	// fresh says that it was made just now.
+	fresh bool
 }
 
 // LoadRoot reads the root kept in dir, or makes one there if there is none. It refuses a directory or key that others can read.
 func LoadRoot(dir, trustDomain string, now time.Time) (*Root, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("create the CA's directory: %w", err)
-	}
-	if err := private(dir, 0o700); err != nil {
+	if err := prepare(dir); err != nil {
 		return nil, err
 	}
 	certPath, keyPath := filepath.Join(dir, rootCertFile), filepath.Join(dir, rootKeyFile)
 	_, certErr := os.Lstat(certPath)
 	_, keyErr := os.Lstat(keyPath)
+	fresh := errors.Is(certErr, fs.ErrNotExist) && errors.Is(keyErr, fs.ErrNotExist)
 	switch {
-	case errors.Is(certErr, fs.ErrNotExist) && errors.Is(keyErr, fs.ErrNotExist):
-		if err := createRoot(certPath, keyPath, trustDomain, now); err != nil {
+	case fresh:
+		if err := createRoot(certPath, keyPath, trustDomain, rootName, now); err != nil {
 			return nil, err
 		}
 	case errors.Is(certErr, fs.ErrNotExist):
@@ -60,7 +61,19 @@ func LoadRoot(dir, trustDomain string, now time.Time) (*Root, error) {
 	if err := private(keyPath, 0o600); err != nil {
 		return nil, err
 	}
-	return readRoot(certPath, keyPath, now)
+	root, err := readRoot(certPath, keyPath, now)
+	if err != nil {
+		return nil, err
+	}
+	root.fresh = fresh
+	return root, nil
+}
+
+func prepare(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("create the CA's directory: %w", err)
+	}
+	return private(dir, 0o700)
 }
 
 // private refuses a file that anybody but its owner can use.
@@ -78,7 +91,8 @@ func private(path string, mode fs.FileMode) error {
 	return nil
 }
 
-func createRoot(certPath, keyPath, trustDomain string, now time.Time) error {
+// createRoot makes a root. Every root of a mesh has a name of its own: revocation lists go by name.
+func createRoot(certPath, keyPath, trustDomain, name string, now time.Time) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return fmt.Errorf("generate the root key: %w", err)
@@ -89,7 +103,7 @@ func createRoot(certPath, keyPath, trustDomain string, now time.Time) error {
 	}
 	template := &x509.Certificate{
 		SerialNumber:          serial,
-		Subject:               pkix.Name{Organization: []string{trustDomain}, CommonName: "Lateen root CA"},
+		Subject:               pkix.Name{Organization: []string{trustDomain}, CommonName: name},
 		NotBefore:             now.Add(-backdate),
 		NotAfter:              now.Add(rootLifetime),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
@@ -150,36 +164,11 @@ func readRoot(certPath, keyPath string, now time.Time) (*Root, error) {
 	return &Root{certificate: cert, pem: pem.EncodeToMemory(block), key: key}, nil
 }
 
-// PEM is the root certificate that proxies must trust. It is public.
+// PEM is the root certificate. It is public.
 func (r *Root) PEM() []byte { return r.pem }
 
 // NotAfter is when the root expires.
 func (r *Root) NotAfter() time.Time { return r.certificate.NotAfter }
-
-// Pool is the root as verifiers take it.
-func (r *Root) Pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(r.certificate)
-	return pool
-}
-
-// sign issues a leaf. The template's times are cut to the root's.
-func (r *Root) sign(template *x509.Certificate, public any) ([]byte, error) {
-	serial, err := newSerial()
-	if err != nil {
-		return nil, err
-	}
-	template.SerialNumber = serial
-	template.BasicConstraintsValid = true
-	if template.NotAfter.After(r.certificate.NotAfter) {
-		template.NotAfter = r.certificate.NotAfter
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, r.certificate, public, r.key)
-	if err != nil {
-		return nil, fmt.Errorf("sign: %w", err)
-	}
-	return der, nil
-}
 
 func newSerial() (*big.Int, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))

@@ -13,29 +13,31 @@ import (
 	"time"
 )
 
-// ServerCertificate is the control plane's own certificate. It renews itself when a third of its life is left.
+// ServerCertificate is the control plane's own certificate. It renews itself when a third of its life is left, and when the signer changes.
 type ServerCertificate struct {
-	root     *Root
-	names    []string
-	lifetime time.Duration
-	now      func() time.Time
+	authority Authority
+	names     []string
+	lifetime  time.Duration
+	now       func() time.Time
 
 	mu      sync.Mutex
 	current *tls.Certificate
 	renew   time.Time
+	by      *Signer
 }
 
-// NewServerCertificate returns a certificate for host names and addresses, signed by the root.
-func NewServerCertificate(root *Root, names []string, lifetime time.Duration, now func() time.Time) *ServerCertificate {
-	return &ServerCertificate{root: root, names: names, lifetime: lifetime, now: now}
+// NewServerCertificate returns a certificate for host names and addresses, signed by the authority.
+func NewServerCertificate(authority Authority, names []string, lifetime time.Duration, now func() time.Time) *ServerCertificate {
+	return &ServerCertificate{authority: authority, names: names, lifetime: lifetime, now: now}
 }
 
 // Get is for tls.Config.GetCertificate.
 func (c *ServerCertificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := c.now(); c.current == nil || !now.Before(c.renew) {
-		cert, err := c.issue(now)
+	signer := c.authority.Signer()
+	if now := c.now(); c.current == nil || !now.Before(c.renew) || !signer.same(c.by) {
+		cert, err := c.issue(signer, now)
 		if err != nil {
 			// An old certificate that still has a third of its life is better than none.
 			if c.current != nil && now.Before(c.current.Leaf.NotAfter) {
@@ -43,13 +45,13 @@ func (c *ServerCertificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 			}
 			return nil, err
 		}
-		c.current = cert
-		c.renew = now.Add(c.lifetime * 2 / 3)
+		c.current, c.by = cert, signer
+		c.renew = now.Add(cert.Leaf.NotAfter.Sub(now) * 2 / 3)
 	}
 	return c.current, nil
 }
 
-func (c *ServerCertificate) issue(now time.Time) (*tls.Certificate, error) {
+func (c *ServerCertificate) issue(signer *Signer, now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("generate the server key: %w", err)
@@ -68,7 +70,7 @@ func (c *ServerCertificate) issue(now time.Time) (*tls.Certificate, error) {
 			template.DNSNames = append(template.DNSNames, n)
 		}
 	}
-	der, err := c.root.sign(template, key.Public())
+	der, err := signer.sign(template, key.Public())
 	if err != nil {
 		return nil, err
 	}
@@ -76,5 +78,9 @@ func (c *ServerCertificate) issue(now time.Time) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse the server certificate: %w", err)
 	}
-	return &tls.Certificate{Certificate: [][]byte{der, c.root.certificate.Raw}, PrivateKey: key, Leaf: leaf}, nil
+	certificates := [][]byte{der}
+	for _, above := range signer.chain {
+		certificates = append(certificates, above.Raw)
+	}
+	return &tls.Certificate{Certificate: certificates, PrivateKey: key, Leaf: leaf}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/url"
 	"time"
@@ -27,14 +28,14 @@ type Observer interface {
 // Service implements Istio's certificate service.
 type Service struct {
 	auth.UnimplementedIstioCertificateServiceServer
-	Root       *Root
+	Authority  Authority
 	Verifier   Verifier
 	Authorizer *NodeAuthorizer
-	// Lifetime is what a certificate lives when nothing is asked, and the most it may live.
-	Lifetime time.Duration
-	Now      func() time.Time
-	Observer Observer
-	Logger   *slog.Logger
+	// Lifetime is what a certificate lives when nothing is asked, and the most it may live; MinLifetime is the least that may be asked.
+	Lifetime, MinLifetime time.Duration
+	Now                   func() time.Time
+	Observer              Observer
+	Logger                *slog.Logger
 }
 
 // CreateCertificate signs the caller's request for an identity that it may have.
@@ -75,15 +76,28 @@ func (s *Service) CreateCertificate(ctx context.Context, req *auth.IstioCertific
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		URIs:        []*url.URL{id.URI()},
 	}
-	der, err := s.Root.sign(template, csr.public)
+	signer := s.Authority.Signer()
+	der, err := signer.sign(template, csr.public)
 	if err != nil {
 		return nil, s.refused("internal", caller, id.String(), status.Error(codes.Internal, err.Error()))
 	}
+	s.Authority.Issued(holder(caller, id), template.NotAfter.Sub(now), signer)
 	s.Observer.Issued()
 	s.Logger.Info("ca: certificate issued", "caller", caller.Account(), "pod", caller.PodName, "node", caller.NodeName, "identity", id.String(), "expires", template.NotAfter)
-	leaf := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	// Leaf first, root bundle last; there are no intermediates between them.
-	return &auth.IstioCertificateResponse{CertChain: []string{string(leaf), string(s.Root.PEM())}}, nil
+	// Leaf first, intermediates one for each element, the root bundle last.
+	chain := []string{string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}
+	for _, c := range signer.chain {
+		chain = append(chain, string(encode(c)))
+	}
+	return &auth.IstioCertificateResponse{CertChain: append(chain, string(signer.Bundle()))}, nil
+}
+
+// holder is where a caller keeps what it gets: a node proxy that replaces another one takes its place.
+func holder(caller Caller, id Identity) Holder {
+	if caller.NodeName != "" {
+		return Holder{Node: caller.NodeName, Identity: id.String()}
+	}
+	return Holder{Node: caller.Namespace + "/" + caller.PodName, Identity: id.String(), pod: true}
 }
 
 // lifetime reads the validity that a request asks for, in seconds.
@@ -93,6 +107,8 @@ func (s *Service) lifetime(seconds int64) (time.Duration, error) {
 		return 0, errors.New("the requested validity is negative; ask for a number of seconds, or for 0 to get the default")
 	case seconds == 0 || seconds > int64(s.Lifetime/time.Second):
 		return s.Lifetime, nil
+	case seconds < int64(s.MinLifetime/time.Second):
+		return 0, fmt.Errorf("the requested validity of %d s is shorter than the %s that this CA issues; ask for more, or lower --min-cert-ttl", seconds, s.MinLifetime)
 	}
 	return time.Duration(seconds) * time.Second, nil
 }

@@ -1,6 +1,7 @@
 package ca
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -8,7 +9,9 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -24,10 +27,15 @@ const (
 	clockLeeway = 30 * time.Second
 )
 
-// TokenVerifier verifies ES256 tokens against fixed public keys, in the form of Kubernetes' bound service account tokens.
+// TokenVerifier verifies ES256 tokens against public keys, those of a file if it was loaded from one, in the form of Kubernetes' bound service account tokens.
 type TokenVerifier struct {
-	keys   []*ecdsa.PublicKey
+	keys   atomic.Pointer[[]*ecdsa.PublicKey]
 	parser *jwt.Parser
+
+	path    string
+	read    []byte
+	logger  *slog.Logger
+	trouble string
 }
 
 // LoadTokenVerifier reads one or several PEM public keys (ECDSA P-256) from a file.
@@ -36,6 +44,45 @@ func LoadTokenVerifier(path, issuer string, now func() time.Time) (*TokenVerifie
 	if err != nil {
 		return nil, fmt.Errorf("read the token key: %w", err)
 	}
+	keys, err := parseTokenKeys(path, data)
+	if err != nil {
+		return nil, err
+	}
+	v := NewTokenVerifier(keys, issuer, now)
+	v.path, v.read, v.logger = path, data, slog.New(slog.DiscardHandler)
+	return v, nil
+}
+
+// Run follows the file of keys until ctx ends: whoever signs tokens may add a key, use it, and take the old one away. A file that
+// cannot be used leaves the keys from before in force.
+func (v *TokenVerifier) Run(ctx context.Context, logger *slog.Logger) {
+	v.logger = logger
+	every(ctx, lookEvery, v.step)
+}
+
+func (v *TokenVerifier) step() {
+	data, err := os.ReadFile(v.path)
+	if err == nil && bytes.Equal(data, v.read) {
+		v.trouble = ""
+		return
+	}
+	var keys []*ecdsa.PublicKey
+	if err == nil {
+		keys, err = parseTokenKeys(v.path, data)
+	}
+	if err != nil {
+		if text := err.Error(); text != v.trouble {
+			v.trouble = text
+			v.logger.Warn("ca: the token keys cannot be read; those from before stay in force", "error", text)
+		}
+		return
+	}
+	v.trouble, v.read = "", data
+	v.keys.Store(&keys)
+	v.logger.Info("ca: token keys read", "file", v.path, "keys", len(keys))
+}
+
+func parseTokenKeys(path string, data []byte) ([]*ecdsa.PublicKey, error) {
 	var keys []*ecdsa.PublicKey
 	for {
 		var block *pem.Block
@@ -55,12 +102,12 @@ func LoadTokenVerifier(path, issuer string, now func() time.Time) (*TokenVerifie
 	if len(keys) == 0 {
 		return nil, fmt.Errorf("%s holds no PEM public key", path)
 	}
-	return NewTokenVerifier(keys, issuer, now), nil
+	return keys, nil
 }
 
 // NewTokenVerifier verifies tokens of one issuer.
 func NewTokenVerifier(keys []*ecdsa.PublicKey, issuer string, now func() time.Time) *TokenVerifier {
-	return &TokenVerifier{keys: keys, parser: jwt.NewParser(
+	v := &TokenVerifier{parser: jwt.NewParser(
 		jwt.WithValidMethods([]string{jwt.SigningMethodES256.Alg()}),
 		jwt.WithAudience(Audience),
 		jwt.WithIssuer(issuer),
@@ -68,6 +115,8 @@ func NewTokenVerifier(keys []*ecdsa.PublicKey, issuer string, now func() time.Ti
 		jwt.WithLeeway(clockLeeway),
 		jwt.WithTimeFunc(now),
 	)}
+	v.keys.Store(&keys)
+	return v
 }
 
 // claims are those of a bound service account token.
@@ -94,7 +143,7 @@ func (v *TokenVerifier) Verify(_ context.Context, token string) (Caller, error) 
 	var c claims
 	_, err := v.parser.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) {
 		set := jwt.VerificationKeySet{}
-		for _, k := range v.keys {
+		for _, k := range *v.keys.Load() {
 			set.Keys = append(set.Keys, k)
 		}
 		return set, nil

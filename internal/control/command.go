@@ -26,8 +26,11 @@ func Command() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if opts.CertTTL < time.Minute || opts.CertTTL > 90*24*time.Hour {
-				return fmt.Errorf("--cert-ttl is %s; use 1m to 2160h", opts.CertTTL)
+			if opts.CertTTL < 2*time.Second || opts.CertTTL > 90*24*time.Hour {
+				return fmt.Errorf("--cert-ttl is %s; use 2s to 2160h", opts.CertTTL)
+			}
+			if opts.MinCertTTL < time.Second || opts.MinCertTTL > opts.CertTTL {
+				return fmt.Errorf("--min-cert-ttl is %s; use 1s to --cert-ttl, which is %s", opts.MinCertTTL, opts.CertTTL)
 			}
 			c, err := New(opts, logger)
 			if err != nil {
@@ -42,6 +45,7 @@ func Command() *cobra.Command {
 	f.StringVar(&opts.Listen, "listen", ":15012", "address for proxies: discovery and certificates over TLS")
 	f.StringVar(&opts.DebugListen, "debug-listen", "127.0.0.1:15014", "address for metrics, readiness and dumps; has no access control")
 	f.StringVar(&opts.Mesh.TrustDomain, "trust-domain", "cluster.local", "trust domain of the mesh's identities")
+	f.StringSliceVar(&opts.Mesh.TrustDomainAliases, "trust-domain-aliases", nil, "further names of the trust domain that policies may mean it by; give node proxies the same as TRUST_DOMAIN_ALIASES")
 	f.StringVar(&opts.Mesh.ClusterID, "cluster-id", "Kubernetes", "name of the cluster in workloads' uids")
 	f.StringVar(&opts.Mesh.Network, "network", "", "name of the network that the pods share")
 	f.StringVar(&opts.Mesh.RootNamespace, "root-namespace", "istio-system", "namespace whose policies hold for the whole mesh")
@@ -50,8 +54,11 @@ func Command() *cobra.Command {
 	f.StringVar(&opts.TokenIssuer, "token-issuer", "lateen-local", "issuer that tokens must name")
 	f.StringSliceVar(&opts.NodeProxyAccounts, "node-proxy-accounts", []string{"istio-system/ztunnel"}, "service accounts that may follow the mesh's configuration and get certificates for the pods of their node")
 	f.StringSliceVar(&opts.Advertise, "advertise", nil, "host names and addresses under which proxies reach the control plane")
-	f.StringVar(&opts.RootCertOut, "root-cert-out", "", "file to write the public root certificate to")
+	f.StringVar(&opts.RootCertOut, "root-cert-out", "", "file to write the public root certificates to; written again when they change")
+	f.StringVar(&opts.CADir, "ca-dir", "", "directory of a plugged-in CA: ca-cert.pem, ca-key.pem, cert-chain.pem and root-cert.pem; read again when they change. Without it a root is made in --data-dir")
+	f.DurationVar(&opts.RotationLeastStage, "root-rotation-least-stage", 2*time.Minute, "how long each stage of replacing the root takes at least: the time that the file of --root-cert-out needs to reach its readers")
 	f.DurationVar(&opts.CertTTL, "cert-ttl", 24*time.Hour, "lifetime of workload certificates, and the most that a caller may ask for")
+	f.DurationVar(&opts.MinCertTTL, "min-cert-ttl", 2*time.Second, "shortest lifetime of a workload certificate that a caller may ask for")
 	f.StringVar(&logFormat, "log-format", logFormat, "text or json")
 	f.StringVar(&logLevel, "log-level", logLevel, "debug, info, warn or error")
 	for _, required := range []string{"config-dir", "data-dir", "token-key"} {
@@ -59,6 +66,7 @@ func Command() *cobra.Command {
 			panic(err) // the flag is defined above
 		}
 	}
+	cmd.AddCommand(rotateRoot())
 	return cmd
 }
 

@@ -48,7 +48,12 @@ type Options struct {
 	Advertise         []string
 	RootCertOut       string
 	CertTTL           time.Duration
-	Version           string
+	MinCertTTL        time.Duration
+	// CADir holds a plugged-in CA; without it the control plane makes one of its own in DataDir.
+	CADir string
+	// RotationLeastStage is how long each stage of a root's rotation takes at least.
+	RotationLeastStage time.Duration
+	Version            string
 }
 
 const (
@@ -69,16 +74,18 @@ const (
 
 // Control is an assembled control plane.
 type Control struct {
-	opts    Options
-	logger  *slog.Logger
-	store   *model.Store
-	log     *log.Log
-	source  *files.Source
-	compile *compile.Compiler
-	xds     *xds.Server
-	grpc    *grpc.Server
-	debug   *http.Server
-	metrics *status.Metrics
+	opts      Options
+	logger    *slog.Logger
+	store     *model.Store
+	log       *log.Log
+	source    *files.Source
+	compile   *compile.Compiler
+	xds       *xds.Server
+	grpc      *grpc.Server
+	debug     *http.Server
+	metrics   *status.Metrics
+	authority authority
+	verifier  *ca.TokenVerifier
 
 	grpcListener, debugListener net.Listener
 
@@ -88,21 +95,17 @@ type Control struct {
 // New reads keys, opens the CA and binds both listeners. It serves nothing yet.
 func New(opts Options, logger *slog.Logger) (*Control, error) {
 	now := time.Now
-	root, err := ca.LoadRoot(opts.DataDir, opts.Mesh.TrustDomain, now())
+	store := model.NewStore()
+	authority, err := openAuthority(opts, store, now, logger)
 	if err != nil {
 		return nil, err
-	}
-	if opts.RootCertOut != "" {
-		if err := ca.WriteFile(opts.RootCertOut, root.PEM(), 0o644); err != nil {
-			return nil, err
-		}
 	}
 	verifier, err := ca.LoadTokenVerifier(opts.TokenKey, opts.TokenIssuer, now)
 	if err != nil {
 		return nil, err
 	}
-	c := &Control{opts: opts, logger: logger, store: model.NewStore(), log: log.New(now, log.AddressType, log.AuthorizationType),
-		metrics: status.NewMetrics(opts.Version, root.NotAfter())}
+	c := &Control{opts: opts, logger: logger, store: store, authority: authority, verifier: verifier, log: log.New(now, log.AddressType, log.AuthorizationType),
+		metrics: status.NewMetrics(opts.Version, authority.Signer().NotAfter())}
 	c.source = files.NewSource(opts.ConfigDir, logger)
 	assignments, err := compile.LoadAssignments(filepath.Join(opts.DataDir, assignmentsFile))
 	if err != nil {
@@ -115,9 +118,9 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 		return nil, err
 	}
 	c.xds = xds.NewServer(xds.Options{Log: c.log, Epoch: epoch, Authenticator: streams{verifier, set(opts.NodeProxyAccounts), c.metrics.StreamRefused}, Observer: c.metrics, Logger: logger, Now: now})
-	certificates := &ca.Service{Root: root, Verifier: verifier, Lifetime: opts.CertTTL, Now: now, Observer: c.metrics, Logger: logger,
+	certificates := &ca.Service{Authority: authority, Verifier: verifier, Lifetime: opts.CertTTL, MinLifetime: opts.MinCertTTL, Now: now, Observer: c.metrics, Logger: logger,
 		Authorizer: &ca.NodeAuthorizer{TrustDomain: opts.Mesh.TrustDomain, Pods: c.store, Accounts: set(opts.NodeProxyAccounts)}}
-	server := ca.NewServerCertificate(root, names(opts), serverCertificateLifetime, now)
+	server := ca.NewServerCertificate(authority, names(opts), serverCertificateLifetime, now)
 	c.grpc = grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(&tls.Config{GetCertificate: server.Get, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}})),
 		grpc.InTapHandle(newDoor(verifier, c.metrics, logger).handle),
@@ -138,9 +141,10 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 		func() float64 { return float64(len(c.source.Problems())) },
 		func(t string) float64 { return float64(c.log.Len(t)) },
 	)
-	c.debug = &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: status.Handler(status.Sources{
+	registerAuthority(c.metrics.Registry, authority)
+	c.debug = &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: debugPages(status.Handler(status.Sources{
 		Store: c.store, Log: c.log, Problems: c.source.Problems, Clients: c.xds.Clients, Ready: c.ready, Metrics: c.metrics, Version: opts.Version,
-	})}
+	}), authority)}
 	listener, err := net.Listen("tcp", opts.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen for proxies on %s: %w; another control plane may be running", opts.Listen, err)
@@ -168,6 +172,8 @@ func (c *Control) Run(ctx context.Context) error {
 			failed <- fmt.Errorf("serve debugging: %w", err)
 		}
 	}()
+	go c.authority.Run(ctx)
+	go c.verifier.Run(ctx, c.logger)
 	sourced := make(chan struct{})
 	go func() {
 		defer close(sourced)

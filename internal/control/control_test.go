@@ -108,7 +108,7 @@ func run(t *testing.T, dir string) *program {
 		ConfigDir: config, DataDir: filepath.Join(dir, "ca"), Listen: "127.0.0.1:0", DebugListen: "127.0.0.1:0",
 		Mesh:     translate.Mesh{TrustDomain: "cluster.local", ClusterID: "Kubernetes", RootNamespace: "istio-system", DomainSuffix: "cluster.local"},
 		TokenKey: tokenKey, TokenIssuer: "lateen-local", NodeProxyAccounts: []string{"istio-system/ztunnel"},
-		RootCertOut: filepath.Join(dir, "root-cert.pem"), CertTTL: 24 * time.Hour, Version: "test",
+		RootCertOut: filepath.Join(dir, "root-cert.pem"), CertTTL: 24 * time.Hour, MinCertTTL: time.Second, Version: "test",
 	}, slog.New(slog.NewTextHandler(p.log, nil)))
 	if err != nil {
 		t.Fatal(err)
@@ -540,4 +540,48 @@ func TestCommandNamesWhatIsWrongWithItsFlags(t *testing.T) {
 			t.Errorf("%v: got %v, want %q", args, err, want)
 		}
 	}
+}
+
+func TestTheRootIsReplacedWhileTheControlPlaneRuns(t *testing.T) {
+	dir := t.TempDir()
+	p := run(t, dir)
+	published := filepath.Join(dir, "root-cert.pem")
+	read := func() string {
+		data, err := os.ReadFile(published)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	before := read()
+	cmd := Command()
+	cmd.SetArgs([]string{"rotate-root", "--data-dir", filepath.Join(dir, "ca")})
+	cmd.SetOut(io.Discard)
+	if err := cmd.ExecuteContext(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the new root is the only one", func() bool {
+		now := read()
+		return now != "" && !strings.Contains(now, before)
+	})
+	var status struct {
+		Stage   string
+		Signing string
+		Trusted []struct{ Subject string }
+	}
+	p.debug("/debug/ca", &status)
+	if status.Stage != "steady" || !strings.Contains(status.Signing, "Lateen root CA 2") || len(status.Trusted) != 1 {
+		t.Errorf("status %+v", status)
+	}
+	var metrics string
+	p.debug("/metrics", &metrics)
+	for _, want := range []string{"lateen_control_ca_roots 1", "lateen_control_ca_behind 0", "lateen_control_ca_trouble 0"} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("metrics lack %s", want)
+		}
+	}
+	// The server's own certificate is of the new root.
+	p.write("engine.yaml", base)
+	x := p.proxy()
+	eventually(t, "a proxy that trusts the new root alone is served", func() bool { return x.knows(webUID) })
 }

@@ -23,7 +23,7 @@ const dryRunAnnotation = "istio.io/dry-run"
 // means the same here and there: an ALLOW rule that names one is dropped and allows nothing. A DENY rule is kept without them; a source,
 // operation or condition of which nothing is left matches nothing, and with it nor does a rule that has no alternative to it.
 func Authorization(mesh Mesh, policy *securityv1.AuthorizationPolicy) (*security.Authorization, []model.Condition) {
-	spec := &policy.Spec
+	spec := withAliases(mesh, &policy.Spec)
 	if targeted(spec) {
 		return nil, []model.Condition{rejected("WaypointRequired", "a policy with targetRefs is for waypoints, which read requests; node proxies do not enforce it. Use a selector to have them do so")}
 	}

@@ -12,11 +12,13 @@ import (
 
 // Mesh is what every translation needs to know about the mesh as a whole.
 type Mesh struct {
-	TrustDomain   string // "cluster.local"
-	ClusterID     string // "Kubernetes"
-	Network       string // "" on a single network
-	RootNamespace string // "istio-system": policies there hold for the whole mesh
-	DomainSuffix  string // "cluster.local", of service names
+	TrustDomain string // "cluster.local"
+	// TrustDomainAliases are further names of the mesh's trust domain, which policies may mean it by.
+	TrustDomainAliases []string
+	ClusterID          string // "Kubernetes"
+	Network            string // "" on a single network
+	RootNamespace      string // "istio-system": policies there hold for the whole mesh
+	DomainSuffix       string // "cluster.local", of service names
 }
 
 // ServiceHost is the DNS name of a service.

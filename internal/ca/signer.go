@@ -1,0 +1,93 @@
+package ca
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"time"
+)
+
+// Signer is what certificates are issued with at one time: a key, what leads from it to a root, and the roots that proxies are
+// to trust. It is immutable.
+type Signer struct {
+	certificate *x509.Certificate
+	key         crypto.Signer
+	// chain is what proxies present after their leaf: the signer's own certificate and those above it, without the root.
+	// It is empty if the signer is a root.
+	chain    []*x509.Certificate
+	roots    []*x509.Certificate
+	bundle   []byte
+	notAfter time.Time
+}
+
+func newSigner(certificate *x509.Certificate, key crypto.Signer, chain, roots []*x509.Certificate) *Signer {
+	s := &Signer{certificate: certificate, key: key, chain: chain, roots: roots, notAfter: certificate.NotAfter}
+	for _, c := range chain {
+		if c.NotAfter.Before(s.notAfter) {
+			s.notAfter = c.NotAfter
+		}
+	}
+	for _, r := range roots {
+		s.bundle = append(s.bundle, encode(r)...)
+	}
+	return s
+}
+
+func encode(c *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
+}
+
+// Bundle is the roots that proxies must trust, in PEM. It is public.
+func (s *Signer) Bundle() []byte { return s.bundle }
+
+// NotAfter is when the first certificate between the key and the root expires. Nothing that is issued outlives it.
+func (s *Signer) NotAfter() time.Time { return s.notAfter }
+
+// Pool is the bundle as verifiers take it.
+func (s *Signer) Pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	for _, r := range s.roots {
+		pool.AddCert(r)
+	}
+	return pool
+}
+
+// same says whether two signers issue with one key below one bundle.
+func (s *Signer) same(other *Signer) bool {
+	return other != nil && s.certificate.Equal(other.certificate) && bytes.Equal(s.bundle, other.bundle)
+}
+
+// sign issues a leaf. The template's end is cut to the signer's.
+func (s *Signer) sign(template *x509.Certificate, public any) ([]byte, error) {
+	serial, err := newSerial()
+	if err != nil {
+		return nil, err
+	}
+	template.SerialNumber = serial
+	template.BasicConstraintsValid = true
+	if template.NotAfter.After(s.notAfter) {
+		template.NotAfter = s.notAfter
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, s.certificate, public, s.key)
+	if err != nil {
+		return nil, fmt.Errorf("sign: %w", err)
+	}
+	return der, nil
+}
+
+// Authority has the signer of the moment, and hears what was issued with it.
+type Authority interface {
+	Signer() *Signer
+	// Issued is told of a certificate: for whom, for how long from now on, and by which signer.
+	Issued(holder Holder, life time.Duration, by *Signer)
+}
+
+// Holder is where a certificate lives: an identity in one node proxy.
+type Holder struct {
+	Node, Identity string
+	// pod says that Node is the name of a pod, for a caller whose token names no node.
+	pod bool
+}

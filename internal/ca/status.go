@@ -1,0 +1,58 @@
+package ca
+
+import "time"
+
+// Status is how it stands with the CA, for people. Nothing in it is secret.
+type Status struct {
+	// Source is the directory of a plugged-in CA.
+	Source  string    `json:"source,omitempty"`
+	Signing string    `json:"signing"`
+	Expires time.Time `json:"expires"`
+	Trusted []Trusted `json:"trusted"`
+	// Stage of root rotation; empty for a plugged-in CA, whose roots are its operator's.
+	Stage Stage     `json:"stage,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+	// Behind is how many certificates have not been renewed since the stage began, as far as is known; Waiting names some of them.
+	Behind  int      `json:"behind,omitempty"`
+	Waiting []Holder `json:"waiting,omitempty"`
+	// Known is when nothing is left that was issued before the program started: till then the stage lasts in any case, and at most till Latest.
+	Known  time.Time `json:"known,omitzero"`
+	Latest time.Time `json:"latest,omitzero"`
+	// Trouble is why what is on disk is not in force.
+	Trouble string `json:"trouble,omitempty"`
+}
+
+// Trusted is a root that proxies are told to trust.
+type Trusted struct {
+	Subject string    `json:"subject"`
+	Expires time.Time `json:"expires"`
+}
+
+// maxWaiting bounds how many holders a status names.
+const maxWaiting = 20
+
+func statusOf(s *Signer) Status {
+	out := Status{Signing: s.certificate.Subject.String(), Expires: s.NotAfter()}
+	for _, r := range s.roots {
+		out.Trusted = append(out.Trusted, Trusted{Subject: r.Subject.String(), Expires: r.NotAfter})
+	}
+	return out
+}
+
+// Status is how it stands, for people.
+func (r *Rotating) Status() Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := statusOf(r.current)
+	out.Stage, out.Since, out.Trouble = r.state.Stage, r.state.Since, r.trouble
+	if r.state.Stage == Steady {
+		return out
+	}
+	late := r.behind(r.now())
+	out.Behind, out.Waiting = len(late), late[:min(len(late), maxWaiting)]
+	out.Latest = r.state.latest()
+	if !r.knowsSince.IsZero() {
+		out.Known = r.knowsSince.Add(r.state.Lifetime)
+	}
+	return out
+}
