@@ -6,7 +6,6 @@ use lateen_config::{Batch, Kind, Store};
 use lateen_policy::{Connection, decide, dry_run};
 use lateen_proto::workload::{Address, Workload, address::Type};
 use libfuzzer_sys::fuzz_target;
-use prost::Message;
 
 const POLICY: &str = "ns/policy";
 
