@@ -205,3 +205,14 @@ fn on_demand_and_the_dns_proxy_exclude_each_other() {
     let error = read(&on_demand[..2], 2).unwrap_err();
     assert!(error.to_string().contains("DNS"), "{error}");
 }
+
+#[test]
+fn the_listener_keeper_is_beside_the_agents_other_socket_unless_named() {
+    let settings = with("INPOD_UDS", "/run/node/zds.sock").unwrap();
+    assert_eq!(
+        settings.keeper_socket,
+        PathBuf::from("/run/node/keeper.sock")
+    );
+    let settings = with("LATEEN_KEEPER", "/run/k").unwrap();
+    assert_eq!(settings.keeper_socket, PathBuf::from("/run/k"));
+}

@@ -26,7 +26,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use crate::live::Listed;
+use crate::live::{Cut, Listed};
 use crate::pod::{Door, Pod, Port};
 use crate::worker::{Idle, Mailbox, Parts, Patience};
 
@@ -228,6 +228,11 @@ impl Node {
 
     pub fn stop(&self) {
         self.mailbox.stop();
+    }
+
+    /// Cuts every connection; answers how many.
+    pub async fn cut_all(&self, reason: Cut) -> usize {
+        self.mailbox.cut_all(reason).await
     }
 
     /// The sum of a metric's series whose labels hold all of `words`.
