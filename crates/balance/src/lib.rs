@@ -2,8 +2,10 @@
 //! best. It is pure: what an endpoint is, which ones are usable and where randomness comes from are the caller's.
 #![forbid(unsafe_code)]
 
+mod eject;
 mod rank;
 mod table;
 
+pub use eject::{Ejector, can_spare};
 pub use rank::{Mode, Place, Preference, Scope};
 pub use table::{Drawn, Table};

@@ -45,7 +45,25 @@ impl Sources {
         page["config"] = self.config();
         page["certificates"] = self.certificates();
         page["workloadState"] = self.pod_states().await;
+        page["ejectedEndpoints"] = self.ejected().await;
         page
+    }
+
+    /// What each worker leaves out because connections to it keep failing.
+    async fn ejected(&self) -> Value {
+        let mut endpoints = Vec::new();
+        for (index, worker) in self.workers.iter().enumerate() {
+            let out = worker.ejected().await;
+            endpoints.extend(out.into_iter().map(|endpoint| {
+                json!({
+                    "worker": index,
+                    "workload": endpoint.workload.to_string(),
+                    "port": endpoint.port,
+                    "secondsLeft": endpoint.left.as_secs_f64(),
+                })
+            }));
+        }
+        endpoints.into()
     }
 
     async fn pod_states(&self) -> Value {

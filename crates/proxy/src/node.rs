@@ -4,14 +4,17 @@
 //! reads as the verbs of a connection, in order. A phase that ends before bytes flow is boxed, so that a connection
 //! that only relays holds no room for it.
 
+mod attempt;
 mod describe;
 mod dial;
+mod ejection;
 mod inbound;
 mod outbound;
 mod plaintext;
 mod refusal;
 #[cfg(test)]
 mod tests;
+mod tunnel;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -19,15 +22,16 @@ use std::sync::Arc;
 
 use lateen_capture::{Accepted, LoadGuard};
 use lateen_config::{Snapshot, Workload};
-use lateen_policy::{Decision, dry_run};
+use lateen_policy::{Decision, DryRun, dry_run};
 use lateen_relay::{Duplex, Limits, Meter, Outcome, Relay, RelayError};
 use lateen_telemetry::{Connection, Failure, Reporter, refused};
 use tokio::net::TcpStream;
 
 pub use dial::DialError;
+pub use ejection::{Ejected, Ejections};
 pub use refusal::Refusal;
 
-use crate::live::{Cut, Tracked};
+use crate::live::{Cut, Facts, Tracked};
 use crate::pod::{Door, Pod, Port};
 use crate::tunnels::Revoked;
 use crate::worker::{OpenSocket, Worker};
@@ -169,10 +173,17 @@ fn revoked(error: &RelayError) -> bool {
 }
 
 /// Whether the policies let an inbound connection in.
-fn admit(snapshot: &Snapshot, workload: &Workload, tracked: &Tracked) -> Result<(), Refusal> {
+fn admit(
+    worker: &Worker,
+    snapshot: &Snapshot,
+    workload: &Workload,
+    tracked: &Tracked,
+    connection: &Connection,
+) -> Result<(), Refusal> {
     let facts = tracked.facts();
-    for hit in dry_run(snapshot.policies_for(workload), &facts.connection()) {
-        tracing::info!(target: "policy", source = %facts.source, destination = %facts.destination, "{hit}");
+    let hits = dry_run(snapshot.policies_for(workload), &facts.connection());
+    if !hits.is_empty() {
+        rehearse(worker, facts, connection, &hits);
     }
     match facts.decide(snapshot, workload) {
         Decision::Allow { by } => {
@@ -181,6 +192,25 @@ fn admit(snapshot: &Snapshot, workload: &Workload, tracked: &Tracked) -> Result<
         }
         Decision::Deny { by } => Err(Refusal::Denied(by)),
     }
+}
+
+/// Tells what policies in dry run would have done.
+fn rehearse(worker: &Worker, facts: &Facts, connection: &Connection, hits: &[DryRun]) {
+    let mut notes = Vec::with_capacity(hits.len());
+    for hit in hits {
+        tracing::info!(target: "policy", source = %facts.source, destination = %facts.destination, "{hit}");
+        let (policy, decision) = match hit {
+            DryRun::WouldDeny(name) => (name.to_string(), "deny"),
+            DryRun::WouldAllow(name) => (name.to_string(), "allow"),
+            DryRun::NoAllowWouldMatch => (String::new(), "deny"),
+        };
+        worker.metrics.dry_run(&policy, decision);
+        notes.push(match hit {
+            DryRun::NoAllowWouldMatch => "deny: no allow policy matches".to_owned(),
+            _ => format!("{decision} by {policy}"),
+        });
+    }
+    connection.note_dry_run(notes.join(", "));
 }
 
 /// What the log, the counters and the table make of the end of a connection.

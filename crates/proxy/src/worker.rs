@@ -26,7 +26,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::dns::Resolver;
 use crate::live::{Cut, Listed, Live, Watch, Watcher};
 use crate::node;
-use crate::node::{DialError, Refusal};
+use crate::node::{DialError, Ejected, Ejections, Refusal};
 use crate::pod::{Door, Pod};
 use crate::tunnels::Tunnels;
 
@@ -54,6 +54,7 @@ enum Message {
     Install(Arc<Snapshot>, oneshot::Sender<()>),
     Released(Arc<Pod>),
     Connections(oneshot::Sender<Vec<Listed>>),
+    Ejected(oneshot::Sender<Vec<Ejected>>),
     #[allow(dead_code, reason = "sent by what streams connections to operators")]
     Watch(Watcher),
     Drain,
@@ -83,6 +84,13 @@ impl Mailbox {
     /// Tells it that a pod was let go.
     pub fn released(&self, pod: Arc<Pod>) {
         let _ = self.0.send(Message::Released(pod));
+    }
+
+    /// The endpoints that it leaves out; none if it has ended.
+    pub async fn ejected(&self) -> Vec<Ejected> {
+        let (answer, listed) = oneshot::channel();
+        let _ = self.0.send(Message::Ejected(answer));
+        listed.await.unwrap_or_default()
     }
 
     /// The connections that it serves; none if it has ended.
@@ -169,12 +177,15 @@ pub struct Worker {
     /// The tunnels of both directions, with what they were opened by.
     pub tunnels: Tunnels,
     revocations: Revocations,
+    /// Tunnels through gateways that we open.
+    pub inner: lateen_hbone::Settings,
+    /// Endpoints that it leaves out.
+    pub ejections: Rc<Ejections>,
     /// The connections that it serves.
     pub live: Live,
     /// When to give up.
     pub patience: Patience,
     /// Finds workloads that have a hostname.
-    #[allow(dead_code)]
     pub resolver: Arc<dyn Resolver>,
     /// When a connection that stands still is ended.
     pub limits: lateen_relay::Limits,
@@ -265,6 +276,7 @@ impl Worker {
             metrics.open_sockets(Reporter::Source),
             metrics.open_sockets(Reporter::Destination),
         ];
+        let inner = client.clone();
         let pool = Pool::new(client, streams_per_tunnel);
         let counted = Arc::clone(&metrics);
         pool.on_close(move |key, reason| {
@@ -276,9 +288,11 @@ impl Worker {
         });
         Rc::new(Self {
             certificates,
-            metrics,
             network,
             server,
+            ejections: Rc::new(Ejections::new(metrics.endpoints_ejected())),
+            metrics,
+            inner,
             pool,
             tunnels: Tunnels::default(),
             revocations,
@@ -337,6 +351,10 @@ impl Worker {
                 Message::Connections(answer) => {
                     // Whoever asked may have stopped waiting.
                     let _ = answer.send(self.live.list());
+                }
+                Message::Ejected(answer) => {
+                    // Whoever asked may have stopped waiting.
+                    let _ = answer.send(self.ejections.list());
                 }
                 Message::Watch(watcher) => self.live.watch(watcher),
                 Message::CutRevoked => {

@@ -32,6 +32,8 @@ pub struct Entry<'a> {
     pub sent: u64,
     /// How long it lived.
     pub duration: Duration,
+    /// What policies in dry run would have done to it.
+    pub dry_run: Option<&'a str>,
     /// Why it failed.
     pub error: Option<&'a str>,
 }
@@ -94,6 +96,7 @@ impl Entry<'_> {
             "duration",
             Some(&format!("{}ms", self.duration.as_millis())),
         );
+        line.text("policy.dry_run", self.dry_run);
         line.text("error", self.error);
         line.end()
     }
@@ -250,6 +253,7 @@ mod tests {
             received: 81,
             sent: 129,
             duration: Duration::from_micros(8900),
+            dry_run: None,
             error,
         };
         let level = if error.is_some() {

@@ -1,8 +1,8 @@
 //! One connection's telemetry from opening to end: counted when it opens, while bytes flow, and when it closes.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use lateen_types::Strng;
@@ -54,6 +54,7 @@ pub struct Connection {
     hbone: Option<Box<str>>,
     received: AtomicU64,
     sent: AtomicU64,
+    dry_run: OnceLock<Box<str>>,
     finished: bool,
 }
 
@@ -87,8 +88,15 @@ impl Connection {
             hbone,
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
+            dry_run: OnceLock::new(),
             finished: false,
         }
+    }
+
+    /// Notes what policies in dry run would have done; the first note stays.
+    pub fn note_dry_run(&self, note: String) {
+        // Decided once; a second note would be the same.
+        let _ = self.dry_run.set(note.into());
     }
 
     /// Counts bytes from the client to the server.
@@ -135,6 +143,7 @@ impl Connection {
             received: self.received.load(Ordering::Relaxed),
             sent: self.sent.load(Ordering::Relaxed),
             duration: self.start.elapsed(),
+            dry_run: self.dry_run.get().map(AsRef::as_ref),
             error: reason.as_deref(),
         }
         .log();

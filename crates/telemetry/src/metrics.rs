@@ -49,6 +49,12 @@ struct TerminationLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DryRunLabels {
+    policy: String,
+    decision: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TypeLabels {
     url: String,
 }
@@ -102,6 +108,9 @@ pub struct Metrics {
     revoked: Gauge,
     stale_lists: Gauge,
     cut: Family<ReasonLabels, Counter>,
+    retries: Counter,
+    ejected: Gauge,
+    dry_run: Family<DryRunLabels, Counter>,
     pods: Gauge,
     pods_started: Counter,
     pods_stopped: Counter,
@@ -158,6 +167,23 @@ impl Metrics {
         );
 
         let dns = DnsMetrics::register(&mut registry);
+        let (retries, ejected, dry_run) = (Counter::default(), Gauge::default(), Family::default());
+        registry.register(
+            "lateen_connect_retries",
+            "Connections that were tried at another endpoint before their first byte",
+            retries.clone(),
+        );
+        registry.register(
+            "lateen_endpoints_ejected",
+            "Endpoints that workers leave out at the moment because connections to them keep failing",
+            ejected.clone(),
+        );
+        registry.register(
+            "lateen_policy_dry_run",
+            "Inbound connections that policies in dry run would have decided, by policy and decision",
+            dry_run.clone(),
+        );
+
         let istio = registry.sub_registry_with_prefix("istio");
         let build_family = Family::<BuildLabels, Gauge>::default();
         istio.register("build", "Istio component build info", build_family.clone());
@@ -226,6 +252,9 @@ impl Metrics {
             revoked,
             stale_lists,
             cut,
+            retries,
+            ejected,
+            dry_run,
             pods,
             pods_started,
             pods_stopped,
@@ -243,6 +272,25 @@ impl Metrics {
     /// The counters of the DNS proxy.
     pub fn dns(&self) -> &DnsMetrics {
         &self.dns
+    }
+
+    /// Counts a connection that is tried at another endpoint.
+    pub fn connect_retried(&self) {
+        self.retries.inc();
+    }
+
+    /// The gauge of endpoints that are left out; every worker adds its own.
+    pub fn endpoints_ejected(&self) -> Gauge {
+        self.ejected.clone()
+    }
+
+    /// Counts what a policy in dry run would have done; `decision` is `allow` or `deny`.
+    pub fn dry_run(&self, policy: &str, decision: &'static str) {
+        let labels = DryRunLabels {
+            policy: policy.to_owned(),
+            decision,
+        };
+        self.dry_run.get_or_create(&labels).inc();
     }
 
     /// The counters of connections.

@@ -10,6 +10,8 @@ use lateen_identity::FetchError;
 use lateen_tls::TlsError;
 use tokio::net::{TcpSocket, TcpStream};
 
+use super::refusal::peers_fault;
+
 /// Why the next hop was not reached. Cloned to everybody who waited for the same tunnel.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DialError {
@@ -33,6 +35,26 @@ pub enum DialError {
     /// TLS with the next hop.
     #[error("tls error: {0}")]
     Tls(Arc<TlsError>),
+}
+
+impl DialError {
+    /// Whether the fault is the next hop's or on the way there, and not our own.
+    pub(super) fn blames_endpoint(&self) -> bool {
+        match self {
+            Self::Connect { source, .. } => matches!(
+                source.kind(),
+                io::ErrorKind::ConnectionRefused
+                    | io::ErrorKind::ConnectionReset
+                    | io::ErrorKind::ConnectionAborted
+                    | io::ErrorKind::HostUnreachable
+                    | io::ErrorKind::NetworkUnreachable
+                    | io::ErrorKind::TimedOut
+            ),
+            Self::Timeout(_) | Self::TunnelTimeout(_) => true,
+            Self::Identity(_) => false,
+            Self::Tls(error) => peers_fault(error),
+        }
+    }
 }
 
 /// Connects to `address` from inside the pod; from `source`'s address, where one is given, even if the pod does not own

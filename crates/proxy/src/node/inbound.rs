@@ -1,6 +1,7 @@
 //! The way into a pod through a tunnel: prove both sides, take requests, decide about each, reach the application, say
 //! so, relay.
 
+use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
@@ -8,12 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lateen_capture::Held;
-use lateen_config::route::{self, InboundRefusal, inbound_service};
+use lateen_config::route::{self, Handover, InboundRefusal, inbound_service};
 use lateen_config::{Snapshot, Workload};
 use lateen_hbone::{self as hbone, CloseReason, Incoming, Status, Stream};
+use lateen_proxy_protocol::{Header, Tlv, encode};
 use lateen_telemetry::{Connection, Reporter};
 use lateen_tls::TlsStream;
 use lateen_types::VerifiedPeer;
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -158,6 +161,7 @@ struct Known {
     tracked: Tracked,
     connection: Box<Connection>,
     held: Held,
+    handover: Option<Handover>,
 }
 
 /// Serves one request: one connection of an application at the other end.
@@ -172,6 +176,7 @@ pub(super) async fn connect(session: Rc<Session>, incoming: Box<Incoming>) {
         tracked,
         connection,
         held: _held,
+        handover: _,
     } = known;
     // A connection that only relays must not keep an old configuration in memory.
     drop((snapshot, workload));
@@ -220,14 +225,6 @@ async fn recognise(session: &Session, incoming: Box<Incoming>) -> Option<(Box<In
     };
     let authority = incoming.authority.to_string();
     let inbound = match route::inbound(&snapshot, &workload, local.ip(), &authority) {
-        // Without the header the application could not know where the connection leads.
-        Ok(inbound) if inbound.handover.is_some() => {
-            return turn_away(
-                incoming,
-                Refusal::ProxyProtocolUnsupported,
-                Status::Unavailable,
-            );
-        }
         Ok(inbound) => inbound,
         Err(why) => {
             let status = status(&why);
@@ -275,6 +272,7 @@ async fn recognise(session: &Session, incoming: Box<Incoming>) -> Option<(Box<In
             tracked,
             connection,
             held,
+            handover: inbound.handover,
         },
     ))
 }
@@ -312,11 +310,48 @@ async fn join(
     }
 }
 
-/// Asks the policies and connects to the application, as if the client itself did.
+/// Asks the policies and connects to the application: as if the client itself did, or with a header that tells of it.
 async fn reach(session: &Session, known: &Known) -> Result<TcpStream, Refusal> {
     let facts = known.tracked.facts();
-    admit(&known.snapshot, &known.workload, &known.tracked)?;
-    let source = Some(session.client.ip());
+    admit(
+        &session.worker,
+        &known.snapshot,
+        &known.workload,
+        &known.tracked,
+        &known.connection,
+    )?;
     let patience = session.worker.patience.peer;
-    Ok(dial(&session.pod.sockets, source, facts.destination, patience).await?)
+    let sockets = &session.pod.sockets;
+    match &known.handover {
+        None => {
+            let source = Some(session.client.ip());
+            Ok(dial(sockets, source, facts.destination, patience).await?)
+        }
+        Some(handover) => {
+            let header = header(session, handover)?;
+            let mut stream = dial(sockets, None, handover.dial, patience).await?;
+            let written = timeout(patience, stream.write_all(&header)).await;
+            let failed = |source| Refusal::Handover {
+                address: handover.dial,
+                source,
+            };
+            written
+                .map_err(|_| failed(io::ErrorKind::TimedOut.into()))?
+                .map_err(failed)?;
+            Ok(stream)
+        }
+    }
+}
+
+/// The PROXY header of a connection that is handed over: between whom it is, who the source proved to be, and which
+/// hostname was asked for.
+fn header(session: &Session, handover: &Handover) -> Result<Vec<u8>, Refusal> {
+    let mut header = Header::relayed(session.client, handover.destination);
+    header
+        .tlvs
+        .push(Tlv::source_identity(&session.peer.identity().uri()));
+    if let Some(hostname) = &handover.hostname {
+        header.tlvs.push(Tlv::hostname(hostname));
+    }
+    Ok(encode(&header)?)
 }

@@ -116,7 +116,13 @@ async fn recognise(worker: &Worker, arrival: Arrival) -> Option<(Arrival, Known)
 /// Asks the policies and connects to the application, as if the client itself did.
 async fn reach(worker: &Worker, arrival: &Arrival, known: &Known) -> Result<TcpStream, Refusal> {
     let facts = known.tracked.facts();
-    admit(&known.snapshot, &known.workload, &known.tracked)?;
+    admit(
+        worker,
+        &known.snapshot,
+        &known.workload,
+        &known.tracked,
+        &known.connection,
+    )?;
     Ok(dial(
         &arrival.pod.sockets,
         Some(arrival.peer.ip()),

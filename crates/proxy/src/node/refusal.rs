@@ -3,18 +3,21 @@
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use lateen_capture::zds::PodInfo;
 use lateen_config::route;
 use lateen_hbone::{ConnectError, StreamError, TunnelError};
 use lateen_identity::FetchError;
 use lateen_policy::DenyReason;
+use lateen_proxy_protocol::EncodeError;
 use lateen_relay::RelayError;
 use lateen_telemetry::ResponseFlags;
 use lateen_tls::TlsError;
 use lateen_types::{Strng, WorkloadUid};
 
 use super::dial::DialError;
+use crate::dns::ResolveError;
 use crate::live::Cut;
 
 /// Why a connection was not served, or not to its end.
@@ -45,15 +48,41 @@ pub enum Refusal {
     /// The configuration leads nowhere.
     #[error(transparent)]
     Route(#[from] route::Refusal),
-    /// The next hop is known by hostname, and no resolver is asked yet.
-    #[error("{0} has no address, and its hostname was not resolved; give its workload an address")]
-    Unresolved(Strng),
-    /// The next hop is another network's gateway, which takes a tunnel in a tunnel.
-    #[error("the destination is on another network, and tunnels through gateways are not made yet")]
-    GatewayUnsupported,
-    /// A connection that wants a PROXY protocol header.
-    #[error("the workload asks for PROXY protocol, which this proxy does not write yet")]
-    ProxyProtocolUnsupported,
+    /// The next hop is known by hostname, which was not resolved.
+    #[error("{0}")]
+    Unresolved(#[from] ResolveError),
+    /// The next hop is known by hostname, which has no address of use.
+    #[error(
+        "{0} has no address that can be used; give its workload an address, or correct the name"
+    )]
+    NoAddress(Strng),
+    /// Several endpoints were tried.
+    #[error("{last}; {tried} endpoints were tried")]
+    Tried {
+        /// Why the last one was not reached.
+        last: Box<Refusal>,
+        /// How many.
+        tried: usize,
+    },
+    /// TLS with the far end of a tunnel through another network's gateway.
+    #[error("tls error behind the gateway: {0}")]
+    Inner(Arc<TlsError>),
+    /// The far end of a tunnel through another network's gateway.
+    #[error(
+        "nobody behind the gateway finished the handshake of the inner tunnel from network {0:?} in time; its endpoints may be gone"
+    )]
+    InnerSlow(Strng),
+    /// The header of the application tunnel.
+    #[error("{0}")]
+    Header(#[from] EncodeError),
+    /// The application did not take the header of its tunnel.
+    #[error("write the PROXY header to {address}: {source}; the application must read it")]
+    Handover {
+        /// The application tunnel's address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The tunnel was asked for something that it must not lead to.
     #[error(transparent)]
     Inbound(#[from] route::InboundRefusal),
@@ -122,9 +151,49 @@ impl Refusal {
                 ResponseFlags::TlsFailure
             }
             Self::Tunnel(_) => ResponseFlags::Http2Handshake,
+            Self::Tried { last, .. } => last.flags(),
+            Self::Inner(_) | Self::InnerSlow(_) => ResponseFlags::TlsFailure,
             _ => ResponseFlags::ConnectionFailure,
         }
     }
+
+    /// Whether another endpoint might do better. A policy's refusal, a fault of our own (certificate, descriptors) and
+    /// what would fail everywhere are no endpoint's fault.
+    pub(super) fn blames_endpoint(&self) -> bool {
+        match self {
+            Self::Dial(error) => error.blames_endpoint(),
+            Self::Inner(error) => peers_fault(error),
+            Self::InnerSlow(_) | Self::Unresolved(_) | Self::NoAddress(_) => true,
+            Self::Tunnel(error) => !error.is_rejection(),
+            Self::Connect(error) => match **error {
+                ConnectError::Refused { status } => status == 503,
+                ConnectError::Unprocessed(_) | ConnectError::Lost(_) | ConnectError::Reset(_) => {
+                    true
+                }
+                ConnectError::Rejected(_) | ConnectError::Invalid(_) => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// The same, with how many endpoints were tried if they were several.
+    pub(super) fn after(self, tried: usize) -> Self {
+        match tried {
+            0 | 1 => self,
+            tried => Self::Tried {
+                last: Box::new(self),
+                tried,
+            },
+        }
+    }
+}
+
+/// Whether a handshake failed by what the peer is, and not by what we are.
+pub(super) fn peers_fault(error: &TlsError) -> bool {
+    !matches!(
+        error,
+        TlsError::OwnExpired { .. } | TlsError::Refused { .. } | TlsError::Other(_)
+    )
 }
 
 fn cut(reason: Cut) -> &'static str {

@@ -1,0 +1,274 @@
+//! Reaching a next hop for one connection: choose, go there, and if the endpoint is at fault choose another one. No byte
+//! of the application has left this proxy yet, so nothing can be done twice.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use lateen_config::route::{self, Choice, Route};
+use lateen_config::{Snapshot, Workload};
+use lateen_hbone::Stream;
+use lateen_telemetry::{Connection, Metrics, Opening};
+use lateen_types::WorkloadUid;
+use tokio::net::TcpStream;
+
+use super::describe::{Outbound, claimed};
+use super::dial::dial;
+use super::ejection::Census;
+use super::tunnel;
+use super::{Arrival, Refusal};
+use crate::live::{Outgoing, Tracked};
+use crate::worker::Worker;
+use std::net::SocketAddr;
+
+/// Endpoints that are tried for one connection.
+const ATTEMPTS: usize = 3;
+
+/// A connection whose source is known.
+pub(super) struct Wanted {
+    pub(super) start: Instant,
+    pub(super) destination: SocketAddr,
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) source: Arc<Workload>,
+}
+
+/// The next hop, ready for bytes.
+pub(super) enum Next {
+    Tunnel(Stream),
+    Plain(TcpStream),
+}
+
+/// What a connection leaves behind in counters and tables, as long as it lives.
+pub(super) struct Known {
+    pub(super) connection: Box<Connection>,
+    pub(super) tracked: Tracked,
+}
+
+/// How it went.
+pub(super) enum Reached {
+    /// Somebody is there.
+    Yes(Next, Known),
+    /// There is a way, and nobody at its end.
+    No(Refusal, Known),
+    /// There is no way.
+    Nowhere(Refusal),
+}
+
+/// Goes to a next hop; to others, as long as an endpoint is at fault, another one is there, and there is time.
+pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, wanted: Wanted) -> Reached {
+    // A dial, a handshake and the peer's own dial, each bounded; a peer that answers nothing else bounds none of them.
+    let deadline = Instant::now() + 3 * worker.patience.peer;
+    let mut tried: Vec<WorkloadUid> = Vec::new();
+    let mut choice = match choose(worker, &wanted, &tried) {
+        Ok(choice) => choice,
+        Err(why) => return Reached::Nowhere(why.into()),
+    };
+    loop {
+        let hop = choice.route.workload().map(|workload| workload.uid.clone());
+        let (outcome, underway) = go(worker, arrival, &wanted, choice.route, deadline).await;
+        let port = wanted.destination.port();
+        let refusal = match outcome {
+            Ok(next) => {
+                if let Some(hop) = &hop {
+                    worker.ejections.succeeded(hop, port);
+                }
+                return Reached::Yes(next, underway.open());
+            }
+            Err(refusal) => refusal,
+        };
+        let Some(hop) = hop.filter(|_| refusal.blames_endpoint()) else {
+            return Reached::No(refusal.after(tried.len() + 1), underway.open());
+        };
+        let census = census(worker, &wanted);
+        worker.ejections.failed(&hop, port, &census);
+        tried.push(hop);
+        let next = (tried.len() < ATTEMPTS && Instant::now() < deadline)
+            .then(|| choose(worker, &wanted, &tried).ok())
+            .flatten()
+            .filter(|next| !next.avoided);
+        match next {
+            Some(next) => choice = next,
+            None => return Reached::No(refusal.after(tried.len()), underway.open()),
+        }
+        tracing::debug!(%refusal, tried = tried.len(), "trying another endpoint");
+        worker.metrics.connect_retried();
+        underway.forget();
+    }
+}
+
+/// The next hop: none that was tried, and none that is left out as long as there are others. At least half of the
+/// endpoints are always there to be chosen.
+fn choose(
+    worker: &Worker,
+    wanted: &Wanted,
+    tried: &[WorkloadUid],
+) -> Result<Choice, route::Refusal> {
+    let port = wanted.destination.port();
+    let was_tried = |workload: &Workload| tried.contains(&workload.uid);
+    if worker.ejections.any() {
+        let census = census(worker, wanted);
+        if census.out() * 2 <= census.total() {
+            let choice = outbound(worker, wanted, &|workload| {
+                was_tried(workload) || worker.ejections.is_out(workload, port)
+            })?;
+            if !choice.avoided {
+                return Ok(choice);
+            }
+        }
+    }
+    outbound(worker, wanted, &was_tried)
+}
+
+/// Who could be chosen, and who of them is left out.
+fn census(worker: &Worker, wanted: &Wanted) -> Census {
+    let census = Census::default();
+    let port = wanted.destination.port();
+    // Nobody is avoided, so that everybody is seen. What is chosen does not matter.
+    let _ = outbound(worker, wanted, &|workload| {
+        census.note(workload, worker.ejections.is_out(workload, port));
+        false
+    });
+    census
+}
+
+fn outbound(
+    worker: &Worker,
+    wanted: &Wanted,
+    avoid: &dyn Fn(&Workload) -> bool,
+) -> Result<Choice, route::Refusal> {
+    let Wanted {
+        destination,
+        snapshot,
+        source,
+        ..
+    } = wanted;
+    route::outbound(snapshot, source, *destination, avoid, &mut |n| {
+        worker.random_below(n)
+    })
+}
+
+/// An attempt's place in tables, and how it will be counted if it is the last one.
+struct Underway {
+    opening: Option<Box<Opening>>,
+    metrics: Arc<Metrics>,
+    tracked: Option<Tracked>,
+}
+
+impl Underway {
+    fn open(mut self) -> Known {
+        let opening = self.opening.take().expect("an attempt is opened once");
+        Known {
+            connection: Box::new(Connection::open(&self.metrics, *opening)),
+            tracked: self.tracked.take().expect("an attempt is opened once"),
+        }
+    }
+
+    fn forget(mut self) {
+        self.opening = None;
+    }
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        // Ended with its worker: the connection reports itself as cut.
+        if let Some(opening) = self.opening.take() {
+            drop(Connection::open(&self.metrics, *opening));
+        }
+    }
+}
+
+/// Goes to one next hop.
+async fn go(
+    worker: &Rc<Worker>,
+    arrival: &Arrival,
+    wanted: &Wanted,
+    route: Route,
+    deadline: Instant,
+) -> (Result<Next, Refusal>, Underway) {
+    let (route, resolved) = match route {
+        Route::Resolve(resolve) => match at_address(worker, arrival, &resolve).await {
+            Ok(route) => (route, Ok(())),
+            Err(why) => (Route::Resolve(resolve), Err(why)),
+        },
+        route => (route, Ok(())),
+    };
+    let mut underway = begin(worker, arrival, wanted, &route);
+    if let Err(why) = resolved {
+        return (Err(why), underway);
+    }
+    let outcome = match route {
+        Route::Tunnel(tunnel) => {
+            match tunnel::open(worker, arrival, &wanted.source, tunnel, deadline).await {
+                Ok((stream, far_end)) => {
+                    if let (Some(far_end), Some(opening)) = (far_end, &mut underway.opening) {
+                        // Who serves on another network is known from its own word alone.
+                        let principal = opening.labels.destination.principal.take();
+                        let party = claimed(Some(&far_end), principal);
+                        opening.labels.destination = worker.metrics.claims().admit(party);
+                        opening.destination_name = far_end.workload.clone();
+                    }
+                    Ok(Next::Tunnel(stream))
+                }
+                Err(refusal) => Err(refusal),
+            }
+        }
+        Route::Plain { target, .. } | Route::Passthrough { target, .. } => {
+            let patience = deadline
+                .saturating_duration_since(Instant::now())
+                .min(worker.patience.peer);
+            match dial(&arrival.pod.sockets, None, target, patience).await {
+                Ok(stream) => Ok(Next::Plain(stream)),
+                Err(error) => Err(error.into()),
+            }
+        }
+        Route::Resolve(resolve) => Err(Refusal::NoAddress(resolve.hostname)),
+    };
+    (outcome, underway)
+}
+
+/// The way to a workload that is known by hostname.
+async fn at_address(
+    worker: &Worker,
+    arrival: &Arrival,
+    resolve: &route::Resolve,
+) -> Result<Route, Refusal> {
+    let answers = worker
+        .resolver
+        .resolve(&arrival.pod, &resolve.hostname)
+        .await?;
+    let address = resolve
+        .pick(&answers, &mut |n| worker.random_below(n))
+        .ok_or_else(|| Refusal::NoAddress(Arc::clone(&resolve.hostname)))?;
+    Ok(resolve.at(address)?)
+}
+
+/// Enters an attempt into the tables.
+fn begin(worker: &Worker, arrival: &Arrival, wanted: &Wanted, route: &Route) -> Underway {
+    let (address, hbone) = match route {
+        Route::Tunnel(tunnel) => (tunnel.hbone, Some(tunnel.authority.to_string())),
+        Route::Plain { target, .. } | Route::Passthrough { target, .. } => (*target, None),
+        Route::Resolve(_) => (wanted.destination, None),
+    };
+    let tracked = worker.live.depart(Outgoing {
+        pod: Arc::clone(&arrival.pod),
+        source: arrival.peer,
+        wanted: wanted.destination,
+        hop: address,
+        tunnelled: hbone.is_some(),
+    });
+    let opening = Outbound {
+        start: wanted.start,
+        client: arrival.peer,
+        source: &wanted.source,
+        destination: route.workload().map(AsRef::as_ref),
+        service: route.service().map(AsRef::as_ref),
+        address,
+        hbone,
+    }
+    .opening();
+    Underway {
+        opening: Some(Box::new(opening)),
+        metrics: Arc::clone(&worker.metrics),
+        tracked: Some(tracked),
+    }
+}

@@ -1,0 +1,160 @@
+//! Streams to other proxies: on a pooled tunnel to a workload or its waypoint, and in a tunnel of its own inside a pooled
+//! one through the gateway of another network.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use lateen_config::Workload;
+use lateen_config::route::{self, Inner, Tunnel, Via};
+use lateen_hbone::{
+    Authority, Baggage, ConnectRequest, Forwarded, PoolError, PoolKey, Stream, TraceParent, client,
+};
+use lateen_types::Strng;
+use tokio::net::TcpStream;
+use tokio::task::spawn_local;
+use tokio::time::{timeout, timeout_at};
+
+use super::describe::baggage;
+use super::dial::{DialError, dial};
+use super::{Arrival, Refusal};
+use crate::pod::Pod;
+use crate::tunnels::End;
+use crate::worker::Worker;
+
+/// Opens a stream for a connection; with what the far end says about itself, where only it can say who it is.
+pub(super) async fn open(
+    worker: &Rc<Worker>,
+    arrival: &Arrival,
+    source: &Workload,
+    tunnel: Tunnel,
+    deadline: Instant,
+) -> Result<(Stream, Option<Baggage>), Refusal> {
+    let Tunnel {
+        service,
+        hbone,
+        authority,
+        identities,
+        via,
+        ..
+    } = tunnel;
+    let request = ConnectRequest {
+        authority: spelt(authority),
+        baggage: Some(Strng::from(baggage(source).to_string())),
+        forwarded: Some(Forwarded {
+            client: Some(arrival.peer),
+            host: service.map(|service| service.hostname.to_string()),
+        }),
+        traceparent: Some(TraceParent::random()),
+        network: None,
+    };
+    let key = PoolKey {
+        source: source.identity.clone(),
+        destinations: identities.into(),
+        address: hbone,
+        source_ip: arrival.peer.ip(),
+    };
+    worker.tunnels_from(&arrival.pod, key.source_ip);
+    let reach = async {
+        let stream = pooled(worker, &arrival.pod, &key, &request).await?;
+        match via {
+            Via::Direct | Via::Waypoint(_) => Ok((stream, None)),
+            Via::Gateway(inner) => Box::pin(through(worker, source, stream, *inner, request)).await,
+        }
+    };
+    match timeout_at(deadline.into(), reach).await {
+        Ok(opened) => opened,
+        Err(_) => Err(Refusal::Dial(DialError::Timeout(hbone))),
+    }
+}
+
+fn spelt(authority: route::Authority) -> Authority {
+    match authority {
+        route::Authority::Address(address) => Authority::from(address),
+        route::Authority::Host { hostname, port } => Authority::Name {
+            name: hostname.to_ascii_lowercase(),
+            port,
+        },
+    }
+}
+
+/// A stream to the next hop, on a tunnel that may have been there before.
+async fn pooled(
+    worker: &Rc<Worker>,
+    pod: &Pod,
+    key: &PoolKey,
+    request: &ConnectRequest,
+) -> Result<Stream, Refusal> {
+    let dial_tunnel = || {
+        let (certificates, patience) = (worker.certificates.clone(), worker.patience.peer);
+        let sockets = Arc::clone(&pod.sockets);
+        let (identity, destinations) = (key.source.clone(), Arc::clone(&key.destinations));
+        let hbone = key.address;
+        let (tunnels, key) = (worker.tunnels.clone(), key.clone());
+        async move {
+            let credentials = certificates
+                .get(&identity)
+                .await
+                .map_err(|error| DialError::Identity(Arc::new(error)))?;
+            let stream: TcpStream =
+                dial(&sockets, None, hbone, patience)
+                    .await
+                    .map_err(|error| match error {
+                        DialError::Timeout(address) => DialError::TunnelTimeout(address),
+                        other => other,
+                    })?;
+            let handshake = lateen_tls::connect(&credentials, stream, &destinations);
+            match timeout(patience, handshake).await {
+                Ok(Ok((stream, session))) => {
+                    tracing::debug!(peer = %session, key_exchange = session.key_exchange(), "tunnel opened");
+                    Ok(tunnels.enter(stream, session, End::Outbound(key)))
+                }
+                Ok(Err(error)) => Err(DialError::Tls(Arc::new(error))),
+                Err(_) => Err(DialError::TunnelTimeout(hbone)),
+            }
+        }
+    };
+    match worker.pool.connect(key, request, dial_tunnel).await {
+        Ok((stream, _answer)) => Ok(stream),
+        Err(PoolError::Dial(error)) => Err(Refusal::Dial(error)),
+        Err(PoolError::Handshake(error)) => Err(Refusal::Tunnel(error)),
+        Err(PoolError::Connect(error)) => Err(Refusal::Connect(error)),
+    }
+}
+
+/// A second tunnel inside `outer`, which the gateway leads to an endpoint of its choice: never shared, because other
+/// connections are to go to other endpoints.
+async fn through(
+    worker: &Worker,
+    source: &Workload,
+    outer: Stream,
+    inner: Inner,
+    request: ConnectRequest,
+) -> Result<(Stream, Option<Baggage>), Refusal> {
+    let credentials = worker.certificates.get(&source.identity).await?;
+    let handshake = lateen_tls::connect(&credentials, outer, &inner.identities);
+    let (stream, _peer) = match timeout(worker.patience.peer, handshake).await {
+        Ok(Ok(proven)) => proven,
+        Ok(Err(error)) => return Err(Refusal::Inner(Arc::new(error))),
+        Err(_) => return Err(Refusal::InnerSlow(inner.network)),
+    };
+    let (tunnel, driver) = client::handshake(stream, worker.inner.clone())
+        .await
+        .map_err(|error| Refusal::Tunnel(Rc::new(error)))?;
+    // It ends with its one stream.
+    spawn_local(async move {
+        if let Err(error) = driver.await {
+            tracing::debug!(%error, "a tunnel through a gateway ended");
+        }
+    });
+    let request = ConnectRequest {
+        authority: spelt(inner.authority),
+        network: Some(inner.network),
+        ..request
+    };
+    let (stream, answer) = tunnel
+        .connect(&request)
+        .await
+        .map_err(|error| Refusal::Connect(Rc::new(error)))?;
+    Ok((stream, answer.baggage))
+}
