@@ -123,10 +123,10 @@ fn choose(
 fn census(worker: &Worker, wanted: &Wanted) -> Census {
     let census = Census::default();
     let port = wanted.destination.port();
-    // Nobody is avoided, so that everybody is seen. What is chosen does not matter.
+    // Everybody is avoided, so that everybody is looked at. What is chosen does not matter.
     let _ = outbound(worker, wanted, &|workload| {
         census.note(workload, worker.ejections.is_out(workload, port));
-        false
+        true
     });
     census
 }
@@ -201,11 +201,10 @@ async fn go(
             match tunnel::open(worker, arrival, &wanted.source, tunnel, deadline).await {
                 Ok((stream, far_end)) => {
                     if let (Some(far_end), Some(opening)) = (far_end, &mut underway.opening) {
-                        // Who serves on another network is known from its own word alone.
-                        let principal = opening.labels.destination.principal.take();
-                        let party = claimed(Some(&far_end), principal);
+                        let baggage = far_end.baggage.as_ref();
+                        let party = claimed(baggage, Some(far_end.identity));
                         opening.labels.destination = worker.metrics.claims().admit(party);
-                        opening.destination_name = far_end.workload.clone();
+                        opening.destination_name = opening.labels.destination.workload.clone();
                     }
                     Ok(Next::Tunnel(stream))
                 }

@@ -9,7 +9,6 @@ use lateen_balance::{Ejector, can_spare};
 use lateen_config::Workload;
 use lateen_types::WorkloadUid;
 use prometheus_client::metrics::gauge::Gauge;
-use tokio::task::spawn_local;
 
 /// An endpoint: a next hop, and the port that clients dial to reach it there.
 type Key = (WorkloadUid, u16);
@@ -76,7 +75,7 @@ impl Ejections {
             tracing::warn!(workload = %workload, port, seconds = time.as_secs(), "left out: connections keep failing");
             self.count();
             let this = Rc::downgrade(self);
-            spawn_local(async move {
+            lateen_fair::spawn_local(async move {
                 tokio::time::sleep(time).await;
                 if let Some(this) = this.upgrade() {
                     this.count();

@@ -4,10 +4,13 @@ mod certificates;
 mod ending;
 mod fixture;
 mod lifecycle;
+mod peer;
 mod policy;
 mod raw;
 mod refused;
+mod retried;
 mod served;
+mod through;
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;

@@ -10,9 +10,8 @@ use lateen_config::route::{self, Inner, Tunnel, Via};
 use lateen_hbone::{
     Authority, Baggage, ConnectRequest, Forwarded, PoolError, PoolKey, Stream, TraceParent, client,
 };
-use lateen_types::Strng;
+use lateen_types::{Identity, Strng};
 use tokio::net::TcpStream;
-use tokio::task::spawn_local;
 use tokio::time::{timeout, timeout_at};
 
 use super::describe::baggage;
@@ -22,14 +21,22 @@ use crate::pod::Pod;
 use crate::tunnels::End;
 use crate::worker::Worker;
 
-/// Opens a stream for a connection; with what the far end says about itself, where only it can say who it is.
+/// Who serves a connection that went to another network, where this proxy knows nobody.
+pub(super) struct FarEnd {
+    /// What it proved.
+    pub(super) identity: Identity,
+    /// What it says about itself.
+    pub(super) baggage: Option<Baggage>,
+}
+
+/// Opens a stream for a connection; with the far end, where only that can say who it is.
 pub(super) async fn open(
     worker: &Rc<Worker>,
     arrival: &Arrival,
     source: &Workload,
     tunnel: Tunnel,
     deadline: Instant,
-) -> Result<(Stream, Option<Baggage>), Refusal> {
+) -> Result<(Stream, Option<FarEnd>), Refusal> {
     let Tunnel {
         service,
         hbone,
@@ -59,7 +66,7 @@ pub(super) async fn open(
         let stream = pooled(worker, &arrival.pod, &key, &request).await?;
         match via {
             Via::Direct | Via::Waypoint(_) => Ok((stream, None)),
-            Via::Gateway(inner) => Box::pin(through(worker, source, stream, *inner, request)).await,
+            Via::Gateway(inner) => Box::pin(through(worker, key, stream, *inner, request)).await,
         }
     };
     match timeout_at(deadline.into(), reach).await {
@@ -126,15 +133,23 @@ async fn pooled(
 /// connections are to go to other endpoints.
 async fn through(
     worker: &Worker,
-    source: &Workload,
+    key: PoolKey,
     outer: Stream,
     inner: Inner,
     request: ConnectRequest,
-) -> Result<(Stream, Option<Baggage>), Refusal> {
-    let credentials = worker.certificates.get(&source.identity).await?;
+) -> Result<(Stream, Option<FarEnd>), Refusal> {
+    let credentials = worker.certificates.get(&key.source).await?;
     let handshake = lateen_tls::connect(&credentials, outer, &inner.identities);
-    let (stream, _peer) = match timeout(worker.patience.peer, handshake).await {
-        Ok(Ok(proven)) => proven,
+    let (stream, identity) = match timeout(worker.patience.peer, handshake).await {
+        Ok(Ok((stream, session))) => {
+            let identity = session.peer().identity().clone();
+            let key = PoolKey {
+                destinations: inner.identities.into(),
+                ..key
+            };
+            let stream = worker.tunnels.enter(stream, session, End::Outbound(key));
+            (stream, identity)
+        }
         Ok(Err(error)) => return Err(Refusal::Inner(Arc::new(error))),
         Err(_) => return Err(Refusal::InnerSlow(inner.network)),
     };
@@ -142,7 +157,7 @@ async fn through(
         .await
         .map_err(|error| Refusal::Tunnel(Rc::new(error)))?;
     // It ends with its one stream.
-    spawn_local(async move {
+    lateen_fair::spawn_local(async move {
         if let Err(error) = driver.await {
             tracing::debug!(%error, "a tunnel through a gateway ended");
         }
@@ -156,5 +171,9 @@ async fn through(
         .connect(&request)
         .await
         .map_err(|error| Refusal::Connect(Rc::new(error)))?;
-    Ok((stream, answer.baggage))
+    let far_end = FarEnd {
+        identity,
+        baggage: answer.baggage,
+    };
+    Ok((stream, Some(far_end)))
 }

@@ -3,6 +3,7 @@
 //! Redirection is missing. In its place a door listens on the very address that a client dials, which is then the
 //! destination of the connection; what needs a redirected destination is tested with whole meshes.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -15,7 +16,7 @@ use lateen_capture::{Acceptor, NamespaceThread, Netns, Options, Registration, St
 use lateen_config::{Snapshot, Store};
 use lateen_identity::{Issued, Issuer, Manager};
 use lateen_proto::security::Authorization;
-use lateen_proto::workload::{Address, Workload};
+use lateen_proto::workload::{Address, Service, Workload, address};
 use lateen_relay::Limits;
 use lateen_telemetry::{BuildInfo, Metrics, log};
 use lateen_testkit::{Ca, wds};
@@ -26,7 +27,9 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
+use crate::dns::{ResolveError, Resolver};
 use crate::live::{Cut, Listed};
+use crate::node::Ejected;
 use crate::pod::{Door, Pod, Port};
 use crate::worker::{Idle, Mailbox, Parts, Patience};
 
@@ -81,9 +84,35 @@ impl Issuer for Authority {
     }
 }
 
+/// The hostnames that a node can resolve.
+#[derive(Debug, Default)]
+pub struct Names(Mutex<HashMap<String, Vec<IpAddr>>>);
+
+impl Names {
+    /// From now on it has these addresses.
+    pub fn set(&self, hostname: &str, addresses: &[IpAddr]) {
+        self.0
+            .lock()
+            .unwrap()
+            .insert(hostname.to_owned(), addresses.to_vec());
+    }
+}
+
+#[async_trait::async_trait]
+impl Resolver for Names {
+    async fn resolve(&self, _: &Pod, hostname: &str) -> Result<Vec<IpAddr>, ResolveError> {
+        let found = self.0.lock().unwrap().get(hostname).cloned();
+        found.ok_or_else(|| ResolveError::Unanswered {
+            hostname: hostname.to_owned(),
+            reason: "nobody answers".to_owned(),
+        })
+    }
+}
+
 /// One node with one worker.
 pub struct Node {
     name: &'static str,
+    pub names: Arc<Names>,
     pub metrics: Arc<Metrics>,
     pub acceptor: Acceptor<Door>,
     pub certificates: Manager,
@@ -108,6 +137,7 @@ impl Node {
             tag: "test",
         };
         let metrics = Arc::new(Metrics::new(&build, move || loads.read()));
+        let names = Arc::<Names>::default();
         let rules = Rules::default();
         let revocations = rules.revocations.clone();
         let authority = Authority {
@@ -129,13 +159,14 @@ impl Node {
                 peer: Duration::from_secs(2),
             },
             ledger: None,
-            resolver: Arc::new(crate::dns::Unresolved),
+            resolver: Arc::clone(&names) as _,
             limits,
             lookups: None,
         };
         let thread = idle.start(0, parts).unwrap();
         Self {
             name,
+            names,
             metrics,
             acceptor,
             certificates,
@@ -233,6 +264,25 @@ impl Node {
     /// Cuts every connection; answers how many.
     pub async fn cut_all(&self, reason: Cut) -> usize {
         self.mailbox.cut_all(reason).await
+    }
+
+    /// A metric that has no labels.
+    pub fn value(&self, metric: &str) -> f64 {
+        let page = self.metrics.render();
+        let line = page
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("{metric} ")));
+        line.and_then(|value| value.parse().ok())
+            .unwrap_or_else(|| panic!("there is no {metric}"))
+    }
+
+    /// The endpoints that the worker leaves out.
+    pub async fn ejected(&self) -> Vec<Ejected> {
+        soon(
+            "the worker lists what it leaves out",
+            self.mailbox.ejected(),
+        )
+        .await
     }
 
     /// The sum of a metric's series whose labels hold all of `words`.
@@ -370,6 +420,22 @@ impl Mesh {
             .push((workload.uid.clone(), wds::workload_resource(workload)));
     }
 
+    /// Changes the server's service.
+    pub fn change_service(&mut self, change: impl FnOnce(&mut Service)) {
+        let name = wds::service_name("default", "server");
+        let resource = self.resources.iter_mut().find(|(key, _)| *key == name);
+        match resource.and_then(|(_, resource)| resource.r#type.as_mut()) {
+            Some(address::Type::Service(service)) => change(service),
+            _ => panic!("the service is gone"),
+        }
+    }
+
+    /// A further endpoint of the server's service, on node east; nobody is there.
+    pub fn put_endpoint(&mut self, name: &str, ip: IpAddr) {
+        let workload = wds::workload(name, "east", ip);
+        self.put_workload(wds::serving(workload, "server", 80, 8080));
+    }
+
     /// The server's workload, to change it.
     pub fn server_workload(&self) -> Workload {
         wds::serving(
@@ -439,7 +505,7 @@ impl Mesh {
     }
 
     /// Runs the server's application; answers the connections that it accepts.
-    pub async fn application(&self) -> mpsc::UnboundedReceiver<(TcpStream, SocketAddr)> {
+    pub async fn application(&self) -> Application {
         listen((self.server_ip(), 8080).into()).await
     }
 
@@ -465,8 +531,11 @@ impl Mesh {
     }
 }
 
+/// The connections that an application accepts, and where they come from.
+pub type Application = mpsc::UnboundedReceiver<(TcpStream, SocketAddr)>;
+
 /// Accepts on `address` for as long as the receiver lives.
-pub async fn listen(address: SocketAddr) -> mpsc::UnboundedReceiver<(TcpStream, SocketAddr)> {
+pub async fn listen(address: SocketAddr) -> Application {
     let listener = TcpListener::bind(address).await.unwrap();
     let (send, accepted) = mpsc::unbounded_channel();
     tokio::spawn(async move {

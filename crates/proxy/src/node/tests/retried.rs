@@ -1,0 +1,122 @@
+//! Endpoints that cannot be reached: others are tried, and those that keep failing are left out.
+
+use super::*;
+use crate::pod::Port;
+
+const RETRIES: &str = "lateen_connect_retries_total";
+const EJECTED: &str = "lateen_endpoints_ejected";
+
+async fn served_every_time(mesh: &Mesh, times: usize, application: &mut fixture::Application) {
+    for _ in 0..times {
+        let mut client = mesh.dial(mesh.vip()).await.unwrap();
+        say(&mut client, "ping").await;
+        let (mut served, _) = soon("the server accepts", application.recv())
+            .await
+            .unwrap();
+        hear(&mut served, "ping").await;
+    }
+}
+
+#[tokio::test]
+async fn a_dead_endpoint_costs_a_retry_and_is_left_out_after_a_while() {
+    let mut mesh = Mesh::start().await;
+    mesh.put_endpoint("dead", mesh.ip(2, 66));
+    mesh.configure().await;
+    let mut application = mesh.application().await;
+    assert_eq!(mesh.west.value(EJECTED), 0.0);
+    // Three failures are enough, and half of all draws fail: hundreds of draws do not miss it.
+    for round in 0.. {
+        served_every_time(&mesh, 8, &mut application).await;
+        if mesh.west.value(EJECTED) == 1.0 {
+            break;
+        }
+        assert!(round < 40, "it is never left out");
+    }
+    assert_eq!(mesh.west.value(RETRIES), 3.0);
+    let [ejected] = &mesh.west.ejected().await[..] else {
+        panic!("one endpoint is listed");
+    };
+    assert_eq!(
+        (ejected.workload.to_string(), ejected.port),
+        (wds::uid("default", "dead"), 80)
+    );
+    served_every_time(&mesh, 20, &mut application).await;
+    assert_eq!(mesh.west.value(RETRIES), 3.0, "it was tried again too soon");
+    // Nobody hears of what went well in the end.
+    assert_eq!(mesh.west.count(FAILED, &[]), 0.0);
+}
+
+#[tokio::test]
+async fn an_application_that_is_down_is_the_endpoints_fault_too() {
+    let mut mesh = Mesh::start().await;
+    let other = mesh.ip(2, 2);
+    mesh.put_endpoint("other", other);
+    mesh.configure().await;
+    let pod = mesh.east.pod("other", "cluster.local");
+    let _door = mesh.east.open(&pod, Port::Hbone, (other, 15008).into());
+    // The proxies of both answer, the application of one only.
+    let mut application = fixture::listen((other, 8080).into()).await;
+    served_every_time(&mesh, 30, &mut application).await;
+    assert!(mesh.west.value(RETRIES) > 0.0);
+}
+
+#[tokio::test]
+async fn the_last_failure_says_how_many_endpoints_were_tried() {
+    let mut mesh = Mesh::start().await;
+    for (name, host) in [
+        ("dead-a", 66),
+        ("dead-b", 67),
+        ("dead-c", 68),
+        ("server", 69),
+    ] {
+        mesh.put_endpoint(name, mesh.ip(2, host));
+    }
+    mesh.configure().await;
+    refused(&mesh, mesh.vip()).await;
+    let line = mesh.logged(&["direction=\"outbound\"", "\terror\t"]).await;
+    assert!(
+        line.contains("Connection refused") && line.contains("; 3 endpoints were tried"),
+        "{line}"
+    );
+    assert_eq!(mesh.west.value(RETRIES), 2.0);
+    assert_eq!(
+        mesh.west.count(OPENED, &[]),
+        1.0,
+        "one connection, one count"
+    );
+    assert_eq!(mesh.west.count(FAILED, &[]), 1.0);
+}
+
+#[tokio::test]
+async fn the_only_endpoint_is_tried_once_and_never_left_out() {
+    let mut mesh = Mesh::start().await;
+    mesh.put_endpoint("server", mesh.ip(2, 66));
+    mesh.configure().await;
+    for _ in 0..6 {
+        refused(&mesh, mesh.vip()).await;
+    }
+    mesh.logged(&["direction=\"outbound\"", "Connection refused"])
+        .await;
+    assert!(mesh.log(&["endpoints were tried"]).is_empty());
+    assert_eq!(mesh.west.value(RETRIES), 0.0);
+    assert_eq!(mesh.west.value(EJECTED), 0.0);
+}
+
+#[tokio::test]
+async fn a_policys_refusal_is_final() {
+    let mut mesh = Mesh::start().await;
+    let principal = CLIENT.strip_prefix("spiffe://").unwrap();
+    mesh.put_endpoint("dead", mesh.ip(2, 66));
+    mesh.protect(wds::policy("no-client", Action::Deny, &[principal]))
+        .await;
+    for _ in 0..20 {
+        refused(&mesh, mesh.vip()).await;
+    }
+    let outbound = ["direction=\"outbound\"", "connection complete"];
+    until("all are told", || mesh.log(&outbound).len() == 20).await;
+    // Whoever is asked first, the last word is the policy's: after it nobody else is asked.
+    for line in mesh.log(&outbound) {
+        assert!(line.contains("http status 401"), "{line}");
+    }
+    assert_eq!(mesh.east.count(FAILED, &["response_flags=\"DENY\""]), 20.0);
+}
