@@ -27,8 +27,6 @@ use lateen_types::WorkloadUid;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::LocalSet;
 
-#[cfg(test)]
-pub use resolver::Unresolved;
 pub use resolver::{ResolveError, Resolver};
 pub use server::Naming;
 

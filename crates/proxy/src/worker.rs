@@ -190,7 +190,6 @@ pub struct Worker {
     /// When a connection that stands still is ended.
     pub limits: lateen_relay::Limits,
     /// Asks the control plane for what is not known; `None` if it sends everything.
-    #[allow(dead_code)]
     pub lookups: Option<lateen_xds::Lookups>,
     snapshot: RefCell<Option<Arc<Snapshot>>>,
     /// The addresses that each pod's tunnels were asked for from. What the control plane says about a pod may have

@@ -40,19 +40,3 @@ pub trait Resolver: fmt::Debug + Send + Sync {
     /// See [`ResolveError`].
     async fn resolve(&self, pod: &Pod, hostname: &str) -> Result<Vec<IpAddr>, ResolveError>;
 }
-
-/// Resolves nothing.
-#[cfg(test)]
-#[derive(Debug)]
-pub struct Unresolved;
-
-#[cfg(test)]
-#[async_trait]
-impl Resolver for Unresolved {
-    async fn resolve(&self, _: &Pod, hostname: &str) -> Result<Vec<IpAddr>, ResolveError> {
-        Err(ResolveError::Unanswered {
-            hostname: hostname.to_owned(),
-            reason: "this proxy has no resolver".to_owned(),
-        })
-    }
-}

@@ -24,6 +24,9 @@ use std::net::SocketAddr;
 /// Endpoints that are tried for one connection.
 const ATTEMPTS: usize = 3;
 
+/// Names that are asked for on behalf of one connection.
+const LOOKUPS: usize = 8;
+
 /// A connection whose source is known.
 pub(super) struct Wanted {
     pub(super) start: Instant,
@@ -55,13 +58,13 @@ pub(super) enum Reached {
 }
 
 /// Goes to a next hop; to others, as long as an endpoint is at fault, another one is there, and there is time.
-pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, wanted: Wanted) -> Reached {
+pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, mut wanted: Wanted) -> Reached {
     // A dial, a handshake and the peer's own dial, each bounded; a peer that answers nothing else bounds none of them.
     let deadline = Instant::now() + 3 * worker.patience.peer;
     let mut tried: Vec<WorkloadUid> = Vec::new();
-    let mut choice = match choose(worker, &wanted, &tried) {
+    let mut choice = match first(worker, arrival, &mut wanted).await {
         Ok(choice) => choice,
-        Err(why) => return Reached::Nowhere(why.into()),
+        Err(why) => return Reached::Nowhere(why),
     };
     loop {
         let hop = choice.route.workload().map(|workload| workload.uid.clone());
@@ -94,6 +97,22 @@ pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, wanted: Wanted
         worker.metrics.connect_retried();
         underway.forget();
     }
+}
+
+/// The first choice. What is not known yet is asked for where resources are sent on demand, and waited for: nothing may
+/// be concluded before the answer is there.
+async fn first(worker: &Worker, arrival: &Arrival, wanted: &mut Wanted) -> Result<Choice, Refusal> {
+    // A service, its waypoint, its gateway: each is known by the one before.
+    for _ in 0..LOOKUPS {
+        match (choose(worker, wanted, &[]), &worker.lookups) {
+            (Err(route::Refusal::Unknown(want)), Some(lookups)) => {
+                lookups.ask(&want).await?;
+                (wanted.snapshot, wanted.source) = worker.workload_of(&arrival.pod).await?;
+            }
+            (choice, _) => return Ok(choice?),
+        }
+    }
+    Ok(choose(worker, wanted, &[])?)
 }
 
 /// The next hop: none that was tried, and none that is left out as long as there are others. At least half of the

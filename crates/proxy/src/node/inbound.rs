@@ -219,12 +219,24 @@ async fn recognise(session: &Session, incoming: Box<Incoming>) -> Option<(Box<In
             Status::Unavailable,
         );
     };
-    let (snapshot, workload) = match worker.workload_of(pod).await {
+    let (mut snapshot, mut workload) = match worker.workload_of(pod).await {
         Ok(found) => found,
         Err(why) => return turn_away(incoming, why, Status::Unavailable),
     };
     let authority = incoming.authority.to_string();
-    let inbound = match route::inbound(&snapshot, &workload, local.ip(), &authority) {
+    let mut checked = route::inbound(&snapshot, &workload, local.ip(), &authority);
+    if let (Err(InboundRefusal::Unknown(want)), Some(lookups)) = (&checked, &worker.lookups) {
+        // Nothing may be concluded before the answer is there.
+        if let Err(why) = lookups.ask(want).await {
+            return turn_away(incoming, why.into(), Status::Unavailable);
+        }
+        (snapshot, workload) = match worker.workload_of(pod).await {
+            Ok(found) => found,
+            Err(why) => return turn_away(incoming, why, Status::Unavailable),
+        };
+        checked = route::inbound(&snapshot, &workload, local.ip(), &authority);
+    }
+    let inbound = match checked {
         Ok(inbound) => inbound,
         Err(why) => {
             let status = status(&why);

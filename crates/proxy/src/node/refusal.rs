@@ -15,6 +15,7 @@ use lateen_relay::RelayError;
 use lateen_telemetry::ResponseFlags;
 use lateen_tls::TlsError;
 use lateen_types::{Strng, WorkloadUid};
+use lateen_xds::LookupError;
 
 use super::dial::DialError;
 use crate::dns::ResolveError;
@@ -48,6 +49,9 @@ pub enum Refusal {
     /// The configuration leads nowhere.
     #[error(transparent)]
     Route(#[from] route::Refusal),
+    /// The control plane did not say what the destination is.
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
     /// The next hop is known by hostname, which was not resolved.
     #[error("{0}")]
     Unresolved(#[from] ResolveError),
