@@ -16,8 +16,8 @@ func (a *app) proxyCommand() *cobra.Command {
 		Short: "act on the node proxies",
 		Example: `  # Another process in the place of n1's node proxy; no connection is refused.
   lateen proxy replace n1`,
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.proxyReplaceCommand())
 	return cmd
