@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"lateen.dev/lateen/internal/gen/security"
+	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/translate"
@@ -130,6 +131,9 @@ func (c *Compiler) emit(b *batch, typeURL, name string, aliases, parents []strin
 	}
 	if policy, ok := message.(*security.Authorization); ok {
 		r.Broad = policy.Scope != security.Scope_WORKLOAD_SELECTOR
+	}
+	if address, ok := message.(*workload.Address); ok {
+		r.Node = address.GetWorkload().GetNode()
 	}
 	b.changes = append(b.changes, log.Change{Type: typeURL, Name: name, Resource: r})
 }

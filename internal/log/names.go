@@ -9,10 +9,11 @@ import (
 type nameIndex struct {
 	byAlias  map[string]map[string]struct{} // alias → names
 	byParent map[string]map[string]struct{} // parent's name → names
+	byNode   map[string]map[string]struct{} // node → names of what its proxy needs unasked
 }
 
 func newNameIndex() *nameIndex {
-	return &nameIndex{byAlias: map[string]map[string]struct{}{}, byParent: map[string]map[string]struct{}{}}
+	return &nameIndex{byAlias: map[string]map[string]struct{}{}, byParent: map[string]map[string]struct{}{}, byNode: map[string]map[string]struct{}{}}
 }
 
 func (x *nameIndex) add(r *Resource) {
@@ -22,6 +23,9 @@ func (x *nameIndex) add(r *Resource) {
 	for _, p := range r.Parents {
 		put(x.byParent, p, r.Name)
 	}
+	if r.Node != "" {
+		put(x.byNode, r.Node, r.Name)
+	}
 }
 
 func (x *nameIndex) remove(r *Resource) {
@@ -30,6 +34,9 @@ func (x *nameIndex) remove(r *Resource) {
 	}
 	for _, p := range r.Parents {
 		drop(x.byParent, p, r.Name)
+	}
+	if r.Node != "" {
+		drop(x.byNode, r.Node, r.Name)
 	}
 }
 
@@ -76,4 +83,15 @@ func (l *Log) Lookup(typeURL, name string) []*Resource {
 		out = append(out, found[n])
 	}
 	return out
+}
+
+// OnNode names what the proxy of a node needs without asking for it, sorted.
+func (l *Log) OnNode(typeURL, node string) []string {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	t := l.types[typeURL]
+	if t == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(t.index.byNode[node]))
 }

@@ -34,6 +34,8 @@ type Resource struct {
 	// Broad says that the resource holds for others that do not name it, as a policy of a namespace does. What comes in its place
 	// and must be named can hold only once those others name it.
 	Broad bool
+	// Node is the node whose proxy needs the resource without asking for it: it serves the workload. Empty: none does.
+	Node  string
 	frame []byte
 }
 

@@ -99,3 +99,58 @@ func TestAnsweringAgainForANameThatAClientAsksForAgain(t *testing.T) {
 		t.Fatalf("got %v: a client that asks again has lost it", r)
 	}
 }
+
+// at puts a workload on a node.
+func at(node string, change log.Change) log.Change {
+	change.Resource.Node = node
+	return change
+}
+
+func TestOnDemandClientGetsItsOwnNodesPodsUnasked(t *testing.T) {
+	w := newWorld(t)
+	w.apply(at("n1", w.pod("own-1", "10.0.0.1", 1, nil)), at("n2", w.pod("other-1", "10.0.0.2", 1, nil)), w.pod("nowhere", "10.0.0.3", 1, nil))
+	c := w.connect(DefaultLimits)
+	c.session.Serves = "n1"
+	demand := func() {
+		t.Helper()
+		c.follow(log.AuthorizationType)
+		versions := map[string]string{}
+		for name, r := range c.state[log.AddressType] {
+			versions[name] = r.Version
+		}
+		if err := c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: log.AddressType, ResourceNamesSubscribe: []string{"*"},
+			ResourceNamesUnsubscribe: []string{"*"}, InitialResourceVersions: versions}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holds := func(when string, want ...string) {
+		t.Helper()
+		c.settle()
+		if got := c.names(log.AddressType); !slices.Equal(got, want) {
+			t.Fatalf("%s: %v, want %v", when, got, want)
+		}
+	}
+	demand()
+	holds("at first", "own-1")
+	w.apply(at("n1", w.pod("own-2", "10.0.0.4", 1, nil)), at("n2", w.pod("other-2", "10.0.0.5", 1, nil)))
+	holds("after pods were born", "own-1", "own-2")
+	c.subscribe("/10.0.0.2", "/10.0.0.4")
+	if err := c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: log.AddressType, ResourceNamesUnsubscribe: []string{"/10.0.0.2", "/10.0.0.4"}}); err != nil {
+		t.Fatal(err)
+	}
+	c.settle()
+	delete(c.state[log.AddressType], "other-1") // a client drops by itself what it no longer asks for
+	w.apply(at("n1", w.pod("own-2", "10.0.0.4", 2, nil)), at("n2", w.pod("other-1", "10.0.0.2", 2, nil)), gone(log.AddressType, "own-1"))
+	holds("after a cancellation, a change and an end", "own-2")
+
+	c.reconnect(DefaultLimits)
+	c.session.Serves = "n1"
+	w.apply(at("n1", w.pod("own-3", "10.0.0.6", 1, nil)))
+	demand()
+	for _, r := range c.settle() {
+		if slices.Contains(resourceNames(r), "own-2") {
+			t.Fatal("what the client kept was sent again")
+		}
+	}
+	holds("after a reconnect", "own-2", "own-3")
+}

@@ -92,6 +92,7 @@ func (s *Server) DeltaAggregatedResources(rpc grpc.BidiStreamingServer[discovery
 		return err
 	}
 	st := &stream{client: client, connected: s.opts.Now(), session: NewSession(s.opts.Log, s.opts.Epoch, s.opts.Limits)}
+	st.session.Serves = client.Node
 	if p, ok := peer.FromContext(rpc.Context()); ok {
 		st.address = p.Addr.String()
 	}

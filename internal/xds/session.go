@@ -58,6 +58,9 @@ type Session struct {
 	watch  map[string]*watch
 	chunk  uint64
 
+	// Serves is the node whose proxy the client is, if it is one. What that needs to serve its node's pods it gets unasked.
+	Serves string
+
 	// Settled, if set, hears of every answer: what the client had taken before and has now, and its complaint if it has one.
 	Settled func(typeURL string, before, through uint64, nack *Nack)
 }
@@ -89,7 +92,7 @@ func (s *Session) Handle(req *discovery.DeltaDiscoveryRequest, now time.Time) er
 	}
 	w := s.watch[typeURL]
 	if w == nil {
-		w = newWatch(s.log, typeURL, now)
+		w = newWatch(s.log, typeURL, s.Serves, now)
 		s.watch[typeURL] = w
 		w.begin(req)
 	} else {

@@ -18,6 +18,7 @@ type watch struct {
 	log     *log.Log
 	typeURL string
 	since   time.Time
+	node    string // whose resources a client without wildcard needs unasked; empty: none's
 
 	// cursor has passed what the client was sent. Where removals wait for something that resources do not wait for,
 	// they have a cursor of their own; else it is nil.
@@ -69,8 +70,8 @@ type outstanding struct {
 	settled, current gate     // what the watch's become once it is answered
 }
 
-func newWatch(l *log.Log, typeURL string, now time.Time) *watch {
-	w := &watch{log: l, typeURL: typeURL, since: now, cursor: l.Open(typeURL),
+func newWatch(l *log.Log, typeURL, node string, now time.Time) *watch {
+	w := &watch{log: l, typeURL: typeURL, node: node, since: now, cursor: l.Open(typeURL),
 		broad: map[string]struct{}{}, late: map[string]struct{}{}}
 	if typeURL == log.AuthorizationType {
 		w.removals = l.Open(typeURL)
@@ -127,6 +128,10 @@ func (w *watch) startNamed(retained map[string]string) {
 		if r := w.log.Get(w.typeURL, name); r != nil && r.Version != retained[name] {
 			w.lookups.push(name) // it changed while the client was away
 		}
+	}
+	// Pods wait for their workload before they are served, and a proxy has no name to ask for it by.
+	for _, name := range w.log.OnNode(w.typeURL, w.node) {
+		w.lookups.push(name)
 	}
 	w.depart(retained)
 }
@@ -201,6 +206,9 @@ func (w *watch) forgetUncovered() {
 			covered[r.Name] = struct{}{}
 		}
 	}
+	for _, n := range w.log.OnNode(w.typeURL, w.node) {
+		covered[n] = struct{}{}
+	}
 	for n := range w.held {
 		if _, ok := covered[n]; !ok {
 			delete(w.held, n)
@@ -214,8 +222,11 @@ func (w *watch) forgetUncovered() {
 func (w *watch) follows(name string) bool {
 	_, asked := w.names[name]
 	_, holds := w.held[name]
-	return asked || holds
+	return asked || holds || w.serves(w.log.Get(w.typeURL, name))
 }
+
+// serves says whether a resource is one that the client needs to serve its node's pods.
+func (w *watch) serves(r *log.Resource) bool { return r != nil && r.Node != "" && r.Node == w.node }
 
 // wants says whether a client without wildcard follows a resource.
 func (w *watch) wants(r *log.Resource) bool {
