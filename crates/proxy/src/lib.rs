@@ -12,6 +12,7 @@ mod notify;
 mod pod;
 mod pods;
 mod publish;
+pub mod reference;
 mod revocations;
 mod run;
 pub mod settings;

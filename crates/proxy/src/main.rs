@@ -3,9 +3,9 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-use lateen_proxy::run_node;
+use clap::{Parser, Subcommand, ValueEnum};
 use lateen_proxy::settings::{SettingError, Settings};
+use lateen_proxy::{reference, run_node};
 use lateen_telemetry::log;
 
 /// Many short-lived buffers of very different sizes: jemalloc gives memory back where glibc's arenas keep it.
@@ -26,11 +26,24 @@ enum Role {
     ///
     /// It is configured by the environment variables that ztunnel reads, NODE_NAME, XDS_ADDRESS, CA_ADDRESS and
     /// INPOD_UDS first among them.
-    Node,
+    Node {
+        /// Print every variable, metric and field of the access log instead, and end.
+        #[arg(long, value_name = "FORMAT")]
+        reference: Option<ReferenceFormat>,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ReferenceFormat {
+    Json,
 }
 
 fn main() -> ExitCode {
-    let Role::Node = Cli::parse().role;
+    let Role::Node { reference: listed } = Cli::parse().role;
+    if let Some(ReferenceFormat::Json) = listed {
+        println!("{}", reference::json());
+        return ExitCode::SUCCESS;
+    }
     let settings = match Settings::from_environment() {
         Ok(settings) => settings,
         Err(error) => return unusable(&error.to_string()),

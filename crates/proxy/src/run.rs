@@ -145,7 +145,7 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         rules,
         mailboxes: mailboxes.clone(),
         keeper,
-        starter: Starter::new(std::env::var_os("NOTIFY_SOCKET"))?,
+        starter: Starter::new(crate::settings::notify_socket())?,
         current,
         dns,
     };

@@ -3,8 +3,10 @@
 //! Every value is checked here once; a bad one ends the process before it has touched anything.
 
 mod environment;
+pub mod reference;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -183,8 +185,8 @@ impl Settings {
 
     /// Reads variables from `lookup` on a machine with `cores` logical cores.
     pub fn read(lookup: Lookup<'_>, cores: usize) -> Result<Self, SettingError> {
-        let text = |name: &str| lookup(name).filter(|value| !value.is_empty());
         let env = Environment { lookup };
+        let text = |name: &str| env.get(name);
         if let Some(mode) = text("PROXY_MODE")
             && mode != "shared"
         {
@@ -307,6 +309,13 @@ impl Settings {
             metadata: BTreeMap::new(),
         })
     }
+}
+
+/// systemd's socket for what it wants to be told, sd_notify(3); its name may hold any bytes.
+pub(crate) fn notify_socket() -> Option<OsString> {
+    const VARIABLE: &str = "NOTIFY_SOCKET";
+    reference::expect_declared(VARIABLE);
+    std::env::var_os(VARIABLE)
 }
 
 fn cores() -> usize {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tracing::Level;
 
 use crate::clock::Timestamp;
+use crate::fields;
 use crate::labels::{Labels, Reporter, Security};
 use crate::log::{self, Format};
 
@@ -184,6 +185,7 @@ impl Line {
     }
 
     fn put(&mut self, name: &str, value: std::fmt::Arguments<'_>) {
+        fields::expect_declared(name);
         match self.format {
             Format::Plain => {
                 let space = if std::mem::take(&mut self.first) {

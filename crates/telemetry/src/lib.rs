@@ -7,10 +7,12 @@ mod claims;
 mod clock;
 mod connection;
 mod dns;
+mod fields;
 mod labels;
 pub mod log;
 mod metrics;
 mod process;
+pub mod reference;
 mod sink;
 mod traffic;
 

@@ -9,7 +9,7 @@ use lateen_tls::Compliance;
 use lateen_types::{Identity, Strng};
 use lateen_xds::Source;
 
-use super::{DEFAULT_TOKEN, DEFAULT_ZDS, Lookup, SettingError};
+use super::{DEFAULT_TOKEN, DEFAULT_ZDS, Lookup, SettingError, reference};
 
 /// Variables by name, each checked as it is read.
 pub(super) struct Environment<'a> {
@@ -124,6 +124,7 @@ impl Environment<'_> {
     }
 
     pub(super) fn get(&self, variable: &str) -> Option<String> {
+        reference::expect_declared(variable);
         (self.lookup)(variable).filter(|value| !value.is_empty())
     }
 

@@ -216,3 +216,84 @@ fn the_listener_keeper_is_beside_the_agents_other_socket_unless_named() {
     let settings = with("LATEEN_KEEPER", "/run/k").unwrap();
     assert_eq!(settings.keeper_socket, PathBuf::from("/run/k"));
 }
+
+mod declared {
+    use super::super::reference::{Fallback, Form, VARIABLES, is_declared};
+    use super::*;
+
+    /// What else must be said for a variable to count.
+    fn told(variable: &str, value: &str) -> Result<Settings, SettingError> {
+        let mut variables = vec![("NODE_NAME", "n1"), (variable, value)];
+        if variable == "XDS_ON_DEMAND" {
+            variables.push(("ISTIO_META_DNS_CAPTURE", "false"));
+        }
+        variables.reverse();
+        read(&variables, 2)
+    }
+
+    fn untold(variable: &str) -> Settings {
+        told(variable, "").unwrap()
+    }
+
+    #[test]
+    fn defaults_are_what_the_table_says() {
+        let mut checked = 0;
+        for variable in VARIABLES {
+            if let Fallback::Is(value) = variable.default {
+                let name = variable.name;
+                // What is left empty means the same in words that the settings keep as they came.
+                if name != "RUST_LOG" {
+                    assert_eq!(told(name, value), Ok(untold(name)), "{name}={value}");
+                    checked += 1;
+                }
+            }
+        }
+        assert!(checked > 20);
+    }
+
+    #[test]
+    fn forms_are_what_the_table_says() {
+        for variable in VARIABLES {
+            let name = variable.name;
+            let (good, bad) = match variable.form {
+                Form::Boolean => (
+                    vec!["true".to_owned(), "false".to_owned()],
+                    vec!["maybe".to_owned()],
+                ),
+                Form::Duration => (
+                    vec!["90s".to_owned(), "1h30m".to_owned()],
+                    vec!["soon".to_owned(), "1x".to_owned()],
+                ),
+                Form::Number(least, most) => (
+                    vec![least.to_string(), most.to_string()],
+                    vec![(least - 1).to_string(), (most + 1).to_string()],
+                ),
+                Form::Words(_) => continue,
+            };
+            for value in good {
+                assert!(told(name, &value).is_ok(), "{name}={value} is refused");
+            }
+            for value in bad {
+                let error = told(name, &value).expect_err(name);
+                assert_eq!(error.variable, name, "{value}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_variable_is_declared_once() {
+        let mut names: Vec<_> = VARIABLES.iter().map(|variable| variable.name).collect();
+        names.sort_unstable();
+        let all = names.len();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+
+    #[test]
+    #[should_panic(expected = "is read and not declared")]
+    fn reading_another_variable_fails() {
+        let lookup = |_: &str| None;
+        assert!(!is_declared("LATEEN_NOWHERE"));
+        let _ = Environment { lookup: &lookup }.get("LATEEN_NOWHERE");
+    }
+}

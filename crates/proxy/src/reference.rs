@@ -1,0 +1,75 @@
+//! `lateen-proxy node --reference json`: what the node proxy reads and tells, from the tables and the registry that it
+//! runs with. It owns the form of that list; the pages of docs/reference are made of it elsewhere.
+
+use lateen_telemetry::reference::{FIELDS, families};
+use serde::Serialize;
+
+use crate::settings::reference::VARIABLES;
+
+#[derive(Serialize)]
+struct Reference {
+    variables: Vec<Variable>,
+    metrics: Vec<Metric>,
+    fields: Vec<Field>,
+}
+
+#[derive(Serialize)]
+struct Variable {
+    name: &'static str,
+    group: &'static str,
+    origin: String,
+    form: String,
+    default: String,
+    meaning: &'static str,
+}
+
+#[derive(Serialize)]
+struct Metric {
+    name: String,
+    kind: String,
+    help: String,
+    labels: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Field {
+    name: &'static str,
+    when: &'static str,
+    meaning: &'static str,
+}
+
+/// One JSON document with `variables`, `metrics` and `fields` of the access log.
+#[must_use]
+pub fn json() -> String {
+    let reference = Reference {
+        variables: VARIABLES
+            .iter()
+            .map(|variable| Variable {
+                name: variable.name,
+                group: variable.group,
+                origin: variable.origin.to_string(),
+                form: variable.form.to_string(),
+                default: variable.default.to_string(),
+                meaning: variable.meaning,
+            })
+            .collect(),
+        metrics: families()
+            .into_iter()
+            .map(|family| Metric {
+                name: family.name,
+                kind: family.kind,
+                help: family.help,
+                labels: family.labels,
+            })
+            .collect(),
+        fields: FIELDS
+            .iter()
+            .map(|field| Field {
+                name: field.name,
+                when: field.when,
+                meaning: field.meaning,
+            })
+            .collect(),
+    };
+    serde_json::to_string_pretty(&reference).expect("strings and lists have a form in JSON")
+}
