@@ -163,16 +163,17 @@ func TestUp(t *testing.T) {
 
 func TestUpWithFamiliesAndPlaces(t *testing.T) {
 	f := newFake(t)
-	if r := f.run("", "up", "--ip-families", "dual", "--node", "n1=eu/eu-1/rack-7", "--node", "n2=us"); r.code != 0 || len(f.started) != 1 {
+	if r := f.run("", "up", "--ip-families", "dual", "--node", "n1=eu/eu-1/rack-7", "--node", "n2=us", "--proxy-env", "A_B=c=d", "--proxy-env", "E="); r.code != 0 || len(f.started) != 1 {
 		t.Fatalf("exit code %d: %s", r.code, r.stderr)
 	}
 	o := f.started[0]
 	if strings.Join(o.Families, " ") != "IPv4 IPv6" || len(o.Labels["n1"]) != 3 || o.Labels["n1"]["topology.istio.io/subzone"] != "rack-7" ||
-		len(o.Labels["n2"]) != 1 || o.Labels["n2"]["topology.kubernetes.io/region"] != "us" {
+		strings.Join(o.ProxyEnv, " ") != "A_B=c=d E=" || len(o.Labels["n2"]) != 1 || o.Labels["n2"]["topology.kubernetes.io/region"] != "us" {
 		t.Errorf("got %+v", o)
 	}
 	for _, args := range [][]string{
 		{"--ip-families", "v6"}, {"--node", "n3=eu"}, {"--node", "n1"}, {"--node", "n1="}, {"--node", "n1=a/b/c/d"}, {"--node", "n1=a//c"},
+		{"--proxy-env", "A"}, {"--proxy-env", "=c"}, {"--proxy-env", "1A=c"},
 	} {
 		if r := f.run("", append([]string{"up"}, args...)...); r.code != ExitUsage {
 			t.Errorf("%v: exit code %d: %s", args, r.code, r.stderr)

@@ -51,6 +51,8 @@ type StartOptions struct {
 	Families []string
 	// Labels are labels of nodes, by the node's name.
 	Labels map[string]map[string]string
+	// ProxyEnv is what every node proxy finds in its environment besides the engine's own settings, as NAME=VALUE.
+	ProxyEnv []string
 }
 
 // processEnv is the environment of this process.

@@ -42,6 +42,7 @@ func (a *app) upCommand() *cobra.Command {
 	cmd.Flags().IntVar(&options.Workers, "workers", 0, "worker threads of each node proxy (0: its own default)")
 	cmd.Flags().StringArrayVar(&proxies, "node-proxy", nil, "NODE=PATH: run this executable as the node proxy of a node (repeatable)")
 	cmd.Flags().StringVar(&families, "ip-families", families, "addresses of nodes, pods and services: ipv4, ipv6 or dual")
+	cmd.Flags().StringArrayVar(&options.ProxyEnv, "proxy-env", nil, "NAME=VALUE: an environment variable of every node proxy, such as LATEEN_IDLE_TIMEOUT=1h (repeatable)")
 	cmd.Flags().StringArrayVar(&places, "node", nil, "NODE=REGION[/ZONE[/SUBZONE]]: where a node is, for locality (repeatable)")
 	return cmd
 }
@@ -68,6 +69,11 @@ func completeOptions(o *StartOptions, proxies []string, families string, places 
 		o.Families = []string{"IPv4", "IPv6"}
 	default:
 		return usagef("--ip-families %q: use ipv4, ipv6 or dual", families)
+	}
+	for _, entry := range o.ProxyEnv {
+		if name, _, ok := strings.Cut(entry, "="); !ok || !variableName.MatchString(name) {
+			return usagef("--proxy-env %q: write NAME=VALUE, such as LATEEN_IDLE_TIMEOUT=1h", entry)
+		}
 	}
 	o.Labels = map[string]map[string]string{}
 	for _, entry := range places {
@@ -104,6 +110,9 @@ func completeOptions(o *StartOptions, proxies []string, families string, places 
 
 // localityLabels are the labels of a Node that say where it is, from the widest to the narrowest.
 var localityLabels = []string{"topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.istio.io/subzone"}
+
+// variableName is the name of an environment variable, as shells take it.
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // labelValue is what Kubernetes takes as the value of a label, and not empty.
 var labelValue = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)

@@ -130,7 +130,8 @@ func (e *Engine) proxyEnv(n *node, control string) []string {
 	if e.opts.Workers > 0 {
 		env = append(env, "ZTUNNEL_WORKER_THREADS="+strconv.Itoa(e.opts.Workers))
 	}
-	return env
+	// The last word counts, and it is the user's.
+	return append(env, e.opts.ProxyEnv...)
 }
 
 // await waits until a daemon is ready, keeps failing, or time is up.

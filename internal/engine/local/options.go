@@ -24,6 +24,7 @@ type Options struct {
 	NodeProxy map[string]string            `json:"nodeProxy"` // node -> executable to run instead of Lateen's own node proxy
 	Families  []string                     `json:"families"`  // IP families, as Kubernetes writes them, the first one first; IPv4 if empty
 	Labels    map[string]map[string]string `json:"labels"`    // node -> labels that its Node object gets besides the engine's own
+	ProxyEnv  []string                     `json:"proxyEnv"`  // NAME=VALUE: environment of every node proxy besides the engine's own, which it overrides
 	Version   string                       `json:"version"`   // of the program, which the engine then answers with
 	BinDir    string                       `json:"binDir"`    // directory of the mesh's executables; that of this executable if empty
 }

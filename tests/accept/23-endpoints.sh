@@ -1,0 +1,157 @@
+#!/usr/bin/env bash
+# What a service's endpoints do to the connections to it: one that refuses or answers nothing costs no request, is left
+# out for a while and comes back; halves that leak are ended by name; a policy in dry run is told of and not enforced.
+source "$(dirname "$0")/lib.sh"
+
+check "up, with short time-outs" lateen up --nodes 2 --proxy-env LATEEN_IDLE_TIMEOUT=6s --proxy-env LATEEN_HALF_CLOSE_TIMEOUT=2s
+check "apply echo and client" lateen apply -f "$ROOT/samples/echo/echo.yaml"
+# Its pod is ready all the time; whether an application listens there, a file decides.
+chmod 711 "$WORK"
+switch=$WORK/listen
+check "an endpoint of the same service whose application is down" lateen apply -f - <<Y
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: flaky, namespace: default}
+spec:
+  selector: {matchLabels: {app: echo, which: flaky}}
+  template:
+    metadata: {labels: {app: echo, which: flaky}}
+    spec:
+      serviceAccountName: echo
+      terminationGracePeriodSeconds: 1
+      nodeSelector: {kubernetes.io/hostname: n2}
+      containers:
+        - name: main
+          image: lateen/load:1
+          command: [sh, -c, "until [ -e '$switch' ]; do sleep 0.2; done; exec lateen-load serve --listen 0.0.0.0:8080"]
+Y
+# Servers of a few lines: one that never says anything, one that never closes its half.
+check "a server that keeps its half open" lateen apply -f - <<'Y'
+apiVersion: v1
+kind: Service
+metadata: {name: mute}
+spec: {selector: {app: mute}, ports: [{name: tcp, port: 7000}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: mute}
+spec:
+  selector: {matchLabels: {app: mute}}
+  template:
+    metadata: {labels: {app: mute}}
+    spec:
+      serviceAccountName: echo
+      terminationGracePeriodSeconds: 1
+      nodeSelector: {kubernetes.io/hostname: n2}
+      containers:
+        - name: main
+          image: none
+          command:
+            - python3
+            - -c
+            - |
+              import socket
+              held = []
+              server = socket.create_server(("0.0.0.0", 7000))
+              while True:
+                  held.append(server.accept())
+Y
+check "enrol" lateen label ns default istio.io/dataplane-mode=ambient
+check "ready, captured" lateen wait deployment/echo deployment/client deployment/flaky deployment/mute
+check "known to every proxy" lateen wait
+
+retries() { proxy_metrics n1 | sed -n 's/^lateen_connect_retries_total //p'; }
+ejected() { proxy_metrics n1 | sed -n 's/^lateen_endpoints_ejected //p'; }
+is_ejected() { [ "$(ejected)" = "$1" ]; }
+load() { # SECONDS ARGUMENT...: failed, unsent, unanswered
+  local seconds=$1; shift
+  lateen exec deploy/client -- lateen-load run --url "http://echo:8080/?size=9" --no-keepalive --warmup 0s --timeout 15s --duration "$seconds" --json - "$@" 2>/dev/null |
+    jq -r '"\(.counts.failed) \(.counts.unsent) \(.counts.unanswered) \(.counts.ok > 20)"'
+}
+flaky=$(pod_of flaky)
+
+equal "with an endpoint whose application refuses, no request fails" "0 0 0 true" "$(load 2s --qps 50 --connections 4)"
+check "another endpoint was tried in its place ($(retries) times)" [ "$(retries)" -gt 0 ]
+check "it was left out after three failures, not many" [ "$(retries)" -lt 10 ]
+equal "the metric says that it is left out" 1 "$(ejected)"
+check "the log names it" bash -c "grep 'left out: connections keep failing' '$RUN/nodes/n1/proxy.log' | grep 'seconds=10' | grep -q '$flaky'"
+check "the dump names it" bash -c "nsenter --net=/proc/$(engine_pid)/root$RUN/netns/n1 -- curl -sf http://127.0.0.1:15000/config_dump | jq -e '.ejectedEndpoints[] | select(.workload | contains(\"$flaky\")) | .port == 8080'"
+tried=$(retries)
+equal "while it is left out" "0 0 0 true" "$(load 1s --qps 50 --connections 4)"
+equal "nobody tries it" "$tried" "$(retries)"
+
+touch "$switch"
+# Meanwhile, what stands still. A client that ends its half and reads, and one that says nothing.
+lateen exec deploy/client -- python3 -c '
+import socket, time
+half, idle = (socket.create_connection(("mute", 7000)) for _ in range(2))
+half.shutdown(socket.SHUT_WR)
+start = time.monotonic()
+for name, one in ("half-closed", half), ("idle", idle):
+    one.settimeout(20)
+    try:
+        one.recv(1)
+        print(name, "ended")
+    except ConnectionResetError:
+        print(name, "reset")
+    print(name, "early" if time.monotonic() - start < {"half-closed": 1.5, "idle": 4.5}[name] else "in time")
+' >"$WORK/halves" 2>&1
+equal "a half-closed and an idle connection are ended, each by its own time-out" "half-closed reset half-closed in time idle reset idle in time" "$(tr '\n' ' ' <"$WORK/halves" | sed 's/ $//')"
+named() { grep 'error=' "$RUN/nodes/n1/proxy.log" | grep 'dst.service="mute' | grep -q "$1"; }
+check "the log names the setting that ended the half" eventually 5 named LATEEN_HALF_CLOSE_TIMEOUT
+check "and the one that ended the idle one" eventually 5 named LATEEN_IDLE_TIMEOUT
+left_sockets() { [ "$(nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$(lateen get pods -o json | jq -r '.items[] | select(.metadata.name | startswith("client")) | .metadata.uid')" -- ss -Htan state close-wait state fin-wait-2 | wc -l)" = 0 ]; }
+check "no half is left in the client's pod" eventually 5 left_sockets
+
+check "what is left out is tried again when its time is over" eventually 15 is_ejected 0
+equal "and serves" "0 0 0 true" "$(load 1s --qps 100 --connections 4)"
+served() { grep 'direction="outbound"' "$RUN/nodes/n1/proxy.log" | grep "dst.workload=\"$flaky\"" | grep -vq 'error='; }
+check "as the access log shows" eventually 5 served
+equal "nothing more was retried" "$tried" "$(retries)"
+
+# Packets to one endpoint's tunnel port disappear: what is there is ended by the kernel or not at all, what is new hangs.
+nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$(lateen get pods -o json | jq -r --arg p "$flaky" '.items[] | select(.metadata.name == $p) | .metadata.uid')" -- \
+  nft -f - <<'N'
+table inet hole { chain in { type filter hook input priority -500; tcp dport 15008 drop; }; }
+N
+check "a new client" lateen apply -f - <<'Y'
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: late}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: late}
+spec:
+  selector: {matchLabels: {app: late}}
+  template:
+    metadata: {labels: {app: late}}
+    spec:
+      serviceAccountName: late
+      terminationGracePeriodSeconds: 1
+      nodeSelector: {kubernetes.io/hostname: n1}
+      containers: [{name: main, image: none, command: [sleep, infinity]}]
+Y
+check "is there" lateen wait deployment/late
+check "is known" lateen wait
+check "a policy in dry run that would deny it" lateen apply -f - <<'Y'
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: rehearsed, namespace: default, annotations: {istio.io/dry-run: "true"}}
+spec:
+  selector: {matchLabels: {app: echo}}
+  action: DENY
+  rules: [{from: [{source: {principals: ["cluster.local/ns/default/sa/late"]}}]}]
+Y
+check "is known" lateen wait
+equal "with an endpoint that answers nothing, no request fails" "0 0 0 true" \
+  "$(lateen exec deploy/late -- lateen-load run --url "http://echo:8080/?size=9" --no-keepalive --warmup 0s --timeout 20s --duration 12s --qps 5 --connections 60 --json - 2>/dev/null |
+    jq -r '"\(.counts.failed) \(.counts.unsent) \(.counts.unanswered) \(.counts.ok > 20)"')"
+equal "it is left out" 1 "$(ejected)"
+
+rehearsed() { proxy_metrics n2 | awk '/^lateen_policy_dry_run_total\{/ && /rehearsed/ && /deny/ {n += $NF} END {exit !(n > 0)}'; }
+check "the metric tells of the policy in dry run" eventually 5 rehearsed
+check "and so does the access log" bash -c "grep 'direction=\"inbound\"' '$RUN/nodes/n2/proxy.log' | grep 'sa/late' | grep -q 'policy.dry_run=\"deny by default/rehearsed\"'"
+check_not "it denied nobody" grep -q 'policy rejection' "$RUN/nodes/n1/proxy.log" "$RUN/nodes/n2/proxy.log"
+check "down" lateen down
+finish
