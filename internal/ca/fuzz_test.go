@@ -3,6 +3,8 @@ package ca
 import (
 	"context"
 	"crypto/ecdsa"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +54,51 @@ func FuzzIdentity(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		if id, err := ParseIdentity(s); err == nil && (id.String() != s || id.URI().String() != s) {
 			t.Errorf("%q reads as %v", s, id)
+		}
+	})
+}
+
+// FuzzParsePlugged: no bytes make the loader panic, what it accepts can sign what its own bundle verifies, and no refusal repeats
+// the key.
+func FuzzParsePlugged(f *testing.F) {
+	_, _, _, files := chainOf(f)
+	f.Add(files.Cert, files.Key, files.Chain, files.Root)
+	f.Add(files.Cert, files.Key, []byte(nil), files.Root)
+	f.Add(files.Root, files.Key, files.Root, files.Root)
+	f.Fuzz(func(t *testing.T, cert, key, chain, root []byte) {
+		s, err := ParsePlugged(Files{Cert: cert, Key: key, Chain: chain, Root: root}, start)
+		if err != nil {
+			if len(key) > 100 && strings.Contains(err.Error(), string(key)) {
+				t.Errorf("the refusal repeats the key: %v", err)
+			}
+			return
+		}
+		if err := s.probe(start); err != nil || len(s.roots) == 0 || start.After(s.NotAfter()) && len(s.chain) > 0 {
+			t.Errorf("accepted, and %v; it signs until %s", err, s.NotAfter())
+		}
+	})
+}
+
+// FuzzParseLedger: no bytes make the reader panic, and what it reads completely it reads again the same.
+func FuzzParseLedger(f *testing.F) {
+	f.Add([]byte(`{"boot":"b","since":"2026-01-02T03:04:05Z"}` + "\n" + `{"holder":{"node":"n1","identity":"a"},"stage":"1 steady","until":"2026-01-02T03:04:05Z"}` + "\n"))
+	f.Add([]byte(`{"holder":{}}` + "\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		holders, since, boot, ok := parseLedger(data)
+		if !ok {
+			return
+		}
+		l := &ledger{path: filepath.Join(t.TempDir(), ledgerFile), boot: boot, since: since, holders: holders}
+		if err := l.write(); err != nil {
+			return // years beyond 9999 do not come from here
+		}
+		written, err := os.ReadFile(l.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, sinceAgain, bootAgain, ok := parseLedger(written)
+		if !ok || len(again) != len(holders) || !sinceAgain.Equal(since) || bootAgain != boot {
+			t.Errorf("%q reads back otherwise", data)
 		}
 	})
 }

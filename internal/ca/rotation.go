@@ -81,6 +81,9 @@ func (s state) next(v view) state {
 	return state{Stage: Steady, Signing: s.Signing, Since: v.now, Lifetime: s.Lifetime}
 }
 
+// name tells a stage from all others: numbers only grow.
+func (s state) name() string { return fmt.Sprintf("%d %s", s.Signing, s.Stage) }
+
 // latest is when every certificate from before the stage has expired.
 func (s state) latest() time.Time { return s.Since.Add(s.Lifetime + clockLeeway) }
 
@@ -94,7 +97,6 @@ type Rotating struct {
 
 	dir, trustDomain string
 	now              func() time.Time
-	knowsSince       time.Time
 	logger           *slog.Logger
 	publish          func(*Signer)
 
@@ -102,31 +104,28 @@ type Rotating struct {
 	state   state
 	roots   map[int]*Root
 	current *Signer
-	issued  map[Holder]issued
+	ledger  *ledger
 	trouble string
-}
-
-// issued is the certificate that a holder got last.
-type issued struct {
-	by    *Signer
-	until time.Time
+	// unkept says that the ledger's file could not be written.
+	unkept bool
 }
 
 // LoadRotating opens the CA in dir, with a new root if there is none. lifetime is the longest that certificates live unless what
 // is on disk knows better. publish is called with each signer that comes into force, the first one included.
 func LoadRotating(dir, trustDomain string, lifetime time.Duration, now func() time.Time, logger *slog.Logger, publish func(*Signer)) (*Rotating, error) {
-	r := &Rotating{dir: dir, trustDomain: trustDomain, now: now, knowsSince: now(), logger: logger, publish: publish,
-		roots: map[int]*Root{}, issued: map[Holder]issued{}}
+	r := &Rotating{dir: dir, trustDomain: trustDomain, now: now, logger: logger, publish: publish, roots: map[int]*Root{}}
 	if err := prepare(dir); err != nil {
 		return nil, err
 	}
+	started := now()
+	r.ledger = openLedger(dir, started)
 	data, err := os.ReadFile(filepath.Join(dir, stateFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if later, err := filepath.Glob(filepath.Join(dir, "root-*-key.pem")); err != nil || len(later) > 0 {
 			return nil, fmt.Errorf("%s holds roots of a rotation and no %s; restore it, for a new root would cut off every proxy", dir, stateFile)
 		}
-		r.state = state{Stage: Steady, Signing: 1, Since: r.knowsSince, Lifetime: lifetime}
+		r.state = state{Stage: Steady, Signing: 1, Since: started, Lifetime: lifetime}
 	case err != nil:
 		return nil, fmt.Errorf("read the CA's state: %w", err)
 	default:
@@ -136,18 +135,19 @@ func LoadRotating(dir, trustDomain string, lifetime time.Duration, now func() ti
 	}
 	if r.state.Signing == 1 && r.state.Stage == Steady {
 		// The only case in which a root may be made: there is none yet.
-		root, err := LoadRoot(dir, trustDomain, r.knowsSince)
+		root, err := LoadRoot(dir, trustDomain, started)
 		if err != nil {
 			return nil, err
 		}
 		if r.roots[1] = root; root.fresh {
 			// Nothing was ever issued below it.
-			r.knowsSince = time.Time{}
+			r.ledger = &ledger{path: r.ledger.path, boot: r.ledger.boot, holders: map[Holder]issued{}}
 		}
 	}
 	if err := r.install(r.state); err != nil {
 		return nil, err
 	}
+	r.kept(r.ledger.write())
 	return r, r.clean()
 }
 
@@ -174,7 +174,11 @@ func (r *Rotating) Signer() *Signer {
 func (r *Rotating) Issued(holder Holder, life time.Duration, by *Signer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.issued[holder] = issued{by: by, until: r.now().Add(life)}
+	stage := ""
+	if by == r.current {
+		stage = r.state.name()
+	}
+	r.kept(r.ledger.add(holder, stage, r.now(), life))
 	if r.state.Lifetime >= life {
 		return
 	}
@@ -183,6 +187,14 @@ func (r *Rotating) Issued(holder Holder, life time.Duration, by *Signer) {
 	if err := r.save(r.state); err != nil {
 		r.logger.Warn("ca: the state of root rotation was not kept", "error", err)
 	}
+}
+
+// kept tells, once, that the ledger could not be written. That stops nothing.
+func (r *Rotating) kept(err error) {
+	if err != nil && !r.unkept {
+		r.logger.Warn("ca: what was issued was not kept on disk; a restart now would prolong a rotation of the root", "error", err)
+	}
+	r.unkept = err != nil
 }
 
 // Run moves from stage to stage until ctx ends.
@@ -208,7 +220,7 @@ func (r *Rotating) step() {
 	request := filepath.Join(r.dir, requestFile)
 	_, err := os.Lstat(request)
 	root := r.roots[r.state.Signing].certificate
-	to := r.state.next(view{now: now, knowsSince: r.knowsSince, behind: len(r.behind(now)), leastStage: r.LeastStage, requested: err == nil,
+	to := r.state.next(view{now: now, knowsSince: r.ledger.since, behind: len(r.behind(now)), leastStage: r.LeastStage, requested: err == nil,
 		rootFrom: root.NotBefore, rootTill: root.NotAfter})
 	if to == r.state {
 		return
@@ -306,17 +318,7 @@ func (r *Rotating) files(number int) (cert, key string) {
 	return filepath.Join(r.dir, fmt.Sprintf("root-%d-cert.pem", number)), filepath.Join(r.dir, fmt.Sprintf("root-%d-key.pem", number))
 }
 
-// behind lists the holders of certificates that were issued before the present stage, and forgets those that are of no use
-// any more.
+// behind lists the holders that may still use a certificate from before the present stage.
 func (r *Rotating) behind(now time.Time) []Holder {
-	var late []Holder
-	for h, i := range r.issued {
-		switch {
-		case now.After(i.until), r.InUse != nil && !r.InUse(h):
-			delete(r.issued, h)
-		case i.by != r.current:
-			late = append(late, h)
-		}
-	}
-	return late
+	return r.ledger.behind(r.state.name(), now, r.InUse)
 }

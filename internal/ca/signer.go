@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -45,6 +46,20 @@ func (s *Signer) Bundle() []byte { return s.bundle }
 
 // NotAfter is when the first certificate between the key and the root expires. Nothing that is issued outlives it.
 func (s *Signer) NotAfter() time.Time { return s.notAfter }
+
+// RootNotAfter is when the root expires that what is issued leads to; the first one if it leads to several.
+func (s *Signer) RootNotAfter() time.Time {
+	var first time.Time
+	for _, r := range s.roots {
+		leads := s.certificate.Equal(r) || slices.ContainsFunc(append([]*x509.Certificate{s.certificate}, s.chain...), func(c *x509.Certificate) bool {
+			return bytes.Equal(c.RawIssuer, r.RawSubject) && c.CheckSignatureFrom(r) == nil
+		})
+		if leads && (first.IsZero() || r.NotAfter.Before(first)) {
+			first = r.NotAfter
+		}
+	}
+	return first
+}
 
 // Pool is the bundle as verifiers take it.
 func (s *Signer) Pool() *x509.CertPool {
@@ -87,7 +102,8 @@ type Authority interface {
 
 // Holder is where a certificate lives: an identity in one node proxy.
 type Holder struct {
-	Node, Identity string
+	Node     string `json:"node"`
+	Identity string `json:"identity"`
 	// pod says that Node is the name of a pod, for a caller whose token names no node.
 	pod bool
 }

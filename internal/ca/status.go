@@ -15,7 +15,7 @@ type Status struct {
 	// Behind is how many certificates have not been renewed since the stage began, as far as is known; Waiting names some of them.
 	Behind  int      `json:"behind,omitempty"`
 	Waiting []Holder `json:"waiting,omitempty"`
-	// Known is when nothing is left that was issued before the program started: till then the stage lasts in any case, and at most till Latest.
+	// Known is when nothing is left that the program does not know to have issued: till then the stage lasts in any case, and at most till Latest.
 	Known  time.Time `json:"known,omitzero"`
 	Latest time.Time `json:"latest,omitzero"`
 	// Trouble is why what is on disk is not in force.
@@ -51,8 +51,8 @@ func (r *Rotating) Status() Status {
 	late := r.behind(r.now())
 	out.Behind, out.Waiting = len(late), late[:min(len(late), maxWaiting)]
 	out.Latest = r.state.latest()
-	if !r.knowsSince.IsZero() {
-		out.Known = r.knowsSince.Add(r.state.Lifetime)
+	if !r.ledger.since.IsZero() {
+		out.Known = r.ledger.since.Add(r.state.Lifetime)
 	}
 	return out
 }

@@ -105,7 +105,7 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 		return nil, err
 	}
 	c := &Control{opts: opts, logger: logger, store: store, authority: authority, verifier: verifier, log: log.New(now, log.AddressType, log.AuthorizationType),
-		metrics: status.NewMetrics(opts.Version, authority.Signer().NotAfter())}
+		metrics: status.NewMetrics(opts.Version, func() time.Time { return authority.Signer().RootNotAfter() })}
 	c.source = files.NewSource(opts.ConfigDir, logger)
 	assignments, err := compile.LoadAssignments(filepath.Join(opts.DataDir, assignmentsFile))
 	if err != nil {

@@ -575,7 +575,7 @@ func TestTheRootIsReplacedWhileTheControlPlaneRuns(t *testing.T) {
 	}
 	var metrics string
 	p.debug("/metrics", &metrics)
-	for _, want := range []string{"lateen_control_ca_roots 1", "lateen_control_ca_behind 0", "lateen_control_ca_trouble 0"} {
+	for _, want := range []string{fmt.Sprintf("citadel_server_root_cert_expiry_timestamp %g\n", float64(p.control.authority.Signer().RootNotAfter().Unix())), "lateen_control_ca_roots 1", "lateen_control_ca_behind 0", "lateen_control_ca_trouble 0"} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("metrics lack %s", want)
 		}

@@ -23,7 +23,7 @@ func get(h http.Handler, path string) (int, string) {
 func newSources() Sources {
 	return Sources{Store: model.NewStore(), Log: log.New(time.Now, log.AddressType, log.AuthorizationType), Version: "v1",
 		Problems: func() []files.Problem { return nil }, Clients: func() []xds.ClientState { return nil },
-		Ready: func() error { return nil }, Metrics: NewMetrics("v1", time.Unix(2000000000, 0))}
+		Ready: func() error { return nil }, Metrics: NewMetrics("v1", func() time.Time { return time.Unix(2000000000, 0) })}
 }
 
 func TestReadinessSaysWhatIsMissing(t *testing.T) {

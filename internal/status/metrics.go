@@ -35,7 +35,7 @@ type Metrics struct {
 var delayBuckets = []float64{.0005, .001, .0025, .005, .01, .02, .03, .05, .1, .25, .5, 1, 3, 10, 30}
 
 // NewMetrics registers everything on a registry of its own. version is the program's.
-func NewMetrics(version string, rootExpiry time.Time) *Metrics {
+func NewMetrics(version string, rootExpiry func() time.Time) *Metrics {
 	m := &Metrics{
 		Registry:  prometheus.NewRegistry(),
 		connected: gauge("pilot_xds", "Number of endpoints connected to this pilot using XDS.", "version"),
@@ -54,8 +54,8 @@ func NewMetrics(version string, rootExpiry time.Time) *Metrics {
 		unauthed: prometheus.NewCounter(prometheus.CounterOpts{Name: "citadel_server_authentication_failure_count", Help: "Certificate requests whose caller was not authenticated."}),
 		streams:  prometheus.NewCounter(prometheus.CounterOpts{Name: "lateen_control_streams_refused_total", Help: "Discovery streams whose caller was not authenticated."}),
 	}
-	expiry := prometheus.NewGauge(prometheus.GaugeOpts{Name: "citadel_server_root_cert_expiry_timestamp", Help: "Unix time, in seconds, when the root certificate expires."})
-	expiry.Set(float64(rootExpiry.Unix()))
+	expiry := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "citadel_server_root_cert_expiry_timestamp", Help: "Unix time, in seconds, when the root certificate expires."},
+		func() float64 { return float64(rootExpiry().Unix()) })
 	info := gauge("pilot_info", "Pilot version and build information.", "version")
 	info.WithLabelValues(version).Set(1)
 	m.Registry.MustRegister(m.connected, m.pushes, m.pushBytes, m.resources, m.rejects, m.answers, m.convergence, m.compile,

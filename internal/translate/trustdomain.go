@@ -35,10 +35,14 @@ func withAliases(mesh Mesh, spec *securityapi.AuthorizationPolicy) *securityapi.
 	return spec
 }
 
-// ExpandPrincipals writes out what the principals of a policy mean in a mesh with aliases: one that names the mesh's trust
-// domain, an alias of it or cluster.local stands for all of them, as in Istio. Principals are matched as text, without a
-// scheme: exact, "*", "prefix*" or "*suffix". One that leaves the trust domain open, and one of another mesh, stays as it is.
-// The result holds every given principal and names none twice.
+// principalParts is of how many parts a principal is that names a trust domain: domain/ns/NAMESPACE/sa/ACCOUNT.
+const principalParts = 5
+
+// ExpandPrincipals writes out what the principals of a policy mean in a mesh with aliases, as Istio does: one that names the
+// mesh's trust domain or an alias of it stands for all of them, and so does cluster.local, even where the mesh is called
+// otherwise; then it means nobody of that name. Principals are matched as text, without a scheme: exact, "*", "prefix*" or
+// "*suffix". One that leaves the trust domain open, one that is not written out to its last part, and one of another mesh stay
+// as they are. The result names none twice.
 func ExpandPrincipals(own string, aliases []string, principals []string) []string {
 	if len(principals) == 0 {
 		return principals
@@ -51,17 +55,17 @@ func ExpandPrincipals(own string, aliases []string, principals []string) []strin
 		}
 	}
 	for _, principal := range principals {
-		add(principal)
-		domain, rest, named := strings.Cut(principal, "/")
-		if !named || domain == "*" {
-			continue
-		}
-		if domain != localTrustDomain && !slices.ContainsFunc(all, func(one string) bool { return matchesDomain(domain, one) }) {
+		domain, rest, _ := strings.Cut(principal, "/")
+		ours := domain == localTrustDomain || slices.ContainsFunc(all, func(one string) bool { return matchesDomain(domain, one) || startsDomain(domain, one) })
+		if strings.Count(principal, "/") != principalParts-1 || domain == "*" || !ours {
+			add(principal)
 			continue
 		}
 		for _, one := range all {
-			// A pattern that means the domain already need not name it again.
-			if !matchesDomain(domain, one) {
+			if matchesDomain(domain, one) {
+				// A pattern that means the domain already need not name it again.
+				add(principal)
+			} else {
 				add(one + "/" + rest)
 			}
 		}
@@ -69,11 +73,17 @@ func ExpandPrincipals(own string, aliases []string, principals []string) []strin
 	return out
 }
 
-// matchesDomain matches a trust domain with the first part of a principal, in which only a leading star can be a pattern:
-// one at the end is followed by more.
+// matchesDomain matches a trust domain with the first part of a principal as proxies do: a leading star can be a pattern.
 func matchesDomain(pattern, domain string) bool {
 	if suffix, ok := strings.CutPrefix(pattern, "*"); ok {
 		return strings.HasSuffix(domain, suffix)
 	}
 	return pattern == domain
+}
+
+// startsDomain matches it with a star at the end, which is no pattern to a proxy: more follows it. Istio writes such a
+// principal out, and then it means something.
+func startsDomain(pattern, domain string) bool {
+	prefix, ok := strings.CutSuffix(pattern, "*")
+	return ok && strings.HasPrefix(domain, prefix)
 }

@@ -20,9 +20,11 @@ func TestPrincipalsMeanTheMeshUnderAllItsNames(t *testing.T) {
 		{"own domain", "mesh.example", aliases, []string{"mesh.example/ns/a/sa/b"},
 			[]string{"mesh.example/ns/a/sa/b", "old.example/ns/a/sa/b", "older.example/ns/a/sa/b"}},
 		{"an alias", "mesh.example", aliases, []string{"old.example/ns/a/sa/b"},
-			[]string{"old.example/ns/a/sa/b", "mesh.example/ns/a/sa/b", "older.example/ns/a/sa/b"}},
+			[]string{"mesh.example/ns/a/sa/b", "old.example/ns/a/sa/b", "older.example/ns/a/sa/b"}},
 		{"the local domain stands for the mesh's", "mesh.example", nil, []string{"cluster.local/ns/a/sa/b"},
-			[]string{"cluster.local/ns/a/sa/b", "mesh.example/ns/a/sa/b"}},
+			[]string{"mesh.example/ns/a/sa/b"}},
+		{"the local domain is an alias", "mesh.example", []string{"cluster.local"}, []string{"cluster.local/ns/a/sa/b"},
+			[]string{"mesh.example/ns/a/sa/b", "cluster.local/ns/a/sa/b"}},
 		{"the local domain is the mesh's", "cluster.local", nil, []string{"cluster.local/ns/a/sa/b"}, []string{"cluster.local/ns/a/sa/b"}},
 		{"another mesh", "mesh.example", aliases, []string{"other.example/ns/a/sa/b"}, []string{"other.example/ns/a/sa/b"}},
 		{"a domain that ends like ours", "mesh.example", aliases, []string{"evil-mesh.example/ns/a/sa/b"}, []string{"evil-mesh.example/ns/a/sa/b"}},
@@ -30,7 +32,12 @@ func TestPrincipalsMeanTheMeshUnderAllItsNames(t *testing.T) {
 		{"any domain", "mesh.example", aliases, []string{"*/ns/a/sa/b"}, []string{"*/ns/a/sa/b"}},
 		{"a suffix within the path", "mesh.example", aliases, []string{"*b"}, []string{"*b"}},
 		{"a suffix within the domain", "mesh.example", []string{"old.test"}, []string{"*.example/ns/a/sa/b"}, []string{"*.example/ns/a/sa/b", "old.test/ns/a/sa/b"}},
-		{"a prefix", "mesh.example", []string{"old.example"}, []string{"mesh.example/ns/a/*"}, []string{"mesh.example/ns/a/*", "old.example/ns/a/*"}},
+		{"a suffix that all domains have", "mesh.example", aliases, []string{"*.example/ns/a/sa/b"}, []string{"*.example/ns/a/sa/b"}},
+		{"a prefix within the domain", "mesh.example", []string{"old.test"}, []string{"mesh*/ns/a/sa/b"}, []string{"mesh.example/ns/a/sa/b", "old.test/ns/a/sa/b"}},
+		{"a prefix of another domain", "mesh.example", aliases, []string{"other*/ns/a/sa/b"}, []string{"other*/ns/a/sa/b"}},
+		{"any account", "mesh.example", []string{"old.example"}, []string{"mesh.example/ns/a/sa/*"}, []string{"mesh.example/ns/a/sa/*", "old.example/ns/a/sa/*"}},
+		{"not written out to its last part", "mesh.example", []string{"old.example"}, []string{"mesh.example/ns/a/*"}, []string{"mesh.example/ns/a/*"}},
+		{"no domain", "mesh.example", aliases, []string{"/ns/a/sa/b"}, []string{"/ns/a/sa/b"}},
 		{"the same meant twice", "mesh.example", []string{"old.example"}, []string{"mesh.example/ns/a/sa/b", "old.example/ns/a/sa/b"},
 			[]string{"mesh.example/ns/a/sa/b", "old.example/ns/a/sa/b"}},
 		{"nobody", "mesh.example", aliases, nil, nil},
@@ -61,10 +68,10 @@ func TestPoliciesHoldForAliases(t *testing.T) {
 			}
 		}
 	}
-	if want := []string{"cluster.local/ns/a/sa/b", "mesh.example/ns/a/sa/b", "old.example/ns/a/sa/b"}; !slices.Equal(allowed, want) {
+	if want := []string{"mesh.example/ns/a/sa/b", "old.example/ns/a/sa/b"}; !slices.Equal(allowed, want) {
 		t.Errorf("allowed %q, want %q", allowed, want)
 	}
-	if want := []string{"old.example/ns/a/sa/c", "mesh.example/ns/a/sa/c"}; !slices.Equal(except, want) {
+	if want := []string{"mesh.example/ns/a/sa/c", "old.example/ns/a/sa/c"}; !slices.Equal(except, want) {
 		t.Errorf("except %q, want %q", except, want)
 	}
 	if !proto.Equal(before, &policy.Spec) {
