@@ -1,6 +1,7 @@
 //! lateen-proxy: the data plane, one binary, one role a process.
 #![forbid(unsafe_code)]
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -41,8 +42,10 @@ enum ReferenceFormat {
 fn main() -> ExitCode {
     let Role::Node { reference: listed } = Cli::parse().role;
     if let Some(ReferenceFormat::Json) = listed {
-        println!("{}", reference::json());
-        return ExitCode::SUCCESS;
+        return match writeln!(io::stdout(), "{}", reference::json()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE, // the reader has left
+        };
     }
     let settings = match Settings::from_environment() {
         Ok(settings) => settings,
