@@ -16,6 +16,7 @@ import (
 	"lateen.dev/lateen/internal/agent/redirect"
 	"lateen.dev/lateen/internal/agent/source"
 	"lateen.dev/lateen/internal/agent/zds"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // Source is where the node's pods come from.
@@ -248,7 +249,7 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 		}
 	}
 	says := source.Disabled
-	if object.Annotations[source.RedirectionAnnotation] == string(source.Enabled) {
+	if object.Annotations[wellknown.Redirection] == string(source.Enabled) {
 		says = source.Enabled
 	}
 	if p.told.State == "" {

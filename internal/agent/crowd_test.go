@@ -14,6 +14,7 @@ import (
 	"lateen.dev/lateen/internal/agent/redirect"
 	"lateen.dev/lateen/internal/agent/source"
 	"lateen.dev/lateen/internal/agent/zds"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // crowd is a node with many pods, whose kernel is so slow that no pod is captured before several others are under way.
@@ -63,7 +64,7 @@ func TestPodsAreCapturedSeveralAtOnce(t *testing.T) {
 	a.redirect = c
 	a.open = func(string) (*netns.Namespace, error) { return netns.Open("/proc/self/ns/net") }
 	a.list = func(*netns.Namespace) (diag.Listing, error) { return diag.Listing{}, nil }
-	s := source.Snapshot{Namespaces: map[string]source.Namespace{"default": {Labels: map[string]string{modeLabel: modeAmbient}}}}
+	s := source.Snapshot{Namespaces: map[string]source.Namespace{"default": {Labels: map[string]string{wellknown.DataplaneMode: modeAmbient}}}}
 	for i := range 3 * enough {
 		s.Pods = append(s.Pods, source.Pod{UID: fmt.Sprint(i), Namespace: "default", Name: fmt.Sprint("p", i), NetNS: "/run/netns/x"})
 	}

@@ -1,9 +1,11 @@
 package agent
 
-import "lateen.dev/lateen/internal/agent/source"
+import (
+	"lateen.dev/lateen/internal/agent/source"
+	"lateen.dev/lateen/internal/model/wellknown"
+)
 
 const (
-	modeLabel   = "istio.io/dataplane-mode"
 	modeAmbient = "ambient"
 	modeNone    = "none"
 )
@@ -14,11 +16,11 @@ func enrolled(p source.Pod, namespace source.Namespace) bool {
 	if p.HostNetwork {
 		return false
 	}
-	switch p.Labels[modeLabel] {
+	switch p.Labels[wellknown.DataplaneMode] {
 	case modeNone:
 		return false
 	case modeAmbient:
 		return true
 	}
-	return namespace.Labels[modeLabel] == modeAmbient
+	return namespace.Labels[wellknown.DataplaneMode] == modeAmbient
 }

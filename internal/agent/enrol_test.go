@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"lateen.dev/lateen/internal/agent/source"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 func TestEnrolment(t *testing.T) {
@@ -29,7 +30,7 @@ func TestEnrolment(t *testing.T) {
 		if value == unset {
 			return nil
 		}
-		return map[string]string{modeLabel: value}
+		return map[string]string{wellknown.DataplaneMode: value}
 	}
 	for _, tt := range tests {
 		p := source.Pod{Labels: labels(tt.pod), HostNetwork: tt.host}

@@ -8,17 +8,7 @@ import (
 	"strings"
 
 	"lateen.dev/lateen/internal/agent/redirect"
-)
-
-// The annotations by which a pod asks for exceptions from its capture, as Istio names them.
-const (
-	dnsCapture            = "ambient.istio.io/dns-capture"
-	bypassInbound         = "ambient.istio.io/bypass-inbound-capture"
-	virtualInterfaces     = "istio.io/reroute-virtual-interfaces"
-	excludeInboundPorts   = "traffic.sidecar.istio.io/excludeInboundPorts"
-	excludeOutboundPorts  = "traffic.sidecar.istio.io/excludeOutboundPorts"
-	excludeOutboundRanges = "traffic.sidecar.istio.io/excludeOutboundIPRanges"
-	includeOutboundRanges = "traffic.sidecar.istio.io/includeOutboundIPRanges"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // settingsOf reads a pod's annotations, on top of what holds for all pods. An annotation with anything wrong in it has
@@ -34,7 +24,7 @@ func settingsOf(base redirect.Settings, annotations map[string]string) (s redire
 			refused = append(refused, fmt.Sprintf("annotation %s: %v", name, err))
 		}
 	}
-	read(bypassInbound, func(value string) error {
+	read(wellknown.BypassInboundCapture, func(value string) error {
 		yes, err := strconv.ParseBool(strings.TrimSpace(value))
 		if err != nil {
 			return fmt.Errorf("%q is neither true nor false", value)
@@ -42,7 +32,7 @@ func settingsOf(base redirect.Settings, annotations map[string]string) (s redire
 		s.BypassInbound = s.BypassInbound || yes
 		return nil
 	})
-	read(dnsCapture, func(value string) error {
+	read(wellknown.DNSCapture, func(value string) error {
 		yes, err := strconv.ParseBool(strings.TrimSpace(value))
 		if err != nil {
 			return fmt.Errorf("%q is neither true nor false", value)
@@ -50,24 +40,24 @@ func settingsOf(base redirect.Settings, annotations map[string]string) (s redire
 		s.BypassDNS = !yes
 		return nil
 	})
-	read(excludeInboundPorts, func(value string) error {
+	read(wellknown.ExcludeInboundPorts, func(value string) error {
 		ports, err := redirect.ParsePorts(value)
 		s.InboundPorts = union(s.InboundPorts, ports, func(a, b uint16) int { return int(a) - int(b) })
 		return err
 	})
-	read(excludeOutboundPorts, func(value string) error {
+	read(wellknown.ExcludeOutboundPorts, func(value string) error {
 		ports, err := redirect.ParsePorts(value)
 		s.OutboundPorts = union(s.OutboundPorts, ports, func(a, b uint16) int { return int(a) - int(b) })
 		return err
 	})
 	excludes, includes := false, false
-	read(excludeOutboundRanges, func(value string) error {
+	read(wellknown.ExcludeOutboundIPRanges, func(value string) error {
 		ranges, err := redirect.ParseRanges(value)
 		s.OutboundRanges = union(s.OutboundRanges, ranges, netip.Prefix.Compare)
 		excludes = err == nil && len(ranges) > 0
 		return err
 	})
-	read(includeOutboundRanges, func(value string) error {
+	read(wellknown.IncludeOutboundIPRanges, func(value string) error {
 		if strings.TrimSpace(value) == "*" {
 			return nil
 		}
@@ -84,9 +74,9 @@ func settingsOf(base redirect.Settings, annotations map[string]string) (s redire
 		// author meant to.
 		s.OutboundRanges = base.OutboundRanges
 		refused = append(refused, fmt.Sprintf("annotation %s: it goes only with all destinations captured; leave out %s or this one",
-			excludeOutboundRanges, includeOutboundRanges))
+			wellknown.ExcludeOutboundIPRanges, wellknown.IncludeOutboundIPRanges))
 	}
-	read(virtualInterfaces, func(value string) error {
+	read(wellknown.RerouteVirtualInterfaces, func(value string) error {
 		names, err := redirect.ParseInterfaces(value)
 		s.VirtualInterfaces = union(s.VirtualInterfaces, names, strings.Compare)
 		return err

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"lateen.dev/lateen/internal/agent/redirect"
-	"lateen.dev/lateen/internal/agent/source"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 func TestReadsExceptions(t *testing.T) {
@@ -20,46 +20,46 @@ func TestReadsExceptions(t *testing.T) {
 	}{
 		{want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16"}},
 		{
-			annotations: map[string]string{excludeInboundPorts: "22, 9100", excludeOutboundPorts: "3306"},
+			annotations: map[string]string{wellknown.ExcludeInboundPorts: "22, 9100", wellknown.ExcludeOutboundPorts: "3306"},
 			want:        []string{"inbound ports 22, 9100", "outbound ports 3306", "outbound to 10.9.0.0/16"},
 		},
 		{
-			annotations: map[string]string{excludeInboundPorts: "22,ssh", excludeOutboundPorts: "3306"},
+			annotations: map[string]string{wellknown.ExcludeInboundPorts: "22,ssh", wellknown.ExcludeOutboundPorts: "3306"},
 			want:        []string{"inbound ports 9100", "outbound ports 3306", "outbound to 10.9.0.0/16"},
 			refused:     `excludeInboundPorts: "ssh" is no port`,
 		},
 		{
-			annotations: map[string]string{excludeOutboundRanges: "10.1.2.3/8"},
+			annotations: map[string]string{wellknown.ExcludeOutboundIPRanges: "10.1.2.3/8"},
 			want:        []string{"inbound ports 9100", "outbound to 10.9.0.0/16"},
 			refused:     "write 10.0.0.0/8",
 		},
-		{annotations: map[string]string{bypassInbound: "true"}, want: []string{"inbound: all but tunnels", "outbound to 10.9.0.0/16"}},
+		{annotations: map[string]string{wellknown.BypassInboundCapture: "true"}, want: []string{"inbound: all but tunnels", "outbound to 10.9.0.0/16"}},
 		{
-			annotations: map[string]string{bypassInbound: "yes"}, want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16"},
+			annotations: map[string]string{wellknown.BypassInboundCapture: "yes"}, want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16"},
 			refused: `"yes" is neither true nor false`,
 		},
-		{annotations: map[string]string{dnsCapture: "false"}, want: []string{"DNS", "inbound ports 9100", "outbound to 10.9.0.0/16"}},
-		{annotations: map[string]string{dnsCapture: "true"}, want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16"}},
+		{annotations: map[string]string{wellknown.DNSCapture: "false"}, want: []string{"DNS", "inbound ports 9100", "outbound to 10.9.0.0/16"}},
+		{annotations: map[string]string{wellknown.DNSCapture: "true"}, want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16"}},
 		{
-			annotations: map[string]string{dnsCapture: "off"}, want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16"},
+			annotations: map[string]string{wellknown.DNSCapture: "off"}, want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16"},
 			refused: `"off" is neither true nor false`,
 		},
-		{annotations: map[string]string{includeOutboundRanges: "*"}, want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16"}},
-		{annotations: map[string]string{includeOutboundRanges: ""}, want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16", "outbound: all"}},
+		{annotations: map[string]string{wellknown.IncludeOutboundIPRanges: "*"}, want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16"}},
+		{annotations: map[string]string{wellknown.IncludeOutboundIPRanges: ""}, want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16", "outbound: all"}},
 		{
-			annotations: map[string]string{includeOutboundRanges: "fd00::/8"},
+			annotations: map[string]string{wellknown.IncludeOutboundIPRanges: "fd00::/8"},
 			want:        []string{"inbound ports 9100", "outbound to 10.9.0.0/16", "outbound to all but fd00::/8"},
 		},
 		{
-			annotations: map[string]string{includeOutboundRanges: "fd00::/8", excludeOutboundRanges: "fd01::/16"},
+			annotations: map[string]string{wellknown.IncludeOutboundIPRanges: "fd00::/8", wellknown.ExcludeOutboundIPRanges: "fd01::/16"},
 			want:        []string{"inbound ports 9100", "outbound to 10.9.0.0/16", "outbound to all but fd00::/8"},
 			refused:     "leave out",
 		},
 		{
-			annotations: map[string]string{includeOutboundRanges: "fd00::/8,x"},
+			annotations: map[string]string{wellknown.IncludeOutboundIPRanges: "fd00::/8,x"},
 			want:        []string{"inbound ports 9100", "outbound to 10.9.0.0/16"}, refused: `"x" is no address range`,
 		},
-		{annotations: map[string]string{virtualInterfaces: "net/1"}, want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16"}, refused: "no name"},
+		{annotations: map[string]string{wellknown.RerouteVirtualInterfaces: "net/1"}, want: []string{"inbound ports 9100", "outbound to 10.9.0.0/16"}, refused: "no name"},
 	} {
 		s, refused := settingsOf(everyone, c.annotations)
 		if got := s.Exceptions(); !slices.Equal(got, c.want) {
@@ -97,7 +97,7 @@ func status(t *testing.T, r *rig) Status {
 // A pod whose annotation is wrong is captured whole, and its object says why.
 func TestCapturesWithoutAnExceptionThatCannotBeRead(t *testing.T) {
 	r := newRig(t)
-	r.snapshot.Pods[0].Annotations = map[string]string{excludeInboundPorts: "9090,http"}
+	r.snapshot.Pods[0].Annotations = map[string]string{wellknown.ExcludeInboundPorts: "9090,http"}
 	r.label(true)
 	r.accept()
 	r.is(Captured, "")
@@ -112,7 +112,7 @@ func TestCapturesWithoutAnExceptionThatCannotBeRead(t *testing.T) {
 	}
 
 	// The cure is applied at once, and the complaint is taken back.
-	r.snapshot.Pods[0].Annotations = map[string]string{excludeInboundPorts: "9090", source.RedirectionAnnotation: "enabled"}
+	r.snapshot.Pods[0].Annotations = map[string]string{wellknown.ExcludeInboundPorts: "9090", wellknown.Redirection: "enabled"}
 	r.learn()
 	r.step(time.Second)
 	r.did("apply capturing", "report enabled")

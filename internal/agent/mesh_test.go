@@ -17,6 +17,7 @@ import (
 	"lateen.dev/lateen/internal/agent/netns"
 	"lateen.dev/lateen/internal/agent/netns/netnstest"
 	"lateen.dev/lateen/internal/agent/source"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // mesh is one node with a pod to capture and a peer outside the mesh, an engine that knows the pod, and a running agent.
@@ -135,7 +136,7 @@ func (m *mesh) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		m.change(func(s *source.Snapshot) {
-			s.Pods[0].Annotations = map[string]string{source.RedirectionAnnotation: string(report.State)}
+			s.Pods[0].Annotations = map[string]string{wellknown.Redirection: string(report.State)}
 		})
 		return
 	}
@@ -172,7 +173,7 @@ func (m *mesh) change(fn func(*source.Snapshot)) {
 func (m *mesh) enrol(enrol bool) {
 	labels := map[string]string{}
 	if enrol {
-		labels[modeLabel] = modeAmbient
+		labels[wellknown.DataplaneMode] = modeAmbient
 	}
 	m.change(func(s *source.Snapshot) { s.Namespaces = map[string]source.Namespace{"default": {Labels: labels}} })
 }
@@ -180,7 +181,7 @@ func (m *mesh) enrol(enrol bool) {
 func (m *mesh) annotation() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.snapshot.Pods[0].Annotations[source.RedirectionAnnotation]
+	return m.snapshot.Pods[0].Annotations[wellknown.Redirection]
 }
 
 func (m *mesh) status() (Status, error) {

@@ -11,6 +11,7 @@ import (
 	"lateen.dev/lateen/internal/agent/redirect"
 	"lateen.dev/lateen/internal/agent/source"
 	"lateen.dev/lateen/internal/agent/zds"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // State is where a pod stands between plain and captured.
@@ -120,7 +121,7 @@ func (a *Agent) observe(p *pod, now time.Time) bool {
 		p.observed = true
 		return true
 	}
-	believed := p.Annotations[source.RedirectionAnnotation] == string(source.Enabled)
+	believed := p.Annotations[wellknown.Redirection] == string(source.Enabled)
 	mode := redirect.Absent
 	held := a.hold(p, now)
 	if held {

@@ -10,6 +10,7 @@ import (
 	"lateen.dev/lateen/internal/agent/diag"
 	"lateen.dev/lateen/internal/agent/redirect"
 	"lateen.dev/lateen/internal/agent/source"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 func captured(t *testing.T) *rig {
@@ -244,7 +245,7 @@ func TestAnAgentThatStartsTakesOver(t *testing.T) {
 			r := newRig(t)
 			r.mode = tt.mode
 			if tt.annotated {
-				r.snapshot.Pods[0].Annotations = map[string]string{source.RedirectionAnnotation: "enabled"}
+				r.snapshot.Pods[0].Annotations = map[string]string{wellknown.Redirection: "enabled"}
 			}
 			r.label(tt.enrolled)
 			r.did(tt.did...)
@@ -259,7 +260,7 @@ func TestAnAgentThatStartsTakesOver(t *testing.T) {
 func TestACapturedPodOutOfReachIsKept(t *testing.T) {
 	r := newRig(t)
 	r.mode = redirect.Capturing
-	r.snapshot.Pods[0].Annotations = map[string]string{source.RedirectionAnnotation: "enabled"}
+	r.snapshot.Pods[0].Annotations = map[string]string{wellknown.Redirection: "enabled"}
 	r.openErr = errKernel
 	r.label(true)
 	r.did("put a", "complete")
@@ -312,7 +313,7 @@ func TestALostReportIsRepeated(t *testing.T) {
 	// A snapshot from before a report does not undo it.
 	old := r.snapshot
 	old.Pods = []source.Pod{old.Pods[0]}
-	old.Pods[0].Annotations = map[string]string{source.RedirectionAnnotation: "enabled"}
+	old.Pods[0].Annotations = map[string]string{wellknown.Redirection: "enabled"}
 	r.label(false)
 	r.events = nil
 	old.Namespaces = r.snapshot.Namespaces

@@ -8,6 +8,7 @@ import (
 	"lateen.dev/lateen/internal/agent/netns"
 	"lateen.dev/lateen/internal/agent/redirect"
 	"lateen.dev/lateen/internal/agent/source"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // watched checks at every change of the rules what must hold at that moment.
@@ -97,7 +98,7 @@ func TestAnyHistoryEndsWhereTheLabelsSay(t *testing.T) {
 		if enrol {
 			want, mode, reported = Captured, redirect.Capturing, source.Enabled
 		}
-		says := r.snapshot.Pods[0].Annotations[source.RedirectionAnnotation]
+		says := r.snapshot.Pods[0].Annotations[wellknown.Redirection]
 		if p := r.pod(); p.state != want || r.mode != mode || says != string(reported) && (enrol || says != "") {
 			t.Errorf("seed %d: %s (%s), rules %v, reported %q; want %s after %v", seed, p.state, p.reason, r.mode, says, want, history)
 		}

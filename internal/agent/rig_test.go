@@ -16,6 +16,7 @@ import (
 	"lateen.dev/lateen/internal/agent/redirect"
 	"lateen.dev/lateen/internal/agent/source"
 	"lateen.dev/lateen/internal/agent/zds"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // rig is an agent whose kernel, proxy, engine and clock are the test's.
@@ -171,7 +172,7 @@ func (r *rig) Report(_ context.Context, uid string, report source.Report) error 
 	}
 	for i := range r.snapshot.Pods {
 		if r.snapshot.Pods[i].UID == uid {
-			r.snapshot.Pods[i].Annotations = map[string]string{source.RedirectionAnnotation: string(report.State)}
+			r.snapshot.Pods[i].Annotations = map[string]string{wellknown.Redirection: string(report.State)}
 		}
 	}
 	if report.Error != "" {
@@ -218,7 +219,7 @@ func (r *rig) learn() {
 func (r *rig) label(enrol bool) {
 	labels := map[string]string{}
 	if enrol {
-		labels[modeLabel] = modeAmbient
+		labels[wellknown.DataplaneMode] = modeAmbient
 	}
 	r.snapshot.Namespaces = map[string]source.Namespace{"default": {Labels: labels}}
 	r.learn()

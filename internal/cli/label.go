@@ -12,10 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
-
-// dataplaneMode is the label that puts a namespace or a pod into the mesh.
-const dataplaneMode = "istio.io/dataplane-mode"
 
 func (a *app) labelCommand() *cobra.Command {
 	var overwrite bool
@@ -108,7 +106,7 @@ func (a *app) label(ctx context.Context, key api.Key, changes map[string]*string
 	for _, warning := range result.Warnings {
 		a.warn("%s: %s", key, warning)
 	}
-	if _, enrolment := changes[dataplaneMode]; enrolment {
+	if _, enrolment := changes[wellknown.DataplaneMode]; enrolment {
 		// New connections follow the label once every proxy knows of it.
 		a.next("lateen wait"+a.meshFlag(), "lateen status"+a.meshFlag())
 	}

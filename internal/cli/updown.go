@@ -12,6 +12,7 @@ import (
 
 	"lateen.dev/lateen/internal/cli/term"
 	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // maxNodes is what the local engine's addresses are laid out for: node i has the pod network 10.244.i.0/24.
@@ -109,7 +110,7 @@ func completeOptions(o *StartOptions, proxies []string, families string, places 
 }
 
 // localityLabels are the labels of a Node that say where it is, from the widest to the narrowest.
-var localityLabels = []string{"topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.istio.io/subzone"}
+var localityLabels = []string{wellknown.Region, wellknown.Zone, wellknown.Subzone}
 
 // variableName is the name of an environment variable, as shells take it.
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)

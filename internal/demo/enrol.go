@@ -10,6 +10,7 @@ import (
 
 	"lateen.dev/lateen/internal/cli/printer"
 	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // Enrolment is what putting the namespace into the mesh did to what ran meanwhile.
@@ -29,7 +30,7 @@ func (s *session) enrol(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.Progress.Start("label the namespace " + dataplaneMode + "=" + ambient)
+	s.Progress.Start("label the namespace " + wellknown.DataplaneMode + "=" + ambient)
 	began := time.Now()
 	if err := s.label(ctx, true); err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"lateen.dev/lateen/internal/check"
 	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // session is one run of the demonstration.
@@ -209,11 +210,8 @@ func (s *session) setMesh(ctx context.Context, on bool) error {
 	return s.waitFor(ctx, what, func(ctx context.Context) error { return s.effective(ctx, on) })
 }
 
-// dataplaneMode is the label, and ambient its value, that enrols a namespace.
-const (
-	dataplaneMode = "istio.io/dataplane-mode"
-	ambient       = "ambient"
-)
+// ambient is the value of the label that enrols a namespace.
+const ambient = "ambient"
 
 func (s *session) label(ctx context.Context, on bool) error {
 	var mode *string
@@ -221,7 +219,7 @@ func (s *session) label(ctx context.Context, on bool) error {
 		value := ambient
 		mode = &value
 	}
-	_, err := s.Mesh.Label(ctx, api.Key{Kind: "Namespace", Name: demoNamespace}, map[string]*string{dataplaneMode: mode})
+	_, err := s.Mesh.Label(ctx, api.Key{Kind: "Namespace", Name: demoNamespace}, map[string]*string{wellknown.DataplaneMode: mode})
 	if err != nil {
 		return fmt.Errorf("label the namespace: %w", err)
 	}

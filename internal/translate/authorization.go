@@ -14,9 +14,8 @@ import (
 
 	"lateen.dev/lateen/internal/gen/security"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
-
-const dryRunAnnotation = "istio.io/dry-run"
 
 // Authorization translates an AuthorizationPolicy for node proxies, which decide per connection. It returns nil for a policy that
 // is not theirs. Attributes that only a proxy that reads requests could judge are treated exactly as Istio treats them, so that a policy
@@ -69,13 +68,13 @@ func Authorization(mesh Mesh, policy *securityv1.AuthorizationPolicy) (*security
 // dryRun says whether a policy only reports. A value that is neither true nor false enforces: a policy must not vanish
 // because of a word in an annotation.
 func dryRun(policy *securityv1.AuthorizationPolicy) (bool, string) {
-	v := policy.Annotations[dryRunAnnotation]
+	v := policy.Annotations[wellknown.DryRun]
 	if v == "" {
 		return false, ""
 	}
 	parsed, err := strconv.ParseBool(v)
 	if err != nil {
-		return false, fmt.Sprintf("annotation %s is %q, so the policy is enforced; use true or false", dryRunAnnotation, v)
+		return false, fmt.Sprintf("annotation %s is %q, so the policy is enforced; use true or false", wellknown.DryRun, v)
 	}
 	return parsed, ""
 }

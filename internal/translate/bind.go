@@ -8,17 +8,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"lateen.dev/lateen/internal/gen/workload"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // Labels and annotations by which objects and namespaces choose a waypoint.
 const (
-	useWaypoint          = "istio.io/use-waypoint"
-	useWaypointNamespace = "istio.io/use-waypoint-namespace"
-	useCanary            = "istio.io/use-waypoint-canary"
-	useCanaryNamespace   = "istio.io/use-waypoint-canary-namespace"
-	canaryWeight         = "istio.io/use-waypoint-canary-weight" // an annotation, in percent
-	ingressUseWaypoint   = "istio.io/ingress-use-waypoint"
-	noWaypoint           = "none"
+	noWaypoint = "none"
 )
 
 // Waypoints finds a waypoint by namespace and name; nil if there is none that can be reached.
@@ -67,14 +62,14 @@ func (b bound) address() *workload.GatewayAddress {
 
 // wish reads a choice of waypoint. none is the choice of no waypoint, which ends the search.
 func wish(labels map[string]string, namespace string) (ns, name string, none bool) {
-	name, ok := labels[useWaypoint]
+	name, ok := labels[wellknown.UseWaypoint]
 	switch {
 	case !ok || name == "":
 		return "", "", false
 	case name == noWaypoint:
 		return "", "", true
 	}
-	if other, ok := labels[useWaypointNamespace]; ok {
+	if other, ok := labels[wellknown.UseWaypointNamespace]; ok {
 		namespace = other
 	}
 	return namespace, name, false
@@ -105,7 +100,7 @@ func (c Context) choose(o metav1.Object, v *verdict) (w *Waypoint, own bool) {
 
 // bindService finds the waypoint of a service. private forbids those of other namespaces, to which it must not show.
 func (c Context) bindService(o metav1.Object, private bool, v *verdict) bound {
-	switch o.GetLabels()[gatewayManagedLabel] {
+	switch o.GetLabels()[wellknown.GatewayManaged] {
 	case managedByMesh, managedByEastWest:
 		return bound{} // it is a waypoint or a gateway itself
 	}
@@ -114,7 +109,7 @@ func (c Context) bindService(o metav1.Object, private bool, v *verdict) bound {
 	case w == nil:
 		return bound{}
 	case w.Traffic != trafficForServices && w.Traffic != trafficForEverything:
-		v.note("UnsupportedTrafficType", fmt.Sprintf("waypoint %s does not take traffic for services, so connections go without it; set its label %s to service or all", w.Ref(), waypointForLabel))
+		v.note("UnsupportedTrafficType", fmt.Sprintf("waypoint %s does not take traffic for services, so connections go without it; set its label %s to service or all", w.Ref(), wellknown.WaypointFor))
 		return bound{}
 	case private && w.Namespace != o.GetNamespace():
 		v.note("CrossNamespaceWaypointForbidden", fmt.Sprintf("it is exported to its own namespace only, so it cannot use waypoint %s", w.Ref()))
@@ -130,14 +125,14 @@ func (c Context) bindService(o metav1.Object, private bool, v *verdict) bound {
 
 // isOwn says whether a service is the one under which a waypoint is found.
 func isOwn(o metav1.Object, w *Waypoint) bool {
-	return o.GetNamespace() == w.Namespace && (o.GetName() == w.Name || o.GetLabels()[gatewayNameLabel] == w.Name)
+	return o.GetNamespace() == w.Namespace && (o.GetName() == w.Name || o.GetLabels()[wellknown.GatewayName] == w.Name)
 }
 
 // ingress says whether gateways, too, send what is for the service through its waypoint.
 func (c Context) ingress(o metav1.Object) bool {
-	text, ok := o.GetLabels()[ingressUseWaypoint]
+	text, ok := o.GetLabels()[wellknown.IngressUseWaypoint]
 	if !ok {
-		text = c.labels()[ingressUseWaypoint]
+		text = c.labels()[wellknown.IngressUseWaypoint]
 	}
 	use, err := strconv.ParseBool(text)
 	return err == nil && use
@@ -147,31 +142,31 @@ func (c Context) ingress(o metav1.Object) bool {
 func (c Context) weighted(o metav1.Object, primary *Waypoint, v *verdict) []*workload.WeightedWaypoint {
 	labels, annotations := o.GetLabels(), o.GetAnnotations()
 	if _, name, _ := wish(labels, o.GetNamespace()); name == "" {
-		if _, ok := labels[useCanary]; !ok {
+		if _, ok := labels[wellknown.UseWaypointCanary]; !ok {
 			labels = c.labels()
 		}
-		if _, ok := annotations[canaryWeight]; !ok {
+		if _, ok := annotations[wellknown.UseWaypointCanaryWeight]; !ok {
 			annotations = c.annotations()
 		}
 	}
-	name := labels[useCanary]
+	name := labels[wellknown.UseWaypointCanary]
 	if name == "" || name == noWaypoint {
 		return nil
 	}
 	namespace := o.GetNamespace()
-	if other, ok := labels[useCanaryNamespace]; ok {
+	if other, ok := labels[wellknown.UseWaypointCanaryNS]; ok {
 		namespace = other
 	}
 	ref := namespace + "/" + name
 	if ref == primary.Ref() {
-		v.note("CanarySameAsPrimary", fmt.Sprintf("canary waypoint %s is the waypoint itself and ignored; name another in label %s", ref, useCanary))
+		v.note("CanarySameAsPrimary", fmt.Sprintf("canary waypoint %s is the waypoint itself and ignored; name another in label %s", ref, wellknown.UseWaypointCanary))
 		return nil
 	}
 	weight := uint64(0)
-	if text, ok := annotations[canaryWeight]; ok {
+	if text, ok := annotations[wellknown.UseWaypointCanaryWeight]; ok {
 		var err error
 		if weight, err = strconv.ParseUint(text, 10, 32); err != nil || weight > 100 {
-			v.note("CanaryInvalidWeight", fmt.Sprintf("annotation %s is %q, so canary waypoint %s is ignored; use a number from 0 to 100", canaryWeight, text, ref))
+			v.note("CanaryInvalidWeight", fmt.Sprintf("annotation %s is %q, so canary waypoint %s is ignored; use a number from 0 to 100", wellknown.UseWaypointCanaryWeight, text, ref))
 			return nil
 		}
 	}
@@ -184,7 +179,7 @@ func (c Context) weighted(o metav1.Object, primary *Waypoint, v *verdict) []*wor
 		v.note("AttachmentDenied", fmt.Sprintf("canary waypoint %s does not admit namespace %s and is ignored; let its listener's allowedRoutes do so", ref, o.GetNamespace()))
 		return nil
 	case canary.Traffic != trafficForServices && canary.Traffic != trafficForEverything:
-		v.note("UnsupportedTrafficType", fmt.Sprintf("canary waypoint %s does not take traffic for services and is ignored; set its label %s to service or all", ref, waypointForLabel))
+		v.note("UnsupportedTrafficType", fmt.Sprintf("canary waypoint %s does not take traffic for services and is ignored; set its label %s to service or all", ref, wellknown.WaypointFor))
 		return nil
 	}
 	return []*workload.WeightedWaypoint{
@@ -196,7 +191,7 @@ func (c Context) weighted(o metav1.Object, primary *Waypoint, v *verdict) []*wor
 // bindWorkload finds the waypoint of what is sent to a workload itself, or how the workload takes inbound connections if it is an
 // instance of a waypoint.
 func (c Context) bindWorkload(o metav1.Object, v *verdict) (*workload.GatewayAddress, *workload.ApplicationTunnel) {
-	if name := o.GetLabels()[gatewayNameLabel]; name != "" {
+	if name := o.GetLabels()[wellknown.GatewayName]; name != "" {
 		if w := c.find(o.GetNamespace(), name); w != nil {
 			return nil, w.Tunnel
 		}
@@ -209,7 +204,7 @@ func (c Context) bindWorkload(o metav1.Object, v *verdict) (*workload.GatewayAdd
 		v.bound = w.Ref()
 		return w.Address, nil
 	case own:
-		v.note("UnsupportedTrafficType", fmt.Sprintf("waypoint %s does not take traffic for workloads, so connections go without it; set its label %s to workload or all", w.Ref(), waypointForLabel))
+		v.note("UnsupportedTrafficType", fmt.Sprintf("waypoint %s does not take traffic for workloads, so connections go without it; set its label %s to workload or all", w.Ref(), wellknown.WaypointFor))
 	}
 	return nil, nil
 }

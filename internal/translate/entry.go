@@ -14,9 +14,8 @@ import (
 
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
-
-const autoAllocateLabel = "networking.istio.io/enable-autoallocate-ip"
 
 // EntryResource is the WDS name of one host of a ServiceEntry: "namespace/hostname".
 func EntryResource(se *networkingv1.ServiceEntry, host string) string {
@@ -36,7 +35,7 @@ func EntryHosts(se *networkingv1.ServiceEntry) []string {
 
 // AutoHosts are the hosts of a ServiceEntry that need virtual addresses because the entry gives none.
 func AutoHosts(se *networkingv1.ServiceEntry) []string {
-	if len(se.Spec.Addresses) > 0 || se.Spec.Resolution == networkingapi.ServiceEntry_NONE || strings.EqualFold(se.Labels[autoAllocateLabel], "false") {
+	if len(se.Spec.Addresses) > 0 || se.Spec.Resolution == networkingapi.ServiceEntry_NONE || strings.EqualFold(se.Labels[wellknown.EnableAutoallocateIP], "false") {
 		return nil
 	}
 	return slices.DeleteFunc(EntryHosts(se), func(h string) bool {
@@ -230,13 +229,13 @@ func WorkloadEntry(mesh Mesh, we *networkingv1.WorkloadEntry, in WorkloadInput) 
 	w := entryWorkload(mesh, &we.Spec, in.Offers, in)
 	labels := EntryLabels(we)
 	w.Uid, w.Name, w.Namespace = mesh.WorkloadEntryResource(we.Namespace, we.Name), we.Name, we.Namespace
-	describe(w, cmp.Or(we.Annotations[autoRegistration], labels[workloadNameLabel], we.Name), labels)
+	describe(w, cmp.Or(we.Annotations[wellknown.AutoRegistrationGroup], labels[wellknown.ServiceWorkloadName], we.Name), labels)
 	tunnel(w, labels, we.Annotations)
 	o := we.DeepCopy()
 	o.Labels = labels
 	w.Waypoint, w.ApplicationTunnel = in.bindWorkload(o, v)
 	if w.Network != mesh.Network && w.NetworkGateway == nil {
-		v.note("NoNetworkGateway", fmt.Sprintf("it is on network %q and no Gateway leads there; add one of class %s with label %s", w.Network, remoteGatewayClass, networkLabel))
+		v.note("NoNetworkGateway", fmt.Sprintf("it is on network %q and no Gateway leads there; add one of class %s with label %s", w.Network, remoteGatewayClass, wellknown.Network))
 	}
 	return w, v.conditions()
 }

@@ -10,12 +10,8 @@ import (
 
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
-
-const trafficDistributionAnnotation = "networking.istio.io/traffic-distribution"
-
-// exportToAnnotation lists the namespaces that see a Service, separated by commas.
-const exportToAnnotation = "networking.istio.io/exportTo"
 
 // Service translates a service. It returns nil for one that names something outside the mesh, or that nobody sees.
 func Service(mesh Mesh, svc *corev1.Service, ctx Context) (*workload.Service, []model.Condition) {
@@ -24,17 +20,17 @@ func Service(mesh Mesh, svc *corev1.Service, ctx Context) (*workload.Service, []
 	}
 	v := newVerdict()
 	var exportTo []string
-	for _, e := range strings.Split(svc.Annotations[exportToAnnotation], ",") {
+	for _, e := range strings.Split(svc.Annotations[wellknown.ExportTo], ",") {
 		if e = strings.TrimSpace(e); e != "" {
 			exportTo = append(exportTo, e)
 		}
 	}
 	visibility, published := visibilityOf(exportTo, svc.Namespace)
 	if !published {
-		return nil, []model.Condition{rejected("NotExported", "annotation "+exportToAnnotation+` is "~": nobody can see it`)}
+		return nil, []model.Condition{rejected("NotExported", "annotation "+wellknown.ExportTo+` is "~": nobody can see it`)}
 	}
 	if visible := otherNamespaces(exportTo, svc.Namespace); len(visible) > 0 {
-		v.note("UnsupportedValue", fmt.Sprintf("annotation %s names namespaces (%s): node proxies tell apart everybody and the own namespace only, so everybody sees it", exportToAnnotation, strings.Join(visible, ", ")))
+		v.note("UnsupportedValue", fmt.Sprintf("annotation %s names namespaces (%s): node proxies tell apart everybody and the own namespace only, so everybody sees it", wellknown.ExportTo, strings.Join(visible, ", ")))
 	}
 	b := ctx.bindService(svc, visibility == workload.Service_NAMESPACE, v)
 	s := &workload.Service{
@@ -188,14 +184,14 @@ func trafficDistribution(field string, annotations, nsAnnotations map[string]str
 		return d
 	}
 	for i, from := range []map[string]string{annotations, nsAnnotations} {
-		text := from[trafficDistributionAnnotation]
+		text := from[wellknown.TrafficDistribution]
 		if text == "" {
 			continue
 		}
 		d := distributionNamed(text)
 		if d == "" && !strings.EqualFold(text, "any") {
 			where := []string{"annotation", "the namespace's annotation"}[i]
-			v.note("UnsupportedValue", fmt.Sprintf("%s %s is %q and means no preference; use PreferSameZone, PreferSameNode or PreferClose", where, trafficDistributionAnnotation, text))
+			v.note("UnsupportedValue", fmt.Sprintf("%s %s is %q and means no preference; use PreferSameZone, PreferSameNode or PreferClose", where, wellknown.TrafficDistribution, text))
 		}
 		return d
 	}

@@ -14,29 +14,21 @@ import (
 
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // Labels and annotations by which objects ask for a waypoint and Gateways say what they are. The names and their meaning are Istio's.
 const (
-	waypointForLabel      = "istio.io/waypoint-for"
-	inboundBinding        = "ambient.istio.io/waypoint-inbound-binding"
-	gatewayNameLabel      = "gateway.networking.k8s.io/gateway-name"
-	gatewayManagedLabel   = "gateway.istio.io/managed"
-	gatewayAccount        = "gateway.istio.io/service-account"
-	networkLabel          = "topology.istio.io/network"
-	hbonePort             = 15008
-	hboneListener         = "HBONE"
-	proxyListener         = "istio.io/PROXY"
-	meshController        = "istio.io/mesh-controller"
-	remoteGatewayClass    = "istio-remote"
-	eastWestGatewayClass  = "istio-east-west"
-	trafficForServices    = "service"
-	trafficForWorkloads   = "workload"
-	trafficForEverything  = "all"
-	trafficForNothing     = "none"
-	managedByMesh         = "istio.io-mesh-controller"
-	managedByEastWest     = "istio.io-eastwest-controller"
-	waypointControllerOwn = "lateen.dev/waypoint-controller"
+	hbonePort            = 15008
+	hboneListener        = "HBONE"
+	remoteGatewayClass   = "istio-remote"
+	eastWestGatewayClass = "istio-east-west"
+	trafficForServices   = "service"
+	trafficForWorkloads  = "workload"
+	trafficForEverything = "all"
+	trafficForNothing    = "none"
+	managedByMesh        = "istio.io-mesh-controller"
+	managedByEastWest    = "istio.io-eastwest-controller"
 )
 
 // waypointClasses are the GatewayClasses that need no object to be known as waypoints.
@@ -77,7 +69,7 @@ func IsWaypointClass(name string, class *gatewayv1.GatewayClass) bool {
 	if slices.Contains(waypointClasses, name) {
 		return true
 	}
-	return class != nil && (class.Spec.ControllerName == meshController || class.Spec.ControllerName == waypointControllerOwn)
+	return class != nil && (class.Spec.ControllerName == wellknown.MeshController || class.Spec.ControllerName == wellknown.LateenWaypointController)
 }
 
 // Gateway translates a Gateway into the waypoint that it declares, if it is one and can be reached. class is its GatewayClass or nil, own
@@ -95,8 +87,8 @@ func Gateway(mesh Mesh, gw *gatewayv1.Gateway, class *gatewayv1.GatewayClass, ow
 	}
 	switch {
 	case NetworkGateways(mesh, gw) != nil:
-		v.note("", "it is the way to network "+gw.Labels[networkLabel])
-	case gw.Labels[networkLabel] != "" && gw.Spec.GatewayClassName == eastWestGatewayClass:
+		v.note("", "it is the way to network "+gw.Labels[wellknown.Network])
+	case gw.Labels[wellknown.Network] != "" && gw.Spec.GatewayClassName == eastWestGatewayClass:
 		return nil, []model.Condition{rejected("UnsupportedValue", "it is an entrance to this network, and this mesh has one network; gateways to others have class "+remoteGatewayClass)}
 	case !isWaypoint && gw.Spec.GatewayClassName != remoteGatewayClass && address == nil:
 		return nil, []model.Condition{rejected("NotImplemented", fmt.Sprintf("Gateway of class %s has no effect: this mesh has waypoints, of class %s, and no gateways for traffic from outside yet",
@@ -110,14 +102,14 @@ func Gateway(mesh Mesh, gw *gatewayv1.Gateway, class *gatewayv1.GatewayClass, ow
 			gw.Namespace, gw.Name))}
 	}
 	w := &Waypoint{Namespace: gw.Namespace, Name: gw.Name, Address: address, Traffic: trafficForServices}
-	if class != nil && class.Labels[waypointForLabel] != "" {
-		w.Traffic = class.Labels[waypointForLabel]
+	if class != nil && class.Labels[wellknown.WaypointFor] != "" {
+		w.Traffic = class.Labels[wellknown.WaypointFor]
 	}
-	if t := gw.Labels[waypointForLabel]; t != "" {
+	if t := gw.Labels[wellknown.WaypointFor]; t != "" {
 		w.Traffic = t
 	}
 	if !slices.Contains([]string{trafficForServices, trafficForWorkloads, trafficForEverything, trafficForNothing}, w.Traffic) {
-		v.note("UnsupportedValue", fmt.Sprintf("label %s is %q, so nothing can use it; use service, workload, all or none", waypointForLabel, w.Traffic))
+		v.note("UnsupportedValue", fmt.Sprintf("label %s is %q, so nothing can use it; use service, workload, all or none", wellknown.WaypointFor, w.Traffic))
 	}
 	var problem string
 	if w.Tunnel, problem = binding(gw, class); problem != "" {
@@ -169,9 +161,9 @@ func gatewayAddress(mesh Mesh, gw *gatewayv1.Gateway) *workload.GatewayAddress {
 
 // binding reads how a waypoint's pods take inbound connections: "PROTOCOL" or "PROTOCOL/PORT", on the Gateway or on its class.
 func binding(gw *gatewayv1.Gateway, class *gatewayv1.GatewayClass) (tunnel *workload.ApplicationTunnel, problem string) {
-	v, ok := gw.Annotations[inboundBinding]
+	v, ok := gw.Annotations[wellknown.WaypointInboundBinding]
 	if !ok && class != nil {
-		v, ok = class.Annotations[inboundBinding]
+		v, ok = class.Annotations[wellknown.WaypointInboundBinding]
 	}
 	if !ok {
 		return nil, ""
@@ -179,13 +171,13 @@ func binding(gw *gatewayv1.Gateway, class *gatewayv1.GatewayClass) (tunnel *work
 	name, portText, hasPort := strings.Cut(v, "/")
 	protocol, known := map[string]workload.ApplicationTunnel_Protocol{"NONE": workload.ApplicationTunnel_NONE, "PROXY": workload.ApplicationTunnel_PROXY}[name]
 	if !known {
-		return nil, fmt.Sprintf("annotation %s is %q and ignored; use NONE or PROXY, with /PORT if need be", inboundBinding, v)
+		return nil, fmt.Sprintf("annotation %s is %q and ignored; use NONE or PROXY, with /PORT if need be", wellknown.WaypointInboundBinding, v)
 	}
 	tunnel = &workload.ApplicationTunnel{Protocol: protocol}
 	if hasPort {
 		port, err := strconv.ParseUint(portText, 10, 16)
 		if err != nil || port == 0 {
-			return nil, fmt.Sprintf("annotation %s is %q and ignored: its port is not a number from 1 to 65535", inboundBinding, v)
+			return nil, fmt.Sprintf("annotation %s is %q and ignored: its port is not a number from 1 to 65535", wellknown.WaypointInboundBinding, v)
 		}
 		tunnel.Port = uint32(port)
 	}
@@ -198,7 +190,7 @@ func boundListener(gw *gatewayv1.Gateway, tunnel *workload.ApplicationTunnel) *g
 		l := &gw.Spec.Listeners[i]
 		switch {
 		case tunnel == nil:
-		case tunnel.Port != 0 && uint32(l.Port) == tunnel.Port, tunnel.Port == 0 && tunnel.Protocol == workload.ApplicationTunnel_PROXY && l.Protocol == proxyListener:
+		case tunnel.Port != 0 && uint32(l.Port) == tunnel.Port, tunnel.Port == 0 && tunnel.Protocol == workload.ApplicationTunnel_PROXY && l.Protocol == wellknown.ProxyProtocol:
 			return l
 		}
 	}
@@ -222,7 +214,7 @@ type NetworkGateway struct {
 // NetworkGateways lists the entrances to another network that a Gateway declares, one for each of its addresses, or nil if it declares none.
 // Without an address yet it is an empty list.
 func NetworkGateways(mesh Mesh, gw *gatewayv1.Gateway) []NetworkGateway {
-	network := gw.Labels[networkLabel]
+	network := gw.Labels[wellknown.Network]
 	remote := gw.Spec.GatewayClassName == remoteGatewayClass || gw.Spec.GatewayClassName == eastWestGatewayClass && network != mesh.Network
 	if network == "" || !remote {
 		return nil
@@ -232,7 +224,7 @@ func NetworkGateways(mesh Mesh, gw *gatewayv1.Gateway) []NetworkGateway {
 		return nil
 	}
 	port := uint32(gw.Spec.Listeners[at].Port)
-	account := gw.Annotations[gatewayAccount]
+	account := gw.Annotations[wellknown.GatewayServiceAccount]
 	switch {
 	case account != "":
 	case gw.Spec.GatewayClassName == remoteGatewayClass:

@@ -11,21 +11,13 @@ import (
 
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
-)
-
-// Labels and annotations that the mesh reads.
-const (
-	redirectionAnnotation = "ambient.istio.io/redirection"
-	tunnelLabel           = "networking.istio.io/tunnel"
-	workloadNameLabel     = "service.istio.io/workload-name"
-	subzoneLabel          = "topology.istio.io/subzone"
-	autoRegistration      = "istio.io/autoRegistrationGroup"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // canonicalNames and canonicalRevisions are the labels that name a workload's service and version, best first.
 var (
-	canonicalNames     = []string{"service.istio.io/canonical-name", "app.kubernetes.io/name", "app"}
-	canonicalRevisions = []string{"service.istio.io/canonical-revision", "app.kubernetes.io/version", "version"}
+	canonicalNames     = []string{wellknown.ServiceCanonicalName, wellknown.AppName, "app"}
+	canonicalRevisions = []string{wellknown.ServiceCanonicalRevision, wellknown.AppVersion, "version"}
 )
 
 // WorkloadInput is what bears on a workload besides its own object.
@@ -91,10 +83,10 @@ func describe(w *workload.Workload, name string, labels map[string]string) {
 func tunnel(w *workload.Workload, labels, annotations map[string]string) {
 	switch {
 	// Istio's label may name several protocols.
-	case slices.Contains(strings.Split(labels[tunnelLabel], ","), "http"):
+	case slices.Contains(strings.Split(labels[wellknown.Tunnel], ","), "http"):
 		w.TunnelProtocol = workload.TunnelProtocol_HBONE
 		w.NativeTunnel = true
-	case annotations[redirectionAnnotation] == "enabled":
+	case annotations[wellknown.Redirection] == "enabled":
 		w.TunnelProtocol = workload.TunnelProtocol_HBONE
 	}
 }
@@ -140,7 +132,7 @@ func controller(pod *corev1.Pod) (string, workload.WorkloadType) {
 			kind = workload.WorkloadType_CRONJOB
 		}
 	}
-	return cmp.Or(pod.Labels[workloadNameLabel], name), kind
+	return cmp.Or(pod.Labels[wellknown.ServiceWorkloadName], name), kind
 }
 
 func firstLabel(labels map[string]string, keys []string, otherwise string) string {
@@ -183,7 +175,7 @@ func locality(node *corev1.Node) *workload.Locality {
 	l := &workload.Locality{
 		Region:  node.Labels[corev1.LabelTopologyRegion],
 		Zone:    node.Labels[corev1.LabelTopologyZone],
-		Subzone: node.Labels[subzoneLabel],
+		Subzone: node.Labels[wellknown.Subzone],
 	}
 	if l.Region == "" && l.Zone == "" && l.Subzone == "" {
 		return nil

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 const patience = 10 * time.Second
@@ -110,7 +112,7 @@ func TestDeliversEverySnapshot(t *testing.T) {
 	want := Snapshot{
 		Pods: []Pod{{
 			UID: "u", Namespace: "default", Name: "a", ServiceAccount: "sa", IP: "10.244.1.2",
-			Labels: map[string]string{"app": "a"}, Annotations: map[string]string{RedirectionAnnotation: "enabled"},
+			Labels: map[string]string{"app": "a"}, Annotations: map[string]string{wellknown.Redirection: "enabled"},
 			NetNS: "/run/netns/u", Terminating: true,
 		}},
 		Namespaces: map[string]Namespace{"default": {Labels: map[string]string{"istio.io/dataplane-mode": "ambient"}}},

@@ -2,9 +2,6 @@
 // the engine that owns the pods; it does not decide anything about them.
 package source
 
-// RedirectionAnnotation is the annotation by which a pod's object says that it is captured, with the value "enabled".
-const RedirectionAnnotation = "ambient.istio.io/redirection"
-
 // Pod is a pod of the node as the engine knows it.
 type Pod struct {
 	UID            string            `json:"uid"`

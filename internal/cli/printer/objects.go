@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // Options says how a list of objects is written.
@@ -281,7 +282,7 @@ func namespaceCells(object api.Object, now time.Time) ([]string, []string, error
 	if state == "" {
 		state = string(corev1.NamespaceActive)
 	}
-	return []string{state, n.Labels["istio.io/dataplane-mode"], created(object, n.ObjectMeta, now)}, nil, nil
+	return []string{state, n.Labels[wellknown.DataplaneMode], created(object, n.ObjectMeta, now)}, nil, nil
 }
 
 func policyCells(object api.Object, now time.Time) ([]string, []string, error) {

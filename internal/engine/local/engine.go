@@ -25,6 +25,7 @@ import (
 	"lateen.dev/lateen/internal/engine/local/names"
 	"lateen.dev/lateen/internal/engine/local/podinit"
 	"lateen.dev/lateen/internal/engine/local/proc"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // PodMain is the first process of a pod, for the hidden verb PodVerb.
@@ -171,11 +172,11 @@ func newEngine(o Options) (*Engine, error) {
 			Node: n, name: name, uid: newUID(), podUID: newUID(), stock: o.NodeProxy[name] != "",
 			ips: newAddresses(n.Pool()), created: e.started, probeGroup: 1<<30 + mathrand.IntN(1<<30),
 			labels: map[string]string{
-				"kubernetes.io/hostname":        name,
-				"kubernetes.io/os":              "linux",
-				"lateen.io/node-index":          strconv.Itoa(i),
-				"topology.kubernetes.io/region": "local",
-				"topology.kubernetes.io/zone":   "local-" + name,
+				"kubernetes.io/hostname": name,
+				"kubernetes.io/os":       "linux",
+				wellknown.NodeIndex:      strconv.Itoa(i),
+				wellknown.Region:         "local",
+				wellknown.Zone:           "local-" + name,
 			},
 		})
 	}

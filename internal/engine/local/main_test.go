@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // The test binary plays every part of a mesh but the engine, which is the real one: it is copied under their names into a
@@ -148,7 +150,7 @@ func followPods(client *http.Client, node string) {
 				log.Fatal(err)
 			}
 			l := s.Namespaces[p.Namespace].Labels
-			want := l[modeLabel] == modeAmbient && l["test/agent"] == "go"
+			want := l[wellknown.DataplaneMode] == modeAmbient && l["test/agent"] == "go"
 			if want == enabled[p.UID] {
 				continue
 			}

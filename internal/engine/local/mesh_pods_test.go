@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 func readiness(m *mesh) {
@@ -257,7 +258,7 @@ spec:
 func enrolment(m *mesh) {
 	ambient, going := modeAmbient, "go"
 	ns := api.Key{Kind: "Namespace", Name: "default"}
-	if _, err := m.Client.Label(m.Context(), ns, map[string]*string{modeLabel: &ambient}); err != nil {
+	if _, err := m.Client.Label(m.Context(), ns, map[string]*string{wellknown.DataplaneMode: &ambient}); err != nil {
 		m.Fatal(err)
 	}
 	m.applied("apiVersion: v1\nkind: Pod\nmetadata: {name: captive, labels: {app: captive}}\nspec: {serviceAccountName: client, containers: [{name: c, image: x, command: [sleep, infinity]}]}")
@@ -284,16 +285,16 @@ func enrolment(m *mesh) {
 		m.Fatal(err)
 	}
 	for _, p := range m.awaitReady("app=captive", 1) {
-		if p.Annotations[redirectionNote] != "enabled" {
+		if p.Annotations[wellknown.Redirection] != "enabled" {
 			m.Errorf("annotations %v", p.Annotations)
 		}
 	}
-	if _, err := m.Client.Label(m.Context(), ns, map[string]*string{modeLabel: nil}); err != nil {
+	if _, err := m.Client.Label(m.Context(), ns, map[string]*string{wellknown.DataplaneMode: nil}); err != nil {
 		m.Fatal(err)
 	}
 	m.eventually("released", func() error {
 		for _, p := range m.pods("") {
-			if p.Annotations[redirectionNote] != "" {
+			if p.Annotations[wellknown.Redirection] != "" {
 				return fmt.Errorf("%s is still captured", p.Name)
 			}
 		}

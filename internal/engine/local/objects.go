@@ -16,6 +16,7 @@ import (
 	"lateen.dev/lateen/internal/engine/local/merge"
 	"lateen.dev/lateen/internal/engine/local/podspec"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/model/wellknown"
 	"lateen.dev/lateen/internal/source/files"
 )
 
@@ -305,8 +306,8 @@ func (e *Engine) patch(r api.PatchRequest) (api.ObjectResult, error) {
 	res := api.ObjectResult{Key: r.Key, Action: action}
 	if changed, ok := merge.Get(patch, "metadata", "labels"); ok {
 		if labels, ok := changed.(merge.Object); ok {
-			if mode, ok := labels[modeLabel].(string); ok {
-				res.Warnings = appendText(res.Warnings, modeWarning(map[string]string{modeLabel: mode}))
+			if mode, ok := labels[wellknown.DataplaneMode].(string); ok {
+				res.Warnings = appendText(res.Warnings, modeWarning(map[string]string{wellknown.DataplaneMode: mode}))
 			}
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/engine/local/fabric"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 func TestAddressesAreUniqueAndReusedLate(t *testing.T) {
@@ -90,7 +91,7 @@ func TestThreshold(t *testing.T) {
 }
 
 func TestEnrolled(t *testing.T) {
-	in, out := map[string]string{modeLabel: modeAmbient}, map[string]string{modeLabel: modeNone}
+	in, out := map[string]string{wellknown.DataplaneMode: modeAmbient}, map[string]string{wellknown.DataplaneMode: modeNone}
 	for name, tc := range map[string]struct {
 		host    bool
 		pod, ns map[string]string
@@ -101,7 +102,7 @@ func TestEnrolled(t *testing.T) {
 		"the pod alone":               {pod: in, want: true},
 		"the pod against the others":  {pod: out, ns: in, want: false},
 		"never on the node's network": {host: true, pod: in, ns: in, want: false},
-		"another word":                {ns: map[string]string{modeLabel: "sidecar"}, want: false},
+		"another word":                {ns: map[string]string{wellknown.DataplaneMode: "sidecar"}, want: false},
 	} {
 		if got := enrolled(tc.host, tc.pod, tc.ns); got != tc.want {
 			t.Errorf("%s: %v", name, got)
@@ -111,7 +112,7 @@ func TestEnrolled(t *testing.T) {
 
 func TestAModeThatMeansNothingIsWarnedAbout(t *testing.T) {
 	for value, warned := range map[string]bool{modeAmbient: false, modeNone: false, "bogus": true, "": true, "Ambient": true} {
-		if got := modeWarning(map[string]string{modeLabel: value}); (got != "") != warned {
+		if got := modeWarning(map[string]string{wellknown.DataplaneMode: value}); (got != "") != warned {
 			t.Errorf("%q: %q", value, got)
 		}
 	}

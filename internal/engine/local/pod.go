@@ -13,6 +13,7 @@ import (
 	"lateen.dev/lateen/internal/engine/local/podinit"
 	"lateen.dev/lateen/internal/engine/local/podspec"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // pod is one pod. Its fields are guarded by the engine's lock unless they never change after it is made.
@@ -137,19 +138,17 @@ func (i *identities) of(namespace, account string) int {
 
 // The label by which users put pods into the mesh, and its values.
 const (
-	modeLabel       = "istio.io/dataplane-mode"
-	modeAmbient     = "ambient"
-	modeNone        = "none"
-	redirectionNote = "ambient.istio.io/redirection"
+	modeAmbient = "ambient"
+	modeNone    = "none"
 )
 
 // modeWarning says that a value of the label does not do what its author may expect; empty if it is a good one.
 func modeWarning(labels map[string]string) string {
-	value, given := labels[modeLabel]
+	value, given := labels[wellknown.DataplaneMode]
 	if !given || value == modeAmbient || value == modeNone {
 		return ""
 	}
-	return fmt.Sprintf("%s=%s has no effect: use %s to put pods into the mesh, %s to keep them out", modeLabel, value, modeAmbient, modeNone)
+	return fmt.Sprintf("%s=%s has no effect: use %s to put pods into the mesh, %s to keep them out", wellknown.DataplaneMode, value, modeAmbient, modeNone)
 }
 
 // enrolled says whether labels put a pod into the mesh. The pod's own label goes before its namespace's.
@@ -157,11 +156,11 @@ func enrolled(hostNetwork bool, podLabels, namespaceLabels map[string]string) bo
 	if hostNetwork {
 		return false
 	}
-	switch podLabels[modeLabel] {
+	switch podLabels[wellknown.DataplaneMode] {
 	case modeNone:
 		return false
 	case modeAmbient:
 		return true
 	}
-	return namespaceLabels[modeLabel] == modeAmbient
+	return namespaceLabels[wellknown.DataplaneMode] == modeAmbient
 }

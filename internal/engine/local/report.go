@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"lateen.dev/lateen/internal/engine/local/merge"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // writeReports writes the objects that the engine itself reports, those that changed, for the control plane.
@@ -138,7 +139,7 @@ func (e *Engine) reportPod(p *pod) *corev1.Pod {
 		if o.Annotations == nil {
 			o.Annotations = map[string]string{}
 		}
-		o.Annotations[redirectionNote] = "enabled"
+		o.Annotations[wellknown.Redirection] = "enabled"
 	}
 	if p.network {
 		o.Status.PodIP = p.ip.String()
@@ -160,14 +161,11 @@ func (e *Engine) reportPod(p *pod) *corev1.Pod {
 	}
 	o.Status.Conditions = p.conditions()
 	if p.redirection.enabled && p.redirection.err != "" {
-		o.Status.Conditions = append(o.Status.Conditions, corev1.PodCondition{Type: exceptionsAccepted, Status: corev1.ConditionFalse,
+		o.Status.Conditions = append(o.Status.Conditions, corev1.PodCondition{Type: wellknown.ExceptionsAccepted, Status: corev1.ConditionFalse,
 			Reason: "Invalid", Message: p.redirection.err})
 	}
 	return o
 }
-
-// exceptionsAccepted is false on a captured pod whose annotations ask for exceptions from the capture that cannot be made.
-const exceptionsAccepted corev1.PodConditionType = "lateen.dev/ExceptionsAccepted"
 
 func (e *Engine) ownerUID(p *pod) string {
 	if o := e.store.objects[p.owner]; o != nil {

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	securityapi "istio.io/api/security/v1beta1"
+
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 func labelSet(l map[string]string) labels.Set { return labels.Set(l) }
@@ -56,7 +58,7 @@ func checkAuthorizationPolicy(o metav1.Object) []fault {
 		faults = append(faults, fault{severity: Warning, field: "spec.rules", message: "a DENY policy without rules never matches and denies nothing",
 			cure: "add a rule; one empty rule ({}) denies everything"})
 	}
-	if v := ap.Annotations["istio.io/dry-run"]; v != "" {
+	if v := ap.Annotations[wellknown.DryRun]; v != "" {
 		if _, err := strconv.ParseBool(v); err != nil {
 			// Refused, a policy would be missing from a control plane that starts with it. It is taken and enforced.
 			faults = append(faults, fault{severity: Warning, field: "metadata.annotations[istio.io/dry-run]", message: fmt.Sprintf("%q is neither true nor false, so the policy is enforced", v), cure: `use "true" to report only, "false" to enforce`})

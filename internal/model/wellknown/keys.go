@@ -1,0 +1,164 @@
+// Package wellknown owns the names that the mesh shares with its users' objects: labels, annotations, conditions and
+// controllers, each declared once and described. What they do is done elsewhere; docs/reference/annotations.md is made of Keys.
+package wellknown
+
+// Istio's and Kubernetes' names keep their meaning; Lateen's own begin with lateen.
+const (
+	DataplaneMode = "istio.io/dataplane-mode"
+	Redirection   = "ambient.istio.io/redirection"
+	DryRun        = "istio.io/dry-run"
+
+	DNSCapture               = "ambient.istio.io/dns-capture"
+	BypassInboundCapture     = "ambient.istio.io/bypass-inbound-capture"
+	RerouteVirtualInterfaces = "istio.io/reroute-virtual-interfaces"
+	ExcludeInboundPorts      = "traffic.sidecar.istio.io/excludeInboundPorts"
+	ExcludeOutboundPorts     = "traffic.sidecar.istio.io/excludeOutboundPorts"
+	ExcludeOutboundIPRanges  = "traffic.sidecar.istio.io/excludeOutboundIPRanges"
+	IncludeOutboundIPRanges  = "traffic.sidecar.istio.io/includeOutboundIPRanges"
+	ExceptionsAccepted       = "lateen.dev/ExceptionsAccepted"
+	ServiceWorkloadName      = "service.istio.io/workload-name"
+	ServiceCanonicalName     = "service.istio.io/canonical-name"
+	ServiceCanonicalRevision = "service.istio.io/canonical-revision"
+	AppName                  = "app.kubernetes.io/name"
+	AppVersion               = "app.kubernetes.io/version"
+	AutoRegistrationGroup    = "istio.io/autoRegistrationGroup"
+	Tunnel                   = "networking.istio.io/tunnel"
+	Region                   = "topology.kubernetes.io/region"
+	Zone                     = "topology.kubernetes.io/zone"
+	Subzone                  = "topology.istio.io/subzone"
+	Network                  = "topology.istio.io/network"
+	ExportTo                 = "networking.istio.io/exportTo"
+	TrafficDistribution      = "networking.istio.io/traffic-distribution"
+	EnableAutoallocateIP     = "networking.istio.io/enable-autoallocate-ip"
+	UseWaypoint              = "istio.io/use-waypoint"
+	UseWaypointNamespace     = "istio.io/use-waypoint-namespace"
+	UseWaypointCanary        = "istio.io/use-waypoint-canary"
+	UseWaypointCanaryNS      = "istio.io/use-waypoint-canary-namespace"
+	UseWaypointCanaryWeight  = "istio.io/use-waypoint-canary-weight"
+	IngressUseWaypoint       = "istio.io/ingress-use-waypoint"
+	WaypointFor              = "istio.io/waypoint-for"
+	WaypointInboundBinding   = "ambient.istio.io/waypoint-inbound-binding"
+	GatewayName              = "gateway.networking.k8s.io/gateway-name"
+	GatewayManaged           = "gateway.istio.io/managed"
+	GatewayServiceAccount    = "gateway.istio.io/service-account"
+	MeshController           = "istio.io/mesh-controller"
+	LateenWaypointController = "lateen.dev/waypoint-controller"
+	ProxyProtocol            = "istio.io/PROXY"
+	NodeIndex                = "lateen.io/node-index"
+)
+
+// Kind is where a name stands.
+type Kind string
+
+// The kinds.
+const (
+	Label      Kind = "label"
+	Annotation Kind = "annotation"
+	Condition  Kind = "condition"
+	Controller Kind = "controllerName"
+	Protocol   Kind = "protocol"
+)
+
+// Key is what people need to know of a name.
+type Key struct {
+	Name  string
+	Group string
+	Kind  Kind
+	// On are the kinds of objects that may carry it.
+	On string
+	// Who reads it, or writes it.
+	Who string
+	// Values that mean something.
+	Values string
+	// Meaning is a sentence without its full stop.
+	Meaning string
+}
+
+// Keys are all names, in the order of the page.
+var Keys = []Key{
+	{DataplaneMode, "Membership", Label, "Namespace, Pod", "agent", "`ambient`, `none`",
+		"`ambient`: the pod, or each pod of the namespace, is captured and its connections are encrypted; `none` on a pod keeps it out. A pod's own label goes before its namespace's; a pod on its node's network is never captured"},
+	{Redirection, "Membership", Annotation, "Pod", "engine writes, control plane reads", "`enabled`",
+		"the pod is captured, so peers reach it by tunnel; set by the mesh after the node proxy serves the pod, not by people"},
+
+	{DNSCapture, "Exceptions from capture", Annotation, "Pod", "agent", "`true`, `false`",
+		"whether the pod's DNS questions are answered by the node proxy; goes before the agent's `--dns-capture`"},
+	{BypassInboundCapture, "Exceptions from capture", Annotation, "Pod", "agent", "`true`, `false`",
+		"`true`: all that others dial reaches the pod directly, but for tunnels; no policy holds for it"},
+	{ExcludeInboundPorts, "Exceptions from capture", Annotation, "Pod", "agent", "ports, with commas",
+		"ports of the pod that are reached directly"},
+	{ExcludeOutboundPorts, "Exceptions from capture", Annotation, "Pod", "agent", "ports, with commas",
+		"ports that the pod reaches directly"},
+	{ExcludeOutboundIPRanges, "Exceptions from capture", Annotation, "Pod", "agent", "CIDR ranges, with commas",
+		"addresses that the pod reaches directly; not together with `includeOutboundIPRanges`"},
+	{IncludeOutboundIPRanges, "Exceptions from capture", Annotation, "Pod", "agent", "CIDR ranges, `*`, or empty",
+		"the only addresses that are captured: `*` is all, an empty value none"},
+	{RerouteVirtualInterfaces, "Exceptions from capture", Annotation, "Pod", "agent", "interfaces, with commas",
+		"interfaces behind which a virtual machine or container of the pod runs: what comes from there counts as what the pod dials"},
+	{ExceptionsAccepted, "Exceptions from capture", Condition, "Pod", "engine writes", "`False` with a reason",
+		"an annotation of this group has something wrong in it and no effect; the message says what"},
+
+	{DryRun, "Policy", Annotation, "AuthorizationPolicy", "control plane", "`true`, `false`",
+		"`true`: the policy decides nothing and only reports, in `policy.dry_run` of the access log and `lateen_policy_dry_run_total`; anything else but `false` enforces it and is reported"},
+
+	{UseWaypoint, "Waypoints", Label, "Service, ServiceEntry, Pod, WorkloadEntry, Namespace", "control plane", "a Gateway's name, `none`",
+		"connections to it go through that waypoint; the object's own label goes before its namespace's, and `none` ends the search"},
+	{UseWaypointNamespace, "Waypoints", Label, "as `use-waypoint`", "control plane", "a namespace",
+		"where that Gateway is; without it the object's own namespace"},
+	{UseWaypointCanary, "Waypoints", Label, "Service, ServiceEntry, Namespace", "control plane", "a Gateway's name",
+		"a second waypoint that takes a share of the connections; declared where the first is"},
+	{UseWaypointCanaryNS, "Waypoints", Label, "as `use-waypoint-canary`", "control plane", "a namespace",
+		"where that Gateway is"},
+	{UseWaypointCanaryWeight, "Waypoints", Annotation, "as `use-waypoint-canary`", "control plane", "0 to 100",
+		"its share in percent"},
+	{IngressUseWaypoint, "Waypoints", Label, "Service, ServiceEntry, Namespace", "control plane", "`true`, `false`",
+		"gateways, too, send what is for it through its waypoint"},
+	{WaypointFor, "Waypoints", Label, "Gateway, GatewayClass", "control plane", "`service`, `workload`, `all`, `none`",
+		"what kind of traffic the waypoint takes"},
+	{WaypointInboundBinding, "Waypoints", Annotation, "Gateway, GatewayClass", "control plane", "`PROXY` or `NONE`, alone or as `PROXY/PORT`",
+		"how connections reach the waypoint's own pods: `PROXY` by the PROXY protocol, whose TLVs carry the client's identity; `NONE` as they are; without a port that of the listener that fits"},
+	{GatewayName, "Waypoints", Label, "Pod, Service", "control plane", "a Gateway's name",
+		"the object belongs to that Gateway"},
+	{GatewayManaged, "Waypoints", Label, "Pod, Service", "control plane", "`istio.io-mesh-controller`, `istio.io-eastwest-controller`",
+		"the object is a waypoint or a gateway itself and is not sent through a waypoint"},
+	{GatewayServiceAccount, "Waypoints", Annotation, "Gateway", "control plane", "a ServiceAccount's name",
+		"the account that the Gateway runs as, and so the identity that its peers expect"},
+	{MeshController, "Waypoints", Controller, "GatewayClass", "control plane", "",
+		"Gateways of such a class are waypoints"},
+	{LateenWaypointController, "Waypoints", Controller, "GatewayClass", "control plane", "",
+		"Gateways of such a class are waypoints, under a name that no other mesh in the cluster answers to"},
+	{ProxyProtocol, "Waypoints", Protocol, "Gateway (listener)", "control plane", "",
+		"the listener that `waypoint-inbound-binding` means if it gives no port"},
+
+	{ServiceWorkloadName, "Names in telemetry", Label, "Pod, WorkloadEntry", "control plane", "text",
+		"the workload's name in metrics; else that of what controls the pod"},
+	{ServiceCanonicalName, "Names in telemetry", Label, "Pod, WorkloadEntry", "control plane", "text",
+		"the canonical service in metrics; else `app.kubernetes.io/name`, else `app`, else the workload's name"},
+	{AppName, "Names in telemetry", Label, "Pod, WorkloadEntry", "control plane", "text",
+		"the canonical service, if the label before it is not there"},
+	{ServiceCanonicalRevision, "Names in telemetry", Label, "Pod, WorkloadEntry", "control plane", "text",
+		"the canonical revision in metrics; else `app.kubernetes.io/version`, else `version`, else `latest`"},
+	{AppVersion, "Names in telemetry", Label, "Pod, WorkloadEntry", "control plane", "text",
+		"the canonical revision, if the label before it is not there"},
+	{AutoRegistrationGroup, "Names in telemetry", Annotation, "WorkloadEntry", "control plane", "text",
+		"the group that the workload registered with, which is its name in metrics"},
+
+	{Tunnel, "Reachability", Label, "Pod, WorkloadEntry", "control plane", "`http`",
+		"the workload takes tunnels (HBONE) although no agent captured it"},
+	{ExportTo, "Reachability", Annotation, "Service", "control plane", "`.`, `*`, `~`, or namespaces with commas",
+		"who sees the service: its own namespace, everybody, nobody. Node proxies tell apart everybody and the own namespace only: with other namespaces in the list everybody sees it, and a condition says so"},
+	{EnableAutoallocateIP, "Reachability", Label, "ServiceEntry", "control plane", "`false`",
+		"`false`: no virtual address is allocated for its hosts"},
+	{TrafficDistribution, "Reachability", Annotation, "Service, ServiceEntry, Namespace", "control plane", "`PreferSameZone`, `PreferSameNode`, `PreferClose`, `Any`",
+		"which endpoints are preferred; the field `trafficDistribution` goes before it, and the object's own before its namespace's"},
+	{Region, "Reachability", Label, "Node", "control plane; engine writes", "text",
+		"the region of what runs there, for locality and for metrics"},
+	{Zone, "Reachability", Label, "Node", "control plane; engine writes", "text",
+		"the zone"},
+	{Subzone, "Reachability", Label, "Node", "control plane; engine writes", "text",
+		"the subzone"},
+	{NodeIndex, "Reachability", Label, "Node", "engine writes", "1, 2, …",
+		"the node's number in a mesh of the local engine, for a pod's `nodeSelector`"},
+	{Network, "Reachability", Label, "Gateway", "control plane", "a network's name",
+		"the Gateway is the way into that network"},
+}
