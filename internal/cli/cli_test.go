@@ -102,13 +102,15 @@ func TestOutput(t *testing.T) {
 		"check":          {"check", "--for", "demo"},
 		"check-json":     {"check", "--for", "build", "-o", "json"},
 		"apply":          {"apply", "-f", "-"},
+		"ca-status":      {"ca", "status"},
+		"ca-status-json": {"ca", "status", "-o", "json"},
 		"help":           {"--help"},
 		"help-label":     {"label", "--help"},
 	}
 	for name, args := range tests {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)
-			f.objects, f.status = sampleObjects(), sampleStatus()
+			f.objects, f.status, f.ca = sampleObjects(), sampleStatus(), sampleCA()[1:]
 			r := f.run("kind: Service", args...)
 			golden(t, name+".golden", fmt.Sprintf("$ lateen %s\nexit code %d\n--- stdout\n%s--- stderr\n%s", strings.Join(args, " "), r.code, r.stdout, r.stderr))
 		})
@@ -383,7 +385,7 @@ func TestEveryVerbHasAnExample(t *testing.T) {
 			t.Errorf("%s has no example or no description", cmd.Name())
 		}
 	}
-	if n := len(root.Commands()); n > 17 {
-		t.Errorf("%d verbs; seventeen are enough", n)
+	if n := len(root.Commands()); n > 18 {
+		t.Errorf("%d verbs; eighteen are enough", n)
 	}
 }

@@ -53,6 +53,12 @@ type StartOptions struct {
 	Labels map[string]map[string]string
 	// ProxyEnv is what every node proxy finds in its environment besides the engine's own settings, as NAME=VALUE.
 	ProxyEnv []string
+	// CertTTL is how long workload certificates live; 0 leaves it to the control plane.
+	CertTTL time.Duration
+	// CADir is the directory of a plugged-in CA; without one the mesh makes a root of its own.
+	CADir string
+	// TrustDomainAliases are further names that peers and policies may have the mesh's trust domain by.
+	TrustDomainAliases []string
 }
 
 // processEnv is the environment of this process.

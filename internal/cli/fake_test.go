@@ -35,6 +35,7 @@ type fakeEngine struct {
 	asked    []string // method, path and body of each request
 	problems []api.Problem
 	results  []api.ObjectResult // of apply, after the usual ones
+	ca       []api.CAStatus     // one answer after the other, the last for good
 	empty    bool               // apply finds no objects
 	exec     func(api.ExecRequest, io.Reader) (stdout, stderr string, code int)
 	echo     bool // connections are echoed
@@ -119,6 +120,18 @@ func (f *fakeEngine) handler() http.Handler {
 	}
 	mux.HandleFunc("GET /v1/control/debug/resources", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "["+f.declared+"]")
+	})
+	mux.HandleFunc("GET /v1/control/debug/ca", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, f.ca[0])
+		f.ca = f.ca[min(1, len(f.ca)-1):]
+	})
+	mux.HandleFunc("POST /v1/ca/rotate", func(w http.ResponseWriter, _ *http.Request) {
+		if f.fail != nil {
+			w.WriteHeader(http.StatusConflict)
+			answer(w, api.Error{Message: f.fail.Error(), Cure: "wait"})
+			return
+		}
+		answer(w, struct{}{})
 	})
 	mux.HandleFunc("POST /v1/exec", func(w http.ResponseWriter, r *http.Request) {
 		var request api.ExecRequest

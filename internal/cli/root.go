@@ -99,7 +99,7 @@ func newRoot(env Env) *cobra.Command {
 	root.AddCommand(
 		a.upCommand(), a.downCommand(),
 		a.applyCommand(), a.deleteCommand(), a.getCommand(), a.labelCommand(), a.scaleCommand(), a.waitCommand(),
-		a.logsCommand(), a.execCommand(), a.portForwardCommand(), a.proxyCommand(),
+		a.logsCommand(), a.execCommand(), a.portForwardCommand(), a.proxyCommand(), a.caCommand(),
 		a.statusCommand(), a.checkCommand(), a.demoCommand(), a.versionCommand(), a.completionCommand(),
 	)
 	root.CompletionOptions.DisableDefaultCmd = true

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -42,11 +43,20 @@ func (a *app) upCommand() *cobra.Command {
 	cmd.Flags().IntVar(&options.Nodes, "nodes", 2, "number of nodes")
 	cmd.Flags().IntVar(&options.Workers, "workers", 0, "worker threads of each node proxy (0: its own default)")
 	cmd.Flags().StringArrayVar(&proxies, "node-proxy", nil, "NODE=PATH: run this executable as the node proxy of a node (repeatable)")
+	cmd.Flags().DurationVar(&options.CertTTL, "cert-ttl", 0, "how long workload certificates live, 2s to 2160h; they are renewed at half of it (default: 24h)")
+	cmd.Flags().StringVar(&options.CADir, "ca-dir", "", "directory of a plugged-in CA: ca-cert.pem, ca-key.pem, cert-chain.pem and root-cert.pem; changes are followed")
+	cmd.Flags().StringSliceVar(&options.TrustDomainAliases, "trust-domain-aliases", nil, "further names of the trust domain cluster.local, for peers and in policies")
 	cmd.Flags().StringVar(&families, "ip-families", families, "addresses of nodes, pods and services: ipv4, ipv6 or dual")
 	cmd.Flags().StringArrayVar(&options.ProxyEnv, "proxy-env", nil, "NAME=VALUE: an environment variable of every node proxy, such as LATEEN_IDLE_TIMEOUT=1h (repeatable)")
 	cmd.Flags().StringArrayVar(&places, "node", nil, "NODE=REGION[/ZONE[/SUBZONE]]: where a node is, for locality (repeatable)")
 	return cmd
 }
+
+// What the control plane takes as the life of a certificate.
+const minCertTTL, maxCertTTL = 2 * time.Second, 90 * 24 * time.Hour
+
+// trustDomain is what SPIFFE takes as the name of a trust domain.
+var trustDomain = regexp.MustCompile(`^[a-z0-9._-]{1,255}$`)
 
 // meshName keeps names usable as a directory and short enough for a socket's path.
 var meshName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
@@ -57,6 +67,21 @@ func completeOptions(o *StartOptions, proxies []string, families string, places 
 	}
 	if o.Nodes < 1 || o.Nodes > maxNodes {
 		return usagef("--nodes %d: use a number from 1 to %d", o.Nodes, maxNodes)
+	}
+	if o.CertTTL != 0 && (o.CertTTL < minCertTTL || o.CertTTL > maxCertTTL) {
+		return usagef("--cert-ttl %s: use %s to %s", o.CertTTL, minCertTTL, maxCertTTL)
+	}
+	if o.CADir != "" {
+		absolute, err := filepath.Abs(o.CADir)
+		if err != nil {
+			return fmt.Errorf("--ca-dir %q: %w", o.CADir, err)
+		}
+		o.CADir = absolute
+	}
+	for _, alias := range o.TrustDomainAliases {
+		if !trustDomain.MatchString(alias) {
+			return usagef("--trust-domain-aliases %q: write names of trust domains, such as old.example", alias)
+		}
 	}
 	if o.Workers < 0 {
 		return usagef("--workers %d: use 0 or more", o.Workers)

@@ -154,6 +154,17 @@ func (c *Client) ControlDebug(ctx context.Context, page string) ([]byte, error) 
 	return c.read(ctx, "/v1/control/"+page)
 }
 
+// CA says how it stands with the mesh's certificate authority.
+func (c *Client) CA(ctx context.Context) (CAStatus, error) {
+	var s CAStatus
+	return s, c.call(ctx, http.MethodGet, "/v1/control/debug/ca", nil, nil, &s)
+}
+
+// RotateCA asks for another root certificate in the place of the mesh's.
+func (c *Client) RotateCA(ctx context.Context) error {
+	return c.call(ctx, http.MethodPost, "/v1/ca/rotate", nil, struct{}{}, &struct{}{})
+}
+
 // Capture records the links between nodes for some seconds and reports what each TCP connection carried.
 func (c *Client) Capture(ctx context.Context, r CaptureRequest) (CaptureReport, error) {
 	var rep CaptureReport

@@ -44,6 +44,7 @@ func (e *Engine) handler() http.Handler {
 	m.HandleFunc("GET /v1/nodes/{node}/proxy/log", e.serveNodeLog("proxy.log"))
 	m.HandleFunc("GET /v1/nodes/{node}/agent/log", e.serveNodeLog("agent.log"))
 	m.HandleFunc("GET /v1/control/log", func(w http.ResponseWriter, r *http.Request) { serveLog(w, r, e.dir.controlLog(), nil) })
+	m.HandleFunc("POST /v1/ca/rotate", asks(func(context.Context, struct{}) (any, error) { return struct{}{}, e.rotateCA() }))
 	m.HandleFunc("GET /v1/control/{page...}", e.serveControl)
 	m.HandleFunc("GET /agent/v1/pods", e.serveAgentPods)
 	m.HandleFunc("PUT /agent/v1/pods/{uid}/redirection", e.serveRedirection)

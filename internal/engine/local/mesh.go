@@ -43,7 +43,10 @@ const (
 func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
 	xds := net.JoinHostPort(e.families[0].FabricIP.String(), "15012")
 	events.started("control", "starting the control plane")
-	e.control = newDaemon(e.log, e.reaper, controlBinary, filepath.Join(e.dir.bin(), controlBinary), []string{
+	if err := e.followCA(ctx); err != nil {
+		return &failure{phase: "control", err: err}
+	}
+	e.control = newDaemon(e.log, e.reaper, controlBinary, filepath.Join(e.dir.bin(), controlBinary), append([]string{
 		"--config-dir", e.dir.path("objects"),
 		"--data-dir", e.dir.path("control"),
 		"--listen", xds,
@@ -53,7 +56,7 @@ func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
 		"--node-proxy-accounts", meshNamespace + "/" + proxyAccount,
 		"--advertise", e.families[0].FabricIP.String(),
 		"--root-cert-out", e.dir.rootCert(),
-	}, daemonEnv(), "", e.dir.controlLog())
+	}, e.caFlags()...), daemonEnv(), "", e.dir.controlLog())
 	e.control.uid = controlUID
 	go e.control.run()
 	if err := e.await(ctx, e.control, func(ctx context.Context) error { return e.fetchReady(ctx, "", controlDebug, "/ready") }); err != nil {
@@ -130,6 +133,7 @@ func (e *Engine) proxyEnv(n *node, control string) []string {
 	if e.opts.Workers > 0 {
 		env = append(env, "ZTUNNEL_WORKER_THREADS="+strconv.Itoa(e.opts.Workers))
 	}
+	env = append(env, e.caEnv()...)
 	// The last word counts, and it is the user's.
 	return append(env, e.opts.ProxyEnv...)
 }

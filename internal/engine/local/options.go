@@ -25,6 +25,7 @@ type Options struct {
 	Families  []string                     `json:"families"`  // IP families, as Kubernetes writes them, the first one first; IPv4 if empty
 	Labels    map[string]map[string]string `json:"labels"`    // node -> labels that its Node object gets besides the engine's own
 	ProxyEnv  []string                     `json:"proxyEnv"`  // NAME=VALUE: environment of every node proxy besides the engine's own, which it overrides
+	CA        CAOptions                    `json:"ca"`        // where certificates come from, and how long they live
 	Version   string                       `json:"version"`   // of the program, which the engine then answers with
 	BinDir    string                       `json:"binDir"`    // directory of the mesh's executables; that of this executable if empty
 }
@@ -63,6 +64,9 @@ func (o *Options) complete() error {
 			return err
 		}
 		o.BinDir = dir
+	}
+	if err := o.CA.complete(); err != nil {
+		return err
 	}
 	binaries := []string{filepath.Join(o.BinDir, controlBinary), filepath.Join(o.BinDir, agentBinary)}
 	ours := false

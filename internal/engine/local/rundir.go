@@ -27,6 +27,7 @@ func (d runDir) record() string             { return d.path("engine.json") }
 func (d runDir) engineLog() string          { return d.path("engine.log") }
 func (d runDir) controlLog() string         { return d.path("control.log") }
 func (d runDir) rootCert() string           { return d.path("pki", "root-cert.pem") }
+func (d runDir) pluggedCA() string          { return d.path("cacerts") }
 func (d runDir) resolvers() string          { return d.path("resolv.conf") }
 func (d runDir) tokenKey() string           { return d.path("token-key.pem") }
 func (d runDir) bin() string                { return d.path("bin") }

@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lateen.dev/lateen/internal/cli/printer"
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+func (a *app) caCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ca",
+		Short: "look at the mesh's certificate authority, replace its root",
+		Example: `  # Which root signs, which are trusted, and how far a rotation is.
+  lateen ca status
+
+  # Another root; no request fails.
+  lateen ca rotate`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.caStatusCommand(), a.caRotateCommand())
+	return cmd
+}
+
+func (a *app) caStatusCommand() *cobra.Command {
+	formats := []printer.Format{printer.Table, printer.JSON, printer.YAML}
+	cmd := &cobra.Command{
+		Use:     "status",
+		Short:   "show which root signs, which are trusted, and what a rotation waits for",
+		Example: `  lateen ca status -o json`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			format, err := a.format(formats...)
+			if err != nil {
+				return err
+			}
+			return a.caStatus(cmd.Context(), format)
+		},
+	}
+	a.outputFlag(cmd, formats...)
+	return cmd
+}
+
+func (a *app) caStatus(ctx context.Context, format printer.Format) error {
+	s, err := a.client().CA(ctx)
+	if err != nil {
+		return err
+	}
+	if format.Structured() {
+		return printer.Write(a.Stdout, format, s)
+	}
+	return printer.CA(a.Stdout, s, a.Out, a.Now())
+}
+
+func (a *app) caRotateCommand() *cobra.Command {
+	var wait bool
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "rotate",
+		Short: "replace the root certificate, in stages that nobody notices",
+		Example: `  # Return when the old root is trusted no more.
+  lateen ca rotate --wait`,
+		Long: `First every proxy learns to trust the next root, then it signs, then the old one goes. Each stage lasts until no certificate
+from before it is in use: proxies renew at half of a certificate's life, so with certificates of a day it can take a day.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.caRotate(cmd.Context(), wait, timeout) },
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "return when the old root is trusted no more")
+	cmd.Flags().DurationVar(&timeout, "timeout", 48*time.Hour, "how long to wait at most")
+	return cmd
+}
+
+func (a *app) caRotate(ctx context.Context, wait bool, timeout time.Duration) error {
+	before, err := a.client().CA(ctx)
+	if err != nil {
+		return err
+	}
+	if err := a.client().RotateCA(ctx); err != nil {
+		return err
+	}
+	if !wait {
+		if err := a.printf("rotation of the root requested\n"); err != nil {
+			return err
+		}
+		a.next("lateen ca status" + a.meshFlag())
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	progress := a.progress()
+	defer progress.Abandon()
+	shown := ""
+	for {
+		s, err := a.client().CA(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("the rotation was not over after %s: it is at stage %s; it goes on, see `lateen ca status%s`", timeout, shown, a.meshFlag())
+		case err != nil:
+			return err
+		case s.Trouble != "":
+			return fmt.Errorf("the rotation cannot go on: %s", s.Trouble)
+		case s.Signing != before.Signing && len(s.Trusted) == 1:
+			progress.Done(printer.CAStage(api.CADropping))
+			return a.printf("root replaced: %s signs and is trusted alone\n", s.Signing)
+		}
+		if s.Stage != shown {
+			if printer.CAStage(shown) != "" {
+				progress.Done(printer.CAStage(shown))
+			}
+			if shown = s.Stage; printer.CAStage(shown) != "" {
+				progress.Start(printer.CAStage(shown))
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
