@@ -5,7 +5,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 export CGO_ENABLED ?= 0
 TALLY := go run ./internal/tools/tally
 
-.PHONY: help build check test accept fuzz gen fmt demo clean toolchain interop compare
+.PHONY: help build check test accept fuzz gen reference fmt demo clean toolchain interop compare
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -35,6 +35,9 @@ fuzz: ## every fuzz target, 30 seconds each (FUZZ_SECONDS=n)
 gen: ## regenerate the code of proto/
 	cargo run -q -p lateen-proto --example generate
 	go run ./internal/gen/protogen
+
+reference: ## write docs/reference/{metrics,log,environment,annotations}.md from what the programs declare
+	go run ./internal/reference
 
 fmt: ## format all code
 	cargo fmt

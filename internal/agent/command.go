@@ -36,14 +36,15 @@ type settings struct {
 	statusSocket string
 	http         string
 	level        slog.Level
+	dns          bool
 	exceptions   redirect.Settings
 	probeGroup   uint
 	deadline     time.Duration
 	stateFile    string
 }
 
-func parse(args []string, stderr io.Writer) (settings, error) {
-	var s settings
+// flags are those of the agent; parsing them fills s.
+func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f := flag.NewFlagSet("lateen-agent", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&s.node, "node", "", "name of this node (required)")
@@ -52,7 +53,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	f.StringVar(&s.keeperSocket, "keeper-socket", "", "unix socket to listen on for node proxies that give their listeners into keeping (keeper.sock beside the ZDS socket)")
 	f.StringVar(&s.statusSocket, "status-socket", "", "unix socket to answer GET /v1/status on (required)")
 	f.StringVar(&s.http, "http", "127.0.0.1:15014", "address for /metrics and /ready; empty for none")
-	dns := f.Bool("dns-capture", true, "lead what captured pods ask their resolvers to the node proxy; a pod's annotation ambient.istio.io/dns-capture overrides it")
+	f.BoolVar(&s.dns, "dns-capture", true, "lead what captured pods ask their resolvers to the node proxy; a pod's annotation ambient.istio.io/dns-capture overrides it")
 	f.Func("exclude-inbound-ports", "comma-separated ports that reach every captured pod directly", func(v string) (err error) {
 		s.exceptions.InboundPorts, err = redirect.ParsePorts(v)
 		return err
@@ -69,10 +70,16 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	f.DurationVar(&s.deadline, "release-deadline", time.Hour, "how long meshed connections of a released pod may go on before they are cut; 0 for ever")
 	f.StringVar(&s.stateFile, "state-file", "", "file for what must outlive the agent (default: agent-state.json beside the status socket)")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	return f
+}
+
+func parse(args []string, stderr io.Writer) (settings, error) {
+	var s settings
+	f := s.flags(stderr)
 	if err := f.Parse(args); err != nil {
 		return s, err
 	}
-	s.exceptions.BypassDNS = !*dns
+	s.exceptions.BypassDNS = !s.dns
 	if f.NArg() > 0 {
 		return s, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}

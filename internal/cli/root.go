@@ -65,6 +65,9 @@ type app struct {
 	output    string
 }
 
+// Reference is the command with all its verbs, to be looked at rather than run.
+func Reference() *cobra.Command { return newRoot(Env{}) }
+
 func newRoot(env Env) *cobra.Command {
 	a := &app{Env: env}
 	root := &cobra.Command{

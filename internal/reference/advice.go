@@ -1,0 +1,117 @@
+package main
+
+// advised is a program's metrics, in the order of the page.
+type advised struct {
+	Program, Introduction string
+	Groups                []adviceGroup
+}
+
+type adviceGroup struct {
+	Name    string
+	Metrics []metricAdvice
+}
+
+// metricAdvice is what its own help does not say of a metric: what its labels hold, and what a rise means.
+type metricAdvice struct{ Name, Advice string }
+
+// advice has one line for each metric of each program.
+var advice = []advised{
+	{nodeProgram, "Port 15020, on every node.", []adviceGroup{
+		{"Connections", []metricAdvice{
+			{"istio_tcp_connections_opened_total", "rate: new connections. Less `closed` and `failed` it is what is open"},
+			{"istio_tcp_connections_closed_total", "far below `opened` for long: connections pile up, or never end"},
+			{"istio_tcp_connections_failed_total", "look at `response_flags`, and at the access log for the reason: `DENY` is a policy, `CONNECT` an application that is down, `NETWORK_POLICY` something that blocks port 15008, `IDENTITY_ERROR` a certificate that is missing, `CERT_REVOKED` one that was revoked"},
+			{"istio_tcp_received_bytes_total", "from clients to servers, on both reporters"},
+			{"istio_tcp_sent_bytes_total", "from servers to clients, on both reporters"},
+			{"istio_tcp_sockets_open", "`reporter` is the side that holds them; rises with load, not over days"},
+			{"lateen_connections_cut_total", "`reason`: `policy` (a policy denies it by now), `revoked` (its certificate was), `deadline` (the proxy ended first: raise CONNECTION_TERMINATION_DEADLINE if these hurt)"},
+			{"lateen_connections_shed_total", "any: a pod holds more connections than its share of descriptors. Raise the limit of the proxy, or look at that pod"},
+			{"lateen_connect_retries_total", "an endpoint does not answer and another did, so no user saw it; keeps rising: look for the endpoint in the log"},
+			{"lateen_endpoints_ejected", "above 0 for long: endpoints that the control plane calls healthy cannot be reached from here"},
+			{"lateen_worker_connections", "one series a worker; they should be close to each other"},
+		}},
+		{"Tunnels", []metricAdvice{
+			{"lateen_tunnels_closed_total", "`done` is the usual end. `lost`, `unresponsive`: the network or the peer's node. `stalled`: a peer that does not read. `protocol_error` and `rejected`: a peer of another kind on port 15008. Anything else names how a peer misused its tunnel (`rapid_reset`, `provoked_resets`, `too_many_streams`, `header_flood`, `settings_flood`, `ping_flood`, `empty_data`, `window_update_flood`, `useless_frames`): the log has its identity"},
+		}},
+		{"Policy", []metricAdvice{
+			{"lateen_policy_dry_run_total", "what would happen if `istio.io/dry-run` were taken off: `decision` is `allow` or `deny`; an empty `policy` with `deny` means that no allow policy matches"},
+		}},
+		{"Certificates", []metricAdvice{
+			{"lateen_certificate_requests_total", "`outcome` is `granted` or `failed`; failures that go on end in `stale`, then `expired` certificates"},
+			{"lateen_certificates", "`state`: `valid`; `fetching` (the first is on its way); `stale` (valid, and renewing fails); `expired` and `missing` (connections of these identities are refused). Alert on the last three"},
+			{"lateen_revocation_list_reads_total", "`outcome` is `read` or `failed`; after a failure the lists from before stay in force"},
+			{"lateen_revoked_certificates", "falls to 0 by mistake if the file of CRL_PATH is replaced by an empty list"},
+			{"lateen_stale_revocation_lists", "above 0: whoever issues the lists has not done so in time; the old ones stay in force"},
+		}},
+		{"Names (DNS)", []metricAdvice{
+			{"istio_dns_requests_total", "rate: questions from pods"},
+			{"istio_dns_upstream_requests_total", "questions that the mesh cannot answer by itself"},
+			{"istio_dns_upstream_failures_total", "resolvers do not answer; pods are told so at once"},
+			{"istio_dns_upstream_request_duration_seconds", "the resolvers' time, not the proxy's"},
+			{"istio_on_demand_dns_total", "connections to workloads that are declared by a host name, which the proxy has to resolve"},
+			{"lateen_dns_shed_total", "any: a pod floods its resolver, and questions of that pod are turned away"},
+		}},
+		{"Configuration", []metricAdvice{
+			{"istio_xds_message_total", "`url` is the type of resources; none while things change: the control plane is away"},
+			{"istio_xds_message_bytes_total", "size of what was received"},
+			{"istio_xds_connection_terminations_total", "`reason`: `Reconnect` and `Complete` belong to every upgrade of the control plane; `ConnectionError` and `Error` that go on mean that it cannot be reached. What is known stays in force"},
+		}},
+		{"Pods and process", []metricAdvice{
+			{"workload_manager_active_proxy_count", "pods that this proxy serves; compare with `lateen_agent_captured_pods`"},
+			{"workload_manager_proxies_started_total", "captured pods, ever"},
+			{"workload_manager_proxies_stopped_total", "released pods, ever"},
+			{"istio_build", "always 1; `tag` is the version"},
+			{"process_open_fds", "two or more a connection; near `process_max_fds` connections are shed"},
+			{"process_max_fds", "shared out among pods"},
+			{"process_resident_memory_bytes", "bounded by design; a steady rise at steady load is worth a report"},
+		}},
+	}},
+	{controlProgram, "Address of `--debug-listen`, `/metrics`. Besides these there are client_golang's metrics of Go and of the process (`go_*`, `process_*`).", []adviceGroup{
+		{"Configuration", []metricAdvice{
+			{"lateen_control_objects", "what is in `--config-dir` and usable"},
+			{"lateen_control_problems", "above 0: somebody's object is refused or without effect; `/debug/problems` says which and why"},
+			{"lateen_control_generation", "its rate is the rate of changes"},
+			{"lateen_control_resources", "`type` is `wds` (workloads and services) or `wads` (policies)"},
+			{"lateen_control_compile_seconds", "time of the control plane's own work for a change"},
+		}},
+		{"Proxies", []metricAdvice{
+			{"pilot_xds", "one for each node proxy that follows the configuration; fewer than nodes: some work with what they have"},
+			{"pilot_proxy_convergence_time", "how late a change is live; p99 above a second: a proxy is slow, see `/debug/clients`"},
+			{"pilot_xds_pushes", "`type` as above"},
+			{"lateen_control_push_bytes_total", "what distribution costs the network"},
+			{"lateen_control_push_resources_total", "what changes reach proxies"},
+			{"lateen_control_answers_total", "as many as pushes, but for those on their way"},
+			{"pilot_total_xds_rejects", "any: a proxy could not use a resource; the log names it"},
+			{"lateen_control_streams_refused_total", "somebody asks without a valid token; proxies with tokens that were not renewed, or worse"},
+		}},
+		{"Certificates", []metricAdvice{
+			{"citadel_server_csr_count", "rate: identities on nodes, over half a lifetime"},
+			{"citadel_server_success_cert_issuance_count", "close to the one before"},
+			{"citadel_server_authentication_failure_count", "as `lateen_control_streams_refused_total`"},
+			{"lateen_control_certificates_refused_total", "`reason`; `unauthenticated` and those about identities mean that a node asks for what is not its own"},
+			{"citadel_server_root_cert_expiry_timestamp", "less `time()`: seconds until the root has to be replaced (`lateen-control rotate-root`)"},
+			{"lateen_control_ca_expiry_timestamp_seconds", "the same with a plugged-in CA's intermediates in view; alert a month before"},
+			{"lateen_control_ca_roots", "above 1 while roots are changed"},
+			{"lateen_control_ca_behind", "certificates that a change of roots waits for; falls to 0"},
+			{"lateen_control_ca_trouble", "1: files of the CA cannot be used and those from before are; `/debug/ca` says why"},
+		}},
+		{"Program", []metricAdvice{
+			{"pilot_info", "always 1; `version`"},
+		}},
+	}},
+	{agentProgram, "Address of `--http`, `/metrics`, on every node. Besides these there are client_golang's metrics of Go and of the process (`go_*`, `process_*`).", []adviceGroup{
+		{"Capture", []metricAdvice{
+			{"lateen_agent_captured_pods", "pods in the mesh on this node"},
+			{"lateen_agent_pods", "`pending` or `releasing` for long: `lateen status` says what is waited for"},
+			{"lateen_agent_capture_errors_total", "`step`: `namespace` (the pod's network cannot be entered), `proxy` (no node proxy took it), `rules` (nftables or routes), `sockets` (the list of connections from before), `report` (the engine was not told). It is tried again; a steady rise is a pod that does not get into the mesh"},
+			{"lateen_agent_repairs_total", "something on the node rewrites nftables or routes of pods"},
+			{"lateen_agent_connections_cut_total", "connections of released pods that outlived `--release-deadline`"},
+		}},
+		{"Node proxy and engine", []metricAdvice{
+			{"lateen_agent_zds_connections", "1; 2 during an upgrade; 0: no node proxy, and new connections of captured pods are refused"},
+			{"lateen_agent_zds_messages_total", "`kind` is `add`, `del` or `snapshot`; `result` says what the proxy made of it"},
+			{"lateen_agent_connections_lost_total", "a node proxy was killed rather than replaced: these connections broke"},
+			{"lateen_agent_source_connected", "0: nobody tells which pods there are; captured pods stay captured"},
+		}},
+	}},
+}

@@ -1,0 +1,104 @@
+package main
+
+const metricsIntroduction = `# Reference: metrics
+
+What the programs count, in Prometheus' text format. Names that Istio has are Istio's, with its labels, so its dashboards work;
+Lateen's own begin with ` + "`lateen_`" + `. On a mesh of the local engine:
+
+` + "```sh" + `
+lateen exec node/node-1 -- curl -s 127.0.0.1:15020/metrics   # the node proxy
+lateen exec node/node-1 -- curl -s 127.0.0.1:15014/metrics   # the agent
+` + "```" + `
+
+The share of connections that fail, by destination:
+
+` + "```promql" + `
+sum by (destination_service) (rate(istio_tcp_connections_failed_total{reporter="source"}[5m]))
+  / sum by (destination_service) (rate(istio_tcp_connections_opened_total{reporter="source"}[5m]))
+` + "```" + `
+
+`
+
+const connectionIntroduction = `All ` + "`istio_tcp_*`" + ` counters of connections have the same labels, Istio's. A connection between two meshed pods is reported twice:
+by the client's proxy (` + "`reporter=\"source\"`" + `) and by the server's (` + "`destination`" + `); sum over one of them. What is not known is
+` + "`unknown`" + `; a principal is there only if TLS proved it; regions and zones only where nodes have them.
+
+`
+
+const logIntroduction = `# Reference: logs
+
+## The access log
+
+One line for each connection when it ends, from each of the two proxies on its way, in ztunnel's format: on standard output of
+the node proxy, with scope ` + "`access`" + `. A connection that was served is ` + "`info`" + `, one that failed ` + "`error`" + `, one that was refused before both
+its ends were known ` + "`warn`" + ` with the message ` + "`connection failed`" + ` and few fields. ` + "`RUST_LOG=info,access=error`" + ` keeps the failures only.
+
+` + "```" + `
+2026-01-01T00:00:00.000000Z	info	access	connection complete	src.addr=10.244.1.2:40000 src.workload="client-0" src.namespace="default" src.identity="spiffe://cluster.local/ns/default/sa/client" dst.addr=10.244.2.2:15008 dst.hbone_addr=10.244.2.2:8080 dst.service="echo.default.svc.cluster.local" dst.workload="echo-0" dst.namespace="default" dst.identity="spiffe://cluster.local/ns/default/sa/echo" direction="outbound" bytes_sent=81 bytes_recv=129 duration="8ms"
+` + "```" + `
+
+With ` + "`LOG_FORMAT=json`" + ` the same is one object a line, with ` + "`level`, `time`, `scope` and `message`" + ` before these fields. Fields without a
+value are left out.
+
+`
+
+const processLogIntroduction = `## The programs' own logs
+
+Lines have a time, a level, a scope (with the node proxy: the part of it), a message for people, and fields. A message is a
+sentence and may change; fields keep their names. The node proxy writes text or JSON (` + "`LOG_FORMAT`" + `), the control plane too
+(` + "`--log-format`" + `), the agent and the local engine write text in slog's form. Secrets are never logged.
+
+`
+
+const environmentIntroduction = `# Reference: environment variables and flags
+
+`
+
+const nodeEnvironmentIntroduction = `Configured by variables alone, under the names that ztunnel reads, so that one manifest fits both. An empty variable counts as
+unset. A value that cannot be used ends the process with exit code 64 and a line that names variable, value and cure. A duration
+is numbers with units (` + "`ms`, `s`, `m`, `h`, `d`" + `), such as ` + "`90s` or `1h30m`" + `; a bare number is seconds.
+
+` + "```sh" + `
+NODE_NAME=n1 XDS_ADDRESS=https://10.243.0.1:15012 LATEEN_IDLE_TIMEOUT=12h lateen-proxy node
+lateen-proxy node --reference json   # this page, of the binary at hand
+` + "```" + `
+
+`
+
+const controlFlagsIntroduction = `## lateen-control
+
+` + "```sh" + `
+lateen-control --config-dir /etc/lateen --data-dir /var/lib/lateen --token-key /etc/lateen-tokens.pem
+` + "```" + `
+
+`
+
+const agentFlagsIntroduction = `## lateen-agent
+
+One on each node, as root. The local engine starts it; its socket for the node proxy is ` + "`INPOD_UDS`" + ` there.
+
+`
+
+const cliFlagsIntroduction = `## lateen
+
+Every verb explains itself with ` + "`--help`" + `, examples first. ` + "`--name`" + ` belongs to all of them.
+
+`
+
+const annotationsIntroduction = `# Reference: labels, annotations, conditions
+
+What the mesh reads from users' objects and writes into them. Names of Istio and Kubernetes keep their meaning; an object
+that asks for what cannot be done says so in a condition, and ` + "`lateen status`" + ` shows it.
+
+` + "```sh" + `
+lateen label namespace default istio.io/dataplane-mode=ambient   # into the mesh, without a restart
+` + "```" + `
+
+`
+
+// annotationGroups says what holds for all names of a group.
+var annotationGroups = map[string]string{
+	"Exceptions from capture": "What passes by the proxy is not encrypted and no policy holds for it; `lateen status` lists it. An annotation with anything wrong " +
+		"in it has no effect at all: the pod is captured without the exception. Up to 64 entries each. The agent's flags `--exclude-*` say the same for all pods of a node.",
+	"Waypoints": "A waypoint that is asked for and not there is gone without, as in Istio: the object's condition says so.",
+}
