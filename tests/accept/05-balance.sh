@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# alone: it looks at how load is shared out on quiet processors.
 # Sixteen connections opened at once through the listeners of different pods spread evenly over two workers.
 source "$(dirname "$0")/lib.sh"
 

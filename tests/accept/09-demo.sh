@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# alone: it measures.
 # `make demo`, as a newcomer runs it: it ends well, its table is complete, and nothing is left.
 source "$(dirname "$0")/lib.sh"
 MESH=demo RUN=/run/lateen/demo

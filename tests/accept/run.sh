@@ -1,27 +1,42 @@
 #!/usr/bin/env bash
-# Runs the acceptance scripts (all, or those named) one after the other and adds their counts up.
+# Runs the acceptance scripts (all, or those named) and adds their counts up. LANES (2) of them run at a time: each has a
+# mesh of its own and mostly waits. One that measures, or that looks at the whole machine, says so in a line that begins
+# with "# alone:" and runs by itself after the others.
 set -uo pipefail
 cd "$(dirname "$0")"
-passed=0 failed=0 skipped=0
 scripts=("$@")
 [ ${#scripts[@]} -gt 0 ] || scripts=([0-9]*.sh)
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+
+one() { # SCRIPT
+  local began=$SECONDS code counts out=$results/$1.out
+  timeout "${SCRIPT_SECONDS:-400}" bash "./$1" >"$out" 2>&1
+  code=$?
+  counts=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$out" | tail -1)
+  {
+    echo "== $1"
+    if [ -z "$counts" ]; then
+      counts="0 passed, 1 failed, 0 skipped"
+      tail -30 "$out"
+      echo "not ok - $1 ended with code $code and no counts"
+    else
+      grep -vE '^[0-9]+ passed, ' "$out"
+    fi
+    echo "   $((SECONDS - began)) s"
+  } >"$results/$1.text"
+  echo "$counts" >"$results/$1.counts"
+  cat "$results/$1.text" # in one piece: the other lane prints as well
+}
+
+alone=()
 for s in "${scripts[@]}"; do
   s=${s%.sh}.sh
-  echo "== $s"
-  began=$SECONDS
-  out=$(timeout "${SCRIPT_SECONDS:-400}" bash "./$s" 2>&1)
-  code=$?
-  counts=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' <<<"$out" | tail -1)
-  if [ -z "$counts" ]; then
-    counts="0 passed, 1 failed, 0 skipped"
-    printf '%s\n' "$out" | tail -30
-    echo "not ok - $s ended with code $code and no counts"
-  else
-    grep -vE '^[0-9]+ passed, ' <<<"$out"
-  fi
-  read -r p _ f _ k _ <<<"${counts//,/}"
-  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + k))
-  echo "   $((SECONDS - began)) s"
+  if grep -q '^# alone:' "$s"; then alone+=("$s"); continue; fi
+  while [ "$(jobs -rp | wc -l)" -ge "${LANES:-2}" ]; do wait -n; done
+  one "$s" &
 done
-echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" = 0 ]
+wait
+for s in ${alone[@]+"${alone[@]}"}; do one "$s"; done
+
+awk '{p += $1; f += $3; k += $5} END {printf "%d passed, %d failed, %d skipped\n", p, f, k; exit f > 0}' "$results"/*.counts
