@@ -18,9 +18,9 @@ type metricAdvice struct{ Name, Advice string }
 var advice = []advised{
 	{nodeProgram, "Port 15020, on every node.", []adviceGroup{
 		{"Connections", []metricAdvice{
-			{"istio_tcp_connections_opened_total", "rate: new connections. Less `closed` and `failed` it is what is open"},
-			{"istio_tcp_connections_closed_total", "far below `opened` for long: connections pile up, or never end"},
-			{"istio_tcp_connections_failed_total", "look at `response_flags`, and at the access log for the reason: `DENY` is a policy, `CONNECT` an application that is down, `NETWORK_POLICY` something that blocks port 15008, `IDENTITY_ERROR` a certificate that is missing, `CERT_REVOKED` one that was revoked"},
+			{"istio_tcp_connections_opened_total", "rate: new connections. Less `closed`, over all labels but `response_flags`, it is what is open"},
+			{"istio_tcp_connections_closed_total", "`response_flags` says how it ended, `-` as it should; far below `opened` for long: connections pile up, or never end"},
+			{"istio_tcp_connections_failed_total", "those that opened count as closed, too; those that were refused before count here alone. Look at `response_flags`, and at the access log for the reason: `DENY` is a policy, `CONNECT` an application that is down, `NETWORK_POLICY` something that blocks port 15008, `TLS_FAILURE` and `H2_HANDSHAKE_FAILURE` a peer that is not what it should be, `IDENTITY_ERROR` a certificate that is missing, `CERT_REVOKED` one that was revoked"},
 			{"istio_tcp_received_bytes_total", "from clients to servers, on both reporters"},
 			{"istio_tcp_sent_bytes_total", "from servers to clients, on both reporters"},
 			{"istio_tcp_sockets_open", "`reporter` is the side that holds them; rises with load, not over days"},
@@ -88,7 +88,7 @@ var advice = []advised{
 			{"citadel_server_csr_count", "rate: identities on nodes, over half a lifetime"},
 			{"citadel_server_success_cert_issuance_count", "close to the one before"},
 			{"citadel_server_authentication_failure_count", "as `lateen_control_streams_refused_total`"},
-			{"lateen_control_certificates_refused_total", "`reason`; `unauthenticated` and those about identities mean that a node asks for what is not its own"},
+			{"lateen_control_certificates_refused_total", "`unauthenticated`: no valid token; `malformed_request`, `malformed_csr`: a program of another kind; a reason about identities: a node asks for what is not its own. The log names caller and node"},
 			{"citadel_server_root_cert_expiry_timestamp", "less `time()`: seconds until the root has to be replaced (`lateen-control rotate-root`)"},
 			{"lateen_control_ca_expiry_timestamp_seconds", "the same with a plugged-in CA's intermediates in view; alert a month before"},
 			{"lateen_control_ca_roots", "above 1 while roots are changed"},
@@ -109,7 +109,7 @@ var advice = []advised{
 		}},
 		{"Node proxy and engine", []metricAdvice{
 			{"lateen_agent_zds_connections", "1; 2 during an upgrade; 0: no node proxy, and new connections of captured pods are refused"},
-			{"lateen_agent_zds_messages_total", "`kind` is `add`, `del` or `snapshot`; `result` says what the proxy made of it"},
+			{"lateen_agent_zds_messages_total", "`kind` is `add`, `del`, `keep` (a pod whose namespace the agent cannot hand over anew; the proxy goes on with what it has) or `snapshot_sent`; `result` is `ok`, `refused` (its log says why) or `failed` (the connection broke)"},
 			{"lateen_agent_connections_lost_total", "a node proxy was killed rather than replaced: these connections broke"},
 			{"lateen_agent_source_connected", "0: nobody tells which pods there are; captured pods stay captured"},
 		}},

@@ -152,7 +152,7 @@ func environmentPage(variables []variable) string {
 	} {
 		b.WriteString(program.introduction)
 		for _, v := range program.verbs {
-			fmt.Fprintf(&b, "### `%s`\n\n%s.\n\n", v.Name, strings.TrimSuffix(sentence(v.Meaning), "."))
+			fmt.Fprintf(&b, "### %s\n\n%s.\n\n", v.Name, strings.TrimSuffix(sentence(v.Meaning), "."))
 			var rows [][]string
 			for _, o := range v.Options {
 				rows = append(rows, []string{code(o.Name), o.Form, o.Default, o.Meaning})

@@ -147,10 +147,11 @@ func verbs(c *cobra.Command) []verb {
 			name = "-" + f.Shorthand + ", " + name
 		}
 		form, meaning := pflag.UnquoteUsage(f)
-		if form == "" {
-			form = "boolean"
+		value := defaultOf(f.DefValue)
+		if len(f.Annotations[cobra.BashCompOneRequiredFlag]) > 0 {
+			value = "required"
 		}
-		v.Options = append(v.Options, option{name, form, defaultOf(f.DefValue), meaning})
+		v.Options = append(v.Options, option{name, formOf(form), value, meaning})
 	})
 	var all []verb
 	if len(v.Options) > 0 {
@@ -174,15 +175,23 @@ func agentVerbs() []verb {
 	flags, _ := agent.Reference()
 	flags.VisitAll(func(f *flag.Flag) {
 		form, meaning := flag.UnquoteUsage(f)
-		if form == "" {
-			form = "boolean"
+		value := defaultOf(f.DefValue)
+		if text, ok := strings.CutSuffix(meaning, " (required)"); ok {
+			meaning, value = text, "required"
 		}
-		if f.Name == "log-level" {
-			form = "level"
-		}
-		v.Options = append(v.Options, option{"--" + f.Name, form, defaultOf(f.DefValue), meaning})
+		v.Options = append(v.Options, option{"--" + f.Name, formOf(form), value, meaning})
 	})
 	return []verb{v}
+}
+
+// formOf puts the flag packages' words for forms into people's.
+func formOf(form string) string {
+	if words, ok := map[string]string{
+		"": "`true` or `false`", "string": "text", "strings": "texts, with commas", "stringArray": "text", "uint": "number", "int": "number", "value": "text",
+	}[form]; ok {
+		return words
+	}
+	return form
 }
 
 func defaultOf(text string) string {

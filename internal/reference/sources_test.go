@@ -346,6 +346,35 @@ func TestLogFieldsAreDeclared(t *testing.T) {
 	}
 }
 
+// The access log's own fields are checked when a line is written; this finds them where they leave in another way.
+func TestAccessLogFieldsAreDeclared(t *testing.T) {
+	const declaring = "crates/telemetry/src/fields.rs"
+	field := regexp.MustCompile(`"((?:src|dst|policy)\.[a-z_.]+|bytes_(?:sent|recv))"`)
+	declared, used := map[string]bool{}, map[string]bool{}
+	for _, m := range field.FindAllStringSubmatch(text(t, declaring), -1) {
+		declared[m[1]] = true
+	}
+	for _, name := range tracked(t, ".rs", "crates") {
+		if !strings.HasPrefix(name, "crates/telemetry/src/") || name == declaring {
+			continue
+		}
+		for _, m := range field.FindAllStringSubmatch(rust(t, name), -1) {
+			used[m[1]] = true
+			if !declared[m[1]] {
+				t.Errorf("%s writes %s, which is not declared: add it to FIELDS in %s and run `make reference`", name, m[1], declaring)
+			}
+		}
+	}
+	for name := range declared {
+		if !used[name] {
+			t.Errorf("nothing writes %s: drop it from %s", name, declaring)
+		}
+	}
+	if len(declared) < 10 {
+		t.Errorf("%s declares %d fields: its form has changed, change the rule", declaring, len(declared))
+	}
+}
+
 var (
 	tracingCall  = regexp.MustCompile(`\btracing::(?:error|warn|info|debug|trace|event)!\(`)
 	tracingField = regexp.MustCompile(`^[%?]?([A-Za-z_][A-Za-z0-9_.]*)\s*(?:=[^=]|$)`)

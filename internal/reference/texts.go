@@ -3,18 +3,19 @@ package main
 const metricsIntroduction = `# Reference: metrics
 
 What the programs count, in Prometheus' text format. Names that Istio has are Istio's, with its labels, so its dashboards work;
-Lateen's own begin with ` + "`lateen_`" + `. On a mesh of the local engine:
+Lateen's own begin with ` + "`lateen_`" + `. On a mesh of the local engine, for its first node:
 
 ` + "```sh" + `
-lateen exec node/node-1 -- curl -s 127.0.0.1:15020/metrics   # the node proxy
-lateen exec node/node-1 -- curl -s 127.0.0.1:15014/metrics   # the agent
+mesh=/run/lateen/default
+node() { nsenter --net=/proc/$(jq -r .pid $mesh/engine.json)/root$mesh/netns/n1 -- "$@"; }
+node curl -s 127.0.0.1:15020/metrics   # the node proxy
+node curl -s 127.0.0.1:15014/metrics   # the agent
 ` + "```" + `
 
-The share of connections that fail, by destination:
+Connections that fail each second, by destination and by why:
 
 ` + "```promql" + `
-sum by (destination_service) (rate(istio_tcp_connections_failed_total{reporter="source"}[5m]))
-  / sum by (destination_service) (rate(istio_tcp_connections_opened_total{reporter="source"}[5m]))
+sum by (destination_service, response_flags) (rate(istio_tcp_connections_failed_total{reporter="source"}[5m]))
 ` + "```" + `
 
 `
@@ -51,6 +52,8 @@ sentence and may change; fields keep their names. The node proxy writes text or 
 `
 
 const environmentIntroduction = `# Reference: environment variables and flags
+
+The node proxy takes variables, the other programs flags.
 
 `
 
@@ -100,5 +103,6 @@ lateen label namespace default istio.io/dataplane-mode=ambient   # into the mesh
 var annotationGroups = map[string]string{
 	"Exceptions from capture": "What passes by the proxy is not encrypted and no policy holds for it; `lateen status` lists it. An annotation with anything wrong " +
 		"in it has no effect at all: the pod is captured without the exception. Up to 64 entries each. The agent's flags `--exclude-*` say the same for all pods of a node.",
-	"Waypoints": "A waypoint that is asked for and not there is gone without, as in Istio: the object's condition says so.",
+	"Names in telemetry": "They end up in the labels `source_*` and `destination_*` of [metrics](metrics.md#labels-of-a-connection).",
+	"Waypoints":          "A waypoint that is asked for and not there is gone without, as in Istio: the object's condition says so.",
 }

@@ -230,7 +230,7 @@ variables! {
         "CLUSTER_DOMAIN" Ztunnel, form("DNS domain"), Is("cluster.local"),
             "the domain of the cluster's services";
         "PREFERED_SERVICE_NAMESPACE" Ztunnel, form("name"), said("none"),
-            "the namespace whose service a name means when neither the client's own namespace nor a Service has it; the spelling is ztunnel's";
+            "the namespace whose service a name means after the client's own namespace and the service that speaks for the name everywhere; the spelling is ztunnel's";
         "LATEEN_RESOLV_CONF" Lateen, form("file"), Is("/etc/resolv.conf"),
             "the resolvers that all other questions go to, as resolv.conf(5) lists them";
     }
