@@ -42,7 +42,7 @@ func unsettled(ctx context.Context, client *api.Client, owners map[api.Key]bool,
 		return nil, err
 	}
 	for _, p := range pods {
-		if declared[p.Namespace+"/"+p.Name] != p.Enrolled {
+		if d := declared[p.Namespace+"/"+p.Name]; d.meshed != p.Enrolled && !d.native {
 			waiting = append(waiting, "the control plane to hear of pod/"+p.Name)
 		}
 	}
@@ -106,8 +106,14 @@ func concerned(ctx context.Context, client *api.Client, status api.Status, owner
 	return pods, nil
 }
 
+// declaration is what the control plane says of a pod.
+type declaration struct {
+	meshed bool // its proxies reach it through the mesh
+	native bool // because it speaks the mesh's protocol itself, whatever is captured
+}
+
 // declaredMeshed is which pods the control plane has its proxies reach through the mesh, by namespace and name.
-func declaredMeshed(ctx context.Context, client *api.Client) (map[string]bool, error) {
+func declaredMeshed(ctx context.Context, client *api.Client) (map[string]declaration, error) {
 	page, err := client.ControlDebug(ctx, "debug/resources?type=Address")
 	if err != nil {
 		return nil, err
@@ -118,16 +124,17 @@ func declaredMeshed(ctx context.Context, client *api.Client) (map[string]bool, e
 				Namespace      string `json:"namespace"`
 				Name           string `json:"name"`
 				TunnelProtocol string `json:"tunnelProtocol"`
+				NativeTunnel   bool   `json:"nativeTunnel"`
 			} `json:"workload"`
 		} `json:"content"`
 	}
 	if err := json.Unmarshal(page, &resources); err != nil {
 		return nil, fmt.Errorf("read what the control plane declares: %w", err)
 	}
-	declared := map[string]bool{}
+	declared := map[string]declaration{}
 	for _, r := range resources {
 		if w := r.Content.Workload; w.Name != "" {
-			declared[w.Namespace+"/"+w.Name] = w.TunnelProtocol == "HBONE"
+			declared[w.Namespace+"/"+w.Name] = declaration{w.TunnelProtocol == "HBONE", w.NativeTunnel}
 		}
 	}
 	return declared, nil

@@ -45,6 +45,7 @@ func TestWaitCoversEnrolment(t *testing.T) {
 		"finishing its connections":     {web: with(plain, func(p *api.PodState) { p.Mesh = "releasing" }), acked: 7},
 		"not declared yet":              {web: captured, acked: 7, missing: "the control plane to hear of pod/web-a"},
 		"still declared":                {web: plain, declared: both, acked: 7, missing: "the control plane to hear of pod/web-a"},
+		"speaks for itself":             {web: plain, declared: strings.Replace(both, `"HBONE"`, `"HBONE","nativeTunnel":true`, 1), acked: 7},
 		"not acknowledged":              {web: captured, declared: both, acked: 6, missing: "the proxy of node n1 (generation 6 of 7)"},
 		"by its deployment":             {web: with(captured, func(p *api.PodState) { p.Redirection = false }), acked: 7, targets: []string{"deploy/web"}, missing: "pod/web-a"},
 		"another pod is not waited for": {web: with(captured, func(p *api.PodState) { p.Redirection = false }), acked: 7, targets: []string{"alone"}},
