@@ -90,7 +90,7 @@ check "bind the service" lateen label svc echo istio.io/use-waypoint=way
 away() { ! lateen exec deploy/client -- curl -sf --max-time 5 -o /tmp/x http://echo:8080/; }
 check "while the waypoint does not listen, nobody goes around it" eventually 5 away
 log_says() { grep 'direction="outbound"' "$RUN/nodes/n1/proxy.log" | grep 'error=' | grep -q "$1"; }
-check "the log names what was refused" eventually 5 log_says 'way-.*15008'
+check "the log names what was refused" eventually 5 log_says 'the waypoint default/way.default.svc.cluster.local: .*Connection refused.*see whether its pods run'
 
 hop way -identity spiffe://cluster.local/ns/default/sa/way -record "$WORK/way.json"
 hop canary -identity spiffe://cluster.local/ns/default/sa/canary -record "$WORK/canary.json"

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use lateen_config::route::{self, Choice, Route};
+use lateen_config::route::{self, Choice, Route, Via};
 use lateen_config::{Snapshot, Workload};
 use lateen_hbone::Stream;
 use lateen_telemetry::{Connection, Metrics, Opening};
@@ -217,6 +217,10 @@ async fn go(
     }
     let outcome = match route {
         Route::Tunnel(tunnel) => {
+            let waypoint = match &tunnel.via {
+                Via::Waypoint(reference) => Some(reference.clone()),
+                Via::Direct | Via::Gateway(_) => None,
+            };
             match tunnel::open(worker, arrival, &wanted.source, tunnel, deadline).await {
                 Ok((stream, far_end)) => {
                     if let (Some(far_end), Some(opening)) = (far_end, &mut underway.opening) {
@@ -227,7 +231,7 @@ async fn go(
                     }
                     Ok(Next::Tunnel(stream))
                 }
-                Err(refusal) => Err(refusal),
+                Err(refusal) => Err(refusal.on_the_way(waypoint)),
             }
         }
         Route::Plain { target, .. } | Route::Passthrough { target, .. } => {

@@ -68,6 +68,16 @@ pub enum Refusal {
         /// How many.
         tried: usize,
     },
+    /// The way leads through a waypoint, which could not be reached or did not take the connection.
+    #[error(
+        "the waypoint {waypoint}: {why}; nothing goes around it: see whether its pods run and listen"
+    )]
+    Waypoint {
+        /// The reference that leads to it.
+        waypoint: Strng,
+        /// What happened.
+        why: Box<Refusal>,
+    },
     /// TLS with the far end of a tunnel through another network's gateway.
     #[error("tls error behind the gateway: {0}")]
     Inner(Arc<TlsError>),
@@ -155,7 +165,7 @@ impl Refusal {
                 ResponseFlags::TlsFailure
             }
             Self::Tunnel(_) => ResponseFlags::Http2Handshake,
-            Self::Tried { last, .. } => last.flags(),
+            Self::Tried { last: why, .. } | Self::Waypoint { why, .. } => why.flags(),
             Self::Inner(_) | Self::InnerSlow(_) => ResponseFlags::TlsFailure,
             _ => ResponseFlags::ConnectionFailure,
         }
@@ -166,6 +176,7 @@ impl Refusal {
     pub(super) fn blames_endpoint(&self) -> bool {
         match self {
             Self::Dial(error) => error.blames_endpoint(),
+            Self::Waypoint { why, .. } => why.blames_endpoint(),
             Self::Inner(error) => peers_fault(error),
             Self::InnerSlow(_) | Self::Unresolved(_) | Self::NoAddress(_) => true,
             Self::Tunnel(error) => !error.is_rejection(),
@@ -177,6 +188,17 @@ impl Refusal {
                 ConnectError::Rejected(_) | ConnectError::Invalid(_) => false,
             },
             _ => false,
+        }
+    }
+
+    /// The same, as a failure of the waypoint on the way if it is one.
+    pub(super) fn on_the_way(self, via: Option<Strng>) -> Self {
+        match via {
+            Some(waypoint) if self.blames_endpoint() => Self::Waypoint {
+                waypoint,
+                why: Box::new(self),
+            },
+            _ => self,
         }
     }
 

@@ -42,8 +42,14 @@ async fn a_service_behind_a_waypoint_is_reached_through_it_and_never_around_it()
     let mut application = mesh.application().await;
     // Nobody is there: that is no reason to go around.
     refused(&mesh, mesh.vip()).await;
-    mesh.logged(&["direction=\"outbound\"", "Connection refused"])
+    let line = mesh
+        .logged(&["direction=\"outbound\"", "Connection refused"])
         .await;
+    assert!(
+        line.contains(&format!("the waypoint /{at}: "))
+            && line.contains("see whether its pods run"),
+        "{line}"
+    );
 
     let mut asked = peer::waypoint(&mesh, "waypoint", (at, 15008).into()).await;
     echoed(&mesh, mesh.vip()).await;
