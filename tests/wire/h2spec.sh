@@ -12,10 +12,11 @@ expected='Sends HEADERS frames that causes their advertised concurrent stream li
 Sends a PRIORITY frame on half-closed (remote) stream
 Sends a WINDOW_UPDATE frame on half-closed (remote) stream
 Sends a large size HEADERS frame that exceeds the SETTINGS_MAX_FRAME_SIZE'
-# Two cases are races that h2spec loses now and then: a connection that is closed with unread bytes ends with RST, which it
-# does or does not see before the end; and our answer may be under way before the DATA arrives that contradicts content-length.
-either='Sends invalid connection preface
-Sends a HEADERS frame with the "content-length" header field which does not equal the DATA frame payload length'
+# Our answer, and the RST of a connection that is closed with unread bytes, race with frames that the suite is still sending;
+# it loses such a race now and then, a different one each time. What deviates is what fails in each of three runs.
+runs=3
+# This one it loses on some machines always, on others never.
+either='Sends invalid connection preface'
 
 scratch=$(mktemp -d)
 server=
@@ -31,15 +32,22 @@ port=$(sed -n 's/^listening 127.0.0.1://p' "$scratch/server")
 [ -n "$port" ] || { cat "$scratch/server"; echo "not ok - the server listens"; exit 1; }
 
 # It fails when a case fails; which ones is what counts.
-"$scratch/h2spec" -h 127.0.0.1 -p "$port" -o 2 >"$scratch/report" 2>&1 || true
-tail -1 "$scratch/report"
-grep -qE '^14[0-9] tests,' "$scratch/report" || { cat "$scratch/report"; echo "not ok - h2spec ran to its end"; exit 1; }
-sed -n '/^Failures:/,$s/^ *× [0-9]*: //p' "$scratch/report" | grep -vxF "$either" | sort >"$scratch/failed" || true
-if diff <(sort <<<"$expected") "$scratch/failed"; then
-  echo "ok - h2spec: what deviates is what is expected to"
-  echo "1 passed, 0 failed, 0 skipped"
-else
-  sed -n '/^Failures:/,$p' "$scratch/report"
-  echo "not ok - h2spec: < should deviate and does not, > deviates and should not"
-  exit 1
-fi
+sort <<<"$expected" >"$scratch/expected"
+for run in $(seq "$runs"); do
+  "$scratch/h2spec" -h 127.0.0.1 -p "$port" -o 2 >"$scratch/report" 2>&1 || true
+  tail -1 "$scratch/report"
+  grep -qE '^14[0-9] tests,' "$scratch/report" || { cat "$scratch/report"; echo "not ok - h2spec ran to its end"; exit 1; }
+  sed -n '/^Failures:/,$s/^ *× [0-9]*: //p' "$scratch/report" | { grep -vxF "$either" || true; } | sort >"$scratch/failed-now"
+  if [ "$run" = 1 ]; then mv "$scratch/failed-now" "$scratch/failed"
+  else comm -12 "$scratch/failed" "$scratch/failed-now" >"$scratch/both" && mv "$scratch/both" "$scratch/failed"; fi
+  if cmp -s "$scratch/expected" "$scratch/failed"; then
+    echo "ok - h2spec: what deviates is what is expected to"
+    echo "1 passed, 0 failed, 0 skipped"
+    exit 0
+  fi
+done
+sed -n '/^Failures:/,$p' "$scratch/report"
+diff "$scratch/expected" "$scratch/failed" || true
+echo "not ok - h2spec: < should deviate and does not, > deviates and should not"
+echo "0 passed, 1 failed, 0 skipped"
+exit 1
