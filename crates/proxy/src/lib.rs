@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod certificates;
-mod connections;
 #[allow(dead_code)]
 mod dns;
 mod dump;

@@ -155,6 +155,9 @@ func (e *Engine) addConditions(ctx context.Context, kind string, items []api.Obj
 }
 
 func (e *Engine) controlObjects(ctx context.Context) []controlObject {
+	// A control plane that hangs must not take every look at the mesh with it.
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
 	b, err := fetch(ctx, "", controlDebug, "/debug/objects")
 	if err != nil {
 		return nil

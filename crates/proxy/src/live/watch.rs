@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-use super::{Ending, Listed};
+use super::Listed;
 
 /// Something happened to a connection.
+#[allow(dead_code, reason = "read by what streams connections to operators")]
 #[derive(Clone, Debug)]
 pub enum Event {
     /// It was accepted, and both of its ends are known.
     Opened(Listed),
-    /// It ended; and how, if it did not end well.
-    Closed(Listed, Option<Box<Ending>>),
+    /// It ended; with the access log's sentence if it did not end well.
+    Closed(Listed, Option<Box<str>>),
 }
 
 /// A worker's end of a [`Watch`]; clones go to all workers.
@@ -24,6 +25,7 @@ pub struct Watcher {
     missed: Arc<AtomicU64>,
 }
 
+#[allow(dead_code, reason = "read by what streams connections to operators")]
 /// Events of all workers that were given its [`Watcher`]. Dropping it ends the watch.
 #[derive(Debug)]
 pub struct Watch {
@@ -31,6 +33,7 @@ pub struct Watch {
     missed: Arc<AtomicU64>,
 }
 
+#[allow(dead_code, reason = "read by what streams connections to operators")]
 impl Watch {
     /// A watch that holds at most `capacity` events that nobody has read yet; what comes beyond is missed and counted.
     pub fn new(capacity: usize) -> (Watcher, Self) {

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# The successor of a node proxy accepts what waits in the backlogs of its predecessor: connections that queued while that one
+# did nothing at all are served by the next, long before the first one runs again.
+# bites: let `take` in internal/agent/keeper/shelf.go answer nothing: the successor listens on sockets of its own
+# (SO_REUSEPORT), and what waits in the old ones times out.
+source "$(dirname "$0")/lib.sh"
+mesh
+waiting() { # NODE UID PORT: how many connections wait to be accepted
+  in_netns "$1" ss -Hltn "sport = :$2" | awk '{n += $2} END {print n + 0}'
+}
+for side in client:n1:15001 echo:n2:15008; do
+  IFS=: read -r app node port <<<"$side"
+  uid=$(pod_uid "$app-")
+  old=$(proxy_pid "$node")
+  if [ "$app" = echo ]; then
+    # Tunnels that are open already would carry the new connections past the backlog.
+    check "the client's proxy is another one, without tunnels" lateen proxy replace n1 --drain 1s --wait
+  fi
+  kill -STOP "$old"
+  ask 0.2 "$WORK/queued" -workers 40 -rate 400 -timeout 15s & QUEUED=$!
+  sleep 1
+  queued=$(waiting "$uid" "$port")
+  least=40; [ "$app" = client ] || least=1
+  check "$app: $queued connections wait on port $port" [ "$queued" -ge "$least" ]
+  lateen proxy replace "$node" --drain 30s >"$WORK/replace" 2>&1 & REPLACE=$!
+  wait $QUEUED
+  equal "$app: all of them were served ($(jq -c .counts "$WORK/queued"))" 0 "$(failed "$WORK/queued")"
+  check "$app: by the successor: the first one is stopped to this moment" grep -q '^State:.*T (stopped)' "/proc/$old/status"
+  equal "$app: nobody waits any more" 0 "$(waiting "$uid" "$port")"
+  kill -CONT "$old"
+  wait $REPLACE
+  equal "$app: the replacement ends well" 0 $?
+  ended() { [ ! -d "/proc/$old" ] || grep -q '^State:.*Z' "/proc/$old/status"; }
+  check "$app: the first one ends" eventually 20 ended
+  check "$app: answers" answers
+done
+finish

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# No moment in which a denied peer is admitted: a client hammers what it is denied through random edits of the policies
+# (each state denies it), restarts of the control plane and of both proxies, replaced proxies, and restarted pods.
+# FAULT_SEED chooses another walk.
+# bites: publish a snapshot before its policies are in (crates/config/src/store.rs), or send removals first
+# (internal/xds): admissions are counted.
+source "$(dirname "$0")/lib.sh"
+mesh
+seed=${FAULT_SEED:-$((RANDOM))}
+echo "   seed $seed"
+check "denied to begin with" lateen apply -f - <<'Y'
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: guard-0, namespace: default}
+spec: {action: DENY, rules: [{from: [{source: {principals: ["cluster.local/ns/default/sa/client"]}}]}]}
+Y
+check "denied" eventually 10 silent
+lateen wait >/dev/null 2>&1
+long=$((60 + EXTRA))
+ask $long "$WORK/hammer" -workers 8 -rate 300 -timeout 2s & HAMMER=$!
+
+edit() { # LINE: what policyedits printed
+  local name
+  for name in $(jq -r '.[] | .delete // empty' <<<"$1"); do lateen delete authorizationpolicy "$name" >/dev/null 2>&1; done
+  jq -c '.[] | select(.delete == null)' <<<"$1" | grep -q . || return 0
+  jq -c '.[] | select(.delete == null)' <<<"$1" | sed 's/^/---\n/' | lateen apply -f - >>"$WORK/edits" 2>&1
+}
+edits=0
+edits_for() { # COUNT
+  local line
+  while read -r line; do edit "$line"; edits=$((edits + 1)); done < <("$TOOLS/policyedits" -seed $((seed + edits)) -steps "$1" | head -"$1")
+  # The next walk begins with the first policy again; it is put in place before the others go.
+  lateen apply -f - >/dev/null 2>&1 <<'Y'
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: guard-0, namespace: default}
+spec: {action: DENY, rules: [{from: [{source: {principals: ["cluster.local/ns/default/sa/client"]}}]}]}
+Y
+}
+while_editing() { # WHAT COMMAND...: the fault, with edits before, during and after
+  local what=$1; shift
+  edits_for 2
+  "$@" >"$WORK/step" 2>&1 & local step=$!
+  edits_for 4
+  wait $step && ok "$what" || { not_ok "$what"; tail -5 "$WORK/step" | sed 's/^/    /'; }
+}
+restarted() { local pid; pid=$("$@"); kill -KILL "$pid" && another "$pid" "$@"; }
+while_editing "the server's proxy is killed" restarted proxy_pid n2
+while_editing "the client's proxy is killed" restarted proxy_pid n1
+while_editing "the control plane is killed" restarted control_pid
+while_editing "the server's proxy is replaced" lateen proxy replace n2 --drain 2s
+while_editing "the client's proxy is replaced" lateen proxy replace n1 --drain 2s
+while_editing "the server's pod is deleted and made again" bash -c "'$LATEEN' --name '$MESH' delete pod '$(pod_of echo-)' && '$LATEEN' --name '$MESH' wait deployment/echo"
+all() { restarted control_pid && restarted proxy_pid n2 && restarted agent_pid n2; }
+while_editing "control plane, proxy and agent at once" all
+edits_for 2
+end $HAMMER
+admitted=$(($(count "$WORK/hammer" served) + $(count "$WORK/hammer" partial)))
+tried=$(jq '[.counts[]] | add' "$WORK/hammer")
+equal "of $tried denied requests, through $edits edits, none was answered ($(jq -c .counts "$WORK/hammer"))" 0 "$admitted"
+check "they were many" [ "$tried" -gt 2000 ]
+check "no edit was refused" bash -c "! grep -iE '^error' '$WORK/edits'"
+lateen get authorizationpolicies -o json | jq -r '.items[].metadata.name' | while read -r name; do lateen delete authorizationpolicy "$name" >/dev/null; done
+check "without the policies the same client is served: it was they that denied it" eventually 15 answers
+finish

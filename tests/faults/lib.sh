@@ -1,0 +1,79 @@
+# What the fault tests share beyond the acceptance scripts': load in a pod's network whose every failure has a time and a
+# kind, and faults done to single processes by the pids that the engine reports. Source it; call `finish` last.
+# FAULT_SECONDS prolongs what is done under load (0: as short as the promise can be tested).
+# shellcheck shell=bash
+MESH=${MESH:-flt-$(basename "$0" | cut -c1-2)-$$}
+source "$(dirname "${BASH_SOURCE[0]}")/../accept/lib.sh"
+EXTRA=${FAULT_SECONDS:-0}
+TOOLS=${FAULT_TOOLS:-$WORK/tools}
+if [ -z "${FAULT_TOOLS:-}" ]; then
+  (cd "$ROOT" && CGO_ENABLED=0 go build -o "$TOOLS/" ./tests/mesh/...) || not_ok "the tools build"
+fi
+
+# mesh FLAGS...: two nodes, an echo service on n2 and a client on n1, captured and known to every proxy.
+mesh() {
+  check "up" lateen up --nodes 2 "$@"
+  check "apply echo and client" lateen apply -f "$ROOT/samples/echo/echo.yaml"
+  check "enrol" lateen label ns default istio.io/dataplane-mode=ambient
+  check "ready, captured" lateen wait deployment/echo deployment/client
+  check "known to every proxy" lateen wait
+  ECHO=$(service_ip echo):8080
+  CLIENT=$(pod_uid client-)
+}
+
+service_ip() { lateen get services -n "${2:-default}" -o json | jq -r --arg s "$1" '.items[] | select(.metadata.name == $s) | .spec.clusterIP'; }
+pod_uid() { lateen get pods -n "${2:-default}" -o json | jq -r --arg p "$1" '[.items[] | select(.metadata.name | startswith($p)) | select(.metadata.deletionTimestamp == null)][0].metadata.uid'; }
+pod_ip() { lateen get pods -n "${2:-default}" -o json | jq -r --arg p "$1" '[.items[] | select(.metadata.name | startswith($p)) | select(.metadata.deletionTimestamp == null)][0].status.podIP'; }
+# in_netns NAME COMMAND...: in the network of a pod (its uid) or a node.
+in_netns() { local ns=$1; shift; nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$ns" -- "$@"; }
+# Nothing is printed while none runs: 0 would mean every process of the script's own group to `kill`.
+proxy_pid() { lateen status -o json | jq -r --arg n "$1" '.nodes[] | select(.name == $n) | .proxy.pid // 0 | select(. > 1)'; }
+agent_pid() { lateen status -o json | jq -r --arg n "$1" '.nodes[] | select(.name == $n) | .agent.pid // 0 | select(. > 1)'; }
+control_pid() { lateen status -o json | jq -r '.control.pid // 0 | select(. > 1)'; }
+# another OLD COMMAND...: waits until COMMAND names another process than OLD, and says which.
+another() {
+  local old=$1 now; shift
+  local deadline=$((SECONDS + 15))
+  while [ $SECONDS -lt $deadline ]; do
+    now=$("$@")
+    [ -n "$now" ] && [ "$now" != "$old" ] && { echo "$now"; return 0; }
+    sleep 0.05
+  done
+  return 1
+}
+# away COMMAND...: kills the process that COMMAND names and stops the one that is started in its place: it is not there
+# though it runs. Says which to kill, so that the next one is left alone.
+away() {
+  local now; now=$("$@")
+  kill -KILL "$now" && now=$(another "$now" "$@") && kill -STOP "$now" && echo "$now"
+}
+agent_metric() { in_node "$1" curl -s http://127.0.0.1:15014/metrics | awk -v m="$2" '$1 == m {print $2}'; }
+agent_log() { cat "$RUN/nodes/$1/agent.log"; }
+
+# ask SECONDS FILE FLAGS...: asks the echo service from the client's network; counts go to FILE, failures to FILE.failures.
+ask() {
+  local seconds=$1 file=$2; shift 2
+  in_netns "$CLIENT" "$TOOLS/asker" -target "$ECHO" -duration "${seconds}s" -failures "$file.failures" "$@" >"$file"
+}
+# count FILE KIND: how many requests ended so.
+count() { jq -r --arg k "$2" '.counts[$k] // 0' "$1"; }
+failed() { jq -r .failed "$1"; }
+outage() { jq -r .outage_ms "$1"; }
+answers() { [ "$(in_netns "$CLIENT" curl -sS --max-time 2 "http://${1:-$ECHO}/" -o /dev/null -w '%{http_code}' 2>/dev/null)" = 200 ]; }
+silent() { ! answers "$@"; }
+
+# Plain text anywhere: a marker in the requests is looked for on every interface of the fabric and of both nodes, except
+# behind the proxies, where the application has it.
+watch_wire() {
+  nsenter -t "$(engine_pid)" -n -- tcpdump --immediate-mode -i any -U -w "$WORK/fabric.pcap" tcp and not port 15012 2>"$WORK/fabric.log" & SNIFFERS=("$!")
+  local node place
+  for node in n1 n2; do
+    nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$node" -- tcpdump --immediate-mode -i any -U -w "$WORK/$node.pcap" tcp 2>"$WORK/$node.log" & SNIFFERS+=("$!")
+  done
+  for place in fabric n1 n2; do eventually 5 grep -q 'listening on' "$WORK/$place.log" >/dev/null || not_ok "watching the wire of $place"; done
+}
+unwatch_wire() { kill "${SNIFFERS[@]}" 2>/dev/null; wait "${SNIFFERS[@]}" 2>/dev/null; }
+# in_clear TEXT: how many captured packets show it.
+in_clear() { local place; for place in fabric n1 n2; do tcpdump -r "$WORK/$place.pcap" -A 2>/dev/null; done | grep -c -- "$1"; }
+# end JOB...: ends askers in the background before their time; their counts are written.
+end() { local job; for job in "$@"; do pkill -TERM -P "$job" 2>/dev/null; done; wait "$@"; }
