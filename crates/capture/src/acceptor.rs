@@ -477,6 +477,37 @@ mod tests {
     }
 
     #[test]
+    fn a_listener_with_many_connections_waiting_delays_no_other_for_longer_than_its_turn() {
+        let (go, wait) = mpsc::channel::<()>();
+        let (sender, accepted) = mpsc::channel();
+        let held = Mutex::new(Some(wait));
+        let sink: Sink<_> = Box::new(move |accepted| {
+            // The first connection holds the thread up until all others wait.
+            if let Some(wait) = held.lock().unwrap().take() {
+                let _ = wait.recv();
+            }
+            sender.send(accepted).unwrap();
+        });
+        let acceptor = Acceptor::start(vec![sink]).unwrap();
+        let ((many, at_many), (one, at_one)) = (listener(), listener());
+        SockRef::from(&many).listen(1000).unwrap();
+        let registered = [
+            acceptor.register(many, "many", &plenty(), 1).unwrap(),
+            acceptor.register(one, "one", &plenty(), 1).unwrap(),
+        ];
+        let dial = |address| TcpStream::connect(address).unwrap();
+        let clients: Vec<_> = (0..400).map(|_| dial(at_many)).collect();
+        let _one = dial(at_one);
+        go.send(()).unwrap();
+        let soon = Duration::from_secs(10);
+        let order = (0..=clients.len()).map(|_| accepted.recv_timeout(soon).unwrap());
+        let before = order.take_while(|accepted| accepted.tag == "many").count();
+        // The rest of the turn that was under way, and one more if the kernel had the other order in mind.
+        assert!(before <= 2 * TURN, "{before} came before it");
+        drop(registered);
+    }
+
+    #[test]
     fn a_connection_carries_its_peer_and_its_listeners_tag() {
         let (acceptor, accepted) = two_workers();
         let ((a, at_a), (b, at_b)) = (listener(), listener());

@@ -48,6 +48,15 @@ pub fn lookups() -> (Lookups, Asks) {
     (Lookups(sender), Asks(receiver))
 }
 
+impl Asks {
+    /// The next question, for whoever answers in a client's place: what is wanted, and where to say that the answer is
+    /// in force. `None` once nobody can ask any more.
+    pub async fn next(&mut self) -> Option<(Want, oneshot::Sender<Result<(), LookupError>>)> {
+        let Ask { want, answer } = self.0.recv().await?;
+        Some((want, answer))
+    }
+}
+
 impl Lookups {
     /// Asks for a name, once however many ask, and returns when the answer is in force on every worker, be it that there
     /// is nothing: then route again by the new snapshot. It may be called from any runtime, and dropped at any time.

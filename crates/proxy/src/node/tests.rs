@@ -1,6 +1,7 @@
 //! The node role with everything real but redirection. Needs root: sockets are marked.
 
 mod certificates;
+mod demand;
 mod ending;
 mod fixture;
 mod lifecycle;

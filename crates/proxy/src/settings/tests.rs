@@ -297,3 +297,32 @@ mod declared {
         let _ = Environment { lookup: &lookup }.get("LATEEN_NOWHERE");
     }
 }
+
+#[test]
+fn connections_may_be_idle_for_ever_and_half_closed_for_an_hour_unless_told_otherwise() {
+    use lateen_relay::Limits;
+    let (hour, day) = (Duration::from_secs(3600), Duration::from_secs(86_400));
+    assert_eq!(
+        with("RUST_LOG", "").unwrap().limits,
+        Limits::new(None, Some(hour)),
+        "by default"
+    );
+    let set = [
+        ("NODE_NAME", "n1"),
+        ("LATEEN_IDLE_TIMEOUT", "24h"),
+        ("LATEEN_HALF_CLOSE_TIMEOUT", "1500ms"),
+    ];
+    let short = Duration::from_millis(1500);
+    assert_eq!(
+        read(&set, 2).unwrap().limits,
+        Limits::new(Some(day), Some(short))
+    );
+    let off = with("LATEEN_HALF_CLOSE_TIMEOUT", "0s");
+    assert_eq!(off.unwrap().limits, Limits::new(None, None));
+    for name in ["LATEEN_IDLE_TIMEOUT", "LATEEN_HALF_CLOSE_TIMEOUT"] {
+        for bad in ["soon", "-1s", "1y"] {
+            let error = with(name, bad).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains(bad), "{error}");
+        }
+    }
+}

@@ -22,6 +22,7 @@ use lateen_telemetry::{BuildInfo, Metrics, log};
 use lateen_testkit::{Ca, wds};
 use lateen_tls::{Credentials, KeyPair, RevocationLists, Revocations, Rules};
 use lateen_types::Identity;
+use lateen_xds::Lookups;
 use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Handle;
@@ -123,7 +124,13 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn start(name: &'static str, ca: &Arc<Ca>, limits: Limits, life: Duration) -> Self {
+    pub fn start(
+        name: &'static str,
+        ca: &Arc<Ca>,
+        limits: Limits,
+        life: Duration,
+        lookups: Option<Lookups>,
+    ) -> Self {
         let idle = Idle::default();
         let mailbox = idle.mailbox();
         let sink: acceptor::Sink<Door> = {
@@ -161,7 +168,7 @@ impl Node {
             ledger: None,
             resolver: Arc::clone(&names) as _,
             limits,
-            lookups: None,
+            lookups,
         };
         let thread = idle.start(0, parts).unwrap();
         Self {
@@ -342,11 +349,30 @@ impl Mesh {
     }
 
     fn of(ca: Arc<Ca>, clients_domain: &str, limits: Limits, life: Duration) -> Self {
+        Self::asking(ca, clients_domain, limits, life, &HashMap::new())
+    }
+
+    /// A mesh whose nodes ask for what they do not know; without configuration.
+    pub fn on_demand(lookups: &HashMap<&str, Lookups>) -> Self {
+        let (ca, limits) = (Arc::new(Ca::new()), Limits::default());
+        Self::asking(ca, "cluster.local", limits, HOUR, lookups)
+    }
+
+    fn asking(
+        ca: Arc<Ca>,
+        clients_domain: &str,
+        limits: Limits,
+        life: Duration,
+        lookups: &HashMap<&str, Lookups>,
+    ) -> Self {
         // Each test has addresses of its own: tests run side by side.
         static NET: AtomicU8 = AtomicU8::new(64);
         let net = NET.fetch_add(1, Ordering::Relaxed);
         capture_log();
-        let [west, east] = ["west", "east"].map(|name| Node::start(name, &ca, limits, life));
+        let [west, east] = ["west", "east"].map(|name| {
+            let lookups = lookups.get(name).cloned();
+            Node::start(name, &ca, limits, life, lookups)
+        });
         let (client, server) = (
             west.pod("client", clients_domain),
             east.pod("server", "cluster.local"),

@@ -18,6 +18,20 @@ async fn a_policy_in_dry_run_is_reported_and_decides_nothing() {
     hear(&mut served, "ping").await;
     mesh.logged(&["\tpolicy\t", "dry run: default/rehearsal would deny"])
         .await;
+    let hits = ["policy=\"default/rehearsal\"", "decision=\"deny\""];
+    assert_eq!(mesh.east.count("lateen_policy_dry_run_total", &hits), 1.0);
+    assert_eq!(mesh.west.count("lateen_policy_dry_run_total", &[]), 0.0);
+    drop((client, served));
+    mesh.logged(&[
+        "direction=\"inbound\"",
+        "policy.dry_run=\"deny by default/rehearsal\"",
+    ])
+    .await;
+    // Whoever is not covered by it is not told of.
+    assert!(
+        mesh.log(&["direction=\"outbound\"", "policy.dry_run"])
+            .is_empty()
+    );
 }
 
 #[tokio::test]
