@@ -49,8 +49,8 @@ demo: ## install what is missing, build, run Bookinfo with and without the mesh,
 clean: ## remove what building made
 	rm -rf $(BIN) target fuzz/target
 
-interop: build ## the mesh with a stock ztunnel on one node (ZTUNNEL=/path/to/ztunnel)
-	@ZTUNNEL="$(ZTUNNEL)" tests/interop/stock-ztunnel.sh
+interop: build ## every check of tests/interop with a stock ztunnel as the other node proxy (ZTUNNEL=/path/to/ztunnel)
+	@ZTUNNEL="$(ZTUNNEL)" tests/interop/run.sh
 
 compare: build ## CPU, latency and memory against a pair of stock ztunnels, interleaved (ZTUNNEL=/path/to/ztunnel)
 	@ZTUNNEL="$(ZTUNNEL)" tests/bench/compare-ztunnel.sh

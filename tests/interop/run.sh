@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Runs the scripts of this folder (all, or those named) against the stock ztunnel that ZTUNNEL names, and adds up.
+set -uo pipefail
+cd "$(dirname "$0")"
+passed=0 failed=0 skipped=0
+scripts=("$@")
+[ ${#scripts[@]} -gt 0 ] || scripts=([0-9]*.sh)
+for s in "${scripts[@]}"; do
+  s=${s%.sh}.sh
+  echo "== $s"
+  began=$SECONDS
+  out=$(timeout "${SCRIPT_SECONDS:-400}" bash "./$s" 2>&1)
+  code=$?
+  counts=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' <<<"$out" | tail -1)
+  if [ -z "$counts" ]; then
+    counts="0 passed, 1 failed, 0 skipped"
+    printf '%s\n' "$out" | tail -30
+    echo "not ok - $s ended with code $code and no counts"
+  else
+    grep -vE '^[0-9]+ passed, ' <<<"$out"
+  fi
+  read -r p _ f _ k _ <<<"${counts//,/}"
+  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + k))
+  echo "   $p passed, $f failed, $k skipped in $((SECONDS - began)) s"
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]
