@@ -109,9 +109,8 @@ pub(super) fn through_gateway(
         }
     };
     let found = match find(asker, gateway, Purpose::Client, destination.ip()) {
-        Ok(found) if found.picked.workload.network == asker.source.network => found,
+        Ok(found) if reachable(asker.source, &found.picked.workload) => found,
         Err(Miss::Refused(unknown @ Refusal::Unknown(_))) => return Err(unknown),
-        // A gateway that is on the other network itself has no address that means anything here.
         Ok(_) | Err(Miss::Unknown) => {
             return Err(Refusal::UnknownGateway {
                 workload: remote.uid.to_string(),
@@ -143,6 +142,12 @@ pub(super) fn through_gateway(
         })),
     };
     found.into_choice(Some(addressed), kind)
+}
+
+/// Whether a gateway can be dialled from here. The control plane describes one under the network that it leads to, and its
+/// address is meant for the others all the same; but one that itself stands behind a gateway has no address for us.
+fn reachable(source: &Workload, gateway: &Workload) -> bool {
+    gateway.network == source.network || gateway.network_gateway.is_none()
 }
 
 impl Found {

@@ -260,6 +260,40 @@ fn another_network_is_reached_by_a_tunnel_in_a_tunnel_through_its_gateway() {
     }
 }
 
+/// A control plane describes a gateway to a network under that network's name, at the address by which others dial it.
+#[test]
+fn a_gateway_may_be_described_under_the_network_that_it_leads_to() {
+    let by_address = proto::GatewayAddress {
+        destination: Some(proto::gateway_address::Destination::Address(
+            proto::NetworkAddress {
+                network: "far".into(),
+                address: vec![10, 244, 4, 9].into(),
+                length: None,
+            },
+        )),
+        hbone_mtls_port: 15009,
+    };
+    let mut gateway = pod("gate-2", "10.244.4.9");
+    gateway.network = "far".into();
+    let mesh =
+        |gateway| far(|remote| remote.network_gateway = Some(by_address.clone())).with(gateway);
+    let outer = tunnel(go(
+        &mesh(gateway.clone()).snapshot(),
+        "client",
+        "10.96.0.1:80",
+    ));
+    assert_eq!(outer.hbone, "10.244.4.9:15009".parse().unwrap());
+    assert_eq!(names(&outer.identities), ["gate-2"]);
+    gateway.network_gateway = by_host("gate");
+    assert!(
+        matches!(
+            go(&mesh(gateway).snapshot(), "client", "10.96.0.1:80"),
+            Err(Refusal::UnknownGateway { .. })
+        ),
+        "a gateway behind a gateway"
+    );
+}
+
 #[test]
 fn a_network_without_a_way_there_is_refused_with_what_is_missing() {
     let without = far(|remote| remote.network_gateway = None).snapshot();
