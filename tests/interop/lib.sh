@@ -55,8 +55,8 @@ people() { # the pods of a mixed mesh; $1 is where servers listen
   printf 'apiVersion: v1\nkind: Namespace\nmetadata: {name: foreign, labels: {istio.io/dataplane-mode: ambient}}\n'
   account client default; account server default; account stranger foreign
   for side in ours stock; do
-    deployment "client-$side" default client "${NODE[client-$side]}" "kind: client" '[sleep, infinity]'
-    deployment "stranger-$side" foreign stranger "${NODE[stranger-$side]}" "kind: stranger" '[sleep, infinity]'
+    deployment "client-$side" default client "${NODE[client-$side]}" "kind: client" '[sleep, infinity]' "${ANNOTATIONS:-}"
+    deployment "stranger-$side" foreign stranger "${NODE[stranger-$side]}" "kind: stranger" '[sleep, infinity]' "${ANNOTATIONS:-}"
     deployment "server-$side" default server "${NODE[server-$side]}" "kind: server" \
       "[sh, -c, 'lateen-load serve --listen $any:8081 & exec lateen-load serve --listen $any:8080']"
     service "server-$side" "${2:-}"
