@@ -5,7 +5,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 export CGO_ENABLED ?= 0
 TALLY := go run ./internal/tools/tally
 
-.PHONY: help build check test accept fuzz gen reference fmt demo clean toolchain interop compare
+.PHONY: help build check test accept fuzz gen reference fmt demo clean toolchain soak interop compare
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -54,3 +54,6 @@ interop: build ## every check of tests/interop with a stock ztunnel as the other
 
 compare: build ## CPU, latency and memory against a pair of stock ztunnels, interleaved (ZTUNNEL=/path/to/ztunnel)
 	@ZTUNNEL="$(ZTUNNEL)" tests/bench/compare-ztunnel.sh
+
+soak: build ## ten minutes of churn, rotation, policy changes and restarts of every part (SOAK_SECONDS=n; needs root)
+	@tests/soak/run.sh

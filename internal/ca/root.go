@@ -3,6 +3,7 @@
 package ca
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -178,8 +179,12 @@ func newSerial() (*big.Int, error) {
 	return serial, nil
 }
 
-// WriteFile replaces a file in one step, so that no reader sees half of it.
+// WriteFile replaces a file in one step, so that no reader sees half of it. One that has the content already is left alone:
+// a full disk is no reason not to start again.
 func WriteFile(path string, data []byte, mode fs.FileMode) error {
+	if has(path, data, mode) {
+		return nil
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
@@ -202,4 +207,13 @@ func WriteFile(path string, data []byte, mode fs.FileMode) error {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
+}
+
+func has(path string, data []byte, mode fs.FileMode) bool {
+	st, err := os.Lstat(path)
+	if err != nil || st.Mode() != mode {
+		return false
+	}
+	old, err := os.ReadFile(path)
+	return err == nil && bytes.Equal(old, data)
 }

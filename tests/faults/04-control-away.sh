@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# The control plane stays away for longer than certificates live: until they run out nothing fails; then the error, the
+# metric and readiness name what is stale; when it is back everything heals by itself. An hour of virtual time is a unit
+# test of crates/identity; here certificates live 12 seconds.
+# bites: let the keeper drop a certificate whose renewal fails (crates/identity): requests fail at once.
+# bites: leave `readiness.remark` out of crates/proxy/src/certificates.rs: nothing says what is stale.
+source "$(dirname "$0")/lib.sh"
+mesh --cert-ttl 12s
+remark() { in_node n1 curl -s --max-time 2 http://127.0.0.1:15021/healthz/ready | grep -iE "$1"; }
+held() { proxy_metrics n1 | awk -v s="state=\"$1\"" '/^lateen_certificates/ && index($0, s) {print $2}'; }
+ask 3 "$WORK/rotating" -mode new -workers 4 -rate 100
+equal "rotation alone costs nothing" 0 "$(failed "$WORK/rotating")"
+ask 30 "$WORK/keep" -mode keep -workers 2 -rate 40 & KEEP=$!
+# Out of reach and not ended: it would be started again.
+check "the control plane is out of reach" in_fabric nft 'add table inet away; add chain inet away in { type filter hook input priority 0; }; add rule inet away in tcp dport 15012 reject with tcp reset'
+gone=$(date +%s%3N)
+ask 26 "$WORK/new" -mode new -workers 4 -rate 100 & NEW=$!
+stale() { [ "$(held stale)" -ge 1 ]; }
+check "certificates are counted as stale before they run out" eventually 10 stale
+check "readiness says which, until when and why ($(remark 'renewal fails' | cut -c1-160))" remark 'expires .*renewal fails since'
+expired() { [ "$(held expired)" -ge 1 ]; }
+check "then as expired" eventually 25 expired
+said() { remark 'expired'; }
+check "readiness says so" eventually 15 said
+named() { grep -iE 'error=.*(expired|certificate)' "$RUN/nodes/n1/proxy.log"; }
+check "a connection that cannot be made names the certificate" eventually 10 named
+check "the control plane is in reach again" in_fabric nft delete table inet away
+wait $NEW $KEEP
+first=$(awk 'NR == 1 {print $1}' "$WORK/new.failures")
+check "nothing failed in the first 5 s: $((${first:-$gone} - gone)) ms passed" [ $((${first:-$((gone + 99999))} - gone)) -ge 5000 ]
+equal "and then nothing hung" 0 "$(count "$WORK/new" timeout)"
+check "back, it heals by itself" eventually 30 answers
+healthy() { ! remark 'stale|expire' && [ "$(held valid)" -ge 1 ]; }
+check "readiness has no remark any more" eventually 20 healthy
+finish

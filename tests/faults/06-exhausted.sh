@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# A full disk and no descriptors left. Disk: proxies, agents and the control plane share one file system without a free
+# byte: connections go on, a proxy that is killed comes back, what cannot be stored is refused with the reason, and all
+# heals when there is room. Descriptors: a proxy with 200 of them sheds what it cannot take, says so, and serves its other
+# pods.
+# bites: let a failed write of a log line end the process (print! panics in the proxy's logger): requests fail.
+# bites: no reserve in crates/capture/src/share.rs: the neighbour fails as well, or accepting spins.
+# The whole mesh lives in a file system of a few megabytes, in a mount namespace of this script's own.
+if [ -z "${OWN_MOUNTS:-}" ] && [ "$(id -u)" = 0 ]; then OWN_MOUNTS=1 exec unshare -m bash "$0" "$@"; fi
+source "$(dirname "$0")/lib.sh"
+mkdir -p /run/lateen && mount -t tmpfs -o size=24m,mode=755 tmpfs /run/lateen || not_ok "a small file system"
+mesh
+ask 12 "$WORK/keep" -mode keep -workers 4 -rate 100 & KEEP=$!
+ask 12 "$WORK/new" -mode new -workers 4 -rate 100 & NEW=$!
+sleep 1
+dd if=/dev/zero of="$RUN/ballast" bs=4k >/dev/null 2>&1
+equal "the disk is full" 0 "$(df --output=avail -k /run/lateen | tail -1 | tr -d ' ')"
+sleep 2
+lateen apply -f - >"$WORK/apply" 2>&1 <<'Y'
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: closed, namespace: default}
+spec: {action: DENY, rules: [{}]}
+Y
+check "what cannot be stored is refused ($(tail -1 "$WORK/apply" | cut -c1-150))" grep -qi 'no space left' "$WORK/apply"
+before=$(jq -n '[$a, $b]' --arg a "$(proxy_pid n1)" --arg b "$(agent_pid n1)")
+wait $KEEP $NEW
+equal "no request on established connections failed" 0 "$(failed "$WORK/keep")"
+equal "no request on new connections failed ($(count "$WORK/new" served))" 0 "$(failed "$WORK/new")"
+equal "no process ended" "$before" "$(jq -n '[$a, $b]' --arg a "$(proxy_pid n1)" --arg b "$(agent_pid n1)")"
+pid=$(proxy_pid n1); kill -KILL "$pid"
+check "a proxy that is killed meanwhile is started" another "$pid" proxy_pid n1
+check "and serves" eventually 15 answers
+pid=$(agent_pid n2); kill -KILL "$pid"; another "$pid" agent_pid n2 >/dev/null
+pid=$(control_pid); kill -KILL "$pid"; another "$pid" control_pid >/dev/null
+ready() { lateen status -o json | jq -e '.control.ready and ([.nodes[].agent.ready, .nodes[].proxy.ready] | all)'; }
+check "agent and control plane come back as well" eventually 20 ready
+rm -f "$RUN/ballast"
+check "with room, a policy is stored" lateen apply -f - <<'Y'
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: closed, namespace: default}
+spec: {action: DENY, rules: [{}]}
+Y
+check "and in force" eventually 15 silent
+check "take it away" lateen delete authorizationpolicy closed
+check "served" eventually 15 answers
+
+# Few descriptors: the node proxy is replaced by itself with a low limit.
+mkdir -p "$WORK/few"
+printf '#!/bin/sh\nulimit -n 200\nexec %s "$@"\n' "$RUN/bin/lateen-proxy" >"$WORK/few/lateen-proxy"
+chmod -R a+rx "$WORK"; chmod +x "$WORK/few/lateen-proxy"
+check "a second client on the same node" lateen apply -f - <<'Y'
+apiVersion: v1
+kind: Pod
+metadata: {name: neighbour, labels: {app: neighbour}}
+spec:
+  nodeSelector: {lateen.io/node-index: "1"}
+  terminationGracePeriodSeconds: 1
+  containers: [{name: main, image: none, command: [sleep, infinity]}]
+Y
+captured() { [ "$(lateen get pod neighbour -o json | jq -r '.metadata.annotations["ambient.istio.io/redirection"]')" = enabled ]; }
+check "captured" eventually 15 captured
+check "a node proxy with 200 descriptors" lateen proxy replace n1 --binary "$WORK/few/lateen-proxy" --drain 1s --wait
+equal "that is its limit" 200 "$(awk '/^Max open files/ {print $4}' "/proc/$(proxy_pid n1)/limits")"
+pid=$(proxy_pid n1)
+HOG=$CLIENT
+CLIENT=$HOG ask 8 "$WORK/hog" -mode keep -workers 400 -rate 400 -timeout 4s -path "/?size=77&delay=100ms" & HOGS=$!
+sleep 1.5
+CLIENT=$(pod_uid neighbour) ask 5 "$WORK/neighbour" -mode new -workers 2 -rate 40
+wait $HOGS
+equal "the neighbour loses nothing ($(jq -c .counts "$WORK/neighbour"))" 0 "$(failed "$WORK/neighbour")"
+check "the hog is served as far as its share goes ($(jq -c .counts "$WORK/hog"))" [ "$(count "$WORK/hog" served)" -gt 50 -a "$(failed "$WORK/hog")" -gt 0 ]
+check "what was shed is counted" bash -c "[ \"$(proxy_metrics n1 | awk '/^lateen_connections_shed_total/ {n += $2} END {print n + 0}')\" -gt 0 ]"
+equal "the process is the same" "$pid" "$(proxy_pid n1)"
+check "afterwards all is served" eventually 10 answers
+finish
