@@ -155,3 +155,157 @@ fn remark(trouble: Option<&str>, stale: &str) -> Option<String> {
         (None, stale) => Some(format!("stale: {stale}")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use lateen_telemetry::BuildInfo;
+    use lateen_testkit::Ca;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A file that is looked at, and what is said about it. The clock stands still but for the looks.
+    struct Watched {
+        _dir: TempDir,
+        path: PathBuf,
+        revocations: Revocations,
+        metrics: Arc<Metrics>,
+        readiness: Readiness,
+    }
+
+    impl Watched {
+        fn start(content: &str) -> Self {
+            let build = BuildInfo {
+                component: "ztunnel",
+                tag: "test",
+            };
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("crl.pem");
+            fs::write(&path, content).unwrap();
+            let watched = Watched {
+                _dir: dir,
+                path,
+                revocations: Revocations::default(),
+                metrics: Arc::new(Metrics::new(&build, Vec::new)),
+                readiness: Readiness::waiting_for([]),
+            };
+            watched
+                .revocations
+                .replace(read(&watched.path).expect("the first one is usable"));
+            let keeper = Keeper {
+                path: watched.path.clone(),
+                revocations: watched.revocations.clone(),
+                workers: Vec::new(),
+                metrics: Arc::clone(&watched.metrics),
+                readiness: watched.readiness.clone(),
+            };
+            tokio::spawn(keeper.run());
+            watched
+        }
+
+        /// As mounted files are replaced: by another one in one step.
+        fn replace(&self, content: &str) {
+            let next = self.path.with_extension("new");
+            fs::write(&next, content).unwrap();
+            fs::rename(&next, &self.path).unwrap();
+        }
+
+        async fn looked(&self) {
+            sleep(2 * LOOK).await;
+        }
+
+        fn remark(&self) -> String {
+            let remarks = self.readiness.remarks();
+            let ours = remarks.into_iter().find(|(part, _)| *part == PART);
+            ours.map(|(_, text)| text).unwrap_or_default()
+        }
+
+        fn metric(&self, line: &str) -> bool {
+            self.metrics.render().lines().any(|one| one == line)
+        }
+    }
+
+    fn due(seconds: i64) -> SystemTime {
+        let now = SystemTime::now();
+        let by = Duration::from_secs(seconds.unsigned_abs());
+        if seconds < 0 { now - by } else { now + by }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_changed_is_read_and_one_that_did_not_is_left() {
+        let ca = Ca::new();
+        let watched = Watched::start("");
+        watched.looked().await;
+        assert!(watched.metric("lateen_revoked_certificates 0"));
+        watched.replace(&ca.revoke(&[7, 8], due(3600)));
+        watched.looked().await;
+        assert_eq!(watched.revocations.lists().revoked(), 2);
+        assert!(watched.metric("lateen_revoked_certificates 2"));
+        let reads = "lateen_revocation_list_reads_total{outcome=\"read\"} 2";
+        assert!(watched.metric(reads), "{}", watched.metrics.render());
+        for _ in 0..5 {
+            watched.looked().await;
+        }
+        assert!(watched.metric(reads), "{}", watched.metrics.render());
+        assert_eq!(watched.remark(), "");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_be_read_leaves_the_lists_in_force_and_is_told() {
+        let ca = Ca::new();
+        let watched = Watched::start(&ca.revoke(&[7], due(3600)));
+        watched.looked().await;
+        watched.replace("no list at all");
+        watched.looked().await;
+        assert_eq!(watched.revocations.lists().revoked(), 1);
+        assert!(watched.metric("lateen_revoked_certificates 1"));
+        assert!(watched.metric("lateen_revocation_list_reads_total{outcome=\"failed\"} 1"));
+        let remark = watched.remark();
+        for part in ["those from before stay in force", "CRL_PATH=", "X509 CRL"] {
+            assert!(remark.contains(part), "{remark}");
+        }
+        fs::remove_file(&watched.path).unwrap();
+        watched.looked().await;
+        assert_eq!(watched.revocations.lists().revoked(), 1);
+        let remark = watched.remark();
+        assert!(remark.contains("mount the revocation lists"), "{remark}");
+        watched.replace("");
+        watched.looked().await;
+        assert_eq!(watched.revocations.lists().revoked(), 0);
+        assert_eq!(watched.remark(), "");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_is_overdue_is_told_and_goes_on_being_used() {
+        let ca = Ca::new();
+        let watched = Watched::start(&ca.revoke(&[7], due(-60)));
+        watched.looked().await;
+        assert!(watched.metric("lateen_stale_revocation_lists 1"));
+        assert!(
+            watched.remark().starts_with("stale: "),
+            "{}",
+            watched.remark()
+        );
+        assert_eq!(watched.revocations.lists().revoked(), 1);
+        watched.replace(&ca.revoke(&[7], due(3600)));
+        watched.looked().await;
+        assert!(watched.metric("lateen_stale_revocation_lists 0"));
+        assert_eq!(watched.remark(), "");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_names_the_variable_and_the_cure() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("crl.pem");
+        let text = read(&path).unwrap_err().to_string();
+        assert!(
+            text.contains("CRL_PATH=") && text.contains("unset it"),
+            "{text}"
+        );
+        fs::write(&path, "x").unwrap();
+        let text = read(&path).unwrap_err().to_string();
+        assert!(text.contains("or be empty"), "{text}");
+    }
+}

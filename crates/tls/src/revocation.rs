@@ -96,9 +96,9 @@ impl RevocationLists {
                 number: index + 1,
                 why,
             };
+            infos.push(info(der).map_err(bad)?);
             let list = OwnedCertRevocationList::from_der(der).map_err(|e| bad(format!("{e:?}")))?;
             lists.push(CertRevocationList::from(list));
-            infos.push(info(der).map_err(bad)?);
         }
         let alone = |list: &CertRevocationList<'_>| {
             let same = lists.iter().filter(|other| other.issuer() == list.issuer());
@@ -145,6 +145,13 @@ fn info(der: &CertificateRevocationListDer<'_>) -> Result<ListInfo, String> {
     let time = |at: x509_parser::time::ASN1Time| {
         SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(at.timestamp()).unwrap_or(0))
     };
+    // What openssl makes without being told otherwise.
+    if list.version().is_none() || list.extensions().is_empty() {
+        return Err(
+            "it has no extensions; have it made with a number and its authority's key (RFC 5280 §5.2; crl_extensions of openssl)"
+                .into(),
+        );
+    }
     Ok(ListInfo {
         issuer: list.issuer().to_string(),
         this_update: time(list.last_update()),

@@ -178,6 +178,34 @@ fn a_file_is_read_whole_or_not_at_all() {
     assert!(RevocationLists::parse(&pem.as_bytes()[..pem.len() / 2]).is_err());
 }
 
+/// What openssl makes when its configuration says nothing of extensions: version 1, and version 2 because of a reason.
+const WITHOUT_EXTENSIONS: [&str; 2] = [
+    "\
+-----BEGIN X509 CRL-----
+MIHSMHowCgYIKoZIzj0EAwIwIjEQMA4GA1UECgwHZXhhbXBsZTEOMAwGA1UEAwwF
+bGlzdHMXDTI2MTEyMTAyMjYzM1oXDTM2MTExODAyMjYzM1owKjASAgEKFw0yNjAx
+MDEwMDAwMDBaMBQCAwD/ARcNMjYwMTAxMDAwMDAwWjAKBggqhkjOPQQDAgNIADBF
+AiBllOxrlFrn/Dtbs1csA1HRrOeImAwL9mfcrvzfYk3dZAIhAJ5CbMlQ9pYcvc+M
+ak8A3QnA48v2N8zKFMRkKR+MKBO7
+-----END X509 CRL-----",
+    "\
+-----BEGIN X509 CRL-----
+MIHlMIGLAgEBMAoGCCqGSM49BAMCMCIxEDAOBgNVBAoMB2V4YW1wbGUxDjAMBgNV
+BAMMBWxpc3RzFw0yNjExMjEwMjI1MzdaFw0zNjExMTgwMjI1MzdaMDgwEgIBChcN
+MjYwMTAxMDAwMDAwWjAiAgMA/wEXDTI2MDEwMTAwMDAwMFowDDAKBgNVHRUEAwoB
+ATAKBggqhkjOPQQDAgNJADBGAiEAiOs8oO9v4u6jF5NuK0vV/dQgXCQ7VAQM3m9J
+cbQsunMCIQDU0q+HvKrK+ngfOWqsv636cXV867yPgl/pEH6g/hTrlg==
+-----END X509 CRL-----",
+];
+
+#[test]
+fn a_list_without_extensions_is_refused_with_the_cure() {
+    for pem in WITHOUT_EXTENSIONS {
+        let error = RevocationLists::parse(pem.as_bytes()).unwrap_err();
+        assert!(error.to_string().contains("crl_extensions"), "{error}");
+    }
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_lists_or_an_error(bytes: Vec<u8>, cut in 0usize..600, flip: u8) {
