@@ -132,6 +132,40 @@ fn parse(page: &str) -> Vec<Family> {
 mod tests {
     use super::*;
 
+    fn without_series(page: &str) -> Vec<&str> {
+        let mut names = Vec::new();
+        let mut last = "";
+        for line in page.lines() {
+            if !line.starts_with('#') {
+                last = "";
+            } else if let Some(rest) = line.strip_prefix("# HELP ") {
+                names.extend(Some(last).filter(|last| !last.is_empty()));
+                last = rest.split(' ').next().unwrap_or_default();
+            }
+            if line == "# EOF" && !last.is_empty() {
+                names.push(last);
+            }
+        }
+        names
+    }
+
+    /// A collector renders its name even if it has no series, and then nobody learns its labels.
+    #[test]
+    fn every_metric_has_a_series_to_show_its_labels() {
+        let build = BuildInfo {
+            component: "ztunnel",
+            tag: "0",
+        };
+        let metrics = Metrics::new(&build, || vec![0]);
+        assert!(without_series(&metrics.render()).contains(&"istio_tcp_connections_opened"));
+        give_each_metric_a_series(&metrics);
+        let missing = without_series(&metrics.render()).join(", ");
+        assert_eq!(
+            missing, "",
+            "give it one in give_each_metric_a_series of crates/telemetry/src/reference.rs"
+        );
+    }
+
     #[test]
     fn a_metric_is_listed_as_it_is_queried() {
         let families = families();
