@@ -83,7 +83,8 @@ served=$(($(count "$WORK/keep" served) + $(count "$WORK/new" served)))
 failures=$(($(failed "$WORK/keep") + $(failed "$WORK/new")))
 strays=$(unexplained | wc -l)
 equal "of $served requests, through $(wc -l <"$WORK/events") events, $failures failed, each because a proxy was killed" 0 "$strays"
-unexplained | head -5 | sed 's/^/    /'
+# What had just begun when the others failed.
+unexplained | sort -n | awk 'NR == FNR {from[++n] = $1; name[n] = $3; next} {what = "the start"; for (i = 1; i <= n && from[i] <= $1; i++) what = name[i]; kinds[what " " $2]++} END {for (k in kinds) print "    " kinds[k], "after", k}' "$WORK/events" -
 
 # Memory and descriptors: the medians of the last two quarters. Flat means that the last is at most a tenth and 4 MiB above
 # the one before it: allocators and rounding need room, leaks under this load would need far more.

@@ -32,6 +32,7 @@ type daemon struct {
 	current   *launched          // the same with its output
 	beside    map[*launched]bool // processes that are coming or going beside it
 	replacing bool
+	replaced  chan struct{} // something is in it when current is another process than before
 	restarts  int
 	lastExit  string
 	failures  int // starts that did not last, in a row
@@ -51,7 +52,7 @@ const (
 
 func newDaemon(log *slog.Logger, r *proc.Reaper, name, path string, args []string, env []string, ns, logPath string) *daemon {
 	return &daemon{name: name, path: path, args: append([]string{filepath.Base(path)}, args...), env: env, netns: ns, logPath: logPath, output: logfile.New(logPath, logMax, 0o644),
-		log: log.With("daemon", name), reaper: r, beside: map[*launched]bool{}, stopped: make(chan struct{}), quit: make(chan struct{})}
+		log: log.With("daemon", name), reaper: r, beside: map[*launched]bool{}, replaced: make(chan struct{}, 1), stopped: make(chan struct{}), quit: make(chan struct{})}
 }
 
 // run keeps the daemon running until stop is called.
@@ -106,15 +107,20 @@ func (d *daemon) once() (string, error) {
 		}
 	}
 	for {
-		<-current.Done()
-		current.output.Drain(drainOutput)
+		// One that drains may take hours; what counts is the one in its place.
+		select {
+		case <-current.Done():
+		case <-d.replaced:
+		}
 		d.mu.Lock()
 		next := d.current
-		if next == current {
+		ended := next == current && closed(current.Done())
+		if ended {
 			d.current = nil
 		}
 		d.mu.Unlock()
-		if next == current {
+		if ended {
+			current.output.Drain(drainOutput)
 			return current.Exit().String(), nil
 		}
 		current = next

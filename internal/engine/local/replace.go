@@ -62,6 +62,10 @@ func (d *daemon) replace(ctx context.Context, path string, patience time.Duratio
 	if before != nil {
 		d.beside[before] = true
 	}
+	select {
+	case d.replaced <- struct{}{}:
+	default: // it is told already
+	}
 	return before, next, nil
 }
 
