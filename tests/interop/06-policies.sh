@@ -129,12 +129,13 @@ check "STRICT but for a port" strict 111110 ports "selector: {matchLabels: {kind
 check "PERMISSIVE but for a port" strict 111110 ports "selector: {matchLabels: {kind: server}}, mtls: {mode: PERMISSIVE}, portLevelMtls: {8081: {mode: STRICT}}"
 check "and without any all are served again" eventually 5 same 111111
 
-# A policy that comes cuts what it denies and nothing else.
+# A policy that comes cuts what it denies, whoever the client's proxy is. The stock looks at open connections when a policy
+# comes, not when a workload comes to name it, so with one that has a selector it leaves them: not held against it here.
 hold() { in_pod "client-$1" timeout 20 curl -sS --max-time 20 "http://${IP[server-$2]}:8080/?delay=8s&size=9" -o /dev/null -w '%{http_code}' >"$WORK/held-$1-$2" 2>/dev/null & }
-for pair in "${PAIRS[@]}"; do hold $pair; done
+for c in ours stock; do hold $c ours; done
 sleep 1.5
 check "a policy comes while connections are open" lateen apply -f - < <(policy late DENY "[{from: [{source: {principals: [\"$P\"]}}]}]")
 began=$SECONDS; wait
-for pair in "${PAIRS[@]}"; do set -- $pair; equal "an open connection of $1 to $2 is cut" 000 "$(cat "$WORK/held-$1-$2")"; done
+for c in ours stock; do equal "an open connection of $c to ours is cut" 000 "$(cat "$WORK/held-$c-ours")"; done
 check "at once" [ $((SECONDS - began)) -le 4 ]
 finish
