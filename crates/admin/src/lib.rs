@@ -1,4 +1,4 @@
-//! The HTTP pages of a proxy: metrics, readiness, configuration dump, log levels, shutdown.
+//! The HTTP pages of a proxy: metrics, readiness, connections, configuration dump, log levels, shutdown.
 //! What a page shows is asked of its owner when somebody looks; nothing is kept here but which parts are not ready yet.
 #![forbid(unsafe_code)]
 
@@ -8,4 +8,4 @@ mod server;
 
 pub use pages::{Admin, MetricsPages, ReadinessPages};
 pub use readiness::Readiness;
-pub use server::{Answer, Asked, Pages, bind, serve};
+pub use server::{Answer, Asked, Pages, Reply, bind, parameters, serve};

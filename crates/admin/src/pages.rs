@@ -7,9 +7,11 @@ use hyper::Method;
 use lateen_telemetry::{Metrics, log};
 
 use crate::readiness::Readiness;
-use crate::server::{Answer, Asked, Pages};
+use crate::server::{Answer, Asked, Pages, Reply};
 
 type Dumping = Pin<Box<dyn Future<Output = serde_json::Value> + Send>>;
+
+type Replying = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
 /// Starts a shutdown with this deadline, if one was given; or says why not.
 type Quit = dyn Fn(Option<String>) -> Result<(), String> + Send + Sync;
@@ -18,6 +20,7 @@ type Quit = dyn Fn(Option<String>) -> Result<(), String> + Send + Sync;
 pub struct Admin {
     dump: Box<dyn Fn() -> Dumping + Send + Sync>,
     quit: Box<Quit>,
+    connections: Box<dyn Fn(Asked) -> Replying + Send + Sync>,
 }
 
 impl std::fmt::Debug for Admin {
@@ -39,11 +42,28 @@ impl Admin {
         Self {
             dump: Box::new(move || Box::pin(dump())),
             quit: Box::new(quit),
+            connections: Box::new(|_| Box::pin(async { Answer::not_found().into() })),
         }
+    }
+
+    /// With `/connections` and `/pods`, which `answer` gives.
+    #[must_use]
+    pub fn with_connections<F>(
+        mut self,
+        answer: impl Fn(Asked) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Reply> + Send + 'static,
+    {
+        self.connections = Box::new(move |asked| Box::pin(answer(asked)));
+        self
     }
 }
 
 const INDEX: &str = "\
+connections      open connections (JSON); ?follow goes on with those that open and close, one JSON object a line;
+                 ?namespace= ?pod= ?peer= ?service= ?direction=inbound|outbound ?only=denied|failed choose
+pods             what each pod's connections come to: how many, bytes, time of this process (JSON)
 config_dump      what this proxy knows: workloads, services, policies, certificates, pods (JSON)
 logging          POST shows the log levels; POST ?level=LEVEL or ?level=scope=LEVEL,... changes them; ?reset undoes
 quitquitquit     POST drains and ends this proxy; ?deadline=TIME, such as 90s or 2h, is how long connections may go on
@@ -58,9 +78,10 @@ levels: error, warn, info, debug, trace, off
 ";
 
 impl Pages for Admin {
-    async fn answer(&self, asked: &Asked) -> Answer {
-        match asked.path.as_str() {
+    async fn answer(&self, asked: &Asked) -> Reply {
+        let answer = match asked.path.as_str() {
             "/" => Answer::text(200, INDEX),
+            "/connections" | "/pods" => return (self.connections)(asked.clone()).await,
             "/config_dump" => Answer {
                 status: 200,
                 media: "application/json",
@@ -76,7 +97,8 @@ impl Pages for Admin {
             }
             "/quitquitquit" => Answer::wrong_method(),
             _ => Answer::not_found(),
-        }
+        };
+        answer.into()
     }
 }
 
@@ -97,20 +119,47 @@ fn logging(asked: &Asked) -> Answer {
     }
 }
 
+type Refreshing = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// The metrics, where Prometheus looks for them.
-#[derive(Debug)]
-pub struct MetricsPages(pub Arc<Metrics>);
+pub struct MetricsPages {
+    metrics: Arc<Metrics>,
+    refresh: Box<dyn Fn() -> Refreshing + Send + Sync>,
+}
+
+impl std::fmt::Debug for MetricsPages {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MetricsPages").finish_non_exhaustive()
+    }
+}
+
+impl MetricsPages {
+    /// `refresh` brings up to date what is asked of others, whenever somebody looks.
+    pub fn new<F>(metrics: Arc<Metrics>, refresh: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        Self {
+            metrics,
+            refresh: Box::new(move || Box::pin(refresh())),
+        }
+    }
+}
 
 impl Pages for MetricsPages {
-    async fn answer(&self, asked: &Asked) -> Answer {
+    async fn answer(&self, asked: &Asked) -> Reply {
         match asked.path.as_str() {
-            "/metrics" | "/stats/prometheus" => Answer {
-                status: 200,
-                media: "application/openmetrics-text;charset=utf-8;version=1.0.0",
-                body: self.0.render(),
-            },
+            "/metrics" | "/stats/prometheus" => {
+                (self.refresh)().await;
+                Answer {
+                    status: 200,
+                    media: "application/openmetrics-text;charset=utf-8;version=1.0.0",
+                    body: self.metrics.render(),
+                }
+            }
             _ => Answer::not_found(),
         }
+        .into()
     }
 }
 
@@ -119,7 +168,7 @@ impl Pages for MetricsPages {
 pub struct ReadinessPages(pub Readiness);
 
 impl Pages for ReadinessPages {
-    async fn answer(&self, asked: &Asked) -> Answer {
+    async fn answer(&self, asked: &Asked) -> Reply {
         match (asked.path.as_str(), &asked.method) {
             ("/healthz/ready", &Method::GET) => {
                 let pending = self.0.pending();
@@ -136,5 +185,6 @@ impl Pages for ReadinessPages {
             ("/healthz/ready", _) => Answer::wrong_method(),
             _ => Answer::not_found(),
         }
+        .into()
     }
 }

@@ -1,18 +1,21 @@
-//! A small HTTP/1 server for operators: few connections, small requests, whole answers.
+//! A small HTTP/1 server for operators: few connections, small requests, answers that are whole or go on line by line.
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{Either, Full, StreamBody};
+use hyper::body::Frame;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 
 /// Connections at once; more wait in the listener's backlog.
 const CONNECTIONS: usize = 64;
@@ -35,12 +38,17 @@ pub struct Asked {
 impl Asked {
     /// The first value of a query parameter; a parameter without one is empty. `%XX` and `+` are decoded.
     pub fn parameter(&self, name: &str) -> Option<String> {
-        self.query
-            .split('&')
-            .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-            .find(|(key, _)| decode(key) == name)
-            .map(|(_, value)| decode(value))
+        parameters(&self.query).find_map(|(key, value)| (key == name).then_some(value))
     }
+}
+
+/// The parameters of a query, in order, `%XX` and `+` decoded.
+pub fn parameters(query: &str) -> impl Iterator<Item = (String, String)> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decode(key), decode(value))
+    })
 }
 
 fn decode(text: &str) -> String {
@@ -99,10 +107,26 @@ impl Answer {
     }
 }
 
+/// What a page gives: all at once, or as it comes.
+#[derive(Debug)]
+pub enum Reply {
+    /// All at once.
+    Whole(Answer),
+    /// Lines of JSON, until the sender is dropped. Whoever sends waits for the client to read, and hears of its end by
+    /// the channel's.
+    Lines(mpsc::Receiver<Bytes>),
+}
+
+impl From<Answer> for Reply {
+    fn from(answer: Answer) -> Self {
+        Self::Whole(answer)
+    }
+}
+
 /// What a server serves.
 pub trait Pages: Send + Sync + 'static {
     /// Answers one request; must not block.
-    fn answer(&self, asked: &Asked) -> impl Future<Output = Answer> + Send;
+    fn answer(&self, asked: &Asked) -> impl Future<Output = Reply> + Send;
 }
 
 /// Binds a listener; the error names the address.
@@ -160,12 +184,37 @@ async fn converse(stream: TcpStream, pages: Arc<impl Pages>) {
     }
 }
 
-fn respond(answer: Answer) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(answer.body)));
+type Line = Result<Frame<Bytes>, std::convert::Infallible>;
+
+/// Lines as hyper takes them.
+struct Lines(mpsc::Receiver<Bytes>);
+
+impl futures_util::Stream for Lines {
+    type Item = Line;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Line>> {
+        self.0
+            .poll_recv(context)
+            .map(|line| line.map(|line| Ok(Frame::data(line))))
+    }
+}
+
+fn respond(reply: Reply) -> Response<Either<Full<Bytes>, StreamBody<Lines>>> {
+    let (status, media, body) = match reply {
+        Reply::Whole(answer) => {
+            let body = Full::new(Bytes::from(answer.body));
+            (answer.status, answer.media, Either::Left(body))
+        }
+        Reply::Lines(lines) => {
+            let body = StreamBody::new(Lines(lines));
+            (200, "application/x-ndjson", Either::Right(body))
+        }
+    };
+    let mut response = Response::new(body);
     *response.status_mut() =
-        StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response
         .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static(answer.media));
+        .insert(CONTENT_TYPE, HeaderValue::from_static(media));
     response
 }

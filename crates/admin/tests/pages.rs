@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lateen_admin::{Admin, MetricsPages, Pages, Readiness, ReadinessPages, bind, serve};
+use lateen_admin::{
+    Admin, MetricsPages, Pages, Readiness, ReadinessPages, Reply, bind, parameters, serve,
+};
 use lateen_telemetry::{BuildInfo, Metrics, log};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -113,7 +115,11 @@ async fn metrics_are_where_prometheus_looks() {
         component: "ztunnel",
         tag: "1.2.3",
     };
-    let address = start(MetricsPages(Arc::new(Metrics::new(&build, Vec::new)))).await;
+    let address = start(MetricsPages::new(
+        Arc::new(Metrics::new(&build, Vec::new)),
+        || async {},
+    ))
+    .await;
     for path in ["/metrics", "/stats/prometheus"] {
         let (status, body) = ask(address, "GET", path).await;
         assert_eq!(status, 200);
@@ -156,5 +162,40 @@ async fn a_taken_port_is_named() {
             .to_string()
             .contains(&first.local_addr().unwrap().to_string()),
         "{error}"
+    );
+}
+
+#[tokio::test]
+async fn lines_come_one_by_one_and_end_with_their_reader() {
+    let (ended, mut end) = tokio::sync::mpsc::channel::<()>(1);
+    let pages = admin(&Arc::default()).with_connections(move |asked| {
+        let ended = ended.clone();
+        async move {
+            let (lines, receiver) = tokio::sync::mpsc::channel(1);
+            tokio::spawn(async move {
+                for (key, value) in parameters(&asked.query) {
+                    lines.send(format!("{key}={value}\n").into()).await.unwrap();
+                }
+                lines.closed().await;
+                ended.send(()).await.unwrap();
+            });
+            Reply::Lines(receiver)
+        }
+    });
+    let mut stream = TcpStream::connect(start(pages).await).await.unwrap();
+    stream
+        .write_all(b"GET /connections?a=1&b=%20+2 HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .unwrap();
+    let mut read = Vec::new();
+    while !String::from_utf8_lossy(&read).contains("b=  2\n") {
+        assert_ne!(stream.read_buf(&mut read).await.unwrap(), 0);
+    }
+    assert!(String::from_utf8_lossy(&read).contains("a=1\n"));
+    drop(stream);
+    assert_eq!(
+        end.recv().await,
+        Some(()),
+        "the sender hears that its reader has gone"
     );
 }

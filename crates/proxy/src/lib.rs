@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod certificates;
+mod connections;
 #[allow(dead_code)]
 mod dns;
 mod dump;

@@ -5,17 +5,20 @@ mod entry;
 mod watch;
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::rc::Rc;
 
 use lateen_capture::Ledger;
 use lateen_config::Snapshot;
 use lateen_policy::Decision;
-use lateen_types::NamespacedName;
+use lateen_types::{NamespacedName, WorkloadUid};
 use slab::Slab;
 
+use crate::pod::Pod;
+
 use entry::{About, Entry};
-pub use entry::{Cut, Facts, Listed, Outgoing};
+pub use entry::{Cut, Ending, Facts, Listed, Outgoing, State};
 pub use watch::{Event, Watch, Watcher};
 
 /// A worker's connections.
@@ -27,8 +30,26 @@ struct Tables {
     entries: RefCell<Slab<Rc<Entry>>>,
     watchers: RefCell<Vec<Watcher>>,
     tunnels: Cell<u64>,
+    /// The number of the last connection; the worker's own is in the upper bits.
+    numbers: Cell<u64>,
+    totals: RefCell<HashMap<WorkloadUid, Totals>>,
     /// For the node agent, should this process be killed. A connection's place there is its key.
     ledger: Option<Ledger>,
+}
+
+/// What a pod's connections on one worker came to so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Connections that are open.
+    pub open: u64,
+    /// Connections that were entered.
+    pub opened: u64,
+    /// Connections that did not end well, those included that were refused before they were entered.
+    pub failed: u64,
+    /// Bytes from clients to servers.
+    pub received: u64,
+    /// Bytes from servers to clients.
+    pub sent: u64,
 }
 
 /// A connection's place, for as long as it lives.
@@ -40,10 +61,11 @@ pub struct Tracked {
 }
 
 impl Live {
-    /// An empty table whose connections stand in `ledger` as well.
-    pub fn new(ledger: Option<Ledger>) -> Self {
+    /// An empty table of the worker `index`, whose connections stand in `ledger` as well.
+    pub fn new(index: usize, ledger: Option<Ledger>) -> Self {
         Self(Rc::new(Tables {
             ledger,
+            numbers: Cell::new((index as u64) << 48),
             ..Tables::default()
         }))
     }
@@ -59,7 +81,12 @@ impl Live {
     }
 
     fn track(&self, about: About) -> Tracked {
-        let entry = Rc::new(Entry::new(about));
+        self.0.numbers.set(self.0.numbers.get() + 1);
+        let entry = Rc::new(Entry::new(self.0.numbers.get(), about));
+        self.0.count(entry.pod(), |totals| {
+            totals.open += 1;
+            totals.opened += 1;
+        });
         let key = self.0.entries.borrow_mut().insert(Rc::clone(&entry));
         if let Some(ledger) = &self.0.ledger {
             ledger.open(key, &entry.record());
@@ -135,13 +162,56 @@ impl Live {
         entries.iter().map(|(_, entry)| entry.list()).collect()
     }
 
+    /// Counts a connection that was refused before it was entered, and tells of it.
+    pub fn refused(&self, pod: &Pod, event: impl FnOnce() -> (Listed, Ending)) {
+        self.0.count(pod, |totals| totals.failed += 1);
+        self.0.tell(|| {
+            let (listed, ending) = event();
+            Event::Closed(listed, Some(Box::new(ending)))
+        });
+    }
+
+    /// What each pod's connections came to, those that are open included.
+    pub fn totals(&self) -> HashMap<WorkloadUid, Totals> {
+        let mut totals = self.0.totals.borrow().clone();
+        for (_, entry) in self.0.entries.borrow().iter() {
+            if let Some(totals) = totals.get_mut(&entry.pod().uid) {
+                totals.add(entry.bytes());
+            }
+        }
+        totals
+    }
+
+    /// Forgets the totals of a pod that was let go.
+    pub fn forget(&self, pod: &WorkloadUid) {
+        self.0.totals.borrow_mut().remove(pod);
+    }
+
     /// Tells of every connection that opens or closes from now on, until the watcher has no listener any more.
     pub fn watch(&self, watcher: Watcher) {
         self.0.watchers.borrow_mut().push(watcher);
     }
 }
 
+impl Totals {
+    fn add(&mut self, (received, sent): (u64, u64)) {
+        self.received += received;
+        self.sent += sent;
+    }
+}
+
 impl Tables {
+    fn count(&self, pod: &Pod, count: impl FnOnce(&mut Totals)) {
+        let mut totals = self.totals.borrow_mut();
+        let uid = &pod.uid;
+        match totals.get_mut(uid) {
+            Some(totals) => count(totals),
+            // One that was let go is not counted anew: nobody would forget it again.
+            None if pod.is_leaving() => {}
+            None => count(totals.entry(uid.clone()).or_default()),
+        }
+    }
+
     /// Makes an event only if somebody listens.
     fn tell(&self, event: impl FnOnce() -> Event) {
         if self.watchers.borrow().is_empty() {
@@ -196,12 +266,14 @@ impl Tracked {
         poll_fn(|context| self.entry.poll_cut(context))
     }
 
-    /// Leaves, with the sentence of the access log if it did not end well.
-    pub fn leave(self, error: Option<&dyn std::fmt::Display>) {
-        if let Some(error) = error
-            && !self.tables.watchers.borrow().is_empty()
-        {
-            self.entry.failed(error.to_string());
+    /// Leaves; with how it ended, if it did not end well.
+    pub fn leave(self, ending: Option<impl FnOnce() -> Ending>) {
+        if let Some(ending) = ending {
+            self.tables
+                .count(self.entry.pod(), |totals| totals.failed += 1);
+            if !self.tables.watchers.borrow().is_empty() {
+                self.entry.failed(ending());
+            }
         }
     }
 }
@@ -213,8 +285,13 @@ impl Drop for Tracked {
             ledger.close(self.key);
         }
         let entry = &self.entry;
+        // A pod that was let go is forgotten, whatever of it still ends.
+        if let Some(totals) = self.tables.totals.borrow_mut().get_mut(&entry.pod().uid) {
+            totals.open = totals.open.saturating_sub(1);
+            totals.add(entry.bytes());
+        }
         self.tables
-            .tell(|| Event::Closed(entry.list(), entry.error()));
+            .tell(|| Event::Closed(entry.list(), entry.ending()));
     }
 }
 

@@ -19,19 +19,21 @@ mod tunnel;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lateen_capture::{Accepted, LoadGuard};
 use lateen_config::{Snapshot, Workload};
 use lateen_policy::{Decision, DryRun, dry_run};
 use lateen_relay::{Duplex, Limits, Meter, Outcome, Relay, RelayError};
 use lateen_telemetry::{Connection, Failure, Reporter, refused};
+use lateen_types::Direction;
 use tokio::net::TcpStream;
 
 pub use dial::DialError;
 pub use ejection::{Ejected, Ejections};
 pub use refusal::Refusal;
 
-use crate::live::{Cut, Facts, Tracked};
+use crate::live::{Cut, Ending, Facts, Listed, State, Tracked};
 use crate::pod::{Door, Pod, Port};
 use crate::tunnels::Revoked;
 use crate::worker::{OpenSocket, Worker};
@@ -110,7 +112,7 @@ impl Arrival {
 /// Counts and logs a connection that is refused before it counts as opened.
 fn refuse(
     worker: &Worker,
-    pod: &Pod,
+    pod: &Arc<Pod>,
     client: SocketAddr,
     destination: SocketAddr,
     reporter: Reporter,
@@ -119,6 +121,28 @@ fn refuse(
     let labels = describe::unopened(worker, pod, client.ip(), reporter, why.flags());
     worker.metrics.refused(labels);
     refused(client, destination, reporter, &why.to_string());
+    worker.live.refused(pod, || {
+        let listed = Listed {
+            id: 0,
+            pod: Arc::clone(pod),
+            direction: match reporter {
+                Reporter::Source => Direction::Outbound,
+                Reporter::Destination => Direction::Inbound,
+            },
+            source: client,
+            wanted: None,
+            destination,
+            tunnelled: false,
+            peer: None,
+            tunnel: None,
+            allowed_by: None,
+            state: State::Opening,
+            age: Duration::ZERO,
+            received: 0,
+            sent: 0,
+        };
+        (listed, ending(why))
+    });
 }
 
 /// Counts a relay's bytes; `a` of the relay is the client.
@@ -213,12 +237,20 @@ fn rehearse(worker: &Worker, facts: &Facts, connection: &Connection, hits: &[Dry
     connection.note_dry_run(notes.join(", "));
 }
 
+/// How a connection ended, for those who watch.
+fn ending(why: &Refusal) -> Ending {
+    Ending {
+        flags: why.flags(),
+        reason: why.to_string().into(),
+    }
+}
+
 /// What the log, the counters and the table make of the end of a connection.
 fn finish(worker: &Worker, connection: Connection, tracked: Tracked, outcome: Result<(), Refusal>) {
     if let Err(Refusal::Cut(reason)) = &outcome {
         worker.metrics.connection_cut(reason.as_str());
     }
-    tracked.leave(outcome.as_ref().err().map(|error| error as _));
+    tracked.leave(outcome.as_ref().err().map(|why| || ending(why)));
     connection.finish(outcome.map_err(|refusal| Failure {
         flags: refusal.flags(),
         reason: refusal.to_string(),

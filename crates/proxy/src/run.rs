@@ -22,6 +22,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
 use crate::certificates;
+use crate::connections::Connections;
 use crate::dns::{self, Dns, Resolver};
 use crate::dump::Sources;
 use crate::live::Cut;
@@ -376,8 +377,20 @@ impl Control {
                 Ok(())
             },
         );
+        let connections = Arc::new(Connections::new(
+            current.clone(),
+            self.table.clone(),
+            Arc::clone(&self.settings.network),
+            self.mailboxes.clone(),
+        ));
+        let asked = Arc::clone(&connections);
+        let admin = admin.with_connections(move |question| Arc::clone(&asked).answer(question));
         let settings = &self.settings;
-        let metrics = MetricsPages(Arc::clone(&self.metrics));
+        let measured = Arc::clone(&self.metrics);
+        let metrics = MetricsPages::new(Arc::clone(&self.metrics), move || {
+            let (connections, metrics) = (Arc::clone(&connections), Arc::clone(&measured));
+            async move { connections.measure(&metrics).await }
+        });
         let readiness = ReadinessPages(self.readiness.clone());
         let open = [
             tokio::spawn(page(settings.admin, admin)),

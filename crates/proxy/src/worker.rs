@@ -24,7 +24,7 @@ use rand::{Rng, SeedableRng};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::dns::Resolver;
-use crate::live::{Cut, Listed, Live, Watch, Watcher};
+use crate::live::{Cut, Listed, Live, Totals, Watch, Watcher};
 use crate::node;
 use crate::node::{DialError, Ejected, Ejections, Refusal};
 use crate::pod::{Door, Pod};
@@ -55,12 +55,33 @@ enum Message {
     Released(Arc<Pod>),
     Connections(oneshot::Sender<Vec<Listed>>),
     Ejected(oneshot::Sender<Vec<Ejected>>),
-    #[allow(dead_code, reason = "sent by what streams connections to operators")]
+    Pods(oneshot::Sender<HashMap<WorkloadUid, PodUse>>),
     Watch(Watcher),
     Drain,
     Cut(Cut, oneshot::Sender<usize>),
     CutRevoked,
     Stop,
+}
+
+/// What a pod's connections come to on one worker.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PodUse {
+    /// What they were and carried.
+    pub totals: Totals,
+    /// How long their tasks have run.
+    pub used: Duration,
+}
+
+impl PodUse {
+    /// Adds what another worker has.
+    pub fn add(&mut self, other: &Self) {
+        self.totals.open += other.totals.open;
+        self.totals.opened += other.totals.opened;
+        self.totals.failed += other.totals.failed;
+        self.totals.received += other.totals.received;
+        self.totals.sent += other.totals.sent;
+        self.used += other.used;
+    }
 }
 
 /// The way to a worker; cheap to clone.
@@ -100,7 +121,13 @@ impl Mailbox {
         listed.await.unwrap_or_default()
     }
 
-    #[allow(dead_code, reason = "called by what streams connections to operators")]
+    /// What each pod's connections on it come to; nothing if it has ended.
+    pub async fn pods(&self) -> HashMap<WorkloadUid, PodUse> {
+        let (answer, listed) = oneshot::channel();
+        let _ = self.0.send(Message::Pods(answer));
+        listed.await.unwrap_or_default()
+    }
+
     /// Tells of every connection that opens or closes on these workers, from now until the watch is dropped. At most
     /// `capacity` events wait for their reader; what comes beyond is lost and counted. Costs nothing while nobody watches.
     pub fn watch(workers: &[Self], capacity: usize) -> Watch {
@@ -240,7 +267,7 @@ impl Idle {
             .name(format!("worker-{index}"))
             .spawn(move || {
                 let executor = Executor::default();
-                let worker = Worker::new(parts, executor.groups());
+                let worker = Worker::new(index, parts, executor.groups());
                 let retiring = Rc::clone(&worker).retire_tunnels();
                 runtime.block_on(executor.run_until(async {
                     tokio::select! {
@@ -256,7 +283,7 @@ impl Idle {
 }
 
 impl Worker {
-    fn new(parts: Parts, groups: Groups) -> Rc<Self> {
+    fn new(index: usize, parts: Parts, groups: Groups) -> Rc<Self> {
         let Parts {
             certificates,
             metrics,
@@ -295,7 +322,7 @@ impl Worker {
             pool,
             tunnels: Tunnels::default(),
             revocations,
-            live: Live::new(ledger),
+            live: Live::new(index, ledger),
             patience,
             resolver,
             limits,
@@ -355,6 +382,10 @@ impl Worker {
                     // Whoever asked may have stopped waiting.
                     let _ = answer.send(self.ejections.list());
                 }
+                Message::Pods(answer) => {
+                    // Whoever asked may have stopped waiting.
+                    let _ = answer.send(self.pods());
+                }
                 Message::Watch(watcher) => self.live.watch(watcher),
                 Message::CutRevoked => {
                     self.tunnels.cut_revoked(&self.revocations);
@@ -370,6 +401,28 @@ impl Worker {
                 Message::Stop => return,
             }
         }
+    }
+
+    fn pods(&self) -> HashMap<WorkloadUid, PodUse> {
+        let totals = self.live.totals();
+        let shares = self.shares.borrow();
+        let mut pods: HashMap<_, PodUse> = shares
+            .iter()
+            .map(|(uid, group)| {
+                let used = group.used();
+                (
+                    uid.clone(),
+                    PodUse {
+                        used,
+                        ..PodUse::default()
+                    },
+                )
+            })
+            .collect();
+        for (uid, totals) in totals {
+            pods.entry(uid).or_default().totals = totals;
+        }
+        pods
     }
 
     fn install(&self, snapshot: Arc<Snapshot>) {
@@ -428,6 +481,7 @@ impl Worker {
     /// Closes the tunnels of a pod that was let go, as soon as their streams end.
     fn forget(&self, pod: &Pod) {
         self.shares.borrow_mut().remove(&pod.uid);
+        self.live.forget(&pod.uid);
         if let Some(sources) = self.sources.borrow_mut().remove(&pod.uid) {
             self.pool.retire(|key| sources.contains(&key.source_ip));
         }

@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use lateen_types::Strng;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text;
 use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric,
+    DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, NoLabelSet,
 };
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
@@ -115,6 +117,7 @@ pub struct Metrics {
     pods_started: Counter,
     pods_stopped: Counter,
     dns: DnsMetrics,
+    used: Arc<PodTimes>,
 }
 
 impl Metrics {
@@ -167,6 +170,8 @@ impl Metrics {
         );
 
         let dns = DnsMetrics::register(&mut registry);
+        let used = Arc::<PodTimes>::default();
+        registry.register_collector(Box::new(Arc::clone(&used)));
         let (retries, ejected, dry_run) = (Counter::default(), Gauge::default(), Family::default());
         registry.register(
             "lateen_connect_retries",
@@ -241,6 +246,7 @@ impl Metrics {
             registry: Mutex::new(registry),
             traffic,
             claims: Claims::default(),
+            used,
             sockets,
             xds_messages,
             xds_bytes,
@@ -291,6 +297,12 @@ impl Metrics {
             decision,
         };
         self.dry_run.get_or_create(&labels).inc();
+    }
+
+    /// Sets how long this process has worked for each pod in service: namespace, name, time. A pod that is not named
+    /// has no series any more.
+    pub fn pods_used(&self, times: Vec<(Strng, Strng, Duration)>) {
+        *self.used.0.lock() = times;
     }
 
     /// The counters of connections.
@@ -399,6 +411,27 @@ impl Metrics {
         let mut page = String::new();
         text::encode(&mut page, &self.registry.lock()).expect("a String takes every write");
         page
+    }
+}
+
+/// What each pod in service costs this process.
+#[derive(Debug, Default)]
+struct PodTimes(Mutex<Vec<(Strng, Strng, Duration)>>);
+
+impl Collector for PodTimes {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let mut family = encoder.encode_descriptor(
+            "lateen_pod_cpu",
+            "Time that workers spent on a pod's connections; the series goes with the pod",
+            Some(&Unit::Seconds),
+            MetricType::Counter,
+        )?;
+        for (namespace, pod, time) in self.0.lock().iter() {
+            family
+                .encode_family(&[("namespace", namespace.as_ref()), ("pod", pod.as_ref())])?
+                .encode_counter::<NoLabelSet, _, f64>(&time.as_secs_f64(), None)?;
+        }
+        Ok(())
     }
 }
 

@@ -37,6 +37,10 @@ func (e *Engine) handler() http.Handler {
 	m.HandleFunc("GET /v1/nodes/{node}/proxy/config_dump", e.servePage(func(ctx context.Context, n *node, _ *http.Request) ([]byte, error) {
 		return fetch(ctx, n.NetNS, proxyAdmin, "/config_dump")
 	}))
+	m.HandleFunc("GET /v1/nodes/{node}/proxy/pods", e.servePage(func(ctx context.Context, n *node, _ *http.Request) ([]byte, error) {
+		return fetch(ctx, n.NetNS, proxyAdmin, "/pods")
+	}))
+	m.HandleFunc("GET /v1/nodes/{node}/proxy/connections", e.serveConnections)
 	m.HandleFunc("POST /v1/nodes/{node}/proxy/replace", e.serveReplace)
 	m.HandleFunc("GET /v1/nodes/{node}/agent/status", e.servePage(func(ctx context.Context, n *node, _ *http.Request) ([]byte, error) {
 		return fetchUnix(ctx, e.agentSocket(n), "/v1/status")

@@ -10,6 +10,7 @@ use crate::pod::Pod;
 use lateen_capture::keeper::Record;
 use lateen_config::{Snapshot, Workload};
 use lateen_policy::{Connection, Decision, decide};
+use lateen_telemetry::ResponseFlags;
 use lateen_types::{Direction, Identity, NamespacedName, VerifiedPeer};
 
 /// What a policy decision about an inbound connection rests on.
@@ -100,9 +101,20 @@ impl State {
     }
 }
 
+/// How a connection ended that did not end well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// The counters' word for it.
+    pub flags: ResponseFlags,
+    /// The access log's sentence.
+    pub reason: Box<str>,
+}
+
 /// A connection as operators see it.
 #[derive(Clone, Debug)]
 pub struct Listed {
+    /// Tells it from every other one of this process; 0 for one that was refused before it was entered.
+    pub id: u64,
     /// The pod's.
     pub pod: Arc<Pod>,
     /// To the pod or from it.
@@ -139,6 +151,7 @@ pub(super) enum About {
 
 #[derive(Debug)]
 pub(super) struct Entry {
+    id: u64,
     about: About,
     since: Instant,
     tunnel: Cell<u64>,
@@ -147,14 +160,15 @@ pub(super) struct Entry {
     cut: Cell<Option<Cut>>,
     /// Who waits for `cut`. One at most: the task that relays. It takes less room than a notification would.
     waiting: RefCell<Option<Waker>>,
-    error: RefCell<Option<Box<str>>>,
+    ending: RefCell<Option<Box<Ending>>>,
     received: Cell<u64>,
     sent: Cell<u64>,
 }
 
 impl Entry {
-    pub(super) fn new(about: About) -> Self {
+    pub(super) fn new(id: u64, about: About) -> Self {
         Self {
+            id,
             about,
             since: Instant::now(),
             tunnel: Cell::new(0),
@@ -162,7 +176,7 @@ impl Entry {
             open: Cell::new(false),
             cut: Cell::new(None),
             waiting: RefCell::new(None),
-            error: RefCell::new(None),
+            ending: RefCell::new(None),
             received: Cell::new(0),
             sent: Cell::new(0),
         }
@@ -216,12 +230,24 @@ impl Entry {
         Poll::Pending
     }
 
-    pub(super) fn failed(&self, error: String) {
-        *self.error.borrow_mut() = Some(error.into());
+    pub(super) fn failed(&self, ending: Ending) {
+        *self.ending.borrow_mut() = Some(Box::new(ending));
     }
 
-    pub(super) fn error(&self) -> Option<Box<str>> {
-        self.error.borrow_mut().take()
+    pub(super) fn ending(&self) -> Option<Box<Ending>> {
+        self.ending.borrow_mut().take()
+    }
+
+    pub(super) fn pod(&self) -> &Arc<Pod> {
+        match &self.about {
+            About::Inbound(facts) => &facts.pod,
+            About::Outbound(outgoing) => &outgoing.pod,
+        }
+    }
+
+    /// Bytes from the client, and to it.
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        (self.received.get(), self.sent.get())
     }
 
     fn state(&self) -> State {
@@ -254,6 +280,7 @@ impl Entry {
 
     pub(super) fn list(&self) -> Listed {
         let common = |pod: &Arc<Pod>, direction, source, destination, tunnelled| Listed {
+            id: self.id,
             pod: Arc::clone(pod),
             direction,
             source,

@@ -57,7 +57,7 @@ async fn a_connection_is_listed_from_its_beginning_to_its_end() {
         (Direction::Inbound, State::Open, Some(7))
     );
     assert_eq!((listed.received, listed.sent), (3, 5));
-    tracked.leave(None);
+    tracked.leave(NO_FAULT);
     assert!(live.list().is_empty());
 }
 
@@ -84,18 +84,48 @@ async fn a_watch_hears_of_both_ends_and_loses_what_nobody_reads() {
     live.watch(watcher);
     let first = live.enter(inbound(&pod));
     first.add_sent(9);
-    first.leave(Some(&"broken"));
-    live.depart(outbound(&pod)).leave(None);
+    first.leave(Some(broken));
+    live.depart(outbound(&pod)).leave(NO_FAULT);
     assert_eq!(watch.missed(), 2);
     assert!(matches!(watch.next().await, Some(Event::Opened(_))));
-    let Some(Event::Closed(listed, Some(error))) = watch.next().await else {
+    let Some(Event::Closed(listed, Some(ending))) = watch.next().await else {
         panic!("the end was not told");
     };
-    assert_eq!((listed.sent, &*error), (9, "broken"));
+    assert_eq!((listed.sent, *ending), (9, broken()));
     drop(watch);
-    live.depart(outbound(&pod)).leave(None);
+    live.depart(outbound(&pod)).leave(NO_FAULT);
     assert!(
         live.0.watchers.borrow().is_empty(),
         "nobody listens any more"
     );
+}
+
+const NO_FAULT: Option<fn() -> Ending> = None;
+
+fn broken() -> Ending {
+    Ending {
+        flags: lateen_telemetry::ResponseFlags::ConnectionFailure,
+        reason: "broken".into(),
+    }
+}
+
+#[tokio::test]
+async fn a_pods_totals_grow_and_go_with_it() {
+    let (live, pod) = (Live::default(), pod());
+    let open = live.enter(inbound(&pod));
+    open.add_received(5);
+    let ended = live.depart(outbound(&pod));
+    ended.add_sent(7);
+    ended.leave(Some(broken));
+    let wanted = Totals {
+        open: 1,
+        opened: 2,
+        failed: 1,
+        received: 5,
+        sent: 7,
+    };
+    assert_eq!(live.totals()[&pod.uid], wanted);
+    live.forget(&pod.uid);
+    drop(open);
+    assert!(live.totals().is_empty(), "a pod that is gone came back");
 }

@@ -6,16 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-use super::Listed;
+use super::{Ending, Listed};
 
 /// Something happened to a connection.
-#[allow(dead_code, reason = "read by what streams connections to operators")]
 #[derive(Clone, Debug)]
 pub enum Event {
     /// It was accepted, and both of its ends are known.
     Opened(Listed),
-    /// It ended; with the access log's sentence if it did not end well.
-    Closed(Listed, Option<Box<str>>),
+    /// It ended; and how, if it did not end well.
+    Closed(Listed, Option<Box<Ending>>),
 }
 
 /// A worker's end of a [`Watch`]; clones go to all workers.
@@ -25,7 +24,6 @@ pub struct Watcher {
     missed: Arc<AtomicU64>,
 }
 
-#[allow(dead_code, reason = "read by what streams connections to operators")]
 /// Events of all workers that were given its [`Watcher`]. Dropping it ends the watch.
 #[derive(Debug)]
 pub struct Watch {
@@ -33,7 +31,6 @@ pub struct Watch {
     missed: Arc<AtomicU64>,
 }
 
-#[allow(dead_code, reason = "read by what streams connections to operators")]
 impl Watch {
     /// A watch that holds at most `capacity` events that nobody has read yet; what comes beyond is missed and counted.
     pub fn new(capacity: usize) -> (Watcher, Self) {

@@ -1,0 +1,330 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lateen.dev/lateen/internal/cli/printer"
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+const (
+	// A connection that lives longer is shown as open before it ends; a short one takes one line.
+	longLived = time.Second
+	// Between two attempts to hear a proxy that has ended: its successor needs a moment.
+	hearAgain = 500 * time.Millisecond
+)
+
+func (a *app) tapCommand() *cobra.Command {
+	var filter api.ConnectionFilter
+	var all, denied, failed bool
+	var limit time.Duration
+	formats := []printer.Format{printer.Table, printer.JSON}
+	cmd := &cobra.Command{
+		Use:   "tap [POD]",
+		Short: "show connections as they open and close: who, to whom, how it was decided, and why",
+		Example: `  # Everything in the namespace default; in all of them.
+  lateen tap
+  lateen tap -A
+
+  # What policies refuse, and one deployment's connections.
+  lateen tap -A --denied
+  lateen tap deploy/client
+
+  # Ten seconds of it for a program, one JSON object a line.
+  lateen tap -A --for 10s -o json`,
+		Long: `A connection between two pods of the mesh is seen twice: on its way out of one and on its way into the other, where
+policies decide. A line stands for one that has ended, or has lasted for a second. Who watches slowly misses connections, and
+is told how many; the connections themselves never wait.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef("unexpected argument %q", args[1])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			format, err := a.format(formats...)
+			if err != nil {
+				return err
+			}
+			switch {
+			case denied && failed:
+				return usagef("--denied and --failed: use one of them; what was denied has failed, too")
+			case denied:
+				filter.Only = "denied"
+			case failed:
+				filter.Only = "failed"
+			}
+			if filter.Direction != "" && filter.Direction != "inbound" && filter.Direction != "outbound" {
+				return usagef("--direction %s: use inbound or outbound", filter.Direction)
+			}
+			if limit < 0 {
+				return usagef("--for %s: use a time above zero, such as 10s", limit)
+			}
+			if !all {
+				filter.Namespace = a.namespace
+			}
+			if len(args) == 1 {
+				if filter.Pod, err = a.podPattern(cmd.Context(), args[0]); err != nil {
+					return err
+				}
+				filter.Namespace = a.namespace
+			}
+			ctx := cmd.Context()
+			if limit > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, limit)
+				defer cancel()
+			}
+			return a.tap(ctx, filter, format)
+		},
+		ValidArgsFunction: a.completeTarget,
+	}
+	flags := cmd.Flags()
+	flags.BoolVarP(&all, "all-namespaces", "A", false, "connections of every namespace")
+	flags.BoolVar(&denied, "denied", false, "only those that a policy refused or ended")
+	flags.BoolVar(&failed, "failed", false, "only those that did not end well")
+	flags.StringVar(&filter.Service, "service", "", "only those to this service, such as echo or echo.default")
+	flags.StringVar(&filter.Peer, "peer", "", "only those with this pod or identity at either end")
+	flags.StringVar(&filter.Direction, "direction", "", "only inbound or outbound ones")
+	flags.DurationVar(&limit, "for", 0, "end after this time (0: when you interrupt it)")
+	register(cmd, "direction", cobra.FixedCompletions([]string{"inbound", "outbound"}, cobra.ShellCompDirectiveNoFileComp))
+	a.namespaceFlag(cmd)
+	a.outputFlag(cmd, formats...)
+	return cmd
+}
+
+// podPattern is the pattern of pods' names that a target stands for. A target that is not there would be watched in vain.
+func (a *app) podPattern(ctx context.Context, target string) (string, error) {
+	kind, name, found := strings.Cut(target, "/")
+	if !found {
+		kind, name = "pod", target
+	}
+	var pattern string
+	switch kind {
+	case "deploy", "deployment", "deployments":
+		pattern = name + "-*"
+	case "pod", "pods", "po":
+		pattern = name
+	default:
+		return "", usagef("%s: use a pod's name or deploy/NAME; for a service there is --service %s", target, name)
+	}
+	_, err := a.client().Get(ctx, api.GetRequest{Kind: kind, Namespace: a.namespace, Name: name})
+	return pattern, err
+}
+
+// tapped prints what it is told of.
+type tapped struct {
+	*app
+	mu     sync.Mutex
+	stream *printer.Stream
+	json   *json.Encoder
+	// Those that have opened and not ended, by node and id: when they are to be shown, or zero if they were.
+	open map[string]pending
+	seen struct{ ended, denied, failed int }
+}
+
+type pending struct {
+	connection api.Connection
+	at         time.Time
+}
+
+func (a *app) tap(ctx context.Context, filter api.ConnectionFilter, format printer.Format) error {
+	version, err := a.client().Version(ctx)
+	if err != nil {
+		return err
+	}
+	t := &tapped{app: a, open: map[string]pending{}}
+	if format == printer.JSON {
+		t.json = json.NewEncoder(a.Stdout)
+	} else {
+		source, destination := a.nameWidths(ctx)
+		t.stream = printer.NewStream(a.Stdout, a.Out, source, destination)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	mute := 0
+	var mu sync.Mutex
+	for _, node := range version.Nodes {
+		wg.Go(func() {
+			err := t.hear(ctx, node, filter)
+			var refusal *api.Error
+			switch {
+			case ctx.Err() != nil || err == nil:
+			case errors.As(err, &refusal) && refusal.Code == http.StatusNotImplemented:
+				mu.Lock()
+				mute++
+				if silent := mute; silent == len(version.Nodes) {
+					cancel(err)
+				}
+				mu.Unlock()
+				a.warn("%v", err)
+			default:
+				cancel(err)
+			}
+		})
+	}
+	wg.Go(func() { t.showLongLived(ctx) })
+	<-ctx.Done()
+	wg.Wait()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	if t.stream != nil {
+		t.summary(filter)
+	}
+	return nil
+}
+
+// hear passes on what one node's proxy tells, and that of its successors.
+func (t *tapped) hear(ctx context.Context, node string, filter api.ConnectionFilter) error {
+	heard := false
+	for {
+		err := t.client().FollowConnections(ctx, node, filter, func(c api.Connection) error {
+			heard = true
+			if c.Event == "watching" {
+				return errors.Join(t.watching(c), t.before(ctx, node, filter))
+			}
+			return t.tell(c)
+		})
+		if ctx.Err() != nil {
+			return nil
+		}
+		var refusal *api.Error
+		// A proxy that ends or is being replaced is asked again; one that has never answered is an error.
+		if err != nil && (!heard || !errors.As(err, &refusal)) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(hearAgain):
+		}
+	}
+}
+
+// watching tells programs that they miss nothing from now on.
+func (t *tapped) watching(c api.Connection) error {
+	if t.json == nil {
+		return nil
+	}
+	return t.tell(c)
+}
+
+// before tells of the connections that were open when the watch began.
+func (t *tapped) before(ctx context.Context, node string, filter api.ConnectionFilter) error {
+	if filter.Only != "" {
+		return nil
+	}
+	list, err := t.client().Connections(ctx, node, filter)
+	if err != nil {
+		return err
+	}
+	for _, c := range list {
+		if c.Seconds < longLived.Seconds() {
+			continue // it has lasted when it opens the next line, or ends
+		}
+		c.Event = "open"
+		if err := t.tell(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tapped) tell(c api.Connection) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.Now()
+	if t.json != nil {
+		return t.json.Encode(struct {
+			Time time.Time `json:"time"`
+			api.Connection
+		}{now, c})
+	}
+	key := c.Node + "/" + c.ID
+	switch c.Event {
+	case "missed":
+		return t.stream.Missed(c.Node, c.Count)
+	case "opened":
+		t.open[key] = pending{c, now.Add(longLived)}
+		return nil
+	case "open":
+		if _, known := t.open[key]; known {
+			return nil
+		}
+		t.open[key] = pending{}
+	default:
+		delete(t.open, key)
+		t.seen.ended++
+		switch {
+		case c.Denied():
+			t.seen.denied++
+		case c.Error != "":
+			t.seen.failed++
+		}
+	}
+	return t.stream.Write(c, now)
+}
+
+func (t *tapped) showLongLived(ctx context.Context) {
+	if t.json != nil {
+		return
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(longLived / 4):
+		}
+		t.mu.Lock()
+		now := t.Now()
+		for key, p := range t.open {
+			if p.at.IsZero() || now.Before(p.at) {
+				continue
+			}
+			t.open[key] = pending{}
+			p.connection.Seconds = now.Sub(p.at).Seconds() + longLived.Seconds()
+			// An end of output that fails is seen by the next line that a proxy tells.
+			_ = t.stream.Write(p.connection, now)
+		}
+		t.mu.Unlock()
+	}
+}
+
+func (t *tapped) summary(filter api.ConnectionFilter) {
+	s := t.seen
+	_, _ = fmt.Fprintf(t.Stderr, "%d ended, %d of them denied, %d failed otherwise\n", s.ended, s.denied, s.failed)
+	switch {
+	case s.denied > 0:
+		t.next("lateen get authorizationpolicies -A" + t.meshFlag())
+	case s.ended == 0 && filter.Only == "":
+		t.next("lateen status"+t.meshFlag()+"   # which pods are in the mesh", "lateen tap -A"+t.meshFlag())
+	default:
+		t.next("lateen top" + t.meshFlag())
+	}
+}
+
+// nameWidths are how wide the names of this mesh's pods and services are, so that lines stay aligned from the first on.
+func (a *app) nameWidths(ctx context.Context) (source, destination int) {
+	const most = 48
+	pods, err := a.client().Get(ctx, api.GetRequest{Kind: "Pod", AllNamespaces: true})
+	if err == nil {
+		for _, o := range pods.Items {
+			width := len(o.Key.Namespace) + 1 + len(o.Key.Name)
+			if o.Key.Namespace != "istio-system" && width <= most {
+				source, destination = max(source, width), max(destination, width+len(":8080"))
+			}
+		}
+	}
+	return source, destination
+}

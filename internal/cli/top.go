@@ -1,0 +1,288 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"lateen.dev/lateen/internal/cli/printer"
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+// podRate is what one pod's connections did between two looks.
+type podRate struct {
+	Node           string  `json:"node"`
+	Namespace      string  `json:"namespace"`
+	Pod            string  `json:"pod"`
+	Open           uint64  `json:"open"`
+	OpenedPerSec   float64 `json:"openedPerSecond"`
+	FailedPerSec   float64 `json:"failedPerSecond"`
+	ReceivedPerSec float64 `json:"bytesReceivedPerSecond"`
+	SentPerSec     float64 `json:"bytesSentPerSecond"`
+	CPU            float64 `json:"cpu"` // cores of its node proxy's workers
+}
+
+// connectionRate is one connection that was there at both looks, or only at the second.
+type connectionRate struct {
+	api.Connection
+	ReceivedPerSec float64 `json:"bytesReceivedPerSecond"`
+	SentPerSec     float64 `json:"bytesSentPerSecond"`
+}
+
+func (a *app) topCommand() *cobra.Command {
+	var once bool
+	var interval time.Duration
+	formats := []printer.Format{printer.Table, printer.JSON}
+	cmd := &cobra.Command{
+		Use:   "top [pods|connections]",
+		Short: "show which pods and connections are busy, and what they cost",
+		Example: `  lateen top
+  lateen top connections
+
+  # One look, for a program.
+  lateen top --once -o json | jq '.[] | select(.failedPerSecond > 0)'`,
+		Long: `Rates are those of the time between two looks. CPU is the time that the node proxy's workers spent on a pod's
+connections, as a share of one core. The busiest stands first.`,
+		ValidArgs: []string{"pods", "connections"},
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef("unexpected argument %q", args[1])
+			}
+			if len(args) == 1 && args[0] != "pods" && args[0] != "connections" {
+				return usagef("%s: use pods or connections", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			format, err := a.format(formats...)
+			if err != nil {
+				return err
+			}
+			if interval < 100*time.Millisecond {
+				return usagef("--interval %s: use a time from 100ms", interval)
+			}
+			connections := len(args) == 1 && args[0] == "connections"
+			return a.top(cmd.Context(), connections, once || format == printer.JSON, interval, format)
+		},
+	}
+	cmd.Flags().BoolVar(&once, "once", false, "one table instead of one after the other")
+	cmd.Flags().DurationVar(&interval, "interval", time.Second, "time between two looks")
+	a.outputFlag(cmd, formats...)
+	return cmd
+}
+
+// look is what all proxies say at one moment.
+type look struct {
+	at          time.Time
+	pods        []api.PodUse
+	connections []api.Connection
+	mute        []string // nodes whose proxy does not tell
+}
+
+func (a *app) top(ctx context.Context, connections, once bool, interval time.Duration, format printer.Format) error {
+	version, err := a.client().Version(ctx)
+	if err != nil {
+		return err
+	}
+	before, err := a.look(ctx, version.Nodes, connections)
+	if err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(interval):
+		}
+		now, err := a.look(ctx, version.Nodes, connections)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		if err := a.showTop(version, before, now, connections, once, format); err != nil || once {
+			if err == nil && format == printer.Table {
+				a.next("lateen tap -A" + a.meshFlag())
+			}
+			return err
+		}
+		before = now
+	}
+}
+
+func (a *app) look(ctx context.Context, nodes []string, connections bool) (look, error) {
+	l := look{at: a.Now()}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var errs []error
+	for _, node := range nodes {
+		wg.Go(func() {
+			var pods []api.PodUse
+			var list []api.Connection
+			var err error
+			if connections {
+				list, err = a.client().Connections(ctx, node, api.ConnectionFilter{})
+			} else {
+				pods, err = a.client().PodUses(ctx, node)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			var refusal *api.Error
+			switch {
+			case errors.As(err, &refusal) && (refusal.Code == http.StatusNotImplemented || refusal.Code == http.StatusBadGateway):
+				l.mute = append(l.mute, node)
+			case err != nil:
+				errs = append(errs, err)
+			}
+			l.pods, l.connections = append(l.pods, pods...), append(l.connections, list...)
+		})
+	}
+	wg.Wait()
+	slices.Sort(l.mute)
+	return l, errors.Join(errs...)
+}
+
+func (a *app) showTop(v api.Version, before, now look, connections, once bool, format printer.Format) error {
+	seconds := now.at.Sub(before.at).Seconds()
+	pods, list := podRates(before.pods, now.pods, seconds), connectionRates(before.connections, now.connections, seconds)
+	if format == printer.JSON {
+		if connections {
+			return printer.Write(a.Stdout, format, list)
+		}
+		return printer.Write(a.Stdout, format, pods)
+	}
+	grid := podGrid(pods)
+	if connections {
+		grid = connectionGrid(list)
+	}
+	var page bytes.Buffer
+	if !once {
+		_, _ = fmt.Fprintf(&page, "%s\n\n", a.Out.Bold(fmt.Sprintf("Mesh %s at %s, the last %.1f s; end it with Ctrl-C", v.Mesh, now.at.Format(time.TimeOnly), seconds)))
+	}
+	if grid.Len() == 0 {
+		page.WriteString(map[bool]string{true: "no connection is open\n", false: "no pod is in the mesh; label a namespace istio.io/dataplane-mode=ambient\n"}[connections])
+	} else if err := grid.Print(&page, ""); err != nil {
+		return err
+	}
+	if len(now.mute) > 0 {
+		_, _ = fmt.Fprintf(&page, "%s not seen: the connections of %s, whose node proxy does not tell of them\n", a.Out.Warn("!"), strings.Join(now.mute, ", "))
+	}
+	if once || !a.Out.Terminal {
+		if !once {
+			page.WriteByte('\n')
+		}
+		_, err := a.Stdout.Write(page.Bytes())
+		return err
+	}
+	return a.repaint(page.String())
+}
+
+// repaint puts a page in the place of the one before, as much of it as the terminal has room for.
+func (a *app) repaint(page string) error {
+	const home, clearRest, clearLine = "\x1b[H", "\x1b[J", "\x1b[K" // ECMA-48 CUP, ED, EL
+	lines := strings.Split(strings.TrimRight(page, "\n"), "\n")
+	if file, ok := a.Stdout.(*os.File); ok {
+		if size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ); err == nil && size.Row > 2 {
+			lines = lines[:min(len(lines), int(size.Row)-1)]
+			for i, line := range lines {
+				// A line that wraps would push the others away. Lines with colours are short.
+				if runes := []rune(line); len(runes) > int(size.Col) && !strings.Contains(line, "\x1b") {
+					lines[i] = string(runes[:size.Col])
+				}
+			}
+		}
+	}
+	return a.printf("%s%s%s\n%s", home, strings.Join(lines, clearLine+"\n"), clearLine, clearRest)
+}
+
+// perSecond is the rate of a counter. One that went back belongs to a proxy that has just started.
+func perSecond(before, now uint64, seconds float64) float64 {
+	if now < before || seconds <= 0 {
+		return 0
+	}
+	return float64(now-before) / seconds
+}
+
+func podRates(before, now []api.PodUse, seconds float64) []podRate {
+	type key struct{ node, namespace, pod string }
+	old := map[key]api.PodUse{}
+	for _, p := range before {
+		old[key{p.Node, p.Namespace, p.Pod}] = p
+	}
+	rates := []podRate{}
+	for _, p := range now {
+		was, known := old[key{p.Node, p.Namespace, p.Pod}]
+		if !known || p.Opened < was.Opened {
+			was = p
+		}
+		rates = append(rates, podRate{
+			Node: p.Node, Namespace: p.Namespace, Pod: p.Pod, Open: p.Open,
+			OpenedPerSec: perSecond(was.Opened, p.Opened, seconds), FailedPerSec: perSecond(was.Failed, p.Failed, seconds),
+			ReceivedPerSec: perSecond(was.BytesReceived, p.BytesReceived, seconds), SentPerSec: perSecond(was.BytesSent, p.BytesSent, seconds),
+			CPU: max(0, (p.CPUSeconds-was.CPUSeconds)/max(seconds, 1e-9)),
+		})
+	}
+	slices.SortFunc(rates, func(x, y podRate) int {
+		return cmp.Or(cmp.Compare(y.CPU, x.CPU), cmp.Compare(y.Open, x.Open), cmp.Compare(x.Namespace+"/"+x.Pod, y.Namespace+"/"+y.Pod))
+	})
+	return rates
+}
+
+func connectionRates(before, now []api.Connection, seconds float64) []connectionRate {
+	old := map[string]api.Connection{}
+	for _, c := range before {
+		old[c.Node+"/"+c.ID] = c
+	}
+	rates := []connectionRate{}
+	for _, c := range now {
+		// One that was not there yet began with nothing.
+		was := old[c.Node+"/"+c.ID]
+		rates = append(rates, connectionRate{Connection: c,
+			ReceivedPerSec: perSecond(was.BytesReceived, c.BytesReceived, seconds), SentPerSec: perSecond(was.BytesSent, c.BytesSent, seconds)})
+	}
+	slices.SortFunc(rates, func(x, y connectionRate) int {
+		return cmp.Or(cmp.Compare(y.ReceivedPerSec+y.SentPerSec, x.ReceivedPerSec+x.SentPerSec), cmp.Compare(y.Seconds, x.Seconds), cmp.Compare(x.ID, y.ID))
+	})
+	return rates
+}
+
+func podGrid(rates []podRate) *printer.Grid {
+	grid := printer.NewGrid("NAMESPACE", "POD", "NODE", "OPEN", "NEW/s", "FAILED/s", "SENT/s", "RECEIVED/s", "CPU").Right(3, 4, 5, 6, 7, 8)
+	for _, r := range rates {
+		grid.Row(r.Namespace, r.Pod, r.Node, fmt.Sprint(r.Open), rate(r.OpenedPerSec), rate(r.FailedPerSec),
+			printer.Bytes(uint64(r.ReceivedPerSec)), printer.Bytes(uint64(r.SentPerSec)), fmt.Sprintf("%.1f%%", r.CPU*100))
+	}
+	return grid
+}
+
+func connectionGrid(rates []connectionRate) *printer.Grid {
+	grid := printer.NewGrid("NODE", "WAY", "SOURCE", "DESTINATION", "PEER", "LASTS", "SENT/s", "RECEIVED/s", "SENT", "RECEIVED").Right(5, 6, 7, 8, 9)
+	for _, r := range rates {
+		way := "out"
+		if r.Direction == "inbound" {
+			way = "in"
+		}
+		grid.Row(r.Node, way, printer.EndName(r.Source, ""), printer.Destination(r.Connection), printer.Peer(r.Connection), printer.Lasted(r.Seconds),
+			printer.Bytes(uint64(r.ReceivedPerSec)), printer.Bytes(uint64(r.SentPerSec)), printer.Bytes(r.BytesReceived), printer.Bytes(r.BytesSent))
+	}
+	return grid
+}
+
+func rate(perSecond float64) string {
+	if perSecond == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%.1f", perSecond)
+}

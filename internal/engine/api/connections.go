@@ -1,0 +1,142 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+)
+
+// Connection is one connection as a node's proxy sees it, or an event of one.
+type Connection struct {
+	Node      string `json:"node"`
+	Event     string `json:"event,omitempty"` // while following: "opened", "closed", "missed" (see Count) or "watching"
+	Count     uint64 `json:"count,omitempty"` // with "missed": how many events were lost because nobody read in time
+	ID        string `json:"id,omitempty"`    // unique in one process of the node's proxy; empty if it was refused at once
+	Direction string `json:"direction,omitempty"`
+	// Source is the client, Destination the next hop of an outbound and the application of an inbound connection.
+	Source        ConnectionEnd `json:"source,omitzero"`
+	Destination   ConnectionEnd `json:"destination,omitzero"`
+	Service       string        `json:"service,omitempty"` // the host name of the service that was addressed
+	Wanted        string        `json:"wanted,omitempty"`  // the address that the client asked for
+	Tunnelled     bool          `json:"tunnelled,omitempty"`
+	Tunnel        uint64        `json:"tunnel,omitempty"`
+	AllowedBy     string        `json:"allowedBy,omitempty"` // the policy that let it in, if one had to
+	State         string        `json:"state,omitempty"`     // "opening", "open" or "cut"
+	Seconds       float64       `json:"seconds,omitempty"`
+	BytesReceived uint64        `json:"bytesReceived"` // from the client
+	BytesSent     uint64        `json:"bytesSent"`     // to the client
+	Flags         string        `json:"flags,omitempty"`
+	Error         string        `json:"error,omitempty"` // why it did not end well
+}
+
+// ConnectionEnd is one end of a connection, as far as the proxy knows it.
+type ConnectionEnd struct {
+	Address   string `json:"address,omitempty"`
+	Workload  string `json:"workload,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Identity  string `json:"identity,omitempty"` // proven by TLS, or the one that the mesh gives to who has the address
+}
+
+// Denied reports whether a policy refused or ended it.
+func (c Connection) Denied() bool { return c.Flags == "DENY" }
+
+// PodUse is what one pod's connections came to since its proxy serves it.
+type PodUse struct {
+	Node          string  `json:"node"`
+	Namespace     string  `json:"namespace"`
+	Pod           string  `json:"pod"`
+	Identity      string  `json:"identity"`
+	Open          uint64  `json:"open"`
+	Opened        uint64  `json:"opened"`
+	Failed        uint64  `json:"failed"`
+	BytesReceived uint64  `json:"bytesReceived"`
+	BytesSent     uint64  `json:"bytesSent"`
+	CPUSeconds    float64 `json:"cpuSeconds"` // of the proxy's workers
+}
+
+// ConnectionFilter chooses connections; what is empty chooses all.
+type ConnectionFilter struct {
+	Namespace string // of either end
+	Pod       string // of either end: a name, or the beginning of one followed by *
+	Peer      string // either end's name or identity
+	Service   string // its name, with or without namespace and domain
+	Direction string // "inbound" or "outbound"
+	Only      string // "denied" or "failed"
+}
+
+func (f ConnectionFilter) query() url.Values {
+	q := url.Values{}
+	for name, value := range map[string]string{"namespace": f.Namespace, "pod": f.Pod, "peer": f.Peer, "service": f.Service,
+		"direction": f.Direction, "only": f.Only} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	return q
+}
+
+// Connections lists the open connections of a node's proxy.
+func (c *Client) Connections(ctx context.Context, node string, f ConnectionFilter) ([]Connection, error) {
+	body, err := c.stream(ctx, "/v1/nodes/"+url.PathEscape(node)+"/proxy/connections", f.query())
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	var page struct {
+		Connections []Connection `json:"connections"`
+	}
+	if err := json.NewDecoder(body).Decode(&page); err != nil {
+		return nil, fmt.Errorf("read the connections of %s: %w", node, err)
+	}
+	for i := range page.Connections {
+		page.Connections[i].Node = node
+	}
+	return page.Connections, nil
+}
+
+// FollowConnections passes on every connection that opens or closes on a node's proxy, until ctx ends, tell refuses one
+// with an error, or the proxy ends.
+func (c *Client) FollowConnections(ctx context.Context, node string, f ConnectionFilter, tell func(Connection) error) error {
+	q := f.query()
+	q.Set("follow", "true")
+	body, err := c.stream(ctx, "/v1/nodes/"+url.PathEscape(node)+"/proxy/connections", q)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	decoder := json.NewDecoder(bufio.NewReader(body))
+	for {
+		connection := Connection{Node: node}
+		if err := decoder.Decode(&connection); err != nil {
+			if ctx.Err() != nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+				return ctx.Err()
+			}
+			return fmt.Errorf("read the connections of %s: %w", node, err)
+		}
+		if err := tell(connection); err != nil {
+			return err
+		}
+	}
+}
+
+// PodUses lists what the pods on a node come to.
+func (c *Client) PodUses(ctx context.Context, node string) ([]PodUse, error) {
+	var page struct {
+		Pods []PodUse `json:"pods"`
+	}
+	b, err := c.read(ctx, "/v1/nodes/"+url.PathEscape(node)+"/proxy/pods")
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(b, &page); err != nil {
+		return nil, fmt.Errorf("read the pods of %s: %w", node, err)
+	}
+	for i := range page.Pods {
+		page.Pods[i].Node = node
+	}
+	return page.Pods, nil
+}

@@ -1,0 +1,68 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+
+	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/engine/local/netns"
+)
+
+// serveConnections passes on what a node's proxy says about its connections, for as long as it has something to say and
+// somebody listens.
+func (e *Engine) serveConnections(w http.ResponseWriter, r *http.Request) {
+	n, err := e.nodeOf(r)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	if n.stock {
+		fail(w, &api.Error{Code: http.StatusNotImplemented, Message: "the node proxy of " + n.name + " is not Lateen's own and does not tell of its connections",
+			Cure: "see its log with `lateen logs proxy/" + n.name + "`"})
+		return
+	}
+	body, err := askConnections(r.Context(), n, r.URL.RawQuery)
+	if err != nil {
+		fail(w, &api.Error{Code: http.StatusBadGateway, Message: "ask on node " + n.name + ": " + err.Error(), Cure: "see `lateen status`"})
+		return
+	}
+	defer body.Close()
+	flush := http.NewResponseController(w)
+	part := make([]byte, 32<<10)
+	for {
+		count, err := body.Read(part)
+		if count > 0 {
+			if _, err := w.Write(part[:count]); err != nil || flush.Flush() != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// askConnections opens the page of a node's proxy. Closing the body ends the watch.
+func askConnections(ctx context.Context, n *node, query string) (io.ReadCloser, error) {
+	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return netns.Dial(ctx, n.NetNS, "tcp4", proxyAdmin, nil)
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+proxyAdmin+"/connections?"+query, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := (&http.Client{Transport: t}).Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		said, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+		return nil, fmt.Errorf("it answered %s: %s", resp.Status, strings.TrimSpace(string(said)))
+	}
+	return resp.Body, nil
+}
