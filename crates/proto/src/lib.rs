@@ -57,6 +57,46 @@ pub mod envoy {
     }
 }
 
+/// The part of OTLP that a proxy sends: logs and traces.
+pub mod opentelemetry {
+    /// Its packages, nested as the generated code names them.
+    #[allow(missing_docs, clippy::all)]
+    pub mod proto {
+        pub mod common {
+            pub mod v1 {
+                include!("gen/opentelemetry.proto.common.v1.rs");
+            }
+        }
+        pub mod resource {
+            pub mod v1 {
+                include!("gen/opentelemetry.proto.resource.v1.rs");
+            }
+        }
+        pub mod logs {
+            pub mod v1 {
+                include!("gen/opentelemetry.proto.logs.v1.rs");
+            }
+        }
+        pub mod trace {
+            pub mod v1 {
+                include!("gen/opentelemetry.proto.trace.v1.rs");
+            }
+        }
+        pub mod collector {
+            pub mod logs {
+                pub mod v1 {
+                    include!("gen/opentelemetry.proto.collector.logs.v1.rs");
+                }
+            }
+            pub mod trace {
+                pub mod v1 {
+                    include!("gen/opentelemetry.proto.collector.trace.v1.rs");
+                }
+            }
+        }
+    }
+}
+
 /// The part of `google.rpc` that xDS error details use.
 pub mod google {
     /// Status of a call.
@@ -71,6 +111,7 @@ pub use istio::v1::auth;
 pub use istio::workload::zds;
 pub use istio::{security, workload};
 pub use lateen::keeper;
+pub use opentelemetry::proto as otlp;
 
 /// xDS type of [`workload::Address`].
 pub const ADDRESS_TYPE: &str = "type.googleapis.com/istio.workload.Address";

@@ -5,13 +5,15 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 /// Everything a proxy speaks; imports follow by themselves.
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 8] = [
     "istio/workload/workload.proto",
     "istio/security/authorization.proto",
     "istio/zds/zds.proto",
     "istio/auth/certificate.proto",
     "lateen/keeper.proto",
     "envoy/service/discovery/v3/discovery.proto",
+    "opentelemetry/proto/collector/logs/v1/logs_service.proto",
+    "opentelemetry/proto/collector/trace/v1/trace_service.proto",
 ];
 
 /// The repository's root.
