@@ -12,6 +12,7 @@ mod inbound;
 mod outbound;
 mod plaintext;
 mod refusal;
+pub(crate) mod sampling;
 #[cfg(test)]
 mod tests;
 mod tunnel;
@@ -25,7 +26,7 @@ use lateen_capture::{Accepted, LoadGuard};
 use lateen_config::{Snapshot, Workload};
 use lateen_policy::{Decision, DryRun, dry_run};
 use lateen_relay::{Duplex, Limits, Meter, Outcome, Relay, RelayError};
-use lateen_telemetry::{Connection, Failure, Reporter, refused};
+use lateen_telemetry::{Connection, Failure, Reporter};
 use lateen_types::Direction;
 use tokio::net::TcpStream;
 
@@ -120,7 +121,9 @@ fn refuse(
 ) {
     let labels = describe::unopened(worker, pod, client.ip(), reporter, why.flags());
     worker.metrics.refused(labels);
-    refused(client, destination, reporter, &why.to_string());
+    worker
+        .metrics
+        .tell_refused(client, destination, reporter, &why.to_string());
     worker.live.refused(pod, || {
         let listed = Listed {
             id: 0,

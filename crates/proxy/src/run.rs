@@ -102,6 +102,12 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         let authority = certificates::authority(&settings, &rules, &metrics)?;
         Manager::new(authority, runtime.handle().clone())
     };
+    {
+        let _runtime = runtime.enter();
+        if let Some(sending) = reports(&settings, &metrics) {
+            runtime.spawn(sending);
+        }
+    }
     let current = Current::default();
     let dns = Dns::start(dns_parts(&settings, &metrics, &current))?;
     let resolver: Arc<dyn Resolver> = Arc::new(dns.clone());
@@ -180,6 +186,51 @@ fn rules(settings: &Settings) -> Result<Rules, StartError> {
     Ok(rules)
 }
 
+/// Has connections reported to collectors, if there are any; what is returned sends.
+fn reports(
+    settings: &Settings,
+    metrics: &Metrics,
+) -> Option<impl Future<Output = ()> + Send + use<>> {
+    let reports = &settings.reports;
+    if reports.logs.is_none() && reports.traces.is_none() {
+        return None;
+    }
+    let uri = |text: &Option<String>| text.as_ref().and_then(|text| text.parse().ok());
+    let headers = reports.headers.iter().filter_map(|(name, value)| {
+        let name = name.to_ascii_lowercase().parse::<http::HeaderName>().ok()?;
+        Some((name, value.parse().ok()?))
+    });
+    let own = [
+        ("service.name", "lateen-proxy"),
+        ("service.version", VERSION),
+        ("k8s.node.name", &*settings.node_name),
+        ("k8s.cluster.name", &*settings.cluster_id),
+        ("k8s.pod.name", &*settings.pod.0),
+        ("k8s.namespace.name", &*settings.pod.1),
+    ];
+    let mut resource: BTreeMap<String, String> = own
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
+    resource.extend(reports.resource.iter().cloned());
+    let (sent, dropped) = metrics.reports();
+    let outcomes = lateen_otlp::Outcomes { sent, dropped };
+    let wanted = lateen_otlp::Settings {
+        logs: uri(&reports.logs),
+        traces: uri(&reports.traces),
+        headers: headers.collect(),
+        resource: resource.into_iter().collect(),
+        roots: match &reports.roots {
+            Some(file) => Roots::File(file.clone()),
+            None => Roots::System,
+        },
+    };
+    let (exporter, sending) = lateen_otlp::Exporter::new(wanted, &outcomes);
+    metrics.export_to(Box::new(exporter));
+    Some(sending)
+}
+
 fn dns_parts(settings: &Settings, metrics: &Metrics, current: &Current) -> dns::Parts {
     dns::Parts {
         current: current.clone(),
@@ -224,6 +275,7 @@ fn parts(
         streams_per_tunnel: settings.streams_per_tunnel,
         patience: Patience::default(),
         ledger: None,
+        sampler: settings.reports.sampler,
         resolver: Arc::clone(resolver),
         limits: settings.limits,
         lookups: None,

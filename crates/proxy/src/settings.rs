@@ -4,6 +4,7 @@
 
 mod environment;
 pub mod reference;
+mod reports;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,6 +19,7 @@ use lateen_xds::Source;
 
 use environment::Environment;
 pub(crate) use environment::parse_duration;
+pub use reports::Reports;
 
 /// Where a variable's value comes from: the process's environment, or a test's table.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -123,6 +125,8 @@ pub struct Settings {
     pub readiness: SocketAddr,
     /// Whether logs are JSON.
     pub log_json: bool,
+    /// Where connections are reported to.
+    pub reports: Reports,
     /// Levels of the log, as RUST_LOG has them.
     pub log_levels: String,
     /// Node metadata for the control plane.
@@ -305,6 +309,7 @@ impl Settings {
             stats: (any, 15020).into(),
             readiness: (any, 15021).into(),
             log_json: text("LOG_FORMAT").is_some_and(|format| format == "json"),
+            reports: env.reports()?,
             log_levels: text("RUST_LOG").unwrap_or_default(),
             metadata: BTreeMap::new(),
         })

@@ -26,6 +26,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::dns::Resolver;
 use crate::live::{Cut, Listed, Live, Totals, Watch, Watcher};
 use crate::node;
+use crate::node::sampling::Sampler;
 use crate::node::{DialError, Ejected, Ejections, Refusal};
 use crate::pod::{Door, Pod};
 use crate::tunnels::Tunnels;
@@ -181,6 +182,8 @@ pub struct Parts {
     pub ledger: Option<Ledger>,
     /// When to give up.
     pub patience: Patience,
+    /// Which connections are traced.
+    pub sampler: Sampler,
     /// Finds workloads that have a hostname.
     pub resolver: Arc<dyn Resolver>,
     /// When a connection that stands still is ended.
@@ -212,6 +215,8 @@ pub struct Worker {
     pub live: Live,
     /// When to give up.
     pub patience: Patience,
+    /// Which connections are traced.
+    pub sampler: Sampler,
     /// Finds workloads that have a hostname.
     pub resolver: Arc<dyn Resolver>,
     /// When a connection that stands still is ended.
@@ -294,6 +299,7 @@ impl Worker {
             streams_per_tunnel,
             patience,
             ledger,
+            sampler,
             resolver,
             limits,
             lookups,
@@ -324,6 +330,7 @@ impl Worker {
             revocations,
             live: Live::new(index, ledger),
             patience,
+            sampler,
             resolver,
             limits,
             lookups,

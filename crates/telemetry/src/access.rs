@@ -3,14 +3,19 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tracing::Level;
 
 use crate::clock::Timestamp;
+use crate::export::{Report, ReportValue, Severity, Trace};
 use crate::fields;
-use crate::labels::{Labels, Reporter, Security};
+use crate::labels::{Labels, Party, Reporter, Security};
 use crate::log::{self, Format};
+
+/// The messages.
+const COMPLETE: &str = "connection complete";
+const FAILED: &str = "connection failed";
 
 /// A connection, as the log tells of it.
 #[derive(Debug)]
@@ -57,14 +62,44 @@ impl Entry<'_> {
     }
 
     pub(crate) fn render(&self, format: Format, level: Level, time: Timestamp) -> String {
+        let mut line = Line::begin(format, level, time, COMPLETE);
+        self.each(&mut |name, field| match field {
+            Field::Bare(value) => line.bare(name, value),
+            Field::Text(value) => line.text(name, Some(value)),
+            Field::Number(value) => line.number(name, value),
+        });
+        line.end()
+    }
+}
+
+impl Entry<'_> {
+    /// The same for a collector.
+    pub(crate) fn report(&self, end: SystemTime, trace: Option<Trace>) -> Report {
+        let mut attributes = Vec::with_capacity(20);
+        self.each(&mut |name, field| attributes.push((name, field.into())));
+        Report {
+            start: end.checked_sub(self.duration).unwrap_or(end),
+            end,
+            severity: if self.error.is_some() {
+                Severity::Error
+            } else {
+                Severity::Info
+            },
+            message: COMPLETE,
+            attributes,
+            error: self.error.map(str::to_owned),
+            reporter: self.labels.reporter,
+            trace,
+        }
+    }
+
+    /// Every field that is there, in ztunnel's order.
+    fn each(&self, put: &mut dyn FnMut(&'static str, Field<'_>)) {
         let labels = self.labels;
         let mtls = labels.security == Security::MutualTls;
-        let identity = |party: &crate::labels::Party| {
-            party
-                .principal
-                .as_ref()
-                .filter(|_| mtls)
-                .map(ToString::to_string)
+        let identity = |party: &Party| {
+            let principal = party.principal.as_ref().filter(|_| mtls);
+            principal.map(ToString::to_string)
         };
         let (source, destination) = (&labels.source, &labels.destination);
         // Istio's metrics count from the server's side on both ends; the log counts from its own.
@@ -72,34 +107,33 @@ impl Entry<'_> {
             Reporter::Source => (self.received, self.sent),
             Reporter::Destination => (self.sent, self.received),
         };
-        let mut line = Line::begin(format, level, time, "connection complete");
-        line.bare("src.addr", &self.source);
-        line.text("src.workload", self.source_name);
-        line.text("src.namespace", source.namespace.as_deref());
-        line.text("src.identity", identity(source).as_deref());
-        line.text("src.cluster", source.cluster.as_deref());
-        line.bare("dst.addr", &self.destination);
-        if let Some(hbone) = self.hbone {
-            line.bare("dst.hbone_addr", &hbone);
+        put("src.addr", Field::Bare(&self.source));
+        let text = |put: &mut dyn FnMut(&'static str, Field<'_>), name, value: Option<&str>| {
+            if let Some(value) = value.filter(|value| !value.is_empty()) {
+                put(name, Field::Text(value));
+            }
+        };
+        text(put, "src.workload", self.source_name);
+        text(put, "src.namespace", source.namespace.as_deref());
+        text(put, "src.identity", identity(source).as_deref());
+        text(put, "src.cluster", source.cluster.as_deref());
+        put("dst.addr", Field::Bare(&self.destination));
+        if let Some(hbone) = &self.hbone {
+            put("dst.hbone_addr", Field::Bare(hbone));
         }
-        line.text(
-            "dst.service",
-            labels.service.as_ref().map(|service| &*service.hostname),
-        );
-        line.text("dst.workload", self.destination_name);
-        line.text("dst.namespace", destination.namespace.as_deref());
-        line.text("dst.identity", identity(destination).as_deref());
-        line.text("dst.cluster", destination.cluster.as_deref());
-        line.text("direction", Some(labels.reporter.direction()));
-        line.number("bytes_sent", bytes_sent);
-        line.number("bytes_recv", bytes_recv);
-        line.text(
-            "duration",
-            Some(&format!("{}ms", self.duration.as_millis())),
-        );
-        line.text("policy.dry_run", self.dry_run);
-        line.text("error", self.error);
-        line.end()
+        let service = labels.service.as_ref().map(|service| &*service.hostname);
+        text(put, "dst.service", service);
+        text(put, "dst.workload", self.destination_name);
+        text(put, "dst.namespace", destination.namespace.as_deref());
+        text(put, "dst.identity", identity(destination).as_deref());
+        text(put, "dst.cluster", destination.cluster.as_deref());
+        text(put, "direction", Some(labels.reporter.direction()));
+        put("bytes_sent", Field::Number(bytes_sent));
+        put("bytes_recv", Field::Number(bytes_recv));
+        let duration = format!("{}ms", self.duration.as_millis());
+        text(put, "duration", Some(&duration));
+        text(put, "policy.dry_run", self.dry_run);
+        text(put, "error", self.error);
     }
 }
 
@@ -127,12 +161,56 @@ fn render_refused(
     reporter: Reporter,
     error: &str,
 ) -> String {
-    let mut line = Line::begin(format, Level::WARN, time, "connection failed");
+    let mut line = Line::begin(format, Level::WARN, time, FAILED);
     line.bare("src.addr", &source);
     line.bare("dst.addr", &destination);
     line.text("direction", Some(reporter.direction()));
     line.text("error", Some(error));
     line.end()
+}
+
+/// A field's value.
+enum Field<'a> {
+    /// An address: written as it is in text, as a string in JSON.
+    Bare(&'a dyn std::fmt::Display),
+    Text(&'a str),
+    Number(u64),
+}
+
+impl From<Field<'_>> for ReportValue {
+    fn from(field: Field<'_>) -> Self {
+        match field {
+            Field::Bare(value) => Self::Text(value.to_string()),
+            Field::Text(value) => Self::Text(value.to_owned()),
+            Field::Number(value) => Self::Number(value),
+        }
+    }
+}
+
+/// The same for a collector.
+pub(crate) fn report_refused(
+    source: SocketAddr,
+    destination: SocketAddr,
+    reporter: Reporter,
+    error: &str,
+) -> Report {
+    let now = SystemTime::now();
+    let text = |value: &dyn std::fmt::Display| ReportValue::Text(value.to_string());
+    Report {
+        start: now,
+        end: now,
+        severity: Severity::Warn,
+        message: FAILED,
+        attributes: vec![
+            ("src.addr", text(&source)),
+            ("dst.addr", text(&destination)),
+            ("direction", text(&reporter.direction())),
+            ("error", text(&error)),
+        ],
+        error: Some(error.to_owned()),
+        reporter,
+        trace: None,
+    }
 }
 
 struct Line {
@@ -216,7 +294,7 @@ mod tests {
     use lateen_types::Identity;
 
     use super::*;
-    use crate::labels::{Party, ResponseFlags, Service};
+    use crate::labels::{ResponseFlags, Service};
 
     fn party(name: &str) -> Party {
         Party {

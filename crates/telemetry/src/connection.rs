@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use lateen_types::Strng;
 
 use crate::access::Entry;
+use crate::export::Trace;
 use crate::labels::{Labels, ResponseFlags};
 use crate::metrics::Metrics;
 use crate::traffic::Series;
@@ -29,6 +30,8 @@ pub struct Opening {
     pub destination_name: Option<Strng>,
     /// The two ends.
     pub labels: Labels,
+    /// Its place in a trace; read by exporters alone.
+    pub trace: Option<Trace>,
 }
 
 /// Why a connection was refused or broke.
@@ -55,6 +58,7 @@ pub struct Connection {
     received: AtomicU64,
     sent: AtomicU64,
     dry_run: OnceLock<Box<str>>,
+    trace: Option<Box<Trace>>,
     finished: bool,
 }
 
@@ -69,6 +73,7 @@ impl Connection {
             hbone,
             destination_name,
             labels,
+            trace,
         } = opening;
         // The canonical service stands in for a pod that is not known.
         let source_name = source_name.or_else(|| labels.source.canonical_service.clone());
@@ -89,6 +94,7 @@ impl Connection {
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             dry_run: OnceLock::new(),
+            trace: trace.filter(|_| metrics.exporter().is_some()).map(Box::new),
             finished: false,
         }
     }
@@ -133,7 +139,7 @@ impl Connection {
             failed.add_closed();
             failed.add_failed();
         }
-        Entry {
+        let entry = Entry {
             source: self.source,
             source_name: self.source_name.as_deref(),
             destination: self.destination,
@@ -145,8 +151,11 @@ impl Connection {
             duration: self.start.elapsed(),
             dry_run: self.dry_run.get().map(AsRef::as_ref),
             error: reason.as_deref(),
+        };
+        entry.log();
+        if let Some(exporter) = self.metrics.exporter() {
+            exporter.report(entry.report(SystemTime::now(), self.trace.as_deref().copied()));
         }
-        .log();
     }
 }
 

@@ -1,7 +1,8 @@
 //! The registry of a proxy: every metric's name, and the handles to count with.
 
 use std::fmt;
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use lateen_types::Strng;
@@ -19,6 +20,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::claims::Claims;
 use crate::dns::DnsMetrics;
+use crate::export::Export;
 use crate::labels::{Labels, Reporter};
 use crate::process::Process;
 use crate::traffic::Traffic;
@@ -118,6 +120,8 @@ pub struct Metrics {
     pods_stopped: Counter,
     dns: DnsMetrics,
     used: Arc<PodTimes>,
+    exporter: OnceLock<Box<dyn Export>>,
+    reports: (Counter, Counter),
 }
 
 impl Metrics {
@@ -170,6 +174,17 @@ impl Metrics {
         );
 
         let dns = DnsMetrics::register(&mut registry);
+        let reports = <(Counter, Counter)>::default();
+        registry.register(
+            "lateen_reports_sent",
+            "Reports of connections, as log record or span, that an OpenTelemetry collector took",
+            reports.0.clone(),
+        );
+        registry.register(
+            "lateen_reports_dropped",
+            "Reports of connections that were lost because a collector did not take them, or not in time",
+            reports.1.clone(),
+        );
         let used = Arc::<PodTimes>::default();
         registry.register_collector(Box::new(Arc::clone(&used)));
         let (retries, ejected, dry_run) = (Counter::default(), Gauge::default(), Family::default());
@@ -247,6 +262,8 @@ impl Metrics {
             traffic,
             claims: Claims::default(),
             used,
+            exporter: OnceLock::new(),
+            reports,
             sockets,
             xds_messages,
             xds_bytes,
@@ -322,6 +339,36 @@ impl Metrics {
                 reporter: reporter.as_str(),
             })
             .clone()
+    }
+
+    /// Has the ends of connections reported to `exporter`, too; the first one stays.
+    pub fn export_to(&self, exporter: Box<dyn Export>) {
+        // Nobody sets a second one.
+        let _ = self.exporter.set(exporter);
+    }
+
+    /// Counters of reports: those that a collector took, and those that were lost.
+    pub fn reports(&self) -> (Counter, Counter) {
+        self.reports.clone()
+    }
+
+    pub(crate) fn exporter(&self) -> Option<&dyn Export> {
+        self.exporter.get().map(AsRef::as_ref)
+    }
+
+    /// Writes the access log's line for a connection that was refused before both of its ends were known.
+    pub fn tell_refused(
+        &self,
+        source: SocketAddr,
+        destination: SocketAddr,
+        reporter: Reporter,
+        error: &str,
+    ) {
+        crate::access::refused(source, destination, reporter, error);
+        if let Some(exporter) = self.exporter() {
+            let report = crate::access::report_refused(source, destination, reporter, error);
+            exporter.report(report);
+        }
     }
 
     /// Counts a connection that was refused before it counted as opened; what is not known of its ends is unknown.

@@ -26,6 +26,18 @@ impl TraceParent {
         TraceParent::new(rand::random(), rand::random())
     }
 
+    /// The same, with the flag that says whether its spans are collected (§3.2.2.5.1).
+    #[must_use]
+    pub fn sampled(self, sampled: bool) -> Self {
+        let flags = (self.flags & !1) | u8::from(sampled);
+        TraceParent { flags, ..self }
+    }
+
+    /// Whether the sender's spans are collected.
+    pub fn is_sampled(&self) -> bool {
+        self.flags & 1 == 1
+    }
+
     /// The trace that the connection belongs to.
     pub fn trace(&self) -> u128 {
         self.trace
@@ -115,6 +127,13 @@ mod tests {
         fn round_trips(trace: u128, span: u64) {
             let context = TraceParent::new(trace, span);
             prop_assert_eq!(context.to_string().parse(), Ok(context));
+        }
+
+        #[test]
+        fn says_whether_it_is_sampled(trace: u128, span: u64, sampled: bool) {
+            let context = TraceParent::new(trace, span).sampled(sampled);
+            prop_assert_eq!(context.to_string().parse::<TraceParent>().unwrap().is_sampled(), sampled);
+            prop_assert!(context.sampled(false) == TraceParent::new(trace, span));
         }
 
         #[test]

@@ -8,7 +8,7 @@ use std::time::Instant;
 use lateen_config::route::{self, Choice, Route, Via};
 use lateen_config::{Snapshot, Workload};
 use lateen_hbone::Stream;
-use lateen_telemetry::{Connection, Metrics, Opening};
+use lateen_telemetry::{Connection, Metrics, Opening, Trace};
 use lateen_types::WorkloadUid;
 use tokio::net::TcpStream;
 
@@ -211,7 +211,8 @@ async fn go(
         },
         route => (route, Ok(())),
     };
-    let mut underway = begin(worker, arrival, wanted, &route);
+    let (context, trace) = worker.sampler.begin();
+    let mut underway = begin(worker, arrival, wanted, &route, trace);
     if let Err(why) = resolved {
         return (Err(why), underway);
     }
@@ -221,7 +222,7 @@ async fn go(
                 Via::Waypoint(reference) => Some(reference.clone()),
                 Via::Direct | Via::Gateway(_) => None,
             };
-            match tunnel::open(worker, arrival, &wanted.source, tunnel, deadline).await {
+            match tunnel::open(worker, arrival, &wanted.source, tunnel, context, deadline).await {
                 Ok((stream, far_end)) => {
                     if let (Some(far_end), Some(opening)) = (far_end, &mut underway.opening) {
                         let baggage = far_end.baggage.as_ref();
@@ -265,7 +266,13 @@ async fn at_address(
 }
 
 /// Enters an attempt into the tables.
-fn begin(worker: &Worker, arrival: &Arrival, wanted: &Wanted, route: &Route) -> Underway {
+fn begin(
+    worker: &Worker,
+    arrival: &Arrival,
+    wanted: &Wanted,
+    route: &Route,
+    trace: Trace,
+) -> Underway {
     let (address, hbone) = match route {
         Route::Tunnel(tunnel) => (tunnel.hbone, Some(tunnel.authority.to_string())),
         Route::Plain { target, .. } | Route::Passthrough { target, .. } => (*target, None),
@@ -286,6 +293,7 @@ fn begin(worker: &Worker, arrival: &Arrival, wanted: &Wanted, route: &Route) -> 
         service: route.service().map(AsRef::as_ref),
         address,
         hbone,
+        trace: Some(trace),
     }
     .opening();
     Underway {

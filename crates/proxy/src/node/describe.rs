@@ -8,7 +8,7 @@ use lateen_config::{Service, Snapshot, Workload};
 use lateen_hbone::Baggage;
 use lateen_hbone::headers::WorkloadKind;
 use lateen_telemetry::{
-    self as telemetry, Claims, Labels, Opening, Party, Reporter, ResponseFlags, Security,
+    self as telemetry, Claims, Labels, Opening, Party, Reporter, ResponseFlags, Security, Trace,
 };
 use lateen_types::{Identity, Strng};
 
@@ -94,6 +94,7 @@ pub(super) struct Outbound<'a> {
     pub(super) service: Option<&'a Service>,
     pub(super) address: SocketAddr,
     pub(super) hbone: Option<String>,
+    pub(super) trace: Option<Trace>,
 }
 
 impl Outbound<'_> {
@@ -105,6 +106,7 @@ impl Outbound<'_> {
             source_name: some(&self.source.name),
             destination: self.address,
             hbone: self.hbone.map(Into::into),
+            trace: self.trace,
             destination_name: self.destination.and_then(|workload| some(&workload.name)),
             labels: Labels {
                 reporter: Reporter::Source,
@@ -138,6 +140,7 @@ pub(super) struct Inbound<'a> {
     pub(super) service: Option<&'a Service>,
     pub(super) address: SocketAddr,
     pub(super) hbone: Option<String>,
+    pub(super) trace: Option<Trace>,
 }
 
 impl Inbound<'_> {
@@ -150,6 +153,7 @@ impl Inbound<'_> {
             source_name: source.as_ref().and_then(|workload| some(&workload.name)),
             destination: self.address,
             hbone: self.hbone.map(Into::into),
+            trace: self.trace,
             destination_name: some(&self.destination.name),
             labels: Labels {
                 reporter: Reporter::Destination,

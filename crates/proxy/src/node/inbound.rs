@@ -266,6 +266,7 @@ async fn recognise(session: &Session, incoming: Box<Incoming>) -> Option<(Box<In
         service: service.map(AsRef::as_ref),
         address: *local,
         hbone: Some(authority),
+        trace: Some(worker.sampler.follow(incoming.traceparent.as_ref())),
     }
     .opening(&snapshot, worker.metrics.claims());
     let connection = Box::new(Connection::open(&worker.metrics, opening));

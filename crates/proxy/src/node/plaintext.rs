@@ -93,6 +93,7 @@ async fn recognise(worker: &Worker, arrival: Arrival) -> Option<(Arrival, Known)
         service: service.map(AsRef::as_ref),
         address: destination,
         hbone: None,
+        trace: Some(worker.sampler.begin().1),
     }
     .opening(&snapshot, worker.metrics.claims());
     let connection = Box::new(Connection::open(&worker.metrics, opening));

@@ -35,6 +35,7 @@ pub(super) async fn open(
     arrival: &Arrival,
     source: &Workload,
     tunnel: Tunnel,
+    context: TraceParent,
     deadline: Instant,
 ) -> Result<(Stream, Option<FarEnd>), Refusal> {
     let Tunnel {
@@ -52,7 +53,7 @@ pub(super) async fn open(
             client: Some(arrival.peer),
             host: service.map(|service| service.hostname.to_string()),
         }),
-        traceparent: Some(TraceParent::random()),
+        traceparent: Some(context),
         network: None,
     };
     let key = PoolKey {

@@ -284,4 +284,30 @@ variables! {
         "NOTIFY_SOCKET" Convention, form("socket"), said("none"),
             "set by systemd: told when the proxy serves and when it ends";
     }
+    "Reports to an OpenTelemetry collector" {
+        "OTEL_EXPORTER_OTLP_ENDPOINT" Convention, form("`http://HOST:PORT` or `https://HOST:PORT`"), said("no reports"),
+            "the collector's gRPC port; the access log goes there as log records, and sampled connections as spans";
+        "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT" Convention, form("as above"), said("`OTEL_EXPORTER_OTLP_ENDPOINT`"),
+            "another collector for log records";
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" Convention, form("as above"), said("`OTEL_EXPORTER_OTLP_ENDPOINT`"),
+            "another collector for spans";
+        "OTEL_EXPORTER_OTLP_PROTOCOL" Convention, form("`grpc`"), Is("grpc"),
+            "the protocol's transport";
+        "OTEL_EXPORTER_OTLP_HEADERS" Convention, form("`NAME=VALUE,...`"), said("none"),
+            "metadata of every request; values are percent-encoded and never shown";
+        "OTEL_EXPORTER_OTLP_CERTIFICATE" Convention, form("a file"), said("the system's roots"),
+            "who may vouch for a collector at an https address";
+        "OTEL_LOGS_EXPORTER" Convention, form("`otlp` or `none`"), Is("otlp"),
+            "`none`: no log records are sent";
+        "OTEL_TRACES_EXPORTER" Convention, form("`otlp` or `none`"), Is("otlp"),
+            "`none`: no spans are sent";
+        "OTEL_TRACES_SAMPLER" Convention, form("`parentbased_traceidratio`, `parentbased_always_on`, `parentbased_always_off` or `always_off`"), Is("always_off"),
+            "which connections get a span on each side; the source decides for both";
+        "OTEL_TRACES_SAMPLER_ARG" Convention, form("a share from 0 to 1"), Is("1"),
+            "with `parentbased_traceidratio`: the share of connections that are traced";
+        "OTEL_SERVICE_NAME" Convention, form("a name"), said("`lateen-proxy`"),
+            "`service.name` of log records and spans";
+        "OTEL_RESOURCE_ATTRIBUTES" Convention, form("`KEY=VALUE,...`"), said("none"),
+            "further attributes of this process; they win over its own";
+    }
 }

@@ -326,3 +326,58 @@ fn connections_may_be_idle_for_ever_and_half_closed_for_an_hour_unless_told_othe
         }
     }
 }
+
+#[test]
+fn reports_go_where_the_standards_variables_say() {
+    let read = |pairs: &[(&str, &str)]| {
+        let pairs: Vec<_> = pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect();
+        let lookup = move |name: &str| match name {
+            "NODE_NAME" => Some("n1".to_owned()),
+            _ => pairs
+                .iter()
+                .find(|(key, _)| key == name)
+                .map(|(_, value)| value.clone()),
+        };
+        Settings::read(&lookup, 4).map(|settings| settings.reports)
+    };
+    assert_eq!(read(&[]).unwrap(), Reports::default());
+    const ALL: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317");
+    let reports = read(&[ALL]).unwrap();
+    assert_eq!(
+        (reports.logs.as_deref(), reports.traces),
+        (Some(ALL.1), None),
+        "traces are off unless asked for"
+    );
+    let reports = read(&[
+        ALL,
+        ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "https://logs:4317"),
+        ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"),
+        ("OTEL_TRACES_SAMPLER_ARG", "0.5"),
+        (
+            "OTEL_EXPORTER_OTLP_HEADERS",
+            "authorization=Basic%20a=, x=1+1",
+        ),
+    ])
+    .unwrap();
+    assert_eq!(reports.logs.as_deref(), Some("https://logs:4317"));
+    assert_eq!(reports.traces.as_deref(), Some(ALL.1));
+    let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    assert_eq!(
+        reports.headers,
+        [header("authorization", "Basic a="), header("x", "1+1")]
+    );
+    for (variable, value) in [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4317"),
+        ("OTEL_TRACES_SAMPLER", "traceidratio"),
+        ("OTEL_LOGS_EXPORTER", "console"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "secret"),
+    ] {
+        let error = read(&[(variable, value)]).unwrap_err();
+        assert_eq!(error.variable, variable);
+        assert!(!error.to_string().contains("secret"), "{error}");
+    }
+}

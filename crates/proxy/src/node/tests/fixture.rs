@@ -154,6 +154,7 @@ impl Node {
         };
         let certificates = Manager::new(Arc::new(authority), Handle::current());
         let parts = Parts {
+            sampler: Default::default(),
             certificates: certificates.clone(),
             metrics: Arc::clone(&metrics),
             revocations: revocations.clone(),
