@@ -37,6 +37,12 @@ pub enum Rejection {
         /// The field.
         field: &'static str,
     },
+    /// A namespace with a slash in it, which would make the service's name that of another.
+    #[error("namespace {namespace:?} has a slash in it; a namespace is a DNS label")]
+    NamespaceSlash {
+        /// The namespace.
+        namespace: String,
+    },
     /// An address of another length than an IP address has.
     #[error("{field} holds an address of {bytes} bytes; IPv4 has 4 and IPv6 has 16")]
     AddressLength {

@@ -115,6 +115,12 @@ impl Service {
         if wire.hostname.is_empty() {
             return Err(Rejection::Missing { field: "hostname" });
         }
+        // A service's name is `namespace/hostname`, and is split at the first slash when it is removed.
+        if wire.namespace.contains('/') {
+            return Err(Rejection::NamespaceSlash {
+                namespace: wire.namespace,
+            });
+        }
         let (addresses, ranges) = virtual_addresses(&wire.addresses)?;
         let key = ServiceKey::new(wire.namespace, wire.hostname);
         Ok(Self {

@@ -39,26 +39,29 @@ fn resource() -> impl Strategy<Value = (String, Address)> {
         name(),
         prop::collection::btree_set(address(), 0..3),
         network(),
-        any::<bool>(),
-        any::<bool>(),
+        any::<[bool; 2]>(),
+        prop::sample::select(vec!["default", "de/fault", "", "/"]),
     )
-        .prop_map(|(name, addresses, network, ranged, canonical)| {
-            let mut service = support::service(name, "10.0.0.9", &[]);
-            service.ports = ports(&[(80, 0)]);
-            service.addresses = addresses
-                .into_iter()
-                .map(|address| at(network, address))
-                .collect();
-            if ranged {
-                let range = at(network, "10.0.0.0");
-                service.addresses.push(NetworkAddress {
-                    length: Some(8),
-                    ..range
-                });
-            }
-            service.canonical = canonical;
-            service.named()
-        });
+        .prop_map(
+            |(name, addresses, network, [ranged, canonical], namespace)| {
+                let mut service = support::service(name, "10.0.0.9", &[]);
+                service.namespace = namespace.into();
+                service.ports = ports(&[(80, 0)]);
+                service.addresses = addresses
+                    .into_iter()
+                    .map(|address| at(network, address))
+                    .collect();
+                if ranged {
+                    let range = at(network, "10.0.0.0");
+                    service.addresses.push(NetworkAddress {
+                        length: Some(8),
+                        ..range
+                    });
+                }
+                service.canonical = canonical;
+                service.named()
+            },
+        );
     prop_oneof![workload, service]
 }
 
@@ -73,7 +76,7 @@ proptest! {
             if remove {
                 store.remove(&name);
             } else {
-                // A service that lists an address in both its forms is refused; the one before stays.
+                // Some are refused (an address in both its forms, a slash in the namespace): the one before stays.
                 let _ = store.upsert(&name, address);
             }
             names.push(name);

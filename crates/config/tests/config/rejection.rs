@@ -102,6 +102,17 @@ fn workloads() {
     );
 }
 
+/// Found by fuzzing: such a service could not be removed, since its name was split in another place.
+#[test]
+fn a_services_namespace_holds_no_slash() {
+    assert_eq!(
+        refused_service(|s| s.namespace = "d/fault".into()),
+        Rejection::NamespaceSlash {
+            namespace: "d/fault".into()
+        }
+    );
+}
+
 #[test]
 fn services() {
     let twice = refused_service(|s| s.addresses.push(at("", "10.96.0.1")));
