@@ -8,7 +8,7 @@ import (
 	"lateen.dev/lateen/internal/source/files"
 )
 
-// FuzzCompile gives the compiler whatever the decoder takes: no panic, every resource decodes, and removing the objects again leaves nothing.
+// FuzzCompile gives the compiler whatever the decoder takes: no panic, every resource decodes and is one that proxies take, and removing the objects again leaves nothing.
 func FuzzCompile(f *testing.F) {
 	for _, text := range []string{
 		pod("shop", "web-1", "10.0.0.1", "web") + authorization("shop", "a", "selector: {matchLabels: {app: web}}, action: DENY, rules: [{to: [{operation: {paths: [/x]}}]}]"),
@@ -18,6 +18,9 @@ func FuzzCompile(f *testing.F) {
 		peerAuthentication("shop", "x", "selector: {matchLabels: {a: b}}, portLevelMtls: {80: {mode: STRICT}}"),
 		"apiVersion: v1\nkind: Service\nmetadata: {name: wp, annotations: {networking.istio.io/exportTo: \".,x\"}}\nspec: {selector: {app: web}, ports: [{port: 80, targetPort: http}]}\n",
 	} {
+		f.Add([]byte(text))
+	}
+	for _, text := range odd {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -36,6 +39,7 @@ func FuzzCompile(f *testing.F) {
 				}
 			}
 		}
+		p.taken()
 		p.Apply(put)
 		p.Apply(removed)
 		for _, typeURL := range []string{log.AddressType, log.AuthorizationType} {

@@ -148,24 +148,44 @@ func entryPorts(se *networkingv1.ServiceEntry) []*networkingapi.ServicePort {
 	})
 }
 
-// networkAddresses reads addresses and CIDRs; bad is the first that is neither.
+// networkAddresses reads addresses and CIDRs, each once however often and in whatever form it is written; bad is the first that is neither.
 func networkAddresses(mesh Mesh, texts []string) (out []*workload.NetworkAddress, bad string) {
+	seen := map[netip.Prefix]bool{}
 	for _, text := range texts {
-		a := &workload.NetworkAddress{Network: mesh.Network}
-		if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
-			a.Address = addr.Unmap().AsSlice()
-		} else if prefix, err := netip.ParsePrefix(text); err == nil {
-			a.Address = prefix.Masked().Addr().AsSlice()
-			if !prefix.IsSingleIP() {
-				bits := uint32(prefix.Bits())
-				a.Length = &bits
-			}
-		} else {
+		block, ok := ParseBlock(text)
+		if !ok {
 			return nil, text
+		}
+		if seen[block] {
+			continue
+		}
+		seen[block] = true
+		a := &workload.NetworkAddress{Network: mesh.Network, Address: block.Addr().AsSlice()}
+		if !block.IsSingleIP() {
+			bits := uint32(block.Bits())
+			a.Length = &bits
 		}
 		out = append(out, a)
 	}
 	return out, ""
+}
+
+// ParseBlock reads an address or a CIDR in the one form that proxies know it by: IPv4 in IPv6 form is IPv4, bits beyond the length are 0,
+// and an address is a block of its own.
+func ParseBlock(text string) (netip.Prefix, bool) {
+	block, err := netip.ParsePrefix(text)
+	if err != nil {
+		addr, err := netip.ParseAddr(text)
+		if err != nil || addr.Zone() != "" {
+			return netip.Prefix{}, false
+		}
+		block = netip.PrefixFrom(addr, addr.BitLen())
+	}
+	const mapped = 96 // the bits before an IPv4 address in IPv6 form, RFC 4291 §2.5.5.2
+	if block.Addr().Is4In6() && block.Bits() >= mapped {
+		block = netip.PrefixFrom(block.Addr().Unmap(), block.Bits()-mapped)
+	}
+	return block.Masked(), true
 }
 
 // ImplicitEndpoints says whether a ServiceEntry's hosts are their own endpoints: names to be resolved, and nothing else is given.

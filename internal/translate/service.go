@@ -3,7 +3,6 @@ package translate
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,12 +44,9 @@ func Service(mesh Mesh, svc *corev1.Service, ctx Context) (*workload.Service, []
 		WeightedWaypoints:  b.weighted,
 		IngressUseWaypoint: b.ingress,
 	}
-	for _, ip := range clusterIPs(svc) {
-		addr, err := netip.ParseAddr(ip)
-		if err != nil {
-			return nil, []model.Condition{rejected("InvalidAddress", ip+" is not an IP address")}
-		}
-		s.Addresses = append(s.Addresses, &workload.NetworkAddress{Network: mesh.Network, Address: addr.Unmap().AsSlice()})
+	var bad string
+	if s.Addresses, bad = networkAddresses(mesh, clusterIPs(svc)); bad != "" {
+		return nil, []model.Condition{rejected("InvalidAddress", bad+" is not an IP address")}
 	}
 	for _, p := range tcpPorts(svc) {
 		target := uint32(p.TargetPort.IntVal)

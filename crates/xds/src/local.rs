@@ -94,16 +94,14 @@ impl<S: Sink, O: Observer> Local<S, O> {
     }
 
     async fn apply(&mut self, mesh: Mesh) {
-        let mut good = true;
         for batch in mesh.since(&self.mesh) {
             for refused in self.sink.apply(batch).await {
-                good = false;
                 tracing::warn!(source = %self.source, "local configuration refused: {refused}");
             }
         }
         self.mesh = mesh;
         tracing::info!(source = %self.source, "local configuration in use");
-        if good && !self.synced {
+        if !self.synced {
             self.synced = true;
             self.observer.synced();
         }

@@ -272,11 +272,12 @@ impl<S: Sink, O: Observer> Client<S, O> {
         self.held(kind).note(&batch, versions, &refused);
         let unsubscribe = told.forgotten.iter().map(ToString::to_string).collect();
         told.tell();
-        if refused.is_empty() {
-            if !batch.more && self.awaited.remove(&kind) && self.awaited.is_empty() {
-                self.observer.synced();
-            }
-        } else {
+        // A push is whole whatever was refused in it: one bad object must not keep a proxy, and so its pods, offline. What
+        // a refused policy covers is refused until it is understood, which the sink sees to.
+        if !batch.more && self.awaited.remove(&kind) && self.awaited.is_empty() {
+            self.observer.synced();
+        }
+        if !refused.is_empty() {
             let message = describe(&refused);
             tracing::warn!(
                 ?kind,

@@ -178,13 +178,19 @@ func checkPod(o metav1.Object) []fault {
 	return faults
 }
 
-// checkPodSpec judges the ports of containers; the rest of a pod is the engine's to judge.
+// checkPodSpec judges what proxies are told of: the service account and the ports of containers; the rest of a pod is the engine's to judge.
 func checkPodSpec(path string, spec *corev1.PodSpec) []fault {
+	faults := checkServiceAccount(path+".serviceAccountName", spec.ServiceAccountName)
+	faults = append(faults, checkContainerPorts(path+".containers", spec.Containers)...)
+	return append(faults, checkContainerPorts(path+".initContainers", spec.InitContainers)...)
+}
+
+func checkContainerPorts(path string, containers []corev1.Container) []fault {
 	var faults []fault
-	for i, c := range spec.Containers {
+	for i, c := range containers {
 		for j, p := range c.Ports {
 			if p.ContainerPort < 1 || p.ContainerPort > 65535 {
-				faults = append(faults, fault{field: fmt.Sprintf("%s.containers[%d].ports[%d].containerPort", path, i, j),
+				faults = append(faults, fault{field: fmt.Sprintf("%s[%d].ports[%d].containerPort", path, i, j),
 					message: fmt.Sprintf("port %d is out of range", p.ContainerPort), cure: "use 1 to 65535"})
 			}
 		}

@@ -184,6 +184,7 @@ func checkEntryEndpoints(spec *networkingapi.ServiceEntry) []fault {
 // checkEndpoint judges one place where a service is; ports, if not nil, are the names that it may use.
 func checkEndpoint(path string, e *networkingapi.WorkloadEntry, ports map[string]bool, hostname bool) []fault {
 	faults := checkLabels(join(path, "labels"), e.Labels)
+	faults = append(faults, checkServiceAccount(join(path, "serviceAccount"), e.ServiceAccount)...)
 	addr, err := netip.ParseAddr(e.Address)
 	switch {
 	case e.Address == "" && e.Network == "":
@@ -211,6 +212,14 @@ func checkEndpoint(path string, e *networkingapi.WorkloadEntry, ports map[string
 		faults = append(faults, fault{field: join(path, "locality"), message: fmt.Sprintf("%q has more than three parts", e.Locality), cure: "write region/zone/subzone"})
 	}
 	return faults
+}
+
+// checkServiceAccount judges a name that becomes part of an identity; none means the default one.
+func checkServiceAccount(field, name string) []fault {
+	if name == "" || len(validation.IsDNS1123Subdomain(name)) == 0 {
+		return nil
+	}
+	return []fault{{field: field, message: fmt.Sprintf("%q is not the name of a service account", name), cure: "use lower-case letters, digits, '-' and '.', without namespace"}}
 }
 
 func checkExportTo(namespace string, exportTo []string) []fault {
