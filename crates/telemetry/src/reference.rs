@@ -57,6 +57,7 @@ fn give_each_metric_a_series(metrics: &Metrics) {
     series.add_closed();
     series.add_failed();
     metrics.open_sockets(Reporter::Source);
+    metrics.pods_used(vec![("n".into(), "p".into(), Duration::ZERO)]);
     metrics.xds_message("type", 1);
     metrics.xds_terminated(XdsTermination::Complete);
     metrics.tunnel_closed(Reporter::Source, "done");
