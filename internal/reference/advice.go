@@ -29,6 +29,8 @@ var advice = []advised{
 			{"lateen_connect_retries_total", "an endpoint does not answer and another did, so no user saw it; keeps rising: look for the endpoint in the log"},
 			{"lateen_endpoints_ejected", "above 0 for long: endpoints that the control plane calls healthy cannot be reached from here"},
 			{"lateen_pod_cpu_seconds_total", "rate: the part of a core that the proxy spends on that pod. A pod that stands out is the one that the others would wait for, if workers did not serve pods in turns"},
+			{"lateen_reports_sent_total", "rate: about one for each connection and signal that is exported; 0 with a collector set: see the drops"},
+			{"lateen_reports_dropped_total", "any: the collector is away, refuses, or is too slow for the connections of this node; traffic does not wait for it"},
 			{"lateen_worker_connections", "one series a worker; they should be close to each other"},
 		}},
 		{"Tunnels", []metricAdvice{
