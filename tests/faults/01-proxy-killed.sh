@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # A node proxy is killed: its pods' new connections are refused at once, never left hanging and never in clear; service is
 # back within a second of its restart; what it had open is counted and named.
-# bites: let `leave` in internal/agent/keeper/shelf.go keep sockets: connections hang instead (no refusal, timeouts).
-# bites: accept the redirect's mark 0x539 for everybody in internal/agent/redirect/rules.go: payload in clear on the fabric.
+# bites: let `sweep` and `closeOrphans` in internal/agent/keeper/shelf.go keep sockets: nobody is refused, connections wait.
+# Seen red so.
 source "$(dirname "$0")/lib.sh"
 mesh
 lost() { agent_metric "$1" "lateen_agent_connections_lost_total{direction=\"$2\"}"; }

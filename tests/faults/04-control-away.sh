@@ -2,8 +2,8 @@
 # The control plane stays away for longer than certificates live: until they run out nothing fails; then the error, the
 # metric and readiness name what is stale; when it is back everything heals by itself. An hour of virtual time is a unit
 # test of crates/identity; here certificates live 12 seconds.
-# bites: let the keeper drop a certificate whose renewal fails (crates/identity): requests fail at once.
-# bites: leave `readiness.remark` out of crates/proxy/src/certificates.rs: nothing says what is stale.
+# bites: a control plane that takes connections and answers nothing (stopped, not unreachable) leaves the state at "fetching"
+# for as long as the question may take: the check of "stale" was seen red so.
 source "$(dirname "$0")/lib.sh"
 mesh --cert-ttl 12s
 remark() { in_node n1 curl -s --max-time 2 http://127.0.0.1:15021/healthz/ready | grep -iE "$1"; }

@@ -2,8 +2,7 @@
 # No moment in which a denied peer is admitted: a client hammers what it is denied through random edits of the policies
 # (each state denies it), restarts of the control plane and of both proxies, replaced proxies, and restarted pods.
 # FAULT_SEED chooses another walk.
-# bites: publish a snapshot before its policies are in (crates/config/src/store.rs), or send removals first
-# (internal/xds): admissions are counted.
+# bites: let policyedits print the deletion of the former policy before the next one: admissions are counted. Seen red so.
 source "$(dirname "$0")/lib.sh"
 mesh
 seed=${FAULT_SEED:-$((RANDOM))}

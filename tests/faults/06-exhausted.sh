@@ -3,8 +3,7 @@
 # byte: connections go on, a proxy that is killed comes back, what cannot be stored is refused with the reason, and all
 # heals when there is room. Descriptors: a proxy with 200 of them sheds what it cannot take, says so, and serves its other
 # pods.
-# bites: let a failed write of a log line end the process (print! panics in the proxy's logger): requests fail.
-# bites: no reserve in crates/capture/src/share.rs: the neighbour fails as well, or accepting spins.
+# bites: without `has` in WriteFile (internal/ca/root.go) the control plane does not start on a full disk. Seen red so.
 # The whole mesh lives in a file system of a few megabytes, in a mount namespace of this script's own.
 if [ -z "${OWN_MOUNTS:-}" ] && [ "$(id -u)" = 0 ]; then OWN_MOUNTS=1 exec unshare -m bash "$0" "$@"; fi
 source "$(dirname "$0")/lib.sh"

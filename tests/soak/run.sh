@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # A mesh that is not left alone for SOAK_SECONDS (600): pods come and go, labels flip, certificates live seconds, policies
 # change, every part is restarted and proxies are replaced, under load on kept and new connections. The verdict: memory and
-# descriptors flat, every failed request within the window of an event that may cost requests (a killed proxy, nothing
-# else), no warning or error in a log that tests/soak/expected.txt does not explain. SOAK_REPORT names a file for the table.
+# descriptors flat, every failed request within the window of an event that may cost requests (a killed proxy; on kept
+# connections the end of a drain or of a pod), no warning or error in a log that tests/soak/expected.txt does not explain. SOAK_REPORT names a file for the table.
 source "$(dirname "$0")/../faults/lib.sh"
 seconds=${SOAK_SECONDS:-600}
 # What a killed proxy may cost, in milliseconds from the kill.
 window=3000
+# How long a replaced proxy may keep its connections, in milliseconds; then it cuts them.
+drain=5000
 mesh --cert-ttl 20s
 check "three replicas" lateen scale deployment/echo --replicas 3
 check "bystanders, which join and leave the mesh" lateen apply -f - <<'Y'
@@ -74,17 +76,23 @@ done
 kill $SAMPLER
 wait $KEEP $NEW
 
-# Requests: every failure lies in the window of a killed proxy; a connection that a drain cut may fail once as well.
-unexplained() {
-  cat "$WORK/keep.failures" "$WORK/new.failures" | awk -v window=$window 'NR == FNR {if ($3 ~ /^kill-proxy/) {from[++n] = $1; to[n] = $1 + window}; next}
-    {for (i = 1; i <= n; i++) if ($1 >= from[i] && $1 <= to[i]) next; print}' "$WORK/events" -
+# Requests: every failure lies in the window of a killed proxy, or, on kept connections, where
+# a drain comes to its deadline or a pod ends.
+unexplained() { # FILE DRAINS: failures outside of every window; DRAINS=1: kept connections, which a drain's deadline cuts
+  awk -v window=$window -v drain=$drain -v drains="$2" 'NR == FNR {
+      if ($3 ~ /^kill-proxy/) {from[++n] = $1; to[n] = $1 + window}
+      if ($3 ~ /^replace-proxy/ && drains) {from[++n] = $2 + drain - 500; to[n] = $2 + drain + 1500}
+      if ($3 == "scale-down" && drains) {from[++n] = $1; to[n] = $2 + 2500} # the pod that ends closes what it keeps
+      next}
+    {for (i = 1; i <= n; i++) if ($1 >= from[i] && $1 <= to[i]) next; print}' "$WORK/events" "$1"
 }
+{ unexplained "$WORK/keep.failures" 1; unexplained "$WORK/new.failures" 0; } | sort -n >"$WORK/strays"
 served=$(($(count "$WORK/keep" served) + $(count "$WORK/new" served)))
 failures=$(($(failed "$WORK/keep") + $(failed "$WORK/new")))
-strays=$(unexplained | wc -l)
-equal "of $served requests, through $(wc -l <"$WORK/events") events, $failures failed, each because a proxy was killed" 0 "$strays"
+strays=$(wc -l <"$WORK/strays")
+equal "of $served requests, through $(wc -l <"$WORK/events") events, $failures failed, each where a proxy was killed, its drain was over or a pod ended" 0 "$strays"
 # What had just begun when the others failed.
-unexplained | sort -n | awk 'NR == FNR {from[++n] = $1; name[n] = $3; next} {what = "the start"; for (i = 1; i <= n && from[i] <= $1; i++) what = name[i]; kinds[what " " $2]++} END {for (k in kinds) print "    " kinds[k], "after", k}' "$WORK/events" -
+awk 'NR == FNR {from[++n] = $1; name[n] = $3; next} {what = "the start"; for (i = 1; i <= n && from[i] <= $1; i++) what = name[i]; kinds[what " " $2]++} END {for (k in kinds) print "    " kinds[k], "after", k}' "$WORK/events" "$WORK/strays"
 
 # Memory and descriptors: the medians of the last two quarters. Flat means that the last is at most a tenth and 4 MiB above
 # the one before it: allocators and rounding need room, leaks under this load would need far more.
@@ -112,7 +120,7 @@ grep -vE -f <(grep -vE '^(#|$)' "$ROOT/tests/soak/expected.txt") "$WORK/warnings
 equal "of $(wc -l <"$WORK/warnings") warnings none is unexplained" 0 "$(wc -l <"$WORK/surprises")"
 sed -E 's/[0-9]+/N/g' "$WORK/surprises" | cut -c1-220 | sort | uniq -c | sort -rn | head -15
 if [ -n "${SOAK_REPORT:-}" ]; then
-  { echo "$seconds seconds, $round rounds, $(wc -l <"$WORK/events") events; $served requests served, $failures failed in the windows of killed proxies, $strays otherwise."; echo; cat "$WORK/table"; } >"$SOAK_REPORT"
+  { echo "$seconds seconds, $round rounds, $(wc -l <"$WORK/events") events; $served requests served, $failures failed, $strays of them outside the windows of killed proxies, ended drains and ended pods."; echo; cat "$WORK/table"; } >"$SOAK_REPORT"
 fi
 cat "$WORK/table"
 finish
