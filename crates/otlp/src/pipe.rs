@@ -96,7 +96,7 @@ impl Pipe {
                 Err(status) => {
                     if std::mem::replace(&mut self.well, false) {
                         tracing::warn!(
-                            kind = ?self.kind, %status,
+                            kind = ?self.kind, error = %status,
                             "the OpenTelemetry collector takes no reports; traffic goes on, reports are dropped when their \
                              queue is full: check OTEL_EXPORTER_OTLP_ENDPOINT"
                         );
