@@ -26,16 +26,13 @@ func (s Settings) capturesDNS() bool {
 	return !s.BypassDNS && !slices.Contains(s.OutboundPorts, domain)
 }
 
-// redirectDNS comes after what leaves through the loopback interface: a resolver in the pod itself is the pod's affair.
+// redirectDNS is for questions over UDP; those over TCP are connections like others. It comes after what leaves through the loopback interface: a resolver in the pod itself is the pod's affair.
 func redirectDNS(s Settings) [][]expr.Any {
 	var rules [][]expr.Any
 	for _, r := range s.OutboundRanges {
 		rules = append(rules, rule(udp(), portIs(domain), within(destination, r), accept()))
 	}
-	return append(rules,
-		rule(udp(), portIs(domain), markIs(expr.CmpOpNeq, ProxyMark), redirectTo(DNSPort)),
-		rule(opening(), portIs(domain), markIs(expr.CmpOpNeq, ProxyMark), redirectTo(DNSPort)),
-	)
+	return append(rules, rule(udp(), portIs(domain), markIs(expr.CmpOpNeq, ProxyMark), redirectTo(DNSPort)))
 }
 
 // dnsZones come before connection tracking. The replies that the proxy gives the pod have the resolver's address and port
@@ -57,12 +54,7 @@ func dnsZones(chain func(string, nftables.ChainType, *nftables.ChainHook, *nftab
 	}
 }
 
-func udp() []expr.Any {
-	return []expr.Any{
-		&expr.Meta{Register: 1, Key: expr.MetaKeyL4PROTO},
-		compare(expr.CmpOpEq, []byte{unix.IPPROTO_UDP}),
-	}
-}
+func udp() []expr.Any { return protocol(expr.CmpOpEq, unix.IPPROTO_UDP) }
 
 func comesFrom(port uint16) []expr.Any {
 	return []expr.Any{

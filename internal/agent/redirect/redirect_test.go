@@ -135,6 +135,12 @@ func TestRepairsDamage(t *testing.T) {
 				return nil
 			})
 		},
+		"nothing held any more": func(t *testing.T, ns *netns.Namespace) {
+			nft(t, ns, func(c *nftables.Conn) error {
+				c.FlushChain(&nftables.Chain{Name: holdInbound, Table: ourTable()})
+				return nil
+			})
+		},
 		"rule added first": func(t *testing.T, ns *netns.Namespace) {
 			nft(t, ns, func(c *nftables.Conn) error {
 				c.InsertRule(&nftables.Rule{Table: ourTable(), Chain: &nftables.Chain{Name: "redirect-outbound"}, Exprs: accept()})

@@ -43,9 +43,11 @@ func ruleset(table *nftables.Table, mode Mode, s Settings) []ruledChain {
 		},
 	}
 	if mode == Capturing {
-		chains[2].rules = redirectInbound(s)
-		chains[3].rules = redirectOutbound(s)
+		chains[2].rules = inbound(s, redirectTo)
+		chains[3].rules = outbound(s, redirectTo)
+		chains = append(chains, holds(chain, s)...)
 		if s.capturesDNS() {
+			chains[3].rules = append(chains[3].rules, redirectDNS(s)...)
 			chains = append(chains, dnsZones(chain)...)
 		}
 	}
@@ -78,10 +80,14 @@ func returnOutbound() [][]expr.Any {
 	}
 }
 
-func redirectInbound(s Settings) [][]expr.Any {
+// verdict is what a rule does with a connection that belongs to a port of the proxy.
+type verdict func(port uint16) []expr.Any
+
+// inbound says which connections from outside belong to the proxy.
+func inbound(s Settings, captured verdict) [][]expr.Any {
 	var rules [][]expr.Any
 	for _, link := range s.VirtualInterfaces {
-		rules = append(rules, rule(arrivesBy(link), opening(), redirectTo(OutboundPort)))
+		rules = append(rules, rule(arrivesBy(link), opening(), captured(OutboundPort)))
 	}
 	if s.BypassInbound {
 		return rules
@@ -95,10 +101,11 @@ func redirectInbound(s Settings) [][]expr.Any {
 	for _, port := range s.InboundPorts {
 		rules = append(rules, rule(opening(), portIs(port), accept()))
 	}
-	return append(rules, rule(opening(), portIsNot(TunnelPort), markIs(expr.CmpOpNeq, ProxyMark), redirectTo(InboundPort)))
+	return append(rules, rule(opening(), portIsNot(TunnelPort), markIs(expr.CmpOpNeq, ProxyMark), captured(InboundPort)))
 }
 
-func redirectOutbound(s Settings) [][]expr.Any {
+// outbound says which of the pod's own connections belong to the proxy.
+func outbound(s Settings, captured verdict) [][]expr.Any {
 	rules := [][]expr.Any{
 		rule(tcp(), address(destination, Probe4), accept()),
 		rule(tcp(), address(destination, Probe6), accept()),
@@ -108,7 +115,7 @@ func redirectOutbound(s Settings) [][]expr.Any {
 		rule(leavesBy("lo"), accept()),
 	}
 	if s.capturesDNS() {
-		rules = append(rules, redirectDNS(s)...)
+		rules = append(rules, rule(opening(), portIs(domain), markIs(expr.CmpOpNeq, ProxyMark), captured(DNSPort)))
 	}
 	for _, port := range s.OutboundPorts {
 		rules = append(rules, rule(opening(), portIs(port), accept()))
@@ -117,10 +124,10 @@ func redirectOutbound(s Settings) [][]expr.Any {
 		rules = append(rules, rule(opening(), within(destination, r), accept()))
 	}
 	if s.OnlyRanges == nil {
-		return append(rules, rule(opening(), markIs(expr.CmpOpNeq, ProxyMark), redirectTo(OutboundPort)))
+		return append(rules, rule(opening(), markIs(expr.CmpOpNeq, ProxyMark), captured(OutboundPort)))
 	}
 	for _, r := range s.OnlyRanges {
-		rules = append(rules, rule(opening(), within(destination, r), markIs(expr.CmpOpNeq, ProxyMark), redirectTo(OutboundPort)))
+		rules = append(rules, rule(opening(), within(destination, r), markIs(expr.CmpOpNeq, ProxyMark), captured(OutboundPort)))
 	}
 	return rules
 }
@@ -133,23 +140,28 @@ func rule(parts ...[]expr.Any) []expr.Any {
 	return all
 }
 
-func tcp() []expr.Any {
+func tcp() []expr.Any { return protocol(expr.CmpOpEq, unix.IPPROTO_TCP) }
+
+func protocol(op expr.CmpOp, number byte) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Register: 1, Key: expr.MetaKeyL4PROTO},
-		compare(expr.CmpOpEq, []byte{unix.IPPROTO_TCP}),
+		compare(op, []byte{number}),
 	}
 }
 
 // opening matches the packet that opens a TCP connection. Connection tracking picks up older connections in the middle
 // and takes their next packet for the first; translating that would break them.
-func opening() []expr.Any {
+func opening() []expr.Any { return rule(tcp(), opens(expr.CmpOpEq)) }
+
+// opens compares the flags of a TCP packet with those of the one that opens a connection.
+func opens(op expr.CmpOp) []expr.Any {
 	const fin, syn, rst, ack = 0x01, 0x02, 0x04, 0x10
 	const flagsOffset = 13
-	return rule(tcp(), []expr.Any{
+	return []expr.Any{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: flagsOffset, Len: 1},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{fin | syn | rst | ack}, Xor: []byte{0}},
-		compare(expr.CmpOpEq, []byte{syn}),
-	})
+		compare(op, []byte{syn}),
+	}
 }
 
 type side int

@@ -169,5 +169,10 @@ func TestVirtualInterfacesAreOutbound(t *testing.T) {
 	if got := originalDestination(t, proxy); got != peerAddress+appPort {
 		t.Errorf("original destination %q", got)
 	}
+	from, to := netip.AddrPortFrom(netip.MustParseAddr("10.77.0.2"), 40000), netip.AddrPortFrom(netip.MustParseAddr(podAddress), 8080)
+	sendACK(t, vm, from, to)
+	if reaches(t, vm, from, to) {
+		t.Error("a packet sent ahead opened a way past the proxy")
+	}
 	open(t, w.peer, "", podAddress+appPort, w.inbound)
 }

@@ -85,7 +85,7 @@ func observeTable() (Mode, error) {
 		return Absent, err
 	}
 	for _, chain := range chains {
-		if chain.Type != nftables.ChainTypeNAT {
+		if chain.Type != nftables.ChainTypeNAT && !isHold(chain.Name) {
 			continue
 		}
 		rules, err := c.GetRules(chain.Table, chain)
