@@ -54,6 +54,7 @@ fn opening(labels: Labels) -> Opening {
         destination: "10.244.2.2:15008".parse().unwrap(),
         hbone: None,
         destination_name: None,
+        trace: None,
         labels,
     }
 }
