@@ -317,15 +317,24 @@ func State(object api.Object) (state, reason string) {
 			state = StateLive
 		}
 	}
-	if len(object.Problems) > 0 {
-		p := object.Problems[0]
-		reason = p.Message
-		if p.Field != "" {
-			reason = p.Field + ": " + reason
+	for _, p := range object.Problems {
+		if p.Refused() {
+			return StateRefused, remark(p)
 		}
-		return StateRefused, reason
+	}
+	// A warning is about an object that was taken: it explains, and changes nothing of what the object does.
+	if reason == "" && len(object.Problems) > 0 {
+		reason = remark(object.Problems[0])
 	}
 	return state, reason
+}
+
+// remark is what is wrong, without the object that it is told beside.
+func remark(p api.Problem) string {
+	if p.Field == "" {
+		return p.Message
+	}
+	return p.Field + ": " + p.Message
 }
 
 func labels(m map[string]string) string {

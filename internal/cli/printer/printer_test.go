@@ -82,7 +82,9 @@ func TestStateOfAnObject(t *testing.T) {
 		{"good", api.Object{Conditions: []api.Condition{condition("True")}}, "live", ""},
 		{"one condition is bad", api.Object{Conditions: []api.Condition{condition("True"), condition("False")}}, "ineffective", "R: m"},
 		{"only a part is in force", api.Object{Conditions: []api.Condition{partial, condition("True")}}, "partial", "UnsupportedValue: less than written"},
-		{"without effect, with a warning about it", api.Object{Conditions: []api.Condition{condition("False")}, Problems: []api.Problem{{Message: "w"}}}, "ineffective", "R: m"},
+		{"without effect, with a warning about it", api.Object{Conditions: []api.Condition{condition("False")}, Problems: []api.Problem{{Severity: "warning", Message: "w"}}}, "ineffective", "R: m"},
+		{"in force, with a warning", api.Object{Conditions: []api.Condition{condition("True")}, Problems: []api.Problem{{Severity: "warning", Field: "spec", Message: "w"}}}, "live", "spec: w"},
+		{"refused, after a warning", api.Object{Problems: []api.Problem{{Severity: "warning", Message: "w"}, {Severity: "error", Message: "bad"}}}, "refused", "bad"},
 		{"refused counts more", api.Object{Conditions: []api.Condition{condition("True")}, Problems: []api.Problem{{Message: "bad"}}}, "refused", "bad"},
 	}
 	for _, tt := range tests {

@@ -76,6 +76,8 @@ func (k Key) String() string {
 
 // Problem is one thing wrong with what a user gave, in terms of what the user gave.
 type Problem struct {
+	// Severity is SeverityWarning if the object was taken nevertheless; anything else is a refusal.
+	Severity string `json:"severity,omitempty"`
 	File    string `json:"file,omitempty"`
 	Line    int    `json:"line,omitempty"`
 	Object  string `json:"object,omitempty"` // kind/namespace/name, as far as it could be read
@@ -83,6 +85,12 @@ type Problem struct {
 	Message string `json:"message"`
 	Cure    string `json:"cure,omitempty"`
 }
+
+// SeverityWarning marks a problem with an object that was taken but may not do what its author expects.
+const SeverityWarning = "warning"
+
+// Refused says whether what the problem is about was not taken because of it.
+func (p Problem) Refused() bool { return p.Severity != SeverityWarning }
 
 // String is the problem on one line: file:line: object: field: message; cure.
 func (p Problem) String() string {

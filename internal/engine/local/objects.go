@@ -343,7 +343,7 @@ func notFound(k api.Key) error {
 func apiKey(k model.Key) api.Key { return api.Key{Kind: k.Kind, Namespace: k.Namespace, Name: k.Name} }
 
 func problemOf(p files.Problem) api.Problem {
-	return api.Problem{File: p.File, Line: p.Line, Object: p.Object, Field: p.Field, Message: p.Message, Cure: p.Cure}
+	return api.Problem{Severity: p.Severity.String(), File: p.File, Line: p.Line, Object: p.Object, Field: p.Field, Message: p.Message, Cure: p.Cure}
 }
 
 func warningText(p files.Problem) string {
