@@ -32,6 +32,7 @@ type Compiler struct {
 	peers       peerScopes
 	published   map[model.Key]string // AuthorizationPolicies that have a resource, and the name by which workloads name it
 	hosts       hosts
+	claims      addresses
 	gateways    gateways
 	endpoints   map[model.Key]map[string]bool // ServiceEntry → names of the workloads that its endpoints are
 }
@@ -42,7 +43,7 @@ func New(mesh translate.Mesh, store *model.Store, l *log.Log, assignments *Assig
 		took = func(time.Duration) {}
 	}
 	return &Compiler{mesh: mesh, store: store, log: l, logger: logger, assignments: assignments, selection: model.NewSelection(),
-		peers: newPeerScopes(), published: map[model.Key]string{}, hosts: newHosts(), gateways: newGateways(),
+		peers: newPeerScopes(), published: map[model.Key]string{}, hosts: newHosts(), claims: newAddresses(), gateways: newGateways(),
 		endpoints: map[model.Key]map[string]bool{}, took: took}
 }
 
@@ -83,6 +84,7 @@ func (c *Compiler) Apply(changes []model.Change) {
 	for key := range b.gateways {
 		c.settleGateway(b, key)
 	}
+	c.settleClaims(b)
 	c.settleHosts(b)
 	for key := range b.policies {
 		c.compilePolicy(b, key)

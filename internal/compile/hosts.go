@@ -138,6 +138,11 @@ func (c *Compiler) settleHost(b *batch, host string) {
 		if x, ok := best[namespace]; !ok || x.key != owner {
 			delete(owners, namespace)
 			c.retouch(b, owner)
+			for _, addr := range c.assignments.Addresses[namespace+"/"+host] {
+				for key := range c.hosts.addresses[addr] {
+					b.services[key] = true
+				}
+			}
 			c.tellLosers(b, host, namespace)
 		}
 	}
@@ -221,7 +226,10 @@ func (c *Compiler) settleAddresses(b *batch, key model.Key) {
 			c.hosts.addresses[addr] = map[model.Key]bool{}
 		}
 		c.hosts.addresses[addr][key] = true
-		// What its author asks for goes before what was chosen; the other gets a new one.
+		if _, lost := c.holder(key, addr); lost {
+			continue
+		}
+		// What its author asks for goes before what was chosen for the own namespace; the other gets a new one.
 		if service, evicted := c.assignments.evict(addr); evicted {
 			if owner, ok := c.hosts.owner(service); ok {
 				b.services[owner] = true
@@ -259,6 +267,12 @@ func (c *Compiler) compileService(b *batch, key model.Key) {
 		c.gateways.forget(key) // an entry also asks for its endpoints, and those questions stay
 	}
 	ctx := c.context(key)
+	ctx.Holder = func(addr netip.Addr) string {
+		if holder, held := c.holder(key, addr); held {
+			return holder.String()
+		}
+		return ""
+	}
 	if svc, ok := c.store.Service(key); ok {
 		s, conditions := translate.Service(c.mesh, svc, ctx)
 		c.conditions(b, key, conditions)

@@ -2,6 +2,8 @@ package translate
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +25,23 @@ type Waypoints func(namespace, name string) *Waypoint
 type Context struct {
 	Namespace *corev1.Namespace // nil if unknown
 	Waypoints Waypoints
+	// Holder names the object that has an address of a service with more right; empty if none has. Nil for what is no service.
+	Holder func(netip.Addr) string
+}
+
+// keep leaves out the single addresses that belong to somebody else.
+func (c Context) keep(addresses []*workload.NetworkAddress, v *verdict) []*workload.NetworkAddress {
+	return slices.DeleteFunc(addresses, func(a *workload.NetworkAddress) bool {
+		addr, _ := netip.AddrFromSlice(a.Address)
+		if a.Length != nil || c.Holder == nil {
+			return false
+		}
+		holder := c.Holder(addr)
+		if holder != "" {
+			v.note("Conflicted", fmt.Sprintf("address %s belongs to %s and stays with it; use another", addr, holder))
+		}
+		return holder != ""
+	})
 }
 
 func (c Context) find(namespace, name string) *Waypoint {

@@ -68,6 +68,7 @@ func ServiceEntry(mesh Mesh, in EntryInput) ([]*workload.Service, []model.Condit
 	if bad != "" {
 		return nil, []model.Condition{rejected("InvalidAddress", bad+" is neither an IP address nor a CIDR")}
 	}
+	addresses = in.keep(addresses, v)
 	b := in.bindService(se, visibility == workload.Service_NAMESPACE, v)
 	lb := entryLoadBalancing(in, v)
 	var ports []*workload.Port

@@ -45,9 +45,10 @@ func Service(mesh Mesh, svc *corev1.Service, ctx Context) (*workload.Service, []
 		IngressUseWaypoint: b.ingress,
 	}
 	var bad string
-	if s.Addresses, bad = networkAddresses(mesh, clusterIPs(svc)); bad != "" {
+	if s.Addresses, bad = networkAddresses(mesh, ClusterIPs(svc)); bad != "" {
 		return nil, []model.Condition{rejected("InvalidAddress", bad+" is not an IP address")}
 	}
+	s.Addresses = ctx.keep(s.Addresses, v)
 	for _, p := range tcpPorts(svc) {
 		target := uint32(p.TargetPort.IntVal)
 		if p.TargetPort.StrVal == "" {
@@ -69,8 +70,8 @@ func Service(mesh Mesh, svc *corev1.Service, ctx Context) (*workload.Service, []
 	return s, v.conditions()
 }
 
-// clusterIPs lists the addresses under which a service is reached; a headless service has none.
-func clusterIPs(svc *corev1.Service) []string {
+// ClusterIPs lists the addresses under which a service is reached; a headless service has none.
+func ClusterIPs(svc *corev1.Service) []string {
 	ips := svc.Spec.ClusterIPs
 	if len(ips) == 0 {
 		ips = []string{svc.Spec.ClusterIP}

@@ -107,6 +107,21 @@ func podAddresses(pod *corev1.Pod) (addresses [][]byte, ok bool) {
 	return addresses, true
 }
 
+// OwnAddresses are those at which a pod, and nobody else, is found.
+func OwnAddresses(pod *corev1.Pod) []netip.Addr {
+	if pod.Spec.HostNetwork || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return nil
+	}
+	raw, _ := podAddresses(pod)
+	var out []netip.Addr
+	for _, a := range raw {
+		if addr, ok := netip.AddrFromSlice(a); ok && !slices.Contains(out, addr) {
+			out = append(out, addr)
+		}
+	}
+	return out
+}
+
 func ready(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue

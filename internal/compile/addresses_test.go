@@ -1,0 +1,97 @@
+package compile
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"lateen.dev/lateen/internal/gen/workload"
+	"lateen.dev/lateen/internal/model"
+)
+
+func texts(s *workload.Service) []string {
+	var out []string
+	for _, a := range s.GetAddresses() {
+		ip, _ := netip.AddrFromSlice(a.Address)
+		text := ip.String()
+		if a.Length != nil {
+			text = netip.PrefixFrom(ip, int(*a.Length)).String()
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+func TestNobodyTakesOverTheAddressOfAPodOrAService(t *testing.T) {
+	const victims = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {clusterIP: 10.96.0.9, ports: [{port: 80}]}\n---\n"
+	greedy := serviceEntry("attic", "greedy", "01", "hosts: [g.example.com], resolution: NONE, addresses: [10.96.0.9, \"::ffff:10.0.0.1\", 192.0.2.1, 10.0.0.0/8]")
+	for name, order := range map[string][]string{
+		"entry first": {greedy, victims + pod("shop", "web-1", "10.0.0.1", "web")},
+		"entry last":  {victims + pod("shop", "web-1", "10.0.0.1", "web"), greedy},
+		"at once":     {greedy + victims + pod("shop", "web-1", "10.0.0.1", "web")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlane(t)
+			for _, text := range order {
+				p.put(text)
+			}
+			entry := func() []string { return texts(p.service("attic/g.example.com")) }
+			if got := entry(); !slices.Equal(got, []string{"192.0.2.1", "10.0.0.0/8"}) {
+				t.Errorf("the entry has %v", got)
+			}
+			if got := texts(p.service("shop/web.shop.svc.cluster.local")); !slices.Equal(got, []string{"10.96.0.9"}) {
+				t.Errorf("the Service has %v", got)
+			}
+			said := p.said()[model.ServiceEntryKey("attic", "greedy")]
+			if said.Reason != "Conflicted" || !strings.Contains(said.Message, "Service shop/web") || !strings.Contains(said.Message, "Pod shop/web-1") {
+				t.Errorf("its author is told %v", said)
+			}
+			p.remove(model.PodKey("shop", "web-1"), model.ServiceKey("shop", "web"))
+			if got := entry(); len(got) != 4 {
+				t.Errorf("with nobody else there the entry has %v", got)
+			}
+			if said := p.said()[model.ServiceEntryKey("attic", "greedy")]; said.Reason != "Accepted" {
+				t.Errorf("its author is still told %v", said)
+			}
+		})
+	}
+}
+
+func TestOfTwoServicesTheOlderHasTheAddress(t *testing.T) {
+	p := newPlane(t)
+	service := func(namespace, day string) string {
+		return "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: " + namespace + ", creationTimestamp: 2026-01-" + day + "T00:00:00Z}\nspec: {clusterIP: 10.96.0.9, ports: [{port: 80}]}\n---\n"
+	}
+	p.put(service("attic", "02"))
+	p.put(service("shop", "01"))
+	if got := texts(p.service("shop/web.shop.svc.cluster.local")); len(got) != 1 {
+		t.Errorf("the older has %v", got)
+	}
+	if got := texts(p.service("attic/web.attic.svc.cluster.local")); len(got) != 0 {
+		t.Errorf("the younger has %v", got)
+	}
+	if said := p.said()[model.ServiceKey("attic", "web")]; said.Reason != "Conflicted" {
+		t.Errorf("the younger is told %v", said)
+	}
+}
+
+func TestAChosenAddressIsNotTakenByAnotherNamespace(t *testing.T) {
+	p := newPlane(t)
+	p.put(serviceEntry("shop", "api", "02", "hosts: [api.example.com], resolution: DNS"))
+	chosen := texts(p.service("shop/api.example.com"))
+	p.put(serviceEntry("attic", "thief", "01", "hosts: [t.example.com], resolution: STATIC, addresses: ["+chosen[0]+"]"))
+	if got := texts(p.service("shop/api.example.com")); !slices.Equal(got, chosen) {
+		t.Errorf("the owner has %v, had %v", got, chosen)
+	}
+	if got := texts(p.service("attic/t.example.com")); len(got) != 0 {
+		t.Errorf("the other has %v", got)
+	}
+	if said := p.said()[model.ServiceEntryKey("attic", "thief")]; said.Reason != "Conflicted" {
+		t.Errorf("the other is told %v", said)
+	}
+	p.remove(model.ServiceEntryKey("shop", "api"))
+	if got := texts(p.service("attic/t.example.com")); !slices.Equal(got, chosen[:1]) {
+		t.Errorf("with the owner gone the other has %v", got)
+	}
+}
