@@ -12,10 +12,13 @@ const FIRST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(300);
 /// What failed once and was not tried since is forgotten after this time.
 const MEMORY: Duration = Duration::from_secs(900);
-/// Endpoints that are remembered at once.
-const CAPACITY: usize = 4096;
+/// Endpoints that are remembered at once, for one who dials.
+const CAPACITY: usize = 1024;
 
 /// The endpoints that failed of late. Times are those since any fixed moment, and never go back.
+///
+/// Failures say how far an endpoint is reached by whoever dialled: each has an ejector of its own, or one could have an
+/// endpoint left out for all the others.
 ///
 /// An endpoint whose time is over is tried again, and one failure more leaves it out for twice as long; one success
 /// clears it. Whether a service can do without an endpoint is the caller's to say.
@@ -46,21 +49,27 @@ impl<K> Default for Ejector<K> {
 
 impl<K: Eq + Hash + Clone> Ejector<K> {
     /// Takes note of a failure that is the endpoint's. If it is now left out, answers for how long. `spare` is asked, at
-    /// most once, whether its service can do without it.
+    /// most once, whether its service can do without it: if not, the failure does not count, now or later.
     pub fn failed(
         &mut self,
         key: K,
         now: Duration,
         spare: impl FnOnce() -> bool,
     ) -> Option<Duration> {
+        // Requests that were under way when it was left out say nothing new.
+        if self.is_out(&key, now) || !spare() {
+            return None;
+        }
         if !self.entries.contains_key(&key) {
             self.make_room(now);
         }
         let entry = self.entries.entry(key).or_default();
+        if now.saturating_sub(entry.failed.max(entry.until)) >= MEMORY {
+            *entry = Entry::default();
+        }
         entry.failures = entry.failures.saturating_add(1);
         entry.failed = now;
-        // Requests that were under way when it was left out say nothing new.
-        if entry.failures < FAILURES || entry.until > now || !spare() {
+        if entry.failures < FAILURES {
             return None;
         }
         let time = FIRST.saturating_mul(1 << entry.times.min(16)).min(LONGEST);
@@ -184,6 +193,28 @@ mod tests {
             assert_eq!(ejector.failed(1, at(0), || false), None);
         }
         assert!(!ejector.any(at(0)));
+        // What did not count then does not count when it can be spared.
+        assert_eq!([fail(&mut ejector, 1), fail(&mut ejector, 1)], [None, None]);
+        assert_eq!(fail(&mut ejector, 1), Some(10));
+    }
+
+    #[test]
+    fn what_failed_long_ago_is_forgotten() {
+        let mut ejector = Ejector::default();
+        for _ in 0..2 {
+            assert_eq!(fail(&mut ejector, 0), None);
+        }
+        let later = MEMORY.as_secs();
+        for now in [later, later + 1] {
+            assert_eq!(fail(&mut ejector, now), None);
+        }
+        assert_eq!(fail(&mut ejector, later + 2), Some(10));
+        assert_eq!(fail(&mut ejector, later + 12), Some(20));
+        assert_eq!(
+            fail(&mut ejector, 3 * later),
+            None,
+            "the second time is no longer held against it"
+        );
     }
 
     #[test]

@@ -149,7 +149,7 @@ impl Resolver for Dns {
         };
         let _ = self.inbox.send(Message::Resolve(lookup));
         found.await.unwrap_or_else(|_| {
-            Err(ResolveError::Unanswered {
+            Err(ResolveError::NotAsked {
                 hostname,
                 reason: "the proxy is stopping".to_owned(),
             })
@@ -319,11 +319,17 @@ impl Lookups {
             hostname: hostname.to_owned(),
             reason,
         };
-        let reply = self
-            .upstream
-            .ask(from, &question, true)
-            .await
-            .map_err(|error: Unanswered| unanswered(error.to_string()))?;
+        let reply =
+            self.upstream
+                .ask(from, &question, true)
+                .await
+                .map_err(|error| match error {
+                    Unanswered::Failed { .. } => unanswered(error.to_string()),
+                    Unanswered::NoResolver | Unanswered::Share => ResolveError::NotAsked {
+                        hostname: hostname.to_owned(),
+                        reason: error.to_string(),
+                    },
+                })?;
         lateen_dns::find(&reply, family)
             .ok_or_else(|| unanswered("the resolver could not find out".to_owned()))
     }

@@ -57,6 +57,7 @@ impl Sources {
             endpoints.extend(out.into_iter().map(|endpoint| {
                 json!({
                     "worker": index,
+                    "pod": endpoint.pod.to_string(),
                     "workload": endpoint.workload.to_string(),
                     "port": endpoint.port,
                     "secondsLeft": endpoint.left.as_secs_f64(),

@@ -489,6 +489,7 @@ impl Worker {
     fn forget(&self, pod: &Pod) {
         self.shares.borrow_mut().remove(&pod.uid);
         self.live.forget(&pod.uid);
+        self.ejections.forget(&pod.uid);
         if let Some(sources) = self.sources.borrow_mut().remove(&pod.uid) {
             self.pool.retire(|key| sources.contains(&key.source_ip));
         }

@@ -195,7 +195,7 @@ impl Metrics {
         );
         registry.register(
             "lateen_endpoints_ejected",
-            "Endpoints that workers leave out at the moment because connections to them keep failing",
+            "Endpoints that workers leave out at the moment for a pod whose connections to them keep failing, one for each such pod and worker",
             ejected.clone(),
         );
         registry.register(

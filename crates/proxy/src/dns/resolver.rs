@@ -19,6 +19,14 @@ pub enum ResolveError {
         /// The name that was asked for.
         hostname: String,
     },
+    /// No resolver was asked, for a reason that has nothing to do with the name.
+    #[error("resolve {hostname}: {reason}")]
+    NotAsked {
+        /// The name that was wanted.
+        hostname: String,
+        /// What was in the way.
+        reason: String,
+    },
     /// No resolver gave a usable answer.
     #[error("resolve {hostname}: {reason}")]
     Unanswered {
@@ -27,6 +35,16 @@ pub enum ResolveError {
         /// What went wrong.
         reason: String,
     },
+}
+
+impl ResolveError {
+    /// Whether another name may do better.
+    pub fn blames_name(&self) -> bool {
+        match self {
+            Self::NotAName(_) | Self::NoAddress { .. } | Self::Unanswered { .. } => true,
+            Self::NotAsked { .. } => false,
+        }
+    }
 }
 
 /// Says where a workload with a hostname is.

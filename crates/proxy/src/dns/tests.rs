@@ -577,6 +577,54 @@ async fn hostnames_are_looked_up_once_and_outlive_their_resolver() {
 }
 
 #[tokio::test]
+async fn what_keeps_a_pod_from_asking_is_not_held_against_the_name() {
+    local(async {
+        let fake = Fake::start(|_, _| vec![]).await;
+        for (servers, descriptors) in [(vec![], 0), (vec![fake.address], usize::MAX)] {
+            let rig = Rig::new(&servers);
+            let pod = rig.pod("a");
+            let from = From {
+                sockets: Arc::clone(&pod.sockets),
+                share: Arc::clone(&pod.share),
+            };
+            let lookups = Lookups {
+                upstream: Rc::clone(&rig.common.upstream),
+                cache: Arc::default(),
+                ipv6: false,
+                waiting: RefCell::default(),
+            };
+            let mut held = Vec::new();
+            while held.len() < descriptors
+                && let Some(one) = pod.share.take(1)
+            {
+                held.push(one);
+            }
+            let error = lookups.look_up(&from, &pod.uid, "db.example").await;
+            let error = error.expect_err("nobody can be asked");
+            assert!(matches!(error, ResolveError::NotAsked { .. }), "{error}");
+            assert!(!error.blames_name());
+            drop(held);
+        }
+        let rig = Rig::new(&[fake.address]);
+        let pod = rig.pod("a");
+        let from = From {
+            sockets: Arc::clone(&pod.sockets),
+            share: Arc::clone(&pod.share),
+        };
+        let lookups = Lookups {
+            upstream: Rc::clone(&rig.common.upstream),
+            cache: Arc::default(),
+            ipv6: false,
+            waiting: RefCell::default(),
+        };
+        let error = lookups.look_up(&from, &pod.uid, "db.example").await;
+        assert!(error.expect_err("it says nothing").blames_name());
+        fake.stop();
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_is_no_query_is_refused_or_ignored() {
     local(async {
         let rig = Rig::new(&[]);

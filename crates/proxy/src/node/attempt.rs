@@ -18,6 +18,7 @@ use super::ejection::Census;
 use super::tunnel;
 use super::{Arrival, Refusal};
 use crate::live::{Outgoing, Tracked};
+use crate::pod::Pod;
 use crate::worker::Worker;
 use std::net::SocketAddr;
 
@@ -73,7 +74,7 @@ pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, mut wanted: Wa
         let refusal = match outcome {
             Ok(next) => {
                 if let Some(hop) = &hop {
-                    worker.ejections.succeeded(hop, port);
+                    worker.ejections.succeeded(&arrival.pod, hop, port);
                 }
                 return Reached::Yes(next, underway.open());
             }
@@ -82,11 +83,11 @@ pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, mut wanted: Wa
         let Some(hop) = hop.filter(|_| refusal.blames_endpoint()) else {
             return Reached::No(refusal.after(tried.len() + 1), underway.open());
         };
-        let census = census(worker, &wanted);
-        worker.ejections.failed(&hop, port, &census);
+        let census = census(worker, &arrival.pod, &wanted);
+        worker.ejections.failed(&arrival.pod, &hop, port, &census);
         tried.push(hop);
         let next = (tried.len() < ATTEMPTS && Instant::now() < deadline)
-            .then(|| choose(worker, &wanted, &tried).ok())
+            .then(|| choose(worker, &arrival.pod, &wanted, &tried).ok())
             .flatten()
             .filter(|next| !next.avoided);
         match next {
@@ -104,7 +105,7 @@ pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, mut wanted: Wa
 async fn first(worker: &Worker, arrival: &Arrival, wanted: &mut Wanted) -> Result<Choice, Refusal> {
     // A service, its waypoint, its gateway: each is known by the one before.
     for _ in 0..LOOKUPS {
-        match (choose(worker, wanted, &[]), &worker.lookups) {
+        match (choose(worker, &arrival.pod, wanted, &[]), &worker.lookups) {
             (Err(route::Refusal::Unknown(want)), Some(lookups)) => {
                 lookups.ask(&want).await?;
                 (wanted.snapshot, wanted.source) = worker.workload_of(&arrival.pod).await?;
@@ -112,23 +113,24 @@ async fn first(worker: &Worker, arrival: &Arrival, wanted: &mut Wanted) -> Resul
             (choice, _) => return Ok(choice?),
         }
     }
-    Ok(choose(worker, wanted, &[])?)
+    Ok(choose(worker, &arrival.pod, wanted, &[])?)
 }
 
 /// The next hop: none that was tried, and none that is left out as long as there are others. At least half of the
 /// endpoints are always there to be chosen.
 fn choose(
     worker: &Worker,
+    pod: &Pod,
     wanted: &Wanted,
     tried: &[WorkloadUid],
 ) -> Result<Choice, route::Refusal> {
     let port = wanted.destination.port();
     let was_tried = |workload: &Workload| tried.contains(&workload.uid);
-    if worker.ejections.any() {
-        let census = census(worker, wanted);
+    if worker.ejections.any(pod) {
+        let census = census(worker, pod, wanted);
         if census.out() * 2 <= census.total() {
             let choice = outbound(worker, wanted, &|workload| {
-                was_tried(workload) || worker.ejections.is_out(workload, port)
+                was_tried(workload) || worker.ejections.is_out(pod, workload, port)
             })?;
             if !choice.avoided {
                 return Ok(choice);
@@ -139,12 +141,12 @@ fn choose(
 }
 
 /// Who could be chosen, and who of them is left out.
-fn census(worker: &Worker, wanted: &Wanted) -> Census {
+fn census(worker: &Worker, pod: &Pod, wanted: &Wanted) -> Census {
     let census = Census::default();
     let port = wanted.destination.port();
     // Everybody is avoided, so that everybody is looked at. What is chosen does not matter.
     let _ = outbound(worker, wanted, &|workload| {
-        census.note(workload, worker.ejections.is_out(workload, port));
+        census.note(workload, worker.ejections.is_out(pod, workload, port));
         true
     });
     census

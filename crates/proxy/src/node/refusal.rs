@@ -178,7 +178,8 @@ impl Refusal {
             Self::Dial(error) => error.blames_endpoint(),
             Self::Waypoint { why, .. } => why.blames_endpoint(),
             Self::Inner(error) => peers_fault(error),
-            Self::InnerSlow(_) | Self::Unresolved(_) | Self::NoAddress(_) => true,
+            Self::Unresolved(error) => error.blames_name(),
+            Self::InnerSlow(_) | Self::NoAddress(_) => true,
             Self::Tunnel(error) => !error.is_rejection(),
             Self::Connect(error) => match **error {
                 ConnectError::Refused { status } => status == 503,

@@ -47,6 +47,50 @@ async fn a_dead_endpoint_costs_a_retry_and_is_left_out_after_a_while() {
 }
 
 #[tokio::test]
+async fn what_one_pod_does_not_reach_is_left_out_for_no_other_pod() {
+    let mut mesh = Mesh::start().await;
+    mesh.put_endpoint("dead", mesh.ip(2, 66));
+    mesh.put_workload(wds::workload("neighbour", "west", mesh.ip(1, 3)));
+    let second = std::net::SocketAddr::from((mesh.ip(96, 2), 80));
+    mesh.change_service(|service| {
+        let also = wds::service("server", second.ip(), 80, 8080);
+        service.addresses.extend(also.addresses);
+    });
+    mesh.configure().await;
+    let neighbour = mesh.west.pod("neighbour", "cluster.local");
+    let _door = mesh.west.open(&neighbour, Port::Outbound, second);
+    let mut application = mesh.application().await;
+    for round in 0.. {
+        served_every_time(&mesh, 8, &mut application).await;
+        if mesh.west.value(EJECTED) == 1.0 {
+            break;
+        }
+        assert!(round < 40, "it is never left out");
+    }
+    assert_eq!(mesh.west.value(RETRIES), 3.0);
+    // The neighbour finds out for itself.
+    for round in 0.. {
+        let mut client = mesh.dial(second).await.unwrap();
+        say(&mut client, "ping").await;
+        let (mut served, _) = soon("the server accepts", application.recv())
+            .await
+            .unwrap();
+        hear(&mut served, "ping").await;
+        if mesh.west.value(EJECTED) == 2.0 {
+            break;
+        }
+        assert!(round < 400, "it is never left out for the neighbour");
+    }
+    assert_eq!(mesh.west.value(RETRIES), 6.0);
+    // What a pod met with goes with it.
+    mesh.west.released(&neighbour);
+    let [ejected] = &mesh.west.ejected().await[..] else {
+        panic!("one endpoint is listed");
+    };
+    assert_eq!(ejected.pod, mesh.client.uid);
+}
+
+#[tokio::test]
 async fn an_application_that_is_down_is_the_endpoints_fault_too() {
     let mut mesh = Mesh::start().await;
     let other = mesh.ip(2, 2);
