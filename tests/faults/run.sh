@@ -1,32 +1,41 @@
 #!/usr/bin/env bash
-# Runs the fault tests (all, or those named) one after the other and adds their counts up. The tools are built once.
+# Runs the fault tests (all, or those named), two at a time, and adds their counts up. The tools are built once.
 set -uo pipefail
 cd "$(dirname "$0")"
-FAULT_TOOLS=$(mktemp -d)
-trap 'rm -rf "$FAULT_TOOLS"' EXIT
+OUT=$(mktemp -d)
+trap 'rm -rf "$OUT"' EXIT
+export FAULT_TOOLS=$OUT/tools
 (cd ../.. && CGO_ENABLED=0 go build -o "$FAULT_TOOLS/" ./tests/mesh/...) || { echo "not ok - the tools build"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
-export FAULT_TOOLS
-passed=0 failed=0 skipped=0
 scripts=("$@")
 [ ${#scripts[@]} -gt 0 ] || scripts=([0-9]*.sh)
+run() { # SCRIPT
+  local began=$SECONDS
+  # To a file: what a script leaves behind must not keep this one waiting.
+  timeout -k 10 $((120 + 2 * ${FAULT_SECONDS:-0})) bash "./$1" >"$OUT/$1" 2>&1 </dev/null
+  echo "$? $((SECONDS - began))" >"$OUT/$1.end"
+}
+for s in "${scripts[@]}"; do
+  # Most of the time they wait: for a process to come back, for a certificate to run out.
+  while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n; done
+  run "${s%.sh}.sh" &
+done
+wait
+passed=0 failed=0 skipped=0
 for s in "${scripts[@]}"; do
   s=${s%.sh}.sh
+  read -r code seconds <"$OUT/$s.end"
   echo "== $s"
-  began=$SECONDS
-  # To a file: what a script leaves behind must not keep this one waiting.
-  timeout -k 10 $((120 + 2 * ${FAULT_SECONDS:-0})) bash "./$s" >"$FAULT_TOOLS/out" 2>&1 </dev/null
-  code=$?
-  counts=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$FAULT_TOOLS/out" | tail -1)
+  counts=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$OUT/$s" | tail -1)
   if [ -z "$counts" ]; then
     counts="0 passed, 1 failed, 0 skipped"
-    tail -30 "$FAULT_TOOLS/out"
+    tail -30 "$OUT/$s"
     echo "not ok - $s ended with code $code and no counts"
   else
-    grep -vE '^[0-9]+ passed, ' "$FAULT_TOOLS/out"
+    grep -vE '^[0-9]+ passed, ' "$OUT/$s"
   fi
   read -r p _ f _ k _ <<<"${counts//,/}"
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + k))
-  echo "   $((SECONDS - began)) s"
+  echo "   $seconds s"
 done
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]
