@@ -19,7 +19,7 @@ var partial = []string{"AuthorizationPolicy", "PeerAuthentication", "Service", "
 func (a *app) warnPartial(ctx context.Context, result api.ApplyResult) {
 	waiting := map[api.Key]bool{}
 	for _, r := range result.Results {
-		if slices.Contains(partial, r.Key.Kind) && len(r.Warnings) == 0 {
+		if slices.Contains(partial, r.Key.Kind) {
 			waiting[r.Key] = true
 		}
 	}

@@ -2,6 +2,7 @@ package printer
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"testing/quick"
@@ -100,5 +101,16 @@ func TestParseFormatOffersOnlyWhatTheCommandHas(t *testing.T) {
 	}
 	if _, err := ParseFormat("wide", Table, YAML); err == nil {
 		t.Error("a format that is not offered is taken")
+	}
+}
+
+func TestOnlyARefusalStandsForWhatTheControlPlaneSays(t *testing.T) {
+	effect := api.Problem{Object: "AuthorizationPolicy default/p", Field: "Accepted", Message: "not enforced"}
+	for severity, shown := range map[string]bool{"warning": true, "error": false} {
+		file := api.Problem{Severity: severity, File: "p.yaml", Line: 5, Object: effect.Object, Message: "a remark"}
+		lines := findings(api.Status{Problems: []api.Problem{file, effect}})
+		if slices.Contains(lines, effect.String()) != shown || !slices.Contains(lines, file.String()) {
+			t.Errorf("%s: %q", severity, lines)
+		}
 	}
 }

@@ -238,8 +238,9 @@ func (p *page) problems(s api.Status) {
 func findings(s api.Status) []string {
 	var lines []string
 	for _, problem := range s.Problems {
-		// A problem that knows its line says more than another about the same object that does not.
-		better := func(p api.Problem) bool { return p.File != "" && p.Object == problem.Object }
+		// A refusal that knows its line says more than another problem of the same object that does not. A remark on an
+		// object that was taken says nothing of whether it has an effect.
+		better := func(p api.Problem) bool { return p.File != "" && p.Refused() && p.Object == problem.Object }
 		if problem.File == "" && problem.Object != "" && slices.ContainsFunc(s.Problems, better) {
 			continue
 		}

@@ -60,8 +60,8 @@ func checkAuthorizationPolicy(o metav1.Object) []fault {
 	}
 	if v := ap.Annotations[wellknown.DryRun]; v != "" {
 		if _, err := strconv.ParseBool(v); err != nil {
-			// Refused, a policy would be missing from a control plane that starts with it. It is taken and enforced.
-			faults = append(faults, fault{severity: Warning, field: "metadata.annotations[istio.io/dry-run]", message: fmt.Sprintf("%q is neither true nor false, so the policy is enforced", v), cure: `use "true" to report only, "false" to enforce`})
+			// Refused, a policy would be missing from a control plane that starts with it. It is taken as if the annotation were not there.
+			faults = append(faults, fault{severity: Warning, field: "metadata.annotations[istio.io/dry-run]", message: fmt.Sprintf("%q is neither true nor false and counts as false", v), cure: `use "true" to have the policy report only, else "false"`})
 		}
 	}
 	for i, rule := range spec.Rules {

@@ -88,7 +88,7 @@ func TestProblemsNameFileLineObjectFieldAndCure(t *testing.T) {
 
 func TestAPolicyWithABadDryRunIsTakenWithAWarning(t *testing.T) {
 	objects, problems := Decode("f.yaml", []byte("apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata:\n  name: x\n  annotations:\n    istio.io/dry-run: \"no\"\nspec: {action: DENY, rules: [{}]}\n"))
-	const want = `f.yaml:5: AuthorizationPolicy default/x: metadata.annotations[istio.io/dry-run]: "no" is neither true nor false, so the policy is enforced; use "true" to report only, "false" to enforce`
+	const want = `f.yaml:5: AuthorizationPolicy default/x: metadata.annotations[istio.io/dry-run]: "no" is neither true nor false and counts as false; use "true" to have the policy report only, else "false"`
 	if len(objects) != 1 || len(problems) != 1 || problems[0].Severity != Warning || problems[0].Error() != want {
 		t.Errorf("got %v and %v", objects, problems)
 	}
