@@ -6,6 +6,7 @@ use std::sync::Arc;
 use lateen_types::{Identity, Strng, ports};
 
 use super::{Authority, Refusal};
+use crate::Snapshot;
 use crate::service::Service;
 use crate::workload::{Protocol, Workload};
 
@@ -149,11 +150,12 @@ impl Resolve {
             .map(IpAddr::to_canonical)
     }
 
-    /// The way to the workload at this address of its hostname.
+    /// The way to the workload at this address of its hostname. If a mesh workload has the address, that is who is
+    /// there, whatever the name's owner says of itself: it is reached through a tunnel.
     ///
     /// # Errors
     /// [`Refusal::LoopGuard`] if the name leads to the proxy itself.
-    pub fn at(&self, address: IpAddr) -> Result<Route, Refusal> {
+    pub fn at(&self, snapshot: &Snapshot, address: IpAddr) -> Result<Route, Refusal> {
         let address = address.to_canonical();
         let own = address.is_loopback() || address.is_unspecified();
         if own && ports::is_proxys_own(self.draft.port) {
@@ -161,7 +163,7 @@ impl Resolve {
                 target: SocketAddr::new(address, self.draft.port),
             });
         }
-        self.draft.clone().at(address)
+        self.draft.clone().at(snapshot, address)
     }
 }
 
@@ -190,9 +192,14 @@ pub(super) enum Kind {
 
 impl Draft {
     /// The next hop at an address that was chosen, or by its hostname if there is none.
-    pub(super) fn place(self, address: Option<IpAddr>, wanted: IpAddr) -> Result<Route, Refusal> {
+    pub(super) fn place(
+        self,
+        snapshot: &Snapshot,
+        address: Option<IpAddr>,
+        wanted: IpAddr,
+    ) -> Result<Route, Refusal> {
         if let Some(address) = address {
-            return self.at(address);
+            return self.at(snapshot, address);
         }
         if self.workload.addresses.is_empty() && !self.workload.hostname.is_empty() {
             return Ok(Route::Resolve(Resolve {
@@ -210,7 +217,7 @@ impl Draft {
         })
     }
 
-    fn at(self, address: IpAddr) -> Result<Route, Refusal> {
+    fn at(self, snapshot: &Snapshot, address: IpAddr) -> Result<Route, Refusal> {
         let Self {
             workload,
             service,
@@ -232,24 +239,47 @@ impl Draft {
                 via,
             })),
             Kind::Direct => match workload.protocol {
-                Protocol::Tcp => Ok(Route::Plain {
-                    workload,
-                    service,
-                    target,
-                }),
-                // The far end would refuse it: such a request would make it connect to its own proxy.
-                Protocol::Hbone if ports::is_proxys_own(port) => Err(Refusal::LoopGuard { target }),
-                Protocol::Hbone => Ok(Route::Tunnel(Tunnel {
-                    hbone: SocketAddr::new(address, ports::HBONE),
-                    authority: target.into(),
-                    identities: identities(service.as_deref(), &workload),
-                    workload,
-                    service,
-                    via: Via::Direct,
-                })),
+                // An endpoint is what its author says. Of the mesh workload that has the address, only its own word
+                // counts, and only its own identity: nobody else's entry may take a connection to it out of its tunnel.
+                Protocol::Tcp => match snapshot.workload(&workload.network, address) {
+                    Some(found) if found.protocol == Protocol::Hbone => {
+                        let identities = identities(None, found);
+                        tunnel(found.clone(), service, target, identities)
+                    }
+                    _ => Ok(Route::Plain {
+                        workload,
+                        service,
+                        target,
+                    }),
+                },
+                Protocol::Hbone => {
+                    let identities = identities(service.as_deref(), &workload);
+                    tunnel(workload, service, target, identities)
+                }
             },
         }
     }
+}
+
+/// The tunnel to a workload's own port.
+fn tunnel(
+    workload: Arc<Workload>,
+    service: Option<Arc<Service>>,
+    target: SocketAddr,
+    identities: Vec<Identity>,
+) -> Result<Route, Refusal> {
+    // The far end would refuse it: such a request would make it connect to its own proxy.
+    if ports::is_proxys_own(target.port()) {
+        return Err(Refusal::LoopGuard { target });
+    }
+    Ok(Route::Tunnel(Tunnel {
+        hbone: SocketAddr::new(target.ip(), ports::HBONE),
+        authority: target.into(),
+        identities,
+        workload,
+        service,
+        via: Via::Direct,
+    }))
 }
 
 /// Who may be at the far end of a tunnel to a workload, addressed by a service or itself.

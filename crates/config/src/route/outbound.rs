@@ -12,7 +12,7 @@ use super::{Choice, Refusal, Route};
 use crate::Snapshot;
 use crate::gateway::GatewayAddress;
 use crate::service::{IpFamilies, Service};
-use crate::workload::Workload;
+use crate::workload::{Protocol, Workload};
 
 /// Routes a connection of `source` to `destination`. `random(n)` is uniform below `n`.
 ///
@@ -91,13 +91,22 @@ fn to_service(
         return through_waypoint(asker, waypoint, &behind, Some(service), destination);
     }
     if service.is_passthrough() {
+        // Its author may send connections where the client wanted, but not those to a mesh workload out of its tunnel.
+        let (network, ip) = (&asker.source.network, destination.ip());
+        match asker.snapshot.workload(network, ip) {
+            Some(workload) if workload.protocol == Protocol::Hbone => {
+                return to_workload(asker, workload, destination);
+            }
+            Some(_) => {}
+            None => unknown(asker.snapshot.wants_address(network, ip))?,
+        }
         return Ok(passthrough(destination, Some(service)));
     }
     let picked = choose(asker, service, destination.port(), Purpose::Client)?;
     if picked.workload.network != asker.source.network {
         return through_gateway(asker, picked, Some(service), service, destination);
     }
-    direct(picked, Some(service), destination)
+    direct(asker.snapshot, picked, Some(service), destination)
 }
 
 fn to_workload(
@@ -112,10 +121,11 @@ fn to_workload(
         return through_waypoint(asker, waypoint, &behind, None, destination);
     }
     let picked = Picked::only(workload, destination.port(), asker.avoid);
-    direct(picked, None, destination)
+    direct(asker.snapshot, picked, None, destination)
 }
 
 fn direct(
+    snapshot: &Snapshot,
     picked: Picked,
     service: Option<&Arc<Service>>,
     destination: SocketAddr,
@@ -129,7 +139,7 @@ fn direct(
         kind: Kind::Direct,
     };
     Ok(Choice {
-        route: draft.place(address, destination.ip())?,
+        route: draft.place(snapshot, address, destination.ip())?,
         rank: picked.rank,
         others: picked.others,
         avoided: picked.avoided,

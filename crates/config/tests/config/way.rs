@@ -356,19 +356,75 @@ fn a_hostname_is_resolved_and_then_reached_as_an_address_would_be() {
         "rather than none"
     );
     assert_eq!(wanted.pick(&[], &mut |_| 0), None);
-    let Route::Plain { target, .. } = wanted.at(address).unwrap() else {
+    let Route::Plain { target, .. } = wanted.at(&plain, address).unwrap() else {
         panic!("not plain")
     };
     assert_eq!(target, "192.0.2.7:8443".parse().unwrap());
 
-    let meshed = resolve(go(
-        &mesh(proto::TunnelProtocol::Hbone),
-        "client",
-        "10.96.0.1:80",
-    ));
-    let through = tunnel(meshed.at(address));
+    let hbone = mesh(proto::TunnelProtocol::Hbone);
+    let meshed = resolve(go(&hbone, "client", "10.96.0.1:80"));
+    let through = tunnel(meshed.at(&hbone, address));
     assert_eq!(through.hbone, "192.0.2.7:15008".parse().unwrap());
     assert_eq!(through.authority.to_string(), "192.0.2.7:8443");
+}
+
+/// Whoever writes a ServiceEntry may name any endpoint. One that is a mesh pod's address, written down or as the answer to a
+/// name, leads into that pod's tunnel and to nobody but that pod.
+#[test]
+fn an_endpoint_that_is_a_mesh_pod_is_reached_through_its_tunnel() {
+    let mut written = endpoint("entry", "10.244.2.2", "web", &[(80, 8080)]);
+    written.uid = "Kubernetes/networking.istio.io/ServiceEntry/attic/e/10.244.2.2".into();
+    written.tunnel_protocol = proto::TunnelProtocol::None.into();
+    let mut named = written.clone();
+    named.addresses.clear();
+    named.hostname = "db.example".into();
+    let mesh = |endpoint: proto::Workload| {
+        let mut web = support::service("web", "10.96.0.1", &[(80, 8080)]);
+        web.subject_alt_names = vec!["spiffe://cluster.local/ns/attic/sa/thief".into()];
+        Mesh::new()
+            .with(pod("client", "10.244.1.1"))
+            .with(pod("victim", "10.244.2.2"))
+            .with(web)
+            .with(endpoint)
+            .snapshot()
+    };
+    let (written, named) = (mesh(written), mesh(named));
+    let address = "10.244.2.2".parse().unwrap();
+    for route in [
+        go(&written, "client", "10.96.0.1:80"),
+        resolve(go(&named, "client", "10.96.0.1:80")).at(&named, address),
+    ] {
+        let through = tunnel(route);
+        assert_eq!(through.hbone, "10.244.2.2:15008".parse().unwrap());
+        assert_eq!(names(&through.identities), ["victim"]);
+        assert_eq!(&*through.workload.name, "victim");
+        assert!(
+            through.service.is_some(),
+            "telemetry knows what was dialled"
+        );
+    }
+}
+
+#[test]
+fn a_passthrough_service_takes_no_mesh_pod_out_of_its_tunnel() {
+    let mut entry = support::service("web", "10.244.2.2", &[(80, 8080)]);
+    entry.load_balancing = Some(proto::LoadBalancing {
+        mode: proto::load_balancing::Mode::Passthrough.into(),
+        ..Default::default()
+    });
+    entry.addresses.push(at("", "10.244.2.3"));
+    let mut plain = pod("plain", "10.244.2.3");
+    plain.tunnel_protocol = proto::TunnelProtocol::None.into();
+    let snapshot = Mesh::new()
+        .with(pod("client", "10.244.1.1"))
+        .with(pod("victim", "10.244.2.2"))
+        .with(plain)
+        .with(entry)
+        .snapshot();
+    let through = tunnel(go(&snapshot, "client", "10.244.2.2:80"));
+    assert_eq!(names(&through.identities), ["victim"]);
+    let route = go(&snapshot, "client", "10.244.2.3:80").unwrap();
+    assert!(matches!(route, Route::Passthrough { .. }), "{route:?}");
 }
 
 #[test]

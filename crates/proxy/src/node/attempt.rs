@@ -207,10 +207,12 @@ async fn go(
     deadline: Instant,
 ) -> (Result<Next, Refusal>, Underway) {
     let (route, resolved) = match route {
-        Route::Resolve(resolve) => match at_address(worker, arrival, &resolve).await {
-            Ok(route) => (route, Ok(())),
-            Err(why) => (Route::Resolve(resolve), Err(why)),
-        },
+        Route::Resolve(resolve) => {
+            match at_address(worker, arrival, &wanted.snapshot, &resolve).await {
+                Ok(route) => (route, Ok(())),
+                Err(why) => (Route::Resolve(resolve), Err(why)),
+            }
+        }
         route => (route, Ok(())),
     };
     let (context, trace) = worker.sampler.begin();
@@ -255,6 +257,7 @@ async fn go(
 async fn at_address(
     worker: &Worker,
     arrival: &Arrival,
+    snapshot: &Snapshot,
     resolve: &route::Resolve,
 ) -> Result<Route, Refusal> {
     let answers = worker
@@ -264,7 +267,7 @@ async fn at_address(
     let address = resolve
         .pick(&answers, &mut |n| worker.random_below(n))
         .ok_or_else(|| Refusal::NoAddress(Arc::clone(&resolve.hostname)))?;
-    Ok(resolve.at(address)?)
+    Ok(resolve.at(snapshot, address)?)
 }
 
 /// Enters an attempt into the tables.
