@@ -43,7 +43,7 @@ var advice = []advised{
 			{"lateen_certificate_requests_total", "`outcome` is `granted` or `failed`; failures that go on end in `stale`, then `expired` certificates"},
 			{"lateen_certificates", "`state`: `valid`; `fetching` (the first is on its way); `stale` (valid, and renewing fails); `expired` and `missing` (connections of these identities are refused). Alert on the last three"},
 			{"lateen_revocation_list_reads_total", "`outcome` is `read` or `failed`; after a failure the lists from before stay in force"},
-			{"lateen_revoked_certificates", "falls to 0 by mistake if the file of CRL_PATH is replaced by an empty list"},
+			{"lateen_revoked_certificates", "falls only by an authority's next list: what vanishes from the file of CRL_PATH goes on being used, and the proxy's readiness page says so"},
 			{"lateen_stale_revocation_lists", "above 0: whoever issues the lists has not done so in time; the old ones stay in force"},
 		}},
 		{"Names (DNS)", []metricAdvice{

@@ -94,7 +94,13 @@ check "and the refusal of a new one" eventually 5 log_names 'error=.*revoked.*CR
 metric() { proxy_metrics n2 | grep "^istio_tcp_connections_$1_total" | grep 'CERT_REVOKED'; }
 check "CERT_REVOKED is counted for connections that were cut" metric closed
 check "and for those that were refused" metric failed
-: >"$crl.new" && mv "$crl.new" "$crl"
+: >"$crl"
+said() { proxy_log n2 | grep -q 'revocation lists are missing'; }
+check "an emptied file is told of" eventually 5 said
+check_not "and takes nothing back" get
+: >"$WORK/index.txt"
+check "a list with nothing on it" ossl ca -gencrl -config "$WORK/ca.cnf" -cert "$WORK/one/ca-cert.pem" -keyfile "$WORK/one/ca-key.pem" -out "$WORK/list.pem"
+cp "$WORK/list.pem" "$crl.new" && mv "$crl.new" "$crl"
 check "taken off the list it is served again" eventually 10 get
 
 echo '#!/bin/sh

@@ -1,5 +1,7 @@
 //! The file of revocation lists (`CRL_PATH`): read at the start, read again when it changes, and enforced on tunnels that
-//! are open. A file that becomes unreadable changes nothing but what is said about it.
+//! are open. A file that becomes unreadable changes nothing but what is said about it, and neither does a list that is
+//! missing: files are emptied before they are written, and stay so if there is no room. What was revoked is taken back
+//! by the authority's next list alone, once the file stands still.
 
 use std::fs::Metadata;
 use std::io;
@@ -86,12 +88,17 @@ impl Keeper {
         // It was read before it was looked at: once more, in case it changed in between.
         let mut last: Seen = None;
         let mut trouble = None;
+        let mut moving = false;
         let mut stale = String::new();
         loop {
             let now = seen(&self.path);
-            if now != last || (now.is_none() && trouble.is_none()) {
+            if now != last || moving || (now.is_none() && trouble.is_none()) {
+                let settled = now == last;
                 last = now;
-                trouble = self.reload();
+                match self.reload(settled) {
+                    Some(outcome) => (moving, trouble) = (false, outcome),
+                    None => moving = true,
+                }
             }
             let old = self.stale(SystemTime::now());
             if old != stale {
@@ -109,12 +116,22 @@ impl Keeper {
         }
     }
 
-    /// Reads the file; answers what is wrong with it.
-    fn reload(&self) -> Option<String> {
-        let outcome = read(&self.path);
-        self.metrics.revocation_lists_read(outcome.is_ok());
-        match outcome {
-            Ok(lists) => {
+    /// Reads the file; answers what is wrong with it, if anything. `None`: it revokes less than before, and has to stand
+    /// still first.
+    fn reload(&self, settled: bool) -> Option<Option<String>> {
+        let before = self.revocations.lists();
+        let outcome = read(&self.path).map(|lists| lists.after(&before));
+        if let Ok((lists, _)) = &outcome
+            && lists.revoked() < before.revoked()
+            && !settled
+        {
+            return None;
+        }
+        let whole = |missing: &[String]| missing.is_empty();
+        self.metrics
+            .revocation_lists_read(outcome.as_ref().is_ok_and(|(_, missing)| whole(missing)));
+        Some(match outcome {
+            Ok((lists, missing)) => {
                 tracing::info!(
                     lists = lists.infos().len(),
                     revoked = lists.revoked(),
@@ -125,13 +142,20 @@ impl Keeper {
                 for worker in &self.workers {
                     worker.cut_revoked();
                 }
-                None
+                (!whole(&missing)).then(|| {
+                    let trouble = gone(&self.path, &missing);
+                    tracing::warn!(
+                        trouble,
+                        "revocation lists are missing; those from before stay in force"
+                    );
+                    trouble
+                })
             }
             Err(error) => {
                 tracing::warn!(%error, "revocation lists cannot be read; those from before stay in force");
                 Some(error.to_string())
             }
-        }
+        })
     }
 
     /// The authorities whose next list is overdue.
@@ -146,6 +170,15 @@ impl Keeper {
         self.metrics.stale_revocation_lists(stale.len());
         stale.join("; ")
     }
+}
+
+fn gone(path: &Path, missing: &[String]) -> String {
+    format!(
+        "CRL_PATH={}: it has no list of {} any more; put the authority's next list there, with nothing on it if nothing is \
+         revoked, or restart the proxy if the authority is gone",
+        path.display(),
+        missing.join("; ")
+    )
 }
 
 fn remark(trouble: Option<&str>, stale: &str) -> Option<String> {
@@ -213,7 +246,8 @@ mod tests {
         }
 
         async fn looked(&self) {
-            sleep(2 * LOOK).await;
+            // One to see that it changed, one to see that it stands still.
+            sleep(3 * LOOK).await;
         }
 
         fn remark(&self) -> String {
@@ -271,9 +305,48 @@ mod tests {
         assert_eq!(watched.revocations.lists().revoked(), 1);
         let remark = watched.remark();
         assert!(remark.contains("mount the revocation lists"), "{remark}");
-        watched.replace("");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_revoked_is_taken_back_by_the_authoritys_next_list_alone() {
+        let (ca, other) = (Ca::new(), Ca::new());
+        let both = ca.revoke(&[7], due(3600)) + &other.revoke(&[8, 9], due(3600));
+        let watched = Watched::start(&both);
+        watched.looked().await;
+        // Emptied in place, as by a copy that found no room; one list is missing; nobody's list.
+        for (content, revoked) in [
+            (String::new(), 3),
+            (ca.revoke(&[5, 6, 7], due(3600)), 5),
+            ("\n".to_owned(), 5),
+        ] {
+            fs::write(&watched.path, &content).unwrap();
+            watched.looked().await;
+            assert_eq!(watched.revocations.lists().revoked(), revoked, "{content}");
+            let remark = watched.remark();
+            for part in ["those from before stay in force", "CRL_PATH=", "next list"] {
+                assert!(remark.contains(part), "{remark}");
+            }
+        }
+        assert!(watched.metric("lateen_revocation_list_reads_total{outcome=\"failed\"} 3"));
+        let none = ca.revoke(&[], due(3600)) + &other.revoke(&[], due(3600));
+        watched.replace(&none);
         watched.looked().await;
         assert_eq!(watched.revocations.lists().revoked(), 0);
+        assert_eq!(watched.remark(), "");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_revokes_less_must_stand_still_first() {
+        let ca = Ca::new();
+        let watched = Watched::start(&ca.revoke(&[7, 8], due(3600)));
+        watched.looked().await;
+        for _ in 0..3 {
+            watched.replace(&ca.revoke(&[8], due(3600)));
+            sleep(LOOK).await;
+            assert_eq!(watched.revocations.lists().revoked(), 2);
+        }
+        watched.looked().await;
+        assert_eq!(watched.revocations.lists().revoked(), 1);
         assert_eq!(watched.remark(), "");
     }
 

@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
 use webpki::{CertRevocationList, EndEntityCert, OwnedCertRevocationList};
-use x509_parser::prelude::{CertificateRevocationList, FromDer as _};
+use x509_parser::prelude::{CertificateRevocationList, FromDer as _, ParsedExtension};
 
 /// Largest file of lists, in bytes: about a million revoked certificates.
 pub const MAX_BYTES: usize = 64 << 20;
@@ -47,6 +47,8 @@ pub struct ListInfo {
     pub next_update: SystemTime,
     /// Certificates on it.
     pub revoked: usize,
+    /// The authority's key (RFC 5280 §5.2.1), if the list says which.
+    key: Option<Box<[u8]>>,
 }
 
 impl ListInfo {
@@ -59,7 +61,7 @@ impl ListInfo {
 /// What was revoked, read whole. Immutable.
 #[derive(Debug, Default)]
 pub struct RevocationLists {
-    lists: Vec<CertRevocationList<'static>>,
+    lists: Vec<Arc<CertRevocationList<'static>>>,
     infos: Vec<ListInfo>,
     /// Lists whose authority's name no other list has; webpki checks these itself, signature included. Of several lists
     /// with one name it would look at the first alone, and refuse everybody whose authority made another one.
@@ -98,18 +100,44 @@ impl RevocationLists {
             };
             infos.push(info(der).map_err(bad)?);
             let list = OwnedCertRevocationList::from_der(der).map_err(|e| bad(format!("{e:?}")))?;
-            lists.push(CertRevocationList::from(list));
+            lists.push(Arc::new(CertRevocationList::from(list)));
         }
+        Ok(Self::of(lists, infos))
+    }
+
+    fn of(lists: Vec<Arc<CertRevocationList<'static>>>, infos: Vec<ListInfo>) -> Self {
         let alone = |list: &CertRevocationList<'_>| {
             let same = lists.iter().filter(|other| other.issuer() == list.issuer());
             same.count() == 1
         };
         let unambiguous = (0..lists.len()).filter(|i| alone(&lists[*i])).collect();
-        Ok(Self {
+        Self {
             lists,
             infos,
             unambiguous,
-        })
+        }
+    }
+
+    /// These lists, and of those before the ones of authorities that have none among these; their names come along. An
+    /// authority takes a revocation back by its next list, be it one with nothing on it, and not by having none.
+    pub fn after(mut self, before: &Self) -> (Self, Vec<String>) {
+        let mut missing = Vec::new();
+        let news = self.lists.len();
+        for at in 0..before.lists.len() {
+            if !(0..news).any(|new| self.succeeds(new, before, at)) {
+                self.lists.push(Arc::clone(&before.lists[at]));
+                self.infos.push(before.infos[at].clone());
+                missing.push(before.infos[at].issuer.clone());
+            }
+        }
+        (Self::of(self.lists, self.infos), missing)
+    }
+
+    /// Whether a list is of the same authority as one before. Authorities of one name are told apart by their keys.
+    fn succeeds(&self, new: usize, before: &Self, old: usize) -> bool {
+        let keys = (&self.infos[new].key, &before.infos[old].key);
+        let other_key = matches!(keys, (Some(one), Some(other)) if one != other);
+        self.lists[new].issuer() == before.lists[old].issuer() && !other_key
     }
 
     /// The lists.
@@ -136,7 +164,7 @@ impl RevocationLists {
 
     /// What webpki is to check.
     pub(crate) fn for_webpki(&self) -> Vec<&CertRevocationList<'static>> {
-        self.unambiguous.iter().map(|i| &self.lists[*i]).collect()
+        self.unambiguous.iter().map(|i| &*self.lists[*i]).collect()
     }
 }
 
@@ -152,11 +180,21 @@ fn info(der: &CertificateRevocationListDer<'_>) -> Result<ListInfo, String> {
                 .into(),
         );
     }
+    let key = list
+        .extensions()
+        .iter()
+        .find_map(|extension| match extension.parsed_extension() {
+            ParsedExtension::AuthorityKeyIdentifier(authority) => {
+                Some(authority.key_identifier.as_ref()?.0.into())
+            }
+            _ => None,
+        });
     Ok(ListInfo {
         issuer: list.issuer().to_string(),
         this_update: time(list.last_update()),
         next_update: time(list.next_update().ok_or("it has no nextUpdate")?),
         revoked: list.iter_revoked_certificates().count(),
+        key,
     })
 }
 
