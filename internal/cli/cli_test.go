@@ -56,7 +56,7 @@ func sampleStatus() api.Status {
 	return api.Status{
 		Mesh: "default", Started: now.Add(-3 * time.Hour),
 		Control: api.ControlState{Ready: true, Generation: 42, Clients: []api.ClientState{
-			{Node: "n1", Types: []api.TypeState{{Type: "Authorization", LastNack: "bad address", RefusedResources: []string{"default/x"}}}},
+			{Node: "n1", Types: []api.TypeState{{Type: "Authorization", Refused: []api.Refusal{{Message: "bad address", Names: []string{"default/x"}}}}}},
 			{Node: "n2"},
 		}},
 		Nodes: []api.NodeState{

@@ -108,6 +108,7 @@ func (w *watch) forget(name string) {
 	delete(w.held, name)
 	delete(w.broad, name)
 	delete(w.late, name)
+	delete(w.refused, name)
 }
 
 // give sends a resource and notes what the client has of it now. It reports false if there is no room.

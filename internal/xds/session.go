@@ -212,7 +212,8 @@ type State struct {
 	Nonce           string    `json:"nonce,omitempty"` // the last one sent
 	Outstanding     bool      `json:"outstanding"`
 	SentAt          time.Time `json:"sentAt,omitzero"`
-	LastNack        *Nack     `json:"lastNack,omitempty"`
+	LastNack        *Nack     `json:"lastNack,omitempty"` // what it complained about last, be that over or not
+	Refused         []Nack    `json:"refused,omitempty"`  // what it complained about and has not taken since
 }
 
 // Nack is a client's refusal of a response.

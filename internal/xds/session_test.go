@@ -254,6 +254,42 @@ func TestRecordsARefusalByNameAndGoesOn(t *testing.T) {
 	}
 }
 
+func TestARefusalIsOverOnceItsResourceIsTakenOrGone(t *testing.T) {
+	refused := func(c *client) (names []string) {
+		for _, nack := range c.session.States()[1].Refused {
+			names = append(names, nack.Names...)
+		}
+		return names
+	}
+	w := newWorld(t)
+	w.apply(w.service("a", "10.0.0.1", 1), w.service("b", "10.0.0.2", 1))
+	c := w.connect(DefaultLimits)
+	c.follow(log.AuthorizationType)
+	c.settle()
+	c.follow(log.AddressType)
+	c.receive()
+	c.answer(log.AddressType, "resource a, resource b: hostname is empty")
+	if got := refused(c); !slices.Equal(got, []string{"a", "b"}) {
+		t.Fatalf("refused are %v", got)
+	}
+	w.apply(w.service("c", "10.0.0.3", 1))
+	c.receive()
+	c.answer(log.AddressType, "resource c: no port")
+	if got := refused(c); !slices.Equal(got, []string{"a", "b", "c"}) {
+		t.Fatalf("after a refusal of something else refused are %v", got)
+	}
+	w.apply(w.service("a", "10.0.0.1", 2))
+	c.settle()
+	if got := refused(c); !slices.Equal(got, []string{"b", "c"}) {
+		t.Fatalf("after a was taken refused are %v", got)
+	}
+	w.apply(log.Change{Type: log.AddressType, Name: "b"})
+	c.settle()
+	if got := refused(c); !slices.Equal(got, []string{"c"}) {
+		t.Fatalf("after b was removed refused are %v", got)
+	}
+}
+
 func TestAGenerationThatChangesNothingIsKnownAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service("a", "10.0.0.1", 1), w.policy("p", 1))

@@ -50,6 +50,8 @@ type watch struct {
 	sent      uint64
 	lastNonce string
 	lastNack  *Nack
+	// refused are the names whose last version the client did not take, each with its complaint.
+	refused map[string]*Nack
 }
 
 // gate is a generation that may not have been reached by anything yet, not even as 0.
@@ -72,7 +74,7 @@ type outstanding struct {
 
 func newWatch(l *log.Log, typeURL, node string, now time.Time) *watch {
 	w := &watch{log: l, typeURL: typeURL, node: node, since: now, cursor: l.Open(typeURL),
-		broad: map[string]struct{}{}, late: map[string]struct{}{}}
+		broad: map[string]struct{}{}, late: map[string]struct{}{}, refused: map[string]*Nack{}}
 	if typeURL == log.AuthorizationType {
 		w.removals = l.Open(typeURL)
 	}
@@ -214,6 +216,7 @@ func (w *watch) forgetUncovered() {
 			delete(w.held, n)
 			delete(w.broad, n)
 			delete(w.late, n)
+			delete(w.refused, n)
 		}
 	}
 }
@@ -252,10 +255,16 @@ func (w *watch) settle(req *discovery.DeltaDiscoveryRequest, now time.Time) (nac
 	if o == nil || o.nonce != req.GetResponseNonce() {
 		return nil, false
 	}
+	for _, name := range o.names {
+		delete(w.refused, name) // what was said of an earlier version is over
+	}
 	if e := req.GetErrorDetail(); e != nil {
 		message := clip(e.GetMessage(), maxComplaint)
 		nack = &Nack{At: now, Nonce: o.nonce, Message: message, Names: blamed(message, o.names)}
 		w.lastNack = nack
+		for _, name := range nack.Names {
+			w.refused[name] = nack
+		}
 	}
 	// A client applies what is good of a response it refuses; to send it again would change nothing.
 	w.settled, w.current = o.settled, o.current
@@ -274,8 +283,25 @@ func (w *watch) state() State {
 	return State{
 		Type: w.typeURL, Wildcard: w.wildcard, Names: len(w.names),
 		SentGeneration: max(w.sent, w.current.through), AckedGeneration: w.current.through,
-		Nonce: w.lastNonce, Outstanding: w.outstanding != nil, SentAt: w.sentAt(), LastNack: w.lastNack,
+		Nonce: w.lastNonce, Outstanding: w.outstanding != nil, SentAt: w.sentAt(), LastNack: w.lastNack, Refused: w.refusals(),
 	}
+}
+
+// refusals are the complaints that still hold, each with the names for which it does.
+func (w *watch) refusals() []Nack {
+	var out []Nack
+	at := map[*Nack]int{}
+	for _, name := range slices.Sorted(maps.Keys(w.refused)) {
+		nack := w.refused[name]
+		i, known := at[nack]
+		if !known {
+			i = len(out)
+			at[nack] = i
+			out = append(out, Nack{At: nack.At, Nonce: nack.Nonce, Message: nack.Message})
+		}
+		out[i].Names = append(out[i].Names, name)
+	}
+	return out
 }
 
 // upToDate says whether the log has nothing that this watch has not passed, and through which generation.

@@ -258,14 +258,9 @@ func findings(s api.Status) []string {
 	}
 	for _, client := range s.Control.Clients {
 		for _, t := range client.Types {
-			if t.LastNack == "" {
-				continue
+			for _, r := range t.Refused {
+				lines = append(lines, fmt.Sprintf("node %s refuses part of its %s: %s (%s)", client.Node, t.Type, r.Message, strings.Join(r.Names, ", ")))
 			}
-			line := fmt.Sprintf("node %s refuses part of its %s: %s", client.Node, t.Type, t.LastNack)
-			if len(t.RefusedResources) > 0 {
-				line += " (" + strings.Join(t.RefusedResources, ", ") + ")"
-			}
-			lines = append(lines, line)
 		}
 	}
 	for _, n := range s.Nodes {

@@ -78,12 +78,12 @@ func (k Key) String() string {
 type Problem struct {
 	// Severity is SeverityWarning if the object was taken nevertheless; anything else is a refusal.
 	Severity string `json:"severity,omitempty"`
-	File    string `json:"file,omitempty"`
-	Line    int    `json:"line,omitempty"`
-	Object  string `json:"object,omitempty"` // kind/namespace/name, as far as it could be read
-	Field   string `json:"field,omitempty"`
-	Message string `json:"message"`
-	Cure    string `json:"cure,omitempty"`
+	File     string `json:"file,omitempty"`
+	Line     int    `json:"line,omitempty"`
+	Object   string `json:"object,omitempty"` // kind/namespace/name, as far as it could be read
+	Field    string `json:"field,omitempty"`
+	Message  string `json:"message"`
+	Cure     string `json:"cure,omitempty"`
 }
 
 // SeverityWarning marks a problem with an object that was taken but may not do what its author expects.

@@ -41,11 +41,16 @@ type ClientState struct {
 
 // TypeState is what one client has of one resource type.
 type TypeState struct {
-	Type             string   `json:"type"`
-	SentGeneration   uint64   `json:"sentGeneration"`
-	AckedGeneration  uint64   `json:"ackedGeneration"`
-	LastNack         string   `json:"lastNack,omitempty"`
-	RefusedResources []string `json:"refusedResources,omitempty"`
+	Type            string    `json:"type"`
+	SentGeneration  uint64    `json:"sentGeneration"`
+	AckedGeneration uint64    `json:"ackedGeneration"`
+	Refused         []Refusal `json:"refused,omitempty"` // what it has not taken to this day
+}
+
+// Refusal is what a client complains about.
+type Refusal struct {
+	Message string   `json:"message"`
+	Names   []string `json:"names"` // of resources
 }
 
 // NodeState is one node with its agent and its proxy.

@@ -131,36 +131,13 @@ func (e *Engine) controlState(ctx context.Context, host map[int]int) (api.Contro
 // readClients reads the control plane's page of its clients.
 func readClients(b []byte) (generation uint64, clients []api.ClientState, err error) {
 	var page struct {
-		Generation uint64 `json:"generation"`
-		Clients    []struct {
-			Node           string    `json:"node"`
-			ConnectedSince time.Time `json:"connectedSince"`
-			Types          []struct {
-				Type            string `json:"type"`
-				SentGeneration  uint64 `json:"sentGeneration"`
-				AckedGeneration uint64 `json:"ackedGeneration"`
-				LastNack        *struct {
-					Message string   `json:"message"`
-					Names   []string `json:"names"`
-				} `json:"lastNack"`
-			} `json:"types"`
-		} `json:"clients"`
+		Generation uint64            `json:"generation"`
+		Clients    []api.ClientState `json:"clients"`
 	}
 	if err := json.Unmarshal(b, &page); err != nil {
 		return 0, nil, err
 	}
-	for _, c := range page.Clients {
-		out := api.ClientState{Node: c.Node, ConnectedSince: c.ConnectedSince}
-		for _, t := range c.Types {
-			ts := api.TypeState{Type: t.Type, SentGeneration: t.SentGeneration, AckedGeneration: t.AckedGeneration}
-			if t.LastNack != nil {
-				ts.LastNack, ts.RefusedResources = t.LastNack.Message, t.LastNack.Names
-			}
-			out.Types = append(out.Types, ts)
-		}
-		clients = append(clients, out)
-	}
-	return page.Generation, clients, nil
+	return page.Generation, page.Clients, nil
 }
 
 // agentSaid is what an agent says about one pod.
