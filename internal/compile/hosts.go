@@ -64,6 +64,9 @@ func (x claim) before(y claim) bool {
 // declares lists the hosts that an object declares now.
 func (c *Compiler) declares(key model.Key) []string {
 	if svc, ok := c.store.Service(key); ok && svc.Spec.Type != corev1.ServiceTypeExternalName {
+		if _, published := translate.ServiceVisibility(svc); !published {
+			return nil // what nobody sees speaks for nothing
+		}
 		return []string{c.mesh.ServiceHost(svc.Namespace, svc.Name)}
 	}
 	if se, ok := c.store.ServiceEntry(key); ok {

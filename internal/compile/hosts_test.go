@@ -56,6 +56,21 @@ func TestOneObjectSpeaksForAHost(t *testing.T) {
 	}
 }
 
+func TestAServiceThatNobodySeesSpeaksForNoHost(t *testing.T) {
+	p := newPlane(t)
+	const host = "web.shop.svc.cluster.local"
+	const hidden = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop, annotations: {networking.istio.io/exportTo: \"~\"}}\nspec: {clusterIP: 10.96.0.9, ports: [{port: 80}]}\n"
+	p.put("apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {clusterIP: 10.96.0.9, ports: [{port: 80}]}\n---\n" +
+		serviceEntry("shop", "stand-in", "01", "hosts: ["+host+"], resolution: DNS"))
+	if s := p.service("shop/" + host); s.GetName() != "web" {
+		t.Errorf("%v, want the Service", s)
+	}
+	p.put(hidden)
+	if s := p.service("shop/" + host); s.GetName() != "stand-in" {
+		t.Errorf("with the Service hidden: %v, want the entry", s)
+	}
+}
+
 func TestVirtualAddressesSurviveARestart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "assignments.json")
 	start := func() *plane {

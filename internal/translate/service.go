@@ -18,12 +18,7 @@ func Service(mesh Mesh, svc *corev1.Service, ctx Context) (*workload.Service, []
 		return nil, []model.Condition{rejected("UnsupportedValue", "a service of type ExternalName is an alias in DNS and no service of the mesh: connections to it are judged by the name it stands for. A ServiceEntry makes that name part of the mesh")}
 	}
 	v := newVerdict()
-	var exportTo []string
-	for _, e := range strings.Split(svc.Annotations[wellknown.ExportTo], ",") {
-		if e = strings.TrimSpace(e); e != "" {
-			exportTo = append(exportTo, e)
-		}
-	}
+	exportTo := exportedTo(svc)
 	visibility, published := visibilityOf(exportTo, svc.Namespace)
 	if !published {
 		return nil, []model.Condition{rejected("NotExported", "annotation "+wellknown.ExportTo+` is "~": nobody can see it`)}
@@ -68,6 +63,22 @@ func Service(mesh Mesh, svc *corev1.Service, ctx Context) (*workload.Service, []
 		v.note("UnsupportedValue", "ports whose protocol is not TCP bypass the mesh")
 	}
 	return s, v.conditions()
+}
+
+// exportedTo are the namespaces that a service's annotation names.
+func exportedTo(svc *corev1.Service) []string {
+	var exportTo []string
+	for _, e := range strings.Split(svc.Annotations[wellknown.ExportTo], ",") {
+		if e = strings.TrimSpace(e); e != "" {
+			exportTo = append(exportTo, e)
+		}
+	}
+	return exportTo
+}
+
+// ServiceVisibility says who sees a Service; published is false for one that nobody sees.
+func ServiceVisibility(svc *corev1.Service) (v workload.Service_Visibility, published bool) {
+	return visibilityOf(exportedTo(svc), svc.Namespace)
 }
 
 // ClusterIPs lists the addresses under which a service is reached; a headless service has none.
