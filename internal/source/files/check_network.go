@@ -193,6 +193,8 @@ func checkEndpoint(path string, e *networkingapi.WorkloadEntry, ports map[string
 		faults = append(faults, fault{severity: Warning, field: join(path, "address"), message: "without an address node proxies cannot reach it", cure: "write an IP address or a host name"})
 	case strings.HasPrefix(e.Address, "unix://"):
 		faults = append(faults, fault{severity: Warning, field: join(path, "address"), message: "node proxies do not reach unix sockets", cure: "write an IP address"})
+	case err == nil && addr.Zone() == "" && nobodys(addr.Unmap()):
+		faults = append(faults, fault{field: join(path, "address"), message: fmt.Sprintf("%s leads every client to itself or to many", e.Address), cure: "write the address at which other machines reach it"})
 	case err == nil && addr.Zone() == "":
 	case !hostname:
 		faults = append(faults, fault{field: join(path, "address"), message: fmt.Sprintf("%q is not an IP address", e.Address), cure: "write an IP address, or use resolution DNS"})
@@ -212,6 +214,11 @@ func checkEndpoint(path string, e *networkingapi.WorkloadEntry, ports map[string
 		faults = append(faults, fault{field: join(path, "locality"), message: fmt.Sprintf("%q has more than three parts", e.Locality), cure: "write region/zone/subzone"})
 	}
 	return faults
+}
+
+// nobodys says whether an address is that of no one machine: each client would dial its own loopback.
+func nobodys(addr netip.Addr) bool {
+	return addr.IsLoopback() || addr.IsUnspecified() || addr.IsMulticast() || addr == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
 // checkServiceAccount judges a name that becomes part of an identity; none means the default one.
