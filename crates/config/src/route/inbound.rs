@@ -58,6 +58,16 @@ pub enum InboundRefusal {
         /// As the peer sent it.
         hostname: String,
     },
+    /// The service exists, and the workload has no part in it.
+    #[error(
+        "{workload} does not serve {service}; a workload takes connections for its own services and for those that it is the waypoint of"
+    )]
+    NotServed {
+        /// The workload's uid.
+        workload: String,
+        /// The service.
+        service: ServiceKey,
+    },
     /// The service exists, the port leads nowhere.
     #[error("service {service} has no target for port {port} on this workload")]
     UnknownPort {
@@ -92,6 +102,7 @@ impl InboundRefusal {
         match self {
             InboundRefusal::Authority { .. } | InboundRefusal::AddressMismatch { .. } => 400,
             InboundRefusal::UnknownHost { .. }
+            | InboundRefusal::NotServed { .. }
             | InboundRefusal::UnknownPort { .. }
             | InboundRefusal::LoopGuard { .. }
             | InboundRefusal::NoServiceAddress { .. }
@@ -192,7 +203,16 @@ fn named<'s>(
     hostname: &str,
 ) -> Result<&'s Arc<Service>, InboundRefusal> {
     if let Some(service) = snapshot.service_by_host(hostname, &local.namespace) {
-        return Ok(service);
+        // As for an address: what has nothing to do with the workload is neither dialled here nor counted to it.
+        let serves = local.services.contains_key(&service.key)
+            || local.application_tunnel.is_some()
+            || service.waypoints().any(|at| snapshot.serves(at, local));
+        return serves
+            .then_some(service)
+            .ok_or_else(|| InboundRefusal::NotServed {
+                workload: local.uid.to_string(),
+                service: service.key.clone(),
+            });
     }
     let key = ServiceKey::new(local.namespace.clone(), hostname);
     Err(match snapshot.wants_hostname(&key) {

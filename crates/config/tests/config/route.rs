@@ -462,6 +462,10 @@ fn a_hostname_leads_to_the_workloads_port_of_that_service() {
         come(&snapshot, "web-1", "nobody.example:80"),
         Err(InboundRefusal::UnknownHost { .. })
     ));
+    assert!(matches!(
+        come(&snapshot, "client", &format!("{host}:80")),
+        Err(InboundRefusal::NotServed { .. })
+    ));
 }
 
 #[test]
@@ -499,6 +503,11 @@ fn a_waypoint_takes_tunnels_for_what_it_serves() {
     assert_eq!(
         come(&snapshot, "waypoint-1", "10.96.0.1:80"),
         Ok("10.244.3.3:80".parse().unwrap())
+    );
+    let host = "web.default.svc.cluster.local:80";
+    assert_eq!(
+        come(&snapshot, "waypoint-1", host),
+        Ok("10.244.3.3:8080".parse().unwrap())
     );
     assert!(come(&snapshot, "waypoint-1", "10.96.0.2:80").is_err());
     assert!(come(&snapshot, "client", "10.96.0.1:80").is_err());
