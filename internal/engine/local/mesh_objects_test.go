@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 func badInput(m *mesh) {
@@ -95,6 +96,49 @@ func merging(m *mesh) {
 	}
 	if nodes, err := m.Client.Get(m.Context(), api.GetRequest{Kind: "nodes", Selector: "disk=2"}); err != nil || len(nodes.Items) != 1 {
 		m.Errorf("labelled nodes: %+v, %v", nodes, err)
+	}
+}
+
+func onlyTheMeshSaysCaptured(m *mesh) {
+	claim := func(name, value string) string {
+		return "apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + name + "\n  labels: {app: " + name + "}\n  annotations: {example.com/kept: " + value + ", " +
+			wellknown.Redirection + ": enabled}\nspec:\n  serviceAccountName: client\n  containers:\n  - {name: main, image: example/client:1, command: [sleep, infinity]}\n"
+	}
+	deployment := `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: claims}
+spec:
+  selector: {matchLabels: {app: claims}}
+  template:
+    metadata: {labels: {app: claims}, annotations: {example.com/kept: v2, ` + wellknown.Redirection + `: enabled}}
+    spec:
+      serviceAccountName: client
+      containers:
+      - {name: main, image: example/client:1, command: [sleep, infinity]}
+`
+	// The second changes the pod that the first made.
+	for _, text := range []string{claim("claim", "v1"), claim("claim", "v2"), deployment} {
+		res := m.applied(text)
+		if len(res.Results) != 1 || !strings.Contains(strings.Join(res.Results[0].Warnings, "\n"), wellknown.Redirection+" is ignored") {
+			m.Errorf("not warned: %+v", res.Results)
+		}
+	}
+	for _, app := range []string{"app=claim", "app=claims"} {
+		pod := m.awaitReady(app, 1)[0]
+		path := filepath.Join(runDir(m.RunDir).engineObjects(), "pod.default."+pod.Name+".yaml")
+		m.eventually("the pod is reported", func() error {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			if !strings.Contains(string(b), "example.com/kept: v2") {
+				return fmt.Errorf("an annotation of the author's is missing:\n%s", b)
+			}
+			if strings.Contains(string(b), wellknown.Redirection) {
+				m.Errorf("%s is reported as captured:\n%s", pod.Name, b)
+			}
+			return nil
+		})
 	}
 }
 

@@ -297,6 +297,7 @@ func TestMesh(t *testing.T) {
 		{"what is killed comes back", casualties},
 		{"the engine holds nothing of its caller's", inherited},
 		{"reports reach the control plane's directory", reports},
+		{"only the mesh says that a pod is captured", onlyTheMeshSaysCaptured},
 		{"delete", deletion},
 		{"namespaces", namespaces},
 	} {

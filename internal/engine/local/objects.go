@@ -175,8 +175,10 @@ func (e *Engine) warnings(o files.Object) []string {
 	case *appsv1.Deployment:
 		spec = &v.Spec.Template.Spec
 		w = appendText(w, modeWarning(v.Spec.Template.Labels))
+		w = appendText(w, captureWarning(v.Spec.Template.Annotations))
 	case *corev1.Pod:
 		spec = &v.Spec
+		w = appendText(w, captureWarning(v.Annotations))
 	case *corev1.Service:
 		if len(v.Spec.Selector) == 0 && v.Spec.Type != corev1.ServiceTypeExternalName {
 			w = append(w, "has no selector and therefore no pods: Endpoints written by hand are not read here")
@@ -321,7 +323,7 @@ func (e *Engine) changed(k model.Key) {
 		case k.Kind == "Pod" && p.owner == k:
 			if o := e.store.objects[k]; o != nil {
 				src := o.Value.(*corev1.Pod)
-				p.labels, p.annotations = src.Labels, src.Annotations
+				p.labels, p.annotations = src.Labels, ownAnnotations(src.Annotations)
 			}
 		case k.Kind == "Namespace" && p.namespace == k.Name:
 		default:

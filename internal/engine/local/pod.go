@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -149,6 +150,23 @@ func modeWarning(labels map[string]string) string {
 		return ""
 	}
 	return fmt.Sprintf("%s=%s has no effect: use %s to put pods into the mesh, %s to keep them out", wellknown.DataplaneMode, value, modeAmbient, modeNone)
+}
+
+// ownAnnotations are an author's, without the one by which the mesh says that a pod is captured: peers would dial a tunnel
+// that nobody serves.
+func ownAnnotations(given map[string]string) map[string]string {
+	own := maps.Clone(given)
+	delete(own, wellknown.Redirection)
+	return own
+}
+
+// captureWarning says that an author cannot say that a pod is captured; empty if none tries.
+func captureWarning(annotations map[string]string) string {
+	if _, given := annotations[wellknown.Redirection]; !given {
+		return ""
+	}
+	return fmt.Sprintf("annotation %s is ignored: the mesh alone sets it, once a pod is captured; label the pod or its namespace %s=%s to have it captured",
+		wellknown.Redirection, wellknown.DataplaneMode, modeAmbient)
 }
 
 // enrolled says whether labels put a pod into the mesh. The pod's own label goes before its namespace's.

@@ -218,7 +218,7 @@ func (e *Engine) makePod(ctx context.Context, owner *stored, name string, labels
 		uid: uid, namespace: ns, name: name, node: n, ip: ip, ips: n.PodIPs(ip), port: "p" + uid[:8], owner: owner.Key, hash: hash, dir: owner.dir,
 		spec: *spec.DeepCopy(), unixUID: e.users.of(ns, account), created: time.Now(), cancel: cancel,
 		wakeup: make(chan struct{}, 1), done: make(chan struct{}),
-		labels: labels, annotations: annotations, phase: corev1.PodPending,
+		labels: labels, annotations: ownAnnotations(annotations), phase: corev1.PodPending,
 	}
 	if p.spec.RestartPolicy == "" {
 		p.spec.RestartPolicy = corev1.RestartPolicyAlways
