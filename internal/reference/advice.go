@@ -31,6 +31,9 @@ var advice = []advised{
 			{"lateen_pod_cpu_seconds_total", "rate: the part of a core that the proxy spends on that pod. A pod that stands out is the one that the others would wait for, if workers did not serve pods in turns"},
 			{"lateen_reports_sent_total", "rate: about one for each connection and signal that is exported; 0 with a collector set: see the drops"},
 			{"lateen_reports_dropped_total", "any: the collector is away, refuses, or is too slow for the connections of this node; traffic does not wait for it"},
+			{"lateen_metric_series", "near LATEEN_METRICS_SERIES: drop labels that nobody reads (LATEEN_METRICS_DROP_LABELS), or raise it"},
+			{"lateen_metric_series_expired_total", "rises as clients and versions come and go; at a high rate, label sets return soon after: raise LATEEN_METRICS_IDLE"},
+			{"lateen_metric_series_folded_total", "any: there are more label sets than LATEEN_METRICS_SERIES, and these connections count with both ends `unknown`"},
 			{"lateen_worker_connections", "one series a worker; they should be close to each other"},
 		}},
 		{"Tunnels", []metricAdvice{

@@ -89,7 +89,7 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
     };
     let metrics = {
         let loads = Arc::clone(&loads);
-        Arc::new(Metrics::new(&build, move || loads.read()))
+        Arc::new(Metrics::with(&build, settings.series, move || loads.read()))
     };
     metrics.watch_shed(move || loads.shed());
 

@@ -127,6 +127,8 @@ pub struct Settings {
     pub log_json: bool,
     /// Where connections are reported to.
     pub reports: Reports,
+    /// Series of connections on the metrics page.
+    pub series: lateen_telemetry::SeriesOptions,
     /// Levels of the log, as RUST_LOG has them.
     pub log_levels: String,
     /// Node metadata for the control plane.
@@ -310,6 +312,7 @@ impl Settings {
             readiness: (any, 15021).into(),
             log_json: text("LOG_FORMAT").is_some_and(|format| format == "json"),
             reports: env.reports()?,
+            series: env.series()?,
             log_levels: text("RUST_LOG").unwrap_or_default(),
             metadata: BTreeMap::new(),
         })

@@ -128,16 +128,9 @@ impl Connection {
             Ok(()) => (ResponseFlags::None, None),
             Err(failure) => (failure.flags, Some(failure.reason)),
         };
-        if flags == ResponseFlags::None {
-            self.series.add_closed();
-        } else {
-            let labels = Labels {
-                flags,
-                ..Labels::clone(&self.labels)
-            };
-            let (_, failed) = self.metrics.traffic().series(labels);
-            failed.add_closed();
-            failed.add_failed();
+        self.series.add_closed(flags);
+        if flags != ResponseFlags::None {
+            self.series.add_failed(flags);
         }
         let entry = Entry {
             source: self.source,

@@ -5,6 +5,8 @@ use std::fmt::{self, Write as _};
 use lateen_types::{Direction, Identity, Strng};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue as _, LabelSetEncoder};
 
+use crate::dropped::{Dropped, NAMES};
+
 /// Which end of a connection reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reporter {
@@ -64,6 +66,18 @@ pub enum ResponseFlags {
 }
 
 impl ResponseFlags {
+    /// All of them, in their order.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::None,
+        Self::Denied,
+        Self::ConnectionFailure,
+        Self::TlsFailure,
+        Self::CertificateRevoked,
+        Self::Http2Handshake,
+        Self::NetworkPolicy,
+        Self::Identity,
+    ];
+
     /// The label's value.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -148,9 +162,23 @@ pub struct Labels {
     pub security: Security,
 }
 
-impl EncodeLabelSet for Labels {
+/// The labels of one series as a page shows them.
+pub(crate) struct Shown<'a> {
+    pub(crate) labels: &'a Labels,
+    pub(crate) flags: ResponseFlags,
+    pub(crate) dropped: Dropped,
+}
+
+impl EncodeLabelSet for Shown<'_> {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
-        let mut put = |name: &str, value: &str| -> fmt::Result {
+        let labels = self.labels;
+        let mut names = NAMES.iter().enumerate();
+        // Values come in the order of the names.
+        let mut put = |value: &str| -> fmt::Result {
+            let (label, name) = names.next().expect("as many names as values");
+            if !self.dropped.shows(label) {
+                return Ok(());
+            }
             let mut label = encoder.encode_label();
             let mut key = label.encode_label_key()?;
             key.write_str(name)?;
@@ -158,67 +186,40 @@ impl EncodeLabelSet for Labels {
             value.encode(&mut encoded)?;
             encoded.finish()
         };
-        put("reporter", self.reporter.as_str())?;
-        party(&mut put, "source", &self.source)?;
-        let service = self.service.as_ref();
-        put(
-            "destination_service",
-            or_unknown(service.map(|s| &s.hostname)),
-        )?;
-        put(
-            "destination_service_namespace",
-            or_unknown(service.map(|s| &s.namespace)),
-        )?;
-        put(
-            "destination_service_name",
-            or_unknown(service.map(|s| &s.name)),
-        )?;
-        party(&mut put, "destination", &self.destination)?;
-        put("request_protocol", "tcp")?;
-        put("response_flags", self.flags.as_str())?;
-        put("connection_security_policy", self.security.as_str())?;
-        if self.source.locality.is_some() || self.destination.locality.is_some() {
-            for (side, party) in [("source", &self.source), ("destination", &self.destination)] {
+        put(labels.reporter.as_str())?;
+        party(&mut put, &labels.source)?;
+        let service = labels.service.as_ref();
+        put(or_unknown(service.map(|s| &s.hostname)))?;
+        put(or_unknown(service.map(|s| &s.namespace)))?;
+        put(or_unknown(service.map(|s| &s.name)))?;
+        party(&mut put, &labels.destination)?;
+        put("tcp")?;
+        put(self.flags.as_str())?;
+        put(labels.security.as_str())?;
+        if labels.source.locality.is_some() || labels.destination.locality.is_some() {
+            for party in [&labels.source, &labels.destination] {
                 let (region, zone) = party
                     .locality
                     .as_ref()
                     .map_or((None, None), |(r, z)| (r.as_ref(), z.as_ref()));
-                put(&format!("{side}_region"), or_unknown(region))?;
-                put(&format!("{side}_zone"), or_unknown(zone))?;
+                put(or_unknown(region))?;
+                put(or_unknown(zone))?;
             }
         }
         Ok(())
     }
 }
 
-fn party(
-    put: &mut impl FnMut(&str, &str) -> fmt::Result,
-    side: &str,
-    party: &Party,
-) -> fmt::Result {
+fn party(put: &mut impl FnMut(&str) -> fmt::Result, party: &Party) -> fmt::Result {
     let principal = party.principal.as_ref().map(ToString::to_string);
-    let mut name = String::with_capacity(40);
-    for (label, value) in [
-        ("workload", or_unknown(party.workload.as_ref())),
-        (
-            "canonical_service",
-            or_unknown(party.canonical_service.as_ref()),
-        ),
-        (
-            "canonical_revision",
-            or_unknown(party.canonical_revision.as_ref()),
-        ),
-        ("workload_namespace", or_unknown(party.namespace.as_ref())),
-        ("principal", principal.as_deref().unwrap_or("unknown")),
-        ("app", or_unknown(party.app.as_ref())),
-        ("version", or_unknown(party.version.as_ref())),
-        ("cluster", or_unknown(party.cluster.as_ref())),
-    ] {
-        name.clear();
-        write!(name, "{side}_{label}")?;
-        put(&name, value)?;
-    }
-    Ok(())
+    put(or_unknown(party.workload.as_ref()))?;
+    put(or_unknown(party.canonical_service.as_ref()))?;
+    put(or_unknown(party.canonical_revision.as_ref()))?;
+    put(or_unknown(party.namespace.as_ref()))?;
+    put(principal.as_deref().unwrap_or("unknown"))?;
+    put(or_unknown(party.app.as_ref()))?;
+    put(or_unknown(party.version.as_ref()))?;
+    put(or_unknown(party.cluster.as_ref()))
 }
 
 /// Istio's word for what is not known, and for what is empty.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lateen_types::Strng;
 use parking_lot::Mutex;
@@ -23,7 +23,7 @@ use crate::dns::DnsMetrics;
 use crate::export::Export;
 use crate::labels::{Labels, Reporter};
 use crate::process::Process;
-use crate::traffic::Traffic;
+use crate::traffic::{SeriesOptions, Traffic};
 
 /// What this binary is.
 #[derive(Clone, Debug)]
@@ -127,10 +127,19 @@ pub struct Metrics {
 impl Metrics {
     /// Declares everything; `loads` answers the connections that each worker has.
     pub fn new(build: &BuildInfo, loads: impl Fn() -> Vec<usize> + Send + Sync + 'static) -> Self {
+        Self::with(build, SeriesOptions::default(), loads)
+    }
+
+    /// The same with series of connections as `series` says.
+    pub fn with(
+        build: &BuildInfo,
+        series: SeriesOptions,
+        loads: impl Fn() -> Vec<usize> + Send + Sync + 'static,
+    ) -> Self {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Process));
         registry.register_collector(Box::new(WorkerLoads(Box::new(loads))));
-        let traffic = Arc::<Traffic>::default();
+        let traffic = Traffic::register(series, &mut registry);
         let tunnels_closed = Family::default();
         registry.register(
             "lateen_tunnels_closed",
@@ -373,7 +382,8 @@ impl Metrics {
 
     /// Counts a connection that was refused before it counted as opened; what is not known of its ends is unknown.
     pub fn refused(&self, labels: Labels) {
-        self.traffic.series(labels).1.add_failed();
+        let flags = labels.flags;
+        self.traffic.series(labels).1.add_failed(flags);
     }
 
     /// Counts a response of the control plane; `bytes` is the size of its resources.
@@ -453,8 +463,9 @@ impl Metrics {
         self.pods_stopped.inc();
     }
 
-    /// Everything in the text format of OpenMetrics, which Prometheus reads too.
+    /// Everything in the text format of OpenMetrics, which Prometheus reads too. Series that expire do so here.
     pub fn render(&self) -> String {
+        self.traffic.expire(Instant::now());
         let mut page = String::new();
         text::encode(&mut page, &self.registry.lock()).expect("a String takes every write");
         page

@@ -54,8 +54,8 @@ fn give_each_metric_a_series(metrics: &Metrics) {
     };
     let (_, series) = metrics.traffic().series(labels);
     series.add_opened();
-    series.add_closed();
-    series.add_failed();
+    series.add_closed(ResponseFlags::None);
+    series.add_failed(ResponseFlags::None);
     metrics.open_sockets(Reporter::Source);
     metrics.pods_used(vec![("n".into(), "p".into(), Duration::ZERO)]);
     metrics.xds_message("type", 1);

@@ -56,6 +56,7 @@ fn opening(labels: Labels) -> Opening {
         destination_name: None,
         trace: None,
         labels,
+        trace: None,
     }
 }
 

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use lateen_capture::{DnsAt, Keepalive};
+use lateen_telemetry::{Dropped, SeriesOptions};
 use lateen_tls::Compliance;
 use lateen_types::{Identity, Strng};
 use lateen_xds::Source;
@@ -121,6 +122,21 @@ impl Environment<'_> {
                 }
             })
             .collect()
+    }
+
+    /// How many series of connections there are, how long they stay, and what they show.
+    pub(super) fn series(&self) -> Result<SeriesOptions, SettingError> {
+        const DROPPED: &str = "LATEEN_METRICS_DROP_LABELS";
+        let default = SeriesOptions::default();
+        let idle = self.duration("LATEEN_METRICS_IDLE", default.idle.unwrap_or_default())?;
+        let most = self.within("LATEEN_METRICS_SERIES", default.most as u64, 1..=1_000_000)?;
+        let dropped = Dropped::parse(&self.get(DROPPED).unwrap_or_default())
+            .map_err(|error| self.bad(DROPPED, &error.to_string()))?;
+        Ok(SeriesOptions {
+            idle: (!idle.is_zero()).then_some(idle),
+            most: most as usize,
+            dropped,
+        })
     }
 
     pub(super) fn get(&self, variable: &str) -> Option<String> {

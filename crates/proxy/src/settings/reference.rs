@@ -284,6 +284,14 @@ variables! {
         "NOTIFY_SOCKET" Convention, form("socket"), said("none"),
             "set by systemd: told when the proxy serves and when it ends";
     }
+    "Metrics" {
+        "LATEEN_METRICS_IDLE" Lateen, Duration, Is("24h"),
+            "how long the `istio_tcp_*` series of a label set are kept after the last of its connections has ended; one that returns starts from 0, which Prometheus takes for a restart; 0: for ever";
+        "LATEEN_METRICS_SERIES" Lateen, Number(1, 1_000_000), Is("10000"),
+            "most label sets (without `response_flags`) of `istio_tcp_*`; connections with further ones are counted with both ends `unknown`, so sums stay right";
+        "LATEEN_METRICS_DROP_LABELS" Lateen, form("names of labels, with commas between them"), said("none"),
+            "labels that `istio_tcp_*` does without, such as `source_version,source_cluster`: series that differ in nothing else become one with their sum. `reporter` stays. Logs and reports keep everything";
+    }
     "Reports to an OpenTelemetry collector" {
         "OTEL_EXPORTER_OTLP_ENDPOINT" Convention, form("`http://HOST:PORT` or `https://HOST:PORT`"), said("no reports"),
             "the collector's gRPC port; the access log goes there as log records, and sampled connections as spans";

@@ -1,3 +1,5 @@
+use lateen_telemetry::{Dropped, SeriesOptions};
+
 use super::environment::parse_duration;
 use super::*;
 
@@ -379,5 +381,32 @@ fn reports_go_where_the_standards_variables_say() {
         let error = read(&[(variable, value)]).unwrap_err();
         assert_eq!(error.variable, variable);
         assert!(!error.to_string().contains("secret"), "{error}");
+    }
+}
+
+#[test]
+fn series_of_connections_are_as_the_variables_say() {
+    let read = |name, value| with(name, value).map(|settings| settings.series);
+    assert_eq!(read("RUST_LOG", "").unwrap(), SeriesOptions::default());
+    assert_eq!(
+        read("LATEEN_METRICS_IDLE", "90s").unwrap().idle,
+        Some(Duration::from_secs(90))
+    );
+    assert_eq!(read("LATEEN_METRICS_IDLE", "0s").unwrap().idle, None);
+    assert_eq!(read("LATEEN_METRICS_SERIES", "7").unwrap().most, 7);
+    let dropped = read("LATEEN_METRICS_DROP_LABELS", "source_app, source_version").unwrap();
+    assert_eq!(
+        Ok(dropped.dropped),
+        Dropped::parse("source_version,source_app")
+    );
+    for (variable, value, named) in [
+        ("LATEEN_METRICS_IDLE", "soon", "90s"),
+        ("LATEEN_METRICS_SERIES", "0", "from 1"),
+        ("LATEEN_METRICS_DROP_LABELS", "source_app,pod", "\"pod\""),
+        ("LATEEN_METRICS_DROP_LABELS", "reporter", "twice"),
+    ] {
+        let error = read(variable, value).unwrap_err();
+        assert_eq!(error.variable, variable);
+        assert!(error.cure.contains(named), "{error}");
     }
 }
