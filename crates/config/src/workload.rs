@@ -81,6 +81,16 @@ pub struct Workload {
     pub capacity: u32,
 }
 
+impl Workload {
+    /// Whether the application believes a PROXY protocol header on this port. Only the proxy may write one: whoever else
+    /// reaches the port says itself who it is.
+    pub fn believes_headers_at(&self, port: u16) -> bool {
+        self.application_tunnel.as_ref().is_some_and(|tunnel| {
+            tunnel.protocol == TunnelProtocol::Proxy && tunnel.port.is_none_or(|own| own == port)
+        })
+    }
+}
+
 /// How a workload takes connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
 pub enum Protocol {

@@ -116,7 +116,7 @@ var Keys = []Key{
 	{WaypointFor, "Waypoints", Label, "Gateway, GatewayClass", "control plane", "`service`, `workload`, `all`, `none`",
 		"what kind of traffic the waypoint takes"},
 	{WaypointInboundBinding, "Waypoints", Annotation, "Gateway, GatewayClass", "control plane", "`PROXY` or `NONE`, alone or as `PROXY/PORT`",
-		"how connections reach the waypoint's own pods: `PROXY` by the PROXY protocol, whose TLVs carry the client's identity; `NONE` as they are; without a port that of the listener that fits"},
+		"how connections reach the waypoint's own pods: `PROXY` by the PROXY protocol, whose TLVs carry the client's identity, on a port that listens on a loopback address alone, since only the proxy may write them; `NONE` as they are; without a port that of the listener that fits"},
 	{GatewayName, "Waypoints", Label, "Pod, WorkloadEntry, Service", "control plane", "a Gateway's name",
 		"the object belongs to that Gateway: it is reached as `waypoint-inbound-binding` says and not sent through a waypoint itself"},
 	{GatewayManaged, "Waypoints", Label, "Service, ServiceEntry", "control plane", "`istio.io-mesh-controller`, `istio.io-eastwest-controller`",

@@ -117,6 +117,9 @@ async fn recognise(worker: &Worker, arrival: Arrival) -> Option<(Arrival, Known)
 /// Asks the policies and connects to the application, as if the client itself did.
 async fn reach(worker: &Worker, arrival: &Arrival, known: &Known) -> Result<TcpStream, Refusal> {
     let facts = known.tracked.facts();
+    if known.workload.believes_headers_at(facts.destination.port()) {
+        return Err(Refusal::Unproven(facts.destination));
+    }
     admit(
         worker,
         &known.snapshot,

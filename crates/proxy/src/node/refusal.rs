@@ -30,6 +30,11 @@ pub enum Refusal {
     /// A connection to the proxy itself.
     #[error("{0} is the proxy's own port; a connection to it would lead back here")]
     Loop(SocketAddr),
+    /// Plaintext for a port on which the application believes what a PROXY protocol header says.
+    #[error(
+        "{0} is the application tunnel of its workload, which believes the PROXY header that comes first; only connections that came through a tunnel are led there"
+    )]
+    Unproven(SocketAddr),
     /// No configuration yet.
     #[error(
         "the control plane has not sent its configuration yet; nothing is let through until it has"

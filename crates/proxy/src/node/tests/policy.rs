@@ -1,5 +1,8 @@
 //! What policies decide, at the start of a connection and later.
 
+use lateen_proto::workload::ApplicationTunnel;
+use lateen_proto::workload::application_tunnel::Protocol;
+
 use super::*;
 
 #[tokio::test]
@@ -113,6 +116,41 @@ async fn a_change_of_policy_cuts_connections_that_it_denies_and_no_others() {
     ])
     .await;
     assert_eq!(mesh.east.count(FAILED, &["response_flags=\"DENY\""]), 1.0);
+}
+
+#[tokio::test]
+async fn plaintext_to_an_application_tunnel_is_refused() {
+    // A header that anybody may have written must not reach an application that believes it.
+    for (protocol, port, believed) in [
+        (Protocol::Proxy, 9000, true),
+        (Protocol::Proxy, 0, true),
+        (Protocol::Proxy, 9001, false),
+        (Protocol::None, 9000, false),
+    ] {
+        let mut mesh = Mesh::start().await;
+        // Decided after it: what is let through so far is refused then.
+        mesh.protect(deny_without_identity("strict")).await;
+        let mut server = mesh.server_workload();
+        server.authorization_policies = vec!["default/strict".to_owned()];
+        server.application_tunnel = Some(ApplicationTunnel {
+            protocol: protocol.into(),
+            port,
+        });
+        mesh.put_workload(server);
+        mesh.configure().await;
+        let address = (mesh.server_ip(), 9000).into();
+        let door = mesh
+            .east
+            .open(&mesh.server, crate::pod::Port::Plaintext, address);
+        refused(&mesh, address).await;
+        let why = if believed {
+            "believes the PROXY header"
+        } else {
+            "explicitly denied by: default/strict"
+        };
+        mesh.logged(&["direction=\"inbound\"", why]).await;
+        drop(door);
+    }
 }
 
 #[tokio::test]
