@@ -30,6 +30,7 @@ type Compiler struct {
 	assignments *Assignments
 	selection   *model.Selection
 	peers       peerScopes
+	contests    contests
 	published   map[model.Key]string // AuthorizationPolicies that have a resource, and the name by which workloads name it
 	hosts       hosts
 	claims      addresses
@@ -43,7 +44,7 @@ func New(mesh translate.Mesh, store *model.Store, l *log.Log, assignments *Assig
 		took = func(time.Duration) {}
 	}
 	return &Compiler{mesh: mesh, store: store, log: l, logger: logger, assignments: assignments, selection: model.NewSelection(),
-		peers: newPeerScopes(), published: map[model.Key]string{}, hosts: newHosts(), claims: newAddresses(), gateways: newGateways(),
+		peers: newPeerScopes(), contests: newContests(), published: map[model.Key]string{}, hosts: newHosts(), claims: newAddresses(), gateways: newGateways(),
 		endpoints: map[model.Key]map[string]bool{}, took: took}
 }
 
@@ -55,12 +56,13 @@ type batch struct {
 	workloads  map[model.Key]bool // Pods, WorkloadEntries, and ServiceEntries for their endpoints
 	policies   map[model.Key]bool
 	peers      bool
+	told       map[model.Key]bool // PeerAuthentications whose conditions may be others now
 	changes    []log.Change
 }
 
 func newBatch(generation uint64) *batch {
 	return &batch{generation: generation, gateways: map[model.Key]bool{}, services: map[model.Key]bool{},
-		workloads: map[model.Key]bool{}, policies: map[model.Key]bool{}}
+		workloads: map[model.Key]bool{}, policies: map[model.Key]bool{}, told: map[model.Key]bool{}}
 }
 
 func (b *batch) workload(key model.Key) { b.workloads[key] = true }
@@ -97,6 +99,9 @@ func (c *Compiler) Apply(changes []model.Change) {
 	}
 	for key := range b.workloads {
 		c.compileWorkload(b, key)
+	}
+	if b.peers || len(b.told) > 0 {
+		c.tellPeers(b)
 	}
 	c.keepAssignments()
 	appended := c.log.Append(generation, b.changes)

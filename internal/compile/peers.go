@@ -88,19 +88,9 @@ func (c *Compiler) compilePeers(b *batch) {
 }
 
 func (c *Compiler) compilePeerAuthentication(b *batch, pa *securityv1.PeerAuthentication) {
-	key := model.Key{Group: model.SecurityGroup, Kind: "PeerAuthentication", Namespace: pa.Namespace, Name: pa.Name}
-	var winner *securityv1.PeerAuthentication
-	switch {
-	case translate.Selects(pa):
-	case pa.Namespace == c.mesh.RootNamespace:
-		winner = c.peers.mesh
-	default:
-		winner = c.peers.namespaces[pa.Namespace]
-	}
-	c.conditions(b, key, translate.PeerAuthenticationConditions(pa, winner))
 	if policy := translate.PeerAuthentication(pa, c.peers.inherited(pa.Namespace)); policy != nil {
 		own := policy.Namespace + "/" + policy.Name
-		name := c.publishPolicy(b, key, policy, true, pa.Spec.Selector.GetMatchLabels())
+		name := c.publishPolicy(b, peerKey(pa), policy, true, pa.Spec.Selector.GetMatchLabels())
 		c.peers.converted[name] = true
 		c.peers.names[own] = name
 	}

@@ -21,10 +21,11 @@ func (c *Compiler) compileWorkload(b *batch, key model.Key) {
 		pod, ok := c.store.Pod(key)
 		if !ok {
 			c.gateways.forget(key)
+			c.contest(b, key, nil)
 			b.remove(log.AddressType, name)
 			return
 		}
-		in := c.workloadInput(key)
+		in := c.workloadInput(b, key)
 		in.Node, _ = c.store.Node(pod.Spec.NodeName)
 		w, conditions := translate.Workload(c.mesh, pod, in)
 		c.conditions(b, key, conditions)
@@ -34,10 +35,11 @@ func (c *Compiler) compileWorkload(b *batch, key model.Key) {
 		we, ok := c.store.WorkloadEntry(key)
 		if !ok {
 			c.gateways.forget(key)
+			c.contest(b, key, nil)
 			b.remove(log.AddressType, name)
 			return
 		}
-		w, conditions := translate.WorkloadEntry(c.mesh, we, c.workloadInput(key))
+		w, conditions := translate.WorkloadEntry(c.mesh, we, c.workloadInput(b, key))
 		c.conditions(b, key, conditions)
 		c.publish(b, name, w)
 	case "ServiceEntry":
@@ -48,10 +50,13 @@ func (c *Compiler) compileWorkload(b *batch, key model.Key) {
 func (c *Compiler) compileEndpoints(b *batch, key model.Key) {
 	now := map[string]bool{}
 	if se, ok := c.store.ServiceEntry(key); ok {
-		for _, w := range translate.Endpoints(c.mesh, se, c.owned(se, key), c.workloadInput(key)) {
+		for _, w := range translate.Endpoints(c.mesh, se, c.owned(se, key), c.workloadInput(b, key)) {
 			now[w.Uid] = true
 			c.publish(b, w.Uid, w)
 		}
+	}
+	if len(now) == 0 {
+		c.contest(b, key, nil)
 	}
 	for name := range c.endpoints[key] {
 		if !now[name] {
@@ -71,7 +76,7 @@ func (c *Compiler) owned(se *networkingv1.ServiceEntry, key model.Key) []string 
 }
 
 // workloadInput gathers what bears on a workload: its namespace, the services that it serves, and the policies that choose it.
-func (c *Compiler) workloadInput(key model.Key) translate.WorkloadInput {
+func (c *Compiler) workloadInput(b *batch, key model.Key) translate.WorkloadInput {
 	if key.Kind != "ServiceEntry" {
 		c.gateways.forget(key) // an entry's questions as a service stay
 	}
@@ -99,6 +104,7 @@ func (c *Compiler) workloadInput(key model.Key) translate.WorkloadInput {
 			}
 		}
 	}
+	c.contest(b, key, selecting)
 	slices.Sort(in.Policies)
 	in.Policies = append(in.Policies, c.peerPolicies(translate.Oldest(selecting), key.Namespace)...)
 	return in

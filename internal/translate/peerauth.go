@@ -155,6 +155,25 @@ func PeerAuthenticationConditions(pa, winner *securityv1.PeerAuthentication) []m
 	return []model.Condition{accepted()}
 }
 
+// Overruled tells the author of a PeerAuthentication that selects workloads that other ones count for lost of the chosen ones.
+func Overruled(conditions []model.Condition, winners []string, lost, chosen int) []model.Condition {
+	came := "PeerAuthentication " + strings.Join(winners, ", ") + " selects them, too, and came first"
+	switch {
+	case lost == 0:
+		return conditions
+	case lost == chosen:
+		return []model.Condition{rejected("Conflicted", fmt.Sprintf("it counts for none of its %d workloads: %s", chosen, came))}
+	}
+	part := partly(fmt.Sprintf("it does not count for %d of its %d workloads: %s", lost, chosen, came))
+	part.Reason = "Conflicted"
+	for _, c := range conditions {
+		if c.Reason != accepted().Reason {
+			part.Message += ". " + c.Message
+		}
+	}
+	return []model.Condition{part}
+}
+
 func disables(pa *securityv1.PeerAuthentication) bool {
 	if pa.Spec.GetMtls().GetMode() == securityapi.PeerAuthentication_MutualTLS_DISABLE {
 		return true
