@@ -10,6 +10,10 @@ pub(crate) const HEADER: usize = 12;
 /// RFC 1035 §4.2.1: what a client that says nothing can take over UDP.
 const SMALLEST: usize = 512;
 
+/// The longest question, in bytes, however it came: a name and what EDNS adds to it are far shorter, and questions are kept
+/// while they wait.
+const LONGEST: usize = 4096;
+
 /// How a question came, which bounds its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
@@ -47,7 +51,7 @@ pub enum Unusable {
 /// Reads a message.
 ///
 /// # Errors
-/// FORMERR for what is malformed or has not exactly one question, NOTIMP for every operation but a query (RFC 1035 §4.1.1)
+/// FORMERR for what is malformed, longer than 4096 bytes or has not exactly one question, NOTIMP for every operation but a query (RFC 1035 §4.1.1)
 /// and for zone transfers, which take more than one message.
 pub fn read(bytes: &[u8], transport: Transport) -> Result<Query, Unusable> {
     const RESPONSE: u8 = 0x80;
@@ -59,6 +63,9 @@ pub fn read(bytes: &[u8], transport: Transport) -> Result<Query, Unusable> {
         return Err(refuse(bytes, NOT_IMPLEMENTED));
     }
     let malformed = || refuse(bytes, MALFORMED);
+    if bytes.len() > LONGEST {
+        return Err(malformed());
+    }
     let message = Message::from_vec(bytes).map_err(|_| malformed())?;
     let [question] = message.queries.as_slice() else {
         return Err(malformed());

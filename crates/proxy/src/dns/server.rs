@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -69,6 +70,33 @@ pub struct Naming {
 /// A reply that several may wait for; `None` if no resolver gave one.
 type Flight = Shared<LocalBoxFuture<'static, Option<Rc<[u8]>>>>;
 
+/// A question that a resolver is being asked; its number does not matter.
+struct Asked {
+    question: Rc<[u8]>,
+    whole: bool,
+}
+
+impl Asked {
+    fn key(&self) -> (&[u8], bool) {
+        const NUMBER: usize = 2;
+        (&self.question[NUMBER..], self.whole)
+    }
+}
+
+impl PartialEq for Asked {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Asked {}
+
+impl Hash for Asked {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
+    }
+}
+
 /// One pod's server.
 struct Server {
     pod: Arc<Pod>,
@@ -76,8 +104,8 @@ struct Server {
     common: Rc<Common>,
     questions: Arc<Semaphore>,
     connections: Arc<Semaphore>,
-    /// What resolvers are being asked, by everything but the number.
-    flights: RefCell<HashMap<Vec<u8>, Flight>>,
+    /// What resolvers are being asked.
+    flights: RefCell<HashMap<Asked, Flight>>,
 }
 
 /// What becomes of a message.
@@ -93,7 +121,7 @@ enum Step {
 struct Forward {
     query: Query,
     labels: DnsLabels,
-    question: Vec<u8>,
+    question: Rc<[u8]>,
     exists: bool,
     _permits: [OwnedSemaphorePermit; 2],
 }
@@ -259,7 +287,7 @@ impl Server {
                 Some(permits) => Step::Forward(Box::new(Forward {
                     query,
                     labels,
-                    question: message.to_vec(),
+                    question: message.into(),
                     exists,
                     _permits: permits,
                 })),
@@ -313,11 +341,12 @@ impl Server {
     }
 
     /// Joins those who wait for the reply to the same question, or asks it.
-    fn flight(&self, question: &[u8], transport: Transport) -> Flight {
-        const NUMBER: usize = 2;
+    fn flight(&self, question: &Rc<[u8]>, transport: Transport) -> Flight {
         let whole = transport == Transport::Tcp;
-        let mut key = question[NUMBER..].to_vec();
-        key.push(u8::from(whole));
+        let key = Asked {
+            question: Rc::clone(question),
+            whole,
+        };
         let mut flights = self.flights.borrow_mut();
         // Those whom everybody has left, or whom all have heard.
         flights.retain(|_, flight| flight.peek().is_none() && flight.strong_count() > Some(1));
@@ -325,7 +354,7 @@ impl Server {
             return flight.clone();
         }
         let (upstream, from) = (Rc::clone(&self.common.upstream), self.from.clone());
-        let (question, uid) = (question.to_vec(), self.pod.uid.clone());
+        let (question, uid) = (Rc::clone(question), self.pod.uid.clone());
         let flight = async move {
             match upstream.ask(&from, &question, whole).await {
                 Ok(reply) => Some(Rc::from(reply)),

@@ -625,6 +625,27 @@ async fn what_keeps_a_pod_from_asking_is_not_held_against_the_name() {
 }
 
 #[tokio::test]
+async fn a_question_that_is_too_long_is_refused_over_tcp_too() {
+    local(async {
+        let fake = Fake::start(|question, _| vec![reply(question, 0, &[[10, 0, 0, 7]])]).await;
+        let rig = Rig::new(&[fake.address]);
+        let served = rig.serve("a");
+        let mut client = TcpStream::connect(served.address).await.unwrap();
+        for (length, code) in [(4096, 0), (4097, 1), (u16::MAX.into(), 1), (4096, 0)] {
+            let mut long = question(3, "example.org", Family::V4);
+            long.resize(length, 0);
+            client.write_all(&framed(&long)).await.unwrap();
+            let reply = timeout(SOON, hear(&mut client)).await.expect("a reply");
+            assert_eq!((reply[1], reply[3] & 0x0f), (3, code), "{length}");
+        }
+        assert_eq!(fake.asked().0, 2);
+        served.task.abort();
+        fake.stop();
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_is_no_query_is_refused_or_ignored() {
     local(async {
         let rig = Rig::new(&[]);
