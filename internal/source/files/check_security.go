@@ -138,6 +138,16 @@ func checkSource(path string, s *securityapi.Source) []fault {
 		{"ipBlocks", s.GetIpBlocks(), validBlock, cureIP}, {"notIpBlocks", s.GetNotIpBlocks(), validBlock, cureIP},
 		{"remoteIpBlocks", s.GetRemoteIpBlocks(), validBlock, cureIP}, {"notRemoteIpBlocks", s.GetNotRemoteIpBlocks(), validBlock, cureIP},
 	})
+	for _, l := range []valueList{{name: "principals", values: s.GetPrincipals()}, {name: "notPrincipals", values: s.GetNotPrincipals()},
+		{name: "namespaces", values: s.GetNamespaces()}, {name: "notNamespaces", values: s.GetNotNamespaces()}} {
+		for i, v := range l.values {
+			if literalStar(v) {
+				faults = append(faults, fault{severity: Warning, field: fmt.Sprintf("%s.%s[%d]", path, l.name, i),
+					message: fmt.Sprintf("only one star, first or last, stands for any text; another one in %q stands for itself and matches nobody", v),
+					cure:    "write several values, or use namespaces or serviceAccounts"})
+			}
+		}
+	}
 	accounts := len(s.GetServiceAccounts()) + len(s.GetNotServiceAccounts())
 	others := len(s.GetPrincipals()) + len(s.GetNotPrincipals()) + len(s.GetNamespaces()) + len(s.GetNotNamespaces())
 	if accounts > 0 && others > 0 {
@@ -156,9 +166,29 @@ func checkOperation(path string, op *securityapi.Operation) []fault {
 	})
 }
 
+// attributes are the keys that Istio has for conditions; those that end in a bracket take a name and another bracket.
+var attributes = []string{"source.ip", "source.namespace", "source.principal", "source.serviceAccount", "remote.ip", "destination.ip", "destination.port",
+	"connection.sni", "request.headers[", "request.auth.principal", "request.auth.audiences", "request.auth.presenter", "request.auth.claims[",
+	"experimental.envoy.filters."}
+
+func knownAttribute(key string) bool {
+	return slices.ContainsFunc(attributes, func(known string) bool {
+		switch known[len(known)-1] {
+		case '[':
+			return strings.HasPrefix(key, known) && strings.HasSuffix(key, "]") && len(key) > len(known)+1
+		case '.':
+			return strings.HasPrefix(key, known) && len(key) > len(known)
+		}
+		return key == known
+	})
+}
+
 func checkCondition(path string, c *securityapi.Condition) []fault {
 	if c.GetKey() == "" {
 		return []fault{{field: path + ".key", message: "the key is missing", cure: "name an attribute, such as source.namespace"}}
+	}
+	if !knownAttribute(c.GetKey()) {
+		return []fault{{field: path + ".key", message: fmt.Sprintf("there is no attribute %q", c.GetKey()), cure: "use one of " + strings.Join(attributes, ", ")}}
 	}
 	var valid func(string) bool
 	cure := ""
@@ -171,6 +201,14 @@ func checkCondition(path string, c *securityapi.Condition) []fault {
 		valid, cure = validServiceAccount, cureSA
 	}
 	return checkLists(path, "condition", []valueList{{"values", c.GetValues(), valid, cure}, {"notValues", c.GetNotValues(), valid, cure}})
+}
+
+// literalStar says whether a pattern has a star that is none.
+func literalStar(v string) bool {
+	if rest, first := strings.CutPrefix(v, "*"); first {
+		return strings.Contains(rest, "*")
+	}
+	return strings.Contains(strings.TrimSuffix(v, "*"), "*")
 }
 
 func validBlock(s string) bool {
