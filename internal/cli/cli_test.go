@@ -338,6 +338,26 @@ func TestApplyWarnsOfWhatIsOnlyPartlyInForce(t *testing.T) {
 	}
 }
 
+func TestAControlPlaneThatIsNotReadyIsToldOf(t *testing.T) {
+	f := newFake(t)
+	f.results = []api.ObjectResult{{Key: api.Key{Kind: "AuthorizationPolicy", Namespace: "default", Name: "new"}, Action: api.Created}}
+	f.objects = []api.Object{{Key: f.results[0].Key, Raw: []byte("{}")}}
+	f.status.Control = api.ControlState{Error: "it does not answer", Process: api.Process{Restarts: 7, LastExit: "exit status 1"}}
+	if r := f.run("kind: x", "apply", "-f", "-"); !strings.Contains(r.stderr, "not in force yet") {
+		t.Errorf("apply: %+v", r)
+	}
+	r := f.run("", "status")
+	for _, want := range []string{"it does not answer", "restarted 7 times, last because: exit status 1", "lateen logs control"} {
+		if !strings.Contains(r.stdout, want) {
+			t.Errorf("status lacks %q: %s", want, r.stdout)
+		}
+	}
+	f.status.Control.Ready, f.status.Control.Error = true, ""
+	if r := f.run("kind: x", "apply", "-f", "-"); strings.Contains(r.stderr, "not in force yet") {
+		t.Errorf("apply with a control plane that is ready: %+v", r)
+	}
+}
+
 func TestApplyOfNothingFails(t *testing.T) {
 	f := newFake(t)
 	f.empty = true

@@ -46,4 +46,10 @@ func (a *app) warnPartial(ctx context.Context, result api.ApplyResult) {
 			}
 		}
 	}
+	if len(waiting) == 0 {
+		return
+	}
+	if status, err := a.client().Status(ctx); err == nil && !status.Control.Ready {
+		a.warn("not in force yet: the control plane is not ready; lateen status%s says more", a.meshFlag())
+	}
 }

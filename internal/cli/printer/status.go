@@ -48,11 +48,14 @@ func (p *page) grid(g *Grid) {
 func (p *page) control(c api.ControlState) {
 	switch {
 	case c.Error != "":
-		p.line("%s Control plane: %s", p.style.Bad(term.MarkBad), c.Error)
+		p.line("%s Control plane: %s%s", p.style.Bad(term.MarkBad), c.Error, restarted(c.Process))
 	case !c.Ready:
 		p.line("%s Control plane: not ready%s", p.style.Bad(term.MarkBad), restarted(c.Process))
 	default:
 		p.line("%s Control plane: ready at generation %d, %d clients%s", p.style.Good(term.MarkGood), c.Generation, len(c.Clients), restarted(c.Process))
+	}
+	if !c.Ready {
+		p.line("  What is applied is not in force until it is ready; lateen logs control says why it is not.")
 	}
 }
 
