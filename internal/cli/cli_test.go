@@ -321,6 +321,14 @@ func TestWaitNamesWhatIsNotReady(t *testing.T) {
 	}
 }
 
+func TestWaitThatHeardNothingSaysSo(t *testing.T) {
+	f := newFake(t)
+	f.hangs = true
+	if r := f.run("", "wait", "--timeout", "300ms"); r.code != ExitFailure || !strings.Contains(r.stderr, "300ms: the mesh did not say") {
+		t.Errorf("got %+v", r)
+	}
+}
+
 func TestApplyWarnsOfWhatIsOnlyPartlyInForce(t *testing.T) {
 	f := newFake(t)
 	f.objects = sampleObjects()

@@ -34,6 +34,7 @@ type fakeEngine struct {
 	declared string   // the control plane's page of resources
 	asked    []string // method, path and body of each request
 	problems []api.Problem
+	hangs    bool               // a look at the mesh gets no answer
 	results  []api.ObjectResult // of apply, after the usual ones
 	ca       []api.CAStatus     // one answer after the other, the last for good
 	empty    bool               // apply finds no objects
@@ -92,7 +93,13 @@ func (f *fakeEngine) handler() http.Handler {
 		}
 		answer(w, list)
 	})
-	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, f.status) })
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
+		if f.hangs {
+			<-r.Context().Done()
+			return
+		}
+		answer(w, f.status)
+	})
 	mux.HandleFunc("POST /v1/apply", func(w http.ResponseWriter, _ *http.Request) {
 		if f.empty {
 			answer(w, api.ApplyResult{})

@@ -71,6 +71,9 @@ func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.
 		case <-ctx.Done():
 			progress.Abandon()
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				if len(last) == 0 {
+					last = []string{"the mesh did not say in that time what is missing"}
+				}
 				return fmt.Errorf("%w: %s; lateen status%s says more", context.Cause(ctx), strings.Join(last, ", "), a.meshFlag())
 			}
 			return ctx.Err()
