@@ -145,7 +145,7 @@ impl Keeper {
                 (!whole(&missing)).then(|| {
                     let trouble = gone(&self.path, &missing);
                     tracing::warn!(
-                        trouble,
+                        error = trouble,
                         "revocation lists are missing; those from before stay in force"
                     );
                     trouble

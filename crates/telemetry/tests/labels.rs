@@ -56,7 +56,6 @@ fn opening(labels: Labels) -> Opening {
         destination_name: None,
         trace: None,
         labels,
-        trace: None,
     }
 }
 
