@@ -26,8 +26,10 @@ gone() { ! opened && proxy_metrics "$client_node" | grep -E '^lateen_metric_seri
 check "nobody connects: the series expire" eventually 10 gone
 
 SINKS=()
+trap 'kill "${SINKS[@]}" 2>/dev/null; cleanup' EXIT
 for node in n1 n2; do
-  in_node $node "$WORK/otlpsink" >"$WORK/$node.jsonl" 2>"$WORK/$node.err" & SINKS+=($!)
+  # Not by in_node: the pid must be the collector's.
+  nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$node" -- "$WORK/otlpsink" >"$WORK/$node.jsonl" 2>"$WORK/$node.err" & SINKS+=($!)
 done
 check "served again" served
 check "the series is back" opened
@@ -36,5 +38,4 @@ check "log records arrive, from both sides" eventually 10 got 'map(select(.kind 
 check "with the node that they are from" got 'map(.resource["k8s.node.name"]) | unique - ["n1", "n2"] == []'
 check "spans of both sides are joined" eventually 10 got '(map(select(.kind == "span" and .side == "client"))) as $out | [.[] | select(.kind == "span" and .side == "server") | . as $in | $out[] | select(.trace == $in.trace and .span == $in.parent)] | length > 0'
 check "a log record names its span" got 'map(select(.kind == "span") | .span) as $spans | map(select(.kind == "log" and (.span | IN($spans[])))) | length > 0'
-kill "${SINKS[@]}"
 finish
