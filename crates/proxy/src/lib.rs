@@ -4,7 +4,6 @@
 
 mod certificates;
 mod connections;
-#[allow(dead_code)]
 mod dns;
 mod dump;
 mod live;
