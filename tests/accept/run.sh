@@ -39,4 +39,6 @@ done
 wait
 for s in ${alone[@]+"${alone[@]}"}; do one "$s"; done
 
+# Once more at the end: what failed is what a reader looks for.
+for s in "$results"/*.text; do sed -n "s|^not ok - |--- FAIL: $(basename "${s%.text}"): |p" "$s"; done
 awk '{p += $1; f += $3; k += $5} END {printf "%d passed, %d failed, %d skipped\n", p, f, k; exit f > 0}' "$results"/*.counts

@@ -20,7 +20,7 @@ for s in "${scripts[@]}"; do
   run "${s%.sh}.sh" &
 done
 wait
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 names=
 for s in "${scripts[@]}"; do
   s=${s%.sh}.sh
   read -r code seconds <"$OUT/$s.end"
@@ -33,9 +33,12 @@ for s in "${scripts[@]}"; do
   else
     grep -vE '^[0-9]+ passed, ' "$OUT/$s"
   fi
+  names+=$(grep -hs '^not ok - ' "$OUT/$s" | sed "s|^not ok - |--- FAIL: $s: |")$'\n'
   read -r p _ f _ k _ <<<"${counts//,/}"
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + k))
   echo "   $seconds s"
 done
+# Once more at the end: what failed is what a reader looks for.
+grep . <<<"$names"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

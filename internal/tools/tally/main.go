@@ -92,7 +92,7 @@ func readSteps(path string) ([]step, error) {
 
 func runAll(steps []step, failOnSkip, verbose bool) bool {
 	var total counts
-	var failures []string
+	var failures, names []string
 	started := time.Now()
 	for _, s := range steps {
 		fmt.Printf("--- %s\n", s.name)
@@ -108,6 +108,7 @@ func runAll(steps []step, failOnSkip, verbose bool) bool {
 		fmt.Printf("    %d passed, %d failed, %d skipped in %.1fs\n", c.passed, c.failed, c.skipped, time.Since(began).Seconds())
 		if c.failed > 0 || (failOnSkip && c.skipped > 0) {
 			failures = append(failures, s.name)
+			names = append(names, failedNames(s, out.Bytes())...)
 			if !verbose || s.kind == kindGo {
 				fmt.Print(readable(s.kind, out.Bytes()))
 			}
@@ -115,6 +116,10 @@ func runAll(steps []step, failOnSkip, verbose bool) bool {
 	}
 	for _, f := range failures {
 		fmt.Printf("FAILED: %s\n", f)
+	}
+	// Last, because a reader of a long log looks at its end, and one line each, in the form that log viewers know.
+	for _, n := range names[:min(len(names), mostNames)] {
+		fmt.Printf("--- FAIL: %s\n", n)
 	}
 	fmt.Printf("%.0f s in all\n", time.Since(started).Seconds())
 	if failOnSkip && total.skipped > 0 {
@@ -220,6 +225,53 @@ func tallyGo(out []byte) counts {
 		}
 	}
 	return c
+}
+
+// mostNames is how many failed tests are repeated at the end.
+const mostNames = 40
+
+var (
+	cargoFailed = regexp.MustCompile(`^test (\S+) \.\.\. FAILED$`)
+	// A runner of scripts repeats what failed with the script's name; a single script says no more than "not ok".
+	scriptFailed = regexp.MustCompile(`^--- FAIL: (.*)$`)
+	checkFailed  = regexp.MustCompile(`^not ok - (.*)$`)
+)
+
+// failedNames lists the tests that a step named as failed, each once, prefixed with the step.
+func failedNames(s step, out []byte) []string {
+	var names []string
+	seen := map[string]bool{}
+	add := func(name string) {
+		if !seen[name] {
+			seen[name] = true
+			names = append(names, s.name+": "+name)
+		}
+	}
+	switch s.kind {
+	case kindGo:
+		for _, e := range goEvents(out) {
+			if e.Action == "fail" {
+				add(strings.TrimSpace(e.Package + " " + e.Test))
+			}
+		}
+	case kindCargo, kindScript:
+		re := cargoFailed
+		if s.kind == kindScript {
+			re = checkFailed
+			if bytes.Contains(out, []byte("--- FAIL: ")) {
+				re = scriptFailed
+			}
+		}
+		for line := range strings.Lines(string(out)) {
+			if m := re.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
+				add(m[1])
+			}
+		}
+	}
+	if len(names) == 0 {
+		add("failed without naming a test")
+	}
+	return names
 }
 
 // readable turns go's JSON back into the text of what failed.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"testing"
 )
 
@@ -30,6 +31,29 @@ func TestTallyOutput(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := tallyOutput(tc.kind, []byte(tc.out), tc.err); got != tc.want {
 				t.Errorf("got %+v, want %+v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestFailedNames(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		kind kind
+		out  string
+		want []string
+	}{
+		{"go, the package as well", kindGo, `{"Action":"fail","Package":"p","Test":"C"}
+{"Action":"pass","Package":"p","Test":"D"}
+{"Action":"fail","Package":"p"}`, []string{"s: p C", "s: p"}},
+		{"cargo", kindCargo, "test a::b ... ok\ntest a::c ... FAILED\n", []string{"s: a::c"}},
+		{"one script", kindScript, "ok - up\nnot ok - served\n  more of it\n1 passed, 1 failed\n", []string{"s: served"}},
+		{"a runner names the script", kindScript, "not ok - served\n--- FAIL: 01-x.sh: served\n", []string{"s: 01-x.sh: served"}},
+		{"nothing named", kindPlain, "error: exit 1", []string{"s: failed without naming a test"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := failedNames(step{name: "s", kind: tc.kind}, []byte(tc.out)); !slices.Equal(got, tc.want) {
+				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})
 	}
