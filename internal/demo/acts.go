@@ -88,7 +88,7 @@ func (s *session) apart(status api.Status) error {
 			return err
 		}
 		if server.Node == client.Node {
-			return fmt.Errorf("%s and %s are both on node %s; give them different nodes in the samples (nodeSelector lateen.io/node-index)",
+			return fmt.Errorf("%s and %s are both on node %s; give them different nodes in the samples (nodeSelector lateen.dev/node-index)",
 				client.Name, server.Name, client.Node)
 		}
 	}

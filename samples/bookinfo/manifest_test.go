@@ -129,7 +129,7 @@ func TestManifestsFitTogether(t *testing.T) {
 }
 
 func TestNeighboursOnThePathRunOnDifferentNodes(t *testing.T) {
-	const label = "lateen.io/node-index"
+	const label = "lateen.dev/node-index"
 	bookinfo, echo := load(t, "bookinfo.yaml").deployments, load(t, "../echo/echo.yaml").deployments
 	node := func(deployment apps.Deployment) string { return deployment.Spec.Template.Spec.NodeSelector[label] }
 	for _, pair := range [][2]apps.Deployment{

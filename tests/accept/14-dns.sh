@@ -110,7 +110,7 @@ metadata:
   namespace: default
   annotations: {ambient.istio.io/dns-capture: "false"}
 spec:
-  nodeSelector: {lateen.io/node-index: "1"}
+  nodeSelector: {lateen.dev/node-index: "1"}
   containers: [{name: alone, image: lateen/load:1, command: [sleep, infinity]}]
 Y
 check "it runs, captured" lateen wait

@@ -21,7 +21,7 @@ spec:
     metadata: {labels: {app: spare}}
     spec:
       terminationGracePeriodSeconds: 1
-      nodeSelector: {lateen.io/node-index: "2"}
+      nodeSelector: {lateen.dev/node-index: "2"}
       containers: [{name: main, image: none, command: [lateen-load, serve, --listen, "0.0.0.0:8080"], readinessProbe: {httpGet: {path: /health, port: 8080}, periodSeconds: 1}}]
 Y
 check "ready" lateen wait deployment/spare

@@ -55,7 +55,7 @@ apiVersion: v1
 kind: Pod
 metadata: {name: neighbour, labels: {app: neighbour}}
 spec:
-  nodeSelector: {lateen.io/node-index: "1"}
+  nodeSelector: {lateen.dev/node-index: "1"}
   terminationGracePeriodSeconds: 1
   containers: [{name: main, image: none, command: [sleep, infinity]}]
 Y

@@ -253,7 +253,7 @@ spec:
     metadata: {labels: {app: client}}
     spec:
       serviceAccountName: client
-      nodeSelector: {lateen.io/node-index: "1"}
+      nodeSelector: {lateen.dev/node-index: "1"}
       containers:
       - {name: client, image: example/client:1, command: [sleep, infinity]}
 `

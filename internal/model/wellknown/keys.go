@@ -44,7 +44,7 @@ const (
 	MeshController           = "istio.io/mesh-controller"
 	LateenWaypointController = "lateen.dev/waypoint-controller"
 	ProxyProtocol            = "istio.io/PROXY"
-	NodeIndex                = "lateen.io/node-index"
+	NodeIndex                = "lateen.dev/node-index"
 )
 
 // Kind is where a name stands.

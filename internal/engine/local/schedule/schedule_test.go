@@ -6,7 +6,7 @@ import (
 )
 
 func nodes() []Node {
-	label := func(i string) map[string]string { return map[string]string{"lateen.io/node-index": i, "os": "linux"} }
+	label := func(i string) map[string]string { return map[string]string{"lateen.dev/node-index": i, "os": "linux"} }
 	return []Node{{Name: "n1", Labels: label("1"), Free: 10}, {Name: "n2", Labels: label("2"), Free: 10}, {Name: "n3", Labels: label("3"), Free: 10}}
 }
 
@@ -21,10 +21,10 @@ func TestPick(t *testing.T) {
 		"the first of equals":         {want: "n1"},
 		"fewest of the same owner":    {change: func(n []Node) { n[0].Same, n[0].Pods, n[1].Pods, n[2].Pods = 1, 1, 5, 4 }, want: "n3"},
 		"then fewest pods":            {change: func(n []Node) { n[0].Pods, n[1].Pods, n[2].Pods = 3, 1, 2 }, want: "n2"},
-		"only where labels fit":       {selector: map[string]string{"lateen.io/node-index": "2"}, want: "n2"},
-		"labels must all fit":         {selector: map[string]string{"lateen.io/node-index": "2", "os": "plan9"}, err: "lateen.io/node-index=2,os=plan9"},
+		"only where labels fit":       {selector: map[string]string{"lateen.dev/node-index": "2"}, want: "n2"},
+		"labels must all fit":         {selector: map[string]string{"lateen.dev/node-index": "2", "os": "plan9"}, err: "lateen.dev/node-index=2,os=plan9"},
 		"not where it is full":        {change: func(n []Node) { n[0].Free = 0 }, want: "n2"},
-		"full where labels fit":       {change: func(n []Node) { n[1].Free = 0 }, selector: map[string]string{"lateen.io/node-index": "2"}, err: "no fitting node has a free pod address"},
+		"full where labels fit":       {change: func(n []Node) { n[1].Free = 0 }, selector: map[string]string{"lateen.dev/node-index": "2"}, err: "no fitting node has a free pod address"},
 		"a name binds":                {change: func(n []Node) { n[2].Same = 9 }, nodeName: "n3", want: "n3"},
 		"a name that is nobody's":     {nodeName: "n9", err: `no node "n9"; nodes are n1, n2, n3`},
 		"a label without a value too": {selector: map[string]string{"missing": ""}, err: "missing="},
