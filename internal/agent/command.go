@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"lateen.dev/lateen/internal/agent/keeper"
@@ -161,28 +162,30 @@ func run(ctx context.Context, s settings, log *slog.Logger) error {
 	defer status.Close()
 	a := New(source.NewEngine(s.engineSocket, s.node, log), proxies, Options{Node: s.node, Log: log, Metrics: metrics, Keeper: holds,
 		Exceptions: s.exceptions, ReleaseDeadline: s.deadline, StateFile: s.stateFile})
-	servers := map[net.Listener]http.Handler{status: a.StatusHandler()}
-	if s.http != "" {
-		health, err := net.Listen("tcp", s.http)
-		if err != nil {
-			return fmt.Errorf("serve metrics: %w", err)
-		}
-		defer health.Close()
-		servers[health] = a.HealthHandler()
-	}
-
 	ended := ctx
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	var parts sync.WaitGroup
-	for l, h := range servers {
+	serve := func(l net.Listener, h http.Handler) error {
 		server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+		defer context.AfterFunc(ctx, func() { server.Close() })()
+		return server.Serve(l)
+	}
+	parts.Go(func() {
+		if err := serve(status, a.StatusHandler()); !errors.Is(err, http.ErrServerClosed) {
+			fail(err)
+		}
+	})
+	if s.http != "" {
 		parts.Go(func() {
-			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				fail(err)
+			health, err := listenWhenFree(ctx, s.http, log)
+			if err == nil {
+				err = serve(health, a.HealthHandler())
+			}
+			if !errors.Is(err, http.ErrServerClosed) {
+				fail(fmt.Errorf("serve metrics: %w", err))
 			}
 		})
-		context.AfterFunc(ctx, func() { server.Close() })
 	}
 	parts.Go(func() {
 		if err := proxies.Serve(ctx); err != nil {
@@ -227,6 +230,31 @@ func keepGuard(ctx context.Context, prober redirect.Prober, metrics *Metrics, lo
 		case changed:
 			metrics.repairs.Inc()
 			log.Warn("repaired the guard of the probe addresses: somebody else changed it")
+		}
+	}
+}
+
+// portEvery is the time between attempts to take the port of the metrics.
+const portEvery = 200 * time.Millisecond
+
+// listenWhenFree takes a port as soon as nobody else has it. A process on the node's network may have it, by accident or on
+// purpose: pods must be captured all the same.
+func listenWhenFree(ctx context.Context, address string, log *slog.Logger) (net.Listener, error) {
+	tick := time.NewTicker(portEvery)
+	defer tick.Stop()
+	for said := false; ; {
+		l, err := net.Listen("tcp", address)
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return l, err
+		}
+		if !said {
+			said = true
+			log.Warn("metrics are served as soon as their address is free; until then ask on the status socket", "err", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, http.ErrServerClosed
 		}
 	}
 }

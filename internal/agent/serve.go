@@ -5,9 +5,10 @@ import (
 	"net/http"
 )
 
-// StatusHandler answers GET /v1/status.
+// StatusHandler answers GET /v1/status, and what HealthHandler answers: on the agent's own socket nobody else can.
 func (a *Agent) StatusHandler() http.Handler {
 	mux := http.NewServeMux()
+	mux.Handle("/", a.HealthHandler())
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
 		s, err := a.Status(r.Context())
 		if err != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"path/filepath"
 	"time"
@@ -15,11 +16,14 @@ func (a *app) proxyCommand() *cobra.Command {
 		Use:   "proxy",
 		Short: "act on the node proxies",
 		Example: `  # Another process in the place of n1's node proxy; no connection is refused.
-  lateen proxy replace n1`,
+  lateen proxy replace n1
+
+  # What n1's node proxy knows.
+  lateen proxy config n1`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.proxyReplaceCommand())
+	cmd.AddCommand(a.proxyReplaceCommand(), a.proxyConfigCommand(), a.proxyLogLevelCommand())
 	return cmd
 }
 
@@ -41,13 +45,8 @@ func (a *app) proxyReplaceCommand() *cobra.Command {
 		Long: `The new process starts beside the old one, takes over the sockets that it listens on and its pods' certificates, and
 serves when it has all of them. Only then does the old one stop accepting; its connections go on until they end or their
 time is over. If the new process never becomes ready, the old one goes on as if nothing had been.`,
-		Args: exactly(1, "NODE"),
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return a.names(cmd.Context(), api.GetRequest{Kind: "Node"}), cobra.ShellCompDirectiveNoFileComp
-		},
+		Args:              exactly(1, "NODE"),
+		ValidArgsFunction: a.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if drain < 0 || drain > maxDrain {
 				return usagef("--drain %s: use a time from 0s to %s", drain, maxDrain)
@@ -76,4 +75,55 @@ func (a *app) replaceProxy(ctx context.Context, node, binary string, drain time.
 		return err
 	}
 	return a.printf("node proxy of %s replaced\n", node)
+}
+
+func (a *app) completeNode(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.names(cmd.Context(), api.GetRequest{Kind: "Node"}), cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) proxyConfigCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "config NODE",
+		Short:             "show what a node's proxy knows, as JSON",
+		Example:           `  lateen proxy config n1 | jq '.workloads[].name'`,
+		Args:              exactly(1, "NODE"),
+		ValidArgsFunction: a.completeNode,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dump, err := a.client().ProxyConfigDump(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.printf("%s\n", bytes.TrimRight(dump, "\n"))
+		},
+	}
+}
+
+func (a *app) proxyLogLevelCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "log-level NODE [LEVEL]",
+		Short: "show or change what a node's proxy logs, until it is started anew",
+		Example: `  # Everything about policy on node n1, the rest as usual.
+  lateen proxy log-level n1 info,policy=trace`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 1 || len(args) > 2 {
+				return usagef("lateen %s takes NODE and at most one LEVEL, such as debug", cmd.Name())
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeNode,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			level := ""
+			if len(args) == 2 {
+				level = args[1]
+			}
+			said, err := a.client().ProxyLogLevel(cmd.Context(), args[0], level)
+			if err != nil {
+				return err
+			}
+			return a.printf("%s", said)
+		},
+	}
 }

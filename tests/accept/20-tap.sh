@@ -51,9 +51,9 @@ check "one that lasts is shown before it ends" grep -Eq ' open ' "$WORK/people"
 check "at the end it says what it saw, and what to do next" grep -q "ended, .* denied" "$WORK/people.err"
 
 check_not "a pod that is not there is no pod to watch" lateen tap nowhere --for 1s
-refused() { in_node n1 curl -s -o /dev/null -w '%{http_code}' "http://127.0.0.1:15000/connections?only=everything"; }
+refused() { proxy_page n1 "/connections?only=everything" -o /dev/null -w '%{http_code}'; }
 equal "a filter that does not exist is refused" 400 "$(refused)"
-crowd() { for _ in 1 2 3 4 5 6 7 8 9 10; do in_node n1 timeout 2 curl -sN -o /dev/null -w '%{http_code}\n' "http://127.0.0.1:15000/connections?follow" & done; wait; }
+crowd() { for _ in 1 2 3 4 5 6 7 8 9 10; do proxy_page n1 "/connections?follow" -N --max-time 2 -o /dev/null -w '%{http_code}\n' & done; wait; }
 check "those who watch are bounded" bash -c "[ $(crowd | grep -c 503) -ge 2 ]"
 kill -TERM $TAP $DENIED; wait $TAP; equal "told to end, it ends in order" 0 $?
 check "served as before" get 10 20 1s

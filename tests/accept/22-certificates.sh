@@ -13,7 +13,7 @@ start() { # the mesh, with an echo service and its client in it; ARGUMENTS of up
   check "known to every proxy" lateen wait
 }
 client=spiffe://cluster.local/ns/default/sa/client
-dump() { in_node n1 curl -sf http://127.0.0.1:15000/config_dump | jq --arg id $client '.certificates[] | select(.identity == $id)'; }
+dump() { proxy_page n1 /config_dump -f | jq --arg id $client '.certificates[] | select(.identity == $id)'; }
 serial() { dump | jq -r '.certChain[0].serialNumber'; }
 issued() { proxy_metrics n1 | awk '/^lateen_certificate_requests_total.*success/ { n += $2 } END { print n + 0 }'; }
 counts() { jq -r '"\(.counts.failed) \(.counts.unsent) \(.counts.unanswered)"' "$1"; }

@@ -73,7 +73,8 @@ check "another endpoint was tried in its place ($(retries) times)" [ "$(retries)
 check "it was left out after three failures, not many" [ "$(retries)" -lt 10 ]
 equal "the metric says that it is left out" 1 "$(ejected)"
 check "the log names it" bash -c "grep 'left out: connections keep failing' '$RUN/nodes/n1/proxy.log' | grep 'seconds=10' | grep -q '$flaky'"
-check "the dump names it" bash -c "nsenter --net=/proc/$(engine_pid)/root$RUN/netns/n1 -- curl -sf http://127.0.0.1:15000/config_dump | jq -e '.ejectedEndpoints[] | select(.workload | contains(\"$flaky\")) | .port == 8080'"
+dumped() { proxy_page n1 /config_dump -f | jq -e --arg flaky "$flaky" '.ejectedEndpoints[] | select(.workload | contains($flaky)) | .port == 8080'; }
+check "the dump names it" dumped
 tried=$(retries)
 equal "while it is left out" "0 0 0 true" "$(load 1s --qps 50 --connections 4)"
 equal "nobody tries it" "$tried" "$(retries)"

@@ -98,7 +98,7 @@ kind: ServiceEntry
 metadata: {name: range, namespace: default}
 spec: {hosts: [range.example], addresses: [${ext_ip%.*}.128/25, ${ext_ip%.*}.0/25], resolution: NONE, location: MESH_EXTERNAL, ports: [{number: 8080, name: http, protocol: HTTP}]}
 Y
-dump() { in_node n1 curl -sf http://127.0.0.1:15000/config_dump; }
+dump() { proxy_page n1 /config_dump -f; }
 knows() { dump | grep -q "$1"; }
 check "the last of them is known" eventually 10 knows '"range.example"'
 

@@ -66,6 +66,11 @@ engine_pid() { jq -r .pid "$RUN/engine.json"; }
 node_of() { lateen get pods -n "${2:-default}" -o json | jq -r --arg p "$1" '.items[] | select(.metadata.name | startswith($p)) | .spec.nodeName' | head -1; }
 pod_of() { lateen get pods -n "${2:-default}" -o json | jq -r --arg p "$1" '.items[] | select(.metadata.name | startswith($p)) | .metadata.name' | head -1; }
 proxy_log() { cat "$RUN/nodes/$1/proxy.log"; }
+# proxy_page NODE PATH CURL-OPTIONS...: a page of a node's proxy, on its private socket; a stock one has ports alone.
+proxy_page() {
+  local socket=$RUN/nodes/$1/admin.sock node=$1 path=$2; shift 2
+  if [ -S "$socket" ]; then curl -s --unix-socket "$socket" "$@" "http://proxy$path"; else in_node "$node" curl -s "$@" "http://127.0.0.1:15000$path"; fi
+}
 proxy_metrics() { in_node "$1" curl -sf http://127.0.0.1:15020/metrics; }
 
 cleanup() {

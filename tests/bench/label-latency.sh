@@ -15,19 +15,17 @@ trap 'exit 130' INT TERM
 pod=$("$LATEEN" --name "$MESH" get pods -o json | jq -r '.items[0].metadata.name')
 engine=$(jq -r .pid "$RUN/engine.json")
 python3 - "$LATEEN" "$MESH" "$RUN" "$engine" "$pod" "$ROUNDS" <<'P'
-import http.client, json, os, statistics, subprocess, sys, threading, time
+import http.client, json, os, socket, statistics, subprocess, sys, threading, time
 
 lateen, mesh, run, engine, pod, rounds = sys.argv[1:6] + [int(sys.argv[6])]
 
 def watch(node, revision, result):
-    """Polls a proxy's dump from a thread that entered the node's network namespace."""
-    with open(f"/proc/{engine}/root{run}/netns/{node}") as namespace:
-        import ctypes
-        if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), 0x40000000) != 0:
-            raise OSError(ctypes.get_errno(), "setns")
+    """Polls a proxy's dump on its private socket."""
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
-        connection = http.client.HTTPConnection("127.0.0.1", 15000, timeout=2)
+        connection = http.client.HTTPConnection("proxy", timeout=2)
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(f"{run}/nodes/{node}/admin.sock")
         connection.request("GET", "/config_dump")
         dump = connection.getresponse().read().decode()
         connection.close()

@@ -17,7 +17,7 @@ for pair in "${PAIRS[@]}"; do
   check "on demand, $1 to $2" eventually 20 served "$1" "$2"
   check "through the tunnel" eventually 5 line "${NODE[server-$2]}" 'direction="inbound"' 'sa/client"' 'dst.workload="server'
 done
-held() { in_node "$1" curl -sf http://127.0.0.1:15000/config_dump | jq -r '[.workloads[]? | .name] | sort | join(" ")'; }
+held() { proxy_page "$1" /config_dump -f | jq -r '[.workloads[]? | .name] | sort | join(" ")'; }
 check "the stock has its own node's pods although nobody asked for them" bash -c "[[ '$(held n4)' = *server-stock* ]]"
 lacks() { ! held "$1" | grep -q "$2"; }
 check "and not the pods of nodes that it never met" lacks n4 stranger-ours

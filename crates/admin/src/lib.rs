@@ -3,9 +3,11 @@
 #![forbid(unsafe_code)]
 
 mod pages;
+mod private;
 mod readiness;
 mod server;
 
 pub use pages::{Admin, MetricsPages, ReadinessPages};
+pub use private::{Private, bind_private};
 pub use readiness::Readiness;
-pub use server::{Answer, Asked, Pages, Reply, bind, parameters, serve};
+pub use server::{Answer, Asked, Both, Listening, Pages, Reply, bind, parameters, serve};

@@ -16,7 +16,7 @@ type Replying = Pin<Box<dyn Future<Output = Reply> + Send>>;
 /// Starts a shutdown with this deadline, if one was given; or says why not.
 type Quit = dyn Fn(Option<String>) -> Result<(), String> + Send + Sync;
 
-/// Loopback only: the configuration dump, log levels, shutdown.
+/// For whoever may run the proxy alone: the configuration dump, log levels, shutdown.
 pub struct Admin {
     dump: Box<dyn Fn() -> Dumping + Send + Sync>,
     quit: Box<Quit>,

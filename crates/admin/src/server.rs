@@ -14,6 +14,7 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -129,6 +130,45 @@ pub trait Pages: Send + Sync + 'static {
     fn answer(&self, asked: &Asked) -> impl Future<Output = Reply> + Send;
 }
 
+impl<P: Pages> Pages for Arc<P> {
+    async fn answer(&self, asked: &Asked) -> Reply {
+        P::answer(self, asked).await
+    }
+}
+
+/// The pages of both; where both have one, the first one's.
+#[derive(Debug)]
+pub struct Both<A, B>(pub A, pub B);
+
+impl<A: Pages, B: Pages> Pages for Both<A, B> {
+    async fn answer(&self, asked: &Asked) -> Reply {
+        match self.0.answer(asked).await {
+            Reply::Whole(Answer { status: 404, .. }) => self.1.answer(asked).await,
+            reply => reply,
+        }
+    }
+}
+
+/// Where clients come from.
+pub trait Listening: Send + Sync + 'static {
+    /// What is spoken over.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// The next client.
+    ///
+    /// # Errors
+    /// Those of accept(2); the next call may succeed.
+    fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+impl Listening for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<TcpStream> {
+        Ok(Self::accept(self).await?.0)
+    }
+}
+
 /// Binds a listener; the error names the address.
 pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| {
@@ -140,7 +180,7 @@ pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Serves `pages` until the future is dropped.
-pub async fn serve(listener: TcpListener, pages: impl Pages) {
+pub async fn serve(listener: impl Listening, pages: impl Pages) {
     let pages = Arc::new(pages);
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
@@ -148,7 +188,7 @@ pub async fn serve(listener: TcpListener, pages: impl Pages) {
             return;
         };
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok(stream) => {
                 let pages = Arc::clone(&pages);
                 tokio::spawn(async move {
                     converse(stream, pages).await;
@@ -163,7 +203,10 @@ pub async fn serve(listener: TcpListener, pages: impl Pages) {
     }
 }
 
-async fn converse(stream: TcpStream, pages: Arc<impl Pages>) {
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    pages: Arc<impl Pages>,
+) {
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
         let pages = Arc::clone(&pages);
         let asked = Asked {

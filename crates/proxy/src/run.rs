@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lateen_admin::{Admin, MetricsPages, Readiness, ReadinessPages};
+use lateen_admin::{Admin, Both, Listening, MetricsPages, Readiness, ReadinessPages};
 use lateen_capture::keeper::Event;
 use lateen_capture::{Accepted, Acceptor, Keeper, Ledger, NamespaceThread, Share, acceptor, zds};
 use lateen_config::Store;
@@ -443,12 +443,25 @@ impl Control {
             let (connections, metrics) = (Arc::clone(&connections), Arc::clone(&measured));
             async move { connections.measure(&metrics).await }
         });
-        let readiness = ReadinessPages(self.readiness.clone());
-        let open = [
-            tokio::spawn(page(settings.admin, admin)),
-            tokio::spawn(page(settings.stats, metrics)),
-            tokio::spawn(page(settings.readiness, readiness)),
+        let (admin, metrics) = (Arc::new(admin), Arc::new(metrics));
+        let readiness = Arc::new(ReadinessPages(self.readiness.clone()));
+        let tcp = |address: SocketAddr| move || lateen_admin::bind(address);
+        let socket = settings.admin_socket.clone();
+        // Whoever asks here hears this proxy and nobody who has taken its ports while it was away.
+        let everything = Both(
+            Arc::clone(&admin),
+            Both(Arc::clone(&metrics), Arc::clone(&readiness)),
+        );
+        let mut open = vec![
+            tokio::spawn(page(tcp(settings.stats), metrics)),
+            tokio::spawn(page(tcp(settings.readiness), readiness)),
+            tokio::spawn(async move {
+                page(|| lateen_admin::bind_private(&socket), everything).await;
+            }),
         ];
+        if let Some(address) = settings.admin {
+            open.push(tokio::spawn(page(tcp(address), admin)));
+        }
         open.iter().map(|task| task.abort_handle()).collect()
     }
 
@@ -576,15 +589,18 @@ impl Control {
     }
 }
 
-/// Serves a page from the moment that its port is free.
-async fn page(address: SocketAddr, pages: impl lateen_admin::Pages) {
+/// Serves a page from the moment that its place is free.
+async fn page<L: Listening, F>(bind: impl Fn() -> F, pages: impl lateen_admin::Pages)
+where
+    F: Future<Output = io::Result<L>>,
+{
     let mut said = false;
     loop {
-        match lateen_admin::bind(address).await {
+        match bind().await {
             Ok(listener) => return lateen_admin::serve(listener, pages).await,
             Err(error) if !said => {
                 said = true;
-                tracing::info!(%error, "a page for operators is served as soon as its port is free");
+                tracing::info!(%error, "a page for operators is served as soon as its place is free");
             }
             Err(_) => {}
         }

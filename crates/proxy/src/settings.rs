@@ -117,8 +117,10 @@ pub struct Settings {
     pub preferred_namespace: Option<Strng>,
     /// The list of resolvers, as resolv.conf(5) has it.
     pub resolvers: PathBuf,
-    /// `/config_dump`, `/logging`, `/quitquitquit`.
-    pub admin: SocketAddr,
+    /// The socket of every page, `/config_dump`, `/logging` and `/quitquitquit` among them, for this user and root alone.
+    pub admin_socket: PathBuf,
+    /// The same for whoever reaches this address; nobody should but the proxy's own pod.
+    pub admin: Option<SocketAddr>,
     /// `/metrics`.
     pub stats: SocketAddr,
     /// `/healthz/ready`.
@@ -265,7 +267,7 @@ impl Settings {
             zds_socket: text("INPOD_UDS")
                 .unwrap_or_else(|| DEFAULT_ZDS.to_owned())
                 .into(),
-            keeper_socket: env.keeper(),
+            keeper_socket: env.beside_the_agents("LATEEN_KEEPER", "keeper.sock"),
             workers: env.workers(cores)?,
             termination_deadline: env.termination_deadline()?,
             streams_per_tunnel: env.within(
@@ -307,7 +309,10 @@ impl Settings {
             resolvers: text("LATEEN_RESOLV_CONF")
                 .unwrap_or_else(|| "/etc/resolv.conf".to_owned())
                 .into(),
-            admin: SocketAddr::from((Ipv4Addr::LOCALHOST, 15000)),
+            admin_socket: env.beside_the_agents("LATEEN_ADMIN_SOCKET", "admin.sock"),
+            admin: env
+                .boolean("LATEEN_ADMIN_LOOPBACK", false)?
+                .then_some(SocketAddr::from((Ipv4Addr::LOCALHOST, 15000))),
             stats: (any, 15020).into(),
             readiness: (any, 15021).into(),
             log_json: text("LOG_FORMAT").is_some_and(|format| format == "json"),

@@ -144,6 +144,20 @@ func (c *Client) ProxyConfigDump(ctx context.Context, node string) ([]byte, erro
 	return c.read(ctx, "/v1/nodes/"+url.PathEscape(node)+"/proxy/config_dump")
 }
 
+// ProxyLogLevel sets what a node proxy logs, as RUST_LOG says it, and answers what it logs then. An empty level changes nothing.
+func (c *Client) ProxyLogLevel(ctx context.Context, node, level string) ([]byte, error) {
+	q := url.Values{}
+	if level != "" {
+		q.Set("level", level)
+	}
+	body, err := c.open(ctx, http.MethodPost, "/v1/nodes/"+url.PathEscape(node)+"/proxy/logging", q, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	return io.ReadAll(body)
+}
+
 // AgentStatus reads a node agent's own status as JSON.
 func (c *Client) AgentStatus(ctx context.Context, node string) ([]byte, error) {
 	return c.read(ctx, "/v1/nodes/"+url.PathEscape(node)+"/agent/status")

@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 
 	"lateen.dev/lateen/internal/engine/api"
-	"lateen.dev/lateen/internal/engine/local/netns"
 )
 
 // serveConnections passes on what a node's proxy says about its connections, for as long as it has something to say and
@@ -48,9 +46,7 @@ func (e *Engine) serveConnections(w http.ResponseWriter, r *http.Request) {
 
 // askConnections opens the page of a node's proxy. Closing the body ends the watch.
 func askConnections(ctx context.Context, n *node, query string) (io.ReadCloser, error) {
-	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return netns.Dial(ctx, n.NetNS, "tcp4", proxyAdmin, nil)
-	}}
+	t := &http.Transport{DisableKeepAlives: true, DialContext: n.dialProxy(proxyAdmin)}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+proxyAdmin+"/connections?"+query, nil)
 	if err != nil {
 		return nil, err

@@ -158,7 +158,7 @@ func (e *Engine) controlObjects(ctx context.Context) []controlObject {
 	// A control plane that hangs must not take every look at the mesh with it.
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	b, err := fetch(ctx, "", controlDebug, "/debug/objects")
+	b, err := fetchControl(ctx, "/debug/objects")
 	if err != nil {
 		return nil
 	}

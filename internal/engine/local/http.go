@@ -32,13 +32,16 @@ func (e *Engine) handler() http.Handler {
 	m.HandleFunc("GET /v1/capture.pcap", e.servePcap)
 	m.HandleFunc("POST /v1/down", e.serveDown)
 	m.HandleFunc("GET /v1/nodes/{node}/proxy/metrics", e.servePage(func(ctx context.Context, n *node, _ *http.Request) ([]byte, error) {
-		return fetch(ctx, n.NetNS, proxyMetrics, "/metrics")
+		return n.askProxy(ctx, proxyMetrics, "/metrics")
 	}))
 	m.HandleFunc("GET /v1/nodes/{node}/proxy/config_dump", e.servePage(func(ctx context.Context, n *node, _ *http.Request) ([]byte, error) {
-		return fetch(ctx, n.NetNS, proxyAdmin, "/config_dump")
+		return n.askProxy(ctx, proxyAdmin, "/config_dump")
 	}))
 	m.HandleFunc("GET /v1/nodes/{node}/proxy/pods", e.servePage(func(ctx context.Context, n *node, _ *http.Request) ([]byte, error) {
-		return fetch(ctx, n.NetNS, proxyAdmin, "/pods")
+		return n.askProxy(ctx, proxyAdmin, "/pods")
+	}))
+	m.HandleFunc("POST /v1/nodes/{node}/proxy/logging", e.servePage(func(ctx context.Context, n *node, r *http.Request) ([]byte, error) {
+		return n.tellProxy(ctx, "/logging?"+r.URL.RawQuery)
 	}))
 	m.HandleFunc("GET /v1/nodes/{node}/proxy/connections", e.serveConnections)
 	m.HandleFunc("POST /v1/nodes/{node}/proxy/replace", e.serveReplace)
@@ -129,7 +132,7 @@ func (e *Engine) serveControl(w http.ResponseWriter, r *http.Request) {
 	if r.URL.RawQuery != "" {
 		path += "?" + r.URL.RawQuery
 	}
-	b, err := fetch(r.Context(), "", controlDebug, path)
+	b, err := fetchControl(r.Context(), path)
 	if err != nil {
 		fail(w, &api.Error{Code: http.StatusBadGateway, Message: "ask the control plane: " + err.Error(), Cure: "see `lateen status`"})
 		return

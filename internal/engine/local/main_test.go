@@ -174,11 +174,18 @@ func fakeProxy() {
 	if token, err := os.ReadFile(os.Getenv("AUTH_TOKEN")); err != nil || strings.Count(string(token), ".") != 2 {
 		log.Fatalf("no token: %q, %v", token, err)
 	}
-	serveOn(proxyReadyURL, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	serveOn(proxyMetrics, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	m := http.NewServeMux()
+	m.HandleFunc("/healthz/ready", func(http.ResponseWriter, *http.Request) {})
+	m.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "# HELP x y\nistio_build{component=\"proxy\",tag=\"9.9\"} 1\nlateen_worker_connections{worker=\"0\"} 2\nlateen_worker_connections{worker=\"1\"} 3\n")
-	}))
-	serveOn(proxyAdmin, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"workloads":[]}`) }))
+	})
+	m.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"workloads":[]}`) })
+	os.Remove(os.Getenv("LATEEN_ADMIN_SOCKET")) // of the one before
+	pages, err := net.Listen("unix", os.Getenv("LATEEN_ADMIN_SOCKET"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	go http.Serve(pages, m)
 	fmt.Println("proxy of", os.Getenv("NODE_NAME"))
 	untilTerminated()
 }

@@ -17,14 +17,13 @@ import (
 	"time"
 
 	"lateen.dev/lateen/internal/engine/local/fabric"
-	"lateen.dev/lateen/internal/engine/local/netns"
 )
 
 // Where the parts of the mesh answer.
 const (
 	controlDebug  = "127.0.0.1:15014" // in the fabric namespace
 	agentHTTP     = "127.0.0.1:15014" // in the node's
-	proxyAdmin    = "127.0.0.1:15000"
+	proxyAdmin    = "127.0.0.1:15000" // in the node's, and a stock proxy's only
 	proxyMetrics  = "127.0.0.1:15020"
 	proxyReadyURL = "127.0.0.1:15021"
 )
@@ -59,7 +58,7 @@ func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
 	}, e.caFlags()...), daemonEnv(), "", e.dir.controlLog())
 	e.control.uid = controlUID
 	go e.control.run()
-	if err := e.await(ctx, e.control, func(ctx context.Context) error { return e.fetchReady(ctx, "", controlDebug, "/ready") }); err != nil {
+	if err := e.await(ctx, e.control, controlIsReady); err != nil {
 		return e.notReady("control", "the control plane", e.control, err)
 	}
 	events.done("control", "control plane ready")
@@ -77,7 +76,7 @@ func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
 		go n.agent.run()
 	}
 	for _, n := range e.nodes {
-		if err := e.await(ctx, n.agent, func(ctx context.Context) error { return e.fetchReady(ctx, n.NetNS, agentHTTP, "/ready") }); err != nil {
+		if err := e.await(ctx, n.agent, func(ctx context.Context) error { return e.agentIsReady(ctx, n) }); err != nil {
 			return e.notReady("agents", "the agent of "+n.name, n.agent, err)
 		}
 	}
@@ -116,6 +115,7 @@ func (e *Engine) proxyEnv(n *node, control string) []string {
 		"PROXY_MODE=shared",
 		"NODE_NAME="+n.name,
 		"INPOD_UDS="+filepath.Join(e.dir.node(n.name), "zds.sock"),
+		"LATEEN_ADMIN_SOCKET="+n.admin,
 		"XDS_ADDRESS="+control,
 		"CA_ADDRESS="+control,
 		"XDS_ROOT_CA="+e.dir.rootCert(),
@@ -166,22 +166,12 @@ func (e *Engine) notReady(phase, what string, d *daemon, err error) error {
 		cure: "see its log, " + d.logPath, log: tail(d.logPath, 12)}
 }
 
-func (n *node) proxyIsReady(ctx context.Context) error {
-	_, err := fetch(ctx, n.NetNS, proxyReadyURL, "/healthz/ready")
-	return err
-}
-
-func (e *Engine) fetchReady(ctx context.Context, ns, address, path string) error {
-	_, err := fetch(ctx, ns, address, path)
-	return err
-}
-
 // followReadiness keeps a node's agentReady and proxyReady up to date.
 func (e *Engine) followReadiness(ctx context.Context, n *node) {
 	for ctx.Err() == nil {
 		attempt, cancel := context.WithTimeout(ctx, pollTimeout)
 		proxy := n.proxyIsReady(attempt) == nil
-		agent := e.fetchReady(attempt, n.NetNS, agentHTTP, "/ready") == nil
+		agent := e.agentIsReady(attempt, n) == nil
 		cancel()
 		e.mu.Lock()
 		changed := proxy != n.proxyReady || agent != n.agentReady
@@ -204,16 +194,17 @@ func (e *Engine) followReadiness(ctx context.Context, n *node) {
 // maxPage bounds what is read from a part of the mesh, in bytes.
 const maxPage = 256 << 20
 
-// fetch gets a page of a part of the mesh. ns is the network namespace it answers in; empty is the fabric's.
-func fetch(ctx context.Context, ns, address, path string) ([]byte, error) {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		if ns != "" {
-			return netns.Dial(ctx, ns, "tcp", address, nil)
-		}
+// fetchControl gets a page of the control plane, which answers in the fabric's namespace, as the engine does.
+func fetchControl(ctx context.Context, path string) ([]byte, error) {
+	return get(ctx, func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
-		return d.DialContext(ctx, "tcp", address)
-	}
-	return get(ctx, dial, "http://"+address+path)
+		return d.DialContext(ctx, "tcp", controlDebug)
+	}, "http://"+controlDebug+path)
+}
+
+func controlIsReady(ctx context.Context) error {
+	_, err := fetchControl(ctx, "/ready")
+	return err
 }
 
 // fetchUnix gets a page from a unix socket.
@@ -224,10 +215,16 @@ func fetchUnix(ctx context.Context, socket, path string) ([]byte, error) {
 	}, "http://socket"+path)
 }
 
-func get(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error), target string) ([]byte, error) {
+type dialer func(context.Context, string, string) (net.Conn, error)
+
+func get(ctx context.Context, dial dialer, target string) ([]byte, error) {
+	return ask(ctx, dial, http.MethodGet, target)
+}
+
+func ask(ctx context.Context, dial dialer, method, target string) ([]byte, error) {
 	t := &http.Transport{DialContext: dial, DisableKeepAlives: true}
 	defer t.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	req, err := http.NewRequestWithContext(ctx, method, target, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/engine/local/netns"
 )
 
 func clusterIPAndNames(m *mesh) {
@@ -62,7 +63,9 @@ func clusterIPAndNames(m *mesh) {
 
 func inNode(m *mesh, node, address string) (string, error) {
 	ns := fmt.Sprintf("/proc/%d/root%s", m.PID, runDir(m.RunDir).netns(node))
-	b, err := fetch(m.Context(), ns, address, "/")
+	b, err := get(m.Context(), func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return netns.Dial(ctx, ns, "tcp", address, nil)
+	}, "http://"+address+"/")
 	return string(b), err
 }
 

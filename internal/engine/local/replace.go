@@ -3,16 +3,13 @@ package local
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"syscall"
 	"time"
 
 	"lateen.dev/lateen/internal/engine/api"
-	"lateen.dev/lateen/internal/engine/local/netns"
 )
 
 // lastWords is what a process may take to end once it has been told to cut what is left.
@@ -186,7 +183,7 @@ func (e *Engine) serveReplace(w http.ResponseWriter, r *http.Request) {
 func connections(ctx context.Context, n *node) string {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	page, err := fetch(ctx, n.NetNS, proxyMetrics, "/metrics")
+	page, err := n.askProxy(ctx, proxyMetrics, "/metrics")
 	if err != nil {
 		return "its connections"
 	}
@@ -207,22 +204,6 @@ func connections(ctx context.Context, n *node) string {
 
 // askToQuit tells a node's proxy to drain, with a limit.
 func askToQuit(ctx context.Context, n *node, limit time.Duration) error {
-	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return netns.Dial(ctx, n.NetNS, "tcp4", proxyAdmin, nil)
-	}}
-	defer t.CloseIdleConnections()
-	target := fmt.Sprintf("http://%s/quitquitquit?deadline=%dms", proxyAdmin, limit.Milliseconds())
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := (&http.Client{Transport: t}).Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return errors.New("answered " + resp.Status)
-	}
-	return nil
+	_, err := n.tellProxy(ctx, fmt.Sprintf("/quitquitquit?deadline=%dms", limit.Milliseconds()))
+	return err
 }

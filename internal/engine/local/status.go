@@ -101,19 +101,19 @@ func processState(d *daemon, host map[int]int) api.Process {
 
 func (e *Engine) controlState(ctx context.Context, host map[int]int) (api.ControlState, []api.Problem) {
 	s := api.ControlState{Process: processState(e.control, host)}
-	_, err := fetch(ctx, "", controlDebug, "/ready")
+	_, err := fetchControl(ctx, "/ready")
 	s.Ready = err == nil
 	if err != nil {
 		s.Error = err.Error()
 		return s, nil
 	}
-	if b, err := fetch(ctx, "", controlDebug, "/debug/clients"); err != nil {
+	if b, err := fetchControl(ctx, "/debug/clients"); err != nil {
 		s.Error = err.Error()
 	} else if s.Generation, s.Clients, err = readClients(b); err != nil {
 		s.Error = "its list of clients cannot be read: " + err.Error()
 	}
 	var problems []api.Problem
-	if b, err := fetch(ctx, "", controlDebug, "/debug/problems"); err == nil {
+	if b, err := fetchControl(ctx, "/debug/problems"); err == nil {
 		if err := json.Unmarshal(b, &problems); err != nil {
 			s.Error = "its list of problems cannot be read: " + err.Error()
 		}
@@ -184,7 +184,7 @@ func (e *Engine) proxyState(ctx context.Context, n *node, host map[int]int) api.
 	} else {
 		s.Ready = true
 	}
-	b, err := fetch(ctx, n.NetNS, proxyMetrics, "/metrics")
+	b, err := n.askProxy(ctx, proxyMetrics, "/metrics")
 	if err != nil {
 		return s
 	}

@@ -227,15 +227,15 @@ impl Environment<'_> {
             .then_some(keepalive))
     }
 
-    /// Beside the agent's other socket, unless said otherwise.
-    pub(super) fn keeper(&self) -> PathBuf {
-        match self.get("LATEEN_KEEPER") {
+    /// A socket's path: beside the agent's, unless said otherwise.
+    pub(super) fn beside_the_agents(&self, variable: &str, name: &str) -> PathBuf {
+        match self.get(variable) {
             Some(path) => path.into(),
             None => {
                 let zds = self
                     .get("INPOD_UDS")
                     .unwrap_or_else(|| DEFAULT_ZDS.to_owned());
-                PathBuf::from(zds).with_file_name("keeper.sock")
+                PathBuf::from(zds).with_file_name(name)
             }
         }
     }

@@ -279,6 +279,10 @@ variables! {
     "Logs and the process" {
         "RUST_LOG" Ztunnel, form("`error`, `warn`, `info`, `debug`, `trace` or `off`, alone or as `SCOPE=LEVEL`, with commas between them"), Is("info"),
             "what is logged; `access` is the scope of the access log; changed at run time by POST /logging";
+        "LATEEN_ADMIN_SOCKET" Lateen, form("socket"), said("`admin.sock` beside `INPOD_UDS`"),
+            "where every page for operators is served, `/config_dump`, `/logging` and `/quitquitquit` among them, to the proxy's own user and root alone";
+        "LATEEN_ADMIN_LOOPBACK" Lateen, Boolean, Is("false"),
+            "those pages on 127.0.0.1:15000 as well, as ztunnel has them: only for a proxy whose network namespace nobody shares";
         "LOG_FORMAT" Ztunnel, form("`json`, or anything else for text"), said("text"),
             "the form of log lines";
         "NOTIFY_SOCKET" Convention, form("socket"), said("none"),

@@ -31,7 +31,17 @@ fn defaults_are_ztunnels() {
     assert_eq!(settings.sockets.keepalive, Some(Keepalive::default()));
     assert_eq!(settings.termination_deadline, Duration::from_secs(5));
     assert_eq!(settings.stats, "[::]:15020".parse().unwrap());
-    assert_eq!(settings.admin, "127.0.0.1:15000".parse().unwrap());
+}
+
+#[test]
+fn admin_pages_are_on_a_private_socket_and_on_loopback_only_when_asked() {
+    let settings = with("INPOD_UDS", "/run/node/zds.sock").unwrap();
+    assert_eq!(settings.admin_socket, PathBuf::from("/run/node/admin.sock"));
+    assert_eq!(settings.admin, None);
+    let settings = with("LATEEN_ADMIN_SOCKET", "/run/a").unwrap();
+    assert_eq!(settings.admin_socket, PathBuf::from("/run/a"));
+    let settings = with("LATEEN_ADMIN_LOOPBACK", "true").unwrap();
+    assert_eq!(settings.admin, Some("127.0.0.1:15000".parse().unwrap()));
 }
 
 #[test]
