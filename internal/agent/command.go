@@ -151,6 +151,11 @@ func run(ctx context.Context, s settings, log *slog.Logger) error {
 			}
 			return p, ok
 		},
+		Ledgers: filepath.Join(filepath.Dir(s.keeperSocket), "ledgers"),
+		PodIn: func(inode uint64) (keeper.Pod, bool) {
+			w, ok := proxies.FindIn(inode)
+			return keeper.Pod{Namespace: w.Namespace, Name: w.Name, Inode: inode}, ok
+		},
 	})
 	if err != nil {
 		return err

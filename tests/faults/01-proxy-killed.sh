@@ -3,6 +3,7 @@
 # back within a second of its restart; what it had open is counted and named.
 # bites: let `sweep` and `closeOrphans` in internal/agent/keeper/shelf.go keep sockets: nobody is refused, connections wait.
 # Seen red so.
+# bites: ledgers without a name (memory files alone): what dies with the agent is not counted. Seen red so.
 source "$(dirname "$0")/lib.sh"
 mesh
 lost() { agent_metric "$1" "lateen_agent_connections_lost_total{direction=\"$2\"}"; }
@@ -48,4 +49,24 @@ for round in 1 2 3; do
   check "dead, round $round: refused and nothing else ($(jq -c .counts "$WORK/gone"))" [ "$(count "$WORK/gone" timeout)" = 0 ]
   check "and served again" eventually 10 answers
 done
+
+# The agent, which would have noticed, dies at the same moment: what was lost stands in the node's directory.
+ask 4 "$WORK/both" -mode keep -workers $keepers -rate 60 & BOTH=$!
+sleep 1
+pid=$(proxy_pid n1) agent=$(agent_pid n1)
+named() { agent_log n1 | grep -c 'connections lost with the node proxy that was killed.*pod=default/client-'; }
+before=$(named)
+kill -KILL "$agent" "$pid"
+check "agent and proxy die together: another agent" another "$agent" agent_pid n1
+check "and another proxy" another "$pid" proxy_pid n1
+# The next agent begins to count at zero.
+counted() { [ "$(lost n1 outbound)" -ge $keepers ]; }
+check "lost connections are counted all the same" eventually 15 counted
+named_again() { [ "$(named)" -gt "$before" ]; }
+check "and named" eventually 15 named_again
+wait $BOTH
+check "served again" eventually 10 answers
+# Each living proxy has one for each worker.
+few() { [ "$(find "$RUN/nodes/n1/ledgers" -type f | wc -l)" -le "$(nproc)" ]; }
+check "no ledger of a proxy that is gone stays" eventually 15 few
 finish

@@ -112,9 +112,10 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
     let dns = Dns::start(dns_parts(&settings, &metrics, &current))?;
     let resolver: Arc<dyn Resolver> = Arc::new(dns.clone());
     let budgets = Default::default();
+    let beside = settings.keeper_socket.with_file_name("ledgers");
     let ledgers = idle
         .iter()
-        .map(|_| Ledger::new())
+        .map(|_| Ledger::new(&beside))
         .collect::<io::Result<Vec<_>>>()?;
     let shared = ledgers
         .iter()

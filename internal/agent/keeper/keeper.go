@@ -30,6 +30,11 @@ type Options struct {
 	Pod func(uid string) (Pod, bool)
 	// Complete is closed once Pod knows every pod; nil if it always does. Proxies wait for that.
 	Complete <-chan struct{}
+	// PodIn describes the pod with a network namespace that the proxies were handed; false if there is none.
+	PodIn func(inode uint64) (Pod, bool)
+	// Ledgers is the directory in which proxies name their ledgers; empty if they do not. What stands in those of proxies
+	// that were killed while no agent ran is reported when the next proxy comes.
+	Ledgers string
 	// Lost is called with the connections that a proxy had open when it was killed.
 	Lost func([]Lost)
 	// Patience is how long a held socket waits for a proxy that has come but not asked for it; 10 s.
@@ -61,6 +66,9 @@ func Listen(path string, opts Options) (*Server, error) {
 	}
 	if opts.Pod == nil {
 		opts.Pod = func(string) (Pod, bool) { return Pod{}, false }
+	}
+	if opts.PodIn == nil {
+		opts.PodIn = func(uint64) (Pod, bool) { return Pod{}, false }
 	}
 	if opts.Lost == nil {
 		opts.Lost = func([]Lost) {}
@@ -181,9 +189,13 @@ func (s *Server) end(ctx context.Context, session *session, err error) {
 		// It lives, and comes back.
 		return
 	}
-	lost := session.lost()
+	s.report(session.log, session.lost())
+	session.void()
+}
+
+func (s *Server) report(log *slog.Logger, lost []Lost) {
 	for _, group := range byPod(lost) {
-		session.log.Warn("connections lost with the node proxy that was killed", "pod", group.pod, "connections", group.count,
+		log.Warn("connections lost with the node proxy that was killed", "pod", group.pod, "connections", group.count,
 			"some", group.some)
 	}
 	s.opts.Lost(lost)

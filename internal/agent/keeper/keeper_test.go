@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -82,13 +83,25 @@ type rig struct {
 func start(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, path: filepath.Join(t.TempDir(), "keeper.sock"), pod: netnstest.New(t), lost: make(chan []Lost, 4)}
+	r.serve()
+	return r
+}
+
+// serve runs a keeper until the test or the returned function ends it.
+func (r *rig) serve() (stop func()) {
+	r.t.Helper()
+	t := r.t
 	var err error
 	r.server, err = Listen(r.path, Options{
 		Pod: func(uid string) (Pod, bool) {
 			return Pod{Namespace: "default", Name: "web", Inode: r.pod.ID().Inode}, uid == "a"
 		},
-		Lost:  func(l []Lost) { r.lost <- l },
-		Death: 300 * time.Millisecond,
+		PodIn: func(inode uint64) (Pod, bool) {
+			return Pod{Namespace: "default", Name: "web"}, inode == r.pod.ID().Inode
+		},
+		Ledgers: filepath.Join(filepath.Dir(r.path), "ledgers"),
+		Lost:    func(l []Lost) { r.lost <- l },
+		Death:   300 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -96,13 +109,14 @@ func start(t *testing.T) *rig {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.server.Serve(ctx) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
-	return r
+	t.Cleanup(stop)
+	return stop
 }
 
 func (r *rig) connect() proxy {
@@ -274,8 +288,15 @@ func actAsProxy(path string) {
 	if err != nil {
 		panic(err)
 	}
-	ledger, err := unix.MemfdCreate("ledger", 0)
+	ledgers := filepath.Join(filepath.Dir(path), "ledgers")
+	if err := os.MkdirAll(ledgers, 0o700); err != nil {
+		panic(err)
+	}
+	ledger, err := unix.Open(filepath.Join(ledgers, "1"), unix.O_RDWR|unix.O_CREAT, 0o600)
 	if err != nil {
+		panic(err)
+	}
+	if err := unix.Flock(ledger, unix.LOCK_EX); err != nil {
 		panic(err)
 	}
 	var inode uint64
@@ -296,31 +317,74 @@ func actAsProxy(path string) {
 	time.Sleep(time.Hour)
 }
 
-func TestWhatAKilledProxyHadOpenIsNamed(t *testing.T) {
-	r := start(t)
+// spawn starts a proxy in a process of its own, which has one connection open.
+func (r *rig) spawn() *exec.Cmd {
+	r.t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "KEEPER_TEST_PROXY="+r.path, fmt.Sprintf("KEEPER_TEST_INODE=%d", r.pod.ID().Inode))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	ready := make([]byte, 6)
 	if _, err := out.Read(ready); err != nil || string(ready) != "ready\n" {
-		t.Fatalf("the proxy said %q, %v", ready, err)
+		r.t.Fatalf("the proxy said %q, %v", ready, err)
 	}
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
+	return cmd
+}
+
+// lostOne waits until the one connection is reported.
+func (r *rig) lostOne() {
+	r.t.Helper()
 	select {
 	case lost := <-r.lost:
 		if len(lost) != 1 || lost[0].Pod != "default/web" || lost[0].Direction != Inbound {
-			t.Fatalf("lost %v", lost)
+			r.t.Fatalf("lost %v", lost)
 		}
-	case <-time.After(10 * time.Second):
-		t.Fatal("nobody said what was lost")
+	case <-time.After(15 * time.Second):
+		r.t.Fatal("nobody said what was lost")
+	}
+}
+
+func TestWhatAKilledProxyHadOpenIsNamed(t *testing.T) {
+	r := start(t)
+	cmd := r.spawn()
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	r.lostOne()
+	r.connect()
+	r.nothingLost("it was reported already")
+}
+
+func TestWhatWasLostWhileNoAgentRanIsNamedWhenOneComes(t *testing.T) {
+	r := &rig{t: t, path: filepath.Join(t.TempDir(), "keeper.sock"), pod: netnstest.New(t), lost: make(chan []Lost, 4)}
+	stop := r.serve()
+	cmd := r.spawn()
+	stop()
+	r.serve()
+	r.connect()
+	r.nothingLost("the proxy lives")
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	r.connect()
+	r.lostOne()
+	r.connect()
+	r.nothingLost("it was reported already")
+	if left, err := os.ReadDir(filepath.Join(filepath.Dir(r.path), "ledgers")); err != nil || len(left) != 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+}
+
+func (r *rig) nothingLost(because string) {
+	r.t.Helper()
+	select {
+	case lost := <-r.lost:
+		r.t.Fatalf("lost %v: %s", lost, because)
+	case <-time.After(200 * time.Millisecond):
 	}
 }
 
@@ -329,9 +393,5 @@ func TestAProxyThatOnlyReconnectsHasLostNothing(t *testing.T) {
 	p := r.connect()
 	p.conn.Close()
 	r.connect()
-	select {
-	case lost := <-r.lost:
-		t.Fatalf("lost %v", lost)
-	case <-time.After(200 * time.Millisecond):
-	}
+	r.nothingLost("the proxy lives")
 }

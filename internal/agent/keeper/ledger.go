@@ -5,8 +5,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The layout of a ledger: records of 64 bytes, one for each open connection; proto/lateen/keeper.proto names it and the
@@ -78,6 +82,45 @@ func (s *session) lost() []Lost {
 	}
 	for i := range all {
 		all[i].Pod = cmp.Or(s.pods[all[i].inode], fmt.Sprintf("in network namespace %d", all[i].inode))
+	}
+	return all
+}
+
+// void empties the ledgers: what stood there is reported.
+func (s *session) void() {
+	for _, ledger := range s.ledgers {
+		_ = unix.Ftruncate(int(ledger), 0)
+	}
+}
+
+// orphaned reads and removes the ledgers that nobody has open any more: their proxies were killed, and so was the agent that
+// would have noticed. A proxy locks its ledger, and the lock is shared by whoever has its descriptor.
+func (s *Server) orphaned() []Lost {
+	if s.opts.Ledgers == "" {
+		return nil
+	}
+	files, err := os.ReadDir(s.opts.Ledgers)
+	if err != nil {
+		return nil // no proxy has made it yet
+	}
+	var all []Lost
+	for _, f := range files {
+		path := filepath.Join(s.opts.Ledgers, f.Name())
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil {
+			all = append(all, readLedger(contents(descriptor(fd), maxLedger))...)
+			_ = os.Remove(path)
+		}
+		unix.Close(fd)
+	}
+	for i := range all {
+		all[i].Pod = fmt.Sprintf("in network namespace %d", all[i].inode)
+		if pod, ok := s.opts.PodIn(all[i].inode); ok {
+			all[i].Pod = pod.Namespace + "/" + pod.Name
+		}
 	}
 	return all
 }

@@ -124,6 +124,9 @@ func (s *session) serve(b []byte, files []descriptor) error {
 		case <-time.After(time.Second):
 			return errors.New("the agent does not know all pods yet; the proxy will come again")
 		}
+		if lost := s.server.orphaned(); len(lost) > 0 {
+			s.server.report(s.log, lost)
+		}
 		s.log.Info("node proxy gives its listeners into keeping")
 		s.server.join(s)
 	case *keeperpb.ProxyMessage_Take:

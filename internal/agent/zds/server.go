@@ -178,6 +178,18 @@ func (s *Server) Find(uid string) (Workload, bool) {
 	return w, ok
 }
 
+// FindIn answers the pod that is handed to the proxies with a network namespace, by its inode.
+func (s *Server) FindIn(inode uint64) (Workload, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.desired {
+		if w.NetNS != nil && w.NetNS.ID().Inode == inode {
+			return w, true
+		}
+	}
+	return Workload{}, false
+}
+
 // Connections counts the connected proxies.
 func (s *Server) Connections() int {
 	s.mu.Lock()

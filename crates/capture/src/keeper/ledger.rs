@@ -1,14 +1,18 @@
-//! A worker's ledger: a memory file in which every open connection stands in a record of its own. The node agent has a
-//! duplicate, so that it can tell what was open when the process was killed, which the process itself cannot.
+//! A worker's ledger: a file in which every open connection stands in a record of its own. The node agent has a
+//! duplicate, so that it can tell what was open when the process was killed, which the process itself cannot. The file has
+//! a name as well, so that an agent that was killed at the same time finds it when it comes back.
 
-use std::fs::File;
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::process;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lateen_types::Direction;
+use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 /// Bytes of one record.
@@ -16,6 +20,12 @@ pub const RECORD: usize = 64;
 
 /// Records at most: 4 MiB for one worker. Connections beyond are served and not recorded.
 const MOST: usize = 1 << 16;
+
+/// Room that is taken at once, so that these records can be written when the disk is full.
+const RESERVED: usize = 1024 * RECORD;
+
+/// Files in the directory at most. There are so many only if no agent has come for long while proxies were killed.
+const FILES: usize = 128;
 
 /// One open connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,13 +75,18 @@ fn octets(address: IpAddr) -> [u8; 16] {
 pub struct Ledger(File);
 
 impl Ledger {
-    /// An empty one.
+    /// An empty one, with a name in the directory `beside` if one can be had there. It is locked (flock) as long as this
+    /// process or the agent has it open; one that nobody has locked is what a process left that is gone.
     ///
     /// # Errors
     /// The kernel has no descriptor to give.
-    pub fn new() -> io::Result<Self> {
-        let file = memfd_create(c"lateen-ledger", MFdFlags::MFD_CLOEXEC)?;
-        Ok(Self(File::from(file)))
+    pub fn new(beside: &Path) -> io::Result<Self> {
+        // Without a name it still tells an agent that lives.
+        let file = match named(beside) {
+            Ok(file) => file,
+            Err(_) => memfd_create(c"lateen-ledger", MFdFlags::MFD_CLOEXEC)?.into(),
+        };
+        Ok(Self(file))
     }
 
     /// For the agent.
@@ -100,12 +115,48 @@ impl Ledger {
     }
 }
 
+fn named(directory: &Path) -> io::Result<File> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    if fs::read_dir(directory)?.count() >= FILES {
+        return Err(io::ErrorKind::QuotaExceeded.into());
+    }
+    loop {
+        // The process' number alone may be that of one that was killed.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let name = format!("{}-{}", process::id(), now.unwrap_or_default().as_nanos());
+        let path = directory.join(name);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        let file = match options.open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            opened => opened?,
+        };
+        file.lock()?;
+        // An agent that tidied up before it was locked has removed it.
+        if file.metadata()?.nlink() == 0 {
+            continue;
+        }
+        if let Err(error) = fallocate(&file, FallocateFlags::empty(), 0, RESERVED as i64) {
+            fs::remove_file(&path)?;
+            return Err(error.into());
+        }
+        return Ok(file);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
     use std::time::Duration;
 
     use super::*;
+
+    /// A directory of the test's own that does not exist yet.
+    fn nowhere(test: &str) -> std::path::PathBuf {
+        std::env::temp_dir().join(format!("lateen-ledger-{}-{test}", process::id()))
+    }
 
     fn record(source: &str) -> Record {
         Record {
@@ -130,7 +181,8 @@ mod tests {
 
     #[test]
     fn a_closed_connection_is_not_open_any_more_and_the_ledger_is_bounded() {
-        let ledger = Ledger::new().unwrap();
+        // No directory can be made in a file: this one has no name.
+        let ledger = Ledger::new(Path::new("/proc/self/exe/ledgers")).unwrap();
         ledger.open(2, &record("10.0.0.1:1"));
         ledger.open(MOST, &record("10.0.0.1:1"));
         let theirs = File::from(ledger.share().unwrap());
@@ -145,5 +197,41 @@ mod tests {
         assert_eq!((open(0), open(2)), (0, 1));
         ledger.close(2);
         assert_eq!(open(2), 0);
+    }
+
+    #[test]
+    fn a_ledger_outlives_its_process_and_is_locked_until_then() {
+        let directory = nowhere("named");
+        let ledger = Ledger::new(&directory).unwrap();
+        let other = Ledger::new(&directory).unwrap();
+        ledger.open(1, &record("10.0.0.1:1"));
+        let names: Vec<_> = fs::read_dir(&directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        assert_eq!(names.len(), 2);
+        for name in &names {
+            let found = File::open(name).unwrap();
+            assert!(found.try_lock().is_err(), "a living process has it");
+        }
+        let theirs = ledger.share().unwrap();
+        drop((ledger, other));
+        let free = |name: &&std::path::PathBuf| File::open(name).unwrap().try_lock().is_ok();
+        assert_eq!(names.iter().filter(free).count(), 1, "the agent has one");
+        drop(theirs);
+        assert_eq!(names.iter().filter(free).count(), 2);
+        let written: Vec<_> = names.iter().map(|name| fs::read(name).unwrap()).collect();
+        assert!(written.iter().any(|bytes| bytes[RECORD] == 1));
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn ledgers_that_nobody_reads_are_bounded() {
+        let directory = nowhere("bounded");
+        for _ in 0..FILES + 3 {
+            Ledger::new(&directory).unwrap();
+        }
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), FILES);
+        fs::remove_dir_all(directory).unwrap();
     }
 }
