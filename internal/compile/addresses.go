@@ -15,18 +15,22 @@ import (
 type addresses struct {
 	named map[model.Key][]netip.Addr
 	by    map[netip.Addr][]model.Key
+	right map[model.Key]claim // how they stood when they named them
 }
 
 func newAddresses() addresses {
-	return addresses{named: map[model.Key][]netip.Addr{}, by: map[netip.Addr][]model.Key{}}
+	return addresses{named: map[model.Key][]netip.Addr{}, by: map[netip.Addr][]model.Key{}, right: map[model.Key]claim{}}
 }
 
-// put says which addresses an object names now, and tells of every other object that names one that came or went.
-func (a *addresses) put(key model.Key, now []netip.Addr, touch func(model.Key)) {
+// put says which addresses an object names now and with what right, and tells of every other object that names one that came, went, or
+// is named with another right.
+func (a *addresses) put(right claim, now []netip.Addr, touch func(model.Key)) {
+	key := right.key
 	before := a.named[key]
-	if slices.Equal(before, now) {
+	if slices.Equal(before, now) && a.right[key].equal(right) {
 		return
 	}
+	a.right[key] = right
 	for _, addr := range before {
 		rest := slices.DeleteFunc(a.by[addr], func(k model.Key) bool { return k == key })
 		if a.by[addr] = rest; len(rest) == 0 {
@@ -44,6 +48,7 @@ func (a *addresses) put(key model.Key, now []netip.Addr, touch func(model.Key)) 
 	}
 	if a.named[key] = now; len(now) == 0 {
 		delete(a.named, key)
+		delete(a.right, key)
 	}
 }
 
@@ -56,11 +61,11 @@ func (c *Compiler) settleClaims(b *batch) {
 		}
 	}
 	for key := range b.services {
-		c.claims.put(key, c.namedAddresses(key), touch)
+		c.claims.put(c.claim(key), c.namedAddresses(key), touch)
 	}
 	for key := range b.workloads {
 		if key.Kind == "Pod" {
-			c.claims.put(key, c.namedAddresses(key), touch)
+			c.claims.put(c.claim(key), c.namedAddresses(key), touch)
 		}
 	}
 	for key := range touched {

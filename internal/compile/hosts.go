@@ -50,6 +50,10 @@ type claim struct {
 
 func (x claim) isService() bool { return x.key.Kind == "Service" }
 
+func (x claim) equal(y claim) bool {
+	return x.key == y.key && x.public == y.public && x.created.Equal(y.created)
+}
+
 // before orders claims by right: a Service before ServiceEntries, then the older, then by name.
 func (x claim) before(y claim) bool {
 	switch {
@@ -128,7 +132,8 @@ func (c *Compiler) settleHost(b *batch, host string) {
 	if canonical != nil {
 		now = canonical.key
 	}
-	if old != now {
+	changed := old != now
+	if changed {
 		c.retouch(b, old, now)
 	}
 	if canonical == nil {
@@ -146,7 +151,7 @@ func (c *Compiler) settleHost(b *batch, host string) {
 					b.services[key] = true
 				}
 			}
-			c.tellLosers(b, host, namespace)
+			changed = true
 		}
 	}
 	for namespace, x := range best {
@@ -156,23 +161,20 @@ func (c *Compiler) settleHost(b *batch, host string) {
 			}
 			owners[namespace] = x.key
 			c.retouch(b, x.key)
-			c.tellLosers(b, host, namespace)
+			changed = true
 		}
 	}
 	if c.hosts.owners[host] = owners; len(owners) == 0 {
 		delete(c.hosts.owners, host)
 	}
-	if len(c.hosts.claims[host]) == 0 {
-		delete(c.hosts.claims, host)
-	}
-}
-
-// tellLosers has all that declare a host in a namespace say who speaks for it.
-func (c *Compiler) tellLosers(b *batch, host, namespace string) {
-	for key := range c.hosts.claims[host] {
-		if key.Namespace == namespace {
+	if changed {
+		// Each says who speaks for the host in its namespace and elsewhere.
+		for key := range c.hosts.claims[host] {
 			b.services[key] = true
 		}
+	}
+	if len(c.hosts.claims[host]) == 0 {
+		delete(c.hosts.claims, host)
 	}
 }
 
@@ -290,6 +292,7 @@ func (c *Compiler) compileService(b *batch, key model.Key) {
 			}
 			in.Canonical[h] = c.hosts.canonical[h] == key
 		}
+		in.Shared = c.shared(se, key)
 		services, conditions := translate.ServiceEntry(c.mesh, in)
 		c.conditions(b, key, conditions)
 		for _, s := range services {

@@ -52,6 +52,8 @@ type EntryInput struct {
 	Lost map[string]string
 	// Canonical are the hosts for which the entry speaks in all namespaces that do not declare them themselves.
 	Canonical map[string]bool
+	// Shared is what other entries declare as well.
+	Shared []Shared
 }
 
 // ServiceEntry translates a ServiceEntry into one service for each of its hosts.
@@ -69,6 +71,13 @@ func ServiceEntry(mesh Mesh, in EntryInput) ([]*workload.Service, []model.Condit
 		return nil, []model.Condition{rejected("InvalidAddress", bad+" is neither an IP address nor a CIDR")}
 	}
 	addresses = in.keep(addresses, v)
+	for _, shared := range in.Shared {
+		shared.tell(se.Namespace, v)
+	}
+	declared, err := declaredAt(se)
+	if err != nil {
+		return nil, []model.Condition{rejected("UnsupportedValue", err.Error())}
+	}
 	b := in.bindService(se, visibility == workload.Service_NAMESPACE, v)
 	lb := entryLoadBalancing(in, v)
 	var ports []*workload.Port
@@ -93,6 +102,7 @@ func ServiceEntry(mesh Mesh, in EntryInput) ([]*workload.Service, []model.Condit
 			Addresses: addresses, Ports: ports, SubjectAltNames: se.Spec.SubjectAltNames,
 			Waypoint: b.address(), WeightedWaypoints: b.weighted, IngressUseWaypoint: b.ingress,
 			LoadBalancing: lb, Visibility: visibility, Canonical: in.Canonical[host],
+			Extensions: declared,
 		}
 		if auto := in.Auto[host]; len(addresses) == 0 && len(auto) > 0 {
 			texts := make([]string, 0, len(auto))

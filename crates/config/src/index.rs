@@ -127,7 +127,13 @@ impl Ranked for Workload {
 }
 
 impl Ranked for Service {
+    /// Services before entries, the older entry before the younger, so that nobody takes an address over by coming later;
+    /// where no age is known, the owner of a hostname first.
     fn rank(&self, other: &Self) -> Ordering {
-        (!self.canonical, &self.key).cmp(&(!other.canonical, &other.key))
+        fn key(s: &Service) -> impl Ord + '_ {
+            let owner = s.entry_created.is_none() && s.canonical;
+            (s.entry_created, !owner, &s.namespace, &s.name, &s.hostname)
+        }
+        key(self).cmp(&key(other))
     }
 }

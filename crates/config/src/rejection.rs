@@ -31,6 +31,12 @@ pub enum Rejection {
         /// What the content calls itself.
         inner: String,
     },
+    /// An extension of ours whose content is something else.
+    #[error("extension {name} cannot be read; the control plane may be newer than this proxy")]
+    Extension {
+        /// Its name.
+        name: &'static str,
+    },
     /// A field that must be there is not.
     #[error("{field} is missing")]
     Missing {

@@ -51,6 +51,10 @@ pub struct Service {
     pub ip_families: Option<IpFamilies>,
     /// It owns the hostname when several namespaces declare it.
     pub canonical: bool,
+    /// When the ServiceEntry that it comes of was created, in seconds and nanoseconds since 1970; `None` for a Service,
+    /// and where the control plane does not say.
+    #[serde(skip)]
+    pub entry_created: Option<(i64, i32)>,
     /// Which clients may use it.
     pub visibility: Visibility,
     /// Ingress gateways, too, are to pass its waypoint. A node proxy's traffic passes it anyway.
@@ -158,6 +162,7 @@ impl Service {
                 proto::IpFamilies::Dual => Some(IpFamilies::Dual),
             },
             canonical: wire.canonical,
+            entry_created: entry_created(&wire.extensions)?,
             visibility: match wire::known("visibility", wire.visibility)? {
                 proto::service::Visibility::Public => Visibility::Public,
                 proto::service::Visibility::Namespace => Visibility::Namespace,
@@ -182,6 +187,21 @@ impl Service {
         self.waypoint
             .iter()
             .chain(weighted.map(|waypoint| &waypoint.destination))
+    }
+
+    /// Whether nobody but the mesh can be meant by an address of it: the cluster's address of a Kubernetes service, or one that
+    /// was chosen for an entry. What an entry's author names is an address of somewhere else.
+    pub fn is_virtual_at(&self, address: IpAddr) -> bool {
+        let chosen = match address {
+            IpAddr::V4(ip) => ip.octets()[..2] == [240, 240],
+            IpAddr::V6(ip) => ip.segments()[..3] == [0x2001, 2, 0],
+        };
+        let named = || {
+            let rest = self.hostname.strip_prefix(&*self.name);
+            let rest = rest.and_then(|rest| rest.strip_prefix('.')?.strip_prefix(&*self.namespace));
+            rest.is_some_and(|rest| rest.starts_with(".svc."))
+        };
+        chosen || (self.entry_created.is_none() && named())
     }
 
     /// Whether it leaves the client's destination alone.
@@ -210,6 +230,22 @@ impl IpFamilies {
             IpFamilies::IPv6 => address.is_ipv6(),
         }
     }
+}
+
+/// What the control plane calls a ServiceEntry's time of creation; it is a `google.protobuf.Timestamp`.
+const ENTRY_CREATED: &str = "lateen.dev/entry-created";
+
+fn entry_created(extensions: &[proto::Extension]) -> Result<Option<(i64, i32)>, Rejection> {
+    let Some(found) = extensions.iter().find(|one| one.name == ENTRY_CREATED) else {
+        return Ok(None);
+    };
+    let unreadable = || Rejection::Extension {
+        name: ENTRY_CREATED,
+    };
+    let config = found.config.as_ref().ok_or_else(unreadable)?;
+    let at: prost_types::Timestamp =
+        prost::Message::decode(config.value.as_slice()).map_err(|_| unreadable())?;
+    Ok(Some((at.seconds, at.nanos)))
 }
 
 /// Splits addresses from ranges; a prefix of full length is an address.

@@ -1,6 +1,5 @@
 //! What is known of the mesh at one moment: immutable, shared by all workers, cheap to make from the one before.
 
-use std::cmp::Reverse;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use rpds::{RedBlackTreeMapSync, RedBlackTreeSetSync};
 
 use crate::endpoints::EndpointSet;
 use crate::gateway::{GatewayAddress, GatewayDestination};
-use crate::index::{Grouped, Index};
+use crate::index::{Grouped, Index, Ranked};
 use crate::{Service, ServiceKey, Want, Workload};
 
 /// A generation of the mesh's configuration.
@@ -153,8 +152,26 @@ impl Snapshot {
         best(self.services_at.get(network, &address), Some(namespace))
     }
 
-    /// A service of the client's namespace goes before a longer prefix, and that before ownership of the hostname:
-    /// ztunnel's order.
+    /// The service that alone can be meant by this very address, wherever it is dialled from.
+    pub(crate) fn virtual_service(
+        &self,
+        namespace: &str,
+        network: &str,
+        address: IpAddr,
+    ) -> Option<&Arc<Service>> {
+        let services = self.services_at.get(network, &address);
+        let meant = || {
+            services
+                .iter()
+                .filter(|one| one.visible_to(namespace) && one.is_virtual_at(address))
+        };
+        meant()
+            .find(|one| *one.namespace == *namespace)
+            .or_else(|| meant().next())
+    }
+
+    /// A service of the client's namespace goes before a longer prefix, and that before age and ownership of the hostname:
+    /// ztunnel's order, which knows no age.
     pub(crate) fn service_in_range(
         &self,
         network: &str,
@@ -175,13 +192,11 @@ impl Snapshot {
                 let holding = ranges.filter(|range| range.cidr.contains(&address));
                 holding.map(move |range| (service, range.cidr.prefix_len()))
             });
-        let best = holding.max_by_key(|&(service, prefix)| {
-            (
-                own(service),
-                prefix,
-                service.canonical,
-                Reverse(&service.key),
-            )
+        let best = holding.max_by(|(x, x_bits), (y, y_bits)| {
+            let (x_own, y_own) = (own(x), own(y));
+            (x_own, x_bits)
+                .cmp(&(y_own, y_bits))
+                .then_with(|| y.rank(x))
         });
         best.map(|(service, _)| service)
     }
@@ -196,7 +211,7 @@ impl Snapshot {
         best(self.services_named.get(hostname), Some(namespace))
     }
 
-    /// Every service of a hostname, canonical ones first, then by namespace.
+    /// Every service of a hostname, Services first, then by age, then by namespace.
     pub fn services_by_host(&self, hostname: &str) -> &[Arc<Service>] {
         self.services_named.get(hostname)
     }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use lateen_balance::{Preference, Table};
 
-use super::Refusal;
-use crate::Snapshot;
+use super::{Choice, Refusal, Route};
 use crate::endpoints::{Endpoint, EndpointSet};
 use crate::service::{Service, ServicePort};
 use crate::workload::Workload;
+use crate::{ServiceKey, Snapshot};
 
 /// Who asks, and by what means it may be answered.
 pub(super) struct Asker<'a> {
@@ -18,6 +18,8 @@ pub(super) struct Asker<'a> {
     pub(super) avoid: &'a dyn Fn(&Workload) -> bool,
     /// Uniform below its argument.
     pub(super) random: &'a mut dyn FnMut(u64) -> u64,
+    /// The services whose endpoints led here, each by an endpoint that is an address of the next.
+    pub(super) passed: Vec<ServiceKey>,
 }
 
 /// An endpoint that was picked.
@@ -32,6 +34,17 @@ pub(super) struct Picked {
 }
 
 impl Picked {
+    /// The choice of this endpoint, reached by this way.
+    pub(super) fn choice(&self, route: Route) -> Choice {
+        Choice {
+            route,
+            rank: self.rank,
+            others: self.others,
+            avoided: self.avoided,
+            behind: None,
+        }
+    }
+
     /// What leaves no choice.
     pub(super) fn only(
         workload: &Arc<Workload>,

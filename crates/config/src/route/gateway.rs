@@ -9,10 +9,10 @@ use super::choose::{Asker, Picked, Purpose, choose};
 use super::hop::{Draft, Inner, Kind, Via, identities};
 use super::outbound::address_for;
 use super::{Authority, Choice, Refusal};
+use crate::Want;
 use crate::gateway::{GatewayAddress, GatewayDestination};
 use crate::service::Service;
 use crate::workload::Workload;
-use crate::{Snapshot, Want};
 
 /// An endpoint of a waypoint or a gateway, with the service by which it was found.
 struct Found {
@@ -78,7 +78,7 @@ pub(super) fn through_waypoint(
         identities: identities(found.service.as_deref(), workload),
         via: Via::Waypoint(waypoint.destination.to_string().into()),
     };
-    found.into_choice(asker.snapshot, service, kind)
+    found.into_choice(asker, service, kind)
 }
 
 /// Through the gateway of the network that `picked` is on: `serving` is the service that it was picked from (a
@@ -141,7 +141,7 @@ pub(super) fn through_gateway(
             workload: remote,
         })),
     };
-    found.into_choice(asker.snapshot, Some(addressed), kind)
+    found.into_choice(asker, Some(addressed), kind)
 }
 
 /// Whether a gateway can be dialled from here. The control plane describes one under the network that it leads to, and its
@@ -153,7 +153,7 @@ fn reachable(source: &Workload, gateway: &Workload) -> bool {
 impl Found {
     fn into_choice(
         self,
-        snapshot: &Snapshot,
+        asker: &mut Asker<'_>,
         service: Option<&Arc<Service>>,
         kind: Kind,
     ) -> Result<Choice, Refusal> {
@@ -165,17 +165,12 @@ impl Found {
         let families = own.as_ref().and_then(|service| service.ip_families);
         let address = address_for(&picked.workload, wanted, families);
         let draft = Draft {
-            workload: picked.workload,
+            workload: picked.workload.clone(),
             service: service.cloned(),
             port: picked.port,
             kind,
         };
-        Ok(Choice {
-            route: draft.place(snapshot, address, wanted)?,
-            rank: picked.rank,
-            others: picked.others,
-            avoided: picked.avoided,
-        })
+        draft.place(asker, &picked, address, wanted)
     }
 }
 

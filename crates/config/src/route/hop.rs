@@ -3,12 +3,15 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use lateen_types::{Identity, Strng, ports};
+use lateen_types::{Identity, Strng, WorkloadUid, ports};
 
+use super::choose::{Asker, Picked};
+use super::gateway::{is_waypoint, through_waypoint, unknown};
+use super::outbound::to_service;
 use super::{Authority, Refusal};
-use crate::Snapshot;
 use crate::service::Service;
 use crate::workload::{Protocol, Workload};
+use crate::{ServiceKey, Snapshot};
 
 /// Where a connection goes, and what else there was to choose from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +25,9 @@ pub struct Choice {
     pub others: usize,
     /// All candidates were to be avoided, so avoidance was ignored and this is one of them.
     pub avoided: bool,
+    /// The endpoint by which the next hop was found, where that is another: the endpoint's address belongs to a service or a
+    /// workload of the mesh, which is who is there. Rank, others and avoidance are then of what it belongs to.
+    pub behind: Option<WorkloadUid>,
 }
 
 /// Where a connection goes.
@@ -128,6 +134,8 @@ pub struct Resolve {
     /// The service that the client addressed, if it was one.
     pub service: Option<Arc<Service>>,
     draft: Box<Draft>,
+    /// The services on the way here.
+    passed: Vec<ServiceKey>,
 }
 
 impl Resolve {
@@ -150,12 +158,21 @@ impl Resolve {
             .map(IpAddr::to_canonical)
     }
 
-    /// The way to the workload at this address of its hostname. If a mesh workload has the address, that is who is
-    /// there, whatever the name's owner says of itself: it is reached through a tunnel.
+    /// The way to this address of the workload's hostname. If it is that of a workload or a service of the mesh, that is who
+    /// is there, whatever the name's owner says of itself: it is reached as if the client had dialled it. `source`,
+    /// `avoid` and `random` are those of [`super::outbound`].
     ///
     /// # Errors
-    /// [`Refusal::LoopGuard`] if the name leads to the proxy itself.
-    pub fn at(&self, snapshot: &Snapshot, address: IpAddr) -> Result<Route, Refusal> {
+    /// [`Refusal::LoopGuard`] if the name leads to the proxy itself, [`Refusal::Circle`] if it leads back to the service
+    /// whose endpoint it is, and whatever refuses a connection to what is there.
+    pub fn at(
+        &self,
+        snapshot: &Snapshot,
+        source: &Workload,
+        address: IpAddr,
+        avoid: &dyn Fn(&Workload) -> bool,
+        random: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<Choice, Refusal> {
         let address = address.to_canonical();
         let own = address.is_loopback() || address.is_unspecified();
         if own && ports::is_proxys_own(self.draft.port) {
@@ -163,7 +180,15 @@ impl Resolve {
                 target: SocketAddr::new(address, self.draft.port),
             });
         }
-        self.draft.clone().at(snapshot, address)
+        let mut asker = Asker {
+            snapshot,
+            source,
+            avoid,
+            random,
+            passed: self.passed.clone(),
+        };
+        let picked = Picked::only(&self.workload, self.port, avoid);
+        self.draft.clone().at(&mut asker, &picked, address)
     }
 }
 
@@ -190,26 +215,31 @@ pub(super) enum Kind {
     },
 }
 
+/// Services that may be endpoints of one another in a row.
+const STEPS: usize = 4;
+
 impl Draft {
     /// The next hop at an address that was chosen, or by its hostname if there is none.
     pub(super) fn place(
         self,
-        snapshot: &Snapshot,
+        asker: &mut Asker<'_>,
+        picked: &Picked,
         address: Option<IpAddr>,
         wanted: IpAddr,
-    ) -> Result<Route, Refusal> {
+    ) -> Result<Choice, Refusal> {
         if let Some(address) = address {
-            return self.at(snapshot, address);
+            return self.at(asker, picked, address);
         }
         if self.workload.addresses.is_empty() && !self.workload.hostname.is_empty() {
-            return Ok(Route::Resolve(Resolve {
+            return Ok(picked.choice(Route::Resolve(Resolve {
                 hostname: self.workload.hostname.clone(),
                 port: self.port,
                 prefers_ipv6: wanted.is_ipv6(),
                 workload: self.workload.clone(),
                 service: self.service.clone(),
                 draft: Box::new(self),
-            }));
+                passed: asker.passed.clone(),
+            })));
         }
         Err(Refusal::NoAddress {
             workload: self.workload.uid.to_string(),
@@ -217,47 +247,92 @@ impl Draft {
         })
     }
 
-    fn at(self, snapshot: &Snapshot, address: IpAddr) -> Result<Route, Refusal> {
-        let Self {
-            workload,
-            service,
-            port,
-            kind,
-        } = self;
-        let target = SocketAddr::new(address, port);
-        match kind {
+    fn at(
+        self,
+        asker: &mut Asker<'_>,
+        picked: &Picked,
+        address: IpAddr,
+    ) -> Result<Choice, Refusal> {
+        let target = SocketAddr::new(address, self.port);
+        match self.kind {
             Kind::Through {
                 authority,
                 identities,
                 via,
-            } => Ok(Route::Tunnel(Tunnel {
-                workload,
-                service,
+            } => Ok(picked.choice(Route::Tunnel(Tunnel {
+                workload: self.workload,
+                service: self.service,
                 hbone: target,
                 authority,
                 identities,
                 via,
-            })),
-            Kind::Direct => match workload.protocol {
-                // An endpoint is what its author says. Of the mesh workload that has the address, only its own word
-                // counts, and only its own identity: nobody else's entry may take a connection to it out of its tunnel.
-                Protocol::Tcp => match snapshot.workload(&workload.network, address) {
-                    Some(found) if found.protocol == Protocol::Hbone => {
-                        let identities = identities(None, found);
-                        tunnel(found.clone(), service, target, identities)
-                    }
-                    _ => Ok(Route::Plain {
-                        workload,
-                        service,
-                        target,
-                    }),
-                },
+            }))),
+            Kind::Direct => match self.workload.protocol {
+                Protocol::Tcp => self.in_plain(asker, picked, target),
                 Protocol::Hbone => {
-                    let identities = identities(service.as_deref(), &workload);
-                    tunnel(workload, service, target, identities)
+                    let identities = identities(self.service.as_deref(), &self.workload);
+                    let route = tunnel(self.workload, self.service, target, identities)?;
+                    Ok(picked.choice(route))
                 }
             },
         }
+    }
+
+    /// To an endpoint that is outside the mesh, as its author says. Of the workload or service of the mesh that has the
+    /// address, only its own word counts, and only its own identity: nobody else's entry may take a connection to it out
+    /// of its tunnel or past its waypoint.
+    fn in_plain(
+        self,
+        asker: &mut Asker<'_>,
+        picked: &Picked,
+        target: SocketAddr,
+    ) -> Result<Choice, Refusal> {
+        let Self {
+            workload, service, ..
+        } = self;
+        let (snapshot, source, address) = (asker.snapshot, asker.source, target.ip());
+        let behind = |choice: Choice| Choice {
+            behind: Some(workload.uid.clone()),
+            ..choice
+        };
+        match snapshot.workload(&workload.network, address) {
+            Some(found) if found.protocol == Protocol::Hbone => {
+                if let Some(waypoint) = &found.waypoint
+                    && !is_waypoint(asker, [waypoint].into_iter())
+                {
+                    let name = || format!("workload {}", found.uid);
+                    return through_waypoint(asker, waypoint, &name, None, target).map(behind);
+                }
+                let identities = identities(None, found);
+                let route = tunnel(found.clone(), service, target, identities)?;
+                let there = Picked::only(found, target.port(), asker.avoid);
+                return Ok(behind(there.choice(route)));
+            }
+            _ => {}
+        }
+        let namespace = &source.namespace;
+        if let Some(found) = snapshot.virtual_service(namespace, &workload.network, address) {
+            if asker.passed.contains(&found.key) {
+                return Err(Refusal::Circle {
+                    service: found.key.clone(),
+                    endpoint: workload.uid.to_string(),
+                    address,
+                });
+            }
+            if asker.passed.len() >= STEPS {
+                return Err(Refusal::TooFar {
+                    service: found.key.clone(),
+                    steps: STEPS,
+                });
+            }
+            return to_service(asker, found, target).map(behind);
+        }
+        unknown(snapshot.wants_address(&workload.network, address))?;
+        Ok(picked.choice(Route::Plain {
+            workload,
+            service,
+            target,
+        }))
     }
 }
 

@@ -44,6 +44,7 @@ pub fn outbound(
         source,
         avoid,
         random,
+        passed: Vec::new(),
     };
     let (network, ip) = (&source.network, destination.ip());
     if let Some(service) = snapshot.service_exactly(&source.namespace, network, ip) {
@@ -76,10 +77,11 @@ fn passthrough(target: SocketAddr, service: Option<&Arc<Service>>) -> Choice {
         rank: 0,
         others: 0,
         avoided: false,
+        behind: None,
     }
 }
 
-fn to_service(
+pub(super) fn to_service(
     asker: &mut Asker<'_>,
     service: &Arc<Service>,
     destination: SocketAddr,
@@ -106,7 +108,8 @@ fn to_service(
     if picked.workload.network != asker.source.network {
         return through_gateway(asker, picked, Some(service), service, destination);
     }
-    direct(asker.snapshot, picked, Some(service), destination)
+    asker.passed.push(service.key.clone());
+    direct(asker, picked, Some(service), destination)
 }
 
 fn to_workload(
@@ -121,11 +124,11 @@ fn to_workload(
         return through_waypoint(asker, waypoint, &behind, None, destination);
     }
     let picked = Picked::only(workload, destination.port(), asker.avoid);
-    direct(asker.snapshot, picked, None, destination)
+    direct(asker, picked, None, destination)
 }
 
 fn direct(
-    snapshot: &Snapshot,
+    asker: &mut Asker<'_>,
     picked: Picked,
     service: Option<&Arc<Service>>,
     destination: SocketAddr,
@@ -133,17 +136,12 @@ fn direct(
     let families = service.and_then(|service| service.ip_families);
     let address = address_for(&picked.workload, destination.ip(), families);
     let draft = Draft {
-        workload: picked.workload,
+        workload: picked.workload.clone(),
         service: service.cloned(),
         port: picked.port,
         kind: Kind::Direct,
     };
-    Ok(Choice {
-        route: draft.place(snapshot, address, destination.ip())?,
-        rank: picked.rank,
-        others: picked.others,
-        avoided: picked.avoided,
-    })
+    draft.place(asker, &picked, address, destination.ip())
 }
 
 /// The waypoint for this connection, if the service has any: drawn by weight if several share its connections, else the

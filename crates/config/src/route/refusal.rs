@@ -117,6 +117,30 @@ pub enum Refusal {
         /// The address asked for.
         wanted: IpAddr,
     },
+    /// An endpoint that is its own service's virtual address, by itself or by way of other services.
+    #[error(
+        "service {service} has the endpoint {endpoint}, whose address {address} leads back to the service itself; give the \
+         endpoint the address of what serves it"
+    )]
+    Circle {
+        /// The service.
+        service: ServiceKey,
+        /// The endpoint's uid.
+        endpoint: String,
+        /// The address that it has, or that its hostname resolves to.
+        address: IpAddr,
+    },
+    /// Services that are endpoints of services, too many in a row.
+    #[error(
+        "service {service} is the endpoint of another service, that of another, and so on {steps} times; let the first name \
+         the last"
+    )]
+    TooFar {
+        /// The service at which this was given up.
+        service: ServiceKey,
+        /// How many were passed.
+        steps: usize,
+    },
     /// The connection would come back to the proxy itself.
     #[error("{target} is the proxy's own port; connect to the application's port")]
     LoopGuard {

@@ -1,6 +1,7 @@
 //! The crate from outside: bytes in, answers out.
 
 mod dump;
+mod endpoint_address;
 mod invariants;
 mod policy;
 mod rejection;

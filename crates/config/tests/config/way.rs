@@ -52,6 +52,13 @@ fn resolve(route: Result<Route, Refusal>) -> Resolve {
     }
 }
 
+/// What is at an address that a hostname resolves to, dialled by `client`.
+fn at_answer(resolve: &Resolve, snapshot: &Snapshot, address: &str) -> Result<Choice, Refusal> {
+    let source = snapshot.workload_by_uid(&uid("client")).unwrap().clone();
+    let address = address.parse().unwrap();
+    resolve.at(snapshot, &source, address, &|_| false, &mut |_| 0)
+}
+
 fn names(identities: &[lateen_types::Identity]) -> Vec<String> {
     identities
         .iter()
@@ -356,14 +363,14 @@ fn a_hostname_is_resolved_and_then_reached_as_an_address_would_be() {
         "rather than none"
     );
     assert_eq!(wanted.pick(&[], &mut |_| 0), None);
-    let Route::Plain { target, .. } = wanted.at(&plain, address).unwrap() else {
+    let Route::Plain { target, .. } = at_answer(&wanted, &plain, "192.0.2.7").unwrap().route else {
         panic!("not plain")
     };
     assert_eq!(target, "192.0.2.7:8443".parse().unwrap());
 
     let hbone = mesh(proto::TunnelProtocol::Hbone);
     let meshed = resolve(go(&hbone, "client", "10.96.0.1:80"));
-    let through = tunnel(meshed.at(&hbone, address));
+    let through = tunnel(at_answer(&meshed, &hbone, "192.0.2.7").map(|choice| choice.route));
     assert_eq!(through.hbone, "192.0.2.7:15008".parse().unwrap());
     assert_eq!(through.authority.to_string(), "192.0.2.7:8443");
 }
@@ -389,10 +396,10 @@ fn an_endpoint_that_is_a_mesh_pod_is_reached_through_its_tunnel() {
             .snapshot()
     };
     let (written, named) = (mesh(written), mesh(named));
-    let address = "10.244.2.2".parse().unwrap();
+    let asked = resolve(go(&named, "client", "10.96.0.1:80"));
     for route in [
         go(&written, "client", "10.96.0.1:80"),
-        resolve(go(&named, "client", "10.96.0.1:80")).at(&named, address),
+        at_answer(&asked, &named, "10.244.2.2").map(|choice| choice.route),
     ] {
         let through = tunnel(route);
         assert_eq!(through.hbone, "10.244.2.2:15008".parse().unwrap());

@@ -63,41 +63,66 @@ pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, mut wanted: Wa
     // A dial, a handshake and the peer's own dial, each bounded; a peer that answers nothing else bounds none of them.
     let deadline = Instant::now() + 3 * worker.patience.peer;
     let mut tried: Vec<WorkloadUid> = Vec::new();
+    let mut attempts = 0;
     let mut choice = match first(worker, arrival, &mut wanted).await {
         Ok(choice) => choice,
         Err(why) => return Reached::Nowhere(why),
     };
     loop {
-        let hop = choice.route.workload().map(|workload| workload.uid.clone());
-        let (outcome, underway) = go(worker, arrival, &wanted, choice.route, deadline).await;
+        attempts += 1;
+        // The endpoint that was picked of what the client addressed.
+        let picked = choice.behind.clone().or_else(|| hop_of(&choice));
+        let resolved = settle(worker, arrival, &mut wanted, &mut choice, &tried).await;
+        let hop = hop_of(&choice);
+        let behind = picked.filter(|picked| hop.as_ref() != Some(picked));
+        let others = choice.others;
+        let (outcome, underway) =
+            go(worker, arrival, &wanted, choice.route, resolved, deadline).await;
         let port = wanted.destination.port();
         let refusal = match outcome {
             Ok(next) => {
-                if let Some(hop) = &hop {
-                    worker.ejections.succeeded(&arrival.pod, hop, port);
+                for reached in hop.iter().chain(&behind) {
+                    worker.ejections.succeeded(&arrival.pod, reached, port);
                 }
                 return Reached::Yes(next, underway.open());
             }
             Err(refusal) => refusal,
         };
         let Some(hop) = hop.filter(|_| refusal.blames_endpoint()) else {
-            return Reached::No(refusal.after(tried.len() + 1), underway.open());
+            return Reached::No(refusal.after(attempts), underway.open());
         };
-        let census = census(worker, &arrival.pod, &wanted);
-        worker.ejections.failed(&arrival.pod, &hop, port, &census);
-        tried.push(hop);
-        let next = (tried.len() < ATTEMPTS && Instant::now() < deadline)
+        tried.push(hop.clone());
+        // An endpoint that is a service of the mesh fails when all that serve it have.
+        let failed = match behind {
+            Some(behind) if others < tried.len() => {
+                tried.push(behind.clone());
+                Some(behind)
+            }
+            Some(_) => None,
+            None => Some(hop),
+        };
+        if let Some(failed) = failed {
+            let census = census(worker, &arrival.pod, &wanted);
+            worker
+                .ejections
+                .failed(&arrival.pod, &failed, port, &census);
+        }
+        let next = (attempts < ATTEMPTS && Instant::now() < deadline)
             .then(|| choose(worker, &arrival.pod, &wanted, &tried).ok())
             .flatten()
             .filter(|next| !next.avoided);
         match next {
             Some(next) => choice = next,
-            None => return Reached::No(refusal.after(tried.len()), underway.open()),
+            None => return Reached::No(refusal.after(attempts), underway.open()),
         }
-        tracing::debug!(%refusal, tried = tried.len(), "trying another endpoint");
+        tracing::debug!(%refusal, attempts, "trying another endpoint");
         worker.metrics.connect_retried();
         underway.forget();
     }
+}
+
+fn hop_of(choice: &Choice) -> Option<WorkloadUid> {
+    choice.route.workload().map(|workload| workload.uid.clone())
 }
 
 /// The first choice. What is not known yet is asked for where resources are sent on demand, and waited for: nothing may
@@ -204,17 +229,9 @@ async fn go(
     arrival: &Arrival,
     wanted: &Wanted,
     route: Route,
+    resolved: Result<(), Refusal>,
     deadline: Instant,
 ) -> (Result<Next, Refusal>, Underway) {
-    let (route, resolved) = match route {
-        Route::Resolve(resolve) => {
-            match at_address(worker, arrival, &wanted.snapshot, &resolve).await {
-                Ok(route) => (route, Ok(())),
-                Err(why) => (Route::Resolve(resolve), Err(why)),
-            }
-        }
-        route => (route, Ok(())),
-    };
     let (context, trace) = worker.sampler.begin();
     let mut underway = begin(worker, arrival, wanted, &route, trace);
     if let Err(why) = resolved {
@@ -253,21 +270,45 @@ async fn go(
     (outcome, underway)
 }
 
-/// The way to a workload that is known by hostname.
-async fn at_address(
+/// Finds where a next hop is that is known by hostname; that may be a service whose endpoint is known by hostname in its
+/// turn, and so on. On an error the choice is left at the hostname that leads nowhere.
+async fn settle(
     worker: &Worker,
     arrival: &Arrival,
-    snapshot: &Snapshot,
-    resolve: &route::Resolve,
-) -> Result<Route, Refusal> {
-    let answers = worker
-        .resolver
-        .resolve(&arrival.pod, &resolve.hostname)
-        .await?;
-    let address = resolve
-        .pick(&answers, &mut |n| worker.random_below(n))
-        .ok_or_else(|| Refusal::NoAddress(Arc::clone(&resolve.hostname)))?;
-    Ok(resolve.at(snapshot, address)?)
+    wanted: &mut Wanted,
+    choice: &mut Choice,
+    tried: &[WorkloadUid],
+) -> Result<(), Refusal> {
+    let port = wanted.destination.port();
+    // Routing ends circles and long chains of names; each name may need something of the control plane.
+    while let Route::Resolve(resolve) = &choice.route {
+        let answers = worker
+            .resolver
+            .resolve(&arrival.pod, &resolve.hostname)
+            .await?;
+        let address = resolve
+            .pick(&answers, &mut |n| worker.random_below(n))
+            .ok_or_else(|| Refusal::NoAddress(Arc::clone(&resolve.hostname)))?;
+        let mut lookups = 0;
+        let found = loop {
+            let avoid = |workload: &Workload| {
+                tried.contains(&workload.uid)
+                    || worker.ejections.is_out(&arrival.pod, workload, port)
+            };
+            let random = &mut |n| worker.random_below(n);
+            let found = resolve.at(&wanted.snapshot, &wanted.source, address, &avoid, random);
+            match (found, &worker.lookups) {
+                (Err(route::Refusal::Unknown(want)), Some(asked)) if lookups < LOOKUPS => {
+                    lookups += 1;
+                    asked.ask(&want).await?;
+                    (wanted.snapshot, wanted.source) = worker.workload_of(&arrival.pod).await?;
+                }
+                (found, _) => break found?,
+            }
+        };
+        *choice = found;
+    }
+    Ok(())
 }
 
 /// Enters an attempt into the tables.

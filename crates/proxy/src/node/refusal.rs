@@ -185,6 +185,8 @@ impl Refusal {
             Self::Inner(error) => peers_fault(error),
             Self::Unresolved(error) => error.blames_name(),
             Self::InnerSlow(_) | Self::NoAddress(_) => true,
+            // Found out when the endpoint's name was resolved.
+            Self::Route(route::Refusal::Circle { .. } | route::Refusal::TooFar { .. }) => true,
             Self::Tunnel(error) => !error.is_rejection(),
             Self::Connect(error) => match **error {
                 ConnectError::Refused { status } => status == 503,
