@@ -1,18 +1,19 @@
 //! Runs the tasks of one thread by [`Rounds`].
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_task::Runnable;
 use parking_lot::Mutex;
 use slab::Slab;
 use tokio::task::coop;
 
+use crate::clocks::{Clocks, Slice};
 use crate::rounds::{Key, Rounds};
 
 /// How long a group may run while others wait.
@@ -24,7 +25,9 @@ pub const SLICE: Duration = Duration::from_micros(500);
 #[derive(Debug)]
 pub struct Executor {
     shared: Arc<Shared>,
-    start: Instant,
+    clocks: Clocks,
+    /// The last slice left work for the next one.
+    busy: Cell<bool>,
     /// Groups do not leave their thread, and neither does this.
     _local: PhantomData<*const ()>,
 }
@@ -95,6 +98,12 @@ pub fn spawn_local(future: impl Future<Output = ()> + 'static) {
 
 impl Default for Executor {
     fn default() -> Self {
+        Self::timed_by(Clocks::default())
+    }
+}
+
+impl Executor {
+    fn timed_by(clocks: Clocks) -> Self {
         Self {
             shared: Arc::new(Shared(Mutex::new(State {
                 rounds: Rounds::new(QUANTUM),
@@ -103,13 +112,12 @@ impl Default for Executor {
                 polled: false,
                 closed: false,
             }))),
-            start: Instant::now(),
+            clocks,
+            busy: Cell::new(false),
             _local: PhantomData,
         }
     }
-}
 
-impl Executor {
     /// A new group.
     pub fn group(&self) -> Group {
         self.groups().add()
@@ -123,13 +131,25 @@ impl Executor {
         }
     }
 
-    /// Runs tasks until `main` ends. `main` itself belongs to no group: it is polled before the tasks of each slice.
+    /// Runs tasks until `main` ends. `main` itself belongs to no group: it is polled before the tasks of each slice, or,
+    /// if it uses up what the runtime grants at once, before those of every other slice.
     pub async fn run_until<F: Future>(&self, main: F) -> F::Output {
         let mut main = pin!(main);
+        let mut mains_turn = true;
         poll_fn(|cx| {
             let _polled = Polled::begin(&self.shared, cx.waker());
-            if let Poll::Ready(output) = main.as_mut().poll(cx) {
-                return Poll::Ready(output);
+            if std::mem::replace(&mut mains_turn, true) {
+                if let Poll::Ready(output) = main.as_mut().poll(cx) {
+                    return Poll::Ready(output);
+                }
+                if !coop::has_budget_remaining() {
+                    // Sockets would answer "not ready" to every task now: they get a budget that is whole.
+                    mains_turn = false;
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+            } else {
+                cx.waker().wake_by_ref();
             }
             self.slice(cx);
             Poll::Pending
@@ -139,10 +159,9 @@ impl Executor {
 
     /// Runs what is ready, for a slice at most.
     fn slice(&self, cx: &Context<'_>) {
-        let began = self.start.elapsed();
-        let mut now = began;
+        let mut slice = Slice::begin(self.clocks, QUANTUM, self.busy.replace(false));
         loop {
-            let next = self.shared.0.lock().rounds.next(now);
+            let next = self.shared.0.lock().rounds.next(slice.now());
             let Some((key, Ready { runnable, group })) = next else {
                 return;
             };
@@ -150,15 +169,15 @@ impl Executor {
                 let _current = Current::enter(group);
                 runnable.run();
             }
-            let then = self.start.elapsed();
+            let spent = slice.spent();
             let more = {
                 let mut state = self.shared.0.lock();
-                state.rounds.charge(key, then.saturating_sub(now));
+                state.rounds.charge(key, spent);
                 !state.rounds.is_empty()
             };
-            now = then;
             // Without budget left tokio's sockets answer "not ready" to everybody until the runtime has been seen again.
-            if now.saturating_sub(began) >= SLICE || !coop::has_budget_remaining() {
+            if slice.length() >= SLICE || !coop::has_budget_remaining() {
+                self.busy.set(more);
                 if more {
                     cx.waker().wake_by_ref();
                 }
@@ -336,189 +355,4 @@ impl Drop for Current {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-    use std::rc::Rc;
-
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::sync::oneshot;
-
-    use super::*;
-
-    fn run<T>(body: impl AsyncFnOnce(&Executor) -> T) -> T {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        let executor = Executor::default();
-        runtime.block_on(executor.run_until(body(&executor)))
-    }
-
-    /// Works for about so long, without waiting for anything.
-    fn work(time: Duration) {
-        let start = Instant::now();
-        while start.elapsed() < time {
-            std::hint::spin_loop();
-        }
-    }
-
-    /// Gives way to others, but is ready at once; tokio's `yield_now` waits for the runtime as well.
-    async fn again() {
-        let mut first = true;
-        poll_fn(|cx| {
-            if std::mem::take(&mut first) {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            Poll::Ready(())
-        })
-        .await;
-    }
-
-    #[test]
-    fn two_thousand_busy_tasks_leave_half_of_the_thread_to_one() {
-        let (noisy, quiet) = run(async |executor| {
-            let (noisy, quiet) = (executor.group(), executor.group());
-            for _ in 0..2000 {
-                noisy.spawn(async {
-                    loop {
-                        work(Duration::from_micros(20));
-                        again().await;
-                    }
-                });
-            }
-            quiet.spawn(async {
-                loop {
-                    work(Duration::from_micros(20));
-                    again().await;
-                }
-            });
-            tokio::time::sleep(Duration::from_millis(200)).await;
-            (noisy.used(), quiet.used())
-        });
-        assert!(quiet * 2 > noisy, "noisy {noisy:?}, quiet {quiet:?}");
-        assert!(noisy * 2 > quiet, "noisy {noisy:?}, quiet {quiet:?}");
-    }
-
-    #[test]
-    fn sockets_and_timers_go_on_while_tasks_never_stop() {
-        let echoed = run(async |executor| {
-            let (busy, other) = (executor.group(), executor.group());
-            busy.spawn(async {
-                loop {
-                    again().await;
-                }
-            });
-            let (done, echoed) = oneshot::channel();
-            other.spawn(async move {
-                let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
-                    .await
-                    .expect("loopback");
-                let address = listener.local_addr().expect("bound");
-                spawn_local(async move {
-                    let (mut stream, _) = listener.accept().await.expect("a client");
-                    let mut byte = [0; 1];
-                    while stream.read_exact(&mut byte).await.is_ok() {
-                        stream.write_all(&byte).await.expect("the client reads");
-                    }
-                });
-                let mut stream = tokio::net::TcpStream::connect(address)
-                    .await
-                    .expect("connect");
-                let mut sum = 0;
-                for n in 0..100u8 {
-                    stream.write_all(&[n]).await.expect("the server reads");
-                    sum += u32::from(stream.read_u8().await.expect("an echo"));
-                }
-                tokio::time::sleep(Duration::from_millis(1)).await;
-                // The test waits for it.
-                let _ = done.send(sum);
-            });
-            echoed.await.expect("the task ends")
-        });
-        assert_eq!(echoed, 4950);
-    }
-
-    #[test]
-    fn what_a_task_spawns_is_of_its_group() {
-        let (used, other) = run(async |executor| {
-            let (group, other) = (executor.group(), executor.group());
-            let (done, ended) = oneshot::channel();
-            group.spawn(async move {
-                spawn_local(async move {
-                    work(Duration::from_millis(5));
-                    // The test waits for it.
-                    let _ = done.send(());
-                });
-            });
-            ended.await.expect("the inner task ends");
-            (group.used(), other.used())
-        });
-        assert!(
-            used >= Duration::from_millis(5) && other.is_zero(),
-            "{used:?} {other:?}"
-        );
-    }
-
-    #[test]
-    fn tasks_end_with_the_executor_and_leave_nothing() {
-        struct Dropped(Rc<Cell<u32>>);
-        impl Drop for Dropped {
-            fn drop(&mut self) {
-                self.0.set(self.0.get() + 1);
-            }
-        }
-        let count = Rc::new(Cell::new(0));
-        let weak = run(async |executor| {
-            let group = executor.group();
-            let (wake, woken) = oneshot::channel::<()>();
-            let first = Dropped(Rc::clone(&count));
-            // Its end wakes the other one, in the middle of the executor's own end.
-            group.spawn(async move {
-                let _held = (first, wake);
-                std::future::pending::<()>().await;
-            });
-            let second = Dropped(Rc::clone(&count));
-            group.spawn(async move {
-                let _held = second;
-                // The sender is dropped, never used.
-                let _ = woken.await;
-                std::future::pending::<()>().await;
-            });
-            tokio::task::yield_now().await;
-            Arc::downgrade(&executor.shared)
-        });
-        assert_eq!(count.get(), 2);
-        assert!(weak.upgrade().is_none(), "tasks or groups are left");
-    }
-
-    #[test]
-    fn no_wake_up_from_another_thread_is_lost() {
-        let rounds = run(async |executor| {
-            let group = executor.group();
-            let (there, mut here) = tokio::sync::mpsc::unbounded_channel::<oneshot::Sender<()>>();
-            let helper = std::thread::spawn(move || {
-                while let Some(answer) = here.blocking_recv() {
-                    // The task waits for it.
-                    let _ = answer.send(());
-                }
-            });
-            let (done, ended) = oneshot::channel();
-            group.spawn(async move {
-                let mut rounds = 0;
-                for _ in 0..2000 {
-                    let (ask, answer) = oneshot::channel();
-                    there.send(ask).expect("the helper listens");
-                    answer.await.expect("the helper answers");
-                    rounds += 1;
-                }
-                // The test waits for it.
-                let _ = done.send(rounds);
-            });
-            let rounds = ended.await.expect("the task ends");
-            helper.join().expect("the helper ends");
-            rounds
-        });
-        assert_eq!(rounds, 2000);
-    }
-}
+mod tests;

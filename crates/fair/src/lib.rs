@@ -5,6 +5,7 @@
 //! [`Rounds`] is the decision, a pure deficit round robin; [`Executor`] runs tasks by it.
 #![forbid(unsafe_code)]
 
+mod clocks;
 mod executor;
 mod rounds;
 

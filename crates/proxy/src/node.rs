@@ -48,8 +48,16 @@ pub(crate) struct Arrival {
     _counted: Box<(OpenSocket, LoadGuard)>,
 }
 
-/// Starts to serve one accepted connection: a task of its own, as large as its kind needs.
-pub(crate) fn serve(worker: Rc<Worker>, accepted: Accepted<Door>) {
+/// Starts to serve one accepted connection. All of it is the pod's own work, its registration with the runtime too: a pod
+/// that opens connections in a storm holds up nobody's but its own.
+pub(crate) fn serve(worker: &Rc<Worker>, accepted: Accepted<Door>) {
+    let group = worker.group_of(&accepted.tag.pod);
+    let worker = Rc::clone(worker);
+    group.spawn(async move { begin(worker, accepted) });
+}
+
+/// Gives a connection a task of its own, as large as its kind needs.
+fn begin(worker: Rc<Worker>, accepted: Accepted<Door>) {
     let Accepted {
         stream,
         peer,
@@ -75,11 +83,10 @@ pub(crate) fn serve(worker: Rc<Worker>, accepted: Accepted<Door>) {
         peer,
         _counted: counted,
     };
-    let group = worker.group_of(&arrival.pod);
     match port {
-        Port::Outbound => group.spawn(outbound::serve(worker, arrival)),
-        Port::Plaintext => group.spawn(plaintext::serve(worker, arrival)),
-        Port::Hbone => group.spawn(inbound::serve(worker, arrival)),
+        Port::Outbound => lateen_fair::spawn_local(outbound::serve(worker, arrival)),
+        Port::Plaintext => lateen_fair::spawn_local(plaintext::serve(worker, arrival)),
+        Port::Hbone => lateen_fair::spawn_local(inbound::serve(worker, arrival)),
     }
 }
 

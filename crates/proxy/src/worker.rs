@@ -374,7 +374,7 @@ impl Worker {
     async fn run(self: Rc<Self>, mut inbox: mpsc::UnboundedReceiver<Message>) {
         while let Some(message) = inbox.recv().await {
             match message {
-                Message::Serve(accepted) => node::serve(Rc::clone(&self), accepted),
+                Message::Serve(accepted) => node::serve(&self, accepted),
                 Message::Install(snapshot, done) => {
                     self.install(snapshot);
                     // Whoever asked may have stopped waiting.

@@ -3,6 +3,7 @@
 mod certificates;
 mod demand;
 mod ending;
+mod fairness;
 mod fixture;
 mod lifecycle;
 mod peer;

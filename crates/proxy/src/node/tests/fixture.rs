@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -32,7 +32,7 @@ use crate::dns::{ResolveError, Resolver};
 use crate::live::{Cut, Listed};
 use crate::node::Ejected;
 use crate::pod::{Door, Pod, Port};
-use crate::worker::{Idle, Mailbox, Parts, Patience};
+use crate::worker::{Idle, Mailbox, Parts, Patience, PodUse};
 
 /// Far longer than anything takes when it works.
 pub const LONG: Duration = Duration::from_secs(30);
@@ -241,6 +241,12 @@ impl Node {
         .await
     }
 
+    /// What the worker spent on a pod.
+    pub async fn spent_on(&self, pod: &Pod) -> PodUse {
+        let pods = soon("the worker says what its pods use", self.mailbox.pods()).await;
+        pods.get(&pod.uid).copied().unwrap_or_default()
+    }
+
     /// Puts revocation lists in force.
     pub fn revoke(&self, pem: &str) {
         let lists = RevocationLists::parse(pem.as_bytes()).expect("the list is ours");
@@ -318,6 +324,38 @@ impl Drop for Node {
     }
 }
 
+/// The addresses 127.`number`.0.0/16, which nobody else uses: tests run side by side, in this process and in others.
+struct Net {
+    number: u8,
+    /// Whoever holds it has the net; the kernel takes it back even from a process that is killed.
+    _claim: std::net::TcpListener,
+}
+
+impl Net {
+    fn claim() -> Self {
+        const NETS: u32 = 190;
+        // None twice in a process, whose log is one for all tests.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let first = std::process::id().wrapping_mul(61);
+        let deadline = std::time::Instant::now() + LONG;
+        loop {
+            let next = NEXT.fetch_add(1, Ordering::Relaxed);
+            let number = u8::try_from(64 + first.wrapping_add(next) % NETS).expect("below 254");
+            match std::net::TcpListener::bind((Ipv4Addr::new(127, number, 255, 1), 1)) {
+                Ok(claim) => {
+                    let _claim = claim;
+                    return Self { number, _claim };
+                }
+                Err(error) => assert!(
+                    error.kind() == io::ErrorKind::AddrInUse
+                        && std::time::Instant::now() < deadline,
+                    "no net on loopback is free: {error}"
+                ),
+            }
+        }
+    }
+}
+
 /// A client on node west, a server on node east, and the service of that server.
 pub struct Mesh {
     pub ca: Arc<Ca>,
@@ -327,7 +365,7 @@ pub struct Mesh {
     pub server: Arc<Pod>,
     pub resources: Vec<(String, Address)>,
     pub policies: Vec<(String, Authorization)>,
-    net: u8,
+    net: Net,
     doors: Vec<Registration<Door>>,
 }
 
@@ -366,9 +404,7 @@ impl Mesh {
         life: Duration,
         lookups: &HashMap<&str, Lookups>,
     ) -> Self {
-        // Each test has addresses of its own: tests run side by side.
-        static NET: AtomicU8 = AtomicU8::new(64);
-        let net = NET.fetch_add(1, Ordering::Relaxed);
+        let net = Net::claim();
         capture_log();
         let [west, east] = ["west", "east"].map(|name| {
             let lookups = lookups.get(name).cloned();
@@ -498,7 +534,7 @@ impl Mesh {
     }
 
     pub fn ip(&self, pod: u8, host: u8) -> IpAddr {
-        Ipv4Addr::new(127, self.net, pod, host).into()
+        Ipv4Addr::new(127, self.net.number, pod, host).into()
     }
 
     pub fn client_ip(&self) -> IpAddr {
@@ -540,7 +576,7 @@ impl Mesh {
     pub fn log(&self, words: &[&str]) -> Vec<String> {
         log::flush();
         let log = LOG.lock().unwrap();
-        let ours = format!("127.{}.", self.net);
+        let ours = format!("127.{}.", self.net.number);
         String::from_utf8_lossy(&log)
             .lines()
             .filter(|line| line.contains(&ours) && words.iter().all(|word| line.contains(word)))
