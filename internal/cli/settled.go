@@ -8,38 +8,38 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"lateen.dev/lateen/internal/cli/printer"
 	"lateen.dev/lateen/internal/engine/api"
 )
 
 // unsettled says which of the pods named or owned are not yet in the mesh as their labels say, and which node proxies do
-// not know so yet. Only a thorough look asks the control plane and its clients, which
+// not know so yet, and which of these pods a proxy refuses. Only a thorough look asks the control plane and its clients, which
 // costs more.
 //
 // A connection is meshed if its source's traffic is captured and its source's proxy knows that the destination's is. The
 // capture is the agents' to tell; what the proxies know is what the control plane has told them and they acknowledged.
-func unsettled(ctx context.Context, client *api.Client, owners map[api.Key]bool, thorough bool) ([]string, error) {
+func unsettled(ctx context.Context, client *api.Client, owners map[api.Key]bool, thorough bool) (waiting, refused []string, err error) {
 	status, err := client.Status(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	pods, err := concerned(ctx, client, status, owners)
+	pods, refused, err := concerned(ctx, client, status, owners)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var waiting []string
 	for _, p := range pods {
 		if why := uncaptured(p); why != "" {
 			waiting = append(waiting, "pod/"+p.Name+" ("+why+")")
 		}
 	}
 	if len(waiting) > 0 || !thorough {
-		return waiting, nil
+		return waiting, refused, nil
 	}
 	declared, err := declaredMeshed(ctx, client)
 	if unreachable := (*api.Error)(nil); errors.As(err, &unreachable) {
-		return []string{"the control plane (" + unreachable.Message + ")"}, nil // it may be starting again
+		return []string{"the control plane (" + unreachable.Message + ")"}, refused, nil // it may be starting again
 	} else if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, p := range pods {
 		if d := declared[p.Namespace+"/"+p.Name]; d.meshed != p.Enrolled && !d.native {
@@ -48,7 +48,7 @@ func unsettled(ctx context.Context, client *api.Client, owners map[api.Key]bool,
 	}
 	// Anew, and after the above: what the control plane has declared is in the generation that it names from now on.
 	if status, err = client.Status(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !status.Control.Ready {
 		waiting = append(waiting, "the control plane")
@@ -58,7 +58,7 @@ func unsettled(ctx context.Context, client *api.Client, owners map[api.Key]bool,
 			waiting = append(waiting, fmt.Sprintf("the proxy of node %s (generation %d of %d)", n.Name, n.Proxy.AckedGeneration, status.Control.Generation))
 		}
 	}
-	return waiting, nil
+	return waiting, refused, nil
 }
 
 // uncaptured says what is missing until a pod's own traffic is treated as its labels ask; empty if nothing is.
@@ -78,17 +78,17 @@ func uncaptured(p api.PodState) string {
 	return why
 }
 
-// concerned picks the pods that are among the objects or belong to one of them, and can be in a mesh.
-func concerned(ctx context.Context, client *api.Client, status api.Status, owners map[api.Key]bool) ([]api.PodState, error) {
+// concerned picks the pods that are among the objects or belong to one of them, and can be in a mesh, and says which of them proxies refuse.
+func concerned(ctx context.Context, client *api.Client, status api.Status, owners map[api.Key]bool) (pods []api.PodState, refused []string, err error) {
 	list, err := client.Get(ctx, api.GetRequest{Kind: "Pod", AllNamespaces: true})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	wanted := map[string]bool{}
 	for _, object := range list.Items {
 		var pod corev1.Pod
 		if err := json.Unmarshal(object.Raw, &pod); err != nil {
-			return nil, fmt.Errorf("read %s: %w", object.Key, err)
+			return nil, nil, fmt.Errorf("read %s: %w", object.Key, err)
 		}
 		found := owners[object.Key]
 		for _, owner := range pod.OwnerReferences {
@@ -96,14 +96,16 @@ func concerned(ctx context.Context, client *api.Client, status api.Status, owner
 		}
 		finished := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 		wanted[object.Key.Namespace+"/"+object.Key.Name] = found && !finished
+		if why := printer.Refusal(object); why != "" && found && !finished {
+			refused = append(refused, "pod/"+object.Key.Name+" ("+why+")")
+		}
 	}
-	var pods []api.PodState
 	for _, p := range status.Pods {
 		if wanted[p.Namespace+"/"+p.Name] && !p.HostNetwork {
 			pods = append(pods, p)
 		}
 	}
-	return pods, nil
+	return pods, refused, nil
 }
 
 // declaration is what the control plane says of a pod.

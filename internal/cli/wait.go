@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"lateen.dev/lateen/internal/cli/printer"
 	"lateen.dev/lateen/internal/engine/api"
 )
 
@@ -27,9 +29,14 @@ func (a *app) waitCommand() *cobra.Command {
 		Example: `  # Everything, everything in a namespace, or what is named.
   lateen wait
   lateen wait -n shop
-  lateen wait deploy/productpage-v1 deploy/details-v1 --timeout 30s`,
+  lateen wait deploy/productpage-v1 deploy/details-v1 --timeout 30s
+
+  # A policy, in force in every node proxy.
+  lateen wait authorizationpolicy/ratings-only-reviews`,
 		Long: "A pod whose labels put it into the mesh is waited for until its traffic is captured, any other until it is not, and\n" +
-			"both until every node proxy has acknowledged the configuration that says so: new connections follow it from then on.",
+			"both until every node proxy has acknowledged the configuration that says so: new connections follow it from then on.\n\n" +
+			"What configures the mesh is in force when it was accepted and every node proxy has acknowledged it. If a proxy refuses something\n" +
+			"that is waited for, or without targets anything in the namespaces looked at, the wait fails at once with the proxy's reason.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if timeout <= 0 {
 				return usagef("--timeout %s: use a time above zero, such as 30s", timeout)
@@ -52,12 +59,20 @@ func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.
 	defer cancel()
 	progress := a.progress()
 	progress.Start("wait")
+	refusals := patience{}
 	var last []string // what was missing when it could last be asked
 	for {
-		waiting, total, err := unready(ctx, a.client(), requests)
+		waiting, refused, total, err := unready(ctx, a.client(), requests)
 		if err != nil && ctx.Err() == nil {
 			progress.Abandon()
 			return err
+		}
+		if err == nil {
+			if lasting := refusals.lasting(refused, time.Now()); len(lasting) > 0 {
+				progress.Abandon()
+				return fmt.Errorf("%s; correct it and apply it again, lateen status%s and lateen logs proxy/NODE%s say more", strings.Join(lasting, "; "), a.meshFlag(), a.meshFlag())
+			}
+			waiting = append(waiting, refused...)
 		}
 		if err == nil && len(waiting) == 0 {
 			progress.Abandon()
@@ -85,9 +100,11 @@ func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.
 // waitRequests asks for the targets or, without any, for everything: in one namespace or in all.
 func waitRequests(targets []string, namespace string, all bool) ([]api.GetRequest, error) {
 	if len(targets) == 0 {
-		return []api.GetRequest{
-			{Kind: "Deployment", Namespace: namespace, AllNamespaces: all}, {Kind: "Pod", Namespace: namespace, AllNamespaces: all},
-		}, nil
+		var requests []api.GetRequest
+		for _, kind := range append([]string{"Deployment", "Pod"}, partial...) {
+			requests = append(requests, api.GetRequest{Kind: kind, Namespace: namespace, AllNamespaces: all})
+		}
+		return requests, nil
 	}
 	var requests []api.GetRequest
 	for _, target := range targets {
@@ -98,36 +115,79 @@ func waitRequests(targets []string, namespace string, all bool) ([]api.GetReques
 		if err != nil {
 			return nil, err
 		}
-		if !slices.Contains([]string{"Deployment", "Pod"}, found[0].Kind) {
-			return nil, usagef("%q: only pods and deployments become ready", target)
+		if !slices.Contains(partial, found[0].Kind) && !slices.Contains([]string{"Deployment", "Pod"}, found[0].Kind) {
+			return nil, usagef("%q: only pods, deployments and what configures the mesh (%s) can be waited for", target, strings.Join(partial, ", "))
 		}
 		requests = append(requests, api.GetRequest{Kind: found[0].Kind, Namespace: namespace, Name: found[0].Name})
 	}
 	return requests, nil
 }
 
-// unready says what is not as it should be yet among the objects asked for, and counts those objects.
-func unready(ctx context.Context, client *api.Client, requests []api.GetRequest) (waiting []string, total int, err error) {
+// refusalPatience is how long a refusal must last to fail a wait: what was applied a moment ago may be its end, and not have
+// reached the control plane.
+const refusalPatience = time.Second
+
+// patience remembers since when something has been so.
+type patience map[string]time.Time
+
+// lasting is what of the present has been so for long enough.
+func (p patience) lasting(present []string, now time.Time) (out []string) {
+	maps.DeleteFunc(p, func(text string, _ time.Time) bool { return !slices.Contains(present, text) })
+	for _, text := range present {
+		if since, known := p[text]; !known {
+			p[text] = now
+		} else if now.Sub(since) >= refusalPatience {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+// unready says what is not as it should be yet among the objects asked for, what of it proxies refuse, and counts those objects.
+func unready(ctx context.Context, client *api.Client, requests []api.GetRequest) (waiting, refused []string, total int, err error) {
 	owners := map[api.Key]bool{}
 	for _, request := range requests {
+		configures := slices.Contains(partial, request.Kind)
+		if configures && request.Name == "" && len(waiting) > 0 {
+			continue // there will be another look
+		}
 		list, err := client.Get(ctx, request)
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 		for _, object := range list.Items {
+			name := strings.ToLower(object.Key.Kind) + "/" + object.Key.Name
+			if why := printer.Refusal(object); why != "" {
+				refused = append(refused, name+" ("+why+")")
+			}
+			switch {
+			case configures && request.Name == "":
+				continue // one that has no effect, and says so, keeps nobody waiting
+			case configures:
+				if state, why := printer.State(object); state == printer.StateUnknown || state == printer.StateIneffective {
+					waiting = append(waiting, strings.TrimSuffix(name+" ("+why+")", " ()"))
+				}
+				total++
+				continue
+			}
 			ready, err := isReady(object)
 			if err != nil {
-				return nil, 0, fmt.Errorf("read %s: %w", object.Key, err)
+				return nil, nil, 0, fmt.Errorf("read %s: %w", object.Key, err)
 			}
 			total++
 			owners[object.Key] = true
 			if !ready {
-				waiting = append(waiting, strings.ToLower(object.Key.Kind)+"/"+object.Key.Name)
+				waiting = append(waiting, name)
 			}
 		}
 	}
-	unsettled, err := unsettled(ctx, client, owners, len(waiting) == 0)
-	return append(waiting, unsettled...), total, err
+	unsettled, owned, err := unsettled(ctx, client, owners, len(waiting) == 0)
+	for _, why := range owned {
+		if !slices.Contains(refused, why) {
+			refused = append(refused, why)
+		}
+	}
+	return append(waiting, unsettled...), refused, total, err
 }
 
 func isReady(object api.Object) (bool, error) {

@@ -129,7 +129,8 @@ func (c *Compiler) keepAssignments() {
 	}
 }
 
-func (c *Compiler) emit(b *batch, typeURL, name string, aliases, parents []string, message proto.Message) {
+// emit puts a resource that was made of the source objects into the log.
+func (c *Compiler) emit(b *batch, typeURL, name string, aliases, parents []string, message proto.Message, sources ...model.Key) {
 	r, err := log.Encode(typeURL, name, aliases, parents, message)
 	if err != nil {
 		// Only text that is not UTF-8 gets here, and no decoder lets that in. The last good version stays.
@@ -138,6 +139,9 @@ func (c *Compiler) emit(b *batch, typeURL, name string, aliases, parents []strin
 	}
 	if policy, ok := message.(*security.Authorization); ok {
 		r.Broad = policy.Scope != security.Scope_WORKLOAD_SELECTOR
+	}
+	for _, key := range sources {
+		r.Sources = append(r.Sources, log.Source{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name})
 	}
 	if address, ok := message.(*workload.Address); ok {
 		r.Node = address.GetWorkload().GetNode()

@@ -103,7 +103,7 @@ func (c *Compiler) settleGateway(b *batch, key model.Key) {
 	for _, n := range networks {
 		names[n.Workload.Uid] = true
 		c.emit(b, log.AddressType, n.Workload.Uid, translate.WorkloadAliases(n.Workload), nil,
-			&workload.Address{Type: &workload.Address_Workload{Workload: n.Workload}})
+			&workload.Address{Type: &workload.Address_Workload{Workload: n.Workload}}, key)
 	}
 	for name := range c.gateways.resources[key] {
 		if !names[name] {

@@ -266,7 +266,7 @@ func (c *Compiler) compileService(b *batch, key model.Key) {
 	publish := func(s *workload.Service) {
 		name := s.Namespace + "/" + s.Hostname
 		published[name] = true
-		c.emit(b, log.AddressType, name, translate.ServiceAliases(s), nil, &workload.Address{Type: &workload.Address_Service{Service: s}})
+		c.emit(b, log.AddressType, name, translate.ServiceAliases(s), nil, &workload.Address{Type: &workload.Address_Service{Service: s}}, key)
 	}
 	if key.Kind == "Service" {
 		c.gateways.forget(key) // an entry also asks for its endpoints, and those questions stay

@@ -1,6 +1,8 @@
 package compile
 
 import (
+	"slices"
+
 	securityv1 "istio.io/client-go/pkg/apis/security/v1"
 
 	"lateen.dev/lateen/internal/log"
@@ -78,7 +80,12 @@ func (c *Compiler) compilePeers(b *batch) {
 		strict := translate.StaticStrict(c.mesh)
 		name := strict.Namespace + "/" + strict.Name
 		c.peers.converted[name] = true
-		c.emit(b, log.AuthorizationType, name, nil, nil, strict)
+		sources := make([]model.Key, len(all))
+		for i, pa := range all {
+			sources[i] = peerKey(pa)
+		}
+		slices.SortFunc(sources, model.Key.Compare)
+		c.emit(b, log.AuthorizationType, name, nil, nil, strict, sources...)
 	}
 	for name := range old.converted {
 		if !c.peers.converted[name] {

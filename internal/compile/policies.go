@@ -42,7 +42,7 @@ func (c *Compiler) publishPolicy(b *batch, key model.Key, policy *security.Autho
 	anew := byName && len(b.policies) > 1 && c.edited(key, policy)
 	policy.Name = c.assignments.policyName(policyObject(key), policy.Name, digest(binding), digest(string(content)), anew)
 	name := policy.Namespace + "/" + policy.Name
-	c.emit(b, log.AuthorizationType, name, nil, nil, policy)
+	c.emit(b, log.AuthorizationType, name, nil, nil, policy, key)
 	return name
 }
 

@@ -29,7 +29,7 @@ func (c *Compiler) compileWorkload(b *batch, key model.Key) {
 		in.Node, _ = c.store.Node(pod.Spec.NodeName)
 		w, conditions := translate.Workload(c.mesh, pod, in)
 		c.conditions(b, key, conditions)
-		c.publish(b, name, w)
+		c.publish(b, key, name, w)
 	case "WorkloadEntry":
 		name := c.mesh.WorkloadEntryResource(key.Namespace, key.Name)
 		we, ok := c.store.WorkloadEntry(key)
@@ -41,7 +41,7 @@ func (c *Compiler) compileWorkload(b *batch, key model.Key) {
 		}
 		w, conditions := translate.WorkloadEntry(c.mesh, we, c.workloadInput(b, key))
 		c.conditions(b, key, conditions)
-		c.publish(b, name, w)
+		c.publish(b, key, name, w)
 	case "ServiceEntry":
 		c.compileEndpoints(b, key)
 	}
@@ -52,7 +52,7 @@ func (c *Compiler) compileEndpoints(b *batch, key model.Key) {
 	if se, ok := c.store.ServiceEntry(key); ok {
 		for _, w := range translate.Endpoints(c.mesh, se, c.owned(se, key), c.workloadInput(b, key)) {
 			now[w.Uid] = true
-			c.publish(b, w.Uid, w)
+			c.publish(b, key, w.Uid, w)
 		}
 	}
 	if len(now) == 0 {
@@ -110,11 +110,11 @@ func (c *Compiler) workloadInput(b *batch, key model.Key) translate.WorkloadInpu
 	return in
 }
 
-// publish puts a workload into the log, or takes it out if there is none.
-func (c *Compiler) publish(b *batch, name string, w *workload.Workload) {
+// publish puts an object's workload into the log, or takes it out if there is none.
+func (c *Compiler) publish(b *batch, key model.Key, name string, w *workload.Workload) {
 	if w == nil {
 		b.remove(log.AddressType, name)
 		return
 	}
-	c.emit(b, log.AddressType, name, translate.WorkloadAliases(w), slices.Sorted(maps.Keys(w.Services)), &workload.Address{Type: &workload.Address_Workload{Workload: w}})
+	c.emit(b, log.AddressType, name, translate.WorkloadAliases(w), slices.Sorted(maps.Keys(w.Services)), &workload.Address{Type: &workload.Address_Workload{Workload: w}}, key)
 }

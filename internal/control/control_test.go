@@ -26,6 +26,7 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/golang-jwt/jwt/v5"
 	"go.uber.org/goleak"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -184,12 +185,16 @@ type proxy struct {
 	mu        sync.Mutex
 	addresses map[string]*workload.Address
 	policies  map[string]bool
+	refuses   string // the policy that it answers with a refusal
 	ended     chan error
+	hangUp    func() // ends the stream
 }
 
 func (p *program) proxy() *proxy {
 	p.t.Helper()
 	conn, ctx := p.connect()
+	ctx, cancel := context.WithCancel(ctx)
+	p.t.Cleanup(cancel)
 	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx, grpc.WaitForReady(true))
 	if err != nil {
 		p.t.Fatal(err)
@@ -199,7 +204,7 @@ func (p *program) proxy() *proxy {
 			p.t.Fatal(err)
 		}
 	}
-	x := &proxy{t: p.t, addresses: map[string]*workload.Address{}, policies: map[string]bool{}, ended: make(chan error, 1)}
+	x := &proxy{t: p.t, addresses: map[string]*workload.Address{}, policies: map[string]bool{}, ended: make(chan error, 1), hangUp: cancel}
 	go func() {
 		for {
 			r, err := stream.Recv()
@@ -208,13 +213,31 @@ func (p *program) proxy() *proxy {
 				return
 			}
 			x.take(r)
-			if err := stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.TypeUrl, ResponseNonce: r.Nonce}); err != nil {
+			if err := stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.TypeUrl, ResponseNonce: r.Nonce, ErrorDetail: x.complaint(r)}); err != nil {
 				x.ended <- err
 				return
 			}
 		}
 	}()
 	return x
+}
+
+// complaint is what the proxy has against a response.
+func (x *proxy) complaint(r *discovery.DeltaDiscoveryResponse) *rpcstatus.Status {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, res := range r.Resources {
+		if x.refuses != "" && res.Name == x.refuses {
+			return &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: res.Name + ": not understood"}
+		}
+	}
+	return nil
+}
+
+func (x *proxy) refuse(name string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.refuses = name
 }
 
 func (x *proxy) take(r *discovery.DeltaDiscoveryResponse) {

@@ -112,6 +112,12 @@ func (t *typeLog) append(generation uint64, c Change) bool {
 	case old == nil && c.Resource == nil:
 		return false
 	case old != nil && c.Resource != nil && old.Version == c.Resource.Version:
+		if !slices.Equal(old.Sources, c.Resource.Sources) {
+			// Another object says the same now: clients have nothing to hear, its author may.
+			same := *old
+			same.Sources = c.Resource.Sources
+			t.entries[at].resource = &same
+		}
 		return false
 	}
 	if known {

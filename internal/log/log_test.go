@@ -271,3 +271,22 @@ func TestReadersAgreeWithTheLog(t *testing.T) {
 		}
 	}
 }
+
+// Who made a resource may change without anything for clients to hear.
+func TestAnotherSourceOfTheSameContentIsNoNews(t *testing.T) {
+	l := newLog()
+	of := func(generation uint64, kind string) int {
+		r := encode(t, "a", "same", nil, nil)
+		r.Sources = []Source{{Kind: kind, Namespace: "shop", Name: "web"}}
+		return l.Append(generation, []Change{{AddressType, "a", r}})
+	}
+	if n := of(1, "ServiceEntry"); n != 1 {
+		t.Fatalf("%d changes", n)
+	}
+	if n := of(2, "Service"); n != 0 {
+		t.Errorf("%d changes for the same content", n)
+	}
+	if got := l.Get(AddressType, "a").Sources; len(got) != 1 || got[0].Kind != "Service" {
+		t.Errorf("made of %v", got)
+	}
+}

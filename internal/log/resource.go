@@ -35,8 +35,15 @@ type Resource struct {
 	// and must be named can hold only once those others name it.
 	Broad bool
 	// Node is the node whose proxy needs the resource without asking for it: it serves the workload. Empty: none does.
-	Node  string
-	frame []byte
+	Node string
+	// Sources are the objects that the resource was made of, most of all those whose authors must hear when a client refuses it.
+	Sources []Source
+	frame   []byte
+}
+
+// Source names an object that a resource was made of.
+type Source struct {
+	Kind, Namespace, Name string
 }
 
 // Encode makes a resource of a message. typeURL must be the type's full URL.

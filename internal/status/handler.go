@@ -86,12 +86,17 @@ func (s Sources) objects() []Object {
 	for _, p := range s.Problems() {
 		problems[p.Object] = append(problems[p.Object], p)
 	}
+	refused := refusals(s.Clients(), s.Log.Generation(), s.Log.Get)
 	out := []Object{}
 	for _, e := range s.Store.Entries() {
 		o := e.Object
+		conditions := append([]model.Condition{}, e.Conditions...)
+		if c, ok := refused[log.Source{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}]; ok {
+			conditions = append(conditions, c)
+		}
 		out = append(out, Object{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, File: o.File, Line: o.Line,
 			Generation: e.Generation, Support: o.Support.String(), Reason: o.Reason,
-			Conditions: append([]model.Condition{}, e.Conditions...), Problems: append([]files.Problem{}, problems[o.Key.String()]...)})
+			Conditions: conditions, Problems: append([]files.Problem{}, problems[o.Key.String()]...)})
 	}
 	return out
 }

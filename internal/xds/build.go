@@ -73,10 +73,7 @@ func (w *watch) next(resources, removals gate, budget int, now time.Time) *Respo
 	}
 	w.answered, w.more = true, !complete
 	w.sent = current.through
-	w.outstanding = &outstanding{at: now, settled: settled, current: current}
-	for _, r := range b.response.Resources {
-		w.outstanding.names = append(w.outstanding.names, r.Name)
-	}
+	w.outstanding = &outstanding{at: now, resources: b.response.Resources, settled: settled, current: current}
 	return b.response
 }
 

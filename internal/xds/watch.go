@@ -50,8 +50,8 @@ type watch struct {
 	sent      uint64
 	lastNonce string
 	lastNack  *Nack
-	// refused are the names whose last version the client did not take, each with its complaint.
-	refused map[string]*Nack
+	// refused are the names whose last version the client did not take.
+	refused map[string]refusal
 }
 
 // gate is a generation that may not have been reached by anything yet, not even as 0.
@@ -64,17 +64,23 @@ var openGate = gate{open: true, through: log.Forever}
 
 func (g gate) covers(generation uint64) bool { return g.open && generation <= g.through }
 
+// refusal is a client's complaint about one version of a resource.
+type refusal struct {
+	nack    *Nack
+	version string
+}
+
 // outstanding is a response that the client has not answered yet.
 type outstanding struct {
 	nonce            string
 	at               time.Time
-	names            []string // of its resources
-	settled, current gate     // what the watch's become once it is answered
+	resources        []*log.Resource
+	settled, current gate // what the watch's become once it is answered
 }
 
 func newWatch(l *log.Log, typeURL, node string, now time.Time) *watch {
 	w := &watch{log: l, typeURL: typeURL, node: node, since: now, cursor: l.Open(typeURL),
-		broad: map[string]struct{}{}, late: map[string]struct{}{}, refused: map[string]*Nack{}}
+		broad: map[string]struct{}{}, late: map[string]struct{}{}, refused: map[string]refusal{}}
 	if typeURL == log.AuthorizationType {
 		w.removals = l.Open(typeURL)
 	}
@@ -255,15 +261,20 @@ func (w *watch) settle(req *discovery.DeltaDiscoveryRequest, now time.Time) (nac
 	if o == nil || o.nonce != req.GetResponseNonce() {
 		return nil, false
 	}
-	for _, name := range o.names {
-		delete(w.refused, name) // what was said of an earlier version is over
+	names := make([]string, 0, len(o.resources))
+	versions := make(map[string]string, len(o.resources))
+	for _, r := range o.resources {
+		delete(w.refused, r.Name) // what was said of an earlier version is over
+		names = append(names, r.Name)
+		versions[r.Name] = r.Version
 	}
 	if e := req.GetErrorDetail(); e != nil {
 		message := clip(e.GetMessage(), maxComplaint)
-		nack = &Nack{At: now, Nonce: o.nonce, Message: message, Names: blamed(message, o.names)}
+		nack = &Nack{At: now, Nonce: o.nonce, Message: message}
+		nack.Names, nack.Named = blamed(message, names)
 		w.lastNack = nack
 		for _, name := range nack.Names {
-			w.refused[name] = nack
+			w.refused[name] = refusal{nack, versions[name]}
 		}
 	}
 	// A client applies what is good of a response it refuses; to send it again would change nothing.
@@ -287,17 +298,21 @@ func (w *watch) state() State {
 	}
 }
 
-// refusals are the complaints that still hold, each with the names for which it does.
+// refusals are the complaints that still hold, each with the names for which it does. One about a version that is no longer the
+// mesh's is over, although the client has not answered for the next yet.
 func (w *watch) refusals() []Nack {
 	var out []Nack
 	at := map[*Nack]int{}
 	for _, name := range slices.Sorted(maps.Keys(w.refused)) {
-		nack := w.refused[name]
+		nack := w.refused[name].nack
+		if r := w.log.Get(w.typeURL, name); r == nil || r.Version != w.refused[name].version {
+			continue
+		}
 		i, known := at[nack]
 		if !known {
 			i = len(out)
 			at[nack] = i
-			out = append(out, Nack{At: nack.At, Nonce: nack.Nonce, Message: nack.Message})
+			out = append(out, Nack{At: nack.At, Nonce: nack.Nonce, Message: nack.Message, Named: nack.Named})
 		}
 		out[i].Names = append(out[i].Names, name)
 	}

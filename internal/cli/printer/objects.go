@@ -91,11 +91,12 @@ func withConditions(object api.Object) (map[string]any, error) {
 		status = map[string]any{}
 		item["status"] = status
 	}
-	if _, taken := status["conditions"]; taken {
-		return item, nil
-	}
-	conditions := []any{}
+	conditions, taken := status["conditions"].([]any)
 	for _, c := range object.Conditions {
+		// Where Kubernetes has conditions of its own, only what is wrong is worth a line among them.
+		if taken && c.Status == string(metav1.ConditionTrue) {
+			continue
+		}
 		condition := map[string]any{"type": c.Type, "status": c.Status, "reason": c.Reason, "message": c.Message}
 		if !c.Since.IsZero() {
 			condition["lastTransitionTime"] = c.Since.UTC().Format(time.RFC3339)
@@ -133,8 +134,16 @@ func table(w io.Writer, kind string, objects []api.Object, o Options) error {
 		heading = append(heading, "NAMESPACE")
 	}
 	heading = append(append(heading, "NAME"), c.heading...)
+	// A table without a column for it gets one when a proxy refuses something in it.
+	tell := ok && slices.ContainsFunc(objects, func(o api.Object) bool { return Refusal(o) != "" })
+	if tell {
+		heading = append(heading, "MESH STATE")
+	}
 	if o.Format == Wide {
 		heading = append(heading, c.wide...)
+	}
+	if tell && o.Format == Wide {
+		heading = append(heading, "REASON")
 	}
 	grid := NewGrid(heading...)
 	for _, object := range objects {
@@ -151,8 +160,18 @@ func table(w io.Writer, kind string, objects []api.Object, o Options) error {
 			name = strings.ToLower(kind) + "/" + name
 		}
 		row = append(append(row, name), cells...)
+		state, refusal := "", Refusal(object)
+		if refusal != "" {
+			state = StateRefused
+		}
+		if tell {
+			row = append(row, state)
+		}
 		if o.Format == Wide {
 			row = append(row, wide...)
+		}
+		if tell && o.Format == Wide {
+			row = append(row, refusal)
 		}
 		grid.Row(row...)
 	}
@@ -302,8 +321,21 @@ const (
 // reasonInForce is the control plane's reason for a condition without a but.
 const reasonInForce = "Accepted"
 
+// Refusal is why proxies do not use what was made of an object; empty if all do.
+func Refusal(object api.Object) string {
+	for _, c := range object.Conditions {
+		if c.Type == wellknown.Programmed && c.Status == string(metav1.ConditionFalse) {
+			return c.Reason + ": " + c.Message
+		}
+	}
+	return ""
+}
+
 // State condenses what the control plane says about an object into a word, and the reason if it is not simply live.
 func State(object api.Object) (state, reason string) {
+	if refusal := Refusal(object); refusal != "" {
+		return StateRefused, refusal
+	}
 	state = StateUnknown
 	for _, c := range object.Conditions {
 		told := strings.TrimPrefix(c.Reason+": "+c.Message, ": ")

@@ -14,6 +14,7 @@ import (
 
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/engine/local/proc"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // statusTimeout bounds how long one part of the mesh may take to say how it is.
@@ -120,7 +121,8 @@ func (e *Engine) controlState(ctx context.Context, host map[int]int) (api.Contro
 	}
 	for _, o := range e.controlObjects(ctx) {
 		for _, c := range o.Conditions {
-			if c.Status == "False" {
+			// What proxies refuse stands among the clients, with the names that they know it by.
+			if c.Status == "False" && c.Type != wellknown.Programmed {
 				problems = append(problems, api.Problem{Object: o.Kind + " " + strings.TrimPrefix(o.Namespace+"/"+o.Name, "/"), Field: c.Type, Message: c.Message})
 			}
 		}

@@ -42,6 +42,7 @@ const (
 	GatewayManaged           = "gateway.istio.io/managed"
 	GatewayServiceAccount    = "gateway.istio.io/service-account"
 	MeshController           = "istio.io/mesh-controller"
+	Programmed               = "lateen.dev/Programmed"
 	LateenWaypointController = "lateen.dev/waypoint-controller"
 	ProxyProtocol            = "istio.io/PROXY"
 	NodeIndex                = "lateen.dev/node-index"
@@ -97,6 +98,9 @@ var Keys = []Key{
 		"interfaces behind which a virtual machine or container of the pod runs: what comes from there counts as what the pod dials"},
 	{ExceptionsAccepted, "Exceptions from capture", Condition, "Pod", "engine writes", "`False` with a reason",
 		"an annotation of this group has something wrong in it and no effect; the message says what"},
+
+	{Programmed, "Proxies", Condition, "any", "control plane writes", "`False` with reason `RefusedByProxy`",
+		"a proxy refuses what was made of the object; the message names the proxy and its reason. Gone when the proxy takes a later version, or is gone itself"},
 
 	{DryRun, "Policy", Annotation, "AuthorizationPolicy", "control plane", "`true`, `false`",
 		"`true`: the policy decides nothing and only reports, in `policy.dry_run` of the access log and `lateen_policy_dry_run_total`; anything else but `false` enforces it and is reported"},
