@@ -160,7 +160,7 @@ func readRoot(certPath, keyPath string, now time.Time) (*Root, error) {
 	case !cert.IsCA:
 		return nil, fmt.Errorf("%s is not a CA certificate", certPath)
 	case now.After(cert.NotAfter):
-		return nil, fmt.Errorf("%s expired at %s; remove both root files and restart every proxy to make a new root", certPath, cert.NotAfter.Format(time.RFC3339))
+		return nil, fmt.Errorf("%s expired at %s; remove both root files and rotation.json and restart every proxy to make a new root", certPath, cert.NotAfter.Format(time.RFC3339))
 	}
 	return &Root{certificate: cert, pem: pem.EncodeToMemory(block), key: key}, nil
 }

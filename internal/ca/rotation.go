@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"lateen.dev/lateen/internal/statefile"
 )
 
 // Stage is how far a change of roots is. docs/design/root-rotation.md says why there are these three.
@@ -119,6 +121,7 @@ func LoadRotating(dir, trustDomain string, lifetime time.Duration, now func() ti
 	}
 	started := now()
 	r.ledger = openLedger(dir, started)
+	had := false
 	data, err := os.ReadFile(filepath.Join(dir, stateFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -126,11 +129,22 @@ func LoadRotating(dir, trustDomain string, lifetime time.Duration, now func() ti
 			return nil, fmt.Errorf("%s holds roots of a rotation and no %s; restore it, for a new root would cut off every proxy", dir, stateFile)
 		}
 		r.state = state{Stage: Steady, Signing: 1, Since: started, Lifetime: lifetime}
-	case err != nil:
-		return nil, fmt.Errorf("read the CA's state: %w", err)
 	default:
-		if r.state, err = parseState(data); err != nil {
-			return nil, fmt.Errorf("%s: %w; restore it", filepath.Join(dir, stateFile), err)
+		had = true
+		if err == nil {
+			r.state, err = parseState(data)
+		}
+		if err == nil {
+			break
+		}
+		if r.state, err = r.withoutState(err, state{Stage: Steady, Signing: 1, Since: started, Lifetime: lifetime}); err != nil {
+			return nil, err
+		}
+	}
+	if cert, _ := r.files(1); had && r.state.Signing == 1 {
+		if _, err := os.Lstat(cert); errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%s of a root exists without %s; restore the root's files, for a new root would cut off every proxy: to make one nevertheless, remove %s and %s and restart every proxy",
+				filepath.Join(dir, stateFile), cert, stateFile, rootKeyFile)
 		}
 	}
 	if r.state.Signing == 1 && r.state.Stage == Steady {
@@ -149,6 +163,25 @@ func LoadRotating(dir, trustDomain string, lifetime time.Duration, now func() ti
 	}
 	r.kept(r.ledger.write())
 	return r, r.clean()
+}
+
+// withoutState is the state to go on with when what is on disk cannot be used: the root there is, if there is but the first one. Of several
+// nobody knows which one signs, and nothing is signed until somebody says so.
+func (r *Rotating) withoutState(damage error, s state) (state, error) {
+	path := filepath.Join(r.dir, stateFile)
+	if later, err := filepath.Glob(filepath.Join(r.dir, "root-*-key.pem")); err != nil || len(later) > 0 {
+		return s, fmt.Errorf("%s: %w; restore it, for it says which of the roots beside it signs", path, damage)
+	}
+	aside, err := statefile.SetAside(path, s.Since)
+	if err != nil {
+		return s, fmt.Errorf("%s: %w; %w; restore it", path, damage, err)
+	}
+	for _, one := range r.ledger.holders {
+		s.Lifetime = max(s.Lifetime, one.Until.Sub(s.Since))
+	}
+	r.trouble = fmt.Sprintf("%s could not be used: %v; it is now %s, and the only root that there is goes on signing", path, damage, aside)
+	r.logger.Error("ca: damaged state", "error", r.trouble)
+	return s, r.save(s)
 }
 
 func parseState(data []byte) (state, error) {

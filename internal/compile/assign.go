@@ -11,6 +11,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
+
+	"lateen.dev/lateen/internal/statefile"
 )
 
 // The ranges that virtual addresses of ServiceEntries without addresses are taken from. They are Istio's: the first is reserved and
@@ -46,21 +49,31 @@ func NewAssignments() *Assignments {
 	return &Assignments{taken: map[netip.Addr]string{}, Addresses: map[string][]netip.Addr{}, Policies: map[string]PolicyName{}}
 }
 
-// LoadAssignments reads a file and keeps it up to date; a file that is not there is made with the first assignment.
-func LoadAssignments(path string) (*Assignments, error) {
-	a := NewAssignments()
-	a.path = path
+// LoadAssignments reads a file and keeps it up to date; a file that is not there is made with the first assignment. One that cannot be
+// used is set aside, and the damage says so: what it held is chosen anew, which most of it would be in the same way.
+func LoadAssignments(path string, now time.Time) (a *Assignments, damage error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
+		a = NewAssignments()
+		a.path = path
 		return a, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read assignments: %w", err)
+	if err == nil {
+		a = NewAssignments()
+		if err = a.read(data); err == nil {
+			a.path = path
+			return a, nil
+		}
 	}
-	if err := a.read(data); err != nil {
-		return nil, fmt.Errorf("read assignments: %s: %w; restore the file, or move it away to have ServiceEntries' virtual addresses chosen anew", path, err)
+	a = NewAssignments() // without what was read of it
+	const meaning = "virtual addresses of ServiceEntries and names of policies are chosen anew"
+	aside, failed := statefile.SetAside(path, now)
+	if failed != nil {
+		// Not kept on disk either, so that what is there stays for people to look at.
+		return a, fmt.Errorf("%s cannot be used: %w, nor be set aside: %w; %s and are not kept: remove the file and restart the control plane", path, err, failed, meaning)
 	}
-	return a, nil
+	a.path = path
+	return a, fmt.Errorf("%s could not be used: %w; it is now %s and %s: to have the old ones, stop the control plane, repair the file and put it back", path, err, aside, meaning)
 }
 
 func (a *Assignments) read(data []byte) error {

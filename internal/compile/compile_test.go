@@ -292,7 +292,7 @@ func TestStepByStepEndsWhereAllAtOnceDoes(t *testing.T) {
 		pick := func(options ...string) string { return options[rng.IntN(len(options))] }
 		live := map[model.Key]model.Object{}
 		file := filepath.Join(t.TempDir(), "assignments.json")
-		kept, err := LoadAssignments(file)
+		kept, err := LoadAssignments(file, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -345,7 +345,7 @@ func TestStepByStepEndsWhereAllAtOnceDoes(t *testing.T) {
 			}
 			p.Apply(changes)
 		}
-		again, err := LoadAssignments(file)
+		again, err := LoadAssignments(file, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/log"
@@ -75,7 +76,7 @@ func TestVirtualAddressesSurviveARestart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "assignments.json")
 	start := func() *plane {
 		t.Helper()
-		a, err := LoadAssignments(file)
+		a, err := LoadAssignments(file, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,15 +118,40 @@ func TestVirtualAddressesSurviveARestart(t *testing.T) {
 	}
 }
 
-func TestRefusesAssignmentsThatItCannotRead(t *testing.T) {
-	for _, text := range []string{"{", `{"addresses": {"a/b": ["10.0.0.1"]}}`, `{"addresses": {"a/b": ["240.240.0.1"], "a/c": ["240.240.0.1"]}}`} {
-		file := filepath.Join(t.TempDir(), "assignments.json")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := LoadAssignments(file); err == nil || !strings.Contains(err.Error(), "restore the file") {
-			t.Errorf("%s: %v", text, err)
-		}
+// Damaged state stops nothing: it is set aside, whole, and what it held is chosen and kept anew.
+func TestDamagedAssignmentsAreSetAside(t *testing.T) {
+	write := func(text string) func(string) error {
+		return func(file string) error { return os.WriteFile(file, []byte(text), 0o600) }
+	}
+	for name, make := range map[string]func(file string) error{
+		"truncated":         write("{"),
+		"empty":             write(""),
+		"garbage":           write("\x00\xff\x00"),
+		"another range":     write(`{"addresses": {"a/b": ["10.0.0.1"]}}`),
+		"one address twice": write(`{"addresses": {"a/b": ["240.240.0.1"], "a/c": ["240.240.0.1"]}}`),
+		"half good":         write(`{"addresses": {"a/b": ["240.240.0.1"]}, "policies": 7}`),
+		"a directory":       func(file string) error { return os.Mkdir(file, 0o700) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "assignments.json")
+			if err := make(file); err != nil {
+				t.Fatal(err)
+			}
+			a, damage := LoadAssignments(file, time.Unix(0, 0))
+			aside := file + ".damaged-19700101T000000Z"
+			if damage == nil || !strings.Contains(damage.Error(), aside) || len(a.Addresses)+len(a.Policies)+len(a.taken) != 0 {
+				t.Fatalf("%v; %+v", damage, a)
+			}
+			if _, err := os.Lstat(aside); err != nil {
+				t.Error(err)
+			}
+			p := newPlaneWith(t, a)
+			p.put(serviceEntry("shop", "a", "01", "hosts: [a.example.com], resolution: DNS"))
+			again, damage := LoadAssignments(file, time.Unix(0, 0))
+			if damage != nil || len(again.Addresses["shop/a.example.com"]) != 2 {
+				t.Errorf("what was chosen anew is not kept: %+v, %v", again, damage)
+			}
+		})
 	}
 }
 
@@ -142,7 +168,7 @@ func FuzzAssignments(f *testing.F) {
 		if err := a.save(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := LoadAssignments(a.path); err != nil {
+		if _, err := LoadAssignments(a.path, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -89,6 +89,9 @@ type Control struct {
 
 	grpcListener, debugListener net.Listener
 
+	// damage is what of the state on disk could not be used at the start; it is told until the next.
+	damage []files.Problem
+
 	loaded, serving atomic.Bool
 }
 
@@ -107,9 +110,10 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 	c := &Control{opts: opts, logger: logger, store: store, authority: authority, verifier: verifier, log: log.New(now, log.AddressType, log.AuthorizationType),
 		metrics: status.NewMetrics(opts.Version, func() time.Time { return authority.Signer().RootNotAfter() })}
 	c.source = files.NewSource(opts.ConfigDir, logger)
-	assignments, err := compile.LoadAssignments(filepath.Join(opts.DataDir, assignmentsFile))
-	if err != nil {
-		return nil, err
+	assignments, damage := compile.LoadAssignments(filepath.Join(opts.DataDir, assignmentsFile), now())
+	if damage != nil {
+		logger.Error("control: damaged state", "error", damage)
+		c.damage = append(c.damage, files.Problem{File: filepath.Join(opts.DataDir, assignmentsFile), Severity: files.Warning, Message: damage.Error()})
 	}
 	c.compile = compile.New(opts.Mesh, c.store, c.log, assignments, logger, c.metrics.Compiled)
 
@@ -138,12 +142,12 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 	c.metrics.RegisterState(
 		func() float64 { return float64(c.log.Generation()) },
 		func() float64 { return float64(c.store.Len()) },
-		func() float64 { return float64(len(c.source.Problems())) },
+		func() float64 { return float64(len(c.problems())) },
 		func(t string) float64 { return float64(c.log.Len(t)) },
 	)
 	registerAuthority(c.metrics.Registry, authority)
 	c.debug = &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: debugPages(status.Handler(status.Sources{
-		Store: c.store, Log: c.log, Problems: c.source.Problems, Clients: c.xds.Clients, Ready: c.ready, Metrics: c.metrics, Version: opts.Version,
+		Store: c.store, Log: c.log, Problems: c.problems, Clients: c.xds.Clients, Ready: c.ready, Metrics: c.metrics, Version: opts.Version,
 	}), authority)}
 	listener, err := net.Listen("tcp", opts.Listen)
 	if err != nil {
@@ -214,6 +218,23 @@ func (c *Control) apply(changes []model.Change) {
 		}
 	}()
 	c.logger.Info("control: serving", "listen", c.Addr().String(), "debug", c.DebugAddr().String(), "trustDomain", c.opts.Mesh.TrustDomain)
+}
+
+// problems are those of the configuration and of the state on disk.
+func (c *Control) problems() []files.Problem {
+	out := append(slices.Clone(c.damage), c.source.Problems()...)
+	if t := c.authority.Status().Trouble; t != "" {
+		out = append(out, files.Problem{File: c.authorityDir(), Severity: files.Warning, Message: t})
+	}
+	return out
+}
+
+// authorityDir is where the CA's files are.
+func (c *Control) authorityDir() string {
+	if c.opts.CADir != "" {
+		return c.opts.CADir
+	}
+	return c.opts.DataDir
 }
 
 func (c *Control) ready() error {

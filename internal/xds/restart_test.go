@@ -32,7 +32,7 @@ func TestARestartOfTheControlPlaneCostsAnUnchangedMeshNothing(t *testing.T) {
 	mesh := translate.Mesh{TrustDomain: "cluster.local", ClusterID: "Kubernetes", RootNamespace: "istio-system", DomainSuffix: "cluster.local"}
 	live := func(texts ...string) *log.Log {
 		t.Helper()
-		assignments, err := compile.LoadAssignments(file)
+		assignments, err := compile.LoadAssignments(file, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
