@@ -102,6 +102,42 @@ dump() { proxy_page n1 /config_dump -f; }
 knows() { dump | grep -q "$1"; }
 check "the last of them is known" eventually 10 knows '"range.example"'
 
+# Endpoints that are something else in the mesh: a Service by its name, a pod by the name of a headless one, the service itself.
+check "entries for names of the mesh" lateen apply -f - <<Y
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: alias, namespace: default}
+spec: {hosts: [alias.example], resolution: DNS, location: MESH_EXTERNAL, ports: [{number: 80, name: http, protocol: HTTP}], endpoints: [{address: who.default.svc.cluster.local}]}
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: pod-name, namespace: default}
+spec: {hosts: [pod-name.example], resolution: DNS, location: MESH_EXTERNAL, ports: [{number: 80, targetPort: 8080, name: http, protocol: HTTP}], endpoints: [{address: pods.default.svc.cluster.local}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: circle, namespace: default}
+spec: {selector: {app: circle}, ports: [{name: http, port: 80}]}
+---
+apiVersion: networking.istio.io/v1
+kind: WorkloadEntry
+metadata: {name: circle, namespace: default, labels: {app: circle}}
+spec: {address: circle.default.svc.cluster.local}
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: older, namespace: outside}
+spec: {hosts: [older.example], addresses: [240.1.0.20], resolution: STATIC, location: MESH_EXTERNAL, ports: [{number: 80, targetPort: 8080, name: http, protocol: HTTP}], endpoints: [{address: $ext_ip}]}
+Y
+sleep 1.1 # creation times have seconds
+check "a younger entry with an address that is declared already" lateen apply -f - <<Y
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: younger, namespace: other}
+spec: {hosts: [younger.example], addresses: [240.1.0.20], resolution: STATIC, location: MESH_EXTERNAL, ports: [{number: 80, targetPort: 8080, name: http, protocol: HTTP}], endpoints: [{address: $a_ip}]}
+Y
+check "it is known" eventually 15 knows '"younger.example"'
+
 get() { # NAMESPACE URL [TIMES]: who answered, each once
   lateen exec -n "$1" deploy/client -- sh -c "for i in \$(seq ${3:-1}); do curl -sf --max-time 5 '$2' || echo nobody; done" 2>/dev/null | sort -u | tr '\n' ' ' | sed 's/ $//'
 }
@@ -114,6 +150,12 @@ serves() { # DESCRIPTION NAMES TLS|PLAIN PATTERN URL [TIMES]
   equal "$1" "$2" "$(get default "$5" "${6:-1}")"
   if eventually 3 crosses "$4" "$3" >/dev/null; then ok "    it is $3"; else not_ok "    it is $3: got '$(crossed "$4")'"; fi
 }
+watch() { # what crosses the node's network from here on
+  in_node n1 tcpdump --immediate-mode -i any -U -w "$WORK/wire.pcap" tcp 2>"$WORK/wire.log" & SNIFFER=$!
+  eventually 15 grep -q 'listening on' "$WORK/wire.log" >/dev/null || not_ok "watching the wire"
+}
+# What plain HTTP says of itself, with this in its path: how many packets of the last watch show it.
+in_clear() { tcpdump -r "$WORK/wire.pcap" -A 2>/dev/null | grep -c -- "GET /$1"; }
 refused() { # DESCRIPTION URL WORDS
   equal "$1" nobody "$(get default "$2")"
   check "    the log says why" eventually 3 grep -q "$3" "$RUN/nodes/n1/proxy.log"
@@ -130,6 +172,16 @@ refused "what does not is refused" http://patient/ 'service default/patient.defa
 serves "a ServiceEntry with an address" ext plain 'dst.service="static.example"' http://static.example/
 serves "a ServiceEntry with a name" ext plain 'dst.service="dns.example"' http://dns.example/
 refused "a name that nobody knows is refused" http://nobody.example/ 'knows no address of nobody.invalid'
+watch
+serves "an endpoint that is a Service by its name is that Service" "a b c" tls 'dst.service="who.default.svc.cluster.local"' http://alias.example/sealed 24
+serves "an endpoint that is a pod by its name is that pod" "a b c" tls 'dst.service="pod-name.example"' http://pod-name.example/sealed 24
+serves "and one that is outside the mesh is seen on the wire" ext plain 'dst.service="dns.example"' http://dns.example/open
+refused "a service that is its own endpoint is refused" http://circle/sealed 'service default/circle.default.svc.cluster.local has the endpoint .* leads back to the service itself'
+kill "$SNIFFER" && wait "$SNIFFER" 2>/dev/null
+check "the wire shows what is plain" [ "$(in_clear open)" -gt 0 ]
+equal "and nothing of what a name of the mesh led to" 0 "$(in_clear sealed)"
+equal "an address of several entries is the oldest's for others" ext "$(get default http://240.1.0.20/)"
+equal "and a namespace's own for its clients" a "$(get other http://240.1.0.20/)"
 serves "a ServiceEntry for names of a kind" ext plain 'dst.service="\*.wild.example"' http://one.wild.example/
 serves "a ServiceEntry that selects pods" "a b c" tls 'dst.service="selected.example"' http://selected.example/ 24
 serves "a ServiceEntry that selects machines" ext plain 'dst.service="machines.example"' http://machines.example/

@@ -72,23 +72,43 @@ pub fn answer(query: &Query, view: &View<'_>, shuffle: impl FnOnce(&mut [IpAddr]
 
 impl View<'_> {
     /// The service that a client means by a name: exact names before wildcards, for each thing that it may be short for.
+    /// What strangers say of names of the cluster counts only if nothing else fits: `*.svc.cluster.local` must not be had by
+    /// whoever may write a ServiceEntry, nor what a search list makes of somebody else's name.
     fn find(&self, host: &str) -> Option<&Arc<Service>> {
-        names::aliases(host, self.namespace, self.domain)
-            .iter()
-            .find_map(|alias| {
-                self.named(alias)
-                    .or_else(|| names::wildcards(alias).find_map(|wildcard| self.named(&wildcard)))
+        let aliases = names::aliases(host, self.namespace, self.domain);
+        let first = |strangers: bool| {
+            aliases.iter().find_map(|alias| {
+                self.named(alias, strangers).or_else(|| {
+                    names::wildcards(alias).find_map(|wildcard| self.named(&wildcard, strangers))
+                })
             })
+        };
+        first(false).or_else(|| first(true))
+    }
+
+    /// Whether a service is an entry for a name of the cluster and neither its namespace nor the client's is the one meant.
+    fn is_strangers(&self, service: &Service) -> bool {
+        let Some(rest) = service.hostname.strip_suffix(self.domain) else {
+            return false;
+        };
+        let of = rest
+            .strip_suffix(".svc.")
+            .and_then(|rest| rest.rsplit('.').next());
+        rest.ends_with('.')
+            && service.entry_created.is_some()
+            && *service.namespace != *self.namespace
+            && of != Some(&*service.namespace)
     }
 
     /// The service of a hostname: the client's namespace's own, then the canonical one, then the preferred namespace's,
     /// then any.
-    fn named(&self, hostname: &str) -> Option<&Arc<Service>> {
+    fn named(&self, hostname: &str, strangers: bool) -> Option<&Arc<Service>> {
         let named = self.snapshot.services_by_host(hostname);
         let usable = || {
             named
                 .iter()
                 .filter(|service| self.has_addresses(service) && service.visible_to(self.namespace))
+                .filter(|service| strangers || !self.is_strangers(service))
         };
         usable()
             .find(|service| *service.namespace == *self.namespace)

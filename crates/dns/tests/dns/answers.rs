@@ -4,7 +4,7 @@ use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::{DNSClass, RecordType};
 use lateen_dns::{Answer, TTL, Transport, View, answer, read};
 
-use crate::support::{addresses, ask, ip, mesh, question, view};
+use crate::support::{addresses, ask, ip, mesh, question, service, snapshot, view};
 
 /// What is left to a resolver.
 const FORWARD: &[&str] = &["a resolver"];
@@ -105,6 +105,46 @@ fn the_clients_namespace_then_canonical_then_preferred_then_any() {
     };
     check(&owner, "private.example.net", RecordType::A, &["240.0.0.4"]);
     check(&owner, "web", RecordType::A, &["10.0.0.2"]);
+}
+
+/// Entries of a tenant for names of the cluster that are not its own take nobody's names, whatever they cover and whatever
+/// a search list makes of a name.
+#[test]
+fn an_entry_takes_no_name_of_another_namespace() {
+    let entry = |namespace: &str, host: &str, address: &str| {
+        let mut entry = service(namespace, host, &[address]);
+        entry.canonical = true;
+        entry.extensions = vec![lateen_proto::workload::Extension {
+            name: "lateen.dev/entry-created".into(),
+            config: Some(Default::default()),
+        }];
+        lateen_testkit::wds::service_resource(entry)
+    };
+    let web = service("other", "web.other.svc.cluster.local", &["10.0.0.2"]);
+    let mesh = snapshot(vec![
+        lateen_testkit::wds::service_resource(web),
+        entry("default", "api.example.com", "240.0.0.1"),
+        entry("attic", "*.svc.cluster.local", "240.6.6.1"),
+        entry("attic", "web.other.default.svc.cluster.local", "240.6.6.2"),
+        entry("attic", "*.cluster.local", "240.6.6.3"),
+        entry("attic", "own.attic.svc.cluster.local", "240.6.6.4"),
+        entry("attic", "free.shop.svc.cluster.local", "240.6.6.5"),
+        entry("default", "*.mine.svc.cluster.local", "240.0.0.2"),
+    ]);
+    use RecordType::A;
+    for (name, expected) in [
+        ("web.other.default.svc.cluster.local", "10.0.0.2"),
+        ("web.other.svc.cluster.local", "10.0.0.2"),
+        ("web.other", "10.0.0.2"),
+        ("api.example.com.default.svc.cluster.local", "240.0.0.1"),
+        ("own.attic.svc.cluster.local", "240.6.6.4"),
+        ("a.mine.svc.cluster.local", "240.0.0.2"),
+        // Nothing else has these.
+        ("free.shop.svc.cluster.local", "240.6.6.5"),
+        ("none.shop.svc.cluster.local", "240.6.6.1"),
+    ] {
+        check(&view(&mesh), name, A, &[expected]);
+    }
 }
 
 #[test]

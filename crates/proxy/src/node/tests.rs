@@ -13,6 +13,7 @@ mod refused;
 mod retried;
 mod served;
 mod through;
+mod through_name;
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
