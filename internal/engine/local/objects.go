@@ -212,13 +212,15 @@ func (e *Engine) delete(r api.DeleteRequest) (api.ApplyResult, []*pod) {
 	var res api.ApplyResult
 	keys := slices.Clone(r.Keys)
 	for _, d := range r.Documents {
-		objects, problems := decodeIn(d, r.Namespace)
+		// What is to go needs a name and nothing else: a mistake in the rest keeps nobody from removing it.
+		objects, problems := files.Identities(d.File, d.Data)
 		for _, p := range problems {
-			if p.Severity == files.Refused {
-				res.Problems = append(res.Problems, problemOf(p))
-			}
+			res.Problems = append(res.Problems, problemOf(p))
 		}
 		for _, o := range slices.Backward(objects) { // what was made last goes first
+			if o.Bare && r.Namespace != "" {
+				o.Key.Namespace = r.Namespace
+			}
 			keys = append(keys, apiKey(o.Key))
 		}
 	}

@@ -73,7 +73,12 @@ func awaitReady(ctx context.Context, next *launched, reports *notifySocket, pati
 	case <-reports.ready:
 		return nil
 	case <-next.Done():
-		return fmt.Errorf("the new process ended before it was ready: it %s", next.Exit())
+		next.output.Drain(drainOutput)
+		why := next.output.Reason()
+		if why == "" {
+			why = "it wrote nothing; is it a node proxy of Lateen?"
+		}
+		return fmt.Errorf("the new process ended before it was ready: it %s: %s", next.Exit(), why)
 	case <-timer.C:
 		said := reports.lastStatus()
 		if said == "" {
@@ -148,7 +153,7 @@ func (e *Engine) serveReplace(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		e.log.Warn("a node proxy was not replaced", "node", n.name, "err", err)
 		say(api.Event{Phase: "successor", State: api.EventFailed, Message: "not replaced",
-			Error: "the node proxy of " + n.name + " was not replaced: " + err.Error(), Cure: "the one before goes on as if nothing had been; see " + n.proxy.logPath, Log: tail(n.proxy.logPath, 12)})
+			Error: "the node proxy of " + n.name + " was not replaced: " + err.Error(), Cure: "the one before goes on as if nothing had been; the whole log is " + n.proxy.logPath})
 		return
 	}
 	e.log.Info("a node proxy was replaced", "node", n.name, "pid", now.PID, "binary", in.Binary, "took", time.Since(began).Round(time.Millisecond))

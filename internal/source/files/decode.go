@@ -147,6 +147,7 @@ func decodeJSON(file string, root *yamlv3.Node, docLine, start int, path string,
 	case namespace == "":
 		namespace = DefaultNamespace
 	}
+	_, given := identify(head.Metadata)
 	key := model.Key{Group: group, Kind: kindName, Namespace: namespace, Name: name}
 	var faults []fault
 	if !slices.Contains(k.versions, version) {
@@ -173,6 +174,7 @@ func decodeJSON(file string, root *yamlv3.Node, docLine, start int, path string,
 		p := problem(key.String(), f)
 		if name != "" {
 			p.key = key // an object that lost its name may be any of the file's
+			p.bare, p.start = given == "" && !k.cluster, start
 		}
 		problems = append(problems, p)
 	}
@@ -188,6 +190,15 @@ func decodeJSON(file string, root *yamlv3.Node, docLine, start int, path string,
 
 func refused(faults []fault) bool {
 	return slices.ContainsFunc(faults, func(f fault) bool { return f.severity == Refused })
+}
+
+// metadataOf is the metadata of an object's JSON.
+func metadataOf(raw []byte) any {
+	var head struct {
+		Metadata any `json:"metadata"`
+	}
+	_ = json.Unmarshal(raw, &head) // it was decoded before
+	return head.Metadata
 }
 
 // identify reads name and namespace out of metadata that may still turn out to be wrong.

@@ -40,6 +40,9 @@ type Problem struct {
 
 	// key is the object that the problem is about, as far as that could be read; empty if any object of the file may be meant.
 	key model.Key
+	// bare says that the object does not name its namespace, and start is the line where it begins; 0 if it has no name or known kind.
+	bare  bool
+	start int
 }
 
 // Error renders "file:line: object: field: message; cure".

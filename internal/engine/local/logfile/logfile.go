@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -117,7 +118,13 @@ type Pipe struct {
 	Writer *os.File
 	reader *os.File
 	done   chan struct{}
+
+	mu   sync.Mutex
+	last []byte // of what the process wrote, at most keptBytes
 }
+
+// keptBytes is how much of what a process wrote is remembered, apart from the log that it may share with others.
+const keptBytes = 8 << 10
 
 // Pipe opens a way into the log, whose writing end user uid may open again by its name in /dev. Everything that comes is
 // read, also while the log cannot be written, so that nobody who writes has to wait.
@@ -140,6 +147,7 @@ func (l *File) Pipe(uid int) (*Pipe, error) {
 		buf := make([]byte, 64<<10)
 		for {
 			n, err := r.Read(buf)
+			p.keep(buf[:n])
 			_, _ = l.Write(buf[:n]) // a full disk or a removed directory costs the lines, not the process that wrote them
 			if err != nil {
 				return
@@ -147,6 +155,30 @@ func (l *File) Pipe(uid int) (*Pipe, error) {
 		}
 	}()
 	return p, nil
+}
+
+func (p *Pipe) keep(b []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = append(p.last, b...)
+	if over := len(p.last) - keptBytes; over > 0 {
+		p.last = append(p.last[:0], p.last[over:]...)
+	}
+}
+
+// Reason is the line that most likely says why the process ended: the last one about an error, else the last one; empty if it wrote nothing.
+func (p *Pipe) Reason() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	reason, found := "", false
+	for line := range strings.Lines(string(p.last)) {
+		line = strings.TrimSpace(line)
+		about := strings.Contains(strings.ToLower(line), "error")
+		if line != "" && (about || !found) {
+			reason, found = line, about
+		}
+	}
+	return reason
 }
 
 // Started is called when the process has its copy of the writing end, or will never get one.

@@ -134,3 +134,38 @@ func TestReadersFollowALogIntoItsNextFile(t *testing.T) {
 		t.Errorf("%v, %v, %v", again, before, err)
 	}
 }
+
+// Of all that processes write into one log each pipe knows which line tells why its own process ended.
+func TestAPipeRemembersTheReason(t *testing.T) {
+	for name, tc := range map[string]struct{ written, want string }{
+		"nothing":          {"", ""},
+		"one line":         {"cannot start: no such address\n", "cannot start: no such address"},
+		"an error":         {"2026 INFO starting\n2026 ERROR bind 15001: in use\n2026 INFO stopping\n", "2026 ERROR bind 15001: in use"},
+		"the last error":   {"error: first\nerror: second\n\n", "error: second"},
+		"after much":       {strings.Repeat("a line of no use\n", 5000) + "Error: at the end\nbye", "Error: at the end"},
+		"without an error": {"one\ntwo\n", "two"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := New(filepath.Join(t.TempDir(), "x.log"), 1<<20, 0o644)
+			other, err := log.Pipe(os.Getuid())
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := log.Pipe(os.Getuid())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = p.Writer.WriteString(tc.written)
+			if _, e := other.Writer.WriteString("error: of another process\n"); err != nil || e != nil {
+				t.Fatal(err, e)
+			}
+			p.Started()
+			other.Started()
+			p.Drain(time.Minute)
+			other.Drain(time.Minute)
+			if got := p.Reason(); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
