@@ -14,7 +14,7 @@ import (
 // CreatedExtension is the name under which a service that comes of a ServiceEntry says when that was created: a google.protobuf.Timestamp.
 // Of several entries that name one address the oldest counts for clients whose namespace has none of its own, and proxies cannot tell
 // their ages otherwise. A service without it comes of a Service, and counts before entries. Proxies that do not know it take no notice.
-const CreatedExtension = "lateen.dev/entry-created"
+const CreatedExtension = "lateen.entry-created"
 
 func declaredAt(se *networkingv1.ServiceEntry) ([]*workload.Extension, error) {
 	created := &timestamppb.Timestamp{}

@@ -19,7 +19,7 @@ func TestAnEntrySaysHowOldItIs(t *testing.T) {
 		}
 		extension := services[0].Extensions[0]
 		created := &timestamppb.Timestamp{}
-		if err := extension.Config.UnmarshalTo(created); err != nil || extension.Name != "lateen.dev/entry-created" || !created.AsTime().Equal(want) {
+		if err := extension.Config.UnmarshalTo(created); err != nil || extension.Name != "lateen.entry-created" || !created.AsTime().Equal(want) {
 			t.Errorf("%v: %v", extension, err)
 		}
 	}

@@ -233,7 +233,7 @@ impl IpFamilies {
 }
 
 /// What the control plane calls a ServiceEntry's time of creation; it is a `google.protobuf.Timestamp`.
-const ENTRY_CREATED: &str = "lateen.dev/entry-created";
+const ENTRY_CREATED: &str = "lateen.entry-created";
 
 fn entry_created(extensions: &[proto::Extension]) -> Result<Option<(i64, i32)>, Rejection> {
     let Some(found) = extensions.iter().find(|one| one.name == ENTRY_CREATED) else {

@@ -1,5 +1,6 @@
 //! What the mesh knows about a name.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -76,14 +77,20 @@ impl View<'_> {
     /// whoever may write a ServiceEntry, nor what a search list makes of somebody else's name.
     fn find(&self, host: &str) -> Option<&Arc<Service>> {
         let aliases = names::aliases(host, self.namespace, self.domain);
+        let seen = Cell::new(false);
         let first = |strangers: bool| {
+            let trusted = |service: &Service| {
+                let trusted = strangers || !self.is_strangers(service);
+                seen.set(seen.get() || !trusted);
+                trusted
+            };
             aliases.iter().find_map(|alias| {
-                self.named(alias, strangers).or_else(|| {
-                    names::wildcards(alias).find_map(|wildcard| self.named(&wildcard, strangers))
+                self.named(alias, &trusted).or_else(|| {
+                    names::wildcards(alias).find_map(|wildcard| self.named(&wildcard, &trusted))
                 })
             })
         };
-        first(false).or_else(|| first(true))
+        first(false).or_else(|| seen.get().then(|| first(true)).flatten())
     }
 
     /// Whether a service is an entry for a name of the cluster and neither its namespace nor the client's is the one meant.
@@ -102,13 +109,13 @@ impl View<'_> {
 
     /// The service of a hostname: the client's namespace's own, then the canonical one, then the preferred namespace's,
     /// then any.
-    fn named(&self, hostname: &str, strangers: bool) -> Option<&Arc<Service>> {
+    fn named(&self, hostname: &str, trusted: &dyn Fn(&Service) -> bool) -> Option<&Arc<Service>> {
         let named = self.snapshot.services_by_host(hostname);
         let usable = || {
             named
                 .iter()
                 .filter(|service| self.has_addresses(service) && service.visible_to(self.namespace))
-                .filter(|service| strangers || !self.is_strangers(service))
+                .filter(|service| trusted(service))
         };
         usable()
             .find(|service| *service.namespace == *self.namespace)

@@ -11,7 +11,7 @@ use prost::Message;
 
 use super::support::{self, Mesh, Resource, at, endpoint, key, pod, uid};
 
-const CREATED: &str = "lateen.dev/entry-created";
+const CREATED: &str = "lateen.entry-created";
 
 /// The service of a ServiceEntry.
 fn entry(namespace: &str, host: &str, address: &str, created: i64) -> Service {

@@ -115,7 +115,7 @@ fn an_entry_takes_no_name_of_another_namespace() {
         let mut entry = service(namespace, host, &[address]);
         entry.canonical = true;
         entry.extensions = vec![lateen_proto::workload::Extension {
-            name: "lateen.dev/entry-created".into(),
+            name: "lateen.entry-created".into(),
             config: Some(Default::default()),
         }];
         lateen_testkit::wds::service_resource(entry)

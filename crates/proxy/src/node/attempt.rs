@@ -115,7 +115,7 @@ pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, mut wanted: Wa
             Some(next) => choice = next,
             None => return Reached::No(refusal.after(attempts), underway.open()),
         }
-        tracing::debug!(%refusal, attempts, "trying another endpoint");
+        tracing::debug!(%refusal, tried = attempts, "trying another endpoint");
         worker.metrics.connect_retried();
         underway.forget();
     }
