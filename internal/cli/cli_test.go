@@ -58,11 +58,12 @@ func sampleStatus() api.Status {
 		Control: api.ControlState{Ready: true, Generation: 42, Clients: []api.ClientState{
 			{Node: "n1", Types: []api.TypeState{{Type: "Authorization", Refused: []api.Refusal{{Message: "bad address", Names: []string{"default/x"}}}}}},
 			{Node: "n2"},
-		}},
+		}, CA: &sampleCA()[1]},
 		Nodes: []api.NodeState{
 			{
 				Name: "n1", IP: "10.243.0.11", Agent: api.AgentState{Ready: true, ProxyConnected: true},
-				Proxy: api.ProxyState{Ready: true, Version: "0.1.0", AckedGeneration: 42, WorkerConnections: []int{3, 4}},
+				Proxy: api.ProxyState{Ready: true, Version: "0.1.0", AckedGeneration: 42, WorkerConnections: []int{3, 4},
+					Draining: []api.Predecessor{{PID: 4711, Since: now.Add(-2 * time.Minute), Until: now.Add(8 * time.Minute), Connections: 12}}},
 			},
 			{
 				Name: "n2", IP: "10.243.0.12", Agent: api.AgentState{Ready: true},

@@ -20,14 +20,19 @@ func CA(w io.Writer, s api.CAStatus, style term.Style, now time.Time) error {
 	for _, r := range s.Trusted {
 		p.line("  trusted: %s, until %s", r.Subject, day(r.Expires))
 	}
-	if s.Stage != "" && s.Stage != api.CASteady {
-		p.line("%s Rotation, stage %s for %s: %s", style.Warn(term.MarkWarn), s.Stage, Age(s.Since, now), CAStage(s.Stage))
-		p.waiting(s, now)
-	}
+	p.rotation(s, now)
 	if s.Trouble != "" {
 		p.line("%s What is on disk is not in force: %s", style.Bad(term.MarkBad), s.Trouble)
 	}
 	return p.err
+}
+
+// rotation tells how far a change of roots is, if there is one, and for whom it waits.
+func (p *page) rotation(s api.CAStatus, now time.Time) {
+	if s.Stage != "" && s.Stage != api.CASteady {
+		p.line("%s Rotation of the root, stage %s for %s: %s", p.style.Warn(term.MarkWarn), s.Stage, Age(s.Since, now), CAStage(s.Stage))
+		p.waiting(s, now)
+	}
 }
 
 func (p *page) waiting(s api.CAStatus, now time.Time) {

@@ -18,7 +18,11 @@ func Status(w io.Writer, s api.Status, style term.Style, wide bool, now time.Tim
 	p := &page{w: w, style: style}
 	p.line("Mesh %s, up since %s", style.Bold(s.Mesh), Age(s.Started, now))
 	p.control(s.Control)
+	if ca := s.Control.CA; ca != nil {
+		p.rotation(*ca, now)
+	}
 	p.nodes(s)
+	p.draining(s.Nodes, now)
 	p.pods(s.Pods, wide)
 	p.unmeshed(s.Pods)
 	p.exceptions(s.Pods)
@@ -87,6 +91,22 @@ func (p *page) nodes(s api.Status) {
 		grid.Row(n.Name, n.IP, proxyKind(n.Proxy), readiness(n.Proxy.Ready), generation(n.Proxy, s.Control),
 			workers(n.Proxy.WorkerConnections), agentState(n.Agent), fmt.Sprintf("%d of %d pods", enrolled, pods))
 	}
+	p.grid(grid)
+}
+
+func (p *page) draining(nodes []api.NodeState, now time.Time) {
+	grid := NewGrid("NODE", "PID", "CONNECTIONS", "DRAINING SINCE", "ENDS AT THE LATEST")
+	for _, n := range nodes {
+		for _, d := range n.Proxy.Draining {
+			grid.Row(n.Name, fmt.Sprint(d.PID), fmt.Sprint(d.Connections), Age(d.Since, now)+" ago", minute(d.Until))
+		}
+	}
+	if grid.Len() == 0 {
+		return
+	}
+	p.line("")
+	p.line("%s", p.style.Bold("Proxies that were replaced and still drain"))
+	p.line("  They accept nothing new; what they have open goes on until it ends or their time is over.")
 	p.grid(grid)
 }
 

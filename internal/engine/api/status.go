@@ -29,7 +29,16 @@ type ControlState struct {
 	Ready      bool          `json:"ready"`
 	Generation uint64        `json:"generation"`
 	Clients    []ClientState `json:"clients,omitempty"`
+	CA         *CAStatus     `json:"ca,omitempty"`    // if it could be asked
 	Error      string        `json:"error,omitempty"` // why the above could not be read
+}
+
+// Predecessor is a node proxy that was replaced and keeps its connections until they end.
+type Predecessor struct {
+	PID         int       `json:"pid"`
+	Since       time.Time `json:"since"`       // when it was replaced
+	Until       time.Time `json:"until"`       // when what is left is cut
+	Connections int       `json:"connections"` // TCP connections that it has open, tunnels among them
 }
 
 // ClientState is one xDS client of the control plane.
@@ -80,6 +89,8 @@ type ProxyState struct {
 	Version           string `json:"version,omitempty"`
 	AckedGeneration   uint64 `json:"ackedGeneration"`             // the lowest over its resource types
 	WorkerConnections []int  `json:"workerConnections,omitempty"` // open connections per worker, if the proxy tells
+	// Draining are those that it replaced and that have not ended yet, the oldest first.
+	Draining []Predecessor `json:"draining,omitempty"`
 	Error             string `json:"error,omitempty"`
 }
 

@@ -31,6 +31,7 @@ type daemon struct {
 	process   *proc.Process
 	current   *launched          // the same with its output
 	beside    map[*launched]bool // processes that are coming or going beside it
+	draining  map[*launched]drainTime // those of them that were replaced
 	replacing bool
 	replaced  chan struct{} // something is in it when current is another process than before
 	restarts  int
@@ -52,7 +53,7 @@ const (
 
 func newDaemon(log *slog.Logger, r *proc.Reaper, name, path string, args []string, env []string, ns, logPath string) *daemon {
 	return &daemon{name: name, path: path, args: append([]string{filepath.Base(path)}, args...), env: env, netns: ns, logPath: logPath, output: logfile.New(logPath, logMax, 0o644),
-		log: log.With("daemon", name), reaper: r, beside: map[*launched]bool{}, replaced: make(chan struct{}, 1), stopped: make(chan struct{}), quit: make(chan struct{})}
+		log: log.With("daemon", name), reaper: r, beside: map[*launched]bool{}, draining: map[*launched]drainTime{}, replaced: make(chan struct{}, 1), stopped: make(chan struct{}), quit: make(chan struct{})}
 }
 
 // run keeps the daemon running until stop is called.

@@ -97,11 +97,18 @@ func (d *daemon) follow(l *launched) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.beside, l)
+	delete(d.draining, l)
 }
+
+// drainTime is since when a process drains, and until when it may.
+type drainTime struct{ since, until time.Time }
 
 // drain waits until a process that was told to end has ended; when its time is over it is told again, and then killed.
 func (d *daemon) drain(l *launched, limit time.Duration) {
 	began := time.Now()
+	d.mu.Lock()
+	d.draining[l] = drainTime{began, began.Add(limit)}
+	d.mu.Unlock()
 	defer d.follow(l)
 	for _, step := range []struct {
 		wait   time.Duration

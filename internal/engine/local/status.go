@@ -113,6 +113,12 @@ func (e *Engine) controlState(ctx context.Context, host map[int]int) (api.Contro
 	} else if s.Generation, s.Clients, err = readClients(b); err != nil {
 		s.Error = "its list of clients cannot be read: " + err.Error()
 	}
+	if b, err := fetchControl(ctx, "/debug/ca"); err == nil {
+		var status api.CAStatus
+		if json.Unmarshal(b, &status) == nil {
+			s.CA = &status
+		}
+	}
 	var problems []api.Problem
 	if b, err := fetchControl(ctx, "/debug/problems"); err == nil {
 		if err := json.Unmarshal(b, &problems); err != nil {
@@ -177,7 +183,7 @@ func (e *Engine) agentState(ctx context.Context, n *node, host map[int]int) (api
 }
 
 func (e *Engine) proxyState(ctx context.Context, n *node, host map[int]int) api.ProxyState {
-	s := api.ProxyState{Process: processState(n.proxy, host), Stock: n.stock}
+	s := api.ProxyState{Process: processState(n.proxy, host), Stock: n.stock, Draining: e.predecessors(n, host)}
 	if n.proxy != nil {
 		s.Path = n.proxy.path
 	}
