@@ -15,16 +15,19 @@ type contests struct {
 	standing map[model.Key]*standing
 	// selecting are, by workload, those that select it.
 	selecting map[model.Key][]model.Key
+	// hostPods are the pods on their nodes' networks, by namespace. No policy holds for these.
+	hostPods map[string]map[model.Key]bool
 }
 
 // standing is how one PeerAuthentication fares.
 type standing struct {
 	chosen int                     // workloads that it selects
 	lost   map[model.Key]model.Key // those for which another one counts, and which
+	host   map[model.Key]bool      // those on their node's network
 }
 
 func newContests() contests {
-	return contests{standing: map[model.Key]*standing{}, selecting: map[model.Key][]model.Key{}}
+	return contests{standing: map[model.Key]*standing{}, selecting: map[model.Key][]model.Key{}, hostPods: map[string]map[model.Key]bool{}}
 }
 
 func peerKey(pa *securityv1.PeerAuthentication) model.Key {
@@ -38,26 +41,64 @@ func (c *Compiler) contest(b *batch, workload model.Key, selecting []*securityv1
 		s := c.contests.standing[key]
 		s.chosen--
 		delete(s.lost, workload)
+		delete(s.host, workload)
 		if s.chosen == 0 {
 			delete(c.contests.standing, key)
 		}
 	}
 	delete(c.contests.selecting, workload)
 	winner := translate.Oldest(selecting)
+	onHost := c.noteHostPod(b, workload)
 	for _, pa := range selecting {
 		key := peerKey(pa)
 		b.told[key] = true
 		s := c.contests.standing[key]
 		if s == nil {
-			s = &standing{lost: map[model.Key]model.Key{}}
+			s = &standing{lost: map[model.Key]model.Key{}, host: map[model.Key]bool{}}
 			c.contests.standing[key] = s
 		}
 		s.chosen++
+		if onHost {
+			s.host[workload] = true
+		}
 		if pa != winner {
 			s.lost[workload] = peerKey(winner)
 		}
 		c.contests.selecting[workload] = append(c.contests.selecting[workload], key)
 	}
+}
+
+// noteHostPod notes whether a workload is a pod on its node's network. Whoever demands mTLS of its namespace is told.
+func (c *Compiler) noteHostPod(b *batch, workload model.Key) bool {
+	is := false
+	if workload.Kind == "Pod" {
+		pod, ok := c.store.Pod(workload)
+		is = ok && pod.Spec.HostNetwork
+	}
+	pods := c.contests.hostPods[workload.Namespace]
+	if pods[workload] == is {
+		return is
+	}
+	if pa := c.peers.namespaces[workload.Namespace]; pa != nil {
+		b.told[peerKey(pa)] = true
+	}
+	switch {
+	case !is:
+		delete(pods, workload)
+	case pods == nil:
+		c.contests.hostPods[workload.Namespace] = map[model.Key]bool{workload: true}
+	default:
+		pods[workload] = true
+	}
+	return is
+}
+
+func podNames(pods map[model.Key]bool) (names []string) {
+	for key := range pods {
+		names = append(names, key.Namespace+"/"+key.Name)
+	}
+	slices.Sort(names)
+	return names
 }
 
 // tellPeers gives PeerAuthentications their conditions, once it is known for which workloads they count.
@@ -81,6 +122,11 @@ func (c *Compiler) tellPeers(b *batch) {
 				winners[by.Namespace+"/"+by.Name] = true
 			}
 			conditions = translate.Overruled(conditions, slices.Sorted(maps.Keys(winners)), len(s.lost), s.chosen)
+			conditions = translate.Uncaptured(pa, conditions, podNames(s.host), s.chosen)
+		}
+		// A policy for the whole mesh would name what every cluster's system runs, and so is silent.
+		if !translate.Selects(pa) && pa.Namespace != c.mesh.RootNamespace {
+			conditions = translate.Uncaptured(pa, conditions, podNames(c.contests.hostPods[pa.Namespace]), 0)
 		}
 		c.conditions(b, key, conditions)
 	}

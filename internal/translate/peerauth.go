@@ -174,6 +174,44 @@ func Overruled(conditions []model.Condition, winners []string, lost, chosen int)
 	return []model.Condition{part}
 }
 
+// Uncaptured tells the author of a PeerAuthentication that demands mTLS which pods cannot give it: those on their node's
+// network. chosen is how many workloads it selects; 0 if it selects none in particular.
+func Uncaptured(pa *securityv1.PeerAuthentication, conditions []model.Condition, pods []string, chosen int) []model.Condition {
+	if len(pods) == 0 || !demands(pa) || slices.ContainsFunc(conditions, func(c model.Condition) bool { return c.Status == model.False }) {
+		return conditions
+	}
+	const named = 3
+	names := strings.Join(pods[:min(len(pods), named)], ", ")
+	if more := len(pods) - named; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	why := fmt.Sprintf("it has no effect on pods with hostNetwork (%s): their node's network is never captured, so they accept plaintext", names)
+	if len(pods) == chosen {
+		return []model.Condition{rejected("HostNetwork", "it selects nothing else, and "+why)}
+	}
+	part := partly(why)
+	part.Reason = "HostNetwork"
+	for _, c := range conditions {
+		if c.Reason != accepted().Reason {
+			part.Message += ". " + c.Message
+		}
+	}
+	return []model.Condition{part}
+}
+
+// demands says whether a PeerAuthentication refuses plaintext on any port.
+func demands(pa *securityv1.PeerAuthentication) bool {
+	if mode(pa.Spec.Mtls) == Strict {
+		return true
+	}
+	for _, m := range pa.Spec.PortLevelMtls {
+		if mode(m) == Strict {
+			return true
+		}
+	}
+	return false
+}
+
 func disables(pa *securityv1.PeerAuthentication) bool {
 	if pa.Spec.GetMtls().GetMode() == securityapi.PeerAuthentication_MutualTLS_DISABLE {
 		return true

@@ -163,7 +163,7 @@ func (p *page) pods(pods []api.PodState, wide bool) {
 	}
 	grid := NewGrid(heading...)
 	for _, pod := range pods {
-		if pod.HostNetwork {
+		if pod.NodeProxy() {
 			continue // the node proxies themselves; the table above has them
 		}
 		identity := ""

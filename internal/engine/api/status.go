@@ -108,7 +108,8 @@ type PodState struct {
 	Reason         string `json:"reason,omitempty"` // why it is not ready, in words
 	// Containers are its processes, main containers in the order of the spec.
 	Containers []ContainerState `json:"containers,omitempty"`
-	// Mesh is the agent's view: "captured", "pending", "releasing" or "plain"; empty if the agent could not be asked.
+	// Mesh is the agent's view: "captured", "pending", "releasing" or "plain"; empty if the agent could not be asked;
+	// "outside" of a pod that can never be captured.
 	Mesh        string    `json:"mesh"`
 	MeshReason  string    `json:"meshReason,omitempty"`
 	MeshSince   time.Time `json:"meshSince,omitzero"`
@@ -121,6 +122,9 @@ type PodState struct {
 	ExceptionsRefused []string `json:"exceptionsRefused,omitempty"`
 	HostNetwork       bool     `json:"hostNetwork,omitempty"` // shares its node's network; never enrolled
 }
+
+// NodeProxy says that the pod is a node's proxy.
+func (p PodState) NodeProxy() bool { return p.HostNetwork && p.Name == "ztunnel-"+p.Node }
 
 // ContainerState is one container of a pod.
 type ContainerState struct {

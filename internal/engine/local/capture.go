@@ -78,6 +78,9 @@ func (e *Engine) places() func(hostport string) location {
 		}
 	}
 	for _, p := range e.pods {
+		if p.onNodesNetwork() {
+			continue // the address is the node's
+		}
 		for _, ip := range p.ips {
 			byIP[ip] = location{p.node.name, p.namespace + "/" + p.name}
 		}

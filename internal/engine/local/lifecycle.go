@@ -27,8 +27,11 @@ const (
 	podManifestDir = api.RunRoot + "/manifest"
 )
 
-// maxHostname is the longest host name that the kernel takes.
-const maxHostname = 63
+// maxHostname is the longest label of a name, and maxFullHostname the longest host name that the kernel takes, in bytes.
+const (
+	maxHostname     = 63
+	maxFullHostname = 64
+)
 
 const (
 	// drainDelay is the time between taking a pod out of every list of endpoints and asking it to end, so that those who
@@ -73,8 +76,10 @@ func (e *Engine) bearPod(ctx context.Context, p *pod) error {
 	if err := e.writePodFiles(p, dir); err != nil {
 		return err
 	}
-	if err := fabric.AddPod(p.node.Node, e.dir.netns(p.uid), p.port, p.ips...); err != nil {
-		return fmt.Errorf("make the pod's network: %w", err)
+	if !p.onNodesNetwork() {
+		if err := fabric.AddPod(p.node.Node, e.podNetNS(p), p.port, p.ips...); err != nil {
+			return fmt.Errorf("make the pod's network: %w", err)
+		}
 	}
 	e.update(func() { p.network = true })
 	log, err := os.OpenFile(e.dir.engineLog(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
@@ -90,15 +95,18 @@ func (e *Engine) bearPod(ctx context.Context, p *pod) error {
 	return e.awaitCapture(ctx, p)
 }
 
-func (e *Engine) podNetNS(p *pod) string { return e.dir.netns(p.uid) }
+func (e *Engine) podNetNS(p *pod) string {
+	if p.onNodesNetwork() {
+		return p.node.NetNS
+	}
+	return e.dir.netns(p.uid)
+}
 
 func (e *Engine) writePodFiles(p *pod, dir string) error {
-	hosts := "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
-	for _, ip := range p.ips {
-		hosts += fmt.Sprintf("%s\t%s\n", ip, p.name)
+	if name := p.hostname(); len(name) > maxFullHostname {
+		return fmt.Errorf("the kernel takes host names of up to %d bytes, and setHostnameAsFQDN asks for %q; leave it out or shorten the names", maxFullHostname, name)
 	}
-	resolv := fmt.Sprintf("nameserver %s\nsearch %s.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n", e.families[0].DNSIP, p.namespace)
-	for name, text := range map[string]string{"hosts": hosts, "resolv.conf": resolv, "nsswitch.conf": nsswitch()} {
+	for name, text := range map[string]string{"hosts": p.hosts(), "hostname": p.hostname() + "\n", "resolv.conf": p.resolvConf(e.families[0].DNSIP), "nsswitch.conf": nsswitch()} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return err
 		}
@@ -128,7 +136,7 @@ func nsswitch() string {
 
 func (e *Engine) podView(p *pod, dir string) podinit.Setup {
 	s := podinit.Setup{
-		Hostname: p.name[:min(len(p.name), maxHostname)],
+		Hostname: p.hostname(),
 		Files:    map[string]string{},
 		Dirs:     map[string]string{podBinDir: e.dir.bin()},
 		Hidden:   api.RunRoot,
@@ -137,7 +145,7 @@ func (e *Engine) podView(p *pod, dir string) podinit.Setup {
 	if p.dir != "" {
 		s.Dirs[podManifestDir] = p.dir
 	}
-	for _, name := range []string{"hosts", "resolv.conf", "nsswitch.conf"} {
+	for _, name := range []string{"hosts", "hostname", "resolv.conf", "nsswitch.conf"} {
 		// A file that the machine lacks cannot be covered, and nothing is added to the machine.
 		if _, err := os.Stat("/etc/" + name); err == nil {
 			s.Files["/etc/"+name] = filepath.Join(dir, name)
@@ -354,8 +362,8 @@ func (e *Engine) endPod(p *pod) {
 			e.log.Error("close a log", "namespace", p.namespace, "pod", p.name, "err", err)
 		}
 	}
-	if p.network {
-		if err := fabric.RemovePod(p.node.Node, e.dir.netns(p.uid), p.port); err != nil {
+	if p.network && !p.onNodesNetwork() {
+		if err := fabric.RemovePod(p.node.Node, e.podNetNS(p), p.port); err != nil {
 			e.log.Error("remove the pod's network", "namespace", p.namespace, "pod", p.name, "err", err)
 		}
 	}
@@ -364,7 +372,9 @@ func (e *Engine) endPod(p *pod) {
 	}
 	e.update(func() {
 		e.pods = slices.DeleteFunc(e.pods, func(o *pod) bool { return o == p })
-		p.node.ips.release(p.ip)
+		if !p.onNodesNetwork() {
+			p.node.ips.release(p.ip)
+		}
 	})
 	close(p.done)
 }
@@ -388,7 +398,7 @@ func (e *Engine) commandOf(p *pod, c *container) (podinit.Command, error) {
 	facts := podspec.Facts{
 		Name: p.name, Namespace: p.namespace, UID: p.uid, Labels: p.labels, Annotations: p.annotations,
 		PodIP: p.ip.String(), PodIPs: texts(p.ips), HostIP: p.node.IP().String(), HostIPs: texts(p.node.IPs()), NodeName: p.node.name, ServiceAccount: p.serviceAccount(),
-		Base: []string{"PATH=" + podBinDir + ":" + e.path, "HOME=/tmp", "HOSTNAME=" + p.name},
+		Base: []string{"PATH=" + podBinDir + ":" + e.path, "HOME=/tmp", "HOSTNAME=" + p.hostname()},
 	}
 	e.mu.Unlock()
 	if p.dir != "" {

@@ -137,6 +137,8 @@ func followPods(client *http.Client, node string) {
 				UID       string `json:"uid"`
 				Namespace string `json:"namespace"`
 				NetNS     string `json:"netns"`
+
+				HostNetwork bool `json:"hostNetwork"`
 			} `json:"pods"`
 			Namespaces map[string]struct {
 				Labels map[string]string `json:"labels"`
@@ -146,6 +148,9 @@ func followPods(client *http.Client, node string) {
 			log.Fatal(err)
 		}
 		for _, p := range s.Pods {
+			if p.HostNetwork && p.NetNS == "" {
+				continue
+			}
 			if _, err := os.Stat(p.NetNS); err != nil {
 				log.Fatal(err)
 			}

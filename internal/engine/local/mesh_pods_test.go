@@ -302,20 +302,113 @@ func enrolment(m *mesh) {
 	})
 }
 
+// onNode is a pod in the network of node n1.
+func onNode(name, ports string) string {
+	return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + ", labels: {app: " + name + ", on: node}}\n" +
+		"spec: {hostNetwork: true, nodeSelector: {kubernetes.io/hostname: n1}, containers: [{name: c, image: x, ports: [" + ports +
+		"], command: [" + helperBinary + ", serve, \"18080\"], readinessProbe: {tcpSocket: {port: 18080}}}]}"
+}
+
 func hostNetwork(m *mesh) {
-	const spec = "{hostNetwork: true, containers: [{name: c, image: x, command: [sleep, infinity]}]}"
-	for _, text := range []string{
-		"apiVersion: v1\nkind: Pod\nmetadata: {name: host}\nspec: " + spec,
-		"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: host}\nspec: {selector: {matchLabels: {app: host}}, template: {metadata: {labels: {app: host}}, spec: " + spec + "}}",
+	for ports, cure := range map[string]string{
+		"{containerPort: 15000}":                 "the node proxy, for its admin pages",
+		"{containerPort: 15014}":                 "the node's agent",
+		"{containerPort: 15020}":                 "the node proxy, for its metrics",
+		"{containerPort: 15021}":                 "the node proxy, for its readiness",
+		"{containerPort: 80}":                    "listen on a higher one",
+		"{containerPort: 8080, hostPort: 18080}": "leave hostPort out",
 	} {
-		if res := m.apply(text); len(res.Results) != 0 || len(res.Problems) != 1 || !strings.Contains(res.Problems[0].Message, "leave hostNetwork out") {
-			m.Errorf("got %+v", res)
+		if res := m.apply(onNode("clash", ports)); len(res.Results) != 0 || len(res.Problems) != 1 || !strings.Contains(res.Problems[0].Message, cure) {
+			m.Errorf("%s: %+v", ports, res)
 		}
 	}
 	_, err := m.Client.Patch(m.Context(), api.PatchRequest{Key: api.Key{Kind: "Deployment", Namespace: "default", Name: "client"},
-		Patch: []byte(`{"spec":{"template":{"spec":{"hostNetwork":true}}}}`)})
-	if err == nil || !strings.Contains(err.Error(), "leave hostNetwork out") {
+		Patch: []byte(`{"spec":{"template":{"spec":{"hostNetwork":true,"containers":[{"name":"c","image":"x","command":["sleep"],"ports":[{"containerPort":15020}]}]}}}}`)})
+	if err == nil || !strings.Contains(err.Error(), "metrics") {
 		m.Errorf("patched: %v", err)
+	}
+	res := m.apply(onNode("host", "{name: http, containerPort: 18080}"))
+	if len(res.Results) != 1 || !slices.ContainsFunc(res.Results[0].Warnings, func(w string) bool { return strings.Contains(w, "never captured") }) {
+		m.Errorf("nobody is told that it is never captured: %+v", res)
+	}
+	for _, p := range m.awaitReady("app=host", 1) {
+		if p.Status.PodIP != "10.243.0.11" || p.Status.HostIP != p.Status.PodIP || p.Annotations[wellknown.Redirection] != "" {
+			m.Errorf("status %+v, annotations %v", p.Status, p.Annotations)
+		}
+	}
+	m.applied("apiVersion: v1\nkind: Service\nmetadata: {name: host}\nspec: {selector: {app: host}, ports: [{port: 80, targetPort: http}]}")
+	m.eventually("a pod reaches it by its service", func() error {
+		if out, _ := m.exec("deploy/client", helperBinary, "get", "http://host/"); !strings.HasPrefix(out, "n1 ") {
+			return errors.New(out)
+		}
+		return nil
+	})
+	m.applied(onNode("second", "{containerPort: 18080}"))
+	m.eventually("two pods cannot have one port of a node", func() error {
+		s, err := m.Client.Status(m.Context())
+		if err != nil {
+			return err
+		}
+		for _, p := range s.Problems {
+			if p.Object == "Pod default/second" && strings.Contains(p.Message, "port 18080 of its network belongs to pod default/host") {
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", s.Problems)
+	})
+	if _, err := m.Client.Delete(m.Context(), api.DeleteRequest{Keys: []api.Key{{Kind: "Pod", Namespace: "default", Name: "host"}, {Kind: "Service", Namespace: "default", Name: "host"}}, Wait: true}); err != nil {
+		m.Fatal(err)
+	}
+	m.awaitReady("app=second", 1)
+	if s, err := m.Client.Status(m.Context()); err != nil || slices.ContainsFunc(s.Problems, func(p api.Problem) bool { return p.Object == "Pod default/second" }) {
+		m.Errorf("the complaint outlives its reason: %+v, %v", s.Problems, err)
+	}
+	if _, err := m.Client.Delete(m.Context(), api.DeleteRequest{Keys: []api.Key{{Kind: "Pod", Namespace: "default", Name: "second"}}, Wait: true}); err != nil {
+		m.Fatal(err)
+	}
+	if _, err := inNode(m, "n1", "10.243.0.11:18080"); err == nil {
+		m.Error("something of the pods is left in the node's network")
+	}
+	if out, code := m.exec("deploy/client", helperBinary, "get", "http://web/"); code != 0 {
+		m.Errorf("the node's network did not outlive its pods: %s", out)
+	}
+}
+
+// podNames looks at what a pod with a hostname and a subdomain is called, by itself and by others.
+func podNames(m *mesh) {
+	for field, name := range map[string]string{"hostname": "No_Name", "subdomain": "a.b"} {
+		res := m.apply("apiVersion: v1\nkind: Pod\nmetadata: {name: wrong}\nspec: {" + field + ": " + name + ", containers: [{name: c, image: x, command: [sleep, infinity]}]}")
+		if len(res.Results) != 0 || len(res.Problems) != 1 || !strings.Contains(res.Problems[0].Message, "spec."+field) {
+			m.Errorf("%s: %+v", field, res)
+		}
+	}
+	text := "apiVersion: v1\nkind: Service\nmetadata: {name: db}\nspec: {clusterIP: None, selector: {app: db}, ports: [{name: http, port: 8080}]}\n"
+	for _, name := range []string{"zero", "one"} {
+		text += "---\napiVersion: v1\nkind: Pod\nmetadata: {name: db-" + name + ", labels: {app: db}}\nspec: {hostname: " + name +
+			", subdomain: db, containers: [{name: c, image: x, command: [" + helperBinary + ", serve, \"8080\"]}]}\n"
+	}
+	m.applied(text)
+	pods := m.awaitReady("app=db", 2)
+	for _, name := range []string{"zero", "one"} {
+		m.eventually("the pod is found by its own name", func() error {
+			if out, _ := m.exec("deploy/client", helperBinary, "get", "http://"+name+".db:8080/"); !strings.HasPrefix(out, name+" ") {
+				return errors.New(out)
+			}
+			return nil
+		})
+		full := name + ".db.default.svc.cluster.local"
+		out, _ := m.exec("pod/db-"+name, "sh", "-c", "hostname; cat /etc/hosts; echo $HOSTNAME; if [ -e /etc/hostname ]; then cat /etc/hostname; else hostname; fi")
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		if lines[0] != name || !strings.Contains(out, "\t"+full+"\t"+name+"\n") || lines[len(lines)-1] != name || lines[len(lines)-2] != name {
+			m.Errorf("pod db-%s is called\n%s", name, out)
+		}
+	}
+	keys := []api.Key{{Kind: "Service", Namespace: "default", Name: "db"}}
+	for _, p := range pods {
+		keys = append(keys, api.Key{Kind: "Pod", Namespace: "default", Name: p.Name})
+	}
+	if _, err := m.Client.Delete(m.Context(), api.DeleteRequest{Keys: keys, Wait: true}); err != nil {
+		m.Fatal(err)
 	}
 }
 

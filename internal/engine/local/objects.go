@@ -188,6 +188,9 @@ func (e *Engine) warnings(o files.Object) []string {
 		}
 	}
 	if spec != nil {
+		if spec.HostNetwork {
+			w = append(w, "with hostNetwork it "+outsideTheMesh)
+		}
 		for _, f := range podspec.Ineffective(spec) {
 			w = append(w, "no effect here: "+f)
 		}

@@ -118,9 +118,7 @@ func (e *Engine) steer(ctx context.Context) {
 			continue
 		}
 		v := o.Value.(*corev1.Pod)
-		if err := e.makePod(ctx, o, v.Name, v.Labels, v.Annotations, &v.Spec, ""); err != nil {
-			e.complain(o.Key, err)
-		}
+		e.complain(o.Key, e.makePod(ctx, o, v.Name, v.Labels, v.Annotations, &v.Spec, ""))
 	}
 	for _, o := range e.store.list("Deployment") {
 		e.steerDeployment(ctx, o)
@@ -192,7 +190,10 @@ func (e *Engine) makePod(ctx context.Context, owner *stored, name string, labels
 	}
 	var candidates []schedule.Node
 	for _, n := range e.nodes {
-		c := schedule.Node{Name: n.name, Labels: n.labels, Free: n.ips.free()}
+		c := schedule.Node{Name: n.name, Labels: n.labels, Free: n.ips.free(), Cannot: e.cannotHost(n, spec)}
+		if spec.HostNetwork {
+			c.Free = 1 // it takes no address
+		}
 		for _, p := range e.pods {
 			if p.node == n && !p.stopping {
 				c.Pods++
@@ -208,14 +209,18 @@ func (e *Engine) makePod(ctx context.Context, owner *stored, name string, labels
 		return err
 	}
 	n := e.node(on)
-	ip, err := n.ips.take()
-	if err != nil {
-		return err
+	ips := n.IPs()
+	if !spec.HostNetwork {
+		ip, err := n.ips.take()
+		if err != nil {
+			return err
+		}
+		ips = n.PodIPs(ip)
 	}
 	uid := newUID()
 	life, cancel := context.WithCancel(ctx)
 	p := &pod{
-		uid: uid, namespace: ns, name: name, node: n, ip: ip, ips: n.PodIPs(ip), port: "p" + uid[:8], owner: owner.Key, hash: hash, dir: owner.dir,
+		uid: uid, namespace: ns, name: name, node: n, ip: ips[0], ips: ips, port: "p" + uid[:8], owner: owner.Key, hash: hash, dir: owner.dir,
 		spec: *spec.DeepCopy(), unixUID: e.users.of(ns, account), created: time.Now(), cancel: cancel,
 		wakeup: make(chan struct{}, 1), done: make(chan struct{}),
 		labels: labels, annotations: ownAnnotations(annotations), phase: corev1.PodPending,
@@ -333,9 +338,13 @@ func (e *Engine) agentSnapshot(nodeName string) []byte {
 		if p.node.name != nodeName || !p.network {
 			continue
 		}
+		ns := e.podNetNS(p)
+		if p.onNodesNetwork() {
+			ns = "" // nobody is to do anything to a node's network on behalf of a pod
+		}
 		s.Pods = append(s.Pods, agentPod{
 			UID: p.uid, Namespace: p.namespace, Name: p.name, ServiceAccount: p.serviceAccount(), IP: p.ip.String(),
-			HostNetwork: p.spec.HostNetwork, Labels: p.labels, Annotations: p.annotations, NetNS: e.podNetNS(p), Terminating: p.stopping,
+			HostNetwork: p.spec.HostNetwork, Labels: p.labels, Annotations: p.annotations, NetNS: ns, Terminating: p.stopping,
 		})
 	}
 	slices.SortFunc(s.Pods, func(a, b agentPod) int { return bytes.Compare([]byte(a.UID), []byte(b.UID)) })

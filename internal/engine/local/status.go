@@ -290,6 +290,9 @@ func (e *Engine) podStates(said map[string]agentSaid, host map[int]int) []api.Po
 			s.Mesh, s.MeshReason, s.MeshSince, s.Unmeshed = a.State, a.Reason, a.Since, a.UnmeshedConnections
 			s.Exceptions, s.ExceptionsRefused = a.Exceptions, a.Refused
 		}
+		if p.onNodesNetwork() {
+			s.Mesh, s.MeshReason = "outside", outsideTheMesh
+		}
 		for _, c := range p.containers {
 			if c.init {
 				continue

@@ -118,9 +118,10 @@ func (s *store) put(o files.Object, old *stored, live merge.Object, set func(*st
 	if decoded.Key != o.Key {
 		return "", fmt.Errorf("%s: an object cannot be renamed or change its kind; delete it and apply the new one", o.Key)
 	}
-	if spec := podSpecOf(decoded.Value); spec != nil && spec.HostNetwork {
-		return "", fmt.Errorf("%s: hostNetwork: a pod may not share its node's network here, where it could pose as the node and end its proxy; "+
-			"leave hostNetwork out and reach the pod by a service", o.Key)
+	if spec := podSpecOf(decoded.Value); spec != nil {
+		if err := errors.Join(checkHostNetwork(o.Key, spec), checkNames(o.Key, spec)); err != nil {
+			return "", err
+		}
 	}
 	if old != nil {
 		if err := immutable(old, &decoded); err != nil {

@@ -103,7 +103,7 @@ var kinds = indexKinds([]kind{
 	kept(gatewayGroup, "BackendTLSPolicy", reasonWaypoints, "v1", "v1alpha3"),
 
 	kept(appsGroup, "ReplicaSet", "no engine part runs it yet; a Deployment does the same", "v1"),
-	kept(appsGroup, "StatefulSet", "no engine part runs it yet", "v1"),
+	kept(appsGroup, "StatefulSet", "no engine part runs it yet; Pods with spec.hostname, and with a headless Service's name as spec.subdomain, have stable names, too", "v1"),
 	kept(appsGroup, "DaemonSet", "no engine part runs it yet", "v1"),
 	kept("batch", "Job", "no engine part runs it yet", "v1"),
 	kept("batch", "CronJob", "no engine part runs it yet", "v1"),

@@ -24,19 +24,27 @@ const ttl = 5
 type Zone struct {
 	services   map[string][]services.Service // by absolute lower-case name; one for each family
 	namespaces map[string]bool               // by absolute lower-case name of their zone
-	pods       map[netip.Addr]string         // names for reverse questions
+	hosts      map[string][]netip.Addr       // by absolute lower-case name: pods with a name below their service's
+	reverse    map[netip.Addr]string         // names for reverse questions
 	resolver   netip.Addr
 }
 
 // NewZone makes a snapshot.
 func NewZone(svcs []services.Service, resolver netip.Addr) *Zone {
-	z := &Zone{services: map[string][]services.Service{}, namespaces: map[string]bool{}, pods: map[netip.Addr]string{}, resolver: resolver}
+	z := &Zone{services: map[string][]services.Service{}, namespaces: map[string]bool{}, hosts: map[string][]netip.Addr{}, reverse: map[netip.Addr]string{}, resolver: resolver}
 	for _, s := range svcs {
 		name := strings.ToLower(s.Name + "." + s.Namespace + ".svc." + Domain)
 		z.services[name] = append(z.services[name], s)
 		z.namespaces[strings.ToLower(s.Namespace+".svc."+Domain)] = true
 		if s.ClusterIP.IsValid() {
-			z.pods[s.ClusterIP] = name
+			z.reverse[s.ClusterIP] = name
+		}
+		for _, h := range s.Hosts {
+			own := strings.ToLower(h.Name) + "." + name
+			z.hosts[own] = append(z.hosts[own], h.Addr)
+			if _, taken := z.reverse[h.Addr]; !taken {
+				z.reverse[h.Addr] = own
+			}
 		}
 	}
 	return z
@@ -58,8 +66,12 @@ func (z *Zone) Answer(q *dns.Msg) *dns.Msg {
 	}
 	question := q.Question[0]
 	name := strings.ToLower(dns.Fqdn(question.Name))
-	if ip, ok := reverse(name); ok {
+	if ip, ok := reversed(name); ok {
 		z.answerReverse(m, question, ip)
+		return m
+	}
+	if ips, ok := z.hosts[name]; ok {
+		z.answerAddresses(m, question, ips)
 		return m
 	}
 	svc, portName, protocol, found := z.lookup(name)
@@ -71,23 +83,16 @@ func (z *Zone) Answer(q *dns.Msg) *dns.Msg {
 		z.addSOA(m)
 	case svc[0].External != "":
 		m.Answer = append(m.Answer, &dns.CNAME{Hdr: header(question.Name, dns.TypeCNAME), Target: dns.Fqdn(svc[0].External)})
-	case question.Qtype == dns.TypeA && portName == "":
-		for _, ip := range addresses(svc) {
-			if ip.Is4() {
-				m.Answer = append(m.Answer, &dns.A{Hdr: header(question.Name, dns.TypeA), A: ip.AsSlice()})
-			}
-		}
-	case question.Qtype == dns.TypeAAAA && portName == "":
-		for _, ip := range addresses(svc) {
-			if ip.Is6() {
-				m.Answer = append(m.Answer, &dns.AAAA{Hdr: header(question.Name, dns.TypeAAAA), AAAA: ip.AsSlice()})
-			}
-		}
+	case (question.Qtype == dns.TypeA || question.Qtype == dns.TypeAAAA) && portName == "":
+		z.answerAddresses(m, question, addresses(svc))
+		return m
 	case question.Qtype == dns.TypeSRV:
 		for _, p := range svc[0].Ports {
-			if portName == "" || p.Name == portName && strings.EqualFold(string(p.Protocol), protocol) {
-				m.Answer = append(m.Answer, &dns.SRV{Hdr: header(question.Name, dns.TypeSRV), Weight: 100, Port: p.Port,
-					Target: strings.ToLower(svc[0].Name + "." + svc[0].Namespace + ".svc." + Domain)})
+			if portName != "" && (p.Name != portName || !strings.EqualFold(string(p.Protocol), protocol)) {
+				continue
+			}
+			for _, t := range targets(svc, p) {
+				m.Answer = append(m.Answer, &dns.SRV{Hdr: header(question.Name, dns.TypeSRV), Weight: 100, Port: t.port, Target: t.name})
 			}
 		}
 	}
@@ -96,6 +101,22 @@ func (z *Zone) Answer(q *dns.Msg) *dns.Msg {
 		z.addSOA(m)
 	}
 	return m
+}
+
+// answerAddresses answers with the addresses of the family that was asked for. Without any, the name exists without such a
+// record: questions for a family that it lacks end there, fast.
+func (z *Zone) answerAddresses(m *dns.Msg, q dns.Question, ips []netip.Addr) {
+	for _, ip := range ips {
+		switch {
+		case q.Qtype == dns.TypeA && ip.Is4():
+			m.Answer = append(m.Answer, &dns.A{Hdr: header(q.Name, dns.TypeA), A: ip.AsSlice()})
+		case q.Qtype == dns.TypeAAAA && ip.Is6():
+			m.Answer = append(m.Answer, &dns.AAAA{Hdr: header(q.Name, dns.TypeAAAA), AAAA: ip.AsSlice()})
+		}
+	}
+	if len(m.Answer) == 0 {
+		z.addSOA(m)
+	}
 }
 
 // lookup finds a service by its name, or by _port._protocol in front of it.
@@ -121,7 +142,7 @@ func (z *Zone) exists(name string) bool {
 }
 
 func (z *Zone) answerReverse(m *dns.Msg, q dns.Question, ip netip.Addr) {
-	name, ok := z.pods[ip]
+	name, ok := z.reverse[ip]
 	if !ok {
 		m.Rcode = dns.RcodeNameError
 		return
@@ -150,7 +171,34 @@ func addresses(families []services.Service) (ips []netip.Addr) {
 	return ips
 }
 
-func reverse(name string) (netip.Addr, bool) {
+// target is where a port of a service is found.
+type target struct {
+	name string
+	port uint16
+}
+
+// targets are the pods of a headless service that have names, at their own ports, and else the service itself.
+func targets(families []services.Service, p services.Port) (out []target) {
+	name := strings.ToLower(families[0].Name + "." + families[0].Namespace + ".svc." + Domain)
+	for _, s := range families {
+		for _, h := range s.Hosts {
+			for _, sp := range s.Ports {
+				for _, b := range sp.Backends {
+					t := target{strings.ToLower(h.Name) + "." + name, b.Port()}
+					if !s.ClusterIP.IsValid() && b.Addr() == h.Addr && sp.Name == p.Name && sp.Protocol == p.Protocol && !slices.Contains(out, t) {
+						out = append(out, t)
+					}
+				}
+			}
+		}
+	}
+	if out == nil {
+		return []target{{name, p.Port}}
+	}
+	return out
+}
+
+func reversed(name string) (netip.Addr, bool) {
 	if host, ok := strings.CutSuffix(name, ".ip6.arpa."); ok {
 		return reverse6(host), true
 	}

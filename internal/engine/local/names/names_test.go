@@ -23,6 +23,9 @@ func zone() *Zone {
 		{Namespace: "default", Name: "dual", ClusterIP: addr("10.96.0.6"), Ports: []services.Port{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}},
 		{Namespace: "default", Name: "dual", ClusterIP: addr("fd00:10:96::6"), Ports: []services.Port{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}},
 		{Namespace: "default", Name: "six", Pods: []netip.Addr{addr("fd00:10:244:1::2")}},
+		{Namespace: "default", Name: "named", Pods: []netip.Addr{addr("10.244.1.3"), addr("10.244.2.3")},
+			Hosts: []services.Host{{Name: "One", Addr: addr("10.244.1.3")}, {Name: "two", Addr: addr("10.244.2.3")}},
+			Ports: []services.Port{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80, Backends: []netip.AddrPort{netip.MustParseAddrPort("10.244.1.3:8080"), netip.MustParseAddrPort("10.244.2.3:8080")}}}},
 		{Namespace: "other", Name: "ext", External: "example.com"},
 	}, addr("10.96.0.10"))
 }
@@ -65,6 +68,13 @@ func TestAnswers(t *testing.T) {
 		{"six.default.svc.cluster.local.", dns.TypeAAAA, dns.RcodeSuccess, []string{"AAAA fd00:10:244:1::2"}},
 		{"6.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.6.9.0.0.0.1.0.0.0.0.d.f.ip6.arpa.", dns.TypePTR, dns.RcodeSuccess, []string{"PTR dual.default.svc.cluster.local."}},
 		{"x.ip6.arpa.", dns.TypePTR, dns.RcodeNameError, nil},
+		{"one.named.default.svc.cluster.local.", dns.TypeA, dns.RcodeSuccess, []string{"A 10.244.1.3"}},
+		{"one.named.default.svc.cluster.local.", dns.TypeAAAA, dns.RcodeSuccess, nil},
+		{"three.named.default.svc.cluster.local.", dns.TypeA, dns.RcodeNameError, nil},
+		{"one.db.default.svc.cluster.local.", dns.TypeA, dns.RcodeNameError, nil},
+		{"named.default.svc.cluster.local.", dns.TypeA, dns.RcodeSuccess, []string{"A 10.244.1.3", "A 10.244.2.3"}},
+		{"_http._tcp.named.default.svc.cluster.local.", dns.TypeSRV, dns.RcodeSuccess, []string{"SRV 0 100 8080 one.named.default.svc.cluster.local.", "SRV 0 100 8080 two.named.default.svc.cluster.local."}},
+		{"3.2.244.10.in-addr.arpa.", dns.TypePTR, dns.RcodeSuccess, []string{"PTR two.named.default.svc.cluster.local."}},
 		{"empty.default.svc.cluster.local.", dns.TypeA, dns.RcodeSuccess, nil},
 		{"ext.other.svc.cluster.local.", dns.TypeA, dns.RcodeSuccess, []string{"CNAME example.com."}},
 		// What resolvers try first with their search list must fail at once, or every look-up of a short name would be slow.

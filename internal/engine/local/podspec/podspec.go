@@ -139,6 +139,11 @@ func mapLines(m map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
+// Containers are all containers of a spec, those that run first before the others.
+func Containers(s *corev1.PodSpec) []corev1.Container {
+	return append(slices.Clone(s.InitContainers), s.Containers...)
+}
+
 // Ineffective names the fields of a spec that its author may count on and that have no effect here.
 func Ineffective(s *corev1.PodSpec) []string {
 	var names []string
@@ -153,7 +158,10 @@ func Ineffective(s *corev1.PodSpec) []string {
 	for _, v := range s.Volumes {
 		add(v.EmptyDir == nil, "volumes (only emptyDir, which every pod's own /tmp stands for)")
 	}
-	for _, c := range append(slices.Clone(s.InitContainers), s.Containers...) {
+	for _, c := range Containers(s) {
+		for _, p := range c.Ports {
+			add(p.HostPort != 0 && !s.HostNetwork, "ports.hostPort (except with hostNetwork)")
+		}
 		add(c.LivenessProbe != nil, "livenessProbe")
 		add(c.StartupProbe != nil, "startupProbe")
 		add(c.Lifecycle != nil, "lifecycle")

@@ -15,6 +15,8 @@ type Node struct {
 	Pods   int // how many pods it has
 	Same   int // how many of them belong to the same owner as the new one
 	Free   int // how many more have an address
+	// Cannot says why the node cannot take this pod; empty if it can.
+	Cannot string
 }
 
 // Pick chooses the node with the fewest pods of the same owner, then the fewest pods, then the first in the list.
@@ -25,11 +27,19 @@ func Pick(nodes []Node, nodeName string, selector map[string]string) (string, er
 		if i < 0 {
 			return "", fmt.Errorf("there is no node %q; nodes are %s", nodeName, names(nodes))
 		}
+		if why := nodes[i].Cannot; why != "" {
+			return "", fmt.Errorf("node %s cannot take the pod: %s", nodeName, why)
+		}
 		return nodeName, nil
 	}
+	var cannot []string
 	best, fits := -1, false
 	for i, n := range nodes {
 		if !matches(selector, n.Labels) {
+			continue
+		}
+		if n.Cannot != "" {
+			cannot = append(cannot, n.Name+": "+n.Cannot)
 			continue
 		}
 		fits = true
@@ -43,6 +53,8 @@ func Pick(nodes []Node, nodeName string, selector map[string]string) (string, er
 	switch {
 	case best >= 0:
 		return nodes[best].Name, nil
+	case len(cannot) > 0:
+		return "", fmt.Errorf("no fitting node can take the pod: %s", strings.Join(cannot, "; "))
 	case fits:
 		return "", fmt.Errorf("no fitting node has a free pod address; delete pods, or start the mesh with more --nodes")
 	}

@@ -19,7 +19,15 @@ type Service struct {
 	ClusterIP netip.Addr // invalid for a headless service
 	Ports     []Port
 	Pods      []netip.Addr // ready pods, sorted
-	External  string       // of an ExternalName service: the name it stands for
+	// Hosts are the pods that have a name of their own below the service's: their hostname.
+	Hosts    []Host
+	External string // of an ExternalName service: the name it stands for
+}
+
+// Host is a pod with a name of its own.
+type Host struct {
+	Name string
+	Addr netip.Addr
 }
 
 // Port is one port of a service.
@@ -91,6 +99,9 @@ func resolve(s *corev1.Service, pods []*corev1.Pod, v6 bool) Service {
 			continue
 		}
 		r.Pods = append(r.Pods, ip)
+		if pod.Spec.Hostname != "" && pod.Spec.Subdomain == s.Name {
+			r.Hosts = append(r.Hosts, Host{Name: pod.Spec.Hostname, Addr: ip})
+		}
 		for i, p := range s.Spec.Ports {
 			if port, ok := targetPort(p, pod); ok {
 				r.Ports[i].Backends = append(r.Ports[i].Backends, netip.AddrPortFrom(ip, port))
@@ -98,6 +109,7 @@ func resolve(s *corev1.Service, pods []*corev1.Pod, v6 bool) Service {
 		}
 	}
 	slices.SortFunc(r.Pods, netip.Addr.Compare)
+	slices.SortFunc(r.Hosts, func(a, b Host) int { return cmp.Or(cmp.Compare(a.Name, b.Name), a.Addr.Compare(b.Addr)) })
 	for i := range r.Ports {
 		slices.SortFunc(r.Ports[i].Backends, netip.AddrPort.Compare)
 	}

@@ -118,3 +118,18 @@ func TestSpecialServices(t *testing.T) {
 		t.Errorf("external: %+v", external)
 	}
 }
+
+func TestOnlyPodsThatNameTheServiceAsTheirSubdomainHaveNamesBelowIt(t *testing.T) {
+	named := func(hostname, subdomain string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.Hostname, p.Spec.Subdomain = hostname, subdomain }
+	}
+	pods := []*corev1.Pod{
+		pod("b", "10.244.1.3", named("b", "web")), pod("a", "10.244.1.2", named("a", "web")),
+		pod("other", "10.244.1.4", named("other", "db")), pod("short", "10.244.1.5", named("short", "")), pod("sub", "10.244.1.6", named("", "web")),
+	}
+	addr := netip.MustParseAddr
+	want := []Host{{"a", addr("10.244.1.2")}, {"b", addr("10.244.1.3")}}
+	if got := Resolve([]*corev1.Service{service(func(s *corev1.Service) { s.Spec.ClusterIP = "None" })}, pods)[0].Hosts; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,87 @@
+package local
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"lateen.dev/lateen/internal/model"
+)
+
+// clusterDomain is the domain of the mesh's services.
+const clusterDomain = "cluster.local"
+
+// checkNames refuses what cannot be part of a name.
+func checkNames(key model.Key, spec *corev1.PodSpec) error {
+	for field, name := range map[string]string{"hostname": spec.Hostname, "subdomain": spec.Subdomain} {
+		if name == "" {
+			continue
+		}
+		if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
+			return fmt.Errorf("%s: spec.%s: %q is no label of a name: %s", key, field, name, wrong[0])
+		}
+	}
+	return nil
+}
+
+// shortName is the pod's own name without a domain.
+func (p *pod) shortName() string {
+	name := p.name
+	if p.spec.Hostname != "" {
+		name = p.spec.Hostname
+	}
+	// As Kubernetes shortens it: what is left must not end as no name does.
+	return strings.TrimRight(name[:min(len(name), maxHostname)], "-.")
+}
+
+// fullName is its name below the service that its subdomain names; empty without one.
+func (p *pod) fullName() string {
+	if p.spec.Subdomain == "" {
+		return ""
+	}
+	return p.shortName() + "." + p.spec.Subdomain + "." + p.namespace + ".svc." + clusterDomain
+}
+
+// hostname is what hostname(1) says in the pod: on a node's network the node's name.
+func (p *pod) hostname() string {
+	switch full := p.fullName(); {
+	case p.onNodesNetwork():
+		return p.node.name
+	case full != "" && p.spec.SetHostnameAsFQDN != nil && *p.spec.SetHostnameAsFQDN:
+		return full
+	}
+	return p.shortName()
+}
+
+// hosts is the pod's /etc/hosts.
+func (p *pod) hosts() string {
+	text := "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+	names := p.shortName()
+	switch full := p.fullName(); {
+	case p.onNodesNetwork():
+		names = p.node.name
+	case full != "":
+		names = full + "\t" + names
+	}
+	for _, ip := range p.ips {
+		text += fmt.Sprintf("%s\t%s\n", ip, names)
+	}
+	return text
+}
+
+// resolvConf is the pod's /etc/resolv.conf. As in Kubernetes a pod on its node's network resolves names as its node does,
+// without the namespace's search list, unless it asks for ClusterFirstWithHostNet.
+func (p *pod) resolvConf(resolver fmt.Stringer) string {
+	text := fmt.Sprintf("nameserver %s\n", resolver)
+	switch p.spec.DNSPolicy {
+	case corev1.DNSDefault:
+		return text
+	case corev1.DNSClusterFirst, "":
+		if p.onNodesNetwork() {
+			return text
+		}
+	}
+	return text + fmt.Sprintf("search %s.svc.%s svc.%[2]s %[2]s\noptions ndots:5\n", p.namespace, clusterDomain)
+}
