@@ -226,6 +226,8 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 		// The old namespace, and all in it, is history.
 		a.log.Info("pod has a new network namespace", "pod", object.Namespace+"/"+object.Name)
 		p.ns.Close()
+		// What is kept of it would keep that namespace alive for as long as the pod.
+		a.keeper.Forget(p.UID)
 		*p = pod{state: Plain, since: now, reporting: p.reporting, told: p.told}
 	}
 	if want != p.want || object.NetNS != p.NetNS {
