@@ -6,7 +6,6 @@
 # - a line through each process' memory and descriptors in the second half does not rise as a leak would;
 # - no warning or error in a log that tests/soak/expected.txt does not explain.
 # SOAK_REPORT names a file for the figures.
-# bites: let the proxy leak 1 KiB for each connection (`std::mem::forget(vec![1u8; 1024])` in node.rs): see soak.md.
 export TZ=UTC
 source "$(dirname "$0")/../faults/lib.sh"
 source "$(dirname "$0")/verdict.sh"
@@ -33,6 +32,7 @@ spec:
       containers: [{name: main, image: none, command: [sleep, infinity]}]
 Y
 check "ready" lateen wait deployment/echo
+[ "$failed" = 0 ] || finish # there is nothing to soak
 
 ask $((seconds + 120)) "$WORK/keep" -mode keep -workers 4 -rate 50 & KEEP=$!
 ask $((seconds + 120)) "$WORK/new" -mode new -workers 8 -rate $rate & NEW=$!
@@ -47,6 +47,8 @@ sample() { # one line for each part: SECOND PART PID RSS-KIB FDS
     done >>"$WORK/samples"
 }
 (while sleep 3; do sample; done) & SAMPLER=$!
+# Looks at the clock; an event when that was not possible for two seconds.
+(last=$(date +%s%3N); while sleep 0.2; do now=$(date +%s%3N); [ $((now - last)) -lt 2000 ] || echo "$last $now standstill" >>"$WORK/events"; last=$now; done) & CLOCK=$!
 
 event() { # NAME COMMAND...: an event, and when it began and ended
   local name=$1 at; shift
@@ -99,7 +101,7 @@ while [ $((SECONDS - began)) -lt "$seconds" ]; do
   round=$((round + 1))
 done
 sleep 2
-kill $SAMPLER
+kill $SAMPLER $CLOCK
 end $KEEP $NEW
 
 judge_requests

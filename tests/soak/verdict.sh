@@ -2,7 +2,7 @@
 # $WORK/samples (SECOND PART PID RSS-KIB FDS) and the logs. It changes nothing in the mesh. shellcheck shell=bash
 
 # excuses SORT: which windows excuse failures on connections of the sort (new, keep): FROM TO KINDS NAME.
-# No window excuses a request that nobody answered (timeout), or an answer that was not whole on a new connection.
+# No event in the mesh excuses a request that nobody answered (timeout), or an answer that was not whole on a new connection.
 excuses() {
   awk -v sort="$1" '
     # Some awks write large numbers with an exponent if they are left to it.
@@ -11,6 +11,8 @@ excuses() {
     $3 == "kill-proxy" {window($1, $2 + 500, "refused,reset,closed" (sort == "keep" ? ",partial" : ""))}
     # Kept connections alone: cut when the drain is over, closed by the pod that ends.
     $3 == "replace-proxy" && sort == "keep" {window($2 - 1500, $2 + 500, "reset,closed,partial")}
+    # Nobody was served while the machine itself stood still; a check below bounds how long that may be.
+    $3 == "standstill" {window($1, $2 + 5000, "timeout")}
     $3 == "scale-down" && sort == "keep" {window($1, $2 + 500, "reset,closed,partial")}' "$WORK/events"
 }
 # attributed SORT: COUNT KIND REASON for the failures on connections of the sort; REASON is "unexplained" if no window fits.
@@ -22,7 +24,8 @@ attributed() {
     END {for (k in count) print count[k], k}' <(excuses "$1") "$WORK/$1.failures" | sort -rn
 }
 judge_requests() {
-  local sort count kind why
+  local sort
+  check "the machine was there to be judged on: it stood still for $(standstill) of $seconds s" [ "$(standstill)" -le $((seconds / 20)) ]
   for sort in new keep; do
     attributed $sort >"$WORK/$sort.attributed"
     equal "$sort connections: $(count "$WORK/$sort" served) requests served, $(failed "$WORK/$sort") failed, each where an event explains its kind" "" "$(awk '$3 == "unexplained"' "$WORK/$sort.attributed" | head -5 | tr '\n' ';')"
@@ -31,6 +34,8 @@ judge_requests() {
       "$WORK/events" <(awk 'NR == FNR {from[++n] = $1; to[n] = $2; kinds[n] = "," $3 ","; next} {for (i = 1; i <= n; i++) if ($1 >= from[i] && $1 <= to[i] && index(kinds[i], "," $2 ",")) next; print}' <(excuses $sort) "$WORK/$sort.failures") | head -10
   done
 }
+# standstill: seconds in which a process that does nothing but look at the clock every 0.2 s was not let to.
+standstill() { awk '$3 == "standstill" {sum += $2 - $1} END {printf "%.0f", sum / 1000}' "$WORK/events"; }
 # excused SORT: percent of the time that lies in some window.
 excused() {
   excuses "$1" | sort -n | awk -v all="$seconds" '{if ($1 > end) {sum += $2 - $1; end = $2} else if ($2 > end) {sum += $2 - end; end = $2}} END {printf "%.0f", sum / 10 / all}'
@@ -73,7 +78,12 @@ warnings() { # FILE...
   grep -hE 'level=(WARN|ERROR)|^[^ ]+[[:space:]]+(warn|error|WARN|ERROR)[[:space:]]' "$@" | grep -vE '^[^ ]+[[:space:]]+(error|ERROR)[[:space:]]+access[[:space:]]'
 }
 # patterns WHEN: those that hold in the half (first or second); `always` holds in both.
-patterns() { sed -nE "s/^(always|$1) //p" "$ROOT/tests/soak/expected.txt"; }
+# `standstill` only if the machine stood still.
+patterns() {
+  local also=$1
+  [ "$(standstill)" = 0 ] || also="$1|standstill"
+  sed -nE "s/^(always|$also) //p" "$ROOT/tests/soak/expected.txt"
+}
 judge_logs() {
   warnings "$RUN"/engine.log "$RUN"/control.log "$RUN"/nodes/*/*.log >"$WORK/warnings"
   # Both kinds of log begin with the time, one of them behind `time=`.
@@ -86,12 +96,13 @@ judge_logs() {
     sed -E 's/[0-9]+/N/g' "$WORK/surprises.$part" | cut -c1-260 | sort | uniq -c | sort -rn | head -15
   done
   # A pattern that nothing needs any more excuses what nobody has seen.
-  sed -nE 's/^(always|first|second) //p' "$ROOT/tests/soak/expected.txt" | while read -r p; do grep -qE -- "$p" "$WORK/warnings" || echo "   not needed this time: $p"; done
+  sed -nE 's/^(always|first|second|standstill) //p' "$ROOT/tests/soak/expected.txt" | while read -r p; do grep -qE -- "$p" "$WORK/warnings" || echo "   not needed this time: $p"; done
 }
 
 figures() {
   echo "$seconds seconds, $round rounds of churn, $restarted of them with a restart, $(wc -l <"$WORK/events") events, $rate new connections a second."
   local sort
+  echo "The machine stood still for $(standstill) s."
   for sort in new keep; do
     echo "On $sort connections $(count "$WORK/$sort" served) requests were served and $(failed "$WORK/$sort") failed; windows that excuse some kind of failure cover $(excused $sort) % of the time. By kind and event: $(awk '{printf "%s%d %s (%s)", sep, $1, $2, $3; sep = ", "} END {if (!NR) printf "none"}' "$WORK/$sort.attributed")."
   done
