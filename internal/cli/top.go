@@ -167,6 +167,13 @@ func (a *app) showTop(v api.Version, before, now look, connections, once bool, f
 	if connections {
 		grid = connectionGrid(list)
 	}
+	if size, ok := a.terminalSize(); ok && !once {
+		names, spare := []int{1, 0}, []int{5, 2}
+		if connections {
+			names, spare = []int{2, 3, 4}, []int{4, 8, 9, 0}
+		}
+		grid.Fit(int(size.Col), names, spare)
+	}
 	var page bytes.Buffer
 	if !once {
 		_, _ = fmt.Fprintf(&page, "%s\n\n", a.Out.Bold(fmt.Sprintf("Mesh %s at %s, the last %.1f s; end it with Ctrl-C", v.Mesh, now.at.Format(time.TimeOnly), seconds)))
@@ -193,18 +200,26 @@ func (a *app) showTop(v api.Version, before, now look, connections, once bool, f
 func (a *app) repaint(page string) error {
 	const home, clearRest, clearLine = "\x1b[H", "\x1b[J", "\x1b[K" // ECMA-48 CUP, ED, EL
 	lines := strings.Split(strings.TrimRight(page, "\n"), "\n")
-	if file, ok := a.Stdout.(*os.File); ok {
-		if size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ); err == nil && size.Row > 2 {
-			lines = lines[:min(len(lines), int(size.Row)-1)]
-			for i, line := range lines {
-				// A line that wraps would push the others away. Lines with colours are short.
-				if runes := []rune(line); len(runes) > int(size.Col) && !strings.Contains(line, "\x1b") {
-					lines[i] = string(runes[:size.Col])
-				}
+	if size, ok := a.terminalSize(); ok && size.Row > 2 {
+		lines = lines[:min(len(lines), int(size.Row)-1)]
+		for i, line := range lines {
+			// A line that wraps would push the others away. Lines with colours are short.
+			if runes := []rune(line); len(runes) > int(size.Col) && !strings.Contains(line, "\x1b") {
+				lines[i] = string(runes[:size.Col])
 			}
 		}
 	}
 	return a.printf("%s%s%s\n%s", home, strings.Join(lines, clearLine+"\n"), clearLine, clearRest)
+}
+
+// terminalSize is how large the terminal is, if the output goes to one.
+func (a *app) terminalSize() (*unix.Winsize, bool) {
+	file, ok := a.Stdout.(*os.File)
+	if !ok {
+		return nil, false
+	}
+	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
+	return size, err == nil && size.Col > 0
 }
 
 // perSecond is the rate of a counter. One that went back belongs to a proxy that has just started.
