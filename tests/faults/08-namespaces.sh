@@ -2,6 +2,8 @@
 # No socket in the wrong namespace: while pods come and go, every socket of a node proxy is looked up in the namespace that
 # has it. What listens on a captured pod's ports does so in that pod alone, each once; connections belong to the pod that the
 # namespace is of; nothing of a pod is in the node's own network; nothing stays of pods that have gone.
+# bites: let every fifth visit of `within` (crates/capture/src/netns.rs) be to the first pod's namespace: red in the third round
+# alone, as most of those sockets are never used. Seen red so.
 source "$(dirname "$0")/lib.sh"
 mesh
 check "more servers" lateen scale deployment/echo --replicas 3
