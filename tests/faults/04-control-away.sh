@@ -4,6 +4,7 @@
 # test of crates/identity; here certificates live 12 seconds.
 # bites: a control plane that takes connections and answers nothing (stopped, not unreachable) leaves the state at "fetching"
 # for as long as the question may take: the check of "stale" was seen red so.
+# bites: dial in clear when a tunnel cannot be had (`go` in crates/proxy/src/node/attempt.rs): seen red by what is on the wire.
 source "$(dirname "$0")/lib.sh"
 mesh --cert-ttl 12s
 remark() { in_node n1 curl -s --max-time 2 http://127.0.0.1:15021/healthz/ready | grep -iE "$1"; }
@@ -14,7 +15,8 @@ ask 30 "$WORK/keep" -mode keep -workers 2 -rate 40 & KEEP=$!
 # Out of reach and not ended: it would be started again.
 check "the control plane is out of reach" in_fabric nft 'add table inet away; add chain inet away in { type filter hook input priority 0; }; add rule inet away in tcp dport 15012 reject with tcp reset'
 gone=$(date +%s%3N)
-ask 26 "$WORK/new" -mode new -workers 4 -rate 100 & NEW=$!
+watch_wire
+ask 26 "$WORK/new" -mode new -workers 4 -rate 100 -path "/?size=77&marker=in-the-clear" & NEW=$!
 stale() { [ "$(held stale)" -ge 1 ]; }
 check "certificates are counted as stale before they run out" eventually 10 stale
 check "readiness says which, until when and why ($(remark 'renewal fails' | cut -c1-160))" remark 'expires .*renewal fails since'
@@ -26,6 +28,9 @@ named() { grep -iE 'error=.*(expired|certificate)' "$RUN/nodes/n1/proxy.log"; }
 check "a connection that cannot be made names the certificate" eventually 10 named
 check "the control plane is in reach again" in_fabric nft delete table inet away
 wait $NEW $KEEP
+unwatch_wire
+equal "without a certificate nothing crossed in clear" 0 "$(in_clear 'marker=in-the-clear')"
+check "and requests failed instead ($(jq -c .counts "$WORK/new"))" [ "$(failed "$WORK/new")" -ge 1 ]
 first=$(awk 'NR == 1 {print $1}' "$WORK/new.failures")
 check "nothing failed in the first 5 s: $((${first:-$gone} - gone)) ms passed" [ $((${first:-$((gone + 99999))} - gone)) -ge 5000 ]
 equal "and then nothing hung" 0 "$(count "$WORK/new" timeout)"
