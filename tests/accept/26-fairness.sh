@@ -21,7 +21,7 @@ apiVersion: v1
 kind: Pod
 metadata: {name: $1, labels: {app: $1}}
 spec:
-  nodeSelector: {lateen.io/node-index: "2"}
+  nodeSelector: {lateen.dev/node-index: "2"}
   terminationGracePeriodSeconds: 1
   containers: [{name: main, image: lateen/load:1, command: [lateen-load, serve, --listen, "0.0.0.0:8080"], readinessProbe: {httpGet: {path: /health, port: 8080}, periodSeconds: 1}}]
 ---
@@ -29,7 +29,7 @@ apiVersion: v1
 kind: Pod
 metadata: {name: $1-client}
 spec:
-  nodeSelector: {lateen.io/node-index: "1"}
+  nodeSelector: {lateen.dev/node-index: "1"}
   terminationGracePeriodSeconds: 1
   containers: [{name: main, image: lateen/load:1, command: [sleep, infinity]}]
 Y
