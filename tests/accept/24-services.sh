@@ -151,7 +151,8 @@ serves() { # DESCRIPTION NAMES TLS|PLAIN PATTERN URL [TIMES]
   if eventually 3 crosses "$4" "$3" >/dev/null; then ok "    it is $3"; else not_ok "    it is $3: got '$(crossed "$4")'"; fi
 }
 watch() { # what crosses the node's network from here on
-  in_node n1 tcpdump --immediate-mode -i any -U -w "$WORK/wire.pcap" tcp 2>"$WORK/wire.log" & SNIFFER=$!
+  # Not by in_node: what is killed must be tcpdump, not a shell around it.
+  nsenter --net="/proc/$(engine_pid)/root$RUN/netns/n1" -- tcpdump --immediate-mode -i any -U -w "$WORK/wire.pcap" tcp 2>"$WORK/wire.log" & SNIFFER=$!
   eventually 15 grep -q 'listening on' "$WORK/wire.log" >/dev/null || not_ok "watching the wire"
 }
 # What plain HTTP says of itself, with this in its path: how many packets of the last watch show it.
