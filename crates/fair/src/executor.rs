@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use async_task::Runnable;
@@ -151,17 +151,18 @@ impl Executor {
             } else {
                 cx.waker().wake_by_ref();
             }
-            self.slice(cx);
+            self.slice();
             Poll::Pending
         })
         .await
     }
 
-    /// Runs what is ready, for a slice at most.
-    fn slice(&self, cx: &Context<'_>) {
+    /// Runs what is ready, for a slice at most. What is left, [`Polled`] sees at its end.
+    fn slice(&self) {
         let mut slice = Slice::begin(self.clocks, QUANTUM, self.busy.replace(false));
         loop {
-            let next = self.shared.0.lock().rounds.next(slice.now());
+            let now = slice.now();
+            let next = self.shared.0.lock().rounds.next(now);
             let Some((key, Ready { runnable, group })) = next else {
                 return;
             };
@@ -178,9 +179,6 @@ impl Executor {
             // Without budget left tokio's sockets answer "not ready" to everybody until the runtime has been seen again.
             if slice.length() >= SLICE || !coop::has_budget_remaining() {
                 self.busy.set(more);
-                if more {
-                    cx.waker().wake_by_ref();
-                }
                 return;
             }
         }
@@ -314,7 +312,8 @@ impl Drop for Registered {
     }
 }
 
-/// Marks the executor as polled, until dropped.
+/// Marks the executor as polled, until dropped. Whoever queues a task meanwhile wakes nobody, so that what waits at the
+/// end must be looked for here, under the lock that ends it: another thread may have queued it since the last look.
 struct Polled<'a>(&'a Shared);
 
 impl<'a> Polled<'a> {
@@ -334,7 +333,18 @@ impl<'a> Polled<'a> {
 
 impl Drop for Polled<'_> {
     fn drop(&mut self) {
-        self.0.0.lock().polled = false;
+        let root = {
+            let mut state = self.0.0.lock();
+            state.polled = false;
+            if state.rounds.is_empty() {
+                None
+            } else {
+                state.root.take()
+            }
+        };
+        if let Some(root) = root {
+            root.wake();
+        }
     }
 }
 

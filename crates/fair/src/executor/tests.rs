@@ -1,5 +1,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Wake;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -187,6 +189,40 @@ fn no_wake_up_from_another_thread_is_lost() {
         rounds
     });
     assert_eq!(rounds, 2000);
+}
+
+/// A waker that counts.
+#[derive(Default)]
+struct Woken(AtomicU32);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The moment between the last look at the queue and the end of the poll, in which another thread cannot see that nobody
+/// will look again.
+#[test]
+fn what_is_queued_at_the_end_of_a_poll_wakes_whoever_polls() {
+    let executor = Executor::default();
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    drop(Polled::begin(&executor.shared, &waker));
+    assert_eq!(woken.0.load(Ordering::Relaxed), 0, "nothing waits");
+    let polled = Polled::begin(&executor.shared, &waker);
+    executor.slice();
+    executor.group().spawn(async {});
+    assert_eq!(woken.0.load(Ordering::Relaxed), 0, "it is being polled");
+    drop(polled);
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    // Not polled, a wake-up goes through at once.
+    executor.group().spawn(async {});
+    let polled = Polled::begin(&executor.shared, &waker);
+    executor.slice();
+    drop(polled);
+    executor.group().spawn(async {});
+    assert_eq!(woken.0.load(Ordering::Relaxed), 2);
 }
 
 /// A clock by which every run of a task takes 20 µs, whatever machine this is: a slice is 25 runs, a quantum ten.
