@@ -79,16 +79,28 @@ impl End {
 }
 
 impl Tunnels {
-    /// Enters a tunnel whose bytes `io` carries.
-    pub fn enter<IO>(&self, io: IO, session: Session, end: End) -> Guarded<IO> {
+    /// Enters a tunnel whose bytes `io` carries. The handshake looked at the lists when the peer's certificate came, and
+    /// the peer may have held back its end since: lists that came meanwhile have cut what was entered, not this one, so
+    /// that it is held against those that are in force now.
+    pub fn enter<IO>(
+        &self,
+        io: IO,
+        session: Session,
+        end: End,
+        revocations: &Revocations,
+    ) -> Guarded<IO> {
         let retire_at = retire_at(session.not_after(), SystemTime::now());
+        let revoked = session.revoked(revocations);
+        if revoked {
+            tracing::warn!(peer = %session, "tunnel ended: the peer's certificate was revoked during the handshake");
+        }
         let entry = Rc::new(Entry {
             session,
             end,
             retire_at,
             retired: Cell::new(false),
             word: Notify::new(),
-            revoked: Cell::new(false),
+            revoked: Cell::new(revoked),
             reader: RefCell::new(None),
         });
         let key = self.0.entries.borrow_mut().insert(Rc::clone(&entry));
@@ -270,6 +282,10 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Guarded<IO> {
 
 #[cfg(test)]
 mod tests {
+    use lateen_testkit::{Ca, identity};
+    use lateen_tls::RevocationLists;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
     use super::*;
 
     #[test]
@@ -280,6 +296,44 @@ mod tests {
         assert_eq!(retire_at(now + seconds(10), now), now + seconds(9));
         let past = now - seconds(5);
         assert_eq!(retire_at(past, now), past);
+    }
+
+    /// A peer that holds the end of its handshake back until the lists that name it were put in force, and all that
+    /// they name was cut, does not get past them.
+    #[tokio::test]
+    async fn a_peer_that_is_revoked_during_its_handshake_gets_no_tunnel() {
+        let ca = Ca::new();
+        let (client, server) = (identity("client"), identity("server"));
+        let peer = ca.leaf(&client).issue();
+        let (client_credentials, server_credentials) =
+            (peer.credentials(), ca.credentials(&server));
+        let lists = |serials: &[u64]| {
+            let next = SystemTime::now() + Duration::from_secs(3600);
+            let revocations = Revocations::default();
+            revocations.replace(
+                RevocationLists::parse(ca.revoke(serials, next).as_bytes()).expect("a list"),
+            );
+            revocations
+        };
+        for (named, refused) in [(peer.serial, true), (u64::MAX, false)] {
+            let (near, far) = tokio::io::duplex(64 * 1024);
+            let destinations = [server.clone()];
+            let (accepted, connected) = tokio::join!(
+                lateen_tls::accept(&server_credentials, near),
+                lateen_tls::connect(&client_credentials, far, &destinations),
+            );
+            let (stream, session) = accepted.expect("nothing is revoked yet");
+            let (mut peer, _) = connected.expect("nothing is revoked yet");
+            peer.write_all(b"x").await.expect("there is room");
+            peer.flush().await.expect("there is room");
+            let end = End::Inbound(server.clone());
+            let mut tunnel = Tunnels::default().enter(stream, session, end, &lists(&[named]));
+            let read = tunnel.read_u8().await;
+            match refused {
+                true => assert!(Revoked::is(&read.expect_err("it is revoked"))),
+                false => assert_eq!(read.expect("somebody else is revoked"), b'x'),
+            }
+        }
     }
 
     #[test]

@@ -206,7 +206,7 @@ pub struct Worker {
     pub pool: Pool<DialError>,
     /// The tunnels of both directions, with what they were opened by.
     pub tunnels: Tunnels,
-    revocations: Revocations,
+    pub(crate) revocations: Revocations,
     /// Tunnels through gateways that we open.
     pub inner: lateen_hbone::Settings,
     /// Endpoints that it leaves out.

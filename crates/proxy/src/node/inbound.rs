@@ -98,7 +98,9 @@ async fn handshake(
         let peer = session.peer().clone();
         tracing::debug!(%peer, key_exchange = session.key_exchange(), "tunnel accepted");
         let end = End::Inbound(workload.identity.clone());
-        let stream = worker.tunnels.enter(stream, session, end);
+        let stream = worker
+            .tunnels
+            .enter(stream, session, end, &worker.revocations);
         let retirement = stream.retirement();
         let tunnel = hbone::Connection::accept(stream, worker.server.clone())
             .await

@@ -99,6 +99,7 @@ async fn pooled(
         let (identity, destinations) = (key.source.clone(), Arc::clone(&key.destinations));
         let hbone = key.address;
         let (tunnels, key) = (worker.tunnels.clone(), key.clone());
+        let revocations = worker.revocations.clone();
         async move {
             let credentials = certificates
                 .get(&identity)
@@ -115,7 +116,7 @@ async fn pooled(
             match timeout(patience, handshake).await {
                 Ok(Ok((stream, session))) => {
                     tracing::debug!(peer = %session, key_exchange = session.key_exchange(), "tunnel opened");
-                    Ok(tunnels.enter(stream, session, End::Outbound(key)))
+                    Ok(tunnels.enter(stream, session, End::Outbound(key), &revocations))
                 }
                 Ok(Err(error)) => Err(DialError::Tls(Arc::new(error))),
                 Err(_) => Err(DialError::TunnelTimeout(hbone)),
@@ -148,7 +149,10 @@ async fn through(
                 destinations: inner.identities.into(),
                 ..key
             };
-            let stream = worker.tunnels.enter(stream, session, End::Outbound(key));
+            let end = End::Outbound(key);
+            let stream = worker
+                .tunnels
+                .enter(stream, session, end, &worker.revocations);
             (stream, identity)
         }
         Ok(Err(error)) => return Err(Refusal::Inner(Arc::new(error))),
