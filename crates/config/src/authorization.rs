@@ -10,6 +10,9 @@ use lateen_types::NamespacedName;
 use crate::{Rejection, wire};
 
 pub(crate) fn parse(wire: proto::Authorization) -> Result<Policy, Rejection> {
+    if !wire.extensions.is_empty() {
+        return Err(Rejection::UnknownContent);
+    }
     let scope = match wire::known("scope", wire.scope)? {
         proto::Scope::Global => Scope::Global,
         proto::Scope::Namespace => Scope::Namespace,
@@ -36,6 +39,9 @@ fn rule(wire: &proto::Rule) -> Result<Rule, Rejection> {
 }
 
 fn one_match(wire: &proto::Match) -> Result<Match, Rejection> {
+    if !wire.extensions.is_empty() {
+        return Err(Rejection::UnknownContent);
+    }
     Ok(Match {
         namespaces: patterns("namespaces", &wire.namespaces)?,
         not_namespaces: patterns("not_namespaces", &wire.not_namespaces)?,

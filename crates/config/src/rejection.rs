@@ -37,6 +37,11 @@ pub enum Rejection {
         /// Its name.
         name: &'static str,
     },
+    /// A policy with fields or extensions that this proxy does not know: one that it leaves out may be what narrows it.
+    #[error(
+        "has content that this proxy does not know, so that it may mean less than it seems to; the control plane may be newer than this proxy"
+    )]
+    UnknownContent,
     /// A field that must be there is not.
     #[error("{field} is missing")]
     Missing {

@@ -134,6 +134,13 @@ impl Store {
                     .map_err(Rejection::from)
                     .and_then(|address| self.upsert(name, address)),
                 Kind::Authorization => match security::Authorization::decode(bytes.clone()) {
+                    // Decoding drops fields that it does not know. Every encoder in use writes the same bytes for the
+                    // rest, at least as many.
+                    Ok(authorization) if authorization.encoded_len() < bytes.len() => {
+                        let scope = security::Scope::try_from(authorization.scope).ok();
+                        self.fail_closed(name, scope);
+                        Err(Rejection::UnknownContent)
+                    }
                     Ok(authorization) => self.upsert_authorization(name, authorization),
                     Err(error) => {
                         self.fail_closed(name, None);

@@ -7,8 +7,8 @@ use lateen_proto::security::{
     Address as Range, Authorization, Clause, Match, Rule, Scope, StringMatch, string_match,
 };
 use lateen_proto::workload::{
-    Address, GatewayAddress, LoadBalancing, NetworkAddress, Service, TunnelProtocol, Workload,
-    service,
+    Address, Extension, GatewayAddress, LoadBalancing, NetworkAddress, Service, TunnelProtocol,
+    Workload, service,
 };
 use proptest::prelude::*;
 use prost::Message;
@@ -421,6 +421,58 @@ fn undecodable_bytes_of_a_policy_close_its_namespace() {
     });
     assert!(matches!(refused[0].reason, Rejection::Decode(_)));
     assert!(!decision(&mut store).is_allow());
+}
+
+/// An ALLOW of what a later version narrows by a field or an extension would be an ALLOW of more.
+#[test]
+fn a_policy_with_content_of_another_version_closes_its_namespace() {
+    let whole = || Authorization {
+        rules: vec![Rule::default()],
+        ..policy(Match::default(), Scope::Namespace)
+    };
+    // A field that no version has yet, number 99, with the text "x": in the policy, and in the last match of its last rule.
+    const FIELD: [u8; 4] = [0x9a, 0x06, 0x01, b'x'];
+    let outside = [whole().encode_to_vec(), FIELD.to_vec()].concat();
+    let inside = {
+        let nested = |number: u8, content: &[u8]| {
+            let length = u8::try_from(content.len()).expect("it is short");
+            [&[number << 3 | 2, length], content].concat()
+        };
+        let matches = nested(2, &nested(2, &FIELD));
+        let bare = Authorization {
+            rules: vec![],
+            ..whole()
+        };
+        [bare.encode_to_vec(), nested(5, &matches)].concat()
+    };
+    let mut extended = whole();
+    extended.extensions.push(Extension::default());
+    let mut narrowed = whole();
+    narrowed.rules[0].clauses.push(Clause {
+        matches: vec![Match {
+            extensions: vec![Extension::default()],
+            ..Match::default()
+        }],
+    });
+    let decide_with = |bytes: Vec<u8>| {
+        let mut store = store_with_workload();
+        let refused = store.apply(&Batch {
+            upserts: vec![("default/p".into(), bytes.into())],
+            ..Batch::new(Kind::Authorization)
+        });
+        let reasons: Vec<_> = refused.into_iter().map(|refused| refused.reason).collect();
+        (reasons, decision(&mut store).is_allow())
+    };
+    assert_eq!(decide_with(whole().encode_to_vec()), (vec![], true));
+    for bytes in [
+        outside,
+        inside,
+        extended.encode_to_vec(),
+        narrowed.encode_to_vec(),
+    ] {
+        Authorization::decode(bytes.as_slice()).expect("it decodes");
+        assert_eq!(decide_with(bytes), (vec![Rejection::UnknownContent], false));
+    }
 }
 
 proptest! {
