@@ -6,7 +6,7 @@ source "$(dirname "$0")/lib.sh"
 begin
 outside=10.243.0.1 # the fabric: outside of the mesh for everybody
 in_fabric "$ROOT/bin/lateen-load" serve --listen $outside:8088 >/dev/null 2>&1 & OUTSIDE=$!
-trap 'kill $OUTSIDE 2>/dev/null; cleanup' EXIT
+trap 'end_behind $OUTSIDE; cleanup' EXIT
 server_ours=$(ip_of server-ours) server_stock=$(ip_of server-stock)
 check "names" lateen apply -f - <<Y
 apiVersion: v1

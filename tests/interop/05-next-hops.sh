@@ -29,9 +29,7 @@ check "a waypoint" lateen apply -f "$WORK/way.yaml"
 check "it runs" lateen wait deployment/way deployment/gate
 remember way gate client-ours client-stock
 in_pod way "$WORK/hbonehop" -ca-cert "$CA_CERT" -ca-key "$CA_KEY" -identity spiffe://cluster.local/ns/default/sa/way -record "$WORK/way.json" 2>"$WORK/way.err" & HOPS=$!
-# A function in the background is a shell with the program as its child; one left over would keep the runner's pipe open.
-end_hops() { local p; for p in $HOPS; do pkill -P "$p"; kill "$p" 2>/dev/null; done; }
-trap 'end_hops; cleanup' EXIT
+trap 'end_behind $HOPS; cleanup' EXIT
 
 # norm FILE SIDE: what was seen last, without what belongs to the one connection: its client's name, place and address, its trace. Nor is
 # the key exchange compared: the stock offers a hybrid by itself, ours where COMPLIANCE_POLICY asks for it.

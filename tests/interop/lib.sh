@@ -89,3 +89,6 @@ line() {
   for text in "$@"; do out=$(grep -F -- "$text" <<<"$out"); done
   [ -n "$out" ] && tail -1 <<<"$out"
 }
+# end_behind PID...: ends what functions of this library started in the background: a shell, and the program that is its child. One
+# left over outlives the mesh, and where it has the runner's pipe the runner waits for it for ever.
+end_behind() { local p; for p in "$@"; do pkill -P "$p"; kill "$p" 2>/dev/null; done; }
