@@ -33,7 +33,7 @@ const maxDrain = 24 * time.Hour
 func (a *app) proxyReplaceCommand() *cobra.Command {
 	var binary string
 	var drain time.Duration
-	var wait bool
+	var wait, stock bool
 	cmd := &cobra.Command{
 		Use:   "replace NODE",
 		Short: "put a new process in the place of a node's proxy without refusing a connection",
@@ -41,35 +41,47 @@ func (a *app) proxyReplaceCommand() *cobra.Command {
   lateen proxy replace n1 --binary ./bin/lateen-proxy
 
   # Long-lived connections get two hours; return when the last of them has ended.
-  lateen proxy replace n1 --drain 2h --wait`,
+  lateen proxy replace n1 --drain 2h --wait
+
+  # A stock ztunnel in its place, and Lateen's own again.
+  lateen proxy replace n1 --binary /usr/local/bin/ztunnel --stock
+  lateen proxy replace n1 --binary ./bin/lateen-proxy`,
 		Long: `The new process starts beside the old one, takes over the sockets that it listens on and its pods' certificates, and
 serves when it has all of them. Only then does the old one stop accepting; its connections go on until they end or their
-time is over. If the new process never becomes ready, the old one goes on as if nothing had been.`,
+time is over. If the new process never becomes ready, the old one goes on as if nothing had been.
+
+With a stock ztunnel on either side the new process runs in another network beside the node's, both serve for a moment, and
+certificates are asked for anew. A stock that is replaced drains for as long as it was told when it started: the --drain of the
+command that started it, or CONNECTION_TERMINATION_DEADLINE; --drain can only end it earlier.`,
 		Args:              exactly(1, "NODE"),
 		ValidArgsFunction: a.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if drain < 0 || drain > maxDrain {
 				return usagef("--drain %s: use a time from 0s to %s", drain, maxDrain)
 			}
-			return a.replaceProxy(cmd.Context(), args[0], binary, drain, wait)
+			if stock && binary == "" {
+				return usagef("--stock says what --binary is: name the executable")
+			}
+			return a.replaceProxy(cmd.Context(), args[0], api.ReplaceRequest{Binary: binary, Stock: stock, DrainSeconds: drain.Seconds(), Wait: wait})
 		},
 	}
 	cmd.Flags().StringVar(&binary, "binary", "", "executable of the new process (default: that of the old one)")
+	cmd.Flags().BoolVar(&stock, "stock", false, "the executable is a stock ztunnel")
 	cmd.Flags().DurationVar(&drain, "drain", 10*time.Minute, "how long connections may go on in the old process")
 	cmd.Flags().BoolVar(&wait, "wait", false, "return when the old process has ended")
 	return cmd
 }
 
-func (a *app) replaceProxy(ctx context.Context, node, binary string, drain time.Duration, wait bool) error {
-	if binary != "" {
-		absolute, err := filepath.Abs(binary)
+func (a *app) replaceProxy(ctx context.Context, node string, in api.ReplaceRequest) error {
+	if in.Binary != "" {
+		absolute, err := filepath.Abs(in.Binary)
 		if err != nil {
 			return err
 		}
-		binary = absolute
+		in.Binary = absolute
 	}
 	progress := a.progress()
-	err := a.client().ReplaceProxy(ctx, node, api.ReplaceRequest{Binary: binary, DrainSeconds: drain.Seconds(), Wait: wait}, events(progress))
+	err := a.client().ReplaceProxy(ctx, node, in, events(progress))
 	progress.Abandon()
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ func (e *Engine) serveConnections(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	if n.stock {
+	if n.program().stock {
 		fail(w, &api.Error{Code: http.StatusNotImplemented, Message: "the node proxy of " + n.name + " is not Lateen's own and does not tell of its connections",
 			Cure: "see its log with `lateen logs proxy/" + n.name + "`"})
 		return

@@ -17,20 +17,18 @@ import (
 // daemon is a part of the mesh that must run as long as the mesh does: it is started again when it ends.
 type daemon struct {
 	name    string
-	path    string
-	args    []string
 	env     []string
-	netns   string // empty: the fabric's
-	uid     int    // 0: root; any other also loses all privileges
+	uid     int // 0: root; any other also loses all privileges
 	logPath string
 	output  *logfile.File
 	log     *slog.Logger
 	reaper  *proc.Reaper
 
 	mu        sync.Mutex
+	program   program
 	process   *proc.Process
-	current   *launched          // the same with its output
-	beside    map[*launched]bool // processes that are coming or going beside it
+	current   *launched               // the same with its output
+	beside    map[*launched]bool      // processes that are coming or going beside it
 	draining  map[*launched]drainTime // those of them that were replaced
 	replacing bool
 	replaced  chan struct{} // something is in it when current is another process than before
@@ -52,7 +50,7 @@ const (
 )
 
 func newDaemon(log *slog.Logger, r *proc.Reaper, name, path string, args []string, env []string, ns, logPath string) *daemon {
-	return &daemon{name: name, path: path, args: append([]string{filepath.Base(path)}, args...), env: env, netns: ns, logPath: logPath, output: logfile.New(logPath, logMax, 0o644),
+	return &daemon{name: name, program: program{path: path, args: args, netns: ns}, env: env, logPath: logPath, output: logfile.New(logPath, logMax, 0o644),
 		log: log.With("daemon", name), reaper: r, beside: map[*launched]bool{}, draining: map[*launched]drainTime{}, replaced: make(chan struct{}, 1), stopped: make(chan struct{}), quit: make(chan struct{})}
 }
 
@@ -93,17 +91,18 @@ func (d *daemon) run() {
 // launched is one process of a daemon with its output.
 type launched struct {
 	*proc.Process
-	output *logfile.Pipe
+	program program
+	output  *logfile.Pipe
 }
 
 // once runs the daemon to its end and says how it ended. A process that another one has replaced meanwhile may end.
 func (d *daemon) once() (string, error) {
 	d.mu.Lock()
-	current, path := d.current, d.path
+	current, what := d.current, d.program
 	d.mu.Unlock()
 	if current == nil {
 		var err error
-		if current, err = d.launch(path, nil, func(l *launched) { d.current, d.process = l, l.Process }); err != nil {
+		if current, err = d.launch(what, nil, func(l *launched) { d.current, d.process = l, l.Process }); err != nil {
 			return "", err
 		}
 	}
@@ -129,7 +128,7 @@ func (d *daemon) once() (string, error) {
 }
 
 // launch starts a process of the daemon; enter is called with it, under the daemon's lock, before anybody can stop it.
-func (d *daemon) launch(path string, env []string, enter func(*launched)) (*launched, error) {
+func (d *daemon) launch(what program, env []string, enter func(*launched)) (*launched, error) {
 	output, err := d.output.Pipe(d.uid)
 	if err != nil {
 		return nil, err
@@ -140,13 +139,13 @@ func (d *daemon) launch(path string, env []string, enter func(*launched)) (*laun
 		return nil, err
 	}
 	defer null.Close()
-	args := append([]string{filepath.Base(path)}, d.args[1:]...)
-	spec := proc.Spec{Path: path, Args: args, Env: append(env, d.env...), Dir: "/", Files: []uintptr{null.Fd(), output.Writer.Fd(), output.Writer.Fd()},
+	args := append([]string{filepath.Base(what.path)}, what.args...)
+	spec := proc.Spec{Path: what.path, Args: args, Env: append(env, d.env...), Dir: "/", Files: []uintptr{null.Fd(), output.Writer.Fd(), output.Writer.Fd()},
 		Sys: &syscall.SysProcAttr{Setsid: true}}
 	if d.uid != 0 {
 		spec.Sys.Credential = &syscall.Credential{Uid: uint32(d.uid), Gid: uint32(d.uid)}
 	}
-	l := &launched{output: output}
+	l := &launched{program: what, output: output}
 	start := func() error {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -159,10 +158,10 @@ func (d *daemon) launch(path string, env []string, enter func(*launched)) (*laun
 		}
 		return err
 	}
-	if d.netns == "" {
+	if what.netns == "" {
 		err = start()
 	} else {
-		err = netns.Do(d.netns, start)
+		err = netns.Do(what.netns, start)
 	}
 	if err != nil {
 		return nil, err

@@ -123,7 +123,6 @@ type node struct {
 	agent  *daemon
 	proxy  *daemon
 	admin  string // the socket of the proxy's pages
-	stock  bool   // the proxy is not Lateen's own
 	ips    *addresses
 	// probeGroup is the group of the prober's sockets: drawn at random, so that no other process has it by accident.
 	probeGroup int
@@ -171,7 +170,7 @@ func newEngine(o Options) (*Engine, error) {
 		name := nodeName(i)
 		n := fabric.Node{Index: i, NetNS: e.dir.netns(name), Families: families}
 		e.nodes = append(e.nodes, &node{
-			Node: n, name: name, uid: newUID(), podUID: newUID(), stock: o.NodeProxy[name] != "", admin: filepath.Join(e.dir.node(name), "admin.sock"),
+			Node: n, name: name, uid: newUID(), podUID: newUID(), admin: filepath.Join(e.dir.node(name), "admin.sock"),
 			ips: newAddresses(n.Pool()), created: e.started, probeGroup: 1<<30 + mathrand.IntN(1<<30),
 			labels: map[string]string{
 				"kubernetes.io/hostname": name,

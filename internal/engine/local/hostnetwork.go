@@ -87,7 +87,7 @@ func (e *Engine) cannotHost(n *node, spec *corev1.PodSpec) string {
 	switch {
 	case !spec.HostNetwork:
 		return ""
-	case n.stock:
+	case n.program().stock:
 		return "a pod with hostNetwork could end its proxy, which is not Lateen's own and answers anybody on port 15000 of the node's network"
 	case e.opts.adminOnLoopback():
 		return "a pod with hostNetwork could end its proxy, whose admin pages LATEEN_ADMIN_LOOPBACK opens to the node's network"

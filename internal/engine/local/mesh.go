@@ -89,6 +89,7 @@ func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
 			path, args = own, nil
 		}
 		n.proxy = newDaemon(e.log, e.reaper, "proxy of "+n.name, path, args, e.proxyEnv(n, "https://"+xds), n.NetNS, filepath.Join(e.dir.node(n.name), "proxy.log"))
+		n.proxy.program.stock = e.opts.NodeProxy[n.name] != ""
 		go n.proxy.run()
 	}
 	for _, n := range e.nodes {

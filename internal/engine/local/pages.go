@@ -12,13 +12,28 @@ import (
 // nobody but root reaches: whatever listens on ports of the node may be a pod's. A stock proxy has nothing but those ports.
 func (n *node) dialProxy(port string) dialer {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		conn, err := d.DialContext(ctx, "unix", n.admin)
-		if err == nil || !n.stock {
-			return conn, err
+		what := n.program()
+		if !what.sure {
+			conn, err := n.ownPages(ctx, "", "")
+			if err == nil || !what.stock {
+				return conn, err
+			}
 		}
-		return netns.Dial(ctx, n.NetNS, "tcp4", port, nil)
+		return what.dial(port)(ctx, "", "")
 	}
+}
+
+// dial connects to a port of the network that the program is in.
+func (p program) dial(port string) dialer {
+	return func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return netns.Dial(ctx, p.netns, "tcp4", port, nil)
+	}
+}
+
+// ownPages connects to the socket that Lateen's own proxies have for their pages.
+func (n *node) ownPages(ctx context.Context, _, _ string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", n.admin)
 }
 
 // askProxy gets a page of a node's proxy; port is where a stock one has it.

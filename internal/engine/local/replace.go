@@ -17,16 +17,13 @@ const lastWords = 5 * time.Second
 
 // replace starts another process beside the daemon's and puts it in its place when it says that it is ready. The one
 // before is returned and still runs; nil if there was none. If anything goes wrong it stays in its place.
-func (d *daemon) replace(ctx context.Context, path string, patience time.Duration) (before, now *launched, err error) {
+func (d *daemon) replace(ctx context.Context, what program, env []string, patience time.Duration) (before, now *launched, err error) {
 	d.mu.Lock()
 	if d.replacing {
 		d.mu.Unlock()
 		return nil, nil, fmt.Errorf("%s is being replaced already", d.name)
 	}
 	d.replacing = true
-	if path == "" {
-		path = d.path
-	}
 	d.mu.Unlock()
 	defer func() {
 		d.mu.Lock()
@@ -38,11 +35,16 @@ func (d *daemon) replace(ctx context.Context, path string, patience time.Duratio
 		return nil, nil, err
 	}
 	defer reports.close()
-	next, err := d.launch(path, []string{reports.env()}, func(l *launched) { d.beside[l] = true })
+	next, err := d.launch(what, append(env, reports.env()), func(l *launched) { d.beside[l] = true })
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := awaitReady(ctx, next, reports, patience); err != nil {
+	if what.stock {
+		err = what.answers(ctx, next, patience)
+	} else {
+		err = awaitReady(ctx, next, reports, patience)
+	}
+	if err != nil {
 		_ = next.Signal(syscall.SIGKILL)
 		d.follow(next)
 		return nil, nil, err
@@ -55,7 +57,7 @@ func (d *daemon) replace(ctx context.Context, path string, patience time.Duratio
 	}
 	before = d.current
 	delete(d.beside, next)
-	d.current, d.process, d.path, d.failures = next, next.Process, path, 0
+	d.current, d.process, d.program, d.failures = next, next.Process, what, 0
 	if before != nil {
 		d.beside[before] = true
 	}
@@ -82,7 +84,7 @@ func awaitReady(ctx context.Context, next *launched, reports *notifySocket, pati
 	case <-timer.C:
 		said := reports.lastStatus()
 		if said == "" {
-			said = "it said nothing; is it a node proxy of Lateen?"
+			said = "it said nothing; is it a node proxy of Lateen? (a stock ztunnel takes --stock)"
 		}
 		return fmt.Errorf("the new process was not ready after %s: %s", patience, said)
 	case <-ctx.Done():
@@ -143,10 +145,19 @@ func (e *Engine) serveReplace(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if n.stock {
-		fail(w, &api.Error{Code: http.StatusConflict, Message: "the node proxy of " + n.name + " is not Lateen's own and cannot be replaced while it serves",
-			Cure: "take the mesh down and up again, without --node-proxy " + n.name + "=..."})
+	if in.Stock && in.Binary == "" {
+		fail(w, &api.Error{Code: http.StatusBadRequest, Message: "use a stock node proxy: no executable is named", Cure: "name it with --binary"})
 		return
+	}
+	limit := time.Duration(in.DrainSeconds * float64(time.Second))
+	what, err := e.place(n, n.program(), n.successor(in.Binary, in.Stock))
+	if err != nil {
+		fail(w, &api.Error{Code: http.StatusConflict, Message: "the node proxy of " + n.name + " was not replaced: " + err.Error()})
+		return
+	}
+	var env []string
+	if what.stock { // it hears of its drain at its start and never again
+		env = []string{fmt.Sprintf("CONNECTION_TERMINATION_DEADLINE=%dms", limit.Milliseconds())}
 	}
 	enc := json.NewEncoder(w)
 	flush := http.NewResponseController(w)
@@ -156,7 +167,7 @@ func (e *Engine) serveReplace(w http.ResponseWriter, r *http.Request) {
 	}
 	say(api.Event{Phase: "successor", State: api.EventStarted, Message: "starting another node proxy on " + n.name})
 	began := time.Now()
-	old, now, err := n.proxy.replace(r.Context(), in.Binary, readyTimeout)
+	old, now, err := n.proxy.replace(r.Context(), what, env, readyTimeout)
 	if err != nil {
 		e.log.Warn("a node proxy was not replaced", "node", n.name, "err", err)
 		say(api.Event{Phase: "successor", State: api.EventFailed, Message: "not replaced",
@@ -165,18 +176,23 @@ func (e *Engine) serveReplace(w http.ResponseWriter, r *http.Request) {
 	}
 	e.log.Info("a node proxy was replaced", "node", n.name, "pid", now.PID, "binary", in.Binary, "took", time.Since(began).Round(time.Millisecond))
 	say(api.Event{Phase: "successor", State: api.EventDone, Message: fmt.Sprintf("%s: the new proxy serves", n.name)})
-	limit := time.Duration(in.DrainSeconds * float64(time.Second))
 	if old == nil {
 		return
 	}
 	say(api.Event{Phase: "drain", State: api.EventStarted, Message: n.name + ": the one before stops accepting"})
-	open := connections(r.Context(), n)
-	// The pages are the old process's until it drains. Without an answer the plain way still works, with its own deadline.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), pollTimeout)
-	defer cancel()
-	if err := askToQuit(ctx, n, limit); err != nil {
-		e.log.Warn("ask a node proxy to drain; sending a signal", "node", n.name, "err", err)
+	open := "its connections"
+	if old.program.stock {
 		_ = old.Signal(syscall.SIGTERM)
+	} else {
+		// The pages on the socket are the old process's until it drains. Without an answer the plain way still works, with its
+		// own deadline.
+		open = connections(r.Context(), n.ownPages)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), pollTimeout)
+		defer cancel()
+		if err := askToQuit(ctx, n.ownPages, limit); err != nil {
+			e.log.Warn("ask a node proxy to drain; sending a signal", "node", n.name, "err", err)
+			_ = old.Signal(syscall.SIGTERM)
+		}
 	}
 	done := make(chan struct{})
 	go func() {
@@ -192,10 +208,10 @@ func (e *Engine) serveReplace(w http.ResponseWriter, r *http.Request) {
 }
 
 // connections says how many connections a node's proxy has, in words.
-func connections(ctx context.Context, n *node) string {
+func connections(ctx context.Context, pages dialer) string {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	page, err := n.askProxy(ctx, proxyMetrics, "/metrics")
+	page, err := get(ctx, pages, "http://proxy/metrics")
 	if err != nil {
 		return "its connections"
 	}
@@ -215,7 +231,7 @@ func connections(ctx context.Context, n *node) string {
 }
 
 // askToQuit tells a node's proxy to drain, with a limit.
-func askToQuit(ctx context.Context, n *node, limit time.Duration) error {
-	_, err := n.tellProxy(ctx, fmt.Sprintf("/quitquitquit?deadline=%dms", limit.Milliseconds()))
+func askToQuit(ctx context.Context, pages dialer, limit time.Duration) error {
+	_, err := ask(ctx, pages, http.MethodPost, fmt.Sprintf("http://proxy/quitquitquit?deadline=%dms", limit.Milliseconds()))
 	return err
 }

@@ -253,7 +253,7 @@ func (n *node) reportProxy() *corev1.Pod {
 		ready = corev1.ConditionTrue
 	}
 	image := "lateen/proxy"
-	if n.stock {
+	if n.program().stock {
 		image = "ztunnel"
 	}
 	return &corev1.Pod{

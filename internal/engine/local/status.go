@@ -183,9 +183,9 @@ func (e *Engine) agentState(ctx context.Context, n *node, host map[int]int) (api
 }
 
 func (e *Engine) proxyState(ctx context.Context, n *node, host map[int]int) api.ProxyState {
-	s := api.ProxyState{Process: processState(n.proxy, host), Stock: n.stock, Draining: e.predecessors(n, host)}
+	s := api.ProxyState{Process: processState(n.proxy, host), Stock: n.program().stock, Draining: e.predecessors(n, host)}
 	if n.proxy != nil {
-		s.Path = n.proxy.path
+		s.Path = n.program().path
 	}
 	if err := n.proxyIsReady(ctx); err != nil {
 		s.Error = err.Error()

@@ -1,0 +1,115 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"lateen.dev/lateen/internal/engine/local/fabric"
+)
+
+// program is what a daemon runs, and where.
+type program struct {
+	path  string
+	args  []string // behind the program's name
+	netns string   // empty: the fabric's
+	stock bool     // a node proxy that is not Lateen's own
+	sure  bool     // it is known to have no socket for its pages; one given at start may be Lateen's own under another name
+}
+
+func (d *daemon) running() program {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.program
+}
+
+// program is what the node's proxy is now.
+func (n *node) program() program {
+	if n.proxy == nil {
+		return program{}
+	}
+	return n.proxy.running()
+}
+
+// successor is the program that replaces the node's proxy: binary is empty for the same again.
+func (n *node) successor(binary string, stock bool) program {
+	next := n.program()
+	if binary == "" {
+		return next
+	}
+	next.path, next.stock, next.sure, next.args = binary, stock, stock, []string{"node"}
+	if stock {
+		next.args = nil
+	}
+	return next
+}
+
+// place finds a network for a successor. Two of Lateen's own share their ports. Where one of the two is a stock, whose ports for
+// pages nobody else can have, they take turns: the node's network, and a room beside it.
+func (e *Engine) place(n *node, now, next program) (program, error) {
+	if !now.stock && !next.stock {
+		return next, nil
+	}
+	next.netns = n.NetNS
+	if now.netns == n.NetNS {
+		next.netns = e.dir.netns(n.name + "-room")
+		if err := fabric.AddRoom(n.Node, next.netns); err != nil {
+			return next, fmt.Errorf("make a network beside that of %s: %w", n.name, err)
+		}
+	}
+	if next.stock && next.netns == n.NetNS && e.hostsPods(n) {
+		return next, errors.New("the turn of a stock is in the node's own network, where a pod with hostNetwork could end it: take such pods off the node, or replace it by Lateen's own first")
+	}
+	if n.proxy.occupied(next.netns) {
+		return next, errors.New("an earlier process still drains where the new one would go: wait until it has ended, or give it less time with --drain")
+	}
+	return next, nil
+}
+
+// hostsPods says whether pods share the node's network.
+func (e *Engine) hostsPods(n *node) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, p := range e.pods {
+		if p.node == n && p.spec.HostNetwork {
+			return true
+		}
+	}
+	return false
+}
+
+// occupied says whether a process beside the daemon's is in a network.
+func (d *daemon) occupied(netns string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for l := range d.beside {
+		if l.program.netns == netns {
+			return true
+		}
+	}
+	return false
+}
+
+// answers waits until a stock says on its port that it is ready; it has no other way.
+func (p program) answers(ctx context.Context, l *launched, patience time.Duration) error {
+	deadline := time.Now().Add(patience)
+	for {
+		attempt, cancel := context.WithTimeout(ctx, pollTimeout)
+		_, err := get(attempt, p.dial(proxyReadyURL), "http://"+proxyReadyURL+"/healthz/ready")
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case time.Now().After(deadline):
+			return fmt.Errorf("the new process was not ready after %s: %w", patience, err)
+		}
+		select {
+		case <-l.Done():
+			return fmt.Errorf("the new process ended before it was ready: it %s", l.Exit())
+		case <-time.After(unreadyPoll):
+		}
+	}
+}
