@@ -15,7 +15,7 @@ use lateen_hbone::{
     Authority, Baggage, ConnectRequest, Connection, Forwarded, Incoming, Settings, Status, Stream,
     TraceParent, client,
 };
-use lateen_relay::{Counters, run};
+use lateen_relay::{Counters, Socket, run};
 use lateen_tls::{Credentials, KeyPair, TlsStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -167,7 +167,7 @@ async fn join(stream: Stream) -> Result<(), Failure> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let near = TcpStream::connect(listener.local_addr()?).await?;
     let (far, _) = listener.accept().await?;
-    let relay = spawn_local(run(far, stream, Counters::default()));
+    let relay = spawn_local(run(Socket::from(far), stream, Counters::default()));
     let (mut reader, mut writer) = near.into_split();
     let up = spawn_local(async move {
         let mut input = standard_input();

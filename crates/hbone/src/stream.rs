@@ -5,6 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use lateen_relay::{Chunk, Duplex, ReadSize};
@@ -176,11 +177,17 @@ impl Stream {
         }
     }
 
-    /// Takes what has come out of the tunnel's read buffers; the peer gets no credit for it yet.
-    fn gather(&mut self, cx: &mut Context<'_>) {
-        // An end or an error is said again when the reader comes for it.
-        while let Poll::Ready(Some(Ok(bytes))) = self.recv.poll_data(cx) {
-            self.held.get_or_insert_default().push(bytes);
+    /// Takes what has come out of the tunnel's read buffers; the peer gets no credit for it yet. `Ready` when it will
+    /// send no more because the stream broke, and not because it ended.
+    fn gather(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        // Both are said again when the reader comes for them.
+        loop {
+            match std::task::ready!(self.recv.poll_data(cx)) {
+                Some(Ok(bytes)) => self.held.get_or_insert_default().push(bytes),
+                Some(Err(e)) if !is_orderly(&e) => return Poll::Ready(to_io(e)),
+                // Whatever comes for the stream now concerns its other direction.
+                Some(Err(_)) | None => return Poll::Pending,
+            }
         }
     }
 
@@ -208,15 +215,19 @@ impl Stream {
 
     /// What ended the sending direction.
     fn why_closed(&mut self, cx: &mut Context<'_>) -> io::Error {
-        match self.send.poll_reset(cx) {
-            Poll::Ready(Err(e)) if !is_orderly(&e) => to_io(e),
-            Poll::Ready(Ok(reason)) if !is_orderly_reason(reason) => to_io(reason.into()),
-            _ => io::Error::new(
-                io::ErrorKind::BrokenPipe,
-                "peer stopped reading this stream",
-            ),
+        match self.poll_gone(cx) {
+            Poll::Ready(error) => error,
+            Poll::Pending => unread(),
         }
     }
+}
+
+/// The peer wants no more of a stream.
+fn unread() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::BrokenPipe,
+        "peer stopped reading this stream",
+    )
 }
 
 /// Resets that mean "nothing more" and not "something broke": other proxies end streams with them.
@@ -241,6 +252,9 @@ impl Drop for Stream {
 impl Duplex for Stream {
     const QUEUES: bool = true;
 
+    // What waits is a part of the tunnel's window, which all its streams share.
+    const GRACE: Duration = Duration::from_secs(1);
+
     fn poll_read<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -255,8 +269,17 @@ impl Duplex for Stream {
         Poll::Ready(Ok(take(cx, chunk)))
     }
 
-    fn hold(&mut self, cx: &mut Context<'_>) {
-        self.gather(cx);
+    fn hold(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        self.gather(cx)
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        Poll::Ready(match std::task::ready!(self.send.poll_reset(cx)) {
+            Ok(reason) if is_orderly_reason(reason) => unread(),
+            Ok(reason) => to_io(reason.into()),
+            Err(e) if is_orderly(&e) => unread(),
+            Err(e) => to_io(e),
+        })
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &mut Bytes) -> Poll<io::Result<()>> {

@@ -696,7 +696,7 @@ async fn a_stalled_stream_leaves_its_neighbours_alone() {
             let (mut application, proxy) = sockets().await;
             // A relay from a socket into the tunnel whose far end reads nothing.
             spawn_local(lateen_relay::Relay::new(
-                proxy,
+                lateen_relay::Socket::from(proxy),
                 near,
                 lateen_relay::Counters::default(),
             ));

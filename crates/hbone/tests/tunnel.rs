@@ -12,7 +12,7 @@ use lateen_hbone::{
     Authority, Baggage, Budget, ConnectError, Connection, Forwarded, Settings, Status, TraceParent,
     Tunnel, TunnelError, client,
 };
-use lateen_relay::{Counters, Duplex, Relay};
+use lateen_relay::{Counters, Duplex, Relay, Socket};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::task::spawn_local;
 
@@ -571,7 +571,11 @@ async fn a_relay_carries_a_stream_into_a_socket_and_back() {
         let address = listener.local_addr().unwrap();
         let (socket, app) =
             tokio::join!(tokio::net::TcpStream::connect(address), listener.accept());
-        let relay = spawn_local(Relay::new(far, socket.unwrap(), Counters::default()));
+        let relay = spawn_local(Relay::new(
+            far,
+            Socket::from(socket.unwrap()),
+            Counters::default(),
+        ));
         let mut app = app.unwrap().0;
         let sent = noise(3 << 20, 4);
         let expected = sent.clone();
@@ -624,4 +628,71 @@ async fn what_many_streams_say_at_once_is_flushed_once() {
 fn a_stream_is_small() {
     let size = size_of::<lateen_hbone::Stream>();
     assert!(size <= 128, "{size} bytes");
+}
+
+/// Applications that read nothing, clients that send until nobody takes more and give up with a reset: the window of
+/// their tunnel comes back to those who use it.
+#[tokio::test]
+async fn resets_against_an_application_that_does_not_read_leave_the_tunnel_to_others() {
+    local(async {
+        const CLIENTS: usize = 20;
+        let (tunnel, mut incoming) = tunnel(Settings::client(), Settings::server()).await;
+        let mut relays = Vec::new();
+        for _ in 0..CLIENTS {
+            let (mut near, far) = stream(&tunnel, &mut incoming).await;
+            relays.push(spawn_local(Relay::new(
+                far,
+                Busy::default(),
+                Counters::default(),
+            )));
+            let block = vec![0; 64 * 1024];
+            let quiet = Duration::from_millis(100);
+            while let Ok(written) = tokio::time::timeout(quiet, near.write(&block)).await {
+                written.unwrap();
+            }
+            near.abort();
+        }
+        for relay in relays {
+            let outcome = tokio::time::timeout(Duration::from_secs(30), relay);
+            let outcome = outcome.await.expect("nobody told the relay").unwrap();
+            let error = outcome.error.expect("a reset").to_string();
+            assert!(error.starts_with("downstream: "), "{error}");
+        }
+        let (mut near, far) = stream(&tunnel, &mut incoming).await;
+        spawn_local(echo(far));
+        let sent = noise(1 << 20, 9);
+        let mut got = vec![0; sent.len()];
+        let (mut reader, mut writer) = tokio::io::split(&mut near);
+        let talk = async { tokio::join!(writer.write_all(&sent), reader.read_exact(&mut got)) };
+        let (wrote, read) = tokio::time::timeout(Duration::from_secs(30), talk)
+            .await
+            .expect("the tunnel's window is gone");
+        wrote.unwrap();
+        read.unwrap();
+        assert!(got == sent);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_reset_after_the_end_of_a_request_ends_the_wait_for_its_answer() {
+    local(async {
+        let (ours, theirs) = settings();
+        let (tunnel, mut incoming) = tunnel(ours, theirs).await;
+        let (mut near, far) = stream(&tunnel, &mut incoming).await;
+        let application = Busy::default();
+        application.reads.set(true);
+        let relay = spawn_local(Relay::new(far, application.clone(), Counters::default()));
+        near.write_all(b"question").await.unwrap();
+        near.shutdown().await.unwrap();
+        while application.got.borrow().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        drop(near);
+        let outcome = tokio::time::timeout(Duration::from_secs(30), relay);
+        let outcome = outcome.await.expect("the relay waits for nobody").unwrap();
+        assert_eq!(outcome.sent, 8);
+        assert!(outcome.error.is_some());
+    })
+    .await;
 }

@@ -25,7 +25,7 @@ use std::time::Duration;
 use lateen_capture::{Accepted, LoadGuard};
 use lateen_config::{Snapshot, Workload};
 use lateen_policy::{Decision, DryRun, dry_run};
-use lateen_relay::{Duplex, Limits, Meter, Outcome, Relay, RelayError};
+use lateen_relay::{Duplex, Limits, Meter, Outcome, Relay, RelayError, reset_on_close};
 use lateen_telemetry::{Connection, Failure, Reporter};
 use lateen_types::Direction;
 use tokio::net::TcpStream;
@@ -105,15 +105,9 @@ impl Arrival {
 
     /// Ends a connection that cannot be served before both of its ends are known. The client sees a reset, not an
     /// orderly end that could be taken for an empty answer.
-    fn refuse(
-        mut self,
-        worker: &Worker,
-        destination: SocketAddr,
-        reporter: Reporter,
-        why: &Refusal,
-    ) {
+    fn refuse(self, worker: &Worker, destination: SocketAddr, reporter: Reporter, why: &Refusal) {
         refuse(worker, &self.pod, self.peer, destination, reporter, why);
-        self.stream.abort();
+        reset_on_close(&self.stream);
     }
 }
 

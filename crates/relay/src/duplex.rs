@@ -1,14 +1,12 @@
 //! What a stream must offer to be relayed.
 
 use std::io;
-use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use bytes::{Buf, Bytes};
-use tokio::io::AsyncWrite;
-use tokio::net::TcpStream;
+use bytes::Bytes;
 
-use crate::scratch::{ReadSize, read_some};
+use crate::scratch::ReadSize;
 
 /// Bytes that were read: lent for the moment, or owned without a copy.
 #[derive(Debug)]
@@ -26,6 +24,10 @@ pub trait Duplex {
     /// True when [`Duplex::poll_write`] queues the bytes it is given, so that a reader had better
     /// make owned chunks for it.
     const QUEUES: bool;
+
+    /// How long the other stream may take nothing of what a lost peer said before. It may be read slowly; one that is
+    /// not read at all would keep both streams, and what waits in them, for nobody.
+    const GRACE: Duration;
 
     /// Reads once and hands the chunk to `take` before returning.
     ///
@@ -64,9 +66,17 @@ pub trait Duplex {
         usize::MAX
     }
 
-    /// Called while the other stream takes no more: what came meanwhile, if it is here and not in the
-    /// kernel, is to be kept in as little memory as it needs. Registers for what comes later.
-    fn hold(&mut self, _cx: &mut Context<'_>) {}
+    /// Called while the other stream takes no more, when nobody reads: what came meanwhile, if it is here and not in
+    /// the kernel, is to be kept in as little memory as it needs.
+    ///
+    /// `Ready` with the reason when the peer will not send the rest: it reset the stream, or is gone. What it sent before
+    /// can still be read, and an end that is read then is none. Otherwise `Pending`, registered for that, also behind an
+    /// orderly end.
+    fn hold(&mut self, cx: &mut Context<'_>) -> Poll<io::Error>;
+
+    /// Called while there is nothing to write and nobody reads, because the peer has ended: `Ready` with the reason when
+    /// it will take nothing more, which no reader would notice. Otherwise `Pending`, registered for that.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Error>;
 
     /// Ends our direction; the other one goes on.
     ///
@@ -76,60 +86,4 @@ pub trait Duplex {
 
     /// Ends both directions so that the peer sees a reset and not an orderly end.
     fn abort(&mut self);
-}
-
-impl Duplex for TcpStream {
-    const QUEUES: bool = false;
-
-    fn poll_read<T>(
-        &mut self,
-        cx: &mut Context<'_>,
-        size: &mut ReadSize,
-        owned: bool,
-        take: impl FnOnce(&mut Context<'_>, Chunk<'_>) -> T,
-    ) -> Poll<io::Result<T>> {
-        read_some(Pin::new(self), cx, size, owned, take)
-    }
-
-    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &mut Bytes) -> Poll<io::Result<()>> {
-        write_all(Pin::new(self), cx, bytes)
-    }
-
-    fn poll_write_borrowed(
-        &mut self,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        AsyncWrite::poll_write(Pin::new(self), cx, bytes)
-    }
-
-    fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match Pin::new(self).poll_shutdown(cx) {
-            // The peer is gone already: there is nobody to tell.
-            Poll::Ready(Err(e)) if e.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
-            other => other,
-        }
-    }
-
-    fn abort(&mut self) {
-        // RFC 9293 §3.10.5: a close with linger zero sends RST. It fails only on a dead socket.
-        let _ = socket2::SockRef::from(&*self).set_linger(Some(std::time::Duration::ZERO));
-    }
-}
-
-/// Writes until `bytes` are empty or the stream is full.
-fn write_all<IO: AsyncWrite + ?Sized>(
-    mut io: Pin<&mut IO>,
-    cx: &mut Context<'_>,
-    bytes: &mut Bytes,
-) -> Poll<io::Result<()>> {
-    while !bytes.is_empty() {
-        match io.as_mut().poll_write(cx, bytes) {
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
-            Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-            Poll::Ready(Ok(n)) => bytes.advance(n),
-        }
-    }
-    Poll::Ready(Ok(()))
 }

@@ -4,12 +4,15 @@
 
 mod duplex;
 mod limits;
+mod lost;
 mod meter;
 mod run;
 mod scratch;
+mod socket;
 
 pub use duplex::{Chunk, Duplex};
 pub use limits::Limits;
 pub use meter::{Counters, Meter};
 pub use run::{Outcome, Relay, RelayError, Side, run};
 pub use scratch::{MAX_READ, MIN_READ, ReadSize, read_some};
+pub use socket::{Socket, reset_on_close};

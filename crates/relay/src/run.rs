@@ -11,6 +11,7 @@ use bytes::Bytes;
 
 use crate::duplex::{Chunk, Duplex};
 use crate::limits::{self, Limits, Stall, Timer};
+use crate::lost::Lost;
 use crate::meter::Meter;
 use crate::scratch::{MAX_READ, ReadSize, Stalled};
 
@@ -99,9 +100,11 @@ pub struct Outcome {
 
 /// Relays between `a` and `b` until both directions ended, and counts on `meter` meanwhile.
 ///
-/// An end of one direction is passed on and the other one continues. A stream that breaks while it
-/// is read makes the other one end with a reset; one that breaks while it is written
-/// (its peer stopped listening) is still read to its end, because what it said before is on its way.
+/// An end of one direction is passed on and the other one continues. A stream that breaks makes the other one end with
+/// a reset, after what its peer said before: that is read to its end and handed over, as long as the other side takes
+/// it. One whose peer only stopped listening is read on; its end is an end.
+///
+/// It needs a runtime with a timer.
 pub async fn run<A: Duplex, B: Duplex, M: Meter>(a: A, b: B, meter: M) -> Outcome {
     Relay::new(a, b, meter).await
 }
@@ -131,6 +134,9 @@ struct Direction {
     stalled: Stalled,
     /// `pending` may be a small part of a large buffer.
     part: bool,
+    /// The reader's peer is gone. What came from it is still handed over, but an end that is read then is none: the
+    /// kernel says "end" once it has told of the error.
+    lost: Option<Box<Lost>>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq, Clone, Copy)]
@@ -163,8 +169,7 @@ impl<A: Duplex, B: Duplex, M: Meter> Relay<A, B, M> {
         }
     }
 
-    /// The same relay, given up when it stands still for too long. It then belongs to a runtime with a timer, and to
-    /// the task that polls it first.
+    /// The same relay, given up when it stands still for too long. It then belongs to the task that polls it first.
     pub fn limited(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
@@ -178,6 +183,40 @@ impl<A: Duplex, B: Duplex, M: Meter> Relay<A, B, M> {
         self.back.state = State::Done;
     }
 
+    /// Moves what goes from `a` to `b`; `Ready` when the relay is over.
+    fn poll_forth(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.forth.state == State::Done {
+            return Poll::Pending;
+        }
+        let (unread, meter) = (self.back.state == State::Done, &self.meter);
+        let count = |n| meter.sent(n);
+        let moved = self.forth.poll(cx, &mut self.a, &mut self.b, unread, count);
+        if let Poll::Ready(Err(broken)) = moved {
+            self.forth.state = State::Done;
+            if self.broke(Side::First, broken) {
+                return Poll::Ready(());
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Moves what goes from `b` to `a`; `Ready` when the relay is over.
+    fn poll_back(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.back.state == State::Done {
+            return Poll::Pending;
+        }
+        let (unread, meter) = (self.forth.state == State::Done, &self.meter);
+        let count = |n| meter.received(n);
+        let moved = self.back.poll(cx, &mut self.b, &mut self.a, unread, count);
+        if let Poll::Ready(Err(broken)) = moved {
+            self.back.state = State::Done;
+            if self.broke(Side::Second, broken) {
+                return Poll::Ready(());
+            }
+        }
+        Poll::Pending
+    }
+
     /// Takes note of a direction that broke; `true` when the relay is over with it.
     fn broke(&mut self, from: Side, broken: Broken) -> bool {
         let to = match from {
@@ -186,7 +225,18 @@ impl<A: Duplex, B: Duplex, M: Meter> Relay<A, B, M> {
         };
         let (side, source, over) = match broken {
             Broken::Reading(e) => (from, e, true),
-            Broken::Writing(e) => (to, e, false),
+            Broken::Writing(e) => {
+                // A broken pipe says that the peer takes no more, nothing of what it sends.
+                if e.kind() != io::ErrorKind::BrokenPipe {
+                    let (back, grace) = match from {
+                        Side::First => (&mut self.back, B::GRACE),
+                        Side::Second => (&mut self.forth, A::GRACE),
+                    };
+                    back.lost
+                        .get_or_insert_with(|| Lost::new(e.kind().into(), grace));
+                }
+                (to, e, false)
+            }
         };
         self.error
             .get_or_insert(RelayError::Broken { side, source });
@@ -223,12 +273,13 @@ impl<A: Duplex, B: Duplex, M: Meter> Relay<A, B, M> {
 }
 
 impl Direction {
-    /// Moves what there is to move. `Ready` when this direction is over.
+    /// Moves what there is to move. `Ready` when this direction is over. `unread` says that nobody reads from `to`.
     fn poll<F: Duplex, T: Duplex>(
         &mut self,
         cx: &mut Context<'_>,
         from: &mut F,
         to: &mut T,
+        unread: bool,
         count: impl Fn(u64),
     ) -> Poll<Result<(), Broken>> {
         let mut turn = 0;
@@ -240,8 +291,7 @@ impl Direction {
                     Poll::Pending => {
                         self.detach();
                         self.stalled.set(self.pending.len());
-                        from.hold(cx);
-                        return Poll::Pending;
+                        return self.poll_lost(cx, from).map(|e| Err(Broken::Reading(e)));
                     }
                 }
             }
@@ -256,14 +306,18 @@ impl Direction {
                 part,
                 moved,
                 state,
+                lost,
                 stalled: _,
             } = self;
             let mut size = size.capped(to.advice());
             let read = from.poll_read(cx, size.get(), T::QUEUES, |cx, chunk| match chunk {
-                Chunk::End => {
-                    *state = State::Finishing;
-                    Ok(())
-                }
+                Chunk::End => match lost {
+                    Some(lost) => Err(Broken::Reading(lost.take())),
+                    None => {
+                        *state = State::Finishing;
+                        Ok(())
+                    }
+                },
                 Chunk::Owned(bytes) => {
                     *pending = bytes;
                     *part = true;
@@ -271,7 +325,7 @@ impl Direction {
                 }
                 Chunk::Borrowed(bytes) => {
                     let n = match to.poll_write_borrowed(cx, bytes) {
-                        Poll::Ready(result) => result?,
+                        Poll::Ready(result) => result.map_err(Broken::Writing)?,
                         Poll::Pending => 0,
                     };
                     if n > 0 {
@@ -284,9 +338,12 @@ impl Direction {
                 }
             });
             match read {
+                Poll::Pending if unread => {
+                    return to.poll_gone(cx).map(|e| Err(Broken::Writing(e)));
+                }
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(Broken::Reading(e))),
-                Poll::Ready(Ok(Err(e))) => return Poll::Ready(Err(Broken::Writing(e))),
+                Poll::Ready(Ok(Err(broken))) => return Poll::Ready(Err(broken)),
                 Poll::Ready(Ok(Ok(()))) => {}
             }
         }
@@ -308,6 +365,20 @@ impl Direction {
             self.pending = Bytes::copy_from_slice(&self.pending);
         }
         self.part = false;
+    }
+
+    /// Called while the writer takes nothing, so that nobody reads. `Ready` when the reader's peer is gone and nobody
+    /// has taken anything of what it sent for too long.
+    fn poll_lost<F: Duplex>(&mut self, cx: &mut Context<'_>, from: &mut F) -> Poll<io::Error> {
+        if self.lost.is_none()
+            && let Poll::Ready(error) = from.hold(cx)
+        {
+            self.lost = Some(Lost::new(error, F::GRACE));
+        }
+        match &mut self.lost {
+            Some(lost) => lost.poll(cx, self.moved).map(|()| lost.take()),
+            None => Poll::Pending,
+        }
     }
 
     fn poll_pending<T: Duplex>(
@@ -335,27 +406,13 @@ impl<A: Duplex, B: Duplex, M: Meter> Future for Relay<A, B, M> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
         let this = self.get_mut();
-        if this.forth.state != State::Done {
-            let moved = this
-                .forth
-                .poll(cx, &mut this.a, &mut this.b, |n| this.meter.sent(n));
-            if let Poll::Ready(Err(broken)) = moved {
-                this.forth.state = State::Done;
-                if this.broke(Side::First, broken) {
-                    return Poll::Ready(this.outcome());
-                }
-            }
+        let half_closed = this.back.state == State::Done;
+        if this.poll_forth(cx).is_ready() || this.poll_back(cx).is_ready() {
+            return Poll::Ready(this.outcome());
         }
-        if this.back.state != State::Done {
-            let moved = this
-                .back
-                .poll(cx, &mut this.b, &mut this.a, |n| this.meter.received(n));
-            if let Poll::Ready(Err(broken)) = moved {
-                this.back.state = State::Done;
-                if this.broke(Side::Second, broken) {
-                    return Poll::Ready(this.outcome());
-                }
-            }
+        // The other direction waits for something else now.
+        if !half_closed && this.back.state == State::Done && this.poll_forth(cx).is_ready() {
+            return Poll::Ready(this.outcome());
         }
         let done = [&this.forth, &this.back].map(|direction| direction.state == State::Done);
         if done == [true, true] {

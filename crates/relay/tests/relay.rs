@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::rc::Rc;
 use std::time::Duration;
 
-use lateen_relay::{Counters, Limits, Outcome, Relay, RelayError, Side, run};
+use lateen_relay::{Counters, Duplex, Limits, Outcome, Relay, RelayError, Side, Socket, run};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -31,7 +31,7 @@ where
     let both = async {
         tokio::join!(
             talk(app, server, counters.clone()),
-            run(near, far, counters.clone())
+            run(Socket::from(near), Socket::from(far), counters.clone())
         )
     };
     tokio::time::timeout(Duration::from_secs(60), both)
@@ -211,16 +211,16 @@ async fn a_receiver_that_does_not_read_stops_the_sender() {
 async fn limited(
     idle: u64,
     half_closed: u64,
-) -> (TcpStream, TcpStream, Relay<TcpStream, TcpStream, Counters>) {
+) -> (TcpStream, TcpStream, Relay<Socket, Socket, Counters>) {
     let (app, near) = pair().await;
     let (far, server) = pair().await;
     let limit = |millis| Some(Duration::from_millis(millis));
-    let relay = Relay::new(near, far, Counters::default())
+    let relay = Relay::new(Socket::from(near), Socket::from(far), Counters::default())
         .limited(Limits::new(limit(idle), limit(half_closed)));
     (app, server, relay)
 }
 
-async fn settled(relay: Relay<TcpStream, TcpStream, Counters>) -> Outcome {
+async fn settled(relay: Relay<Socket, Socket, Counters>) -> Outcome {
     tokio::time::timeout(Duration::from_secs(30), relay)
         .await
         .expect("the relay stands still for good")
@@ -320,7 +320,7 @@ async fn a_peer_that_stops_reading_is_given_up_like_one_that_is_silent() {
 async fn an_aborted_relay_resets_both_sides() {
     let (mut app, near) = pair().await;
     let (far, mut server) = pair().await;
-    let mut relay = Relay::new(near, far, Counters::default());
+    let mut relay = Relay::new(Socket::from(near), Socket::from(far), Counters::default());
     relay.abort();
     assert!((&mut relay).await.error.is_none());
     drop(relay);
@@ -332,6 +332,221 @@ async fn an_aborted_relay_resets_both_sides() {
 
 #[test]
 fn a_relay_of_two_sockets_is_small() {
-    let size = size_of::<Relay<TcpStream, TcpStream, Rc<Counters>>>();
+    let size = size_of::<Relay<Socket, Socket, Rc<Counters>>>();
     assert!(size <= 352, "{size} bytes");
+}
+
+/// Writes until nothing is taken for a while: everything between here and who does not read is full.
+async fn fill(stream: &mut TcpStream) -> usize {
+    let (block, mut accepted) = (vec![7; 1 << 16], 0);
+    while let Ok(written) =
+        tokio::time::timeout(Duration::from_millis(300), stream.write(&block)).await
+    {
+        accepted += written.unwrap();
+    }
+    accepted
+}
+
+fn reset(stream: TcpStream) {
+    lateen_relay::reset_on_close(&stream);
+}
+
+/// Reads to the reset that must come; gives what came before it.
+async fn read_to_reset(stream: &mut TcpStream) -> Vec<u8> {
+    let mut got = Vec::new();
+    let error = stream
+        .read_to_end(&mut got)
+        .await
+        .expect_err("the reset became an end");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    got
+}
+
+fn broken(outcome: &Outcome) -> Side {
+    match &outcome.error {
+        Some(RelayError::Broken { side, .. }) => *side,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_reset_behind_bytes_that_nobody_takes_is_passed_on() {
+    for first in [true, false] {
+        let (server, outcome) = relayed(|app, server, _| async move {
+            let (mut writer, silent) = if first { (app, server) } else { (server, app) };
+            fill(&mut writer).await;
+            reset(writer);
+            silent
+        })
+        .await;
+        let from = if first { Side::First } else { Side::Second };
+        assert_eq!(broken(&outcome), from);
+        // Not an end: what came is not all.
+        let mut server = server;
+        read_to_reset(&mut server).await;
+    }
+}
+
+#[tokio::test]
+async fn a_reset_is_passed_on_while_neither_side_reads() {
+    let (_, outcome) = relayed(|mut app, mut server, _| async move {
+        tokio::join!(fill(&mut app), fill(&mut server));
+        reset(app);
+        server
+    })
+    .await;
+    assert_eq!(broken(&outcome), Side::First);
+}
+
+#[tokio::test]
+async fn bytes_before_a_reset_reach_a_server_that_reads() {
+    let (_, outcome) = relayed(|mut app, mut server, _| async move {
+        fill(&mut app).await;
+        reset(app);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        // More than the pipe beyond the relay holds: the relay moved on.
+        let mut got = Vec::new();
+        let error = server
+            .read_to_end(&mut got)
+            .await
+            .expect_err("the reset became an end");
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        assert!(!got.is_empty());
+    })
+    .await;
+    assert_eq!(broken(&outcome), Side::First);
+}
+
+#[tokio::test]
+async fn what_came_before_an_end_waits_for_its_reader_for_as_long_as_it_takes() {
+    let (_, outcome) = relayed(|mut app, mut server, _| async move {
+        let sent = fill(&mut app).await;
+        // Both directions: there is nobody any more who could be waited for.
+        drop(app);
+        tokio::time::sleep(Socket::GRACE + Duration::from_secs(2)).await;
+        let mut got = Vec::new();
+        server.read_to_end(&mut got).await.unwrap();
+        assert_eq!(got.len(), sent);
+    })
+    .await;
+    assert!(outcome.error.is_none(), "{:?}", outcome.error);
+}
+
+#[tokio::test]
+async fn what_came_before_an_end_outlives_a_reset() {
+    const SENT: usize = 96 * 1024;
+    let (mut app, near) = pair().await;
+    let (far, mut server) = pair().await;
+    // All of it fits into the near socket, the end included, and not beyond the relay.
+    socket2::SockRef::from(&far)
+        .set_send_buffer_size(8192)
+        .unwrap();
+    socket2::SockRef::from(&server)
+        .set_recv_buffer_size(8192)
+        .unwrap();
+    let talk = async move {
+        app.write_all(&noise(SENT, 5)).await.unwrap();
+        app.shutdown().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        reset(app);
+        // Longer than the bytes of a lost peer may wait.
+        tokio::time::sleep(Socket::GRACE + Duration::from_secs(2)).await;
+        let mut got = Vec::new();
+        server.read_to_end(&mut got).await.unwrap();
+        assert!(got == noise(SENT, 5));
+    };
+    let relay = run(Socket::from(near), Socket::from(far), Counters::default());
+    let both = async { tokio::join!(relay, talk) };
+    tokio::time::timeout(Duration::from_secs(60), both)
+        .await
+        .expect("the relay hangs");
+}
+
+#[tokio::test]
+async fn a_reset_that_an_upload_meets_first_is_no_end_of_the_answer() {
+    for _ in 0..5 {
+        let (got, outcome) = relayed(|app, mut server, _| async move {
+            let (mut reader, mut writer) = app.into_split();
+            let upload = tokio::spawn(async move {
+                let block = vec![1; 1 << 16];
+                while writer.write_all(&block).await.is_ok() {}
+                writer.forget();
+            });
+            server.read_exact(&mut [0; 1024]).await.unwrap();
+            server.write_all(b"half of an ans").await.unwrap();
+            // The upload fills what lies between.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            reset(server);
+            let mut got = Vec::new();
+            let error = reader
+                .read_to_end(&mut got)
+                .await
+                .expect_err("half an answer passes for a whole one");
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+            upload.await.unwrap();
+            got
+        })
+        .await;
+        assert_eq!(got, b"half of an ans");
+        assert_eq!(broken(&outcome), Side::Second);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_is_gone_after_its_end_is_not_waited_for() {
+    let (_, outcome) = relayed(|mut app, mut server, _| async move {
+        app.write_all(b"question").await.unwrap();
+        app.shutdown().await.unwrap();
+        let mut question = Vec::new();
+        server.read_to_end(&mut question).await.unwrap();
+        reset(app);
+        // It computes for ever.
+        server
+    })
+    .await;
+    assert_eq!(broken(&outcome), Side::First);
+}
+
+/// Counts how often a relay is polled.
+struct Polls<F>(F, Rc<std::cell::Cell<usize>>);
+
+impl<F: Future + Unpin> Future for Polls<F> {
+    type Output = F::Output;
+
+    fn poll(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<F::Output> {
+        self.1.set(self.1.get() + 1);
+        std::pin::Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+#[tokio::test]
+async fn a_relay_that_waits_sleeps() {
+    let (mut app, near) = pair().await;
+    let (far, server) = pair().await;
+    let polls = Rc::default();
+    let relay = Relay::new(Socket::from(near), Socket::from(far), Counters::default());
+    let relay = Polls(relay, Rc::clone(&polls));
+    let talk = async {
+        fill(&mut app).await;
+        for _ in 0..3 {
+            let before = polls.get();
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let more = polls.get() - before;
+            assert!(more < 50, "polled {more} times while nothing happened");
+            // The next round: an end that nobody reads; then a reset behind it.
+            app.shutdown().await.unwrap();
+        }
+        reset(app);
+        let before = polls.get();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(polls.get() - before < 50);
+    };
+    tokio::select! {
+        outcome = relay => panic!("{outcome:?}"),
+        () = talk => {}
+    }
+    drop(server);
 }

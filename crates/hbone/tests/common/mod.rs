@@ -118,6 +118,7 @@ pub struct Busy {
 
 impl Duplex for Busy {
     const QUEUES: bool = false;
+    const GRACE: Duration = Duration::from_secs(1);
 
     fn poll_read<T>(
         &mut self,
@@ -140,6 +141,14 @@ impl Duplex for Busy {
 
     fn poll_write_borrowed(&mut self, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
         unreachable!("a tunnel's chunks are owned")
+    }
+
+    fn hold(&mut self, _: &mut Context<'_>) -> Poll<io::Error> {
+        Poll::Pending
+    }
+
+    fn poll_gone(&mut self, _: &mut Context<'_>) -> Poll<io::Error> {
+        Poll::Pending
     }
 
     fn poll_finish(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -13,6 +13,7 @@ use lateen_config::route::{self, Handover, InboundRefusal, inbound_service};
 use lateen_config::{Snapshot, Workload};
 use lateen_hbone::{self as hbone, CloseReason, Incoming, Status, Stream};
 use lateen_proxy_protocol::{Header, Tlv, encode};
+use lateen_relay::Socket;
 use lateen_telemetry::{Connection, Reporter};
 use lateen_tls::TlsStream;
 use lateen_types::VerifiedPeer;
@@ -186,7 +187,7 @@ pub(super) async fn connect(session: Rc<Session>, incoming: Box<Incoming>) {
         Ok((stream, application)) => {
             relay(
                 stream,
-                application,
+                Socket::from(application),
                 &connection,
                 &tracked,
                 session.worker.limits,

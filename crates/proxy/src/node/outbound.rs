@@ -9,6 +9,7 @@ use lateen_types::ports;
 use super::attempt::{Known, Next, Reached, Wanted, reach};
 use super::{Arrival, Refusal, finish, relay};
 use crate::worker::Worker;
+use lateen_relay::Socket;
 
 /// Serves a connection that a process of the pod opened.
 pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
@@ -19,17 +20,19 @@ pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
         connection,
         tracked,
     } = known;
-    let (client, limits) = (arrival.stream, worker.limits);
+    let (client, limits) = (Socket::from(arrival.stream), worker.limits);
     let outcome = match next {
         Next::Tunnel(stream) => relay(client, stream, &connection, &tracked, limits).await,
-        Next::Plain(stream) => relay(client, stream, &connection, &tracked, limits).await,
+        Next::Plain(stream) => {
+            relay(client, Socket::from(stream), &connection, &tracked, limits).await
+        }
     };
     finish(&worker, *connection, tracked, outcome);
 }
 
 /// Finds the source and reaches the next hop; a connection without one ends here. Its client sees a reset, as it would
 /// without a proxy.
-async fn prepare(worker: &Rc<Worker>, mut arrival: Arrival) -> Option<(Arrival, Next, Known)> {
+async fn prepare(worker: &Rc<Worker>, arrival: Arrival) -> Option<(Arrival, Next, Known)> {
     let start = Instant::now();
     let destination = match arrival.destination() {
         Ok(destination) => destination,
@@ -62,7 +65,7 @@ async fn prepare(worker: &Rc<Worker>, mut arrival: Arrival) -> Option<(Arrival, 
     match Box::pin(reach(worker, &arrival, wanted)).await {
         Reached::Yes(next, known) => Some((arrival, next, known)),
         Reached::No(refusal, known) => {
-            lateen_relay::Duplex::abort(&mut arrival.stream);
+            lateen_relay::reset_on_close(&arrival.stream);
             finish(worker, *known.connection, known.tracked, Err(refusal));
             None
         }

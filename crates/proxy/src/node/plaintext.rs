@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use lateen_config::route::inbound_service;
 use lateen_config::{Snapshot, Workload};
-use lateen_relay::Duplex;
+use lateen_relay::{Socket, reset_on_close};
 use lateen_telemetry::{Connection, Reporter};
 use lateen_types::ports;
 use tokio::net::TcpStream;
@@ -27,7 +27,7 @@ struct Known {
 
 /// Serves a connection that came to the pod without a tunnel.
 pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
-    let Some((mut arrival, known)) = Box::pin(recognise(&worker, arrival)).await else {
+    let Some((arrival, known)) = Box::pin(recognise(&worker, arrival)).await else {
         return;
     };
     let application = Box::pin(reach(&worker, &arrival, &known)).await;
@@ -39,8 +39,8 @@ pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
     let outcome = match application {
         Ok(application) => {
             relay(
-                arrival.stream,
-                application,
+                Socket::from(arrival.stream),
+                Socket::from(application),
                 &connection,
                 &tracked,
                 worker.limits,
@@ -48,7 +48,7 @@ pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
             .await
         }
         Err(refusal) => {
-            arrival.stream.abort();
+            reset_on_close(&arrival.stream);
             Err(refusal)
         }
     };
