@@ -1,0 +1,62 @@
+// Package bench puts the services of an experiment on a data plane and takes them down again: no mesh, lateen, or a peer that
+// was given by its path. It neither measures nor judges; package run drives it through the two interfaces here.
+package bench
+
+import (
+	"context"
+
+	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/lab/results"
+)
+
+// Topology is what a data plane is to carry.
+type Topology struct {
+	// Nodes is how many nodes the services are spread over, at least 1.
+	Nodes int
+	// Documents are objects as people apply them to Kubernetes; all of their pods are in the namespace default.
+	Documents []api.Document
+	// Generator names the pod that load starts from, as exec takes it: "deploy/client".
+	Generator string
+	// ProxyEnv is environment of lateen's own proxies, as NAME=VALUE; other planes ignore it.
+	ProxyEnv []string
+}
+
+// Plane is one data plane that can take part in a comparison.
+type Plane interface {
+	// Describe is what the report says about the plane. NotRun is set if it can already be said that the plane cannot run
+	// here, with the reason; Start is not called then.
+	Describe() results.Plane
+	// Start makes the plane carry a topology: when it returns every pod is ready and every new connection between pods goes
+	// through the plane. When it fails, it has taken down what it started.
+	Start(ctx context.Context, t Topology, progress func(what string)) (Bench, error)
+}
+
+// Bench is a plane at work. Its methods are called one at a time, except that Exec may be called beside any other.
+type Bench interface {
+	// Exec runs a command in a pod ("deploy/client") and returns its exit code. It ends with ctx.
+	Exec(ctx context.Context, target string, command []string, streams api.Streams) (int, error)
+	// Processes lists every process that the bench runs on, by role, as the host sees it; those that Exec started are not
+	// among them. A process's descendants count as its own and need not be listed.
+	Processes(ctx context.Context) ([]Process, error)
+	// Carried is how many connections between pods the plane has carried so far; known is false where it cannot say.
+	Carried(ctx context.Context) (connections uint64, known bool, err error)
+	// Apply brings objects into being or changes them, and returns when they are in force on the plane.
+	Apply(ctx context.Context, documents []api.Document) error
+	// Delete removes objects that Apply brought, likewise.
+	Delete(ctx context.Context, documents []api.Document) error
+	// Scale sets the replicas of a deployment and returns when they are ready and on the plane.
+	Scale(ctx context.Context, deployment string, replicas int) error
+	// Down ends everything that Start and what came after it started. It must work after the context of Start has ended.
+	Down(ctx context.Context) error
+}
+
+// Process is a process of a bench.
+type Process struct {
+	Role string // RoleEngine or one of the roles of package results; results.RoleGenerator is the pod that load starts from
+	Name string // for people: "n1", "default/echo-1/echo"
+	Node string
+	PID  int // on the host
+}
+
+// RoleEngine is the role of what runs the bench and has no part in what is measured.
+const RoleEngine = "engine"
