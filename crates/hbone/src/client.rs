@@ -201,6 +201,11 @@ impl Tunnel {
         self.state.outbox.congested()
     }
 
+    /// True if what streams write stays here, because those that nobody reads keep the window that all share.
+    pub(crate) fn withheld(&self) -> bool {
+        self.state.outbox.withheld()
+    }
+
     /// True if a new request has a chance: the connection is alive, the peer sent no GOAWAY and has room.
     pub fn usable(&self) -> bool {
         self.active() < self.limit() && self.alive()

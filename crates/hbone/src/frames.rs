@@ -55,7 +55,7 @@ impl Head {
     fn prefix(&self) -> u8 {
         let wanted = match self.kind {
             kind::DATA if self.has(flag::PADDED) => 1,
-            kind::RST_STREAM => 4,
+            kind::RST_STREAM | kind::WINDOW_UPDATE => 4,
             _ => 0,
         };
         wanted.min(self.length) as u8
@@ -65,7 +65,8 @@ impl Head {
 /// What passes by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A frame begins. The number is the pad length of padded DATA, the error code of RST_STREAM, else 0.
+    /// A frame begins. The number is the pad length of padded DATA, the error code of RST_STREAM, the
+    /// increment of WINDOW_UPDATE, else 0.
     Frame(Head, u32),
     /// Payload of DATA, padding included.
     Data { stream: u32, bytes: u32 },
@@ -234,7 +235,7 @@ mod tests {
                 prop_assert_eq!(head.length as usize, payload.len());
                 let expected = match *kind {
                     kind::DATA if flags & flag::PADDED != 0 => payload.first().map_or(0, |b| u32::from(*b)),
-                    kind::RST_STREAM => payload.iter().take(4).fold(0, |w, b| w << 8 | u32::from(*b)),
+                    kind::RST_STREAM | kind::WINDOW_UPDATE => payload.iter().take(4).fold(0, |w, b| w << 8 | u32::from(*b)),
                     _ => 0,
                 };
                 prop_assert_eq!(*word, expected);

@@ -192,6 +192,8 @@ pub(crate) enum Passing {
     Sent(u32, u32),
     /// Nothing more of it will go out.
     Closed(u32),
+    /// So many bytes more may go out, on all streams together.
+    Granted(u32),
 }
 
 impl Guard {
@@ -237,6 +239,10 @@ impl Guard {
             if let Event::Frame(head, word) = event {
                 if head.kind == kind::RST_STREAM {
                     passing(Passing::Closed(head.stream));
+                }
+                if head.kind == kind::WINDOW_UPDATE && head.stream == 0 {
+                    // The first bit is reserved (RFC 9113 §6.9).
+                    passing(Passing::Granted(word & 0x7fff_ffff));
                 }
                 self.verdict = self.verdict.or_else(|| self.judge(head, word, &now));
             }

@@ -7,6 +7,7 @@
 
 mod batch;
 pub mod client;
+mod credit;
 mod error;
 mod frames;
 mod guard;

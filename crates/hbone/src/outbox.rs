@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
+use crate::credit::Credit;
 use crate::guard::Passing;
 
 /// What a tunnel may have waiting whatever others have: it always moves on.
@@ -84,6 +85,7 @@ pub(crate) struct Outbox {
     streams: RefCell<HashMap<u32, Entry>>,
     /// Streams that wait for room.
     waiting: Cell<usize>,
+    credit: Credit,
 }
 
 #[derive(Debug, Default)]
@@ -106,6 +108,7 @@ impl Outbox {
             claimed: Cell::new(0),
             streams: RefCell::default(),
             waiting: Cell::new(0),
+            credit: Credit::new(),
         }
     }
 
@@ -117,6 +120,11 @@ impl Outbox {
     /// True if more waits than a tunnel that is read from leaves waiting.
     pub(crate) fn congested(&self) -> bool {
         self.queued.get() > self.most / 2
+    }
+
+    /// True if the peer withholds its window from all streams, see [`Credit`].
+    pub(crate) fn withheld(&self) -> bool {
+        self.credit.withheld()
     }
 
     /// Makes sure that `total` bytes are paid for.
@@ -207,8 +215,12 @@ impl Outbox {
     /// Something of a stream passed on the wire.
     pub(crate) fn passed(&self, passing: Passing) {
         let (stream, bytes, over) = match passing {
-            Passing::Sent(stream, bytes) => (stream, bytes as usize, false),
+            Passing::Sent(stream, bytes) => {
+                self.credit.sent(bytes);
+                (stream, bytes as usize, false)
+            }
             Passing::Closed(stream) => (stream, usize::MAX, true),
+            Passing::Granted(bytes) => return self.credit.granted(bytes),
         };
         let mut streams = self.streams.borrow_mut();
         let Some(entry) = streams.get_mut(&stream) else {

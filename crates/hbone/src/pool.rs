@@ -278,7 +278,8 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
 
 impl<E> Entry<E> {
     /// The first tunnel with room: filling one after the other lets the last ones become idle. One that is congested
-    /// is passed over; if all are, the one where least waits is taken, and `true` says that one more would help.
+    /// is passed over; if all are, the one where least waits is taken, and `true` says that one more would help. One whose
+    /// window is withheld carries nothing at all: it is taken only where no more may be dialled.
     ///
     /// A tunnel so new that its limit is not known yet is taken to have that of its neighbours.
     fn with_room(&self, max_streams: usize) -> Option<(Tunnel, bool)> {
@@ -287,9 +288,13 @@ impl<E> Entry<E> {
             Some(limit) => limit.min(max_streams),
             None => known.unwrap_or(max_streams).min(max_streams),
         };
-        let mut fallback: Option<&Tunnel> = None;
+        let (mut fallback, mut last) = (None::<&Tunnel>, None);
         for tunnel in &self.tunnels {
             if tunnel.active() >= limit(tunnel) || !tunnel.usable() {
+                continue;
+            }
+            if tunnel.withheld() {
+                last = last.or(Some(tunnel));
                 continue;
             }
             if !tunnel.congested() {
@@ -299,8 +304,12 @@ impl<E> Entry<E> {
                 fallback = Some(tunnel);
             }
         }
-        let spare = self.tunnels.len() < SPARES && self.dial.is_none();
-        fallback.map(|tunnel| (tunnel.clone(), spare))
+        let more = self.tunnels.len() < SPARES;
+        match (fallback, last) {
+            (Some(tunnel), _) => Some((tunnel.clone(), more && self.dial.is_none())),
+            (None, Some(tunnel)) if !more => Some((tunnel.clone(), false)),
+            (None, _) => None,
+        }
     }
 
     fn is_empty(&self) -> bool {

@@ -597,6 +597,59 @@ async fn a_congested_tunnel_gets_a_spare() {
     .await;
 }
 
+/// Applications that read nothing keep the whole window of their tunnel: who comes later gets another one.
+#[tokio::test(start_paused = true)]
+async fn a_tunnel_whose_window_is_withheld_gets_no_more_streams() {
+    local(async {
+        let (pool, dials) = (pool(), Rc::new(Cell::new(0)));
+        let connect = async || {
+            let dial = || {
+                dials.set(dials.get() + 1);
+                let silent = dials.get() == 1;
+                let (near, far) = duplex(64 * 1024);
+                let mut incoming = serve(far, Settings::server());
+                spawn_local(async move {
+                    let mut unread = Vec::new();
+                    while let Some(incoming) = incoming.recv().await {
+                        let stream = incoming.accept(None).unwrap();
+                        if silent {
+                            unread.push(stream);
+                        } else {
+                            spawn_local(echo(stream));
+                        }
+                    }
+                });
+                async move { Ok::<_, String>(near) }
+            };
+            pool.connect(&key(), &request(), dial).await.unwrap().0
+        };
+        let mut stalled = Vec::new();
+        for _ in 0..40 {
+            let mut stream = connect().await;
+            stalled.push(spawn_local(async move {
+                while stream.write_all(&[1; 64 * 1024]).await.is_ok() {}
+            }));
+        }
+        assert_eq!(dials.get(), 1);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let mut streams = vec![connect().await, connect().await];
+        for stream in &mut streams {
+            says_hello(stream).await;
+        }
+        // A peer that gives its window back may have had all of it.
+        let (mut reader, mut writer) = tokio::io::split(streams.pop().unwrap());
+        let (sent, mut got) = (vec![2; 256 * 1024], vec![0; 256 * 1024]);
+        let (wrote, read) = tokio::join!(writer.write_all(&sent), reader.read_exact(&mut got));
+        wrote.unwrap();
+        read.unwrap();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        says_hello(&mut connect().await).await;
+        assert_eq!(dials.get(), 2);
+        assert!(stalled.iter().all(|stream| !stream.is_finished()));
+    })
+    .await;
+}
+
 /// A connection that takes nothing while the flag is set, and does not say when it does again.
 struct Stuck(DuplexStream, Rc<Cell<bool>>);
 
