@@ -176,6 +176,11 @@ struct State {
 }
 
 impl Tunnel {
+    /// See [`Stream::tunnel`].
+    pub(crate) fn set_number(&self, number: u64) {
+        self.state.load.set_number(number);
+    }
+
     /// Streams open or asked for.
     pub fn active(&self) -> usize {
         self.state.load.active()

@@ -69,6 +69,7 @@ struct Inner<E> {
     max_streams: usize,
     entries: RefCell<HashMap<PoolKey, Entry<E>>>,
     closed: Observer,
+    numbers: Numbers,
 }
 
 type OnClose = Rc<dyn Fn(&PoolKey, CloseReason)>;
@@ -79,6 +80,15 @@ struct Observer(RefCell<OnClose>);
 impl fmt::Debug for Observer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Observer")
+    }
+}
+
+/// Where tunnels get their numbers from.
+struct Numbers(RefCell<Box<dyn Fn() -> u64>>);
+
+impl fmt::Debug for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Numbers")
     }
 }
 
@@ -121,12 +131,19 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
             max_streams: max_streams.max(1),
             entries: RefCell::new(HashMap::new()),
             closed: Observer(RefCell::new(Rc::new(|_, _| {}))),
+            numbers: Numbers(RefCell::new(Box::new(|| 0))),
         }))
     }
 
     /// Has `observer` told of every tunnel that ends, and how. It replaces the one before.
     pub fn on_close(&self, observer: impl Fn(&PoolKey, CloseReason) + 'static) {
         self.0.closed.0.replace(Rc::new(observer));
+    }
+
+    /// Has tunnels that are opened from now on numbered by `next`, so that [`Stream::tunnel`] tells which one carries a
+    /// stream.
+    pub fn number_with(&self, next: impl Fn() -> u64 + 'static) {
+        *self.0.numbers.0.borrow_mut() = Box::new(next);
     }
 
     /// A stream on a tunnel for `key`; `dial` makes the connection (TCP and TLS, with its own
@@ -338,6 +355,7 @@ where
         entry.dial = None;
         match result {
             Ok((tunnel, driver)) => {
+                tunnel.set_number((inner.numbers.0.borrow())());
                 entry.tunnels.push(tunnel.clone());
                 under_way.tunnel.replace(Some(tunnel.clone()));
                 under_way.done.notify_waiters();

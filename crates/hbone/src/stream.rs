@@ -25,6 +25,8 @@ pub(crate) struct Load {
     idle_since: Cell<Instant>,
     /// Requests that were reset before we answered, since somebody asked.
     unanswered: Cell<u64>,
+    /// The tunnel's number with its owner, 0 until it has one.
+    number: Cell<u64>,
     outbox: Rc<Outbox>,
 }
 
@@ -35,8 +37,14 @@ impl Load {
             read: Cell::new(0),
             idle_since: Cell::new(Instant::now()),
             unanswered: Cell::new(0),
+            number: Cell::new(0),
             outbox: Rc::clone(outbox),
         })
+    }
+
+    /// Names the tunnel for its owner.
+    pub(crate) fn set_number(&self, number: u64) {
+        self.number.set(number);
     }
 
     /// Takes note of a request that was reset before we answered.
@@ -124,6 +132,11 @@ impl Stream {
             waiting: 0,
             slot,
         }
+    }
+
+    /// The number of the tunnel that carries it, see [`Pool::number_with`](crate::Pool::number_with); 0 if it has none.
+    pub fn tunnel(&self) -> u64 {
+        self.slot.load().number.get()
     }
 
     fn id(&self) -> u32 {

@@ -112,6 +112,8 @@ async fn says_hello(stream: &mut Stream) {
 async fn connections_of_a_kind_share_a_tunnel_and_others_do_not() {
     local(async {
         let (pool, peer) = (pool(), Peer::new(Settings::server()));
+        let last = Cell::new(0);
+        pool.number_with(move || last.replace(last.get() + 1) + 1);
         let base = key();
         let mut streams = vec![peer.connect(&pool, &base).await.unwrap()];
         streams.push(peer.connect(&pool, &base).await.unwrap());
@@ -144,6 +146,8 @@ async fn connections_of_a_kind_share_a_tunnel_and_others_do_not() {
         for stream in &mut streams {
             says_hello(stream).await;
         }
+        let tunnels: Vec<_> = streams.iter().map(Stream::tunnel).collect();
+        assert_eq!(tunnels, [1, 1, 2, 3, 4, 5]);
     })
     .await;
 }

@@ -318,6 +318,9 @@ impl Worker {
                 tracing::warn!(peer = %key.address, reason = word, "a tunnel to a peer that floods us was cut");
             }
         });
+        let live = Live::new(index, ledger);
+        let numbers = live.clone();
+        pool.number_with(move || numbers.number_tunnel());
         Rc::new(Self {
             certificates,
             network,
@@ -328,7 +331,7 @@ impl Worker {
             pool,
             tunnels: Tunnels::default(),
             revocations,
-            live: Live::new(index, ledger),
+            live,
             patience,
             sampler,
             resolver,

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use super::describe::{Outbound, claimed};
 use super::dial::dial;
 use super::ejection::Census;
-use super::tunnel;
+use super::tunnel::{self, Opened};
 use super::{Arrival, Refusal};
 use crate::live::{Outgoing, Tracked};
 use crate::pod::Pod;
@@ -244,7 +244,14 @@ async fn go(
                 Via::Direct | Via::Gateway(_) => None,
             };
             match tunnel::open(worker, arrival, &wanted.source, tunnel, context, deadline).await {
-                Ok((stream, far_end)) => {
+                Ok(Opened {
+                    stream,
+                    tunnel,
+                    far_end,
+                }) => {
+                    if let Some(tracked) = &underway.tracked {
+                        tracked.through(tunnel);
+                    }
                     if let (Some(far_end), Some(opening)) = (far_end, &mut underway.opening) {
                         let baggage = far_end.baggage.as_ref();
                         let party = claimed(baggage, Some(far_end.identity));

@@ -29,7 +29,16 @@ pub(super) struct FarEnd {
     pub(super) baggage: Option<Baggage>,
 }
 
-/// Opens a stream for a connection; with the far end, where only that can say who it is.
+/// A stream for a connection.
+pub(super) struct Opened {
+    pub(super) stream: Stream,
+    /// The number of the tunnel to the next hop, which other connections share.
+    pub(super) tunnel: u64,
+    /// Who serves, where only that can say it.
+    pub(super) far_end: Option<FarEnd>,
+}
+
+/// Opens a stream for a connection.
 pub(super) async fn open(
     worker: &Rc<Worker>,
     arrival: &Arrival,
@@ -37,7 +46,7 @@ pub(super) async fn open(
     tunnel: Tunnel,
     context: TraceParent,
     deadline: Instant,
-) -> Result<(Stream, Option<FarEnd>), Refusal> {
+) -> Result<Opened, Refusal> {
     let Tunnel {
         service,
         hbone,
@@ -65,10 +74,20 @@ pub(super) async fn open(
     worker.tunnels_from(&arrival.pod, key.source_ip);
     let reach = async {
         let stream = pooled(worker, &arrival.pod, &key, &request).await?;
-        match via {
-            Via::Direct | Via::Waypoint(_) => Ok((stream, None)),
-            Via::Gateway(inner) => Box::pin(through(worker, key, stream, *inner, request)).await,
-        }
+        let tunnel = stream.tunnel();
+        let (stream, far_end) = match via {
+            Via::Direct | Via::Waypoint(_) => (stream, None),
+            Via::Gateway(inner) => {
+                let (stream, far_end) =
+                    Box::pin(through(worker, key, stream, *inner, request)).await?;
+                (stream, Some(far_end))
+            }
+        };
+        Ok(Opened {
+            stream,
+            tunnel,
+            far_end,
+        })
     };
     match timeout_at(deadline.into(), reach).await {
         Ok(opened) => opened,
@@ -139,7 +158,7 @@ async fn through(
     outer: Stream,
     inner: Inner,
     request: ConnectRequest,
-) -> Result<(Stream, Option<FarEnd>), Refusal> {
+) -> Result<(Stream, FarEnd), Refusal> {
     let credentials = worker.certificates.get(&key.source).await?;
     let handshake = lateen_tls::connect(&credentials, outer, &inner.identities);
     let (stream, identity) = match timeout(worker.patience.peer, handshake).await {
@@ -180,5 +199,5 @@ async fn through(
         identity,
         baggage: answer.baggage,
     };
-    Ok((stream, Some(far_end)))
+    Ok((stream, far_end))
 }

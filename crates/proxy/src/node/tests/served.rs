@@ -80,7 +80,19 @@ async fn open_connections_are_listed_and_closed_ones_are_not() {
     assert_eq!(into.direction, Direction::Inbound);
     assert_eq!(into.destination, (mesh.server_ip(), 8080).into());
     assert!(out.tunnelled && into.tunnelled);
-    drop((client, served));
+    // A second connection shares the tunnel, and both ends say so.
+    let mut second = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut second, "ping").await;
+    let (mut answered, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    hear(&mut answered, "ping").await;
+    for (node, first) in [(&mesh.west, out), (&mesh.east, into)] {
+        let tunnels: Vec<_> = node.connections().await.iter().map(|c| c.tunnel).collect();
+        assert!(first.tunnel.is_some());
+        assert_eq!(tunnels, [first.tunnel; 2]);
+    }
+    drop((client, served, second, answered));
     for node in [&mesh.west, &mesh.east] {
         let deadline = tokio::time::Instant::now() + fixture::LONG;
         while !node.connections().await.is_empty() {
