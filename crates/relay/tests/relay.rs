@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io::ErrorKind;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use lateen_relay::{Counters, Duplex, Limits, Outcome, Relay, RelayError, Side, Socket, run};
@@ -513,10 +514,7 @@ struct Polls<F>(F, Rc<std::cell::Cell<usize>>);
 impl<F: Future + Unpin> Future for Polls<F> {
     type Output = F::Output;
 
-    fn poll(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<F::Output> {
+    fn poll(mut self: std::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         self.1.set(self.1.get() + 1);
         std::pin::Pin::new(&mut self.0).poll(cx)
     }
@@ -549,4 +547,90 @@ async fn a_relay_that_waits_sleeps() {
         () = talk => {}
     }
     drop(server);
+}
+
+/// One side of a relay whose kernel tells each error once. It is never woken.
+struct Scripted {
+    chunk: Option<bytes::Bytes>,
+    /// What a write fails with; without one nothing is taken.
+    error: Option<ErrorKind>,
+    aborted: Rc<std::cell::Cell<bool>>,
+}
+
+impl Duplex for Scripted {
+    const QUEUES: bool = true;
+    const GRACE: Duration = Duration::from_millis(50);
+
+    fn poll_read<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        _: &mut lateen_relay::ReadSize,
+        _: bool,
+        take: impl FnOnce(&mut Context<'_>, lateen_relay::Chunk<'_>) -> T,
+    ) -> Poll<std::io::Result<T>> {
+        match self.chunk.take() {
+            Some(bytes) => Poll::Ready(Ok(take(cx, lateen_relay::Chunk::Owned(bytes)))),
+            None => Poll::Pending,
+        }
+    }
+
+    fn poll_write(
+        &mut self,
+        _: &mut Context<'_>,
+        _: &mut bytes::Bytes,
+    ) -> Poll<std::io::Result<()>> {
+        match self.error.take() {
+            Some(error) => Poll::Ready(Err(error.into())),
+            None => Poll::Pending,
+        }
+    }
+
+    fn poll_write_borrowed(
+        &mut self,
+        _: &mut Context<'_>,
+        _: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        unreachable!("chunks are owned")
+    }
+
+    fn hold(&mut self, _: &mut Context<'_>) -> Poll<std::io::Error> {
+        Poll::Pending
+    }
+
+    fn poll_gone(&mut self, _: &mut Context<'_>) -> Poll<std::io::Error> {
+        Poll::Pending
+    }
+
+    fn poll_finish(&mut self, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn abort(&mut self) {
+        self.aborted.set(true);
+    }
+}
+
+#[tokio::test]
+async fn a_reset_that_a_write_meets_ends_a_stalled_direction_in_the_same_turn() {
+    for first in [true, false] {
+        let aborted = Rc::default();
+        let side = |error| Scripted {
+            chunk: Some(bytes::Bytes::from_static(b"x")),
+            error,
+            aborted: Rc::clone(&aborted),
+        };
+        let (lost, stalled) = (side(Some(ErrorKind::ConnectionReset)), side(None));
+        let (a, b) = if first {
+            (lost, stalled)
+        } else {
+            (stalled, lost)
+        };
+        let relay = run(a, b, Counters::default());
+        let outcome = tokio::time::timeout(Duration::from_secs(30), relay)
+            .await
+            .expect("nobody looks at it again");
+        let from = if first { Side::First } else { Side::Second };
+        assert_eq!(broken(&outcome), from);
+        assert!(aborted.get());
+    }
 }
