@@ -125,6 +125,21 @@ func TestMachine(t *testing.T) {
 	}
 }
 
+func TestDelayedACKs(t *testing.T) {
+	text := "TcpExt: SyncookiesSent DelayedACKs DelayedACKLost\nTcpExt: 1 42 3\nIpExt: DelayedACKs\nIpExt: 7\n"
+	if n, err := procfs(t, map[string]string{"5/net/netstat": text}).DelayedACKs(5); err != nil || n != 42 {
+		t.Errorf("got %d, %v", n, err)
+	}
+	for _, text := range []string{"", "TcpExt: A B\nTcpExt: 1 2\n", "TcpExt: DelayedACKs\nTcpExt:\n", "TcpExt: DelayedACKs\nTcpExt: x\n"} {
+		if n, err := parseNetstat(text, "DelayedACKs"); err == nil {
+			t.Errorf("%q: got %d", text, n)
+		}
+	}
+	if _, err := Host().DelayedACKs(os.Getpid()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestWhatCannotBeReadIsAnError(t *testing.T) {
 	for _, text := range []string{"", "7 (cat S 1", "7 (cat) S 1 2", "7 (cat) S x 2 3 4 5 6 7 8 9 10 11 12 13 14 20 0 3 0 18"} {
 		if s, err := parseStat([]byte(text)); err == nil {
@@ -216,6 +231,7 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q: got %v", text, stalled)
 		}
 		_, _ = parsePSS(text)
+		_, _ = parseNetstat(text, "DelayedACKs")
 		_, _, _ = parseSwitches(text)
 	})
 }

@@ -122,3 +122,37 @@ func (r Reader) Facts() Facts {
 	}
 	return f
 }
+
+// DelayedACKs is how often TCP has held an acknowledgement back until its timer ran out, in the network namespace of a process.
+func (r Reader) DelayedACKs(pid int) (uint64, error) {
+	text, err := os.ReadFile(filepath.Join(r.Proc, strconv.Itoa(pid), "net", "netstat"))
+	if err != nil {
+		return 0, fmt.Errorf("read TCP's counters: %w", err)
+	}
+	return parseNetstat(string(text), "DelayedACKs")
+}
+
+// parseNetstat finds a counter of TcpExt: one line has the names, the next one the values.
+func parseNetstat(text, name string) (uint64, error) {
+	var names []string
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) == 0 || f[0] != "TcpExt:" {
+			continue
+		}
+		if names == nil {
+			names = f
+			continue
+		}
+		for i, n := range names {
+			if n == name && i < len(f) {
+				v, err := strconv.ParseUint(f[i], 10, 64)
+				if err != nil {
+					return 0, fmt.Errorf("read TCP's counters: %w", err)
+				}
+				return v, nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("read TCP's counters: the kernel has none called %s", name)
+}

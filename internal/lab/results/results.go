@@ -125,7 +125,9 @@ type Cell struct {
 	// Params are what differs between the scenario's cells, for axes of plots: {"connections": "16"}.
 	Params map[string]string `json:"params,omitempty"`
 	Load   Load              `json:"load"`
-	Blocks []Block           `json:"blocks"`
+	// Untimed cells were run under strace: what was counted holds, times and CPU do not, and there are none.
+	Untimed bool    `json:"untimed,omitempty"`
+	Blocks  []Block `json:"blocks"`
 	// Verdicts compare the planes; they are computed from Blocks and can be computed again.
 	Verdicts []Verdict `json:"verdicts,omitempty"`
 }
@@ -191,16 +193,30 @@ const (
 	RoleProxies   = "proxies" // every proxy on the path together
 	RoleAgent     = "agent"
 	RoleControl   = "control"
+	// RoleAll is generator, app and proxies together: all that a request costs on its path, to be compared with no mesh. It
+	// is no further role beside them.
+	RoleAll = "all"
 )
 
 // CPUPerRequest names a role's CPU time per request in µs; part is "total", "user" or "system".
 func CPUPerRequest(role, part string) string { return "cpu_us_per_request." + role + "." + part }
 
-// SyscallsPerRequest names a role's system calls per request; call is "all" or a call's name.
+// Calls of SyscallsPerRequest that are sums: of all, and of those that moved bytes.
+const (
+	CallsAll    = "all"
+	CallsReads  = "reads"  // read, recvfrom and their like that did not fail
+	CallsWrites = "writes" // write, sendto and their like that did not fail
+)
+
+// SyscallsPerRequest names a role's system calls per request; call is a sum above or a call's name.
 func SyscallsPerRequest(role, call string) string { return "syscalls_per_request." + role + "." + call }
 
 // SwitchesPerRequest names a role's voluntary context switches (sleeps) per request.
 func SwitchesPerRequest(role string) string { return "switches_per_request." + role }
+
+// DelayedACKsPerRequest names how often, per request, a kernel's TCP held an acknowledgement back until its timer ran out, in
+// the network namespaces of a role's pods; the proxies' sockets in them count there.
+func DelayedACKsPerRequest(role string) string { return "delayed_acks_per_request." + role }
 
 // PSS names a role's proportional set size in MiB at the end of a block.
 func PSS(role string) string { return "pss_mib." + role }

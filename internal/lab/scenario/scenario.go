@@ -15,13 +15,13 @@ type Scenario struct {
 	Answers []string `json:"answers,omitempty"`
 	// NotValid says what does not hold on one machine.
 	NotValid []string `json:"notValid,omitempty"`
-	// World names the services: a file of worlds/ or a sample ("bookinfo").
-	World string `json:"world"`
+	// World names the services by parts: files of worlds/, or the sample "bookinfo". The part "client" is what load comes from.
+	World []string `json:"world"`
 	// Rounds is how often every cell is measured on every plane, Seconds how long each time after Warmup seconds.
 	Rounds  int     `json:"rounds"`
 	Seconds float64 `json:"seconds"`
 	Warmup  float64 `json:"warmup"`
-	// Metrics are what verdicts are about, declared beforehand.
+	// Metrics are what verdicts are about, declared beforehand (names of package results).
 	Metrics []string `json:"metrics"`
 	// Witnesses are planes that take part twice, so that two alike can be compared; the baseline if empty.
 	Witnesses []string `json:"witnesses,omitempty"`
@@ -39,6 +39,9 @@ type Cell struct {
 	Name   string            `json:"name"`
 	Params map[string]string `json:"params,omitempty"`
 	Load   Load              `json:"load,omitzero"`
+	// Part is the part of the world that the cell needs beside the client; where its programs are missing the cell is left
+	// out, and the report says so.
+	Part string `json:"part,omitempty"`
 	// Scale sets replicas of deployments before the cell is measured.
 	Scale map[string]int `json:"scale,omitempty"`
 	// Policies is how many authorization policies are applied first; the last one admits the load.

@@ -1,0 +1,94 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"lateen.dev/lateen/internal/lab/results"
+)
+
+// Spec names a plane before it is made.
+type Spec struct {
+	// Name is unique in a run: the kind, with a suffix where the kind takes part twice.
+	Name string
+	Kind string
+	// Path is the peer's executable; empty for none and lateen.
+	Path string
+}
+
+// peerKinds are those that a path makes a plane of, in the order in which help lists them.
+var peerKinds = []string{results.KindZtunnel}
+
+// ParseSpec reads "none", "lateen" or KIND=PATH and sees that what is named can be run. The error says what can be.
+func ParseSpec(text string) (Spec, error) {
+	kind, path, given := strings.Cut(text, "=")
+	s := Spec{Name: kind, Kind: kind, Path: path}
+	switch {
+	case kind == results.KindNone || kind == results.KindLateen:
+		if given {
+			return s, fmt.Errorf("%s takes no path", kind)
+		}
+		return s, nil
+	case kind == results.KindCilium:
+		return s, nil // Describe says why it cannot run
+	case !isPeer(kind):
+		return s, fmt.Errorf("unknown peer %q: use %s, each with =PATH", kind, strings.Join(peerKinds, ", "))
+	case path == "":
+		return s, fmt.Errorf("peer %s has no path: write %s=PATH", kind, kind)
+	}
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return s, fmt.Errorf("peer %s: %w", kind, err)
+	}
+	s.Path = absolute
+	info, err := os.Stat(absolute)
+	if err != nil {
+		return s, fmt.Errorf("peer %s: %w", kind, err)
+	}
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
+		return s, fmt.Errorf("peer %s: %s is not an executable file", kind, absolute)
+	}
+	return s, nil
+}
+
+func isPeer(kind string) bool {
+	for _, k := range peerKinds {
+		if k == kind {
+			return true
+		}
+	}
+	return false
+}
+
+// Maker makes planes on this machine.
+type Maker struct {
+	Engine Engine
+	// Prefix begins the names of all meshes.
+	Prefix string
+}
+
+// Plane makes the plane that a spec names.
+func (m Maker) Plane(s Spec) (Plane, error) {
+	mesh := m.Prefix + "-" + s.Name
+	switch s.Kind {
+	case results.KindNone, results.KindLateen, results.KindZtunnel:
+		return NewLocal(m.Engine, mesh, s.Name, s.Kind, s.Path), nil
+	case results.KindCilium:
+		return absent{results.Plane{Name: s.Name, Kind: s.Kind, NotRun: "Cilium attaches eBPF programs to a node's devices and owns its pod network: it needs a cluster of its own"}}, nil
+	}
+	return nil, fmt.Errorf("unknown peer %q", s.Kind)
+}
+
+// absent is a plane that cannot run here.
+type absent struct{ about results.Plane }
+
+// Describe implements Plane.
+func (a absent) Describe() results.Plane { return a.about }
+
+// Start implements Plane; it always fails.
+func (a absent) Start(context.Context, Topology, func(string)) (Bench, error) {
+	return nil, fmt.Errorf("%s cannot run here: %s", a.about.Name, a.about.NotRun)
+}
