@@ -240,6 +240,9 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 		// Before its network goes: peers are to leave its tunnels while they still can.
 		a.keeper.Terminating(p.UID)
 	}
+	if object.Ended && !p.Ended {
+		p.takenBack, p.again = false, time.Time{}
+	}
 	p.Pod, p.want = object, want
 	if settings, refused := settingsOf(a.opts.Exceptions, object.Annotations); !settings.Equal(p.settings) || !slices.Equal(refused, p.refused) {
 		p.settings, p.refused = settings, refused
@@ -258,7 +261,7 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 		p.told.State = says
 	}
 	// A snapshot can be older than the last report; saying it once more is harmless, never saying it is not.
-	p.repeat = says != p.told.State
+	p.repeat = says != p.told.State && p.told.State != source.Parted
 }
 
 // moved says whether the pod has been given another network namespace than the one that is held.

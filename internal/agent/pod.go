@@ -50,6 +50,7 @@ type pod struct {
 	unmeshed   map[uint64]time.Time // captured: cookies of connections that are older than the capture, and its time
 	capturedAt time.Time            // captured: when, also across restarts of the agent
 
+	parted    bool          // the pod has ended, and nothing of the proxy's in it is open
 	told      source.Report // what the engine was told last
 	repeat    bool          // the engine's object says something else
 	reporting bool          // a report is under way
@@ -84,6 +85,10 @@ func (p *pod) fail(reason string, now time.Time) {
 
 // advance takes the pod as far towards what the user wants as it can go now.
 func (a *Agent) advance(p *pod, now time.Time) {
+	if p.Ended {
+		a.part(p, now)
+		return
+	}
 	if !p.observed && (now.Before(p.again) || !a.observe(p, now)) {
 		return
 	}
@@ -364,6 +369,35 @@ func (a *Agent) finish(p *pod, now time.Time) {
 	a.log.Info("pod is plain", "pod", p.Namespace+"/"+p.Name)
 	a.letGo(p, now)
 }
+
+// part takes a pod that has ended back from the proxy and waits until the ends of its connections have left: a peer that
+// does not hear of an end before the pod's network goes waits for answers that nobody sends. How long that may take is
+// the engine's affair.
+func (a *Agent) part(p *pod, now time.Time) {
+	if p.parted || now.Before(p.again) {
+		return
+	}
+	if !p.takenBack {
+		p.takenBack = true
+		a.zds.Drop(p.UID)
+	}
+	if a.zds.Status(p.UID).Known {
+		return // it says when that changes
+	}
+	if p.ns == nil && p.Annotations[wellknown.Redirection] == string(source.Enabled) {
+		a.hold(p, now) // an earlier agent captured it
+	}
+	if p.ns != nil {
+		if l, err := a.list(p.ns); err == nil && l.Unheard() > 0 {
+			p.again = now.Add(partLook)
+			return
+		}
+	}
+	p.parted, p.again = true, time.Time{}
+}
+
+// partLook is the time between two looks at what is open in a pod that has ended.
+const partLook = 20 * time.Millisecond
 
 // letGo forgets what was held of a pod that is plain.
 func (a *Agent) letGo(p *pod, now time.Time) {

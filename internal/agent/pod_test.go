@@ -401,3 +401,48 @@ func TestAReleaseHasADeadline(t *testing.T) {
 	r.did("apply absent")
 	r.is(Plain, "")
 }
+
+// A pod that has ended keeps its network until what the proxy had in it is closed.
+func TestAPodThatHasEndedIsReportedOnceItsConnectionsAre(t *testing.T) {
+	r := captured(t)
+	r.carried, r.known = 1, true
+	r.snapshot.Pods[0].Terminating, r.snapshot.Pods[0].Ended = true, true
+	r.learn()
+	r.did("drop")
+	r.step(time.Hour)
+	r.did() // the proxy has not let go
+	r.known = false
+	r.step(time.Millisecond)
+	r.did() // a connection is open
+	r.carried = 0
+	r.step(partLook)
+	r.did("report parted")
+	if r.mode != redirect.Capturing {
+		t.Errorf("mode %v: nothing may be plain in a pod's last moment", r.mode)
+	}
+	r.learn()
+	r.step(time.Hour)
+	r.did()
+}
+
+func TestAPlainPodThatHasEndedIsWaitedForByNobody(t *testing.T) {
+	r := newRig(t)
+	r.learn()
+	r.events = nil
+	r.snapshot.Pods[0].Terminating, r.snapshot.Pods[0].Ended = true, true
+	r.learn()
+	r.did("report parted")
+}
+
+// An agent that was restarted meanwhile knows nothing of the pod but what the engine says.
+func TestAnAgentThatComesAfterThePodsEndLooksAtItsConnections(t *testing.T) {
+	r := captured(t)
+	r.carried = 1
+	r.snapshot.Pods[0].Terminating, r.snapshot.Pods[0].Ended = true, true
+	r.start()
+	r.learn()
+	r.did("complete")
+	r.carried = 0
+	r.step(partLook)
+	r.did("report parted")
+}

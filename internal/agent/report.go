@@ -18,6 +18,10 @@ type reportResult struct {
 // due is what the engine should know of the pod.
 func (p *pod) due(explain time.Duration, now time.Time) source.Report {
 	switch {
+	case p.parted:
+		return source.Report{State: source.Parted}
+	case p.Ended:
+		return p.told
 	case p.state == Captured:
 		return source.Report{State: source.Enabled, Error: strings.Join(p.refused, "; ")}
 	case p.want && !now.Before(p.wantSince.Add(explain)):
@@ -33,7 +37,7 @@ func (p *pod) due(explain time.Duration, now time.Time) source.Report {
 // sent is the last one received.
 func (a *Agent) report(ctx context.Context, p *pod, now time.Time) {
 	report := p.due(a.opts.Explain, now)
-	if !p.observed || p.reporting || report == p.told && !p.repeat || now.Before(p.reportAt) {
+	if !p.observed && !p.parted || p.reporting || report == p.told && !p.repeat || now.Before(p.reportAt) {
 		return
 	}
 	p.reporting, p.repeat = true, false

@@ -24,7 +24,7 @@ var advice = []advised{
 			{"istio_tcp_received_bytes_total", "from clients to servers, on both reporters"},
 			{"istio_tcp_sent_bytes_total", "from servers to clients, on both reporters"},
 			{"istio_tcp_sockets_open", "`reporter` is the side that holds them; rises with load, not over days"},
-			{"lateen_connections_cut_total", "`reason`: `policy` (a policy denies it by now), `revoked` (its certificate was), `deadline` (the proxy ended first: raise CONNECTION_TERMINATION_DEADLINE if these hurt)"},
+			{"lateen_connections_cut_total", "`reason`: `policy` (a policy denies it by now), `revoked` (its certificate was), `gone` (its pod has ended), `deadline` (the proxy ended first: raise CONNECTION_TERMINATION_DEADLINE if these hurt)"},
 			{"lateen_connections_shed_total", "any: a pod holds more connections than its share of descriptors. Raise the limit of the proxy, or look at that pod"},
 			{"lateen_connect_retries_total", "an endpoint does not answer and another did, so no user saw it; keeps rising: look for the endpoint in the log"},
 			{"lateen_endpoints_ejected", "above 0 for long: endpoints that the control plane calls healthy cannot be reached from here"},

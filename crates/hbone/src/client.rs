@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -69,6 +69,8 @@ where
         load: Load::new(flusher.outbox()),
         outbox: Rc::clone(flusher.outbox()),
         probe: Cell::new(false),
+        doubt: Cell::new(false),
+        driver: RefCell::new(None),
         probe_after: settings.probe_after,
         limit: Cell::new(ASSUMED_LIMIT),
         limit_known: Cell::new(false),
@@ -157,7 +159,25 @@ pub struct Tunnel {
 }
 
 /// A tunnel's name.
+#[derive(Debug, Clone)]
 pub(crate) struct Token(Weak<State>);
+
+impl Token {
+    /// See [`crate::Pool::doubt`].
+    pub(crate) fn doubt(&self) {
+        let Some(state) = self.0.upgrade() else {
+            return;
+        };
+        state.doubt.set(true);
+        if let Some(driver) = state.driver.take() {
+            driver.wake();
+        }
+    }
+
+    pub(crate) fn is(&self, other: &Token) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+}
 
 #[derive(Debug)]
 struct State {
@@ -165,6 +185,10 @@ struct State {
     outbox: Rc<Outbox>,
     /// The driver is to ask the peer whether it is there.
     probe: Cell<bool>,
+    /// The driver is to ask so again and again.
+    doubt: Cell<bool>,
+    /// Wakes the driver.
+    driver: RefCell<Option<Waker>>,
     probe_after: Duration,
     /// Streams that the peer allows at once.
     limit: Cell<usize>,
@@ -362,6 +386,15 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
         if self.state.probe.take() {
             let patience = self.settings.probe_timeout;
             self.keepalive.probe(self.flusher.received(), patience);
+        }
+        if self.state.doubt.take() {
+            let patience = self.settings.probe_timeout;
+            self.keepalive.doubt(self.flusher.received(), patience);
+        }
+        match &mut *self.state.driver.borrow_mut() {
+            // The same task as before, nearly always: nothing is cloned.
+            Some(driver) => driver.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
         }
         while let Poll::Ready(beat) = self.keepalive.poll_beat(cx, self.flusher.received()) {
             beat?;

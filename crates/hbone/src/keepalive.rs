@@ -53,6 +53,13 @@ impl KeepAlive {
         }
     }
 
+    /// [`KeepAlive::probe`] now, and again and again from now on: whoever is there will be gone soon.
+    pub(crate) fn doubt(&mut self, received: u64, patience: std::time::Duration) {
+        self.interval = self.interval.min(patience / 3);
+        self.timeout = self.timeout.min(patience);
+        self.probe(received, patience);
+    }
+
     /// `Ready(Ok)` at every PING that was sent; poll again then. `Ready(Err)` when one went unanswered.
     /// `received` is what came from the peer so far, in bytes.
     pub(crate) fn poll_beat(

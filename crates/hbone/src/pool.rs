@@ -12,7 +12,7 @@ use lateen_types::Identity;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 
-use crate::client::{self, ConnectRequest, Driver, ResponseInfo, Tunnel};
+use crate::client::{self, ConnectRequest, Driver, ResponseInfo, Token, Tunnel};
 use crate::error::{CloseReason, ConnectError, TunnelError};
 use crate::settings::Settings;
 use crate::stream::Stream;
@@ -68,6 +68,8 @@ struct Inner<E> {
     settings: Settings,
     max_streams: usize,
     entries: RefCell<HashMap<PoolKey, Entry<E>>>,
+    /// Every tunnel that has not ended, also those that take no more requests.
+    driven: RefCell<Vec<(PoolKey, Token)>>,
     closed: Observer,
     numbers: Numbers,
 }
@@ -130,6 +132,7 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
             settings,
             max_streams: max_streams.max(1),
             entries: RefCell::new(HashMap::new()),
+            driven: RefCell::default(),
             closed: Observer(RefCell::new(Rc::new(|_, _| {}))),
             numbers: Numbers(RefCell::new(Box::new(|| 0))),
         }))
@@ -194,6 +197,15 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
             !entry.is_empty()
         });
         retired
+    }
+
+    /// Has the tunnels that `which` names, those in use and those that were retired, ask again and again whether their peer
+    /// is there, so that what is open on them ends within about [`Settings::probe_timeout`] once it is not. For a peer
+    /// that is said to be gone: its last word may not have reached us. Returns how many tunnels there were.
+    pub fn doubt(&self, which: impl Fn(&PoolKey) -> bool) -> usize {
+        let driven = self.0.driven.borrow();
+        let doubted = driven.iter().filter(|(key, _)| which(key));
+        doubted.map(|(_, tunnel)| tunnel.doubt()).count()
     }
 
     /// Open tunnels.
@@ -357,6 +369,8 @@ where
             Ok((tunnel, driver)) => {
                 tunnel.set_number((inner.numbers.0.borrow())());
                 entry.tunnels.push(tunnel.clone());
+                let driven = (key.clone(), tunnel.token());
+                inner.driven.borrow_mut().push(driven);
                 under_way.tunnel.replace(Some(tunnel.clone()));
                 under_way.done.notify_waiters();
                 (tunnel.token(), driver)
@@ -381,6 +395,8 @@ where
     if let Some(inner) = pool.upgrade() {
         let observer = Rc::clone(&*inner.closed.0.borrow());
         observer(&key, reason);
+        let mut driven = inner.driven.borrow_mut();
+        driven.retain(|(_, other)| !other.is(&tunnel));
         let mut entries = inner.entries.borrow_mut();
         if let Some(entry) = entries.get_mut(&key) {
             entry.tunnels.retain(|other| !other.is(&tunnel));

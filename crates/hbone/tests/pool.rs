@@ -568,6 +568,37 @@ async fn an_idle_tunnel_that_lives_is_used_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_open_on_a_tunnel_that_is_doubted_ends_soon_after_its_peer() {
+    local(async {
+        let (pool, peer) = (pool(), Peer::new(Settings::server()));
+        let cut: Rc<Cell<bool>> = Rc::default();
+        let dial = || {
+            let (peer, cut) = (peer.clone(), Rc::clone(&cut));
+            async move { Ok::<_, String>(Cut(peer.dial().await?, cut)) }
+        };
+        let (mut stream, _) = pool.connect(&key(), &request(), dial).await.unwrap();
+        says_hello(&mut stream).await;
+        // Out of use, and doubted all the same.
+        assert_eq!(pool.retire(|_| true), 1);
+        assert_eq!((pool.doubt(|_| false), pool.doubt(|_| true)), (0, 1));
+        // As long as the peer is there nothing ends.
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        says_hello(&mut stream).await;
+        cut.set(true);
+        let start = tokio::time::Instant::now();
+        let mut rest = Vec::new();
+        let ended = stream.read_to_end(&mut rest).await;
+        assert!(ended.is_err(), "nobody said that this was all: {ended:?}");
+        assert!(
+            start.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            start.elapsed()
+        );
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_congested_tunnel_gets_a_spare() {
     local(async {
         let (pool, peer) = (pool(), Peer::new(Settings::server()));

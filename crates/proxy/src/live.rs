@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use lateen_capture::Ledger;
 use lateen_config::Snapshot;
@@ -141,6 +142,11 @@ impl Live {
             About::Outbound(outgoing) => which(outgoing),
             About::Inbound(_) => false,
         })
+    }
+
+    /// Cuts what a pod has left, in both directions; answers how many.
+    pub fn cut_pod(&self, pod: &Arc<Pod>, reason: Cut) -> usize {
+        self.cut(reason, |entry| Arc::ptr_eq(entry.pod(), pod))
     }
 
     /// Cuts everything; answers how many.

@@ -16,7 +16,7 @@ use lateen_identity::Manager;
 use lateen_telemetry::Metrics;
 use lateen_types::{Identity, Strng, WorkloadUid};
 use tokio::task::spawn_local;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::dns::Dns;
 use crate::pod::{Door, Pod, Port, Served};
@@ -28,6 +28,10 @@ pub const READY: &str = "workload proxy manager";
 
 /// How long connections to a pod that was taken over may wait for its certificate without being accepted.
 const UNABLE: Duration = Duration::from_secs(5);
+
+/// How long connections of a pod that has ended may take to end in order. What was written before is on its way; what is left
+/// then waits for somebody who is gone. Less than agents wait before the pod's network goes (`endedPatience`).
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// The table of pods; clones share it.
 #[derive(Clone, Debug, Default)]
@@ -206,12 +210,23 @@ impl Pods {
         drop((doors, dns));
         self.dns.forget(&pod);
         self.keeper.release(uid);
+        // The agent takes back what is being deleted when nothing runs in it any more.
+        let ended = pod.is_leaving();
         pod.release();
         self.metrics.pod_stopped();
         tracing::info!(pod = %pod.uid, name = %pod.info.name, namespace = %pod.info.namespace, "pod released");
         self.certificates.forget(&pod.identity);
         for worker in &self.workers {
             worker.released(Arc::clone(&pod));
+        }
+        if ended {
+            let workers = self.workers.clone();
+            spawn_local(async move {
+                sleep(LAST_WORDS).await;
+                for worker in workers {
+                    worker.gone(Arc::clone(&pod));
+                }
+            });
         }
     }
 }

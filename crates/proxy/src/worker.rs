@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use lateen_capture::{Accepted, Ledger};
 use lateen_config::{Snapshot, Workload};
 use lateen_fair::{Executor, Group, Groups};
-use lateen_hbone::{CloseReason, Pool};
+use lateen_hbone::{CloseReason, Pool, PoolKey};
 use lateen_identity::Manager;
 use lateen_telemetry::{Metrics, Reporter};
 use lateen_tls::Revocations;
@@ -54,6 +54,7 @@ enum Message {
     Serve(Accepted<Door>),
     Install(Arc<Snapshot>, oneshot::Sender<()>),
     Released(Arc<Pod>),
+    Gone(Arc<Pod>),
     Connections(oneshot::Sender<Vec<Listed>>),
     Ejected(oneshot::Sender<Vec<Ejected>>),
     Pods(oneshot::Sender<HashMap<WorkloadUid, PodUse>>),
@@ -106,6 +107,11 @@ impl Mailbox {
     /// Tells it that a pod was let go.
     pub fn released(&self, pod: Arc<Pod>) {
         let _ = self.0.send(Message::Released(pod));
+    }
+
+    /// Tells it that a pod that was deleted has no process any more, and is about to have no network.
+    pub fn gone(&self, pod: Arc<Pod>) {
+        let _ = self.0.send(Message::Gone(pod));
     }
 
     /// The endpoints that it leaves out; none if it has ended.
@@ -384,6 +390,12 @@ impl Worker {
                     let _ = done.send(());
                 }
                 Message::Released(pod) => self.forget(&pod),
+                Message::Gone(pod) => {
+                    let cut = self.live.cut_pod(&pod, Cut::Gone);
+                    if cut > 0 {
+                        tracing::info!(pod = %pod.uid, connections = cut, "cut with the pod that has ended");
+                    }
+                }
                 Message::Connections(answer) => {
                     // Whoever asked may have stopped waiting.
                     let _ = answer.send(self.live.list());
@@ -448,19 +460,22 @@ impl Worker {
     }
 
     /// Leaves the tunnels to addresses that belong to another workload now, or to none: the pod at the other end is gone,
-    /// and who has its address next is somebody else.
+    /// and who has its address next is somebody else. What is open on them may be waiting for an answer that nobody sends,
+    /// if the pod's network went before its last word: they find out soon.
     fn leave_the_gone(&self, before: &Snapshot, now: &Snapshot) {
         let owner = |snapshot: &Snapshot, address| {
             let workload = snapshot.workload(&self.network, address)?;
             Some(workload.uid.clone())
         };
-        self.pool.retire(|key| {
+        let gone = |key: &PoolKey| {
             let address = key.address.ip();
             match owner(before, address) {
                 Some(uid) => owner(now, address) != Some(uid),
                 None => false,
             }
-        });
+        };
+        self.pool.retire(gone);
+        self.pool.doubt(gone);
     }
 
     /// Remembers that a tunnel of the pod's is about to be used from this address.

@@ -60,6 +60,22 @@ func (l Listing) Carried() int {
 	return carried
 }
 
+// Unheard counts the proxy's connections in the pod, tunnels among them, whose other end has not acknowledged that they
+// have ended.
+func (l Listing) Unheard() int {
+	unheard := 0
+	for _, s := range l.Sockets {
+		if !ofProxy(s) {
+			continue
+		}
+		switch s.State {
+		case Established, FinWait1, CloseWait, LastAck, Closing:
+			unheard++
+		}
+	}
+	return unheard
+}
+
 // Unmeshed lists the pod's connections that are neither carried by the proxy nor meant to bypass it (health checks and
 // the pod calling itself).
 func (l Listing) Unmeshed() []Connection {

@@ -14,6 +14,7 @@ type Pod struct {
 	Annotations    map[string]string `json:"annotations"`
 	NetNS          string            `json:"netns"` // where its network namespace is mounted
 	Terminating    bool              `json:"terminating"`
+	Ended          bool              `json:"ended"` // nothing runs in it any more; its network waits for the Parted report
 }
 
 // Namespace is what the agent needs of a namespace's object.
@@ -34,6 +35,8 @@ type State string
 const (
 	Enabled  State = "enabled"
 	Disabled State = "disabled"
+	// Parted says of a pod that has ended that what the proxy had in it is closed, and that its peers have heard so.
+	Parted State = "parted"
 )
 
 // Report is what the engine is told of one pod.

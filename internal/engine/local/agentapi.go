@@ -51,8 +51,8 @@ func (e *Engine) serveRedirection(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	if in.State != "enabled" && in.State != "disabled" {
-		fail(w, &api.Error{Code: http.StatusBadRequest, Message: "redirection is either enabled or disabled"})
+	if in.State != "enabled" && in.State != "disabled" && in.State != "parted" {
+		fail(w, &api.Error{Code: http.StatusBadRequest, Message: "redirection is enabled, disabled, or parted once a pod has ended"})
 		return
 	}
 	uid := r.PathValue("uid")
@@ -61,6 +61,13 @@ func (e *Engine) serveRedirection(w http.ResponseWriter, r *http.Request) {
 		for _, p := range e.pods {
 			if p.uid == uid {
 				found = true
+				if in.State == "parted" {
+					// What peers know of the pod stays as it is: nobody is to dial it in clear in its last moment.
+					if p.ended && !closed(p.parted) {
+						close(p.parted)
+					}
+					continue
+				}
 				p.redirection = redirection{enabled: in.State == "enabled", err: in.Error}
 				p.wake()
 			}

@@ -37,6 +37,9 @@ const (
 	// drainDelay is the time between taking a pod out of every list of endpoints and asking it to end, so that those who
 	// would still connect to it have heard.
 	drainDelay = 200 * time.Millisecond
+	// endedPatience bounds the wait for the ends of a pod's connections to leave. Node proxies end in order what can, and
+	// cut the rest (LAST_WORDS); peers that are gone themselves acknowledge nothing.
+	endedPatience = 3 * time.Second
 	// scratchSize bounds a pod's own /tmp and the like, in bytes each. Pages are only taken when written.
 	scratchSize = 512 << 20
 
@@ -362,6 +365,7 @@ func (e *Engine) endPod(p *pod) {
 			e.log.Error("close a log", "namespace", p.namespace, "pod", p.name, "err", err)
 		}
 	}
+	e.awaitParting(p)
 	if p.network && !p.onNodesNetwork() {
 		if err := fabric.RemovePod(p.node.Node, e.podNetNS(p), p.port); err != nil {
 			e.log.Error("remove the pod's network", "namespace", p.namespace, "pod", p.name, "err", err)
@@ -377,6 +381,31 @@ func (e *Engine) endPod(p *pod) {
 		}
 	})
 	close(p.done)
+}
+
+// awaitParting has the node's agent take a pod that has ended back from the proxy before its network goes: what peers are not
+// told by then they wait for in vain.
+func (e *Engine) awaitParting(p *pod) {
+	wait := false
+	e.update(func() {
+		p.ended = true
+		// A pod without redirection may still have meshed connections; agents answer for every pod.
+		watched := false
+		for w := range e.watchers {
+			watched = watched || w.node == p.node.name
+		}
+		wait = watched && p.network && !p.onNodesNetwork() && !e.stopping
+	})
+	if !wait {
+		return
+	}
+	patience := time.NewTimer(endedPatience)
+	defer patience.Stop()
+	select {
+	case <-p.parted:
+	case <-patience.C:
+		e.log.Warn("a pod's network goes before its peers have heard that it ended", "namespace", p.namespace, "pod", p.name, "after", endedPatience)
+	}
 }
 
 // grace is how long a pod may take to end. When the whole mesh ends nobody waits for the slowest.

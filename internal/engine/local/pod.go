@@ -35,6 +35,7 @@ type pod struct {
 	created   time.Time
 	cancel    context.CancelFunc
 	wakeup    chan struct{} // something it waits for may have happened
+	parted    chan struct{} // closed when the agent says that the ends of its connections have left
 	done      chan struct{} // closed when nothing of it is left
 
 	// Guarded.
@@ -44,6 +45,7 @@ type pod struct {
 	reason      string // why it does not run, for people
 	network     bool   // its network namespace is there
 	stopping    bool
+	ended       bool // its processes are gone; its network is there until its connections' ends have left
 	deleted     time.Time
 	started     time.Time
 	init        *podinit.Pod

@@ -222,7 +222,7 @@ func (e *Engine) makePod(ctx context.Context, owner *stored, name string, labels
 	p := &pod{
 		uid: uid, namespace: ns, name: name, node: n, ip: ips[0], ips: ips, port: "p" + uid[:8], owner: owner.Key, hash: hash, dir: owner.dir,
 		spec: *spec.DeepCopy(), unixUID: e.users.of(ns, account), created: time.Now(), cancel: cancel,
-		wakeup: make(chan struct{}, 1), done: make(chan struct{}),
+		wakeup: make(chan struct{}, 1), parted: make(chan struct{}), done: make(chan struct{}),
 		labels: labels, annotations: ownAnnotations(annotations), phase: corev1.PodPending,
 	}
 	if p.spec.RestartPolicy == "" {
@@ -322,6 +322,7 @@ type agentPod struct {
 	Annotations    map[string]string `json:"annotations"`
 	NetNS          string            `json:"netns"`
 	Terminating    bool              `json:"terminating"`
+	Ended          bool              `json:"ended"`
 }
 
 type agentNamespace struct {
@@ -344,7 +345,7 @@ func (e *Engine) agentSnapshot(nodeName string) []byte {
 		}
 		s.Pods = append(s.Pods, agentPod{
 			UID: p.uid, Namespace: p.namespace, Name: p.name, ServiceAccount: p.serviceAccount(), IP: p.ip.String(),
-			HostNetwork: p.spec.HostNetwork, Labels: p.labels, Annotations: p.annotations, NetNS: ns, Terminating: p.stopping,
+			HostNetwork: p.spec.HostNetwork, Labels: p.labels, Annotations: p.annotations, NetNS: ns, Terminating: p.stopping, Ended: p.ended,
 		})
 	}
 	slices.SortFunc(s.Pods, func(a, b agentPod) int { return bytes.Compare([]byte(a.UID), []byte(b.UID)) })

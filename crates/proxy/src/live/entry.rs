@@ -64,6 +64,8 @@ pub enum Cut {
     Policy,
     /// The peer's certificate was revoked.
     Revoked,
+    /// The pod has ended.
+    Gone,
     /// The time that connections have when the proxy ends is over.
     Deadline,
 }
@@ -74,6 +76,7 @@ impl Cut {
         match self {
             Self::Policy => "policy",
             Self::Revoked => "revoked",
+            Self::Gone => "gone",
             Self::Deadline => "deadline",
         }
     }

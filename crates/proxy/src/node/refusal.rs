@@ -234,6 +234,7 @@ fn cut(reason: Cut) -> &'static str {
     match reason {
         Cut::Policy => "connection closed due to policy change",
         Cut::Revoked => "connection closed because the peer's certificate was revoked",
+        Cut::Gone => "connection closed because its pod has ended",
         Cut::Deadline => {
             "connection closed due to connection drain: this proxy ends, and the time that connections had to finish is \
              over; raise CONNECTION_TERMINATION_DEADLINE if they need longer"
