@@ -3,7 +3,8 @@
 # FAULT_SECONDS prolongs what is done under load (0: as short as the promise can be tested).
 # shellcheck shell=bash
 MESH=${MESH:-flt-$(basename "$0" | cut -c1-2)-$$}
-source "$(dirname "${BASH_SOURCE[0]}")/../accept/lib.sh"
+# tests/interop, which has a library of its own, has it by now.
+declare -F finish >/dev/null || source "$(dirname "${BASH_SOURCE[0]}")/../accept/lib.sh"
 EXTRA=${FAULT_SECONDS:-0}
 TOOLS=${FAULT_TOOLS:-$WORK/tools}
 if [ -z "${FAULT_TOOLS:-}" ]; then
@@ -64,16 +65,18 @@ silent() { ! answers "$@"; }
 
 # Plain text anywhere: a marker in the requests is looked for on every interface of the fabric and of both nodes, except
 # behind the proxies, where the application has it.
+NODES=(n1 n2)
 watch_wire() {
-  nsenter -t "$(engine_pid)" -n -- tcpdump --immediate-mode -i any -U -w "$WORK/fabric.pcap" tcp and not port 15012 2>"$WORK/fabric.log" & SNIFFERS=("$!")
+  SNIFFERS=()
+  nsenter -t "$(engine_pid)" -n -- tcpdump --immediate-mode -i any -U -w "$WORK/fabric.pcap" tcp and not port 15012 2>"$WORK/fabric.log" & SNIFFERS+=("$!")
   local node place
-  for node in n1 n2; do
+  for node in "${NODES[@]}"; do
     nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$node" -- tcpdump --immediate-mode -i any -U -w "$WORK/$node.pcap" tcp 2>"$WORK/$node.log" & SNIFFERS+=("$!")
   done
-  for place in fabric n1 n2; do eventually 5 grep -q 'listening on' "$WORK/$place.log" >/dev/null || not_ok "watching the wire of $place"; done
+  for place in fabric "${NODES[@]}"; do eventually 5 grep -q 'listening on' "$WORK/$place.log" >/dev/null || not_ok "watching the wire of $place"; done
 }
 unwatch_wire() { kill "${SNIFFERS[@]}" 2>/dev/null; wait "${SNIFFERS[@]}" 2>/dev/null; }
 # in_clear TEXT: how many captured packets show it.
-in_clear() { local place; for place in fabric n1 n2; do tcpdump -r "$WORK/$place.pcap" -A 2>/dev/null; done | grep -c -- "$1"; }
+in_clear() { local place; for place in fabric "${NODES[@]}"; do tcpdump -r "$WORK/$place.pcap" -A 2>/dev/null; done | grep -c -- "$1"; }
 # end JOB...: ends askers in the background before their time; their counts are written.
 end() { local job; for job in "$@"; do pkill -TERM -P "$job" 2>/dev/null; done; wait "$@"; }
