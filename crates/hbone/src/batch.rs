@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use crate::error::TunnelError;
-use crate::guard::{Abuse, Guard};
+use crate::guard::{Abuse, Guard, Passing};
 use crate::outbox::Outbox;
 use crate::settings::Settings;
 
@@ -31,6 +31,9 @@ struct Shared<IO> {
     dirty: Cell<bool>,
     guard: RefCell<Guard>,
     outbox: Rc<Outbox>,
+    /// Ends of streams that the peer has sent and the HTTP/2 layer may not have looked at: it stops between two frames of
+    /// a read while it cannot write, and streams go on meanwhile. It asks for more only when it has seen all.
+    unheard: RefCell<Vec<Passing>>,
     /// Bytes that came.
     received: Cell<u64>,
     /// Since when the stream takes nothing.
@@ -48,6 +51,7 @@ impl<IO> Batch<IO> {
                 &settings.send_budget,
                 settings.tunnel_send_buffer,
             )),
+            unheard: RefCell::default(),
             received: Cell::new(0),
             stuck: Cell::new(None),
         }))
@@ -160,6 +164,11 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Batch<IO> {
         if self.abuse().is_some() {
             return Poll::Pending;
         }
+        if !self.0.unheard.borrow().is_empty() {
+            for passing in self.0.unheard.take() {
+                self.0.outbox.passed(passing);
+            }
+        }
         let before = buf.filled().len();
         let read = Pin::new(&mut *self.0.io.borrow_mut()).poll_read(cx, buf);
         if matches!(read, Poll::Ready(Ok(()))) {
@@ -168,7 +177,10 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Batch<IO> {
                 .received
                 .set(self.0.received.get() + bytes.len() as u64);
             let mut guard = self.0.guard.borrow_mut();
-            guard.received(bytes, Instant::now, |passing| self.0.outbox.passed(passing));
+            guard.received(bytes, Instant::now, |passing| match passing {
+                Passing::Closed(_) | Passing::Away(_) => self.0.unheard.borrow_mut().push(passing),
+                Passing::Granted(_) | Passing::Sent(..) => self.0.outbox.passed(passing),
+            });
             if guard.verdict().is_some() {
                 // The tunnel's task finds the verdict at the end of this turn.
                 buf.set_filled(before);

@@ -180,6 +180,8 @@ pub(crate) struct Guard {
     unearned: u32,
     /// The payload of our GOAWAY: the HTTP/2 layer has limits of its own and says there which was reached.
     farewell: Vec<u8>,
+    /// The last stream that the peer's GOAWAY names, as far as it has come.
+    last: Vec<u8>,
 }
 
 /// Most bytes of our own GOAWAY that are looked at.
@@ -194,6 +196,8 @@ pub(crate) enum Passing {
     Closed(u32),
     /// So many bytes more may go out, on all streams together.
     Granted(u32),
+    /// Nothing more will go out of streams of ours beyond this one.
+    Away(u32),
 }
 
 impl Guard {
@@ -219,6 +223,7 @@ impl Guard {
             block: (0, 0),
             unearned: 0,
             farewell: Vec::new(),
+            last: Vec::new(),
         }
     }
 
@@ -227,7 +232,7 @@ impl Guard {
         self.verdict
     }
 
-    /// Judges bytes that came; `passing` hears what they mean for streams.
+    /// Judges bytes that came; `passing` hears what they mean for streams once the HTTP/2 layer has acted on them.
     pub(crate) fn received(
         &mut self,
         bytes: &[u8],
@@ -236,15 +241,28 @@ impl Guard {
     ) {
         let mut inward = std::mem::replace(&mut self.inward, Frames::new(false));
         inward.feed(bytes, |event| {
-            if let Event::Frame(head, word) = event {
-                if head.kind == kind::RST_STREAM {
-                    passing(Passing::Closed(head.stream));
+            match event {
+                Event::Frame(head, word) => {
+                    match head.kind {
+                        kind::RST_STREAM => passing(Passing::Closed(head.stream)),
+                        kind::GOAWAY => self.last.clear(),
+                        kind::WINDOW_UPDATE if head.stream == 0 => {
+                            // The first bit is reserved (RFC 9113 §6.9).
+                            passing(Passing::Granted(word & 0x7fff_ffff));
+                        }
+                        _ => {}
+                    }
+                    self.verdict = self.verdict.or_else(|| self.judge(head, word, &now));
                 }
-                if head.kind == kind::WINDOW_UPDATE && head.stream == 0 {
-                    // The first bit is reserved (RFC 9113 §6.9).
-                    passing(Passing::Granted(word & 0x7fff_ffff));
+                Event::Away(byte) if self.last.len() < 4 => self.last.push(byte),
+                // It is said of the streams that its receiver opened (RFC 9113 §6.8): a server opens none.
+                Event::End(head) if head.kind == kind::GOAWAY && !self.server => {
+                    if let Ok(last) = <[u8; 4]>::try_from(&self.last[..]) {
+                        // The highest bit is reserved.
+                        passing(Passing::Away(u32::from_be_bytes(last) & 0x7fff_ffff));
+                    }
                 }
-                self.verdict = self.verdict.or_else(|| self.judge(head, word, &now));
+                _ => {}
             }
             self.verdict.is_none()
         });
@@ -484,6 +502,28 @@ mod tests {
                 guard.sent(&frame(3, 0, 1, &code.to_be_bytes()), || now, |_| {});
             }
             assert_eq!(guard.verdict(), judged, "{code}");
+        }
+    }
+
+    #[test]
+    fn ends_of_streams_are_heard_when_their_frames_are_whole() {
+        let now = Instant::now();
+        let away = frame(7, 0, 0, &[0x80, 0, 0, 5, 0, 0, 0, 0, b'x']);
+        let bytes = [frame(3, 0, 7, &[0, 0, 0, 8]), away].concat();
+        for (server, expected) in [
+            (
+                false,
+                vec![(13, Passing::Closed(7)), (31, Passing::Away(5))],
+            ),
+            (true, vec![(13, Passing::Closed(7))]),
+        ] {
+            let mut guard = Guard::new(server, 16 * 1024, now);
+            guard.inward = Frames::new(false);
+            let mut heard = Vec::new();
+            for (at, byte) in bytes.iter().enumerate() {
+                guard.received(&[*byte], || now, |passing| heard.push((at + 1, passing)));
+            }
+            assert_eq!(heard, expected);
         }
     }
 

@@ -123,6 +123,7 @@ pub struct Stream {
 
 impl Stream {
     pub(crate) fn new(send: h2::SendStream<Bytes>, recv: h2::RecvStream, slot: Slot) -> Self {
+        slot.0.outbox.open(send.stream_id().as_u32());
         Stream {
             send,
             recv,
