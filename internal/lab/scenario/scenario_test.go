@@ -1,0 +1,101 @@
+package scenario_test
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"lateen.dev/lateen/internal/lab/scenario"
+)
+
+func TestEveryScenarioCanBeReadAndItsWorldIsThere(t *testing.T) {
+	all, err := scenario.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	samples := filepath.Join("..", "..", "..", "samples")
+	var names []string
+	for _, s := range all {
+		names = append(names, s.Name)
+		for _, part := range s.World {
+			documents, err := scenario.Documents(part, samples)
+			if err != nil || len(documents) == 0 || len(documents[0].Data) == 0 {
+				t.Errorf("%s: part %s: %d documents, %v", s.Name, part, len(documents), err)
+			}
+		}
+		for _, c := range s.Cells {
+			if len(scenario.Needs(c.Part)) == 0 && strings.Contains(s.Load.With(c.Load).URL, "details") {
+				t.Errorf("%s: cell %s: needs the part details and does not say so", s.Name, c.Name)
+			}
+		}
+	}
+	for _, want := range []string{"aa-null", "details-nagle", "details-close", "syscalls", "bookinfo-page", "bookinfo-sat", "replicas",
+		"twopods-conn", "twopods-qps", "stream-rr-crr", "churn", "policy-cost", "blast-radius"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("there is no scenario %s", want)
+		}
+	}
+}
+
+const good = `
+title: t
+does: d
+world: [client, echo]
+rounds: 6
+seconds: 5
+metrics: [qps]
+load: {url: "http://echo:8080/", connections: 4}
+cells:
+- {name: a, load: {qps: 10}}
+- {name: b, load: {qps: 0, keepalive: false}}
+`
+
+func TestScenariosThatCannotBeCarriedOutAreRefused(t *testing.T) {
+	if s, err := scenario.Parse("good", []byte(good)); err != nil || len(s.Cells) != 2 {
+		t.Fatalf("got %+v, %v", s, err)
+	}
+	for _, tc := range []struct{ old, new, want string }{
+		{"title: t", "titel: t", "titel"},
+		{"title: t", "", "title"},
+		{"rounds: 6", "rounds: 0", "rounds: 0"},
+		{"seconds: 5", "seconds: 0.1", "seconds: 0.1"},
+		{"metrics: [qps]", "", "metrics"},
+		{"[client, echo]", "[echo]", "client"},
+		{"[client, echo]", "[client, moon]", `no part "moon"`},
+		{"name: b", "name: a", `"a" is empty or stands twice`},
+		{"qps: 10", "qps: -1", "cell a: load: qps"},
+		{"{qps: 10}", "{}", "cell a: load: qps"},
+		{"connections: 4", "connections: 0", "connections: 0"},
+		{"name: a,", "name: a, part: details,", `part: "details"`},
+		{"name: a,", "name: a, kill: {role: proxies, after: 9},", "kill"},
+		{"name: a,", "name: a, scale: {echo: -1},", "scale: echo"},
+		{"does: d", "does: d\nanswers: [nobody]", `"nobody"`},
+	} {
+		text := strings.Replace(good, tc.old, tc.new, 1)
+		if _, err := scenario.Parse("x", []byte(text)); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s -> %s: got %v", tc.old, tc.new, err)
+		}
+	}
+}
+
+func TestFind(t *testing.T) {
+	if _, err := scenario.Find([]string{"no-such"}); err == nil || !strings.Contains(err.Error(), "lateen lab list") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := scenario.Find([]string{"aa-null", "all"}); err == nil || !strings.Contains(err.Error(), "twice") {
+		t.Errorf("got %v", err)
+	}
+	if s, err := scenario.Find([]string{"twopods-qps", "aa-null"}); err != nil || len(s) != 2 || s[0].Name != "twopods-qps" {
+		t.Errorf("got %v, %v", s, err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(good))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if s, err := scenario.Parse("x", text); err == nil && (len(s.Cells) == 0 || s.Rounds < 1) {
+			t.Errorf("%q was taken", text)
+		}
+	})
+}
