@@ -289,6 +289,9 @@ impl Duplex for Stream {
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         Poll::Ready(match std::task::ready!(self.send.poll_reset(cx)) {
+            // RFC 9113 §8.1: it has given its whole answer and wants no more of the request. As with a socket that was
+            // closed, that is a failure only of what is still sent.
+            Ok(reason) if reason == h2::Reason::NO_ERROR => return Poll::Pending,
             Ok(reason) if is_orderly_reason(reason) => unread(),
             Ok(reason) => to_io(reason.into()),
             Err(e) if is_orderly(&e) => unread(),

@@ -696,3 +696,43 @@ async fn a_reset_after_the_end_of_a_request_ends_the_wait_for_its_answer() {
     })
     .await;
 }
+
+/// RFC 9113 §8.1: what a server does that has answered and reads no more.
+#[tokio::test]
+async fn a_peer_that_answers_and_wants_no_more_ends_its_direction_alone() {
+    local(async {
+        let (near, far) = duplex(64 * 1024);
+        let peer = spawn_local(async move {
+            let mut server = h2::server::handshake(far).await.unwrap();
+            let (request, mut respond) = server.accept().await.unwrap().unwrap();
+            let mut answer = respond
+                .send_response(http::Response::new(()), false)
+                .unwrap();
+            answer.send_data("answer".into(), true).unwrap();
+            // What the library makes of it is a reset with NO_ERROR, behind the answer.
+            drop((request, respond, answer));
+            std::future::poll_fn(|cx| server.poll_closed(cx)).await
+        });
+        let (tunnel, driver) = client::handshake(near, Settings::client()).await.unwrap();
+        let driver = spawn_local(driver);
+        let (stream, _) = tunnel.connect(&request()).await.unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let dialled = tokio::net::TcpStream::connect(listener.local_addr().unwrap());
+        let (app, accepted) = tokio::join!(dialled, listener.accept());
+        let socket = Socket::from(accepted.unwrap().0);
+        let relay = spawn_local(Relay::new(socket, stream, Counters::default()));
+        let mut app = app.unwrap();
+        let mut got = String::new();
+        app.read_to_string(&mut got).await.unwrap();
+        assert_eq!(got, "answer");
+        // Time for the reset to be taken for the end of both directions.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(!relay.is_finished(), "{:?}", relay.await.unwrap().error);
+        drop(app);
+        let outcome = relay.await.unwrap();
+        assert!(outcome.error.is_none(), "{:?}", outcome.error);
+        driver.abort();
+        peer.abort();
+    })
+    .await;
+}
