@@ -28,7 +28,7 @@ check "without the mesh the capture shows the request in the clear" [ "$(plain_r
 check "enrol the namespace" lateen label ns default istio.io/dataplane-mode=ambient
 enrolled() { lateen get pods -o json | jq -e '[.items[] | select(.metadata.annotations["ambient.istio.io/redirection"] == "enabled")] | length >= 2'; }
 check "both pods are captured" eventually 20 enrolled
-tunnelled() { fetch 66 >/dev/null; proxy_log "$client_node" | grep 'connection complete' | grep -q 'direction="outbound"' && proxy_log "$client_node" | grep -q 'dst.hbone_addr='; }
+tunnelled() { fetch 66 >/dev/null; proxy_log "$client_node" | grep 'connection complete' | found 'direction="outbound"' && proxy_log "$client_node" | found 'dst.hbone_addr='; }
 check "connections go through the tunnel" eventually 20 tunnelled
 
 sniff "$WORK/mesh.pcap"
@@ -39,10 +39,10 @@ check "what crosses goes to port 15008" bash -c "tcpdump -r '$WORK/mesh.pcap' -n
 equal "nothing crosses to any other port" 0 "$(tcpdump -r "$WORK/mesh.pcap" -n 'tcp and not port 15008 and tcp[tcpflags] & tcp-push != 0' 2>/dev/null | wc -l)"
 
 client_id=spiffe://cluster.local/ns/default/sa/client echo_id=spiffe://cluster.local/ns/default/sa/echo
-line() { proxy_log "$1" | grep 'connection complete' | grep "direction=\"$2\"" | grep "src.identity=\"$client_id\"" | grep -q "dst.identity=\"$echo_id\""; }
+line() { proxy_log "$1" | grep 'connection complete' | grep "direction=\"$2\"" | grep "src.identity=\"$client_id\"" | found "dst.identity=\"$echo_id\""; }
 check "the client's node logs both identities" eventually 5 line "$client_node" outbound
 check "the server's node logs both identities" eventually 5 line "$echo_node" inbound
-metric() { proxy_metrics "$1" | grep '^istio_tcp_connections_opened_total' | grep "reporter=\"$2\"" | grep "source_principal=\"$client_id\"" | grep "destination_principal=\"$echo_id\"" | grep -q 'connection_security_policy="mutual_tls"'; }
+metric() { proxy_metrics "$1" | grep '^istio_tcp_connections_opened_total' | grep "reporter=\"$2\"" | grep "source_principal=\"$client_id\"" | grep "destination_principal=\"$echo_id\"" | found 'connection_security_policy="mutual_tls"'; }
 check "metrics at the source" metric "$client_node" source
 check "metrics at the destination" metric "$echo_node" destination
 

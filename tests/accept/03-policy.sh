@@ -32,7 +32,7 @@ check "enrol default" lateen label ns default istio.io/dataplane-mode=ambient
 client_node=$(node_of client) echo_node=$(node_of echo)
 fetch() { lateen exec deploy/client -- curl -sS --max-time 4 http://echo:8080/ -o /dev/null -w '%{http_code}'; }
 stranger() { lateen exec -n outside deploy/stranger -- curl -sS --max-time 4 http://echo.default:8080/ -o /dev/null -w '%{http_code}'; }
-meshed() { fetch >/dev/null && proxy_log "$echo_node" | grep 'direction="inbound"' | grep -q 'src.identity="spiffe://cluster.local/ns/default/sa/client"'; }
+meshed() { fetch >/dev/null && proxy_log "$echo_node" | grep 'direction="inbound"' | found 'src.identity="spiffe://cluster.local/ns/default/sa/client"'; }
 check "meshed" eventually 20 meshed
 equal "PERMISSIVE: a client outside the mesh is served" 200 "$(stranger)"
 
@@ -45,9 +45,9 @@ Y
 refused() { ! stranger; }
 check "STRICT: plaintext is refused" eventually 10 refused
 equal "STRICT: the mesh client is served" 200 "$(fetch)"
-plain_line() { proxy_log "$echo_node" | grep 'direction="inbound"' | grep -q 'error=.*policy rejection'; }
+plain_line() { proxy_log "$echo_node" | grep 'direction="inbound"' | found 'error=.*policy rejection'; }
 check "the refusal of plaintext is explained in the access log" eventually 5 plain_line
-plain_metric() { proxy_metrics "$echo_node" | grep '^istio_tcp_connections' | grep 'response_flags="DENY"' | grep -q 'reporter="destination"'; }
+plain_metric() { proxy_metrics "$echo_node" | grep '^istio_tcp_connections' | grep 'response_flags="DENY"' | found 'reporter="destination"'; }
 check "and counted" eventually 5 plain_metric
 
 check "deny the client's principal" lateen apply -f - <<'Y'
@@ -62,9 +62,9 @@ spec:
 Y
 denied() { ! fetch; }
 check "the denied principal is refused" eventually 10 denied
-deny_line() { proxy_log "$echo_node" | grep 'direction="inbound"' | grep 'src.identity="spiffe://cluster.local/ns/default/sa/client"' | grep -q 'default/no-client'; }
+deny_line() { proxy_log "$echo_node" | grep 'direction="inbound"' | grep 'src.identity="spiffe://cluster.local/ns/default/sa/client"' | found 'default/no-client'; }
 check "the refusal names the policy in the server's access log" eventually 5 deny_line
-client_line() { proxy_log "$client_node" | grep 'direction="outbound"' | grep -q 'error=.*401'; }
+client_line() { proxy_log "$client_node" | grep 'direction="outbound"' | found 'error=.*401'; }
 check "and is an error in the client's" eventually 5 client_line
 
 check "an L7 rule fails closed" lateen apply -f - <<'Y'

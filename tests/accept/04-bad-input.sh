@@ -51,6 +51,18 @@ Y
 refuses "two services with one address" "$WORK/twin.yaml" 'twin' 'echo' "$ip"
 equal "the first service stays live" 200 "$(lateen exec deploy/client -- curl -sS --max-time 4 http://echo:8080/ -o /dev/null -w '%{http_code}')"
 
+# What is deleted need not be valid, or nobody could take away what a stricter version refuses.
+sed '1,/^---/d' "$WORK/unknown.yaml" >"$WORK/gone.yaml"
+sed 's/  rulez: .*/  rules: [{}]/' "$WORK/gone.yaml" >"$WORK/valid.yaml"
+check "a policy" lateen apply -f "$WORK/valid.yaml"
+refuses "the same with an unknown field" "$WORK/gone.yaml" 'rulez'
+check "it is there still" lateen get authorizationpolicy typo
+check "a file with an invalid spec deletes it" lateen delete -f "$WORK/gone.yaml"
+check_not "it is gone" lateen get authorizationpolicy typo
+printf '%s\n' 'apiVersion: v1' 'kind: ServiceAccount' 'metadata: {namespace: default}' >"$WORK/nameless.yaml"
+out=$(lateen delete -f "$WORK/nameless.yaml" 2>&1); equal "a file that names nothing deletes nothing" 1 $?
+check "and says so" found -E 'nameless\.yaml:.*name is missing' <<<"$out"
+
 cat >"$WORK/later.yaml" <<'Y'
 apiVersion: networking.istio.io/v1
 kind: VirtualService

@@ -22,7 +22,7 @@ if grep -q PermissionDenied <<<"$why" && grep -q "$client_node" <<<"$why"; then 
 check_not "no token, no certificate" ask -identity $client
 sed 's/..$/xx/' "$RUN/nodes/$client_node/token" >"$WORK/forged"
 check_not "a forged token gets no certificate" ask -token-file "$WORK/forged" -identity $client
-refusals() { in_fabric curl -sf http://127.0.0.1:15014/metrics | grep -E '^lateen_control_[a-z_]*(certificate|cert|ca)[a-z_]*total' | grep -qiE 'refus|denied|error|unauth'; }
+refusals() { in_fabric curl -sf http://127.0.0.1:15014/metrics | grep -E '^lateen_control_[a-z_]*(certificate|cert|ca)[a-z_]*total' | found -iE 'refus|denied|error|unauth'; }
 check "refusals are counted" refusals
 
 CA_CERT=$(ls "$RUN"/control/ca/*cert*.pem "$RUN"/control/*cert*.pem 2>/dev/null | head -1)
@@ -36,7 +36,7 @@ check "and the log says so" eventually 5 logs 'elsewhere\.example|trust domain'
 check_not "an expired certificate is refused" peer -identity $client -not-before 2h -valid-for -1h
 check "and the log says so" eventually 5 logs 'expired'
 check_not "a peer without a certificate is refused" peer
-flags() { proxy_metrics "$echo_node" | grep -E '^istio_tcp_connections_failed_total|^lateen_[a-z_]*failed' | grep -q 'TLS_FAILURE'; }
+flags() { proxy_metrics "$echo_node" | grep -E '^istio_tcp_connections_failed_total|^lateen_[a-z_]*failed' | found 'TLS_FAILURE'; }
 check "failed handshakes are counted" eventually 5 flags
 
 openssl ecparam -genkey -noout -name prime256v1 -out "$WORK/other-key.pem" 2>/dev/null

@@ -59,7 +59,7 @@ answers() { # DESCRIPTION PATTERN ARGUMENTS...: the reply matches
   local got; got=$(ask "$@" 2>&1)
   if [[ $got == $want ]]; then ok "$what"; else not_ok "$what: want '$want', got '$got'"; fi
 }
-known() { ask many.example.com | grep -q ' n=2[89] '; }
+known() { ask many.example.com | found ' n=2[89] '; }
 check "the proxy knows the names" eventually 20 known
 
 before=$(upstream)
@@ -85,7 +85,7 @@ for net in udp tcp; do
   answers "a name of the mesh is not denied for another type over $net" "NOERROR * n=0 " -net $net -type HTTPS api.example.com
 done
 equal "each of them was forwarded" $((before + 6)) "$(upstream)"
-resolved() { lateen exec deploy/client -- getent ahostsv4 echo | grep -q "^$vip"; }
+resolved() { lateen exec deploy/client -- getent ahostsv4 echo | found "^$vip"; }
 check "the machine's own resolver library agrees" resolved
 
 # Many at once: no answer is anybody else's, none is lost.
@@ -117,7 +117,7 @@ check "it runs, captured" lateen wait
 in_client() { nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$(lateen get pods -o json | jq -r '.items[] | select(.metadata.name == "alone") | .metadata.uid')" -- "$@"; }
 answers "its resolver answers by itself" "NOERROR * ttl=5 * n=1 $vip" echo.default.svc.cluster.local
 answers "and knows nothing of the mesh's names" "NXDOMAIN *" api.example.com
-excepted() { lateen status -o json | grep -q '"DNS"'; }
+excepted() { lateen status -o json | found '"DNS"'; }
 check "status says so" excepted
 
 finish

@@ -26,7 +26,19 @@ check "replace the proxy of the client's node" lateen proxy replace n1 --drain 6
 sleep 1
 check "replace the proxy of the server's node" lateen proxy replace n2 --drain 60s
 sleep 1
+# Both have connections that go on: they are at work, and drain, at once.
+drains() { # NODE PID
+  lateen status -o json | jq -e --arg n "$1" --argjson p "$2" '.nodes[] | select(.name == $n).proxy.draining[] | select(.pid == $p) | .connections > 0 and .until > .since' &&
+    lateen status | found -E "^ *$1 +$2 +[1-9][0-9]* +[0-9]+[smh] ago +20"
+}
+check "status shows the client's that drains" eventually 15 drains n1 "${before%,*}"
+check "and the server's" eventually 15 drains n2 "${before#*,}"
 check_not "a successor that does not start is refused" lateen proxy replace n1 --binary /bin/true
+printf '%s\n' '#!/bin/sh' 'echo first >&2' 'echo "error: no such setting" >&2' 'echo "note: see the manual" >&2' 'exit 3' >"$WORK/failing"
+chmod +x "$WORK/failing"
+said=$(lateen proxy replace n1 --binary "$WORK/failing" 2>&1 | grep '^error:')
+equal "the reason of one that says why is one line" "error: the node proxy of n1 was not replaced: the new process ended before it was ready: it exited with code 3: error: no such setting" "$said"
+check "and status does not show it among those that drain" eventually 15 bash -c "'$LATEEN' --name '$MESH' status -o json | jq -e --argjson old '[$before]' '[.nodes[].proxy | .draining[]?.pid] - \$old == []'"
 check "replace both once more" lateen proxy replace n2 --drain 60s
 check "and the other" lateen proxy replace n1 --drain 60s
 wait $NEW $LONG
@@ -37,6 +49,8 @@ equal "on the connections that were open before" 4 "$(jq .counts.connections_ope
 check "each node has another process" [ "$before" != "$(proxy_pid n1),$(proxy_pid n2)" ]
 ended() { [ "$(grep -c "the process that was replaced has ended" "$RUN/engine.log")" = 4 ]; }
 check "the old processes end with their last connections" eventually 20 ended
+quiet() { lateen status -o json | jq -e '[.nodes[].proxy.draining[]?] == []' && ! lateen status | found "still drain"; }
+check "and status forgets them" eventually 15 quiet
 
 # The deadline: what outlives it is cut, with its reason in the log and in a counter.
 load 8 "$WORK/cut.json" --qps 20 --connections 4 & CUT=$!

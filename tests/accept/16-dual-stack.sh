@@ -25,7 +25,7 @@ for f in 4 6; do equal "without the mesh, IPv$f" 200 "$(fetch $f 64)"; done
 check "enrol the namespace" lateen label ns default istio.io/dataplane-mode=ambient
 check "both pods are captured" eventually 20 enrolled
 client6=$(lateen get pods -o json | jq -r '.items[] | select(.metadata.name | startswith("client")) | .status.podIPs[1].ip')
-line() { proxy_log "$echo_node" | grep 'connection complete' | grep 'direction="inbound"' | grep 'src.identity="spiffe://cluster.local/ns/default/sa/client"' | grep -qF "$1"; }
+line() { proxy_log "$echo_node" | grep 'connection complete' | grep 'direction="inbound"' | grep 'src.identity="spiffe://cluster.local/ns/default/sa/client"' | found -F "$1"; }
 tunnelled() { fetch "$1" 65 >/dev/null; line "src.addr=$2"; }
 check "IPv4 goes through the tunnel" eventually 20 tunnelled 4 10.244.
 check "IPv6 goes through the tunnel, from the client's own address" eventually 20 tunnelled 6 "[$client6]"

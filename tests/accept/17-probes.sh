@@ -83,7 +83,7 @@ spec:
       terminationGracePeriodSeconds: 1
       containers: [{name: client, image: lateen/load:1, command: [sleep, infinity]}]
 Y
-says() { lateen status | grep -q 'excludeInboundPorts: "http" is no port' && lateen status | grep -q 'outbound ports 9091'; }
+says() { lateen status | found 'excludeInboundPorts: "http" is no port' && lateen status | found 'outbound ports 9091'; }
 check "lateen status says so, and names what does pass by the mesh" eventually 20 says
 check "down" lateen down
 finish

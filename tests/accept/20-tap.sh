@@ -42,8 +42,8 @@ get 20000 200 6s & LOAD=$!
 check "top: the busy pod has connections, bytes and time" eventually 5 bash -c "'$LATEEN' --name '$MESH' top --once -o json | jq -e 'map(select(.pod | startswith(\"echo-\"))) | .[0] | .open > 0 and .bytesSentPerSecond > 1e6 and .cpu > 0'"
 check "top connections: with their rates" eventually 5 bash -c "'$LATEEN' --name '$MESH' top connections --once -o json | jq -e 'map(select(.direction == \"inbound\" and .bytesSentPerSecond > 1e6)) | length > 0'"
 check "a table for people" bash -c "'$LATEEN' --name '$MESH' top --once | grep -q '^NAMESPACE .* CPU$'"
-metrics() { in_node n2 curl -sf http://127.0.0.1:15020/metrics | grep -q '^lateen_pod_cpu_seconds_total{namespace="default",pod="echo-'; }
-check "each pod's time is a metric" metrics
+metrics() { in_node n2 curl -sf http://127.0.0.1:15020/metrics | found '^lateen_pod_cpu_seconds_total{namespace="default",pod="echo-'; }
+check "each pod's time is a metric" eventually 15 metrics
 wait $LOAD
 wait $PEOPLE
 check "people read lines under a heading" bash -c "head -1 '$WORK/people' | grep -q '^TIME .* WHY$' && grep -Eq ' out +default/client-[^ ]+ +echo.default:8080 +default/echo +ok ' '$WORK/people'"

@@ -97,7 +97,7 @@ for name, one in ("half-closed", half), ("idle", idle):
 ' >"$WORK/halves" 2>&1
 equal "a half-closed and an idle connection are ended, each by its own time-out" "half-closed reset half-closed in time idle reset idle in time" "$(tr '\n' ' ' <"$WORK/halves" | sed 's/ $//')"
 # Either node's proxy may be first.
-named() { cat "$RUN"/nodes/*/proxy.log | grep 'error=' | grep 'dst.service="mute' | grep -q "$1"; }
+named() { cat "$RUN"/nodes/*/proxy.log | grep 'error=' | grep 'dst.service="mute' | found "$1"; }
 check "the log names the setting that ended the half" eventually 5 named LATEEN_HALF_CLOSE_TIMEOUT
 check "and the one that ended the idle one" eventually 5 named LATEEN_IDLE_TIMEOUT
 left_sockets() { [ "$(nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$(lateen get pods -o json | jq -r '.items[] | select(.metadata.name | startswith("client")) | .metadata.uid')" -- ss -Htan state close-wait state fin-wait-2 | wc -l)" = 0 ]; }

@@ -99,7 +99,7 @@ metadata: {name: range, namespace: default}
 spec: {hosts: [range.example], addresses: [${ext_ip%.*}.128/25, ${ext_ip%.*}.0/25], resolution: NONE, location: MESH_EXTERNAL, ports: [{number: 8080, name: http, protocol: HTTP}]}
 Y
 dump() { proxy_page n1 /config_dump -f; }
-knows() { dump | grep -q "$1"; }
+knows() { dump | found "$1"; }
 check "the last of them is known" eventually 10 knows '"range.example"'
 
 # Endpoints that are something else in the mesh: a Service by its name, a pod by the name of a headless one, the service itself.
@@ -191,7 +191,7 @@ equal "what a namespace keeps to itself serves it" ext "$(get other http://priva
 equal "and nobody else" nobody "$(get default http://private.example/)"
 equal "not even by its address" nobody "$(get default http://240.1.0.10/)"
 
-forgotten() { ! dump | jq -r '.workloads[].uid' | grep -q "/$1-"; }
+forgotten() { ! dump | jq -r '.workloads[].uid' | found "/$1-"; }
 check "the near endpoint goes" lateen scale deployment/a --replicas 0
 check "every proxy knows" eventually 10 forgotten a
 serves "another zone of the region takes over" b tls 'dst.service="close.default' http://close/ 12

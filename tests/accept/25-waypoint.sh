@@ -89,7 +89,7 @@ seen() { tail -1 "$WORK/$1.json" | jq -r "$2"; }
 check "bind the service" lateen label svc echo istio.io/use-waypoint=way
 away() { ! lateen exec deploy/client -- curl -sf --max-time 5 -o /tmp/x http://echo:8080/; }
 check "while the waypoint does not listen, nobody goes around it" eventually 5 away
-log_says() { grep 'direction="outbound"' "$RUN/nodes/n1/proxy.log" | grep 'error=' | grep -q "$1"; }
+log_says() { grep 'direction="outbound"' "$RUN/nodes/n1/proxy.log" | grep 'error=' | found "$1"; }
 check "the log names what was refused" eventually 5 log_says 'the waypoint default/way.default.svc.cluster.local: .*Connection refused.*see whether its pods run'
 
 hop way -identity spiffe://cluster.local/ns/default/sa/way -record "$WORK/way.json"
@@ -98,7 +98,9 @@ check "the service is reached through its waypoint" eventually 5 through http://
 equal "it is asked for the service" "$vip:8080" "$(seen way .authority)"
 equal "by the client's own identity" "spiffe://cluster.local/ns/default/sa/client $client_ip" "$(seen way '"\(.peer) \(.source)"')"
 equal "and told for whom" "true true" "$(seen way '"\(.headers.Forwarded[0] | test("for=\"?'"$client_ip"'.*host=\"?echo.default.svc.cluster.local")) \(.headers.Baggage[0] | test("service.name=client|k8s.deployment.name=client|k8s.workload.name=client"))"')"
-check "the log tells of the way" bash -c "grep 'dst.service=\"echo.default' '$RUN/nodes/n1/proxy.log' | grep -v error= | grep -q 'dst.addr=$(ip_of way):15008.*dst.hbone_addr=$vip:8080'"
+way_ip=$(ip_of way)
+tells() { grep 'dst.service="echo.default' "$RUN/nodes/n1/proxy.log" | grep -v error= | found "dst.addr=$way_ip:15008.*dst.hbone_addr=$vip:8080"; }
+check "the log tells of the way" eventually 15 tells # the client has its answer before the connection has ended
 check "a pod of it is not behind it" straight "http://$echo_ip:8080/"
 
 check "a canary for some of them" lateen label svc echo istio.io/use-waypoint-canary=canary

@@ -57,6 +57,10 @@ eventually() {
   done
 }
 
+# found GREP-ARGUMENTS...: grep -q for a pipe. It reads to the end: one that leaves early kills who still writes, and by
+# pipefail that is a failure of the whole.
+found() { grep "$@" | cat >/dev/null; }
+
 # in_fabric COMMAND...: a tool of the host in the mesh's fabric network namespace.
 in_fabric() { nsenter -t "$(engine_pid)" -n -- "$@"; }
 # in_node NODE COMMAND...

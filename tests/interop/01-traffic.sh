@@ -51,7 +51,7 @@ check "enrol" lateen label ns default istio.io/dataplane-mode=ambient
 enrolled() { lateen get pods -o json | jq -e '[.items[] | select(.metadata.annotations["ambient.istio.io/redirection"] == "enabled")] | length >= 2'; }
 check "captured on both nodes" eventually 30 enrolled
 call() { lateen exec "deploy/$1" -- curl -sS --max-time 5 "http://$2:8080/?size=1024" -o /dev/null -w '%{http_code}'; }
-tunnelled() { [ "$(call "$1" "$2")" = 200 ] && proxy_log "$3" | grep 'direction="inbound"' | grep -q "src.identity=\"spiffe://cluster.local/ns/default/sa/$1\""; }
+tunnelled() { [ "$(call "$1" "$2")" = 200 ] && proxy_log "$3" | grep 'direction="inbound"' | found "src.identity=\"spiffe://cluster.local/ns/default/sa/$1\""; }
 check "lateen-proxy to ztunnel" eventually 20 tunnelled east west n2
 check "ztunnel to lateen-proxy" eventually 20 tunnelled west east n1
 for side in east west; do
@@ -70,7 +70,7 @@ spec:
 Y
 }
 refused() { ! [ "$(call "$1" "$2" 2>/dev/null)" = 200 ]; }
-explained() { proxy_log "$1" | grep 'direction="inbound"' | grep -q "default/deny-$2"; }
+explained() { proxy_log "$1" | grep 'direction="inbound"' | found "default/deny-$2"; }
 check "deny east at west (ztunnel decides)" lateen apply -f - < <(deny west east)
 check "ztunnel refuses lateen-proxy's pod" eventually 10 refused east west
 check "and explains it" eventually 5 explained n2 east

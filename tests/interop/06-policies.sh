@@ -8,7 +8,7 @@ begin
 remember client-ours client-stock stranger-ours stranger-stock
 declare -A IP; for p in server-ours server-stock client-ours client-stock stranger-ours stranger-stock; do IP[$p]=$(ip_of $p); done
 declare -A PLAIN=([ours]=n1 [stock]=n3)
-try() { "$@" -s -o /dev/null --max-time 4 -w '%{http_code}' "$URL" 2>/dev/null | grep -q 200 && printf 1 || printf 0; }
+try() { "$@" -s -o /dev/null --max-time 4 -w '%{http_code}' "$URL" 2>/dev/null | found 200 && printf 1 || printf 0; }
 verdicts() { # CLIENT-SIDE SERVER-SIDE: client:8080 client:8081 stranger:8080 stranger:8081 plain:8080 plain:8081
   local who port
   for who in client stranger; do for port in 8080 8081; do URL=http://${IP[server-$2]}:$port/ try in_pod "$who-$1" curl; done; done

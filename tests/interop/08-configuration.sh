@@ -19,7 +19,7 @@ for pair in "${PAIRS[@]}"; do
 done
 held() { proxy_page "$1" /config_dump -f | jq -r '[.workloads[]? | .name] | sort | join(" ")'; }
 check "the stock has its own node's pods although nobody asked for them" bash -c "[[ '$(held n4)' = *server-stock* ]]"
-lacks() { ! held "$1" | grep -q "$2"; }
+lacks() { ! held "$1" | found "$2"; }
 check "and not the pods of nodes that it never met" lacks n4 stranger-ours
 check "a policy reaches who asks for one thing at a time" lateen apply -f - <<'Y'
 apiVersion: security.istio.io/v1
