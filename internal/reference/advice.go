@@ -37,7 +37,7 @@ var advice = []advised{
 			{"lateen_worker_connections", "one series a worker; they should be close to each other"},
 		}},
 		{"Tunnels", []metricAdvice{
-			{"lateen_tunnels_closed_total", "`done` is the usual end. `lost`, `unresponsive`: the network or the peer's node. `stalled`: a peer that does not read. `protocol_error` and `rejected`: a peer of another kind on port 15008. Anything else names how a peer misused its tunnel (`rapid_reset`, `provoked_resets`, `too_many_streams`, `header_flood`, `settings_flood`, `ping_flood`, `empty_data`, `window_update_flood`, `useless_frames`): the log has its identity"},
+			{"lateen_tunnels_closed_total", "`done` is the usual end. `lost`, `unresponsive`: the network or the peer's node. `stalled`: a peer that does not read. `no_streams`: a peer that allows no streams. `protocol_error` and `rejected`: a peer of another kind on port 15008. Anything else names how a peer misused its tunnel (`rapid_reset`, `provoked_resets`, `too_many_streams`, `header_flood`, `settings_flood`, `ping_flood`, `empty_data`, `window_update_flood`, `useless_frames`): the log has its identity"},
 		}},
 		{"Policy", []metricAdvice{
 			{"lateen_policy_dry_run_total", "what would happen if `istio.io/dry-run` were taken off: `decision` is `allow` or `deny`; an empty `policy` with `deny` means that no allow policy matches"},

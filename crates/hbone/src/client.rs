@@ -81,6 +81,7 @@ where
         connection,
         flusher,
         unwritten: None,
+        barren: false,
         keepalive: KeepAlive::new(pings, &settings),
         windows: Windows::new(
             &settings.budget,
@@ -357,6 +358,8 @@ pub struct Driver<IO: AsyncRead + AsyncWrite + Unpin> {
     flusher: Batch<IO>,
     /// Why nothing can be sent any more.
     unwritten: Option<io::Error>,
+    /// It is closing because the peer allows no streams.
+    barren: bool,
     keepalive: KeepAlive,
     windows: Windows,
     send: Weak<RefCell<Option<SendRequest>>>,
@@ -408,6 +411,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
         }
         let result = Pin::new(&mut self.connection).poll(cx);
         self.learn_limit();
+        self.close_if_barren();
         if let Some(abuse) = self.flusher.abuse() {
             return Poll::Ready(Err(TunnelError::Abusive(abuse)));
         }
@@ -424,8 +428,21 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
             Some(error) if !matches!(&result, Err(read) if read.is_rejection()) => {
                 Err(TunnelError::Io(error))
             }
+            _ if result.is_ok() && self.barren => Err(TunnelError::NoStreams),
             _ => result,
         })
+    }
+
+    /// A peer that allows no streams may allow some later, but whoever needs one meanwhile dials anew: nothing would
+    /// come back to this tunnel.
+    fn close_if_barren(&mut self) {
+        if self.state.limit.get() == 0
+            && self.state.load.active() == 0
+            && let Some(send) = self.send.upgrade()
+            && send.borrow_mut().take().is_some()
+        {
+            self.barren = true;
+        }
     }
 
     /// Leaves word of a rejection to the requests that die of it.

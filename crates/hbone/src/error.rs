@@ -21,6 +21,11 @@ pub enum TunnelError {
     /// The connection took nothing of what there was to write for longer than a PING may take.
     #[error("tunnel: peer reads nothing; its proxy may be stuck")]
     Stalled,
+    /// The peer's SETTINGS allow no streams, and the tunnel has none.
+    #[error(
+        "tunnel: peer allows no streams (SETTINGS_MAX_CONCURRENT_STREAMS is 0); it may be overloaded or ending"
+    )]
+    NoStreams,
     /// The peer abuses HTTP/2: it costs us more than it costs itself.
     #[error("tunnel: closed because the peer floods us: {0} ({word})", word = .0.as_str())]
     Abusive(Abuse),
@@ -37,6 +42,8 @@ pub enum CloseReason {
     Unresponsive,
     /// The peer read nothing.
     Stalled,
+    /// The peer allowed no streams.
+    NoStreams,
     /// One side does not accept the other's certificate.
     Rejected,
     /// The peer (or we) broke HTTP/2's rules or gave up the connection with an error.
@@ -53,6 +60,7 @@ impl CloseReason {
             CloseReason::Lost => "lost",
             CloseReason::Unresponsive => "unresponsive",
             CloseReason::Stalled => "stalled",
+            CloseReason::NoStreams => "no_streams",
             CloseReason::Rejected => "rejected",
             CloseReason::Protocol => "protocol_error",
             CloseReason::Abuse(abuse) => abuse.as_str(),
@@ -165,6 +173,7 @@ impl TunnelError {
             TunnelError::Protocol(_) => CloseReason::Protocol,
             TunnelError::Unresponsive => CloseReason::Unresponsive,
             TunnelError::Stalled => CloseReason::Stalled,
+            TunnelError::NoStreams => CloseReason::NoStreams,
             TunnelError::Abusive(abuse) => CloseReason::Abuse(*abuse),
         }
     }

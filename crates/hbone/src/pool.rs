@@ -20,6 +20,9 @@ use crate::stream::Stream;
 /// How often a request is sent when tunnels die under it or peers send it away.
 const ATTEMPTS: usize = 3;
 
+/// Tunnels that one key may have at all. A peer that allows few streams on each would have us hold one for each connection.
+const TUNNELS: usize = 256;
+
 /// Tunnels that one key may have because others are congested. More come only when those are full.
 const SPARES: usize = 4;
 
@@ -45,6 +48,11 @@ pub enum PoolError<E: fmt::Display> {
     /// No HTTP/2 on the connection.
     #[error("{0}")]
     Handshake(Rc<TunnelError>),
+    /// The peer allows too few streams on each tunnel.
+    #[error(
+        "all {TUNNELS} tunnels that may lead to the peer are full; it should allow more streams on each"
+    )]
+    Full,
     /// The request failed on a tunnel.
     #[error("{0}")]
     Connect(Rc<ConnectError>),
@@ -175,6 +183,9 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
                     tracing::debug!(peer = %key.address, %error, "repeating a request on another tunnel");
                     attempt += 1;
                 }
+                Err(error) if error.retryable() && tunnel.known_limit() == Some(0) => {
+                    return Err(PoolError::Handshake(Rc::new(TunnelError::NoStreams)));
+                }
                 Err(error) => return Err(PoolError::Connect(Rc::new(error))),
             }
         }
@@ -258,7 +269,7 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
         F: Future<Output = Result<IO, E>> + 'static,
         IO: AsyncRead + AsyncWrite + Unpin + 'static,
     {
-        let mut stillborn = 0;
+        let mut fruitless = 0;
         loop {
             let under_way = {
                 let mut entries = self.0.entries.borrow_mut();
@@ -272,6 +283,11 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
                         self.dial(&mut entries, key, dial);
                     }
                     return Ok(tunnel);
+                }
+                let full =
+                    |entry: &Entry<E>| entry.dial.is_none() && entry.tunnels.len() >= TUNNELS;
+                if entries.get(key).is_some_and(full) {
+                    return Err(PoolError::Full);
                 }
                 self.dial(&mut entries, key, dial)
             };
@@ -289,17 +305,19 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
             if let Some(rejection) = tunnel.as_ref().and_then(Tunnel::rejection) {
                 return Err(PoolError::Handshake(rejection));
             }
-            // No room on a new tunnel is no failure: others took it. A dead one is, after a few.
-            if tunnel.is_some_and(|tunnel| !tunnel.alive()) {
-                stillborn += 1;
-                if stillborn == ATTEMPTS {
-                    return Err(PoolError::Handshake(Rc::new(TunnelError::Io(
-                        std::io::Error::new(
-                            std::io::ErrorKind::ConnectionAborted,
-                            "peer closes every new tunnel; it may be shutting down",
-                        ),
-                    ))));
-                }
+            // No room on a new tunnel is no failure where others took it. Where there is none for anybody, or the tunnel
+            // is dead, it is one after a few.
+            let why = match tunnel {
+                Some(tunnel) if tunnel.known_limit() == Some(0) => TunnelError::NoStreams,
+                Some(tunnel) if !tunnel.alive() => TunnelError::Io(std::io::Error::new(
+                    std::io::ErrorKind::ConnectionAborted,
+                    "peer closes every new tunnel; it may be shutting down",
+                )),
+                _ => continue,
+            };
+            fruitless += 1;
+            if fruitless == ATTEMPTS {
+                return Err(PoolError::Handshake(Rc::new(why)));
             }
         }
     }
@@ -310,12 +328,13 @@ impl<E> Entry<E> {
     /// is passed over; if all are, the one where least waits is taken, and `true` says that one more would help. One whose
     /// window is withheld carries nothing at all: it is taken only where no more may be dialled.
     ///
-    /// A tunnel so new that its limit is not known yet is taken to have that of its neighbours.
+    /// A tunnel so new that its limit is not known yet is taken to have that of its neighbours, and room for one: it was
+    /// dialled because they have none.
     fn with_room(&self, max_streams: usize) -> Option<(Tunnel, bool)> {
         let known = self.tunnels.iter().filter_map(Tunnel::known_limit).min();
         let limit = |tunnel: &Tunnel| match tunnel.known_limit() {
             Some(limit) => limit.min(max_streams),
-            None => known.unwrap_or(max_streams).min(max_streams),
+            None => known.unwrap_or(max_streams).clamp(1, max_streams),
         };
         let (mut fallback, mut last) = (None::<&Tunnel>, None);
         for tunnel in &self.tunnels {

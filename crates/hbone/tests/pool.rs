@@ -724,3 +724,79 @@ impl tokio::io::AsyncWrite for Stuck {
         std::pin::Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }
+
+/// What [`Peer::dial`] does, of a peer that lets each tunnel have so many streams.
+fn stingy(dials: &Rc<Cell<usize>>, streams: u32) -> impl Fn() -> StingyDial + use<> {
+    let dials = Rc::clone(dials);
+    move || {
+        dials.set(dials.get() + 1);
+        Box::pin(async move {
+            let (near, far) = duplex(16 * 1024);
+            let settings = Settings {
+                max_streams: streams,
+                ..Settings::server()
+            };
+            let mut incoming = serve(far, settings);
+            spawn_local(async move {
+                while let Some(incoming) = incoming.recv().await {
+                    spawn_local(echo(incoming.accept(None).unwrap()));
+                }
+            });
+            Ok(near)
+        })
+    }
+}
+
+type StingyDial = std::pin::Pin<Box<dyn Future<Output = Result<DuplexStream, String>>>>;
+
+#[tokio::test]
+async fn a_peer_that_allows_no_streams_is_dialled_a_few_times() {
+    local(async {
+        let (pool, dials) = (pool(), Rc::default());
+        let reasons = Rc::new(RefCell::new(Vec::new()));
+        let seen = Rc::clone(&reasons);
+        pool.on_close(move |_, reason| seen.borrow_mut().push(reason.as_str()));
+        for round in 1..=3 {
+            let (key, request) = (key(), request());
+            let asked = pool.connect(&key, &request, stingy(&dials, 0));
+            let asked = tokio::time::timeout(Duration::from_secs(60), asked).await;
+            let error = asked.expect("it is given up").map(drop).unwrap_err();
+            assert!(error.to_string().contains("allows no streams"), "{error}");
+            assert!(dials.get() <= 3 * round, "{} dials", dials.get());
+        }
+        // None of them is any use to anybody.
+        for _ in 0..3_000 {
+            if pool.tunnels() == 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(pool.tunnels(), 0);
+        assert_eq!(*reasons.borrow(), vec!["no_streams"; dials.get()]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_peer_with_one_stream_for_each_tunnel_gets_only_so_many_tunnels() {
+    local(async {
+        let (pool, dials) = (pool(), Rc::default());
+        let dial = stingy(&dials, 1);
+        let mut streams = Vec::new();
+        let error = loop {
+            assert!(streams.len() < 1_000, "there is no end to it");
+            match pool.connect(&key(), &request(), &dial).await {
+                Ok((stream, _)) => streams.push(stream),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, PoolError::Full), "{error}");
+        assert_eq!(pool.tunnels(), 256);
+        assert_eq!(streams.len(), 256);
+        says_hello(&mut streams[0]).await;
+        streams.pop();
+        let again = pool.connect(&key(), &request(), &dial).await;
+        says_hello(&mut again.unwrap().0).await;
+    })
+    .await;
+}

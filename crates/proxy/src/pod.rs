@@ -105,7 +105,7 @@ pub enum Port {
 
 impl Port {
     /// Descriptors that a connection through this listener needs: its own and that of the next hop. A tunnel counts
-    /// itself alone, its requests count theirs.
+    /// itself alone, its requests count theirs; one that we open counts when it is dialled.
     pub fn descriptors(self) -> u32 {
         match self {
             Self::Outbound | Self::Plaintext => 2,

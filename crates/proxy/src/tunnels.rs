@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
+use lateen_capture::Held;
 use lateen_hbone::PoolKey;
 use lateen_tls::{Revocations, Session};
 use lateen_types::Identity;
@@ -107,6 +108,7 @@ impl Tunnels {
         self.0.opened.notify_one();
         Guarded {
             io,
+            _held: None,
             place: Place {
                 table: Rc::clone(&self.0),
                 key,
@@ -196,6 +198,8 @@ impl Drop for Place {
 #[derive(Debug)]
 pub struct Guarded<IO> {
     io: IO,
+    /// What a pod's share counts for it.
+    _held: Option<Held>,
     place: Place,
 }
 
@@ -212,6 +216,14 @@ impl Retirement {
 }
 
 impl<IO> Guarded<IO> {
+    /// The same, counted in a pod's share for as long as it lives.
+    pub fn charged(self, held: Held) -> Self {
+        Guarded {
+            _held: Some(held),
+            ..self
+        }
+    }
+
     /// Tells when the tunnel is to take no more requests. One at most may wait.
     pub fn retirement(&self) -> Retirement {
         Retirement(Rc::clone(&self.place.entry))

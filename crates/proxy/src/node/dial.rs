@@ -8,6 +8,7 @@ use std::time::Duration;
 use lateen_capture::{Kind, Stock};
 use lateen_identity::FetchError;
 use lateen_tls::TlsError;
+use lateen_types::WorkloadUid;
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::refusal::peers_fault;
@@ -29,6 +30,11 @@ pub enum DialError {
     /// The next hop's tunnel port did not answer in time.
     #[error("connection timed out, maybe a NetworkPolicy is blocking HBONE port 15008: {0}")]
     TunnelTimeout(SocketAddr),
+    /// The pod holds its share of this process: a tunnel from it counts there for as long as it is open.
+    #[error(
+        "pod {0} holds its share of the proxy's descriptors: none is left for a tunnel from it; close idle connections of it, or raise the proxy's limit of open files"
+    )]
+    NoRoom(WorkloadUid),
     /// No certificate for our side.
     #[error("identity error: {0}")]
     Identity(Arc<FetchError>),
@@ -51,7 +57,7 @@ impl DialError {
                     | io::ErrorKind::TimedOut
             ),
             Self::Timeout(_) | Self::TunnelTimeout(_) => true,
-            Self::Identity(_) => false,
+            Self::Identity(_) | Self::NoRoom(_) => false,
             Self::Tls(error) => peers_fault(error),
         }
     }

@@ -128,6 +128,9 @@ pub enum Refusal {
     /// The next hop speaks no tunnel.
     #[error("http2 handshake failed: {0}")]
     Tunnel(Rc<TunnelError>),
+    /// The next hop allows too few streams on each tunnel.
+    #[error("every tunnel that may lead to {0} is full; it should allow more streams on each")]
+    TunnelsFull(SocketAddr),
     /// The next hop did not take the request.
     #[error("{0}")]
     Connect(Rc<ConnectError>),
@@ -184,7 +187,7 @@ impl Refusal {
             Self::Waypoint { why, .. } => why.blames_endpoint(),
             Self::Inner(error) => peers_fault(error),
             Self::Unresolved(error) => error.blames_name(),
-            Self::InnerSlow(_) | Self::NoAddress(_) => true,
+            Self::InnerSlow(_) | Self::NoAddress(_) | Self::TunnelsFull(_) => true,
             // Found out when the endpoint's name was resolved.
             Self::Route(route::Refusal::Circle { .. } | route::Refusal::TooFar { .. }) => true,
             Self::Tunnel(error) => !error.is_rejection(),

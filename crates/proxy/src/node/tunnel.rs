@@ -115,11 +115,17 @@ async fn pooled(
     let dial_tunnel = || {
         let (certificates, patience) = (worker.certificates.clone(), worker.patience.peer);
         let sockets = Arc::clone(&pod.sockets);
+        // It outlives the connection that needs it first, and serves others of the pod: it counts for itself.
+        let held = pod
+            .share
+            .take(1)
+            .ok_or_else(|| DialError::NoRoom(pod.uid.clone()));
         let (identity, destinations) = (key.source.clone(), Arc::clone(&key.destinations));
         let hbone = key.address;
         let (tunnels, key) = (worker.tunnels.clone(), key.clone());
         let revocations = worker.revocations.clone();
         async move {
+            let held = held?;
             let credentials = certificates
                 .get(&identity)
                 .await
@@ -135,7 +141,10 @@ async fn pooled(
             match timeout(patience, handshake).await {
                 Ok(Ok((stream, session))) => {
                     tracing::debug!(peer = %session, key_exchange = session.key_exchange(), "tunnel opened");
-                    Ok(tunnels.enter(stream, session, End::Outbound(key), &revocations))
+                    let end = End::Outbound(key);
+                    Ok(tunnels
+                        .enter(stream, session, end, &revocations)
+                        .charged(held))
                 }
                 Ok(Err(error)) => Err(DialError::Tls(Arc::new(error))),
                 Err(_) => Err(DialError::TunnelTimeout(hbone)),
@@ -146,6 +155,7 @@ async fn pooled(
         Ok((stream, _answer)) => Ok(stream),
         Err(PoolError::Dial(error)) => Err(Refusal::Dial(error)),
         Err(PoolError::Handshake(error)) => Err(Refusal::Tunnel(error)),
+        Err(PoolError::Full) => Err(Refusal::TunnelsFull(key.address)),
         Err(PoolError::Connect(error)) => Err(Refusal::Connect(error)),
     }
 }

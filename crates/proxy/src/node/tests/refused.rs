@@ -178,6 +178,31 @@ async fn requests_on_a_tunnel_cannot_take_more_descriptors_than_the_pods_share()
 }
 
 #[tokio::test]
+async fn tunnels_that_a_pod_has_opened_count_in_its_share() {
+    let mesh = Mesh::start().await;
+    let mut application = mesh.application().await;
+    // All but what the connection needs.
+    let others = mesh.client.share.take(fixture::SHARE - 2).unwrap();
+    refused(&mesh, mesh.vip()).await;
+    mesh.logged(&["direction=\"outbound\"", "none is left for a tunnel"])
+        .await;
+    drop(others);
+    let mut first = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut first, "first").await;
+    let (mut served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    hear(&mut served, "first").await;
+    drop((first, served));
+    // The tunnel stays, and nothing else.
+    until("the connection is over", || {
+        mesh.client.share.take(fixture::SHARE - 1).is_some()
+    })
+    .await;
+    assert!(mesh.client.share.take(fixture::SHARE).is_none());
+}
+
+#[tokio::test]
 async fn a_request_that_is_given_up_is_not_dialled_for_any_longer() {
     let mesh = Mesh::start().await;
     let silent = (mesh.server_ip(), 8080).into();
