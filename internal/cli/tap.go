@@ -27,7 +27,7 @@ func (a *app) tapCommand() *cobra.Command {
 	var filter api.ConnectionFilter
 	var all, denied, failed bool
 	var limit time.Duration
-	formats := []printer.Format{printer.Table, printer.JSON}
+	formats := []printer.Format{printer.Table, printer.Wide, printer.JSON}
 	cmd := &cobra.Command{
 		Use:   "tap [POD]",
 		Short: "show connections as they open and close: who, to whom, how it was decided, and why",
@@ -43,7 +43,8 @@ func (a *app) tapCommand() *cobra.Command {
   lateen tap -A --for 10s -o json`,
 		Long: `A connection between two pods of the mesh is seen twice: on its way out of one and on its way into the other, where
 policies decide. A line stands for one that has ended, or has lasted for a second. Who watches slowly misses connections, and
-is told how many; the connections themselves never wait.`,
+is told how many; the connections themselves never wait. A narrow terminal shows fewer columns and shortens names and reasons;
+-o wide shows all of them.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usagef("unexpected argument %q", args[1])
@@ -147,7 +148,12 @@ func (a *app) tap(ctx context.Context, filter api.ConnectionFilter, format print
 		t.json = json.NewEncoder(a.Stdout)
 	} else {
 		source, destination := a.nameWidths(ctx)
-		t.stream = printer.NewStream(a.Stdout, a.Out, source, destination)
+		t.stream = printer.NewStream(a.Stdout, a.Out, source, destination).Within(func() int {
+			if size, ok := a.terminalSize(); ok && format != printer.Wide {
+				return int(size.Col)
+			}
+			return 0
+		})
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -3,6 +3,7 @@ package printer
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -17,10 +18,24 @@ type Stream struct {
 	style term.Style
 	width []int
 	begun bool
+	// room asks how wide a line may be now; 0 is as wide as it needs.
+	room func() int
 }
 
 // streamColumns are the columns of a Stream; the last one is as wide as it needs.
 var streamColumns = []string{"TIME", "NODE", "WAY", "SOURCE", "DESTINATION", "PEER", "VERDICT", "LASTED", "SENT", "RECEIVED", "WHY"}
+
+// streamSpare are the columns that a narrow terminal goes without, the first one first. An inbound connection's destination is
+// a pod, an outbound one's peer is at the other end: who, to whom, how it was decided, and why remain.
+var streamSpare = []int{1, 9, 8, 5, 7, 0}
+
+const (
+	streamGap = 2
+	// leastWhy is what a reason is shortened to before a column goes.
+	leastWhy = 22
+	// enoughWhy is what it gets before names keep their middle.
+	enoughWhy = 40
+)
 
 // NewStream returns a stream whose columns for the two ends begin with at least these widths, in characters.
 func NewStream(w io.Writer, style term.Style, source, destination int) *Stream {
@@ -55,6 +70,13 @@ func (s *Stream) Write(c api.Connection, now time.Time) error {
 	})
 }
 
+// Within makes lines no wider than what room says each time: columns of less weight go, then names and reasons lose their
+// middle. A room of 0 has no bounds.
+func (s *Stream) Within(room func() int) *Stream {
+	s.room = room
+	return s
+}
+
 // Missed says that connections were not seen.
 func (s *Stream) Missed(node string, count uint64) error {
 	_, err := fmt.Fprintf(s.w, "%s %s told of %d events more than were read in time\n", s.style.Warn(term.MarkWarn), node, count)
@@ -62,17 +84,26 @@ func (s *Stream) Missed(node string, count uint64) error {
 }
 
 func (s *Stream) line(cells []string, paint func(column int, cell string) string) error {
+	for i, cell := range cells {
+		if i < len(cells)-1 { // the last column has no others to align
+			s.width[i] = max(s.width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	width := s.fit(utf8.RuneCountInString(cells[len(cells)-1]))
 	var b strings.Builder
 	for i, cell := range cells {
+		if width[i] == 0 {
+			continue
+		}
 		if cell == "" {
 			cell = "-"
 		}
+		cell = shortened(cell, width[i])
 		length := utf8.RuneCountInString(cell)
-		s.width[i] = max(s.width[i], length)
 		// Colours have no width: they are put on after the room is known.
 		pad := ""
 		if i < len(cells)-1 {
-			pad = strings.Repeat(" ", s.width[i]-length+2)
+			pad = strings.Repeat(" ", width[i]-length+streamGap)
 		}
 		if i >= 7 && i <= 9 {
 			b.WriteString(strings.TrimSuffix(pad, "  ") + paint(i, cell) + "  ")
@@ -82,6 +113,61 @@ func (s *Stream) line(cells []string, paint func(column int, cell string) string
 	}
 	_, err := fmt.Fprintln(s.w, strings.TrimRight(b.String(), " "))
 	return err
+}
+
+// fit returns how wide each column is for a line whose last cell is this long; 0 leaves a column out.
+func (s *Stream) fit(last int) []int {
+	width := slices.Clone(s.width)
+	end := len(width) - 1
+	width[end] = max(last, 1)
+	room := 0
+	if s.room != nil {
+		room = s.room()
+	}
+	if room <= 0 {
+		return width
+	}
+	least := func(i int) int {
+		switch i {
+		case 3, 4, 5:
+			return min(width[i], leastName)
+		case end:
+			return min(width[i], leastWhy)
+		}
+		return width[i]
+	}
+	total := func(of func(int) int) int {
+		sum := -streamGap
+		for i := range width {
+			if width[i] > 0 {
+				sum += of(i) + streamGap
+			}
+		}
+		return sum
+	}
+	// Which columns there are must not depend on the reason of one line.
+	width[end] = leastWhy
+	for _, i := range streamSpare {
+		if total(least) > room {
+			width[i] = 0
+		}
+	}
+	// Nor how wide the names are: all lines leave a reason the same room.
+	width[end] = enoughWhy
+	for total(func(i int) int { return width[i] }) > room {
+		widest := -1
+		for _, i := range []int{3, 4, 5} {
+			if width[i] > least(i) && (widest < 0 || width[i] > width[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			break
+		}
+		width[widest]--
+	}
+	width[end] = max(1, room-total(func(i int) int { return width[i] })+enoughWhy)
+	return width
 }
 
 func (s *Stream) verdict(c api.Connection) (string, func(string) string) {

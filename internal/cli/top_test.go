@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+func TestTopRatesOfPods(t *testing.T) {
+	before := []api.PodUse{
+		{Node: "n1", Namespace: "default", Pod: "a", Opened: 10, Failed: 1, BytesReceived: 1000, BytesSent: 500, CPUSeconds: 1},
+		{Node: "n1", Namespace: "default", Pod: "restarted", Opened: 100, BytesSent: 900, CPUSeconds: 5},
+	}
+	now := []api.PodUse{
+		{Node: "n1", Namespace: "default", Pod: "restarted", Open: 1, Opened: 2, BytesSent: 50, CPUSeconds: 0.1},
+		{Node: "n2", Namespace: "default", Pod: "new", Open: 3, Opened: 3, BytesSent: 70, CPUSeconds: 2},
+		{Node: "n1", Namespace: "default", Pod: "a", Open: 2, Opened: 14, Failed: 2, BytesReceived: 3000, BytesSent: 600, CPUSeconds: 1.5},
+	}
+	rates := podRates(before, now, 2)
+	want := []podRate{
+		{Node: "n1", Namespace: "default", Pod: "a", Open: 2, OpenedPerSec: 2, FailedPerSec: 0.5, ReceivedPerSec: 1000, SentPerSec: 50, CPU: 0.25},
+		// What it came to before it was first seen is no rate.
+		{Node: "n2", Namespace: "default", Pod: "new", Open: 3},
+		{Node: "n1", Namespace: "default", Pod: "restarted", Open: 1},
+	}
+	for i := range want {
+		if rates[i] != want[i] {
+			t.Errorf("%d: got %+v, want %+v", i, rates[i], want[i])
+		}
+	}
+	var b strings.Builder
+	if err := podGrid(rates).Print(&b, ""); err != nil {
+		t.Fatal(err)
+	}
+	if row := strings.Join(strings.Fields(strings.Split(b.String(), "\n")[1]), " "); row != "default a n1 2 2.0 0.5 1000 B 50 B 25.0%" {
+		t.Errorf("row %q", row)
+	}
+}
+
+func TestTopRatesOfConnections(t *testing.T) {
+	before := []api.Connection{{Node: "n1", ID: "1", BytesReceived: 100}, {Node: "n1", ID: "2"}}
+	now := []api.Connection{
+		{Node: "n1", ID: "1", BytesReceived: 300, Seconds: 9},
+		{Node: "n2", ID: "1", BytesSent: 4000, Seconds: 1}, // another one of another proxy
+	}
+	rates := connectionRates(before, now, 2)
+	if len(rates) != 2 || rates[0].Node != "n2" || rates[0].SentPerSec != 2000 || rates[1].ReceivedPerSec != 100 {
+		t.Errorf("got %+v", rates)
+	}
+}
+
+func TestTapAndTopRefuseWhatTheyDoNotKnow(t *testing.T) {
+	f := newFake(t)
+	for args, want := range map[string]string{
+		"tap a b":                    `unexpected argument "b"`,
+		"tap --denied --failed":      "use one of them",
+		"tap --direction sideways":   "use inbound or outbound",
+		"tap --for -1s":              "use a time above zero",
+		"tap service/echo":           "for a service there is --service echo",
+		"top processes":              "use pods or connections",
+		"top --once --interval 10ms": "use a time from 100ms",
+	} {
+		r := f.run("", strings.Fields(args)...)
+		if r.code == 0 || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: code %d, %q lacks %q", args, r.code, r.stderr, want)
+		}
+	}
+}
