@@ -18,7 +18,10 @@ use lateen_proto::otlp::collector::trace::v1::{
 };
 use lateen_proto::otlp::common::v1::any_value::Value;
 use lateen_telemetry::{Export as _, Report, ReportValue, Reporter, Severity, Trace};
+use lateen_testkit::{Ca, identity};
 use lateen_tls::Roots;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tonic::{Request, Response, Status};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,25 +72,31 @@ impl TraceService for Collector {
     }
 }
 
-/// A collector and an exporter to it.
-async fn start(mood: Mood) -> (Collector, Exporter, Outcomes) {
+/// A collector, and where it listens.
+async fn listen(mood: Mood) -> (Collector, String) {
     let collector = Collector {
         mood,
         logs: Arc::default(),
         spans: Arc::default(),
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let uri = format!("http://{}", listener.local_addr().unwrap());
+    let address = listener.local_addr().unwrap().to_string();
     let server = tonic::transport::Server::builder()
         .add_service(LogsServiceServer::new(collector.clone()))
         .add_service(TraceServiceServer::new(collector.clone()));
     let accepted = tonic::transport::server::TcpIncoming::from(listener);
     tokio::spawn(server.serve_with_incoming(accepted));
-    let (exporter, outcomes) = exporter(&uri);
+    (collector, address)
+}
+
+/// A collector and an exporter to it.
+async fn start(mood: Mood) -> (Collector, Exporter, Outcomes) {
+    let (collector, address) = listen(mood).await;
+    let (exporter, outcomes) = exporter(&format!("http://{address}"), Roots::System);
     (collector, exporter, outcomes)
 }
 
-fn exporter(uri: &str) -> (Exporter, Outcomes) {
+fn exporter(uri: &str, roots: Roots) -> (Exporter, Outcomes) {
     let outcomes = Outcomes::default();
     let settings = Settings {
         logs: Some(uri.parse().unwrap()),
@@ -99,7 +108,7 @@ fn exporter(uri: &str) -> (Exporter, Outcomes) {
         .into_iter()
         .collect(),
         resource: vec![("k8s.node.name".to_owned(), "n1".to_owned())],
-        roots: Roots::System,
+        roots,
     };
     let (exporter, sending) = Exporter::new(settings, &outcomes);
     tokio::spawn(sending);
@@ -185,7 +194,7 @@ async fn a_collector_that_refuses_costs_the_reports_alone() {
 async fn who_reports_never_waits_and_what_waits_is_bounded() {
     for away in [false, true] {
         let (_kept, exporter, outcomes) = if away {
-            let (exporter, outcomes) = exporter("http://127.0.0.1:1");
+            let (exporter, outcomes) = exporter("http://127.0.0.1:1", Roots::System);
             (None, exporter, outcomes)
         } else {
             let (collector, exporter, outcomes) = start(Mood::Hanging).await;
@@ -200,5 +209,91 @@ async fn who_reports_never_waits_and_what_waits_is_bounded() {
         let held = 20_000 - outcomes.dropped.get();
         assert!(held <= 2048 + 512, "{held} are held in memory");
         assert_eq!(outcomes.sent.get(), 0);
+    }
+}
+
+/// What the log says on this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Ends TLS before a collector that knows none, with a certificate of `ca` for `name`; answers its port.
+async fn tls_before(collector: &str, ca: &Ca, name: &str) -> u16 {
+    let bundle = ca.leaf(&identity("collector")).dns(name).issue();
+    let chain = bundle.chain[..1]
+        .iter()
+        .map(|pem| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap());
+    let key = PrivateKeyDer::from_pem_slice(bundle.key.as_bytes()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain.collect(), key)
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let collector = collector.to_owned();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (acceptor, collector) = (acceptor.clone(), collector.clone());
+            tokio::spawn(async move {
+                let mut stream = acceptor.accept(stream).await?;
+                let mut onward = tokio::net::TcpStream::connect(collector).await?;
+                tokio::io::copy_bidirectional(&mut stream, &mut onward).await
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn over_https_a_collector_must_prove_its_name_and_a_refusal_is_named_once() {
+    let (ours, others) = (Ca::new(), Ca::new());
+    for (ca, name, why) in [
+        (&ours, "localhost", None),
+        (&others, "localhost", Some("signed by an unknown authority")),
+        (&ours, "elsewhere", Some("not valid for name")),
+    ] {
+        let (log, (collector, address)) = (Log::default(), listen(Mood::Taking).await);
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || writer.clone());
+        let _guard = tracing::subscriber::set_default(subscriber.finish());
+        let port = tls_before(&address, ca, name).await;
+        let (exporter, outcomes) = exporter(
+            &format!("https://localhost:{port}"),
+            Roots::Pem(ours.root().to_owned()),
+        );
+        for batch in 1..=2 {
+            exporter.report(report(batch, false));
+            until("the batch is through", || {
+                outcomes.sent.get() + outcomes.dropped.get() == batch
+            })
+            .await;
+        }
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let refusals = text.matches("takes no reports").count();
+        match why {
+            None => assert_eq!((outcomes.sent.get(), refusals), (2, 0), "{text}"),
+            Some(why) => {
+                assert_eq!((outcomes.dropped.get(), refusals), (2, 1), "{text}");
+                assert!(text.contains(why), "{text} lacks {why}");
+                assert!(collector.logs.lock().unwrap().is_empty());
+            }
+        }
     }
 }
