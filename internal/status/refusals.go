@@ -33,6 +33,7 @@ func refusals(clients []xds.ClientState, generation uint64, find func(typeURL, n
 					if !nack.Named {
 						text = fmt.Sprintf("the proxy of node %s refuses a response that it came in, without naming what is wrong: %s", client.Node, strings.TrimSpace(nack.Message))
 					}
+					text = wellknown.Written(text)
 					for _, source := range resource.Sources {
 						if !slices.Contains(said[source], text) {
 							said[source] = append(said[source], text)

@@ -17,7 +17,7 @@ func refusing(node string, nacks ...xds.Nack) xds.ClientState {
 func TestWhatProxiesRefuseIsSaidOfTheirObjects(t *testing.T) {
 	a := log.Source{Kind: "AuthorizationPolicy", Namespace: "shop", Name: "a"}
 	b := log.Source{Kind: "PeerAuthentication", Namespace: "shop", Name: "b"}
-	resources := map[string]*log.Resource{"shop/a~1": {Name: "shop/a~1", Sources: []log.Source{a}}, "shop/b": {Name: "shop/b", Sources: []log.Source{b}},
+	resources := map[string]*log.Resource{"shop/a~0a1b2c3d": {Name: "shop/a~0a1b2c3d", Sources: []log.Source{a}}, "shop/b": {Name: "shop/b", Sources: []log.Source{b}},
 		"shop/both": {Name: "shop/both", Sources: []log.Source{a, b}}}
 	find := func(_, name string) *log.Resource { return resources[name] }
 	many := []xds.ClientState{}
@@ -31,12 +31,12 @@ func TestWhatProxiesRefuseIsSaidOfTheirObjects(t *testing.T) {
 		"nobody":       {nil, nil},
 		"nothing":      {[]xds.ClientState{refusing("n1")}, nil},
 		"gone already": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/x: no", Names: []string{"shop/x"}, Named: true})}, nil},
-		"one": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/a~1: no scope 9", Names: []string{"shop/a~1"}, Named: true}), refusing("n2")},
-			map[log.Source]string{a: "the proxy of node n1 refuses it: shop/a~1: no scope 9"}},
+		"one": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/a~0a1b2c3d: no scope 9", Names: []string{"shop/a~0a1b2c3d"}, Named: true}), refusing("n2")},
+			map[log.Source]string{a: "the proxy of node n1 refuses it: shop/a: no scope 9"}},
 		"two proxies": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/b: x", Names: []string{"shop/b"}, Named: true}), refusing("n2", xds.Nack{Message: "shop/b: y", Names: []string{"shop/b"}, Named: true})},
 			map[log.Source]string{b: "the proxy of node n1 refuses it: shop/b: x; the proxy of node n2 refuses it: shop/b: y"}},
-		"each its own part": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/a~1: x; and y; shop/b: z", Names: []string{"shop/a~1", "shop/b"}, Named: true})},
-			map[log.Source]string{a: "the proxy of node n1 refuses it: shop/a~1: x; and y", b: "the proxy of node n1 refuses it: shop/b: z"}},
+		"each its own part": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/a~0a1b2c3d: x; and y; shop/b: z", Names: []string{"shop/a~0a1b2c3d", "shop/b"}, Named: true})},
+			map[log.Source]string{a: "the proxy of node n1 refuses it: shop/a: x; and y", b: "the proxy of node n1 refuses it: shop/b: z"}},
 		"made of two": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/both: x", Names: []string{"shop/both"}, Named: true})},
 			map[log.Source]string{a: "the proxy of node n1 refuses it: shop/both: x", b: "the proxy of node n1 refuses it: shop/both: x"}},
 		"unnamed": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "oops", Names: []string{"shop/b"}})},

@@ -64,4 +64,57 @@ compare "the series at the server's proxy" "$WORK/ours.set" "$WORK/stock.set"
 asked() { grep 'reporter="source"' "$WORK/$1.series" | sed -E 's/^(\S+) \S+ /\1 /' | sort -u; }
 asked n1 >"$WORK/ours.set"; asked n3 >"$WORK/stock.set"
 compare "the series at the client's proxy" "$WORK/ours.set" "$WORK/stock.set"
+# A policy whose selector was edited has another name on the wire. What people read of ours has the author's.
+check "one in dry run" lateen apply -f - <<'Y'
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: rehearsal, namespace: default, annotations: {"istio.io/dry-run": "true"}}
+spec: {selector: {matchLabels: {kind: server}}, action: DENY, rules: [{from: [{source: {namespaces: [foreign]}}]}]}
+Y
+check "known" lateen wait
+check "both come to select by another label" lateen apply -f - <<'Y'
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: no-strangers, namespace: default}
+spec: {selector: {matchLabels: {app: server-ours}}, action: DENY, rules: [{from: [{source: {namespaces: [foreign]}}], to: [{operation: {ports: ["8080"]}}]}]}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: rehearsal, namespace: default, annotations: {"istio.io/dry-run": "true"}}
+spec: {selector: {matchLabels: {app: server-ours}}, action: DENY, rules: [{from: [{source: {namespaces: [foreign]}}]}]}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: let-in, namespace: default}
+spec: {selector: {matchLabels: {app: server-stock}}, action: ALLOW, rules: [{}]}
+Y
+check "known to every proxy" lateen wait
+check "one comes to select another workload" lateen apply -f - <<'Y'
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: let-in, namespace: default}
+spec: {selector: {matchLabels: {app: server-ours}}, action: ALLOW, rules: [{}]}
+Y
+check "known to every proxy" lateen wait
+check "the stock shows the name on the wire ($(proxy_page n4 /config_dump -f | grep -oE '(no-strangers|rehearsal|let-in)~[0-9a-f]{8}' | sort -u | paste -sd' '))" bash -c "[ -n '$(proxy_page n4 /config_dump -f | grep -oE '(no-strangers|rehearsal|let-in)~[0-9a-f]{8}' | sort -u | paste -sd' ')' ]"
+before=$(proxy_log n2 | wc -l)
+lateen tap -o json >"$WORK/tap" 2>/dev/null & TAP=$!
+sleep 1
+call stranger-stock "http://${IP[server-ours]}:8080/" >/dev/null
+call stranger-stock "http://${IP[server-ours]}:8081/" >/dev/null
+call client-stock "http://${IP[server-ours]}:8080/" >/dev/null
+since() { proxy_log n2 | tail -n +$((before + 1)); }
+logged() { since | grep -F "$1" >/dev/null; }
+check "ours names it in the access log as its author" eventually 10 logged 'explicitly denied by: default/no-strangers"'
+check "and the one in dry run" eventually 10 logged 'policy.dry_run="deny by default/rehearsal"'
+tapped() { grep -F 'default/no-strangers' "$WORK/tap" >/dev/null; }
+check "tap does" eventually 10 tapped
+end_behind $TAP
+counted() { proxy_metrics n2 | grep -F 'policy="default/rehearsal"' | grep -v ' 0$' >/dev/null; }
+check "the metric does" eventually 10 counted
+page() { proxy_page n2 /config_dump -f | jq -e '[.policies[].name] | contains(["let-in", "no-strangers", "rehearsal"])'; }
+check "the page of its configuration does" page
+listed() { proxy_page n2 /config_dump -f | jq -e '[.workloads[] | select(.workloadName == "server-ours") | .authorizationPolicies[]] | sort == ["default/let-in", "default/no-strangers", "default/rehearsal"]'; }
+check "and so do the workloads there" listed
+equal "nothing that ours shows has the mark of the wire" "" "$({ since; cat "$WORK/tap"; proxy_metrics n2; proxy_page n2 /config_dump -f; lateen status -o json; lateen get authorizationpolicies -A -o json; lateen proxy config n2; } | grep -oE '[a-z-]+~[0-9a-f]{8}' | sort -u | paste -sd' ')"
 finish

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use lateen_balance::Place;
+use lateen_policy::written;
 use lateen_proto::workload as proto;
 use lateen_types::{Identity, Strng, WorkloadUid};
 use serde::{Serialize, Serializer};
@@ -64,8 +65,8 @@ pub struct Workload {
     /// How it wants tunnelled connections handed over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub application_tunnel: Option<ApplicationTunnel>,
-    /// The policies that select it, by xDS name; wider ones apply by their scope.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// The policies that select it, by xDS name; wider ones apply by their scope. Serialized as their authors wrote them.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_written")]
     pub authorization_policies: Vec<Strng>,
     /// Whether it should be sent connections.
     pub status: Health,
@@ -79,6 +80,10 @@ pub struct Workload {
     pub services: BTreeMap<ServiceKey, Arc<[PortMap]>>,
     /// Relative weight as an endpoint; 0 takes it out of the draw.
     pub capacity: u32,
+}
+
+fn as_written<S: Serializer>(names: &[Strng], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(names.iter().map(|name| written(name)))
 }
 
 impl Workload {

@@ -6,6 +6,7 @@ use lateen_types::NamespacedName;
 
 use crate::matching::{Connection, Subject};
 use crate::policy::{Action, Policy};
+use crate::written::{written, written_name};
 
 /// A policy that covers a workload, as far as it is known here.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +45,7 @@ impl Decision {
     }
 }
 
-/// Why a connection is refused. The text is what the access log shows; the first two read as ztunnel's.
+/// Why a connection is refused, with policies named as their authors wrote them. The text is what the access log shows; the first two read as ztunnel's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DenyReason {
     /// A DENY policy matched.
@@ -86,7 +87,7 @@ where
             Applied::Policy(policy) if policy.action == Action::Deny => {
                 if policy.matches_subject(&subject) {
                     return Decision::Deny {
-                        by: DenyReason::Policy(policy.name.clone()),
+                        by: DenyReason::Policy(written_name(&policy.name)),
                     };
                 }
             }
@@ -100,12 +101,14 @@ where
     }
     match (unknown, allow_exists, allowed_by) {
         (Some(name), _, _) => Decision::Deny {
-            by: DenyReason::Unknown(name.to_owned()),
+            by: DenyReason::Unknown(written(name).to_owned()),
         },
         (None, true, None) => Decision::Deny {
             by: DenyReason::NoAllowMatched,
         },
-        (None, _, by) => Decision::Allow { by: by.cloned() },
+        (None, _, by) => Decision::Allow {
+            by: by.map(written_name),
+        },
     }
 }
 
@@ -148,14 +151,14 @@ where
             (Action::Deny, false) => {}
             (Action::Deny, true) => {
                 if policy.matches_subject(&subject) {
-                    reports.push(DryRun::WouldDeny(policy.name.clone()));
+                    reports.push(DryRun::WouldDeny(written_name(&policy.name)));
                 }
             }
             (Action::Allow, true) => {
                 dry_allow = true;
                 if policy.matches_subject(&subject) {
                     dry_allow_matched = true;
-                    reports.push(DryRun::WouldAllow(policy.name.clone()));
+                    reports.push(DryRun::WouldAllow(written_name(&policy.name)));
                 }
             }
         }

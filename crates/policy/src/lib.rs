@@ -5,7 +5,9 @@
 mod decide;
 mod matching;
 mod policy;
+mod written;
 
 pub use decide::{Applied, Decision, DenyReason, DryRun, decide, dry_run};
 pub use matching::Connection;
 pub use policy::{Action, Clause, Match, Policy, Rule, Scope, ServiceAccount, StringMatch};
+pub use written::written;

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Policy {
-    /// Name and namespace.
+    /// Name and namespace, as on the wire; serialized as its author wrote it.
     #[serde(flatten, with = "name_beside_namespace")]
     pub name: NamespacedName,
     /// Whom it covers.
@@ -144,7 +144,7 @@ mod name_beside_namespace {
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(2))?;
-        map.serialize_entry("name", &*name.name)?;
+        map.serialize_entry("name", crate::written(&name.name))?;
         map.serialize_entry("namespace", &*name.namespace)?;
         map.end()
     }

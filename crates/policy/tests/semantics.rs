@@ -67,6 +67,40 @@ fn without_policies_everything_is_allowed() {
 }
 
 #[test]
+fn policies_are_named_as_their_authors_wrote_them() {
+    const MARK: &str = "web~0a1b2c3d";
+    let caller = peer("a", "web");
+    let connection = connection(Some(&caller));
+    let mut policies = [
+        policy(MARK, Action::Allow, when(from_namespace("a"))),
+        policy(MARK, Action::Deny, when(from_namespace("a"))),
+    ];
+    let [allow, deny] = &policies;
+    let own = NamespacedName::new("default", "web");
+    let decision = decide([allow], &connection);
+    assert_eq!(decision, Decision::Allow { by: Some(own) });
+    let decision = decide([deny], &connection);
+    assert_eq!(denied_by(&decision), "explicitly denied by: default/web");
+    let unknown = [Applied::Unknown("default/web~0a1b2c3d")];
+    let why = denied_by(&decide(unknown, &connection));
+    assert!(why.starts_with("policy default/web applies"), "{why}");
+    let page = serde_json::to_value(allow).unwrap();
+    assert_eq!(page["name"], "web");
+    for policy in &mut policies {
+        policy.dry_run = true;
+    }
+    let reports: Vec<String> = dry_run(&policies, &connection)
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let want = [
+        "dry run: default/web would allow",
+        "dry run: default/web would deny",
+    ];
+    assert_eq!(reports, want);
+}
+
+#[test]
 fn a_deny_that_matches_wins_over_any_allow() {
     let caller = peer("a", "web");
     let deny = policy("deny", Action::Deny, when(from_namespace("a")));

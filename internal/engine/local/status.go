@@ -127,7 +127,7 @@ func (e *Engine) controlState(ctx context.Context, host map[int]int) (api.Contro
 	}
 	for _, o := range e.controlObjects(ctx) {
 		for _, c := range o.Conditions {
-			// What proxies refuse stands among the clients, with the names that they know it by.
+			// What proxies refuse stands among the clients, by the names of resources.
 			if c.Status == "False" && c.Type != wellknown.Programmed {
 				problems = append(problems, api.Problem{Object: o.Kind + " " + strings.TrimPrefix(o.Namespace+"/"+o.Name, "/"), Field: c.Type, Message: c.Message})
 			}
@@ -145,7 +145,22 @@ func readClients(b []byte) (generation uint64, clients []api.ClientState, err er
 	if err := json.Unmarshal(b, &page); err != nil {
 		return 0, nil, err
 	}
+	for _, client := range page.Clients {
+		for _, t := range client.Types {
+			for i := range t.Refused {
+				written(&t.Refused[i])
+			}
+		}
+	}
 	return page.Generation, page.Clients, nil
+}
+
+// written makes a refusal speak of policies as their authors wrote them.
+func written(refusal *api.Refusal) {
+	refusal.Message = wellknown.Written(refusal.Message)
+	for i, name := range refusal.Names {
+		refusal.Names[i] = wellknown.Written(name)
+	}
 }
 
 // agentSaid is what an agent says about one pod.

@@ -18,7 +18,7 @@ fn a_workload_with_everything() {
     full.canonical_revision = "v1".into();
     full.workload_name = "web".into();
     full.workload_type = 2;
-    full.authorization_policies = vec!["default/deny".into()];
+    full.authorization_policies = vec!["default/deny".into(), "default/moved~0a1b2c3d".into()];
     full.application_tunnel = Some(ApplicationTunnel {
         protocol: 1,
         port: 15088,
@@ -39,7 +39,7 @@ fn a_workload_with_everything() {
             "trustDomain": "cluster.local", "serviceAccount": "full", "network": "net",
             "workloadName": "web", "workloadType": "pod", "canonicalName": "web", "canonicalRevision": "v1",
             "node": "n1", "applicationTunnel": {"protocol": "PROXY", "port": 15088},
-            "authorizationPolicies": ["default/deny"], "status": "Healthy", "clusterId": "Kubernetes",
+            "authorizationPolicies": ["default/deny", "default/moved"], "status": "Healthy", "clusterId": "Kubernetes",
             "locality": {"region": "r", "zone": "z", "subzone": ""}, "services": [key("web")], "capacity": 3,
         }])
     );
