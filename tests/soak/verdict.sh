@@ -94,6 +94,11 @@ judge_logs() {
     grep -vE -f <(patterns $part) "$WORK/warnings.$part" >"$WORK/surprises.$part"
     equal "of $(wc -l <"$WORK/warnings.$part") warnings in the $part half none is unexplained" 0 "$(wc -l <"$WORK/surprises.$part")"
     sed -E 's/[0-9]+/N/g' "$WORK/surprises.$part" | cut -c1-260 | sort | uniq -c | sort -rn | head -15
+    # The first of them as they stand, each with what had just begun: the log's time is UTC, the events' in milliseconds.
+    head -3 "$WORK/surprises.$part" | cut -c1-400 | while read -r line; do
+      at=$(date -d "$(sed -E 's/^time=//; s/[[:space:]].*//' <<<"$line")" +%s%3N)
+      echo "    $(awk -v at="$at" '$1 <= at {what = $3 " +" (at - $1) " ms"} END {print what ? what : "the start"}' <(sort -n "$WORK/events")): $line"
+    done
   done
   # A pattern that nothing needs any more excuses what nobody has seen.
   sed -nE 's/^(always|first|second|standstill) //p' "$ROOT/tests/soak/expected.txt" | while read -r p; do grep -qE -- "$p" "$WORK/warnings" || echo "   not needed this time: $p"; done
