@@ -14,6 +14,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::issuer::{IssueError, Issued, Issuer};
 
+/// What connecting may take, TLS included, and then the answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where the token that speaks for this node comes from.
@@ -176,6 +177,8 @@ fn impersonate(identity: &Identity) -> prost_types::Struct {
 
 fn refusal(status: &tonic::Status) -> IssueError {
     match status.code() {
+        // Who accepts connections and says nothing on them is there, and stuck.
+        tonic::Code::Unavailable if timed_out(status) => IssueError::Timeout(TIMEOUT.as_secs()),
         tonic::Code::Unavailable => IssueError::Unreachable(causes(status)),
         tonic::Code::DeadlineExceeded | tonic::Code::Cancelled => {
             IssueError::Timeout(TIMEOUT.as_secs())
@@ -185,6 +188,16 @@ fn refusal(status: &tonic::Status) -> IssueError {
             message: causes(status),
         },
     }
+}
+
+/// Whether time ran out below the request, while it was being connected.
+fn timed_out(status: &tonic::Status) -> bool {
+    let first = std::error::Error::source(status);
+    std::iter::successors(first, |error| error.source()).any(|error| {
+        let io = error.downcast_ref::<std::io::Error>();
+        io.is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut)
+            || error.is::<tonic::TimeoutExpired>()
+    })
 }
 
 /// The message and what lies below it: tonic keeps the interesting part in the sources.

@@ -34,7 +34,10 @@ pub enum IssueError {
     #[error("certificate authority unreachable: {0}")]
     Unreachable(String),
     /// The authority took too long.
-    #[error("certificate authority did not answer within {0} s")]
+    #[error(
+        "certificate authority did not answer within {0} s; see whether the control plane is stuck, or the network loses \
+         what it sends"
+    )]
     Timeout(u64),
     /// The authority refused.
     #[error("certificate authority refused: {code}: {message}")]

@@ -191,6 +191,30 @@ async fn an_authority_that_is_away_is_unreachable_and_named() {
 }
 
 #[tokio::test]
+async fn an_authority_that_accepts_and_says_nothing_has_not_answered() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let silent = tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok((connection, _)) = listener.accept().await {
+            held.push(connection);
+        }
+    });
+    let client = CaClient::new(CaSettings {
+        address: format!("https://{address}"),
+        connector: ControlConnector::new(Roots::Pem(Ca::new().root().to_owned()), None),
+        ..settings(TokenSource::None)
+    });
+    let client = client.unwrap();
+    let web = identity("web");
+    let answer = tokio::time::timeout(Duration::from_secs(60), client.issue(&web));
+    let error = answer.await.expect("a deadline").expect_err("no answer");
+    assert!(matches!(error, IssueError::Timeout(_)), "{error}");
+    assert!(error.to_string().contains("control plane"), "{error}");
+    silent.abort();
+}
+
+#[tokio::test]
 async fn settings_that_cannot_work_are_refused() {
     let with = |address: &str, header: &str| {
         CaClient::new(CaSettings {
