@@ -29,6 +29,7 @@ use tokio::task::LocalSet;
 
 pub use resolver::{ResolveError, Resolver};
 pub use server::Naming;
+pub use upstream::Answered;
 
 use crate::pod::Pod;
 use crate::publish::Current;
@@ -139,10 +140,7 @@ impl Resolver for Dns {
         }
         let (answer, found) = oneshot::channel();
         let lookup = Lookup {
-            from: From {
-                sockets: Arc::clone(&pod.sockets),
-                share: Arc::clone(&pod.share),
-            },
+            from: From::pod(pod),
             pod: pod.uid.clone(),
             hostname: hostname.clone(),
             answer,

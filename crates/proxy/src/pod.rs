@@ -8,7 +8,7 @@ use lateen_config::{Snapshot, Workload};
 use lateen_types::{Identity, WorkloadUid};
 use tokio::sync::watch;
 
-use crate::dns::Serving;
+use crate::dns::{Answered, Serving};
 
 /// How far a pod is with its life here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +31,8 @@ pub struct Pod {
     pub sockets: Arc<Stock>,
     /// The descriptors that its connections may hold.
     pub share: Arc<Share>,
+    /// The resolver that answered it last.
+    pub answered: Answered,
     stage: watch::Sender<Stage>,
 }
 
@@ -49,6 +51,7 @@ impl Pod {
             info,
             identity,
             sockets,
+            answered: Answered::default(),
             stage: watch::Sender::new(Stage::Serving),
         }
     }

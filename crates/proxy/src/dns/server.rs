@@ -129,10 +129,7 @@ struct Forward {
 /// Serves a pod for as long as it is polled; what it waits for ends with it.
 pub async fn serve(pod: Arc<Pod>, sockets: DnsSockets, common: Rc<Common>) -> io::Result<()> {
     let server = Rc::new(Server {
-        from: From {
-            sockets: Arc::clone(&pod.sockets),
-            share: Arc::clone(&pod.share),
-        },
+        from: From::pod(&pod),
         pod,
         common,
         questions: Arc::new(Semaphore::new(POD_QUESTIONS)),

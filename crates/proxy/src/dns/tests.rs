@@ -374,6 +374,16 @@ async fn a_resolver_that_is_down_or_fails_is_replaced() {
                 before,
                 "the one that answered is asked first"
             );
+            let other = rig.serve("b");
+            let before = silent.asked();
+            other.ask(&question(3, "c.example", Family::V4)).await;
+            let tries = usize::from(bad == silent.address);
+            assert_eq!(
+                silent.asked().0 - before.0,
+                tries,
+                "whom one pod asks first is nothing to another"
+            );
+            other.task.abort();
             served.task.abort();
         }
         let rig = Rig::new(&[failing.address]);
@@ -533,10 +543,7 @@ async fn hostnames_are_looked_up_once_and_outlive_their_resolver() {
         .await;
         let rig = Rig::new(&[fake.address]);
         let pod = rig.pod("a");
-        let from = From {
-            sockets: Arc::clone(&pod.sockets),
-            share: Arc::clone(&pod.share),
-        };
+        let from = From::pod(&pod);
         let cache = Arc::new(Mutex::new(Cache::default()));
         let lookups = Lookups {
             upstream: Rc::clone(&rig.common.upstream),
@@ -583,10 +590,7 @@ async fn what_keeps_a_pod_from_asking_is_not_held_against_the_name() {
         for (servers, descriptors) in [(vec![], 0), (vec![fake.address], usize::MAX)] {
             let rig = Rig::new(&servers);
             let pod = rig.pod("a");
-            let from = From {
-                sockets: Arc::clone(&pod.sockets),
-                share: Arc::clone(&pod.share),
-            };
+            let from = From::pod(&pod);
             let lookups = Lookups {
                 upstream: Rc::clone(&rig.common.upstream),
                 cache: Arc::default(),
@@ -607,10 +611,7 @@ async fn what_keeps_a_pod_from_asking_is_not_held_against_the_name() {
         }
         let rig = Rig::new(&[fake.address]);
         let pod = rig.pod("a");
-        let from = From {
-            sockets: Arc::clone(&pod.sockets),
-            share: Arc::clone(&pod.share),
-        };
+        let from = From::pod(&pod);
         let lookups = Lookups {
             upstream: Rc::clone(&rig.common.upstream),
             cache: Arc::default(),

@@ -1,9 +1,9 @@
 //! Asking resolvers, from a pod's own namespace: what its network may not reach is not reached for it either.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lateen_capture::{Kind, Share, Stock};
@@ -13,11 +13,27 @@ use tokio::net::{TcpSocket, UdpSocket};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::resolvers::{File, Resolvers};
+use crate::pod::Pod;
 
 /// What one question may take, over all resolvers and tries.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest reply that is taken over UDP. One byte more tells that there was more.
 const DATAGRAM: usize = 4096;
+
+/// The resolver that answered a pod last, for one that is down not to be waited for again and again. Each pod has its
+/// own: what one can reach, another's network policy may forbid.
+#[derive(Clone, Debug, Default)]
+pub struct Answered(Arc<Mutex<Option<SocketAddr>>>);
+
+impl Answered {
+    fn get(&self) -> Option<SocketAddr> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, server: SocketAddr) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
+    }
+}
 
 /// A pod's sockets and what they count against.
 #[derive(Clone, Debug)]
@@ -26,6 +42,19 @@ pub struct From {
     pub sockets: Arc<Stock>,
     /// The descriptors that it may hold.
     pub share: Arc<Share>,
+    /// Whom it asks first.
+    pub answered: Answered,
+}
+
+impl From {
+    /// From this pod.
+    pub fn pod(pod: &Pod) -> Self {
+        Self {
+            sockets: Arc::clone(&pod.sockets),
+            share: Arc::clone(&pod.share),
+            answered: pod.answered.clone(),
+        }
+    }
 }
 
 /// Why there is no reply.
@@ -51,8 +80,6 @@ pub enum Unanswered {
 #[derive(Debug)]
 pub struct Upstream {
     file: RefCell<File>,
-    /// The resolver that answered last, for one that is down not to be waited for again and again.
-    first: Cell<SocketAddr>,
 }
 
 impl Upstream {
@@ -60,7 +87,6 @@ impl Upstream {
     pub fn new(file: File) -> Self {
         Self {
             file: RefCell::new(file),
-            first: Cell::new(SocketAddr::from(([0, 0, 0, 0], 0))),
         }
     }
 
@@ -77,7 +103,7 @@ impl Upstream {
         let deadline = Instant::now() + PATIENCE;
         let mut failure = Unanswered::NoResolver;
         let (mut refusal, mut refused) = (None, Vec::new());
-        for server in self.order(&resolvers) {
+        for server in order(&resolvers, from.answered.get()) {
             if refused.contains(&server) {
                 continue;
             }
@@ -88,7 +114,7 @@ impl Upstream {
                     refused.push(server);
                 }
                 Ok(Ok(reply)) => {
-                    self.first.set(server);
+                    from.answered.set(server);
                     return Ok(reply);
                 }
                 Ok(Err(source)) => failure = Unanswered::Failed { server, source },
@@ -103,21 +129,21 @@ impl Upstream {
         }
         refusal.ok_or(failure)
     }
+}
 
-    /// All servers in turn, as often as each is to be tried; the one that answered last goes first.
-    fn order(&self, resolvers: &Resolvers) -> Vec<SocketAddr> {
-        let servers = &resolvers.servers;
-        let first = servers
-            .iter()
-            .position(|server| *server == self.first.get())
-            .unwrap_or(0);
-        let once = servers[first..].iter().chain(&servers[..first]);
-        let mut order = Vec::new();
-        for _ in 0..resolvers.attempts {
-            order.extend(once.clone().copied());
-        }
-        order
+/// All servers in turn, as often as each is to be tried; the one that answered last goes first.
+fn order(resolvers: &Resolvers, answered: Option<SocketAddr>) -> Vec<SocketAddr> {
+    let servers = &resolvers.servers;
+    let first = servers
+        .iter()
+        .position(|server| Some(*server) == answered)
+        .unwrap_or(0);
+    let once = servers[first..].iter().chain(&servers[..first]);
+    let mut order = Vec::new();
+    for _ in 0..resolvers.attempts {
+        order.extend(once.clone().copied());
     }
+    order
 }
 
 async fn exchange(
