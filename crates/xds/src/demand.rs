@@ -1,17 +1,17 @@
 //! What was asked for by name, who waits for it, and which answers are still believed. Pure but for the waiting: time
 //! comes in as an argument.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use lateen_types::Strng;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::lookups::{Ask, LookupError};
+use crate::lookups::{Ask, LookupError, Place};
 
 /// Names without an answer, at most; more are refused, not queued.
-const MOST_PENDING: usize = 1024;
+const MOST_PENDING: usize = 4096;
 
 /// How long it is believed that there is nothing by a name. Meanwhile the control plane says so if that changes.
 const NOTHING_FOR: Duration = Duration::from_secs(60);
@@ -22,8 +22,12 @@ const MOST_NOTHING: usize = 4096;
 /// The state of a name that is subscribed to.
 #[derive(Debug)]
 enum State {
-    /// Asked at this time, not answered.
-    Pending(Instant, Vec<oneshot::Sender<Result<(), LookupError>>>),
+    /// Asked at this time, not answered; it counts against the share of the pod that asked first.
+    Pending(
+        Instant,
+        #[expect(dead_code, reason = "held for what its drop gives back")] Place,
+        Vec<oneshot::Sender<Result<(), LookupError>>>,
+    ),
     /// There is nothing, it was said at this time.
     Nothing(Instant),
     /// There is something: the names of the resources that brought it.
@@ -61,7 +65,11 @@ impl Told {
 impl Demand {
     /// Takes a question in; whether the name has to be subscribed to.
     pub(crate) fn ask(&mut self, ask: Ask, now: Instant) -> Option<Strng> {
-        let Ask { want, answer } = ask;
+        let Ask {
+            want,
+            answer,
+            place,
+        } = ask;
         if answer.is_closed() {
             // Asked while there was no stream, and given up since.
             return None;
@@ -69,7 +77,7 @@ impl Demand {
         let name = want.name();
         let full = self.pending >= MOST_PENDING;
         let refused = match self.names.get_mut(name) {
-            Some(State::Pending(_, waiting)) => {
+            Some(State::Pending(_, _, waiting)) => {
                 waiting.retain(|other| !other.is_closed());
                 waiting.push(answer);
                 return None;
@@ -78,7 +86,7 @@ impl Demand {
             Some(State::Nothing(_) | State::Found(_)) => Ok(()),
             None if full => Err(LookupError::TooMany(want.clone())),
             None => {
-                let pending = State::Pending(now, vec![answer]);
+                let pending = State::Pending(now, place, vec![answer]);
                 self.names.insert(name.clone(), pending);
                 self.pending += 1;
                 return Some(name.clone());
@@ -96,9 +104,10 @@ impl Demand {
         now: Instant,
     ) -> Told {
         let mut told = Told::default();
+        if !gone.is_empty() {
+            told.forgotten = self.lose(&gone.iter().map(String::as_str).collect());
+        }
         for name in gone {
-            let lost: Vec<Strng> = self.lose(name);
-            told.forgotten.extend(lost);
             if self.names.contains_key(name.as_str()) {
                 self.answer(name, State::Nothing(now), &mut told);
                 self.nothing.insert((now, name.as_str().into()));
@@ -120,29 +129,28 @@ impl Demand {
         told
     }
 
-    /// A resource is gone: the names that nothing answers any more. Whoever needs one asks again, for the control plane
-    /// need not tell of another resource by the same alias.
-    fn lose(&mut self, resource: &str) -> Vec<Strng> {
+    /// Resources are gone: the names that nothing answers any more, but for those of which the same response says that
+    /// there is nothing. Whoever needs one asks again, for the control plane need not tell of another resource by the same
+    /// alias. One pass, however many are gone: a response may name thousands.
+    fn lose(&mut self, gone: &HashSet<&str>) -> Vec<Strng> {
         let mut lost = Vec::new();
-        for (name, state) in &mut self.names {
-            if let State::Found(by) = state
-                && by.remove(resource)
-                && by.is_empty()
-                && **name != *resource
-            {
+        self.names.retain(|name, state| {
+            let State::Found(by) = state else { return true };
+            let before = by.len();
+            by.retain(|resource| !gone.contains(resource.as_str()));
+            let keep = before == by.len() || !by.is_empty() || gone.contains(&**name);
+            if !keep {
                 lost.push(name.clone());
             }
-        }
-        for name in &lost {
-            self.names.remove(name);
-        }
+            keep
+        });
         lost
     }
 
     fn answer(&mut self, name: &str, state: State, told: &mut Told) {
         let name: Strng = name.into();
         match self.names.insert(name.clone(), state) {
-            Some(State::Pending(_, waiting)) => {
+            Some(State::Pending(_, _, waiting)) => {
                 self.pending -= 1;
                 told.waiting.extend(waiting);
             }
@@ -169,7 +177,7 @@ impl Demand {
                 .names
                 .iter()
                 .filter(|(_, state)| match state {
-                    State::Pending(since, waiting) => {
+                    State::Pending(since, _, waiting) => {
                         *since + NOTHING_FOR <= now && waiting.iter().all(|w| w.is_closed())
                     }
                     State::Nothing(_) | State::Found(_) => false,
@@ -205,7 +213,13 @@ mod tests {
     fn ask(demand: &mut Demand, last: u8, now: Instant) -> (Option<Strng>, Answer) {
         let (answer, answered) = oneshot::channel();
         let want = Want::address(&"".into(), IpAddr::from([10, 0, 0, last]));
-        (demand.ask(Ask { want, answer }, now), answered)
+        let place = Place::of("pod");
+        let ask = Ask {
+            want,
+            answer,
+            place,
+        };
+        (demand.ask(ask, now), answered)
     }
 
     fn nobody<'a>() -> impl Iterator<Item = (&'a str, &'a [String])> {
@@ -262,7 +276,13 @@ mod tests {
             let [_, _, high, low] = (at as u32).to_be_bytes();
             let (answer, answered) = oneshot::channel();
             let want = Want::address(&"".into(), IpAddr::from([10, 0, high, low]));
-            demand.ask(Ask { want, answer }, now);
+            let place = Place::of("pod");
+            let ask = Ask {
+                want,
+                answer,
+                place,
+            };
+            demand.ask(ask, now);
             wait.push(answered);
         }
         let last = wait.pop().unwrap().try_recv();
@@ -270,6 +290,18 @@ mod tests {
         drop(wait);
         assert_eq!(demand.expire(now + NOTHING_FOR).len(), MOST_PENDING);
         assert_eq!(demand.names().count(), 0);
+    }
+
+    #[test]
+    fn what_goes_with_its_own_name_is_known_to_be_nothing() {
+        let (mut demand, now) = (Demand::default(), Instant::now());
+        let _ = ask(&mut demand, 1, now);
+        let alias = ["/10.0.0.1".to_owned()];
+        demand.read([("uid", alias.as_slice())].into_iter(), &[], now);
+        let gone = ["uid".to_owned(), "/10.0.0.1".to_owned()];
+        let told = demand.read(nobody(), &gone, now);
+        assert!(told.forgotten.is_empty(), "{told:?}");
+        assert_eq!(ask(&mut demand, 1, now).0, None, "it is an answer");
     }
 
     proptest! {

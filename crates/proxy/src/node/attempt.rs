@@ -132,7 +132,7 @@ async fn first(worker: &Worker, arrival: &Arrival, wanted: &mut Wanted) -> Resul
     for _ in 0..LOOKUPS {
         match (choose(worker, &arrival.pod, wanted, &[]), &worker.lookups) {
             (Err(route::Refusal::Unknown(want)), Some(lookups)) => {
-                lookups.ask(&want).await?;
+                lookups.ask(&arrival.pod.uid, &want).await?;
                 (wanted.snapshot, wanted.source) = worker.workload_of(&arrival.pod).await?;
             }
             (choice, _) => return Ok(choice?),
@@ -307,7 +307,7 @@ async fn settle(
             match (found, &worker.lookups) {
                 (Err(route::Refusal::Unknown(want)), Some(asked)) if lookups < LOOKUPS => {
                     lookups += 1;
-                    asked.ask(&want).await?;
+                    asked.ask(&arrival.pod.uid, &want).await?;
                     (wanted.snapshot, wanted.source) = worker.workload_of(&arrival.pod).await?;
                 }
                 (found, _) => break found?,

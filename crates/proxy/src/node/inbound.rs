@@ -230,7 +230,7 @@ async fn recognise(session: &Session, incoming: Box<Incoming>) -> Option<(Box<In
     let mut checked = route::inbound(&snapshot, &workload, local.ip(), &authority);
     if let (Err(InboundRefusal::Unknown(want)), Some(lookups)) = (&checked, &worker.lookups) {
         // Nothing may be concluded before the answer is there.
-        if let Err(why) = lookups.ask(want).await {
+        if let Err(why) = lookups.ask(&pod.uid, want).await {
             return turn_away(incoming, why.into(), Status::Unavailable);
         }
         (snapshot, workload) = match worker.workload_of(pod).await {

@@ -14,7 +14,7 @@ fn want(address: &str) -> Want {
 
 fn asking(lookups: &lateen_xds::Lookups, address: &str) -> JoinHandle<bool> {
     let (lookups, want) = (lookups.clone(), want(address));
-    tokio::spawn(async move { lookups.ask(&want).await.is_ok() })
+    tokio::spawn(async move { lookups.ask(&"pod".into(), &want).await.is_ok() })
 }
 
 fn with_alias(uid: &str, alias: &str) -> DeltaDiscoveryResponse {
