@@ -98,7 +98,8 @@ async fn certificates_that_live_seconds_rotate_under_connections_and_none_fails(
     for node in [&mesh.west, &mesh.east] {
         assert_eq!(node.count(FAILED, &[]), 0.0, "after {rounds} rounds");
         let bad = node.count(CLOSED, &[]) - node.count(CLOSED, &["response_flags=\"-\""]);
-        assert_eq!(bad, 0.0, "after {rounds} rounds");
+        let broken = mesh.log(&["connection complete", "\terror\t"]);
+        assert_eq!(bad, 0.0, "after {rounds} rounds: {broken:?}");
     }
     // Those in between have ended: what is left is the tunnel of the lasting connection, and one in use.
     until("old tunnels end with their last stream", || {
