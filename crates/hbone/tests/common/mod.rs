@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod heap;
+pub mod hostile;
 pub mod wire;
 
 use std::cell::{Cell, RefCell};
