@@ -96,10 +96,10 @@ async fn certificates_that_live_seconds_rotate_under_connections_and_none_fails(
     say(&mut lasting, "last").await;
     hear(&mut held, "last").await;
     for node in [&mesh.west, &mesh.east] {
-        assert_eq!(node.count(FAILED, &[]), 0.0, "after {rounds} rounds");
-        let bad = node.count(CLOSED, &[]) - node.count(CLOSED, &["response_flags=\"-\""]);
         let broken = mesh.log(&["connection complete", "\terror\t"]);
-        assert_eq!(bad, 0.0, "after {rounds} rounds: {broken:?}");
+        assert_eq!(node.count(FAILED, &[]), 0.0, "{rounds} rounds: {broken:?}");
+        let bad = node.count(CLOSED, &[]) - node.count(CLOSED, &["response_flags=\"-\""]);
+        assert_eq!(bad, 0.0, "{rounds} rounds: {broken:?}");
     }
     // Those in between have ended: what is left is the tunnel of the lasting connection, and one in use.
     until("old tunnels end with their last stream", || {
