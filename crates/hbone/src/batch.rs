@@ -36,6 +36,8 @@ struct Shared<IO> {
     unheard: RefCell<Vec<Passing>>,
     /// Bytes that came.
     received: Cell<u64>,
+    /// Writes that were begun and may have taken something with them.
+    writes: Rc<Cell<u64>>,
     /// Since when the stream takes nothing.
     stuck: Cell<Option<Instant>>,
 }
@@ -53,6 +55,7 @@ impl<IO> Batch<IO> {
             )),
             unheard: RefCell::default(),
             received: Cell::new(0),
+            writes: Rc::default(),
             stuck: Cell::new(None),
         }))
     }
@@ -77,6 +80,12 @@ impl<IO> Batch<IO> {
     /// Bytes that came so far.
     pub(crate) fn received(&self) -> u64 {
         self.0.received.get()
+    }
+
+    /// Counts every write that took anything, and every one that failed, for a part of it may have left before. While
+    /// it stands still nothing has gone to the peer.
+    pub(crate) fn writes(&self) -> &Rc<Cell<u64>> {
+        &self.0.writes
     }
 
     /// What the peer is guilty of, if anything; from then on nothing is read from it.
@@ -108,6 +117,9 @@ impl<IO> Batch<IO> {
     }
 
     fn wrote(&self, result: &Poll<io::Result<usize>>, parts: &[IoSlice<'_>]) {
+        if result.is_ready() {
+            self.0.writes.set(self.0.writes.get() + 1);
+        }
         match result {
             Poll::Pending if self.0.stuck.get().is_none() => {
                 self.0.stuck.set(Some(Instant::now()));

@@ -75,6 +75,8 @@ where
         limit: Cell::new(ASSUMED_LIMIT),
         limit_known: Cell::new(false),
         limit_lowered: Notify::new(),
+        answered: Cell::new(false),
+        writes: Rc::clone(flusher.writes()),
         rejection: RefCell::new(None),
     });
     let driver = Driver {
@@ -196,6 +198,10 @@ struct State {
     /// The limit is the peer's word and not an assumption.
     limit_known: Cell<bool>,
     limit_lowered: Notify,
+    /// The peer has answered a request.
+    answered: Cell<bool>,
+    /// See [`Batch::writes`].
+    writes: Rc<Cell<u64>>,
     /// Why the connection ended, if one side does not accept the other.
     rejection: RefCell<Option<Rc<TunnelError>>>,
 }
@@ -271,6 +277,11 @@ impl Tunnel {
         std::ptr::eq(token.0.as_ptr(), Rc::as_ptr(&self.state))
     }
 
+    /// True if the peer answered a request on this tunnel before.
+    pub(crate) fn answered(&self) -> bool {
+        self.state.answered.get()
+    }
+
     /// Asks for a stream and waits for the answer, which comes when the far end is connected.
     ///
     /// # Errors
@@ -280,10 +291,12 @@ impl Tunnel {
         request: &ConnectRequest,
     ) -> Result<(Stream, ResponseInfo), ConnectError> {
         match self.ask(request).await {
-            Err(error) if error.retryable() => Err(match self.rejection() {
-                Some(rejection) => ConnectError::Rejected(rejection),
-                None => error,
-            }),
+            Err(error @ (ConnectError::Unprocessed(_) | ConnectError::Lost(_))) => {
+                Err(match self.rejection() {
+                    Some(rejection) => ConnectError::Rejected(rejection),
+                    None => error,
+                })
+            }
             result => result,
         }
     }
@@ -301,6 +314,7 @@ impl Tunnel {
         let Some(mut send) = self.send.borrow().clone() else {
             return Err(ConnectError::Unprocessed(closed()));
         };
+        let writes = self.state.writes.get();
         let (mut response, stream) = send
             .send_request(request, false)
             .map_err(|e| ConnectError::Unprocessed(Reason::new(e)))?;
@@ -308,7 +322,13 @@ impl Tunnel {
             let mut lowered = pin!(self.state.limit_lowered.notified());
             std::future::poll_fn(|cx| {
                 if let Poll::Ready(answer) = Pin::new(&mut response).poll(cx) {
-                    return Poll::Ready(answer.map_err(ConnectError::from_h2));
+                    return Poll::Ready(answer.map_err(|e| match ConnectError::from_h2(e) {
+                        // It waited here while the tunnel died.
+                        ConnectError::Lost(why) if self.state.writes.get() == writes => {
+                            ConnectError::Unprocessed(why)
+                        }
+                        error => error,
+                    }));
                 }
                 // The peer's SETTINGS allow fewer streams than were assumed and this one is too many: it
                 // would be refused, or wait here for a place that might not come free for hours.
@@ -322,6 +342,7 @@ impl Tunnel {
             })
             .await?
         };
+        self.state.answered.set(true);
         let (head, recv) = answer.into_parts();
         if head.status != http::StatusCode::OK {
             return Err(ConnectError::Refused {

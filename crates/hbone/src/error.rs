@@ -85,14 +85,19 @@ pub enum ConnectError {
         /// The HTTP status.
         status: u16,
     },
-    /// The peer did not look at the request (GOAWAY, REFUSED_STREAM, limit reached): it may be sent again elsewhere.
+    /// The request was not processed, and that is proven (RFC 9113 §8.7): the peer said so with REFUSED_STREAM or a
+    /// GOAWAY that leaves it out, or it never left us. It may be sent again anywhere.
     #[error("peer took no more requests on this tunnel: {0}")]
     Unprocessed(Reason),
-    /// The peer reset the request.
-    #[error("peer reset the request: {0}")]
+    /// The peer reset the request, and may have processed it.
+    #[error(
+        "peer reset the request without an answer; its application may have seen a connection open and close: {0}"
+    )]
     Reset(Reason),
-    /// The tunnel died while the request was under way.
-    #[error("tunnel lost before the peer answered: {0}")]
+    /// The tunnel died while the request was under way; the peer may have processed it.
+    #[error(
+        "tunnel lost before the peer answered; its application may have seen a connection open and close: {0}"
+    )]
     Lost(Reason),
     /// The tunnel died because one side does not accept the other: it would die again.
     #[error("{0}")]
@@ -111,10 +116,15 @@ fn refusal(status: u16) -> String {
 }
 
 impl ConnectError {
-    /// True if the request can be repeated on another tunnel without being done twice: no byte of the
-    /// application travels before the answer.
-    pub fn retryable(&self) -> bool {
-        matches!(self, ConnectError::Unprocessed(_) | ConnectError::Lost(_))
+    /// True if it is proven that nobody processed the request: it can be repeated and is not done twice.
+    pub fn unprocessed(&self) -> bool {
+        matches!(self, ConnectError::Unprocessed(_))
+    }
+
+    /// True if the peer had the request and never answered it. It may have opened a connection to its application and
+    /// closed it again; no byte of ours travelled on it, for none does before the answer.
+    pub fn unanswered(&self) -> bool {
+        matches!(self, ConnectError::Lost(_) | ConnectError::Reset(_))
     }
 
     pub(crate) fn from_h2(error: h2::Error) -> Self {

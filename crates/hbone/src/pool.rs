@@ -17,7 +17,7 @@ use crate::error::{CloseReason, ConnectError, TunnelError};
 use crate::settings::Settings;
 use crate::stream::Stream;
 
-/// How often a request is sent when tunnels die under it or peers send it away.
+/// How often a request is sent when peers send it away.
 const ATTEMPTS: usize = 3;
 
 /// Tunnels that one key may have at all. A peer that allows few streams on each would have us hold one for each connection.
@@ -161,8 +161,9 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
     /// timeouts) when no tunnel has room.
     ///
     /// # Errors
-    /// See [`PoolError`]. A request that the peer did not process, or whose tunnel died before the
-    /// answer, was repeated already.
+    /// See [`PoolError`]. A request that the peer did not process was repeated already. One that was lost with a tunnel
+    /// which had served others before was repeated once, on the next tunnel: a tunnel that stood idle may have died
+    /// long ago. One that was lost with a new tunnel was not: the peer is there, and may have died of it.
     pub async fn connect<D, F, IO>(
         &self,
         key: &PoolKey,
@@ -175,15 +176,22 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
         IO: AsyncRead + AsyncWrite + Unpin + 'static,
     {
         let mut attempt = 1;
+        let mut lost = false;
         loop {
             let tunnel = self.tunnel(key, &dial).await?;
+            let known = tunnel.answered();
             match tunnel.connect(request).await {
                 Ok(stream) => return Ok(stream),
-                Err(error) if error.retryable() && attempt < ATTEMPTS => {
+                Err(error)
+                    if attempt < ATTEMPTS
+                        && (error.unprocessed()
+                            || matches!(error, ConnectError::Lost(_)) && known && !lost) =>
+                {
+                    lost |= !error.unprocessed();
                     tracing::debug!(peer = %key.address, %error, "repeating a request on another tunnel");
                     attempt += 1;
                 }
-                Err(error) if error.retryable() && tunnel.known_limit() == Some(0) => {
+                Err(error) if error.unprocessed() && tunnel.known_limit() == Some(0) => {
                     return Err(PoolError::Handshake(Rc::new(TunnelError::NoStreams)));
                 }
                 Err(error) => return Err(PoolError::Connect(Rc::new(error))),

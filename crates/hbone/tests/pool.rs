@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use common::{echo, local, request, serve};
-use lateen_hbone::{Connection, Pool, PoolError, PoolKey, Settings, Status, Stream};
+use lateen_hbone::{Pool, PoolError, PoolKey, Settings, Status, Stream};
 use lateen_testkit::Ca;
 use lateen_types::Identity;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -277,35 +277,6 @@ async fn a_tunnel_told_to_go_away_is_replaced_and_its_streams_go_on() {
             tokio::task::yield_now().await;
         }
         assert_eq!(peer.dials.get(), 2);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_request_whose_tunnel_dies_goes_to_another() {
-    local(async {
-        let (pool, peer) = (pool(), Peer::new(Settings::server()));
-        let dials = Rc::new(Cell::new(0));
-        let dial = || {
-            let (peer, dials) = (peer.clone(), Rc::clone(&dials));
-            async move {
-                dials.set(dials.get() + 1);
-                if dials.get() > 1 {
-                    return peer.dial().await;
-                }
-                // Takes the first request and dies with it, as a pod that is deleted does.
-                let (near, far) = duplex(64 * 1024);
-                spawn_local(async move {
-                    let accepted = Connection::accept(far, Settings::server()).await;
-                    let mut connection = accepted.unwrap();
-                    connection.next().await.unwrap().expect("a request comes");
-                });
-                Ok(near)
-            }
-        };
-        let (mut stream, _) = pool.connect(&key(), &request(), dial).await.unwrap();
-        says_hello(&mut stream).await;
-        assert_eq!(dials.get(), 2);
     })
     .await;
 }

@@ -93,7 +93,7 @@ async fn refusals_carry_their_status() {
                 matches!(error, ConnectError::Refused { status } if status == number),
                 "{error}"
             );
-            assert!(!error.retryable());
+            assert!(!error.unprocessed() && !error.unanswered());
         }
         // The tunnel is as good as before.
         let (near, far) = stream(&tunnel, &mut incoming).await;
@@ -280,7 +280,7 @@ async fn goaway_lets_streams_finish_and_takes_no_more() {
         }
         let refused = tunnel.connect(&request()).await.expect_err("it was taken");
         assert!(matches!(refused, ConnectError::Unprocessed(_)), "{refused}");
-        assert!(refused.retryable());
+        assert!(refused.unprocessed());
         near.write_all(b"still here").await.unwrap();
         let mut got = [0; 10];
         far.read_exact(&mut got).await.unwrap();
@@ -323,7 +323,7 @@ async fn a_lost_connection_breaks_streams_and_requests() {
             .await
             .expect_err("the loss became an end");
         let lost = pending.await.unwrap().expect("nobody answered");
-        assert!(lost.retryable(), "{lost}");
+        assert!(lost.unanswered() && !lost.unprocessed(), "{lost}");
         assert!(!tunnel.usable());
         assert_eq!(tunnel.active(), 1);
         drop(near);

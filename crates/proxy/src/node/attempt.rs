@@ -1,5 +1,5 @@
 //! Reaching a next hop for one connection: choose, go there, and if the endpoint is at fault choose another one. No byte
-//! of the application has left this proxy yet, so nothing can be done twice.
+//! of the application has left this proxy yet, so none can arrive twice.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,6 +24,11 @@ use std::net::SocketAddr;
 
 /// Endpoints that are tried for one connection.
 const ATTEMPTS: usize = 3;
+
+/// Endpoints that may have the request and not answer it before a connection is given up. One more is tried: no byte of
+/// the application has travelled, so all that its server may have seen is a connection that opened and closed. But what
+/// one peer died of is not carried to all of them.
+const UNANSWERED: usize = 1;
 
 /// Names that are asked for on behalf of one connection.
 const LOOKUPS: usize = 8;
@@ -64,6 +69,7 @@ pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, mut wanted: Wa
     let deadline = Instant::now() + 3 * worker.patience.peer;
     let mut tried: Vec<WorkloadUid> = Vec::new();
     let mut attempts = 0;
+    let mut unanswered = 0;
     let mut choice = match first(worker, arrival, &mut wanted).await {
         Ok(choice) => choice,
         Err(why) => return Reached::Nowhere(why),
@@ -107,7 +113,8 @@ pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, mut wanted: Wa
                 .ejections
                 .failed(&arrival.pod, &failed, port, &census);
         }
-        let next = (attempts < ATTEMPTS && Instant::now() < deadline)
+        unanswered += usize::from(refusal.unanswered());
+        let next = (attempts < ATTEMPTS && unanswered <= UNANSWERED && Instant::now() < deadline)
             .then(|| choose(worker, &arrival.pod, &wanted, &tried).ok())
             .flatten()
             .filter(|next| !next.avoided);

@@ -202,6 +202,15 @@ impl Refusal {
         }
     }
 
+    /// Whether the endpoint had the request and never answered it: its application may have seen a connection.
+    pub(super) fn unanswered(&self) -> bool {
+        match self {
+            Self::Connect(error) => error.unanswered(),
+            Self::Waypoint { why, .. } => why.unanswered(),
+            _ => false,
+        }
+    }
+
     /// The same, as a failure of the waypoint on the way if it is one.
     pub(super) fn on_the_way(self, via: Option<Strng>) -> Self {
         match via {

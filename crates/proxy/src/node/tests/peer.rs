@@ -29,7 +29,7 @@ pub struct Seen {
 
 /// A waypoint of this service account at `address`.
 pub async fn waypoint(mesh: &Mesh, account: &str, address: SocketAddr) -> UnboundedReceiver<Seen> {
-    start(mesh, account, None, address).await
+    start(mesh, account, None, address, false).await
 }
 
 /// A gateway to another network: whatever it is asked for, it leads to a workload of the service account `behind`.
@@ -39,7 +39,12 @@ pub async fn gateway(
     behind: &str,
     address: SocketAddr,
 ) -> UnboundedReceiver<Seen> {
-    start(mesh, account, Some(behind), address).await
+    start(mesh, account, Some(behind), address, false).await
+}
+
+/// A peer of this service account that takes one request of each tunnel and dies with it, unanswered.
+pub async fn dying(mesh: &Mesh, account: &str, address: SocketAddr) -> UnboundedReceiver<Seen> {
+    start(mesh, account, None, address, true).await
 }
 
 #[derive(Clone)]
@@ -47,6 +52,7 @@ struct Peer {
     credentials: Arc<Credentials>,
     behind: Option<Arc<Credentials>>,
     seen: UnboundedSender<Seen>,
+    dies: bool,
 }
 
 async fn start(
@@ -54,12 +60,14 @@ async fn start(
     account: &str,
     behind: Option<&str>,
     address: SocketAddr,
+    dies: bool,
 ) -> UnboundedReceiver<Seen> {
     let (seen, requests) = mpsc::unbounded_channel();
     let peer = Peer {
         credentials: mesh.ca.credentials(&identity(account)),
         behind: behind.map(|account| mesh.ca.credentials(&identity(account))),
         seen,
+        dies,
     };
     let listener = std::net::TcpListener::bind(address).unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -93,6 +101,9 @@ where
     IO: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + 'static,
 {
     while let Ok(Some(incoming)) = tunnel.next().await {
+        if peer.dies {
+            return note(&peer, &incoming, &who, inner);
+        }
         let stream = answer(&peer, incoming, &who, inner);
         match &peer.behind {
             Some(behind) if !inner => {
@@ -113,6 +124,12 @@ where
 }
 
 fn answer(peer: &Peer, incoming: Incoming, who: &str, inner: bool) -> Stream {
+    note(peer, &incoming, who, inner);
+    let baggage = "k8s.cluster.name=far,k8s.namespace.name=there,k8s.deployment.name=behind";
+    incoming.accept(Some(baggage)).unwrap()
+}
+
+fn note(peer: &Peer, incoming: &Incoming, who: &str, inner: bool) {
     let seen = Seen {
         peer: who.to_owned(),
         inner,
@@ -123,8 +140,6 @@ fn answer(peer: &Peer, incoming: Incoming, who: &str, inner: bool) -> Stream {
     };
     // The test may have ended.
     let _ = peer.seen.send(seen);
-    let baggage = "k8s.cluster.name=far,k8s.namespace.name=there,k8s.deployment.name=behind";
-    incoming.accept(Some(baggage)).unwrap()
 }
 
 async fn echo(mut stream: Stream) {

@@ -164,3 +164,51 @@ async fn a_policys_refusal_is_final() {
     }
     assert_eq!(mesh.east.count(FAILED, &["response_flags=\"DENY\""]), 20.0);
 }
+
+#[tokio::test]
+async fn a_request_that_an_endpoint_died_of_goes_to_another_one_and_no_further() {
+    let mut mesh = Mesh::start().await;
+    mesh.put_endpoint("dying", mesh.ip(2, 66));
+    mesh.configure().await;
+    let mut lost = peer::dying(&mesh, "dying", (mesh.ip(2, 66), 15008).into()).await;
+    let mut application = mesh.application().await;
+    for round in 0.. {
+        served_every_time(&mesh, 4, &mut application).await;
+        if mesh.west.value(RETRIES) > 0.0 {
+            break;
+        }
+        assert!(round < 40, "it is never chosen");
+    }
+    let mut asked = 0;
+    while lost.try_recv().is_ok() {
+        asked += 1;
+    }
+    // Once each: what its new tunnel died of is not repeated there.
+    assert_eq!(f64::from(asked), mesh.west.value(RETRIES));
+}
+
+#[tokio::test]
+async fn a_request_that_kills_its_peers_is_not_carried_to_all_of_them() {
+    let mut mesh = Mesh::start().await;
+    let mut peers = Vec::new();
+    for (name, host) in [("dying-a", 66), ("dying-b", 67), ("server", 69)] {
+        let at = mesh.ip(2, host);
+        mesh.put_endpoint(name, at);
+        peers.push(peer::dying(&mesh, name, (at, 15008).into()).await);
+    }
+    mesh.configure().await;
+    refused(&mesh, mesh.vip()).await;
+    let line = mesh.logged(&["direction=\"outbound\"", "\terror\t"]).await;
+    assert!(
+        line.contains("may have seen a connection open and close")
+            && line.contains("; 2 endpoints were tried"),
+        "{line}"
+    );
+    assert_eq!(mesh.west.value(RETRIES), 1.0);
+    let asked: Vec<usize> = peers
+        .iter_mut()
+        .map(|peer| std::iter::from_fn(|| peer.try_recv().ok()).count())
+        .collect();
+    assert_eq!(asked.iter().sum::<usize>(), 2, "{asked:?}");
+    assert!(asked.iter().all(|&times| times <= 1), "{asked:?}");
+}
