@@ -2,6 +2,8 @@
 # A denied peer is never admitted while identities come and go. A namespace joins and leaves the mesh, and servers come and
 # go, under requests that a policy denies throughout; then one address passes between an identity that is allowed and one
 # that is not: neither has what the other may, nor the other's tunnels.
+# bites: let the first identity of an address be the source of all its tunnels (`open` in crates/proxy/src/node/tunnel.rs) and
+# do not retire them with the pod (`forget` in worker.rs): the foe is not turned away as itself. Seen red so.
 source "$(dirname "$0")/lib.sh"
 mesh
 check "accounts, a namespace that is not enrolled, and an intruder in it" lateen apply -f - <<'Y'
