@@ -103,7 +103,7 @@ func newRoot(env Env) *cobra.Command {
 		a.upCommand(), a.downCommand(),
 		a.applyCommand(), a.deleteCommand(), a.getCommand(), a.labelCommand(), a.scaleCommand(), a.waitCommand(),
 		a.logsCommand(), a.tapCommand(), a.topCommand(), a.execCommand(), a.portForwardCommand(), a.proxyCommand(), a.caCommand(),
-		a.statusCommand(), a.checkCommand(), a.demoCommand(), a.versionCommand(), a.completionCommand(),
+		a.statusCommand(), a.checkCommand(), a.demoCommand(), a.labCommand(), a.versionCommand(), a.completionCommand(),
 	)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpTemplate(helpTemplate)

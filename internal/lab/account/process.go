@@ -290,3 +290,26 @@ func (r Reader) Command(pid int) ([]string, error) {
 	}
 	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00"), nil
 }
+
+// Network names the network namespace of a process; two processes in one have the same name.
+func (r Reader) Network(pid int) (string, error) {
+	link, err := os.Readlink(filepath.Join(r.Proc, strconv.Itoa(pid), "ns", "net"))
+	if err != nil {
+		return "", fmt.Errorf("find the network namespace of process %d: %w", pid, err)
+	}
+	return link, nil
+}
+
+// Traced says whether a tracer is attached to a process.
+func (r Reader) Traced(pid int) (bool, error) {
+	text, err := os.ReadFile(filepath.Join(r.Proc, strconv.Itoa(pid), "status"))
+	if err != nil {
+		return false, fmt.Errorf("read the state of process %d: %w", pid, err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "TracerPid:"); ok {
+			return strings.TrimSpace(value) != "0", nil
+		}
+	}
+	return false, nil
+}

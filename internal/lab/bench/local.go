@@ -95,14 +95,15 @@ func (l *Local) StartLocal(ctx context.Context, t Topology, progress func(string
 	}
 	progress("start the mesh")
 	b := &LocalBench{plane: l, topology: t, client: l.engine.Client(l.mesh), account: account.Host()}
-	if err := l.engine.Start(ctx, options, func(api.Event) {}); err != nil {
-		return nil, fmt.Errorf("start the mesh of %s: %w", l.about.Name, err)
-	}
+	// An engine that fails to start leaves its logs behind; what they have to say is in its error.
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("%s: %w", l.about.Name, err), b.Down(context.WithoutCancel(ctx)))
+			err = errors.Join(err, b.Down(context.WithoutCancel(ctx)))
 		}
 	}()
+	if err := l.engine.Start(ctx, options, func(api.Event) {}); err != nil {
+		return nil, fmt.Errorf("start the mesh: %w", err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	progress("wait for the pods")

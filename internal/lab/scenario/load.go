@@ -144,11 +144,14 @@ func (s *Scenario) check() error {
 		}
 	}
 	seen := map[string]bool{}
-	for _, c := range s.Cells {
+	for i, c := range s.Cells {
 		if strings.TrimSpace(c.Name) == "" || seen[c.Name] {
 			return fmt.Errorf("cells: %q is empty or stands twice", c.Name)
 		}
 		seen[c.Name] = true
+		if i > 0 && c.Policies < s.Cells[i-1].Policies {
+			return fmt.Errorf("cell %s: policies: cells with fewer come first", c.Name)
+		}
 		if err := s.checkCell(c); err != nil {
 			return fmt.Errorf("cell %s: %w", c.Name, err)
 		}

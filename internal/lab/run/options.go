@@ -1,0 +1,79 @@
+// Package run carries scenarios out: every cell on every plane in turn, round by round, with what the blocks cost, and leaves
+// one results document. What planes are is package bench's; what the numbers mean is package stats' and the reports'.
+package run
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"lateen.dev/lateen/internal/lab/account"
+	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/results"
+	"lateen.dev/lateen/internal/lab/scenario"
+)
+
+// Options is what a user chooses.
+type Options struct {
+	Scenarios []*scenario.Scenario
+	// Planes take part in every scenario; the others are compared with the first one.
+	Planes []bench.Spec
+	// Rounds, Seconds and Warmup replace the scenarios' own; negative ones do not.
+	Rounds          int
+	Seconds, Warmup float64
+	Gates           results.Gates
+	// ABBA alternates the order of the planes from round to round; otherwise each round has a random one, from Seed.
+	ABBA bool
+	Seed uint64
+	// File is where the document goes; it is written anew after each round.
+	File    string
+	Command []string
+	// Samples is the directory with Bookinfo.
+	Samples string
+}
+
+// Validate refuses what cannot be measured.
+func (o Options) Validate() error {
+	switch {
+	case o.Rounds == 0 || o.Rounds > 1000:
+		return fmt.Errorf("--rounds %d: use a number from 1 to 1000", o.Rounds)
+	case o.Seconds >= 0 && (o.Seconds < 1 || o.Seconds > 3600):
+		return fmt.Errorf("--block %v s: use a time from 1s to 1h", o.Seconds)
+	case o.Warmup > 600:
+		return fmt.Errorf("--warmup %v s: use a time from 0s to 10m", o.Warmup)
+	case len(o.Planes) < 1:
+		return fmt.Errorf("--planes: name at least one")
+	}
+	names := map[string]bool{}
+	for _, p := range o.Planes {
+		if names[p.Name] {
+			return fmt.Errorf("plane %s takes part twice already, as its own witness: name it once", p.Name)
+		}
+		names[p.Name] = true
+	}
+	return nil
+}
+
+// Progress is told what happens; *term.Progress is one.
+type Progress interface {
+	Start(text string)
+	Update(text string)
+	Done(text string)
+	Warn(text string)
+	Abandon()
+}
+
+// Stage is what a run happens on.
+type Stage struct {
+	// Make makes a plane.
+	Make     func(bench.Spec) (bench.Plane, error)
+	Account  account.Reader
+	Progress Progress
+	// LookPath finds a program, as exec.LookPath does.
+	LookPath func(program string) (string, error)
+	Version  string
+	Cores    int
+	Now      func() time.Time
+	// Sleep waits, unless the context ends before.
+	Sleep func(context.Context, time.Duration)
+}

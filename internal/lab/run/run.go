@@ -1,0 +1,385 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/results"
+	"lateen.dev/lateen/internal/lab/scenario"
+)
+
+// session is one run.
+type session struct {
+	Stage
+	options         Options
+	doc             *results.Results
+	self            int
+	seconds, warmup float64   // of the scenario under way
+	running         []running // its planes
+	blocks          int       // so far in the scenario
+	total           int       // that it will probably have
+}
+
+// Run carries the scenarios out and returns what was measured, also when it ends early: interrupted, the document says so and
+// the error is the context's. Whatever happens, every plane is taken down.
+func Run(ctx context.Context, stage Stage, options Options) (*results.Results, error) {
+	if err := options.Validate(); err != nil {
+		return nil, err
+	}
+	facts := stage.Account.Facts()
+	s := &session{Stage: stage, options: options, self: os.Getpid(), doc: &results.Results{
+		Format: results.Format, Command: options.Command, Started: stage.Now(), Gates: options.Gates,
+		Machine: results.Machine{
+			Kernel: facts.Kernel, CPU: facts.CPU, Cores: stage.Cores, MemoryMiB: facts.MemoryMiB, CongestionControl: facts.CongestionControl,
+			Accounting: "schedstat", Lateen: stage.Version,
+		},
+	}}
+	var names []string
+	for _, sc := range options.Scenarios {
+		names = append(names, sc.Name)
+	}
+	s.doc.Name = strings.Join(names, "+")
+	// A file that cannot be written is said before an hour of measuring, not after it.
+	if err := s.write(); err != nil {
+		return nil, err
+	}
+	var err error
+	for _, sc := range options.Scenarios {
+		if err = s.scenario(ctx, sc); err != nil {
+			break
+		}
+	}
+	s.Progress.Abandon()
+	s.doc.Interrupted = ctx.Err() != nil
+	return s.doc, errors.Join(err, s.write())
+}
+
+func (s *session) write() error {
+	s.doc.Ended = s.Now()
+	return s.doc.Write(s.options.File)
+}
+
+// scenario carries one out. An error ends the run; what only this scenario fails of is in its outcome.
+func (s *session) scenario(ctx context.Context, sc *scenario.Scenario) error {
+	s.doc.Scenarios = append(s.doc.Scenarios, results.Outcome{
+		Scenario: sc.Name, Title: sc.Title, Answers: sc.Answers, NotValid: slices.Clone(sc.NotValid), Cells: []results.Cell{},
+	})
+	out := &s.doc.Scenarios[len(s.doc.Scenarios)-1]
+	s.seconds, s.warmup, s.blocks = sc.Seconds, sc.Warmup, 0
+	if s.options.Seconds >= 0 {
+		s.seconds = s.options.Seconds
+	}
+	if s.options.Warmup >= 0 {
+		s.warmup = s.options.Warmup
+	}
+	err := s.play(ctx, sc, out)
+	// The context may be the reason for ending; taking down must not stop for it.
+	down := s.takeDown(context.WithoutCancel(ctx))
+	s.judge(sc, out)
+	if err != nil && ctx.Err() == nil {
+		out.Failed = err.Error()
+		s.Progress.Warn(sc.Name + " ended early: " + err.Error())
+		err = nil
+	}
+	return errors.Join(err, down, s.write())
+}
+
+func (s *session) play(ctx context.Context, sc *scenario.Scenario, out *results.Outcome) error {
+	parts, cells := s.equip(sc, out)
+	if len(cells) == 0 {
+		return errors.New("no cell is left: " + strings.Join(out.Notes, "; "))
+	}
+	var documents []api.Document
+	for _, part := range parts {
+		d, err := scenario.Documents(part, s.options.Samples)
+		if err != nil {
+			return err
+		}
+		documents = append(documents, d...)
+	}
+	topology := bench.Topology{Nodes: 2, Documents: documents, Generator: scenario.Generator, ProxyEnv: sc.ProxyEnv}
+	if err := s.bringUp(ctx, sc, topology, out); err != nil {
+		return err
+	}
+	for _, c := range cells {
+		load := sc.Load.With(c.Load)
+		out.Cells = append(out.Cells, results.Cell{Name: c.Name, Params: c.Params, Load: described(load, s.seconds, s.warmup), Blocks: []results.Block{}})
+	}
+	// Cells that change the services are measured one after the other, all others in turn.
+	var groups [][]int
+	for i, c := range cells {
+		if len(groups) == 0 || c.Policies != cells[i-1].Policies || !sameScale(c.Scale, cells[i-1].Scale) {
+			groups = append(groups, nil)
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], i)
+	}
+	s.total = len(cells) * s.rounds(sc) * len(s.running)
+	for _, group := range groups {
+		if err := s.prepare(ctx, cells[group[0]]); err != nil {
+			return err
+		}
+		if err := s.measureGroup(ctx, sc, cells, group, out); err != nil {
+			return err
+		}
+	}
+	if sc.Syscalls {
+		return s.trace(ctx, sc, cells, out)
+	}
+	return nil
+}
+
+func sameScale(a, b map[string]int) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for name, n := range a {
+		if m, ok := b[name]; !ok || m != n {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *session) rounds(sc *scenario.Scenario) int {
+	if s.options.Rounds > 0 {
+		return s.options.Rounds
+	}
+	return sc.Rounds
+}
+
+// equip leaves out what this machine lacks the programs for, and says so in the outcome.
+func (s *session) equip(sc *scenario.Scenario, out *results.Outcome) (parts []string, cells []scenario.Cell) {
+	for _, part := range sc.World {
+		var missing []string
+		for _, program := range scenario.Needs(part) {
+			if _, err := s.LookPath(program); err != nil {
+				missing = append(missing, program)
+			}
+		}
+		if len(missing) == 0 {
+			parts = append(parts, part)
+			continue
+		}
+		note := fmt.Sprintf("cells with %s were left out: this machine has no %s", part, strings.Join(missing, " and no "))
+		out.Notes = append(out.Notes, note)
+		s.Progress.Warn(sc.Name + ": " + note)
+	}
+	for _, c := range sc.Cells {
+		if c.Part == "" || slices.Contains(parts, c.Part) {
+			cells = append(cells, c)
+		}
+	}
+	return parts, cells
+}
+
+// witness is the name of a plane's second self.
+func witness(name string) string { return name + "-2" }
+
+// specs are the planes of a scenario: those of the run, and behind each witness its second self.
+func (s *session) specs(sc *scenario.Scenario) []bench.Spec {
+	twice := sc.Witnesses
+	if len(twice) == 0 {
+		twice = []string{s.options.Planes[0].Name}
+	}
+	var specs []bench.Spec
+	for _, p := range s.options.Planes {
+		specs = append(specs, p)
+		if slices.Contains(twice, p.Name) {
+			again := p
+			again.Name = witness(p.Name)
+			specs = append(specs, again)
+		}
+	}
+	return specs
+}
+
+// bringUp starts a scenario's planes, one after the other. A plane that cannot run here is named in the document; one that fails
+// to start ends the scenario only if nothing is left to compare with.
+func (s *session) bringUp(ctx context.Context, sc *scenario.Scenario, topology bench.Topology, out *results.Outcome) error {
+	for _, spec := range s.specs(sc) {
+		plane, err := s.Make(spec)
+		if err != nil {
+			return err
+		}
+		if plane.Describe().NotRun != "" {
+			s.know(plane.Describe())
+			continue
+		}
+		what := sc.Name + ": " + spec.Name
+		s.Progress.Start(what)
+		started, err := plane.Start(ctx, topology, func(step string) { s.Progress.Update(what + ": " + step) })
+		if ctx.Err() != nil {
+			if started != nil {
+				s.running = append(s.running, running{plane.Describe(), started})
+			}
+			return ctx.Err()
+		}
+		if err != nil {
+			s.know(plane.Describe())
+			if spec.Name == s.options.Planes[0].Name {
+				return fmt.Errorf("%s could not be started: %w", spec.Name, err)
+			}
+			s.Progress.Warn(what + " could not be started: " + err.Error())
+			out.Notes = append(out.Notes, fmt.Sprintf("%s could not be started: %v", spec.Name, err))
+			continue
+		}
+		s.Progress.Done(what + " is up")
+		s.know(plane.Describe())
+		s.running = append(s.running, running{plane.Describe(), started})
+	}
+	return nil
+}
+
+// know adds a plane to the document, or brings what it has up to date.
+func (s *session) know(p results.Plane) {
+	i := slices.IndexFunc(s.doc.Planes, func(known results.Plane) bool { return known.Name == p.Name })
+	if i < 0 {
+		s.doc.Planes = append(s.doc.Planes, p)
+		return
+	}
+	s.doc.Planes[i] = p
+}
+
+func (s *session) takeDown(ctx context.Context) error {
+	var errs []error
+	for _, on := range s.running {
+		s.Progress.Start("take down " + on.about.Name)
+		if err := on.Down(ctx); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		s.Progress.Abandon()
+	}
+	s.running = nil
+	return errors.Join(errs...)
+}
+
+// prepare brings the services of every plane into a cell's state.
+func (s *session) prepare(ctx context.Context, c scenario.Cell) error {
+	for _, on := range s.running {
+		for deployment, n := range c.Scale {
+			s.Progress.Update(fmt.Sprintf("%s: scale %s to %d", on.about.Name, deployment, n))
+			if err := on.Scale(ctx, deployment, n); err != nil {
+				return err
+			}
+		}
+		if c.Policies > 0 {
+			s.Progress.Update(fmt.Sprintf("%s: apply %d policies", on.about.Name, c.Policies))
+			if err := on.Apply(ctx, []api.Document{policies(c.Policies)}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// policies are n authorization policies for the server, of which the last one admits the generator.
+func policies(n int) api.Document {
+	var text strings.Builder
+	for i := 1; i <= n; i++ {
+		account := fmt.Sprintf("nobody-%d", i)
+		if i == n {
+			account = "client"
+		}
+		fmt.Fprintf(&text, `---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: lab-%d}
+spec:
+  selector: {matchLabels: {app: echo}}
+  action: ALLOW
+  rules: [{from: [{source: {principals: [cluster.local/ns/default/sa/%s]}}], to: [{operation: {ports: ["8080"]}}]}]
+`, i, account)
+	}
+	return api.Document{File: "policies.yaml", Data: []byte(text.String())}
+}
+
+// mostSilent is how many blocks in a row may pass without any answer.
+const mostSilent = 3
+
+// measureGroup measures the cells of a group, round by round. Rounds that the environment spoilt are made up for, up to half as
+// many again: what decides about that never looks at a result.
+func (s *session) measureGroup(ctx context.Context, sc *scenario.Scenario, cells []scenario.Cell, group []int, out *results.Outcome) error {
+	rounds, silent := s.rounds(sc), 0
+	for round := 1; round <= rounds+rounds/2; round++ {
+		for _, i := range group {
+			if round > rounds && s.counted(out.Cells[i]) >= rounds {
+				continue
+			}
+			load := sc.Load.With(cells[i].Load)
+			for _, p := range order(len(s.running), s.options.ABBA, s.options.Seed, i, round) {
+				on := s.running[p]
+				s.Progress.Start(fmt.Sprintf("%s, %s: round %d of %d, %s%s", sc.Name, cells[i].Name, round, rounds, on.about.Name, s.left()))
+				b, err := s.measure(ctx, on, cells[i], load, round)
+				switch {
+				case ctx.Err() != nil:
+					return ctx.Err() // half a block counts for nothing
+				case errors.Is(err, errNoAnswer):
+					out.Cells[i].Blocks = append(out.Cells[i].Blocks, b)
+					s.Progress.Warn(fmt.Sprintf("%s, %s, %s: %v", sc.Name, cells[i].Name, on.about.Name, err))
+					if silent++; silent >= mostSilent {
+						return fmt.Errorf("%d blocks in a row without an answer, the last one of %s: %w", silent, on.about.Name, err)
+					}
+					continue
+				case err != nil:
+					return err
+				}
+				silent = 0
+				out.Cells[i].Blocks = append(out.Cells[i].Blocks, b)
+			}
+		}
+		if err := s.write(); err != nil {
+			return err
+		}
+		s.Progress.Done(fmt.Sprintf("%s: round %d of %d: %s", sc.Name, round, rounds, tally(out.Cells, group)))
+	}
+	return nil
+}
+
+// counted is in how many rounds of a cell the blocks of all planes count.
+func (s *session) counted(c results.Cell) int {
+	good := map[int]int{}
+	n := 0
+	for _, b := range c.Blocks {
+		if b.Counted() {
+			if good[b.Round]++; good[b.Round] == len(s.running) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// tally says how many blocks there are and how many were rejected.
+func tally(cells []results.Cell, group []int) string {
+	blocks, rejected := 0, 0
+	for _, i := range group {
+		for _, b := range cells[i].Blocks {
+			blocks++
+			if !b.Counted() {
+				rejected++
+			}
+		}
+	}
+	if rejected == 0 {
+		return fmt.Sprintf("%d blocks", blocks)
+	}
+	return fmt.Sprintf("%d blocks, %d of them rejected", blocks, rejected)
+}
+
+// left says how much there is still to do; nothing in rounds that are made up for.
+func (s *session) left() string {
+	todo := s.total - s.blocks
+	if todo <= 0 {
+		return ""
+	}
+	each := time.Duration((s.seconds + s.warmup + 0.5) * float64(time.Second))
+	return fmt.Sprintf(" (%d of %d blocks, about %s left)", s.blocks, s.total, (time.Duration(todo) * each).Round(time.Second))
+}

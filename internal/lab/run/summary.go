@@ -1,0 +1,111 @@
+package run
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"lateen.dev/lateen/internal/cli/printer"
+	"lateen.dev/lateen/internal/lab/results"
+)
+
+// Summary writes the run in short: a table for each scenario with medians over the blocks that count, and the verdicts.
+func Summary(to io.Writer, r *results.Results) error {
+	for _, s := range r.Scenarios {
+		if _, err := fmt.Fprintf(to, "\n%s: %s\n", s.Scenario, s.Title); err != nil {
+			return err
+		}
+		grid := printer.NewGrid("CELL", "PLANE", "BLOCKS", "P50 ms", "P90 ms", "P99 ms", "SERVICE P50", "RATE", "CPU µs/req", "OF PROXIES").Right(2, 3, 4, 5, 6, 7, 8, 9)
+		for _, c := range s.Cells {
+			if c.Untimed {
+				continue
+			}
+			for i, plane := range planesOf(r.Planes, c.Blocks) {
+				name := ""
+				if i == 0 {
+					name = c.Name
+				}
+				grid.Row(name, plane, counts(c.Blocks, plane), number(c.Blocks, plane, results.ResponseP50, 3), number(c.Blocks, plane, results.ResponseP90, 3),
+					number(c.Blocks, plane, results.ResponseP99, 3), number(c.Blocks, plane, results.ServiceP50, 3), number(c.Blocks, plane, results.QPS, 0),
+					number(c.Blocks, plane, results.CPUPerRequest(results.RoleAll, "total"), 0), number(c.Blocks, plane, results.CPUPerRequest(results.RoleProxies, "total"), 0))
+			}
+		}
+		if grid.Len() > 0 {
+			if err := grid.Print(to, ""); err != nil {
+				return err
+			}
+		}
+		if err := verdicts(to, s); err != nil {
+			return err
+		}
+		for _, note := range s.Notes {
+			if _, err := fmt.Fprintf(to, "note: %s\n", note); err != nil {
+				return err
+			}
+		}
+		if s.Failed != "" {
+			if _, err := fmt.Fprintf(to, "ended early: %s\n", s.Failed); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func verdicts(to io.Writer, s results.Outcome) error {
+	grid := printer.NewGrid("CELL", "METRIC", "RATIO", "95 %", "NOISE", "VERDICT").Right(2)
+	for _, c := range s.Cells {
+		for _, v := range c.Verdicts {
+			text := v.Judgement
+			if v.Why != "" {
+				text += ": " + v.Why
+			}
+			noise := ""
+			if v.Floor > 0 {
+				noise = fmt.Sprintf("%.3f", v.Floor)
+			}
+			grid.Row(c.Name, fmt.Sprintf("%s, %s / %s", v.Metric, v.Plane, v.Baseline), fmt.Sprintf("%.3f", v.Ratio), fmt.Sprintf("%.3f-%.3f", v.Low, v.High), noise, text)
+		}
+	}
+	if grid.Len() == 0 {
+		return nil
+	}
+	if _, err := fmt.Fprintln(to); err != nil {
+		return err
+	}
+	return grid.Print(to, "")
+}
+
+// counts is how many blocks of a plane count, of how many.
+func counts(blocks []results.Block, plane string) string {
+	all, good := 0, 0
+	for _, b := range blocks {
+		if b.Plane == plane {
+			all++
+			if b.Counted() {
+				good++
+			}
+		}
+	}
+	return fmt.Sprintf("%d/%d", good, all)
+}
+
+func number(blocks []results.Block, plane, metric string, decimals int) string {
+	v, ok := median(blocks, plane, metric)
+	if !ok {
+		return "-"
+	}
+	return strconv.FormatFloat(v, 'f', decimals, 64)
+}
+
+// Rejected says how many blocks there are in a document, and how many were rejected.
+func Rejected(r *results.Results) (blocks, rejected int) {
+	for _, s := range r.Scenarios {
+		for _, c := range s.Cells {
+			blocks += len(c.Blocks)
+			rejected += len(slices.DeleteFunc(slices.Clone(c.Blocks), func(b results.Block) bool { return b.Counted() }))
+		}
+	}
+	return blocks, rejected
+}
