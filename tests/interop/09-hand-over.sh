@@ -11,8 +11,10 @@ check "known to every proxy" lateen wait
 # The network of a stock node proxy, beside the node's own: on a cluster it is a pod and has its own as well.
 fabric() { nsenter -t "$(engine_pid)" -m -n -p -- "$@"; }
 bridge=$(in_fabric ip -j link show type bridge | jq -r '.[0].ifname')
+# The name is a file of the machine, which outlives the mesh: it is this run's own, and goes with it.
+trap 'cleanup; rm -f "/run/netns/peer-$$-"n[12]' EXIT
 room() { # NODE NUMBER
-  local ns=peer-$1
+  local ns=peer-$$-$1
   fabric ip netns add "$ns" && fabric ip link add "v$1" type veth peer name eth0 netns "$ns" && fabric ip link set "v$1" master "$bridge" up &&
     fabric ip -n "$ns" addr add "10.243.0.$2/24" dev eth0 && fabric ip -n "$ns" link set eth0 up && fabric ip -n "$ns" link set lo up
 }
@@ -24,11 +26,11 @@ beside() { # NODE: a stock node proxy for it, in the room; environment and token
   (
     while IFS= read -r kv; do export "$kv"; done <<<"$env"
     export TERMINATION_GRACE_PERIOD_SECONDS=30
-    exec nsenter -t "$(engine_pid)" -m -p -n -- ip netns exec "peer-$node" "$ZTUNNEL"
+    exec nsenter -t "$(engine_pid)" -m -p -n -- ip netns exec "peer-$$-$node" "$ZTUNNEL"
   ) >"$WORK/stock-$node.log" 2>&1 &
   STOCK[$node]=$!
 }
-stock_ready() { fabric ip netns exec "peer-$1" curl -sf -o /dev/null --max-time 1 http://127.0.0.1:15021/healthz/ready; }
+stock_ready() { fabric ip netns exec "peer-$$-$1" curl -sf -o /dev/null --max-time 1 http://127.0.0.1:15021/healthz/ready; }
 end_stock() { # the program itself: nsenter --pid is its parent
   local parent=${STOCK[$1]} child
   child=$(pgrep -P "$parent" | head -1)
