@@ -104,7 +104,7 @@ cp "$WORK/list.pem" "$crl.new" && mv "$crl.new" "$crl"
 check "taken off the list it is served again" eventually 10 get
 
 echo '#!/bin/sh
-COMPLIANCE_POLICY= exec "$(dirname "$0")/lateen-proxy" "$@"' >"$WORK/classical"
+COMPLIANCE_POLICY=classical exec "$(dirname "$0")/lateen-proxy" "$@"' >"$WORK/classical"
 sed -i "s|\$(dirname \"\$0\")|$ROOT/bin|" "$WORK/classical"; chmod +x "$WORK/classical"
 check "n2 gets a proxy with classical key exchange" lateen proxy replace n2 --binary "$WORK/classical" --drain 0s --wait
 check_not "a mixed pair refuses" get

@@ -32,7 +32,7 @@ in_pod way "$WORK/hbonehop" -ca-cert "$CA_CERT" -ca-key "$CA_KEY" -identity spif
 trap 'end_behind $HOPS; cleanup' EXIT
 
 # norm FILE SIDE: what was seen last, without what belongs to the one connection: its client's name, place and address, its trace. Nor is
-# the key exchange compared: the stock offers a hybrid by itself, ours where COMPLIANCE_POLICY asks for it.
+# the key exchange compared: whether the stock offers a hybrid is up to the library it was built with.
 norm() {
   tail -1 "$1" | jq -S --arg ip "$(ip_of "client-$2")" --arg pod "$(pod_json "client-$2" | jq -r .metadata.name)" '
     del(.group)

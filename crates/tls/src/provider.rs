@@ -25,6 +25,16 @@ static CLASSICAL: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
     })
 });
 
+/// The hybrid first, for who records traffic today and breaks it later; a peer that does not know it takes a classical
+/// group in the same flight, for the hybrid's X25519 half is offered by itself too.
+static PREFERRED: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
+    let hybrid = std::iter::once(aws_lc_rs::kx_group::X25519MLKEM768);
+    Arc::new(CryptoProvider {
+        kx_groups: hybrid.chain(CLASSICAL.kx_groups.iter().copied()).collect(),
+        ..CryptoProvider::clone(&CLASSICAL)
+    })
+});
+
 static POST_QUANTUM: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
     Arc::new(CryptoProvider {
         kx_groups: vec![aws_lc_rs::kx_group::X25519MLKEM768],
@@ -34,6 +44,7 @@ static POST_QUANTUM: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
 
 pub(crate) fn provider(compliance: Compliance) -> Arc<CryptoProvider> {
     Arc::clone(match compliance {
+        Compliance::Preferred => &PREFERRED,
         Compliance::Classical => &CLASSICAL,
         Compliance::PostQuantum => &POST_QUANTUM,
     })

@@ -217,9 +217,9 @@ proptest! {
     }
 }
 
-fn quantum() -> Rules {
+fn under(compliance: Compliance) -> Rules {
     Rules {
-        compliance: Compliance::PostQuantum,
+        compliance,
         ..Rules::default()
     }
 }
@@ -227,21 +227,36 @@ fn quantum() -> Rules {
 #[tokio::test]
 async fn post_quantum_peers_agree_and_say_on_what() {
     let ca = Ca::new();
-    let rules = quantum();
     let (a, b) = (leaf(&ca, "a"), leaf(&ca, "b"));
-    let (client, server) = meet(&a.credentials_under(&rules), &b.credentials_under(&rules)).await;
-    assert_eq!(client.unwrap().key_exchange(), "X25519MLKEM768");
-    assert_eq!(server.unwrap().key_exchange(), "X25519MLKEM768");
+    use Compliance::{Classical, PostQuantum, Preferred};
+    for (ours, theirs, group) in [
+        (Preferred, Preferred, "X25519MLKEM768"),
+        (PostQuantum, PostQuantum, "X25519MLKEM768"),
+        (Preferred, PostQuantum, "X25519MLKEM768"),
+        (PostQuantum, Preferred, "X25519MLKEM768"),
+        (Preferred, Classical, "X25519"),
+        (Classical, Preferred, "X25519"),
+        (Classical, Classical, "X25519"),
+    ] {
+        let (a, b) = (
+            a.credentials_under(&under(ours)),
+            b.credentials_under(&under(theirs)),
+        );
+        let (client, server) = meet(&a, &b).await;
+        assert_eq!(client.unwrap().key_exchange(), group, "{ours:?} {theirs:?}");
+        assert_eq!(server.unwrap().key_exchange(), group, "{ours:?} {theirs:?}");
+    }
+    // What nobody asked for is the hybrid.
     let (client, _) = meet(&a.credentials(), &b.credentials()).await;
-    assert_eq!(client.unwrap().key_exchange(), "X25519");
+    assert_eq!(client.unwrap().key_exchange(), "X25519MLKEM768");
 }
 
 #[tokio::test]
 async fn a_post_quantum_peer_and_a_classical_one_part_with_the_reason() {
     let ca = Ca::new();
     let (classical, quantum) = (
-        ca.credentials(&identity("a")),
-        leaf(&ca, "b").credentials_under(&quantum()),
+        leaf(&ca, "a").credentials_under(&under(Compliance::Classical)),
+        leaf(&ca, "b").credentials_under(&under(Compliance::PostQuantum)),
     );
     for (client, server) in [(&classical, &quantum), (&quantum, &classical)] {
         let (told, refused) = meet(client, server).await;

@@ -203,8 +203,8 @@ variables! {
             "trust domains whose peers are accepted as the mesh's own are";
         "CRL_PATH" Ztunnel, form("file"), said("none"),
             "revocation lists in PEM, read again when the file changes; without a readable file the proxy does not start";
-        "COMPLIANCE_POLICY" Ztunnel, form("empty or `pqc`"), said("empty"),
-            "`pqc`: only key exchanges that withstand quantum computers (X25519MLKEM768), with proxies and the control plane alike";
+        "COMPLIANCE_POLICY" Ztunnel, form("empty, `pqc` or `classical`"), said("empty"),
+            "empty: X25519MLKEM768 with who knows it, X25519, P-256 or P-384 with others. `pqc`: only key exchanges that withstand quantum computers (X25519MLKEM768), with proxies and the control plane alike. `classical`: none of those";
         "FAKE_CA" Ztunnel, form("`false`"), Is("false"),
             "ztunnel's certificates for tests; `true` is refused";
     }

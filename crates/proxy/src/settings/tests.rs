@@ -176,6 +176,10 @@ fn certificates_may_be_revoked_aliased_and_post_quantum() {
     assert_eq!(settings.revocation_lists, Some("/etc/crl.pem".into()));
     let settings = with("COMPLIANCE_POLICY", "pqc").unwrap();
     assert_eq!(settings.compliance, lateen_tls::Compliance::PostQuantum);
+    let settings = with("COMPLIANCE_POLICY", "classical").unwrap();
+    assert_eq!(settings.compliance, lateen_tls::Compliance::Classical);
+    let settings = with("COMPLIANCE_POLICY", "").unwrap();
+    assert_eq!(settings.compliance, lateen_tls::Compliance::Preferred);
     let settings = with("TRUST_DOMAIN_ALIASES", "old.example, older.example,").unwrap();
     let aliases: Vec<&str> = settings.trust_domain_aliases.iter().map(|a| &**a).collect();
     assert_eq!(aliases, ["old.example", "older.example"]);
