@@ -6,6 +6,7 @@ mod duplex;
 mod limits;
 mod lost;
 mod meter;
+mod pieces;
 mod run;
 mod scratch;
 mod socket;

@@ -6,13 +6,14 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::duplex::{Chunk, Duplex};
+use crate::pieces::Pieces;
 use crate::scratch::{ReadSize, read_some};
 
 /// A TCP connection to be relayed.
@@ -21,6 +22,7 @@ pub struct Socket {
     /// Waits for an error of the socket. Bytes that come do not wake it: a reader that waits for its writer sleeps on.
     /// Made when that first happens, and kept.
     watch: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    pieces: Pieces,
 }
 
 impl fmt::Debug for Socket {
@@ -34,6 +36,7 @@ impl From<TcpStream> for Socket {
         Socket {
             stream: Rc::new(stream),
             watch: None,
+            pieces: Pieces::default(),
         }
     }
 }
@@ -96,7 +99,7 @@ impl Socket {
 
 impl AsyncRead for Socket {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
@@ -104,16 +107,24 @@ impl AsyncRead for Socket {
             ready!(self.stream.poll_read_ready(cx))?;
             let length = buf.remaining();
             let read = |stream: &TcpStream| stream.try_read_buf(buf);
-            if let Some(result) = self.attempt(Interest::READABLE, length, read) {
-                return Poll::Ready(result.map(drop));
+            let Some(result) = self.attempt(Interest::READABLE, length, read) else {
+                continue;
+            };
+            if let Ok(1..) = result
+                && buf.remaining() > 0
+                && self.pieces.read(Instant::now)
+            {
+                // It fails only on a dead socket, which the next read tells.
+                let _ = self.stream.set_quickack(true);
             }
+            return Poll::Ready(result.map(drop));
         }
     }
 }
 
 impl AsyncWrite for Socket {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
@@ -121,6 +132,7 @@ impl AsyncWrite for Socket {
             ready!(self.stream.poll_write_ready(cx))?;
             let write = |stream: &TcpStream| stream.try_write(bytes);
             if let Some(result) = self.attempt(Interest::WRITABLE, bytes.len(), write) {
+                self.pieces.wrote();
                 return Poll::Ready(result);
             }
         }

@@ -1,0 +1,105 @@
+//! Peers that write in pieces, each of which waits for the acknowledgement of the one before.
+//!
+//! Without TCP_NODELAY a kernel keeps a small piece back while an earlier one is unacknowledged (RFC 9293 §3.7.4), and
+//! the other kernel acknowledges nothing for 40 ms on a connection that asks and answers (Linux, tcp_input.c: "pingpong"
+//! mode). Coalescing what comes does not help: the second piece does not come. An acknowledgement at once does.
+//!
+//! It costs a call and a packet, so only connections that have stalled pay for it, and only those whose peers write in
+//! pieces pay for looking at the clock.
+
+use std::time::{Duration, Instant};
+
+/// What only a delayed acknowledgement explains on a connection to a pod of this node; the kernel's least is 40 ms.
+const STALL: Duration = Duration::from_millis(30);
+
+/// What is known of a peer's habit.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces {
+    /// Something was read, and nothing written since.
+    again: bool,
+    habit: Habit,
+}
+
+#[derive(Debug, Default)]
+enum Habit {
+    /// Each answer came in one piece.
+    #[default]
+    Whole,
+    /// Answers come in pieces: when the first one of this answer came, while the second is waited for.
+    Timed(Option<Box<Instant>>),
+    /// A second piece waited for our acknowledgement.
+    Waits,
+}
+
+impl Pieces {
+    /// Something was written to the peer.
+    pub(crate) fn wrote(&mut self) {
+        self.again = false;
+    }
+
+    /// A read took all that was there; `true` when it had better be acknowledged at once.
+    pub(crate) fn read(&mut self, now: impl FnOnce() -> Instant) -> bool {
+        let again = std::mem::replace(&mut self.again, true);
+        match &mut self.habit {
+            Habit::Whole if again => self.habit = Habit::Timed(None),
+            Habit::Whole => {}
+            Habit::Timed(first) if !again => *first = Some(Box::new(now())),
+            Habit::Timed(first) => {
+                if first.take().is_some_and(|at| now() - *at >= STALL) {
+                    self.habit = Habit::Waits;
+                }
+            }
+            Habit::Waits => {}
+        }
+        matches!(self.habit, Habit::Waits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plays a script: `w` is a write, a number a read that many milliseconds after the last thing. Gives the verdicts of
+    /// the reads and how often the clock was looked at.
+    fn play(script: &str) -> (Vec<bool>, usize) {
+        let (mut pieces, mut looks, mut verdicts) = (Pieces::default(), 0, Vec::new());
+        let mut at = Instant::now();
+        for step in script.split_whitespace() {
+            match step.parse() {
+                Ok(ms) => {
+                    at += Duration::from_millis(ms);
+                    verdicts.push(pieces.read(|| {
+                        looks += 1;
+                        at
+                    }));
+                }
+                Err(_) => pieces.wrote(),
+            }
+        }
+        (verdicts, looks)
+    }
+
+    #[test]
+    fn whole_answers_cost_nothing() {
+        assert_eq!(play("w 1 w 90 w 1 w 40"), (vec![false; 4], 0));
+    }
+
+    #[test]
+    fn pieces_that_wait_are_acknowledged_at_once_from_then_on() {
+        // The first stall shows that there are pieces, the second how long they wait.
+        let (verdicts, looks) = play("w 1 40 w 1 40 w 1 1 w 1");
+        assert_eq!(verdicts, [false, false, false, true, true, true, true]);
+        assert_eq!(looks, 2);
+    }
+
+    #[test]
+    fn pieces_that_come_at_once_are_not() {
+        let (verdicts, _) = play("w 1 1 w 1 2 w 1 29 w 1 1");
+        assert_eq!(verdicts, [false; 8]);
+    }
+
+    #[test]
+    fn a_stream_without_answers_looks_at_no_clock() {
+        assert_eq!(play("1 50 50 50 50"), (vec![false; 5], 0));
+    }
+}
