@@ -206,6 +206,15 @@ impl Snapshot {
         self.services.get(key)
     }
 
+    /// Services and entries of a namespace, in the order of their hostnames.
+    pub fn services_of(&self, namespace: &str) -> impl Iterator<Item = &Arc<Service>> {
+        let first = ServiceKey::new(namespace, "");
+        self.services
+            .range(first.clone()..)
+            .map(|(_, service)| service)
+            .take_while(move |service| service.namespace == first.namespace)
+    }
+
     /// The service of a hostname, as a client of a namespace sees it.
     pub fn service_by_host(&self, hostname: &str, namespace: &str) -> Option<&Arc<Service>> {
         best(self.services_named.get(hostname), Some(namespace))

@@ -1,6 +1,5 @@
 //! What the mesh knows about a name.
 
-use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -73,49 +72,82 @@ pub fn answer(query: &Query, view: &View<'_>, shuffle: impl FnOnce(&mut [IpAddr]
 
 impl View<'_> {
     /// The service that a client means by a name: exact names before wildcards, for each thing that it may be short for.
-    /// What strangers say of names of the cluster counts only if nothing else fits: `*.svc.cluster.local` must not be had by
-    /// whoever may write a ServiceEntry, nor what a search list makes of somebody else's name.
+    /// Only whoever has a say in a name counts there: for one of the cluster's domain the namespace that it names, for any
+    /// the client's own. Others' entries count last, for the very name that was asked, and if it can be no short name of the
+    /// cluster: whoever may write a ServiceEntry must not have somebody else's name, nor what a search list makes of it.
     fn find(&self, host: &str) -> Option<&Arc<Service>> {
         let aliases = names::aliases(host, self.namespace, self.domain);
-        let seen = Cell::new(false);
-        let first = |strangers: bool| {
-            let trusted = |service: &Service| {
-                let trusted = strangers || !self.is_strangers(service);
-                seen.set(seen.get() || !trusted);
-                trusted
-            };
-            aliases.iter().find_map(|alias| {
-                self.named(alias, &trusted).or_else(|| {
-                    names::wildcards(alias).find_map(|wildcard| self.named(&wildcard, &trusted))
-                })
-            })
+        let meant = |alias: &String| {
+            self.covering(alias, &|service: &Service| self.has_a_say(service, alias))
         };
-        first(false).or_else(|| seen.get().then(|| first(true)).flatten())
+        aliases
+            .iter()
+            .find_map(meant)
+            .or_else(|| self.of_strangers(host))
     }
 
-    /// Whether a service is an entry for a name of the cluster and neither its namespace nor the client's is the one meant.
-    fn is_strangers(&self, service: &Service) -> bool {
-        let Some(rest) = service.hostname.strip_suffix(self.domain) else {
-            return false;
+    /// The service of a name, or of the closest wildcard that covers it.
+    fn covering(&self, name: &str, counts: &dyn Fn(&Service) -> bool) -> Option<&Arc<Service>> {
+        self.named(name, counts)
+            .or_else(|| names::wildcards(name).find_map(|wildcard| self.named(&wildcard, counts)))
+    }
+
+    /// Whether a service's namespace has a say in a name. It does not matter whether it is a Service or an entry, which some
+    /// control planes do not tell.
+    fn has_a_say(&self, service: &Service, name: &str) -> bool {
+        let own = *service.namespace == *self.namespace;
+        if !names::is_within(name, self.domain) {
+            return own;
+        }
+        // `*.local` is for names elsewhere, whoever declares it.
+        let within = names::is_within(&service.hostname, self.domain);
+        let of = names::namespace(&service.hostname, self.domain);
+        within && (own || of == Some(&*service.namespace))
+    }
+
+    /// The service by which another namespace speaks for a name of the world outside.
+    fn of_strangers(&self, host: &str) -> Option<&Arc<Service>> {
+        if names::is_within(host, self.domain) || self.is_short(host) {
+            return None;
+        }
+        self.covering(host, &|service: &Service| {
+            // `*.shop` covers whatever service there is or will be in namespace shop.
+            let of = service.hostname.strip_prefix("*.");
+            let whole = of.filter(|of| !of.contains('.'));
+            !whole.is_some_and(|of| self.has_namespace(of))
+        })
+    }
+
+    /// Whether a name can be a cluster's that is short of its domain: `service`, `service.namespace`, what is below one of
+    /// these, and whatever ends in `.svc`.
+    fn is_short(&self, host: &str) -> bool {
+        let mut labels = host.rsplit('.');
+        let (last, service) = (labels.next().unwrap_or_default(), labels.next());
+        let Some(service) = service.filter(|_| last != "svc") else {
+            return true;
         };
-        let of = rest
-            .strip_suffix(".svc.")
-            .and_then(|rest| rest.rsplit('.').next());
-        rest.ends_with('.')
-            && service.entry_created.is_some()
-            && *service.namespace != *self.namespace
-            && of != Some(&*service.namespace)
+        if labels.next().is_none() {
+            return self.has_namespace(last);
+        }
+        let full = format!("{service}.{last}.svc.{}", self.domain);
+        let named = self.snapshot.services_by_host(&full);
+        named.iter().any(|service| *service.namespace == *last)
+    }
+
+    /// Whether the mesh has services of a namespace, by which its names are known.
+    fn has_namespace(&self, namespace: &str) -> bool {
+        *self.namespace == *namespace || self.snapshot.services_of(namespace).next().is_some()
     }
 
     /// The service of a hostname: the client's namespace's own, then the canonical one, then the preferred namespace's,
     /// then any.
-    fn named(&self, hostname: &str, trusted: &dyn Fn(&Service) -> bool) -> Option<&Arc<Service>> {
+    fn named(&self, hostname: &str, counts: &dyn Fn(&Service) -> bool) -> Option<&Arc<Service>> {
         let named = self.snapshot.services_by_host(hostname);
         let usable = || {
             named
                 .iter()
                 .filter(|service| self.has_addresses(service) && service.visible_to(self.namespace))
-                .filter(|service| trusted(service))
+                .filter(|service| counts(service))
         };
         usable()
             .find(|service| *service.namespace == *self.namespace)

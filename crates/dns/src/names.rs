@@ -72,6 +72,19 @@ pub(crate) fn wildcards(host: &str) -> impl Iterator<Item = String> {
         .map(|(dot, _)| format!("*{}", &host[dot..]))
 }
 
+/// Whether a name, or what a wildcard covers, is the domain or within it.
+pub(crate) fn is_within(name: &str, domain: &str) -> bool {
+    name.strip_suffix(domain)
+        .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+/// The namespace that a name of the cluster's domain belongs to: `shop` for `web.shop.svc.DOMAIN` and what is below it.
+pub(crate) fn namespace<'a>(name: &'a str, domain: &str) -> Option<&'a str> {
+    let rest = name.strip_suffix(domain)?.strip_suffix(".svc.")?;
+    let (_, namespace) = rest.rsplit_once('.')?;
+    Some(namespace)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,6 +156,27 @@ mod tests {
         ];
         for (host, expected) in table {
             assert_eq!(aliases(host, "shop", "mesh.local"), expected, "{host}");
+        }
+    }
+
+    #[test]
+    fn whose_a_name_is() {
+        let table = [
+            ("web.shop.svc.mesh.local", true, Some("shop")),
+            ("db-0.db.shop.svc.mesh.local", true, Some("shop")),
+            ("*.shop.svc.mesh.local", true, Some("shop")),
+            ("shop.svc.mesh.local", true, None),
+            ("*.svc.mesh.local", true, None),
+            ("*.mesh.local", true, None),
+            ("10-0-0-1.shop.pod.mesh.local", true, None),
+            ("mesh.local", true, None),
+            ("*.local", false, None),
+            ("web.shop.svc.othermesh.local", false, None),
+            ("web.shop.svc", false, None),
+        ];
+        for (name, within, of) in table {
+            assert_eq!(is_within(name, "mesh.local"), within, "{name}");
+            assert_eq!(namespace(name, "mesh.local"), of, "{name}");
         }
     }
 

@@ -107,44 +107,130 @@ fn the_clients_namespace_then_canonical_then_preferred_then_any() {
     check(&owner, "web", RecordType::A, &["10.0.0.2"]);
 }
 
-/// Entries of a tenant for names of the cluster that are not its own take nobody's names, whatever they cover and whatever
-/// a search list makes of a name.
+/// Entries of a tenant for names of the cluster that are not its own take nobody's names, whatever they cover, whatever a
+/// search list makes of a name, and whether or not the control plane says that they are entries.
 #[test]
 fn an_entry_takes_no_name_of_another_namespace() {
-    let entry = |namespace: &str, host: &str, address: &str| {
-        let mut entry = service(namespace, host, &[address]);
-        entry.canonical = true;
-        entry.extensions = vec![lateen_proto::workload::Extension {
-            name: "lateen.entry-created".into(),
-            config: Some(Default::default()),
-        }];
-        lateen_testkit::wds::service_resource(entry)
-    };
-    let web = service("other", "web.other.svc.cluster.local", &["10.0.0.2"]);
-    let mesh = snapshot(vec![
-        lateen_testkit::wds::service_resource(web),
-        entry("default", "api.example.com", "240.0.0.1"),
-        entry("attic", "*.svc.cluster.local", "240.6.6.1"),
-        entry("attic", "web.other.default.svc.cluster.local", "240.6.6.2"),
-        entry("attic", "*.cluster.local", "240.6.6.3"),
-        entry("attic", "own.attic.svc.cluster.local", "240.6.6.4"),
-        entry("attic", "free.shop.svc.cluster.local", "240.6.6.5"),
-        entry("default", "*.mine.svc.cluster.local", "240.0.0.2"),
-    ]);
-    use RecordType::A;
-    for (name, expected) in [
-        ("web.other.default.svc.cluster.local", "10.0.0.2"),
-        ("web.other.svc.cluster.local", "10.0.0.2"),
-        ("web.other", "10.0.0.2"),
-        ("api.example.com.default.svc.cluster.local", "240.0.0.1"),
-        ("own.attic.svc.cluster.local", "240.6.6.4"),
-        ("a.mine.svc.cluster.local", "240.0.0.2"),
-        // Nothing else has these.
-        ("free.shop.svc.cluster.local", "240.6.6.5"),
-        ("none.shop.svc.cluster.local", "240.6.6.1"),
-    ] {
-        check(&view(&mesh), name, A, &[expected]);
+    for says in [true, false] {
+        let entry = |namespace: &str, host: &str, address: &str| {
+            let mut entry = service(namespace, host, &[address]);
+            entry.canonical = true;
+            if says {
+                entry.extensions = vec![lateen_proto::workload::Extension {
+                    name: "lateen.entry-created".into(),
+                    config: Some(Default::default()),
+                }];
+            }
+            lateen_testkit::wds::service_resource(entry)
+        };
+        let own = |name: &str, addresses: &[&str]| {
+            let host = format!("{name}.other.svc.cluster.local");
+            lateen_testkit::wds::service_resource(service("other", &host, addresses))
+        };
+        let mesh = snapshot(vec![
+            own("web", &["10.0.0.2"]),
+            own("db", &["10.0.0.3"]),
+            entry("default", "api.example.com", "240.0.0.1"),
+            entry("default", "*.mine.svc.cluster.local", "240.0.0.2"),
+            entry("default", "*.test", "240.0.0.3"),
+            entry("attic", "*.svc.cluster.local", "240.6.6.1"),
+            entry("attic", "web.other.default.svc.cluster.local", "240.6.6.2"),
+            entry("attic", "*.cluster.local", "240.6.6.3"),
+            entry("attic", "own.attic.svc.cluster.local", "240.6.6.4"),
+            entry("attic", "free.shop.svc.cluster.local", "240.6.6.5"),
+            entry("attic", "*.local", "240.6.6.6"),
+            entry("attic", "cluster.local", "240.6.6.7"),
+            entry("attic", "*.other", "240.6.6.8"),
+            entry("attic", "web.other", "240.6.6.9"),
+            entry("attic", "web", "240.6.6.10"),
+            entry("attic", "gone.other", "240.6.6.11"),
+            entry("attic", "web.other.svc", "240.6.6.12"),
+            entry("attic", "*.svc", "240.6.6.13"),
+            entry("attic", "db-0.db.other.svc.cluster.local", "240.6.6.14"),
+            entry("attic", "*.db.other.svc.cluster.local", "240.6.6.15"),
+            entry("attic", "*.db.other", "240.6.6.16"),
+            entry("attic", "db-0.db.other", "240.6.6.17"),
+            entry("attic", "extern.shop", "240.6.6.18"),
+            entry("attic", "api.example.org", "240.6.6.20"),
+            entry("attic", "*.example.org", "240.6.6.21"),
+            entry("attic", "*.com", "240.6.6.22"),
+            entry("attic", "example.net", "240.6.6.23"),
+            entry("attic", "*.test.local", "240.6.6.24"),
+        ]);
+        use RecordType::A;
+        const DNS: &str = "a resolver";
+        for (name, expected) in [
+            // The owner's, however it is asked for.
+            ("web.other.default.svc.cluster.local", "10.0.0.2"),
+            ("web.other.svc.default.svc.cluster.local", "10.0.0.2"),
+            ("web.other.svc.cluster.local", "10.0.0.2"),
+            ("web.other.svc", "10.0.0.2"),
+            ("web.other", "10.0.0.2"),
+            ("own.attic.svc.cluster.local", "240.6.6.4"),
+            ("own.attic", "240.6.6.4"),
+            // The client's namespace may say what it likes, but names of the cluster are not covered by the way.
+            ("api.example.com.default.svc.cluster.local", "240.0.0.1"),
+            ("a.mine.svc.cluster.local", "240.0.0.2"),
+            ("a.test", "240.0.0.3"),
+            // Known to the cluster's DNS, if to anybody.
+            ("free.shop.svc.cluster.local", DNS),
+            ("none.shop.svc.cluster.local", DNS),
+            ("db-0.db.other.svc.cluster.local", DNS),
+            ("db-0.db.other.default.svc.cluster.local", DNS),
+            ("db-0.db.other.svc", DNS),
+            ("db-0.db.other", DNS),
+            ("extern.shop.default.svc.cluster.local", DNS),
+            ("extern.shop.svc.cluster.local", DNS),
+            ("gone.other.svc.cluster.local", DNS),
+            ("gone.other", DNS),
+            ("any.other", DNS),
+            ("pod.any.other", DNS),
+            ("web", DNS),
+            ("web.default.svc.cluster.local", DNS),
+            ("cluster.local", DNS),
+            ("any.cluster.local", DNS),
+            ("cluster.local.default.svc.cluster.local", DNS),
+            // A search list ends with the name itself.
+            ("api.example.org.default.svc.cluster.local", DNS),
+            ("api.example.org", "240.6.6.20"),
+            ("www.example.org", "240.6.6.21"),
+            ("www.example.com", "240.6.6.22"),
+            ("example.net", "240.6.6.23"),
+            ("printer.local", "240.6.6.6"),
+            ("a.test.local", "240.6.6.24"),
+        ] {
+            check(&view(&mesh), name, A, &[expected]);
+        }
+        let attic = View {
+            namespace: "attic",
+            ..view(&mesh)
+        };
+        for (name, expected) in [
+            ("free.shop.svc.cluster.local", "240.6.6.5"),
+            ("extern.shop", "240.6.6.18"),
+            ("web.other.svc.cluster.local", "10.0.0.2"),
+        ] {
+            check(&attic, name, A, &[expected]);
+        }
     }
+}
+
+#[test]
+fn a_wildcard_shorter_than_the_domain_covers_nothing_in_it_for_its_own_namespace_either() {
+    let mesh = snapshot(
+        [
+            service("other", "web.other.svc.cluster.local", &["10.0.0.2"]),
+            service("default", "*.local", &["240.0.0.1"]),
+        ]
+        .map(lateen_testkit::wds::service_resource)
+        .into(),
+    );
+    use RecordType::A;
+    for name in ["web.other.default.svc.cluster.local", "web.other"] {
+        check(&view(&mesh), name, A, &["10.0.0.2"]);
+    }
+    check(&view(&mesh), "none.other.svc.cluster.local", A, FORWARD);
+    check(&view(&mesh), "printer.local", A, &["240.0.0.1"]);
 }
 
 #[test]
