@@ -71,28 +71,37 @@ func TestDamagedFiles(t *testing.T) {
 			})
 		}
 	}
-	t.Run("both root files gone", func(t *testing.T) {
-		dir := filepath.Join(t.TempDir(), "ca")
-		load := func() error {
-			r, err := LoadRotating(dir, "cluster.local", time.Hour, func() time.Time { return now }, slog.New(slog.DiscardHandler), func(*Signer) {})
-			if err == nil {
-				r.Issued(Holder{Node: "n1", Identity: "x"}, 2*time.Hour, r.Signer())
+	for name, with := range map[string]struct {
+		issued bool
+		gone   []string
+	}{
+		"both root files gone":                            {true, []string{rootKeyFile, rootCertFile}},
+		"both root files gone before anything was issued": {false, []string{rootKeyFile, rootCertFile}},
+		"only what was issued is left":                    {true, []string{rootKeyFile, rootCertFile, stateFile}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "ca")
+			load := func() error {
+				r, err := LoadRotating(dir, "cluster.local", time.Hour, func() time.Time { return now }, slog.New(slog.DiscardHandler), func(*Signer) {})
+				if err == nil && with.issued {
+					r.Issued(Holder{Node: "n1", Identity: "x"}, time.Minute, r.Signer())
+				}
+				return err
 			}
-			return err
-		}
-		if err := load(); err != nil {
-			t.Fatal(err)
-		}
-		for _, file := range []string{rootKeyFile, rootCertFile} {
-			if err := os.Remove(filepath.Join(dir, file)); err != nil {
+			if err := load(); err != nil {
 				t.Fatal(err)
 			}
-		}
-		if err := load(); err == nil || !strings.Contains(err.Error(), "would cut off every proxy") {
-			t.Errorf("a new root was made: %v", err)
-		}
-		if _, err := os.Lstat(filepath.Join(dir, rootKeyFile)); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("a new key was made: %v", err)
-		}
-	})
+			for _, file := range with.gone {
+				if err := os.Remove(filepath.Join(dir, file)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := load(); err == nil || !strings.Contains(err.Error(), "would cut off every proxy") {
+				t.Errorf("a new root was made: %v", err)
+			}
+			if _, err := os.Lstat(filepath.Join(dir, rootKeyFile)); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("a new key was made: %v", err)
+			}
+		})
+	}
 }

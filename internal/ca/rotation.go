@@ -141,10 +141,11 @@ func LoadRotating(dir, trustDomain string, lifetime time.Duration, now func() ti
 			return nil, err
 		}
 	}
-	if cert, _ := r.files(1); had && r.state.Signing == 1 {
+	// Whoever has a state, or has issued anything, has had a root.
+	if cert, _ := r.files(1); (had || len(r.ledger.holders) > 0) && r.state.Signing == 1 {
 		if _, err := os.Lstat(cert); errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%s of a root exists without %s; restore the root's files, for a new root would cut off every proxy: to make one nevertheless, remove %s and %s and restart every proxy",
-				filepath.Join(dir, stateFile), cert, stateFile, rootKeyFile)
+			return nil, fmt.Errorf("%s holds what a CA remembers (%s, %s), and no %s; restore the root's files, for a new root would cut off every proxy: to make one nevertheless, remove %s, %s and %s and restart every proxy",
+				dir, stateFile, ledgerFile, cert, stateFile, ledgerFile, rootKeyFile)
 		}
 	}
 	if r.state.Signing == 1 && r.state.Stage == Steady {
@@ -160,6 +161,12 @@ func LoadRotating(dir, trustDomain string, lifetime time.Duration, now func() ti
 	}
 	if err := r.install(r.state); err != nil {
 		return nil, err
+	}
+	if !had {
+		// From now on a root that is gone has been lost, and was not missing.
+		if err := r.save(r.state); err != nil {
+			logger.Warn("ca: the state was not kept on disk; without it a root that is lost may be taken for one that never was", "error", err)
+		}
 	}
 	r.kept(r.ledger.write())
 	return r, r.clean()

@@ -81,7 +81,6 @@ func sampleStatus() api.Status {
 				Containers: []api.ContainerState{{Name: "client", Process: api.Process{PID: 77}, UID: 200001}},
 			},
 			{Namespace: "default", Name: "details-b", Node: "n2", Phase: "Pending", Reason: "waits for the agent", Enrolled: true, Mesh: "pending", MeshReason: "no proxy is connected", Identity: "spiffe://cluster.local/ns/default/sa/details"},
-			{Namespace: "istio-system", Name: "ztunnel-n1", Node: "n1", HostNetwork: true},
 		},
 		Problems: []api.Problem{{File: "policy.yaml", Line: 3, Object: "AuthorizationPolicy/default/l7", Message: "HTTP fields have no effect", Cure: "bind it to a waypoint"}},
 	}
@@ -344,6 +343,28 @@ func TestApplyWarnsOfWhatIsOnlyPartlyInForce(t *testing.T) {
 	}
 	if r := f.run("kind: x", "apply", "-f", "-", "--dry-run"); strings.Contains(r.stderr, "UnsupportedValue") {
 		t.Errorf("a dry run has no effect to tell of: %+v", r)
+	}
+}
+
+// Each look at an object makes the control plane write out everything: five hundred policies are looked at together.
+func TestManyObjectsAreLookedAtTogether(t *testing.T) {
+	f := newFake(t)
+	for i := range 500 {
+		key := api.Key{Kind: "AuthorizationPolicy", Namespace: "default", Name: fmt.Sprint("p", i)}
+		f.results = append(f.results, api.ObjectResult{Key: key, Action: api.Created})
+		f.objects = append(f.objects, api.Object{Key: key, Raw: []byte("{}")})
+	}
+	if r := f.run("kind: x", "apply", "-f", "-"); r.code != 0 {
+		t.Fatalf("got %+v", r)
+	}
+	looks := 0
+	for _, asked := range f.asked {
+		if strings.HasPrefix(asked, "GET /v1/objects") {
+			looks++
+		}
+	}
+	if looks == 0 || looks > 50 {
+		t.Errorf("%d looks", looks)
 	}
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -30,19 +31,24 @@ func (a *app) warnPartial(ctx context.Context, result api.ApplyResult) {
 			return
 		case <-time.After(pollTime):
 		}
-		for key := range waiting {
-			list, err := a.client().Get(ctx, api.GetRequest{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name})
-			if err != nil || len(list.Items) != 1 {
-				delete(waiting, key) // gone already
-				continue
+		for _, kind := range kindsOf(waiting) {
+			// All of a kind at once: each question costs the control plane a list of everything.
+			list, err := a.client().Get(ctx, api.GetRequest{Kind: kind, AllNamespaces: true})
+			if err != nil {
+				return
 			}
-			state, reason := printer.State(list.Items[0])
-			if state == printer.StateUnknown {
-				continue
-			}
-			delete(waiting, key)
-			if state != printer.StateLive {
-				a.warn("%s: %s", key, reason)
+			for _, object := range list.Items {
+				if !waiting[object.Key] {
+					continue
+				}
+				state, reason := printer.State(object)
+				if state == printer.StateUnknown {
+					continue
+				}
+				delete(waiting, object.Key)
+				if state != printer.StateLive {
+					a.warn("%s: %s", object.Key, reason)
+				}
 			}
 		}
 	}
@@ -52,4 +58,12 @@ func (a *app) warnPartial(ctx context.Context, result api.ApplyResult) {
 	if status, err := a.client().Status(ctx); err == nil && !status.Control.Ready {
 		a.warn("not in force yet: the control plane is not ready; lateen status%s says more", a.meshFlag())
 	}
+}
+
+func kindsOf(keys map[api.Key]bool) []string {
+	kinds := map[string]bool{}
+	for key := range keys {
+		kinds[key.Kind] = true
+	}
+	return slices.Sorted(maps.Keys(kinds))
 }

@@ -3,7 +3,11 @@ package cli
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -131,6 +135,9 @@ func (a *app) proxyLogLevelCommand() *cobra.Command {
 			if len(args) == 2 {
 				level = args[1]
 			}
+			if err := checkLevels(level); err != nil {
+				return usageError{err}
+			}
 			said, err := a.client().ProxyLogLevel(cmd.Context(), args[0], level)
 			if err != nil {
 				return err
@@ -138,4 +145,29 @@ func (a *app) proxyLogLevelCommand() *cobra.Command {
 			return a.printf("%s", said)
 		},
 	}
+}
+
+var logLevels = []string{"off", "error", "warn", "info", "debug", "trace"}
+
+// logScope is what a part of the proxy may be called.
+var logScope = regexp.MustCompile(`^[a-z][a-z0-9_:]*$`)
+
+// checkLevels refuses what the proxy would not understand, in the words of this command. No levels at all are fine.
+func checkLevels(levels string) error {
+	if levels == "" {
+		return nil
+	}
+	for part := range strings.SplitSeq(levels, ",") {
+		scope, level, scoped := strings.Cut(part, "=")
+		if !scoped {
+			level = part
+		}
+		if !slices.Contains(logLevels, level) {
+			return fmt.Errorf("%q is not a log level; use one of %s, alone or for a part of the proxy as in policy=debug", part, strings.Join(logLevels, ", "))
+		}
+		if scoped && !logScope.MatchString(scope) {
+			return fmt.Errorf("%q is not a part of the proxy; parts are named as in the log, such as policy or xds::client", scope)
+		}
+	}
+	return nil
 }

@@ -101,7 +101,7 @@ func concerned(ctx context.Context, client *api.Client, status api.Status, owner
 		}
 	}
 	for _, p := range status.Pods {
-		if wanted[p.Namespace+"/"+p.Name] && !p.NodeProxy() {
+		if wanted[p.Namespace+"/"+p.Name] {
 			pods = append(pods, p)
 		}
 	}

@@ -18,6 +18,8 @@ check "and changes it" lateen proxy log-level n1 debug
 check_not "it was changed" [ "$level" = "$(log_level)" ]
 check "and changes it back" lateen proxy log-level n1 info
 check_not "a level that there is not is refused" lateen proxy log-level n1 loud
+check "in words of this command" grep -q '"loud" is not a log level; use one of' <<<"$(lateen proxy log-level n1 loud 2>&1)"
+check_not "and so is a part that there is not" lateen proxy log-level n1 'a&level=debug'
 level=$(log_level)
 for port in 15000 15014 15020 15021; do
   for host in 127.0.0.1 10.243.0.11; do
@@ -87,7 +89,7 @@ check "enrol the namespace" lateen label ns default istio.io/dataplane-mode=ambi
 check "all are ready" lateen wait
 host_ip() { lateen get pods -o json | jq -r --arg p "$1" '.items[] | select(.metadata.name == $p) | .status.podIP + " " + (.metadata.annotations["ambient.istio.io/redirection"] // "plain")'; }
 equal "the pod has the node's address and is not captured" "10.243.0.12 plain" "$(host_ip far)"
-status_says() { grep -q "default  *far .*outside (shares its node's network" <<<"$(lateen status)"; }
+status_says() { local said; said=$(lateen status); grep -q 'default  *far .* outside ' <<<"$said" && grep -q "shares its node's network" <<<"$said"; }
 check "status says that it is outside the mesh" status_says
 described() { lateen proxy config n1 | jq -e '.workloads[] | select(.name == "far") | (.networkMode | ascii_downcase | gsub("_"; "")) == "hostnetwork" and (.protocol | ascii_downcase) == "tcp"'; }
 check "the proxies know it as on its node's network, without a tunnel" eventually 20 described

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"lateen.dev/lateen/internal/cli/term"
 	"lateen.dev/lateen/internal/engine/api"
 )
 
@@ -111,6 +112,29 @@ func TestOnlyARefusalStandsForWhatTheControlPlaneSays(t *testing.T) {
 		lines := findings(api.Status{Problems: []api.Problem{file, effect}})
 		if slices.Contains(lines, effect.String()) != shown || !slices.Contains(lines, file.String()) {
 			t.Errorf("%s: %q", severity, lines)
+		}
+	}
+}
+
+// What it means that pods are outside is said once, so that the table stays as wide as a terminal.
+func TestPodsOutsideAreToldOfOnce(t *testing.T) {
+	var pods []api.PodState
+	for _, name := range []string{"a", "b"} {
+		pods = append(pods, api.PodState{Namespace: "shop", Name: name, Mesh: "outside", MeshReason: "shares its node's network", HostNetwork: true})
+	}
+	// A name as a node's proxy has it hides nothing.
+	pods[1].Name, pods[1].Node = "ztunnel-n1", "n1"
+	var b strings.Builder
+	if err := Status(&b, api.Status{Pods: pods}, term.Style{}, false, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	if strings.Count(text, "shares its node's network") != 1 || !strings.Contains(text, "shop/a, shop/ztunnel-n1") {
+		t.Errorf("got %s", text)
+	}
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, "shop") && len(line) > 80 {
+			t.Errorf("%d wide: %s", len(line), line)
 		}
 	}
 }

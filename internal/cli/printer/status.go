@@ -3,6 +3,7 @@ package printer
 import (
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ func Status(w io.Writer, s api.Status, style term.Style, wide bool, now time.Tim
 	p.draining(s.Nodes, now)
 	p.pods(s.Pods, wide)
 	p.unmeshed(s.Pods)
+	p.outside(s.Pods)
 	p.exceptions(s.Pods)
 	p.problems(s)
 	return p.err
@@ -163,9 +165,6 @@ func (p *page) pods(pods []api.PodState, wide bool) {
 	}
 	grid := NewGrid(heading...)
 	for _, pod := range pods {
-		if pod.NodeProxy() {
-			continue // the node proxies themselves; the table above has them
-		}
 		identity := ""
 		if pod.Redirection {
 			identity = pod.Identity
@@ -194,12 +193,15 @@ func podState(pod api.PodState) string {
 	return state
 }
 
+// outside is the state of pods that can never be captured; what that means is said once for all of them.
+const outside = "outside"
+
 func meshState(pod api.PodState) string {
 	state := pod.Mesh
 	if state == "" {
 		state = "unknown"
 	}
-	if pod.MeshReason != "" {
+	if pod.MeshReason != "" && state != outside {
 		state += " (" + pod.MeshReason + ")"
 	}
 	return state
@@ -227,6 +229,26 @@ func (p *page) unmeshed(pods []api.PodState) {
 	p.line("%s", p.style.Bold("Connections opened before enrolment"))
 	p.line("  They go on outside the mesh, neither encrypted nor authorised, until one side closes them.")
 	p.grid(grid)
+}
+
+func (p *page) outside(pods []api.PodState) {
+	by := outsiders(pods)
+	for _, why := range slices.Sorted(maps.Keys(by)) {
+		p.line("")
+		p.line("%s", p.style.Bold("Pods outside the mesh"))
+		p.line("  Each %s:", why)
+		p.line("  %s", strings.Join(by[why], ", "))
+	}
+}
+
+func outsiders(pods []api.PodState) map[string][]string {
+	by := map[string][]string{}
+	for _, pod := range pods {
+		if pod.Mesh == outside {
+			by[pod.MeshReason] = append(by[pod.MeshReason], pod.Namespace+"/"+pod.Name)
+		}
+	}
+	return by
 }
 
 func (p *page) exceptions(pods []api.PodState) {

@@ -91,7 +91,7 @@ type ProxyState struct {
 	WorkerConnections []int  `json:"workerConnections,omitempty"` // open connections per worker, if the proxy tells
 	// Draining are those that it replaced and that have not ended yet, the oldest first.
 	Draining []Predecessor `json:"draining,omitempty"`
-	Error             string `json:"error,omitempty"`
+	Error    string        `json:"error,omitempty"`
 }
 
 // PodState is one pod as the mesh sees it.
@@ -122,9 +122,6 @@ type PodState struct {
 	ExceptionsRefused []string `json:"exceptionsRefused,omitempty"`
 	HostNetwork       bool     `json:"hostNetwork,omitempty"` // shares its node's network; never enrolled
 }
-
-// NodeProxy says that the pod is a node's proxy.
-func (p PodState) NodeProxy() bool { return p.HostNetwork && p.Name == "ztunnel-"+p.Node }
 
 // ContainerState is one container of a pod.
 type ContainerState struct {
