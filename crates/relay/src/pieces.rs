@@ -7,26 +7,38 @@
 //! It costs a call and a packet, so only connections that have stalled pay for it, and only those whose peers write in
 //! pieces pay for looking at the clock.
 
-use std::time::{Duration, Instant};
+use std::sync::LazyLock;
+use std::time::Instant;
 
-/// What only a delayed acknowledgement explains on a connection to a pod of this node; the kernel's least is 40 ms.
-const STALL: Duration = Duration::from_millis(30);
+/// What only a delayed acknowledgement explains on a connection to a pod of this node, in milliseconds; the kernel's least
+/// is 40.
+const STALL: u32 = 30;
+
+/// Milliseconds since this was first asked. They wrap around after 49 days, and nothing is compared that long. A relay
+/// keeps four bytes of it for each stream, where an instant has sixteen.
+pub(crate) fn clock() -> u32 {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    START.elapsed().as_millis() as u32
+}
 
 /// What is known of a peer's habit.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
+    /// When the first piece of an answer came, while the second is waited for.
+    first: u32,
+    waiting: bool,
     /// Something was read, and nothing written since.
     again: bool,
     habit: Habit,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 enum Habit {
     /// Each answer came in one piece.
     #[default]
     Whole,
-    /// Answers come in pieces: when the first one of this answer came, while the second is waited for.
-    Timed(Option<Box<Instant>>),
+    /// Answers come in pieces.
+    Pieces,
     /// A second piece waited for our acknowledgement.
     Waits,
 }
@@ -37,21 +49,19 @@ impl Pieces {
         self.again = false;
     }
 
-    /// A read took all that was there; `true` when it had better be acknowledged at once.
-    pub(crate) fn read(&mut self, now: impl FnOnce() -> Instant) -> bool {
+    /// A read took all that was there; `true` when it had better be acknowledged at once. `now` is [`clock`].
+    pub(crate) fn read(&mut self, now: impl FnOnce() -> u32) -> bool {
         let again = std::mem::replace(&mut self.again, true);
-        match &mut self.habit {
-            Habit::Whole if again => self.habit = Habit::Timed(None),
-            Habit::Whole => {}
-            Habit::Timed(first) if !again => *first = Some(Box::new(now())),
-            Habit::Timed(first) => {
-                if first.take().is_some_and(|at| now() - *at >= STALL) {
-                    self.habit = Habit::Waits;
-                }
-            }
-            Habit::Waits => {}
+        let waited = std::mem::take(&mut self.waiting);
+        if self.habit == Habit::Whole && again {
+            self.habit = Habit::Pieces;
+        } else if self.habit == Habit::Pieces && !again {
+            self.first = now();
+            self.waiting = true;
+        } else if waited && now().wrapping_sub(self.first) >= STALL {
+            self.habit = Habit::Waits;
         }
-        matches!(self.habit, Habit::Waits)
+        self.habit == Habit::Waits
     }
 }
 
@@ -63,11 +73,11 @@ mod tests {
     /// the reads and how often the clock was looked at.
     fn play(script: &str) -> (Vec<bool>, usize) {
         let (mut pieces, mut looks, mut verdicts) = (Pieces::default(), 0, Vec::new());
-        let mut at = Instant::now();
+        let mut at = u32::MAX - 50; // it wraps around meanwhile
         for step in script.split_whitespace() {
             match step.parse() {
                 Ok(ms) => {
-                    at += Duration::from_millis(ms);
+                    at = at.wrapping_add(ms);
                     verdicts.push(pieces.read(|| {
                         looks += 1;
                         at

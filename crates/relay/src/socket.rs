@@ -6,14 +6,14 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::duplex::{Chunk, Duplex};
-use crate::pieces::Pieces;
+use crate::pieces::{Pieces, clock};
 use crate::scratch::{ReadSize, read_some};
 
 /// A TCP connection to be relayed.
@@ -112,7 +112,7 @@ impl AsyncRead for Socket {
             };
             if let Ok(1..) = result
                 && buf.remaining() > 0
-                && self.pieces.read(Instant::now)
+                && self.pieces.read(clock)
             {
                 // It fails only on a dead socket, which the next read tells.
                 let _ = self.stream.set_quickack(true);
