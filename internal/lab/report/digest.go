@@ -15,6 +15,8 @@ import (
 // digest is a cell as the tables and plots want it: a side for each plane that has blocks.
 type digest struct {
 	cell *results.Cell
+	// counts is the untimed cell that its system calls come from, if there is one.
+	counts *results.Cell
 	// baseline is the plane that the others are compared with.
 	baseline string
 	sides    []side
@@ -54,18 +56,27 @@ func digests(r *results.Results, o *results.Outcome) []digest {
 	return slices.DeleteFunc(all, func(d digest) bool { return len(d.sides) == 0 })
 }
 
-// untimedTwin is the cell that counted under the same setting.
+// untimedTwin is the cell that counted under the same setting: the one that is called after it, else the first. Its rate may
+// be lower: tracing slows down.
 func untimedTwin(o *results.Outcome, c *results.Cell) *results.Cell {
 	same := func(a, b results.Load) bool {
-		a.Seconds, a.Warmup, a.Command = b.Seconds, b.Warmup, b.Command
+		a.Seconds, a.Warmup, a.Command, a.QPS = b.Seconds, b.Warmup, b.Command, b.QPS
 		return a == b
 	}
+	var twin *results.Cell
 	for i := range o.Cells {
-		if t := &o.Cells[i]; t.Untimed && maps.Equal(t.Params, c.Params) && same(t.Load, c.Load) {
+		t := &o.Cells[i]
+		if !t.Untimed || !maps.Equal(t.Params, c.Params) || !same(t.Load, c.Load) {
+			continue
+		}
+		if strings.HasPrefix(t.Name, c.Name+",") {
 			return t
 		}
+		if twin == nil && len(c.Params) > 0 {
+			twin = t
+		}
 	}
-	return nil
+	return twin
 }
 
 func digestOf(r *results.Results, c *results.Cell) digest {
@@ -136,6 +147,7 @@ func baselineOf(r *results.Results, c *results.Cell) string {
 
 // takeCounts adds what was counted, which holds although times under strace do not.
 func (d *digest) takeCounts(twin *results.Cell) {
+	d.counts = twin
 	for i := range d.sides {
 		s := &d.sides[i]
 		values := map[string][]float64{}
@@ -199,11 +211,11 @@ func (d *digest) side(name string) *side {
 	return nil
 }
 
-// verdicts of a plane in the order that they were declared in.
+// verdicts of a plane against the cell's baseline, in the order that they were declared in.
 func (d *digest) verdicts(plane string) []results.Verdict {
 	var v []results.Verdict
 	for _, one := range d.cell.Verdicts {
-		if one.Plane == plane {
+		if one.Plane == plane && one.Baseline == d.baseline {
 			v = append(v, one)
 		}
 	}
@@ -228,7 +240,7 @@ var responseQuantiles = map[string]float64{
 }
 
 // pooledMark marks a percentile of all blocks together.
-const pooledMark = "*"
+const pooledMark = "†"
 
 // response is a response time for the tables: the median of the blocks', else that of all blocks' samples together, marked.
 func (s *side) response(metric string) string {
@@ -246,17 +258,24 @@ func (s *side) response(metric string) string {
 // pathRoles are those whose work a request waits for.
 var pathRoles = []string{results.RoleGenerator, results.RoleApp, results.RoleProxies}
 
-// overPath is a role metric over the whole path: the document's own sum, else the sum of the roles that have it.
+// overPath is a role metric over the whole path: the document's own sum, else that of the roles, if none of them lacks it.
 func (s *side) overPath(metric func(role string) string) (sum float64, ok bool) {
 	if v, known := s.get(metric(results.RoleAll)); known {
 		return v, true
 	}
 	for _, role := range pathRoles {
-		if v, known := s.get(metric(role)); known {
-			sum, ok = sum+v, true
+		v, known := s.get(metric(role))
+		if !known && (role != results.RoleProxies || s.proxied()) {
+			return 0, false
 		}
+		sum += v
 	}
-	return sum, ok
+	return sum, true
+}
+
+// proxied tells whether proxies are on the plane's path.
+func (s *side) proxied() bool {
+	return s.plane.Kind != results.KindNone && s.plane.Kind != results.KindUnderTest
 }
 
 func cpuTotal(role string) string { return results.CPUPerRequest(role, "total") }

@@ -44,6 +44,8 @@ var metricNames = map[string]string{
 	results.Requests:     "requests",
 	results.FailedShare:  "failed, share of requests",
 	results.MBPerSecond:  "MB/s",
+
+	results.HandshakesPerRequest: "TLS handshakes, per request",
 }
 
 // metricName says a metric in words, with its unit; an unknown one by its name.

@@ -218,6 +218,9 @@ func SwitchesPerRequest(role string) string { return "switches_per_request." + r
 // the network namespaces of a role's pods; the proxies' sockets in them count there.
 func DelayedACKsPerRequest(role string) string { return "delayed_acks_per_request." + role }
 
+// HandshakesPerRequest is how many TLS handshakes the proxies completed, per request; absent where a plane does not say.
+const HandshakesPerRequest = "handshakes_per_request"
+
 // PSS names a role's proportional set size in MiB at the end of a block.
 func PSS(role string) string { return "pss_mib." + role }
 

@@ -1,0 +1,333 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"lateen.dev/lateen/internal/lab/published"
+	"lateen.dev/lateen/internal/lab/results"
+)
+
+// document is a report before it has a form: the same sections, sentences and tables for Markdown and HTML.
+type document struct {
+	title    string
+	about    []string
+	warnings []string
+	command  string
+	sections []section
+}
+
+// section is a heading with what stands below it.
+type section struct {
+	title string
+	text  []string
+	items []string
+	// charts are for HTML only; the tables beside them hold their numbers.
+	charts []chart
+	tables []table
+	// foreign marks what others have published, so that it looks different from what was measured.
+	foreign bool
+	// folded sections are details, which the page shows on demand.
+	folded bool
+	inner  []section
+}
+
+func (s *section) empty() bool {
+	return len(s.text)+len(s.items)+len(s.charts)+len(s.tables)+len(s.inner) == 0
+}
+
+// table is rows of text under columns. Columns without any value are left out when it is printed.
+type table struct {
+	caption string
+	columns []column
+	rows    [][]string
+	notes   []string
+}
+
+type column struct {
+	title   string
+	numeric bool
+	// keep keeps the column although no row has a value.
+	keep bool
+}
+
+func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+// trimmed is the table without columns that say nothing.
+func (t table) trimmed() table {
+	var kept []int
+	for i, c := range t.columns {
+		if c.keep || slices.ContainsFunc(t.rows, func(r []string) bool { return r[i] != none && r[i] != "" }) {
+			kept = append(kept, i)
+		}
+	}
+	out := table{caption: t.caption, notes: t.notes}
+	for _, i := range kept {
+		out.columns = append(out.columns, t.columns[i])
+	}
+	for _, r := range t.rows {
+		row := make([]string, 0, len(kept))
+		for _, i := range kept {
+			row = append(row, r[i])
+		}
+		out.rows = append(out.rows, row)
+	}
+	return out
+}
+
+func text(title string) column    { return column{title: title, keep: true} }
+func numeric(title string) column { return column{title: title, numeric: true} }
+
+// compose makes the document of a run.
+func compose(r *results.Results) document {
+	d := document{title: "Lab report: " + clean(r.Name), command: clean(strings.Join(quoted(r.Command), " "))}
+	d.about = append(d.about, when(r), "Indicative, not a claim: what was measured holds for this machine. Ratios between planes of this run can be compared, as they were measured in turn within each round; absolute times cannot be carried elsewhere. Unless said otherwise numbers are medians over the blocks that count.")
+	if r.Interrupted {
+		d.warnings = append(d.warnings, "The run was interrupted. What was measured until then is complete block by block.")
+	}
+	for _, o := range r.Scenarios {
+		if o.Failed != "" {
+			d.warnings = append(d.warnings, clean(o.Scenario)+" ended early: "+clean(o.Failed))
+		}
+	}
+	d.sections = append(d.sections, setting(r))
+	for i := range r.Scenarios {
+		d.sections = append(d.sections, scenarioSection(r, &r.Scenarios[i]))
+	}
+	if s := notRun(r); !s.empty() {
+		d.sections = append(d.sections, s)
+	}
+	return d
+}
+
+// quoted puts arguments that a shell would take apart into quotes.
+func quoted(command []string) []string {
+	out := make([]string, len(command))
+	for i, a := range command {
+		out[i] = a
+		if a == "" || strings.ContainsAny(a, " \t\n'\"\\$&|;<>()*?[]#~`!{}") {
+			out[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+	}
+	return out
+}
+
+func when(r *results.Results) string {
+	text := "Measured " + r.Started.UTC().Format("2006-01-02 15:04 UTC")
+	if took := r.Ended.Sub(r.Started).Round(time.Second); took > 0 {
+		text += ", in " + took.String()
+	}
+	return text + "."
+}
+
+// setting is where and what was measured.
+func setting(r *results.Results) section {
+	m := r.Machine
+	machine := table{caption: "Machine", columns: []column{text("what"), text("value")}}
+	row := func(what, value string) {
+		if value = clean(value); value != "" {
+			machine.add(what, value)
+		}
+	}
+	row("processor", m.CPU)
+	row("cores", positive(m.Cores, ""))
+	row("memory", positive(m.MemoryMiB, " MiB"))
+	row("kernel", m.Kernel)
+	row("congestion control", m.CongestionControl)
+	row("CPU time from", m.Accounting)
+	row("hardware counters", map[bool]string{true: "yes", false: "no"}[m.Counters])
+	row("lateen", m.Lateen)
+	planes := table{caption: "Planes", columns: []column{text("plane"), text("kind"), {title: "version"}, {title: "program"}, {title: "SHA-256"}, {title: "settings"}, {title: "not run because"}}}
+	for _, p := range r.Planes {
+		var settings []string
+		for _, k := range sortedKeys(p.Settings) {
+			settings = append(settings, clean(k)+"="+clean(p.Settings[k]))
+		}
+		sum := clean(p.SHA256)
+		if len(sum) > 12 {
+			sum = sum[:12] + "…"
+		}
+		planes.add(clean(label(r, p)), clean(p.Kind), clean(p.Version), clean(p.Path), sum, strings.Join(settings, " "), clean(p.NotRun))
+	}
+	s := section{title: "Machine and planes", tables: []table{machine}}
+	s.text = append(s.text, fmt.Sprintf("A block is rejected if other processes use more than %s of the machine, the hypervisor takes more than %s, the generator's lateness exceeds %s of the response time at P99, or less than %s of the wanted rate is reached (where the scenario does not exceed it on purpose).",
+		share(r.Gates.OtherCPU), share(r.Gates.Steal), share(r.Gates.Lateness), share(r.Gates.Achieved)))
+	if len(planes.rows) > 0 {
+		s.tables = append(s.tables, planes)
+	}
+	return s
+}
+
+func positive(n int, unit string) string {
+	if n <= 0 {
+		return ""
+	}
+	return strconv.Itoa(n) + unit
+}
+
+func share(v float64) string { return strconv.FormatFloat(100*v, 'g', 4, 64) + " %" }
+
+// scenarioSection is one scenario.
+func scenarioSection(r *results.Results, o *results.Outcome) section {
+	s := section{title: clean(o.Scenario)}
+	if o.Title != "" {
+		s.title += ": " + clean(o.Title)
+	}
+	if o.Failed != "" {
+		s.text = append(s.text, "Ended early: "+clean(o.Failed)+". What was measured until then stands below.")
+	}
+	ds := digests(r, o)
+	if len(ds) == 0 && len(o.Facts) == 0 {
+		s.text = append(s.text, "Nothing was measured.")
+	}
+	add := func(inner section) {
+		if !inner.empty() {
+			s.inner = append(s.inner, inner)
+		}
+	}
+	if len(ds) > 0 {
+		s.tables = append(s.tables, mainTable(ds))
+	}
+	if f := facts(r, o); len(f.rows) > 0 {
+		s.tables = append(s.tables, f)
+	}
+	why := section{title: "Why, from what was counted"}
+	for i := range ds {
+		why.items = append(why.items, explain(&ds[i], len(ds) > 1)...)
+	}
+	for _, n := range o.Notes {
+		why.items = append(why.items, clean(n))
+	}
+	add(why)
+	add(limits(o))
+	add(details(r, ds))
+	add(rejections(r, o))
+	add(anchors(o))
+	return s
+}
+
+// limits is what about the scenario does not hold here.
+func limits(o *results.Outcome) section {
+	s := section{title: "Not valid on one machine"}
+	for _, n := range o.NotValid {
+		s.items = append(s.items, clean(n))
+	}
+	return s
+}
+
+// details are the tables behind the first one.
+func details(r *results.Results, ds []digest) section {
+	s := section{title: "Cost, verdicts and distributions in full", folded: true}
+	for _, t := range []table{costTable(ds), verdictTable(r, ds), distributionTable(ds), furtherTable(ds), loadTable(ds)} {
+		if len(t.rows) > 0 {
+			s.tables = append(s.tables, t)
+		}
+	}
+	return s
+}
+
+// rejections lists the blocks that do not count, one line for each plane of a cell.
+func rejections(r *results.Results, o *results.Outcome) section {
+	s := section{title: "Rejected blocks"}
+	for i := range o.Cells {
+		c := &o.Cells[i]
+		for _, p := range r.Planes {
+			total, bad := 0, []string{}
+			for j := range c.Blocks {
+				b := &c.Blocks[j]
+				if b.Plane != p.Name {
+					continue
+				}
+				total++
+				if !b.Counted() {
+					bad = append(bad, fmt.Sprintf("round %d (%s)", b.Round, clean(strings.Join(b.Rejected, "; "))))
+				}
+			}
+			if len(bad) > 0 {
+				s.items = append(s.items, fmt.Sprintf("%s, %s: %d of %s rejected: %s", clean(c.Name), clean(label(r, p)), len(bad), count(total, "block", "blocks"), strings.Join(bad, ", ")))
+			}
+		}
+	}
+	if len(s.items) > 0 {
+		s.text = []string{"By gates that were fixed before the run and look at a block's environment only; no result rejects a block."}
+	}
+	return s
+}
+
+// anchors are the published tables that a scenario stands beside.
+func anchors(o *results.Outcome) section {
+	s := section{title: "Published by others", foreign: true}
+	for _, id := range o.Answers {
+		p, err := published.Find(id)
+		if err != nil {
+			s.text = append(s.text, "The published table "+clean(id)+" is not known to this program.")
+			continue
+		}
+		s.tables = append(s.tables, foreignTable(p, p.Rows))
+	}
+	if len(s.tables) > 0 {
+		s.text = append([]string{"Measured elsewhere, on other machines and with other versions. Nothing above was computed with these numbers, and they compare with ours by their pattern at most."}, s.text...)
+	}
+	return s
+}
+
+func foreignTable(p published.Table, rows [][]string) table {
+	t := table{caption: p.Title, rows: rows}
+	for i, title := range p.Columns {
+		if i > 0 && p.Unit == "ms" && !strings.Contains(title, "requests") {
+			title += ", ms"
+		}
+		t.columns = append(t.columns, column{title: title, keep: true, numeric: i > 0 && numericColumn(rows, i)})
+	}
+	t.notes = append(t.notes, "Source: "+p.Source+".", "Setting: "+p.Setting+".")
+	if p.Unit != "" && p.Unit != "ms" && p.Unit != "-" {
+		t.notes = append(t.notes, "Unit: "+p.Unit+".")
+	}
+	if p.Remark != "" {
+		t.notes = append(t.notes, "Remark: "+p.Remark)
+	}
+	return t
+}
+
+func numericColumn(rows [][]string, i int) bool {
+	return !slices.ContainsFunc(rows, func(r []string) bool {
+		_, err := strconv.ParseFloat(r[i], 64)
+		return err != nil
+	})
+}
+
+// publishedNames are what the published tables call planes.
+var publishedNames = map[string][]string{
+	results.KindZtunnel:  {"ambient", "ztunnel"},
+	results.KindEnvoy:    {"sidecar", "Envoy", "Istio"},
+	results.KindLinkerd:  {"Linkerd"},
+	results.KindCilium:   {"Cilium"},
+	results.KindWaypoint: {"waypoint"},
+}
+
+// notRun quotes what others published about planes that could not take part.
+func notRun(r *results.Results) section {
+	s := section{title: "Planes that were not run", foreign: true}
+	for _, p := range r.Planes {
+		if p.NotRun == "" {
+			continue
+		}
+		s.items = append(s.items, clean(label(r, p))+": "+clean(p.NotRun))
+		for _, t := range published.All() {
+			rows := slices.DeleteFunc(slices.Clone(t.Rows), func(row []string) bool {
+				return !strings.Contains(row[0], "no mesh") && !slices.ContainsFunc(publishedNames[p.Kind], func(n string) bool { return strings.Contains(row[0], n) })
+			})
+			about := slices.ContainsFunc(rows, func(row []string) bool { return !strings.Contains(row[0], "no mesh") })
+			if about {
+				s.tables = append(s.tables, foreignTable(t, rows))
+			}
+		}
+	}
+	if len(s.tables) > 0 {
+		s.text = []string{"Of these only what others published can be quoted, measured elsewhere and not comparable with the numbers of this run."}
+	}
+	return s
+}

@@ -1,0 +1,198 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"lateen.dev/lateen/internal/lab/results"
+)
+
+// Explain writes, for every scenario, what was counted that tells why times and costs differ. It says nothing that was not
+// counted; where nothing was, it says that.
+func Explain(w io.Writer, r *results.Results) error {
+	p := printer{w: w}
+	for i := range r.Scenarios {
+		o := &r.Scenarios[i]
+		p.line("## %s", markdown(clean(strings.TrimSuffix(o.Scenario+": "+o.Title, ": "))))
+		p.line("")
+		ds := digests(r, o)
+		items := 0
+		for j := range ds {
+			for _, item := range explain(&ds[j], len(ds) > 1) {
+				p.line("- %s", markdown(item))
+				items++
+			}
+		}
+		for _, n := range o.Notes {
+			p.line("- %s", markdown(clean(n)))
+			items++
+		}
+		if items == 0 {
+			p.line("Nothing was counted that would explain a difference: system calls, sleeps and delayed acknowledgements are absent from the results.")
+		}
+		p.line("")
+	}
+	return p.err
+}
+
+// A difference in what was counted is worth a sentence from here on.
+const (
+	fewerCalls   = 0.25 // calls per request
+	worthSleeps  = 0.25 // sleeps per request
+	manyDelayed  = 0.2  // delayed acknowledgements per request
+	worthConnect = 0.02 // ms
+)
+
+// Linux holds an acknowledgement back for 40 ms at first; what waits for it ends a little later.
+const stallFrom, stallTo = 38.0, 60.0
+
+// explain says in words what was counted in a cell. Sentences carry the cell's name where there are several.
+func explain(d *digest, named bool) []string {
+	base := d.side(d.baseline)
+	if base == nil {
+		return nil
+	}
+	var said []string
+	say := func(format string, args ...any) {
+		text := fmt.Sprintf(format, args...)
+		if named {
+			text = clean(d.cell.Name) + ": " + text
+		}
+		said = append(said, text)
+	}
+	explainStall(d, base, say)
+	for i := range d.sides {
+		if s := &d.sides[i]; s != base && !alike(base.plane, s.plane) {
+			explainCalls(base, s, say)
+			explainSleeps(base, s, say)
+			explainConnections(d, base, s, say)
+			explainCPU(base, s, say)
+		}
+	}
+	return said
+}
+
+type sayer func(format string, args ...any)
+
+// delayedACKs adds up what the kernels of both ends counted per request.
+func delayedACKs(s *side) (sum float64, counted bool) {
+	for _, role := range []string{results.RoleGenerator, results.RoleApp} {
+		if v, ok := s.get(results.DelayedACKsPerRequest(role)); ok {
+			sum, counted = sum+v, true
+		}
+	}
+	return sum, counted
+}
+
+// stalled tells how a side's times show the timer of a delayed acknowledgement, empty if they do not.
+func stalled(s *side) string {
+	if p50, ok := s.get(results.ServiceP50); ok && p50 >= stallFrom && p50 < stallTo {
+		return fmt.Sprintf("half of the requests took more than %s ms from sending to answer", number(p50))
+	}
+	if at := shareBetween(s.pooled, stallFrom, stallTo); at >= 0.1 {
+		return fmt.Sprintf("%.0f %% of the response times lie between %.0f and %.0f ms", 100*at, stallFrom, stallTo)
+	}
+	return ""
+}
+
+func explainStall(d *digest, base *side, say sayer) {
+	for i := range d.sides {
+		s := &d.sides[i]
+		if alike(base.plane, s.plane) {
+			continue
+		}
+		times := stalled(s)
+		acks, counted := delayedACKs(s)
+		switch {
+		case times != "" && counted && acks >= manyDelayed:
+			say("%s waits for delayed acknowledgements: the kernels counted %s for each request, held back until a timer of 40 ms ran out, and %s.", clean(s.label), number(acks), times)
+		case times != "" && counted:
+			say("with %s %s, which looks like the 40 ms timer of a delayed acknowledgement; but the kernels of both ends counted only %s for each request.", clean(s.label), times, number(acks))
+		case times != "":
+			say("with %s %s, which looks like the 40 ms timer of a delayed acknowledgement; acknowledgements were not counted in this run.", clean(s.label), times)
+		case counted && s != base:
+			if was, ok := delayedACKs(base); ok && was >= manyDelayed && acks < was/2 {
+				say("with %s the kernels counted %s delayed acknowledgements for each request instead of %s, and the times show no stall of 40 ms.", clean(s.label), number(acks), number(was))
+			}
+		}
+	}
+}
+
+func explainCalls(base, s *side, say sayer) {
+	at := func(s *side, role, call string) float64 {
+		if v, ok := s.get(results.SyscallsPerRequest(role, call)); ok {
+			return v
+		}
+		return math.NaN()
+	}
+	reads, were := at(s, results.RoleGenerator, results.CallsReads), at(base, results.RoleGenerator, results.CallsReads)
+	writes := at(s, results.RoleApp, results.CallsWrites)
+	if were-reads >= fewerCalls {
+		text := fmt.Sprintf("with %s the client reads %s times for each answer instead of %s", clean(s.label), number(reads), number(were))
+		if writes >= 2-fewerCalls {
+			text += fmt.Sprintf(", although the application makes %s writes per request (its log is among them): what was written in pieces arrives together", number(writes))
+		}
+		say("%s.", text)
+	} else if reads-were >= fewerCalls {
+		say("with %s the client reads %s times for each answer instead of %s: answers arrive in more pieces.", clean(s.label), number(reads), number(were))
+	}
+	if r, w := at(s, results.RoleProxies, results.CallsReads), at(s, results.RoleProxies, results.CallsWrites); r+w > 0 {
+		text := fmt.Sprintf("the proxies of %s together read %s times and write %s times for each request", clean(s.label), number(r), number(w))
+		if all := at(s, results.RoleProxies, results.CallsAll); all > 0 {
+			text += fmt.Sprintf(", of %s system calls", number(all))
+		}
+		say("%s.", text)
+	}
+	mine, ok := s.get(allCalls(results.RoleGenerator))
+	theirs, okBase := base.get(allCalls(results.RoleGenerator))
+	if ok && okBase && theirs > 0 && math.Abs(mine/theirs-1) >= 0.1 {
+		say("the client makes %s system calls for each request with %s and %s with %s (%s).", number(mine), clean(s.label), number(theirs), clean(base.label), change(mine/theirs, asFactors(mine/theirs)))
+	}
+}
+
+func explainSleeps(base, s *side, say sayer) {
+	if v, ok := s.get(results.SwitchesPerRequest(results.RoleProxies)); ok && v >= worthSleeps {
+		say("the proxies of %s go to sleep and are woken %s times for each request.", clean(s.label), number(v))
+	}
+	mine, ok := s.get(results.SwitchesPerRequest(results.RoleApp))
+	theirs, okBase := base.get(results.SwitchesPerRequest(results.RoleApp))
+	if ok && okBase && math.Abs(mine-theirs) >= worthSleeps {
+		say("the application is woken %s times for each request with %s and %s times with %s.", number(mine), clean(s.label), number(theirs), clean(base.label))
+	}
+}
+
+func explainConnections(d *digest, base, s *side, say sayer) {
+	if d.cell.Untimed {
+		return
+	}
+	mine, ok := s.get(results.ConnectP50)
+	theirs, okBase := base.get(results.ConnectP50)
+	if !d.cell.Load.Keepalive && ok && okBase && math.Abs(mine-theirs) >= worthConnect {
+		say("every request opens a connection; at the client that takes %s ms (P50) with %s and %s ms with %s. What the planes do behind an accepted connection, handshakes among it, is in the service time.",
+			number(mine), clean(s.label), number(theirs), clean(base.label))
+	}
+	if v, ok := s.get(results.HandshakesPerRequest); ok {
+		say("the proxies of %s make %s TLS handshakes for each request.", clean(s.label), number(v))
+	}
+}
+
+func explainCPU(base, s *side, say sayer) {
+	proxies, ok := s.get(cpuTotal(results.RoleProxies))
+	if !ok || proxies <= 0 {
+		return
+	}
+	text := fmt.Sprintf("the proxies of %s use %s µs of CPU time for each request", clean(s.label), number(proxies))
+	if system, ok := s.get(results.CPUPerRequest(results.RoleProxies, "system")); ok {
+		text += fmt.Sprintf(", %.0f %% of it in the kernel", 100*min(1, system/proxies))
+	}
+	gen, okGen := s.get(cpuTotal(results.RoleGenerator))
+	genBase, okGenBase := base.get(cpuTotal(results.RoleGenerator))
+	app, okApp := s.get(cpuTotal(results.RoleApp))
+	appBase, okAppBase := base.get(cpuTotal(results.RoleApp))
+	if okGen && okGenBase && okApp && okAppBase {
+		text += fmt.Sprintf("; client and application together use %s instead of %s µs", number(gen+app), number(genBase+appBase))
+	}
+	say("%s.", text)
+}

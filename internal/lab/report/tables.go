@@ -1,0 +1,316 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"lateen.dev/lateen/internal/lab/results"
+)
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// headline is the metric that the differences of a cell's rows are about: the first that its scenario declared.
+func (d *digest) headline() string {
+	for _, v := range d.cell.Verdicts {
+		if v.Baseline == d.baseline {
+			return v.Metric
+		}
+	}
+	return ""
+}
+
+var (
+	responseColumns = []string{results.ResponseAvg, results.ResponseP50, results.ResponseP75, results.ResponseP90, results.ResponseP99}
+	serviceColumns  = []string{results.ServiceP50, results.ServiceP90, results.ServiceP99}
+)
+
+// mainTable has the shape of the published ones, with what they lack behind it.
+func mainTable(ds []digest) table {
+	t := table{caption: "Response time in ms"}
+	service, closed := false, false
+	for i := range ds {
+		service = service || slices.Contains(serviceColumns, ds[i].headline())
+		closed = closed || ds[i].cell.Load.QPS == 0 || ds[i].headline() == results.QPS || slices.ContainsFunc(ds[i].cell.Verdicts, func(v results.Verdict) bool { return v.Metric == results.QPS })
+	}
+	t.columns = []column{{title: "setting", keep: len(ds) > 1}, text("side")}
+	for _, m := range responseColumns {
+		t.columns = append(t.columns, numeric(metricName(m)))
+	}
+	if service {
+		t.caption += ", from the intended start; service time from the sending"
+		t.columns = append(t.columns, numeric("service P50"), numeric("service P90"), numeric("service P99"))
+	}
+	t.columns = append(t.columns, numeric("requests/s"), column{title: "difference"}, column{title: "95 % interval"},
+		numeric("CPU, µs/request"), numeric("of it proxies"), numeric("system calls/request"), numeric("blocks"), column{title: "verdict"})
+	pooled, missing := false, false
+	for i := range ds {
+		d := &ds[i]
+		for j := range d.sides {
+			s := &d.sides[j]
+			row := []string{"", clean(s.label)}
+			if len(ds) > 1 && j == 0 {
+				row[0] = clean(d.cell.Name)
+			}
+			for _, m := range responseColumns {
+				cell := s.response(m)
+				pooled = pooled || strings.HasSuffix(cell, pooledMark)
+				missing = missing || cell == none
+				row = append(row, cell)
+			}
+			if service {
+				for _, m := range serviceColumns {
+					cell := s.text(m)
+					missing = missing || cell == none
+					row = append(row, cell)
+				}
+			}
+			rate := none
+			if closed {
+				rate = s.text(results.QPS)
+			}
+			diff, interval, verdict := verdictCells(d, s)
+			row = append(row, rate, diff, interval, overText(s, cpuTotal), s.text(cpuTotal(results.RoleProxies)), overText(s, allCalls), fmt.Sprintf("%d of %d", s.counted, s.blocks), verdict)
+			t.add(row...)
+		}
+	}
+	if pooled {
+		t.notes = append(t.notes, pooledMark+" of all blocks' samples together: single blocks are too short for it.")
+	}
+	if missing {
+		t.notes = append(t.notes, none+" not measured, or fewer than 100 samples lie beyond it.")
+	}
+	for i := range ds {
+		if c := ds[i].counts; c != nil && c.Load.QPS != ds[i].cell.Load.QPS {
+			t.notes = append(t.notes, "System calls were counted in blocks of their own, at a lower rate where tracing would slow down too much; the loads are named below.")
+			break
+		}
+	}
+	return t.trimmed()
+}
+
+func overText(s *side, metric func(string) string) string {
+	if v, ok := s.overPath(metric); ok {
+		return number(v)
+	}
+	return none
+}
+
+// verdictCells are difference, interval and verdict of a side's row: those of the headline.
+func verdictCells(d *digest, s *side) (diff, interval, verdict string) {
+	if s.plane.Name == d.baseline {
+		return none, none, none
+	}
+	for _, v := range d.verdicts(s.plane.Name) {
+		if v.Metric != d.headline() {
+			continue
+		}
+		diff, interval = difference(v.Ratio, v.Low, v.High)
+		if diff != none {
+			diff = shortName(v.Metric) + " " + diff
+		}
+		return diff, interval, judged(v)
+	}
+	return none, none, none
+}
+
+// shortName is a metric's name without its unit.
+func shortName(metric string) string {
+	name, _, _ := strings.Cut(metricName(metric), ", ")
+	return name
+}
+
+func judged(v results.Verdict) string {
+	text := clean(v.Judgement)
+	if v.Why != "" {
+		text += ": " + clean(v.Why)
+	}
+	return text
+}
+
+var allRoles = []string{results.RoleGenerator, results.RoleApp, results.RoleProxies, results.RoleAgent, results.RoleControl}
+
+// costTable is what a request costs, by role.
+func costTable(ds []digest) table {
+	t := table{caption: "Cost by role", columns: []column{{title: "setting", keep: len(ds) > 1}, text("side")}}
+	type source struct {
+		title, metric string
+	}
+	var sources []source
+	for _, role := range allRoles {
+		sources = append(sources, source{"CPU " + roleName(role) + ", µs/request", cpuTotal(role)})
+	}
+	sources = append(sources,
+		source{"proxies in user space, µs/request", results.CPUPerRequest(results.RoleProxies, "user")},
+		source{"proxies in the kernel, µs/request", results.CPUPerRequest(results.RoleProxies, "system")})
+	for _, role := range pathRoles {
+		sources = append(sources, source{"system calls " + roleName(role) + "/request", allCalls(role)})
+	}
+	for _, role := range pathRoles {
+		sources = append(sources, source{"sleeps " + roleName(role) + "/request", results.SwitchesPerRequest(role)})
+	}
+	for _, role := range []string{results.RoleProxies, results.RoleAgent, results.RoleControl} {
+		sources = append(sources, source{"memory " + roleName(role) + ", MiB (PSS)", results.PSS(role)})
+	}
+	for _, s := range sources {
+		t.columns = append(t.columns, numeric(s.title))
+	}
+	any := false
+	eachSide(ds, func(d *digest, s *side, setting string) {
+		row := []string{setting, clean(s.label)}
+		for _, from := range sources {
+			cell := s.text(from.metric)
+			any = any || cell != none
+			row = append(row, cell)
+		}
+		t.add(row...)
+	})
+	if !any {
+		return table{}
+	}
+	return t.trimmed()
+}
+
+// eachSide visits all rows; setting is empty but in a cell's first row.
+func eachSide(ds []digest, visit func(d *digest, s *side, setting string)) {
+	for i := range ds {
+		for j := range ds[i].sides {
+			setting := ""
+			if j == 0 && len(ds) > 1 {
+				setting = clean(ds[i].cell.Name)
+			}
+			visit(&ds[i], &ds[i].sides[j], setting)
+		}
+	}
+}
+
+// verdictTable is every verdict with what it rests on.
+func verdictTable(r *results.Results, ds []digest) table {
+	t := table{caption: "Verdicts", columns: []column{{title: "setting", keep: len(ds) > 1}, text("compared"), text("metric"), numeric("difference"), column{title: "95 % interval"},
+		numeric("noise (A/A)"), numeric("rounds"), numeric("p (Holm)"), text("verdict")}}
+	floorless := false
+	for i := range ds {
+		for _, v := range ds[i].cell.Verdicts {
+			diff, interval := difference(v.Ratio, v.Low, v.High)
+			floorless = floorless || v.Floor == 0
+			t.add(clean(ds[i].cell.Name), clean(labelOf(r, v.Plane))+" to "+clean(labelOf(r, v.Baseline)), clean(metricName(v.Metric)), diff, interval, floorText(v.Floor), strconv.Itoa(v.Pairs), probability(v.Holm), judged(v))
+		}
+	}
+	if len(t.rows) == 0 {
+		return t
+	}
+	t.notes = append(t.notes, "Ratios are medians over rounds with bootstrap intervals over rounds; a verdict needs an interval without 1, beyond the noise of two planes that are alike, and Wilcoxon's signed-rank test with Holm's correction over the cell's metrics. Faster means better, for CPU time and memory too.")
+	if floorless {
+		t.notes = append(t.notes, "Where the noise of two alike was not measured, a small difference may be noise.")
+	}
+	return t.trimmed()
+}
+
+func probability(p float64) string {
+	if p < 0.001 {
+		return "<0.001"
+	}
+	return strconv.FormatFloat(p, 'f', 3, 64)
+}
+
+var distributionQuantiles = []struct {
+	title string
+	q     float64
+}{{"P50", 0.5}, {"P90", 0.9}, {"P99", 0.99}, {"P99.9", 0.999}, {"P99.99", 0.9999}}
+
+// distributionTable is the response times of all blocks together.
+func distributionTable(ds []digest) table {
+	t := table{caption: "Response time of all blocks together, ms, with 95 % intervals by order statistics", columns: []column{{title: "setting", keep: len(ds) > 1}, text("side"), numeric("samples")}}
+	for _, q := range distributionQuantiles {
+		t.columns = append(t.columns, numeric(q.title))
+	}
+	any, unread := false, 0
+	eachSide(ds, func(d *digest, s *side, setting string) {
+		unread += s.unread
+		row := []string{setting, clean(s.label), none}
+		if s.pooled != nil {
+			any = true
+			row[2] = strconv.FormatInt(s.pooled.TotalCount(), 10)
+		}
+		for _, q := range distributionQuantiles {
+			ms, ok := percentile(s.pooled, q.q)
+			if !ok {
+				row = append(row, none)
+				continue
+			}
+			low, high := percentileInterval(s.pooled, q.q)
+			row = append(row, fmt.Sprintf("%s (%s to %s)", number(ms), number(low), number(high)))
+		}
+		t.add(row...)
+	})
+	if !any {
+		t.rows = nil
+	}
+	if unread > 0 {
+		t.notes = append(t.notes, count(unread, "histogram", "histograms")+" could not be read.")
+	}
+	return t.trimmed()
+}
+
+// furtherTable is every metric that no other table shows, so that nothing measured is hidden.
+func furtherTable(ds []digest) table {
+	shown := map[string]bool{}
+	for _, m := range responseColumns {
+		shown[m] = true
+	}
+	for _, role := range allRoles {
+		for _, m := range []string{cpuTotal(role), allCalls(role), results.SwitchesPerRequest(role), results.PSS(role)} {
+			shown[m] = true
+		}
+	}
+	for _, part := range []string{"total", "user", "system"} {
+		shown[results.CPUPerRequest(results.RoleAll, part)] = true
+	}
+	// Of the roles outside the path no split and no sleeps: they are not on it.
+	shown[results.CPUPerRequest(results.RoleProxies, "user")], shown[results.CPUPerRequest(results.RoleProxies, "system")] = true, true
+	t := table{caption: "Everything else that was measured", columns: []column{{title: "setting", keep: len(ds) > 1}, text("side"), text("metric"), numeric("median")}}
+	eachSide(ds, func(d *digest, s *side, setting string) {
+		lead := clean(s.label)
+		for _, m := range slices.SortedFunc(maps.Keys(s.medians), func(a, b string) int { return cmp.Compare(a, b) }) {
+			if shown[m] {
+				continue
+			}
+			t.add(setting, lead, clean(metricName(m)), number(s.medians[m]))
+			setting, lead = "", ""
+		}
+		for _, kind := range sortedKeys(s.errors) {
+			t.add(setting, lead, "failed: "+clean(kind), strconv.FormatUint(s.errors[kind], 10))
+			setting, lead = "", ""
+		}
+	})
+	return t.trimmed()
+}
+
+// loadTable says how each cell was loaded.
+func loadTable(ds []digest) table {
+	t := table{caption: "Loads", columns: []column{text("setting"), text("generator's command")}}
+	for i := range ds {
+		for _, c := range []*results.Cell{ds[i].cell, ds[i].counts} {
+			if c != nil && c.Load.Command != "" {
+				t.add(clean(c.Name), clean(c.Load.Command))
+			}
+		}
+	}
+	return t
+}
+
+// facts are numbers that belong to no block.
+func facts(r *results.Results, o *results.Outcome) table {
+	t := table{caption: "Numbers of the scenario as a whole", columns: []column{text("what"), text("side"), numeric("value"), {title: "unit"}, {title: "note"}}}
+	for _, f := range o.Facts {
+		side := ""
+		if f.Plane != "" {
+			side = labelOf(r, f.Plane)
+		}
+		t.add(clean(f.Name), clean(side), number(f.Value), clean(f.Unit), clean(f.Note))
+	}
+	return t.trimmed()
+}
