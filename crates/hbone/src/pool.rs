@@ -3,8 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -373,6 +374,25 @@ impl<E> Entry<E> {
     }
 }
 
+/// Ends a tunnel that nobody has used, in order: the settings of both sides have to pass first, or the peer has a
+/// handshake that failed.
+async fn leave<IO>(tunnel: Tunnel, mut driver: Driver<IO>) -> Result<(), TunnelError>
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut tunnel = Some(tunnel);
+    poll_fn(|cx| {
+        let ended = Pin::new(&mut driver).poll(cx);
+        let unused = tunnel.take_if(|tunnel| tunnel.known_limit().is_some());
+        if ended.is_pending() && unused.is_some() {
+            drop(unused);
+            return Pin::new(&mut driver).poll(cx);
+        }
+        ended
+    })
+    .await
+}
+
 /// Dials, publishes the tunnel, drives it and takes it out again.
 async fn establish<E, F, IO>(pool: Weak<Inner<E>>, key: PoolKey, dial: F, under_way: Rc<Dial<E>>)
 where
@@ -384,11 +404,17 @@ where
     let Some(inner) = pool.upgrade() else {
         return;
     };
-    let (tunnel, driver) = {
-        if under_way.retired.get() {
-            // Another dial may be under way in its place.
-            return;
+    if under_way.retired.get() {
+        // Another dial may be under way in its place.
+        drop((inner, under_way));
+        if let Ok((tunnel, driver)) = result
+            && let Err(error) = leave(tunnel, driver).await
+        {
+            tracing::debug!(peer = %key.address, %error, "tunnel ended that was retired as it was dialled");
         }
+        return;
+    }
+    let (tunnel, driver) = {
         let mut entries = inner.entries.borrow_mut();
         let entry = entries.entry(key.clone()).or_default();
         entry.dial = None;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use common::{echo, local, request, serve};
-use lateen_hbone::{Pool, PoolError, PoolKey, Settings, Status, Stream};
+use lateen_hbone::{Connection, Pool, PoolError, PoolKey, Settings, Status, Stream, TunnelError};
 use lateen_testkit::Ca;
 use lateen_types::Identity;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -436,6 +436,44 @@ async fn a_retired_dial_serves_nobody() {
         says_hello(&mut stream).await;
         says_hello(&mut next).await;
         assert_eq!(peer.dials.get(), 3);
+    })
+    .await;
+}
+
+/// The peer counts handshakes that fail; one whose tunnel nobody wants any more is none of them.
+#[tokio::test(start_paused = true)]
+async fn the_peer_of_a_retired_dial_sees_an_orderly_end() {
+    local(async {
+        let pool: Pool<String> = pool();
+        let (said, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let dial = move || {
+            let said = said.clone();
+            async move {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                let (near, far) = duplex(64 * 1024);
+                spawn_local(async move {
+                    let served = async {
+                        let mut tunnel = Connection::accept(far, Settings::server()).await?;
+                        while let Some(incoming) = tunnel.next().await? {
+                            spawn_local(echo(incoming.accept(None).unwrap()));
+                        }
+                        Ok::<_, TunnelError>(())
+                    };
+                    // The test has heard enough, perhaps.
+                    let _ = said.send(served.await.map_err(|error| error.to_string()));
+                });
+                Ok(near)
+            }
+        };
+        let asking = {
+            let pool = pool.clone();
+            spawn_local(async move { pool.connect(&key(), &request(), dial).await })
+        };
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        pool.retire(|_| true);
+        let (mut stream, _) = asking.await.unwrap().unwrap();
+        says_hello(&mut stream).await;
+        assert_eq!(heard.recv().await, Some(Ok(())), "the first one");
     })
     .await;
 }
