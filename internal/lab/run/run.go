@@ -309,6 +309,10 @@ const mostSilent = 3
 func (s *session) measureGroup(ctx context.Context, sc *scenario.Scenario, cells []scenario.Cell, group []int, out *results.Outcome) error {
 	rounds, silent := s.rounds(sc), 0
 	for round := 1; round <= rounds+rounds/2; round++ {
+		if round > rounds && !slices.ContainsFunc(group, func(i int) bool { return s.counted(out.Cells[i]) < rounds }) {
+			break
+		}
+		s.Progress.Start(fmt.Sprintf("%s: round %d of %d%s", sc.Name, round, rounds, s.left()))
 		for _, i := range group {
 			if round > rounds && s.counted(out.Cells[i]) >= rounds {
 				continue
@@ -316,7 +320,7 @@ func (s *session) measureGroup(ctx context.Context, sc *scenario.Scenario, cells
 			load := sc.Load.With(cells[i].Load)
 			for _, p := range order(len(s.running), s.options.ABBA, s.options.Seed, i, round) {
 				on := s.running[p]
-				s.Progress.Start(fmt.Sprintf("%s, %s: round %d of %d, %s%s", sc.Name, cells[i].Name, round, rounds, on.about.Name, s.left()))
+				s.Progress.Update(fmt.Sprintf("%s: round %d of %d: %s, %s%s", sc.Name, round, rounds, cells[i].Name, on.about.Name, s.left()))
 				b, err := s.measure(ctx, on, cells[i], load, round)
 				switch {
 				case ctx.Err() != nil:

@@ -245,6 +245,11 @@ func TestAnInterruptKeepsWhatThereIs(t *testing.T) {
 	ctx, interrupt := context.WithCancel(context.Background())
 	w.answer = func(_ string, n int) (string, error) {
 		if n == 8 {
+			if so, err := results.Read(o.File); err != nil {
+				t.Error(err)
+			} else if blocks, _ := Rejected(so); blocks != 6 {
+				t.Errorf("the document has %d blocks after the first round, want 6", blocks)
+			}
 			interrupt()
 			return "", context.Canceled
 		}

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# The lab: scenarios are listed and carried out on planes in turn, a server that writes in pieces is faster through the mesh
+# than without, bad input is refused before anything starts, a target that dies and an interrupt leave a document that says so,
+# and nothing stays behind. Environment gates are open here: this machine may be busy, and no time is judged closely.
+# alone: it measures
+# bites: without TCP_QUICKACK in crates/relay/src/socket.rs the mesh is as slow as no mesh.
+source "$(dirname "$0")/lib.sh"
+OPEN=(--gate other_cpu=1 --gate steal=1 --gate lateness=1000)
+meshes() { find /run/lateen -maxdepth 1 -name "lab-$1-*" 2>/dev/null; }
+end_lab() { for m in $(meshes "$1"); do "$LATEEN" --name "$(basename "$m")" down >/dev/null 2>&1; done; }
+lab_pid=
+trap '[ -n "$lab_pid" ] && { kill "$lab_pid" 2>/dev/null; wait "$lab_pid" 2>/dev/null; end_lab "$lab_pid"; }; cleanup' EXIT
+cd "$WORK" || exit 1
+
+equal "the list names every scenario once" 1 "$("$LATEEN" lab list | grep -c '^details-nagle ')"
+check "and at length says what does not hold on one machine" grep -q "does not hold on one machine" <("$LATEEN" lab list --long)
+
+refuses() { # DESCRIPTION TEXT ARGS...: exit code 64, and the reason says TEXT
+  local what=$1 text=$2; shift 2
+  local out code; out=$("$LATEEN" lab run "$@" 2>&1); code=$?
+  if [ $code = 64 ] && grep -q -- "$text" <<<"$out"; then ok "$what"; else not_ok "$what: exit code $code: $out"; fi
+}
+refuses "a scenario that is not there" "lateen lab list" no-such-thing
+refuses "a peer of an unknown kind" 'unknown peer "haproxy"' aa-null --peer haproxy=/bin/true
+refuses "a peer without a path" "write ztunnel=PATH" aa-null --peer ztunnel
+refuses "a peer whose program is not there" "no such file" aa-null --peer ztunnel=/nowhere/ztunnel
+refuses "a gate that is not there" "no such gate" aa-null --gate moon=1
+refuses "no rounds" "rounds 0" aa-null --rounds 0
+equal "none of which has left anything" "" "$(ls)"
+
+cat >pieces.yaml <<'Y'
+title: Pieces
+does: A server that writes head and body apart without TCP_NODELAY, asked on a connection every 30 ms.
+world: [client, echo]
+rounds: 2
+seconds: 3
+warmup: 1
+syscalls: true
+metrics: [service_p50_ms]
+load: {url: "http://echo:8080/?size=178&writes=2&nodelay=0", connections: 8, qps: 266}
+cells: [{name: 30 ms, saturates: true}]
+Y
+check "a run of two rounds" "$LATEEN" lab run ./pieces.yaml "${OPEN[@]}" --out pieces
+doc() { jq -r "$1" "$WORK/$2/results.json"; }
+equal "its document has the planes, with the witness of no mesh" "none none-2 lateen" "$(doc '[.planes[].name] | join(" ")' pieces)"
+equal "and every block that was asked for, all counting" "6 0" "$(doc '[.scenarios[0].cells[0].blocks[]] | "\(length) \([.[] | select(.rejected)] | length)"' pieces)"
+middle() { doc "[.scenarios[0].cells[0].blocks[] | select(.plane == \"$1\") | .metrics.\"$2\"] | add / length * 1000 | round / 1000" pieces; }
+none=$(middle none service_p50_ms) lateen=$(middle lateen service_p50_ms)
+check "without a mesh half of the requests take more than 38 ms: $none" jq -ne --argjson v "$none" '$v > 38'
+check "through the mesh a quarter of that at most: $lateen" jq -ne --argjson a "$lateen" --argjson b "$none" '$a < $b / 4'
+check "because no acknowledgement waits: $(middle none delayed_acks_per_request.generator) for each request without, $(middle lateen delayed_acks_per_request.app) with" \
+  jq -ne --argjson a "$(middle none delayed_acks_per_request.generator)" --argjson b "$(middle lateen delayed_acks_per_request.app)" '$a > 0.8 and $b < 0.5'
+check "proxies are charged with what they used: $(middle lateen cpu_us_per_request.proxies.total) µs" jq -ne --argjson v "$(middle lateen cpu_us_per_request.proxies.total)" '$v > 1'
+equal "and no mesh with none" null "$(doc '[.scenarios[0].cells[0].blocks[] | select(.plane == "none")][0].metrics."cpu_us_per_request.proxies.total"' pieces)"
+if command -v strace >/dev/null; then
+  check "system calls were counted" jq -e '[.scenarios[0].cells[] | select(.untimed) | .blocks[] | select(.plane == "lateen") | .metrics."syscalls_per_request.proxies.all"] | length == 1 and .[0] > 1' pieces/results.json
+else
+  check "the document says that system calls were not counted" jq -e '.scenarios[0].notes | any(contains("no strace"))' pieces/results.json
+fi
+equal "two rounds are too few for a verdict, and it says so" "invalid" "$(doc '[.scenarios[0].cells[0].verdicts[].judgement] | unique | join(" ")' pieces)"
+
+sed -e 's/^rounds: .*/rounds: 100/' -e '/^syscalls/d' -e 's/seconds: 3/seconds: 1/' -e 's/&writes=2&nodelay=0//' pieces.yaml >long.yaml
+# A run that goes on until it is stopped. Under job control, so that it may be interrupted: a shell has other programs in the
+# background ignore that.
+begin() { set -m; "$LATEEN" lab run ./long.yaml "${OPEN[@]}" --out "$1" >"$1.log" 2>&1 & lab_pid=$!; set +m; }
+under_way() { eventually 120 jq -e '.scenarios[0].cells[0].blocks | length >= 3' "$1/results.json"; }
+begin dies
+check "a long run has written its first round" under_way dies
+for m in $(meshes "$lab_pid"); do "$LATEEN" --name "$(basename "$m")" scale deploy/echo --replicas 0 >/dev/null 2>&1; done
+wait "$lab_pid"; code=$?
+equal "the target dies: the run ends by itself with findings" 79 "$code"
+check "the document says why" jq -e '.scenarios[0].failed | contains("without an answer")' dies/results.json
+check "and has the blocks that were rejected with their reasons" jq -e '[.scenarios[0].cells[0].blocks[] | select(.rejected)] | length >= 3' dies/results.json
+check "and those before, which count" jq -e '[.scenarios[0].cells[0].blocks[] | select(.rejected | not)] | length >= 3' dies/results.json
+equal "its meshes are gone" "" "$(meshes "$lab_pid")"
+
+begin cut
+check "another long run has written its first round" under_way cut
+kill -INT "$lab_pid"; wait "$lab_pid"; code=$?
+equal "interrupted, it ends" 130 "$code"
+check "the document says so and has whole blocks" jq -e '.interrupted and ([.scenarios[0].cells[0].blocks[] | select(.metrics.requests > 0)] | length >= 3)' cut/results.json
+equal "its meshes are gone as well" "" "$(meshes "$lab_pid")"
+lab_pid=
+finish
