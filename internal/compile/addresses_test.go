@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"lateen.dev/lateen/internal/gen/workload"
+	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
 )
 
@@ -93,5 +94,92 @@ func TestAChosenAddressIsNotTakenByAnotherNamespace(t *testing.T) {
 	p.remove(model.ServiceEntryKey("shop", "api"))
 	if got := texts(p.service("attic/t.example.com")); !slices.Equal(got, chosen[:1]) {
 		t.Errorf("with the owner gone the other has %v", got)
+	}
+}
+
+const nodeOne = "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus: {addresses: [{type: Hostname, address: n1}, {type: InternalIP, address: 10.243.0.11}]}\n---\n"
+
+func hostPod(namespace, name string) string {
+	return strings.Replace(pod(namespace, name, "10.243.0.11", "hdb"), "spec: {", "spec: {hostNetwork: true, ", 1)
+}
+
+func TestNobodyTakesOverTheAddressOfANode(t *testing.T) {
+	entry := serviceEntry("attic", "e", "01", "hosts: [e.example.com], resolution: STATIC, addresses: [10.243.0.11, 192.0.2.1]")
+	for name, owner := range map[string]struct {
+		text, said string
+		key        model.Key
+	}{
+		"a node":                      {nodeOne, "Node n1", model.NodeKey("n1")},
+		"a pod on the node's network": {hostPod("shop", "hdb-1"), "Pod shop/hdb-1", model.PodKey("shop", "hdb-1")},
+	} {
+		for _, order := range [][]string{{entry, owner.text}, {owner.text, entry}, {entry + owner.text}} {
+			t.Run(name, func(t *testing.T) {
+				p := newPlane(t)
+				for _, text := range order {
+					p.put(text)
+				}
+				if got := texts(p.service("attic/e.example.com")); !slices.Equal(got, []string{"192.0.2.1"}) {
+					t.Errorf("the entry has %v", got)
+				}
+				said := p.said()[model.ServiceEntryKey("attic", "e")]
+				if said.Reason != "Conflicted" || !strings.Contains(said.Message, "address 10.243.0.11 belongs to "+owner.said) {
+					t.Errorf("its author is told %v", said)
+				}
+				p.remove(owner.key)
+				if got := texts(p.service("attic/e.example.com")); len(got) != 2 {
+					t.Errorf("with nobody else there the entry has %v", got)
+				}
+			})
+		}
+	}
+}
+
+func TestNobodyLeadsConnectionsToANodeOrPodIntoATunnel(t *testing.T) {
+	const annotated = "annotations: {ambient.istio.io/redirection: enabled}"
+	machine := "apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: m, namespace: attic, " + annotated + "}\nspec: {address: 10.243.0.11}\n---\n"
+	entry := "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: e, namespace: attic, " + annotated + "}\n" +
+		"spec: {hosts: [e.example.com], resolution: STATIC, ports: [{number: 80, name: http, protocol: HTTP}], endpoints: [{address: 10.243.0.11}]}\n---\n"
+	for resource, at := range map[string]struct {
+		text string
+		key  model.Key
+	}{
+		mesh.WorkloadEntryResource("attic", "m"):           {machine, model.Key{Group: model.NetworkGroup, Kind: "WorkloadEntry", Namespace: "attic", Name: "m"}},
+		mesh.EndpointResource("attic", "e", "10.243.0.11"): {entry, model.ServiceEntryKey("attic", "e")},
+	} {
+		for name, owner := range map[string]struct {
+			text string
+			key  model.Key
+		}{
+			"node":     {nodeOne, model.NodeKey("n1")},
+			"host pod": {hostPod("shop", "hdb-1"), model.PodKey("shop", "hdb-1")},
+			"pod":      {pod("shop", "web-1", "10.243.0.11", "web"), model.PodKey("shop", "web-1")},
+		} {
+			for _, order := range [][]string{{at.text, owner.text}, {owner.text, at.text}} {
+				t.Run(at.key.Kind+" at a "+name, func(t *testing.T) {
+					p := newPlane(t)
+					for _, text := range order {
+						p.put(text)
+					}
+					tunnel := func() workload.TunnelProtocol {
+						var a *workload.Address
+						p.get(log.AddressType, resource, func(v any) { a = v.(*workload.Address) })
+						return a.GetWorkload().GetTunnelProtocol()
+					}
+					if got := tunnel(); got != workload.TunnelProtocol_NONE {
+						t.Errorf("it speaks %v", got)
+					}
+					if said := p.said()[at.key]; said.Reason != "Conflicted" || !strings.Contains(said.Message, owner.key.String()) {
+						t.Errorf("its author is told %v", said)
+					}
+					p.remove(owner.key)
+					if got := tunnel(); got != workload.TunnelProtocol_HBONE {
+						t.Errorf("with nobody else there it speaks %v", got)
+					}
+					if said := p.said()[at.key]; said.Reason != "Accepted" {
+						t.Errorf("its author is still told %v", said)
+					}
+				})
+			}
+		}
 	}
 }

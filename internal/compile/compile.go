@@ -34,6 +34,7 @@ type Compiler struct {
 	published   map[model.Key]string // AuthorizationPolicies that have a resource, and the name by which workloads name it
 	hosts       hosts
 	claims      addresses
+	endpointsAt addresses // where WorkloadEntries and ServiceEntries say that their endpoints are
 	gateways    gateways
 	endpoints   map[model.Key]map[string]bool // ServiceEntry → names of the workloads that its endpoints are
 }
@@ -44,7 +45,7 @@ func New(mesh translate.Mesh, store *model.Store, l *log.Log, assignments *Assig
 		took = func(time.Duration) {}
 	}
 	return &Compiler{mesh: mesh, store: store, log: l, logger: logger, assignments: assignments, selection: model.NewSelection(),
-		peers: newPeerScopes(), contests: newContests(), published: map[model.Key]string{}, hosts: newHosts(), claims: newAddresses(), gateways: newGateways(),
+		peers: newPeerScopes(), contests: newContests(), published: map[model.Key]string{}, hosts: newHosts(), claims: newAddresses(), endpointsAt: newAddresses(), gateways: newGateways(),
 		endpoints: map[model.Key]map[string]bool{}, took: took}
 }
 
@@ -53,6 +54,7 @@ type batch struct {
 	generation uint64
 	gateways   map[model.Key]bool
 	services   map[model.Key]bool // Services and ServiceEntries
+	nodes      map[model.Key]bool
 	workloads  map[model.Key]bool // Pods, WorkloadEntries, and ServiceEntries for their endpoints
 	policies   map[model.Key]bool
 	peers      bool
@@ -61,7 +63,7 @@ type batch struct {
 }
 
 func newBatch(generation uint64) *batch {
-	return &batch{generation: generation, gateways: map[model.Key]bool{}, services: map[model.Key]bool{},
+	return &batch{generation: generation, gateways: map[model.Key]bool{}, services: map[model.Key]bool{}, nodes: map[model.Key]bool{},
 		workloads: map[model.Key]bool{}, policies: map[model.Key]bool{}, told: map[model.Key]bool{}}
 }
 

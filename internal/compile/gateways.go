@@ -121,7 +121,7 @@ func (c *Compiler) settleGateway(b *batch, key model.Key) {
 // context is what an object's translation may ask for; what it asks is remembered.
 func (c *Compiler) context(key model.Key) translate.Context {
 	ns, _ := c.store.Namespace(key.Namespace)
-	return translate.Context{Namespace: ns, Waypoints: func(namespace, name string) *translate.Waypoint {
+	return translate.Context{Namespace: ns, Occupant: c.occupant, Waypoints: func(namespace, name string) *translate.Waypoint {
 		gateway := model.GatewayKey(namespace, name)
 		c.gateways.ask(key, aboutWaypoint(gateway))
 		return c.gateways.waypoints[gateway]

@@ -28,6 +28,7 @@ func (c *Compiler) touch(b *batch, ch model.Changed) {
 		for _, pod := range c.store.PodsOnNode(key.Name) {
 			b.workload(model.PodKey(pod.Namespace, pod.Name))
 		}
+		b.nodes[key] = true
 		c.accept(key, b)
 	case "/Namespace":
 		c.touchNamespace(b, ch)

@@ -27,6 +27,24 @@ type Context struct {
 	Waypoints Waypoints
 	// Holder names the object that has an address of a service with more right; empty if none has. Nil for what is no service.
 	Holder func(netip.Addr) string
+	// Occupant names the node or pod that is at an address; empty if none is. Nil where nothing is known.
+	Occupant func(netip.Addr) string
+}
+
+// occupied takes an endpoint out of its tunnel that is said to be where a node or pod is: that speaks for itself.
+func (c Context) occupied(w *workload.Workload, v *verdict) {
+	if w.TunnelProtocol != workload.TunnelProtocol_HBONE || c.Occupant == nil {
+		return
+	}
+	for _, raw := range w.Addresses {
+		addr, _ := netip.AddrFromSlice(raw)
+		if occupant := c.Occupant(addr); occupant != "" {
+			w.TunnelProtocol, w.NativeTunnel = workload.TunnelProtocol_NONE, false
+			v.note("Conflicted", fmt.Sprintf("address %s belongs to %s, which says itself how it is reached: the tunnel has no effect; use another address, or remove %s and %s",
+				addr, occupant, wellknown.Redirection, wellknown.Tunnel))
+			return
+		}
+	}
 }
 
 // keep leaves out the single addresses that belong to somebody else.

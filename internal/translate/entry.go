@@ -79,6 +79,9 @@ func ServiceEntry(mesh Mesh, in EntryInput) ([]*workload.Service, []model.Condit
 		return nil, []model.Condition{rejected("UnsupportedValue", err.Error())}
 	}
 	b := in.bindService(se, visibility == workload.Service_NAMESPACE, v)
+	for _, w := range Endpoints(mesh, se, EntryHosts(se), WorkloadInput{}) {
+		in.occupied(w, v)
+	}
 	lb := entryLoadBalancing(in, v)
 	var ports []*workload.Port
 	for _, p := range entryPorts(se) {
@@ -224,6 +227,7 @@ func Endpoints(mesh Mesh, se *networkingv1.ServiceEntry, hosts []string, in Work
 		w.Uid, w.Name, w.Namespace = mesh.EndpointResource(se.Namespace, se.Name, e.Address), se.Name, se.Namespace
 		describe(w, se.Name, se.Labels)
 		tunnel(w, se.Labels, se.Annotations)
+		in.occupied(w, newVerdict()) // the entry is told as a service
 		if waypoints {
 			// An endpoint has labels of its own but no metadata.
 			o := &networkingv1.WorkloadEntry{}
@@ -262,6 +266,7 @@ func WorkloadEntry(mesh Mesh, we *networkingv1.WorkloadEntry, in WorkloadInput) 
 	w.Uid, w.Name, w.Namespace = mesh.WorkloadEntryResource(we.Namespace, we.Name), we.Name, we.Namespace
 	describe(w, cmp.Or(we.Annotations[wellknown.AutoRegistrationGroup], labels[wellknown.ServiceWorkloadName], we.Name), labels)
 	tunnel(w, labels, we.Annotations)
+	in.occupied(w, v)
 	o := we.DeepCopy()
 	o.Labels = labels
 	w.Waypoint, w.ApplicationTunnel = in.bindWorkload(o, v)

@@ -107,9 +107,9 @@ func podAddresses(pod *corev1.Pod) (addresses [][]byte, ok bool) {
 	return addresses, true
 }
 
-// OwnAddresses are those at which a pod, and nobody else, is found.
+// OwnAddresses are those at which a pod is found, and no Service or entry; with hostNetwork they are its node's.
 func OwnAddresses(pod *corev1.Pod) []netip.Addr {
-	if pod.Spec.HostNetwork || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return nil
 	}
 	raw, _ := podAddresses(pod)
@@ -117,6 +117,18 @@ func OwnAddresses(pod *corev1.Pod) []netip.Addr {
 	for _, a := range raw {
 		if addr, ok := netip.AddrFromSlice(a); ok && !slices.Contains(out, addr) {
 			out = append(out, addr)
+		}
+	}
+	return out
+}
+
+// NodeAddresses are those at which a node is found, and no Service or entry.
+func NodeAddresses(node *corev1.Node) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range node.Status.Addresses {
+		// The others are names.
+		if addr, err := netip.ParseAddr(a.Address); err == nil && !slices.Contains(out, addr.Unmap()) {
+			out = append(out, addr.Unmap())
 		}
 	}
 	return out

@@ -114,12 +114,7 @@ impl<K: Hash + Eq + Clone, V: Ranked> Grouped<K, V> {
 impl Ranked for Workload {
     /// Pods first, because what a pod's object says is hard to forge; then what is in the mesh.
     fn rank(&self, other: &Self) -> Ordering {
-        let key = |w: &Workload| {
-            (
-                !w.uid.as_str().contains("//Pod/"),
-                w.protocol != Protocol::Hbone,
-            )
-        };
+        let key = |w: &Workload| (!w.is_pod(), w.protocol != Protocol::Hbone);
         key(self)
             .cmp(&key(other))
             .then_with(|| self.uid.cmp(&other.uid))

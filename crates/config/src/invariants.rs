@@ -36,6 +36,7 @@ impl Snapshot {
                 "workloads_at",
                 &self.workloads_at.values().collect::<Vec<_>>(),
             ),
+            ("hosts_at", &self.hosts_at.values().collect()),
             ("pods", &self.pods.values().collect()),
             ("workloads_named", &self.workloads_named.values().collect()),
         ]
@@ -74,10 +75,16 @@ impl Snapshot {
         let lacks = |index: &str, name: String| Some(format!("{index} lacks {name}"));
         for workload in self.workloads.values() {
             let found = |list: &[Arc<Workload>]| list.iter().any(|known| known.uid == workload.uid);
-            if workload.network_mode == NetworkMode::Standard {
+            let index = match workload.network_mode {
+                NetworkMode::Standard => Some(("workloads_at", &self.workloads_at)),
+                NetworkMode::HostNetwork => {
+                    workload.is_pod().then_some(("hosts_at", &self.hosts_at))
+                }
+            };
+            if let Some((name, index)) = index {
                 for address in &workload.addresses {
-                    if !found(self.workloads_at.get(&workload.network, address)) {
-                        return lacks("workloads_at", workload.uid.to_string());
+                    if !found(index.get(&workload.network, address)) {
+                        return lacks(name, workload.uid.to_string());
                     }
                 }
             }

@@ -20,6 +20,8 @@ pub struct Snapshot {
     pub(crate) workloads: RedBlackTreeMapSync<Strng, Arc<Workload>>,
     /// By network and address.
     pub(crate) workloads_at: Grouped<IpAddr, Workload>,
+    /// Pods on their node's network, by network and address: whose the node's addresses are.
+    pub(crate) hosts_at: Grouped<IpAddr, Workload>,
     /// By namespace and name; only those on this node.
     pub(crate) pods: Grouped<Strng, Workload>,
     /// By namespace and hostname; only the few that have one.
@@ -49,6 +51,7 @@ impl Snapshot {
             network: network.into(),
             workloads: RedBlackTreeMapSync::new_sync(),
             workloads_at: Grouped::default(),
+            hosts_at: Grouped::default(),
             pods: Grouped::default(),
             workloads_named: Grouped::default(),
             services: RedBlackTreeMapSync::new_sync(),
@@ -72,9 +75,29 @@ impl Snapshot {
         &self.network
     }
 
-    /// The workload with an address of its own; of several, a pod before others, a mesh workload before others.
+    /// The workload with an address of its own; of several, a pod before others, a mesh workload before others. None at a
+    /// node's address, which is the node's whatever an entry says.
     pub fn workload(&self, network: &str, address: IpAddr) -> Option<&Arc<Workload>> {
-        self.workloads_at.get(network, &address).first()
+        let found = self.workloads_at.get(network, &address).first()?;
+        (found.is_pod() || !self.is_nodes(network, address)).then_some(found)
+    }
+
+    /// Whether an address is that of a node with pods on its network.
+    pub fn is_nodes(&self, network: &str, address: IpAddr) -> bool {
+        !self.hosts_at.get(network, &address).is_empty()
+    }
+
+    /// The services that list this very address: none at a pod's or a node's, which are theirs whatever an entry says.
+    fn services_at(&self, network: &str, address: IpAddr) -> &[Arc<Service>] {
+        let named = self.services_at.get(network, &address);
+        let is_pods = || {
+            let at = self.workloads_at.get(network, &address);
+            at.first().is_some_and(|workload| workload.is_pod())
+        };
+        if named.is_empty() || is_pods() || self.is_nodes(network, address) {
+            return &[];
+        }
+        named
     }
 
     /// The workload of this uid.
@@ -138,7 +161,7 @@ impl Snapshot {
         address: IpAddr,
         namespace: Option<&str>,
     ) -> Option<&Arc<Service>> {
-        best(self.services_at.get(network, &address), namespace)
+        best(self.services_at(network, address), namespace)
             .or_else(|| self.service_in_range(network, address, namespace))
     }
 
@@ -149,7 +172,7 @@ impl Snapshot {
         network: &str,
         address: IpAddr,
     ) -> Option<&Arc<Service>> {
-        best(self.services_at.get(network, &address), Some(namespace))
+        best(self.services_at(network, address), Some(namespace))
     }
 
     /// The service that alone can be meant by this very address, wherever it is dialled from.
@@ -159,7 +182,7 @@ impl Snapshot {
         network: &str,
         address: IpAddr,
     ) -> Option<&Arc<Service>> {
-        let services = self.services_at.get(network, &address);
+        let services = self.services_at(network, address);
         let meant = || {
             services
                 .iter()

@@ -256,11 +256,14 @@ impl Store {
     }
 
     fn insert_workload(&mut self, workload: Arc<Workload>) {
-        if workload.network_mode == NetworkMode::Standard {
+        let index = match workload.network_mode {
+            NetworkMode::Standard => Some(&mut self.next.workloads_at),
+            NetworkMode::HostNetwork if workload.is_pod() => Some(&mut self.next.hosts_at),
+            NetworkMode::HostNetwork => None,
+        };
+        if let Some(index) = index {
             for address in &workload.addresses {
-                self.next
-                    .workloads_at
-                    .insert(&workload.network, *address, workload.clone());
+                index.insert(&workload.network, *address, workload.clone());
             }
         }
         if self.is_local(&workload) {
@@ -289,9 +292,9 @@ impl Store {
 
     fn unindex_workload(&mut self, workload: &Workload) {
         for address in &workload.addresses {
-            self.next
-                .workloads_at
-                .remove(&workload.network, address, workload);
+            for index in [&mut self.next.workloads_at, &mut self.next.hosts_at] {
+                index.remove(&workload.network, address, workload);
+            }
         }
         self.next
             .pods

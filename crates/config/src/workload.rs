@@ -87,6 +87,12 @@ fn as_written<S: Serializer>(names: &[Strng], serializer: S) -> Result<S::Ok, S:
 }
 
 impl Workload {
+    /// Whether it comes of a pod's object (`CLUSTER//Pod/NAMESPACE/NAME`), which is hard to forge.
+    pub fn is_pod(&self) -> bool {
+        let after_cluster = self.uid.as_str().split_once('/');
+        after_cluster.is_some_and(|(_, rest)| rest.starts_with("/Pod/"))
+    }
+
     /// Whether the application believes a PROXY protocol header on this port. Only the proxy may write one: whoever else
     /// reaches the port says itself who it is.
     pub fn believes_headers_at(&self, port: u16) -> bool {

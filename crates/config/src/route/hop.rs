@@ -280,7 +280,7 @@ impl Draft {
 
     /// To an endpoint that is outside the mesh, as its author says. Of the workload or service of the mesh that has the
     /// address, only its own word counts, and only its own identity: nobody else's entry may take a connection to it out
-    /// of its tunnel or past its waypoint.
+    /// of its tunnel or past its waypoint. At a pod's own address it is the pod, and only a pod's object says more.
     fn in_plain(
         self,
         asker: &mut Asker<'_>,
@@ -291,12 +291,13 @@ impl Draft {
             workload, service, ..
         } = self;
         let (snapshot, source, address) = (asker.snapshot, asker.source, target.ip());
+        let is_pods = workload.is_pod() && workload.addresses.contains(&address);
         let behind = |choice: Choice| Choice {
             behind: Some(workload.uid.clone()),
             ..choice
         };
         match snapshot.workload(&workload.network, address) {
-            Some(found) if found.protocol == Protocol::Hbone => {
+            Some(found) if found.protocol == Protocol::Hbone && (found.is_pod() || !is_pods) => {
                 if let Some(waypoint) = &found.waypoint
                     && !is_waypoint(asker, [waypoint].into_iter())
                 {
@@ -311,7 +312,9 @@ impl Draft {
             _ => {}
         }
         let namespace = &source.namespace;
-        if let Some(found) = snapshot.virtual_service(namespace, &workload.network, address) {
+        if !is_pods
+            && let Some(found) = snapshot.virtual_service(namespace, &workload.network, address)
+        {
             if asker.passed.contains(&found.key) {
                 return Err(Refusal::Circle {
                     service: found.key.clone(),

@@ -53,6 +53,10 @@ pub fn outbound(
     if let Some(workload) = snapshot.workload(network, ip) {
         return to_workload(&mut asker, workload, destination);
     }
+    // Ranges are for the world outside.
+    if snapshot.is_nodes(network, ip) {
+        return Ok(passthrough(destination, None));
+    }
     unknown(snapshot.wants_address(network, ip))?;
     match snapshot.service_in_range(network, ip, Some(&source.namespace)) {
         Some(service) => to_service(&mut asker, service, destination),

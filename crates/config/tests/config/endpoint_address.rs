@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use lateen_config::route::{Choice, Refusal, Resolve, Route, Via, outbound};
 use lateen_config::{Batch, Kind, Snapshot, Store, Workload};
-use lateen_proto::workload::{Extension, Service, TunnelProtocol, Workload as Wire, service};
+use lateen_proto::workload::{
+    Extension, NetworkMode, Service, TunnelProtocol, Workload as Wire, service,
+};
 use prost::Message;
 
 use super::support::{self, Mesh, Resource, at, endpoint, key, pod, uid};
@@ -315,4 +317,90 @@ fn an_address_that_several_entries_name_is_the_oldests_for_others() {
             .namespace,
         "zebra"
     );
+}
+
+/// A pod `db` on its node's network, at 10.243.0.11, behind the service `hdb`.
+fn on_the_node() -> Mesh {
+    let mut db = endpoint("db", "10.243.0.11", "hdb", &[(80, 9999)]);
+    db.tunnel_protocol = TunnelProtocol::None.into();
+    db.network_mode = NetworkMode::HostNetwork.into();
+    Mesh::new()
+        .with(pod("client", "10.244.1.1"))
+        .with(support::service("hdb", "10.96.0.3", &[(80, 9999)]))
+        .with(db)
+}
+
+/// A workload of an entry, in a tunnel.
+fn tunnelled(address: &str) -> Wire {
+    let mut thief = outside("thief", "default/thief.example", address);
+    thief.uid = "Kubernetes/networking.istio.io/WorkloadEntry/attic/thief".into();
+    thief.namespace = "attic".into();
+    thief.tunnel_protocol = TunnelProtocol::Hbone.into();
+    thief
+}
+
+#[test]
+fn nobody_takes_the_address_of_a_node() {
+    let range = Service {
+        addresses: vec![lateen_proto::workload::NetworkAddress {
+            length: Some(16),
+            ..at("", "10.243.0.0")
+        }],
+        ..entry("attic", "range.example", "10.243.0.0", 1)
+    };
+    let mut mesh = on_the_node()
+        .with(entry("attic", "e.example", "10.243.0.11", 1))
+        .with(entry("default", "own.example", "10.243.0.11", 1))
+        .with(range)
+        .with(tunnelled("10.243.0.11"))
+        .with(outside("e", "attic/e.example", "192.0.2.77"))
+        .with(outside("o", "default/own.example", "192.0.2.78"));
+    let snapshot = mesh.0.snapshot();
+    // The pod's own service, and the node's address as a headless service gives it.
+    let Route::Plain {
+        target, workload, ..
+    } = dial(&snapshot, "10.96.0.3:80").unwrap().route
+    else {
+        panic!("the pod's service does not lead to it");
+    };
+    assert_eq!(target, "10.243.0.11:9999".parse().unwrap());
+    assert_eq!(workload.uid.as_str(), uid("db"));
+    let to = "10.243.0.11:80";
+    let Route::Passthrough { target, service } = dial(&snapshot, to).unwrap().route else {
+        panic!("the node's address leads elsewhere");
+    };
+    assert_eq!((target, service), (to.parse().unwrap(), None));
+    assert!(
+        snapshot
+            .workload("", "10.243.0.11".parse().unwrap())
+            .is_none()
+    );
+    // With the pod gone, the address is one of the world outside.
+    mesh.0.remove(&uid("db"));
+    let choice = dial(&mesh.snapshot(), to).unwrap();
+    assert!(choice.route.service().is_some(), "{choice:?}");
+}
+
+#[test]
+fn nobody_takes_the_address_of_a_pod() {
+    for hbone in [true, false] {
+        let mut web = endpoint("web-1", "10.244.2.1", "web", &[(80, 8080)]);
+        if !hbone {
+            web.tunnel_protocol = TunnelProtocol::None.into();
+        }
+        let snapshot = Mesh::new()
+            .with(pod("client", "10.244.1.1"))
+            .with(support::service("web", "10.96.0.1", &[(80, 8080)]))
+            .with(web)
+            .with(entry("attic", "e.example", "10.244.2.1", 1))
+            .with(outside("e", "attic/e.example", "192.0.2.77"))
+            .with(tunnelled("10.244.2.1"))
+            .snapshot();
+        for to in ["10.244.2.1:8080", "10.96.0.1:80"] {
+            let choice = dial(&snapshot, to).unwrap();
+            let found = choice.route.workload().unwrap();
+            assert_eq!(found.uid.as_str(), uid("web-1"), "{to}");
+            assert_eq!(matches!(choice.route, Route::Tunnel(_)), hbone, "{to}");
+        }
+    }
 }

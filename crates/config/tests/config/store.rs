@@ -123,12 +123,22 @@ impl All {
         })
     }
 
-    /// Pods first, then mesh workloads, then the smallest uid.
+    fn pods(&self, network: &str, ip: &str) -> impl Iterator<Item = &Workload> {
+        self.workloads()
+            .filter(move |w| w.network == network && w.addresses.contains(&bytes(ip)))
+            .filter(|w| w.uid.contains("//Pod/"))
+    }
+
+    /// Pods first, then mesh workloads, then the smallest uid; pods alone at a node's address.
     fn workload(&self, network: &str, ip: &str) -> Option<String> {
+        let nodes = self
+            .pods(network, ip)
+            .any(|w| w.network_mode() == NetworkMode::HostNetwork);
         let mut found: Vec<_> = self
             .workloads()
             .filter(|w| w.network == network && w.addresses.contains(&bytes(ip)))
             .filter(|w| w.network_mode() != NetworkMode::HostNetwork)
+            .filter(|w| !nodes || w.uid.contains("//Pod/"))
             .collect();
         found.sort_by_key(|w| {
             (
@@ -140,7 +150,7 @@ impl All {
         found.first().map(|w| w.uid.clone())
     }
 
-    /// Exact before range; the client's namespace's; the longest prefix; the canonical one; the smallest key.
+    /// None by a pod's or node's very address; exact before range; the client's namespace's; the longest prefix; the canonical one; the smallest key.
     fn service(&self, network: &str, ip: &str, namespace: &str) -> Option<String> {
         let key = |s: &Service| format!("{}/{}", s.namespace, s.hostname);
         let mut found = Vec::new();
@@ -151,6 +161,7 @@ impl All {
             for at in s.addresses.iter().filter(|at| at.network == network) {
                 let own = s.namespace == namespace;
                 match at.length {
+                    None if self.pods(network, ip).next().is_some() => {}
                     None if at.address == bytes(ip) => {
                         found.push((false, !own, 0, !s.canonical, key(s)))
                     }

@@ -431,7 +431,12 @@ fn a_passthrough_service_takes_no_mesh_pod_out_of_its_tunnel() {
     let through = tunnel(go(&snapshot, "client", "10.244.2.2:80"));
     assert_eq!(names(&through.identities), ["victim"]);
     let route = go(&snapshot, "client", "10.244.2.3:80").unwrap();
-    assert!(matches!(route, Route::Passthrough { .. }), "{route:?}");
+    assert!(route.service().is_none(), "{route:?}");
+    let target = "10.244.2.3:80".parse().unwrap();
+    assert!(
+        matches!(route, Route::Plain { target: at, .. } if at == target),
+        "{route:?}"
+    );
 }
 
 #[test]
