@@ -13,17 +13,18 @@ import (
 )
 
 // unsettled says which of the pods named or owned are not yet in the mesh as their labels say, and which node proxies do
-// not know so yet, and which of these pods a proxy refuses. Only a thorough look asks the control plane and its clients, which
+// not know so yet, and which of these pods a proxy refuses; which it may refuse it
+// notes. Only a thorough look asks the control plane and its clients, which
 // costs more.
 //
 // A connection is meshed if its source's traffic is captured and its source's proxy knows that the destination's is. The
 // capture is the agents' to tell; what the proxies know is what the control plane has told them and they acknowledged.
-func unsettled(ctx context.Context, client *api.Client, owners map[api.Key]bool, thorough bool) (waiting, refused []string, err error) {
+func unsettled(ctx context.Context, client *api.Client, owners map[api.Key]bool, thorough bool, partly, unknown doubts) (waiting, refused []string, err error) {
 	status, err := client.Status(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	pods, refused, err := concerned(ctx, client, status, owners)
+	pods, refused, err := concerned(ctx, client, status, owners, partly, unknown)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -78,8 +79,8 @@ func uncaptured(p api.PodState) string {
 	return why
 }
 
-// concerned picks the pods that are among the objects or belong to one of them, and can be in a mesh, and says which of them proxies refuse.
-func concerned(ctx context.Context, client *api.Client, status api.Status, owners map[api.Key]bool) (pods []api.PodState, refused []string, err error) {
+// concerned picks the pods that are among the objects or belong to one of them, and can be in a mesh, and says which of them proxies refuse, and notes which they may.
+func concerned(ctx context.Context, client *api.Client, status api.Status, owners map[api.Key]bool, partly, unknown doubts) (pods []api.PodState, refused []string, err error) {
 	list, err := client.Get(ctx, api.GetRequest{Kind: "Pod", AllNamespaces: true})
 	if err != nil {
 		return nil, nil, err
@@ -98,6 +99,9 @@ func concerned(ctx context.Context, client *api.Client, status api.Status, owner
 		wanted[object.Key.Namespace+"/"+object.Key.Name] = found && !finished
 		if why := printer.Refusal(object); why != "" && found && !finished {
 			refused = append(refused, "pod/"+object.Key.Name+" ("+why+")")
+		}
+		if found && !finished {
+			doubt(object, "pod/"+object.Key.Name, false, partly, unknown)
 		}
 	}
 	for _, p := range status.Pods {

@@ -36,7 +36,9 @@ func (a *app) waitCommand() *cobra.Command {
 		Long: "A pod whose labels put it into the mesh is waited for until its traffic is captured, any other until it is not, and\n" +
 			"both until every node proxy has acknowledged the configuration that says so: new connections follow it from then on.\n\n" +
 			"What configures the mesh is in force when it was accepted and every node proxy has acknowledged it. If a proxy refuses something\n" +
-			"that is waited for, or without targets anything in the namespaces looked at, the wait fails at once with the proxy's reason.",
+			"that is waited for, or without targets anything in the namespaces looked at, the wait fails at once with the proxy's reason.\n\n" +
+			"A proxy that refuses more than it names may refuse any of what it was sent together. What is waited for by name is then waited\n" +
+			"for until that is known. Where a proxy names nothing, other waits go on without an answer and say what is not known.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if timeout <= 0 {
 				return usagef("--timeout %s: use a time above zero, such as 30s", timeout)
@@ -62,7 +64,7 @@ func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.
 	refusals := patience{}
 	var last []string // what was missing when it could last be asked
 	for {
-		waiting, refused, total, err := unready(ctx, a.client(), requests)
+		waiting, refused, doubts, total, err := unready(ctx, a.client(), requests)
 		if err != nil && ctx.Err() == nil {
 			progress.Abandon()
 			return err
@@ -76,6 +78,9 @@ func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.
 		}
 		if err == nil && len(waiting) == 0 {
 			progress.Abandon()
+			for _, doubt := range doubts.lines() {
+				a.warn("not known: %s", doubt)
+			}
 			return a.printf("%d ready\n", total)
 		}
 		if err == nil {
@@ -143,9 +148,37 @@ func (p patience) lasting(present []string, now time.Time) (out []string) {
 	return out
 }
 
-// unready says what is not as it should be yet among the objects asked for, what of it proxies refuse, and counts those objects.
-func unready(ctx context.Context, client *api.Client, requests []api.GetRequest) (waiting, refused []string, total int, err error) {
+// doubts are objects of which it is not known whether proxies use what was made of them, by what is said of it.
+type doubts map[string][]string
+
+// maxDoubted bounds how many objects a line names.
+const maxDoubted = 20
+
+func (d doubts) add(name, why string) {
+	if !slices.Contains(d[why], name) {
+		d[why] = append(d[why], name)
+	}
+}
+
+// lines tells of them, those of one reason together: a complaint that names nothing is about everything that was sent.
+func (d doubts) lines() (out []string) {
+	for _, why := range slices.Sorted(maps.Keys(d)) {
+		names := d[why]
+		if more := len(names) - maxDoubted; more > 0 {
+			names = append(names[:maxDoubted:maxDoubted], fmt.Sprintf("and %d more", more))
+		}
+		out = append(out, strings.Join(names, ", ")+" ("+why+")")
+	}
+	return out
+}
+
+// unready says what is not as it should be yet among the objects asked for, what of it proxies refuse, what they may refuse without
+// keeping anybody waiting, and counts those objects.
+func unready(ctx context.Context, client *api.Client, requests []api.GetRequest) (waiting, refused []string, unknown doubts, total int, err error) {
 	owners := map[api.Key]bool{}
+	// What is not asked for by name waits only for a proxy that names some of what it refuses: one that names nothing would
+	// hold up everybody.
+	partly, unknown := doubts{}, doubts{}
 	for _, request := range requests {
 		configures := slices.Contains(partial, request.Kind)
 		if configures && request.Name == "" && len(waiting) > 0 {
@@ -153,13 +186,14 @@ func unready(ctx context.Context, client *api.Client, requests []api.GetRequest)
 		}
 		list, err := client.Get(ctx, request)
 		if err != nil {
-			return nil, nil, 0, err
+			return nil, nil, nil, 0, err
 		}
 		for _, object := range list.Items {
 			name := strings.ToLower(object.Key.Kind) + "/" + object.Key.Name
 			if why := printer.Refusal(object); why != "" {
 				refused = append(refused, name+" ("+why+")")
 			}
+			doubt(object, name, configures && request.Name != "", partly, unknown)
 			switch {
 			case configures && request.Name == "":
 				continue // one that has no effect, and says so, keeps nobody waiting
@@ -172,7 +206,7 @@ func unready(ctx context.Context, client *api.Client, requests []api.GetRequest)
 			}
 			ready, err := isReady(object)
 			if err != nil {
-				return nil, nil, 0, fmt.Errorf("read %s: %w", object.Key, err)
+				return nil, nil, nil, 0, fmt.Errorf("read %s: %w", object.Key, err)
 			}
 			total++
 			owners[object.Key] = true
@@ -181,13 +215,25 @@ func unready(ctx context.Context, client *api.Client, requests []api.GetRequest)
 			}
 		}
 	}
-	unsettled, owned, err := unsettled(ctx, client, owners, len(waiting) == 0)
+	unsettled, owned, err := unsettled(ctx, client, owners, len(waiting) == 0, partly, unknown)
 	for _, why := range owned {
 		if !slices.Contains(refused, why) {
 			refused = append(refused, why)
 		}
 	}
-	return append(waiting, unsettled...), refused, total, err
+	return slices.Concat(waiting, partly.lines(), unsettled), refused, unknown, total, err
+}
+
+// doubt notes an object of which it is not known whether proxies use it. One whose own state is waited for is not noted again.
+func doubt(object api.Object, name string, byState bool, partly, unknown doubts) {
+	why := printer.Doubt(object)
+	switch {
+	case why == "" || byState || printer.Refusal(object) != "":
+	case printer.DoubtUnnamed(object):
+		unknown.add(name, why)
+	default:
+		partly.add(name, why)
+	}
 }
 
 func isReady(object api.Object) (bool, error) {

@@ -5,8 +5,9 @@ type Status string
 
 // The values of a condition's status, spelled as Kubernetes spells them.
 const (
-	True  Status = "True"
-	False Status = "False"
+	True    Status = "True"
+	False   Status = "False"
+	Unknown Status = "Unknown"
 )
 
 // Condition tells the author of an object what the mesh made of it.

@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -11,50 +12,71 @@ import (
 	"lateen.dev/lateen/internal/xds"
 )
 
-// reasonRefused is the reason of a Programmed condition that is False.
-const reasonRefused = "RefusedByProxy"
-
 // maxRefusals bounds how many proxies one object's condition names.
 const maxRefusals = 5
 
-// refusals are the conditions of the objects of which a proxy refuses what they were made into, for as long as it does. find looks a
-// resource up and may know it no more.
+// refusals are the conditions of the objects of which a proxy refuses, or may refuse, what they were made into, for as long as it
+// does. find looks a resource up and may know it no more.
+//
+// An object's condition is read by whoever may read the object, so it has a proxy's words only where they are about this object. All
+// of them are on the page of clients, which is the operator's.
 func refusals(clients []xds.ClientState, generation uint64, find func(typeURL, name string) *log.Resource) map[log.Source]model.Condition {
-	said := map[log.Source][]string{}
+	refused, partly, unnamed := map[log.Source][]string{}, map[log.Source][]string{}, map[log.Source][]string{}
 	for _, client := range clients {
 		for _, t := range client.Types {
+			say := func(said map[log.Source][]string, name, text string) {
+				resource := find(t.Type, name)
+				if resource == nil {
+					return
+				}
+				for _, source := range resource.Sources {
+					if !slices.Contains(said[source], text) {
+						said[source] = append(said[source], text)
+					}
+				}
+			}
 			for _, nack := range t.Refused {
 				for _, name := range nack.Names {
-					resource := find(t.Type, name)
-					if resource == nil {
-						continue
+					text := fmt.Sprintf("the proxy of node %s refuses it", client.Node)
+					if why := about(nack, name); why != "" {
+						text += ": " + why
+					} else {
+						text += " and does not say why; lateen status has what it says"
 					}
-					text := fmt.Sprintf("the proxy of node %s refuses it: %s", client.Node, about(nack, name))
-					if !nack.Named {
-						text = fmt.Sprintf("the proxy of node %s refuses a response that it came in, without naming what is wrong: %s", client.Node, strings.TrimSpace(nack.Message))
-					}
-					text = wellknown.Written(text)
-					for _, source := range resource.Sources {
-						if !slices.Contains(said[source], text) {
-							said[source] = append(said[source], text)
-						}
-					}
+					say(refused, name, wellknown.Written(text))
+				}
+				said, what := unnamed, "something"
+				if len(nack.Names) > 0 {
+					said, what = partly, "more than it names"
+				}
+				text := fmt.Sprintf("the proxy of node %s refuses %s of a response that this came in: whether it uses this is not known; lateen status has what it says", client.Node, what)
+				for _, name := range nack.Unnamed {
+					say(said, name, text)
 				}
 			}
 		}
 	}
 	out := map[log.Source]model.Condition{}
-	for source, texts := range said {
-		if more := len(texts) - maxRefusals; more > 0 {
-			texts = append(texts[:maxRefusals:maxRefusals], fmt.Sprintf("and %d more", more))
+	tell := func(said map[log.Source][]string, status model.Status, reason string) {
+		for source, texts := range said {
+			if more := len(texts) - maxRefusals; more > 0 {
+				texts = append(texts[:maxRefusals:maxRefusals], fmt.Sprintf("and %d more", more))
+			}
+			out[source] = model.Condition{Type: wellknown.Programmed, Status: status, Reason: reason,
+				Message: strings.Join(texts, "; "), Generation: generation}
 		}
-		out[source] = model.Condition{Type: wellknown.Programmed, Status: model.False, Reason: reasonRefused,
-			Message: strings.Join(texts, "; "), Generation: generation}
 	}
+	// What is known for certain goes before what is not.
+	tell(unnamed, model.Unknown, wellknown.ReasonRefusalUnnamed)
+	tell(partly, model.Unknown, wellknown.ReasonMayBeRefused)
+	tell(refused, model.False, wellknown.ReasonRefused)
 	return out
 }
 
-// about is what a complaint, whose parts stand behind semicolons, says of one of the names that it names.
+// remainder is the part of a complaint that counts what it does not name; it is about nothing named.
+var remainder = regexp.MustCompile(`^and \d+ (more|others?)$`)
+
+// about is what a complaint, whose parts stand behind semicolons, says of one of the names that it names; empty if that is nothing.
 func about(nack xds.Nack, name string) string {
 	var parts []string
 	ours := false
@@ -62,15 +84,12 @@ func about(nack xds.Nack, name string) string {
 		switch {
 		case xds.Mentions(part, name):
 			ours = true
-		case slices.ContainsFunc(nack.Names, func(other string) bool { return xds.Mentions(part, other) }):
+		case remainder.MatchString(part), slices.ContainsFunc(nack.Names, func(other string) bool { return xds.Mentions(part, other) }):
 			ours = false
 		}
 		if ours {
 			parts = append(parts, part)
 		}
-	}
-	if len(parts) == 0 {
-		return strings.TrimSpace(nack.Message)
 	}
 	return strings.TrimSpace(strings.Join(parts, "; "))
 }

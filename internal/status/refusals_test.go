@@ -22,7 +22,7 @@ func TestWhatProxiesRefuseIsSaidOfTheirObjects(t *testing.T) {
 	find := func(_, name string) *log.Resource { return resources[name] }
 	many := []xds.ClientState{}
 	for i := range 9 {
-		many = append(many, refusing(fmt.Sprint("n", i), xds.Nack{Message: "no", Names: []string{"shop/b"}, Named: true}))
+		many = append(many, refusing(fmt.Sprint("n", i), xds.Nack{Message: "shop/b: no", Names: []string{"shop/b"}}))
 	}
 	tests := map[string]struct {
 		clients []xds.ClientState
@@ -30,19 +30,19 @@ func TestWhatProxiesRefuseIsSaidOfTheirObjects(t *testing.T) {
 	}{
 		"nobody":       {nil, nil},
 		"nothing":      {[]xds.ClientState{refusing("n1")}, nil},
-		"gone already": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/x: no", Names: []string{"shop/x"}, Named: true})}, nil},
-		"one": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/a~0a1b2c3d: no scope 9", Names: []string{"shop/a~0a1b2c3d"}, Named: true}), refusing("n2")},
+		"gone already": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/x: no", Names: []string{"shop/x"}})}, nil},
+		"one": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/a~0a1b2c3d: no scope 9", Names: []string{"shop/a~0a1b2c3d"}}), refusing("n2")},
 			map[log.Source]string{a: "the proxy of node n1 refuses it: shop/a: no scope 9"}},
-		"two proxies": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/b: x", Names: []string{"shop/b"}, Named: true}), refusing("n2", xds.Nack{Message: "shop/b: y", Names: []string{"shop/b"}, Named: true})},
+		"two proxies": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/b: x", Names: []string{"shop/b"}}), refusing("n2", xds.Nack{Message: "shop/b: y", Names: []string{"shop/b"}})},
 			map[log.Source]string{b: "the proxy of node n1 refuses it: shop/b: x; the proxy of node n2 refuses it: shop/b: y"}},
-		"each its own part": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/a~0a1b2c3d: x; and y; shop/b: z", Names: []string{"shop/a~0a1b2c3d", "shop/b"}, Named: true})},
+		"each its own part": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/a~0a1b2c3d: x; and y; shop/b: z", Names: []string{"shop/a~0a1b2c3d", "shop/b"}})},
 			map[log.Source]string{a: "the proxy of node n1 refuses it: shop/a: x; and y", b: "the proxy of node n1 refuses it: shop/b: z"}},
-		"made of two": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/both: x", Names: []string{"shop/both"}, Named: true})},
+		"made of two": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/both: x", Names: []string{"shop/both"}})},
 			map[log.Source]string{a: "the proxy of node n1 refuses it: shop/both: x", b: "the proxy of node n1 refuses it: shop/both: x"}},
-		"unnamed": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "oops", Names: []string{"shop/b"}})},
-			map[log.Source]string{b: "the proxy of node n1 refuses a response that it came in, without naming what is wrong: oops"}},
-		"many": {many, map[log.Source]string{b: strings.Join([]string{"the proxy of node n0 refuses it: no", "the proxy of node n1 refuses it: no", "the proxy of node n2 refuses it: no",
-			"the proxy of node n3 refuses it: no", "the proxy of node n4 refuses it: no", "and 4 more"}, "; ")}},
+		"said of others only": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/a~0a1b2c3d: secret; and 7 more", Names: []string{"shop/a~0a1b2c3d", "shop/b"}})},
+			map[log.Source]string{a: "the proxy of node n1 refuses it: shop/a: secret", b: "the proxy of node n1 refuses it and does not say why; lateen status has what it says"}},
+		"many": {many, map[log.Source]string{b: strings.Join([]string{"the proxy of node n0 refuses it: shop/b: no", "the proxy of node n1 refuses it: shop/b: no", "the proxy of node n2 refuses it: shop/b: no",
+			"the proxy of node n3 refuses it: shop/b: no", "the proxy of node n4 refuses it: shop/b: no", "and 4 more"}, "; ")}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -56,5 +56,42 @@ func TestWhatProxiesRefuseIsSaidOfTheirObjects(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What a proxy may mean is not known to be in force, and its words about others are not for whoever reads an object.
+func TestWhatAProxyMayRefuseIsUnknown(t *testing.T) {
+	a := log.Source{Kind: "AuthorizationPolicy", Namespace: "shop", Name: "a"}
+	b := log.Source{Kind: "PeerAuthentication", Namespace: "other", Name: "b"}
+	resources := map[string]*log.Resource{"shop/a": {Name: "shop/a", Sources: []log.Source{a}}, "other/b": {Name: "other/b", Sources: []log.Source{b}}}
+	find := func(_, name string) *log.Resource { return resources[name] }
+	unnamed := xds.Nack{Message: "secret", Unnamed: []string{"other/b", "shop/a", "gone/c"}, Others: 3}
+	some := xds.Nack{Message: "shop/a: secret; and 1 more", Names: []string{"shop/a"}, Unnamed: []string{"other/b"}, Others: 1}
+	type said struct {
+		status model.Status
+		reason string
+	}
+	tests := map[string]struct {
+		nacks []xds.Nack
+		want  map[log.Source]said
+	}{
+		"nothing is named":   {[]xds.Nack{unnamed}, map[log.Source]said{a: {model.Unknown, "RefusalUnnamed"}, b: {model.Unknown, "RefusalUnnamed"}}},
+		"not all is named":   {[]xds.Nack{some}, map[log.Source]said{a: {model.False, "RefusedByProxy"}, b: {model.Unknown, "MayBeRefused"}}},
+		"both, at one proxy": {[]xds.Nack{some, unnamed}, map[log.Source]said{a: {model.False, "RefusedByProxy"}, b: {model.Unknown, "MayBeRefused"}}},
+	}
+	for name, tt := range tests {
+		got := refusals([]xds.ClientState{refusing("n1", tt.nacks...)}, 7, find)
+		if len(got) != len(tt.want) {
+			t.Errorf("%s: got %v", name, got)
+		}
+		for source, want := range tt.want {
+			c := got[source]
+			if c.Type != "lateen.dev/Programmed" || c.Status != want.status || c.Reason != want.reason || !strings.Contains(c.Message, "the proxy of node n1 refuses ") {
+				t.Errorf("%s: %v: %+v, want %v", name, source, c, want)
+			}
+			if want.status == model.Unknown && (strings.Contains(c.Message, "secret") || strings.Contains(c.Message, "shop/a") || !strings.Contains(c.Message, "is not known")) {
+				t.Errorf("%s: %v is told %q", name, source, c.Message)
+			}
+		}
 	}
 }

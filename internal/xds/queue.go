@@ -1,9 +1,6 @@
 package xds
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 // queue holds names in the order in which they came, each once: a client may ask for one name as often as it likes.
 type queue struct {
@@ -41,12 +38,4 @@ func (q *queue) keep(wanted func(string) bool) {
 		delete(q.in, name)
 		return true
 	})
-}
-
-// clip cuts what a client wrote to a number of bytes, at a whole character.
-func clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.Clone(strings.ToValidUTF8(s[:most], ""))
 }

@@ -99,7 +99,7 @@ func (s *Server) DeltaAggregatedResources(rpc grpc.BidiStreamingServer[discovery
 	logger := s.opts.Logger.With("node", client.Node, "workload", client.Workload, "address", st.address)
 	st.session.Settled = func(typeURL string, before, through uint64, nack *Nack) {
 		if nack != nil {
-			logger.Warn("xds: client refused resources", "type", typeURL, "nonce", nack.Nonce, "names", nack.Names, "error", nack.Message)
+			logger.Warn("xds: client refused resources", "type", typeURL, "nonce", nack.Nonce, "names", nack.listed(), "others", nack.Others, "error", nack.Message)
 		}
 		var delay time.Duration
 		if at, ok := s.opts.Log.FirstAfter(typeURL, before); ok && through > before && before > 0 {

@@ -9,7 +9,6 @@
 package xds
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -216,22 +215,6 @@ type State struct {
 	Refused         []Nack    `json:"refused,omitempty"`  // what it complained about and has not taken since
 }
 
-// Nack is a client's refusal of a response.
-type Nack struct {
-	At      time.Time `json:"at"`
-	Nonce   string    `json:"nonce"`
-	Message string    `json:"message"`
-	// Names are the resources that the client complained about, or all of the response's if it named none.
-	Names []string `json:"names"`
-	// Named says that the client named them itself.
-	Named bool `json:"named"`
-}
-
-// String renders the refusal for a log line.
-func (n *Nack) String() string {
-	return fmt.Sprintf("%s: %s (%s)", n.Nonce, n.Message, strings.Join(n.Names, ", "))
-}
-
 // States reports on all watched types, sorted by type.
 func (s *Session) States() []State {
 	out := make([]State, 0, len(s.watch))
@@ -239,55 +222,4 @@ func (s *Session) States() []State {
 		out = append(out, s.watch[t].state())
 	}
 	return out
-}
-
-// What is kept of a client's own words: maxBlamed names and maxComplaint bytes of one refusal, and maxLabel bytes of a name it gives.
-const (
-	maxBlamed    = 100
-	maxComplaint = 4 << 10
-	maxLabel     = 256
-)
-
-// blamed finds which of a response's resources a client's complaint speaks of. One that names none may mean any.
-func blamed(message string, names []string) (found []string, named bool) {
-	for _, n := range names {
-		if Mentions(message, n) {
-			found = append(found, n)
-		}
-	}
-	named = len(found) > 0
-	if !named {
-		found = names
-	}
-	return slices.Clone(found[:min(len(found), maxBlamed)]), named
-}
-
-// Mentions says whether a text speaks of a resource by its whole name: what speaks of shop/web-2 does not speak of shop/web.
-func Mentions(text, name string) bool {
-	for at := 0; name != ""; {
-		i := strings.Index(text[at:], name)
-		if i < 0 {
-			return false
-		}
-		before, after := text[:at+i], text[at+i+len(name):]
-		if !endsInName(before) && !beginsInName(after) {
-			return true
-		}
-		at += i + 1
-	}
-	return false
-}
-
-func nameByte(c byte) bool {
-	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || strings.IndexByte("-_~/", c) >= 0
-}
-
-func endsInName(s string) bool {
-	s = strings.TrimSuffix(s, ".")
-	return s != "" && nameByte(s[len(s)-1])
-}
-
-func beginsInName(s string) bool {
-	s = strings.TrimPrefix(s, ".")
-	return s != "" && nameByte(s[0])
 }

@@ -50,7 +50,7 @@ type watch struct {
 	sent      uint64
 	lastNonce string
 	lastNack  *Nack
-	// refused are the names whose last version the client did not take.
+	// refused are the names whose last version the client did not take, or may not have taken.
 	refused map[string]refusal
 }
 
@@ -68,6 +68,7 @@ func (g gate) covers(generation uint64) bool { return g.open && generation <= g.
 type refusal struct {
 	nack    *Nack
 	version string
+	named   bool // else it may mean this one
 }
 
 // outstanding is a response that the client has not answered yet.
@@ -269,12 +270,14 @@ func (w *watch) settle(req *discovery.DeltaDiscoveryRequest, now time.Time) (nac
 		versions[r.Name] = r.Version
 	}
 	if e := req.GetErrorDetail(); e != nil {
-		message := clip(e.GetMessage(), maxComplaint)
-		nack = &Nack{At: now, Nonce: o.nonce, Message: message}
-		nack.Names, nack.Named = blamed(message, names)
+		nack = complaint(e, names)
+		nack.At, nack.Nonce = now, o.nonce
 		w.lastNack = nack
 		for _, name := range nack.Names {
-			w.refused[name] = refusal{nack, versions[name]}
+			w.refused[name] = refusal{nack, versions[name], true}
+		}
+		for _, name := range nack.Unnamed {
+			w.refused[name] = refusal{nack, versions[name], false}
 		}
 	}
 	// A client applies what is good of a response it refuses; to send it again would change nothing.
@@ -312,9 +315,14 @@ func (w *watch) refusals() []Nack {
 		if !known {
 			i = len(out)
 			at[nack] = i
-			out = append(out, Nack{At: nack.At, Nonce: nack.Nonce, Message: nack.Message, Named: nack.Named})
+			out = append(out, Nack{At: nack.At, Nonce: nack.Nonce, Message: nack.Message})
 		}
-		out[i].Names = append(out[i].Names, name)
+		if w.refused[name].named {
+			out[i].Names = append(out[i].Names, name)
+			continue
+		}
+		out[i].Unnamed = append(out[i].Unnamed, name)
+		out[i].Others++
 	}
 	return out
 }

@@ -5,6 +5,7 @@
 
 mod backoff;
 mod client;
+mod complaint;
 mod demand;
 mod held;
 mod local;

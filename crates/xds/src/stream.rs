@@ -6,22 +6,19 @@ use std::future::pending;
 use std::time::Duration;
 
 use futures_util::stream;
-use lateen_config::{Batch, Kind, Refused};
+use lateen_config::{Batch, Kind};
 use lateen_proto::discovery::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use lateen_proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
-use lateen_proto::google::rpc;
 use lateen_proto::{ADDRESS_TYPE, AUTHORIZATION_TYPE};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tonic::{Code, Request, Status};
 
 use crate::client::{Client, KINDS, Observer, Sink, Termination};
+use crate::complaint;
 use crate::demand::{Demand, Told};
 use crate::held::unpack;
 use crate::lookups::Asks;
-
-/// A NACK names this many resources and counts the rest: an error must not itself grow too large to send.
-const NAMED_IN_NACK: usize = 20;
 
 /// How often answers are looked through for those that are no longer believed.
 const EXPIRY: Duration = Duration::from_secs(1);
@@ -244,7 +241,7 @@ impl<S: Sink, O: Observer> Client<S, O> {
             .into_iter()
             .find(|kind| type_url(*kind) == response.type_url)
         else {
-            answer.error_detail = Some(error(format!(
+            answer.error_detail = Some(complaint::of_response(format!(
                 "this proxy did not subscribe to {:?}",
                 response.type_url
             )));
@@ -278,12 +275,13 @@ impl<S: Sink, O: Observer> Client<S, O> {
             self.observer.synced();
         }
         if !refused.is_empty() {
-            let message = describe(&refused);
+            let error = complaint::of_resources(&refused);
             tracing::warn!(
                 ?kind,
-                "xds resources refused, the rest is in use: {message}"
+                "xds resources refused, the rest is in use: {}",
+                error.message
             );
-            answer.error_detail = Some(error(message));
+            answer.error_detail = Some(error);
         }
         let mut answers = vec![answer];
         answers.extend(changes(Vec::new(), unsubscribe));
@@ -345,25 +343,5 @@ fn type_url(kind: Kind) -> &'static str {
     match kind {
         Kind::Address => ADDRESS_TYPE,
         Kind::Authorization => AUTHORIZATION_TYPE,
-    }
-}
-
-fn describe(refused: &[Refused]) -> String {
-    let named: Vec<_> = refused
-        .iter()
-        .take(NAMED_IN_NACK)
-        .map(Refused::to_string)
-        .collect();
-    match refused.len() - named.len() {
-        0 => named.join("; "),
-        more => format!("{}; and {more} more", named.join("; ")),
-    }
-}
-
-fn error(message: String) -> rpc::Status {
-    rpc::Status {
-        code: Code::InvalidArgument as i32,
-        message,
-        details: Vec::new(),
     }
 }

@@ -134,8 +134,8 @@ func table(w io.Writer, kind string, objects []api.Object, o Options) error {
 		heading = append(heading, "NAMESPACE")
 	}
 	heading = append(append(heading, "NAME"), c.heading...)
-	// A table without a column for it gets one when a proxy refuses something in it.
-	tell := ok && slices.ContainsFunc(objects, func(o api.Object) bool { return Refusal(o) != "" })
+	// A table without a column for it gets one when a proxy refuses, or may refuse, something in it.
+	tell := ok && slices.ContainsFunc(objects, func(o api.Object) bool { return Refusal(o)+Doubt(o) != "" })
 	if tell {
 		heading = append(heading, "MESH STATE")
 	}
@@ -160,9 +160,11 @@ func table(w io.Writer, kind string, objects []api.Object, o Options) error {
 			name = strings.ToLower(kind) + "/" + name
 		}
 		row = append(append(row, name), cells...)
-		state, refusal := "", Refusal(object)
-		if refusal != "" {
+		state, why := "", Refusal(object)
+		if why != "" {
 			state = StateRefused
+		} else if why = Doubt(object); why != "" {
+			state = StateUnknown
 		}
 		if tell {
 			row = append(row, state)
@@ -171,7 +173,7 @@ func table(w io.Writer, kind string, objects []api.Object, o Options) error {
 			row = append(row, wide...)
 		}
 		if tell && o.Format == Wide {
-			row = append(row, refusal)
+			row = append(row, why)
 		}
 		grid.Row(row...)
 	}
@@ -315,7 +317,7 @@ const (
 	StatePartial     = "partial"     // in force, but not all that is written
 	StateIneffective = "ineffective" // kept without effect
 	StateRefused     = "refused"     // as it is written now; an earlier version may be in force
-	StateUnknown     = "unknown"     // nobody has said anything yet
+	StateUnknown     = "unknown"     // nobody has said anything yet, or a proxy may refuse it
 )
 
 // reasonInForce is the control plane's reason for a condition without a but.
@@ -329,6 +331,25 @@ func Refusal(object api.Object) string {
 		}
 	}
 	return ""
+}
+
+// Doubt is why it is not known whether proxies use what was made of an object; empty if it is known.
+func Doubt(object api.Object) string {
+	for _, c := range object.Conditions {
+		if doubtful(c) {
+			return c.Reason + ": " + c.Message
+		}
+	}
+	return ""
+}
+
+// DoubtUnnamed says that the doubt is about a complaint that names nothing, be it another's than this object's.
+func DoubtUnnamed(object api.Object) bool {
+	return slices.ContainsFunc(object.Conditions, func(c api.Condition) bool { return doubtful(c) && c.Reason == wellknown.ReasonRefusalUnnamed })
+}
+
+func doubtful(c api.Condition) bool {
+	return c.Type == wellknown.Programmed && c.Status == string(metav1.ConditionUnknown)
 }
 
 // State condenses what the control plane says about an object into a word, and the reason if it is not simply live.
@@ -353,6 +374,9 @@ func State(object api.Object) (state, reason string) {
 		if p.Refused() {
 			return StateRefused, remark(p)
 		}
+	}
+	if doubt := Doubt(object); doubt != "" {
+		return StateUnknown, doubt
 	}
 	// A warning is about an object that was taken: it explains, and changes nothing of what the object does.
 	if reason == "" && len(object.Problems) > 0 {

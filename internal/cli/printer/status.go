@@ -279,6 +279,25 @@ func (p *page) problems(s api.Status) {
 	}
 }
 
+// maxRefusedNames bounds how many resources a line names.
+const maxRefusedNames = 20
+
+// refusedNames are the resources that a refusal is about, and how many it may be about.
+func refusedNames(r api.Refusal) string {
+	names := r.Names
+	if more := len(names) - maxRefusedNames; more > 0 {
+		names = append(names[:maxRefusedNames:maxRefusedNames], fmt.Sprintf("and %d more", more))
+	}
+	text := strings.Join(names, ", ")
+	switch {
+	case r.Others > 0 && text == "":
+		return fmt.Sprintf("it names nothing; there were %d", r.Others)
+	case r.Others > 0:
+		return fmt.Sprintf("%s; it may mean %d others, too", text, r.Others)
+	}
+	return text
+}
+
 // findings collects what does not work as someone meant it to.
 func findings(s api.Status) []string {
 	var lines []string
@@ -304,7 +323,7 @@ func findings(s api.Status) []string {
 	for _, client := range s.Control.Clients {
 		for _, t := range client.Types {
 			for _, r := range t.Refused {
-				lines = append(lines, fmt.Sprintf("node %s refuses part of its %s: %s (%s)", client.Node, t.Type, r.Message, strings.Join(r.Names, ", ")))
+				lines = append(lines, fmt.Sprintf("node %s refuses part of its %s: %s (%s)", client.Node, t.Type, r.Message, refusedNames(r)))
 			}
 		}
 	}

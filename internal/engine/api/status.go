@@ -59,7 +59,8 @@ type TypeState struct {
 // Refusal is what a client complains about.
 type Refusal struct {
 	Message string   `json:"message"`
-	Names   []string `json:"names"` // of resources
+	Names   []string `json:"names"`            // of resources
+	Others  int      `json:"others,omitempty"` // how many resources it may mean, too
 }
 
 // NodeState is one node with its agent and its proxy.

@@ -99,8 +99,8 @@ var Keys = []Key{
 	{ExceptionsAccepted, "Exceptions from capture", Condition, "Pod", "engine writes", "`False` with a reason",
 		"an annotation of this group has something wrong in it and no effect; the message says what"},
 
-	{Programmed, "Proxies", Condition, "any", "control plane writes", "`False` with reason `RefusedByProxy`",
-		"a proxy refuses what was made of the object; the message names the proxy and its reason. Gone when the proxy takes a later version, or is gone itself"},
+	{Programmed, "Proxies", Condition, "any", "control plane writes", "`False` with reason `RefusedByProxy`; `Unknown` with `MayBeRefused` or `RefusalUnnamed`",
+		"`False`: a proxy refuses what was made of the object; the message names the proxy and its reason. `Unknown`: it refuses something of a response that the object came in, and names others but not all, or none. Gone when the proxy takes a later version, or is gone itself"},
 
 	{DryRun, "Policy", Annotation, "AuthorizationPolicy", "control plane", "`true`, `false`",
 		"`true`: the policy decides nothing and only reports, in `policy.dry_run` of the access log and `lateen_policy_dry_run_total`; anything else but `false` enforces it and is reported"},

@@ -249,16 +249,19 @@ async fn a_refusal_of_very_many_stays_small() {
     let mut session = opened(&mut control).await;
     let many = (0..5000).map(|i| bad(&format!("w{i}"), "1")).collect();
     session.respond(response(ADDRESS_TYPE, "n-1", many)).await;
-    let message = session
-        .request()
-        .await
-        .error_detail
-        .expect("a refusal")
-        .message;
+    let error = session.request().await.error_detail.expect("a refusal");
     assert!(
-        message.len() < 4096 && message.ends_with("and 4980 more"),
-        "{message}"
+        error.message.len() < 4096 && error.message.ends_with("and 4980 more"),
+        "{}",
+        error.message
     );
+    let [names] = &error.details[..] else {
+        panic!("{} details", error.details.len());
+    };
+    assert_eq!(names.type_url, "type.googleapis.com/google.rpc.BadRequest");
+    let named = |name: &[u8]| names.value.windows(name.len()).any(|part| part == name);
+    assert!(named(b"w0"), "the first is named");
+    assert!(named(b"w4999"), "and the last one");
 }
 
 #[tokio::test]

@@ -1,0 +1,157 @@
+package xds
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+)
+
+// What is kept of a client's own words: maxComplaint bytes of one refusal, and maxLabel bytes of a name it gives. A line that tells
+// of a refusal lists maxListed names.
+const (
+	maxComplaint = 4 << 10
+	maxLabel     = 256
+	maxListed    = 100
+)
+
+// Nack is a client's refusal of a response.
+type Nack struct {
+	At      time.Time `json:"at"`
+	Nonce   string    `json:"nonce"`
+	Message string    `json:"message"`
+	// Names are the resources that the client complained about by name, or the only one of the response.
+	Names []string `json:"names"`
+	// Unnamed are the others of the response if the complaint may mean them, too. There may be very many.
+	Unnamed []string `json:"-"`
+	// Others is how many these are.
+	Others int `json:"others,omitempty"`
+}
+
+// String renders the refusal for a log line.
+func (n *Nack) String() string {
+	return fmt.Sprintf("%s: %s (%s)", n.Nonce, n.Message, strings.Join(n.listed(), ", "))
+}
+
+// listed are the names for a line.
+func (n *Nack) listed() []string {
+	if more := len(n.Names) - maxListed; more > 0 {
+		return append(n.Names[:maxListed:maxListed], fmt.Sprintf("and %d more", more))
+	}
+	return n.Names
+}
+
+// complaint reads a client's error about a response with the resources names.
+func complaint(e *rpcstatus.Status, names []string) *Nack {
+	n := &Nack{Message: clip(e.GetMessage(), maxComplaint)}
+	var whole bool
+	n.Names, whole = violated(e, names)
+	if !whole {
+		cut := len(e.GetMessage()) > maxComplaint
+		found, text := blamed(n.Message, names)
+		// Details that leave something open are not made whole by a text that lists the first of the same.
+		whole = text && !cut && len(n.Names) == 0
+		n.Names = append(n.Names, found...)
+		slices.Sort(n.Names)
+		n.Names = slices.Compact(n.Names)
+	}
+	switch {
+	case whole:
+	case len(names) == 1:
+		n.Names = names // there is nothing else that it could mean
+	default:
+		n.Unnamed = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+			_, found := slices.BinarySearch(n.Names, name)
+			return found
+		})
+		n.Others = len(n.Unnamed)
+	}
+	return n
+}
+
+// violated finds the resources that a client names in the details of its error, as the fields of a BadRequest, which is how our proxy
+// names all that there is room for; one without a field stands for the rest. whole says that there is no rest.
+func violated(e *rpcstatus.Status, names []string) (found []string, whole bool) {
+	violations := 0
+	of := map[string]bool{}
+	for _, n := range names {
+		of[n] = true
+	}
+	for _, detail := range e.GetDetails() {
+		request := &errdetails.BadRequest{}
+		if !detail.MessageIs(request) || detail.UnmarshalTo(request) != nil {
+			continue
+		}
+		for _, v := range request.GetFieldViolations() {
+			violations++
+			if of[v.GetField()] {
+				found = append(found, v.GetField())
+			}
+		}
+	}
+	// One that is no resource of the response, be it the rest's or of another meaning, leaves open what it is about.
+	whole = violations > 0 && violations == len(found)
+	slices.Sort(found)
+	return slices.Compact(found), whole
+}
+
+// others is how a text ends that does not name everything.
+var others = regexp.MustCompile(`\band \d+ (more|others?)\b`)
+
+// blamed finds which of a response's resources a client's complaint speaks of. One that names none, or says that there are more, may
+// mean any other.
+func blamed(message string, names []string) (found []string, whole bool) {
+	for _, n := range names {
+		if Mentions(message, n) {
+			found = append(found, n)
+		}
+	}
+	return found, len(found) > 0 && !others.MatchString(message)
+}
+
+// Mentions says whether a text speaks of a resource by its whole name: what speaks of shop/web-2 does not speak of shop/web.
+func Mentions(text, name string) bool {
+	for at := 0; name != ""; {
+		i := strings.Index(text[at:], name)
+		if i < 0 {
+			return false
+		}
+		before, after := text[:at+i], text[at+i+len(name):]
+		if !endsInName(before) && !beginsInName(after) {
+			return true
+		}
+		at += i + 1
+	}
+	return false
+}
+
+func nameByte(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || strings.IndexByte("-_~/", c) >= 0
+}
+
+func endsInName(s string) bool {
+	s = strings.TrimSuffix(s, ".")
+	return s != "" && nameByte(s[len(s)-1])
+}
+
+func beginsInName(s string) bool {
+	s = strings.TrimPrefix(s, ".")
+	return s != "" && nameByte(s[0])
+}
+
+// clip takes in what a client wrote: cut to a number of bytes at a whole character, and in one line without anything that would
+// command the terminal or mislead the reader to whom it is shown.
+func clip(s string, most int) string {
+	s = strings.ToValidUTF8(s[:min(len(s), most)], "")
+	return strings.Clone(strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, s))
+}
