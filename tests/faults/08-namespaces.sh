@@ -1,63 +1,128 @@
 #!/usr/bin/env bash
-# No socket in the wrong namespace: while pods come and go, every socket of a node proxy is looked up in the namespace that
-# has it. What listens on a captured pod's ports does so in that pod alone, each once; connections belong to the pod that the
-# namespace is of; nothing of a pod is in the node's own network; nothing stays of pods that have gone.
-# bites: let every fifth visit of `within` (crates/capture/src/netns.rs) be to the first pod's namespace: red in the third round
-# alone, as most of those sockets are never used. Seen red so.
+# No socket in the wrong namespace. While pods come and go, every socket of a node proxy is asked itself where it was made
+# (tests/mesh/sockets), also those that are ready to be dialled from and in no list of the kernel's. What listens on a captured
+# pod's ports does so in that pod alone, each once; the pod has its own sockets ready; connections belong to the pod whose
+# namespace they are in; nothing of a pod is in the node's own network; nothing stays of pods that have gone; and threads that
+# visit a pod come home. Thousands of short connections of two pods use what is ready: each reaches a server outside the mesh
+# from its own pod's address, each server in the mesh is reached from its client's, and none fails.
+# Each of these was seen red in one run, most of them at the first look:
+# bites: let every fifth visit of `within` (crates/capture/src/netns.rs) be to the first pod's namespace, or to none: pods lack
+# listeners, or have none ready; connections fail, and the second client's come from the first one's address.
+# bites: let every seventh visit be to the pod of the visit before: connections fail, and come from the other client's address.
+# bites: let no thread come home from `within`: a thread is in a pod.
+# bites: give `Stock::new` in crates/proxy/src/pods.rs the namespace of the pod before: a pod has no sockets ready.
+# bites: give `open_listeners` there the namespace of the pod before: one pod has two listeners on a port, another none.
+# bites: let every fiftieth `dial` (crates/proxy/src/node/dial.rs) take from the stock that the dial before took from.
+# An agent that hands over another pod's listeners is crates/capture/tests/keeper.rs' matter: ours does not.
 source "$(dirname "$0")/lib.sh"
 mesh
+check "a second client, and a server outside the mesh" lateen apply -f - <<'Y'
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: other}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: other}
+spec:
+  selector: {matchLabels: {app: other}}
+  template:
+    metadata: {labels: {app: other}}
+    spec:
+      serviceAccountName: other
+      terminationGracePeriodSeconds: 1
+      nodeSelector: {lateen.dev/node-index: "1"}
+      containers: [{name: main, image: none, command: [sleep, infinity]}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: outside}
+spec:
+  selector: {matchLabels: {app: outside}}
+  template:
+    metadata: {labels: {app: outside, istio.io/dataplane-mode: none}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      nodeSelector: {lateen.dev/node-index: "2"}
+      containers:
+        - {name: one, image: lateen/load:1, command: [lateen-load, serve, --listen, "0.0.0.0:7001"]}
+        - {name: two, image: lateen/load:1, command: [lateen-load, serve, --listen, "0.0.0.0:7002"]}
+Y
 check "more servers" lateen scale deployment/echo --replicas 3
-check "ready" lateen wait deployment/echo
-ask 12 "$WORK/new" -mode new -workers 4 -rate 100 & NEW=$!
+check "ready" lateen wait deployment/echo deployment/other deployment/outside
+check "known to every proxy" lateen wait
+OTHER=$(pod_uid other-) OUTSIDE=$(pod_uid outside-)
 
-# sockets NETNS: inode, state, local and remote address of each TCP and UDP socket in it.
-sockets() { in_netns "$1" ss -HOtuane 2>/dev/null | grep -v 'ino:0 ' | sed -nE 's/^(\S+)\s+(\S+)\s+\S+\s+\S+\s+(\S+)\s+(\S+).*\bino:([0-9]+).*/\5 \2 \3 \4/p'; }
-# owned PID: inodes of the sockets that a process has.
-owned() { find "/proc/$1/fd" -lname 'socket:*' -printf '%l\n' 2>/dev/null | tr -dc '0-9\n' | sort -u; }
+# place NAME: the inode of a pod's (its uid) or a node's network namespace.
+place() { stat -L -c %i "/proc/$(engine_pid)/root$RUN/netns/$1" 2>/dev/null; }
 pods_of() { lateen get pods -o json | jq -r --arg n "$1" '.items[] | select(.spec.nodeName == $n) | select(.metadata.annotations["ambient.istio.io/redirection"] == "enabled") | select(.metadata.deletionTimestamp == null) | "\(.metadata.uid) \(.status.podIP)"'; }
 
-# misplaced NODE: one line for each socket of the node's proxy that is where it should not be.
+# misplaced NODE: one line for each socket or thread of the node's proxy that is where it should not be.
+# A listener has a second descriptor, by which the node agent can be given it again: the same socket.
 misplaced() {
-  local node=$1 uid ip
-  owned "$(proxy_pid "$node")" >"$WORK/owned"
-  pods_of "$node" >"$WORK/pods"
-  join <(sort "$WORK/owned") <(sockets "$node" | sort) | awk '$3 ~ /:(15001|15006|15008|15053)$/ {print "in the node itself:", $0}'
-  while read -r uid ip; do
-    join <(sort "$WORK/owned") <(sockets "$uid" | sort) >"$WORK/mine"
-    # An outbound connection leaves from the pod; one that is delivered has its client's address and ends at the pod.
-    awk -v ip="$ip" '$2 != "LISTEN" && $2 != "UNCONN" && $2 != "TIME-WAIT" && index($3, ip ":") != 1 && index($3, "[::ffff:" ip "]:") != 1 && index($4, ip ":") != 1 && index($4, "[::ffff:" ip "]:") != 1 && $3 !~ /^127\.|^\[::ffff:127\./ {print "in the namespace of " ip ":", $0}' "$WORK/mine"
-    for port in 15001 15006 15008; do
-      awk -v p=":$port" -v ip="$ip" '$2 == "LISTEN" && substr($3, length($3) - length(p) + 1) == p {n++} END {if (n != 1) print ip " has " n + 0 " listeners on " p}' "$WORK/mine"
-    done
-  done <"$WORK/pods"
+  local pid uid ip home
+  pid=$(proxy_pid "$1") home=$(place "$1")
+  "$TOOLS/sockets" "$pid" | sort -u >"$WORK/sockets" || echo "the sockets of $1's proxy are not known"
+  { echo "$home node -"; pods_of "$1" | while read -r uid ip; do echo "$(place "$uid") pod $ip"; done; } >"$WORK/places"
+  readlink "/proc/$pid"/task/*/ns/net | grep -vF "net:[$home]" | sed 's/^/a thread is in /'
+  awk '
+    function port(at) {sub(/.*:/, "", at); return at}
+    function host(at) {sub(/:[0-9]+$/, "", at); return at}
+    NR == FNR {kind[$1] = $2; ip[$1] = $3; next}
+    !($1 in kind) {print "in the namespace of no pod that is here:", $0; next}
+    kind[$1] == "node" {if ($4 == "NEW" || port($5) ~ /^(15001|15006|15008|15053)$/) print "in the node itself:", $0; next}
+    $4 == "LISTEN" {listens[$1, port($5)]++; next}
+    $4 == "NEW" {if ($3 == "tcp") ready[$1]++; next}
+    # An outbound connection leaves from the pod; one that is delivered has its client'"'"'s address and ends at the pod.
+    $3 == "tcp" && $4 != "UNCONN" && host($5) != ip[$1] && host($6) != ip[$1] && $5 !~ /^127\./ {print "in the namespace of " ip[$1] ":", $0}
+    END {
+      for (p in kind) if (kind[p] == "pod") {
+        for (n = 15001; n <= 15008; n += n == 15001 ? 5 : 2) if (listens[p, n] != 1) print ip[p] " has " listens[p, n] + 0 " listeners on " n
+        # Eight are made when a pod is taken up, and as many again when fewer than four are left.
+        if (ready[p] < 4) print ip[p] " has " ready[p] + 0 " sockets ready"
+      }
+    }' "$WORK/places" "$WORK/sockets"
 }
 settled() { local found; found=$(misplaced n1; misplaced n2); [ -z "$found" ] || { echo "$found"; return 1; }; }
-check "every socket is where it belongs" eventually 10 settled
-# Sockets that are in no namespace that there still is belong to pods that have gone.
-orphans() {
-  local pid uid
-  pid=$(proxy_pid n2)
-  { sockets n2; pods_of n2 | while read -r uid _; do sockets "$uid"; done; } | awk '{print $1}' | sort -u >"$WORK/known"
-  # Those of other families have lists of their own.
-  { awk '{print $7}' "/proc/$pid/net/unix"; awk '{print $10}' "/proc/$pid/net/netlink"; } | sort -u >>"$WORK/known"
-  owned "$pid" | sort | comm -23 - <(sort -u "$WORK/known")
-}
-stock=$(orphans | wc -l)
+check "every socket is where it belongs" eventually 15 settled
 # The check can fail: with each pod's address taken for the next one's, its connections are in the wrong place.
 swapped() { eval "real_$(declare -f pods_of)"; pods_of() { real_pods_of "$1" | awk '{u[NR] = $1; a[NR] = $2} END {for (i = 1; i <= NR; i++) print u[i], a[i % NR + 1]}'; }; settled; }
-check_not "pods taken for each other are noticed" swapped
+
+# short CLIENT TARGET FILE: short connections, more than are ready many times over.
+short() { in_netns "$1" "$TOOLS/asker" -target "$2" -duration 5s -mode new -workers 4 -rate 100 -failures "$3.failures" >"$3"; }
+at=$(pod_ip outside-)
+nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$OUTSIDE" -- tcpdump --immediate-mode -n -i any -U -w "$WORK/arrivals.pcap" 'tcp[tcpflags] & (tcp-syn|tcp-ack) == tcp-syn' 2>"$WORK/arrivals.log" & SNIFFER=$!
+check "what arrives is watched" eventually 15 grep -q 'listening on' "$WORK/arrivals.log"
+jobs=()
+short "$CLIENT" "$at:7001" "$WORK/one" & jobs+=($!)
+short "$OTHER" "$at:7002" "$WORK/two" & jobs+=($!)
+short "$CLIENT" "$ECHO" "$WORK/three" & jobs+=($!)
+short "$OTHER" "$ECHO" "$WORK/four" & jobs+=($!)
+check_not "pods taken for each other are noticed" eventually 3 swapped
+wait "${jobs[@]}"
+for file in one two three four; do
+  check "short connections, $file: $(count "$WORK/$file" served) served" [ "$(count "$WORK/$file" served)" -ge 100 ]
+  equal "and none failed" 0 "$(failed "$WORK/$file")"
+done
+kill $SNIFFER; wait $SNIFFER 2>/dev/null
+# arrived PORT: from which addresses, and how often.
+arrived() { tcpdump -n -r "$WORK/arrivals.pcap" "dst port $1" 2>/dev/null | grep -oE 'IP [0-9.]+' | sed -E 's/^IP //; s/\.[0-9]+$//' | sort | uniq -c | sort -rn; }
+equal "the first client's come from its address" "$(pod_ip client-)" "$(arrived 7001 | awk '{print $2}' | xargs)"
+equal "the second's from its own" "$(pod_ip other-)" "$(arrived 7002 | awk '{print $2}' | xargs)"
+# sources: which identity was seen at which address by the proxy in front of the servers.
+sources() { proxy_log n2 | sed -nE 's/.*src\.addr=([0-9.]+):.*src\.identity="?spiffe:[^" ]*\/sa\/(client|other)"?.*direction="?inbound.*/\1 \2/p' | sort -u; }
+want() { printf '%s\n' "$(pod_ip client-) client" "$(pod_ip other-) other" | sort; }
+equal "whoever proves an identity has its pod's address" "$(want)" "$(sources)"
+check "every socket is where it belongs after them" eventually 15 settled
+
+ask 12 "$WORK/new" -mode new -workers 4 -rate 100 & NEW=$!
 for round in 1 2 3; do
   check "roll over, round $round" bash -c "'$LATEEN' --name '$MESH' get deployment echo -o json | jq --arg r $round 'del(.status, .metadata.resourceVersion, .metadata.uid, .metadata.creationTimestamp, .metadata.generation) | .spec.template.metadata.annotations[\"round\"] = \$r' | '$LATEEN' --name '$MESH' apply -f -"
   check "a proxy is replaced meanwhile" lateen proxy replace n2 --drain 1s
   check "ready" lateen wait deployment/echo
-  check "every socket is where it belongs, round $round" eventually 15 settled
+  # Nothing of the pods that have gone is left either: their namespaces are no pod's that is here.
+  check "every socket is where it belongs, round $round" eventually 20 settled
 done
 wait $NEW
-# The stock of sockets that are neither bound nor connected yet is in no list of the kernel's, and is larger in a pod that
-# dialled more. Nine pods have gone; had each left its stock, that would be 16 sockets each at least.
-clean() { [ "$(orphans | wc -l)" -le $((stock + 64)) ] || { orphans | wc -l; return 1; }; }
-check "no more sockets are elsewhere than before the pods were replaced ($stock, now $(orphans | wc -l))" eventually 15 clean
-# The check can fail. A socket that listens in one pod is not found in another.
-first=$(pods_of n2 | sed -n 1p) second=$(pods_of n2 | sed -n 2p)
-equal "the check tells namespaces apart" "" "$(comm -12 <(sockets "${first% *}" | awk '{print $1}' | sort) <(sockets "${second% *}" | awk '{print $1}' | sort))"
+equal "whoever proves an identity still has its pod's address" "$(want)" "$(sources)"
 finish

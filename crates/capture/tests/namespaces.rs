@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use lateen_capture::{
-    Accepted, Acceptor, DnsAt, Kind, NamespaceThread, Options, Share, Stock, acceptor,
+    Accepted, Acceptor, DnsAt, Kind, NamespaceThread, Netns, Options, Share, Stock, acceptor,
 };
 use socket2::SockRef;
 use support::{TestPod, cookie};
@@ -242,6 +242,30 @@ async fn many_takers_at_once_all_get_a_socket() {
     let there = pod.cookie();
     for taker in takers {
         assert_eq!(cookie(&taker.await.unwrap()), there);
+    }
+}
+
+/// One thread makes the sockets of all pods, on demand of all at the same time.
+#[tokio::test]
+async fn sockets_of_pods_that_dial_at_the_same_time_are_never_mixed_up() {
+    let pods: Vec<_> = (0..4).map(|_| TestPod::new()).collect();
+    let thread = NamespaceThread::start().unwrap();
+    let stocks = pods
+        .iter()
+        .map(|pod| Stock::new(pod.netns.clone(), Options::default(), thread.clone()));
+    let stocks: Vec<_> = stocks.collect();
+    let kinds = [Kind::Outbound, Kind::Transparent, Kind::Datagram];
+    for round in 0..100 {
+        let takers = stocks.iter().map(|stock| {
+            let stock = stock.clone();
+            tokio::spawn(async move { stock.take(kinds[round % kinds.len()]).await.unwrap() })
+        });
+        // All are under way before the first is waited for.
+        let takers: Vec<_> = takers.collect();
+        for (taker, pod) in takers.into_iter().zip(&pods) {
+            let made = Netns::of_socket(taker.await.unwrap().as_fd()).unwrap();
+            assert_eq!(made.id(), pod.netns.id(), "round {round}");
+        }
     }
 }
 

@@ -115,10 +115,16 @@ impl Conversation {
     }
 
     fn receive<M: Message + Default>(&self) -> M {
-        let mut packet = [0; 2048];
+        M::decode(&*self.packet()).unwrap()
+    }
+
+    /// Waits for what the client says next; descriptors with it are closed.
+    pub fn packet(&self) -> Vec<u8> {
+        let mut packet = vec![0; 2048];
         let length = recv(self.0.as_raw_fd(), &mut packet, MsgFlags::empty())
             .expect("the client answers in time");
-        M::decode(&packet[..length]).unwrap()
+        packet.truncate(length);
+        packet
     }
 
     pub fn send(&self, packet: &[u8], descriptors: &[RawFd]) {
