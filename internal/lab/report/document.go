@@ -81,8 +81,8 @@ func (t table) trimmed() table {
 func text(title string) column    { return column{title: title, keep: true} }
 func numeric(title string) column { return column{title: title, numeric: true} }
 
-// compose makes the document of a run.
-func compose(r *results.Results) document {
+// compose makes the document of a run; only a page can show drawings.
+func compose(r *results.Results, draw bool) document {
 	d := document{title: "Lab report: " + clean(r.Name), command: clean(strings.Join(quoted(r.Command), " "))}
 	d.about = append(d.about, when(r), "Indicative, not a claim: what was measured holds for this machine. Ratios between planes of this run can be compared, as they were measured in turn within each round; absolute times cannot be carried elsewhere. Unless said otherwise numbers are medians over the blocks that count.")
 	if r.Interrupted {
@@ -95,7 +95,7 @@ func compose(r *results.Results) document {
 	}
 	d.sections = append(d.sections, setting(r))
 	for i := range r.Scenarios {
-		d.sections = append(d.sections, scenarioSection(r, &r.Scenarios[i]))
+		d.sections = append(d.sections, scenarioSection(r, &r.Scenarios[i], draw))
 	}
 	if s := notRun(r); !s.empty() {
 		d.sections = append(d.sections, s)
@@ -171,7 +171,7 @@ func positive(n int, unit string) string {
 func share(v float64) string { return strconv.FormatFloat(100*v, 'g', 4, 64) + " %" }
 
 // scenarioSection is one scenario.
-func scenarioSection(r *results.Results, o *results.Outcome) section {
+func scenarioSection(r *results.Results, o *results.Outcome, draw bool) section {
 	s := section{title: clean(o.Scenario)}
 	if o.Title != "" {
 		s.title += ": " + clean(o.Title)
@@ -193,6 +193,9 @@ func scenarioSection(r *results.Results, o *results.Outcome) section {
 	}
 	if f := facts(r, o); len(f.rows) > 0 {
 		s.tables = append(s.tables, f)
+	}
+	if draw {
+		s.charts = scenarioCharts(r, ds)
 	}
 	why := section{title: "Why, from what was counted"}
 	for i := range ds {

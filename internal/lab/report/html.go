@@ -18,7 +18,7 @@ var page = template.Must(template.New("page").Parse(pageText))
 
 // HTML writes the report as one page that needs nothing beside it: no script, no request, light and dark, wide and narrow.
 func HTML(w io.Writer, r *results.Results) error {
-	d := compose(r)
+	d := compose(r, true)
 	out := htmlPage{Title: d.title, Style: template.CSS(pageStyle), About: d.about, Warnings: d.warnings, Command: d.command}
 	ids := 0
 	for i := range d.sections {

@@ -11,7 +11,7 @@ import (
 
 // Markdown writes the report as GitHub's Markdown; its tables are padded, so that they read well as plain text too.
 func Markdown(w io.Writer, r *results.Results) error {
-	d := compose(r)
+	d := compose(r, false)
 	p := printer{w: w}
 	p.line("# %s", markdown(d.title))
 	p.line("")
