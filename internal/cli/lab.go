@@ -34,7 +34,7 @@ func (a *app) labCommand() *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.labListCommand(), a.labRunCommand())
+	cmd.AddCommand(a.labListCommand(), a.labRunCommand(), a.labReportCommand(), a.labCompareCommand())
 	return cmd
 }
 

@@ -92,7 +92,6 @@ func distribution(r *results.Results, d *digest, named bool) (chart, bool) {
 			g.text(x.at(at), bottom+17, anchor, "soft", tick(100*q)+" %")
 		}
 	}
-	g.text(left-6, bottom+17, "end", "soft", "ms")
 	var entries []legendEntry
 	var said []string
 	for i := range d.sides {
@@ -118,7 +117,7 @@ func distribution(r *results.Results, d *digest, named bool) (chart, bool) {
 		}
 	}
 	g.height = g.legend(bottom+44, entries) + 8
-	c := chart{title: "Response time by percentile" + suffix(d, named), description: "All blocks that count, together; logarithmic on both axes. Lower is better. A line ends where fewer than 100 samples lie beyond."}
+	c := chart{title: "Response time by percentile, ms" + suffix(d, named), description: "All blocks that count, together; logarithmic on both axes. Lower is better. A line ends where fewer than 100 samples lie beyond."}
 	c.svg = g.svg(c.title + ": " + strings.Join(said, ", ") + ".")
 	return c, true
 }
@@ -194,7 +193,11 @@ func forest(r *results.Results, ds []digest, metric string) (chart, bool) {
 	if x.high/x.low < 4 { // decades are too coarse
 		ticks = nil
 		for _, v := range []float64{0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4} {
-			if v >= x.low && v <= x.high && (len(ticks) == 0 || x.at(v)-x.at(ticks[len(ticks)-1]) > 38) {
+			clear := len(ticks) == 0 || x.at(v)-x.at(ticks[len(ticks)-1]) > 38
+			if v == 1 && !clear {
+				ticks, clear = ticks[:len(ticks)-1], true // the line of no difference has its number always
+			}
+			if v >= x.low && v <= x.high && clear {
 				ticks = append(ticks, v)
 			}
 		}
@@ -211,6 +214,7 @@ func forest(r *results.Results, ds []digest, metric string) (chart, bool) {
 			from, to := math.Max(1/f, x.low), math.Min(f, x.high)
 			g.rect(x.at(from), y-9, x.at(to)-x.at(from), 18, "band", 1)
 		}
+		g.line(x.at(1), y-12, x.at(1), y+12, "one", "")
 		estimate, _ := difference(row.v.Ratio, row.v.Low, row.v.High)
 		verdict := estimate + " " + sign(row.v.Judgement) + clean(row.v.Judgement)
 		g.text(left, top+13, "start", "", shortened(row.name, 38))
@@ -226,7 +230,6 @@ func forest(r *results.Results, ds []digest, metric string) (chart, bool) {
 		}
 		said = append(said, row.name+" "+verdict)
 	}
-	g.line(x.at(1), 4, x.at(1), bottom, "one", "")
 	g.height = bottom + 24
 	c := chart{title: "Ratio to " + clean(labelOf(r, rows[0].v.Baseline)) + ": " + metricName(metric)}
 	better := "Left of ×1 is better."
@@ -306,9 +309,9 @@ func cpuBars(r *results.Results, ds []digest) (chart, bool) {
 			width := x.at(from+v) - x.at(from)
 			g.rect(x.at(from), top+17, width, 18, "fill ink", roleOpacity[pathRoles[i]])
 			if width > 40 {
-				class := ""
+				class := "plain"
 				if pathRoles[i] == results.RoleProxies {
-					class = "onfill"
+					class = "plain onfill"
 				}
 				g.text(x.at(from)+width/2, top+30.5, "middle", class, number(v))
 			}

@@ -112,7 +112,7 @@ func explainStall(d *digest, base *side, say sayer) {
 			say("with %s %s, which looks like the 40 ms timer of a delayed acknowledgement; but the kernels of both ends counted only %s for each request.", clean(s.label), times, number(acks))
 		case times != "":
 			say("with %s %s, which looks like the 40 ms timer of a delayed acknowledgement; acknowledgements were not counted in this run.", clean(s.label), times)
-		case counted && s != base:
+		case counted && s != base && stalled(base) != "":
 			if was, ok := delayedACKs(base); ok && was >= manyDelayed && acks < was/2 {
 				say("with %s the kernels counted %s delayed acknowledgements for each request instead of %s, and the times show no stall of 40 ms.", clean(s.label), number(acks), number(was))
 			}
@@ -153,9 +153,6 @@ func explainCalls(base, s *side, say sayer) {
 }
 
 func explainSleeps(base, s *side, say sayer) {
-	if v, ok := s.get(results.SwitchesPerRequest(results.RoleProxies)); ok && v >= worthSleeps {
-		say("the proxies of %s go to sleep and are woken %s times for each request.", clean(s.label), number(v))
-	}
 	mine, ok := s.get(results.SwitchesPerRequest(results.RoleApp))
 	theirs, okBase := base.get(results.SwitchesPerRequest(results.RoleApp))
 	if ok && okBase && math.Abs(mine-theirs) >= worthSleeps {
@@ -186,6 +183,9 @@ func explainCPU(base, s *side, say sayer) {
 	text := fmt.Sprintf("the proxies of %s use %s µs of CPU time for each request", clean(s.label), number(proxies))
 	if system, ok := s.get(results.CPUPerRequest(results.RoleProxies, "system")); ok {
 		text += fmt.Sprintf(", %.0f %% of it in the kernel", 100*min(1, system/proxies))
+	}
+	if v, ok := s.get(results.SwitchesPerRequest(results.RoleProxies)); ok {
+		text += fmt.Sprintf(", and go to sleep and are woken %s times", number(v))
 	}
 	gen, okGen := s.get(cpuTotal(results.RoleGenerator))
 	genBase, okGenBase := base.get(cpuTotal(results.RoleGenerator))

@@ -55,8 +55,15 @@ type htmlChart struct {
 type htmlTable struct {
 	Caption string
 	Columns []htmlCell
-	Rows    [][]htmlCell
+	Rows    []htmlRow
 	Notes   []string
+}
+
+// htmlRow is a row, or the heading of the rows that follow.
+type htmlRow struct {
+	Group string
+	Span  int
+	Cells []htmlCell
 }
 
 type htmlCell struct {
@@ -88,17 +95,26 @@ const wideCell = 24
 
 func htmlTableOf(t table) htmlTable {
 	out := htmlTable{Caption: t.caption, Notes: t.notes}
-	for _, c := range t.columns {
+	// A setting is a heading of its rows: on a narrow screen its column would push the numbers out of sight.
+	grouped := len(t.columns) > 2 && t.columns[0].title == "setting" && t.columns[1].title == "side"
+	first := 0
+	if grouped {
+		first = 1
+	}
+	for _, c := range t.columns[first:] {
 		out.Columns = append(out.Columns, htmlCell{Text: c.title, Numeric: c.numeric})
 	}
 	for _, r := range t.rows {
-		var row []htmlCell
-		for i, text := range r {
-			cell := htmlCell{Text: text, Numeric: t.columns[i].numeric, Wide: !t.columns[i].numeric && len(text) > wideCell}
+		if grouped && r[0] != "" {
+			out.Rows = append(out.Rows, htmlRow{Group: r[0], Span: len(out.Columns)})
+		}
+		var row htmlRow
+		for i := first; i < len(r); i++ {
+			cell := htmlCell{Text: r[i], Numeric: t.columns[i].numeric, Wide: !t.columns[i].numeric && len(r[i]) > wideCell}
 			if t.columns[i].title == "verdict" {
-				cell.Class = judgementClass(text)
+				cell.Class = judgementClass(r[i])
 			}
-			row = append(row, cell)
+			row.Cells = append(row.Cells, cell)
 		}
 		out.Rows = append(out.Rows, row)
 	}

@@ -1,9 +1,11 @@
 package report
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +22,23 @@ type effect struct {
 // stalled server makes requests without a mesh and with ztunnel last 42 ms and with lateen 0.4 ms.
 func sample(t testing.TB) *results.Results {
 	t.Helper()
+	var r results.Results
+	if err := json.Unmarshal(sampleText(), &r); err != nil {
+		t.Fatal(err)
+	}
+	return &r
+}
+
+// sampleText is made once: its histograms take a second.
+var sampleText = sync.OnceValue(func() []byte {
+	text, err := json.Marshal(makeSample())
+	if err != nil {
+		panic(err)
+	}
+	return text
+})
+
+func makeSample() *results.Results {
 	started := time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC)
 	r := &results.Results{
 		Format: results.Format, Name: "sample", Command: []string{"lateen", "lab", "run", "twopods-conn", "details-nagle", "--peer", "ztunnel=/opt/z tunnel"},
@@ -50,7 +69,7 @@ func sample(t testing.TB) *results.Results {
 				e := effects[p.Name]
 				noise := func() float64 { return 1 + 0.02*(random.Float64()-0.5) }
 				mid := 0.1 * math.Pow(float64(n), 0.15) * machine * e.latency * noise()
-				b := results.Block{Plane: p.Name, Round: round, Seconds: 10, Started: started, Histogram: spread(t, random, mid, 1500), Metrics: map[string]float64{
+				b := results.Block{Plane: p.Name, Round: round, Seconds: 10, Started: started, Histogram: spread(random, mid, 1500), Metrics: map[string]float64{
 					results.ResponseAvg: 1.1 * mid, results.ResponseP50: mid, results.ResponseP75: 1.2 * mid, results.ResponseP90: 1.4 * mid, results.QPS: 1000, results.Requests: 1500,
 					cpuTotal(results.RoleGenerator): 30 * noise(), cpuTotal(results.RoleApp): 35 * noise(), results.SwitchesPerRequest(results.RoleApp): 1.5 * noise(),
 				}}
@@ -83,7 +102,7 @@ func sample(t testing.TB) *results.Results {
 		for _, p := range r.Planes[:4] {
 			e := stall[p.Name]
 			mid := e.p50 * (1 + 0.01*random.Float64())
-			timed.Blocks = append(timed.Blocks, results.Block{Plane: p.Name, Round: round, Histogram: spread(t, random, mid, 400), Metrics: map[string]float64{
+			timed.Blocks = append(timed.Blocks, results.Block{Plane: p.Name, Round: round, Histogram: spread(random, mid, 400), Metrics: map[string]float64{
 				results.ServiceP50: mid, results.ResponseP50: mid, results.ResponseAvg: mid, results.QPS: 133, results.DelayedACKsPerRequest(results.RoleGenerator): e.acks, results.DelayedACKsPerRequest(results.RoleApp): 0,
 			}})
 			if round == 1 {
@@ -115,10 +134,10 @@ func judge(c *results.Cell, metrics []string) {
 }
 
 // spread is a histogram of n response times around a median, with a tail.
-func spread(t testing.TB, random *rand.Rand, mid float64, n int) string {
+func spread(random *rand.Rand, mid float64, n int) string {
 	values := make([]float64, n)
 	for i := range values {
 		values[i] = mid * math.Exp(0.25*random.NormFloat64()+0.5*math.Max(0, random.NormFloat64()-2))
 	}
-	return encoded(t, values...)
+	return encoded(values...)
 }

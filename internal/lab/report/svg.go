@@ -142,7 +142,7 @@ func (d *drawing) legend(y float64, entries []legendEntry) float64 {
 	x := 8.0
 	for _, e := range entries {
 		name := shortened(e.name, 40)
-		width := 44 + 7.2*float64(len([]rune(name)))
+		width := 54 + 7.4*float64(len([]rune(name)))
 		if x+width > drawingWidth && x > 8 {
 			x, y = 8, y+20
 		}

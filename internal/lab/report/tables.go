@@ -44,8 +44,8 @@ func mainTable(ds []digest) table {
 		t.caption += ", from the intended start; service time from the sending"
 		t.columns = append(t.columns, numeric("service P50"), numeric("service P90"), numeric("service P99"))
 	}
-	t.columns = append(t.columns, numeric("requests/s"), column{title: "difference"}, column{title: "95 % interval"},
-		numeric("CPU, µs/request"), numeric("of it proxies"), numeric("system calls/request"), numeric("blocks"), column{title: "verdict"})
+	t.columns = append(t.columns, numeric("requests/s"), column{title: "difference"}, column{title: "95 % interval"}, column{title: "verdict"},
+		numeric("CPU, µs/request"), numeric("of it proxies"), numeric("system calls/request"), numeric("blocks"))
 	pooled, missing := false, false
 	for i := range ds {
 		d := &ds[i]
@@ -73,7 +73,7 @@ func mainTable(ds []digest) table {
 				rate = s.text(results.QPS)
 			}
 			diff, interval, verdict := verdictCells(d, s)
-			row = append(row, rate, diff, interval, overText(s, cpuTotal), s.text(cpuTotal(results.RoleProxies)), overText(s, allCalls), fmt.Sprintf("%d of %d", s.counted, s.blocks), verdict)
+			row = append(row, rate, diff, interval, verdict, overText(s, cpuTotal), s.text(cpuTotal(results.RoleProxies)), overText(s, allCalls), fmt.Sprintf("%d of %d", s.counted, s.blocks))
 			t.add(row...)
 		}
 	}

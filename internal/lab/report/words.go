@@ -49,7 +49,9 @@ var metricNames = map[string]string{
 }
 
 // metricName says a metric in words, with its unit; an unknown one by its name.
-func metricName(metric string) string {
+func metricName(metric string) string { return clean(metricWords(metric)) }
+
+func metricWords(metric string) string {
 	if name, ok := metricNames[metric]; ok {
 		return name
 	}

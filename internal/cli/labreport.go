@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"lateen.dev/lateen/internal/lab/report"
+	"lateen.dev/lateen/internal/lab/results"
+)
+
+func (a *app) labReportCommand() *cobra.Command {
+	var html, markdown, explain bool
+	var output string
+	cmd := &cobra.Command{
+		Use:   "report RESULTS",
+		Short: "write a run of the lab as tables, as a page or in words",
+		Long: "RESULTS is the directory of a run or its results.json. The report is Markdown unless asked otherwise; the page of --html is one file\n" +
+			"that needs nothing beside it; --explain says in words what was counted.",
+		Example: `  lateen lab report lab-results/twopods-qps-20261121-031500
+  lateen lab report lab-results/twopods-qps-20261121-031500 --html --output report.html
+
+  # Why: reads and writes, delayed acknowledgements, sleeps, CPU time.
+  lateen lab report lab-results/details-nagle-20261121-031500 --explain`,
+		Args: exactly(1, "the directory of a run, or its results.json"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			write := report.Markdown
+			switch {
+			case html:
+				write = report.HTML
+			case explain:
+				write = report.Explain
+			}
+			r, err := results.Read(args[0])
+			if err != nil {
+				return err
+			}
+			return a.labWrite(output, func(w io.Writer) error { return write(w, r) })
+		},
+	}
+	cmd.Flags().BoolVar(&html, "html", false, "one HTML page")
+	cmd.Flags().BoolVar(&markdown, "markdown", false, "Markdown (the default)")
+	cmd.Flags().BoolVar(&explain, "explain", false, "only what was counted that tells why, in words")
+	cmd.Flags().StringVar(&output, "output", "-", "file to write; - is standard output")
+	cmd.MarkFlagsMutuallyExclusive("html", "markdown", "explain")
+	return cmd
+}
+
+func (a *app) labCompareCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "compare A B",
+		Short: "set two runs of the lab side by side",
+		Long: "A and B are directories of runs or their results.json. Whatever differs in machine, gates, planes and loads is said first; ratios are those of\n" +
+			"planes to the baseline of their own run.",
+		Example: `  lateen lab compare lab-results/before lab-results/after`,
+		Args:    exactly(2, "the directories of two runs, or their results.json"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			first, err := results.Read(args[0])
+			if err != nil {
+				return err
+			}
+			second, err := results.Read(args[1])
+			if err != nil {
+				return err
+			}
+			return a.labWrite(output, func(w io.Writer) error { return report.Compare(w, first, second) })
+		},
+	}
+	cmd.Flags().StringVar(&output, "output", "-", "file to write; - is standard output")
+	return cmd
+}
+
+// labWrite writes to a file or to standard output, all of it or nothing.
+func (a *app) labWrite(output string, write func(io.Writer) error) error {
+	var text bytes.Buffer
+	if err := write(&text); err != nil {
+		return err
+	}
+	if output != "-" {
+		if err := os.WriteFile(output, text.Bytes(), 0o644); err != nil {
+			return fmt.Errorf("--output: %w", err)
+		}
+		return nil
+	}
+	_, err := text.WriteTo(a.Stdout)
+	return err
+}
