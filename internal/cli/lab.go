@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +21,7 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/lab/account"
 	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/report"
 	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/lab/run"
 	"lateen.dev/lateen/internal/lab/scenario"
@@ -120,7 +123,7 @@ func (a *app) labRunCommand() *cobra.Command {
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o, err := f.options(a.Now(), args)
+			o, err := f.options(cmd, a.Now(), args)
 			if err != nil {
 				return err
 			}
@@ -129,9 +132,9 @@ func (a *app) labRunCommand() *cobra.Command {
 	}
 	cmd.Flags().StringSliceVar(&f.planes, "planes", []string{results.KindNone, results.KindLateen}, "planes that take part; the others are compared with the first")
 	cmd.Flags().StringArrayVar(&f.peers, "peer", nil, "KIND=PATH: another data plane's executable, such as ztunnel=/usr/local/bin/ztunnel (repeatable)")
-	cmd.Flags().IntVar(&f.rounds, "rounds", -1, "rounds, each with a block of every plane (default: the scenario's)")
-	cmd.Flags().DurationVar(&f.block, "block", -1, "time measured in a block (default: the scenario's)")
-	cmd.Flags().DurationVar(&f.warmup, "warmup", -1, "time before that which does not count (default: the scenario's)")
+	cmd.Flags().IntVar(&f.rounds, "rounds", 0, "rounds, each with a block of every plane (left out: the scenario's)")
+	cmd.Flags().DurationVar(&f.block, "block", 0, "time measured in a block (left out: the scenario's)")
+	cmd.Flags().DurationVar(&f.warmup, "warmup", 0, "time before that which does not count (left out: the scenario's)")
 	cmd.Flags().StringArrayVar(&f.gates, "gate", nil, "NAME=SHARE: a limit beyond which a block is rejected for its environment: other_cpu, steal, lateness, achieved (repeatable)")
 	cmd.Flags().StringVar(&f.order, "order", "random", "order of the planes in each round: random or abba")
 	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "what the random order begins with")
@@ -142,8 +145,8 @@ func (a *app) labRunCommand() *cobra.Command {
 }
 
 // options reads the flags. Everything that can be said before anything is started is said here.
-func (f labFlags) options(now time.Time, names []string) (run.Options, error) {
-	o := run.Options{Rounds: f.rounds, Seconds: -1, Warmup: -1, Gates: results.DefaultGates, ABBA: f.order == "abba", Seed: f.seed, Samples: f.samples, Command: append([]string{"lateen"}, os.Args[min(1, len(os.Args)):]...)}
+func (f labFlags) options(cmd *cobra.Command, now time.Time, names []string) (run.Options, error) {
+	o := run.Options{Rounds: -1, Seconds: -1, Warmup: -1, Gates: results.DefaultGates, ABBA: f.order == "abba", Seed: f.seed, Samples: f.samples, Command: append([]string{"lateen"}, os.Args[min(1, len(os.Args)):]...)}
 	var err error
 	if o.Scenarios, err = scenario.Find(names); err != nil {
 		return o, usageError{err}
@@ -151,10 +154,16 @@ func (f labFlags) options(now time.Time, names []string) (run.Options, error) {
 	if f.order != "abba" && f.order != "random" {
 		return o, usagef("--order %q: use random or abba", f.order)
 	}
-	if f.block >= 0 {
+	if f.rounds < 0 || f.block < 0 || f.warmup < 0 {
+		return o, usagef("--rounds, --block and --warmup are not negative")
+	}
+	if cmd.Flags().Changed("rounds") {
+		o.Rounds = f.rounds
+	}
+	if cmd.Flags().Changed("block") {
 		o.Seconds = f.block.Seconds()
 	}
-	if f.warmup >= 0 {
+	if cmd.Flags().Changed("warmup") {
 		o.Warmup = f.warmup.Seconds()
 	}
 	for _, text := range slices.Concat(f.planes, f.peers) {
@@ -241,7 +250,8 @@ func (a *app) labRun(ctx context.Context, o run.Options) error {
 		a.warn("interrupted: %s has the rounds until then", o.File)
 		return err
 	}
-	if err := errors.Join(err, a.printf("\nwritten: %s\n", o.File)); err != nil {
+	reports, failed := labReports(o.File, doc)
+	if err := errors.Join(err, failed, a.printf("\nwritten: %s\n", strings.Join(append([]string{o.File}, reports...), ", "))); err != nil {
 		return err
 	}
 	for _, s := range doc.Scenarios {
@@ -250,4 +260,23 @@ func (a *app) labRun(ctx context.Context, o run.Options) error {
 		}
 	}
 	return nil
+}
+
+// labReports writes a run for people, beside its document.
+func labReports(file string, doc *results.Results) (written []string, err error) {
+	for name, write := range map[string]func(io.Writer, *results.Results) error{"report.md": report.Markdown, "report.html": report.HTML} {
+		path := filepath.Join(filepath.Dir(file), name)
+		var text bytes.Buffer
+		if failed := write(&text, doc); failed != nil {
+			err = errors.Join(err, fmt.Errorf("write %s: %w", path, failed))
+			continue
+		}
+		if failed := os.WriteFile(path, text.Bytes(), 0o644); failed != nil {
+			err = errors.Join(err, fmt.Errorf("write %s: %w", path, failed))
+			continue
+		}
+		written = append(written, path)
+	}
+	slices.Sort(written)
+	return written, err
 }

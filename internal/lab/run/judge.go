@@ -110,8 +110,12 @@ func planesOf(known []results.Plane, blocks []results.Block) []string {
 	return names
 }
 
-// manyDelayed is how many delayed acknowledgements for a request are worth a word.
-const manyDelayed = 0.2
+// What is worth a word: half of the requests took as long as the timer of a delayed acknowledgement, and so many
+// acknowledgements for each request waited for it.
+const (
+	longWait    = 35 // ms
+	manyDelayed = 0.2
+)
 
 // findings says in words what was counted and explains times: acknowledgements that waited for their timer.
 func findings(known []results.Plane, cells []results.Cell) []string {
@@ -127,7 +131,8 @@ func findings(known []results.Plane, cells []results.Cell) []string {
 					delayed[plane] += v
 				}
 			}
-			worth = worth || delayed[plane] >= manyDelayed
+			p50, _ := median(c.Blocks, plane, results.ServiceP50)
+			worth = worth || delayed[plane] >= manyDelayed && p50 >= longWait
 		}
 		if !worth {
 			continue

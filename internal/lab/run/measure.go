@@ -291,7 +291,8 @@ func (s *session) disturb(ctx context.Context, on running, cell scenario.Cell, p
 	}
 	if cell.Kill != nil {
 		beside(func() {
-			s.Sleep(ctx, time.Duration((s.warmup+cell.Kill.After)*float64(time.Second)))
+			// A shorter block than the scenario's is hit in its middle.
+			s.Sleep(ctx, time.Duration((s.warmup+min(cell.Kill.After, s.seconds/2))*float64(time.Second)))
 			for _, p := range processes {
 				if p.Role == cell.Kill.Role && ctx.Err() == nil {
 					_ = syscall.Kill(p.PID, syscall.SIGKILL)
