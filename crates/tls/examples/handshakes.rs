@@ -1,6 +1,7 @@
 //! What a handshake costs, both sides together, with each key exchange:
 //! `cargo run --release -p lateen-tls --example handshakes`.
 #![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, reason = "what it measures goes to the terminal")]
 
 use std::time::Instant;
 
