@@ -82,8 +82,8 @@ func hostPorts(spec *corev1.PodSpec) (out []hostPort) {
 	return out
 }
 
-// cannotHost says why a node cannot take a pod; empty if it can. The engine's lock must be held.
-func (e *Engine) cannotHost(n *node, spec *corev1.PodSpec) string {
+// cannotHost says why a node cannot take a pod of an owner and its template's hash; empty if it can. The engine's lock must be held.
+func (e *Engine) cannotHost(n *node, spec *corev1.PodSpec, owner model.Key, hash string) string {
 	switch {
 	case !spec.HostNetwork:
 		return ""
@@ -98,9 +98,15 @@ func (e *Engine) cannotHost(n *node, spec *corev1.PodSpec) string {
 			continue
 		}
 		for _, taken := range hostPorts(&other.spec) {
-			if slices.Contains(wanted, taken) {
-				return fmt.Sprintf("port %d of its network belongs to pod %s/%s", taken.port, other.namespace, other.name)
+			if !slices.Contains(wanted, taken) {
+				continue
 			}
+			why := fmt.Sprintf("port %d of its network belongs to pod %s/%s", taken.port, other.namespace, other.name)
+			// Where a Deployment has a pod on every node, an update that adds before it takes away never ends.
+			if owner.Kind == "Deployment" && other.owner == owner && other.hash != hash && !other.stopping {
+				why += ", an older one of the same Deployment, which is not ended before a new one is ready; set spec.strategy.rollingUpdate to {maxSurge: 0, maxUnavailable: 1}"
+			}
+			return why
 		}
 	}
 	return ""

@@ -190,7 +190,7 @@ func (e *Engine) makePod(ctx context.Context, owner *stored, name string, labels
 	}
 	var candidates []schedule.Node
 	for _, n := range e.nodes {
-		c := schedule.Node{Name: n.name, Labels: n.labels, Free: n.ips.free(), Cannot: e.cannotHost(n, spec)}
+		c := schedule.Node{Name: n.name, Labels: n.labels, Free: n.ips.free(), Cannot: e.cannotHost(n, spec, owner.Key, hash)}
 		if spec.HostNetwork {
 			c.Free = 1 // it takes no address
 		}
