@@ -136,12 +136,62 @@ check_not "nor the socket" lateen exec pod/third -- ls "$socket"
 check_not "nor the mesh's directory" lateen exec pod/third -- ls "$RUN"
 hostname_of() { lateen exec "pod/$1" -- cat /etc/hostname; }
 equal "it has its node's name" n1 "$(hostname_of third)"
-# While the proxy is away its ports are anybody's: nobody is to be taken in.
-squat() { lateen exec pod/third -- timeout 40 lateen-load serve --listen "[::]:15021" >/dev/null 2>&1 & }
-pid=$(proxy_pid)
-kill -STOP "$pid"; kill -KILL "$pid"; squat
-back() { lateen proxy config n1 >/dev/null && [ "$(lateen status -o json | jq -r '.nodes[] | select(.name == "n1") | .proxy.ready')" = true ]; }
-check "the proxy is back whoever has its ports" eventually 30 back
+# An update of a Deployment that has a port of every node's network: nowhere is room for a new pod beside the old ones.
+everywhere() { # VERSION [STRATEGY]
+  cat <<Y
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: everywhere, namespace: default}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: everywhere}}${2:+
+  strategy: $2}
+  template:
+    metadata: {labels: {app: everywhere, version: "$1"}}
+    spec:
+      hostNetwork: true
+      serviceAccountName: echo
+      terminationGracePeriodSeconds: 1
+      containers:
+      - {name: main, image: lateen/load:1, command: [lateen-load, serve, --listen, "[::]:18090"], ports: [{containerPort: 18090}]}
+Y
+}
+everywhere 1 >"$WORK/everywhere.yaml"
+check "a Deployment with a port of every node" lateen apply -f "$WORK/everywhere.yaml"
+check "is ready" lateen wait deploy/everywhere
+everywhere 2 >"$WORK/everywhere.yaml"
+check "its update" lateen apply -f "$WORK/everywhere.yaml"
+cure() { grep -q "maxSurge: 0, maxUnavailable: 1" <<<"$(lateen status)"; }
+check "waits, and status says for what and how to go on" eventually 20 cure
+everywhere 2 "{rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}" >"$WORK/everywhere.yaml"
+check "so told" lateen apply -f "$WORK/everywhere.yaml"
+check "it is updated" lateen wait deploy/everywhere
+check "without it" lateen delete deployment everywhere
+
+# While the proxy and the agent are away their ports are anybody's: nobody is to be taken in.
+# squat PORT: a stranger in the node's network takes the port as soon as it is free, and keeps it for a while.
+squat() { lateen exec pod/third -- timeout 120 sh -c "until timeout 60 lateen-load serve --listen '[::]:$1'; do sleep 0.005; done" >"$WORK/squat-$1" 2>&1 & }
+squatted() { # PORT...: strangers have them all
+  local port
+  for port; do
+    in_node n1 ss -Hltnp "sport = :$port" | grep -q '"lateen-load"' || { echo "port $port is not the squatter's: $(in_node n1 ss -Hltnp "sport = :$port") $(tail -n 3 "$WORK/squat-$port")"; return 1; }
+  done
+}
+# ousted KIND PORT...: the process is ended until strangers have its ports; it may be quicker than they once or twice.
+ousted() {
+  local kind=$1 pid; shift
+  squatted "$@" && return
+  pid=$(lateen status -o json | jq -r --arg k "$kind" '.nodes[] | select(.name == "n1") | .[$k].pid // empty')
+  [ -z "$pid" ] || kill -KILL "$pid"
+  sleep 2
+  squatted "$@"
+}
+for port in 15014 15020 15021; do squat $port; done
+check "a stranger has the proxy's ports while it is away" eventually 60 ousted proxy 15020 15021
+check "and the agent's" eventually 60 ousted agent 15014
+back() { lateen proxy config n1 >/dev/null && [ "$(lateen status -o json | jq -r '.nodes[] | select(.name == "n1") | .proxy.ready and .agent.ready')" = true ]; }
+check "both are back whoever has their ports" eventually 40 back
+check "the stranger has them still" squatted 15014 15020 15021
 check "traffic goes on" eventually 20 get deploy/client "http://echo:8080/?size=16"
 
 # Names.
