@@ -217,7 +217,7 @@ func forest(r *results.Results, ds []digest, metric string) (chart, bool) {
 		g.line(x.at(1), y-12, x.at(1), y+12, "one", "")
 		estimate, _ := difference(row.v.Ratio, row.v.Low, row.v.High)
 		verdict := estimate + " " + sign(row.v.Judgement) + clean(row.v.Judgement)
-		g.text(left, top+13, "start", "", shortened(row.name, 38))
+		g.text(left, top+13, "start", "", shortened(row.name, 62-len([]rune(verdict))))
 		g.text(right, top+13, "end", "", verdict)
 		g.line(x.at(row.v.Low), y, x.at(row.v.High), y, "ink "+row.st.class, "")
 		for _, end := range []float64{row.v.Low, row.v.High} {
@@ -266,6 +266,9 @@ func cpuBars(r *results.Results, ds []digest) (chart, bool) {
 	var bars []bar
 	most := 0.0
 	eachSide(ds, func(d *digest, s *side, _ string) {
+		if base := d.side(d.baseline); base != nil && alike(base.plane, s.plane) {
+			return // the witness of the noise; its numbers are in the tables
+		}
 		b := bar{name: clean(s.label), st: styleOf(r, s.plane.Name)}
 		if len(ds) > 1 {
 			b.name = clean(d.cell.Name) + " · " + b.name
@@ -298,7 +301,7 @@ func cpuBars(r *results.Results, ds []digest) (chart, bool) {
 	top := 30.0
 	var said []string
 	for _, b := range bars {
-		g.text(left, top+12, "start", "", shortened(b.name, 44))
+		g.text(left, top+12, "start", "", shortened(b.name, 54))
 		g.text(right, top+12, "end", "", number(b.sum)+" µs")
 		from := 0.0
 		g.put(`<g class="%s">`, b.st.class)

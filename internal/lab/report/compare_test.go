@@ -36,6 +36,9 @@ func TestCompare(t *testing.T) {
 	if strings.Count(text, "yes, for the better") != 2 || strings.Contains(text, "for the worse") {
 		t.Error("of the ratios two have moved: lateen to no mesh and to ztunnel")
 	}
+	if back := compared(t, b, a); strings.Count(back, "yes, for the worse") != 2 || strings.Contains(back, "for the better") {
+		t.Error("the other way round they have moved for the worse")
+	}
 	for _, want := range []string{"twopods-conn, 16 connections is in A only", "version of lateen: 0.3.0 in A, 0.4.0 in B"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("missing: %s", want)

@@ -107,7 +107,7 @@ func makeSample() *results.Results {
 			}})
 			if round == 1 {
 				b := results.Block{Plane: p.Name, Round: 1, Metrics: map[string]float64{
-					results.ResponseP50: 999, // a time under strace, which nobody may see
+					results.ResponseP999: 999, // a time under strace, which nobody may see
 					results.SyscallsPerRequest(results.RoleGenerator, results.CallsReads): e.reads, results.SyscallsPerRequest(results.RoleGenerator, results.CallsAll): 2 + e.reads,
 					results.SyscallsPerRequest(results.RoleApp, results.CallsWrites): 2, results.SyscallsPerRequest(results.RoleApp, results.CallsAll): 4,
 				}}

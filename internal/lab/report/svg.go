@@ -135,7 +135,12 @@ func (s scale) ticks() []float64 {
 }
 
 // tick prints an axis value without needless digits.
-func tick(v float64) string { return minus(strconv.FormatFloat(v, 'g', 4, 64)) }
+func tick(v float64) string {
+	if size := math.Abs(v); size >= 1000 && size < 1e7 {
+		return minus(strconv.FormatFloat(v, 'f', 0, 64))
+	}
+	return minus(strconv.FormatFloat(v, 'g', 4, 64))
+}
 
 // legend writes names with their marks below a plot, in as many lines as it takes.
 func (d *drawing) legend(y float64, entries []legendEntry) float64 {

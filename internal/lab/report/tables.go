@@ -23,6 +23,15 @@ func (d *digest) headline() string {
 	return ""
 }
 
+// queued tells whether requests waited for a connection: what the service took is then another story.
+func (d *digest) queued() bool {
+	return slices.ContainsFunc(d.sides, func(s side) bool {
+		response, ok := s.get(results.ResponseP50)
+		service, okService := s.get(results.ServiceP50)
+		return ok && okService && response > 2*service
+	})
+}
+
 var (
 	responseColumns = []string{results.ResponseAvg, results.ResponseP50, results.ResponseP75, results.ResponseP90, results.ResponseP99}
 	serviceColumns  = []string{results.ServiceP50, results.ServiceP90, results.ServiceP99}
@@ -34,6 +43,7 @@ func mainTable(ds []digest) table {
 	service, closed := false, false
 	for i := range ds {
 		service = service || slices.Contains(serviceColumns, ds[i].headline())
+		service = service || ds[i].queued()
 		closed = closed || ds[i].cell.Load.QPS == 0 || ds[i].headline() == results.QPS || slices.ContainsFunc(ds[i].cell.Verdicts, func(v results.Verdict) bool { return v.Metric == results.QPS })
 	}
 	t.columns = []column{{title: "setting", keep: len(ds) > 1}, text("side")}
