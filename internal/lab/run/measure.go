@@ -203,9 +203,11 @@ func (s *session) charge(b *results.Block, before, after sample, processes []ben
 	micros := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 / requests }
 	all := [3]float64{}
 	complete := true
+	for _, known := range whole {
+		complete = complete && known
+	}
 	for role, u := range used {
 		if !whole[role] {
-			complete = false
 			continue
 		}
 		total := micros(u.CPU)

@@ -193,6 +193,32 @@ func TestEveryCellIsMeasuredOnEveryPlaneInEachRound(t *testing.T) {
 	}
 }
 
+// A proxy that was killed took what it had used with it: neither its role's cost is known nor the whole path's.
+func TestWhatEndedMeanwhileIsChargedToNobody(t *testing.T) {
+	s := &session{Stage: Stage{Account: account.Host()}}
+	processes := []bench.Process{{Role: results.RoleApp, PID: os.Getpid()}, {Role: results.RoleProxies, PID: 1 << 30}}
+	ms := time.Millisecond
+	before := sample{used: map[int]account.Usage{os.Getpid(): {}, 1 << 30: {}}}
+	after := sample{used: map[int]account.Usage{os.Getpid(): {CPU: 10 * ms, User: 5 * ms, System: 5 * ms, Voluntary: 20}}}
+	var r report
+	r.Counts.OK = 10
+	b := results.Block{Metrics: map[string]float64{}}
+	if err := s.charge(&b, before, after, processes, r); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.Metrics[results.CPUPerRequest(results.RoleApp, "total")]; got != 1000 {
+		t.Errorf("application: got %v µs, want 1000", got)
+	}
+	if got := b.Metrics[results.CPUPerRequest(results.RoleApp, "user")]; got != 500 {
+		t.Errorf("application: got %v µs of user time, want 500", got)
+	}
+	for _, role := range []string{results.RoleProxies, results.RoleAll} {
+		if got, ok := b.Metrics[results.CPUPerRequest(role, "total")]; ok {
+			t.Errorf("%s: got %v µs", role, got)
+		}
+	}
+}
+
 func TestOrders(t *testing.T) {
 	if got := order(3, true, 1, 0, 1); !slices.Equal(got, []int{0, 1, 2}) {
 		t.Errorf("first round: got %v", got)
