@@ -22,12 +22,13 @@ type hosts struct {
 	claims    map[string]map[model.Key]bool     // host → objects
 	owners    map[string]map[string]model.Key   // host → namespace → the object that speaks for it there
 	canonical map[string]model.Key              // host → the object that speaks for it everywhere else
+	endingIn  map[string]map[model.Key]bool     // last label of a host → ServiceEntries that declare such
 	resources map[model.Key]map[string]bool     // object → names of its resources in the log
 	addresses map[netip.Addr]map[model.Key]bool // addresses that ServiceEntries give, of the range for those that give none
 }
 
 func newHosts() hosts {
-	return hosts{declared: map[model.Key][]string{}, claims: map[string]map[model.Key]bool{}, owners: map[string]map[string]model.Key{},
+	return hosts{endingIn: map[string]map[model.Key]bool{}, declared: map[model.Key][]string{}, claims: map[string]map[model.Key]bool{}, owners: map[string]map[string]model.Key{},
 		canonical: map[string]model.Key{}, resources: map[model.Key]map[string]bool{}, addresses: map[netip.Addr]map[model.Key]bool{}}
 }
 
@@ -88,6 +89,11 @@ func (c *Compiler) settleHosts(b *batch) {
 		for _, h := range c.hosts.declared[key] {
 			delete(c.hosts.claims[h], key)
 			touched[h] = true
+			if keys := c.hosts.endingIn[lastLabel(h)]; keys != nil {
+				if delete(keys, key); len(keys) == 0 {
+					delete(c.hosts.endingIn, lastLabel(h))
+				}
+			}
 		}
 		now := c.declares(key)
 		for _, h := range now {
@@ -96,6 +102,12 @@ func (c *Compiler) settleHosts(b *batch) {
 			}
 			c.hosts.claims[h][key] = true
 			touched[h] = true
+			if key.Kind == "ServiceEntry" {
+				if c.hosts.endingIn[lastLabel(h)] == nil {
+					c.hosts.endingIn[lastLabel(h)] = map[model.Key]bool{}
+				}
+				c.hosts.endingIn[lastLabel(h)][key] = true
+			}
 		}
 		if len(now) == 0 {
 			delete(c.hosts.declared, key)
@@ -117,6 +129,7 @@ func (c *Compiler) settleHost(b *batch, host string) {
 	best := map[string]claim{}
 	for key := range c.hosts.claims[host] {
 		x := c.claim(key)
+		x.public = x.public && (x.isService() || c.nameOfOthers(host, key.Namespace) == "")
 		if y, ok := best[key.Namespace]; !ok || x.before(y) {
 			best[key.Namespace] = x
 		}
@@ -285,12 +298,13 @@ func (c *Compiler) compileService(b *batch, key model.Key) {
 			publish(s)
 		}
 	} else if se, ok := c.store.ServiceEntry(key); ok {
-		in := translate.EntryInput{Context: ctx, Entry: se, Auto: c.autoAddresses(se, key), Lost: map[string]string{}, Canonical: map[string]bool{}}
+		in := translate.EntryInput{Context: ctx, Entry: se, Auto: c.autoAddresses(se, key), Lost: map[string]string{}, Canonical: map[string]bool{}, OfOthers: map[string]string{}}
 		for _, h := range translate.EntryHosts(se) {
 			if owner := c.hosts.owners[h][key.Namespace]; owner != key {
 				in.Lost[h] = owner.String()
 			}
 			in.Canonical[h] = c.hosts.canonical[h] == key
+			in.OfOthers[h] = c.nameOfOthers(h, key.Namespace)
 		}
 		in.Shared = c.shared(se, key)
 		services, conditions := translate.ServiceEntry(c.mesh, in)

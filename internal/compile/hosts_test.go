@@ -45,11 +45,11 @@ func TestOneObjectSpeaksForAHost(t *testing.T) {
 		t.Errorf("shop: %v, want the Service", s)
 	}
 	p.remove(model.ServiceKey("shop", "web"), model.ServiceEntryKey("shop", "old"))
-	if s := p.service("shop/" + host); s.GetName() != "young" || s.Canonical {
-		t.Errorf("shop: %v, want the entry that is left", s)
+	if s := p.service("shop/" + host); s.GetName() != "young" || !s.Canonical {
+		t.Errorf("shop: %v, want the entry that is left, and for everybody: the name is this namespace's", s)
 	}
-	if s := p.service("other/" + host); !s.GetCanonical() {
-		t.Errorf("other: %v speaks for everybody now", s)
+	if s := p.service("other/" + host); s.GetCanonical() {
+		t.Errorf("other: %v speaks for everybody", s)
 	}
 	p.remove(model.ServiceEntryKey("shop", "young"), model.ServiceEntryKey("other", "copy"))
 	if n := p.log.Len(log.AddressType); n != 0 {

@@ -35,7 +35,9 @@ func (c *Compiler) shared(se *networkingv1.ServiceEntry, key model.Key) []transl
 		}
 		var claims []claim
 		for _, owner := range c.hosts.owners[h] {
-			claims = append(claims, c.claim(owner))
+			x := c.claim(owner)
+			x.public = x.public && (x.isService() || c.nameOfOthers(h, owner.Namespace) == "")
+			claims = append(claims, x)
 		}
 		if s, ok := share("host "+h, key, claims); ok {
 			out = append(out, s)

@@ -85,6 +85,7 @@ func (c *Compiler) touchService(b *batch, ch model.Changed) {
 	}
 	c.reselect(b, ch.Key, selector(ch.Old), selector(ch.New))
 	b.services[ch.Key] = true
+	c.touchNames(b, ch.Key.Namespace, ch)
 	// A waypoint may be found under the Service of its name.
 	if gateway := model.GatewayKey(ch.Key.Namespace, ch.Key.Name); c.gateways.known(gateway) {
 		b.gateways[gateway] = true
@@ -120,6 +121,7 @@ func (c *Compiler) touchNamespace(b *batch, ch model.Changed) {
 		now = *ns
 	}
 	c.accept(ch.Key, b)
+	c.touchNames(b, ch.Key.Name, ch)
 	if maps.Equal(old.Annotations, now.Annotations) && maps.Equal(old.Labels, now.Labels) {
 		return
 	}

@@ -52,6 +52,8 @@ type EntryInput struct {
 	Lost map[string]string
 	// Canonical are the hosts for which the entry speaks in all namespaces that do not declare them themselves.
 	Canonical map[string]bool
+	// OfOthers says of hosts why they count in the entry's own namespace alone; empty or missing for all others.
+	OfOthers map[string]string
 	// Shared is what other entries declare as well.
 	Shared []Shared
 }
@@ -106,6 +108,10 @@ func ServiceEntry(mesh Mesh, in EntryInput) ([]*workload.Service, []model.Condit
 			Waypoint: b.address(), WeightedWaypoints: b.weighted, IngressUseWaypoint: b.ingress,
 			LoadBalancing: lb, Visibility: visibility, Canonical: in.Canonical[host],
 			Extensions: declared,
+		}
+		if why := in.OfOthers[host]; why != "" && visibility == workload.Service_PUBLIC {
+			s.Visibility = workload.Service_NAMESPACE
+			v.note("Conflicted", fmt.Sprintf("host %s counts in namespace %s only: %s; for clients of other namespaces declare another host", host, se.Namespace, why))
 		}
 		if auto := in.Auto[host]; len(addresses) == 0 && len(auto) > 0 {
 			texts := make([]string, 0, len(auto))
