@@ -67,7 +67,7 @@ pub(super) enum Reached {
 pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, mut wanted: Wanted) -> Reached {
     // A dial, a handshake and the peer's own dial, each bounded; a peer that answers nothing else bounds none of them.
     let deadline = Instant::now() + 3 * worker.patience.peer;
-    let mut tried: Vec<WorkloadUid> = Vec::new();
+    let mut tried: Vec<Tried> = Vec::new();
     let mut attempts = 0;
     let mut unanswered = 0;
     let mut choice = match first(worker, arrival, &mut wanted).await {
@@ -97,17 +97,7 @@ pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, mut wanted: Wa
         let Some(hop) = hop.filter(|_| refusal.blames_endpoint()) else {
             return Reached::No(refusal.after(attempts), underway.open());
         };
-        tried.push(hop.clone());
-        // An endpoint that is a service of the mesh fails when all that serve it have.
-        let failed = match behind {
-            Some(behind) if others < tried.len() => {
-                tried.push(behind.clone());
-                Some(behind)
-            }
-            Some(_) => None,
-            None => Some(hop),
-        };
-        if let Some(failed) = failed {
+        if let Some(failed) = note(&mut tried, hop, behind, others) {
             let census = census(worker, &arrival.pod, &wanted);
             worker
                 .ejections
@@ -126,6 +116,46 @@ pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, mut wanted: Wa
         worker.metrics.connect_retried();
         underway.forget();
     }
+}
+
+/// A workload that failed.
+struct Tried {
+    workload: WorkloadUid,
+    /// The endpoint that led to it, where that is another.
+    behind: Option<WorkloadUid>,
+}
+
+fn was_tried(tried: &[Tried], workload: &Workload) -> bool {
+    tried.iter().any(|one| one.workload == workload.uid)
+}
+
+/// Notes a next hop that failed, and the endpoint that led to it where that is another. Returns the endpoint that failed by
+/// it: one that is a service fails when all that it leads to have, `others` and this one. What else was tried, such as its
+/// siblings, is of no account.
+fn note(
+    tried: &mut Vec<Tried>,
+    hop: WorkloadUid,
+    behind: Option<WorkloadUid>,
+    others: usize,
+) -> Option<WorkloadUid> {
+    tried.push(Tried {
+        workload: hop.clone(),
+        behind: behind.clone(),
+    });
+    let Some(behind) = behind else {
+        return Some(hop);
+    };
+    let led = tried
+        .iter()
+        .filter(|one| one.behind.as_ref() == Some(&behind));
+    if led.count() <= others {
+        return None;
+    }
+    tried.push(Tried {
+        workload: behind.clone(),
+        behind: None,
+    });
+    Some(behind)
 }
 
 fn hop_of(choice: &Choice) -> Option<WorkloadUid> {
@@ -154,10 +184,10 @@ fn choose(
     worker: &Worker,
     pod: &Pod,
     wanted: &Wanted,
-    tried: &[WorkloadUid],
+    tried: &[Tried],
 ) -> Result<Choice, route::Refusal> {
     let port = wanted.destination.port();
-    let was_tried = |workload: &Workload| tried.contains(&workload.uid);
+    let was_tried = |workload: &Workload| was_tried(tried, workload);
     if worker.ejections.any(pod) {
         let census = census(worker, pod, wanted);
         if census.out() * 2 <= census.total() {
@@ -291,7 +321,7 @@ async fn settle(
     arrival: &Arrival,
     wanted: &mut Wanted,
     choice: &mut Choice,
-    tried: &[WorkloadUid],
+    tried: &[Tried],
 ) -> Result<(), Refusal> {
     let port = wanted.destination.port();
     // Routing ends circles and long chains of names; each name may need something of the control plane.
@@ -306,8 +336,7 @@ async fn settle(
         let mut lookups = 0;
         let found = loop {
             let avoid = |workload: &Workload| {
-                tried.contains(&workload.uid)
-                    || worker.ejections.is_out(&arrival.pod, workload, port)
+                was_tried(tried, workload) || worker.ejections.is_out(&arrival.pod, workload, port)
             };
             let random = &mut |n| worker.random_below(n);
             let found = resolve.at(&wanted.snapshot, &wanted.source, address, &avoid, random);
@@ -360,5 +389,29 @@ fn begin(
         opening: Some(Box::new(opening)),
         metrics: Arc::clone(&worker.metrics),
         tracked: Some(tracked),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lateen_types::WorkloadUid;
+
+    use super::note;
+
+    #[test]
+    fn an_endpoint_fails_when_all_that_it_leads_to_have_whatever_became_of_its_siblings() {
+        let uid = |name: &str| WorkloadUid(name.into());
+        let mut tried = Vec::new();
+        // Two dead siblings come first, one a pod of the mesh by its address; the third is a service of three.
+        for (workload, behind, others, failed) in [
+            ("a", None, 2, Some("a")),
+            ("pod", Some("b"), 0, Some("b")),
+            ("c1", Some("c"), 2, None),
+            ("c2", Some("c"), 2, None),
+            ("c3", Some("c"), 2, Some("c")),
+        ] {
+            let got = note(&mut tried, uid(workload), behind.map(uid), others);
+            assert_eq!(got, failed.map(uid), "{workload}");
+        }
     }
 }
