@@ -40,12 +40,17 @@ ask $((seconds + 120)) "$WORK/keep" -mode keep -workers 4 -rate 50 & KEEP=$!
 ask $((seconds + 120)) "$WORK/new" -mode new -workers 8 -rate $rate & NEW=$!
 began=$SECONDS
 : >"$WORK/samples"
-sample() { # one line for each part: SECOND PART PID RSS-KIB FDS
-  local at=$((SECONDS - began)) part pid
+# ready PID: how many sockets a proxy has ready to dial from, in all pods and in the pod that has most (crates/capture/src/stock.rs).
+ready() { "$TOOLS/sockets" "$1" 2>/dev/null | awk '$4 == "NEW" {all++; if (++n[$1, $3] > most) most = n[$1, $3]} END {print all + 0, most + 0}'; }
+# One line for each part: SECOND PART PID RSS-KIB FDS READY, READY the most that one pod has; they are not among the FDS.
+sample() {
+  local at=$((SECONDS - began)) part pid all most
   lateen status -o json 2>/dev/null | jq -r '"control \(.control.pid // 0)", (.nodes[] | "agent-\(.name) \(.agent.pid // 0)", "proxy-\(.name) \(.proxy.pid // 0)")' | { cat; echo "engine $(engine_pid)"; } |
     while read -r part pid; do
       [ "$pid" -gt 1 ] && [ -r "/proc/$pid/status" ] || continue
-      echo "$at $part $pid $(awk '/^VmRSS/ {print $2}' "/proc/$pid/status") $(ls "/proc/$pid/fd" 2>/dev/null | wc -l)"
+      all=0 most=0
+      [[ $part != proxy-* ]] || read -r all most < <(ready "$pid")
+      echo "$at $part $pid $(awk '/^VmRSS/ {print $2}' "/proc/$pid/status") $(($(ls "/proc/$pid/fd" 2>/dev/null | wc -l) - all)) $most"
     done >>"$WORK/samples"
 }
 (while sleep 3; do sample; done) & SAMPLER=$!

@@ -1,5 +1,5 @@
 # What a soak makes of its records: $WORK/events (BEGIN END NAME in milliseconds), the askers' counts and failures,
-# $WORK/samples (SECOND PART PID RSS-KIB FDS) and the logs. It changes nothing in the mesh. shellcheck shell=bash
+# $WORK/samples (SECOND PART PID RSS-KIB FDS READY) and the logs. It changes nothing in the mesh. shellcheck shell=bash
 
 # excuses SORT: which windows excuse failures on connections of the sort (new, keep): FROM TO KINDS NAME.
 # No event in the mesh excuses a request that nobody answered (timeout), or an answer that was not whole on a new connection.
@@ -56,7 +56,8 @@ lines() {
     END {flush()}'
 }
 # A leak of 1 KiB for each new connection is $rate KiB a second in both proxies; a quarter of that is too much in any part.
-# One descriptor for a thousand connections is too, beyond those of a pod, which is there or not where the line ends.
+# One descriptor for a thousand connections is too, beyond those of a pod, which is there or not where the line ends. The
+# sockets that are ready to dial from are counted apart: their number goes by how fast a pod once dialled, and has an end.
 judge_growth() {
   local part pids first last slope ffirst flast _
   lines >"$WORK/lines"
@@ -66,7 +67,10 @@ judge_growth() {
     check "memory of $part rises by less than a quarter of 1 KiB for each connection: $slope KiB/s" awk -v s="$slope" -v most="$rate" 'BEGIN {exit !(s < most / 4)}'
     check "descriptors of $part rise by less than one for a thousand connections and those of a pod: from $ffirst to $flast" [ $((flast - ffirst)) -lt $((rate * (seconds - second_half) / 1000 + 40)) ]
   done <"$WORK/lines"
+  check "a pod has no more than two kinds of 64 sockets ready, and some that are being dialled from: $(most_ready)" [ "$(most_ready)" -le 160 ]
+  check "and some were ready" [ "$(most_ready)" -ge 8 ]
 }
+most_ready() { awk '$6 > most {most = $6} END {print most + 0}' "$WORK/samples"; }
 growth_table() {
   echo "| part | RSS at the start of the line | at its end | KiB a second | descriptors at the start | at its end |"
   echo "|---|---|---|---|---|---|"
@@ -84,6 +88,18 @@ patterns() {
   [ "$(standstill)" = 0 ] || also="$1|standstill"
   sed -nE "s/^(always|$also) //p" "$ROOT/tests/soak/expected.txt"
 }
+# not_of_a_kill: leaves out lines that a `killed` pattern explains, if a proxy was just killed: until half a second after the
+# next one was ready.
+not_of_a_kill() {
+  local line at
+  while IFS= read -r line; do
+    if grep -qE -f <(sed -nE 's/^killed //p' "$ROOT/tests/soak/expected.txt") <<<"$line"; then
+      at=$(date -d "$(sed -E 's/^time=//; s/[[:space:]].*//' <<<"$line")" +%s%3N)
+      awk -v at="$at" '$3 == "kill-proxy" && $1 <= at && at <= $2 + 500 {found = 1} END {exit !found}' "$WORK/events" && continue
+    fi
+    printf '%s\n' "$line"
+  done
+}
 judge_logs() {
   warnings "$RUN"/engine.log "$RUN"/control.log "$RUN"/nodes/*/*.log >"$WORK/warnings"
   # Both kinds of log begin with the time, one of them behind `time=`.
@@ -91,7 +107,7 @@ judge_logs() {
   local part
   for part in first second; do
     touch "$WORK/warnings.$part"
-    grep -vE -f <(patterns $part) "$WORK/warnings.$part" >"$WORK/surprises.$part"
+    grep -vE -f <(patterns $part) "$WORK/warnings.$part" | not_of_a_kill >"$WORK/surprises.$part"
     equal "of $(wc -l <"$WORK/warnings.$part") warnings in the $part half none is unexplained" 0 "$(wc -l <"$WORK/surprises.$part")"
     sed -E 's/[0-9]+/N/g' "$WORK/surprises.$part" | cut -c1-260 | sort | uniq -c | sort -rn | head -15
     # The first of them as they stand, each with what had just begun: the log's time is UTC, the events' in milliseconds.
@@ -101,7 +117,7 @@ judge_logs() {
     done
   done
   # A pattern that nothing needs any more excuses what nobody has seen.
-  sed -nE 's/^(always|first|second|standstill) //p' "$ROOT/tests/soak/expected.txt" | while read -r p; do grep -qE -- "$p" "$WORK/warnings" || echo "   not needed this time: $p"; done
+  sed -nE 's/^(always|first|second|standstill|killed) //p' "$ROOT/tests/soak/expected.txt" | while read -r p; do grep -qE -- "$p" "$WORK/warnings" || echo "   not needed this time: $p"; done
 }
 
 figures() {
@@ -111,6 +127,7 @@ figures() {
   for sort in new keep; do
     echo "On $sort connections $(count "$WORK/$sort" served) requests were served and $(failed "$WORK/$sort") failed; windows that excuse some kind of failure cover $(excused $sort) % of the time. By kind and event: $(awk '{printf "%s%d %s (%s)", sep, $1, $2, $3; sep = ", "} END {if (!NR) printf "none"}' "$WORK/$sort.attributed")."
   done
+  echo "At most $(most_ready) sockets were ready in one pod; they are not among the descriptors below."
   echo "Warnings in the logs: $(wc -l <"$WORK/warnings.first") in the first half, $(wc -l <"$WORK/warnings.second") in the second."
   echo
 }
