@@ -312,7 +312,11 @@ func (s *session) measureGroup(ctx context.Context, sc *scenario.Scenario, cells
 		if round > rounds && !slices.ContainsFunc(group, func(i int) bool { return s.counted(out.Cells[i]) < rounds }) {
 			break
 		}
-		s.Progress.Start(fmt.Sprintf("%s: round %d of %d%s", sc.Name, round, rounds, s.left()))
+		place := fmt.Sprintf("round %d of %d", round, rounds)
+		if round > rounds {
+			place = fmt.Sprintf("round %d, for rejected blocks", round)
+		}
+		s.Progress.Start(fmt.Sprintf("%s: %s%s", sc.Name, place, s.left()))
 		for _, i := range group {
 			if round > rounds && s.counted(out.Cells[i]) >= rounds {
 				continue
@@ -320,7 +324,7 @@ func (s *session) measureGroup(ctx context.Context, sc *scenario.Scenario, cells
 			load := sc.Load.With(cells[i].Load)
 			for _, p := range order(len(s.running), s.options.ABBA, s.options.Seed, i, round) {
 				on := s.running[p]
-				s.Progress.Update(fmt.Sprintf("%s: round %d of %d: %s, %s%s", sc.Name, round, rounds, cells[i].Name, on.about.Name, s.left()))
+				s.Progress.Update(fmt.Sprintf("%s: %s: %s, %s%s", sc.Name, place, cells[i].Name, on.about.Name, s.left()))
 				b, err := s.measure(ctx, on, cells[i], load, round)
 				switch {
 				case ctx.Err() != nil:
@@ -342,7 +346,7 @@ func (s *session) measureGroup(ctx context.Context, sc *scenario.Scenario, cells
 		if err := s.write(); err != nil {
 			return err
 		}
-		s.Progress.Done(fmt.Sprintf("%s: round %d of %d: %s", sc.Name, round, rounds, tally(out.Cells, group)))
+		s.Progress.Done(fmt.Sprintf("%s: %s: %s", sc.Name, place, tally(out.Cells, group)))
 	}
 	return nil
 }
