@@ -32,9 +32,9 @@ func ParseSpec(text string) (Spec, error) {
 			return s, fmt.Errorf("%s takes no path", kind)
 		}
 		return s, nil
-	case kind == results.KindCilium:
+	case absences[kind] != "" && !given:
 		return s, nil // Describe says why it cannot run
-	case !isPeer(kind):
+	case absences[kind] == "" && !isPeer(kind):
 		return s, fmt.Errorf("unknown peer %q: use %s, each with =PATH", kind, strings.Join(peerKinds, ", "))
 	case path == "":
 		return s, fmt.Errorf("peer %s has no path: write %s=PATH", kind, kind)
@@ -52,6 +52,12 @@ func ParseSpec(text string) (Spec, error) {
 		return s, fmt.Errorf("peer %s: %s is not an executable file", kind, absolute)
 	}
 	return s, nil
+}
+
+// absences are the kinds that can be named and cannot run here, with the reason: a report stands beside their published rows.
+var absences = map[string]string{
+	results.KindCilium:  "Cilium attaches eBPF programs to a node's devices and owns its pod network: it needs a cluster of its own",
+	results.KindLinkerd: "linkerd2-proxy learns destinations, policies and its identity from Linkerd's control plane alone, and there is none here: it needs a cluster with Linkerd",
 }
 
 func isPeer(kind string) bool {
@@ -72,12 +78,13 @@ type Maker struct {
 
 // Plane makes the plane that a spec names.
 func (m Maker) Plane(s Spec) (Plane, error) {
+	if why := absences[s.Kind]; why != "" {
+		return absent{results.Plane{Name: s.Name, Kind: s.Kind, Path: s.Path, NotRun: why}}, nil
+	}
 	mesh := m.Prefix + "-" + s.Name
 	switch s.Kind {
 	case results.KindNone, results.KindLateen, results.KindZtunnel:
 		return NewLocal(m.Engine, mesh, s.Name, s.Kind, s.Path), nil
-	case results.KindCilium:
-		return absent{results.Plane{Name: s.Name, Kind: s.Kind, NotRun: "Cilium attaches eBPF programs to a node's devices and owns its pod network: it needs a cluster of its own"}}, nil
 	}
 	return nil, fmt.Errorf("unknown peer %q", s.Kind)
 }

@@ -351,6 +351,31 @@ func TestAPlaneThatCannotBeStartedIsNamed(t *testing.T) {
 	}
 }
 
+func TestAPlaneThatCannotRunHereIsReportedAsNotRun(t *testing.T) {
+	w, stage, o := newWorld(t, smallScenario)
+	o.Rounds = 1
+	fake := stage.Make
+	stage.Make = func(s bench.Spec) (bench.Plane, error) {
+		if s.Kind == results.KindCilium {
+			return bench.Maker{}.Plane(s)
+		}
+		return fake(s)
+	}
+	o.Planes = append(o.Planes, bench.Spec{Name: "cilium", Kind: results.KindCilium})
+	doc, err := Run(context.Background(), stage, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.allDown(t)
+	i := slices.IndexFunc(doc.Planes, func(p results.Plane) bool { return p.Name == "cilium" })
+	if i < 0 || doc.Planes[i].NotRun == "" {
+		t.Errorf("planes %+v: cilium is not among them with a reason", doc.Planes)
+	}
+	if s := doc.Scenarios[0]; s.Failed != "" || slices.Contains(w.loads, "cilium") || !slices.Contains(w.loads, "lateen") {
+		t.Errorf("failed %q, loads on %v: want all planes but cilium measured", s.Failed, w.loads)
+	}
+}
+
 func TestWithoutItsProgramsACellIsLeftOut(t *testing.T) {
 	w, stage, o := newWorld(t, strings.NewReplacer("[client, echo]", "[client, echo, details]", "{name: b}", "{name: b, part: details}").Replace(smallScenario))
 	o.Rounds = 1
