@@ -50,7 +50,7 @@ pub(crate) fn of_resources(refused: &[Refused]) -> rpc::Status {
     let mut status = of_response(text(refused));
     status.details.push(prost_types::Any {
         type_url: BAD_REQUEST_TYPE.to_owned(),
-        value: names(refused, NAMES_BYTES).encode_to_vec().into(),
+        value: names(refused, NAMES_BYTES).encode_to_vec(),
     });
     status
 }
