@@ -216,7 +216,7 @@ func forest(r *results.Results, ds []digest, metric string) (chart, bool) {
 		}
 		g.line(x.at(1), y-12, x.at(1), y+12, "one", "")
 		estimate, _ := difference(row.v.Ratio, row.v.Low, row.v.High)
-		verdict := estimate + " " + sign(row.v.Judgement) + clean(row.v.Judgement)
+		verdict := shortened(estimate+" "+sign(row.v.Judgement)+clean(row.v.Judgement), 30)
 		g.text(left, top+13, "start", "", shortened(row.name, 62-len([]rune(verdict))))
 		g.text(right, top+13, "end", "", verdict)
 		g.line(x.at(row.v.Low), y, x.at(row.v.High), y, "ink "+row.st.class, "")
