@@ -1,6 +1,7 @@
 package scenario_test
 
 import (
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +19,10 @@ func TestEveryScenarioCanBeReadAndItsWorldIsThere(t *testing.T) {
 	var names []string
 	for _, s := range all {
 		names = append(names, s.Name)
+		// The least probability that the rank test can give, over all metrics looked at: beyond it no verdict is ever clear.
+		if least := float64(len(s.Metrics)) * math.Pow(2, 1-float64(s.Rounds)); least > 0.025 {
+			t.Errorf("%s: %d rounds cannot be clear about %d metrics: p is %.3f at best", s.Name, s.Rounds, len(s.Metrics), least)
+		}
 		for _, part := range s.World {
 			documents, err := scenario.Documents(part, samples)
 			if err != nil || len(documents) == 0 || len(documents[0].Data) == 0 {
