@@ -17,6 +17,7 @@ use crate::error::TunnelError;
 use crate::guard::{Abuse, Guard, Passing};
 use crate::outbox::Outbox;
 use crate::settings::Settings;
+use crate::windows::Inflow;
 
 /// The byte stream of a tunnel, shared by the HTTP/2 layer and the task that flushes.
 #[derive(Debug)]
@@ -86,6 +87,11 @@ impl<IO> Batch<IO> {
     /// it stands still nothing has gone to the peer.
     pub(crate) fn writes(&self) -> &Rc<Cell<u64>> {
         &self.0.writes
+    }
+
+    /// The connection's flow control so far.
+    pub(crate) fn inflow(&self) -> Inflow {
+        self.0.guard.borrow().inflow()
     }
 
     /// What the peer is guilty of, if anything; from then on nothing is read from it.

@@ -12,7 +12,6 @@ use bytes::Bytes;
 use lateen_types::Strng;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use crate::batch::Batch;
 use crate::error::{ConnectError, Reason, TunnelError};
@@ -391,12 +390,12 @@ pub struct Driver<IO: AsyncRead + AsyncWrite + Unpin> {
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
     fn close_if_idle(&self) {
-        let (Some(timeout), Some(since)) =
-            (self.settings.idle_timeout, self.state.load.idle_since())
-        else {
+        let Some(since) = self.state.load.idle_since() else {
             return;
         };
-        if Instant::now().duration_since(since) >= timeout
+        let idle = since.elapsed();
+        if (self.settings.idle_timeout.is_some_and(|most| idle >= most)
+            || self.windows.in_the_way(idle, &self.settings))
             && let Some(send) = self.send.upgrade()
         {
             send.borrow_mut().take();
@@ -404,9 +403,6 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
     }
 
     fn poll_tunnel(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TunnelError>> {
-        if let Some(window) = self.windows.grow(&self.state.load) {
-            self.connection.set_target_window_size(window);
-        }
         if self.state.probe.take() {
             let patience = self.settings.probe_timeout;
             self.keepalive.probe(self.flusher.received(), patience);
@@ -422,15 +418,19 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
         }
         while let Poll::Ready(beat) = self.keepalive.poll_beat(cx, self.flusher.received()) {
             beat?;
-            self.close_if_idle();
             if self.flusher.stuck_for() > self.settings.ping_interval + self.settings.ping_timeout {
                 return Poll::Ready(Err(TunnelError::Stalled));
             }
             if let Some(window) = self.windows.shrink(&self.state.load) {
                 self.connection.set_target_window_size(window);
             }
+            self.close_if_idle();
         }
         let result = Pin::new(&mut self.connection).poll(cx);
+        if let Some(window) = self.windows.grow(&self.state.load, self.flusher.inflow()) {
+            // It wakes us to tell the peer.
+            self.connection.set_target_window_size(window);
+        }
         self.learn_limit();
         self.close_if_barren();
         if let Some(abuse) = self.flusher.abuse() {

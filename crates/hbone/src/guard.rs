@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::frames::{Event, Frames, Head, flag, kind};
+use crate::windows::Inflow;
 
 /// Which abuse of HTTP/2 ended a tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -163,6 +164,7 @@ pub(crate) struct Guard {
     inward: Frames,
     outward: Frames,
     verdict: Option<Abuse>,
+    inflow: Inflow,
     pings: Bucket,
     settings: Bucket,
     useless: Bucket,
@@ -209,6 +211,7 @@ impl Guard {
             inward: Frames::new(server),
             outward: Frames::new(!server),
             verdict: None,
+            inflow: Inflow::default(),
             pings: bucket(PINGS),
             settings: bucket(SETTINGS),
             useless: bucket(USELESS),
@@ -232,6 +235,11 @@ impl Guard {
         self.verdict
     }
 
+    /// What the peer may send on the connection and what it sent.
+    pub(crate) fn inflow(&self) -> Inflow {
+        self.inflow
+    }
+
     /// Judges bytes that came; `passing` hears what they mean for streams once the HTTP/2 layer has acted on them.
     pub(crate) fn received(
         &mut self,
@@ -244,6 +252,7 @@ impl Guard {
             match event {
                 Event::Frame(head, word) => {
                     match head.kind {
+                        kind::DATA => self.inflow.came += u64::from(head.length),
                         kind::RST_STREAM => passing(Passing::Closed(head.stream)),
                         kind::GOAWAY => self.last.clear(),
                         kind::WINDOW_UPDATE if head.stream == 0 => {
@@ -295,6 +304,11 @@ impl Guard {
                     }
                 }
                 Event::Frame(head, _) if head.kind == kind::GOAWAY => self.farewell.clear(),
+                Event::Frame(head, increment)
+                    if head.kind == kind::WINDOW_UPDATE && head.stream == 0 =>
+                {
+                    self.inflow.granted += u64::from(increment);
+                }
                 Event::Away(byte) if self.farewell.len() < FAREWELL => self.farewell.push(byte),
                 // Each request may be answered by headers and trailers.
                 Event::Frame(head, _) if head.kind == kind::HEADERS => self.unasked.earn(2),

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod budget;
 pub mod client;
 mod credit;
 mod error;
@@ -21,6 +22,7 @@ mod settings;
 mod stream;
 mod windows;
 
+pub use budget::Budget;
 pub use client::{ConnectRequest, ResponseInfo, Tunnel};
 pub use error::{CloseReason, ConnectError, StreamError, TunnelError};
 pub use guard::Abuse;
@@ -30,4 +32,3 @@ pub use pool::{Pool, PoolError, PoolKey};
 pub use server::{Connection, Incoming, Status};
 pub use settings::Settings;
 pub use stream::Stream;
-pub use windows::Budget;

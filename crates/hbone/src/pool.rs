@@ -40,6 +40,20 @@ pub struct PoolKey {
     pub source_ip: IpAddr,
 }
 
+impl PoolKey {
+    /// What the peer's tunnels have in common: who it is, or where if it may be anybody.
+    fn peer(&self) -> String {
+        match &*self.destinations {
+            [] => self.address.ip().to_string(),
+            [identity] => identity.to_string(),
+            several => {
+                let names: Vec<_> = several.iter().map(Identity::to_string).collect();
+                names.join(" ")
+            }
+        }
+    }
+}
+
 /// Why there is no stream. `E` is what the caller's dial function fails with.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum PoolError<E: fmt::Display> {
@@ -400,7 +414,7 @@ where
     F: Future<Output = Result<IO, E>>,
     IO: AsyncRead + AsyncWrite + Unpin,
 {
-    let result = open(&pool, dial).await;
+    let result = open(&pool, &key, dial).await;
     let Some(inner) = pool.upgrade() else {
         return;
     };
@@ -460,16 +474,21 @@ where
     }
 }
 
-async fn open<E, F, IO>(pool: &Weak<Inner<E>>, dial: F) -> Result<(Tunnel, Driver<IO>), Failure<E>>
+async fn open<E, F, IO>(
+    pool: &Weak<Inner<E>>,
+    key: &PoolKey,
+    dial: F,
+) -> Result<(Tunnel, Driver<IO>), Failure<E>>
 where
     F: Future<Output = Result<IO, E>>,
     IO: AsyncRead + AsyncWrite + Unpin,
 {
     let io = dial.await.map_err(Failure::Dial)?;
-    let settings = match pool.upgrade() {
+    let mut settings = match pool.upgrade() {
         Some(inner) => inner.settings.clone(),
         None => Settings::client(),
     };
+    settings.budget = settings.budget.share(&key.peer());
     client::handshake(io, settings)
         .await
         .map_err(|e| Failure::Handshake(Rc::new(e)))

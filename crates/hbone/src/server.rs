@@ -135,25 +135,28 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<Incoming>, TunnelError>> {
-        if let Some(window) = self.windows.grow(&self.load) {
-            self.connection.set_target_window_size(window);
-        }
         while let Poll::Ready(beat) = self.keepalive.poll_beat(cx, self.flusher.received()) {
             beat?;
             if self.flusher.stuck_for() > self.settings.ping_interval + self.settings.ping_timeout {
                 return Poll::Ready(Err(TunnelError::Stalled));
             }
-            if let (Some(timeout), Some(since)) =
-                (self.settings.idle_timeout, self.load.idle_since())
-                && since.elapsed() >= timeout
-            {
-                self.drain();
-            }
             if let Some(window) = self.windows.shrink(&self.load) {
                 self.connection.set_target_window_size(window);
             }
+            if let Some(since) = self.load.idle_since() {
+                let idle = since.elapsed();
+                if self.settings.idle_timeout.is_some_and(|most| idle >= most)
+                    || self.windows.in_the_way(idle, &self.settings)
+                {
+                    self.drain();
+                }
+            }
         }
         let accepted = self.poll_accept(cx);
+        if let Some(window) = self.windows.grow(&self.load, self.flusher.inflow()) {
+            // It wakes us to tell the peer.
+            self.connection.set_target_window_size(window);
+        }
         self.flusher.unanswered(self.load.take_unanswered());
         if let Some(abuse) = self.flusher.abuse() {
             self.dismiss(cx);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::budget::Budget;
 use crate::outbox::SendBudget;
-use crate::windows::Budget;
 
 /// What a tunnel offers its peer and asks of it. The defaults are Istio's, but for windows and frames.
 #[derive(Debug, Clone)]
@@ -11,11 +11,13 @@ pub struct Settings {
     /// Bytes that a peer may send on one stream before we read them (RFC 9113 §6.9.2), up to 2^31-1.
     /// A stream carries at most this much in a round trip: 1 MiB is 1 GiB/s at 1 ms and 10 MiB/s at 100 ms.
     pub stream_window: u32,
-    /// Most bytes of the same for the whole connection. It starts at 64 KiB and grows by
-    /// [`Settings::stream_window`] for every open stream, as far as [`Settings::budget`] lends.
+    /// Most bytes of the same for the whole connection. It starts at 64 KiB and, while the peer uses it up, becomes a
+    /// stream's and doubles, to
+    /// [`Settings::stream_window`] for every accepted stream, as far as [`Settings::budget`] lends.
     /// Beyond that, streams that nobody reads stall the other streams of their tunnel.
     pub connection_window: u32,
-    /// What all tunnels lend their windows from. Clones of the settings share it.
+    /// What all tunnels lend their windows from. Clones of the settings share it; a tunnel whose peer is known gets that
+    /// peer's [`Budget::share`] of it.
     pub budget: Budget,
     /// Largest frame that we accept, 2^14 to 2^24-1 bytes. A tunnel's read buffer is as large as the
     /// largest frame that comes; 256 KiB is the most that a relay reads at a time.

@@ -20,6 +20,8 @@ use crate::outbox::Outbox;
 #[derive(Debug)]
 pub(crate) struct Load {
     active: Cell<usize>,
+    /// Those of them that were answered with 200.
+    accepted: Cell<usize>,
     /// Bytes whose credit went back to the peer.
     read: Cell<u64>,
     idle_since: Cell<Instant>,
@@ -34,6 +36,7 @@ impl Load {
     pub(crate) fn new(outbox: &Rc<Outbox>) -> Rc<Self> {
         Rc::new(Load {
             active: Cell::new(0),
+            accepted: Cell::new(0),
             read: Cell::new(0),
             idle_since: Cell::new(Instant::now()),
             unanswered: Cell::new(0),
@@ -61,6 +64,11 @@ impl Load {
         self.active.get()
     }
 
+    /// Streams that were accepted.
+    pub(crate) fn accepted(&self) -> usize {
+        self.accepted.get()
+    }
+
     /// Bytes whose credit went back to the peer, on all streams so far.
     pub(crate) fn read(&self) -> u64 {
         self.read.get()
@@ -78,26 +86,43 @@ impl Load {
     /// Counts one stream until the slot is dropped.
     pub(crate) fn occupy(self: &Rc<Self>) -> Slot {
         self.active.set(self.active.get() + 1);
-        Slot(Rc::clone(self))
+        Slot {
+            load: Rc::clone(self),
+            accepted: false,
+        }
     }
 }
 
 /// One stream's share of the [`Load`].
 #[derive(Debug)]
-pub(crate) struct Slot(Rc<Load>);
+pub(crate) struct Slot {
+    load: Rc<Load>,
+    accepted: bool,
+}
 
 impl Slot {
     pub(crate) fn load(&self) -> &Load {
-        &self.0
+        &self.load
+    }
+
+    /// The request was granted.
+    pub(crate) fn accept(&mut self) {
+        if !std::mem::replace(&mut self.accepted, true) {
+            self.load.accepted.set(self.load.accepted.get() + 1);
+        }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let left = self.0.active.get() - 1;
-        self.0.active.set(left);
+        let load = &self.load;
+        if self.accepted {
+            load.accepted.set(load.accepted.get() - 1);
+        }
+        let left = load.active.get() - 1;
+        load.active.set(left);
         if left == 0 {
-            self.0.idle_since.set(Instant::now());
+            load.idle_since.set(Instant::now());
         }
     }
 }
@@ -122,8 +147,9 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(send: h2::SendStream<Bytes>, recv: h2::RecvStream, slot: Slot) -> Self {
-        slot.0.outbox.open(send.stream_id().as_u32());
+    pub(crate) fn new(send: h2::SendStream<Bytes>, recv: h2::RecvStream, mut slot: Slot) -> Self {
+        slot.accept();
+        slot.load.outbox.open(send.stream_id().as_u32());
         Stream {
             send,
             recv,
@@ -148,7 +174,7 @@ impl Stream {
     fn leave_waiting(&mut self, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         if bytes != self.waiting {
-            let outbox = &self.slot.0.outbox;
+            let outbox = &self.slot.load.outbox;
             outbox.hold(self.waiting as usize, bytes as usize);
             self.waiting = bytes;
         }
@@ -158,7 +184,7 @@ impl Stream {
     fn hand_over(&mut self, part: Bytes) -> Result<(), h2::Error> {
         let length = part.len();
         self.send.send_data(part, false)?;
-        self.slot.0.outbox.queue(self.id(), length);
+        self.slot.load.outbox.queue(self.id(), length);
         Ok(())
     }
 
@@ -167,7 +193,7 @@ impl Stream {
         if self.owed > 0 {
             // Fails only when more is released than was received.
             let _ = self.recv.flow_control().release_capacity(self.owed);
-            self.slot.0.was_read(self.owed as u64);
+            self.slot.load.was_read(self.owed as u64);
             self.owed = 0;
         }
         if let Some(held) = &mut self.held {
@@ -209,7 +235,7 @@ impl Stream {
     ///
     /// What the tunnel's outbox has no room for is not asked of the peer's windows, where others could use it.
     fn poll_room(&mut self, cx: &mut Context<'_>, wanted: usize) -> Poll<io::Result<usize>> {
-        let outbox = &self.slot.0.outbox;
+        let outbox = &self.slot.load.outbox;
         let wanted = std::task::ready!(outbox.poll_room(cx, self.id(), wanted));
         self.send.reserve_capacity(wanted);
         loop {
@@ -257,9 +283,9 @@ impl Drop for Stream {
     fn drop(&mut self) {
         // The HTTP/2 layer gives the connection back what nobody will read any more.
         let unread = self.recv.flow_control().used_capacity();
-        self.slot.0.was_read(unread as u64);
+        self.slot.load.was_read(unread as u64);
         self.leave_waiting(0);
-        self.slot.0.outbox.forget(self.id());
+        self.slot.load.outbox.forget(self.id());
     }
 }
 
@@ -331,7 +357,7 @@ impl Duplex for Stream {
     }
 
     fn advice(&self) -> usize {
-        self.slot.0.outbox.advice()
+        self.slot.load.outbox.advice()
     }
 
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,73 +1,41 @@
-//! How much unread data peers may have us hold: credit is lent from a budget before it is granted.
+//! How large a tunnel's connection window is: as large as its peer makes use of, and no larger than the budget lends.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use tokio::time::Instant;
+
+use crate::budget::Budget;
+use crate::settings::Settings;
 use crate::stream::Load;
 
 /// The window that every connection has from its start (RFC 9113 §6.9.2); it is not taken from a budget.
 pub(crate) const FLOOR: u32 = 65_535;
 
-/// Credit that the tunnels of a process share; clones share it too.
-///
-/// What peers can make a process hold unread is at most the budget and 64 KiB for each of its tunnels,
-/// whatever they do and however many tunnels they open; in memory, at most about twice that. No tunnel
-/// takes more than a quarter of what it finds, so that a peer that reads nothing leaves some to others.
-#[derive(Debug, Clone)]
-pub struct Budget(Arc<Ledger>);
+/// A peer that sends half a window within this time may be held up by the window.
+const BRISK: Duration = Duration::from_secs(1);
 
-#[derive(Debug)]
-struct Ledger {
-    limit: usize,
-    lent: AtomicUsize,
+/// A connection's flow control as it was on the wire so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Inflow {
+    /// Bytes of the DATA frames that came, with padding and whatever nobody wanted.
+    pub(crate) came: u64,
+    /// What our WINDOW_UPDATEs of the connection granted.
+    pub(crate) granted: u64,
 }
 
-impl Budget {
-    /// What a process lends unless told otherwise: 64 MiB.
-    pub const DEFAULT: usize = 64 << 20;
-
-    /// A budget of so many bytes.
-    pub fn new(bytes: usize) -> Self {
-        Budget(Arc::new(Ledger {
-            limit: bytes,
-            lent: AtomicUsize::new(0),
-        }))
-    }
-
-    /// Bytes that tunnels have now.
-    pub fn lent(&self) -> usize {
-        self.0.lent.load(Ordering::Relaxed)
-    }
-
-    /// Lends to a tunnel that has `own` and wants `wanted`; returns how much more it has now.
-    fn claim(&self, own: u32, wanted: u32) -> u32 {
-        let own = own as usize;
-        let more = |lent: usize| {
-            let share = (self.0.limit.saturating_sub(lent) + own) / 4;
-            share.min(wanted as usize).saturating_sub(own)
-        };
-        let lent = self
-            .0
-            .lent
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |lent| {
-                Some(lent + more(lent)).filter(|after| *after > lent)
-            });
-        lent.map_or(0, |before| more(before) as u32)
-    }
-
-    fn release(&self, bytes: u32) {
-        self.0.lent.fetch_sub(bytes as usize, Ordering::Relaxed);
-    }
-}
-
-impl Default for Budget {
-    fn default() -> Self {
-        Budget::new(Budget::DEFAULT)
+impl Inflow {
+    /// What the peer may still send.
+    fn credit(self) -> u64 {
+        (u64::from(FLOOR) + self.granted).saturating_sub(self.came)
     }
 }
 
 /// One tunnel's connection window. HTTP/2 counts unread bytes of a stream against the connection too, so
-/// it grows with the streams: those that nobody reads stall themselves and, while credit lasts, not their neighbours.
+/// it may grow with the streams: those that nobody reads stall themselves and, while credit lasts, not their neighbours.
+///
+/// Credit cannot be called back (RFC 9113 §6.9): a peer that got it and falls silent has it for as long as the tunnel
+/// stands. So it is lent only to peers that use what they have, for streams that were accepted: one stream's window at
+/// first, which then doubles.
 #[derive(Debug)]
 pub(crate) struct Windows {
     budget: Budget,
@@ -76,10 +44,14 @@ pub(crate) struct Windows {
     /// Taken from the budget: what the peer may use beyond the floor.
     lent: u32,
     /// What the peer is to have beyond the floor. Below `lent` while it has credit that cannot be
-    /// called back (RFC 9113 §6.9): it goes back to the budget as the peer uses it up.
+    /// called back: it goes back to the budget as the peer uses it up.
     target: u32,
     /// [`Load::read`] when `lent` was last settled.
     settled: u64,
+    /// [`Inflow::granted`] when the window grew last: before it is told, the peer cannot use it.
+    untold: Option<u64>,
+    /// [`Inflow::came`] at some moment not long ago, and the moment.
+    mark: (u64, Instant),
 }
 
 impl Windows {
@@ -92,33 +64,70 @@ impl Windows {
             lent: 0,
             target: 0,
             settled: 0,
+            untold: None,
+            mark: (0, Instant::now()),
         }
     }
 
     fn wanted(&self, load: &Load) -> u32 {
-        let streams = u32::try_from(load.active()).unwrap_or(u32::MAX);
+        let streams = u32::try_from(load.accepted()).unwrap_or(u32::MAX);
         self.per_stream.saturating_mul(streams).min(self.most)
     }
 
-    /// The connection window for the streams there are, if it is to be larger now.
-    pub(crate) fn grow(&mut self, load: &Load) -> Option<u32> {
+    /// The connection window, if the streams that there are and what the peer sends ask for a larger one now. Ask
+    /// whenever something may have come.
+    pub(crate) fn grow(&mut self, load: &Load, inflow: Inflow) -> Option<u32> {
         let wanted = self.wanted(load);
-        if wanted <= self.target {
+        if wanted <= self.target || !self.is_used(inflow) {
             return None;
         }
+        let wanted = wanted.min(self.target.saturating_mul(2).max(self.per_stream));
         self.settle(load);
         if wanted > self.lent {
             self.lent += self.budget.claim(self.lent, wanted);
         }
         let target = wanted.min(self.lent);
-        (target > self.target).then(|| self.aim(target))
+        if target <= self.target {
+            return None;
+        }
+        self.untold = Some(inflow.granted);
+        Some(self.aim(target))
+    }
+
+    /// Whether the window is too small for what the peer does with it: half of it is used up and unread, or half of it
+    /// comes within a second, which a window that is renewed all the time does not show otherwise.
+    fn is_used(&mut self, inflow: Inflow) -> bool {
+        if self.untold == Some(inflow.granted) {
+            return false;
+        }
+        let half = u64::from(FLOOR + self.target) / 2;
+        if inflow.credit() <= half {
+            return true;
+        }
+        // The clock is asked once in half a window.
+        if inflow.came - self.mark.0 < half {
+            return false;
+        }
+        let before = std::mem::replace(&mut self.mark, (inflow.came, Instant::now()));
+        self.mark.1.duration_since(before.1) <= BRISK
     }
 
     /// The connection window for the streams that are left, if it is to be smaller; ask now and then.
     pub(crate) fn shrink(&mut self, load: &Load) -> Option<u32> {
         self.settle(load);
         let wanted = self.wanted(load);
-        (wanted < self.target).then(|| self.aim(wanted))
+        if wanted >= self.target {
+            return None;
+        }
+        // What was to be told may never be.
+        self.untold = None;
+        Some(self.aim(wanted))
+    }
+
+    /// True if the tunnel, which has been idle for so long, had better make room for others: its peer has credit that
+    /// nothing but the tunnel's end brings back.
+    pub(crate) fn in_the_way(&self, idle: Duration, settings: &Settings) -> bool {
+        self.lent > 0 && idle >= settings.ping_interval && self.budget.is_short()
     }
 
     fn aim(&mut self, target: u32) -> u32 {
@@ -149,6 +158,7 @@ mod tests {
     use proptest::prelude::*;
 
     use crate::outbox::{Outbox, SendBudget};
+    use crate::stream::Slot;
 
     const MIB: u32 = 1 << 20;
 
@@ -159,40 +169,111 @@ mod tests {
         )))
     }
 
+    /// A tunnel's peer, and what we are told of it.
+    struct Peer {
+        load: std::rc::Rc<Load>,
+        windows: Windows,
+        inflow: Inflow,
+        streams: Vec<Slot>,
+    }
+
+    impl Peer {
+        fn new(budget: &Budget, streams: usize) -> Self {
+            let load = load();
+            Peer {
+                windows: Windows::new(budget, MIB, 16 * MIB),
+                inflow: Inflow::default(),
+                streams: (0..streams).map(|_| open(&load)).collect(),
+                load,
+            }
+        }
+
+        /// Nobody reads what it sends.
+        fn pour(&mut self) {
+            self.inflow.came += self.inflow.credit();
+            while self.windows.grow(&self.load, self.inflow).is_some() {
+                let window = u64::from(FLOOR + self.windows.target);
+                self.inflow.granted = window - u64::from(FLOOR);
+                self.inflow.came = window;
+            }
+        }
+    }
+
+    fn open(load: &std::rc::Rc<Load>) -> Slot {
+        let mut slot = load.occupy();
+        slot.accept();
+        slot
+    }
+
     #[test]
     fn credit_returns_as_it_is_used_up_and_at_the_end() {
         let budget = Budget::new(64 << 20);
-        let load = load();
-        let mut windows = Windows::new(&budget, MIB, 16 * MIB);
-        let slots: Vec<_> = (0..8).map(|_| load.occupy()).collect();
-        assert_eq!(windows.grow(&load), Some(FLOOR + 8 * MIB));
-        assert_eq!(windows.grow(&load), None);
-        drop(slots);
-        assert_eq!(windows.shrink(&load), Some(FLOOR));
+        let mut peer = Peer::new(&budget, 8);
+        peer.pour();
+        assert_eq!(peer.windows.target, 8 * MIB);
+        peer.streams.clear();
+        assert_eq!(peer.windows.shrink(&peer.load), Some(FLOOR));
         assert_eq!(budget.lent(), 8 << 20);
-        load.was_read(3 << 20);
-        assert_eq!(windows.shrink(&load), None);
+        peer.load.was_read(3 << 20);
+        assert_eq!(peer.windows.shrink(&peer.load), None);
         assert_eq!(budget.lent(), 5 << 20);
-        drop(windows);
+        drop(peer);
         assert_eq!(budget.lent(), 0);
     }
 
     #[test]
     fn those_who_come_late_find_something() {
         let budget = Budget::new(64 << 20);
-        let load = load();
-        let _slots: Vec<_> = (0..200).map(|_| load.occupy()).collect();
-        let mut tunnels: Vec<_> = (0..5)
-            .map(|_| Windows::new(&budget, MIB, 16 * MIB))
-            .collect();
+        let mut peers: Vec<_> = (0..5).map(|_| Peer::new(&budget, 200)).collect();
         for _ in 0..10 {
-            for windows in &mut tunnels {
-                windows.grow(&load);
+            for peer in &mut peers {
+                peer.pour();
             }
         }
-        let mut late = Windows::new(&budget, MIB, 16 * MIB);
-        assert!(late.grow(&load).unwrap() >= 2 * MIB);
+        let mut late = Peer::new(&budget, 200);
+        late.pour();
+        assert!(late.windows.target >= 2 * MIB);
         assert!(budget.lent() <= 64 << 20);
+    }
+
+    #[test]
+    fn only_what_is_accepted_and_used_grows_a_window() {
+        let budget = Budget::new(64 << 20);
+        let mut peer = Peer::new(&budget, 0);
+        // Requests that are not answered, whatever comes.
+        let _asked: Vec<_> = (0..50).map(|_| peer.load.occupy()).collect();
+        peer.inflow.came = u64::from(FLOOR);
+        assert_eq!(peer.windows.grow(&peer.load, peer.inflow), None);
+        // Streams that say nothing.
+        let mut peer = Peer::new(&budget, 50);
+        assert_eq!(peer.windows.grow(&peer.load, peer.inflow), None);
+        peer.inflow.came = u64::from(FLOOR) / 2 - 100;
+        assert_eq!(peer.windows.grow(&peer.load, peer.inflow), None);
+        peer.inflow.came += 101;
+        assert_eq!(
+            peer.windows.grow(&peer.load, peer.inflow),
+            Some(FLOOR + MIB)
+        );
+        // It has not been told yet.
+        assert_eq!(peer.windows.grow(&peer.load, peer.inflow), None);
+        assert_eq!(budget.lent(), 1 << 20);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_window_that_is_renewed_at_once_grows_with_the_pace() {
+        let half = u64::from(FLOOR) / 2;
+        for (pace, grows) in [(10, true), (900, true), (1_100, false), (60_000, false)] {
+            let budget = Budget::new(64 << 20);
+            let mut peer = Peer::new(&budget, 1);
+            let mut grown = false;
+            for _ in 0..20 {
+                tokio::time::sleep(Duration::from_millis(pace / 4)).await;
+                peer.inflow.came += half / 4 + 1;
+                peer.inflow.granted = peer.inflow.came;
+                grown |= peer.windows.grow(&peer.load, peer.inflow).is_some();
+            }
+            assert_eq!(grown, grows, "half a window in {pace} ms");
+        }
     }
 
     proptest! {
@@ -202,26 +283,28 @@ mod tests {
             steps in prop::collection::vec((0usize..4, 0usize..40, 0u64..5_000_000, any::<bool>()), 0..80),
         ) {
             let budget = Budget::new(limit);
-            let load = [(); 4].map(|()| load());
-            let mut slots = [(); 4].map(|()| Vec::new());
-            let mut tunnels = [(); 4].map(|()| Windows::new(&budget, MIB, 16 * MIB));
+            let shares = [budget.clone(), budget.share("a"), budget.share("b"), budget.share("b")];
+            let mut peers = shares.map(|share| Peer::new(&share, 0));
             for (which, streams, read, shrink) in steps {
-                slots[which].truncate(streams);
-                while slots[which].len() < streams {
-                    slots[which].push(load[which].occupy());
+                let peer = &mut peers[which];
+                peer.streams.truncate(streams);
+                while peer.streams.len() < streams {
+                    peer.streams.push(open(&peer.load));
                 }
-                load[which].was_read(read);
+                peer.load.was_read(read);
                 if shrink {
-                    tunnels[which].shrink(&load[which]);
+                    peer.windows.shrink(&peer.load);
                 } else {
-                    tunnels[which].grow(&load[which]);
+                    peer.pour();
                 }
                 prop_assert!(budget.lent() <= limit);
-                let sum: usize = tunnels.iter().map(|t| t.lent as usize).sum();
+                let sum: usize = peers.iter().map(|p| p.windows.lent as usize).sum();
                 prop_assert_eq!(sum, budget.lent());
-                prop_assert!(tunnels.iter().all(|t| t.target <= t.lent));
+                let b = peers[2].windows.lent + peers[3].windows.lent;
+                prop_assert!(b as usize <= limit / 4);
+                prop_assert!(peers.iter().all(|p| p.windows.target <= p.windows.lent));
             }
-            drop(tunnels);
+            drop(peers);
             prop_assert_eq!(budget.lent(), 0);
         }
     }

@@ -624,6 +624,12 @@ async fn a_congested_tunnel_gets_a_spare() {
             streams.push(connect().await.unwrap().0);
         }
         assert_eq!(peer.dials.get(), 1);
+        // So much goes through that the peer grants a large window.
+        let (mut reader, mut writer) = tokio::io::split(streams.pop().unwrap());
+        let (sent, mut got) = (vec![2; 16 << 20], vec![0; 16 << 20]);
+        let (wrote, read) = tokio::join!(writer.write_all(&sent), reader.read_exact(&mut got));
+        wrote.unwrap();
+        read.unwrap();
         // The path takes nothing for a while: what the streams write piles up.
         cut.set(true);
         for mut stream in streams {

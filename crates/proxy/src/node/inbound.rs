@@ -103,7 +103,11 @@ async fn handshake(
             .tunnels
             .enter(stream, session, end, &worker.revocations);
         let retirement = stream.retirement();
-        let tunnel = hbone::Connection::accept(stream, worker.server.clone())
+        let settings = hbone::Settings {
+            budget: worker.server.budget.share(&peer.identity().to_string()),
+            ..worker.server.clone()
+        };
+        let tunnel = hbone::Connection::accept(stream, settings)
             .await
             .map_err(|error| Refusal::Tunnel(Rc::new(error)))?;
         Ok((tunnel, peer, retirement))

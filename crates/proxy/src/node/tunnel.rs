@@ -187,7 +187,11 @@ async fn through(
         Ok(Err(error)) => return Err(Refusal::Inner(Arc::new(error))),
         Err(_) => return Err(Refusal::InnerSlow(inner.network)),
     };
-    let (tunnel, driver) = client::handshake(stream, worker.inner.clone())
+    let settings = lateen_hbone::Settings {
+        budget: worker.inner.budget.share(&identity.to_string()),
+        ..worker.inner.clone()
+    };
+    let (tunnel, driver) = client::handshake(stream, settings)
         .await
         .map_err(|error| Refusal::Tunnel(Rc::new(error)))?;
     // It ends with its one stream.

@@ -36,6 +36,8 @@ use crate::worker::{Idle, Mailbox, Parts, Patience, PodUse};
 
 /// Far longer than anything takes when it works.
 pub const LONG: Duration = Duration::from_secs(30);
+/// How long nodes wait for what may never answer.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The life of certificates where it does not matter.
 const HOUR: Duration = Duration::from_secs(3600);
@@ -129,6 +131,7 @@ impl Node {
         ca: &Arc<Ca>,
         limits: Limits,
         life: Duration,
+        patience: Duration,
         lookups: Option<Lookups>,
     ) -> Self {
         let idle = Idle::default();
@@ -164,7 +167,7 @@ impl Node {
             streams_per_tunnel: 100,
             patience: Patience {
                 workload: Duration::from_millis(500),
-                peer: Duration::from_secs(2),
+                peer: patience,
             },
             ledger: None,
             resolver: Arc::clone(&names) as _,
@@ -388,13 +391,21 @@ impl Mesh {
     }
 
     fn of(ca: Arc<Ca>, clients_domain: &str, limits: Limits, life: Duration) -> Self {
-        Self::asking(ca, clients_domain, limits, life, &HashMap::new())
+        Self::asking(ca, clients_domain, limits, life, PATIENCE, &HashMap::new())
     }
 
     /// A mesh whose nodes ask for what they do not know; without configuration.
     pub fn on_demand(lookups: &HashMap<&str, Lookups>) -> Self {
         let (ca, limits) = (Arc::new(Ca::new()), Limits::default());
-        Self::asking(ca, "cluster.local", limits, HOUR, lookups)
+        Self::asking(ca, "cluster.local", limits, HOUR, PATIENCE, lookups)
+    }
+
+    /// A mesh at work whose nodes do not stop waiting before the test does.
+    pub async fn start_patient() -> Self {
+        let (ca, limits) = (Arc::new(Ca::new()), Limits::default());
+        let mesh = Self::asking(ca, "cluster.local", limits, HOUR, 2 * LONG, &HashMap::new());
+        mesh.configure().await;
+        mesh
     }
 
     fn asking(
@@ -402,13 +413,14 @@ impl Mesh {
         clients_domain: &str,
         limits: Limits,
         life: Duration,
+        patience: Duration,
         lookups: &HashMap<&str, Lookups>,
     ) -> Self {
         let net = Net::claim();
         capture_log();
         let [west, east] = ["west", "east"].map(|name| {
             let lookups = lookups.get(name).cloned();
-            Node::start(name, &ca, limits, life, lookups)
+            Node::start(name, &ca, limits, life, patience, lookups)
         });
         let (client, server) = (
             west.pod("client", clients_domain),

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use lateen_hbone::{Authority, ConnectError, ConnectRequest, Settings, client};
 use lateen_testkit::identity;
 use socket2::{Domain, Socket, Type};
+use tokio::io::unix::AsyncFd;
 use tokio::task::LocalSet;
 
 use super::fixture::{Mesh, soon};
@@ -69,16 +70,22 @@ pub async fn give_up<B: Future, E: Future>(mesh: &Mesh, authority: &str, begun: 
 }
 
 /// A listener that accepts nothing and whose backlog is full: the kernel drops further SYNs.
-pub fn full_listener(address: SocketAddr) -> Vec<Socket> {
+pub async fn full_listener(address: SocketAddr) -> Vec<Socket> {
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     listener.bind(&address.into()).unwrap();
     listener.listen(0).unwrap();
-    let mut held = vec![listener];
+    listener.set_nonblocking(true).unwrap();
+    let listener = AsyncFd::new(listener).unwrap();
+    let mut held = Vec::new();
     for _ in 0..4 {
         let filler = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
         // In progress, or done: either way it takes a place.
         let _ = filler.connect(&address.into());
         held.push(filler);
     }
+    // A busy kernel takes its time, and until one of them is in the queue it answers others too.
+    let full = soon("the backlog is full", listener.readable()).await;
+    full.unwrap().retain_ready();
+    held.push(listener.into_inner());
     held
 }

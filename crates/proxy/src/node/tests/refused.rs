@@ -136,7 +136,7 @@ async fn a_tunnel_port_that_never_answers_points_at_a_network_policy() {
     mesh.put_workload(server);
     mesh.configure().await;
     // A listener whose backlog is full drops what comes.
-    let full = raw::full_listener((silent, 15008).into());
+    let full = raw::full_listener((silent, 15008).into()).await;
     refused(&mesh, mesh.vip()).await;
     mesh.logged(&[
         "direction=\"outbound\"",
@@ -204,9 +204,9 @@ async fn tunnels_that_a_pod_has_opened_count_in_its_share() {
 
 #[tokio::test]
 async fn a_request_that_is_given_up_is_not_dialled_for_any_longer() {
-    let mesh = Mesh::start().await;
+    let mesh = Mesh::start_patient().await;
     let silent = (mesh.server_ip(), 8080).into();
-    let _full = raw::full_listener(silent);
+    let _full = raw::full_listener(silent).await;
     let begun = until("the request counts", || mesh.east.count(OPENED, &[]) == 1.0);
     let ended = mesh.logged(&["direction=\"inbound\"", "connection complete"]);
     raw::give_up(&mesh, &silent.to_string(), begun, ended).await;
