@@ -69,6 +69,16 @@ impl Load {
         self.accepted.get()
     }
 
+    /// A request was granted.
+    pub(crate) fn accept(&self) {
+        self.accepted.set(self.accepted.get() + 1);
+    }
+
+    /// A stream that was granted is over.
+    pub(crate) fn leave(&self) {
+        self.accepted.set(self.accepted.get() - 1);
+    }
+
     /// Bytes whose credit went back to the peer, on all streams so far.
     pub(crate) fn read(&self) -> u64 {
         self.read.get()
@@ -86,39 +96,23 @@ impl Load {
     /// Counts one stream until the slot is dropped.
     pub(crate) fn occupy(self: &Rc<Self>) -> Slot {
         self.active.set(self.active.get() + 1);
-        Slot {
-            load: Rc::clone(self),
-            accepted: false,
-        }
+        Slot(Rc::clone(self))
     }
 }
 
 /// One stream's share of the [`Load`].
 #[derive(Debug)]
-pub(crate) struct Slot {
-    load: Rc<Load>,
-    accepted: bool,
-}
+pub(crate) struct Slot(Rc<Load>);
 
 impl Slot {
     pub(crate) fn load(&self) -> &Load {
-        &self.load
-    }
-
-    /// The request was granted.
-    pub(crate) fn accept(&mut self) {
-        if !std::mem::replace(&mut self.accepted, true) {
-            self.load.accepted.set(self.load.accepted.get() + 1);
-        }
+        &self.0
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let load = &self.load;
-        if self.accepted {
-            load.accepted.set(load.accepted.get() - 1);
-        }
+        let load = &self.0;
         let left = load.active.get() - 1;
         load.active.set(left);
         if left == 0 {
@@ -147,9 +141,9 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(send: h2::SendStream<Bytes>, recv: h2::RecvStream, mut slot: Slot) -> Self {
-        slot.accept();
-        slot.load.outbox.open(send.stream_id().as_u32());
+    pub(crate) fn new(send: h2::SendStream<Bytes>, recv: h2::RecvStream, slot: Slot) -> Self {
+        slot.0.accept();
+        slot.0.outbox.open(send.stream_id().as_u32());
         Stream {
             send,
             recv,
@@ -174,7 +168,7 @@ impl Stream {
     fn leave_waiting(&mut self, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         if bytes != self.waiting {
-            let outbox = &self.slot.load.outbox;
+            let outbox = &self.slot.0.outbox;
             outbox.hold(self.waiting as usize, bytes as usize);
             self.waiting = bytes;
         }
@@ -184,7 +178,7 @@ impl Stream {
     fn hand_over(&mut self, part: Bytes) -> Result<(), h2::Error> {
         let length = part.len();
         self.send.send_data(part, false)?;
-        self.slot.load.outbox.queue(self.id(), length);
+        self.slot.0.outbox.queue(self.id(), length);
         Ok(())
     }
 
@@ -193,7 +187,7 @@ impl Stream {
         if self.owed > 0 {
             // Fails only when more is released than was received.
             let _ = self.recv.flow_control().release_capacity(self.owed);
-            self.slot.load.was_read(self.owed as u64);
+            self.slot.0.was_read(self.owed as u64);
             self.owed = 0;
         }
         if let Some(held) = &mut self.held {
@@ -235,7 +229,7 @@ impl Stream {
     ///
     /// What the tunnel's outbox has no room for is not asked of the peer's windows, where others could use it.
     fn poll_room(&mut self, cx: &mut Context<'_>, wanted: usize) -> Poll<io::Result<usize>> {
-        let outbox = &self.slot.load.outbox;
+        let outbox = &self.slot.0.outbox;
         let wanted = std::task::ready!(outbox.poll_room(cx, self.id(), wanted));
         self.send.reserve_capacity(wanted);
         loop {
@@ -283,9 +277,10 @@ impl Drop for Stream {
     fn drop(&mut self) {
         // The HTTP/2 layer gives the connection back what nobody will read any more.
         let unread = self.recv.flow_control().used_capacity();
-        self.slot.load.was_read(unread as u64);
+        self.slot.0.was_read(unread as u64);
         self.leave_waiting(0);
-        self.slot.load.outbox.forget(self.id());
+        self.slot.0.outbox.forget(self.id());
+        self.slot.0.leave();
     }
 }
 
@@ -357,7 +352,7 @@ impl Duplex for Stream {
     }
 
     fn advice(&self) -> usize {
-        self.slot.load.outbox.advice()
+        self.slot.0.outbox.advice()
     }
 
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

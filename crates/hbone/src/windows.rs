@@ -158,7 +158,6 @@ mod tests {
     use proptest::prelude::*;
 
     use crate::outbox::{Outbox, SendBudget};
-    use crate::stream::Slot;
 
     const MIB: u32 = 1 << 20;
 
@@ -174,7 +173,7 @@ mod tests {
         load: std::rc::Rc<Load>,
         windows: Windows,
         inflow: Inflow,
-        streams: Vec<Slot>,
+        streams: Vec<Granted>,
     }
 
     impl Peer {
@@ -199,10 +198,18 @@ mod tests {
         }
     }
 
-    fn open(load: &std::rc::Rc<Load>) -> Slot {
-        let mut slot = load.occupy();
-        slot.accept();
-        slot
+    /// A granted request for as long as it is kept.
+    struct Granted(std::rc::Rc<Load>);
+
+    impl Drop for Granted {
+        fn drop(&mut self) {
+            self.0.leave();
+        }
+    }
+
+    fn open(load: &std::rc::Rc<Load>) -> Granted {
+        load.accept();
+        Granted(std::rc::Rc::clone(load))
     }
 
     #[test]

@@ -75,6 +75,8 @@ pub async fn full_listener(address: SocketAddr) -> Vec<Socket> {
     listener.bind(&address.into()).unwrap();
     listener.listen(0).unwrap();
     listener.set_nonblocking(true).unwrap();
+    // A socket that owns its descriptor keeps the promise that the other constructor asks for in an unsafe block.
+    #[expect(deprecated)]
     let listener = AsyncFd::new(listener).unwrap();
     let mut held = Vec::new();
     for _ in 0..4 {
