@@ -103,10 +103,6 @@ impl<K: Hash + Eq + Clone, V: Ranked> Grouped<K, V> {
     where
         K: Borrow<Q>,
     {
-        // Some are empty in most meshes: nothing is hashed for those.
-        if self.0.is_empty() {
-            return &[];
-        }
         self.0.get(group).map_or(&[], |index| index.get(key))
     }
 
