@@ -24,7 +24,7 @@ func (c *Compiler) nameOfOthers(host, namespace string) string {
 	switch {
 	case wildcard && strings.HasSuffix(domain, "."+base):
 		return fmt.Sprintf("it covers the cluster's domain %s", domain)
-	case last == "svc", !wildcard && len(labels) == 1:
+	case last == "svc", last == "pod", !wildcard && len(labels) == 1:
 		return "it is short for a name of the cluster's domain"
 	case wildcard && len(labels) == 1, len(labels) == 2 && !wildcard:
 		if _, ok := c.store.Namespace(last); ok {

@@ -53,8 +53,11 @@ func (s *session) deploy(ctx context.Context) error {
 		if len(waiting) > 0 {
 			return notYet("%s", strings.Join(waiting, ", "))
 		}
-		if len(pods(status)) == 0 {
-			return notYet("no pod yet")
+		// What was applied last may have no pods yet, while those of before are ready.
+		for _, app := range s.apps() {
+			if _, err := pod(status, app); err != nil {
+				return notYet("%s", err)
+			}
 		}
 		return nil
 	})
@@ -74,6 +77,15 @@ func (s *session) deploy(ctx context.Context) error {
 		return err
 	}
 	return s.apart(status)
+}
+
+// apps are the Deployments whose pods the demonstration cannot do without.
+func (s *session) apps() []string {
+	apps := []string{clientApp, echoTarget.app}
+	if !s.results.StandIn {
+		apps = append(apps, detailsTarget.app, "productpage", "ratings", "reviews")
+	}
+	return apps
 }
 
 // apart makes sure that what is measured crosses from one node to the other; otherwise there is nothing to listen to.

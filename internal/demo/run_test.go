@@ -31,6 +31,7 @@ type stageMesh struct {
 	mu       sync.Mutex
 	running  bool
 	applied  []string
+	looks    int // at the pods of Bookinfo
 	enrolled bool
 	denied   bool
 	opened   map[string]int // meshed connections by destination identity
@@ -110,6 +111,12 @@ func (m *stageMesh) Status(ctx context.Context) (api.Status, error) {
 	pods := []api.PodState{one("client-a", "n1", clientID), one("echo-a", "n2", echoID), {Namespace: "istio-system", Name: "ztunnel-n1", HostNetwork: true}}
 	if slices.Contains(m.applied, "bookinfo.yaml") {
 		pods = append(pods, details)
+		// The others come a moment later, as an engine makes them.
+		if m.looks++; m.looks > 2 {
+			for _, app := range []string{"productpage", "ratings", "reviews"} {
+				pods = append(pods, one(app+"-v1-a", "n2", detailsID))
+			}
+		}
 	}
 	return api.Status{Nodes: []api.NodeState{{Name: "n1"}, {Name: "n2"}}, Pods: pods}, nil
 }

@@ -119,13 +119,18 @@ impl View<'_> {
     }
 
     /// Whether a name can be a cluster's that is short of its domain: `service`, `service.namespace`, what is below one of
-    /// these, and whatever ends in `.svc`.
+    /// these (pods of a headless Service, the client's own or another's), and whatever ends in `.svc` or `.pod`.
     fn is_short(&self, host: &str) -> bool {
         let mut labels = host.rsplit('.');
         let (last, service) = (labels.next().unwrap_or_default(), labels.next());
-        let Some(service) = service.filter(|_| last != "svc") else {
+        let Some(service) = service.filter(|_| !matches!(last, "svc" | "pod")) else {
             return true;
         };
+        let own = format!("{last}.{}.svc.{}", self.namespace, self.domain);
+        let named = self.snapshot.services_by_host(&own);
+        if named.iter().any(|one| *one.namespace == *self.namespace) {
+            return true;
+        }
         if labels.next().is_none() {
             return self.has_namespace(last);
         }

@@ -130,6 +130,14 @@ fn an_entry_takes_no_name_of_another_namespace() {
         let mesh = snapshot(vec![
             own("web", &["10.0.0.2"]),
             own("db", &["10.0.0.3"]),
+            lateen_testkit::wds::service_resource(service(
+                "default",
+                "mysql.default.svc.cluster.local",
+                &[],
+            )),
+            entry("attic", "mysql-0.mysql", "240.6.6.30"),
+            entry("attic", "*.mysql", "240.6.6.31"),
+            entry("attic", "10-0-0-1.other.pod", "240.6.6.32"),
             entry("default", "api.example.com", "240.0.0.1"),
             entry("default", "*.mine.svc.cluster.local", "240.0.0.2"),
             entry("default", "*.test", "240.0.0.3"),
@@ -179,6 +187,11 @@ fn an_entry_takes_no_name_of_another_namespace() {
             ("db-0.db.other.default.svc.cluster.local", DNS),
             ("db-0.db.other.svc", DNS),
             ("db-0.db.other", DNS),
+            // Pods of a headless Service of the client's own namespace, when none of them is ready.
+            ("mysql-0.mysql", DNS),
+            ("mysql-1.mysql", DNS),
+            ("mysql-0.mysql.default.svc.cluster.local", DNS),
+            ("10-0-0-1.other.pod", DNS),
             ("extern.shop.default.svc.cluster.local", DNS),
             ("extern.shop.svc.cluster.local", DNS),
             ("gone.other.svc.cluster.local", DNS),
