@@ -22,9 +22,10 @@ use crate::settings::Settings;
 use crate::stream::{Load, Stream};
 use crate::windows::{FLOOR, Windows};
 
-/// Streams that a peer is assumed to allow until its SETTINGS arrive: what RFC 9113 §6.5.2 recommends
-/// as the least. Requests that turn out to be too many are not lost, see [`ConnectError::Unprocessed`].
-const ASSUMED_LIMIT: usize = 100;
+/// Streams that a peer is assumed to allow until its SETTINGS arrive: one less than what RFC 9113 §6.5.2 recommends as the
+/// least, for only a limit that changes is known to be the peer's, and 100 is what many announce. Requests that turn out
+/// to be too many are not lost, see [`ConnectError::Unprocessed`].
+const ASSUMED_LIMIT: usize = 99;
 
 /// What small DATA frames that nobody took yet may cost us, in the HTTP/2 layer's measure (a frame below
 /// 256 bytes costs what it lacks); beyond it the connection ends. Readers take them as they come.
