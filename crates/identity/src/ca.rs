@@ -178,7 +178,9 @@ fn impersonate(identity: &Identity) -> prost_types::Struct {
 fn refusal(status: &tonic::Status) -> IssueError {
     match status.code() {
         // Who accepts connections and says nothing on them is there, and stuck.
-        tonic::Code::Unavailable if timed_out(status) => IssueError::Timeout(TIMEOUT.as_secs()),
+        tonic::Code::Unavailable | tonic::Code::Unknown if timed_out(status) => {
+            IssueError::Timeout(TIMEOUT.as_secs())
+        }
         tonic::Code::Unavailable => IssueError::Unreachable(causes(status)),
         tonic::Code::DeadlineExceeded | tonic::Code::Cancelled => {
             IssueError::Timeout(TIMEOUT.as_secs())
@@ -197,6 +199,7 @@ fn timed_out(status: &tonic::Status) -> bool {
         let io = error.downcast_ref::<std::io::Error>();
         io.is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut)
             || error.is::<tonic::TimeoutExpired>()
+            || error.is::<tokio::time::error::Elapsed>()
     })
 }
 
