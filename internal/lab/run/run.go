@@ -384,10 +384,10 @@ func tally(cells []results.Cell, group []int) string {
 
 // left says how much there is still to do; nothing in rounds that are made up for.
 func (s *session) left() string {
-	todo := s.total - s.blocks
-	if todo <= 0 {
+	left := s.total - s.blocks
+	if left <= 0 {
 		return ""
 	}
 	each := time.Duration((s.seconds + s.warmup + 0.5) * float64(time.Second))
-	return fmt.Sprintf(" (%d of %d blocks, about %s left)", s.blocks, s.total, (time.Duration(todo) * each).Round(time.Second))
+	return fmt.Sprintf(" (%d of %d blocks, about %s left)", s.blocks, s.total, (time.Duration(left) * each).Round(time.Second))
 }
