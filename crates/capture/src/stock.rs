@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -15,6 +16,10 @@ use crate::thread::{Errand, NamespaceThread};
 const KEEP: usize = 8;
 /// Upper end of a restock, reached when dialling outruns the namespace thread.
 const MOST: usize = 64;
+/// How long nobody may have taken a socket of a kind before its shelf is given back.
+const IDLE: Duration = Duration::from_secs(300);
+/// What stays of an idle shelf, so that the next dial does not wait.
+const LEAST: usize = 1;
 
 /// What a socket is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,6 +59,31 @@ struct Shelf {
     ordered: bool,
     /// Sockets to have after a restock; doubles when an empty shelf was met.
     target: usize,
+    /// The fewest that were ready after a taker since the last look; `None` when nobody came.
+    fewest: Option<usize>,
+    /// When a look first found that nobody had come.
+    quiet: Option<Instant>,
+}
+
+impl Shelf {
+    fn tidy(&mut self, now: Instant) -> VecDeque<OwnedFd> {
+        let spare = match self.fewest.take() {
+            Some(fewest) => {
+                self.quiet = None;
+                fewest.saturating_sub(KEEP)
+            }
+            None => {
+                let since = *self.quiet.get_or_insert(now);
+                match now.saturating_duration_since(since) >= IDLE {
+                    true => self.ready.len().saturating_sub(LEAST),
+                    false => 0,
+                }
+            }
+        };
+        // A restock that is under way may go by the target from before: what it makes is tidied away later.
+        self.target = self.target.saturating_sub(spare).max(LEAST);
+        self.ready.split_off(self.ready.len().saturating_sub(spare))
+    }
 }
 
 impl Stock {
@@ -87,6 +117,8 @@ impl Stock {
             let mut shelves = self.lock();
             let shelf = &mut shelves[kind as usize];
             let taken = shelf.ready.pop_front();
+            let left = shelf.ready.len();
+            shelf.fewest = Some(shelf.fewest.map_or(left, |fewest| fewest.min(left)));
             if shelf.ready.len() < KEEP / 2 {
                 self.order(shelf, kind);
             }
@@ -103,6 +135,19 @@ impl Stock {
                 "the namespace thread has ended; the proxy is stopping",
             ))
         })
+    }
+
+    /// Gives back what nobody needs, to be called every minute or so: all but one socket of a kind that nobody has taken
+    /// for five minutes, and of the others what lay untouched since the last call, beyond what is kept at least. Returns
+    /// how many sockets were closed.
+    pub fn tidy(&self, now: Instant) -> usize {
+        let spare: Vec<_> = self
+            .lock()
+            .iter_mut()
+            .flat_map(|shelf| shelf.tidy(now))
+            .collect();
+        // Closed when nobody waits for the lock.
+        spare.len()
     }
 
     fn order(self: &Arc<Self>, shelf: &mut Shelf, kind: Kind) {
@@ -174,4 +219,54 @@ fn hand_out(shelf: &mut Shelf, socket: OwnedFd) {
         }
     }
     shelf.ready.push_back(socket);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn socket() -> OwnedFd {
+        std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into()
+    }
+
+    fn shelf(ready: usize) -> Shelf {
+        Shelf {
+            ready: (0..ready).map(|_| socket()).collect(),
+            target: ready,
+            ..Shelf::default()
+        }
+    }
+
+    #[test]
+    fn a_shelf_that_nobody_comes_to_is_given_back_after_five_minutes() {
+        let start = Instant::now();
+        let mut shelf = shelf(MOST);
+        for minute in 0..5 {
+            assert!(shelf.tidy(start + minute * MINUTE).is_empty());
+        }
+        // Somebody came: it begins anew.
+        shelf.fewest = Some(3);
+        assert!(shelf.tidy(start + 5 * MINUTE).is_empty());
+        for minute in 6..11 {
+            assert!(shelf.tidy(start + minute * MINUTE).is_empty(), "{minute}");
+        }
+        assert_eq!(shelf.tidy(start + 11 * MINUTE).len(), MOST - LEAST);
+        assert_eq!((shelf.ready.len(), shelf.target), (LEAST, LEAST));
+        assert!(shelf.tidy(start + 60 * MINUTE).is_empty());
+    }
+
+    #[test]
+    fn what_a_burst_left_is_given_back_while_the_shelf_is_in_use() {
+        let now = Instant::now();
+        let mut shelf = shelf(MOST);
+        // Ten were out at most, and no more is made when the next ones go.
+        shelf.fewest = Some(MOST - 10);
+        assert_eq!(shelf.tidy(now).len(), MOST - 10 - KEEP);
+        assert_eq!((shelf.ready.len(), shelf.target), (10 + KEEP, 10 + KEEP));
+        // All that is kept at least was needed.
+        shelf.fewest = Some(KEEP);
+        assert!(shelf.tidy(now).is_empty());
+    }
 }

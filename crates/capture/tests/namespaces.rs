@@ -245,6 +245,31 @@ async fn many_takers_at_once_all_get_a_socket() {
     }
 }
 
+#[tokio::test]
+async fn an_idle_stock_is_given_back_and_serves_again() {
+    let pod = TestPod::new();
+    let thread = NamespaceThread::start().unwrap();
+    let stock = Stock::new(pod.netns.clone(), Options::default(), thread);
+    drop(stock.take(Kind::Outbound).await.unwrap());
+    let now = std::time::Instant::now();
+    let minutes = |count: u64| now + Duration::from_secs(60 * count);
+    // Somebody came; nobody did.
+    assert_eq!((stock.tidy(now), stock.tidy(now)), (0, 0));
+    assert_eq!(stock.tidy(minutes(4)), 0);
+    let mut closed = 0;
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    // The restock may still be under way.
+    while closed < 5 && std::time::Instant::now() < deadline {
+        closed += stock.tidy(minutes(6));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(closed >= 5, "{closed} sockets were closed");
+    let there = pod.cookie();
+    for _ in 0..20 {
+        assert_eq!(cookie(&stock.take(Kind::Outbound).await.unwrap()), there);
+    }
+}
+
 /// One thread makes the sockets of all pods, on demand of all at the same time.
 #[tokio::test]
 async fn sockets_of_pods_that_dial_at_the_same_time_are_never_mixed_up() {

@@ -110,38 +110,47 @@ impl View<'_> {
         if names::is_within(host, self.domain) || self.is_short(host) {
             return None;
         }
+        // What is called an entry was compared with all Services that there are and were, by a control plane that keeps what
+        // is short for one to its namespace. What is not called so may be for a name that the cluster's DNS alone knows.
+        let in_doubt = self.may_be_short(host);
         self.covering(host, &|service: &Service| {
             // `*.shop` covers whatever service there is or will be in namespace shop.
             let of = service.hostname.strip_prefix("*.");
             let whole = of.filter(|of| !of.contains('.'));
-            !whole.is_some_and(|of| self.has_namespace(of))
+            let covers = whole.is_some_and(|of| self.has_namespace(of));
+            let told = service.entry_created.is_some();
+            !covers && (told || !in_doubt)
         })
     }
 
-    /// Whether a name can be a cluster's that is short of its domain: `service`, `service.namespace`, what is below one of
-    /// these (pods of a headless Service, the client's own or another's), and whatever ends in `.svc` or `.pod`.
+    /// Whether a name is short for one of the cluster: `service`, what is below a service that the mesh knows of the client's
+    /// namespace or of the one in it (pods of a headless Service), that itself, and whatever ends in `.svc` or `.pod`.
     fn is_short(&self, host: &str) -> bool {
         let mut labels = host.rsplit('.');
         let (last, service) = (labels.next().unwrap_or_default(), labels.next());
         let Some(service) = service.filter(|_| !matches!(last, "svc" | "pod")) else {
             return true;
         };
-        let own = format!("{last}.{}.svc.{}", self.namespace, self.domain);
-        let named = self.snapshot.services_by_host(&own);
-        if named.iter().any(|one| *one.namespace == *self.namespace) {
-            return true;
-        }
-        if labels.next().is_none() {
-            return self.has_namespace(last);
-        }
-        let full = format!("{service}.{last}.svc.{}", self.domain);
-        let named = self.snapshot.services_by_host(&full);
-        named.iter().any(|service| *service.namespace == *last)
+        self.has_service(last, self.namespace) || self.has_service(service, last)
     }
 
-    /// Whether the mesh has services of a namespace, by which its names are known.
+    /// Whether a name has the form `service.namespace` for a namespace of the mesh.
+    fn may_be_short(&self, host: &str) -> bool {
+        let parts = host.split_once('.');
+        parts.is_some_and(|(_, last)| !last.contains('.') && self.has_namespace(last))
+    }
+
+    fn has_service(&self, name: &str, namespace: &str) -> bool {
+        let host = format!("{name}.{namespace}.svc.{}", self.domain);
+        let named = self.snapshot.services_by_host(&host);
+        named.iter().any(|one| *one.namespace == *namespace)
+    }
+
+    /// Whether the mesh serves names of a namespace in the cluster's domain. Entries for names outside give it none.
     fn has_namespace(&self, namespace: &str) -> bool {
-        *self.namespace == *namespace || self.snapshot.services_of(namespace).next().is_some()
+        let mut services = self.snapshot.services_of(namespace);
+        *self.namespace == *namespace
+            || services.any(|service| names::is_within(&service.hostname, self.domain))
     }
 
     /// The service of a hostname: the client's namespace's own, then the canonical one, then the preferred namespace's,

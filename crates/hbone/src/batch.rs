@@ -10,11 +10,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use lateen_h2::Abuse;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use crate::error::TunnelError;
-use crate::guard::{Abuse, Guard, Passing};
+use crate::guard::{Guard, Passing};
 use crate::outbox::Outbox;
 use crate::settings::Settings;
 use crate::windows::Inflow;

@@ -1,63 +1,148 @@
-//! What a process lends its peers as flow-control credit, and what one of them may have of it. It knows sums and names,
-//! no tunnels: what a tunnel wants is [`crate::windows`]'s.
+//! What a process lends its peers as flow-control credit, and what of it falls to whom. It knows sums and names, no
+//! tunnels: what a tunnel wants is [`crate::windows`]'s.
+//!
+//! Credit is spent when bytes come and returns when they are read, and neither can be hurried: a peer that does not send
+//! keeps it as much as a pod that does not read. So a tunnel is charged to accounts beside the ledger of all: its peer's,
+//! that of the peer's tenant (trust domain and namespace: a service account is no scarce name), its pod's, and what peer or
+//! tenant have with that pod.
+//!
+//! The common part of the ledger, seven eighths, goes to whoever uses what it has. An account's limit there is no share but
+//! a multiple of what is not lent: twice for a pair of peer and pod, three times for a peer or a pod, four times for a
+//! tenant. A tunnel gets at most a quarter of what it finds, of the ledger and of each account. While half of the ledger is
+//! free no account binds at all; a party that takes what it can leaves something to whoever has no part in it.
+//!
+//! To those who have a part in it, it may leave nothing: a peer's other pods, a pod's other peers. Theirs is the
+//! [`reserve`], the last eighth.
+
+mod reserve;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use lateen_types::{Identity, Strng};
+
+use reserve::Reserve;
+
+/// A tunnel gets one in so many of what is left.
+const PART: usize = 4;
 
 /// Credit that the tunnels of a process share; clones share it too.
 ///
 /// What peers can make a process hold unread is at most the budget and 64 KiB for each of its tunnels,
 /// whatever they do and however many tunnels they open; in memory, at most about twice that. No tunnel
 /// takes more than a quarter of what it finds, so that a peer that reads nothing leaves some to others, and
-/// no peer more than a quarter of all, see [`Budget::share`].
+/// when the budget runs low no peer and no pod has more than three times what is left, see [`Budget::between`].
 #[derive(Debug, Clone)]
 pub struct Budget {
     ledger: Arc<Ledger>,
-    share: Option<Arc<Share>>,
+    /// What a tunnel is charged to beside the ledger; the pair's is the last.
+    accounts: Arc<[Arc<Account>]>,
+}
+
+/// What a tunnel has from a budget, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Loan {
+    common: u32,
+    reserve: u32,
+}
+
+impl Loan {
+    pub(crate) fn total(self) -> u32 {
+        self.common + self.reserve
+    }
 }
 
 #[derive(Debug)]
 struct Ledger {
     limit: usize,
+    /// Lent of the common part.
     lent: AtomicUsize,
-    shares: Mutex<HashMap<Box<str>, Weak<Share>>>,
+    reserve: Reserve,
+    accounts: Mutex<HashMap<Party, Weak<Account>>>,
 }
 
-/// What one peer has.
-#[derive(Debug)]
-struct Share {
-    peer: Box<str>,
-    lent: AtomicUsize,
-    ledger: Arc<Ledger>,
+/// Whose account it is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Party {
+    /// A trust domain and a namespace in it.
+    Tenant(Strng, Strng),
+    Peer(Identity),
+    Pod(Box<str>),
+    /// All peers of a tenant with one pod.
+    Visit(Strng, Strng, Box<str>),
+    Pair(Identity, Box<str>),
 }
 
-impl Ledger {
-    fn shares(&self) -> MutexGuard<'_, HashMap<Box<str>, Weak<Share>>> {
-        // Nothing panics while it is locked.
-        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        let mut shares = self.ledger.shares();
-        // Unless the peer came back meanwhile.
-        if shares
-            .get(&self.peer)
-            .is_some_and(|s| s.strong_count() == 0)
-        {
-            shares.remove(&self.peer);
+impl Party {
+    /// How many times what is free it may have.
+    fn multiple(&self) -> usize {
+        match self {
+            Party::Tenant(..) => 4,
+            Party::Peer(_) | Party::Pod(_) | Party::Visit(..) => 3,
+            Party::Pair(..) => 2,
         }
     }
 }
 
-/// Adds what `more` makes of the sum; returns that.
-fn add(sum: &AtomicUsize, more: impl Fn(usize) -> usize) -> usize {
-    sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |lent| {
-        Some(lent + more(lent)).filter(|after| *after > lent)
-    })
-    .map_or(0, more)
+/// What a party has.
+#[derive(Debug)]
+struct Account {
+    party: Party,
+    /// Of the common part.
+    lent: AtomicUsize,
+    /// Of the reserve.
+    set_apart: AtomicUsize,
+    ledger: Arc<Ledger>,
+}
+
+impl Account {
+    fn lent(&self) -> usize {
+        self.lent.load(Ordering::Relaxed)
+    }
+
+    fn set_apart(&self) -> usize {
+        self.set_apart.load(Ordering::Relaxed)
+    }
+
+    fn total(&self) -> usize {
+        self.lent() + self.set_apart()
+    }
+
+    /// The most that a tunnel of the party may have, where `free` and the tunnel's `own` are there for it.
+    fn part(&self, free: usize, own: usize) -> usize {
+        let others = self.lent().saturating_sub(own);
+        let most = free.saturating_mul(self.party.multiple());
+        most.saturating_sub(others) / PART
+    }
+}
+
+impl Ledger {
+    fn accounts(&self) -> MutexGuard<'_, HashMap<Party, Weak<Account>>> {
+        // Nothing panics while it is locked.
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The most that a tunnel may have of the common part, where `lent` is, to the tunnel and others.
+    fn part(&self, lent: usize, own: usize) -> usize {
+        let free = self.limit.saturating_sub(lent) + own;
+        // So that the common part too runs low by and by.
+        let common = free.saturating_sub(self.reserve.size()) / 2;
+        common.min(free / PART)
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        let mut accounts = self.ledger.accounts();
+        // Unless the party came back meanwhile.
+        if accounts
+            .get(&self.party)
+            .is_some_and(|a| a.strong_count() == 0)
+        {
+            accounts.remove(&self.party);
+        }
+    }
 }
 
 impl Budget {
@@ -70,80 +155,169 @@ impl Budget {
             ledger: Arc::new(Ledger {
                 limit: bytes,
                 lent: AtomicUsize::new(0),
-                shares: Mutex::default(),
+                reserve: Reserve::of(bytes),
+                accounts: Mutex::default(),
             }),
-            share: None,
+            accounts: Arc::default(),
         }
     }
 
-    /// The same budget for the tunnels of one peer, by whatever it cannot choose freely: the identity that it proved, or
-    /// else its address. All of them together have at most a quarter of the budget.
-    pub fn share(&self, peer: &str) -> Self {
-        let mut shares = self.ledger.shares();
-        let share = shares.get(peer).and_then(Weak::upgrade);
-        let share = share.unwrap_or_else(|| {
-            let share = Arc::new(Share {
-                peer: peer.into(),
-                lent: AtomicUsize::new(0),
-                ledger: Arc::clone(&self.ledger),
-            });
-            shares.insert(peer.into(), Arc::downgrade(&share));
-            share
+    /// The same budget for the tunnels between a peer, which sends, and one of our pods, which reads. Both by what they
+    /// cannot choose freely: the identity that the peer proved, and the uid that the node gave the pod.
+    pub fn between(&self, peer: &Identity, pod: &str) -> Self {
+        let (domain, namespace) = (peer.trust_domain(), peer.namespace());
+        let parties = [
+            Party::Tenant(domain.clone(), namespace.clone()),
+            Party::Peer(peer.clone()),
+            Party::Pod(pod.into()),
+            Party::Visit(domain.clone(), namespace.clone(), pod.into()),
+            Party::Pair(peer.clone(), pod.into()),
+        ];
+        let mut open = self.ledger.accounts();
+        let accounts = parties.map(|party| {
+            let account = open.get(&party).and_then(Weak::upgrade);
+            account.unwrap_or_else(|| {
+                let account = Arc::new(Account {
+                    party: party.clone(),
+                    lent: AtomicUsize::new(0),
+                    set_apart: AtomicUsize::new(0),
+                    ledger: Arc::clone(&self.ledger),
+                });
+                open.insert(party, Arc::downgrade(&account));
+                account
+            })
         });
-        drop(shares);
+        drop(open);
         Budget {
             ledger: Arc::clone(&self.ledger),
-            share: Some(share),
+            accounts: accounts.into(),
         }
+    }
+
+    /// Bytes that all tunnels may have together.
+    pub fn limit(&self) -> usize {
+        self.ledger.limit
     }
 
     /// Bytes that tunnels have now.
     pub fn lent(&self) -> usize {
+        self.common() + self.ledger.reserve.lent()
+    }
+
+    fn common(&self) -> usize {
         self.ledger.lent.load(Ordering::Relaxed)
     }
 
-    /// The most that one peer may have.
-    fn most(&self) -> usize {
-        self.ledger.limit / 4
+    /// Bytes that the tunnels between a peer and a pod have now; `None` if there are none.
+    pub fn lent_between(&self, peer: &Identity, pod: &str) -> Option<usize> {
+        let pair = Party::Pair(peer.clone(), pod.into());
+        let account = self.ledger.accounts().get(&pair).and_then(Weak::upgrade);
+        account.map(|account| account.total())
     }
 
-    /// True if less than half is left, of all or of the peer's share: who needs none should give back.
-    pub(crate) fn is_short(&self) -> bool {
-        let share = self
-            .share
-            .as_ref()
-            .map_or(0, |share| share.lent.load(Ordering::Relaxed));
-        self.lent() > self.ledger.limit / 2 || share > self.most() / 2
+    /// What every pair of peer and pod is to have if it needs it, as far as there is any.
+    pub(crate) fn first_window(&self) -> u32 {
+        u32::try_from(self.ledger.reserve.first_window()).unwrap_or(u32::MAX)
     }
 
-    /// Lends to a tunnel that has `own` and wants `wanted`; returns how much more it has now.
-    pub(crate) fn claim(&self, own: u32, wanted: u32) -> u32 {
+    /// True if less than half of the ledger is left: nobody should keep what it does not use.
+    pub(crate) fn is_low(&self) -> bool {
+        self.common() > self.ledger.limit / 2
+    }
+
+    /// True if less than half is left, a party to the tunnel has more than a newcomer would get, and the peer has more
+    /// than a first window with the pod; or if the loan is of the reserve and that runs low: who needs none should give
+    /// back.
+    pub(crate) fn is_short(&self, loan: Loan) -> bool {
+        let Some(pair) = self.accounts.last() else {
+            return self.is_low();
+        };
+        let part = self.ledger.limit.saturating_sub(self.common()) / PART;
+        let has_much = |account: &Arc<Account>| account.lent() > part;
+        loan.reserve > 0 && self.ledger.reserve.is_low()
+            || self.is_low()
+                && pair.total() > self.ledger.reserve.first_window()
+                && self.accounts.iter().any(has_much)
+    }
+
+    /// Lends to a tunnel that wants to have `wanted` in all.
+    pub(crate) fn claim(&self, loan: &mut Loan, wanted: u32) {
+        loan.common += self.claim_common(loan.common, wanted);
+        let rest = wanted.saturating_sub(loan.common);
+        if loan.reserve > rest {
+            // The common part has it now.
+            self.release_reserve(loan.reserve - rest);
+            loan.reserve = rest;
+        } else {
+            loan.reserve += self.claim_reserve(rest - loan.reserve);
+        }
+    }
+
+    fn claim_common(&self, own: u32, wanted: u32) -> u32 {
         let own = own as usize;
         let wanted = wanted as usize;
-        let claimed = add(&self.ledger.lent, |lent| {
-            let part = (self.ledger.limit.saturating_sub(lent) + own) / 4;
+        let Ledger { limit, lent, .. } = &*self.ledger;
+        let more = |lent: usize| {
+            let part = self.ledger.part(lent, own);
             part.min(wanted).saturating_sub(own)
-        });
-        let Some(share) = &self.share else {
-            return claimed as u32;
         };
-        let allowed = add(&share.lent, |lent| {
-            // Its other tunnels shall find something too.
-            let part = (self.most().saturating_sub(lent) + own) / 2;
-            part.min(own + claimed).saturating_sub(own)
-        });
-        self.ledger
-            .lent
-            .fetch_sub(claimed - allowed, Ordering::Relaxed);
+        let lend = |lent: usize| Some(lent + more(lent)).filter(|after| *after > lent);
+        let Ok(before) = lent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lend) else {
+            return 0;
+        };
+        let claimed = more(before);
+        let free = limit.saturating_sub(before) + own;
+        // Workers that ask at the same moment may each be told of the same rest. The ledger's limit holds all the same.
+        let parts = self.accounts.iter().map(|a| a.part(free, own));
+        let allowed = parts.fold(own + claimed, usize::min).saturating_sub(own);
+        for account in &*self.accounts {
+            account.lent.fetch_add(allowed, Ordering::Relaxed);
+        }
+        lent.fetch_sub(claimed - allowed, Ordering::Relaxed);
         allowed as u32
     }
 
-    pub(crate) fn release(&self, bytes: u32) {
-        let bytes = bytes as usize;
-        if let Some(share) = &self.share {
-            share.lent.fetch_sub(bytes, Ordering::Relaxed);
+    /// What the reserve gives to the pair, of `more` bytes.
+    fn claim_reserve(&self, more: u32) -> u32 {
+        let reserve = &self.ledger.reserve;
+        let Some(pair) = self.accounts.last().filter(|_| more > 0) else {
+            return 0;
+        };
+        let own = pair.set_apart();
+        let of_parties = self.accounts.iter().map(|account| {
+            let others = account.set_apart().saturating_sub(own);
+            reserve.window(account.party.share(), others)
+        });
+        let of_all = reserve.window(1, reserve.lent().saturating_sub(own));
+        let most = of_parties.fold(of_all, usize::min).saturating_sub(own);
+        let lacks = reserve.first_window().saturating_sub(pair.total());
+        let claimed = reserve.claim(most.min(lacks).min(more as usize));
+        for account in &*self.accounts {
+            account.set_apart.fetch_add(claimed, Ordering::Relaxed);
         }
-        self.ledger.lent.fetch_sub(bytes, Ordering::Relaxed);
+        claimed as u32
+    }
+
+    /// Takes back what of the loan is spent; the reserve's comes first.
+    pub(crate) fn release(&self, loan: &mut Loan, bytes: u32) {
+        let of_reserve = bytes.min(loan.reserve);
+        let common = (bytes - of_reserve).min(loan.common);
+        self.release_reserve(of_reserve);
+        for account in &*self.accounts {
+            account.lent.fetch_sub(common as usize, Ordering::Relaxed);
+        }
+        let lent = &self.ledger.lent;
+        lent.fetch_sub(common as usize, Ordering::Relaxed);
+        loan.reserve -= of_reserve;
+        loan.common -= common;
+    }
+
+    fn release_reserve(&self, bytes: u32) {
+        let bytes = bytes as usize;
+        for account in &*self.accounts {
+            account.set_apart.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        self.ledger.reserve.release(bytes);
     }
 }
 
@@ -154,30 +328,4 @@ impl Default for Budget {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_peer_has_a_quarter_however_often_it_asks() {
-        let all = Budget::new(64 << 20);
-        let tunnels: Vec<_> = (0..100).map(|_| all.share("greedy")).collect();
-        let had: u32 = tunnels.iter().map(|t| t.claim(0, 16 << 20)).sum();
-        assert!(had <= 16 << 20, "{had}");
-        assert!(had >= 12 << 20, "{had}");
-        assert_eq!(all.lent(), had as usize);
-        assert!(tunnels[0].is_short() && !all.share("modest").is_short());
-        assert_eq!(all.share("modest").claim(0, 4 << 20), 4 << 20);
-    }
-
-    #[test]
-    fn shares_are_forgotten_with_their_last_tunnel() {
-        let all = Budget::new(1 << 20);
-        let one = all.share("a");
-        let two = one.clone();
-        let other = all.share("b");
-        drop(one);
-        assert_eq!(all.ledger.shares().len(), 2);
-        drop((two, other));
-        assert_eq!(all.ledger.shares().len(), 0);
-    }
-}
+pub(crate) mod tests;

@@ -1,6 +1,7 @@
 //! The client's side of a tunnel.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
@@ -8,30 +9,23 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::Bytes;
 use lateen_types::Strng;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
-use crate::batch::Batch;
 use crate::error::{ConnectError, Reason, TunnelError};
-use crate::headers::{self, Authority, Baggage, Forwarded, TraceParent};
-use crate::keepalive::KeepAlive;
-use crate::outbox::{CloseOnDrop, Outbox};
-use crate::settings::Settings;
-use crate::stream::{Load, Stream};
-use crate::windows::{FLOOR, Windows};
+use crate::headers::{Authority, Baggage, Forwarded, TraceParent};
+use crate::keepalive::{Beat, KeepAlive, Pings, Watch};
+use crate::settings::{Http2, Settings};
+use crate::stream::{Load, Slot, Stream};
+use crate::windows::Windows;
+use crate::{library, own};
 
 /// Streams that a peer is assumed to allow until its SETTINGS arrive: one less than what RFC 9113 §6.5.2 recommends as the
 /// least, for only a limit that changes is known to be the peer's, and 100 is what many announce. Requests that turn out
 /// to be too many are not lost, see [`ConnectError::Unprocessed`].
-const ASSUMED_LIMIT: usize = 99;
-
-/// What small DATA frames that nobody took yet may cost us, in the HTTP/2 layer's measure (a frame below
-/// 256 bytes costs what it lacks); beyond it the connection ends. Readers take them as they come.
-pub(crate) const SMALL_FRAMES: usize = 8 << 20;
-
-type SendRequest = h2::client::SendRequest<Bytes>;
+pub(crate) const ASSUMED_LIMIT: usize = 99;
 
 /// Sets up HTTP/2 on `io`. The tunnel does nothing unless the driver is polled, until it ends.
 ///
@@ -44,47 +38,46 @@ pub async fn handshake<IO>(io: IO, settings: Settings) -> Result<(Tunnel, Driver
 where
     IO: AsyncRead + AsyncWrite + Unpin,
 {
-    let io = Batch::new(io, false, &settings);
-    let flusher = io.handle();
-    let (send, mut connection) = h2::client::Builder::new()
-        .initial_window_size(settings.stream_window)
-        .initial_connection_window_size(FLOOR)
-        .data_frame_budget(SMALL_FRAMES)
-        .max_frame_size(settings.max_frame)
-        .max_header_list_size(settings.max_header_list)
-        .max_send_buffer_size(settings.send_buffer)
-        .initial_max_send_streams(ASSUMED_LIMIT)
-        // Counted over a tunnel's whole life there; `Guard` counts them over time.
-        .max_local_error_reset_streams(None)
-        .enable_push(false)
-        .handshake(io)
-        .await
-        .map_err(TunnelError::from_h2)?;
-    let pings = connection
-        .ping_pong()
-        .expect("nobody else took the connection's pings");
-    flusher.gather();
-    let send = Rc::new(RefCell::new(Some(send)));
+    let (send, below, load, writes) = match settings.http2 {
+        Http2::Library => {
+            let (send, link, load) = library::client::Link::new(io, &settings).await?;
+            let writes = Rc::clone(link.writes());
+            let send = Sender::Library(RefCell::new(Some(send)));
+            (send, Below::Library(Box::new(link)), load, writes)
+        }
+        Http2::Own => {
+            let (handle, link, load) = own::client::Link::new(io, &settings).await?;
+            let writes = Rc::clone(link.writes());
+            (
+                Sender::Own(handle),
+                Below::Own(Box::new(link)),
+                load,
+                writes,
+            )
+        }
+    };
+    let send = Rc::new(send);
     let state = Rc::new(State {
-        load: Load::new(flusher.outbox()),
-        outbox: Rc::clone(flusher.outbox()),
+        load,
         probe: Cell::new(false),
         doubt: Cell::new(false),
         driver: RefCell::new(None),
         probe_after: settings.probe_after,
         limit: Cell::new(ASSUMED_LIMIT),
         limit_known: Cell::new(false),
-        limit_lowered: Notify::new(),
+        news: Notify::new(),
+        silent: Cell::new(false),
+        awaited: Cell::new(0),
         answered: Cell::new(false),
-        writes: Rc::clone(flusher.writes()),
+        writes,
         rejection: RefCell::new(None),
     });
     let driver = Driver {
-        connection,
-        flusher,
+        keepalive: KeepAlive::new(below.pings(), &settings),
+        below,
         unwritten: None,
         barren: false,
-        keepalive: KeepAlive::new(pings, &settings),
+        heard: (0, Instant::now()),
         windows: Windows::new(
             &settings.budget,
             settings.stream_window,
@@ -93,7 +86,6 @@ where
         send: Rc::downgrade(&send),
         state: Rc::clone(&state),
         settings,
-        _close: CloseOnDrop(Rc::clone(&state.outbox)),
     };
     Ok((Tunnel { send, state }, driver))
 }
@@ -124,27 +116,6 @@ impl ConnectRequest {
             network: None,
         }
     }
-
-    fn to_http(&self) -> Result<http::Request<()>, ConnectError> {
-        let mut request = http::Request::builder()
-            .method(http::Method::CONNECT)
-            .uri(self.authority.to_string());
-        if let Some(baggage) = &self.baggage {
-            request = request.header(headers::BAGGAGE, &**baggage);
-        }
-        if let Some(forwarded) = &self.forwarded {
-            request = request.header(headers::FORWARDED, forwarded.to_string());
-        }
-        if let Some(traceparent) = &self.traceparent {
-            request = request.header(headers::TRACEPARENT, traceparent.to_string());
-        }
-        if let Some(network) = &self.network {
-            request = request.header(headers::FORWARDED_NETWORK, &**network);
-        }
-        request.body(()).map_err(|_| {
-            ConnectError::Invalid("a header holds characters that http does not allow")
-        })
-    }
 }
 
 /// What the peer said with its 200.
@@ -157,8 +128,37 @@ pub struct ResponseInfo {
 /// A connection to a peer that carries many streams. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Tunnel {
-    send: Rc<RefCell<Option<SendRequest>>>,
+    send: Rc<Sender>,
     state: Rc<State>,
+}
+
+/// The way to make requests, for as long as there are to be any; the connection ends when there is none, and no stream.
+enum Sender {
+    Library(RefCell<Option<library::client::SendRequest>>),
+    Own(own::client::Handle),
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sender")
+    }
+}
+
+impl Sender {
+    /// Makes no more requests; `true` if it could before.
+    fn close(&self) -> bool {
+        match self {
+            Sender::Library(send) => send.borrow_mut().take().is_some(),
+            Sender::Own(handle) => handle.close(),
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        match self {
+            Sender::Library(send) => send.borrow().is_some(),
+            Sender::Own(handle) => handle.is_open(),
+        }
+    }
 }
 
 /// A tunnel's name.
@@ -185,7 +185,6 @@ impl Token {
 #[derive(Debug)]
 struct State {
     load: Rc<Load>,
-    outbox: Rc<Outbox>,
     /// The driver is to ask the peer whether it is there.
     probe: Cell<bool>,
     /// The driver is to ask so again and again.
@@ -197,10 +196,15 @@ struct State {
     limit: Cell<usize>,
     /// The limit is the peer's word and not an assumption.
     limit_known: Cell<bool>,
-    limit_lowered: Notify,
+    /// The limit was lowered, or the peer fell silent.
+    news: Notify,
+    /// The peer did not answer a probe, nor say anything else: the tunnel is for what is open on it, if that is not lost.
+    silent: Cell<bool>,
+    /// Requests that wait for their answers.
+    awaited: Cell<usize>,
     /// The peer has answered a request.
     answered: Cell<bool>,
-    /// See [`Batch::writes`].
+    /// Counts what went out: while it stands still nothing has gone to the peer.
     writes: Rc<Cell<u64>>,
     /// Why the connection ended, if one side does not accept the other.
     rejection: RefCell<Option<Rc<TunnelError>>>,
@@ -229,17 +233,17 @@ impl Tunnel {
 
     /// Bytes that wait for the peer to take them.
     pub fn queued(&self) -> usize {
-        self.state.outbox.queued()
+        self.state.load.outbox().queued()
     }
 
     /// True if more waits than a peer that reads leaves waiting.
     pub(crate) fn congested(&self) -> bool {
-        self.state.outbox.congested()
+        self.state.load.outbox().congested()
     }
 
     /// True if what streams write stays here, because those that nobody reads keep the window that all share.
     pub(crate) fn withheld(&self) -> bool {
-        self.state.outbox.withheld()
+        self.state.load.outbox().withheld()
     }
 
     /// True if a new request has a chance: the connection is alive, the peer sent no GOAWAY and has room.
@@ -249,13 +253,10 @@ impl Tunnel {
 
     /// True until the connection is lost, closing or told to go away.
     pub fn alive(&self) -> bool {
-        let mut send = self.send.borrow_mut();
-        let Some(send) = send.as_mut() else {
-            return false;
-        };
-        // Nothing is pending on this handle, requests are made on clones; so this only asks for errors.
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        matches!(send.poll_ready(&mut cx), Poll::Ready(Ok(())))
+        match &*self.send {
+            Sender::Library(send) => library::client::is_alive(send),
+            Sender::Own(handle) => handle.is_alive(),
+        }
     }
 
     /// Why the tunnel is dead, if one side does not accept the other.
@@ -265,7 +266,7 @@ impl Tunnel {
 
     /// Takes no more requests; the connection ends with its last stream.
     pub fn close(&self) {
-        self.send.borrow_mut().take();
+        self.send.close();
     }
 
     /// Names the tunnel without keeping it open.
@@ -275,6 +276,14 @@ impl Tunnel {
 
     pub(crate) fn is(&self, token: &Token) -> bool {
         std::ptr::eq(token.0.as_ptr(), Rc::as_ptr(&self.state))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> Option<own::Shared> {
+        match &*self.send {
+            Sender::Library(_) => None,
+            Sender::Own(handle) => Some(handle.shared()),
+        }
     }
 
     /// True if the peer answered a request on this tunnel before.
@@ -310,19 +319,17 @@ impl Tunnel {
         }
         let slot = self.state.load.occupy();
         let rank = self.active();
-        let request = request.to_http()?;
-        let Some(mut send) = self.send.borrow().clone() else {
-            return Err(ConnectError::Unprocessed(closed()));
-        };
         let writes = self.state.writes.get();
-        let (mut response, stream) = send
-            .send_request(request, false)
-            .map_err(|e| ConnectError::Unprocessed(Reason::new(e)))?;
-        let answer = {
-            let mut lowered = pin!(self.state.limit_lowered.notified());
+        let mut asking = match &*self.send {
+            Sender::Library(send) => Asking::Library(library::client::Asking::new(send, request)?),
+            Sender::Own(handle) => Asking::Own(handle.ask(request)?),
+        };
+        let (status, baggage) = {
+            let _awaited = Awaited::new(&self.state);
+            let mut news = pin!(self.state.news.notified());
             std::future::poll_fn(|cx| {
-                if let Poll::Ready(answer) = Pin::new(&mut response).poll(cx) {
-                    return Poll::Ready(answer.map_err(|e| match ConnectError::from_h2(e) {
+                if let Poll::Ready(answer) = asking.poll_answer(cx) {
+                    return Poll::Ready(answer.map_err(|error| match error {
                         // It waited here while the tunnel died.
                         ConnectError::Lost(why) if self.state.writes.get() == writes => {
                             ConnectError::Unprocessed(why)
@@ -330,63 +337,124 @@ impl Tunnel {
                         error => error,
                     }));
                 }
-                // The peer's SETTINGS allow fewer streams than were assumed and this one is too many: it
-                // would be refused, or wait here for a place that might not come free for hours.
-                while lowered.as_mut().poll(cx).is_ready() {
+                while news.as_mut().poll(cx).is_ready() {
+                    if self.state.silent.get() {
+                        let why = Reason::silent();
+                        return Poll::Ready(Err(if self.state.writes.get() == writes {
+                            ConnectError::Unprocessed(why)
+                        } else {
+                            ConnectError::Lost(why)
+                        }));
+                    }
+                    // The peer's SETTINGS allow fewer streams than were assumed and this one is too many: it
+                    // would be refused, or wait here for a place that might not come free for hours.
                     if rank > self.limit() {
                         return Poll::Ready(Err(ConnectError::Unprocessed(refused())));
                     }
-                    lowered.set(self.state.limit_lowered.notified());
+                    news.set(self.state.news.notified());
                 }
                 Poll::Pending
             })
             .await?
         };
         self.state.answered.set(true);
-        let (head, recv) = answer.into_parts();
-        if head.status != http::StatusCode::OK {
-            return Err(ConnectError::Refused {
-                status: head.status.as_u16(),
-            });
+        if status != 200 {
+            return Err(ConnectError::Refused { status });
         }
-        let baggage = read_baggage(&head.headers);
-        Ok((Stream::new(stream, recv, slot), ResponseInfo { baggage }))
+        Ok((asking.open(slot), ResponseInfo { baggage }))
+    }
+}
+
+/// A request under way.
+enum Asking {
+    Library(library::client::Asking),
+    Own(own::client::Asking),
+}
+
+impl Asking {
+    /// The status, and what comes with it. Polled no more then.
+    fn poll_answer(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(u16, Option<Baggage>), ConnectError>> {
+        match self {
+            Asking::Library(asking) => asking.poll_answer(cx),
+            Asking::Own(asking) => asking.poll_answer(cx),
+        }
+    }
+
+    /// What was granted.
+    fn open(self, slot: Slot) -> Stream {
+        match self {
+            Asking::Library(asking) => asking.open(slot),
+            Asking::Own(asking) => asking.open(slot),
+        }
+    }
+}
+
+/// One request that waits for its answer.
+struct Awaited<'a>(&'a Cell<usize>);
+
+impl<'a> Awaited<'a> {
+    fn new(state: &'a State) -> Self {
+        let awaited = &state.awaited;
+        awaited.set(awaited.get() + 1);
+        Awaited(awaited)
+    }
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
     }
 }
 
 fn refused() -> Reason {
-    Reason::new(h2::Reason::REFUSED_STREAM.into())
-}
-
-fn closed() -> Reason {
-    Reason::new(h2::Reason::NO_ERROR.into())
-}
-
-pub(crate) fn read_baggage(headers: &http::HeaderMap) -> Option<Baggage> {
-    let mut lines = headers
-        .get_all(headers::BAGGAGE)
-        .iter()
-        .filter_map(|line| line.to_str().ok());
-    let mut baggage = Baggage::parse(lines.next()?);
-    lines.for_each(|line| baggage.read(line));
-    Some(baggage)
+    Reason::told(lateen_h2::Code::REFUSED_STREAM)
 }
 
 /// Moves a tunnel's bytes; spawn it on the worker that uses the tunnel.
 #[must_use = "a tunnel does nothing unless its driver is polled"]
 pub struct Driver<IO: AsyncRead + AsyncWrite + Unpin> {
-    connection: h2::client::Connection<Batch<IO>, Bytes>,
-    flusher: Batch<IO>,
+    below: Below<IO>,
     /// Why nothing can be sent any more.
     unwritten: Option<io::Error>,
     /// It is closing because the peer allows no streams.
     barren: bool,
     keepalive: KeepAlive,
+    /// What had come from the peer, and when it was there.
+    heard: (u64, Instant),
     windows: Windows,
-    send: Weak<RefCell<Option<SendRequest>>>,
+    send: Weak<Sender>,
     state: Rc<State>,
     settings: Settings,
-    _close: CloseOnDrop,
+}
+
+/// Which HTTP/2 carries it.
+enum Below<IO: AsyncRead + AsyncWrite + Unpin> {
+    Library(Box<library::client::Link<IO>>),
+    Own(Box<own::client::Link<IO>>),
+}
+
+/// The same of either.
+macro_rules! either {
+    ($below:expr, $link:ident => $act:expr) => {
+        match $below {
+            Below::Library($link) => $act,
+            Below::Own($link) => $act,
+        }
+    };
+}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin> Below<IO> {
+    /// Taken once.
+    fn pings(&self) -> Pings {
+        either!(self, link => link.pings())
+    }
+
+    fn received(&self) -> u64 {
+        either!(self, link => link.received())
+    }
 }
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
@@ -399,54 +467,68 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
             || self.windows.in_the_way(idle, &self.settings))
             && let Some(send) = self.send.upgrade()
         {
-            send.borrow_mut().take();
+            send.close();
         }
     }
 
     fn poll_tunnel(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TunnelError>> {
         if self.state.probe.take() {
             let patience = self.settings.probe_timeout;
-            self.keepalive.probe(self.flusher.received(), patience);
+            self.keepalive.probe(self.below.received(), patience);
         }
         if self.state.doubt.take() {
             let patience = self.settings.probe_timeout;
-            self.keepalive.doubt(self.flusher.received(), patience);
+            self.keepalive.doubt(self.below.received(), patience);
         }
         match &mut *self.state.driver.borrow_mut() {
             // The same task as before, nearly always: nothing is cloned.
             Some(driver) => driver.clone_from(cx.waker()),
             none => *none = Some(cx.waker().clone()),
         }
-        while let Poll::Ready(beat) = self.keepalive.poll_beat(cx, self.flusher.received()) {
-            beat?;
-            if self.flusher.stuck_for() > self.settings.ping_interval + self.settings.ping_timeout {
+        let watch = (self.state.awaited.get() > 0).then(|| Watch {
+            from: self.heard.1 + self.settings.probe_after,
+            patience: self.settings.probe_timeout,
+        });
+        let (mut silent, before) = (false, self.below.received());
+        while let Poll::Ready(beat) = self.keepalive.poll_beat(cx, before, watch) {
+            if beat? == Beat::Silent {
+                silent = true;
+                continue;
+            }
+            if either!(&self.below, link => link.stuck_for())
+                > self.settings.ping_interval + self.settings.ping_timeout
+            {
                 return Poll::Ready(Err(TunnelError::Stalled));
             }
-            if let Some(window) = self.windows.shrink(&self.state.load) {
-                self.connection.set_target_window_size(window);
-            }
+            let (windows, load) = (&mut self.windows, &self.state.load);
+            either!(&mut self.below, link => link.beat(windows, load));
             self.close_if_idle();
         }
-        let result = Pin::new(&mut self.connection).poll(cx);
-        if let Some(window) = self.windows.grow(&self.state.load, self.flusher.inflow()) {
-            // It wakes us to tell the peer.
-            self.connection.set_target_window_size(window);
+        let stays = self.send.upgrade().is_some_and(|send| send.is_open());
+        let (windows, load) = (&mut self.windows, &self.state.load);
+        let result = either!(&mut self.below, link => link.poll_turn(cx, stays, windows, load));
+        let received = self.below.received();
+        if self.heard.0 != received {
+            self.heard = (received, Instant::now());
+        } else if silent && result.is_pending() {
+            // It was we who had no time if something lay there to be read.
+            self.fall_silent()?;
         }
         self.learn_limit();
         self.close_if_barren();
-        if let Some(abuse) = self.flusher.abuse() {
-            return Poll::Ready(Err(TunnelError::Abusive(abuse)));
+        if result.is_pending() && either!(&mut self.below, link => link.was_answered()) {
+            // For the time of the next PING.
+            cx.waker().wake_by_ref();
         }
-        let Poll::Ready(result) = result else {
-            // A peer that refuses us says why and closes; this may fail before that was read. A connection
-            // that cannot be written to has an end to be read, and the HTTP/2 layer reads on until there.
-            if let Err(error) = self.flusher.poll_owed(cx) {
-                self.unwritten.get_or_insert(error);
-            }
-            return Poll::Pending;
-        };
-        let result = result.map_err(|e| self.flusher.explain(TunnelError::from_h2(e)));
-        Poll::Ready(match self.unwritten.take() {
+        // A peer that refuses us says why and closes; a write may fail before that was read. A connection
+        // that cannot be written to has an end to be read, and what lies below reads on until there.
+        if let Err(error) = either!(&mut self.below, link => link.settle(cx)) {
+            self.unwritten.get_or_insert(error);
+        }
+        let result = std::task::ready!(result);
+        // Whoever said that it would go, and went with the last stream, has read all that matters.
+        let in_order = either!(&self.below, link => link.went_in_order());
+        Poll::Ready(match self.unwritten.take().filter(|_| !in_order) {
             Some(error) if !matches!(&result, Err(read) if read.is_rejection()) => {
                 Err(TunnelError::Io(error))
             }
@@ -455,13 +537,27 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
         })
     }
 
+    /// New requests get another tunnel, and so do those that were not answered. Streams that are open give the peer the
+    /// usual time for its PING; with none the tunnel ends.
+    fn fall_silent(&self) -> Result<(), TunnelError> {
+        if self.state.load.accepted() == 0 {
+            return Err(TunnelError::Unresponsive);
+        }
+        self.state.silent.set(true);
+        self.state.news.notify_waiters();
+        if let Some(send) = self.send.upgrade() {
+            send.close();
+        }
+        Ok(())
+    }
+
     /// A peer that allows no streams may allow some later, but whoever needs one meanwhile dials anew: nothing would
     /// come back to this tunnel.
     fn close_if_barren(&mut self) {
         if self.state.limit.get() == 0
             && self.state.load.active() == 0
             && let Some(send) = self.send.upgrade()
-            && send.borrow_mut().take().is_some()
+            && send.close()
         {
             self.barren = true;
         }
@@ -478,13 +574,14 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
     }
 
     fn learn_limit(&self) {
-        let limit = self.connection.max_concurrent_send_streams();
-        let before = self.state.limit.replace(limit);
-        if limit != before {
+        let before = self.state.limit.get();
+        let (limit, known) = either!(&self.below, link => link.limit(before));
+        self.state.limit.set(limit);
+        if known {
             self.state.limit_known.set(true);
         }
         if limit < before {
-            self.state.limit_lowered.notify_waiters();
+            self.state.news.notify_waiters();
         }
     }
 }
@@ -498,8 +595,11 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Future for Driver<IO> {
         if let Err(error) = &result {
             this.tell(error);
         }
+        if let Below::Own(link) = &this.below {
+            link.end(&result);
+        }
         if let Some(send) = this.send.upgrade() {
-            send.borrow_mut().take();
+            send.close();
         }
         Poll::Ready(result)
     }

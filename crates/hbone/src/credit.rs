@@ -36,6 +36,15 @@ impl Credit {
         }
     }
 
+    /// Something is left, or nothing, as is known without an account.
+    pub(crate) fn set(&self, left: bool) {
+        if left {
+            self.spent.set(None);
+        } else if self.spent.get().is_none() {
+            self.spent.set(Some(Instant::now()));
+        }
+    }
+
     /// The peer grants so many more.
     pub(crate) fn granted(&self, bytes: u32) {
         let left = self.left.get() + i64::from(bytes);

@@ -4,7 +4,9 @@ use std::fmt;
 use std::io;
 use std::rc::Rc;
 
-use crate::guard::Abuse;
+use lateen_h2::Abuse;
+
+use crate::own::Ended;
 
 /// A tunnel that could not be set up or ended other than in order.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +96,7 @@ pub enum ConnectError {
         "peer reset the request without an answer; its application may have seen a connection open and close: {0}"
     )]
     Reset(Reason),
-    /// The tunnel died while the request was under way; the peer may have processed it.
+    /// The tunnel died, or its peer fell silent, while the request was under way; the peer may have processed it.
     #[error(
         "tunnel lost before the peer answered; its application may have seen a connection open and close: {0}"
     )]
@@ -147,24 +149,66 @@ impl ConnectError {
 #[error("stream gone before it was answered: {0}")]
 pub struct StreamError(pub(crate) Reason);
 
-/// HTTP/2's own account of an error.
+/// HTTP/2's own account of an error, or what we found out before it.
 #[derive(Debug)]
-pub struct Reason(h2::Error);
+pub struct Reason(Why);
+
+#[derive(Debug)]
+enum Why {
+    Http2(h2::Error),
+    Own(lateen_h2::ConnectionError),
+    Told(lateen_h2::Code),
+    Lost(Ended),
+    Silent,
+}
 
 impl Reason {
     pub(crate) fn new(error: h2::Error) -> Self {
-        Reason(error)
+        Reason(Why::Http2(error))
+    }
+
+    /// The peer broke a rule.
+    pub(crate) fn own(error: lateen_h2::ConnectionError) -> Self {
+        Reason(Why::Own(error))
+    }
+
+    /// The peer said so, or it was found out in its stead.
+    pub(crate) fn told(code: lateen_h2::Code) -> Self {
+        Reason(Why::Told(code))
+    }
+
+    /// The tunnel ended.
+    pub(crate) fn lost(how: Ended) -> Self {
+        Reason(Why::Lost(how))
+    }
+
+    /// The peer says nothing, not even to a PING.
+    pub(crate) fn silent() -> Self {
+        Reason(Why::Silent)
     }
 
     /// The RFC 9113 §7 error code, where there is one.
     pub fn code(&self) -> Option<u32> {
-        self.0.reason().map(u32::from)
+        match &self.0 {
+            Why::Http2(error) => error.reason().map(u32::from),
+            Why::Own(error) => Some(error.code.0),
+            Why::Told(code) => Some(code.0),
+            Why::Lost(_) | Why::Silent => None,
+        }
     }
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        match &self.0 {
+            Why::Http2(error) => error.fmt(f),
+            Why::Own(error) => error.fmt(f),
+            Why::Told(code) => write!(f, "peer says {code}"),
+            Why::Lost(how) => how.fmt(f),
+            Why::Silent => f.write_str(
+                "it did not answer a ping in time; its node or the path to it may be down",
+            ),
+        }
     }
 }
 
@@ -196,7 +240,7 @@ impl TunnelError {
                     .unwrap_or_else(|| io::ErrorKind::ConnectionAborted.into()),
             );
         }
-        TunnelError::Protocol(Reason(error))
+        TunnelError::Protocol(Reason::new(error))
     }
 }
 

@@ -1,85 +1,13 @@
 //! Judges what a peer sends by its frame headers, before the HTTP/2 layer acts on them: each kind of frame that costs us
 //! more than it costs the peer has an allowance. It reads no payload and no clock of its own.
 
-use std::fmt;
 use std::time::Duration;
 
+use lateen_h2::Abuse;
 use tokio::time::Instant;
 
 use crate::frames::{Event, Frames, Head, flag, kind};
 use crate::windows::Inflow;
-
-/// Which abuse of HTTP/2 ended a tunnel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Abuse {
-    /// Requests opened and reset before they were answered (CVE-2023-44487).
-    RapidReset,
-    /// Faults provoked so that we reset streams ourselves (CVE-2025-8671, "MadeYouReset").
-    ProvokedResets,
-    /// More requests than SETTINGS_MAX_CONCURRENT_STREAMS allows, again and again.
-    TooManyStreams,
-    /// A header block in too many or too large pieces (CVE-2024-27316 and others, "CONTINUATION flood"), or
-    /// header blocks that nobody asked for.
-    HeaderFlood,
-    /// SETTINGS that come too often or hold too many entries (CVE-2019-9515).
-    SettingsFlood,
-    /// PINGs (CVE-2019-9512).
-    PingFlood,
-    /// DATA that carries nothing, or next to nothing that anybody reads (CVE-2019-9518).
-    EmptyData,
-    /// WINDOW_UPDATEs out of proportion to what we sent.
-    WindowUpdateFlood,
-    /// PRIORITY, GOAWAY or frames of unknown kinds, which we ignore but must look at (CVE-2019-9513).
-    UselessFrames,
-}
-
-impl Abuse {
-    /// Every one of them.
-    pub const ALL: [Abuse; 9] = [
-        Abuse::RapidReset,
-        Abuse::ProvokedResets,
-        Abuse::TooManyStreams,
-        Abuse::HeaderFlood,
-        Abuse::SettingsFlood,
-        Abuse::PingFlood,
-        Abuse::EmptyData,
-        Abuse::WindowUpdateFlood,
-        Abuse::UselessFrames,
-    ];
-
-    /// The word for it in metrics and logs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Abuse::RapidReset => "rapid_reset",
-            Abuse::ProvokedResets => "provoked_resets",
-            Abuse::TooManyStreams => "too_many_streams",
-            Abuse::HeaderFlood => "header_flood",
-            Abuse::SettingsFlood => "settings_flood",
-            Abuse::PingFlood => "ping_flood",
-            Abuse::EmptyData => "empty_data",
-            Abuse::WindowUpdateFlood => "window_update_flood",
-            Abuse::UselessFrames => "useless_frames",
-        }
-    }
-}
-
-impl fmt::Display for Abuse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Abuse::RapidReset => "it resets requests before they are answered",
-            Abuse::ProvokedResets => "it provokes resets of its streams",
-            Abuse::TooManyStreams => "it keeps asking for more streams than it may have",
-            Abuse::HeaderFlood => "its headers come in too many or too large pieces",
-            Abuse::SettingsFlood => "it sends too many settings",
-            Abuse::PingFlood => "it sends too many pings",
-            Abuse::EmptyData => "it sends data frames without data",
-            Abuse::WindowUpdateFlood => {
-                "it sends more window updates than what it received explains"
-            }
-            Abuse::UselessFrames => "it sends frames that serve nothing",
-        })
-    }
-}
 
 /// So many at once, and so many a second in the long run.
 #[derive(Debug, Clone, Copy)]
@@ -539,11 +467,5 @@ mod tests {
             }
             assert_eq!(heard, expected);
         }
-    }
-
-    #[test]
-    fn words_are_distinct() {
-        let words: std::collections::HashSet<_> = Abuse::ALL.iter().map(|a| a.as_str()).collect();
-        assert_eq!(words.len(), Abuse::ALL.len());
     }
 }

@@ -3,18 +3,53 @@
 use std::future::Future as _;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::own::Shared;
 use crate::{Settings, TunnelError};
+
+/// The way to send PINGs and to hear of their answers.
+#[derive(Debug)]
+pub(crate) enum Pings {
+    Library(h2::PingPong),
+    /// Polled again whenever one was answered.
+    Own(Shared),
+}
+
+impl Pings {
+    /// `false` when the connection is no more.
+    fn send(&mut self) -> bool {
+        match self {
+            Pings::Library(pings) => pings.send_ping(h2::Ping::opaque()).is_ok(),
+            Pings::Own(shared) => shared.act(|core| core.ping()),
+        }
+    }
+
+    /// `false` likewise, `true` when the answer is there.
+    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        match self {
+            Pings::Library(pings) => pings.poll_pong(cx).map(|pong| pong.is_ok()),
+            Pings::Own(shared) => match shared.borrow() {
+                core if core.ended().is_some() => Poll::Ready(false),
+                core if core.was_answered() => Poll::Ready(true),
+                _ => Poll::Pending,
+            },
+        }
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct KeepAlive {
-    pings: h2::PingPong,
+    pings: Pings,
+    /// Ends at [`KeepAlive::due`], or before where there is something to look at.
     timer: Pin<Box<Sleep>>,
     waiting: Waiting,
-    interval: std::time::Duration,
-    timeout: std::time::Duration,
+    /// When the next PING is to be sent, or the answer of the last one is to be there.
+    due: Instant,
+    interval: Duration,
+    timeout: Duration,
     /// What had come from the peer when we began to doubt it.
     probing: Option<u64>,
 }
@@ -27,13 +62,33 @@ enum Waiting {
     Over,
 }
 
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beat {
+    /// A PING was sent.
+    Sent,
+    /// A probe brought nothing in the time that it had. The peer may take the rest of the usual time for its answer.
+    Silent,
+}
+
+/// Somebody waits for an answer of the peer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Watch {
+    /// When the peer is to be probed, if nothing comes from it before.
+    pub(crate) from: Instant,
+    /// How long it may say nothing then.
+    pub(crate) patience: Duration,
+}
+
 impl KeepAlive {
-    pub(crate) fn new(pings: h2::PingPong, settings: &Settings) -> Self {
+    pub(crate) fn new(pings: Pings, settings: &Settings) -> Self {
+        // The first PING need not race with the first request.
+        let due = Instant::now() + settings.ping_interval;
         KeepAlive {
             pings,
-            // The first PING need not race with the first request.
-            timer: Box::pin(sleep_until(Instant::now() + settings.ping_interval)),
+            timer: Box::pin(sleep_until(due)),
             waiting: Waiting::ForNext,
+            due,
             interval: settings.ping_interval,
             timeout: settings.ping_timeout,
             probing: None,
@@ -41,11 +96,10 @@ impl KeepAlive {
     }
 
     /// Asks the peer at once whether it is there; within `patience` it must answer or send anything else. Poll then.
-    pub(crate) fn probe(&mut self, received: u64, patience: std::time::Duration) {
-        if matches!(self.waiting, Waiting::ForNext)
-            && self.pings.send_ping(h2::Ping::opaque()).is_ok()
-        {
+    pub(crate) fn probe(&mut self, received: u64, patience: Duration) {
+        if matches!(self.waiting, Waiting::ForNext) && self.pings.send() {
             self.waiting = Waiting::ForPong;
+            self.due = Instant::now() + self.timeout;
         }
         if matches!(self.waiting, Waiting::ForPong) && self.probing.is_none() {
             self.probing = Some(received);
@@ -54,51 +108,88 @@ impl KeepAlive {
     }
 
     /// [`KeepAlive::probe`] now, and again and again from now on: whoever is there will be gone soon.
-    pub(crate) fn doubt(&mut self, received: u64, patience: std::time::Duration) {
+    pub(crate) fn doubt(&mut self, received: u64, patience: Duration) {
         self.interval = self.interval.min(patience / 3);
         self.timeout = self.timeout.min(patience);
+        self.due = self.due.min(Instant::now() + patience);
         self.probe(received, patience);
     }
 
-    /// `Ready(Ok)` at every PING that was sent; poll again then. `Ready(Err)` when one went unanswered.
+    /// `Ready(Ok)` at every [`Beat`]; poll again then. `Ready(Err)` when a PING went unanswered.
     /// `received` is what came from the peer so far, in bytes.
     pub(crate) fn poll_beat(
         &mut self,
         cx: &mut Context<'_>,
         received: u64,
-    ) -> Poll<Result<(), TunnelError>> {
+        watch: Option<Watch>,
+    ) -> Poll<Result<Beat, TunnelError>> {
         loop {
             match self.waiting {
                 Waiting::Over => return Poll::Pending,
-                Waiting::ForNext => {
-                    std::task::ready!(self.timer.as_mut().poll(cx));
-                    if self.pings.send_ping(h2::Ping::opaque()).is_err() {
+                Waiting::ForNext => {}
+                Waiting::ForPong => match self.pings.poll_answer(cx) {
+                    Poll::Ready(true) => {
+                        self.waiting = Waiting::ForNext;
+                        self.probing = None;
+                        self.due = Instant::now() + self.interval;
+                        self.timer.as_mut().reset(self.due);
+                    }
+                    Poll::Ready(false) => {
                         self.waiting = Waiting::Over;
                         return Poll::Pending;
                     }
-                    self.waiting = Waiting::ForPong;
-                    self.timer.as_mut().reset(Instant::now() + self.timeout);
-                    return Poll::Ready(Ok(()));
-                }
-                Waiting::ForPong => match self.pings.poll_pong(cx) {
-                    Poll::Ready(Ok(_)) => {
-                        self.waiting = Waiting::ForNext;
-                        self.probing = None;
-                        self.timer.as_mut().reset(Instant::now() + self.interval);
-                    }
-                    Poll::Ready(Err(_)) => self.waiting = Waiting::Over,
-                    Poll::Pending => {
-                        std::task::ready!(self.timer.as_mut().poll(cx));
-                        if self.probing.take().is_some_and(|before| before != received) {
-                            // It is there, and may take the usual time for its answer.
-                            self.timer.as_mut().reset(Instant::now() + self.timeout);
-                            continue;
-                        }
-                        self.waiting = Waiting::Over;
-                        return Poll::Ready(Err(TunnelError::Unresponsive));
-                    }
+                    Poll::Pending => {}
                 },
             }
+            let watch = watch.filter(|_| self.probing.is_none());
+            if let Some(watch) = watch
+                && watch.from < self.timer.deadline()
+            {
+                self.timer.as_mut().reset(watch.from);
+            }
+            std::task::ready!(self.timer.as_mut().poll(cx));
+            if let Some(before) = self.probing.take() {
+                if before != received {
+                    // It is there, and may take the usual time for its answer.
+                    self.due = Instant::now() + self.timeout;
+                }
+                self.timer.as_mut().reset(self.due);
+                if before == received {
+                    return Poll::Ready(Ok(Beat::Silent));
+                }
+                continue;
+            }
+            let now = Instant::now();
+            if now < self.due {
+                match watch {
+                    Some(watch) if watch.from <= now => {
+                        let beats = matches!(self.waiting, Waiting::ForNext);
+                        self.probe(received, watch.patience);
+                        if self.probing.is_none() {
+                            self.waiting = Waiting::Over;
+                            return Poll::Pending;
+                        }
+                        if beats {
+                            return Poll::Ready(Ok(Beat::Sent));
+                        }
+                    }
+                    // Something came since the timer was set.
+                    _ => self.timer.as_mut().reset(self.due),
+                }
+                continue;
+            }
+            if matches!(self.waiting, Waiting::ForPong) {
+                self.waiting = Waiting::Over;
+                return Poll::Ready(Err(TunnelError::Unresponsive));
+            }
+            if !self.pings.send() {
+                self.waiting = Waiting::Over;
+                return Poll::Pending;
+            }
+            self.waiting = Waiting::ForPong;
+            self.due = now + self.timeout;
+            self.timer.as_mut().reset(self.due);
+            return Poll::Ready(Ok(Beat::Sent));
         }
     }
 }

@@ -43,6 +43,11 @@ impl SendBudget {
         }))
     }
 
+    /// Bytes that all tunnels may have together.
+    pub fn limit(&self) -> usize {
+        self.0.limit
+    }
+
     /// Bytes that tunnels have now.
     pub fn lent(&self) -> usize {
         self.0.lent.load(Ordering::Relaxed)
@@ -94,6 +99,8 @@ struct Entry {
     waker: Option<Waker>,
     /// The stream was dropped; the entry stays until its bytes have left.
     dropped: bool,
+    /// Waits until nothing is queued.
+    parting: Option<Waker>,
     /// Nothing more of it goes out: it has nothing queued, and nothing that it does counts any more.
     closed: bool,
 }
@@ -199,6 +206,16 @@ impl Outbox {
         (self.most.saturating_sub(waits)).min(left / 4)
     }
 
+    /// Bytes of a stream that wait; registered for when there are none.
+    pub(crate) fn left(&self, cx: &mut Context<'_>, stream: u32) -> usize {
+        let mut streams = self.streams.borrow_mut();
+        let Some(entry) = streams.get_mut(&stream).filter(|entry| entry.queued > 0) else {
+            return 0;
+        };
+        entry.parting = Some(cx.waker().clone());
+        entry.queued
+    }
+
     /// A stream handed over so many bytes.
     pub(crate) fn queue(&self, stream: u32, bytes: usize) {
         let mut streams = self.streams.borrow_mut();
@@ -206,6 +223,25 @@ impl Outbox {
             entry.queued += bytes;
             self.queued.set(self.queued.get() + bytes);
         }
+    }
+
+    /// So much waits on the tunnel in all, as its owner counts it; the peer's window holds it up, or not.
+    pub(crate) fn owe(&self, queued: usize, held_up: bool) {
+        self.credit.set(!held_up);
+        let before = self.queued.replace(queued);
+        if queued < before {
+            self.settle();
+        }
+    }
+
+    /// How much of `room` the budget pays for.
+    pub(crate) fn paid(&self, room: usize) -> usize {
+        let queued = self.queued.get();
+        if room > 0 && self.afford(queued + self.held.get() + room) {
+            return room;
+        }
+        // The floor is there for every tunnel, and what relays hold does not count against it.
+        room.min(FLOOR.saturating_sub(queued))
     }
 
     /// A stream's relay holds `now` bytes back; it held `before`.
@@ -228,6 +264,11 @@ impl Outbox {
                 streams.get_mut(&stream).map_or(0, |entry| {
                     let gone = entry.queued.min(bytes as usize);
                     entry.queued -= gone;
+                    if entry.queued == 0
+                        && let Some(waker) = entry.parting.take()
+                    {
+                        waker.wake();
+                    }
                     gone
                 })
             }
@@ -267,6 +308,9 @@ impl Outbox {
     /// Nothing more of a stream goes out: returns what it had queued, and lets it see why.
     fn end(&self, entry: &mut Entry) -> usize {
         entry.closed = true;
+        if let Some(waker) = entry.parting.take() {
+            waker.wake();
+        }
         if let Some(waker) = entry.waker.take() {
             self.waiting.set(self.waiting.get() - 1);
             waker.wake();
@@ -283,6 +327,7 @@ impl Outbox {
         if entry.waker.take().is_some() {
             self.waiting.set(self.waiting.get() - 1);
         }
+        entry.parting = None;
         entry.dropped = true;
         if entry.queued == 0 {
             streams.remove(&stream);
@@ -296,6 +341,9 @@ impl Outbox {
         for entry in self.streams.borrow_mut().values_mut() {
             entry.queued = 0;
             entry.closed = true;
+            if let Some(waker) = entry.parting.take() {
+                waker.wake();
+            }
         }
         self.queued.set(0);
         self.settle();

@@ -4,19 +4,21 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use lateen_types::Identity;
+use lateen_types::{Identity, WorkloadUid};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 
+use crate::budget::Budget;
 use crate::client::{self, ConnectRequest, Driver, ResponseInfo, Token, Tunnel};
 use crate::error::{CloseReason, ConnectError, TunnelError};
 use crate::settings::Settings;
 use crate::stream::Stream;
+use crate::unanswered::Unanswered;
 
 /// How often a request is sent when peers send it away.
 const ATTEMPTS: usize = 3;
@@ -36,21 +38,42 @@ pub struct PoolKey {
     pub destinations: Arc<[Identity]>,
     /// The peer's tunnel port.
     pub address: SocketAddr,
-    /// The pod on whose behalf we connect: the peer sees the tunnel come from there.
-    pub source_ip: IpAddr,
+    /// The pod on whose behalf we connect: the tunnel is dialled in its network, and it alone pays for what the tunnel
+    /// holds. Identity and address do not name it: replicas have one identity, and every pod has the loopback addresses.
+    pub pod: WorkloadUid,
 }
 
-impl PoolKey {
-    /// What the peer's tunnels have in common: who it is, or where if it may be anybody.
-    fn peer(&self) -> String {
-        match &*self.destinations {
-            [] => self.address.ip().to_string(),
-            [identity] => identity.to_string(),
-            several => {
-                let names: Vec<_> = several.iter().map(Identity::to_string).collect();
-                names.join(" ")
-            }
-        }
+/// A connection and what its window is lent from, where the handshake showed whose it is.
+#[derive(Debug)]
+pub struct Lent<IO> {
+    /// The connection's bytes.
+    pub io: IO,
+    /// See [`Budget::between`].
+    pub budget: Budget,
+}
+
+/// What a dial comes back with: a connection's bytes, whose window is then lent from [`Settings::budget`], or [`Lent`].
+pub trait Dialled: 'static {
+    /// The connection's bytes.
+    type Io: AsyncRead + AsyncWrite + Unpin + 'static;
+
+    /// The bytes, and what the window is lent from if that is known.
+    fn parts(self) -> (Self::Io, Option<Budget>);
+}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin + 'static> Dialled for IO {
+    type Io = IO;
+
+    fn parts(self) -> (IO, Option<Budget>) {
+        (self, None)
+    }
+}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin + 'static> Dialled for Lent<IO> {
+    type Io = IO;
+
+    fn parts(self) -> (IO, Option<Budget>) {
+        (self.io, Some(self.budget))
     }
 }
 
@@ -101,6 +124,14 @@ type OnClose = Rc<dyn Fn(&PoolKey, CloseReason)>;
 
 /// Who is told of tunnels that ended.
 struct Observer(RefCell<OnClose>);
+
+impl Observer {
+    fn tell(&self, key: &PoolKey, reason: CloseReason) {
+        // It may use the pool.
+        let observer = Rc::clone(&*self.0.borrow());
+        observer(key, reason);
+    }
+}
 
 impl fmt::Debug for Observer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -161,7 +192,8 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
         }))
     }
 
-    /// Has `observer` told of every tunnel that ends, and how. It replaces the one before.
+    /// Has `observer` told of every tunnel that ends, and how; also of those that came to nothing once the dial was done.
+    /// It replaces the one before.
     pub fn on_close(&self, observer: impl Fn(&PoolKey, CloseReason) + 'static) {
         self.0.closed.0.replace(Rc::new(observer));
     }
@@ -173,44 +205,49 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
     }
 
     /// A stream on a tunnel for `key`; `dial` makes the connection (TCP and TLS, with its own
-    /// timeouts) when no tunnel has room.
+    /// timeouts) when no tunnel has room, see [`Dialled`]. `unanswered` is the connection's, for all endpoints that are
+    /// asked for it.
     ///
     /// # Errors
     /// See [`PoolError`]. A request that the peer did not process was repeated already. One that was lost with a tunnel
-    /// which had served others before was repeated once, on the next tunnel: a tunnel that stood idle may have died
-    /// long ago. One that was lost with a new tunnel was not: the peer is there, and may have died of it.
-    pub async fn connect<D, F, IO>(
+    /// which had served others before was repeated on the next tunnel, if `unanswered` allowed it: a tunnel that stood
+    /// idle may have died long ago. One that was lost with a new tunnel was not: the peer is there, and may have died of
+    /// it.
+    pub async fn connect<D, F, T>(
         &self,
         key: &PoolKey,
         request: &ConnectRequest,
+        unanswered: &Unanswered,
         dial: D,
     ) -> Result<(Stream, ResponseInfo), PoolError<E>>
     where
         D: Fn() -> F,
-        F: Future<Output = Result<IO, E>> + 'static,
-        IO: AsyncRead + AsyncWrite + Unpin + 'static,
+        F: Future<Output = Result<T, E>> + 'static,
+        T: Dialled,
     {
         let mut attempt = 1;
-        let mut lost = false;
         loop {
             let tunnel = self.tunnel(key, &dial).await?;
             let known = tunnel.answered();
-            match tunnel.connect(request).await {
+            let error = match tunnel.connect(request).await {
                 Ok(stream) => return Ok(stream),
-                Err(error)
-                    if attempt < ATTEMPTS
-                        && (error.unprocessed()
-                            || matches!(error, ConnectError::Lost(_)) && known && !lost) =>
-                {
-                    lost |= !error.unprocessed();
-                    tracing::debug!(peer = %key.address, %error, "repeating a request on another tunnel");
-                    attempt += 1;
-                }
-                Err(error) if error.unprocessed() && tunnel.known_limit() == Some(0) => {
-                    return Err(PoolError::Handshake(Rc::new(TunnelError::NoStreams)));
-                }
-                Err(error) => return Err(PoolError::Connect(Rc::new(error))),
+                Err(error) => error,
+            };
+            unanswered.note(&error);
+            let again = match &error {
+                ConnectError::Lost(_) => known && unanswered.may_repeat(),
+                error => error.unprocessed(),
+            };
+            if again && attempt < ATTEMPTS {
+                tracing::debug!(peer = %key.address, %error, "repeating a request on another tunnel");
+                attempt += 1;
+                continue;
             }
+            return Err(if error.unprocessed() && tunnel.known_limit() == Some(0) {
+                PoolError::Handshake(Rc::new(TunnelError::NoStreams))
+            } else {
+                PoolError::Connect(Rc::new(error))
+            });
         }
     }
 
@@ -256,7 +293,7 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
     }
 
     /// The dial for `key` that is under way, begun now if there is none.
-    fn dial<D, F, IO>(
+    fn dial<D, F, T>(
         &self,
         entries: &mut HashMap<PoolKey, Entry<E>>,
         key: &PoolKey,
@@ -264,8 +301,8 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
     ) -> Rc<Dial<E>>
     where
         D: Fn() -> F,
-        F: Future<Output = Result<IO, E>> + 'static,
-        IO: AsyncRead + AsyncWrite + Unpin + 'static,
+        F: Future<Output = Result<T, E>> + 'static,
+        T: Dialled,
     {
         let entry = entries.entry(key.clone()).or_default();
         Rc::clone(entry.dial.get_or_insert_with(|| {
@@ -286,11 +323,11 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
     }
 
     /// A tunnel with room, found or dialled.
-    async fn tunnel<D, F, IO>(&self, key: &PoolKey, dial: &D) -> Result<Tunnel, PoolError<E>>
+    async fn tunnel<D, F, T>(&self, key: &PoolKey, dial: &D) -> Result<Tunnel, PoolError<E>>
     where
         D: Fn() -> F,
-        F: Future<Output = Result<IO, E>> + 'static,
-        IO: AsyncRead + AsyncWrite + Unpin + 'static,
+        F: Future<Output = Result<T, E>> + 'static,
+        T: Dialled,
     {
         let mut fruitless = 0;
         loop {
@@ -408,23 +445,30 @@ where
 }
 
 /// Dials, publishes the tunnel, drives it and takes it out again.
-async fn establish<E, F, IO>(pool: Weak<Inner<E>>, key: PoolKey, dial: F, under_way: Rc<Dial<E>>)
+async fn establish<E, F, T>(pool: Weak<Inner<E>>, key: PoolKey, dial: F, under_way: Rc<Dial<E>>)
 where
     E: fmt::Display,
-    F: Future<Output = Result<IO, E>>,
-    IO: AsyncRead + AsyncWrite + Unpin,
+    F: Future<Output = Result<T, E>>,
+    T: Dialled,
 {
-    let result = open(&pool, &key, dial).await;
+    let result = open(&pool, dial).await;
     let Some(inner) = pool.upgrade() else {
         return;
     };
+    if let Err(Failure::Handshake(error)) = &result {
+        inner.closed.tell(&key, error.close_reason());
+    }
     if under_way.retired.get() {
         // Another dial may be under way in its place.
         drop((inner, under_way));
-        if let Ok((tunnel, driver)) = result
-            && let Err(error) = leave(tunnel, driver).await
-        {
-            tracing::debug!(peer = %key.address, %error, "tunnel ended that was retired as it was dialled");
+        if let Ok((tunnel, driver)) = result {
+            let ended = leave(tunnel, driver).await;
+            if let Err(error) = &ended {
+                tracing::debug!(peer = %key.address, %error, "tunnel ended that was retired as it was dialled");
+            }
+            if let Some(inner) = pool.upgrade() {
+                inner.closed.tell(&key, CloseReason::of(&ended));
+            }
         }
         return;
     }
@@ -460,8 +504,7 @@ where
         tracing::debug!(peer = %key.address, %error, reason = reason.as_str(), "tunnel ended");
     }
     if let Some(inner) = pool.upgrade() {
-        let observer = Rc::clone(&*inner.closed.0.borrow());
-        observer(&key, reason);
+        inner.closed.tell(&key, reason);
         let mut driven = inner.driven.borrow_mut();
         driven.retain(|(_, other)| !other.is(&tunnel));
         let mut entries = inner.entries.borrow_mut();
@@ -474,21 +517,20 @@ where
     }
 }
 
-async fn open<E, F, IO>(
+async fn open<E, F, T>(
     pool: &Weak<Inner<E>>,
-    key: &PoolKey,
     dial: F,
-) -> Result<(Tunnel, Driver<IO>), Failure<E>>
+) -> Result<(Tunnel, Driver<T::Io>), Failure<E>>
 where
-    F: Future<Output = Result<IO, E>>,
-    IO: AsyncRead + AsyncWrite + Unpin,
+    F: Future<Output = Result<T, E>>,
+    T: Dialled,
 {
-    let io = dial.await.map_err(Failure::Dial)?;
+    let (io, budget) = dial.await.map_err(Failure::Dial)?.parts();
     let mut settings = match pool.upgrade() {
         Some(inner) => inner.settings.clone(),
         None => Settings::client(),
     };
-    settings.budget = settings.budget.share(&key.peer());
+    settings.budget = budget.unwrap_or(settings.budget);
     client::handshake(io, settings)
         .await
         .map_err(|e| Failure::Handshake(Rc::new(e)))

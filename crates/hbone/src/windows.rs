@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Loan};
 use crate::settings::Settings;
 use crate::stream::Load;
 
@@ -13,6 +13,9 @@ pub(crate) const FLOOR: u32 = 65_535;
 
 /// A peer that sends half a window within this time may be held up by the window.
 const BRISK: Duration = Duration::from_secs(1);
+
+/// A window of which less than half was used at so many beats running is too large.
+const UNUSED: u32 = 3;
 
 /// A connection's flow control as it was on the wire so far.
 #[derive(Debug, Clone, Copy, Default)]
@@ -42,7 +45,7 @@ pub(crate) struct Windows {
     per_stream: u32,
     most: u32,
     /// Taken from the budget: what the peer may use beyond the floor.
-    lent: u32,
+    lent: Loan,
     /// What the peer is to have beyond the floor. Below `lent` while it has credit that cannot be
     /// called back: it goes back to the budget as the peer uses it up.
     target: u32,
@@ -52,6 +55,8 @@ pub(crate) struct Windows {
     untold: Option<u64>,
     /// [`Inflow::came`] at some moment not long ago, and the moment.
     mark: (u64, Instant),
+    /// [`Inflow::came`] at the last beat, and how many beats running the window was too large.
+    beat: (u64, u32),
 }
 
 impl Windows {
@@ -61,11 +66,12 @@ impl Windows {
             per_stream,
             // An HTTP/2 window is a positive 32-bit number.
             most: most.min(i32::MAX as u32 - FLOOR),
-            lent: 0,
+            lent: Loan::default(),
             target: 0,
             settled: 0,
             untold: None,
             mark: (0, Instant::now()),
+            beat: (0, 0),
         }
     }
 
@@ -83,10 +89,10 @@ impl Windows {
         }
         let wanted = wanted.min(self.target.saturating_mul(2).max(self.per_stream));
         self.settle(load);
-        if wanted > self.lent {
-            self.lent += self.budget.claim(self.lent, wanted);
+        if wanted > self.lent.total() {
+            self.budget.claim(&mut self.lent, wanted);
         }
-        let target = wanted.min(self.lent);
+        let target = wanted.min(self.lent.total());
         if target <= self.target {
             return None;
         }
@@ -112,10 +118,14 @@ impl Windows {
         self.mark.1.duration_since(before.1) <= BRISK
     }
 
-    /// The connection window for the streams that are left, if it is to be smaller; ask now and then.
-    pub(crate) fn shrink(&mut self, load: &Load) -> Option<u32> {
+    /// The connection window for the streams that are left, if it is to be smaller; ask at every beat. Where others may
+    /// need it, a window that nobody uses shrinks to a first one though its streams stay.
+    pub(crate) fn shrink(&mut self, load: &Load, inflow: Inflow) -> Option<u32> {
         self.settle(load);
-        let wanted = self.wanted(load);
+        let mut wanted = self.wanted(load);
+        if self.is_unused(inflow) && self.budget.is_low() {
+            wanted = wanted.min(self.budget.first_window());
+        }
         if wanted >= self.target {
             return None;
         }
@@ -124,10 +134,19 @@ impl Windows {
         Some(self.aim(wanted))
     }
 
+    /// Whether less than half the window came at each of the last beats, and none of it because nobody reads.
+    fn is_unused(&mut self, inflow: Inflow) -> bool {
+        let half = u64::from(FLOOR + self.target) / 2;
+        let (before, beats) = self.beat;
+        let unused = inflow.came.saturating_sub(before) < half && inflow.credit() > half;
+        self.beat = (inflow.came, if unused { beats + 1 } else { 0 });
+        self.beat.1 >= UNUSED
+    }
+
     /// True if the tunnel, which has been idle for so long, had better make room for others: its peer has credit that
     /// nothing but the tunnel's end brings back.
     pub(crate) fn in_the_way(&self, idle: Duration, settings: &Settings) -> bool {
-        self.lent > 0 && idle >= settings.ping_interval && self.budget.is_short()
+        self.lent.total() > 0 && idle >= settings.ping_interval && self.budget.is_short(self.lent)
     }
 
     fn aim(&mut self, target: u32) -> u32 {
@@ -139,16 +158,16 @@ impl Windows {
     fn settle(&mut self, load: &Load) {
         let read = load.read() - self.settled;
         self.settled = load.read();
-        let excess = self.lent - self.target;
+        let excess = self.lent.total() - self.target;
         let used = u32::try_from(read).unwrap_or(u32::MAX).min(excess);
-        self.lent -= used;
-        self.budget.release(used);
+        self.budget.release(&mut self.lent, used);
     }
 }
 
 impl Drop for Windows {
     fn drop(&mut self) {
-        self.budget.release(self.lent);
+        let all = self.lent.total();
+        self.budget.release(&mut self.lent, all);
     }
 }
 
@@ -157,6 +176,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    use crate::budget::tests::identity;
     use crate::outbox::{Outbox, SendBudget};
 
     const MIB: u32 = 1 << 20;
@@ -219,13 +239,45 @@ mod tests {
         peer.pour();
         assert_eq!(peer.windows.target, 8 * MIB);
         peer.streams.clear();
-        assert_eq!(peer.windows.shrink(&peer.load), Some(FLOOR));
+        assert_eq!(peer.windows.shrink(&peer.load, peer.inflow), Some(FLOOR));
         assert_eq!(budget.lent(), 8 << 20);
         peer.load.was_read(3 << 20);
-        assert_eq!(peer.windows.shrink(&peer.load), None);
+        assert_eq!(peer.windows.shrink(&peer.load, peer.inflow), None);
         assert_eq!(budget.lent(), 5 << 20);
         drop(peer);
         assert_eq!(budget.lent(), 0);
+    }
+
+    /// Streams stay, and nothing comes on them: what the peer does not use of its credit is for others, once it sends.
+    #[test]
+    fn a_window_that_is_not_used_gives_way_if_the_ledger_is_low() {
+        let budget = Budget::new(64 << 20);
+        let mut peer = Peer::new(&budget, 8);
+        peer.pour();
+        let beats = |peer: &mut Peer| {
+            let told = (0..UNUSED + 1).map(|_| peer.windows.shrink(&peer.load, peer.inflow));
+            told.flatten().last()
+        };
+        let mut others: Vec<_> = (0..3).map(|_| Peer::new(&budget, 16)).collect();
+        others.iter_mut().for_each(Peer::pour);
+        assert!(budget.is_low());
+        // All of it came and nobody reads: the window is in use.
+        assert_eq!(beats(&mut peer), None);
+        // All of it was read and told.
+        peer.load.was_read(8 << 20);
+        peer.inflow.granted += 8 << 20;
+        assert_eq!(beats(&mut peer), Some(FLOOR + (256 << 10)));
+        let before = budget.lent();
+        peer.inflow.came += 5 << 20;
+        peer.load.was_read(5 << 20);
+        assert_eq!(peer.windows.shrink(&peer.load, peer.inflow), None);
+        assert_eq!(before - budget.lent(), 5 << 20);
+        // Without need it stays.
+        drop(others);
+        let mut alone = Peer::new(&budget, 8);
+        alone.pour();
+        alone.inflow.granted += 8 << 20;
+        assert_eq!(beats(&mut alone), None);
     }
 
     #[test]
@@ -290,8 +342,13 @@ mod tests {
             steps in prop::collection::vec((0usize..4, 0usize..40, 0u64..5_000_000, any::<bool>()), 0..80),
         ) {
             let budget = Budget::new(limit);
-            let shares = [budget.clone(), budget.share("a"), budget.share("b"), budget.share("b")];
-            let mut peers = shares.map(|share| Peer::new(&share, 0));
+            let accounts = [
+                budget.clone(),
+                budget.between(&identity("a"), "x"),
+                budget.between(&identity("b"), "x"),
+                budget.between(&identity("b"), "y"),
+            ];
+            let mut peers = accounts.map(|account| Peer::new(&account, 0));
             for (which, streams, read, shrink) in steps {
                 let peer = &mut peers[which];
                 peer.streams.truncate(streams);
@@ -300,16 +357,14 @@ mod tests {
                 }
                 peer.load.was_read(read);
                 if shrink {
-                    peer.windows.shrink(&peer.load);
+                    peer.windows.shrink(&peer.load, peer.inflow);
                 } else {
                     peer.pour();
                 }
                 prop_assert!(budget.lent() <= limit);
-                let sum: usize = peers.iter().map(|p| p.windows.lent as usize).sum();
+                let sum: usize = peers.iter().map(|p| p.windows.lent.total() as usize).sum();
                 prop_assert_eq!(sum, budget.lent());
-                let b = peers[2].windows.lent + peers[3].windows.lent;
-                prop_assert!(b as usize <= limit / 4);
-                prop_assert!(peers.iter().all(|p| p.windows.target <= p.windows.lent));
+                prop_assert!(peers.iter().all(|p| p.windows.target <= p.windows.lent.total()));
             }
             drop(peers);
             prop_assert_eq!(budget.lent(), 0);

@@ -218,10 +218,6 @@ async fn breaches_end_the_tunnel() {
                 frame(SETTINGS, 0, 0, &setting(4, 0x8000_0000)),
             ),
             (
-                "zero window update of a stream",
-                frame(WINDOW_UPDATE, 0, 1, &[0; 4]),
-            ),
-            (
                 "data after the end",
                 [frame(DATA, END_STREAM, 1, b"x"), frame(DATA, 0, 1, b"y")].concat(),
             ),
@@ -254,6 +250,28 @@ async fn breaches_end_the_tunnel() {
             );
             assert!(said_goaway, "{what}");
         }
+    })
+    .await;
+}
+
+/// RFC 9113 §6.9: a fault of the stream, which may be taken for one of the connection.
+#[tokio::test(start_paused = true)]
+async fn a_window_update_of_nothing_costs_its_stream() {
+    local(async {
+        let (mut near, far) = duplex(64 * 1024);
+        let served = server(far, Serving::Accepts);
+        let update = frame(WINDOW_UPDATE, 0, 1, &[0; 4]);
+        wire::write(&mut near, &[opening(&[]), connect(1), update].concat()).await;
+        loop {
+            let (kind, _, stream, payload) = read_frame(&mut near).await.expect("it is told");
+            match kind {
+                RST_STREAM => assert_eq!((stream, &payload[..]), (1, &[0, 0, 0, 1][..])),
+                GOAWAY => assert_eq!(payload[4..8], [0, 0, 0, 1]),
+                _ => continue,
+            }
+            break;
+        }
+        served.abort();
     })
     .await;
 }

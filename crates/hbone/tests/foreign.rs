@@ -2,8 +2,9 @@
 
 mod common;
 
+use common::wire::{self, *};
 use common::{local, serve};
-use lateen_hbone::{Connection, Settings};
+use lateen_hbone::{Connection, Http2, Settings};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::task::spawn_local;
@@ -36,6 +37,41 @@ async fn other_methods_are_not_allowed() {
                 status_of(request(method, "http://10.0.0.7:8080/")).await,
                 Some(405)
             );
+        }
+    })
+    .await;
+}
+
+/// It is answered before it is whole; what it says then is judged all the same.
+#[tokio::test]
+async fn a_request_that_was_turned_away_may_still_err() {
+    local(async {
+        let (mut near, far) = duplex(64 * 1024);
+        let settings = Settings {
+            http2: Http2::Own,
+            ..Settings::server()
+        };
+        let _incoming = serve(far, settings);
+        let post = [
+            literal(b":method", b"POST"),
+            literal(b":scheme", b"http"),
+            literal(b":path", b"/"),
+            literal(b"content-length", b"1"),
+        ];
+        let bytes = [
+            PREFACE.to_vec(),
+            frame(SETTINGS, 0, 0, &[]),
+            frame(HEADERS, END_HEADERS, 1, &post.concat()),
+        ];
+        wire::write(&mut near, &bytes.concat()).await;
+        while read_frame(&mut near).await.expect("it is answered").0 != HEADERS {}
+        wire::write(&mut near, &frame(DATA, END_STREAM, 1, b"long")).await;
+        loop {
+            let (kind, _, stream, payload) = read_frame(&mut near).await.expect("it is told");
+            if kind == RST_STREAM {
+                assert_eq!((stream, &payload[..]), (1, &[0, 0, 0, 1][..]));
+                return;
+            }
         }
     })
     .await;

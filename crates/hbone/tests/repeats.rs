@@ -7,32 +7,11 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
+use common::pooled::{key, pool, says_hello};
 use common::{echo, local, request, wire};
-use lateen_hbone::{ConnectError, Connection, Pool, PoolError, PoolKey, Settings, Stream};
-use lateen_types::Identity;
+use lateen_hbone::{ConnectError, Connection, Pool, PoolError, Settings, Stream, Unanswered};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::spawn_local;
-
-fn key() -> PoolKey {
-    let identity = |name| Identity::new("cluster.local", "default", name).unwrap();
-    PoolKey {
-        source: identity("client"),
-        destinations: vec![identity("server")].into(),
-        address: "10.0.0.7:15008".parse().unwrap(),
-        source_ip: "10.0.0.1".parse().unwrap(),
-    }
-}
-
-fn pool() -> Pool<String> {
-    Pool::new(Settings::client(), 100)
-}
-
-async fn says_hello(stream: &mut Stream) {
-    stream.write_all(b"hello").await.unwrap();
-    let mut got = [0; 5];
-    stream.read_exact(&mut got).await.unwrap();
-    assert_eq!(&got, b"hello");
-}
 
 fn on_a_tunnel(error: PoolError<String>) -> Rc<ConnectError> {
     match error {
@@ -74,6 +53,15 @@ impl Fated {
     }
 
     async fn connect(&self, pool: &Pool<String>) -> Result<Stream, PoolError<String>> {
+        self.connect_after(pool, &Unanswered::default()).await
+    }
+
+    /// For a connection that was asked for before.
+    async fn connect_after(
+        &self,
+        pool: &Pool<String>,
+        unanswered: &Unanswered,
+    ) -> Result<Stream, PoolError<String>> {
         let dial = || {
             let peer = self.clone();
             async move {
@@ -83,7 +71,7 @@ impl Fated {
                 Ok(near)
             }
         };
-        let (stream, _) = pool.connect(&key(), &request(), dial).await?;
+        let (stream, _) = pool.connect(&key(), &request(), unanswered, dial).await?;
         Ok(stream)
     }
 
@@ -177,6 +165,39 @@ async fn a_request_lost_with_a_tunnel_that_had_served_is_repeated_once() {
         );
         says_hello(&mut peer.connect(&pool).await.unwrap()).await;
         peer.connect(&pool).await.expect_err("it dies again");
+        assert_eq!((peer.dials.get(), peer.asked.get()), (2, 3));
+    })
+    .await;
+}
+
+/// What was lost elsewhere counts: another endpoint's tunnel that had served gives no second repeat.
+#[tokio::test]
+async fn a_connection_is_asked_for_once_more_wherever_it_was_lost() {
+    local(async {
+        let fates = [Fate::ServesThenDies, Fate::Serves];
+        let unanswered = Unanswered::default();
+        let (pool, peer) = (pool(), Fated::new(&[Fate::Dies]));
+        peer.connect_after(&pool, &unanswered)
+            .await
+            .expect_err("nobody answers");
+        assert!(unanswered.may_repeat(), "one more");
+        let (pool, peer) = (self::pool(), Fated::new(&fates));
+        says_hello(&mut peer.connect(&pool).await.unwrap()).await;
+        peer.connect_after(&pool, &unanswered)
+            .await
+            .expect_err("that was the one");
+        assert!(!unanswered.may_repeat(), "no more");
+        assert_eq!((peer.dials.get(), peer.asked.get()), (1, 2));
+
+        // What is proven unprocessed counts for nothing.
+        let unanswered = Unanswered::default();
+        let (pool, peer) = (self::pool(), Fated::new(&[Fate::GoesAway(0)]));
+        peer.connect_after(&pool, &unanswered)
+            .await
+            .expect_err("it is sent away");
+        let (pool, peer) = (self::pool(), Fated::new(&fates));
+        says_hello(&mut peer.connect(&pool).await.unwrap()).await;
+        says_hello(&mut peer.connect_after(&pool, &unanswered).await.unwrap()).await;
         assert_eq!((peer.dials.get(), peer.asked.get()), (2, 3));
     })
     .await;

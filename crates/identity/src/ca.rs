@@ -1,6 +1,7 @@
 //! The client of Istio's certificate service (`istio.v1.auth.IstioCertificateService`).
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,14 +9,18 @@ use lateen_proto::auth::IstioCertificateRequest;
 use lateen_proto::auth::istio_certificate_service_client::IstioCertificateServiceClient;
 use lateen_tls::{ControlConnector, Credentials, KeyPair, Rules};
 use lateen_types::Identity;
+use parking_lot::Mutex;
 use prost_types::value::Kind;
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
 use tonic::transport::{Channel, Endpoint};
 
 use crate::issuer::{IssueError, Issued, Issuer};
 
-/// What connecting may take, TLS included, and then the answer.
+/// What connecting may take, TLS included, and then the answer to begin.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// What a request may take in all. An answer that begins is awaited no longer than one that does not: an authority that
+/// says half a word would be waited for until the proxy is restarted, and requests at one time are few.
+const ALL: Duration = Duration::from_secs(20);
 
 /// Where the token that speaks for this node comes from.
 #[derive(Debug, Clone)]
@@ -84,13 +89,22 @@ pub enum CaError {
 }
 
 /// Asks for certificates on behalf of the workloads on this node.
-#[derive(Debug)]
 pub struct CaClient {
-    client: IstioCertificateServiceClient<Channel>,
+    connection: Mutex<Numbered>,
+    /// Makes another connection.
+    dial: Box<dyn Fn() -> Channel + Send + Sync>,
     token: TokenSource,
     ttl: Duration,
     headers: Vec<(AsciiMetadataKey, AsciiMetadataValue)>,
     rules: Rules,
+}
+
+/// The connection that requests go to.
+#[derive(Clone)]
+struct Numbered {
+    /// How many there were before it.
+    number: u64,
+    client: IstioCertificateServiceClient<Channel>,
 }
 
 impl CaClient {
@@ -106,15 +120,20 @@ impl CaClient {
             .timeout(TIMEOUT)
             .http2_keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(10));
-        let channel = endpoint.connect_with_connector_lazy(settings.connector.clone());
-        CaClient::over(channel, settings)
+        let connector = settings.connector.clone();
+        let dial = move || endpoint.connect_with_connector_lazy(connector.clone());
+        CaClient::over(dial, settings)
     }
 
-    /// As [`CaClient::new`], over a channel of the caller's; address and connector of the settings are not used.
+    /// As [`CaClient::new`], over channels of the caller's; address and connector of the settings are not used. Another
+    /// one is wanted when a request on the last was not answered, or its replica could not tell who asked.
     ///
     /// # Errors
     /// See [`CaError`].
-    pub fn over(channel: Channel, settings: CaSettings) -> Result<Self, CaError> {
+    pub fn over(
+        dial: impl Fn() -> Channel + Send + Sync + 'static,
+        settings: CaSettings,
+    ) -> Result<Self, CaError> {
         let cluster = ("clusterid".to_owned(), settings.cluster);
         let headers = settings.headers.into_iter().chain([cluster]);
         let headers = headers
@@ -124,7 +143,11 @@ impl CaClient {
             })
             .collect::<Result<_, _>>()?;
         Ok(CaClient {
-            client: IstioCertificateServiceClient::new(channel),
+            connection: Mutex::new(Numbered {
+                number: 0,
+                client: IstioCertificateServiceClient::new(dial()),
+            }),
+            dial: Box::new(dial),
             token: settings.token,
             ttl: settings.ttl,
             headers,
@@ -132,7 +155,24 @@ impl CaClient {
         })
     }
 
-    async fn certify(&self, identity: &Identity) -> Result<Credentials, IssueError> {
+    /// Has the next requests go to another connection. This one may lead to a replica that is stuck for ever and answers
+    /// PINGs, or that cannot verify our token now: the next one may not. Of several requests that end on it the first sees to that; those that end later have
+    /// learnt nothing about the connection that is in use by then.
+    fn leave(&self, number: u64) {
+        let mut connection = self.connection.lock();
+        if connection.number == number {
+            *connection = Numbered {
+                number: number + 1,
+                client: IstioCertificateServiceClient::new((self.dial)()),
+            };
+        }
+    }
+
+    async fn certify(
+        &self,
+        mut client: IstioCertificateServiceClient<Channel>,
+        identity: &Identity,
+    ) -> Result<Credentials, IssueError> {
         let key = KeyPair::generate()?;
         let mut request = tonic::Request::new(IstioCertificateRequest {
             csr: key.csr_pem(identity)?,
@@ -149,7 +189,6 @@ impl CaClient {
             bearer.set_sensitive(true);
             request.metadata_mut().insert("authorization", bearer);
         }
-        let mut client = self.client.clone();
         let answer = client
             .create_certificate(request)
             .await
@@ -159,9 +198,34 @@ impl CaClient {
     }
 }
 
+impl fmt::Debug for CaClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CaClient").finish_non_exhaustive()
+    }
+}
+
 impl Issuer for CaClient {
     fn issue<'a>(&'a self, identity: &'a Identity) -> Issued<'a> {
-        Box::pin(self.certify(identity))
+        Box::pin(async move {
+            let Numbered { number, client } = self.connection.lock().clone();
+            let outcome = tokio::time::timeout(ALL, self.certify(client, identity))
+                .await
+                .unwrap_or(Err(IssueError::Timeout(ALL.as_secs())));
+            if outcome.as_ref().is_err_and(speaks_for_its_replica) {
+                self.leave(number);
+            }
+            outcome
+        })
+    }
+}
+
+/// Whether another replica may answer where this one did not: it is silent, says that it cannot, or does not know us.
+/// While tokens cannot be verified, replicas that have verified ours before still take it.
+fn speaks_for_its_replica(error: &IssueError) -> bool {
+    match error {
+        IssueError::Timeout(_) | IssueError::Unreachable(_) => true,
+        IssueError::Refused { code, .. } => code == "Unauthenticated",
+        _ => false,
     }
 }
 

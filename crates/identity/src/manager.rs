@@ -38,7 +38,10 @@ impl Clock for SystemClock {
 #[derive(Debug, Clone)]
 pub enum State {
     /// The first fetch is under way.
-    Fetching,
+    Fetching {
+        /// Since when somebody wants it.
+        since: SystemTime,
+    },
     /// There is a certificate; its renewal is due at half of its life.
     Ready(Arc<Credentials>),
     /// The last fetch failed and the next one is to come.
@@ -56,7 +59,7 @@ impl State {
     /// The certificate, if there is one; it may have expired.
     pub fn credentials(&self) -> Option<&Arc<Credentials>> {
         match self {
-            State::Fetching => None,
+            State::Fetching { .. } => None,
             State::Ready(credentials) => Some(credentials),
             State::Failing { kept, .. } => kept.as_ref(),
         }
@@ -217,7 +220,7 @@ impl Manager {
             State::Ready(credentials) if credentials.valid_at(now) => {
                 Some(Ok(Arc::clone(credentials)))
             }
-            State::Fetching | State::Ready(_) => None,
+            State::Fetching { .. } | State::Ready(_) => None,
             State::Failing { kept, error, .. } => Some(match kept {
                 Some(kept) if kept.valid_at(now) => Ok(Arc::clone(kept)),
                 Some(_) => Err(FetchError::Expired {
@@ -242,7 +245,9 @@ impl Manager {
         let mut entries = self.0.entries.write();
         let entry = entries.entry(identity.clone()).or_insert_with(|| {
             let entry = Arc::new(Entry {
-                state: watch::Sender::new(State::Fetching),
+                state: watch::Sender::new(State::Fetching {
+                    since: self.0.clock.now(),
+                }),
                 used: AtomicBool::new(true),
                 wanted: AtomicUsize::new(0),
                 hurry: Arc::new(Notify::new()),

@@ -1,6 +1,7 @@
 //! What the client asks of a certificate authority, and what it makes of the answers.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use lateen_identity::{CaClient, CaError, CaSettings, IssueError, Issuer, TokenSource};
@@ -12,6 +13,7 @@ use lateen_testkit::{Ca, identity};
 use lateen_tls::{ControlConnector, Roots};
 use parking_lot::Mutex;
 use prost_types::value::Kind;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::transport::{Channel, Endpoint, Server, server::TcpIncoming};
 use tonic::{Code, Request, Response, Status};
 
@@ -98,6 +100,11 @@ impl Authority {
     }
 }
 
+/// Whoever asks gets this channel.
+fn one(channel: Channel) -> impl Fn() -> Channel + Send + Sync + 'static {
+    move || channel.clone()
+}
+
 fn settings(token: TokenSource) -> CaSettings {
     CaSettings {
         address: "https://istiod.example:15012".to_owned(),
@@ -116,7 +123,7 @@ async fn asks_as_a_node_proxy_and_uses_the_answer() {
     let path = std::env::temp_dir().join(format!("lateen-token-{}", std::process::id()));
     std::fs::write(&path, "first\n").unwrap();
     let client = CaClient::over(
-        authority.channel(),
+        one(authority.channel()),
         settings(TokenSource::File(path.clone())),
     )
     .unwrap();
@@ -148,7 +155,7 @@ async fn asks_as_a_node_proxy_and_uses_the_answer() {
 async fn a_refusal_keeps_the_authoritys_words() {
     let mut authority = Authority::new();
     authority.refusal = Some((Code::PermissionDenied, "no pod on node n1 runs sa/web"));
-    let client = CaClient::over(authority.channel(), settings(TokenSource::None)).unwrap();
+    let client = CaClient::over(one(authority.channel()), settings(TokenSource::None)).unwrap();
     let error = client
         .issue(&identity("web"))
         .await
@@ -163,7 +170,7 @@ async fn a_refusal_keeps_the_authoritys_words() {
 async fn an_empty_answer_is_an_error() {
     let mut authority = Authority::new();
     authority.empty = true;
-    let client = CaClient::over(authority.channel(), settings(TokenSource::None)).unwrap();
+    let client = CaClient::over(one(authority.channel()), settings(TokenSource::None)).unwrap();
     let error = client
         .issue(&identity("web"))
         .await
@@ -212,6 +219,113 @@ async fn an_authority_that_accepts_and_says_nothing_has_not_answered() {
     assert!(matches!(error, IssueError::Timeout(_)), "{error}");
     assert!(error.to_string().contains("control plane"), "{error}");
     silent.abort();
+}
+
+/// Its replica may be stuck behind a connection that is well: another connection may lead to another one.
+#[tokio::test]
+async fn an_authority_that_begins_to_answer_and_stops_is_left_for_another_connection() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (begun, began) = tokio::sync::oneshot::channel();
+    let stuck = tokio::spawn(async move {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        let mut got = vec![0; 64 * 1024];
+        // SETTINGS, and when the request is there the head of an answer, whose message never comes.
+        connection
+            .write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0])
+            .await
+            .unwrap();
+        let mut sum = 0;
+        while sum < 500 {
+            sum += connection.read(&mut got).await.unwrap();
+        }
+        let head = b"\x88\x0f\x10\x10application/grpc";
+        let mut frame = vec![0, 0, head.len() as u8, 1, 4, 0, 0, 0, 1];
+        frame.extend_from_slice(head);
+        connection.write_all(&frame).await.unwrap();
+        begun.send(()).unwrap();
+        while connection.read(&mut got).await.is_ok_and(|read| read > 0) {}
+    });
+    let authority = Authority::new();
+    let healthy = authority.channel();
+    let dials = AtomicUsize::new(0);
+    let dial = move || match dials.fetch_add(1, Ordering::Relaxed) {
+        0 => Endpoint::from_shared(format!("http://{address}"))
+            .unwrap()
+            .timeout(Duration::from_secs(10))
+            .connect_lazy(),
+        _ => healthy.clone(),
+    };
+    let client = CaClient::over(dial, settings(TokenSource::None)).unwrap();
+    let web = identity("web");
+    let mut answer = client.issue(&web);
+    tokio::select! {
+        _ = &mut answer => panic!("it has not answered"),
+        began = began => began.expect("it begins"),
+    }
+    // The head is read, and nothing else is to come: what is left is time.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    tokio::time::pause();
+    let error = tokio::time::timeout(Duration::from_secs(60), answer);
+    let error = error.await.expect("a deadline").expect_err("no answer");
+    tokio::time::resume();
+    assert!(matches!(error, IssueError::Timeout(20)), "{error}");
+    let credentials = client.issue(&web).await.expect("another one answers");
+    assert_eq!(credentials.identity(), &web);
+    stuck.abort();
+}
+
+/// While the API server is away a replica knows only the tokens that it verified before; a connection leads to one replica.
+#[tokio::test]
+async fn who_is_turned_away_by_one_replica_asks_another() {
+    for (code, left) in [
+        (Code::Unavailable, true),
+        (Code::Unauthenticated, true),
+        (Code::PermissionDenied, false),
+    ] {
+        let mut stranger = Authority::new();
+        stranger.refusal = Some((code, "tokens cannot be verified"));
+        let channels = [stranger.channel(), Authority::new().channel()];
+        let dials = AtomicUsize::new(0);
+        let dial = move || channels[dials.fetch_add(1, Ordering::Relaxed) % 2].clone();
+        let client = CaClient::over(dial, settings(TokenSource::None)).unwrap();
+        let web = identity("web");
+        let error = client.issue(&web).await.expect_err("it is turned away");
+        assert!(error.to_string().contains("cannot be verified"), "{error}");
+        let again = client.issue(&web).await;
+        assert_eq!(again.is_ok(), left, "{code:?}: {again:?}");
+    }
+}
+
+/// Requests that ended with the connection before say nothing about the one that took its place.
+#[tokio::test]
+async fn requests_that_go_unanswered_together_are_given_one_other_connection() {
+    // The kernel takes connections to it, and nobody answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let authority = Authority::new();
+    let healthy = authority.channel();
+    let dials = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&dials);
+    let dial = move || match counted.fetch_add(1, Ordering::Relaxed) {
+        0 => Endpoint::from_shared(format!("http://{address}"))
+            .unwrap()
+            .timeout(Duration::from_millis(300))
+            .connect_lazy(),
+        _ => healthy.clone(),
+    };
+    let client = CaClient::over(dial, settings(TokenSource::None)).unwrap();
+    let (web, shop) = (identity("web"), identity("shop"));
+    let together = async { tokio::join!(client.issue(&web), client.issue(&shop)) };
+    let answers = tokio::time::timeout(Duration::from_secs(60), together);
+    let (first, second) = answers.await.expect("a deadline");
+    for answer in [first, second] {
+        let error = answer.expect_err("nobody answers");
+        assert!(matches!(error, IssueError::Timeout(_)), "{error}");
+    }
+    assert_eq!(dials.load(Ordering::Relaxed), 2);
+    client.issue(&web).await.expect("another one answers");
+    assert_eq!(dials.load(Ordering::Relaxed), 2);
 }
 
 #[tokio::test]

@@ -401,7 +401,10 @@ async fn a_certificate_that_nobody_wants_is_renewed_only_while_it_is_used() {
 async fn states_say_how_it_stands() {
     let (manager, authority) = manager(24 * HOUR);
     manager.want(&identity("web"));
-    assert!(matches!(manager.states()[..], [(_, State::Fetching)]));
+    assert!(matches!(
+        manager.states()[..],
+        [(_, State::Fetching { .. })]
+    ));
     manager.get(&identity("web")).await.unwrap();
     assert!(matches!(manager.states()[..], [(_, State::Ready(_))]));
     authority.will(Behaviour::Fails);

@@ -1,18 +1,25 @@
 //! The load generator of the lab, the echo service it aims at, and the table that sets two sets of
-//! results side by side. It measures from outside and knows nothing of meshes, proxies or TLS.
+//! results side by side. It measures from outside and knows nothing of meshes and proxies.
 #![forbid(unsafe_code)]
 
 mod arrivals;
 mod cli;
+pub mod client;
+mod csv;
+mod exports;
+mod fortio;
 pub mod http;
+pub mod http2;
 mod poll;
 mod record;
 mod report;
 mod run;
-mod serve;
+mod search;
+pub mod serve;
 mod signals;
 mod table;
 mod target;
 mod text;
+mod tls;
 
 pub use cli::main;

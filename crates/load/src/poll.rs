@@ -3,16 +3,22 @@
 
 use std::fmt;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{Timespec, epoll};
 
+/// The most sockets that one wait reports.
+const MOST: usize = 256;
+
 /// A set of sockets and what happened to them. Every socket is watched edge-triggered and in both
 /// directions from the start, so that a connection costs one registration in its whole life.
 pub struct Poll {
     epoll: OwnedFd,
-    events: Vec<epoll::Event>,
+    batch: usize,
+    /// What the last wait found.
+    ready: Vec<Ready>,
 }
 
 impl fmt::Debug for Poll {
@@ -34,14 +40,17 @@ pub struct Ready {
     pub writable: bool,
     /// The peer sent its last byte or the connection broke.
     pub ended: bool,
+    /// The connection broke: nothing that is written arrives any more.
+    pub broken: bool,
 }
 
 impl Poll {
-    /// An empty set that reports up to `batch` sockets at once.
+    /// An empty set that reports up to `batch` sockets at once, and never more than 256.
     pub fn new(batch: usize) -> io::Result<Poll> {
         Ok(Poll {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            events: Vec::with_capacity(batch.max(1)),
+            batch: batch.clamp(1, MOST),
+            ready: Vec::with_capacity(batch.clamp(1, MOST)),
         })
     }
 
@@ -80,27 +89,32 @@ impl Poll {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(timeout.subsec_nanos()),
         });
-        self.events.clear();
-        match epoll::wait(
-            &self.epoll,
-            rustix::buffer::spare_capacity(&mut self.events),
-            timeout.as_ref(),
-        ) {
-            Ok(count) => Ok(count),
-            Err(rustix::io::Errno::INTR) => Ok(0),
-            Err(error) => Err(error.into()),
+        self.ready.clear();
+        let mut events = [MaybeUninit::uninit(); MOST];
+        let events = &mut events[..self.batch];
+        match epoll::wait(&self.epoll, events, timeout.as_ref()) {
+            Ok((events, _)) => self.ready.extend(events.iter().map(Ready::of)),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
+        Ok(self.ready.len())
     }
 
     /// What the last [`Poll::wait`] found, `index` being less than what it returned.
     pub fn ready(&self, index: usize) -> Ready {
-        let event = self.events[index];
+        self.ready[index]
+    }
+}
+
+impl Ready {
+    fn of(event: &epoll::Event) -> Ready {
         let (flags, broken) = (event.flags, epoll::EventFlags::ERR | epoll::EventFlags::HUP);
         Ready {
             token: event.data.u64(),
             readable: flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP | broken),
             writable: flags.intersects(epoll::EventFlags::OUT | broken),
             ended: flags.intersects(epoll::EventFlags::RDHUP | broken),
+            broken: flags.intersects(broken),
         }
     }
 }
@@ -124,7 +138,8 @@ mod tests {
                 token: 7,
                 readable: false,
                 writable: true,
-                ended: false
+                ended: false,
+                broken: false
             }
         );
         assert_eq!(

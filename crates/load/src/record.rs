@@ -28,6 +28,13 @@ impl Times {
         self.0.saturating_record(nanoseconds);
     }
 
+    /// Adds all times of another histogram.
+    pub fn merge(&mut self, other: &Times) {
+        self.0
+            .add(&other.0)
+            .expect("all histograms have the same bounds");
+    }
+
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.0.reset();
@@ -52,8 +59,14 @@ pub enum Failure {
     Closed,
     /// The response took longer than the limit.
     Timeout,
-    /// What came back was not HTTP.
+    /// What came back was not what the protocol allows.
     Malformed,
+    /// TLS could not be set up, or broke: a certificate, a name, a protocol that was not agreed on.
+    Tls,
+    /// The server gave the request up: a stream reset, or a connection that it goes away from.
+    Refusal,
+    /// The call ended with this status of gRPC, which is not OK.
+    Grpc(u32),
     /// The response's status was 400 or more.
     Status(u16),
 }
@@ -67,6 +80,9 @@ impl fmt::Display for Failure {
             Failure::Closed => f.write_str("closed"),
             Failure::Timeout => f.write_str("timeout"),
             Failure::Malformed => f.write_str("malformed"),
+            Failure::Tls => f.write_str("tls"),
+            Failure::Refusal => f.write_str("refusal"),
+            Failure::Grpc(status) => write!(f, "grpc_{status}"),
             Failure::Status(status) => write!(f, "status_{status}"),
         }
     }
@@ -90,14 +106,22 @@ pub struct Timing {
 pub struct Record {
     warmup_end: u64,
     end: u64,
+    /// When the last measured request ended.
+    last: u64,
     /// Intended start to end of the response: what a user of the service would see.
     pub response: Times,
     /// Actual start to end of the response: what the service did once it was asked.
     pub service: Times,
     /// From when a request could have been sent to when it was: the generator's own fault.
     pub lateness: Times,
-    /// Time to set up a connection.
+    /// Time to set up a connection that was begun in the measured time.
     pub connect: Times,
+    /// The part of `connect` that TLS took.
+    pub handshake: Times,
+    /// Like `connect`, for connections that were begun in the warm-up or before it.
+    pub warmup_connect: Times,
+    /// The part of `warmup_connect` that TLS took.
+    pub warmup_handshake: Times,
     /// Intended start to failure.
     pub failed: Times,
     /// Like `response`, for the requests of the warm-up.
@@ -110,6 +134,8 @@ pub struct Record {
     pub ok_in_time: u64,
     /// Failures by kind.
     pub failures: BTreeMap<Failure, u64>,
+    /// What was said of the first failure of each kind, where there was more to say than its kind.
+    pub details: BTreeMap<Failure, String>,
     /// Failures during the warm-up.
     pub warmup_failures: BTreeMap<Failure, u64>,
     /// Answers by status.
@@ -126,16 +152,21 @@ impl Record {
         Record {
             warmup_end,
             end,
+            last: 0,
             response: Times::new(),
             service: Times::new(),
             lateness: Times::new(),
             connect: Times::new(),
+            handshake: Times::new(),
+            warmup_connect: Times::new(),
+            warmup_handshake: Times::new(),
             failed: Times::new(),
             warmup: Times::new(),
             recent: Times::new(),
             ok: 0,
             ok_in_time: 0,
             failures: BTreeMap::new(),
+            details: BTreeMap::new(),
             warmup_failures: BTreeMap::new(),
             statuses: BTreeMap::new(),
             content: 0,
@@ -157,6 +188,7 @@ impl Record {
         if timing.intended < self.warmup_end {
             return self.warmup.add(response);
         }
+        self.last = self.last.max(timing.done);
         self.response.add(response);
         self.service.add(timing.done - timing.begun);
         self.lateness.add(timing.begun - timing.possible);
@@ -170,9 +202,69 @@ impl Record {
         if timing.intended < self.warmup_end {
             *self.warmup_failures.entry(failure).or_default() += 1;
         } else {
+            self.last = self.last.max(timing.done);
             self.failed.add(timing.done - timing.intended);
             *self.failures.entry(failure).or_default() += 1;
         }
+    }
+
+    /// A connection that was begun at an instant was set up; the part that TLS took, if it is spoken.
+    pub fn connected(&mut self, begun: u64, total: u64, handshake: Option<u64>) {
+        self.connections += 1;
+        let (connect, handshakes) = if begun < self.warmup_end {
+            (&mut self.warmup_connect, &mut self.warmup_handshake)
+        } else {
+            (&mut self.connect, &mut self.handshake)
+        };
+        connect.add(total);
+        if let Some(handshake) = handshake {
+            handshakes.add(handshake);
+        }
+    }
+
+    /// Keeps what is to be said of a failure, if it is the first of its kind.
+    pub fn explain(&mut self, failure: Failure, detail: impl FnOnce() -> String) {
+        self.details.entry(failure).or_insert_with(detail);
+    }
+
+    /// Adds what another thread remembers of the same run.
+    pub fn merge(&mut self, other: &Record) {
+        for (mine, others) in [
+            (&mut self.response, &other.response),
+            (&mut self.service, &other.service),
+            (&mut self.lateness, &other.lateness),
+            (&mut self.connect, &other.connect),
+            (&mut self.handshake, &other.handshake),
+            (&mut self.warmup_connect, &other.warmup_connect),
+            (&mut self.warmup_handshake, &other.warmup_handshake),
+            (&mut self.failed, &other.failed),
+            (&mut self.warmup, &other.warmup),
+            (&mut self.recent, &other.recent),
+        ] {
+            mine.merge(others);
+        }
+        self.ok += other.ok;
+        self.ok_in_time += other.ok_in_time;
+        self.content += other.content;
+        self.connections += other.connections;
+        for (mine, others) in [
+            (&mut self.failures, &other.failures),
+            (&mut self.warmup_failures, &other.warmup_failures),
+        ] {
+            for (failure, count) in others {
+                *mine.entry(*failure).or_default() += count;
+            }
+        }
+        for (status, count) in &other.statuses {
+            *self.statuses.entry(*status).or_default() += count;
+        }
+        for (failure, detail) in &other.details {
+            self.explain(*failure, || detail.clone());
+        }
+        // The threads begin together. A signal or the last of a number of requests ends each at its
+        // own instant, and the run with the last of them.
+        self.end = self.end.max(other.end);
+        self.last = self.last.max(other.last);
     }
 
     /// How many measured requests failed.
@@ -198,6 +290,12 @@ impl Record {
     /// How long was measured, in nanoseconds.
     pub fn measured(&self) -> u64 {
         self.end.saturating_sub(self.warmup_end)
+    }
+
+    /// How long it took until every measured request had ended: the measured time and, if answers came
+    /// after it, the time until the last; in nanoseconds.
+    pub fn ended(&self) -> u64 {
+        self.end.max(self.last).saturating_sub(self.warmup_end)
     }
 }
 
@@ -237,6 +335,17 @@ mod tests {
             begun: ms * MS,
             done: (ms + 20) * MS,
         };
+        for begun in [0, 9, 10] {
+            record.connected(begun * MS, 2 * MS, Some(MS));
+        }
+        let counts = [
+            &record.connect,
+            &record.handshake,
+            &record.warmup_connect,
+            &record.warmup_handshake,
+        ]
+        .map(|times| times.histogram().len());
+        assert_eq!((record.connections, counts), (3, [1, 1, 2, 2]));
         record.answered(at(9), 200, 1);
         record.failed(at(9), Failure::Timeout);
         record.answered(at(10), 200, 1);
@@ -251,5 +360,6 @@ mod tests {
         );
         assert_eq!(record.statuses, BTreeMap::from([(200, 2), (503, 1)]));
         assert_eq!(record.measured(), 90 * MS);
+        assert_eq!(record.ended(), 100 * MS, "an answer at 110 ms was the last");
     }
 }

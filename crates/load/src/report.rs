@@ -6,16 +6,19 @@ use std::fmt::Write;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use hdrhistogram::serialization::{Serializer, V2Serializer};
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use serde::{Deserialize, Serialize};
 
 use crate::record::Times;
+
+mod warnings;
 
 /// The version of the JSON that this program writes.
 pub const FORMAT: &str = "lateen-load/1";
 
 /// The result of one run.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Report {
     /// [`FORMAT`].
     pub format: String,
@@ -29,6 +32,10 @@ pub struct Report {
     pub started_unix_ms: u64,
     /// How long was measured, without the warm-up, in seconds.
     pub measured_s: f64,
+    /// How long it took until every measured request had ended, in seconds: the measured time and, if
+    /// answers came after it, the time until the last. 0 in results that do not know.
+    #[serde(default)]
+    pub ended_s: f64,
     /// Whether a signal ended the run early.
     pub interrupted: bool,
     /// Requests by outcome.
@@ -37,18 +44,31 @@ pub struct Report {
     pub rates: Rates,
     /// Answers by status.
     pub status: BTreeMap<String, u64>,
-    /// Failed requests by kind: refused, connect, reset, closed, timeout, malformed, status_NNN.
+    /// Failed requests by kind: refused, connect, reset, closed, timeout, malformed, tls, refusal,
+    /// grpc_N, status_NNN.
     pub errors: BTreeMap<String, u64>,
     /// The same for the warm-up.
     pub warmup_errors: BTreeMap<String, u64>,
+    /// What was said of the first failure of a kind, where there was more to say.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub error_details: BTreeMap<String, String>,
     /// Intended start to end of the response. Unless something else is asked for, this is "latency".
     pub response_time: Summary,
     /// Actual start to end of the response.
     pub service_time: Summary,
     /// From when a request could have been sent to when it was.
     pub lateness: Summary,
-    /// Time to set up a connection.
+    /// Time to set up a connection that was begun in the measured time, TLS among it.
     pub connect_time: Summary,
+    /// The part of it that TLS took.
+    #[serde(default, skip_serializing_if = "Summary::is_empty")]
+    pub handshake_time: Summary,
+    /// The same for connections that were begun in the warm-up or before it.
+    #[serde(default, skip_serializing_if = "Summary::is_empty")]
+    pub warmup_connect_time: Summary,
+    /// The part of it that TLS took.
+    #[serde(default, skip_serializing_if = "Summary::is_empty")]
+    pub warmup_handshake_time: Summary,
     /// Intended start to failure.
     pub failed_time: Summary,
     /// Response time during the warm-up.
@@ -61,28 +81,76 @@ pub struct Report {
 }
 
 /// What a run was asked to do.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Config {
-    /// Where the requests went.
+    /// Where the requests went; the first, if they went to several.
     pub url: String,
-    /// What the host resolved to.
+    /// What its host resolved to.
     pub address: String,
+    /// All targets, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<TargetConfig>,
+    /// http/1.1, h2c, h2, grpc, grpc-stream or tcp.
+    #[serde(default)]
+    pub protocol: String,
+    /// Whether TLS is spoken below it.
+    #[serde(default)]
+    pub tls: bool,
+    /// The method, where it was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// Content of each request, in bytes.
+    #[serde(default)]
+    pub body_bytes: u64,
     /// Wanted requests per second; 0 means as fast as the answers come.
     pub qps: f64,
     /// Connections.
     pub connections: usize,
-    /// Measured time, in seconds.
+    /// Requests under way on one connection at once, at most.
+    #[serde(default = "one")]
+    pub streams: usize,
+    /// Threads of the generator.
+    #[serde(default = "one")]
+    pub threads: usize,
+    /// Measured time, in seconds; 0 where `requests` ends the run.
     pub duration_s: f64,
     /// Time before that, in seconds.
     pub warmup_s: f64,
+    /// How many requests were to be sent, where not the time ends the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u64>,
     /// Whether connections carry more than one request.
     pub keepalive: bool,
-    /// How starts were spread: uniform, poisson or jitter.
+    /// How many requests a connection carries before it is replaced: at least, at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests_per_connection: Option<[u64; 2]>,
+    /// Connections replaced per second, beside that.
+    #[serde(default)]
+    pub connection_rate: f64,
+    /// How starts were spread: uniform, poisson, jitter or closed-loop.
     pub arrivals: String,
+    /// Pause of a closed loop between an answer and the next request, in seconds.
+    #[serde(default)]
+    pub think_s: f64,
     /// The limit of a request, in seconds.
     pub timeout_s: f64,
     /// What the random spread began with.
     pub seed: u64,
+}
+
+fn one() -> usize {
+    1
+}
+
+/// One of several targets.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct TargetConfig {
+    /// Where the requests went.
+    pub url: String,
+    /// What its host resolved to.
+    pub address: String,
+    /// Its share, relative to the others'.
+    pub weight: f64,
 }
 
 /// Requests of the measured time by outcome.
@@ -120,9 +188,24 @@ pub struct Rates {
 pub struct Generator {
     /// Processor time per request, user space and kernel together, in microseconds.
     pub cpu_us_per_request: f64,
+    /// Processor time per second and thread; at 1 the generator can do no more.
+    #[serde(default)]
+    pub cpu_share: f64,
+    /// Time per second and thread in which it could have run and was not let.
+    #[serde(default)]
+    pub wait_share: f64,
 }
 
-/// A histogram in numbers; milliseconds.
+/// How many times must lie beyond a percentile for it to be told: what rests on fewer is chance.
+pub const LEAST_BEYOND: f64 = 100.0;
+
+/// Whether enough of so many times lie beyond a quantile.
+pub fn is_told(quantile: f64, count: u64) -> bool {
+    // One minus a decimal fraction is a little beside what it looks like.
+    (1.0 - quantile) * count as f64 >= LEAST_BEYOND * (1.0 - 1e-9)
+}
+
+/// A histogram in numbers; milliseconds. A percentile is absent where too few times lie beyond it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// How many times it holds. All else is 0 when it holds none.
@@ -134,16 +217,20 @@ pub struct Summary {
     /// Standard deviation.
     pub stddev: f64,
     /// Median.
-    pub p50: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p50: Option<f64>,
     /// 75th percentile.
-    pub p75: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p75: Option<f64>,
     /// 90th percentile.
-    pub p90: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p90: Option<f64>,
     /// 99th percentile.
-    pub p99: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99: Option<f64>,
     /// 99.9th percentile.
-    #[serde(rename = "p99.9")]
-    pub p99_9: f64,
+    #[serde(default, rename = "p99.9", skip_serializing_if = "Option::is_none")]
+    pub p99_9: Option<f64>,
     /// Largest.
     pub max: f64,
     /// All of it in nanoseconds: HdrHistogram's V2 encoding in base64.
@@ -151,7 +238,11 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Sums a histogram up.
+    fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Sums a histogram up, with every percentile, however few times lie beyond it.
     pub fn of(times: &Times) -> Summary {
         let histogram = times.histogram();
         if histogram.is_empty() {
@@ -161,8 +252,7 @@ impl Summary {
         V2Serializer::new()
             .serialize(histogram, &mut encoded)
             .expect("a histogram fits into memory twice");
-        let ms = |nanoseconds: f64| (nanoseconds / 10.0).round() / 1e5;
-        let at = |quantile| ms(histogram.value_at_quantile(quantile) as f64);
+        let at = |quantile| Some(ms(histogram.value_at_quantile(quantile) as f64));
         Summary {
             count: histogram.len(),
             min: ms(histogram.min() as f64),
@@ -177,9 +267,79 @@ impl Summary {
             histogram: STANDARD.encode(encoded),
         }
     }
+
+    /// The percentiles, by what they are called.
+    pub fn percentiles(&self) -> [(&'static str, Option<f64>); 5] {
+        [
+            ("P50", self.p50),
+            ("P75", self.p75),
+            ("P90", self.p90),
+            ("P99", self.p99),
+            ("P99.9", self.p99_9),
+        ]
+    }
+
+    /// Leaves out the percentiles that rest on too few times.
+    fn leave_out_few(&mut self) {
+        for (quantile, value) in [
+            (0.5, &mut self.p50),
+            (0.75, &mut self.p75),
+            (0.9, &mut self.p90),
+            (0.99, &mut self.p99),
+            (0.999, &mut self.p99_9),
+        ] {
+            if !is_told(quantile, self.count) {
+                *value = None;
+            }
+        }
+    }
+
+    /// The histogram itself, in nanoseconds; empty where the summary has none.
+    pub fn times(&self) -> Histogram<u64> {
+        let written = STANDARD
+            .decode(&self.histogram)
+            .ok()
+            .and_then(|bytes| Deserializer::new().deserialize(&mut bytes.as_slice()).ok());
+        let mut times = Times::new().histogram().clone();
+        if let Some(written) = written {
+            // The range of an encoded histogram is that of its values; adding needs the whole.
+            let written: Histogram<u64> = written;
+            times
+                .add(&written)
+                .expect("no time of a report is longer than the range");
+        }
+        times
+    }
+
+    /// What so much of the times is no longer than, however few lie beyond: to judge by, not to tell.
+    pub fn quantile(&self, quantile: f64) -> f64 {
+        ms(self.times().value_at_quantile(quantile) as f64)
+    }
+}
+
+/// Milliseconds, to ten nanoseconds.
+fn ms(nanoseconds: f64) -> f64 {
+    (nanoseconds / 10.0).round() / 1e5
 }
 
 impl Report {
+    /// Leaves out the percentiles with fewer than 100 times beyond them.
+    pub fn leave_out_few(&mut self) {
+        for summary in [
+            &mut self.response_time,
+            &mut self.service_time,
+            &mut self.lateness,
+            &mut self.connect_time,
+            &mut self.handshake_time,
+            &mut self.warmup_connect_time,
+            &mut self.warmup_handshake_time,
+            &mut self.failed_time,
+            &mut self.warmup_time,
+        ] {
+            summary.leave_out_few();
+        }
+    }
+
     /// The report as JSON, ending in a line feed.
     pub fn to_json(&self) -> String {
         let mut json = serde_json::to_string_pretty(self).expect("a report has only string keys");
@@ -197,20 +357,32 @@ impl Report {
             format!("{} requests/s", config.qps)
         };
         let plural = if config.connections == 1 { "" } else { "s" };
-        let reuse = if config.keepalive {
-            ""
-        } else {
-            ", a new one per request"
+        let mut reuse = match (config.keepalive, config.requests_per_connection) {
+            (false, _) => ", a new one per request".to_owned(),
+            (true, Some([least, most])) => format!(", {least} to {most} requests on each"),
+            (true, None) => String::new(),
+        };
+        if config.connection_rate > 0.0 {
+            let _ = write!(reuse, ", {} replaced per second", config.connection_rate);
+        }
+        if config.streams > 1 {
+            let _ = write!(reuse, " of {} streams", config.streams);
+        }
+        let others = match config.targets.len() {
+            0 | 1 => String::new(),
+            several => format!(" and {} more", several - 1),
+        };
+        let extent = match config.requests {
+            Some(requests) => format!("{requests} in all"),
+            None => format!(
+                "{} s after {} s of warm-up",
+                config.duration_s, config.warmup_s
+            ),
         };
         let _ = writeln!(
             out,
-            "{} ({}): {rate} over {} connection{plural}{reuse}, {} arrivals, {} s after {} s of warm-up",
-            config.url,
-            config.address,
-            config.connections,
-            config.arrivals,
-            config.duration_s,
-            config.warmup_s
+            "{} ({}){others}: {rate} over {} connection{plural}{reuse}, {} arrivals, {extent}",
+            config.url, config.address, config.connections, config.arrivals,
         );
         let _ = writeln!(
             out,
@@ -222,23 +394,31 @@ impl Report {
             ("service time", &self.service_time),
             ("generator's lateness", &self.lateness),
             ("connection set-up", &self.connect_time),
+            ("of which TLS", &self.handshake_time),
+            ("set-up in the warm-up", &self.warmup_connect_time),
+            ("of which TLS", &self.warmup_handshake_time),
             ("failed requests", &self.failed_time),
             ("warm-up", &self.warmup_time),
         ];
+        let mut left_out = false;
         for (name, summary) in rows.into_iter().filter(|(_, summary)| summary.count > 0) {
             let _ = write!(out, "{name:22}");
-            for value in [
-                summary.avg,
-                summary.p50,
-                summary.p75,
-                summary.p90,
-                summary.p99,
-                summary.p99_9,
-                summary.max,
-            ] {
-                let _ = write!(out, "{value:>10.3}");
+            let _ = write!(out, "{:>10.3}", summary.avg);
+            for (_, value) in summary.percentiles() {
+                match value {
+                    Some(value) => drop(write!(out, "{value:>10.3}")),
+                    None => {
+                        out.push_str("         –");
+                        left_out = true;
+                    }
+                }
             }
-            let _ = writeln!(out, "{:>10}", summary.count);
+            let _ = writeln!(out, "{:>10.3}{:>10}", summary.max, summary.count);
+        }
+        if left_out {
+            out.push_str(
+                "– fewer than 100 times lie beyond; --all-percentiles tells it all the same\n",
+            );
         }
         let list = |counts: &BTreeMap<String, u64>| {
             counts
@@ -274,74 +454,15 @@ impl Report {
             "; the generator took {:.1} µs of processor time per request",
             self.generator.cpu_us_per_request
         );
+        for (kind, detail) in &self.error_details {
+            let _ = writeln!(out, "first {kind}: {detail}");
+        }
         for warning in self.warnings() {
             let _ = writeln!(out, "note: {warning}");
         }
         out
     }
-
-    /// What a reader must know before he trusts the numbers.
-    pub fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
-        if self.interrupted {
-            warnings.push(format!(
-                "interrupted after {:.1} s of measuring",
-                self.measured_s
-            ));
-        }
-        if self.config.qps > 0.0
-            && !self.interrupted
-            && self.rates.achieved_qps < 0.99 * self.rates.wanted_qps
-        {
-            warnings.push("less than 99 % of the wanted rate: the times are those of a queue, not of the service".to_owned());
-        }
-        if self.lateness.count > 0 && self.lateness.p99 > 0.1 * self.response_time.p99 {
-            warnings.push(format!(
-                "the generator's own lateness (P99 {:.3} ms) is more than a tenth of the response time's; compare service times too",
-                self.lateness.p99
-            ));
-        }
-        if self.response_time.count > 0 && self.response_time.count < 10_000 {
-            warnings
-                .push("fewer than 100 answers lie beyond P99: it rests on few samples".to_owned());
-        }
-        warnings
-    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use hdrhistogram::serialization::Deserializer;
-
-    #[test]
-    fn percentiles_are_milliseconds_and_the_histogram_comes_back() {
-        let mut times = Times::new();
-        for microseconds in 1..=1000 {
-            times.add(microseconds * 1000);
-        }
-        let summary = Summary::of(&times);
-        let near = |value: f64, expected: f64| (value - expected).abs() <= expected * 0.002;
-        assert!(
-            near(summary.p50, 0.5)
-                && near(summary.p99, 0.99)
-                && near(summary.max, 1.0)
-                && near(summary.avg, 0.5005),
-            "{summary:?}"
-        );
-        let bytes = STANDARD.decode(&summary.histogram).unwrap();
-        let back: hdrhistogram::Histogram<u64> = Deserializer::new()
-            .deserialize(&mut bytes.as_slice())
-            .unwrap();
-        assert_eq!(back.len(), 1000);
-        assert_eq!(
-            back.value_at_quantile(0.9),
-            times.histogram().value_at_quantile(0.9)
-        );
-    }
-
-    #[test]
-    fn an_empty_histogram_is_all_zero() {
-        assert_eq!(Summary::of(&Times::new()), Summary::default());
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! Where requests go: an `http://` URL, taken apart and resolved once.
+//! Where requests go: a URL whose scheme names the protocol, taken apart and resolved once.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
@@ -29,12 +29,58 @@ pub enum TargetError {
     },
 }
 
+/// What is spoken to a target, from the scheme of its URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scheme {
+    /// HTTP in the clear.
+    Http,
+    /// HTTP over TLS.
+    Https,
+    /// gRPC in the clear.
+    Grpc,
+    /// gRPC over TLS.
+    Grpcs,
+    /// Raw bytes that come back as they were sent.
+    Tcp,
+}
+
+impl Scheme {
+    const ALL: [(&'static str, Scheme); 5] = [
+        ("http", Scheme::Http),
+        ("https", Scheme::Https),
+        ("grpc", Scheme::Grpc),
+        ("grpcs", Scheme::Grpcs),
+        ("tcp", Scheme::Tcp),
+    ];
+
+    /// Whether TLS is spoken below the protocol.
+    pub fn is_encrypted(self) -> bool {
+        matches!(self, Scheme::Https | Scheme::Grpcs)
+    }
+
+    /// Whether it is gRPC.
+    pub fn is_grpc(self) -> bool {
+        matches!(self, Scheme::Grpc | Scheme::Grpcs)
+    }
+
+    /// The port of a URL that names none; raw bytes have no usual one.
+    fn port(self) -> Option<u16> {
+        match self {
+            Scheme::Http | Scheme::Grpc => Some(80),
+            Scheme::Https | Scheme::Grpcs => Some(443),
+            Scheme::Tcp => None,
+        }
+    }
+}
+
 /// A URL taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
+    /// The protocol.
+    pub scheme: Scheme,
     /// The host, without the brackets of an IPv6 address.
     pub host: String,
-    /// The port; 80 unless given.
+    /// The port; the scheme's own unless given.
     pub port: u16,
     /// Host and port as they go into the Host field.
     pub authority: String,
@@ -43,7 +89,7 @@ pub struct Url {
 }
 
 impl Url {
-    /// Takes apart `http://host[:port][/path][?query]`.
+    /// Takes apart `scheme://host[:port][/path][?query]`.
     pub fn parse(url: &str) -> Result<Url, TargetError> {
         let invalid = |reason| TargetError::Invalid {
             url: url.to_owned(),
@@ -54,14 +100,15 @@ impl Url {
                 "only printable ASCII may stand in a url; percent-encode the rest",
             ));
         }
-        if url.starts_with("https://") {
-            return Err(invalid(
-                "https is not spoken here: the mesh does the encryption; use http://",
-            ));
-        }
-        let rest = url
-            .strip_prefix("http://")
-            .ok_or_else(|| invalid("it must begin with http://"))?;
+        let (scheme, rest) = url
+            .split_once("://")
+            .and_then(|(name, rest)| {
+                let (_, scheme) = Scheme::ALL.iter().find(|(known, _)| *known == name)?;
+                Some((*scheme, rest))
+            })
+            .ok_or_else(|| {
+                invalid("it must begin with http://, https://, grpc://, grpcs:// or tcp://")
+            })?;
         let rest = rest.split_once('#').map_or(rest, |(before, _)| before);
         let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         if authority.contains('@') {
@@ -99,7 +146,9 @@ impl Url {
             ));
         }
         let port = match port {
-            None => 80,
+            None => scheme
+                .port()
+                .ok_or_else(|| invalid("tcp:// needs a port; write tcp://host:port"))?,
             Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
                 match digits.parse() {
                     Ok(port) if port > 0 => port,
@@ -108,12 +157,16 @@ impl Url {
             }
             Some(_) => return Err(invalid("the port must be between 1 and 65535")),
         };
+        if scheme == Scheme::Tcp && !matches!(path, "" | "/") {
+            return Err(invalid("tcp:// has no path; write tcp://host:port"));
+        }
         let path = if path.starts_with('/') {
             path.to_owned()
         } else {
             format!("/{path}")
         };
         Ok(Url {
+            scheme,
             host: host.to_owned(),
             port,
             authority: authority.to_owned(),
@@ -178,10 +231,29 @@ mod tests {
     }
 
     #[test]
+    fn the_scheme_names_protocol_and_port() {
+        let table = [
+            ("http://a", Scheme::Http, 80, false),
+            ("https://a/x", Scheme::Https, 443, true),
+            ("grpc://a/p.S/M", Scheme::Grpc, 80, false),
+            ("grpcs://a", Scheme::Grpcs, 443, true),
+            ("tcp://a:7", Scheme::Tcp, 7, false),
+        ];
+        for (url, scheme, port, encrypted) in table {
+            let parsed = Url::parse(url).unwrap();
+            assert_eq!((parsed.scheme, parsed.port), (scheme, port), "{url}");
+            assert_eq!(parsed.scheme.is_encrypted(), encrypted, "{url}");
+            assert_eq!(parsed.scheme.is_grpc(), url.starts_with("grpc"), "{url}");
+        }
+    }
+
+    #[test]
     fn what_is_not_a_usable_url_is_refused_with_a_cure() {
         let table = [
             ("details:9080", "begin with http://"),
-            ("https://a", "use http://"),
+            ("ftp://a", "begin with http://"),
+            ("tcp://a", "needs a port"),
+            ("tcp://a:1/x", "has no path"),
             ("http://", "host is missing"),
             ("http://:80", "host is missing"),
             ("http://a:0", "between 1 and 65535"),
@@ -203,7 +275,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic_or_smuggles_a_line(text in "(http://)?[\\PC\r\n]{0,40}") {
+        fn no_text_makes_it_panic_or_smuggles_a_line(text in "((http|https|grpc|tcp)://)?[\\PC\r\n]{0,40}") {
             if let Ok(url) = Url::parse(&text) {
                 prop_assert!(!url.path.contains(['\r', '\n', ' ']) && !url.authority.contains(['\r', '\n', ' ']));
                 prop_assert!(url.path.starts_with('/') && url.port > 0);

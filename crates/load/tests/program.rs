@@ -22,8 +22,13 @@ struct Service {
 
 impl Service {
     fn start() -> Service {
+        Service::start_with(&[])
+    }
+
+    fn start_with(args: &[&str]) -> Service {
         let mut process = program()
             .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(args)
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -66,7 +71,7 @@ impl Drop for Service {
 
 fn run(url: &str, args: &[&str]) -> Output {
     program()
-        .args(["run", "--url", url, "--json", "-"])
+        .args(["run", "--url", url, "--all-percentiles", "--json", "-"])
         .args(args)
         .output()
         .unwrap()
@@ -83,6 +88,46 @@ fn signal(process: &Child, signal: Signal) {
 
 fn scratch(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+#[test]
+fn a_run_tells_no_percentile_that_rests_on_few_answers() {
+    let service = Service::start();
+    let url = format!("http://{}/", service.address);
+    let output = program()
+        .args(["run", "--url", &url, "-n300", "--qps=0", "--json", "-"])
+        .output()
+        .unwrap();
+    let report = json(&output);
+    assert!(report["response_time"]["p50"].is_f64(), "{report}");
+    assert!(report["response_time"].get("p75").is_none(), "{report}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("– fewer than 100 times"), "{text}");
+}
+
+#[test]
+fn connections_of_the_warm_up_have_times_of_their_own() {
+    let service = Service::start();
+    let url = format!("http://{}/", service.address);
+    let report = json(&run(&url, &["--qps=50", "-c4", "-d1s", "--warmup=500ms"]));
+    assert_eq!(report["connect_time"]["count"], 0, "{report}");
+    assert_eq!(report["warmup_connect_time"]["count"], 4);
+    let args = [
+        "--qps=50",
+        "-c4",
+        "-d1s",
+        "--warmup=500ms",
+        "--no-keepalive",
+    ];
+    let report = json(&run(&url, &args));
+    let count = |name: &str| report[name]["count"].as_u64().unwrap();
+    assert_eq!(
+        count("connect_time") + count("warmup_connect_time"),
+        report["counts"]["connections_opened"].as_u64().unwrap()
+    );
+    // A request of the measured time opens a connection of the measured time.
+    assert!(count("connect_time") <= count("response_time"), "{report}");
+    assert!(count("connect_time") >= 25, "{report}");
 }
 
 #[test]
@@ -131,7 +176,19 @@ fn a_request_that_waits_for_a_busy_connection_counts_from_when_it_was_due() {
     let service = Service::start();
     // One connection, a request due every 10 ms, each taking 30 ms: a queue that only grows.
     let url = format!("http://{}/?delay=30ms", service.address);
-    let report = json(&run(&url, &["--qps=100", "-c1", "-d1s", "--warmup=0"]));
+    let path = scratch("queue.json");
+    let fortio = format!("--fortio-json={}", path.display());
+    let report = json(&run(
+        &url,
+        &["--qps=100", "-c1", "-d1s", "--warmup=0", &fortio],
+    ));
+    let result: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let rate = result["ActualQPS"].as_f64().unwrap();
+    assert!(
+        rate < 34.0,
+        "one request at a time, 30 ms each: not {rate} a second"
+    );
     let at = |name: &str, point: &str| report[name][point].as_f64().unwrap();
     assert!(
         (30.0..200.0).contains(&at("service_time", "p50")),
@@ -174,6 +231,52 @@ fn without_keep_alive_every_request_has_its_own_connection() {
     assert_eq!(report["counts"]["ok"], 100);
     // The first four requests use what was opened before the start.
     assert_eq!(report["counts"]["connections_opened"], 100);
+}
+
+#[test]
+fn a_number_of_requests_is_sent_exactly_at_a_rate_or_as_fast_as_possible() {
+    let service = Service::start();
+    let url = format!(
+        "http://{}/?size=16&status=503:20&delay=20ms",
+        service.address
+    );
+    // Fewer requests than connections, an uneven share of them, and many.
+    for requests in [1, 3, 37, 500] {
+        for qps in ["0", "1000"] {
+            let count = format!("-n{requests}");
+            // A single request may be the one in five that fails, which is no result.
+            let output = run(&url, &["--qps", qps, "-c4", &count]);
+            let report = json(&output);
+            let counts = &report["counts"];
+            let (ok, failed) = (
+                counts["ok"].as_u64().unwrap(),
+                counts["failed"].as_u64().unwrap(),
+            );
+            assert_eq!(ok + failed, requests, "--qps {qps}: {counts}");
+            assert_eq!(counts["intended"], requests, "--qps {qps}: {counts}");
+            assert_eq!(counts["warmup_ok"], 0, "all are measured: {counts}");
+            assert_eq!(report["config"]["requests"], requests);
+            let measured = report["measured_s"].as_f64().unwrap();
+            assert!(
+                measured < 60.0,
+                "the last answer ends the run: {measured} s"
+            );
+            if qps == "1000" {
+                let due = (requests - 1) as f64 / 1000.0;
+                assert!(measured >= due, "{requests} requests in {measured} s");
+            }
+            if (qps, requests) == ("1000", 500) {
+                // Four connections at 20 ms an answer carry 200 a second.
+                let text = String::from_utf8_lossy(&output.stderr);
+                assert!(text.contains("less than 99 % of the wanted rate"), "{text}");
+            }
+        }
+    }
+    for other in ["-d1s", "--warmup=1s"] {
+        let output = run(&url, &["-n5", other]);
+        assert_eq!(output.status.code(), Some(64), "-n and {other}");
+    }
+    assert_eq!(run(&url, &["-n0"]).status.code(), Some(64));
 }
 
 #[test]
@@ -271,7 +374,6 @@ fn targets_that_cannot_be_used_are_an_error_with_a_cure() {
     let table = [
         (format!("http://{closed}/"), "connection refused"),
         ("http://name.invalid/".to_owned(), "check the name"),
-        ("https://127.0.0.1/".to_owned(), "use http://"),
         ("127.0.0.1:80".to_owned(), "begin with http://"),
     ];
     for (url, expected) in table {
@@ -351,10 +453,10 @@ fn the_service_answers_as_the_query_asks() {
         "{answer}"
     );
     assert!(answer.ends_with("\r\n\r\nabc"), "{answer}");
-    let answer = service.get("/?status=99");
     assert!(
-        answer.starts_with("HTTP/1.1 400 ") && answer.contains("status=99"),
-        "{answer}"
+        service.get("/?status=x").starts_with("HTTP/1.1 400 ")
+            && service.get("/?status=99").is_empty(),
+        "a value that is none and a status that is none are Fortio's"
     );
     let large = service.get("/?size=3000000&writes=7");
     assert_eq!(large.split_once("\r\n\r\n").unwrap().1.len(), 3_000_000);
@@ -377,6 +479,26 @@ fn the_service_answers_as_the_query_asks() {
         answers.contains("\r\n\r\nhelloHTTP/1.1 200 OK"),
         "both answers, in order: {answers}"
     );
+}
+
+#[test]
+fn limits_and_standard_parameters_are_set_for_the_service() {
+    let service = Service::start_with(&[
+        "--max-size=10",
+        "--max-delay=1ms",
+        "--default-params=size=5",
+    ]);
+    let length = |target: &str| {
+        let answer = service.get(target);
+        answer.split_once("\r\n\r\n").unwrap().1.len()
+    };
+    assert_eq!(
+        [length("/"), length("/?size=500"), length("/?x")],
+        [5, 10, 0]
+    );
+    let begin = Instant::now();
+    service.get("/?delay=10m");
+    assert!(begin.elapsed() < Duration::from_secs(60));
 }
 
 #[test]
@@ -489,4 +611,98 @@ fn results_become_a_table() {
     let output = program().arg("table").arg(&broken).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("broken.json"));
+}
+
+#[test]
+fn a_report_goes_to_fortio_and_to_spreadsheets() {
+    let service = Service::start();
+    let (fortio, csv) = (scratch("fortio.json"), scratch("runs.csv"));
+    let _ = std::fs::remove_file(&csv);
+    let url = format!("http://{}/?size=10&status=503:50", service.address);
+    for name in ["first", "second, \"quoted\""] {
+        let status = program()
+            .args([
+                "run",
+                "--url",
+                &url,
+                "--qps=200",
+                "-c2",
+                "-d500ms",
+                "--warmup=0",
+            ])
+            .args([
+                "--name",
+                name,
+                "--fortio-percentiles=50,99.99",
+                "--fortio-resolution=0.001",
+            ])
+            .arg("--fortio-json")
+            .arg(&fortio)
+            .arg("--csv")
+            .arg(&csv)
+            .stdout(Stdio::null())
+            .status()
+            .unwrap();
+        assert!(status.success());
+    }
+    let result: Value = serde_json::from_slice(&std::fs::read(&fortio).unwrap()).unwrap();
+    assert_eq!(result["Labels"], "second, \"quoted\"");
+    assert_eq!(result["DurationHistogram"]["Count"], 100);
+    assert_eq!(
+        result["DurationHistogram"]["Percentiles"][1]["Percentile"],
+        99.99
+    );
+    assert_eq!(
+        result["ErrorsDurationHistogram"]["Count"],
+        result["RetCodes"]["503"]
+    );
+    assert_eq!(result["URL"], url);
+
+    let lines = std::fs::read_to_string(&csv).unwrap();
+    let lines: Vec<&str> = lines.split_terminator("\r\n").collect();
+    assert_eq!(lines.len(), 3, "one head, two runs: {lines:?}");
+    assert!(
+        lines[0].starts_with("started_unix_ms,name,round,url,")
+            && lines[0].contains(",response_p99_ms,")
+    );
+    assert!(
+        lines[1].contains(",first,1,http://")
+            && lines[2].contains(",\"second, \"\"quoted\"\"\",1,")
+    );
+    assert_eq!(lines[0].split(',').count(), lines[1].split(',').count());
+
+    std::fs::write(&csv, "something,else\r\n").unwrap();
+    let output = program()
+        .args(["run", "--url", &url, "-d100ms", "--warmup=0", "--csv"])
+        .arg(&csv)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("other columns"));
+    assert_eq!(std::fs::read_to_string(&csv).unwrap(), "something,else\r\n");
+}
+
+#[test]
+fn a_target_that_is_not_there_yet_is_a_result_where_that_is_allowed() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let url = format!("http://{address}/");
+    let refused = program()
+        .args(["run", "--url", &url, "-n", "3", "--qps", "0", "--json", "-"])
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        refused.stdout.is_empty(),
+        "it begins nothing unless told to"
+    );
+    let output = program()
+        .args(["run", "--url", &url, "-n", "3", "--qps", "0", "--json", "-"])
+        .args(["-c", "2", "--initial-errors"])
+        .output()
+        .unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["errors"]["refused"], 3);
+    assert_eq!(report["counts"]["ok"], 0);
 }

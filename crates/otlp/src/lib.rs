@@ -10,7 +10,7 @@ mod pipe;
 use std::sync::Arc;
 
 use lateen_telemetry::{Export, Report};
-use lateen_tls::{ControlConnector, Roots};
+use lateen_tls::{Called, ControlConnector, Roots};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
 use tonic::codegen::http::{HeaderMap, Uri};
@@ -119,7 +119,8 @@ fn channel(uri: Uri, roots: Roots) -> Channel {
     let secure = uri.scheme_str() == Some("https");
     let endpoint = Endpoint::from(uri).connect_timeout(pipe::PATIENCE);
     if secure {
-        endpoint.connect_with_connector_lazy(ControlConnector::new(roots, None))
+        endpoint
+            .connect_with_connector_lazy(ControlConnector::new(roots, None).to(Called::Collector))
     } else {
         endpoint.connect_lazy()
     }

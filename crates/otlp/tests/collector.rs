@@ -291,7 +291,10 @@ async fn over_https_a_collector_must_prove_its_name_and_a_refusal_is_named_once(
             None => assert_eq!((outcomes.sent.get(), refusals), (2, 0), "{text}"),
             Some(why) => {
                 assert_eq!((outcomes.dropped.get(), refusals), (2, 1), "{text}");
-                assert!(text.contains(why), "{text} lacks {why}");
+                for part in [why, "tls to OpenTelemetry collector localhost"] {
+                    assert!(text.contains(part), "{text} lacks {part}");
+                }
+                assert!(!text.contains("control plane"), "{text}");
                 assert!(collector.logs.lock().unwrap().is_empty());
             }
         }

@@ -22,7 +22,7 @@ use async_trait::async_trait;
 use lateen_capture::DnsSockets;
 use lateen_config::Workload;
 use lateen_dns::Family;
-use lateen_telemetry::{DnsMetrics, OnDemandDnsLabels, known};
+use lateen_telemetry::{DnsMetrics, DnsShed, OnDemandDnsLabels, known};
 use lateen_types::WorkloadUid;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::LocalSet;
@@ -195,6 +195,7 @@ async fn run(
     let lookups = Rc::new(Lookups {
         upstream: Rc::clone(&common.upstream),
         cache,
+        metrics: common.metrics.clone(),
         ipv6,
         waiting: std::cell::RefCell::default(),
     });
@@ -225,6 +226,7 @@ type Waiters = Vec<oneshot::Sender<Result<Vec<IpAddr>, ResolveError>>>;
 struct Lookups {
     upstream: Rc<Upstream>,
     cache: Arc<Mutex<Cache>>,
+    metrics: DnsMetrics,
     ipv6: bool,
     waiting: std::cell::RefCell<HashMap<(WorkloadUid, String), Waiters>>,
 }
@@ -265,10 +267,10 @@ impl Lookups {
         if let Some(addresses) = known {
             return some(addresses, hostname);
         }
-        let four = self.ask(from, hostname, Family::V4);
+        let four = self.ask(from, pod, hostname, Family::V4);
         let six = async {
             match self.ipv6 {
-                true => self.ask(from, hostname, Family::V6).await.map(Some),
+                true => self.ask(from, pod, hostname, Family::V6).await.map(Some),
                 false => Ok(None),
             }
         };
@@ -308,6 +310,7 @@ impl Lookups {
     async fn ask(
         &self,
         from: &From,
+        pod: &WorkloadUid,
         hostname: &str,
         family: Family,
     ) -> Result<lateen_dns::Found, ResolveError> {
@@ -323,10 +326,17 @@ impl Lookups {
                 .await
                 .map_err(|error| match error {
                     Unanswered::Failed { .. } => unanswered(error.to_string()),
-                    Unanswered::NoResolver | Unanswered::Share => ResolveError::NotAsked {
+                    Unanswered::NoResolver => ResolveError::NotAsked {
                         hostname: hostname.to_owned(),
                         reason: error.to_string(),
                     },
+                    Unanswered::Share => {
+                        self.metrics.shed(DnsShed::Descriptors);
+                        ResolveError::NoRoom {
+                            hostname: hostname.to_owned(),
+                            pod: pod.clone(),
+                        }
+                    }
                 })?;
         lateen_dns::find(&reply, family)
             .ok_or_else(|| unanswered("the resolver could not find out".to_owned()))

@@ -134,7 +134,7 @@ impl Sources {
             .into_iter()
             .map(|(identity, state)| {
                 let word = match &state {
-                    State::Fetching => "Initializing".to_owned(),
+                    State::Fetching { .. } => "Initializing".to_owned(),
                     State::Ready(_) => "Available".to_owned(),
                     State::Failing { kept: Some(_), error, .. } => format!("Available, renewal fails: {error}"),
                     State::Failing { kept: None, error, .. } => format!("Unavailable: {error}"),

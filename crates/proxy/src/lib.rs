@@ -7,6 +7,7 @@ mod connections;
 mod dns;
 mod dump;
 mod live;
+mod meeting;
 mod node;
 mod notify;
 mod pod;

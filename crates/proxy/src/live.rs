@@ -13,7 +13,7 @@ use std::sync::Arc;
 use lateen_capture::Ledger;
 use lateen_config::Snapshot;
 use lateen_policy::Decision;
-use lateen_types::{NamespacedName, WorkloadUid};
+use lateen_types::{Direction, NamespacedName, WorkloadUid};
 use slab::Slab;
 
 use crate::pod::Pod;
@@ -126,21 +126,11 @@ impl Live {
         })
     }
 
-    #[allow(dead_code, reason = "called when peers are revoked")]
-    /// Cuts the inbound connections that `which` names; answers how many.
-    pub fn cut_inbound(&self, reason: Cut, which: impl Fn(&Facts) -> bool) -> usize {
-        self.cut(reason, |entry| match entry.about() {
-            About::Inbound(facts) => which(facts),
-            About::Outbound(_) => false,
-        })
-    }
-
-    #[allow(dead_code, reason = "called when peers are revoked")]
-    /// Cuts the outbound connections that `which` names; answers how many.
-    pub fn cut_outbound(&self, reason: Cut, which: impl Fn(&Outgoing) -> bool) -> usize {
-        self.cut(reason, |entry| match entry.about() {
-            About::Outbound(outgoing) => which(outgoing),
-            About::Inbound(_) => false,
+    /// Cuts what a tunnel of this number carries in one direction; answers how many. A tunnel's number is also that of the
+    /// connections that are handed over in its stead.
+    pub fn cut_tunnel(&self, tunnel: u64, direction: Direction, reason: Cut) -> usize {
+        self.cut(reason, |entry| {
+            entry.tunnel() == tunnel && entry.direction() == direction
         })
     }
 
@@ -270,6 +260,11 @@ impl Tracked {
     /// Resolves when this connection is not to go on, with the reason.
     pub fn cut(&self) -> impl Future<Output = Cut> {
         poll_fn(|context| self.entry.poll_cut(context))
+    }
+
+    /// Why it is not to go on, if that is so.
+    pub fn was_cut(&self) -> Option<Cut> {
+        self.entry.was_cut()
     }
 
     /// Leaves; with how it ended, if it did not end well.

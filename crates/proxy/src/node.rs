@@ -1,14 +1,17 @@
 //! The node role: what happens to a connection of a captured pod, from the accepted socket to the last byte.
 //!
-//! `outbound` is the way out of a pod, `inbound` the way in through a tunnel, `plaintext` the way in without one. Each
-//! reads as the verbs of a connection, in order. A phase that ends before bytes flow is boxed, so that a connection
+//! `outbound` is the way out of a pod, `inbound` the way in through a tunnel, `plaintext` the way in without one, and
+//! `nearby` leads from the one to the other where both pods are this process's. Each reads as the verbs of a connection, in order. A phase that ends before bytes flow is boxed, so that a connection
 //! that only relays holds no room for it.
 
 mod attempt;
+mod counted;
 mod describe;
 mod dial;
 mod ejection;
 mod inbound;
+mod nearby;
+pub(crate) mod neighbours;
 mod outbound;
 mod plaintext;
 mod refusal;
@@ -17,6 +20,7 @@ pub(crate) mod sampling;
 mod tests;
 mod tunnel;
 
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,7 +29,9 @@ use std::time::Duration;
 use lateen_capture::{Accepted, LoadGuard};
 use lateen_config::{Snapshot, Workload};
 use lateen_policy::{Decision, DryRun, dry_run};
-use lateen_relay::{Duplex, Limits, Meter, Outcome, Relay, RelayError, reset_on_close};
+use lateen_relay::{
+    Duplex, Limits, Meter, Outcome, Relay, RelayError, Side, Socket, reset_on_close,
+};
 use lateen_telemetry::{Connection, Failure, Reporter};
 use lateen_types::Direction;
 use tokio::net::TcpStream;
@@ -191,6 +197,71 @@ async fn relay<A: Duplex, B: Duplex>(
         Err(reason) => {
             relay.abort();
             Err(Refusal::Cut(reason))
+        }
+    }
+}
+
+/// Counts the bytes of a connection both of whose ends are here.
+struct CountedTwice<'a>(Counted<'a>, Counted<'a>);
+
+impl Meter for CountedTwice<'_> {
+    fn sent(&self, bytes: u64) {
+        self.0.sent(bytes);
+        self.1.sent(bytes);
+    }
+
+    fn received(&self, bytes: u64) {
+        self.0.received(bytes);
+        self.1.received(bytes);
+    }
+}
+
+/// How the two connections ended that a handed over one is to the counters: the source's and the destination's.
+type Ends = [Result<(), Refusal>; 2];
+
+/// Relays a connection both of whose ends are here, until it ends or either of them is cut, and says how each ended.
+async fn relay_both(
+    client: Socket,
+    application: Socket,
+    source: (&Connection, &Tracked),
+    destination: (&Connection, &Tracked),
+    limits: Limits,
+) -> Ends {
+    destination.1.opened();
+    source.1.opened();
+    let meter = CountedTwice(
+        Counted(source.0, source.1),
+        Counted(destination.0, destination.1),
+    );
+    let mut relay = Relay::new(client, application, meter).limited(limits);
+    let outcome = tokio::select! {
+        biased;
+        reason = source.1.cut() => Err(reason),
+        reason = destination.1.cut() => Err(reason),
+        outcome = &mut relay => Ok(outcome),
+    };
+    match outcome {
+        Ok(Outcome { error: None, .. }) => [Ok(()), Ok(())],
+        Ok(Outcome {
+            error: Some(error), ..
+        }) => {
+            let again = error.again();
+            [error, again].map(|error| Err(Refusal::Broken(error)))
+        }
+        Err(reason) => {
+            relay.abort();
+            // The end that was not cut sees what a peer's reset shows.
+            let end = |tracked: &Tracked, other: Side| match tracked.was_cut() {
+                Some(reason) => Err(Refusal::Cut(reason)),
+                None => Err(Refusal::Broken(RelayError::Broken {
+                    side: other,
+                    source: io::Error::new(
+                        io::ErrorKind::ConnectionReset,
+                        format!("cut at the other end of this node ({})", reason.as_str()),
+                    ),
+                })),
+            };
+            [end(source.1, Side::Second), end(destination.1, Side::First)]
         }
     }
 }

@@ -13,7 +13,7 @@ use lateen_capture::keeper::Event;
 use lateen_capture::{Accepted, Acceptor, Keeper, Ledger, NamespaceThread, Share, acceptor, zds};
 use lateen_config::Store;
 use lateen_identity::{CaError, Manager};
-use lateen_telemetry::{BuildInfo, Metrics};
+use lateen_telemetry::{Buffers, BuildInfo, Metrics};
 use lateen_tls::{ControlConnector, Roots, Rules};
 use lateen_xds::Asks;
 use tokio::signal::unix::{SignalKind, signal};
@@ -26,12 +26,13 @@ use crate::connections::Connections;
 use crate::dns::{self, Dns, Resolver};
 use crate::dump::Sources;
 use crate::live::Cut;
+use crate::meeting::Meeting;
 use crate::notify::Starter;
 use crate::pod::Door;
 use crate::pods::{self, Pods, Table};
 use crate::publish::{self, Current, Publisher, Watcher};
 use crate::settings::Settings;
-use crate::worker::{Idle, Mailbox, Parts, Patience};
+use crate::worker::{Idle, Mailbox, Parts, Patience, SameNode};
 use crate::{VERSION, revocations, settings};
 
 /// How often the end looks whether the last connection is gone.
@@ -39,6 +40,9 @@ const DRAIN_LOOK: Duration = Duration::from_millis(50);
 
 /// How often somebody looks whether the proxy is ready.
 const READY_LOOK: Duration = Duration::from_millis(10);
+
+/// How often pods' stocks of sockets are looked at for what nobody needs.
+const TIDY_LOOK: Duration = Duration::from_secs(60);
 
 /// Between two questions after a certificate that the authority does not give.
 const CERTIFICATE_LOOK: Duration = Duration::from_millis(200);
@@ -111,7 +115,24 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
     let current = Current::default();
     let dns = Dns::start(dns_parts(&settings, &metrics, &current))?;
     let resolver: Arc<dyn Resolver> = Arc::new(dns.clone());
-    let budgets = Default::default();
+    let budgets = <(lateen_hbone::Budget, lateen_hbone::SendBudget)>::default();
+    {
+        let (receive, send) = budgets.clone();
+        metrics.watch_buffers(move || {
+            [
+                Buffers {
+                    direction: "receive",
+                    lent: receive.lent(),
+                    limit: receive.limit(),
+                },
+                Buffers {
+                    direction: "send",
+                    lent: send.lent(),
+                    limit: send.limit(),
+                },
+            ]
+        });
+    }
     let beside = settings.keeper_socket.with_file_name("ledgers");
     let ledgers = idle
         .iter()
@@ -122,17 +143,23 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         .map(Ledger::share)
         .collect::<io::Result<_>>()?;
     let (lookups, asks) = lateen_xds::lookups();
+    let meeting = Meeting::default();
     let workers = idle
         .into_iter()
         .zip(ledgers)
         .enumerate()
         .map(|(index, (idle, ledger))| {
             let parts = parts(&settings, &metrics, &manager, &rules, &resolver, &budgets);
+            let same_node = settings.same_node.then(|| SameNode {
+                node: Arc::clone(&settings.node_name),
+                meeting: meeting.clone(),
+            });
             let ledger = Some(ledger);
             let lookups = settings.xds_on_demand.then(|| lookups.clone());
             let parts = Parts {
                 ledger,
                 lookups,
+                same_node,
                 ..parts
             };
             idle.start(index, parts)
@@ -269,10 +296,14 @@ fn parts(
         revocations: rules.revocations.clone(),
         network: Arc::clone(&settings.network),
         client: lateen_hbone::Settings {
+            http2: settings.http2.1,
             idle_timeout: Some(settings.idle_tunnel),
             ..tunnel(lateen_hbone::Settings::client())
         },
-        server: tunnel(lateen_hbone::Settings::server()),
+        server: lateen_hbone::Settings {
+            http2: settings.http2.0,
+            ..tunnel(lateen_hbone::Settings::server())
+        },
         streams_per_tunnel: settings.streams_per_tunnel,
         patience: Patience::default(),
         ledger: None,
@@ -280,6 +311,7 @@ fn parts(
         resolver: Arc::clone(resolver),
         limits: settings.limits,
         lookups: None,
+        same_node: None,
     }
 }
 
@@ -328,7 +360,7 @@ impl Control {
             }
         };
         let announce = async {
-            tokio::join!(self.announce(), hear);
+            tokio::join!(self.announce(), hear, self.tidy());
             // Nothing is left to tell or to hear, which is no reason to end.
             std::future::pending().await
         };
@@ -392,11 +424,30 @@ impl Control {
         for pod in self.table.pods() {
             self.starter
                 .status(&format!("waiting for the certificate of {}", pod.identity));
-            while self.manager.get(&pod.identity).await.is_err() {
+            while let Err(error) = self.manager.get(&pod.identity).await {
+                self.starter
+                    .status(&format!("waiting for a certificate: {error}"));
                 sleep(CERTIFICATE_LOOK).await;
             }
         }
         self.starter.ready();
+    }
+
+    /// Has pods give back, for ever, the sockets that nobody needs.
+    async fn tidy(&self) {
+        loop {
+            sleep(TIDY_LOOK).await;
+            let now = Instant::now();
+            let closed: usize = self
+                .table
+                .pods()
+                .iter()
+                .map(|pod| pod.sockets.tidy(now.into_std()))
+                .sum();
+            if closed > 0 {
+                tracing::debug!(sockets = closed, "sockets of idle stocks were closed");
+            }
+        }
     }
 
     /// The pages for operators. A process that this one replaces still has their ports; so has a stranger, perhaps. No

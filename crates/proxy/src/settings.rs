@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lateen_capture::{DnsAt, Keepalive, Options};
+use lateen_hbone::Http2;
 use lateen_tls::Compliance;
 use lateen_types::Strng;
 use lateen_xds::Source;
@@ -101,14 +102,18 @@ pub struct Settings {
     pub streams_per_tunnel: usize,
     /// Idle time after which a tunnel is closed.
     pub idle_tunnel: Duration,
+    /// Connections between two pods of this node do not go through their tunnel.
+    pub same_node: bool,
     /// When a connection that stands still is ended.
     pub limits: lateen_relay::Limits,
     /// HTTP/2 credit of one stream, in bytes.
     pub stream_window: u32,
-    /// Most HTTP/2 credit of one tunnel, in bytes; a worker's tunnels share a budget of it.
+    /// Most HTTP/2 credit of one tunnel, in bytes; all tunnels of the process share 64 MiB of it.
     pub tunnel_window: u32,
     /// HTTP/2 frame size, in bytes.
     pub frame_size: u32,
+    /// Whose HTTP/2 carries tunnels: those that peers open to us, and ours.
+    pub http2: (Http2, Http2),
     /// Sockets in pods.
     pub sockets: SocketSettings,
     /// The cluster's domain, in lower case.
@@ -283,6 +288,7 @@ impl Settings {
                 // After one side has ended, a pause of an hour is no pause: its socket has leaked.
                 Some(env.duration("LATEEN_HALF_CLOSE_TIMEOUT", Duration::from_secs(60 * 60))?),
             ),
+            same_node: env.boolean("LATEEN_SAME_NODE", false)?,
             // RFC 9113 §6.5.2 and §6.9.1 bound all three.
             stream_window: env.within(
                 "HTTP2_STREAM_WINDOW_SIZE",
@@ -295,6 +301,7 @@ impl Settings {
                 65_535..=(1 << 31) - 1,
             )? as u32,
             frame_size: env.within("HTTP2_FRAME_SIZE", 256 << 10, 16_384..=(1 << 24) - 1)? as u32,
+            http2: env.http2()?,
             sockets: SocketSettings {
                 mark: env.within("PACKET_MARK", 0x539, 1..=u64::from(u32::MAX))? as u32,
                 ipv6,

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
@@ -51,7 +52,7 @@ struct Table {
 
 #[derive(Debug)]
 struct Entry {
-    session: Session,
+    session: Arc<Session>,
     end: End,
     retire_at: SystemTime,
     retired: Cell<bool>,
@@ -59,6 +60,9 @@ struct Entry {
     revoked: Cell<bool>,
     /// Waits for the peer's bytes.
     reader: RefCell<Option<Waker>>,
+    /// The peer has said something.
+    spoken: Cell<bool>,
+    first_word: Notify,
 }
 
 /// Which end of a tunnel is ours.
@@ -96,13 +100,15 @@ impl Tunnels {
             tracing::warn!(peer = %session, "tunnel ended: the peer's certificate was revoked during the handshake");
         }
         let entry = Rc::new(Entry {
-            session,
+            session: Arc::new(session),
             end,
             retire_at,
             retired: Cell::new(false),
             word: Notify::new(),
             revoked: Cell::new(revoked),
             reader: RefCell::new(None),
+            spoken: Cell::new(false),
+            first_word: Notify::new(),
         });
         let key = self.0.entries.borrow_mut().insert(Rc::clone(&entry));
         self.0.opened.notify_one();
@@ -215,6 +221,18 @@ impl Retirement {
     }
 }
 
+/// Resolves when the peer of a tunnel has said something, be it to nobody in particular.
+pub struct FirstWord(Rc<Entry>);
+
+impl FirstWord {
+    /// See [`FirstWord`]. One at most may wait.
+    pub async fn heard(&self) {
+        while !self.0.spoken.get() {
+            self.0.first_word.notified().await;
+        }
+    }
+}
+
 impl<IO> Guarded<IO> {
     /// The same, counted in a pod's share for as long as it lives.
     pub fn charged(self, held: Held) -> Self {
@@ -227,6 +245,17 @@ impl<IO> Guarded<IO> {
     /// Tells when the tunnel is to take no more requests. One at most may wait.
     pub fn retirement(&self) -> Retirement {
         Retirement(Rc::clone(&self.place.entry))
+    }
+
+    /// What the handshake proved.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.place.entry.session
+    }
+
+    /// Tells when the peer has said something inside the tunnel: its own handshake is behind it then, and what it does
+    /// before it speaks.
+    pub fn first_word(&self) -> FirstWord {
+        FirstWord(Rc::clone(&self.place.entry))
     }
 
     fn refuse_revoked(&self) -> io::Result<()> {
@@ -245,7 +274,11 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Guarded<IO> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.refuse_revoked()?;
+        let before = buf.filled().len();
         let read = Pin::new(&mut this.io).poll_read(cx, buf);
+        if buf.filled().len() > before && !this.place.entry.spoken.replace(true) {
+            this.place.entry.first_word.notify_one();
+        }
         if read.is_pending() {
             let mut reader = this.place.entry.reader.borrow_mut();
             match &mut *reader {

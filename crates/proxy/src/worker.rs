@@ -2,9 +2,8 @@
 //! on their path is locked or handed to another thread.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -25,7 +24,9 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::dns::Resolver;
 use crate::live::{Cut, Listed, Live, Totals, Watch, Watcher};
+use crate::meeting::Meeting;
 use crate::node;
+use crate::node::neighbours::Neighbours;
 use crate::node::sampling::Sampler;
 use crate::node::{DialError, Ejected, Ejections, Refusal};
 use crate::pod::{Door, Pod};
@@ -43,7 +44,8 @@ pub struct Patience {
 impl Default for Patience {
     fn default() -> Self {
         Self {
-            workload: Duration::from_secs(5),
+            // A kubelet tells a pod's address after its start, and a busy one seconds after: late is better than refused.
+            workload: Duration::from_secs(20),
             peer: Duration::from_secs(10),
         }
     }
@@ -196,6 +198,17 @@ pub struct Parts {
     pub limits: lateen_relay::Limits,
     /// Asks the control plane for what is not known; `None` if it sends everything.
     pub lookups: Option<lateen_xds::Lookups>,
+    /// How connections between two pods of this node are known; `None` if all go through tunnels.
+    pub same_node: Option<SameNode>,
+}
+
+/// How connections between two pods of this node are known.
+#[derive(Clone, Debug)]
+pub struct SameNode {
+    /// The node that this proxy serves.
+    pub node: Strng,
+    /// Where the ends of tunnels meet that are in this process.
+    pub meeting: Meeting,
 }
 
 /// A worker, seen from its own thread.
@@ -229,10 +242,11 @@ pub struct Worker {
     pub limits: lateen_relay::Limits,
     /// Asks the control plane for what is not known; `None` if it sends everything.
     pub lookups: Option<lateen_xds::Lookups>,
+    /// How connections between two pods of this node are known; `None` if all go through tunnels.
+    pub same_node: Option<SameNode>,
+    /// The pairs of pods that have met.
+    pub neighbours: Neighbours,
     snapshot: RefCell<Option<Arc<Snapshot>>>,
-    /// The addresses that each pod's tunnels were asked for from. What the control plane says about a pod may have
-    /// changed by the time that it is let go, or be about its successor.
-    sources: RefCell<HashMap<WorkloadUid, HashSet<IpAddr>>>,
     /// The part of the thread's time that each pod has.
     shares: RefCell<HashMap<WorkloadUid, Group>>,
     groups: Groups,
@@ -309,6 +323,7 @@ impl Worker {
             resolver,
             limits,
             lookups,
+            same_node,
         } = parts;
         let sockets = [
             metrics.open_sockets(Reporter::Source),
@@ -343,8 +358,9 @@ impl Worker {
             resolver,
             limits,
             lookups,
+            same_node,
+            neighbours: Neighbours::default(),
             snapshot: RefCell::new(None),
-            sources: RefCell::default(),
             shares: RefCell::default(),
             groups,
             installed: Notify::new(),
@@ -363,6 +379,7 @@ impl Worker {
             let (retired, next) = self.tunnels.retire(SystemTime::now(), generation);
             if !retired.is_empty() {
                 self.pool.retire(|key| retired.contains(key));
+                self.neighbours.retire(|key| retired.contains(key));
             }
             let next = async {
                 match next {
@@ -411,6 +428,7 @@ impl Worker {
                 Message::Watch(watcher) => self.live.watch(watcher),
                 Message::CutRevoked => {
                     self.tunnels.cut_revoked(&self.revocations);
+                    self.neighbours.cut_revoked(&self.revocations, &self.live);
                 }
                 Message::Cut(reason, answer) => {
                     // Whoever asked may have stopped waiting.
@@ -474,21 +492,9 @@ impl Worker {
                 None => false,
             }
         };
+        self.neighbours.retire(gone);
         self.pool.retire(gone);
         self.pool.doubt(gone);
-    }
-
-    /// Remembers that a tunnel of the pod's is about to be used from this address.
-    pub fn tunnels_from(&self, pod: &Pod, source: IpAddr) {
-        let mut sources = self.sources.borrow_mut();
-        match sources.get_mut(&pod.uid) {
-            Some(known) => {
-                known.insert(source);
-            }
-            None => {
-                sources.insert(pod.uid.clone(), HashSet::from([source]));
-            }
-        }
     }
 
     /// The tasks that are the pod's: they share one part of this thread's time, however many they are.
@@ -508,9 +514,8 @@ impl Worker {
         self.shares.borrow_mut().remove(&pod.uid);
         self.live.forget(&pod.uid);
         self.ejections.forget(&pod.uid);
-        if let Some(sources) = self.sources.borrow_mut().remove(&pod.uid) {
-            self.pool.retire(|key| sources.contains(&key.source_ip));
-        }
+        self.pool.retire(|key| key.pod == pod.uid);
+        self.neighbours.retire(|key| key.pod == pod.uid);
     }
 
     /// The configuration in force; `None` until the control plane has sent all of it.
@@ -552,6 +557,11 @@ impl Worker {
         while !self.draining.get() {
             self.drain.notified().await;
         }
+    }
+
+    /// How long a tunnel without connections is kept.
+    pub fn pool_idle(&self) -> Duration {
+        self.inner.idle_timeout.unwrap_or(Duration::MAX)
     }
 
     /// A uniform number below `bound`.

@@ -84,6 +84,12 @@ pub trait Duplex {
     /// The stream was reset or broke.
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
+    /// Bytes that were taken and that [`Duplex::abort`] would drop; registered for when there are none. Asked when the
+    /// other stream has broken: what its peer said before that is to arrive.
+    fn left(&mut self, _: &mut Context<'_>) -> usize {
+        0
+    }
+
     /// Ends both directions so that the peer sees a reset and not an orderly end.
     fn abort(&mut self);
 }

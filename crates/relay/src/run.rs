@@ -60,6 +60,23 @@ pub enum RelayError {
     },
 }
 
+impl RelayError {
+    /// The same error once more, for a second one who is to be told.
+    pub fn again(&self) -> Self {
+        match self {
+            Self::Broken { side, source } => Self::Broken {
+                side: *side,
+                source: io::Error::new(source.kind(), source.to_string()),
+            },
+            Self::Idle { limit } => Self::Idle { limit: *limit },
+            Self::HalfClosed { ended, limit } => Self::HalfClosed {
+                ended: *ended,
+                limit: *limit,
+            },
+        }
+    }
+}
+
 impl fmt::Display for RelayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -145,6 +162,8 @@ enum State {
     Copying,
     /// The reader is at its end; the writer is still to be told.
     Finishing,
+    /// The reader has broken; the writer still has some of what came before.
+    Parting,
     Done,
 }
 
@@ -253,7 +272,7 @@ impl<A: Duplex, B: Duplex, M: Meter> Relay<A, B, M> {
     fn give_up(&mut self, stall: Stall, limit: Duration) {
         let ended = match self.forth.state {
             State::Copying => Side::Second,
-            State::Finishing | State::Done => Side::First,
+            State::Finishing | State::Parting | State::Done => Side::First,
         };
         // What broke before is why the other direction is alone.
         self.error.get_or_insert(match stall {
@@ -282,6 +301,49 @@ impl Direction {
         unread: bool,
         count: impl Fn(u64),
     ) -> Poll<Result<(), Broken>> {
+        let moved = self.copy(cx, from, to, unread, count);
+        match moved {
+            // An application that answers and closes before it has read all sends its answer and then a reset, in one
+            // breath: both are read before anything is sent.
+            Poll::Ready(Err(Broken::Reading(error)))
+                if self.state != State::Parting && to.left(cx) > 0 =>
+            {
+                self.state = State::Parting;
+                self.lost = Some(Lost::new(error, T::GRACE));
+                self.poll_parting(cx, to)
+            }
+            moved => moved,
+        }
+    }
+
+    /// Waits until what was handed over has left, as long as it moves.
+    fn poll_parting<T: Duplex>(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: &mut T,
+    ) -> Poll<Result<(), Broken>> {
+        let Some(lost) = &mut self.lost else {
+            return Poll::Ready(Err(Broken::Reading(io::ErrorKind::ConnectionReset.into())));
+        };
+        let left = to.left(cx);
+        if left > 0 && lost.poll(cx, left as u64).is_pending() {
+            return Poll::Pending;
+        }
+        Poll::Ready(Err(Broken::Reading(lost.take())))
+    }
+
+    /// As [`Direction::poll`], to the moment when the reader has broken.
+    fn copy<F: Duplex, T: Duplex>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut F,
+        to: &mut T,
+        unread: bool,
+        count: impl Fn(u64),
+    ) -> Poll<Result<(), Broken>> {
+        if self.state == State::Parting {
+            return self.poll_parting(cx, to);
+        }
         let mut turn = 0;
         while self.state == State::Copying {
             if !self.pending.is_empty() {

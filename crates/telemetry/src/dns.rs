@@ -49,6 +49,35 @@ pub struct OnDemandDnsLabels {
     pub hostname: String,
 }
 
+/// Why a question or a connection for DNS is turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DnsShed {
+    /// Too many questions of the pod, or of all pods, wait for a resolver.
+    Questions,
+    /// The pod has too many connections open.
+    Connections,
+    /// The pod holds its share of the proxy's descriptors.
+    Descriptors,
+}
+
+impl DnsShed {
+    const ALL: [Self; 3] = [Self::Questions, Self::Connections, Self::Descriptors];
+
+    /// The label's value.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Questions => "questions",
+            Self::Connections => "connections",
+            Self::Descriptors => "descriptors",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ShedLabels {
+    reason: &'static str,
+}
+
 /// A label's value; what is empty is unknown.
 pub fn known(value: &str) -> String {
     if value.is_empty() { UNKNOWN } else { value }.to_owned()
@@ -62,7 +91,7 @@ pub struct DnsMetrics {
     failures: Family<DnsLabels, Counter>,
     duration: Family<DnsLabels, Histogram, fn() -> Histogram>,
     on_demand: Family<OnDemandDnsLabels, Counter>,
-    shed: Counter,
+    shed: Family<ShedLabels, Counter>,
 }
 
 impl DnsMetrics {
@@ -73,11 +102,17 @@ impl DnsMetrics {
             failures: Family::default(),
             duration: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
             on_demand: Family::default(),
-            shed: Counter::default(),
+            shed: Family::default(),
         };
+        // All are there from the beginning: a counter that appears with its first event hides that event from a rate.
+        for reason in DnsShed::ALL {
+            let _ = metrics.shed.get_or_create(&ShedLabels {
+                reason: reason.as_str(),
+            });
+        }
         registry.register(
             "lateen_dns_shed",
-            "Questions and connections for DNS that were turned away because their pod or the proxy had too many",
+            "Questions and connections for DNS that were turned away because their pod or the proxy had too many, by what there was too much of",
             metrics.shed.clone(),
         );
         let istio = registry.sub_registry_with_prefix("istio");
@@ -132,8 +167,9 @@ impl DnsMetrics {
     }
 
     /// Counts a question or a connection that was turned away.
-    pub fn shed(&self) {
-        self.shed.inc();
+    pub fn shed(&self, reason: DnsShed) {
+        let reason = reason.as_str();
+        self.shed.get_or_create(&ShedLabels { reason }).inc();
     }
 }
 
@@ -155,7 +191,7 @@ mod tests {
         };
         metrics.asked(&labels);
         metrics.forwarded(&labels, Duration::from_millis(2), false);
-        metrics.shed();
+        metrics.shed(DnsShed::Descriptors);
         let mut page = String::new();
         text::encode(&mut page, &registry).unwrap();
         let set = r#"{request_query_type="aaaa",request_protocol="udp",source_canonical_service="web",source_canonical_revision="unknown"}"#;
@@ -164,7 +200,8 @@ mod tests {
             format!("istio_dns_upstream_requests_total{set} 1"),
             format!("istio_dns_upstream_failures_total{set} 1"),
             format!("istio_dns_upstream_request_duration_seconds_count{set} 1"),
-            "lateen_dns_shed_total 1".to_owned(),
+            r#"lateen_dns_shed_total{reason="descriptors"} 1"#.to_owned(),
+            r#"lateen_dns_shed_total{reason="questions"} 0"#.to_owned(),
         ] {
             assert!(page.lines().any(|had| had == line), "{line}\n{page}");
         }

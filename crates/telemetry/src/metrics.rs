@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use lateen_types::Strng;
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::claims::Claims;
@@ -106,13 +106,16 @@ pub struct Metrics {
     xds_bytes: Family<TypeLabels, Counter>,
     xds_terminations: Family<TerminationLabels, Counter>,
     certificates: Family<OutcomeLabels, Counter>,
+    tunnels_opened: Family<ReporterLabels, Counter>,
     tunnels_closed: Family<TunnelLabels, Counter>,
+    expiry: Gauge,
     held: Family<StateLabels, Gauge>,
     revocation_reads: Family<OutcomeLabels, Counter>,
     revoked: Gauge,
     stale_lists: Gauge,
     cut: Family<ReasonLabels, Counter>,
     retries: Counter,
+    handed_over: Counter,
     ejected: Gauge,
     dry_run: Family<DryRunLabels, Counter>,
     pods: Gauge,
@@ -140,10 +143,16 @@ impl Metrics {
         registry.register_collector(Box::new(Process));
         registry.register_collector(Box::new(WorkerLoads(Box::new(loads))));
         let traffic = Traffic::register(series, &mut registry);
+        let tunnels_opened = Family::default();
+        registry.register(
+            "lateen_tunnels_opened",
+            "TLS handshakes with other proxies that succeeded on this side, by who opened the tunnel (reporter source: this proxy). In TLS 1.3 who opens one is done before the peer has judged the certificate: what the peer refuses then counts here, and as closed, rejected",
+            tunnels_opened.clone(),
+        );
         let tunnels_closed = Family::default();
         registry.register(
             "lateen_tunnels_closed",
-            "Tunnels that ended, by who opened them (reporter source: this proxy) and why",
+            "Tunnels that ended, by who opened them (reporter source: this proxy) and why; all that count as opened do at last",
             tunnels_closed.clone(),
         );
         let certificates = Family::default();
@@ -157,6 +166,12 @@ impl Metrics {
             "lateen_certificates",
             "Workload identities of this node, by how it stands with their certificates",
             held.clone(),
+        );
+        let expiry = Gauge::default();
+        registry.register(
+            "lateen_certificates_first_expiry_timestamp_seconds",
+            "Unix time when the first certificate of this node's workloads expires; 0 if there is none",
+            expiry.clone(),
         );
         let (revocation_reads, revoked, stale_lists) =
             (Family::default(), Gauge::default(), Gauge::default());
@@ -201,6 +216,12 @@ impl Metrics {
             "lateen_connect_retries",
             "Connections that were tried at another endpoint before their first byte",
             retries.clone(),
+        );
+        let handed_over = Counter::default();
+        registry.register(
+            "lateen_connections_handed_over",
+            "Connections between two pods of this node that were handed over inside the process, after a tunnel between the two had proven both",
+            handed_over.clone(),
         );
         registry.register(
             "lateen_endpoints_ejected",
@@ -278,13 +299,16 @@ impl Metrics {
             xds_bytes,
             xds_terminations,
             certificates,
+            tunnels_opened,
             tunnels_closed,
             held,
+            expiry,
             revocation_reads,
             revoked,
             stale_lists,
             cut,
             retries,
+            handed_over,
             ejected,
             dry_run,
             pods,
@@ -301,6 +325,13 @@ impl Metrics {
             .register_collector(Box::new(Shed(Box::new(read))));
     }
 
+    /// Declares what tunnels have of the buffers that are set apart for them; `read` answers direction, bytes, and bytes at most.
+    pub fn watch_buffers(&self, read: impl Fn() -> [Buffers; 2] + Send + Sync + 'static) {
+        self.registry
+            .lock()
+            .register_collector(Box::new(BufferBudgets(Box::new(read))));
+    }
+
     /// The counters of the DNS proxy.
     pub fn dns(&self) -> &DnsMetrics {
         &self.dns
@@ -309,6 +340,11 @@ impl Metrics {
     /// Counts a connection that is tried at another endpoint.
     pub fn connect_retried(&self) {
         self.retries.inc();
+    }
+
+    /// Counts a connection between two pods of this node that does not go through their tunnel.
+    pub fn handed_over(&self) {
+        self.handed_over.inc();
     }
 
     /// The gauge of endpoints that are left out; every worker adds its own.
@@ -402,6 +438,15 @@ impl Metrics {
             .inc();
     }
 
+    /// Counts a tunnel whose peer TLS has proven to this side; the peer may not accept ours yet. It has to be counted as
+    /// closed in the end.
+    pub fn tunnel_opened(&self, reporter: Reporter) {
+        let labels = ReporterLabels {
+            reporter: reporter.as_str(),
+        };
+        self.tunnels_opened.get_or_create(&labels).inc();
+    }
+
     /// Counts a tunnel that ended.
     pub fn tunnel_closed(&self, reporter: Reporter, reason: &'static str) {
         let labels = TunnelLabels {
@@ -429,6 +474,13 @@ impl Metrics {
         self.held
             .get_or_create(&StateLabels { state })
             .set(i64::try_from(identities).unwrap_or(i64::MAX));
+    }
+
+    /// Notes when the first of the certificates expires, if there are any.
+    pub fn certificates_expire(&self, first: Option<SystemTime>) {
+        let since = first.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let seconds = since.unwrap_or_default().as_secs();
+        self.expiry.set(i64::try_from(seconds).unwrap_or(i64::MAX));
     }
 
     /// Counts a reading of the revocation lists.
@@ -513,6 +565,51 @@ impl Collector for WorkerLoads {
             family
                 .encode_family(&[("worker", worker.to_string())])?
                 .encode_gauge(&(load as i64))?;
+        }
+        Ok(())
+    }
+}
+
+/// What tunnels have of the buffers for one direction.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffers {
+    /// `receive` or `send`, as the proxy sees it.
+    pub direction: &'static str,
+    /// Bytes that tunnels have now.
+    pub lent: usize,
+    /// Bytes that all tunnels may have together.
+    pub limit: usize,
+}
+
+/// What tunnels have, read anew at each scrape.
+struct BufferBudgets(Box<dyn Fn() -> [Buffers; 2] + Send + Sync>);
+
+impl fmt::Debug for BufferBudgets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BufferBudgets").field(&self.0()).finish()
+    }
+}
+
+impl Collector for BufferBudgets {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let budgets = self.0();
+        for (name, help, value) in [
+            (
+                "lateen_tunnel_buffer_bytes",
+                "Bytes that tunnels may hold for streams that are not read as fast as they are sent, by direction",
+                (|b: &Buffers| b.lent) as fn(&Buffers) -> usize,
+            ),
+            (
+                "lateen_tunnel_buffer_limit_bytes",
+                "Bytes that all tunnels together may hold so, by direction",
+                |b| b.limit,
+            ),
+        ] {
+            let mut encoder = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for budget in &budgets {
+                let gauge = ConstGauge::new(value(budget) as u64);
+                gauge.encode(encoder.encode_family(&[("direction", budget.direction)])?)?;
+            }
         }
         Ok(())
     }

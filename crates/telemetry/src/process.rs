@@ -5,6 +5,7 @@ use std::fs;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 /// Read anew at each scrape; what /proc does not say is left out.
@@ -36,7 +37,14 @@ impl Collector for Process {
                 gauge.encode(metric)?;
             }
         }
-        Ok(())
+        let counter = ConstCounter::new(cpu_seconds());
+        let metric = encoder.encode_descriptor(
+            "process_cpu_seconds",
+            "Total user and system CPU time spent in seconds",
+            None,
+            counter.metric_type(),
+        )?;
+        counter.encode(metric)
     }
 }
 
@@ -65,4 +73,10 @@ fn resident_bytes() -> Option<u64> {
         .find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
     Some(kib * 1024)
+}
+
+/// What all threads used, those that have ended too.
+fn cpu_seconds() -> f64 {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
 }

@@ -8,7 +8,7 @@ use lateen_types::{Identity, Strng};
 use crate::dns::{DnsLabels, OnDemandDnsLabels};
 pub use crate::fields::{FIELDS, Field};
 use crate::labels::{Labels, Party, Reporter, ResponseFlags, Security};
-use crate::metrics::{BuildInfo, Metrics, XdsTermination};
+use crate::metrics::{Buffers, BuildInfo, Metrics, XdsTermination};
 
 /// One metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +38,13 @@ pub fn families() -> Vec<Family> {
 /// A metric with labels is not rendered before it has a series; a new one gets its first here.
 fn give_each_metric_a_series(metrics: &Metrics) {
     metrics.watch_shed(|| 0);
+    metrics.watch_buffers(|| {
+        ["receive", "send"].map(|direction| Buffers {
+            direction,
+            lent: 0,
+            limit: 0,
+        })
+    });
     let party = Party {
         workload: Some(Strng::from("w")),
         principal: Identity::new("t", "n", "s").ok(),
@@ -60,6 +67,7 @@ fn give_each_metric_a_series(metrics: &Metrics) {
     metrics.pods_used(vec![("n".into(), "p".into(), Duration::ZERO)]);
     metrics.xds_message("type", 1);
     metrics.xds_terminated(XdsTermination::Complete);
+    metrics.tunnel_opened(Reporter::Source);
     metrics.tunnel_closed(Reporter::Source, "done");
     metrics.certificate_requested(true);
     metrics.certificates_held("held", 0);

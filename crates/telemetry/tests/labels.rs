@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lateen_telemetry::{
-    BuildInfo, Connection, Failure, Labels, Metrics, Opening, Party, Reporter, ResponseFlags,
-    Security, Service, XdsTermination,
+    Buffers, BuildInfo, Connection, Failure, Labels, Metrics, Opening, Party, Reporter,
+    ResponseFlags, Security, Service, XdsTermination,
 };
 use lateen_types::Identity;
 
@@ -289,6 +289,38 @@ fn the_other_metrics_have_their_names() {
     assert!(value(&page, "process_max_fds", &[]).unwrap() > 0.0);
     assert!(value(&page, "process_resident_memory_bytes", &[]).unwrap() > 1e5);
     assert!(page.ends_with("# EOF\n"));
+}
+
+#[test]
+fn tells_what_tunnels_have_of_their_buffers() {
+    let metrics = metrics();
+    metrics.watch_buffers(|| {
+        [("receive", 3), ("send", 4)].map(|(direction, lent)| Buffers {
+            direction,
+            lent,
+            limit: 10 * lent,
+        })
+    });
+    let page = metrics.render();
+    for (name, expected) in [
+        ("lateen_tunnel_buffer_bytes", [3.0, 4.0]),
+        ("lateen_tunnel_buffer_limit_bytes", [30.0, 40.0]),
+    ] {
+        let had = ["receive", "send"].map(|direction| {
+            let label = format!("direction=\"{direction}\"");
+            value(&page, name, &[&label]).unwrap()
+        });
+        assert_eq!(had, expected, "{name} in\n{page}");
+    }
+}
+
+#[test]
+fn tells_the_cpu_time_of_the_process() {
+    let metrics = metrics();
+    let seconds = || value(&metrics.render(), "process_cpu_seconds_total", &[]).unwrap();
+    let before = seconds();
+    while seconds() < before + 0.05 {} // each round uses some
+    assert!(before > 0.0);
 }
 
 #[test]

@@ -1,5 +1,7 @@
-//! Connections to the control plane: one-sided TLS, the caller authenticates with a token.
+//! Connections to the control plane and to other servers of the operator: one-sided TLS, the caller authenticates with a
+//! token.
 
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::path::PathBuf;
@@ -25,7 +27,40 @@ use crate::stream::{ReadAhead, TlsStream};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whom to believe that it is the control plane.
+/// Who is called, for errors that name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Called {
+    /// Where configuration comes from.
+    #[default]
+    ControlPlane,
+    /// Where certificates come from.
+    Authority,
+    /// Where reports go to.
+    Collector,
+}
+
+impl Called {
+    /// The variable that names its roots.
+    fn roots(self) -> &'static str {
+        match self {
+            Called::ControlPlane => "XDS_ROOT_CA",
+            Called::Authority => "CA_ROOT_CA",
+            Called::Collector => "OTEL_EXPORTER_OTLP_CERTIFICATE",
+        }
+    }
+}
+
+impl fmt::Display for Called {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Called::ControlPlane => "control plane",
+            Called::Authority => "certificate authority",
+            Called::Collector => "OpenTelemetry collector",
+        })
+    }
+}
+
+/// Whom to believe that it is the one who is called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Roots {
     /// A PEM file, read anew for every connection so that rotated roots take effect.
@@ -48,24 +83,20 @@ impl Roots {
         }
     }
 
-    fn load(&self) -> Result<RootCertStore, ControlError> {
+    fn load(&self) -> Result<RootCertStore, String> {
         let certificates: Vec<CertificateDer<'static>> = match self {
             Roots::File(path) => {
-                let pem = std::fs::read(path)
-                    .map_err(|e| ControlError::Roots(format!("read {}: {e}", path.display())))?;
-                parse(&pem).map_err(|e| ControlError::Roots(format!("{}: {e}", path.display())))?
+                let pem =
+                    std::fs::read(path).map_err(|e| format!("read {}: {e}", path.display()))?;
+                parse(&pem).map_err(|e| format!("{}: {e}", path.display()))?
             }
-            Roots::Pem(pem) => {
-                parse(pem.as_bytes()).map_err(|e| ControlError::Roots(format!("inline: {e}")))?
-            }
+            Roots::Pem(pem) => parse(pem.as_bytes()).map_err(|e| format!("inline: {e}"))?,
             Roots::System => rustls_native_certs::load_native_certs().certs,
         };
         let mut store = RootCertStore::empty();
         let (added, _) = store.add_parsable_certificates(certificates);
         if added == 0 {
-            return Err(ControlError::Roots(format!(
-                "{self:?} holds no certificate"
-            )));
+            return Err(format!("{self:?} holds no certificate"));
         }
         Ok(store)
     }
@@ -75,18 +106,30 @@ fn parse(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, rustls_pki_types::p
     CertificateDer::pem_slice_iter(pem).collect()
 }
 
-/// Why there is no connection to the control plane.
+/// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// The address is not `https://HOST:PORT`.
-    #[error("control plane address {0}: expected https://HOST:PORT")]
-    Address(String),
+    #[error("{called} address {address}: expected https://HOST:PORT")]
+    Address {
+        /// Whose it is.
+        called: Called,
+        /// As given.
+        address: String,
+    },
     /// The roots cannot be used.
-    #[error("control plane roots: {0}; check XDS_ROOT_CA and CA_ROOT_CA")]
-    Roots(String),
+    #[error("{called} roots: {why}; check {}", .called.roots())]
+    Roots {
+        /// Who is to prove itself by them.
+        called: Called,
+        /// What is wrong with them.
+        why: String,
+    },
     /// No TCP connection.
-    #[error("connect to control plane {authority}: {source}")]
+    #[error("connect to {called} {authority}: {source}")]
     Connect {
+        /// Who did not answer, or not as it should.
+        called: Called,
         /// Where to.
         authority: String,
         /// What the system says.
@@ -94,8 +137,10 @@ pub enum ControlError {
         source: io::Error,
     },
     /// No TLS.
-    #[error("tls to control plane {authority}: {source}")]
+    #[error("tls to {called} {authority}: {source}")]
     Tls {
+        /// Who did not answer, or not as it should.
+        called: Called,
         /// Where to.
         authority: String,
         /// What went wrong.
@@ -110,6 +155,7 @@ pub struct ControlConnector {
     roots: Roots,
     alternative_name: Option<Arc<str>>,
     compliance: Compliance,
+    called: Called,
 }
 
 /// A connection in the form that hyper and tonic take.
@@ -123,17 +169,28 @@ impl ControlConnector {
             roots,
             alternative_name: alternative_name.map(Arc::from),
             compliance: Compliance::default(),
+            called: Called::default(),
         }
     }
 
-    /// The same connections by another policy: the control plane must keep to it too.
+    /// The same connections to somebody else than the control plane.
+    #[must_use]
+    pub fn to(self, called: Called) -> Self {
+        ControlConnector { called, ..self }
+    }
+
+    /// The same connections by another policy: who is called must keep to it too.
     #[must_use]
     pub fn complying(self, compliance: Compliance) -> Self {
         ControlConnector { compliance, ..self }
     }
 
     async fn connect(self, uri: Uri) -> Result<ControlStream, ControlError> {
-        let address = || ControlError::Address(uri.to_string());
+        let called = self.called;
+        let address = || ControlError::Address {
+            called,
+            address: uri.to_string(),
+        };
         if uri.scheme_str() != Some("https") {
             return Err(address());
         }
@@ -149,6 +206,7 @@ impl ControlConnector {
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
             .and_then(|tcp| tcp.set_nodelay(true).map(|()| tcp))
             .map_err(|source| ControlError::Connect {
+                called,
                 authority: authority.clone(),
                 source,
             })?;
@@ -158,6 +216,7 @@ impl ControlConnector {
             .await
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
             .map_err(|e| ControlError::Tls {
+                called,
                 authority,
                 source: TlsError::from_io(e),
             })?;
@@ -165,17 +224,22 @@ impl ControlConnector {
     }
 
     fn config(&self) -> Result<ClientConfig, ControlError> {
-        let roots = Arc::new(self.roots.load()?);
+        let called = self.called;
+        let unusable = |why| ControlError::Roots { called, why };
+        let roots = Arc::new(self.roots.load().map_err(unusable)?);
         let usual = WebPkiServerVerifier::builder_with_provider(roots, provider(self.compliance))
             .build()
-            .map_err(|e| ControlError::Roots(e.to_string()))?;
-        let alternative = match self.alternative_name.as_deref() {
-            None => None,
-            Some(name) => Some(
-                ServerName::try_from(name.to_owned())
-                    .map_err(|_| ControlError::Address(name.to_owned()))?,
-            ),
-        };
+            .map_err(|e| unusable(e.to_string()))?;
+        let alternative =
+            match self.alternative_name.as_deref() {
+                None => None,
+                Some(name) => Some(ServerName::try_from(name.to_owned()).map_err(|_| {
+                    ControlError::Address {
+                        called,
+                        address: name.to_owned(),
+                    }
+                })?),
+            };
         let mut config = ClientConfig::builder_with_provider(provider(self.compliance))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .expect("the provider has TLS 1.3 cipher suites")

@@ -13,7 +13,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use crate::credentials::Credentials;
 use crate::error::TlsError;
 use crate::provider::ALPN;
-use crate::session::Session;
+use crate::session::{Binding, Session};
 use crate::stream::{ReadAhead, TlsStream};
 use crate::verify::Check;
 
@@ -45,7 +45,7 @@ where
         .map_err(TlsError::from_io)?;
     let state = stream.get_ref().1;
     require_alpn(state)?;
-    let session = Session::of(own, &check, state)?;
+    let session = Session::of(own, &check, state, bind(state)?)?;
     Ok((TlsStream::new(stream.into()), session))
 }
 
@@ -67,7 +67,7 @@ where
         .map_err(TlsError::from_io)?;
     let state = stream.get_ref().1;
     require_alpn(state)?;
-    let session = Session::of(own, own.clients(), state)?;
+    let session = Session::of(own, own.clients(), state, bind(state)?)?;
     Ok((TlsStream::new(stream.into()), session))
 }
 
@@ -78,6 +78,15 @@ fn refuse_expired(own: &Credentials) -> Result<(), TlsError> {
         true => Err(TlsError::OwnExpired { not_after }),
         false => Ok(()),
     }
+}
+
+/// What both ends of a connection derive from its secrets, and nobody else can (RFC 8446 §7.5).
+fn bind<Data>(state: &rustls::ConnectionCommon<Data>) -> Result<Binding, TlsError> {
+    const LABEL: &[u8] = b"EXPORTER-lateen-both-ends";
+    let bytes = state.export_keying_material([0; Binding::LENGTH], LABEL, None);
+    bytes
+        .map(Binding::new)
+        .map_err(|error| TlsError::from_rustls(&error))
 }
 
 fn require_alpn(state: &CommonState) -> Result<(), TlsError> {

@@ -14,12 +14,12 @@ mod session;
 mod stream;
 mod verify;
 
-pub use control::{ControlConnector, ControlError, ControlStream, Roots};
+pub use control::{Called, ControlConnector, ControlError, ControlStream, Roots};
 pub use credentials::{CertificateInfo, Credentials, CredentialsError};
 pub use error::TlsError;
 pub use handshake::{accept, connect};
 pub use key::{KeyError, KeyPair};
 pub use revocation::{ListInfo, MAX_BYTES, RevocationError, RevocationLists, Revocations};
 pub use rules::{Compliance, Rules, UnknownCompliance};
-pub use session::Session;
+pub use session::{Binding, Session};
 pub use stream::TlsStream;

@@ -23,6 +23,26 @@ pub struct Session {
     not_after: SystemTime,
     generation: u64,
     group: Option<rustls::NamedGroup>,
+    binding: Binding,
+}
+
+/// Names one connection, to its two ends alone: each derives it from the secrets that they share. Who finds that of one
+/// end at another end of its own knows that both are ends of the same connection, whatever addresses say.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Binding([u8; Self::LENGTH]);
+
+impl Binding {
+    pub(crate) const LENGTH: usize = 32;
+
+    pub(crate) fn new(bytes: [u8; Self::LENGTH]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Debug for Binding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Binding(..)")
+    }
 }
 
 impl Session {
@@ -30,6 +50,7 @@ impl Session {
         own: &Credentials,
         check: &Check,
         state: &CommonState,
+        binding: Binding,
     ) -> Result<Self, TlsError> {
         let chain = state.peer_certificates().unwrap_or_default();
         let leaf = chain.first().ok_or(TlsError::NoCertificate)?;
@@ -44,6 +65,7 @@ impl Session {
             group: state
                 .negotiated_key_exchange_group()
                 .map(|group| group.name()),
+            binding,
         })
     }
 
@@ -65,6 +87,11 @@ impl Session {
     /// Which of our credentials the connection was made with, see [`Credentials::generation`].
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// What the other end of the same connection has, too, and no other.
+    pub fn binding(&self) -> &Binding {
+        &self.binding
     }
 
     /// True if a certificate that the peer presented has been revoked by now: its leaf or one between it and the root.

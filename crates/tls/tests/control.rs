@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::Uri;
 use lateen_testkit::{Bundle, Ca, identity};
-use lateen_tls::{ControlConnector, ControlError, Roots, TlsError};
+use lateen_tls::{Called, ControlConnector, ControlError, Roots, TlsError};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -102,7 +102,7 @@ async fn roots_in_a_file_are_read_for_every_connection() {
     let missing = call(connector, &uri).await.unwrap_err();
     assert!(unknown, "{refused}");
     accepted.unwrap();
-    assert!(matches!(missing, ControlError::Roots(_)), "{missing}");
+    assert!(matches!(missing, ControlError::Roots { .. }), "{missing}");
     assert!(missing.to_string().contains("lateen-roots"), "{missing}");
 }
 
@@ -113,7 +113,7 @@ async fn addresses_without_tls_are_refused() {
     for uri in ["http://127.0.0.1:1", "127.0.0.1:1", "/path"] {
         let refused = call(connector.clone(), uri).await.unwrap_err();
         assert!(
-            matches!(refused, ControlError::Address(_)),
+            matches!(refused, ControlError::Address { .. }),
             "{uri}: {refused}"
         );
     }
@@ -134,6 +134,41 @@ async fn nobody_listening_is_said_with_the_address() {
         refused.to_string().contains(&address.to_string()),
         "{refused}"
     );
+}
+
+#[tokio::test]
+async fn every_error_names_who_was_called_and_where_its_roots_are_set() {
+    let ca = Ca::new();
+    let (known, unknown) = (
+        Roots::Pem(ca.root().to_owned()),
+        Roots::Pem(Ca::new().root().to_owned()),
+    );
+    for (called, name, variable) in [
+        (Called::ControlPlane, "control plane", "XDS_ROOT_CA"),
+        (Called::Authority, "certificate authority", "CA_ROOT_CA"),
+        (
+            Called::Collector,
+            "OpenTelemetry collector",
+            "OTEL_EXPORTER_OTLP_CERTIFICATE",
+        ),
+    ] {
+        let there = format!("https://{}", serve(&for_ip(&ca)).await);
+        let nothing = Roots::Pem(String::new());
+        for (uri, roots) in [
+            (&*there, &unknown),
+            ("https://127.0.0.1:1", &known),
+            ("http://127.0.0.1:1", &known),
+            ("https://127.0.0.1:1", &nothing),
+        ] {
+            let connector = ControlConnector::new(roots.clone(), None).to(called);
+            let error = call(connector, uri).await.unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(name), "{text} lacks {name}");
+            if matches!(error, ControlError::Roots { .. }) {
+                assert!(text.ends_with(&format!("check {variable}")), "{text}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::demand::Demand;
 use crate::held::Held;
 use crate::lookups::Asks;
 use crate::node::Node;
+use crate::transport::Channels;
 
 /// The order in which types are subscribed: policies first, so that a workload's policies are there before it is.
 pub(crate) const KINDS: [Kind; 2] = [Kind::Authorization, Kind::Address];
@@ -79,6 +80,7 @@ impl Settings {
 #[derive(Debug)]
 pub struct Client<S, O> {
     pub(crate) channel: Channel,
+    channels: Channels,
     pub(crate) settings: Settings,
     pub(crate) sink: S,
     pub(crate) observer: O,
@@ -91,10 +93,11 @@ pub struct Client<S, O> {
 }
 
 impl<S: Sink, O: Observer> Client<S, O> {
-    /// A client over a channel as [`crate::channel`] makes it.
-    pub fn new(channel: Channel, settings: Settings, sink: S, observer: O) -> Self {
+    /// A client over channels as [`crate::channel`] makes them. Within a tokio runtime.
+    pub fn new(channels: Channels, settings: Settings, sink: S, observer: O) -> Self {
         Self {
-            channel,
+            channel: channels.another(),
+            channels,
             settings,
             sink,
             observer,
@@ -121,6 +124,10 @@ impl<S: Sink, O: Observer> Client<S, O> {
             self.observer.terminated(how);
             if ended.worked {
                 backoff.reset();
+            }
+            if ended.speaks_for_its_replica() {
+                // A connection leads to one replica for as long as it stands. Another one may lead elsewhere.
+                self.channel = self.channels.another();
             }
             let wait = backoff.wait(rand::random());
             match how {

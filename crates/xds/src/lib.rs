@@ -19,6 +19,6 @@ pub use client::{Client, Observer, Settings, Sink, Termination};
 pub use local::{Local, Source};
 pub use lookups::{Asks, LookupError, Lookups, lookups};
 pub use node::Node;
-pub use transport::channel;
+pub use transport::{Channels, channel};
 
 pub use lateen_config::{Batch, Kind, Refused};

@@ -52,6 +52,17 @@ impl Ended {
             Cause::Broke(_) => Termination::Error,
         }
     }
+
+    /// Whether another replica may serve where this one does not: it says that it cannot, or that it does not know us.
+    /// While tokens cannot be verified, replicas that have verified ours before still take it.
+    pub(crate) fn speaks_for_its_replica(&self) -> bool {
+        match &self.cause {
+            Cause::Open(status) | Cause::Broke(status) => {
+                matches!(status.code(), Code::Unavailable | Code::Unauthenticated)
+            }
+            Cause::Token { .. } | Cause::Finished => false,
+        }
+    }
 }
 
 /// What a restart of the control plane or the end of a connection's allotted age looks like from here.

@@ -159,6 +159,8 @@ fn an_entry_takes_no_name_of_another_namespace() {
             entry("attic", "*.db.other", "240.6.6.16"),
             entry("attic", "db-0.db.other", "240.6.6.17"),
             entry("attic", "extern.shop", "240.6.6.18"),
+            entry("com", "api.example.edu", "240.6.6.19"),
+            entry("attic", "example.com", "240.6.6.25"),
             entry("attic", "api.example.org", "240.6.6.20"),
             entry("attic", "*.example.org", "240.6.6.21"),
             entry("attic", "*.com", "240.6.6.22"),
@@ -195,7 +197,8 @@ fn an_entry_takes_no_name_of_another_namespace() {
             ("extern.shop.default.svc.cluster.local", DNS),
             ("extern.shop.svc.cluster.local", DNS),
             ("gone.other.svc.cluster.local", DNS),
-            ("gone.other", DNS),
+            // A control plane that tells entries keeps such a one to its namespace while it is the other's.
+            ("gone.other", if says { "240.6.6.11" } else { DNS }),
             ("any.other", DNS),
             ("pod.any.other", DNS),
             ("web", DNS),
@@ -209,6 +212,8 @@ fn an_entry_takes_no_name_of_another_namespace() {
             ("www.example.org", "240.6.6.21"),
             ("www.example.com", "240.6.6.22"),
             ("example.net", "240.6.6.23"),
+            // There is a namespace com, but nothing in it that the mesh serves.
+            ("example.com", "240.6.6.25"),
             ("printer.local", "240.6.6.6"),
             ("a.test.local", "240.6.6.24"),
         ] {

@@ -3,6 +3,7 @@
 
 pub mod heap;
 pub mod hostile;
+pub mod pooled;
 pub mod wire;
 
 use std::cell::{Cell, RefCell};
@@ -38,6 +39,11 @@ pub async fn local<T>(test: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(3600), LocalSet::new().run_until(test))
         .await
         .expect("the test hangs")
+}
+
+/// What a client uses, and what a server uses.
+pub fn settings() -> (Settings, Settings) {
+    (Settings::client(), Settings::server())
 }
 
 /// A tunnel and the requests that come out of its other end.

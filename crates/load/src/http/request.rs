@@ -5,7 +5,7 @@ use super::body::Body;
 use super::head::{self, Framing, HeadBuffer};
 
 /// The largest body that is kept to be echoed, in bytes.
-const MAX_BODY: usize = 1024 * 1024;
+pub const MAX_BODY: usize = 1024 * 1024;
 
 /// A request that was read to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +14,10 @@ pub struct Request {
     pub method: String,
     /// The request target, as sent.
     pub target: String,
+    /// What the content is, as sent.
+    pub content_type: Option<String>,
+    /// Whether the sender takes gzip for the response.
+    pub accepts_gzip: bool,
     /// The content.
     pub body: Vec<u8>,
     /// Whether the sender allows another request on this connection.
@@ -95,10 +99,17 @@ fn read_head(head: &[u8]) -> Result<Reading, Malformed> {
         request_line(lines.next().ok_or(Malformed("no request line"))?)?;
     let mut framing = Framing::default();
     let mut hosts = 0;
+    let mut content_type = None;
+    let mut accepts_gzip = false;
     for line in lines {
         let (name, value) = head::field(line)?;
         framing.observe(name, value)?;
         hosts += usize::from(name.eq_ignore_ascii_case(b"host"));
+        if name.eq_ignore_ascii_case(b"content-type") && !value.iter().any(u8::is_ascii_control) {
+            content_type = Some(String::from_utf8_lossy(value).into_owned());
+        } else if name.eq_ignore_ascii_case(b"accept-encoding") {
+            accepts_gzip |= value.windows(4).any(|part| part == b"gzip");
+        }
     }
     if hosts > 1 || (http_1_1 && hosts == 0) {
         return Err(Malformed("a request needs exactly one host field"));
@@ -106,6 +117,8 @@ fn read_head(head: &[u8]) -> Result<Reading, Malformed> {
     let request = Request {
         method,
         target,
+        content_type,
+        accepts_gzip,
         body: Vec::new(),
         persists: framing.persists(http_1_1),
     };
@@ -162,6 +175,8 @@ mod tests {
         Request {
             method: method.into(),
             target: target.into(),
+            content_type: None,
+            accepts_gzip: false,
             body: body.to_vec(),
             persists,
         }
@@ -203,6 +218,14 @@ mod tests {
                 "{input:?}"
             );
         }
+    }
+
+    #[test]
+    fn reads_what_an_echo_depends_on() {
+        let input = "POST / HTTP/1.1\r\nHost: x\r\ncontent-type: a/b\r\nAccept-encoding: br, gzip;q=1\r\n\r\n";
+        let requests = parse(input.as_bytes(), 4096).unwrap();
+        assert_eq!(requests[0].content_type.as_deref(), Some("a/b"));
+        assert!(requests[0].accepts_gzip);
     }
 
     #[test]

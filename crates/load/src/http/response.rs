@@ -15,11 +15,11 @@ pub struct Response {
     pub reusable: bool,
 }
 
-/// An incremental parser of the responses on one connection, one after the other. The requests are
-/// taken to be GETs: only they are sent here, and a response to HEAD frames differently.
+/// An incremental parser of the responses on one connection, one after the other.
 #[derive(Debug, Default)]
 pub struct ResponseParser {
     head: HeadBuffer,
+    bodiless: bool,
     reading: Option<Reading>,
 }
 
@@ -30,6 +30,12 @@ struct Reading {
 }
 
 impl ResponseParser {
+    /// Says whether the next responses are to HEAD: they have no body whatever their fields say
+    /// (RFC 9112 §6.3).
+    pub fn expect_bodiless(&mut self, bodiless: bool) {
+        self.bodiless = bodiless;
+    }
+
     /// Takes a piece of input. When a response is complete, returns it and how many bytes of
     /// `input` belong to it; otherwise all of `input` was taken.
     pub fn feed(&mut self, input: &[u8]) -> Result<Option<(Response, usize)>, Malformed> {
@@ -51,7 +57,7 @@ impl ResponseParser {
                 return Ok(None);
             };
             at += used;
-            self.reading = read_head(head)?;
+            self.reading = read_head(head, self.bodiless)?;
         }
     }
 
@@ -67,7 +73,7 @@ impl ResponseParser {
 }
 
 /// Reads a head; an interim response (1xx) gives `None`.
-fn read_head(head: &[u8]) -> Result<Option<Reading>, Malformed> {
+fn read_head(head: &[u8], bodiless: bool) -> Result<Option<Reading>, Malformed> {
     let mut lines = head::lines(head);
     let (http_1_1, status) = status_line(lines.next().ok_or(Malformed("no status line"))?)?;
     let mut framing = Framing::default();
@@ -83,7 +89,7 @@ fn read_head(head: &[u8]) -> Result<Option<Reading>, Malformed> {
     if status < 200 {
         return Ok(None);
     }
-    let body = if matches!(status, 204 | 304) {
+    let body = if bodiless || matches!(status, 204 | 304) {
         Body::length(0)
     } else {
         framing.response_body()
@@ -254,6 +260,16 @@ mod tests {
             assert_eq!(parser.feed(input.as_bytes()), Ok(None));
             assert_eq!(parser.finish(), None, "{input:?}");
         }
+    }
+
+    #[test]
+    fn a_response_to_head_has_no_body() {
+        let mut parser = ResponseParser::default();
+        parser.expect_bodiless(true);
+        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
+        let (response, used) = parser.feed(head).unwrap().unwrap();
+        assert_eq!((response.content, used), (0, head.len()));
+        assert!(response.reusable);
     }
 
     proptest! {

@@ -1,32 +1,25 @@
-//! One connection of a run: at most one request on it at a time, the ones due meanwhile in a queue.
+//! One connection of a run: dial → TLS → protocol, a place for each request that may be under way at
+//! once, and those that wait for a place in a queue.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol as Layer4, Socket, Type};
 
-use crate::http::{Response, ResponseParser};
+use super::Clock;
+use super::origin::Origin;
+use crate::client::{Client, Completion, Start};
 use crate::poll::{Poll, Ready};
 use crate::record::Failure;
 
-/// A connection, open or not.
-#[derive(Debug)]
-pub struct Connection {
-    token: u64,
-    socket: Option<TcpStream>,
-    connected: bool,
-    /// When connecting began; nanoseconds since the run began.
-    pub opened_at: u64,
-    /// Bytes of the request that the kernel has taken.
-    written: usize,
-    parser: ResponseParser,
-    /// The request under way.
-    pub current: Option<Current>,
-    /// Intended starts of the requests that wait for this one, in order.
-    pub queue: VecDeque<u64>,
-    /// When the last request on it was over.
-    pub free_since: u64,
+/// A request that is to be sent; nanoseconds since the run began.
+#[derive(Debug, Clone, Copy)]
+pub struct Due {
+    /// When it was meant to start.
+    pub intended: u64,
+    /// Which of its origin's requests it is.
+    pub request: usize,
 }
 
 /// A request under way; nanoseconds since the run began.
@@ -38,149 +31,430 @@ pub struct Current {
     pub possible: u64,
     /// When it was sent, or connecting for it began.
     pub begun: u64,
+    request: usize,
+    /// Whether the protocol had no room for it when it could have been sent.
+    waited: bool,
 }
 
-/// What became of a connection's request when the connection was driven on.
+/// Why a connection ended before its requests did.
+#[derive(Debug, Clone)]
+pub struct Fault {
+    /// How its requests are counted.
+    pub failure: Failure,
+    /// What else there is to say.
+    pub detail: String,
+}
+
+impl Fault {
+    fn new(failure: Failure, detail: impl ToString) -> Fault {
+        Fault {
+            failure,
+            detail: detail.to_string(),
+        }
+    }
+}
+
+/// How long it took to set a connection up, in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub struct SetUp {
+    /// From the first packet until requests can be sent.
+    pub total: u64,
+    /// The part of it that TLS took, if it is spoken.
+    pub handshake: Option<u64>,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
-    /// Nothing yet.
-    Waiting,
-    /// It was answered.
-    Answered(Response),
-    /// It failed, and the connection is closed.
-    Failed(Failure),
+enum Stage {
+    Closed,
+    Connecting,
+    /// TCP is there since this instant, TLS is not.
+    Handshaking(u64),
+    Open,
+}
+
+/// A connection, open or not.
+#[derive(Debug)]
+pub struct Connection {
+    token: u64,
+    /// Where it leads.
+    pub origin: usize,
+    stage: Stage,
+    socket: Option<TcpStream>,
+    tls: Option<Box<crate::tls::Session>>,
+    client: Option<Box<dyn Client>>,
+    /// What has just come out of TLS.
+    plain: Vec<u8>,
+    opened_at: u64,
+    /// Bytes that the kernel, or TLS, has not taken yet, from `written` on.
+    out: Vec<u8>,
+    written: usize,
+    slots: Vec<Option<Current>>,
+    /// Slots without a request and since when, the longest free first.
+    free: VecDeque<(usize, u64)>,
+    /// When a request last ended while no other could begin: the free slots were of no use until then.
+    drained: u64,
+    /// When something last happened, which is what gives the protocol room.
+    advanced: u64,
+    /// Slots whose request has not been handed to the protocol.
+    unstarted: VecDeque<usize>,
+    /// How many more requests may begin before the connection is replaced.
+    left: u64,
+    /// Requests that wait for a slot, in order.
+    pub queue: VecDeque<Due>,
 }
 
 impl Connection {
-    /// A connection that is not open.
-    pub fn new(token: u64) -> Connection {
+    /// A connection that is not open, with places for `slots` requests at once.
+    pub fn new(token: u64, origin: usize, slots: usize) -> Connection {
         Connection {
             token,
+            origin,
+            stage: Stage::Closed,
             socket: None,
-            connected: false,
+            tls: None,
+            client: None,
+            plain: Vec::new(),
             opened_at: 0,
+            out: Vec::new(),
             written: 0,
-            parser: ResponseParser::default(),
-            current: None,
+            slots: vec![None; slots],
+            free: (0..slots).map(|slot| (slot, 0)).collect(),
+            drained: 0,
+            advanced: 0,
+            unstarted: VecDeque::new(),
+            left: 0,
             queue: VecDeque::new(),
-            free_since: 0,
         }
     }
 
     /// Whether the connection exists, perhaps not set up yet.
     pub fn is_open(&self) -> bool {
-        self.socket.is_some()
+        self.stage != Stage::Closed
     }
 
-    /// Whether the connection is set up.
-    pub fn is_connected(&self) -> bool {
-        self.connected
+    /// Whether the server has shown that it speaks the protocol.
+    pub fn is_established(&self) -> bool {
+        self.stage == Stage::Open
+            && self
+                .client
+                .as_ref()
+                .is_some_and(|client| client.is_established())
     }
 
-    /// Begins to connect.
-    pub fn open(&mut self, address: SocketAddr, poll: &Poll, now: u64) -> Result<(), Failure> {
-        self.close();
+    /// What is missing for a request to be sent, and why that may be.
+    pub fn lacks(&self) -> &'static str {
+        match self.stage {
+            Stage::Closed | Stage::Connecting => {
+                "is the address routed from here, and does a policy drop it?"
+            }
+            Stage::Handshaking(_) => {
+                "the server does not go on with the TLS handshake; does it speak TLS on this port?"
+            }
+            Stage::Open => "the server says nothing; does it speak this protocol?",
+        }
+    }
+
+    /// How many requests may be under way at once.
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The requests under way and their slots.
+    pub fn under_way(&self) -> impl Iterator<Item = (usize, Current)> + '_ {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(slot, current)| current.map(|current| (slot, current)))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
+    /// Whether a request may begin, on a connection that is opened for it if need be.
+    pub fn takes(&self) -> bool {
+        !self.free.is_empty() && (self.stage == Stage::Closed || !self.is_replaced())
+    }
+
+    fn is_replaced(&self) -> bool {
+        self.left == 0 || self.client.as_ref().is_some_and(|client| client.is_over())
+    }
+
+    /// Whether its last request is over.
+    pub fn is_spent(&self) -> bool {
+        self.is_open() && self.is_idle() && self.is_replaced()
+    }
+
+    /// Lets no more requests begin on the connection as it is.
+    pub fn retire(&mut self) {
+        self.left = 0;
+    }
+
+    /// Begins to connect, for so many requests.
+    pub fn open(
+        &mut self,
+        origin: &Origin,
+        poll: &Poll,
+        now: u64,
+        requests: u64,
+    ) -> Result<(), Fault> {
         self.opened_at = now;
-        let socket = dial(address).map_err(|error| failure_of(&error))?;
+        let socket = dial(origin.address).map_err(|error| fault_of(&error))?;
         poll.add(&socket, self.token)
-            .map_err(|_| Failure::Connect)?;
+            .map_err(|error| Fault::new(Failure::Connect, error))?;
         self.socket = Some(socket);
+        self.stage = Stage::Connecting;
+        self.left = requests;
         Ok(())
     }
 
-    /// Closes the connection, if it is open. The kernel forgets the watch with the socket.
+    /// Closes the connection, if it is open; its requests stay where they are. The kernel forgets the
+    /// watch with the socket.
     pub fn close(&mut self) {
-        self.socket = None;
-        self.connected = false;
+        if let (Stage::Open, Some(tls), Some(socket)) =
+            (self.stage, &mut self.tls, &mut self.socket)
+        {
+            tls.say_goodbye(socket);
+        }
+        self.stage = Stage::Closed;
+        (self.socket, self.tls, self.client) = (None, None, None);
+        self.out.clear();
         self.written = 0;
-        self.parser = ResponseParser::default();
+        self.unstarted.clear();
     }
 
-    /// Goes on with connecting after something happened. Returns whether that completed the set-up.
-    pub fn advance_connect(&mut self, ready: Ready) -> Result<bool, Failure> {
-        let Some(socket) = self.socket.as_ref().filter(|_| !self.connected) else {
-            return Ok(false);
+    /// Takes a request, of which [`Connection::takes`] has said that it may begin. It leaves with the
+    /// next [`Connection::flush`] once the connection is set up.
+    pub fn begin(&mut self, due: Due, now: u64) {
+        let Some((slot, since)) = self.free.pop_front() else {
+            return;
         };
-        if !ready.writable {
-            return Ok(false);
+        self.slots[slot] = Some(Current {
+            intended: due.intended,
+            possible: due.intended.max(since).max(self.drained),
+            begun: now.max(due.intended),
+            request: due.request,
+            waited: false,
+        });
+        self.left = self.left.saturating_sub(1);
+        self.unstarted.push_back(slot);
+    }
+
+    /// Takes a request that is over out of its slot.
+    pub fn finish(&mut self, slot: usize, now: u64) -> Option<Current> {
+        let current = self.slots.get_mut(slot)?.take()?;
+        self.free.push_back((slot, now));
+        self.unstarted.retain(|unstarted| *unstarted != slot);
+        if self.is_replaced() {
+            self.drained = now;
         }
-        match socket.take_error() {
-            Ok(None) => {
-                self.connected = true;
-                Ok(true)
-            }
-            Ok(Some(error)) | Err(error) => {
-                self.close();
-                Err(failure_of(&error))
-            }
+        Some(current)
+    }
+
+    /// Gives a request up. Returns whether the connection can go on.
+    pub fn cancel(&mut self, slot: usize) -> bool {
+        if self.unstarted.contains(&slot) {
+            return self.stage == Stage::Open;
+        }
+        match &mut self.client {
+            Some(client) => client.cancel(slot, &mut self.out),
+            None => false,
         }
     }
 
-    /// Sends what is left of the request.
-    pub fn send(&mut self, request: &[u8]) -> Progress {
-        let Some(socket) = self.socket.as_mut().filter(|_| self.connected) else {
-            return Progress::Waiting;
+    /// Sends what waits, as far as the protocol and the kernel take it.
+    pub fn flush(&mut self, clock: Clock) -> Result<(), Fault> {
+        if self.stage == Stage::Open
+            && let Some(client) = &mut self.client
+        {
+            while client.room() > 0
+                && let Some(slot) = self.unstarted.pop_front()
+            {
+                let Some(current) = &mut self.slots[slot] else {
+                    continue;
+                };
+                // What the server does not allow yet is neither its service nor our lateness.
+                if current.waited {
+                    current.begun = clock.now();
+                    current.possible = current.possible.max(self.advanced.min(current.begun));
+                }
+                let start = Start {
+                    slot,
+                    request: current.request,
+                    last: self.left == 0 && self.unstarted.is_empty(),
+                };
+                client.start(start, &mut self.out);
+            }
+            for slot in &self.unstarted {
+                if let Some(current) = &mut self.slots[*slot] {
+                    current.waited = true;
+                }
+            }
+        }
+        self.send()
+    }
+
+    /// Sends what the protocol has put out, as far as the kernel takes it.
+    fn send(&mut self) -> Result<(), Fault> {
+        let Some(socket) = &mut self.socket else {
+            return Ok(());
         };
-        while self.written < request.len() {
-            match socket.write(&request[self.written..]) {
-                Ok(0) => return self.fail(Failure::Closed),
+        match (self.stage, &mut self.tls) {
+            (Stage::Closed | Stage::Connecting, _) => return Ok(()),
+            (_, Some(tls)) => {
+                // What the kernel does not take waits here, where it is seen.
+                tls.flush(socket).map_err(|error| fault_of(&error))?;
+                if self.stage == Stage::Open && !tls.has_unsent() {
+                    tls.write(&self.out)
+                        .map_err(|error| Fault::new(Failure::Tls, error))?;
+                    self.out.clear();
+                }
+                return tls.flush(socket).map_err(|error| fault_of(&error));
+            }
+            (_, None) => {}
+        }
+        while self.written < self.out.len() {
+            match socket.write(&self.out[self.written..]) {
+                Ok(0) => return Err(Fault::new(Failure::Closed, "the kernel takes no more")),
                 Ok(count) => self.written += count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if self.written > self.out.len() / 2 {
+                        self.out.drain(..self.written);
+                        self.written = 0;
+                    }
+                    return Ok(());
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return self.fail(failure_of(&error)),
+                Err(error) => return Err(fault_of(&error)),
             }
         }
-        Progress::Waiting
+        self.out.clear();
+        self.written = 0;
+        Ok(())
     }
 
-    /// Reads what has arrived. `buffer` is scratch space.
-    pub fn receive(&mut self, ended: bool, buffer: &mut [u8]) -> Progress {
-        let Some(socket) = self.socket.as_mut().filter(|_| self.connected) else {
-            return Progress::Waiting;
+    /// Goes on after something happened: connects, and reads what has arrived. What is to be sent then
+    /// waits for [`Connection::flush`]. `buffer` is scratch space.
+    pub fn advance(
+        &mut self,
+        ready: Ready,
+        origin: &Origin,
+        now: u64,
+        buffer: &mut [u8],
+        done: &mut Vec<Completion>,
+    ) -> Result<Option<SetUp>, Fault> {
+        self.advanced = now;
+        let mut set_up = None;
+        if self.stage == Stage::Connecting && ready.writable {
+            let socket = self.socket.as_ref().map(TcpStream::take_error);
+            if let Some(Ok(Some(error)) | Err(error)) = socket {
+                return Err(fault_of(&error));
+            }
+            match &origin.tls {
+                Some(connector) => {
+                    let session = connector.session();
+                    let session = session.map_err(|error| Fault::new(Failure::Tls, error))?;
+                    self.tls = Some(Box::new(session));
+                    self.stage = Stage::Handshaking(now);
+                }
+                None => set_up = Some(self.begin_protocol(origin, now)),
+            }
+        }
+        if matches!(self.stage, Stage::Handshaking(_) | Stage::Open) && ready.readable {
+            let from_tls = self.receive(origin, ready.ended, now, buffer, done)?;
+            set_up = set_up.or(from_tls);
+        }
+        Ok(set_up)
+    }
+
+    fn begin_protocol(&mut self, origin: &Origin, now: u64) -> SetUp {
+        let handshake = match self.stage {
+            Stage::Handshaking(since) => Some(now.saturating_sub(since)),
+            _ => None,
         };
+        self.stage = Stage::Open;
+        let mut client = origin.protocol.client();
+        client.open(&mut self.out);
+        self.client = Some(client);
+        SetUp {
+            total: now.saturating_sub(self.opened_at),
+            handshake,
+        }
+    }
+
+    fn receive(
+        &mut self,
+        origin: &Origin,
+        ended: bool,
+        now: u64,
+        buffer: &mut [u8],
+        done: &mut Vec<Completion>,
+    ) -> Result<Option<SetUp>, Fault> {
+        let mut set_up = None;
         loop {
+            let Some(socket) = &mut self.socket else {
+                return Ok(set_up);
+            };
             let count = match socket.read(buffer) {
                 Ok(count) => count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Progress::Waiting,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(set_up),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => return self.fail(failure_of(&error)),
+                Err(error) => return Err(fault_of(&error)),
             };
-            if self.current.is_none() {
-                // The server closed an idle connection, or speaks without being asked. The next
-                // request opens another one, and its latency says what that costs.
-                self.close();
-                return Progress::Waiting;
-            }
             if count == 0 {
-                let response = self.parser.finish();
-                self.close();
-                return response.map_or(Progress::Failed(Failure::Closed), Progress::Answered);
+                return self.end(done).map(|()| set_up);
             }
-            match self.parser.feed(&buffer[..count]) {
-                Ok(None) => {}
-                Ok(Some((response, used))) => {
-                    if used < count {
-                        return self.fail(Failure::Malformed);
-                    }
-                    self.written = 0;
-                    if ended || !response.reusable {
-                        self.close();
-                    }
-                    return Progress::Answered(response);
+            let input = &buffer[..count];
+            if let Some(tls) = &mut self.tls {
+                self.plain.clear();
+                if let Err(error) = tls.read(input, &mut self.plain) {
+                    // The peer is told why, as far as it still listens.
+                    let _ = tls.flush(socket);
+                    return Err(Fault::new(Failure::Tls, error));
                 }
-                Err(_) => return self.fail(Failure::Malformed),
+                if matches!(self.stage, Stage::Handshaking(_)) && tls.is_set_up() {
+                    tls.check_protocol()
+                        .map_err(|error| Fault::new(Failure::Tls, error))?;
+                    set_up = Some(self.begin_protocol(origin, now));
+                }
+                if let Some(client) = &mut self.client
+                    && !self.plain.is_empty()
+                {
+                    client
+                        .receive(&self.plain, &mut self.out, done)
+                        .map_err(|error| Fault::new(Failure::Malformed, error))?;
+                }
+            } else if let Some(client) = &mut self.client {
+                client
+                    .receive(input, &mut self.out, done)
+                    .map_err(|error| Fault::new(Failure::Malformed, error))?;
             }
             // A short read has emptied the socket; asking again would cost a system call for
             // nothing. Whatever comes later is an edge of its own.
             if count < buffer.len() && !ended {
-                return Progress::Waiting;
+                return Ok(set_up);
+            }
+            // A peer that sends without end must get its answers in between.
+            if self.stage == Stage::Open && !ended && !self.out.is_empty() {
+                self.send()?;
             }
         }
     }
 
-    fn fail(&mut self, failure: Failure) -> Progress {
-        self.close();
-        Progress::Failed(failure)
+    /// The server sent its last byte. That is no fault of a connection without a request: the next
+    /// request opens another one, and its latency says what that costs.
+    fn end(&mut self, done: &mut Vec<Completion>) -> Result<(), Fault> {
+        if let Some(client) = &mut self.client {
+            client.end(done);
+        }
+        self.left = 0;
+        // Completions of this reading are still in their slots.
+        let completed = |slot: usize| done.iter().any(|completion| completion.slot == slot);
+        if self.stage == Stage::Open && self.under_way().all(|(slot, _)| completed(slot)) {
+            return Ok(());
+        }
+        Err(Fault::new(
+            Failure::Closed,
+            "the server closed the connection before it had answered",
+        ))
     }
 }
 
@@ -189,7 +463,7 @@ fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM.nonblocking().cloexec(),
-        Some(Protocol::TCP),
+        Some(Layer4::TCP),
     )?;
     // Requests leave in one write each; Nagle's algorithm could only delay them.
     socket.set_tcp_nodelay(true)?;
@@ -202,13 +476,48 @@ fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-fn failure_of(error: &io::Error) -> Failure {
-    match error.kind() {
+fn fault_of(error: &io::Error) -> Fault {
+    let failure = match error.kind() {
         ErrorKind::ConnectionRefused => Failure::Refused,
         ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => {
             Failure::Reset
         }
         ErrorKind::TimedOut => Failure::Timeout,
         _ => Failure::Connect,
+    };
+    Fault::new(failure, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_of_a_connection_that_takes_nothing_more_is_free_once_it_is_spent() {
+        let mut connection = Connection::new(0, 0, 2);
+        (connection.stage, connection.left) = (Stage::Open, 2);
+        let due = |intended| Due {
+            intended,
+            request: 0,
+        };
+        connection.begin(due(0), 0);
+        connection.begin(due(10), 10);
+        assert!(connection.finish(0, 100).is_some());
+        assert!(!connection.takes(), "it is to be replaced");
+        assert!(connection.finish(1, 300).is_some());
+        assert!(connection.is_spent());
+        connection.close();
+        (connection.stage, connection.left) = (Stage::Open, 2);
+        connection.begin(due(50), 310);
+        connection.begin(due(305), 310);
+        let possible: Vec<u64> = connection.under_way().map(|(_, c)| c.possible).collect();
+        assert_eq!(possible, [300, 305]);
+        // On one that goes on, each slot is free for itself.
+        connection.left = 2;
+        assert!(connection.finish(0, 400).is_some());
+        assert!(connection.finish(1, 500).is_some());
+        connection.begin(due(350), 510);
+        let possible: Vec<u64> = connection.under_way().map(|(_, c)| c.possible).collect();
+        assert_eq!(possible, [400]);
     }
 }

@@ -1,16 +1,26 @@
-//! The loop of a run: due → send → receive → record, for all connections in one thread.
+//! The loop of a run: due → send → receive → record, for the connections of one thread.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::iter::{Peekable, Skip, StepBy, Take};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
 use super::alarm::Alarm;
-use super::connection::{Connection, Current, Progress};
-use super::{Clock, Plan, RunError, record_of};
+use super::connection::{Connection, Due, Fault, SetUp};
+use super::live::Live;
+use super::origin::{Choice, Origin};
+use super::plan::{Part, Plan};
+use super::{Clock, RunError};
 use crate::arrivals::Schedule;
+use crate::client::{Answer, Completion};
 use crate::poll::{Poll, Ready};
 use crate::record::{Failure, Record, Timing};
 use crate::signals::Signals;
-use crate::text::readable;
 
 /// The token under which the signals are watched; connections count from zero.
 const SIGNALS: u64 = u64::MAX;
@@ -21,124 +31,265 @@ const TICK: u64 = 50_000_000;
 /// How much is read at once.
 const BUFFER: usize = 64 * 1024;
 
-/// Everything that a run works with.
+/// When something is to begin, in nanoseconds since the run began.
+#[derive(Debug)]
+struct Starts(Peekable<StepBy<Skip<Take<Schedule>>>>);
+
+impl Starts {
+    /// The next of them, if it has come.
+    fn next_until(&mut self, now: u64) -> Option<u64> {
+        self.0.next_if(|due| *due <= now)
+    }
+
+    /// The next of them.
+    fn peek(&mut self) -> Option<u64> {
+        self.0.peek().copied()
+    }
+}
+
+/// Connections to one origin, which take turns.
+#[derive(Debug)]
+struct Ring {
+    connections: Vec<usize>,
+    next: usize,
+}
+
+impl Ring {
+    fn turn(&mut self) -> usize {
+        let index = self.connections[self.next];
+        self.next = (self.next + 1) % self.connections.len();
+        index
+    }
+}
+
+/// Everything that a thread of a run works with.
 #[derive(Debug)]
 pub struct Generator {
-    address: SocketAddr,
-    request: Vec<u8>,
+    thread: usize,
+    origins: Arc<[Origin]>,
+    choice: Choice,
+    rings: Vec<Ring>,
     poll: Poll,
     connections: Vec<Connection>,
-    busy: usize,
     clock: Clock,
     record: Record,
     /// `None` in a closed loop.
-    schedule: Option<std::iter::Peekable<Schedule>>,
-    /// Connections whose last request failed while others waited for them.
+    schedule: Option<Starts>,
+    /// When connections are to be replaced, and by which of them.
+    replacements: Option<(Starts, Ring)>,
+    /// When connections of a closed loop go on.
+    pauses: BinaryHeap<Reverse<(u64, usize)>>,
+    /// How many requests a closed loop may still begin.
+    unbegun: u64,
+    /// How many requests have yet to end before the run does.
+    unconcluded: u64,
+    /// Requests that are due and have no answer yet.
+    outstanding: u64,
+    /// Connections that failed while requests waited for them.
     restart: Vec<usize>,
-    /// The connection that takes the next request that is due.
-    next: usize,
     alarm: Alarm,
     end: u64,
     warmup_end: u64,
     timeout: u64,
-    keepalive: bool,
-    progress: Option<String>,
+    think: u64,
+    requests_per_connection: (u64, u64),
+    initial_errors: bool,
+    random: SmallRng,
+    live: Arc<Live>,
+    waited: u64,
     buffer: Vec<u8>,
+    done: Vec<Completion>,
 }
 
 impl Generator {
-    /// A generator that has opened nothing yet.
-    pub fn new(plan: &Plan, address: SocketAddr, request: Vec<u8>) -> Result<Generator, RunError> {
+    /// A thread's part of a run; it has opened nothing yet.
+    pub fn new(plan: &Plan, part: Part, live: Arc<Live>) -> Result<Generator, RunError> {
+        let (warmup_end, end) = plan.span();
+        let mut rings: Vec<Ring> = Vec::new();
+        let mut connections = Vec::new();
+        for (origin, count) in part.connections.iter().enumerate() {
+            let first = connections.len();
+            let tokens = (first as u64..).take(*count);
+            connections.extend(tokens.map(|token| Connection::new(token, origin, plan.streams)));
+            rings.push(Ring {
+                connections: (first..connections.len()).collect(),
+                next: 0,
+            });
+        }
+        let all = Ring {
+            connections: (0..connections.len()).collect(),
+            next: 0,
+        };
+        let threads = plan.threads;
+        // All threads draw the same instants and take turns at them.
+        let starts = |rate, seed, most| {
+            let all = Schedule::new(plan.arrivals, rate, end, seed).take(most);
+            Starts(all.skip(part.thread).step_by(threads).peekable())
+        };
+        let most = plan.requests.map_or(usize::MAX, |most| {
+            usize::try_from(most).unwrap_or(usize::MAX)
+        });
         let nanoseconds =
             |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        let end = nanoseconds(plan.warmup.saturating_add(plan.duration));
-        let name = if plan.name.is_empty() {
-            "run"
-        } else {
-            &plan.name
-        };
+        let seed = plan.seed.wrapping_add(part.thread as u64);
         Ok(Generator {
-            address,
-            request,
-            poll: Poll::new(plan.connections.clamp(64, 1024))?,
-            connections: (0..plan.connections as u64).map(Connection::new).collect(),
-            busy: 0,
+            thread: part.thread,
+            origins: part.origins,
+            choice: Choice::new(&part.targets, seed),
+            rings,
+            poll: Poll::new(connections.len().clamp(64, 1024))?,
+            connections,
             clock: Clock(Instant::now()),
-            record: record_of(plan),
-            schedule: (plan.qps > 0.0)
-                .then(|| Schedule::new(plan.arrivals, plan.qps, end, plan.seed).peekable()),
+            record: Record::new(warmup_end, end),
+            schedule: (plan.qps > 0.0).then(|| starts(plan.qps, plan.seed, most)),
+            replacements: (plan.connection_rate > 0.0)
+                .then(|| (starts(plan.connection_rate, !plan.seed, usize::MAX), all)),
+            pauses: BinaryHeap::new(),
+            unbegun: part.requests,
+            unconcluded: part.requests,
+            outstanding: 0,
             restart: Vec::new(),
-            next: 0,
-            alarm: Alarm::new(plan.qps),
+            alarm: Alarm::new(plan.qps / threads as f64),
             end,
-            warmup_end: nanoseconds(plan.warmup),
+            warmup_end,
             timeout: nanoseconds(plan.timeout),
-            keepalive: plan.keepalive,
-            progress: plan.progress.then(|| name.to_owned()),
+            think: nanoseconds(plan.think),
+            requests_per_connection: plan.requests_per_connection,
+            initial_errors: plan.initial_errors,
+            random: SmallRng::seed_from_u64(!seed),
+            live,
+            waited: 0,
             buffer: vec![0; BUFFER],
+            done: Vec::new(),
         })
     }
 
-    /// Opens all connections before the clock starts, so that a target that cannot be reached is
-    /// an error and not a result. Returns false if a signal interrupted it.
+    /// Opens all connections before the clock starts, so that a target that cannot be reached, or
+    /// does not speak the protocol, is an error and not a result, unless initial errors are allowed.
+    /// Returns false if a signal
+    /// interrupted it.
     pub fn connect(&mut self, signals: &Signals) -> Result<bool, RunError> {
         self.poll.add_level(signals, SIGNALS)?;
-        let failed = |address, failure| RunError::Connect {
-            address,
-            reason: explain(failure),
-        };
-        for connection in &mut self.connections {
-            connection
-                .open(self.address, &self.poll, self.clock.now())
-                .map_err(|failure| failed(self.address, failure))?;
-        }
+        self.clock = Clock(Instant::now());
         let mut missing = self.connections.len();
+        for index in 0..self.connections.len() {
+            if let Err(fault) = self.open(index, 0) {
+                self.forgo(index, &fault)?;
+                missing -= 1;
+            }
+        }
         while missing > 0 {
             let now = self.clock.now();
             if now >= self.timeout {
-                return Err(failed(self.address, Failure::Timeout));
+                let late = |connection: &Connection| !connection.is_established();
+                let index = self.connections.iter().position(late).unwrap_or(0);
+                let fault = Fault {
+                    failure: Failure::Timeout,
+                    detail: self.connections[index].lacks().to_owned(),
+                };
+                self.forgo(index, &fault)?;
+                for connection in self.connections.iter_mut().filter(|c| late(c)) {
+                    connection.close();
+                }
+                return Ok(true);
             }
-            let count = self
-                .poll
-                .wait(Some(Duration::from_nanos(self.timeout - now)))?;
-            let now = self.clock.now();
-            for index in 0..count {
-                let ready = self.poll.ready(index);
-                let Some(connection) = self.connections.get_mut(ready.token as usize) else {
+            let left = Duration::from_nanos(self.timeout - now);
+            for event in 0..self.poll.wait(Some(left))? {
+                let ready = self.poll.ready(event);
+                let now = self.clock.now();
+                let index = ready.token as usize;
+                let Some(connection) = self.connections.get_mut(index) else {
                     self.record.cut(0);
                     return Ok(false);
                 };
-                if connection
-                    .advance_connect(ready)
-                    .map_err(|failure| failed(self.address, failure))?
-                {
-                    self.record.connect.add(now - connection.opened_at);
-                    self.record.connections += 1;
-                    missing -= 1;
+                let before = connection.is_established();
+                let origin = &self.origins[connection.origin];
+                let result = connection
+                    .advance(ready, origin, now, &mut self.buffer, &mut self.done)
+                    .and_then(|set_up| connection.flush(self.clock).map(|()| set_up));
+                match result {
+                    Ok(set_up) => {
+                        missing -= usize::from(!before && connection.is_established());
+                        self.note(set_up, 0);
+                    }
+                    Err(fault) => {
+                        self.forgo(index, &fault)?;
+                        missing -= usize::from(!before);
+                    }
                 }
             }
         }
         Ok(true)
     }
 
-    /// Runs to the end. Returns false if a signal interrupted it.
-    pub fn run(&mut self, signals: &mut Signals) -> Result<bool, RunError> {
-        self.clock = Clock(Instant::now());
+    /// Does without a connection that could not be set up before the start, if that is allowed: the
+    /// first request that falls to it opens it anew.
+    fn forgo(&mut self, index: usize, fault: &Fault) -> Result<(), RunError> {
+        if !self.initial_errors {
+            return Err(self.refused(index, fault));
+        }
+        self.connections[index].close();
+        Ok(())
+    }
+
+    fn refused(&self, index: usize, fault: &Fault) -> RunError {
+        let address: SocketAddr = self.origins[self.connections[index].origin].address;
+        RunError::Connect {
+            address,
+            reason: explain(fault),
+        }
+    }
+
+    fn open(&mut self, index: usize, now: u64) -> Result<(), Fault> {
+        let (least, most) = self.requests_per_connection;
+        let requests = if least == most {
+            least
+        } else {
+            self.random.random_range(least..=most)
+        };
+        let connection = &mut self.connections[index];
+        let origin = &self.origins[connection.origin];
+        connection.open(origin, &self.poll, now, requests)
+    }
+
+    /// Records a connection that has been set up by an instant of the run.
+    fn note(&mut self, set_up: Option<SetUp>, now: u64) {
+        let Some(SetUp { total, handshake }) = set_up else {
+            return;
+        };
+        let begun = now.saturating_sub(total);
+        self.record.connected(begun, total, handshake);
+    }
+
+    /// Runs to the end on a clock that all threads share. Returns false if a signal interrupted it.
+    pub fn run(&mut self, clock: Clock) -> Result<bool, RunError> {
+        self.clock = clock;
+        let before = time_waited();
+        let whole = self.run_to_end();
+        self.waited = time_waited().saturating_sub(before);
+        whole
+    }
+
+    fn run_to_end(&mut self) -> Result<bool, RunError> {
         let mut next_tick = TICK;
         let mut next_line = 1_000_000_000;
         if self.schedule.is_none() {
-            (0..self.connections.len()).for_each(|index| self.begin(index, 0));
+            for _ in 0..self.connections.first().map_or(0, Connection::slots) {
+                (0..self.connections.len()).for_each(|index| self.again(index, 0, 0));
+            }
+            (0..self.connections.len()).for_each(|index| self.pump(index));
         }
         loop {
             self.restart_failed();
             self.start_what_is_due();
             let now = self.clock.now();
-            let all_started = self
-                .schedule
-                .as_mut()
-                .is_none_or(|schedule| schedule.peek().is_none());
+            if self.unconcluded == 0 {
+                self.record.cut(now);
+                return Ok(true);
+            }
+            let due = self.schedule.as_mut().and_then(Starts::peek);
             if now >= self.end
-                && (self.busy == 0 && self.restart.is_empty() && all_started
+                && (self.outstanding == 0 && due.is_none()
                     || now >= self.end.saturating_add(self.timeout))
             {
                 return Ok(true);
@@ -148,18 +299,23 @@ impl Generator {
                 next_tick = now + TICK;
             }
             if now >= next_line {
-                self.say_progress(now);
+                if self.live.is_wanted() {
+                    let outstanding = self.outstanding;
+                    self.live
+                        .tell(self.thread, now, &mut self.record, outstanding);
+                }
                 next_line += 1_000_000_000;
             }
-            let due = self
-                .schedule
+            let pause = self.pauses.peek().map(|Reverse((until, _))| *until);
+            let replacement = self
+                .replacements
                 .as_mut()
-                .and_then(|schedule| schedule.peek().copied())
-                .unwrap_or(u64::MAX);
-            let wake = match (self.restart.is_empty(), now < self.end) {
-                (false, _) => 0,
-                (true, true) => due.min(next_tick).min(self.end),
-                (true, false) => due.min(next_tick),
+                .and_then(|(starts, _)| starts.peek());
+            let end = Some(self.end).filter(|end| now < *end);
+            let next = [due, pause, replacement, end].into_iter().flatten();
+            let wake = match self.restart.is_empty() {
+                false => 0,
+                true => next.fold(next_tick, u64::min),
             };
             let before = self.clock.now();
             let sleep = self.alarm.sleep(before, wake);
@@ -167,37 +323,32 @@ impl Generator {
             if count == 0 {
                 self.alarm.woke(before, sleep, self.clock.now());
             }
-            for index in 0..count {
-                let ready = self.poll.ready(index);
+            for event in 0..count {
+                let ready = self.poll.ready(event);
                 if ready.token == SIGNALS {
-                    if signals.arrived() {
-                        self.record.cut(self.clock.now());
-                        return Ok(false);
-                    }
-                    continue;
+                    self.record.cut(self.clock.now());
+                    return Ok(false);
                 }
                 self.drive(ready);
             }
         }
     }
 
+    /// How long its thread could have run and was not let, in nanoseconds.
+    pub fn waited(&self) -> u64 {
+        self.waited
+    }
+
     /// Ends the run: what was recorded, and how many measured requests were not sent and not
     /// answered.
     pub fn finish(self) -> (Record, u64, u64) {
-        let measured = |intended: &u64| *intended >= self.warmup_end;
+        let measured = |intended: u64| intended >= self.warmup_end;
         let (mut unsent, mut unanswered) = (0, 0);
         for connection in &self.connections {
-            unsent += connection
-                .queue
-                .iter()
-                .copied()
-                .filter(|intended| measured(intended))
-                .count() as u64;
-            unanswered += u64::from(
-                connection
-                    .current
-                    .is_some_and(|current| measured(&current.intended)),
-            );
+            let waiting = connection.queue.iter();
+            unsent += waiting.filter(|due| measured(due.intended)).count() as u64;
+            let sent = connection.under_way();
+            unanswered += sent.filter(|(_, sent)| measured(sent.intended)).count() as u64;
         }
         (self.record, unsent, unanswered)
     }
@@ -209,39 +360,79 @@ impl Generator {
         while let Some(intended) = self
             .schedule
             .as_mut()
-            .and_then(|schedule| schedule.next_if(|due| *due <= now))
+            .and_then(|starts| starts.next_until(now))
         {
-            let index = self.next;
-            self.next = (self.next + 1) % self.connections.len();
-            let connection = &mut self.connections[index];
-            if connection.current.is_some() || !connection.queue.is_empty() {
-                connection.queue.push_back(intended);
-            } else {
-                self.begin(index, intended);
+            let target = self.choice.any();
+            let index = self.rings[target.origin].turn();
+            self.outstanding += 1;
+            self.connections[index].queue.push_back(Due {
+                intended,
+                request: target.request,
+            });
+            self.pump(index);
+        }
+        while let Some(Reverse((until, index))) = self.pauses.peek().copied()
+            && until <= now
+        {
+            self.pauses.pop();
+            if now < self.end {
+                self.enqueue(index, until);
+                self.pump(index);
+            }
+        }
+        while let Some((starts, ring)) = &mut self.replacements
+            && starts.next_until(now).is_some()
+        {
+            let index = ring.turn();
+            // One that is still being set up is as new as it can be.
+            if self.connections[index].is_established() {
+                self.connections[index].retire();
+                self.replace_if_spent(index);
             }
         }
     }
 
-    /// Starts a request on a connection that has none, opening it first if it must.
-    fn begin(&mut self, index: usize, intended: u64) {
-        let connection = &mut self.connections[index];
-        let begun = self.clock.now().max(intended);
-        connection.current = Some(Current {
-            intended,
-            possible: intended.max(connection.free_since),
-            begun,
-        });
-        self.busy += 1;
-        let progress = if connection.is_open() {
-            connection.send(&self.request)
+    /// Lets a connection go on in a closed loop, after a pause, unless all requests that were asked
+    /// for have begun.
+    fn again(&mut self, index: usize, now: u64, pause: u64) {
+        if self.unbegun == 0 || now >= self.end {
+            return;
+        }
+        self.unbegun -= 1;
+        if pause > 0 {
+            self.pauses
+                .push(Reverse((now.saturating_add(pause), index)));
         } else {
-            match connection.open(self.address, &self.poll, begun) {
-                Ok(()) => Progress::Waiting,
-                Err(failure) => Progress::Failed(failure),
+            self.enqueue(index, now);
+        }
+    }
+
+    fn enqueue(&mut self, index: usize, intended: u64) {
+        let connection = &mut self.connections[index];
+        let request = self.choice.at(connection.origin);
+        self.outstanding += 1;
+        connection.queue.push_back(Due { intended, request });
+    }
+
+    /// Starts the requests that wait for a connection, as far as it takes them, opening it first if
+    /// it must.
+    fn pump(&mut self, index: usize) {
+        while self.connections[index].takes() && !self.connections[index].queue.is_empty() {
+            let now = self.clock.now();
+            let refused = match self.connections[index].is_open() {
+                true => None,
+                false => self.open(index, now).err(),
+            };
+            let connection = &mut self.connections[index];
+            if let Some(due) = connection.queue.pop_front() {
+                connection.begin(due, now);
             }
-        };
-        if progress != Progress::Waiting {
-            self.conclude(index, progress);
+            if let Some(fault) = refused {
+                return self.fail(index, fault);
+            }
+        }
+        if let Err(fault) = self.connections[index].flush(self.clock) {
+            self.fail(index, fault);
         }
     }
 
@@ -252,141 +443,141 @@ impl Generator {
         let Some(connection) = self.connections.get_mut(index) else {
             return;
         };
-        let mut progress = match connection.advance_connect(ready) {
-            Err(failure) => Progress::Failed(failure),
-            Ok(true) => {
-                self.record.connections += 1;
-                self.record
-                    .connect
-                    .add(now.saturating_sub(connection.opened_at));
-                Progress::Waiting
+        let origin = &self.origins[connection.origin];
+        let result = connection.advance(ready, origin, now, &mut self.buffer, &mut self.done);
+        if !self.done.is_empty() {
+            let now = self.clock.now();
+            let mut done = std::mem::take(&mut self.done);
+            for Completion { slot, outcome } in done.drain(..) {
+                self.conclude(index, slot, outcome, now);
             }
-            Ok(false) => Progress::Waiting,
-        };
-        if progress == Progress::Waiting && ready.writable && connection.current.is_some() {
-            progress = connection.send(&self.request);
+            self.done = done;
         }
-        if progress == Progress::Waiting && ready.readable && connection.is_connected() {
-            progress = connection.receive(ready.ended, &mut self.buffer);
-        }
-        if progress != Progress::Waiting {
-            self.conclude(index, progress);
+        match result {
+            Ok(set_up) => {
+                self.note(set_up, now);
+                self.replace_if_spent(index);
+                self.pump(index);
+            }
+            Err(fault) => self.fail(index, fault),
         }
     }
 
-    /// Records how a request ended and starts the one that waited for it.
-    fn conclude(&mut self, index: usize, progress: Progress) {
-        let done = self.clock.now();
-        let connection = &mut self.connections[index];
-        if let Some(Current {
-            intended,
-            possible,
-            begun,
-        }) = connection.current.take()
+    /// Closes a connection whose last request is over. One that is replaced at a rate is opened again
+    /// at once; the others when they are needed.
+    fn replace_if_spent(&mut self, index: usize) {
+        if !self.connections[index].is_spent() {
+            return;
+        }
+        self.connections[index].close();
+        if self.replacements.is_some()
+            && let Err(fault) = self.open(index, self.clock.now())
         {
-            self.busy -= 1;
-            let timing = Timing {
-                intended,
-                possible,
-                begun,
-                done,
-            };
-            match progress {
-                Progress::Answered(response) => {
-                    self.record
-                        .answered(timing, response.status, response.content)
-                }
-                Progress::Failed(failure) => self.record.failed(timing, failure),
-                Progress::Waiting => {}
-            }
+            self.fail(index, fault);
         }
-        if !self.keepalive {
-            connection.close();
+    }
+
+    /// Closes a connection; the requests on it have failed.
+    fn fail(&mut self, index: usize, fault: Fault) {
+        let now = self.clock.now();
+        let connection = &mut self.connections[index];
+        connection.close();
+        let slots: Vec<usize> = connection.under_way().map(|(slot, _)| slot).collect();
+        if !slots.is_empty() {
+            self.record.explain(fault.failure, || fault.detail);
         }
-        connection.free_since = done;
-        let failed = matches!(progress, Progress::Failed(_));
+        for slot in slots {
+            self.conclude(index, slot, Err(fault.failure), now);
+        }
+        // Not from here: a failure that comes at once would nest as deep as the queue is long.
+        self.restart.push(index);
+    }
+
+    /// Records how a request ended.
+    fn conclude(&mut self, index: usize, slot: usize, outcome: Result<Answer, Failure>, now: u64) {
+        let Some(current) = self.connections[index].finish(slot, now) else {
+            return;
+        };
+        self.outstanding -= 1;
+        self.unconcluded -= 1;
+        let timing = Timing {
+            intended: current.intended,
+            possible: current.possible,
+            begun: current.begun,
+            done: now,
+        };
+        match outcome {
+            Ok(answer) => self.record.answered(timing, answer.status, answer.content),
+            Err(failure) => self.record.failed(timing, failure),
+        }
+        if self.unconcluded == 0 {
+            self.record.cut(now);
+        }
         if self.schedule.is_none() {
-            // A target that is gone must not be dialled without pause: the next tick tries again.
-            if !failed && done < self.end {
-                self.begin(index, done);
-            }
-        } else if failed {
-            // Not from here: a failure that comes at once would nest as deep as the queue is long.
-            self.restart.push(index);
-        } else if let Some(intended) = connection.queue.pop_front() {
-            self.begin(index, intended);
+            // A target that is gone must not be dialled without pause.
+            let pause = if outcome.is_err() { TICK } else { 0 };
+            self.again(index, now, self.think.max(pause));
         }
     }
 
     /// Starts the requests that waited behind failed ones.
     fn restart_failed(&mut self) {
         for index in std::mem::take(&mut self.restart) {
-            let connection = &mut self.connections[index];
-            if connection.current.is_none()
-                && let Some(intended) = connection.queue.pop_front()
-            {
-                self.begin(index, intended);
-            }
+            self.pump(index);
         }
     }
 
-    /// Fails the requests that took too long and, in a closed loop, goes on after failures.
+    /// Fails the requests that took too long.
     fn expire(&mut self, now: u64) {
         for index in 0..self.connections.len() {
             let connection = &mut self.connections[index];
-            match connection.current {
-                Some(current) if now.saturating_sub(current.begun) >= self.timeout => {
-                    connection.close();
-                    self.conclude(index, Progress::Failed(Failure::Timeout));
+            let late = |begun: u64| now.saturating_sub(begun) >= self.timeout;
+            let slots: Vec<usize> = connection
+                .under_way()
+                .filter(|(_, current)| late(current.begun))
+                .map(|(slot, _)| slot)
+                .collect();
+            if slots.is_empty() {
+                continue;
+            }
+            if slots.iter().all(|slot| connection.cancel(*slot)) {
+                for slot in slots {
+                    self.conclude(index, slot, Err(Failure::Timeout), now);
                 }
-                None if self.schedule.is_none() && now < self.end => self.begin(index, now),
-                _ => {}
+                self.replace_if_spent(index);
+                self.pump(index);
+            } else {
+                let fault = Fault {
+                    failure: Failure::Timeout,
+                    detail: "no answer within the limit of --timeout".to_owned(),
+                };
+                self.fail(index, fault);
             }
         }
     }
+}
 
-    fn say_progress(&mut self, now: u64) {
-        let Some(name) = &self.progress else { return };
-        let recent = self.record.recent.histogram();
-        let at = |quantile| readable(Duration::from_nanos(recent.value_at_quantile(quantile)));
-        let phase = if now < self.warmup_end {
-            " (warm-up)"
-        } else {
-            ""
-        };
-        let line = if recent.is_empty() {
-            "no answers".to_owned()
-        } else {
-            format!(
-                "{} answers, P50 {}, P99 {}",
-                recent.len(),
-                at(0.5),
-                at(0.99)
-            )
-        };
-        eprintln!(
-            "{name}: {} s{phase}: {line}, {} failed so far",
-            now / 1_000_000_000,
-            self.record.all_failed_count()
-        );
-        self.record.recent.clear();
-    }
+/// How long this thread has waited for a processor so far, in nanoseconds; 0 where the kernel does not
+/// count it.
+fn time_waited() -> u64 {
+    let counts = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let waited = counts.split_whitespace().nth(1);
+    waited.and_then(|waited| waited.parse().ok()).unwrap_or(0)
 }
 
 /// What a failure before the start means, and what may help.
-fn explain(failure: Failure) -> String {
-    match failure {
+fn explain(fault: &Fault) -> String {
+    let detail = &fault.detail;
+    match fault.failure {
         Failure::Refused => {
             "connection refused; is the service running, and is this its port?".to_owned()
         }
-        Failure::Timeout => {
-            "timed out; is the address routed from here, and does a policy drop it?".to_owned()
-        }
+        Failure::Timeout => format!("timed out; {detail}"),
         Failure::Reset => "connection reset; something in between refuses it".to_owned(),
-        Failure::Connect => {
-            "no route, or no free port or descriptor; check `ip route get` and `ulimit -n`"
-                .to_owned()
-        }
-        other => other.to_string(),
+        Failure::Connect => format!(
+            "{detail}: no route, or no free port or descriptor; check `ip route get` and `ulimit -n`"
+        ),
+        Failure::Malformed => format!("{detail}; does the server speak this protocol?"),
+        _ => detail.clone(),
     }
 }

@@ -1,61 +1,45 @@
-//! A run: one thread that sends every request when it is due, over a fixed set of connections, and
-//! takes the answers as they come. It decides nothing about what the times mean.
+//! A run: every request is sent when it is due, over a fixed set of connections, and the answers are
+//! taken as they come. It decides nothing about what the times mean.
 
 mod alarm;
+mod args;
 mod connection;
 mod generator;
+mod live;
+mod origin;
+mod plan;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::arrivals::Arrivals;
 use crate::record::{Failure, Record};
 use crate::report::{Config, Counts, FORMAT, Generator as Used, Rates, Report, Summary};
 use crate::signals::Signals;
-use crate::target::{TargetError, Url};
+use crate::target::TargetError;
+use crate::tls::TlsError;
+pub use args::{HELP, LoadArgs, RunArgs, positive_duration, rate, run};
 use generator::Generator;
-
-/// What to do in a run.
-#[derive(Debug, Clone)]
-pub struct Plan {
-    /// The URL as given.
-    pub url: String,
-    /// Requests per second; 0 means a closed loop: each answer starts the next request.
-    pub qps: f64,
-    /// How many connections to keep.
-    pub connections: usize,
-    /// How long to measure.
-    pub duration: Duration,
-    /// How long to send before that.
-    pub warmup: Duration,
-    /// How starts are spread.
-    pub arrivals: Arrivals,
-    /// Whether connections carry more than one request.
-    pub keepalive: bool,
-    /// The limit of one request, counted from its actual start.
-    pub timeout: Duration,
-    /// More fields for every request.
-    pub headers: Vec<(String, String)>,
-    /// What is measured.
-    pub name: String,
-    /// Which repetition this is.
-    pub round: u32,
-    /// What random spreads begin with.
-    pub seed: u64,
-    /// Whether to say each second how it goes.
-    pub progress: bool,
-}
+use live::Live;
+pub use plan::Plan;
 
 /// Why a run could not begin or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The URL is of no use.
+    /// A URL is of no use.
     #[error(transparent)]
     Target(#[from] TargetError),
+    /// TLS cannot be set up as it was asked for.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// What was asked for does not fit together.
+    #[error("{0}")]
+    Plan(String),
     /// No connection to the target before the start.
     #[error("connect to {address}: {reason}")]
     Connect {
@@ -71,36 +55,83 @@ pub enum RunError {
 
 impl Plan {
     /// Runs the plan to its end, or until a signal arrives.
-    pub fn run(&self, signals: &mut Signals) -> Result<Report, RunError> {
-        let url = Url::parse(&self.url)?;
-        let address = url.resolve()?;
+    pub fn run(&self, signals: &Signals) -> Result<Report, RunError> {
+        let parts = self.parts()?;
+        let config = self.config(&parts[0])?;
         raise_descriptor_limit();
-        // Sleeps end up to 50 µs late by default, which would show up as latency.
+        // Sleeps end up to 50 µs late by default, which would show up as latency. Threads that begin
+        // later inherit it.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 
-        let mut generator = Generator::new(self, address, self.request(&url))?;
-        let interrupted_early = !generator.connect(signals)?;
+        let (warmup_end, end) = self.span();
+        let live = Live::new(self.progress, &self.name, warmup_end, end, parts.len());
+        let live = Arc::new(live);
+        let mut generators = Vec::new();
+        let mut interrupted = false;
+        for part in parts {
+            if interrupted {
+                break;
+            }
+            let mut generator = Generator::new(self, part, Arc::clone(&live))?;
+            interrupted |= !generator.connect(signals)?;
+            generators.push(generator);
+        }
         let started = std::time::SystemTime::now();
         let before = processor_time();
-        let interrupted = interrupted_early || !generator.run(signals)?;
-        let after = processor_time();
-        let (record, unsent, unanswered) = generator.finish();
+        let clock = Clock(Instant::now());
+        if !interrupted {
+            interrupted = !run_all(&mut generators, clock)?;
+        }
+        let wall = clock.0.elapsed();
+        let used = processor_time().saturating_sub(before);
+        live.clear();
 
+        let waited: u64 = generators.iter().map(Generator::waited).sum();
+        let (record, unsent, unanswered) = generators
+            .into_iter()
+            .map(Generator::finish)
+            .reduce(|(mut record, unsent, unanswered), other| {
+                record.merge(&other.0);
+                (record, unsent + other.1, unanswered + other.2)
+            })
+            .expect("a plan has at least one part");
+        let time = (wall.as_secs_f64() * self.threads as f64).max(1e-9);
         let requests = (record.all_ok_count() + record.all_failed_count()).max(1) as f64;
-        let cpu = after.saturating_sub(before).as_secs_f64() * 1e6 / requests;
-        let measured_s = record.measured() as f64 / 1e9;
-        let answered = record.ok_in_time as f64;
+        let generator = Used {
+            cpu_us_per_request: round(used.as_secs_f64() * 1e6 / requests),
+            cpu_share: round(used.as_secs_f64() / time),
+            wait_share: round(waited as f64 / 1e9 / time),
+        };
+        let since = started.duration_since(std::time::UNIX_EPOCH);
+        let report = self.report(config, record, [unsent, unanswered], interrupted);
         Ok(Report {
+            started_unix_ms: since.map_or(0, |since| {
+                u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+            }),
+            generator,
+            ..report
+        })
+    }
+
+    fn report(
+        &self,
+        config: Config,
+        record: Record,
+        [unsent, unanswered]: [u64; 2],
+        interrupted: bool,
+    ) -> Report {
+        let measured_s = record.measured() as f64 / 1e9;
+        let per_second = |count: u64| match measured_s > 0.0 {
+            true => round(count as f64 / measured_s),
+            false => 0.0,
+        };
+        Report {
             format: FORMAT.to_owned(),
             name: self.name.clone(),
             round: self.round,
-            config: self.config(address),
-            started_unix_ms: started
-                .duration_since(std::time::UNIX_EPOCH)
-                .map_or(0, |since| {
-                    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-                }),
+            config,
             measured_s,
+            ended_s: record.ended() as f64 / 1e9,
             interrupted,
             counts: Counts {
                 intended: record.ok + record.failed_count() + unsent + unanswered,
@@ -114,11 +145,7 @@ impl Plan {
             },
             rates: Rates {
                 wanted_qps: self.qps,
-                achieved_qps: if measured_s > 0.0 {
-                    (answered / measured_s * 1000.0).round() / 1000.0
-                } else {
-                    0.0
-                },
+                achieved_qps: per_second(record.ok_in_time),
             },
             status: record
                 .statuses
@@ -127,74 +154,47 @@ impl Plan {
                 .collect(),
             errors: by_name(&record.failures),
             warmup_errors: by_name(&record.warmup_failures),
+            error_details: by_name(&record.details),
             response_time: Summary::of(&record.response),
             service_time: Summary::of(&record.service),
             lateness: Summary::of(&record.lateness),
             connect_time: Summary::of(&record.connect),
+            handshake_time: Summary::of(&record.handshake),
+            warmup_connect_time: Summary::of(&record.warmup_connect),
+            warmup_handshake_time: Summary::of(&record.warmup_handshake),
             failed_time: Summary::of(&record.failed),
             warmup_time: Summary::of(&record.warmup),
-            generator: Used {
-                cpu_us_per_request: (cpu * 1e3).round() / 1e3,
-            },
-            extra: Default::default(),
-        })
-    }
-
-    fn config(&self, address: SocketAddr) -> Config {
-        Config {
-            url: self.url.clone(),
-            address: address.to_string(),
-            qps: self.qps,
-            connections: self.connections,
-            duration_s: self.duration.as_secs_f64(),
-            warmup_s: self.warmup.as_secs_f64(),
-            keepalive: self.keepalive,
-            arrivals: match (self.qps > 0.0, self.arrivals) {
-                (false, _) => "closed-loop",
-                (true, Arrivals::Uniform) => "uniform",
-                (true, Arrivals::Poisson) => "poisson",
-                (true, Arrivals::Jitter) => "jitter",
-            }
-            .to_owned(),
-            timeout_s: self.timeout.as_secs_f64(),
-            seed: self.seed,
+            ..Report::default()
         }
-    }
-
-    /// The bytes of every request.
-    fn request(&self, url: &Url) -> Vec<u8> {
-        let mut request = format!("GET {} HTTP/1.1\r\n", url.path);
-        let mut field = |name: &str, value: &str| {
-            if !self
-                .headers
-                .iter()
-                .any(|(given, _)| given.eq_ignore_ascii_case(name))
-            {
-                request.push_str(&format!("{name}: {value}\r\n"));
-            }
-        };
-        field("Host", &url.authority);
-        field(
-            "User-Agent",
-            concat!("lateen-load/", env!("CARGO_PKG_VERSION")),
-        );
-        for (name, value) in &self.headers {
-            request.push_str(&format!("{name}: {value}\r\n"));
-        }
-        if !self.keepalive {
-            request.push_str("Connection: close\r\n");
-        }
-        request.push_str("\r\n");
-        request.into_bytes()
     }
 }
 
-fn by_name(
-    failures: &std::collections::BTreeMap<Failure, u64>,
-) -> std::collections::BTreeMap<String, u64> {
+/// Runs all parts of a plan, each in a thread of its own. Returns false if a signal interrupted them.
+fn run_all(generators: &mut [Generator], clock: Clock) -> Result<bool, RunError> {
+    if let [only] = generators {
+        return only.run(clock);
+    }
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = generators
+            .iter_mut()
+            .map(|generator| scope.spawn(move || generator.run(clock)))
+            .collect();
+        let mut whole = true;
+        for thread in threads {
+            whole &= thread.join().expect("a generator does not panic")?;
+        }
+        Ok(whole)
+    })
+}
+
+fn round(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
+
+fn by_name<T: Clone>(failures: &BTreeMap<Failure, T>) -> BTreeMap<String, T> {
     failures
         .iter()
-        .map(|(failure, count)| (failure.to_string(), *count))
+        .map(|(failure, value)| (failure.to_string(), value.clone()))
         .collect()
 }
 
@@ -229,13 +229,4 @@ impl Clock {
     fn now(self) -> u64 {
         u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
-}
-
-/// A record that begins anew when the clock does.
-fn record_of(plan: &Plan) -> Record {
-    let nanoseconds = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-    Record::new(
-        nanoseconds(plan.warmup),
-        nanoseconds(plan.warmup.saturating_add(plan.duration)),
-    )
 }

@@ -1,38 +1,38 @@
-//! One connection of the echo service: read a request → wait if asked to → write the response →
-//! again. One request at a time; while a response is under way nothing is read, so a peer that does
-//! not read cannot make us hold more than one response.
+//! One connection of the service: finds out which protocol the peer speaks and lets that act whenever
+//! something happens.
 
-use std::io::{ErrorKind, Read};
-use std::net::TcpStream;
 use std::time::Instant;
 
-use super::Tools;
-use super::params::Params;
-use super::response::Outgoing;
-use crate::http::{Malformed, Request, RequestParser};
+use super::echo::Echo;
+use super::http1::Http1;
+use super::http2::Http2;
+use super::wire::Wire;
+use super::{Kind, Tools};
 use crate::poll::Ready;
+
+/// What a client that speaks HTTP/2 begins with (RFC 9113 §3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A connection.
 #[derive(Debug)]
 pub struct Connection {
-    socket: TcpStream,
-    parser: RequestParser,
-    phase: Phase,
-    /// Bytes that arrived behind the request that is being answered.
-    ahead: Vec<u8>,
-    /// Something may have arrived that was not read.
-    readable: bool,
-    /// The peer sent its last byte.
-    ended: bool,
-    /// TCP_NODELAY as it is set.
-    nodelay: bool,
+    wire: Wire,
+    speech: Speech,
+    /// The round in which it was accepted.
+    accepted: u32,
+    /// The round in which something happened to its socket for the last time.
+    seen: u32,
+    /// The round in which it was asked to end, because nobody used it.
+    dismissed: Option<u32>,
 }
 
 #[derive(Debug)]
-enum Phase {
-    Reading,
-    Delayed(Outgoing),
-    Writing(Outgoing),
+enum Speech {
+    /// What has arrived could be either HTTP.
+    Unknown(Vec<u8>),
+    Http1(Box<Http1>),
+    Http2(Box<Http2>),
+    Echo(Echo),
 }
 
 /// What a connection wants done next.
@@ -47,145 +47,157 @@ pub enum Next {
 }
 
 impl Connection {
-    /// A connection that was just accepted, from a listener that sets TCP_NODELAY.
-    pub fn new(socket: TcpStream) -> Connection {
+    /// A connection that was accepted in this round.
+    pub fn new(wire: Wire, kind: Kind, round: u32) -> Connection {
+        let speech = match kind {
+            Kind::Http => Speech::Unknown(Vec::new()),
+            Kind::Echo => Speech::Echo(Echo::default()),
+        };
         Connection {
-            socket,
-            parser: RequestParser::default(),
-            phase: Phase::Reading,
-            ahead: Vec::new(),
-            readable: false,
-            ended: false,
-            nodelay: true,
+            wire,
+            speech,
+            accepted: round,
+            seen: round,
+            dismissed: None,
         }
-    }
-
-    /// Whether no request is under way.
-    pub fn is_idle(&self) -> bool {
-        matches!(self.phase, Phase::Reading) && !self.parser.has_begun()
     }
 
     /// Something happened to the socket.
     pub fn ready(&mut self, ready: Ready, tools: &mut Tools<'_>) -> Next {
-        self.readable |= ready.readable;
-        self.ended |= ready.ended;
-        match self.phase {
-            Phase::Reading => self.go_on(tools),
-            Phase::Delayed(_) => Next::Wait,
-            Phase::Writing(_) if ready.writable => self.go_on(tools),
-            Phase::Writing(_) => Next::Wait,
+        self.wire.note(ready);
+        self.seen = tools.round;
+        if ready.writable && self.wire.flush().is_err() {
+            return Next::Close;
         }
+        self.act(tools)
     }
 
-    /// The delay of the response is over.
-    pub fn delay_over(&mut self, tools: &mut Tools<'_>) -> Next {
-        match std::mem::replace(&mut self.phase, Phase::Reading) {
-            Phase::Delayed(outgoing) => self.phase = Phase::Writing(outgoing),
-            other => self.phase = other,
+    /// An instant that was waited for has come.
+    pub fn awake(&mut self, tools: &mut Tools<'_>) -> Next {
+        if let Speech::Http1(http1) = &mut self.speech
+            && http1.delay_over() == Next::Close
+        {
+            return self.close();
         }
-        self.go_on(tools)
+        self.act(tools)
     }
 
-    /// Reads and writes until one of them cannot go on.
-    fn go_on(&mut self, tools: &mut Tools<'_>) -> Next {
-        loop {
-            if let Phase::Writing(outgoing) = &mut self.phase {
-                match outgoing.write_to(&mut self.socket) {
-                    Ok(false) => return Next::Wait,
-                    Ok(true) if outgoing.close || tools.stopping => return Next::Close,
-                    Ok(true) => self.phase = Phase::Reading,
-                    Err(_) => return Next::Close,
+    /// Another round has begun. A connection whose request, or TLS, does not come to an end, or that
+    /// nobody uses, is closed.
+    pub fn look_over(&mut self, tools: &mut Tools<'_>) -> Next {
+        let (begun, delayed) = match &self.speech {
+            _ if self.wire.is_handshaking() => (Some(self.accepted), false),
+            Speech::Unknown(begin) => ((!begin.is_empty()).then_some(self.accepted), false),
+            Speech::Http1(http1) => (http1.begun(), http1.is_delayed()),
+            Speech::Http2(http2) => (self.dismissed, http2.is_delayed()),
+            Speech::Echo(_) => (None, false),
+        };
+        let since = |round: u32| tools.round.wrapping_sub(round);
+        if begun.is_some_and(|begun| since(begun) > tools.patience.request) {
+            return self.close();
+        }
+        if delayed || since(self.seen) <= tools.patience.idle {
+            return Next::Wait;
+        }
+        match &mut self.speech {
+            // Its requests of this moment are told that they may be tried elsewhere.
+            Speech::Http2(http2) => {
+                if self.dismissed.is_some() {
+                    return Next::Wait;
                 }
+                self.dismissed = Some(tools.round);
+                http2.stop();
+                self.act(tools)
             }
-            let request = match self.read(tools.buffer) {
-                Ok(Some(request)) => request,
-                Ok(None) => return Next::Wait,
-                Err(Ended::Closed) => return Next::Close,
-                Err(Ended::Malformed(malformed)) => {
-                    self.phase =
-                        Phase::Writing(Outgoing::text(400, &malformed.to_string(), true, false));
-                    continue;
-                }
-            };
-            if let Some(next) = self.answer(request, tools) {
-                return next;
-            }
+            _ => self.close(),
         }
     }
 
-    /// Reads up to the end of one request.
-    fn read(&mut self, buffer: &mut [u8]) -> Result<Option<Request>, Ended> {
-        if !self.ahead.is_empty() {
-            let ahead = std::mem::take(&mut self.ahead);
-            if let Some((request, used)) = self.parser.feed(&ahead)? {
-                self.ahead.extend_from_slice(&ahead[used..]);
-                return Ok(Some(request));
-            }
+    /// The service is about to end: nothing is begun that has not arrived yet.
+    pub fn stop(&mut self, tools: &mut Tools<'_>) -> Next {
+        self.wire.look_again();
+        if let Speech::Http2(http2) = &mut self.speech {
+            http2.stop();
+            return self.act(tools);
         }
-        while self.readable {
-            let count = match self.socket.read(buffer) {
-                Ok(0) => return Err(Ended::Closed),
-                Ok(count) => count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.readable = false;
-                    break;
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(_) => return Err(Ended::Closed),
-            };
-            // A short read has emptied the socket; a later byte is an event of its own. But the
-            // end of the stream, once reported, is not reported again.
-            self.readable = count == buffer.len() || self.ended;
-            if let Some((request, used)) = self.parser.feed(&buffer[..count])? {
-                self.ahead.extend_from_slice(&buffer[used..count]);
-                return Ok(Some(request));
-            }
-            if self.parser.take_expectation() {
-                // Seventeen bytes into an empty send buffer; if they do not fit, the peer is broken.
-                let _ = std::io::Write::write(&mut self.socket, b"HTTP/1.1 100 Continue\r\n\r\n");
-            }
+        match self.act(tools) {
+            Next::Wait => {}
+            next => return next,
         }
-        Ok(None)
-    }
-
-    /// Prepares the response. Returns what to do if it does not leave at once.
-    fn answer(&mut self, request: Request, tools: &mut Tools<'_>) -> Option<Next> {
-        let close = !request.persists || tools.stopping;
-        let headless = request.method == "HEAD";
-        let path = request.target.split('?').next().unwrap_or_default();
-        if path == "/health" {
-            self.phase = Phase::Writing(Outgoing::text(200, "ok", close, headless));
-            return None;
-        }
-        let params = match Params::parse(&request.target, tools.random) {
-            Ok(params) => params,
-            Err(reason) => {
-                self.phase = Phase::Writing(Outgoing::text(400, &reason, close, headless));
-                return None;
+        let idle = match &mut self.speech {
+            Speech::Unknown(begin) => begin.is_empty(),
+            Speech::Http1(http1) => http1.is_idle(),
+            Speech::Echo(echo) => echo.is_idle(),
+            // It has just turned out to be that.
+            Speech::Http2(http2) => {
+                http2.stop();
+                return self.act(tools);
             }
         };
-        if params.nodelay != self.nodelay && self.socket.set_nodelay(params.nodelay).is_ok() {
-            self.nodelay = params.nodelay;
+        if idle { self.close() } else { Next::Wait }
+    }
+
+    fn act(&mut self, tools: &mut Tools<'_>) -> Next {
+        if let Speech::Unknown(begin) = &mut self.speech {
+            while judge(begin).is_none() {
+                match self.wire.read(tools.buffer) {
+                    Ok(Some(count @ 1..)) => begin.extend_from_slice(&tools.buffer[..count]),
+                    Ok(None) => return Next::Wait,
+                    Ok(Some(0)) | Err(_) => return self.close(),
+                }
+            }
+            let begin = std::mem::take(begin);
+            self.speech = match judge(&begin) {
+                Some(true) => Speech::Http2(Box::new(Http2::new(&begin, tools.world))),
+                _ => Speech::Http1(Box::new(Http1::new(begin))),
+            };
         }
-        let outgoing = Outgoing::new(&params, request.body, close, headless);
-        if params.delay.is_zero() {
-            self.phase = Phase::Writing(outgoing);
-            return None;
+        let next = match &mut self.speech {
+            Speech::Unknown(_) => Next::Wait,
+            Speech::Http1(http1) => http1.act(&mut self.wire, tools),
+            Speech::Http2(http2) => http2.act(&mut self.wire, tools),
+            Speech::Echo(echo) => echo.act(&mut self.wire, tools),
+        };
+        match next {
+            Next::Close => self.close(),
+            next => next,
         }
-        self.phase = Phase::Delayed(outgoing);
-        Some(Next::WakeAt(Instant::now() + params.delay))
+    }
+
+    fn close(&mut self) -> Next {
+        self.wire.say_goodbye();
+        Next::Close
     }
 }
 
-/// Why no further request comes.
-#[derive(Debug)]
-enum Ended {
-    Closed,
-    Malformed(Malformed),
+/// Whether a stream that begins so is HTTP/2; `None` while it could be.
+fn judge(begin: &[u8]) -> Option<bool> {
+    if begin.starts_with(PREFACE) {
+        Some(true)
+    } else if PREFACE.starts_with(begin) {
+        None
+    } else {
+        Some(false)
+    }
 }
 
-impl From<Malformed> for Ended {
-    fn from(malformed: Malformed) -> Ended {
-        Ended::Malformed(malformed)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_preface_tells_the_protocols_apart() {
+        for (begin, expected) in [
+            (&b""[..], None),
+            (b"P", None),
+            (b"PO", Some(false)),
+            (b"PRI * HTTP/1.1\r\n", Some(false)),
+            (&PREFACE[..23], None),
+            (PREFACE, Some(true)),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nmore", Some(true)),
+            (b"\r\nGET", Some(false)),
+        ] {
+            assert_eq!(judge(begin), expected, "{}", begin.escape_ascii());
+        }
     }
 }

@@ -1,26 +1,51 @@
-//! The compiled echo service: an HTTP/1.1 server in one thread that answers as the query asks. It
+//! The compiled echo service: one thread that answers HTTP, gRPC, TCP and UDP as it is asked to. It
 //! stands in for applications, so it must cost little and behave well or badly on demand.
 
+mod alarms;
+pub mod args;
+mod chance;
 mod connection;
-mod params;
+mod echo;
+pub mod frames;
+mod grpc;
+mod http1;
+mod http2;
+pub mod params;
+mod pipe;
+mod reply;
 mod response;
+mod tls;
+mod wire;
 
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use socket2::{Domain, Protocol, Socket, Type};
+use rustls::ServerConfig;
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use crate::poll::Poll;
 use crate::signals::Signals;
 use connection::{Connection, Next};
+use reply::{Asked, Course, Date, Setup};
+use wire::Wire;
 
-const LISTENER: u64 = u64::MAX;
-const SIGNALS: u64 = u64::MAX - 1;
+const SIGNALS: u64 = u64::MAX;
+
+/// The token of the first place to listen; the others count down from it. No connection has one of
+/// these: its upper half is a generation, which stays below this.
+const LISTENER: u64 = u64::MAX - 1;
+const LAST_LISTENER: u64 = LISTENER - MAX_LISTENERS as u64;
+
+/// How many places to listen there may be.
+const MAX_LISTENERS: usize = 1000;
 
 /// How many connections are accepted before the others get their turn.
 const ACCEPT_BATCH: usize = 64;
@@ -30,6 +55,65 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long responses under way may take after a signal.
 const DRAIN: Duration = Duration::from_secs(5);
+
+/// How long a connection without a packet is taken to be alive, and how often and how many times it is
+/// then asked before it is closed.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_secs(60))
+    .with_interval(Duration::from_secs(10))
+    .with_retries(6);
+
+/// How long peers may take. Zero is for ever.
+#[derive(Debug, Clone, Copy)]
+pub struct Timeouts {
+    /// For nothing to happen on a connection.
+    pub idle: Duration,
+    /// For a request, its body with it, or a TLS handshake, once it has begun.
+    pub request: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Timeouts {
+        Timeouts {
+            idle: Duration::from_secs(600),
+            request: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Timeouts {
+    /// How long a round is: connections are looked over once in each.
+    fn round(self) -> Duration {
+        let shortest = [self.idle, self.request]
+            .into_iter()
+            .filter(|limit| !limit.is_zero())
+            .min()
+            .unwrap_or(Duration::MAX);
+        (shortest / 8).clamp(Duration::from_millis(10), Duration::from_secs(1))
+    }
+
+    /// The same in rounds.
+    fn patience(self) -> Patience {
+        let rounds = |limit: Duration| match limit {
+            Duration::ZERO => u32::MAX,
+            limit => {
+                let rounds = limit.as_nanos().div_ceil(self.round().as_nanos());
+                u32::try_from(rounds).unwrap_or(u32::MAX)
+            }
+        };
+        Patience {
+            idle: rounds(self.idle),
+            request: rounds(self.request),
+        }
+    }
+}
+
+/// How many rounds peers may take.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    idle: u32,
+    request: u32,
+}
 
 /// Why the service cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -44,26 +128,73 @@ pub enum ServeError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// There are more places to listen than tokens for them.
+    #[error("listen on more than {MAX_LISTENERS} addresses: start a second service for the rest")]
+    TooMany,
+    /// TLS cannot be spoken.
+    #[error(transparent)]
+    Tls(#[from] crate::tls::TlsError),
     /// The kernel refused something that the event loop cannot do without.
     #[error("event loop: {0}")]
     Loop(#[from] io::Error),
 }
 
+/// What is spoken at a place to listen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// HTTP of either version, and gRPC.
+    Http,
+    /// Every byte comes back.
+    Echo,
+}
+
+/// A place to listen.
+#[derive(Debug)]
+enum Listener {
+    Tcp(TcpListener, Kind),
+    Udp(UdpSocket),
+}
+
+/// What all connections share.
+#[derive(Debug)]
+struct World {
+    echo: Setup,
+    random: RefCell<SmallRng>,
+    date: RefCell<Date>,
+    /// For a request whose body is read by itself; zero is for ever.
+    request_timeout: Duration,
+}
+
+impl World {
+    /// Decides over a request.
+    fn course(&self, asked: Asked) -> Course {
+        Course::of(asked, &self.echo, &mut *self.random.borrow_mut())
+    }
+}
+
 /// The echo service.
 #[derive(Debug)]
 pub struct Server {
-    listener: TcpListener,
+    listeners: Vec<Listener>,
+    tls: Option<Arc<ServerConfig>>,
+    world: Rc<World>,
     poll: Poll,
     /// Connections by token; free places are reused, with a new generation each time.
     places: Vec<Place>,
     free: Vec<usize>,
     open: usize,
-    /// When delayed responses are due: instant, token.
+    /// When connections want to go on: instant, token.
     timers: BinaryHeap<Reverse<(Instant, u64)>>,
-    random: SmallRng,
     buffer: Vec<u8>,
     accept_again: Option<Instant>,
     stop_by: Option<Instant>,
+    /// How long a round is.
+    round_lasts: Duration,
+    patience: Patience,
+    /// Counts the times that connections were looked over.
+    round: u32,
+    /// When they are the next time, while there are any.
+    round_ends: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -73,32 +204,65 @@ struct Place {
 }
 
 impl Server {
-    /// Listens on an address; port 0 lets the kernel choose.
-    pub fn bind(address: SocketAddr) -> Result<Server, ServeError> {
-        let listener = listen(address).map_err(|source| ServeError::Listen { address, source })?;
+    /// A service that listens nowhere yet. With `tls`, TLS is what its places for HTTP speak.
+    pub fn new(
+        echo: Setup,
+        tls: Option<Arc<ServerConfig>>,
+        timeouts: Timeouts,
+    ) -> Result<Server, ServeError> {
         Ok(Server {
-            listener,
+            listeners: Vec::new(),
+            tls,
+            world: Rc::new(World {
+                echo,
+                random: RefCell::new(SmallRng::from_os_rng()),
+                date: RefCell::default(),
+                request_timeout: timeouts.request,
+            }),
             poll: Poll::new(256)?,
             places: Vec::new(),
             free: Vec::new(),
             open: 0,
             timers: BinaryHeap::new(),
-            random: SmallRng::from_os_rng(),
             buffer: vec![0; 64 * 1024],
             accept_again: None,
             stop_by: None,
+            round_lasts: timeouts.round(),
+            patience: timeouts.patience(),
+            round: 0,
+            round_ends: None,
         })
     }
 
-    /// The address that it listens on.
-    pub fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    /// Listens on an address for connections, up to a thousand in all; port 0 lets the kernel choose.
+    /// Returns the address.
+    pub fn listen(&mut self, address: SocketAddr, kind: Kind) -> Result<SocketAddr, ServeError> {
+        let listener = listen(address).map_err(|source| ServeError::Listen { address, source })?;
+        let address = listener.local_addr()?;
+        self.add(Listener::Tcp(listener, kind))?;
+        Ok(address)
+    }
+
+    /// Takes datagrams at an address; port 0 lets the kernel choose. Returns the address.
+    pub fn listen_udp(&mut self, address: SocketAddr) -> Result<SocketAddr, ServeError> {
+        let socket = bind_udp(address).map_err(|source| ServeError::Listen { address, source })?;
+        let address = socket.local_addr()?;
+        self.add(Listener::Udp(socket))?;
+        Ok(address)
+    }
+
+    fn add(&mut self, listener: Listener) -> Result<(), ServeError> {
+        if self.listeners.len() == MAX_LISTENERS {
+            return Err(ServeError::TooMany);
+        }
+        self.listeners.push(listener);
+        Ok(())
     }
 
     /// Serves until a signal arrives and the responses under way have left.
     pub fn run(mut self, signals: &mut Signals) -> Result<(), ServeError> {
         self.poll.add_level(&*signals, SIGNALS)?;
-        self.poll.add_level(&self.listener, LISTENER)?;
+        self.watch_listeners()?;
         loop {
             if let Some(stop_by) = self.stop_by
                 && (self.open == 0 || Instant::now() >= stop_by)
@@ -109,38 +273,79 @@ impl Server {
             for index in 0..count {
                 let ready = self.poll.ready(index);
                 match ready.token {
-                    LISTENER => self.accept()?,
                     SIGNALS => {
                         if signals.arrived() {
                             self.begin_to_stop()?;
                         }
                     }
+                    LAST_LISTENER..=LISTENER => self.greet((LISTENER - ready.token) as usize)?,
                     token => self.drive(token, |connection, tools| connection.ready(ready, tools)),
                 }
             }
             self.fire_timers();
+            self.look_over();
             if self
                 .accept_again
                 .is_some_and(|again| Instant::now() >= again)
             {
                 self.accept_again = None;
-                self.poll.add_level(&self.listener, LISTENER)?;
+                self.watch_listeners()?;
             }
+        }
+    }
+
+    fn watch_listeners(&self) -> io::Result<()> {
+        for (listener, token) in self.listeners.iter().zip((LAST_LISTENER..=LISTENER).rev()) {
+            match listener {
+                Listener::Tcp(listener, _) => self.poll.add_level(listener, token)?,
+                Listener::Udp(socket) => self.poll.add_level(socket, token)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn unwatch_listeners(&self) -> io::Result<()> {
+        for listener in &self.listeners {
+            match listener {
+                Listener::Tcp(listener, _) => self.poll.remove(listener)?,
+                Listener::Udp(socket) => self.poll.remove(socket)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what has come to a place to listen.
+    fn greet(&mut self, index: usize) -> Result<(), ServeError> {
+        // An event of this round may be older than the end of its watch.
+        if self.stop_by.is_some() || self.accept_again.is_some() {
+            return Ok(());
+        }
+        match self.listeners.get(index) {
+            Some(Listener::Udp(socket)) => {
+                echo::datagrams(socket, &mut self.buffer);
+                Ok(())
+            }
+            Some(Listener::Tcp(..)) => self.accept(index),
+            None => Ok(()),
         }
     }
 
     fn next_timeout(&self) -> Option<Duration> {
         let timer = self.timers.peek().map(|Reverse((due, _))| *due);
-        let next = [timer, self.accept_again, self.stop_by]
+        let next = [timer, self.accept_again, self.stop_by, self.round_ends]
             .into_iter()
             .flatten()
             .min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
-    fn accept(&mut self) -> Result<(), ServeError> {
+    fn accept(&mut self, index: usize) -> Result<(), ServeError> {
         for _ in 0..ACCEPT_BATCH {
-            let socket = match self.listener.accept() {
+            let Some(Listener::Tcp(listener, kind)) = self.listeners.get(index) else {
+                return Ok(());
+            };
+            let kind = *kind;
+            let socket = match listener.accept() {
                 Ok((socket, _)) => socket,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 // The peer gave up between its SYN and now.
@@ -154,7 +359,7 @@ impl Server {
                 }
                 // No descriptor or memory: the waiting connections stay in the kernel's queue.
                 Err(_) => {
-                    self.poll.remove(&self.listener)?;
+                    self.unwatch_listeners()?;
                     self.accept_again = Some(Instant::now() + PAUSE);
                     return Ok(());
                 }
@@ -166,13 +371,21 @@ impl Server {
                 self.places.push(Place::default());
                 self.places.len() - 1
             });
-            let token = u64::from(self.places[place].generation) << 32 | place as u64;
+            let token = self.token_of(place);
             if self.poll.add(&socket, token).is_err() {
                 self.free.push(place);
                 continue;
             }
-            self.places[place].connection = Some(Connection::new(socket));
+            let tls = self.tls.as_ref().filter(|_| kind == Kind::Http);
+            let Ok(wire) = Wire::new(socket, tls) else {
+                self.free.push(place);
+                continue;
+            };
+            self.places[place].connection = Some(Connection::new(wire, kind, self.round));
             self.open += 1;
+            if self.round_ends.is_none() {
+                self.round_ends = Some(Instant::now() + self.round_lasts);
+            }
         }
         Ok(())
     }
@@ -191,8 +404,10 @@ impl Server {
         };
         let mut tools = Tools {
             buffer: &mut self.buffer,
-            random: &mut self.random,
+            world: &self.world,
             stopping: self.stop_by.is_some(),
+            round: self.round,
+            patience: self.patience,
         };
         match act(connection, &mut tools) {
             Next::Wait => {}
@@ -215,8 +430,25 @@ impl Server {
             && due <= now
         {
             self.timers.pop();
-            self.drive(token, |connection, tools| connection.delay_over(tools));
+            self.drive(token, |connection, tools| connection.awake(tools));
         }
+    }
+
+    /// Begins another round, if it is time.
+    fn look_over(&mut self) {
+        if self.round_ends.is_none_or(|end| Instant::now() < end) {
+            return;
+        }
+        self.round = self.round.wrapping_add(1);
+        for place in 0..self.places.len() {
+            let token = self.token_of(place);
+            self.drive(token, |connection, tools| connection.look_over(tools));
+        }
+        self.round_ends = (self.open > 0).then(|| Instant::now() + self.round_lasts);
+    }
+
+    fn token_of(&self, place: usize) -> u64 {
+        u64::from(self.places[place].generation) << 32 | place as u64
     }
 
     /// Stops accepting, ends idle connections, and gives the others time to end.
@@ -226,30 +458,48 @@ impl Server {
             self.stop_by = Some(Instant::now());
             return Ok(());
         }
+        // Whoever has connected already may have asked already.
+        let mut before = None;
+        while before != Some(self.open) && self.accept_again.is_none() {
+            before = Some(self.open);
+            (0..self.listeners.len()).try_for_each(|index| self.accept(index))?;
+        }
         self.stop_by = Some(Instant::now() + DRAIN);
         if self.accept_again.take().is_none() {
-            self.poll.remove(&self.listener)?;
+            self.unwatch_listeners()?;
         }
+        // Who comes now is refused, not left waiting.
+        self.listeners.clear();
         for place in 0..self.places.len() {
-            let token = u64::from(self.places[place].generation) << 32 | place as u64;
-            self.drive(token, |connection, _| {
-                if connection.is_idle() {
-                    Next::Close
-                } else {
-                    Next::Wait
-                }
-            });
+            let token = self.token_of(place);
+            self.drive(token, |connection, tools| connection.stop(tools));
         }
         Ok(())
     }
 }
 
-/// What connections share.
+/// What a connection acts with.
 #[derive(Debug)]
 struct Tools<'a> {
     buffer: &'a mut [u8],
-    random: &'a mut SmallRng,
+    world: &'a Rc<World>,
     stopping: bool,
+    /// How many times connections were looked over so far.
+    round: u32,
+    patience: Patience,
+}
+
+fn bind_udp(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::DGRAM.nonblocking().cloexec(),
+        Some(Protocol::UDP),
+    )?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket.into())
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -262,8 +512,10 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
-    // Accepted sockets inherit it: one system call less per connection.
+    // Accepted sockets inherit both: fewer system calls per connection.
     socket.set_tcp_nodelay(true)?;
+    // A host that is gone sends no goodbye.
+    socket.set_tcp_keepalive(&KEEPALIVE)?;
     socket.bind(&address.into())?;
     socket.listen(4096)?;
     Ok(socket.into())

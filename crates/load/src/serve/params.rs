@@ -1,34 +1,69 @@
-//! What a request asks the echo service for, in its query. The names and the form of the lists are
-//! those of Fortio's echo server, so that its URLs work here; `writes` and `nodelay` are ours.
+//! What a request asks the echo service for, in its query. Names, forms and what becomes of values
+//! that make no sense are those of Fortio's echo server, so that its URLs work here and answer the
+//! same; `writes` and `nodelay` are ours.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use rand::Rng;
 
-/// The largest response, in bytes.
-const MAX_SIZE: u64 = 1 << 30;
-
-/// The longest delay.
-const MAX_DELAY: Duration = Duration::from_secs(60);
+use super::chance::{Choice, choose, happens};
+use crate::http::is_token;
 
 /// The most pieces that a response is written in.
 const MAX_WRITES: u32 = 64;
+
+/// The names of the parameters; all but the last count once.
+pub const NAMES: [&str; 8] = [
+    "status", "size", "delay", "close", "gzip", "writes", "nodelay", "header",
+];
+
+/// What a request may ask for at most; more is cut to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The largest body made up for `size`, in bytes.
+    pub size: u64,
+    /// The longest `delay`.
+    pub delay: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            size: 1 << 30,
+            delay: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What `status` comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// The answer has this status: 101, or from 200 to 999.
+    Final(u16),
+    /// An answer without content goes ahead with this one; the status itself is 200.
+    Interim(u16),
+    /// No status has three digits like that: the connection ends without an answer.
+    None,
+}
 
 /// How to answer one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Params {
     /// The status.
-    pub status: u16,
+    pub status: Status,
     /// The length of the body; `None` echoes the request's.
     pub size: Option<u64>,
     /// How long to wait first.
     pub delay: Duration,
     /// Whether to end the connection afterwards.
     pub close: bool,
-    /// More fields for the head.
+    /// Whether to compress the body, if the client takes that.
+    pub gzip: bool,
+    /// More fields for the head. None of them concerns framing or the connection.
     pub headers: Vec<(String, String)>,
     /// In how many writes the response leaves: 1 is everything at once, 2 head and body apart, more
-    /// cut the body further.
+    /// cut the body further. At most 64.
     pub writes: u32,
     /// Whether TCP_NODELAY is set while it leaves.
     pub nodelay: bool,
@@ -37,10 +72,11 @@ pub struct Params {
 impl Default for Params {
     fn default() -> Params {
         Params {
-            status: 200,
+            status: Status::Final(200),
             size: None,
             delay: Duration::ZERO,
             close: false,
+            gzip: false,
             headers: Vec::new(),
             writes: 1,
             nodelay: true,
@@ -49,113 +85,171 @@ impl Default for Params {
 }
 
 impl Params {
-    /// Reads the query of a request target. Where the query gives several values with
-    /// probabilities, `random` chooses. Unknown names are ignored, as by Fortio. The error says which
-    /// parameter is wrong.
-    pub fn parse(target: &str, random: &mut impl Rng) -> Result<Params, String> {
+    /// Reads the query of a request target. Of several parameters of one name the first counts,
+    /// except for `header`. Unknown names are ignored. Where the query gives several values with
+    /// probabilities, `random` chooses.
+    pub fn parse(target: &str, limits: &Limits, random: &mut impl Rng) -> Params {
         let mut params = Params::default();
         let Some((_, query)) = target.split_once('?') else {
-            return Ok(params);
+            return params;
         };
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let value = decode(value).ok_or_else(|| format!("{name}: bad percent-encoding"))?;
-            let wrong = |what: &str| format!("{name}={value}: {what}");
-            match name {
-                "status" => {
-                    let status = choose(&value, random, |text| {
-                        text.parse().ok().filter(|code| (200..600).contains(code))
-                    });
-                    params.status = status
-                        .map_err(|()| wrong("not a status from 200 to 599"))?
-                        .unwrap_or(200);
-                }
+        let mut seen = Seen::default();
+        for (name, value) in pairs(query) {
+            let first = seen.first(&name);
+            match &*name {
+                "header" => params.add_header(&value),
+                _ if !first || value.is_empty() => {}
+                "status" => params.status = status(&value, random),
                 "size" => {
-                    let size = choose(&value, random, |text| {
-                        text.parse().ok().filter(|size| *size <= MAX_SIZE)
-                    });
-                    params.size = size.map_err(|()| wrong("not a size up to 1 GiB in bytes"))?;
+                    if let Choice::Value(size) = choose(&value, random, whole) {
+                        let size = u64::try_from(size).unwrap_or(0);
+                        params.size = Some(size.min(limits.size));
+                    }
                 }
                 "delay" => {
-                    let read = |text: &str| {
-                        crate::text::duration(text)
-                            .ok()
-                            .filter(|delay| *delay <= MAX_DELAY)
-                    };
-                    let delay = choose(&value, random, read);
-                    params.delay = delay
-                        .map_err(|()| wrong("not a duration up to 60s"))?
-                        .unwrap_or_default();
+                    if let Choice::Value(delay) = choose(&value, random, duration) {
+                        params.delay = delay.min(limits.delay);
+                    }
                 }
-                "close" => {
-                    params.close = match value.as_str() {
-                        "" | "true" | "on" => true,
-                        "false" | "off" => false,
-                        _ => {
-                            random.random_range(0.0..100.0)
-                                < percent(&value)
-                                    .ok_or_else(|| wrong("not true or a percentage"))?
-                        }
-                    };
-                }
-                "header" => {
-                    let (name, value) = crate::text::header(&value)?;
-                    params.headers.push((name, value));
-                }
+                "close" => params.close |= happens(&value, random),
+                "gzip" => params.gzip = happens(&value, random),
                 "writes" => {
-                    let writes = value
-                        .parse()
-                        .ok()
-                        .filter(|writes| (1..=MAX_WRITES).contains(writes));
-                    params.writes = writes.ok_or_else(|| wrong("not a number from 1 to 64"))?;
+                    if let Some(writes) = whole(&value) {
+                        let most = i64::from(MAX_WRITES);
+                        params.writes = writes.clamp(1, most) as u32;
+                    }
                 }
-                "nodelay" => {
-                    params.nodelay = match value.as_str() {
-                        "" | "1" | "true" | "on" => true,
-                        "0" | "false" | "off" => false,
-                        _ => return Err(wrong("neither 0 nor 1")),
-                    };
-                }
+                "nodelay" => params.nodelay = !matches!(&*value, "0" | "false" | "off"),
                 _ => {}
             }
         }
-        Ok(params)
+        params
     }
-}
 
-/// Chooses from `value` or `value:percent,value:percent,...`; what the percentages leave over is
-/// `None`.
-fn choose<T>(
-    list: &str,
-    random: &mut impl Rng,
-    read: impl Fn(&str) -> Option<T>,
-) -> Result<Option<T>, ()> {
-    let entries = list.split(',').map(|entry| match entry.split_once(':') {
-        None => Ok((read(entry).ok_or(())?, 100.0)),
-        Some((value, share)) => Ok((read(value).ok_or(())?, percent(share).ok_or(())?)),
-    });
-    let entries: Vec<(T, f64)> = entries.collect::<Result<_, ()>>()?;
-    if entries.iter().map(|(_, share)| share).sum::<f64>() > 100.000_1 {
-        return Err(());
-    }
-    let mut dice = random.random_range(0.0..100.0);
-    for (value, share) in entries {
-        if dice < share {
-            return Ok(Some(value));
+    /// Takes `Name:value`; what is no field is left out.
+    fn add_header(&mut self, text: &str) {
+        let Some((name, value)) = text.split_once(':') else {
+            return;
+        };
+        if name.is_empty() || !name.bytes().all(is_token) {
+            return;
         }
-        dice -= share;
+        // Nothing in a value may begin a line of its own.
+        let value = value.replace(|c: char| c.is_ascii_control() && c != '\t', " ");
+        let value = value.trim_matches([' ', '\t']);
+        if name.eq_ignore_ascii_case("connection") {
+            self.close |= value.eq_ignore_ascii_case("close");
+            return;
+        }
+        let framing = [
+            "content-length",
+            "transfer-encoding",
+            "keep-alive",
+            "proxy-connection",
+            "upgrade",
+            "te",
+            "trailer",
+        ];
+        if !framing.iter().any(|own| name.eq_ignore_ascii_case(own)) {
+            self.headers.push((name.to_owned(), value.to_owned()));
+        }
     }
-    Ok(None)
 }
 
-fn percent(text: &str) -> Option<f64> {
-    text.parse()
-        .ok()
-        .filter(|share| (0.0..=100.0).contains(share))
+/// Which of the parameters that count once have been seen.
+#[derive(Debug, Default)]
+struct Seen(u8);
+
+impl Seen {
+    /// Whether `name` is seen for the first time.
+    fn first(&mut self, name: &str) -> bool {
+        let once = &NAMES[..NAMES.len() - 1];
+        let Some(at) = once.iter().position(|known| *known == name) else {
+            return true;
+        };
+        let before = self.0;
+        self.0 |= 1 << at;
+        before != self.0
+    }
+}
+
+fn status(value: &str, random: &mut impl Rng) -> Status {
+    match choose(value, random, whole) {
+        Choice::Rest => Status::Final(200),
+        Choice::Invalid => Status::Final(400),
+        Choice::Value(code) => match u16::try_from(code) {
+            Ok(code @ (101 | 200..=999)) => Status::Final(code),
+            Ok(code @ 100..=199) => Status::Interim(code),
+            _ => Status::None,
+        },
+    }
+}
+
+fn whole(text: &str) -> Option<i64> {
+    text.parse().ok()
+}
+
+/// A duration as Go writes it, so with a sign and without a limit; a negative one is none.
+fn duration(text: &str) -> Option<Duration> {
+    let (negative, rest) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    if rest == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut rest = rest;
+    let mut nanoseconds = 0.0;
+    loop {
+        let unit_at = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, after) = rest.split_at(unit_at);
+        let unit_end = after
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(after.len());
+        let (unit, after) = after.split_at(unit_end);
+        let scale = match unit {
+            "ns" => 1.0,
+            "us" | "µs" | "μs" => 1e3,
+            "ms" => 1e6,
+            "s" => 1e9,
+            "m" => 60e9,
+            "h" => 3600e9,
+            _ => return None,
+        };
+        nanoseconds += number.parse::<f64>().ok()? * scale;
+        rest = after;
+        if rest.is_empty() {
+            break;
+        }
+    }
+    // Go counts in 64 signed bits.
+    if nanoseconds >= 2f64.powi(63) {
+        return None;
+    }
+    Some(if negative {
+        Duration::ZERO
+    } else {
+        Duration::from_nanos(nanoseconds as u64)
+    })
+}
+
+/// The pairs of a query, decoded. As in Go, a pair with a semicolon or a broken escape is left out.
+fn pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
+    query
+        .split('&')
+        .filter(|pair| !pair.is_empty() && !pair.contains(';'))
+        .filter_map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Some((decode(name)?, decode(value)?))
+        })
 }
 
 /// Undoes percent-encoding and `+` for a space.
-fn decode(text: &str) -> Option<String> {
+fn decode(text: &str) -> Option<Cow<'_, str>> {
+    if !text.contains(['%', '+']) {
+        return Some(Cow::Borrowed(text));
+    }
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -168,7 +262,10 @@ fn decode(text: &str) -> Option<String> {
             byte => byte,
         });
     }
-    String::from_utf8(bytes).ok()
+    Some(match String::from_utf8(bytes) {
+        Ok(text) => Cow::Owned(text),
+        Err(error) => Cow::Owned(String::from_utf8_lossy(error.as_bytes()).into_owned()),
+    })
 }
 
 #[cfg(test)]
@@ -178,84 +275,154 @@ mod tests {
     use rand::SeedableRng;
     use rand::rngs::SmallRng;
 
-    fn parse(target: &str) -> Result<Params, String> {
-        Params::parse(target, &mut SmallRng::seed_from_u64(1))
+    fn parse(target: &str) -> Params {
+        let limits = Limits {
+            size: 100_000,
+            delay: Duration::from_secs(2),
+        };
+        Params::parse(target, &limits, &mut SmallRng::seed_from_u64(1))
     }
 
     #[test]
     fn parameters_are_read() {
-        assert_eq!(parse("/"), Ok(Params::default()));
-        assert_eq!(parse("/?unknown=1&&"), Ok(Params::default()));
-        let all = parse("/echo?status=404&size=1024&delay=1.5ms&close=true&header=X-A:%20b+c&writes=2&nodelay=0").unwrap();
+        assert_eq!(parse("/"), Params::default());
+        assert_eq!(parse("/?unknown=1&&"), Params::default());
+        let all = parse(
+            "/echo?status=404&size=1024&delay=1.5ms&close=true&gzip=true&header=X-A:%20b+c&header=x-a:d&writes=2&nodelay=0",
+        );
         let expected = Params {
-            status: 404,
+            status: Status::Final(404),
             size: Some(1024),
             delay: Duration::from_micros(1500),
             close: true,
-            headers: vec![("X-A".to_owned(), "b c".to_owned())],
+            gzip: true,
+            headers: vec![
+                ("X-A".to_owned(), "b c".to_owned()),
+                ("x-a".to_owned(), "d".to_owned()),
+            ],
             writes: 2,
             nodelay: false,
         };
         assert_eq!(all, expected);
     }
 
+    /// Each was put to Fortio 1.75.2 too.
     #[test]
-    fn wrong_values_name_the_parameter() {
-        let table = [
-            "status=99",
+    fn values_that_make_no_sense_do_what_fortio_does() {
+        let status = |query: &str| parse(&format!("/?{query}")).status;
+        for query in [
             "status=abc",
+            "status=503,404",
             "status=503:70,500:70",
-            "size=-1",
-            "size=2000000000",
-            "delay=5",
-            "delay=2m",
-            "close=maybe",
-            "close=101",
-            "writes=0",
-            "writes=65",
-            "nodelay=2",
-            "size=1%2",
-        ];
-        for query in table {
-            let error = parse(&format!("/?{query}")).unwrap_err();
-            assert!(
-                error.starts_with(query.split('=').next().unwrap()),
-                "{query}: {error}"
-            );
+            "status=1:x",
+        ] {
+            assert_eq!(status(query), Status::Final(400), "{query}");
         }
-        assert!(
-            parse("/?header=a%0d%0ab:c").is_err(),
-            "no field may smuggle a line"
-        );
-        assert!(parse("/?header=content-length:5").is_err());
+        for query in [
+            "status=99",
+            "status=1000",
+            "status=-5",
+            "status=70000",
+            "status=0",
+        ] {
+            assert_eq!(status(query), Status::None, "{query}");
+        }
+        assert_eq!(status("status=150"), Status::Interim(150));
+        assert_eq!(status("status=101"), Status::Final(101));
+        assert_eq!(status("status=999"), Status::Final(999));
+        for query in [
+            "status=",
+            "status",
+            "status=503;x",
+            "status=5%3",
+            "Status=503",
+        ] {
+            assert_eq!(status(query), Status::Final(200), "{query}");
+        }
+        assert_eq!(status("status=503&status=404"), Status::Final(503));
+        assert_eq!(status("status=503:0%25,404:100%25"), Status::Final(404));
+
+        let size = |query: &str| parse(&format!("/?{query}")).size;
+        assert_eq!(size("size=x"), None);
+        assert_eq!(size("size="), None);
+        assert_eq!(size("size=-3"), Some(0));
+        assert_eq!(size("size=200000"), Some(100_000));
+        assert_eq!(size("size=1%2&size=2;x&size=3"), Some(3));
+        assert_eq!(size("%73ize=3:100"), Some(3));
+
+        let delay = |query: &str| parse(&format!("/?{query}")).delay;
+        assert_eq!(delay("delay=1h2m"), Duration::from_secs(2));
+        assert_eq!(delay("delay=%2B1s"), Duration::from_secs(1));
+        assert_eq!(delay("delay=.5s"), Duration::from_millis(500));
+        assert_eq!(delay("delay=1s500us"), Duration::from_micros(1_000_500));
+        for query in [
+            "delay=5",
+            "delay=-1s",
+            "delay=1+s",
+            "delay=s",
+            "delay=.",
+            "delay=99999999999h",
+            "delay=0",
+        ] {
+            assert_eq!(delay(query), Duration::ZERO, "{query}");
+        }
+
+        let close = |query: &str| parse(&format!("/?{query}")).close;
+        assert!(!close("close") && !close("close=false") && !close("close=0&close=true"));
+        assert!(close("close=x") && close("close=100") && close("header=Connection:close"));
     }
 
     #[test]
-    fn lists_are_chosen_from_by_their_shares() {
-        let mut random = SmallRng::seed_from_u64(1);
-        let mut counts = std::collections::BTreeMap::new();
-        for _ in 0..10_000 {
-            *counts
-                .entry(
-                    Params::parse("/?status=503:20,404:10", &mut random)
-                        .unwrap()
-                        .status,
-                )
-                .or_insert(0) += 1;
+    fn fields_cannot_smuggle_lines_or_framing() {
+        let headers = |query: &str| parse(&format!("/?{query}")).headers;
+        let own = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
+        assert_eq!(headers("header=X:%0d%0aY:z"), own("X", "Y:z"));
+        assert_eq!(headers("header=X:a%0d%0aY:z"), own("X", "a  Y:z"));
+        assert_eq!(headers("header=Empty:"), own("Empty", ""));
+        for query in [
+            "header=bad",
+            "header=",
+            "header=:v",
+            "header=a%20b:c",
+            "header=a%0d%0ab:c",
+            "header=content-length:5",
+            "header=Transfer-Encoding:chunked",
+        ] {
+            assert_eq!(headers(query), vec![], "{query}");
         }
-        assert!(
-            (1800..2200).contains(&counts[&503]) && (850..1150).contains(&counts[&404]),
-            "{counts:?}"
+    }
+
+    #[test]
+    fn our_own_parameters_are_cut_to_their_range() {
+        let writes = |query: &str| parse(&format!("/?{query}")).writes;
+        assert_eq!(
+            [
+                writes("writes=0"),
+                writes("writes=3"),
+                writes("writes=65"),
+                writes("writes=x")
+            ],
+            [1, 3, 64, 1]
         );
-        assert_eq!(counts.values().sum::<i32>(), 10_000);
+        assert!(parse("/?nodelay=1").nodelay && parse("/?nodelay").nodelay);
+        assert!(!parse("/?nodelay=0").nodelay && !parse("/?nodelay=false").nodelay);
     }
 
     proptest! {
         #[test]
-        fn no_target_makes_it_panic(target in "/?\\??[\\PC]{0,40}|/\\?((status|size|delay|close|header|writes|nodelay)=[0-9a-z:,.%+]{0,9}&?){0,5}") {
-            if let Ok(params) = parse(&target) {
-                prop_assert!(params.delay <= MAX_DELAY && params.size.unwrap_or(0) <= MAX_SIZE);
+        fn no_target_makes_it_panic_or_exceeds_a_limit(target in "/?\\??[\\PC]{0,40}|/\\?((status|size|delay|close|gzip|header|writes|nodelay)=[0-9a-z:,.%+-]{0,9}&?){0,5}") {
+            let params = parse(&target);
+            prop_assert!(params.delay <= Duration::from_secs(2) && params.size.unwrap_or(0) <= 100_000);
+            prop_assert!((1..=MAX_WRITES).contains(&params.writes));
+            for (name, value) in &params.headers {
+                prop_assert!(!name.contains(['\r', '\n', ':']) && !value.contains(['\r', '\n', '\0']));
             }
+        }
+
+        #[test]
+        fn durations_agree_with_what_the_command_line_reads(text in "([0-9]{1,3}(\\.[0-9]{1,2})?(ns|us|ms|s|m)){1,3}") {
+            let (ours, there) = (duration(&text).unwrap(), crate::text::duration(&text).unwrap());
+            prop_assert!(ours.abs_diff(there) < Duration::from_micros(1), "{ours:?} {there:?}");
         }
     }
 }

@@ -3,25 +3,9 @@
 
 use std::io::{self, ErrorKind, IoSlice, Write};
 
-use super::params::Params;
+use http::StatusCode;
 
-/// What made-up bodies consist of; a power of two, so that positions wrap cheaply.
-const PATTERN_SIZE: usize = 64 * 1024;
-
-static PATTERN: [u8; PATTERN_SIZE] = pattern();
-
-const fn pattern() -> [u8; PATTERN_SIZE] {
-    let mut bytes = [b'\n'; PATTERN_SIZE];
-    let mut at = 0;
-    while at < PATTERN_SIZE {
-        // Lines of 64 that end in a line feed, so that a person can look at it.
-        if at % 64 != 63 {
-            bytes[at] = b'a' + (at % 26) as u8;
-        }
-        at += 1;
-    }
-    bytes
-}
+use super::reply::{Body, Reply};
 
 /// A response that is being written.
 #[derive(Debug)]
@@ -36,58 +20,51 @@ pub struct Outgoing {
     pub close: bool,
 }
 
-#[derive(Debug)]
-enum Body {
-    Held(Vec<u8>),
-    MadeUp,
-}
-
 impl Outgoing {
-    /// The answer to a request with these parameters and this body. `headless` is for HEAD: the
-    /// head says what a GET would have got.
-    pub fn new(params: &Params, echoed: Vec<u8>, close: bool, headless: bool) -> Outgoing {
-        let bodyless = matches!(params.status, 204 | 304);
-        let (body, length) = match params.size {
-            Some(size) => (Body::MadeUp, size),
-            None => {
-                let length = echoed.len() as u64;
-                (Body::Held(echoed), length)
+    /// A reply on its way out in so many writes. `close` says that nothing follows it.
+    pub fn new(reply: Reply, writes: u32, close: bool, date: &str) -> Outgoing {
+        let mut head = Vec::with_capacity(256);
+        if let Some(status) = reply.interim {
+            status_line(&mut head, status);
+            head.extend_from_slice(b"\r\n");
+        }
+        status_line(&mut head, reply.status);
+        let mut field = |name: &str, value: &str| {
+            for part in [name, ": ", value, "\r\n"] {
+                head.extend_from_slice(part.as_bytes());
             }
         };
-        let close = close || params.close;
-        let mut head = Vec::with_capacity(128);
-        head.extend_from_slice(
-            format!("HTTP/1.1 {} {}\r\n", params.status, reason(params.status)).as_bytes(),
-        );
-        head.extend_from_slice(b"Content-Type: text/plain\r\n");
-        if !bodyless {
-            head.extend_from_slice(format!("Content-Length: {length}\r\n").as_bytes());
+        for (name, value) in &reply.fields {
+            field(name, value);
         }
-        for (name, value) in &params.headers {
-            head.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+        if !reply
+            .fields
+            .iter()
+            .any(|(name, _)| name.eq_ignore_ascii_case("date"))
+        {
+            field("Date", date);
+        }
+        // A status without content has no length either; an answer to HEAD has that of a GET.
+        if !matches!(reply.status, 101 | 204 | 304) {
+            field("Content-Length", &reply.body.len().to_string());
         }
         if close {
-            head.extend_from_slice(b"Connection: close\r\n");
+            field("Connection", "close");
         }
         head.extend_from_slice(b"\r\n");
-        let length = if bodyless || headless { 0 } else { length };
+        let length = if reply.has_content {
+            reply.body.len()
+        } else {
+            0
+        };
         Outgoing {
             head,
-            body,
+            body: reply.body,
             length,
             position: 0,
-            writes: u64::from(params.writes),
+            writes: u64::from(writes),
             close,
         }
-    }
-
-    /// A plain answer with a text.
-    pub fn text(status: u16, text: &str, close: bool, headless: bool) -> Outgoing {
-        let params = Params {
-            status,
-            ..Params::default()
-        };
-        Outgoing::new(&params, format!("{text}\n").into_bytes(), close, headless)
     }
 
     /// Writes as much as `socket` takes. Returns whether everything has left.
@@ -131,13 +108,7 @@ impl Outgoing {
             .unwrap_or_default();
         let from = self.position.max(head_length);
         let wanted = usize::try_from(until.saturating_sub(from)).unwrap_or(usize::MAX);
-        let from = from - head_length;
-        let body: &[u8] = match &self.body {
-            Body::Held(bytes) => bytes
-                .get(usize::try_from(from).unwrap_or(usize::MAX)..)
-                .unwrap_or_default(),
-            Body::MadeUp => &PATTERN[(from % PATTERN_SIZE as u64) as usize..],
-        };
+        let body = self.body.at(from - head_length);
         [
             IoSlice::new(head),
             IoSlice::new(&body[..body.len().min(wanted)]),
@@ -145,23 +116,21 @@ impl Outgoing {
     }
 }
 
-fn reason(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        204 => "No Content",
-        304 => "Not Modified",
-        400 => "Bad Request",
-        404 => "Not Found",
-        500 => "Internal Server Error",
-        503 => "Service Unavailable",
-        _ => "Status",
-    }
+fn status_line(head: &mut Vec<u8>, status: u16) {
+    let known = StatusCode::from_u16(status).ok();
+    let line = match known.and_then(|code| code.canonical_reason()) {
+        Some(reason) => format!("HTTP/1.1 {status} {reason}\r\n"),
+        None => format!("HTTP/1.1 {status} status code {status}\r\n"),
+    };
+    head.extend_from_slice(line.as_bytes());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::http::ResponseParser;
+    use crate::serve::params::{Params, Status};
+    use crate::serve::reply::{Asked, PATTERN, PATTERN_SIZE};
     use proptest::prelude::*;
 
     /// Takes up to `room` bytes per write and refuses every other write.
@@ -201,7 +170,12 @@ mod tests {
     }
 
     fn written(params: &Params, echoed: &[u8], room: usize) -> Slow {
-        let mut outgoing = Outgoing::new(params, echoed.to_vec(), false, false);
+        let asked = Asked {
+            body: echoed.to_vec().into(),
+            ..Asked::default()
+        };
+        let reply = Reply::new(params, asked).unwrap();
+        let mut outgoing = Outgoing::new(reply, params.writes, false, "now");
         let mut slow = Slow {
             room,
             ..Slow::default()
@@ -235,10 +209,10 @@ mod tests {
     }
 
     #[test]
-    fn no_content_has_no_body_and_no_length() {
+    fn a_status_without_content_has_no_length() {
         let slow = written(
             &Params {
-                status: 204,
+                status: Status::Final(204),
                 size: Some(5),
                 ..Params::default()
             },
@@ -246,8 +220,25 @@ mod tests {
             usize::MAX,
         );
         assert_eq!(
-            slow.taken,
-            b"HTTP/1.1 204 No Content\r\nContent-Type: text/plain\r\n\r\n"
+            String::from_utf8_lossy(&slow.taken),
+            "HTTP/1.1 204 No Content\r\nContent-Type: application/octet-stream\r\nDate: now\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn an_interim_status_goes_ahead_and_a_date_of_ones_own_counts() {
+        let slow = written(
+            &Params {
+                status: Status::Interim(150),
+                headers: vec![("date".to_owned(), "then".to_owned())],
+                ..Params::default()
+            },
+            b"",
+            usize::MAX,
+        );
+        assert_eq!(
+            String::from_utf8_lossy(&slow.taken),
+            "HTTP/1.1 150 status code 150\r\n\r\nHTTP/1.1 200 OK\r\ndate: then\r\nContent-Length: 0\r\n\r\n"
         );
     }
 

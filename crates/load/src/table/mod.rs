@@ -5,7 +5,7 @@ mod layout;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::report::Report;
+use crate::report::{Report, is_told};
 use layout::{Row, Table};
 
 /// What every table says about itself.
@@ -28,8 +28,10 @@ pub struct Options {
 /// The columns of one row; milliseconds but for the last three.
 #[derive(Debug, Clone, Default)]
 struct Values {
-    times: [f64; 5],
-    few_samples: bool,
+    /// What the reports tell of the times.
+    times: [Option<f64>; 5],
+    /// Which of them rest on fewer than 100 answers beyond the percentile.
+    few: [bool; 5],
     proxy_cpu: Option<f64>,
     rate: f64,
     failed: u64,
@@ -148,12 +150,12 @@ fn scenario(
             format!("{} median", readable(name))
         });
     }
-    if rounds
-        .values()
-        .flat_map(BTreeMap::values)
-        .any(|values| values.few_samples)
-    {
+    let all = || rounds.values().flat_map(BTreeMap::values);
+    if all().any(|values| values.few.contains(&true)) {
         notes.insert("~ rests on fewer than 100 answers beyond the percentile.");
+    }
+    if all().any(|values| values.times.contains(&None)) {
+        notes.insert("– fewer than 100 answers lie beyond the percentile.");
     }
     Ok(Table {
         title,
@@ -185,11 +187,13 @@ fn row(label: String, values: &Values) -> Row {
     let mut cells: Vec<String> = values
         .times
         .iter()
-        .map(|time| format!("{time:.3}"))
+        .zip(values.few)
+        .map(|(time, few)| match time {
+            None => "–".to_owned(),
+            Some(time) if few => format!("{time:.3}~"),
+            Some(time) => format!("{time:.3}"),
+        })
         .collect();
-    if values.few_samples {
-        cells[4].push('~');
-    }
     cells.push(
         values
             .proxy_cpu
@@ -216,7 +220,10 @@ fn difference(base: &Values, values: &Values) -> Row {
         .times
         .iter()
         .zip(values.times)
-        .map(|(from, to)| percent(*from, to))
+        .map(|(from, to)| match (from, to) {
+            (Some(from), Some(to)) => percent(*from, to),
+            _ => "-".to_owned(),
+        })
         .collect();
     cells.push(String::new());
     cells.push(percent(base.rate, values.rate));
@@ -230,9 +237,13 @@ fn difference(base: &Values, values: &Values) -> Row {
 
 fn values(report: &Report, proxy_cpu: Option<f64>) -> Values {
     let time = &report.response_time;
+    let times = [Some(time.avg), time.p50, time.p75, time.p90, time.p99];
+    let quantiles = [0.0, 0.5, 0.75, 0.9, 0.99];
     Values {
-        times: [time.avg, time.p50, time.p75, time.p90, time.p99],
-        few_samples: time.count < 10_000,
+        times,
+        few: std::array::from_fn(|column| {
+            column > 0 && times[column].is_some() && !is_told(quantiles[column], time.count)
+        }),
         proxy_cpu,
         rate: report.rates.achieved_qps,
         failed: report.counts.failed + report.counts.unsent,
@@ -244,9 +255,10 @@ fn median(runs: &[&Values]) -> Values {
     let cpus: Vec<f64> = runs.iter().filter_map(|values| values.proxy_cpu).collect();
     Values {
         times: std::array::from_fn(|column| {
-            middle(runs.iter().map(|values| values.times[column]).collect())
+            let known: Option<Vec<f64>> = runs.iter().map(|values| values.times[column]).collect();
+            known.map(middle)
         }),
-        few_samples: runs.iter().any(|values| values.few_samples),
+        few: std::array::from_fn(|column| runs.iter().any(|values| values.few[column])),
         proxy_cpu: (!cpus.is_empty()).then(|| middle(cpus)),
         rate: middle(runs.iter().map(|values| values.rate).collect()),
         failed: runs.iter().map(|values| values.failed).sum(),
@@ -269,7 +281,7 @@ fn readable(name: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Config, Counts, FORMAT, Generator, Rates, Summary};
+    use crate::report::{Config, Counts, FORMAT, Rates, Summary};
 
     fn report(name: &str, round: u32, times: [f64; 5], cpu: Option<f64>) -> Report {
         let [avg, p50, p75, p90, p99] = times;
@@ -288,10 +300,9 @@ mod tests {
                 arrivals: "uniform".to_owned(),
                 timeout_s: 10.0,
                 seed: 1,
+                ..Config::default()
             },
-            started_unix_ms: 0,
             measured_s: 10.0,
-            interrupted: false,
             counts: Counts {
                 ok: 1000,
                 ..Counts::default()
@@ -300,28 +311,20 @@ mod tests {
                 wanted_qps: 100.0,
                 achieved_qps: 100.0,
             },
-            status: BTreeMap::new(),
-            errors: BTreeMap::new(),
-            warmup_errors: BTreeMap::new(),
             response_time: Summary {
                 count: 1000,
                 avg,
-                p50,
-                p75,
-                p90,
-                p99,
+                p50: Some(p50),
+                p75: Some(p75),
+                p90: Some(p90),
+                p99: Some(p99),
                 ..Summary::default()
             },
-            service_time: Summary::default(),
-            lateness: Summary::default(),
-            connect_time: Summary::default(),
-            failed_time: Summary::default(),
-            warmup_time: Summary::default(),
-            generator: Generator::default(),
             extra: cpu
                 .map(|cpu| (PROXY_CPU.to_owned(), cpu))
                 .into_iter()
                 .collect(),
+            ..Report::default()
         }
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use async_trait::async_trait;
+use lateen_types::WorkloadUid;
 
 use crate::pod::Pod;
 
@@ -27,6 +28,16 @@ pub enum ResolveError {
         /// What was in the way.
         reason: String,
     },
+    /// No resolver was asked, because the pod holds its share of this process.
+    #[error(
+        "resolve {hostname}: pod {pod} holds its share of the proxy's descriptors; close idle connections to it, or raise the proxy's limit of open files"
+    )]
+    NoRoom {
+        /// The name that was wanted.
+        hostname: String,
+        /// Whose share it is.
+        pod: WorkloadUid,
+    },
     /// No resolver gave a usable answer.
     #[error("resolve {hostname}: {reason}")]
     Unanswered {
@@ -42,7 +53,7 @@ impl ResolveError {
     pub fn blames_name(&self) -> bool {
         match self {
             Self::NotAName(_) | Self::NoAddress { .. } | Self::Unanswered { .. } => true,
-            Self::NotAsked { .. } => false,
+            Self::NotAsked { .. } | Self::NoRoom { .. } => false,
         }
     }
 }

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{FutureExt, LocalBoxFuture, Shared};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use lateen_capture::DnsSockets;
+use lateen_capture::{DnsSockets, Held};
 use lateen_dns::{Answer, Code, Query, Transport, Unusable, View};
-use lateen_telemetry::{DnsLabels, DnsMetrics, known};
+use lateen_telemetry::{DnsLabels, DnsMetrics, DnsShed, known};
 use lateen_types::Strng;
 use rand::seq::SliceRandom;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::upstream::{From, Upstream, framed};
+use super::upstream::{From, Unanswered, Upstream, framed};
 use crate::pod::Pod;
 use crate::publish::Current;
 
@@ -67,8 +67,17 @@ pub struct Naming {
     pub ipv6: bool,
 }
 
-/// A reply that several may wait for; `None` if no resolver gave one.
-type Flight = Shared<LocalBoxFuture<'static, Option<Rc<[u8]>>>>;
+/// A reply that several may wait for.
+type Flight = Shared<LocalBoxFuture<'static, Result<Rc<[u8]>, NoReply>>>;
+
+/// Why there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NoReply {
+    /// No resolver gave one, or there is none.
+    Failed,
+    /// None was asked: the pod holds its share.
+    Share,
+}
 
 /// A question that a resolver is being asked; its number does not matter.
 struct Asked {
@@ -181,17 +190,16 @@ async fn connections(server: Rc<Server>, listener: TcpListener) {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    let permit = Arc::clone(&server.connections).try_acquire_owned();
-                    let held = server.from.share.take(1);
-                    if let (Ok(permit), Some(held)) = (permit, held) {
-                        let server = Rc::clone(&server);
-                        open.spawn_local(async move {
-                            let _held = (permit, held);
-                            // Its end, whatever the reason, is the client's business.
-                            let _ = connection(server, stream).await;
-                        });
-                    } else {
-                        server.common.metrics.shed();
+                    match server.admit() {
+                        Ok(held) => {
+                            let server = Rc::clone(&server);
+                            open.spawn_local(async move {
+                                let _held = held;
+                                // Its end, whatever the reason, is the client's business.
+                                let _ = connection(server, stream).await;
+                            });
+                        }
+                        Err(reason) => server.common.metrics.shed(reason),
                     }
                 }
                 Err(error) => {
@@ -289,12 +297,21 @@ impl Server {
                     _permits: permits,
                 })),
                 None => {
-                    self.common.metrics.shed();
+                    self.common.metrics.shed(DnsShed::Questions);
                     self.log(&query, "too many questions wait for a resolver", 0);
                     Step::Reply(lateen_dns::serv_fail(&query, message))
                 }
             },
         }
+    }
+
+    /// Room for a connection.
+    fn admit(&self) -> Result<(OwnedSemaphorePermit, Held), DnsShed> {
+        let permit = Arc::clone(&self.connections)
+            .try_acquire_owned()
+            .map_err(|_| DnsShed::Connections)?;
+        let held = self.from.share.take(1).ok_or(DnsShed::Descriptors)?;
+        Ok((permit, held))
     }
 
     fn permits(&self) -> Option<[OwnedSemaphorePermit; 2]> {
@@ -315,9 +332,14 @@ impl Server {
         } = forward;
         let began = Instant::now();
         let reply = self.flight(&question, query.transport()).await;
+        if reply == Err(NoReply::Share) {
+            self.common.metrics.shed(DnsShed::Descriptors);
+            self.log(&query, "the pod holds its share of descriptors", 0);
+            return lateen_dns::serv_fail(&query, &question);
+        }
         let answered = reply
             .as_ref()
-            .is_some_and(|reply| !Code::of(reply).is_failure());
+            .is_ok_and(|reply| !Code::of(reply).is_failure());
         self.common
             .metrics
             .forwarded(&labels, began.elapsed(), answered);
@@ -327,7 +349,7 @@ impl Server {
             "forwarding failed"
         };
         self.log(&query, outcome, 0);
-        let Some(reply) = reply else {
+        let Ok(reply) = reply else {
             return lateen_dns::serv_fail(&query, &question);
         };
         let mut reply = lateen_dns::fit(&query, &question, reply.to_vec());
@@ -354,10 +376,13 @@ impl Server {
         let (question, uid) = (Rc::clone(question), self.pod.uid.clone());
         let flight = async move {
             match upstream.ask(&from, &question, whole).await {
-                Ok(reply) => Some(Rc::from(reply)),
+                Ok(reply) => Ok(Rc::from(reply)),
                 Err(error) => {
                     tracing::debug!(target: "dns", pod = %uid, %error, "no reply");
-                    None
+                    Err(match error {
+                        Unanswered::Share => NoReply::Share,
+                        Unanswered::NoResolver | Unanswered::Failed { .. } => NoReply::Failed,
+                    })
                 }
             }
         }

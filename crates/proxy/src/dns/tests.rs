@@ -1,5 +1,7 @@
 //! A pod's server between a client and resolvers, over real sockets. Needs root: sockets are marked.
 
+mod rig;
+
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -27,246 +29,9 @@ use super::upstream::{From, Upstream, framed};
 use super::{Lookups, ResolveError};
 use crate::pod::Pod;
 use crate::publish::Current;
+use rig::*;
 
-const SOON: Duration = Duration::from_secs(10);
-
-/// What a resolver of the test says to a question; none is silence.
-type Says = Rc<dyn Fn(&[u8], bool) -> Vec<Vec<u8>>>;
-
-/// A resolver on loopback that counts what it is asked over UDP and TCP.
-struct Fake {
-    address: SocketAddr,
-    asked: Rc<[AtomicUsize; 2]>,
-    tasks: [JoinHandle<()>; 2],
-}
-
-impl Fake {
-    async fn start(says: impl Fn(&[u8], bool) -> Vec<Vec<u8>> + 'static) -> Self {
-        let (udp, tcp) = loop {
-            let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-            // The same port over TCP may be somebody else's.
-            if let Ok(tcp) = TcpListener::bind(udp.local_addr().unwrap()).await {
-                break (udp, tcp);
-            }
-        };
-        let address = udp.local_addr().unwrap();
-        let (says, asked): (Says, Rc<[AtomicUsize; 2]>) = (Rc::new(says), Rc::default());
-        let (says_too, asked_too) = (Rc::clone(&says), Rc::clone(&asked));
-        let over_udp = spawn_local(async move {
-            let mut buffer = vec![0; 65536];
-            while let Ok((length, peer)) = udp.recv_from(&mut buffer).await {
-                asked_too[0].fetch_add(1, Ordering::Relaxed);
-                for reply in says_too(&buffer[..length], false) {
-                    udp.send_to(&reply, peer).await.unwrap();
-                }
-            }
-        });
-        let asked_too = Rc::clone(&asked);
-        let over_tcp = spawn_local(async move {
-            while let Ok((mut stream, _)) = tcp.accept().await {
-                asked_too[1].fetch_add(1, Ordering::Relaxed);
-                let question = hear(&mut stream).await;
-                for reply in says(&question, true) {
-                    stream.write_all(&framed(&reply)).await.unwrap();
-                }
-            }
-        });
-        Self {
-            address,
-            asked,
-            tasks: [over_udp, over_tcp],
-        }
-    }
-
-    fn asked(&self) -> (usize, usize) {
-        let [udp, tcp] = &*self.asked;
-        (udp.load(Ordering::Relaxed), tcp.load(Ordering::Relaxed))
-    }
-
-    fn stop(self) {
-        for task in self.tasks {
-            task.abort();
-        }
-    }
-}
-
-async fn hear(stream: &mut TcpStream) -> Vec<u8> {
-    let length = stream.read_u16().await.unwrap();
-    let mut message = vec![0; length.into()];
-    stream.read_exact(&mut message).await.unwrap();
-    message
-}
-
-/// A response with a code and addresses, in as many letters of the question as there are.
-fn reply(question: &[u8], code: u8, addresses: &[[u8; 4]]) -> Vec<u8> {
-    let mut reply = question[..question_end(question)].to_vec();
-    reply[2] |= 0x80;
-    reply[3] = 0x80 | code;
-    reply[6..12].fill(0);
-    reply[6..8].copy_from_slice(&(addresses.len() as u16).to_be_bytes());
-    for address in addresses {
-        reply.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
-        reply.extend_from_slice(address);
-    }
-    reply
-}
-
-fn cut(question: &[u8]) -> Vec<u8> {
-    let mut reply = reply(question, 0, &[]);
-    reply[2] |= 0x02;
-    reply
-}
-
-fn question_end(question: &[u8]) -> usize {
-    let mut at = 12;
-    while question[at] != 0 {
-        at += 1 + usize::from(question[at]);
-    }
-    at + 5
-}
-
-fn question(id: u16, name: &str, family: Family) -> Vec<u8> {
-    let mut question = lateen_dns::question(name, family).unwrap();
-    lateen_dns::set_id(&mut question, id);
-    question
-}
-
-fn of_type(mut question: Vec<u8>, kind: u16) -> Vec<u8> {
-    let end = question_end(&question);
-    question[end - 4..end - 2].copy_from_slice(&kind.to_be_bytes());
-    question
-}
-
-fn addresses(reply: &[u8]) -> Vec<IpAddr> {
-    lateen_dns::find(reply, Family::V4)
-        .expect("a reply")
-        .addresses
-}
-
-fn ip(last: u8) -> IpAddr {
-    [10, 0, 0, last].into()
-}
-
-/// A proxy that knows the service `web` and asks these resolvers.
-struct Rig {
-    common: Rc<Common>,
-    metrics: Arc<Metrics>,
-    namespaces: NamespaceThread,
-}
-
-/// A served pod.
-struct Served {
-    pod: Arc<Pod>,
-    address: SocketAddr,
-    task: JoinHandle<()>,
-}
-
-impl Rig {
-    fn new(servers: &[SocketAddr]) -> Self {
-        let mut store = Store::new("", Some("n1"));
-        let service = wds::service_resource(wds::service("web", ip(1), 80, 80));
-        let bytes = prost::Message::encode_to_vec(&service).into();
-        let refused = store.apply(&Batch {
-            upserts: vec![(wds::service_name("default", "web").into(), bytes)],
-            ..Batch::new(Kind::Address)
-        });
-        assert!(refused.is_empty(), "{refused:?}");
-        let current = Current::default();
-        current.set(store.snapshot());
-        let build = BuildInfo {
-            component: "ztunnel",
-            tag: "test",
-        };
-        let metrics = Arc::new(Metrics::new(&build, Vec::new));
-        let resolvers = Resolvers {
-            servers: servers.to_vec(),
-            timeout: Duration::from_millis(400),
-            attempts: 2,
-            useless: vec![],
-        };
-        Self {
-            common: Rc::new(Common {
-                current,
-                upstream: Rc::new(Upstream::new(File::saying(resolvers))),
-                metrics: metrics.dns().clone(),
-                questions: Arc::new(Semaphore::new(server::ALL_QUESTIONS)),
-                naming: Naming {
-                    domain: "cluster.local".into(),
-                    preferred: None,
-                    network: "".into(),
-                    ipv6: true,
-                },
-            }),
-            metrics,
-            namespaces: NamespaceThread::start().expect("this test needs root: it marks sockets"),
-        }
-    }
-
-    fn pod(&self, name: &str) -> Arc<Pod> {
-        let info = PodInfo {
-            name: name.into(),
-            namespace: "default".into(),
-            service_account: name.into(),
-        };
-        let home = Netns::current().unwrap();
-        let sockets = Stock::new(home, Options::default(), self.namespaces.clone());
-        let identity = Identity::new("cluster.local", "default", name).unwrap();
-        let uid = wds::uid("default", name).as_str().into();
-        Arc::new(Pod::new(uid, info, identity, sockets, 4096))
-    }
-
-    fn serve(&self, name: &str) -> Served {
-        let pod = self.pod(name);
-        let (udp, tcp) = loop {
-            let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-            if let Ok(tcp) = std::net::TcpListener::bind(udp.local_addr().unwrap()) {
-                break (udp, tcp);
-            }
-        };
-        udp.set_nonblocking(true).unwrap();
-        tcp.set_nonblocking(true).unwrap();
-        let address = udp.local_addr().unwrap();
-        let sockets = DnsSockets {
-            udp: vec![udp.into()],
-            tcp: vec![tcp.into()],
-        };
-        let serving = server::serve(Arc::clone(&pod), sockets, Rc::clone(&self.common));
-        let task = spawn_local(async move { serving.await.unwrap() });
-        Served { pod, address, task }
-    }
-
-    fn metric(&self, start: &str) -> u64 {
-        let page = self.metrics.render();
-        let lines = page.lines().filter(|line| line.starts_with(start));
-        lines
-            .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
-            .sum()
-    }
-}
-
-impl Served {
-    async fn ask(&self, question: &[u8]) -> Vec<u8> {
-        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        client.connect(self.address).await.unwrap();
-        client.send(question).await.unwrap();
-        let mut buffer = vec![0; 65536];
-        let length = timeout(SOON, client.recv(&mut buffer))
-            .await
-            .expect("a reply")
-            .unwrap();
-        buffer.truncate(length);
-        assert!(
-            lateen_dns::matches(question, &buffer),
-            "{question:?} {buffer:?}"
-        );
-        buffer
-    }
-}
-
-async fn local(test: impl Future<Output = ()>) {
-    LocalSet::new().run_until(test).await;
-}
-
+const SHED_DESCRIPTORS: &str = "lateen_dns_shed_total{reason=\"descriptors\"}";
 #[tokio::test]
 async fn the_mesh_answers_for_its_names_and_a_resolver_for_others() {
     local(async {
@@ -481,7 +246,7 @@ async fn a_pod_that_floods_is_turned_away_and_others_are_not() {
             tokio::task::yield_now().await;
         }
         assert!(
-            rig.metric("lateen_dns_shed_total") > 0,
+            rig.metric("lateen_dns_shed_total{reason=\"questions\"}") > 0,
             "{sent} questions are too many"
         );
         let reply = quiet.ask(&question(1, "a.example", Family::V4)).await;
@@ -513,7 +278,7 @@ async fn connections_of_one_pod_are_bounded() {
         let _ = timeout(SOON, last.read_to_end(&mut rest))
             .await
             .expect("an end");
-        assert!(rig.metric("lateen_dns_shed_total") >= 16);
+        assert!(rig.metric("lateen_dns_shed_total{reason=\"connections\"}") >= 16);
         let first = &mut open[0];
         first
             .write_all(&framed(&question(1, "web", Family::V4)))
@@ -548,6 +313,7 @@ async fn hostnames_are_looked_up_once_and_outlive_their_resolver() {
         let lookups = Lookups {
             upstream: Rc::clone(&rig.common.upstream),
             cache: Arc::clone(&cache),
+            metrics: rig.common.metrics.clone(),
             ipv6: true,
             waiting: RefCell::default(),
         };
@@ -594,6 +360,7 @@ async fn what_keeps_a_pod_from_asking_is_not_held_against_the_name() {
             let lookups = Lookups {
                 upstream: Rc::clone(&rig.common.upstream),
                 cache: Arc::default(),
+                metrics: rig.common.metrics.clone(),
                 ipv6: false,
                 waiting: RefCell::default(),
             };
@@ -605,7 +372,12 @@ async fn what_keeps_a_pod_from_asking_is_not_held_against_the_name() {
             }
             let error = lookups.look_up(&from, &pod.uid, "db.example").await;
             let error = error.expect_err("nobody can be asked");
-            assert!(matches!(error, ResolveError::NotAsked { .. }), "{error}");
+            let shed = rig.metric(SHED_DESCRIPTORS);
+            match descriptors {
+                0 => assert!(matches!(error, ResolveError::NotAsked { .. }), "{error}"),
+                _ => assert!(matches!(error, ResolveError::NoRoom { .. }), "{error}"),
+            }
+            assert_eq!(shed, u64::from(descriptors > 0), "{error}");
             assert!(!error.blames_name());
             drop(held);
         }
@@ -615,11 +387,41 @@ async fn what_keeps_a_pod_from_asking_is_not_held_against_the_name() {
         let lookups = Lookups {
             upstream: Rc::clone(&rig.common.upstream),
             cache: Arc::default(),
+            metrics: rig.common.metrics.clone(),
             ipv6: false,
             waiting: RefCell::default(),
         };
         let error = lookups.look_up(&from, &pod.uid, "db.example").await;
         assert!(error.expect_err("it says nothing").blames_name());
+        fake.stop();
+    })
+    .await;
+}
+
+/// It was not forwarded, so it is no failure of the resolvers.
+#[tokio::test]
+async fn a_pod_that_holds_its_share_is_told_so_and_counted() {
+    local(async {
+        let fake = Fake::start(|question, _| vec![reply(question, 0, &[[10, 0, 0, 7]])]).await;
+        let rig = Rig::new(&[fake.address]);
+        let served = rig.serve("a");
+        let held: Vec<_> = std::iter::from_fn(|| served.pod.share.take(1)).collect();
+        let reply = served.ask(&question(1, "a.example", Family::V4)).await;
+        assert_eq!(reply[3] & 0x0f, 2, "SERVFAIL");
+        assert_eq!(rig.metric(SHED_DESCRIPTORS), 1);
+        assert_eq!(rig.metric("istio_dns_upstream_requests_total"), 0);
+        // Over TCP the connection has no room already.
+        let mut client = TcpStream::connect(served.address).await.unwrap();
+        let mut rest = Vec::new();
+        let _ = timeout(SOON, client.read_to_end(&mut rest))
+            .await
+            .expect("an end");
+        assert_eq!((rig.metric(SHED_DESCRIPTORS), &*rest), (2, &[][..]));
+        drop(held);
+        let reply = served.ask(&question(2, "a.example", Family::V4)).await;
+        assert_eq!(addresses(&reply), [ip(7)]);
+        assert_eq!(rig.metric(SHED_DESCRIPTORS), 2);
+        served.task.abort();
         fake.stop();
     })
     .await;

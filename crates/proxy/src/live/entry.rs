@@ -66,6 +66,8 @@ pub enum Cut {
     Revoked,
     /// The pod has ended.
     Gone,
+    /// The tunnel that vouched for it broke: its pods reach one another no more.
+    Lost,
     /// The time that connections have when the proxy ends is over.
     Deadline,
 }
@@ -77,6 +79,7 @@ impl Cut {
             Self::Policy => "policy",
             Self::Revoked => "revoked",
             Self::Gone => "gone",
+            Self::Lost => "lost",
             Self::Deadline => "deadline",
         }
     }
@@ -195,6 +198,22 @@ impl Entry {
 
     pub(super) fn through(&self, tunnel: u64) {
         self.tunnel.set(tunnel);
+    }
+
+    /// 0 if none is known.
+    pub(super) fn tunnel(&self) -> u64 {
+        self.tunnel.get()
+    }
+
+    pub(super) fn direction(&self) -> Direction {
+        match &self.about {
+            About::Inbound(_) => Direction::Inbound,
+            About::Outbound(_) => Direction::Outbound,
+        }
+    }
+
+    pub(super) fn was_cut(&self) -> Option<Cut> {
+        self.cut.get()
     }
 
     pub(super) fn opened(&self) {

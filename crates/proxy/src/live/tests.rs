@@ -65,8 +65,11 @@ async fn a_connection_is_listed_from_its_beginning_to_its_end() {
 async fn what_is_cut_hears_the_first_reason_and_only_once() {
     let (live, pod) = (Live::default(), pod());
     let (coming, going) = (live.enter(inbound(&pod)), live.depart(outbound(&pod)));
-    assert_eq!(live.cut_inbound(Cut::Revoked, |_| true), 1);
-    assert_eq!(live.cut_inbound(Cut::Revoked, |_| true), 0);
+    coming.through(3);
+    going.through(3);
+    assert_eq!(live.cut_tunnel(4, Direction::Inbound, Cut::Revoked), 0);
+    assert_eq!(live.cut_tunnel(3, Direction::Inbound, Cut::Revoked), 1);
+    assert_eq!(live.cut_tunnel(3, Direction::Inbound, Cut::Revoked), 0);
     assert_eq!(live.cut_all(Cut::Deadline), 1);
     assert_eq!(coming.cut().await, Cut::Revoked);
     assert_eq!(going.cut().await, Cut::Deadline);

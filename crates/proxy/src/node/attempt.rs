@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use lateen_config::route::{self, Choice, Route, Via};
 use lateen_config::{Snapshot, Workload};
-use lateen_hbone::Stream;
+use lateen_hbone::{Stream, Unanswered};
 use lateen_telemetry::{Connection, Metrics, Opening, Trace};
 use lateen_types::WorkloadUid;
 use tokio::net::TcpStream;
@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use super::describe::{Outbound, claimed};
 use super::dial::dial;
 use super::ejection::Census;
+use super::nearby::{self, Near};
 use super::tunnel::{self, Opened};
 use super::{Arrival, Refusal};
 use crate::live::{Outgoing, Tracked};
@@ -24,11 +25,6 @@ use std::net::SocketAddr;
 
 /// Endpoints that are tried for one connection.
 const ATTEMPTS: usize = 3;
-
-/// Endpoints that may have the request and not answer it before a connection is given up. One more is tried: no byte of
-/// the application has travelled, so all that its server may have seen is a connection that opened and closed. But what
-/// one peer died of is not carried to all of them.
-const UNANSWERED: usize = 1;
 
 /// Names that are asked for on behalf of one connection.
 const LOOKUPS: usize = 8;
@@ -45,6 +41,8 @@ pub(super) struct Wanted {
 pub(super) enum Next {
     Tunnel(Stream),
     Plain(TcpStream),
+    /// The application itself, in a pod of this process.
+    Near(Box<Near>),
 }
 
 /// What a connection leaves behind in counters and tables, as long as it lives.
@@ -69,7 +67,7 @@ pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, mut wanted: Wa
     let deadline = Instant::now() + 3 * worker.patience.peer;
     let mut tried: Vec<Tried> = Vec::new();
     let mut attempts = 0;
-    let mut unanswered = 0;
+    let unanswered = Unanswered::default();
     let mut choice = match first(worker, arrival, &mut wanted).await {
         Ok(choice) => choice,
         Err(why) => return Reached::Nowhere(why),
@@ -82,8 +80,9 @@ pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, mut wanted: Wa
         let hop = hop_of(&choice);
         let behind = picked.filter(|picked| hop.as_ref() != Some(picked));
         let others = choice.others;
+        let limits = (&unanswered, deadline);
         let (outcome, underway) =
-            go(worker, arrival, &wanted, choice.route, resolved, deadline).await;
+            go(worker, arrival, &wanted, choice.route, resolved, limits).await;
         let port = wanted.destination.port();
         let refusal = match outcome {
             Ok(next) => {
@@ -103,8 +102,7 @@ pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, mut wanted: Wa
                 .ejections
                 .failed(&arrival.pod, &failed, port, &census);
         }
-        unanswered += usize::from(refusal.unanswered());
-        let next = (attempts < ATTEMPTS && unanswered <= UNANSWERED && Instant::now() < deadline)
+        let next = (attempts < ATTEMPTS && unanswered.may_repeat() && Instant::now() < deadline)
             .then(|| choose(worker, &arrival.pod, &wanted, &tried).ok())
             .flatten()
             .filter(|next| !next.avoided);
@@ -260,14 +258,14 @@ impl Drop for Underway {
     }
 }
 
-/// Goes to one next hop.
+/// Goes to one next hop, before the deadline.
 async fn go(
     worker: &Rc<Worker>,
     arrival: &Arrival,
     wanted: &Wanted,
     route: Route,
     resolved: Result<(), Refusal>,
-    deadline: Instant,
+    (unanswered, deadline): (&Unanswered, Instant),
 ) -> (Result<Next, Refusal>, Underway) {
     let (context, trace) = worker.sampler.begin();
     let mut underway = begin(worker, arrival, wanted, &route, trace);
@@ -276,11 +274,26 @@ async fn go(
     }
     let outcome = match route {
         Route::Tunnel(tunnel) => {
+            match nearby::open(worker, arrival, &wanted.source, &tunnel, context, deadline).await {
+                Ok(Some(near)) => {
+                    if let Some(tracked) = &underway.tracked {
+                        tracked.through(near.number());
+                    }
+                    return (Ok(Next::Near(near)), underway);
+                }
+                Ok(None) => {}
+                Err(refusal) => return (Err(refusal), underway),
+            }
             let waypoint = match &tunnel.via {
                 Via::Waypoint(reference) => Some(reference.clone()),
                 Via::Direct | Via::Gateway(_) => None,
             };
-            match tunnel::open(worker, arrival, &wanted.source, tunnel, context, deadline).await {
+            let asked = tunnel::Asked {
+                tunnel,
+                context,
+                unanswered,
+            };
+            match tunnel::open(worker, arrival, &wanted.source, asked, deadline).await {
                 Ok(Opened {
                     stream,
                     tunnel,

@@ -11,20 +11,22 @@ use std::time::{Duration, Instant};
 use lateen_capture::Held;
 use lateen_config::route::{self, Handover, InboundRefusal, inbound_service};
 use lateen_config::{Snapshot, Workload};
-use lateen_hbone::{self as hbone, CloseReason, Incoming, Status, Stream};
+use lateen_hbone::{self as hbone, Baggage, CloseReason, Incoming, Status, Stream, TraceParent};
 use lateen_proxy_protocol::{Header, Tlv, encode};
 use lateen_relay::Socket;
 use lateen_telemetry::{Connection, Reporter};
 use lateen_tls::TlsStream;
-use lateen_types::VerifiedPeer;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::counted::Counted;
 use super::describe::{Inbound, baggage};
 use super::dial::dial;
+use super::tunnel::charged;
 use super::{Arrival, Refusal, admit, finish, refuse, relay};
 use crate::live::{Facts, Tracked};
+use crate::meeting::{Ends, Hosted};
 use crate::pod::Pod;
 use crate::tunnels::{End, Guarded, Retirement};
 use crate::worker::Worker;
@@ -34,12 +36,33 @@ type Tunnel = hbone::Connection<Guarded<TlsStream<TcpStream>>>;
 /// What all requests of one tunnel share.
 pub(super) struct Session {
     worker: Rc<Worker>,
-    pod: Arc<Pod>,
-    peer: VerifiedPeer,
-    client: SocketAddr,
-    local: SocketAddr,
+    ends: Arc<Ends>,
     /// The tunnel's number on its worker.
     number: u64,
+}
+
+/// What a request asks for, and what its sender says about it, which proves nothing.
+pub(super) struct Request<'a> {
+    pub(super) authority: String,
+    pub(super) baggage: Option<&'a Baggage>,
+    /// The service that the application addressed.
+    pub(super) service: Option<&'a str>,
+    pub(super) trace: Option<&'a TraceParent>,
+    /// The network where it began, if it came through a gateway.
+    pub(super) network: Option<&'a str>,
+}
+
+impl<'a> Request<'a> {
+    fn of(incoming: &'a Incoming) -> Self {
+        let forwarded = incoming.forwarded.as_ref();
+        Self {
+            authority: incoming.authority.to_string(),
+            baggage: incoming.baggage.as_ref(),
+            service: forwarded.and_then(|forwarded| forwarded.host.as_deref()),
+            trace: incoming.traceparent.as_ref(),
+            network: incoming.network.as_deref(),
+        }
+    }
 }
 
 /// Serves a tunnel that another proxy opened to the pod.
@@ -57,28 +80,31 @@ pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
             return;
         }
     };
-    let (tunnel, peer, retirement) = match Box::pin(handshake(&worker, &pod, stream)).await {
-        Ok(proven) => proven,
+    let between = (client, local);
+    let (tunnel, proven) = match Box::pin(handshake(&worker, &pod, stream, between)).await {
+        Ok(agreed) => agreed,
         Err(why) => {
             refuse(&worker, &pod, client, local, Reporter::Destination, &why);
             return;
         }
     };
+    let Proven {
+        ends,
+        retirement,
+        hosted,
+        counted,
+    } = proven;
     let session = Rc::new(Session {
         number: worker.live.number_tunnel(),
         worker,
-        pod,
-        peer,
-        client,
-        local,
+        ends,
     });
-    let ended = requests(&session, tunnel, retirement).await;
+    let ended = requests(&session, tunnel, retirement, hosted).await;
     let reason = CloseReason::of(&ended);
-    let metrics = &session.worker.metrics;
-    metrics.tunnel_closed(Reporter::Destination, reason.as_str());
+    counted.ended(reason);
     match (ended, reason) {
         (Err(error), CloseReason::Abuse(_)) => {
-            let peer = session.peer.identity();
+            let peer = session.ends.peer.identity();
             tracing::warn!(%client, %peer, reason = reason.as_str(), %error, "an inbound tunnel was cut");
         }
         (Err(error), _) => tracing::debug!(peer = %client, %error, "an inbound tunnel ended"),
@@ -86,31 +112,63 @@ pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
     }
 }
 
+/// What a handshake leaves.
+struct Proven {
+    ends: Arc<Ends>,
+    retirement: Retirement,
+    /// Its place where ends in this process meet.
+    hosted: Option<Hosted>,
+    counted: Counted,
+}
+
 /// TLS with the pod's own certificate, then HTTP/2; a peer that dawdles is cut.
 async fn handshake(
     worker: &Worker,
-    pod: &Pod,
+    pod: &Arc<Pod>,
     stream: TcpStream,
-) -> Result<(Tunnel, VerifiedPeer, Retirement), Refusal> {
+    (client, local): (SocketAddr, SocketAddr),
+) -> Result<(Tunnel, Proven), Refusal> {
     let (_, workload) = worker.workload_of(pod).await?;
     let credentials = worker.certificates.get(&workload.identity).await?;
     let agree = async {
         let (stream, session) = lateen_tls::accept(&credentials, stream).await?;
         let peer = session.peer().clone();
         tracing::debug!(%peer, key_exchange = session.key_exchange(), "tunnel accepted");
+        let counted = Counted::opened(&worker.metrics, Reporter::Destination);
+        let budget = charged(&worker.server.budget, &session, &pod.uid);
         let end = End::Inbound(workload.identity.clone());
         let stream = worker
             .tunnels
             .enter(stream, session, end, &worker.revocations);
         let retirement = stream.retirement();
+        let ends = Arc::new(Ends {
+            pod: Arc::clone(pod),
+            peer,
+            client,
+            local,
+        });
+        // Before anything is said in the tunnel.
+        let meeting = worker.same_node.as_ref();
+        let hosted = meeting.map(|same_node| same_node.meeting.host(&ends, stream.session()));
         let settings = hbone::Settings {
-            budget: worker.server.budget.share(&peer.identity().to_string()),
+            budget,
             ..worker.server.clone()
         };
-        let tunnel = hbone::Connection::accept(stream, settings)
-            .await
-            .map_err(|error| Refusal::Tunnel(Rc::new(error)))?;
-        Ok((tunnel, peer, retirement))
+        match hbone::Connection::accept(stream, settings).await {
+            Ok(tunnel) => {
+                let proven = Proven {
+                    ends,
+                    retirement,
+                    hosted,
+                    counted,
+                };
+                Ok((tunnel, proven))
+            }
+            Err(error) => {
+                counted.ended(error.close_reason());
+                Err(Refusal::Tunnel(Rc::new(error)))
+            }
+        }
     };
     timeout(worker.patience.peer, agree)
         .await
@@ -123,8 +181,9 @@ async fn requests(
     session: &Rc<Session>,
     mut tunnel: Tunnel,
     retirement: Retirement,
+    hosted: Option<Hosted>,
 ) -> Result<(), hbone::TunnelError> {
-    let mut leaving = pin!(leaving(&session.pod));
+    let mut leaving = pin!(leaving(&session.ends.pod));
     loop {
         let incoming = tokio::select! {
             incoming = tunnel.next() => incoming?,
@@ -136,6 +195,9 @@ async fn requests(
             Some(incoming) => take(session, incoming),
             None => return Ok(()),
         }
+    }
+    if let Some(hosted) = &hosted {
+        hosted.retire();
     }
     tunnel.drain();
     // Requests that crossed our GOAWAY are still served: the peer has sent them in good faith.
@@ -162,31 +224,26 @@ fn take(session: &Rc<Session>, incoming: Incoming) {
 }
 
 /// A request whose two ends are known, before anybody decided about it.
-struct Known {
+pub(super) struct Known {
     snapshot: Arc<Snapshot>,
     workload: Arc<Workload>,
-    tracked: Tracked,
-    connection: Box<Connection>,
-    held: Held,
+    pub(super) tracked: Tracked,
+    pub(super) connection: Box<Connection>,
+    pub(super) held: Held,
     handover: Option<Handover>,
 }
 
 /// Serves one request: one connection of an application at the other end.
 pub(super) async fn connect(session: Rc<Session>, incoming: Box<Incoming>) {
-    let Some((incoming, known)) = Box::pin(recognise(&session, incoming)).await else {
+    let Some(taken) = Box::pin(take_in(&session, incoming)).await else {
         return;
     };
-    let joined = Box::pin(join(&session, incoming, &known)).await;
-    let Known {
-        snapshot,
-        workload,
+    let Taken {
         tracked,
         connection,
-        held: _held,
-        handover: _,
-    } = known;
-    // A connection that only relays must not keep an old configuration in memory.
-    drop((snapshot, workload));
+        _held,
+        joined,
+    } = *taken;
     let outcome = match joined {
         Ok((stream, application)) => {
             relay(
@@ -203,43 +260,73 @@ pub(super) async fn connect(session: Rc<Session>, incoming: Box<Incoming>) {
     finish(&session.worker, *connection, tracked, outcome);
 }
 
-/// Finds out for what the request is; one that is for nothing that we serve ends here.
-async fn recognise(session: &Session, incoming: Box<Incoming>) -> Option<(Box<Incoming>, Known)> {
-    let start = Instant::now();
+/// A request that was answered. It keeps no configuration: one that only relays must not hold an old one in memory.
+struct Taken {
+    tracked: Tracked,
+    connection: Box<Connection>,
+    _held: Held,
+    joined: Result<(Stream, TcpStream), Refusal>,
+}
+
+/// Looks at a request and answers it; one that is for nothing that we serve ends here.
+async fn take_in(session: &Session, incoming: Box<Incoming>) -> Option<Box<Taken>> {
     let Session {
         worker,
+        ends,
+        number,
+    } = session;
+    let known = match recognise(worker, ends, *number, Request::of(&incoming)).await {
+        Ok(known) => known,
+        Err(status) => {
+            incoming.refuse(status);
+            return None;
+        }
+    };
+    let joined = join(session, incoming, &known).await;
+    Some(Box::new(Taken {
+        tracked: known.tracked,
+        connection: known.connection,
+        _held: known.held,
+        joined,
+    }))
+}
+
+/// Finds out for what a request is that came by the tunnel of this number, between these ends. One that is for nothing that
+/// we serve ends here, with the answer that its sender gets.
+pub(super) async fn recognise(
+    worker: &Worker,
+    ends: &Ends,
+    number: u64,
+    request: Request<'_>,
+) -> Result<Known, Status> {
+    let start = Instant::now();
+    let Ends {
         pod,
         peer,
         client,
         local,
-        number,
-    } = session;
-    let turn_away = |incoming: Box<Incoming>, why: Refusal, status: Status| {
+    } = ends;
+    let turn_away = |why: Refusal, status: Status| {
         refuse(worker, pod, *client, *local, Reporter::Destination, &why);
-        incoming.refuse(status);
-        None
+        Err(status)
     };
     let Some(held) = pod.share.take(1) else {
-        return turn_away(
-            incoming,
-            Refusal::NoRoom(pod.uid.clone()),
-            Status::Unavailable,
-        );
+        return turn_away(Refusal::NoRoom(pod.uid.clone()), Status::Unavailable);
     };
     let (mut snapshot, mut workload) = match worker.workload_of(pod).await {
         Ok(found) => found,
-        Err(why) => return turn_away(incoming, why, Status::Unavailable),
+        Err(why) => return turn_away(why, Status::Unavailable),
     };
-    let authority = incoming.authority.to_string();
+    let authority = request.authority;
     let mut checked = route::inbound(&snapshot, &workload, local.ip(), &authority);
     if let (Err(InboundRefusal::Unknown(want)), Some(lookups)) = (&checked, &worker.lookups) {
         // Nothing may be concluded before the answer is there.
         if let Err(why) = lookups.ask(&pod.uid, want).await {
-            return turn_away(incoming, why.into(), Status::Unavailable);
+            return turn_away(why.into(), Status::Unavailable);
         }
         (snapshot, workload) = match worker.workload_of(pod).await {
             Ok(found) => found,
-            Err(why) => return turn_away(incoming, why, Status::Unavailable),
+            Err(why) => return turn_away(why, Status::Unavailable),
         };
         checked = route::inbound(&snapshot, &workload, local.ip(), &authority);
     }
@@ -247,33 +334,28 @@ async fn recognise(session: &Session, incoming: Box<Incoming>) -> Option<(Box<In
         Ok(inbound) => inbound,
         Err(why) => {
             let status = status(&why);
-            return turn_away(incoming, why.into(), status);
+            return turn_away(why.into(), status);
         }
     };
-    let named = incoming
-        .forwarded
-        .as_ref()
-        .and_then(|forwarded| forwarded.host.as_deref());
     let service = inbound
         .service
         .as_ref()
-        .or_else(|| inbound_service(&snapshot, &workload, named, inbound.target.port()));
-    let through_gateway = incoming
+        .or_else(|| inbound_service(&snapshot, &workload, request.service, inbound.target.port()));
+    let through_gateway = request
         .network
-        .as_ref()
         .is_some_and(|network| !network.eq_ignore_ascii_case(&worker.network));
     let opening = Inbound {
         start,
         client: *client,
         network: &worker.network,
         peer: Some(peer.identity()),
-        baggage: incoming.baggage.as_ref(),
+        baggage: request.baggage,
         through_gateway,
         destination: &workload,
         service: service.map(AsRef::as_ref),
         address: *local,
         hbone: Some(authority),
-        trace: Some(worker.sampler.follow(incoming.traceparent.as_ref())),
+        trace: Some(worker.sampler.follow(request.trace)),
     }
     .opening(&snapshot, worker.metrics.claims());
     let connection = Box::new(Connection::open(&worker.metrics, opening));
@@ -283,18 +365,15 @@ async fn recognise(session: &Session, incoming: Box<Incoming>) -> Option<(Box<In
         source: *client,
         destination: inbound.target,
     });
-    tracked.through(*number);
-    Some((
-        incoming,
-        Known {
-            snapshot,
-            workload,
-            tracked,
-            connection,
-            held,
-            handover: inbound.handover,
-        },
-    ))
+    tracked.through(number);
+    Ok(Known {
+        snapshot,
+        workload,
+        tracked,
+        connection,
+        held,
+        handover: inbound.handover,
+    })
 }
 
 fn status(why: &InboundRefusal) -> Status {
@@ -311,7 +390,7 @@ async fn join(
     known: &Known,
 ) -> Result<(Stream, TcpStream), Refusal> {
     let reached = tokio::select! {
-        reached = reach(session, known) => reached,
+        reached = reach(&session.worker, &session.ends, known) => reached,
         // Nobody waits for the application any more.
         () = incoming.cancelled() => return Err(Refusal::Cancelled),
     };
@@ -321,34 +400,43 @@ async fn join(
             Ok((stream, application))
         }
         Err(refusal) => {
-            incoming.refuse(match refusal {
-                Refusal::Denied(_) => Status::Unauthorized,
-                _ => Status::Unavailable,
-            });
+            incoming.refuse(answer(&refusal));
             Err(refusal)
         }
     }
 }
 
+/// What the sender of a request is told of why it is not served.
+pub(super) fn answer(refusal: &Refusal) -> Status {
+    match refusal {
+        Refusal::Denied(_) => Status::Unauthorized,
+        _ => Status::Unavailable,
+    }
+}
+
 /// Asks the policies and connects to the application: as if the client itself did, or with a header that tells of it.
-async fn reach(session: &Session, known: &Known) -> Result<TcpStream, Refusal> {
+pub(super) async fn reach(
+    worker: &Worker,
+    ends: &Ends,
+    known: &Known,
+) -> Result<TcpStream, Refusal> {
     let facts = known.tracked.facts();
     admit(
-        &session.worker,
+        worker,
         &known.snapshot,
         &known.workload,
         &known.tracked,
         &known.connection,
     )?;
-    let patience = session.worker.patience.peer;
-    let sockets = &session.pod.sockets;
+    let patience = worker.patience.peer;
+    let sockets = &ends.pod.sockets;
     match &known.handover {
         None => {
-            let source = Some(session.client.ip());
+            let source = Some(ends.client.ip());
             Ok(dial(sockets, source, facts.destination, patience).await?)
         }
         Some(handover) => {
-            let header = header(session, handover)?;
+            let header = header(ends, handover)?;
             let mut stream = dial(sockets, None, handover.dial, patience).await?;
             let written = timeout(patience, stream.write_all(&header)).await;
             let failed = |source| Refusal::Handover {
@@ -365,11 +453,11 @@ async fn reach(session: &Session, known: &Known) -> Result<TcpStream, Refusal> {
 
 /// The PROXY header of a connection that is handed over: between whom it is, who the source proved to be, and which
 /// hostname was asked for.
-fn header(session: &Session, handover: &Handover) -> Result<Vec<u8>, Refusal> {
-    let mut header = Header::relayed(session.client, handover.destination);
+fn header(ends: &Ends, handover: &Handover) -> Result<Vec<u8>, Refusal> {
+    let mut header = Header::relayed(ends.client, handover.destination);
     header
         .tlvs
-        .push(Tlv::source_identity(&session.peer.identity().uri()));
+        .push(Tlv::source_identity(&ends.peer.identity().uri()));
     if let Some(hostname) = &handover.hostname {
         header.tlvs.push(Tlv::hostname(hostname));
     }

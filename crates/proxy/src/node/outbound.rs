@@ -7,7 +7,7 @@ use lateen_telemetry::Reporter;
 use lateen_types::ports;
 
 use super::attempt::{Known, Next, Reached, Wanted, reach};
-use super::{Arrival, Refusal, finish, relay};
+use super::{Arrival, Refusal, finish, relay, relay_both};
 use crate::worker::Worker;
 use lateen_relay::Socket;
 
@@ -25,6 +25,14 @@ pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
         Next::Tunnel(stream) => relay(client, stream, &connection, &tracked, limits).await,
         Next::Plain(stream) => {
             relay(client, Socket::from(stream), &connection, &tracked, limits).await
+        }
+        Next::Near(near) => {
+            let (application, destination) = near.parts();
+            let source = (&*connection, &tracked);
+            let of = (&*destination.connection, &destination.tracked);
+            let [ended, there] = relay_both(client, application, source, of, limits).await;
+            destination.finish(&worker, there);
+            ended
         }
     };
     finish(&worker, *connection, tracked, outcome);

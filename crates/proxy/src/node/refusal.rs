@@ -202,15 +202,6 @@ impl Refusal {
         }
     }
 
-    /// Whether the endpoint had the request and never answered it: its application may have seen a connection.
-    pub(super) fn unanswered(&self) -> bool {
-        match self {
-            Self::Connect(error) => error.unanswered(),
-            Self::Waypoint { why, .. } => why.unanswered(),
-            _ => false,
-        }
-    }
-
     /// The same, as a failure of the waypoint on the way if it is one.
     pub(super) fn on_the_way(self, via: Option<Strng>) -> Self {
         match via {
@@ -247,6 +238,9 @@ fn cut(reason: Cut) -> &'static str {
         Cut::Policy => "connection closed due to policy change",
         Cut::Revoked => "connection closed because the peer's certificate was revoked",
         Cut::Gone => "connection closed because its pod has ended",
+        Cut::Lost => {
+            "connection closed because the tunnel between its two pods was lost, through which each had proven itself"
+        }
         Cut::Deadline => {
             "connection closed due to connection drain: this proxy ends, and the time that connections had to finish is \
              over; raise CONNECTION_TERMINATION_DEADLINE if they need longer"

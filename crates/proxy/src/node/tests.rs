@@ -6,6 +6,8 @@ mod ending;
 mod fairness;
 mod fixture;
 mod lifecycle;
+mod nearby;
+mod nearby_ends;
 mod peer;
 mod policy;
 mod raw;
@@ -30,6 +32,8 @@ use tokio::net::TcpStream;
 const CLIENT: &str = "spiffe://cluster.local/ns/default/sa/client";
 const SERVER: &str = "spiffe://cluster.local/ns/default/sa/server";
 const OPENED: &str = "istio_tcp_connections_opened_total";
+const TUNNELS_OPENED: &str = "lateen_tunnels_opened_total";
+const TUNNELS_CLOSED: &str = "lateen_tunnels_closed_total";
 const FAILED: &str = "istio_tcp_connections_failed_total";
 
 async fn say(stream: &mut TcpStream, text: &str) {

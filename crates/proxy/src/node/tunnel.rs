@@ -1,6 +1,7 @@
 //! Streams to other proxies: on a pooled tunnel to a workload or its waypoint, and in a tunnel of its own inside a pooled
 //! one through the gateway of another network.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,17 +9,21 @@ use std::time::Instant;
 use lateen_config::Workload;
 use lateen_config::route::{self, Inner, Tunnel, Via};
 use lateen_hbone::{
-    Authority, Baggage, ConnectRequest, Forwarded, PoolError, PoolKey, Stream, TraceParent, client,
+    Authority, Baggage, Budget, CloseReason, ConnectRequest, Forwarded, Lent, PoolError, PoolKey,
+    Stream, TraceParent, Unanswered, client,
 };
-use lateen_types::{Identity, Strng};
+use lateen_telemetry::Reporter;
+use lateen_tls::{Session, TlsStream};
+use lateen_types::{Identity, Strng, WorkloadUid};
 use tokio::net::TcpStream;
 use tokio::time::{timeout, timeout_at};
 
+use super::counted::Counted;
 use super::describe::baggage;
 use super::dial::{DialError, dial};
 use super::{Arrival, Refusal};
 use crate::pod::Pod;
-use crate::tunnels::End;
+use crate::tunnels::{End, Guarded};
 use crate::worker::Worker;
 
 /// Who serves a connection that went to another network, where this proxy knows nobody.
@@ -38,15 +43,27 @@ pub(super) struct Opened {
     pub(super) far_end: Option<FarEnd>,
 }
 
+/// What is asked of a next hop.
+pub(super) struct Asked<'a> {
+    pub(super) tunnel: Tunnel,
+    pub(super) context: TraceParent,
+    /// What the connection met with elsewhere.
+    pub(super) unanswered: &'a Unanswered,
+}
+
 /// Opens a stream for a connection.
 pub(super) async fn open(
     worker: &Rc<Worker>,
     arrival: &Arrival,
     source: &Workload,
-    tunnel: Tunnel,
-    context: TraceParent,
+    asked: Asked<'_>,
     deadline: Instant,
 ) -> Result<Opened, Refusal> {
+    let Asked {
+        tunnel,
+        context,
+        unanswered,
+    } = asked;
     let Tunnel {
         service,
         hbone,
@@ -65,21 +82,23 @@ pub(super) async fn open(
         traceparent: Some(context),
         network: None,
     };
-    let key = PoolKey {
-        source: source.identity.clone(),
-        destinations: identities.into(),
-        address: hbone,
-        source_ip: arrival.peer.ip(),
-    };
-    worker.tunnels_from(&arrival.pod, key.source_ip);
+    let key = key(&arrival.pod, source, identities, hbone);
     let reach = async {
-        let stream = pooled(worker, &arrival.pod, &key, &request).await?;
+        let stream = pooled(worker, &arrival.pod, &key, &request, unanswered).await?;
         let tunnel = stream.tunnel();
         let (stream, far_end) = match via {
             Via::Direct | Via::Waypoint(_) => (stream, None),
             Via::Gateway(inner) => {
-                let (stream, far_end) =
-                    Box::pin(through(worker, key, stream, *inner, request)).await?;
+                let (stream, far_end) = Box::pin(through(
+                    worker,
+                    &arrival.pod,
+                    key,
+                    stream,
+                    *inner,
+                    request,
+                    unanswered,
+                ))
+                .await?;
                 (stream, Some(far_end))
             }
         };
@@ -95,7 +114,22 @@ pub(super) async fn open(
     }
 }
 
-fn spelt(authority: route::Authority) -> Authority {
+/// What connections share a tunnel by.
+pub(super) fn key(
+    pod: &Pod,
+    source: &Workload,
+    identities: Vec<Identity>,
+    address: SocketAddr,
+) -> PoolKey {
+    PoolKey {
+        source: source.identity.clone(),
+        destinations: identities.into(),
+        address,
+        pod: pod.uid.clone(),
+    }
+}
+
+pub(super) fn spelt(authority: route::Authority) -> Authority {
     match authority {
         route::Authority::Address(address) => Authority::from(address),
         route::Authority::Host { hostname, port } => Authority::Name {
@@ -111,47 +145,14 @@ async fn pooled(
     pod: &Pod,
     key: &PoolKey,
     request: &ConnectRequest,
+    unanswered: &Unanswered,
 ) -> Result<Stream, Refusal> {
-    let dial_tunnel = || {
-        let (certificates, patience) = (worker.certificates.clone(), worker.patience.peer);
-        let sockets = Arc::clone(&pod.sockets);
-        // It outlives the connection that needs it first, and serves others of the pod: it counts for itself.
-        let held = pod
-            .share
-            .take(1)
-            .ok_or_else(|| DialError::NoRoom(pod.uid.clone()));
-        let (identity, destinations) = (key.source.clone(), Arc::clone(&key.destinations));
-        let hbone = key.address;
-        let (tunnels, key) = (worker.tunnels.clone(), key.clone());
-        let revocations = worker.revocations.clone();
-        async move {
-            let held = held?;
-            let credentials = certificates
-                .get(&identity)
-                .await
-                .map_err(|error| DialError::Identity(Arc::new(error)))?;
-            let stream: TcpStream =
-                dial(&sockets, None, hbone, patience)
-                    .await
-                    .map_err(|error| match error {
-                        DialError::Timeout(address) => DialError::TunnelTimeout(address),
-                        other => other,
-                    })?;
-            let handshake = lateen_tls::connect(&credentials, stream, &destinations);
-            match timeout(patience, handshake).await {
-                Ok(Ok((stream, session))) => {
-                    tracing::debug!(peer = %session, key_exchange = session.key_exchange(), "tunnel opened");
-                    let end = End::Outbound(key);
-                    Ok(tunnels
-                        .enter(stream, session, end, &revocations)
-                        .charged(held))
-                }
-                Ok(Err(error)) => Err(DialError::Tls(Arc::new(error))),
-                Err(_) => Err(DialError::TunnelTimeout(hbone)),
-            }
-        }
-    };
-    match worker.pool.connect(key, request, dial_tunnel).await {
+    let dial_tunnel = || dial_tunnel(worker, pod, key);
+    match worker
+        .pool
+        .connect(key, request, unanswered, dial_tunnel)
+        .await
+    {
         Ok((stream, _answer)) => Ok(stream),
         Err(PoolError::Dial(error)) => Err(Refusal::Dial(error)),
         Err(PoolError::Handshake(error)) => Err(Refusal::Tunnel(error)),
@@ -160,20 +161,82 @@ async fn pooled(
     }
 }
 
+/// A connection to a tunnel's far end, which has proven itself.
+pub(super) type Proven = Lent<Guarded<TlsStream<TcpStream>>>;
+
+/// Dials a tunnel: it is what comes of it that counts as opened.
+pub(super) fn dial_tunnel(
+    worker: &Worker,
+    pod: &Pod,
+    key: &PoolKey,
+) -> impl Future<Output = Result<Proven, DialError>> + 'static {
+    let (certificates, patience) = (worker.certificates.clone(), worker.patience.peer);
+    let sockets = Arc::clone(&pod.sockets);
+    // It outlives the connection that needs it first, and serves others of the pod: it counts for itself.
+    let held = pod
+        .share
+        .take(1)
+        .ok_or_else(|| DialError::NoRoom(pod.uid.clone()));
+    let (identity, destinations) = (key.source.clone(), Arc::clone(&key.destinations));
+    let hbone = key.address;
+    let (tunnels, key) = (worker.tunnels.clone(), key.clone());
+    let revocations = worker.revocations.clone();
+    let metrics = Arc::clone(&worker.metrics);
+    let (budget, reader) = (worker.inner.budget.clone(), pod.uid.clone());
+    async move {
+        let held = held?;
+        let credentials = certificates
+            .get(&identity)
+            .await
+            .map_err(|error| DialError::Identity(Arc::new(error)))?;
+        let stream: TcpStream = dial(&sockets, None, hbone, patience)
+            .await
+            .map_err(|error| match error {
+                DialError::Timeout(address) => DialError::TunnelTimeout(address),
+                other => other,
+            })?;
+        let handshake = lateen_tls::connect(&credentials, stream, &destinations);
+        match timeout(patience, handshake).await {
+            Ok(Ok((stream, session))) => {
+                tracing::debug!(peer = %session, key_exchange = session.key_exchange(), "tunnel opened");
+                metrics.tunnel_opened(Reporter::Source);
+                let budget = charged(&budget, &session, &reader);
+                let end = End::Outbound(key);
+                let io = tunnels
+                    .enter(stream, session, end, &revocations)
+                    .charged(held);
+                Ok(Lent { io, budget })
+            }
+            Ok(Err(error)) => Err(DialError::Tls(Arc::new(error))),
+            Err(_) => Err(DialError::TunnelTimeout(hbone)),
+        }
+    }
+}
+
+/// What a tunnel lends its window from: charged to whom the peer proved to be, not to whom it might have been, and to the
+/// pod that reads.
+pub(super) fn charged(budget: &Budget, session: &Session, reader: &WorkloadUid) -> Budget {
+    budget.between(session.peer().identity(), reader.as_str())
+}
+
 /// A second tunnel inside `outer`, which the gateway leads to an endpoint of its choice: never shared, because other
 /// connections are to go to other endpoints.
 async fn through(
     worker: &Worker,
+    pod: &Pod,
     key: PoolKey,
     outer: Stream,
     inner: Inner,
     request: ConnectRequest,
+    unanswered: &Unanswered,
 ) -> Result<(Stream, FarEnd), Refusal> {
     let credentials = worker.certificates.get(&key.source).await?;
     let handshake = lateen_tls::connect(&credentials, outer, &inner.identities);
-    let (stream, identity) = match timeout(worker.patience.peer, handshake).await {
+    let (stream, identity, budget, counted) = match timeout(worker.patience.peer, handshake).await {
         Ok(Ok((stream, session))) => {
             let identity = session.peer().identity().clone();
+            let counted = Counted::opened(&worker.metrics, Reporter::Source);
+            let budget = charged(&worker.inner.budget, &session, &pod.uid);
             let key = PoolKey {
                 destinations: inner.identities.into(),
                 ..key
@@ -182,21 +245,27 @@ async fn through(
             let stream = worker
                 .tunnels
                 .enter(stream, session, end, &worker.revocations);
-            (stream, identity)
+            (stream, identity, budget, counted)
         }
         Ok(Err(error)) => return Err(Refusal::Inner(Arc::new(error))),
         Err(_) => return Err(Refusal::InnerSlow(inner.network)),
     };
     let settings = lateen_hbone::Settings {
-        budget: worker.inner.budget.share(&identity.to_string()),
+        budget,
         ..worker.inner.clone()
     };
-    let (tunnel, driver) = client::handshake(stream, settings)
-        .await
-        .map_err(|error| Refusal::Tunnel(Rc::new(error)))?;
+    let (tunnel, driver) = match client::handshake(stream, settings).await {
+        Ok(made) => made,
+        Err(error) => {
+            counted.ended(error.close_reason());
+            return Err(Refusal::Tunnel(Rc::new(error)));
+        }
+    };
     // It ends with its one stream.
     lateen_fair::spawn_local(async move {
-        if let Err(error) = driver.await {
+        let ended = driver.await;
+        counted.ended(CloseReason::of(&ended));
+        if let Err(error) = ended {
             tracing::debug!(%error, "a tunnel through a gateway ended");
         }
     });
@@ -205,10 +274,10 @@ async fn through(
         network: Some(inner.network),
         ..request
     };
-    let (stream, answer) = tunnel
-        .connect(&request)
-        .await
-        .map_err(|error| Refusal::Connect(Rc::new(error)))?;
+    let (stream, answer) = tunnel.connect(&request).await.map_err(|error| {
+        unanswered.note(&error);
+        Refusal::Connect(Rc::new(error))
+    })?;
     let far_end = FarEnd {
         identity,
         baggage: answer.baggage,

@@ -61,6 +61,7 @@ fn names_the_variable_the_value_and_the_cure() {
         ("ZTUNNEL_WORKER_THREADS", "NaN%"),
         ("ZTUNNEL_RESOURCE_CPU_LIMIT", "-1"),
         ("HTTP2_FRAME_SIZE", "16383"),
+        ("LATEEN_HTTP2", "ours"),
         ("HTTP2_STREAM_WINDOW_SIZE", "2147483648"),
         ("POOL_MAX_STREAMS_PER_CONNECTION", "0"),
         ("POOL_UNUSED_RELEASE_TIMEOUT", "5 minutes"),
@@ -422,5 +423,13 @@ fn series_of_connections_are_as_the_variables_say() {
         let error = read(variable, value).unwrap_err();
         assert_eq!(error.variable, variable);
         assert!(error.cure.contains(named), "{error}");
+    }
+}
+
+#[test]
+fn log_lines_are_json_when_asked() {
+    assert!(with("LOG_FORMAT", "json").unwrap().log_json);
+    for other in ["text", "plain", ""] {
+        assert!(!with("LOG_FORMAT", other).unwrap().log_json, "{other}");
     }
 }

@@ -322,3 +322,25 @@ async fn a_peer_without_http2_is_refused() {
     );
     assert!(matches!(server, Err(TlsError::Protocol)), "{server:?}");
 }
+
+#[tokio::test]
+async fn both_ends_of_one_connection_have_its_binding_and_no_other_has() {
+    let ca = Ca::new();
+    let (a, b) = (
+        ca.credentials(&identity("a")),
+        ca.credentials(&identity("b")),
+    );
+    let expected = [identity("b")];
+    let mut bindings = Vec::new();
+    for _ in 0..2 {
+        let (client, server) = meet(&a, &b, &expected).await;
+        let (client, server) = (client.unwrap().1, server.unwrap().1);
+        assert_eq!(client.binding(), server.binding());
+        assert_eq!(format!("{:?}", client.binding()), "Binding(..)");
+        bindings.push(client.binding().clone());
+    }
+    assert_ne!(
+        bindings[0], bindings[1],
+        "the same ends, another connection"
+    );
+}

@@ -3,8 +3,8 @@
 use std::future::{Ready, ready};
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -37,6 +37,7 @@ pub struct Control {
     streams: mpsc::Receiver<Session>,
     dials: mpsc::Sender<DuplexStream>,
     away: Arc<AtomicBool>,
+    turns_away: Arc<OnceLock<Status>>,
 }
 
 /// One stream, from the control plane's side.
@@ -50,11 +51,16 @@ impl Control {
     pub fn start() -> Self {
         let (open, streams) = mpsc::channel(8);
         let (dials, mut incoming) = mpsc::channel(8);
+        let turns_away = Arc::<OnceLock<Status>>::default();
+        let door = Door {
+            open,
+            turns_away: Arc::clone(&turns_away),
+        };
         tokio::spawn(async move {
             let connections =
                 stream::poll_fn(move |cx| incoming.poll_recv(cx)).map(Ok::<_, io::Error>);
             tonic::transport::Server::builder()
-                .add_service(AggregatedDiscoveryServiceServer::new(Door { open }))
+                .add_service(AggregatedDiscoveryServiceServer::new(door))
                 .serve_with_incoming(connections)
                 .await
         });
@@ -62,15 +68,22 @@ impl Control {
             streams,
             dials,
             away: Arc::default(),
+            turns_away,
         }
     }
 
     /// What a client dials with.
     pub fn connector(&self) -> Connector {
         Connector {
-            dials: self.dials.clone(),
+            dials: vec![self.dials.clone()],
+            turn: Arc::default(),
             away: self.away.clone(),
         }
+    }
+
+    /// Answers every stream with this status from now on.
+    pub fn turn_away(&self, status: Status) {
+        self.turns_away.set(status).expect("said once");
     }
 
     /// Whether nobody answers a dial.
@@ -151,6 +164,7 @@ pub fn resource(type_url: &str, name: &str, version: &str, message: &impl Messag
 
 struct Door {
     open: mpsc::Sender<Session>,
+    turns_away: Arc<OnceLock<Status>>,
 }
 
 #[tonic::async_trait]
@@ -162,6 +176,9 @@ impl AggregatedDiscoveryService for Door {
         &self,
         request: Request<Streaming<DeltaDiscoveryRequest>>,
     ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
+        if let Some(status) = self.turns_away.get() {
+            return Err(status.clone());
+        }
         let (responses, mut queue) = mpsc::channel(8);
         let (metadata, _, requests) = request.into_parts();
         let session = Session {
@@ -179,11 +196,21 @@ impl AggregatedDiscoveryService for Door {
     }
 }
 
-/// Dials by handing the far end of an in-memory pipe to the server.
+/// Dials by handing the far end of an in-memory pipe to the server; to each in turn, where one address has several.
 #[derive(Clone)]
 pub struct Connector {
-    dials: mpsc::Sender<DuplexStream>,
+    dials: Vec<mpsc::Sender<DuplexStream>>,
+    turn: Arc<AtomicUsize>,
     away: Arc<AtomicBool>,
+}
+
+impl Connector {
+    /// Two replicas behind one address.
+    pub fn alternating(first: &Control, second: &Control) -> Self {
+        let mut both = first.connector();
+        both.dials.push(second.dials.clone());
+        both
+    }
 }
 
 impl Service<http::Uri> for Connector {
@@ -200,8 +227,9 @@ impl Service<http::Uri> for Connector {
             return ready(Err("nobody answers".into()));
         }
         let (near, far) = tokio::io::duplex(64 * 1024);
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.dials.len();
         ready(
-            self.dials
+            self.dials[turn]
                 .try_send(far)
                 .map(|()| TokioIo::new(near))
                 .map_err(Into::into),

@@ -6,7 +6,7 @@ mod demand;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use control::{Control, Session, resource, response, soon};
+use control::{Connector, Control, Session, resource, response, soon};
 use lateen_config::{Batch, Refused, Store};
 use lateen_proto::workload::{Address, Workload, address};
 use lateen_proto::{ADDRESS_TYPE, AUTHORIZATION_TYPE, security};
@@ -80,6 +80,10 @@ impl Proxy {
     }
 
     fn with(control: &Control, settings: Settings, asks: Option<Asks>) -> Self {
+        Self::over(control.connector(), settings, asks)
+    }
+
+    fn over(connector: Connector, settings: Settings, asks: Option<Asks>) -> Self {
         let mut store = Store::new("", None);
         if asks.is_some() {
             store = store.on_demand();
@@ -92,12 +96,7 @@ impl Proxy {
             store: store.clone(),
             permits: permits.clone(),
         };
-        let mut client = Client::new(
-            channel(address, control.connector()),
-            settings,
-            sink,
-            Told(tell),
-        );
+        let mut client = Client::new(channel(address, connector), settings, sink, Told(tell));
         if let Some(asks) = asks {
             client = client.on_demand(asks);
         }
@@ -481,4 +480,37 @@ async fn waits_for_a_control_plane_that_is_away() {
         .await;
     session.request().await;
     assert!(proxy.knows("w1"));
+}
+
+/// A connection leads to one replica. While the API server is away a replica knows only the tokens that it verified before.
+#[tokio::test]
+async fn who_is_turned_away_by_one_replica_asks_another() {
+    let turned_away = [
+        tonic::Status::unavailable("tokens cannot be verified"),
+        tonic::Status::unauthenticated("this token is not known"),
+    ];
+    for status in turned_away {
+        let (stranger, mut knows) = (Control::start(), Control::start());
+        stranger.turn_away(status);
+        let connector = Connector::alternating(&stranger, &knows);
+        let proxy = Proxy::over(connector, settings(), None);
+        let mut session = opened(&mut knows).await;
+        session
+            .respond(response(ADDRESS_TYPE, "n-1", vec![good("w1", "1")]))
+            .await;
+        session.request().await;
+        assert!(proxy.knows("w1"));
+    }
+}
+
+/// What says nothing about the replica costs no new connection.
+#[tokio::test]
+async fn a_stream_that_ends_otherwise_is_opened_anew_on_its_connection() {
+    let (mut first, second) = (Control::start(), Control::start());
+    let connector = Connector::alternating(&first, &second);
+    let _proxy = Proxy::over(connector, settings(), None);
+    for _ in 0..3 {
+        let session = opened(&mut first).await;
+        session.fail(tonic::Status::internal("torn")).await;
+    }
 }

@@ -2,37 +2,29 @@
 //!
 //! Redirection is missing. In its place a door listens on the very address that a client dials, which is then the
 //! destination of the connection; what needs a redirected destination is tested with whole meshes.
+mod journal;
+mod net;
+mod node;
 
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Duration;
 
-use lateen_capture::zds::PodInfo;
-use lateen_capture::{Acceptor, NamespaceThread, Netns, Options, Registration, Stock, acceptor};
-use lateen_config::{Snapshot, Store};
-use lateen_identity::{Issued, Issuer, Manager};
+use lateen_capture::Registration;
+use lateen_config::Store;
 use lateen_proto::security::Authorization;
 use lateen_proto::workload::{Address, Service, Workload, address};
 use lateen_relay::Limits;
-use lateen_telemetry::{BuildInfo, Metrics, log};
 use lateen_testkit::{Ca, wds};
-use lateen_tls::{Credentials, KeyPair, RevocationLists, Revocations, Rules};
-use lateen_types::Identity;
 use lateen_xds::Lookups;
-use socket2::{Domain, Socket, Type};
+use net::Net;
+use node::Node;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use crate::dns::{ResolveError, Resolver};
-use crate::live::{Cut, Listed};
-use crate::node::Ejected;
 use crate::pod::{Door, Pod, Port};
-use crate::worker::{Idle, Mailbox, Parts, Patience, PodUse};
 
 /// Far longer than anything takes when it works.
 pub const LONG: Duration = Duration::from_secs(30);
@@ -65,300 +57,6 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// What the test authority signs for whoever asks.
-struct Authority {
-    ca: Arc<Ca>,
-    life: Duration,
-    rules: Rules,
-}
-
-impl Issuer for Authority {
-    fn issue<'a>(&'a self, identity: &'a Identity) -> Issued<'a> {
-        Box::pin(async move {
-            let key = KeyPair::generate()?;
-            let csr = key.csr_pem(identity)?;
-            let now = std::time::SystemTime::now();
-            let chain = self
-                .ca
-                .sign(&csr, now - HOUR, now + self.life)
-                .expect("the request is ours");
-            Ok(Credentials::with_rules(key, &chain, &self.rules)?)
-        })
-    }
-}
-
-/// The hostnames that a node can resolve.
-#[derive(Debug, Default)]
-pub struct Names(Mutex<HashMap<String, Vec<IpAddr>>>);
-
-impl Names {
-    /// From now on it has these addresses.
-    pub fn set(&self, hostname: &str, addresses: &[IpAddr]) {
-        self.0
-            .lock()
-            .unwrap()
-            .insert(hostname.to_owned(), addresses.to_vec());
-    }
-}
-
-#[async_trait::async_trait]
-impl Resolver for Names {
-    async fn resolve(&self, _: &Pod, hostname: &str) -> Result<Vec<IpAddr>, ResolveError> {
-        let found = self.0.lock().unwrap().get(hostname).cloned();
-        found.ok_or_else(|| ResolveError::Unanswered {
-            hostname: hostname.to_owned(),
-            reason: "nobody answers".to_owned(),
-        })
-    }
-}
-
-/// One node with one worker.
-pub struct Node {
-    name: &'static str,
-    pub names: Arc<Names>,
-    pub metrics: Arc<Metrics>,
-    pub acceptor: Acceptor<Door>,
-    pub certificates: Manager,
-    revocations: Revocations,
-    namespaces: NamespaceThread,
-    mailbox: Mailbox,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Node {
-    pub fn start(
-        name: &'static str,
-        ca: &Arc<Ca>,
-        limits: Limits,
-        life: Duration,
-        patience: Duration,
-        lookups: Option<Lookups>,
-    ) -> Self {
-        let idle = Idle::default();
-        let mailbox = idle.mailbox();
-        let sink: acceptor::Sink<Door> = {
-            let mailbox = mailbox.clone();
-            Box::new(move |accepted| mailbox.serve(accepted))
-        };
-        let acceptor = Acceptor::start(vec![sink]).unwrap();
-        let loads = Arc::clone(acceptor.loads());
-        let build = BuildInfo {
-            component: "ztunnel",
-            tag: "test",
-        };
-        let metrics = Arc::new(Metrics::new(&build, move || loads.read()));
-        let names = Arc::<Names>::default();
-        let rules = Rules::default();
-        let revocations = rules.revocations.clone();
-        let authority = Authority {
-            ca: Arc::clone(ca),
-            life,
-            rules,
-        };
-        let certificates = Manager::new(Arc::new(authority), Handle::current());
-        let parts = Parts {
-            sampler: Default::default(),
-            certificates: certificates.clone(),
-            metrics: Arc::clone(&metrics),
-            revocations: revocations.clone(),
-            network: "".into(),
-            client: lateen_hbone::Settings::client(),
-            server: lateen_hbone::Settings::server(),
-            streams_per_tunnel: 100,
-            patience: Patience {
-                workload: Duration::from_millis(500),
-                peer: patience,
-            },
-            ledger: None,
-            resolver: Arc::clone(&names) as _,
-            limits,
-            lookups,
-        };
-        let thread = idle.start(0, parts).unwrap();
-        Self {
-            name,
-            names,
-            metrics,
-            acceptor,
-            certificates,
-            revocations,
-            namespaces: NamespaceThread::start().expect("this test needs root: it marks sockets"),
-            mailbox,
-            thread: Some(thread),
-        }
-    }
-
-    /// A pod of namespace `default` whose service account has its name.
-    pub fn pod(&self, name: &str, trust_domain: &str) -> Arc<Pod> {
-        let info = PodInfo {
-            name: name.into(),
-            namespace: "default".into(),
-            service_account: name.into(),
-        };
-        let sockets = Stock::new(
-            Netns::current().unwrap(),
-            Options::default(),
-            self.namespaces.clone(),
-        );
-        let identity = Identity::new(trust_domain, "default", name).unwrap();
-        Arc::new(Pod::new(
-            wds::uid("default", name).as_str().into(),
-            info,
-            identity,
-            sockets,
-            SHARE as usize,
-        ))
-    }
-
-    pub fn open(&self, pod: &Arc<Pod>, port: Port, address: SocketAddr) -> Registration<Door> {
-        let listener = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
-        listener.set_reuse_address(true).unwrap();
-        listener.bind(&address.into()).unwrap();
-        listener.listen(64).unwrap();
-        let pod = Arc::clone(pod);
-        let share = Arc::clone(&pod.share);
-        self.acceptor
-            .register(
-                listener.into(),
-                Door { pod, port },
-                &share,
-                port.descriptors(),
-            )
-            .unwrap()
-    }
-
-    pub async fn install(&self, snapshot: Arc<Snapshot>) {
-        soon(
-            "the worker installs a configuration",
-            self.mailbox.install(snapshot),
-        )
-        .await
-        .unwrap();
-    }
-
-    pub async fn connections(&self) -> Vec<Listed> {
-        soon(
-            "the worker lists its connections",
-            self.mailbox.connections(),
-        )
-        .await
-    }
-
-    /// What the worker spent on a pod.
-    pub async fn spent_on(&self, pod: &Pod) -> PodUse {
-        let pods = soon("the worker says what its pods use", self.mailbox.pods()).await;
-        pods.get(&pod.uid).copied().unwrap_or_default()
-    }
-
-    /// Puts revocation lists in force.
-    pub fn revoke(&self, pem: &str) {
-        let lists = RevocationLists::parse(pem.as_bytes()).expect("the list is ours");
-        self.revocations.replace(lists);
-        self.mailbox.cut_revoked();
-    }
-
-    /// The serial number of an identity's certificate at hand.
-    pub fn serial(&self, identity: &str) -> u64 {
-        let states = self.certificates.states();
-        let state = states.iter().find(|(one, _)| one.uri() == identity);
-        let credentials = state.and_then(|(_, state)| state.credentials());
-        let credentials = credentials.expect("there is a certificate");
-        credentials.serial().parse().expect("ours are small")
-    }
-
-    pub fn released(&self, pod: &Arc<Pod>) {
-        self.mailbox.released(Arc::clone(pod));
-    }
-
-    pub fn drain(&self) {
-        self.mailbox.drain();
-    }
-
-    pub fn stop(&self) {
-        self.mailbox.stop();
-    }
-
-    /// Cuts every connection; answers how many.
-    pub async fn cut_all(&self, reason: Cut) -> usize {
-        self.mailbox.cut_all(reason).await
-    }
-
-    /// A metric that has no labels.
-    pub fn value(&self, metric: &str) -> f64 {
-        let page = self.metrics.render();
-        let line = page
-            .lines()
-            .find_map(|line| line.strip_prefix(&format!("{metric} ")));
-        line.and_then(|value| value.parse().ok())
-            .unwrap_or_else(|| panic!("there is no {metric}"))
-    }
-
-    /// The endpoints that the worker leaves out.
-    pub async fn ejected(&self) -> Vec<Ejected> {
-        soon(
-            "the worker lists what it leaves out",
-            self.mailbox.ejected(),
-        )
-        .await
-    }
-
-    /// The sum of a metric's series whose labels hold all of `words`.
-    pub fn count(&self, metric: &str, words: &[&str]) -> f64 {
-        self.metrics
-            .render()
-            .lines()
-            .filter(|line| line.starts_with(&format!("{metric}{{")))
-            .filter(|line| words.iter().all(|word| line.contains(word)))
-            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-            .sum()
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.mailbox.stop();
-        if let Some(thread) = self.thread.take() {
-            let ended = thread.join();
-            assert!(
-                ended.is_ok() || std::thread::panicking(),
-                "the worker panicked"
-            );
-        }
-    }
-}
-
-/// The addresses 127.`number`.0.0/16, which nobody else uses: tests run side by side, in this process and in others.
-struct Net {
-    number: u8,
-    /// Whoever holds it has the net; the kernel takes it back even from a process that is killed.
-    _claim: std::net::TcpListener,
-}
-
-impl Net {
-    fn claim() -> Self {
-        const NETS: u32 = 190;
-        // None twice in a process, whose log is one for all tests.
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let first = std::process::id().wrapping_mul(61);
-        let deadline = std::time::Instant::now() + LONG;
-        loop {
-            let next = NEXT.fetch_add(1, Ordering::Relaxed);
-            let number = u8::try_from(64 + first.wrapping_add(next) % NETS).expect("below 254");
-            match std::net::TcpListener::bind((Ipv4Addr::new(127, number, 255, 1), 1)) {
-                Ok(claim) => {
-                    let _claim = claim;
-                    return Self { number, _claim };
-                }
-                Err(error) => assert!(
-                    error.kind() == io::ErrorKind::AddrInUse
-                        && std::time::Instant::now() < deadline,
-                    "no net on loopback is free: {error}"
-                ),
-            }
-        }
-    }
-}
-
 /// A client on node west, a server on node east, and the service of that server.
 pub struct Mesh {
     pub ca: Arc<Ca>,
@@ -370,6 +68,19 @@ pub struct Mesh {
     pub policies: Vec<(String, Authorization)>,
     net: Net,
     doors: Vec<Registration<Door>>,
+    /// The node that the server is on, as the control plane says.
+    home: &'static str,
+}
+
+/// Where the server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// On node east.
+    East,
+    /// On the client's node, west, and connections are handed over or not.
+    West { same_node: bool },
+    /// On the client's node, whose proxy is being replaced: it is the other process's pod, that of east.
+    Replaced,
 }
 
 impl Mesh {
@@ -408,6 +119,19 @@ impl Mesh {
         mesh
     }
 
+    /// A mesh at work.
+    pub async fn start_at(home: Home) -> Self {
+        Self::start_at_with(home, "cluster.local", Limits::default()).await
+    }
+
+    /// A mesh at work, with a client of this trust domain, and connections that do not stand still for long.
+    pub async fn start_at_with(home: Home, clients_domain: &str, limits: Limits) -> Self {
+        let (ca, nobody) = (Arc::new(Ca::new()), HashMap::new());
+        let mesh = Self::build(ca, clients_domain, limits, HOUR, PATIENCE, &nobody, home);
+        mesh.configure().await;
+        mesh
+    }
+
     fn asking(
         ca: Arc<Ca>,
         clients_domain: &str,
@@ -416,15 +140,34 @@ impl Mesh {
         patience: Duration,
         lookups: &HashMap<&str, Lookups>,
     ) -> Self {
+        let home = Home::East;
+        Self::build(ca, clients_domain, limits, life, patience, lookups, home)
+    }
+
+    fn build(
+        ca: Arc<Ca>,
+        clients_domain: &str,
+        limits: Limits,
+        life: Duration,
+        patience: Duration,
+        lookups: &HashMap<&str, Lookups>,
+        home: Home,
+    ) -> Self {
         let net = Net::claim();
-        capture_log();
+        journal::capture();
         let [west, east] = ["west", "east"].map(|name| {
             let lookups = lookups.get(name).cloned();
-            Node::start(name, &ca, limits, life, patience, lookups)
+            let same_node = home != Home::West { same_node: false };
+            let node = if home == Home::Replaced { "west" } else { name };
+            Node::start(node, &ca, limits, life, patience, lookups, same_node)
         });
+        let serving = match home {
+            Home::East | Home::Replaced => &east,
+            Home::West { .. } => &west,
+        };
         let (client, server) = (
             west.pod("client", clients_domain),
-            east.pod("server", "cluster.local"),
+            serving.pod("server", "cluster.local"),
         );
         let mut mesh = Self {
             ca,
@@ -434,23 +177,25 @@ impl Mesh {
             policies: Vec::new(),
             net,
             doors: Vec::new(),
+            home: match home {
+                Home::East => "east",
+                Home::West { .. } | Home::Replaced => "west",
+            },
             west,
             east,
         };
+        let serving = match home {
+            Home::East | Home::Replaced => &mesh.east,
+            Home::West { .. } => &mesh.west,
+        };
         mesh.doors = vec![
             mesh.west.open(&mesh.client, Port::Outbound, mesh.vip()),
-            mesh.east.open(&mesh.server, Port::Hbone, mesh.hbone()),
+            serving.open(&mesh.server, Port::Hbone, mesh.hbone()),
         ];
         let mut client = wds::workload("client", "west", mesh.client_ip());
         client.trust_domain = clients_domain.to_owned();
-        let server = wds::serving(
-            wds::workload("server", "east", mesh.server_ip()),
-            "server",
-            80,
-            8080,
-        );
         mesh.put_workload(client);
-        mesh.put_workload(server);
+        mesh.put_workload(mesh.server_workload());
         let service = wds::service("server", mesh.vip().ip(), 80, 8080);
         let name = wds::service_name("default", "server");
         mesh.resources.push((name, wds::service_resource(service)));
@@ -514,7 +259,7 @@ impl Mesh {
     /// The server's workload, to change it.
     pub fn server_workload(&self) -> Workload {
         wds::serving(
-            wds::workload("server", "east", self.server_ip()),
+            wds::workload("server", self.home, self.server_ip()),
             "server",
             80,
             8080,
@@ -586,10 +331,8 @@ impl Mesh {
 
     /// Lines of the access log about the connections from this address.
     pub fn log(&self, words: &[&str]) -> Vec<String> {
-        log::flush();
-        let log = LOG.lock().unwrap();
         let ours = format!("127.{}.", self.net.number);
-        String::from_utf8_lossy(&log)
+        journal::text()
             .lines()
             .filter(|line| line.contains(&ours) && words.iter().all(|word| line.contains(word)))
             .map(str::to_owned)
@@ -621,23 +364,4 @@ pub async fn listen(address: SocketAddr) -> Application {
         }
     });
     accepted
-}
-
-static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-
-struct Captured;
-
-impl Write for Captured {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        LOG.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn capture_log() {
-    log::init_to(Box::new(Captured), log::Format::Plain, "info").unwrap();
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lateen_hbone::{Baggage, Connection, Forwarded, Incoming, Settings, Stream};
 use lateen_testkit::identity;
@@ -29,7 +30,7 @@ pub struct Seen {
 
 /// A waypoint of this service account at `address`.
 pub async fn waypoint(mesh: &Mesh, account: &str, address: SocketAddr) -> UnboundedReceiver<Seen> {
-    start(mesh, account, None, address, false).await
+    start(mesh, account, None, address, Arc::default()).await
 }
 
 /// A gateway to another network: whatever it is asked for, it leads to a workload of the service account `behind`.
@@ -39,12 +40,22 @@ pub async fn gateway(
     behind: &str,
     address: SocketAddr,
 ) -> UnboundedReceiver<Seen> {
-    start(mesh, account, Some(behind), address, false).await
+    start(mesh, account, Some(behind), address, Arc::default()).await
 }
 
 /// A peer of this service account that takes one request of each tunnel and dies with it, unanswered.
 pub async fn dying(mesh: &Mesh, account: &str, address: SocketAddr) -> UnboundedReceiver<Seen> {
-    start(mesh, account, None, address, true).await
+    mortal(mesh, account, address, Arc::new(true.into())).await
+}
+
+/// A peer of this service account that serves until it is told that it `dies`: from then on as [`dying`] does.
+pub async fn mortal(
+    mesh: &Mesh,
+    account: &str,
+    address: SocketAddr,
+    dies: Arc<AtomicBool>,
+) -> UnboundedReceiver<Seen> {
+    start(mesh, account, None, address, dies).await
 }
 
 #[derive(Clone)]
@@ -52,7 +63,7 @@ struct Peer {
     credentials: Arc<Credentials>,
     behind: Option<Arc<Credentials>>,
     seen: UnboundedSender<Seen>,
-    dies: bool,
+    dies: Arc<AtomicBool>,
 }
 
 async fn start(
@@ -60,7 +71,7 @@ async fn start(
     account: &str,
     behind: Option<&str>,
     address: SocketAddr,
-    dies: bool,
+    dies: Arc<AtomicBool>,
 ) -> UnboundedReceiver<Seen> {
     let (seen, requests) = mpsc::unbounded_channel();
     let peer = Peer {
@@ -101,7 +112,7 @@ where
     IO: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + 'static,
 {
     while let Ok(Some(incoming)) = tunnel.next().await {
-        if peer.dies {
+        if peer.dies.load(Ordering::Relaxed) {
             return note(&peer, &incoming, &who, inner);
         }
         let stream = answer(&peer, incoming, &who, inner);

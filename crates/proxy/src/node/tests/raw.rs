@@ -4,11 +4,23 @@ use std::net::{IpAddr, SocketAddr};
 
 use lateen_hbone::{Authority, ConnectError, ConnectRequest, Settings, client};
 use lateen_testkit::identity;
+use lateen_tls::TlsStream;
 use socket2::{Domain, Socket, Type};
 use tokio::io::unix::AsyncFd;
+use tokio::net::TcpStream;
 use tokio::task::LocalSet;
 
 use super::fixture::{Mesh, soon};
+
+/// A tunnel of the client's identity from `source`, before a word of HTTP/2.
+pub async fn proven(mesh: &Mesh, source: IpAddr) -> TlsStream<TcpStream> {
+    let credentials = mesh.ca.credentials(&identity("client"));
+    let stream = mesh.dial_from(source, mesh.hbone()).await.unwrap();
+    let (stream, _) = lateen_tls::connect(&credentials, stream, &[identity("server")])
+        .await
+        .unwrap();
+    stream
+}
 
 /// The status that each authority is answered with, on one tunnel of the client's.
 pub async fn ask(mesh: &Mesh, authorities: &[String]) -> Vec<u16> {
@@ -21,11 +33,7 @@ pub async fn ask(mesh: &Mesh, authorities: &[String]) -> Vec<u16> {
 
 /// The status that each request is answered with, on one tunnel of the client's identity from `source`.
 pub async fn request(mesh: &Mesh, source: IpAddr, requests: Vec<ConnectRequest>) -> Vec<u16> {
-    let credentials = mesh.ca.credentials(&identity("client"));
-    let stream = mesh.dial_from(source, mesh.hbone()).await.unwrap();
-    let (stream, _) = lateen_tls::connect(&credentials, stream, &[identity("server")])
-        .await
-        .unwrap();
+    let stream = proven(mesh, source).await;
     LocalSet::new()
         .run_until(async {
             let (tunnel, driver) = client::handshake(stream, Settings::client()).await.unwrap();
@@ -47,14 +55,7 @@ pub async fn request(mesh: &Mesh, source: IpAddr, requests: Vec<ConnectRequest>)
 /// Gives one request up once `begun` says that it arrived, and waits until `ended` says that it is over; the tunnel
 /// stays all the while.
 pub async fn give_up<B: Future, E: Future>(mesh: &Mesh, authority: &str, begun: B, ended: E) {
-    let credentials = mesh.ca.credentials(&identity("client"));
-    let stream = mesh
-        .dial_from(mesh.client_ip(), mesh.hbone())
-        .await
-        .unwrap();
-    let (stream, _) = lateen_tls::connect(&credentials, stream, &[identity("server")])
-        .await
-        .unwrap();
+    let stream = proven(mesh, mesh.client_ip()).await;
     LocalSet::new()
         .run_until(async {
             let (tunnel, driver) = client::handshake(stream, Settings::client()).await.unwrap();
@@ -72,6 +73,8 @@ pub async fn give_up<B: Future, E: Future>(mesh: &Mesh, authority: &str, begun: 
 /// A listener that accepts nothing and whose backlog is full: the kernel drops further SYNs.
 pub async fn full_listener(address: SocketAddr) -> Vec<Socket> {
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    // Connections of an earlier run may still be in TIME_WAIT there.
+    listener.set_reuse_address(true).unwrap();
     listener.bind(&address.into()).unwrap();
     listener.listen(0).unwrap();
     listener.set_nonblocking(true).unwrap();

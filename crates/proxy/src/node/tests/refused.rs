@@ -61,6 +61,47 @@ async fn a_peer_of_another_trust_domain_is_refused() {
         "{line}"
     );
     assert!(application.try_recv().is_err());
+    // Where it was opened it counts as opened for that reason, and as closed.
+    until("the tunnel is over", || {
+        mesh.west.count(TUNNELS_CLOSED, &["source", "rejected"]) == 1.0
+    })
+    .await;
+    for (node, metric, counted) in [
+        (&mesh.west, TUNNELS_OPENED, 1.0),
+        (&mesh.west, TUNNELS_CLOSED, 1.0),
+        (&mesh.east, TUNNELS_OPENED, 0.0),
+        (&mesh.east, TUNNELS_CLOSED, 0.0),
+    ] {
+        assert_eq!(node.count(metric, &[]), counted, "{metric}");
+    }
+}
+
+/// What is opened less what is closed is what is open, whatever became of it.
+#[tokio::test]
+async fn a_tunnel_that_ends_before_it_speaks_http2_counts_as_closed() {
+    let mesh = Mesh::start().await;
+    let gone = raw::proven(&mesh, mesh.client_ip()).await;
+    // Earlier it might fail the server's half of TLS.
+    until("the server is done too", || {
+        mesh.east.count(TUNNELS_OPENED, &[]) == 1.0
+    })
+    .await;
+    drop(gone);
+    let mut other = raw::proven(&mesh, mesh.client_ip()).await;
+    let question = b"GET / HTTP/1.1\r\nHost: server.example\r\n\r\n";
+    other.write_all(question).await.unwrap();
+    other.flush().await.unwrap();
+    let _silent = raw::proven(&mesh, mesh.client_ip()).await;
+    for reason in ["lost", "protocol_error", "unresponsive"] {
+        let words = ["destination", reason];
+        until(&format!("it closes: {reason}"), || {
+            mesh.east.count(TUNNELS_CLOSED, &words) == 1.0
+        })
+        .await;
+    }
+    for metric in [TUNNELS_OPENED, TUNNELS_CLOSED] {
+        assert_eq!(mesh.east.count(metric, &[]), 3.0, "{metric}");
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,10 @@
 //! Endpoints that cannot be reached: others are tried, and those that keep failing are left out.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::mpsc::UnboundedReceiver;
+
 use super::*;
 use crate::pod::Port;
 
@@ -211,4 +216,42 @@ async fn a_request_that_kills_its_peers_is_not_carried_to_all_of_them() {
         .collect();
     assert_eq!(asked.iter().sum::<usize>(), 2, "{asked:?}");
     assert!(asked.iter().all(|&times| times <= 1), "{asked:?}");
+}
+
+#[tokio::test]
+async fn a_request_that_peers_die_of_which_had_served_is_sent_twice_in_all() {
+    let mut mesh = Mesh::start().await;
+    let dies = Arc::new(AtomicBool::new(false));
+    let mut peers = Vec::new();
+    for (name, host) in [("mortal-a", 66), ("mortal-b", 67), ("server", 69)] {
+        let at = mesh.ip(2, host);
+        mesh.put_endpoint(name, at);
+        peers.push(peer::mortal(&mesh, name, (at, 15008).into(), Arc::clone(&dies)).await);
+    }
+    mesh.configure().await;
+    let mut asked_since = || -> Vec<usize> {
+        let count =
+            |peer: &mut UnboundedReceiver<_>| std::iter::from_fn(|| peer.try_recv().ok()).count();
+        peers.iter_mut().map(count).collect()
+    };
+    // Each has a tunnel on which it served.
+    let mut served = [0; 3];
+    for round in 0.. {
+        let mut client = mesh.dial(mesh.vip()).await.unwrap();
+        say(&mut client, "ping").await;
+        hear(&mut client, "ping").await;
+        for (sum, more) in served.iter_mut().zip(asked_since()) {
+            *sum += more;
+        }
+        if served.iter().all(|&times| times > 0) {
+            break;
+        }
+        assert!(round < 400, "one is never chosen");
+    }
+    dies.store(true, Ordering::Relaxed);
+    refused(&mesh, mesh.vip()).await;
+    mesh.logged(&["direction=\"outbound\"", "may have seen a connection"])
+        .await;
+    let asked = asked_since();
+    assert_eq!(asked.iter().sum::<usize>(), 2, "{asked:?}");
 }

@@ -3,6 +3,7 @@
 use lateen_hbone::{Authority, ConnectRequest};
 
 use super::*;
+use crate::pod::Port;
 
 #[tokio::test]
 async fn both_sides_count_and_log_both_identities() {
@@ -227,6 +228,58 @@ async fn connections_to_one_pod_share_a_tunnel() {
     .await;
 }
 
+/// Replicas have one identity, and a connection can come from an address that every pod has, such as a loopback one.
+#[tokio::test]
+async fn pods_that_nothing_but_their_name_tells_apart_have_tunnels_of_their_own() {
+    let mut mesh = Mesh::start().await;
+    let replica = mesh.west.pod_of("replica", "client", "cluster.local");
+    let mut workload = wds::workload("replica", "west", mesh.ip(1, 2));
+    workload.service_account = "client".to_owned();
+    mesh.put_workload(workload);
+    let at = SocketAddr::from((mesh.ip(96, 2), 80));
+    let also = wds::service("server", at.ip(), 80, 8080);
+    mesh.change_service(|service| service.addresses.extend(also.addresses));
+    let _door = mesh.west.open(&replica, Port::Outbound, at);
+    mesh.configure().await;
+    let mut application = mesh.application().await;
+    let mut held = Vec::new();
+    // Both from the same address.
+    for address in [mesh.vip(), at, mesh.vip(), at] {
+        let mut client = mesh.dial(address).await.unwrap();
+        say(&mut client, "x").await;
+        let (mut served, _) = soon("the server accepts", application.recv())
+            .await
+            .unwrap();
+        hear(&mut served, "x").await;
+        held.push((client, served));
+    }
+    let opened = || mesh.west.count(TUNNELS_OPENED, &["source"]);
+    assert_eq!((opened(), mesh.east.acceptor.loads().read()[0]), (2.0, 2));
+    drop(held);
+    // Each pays for its own, and for nothing else by now.
+    for pod in [&mesh.client, &replica] {
+        until("its connections are over", || {
+            pod.share.take(fixture::SHARE - 1).is_some()
+        })
+        .await;
+        assert!(pod.share.take(fixture::SHARE).is_none());
+    }
+
+    // One that is let go leaves its tunnel, and no other.
+    mesh.west.released(&mesh.client);
+    until("its tunnel ends", || {
+        mesh.client.share.take(fixture::SHARE).is_some()
+    })
+    .await;
+    let mut client = mesh.dial(at).await.unwrap();
+    say(&mut client, "y").await;
+    let (mut served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    hear(&mut served, "y").await;
+    assert_eq!(opened(), 2.0);
+}
+
 #[tokio::test]
 async fn a_connection_waits_a_little_for_a_control_plane_that_is_late() {
     let mesh = Mesh::unconfigured();
@@ -317,4 +370,47 @@ async fn what_a_peer_says_about_itself_does_not_grow_without_bound() {
         1201.0,
         "every connection is counted"
     );
+}
+
+/// Whoever writes an entry chooses whom it allows; what a peer is lent goes by what it proves, and by the pod that reads.
+#[tokio::test]
+async fn tunnels_are_charged_to_whom_the_peer_proved_to_be_and_to_the_pod_that_reads() {
+    let mut mesh = Mesh::start().await;
+    let allowed = "spiffe://cluster.local/ns/default/sa/allowed";
+    mesh.change_service(|service| service.subject_alt_names = vec![allowed.to_owned()]);
+    mesh.configure().await;
+    let mut application = mesh.application().await;
+    let mut client = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut client, "ping").await;
+    let (mut served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    // More than a tunnel has without being lent anything.
+    let bulk = vec![7; 1 << 20];
+    let read = async {
+        let mut got = vec![0; 4 + bulk.len()];
+        served.read_exact(&mut got).await.unwrap();
+        served.write_all(&got).await.unwrap();
+    };
+    let written = async {
+        client.write_all(&bulk).await.unwrap();
+        client
+            .read_exact(&mut vec![0; 4 + bulk.len()])
+            .await
+            .unwrap();
+    };
+    soon("a lot goes there and back", async {
+        tokio::join!(read, written)
+    })
+    .await;
+    for (node, peer, pod) in [
+        (&mesh.west, SERVER, &mesh.client),
+        (&mesh.east, CLIENT, &mesh.server),
+    ] {
+        let lent = node
+            .budget
+            .lent_between(&peer.parse().unwrap(), pod.uid.as_str());
+        assert!(lent.is_some_and(|lent| lent > 0), "{peer}: {lent:?}");
+        assert_eq!(lent, Some(node.budget.lent()), "{peer}");
+    }
 }

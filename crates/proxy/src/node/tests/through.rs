@@ -172,6 +172,13 @@ async fn another_network_is_reached_by_a_tunnel_in_a_tunnel() {
         assert!(line.contains(&words), "{line}");
     }
     assert!(!line.contains("error="), "{line}");
+    // The tunnel to the gateway stays; those inside it end with their connections.
+    until("the inner tunnels end", || {
+        mesh.west.count(TUNNELS_CLOSED, &["source", "\"done\""]) == 2.0
+    })
+    .await;
+    assert_eq!(mesh.west.count(TUNNELS_OPENED, &["source"]), 3.0);
+    assert_eq!(mesh.west.count(TUNNELS_CLOSED, &[]), 2.0);
 }
 
 #[tokio::test]

@@ -1,0 +1,334 @@
+//! A connection: its parts and how it begins.
+
+mod control;
+mod ending;
+mod headers;
+mod receive;
+mod requests;
+mod send;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::abuse::{Abuse, Meters};
+use crate::code::Code;
+use crate::config::{Config, FLOOR, SharedConfig};
+use crate::error::{ConnectionError, StreamId};
+use crate::fields::Fields;
+use crate::frame::{self, HEAD, Head, PREFACE, kind, setting};
+use crate::hpack::{Decoder, Encoder};
+use crate::inflow::{Credit, Inflow};
+use crate::moment::Moment;
+use crate::output::Output;
+use crate::reader::Reader;
+use crate::stream::{Stream, is};
+use crate::streams::Streams;
+
+/// Streams that a server is assumed to allow until its SETTINGS say so: the least that RFC 9113 §6.5.2 recommends.
+const ASSUMED_STREAMS: u32 = 100;
+
+/// The highest number of a stream, and the last stream of a GOAWAY that leaves none out (RFC 9113 §6.8).
+const EVERY_STREAM: u32 = i32::MAX as u32;
+
+/// What the peer's SETTINGS say.
+#[derive(Debug)]
+struct Peer {
+    window: u32,
+    max_frame: u32,
+    max_streams: u32,
+    max_header_list: u32,
+    /// They have come.
+    known: bool,
+}
+
+/// How far the end has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Closing {
+    No,
+    /// A GOAWAY that leaves no stream out was sent, and a PING behind it.
+    Announced,
+    /// No stream beyond this one is taken any more, or opened by us.
+    After(u32),
+}
+
+/// One HTTP/2 connection, as a client or a server.
+#[derive(Debug)]
+pub struct Connection {
+    server: bool,
+    config: Arc<Config>,
+    reader: Reader,
+    decoder: Decoder,
+    /// The last header list that was decoded.
+    fields: Fields,
+    /// A header block of which more is to come, and its frames so far.
+    block: Vec<u8>,
+    pieces: u8,
+    /// Entries of the SETTINGS frame that is under way.
+    entries: u16,
+    /// The data that passes is nobody's.
+    ignoring: bool,
+    encoder: Encoder,
+    streams: Streams,
+    /// Streams that are not over.
+    active: u32,
+    /// The highest stream that the peer opened, and the next that we open.
+    highest: u32,
+    next: u32,
+    /// Streams that have something to send and a window for it, in turn.
+    ready: VecDeque<u32>,
+    /// Streams whose callers wait for room, and whether some was made since they were looked at.
+    waiting: VecDeque<u32>,
+    room_made: bool,
+    /// Bytes in all streams' queues.
+    queued: usize,
+    /// What the peer lets us send on all streams.
+    window: u32,
+    peer: Peer,
+    output: Output,
+    inflow: Inflow,
+    meters: Meters,
+    /// Content still to come on streams that said how much it is.
+    lengths: Vec<(u32, u64)>,
+    /// Requests that a GOAWAY left out and that were not told yet.
+    unprocessed: VecDeque<u32>,
+    closing: Closing,
+    /// The peer sent a GOAWAY.
+    peer_closing: bool,
+    settings_due: Option<Moment>,
+    failed: Option<ConnectionError>,
+}
+
+// A node has a tunnel to every node that its pods talk to, and for each worker.
+const _: () = assert!(size_of::<Connection>() <= 872);
+
+impl Connection {
+    /// The client's side. There is output at once.
+    pub fn client(config: &SharedConfig, now: Moment) -> Self {
+        Connection::new(config, false, now)
+    }
+
+    /// The server's side. There is output at once; a server need not wait for the client's first bytes.
+    pub fn server(config: &SharedConfig, now: Moment) -> Self {
+        Connection::new(config, true, now)
+    }
+
+    fn new(config: &SharedConfig, server: bool, now: Moment) -> Self {
+        let config = Arc::clone(&config.0);
+        let mut connection = Connection {
+            server,
+            reader: Reader::new(server, config.max_frame),
+            decoder: Decoder::new(),
+            fields: Fields::new(config.max_header_list),
+            block: Vec::new(),
+            pieces: 0,
+            entries: 0,
+            ignoring: false,
+            encoder: Encoder::default(),
+            streams: Streams::default(),
+            active: 0,
+            highest: 0,
+            next: 1,
+            ready: VecDeque::new(),
+            waiting: VecDeque::new(),
+            room_made: false,
+            queued: 0,
+            window: FLOOR,
+            peer: Peer {
+                window: FLOOR,
+                max_frame: 1 << 14,
+                max_streams: ASSUMED_STREAMS,
+                max_header_list: u32::MAX,
+                known: false,
+            },
+            output: Output::default(),
+            inflow: Inflow::new(&config),
+            meters: Meters::new(now),
+            lengths: Vec::new(),
+            unprocessed: VecDeque::new(),
+            closing: Closing::No,
+            peer_closing: false,
+            settings_due: Some(now.after(config.settings_timeout)),
+            failed: None,
+            config,
+        };
+        connection.begin();
+        connection
+    }
+
+    /// Our first bytes (RFC 9113 §3.4).
+    fn begin(&mut self) {
+        if !self.server {
+            self.output.small(PREFACE);
+        }
+        let config = &self.config;
+        let mut payload = Vec::with_capacity(24);
+        let mut say = |id: u16, value: u32| {
+            payload.extend_from_slice(&id.to_be_bytes());
+            payload.extend_from_slice(&value.to_be_bytes());
+        };
+        if self.server {
+            say(setting::MAX_CONCURRENT_STREAMS, config.max_streams);
+        } else {
+            say(setting::ENABLE_PUSH, 0);
+        }
+        say(setting::INITIAL_WINDOW_SIZE, config.stream_first);
+        say(setting::MAX_FRAME_SIZE, config.max_frame);
+        say(setting::MAX_HEADER_LIST_SIZE, config.max_header_list);
+        let head = Head {
+            length: payload.len() as u32,
+            kind: kind::SETTINGS,
+            ..Head::default()
+        };
+        self.output.small(&head.bytes());
+        self.output.small(&payload);
+    }
+
+    /// The fields of the last request, response or trailers.
+    pub fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    /// Streams that are not over.
+    pub fn active(&self) -> usize {
+        self.active as usize
+    }
+
+    /// Streams that a client may have open at once, by the peer's word and our own.
+    pub fn limit(&self) -> usize {
+        self.peer.max_streams.min(self.config.max_streams) as usize
+    }
+
+    /// Answers that the peer has not taken yet, in bytes: where they grow, read no more of it, or [`Config::unread_replies`]
+    /// ends it.
+    pub fn unread(&self) -> usize {
+        self.output.replies()
+    }
+
+    /// True if a client may make requests, as far as their number allows.
+    pub fn takes_requests(&self) -> bool {
+        !self.server
+            && self.closing == Closing::No
+            && !self.peer_closing
+            && self.failed.is_none()
+            && self.next <= EVERY_STREAM
+    }
+
+    /// True once the peer's SETTINGS have come.
+    pub fn is_acquainted(&self) -> bool {
+        self.peer.known
+    }
+
+    /// The connection's windows for what comes.
+    pub fn credit(&self) -> Credit {
+        self.inflow.credit()
+    }
+
+    /// What the peer lets us send on all streams together.
+    pub fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// Lends the peer so many bytes, credit and what is held together, and no more than [`Config::allowance`]. Credit that it
+    /// has cannot be called back: it is not renewed when it is used.
+    pub fn set_allowance(&mut self, bytes: u32) {
+        self.inflow.set_allowance(bytes.min(self.config.allowance));
+        self.grant();
+    }
+
+    /// Writes what a peer can make us write; one that does not read it is cut off.
+    fn reply(&mut self, bytes: &[u8]) -> Result<(), ConnectionError> {
+        self.output.reply(bytes);
+        self.is_read()
+    }
+
+    /// Whether the peer reads what it gets for what it sends.
+    fn is_read(&self) -> Result<(), ConnectionError> {
+        match self.output.replies() <= self.config.unread_replies {
+            true => Ok(()),
+            false => Err(ConnectionError::abuse(Abuse::UnreadReplies)),
+        }
+    }
+
+    /// Charges the peer for something that is allowed, but not too often.
+    fn charge(&mut self, of: Abuse, now: Moment) -> Result<(), ConnectionError> {
+        match self.meters.take(of, now) {
+            true => Ok(()),
+            false => Err(ConnectionError::abuse(of)),
+        }
+    }
+
+    /// Tells the peer what more it may send on the connection.
+    #[inline]
+    fn grant(&mut self) {
+        if let Some(more) = self.inflow.grant() {
+            self.output
+                .reply(&frame::word(kind::WINDOW_UPDATE, 0, more));
+        }
+    }
+
+    fn open(&mut self, id: u32, state: u16) {
+        let window = self.peer.window as i32;
+        let credit = self.config.stream_first;
+        self.streams.insert(Stream::new(id, state, window, credit));
+        self.inflow.opened();
+        // Its two ends may be reset at once, each by its own side.
+        self.meters.earn(Abuse::UselessFrames, 1);
+        self.active += 1;
+    }
+
+    /// Ends one direction of a stream, or both.
+    fn end(&mut self, id: u32, what: u16) {
+        let Some(stream) = self.streams.get(id) else {
+            return;
+        };
+        let was_over = stream.is_over();
+        stream.set(what);
+        if what & is::HEARD != 0 {
+            self.inflow.ended(stream);
+            if stream.is(is::COUNTED) {
+                stream.unset(is::COUNTED);
+                self.lengths.retain(|(of, _)| *of != id);
+            }
+        }
+        if what & is::SENT != 0 {
+            self.queued -= std::mem::take(&mut stream.queued) as usize;
+            stream.queue = Default::default();
+            self.room_made = true;
+            if stream.is(is::READY) {
+                stream.unset(is::READY);
+                self.ready.retain(|ready| *ready != id);
+            }
+        }
+        let is_over = self.streams.get(id).is_some_and(|stream| stream.is_over());
+        if is_over && !was_over {
+            self.active -= 1;
+        }
+    }
+
+    /// Resets a stream that is here and not over.
+    fn reset_with(&mut self, id: u32, code: Code) {
+        self.end(id, is::SENT | is::HEARD | is::RESET);
+        self.output
+            .reply(&frame::word(kind::RST_STREAM, id, code.0));
+    }
+
+    /// Whether a stream that is not here was never opened.
+    fn is_idle(&self, id: u32) -> bool {
+        let odd = id % 2 == 1;
+        !odd || if self.server {
+            id > self.highest
+        } else {
+            id >= self.next
+        }
+    }
+}
+
+impl StreamId {
+    /// The stream of this number, of which a caller knows that it is one.
+    pub(crate) const fn of(id: u32) -> Self {
+        StreamId(id)
+    }
+}
+
+// A head fits into what the reader keeps.
+const _: () = assert!(HEAD == 9);

@@ -1,0 +1,188 @@
+//! Frames that steer: SETTINGS, PING, GOAWAY, WINDOW_UPDATE.
+
+use super::receive::Outcome;
+use super::{Closing, Connection};
+use crate::abuse::Abuse;
+use crate::code::Code;
+use crate::config::LARGEST_WINDOW;
+use crate::error::{Cause, ConnectionError, StreamId};
+use crate::event::Event;
+use crate::frame::{self, Head, flag, kind, setting};
+use crate::moment::Moment;
+use crate::stream::is;
+
+/// The PING that measures a round trip.
+pub(super) const SAMPLE: [u8; 8] = *b"lateen w";
+
+/// The PING whose answer shows that the peer has heard our first GOAWAY.
+pub(super) const DRAIN: [u8; 8] = *b"lateen g";
+
+/// The caller's PINGs.
+pub(super) fn numbered(number: u32) -> [u8; 8] {
+    let [a, b, c, d] = number.to_be_bytes();
+    [b'l', b't', b'n', b'#', a, b, c, d]
+}
+
+impl Connection {
+    pub(super) fn setting_came(&mut self, id: u16, value: u32) -> Outcome<'static> {
+        self.entries += 1;
+        if self.entries > self.config.settings_entries {
+            return Err(ConnectionError::abuse(Abuse::SettingsFlood));
+        }
+        match id {
+            setting::HEADER_TABLE_SIZE => self.encoder.limit(value),
+            // A server may only say that it pushes nothing (RFC 9113 §6.5.2).
+            setting::ENABLE_PUSH if value > u32::from(self.server) => {
+                return Err(ConnectionError::protocol(Cause::Setting));
+            }
+            setting::MAX_CONCURRENT_STREAMS => {
+                self.peer.max_streams = value;
+                self.peer.known = true;
+            }
+            setting::INITIAL_WINDOW_SIZE => self.first_window_came(value)?,
+            setting::MAX_FRAME_SIZE => {
+                if !(1 << 14..1 << 24).contains(&value) {
+                    return Err(ConnectionError::protocol(Cause::Setting));
+                }
+                self.peer.max_frame = value;
+            }
+            setting::MAX_HEADER_LIST_SIZE => self.peer.max_header_list = value,
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    /// It changes the windows of all streams (RFC 9113 §6.9.2).
+    fn first_window_came(&mut self, value: u32) -> Result<(), ConnectionError> {
+        let wrong = ConnectionError::new(Code::FLOW_CONTROL_ERROR, Cause::Setting);
+        if value > LARGEST_WINDOW {
+            return Err(wrong);
+        }
+        let change = value as i32 - self.peer.window as i32;
+        self.peer.window = value;
+        self.room_made = true;
+        for stream in self.streams.iter_mut() {
+            stream.window = stream.window.checked_add(change).ok_or(wrong)?;
+            if stream.has_work() && !stream.is(is::READY) {
+                stream.set(is::READY);
+                self.ready.push_back(stream.id);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn settings_came(&mut self, now: Moment) -> Outcome<'static> {
+        self.entries = 0;
+        self.charge(Abuse::SettingsFlood, now)?;
+        if !self.peer.known {
+            // It says nothing of a limit, so there is none.
+            self.peer.known = true;
+            self.peer.max_streams = u32::MAX;
+        }
+        let head = Head {
+            kind: kind::SETTINGS,
+            flags: flag::ACK,
+            ..Head::default()
+        };
+        self.reply(&head.bytes())?;
+        Ok(Some(Event::Settings))
+    }
+
+    pub(super) fn acknowledged(&mut self) -> Outcome<'static> {
+        match self.settings_due.take() {
+            Some(_) => Ok(Some(Event::Acknowledged)),
+            None => Err(ConnectionError::protocol(Cause::Acknowledgement)),
+        }
+    }
+
+    pub(super) fn ping_came(
+        &mut self,
+        ack: bool,
+        payload: [u8; 8],
+        now: Moment,
+    ) -> Outcome<'static> {
+        if !ack {
+            self.charge(Abuse::PingFlood, now)?;
+            self.reply(&frame::ping(true, payload))?;
+            return Ok(None);
+        }
+        let [a, b, c, d, number @ ..] = payload;
+        match payload {
+            SAMPLE if self.inflow.sampled(now) => self.grant(),
+            DRAIN if self.closing == Closing::Announced => {
+                self.closing = Closing::After(self.highest);
+                self.output
+                    .small(&frame::go_away(self.highest, Code::NO_ERROR));
+            }
+            _ if [a, b, c, d] == *b"ltn#" => {
+                return Ok(Some(Event::Pong(u32::from_be_bytes(number))));
+            }
+            _ => self.charge(Abuse::PingFlood, now)?,
+        }
+        Ok(None)
+    }
+
+    pub(super) fn go_away_came(&mut self, last: u32, code: Code, now: Moment) -> Outcome<'static> {
+        self.charge(Abuse::UselessFrames, now)?;
+        self.peer_closing = true;
+        if !self.server {
+            let left_out = |id: &u32| *id > last;
+            let streams = self.streams.iter_mut();
+            let mut ids: Vec<u32> = streams
+                .filter(|stream| !stream.is_over())
+                .map(|stream| stream.id)
+                .filter(left_out)
+                .collect();
+            ids.sort_unstable();
+            for id in ids {
+                // What still comes of them is no matter: the peer said that it looks at none of it.
+                self.end(id, is::SENT | is::HEARD | is::RESET);
+                self.unprocessed.push_back(id);
+            }
+        }
+        let last = StreamId::of(last);
+        Ok(Some(Event::GoAway { last, code }))
+    }
+
+    pub(super) fn window_came(&mut self, id: u32, increment: u32, now: Moment) -> Outcome<'static> {
+        self.charge(Abuse::WindowUpdateFlood, now)?;
+        let overflow = (Code::FLOW_CONTROL_ERROR, Cause::WindowUpdate);
+        let nothing = (Code::PROTOCOL_ERROR, Cause::WindowUpdate);
+        if id == 0 {
+            let after = self.window.saturating_add(increment);
+            let fault = match (increment, after) {
+                (0, _) => nothing,
+                (_, ..=LARGEST_WINDOW) => {
+                    self.window = after;
+                    self.room_made = true;
+                    return Ok(None);
+                }
+                _ => overflow,
+            };
+            return Err(ConnectionError::new(fault.0, fault.1));
+        }
+        let Some(stream) = self.streams.get(id) else {
+            return match self.is_idle(id) {
+                true => Err(ConnectionError::protocol(Cause::IdleStream)),
+                false => Ok(None),
+            };
+        };
+        if stream.is_over() {
+            return Ok(None);
+        }
+        let fault = match (increment, stream.window.checked_add(increment as i32)) {
+            (0, _) => nothing,
+            (_, Some(after)) => {
+                stream.window = after;
+                self.room_made |= stream.is(is::WAITING);
+                if stream.has_work() && !stream.is(is::READY) {
+                    stream.set(is::READY);
+                    self.ready.push_back(id);
+                }
+                return Ok(None);
+            }
+            (_, None) => overflow,
+        };
+        self.fault(id, fault.0, fault.1, now).map(Some)
+    }
+}

@@ -1,0 +1,201 @@
+//! Header blocks: put together, decoded, judged, and given to their streams.
+
+use super::receive::Outcome;
+use super::{Closing, Connection};
+use crate::abuse::Abuse;
+use crate::code::Code;
+use crate::error::{Cause, ConnectionError, StreamId};
+use crate::event::Event;
+use crate::frame::{self, kind};
+use crate::message::{Length, Said, Shape, judge};
+use crate::moment::Moment;
+use crate::stream::is;
+
+impl Connection {
+    /// Some of a block came. It is kept if it is not the whole.
+    pub(super) fn fragment(
+        &mut self,
+        begins: bool,
+        frame: bool,
+        bytes: &[u8],
+        over: bool,
+    ) -> Result<(), ConnectionError> {
+        if begins {
+            self.pieces = 0;
+        }
+        if frame {
+            self.pieces += 1;
+        }
+        let whole = begins && over;
+        // Huffman can make a string longer, up to 30 bits a byte; nobody who means well lets it.
+        let most = self.config.max_header_list as usize * 2;
+        if self.pieces > self.config.header_pieces || self.block.len() + bytes.len() > most {
+            return Err(ConnectionError::abuse(Abuse::HeaderFlood));
+        }
+        if !whole {
+            self.block.extend_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    /// The block is whole: it is what was kept, or else this piece. It is decoded whatever becomes of it, for the
+    /// table's sake.
+    pub(super) fn decode(&mut self, piece: &[u8]) -> Result<(), ConnectionError> {
+        self.fields.clear();
+        let block = std::mem::take(&mut self.block);
+        let bytes = if block.is_empty() { piece } else { &block[..] };
+        self.decoder
+            .decode(bytes, &mut self.fields)
+            .map_err(|why| {
+                ConnectionError::new(Code::COMPRESSION_ERROR, Cause::Compression(why))
+            })?;
+        match self.fields.is_bomb() {
+            true => Err(ConnectionError::abuse(Abuse::HeaderFlood)),
+            false => Ok(()),
+        }
+    }
+
+    /// A header list came on a stream.
+    pub(super) fn headers(&mut self, id: u32, end: bool, now: Moment) -> Outcome<'static> {
+        let Some(stream) = self.streams.get(id) else {
+            if self.server && id % 2 == 1 && id > self.highest {
+                return self.request_came(id, end, now);
+            }
+            self.absent(id, now)?;
+            return Ok(None);
+        };
+        if stream.is(is::RESET) {
+            self.charge(Abuse::UselessFrames, now)?;
+            return Ok(None);
+        }
+        if stream.is(is::HEARD) {
+            let error = ConnectionError::new(Code::STREAM_CLOSED, Cause::ClosedStream);
+            return Err(error);
+        }
+        let state = stream.state;
+        let answer = state & is::OURS != 0 && state & is::ANSWERED == 0;
+        let shape = if answer {
+            Shape::Response
+        } else {
+            Shape::Trailers
+        };
+        let said = match self.judged(shape) {
+            Ok(said) => said,
+            Err((code, cause)) => return self.fault(id, code, cause, now).map(Some),
+        };
+        let bad = match (answer, end) {
+            (true, true) if said.status < 200 => {
+                Some("an informational answer that ends its stream")
+            }
+            // On a tunnel RFC 9113 §8.5 wants none at all; what ends it is taken for its end, for some peers end so.
+            (false, false) => Some("a header block that is no answer and does not end its stream"),
+            _ => None,
+        };
+        if let Some(why) = bad {
+            let fault = self.fault(id, Code::PROTOCOL_ERROR, Cause::Malformed(why), now);
+            return fault.map(Some);
+        }
+        let status = said.status;
+        // The answers of other requests may tell the length of what they do not have.
+        let counts = answer && status >= 300 && status != 304 && state & is::CONNECT != 0;
+        if let Some(why) = self.count(id, said.length, counts, end) {
+            let fault = self.fault(id, Code::PROTOCOL_ERROR, Cause::Malformed(why), now);
+            return fault.map(Some);
+        }
+        if end {
+            self.end(id, is::HEARD);
+        }
+        let stream = StreamId::of(id);
+        if !answer {
+            return Ok(Some(Event::Trailers { stream }));
+        }
+        if status < 200 {
+            self.charge(Abuse::HeaderFlood, now)?;
+            return Ok(Some(Event::Informational { stream, status }));
+        }
+        if let Some(stream) = self.streams.get(id) {
+            stream.set(is::ANSWERED);
+            if status >= 300 {
+                // No tunnel after all.
+                stream.unset(is::CONNECT);
+            }
+        }
+        Ok(Some(Event::Response {
+            stream,
+            status,
+            end,
+        }))
+    }
+
+    /// A request that is new.
+    fn request_came(&mut self, id: u32, end: bool, now: Moment) -> Outcome<'static> {
+        self.is_read()?;
+        self.highest = id;
+        if matches!(self.closing, Closing::After(_)) {
+            // It is beyond the last one, and the peer was told.
+            self.charge(Abuse::UselessFrames, now)?;
+            return Ok(None);
+        }
+        if self.active >= self.config.max_streams
+            || self.streams.len() as u32 >= 2 * self.config.max_streams
+        {
+            self.charge(Abuse::TooManyStreams, now)?;
+            self.streams.remember(id);
+            self.reply(&frame::word(kind::RST_STREAM, id, Code::REFUSED_STREAM.0))?;
+            return Ok(None);
+        }
+        let said = match self.judged(Shape::Request) {
+            Ok(said) => said,
+            Err((code, cause)) => return self.fault(id, code, cause, now).map(Some),
+        };
+        self.open(id, if said.connect { is::CONNECT } else { 0 });
+        if let Some(why) = self.count(id, said.length, !said.connect, end) {
+            let fault = self.fault(id, Code::PROTOCOL_ERROR, Cause::Malformed(why), now);
+            self.release(StreamId::of(id));
+            return fault.map(Some);
+        }
+        if end {
+            self.end(id, is::HEARD);
+        }
+        Ok(Some(Event::Request {
+            stream: StreamId::of(id),
+            connect: said.connect,
+            end,
+        }))
+    }
+
+    /// Takes note of the length that a header block gives, if it `counts` there, and judges the end of content that has one.
+    fn count(&mut self, id: u32, length: Length, counts: bool, end: bool) -> Option<&'static str> {
+        match length {
+            Length::Bad if counts => return Some("a content-length that is no number"),
+            Length::Bytes(bytes) if counts => {
+                self.streams.get(id)?.set(is::COUNTED);
+                self.lengths.push((id, bytes));
+            }
+            _ => {}
+        }
+        if end { self.content(id, 0, true) } else { None }
+    }
+
+    /// So many bytes of content come on a stream; the error is one of a stream that said how many.
+    pub(super) fn content(&mut self, id: u32, bytes: u32, end: bool) -> Option<&'static str> {
+        if !self.streams.get(id)?.is(is::COUNTED) {
+            return None;
+        }
+        let (_, left) = self.lengths.iter_mut().find(|(of, _)| *of == id)?;
+        match left.checked_sub(u64::from(bytes)) {
+            Some(rest) if rest == 0 || !end => {
+                *left = rest;
+                None
+            }
+            _ => Some("content of another length than it says"),
+        }
+    }
+
+    fn judged(&self, shape: Shape) -> Result<Said, (Code, Cause)> {
+        if self.fields.is_too_large() {
+            return Err((Code::ENHANCE_YOUR_CALM, Cause::HeaderList));
+        }
+        judge(&self.fields, shape).map_err(|why| (Code::PROTOCOL_ERROR, Cause::Malformed(why)))
+    }
+}

@@ -1,0 +1,293 @@
+//! Input: parts of frames become events.
+
+use super::{Closing, Connection};
+use crate::abuse::Abuse;
+use crate::code::Code;
+use crate::error::{Cause, ConnectionError, StreamError, StreamId};
+use crate::event::Event;
+use crate::frame::{self, kind};
+use crate::moment::Moment;
+use crate::reader::Part;
+use crate::stream::is;
+
+/// What a frame came to: an event, or nothing that concerns the caller.
+pub(super) type Outcome<'a> = Result<Option<Event<'a>>, ConnectionError>;
+
+impl Connection {
+    /// Takes input from the front until there is an event; `None` when all of it is used up. Call it until then, and look
+    /// for output afterwards. `now` is never to be earlier than before.
+    ///
+    /// # Errors
+    /// The connection is lost; write what there is, which ends with a GOAWAY, and close it. The same error comes again.
+    pub fn receive<'a>(&mut self, input: &mut &'a [u8], now: Moment) -> Outcome<'a> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let outcome = self.step(input, now);
+        if let Err(error) = outcome {
+            self.fail(error);
+        }
+        outcome
+    }
+
+    fn step<'a>(&mut self, input: &mut &'a [u8], now: Moment) -> Outcome<'a> {
+        loop {
+            if let Some(id) = self.unprocessed.pop_front() {
+                let stream = StreamId::of(id);
+                if self.is_anybodys(stream) {
+                    return Ok(Some(Event::Unprocessed { stream }));
+                }
+                continue;
+            }
+            let Some(part) = self.reader.next(input)? else {
+                return Ok(None);
+            };
+            let event = match part {
+                Part::Data {
+                    stream,
+                    begins,
+                    length,
+                    padding,
+                    bytes,
+                    over,
+                    end_stream,
+                } => {
+                    let event = match begins {
+                        true => self.data_begins(stream, length, padding, end_stream, now)?,
+                        false => None,
+                    };
+                    match event {
+                        Some(_) => event,
+                        None => self.data(stream, begins, bytes, over && end_stream),
+                    }
+                }
+                Part::Block {
+                    stream,
+                    begins,
+                    frame,
+                    bytes,
+                    over,
+                    end_stream,
+                } => {
+                    self.fragment(begins, frame, bytes, over)?;
+                    if !over {
+                        continue;
+                    }
+                    self.decode(bytes)?;
+                    self.headers(stream, end_stream, now)?
+                }
+                Part::Reset { stream, code } => self.reset_came(stream, code, now)?,
+                Part::Window { stream, increment } => self.window_came(stream, increment, now)?,
+                Part::Setting { id, value } => self.setting_came(id, value)?,
+                Part::Settings => self.settings_came(now)?,
+                Part::Acknowledged => self.acknowledged()?,
+                Part::Ping { ack, payload } => self.ping_came(ack, payload, now)?,
+                Part::GoAway { last, code } => self.go_away_came(last, code, now)?,
+                Part::Useless => {
+                    self.charge(Abuse::UselessFrames, now)?;
+                    None
+                }
+            };
+            match event {
+                Some(Event::Data { .. }) => return Ok(event),
+                Some(told) if told.stream().is_none_or(|stream| self.is_anybodys(stream)) => {
+                    return Ok(event);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// False of a stream that its caller let go, which is over with it if it is over.
+    fn is_anybodys(&mut self, stream: StreamId) -> bool {
+        let Some(state) = self.streams.get(stream.0) else {
+            return true;
+        };
+        let let_go = state.is(is::LET_GO);
+        if let_go && state.is_over() {
+            self.release(stream);
+        }
+        !let_go
+    }
+
+    /// A DATA frame begins: it is charged whole, also where only some of it has come.
+    fn data_begins(
+        &mut self,
+        id: u32,
+        length: u32,
+        padding: u32,
+        end_stream: bool,
+        now: Moment,
+    ) -> Outcome<'static> {
+        self.ignoring = false;
+        self.is_read()?;
+        if !self.inflow.receive(length) {
+            let error = ConnectionError::new(Code::FLOW_CONTROL_ERROR, Cause::WindowExceeded);
+            return Err(error);
+        }
+        if length == padding && !end_stream {
+            self.charge(Abuse::EmptyData, now)?;
+        }
+        let Some(stream) = self.streams.get(id) else {
+            self.absent(id, now)?;
+            self.drop_data(length);
+            return Ok(None);
+        };
+        if stream.is(is::RESET) {
+            self.charge(Abuse::UselessFrames, now)?;
+            self.drop_data(length);
+            return Ok(None);
+        }
+        if stream.is(is::HEARD) {
+            let error = ConnectionError::new(Code::STREAM_CLOSED, Cause::ClosedStream);
+            return Err(error);
+        }
+        let (ours, answered) = (stream.is(is::OURS), stream.is(is::ANSWERED));
+        let let_go = stream.is(is::LET_GO);
+        let fault = if length > stream.credit {
+            Some((Code::FLOW_CONTROL_ERROR, Cause::WindowExceeded))
+        } else if ours && !answered {
+            let cause = Cause::Malformed("data before the header block");
+            Some((Code::PROTOCOL_ERROR, cause))
+        } else if stream.is(is::COUNTED) {
+            let why = self.content(id, length - padding, end_stream);
+            why.map(|why| (Code::PROTOCOL_ERROR, Cause::Malformed(why)))
+        } else {
+            None
+        };
+        if let Some((code, cause)) = fault {
+            self.drop_data(length);
+            return self.fault(id, code, cause, now).map(Some);
+        }
+        let Some(stream) = self.streams.get(id) else {
+            return Ok(None);
+        };
+        stream.credit -= length;
+        stream.held += length;
+        if let_go {
+            self.ignoring = true;
+            self.inflow.let_go(stream);
+            self.grant();
+            return Ok(None);
+        }
+        if self.inflow.wants_sample(now) {
+            self.output
+                .small(&frame::ping(false, super::control::SAMPLE));
+        }
+        if padding > 0 {
+            self.consumed(StreamId::of(id), padding as usize);
+        }
+        self.grant();
+        Ok(None)
+    }
+
+    #[inline]
+    fn data<'a>(&mut self, id: u32, begins: bool, bytes: &'a [u8], end: bool) -> Option<Event<'a>> {
+        // A caller may let a stream go between two pieces of a frame.
+        if !begins && !self.ignoring {
+            self.ignoring = self
+                .streams
+                .get(id)
+                .is_none_or(|stream| stream.is(is::RESET | is::LET_GO));
+        }
+        if self.ignoring && end {
+            self.end(id, is::HEARD);
+        }
+        if self.ignoring || bytes.is_empty() && !end {
+            return None;
+        }
+        if end {
+            self.end(id, is::HEARD);
+        }
+        let stream = StreamId::of(id);
+        Some(Event::Data { stream, bytes, end })
+    }
+
+    /// The data frame that begins is nobody's.
+    fn drop_data(&mut self, length: u32) {
+        self.ignoring = true;
+        self.inflow.dropped(length);
+        self.grant();
+    }
+
+    /// A frame came for a stream that is not here: that is a fault unless we reset it, or refuse all of its kind.
+    pub(super) fn absent(&mut self, id: u32, now: Moment) -> Result<(), ConnectionError> {
+        if self.is_idle(id) {
+            return Err(ConnectionError::protocol(Cause::IdleStream));
+        }
+        let refused = matches!(self.closing, Closing::After(last) if self.server && id > last);
+        if !refused && !self.streams.may_have_been_reset(id) {
+            let error = ConnectionError::new(Code::STREAM_CLOSED, Cause::ClosedStream);
+            return Err(error);
+        }
+        self.charge(Abuse::UselessFrames, now)
+    }
+
+    fn reset_came(&mut self, id: u32, code: Code, now: Moment) -> Outcome<'static> {
+        let Some(stream) = self.streams.get(id) else {
+            if self.is_idle(id) {
+                return Err(ConnectionError::protocol(Cause::IdleStream));
+            }
+            self.charge(Abuse::UselessFrames, now)?;
+            return Ok(None);
+        };
+        if stream.is_over() {
+            self.charge(Abuse::UselessFrames, now)?;
+            return Ok(None);
+        }
+        let (ended, answered) = (stream.is(is::HEARD), stream.is(is::ANSWERED));
+        self.end(id, is::SENT | is::HEARD);
+        if self.server && !answered {
+            self.charge(Abuse::RapidReset, now)?;
+        }
+        let stream = StreamId::of(id);
+        Ok(Some(Event::Reset {
+            stream,
+            code,
+            ended,
+        }))
+    }
+
+    /// The peer broke a rule of this stream: it is reset, for which the peer has an allowance.
+    pub(super) fn fault(
+        &mut self,
+        id: u32,
+        code: Code,
+        cause: Cause,
+        now: Moment,
+    ) -> Result<Event<'static>, ConnectionError> {
+        self.charge(Abuse::ProvokedResets, now)?;
+        if self.streams.get(id).is_some() {
+            self.end(id, is::SENT | is::HEARD | is::RESET);
+        } else {
+            self.streams.remember(id);
+        }
+        self.reply(&frame::word(kind::RST_STREAM, id, code.0))?;
+        let stream = StreamId::of(id);
+        Ok(Event::Failed(StreamError {
+            stream,
+            code,
+            cause,
+        }))
+    }
+
+    /// The caller is done with so many bytes that came on a stream: the peer may send more.
+    #[inline]
+    pub fn consumed(&mut self, stream: StreamId, bytes: usize) {
+        let id = stream.0;
+        let Some(stream) = self.streams.get(id) else {
+            return;
+        };
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let open = !stream.is(is::HEARD) && self.failed.is_none();
+        let others = self.config.max_streams.saturating_sub(self.active);
+        let more = self.inflow.consumed(stream, bytes, open, others);
+        if let Some(more) = more {
+            self.output
+                .reply(&frame::word(kind::WINDOW_UPDATE, id, more));
+        }
+        if self.failed.is_none() {
+            self.grant();
+        }
+    }
+}

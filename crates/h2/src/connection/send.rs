@@ -1,0 +1,283 @@
+//! Output: data in fair turns, ends, and what is written together.
+
+use bytes::Bytes;
+
+use super::Connection;
+use crate::abuse::Abuse;
+use crate::code::Code;
+use crate::error::{Gone, StreamId};
+use crate::frame::{HEAD, Head, flag, kind};
+use crate::stream::is;
+
+/// Frames of a stream that may be under way when we reset it.
+const UNDER_WAY: u32 = 100;
+
+/// A turn's frame is not cut below this for the sake of a write's bound.
+const LEAST_FRAME: usize = 1024;
+
+/// Bytes that a grant must have at least, where more waits, to explain itself.
+const CRUMBS: u32 = 64;
+
+impl Connection {
+    /// Room for data of a stream, in bytes: what waits of it and of all streams is bounded, and nothing waits that its own
+    /// window does not allow, so that streams whose peers take nothing leave the room to others; beyond the connection's window no more than a write. [`Connection::send`] takes
+    /// more all the same, for what is here already must wait somewhere.
+    pub fn room(&mut self, stream: StreamId) -> usize {
+        let left = self.room_left();
+        let most = self.config.send_buffer;
+        match self.streams.get(stream.0) {
+            Some(stream) => {
+                let most = most.min(stream.window.max(0) as u32);
+                left.min(most.saturating_sub(stream.queued) as usize)
+            }
+            None => 0,
+        }
+    }
+
+    /// What all streams together may add to what waits.
+    fn room_left(&self) -> usize {
+        // A write's worth waits ready for the connection's next window.
+        let within = (self.window as usize).saturating_add(self.config.write);
+        let most = self.config.send_total.min(within);
+        most.saturating_sub(self.queued)
+    }
+
+    /// How many streams it makes sense to tell of the room that there is now: a turn's worth for each. Those behind them are
+    /// told when there is more, or when those leave it; see [`Connection::has_waiting`].
+    pub fn worth_telling(&self) -> usize {
+        1 + self.room_left() / self.config.turn as usize
+    }
+
+    /// True if [`Connection::next_with_room`] has not come to an end, while nothing is queued whose leaving would bring it on.
+    pub fn has_waiting(&self) -> bool {
+        self.room_made && !self.waiting.is_empty() && self.queued() == 0
+    }
+
+    /// Asks to be told by [`Connection::next_with_room`] when there is room for this stream.
+    pub fn await_room(&mut self, stream: StreamId) {
+        let id = stream.0;
+        if let Some(stream) = self.streams.get(id)
+            && !stream.is(is::WAITING)
+        {
+            stream.set(is::WAITING);
+            self.waiting.push_back(id);
+            self.room_made = true;
+        }
+    }
+
+    /// A stream that waited and has room now, or is over. Ask until there is none, whenever output was taken.
+    pub fn next_with_room(&mut self) -> Option<StreamId> {
+        if !self.room_made {
+            return None;
+        }
+        for _ in 0..self.waiting.len() {
+            let id = self.waiting.pop_front()?;
+            let stream = StreamId::of(id);
+            let room = self.room(stream);
+            match self.streams.get(id) {
+                Some(state) if room > 0 || state.is(is::SENT) => {
+                    state.unset(is::WAITING);
+                    return Some(stream);
+                }
+                Some(_) => self.waiting.push_back(id),
+                None => {}
+            }
+        }
+        self.room_made = false;
+        None
+    }
+
+    /// Bytes of a stream that wait to be framed.
+    pub fn queued_of(&mut self, stream: StreamId) -> usize {
+        self.streams
+            .get(stream.0)
+            .map_or(0, |stream| stream.queued as usize)
+    }
+
+    /// Bytes of all streams that wait, framed or not.
+    pub fn queued(&self) -> usize {
+        self.queued + self.output.len()
+    }
+
+    /// Sends data: it is kept by reference until it was written.
+    ///
+    /// # Errors
+    /// The stream is over, or its end was announced before.
+    pub fn send(&mut self, stream: StreamId, bytes: Bytes) -> Result<(), Gone> {
+        let id = stream.0;
+        let stream = self.streams.get(id).ok_or(Gone)?;
+        if stream.is(is::SENT | is::ENDING) || self.failed.is_some() {
+            return Err(Gone);
+        }
+        let length = u32::try_from(bytes.len()).map_err(|_| Gone)?;
+        if length == 0 {
+            return Ok(());
+        }
+        stream.queued = stream.queued.checked_add(length).ok_or(Gone)?;
+        stream.queue.push(bytes);
+        self.queued += length as usize;
+        if stream.window > 0 && !stream.is(is::READY) {
+            stream.set(is::READY);
+            self.ready.push_back(id);
+        }
+        Ok(())
+    }
+
+    /// Ends our direction of a stream behind what is queued.
+    ///
+    /// # Errors
+    /// The stream is over.
+    pub fn finish(&mut self, stream: StreamId) -> Result<(), Gone> {
+        let id = stream.0;
+        let stream = self.streams.get(id).ok_or(Gone)?;
+        if stream.is(is::SENT) || self.failed.is_some() {
+            return Err(Gone);
+        }
+        stream.set(is::ENDING);
+        if stream.has_work() && !stream.is(is::READY) {
+            stream.set(is::READY);
+            self.ready.push_back(id);
+        }
+        Ok(())
+    }
+
+    /// Resets a stream, unless it is over; what was queued is dropped.
+    pub fn reset(&mut self, stream: StreamId, code: Code) {
+        let over = self
+            .streams
+            .get(stream.0)
+            .is_none_or(|stream| stream.is_over());
+        if !over && self.failed.is_none() {
+            self.reset_with(stream.0, code);
+            // What the peer sent before it hears of it.
+            self.meters.earn(Abuse::UselessFrames, UNDER_WAY);
+        }
+    }
+
+    /// Lets a stream go; what was not consumed of it is. What it said arrives if it was [finished](Connection::finish), as far
+    /// as the peer takes it. Then, if it is not over, it is reset: with NO_ERROR if we have said all (RFC 9113 §8.1), else
+    /// with CANCEL.
+    pub fn release(&mut self, stream: StreamId) {
+        let id = stream.0;
+        let Some(state) = self.streams.get(id) else {
+            return;
+        };
+        if state.is(is::ENDING) && !state.is(is::SENT) && self.failed.is_none() {
+            state.set(is::LET_GO);
+            self.inflow.let_go(state);
+            return self.grant();
+        }
+        let code = match state.is(is::SENT) && self.server {
+            true => Code::NO_ERROR,
+            false => Code::CANCEL,
+        };
+        self.reset(stream, code);
+        if let Some(mut state) = self.streams.remove(id) {
+            if state.is(is::RESET) {
+                self.streams.remember(id);
+            }
+            self.inflow.removed(&mut state);
+            if self.failed.is_none() {
+                self.grant();
+            }
+        }
+    }
+
+    /// Frames data of streams in turn, until a write is full.
+    fn fill(&mut self) {
+        let mut stuck = 0;
+        while stuck < self.ready.len() && self.output.len() < self.config.write {
+            let Some(id) = self.ready.pop_front() else {
+                return;
+            };
+            let Some(stream) = self.streams.get(id) else {
+                continue;
+            };
+            if !stream.has_work() {
+                stream.unset(is::READY);
+                continue;
+            }
+            if stream.queued > 0 && self.window == 0 {
+                // Others may have an end to send, which needs no window.
+                self.ready.push_back(id);
+                stuck += 1;
+                continue;
+            }
+            let turn = if self.ready.is_empty() {
+                self.config.turn * 4
+            } else {
+                self.config.turn
+            };
+            let most = turn
+                .min(self.peer.max_frame)
+                .min(self.window)
+                .min(stream.window.max(0) as u32);
+            let left = (self.config.write - self.output.len()).max(LEAST_FRAME);
+            let length = stream.queued.min(most).min(left as u32);
+            let end = length == stream.queued && stream.is(is::ENDING);
+            let head = Head {
+                length,
+                kind: kind::DATA,
+                flags: if end { flag::END_STREAM } else { 0 },
+                stream: id,
+            };
+            self.output.small(&head.bytes());
+            let mut rest = length as usize;
+            while rest > 0 {
+                let piece = stream.queue.pop(rest);
+                rest -= piece.len();
+                self.output.payload(piece);
+            }
+            let more = length < stream.queued || stream.is(is::WAITING);
+            stream.queued -= length;
+            stream.window -= length as i32;
+            self.window -= length;
+            self.queued -= length as usize;
+            self.room_made = true;
+            if stream.has_work() && !end {
+                self.ready.push_back(id);
+            } else {
+                stream.unset(is::READY);
+            }
+            let crumb =
+                more && (length as usize) < LEAST_FRAME && (stream.window <= 0 || self.window == 0);
+            let let_go = stream.is(is::LET_GO);
+            if end {
+                self.end(id, is::SENT);
+                if let_go {
+                    self.release(StreamId::of(id));
+                }
+            }
+            // One for the stream and one for the connection, for frames as small as they may be; but who grants a few bytes
+            // at a time, so that what there is to send goes in crumbs, has no right to many such grants (CVE-2019-9511).
+            let explained = match crumb {
+                true => length / CRUMBS,
+                false => (length + HEAD as u32) / 5,
+            };
+            self.meters.earn(Abuse::WindowUpdateFlood, explained);
+        }
+    }
+
+    /// What there is to write, in pieces and in order, up to about [`Config::write`](crate::Config::write) bytes of data.
+    /// Say how much was written with [`Connection::advance`], and ask again until there is none.
+    pub fn output(&mut self) -> impl Iterator<Item = &[u8]> {
+        self.fill();
+        self.output.pieces()
+    }
+
+    /// True if a frame waits to be written; data that waits for its turn is none yet.
+    pub fn has_framed(&self) -> bool {
+        self.output.len() > 0
+    }
+
+    /// True if there is something to write.
+    pub fn has_output(&mut self) -> bool {
+        self.fill();
+        self.output.len() > 0
+    }
+
+    /// So many bytes of the output were written.
+    pub fn advance(&mut self, bytes: usize) {
+        self.output.advance(bytes);
+    }
+}

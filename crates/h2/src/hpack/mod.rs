@@ -1,0 +1,22 @@
+//! Header compression (RFC 7541): a decoder for whatever a peer sends, and an encoder that names what it sent before. What
+//! both are made of (integers, the Huffman code, the static table) is there for others that read header blocks, too.
+
+mod decoder;
+mod encoder;
+pub mod huffman;
+pub mod integer;
+pub mod statics;
+mod table;
+
+pub(crate) use decoder::Decoder;
+pub(crate) use encoder::Encoder;
+pub use encoder::{Field, Keep, Prebuilt};
+
+/// The size of both dynamic tables, in bytes (RFC 9113 §6.5.2): we announce no other, and use no more of a peer's.
+pub(crate) const TABLE: u32 = 4096;
+
+/// What an entry takes beyond its name and value (RFC 7541 §4.1), in bytes; a header list is counted alike.
+pub(crate) const OVERHEAD: usize = 32;
+
+/// A header block that cannot be read, and why.
+pub type Unreadable = &'static str;

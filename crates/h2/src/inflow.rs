@@ -1,0 +1,252 @@
+//! How much the peer may send: windows that follow what is consumed and what the path carries.
+//!
+//! What nobody consumes counts against the connection too (RFC 9113 §6.9), so a connection's window of a fixed size is
+//! used up by streams that nobody reads. Here the peer always has a working window *beyond* what is held, while both
+//! together stay within the allowance. A stream's window grows beyond the first one only if there is room for all
+//! streams' windows, those that may still come included, and a working one: then no set of stalled streams can stop another,
+//! unless a ledger lends less than the configuration promised.
+
+use std::time::Duration;
+
+use crate::config::{Config, FLOOR};
+use crate::moment::Moment;
+use crate::stream::Stream;
+
+/// After so many samples that found the windows large enough, the path is sampled that much less often.
+const MOST_PATIENCE: u8 = 4;
+
+/// The account of what comes.
+#[derive(Debug)]
+pub(crate) struct Inflow {
+    /// What the peer may still send on the connection.
+    credit: u32,
+    /// What came and nobody has consumed.
+    held: u32,
+    /// What it should have as credit.
+    window: u32,
+    /// Most of credit and held together.
+    allowance: u32,
+    /// Most of both for the whole of the connection's life.
+    most: u32,
+    /// What all streams may hold if they are not consumed: their credit and what they hold.
+    committed: u64,
+    /// What a stream's window is to be, if there is room.
+    target: u32,
+    stream_first: u32,
+    stream_most: u32,
+    connection_most: u32,
+    /// Bytes that came.
+    came: u64,
+    sample: Sample,
+}
+
+/// The least that is granted of a window at a time. Of one that has grown the peer keeps more than a round trip needs,
+/// since it grew to at least 4/3 of that.
+#[inline]
+fn portion(window: u32, first: u32) -> u32 {
+    window / if window > first { 4 } else { 2 }
+}
+
+/// The time between two samples, doubled as often as patience says. Within a machine a round trip takes microseconds, and
+/// a PING for each would be a flood.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// A look at the path: a PING, the time until its answer, and what came since the last one.
+///
+/// What comes in a round trip is the bandwidth-delay product, unless the window is smaller: then it is the window. A larger
+/// one helps for as long as the last one did, that is, while half as much again comes in a second; beyond that it would
+/// only fill queues on the path.
+#[derive(Debug, Default)]
+struct Sample {
+    /// When the PING was sent whose answer is awaited.
+    asked: Option<Moment>,
+    patience: u8,
+    /// [`Inflow::came`] at the last answer, and when that was.
+    mark: (u64, Moment),
+    /// Bytes in a second when the windows grew last.
+    best: u64,
+}
+
+/// What a connection's windows are, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Credit {
+    /// What the peer may send before it must wait for us.
+    pub credit: u32,
+    /// What came and was not consumed.
+    pub held: u32,
+    /// What the peer could make use of in all: an allowance of this much would not slow it down.
+    pub wanted: u32,
+    /// Most of both together, as it was set.
+    pub allowance: u32,
+    /// Bytes of DATA that came so far, with padding.
+    pub came: u64,
+}
+
+impl Inflow {
+    pub(crate) fn new(config: &Config) -> Self {
+        Inflow {
+            credit: FLOOR,
+            held: 0,
+            window: config.connection_first,
+            allowance: config.allowance,
+            most: config.allowance,
+            committed: 0,
+            target: config.stream_first,
+            stream_first: config.stream_first,
+            stream_most: config.stream_most,
+            connection_most: config.connection_most,
+            came: 0,
+            sample: Sample::default(),
+        }
+    }
+
+    pub(crate) fn credit(&self) -> Credit {
+        Credit {
+            credit: self.credit,
+            held: self.held,
+            wanted: self.held.saturating_add(self.window),
+            allowance: self.allowance,
+            came: self.came,
+        }
+    }
+
+    pub(crate) fn set_allowance(&mut self, bytes: u32) {
+        self.allowance = bytes;
+    }
+
+    /// A stream was opened with a first window.
+    pub(crate) fn opened(&mut self) {
+        self.committed += u64::from(self.stream_first);
+    }
+
+    /// A stream is no longer here: its caller consumes nothing more.
+    pub(crate) fn removed(&mut self, stream: &mut Stream) {
+        self.ended(stream);
+        self.let_go(stream);
+    }
+
+    /// What came on a stream is nobody's.
+    pub(crate) fn let_go(&mut self, stream: &mut Stream) {
+        let held = std::mem::take(&mut stream.held);
+        self.held -= held;
+        self.committed -= u64::from(held);
+    }
+
+    /// So many bytes of DATA come on the connection; `false` if it may not send them. What is not passed on is
+    /// [`Inflow::dropped`] next.
+    #[inline]
+    #[must_use]
+    pub(crate) fn receive(&mut self, bytes: u32) -> bool {
+        let Some(credit) = self.credit.checked_sub(bytes) else {
+            return false;
+        };
+        self.credit = credit;
+        self.held += bytes;
+        self.came += u64::from(bytes);
+        true
+    }
+
+    /// Of what came nobody will see so many bytes, and no stream was charged for them.
+    #[inline]
+    pub(crate) fn dropped(&mut self, bytes: u32) {
+        self.held -= bytes;
+    }
+
+    /// A stream's caller is done with so many bytes: what the peer gets on that stream for it, if it is time and it may
+    /// still send. So many more streams may yet be opened.
+    #[inline]
+    pub(crate) fn consumed(
+        &mut self,
+        stream: &mut Stream,
+        bytes: u32,
+        open: bool,
+        more_streams: u32,
+    ) -> Option<u32> {
+        let bytes = bytes.min(stream.held);
+        stream.held -= bytes;
+        self.held -= bytes;
+        self.committed -= u64::from(bytes);
+        if !open {
+            return None;
+        }
+        let has = stream.credit + stream.held;
+        let aim = match self.target > self.stream_first && !self.has_room(has, more_streams) {
+            true => self.stream_first,
+            false => self.target,
+        };
+        let missing = aim.saturating_sub(has);
+        if missing < portion(aim, self.stream_first) {
+            return None;
+        }
+        stream.credit += missing;
+        self.committed += u64::from(missing);
+        Some(missing)
+    }
+
+    /// Whether a stream that has so much may have its target, when all others hold what they may, those included that may
+    /// yet be opened, and a working window is left.
+    fn has_room(&self, has: u32, more_streams: u32) -> bool {
+        let others = self.committed - u64::from(has);
+        let new = u64::from(self.stream_first) * u64::from(more_streams);
+        others + new + u64::from(self.target) + u64::from(self.window) <= u64::from(self.most)
+    }
+
+    /// Nothing more comes on this stream: what it had as credit is committed no longer.
+    pub(crate) fn ended(&mut self, stream: &mut Stream) {
+        self.committed -= u64::from(std::mem::take(&mut stream.credit));
+    }
+
+    /// What the peer gets on the connection, if it is time.
+    #[inline]
+    pub(crate) fn grant(&mut self) -> Option<u32> {
+        let aim = self.window.min(self.allowance.saturating_sub(self.held));
+        let missing = aim.saturating_sub(self.credit);
+        let window = self.window.min(self.allowance);
+        // Where little is left, crumbs would cost more than they carry: then it waits until nothing is left.
+        if missing < portion(window, FLOOR) && (missing == 0 || self.credit > 0) {
+            return None;
+        }
+        self.credit += missing;
+        Some(missing)
+    }
+
+    /// True if the path should be sampled now: a PING whose answer is [`Inflow::sampled`].
+    #[inline]
+    pub(crate) fn wants_sample(&mut self, now: Moment) -> bool {
+        let sample = &mut self.sample;
+        if sample.asked.is_some()
+            || self.came - sample.mark.0 < u64::from(self.window / 2) << sample.patience
+            || self.target >= self.stream_most && self.window >= self.connection_most
+            || sample.patience > 0 && now.since(sample.mark.1) < PAUSE * (1 << sample.patience)
+        {
+            return false;
+        }
+        sample.asked = Some(now);
+        true
+    }
+
+    /// A round trip is over; `false` if none was being measured.
+    pub(crate) fn sampled(&mut self, now: Moment) -> bool {
+        let sample = &mut self.sample;
+        let Some(asked) = sample.asked.take() else {
+            return false;
+        };
+        let (before, since) = std::mem::replace(&mut sample.mark, (self.came, now));
+        let micros = (now.since(since).as_micros() as u64).max(1);
+        let rate = (self.came - before).saturating_mul(1_000_000) / micros;
+        let trip = now.since(asked).as_micros() as u64;
+        let product = rate.saturating_mul(trip) / 1_000_000;
+        if rate <= sample.best.saturating_add(sample.best / 2)
+            || product < u64::from(self.window / 3)
+        {
+            sample.patience = (sample.patience + 1).min(MOST_PATIENCE);
+            return true;
+        }
+        sample.best = rate;
+        sample.patience = 0;
+        let doubled = |window: u32, most: u32| window.saturating_mul(2).min(most);
+        self.target = doubled(self.target, self.stream_most);
+        self.window = doubled(self.window, self.connection_most);
+        true
+    }
+}

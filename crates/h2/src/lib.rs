@@ -1,0 +1,36 @@
+//! An HTTP/2 core (RFC 9113 with RFC 7541): a state machine into which bytes and time go and out of which come events and
+//! bytes, as a client or a server. It owns no socket, runtime or clock, and knows nothing of what streams are for.
+//!
+//! [`Connection::receive`] takes input and gives out [`Event`]s whose data are slices of that input. [`Connection::output`]
+//! gathers what there is to write, frames of many streams in one go, payloads by reference. What is not in an event is
+//! asked for: the fields of a header block ([`Connection::fields`]), room to send ([`Connection::room`]), the next moment
+//! at which [`Connection::tick`] has something to do.
+#![forbid(unsafe_code)]
+
+mod abuse;
+mod code;
+mod config;
+mod connection;
+mod error;
+mod event;
+mod fields;
+mod frame;
+pub mod hpack;
+mod inflow;
+mod message;
+mod moment;
+mod output;
+mod reader;
+mod stream;
+mod streams;
+
+pub use abuse::Abuse;
+pub use code::Code;
+pub use config::{Config, FLOOR, SharedConfig};
+pub use connection::Connection;
+pub use error::{Cause, ConnectionError, Gone, RequestError, StreamError, StreamId};
+pub use event::Event;
+pub use fields::Fields;
+pub use hpack::{Field, Keep, Prebuilt};
+pub use inflow::Credit;
+pub use moment::Moment;

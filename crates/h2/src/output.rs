@@ -1,0 +1,162 @@
+//! What goes out, in order: frame heads and small frames in one buffer, payloads by reference.
+
+use std::collections::VecDeque;
+
+use bytes::{Buf, Bytes};
+
+#[derive(Debug)]
+enum Segment {
+    /// So many bytes of the buffer.
+    Small(u32),
+    Payload(Bytes),
+}
+
+// A payload's own size: nothing is added for the other kind.
+const _: () = assert!(size_of::<Segment>() <= size_of::<Bytes>());
+
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    segments: VecDeque<Segment>,
+    small: Vec<u8>,
+    /// What of `small` has been written.
+    written: usize,
+    /// Bytes in all.
+    len: usize,
+    /// Of them, answers to what the peer sent that need no credit of it. Counted down as anything is written.
+    replies: usize,
+}
+
+impl Output {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds a frame, or a head whose payload follows.
+    #[inline]
+    pub(crate) fn small(&mut self, bytes: &[u8]) {
+        self.small.extend_from_slice(bytes);
+        self.added(bytes.len());
+    }
+
+    /// Adds an answer to what the peer sent, which it can demand without end.
+    pub(crate) fn reply(&mut self, bytes: &[u8]) {
+        self.small(bytes);
+        self.replies += bytes.len();
+    }
+
+    /// Answers that wait, in bytes, or less.
+    pub(crate) fn replies(&self) -> usize {
+        self.replies
+    }
+
+    /// Adds what `write` appends to the buffer, as an answer if it is one.
+    pub(crate) fn small_with(&mut self, is_reply: bool, write: impl FnOnce(&mut Vec<u8>)) {
+        let before = self.small.len();
+        write(&mut self.small);
+        let bytes = self.small.len() - before;
+        self.added(bytes);
+        if is_reply {
+            self.replies += bytes;
+        }
+    }
+
+    #[inline]
+    fn added(&mut self, bytes: usize) {
+        self.len += bytes;
+        match self.segments.back_mut() {
+            Some(Segment::Small(length)) => *length += bytes as u32,
+            _ => self.segments.push_back(Segment::Small(bytes as u32)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn payload(&mut self, bytes: Bytes) {
+        self.len += bytes.len();
+        self.segments.push_back(Segment::Payload(bytes));
+    }
+
+    /// The pieces in order.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let mut at = self.written;
+        self.segments.iter().map(move |segment| match segment {
+            Segment::Small(length) => {
+                let piece = &self.small[at..at + *length as usize];
+                at += piece.len();
+                piece
+            }
+            Segment::Payload(bytes) => &bytes[..],
+        })
+    }
+
+    /// So many bytes were written.
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        let mut left = bytes.min(self.len);
+        self.len -= left;
+        self.replies = self.replies.saturating_sub(left).min(self.len);
+        while let Some(segment) = self.segments.front_mut() {
+            match segment {
+                Segment::Small(length) => {
+                    let n = left.min(*length as usize);
+                    self.written += n;
+                    *length -= n as u32;
+                    left -= n;
+                    if *length > 0 {
+                        break;
+                    }
+                }
+                Segment::Payload(payload) => {
+                    if left < payload.len() {
+                        payload.advance(left);
+                        break;
+                    }
+                    left -= payload.len();
+                }
+            }
+            self.segments.pop_front();
+        }
+        if self.len == 0 {
+            self.small.clear();
+            self.written = 0;
+        } else if self.written >= 4096 {
+            self.small.drain(..self.written);
+            self.written = 0;
+        }
+    }
+
+    /// Gives memory back if nothing waits.
+    pub(crate) fn rest(&mut self) {
+        if self.len == 0 {
+            *self = Output::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn gives_out_what_it_got_however_it_is_taken(
+            steps in prop::collection::vec((any::<bool>(), 1usize..3000, 0usize..5000), 1..60),
+        ) {
+            let mut output = Output::default();
+            let (mut put, mut got) = (Vec::new(), Vec::new());
+            for (number, (small, length, taken)) in steps.into_iter().enumerate() {
+                let bytes = vec![number as u8; length];
+                put.extend_from_slice(&bytes);
+                if small { output.small(&bytes) } else { output.payload(bytes.into()) }
+                prop_assert_eq!(output.pieces().map(<[u8]>::len).sum::<usize>(), output.len());
+                let all: Vec<u8> = output.pieces().flatten().copied().collect();
+                let taken = taken.min(all.len());
+                got.extend_from_slice(&all[..taken]);
+                output.advance(taken);
+            }
+            got.extend(output.pieces().flatten());
+            prop_assert_eq!(got, put);
+            output.advance(usize::MAX);
+            prop_assert_eq!((output.len(), output.pieces().count()), (0, 0));
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The part of a ledger that is kept for first windows. It knows sums and shares, not whose they are.
+//!
+//! What the common part leaves to a pair of peer and pod can be nothing, because others took their peer's or their pod's
+//! part of it. Up to a first window, the reserve gives what is missing: it takes no more to find out who moves much, and
+//! credit that is never used is at least little. Half of the reserve is for one tenant or one pod at most and a quarter for
+//! one tenant with one pod. While half of all that is left, each pair gets a full first window, then less by the square of
+//! what is left. So the next pair's window falls with the square of how many there are. A fixed part of what is left would
+//! fall exponentially, and the whole rest would be gone with the last that got all.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::Party;
+
+/// One in so many bytes of the ledger: 8 of 64 MiB.
+const RESERVE: usize = 8;
+
+/// How many first windows there are in a reserve: of 256 KiB in 8 MiB.
+const FIRST_WINDOWS: usize = 32;
+
+#[derive(Debug)]
+pub(super) struct Reserve {
+    size: usize,
+    lent: AtomicUsize,
+}
+
+impl Party {
+    /// One in so many bytes of the reserve is for the party at most.
+    pub(super) fn share(&self) -> usize {
+        match self {
+            Party::Tenant(..) | Party::Peer(_) | Party::Pod(_) => 2,
+            Party::Visit(..) | Party::Pair(..) => 4,
+        }
+    }
+}
+
+impl Reserve {
+    /// The reserve of a ledger.
+    pub(super) fn of(ledger: usize) -> Self {
+        Reserve {
+            size: ledger / RESERVE,
+            lent: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    pub(super) fn lent(&self) -> usize {
+        self.lent.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn first_window(&self) -> usize {
+        self.size / FIRST_WINDOWS
+    }
+
+    pub(super) fn is_low(&self) -> bool {
+        self.lent() > self.size / 2
+    }
+
+    /// The most that a pair may have by a share, one in `share`, of which others have so much.
+    pub(super) fn window(&self, share: usize, others: usize) -> usize {
+        let size = self.size / share;
+        let half = (size / 2) as u128;
+        let left = half.min(size.saturating_sub(others) as u128);
+        let window = self.first_window() as u128 * left * left;
+        window.checked_div(half * half).unwrap_or(0) as usize
+    }
+
+    /// Lends so much, or nothing.
+    pub(super) fn claim(&self, bytes: usize) -> usize {
+        let lend = |lent: usize| (bytes > 0 && lent + bytes <= self.size).then_some(lent + bytes);
+        let lent = self
+            .lent
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, lend);
+        lent.map_or(0, |_| bytes)
+    }
+
+    pub(super) fn release(&self, bytes: usize) {
+        self.lent.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}

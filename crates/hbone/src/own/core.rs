@@ -1,0 +1,519 @@
+//! One tunnel's state, which its driver and its streams share: the HTTP/2 core, and for each stream what came and who waits.
+//!
+//! Nobody is woken, and no waker dropped, while the state is borrowed: either may end a task, which lets go of its streams.
+
+use std::cell::{RefCell, RefMut};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Waker};
+
+use bytes::Bytes;
+use lateen_h2::{Code, Connection, Event, StreamId};
+use tokio::time::Instant;
+
+use super::inbox::Inbox;
+use crate::error::TunnelError;
+use crate::headers::Baggage;
+use crate::outbox::Outbox;
+
+/// A tunnel's state; clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Shared(Rc<RefCell<Core>>);
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) http2: Connection,
+    streams: HashMap<StreamId, Entry, BuildHasherDefault<Spread>>,
+    /// Wakes the driver; taken when it was used.
+    driver: Option<Waker>,
+    /// The driver waits for the connection to take more: what is added meanwhile needs nobody woken.
+    stuck: bool,
+    /// The driver is at it, and will see what is added.
+    turning: bool,
+    /// What waits to be written, for the budget.
+    pub(crate) outbox: Rc<Outbox>,
+    /// How the tunnel ended.
+    ended: Option<Ended>,
+    /// Streams that wait until nothing of theirs is queued.
+    parting: usize,
+    /// The number of the last PING, and of the last one that was answered.
+    pings: (u32, u32),
+    origin: Instant,
+}
+
+/// How a tunnel ended, for those that are on it.
+#[derive(Debug, Clone)]
+pub(crate) struct Ended {
+    kind: io::ErrorKind,
+    why: Rc<str>,
+}
+
+impl Ended {
+    /// In order, as far as the tunnel is concerned.
+    pub(crate) fn closed() -> Self {
+        Ended {
+            kind: io::ErrorKind::ConnectionAborted,
+            why: "tunnel closed under the stream".into(),
+        }
+    }
+
+    /// By an error.
+    pub(crate) fn of(error: &TunnelError) -> Self {
+        Ended {
+            kind: match error {
+                TunnelError::Io(error) => error.kind(),
+                _ => io::ErrorKind::ConnectionAborted,
+            },
+            why: error.to_string().into(),
+        }
+    }
+
+    /// As an error of a stream.
+    pub(crate) fn to_io(&self) -> io::Error {
+        io::Error::new(self.kind, self.why.to_string())
+    }
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+/// What broke a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Broken {
+    /// The peer reset it, or made us do so.
+    Reset(Code),
+    /// A GOAWAY leaves it out.
+    LeftOut,
+}
+
+/// What a request was answered with.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) baggage: Option<Baggage>,
+}
+
+/// One stream, until its owner lets it go.
+#[derive(Debug, Default)]
+pub(crate) struct Entry {
+    pub(crate) inbox: Inbox,
+    /// Whoever waits for something to come.
+    pub(crate) reader: Option<Waker>,
+    /// Whoever waits for room, or for the end.
+    pub(crate) writer: Option<Waker>,
+    /// The writer waits until nothing is queued.
+    parting: bool,
+    /// It was answered and over for us before anybody took it up; it stays until it is for the peer, who may still err.
+    refused: bool,
+    /// The peer has said all.
+    pub(crate) heard: bool,
+    pub(crate) broken: Option<Broken>,
+    pub(crate) answer: Option<Box<Answer>>,
+}
+
+/// What an event is to the tunnel, beyond the stream that it concerns.
+pub(crate) enum News {
+    /// Nothing.
+    None,
+    /// A request came, whose fields are the core's until more is received.
+    Request { stream: StreamId, connect: bool },
+    /// A stream is over that nobody may have taken up yet.
+    Over(StreamId),
+    /// The peer's limits may have changed.
+    Settings,
+    /// The answer to a PING.
+    Pong,
+    /// The peer is ending, or gives up for this reason.
+    GoAway(Code),
+}
+
+/// Whom an event wakes.
+type Wakes = [Option<Waker>; 2];
+
+impl Shared {
+    pub(crate) fn new(http2: Connection, outbox: Rc<Outbox>, origin: Instant) -> Self {
+        Shared(Rc::new(RefCell::new(Core {
+            http2,
+            streams: HashMap::default(),
+            driver: None,
+            stuck: false,
+            turning: false,
+            outbox,
+            ended: None,
+            parting: 0,
+            pings: (0, 0),
+            origin,
+        })))
+    }
+
+    /// The state, for a moment in which nobody is woken.
+    pub(crate) fn borrow(&self) -> RefMut<'_, Core> {
+        self.0.borrow_mut()
+    }
+
+    pub(crate) fn is(&self, other: &Shared) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Has the driver look at what there is to write, and take note of what waits.
+    pub(crate) fn act<R>(&self, act: impl FnOnce(&mut Core) -> R) -> R {
+        let (result, driver) = {
+            let mut core = self.borrow();
+            let result = act(&mut core);
+            core.account();
+            let driver = match core.stuck || core.turning {
+                true => None,
+                false => core.driver.take(),
+            };
+            (result, driver)
+        };
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+        result
+    }
+
+    /// Wakes the driver.
+    pub(crate) fn wake(&self) {
+        let driver = self.borrow().driver.take();
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+    }
+
+    /// The driver's turn is over.
+    pub(crate) fn turned(&self) {
+        self.borrow().turning = false;
+    }
+
+    /// The driver is here: it is woken by what streams do after [`Shared::turned`].
+    pub(crate) fn driven_by(&self, cx: &Context<'_>) {
+        let mut core = self.borrow();
+        core.turning = true;
+        let same = core
+            .driver
+            .as_ref()
+            .is_some_and(|driver| driver.will_wake(cx.waker()));
+        if !same {
+            let before = core.driver.replace(cx.waker().clone());
+            drop(core);
+            drop(before);
+        }
+    }
+
+    /// Wakes those that wait for room and have it, and those whose bytes have left; `true` if that is to be done once more
+    /// when they have run.
+    pub(crate) fn announce_room(&self) -> bool {
+        // Not all of them for the room of a few: most would find nothing left.
+        let most = self.borrow().http2.worth_telling();
+        for _ in 0..most {
+            let writer = {
+                let mut core = self.borrow();
+                let Some(stream) = core.http2.next_with_room() else {
+                    break;
+                };
+                core.entry(stream).and_then(|entry| entry.writer.take())
+            };
+            if let Some(writer) = writer {
+                writer.wake();
+            }
+        }
+        while self.borrow().parting > 0 {
+            let Some(writer) = self.borrow().parted() else {
+                break;
+            };
+            if let Some(writer) = writer {
+                writer.wake();
+            }
+        }
+        self.borrow().http2.has_waiting()
+    }
+
+    /// The tunnel is over: everybody who is on it learns how.
+    pub(crate) fn end(&self, how: Ended) {
+        let (mut wakers, driver) = {
+            let mut core = self.borrow();
+            if core.ended.is_some() {
+                return;
+            }
+            core.ended = Some(how);
+            core.outbox.close();
+            let entries = core.streams.values_mut();
+            let wakers: Vec<_> = entries
+                .flat_map(|entry| [entry.reader.take(), entry.writer.take()])
+                .flatten()
+                .collect();
+            (wakers, core.driver.take())
+        };
+        wakers.extend(driver);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Puts a waker where whoever comes next is woken; what was there is dropped outside.
+    pub(crate) fn wait(
+        &self,
+        stream: StreamId,
+        cx: &Context<'_>,
+        place: impl FnOnce(&mut Entry) -> &mut Option<Waker>,
+    ) {
+        let mut core = self.borrow();
+        let Some(entry) = core.entry(stream) else {
+            return;
+        };
+        let place = place(entry);
+        if !place
+            .as_ref()
+            .is_some_and(|waker| waker.will_wake(cx.waker()))
+        {
+            let before = place.replace(cx.waker().clone());
+            drop(core);
+            drop(before);
+        }
+    }
+
+    /// A stream's owner lets it go. What it finished is still sent, see [`Connection::release`].
+    pub(crate) fn let_go(&self, stream: StreamId) {
+        let entry = self.act(|core| {
+            let entry = core.streams.remove(&stream);
+            if entry.as_ref().is_some_and(|entry| entry.parting) {
+                core.parting -= 1;
+            }
+            core.http2.release(stream);
+            entry
+        });
+        drop(entry);
+    }
+}
+
+impl Core {
+    /// How the tunnel ended, if it did.
+    pub(crate) fn ended(&self) -> Option<&Ended> {
+        self.ended.as_ref()
+    }
+
+    /// Time as the core has it.
+    pub(crate) fn now(&self) -> lateen_h2::Moment {
+        let micros = self.origin.elapsed().as_micros();
+        lateen_h2::Moment::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+
+    /// Says that the connection takes nothing for now, or something again.
+    pub(crate) fn set_stuck(&mut self, stuck: bool) {
+        self.stuck = stuck;
+    }
+
+    /// Tells the budget what waits.
+    pub(crate) fn account(&mut self) {
+        if self.ended.is_none() {
+            let held_up = self.http2.window() == 0;
+            self.outbox.owe(self.http2.queued(), held_up);
+        }
+    }
+
+    pub(crate) fn open(&mut self, stream: StreamId) {
+        self.streams.insert(stream, Entry::default());
+    }
+
+    pub(crate) fn entry(&mut self, stream: StreamId) -> Option<&mut Entry> {
+        self.streams.get_mut(&stream)
+    }
+
+    /// Has the stream's writer woken when nothing of it is queued.
+    pub(crate) fn part(&mut self, stream: StreamId) {
+        if let Some(entry) = self.streams.get_mut(&stream)
+            && !std::mem::replace(&mut entry.parting, true)
+        {
+            self.parting += 1;
+        }
+    }
+
+    /// One that waited for that: its waker, if it has one.
+    fn parted(&mut self) -> Option<Option<Waker>> {
+        let http2 = &mut self.http2;
+        let (_, entry) = self
+            .streams
+            .iter_mut()
+            .find(|(id, entry)| entry.parting && http2.queued_of(**id) == 0)?;
+        entry.parting = false;
+        self.parting -= 1;
+        Some(entry.writer.take())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn streams_left(&self) -> usize {
+        self.streams.len() + self.parting
+    }
+
+    /// Sends a PING.
+    pub(crate) fn ping(&mut self) -> bool {
+        if self.ended.is_some() {
+            return false;
+        }
+        self.pings.0 = self.pings.0.wrapping_add(1);
+        self.http2.ping(self.pings.0);
+        true
+    }
+
+    /// Whether the last PING was answered.
+    pub(crate) fn was_answered(&self) -> bool {
+        self.pings.0 == self.pings.1
+    }
+
+    /// Gives an event to its stream.
+    pub(crate) fn take(&mut self, event: Event<'_>, buffer: &Bytes) -> (News, Wakes) {
+        let mut news = News::None;
+        let wakes = match event {
+            Event::Data { stream, bytes, end } => {
+                let Some(entry) = self.entry(stream) else {
+                    self.http2.consumed(stream, bytes.len());
+                    return (News::None, [None, None]);
+                };
+                entry.heard |= end;
+                if entry.refused {
+                    self.http2.consumed(stream, bytes.len());
+                    self.part_with(stream);
+                    return (News::None, [None, None]);
+                }
+                if !bytes.is_empty() {
+                    entry.inbox.push(buffer, bytes);
+                }
+                [entry.reader.take(), None]
+            }
+            Event::Request {
+                stream,
+                connect,
+                end,
+            } => {
+                self.open(stream);
+                if let Some(entry) = self.entry(stream) {
+                    entry.heard = end;
+                }
+                news = News::Request { stream, connect };
+                [None, None]
+            }
+            Event::Response {
+                stream,
+                status,
+                end,
+            } => {
+                let baggage = self.baggage();
+                let answer = Answer { status, baggage };
+                self.entry(stream).map_or([None, None], |entry| {
+                    entry.answer = Some(Box::new(answer));
+                    entry.heard |= end;
+                    [entry.reader.take(), None]
+                })
+            }
+            Event::Trailers { stream } => {
+                let wakes = self.entry(stream).map_or([None, None], |entry| {
+                    entry.heard = true;
+                    [entry.reader.take(), None]
+                });
+                self.part_with(stream);
+                wakes
+            }
+            Event::Reset { stream, code, .. } => {
+                news = News::Over(stream);
+                self.break_off(stream, Broken::Reset(code))
+            }
+            Event::Failed(error) => {
+                news = News::Over(error.stream);
+                self.break_off(error.stream, Broken::Reset(error.code))
+            }
+            Event::Unprocessed { stream } => self.break_off(stream, Broken::LeftOut),
+            Event::Settings => {
+                news = News::Settings;
+                [None, None]
+            }
+            Event::Pong(number) => {
+                self.pings.1 = number;
+                news = News::Pong;
+                [None, None]
+            }
+            Event::GoAway { code, .. } => {
+                news = News::GoAway(code);
+                [None, None]
+            }
+            Event::Informational { .. } | Event::Acknowledged => [None, None],
+        };
+        (news, wakes)
+    }
+
+    fn break_off(&mut self, stream: StreamId, how: Broken) -> Wakes {
+        let wakes = self.entry(stream).map_or([None, None], |entry| {
+            entry.broken.get_or_insert(how);
+            [entry.reader.take(), entry.writer.take()]
+        });
+        self.part_with(stream);
+        wakes
+    }
+
+    /// A stream that was answered will be taken up by nobody: it goes when the peer has ended it.
+    pub(crate) fn refuse(&mut self, stream: StreamId) {
+        if let Some(entry) = self.entry(stream) {
+            entry.refused = true;
+        }
+        self.part_with(stream);
+    }
+
+    /// Lets a refused stream go if it is over.
+    fn part_with(&mut self, stream: StreamId) {
+        let is_over = |entry: &mut Entry| entry.refused && (entry.heard || entry.broken.is_some());
+        if self.entry(stream).is_some_and(is_over) {
+            // Nobody waits for it: there is no waker.
+            self.streams.remove(&stream);
+            self.http2.release(stream);
+        }
+    }
+
+    /// What the header block that came says of its workload.
+    pub(crate) fn baggage(&self) -> Option<Baggage> {
+        let mut lines = self.lines(crate::headers::BAGGAGE);
+        let mut baggage = Baggage::parse(lines.next()?);
+        lines.for_each(|line| baggage.read(line));
+        Some(baggage)
+    }
+
+    /// The values of a field of the header block that came, those that are text.
+    pub(crate) fn lines<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let values = self.http2.fields().all(name);
+        values.filter_map(|value| {
+            std::str::from_utf8(value)
+                .ok()
+                .filter(|text| is_visible(text))
+        })
+    }
+}
+
+/// What a header may hold that is passed on as text.
+pub(crate) fn is_visible(text: &str) -> bool {
+    text.bytes()
+        .all(|byte| byte == b'\t' || (b' '..0x7f).contains(&byte))
+}
+
+/// Spreads stream numbers, which are odd or even and dense.
+#[derive(Debug, Default)]
+pub(crate) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes
+            .iter()
+            .for_each(|byte| self.write_u32(u32::from(*byte)));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = (self.0 ^ u64::from(number))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(26);
+    }
+}

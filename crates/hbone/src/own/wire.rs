@@ -1,0 +1,281 @@
+//! A tunnel's byte stream: reads and hands events out, and writes what there is, many frames at a time.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future as _;
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use lateen_h2::{Cause, Code, ConnectionError};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::time::Instant;
+
+use super::core::{News, Shared};
+use super::inbox::BUFFER;
+use crate::error::{Reason, TunnelError};
+
+/// Reads in one turn; then others have theirs.
+const READS: usize = 8;
+
+/// Writes in one turn.
+const WRITES: usize = 16;
+
+/// Less room than this is not worth a read.
+const LEAST: usize = 16 * 1024;
+
+/// Pieces of one write: a frame's head and its payload are two.
+const PIECES: usize = 64;
+
+/// Answers that the peer may leave unread before we read no more of it.
+const UNREAD: usize = 32 * 1024;
+
+thread_local! {
+    /// Shared by the tunnels of a thread, so that an idle one holds no buffer.
+    static SCRATCH: RefCell<BytesMut> = RefCell::new(BytesMut::new());
+}
+
+#[derive(Debug)]
+pub(crate) struct Wire<IO> {
+    io: IO,
+    /// Bytes that came.
+    received: u64,
+    /// Writes that were begun and may have taken something with them.
+    writes: Rc<Cell<u64>>,
+    /// Since when the stream takes nothing.
+    stuck: Option<Instant>,
+    /// A flush is owed.
+    dirty: bool,
+    /// Nothing is read, because the peer does not take our answers.
+    paused: bool,
+    /// Nothing more comes.
+    over: bool,
+    /// Why nothing can be sent any more.
+    unwritten: Option<io::Error>,
+}
+
+impl<IO> Wire<IO> {
+    pub(crate) fn new(io: IO) -> Self {
+        Wire {
+            io,
+            received: 0,
+            writes: Rc::default(),
+            stuck: None,
+            dirty: false,
+            paused: false,
+            over: false,
+            unwritten: None,
+        }
+    }
+
+    /// Bytes that came so far.
+    pub(crate) fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Counts every write that took anything, and every one that failed, for a part of it may have left before. While
+    /// it stands still nothing has gone to the peer.
+    pub(crate) fn writes(&self) -> &Rc<Cell<u64>> {
+        &self.writes
+    }
+
+    /// For how long the stream has taken nothing of what there is to write.
+    pub(crate) fn stuck_for(&self) -> Duration {
+        self.stuck.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// True when the peer has closed the stream.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Whether it can be written; the error is told again each time, in words.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        match &self.unwritten {
+            Some(error) => Err(io::Error::new(error.kind(), error.to_string())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<IO: AsyncRead + Unpin> Wire<IO> {
+    /// Reads what there is, up to a turn's share, and gives it to the streams; `hear` is told the rest.
+    ///
+    /// # Errors
+    /// The stream broke, or the peer broke the rules. What there is to write then ends with a GOAWAY.
+    pub(crate) fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        shared: &Shared,
+        mut hear: impl FnMut(News),
+    ) -> Result<(), TunnelError> {
+        for _ in 0..READS {
+            if self.over {
+                return Ok(());
+            }
+            if shared.borrow().http2.unread() > UNREAD {
+                self.paused = true;
+                return Ok(());
+            }
+            // Taken out for the time of the read: `io` may be a stream of another tunnel.
+            let mut scratch = SCRATCH.take();
+            if scratch.capacity() - scratch.len() < LEAST {
+                scratch.reserve(BUFFER);
+            }
+            let read = read_into(&mut self.io, cx, &mut scratch);
+            let buffer = match read {
+                Poll::Ready(Ok(1..)) => scratch.split().freeze(),
+                _ => Bytes::new(),
+            };
+            SCRATCH.replace(scratch);
+            match read {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Err(error)) => return Err(TunnelError::Io(error)),
+                Poll::Ready(Ok(0)) => {
+                    self.over = true;
+                    return Ok(());
+                }
+                Poll::Ready(Ok(_)) => {}
+            }
+            self.received += buffer.len() as u64;
+            let now = shared.borrow().now();
+            let mut input = &buffer[..];
+            loop {
+                let (news, wakes) = {
+                    let mut core = shared.borrow();
+                    match core.http2.receive(&mut input, now).map_err(blame)? {
+                        None => break,
+                        Some(event) => core.take(event, &buffer),
+                    }
+                };
+                wakes.into_iter().flatten().for_each(Waker::wake);
+                hear(news);
+            }
+        }
+        // There may be more.
+        cx.waker().wake_by_ref();
+        Ok(())
+    }
+}
+
+fn read_into<IO: AsyncRead + Unpin>(
+    io: &mut IO,
+    cx: &mut Context<'_>,
+    scratch: &mut BytesMut,
+) -> Poll<io::Result<usize>> {
+    let room = scratch.capacity() - scratch.len();
+    let mut target = scratch.limit(room);
+    pin!(io.read_buf(&mut target)).poll(cx)
+}
+
+/// The peer's fault as a tunnel's error.
+fn blame(error: ConnectionError) -> TunnelError {
+    match error.cause {
+        Cause::Abuse(abuse) => TunnelError::Abusive(abuse),
+        _ => TunnelError::Protocol(Reason::own(error)),
+    }
+}
+
+/// A peer that goes away with an error holds something against us.
+pub(crate) fn farewell(code: Option<Code>) -> Result<(), TunnelError> {
+    match code {
+        None | Some(Code::NO_ERROR) => Ok(()),
+        Some(code) => Err(TunnelError::Protocol(Reason::told(code))),
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> Wire<IO> {
+    /// Writes what there is, as far as the stream takes it, and flushes once. An error waits in
+    /// [`Wire::check`]: what the peer said before may tell why.
+    pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>, shared: &Shared) {
+        if self.unwritten.is_some() {
+            // Nobody takes it any more.
+            return shared.borrow().http2.advance(usize::MAX);
+        }
+        let mut took = false;
+        for turn in 0.. {
+            if turn == WRITES {
+                // There may be more.
+                cx.waker().wake_by_ref();
+                break;
+            }
+            let result = {
+                let core = &mut *shared.borrow();
+                let mut slices = [IoSlice::new(&[]); PIECES];
+                let mut count = 0;
+                for (slice, piece) in slices.iter_mut().zip(core.http2.output()) {
+                    *slice = IoSlice::new(piece);
+                    count += 1;
+                }
+                if count == 0 {
+                    core.set_stuck(false);
+                    break;
+                }
+                let result = Pin::new(&mut self.io).poll_write_vectored(cx, &slices[..count]);
+                core.set_stuck(result.is_pending());
+                if let Poll::Ready(Ok(written)) = result {
+                    core.http2.advance(written);
+                }
+                result
+            };
+            if result.is_ready() {
+                self.writes.set(self.writes.get() + 1);
+            }
+            match result {
+                Poll::Pending => {
+                    self.stuck.get_or_insert_with(Instant::now);
+                    break;
+                }
+                Poll::Ready(Ok(0)) => {
+                    self.unwritten = Some(io::ErrorKind::WriteZero.into());
+                    break;
+                }
+                Poll::Ready(Ok(_)) => {
+                    took = true;
+                    self.stuck = None;
+                    self.dirty = true;
+                }
+                Poll::Ready(Err(error)) => {
+                    self.unwritten = Some(error);
+                    break;
+                }
+            }
+        }
+        if self.dirty && self.unwritten.is_none() {
+            match Pin::new(&mut self.io).poll_flush(cx) {
+                // The waker is registered: the next turn tries again.
+                Poll::Pending => {
+                    self.stuck.get_or_insert_with(Instant::now);
+                }
+                Poll::Ready(Ok(())) => {
+                    self.dirty = false;
+                    self.stuck = None;
+                }
+                Poll::Ready(Err(error)) => self.unwritten = Some(error),
+            }
+        }
+        if took {
+            let mut core = shared.borrow();
+            core.account();
+            if self.paused && core.http2.unread() <= UNREAD {
+                self.paused = false;
+                cx.waker().wake_by_ref();
+            }
+        }
+        if shared.announce_room() {
+            cx.waker().wake_by_ref();
+        }
+    }
+
+    /// True while something that was written has not left.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty && self.unwritten.is_none()
+    }
+
+    /// Closes our direction.
+    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}

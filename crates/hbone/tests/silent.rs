@@ -1,0 +1,147 @@
+//! Peers that say nothing any more, on tunnels in use.
+
+mod common;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use common::pooled::{Fault, Faulty, Peer, key, pool, says_hello};
+use common::{echo, local, request};
+use lateen_hbone::{Connection, Pool, Settings, Stream, Unanswered};
+use tokio::io::{AsyncReadExt, duplex};
+use tokio::task::spawn_local;
+use tokio::time::{Instant, sleep};
+
+/// A peer whose first connection can fail.
+#[derive(Clone)]
+struct Failing {
+    pool: Pool<String>,
+    peer: Peer,
+    fault: Fault,
+    failed: Rc<Cell<bool>>,
+}
+
+impl Failing {
+    fn new(fault: Fault) -> Self {
+        Failing {
+            pool: pool(),
+            peer: Peer::new(Settings::server()),
+            fault,
+            failed: Rc::default(),
+        }
+    }
+
+    async fn connect(&self) -> Stream {
+        let dial = || {
+            let this = self.clone();
+            async move {
+                let first = this.peer.dials.get() == 0;
+                let failed = if first { this.failed } else { Rc::default() };
+                Ok(Faulty(this.fault, this.peer.dial().await?, failed))
+            }
+        };
+        let (key, request, unanswered) = (key(), request(), Unanswered::default());
+        let connected = self.pool.connect(&key, &request, &unanswered, dial);
+        connected.await.unwrap().0
+    }
+
+    /// Opens a stream every 200 ms for so many seconds; returns how long the slowest took.
+    async fn is_used(&self, seconds: u64) -> Duration {
+        let mut uses = Vec::new();
+        for _ in 0..seconds * 5 {
+            let this = self.clone();
+            uses.push(spawn_local(async move {
+                let start = Instant::now();
+                says_hello(&mut this.connect().await).await;
+                start.elapsed()
+            }));
+            sleep(Duration::from_millis(200)).await;
+        }
+        let mut slowest = Duration::ZERO;
+        for used in uses {
+            slowest = slowest.max(used.await.unwrap());
+        }
+        slowest
+    }
+}
+
+/// 5 s until it is asked and 3 s for an answer, whatever is opened meanwhile; what was open has 30 s, as ever.
+#[tokio::test(start_paused = true)]
+async fn requests_on_a_busy_tunnel_to_a_lost_node_go_elsewhere_within_seconds() {
+    local(async {
+        let node = Failing::new(Fault::Cut);
+        let closed: Rc<RefCell<Vec<&str>>> = Rc::default();
+        let noted = Rc::clone(&closed);
+        node.pool
+            .on_close(move |_, reason| noted.borrow_mut().push(reason.as_str()));
+        let mut kept = node.connect().await;
+        says_hello(&mut kept).await;
+        assert!(node.is_used(12).await < Duration::from_millis(100));
+        assert_eq!(node.peer.dials.get(), 1);
+        node.failed.set(true);
+        let lost = Instant::now();
+        let slowest = node.is_used(12).await;
+        assert!(slowest > Duration::from_secs(1), "it had no fault");
+        assert!(slowest < Duration::from_secs(9), "{slowest:?}");
+        assert_eq!(node.peer.dials.get(), 2);
+        assert_eq!(closed.borrow().len(), 0, "it is open for what is open");
+        kept.read(&mut [0; 1]).await.expect_err("its node is lost");
+        assert!(lost.elapsed() > Duration::from_secs(15), "too soon");
+        assert!(lost.elapsed() < Duration::from_secs(31), "too late");
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(closed.borrow()[..], ["unresponsive"]);
+    })
+    .await;
+}
+
+/// A path that is interrupted for ten seconds costs no stream.
+#[tokio::test(start_paused = true)]
+async fn what_is_open_outlives_a_silence_that_sends_requests_elsewhere() {
+    local(async {
+        let node = Failing::new(Fault::Stuck);
+        let mut kept = node.connect().await;
+        says_hello(&mut kept).await;
+        node.failed.set(true);
+        let slowest = node.is_used(10).await;
+        assert!(slowest < Duration::from_secs(9), "{slowest:?}");
+        assert_eq!(node.peer.dials.get(), 2);
+        node.failed.set(false);
+        says_hello(&mut kept).await;
+        sleep(Duration::from_secs(60)).await;
+        says_hello(&mut kept).await;
+    })
+    .await;
+}
+
+/// The peer dials its application before it answers, which may take long, and answers PINGs meanwhile.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_takes_long_is_waited_for() {
+    local(async {
+        let (pool, dials) = (pool(), Rc::new(Cell::new(0)));
+        let dial = || {
+            let dials = Rc::clone(&dials);
+            async move {
+                let (near, far) = duplex(64 * 1024);
+                dials.set(dials.get() + 1);
+                spawn_local(async move {
+                    let mut connection = Connection::accept(far, Settings::server()).await.unwrap();
+                    while let Ok(Some(incoming)) = connection.next().await {
+                        spawn_local(async move {
+                            sleep(Duration::from_secs(100)).await;
+                            echo(incoming.accept(None).unwrap()).await;
+                        });
+                    }
+                });
+                Ok::<_, String>(near)
+            }
+        };
+        for _ in 0..2 {
+            let (key, request, unanswered) = (key(), request(), Unanswered::default());
+            let connected = pool.connect(&key, &request, &unanswered, dial);
+            says_hello(&mut connected.await.unwrap().0).await;
+        }
+        assert_eq!(dials.get(), 1);
+    })
+    .await;
+}

@@ -1,0 +1,127 @@
+//! Raw bytes: a payload is sent, and the same bytes must come back before the next is.
+
+use std::sync::Arc;
+
+use super::{Answer, Client, Completion, Malformed, Start};
+
+/// A client of an echo service.
+#[derive(Debug)]
+pub struct Echo {
+    payload: Arc<[u8]>,
+    /// Bytes of the answer that have come.
+    received: usize,
+    slot: Option<usize>,
+    over: bool,
+}
+
+impl Echo {
+    /// A client that sends this payload, which is not empty, again and again.
+    pub fn new(payload: Arc<[u8]>) -> Echo {
+        Echo {
+            payload,
+            received: 0,
+            slot: None,
+            over: false,
+        }
+    }
+}
+
+impl Client for Echo {
+    fn room(&self) -> usize {
+        usize::from(self.slot.is_none() && !self.over)
+    }
+
+    fn start(&mut self, start: Start, out: &mut Vec<u8>) {
+        self.slot = Some(start.slot);
+        self.over = start.last;
+        self.received = 0;
+        out.extend_from_slice(&self.payload);
+    }
+
+    fn receive(
+        &mut self,
+        input: &[u8],
+        _out: &mut Vec<u8>,
+        done: &mut Vec<Completion>,
+    ) -> Result<(), Malformed> {
+        let Some(slot) = self.slot else {
+            return Err(Malformed("the server speaks without being asked"));
+        };
+        let expected = &self.payload[self.received..];
+        if !expected.starts_with(input) {
+            return Err(Malformed("what came back is not what was sent"));
+        }
+        self.received += input.len();
+        if self.received == self.payload.len() {
+            self.slot = None;
+            done.push(Completion {
+                slot,
+                outcome: Ok(Answer {
+                    status: 200,
+                    content: self.received as u64,
+                }),
+            });
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, _done: &mut Vec<Completion>) {
+        self.over = true;
+    }
+
+    fn is_over(&self) -> bool {
+        self.over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn started(payload: &[u8]) -> Echo {
+        let mut echo = Echo::new(payload.into());
+        let start = Start {
+            slot: 0,
+            request: 0,
+            last: false,
+        };
+        echo.start(start, &mut Vec::new());
+        echo
+    }
+
+    proptest! {
+        #[test]
+        fn only_the_same_bytes_are_an_answer(
+            payload in prop::collection::vec(any::<u8>(), 1..200),
+            piece in 1usize..50,
+            at in any::<prop::sample::Index>(),
+        ) {
+            let mut done = Vec::new();
+            let mut echo = started(&payload);
+            for part in payload.chunks(piece) {
+                prop_assert!(done.is_empty());
+                prop_assert!(echo.receive(part, &mut Vec::new(), &mut done).is_ok());
+            }
+            let answer = Answer { status: 200, content: payload.len() as u64 };
+            prop_assert_eq!(done, [Completion { slot: 0, outcome: Ok(answer) }]);
+            prop_assert_eq!(echo.room(), 1);
+
+            let mut altered = payload.clone();
+            altered[at.index(payload.len())] ^= 1;
+            let mut echo = started(&payload);
+            prop_assert!(echo.receive(&altered, &mut Vec::new(), &mut Vec::new()).is_err());
+            let longer = [&payload[..], b"x"].concat();
+            prop_assert!(started(&payload).receive(&longer, &mut Vec::new(), &mut Vec::new()).is_err());
+        }
+    }
+
+    #[test]
+    fn unasked_bytes_are_malformed() {
+        let mut echo = Echo::new((*b"a").into());
+        assert!(
+            echo.receive(b"a", &mut Vec::new(), &mut Vec::new())
+                .is_err()
+        );
+    }
+}

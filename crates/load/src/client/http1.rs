@@ -1,0 +1,259 @@
+//! HTTP/1.1: one request after the other, each answered before the next is sent.
+
+use std::sync::Arc;
+
+use super::{Answer, Client, Completion, Malformed, Request, Start};
+use crate::http::Response;
+use crate::http::ResponseParser;
+
+/// A request in bytes.
+#[derive(Debug)]
+pub struct Message {
+    /// With the connection kept.
+    keep: Vec<u8>,
+    /// The last on its connection.
+    last: Vec<u8>,
+    head: bool,
+}
+
+impl Message {
+    /// Encodes a request. Fields of the user's take the place of those with the same name.
+    pub fn new(request: &Request) -> Message {
+        let encode = |last: bool| {
+            let mut out = format!("{} {} HTTP/1.1\r\n", request.method, request.path);
+            let given = |name: &str| {
+                let mut names = request.headers.iter().map(|(given, _)| given);
+                names.any(|given| given.eq_ignore_ascii_case(name))
+            };
+            let mut field = |name: &str, value: &str| {
+                out.push_str(&format!("{name}: {value}\r\n"));
+            };
+            if !given("Host") {
+                field("Host", &request.authority);
+            }
+            if !given("User-Agent") {
+                field("User-Agent", super::USER_AGENT);
+            }
+            for (name, value) in &request.headers {
+                field(name, value);
+            }
+            // A server must be told that a POST has no content (RFC 9110 §8.6).
+            let expected = matches!(&*request.method, "POST" | "PUT" | "PATCH");
+            if expected || !request.body.is_empty() {
+                field("Content-Length", &request.body.len().to_string());
+            }
+            if last {
+                field("Connection", "close");
+            }
+            out.push_str("\r\n");
+            let mut out = out.into_bytes();
+            out.extend_from_slice(&request.body);
+            out
+        };
+        Message {
+            keep: encode(false),
+            last: encode(true),
+            head: request.method == "HEAD",
+        }
+    }
+}
+
+/// A client of HTTP/1.1.
+#[derive(Debug)]
+pub struct Http1 {
+    messages: Arc<[Message]>,
+    parser: ResponseParser,
+    slot: Option<usize>,
+    over: bool,
+}
+
+impl Http1 {
+    /// A client that has said nothing.
+    pub fn new(messages: Arc<[Message]>) -> Http1 {
+        Http1 {
+            messages,
+            parser: ResponseParser::default(),
+            slot: None,
+            over: false,
+        }
+    }
+
+    fn complete(&mut self, response: Response, done: &mut Vec<Completion>) {
+        self.over |= !response.reusable;
+        done.extend(self.slot.take().map(|slot| Completion {
+            slot,
+            outcome: Ok(Answer {
+                status: response.status,
+                content: response.content,
+            }),
+        }));
+    }
+}
+
+impl Client for Http1 {
+    fn room(&self) -> usize {
+        usize::from(self.slot.is_none() && !self.over)
+    }
+
+    fn start(&mut self, start: Start, out: &mut Vec<u8>) {
+        let message = &self.messages[start.request];
+        self.parser.expect_bodiless(message.head);
+        self.slot = Some(start.slot);
+        self.over = start.last;
+        out.extend_from_slice(if start.last {
+            &message.last
+        } else {
+            &message.keep
+        });
+    }
+
+    fn receive(
+        &mut self,
+        input: &[u8],
+        _out: &mut Vec<u8>,
+        done: &mut Vec<Completion>,
+    ) -> Result<(), Malformed> {
+        if self.slot.is_none() {
+            return Err(Malformed("the server speaks without being asked"));
+        }
+        if let Some((response, used)) = self.parser.feed(input)? {
+            if used < input.len() {
+                return Err(Malformed("more came than one response"));
+            }
+            self.complete(response, done);
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, done: &mut Vec<Completion>) {
+        self.over = true;
+        if let Some(response) = self.parser.finish() {
+            self.complete(response, done);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(method: &str, body: &str, headers: &[(&str, &str)]) -> Request {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Request {
+            method: method.to_owned(),
+            authority: "a:1".to_owned(),
+            path: "/x?y".to_owned(),
+            headers: headers.iter().map(owned).collect(),
+            body: body.as_bytes().into(),
+        }
+    }
+
+    fn text(request: &Request, last: bool) -> String {
+        let message = Message::new(request);
+        let bytes = if last { message.last } else { message.keep };
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn requests_say_what_they_must_and_no_more() {
+        let agent = format!("User-Agent: {}\r\n", super::super::USER_AGENT);
+        assert_eq!(
+            text(&request("GET", "", &[]), false),
+            format!("GET /x?y HTTP/1.1\r\nHost: a:1\r\n{agent}\r\n")
+        );
+        assert_eq!(
+            text(&request("POST", "", &[]), true),
+            format!(
+                "POST /x?y HTTP/1.1\r\nHost: a:1\r\n{agent}Content-Length: 0\r\nConnection: close\r\n\r\n"
+            )
+        );
+        assert_eq!(
+            text(
+                &request("PUT", "abc", &[("host", "b"), ("user-agent", "c")]),
+                false
+            ),
+            "PUT /x?y HTTP/1.1\r\nhost: b\r\nuser-agent: c\r\nContent-Length: 3\r\n\r\nabc"
+        );
+    }
+
+    fn client(method: &str) -> Http1 {
+        Http1::new([Message::new(&request(method, "", &[]))].into())
+    }
+
+    const START: Start = Start {
+        slot: 3,
+        request: 0,
+        last: false,
+    };
+
+    fn answer(content: u64) -> Completion {
+        Completion {
+            slot: 3,
+            outcome: Ok(Answer {
+                status: 200,
+                content,
+            }),
+        }
+    }
+
+    #[test]
+    fn one_request_at_a_time() {
+        let mut client = client("GET");
+        let (mut out, mut done) = (Vec::new(), Vec::new());
+        for _ in 0..2 {
+            assert_eq!(client.room(), 1);
+            client.start(START, &mut out);
+            assert_eq!(client.room(), 0);
+            for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi" {
+                assert!(done.is_empty());
+                client.receive(&[*byte], &mut out, &mut done).unwrap();
+            }
+            assert_eq!(std::mem::take(&mut done), [answer(2)]);
+        }
+        assert!(!client.is_over());
+    }
+
+    #[test]
+    fn the_last_request_and_a_closing_answer_end_the_connection() {
+        let (mut out, mut done) = (Vec::new(), Vec::new());
+        let mut last = client("GET");
+        last.start(
+            Start {
+                last: true,
+                ..START
+            },
+            &mut out,
+        );
+        assert!(last.is_over() && last.room() == 0);
+        let mut closing = client("HEAD");
+        closing.start(START, &mut out);
+        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n";
+        closing.receive(head, &mut out, &mut done).unwrap();
+        assert_eq!(done, [answer(0)]);
+        assert!(closing.is_over() && closing.room() == 0);
+        let mut until = client("GET");
+        until.start(START, &mut out);
+        done.clear();
+        until
+            .receive(b"HTTP/1.1 200 OK\r\n\r\nabc", &mut out, &mut done)
+            .unwrap();
+        assert!(done.is_empty());
+        until.end(&mut done);
+        assert_eq!(done, [answer(3)]);
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_malformed() {
+        let (mut out, mut done) = (Vec::new(), Vec::new());
+        assert!(client("GET").receive(b"x", &mut out, &mut done).is_err());
+        let mut talkative = client("GET");
+        talkative.start(START, &mut out);
+        let two = b"HTTP/1.1 204 \r\n\r\nHTTP/1.1 204 \r\n\r\n";
+        assert!(talkative.receive(two, &mut out, &mut done).is_err());
+        assert!(done.is_empty());
+    }
+}

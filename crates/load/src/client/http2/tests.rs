@@ -1,0 +1,436 @@
+use super::*;
+use proptest::prelude::*;
+
+fn request(body: &str) -> Request {
+    Request {
+        method: "GET".to_owned(),
+        authority: "a".to_owned(),
+        path: "/".to_owned(),
+        headers: vec![
+            ("Host".to_owned(), "b".to_owned()),
+            ("X-A".to_owned(), "c".to_owned()),
+        ],
+        body: body.as_bytes().into(),
+    }
+}
+
+fn client(form: Form, body: &str) -> Http2 {
+    Http2::new(Arc::new(Requests::new(&[request(body)], "http", form)))
+}
+
+/// A client whose server has said what it allows.
+fn ready(form: Form, body: &str, settings: &[(u16, u32)]) -> Http2 {
+    let mut client = client(form, body);
+    let mut hello = Vec::new();
+    frame::write_settings(settings, &mut hello);
+    feed(&mut client, &hello).unwrap();
+    client
+}
+
+type Frames = Vec<(u8, u8, u32, Vec<u8>)>;
+
+fn frames(mut bytes: &[u8]) -> Frames {
+    let mut frames = Vec::new();
+    while let Some(frame) = Frame::cut(&mut bytes).unwrap() {
+        frames.push((
+            frame.kind,
+            frame.flags,
+            frame.stream,
+            frame.payload.to_vec(),
+        ));
+    }
+    assert!(bytes.is_empty());
+    frames
+}
+
+fn feed(client: &mut Http2, bytes: &[u8]) -> Result<(Frames, Vec<Completion>), Malformed> {
+    let (mut out, mut done) = (Vec::new(), Vec::new());
+    client.receive(bytes, &mut out, &mut done)?;
+    Ok((frames(&out), done))
+}
+
+fn start(client: &mut Http2, slot: usize) -> Frames {
+    let mut out = Vec::new();
+    client.start(
+        Start {
+            slot,
+            request: 0,
+            last: false,
+        },
+        &mut out,
+    );
+    frames(&out)
+}
+
+fn one(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    frame::write(kind, flags, stream, payload, &mut out);
+    out
+}
+
+/// The static table's `:status: 200`.
+const OK: &[u8] = &[0x88];
+
+/// `grpc-status` with a value of one digit.
+fn trailer(status: u8) -> Vec<u8> {
+    [&b"\x00\x0bgrpc-status\x01"[..], &[b'0' + status]].concat()
+}
+
+fn answered(slot: usize, content: u64) -> Completion {
+    Completion {
+        slot,
+        outcome: Ok(Answer {
+            status: 200,
+            content,
+        }),
+    }
+}
+
+fn failed(slot: usize, failure: Failure) -> Completion {
+    Completion {
+        slot,
+        outcome: Err(failure),
+    }
+}
+
+#[test]
+fn requests_share_a_connection_and_are_told_apart() {
+    let mut client = ready(Form::Http, "", &[]);
+    let first = start(&mut client, 5);
+    let second = start(&mut client, 7);
+    let ends = flag::END_STREAM | flag::END_HEADERS;
+    assert_eq!(
+        (first[0].0, first[0].1, first[0].2),
+        (kind::HEADERS, ends, 1)
+    );
+    assert_eq!((second.len(), second[0].2), (1, 3));
+    assert!(
+        second[0].3.len() <= 7,
+        "all is known by now: {:?}",
+        second[0].3
+    );
+    let mut fields = Vec::new();
+    Decoder::default()
+        .decode(&first[0].3, |name, value| {
+            fields.push(format!("{}={}", name.escape_ascii(), value.escape_ascii()));
+        })
+        .unwrap();
+    let agent = format!("user-agent={}", super::super::USER_AGENT);
+    let expected = [
+        ":method=GET",
+        ":scheme=http",
+        ":path=/",
+        ":authority=b",
+        &agent,
+        "x-a=c",
+    ];
+    assert_eq!(fields, expected);
+    // The second is answered first, in pieces.
+    let answer = [
+        one(kind::HEADERS, flag::END_HEADERS, 3, OK),
+        one(kind::DATA, flag::PADDED, 3, b"\x02abc.."),
+        one(kind::HEADERS, ends, 1, OK),
+        one(kind::DATA, flag::END_STREAM, 3, b"de"),
+    ];
+    let mut done = Vec::new();
+    for byte in answer.concat() {
+        done.extend(feed(&mut client, &[byte]).unwrap().1);
+    }
+    assert_eq!(done, [answered(5, 0), answered(7, 5)]);
+}
+
+#[test]
+fn a_frame_size_that_none_may_have_ends_the_connection() {
+    let cases = [
+        (0, false),
+        (1, false),
+        (16_383, false),
+        (16_384, true),
+        (65_536, true),
+        (16_777_215, true),
+        (16_777_216, false),
+        (u32::MAX, false),
+    ];
+    for (size, allowed) in cases {
+        let mut hello = Vec::new();
+        frame::write_settings(&[(setting::MAX_FRAME_SIZE, size)], &mut hello);
+        let heard = feed(&mut client(Form::Http, ""), &hello);
+        assert_eq!(heard.is_ok(), allowed, "{size}: {heard:?}");
+    }
+}
+
+#[test]
+fn frames_are_no_longer_than_any_server_takes() {
+    let body = "b".repeat(20_000);
+    let settings = [(setting::MAX_FRAME_SIZE, 16_777_215)];
+    let sent = start(&mut ready(Form::Http, &body, &settings), 0);
+    let lengths: Vec<usize> = sent[1..].iter().map(|frame| frame.3.len()).collect();
+    assert_eq!(lengths, [16_384, 3_616]);
+}
+
+#[test]
+fn the_servers_limits_are_kept() {
+    let settings = [
+        (setting::MAX_CONCURRENT_STREAMS, 2),
+        (setting::INITIAL_WINDOW_SIZE, 4),
+    ];
+    let mut client = ready(Form::Http, "0123456789", &settings);
+    assert_eq!(client.room(), 2);
+    let sent = start(&mut client, 0);
+    assert_eq!(sent[1], (kind::DATA, 0, 1, b"0123".to_vec()));
+    start(&mut client, 1);
+    assert_eq!(client.room(), 0);
+    let more = one(kind::WINDOW_UPDATE, 0, 1, &5u32.to_be_bytes());
+    let (sent, _) = feed(&mut client, &more).unwrap();
+    assert_eq!(sent, [(kind::DATA, 0, 1, b"45678".to_vec())]);
+    let mut settings = Vec::new();
+    frame::write_settings(&[(setting::INITIAL_WINDOW_SIZE, 10)], &mut settings);
+    let (sent, _) = feed(&mut client, &settings).unwrap();
+    assert_eq!(sent[0], (kind::SETTINGS, flag::ACK, 0, Vec::new()));
+    assert_eq!(sent[1], (kind::DATA, flag::END_STREAM, 1, b"9".to_vec()));
+    assert_eq!(
+        sent[2],
+        (kind::DATA, flag::END_STREAM, 3, b"456789".to_vec())
+    );
+    // The connection's window is shared by all: 65535 bytes.
+    let body = "x".repeat(50_000);
+    let mut client = ready(
+        Form::Http,
+        &body,
+        &[(setting::INITIAL_WINDOW_SIZE, 1 << 20)],
+    );
+    let sent: usize = [start(&mut client, 0), start(&mut client, 1)]
+        .iter()
+        .flatten()
+        .filter(|frame| frame.0 == kind::DATA)
+        .map(|frame| frame.3.len())
+        .sum();
+    assert_eq!(sent, 65_535);
+}
+
+#[test]
+fn pings_are_answered_and_room_is_made() {
+    let mut client = ready(Form::Http, "", &[]);
+    let (sent, _) = feed(&mut client, &one(kind::PING, 0, 0, b"12345678")).unwrap();
+    assert_eq!(sent, [(kind::PING, flag::ACK, 0, b"12345678".to_vec())]);
+    start(&mut client, 0);
+    feed(&mut client, &one(kind::HEADERS, flag::END_HEADERS, 1, OK)).unwrap();
+    let piece = one(kind::DATA, 0, 1, &[0; 16 * 1024]);
+    let half = (WINDOW / 2) as usize / (16 * 1024);
+    for _ in 1..half {
+        assert!(feed(&mut client, &piece).unwrap().0.is_empty());
+    }
+    let (sent, _) = feed(&mut client, &piece).unwrap();
+    let more = (WINDOW / 2).to_be_bytes().to_vec();
+    let expected = [0, 1].map(|stream| (kind::WINDOW_UPDATE, 0, stream, more.clone()));
+    assert_eq!(sent, expected);
+}
+
+#[test]
+fn a_server_that_does_not_read_cannot_fill_the_memory() {
+    for asks in [
+        one(kind::PING, 0, 0, b"12345678"),
+        one(kind::SETTINGS, 0, 0, b""),
+    ] {
+        let mut client = ready(Form::Http, "", &[]);
+        let (mut unsent, mut done) = (Vec::new(), Vec::new());
+        let ended = (0..100_000)
+            .find_map(|_| client.receive(&asks, &mut unsent, &mut done).err())
+            .expect("the connection ends");
+        assert!(ended.0.contains("does not read"), "{ended}");
+        assert!(unsent.len() < MAX_ACKNOWLEDGEMENTS + 64, "{}", unsent.len());
+        // One that reads may go on for ever.
+        let mut client = ready(Form::Http, "", &[]);
+        for _ in 0..100_000 {
+            feed(&mut client, &asks).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_the_server_gives_up_has_failed() {
+    let mut client = ready(Form::Http, "", &[]);
+    (0..3).for_each(|slot| drop(start(&mut client, slot)));
+    let reset = one(kind::RST_STREAM, 0, 3, &7u32.to_be_bytes());
+    assert_eq!(
+        feed(&mut client, &reset).unwrap().1,
+        [failed(1, Failure::Refusal)]
+    );
+    let goaway = one(kind::GOAWAY, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0]);
+    assert_eq!(
+        feed(&mut client, &goaway).unwrap().1,
+        [failed(2, Failure::Refusal)]
+    );
+    assert!(client.is_over() && client.room() == 0);
+    let ends = flag::END_STREAM | flag::END_HEADERS;
+    let answer = one(kind::HEADERS, ends, 1, OK);
+    assert_eq!(feed(&mut client, &answer).unwrap().1, [answered(0, 0)]);
+}
+
+#[test]
+fn a_request_that_is_given_up_leaves_the_others() {
+    let mut client = ready(Form::Http, "", &[]);
+    start(&mut client, 4);
+    start(&mut client, 6);
+    let mut out = Vec::new();
+    assert!(client.cancel(4, &mut out));
+    assert_eq!(
+        frames(&out),
+        [(kind::RST_STREAM, 0, 1, CANCEL.to_be_bytes().to_vec())]
+    );
+    let ends = flag::END_STREAM | flag::END_HEADERS;
+    let late = [
+        one(kind::HEADERS, ends, 1, OK),
+        one(kind::HEADERS, ends, 3, OK),
+    ]
+    .concat();
+    assert_eq!(feed(&mut client, &late).unwrap().1, [answered(6, 0)]);
+}
+
+#[test]
+fn a_unary_call_ends_with_its_status() {
+    let ends = flag::END_STREAM | flag::END_HEADERS;
+    let head = one(kind::HEADERS, flag::END_HEADERS, 1, OK);
+    let message = one(kind::DATA, 0, 1, &grpc::frame(b"pong"));
+    let table = [
+        (
+            vec![
+                head.clone(),
+                message.clone(),
+                one(kind::HEADERS, ends, 1, &trailer(0)),
+            ],
+            answered(0, 4),
+        ),
+        (
+            vec![head.clone(), one(kind::HEADERS, ends, 1, &trailer(8))],
+            failed(0, Failure::Grpc(8)),
+        ),
+        (
+            vec![one(kind::HEADERS, ends, 1, &[OK, &trailer(5)].concat())],
+            failed(0, Failure::Grpc(5)),
+        ),
+        (
+            vec![one(kind::HEADERS, ends, 1, &[0x8d])],
+            failed(0, Failure::Status(404)),
+        ),
+        (
+            vec![head.clone(), one(kind::HEADERS, ends, 1, &trailer(0))],
+            failed(0, Failure::Malformed),
+        ),
+        (
+            vec![head, message, one(kind::DATA, flag::END_STREAM, 1, b"")],
+            failed(0, Failure::Malformed),
+        ),
+    ];
+    for (answer, expected) in table {
+        let mut client = ready(Form::Unary, "ping", &[]);
+        let sent = start(&mut client, 0);
+        assert_eq!(sent[1].3, b"\0\0\0\0\x04ping");
+        assert_eq!(sent[1].1, flag::END_STREAM);
+        assert_eq!(feed(&mut client, &answer.concat()).unwrap().1, [expected]);
+    }
+}
+
+#[test]
+fn messages_share_a_stream_that_stays() {
+    let mut client = ready(
+        Form::Streaming,
+        "ping",
+        &[(setting::MAX_CONCURRENT_STREAMS, 1)],
+    );
+    let pong = one(kind::DATA, 0, 1, &grpc::frame(b"pong!"));
+    for round in 0..3 {
+        assert_eq!(client.room(), 1);
+        let sent = start(&mut client, round);
+        assert_eq!(sent.len(), if round == 0 { 2 } else { 1 });
+        assert_eq!(sent.last().unwrap().1, 0, "the stream stays open");
+        assert_eq!(client.room(), 0);
+        if round == 0 {
+            feed(&mut client, &one(kind::HEADERS, flag::END_HEADERS, 1, OK)).unwrap();
+        }
+        assert_eq!(feed(&mut client, &pong).unwrap().1, [answered(round, 5)]);
+    }
+    assert!(feed(&mut client, &pong).is_err(), "nobody asked");
+    let mut client = ready(Form::Streaming, "ping", &[]);
+    start(&mut client, 0);
+    let ends = flag::END_STREAM | flag::END_HEADERS;
+    let end = one(kind::HEADERS, ends, 1, &[OK, &trailer(0)].concat());
+    assert_eq!(
+        feed(&mut client, &end).unwrap().1,
+        [failed(0, Failure::Closed)]
+    );
+    assert_eq!(
+        start(&mut client, 0)[0].2,
+        3,
+        "the next message opens another stream"
+    );
+}
+
+#[test]
+fn what_no_server_may_send_is_malformed() {
+    let ends = flag::END_STREAM | flag::END_HEADERS;
+    let table: [Vec<u8>; 9] = [
+        one(kind::HEADERS, ends, 2, OK),
+        one(kind::HEADERS, ends, 9, OK),
+        one(kind::HEADERS, ends, 1, b"\x00"),
+        one(kind::HEADERS, ends, 1, b"\x84"),
+        one(kind::DATA, 0, 1, b"x"),
+        one(kind::PUSH_PROMISE, 0, 1, b"xxxx"),
+        one(kind::CONTINUATION, 0, 1, b""),
+        [
+            one(kind::HEADERS, 0, 1, OK),
+            one(kind::PING, 0, 0, b"12345678"),
+        ]
+        .concat(),
+        b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
+    ];
+    for bytes in table {
+        let mut client = ready(Form::Http, "", &[]);
+        start(&mut client, 0);
+        assert!(feed(&mut client, &bytes).is_err(), "{bytes:?}");
+    }
+    let mut early = client(Form::Http, "");
+    assert!(feed(&mut early, &one(kind::PING, 0, 0, b"12345678")).is_err());
+}
+
+proptest! {
+    #[test]
+    fn no_frames_make_it_panic(
+        sent in prop::collection::vec(
+            (0u8..11, prop::sample::select(vec![0u8, 1, 4, 5, 8, 13, 0x20]), 0u32..8, prop::collection::vec(any::<u8>(), 0..12)), 0..30),
+        form in prop::sample::select(vec![Form::Http, Form::Unary, Form::Streaming]),
+        status in any::<bool>(),
+    ) {
+        let mut client = ready(form, "body", &[(setting::INITIAL_WINDOW_SIZE, 3)]);
+        let mut ended = 0;
+        for slot in 0..3 { start(&mut client, slot); }
+        for (kind, flags, stream, payload) in sent {
+            let payload = if status && kind == kind::HEADERS { OK.to_vec() } else { payload };
+            match feed(&mut client, &one(kind, flags, stream, &payload)) {
+                Ok((_, done)) => ended += done.len(),
+                Err(_) => break,
+            }
+            prop_assert!(ended <= 3, "a request ends once");
+        }
+    }
+
+    #[test]
+    fn pieces_do_not_change_the_answers(
+        bodies in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 1..6),
+        piece in 1usize..50,
+    ) {
+        let mut client = ready(Form::Http, "", &[]);
+        let (mut bytes, mut expected) = (Vec::new(), Vec::new());
+        for (slot, body) in bodies.iter().enumerate() {
+            start(&mut client, slot);
+            let stream = 2 * slot as u32 + 1;
+            bytes.extend(one(kind::HEADERS, flag::END_HEADERS, stream, OK));
+            for part in body.chunks(100) { bytes.extend(one(kind::DATA, 0, stream, part)); }
+            bytes.extend(one(kind::DATA, flag::END_STREAM, stream, b""));
+            expected.push(answered(slot, body.len() as u64));
+        }
+        let mut done = Vec::new();
+        for part in bytes.chunks(piece) { done.extend(feed(&mut client, part).unwrap().1); }
+        prop_assert_eq!(done, expected);
+    }
+}

@@ -1,0 +1,265 @@
+//! A run's report as Fortio's JSON, for `fortio report` and whatever else reads that. Times are those
+//! from when a request was due to its end, so they count the queue that Fortio's own leave out; keys and
+//! types are Fortio 1.75's.
+
+mod histogram;
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+
+use crate::report::{Report, Summary};
+
+/// How a result is written.
+#[derive(Debug, Clone)]
+pub struct Form {
+    /// The width of the smallest buckets, in seconds.
+    pub resolution: f64,
+    /// Which percentiles are listed, between 0 and 100.
+    pub percentiles: Vec<f64>,
+}
+
+impl Default for Form {
+    fn default() -> Form {
+        Form {
+            resolution: 1e-4,
+            percentiles: vec![50.0, 75.0, 90.0, 99.0, 99.9],
+        }
+    }
+}
+
+/// The report as Fortio's JSON, ending in a line feed.
+pub fn to_json(report: &Report, form: &Form) -> String {
+    let mut json = serde_json::to_string_pretty(&value(report, form))
+        .expect("every key of a result is a string");
+    json.push('\n');
+    json
+}
+
+fn value(report: &Report, form: &Form) -> Value {
+    let config = &report.config;
+    let failed = Summary::times(&report.failed_time);
+    let mut all = Summary::times(&report.response_time);
+    // Fortio's histogram of all requests has the failed ones in it.
+    all.add(&failed)
+        .expect("histograms of one report have one range");
+    let total = all.len();
+    let histogram =
+        |times: &Histogram<u64>| histogram::export(times, form.resolution, &form.percentiles);
+    let nanoseconds = |seconds: f64| (seconds * 1e9) as u64;
+    // All requests, those answered after the measured time too, belong to the time until the last.
+    let seconds = report.measured_s.max(report.ended_s);
+    let rate = total as f64 / seconds.max(1e-9);
+    let mut duration = match config.requests {
+        Some(requests) => format!("exactly {requests} calls"),
+        None => go_duration(config.duration_s),
+    };
+    if report.interrupted {
+        duration += &format!(", interrupted after {total}");
+    }
+    let mut result = json!({
+        "RunType": "HTTP",
+        "Labels": labels(report),
+        "StartTime": rfc3339(report.started_unix_ms),
+        "RequestedQPS": if config.qps > 0.0 { config.qps.to_string() } else { "max".to_owned() },
+        "RequestedDuration": duration,
+        "ActualQPS": if total == 0 { 0.0 } else { rate },
+        "ActualDuration": nanoseconds(seconds),
+        "NumThreads": config.connections * config.streams.max(1),
+        "Version": concat!("lateen-load ", env!("CARGO_PKG_VERSION")),
+        "DurationHistogram": histogram(&all),
+        "ErrorsDurationHistogram": histogram(&failed),
+        "Exactly": config.requests.unwrap_or(0),
+        "Jitter": config.arrivals == "jitter",
+        "Uniform": config.arrivals == "uniform",
+        "NoCatchUp": false,
+        "RunID": 0,
+        "AccessLoggerInfo": "",
+        "ID": id(report),
+        "RetCodes": codes(report),
+        // What Fortio's page calls the times; its own runs have no such key.
+        "ResponseLabel": "Response time from when a request was due",
+    });
+    let of_protocol = match config
+        .url
+        .split_once("://")
+        .map_or("", |(scheme, _)| scheme)
+    {
+        "tcp" | "udp" => json!({
+            "RunType": if config.url.starts_with("tcp") { "TCP" } else { "UDP" },
+            "Destination": config.url,
+            "Payload": null,
+            "UnixDomainSocket": "",
+            "ReqTimeout": nanoseconds(config.timeout_s),
+            "SocketCount": report.counts.connections_opened,
+            "BytesSent": 0,
+            "BytesReceived": report.counts.content_bytes,
+        }),
+        "grpc" | "grpcs" => json!({
+            "RunType": "GRPC Ping",
+            "Destination": config.url,
+            "Streams": config.streams,
+            "Ping": true,
+            "Metadata": {},
+        }),
+        _ => http(report, form),
+    };
+    if let (Some(result), Value::Object(more)) = (result.as_object_mut(), of_protocol) {
+        result.extend(more);
+    }
+    result
+}
+
+/// The keys that results of HTTP have beside those of every result. What is not known here (sizes with
+/// heads, sockets by thread) is empty.
+fn http(report: &Report, form: &Form) -> Value {
+    let config = &report.config;
+    let opened = report.counts.connections_opened;
+    // Fortio counts every connection.
+    let mut connects = Summary::times(&report.connect_time);
+    connects
+        .add(Summary::times(&report.warmup_connect_time))
+        .expect("histograms of one report have one range");
+    let no_sizes = || histogram::export(&Summary::times(&Summary::default()), form.resolution, &[]);
+    json!({
+        "URL": config.url,
+        "NumConnections": 1,
+        "Compression": false,
+        "DisableFastClient": config.protocol.starts_with("h2"),
+        "HTTP10": false,
+        "H2": config.protocol.starts_with("h2"),
+        "DisableKeepAlive": !config.keepalive,
+        "AllowHalfClose": false,
+        "FollowRedirects": false,
+        "Resolve": "",
+        "HTTPReqTimeOut": (config.timeout_s * 1e9) as u64,
+        "UserCredentials": "",
+        "ContentType": "",
+        "Payload": null,
+        "MethodOverride": "",
+        "LogErrors": false,
+        "SequentialWarmup": false,
+        "ConnReuseRange": [0, 0],
+        "NoResolveEachConn": false,
+        "Offset": 0,
+        "Resolution": form.resolution,
+        "CACert": "",
+        "Cert": "",
+        "Key": "",
+        "UnixDomainSocket": "",
+        "MTLS": false,
+        "Insecure": false,
+        "AbortOn": 0,
+        "IPCountMap": BTreeMap::from([(&config.address, opened)]),
+        "Sizes": no_sizes(),
+        "HeaderSizes": no_sizes(),
+        "Sockets": [],
+        "SocketCount": opened,
+        "ConnectionStats":
+            histogram::export(&connects, form.resolution, &form.percentiles),
+    })
+}
+
+/// Answers by status, requests without one as a socket's error; in the words of Fortio's protocol.
+fn codes(report: &Report) -> BTreeMap<String, u64> {
+    let scheme = report.config.url.split("://").next();
+    let (answered, lost) = match scheme {
+        Some("grpc" | "grpcs") => ("SERVING", "ERROR"),
+        Some("tcp" | "udp") => ("OK", "ERROR"),
+        _ => ("200", "-1"),
+    };
+    let mut codes = report.status.clone();
+    if let Some(count) = codes.remove("200") {
+        codes.insert(answered.to_owned(), count);
+    }
+    let count: u64 = report
+        .errors
+        .iter()
+        .filter(|(kind, _)| !kind.starts_with("status_"))
+        .map(|(_, count)| count)
+        .sum();
+    if count > 0 {
+        codes.insert(lost.to_owned(), count);
+    }
+    codes
+}
+
+fn labels(report: &Report) -> String {
+    if !report.name.is_empty() {
+        return report.name.clone();
+    }
+    let url = &report.config.url;
+    url.split_once("://")
+        .map_or(url.as_str(), |(_, rest)| rest)
+        .to_owned()
+}
+
+/// What Fortio names the file of a result after: time and labels, at most 96 bytes that fit a file name.
+fn id(report: &Report) -> String {
+    let (date, time) = civil(report.started_unix_ms / 1000);
+    let mut id = format!("{date}-{}_", time.replace(':', ""));
+    let mut last = '_';
+    for c in labels(report).chars() {
+        let c = if c.is_ascii_alphanumeric() { c } else { '_' };
+        if id.len() < 96 && (c != '_' || last != '_') {
+            id.push(c);
+            last = c;
+        }
+    }
+    id.trim_end_matches('_').to_owned()
+}
+
+fn rfc3339(milliseconds: u64) -> String {
+    let (date, time) = civil(milliseconds / 1000);
+    format!("{date}T{time}.{:03}Z", milliseconds % 1000)
+}
+
+/// Date and time of day in UTC of a second since 1970.
+fn civil(second: u64) -> (String, String) {
+    let (mut day, of_day) = (second / 86_400, second % 86_400);
+    let leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
+    let mut year = 1970;
+    while day >= 365 + u64::from(leap(year)) {
+        day -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(leap(year));
+    let lengths = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 0;
+    while day >= lengths[month] {
+        day -= lengths[month];
+        month += 1;
+    }
+    (
+        format!("{year:04}-{:02}-{:02}", month + 1, day + 1),
+        format!(
+            "{:02}:{:02}:{:02}",
+            of_day / 3600,
+            of_day / 60 % 60,
+            of_day % 60
+        ),
+    )
+}
+
+/// Seconds as Go prints a duration: 1m30s, 500ms.
+fn go_duration(seconds: f64) -> String {
+    if seconds < 1.0 {
+        return match seconds > 0.0 {
+            true => format!("{}ms", (seconds * 1e6).round() / 1e3),
+            false => "0s".to_owned(),
+        };
+    }
+    let whole = (seconds / 60.0).floor() as u64;
+    let rest = ((seconds - whole as f64 * 60.0) * 1e9).round() / 1e9;
+    match (whole / 60, whole % 60) {
+        (0, 0) => format!("{rest}s"),
+        (0, minutes) => format!("{minutes}m{rest}s"),
+        (hours, minutes) => format!("{hours}h{minutes}m{rest}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! The result's shape against that of Fortio's own results: which keys there are and what type each has.
+
+use super::*;
+use crate::record::Times;
+use proptest::prelude::*;
+use std::time::{Duration, SystemTime};
+
+/// Keys and types of a result of `fortio load` 1.75.2 against a server with errors, as `path type`; made
+/// by walking the JSON.
+const KEYS: &str = include_str!("keys.txt");
+
+fn report(url: &str) -> Report {
+    let mut response = Times::new();
+    let mut failed = Times::new();
+    for time in 1..=90 {
+        response.add(time * 10_000);
+    }
+    for time in 1..=10 {
+        failed.add(time * 1_000_000);
+    }
+    Report {
+        format: crate::report::FORMAT.to_owned(),
+        name: String::new(),
+        round: 1,
+        config: crate::report::Config {
+            url: url.to_owned(),
+            address: "127.0.0.1:8080".to_owned(),
+            qps: 50.0,
+            connections: 4,
+            duration_s: 2.0,
+            timeout_s: 3.0,
+            keepalive: true,
+            arrivals: "uniform".to_owned(),
+            ..Default::default()
+        },
+        started_unix_ms: 1_795_247_796_754,
+        measured_s: 2.0,
+        ended_s: 2.0,
+        interrupted: false,
+        counts: crate::report::Counts {
+            ok: 90,
+            failed: 10,
+            connections_opened: 5,
+            ..Default::default()
+        },
+        rates: Default::default(),
+        status: BTreeMap::from([("200".to_owned(), 90), ("503".to_owned(), 8)]),
+        errors: BTreeMap::from([("status_503".to_owned(), 8), ("reset".to_owned(), 2)]),
+        warmup_errors: BTreeMap::new(),
+        response_time: Summary::of(&response),
+        service_time: Summary::of(&response),
+        lateness: Summary::default(),
+        error_details: Default::default(),
+        handshake_time: Default::default(),
+        warmup_connect_time: Summary::of(&response),
+        warmup_handshake_time: Default::default(),
+        connect_time: Summary::of(&response),
+        failed_time: Summary::of(&failed),
+        warmup_time: Summary::default(),
+        generator: Default::default(),
+        extra: BTreeMap::new(),
+    }
+}
+
+/// The paths of a value with the types of what is there. Keys of maps (by status, by address) are one.
+fn walk(value: &Value, path: &str, found: &mut BTreeMap<String, &'static str>) {
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(items) => {
+            for item in items {
+                walk(item, &format!("{path}[]"), found);
+            }
+            "array"
+        }
+        Value::Object(fields) => {
+            let by_key = ["RetCodes", "IPCountMap", "Metadata"].contains(&path);
+            for (name, field) in fields {
+                let name = if by_key { "*" } else { name };
+                let path = if path.is_empty() {
+                    name.to_owned()
+                } else {
+                    format!("{path}.{name}")
+                };
+                walk(field, &path, found);
+            }
+            "object"
+        }
+    };
+    if !path.is_empty() {
+        found.insert(path.to_owned(), kind);
+    }
+}
+
+#[test]
+fn keys_and_types_are_those_of_fortios_own_results() {
+    let mut ours = BTreeMap::new();
+    walk(
+        &value(&report("http://127.0.0.1:8080/?size=1"), &Form::default()),
+        "",
+        &mut ours,
+    );
+    let theirs: BTreeMap<&str, &str> = KEYS
+        .lines()
+        .map(|line| line.split_once(' ').unwrap())
+        .collect();
+    assert!(theirs.len() > 80, "the list is Fortio's whole result");
+    let unmeasured = |path: &str| path.contains("Sizes.") || path.starts_with("Sockets[");
+    for (path, kind) in &theirs {
+        match ours.get(*path) {
+            Some(own) => assert!(
+                own == kind || (*own == "null" && unmeasured(path)),
+                "{path}: {own}, not {kind}"
+            ),
+            None => assert!(unmeasured(path), "{path} is missing"),
+        }
+    }
+    let more: Vec<_> = ours
+        .keys()
+        .filter(|path| !theirs.contains_key(path.as_str()))
+        .collect();
+    assert_eq!(more, ["ResponseLabel"], "keys that Fortio does not have");
+}
+
+#[test]
+fn failed_requests_are_among_all_and_by_themselves() {
+    let value = value(&report("http://a/"), &Form::default());
+    assert_eq!(value["DurationHistogram"]["Count"], 100);
+    assert_eq!(value["ErrorsDurationHistogram"]["Count"], 10);
+    assert_eq!(value["RetCodes"], json!({"200": 90, "503": 8, "-1": 2}));
+    assert_eq!(value["ActualQPS"], 50.0);
+    assert_eq!(value["ActualDuration"], 2_000_000_000u64);
+    assert_eq!(value["StartTime"], "2026-11-21T07:56:36.754Z");
+    assert_eq!(value["RequestedQPS"], "50");
+    assert_eq!(value["RequestedDuration"], "2s");
+}
+
+#[test]
+fn answers_after_the_measured_time_count_with_the_time_that_they_took() {
+    let mut report = report("http://a/");
+    report.ended_s = 10.0;
+    let late = value(&report, &Form::default());
+    assert_eq!(late["ActualQPS"], 10.0);
+    assert_eq!(late["ActualDuration"], 10_000_000_000u64);
+    report.ended_s = 0.0;
+    let old = value(&report, &Form::default());
+    assert_eq!(old["ActualQPS"], 50.0, "a result that does not say");
+}
+
+#[test]
+fn a_run_without_a_single_answer_is_a_result_too() {
+    let mut report = report("http://a/");
+    report.response_time = Summary::default();
+    report.failed_time = Summary::default();
+    report.measured_s = 0.0;
+    let value = value(&report, &Form::default());
+    assert_eq!(value["DurationHistogram"]["Count"], 0);
+    assert_eq!(value["ActualQPS"], 0.0);
+}
+
+#[test]
+fn other_protocols_have_a_destination() {
+    for (url, kind, answered) in [
+        ("grpc://a:1", "GRPC Ping", "SERVING"),
+        ("tcp://a:1", "TCP", "OK"),
+    ] {
+        let value = value(&report(url), &Form::default());
+        assert_eq!(
+            (&value["RunType"], &value["Destination"]),
+            (&json!(kind), &json!(url))
+        );
+        assert!(value.get("URL").is_none());
+        assert_eq!(value["RetCodes"][answered], 90);
+        assert_eq!(value["RetCodes"]["ERROR"], 2);
+    }
+}
+
+#[test]
+fn a_result_names_itself_after_time_and_labels() {
+    let mut report = report("http://127.0.0.1:8080/?size=1");
+    assert_eq!(id(&report), "2026-11-21-075636_127_0_0_1_8080_size_1");
+    report.name = "no mesh, ☃".to_owned();
+    assert_eq!(id(&report), "2026-11-21-075636_no_mesh");
+    report.name = "x".repeat(500);
+    assert_eq!(id(&report).len(), 96);
+}
+
+#[test]
+fn durations_are_written_as_go_does() {
+    for (seconds, expected) in [
+        (0.0, "0s"),
+        (0.25, "250ms"),
+        (1.5, "1.5s"),
+        (10.0, "10s"),
+        (90.0, "1m30s"),
+        (3600.0, "1h0m0s"),
+    ] {
+        assert_eq!(go_duration(seconds), expected);
+    }
+}
+
+proptest! {
+    #[test]
+    fn dates_agree_with_those_of_http(second in 0u64..40_000_000_000) {
+        let (date, time) = civil(second);
+        let http = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(second % 8_000_000_000));
+        let (date_there, time_there) = civil(second % 8_000_000_000);
+        let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+        let (year, month, day) = (&date_there[..4], date_there[5..7].parse::<usize>().unwrap(), &date_there[8..]);
+        prop_assert_eq!(&http[5..25], format!("{day} {} {year} {time_there}", months[month - 1]));
+        prop_assert!(date.len() == 10 && time.len() == 8);
+    }
+}

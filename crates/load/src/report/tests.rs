@@ -1,0 +1,65 @@
+use super::*;
+use hdrhistogram::serialization::Deserializer;
+
+#[test]
+fn percentiles_are_milliseconds_and_the_histogram_comes_back() {
+    let mut times = Times::new();
+    for microseconds in 1..=1000 {
+        times.add(microseconds * 1000);
+    }
+    let summary = Summary::of(&times);
+    let near = |value: f64, expected: f64| (value - expected).abs() <= expected * 0.002;
+    assert!(
+        near(summary.p50.unwrap(), 0.5)
+            && near(summary.p99.unwrap(), 0.99)
+            && near(summary.max, 1.0)
+            && near(summary.avg, 0.5005),
+        "{summary:?}"
+    );
+    let bytes = STANDARD.decode(&summary.histogram).unwrap();
+    let back: hdrhistogram::Histogram<u64> = Deserializer::new()
+        .deserialize(&mut bytes.as_slice())
+        .unwrap();
+    assert_eq!(back.len(), 1000);
+    assert_eq!(
+        back.value_at_quantile(0.9),
+        times.histogram().value_at_quantile(0.9)
+    );
+    assert_eq!(summary.times(), *times.histogram());
+}
+
+#[test]
+fn a_percentile_needs_a_hundred_times_beyond_it() {
+    let told = |count: u64| {
+        let mut times = Times::new();
+        (0..count).for_each(|_| times.add(1_000_000));
+        let mut report = Report {
+            response_time: Summary::of(&times),
+            warmup_connect_time: Summary::of(&times),
+            ..Report::default()
+        };
+        report.leave_out_few();
+        assert_eq!(report.response_time, report.warmup_connect_time);
+        let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+        let names = ["p50", "p75", "p90", "p99", "p99.9"];
+        let keys = names.map(|name| json["response_time"].get(name).is_some());
+        let text = report.to_text();
+        let told = report.response_time.percentiles().map(|(_, p)| p.is_some());
+        assert_eq!(keys, told);
+        let missing = told.iter().filter(|told| !**told).count();
+        let row = text.lines().find(|line| line.starts_with("response"));
+        assert_eq!(row.unwrap().matches('–').count(), missing, "{text}");
+        assert_eq!(text.contains("– fewer than 100"), missing > 0, "{text}");
+        let csv = crate::csv::row(&report);
+        let empty = |name: &str| csv[&format!("response_{name}_ms")].is_empty();
+        assert_eq!(names.map(|name| !empty(name)), told);
+        missing
+    };
+    let counts = [199, 200, 400, 999, 1000, 9_999, 10_000, 99_999, 100_000];
+    assert_eq!(counts.map(told), [5, 4, 3, 3, 2, 2, 1, 1, 0]);
+}
+
+#[test]
+fn an_empty_histogram_is_all_zero() {
+    assert_eq!(Summary::of(&Times::new()), Summary::default());
+}

@@ -1,0 +1,338 @@
+//! The command line of a run.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::live::Progress;
+use super::plan::{Body, Content, Plan};
+use crate::arrivals::Arrivals;
+use crate::exports::Exports;
+use crate::report::Report;
+use crate::signals::Signals;
+use crate::{text, tls};
+
+/// What `--help` says below the options.
+pub const HELP: &str = "\
+Example:
+  lateen-load run --url http://details:9080/details/0 --qps 100 --connections 10 --json none-1.json --name none
+
+The scheme of the URL names the protocol: http:// and https:// are HTTP/1.1 or, with --http2, HTTP/2;
+grpc:// and grpcs:// call the method that the path names, /fgrpc.PingServer/Ping without one, and
+--body-file is then the message itself; tcp:// sends a payload and takes the same bytes back.
+
+Requests start when they are due, whatever became of the earlier ones (an open loop), and take turns on
+the connections. One that finds its connection busy waits, and its response time counts from when
+it was due. Times are reported three ways: the response time from when a request was due, the
+service time from when it was sent, and the generator's own lateness. --qps 0 makes it a closed loop.
+
+-n N sends exactly N requests, failed ones among them, and ends with the last answer: at the rate of
+--qps, or with --qps 0 as fast as the answers come. All of them are measured.
+
+Several --url share the requests by --weights. URLs of one server share its connections; the
+connections are shared out among servers by the same weights, which in a closed loop decides.
+
+Exit status: 0 when there were answers, 1 when there was none or the target cannot be used, 64 for a
+wrong command line. Ctrl-C ends a run early; it still writes what it has.";
+
+/// What is sent, where and how: all that a run and a search share.
+#[derive(Debug, Args)]
+pub struct LoadArgs {
+    /// Where to send requests (repeatable): http://host[:port][/path], https://, grpc://, grpcs://, tcp://host:port
+    #[arg(long = "url", value_name = "URL", required = true)]
+    urls: Vec<String>,
+    /// The share of each --url, for example 3,1
+    #[arg(long, value_delimiter = ',', value_parser = weight)]
+    weights: Vec<f64>,
+    /// Speak HTTP/2: with https:// if the server agrees (ALPN), with http:// unasked (h2c)
+    #[arg(long)]
+    http2: bool,
+    /// Requests under way at once on a connection of HTTP/2 or gRPC
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    streams: u16,
+    /// Send messages of gRPC on streams that stay, instead of a call each
+    #[arg(long)]
+    streaming: bool,
+    /// The method of requests; GET, or POST with a body, unless given
+    #[arg(long, short = 'X', value_parser = method)]
+    method: Option<String>,
+    /// Send this text with every request
+    #[arg(long, value_name = "TEXT", group = "content")]
+    body: Option<String>,
+    /// Send so many bytes with every request
+    #[arg(
+        long,
+        visible_alias = "payload-size",
+        value_name = "BYTES",
+        group = "content",
+        value_parser = clap::value_parser!(u32).range(..=64 << 20)
+    )]
+    body_size: Option<u32>,
+    /// Send what this file holds with every request
+    #[arg(long, value_name = "FILE", group = "content")]
+    body_file: Option<PathBuf>,
+    /// Add a field to every request (repeatable)
+    #[arg(long = "header", short = 'H', value_name = "NAME:VALUE", value_parser = text::header)]
+    headers: Vec<(String, String)>,
+    /// Connections to keep
+    #[arg(long, short = 'c', default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
+    connections: u16,
+    /// Threads that share connections and rate
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
+    /// How starts are spread in time
+    #[arg(long, value_enum, default_value_t = Arrivals::Uniform)]
+    arrivals: Arrivals,
+    /// Open a new connection for every request
+    #[arg(long, conflicts_with = "requests_per_connection")]
+    no_keepalive: bool,
+    /// Replace a connection after so many requests, drawn anew for each connection
+    #[arg(long, value_name = "MIN:MAX", value_parser = range)]
+    requests_per_connection: Option<(u64, u64)>,
+    /// Replace so many connections per second, each once its request is over
+    #[arg(long, value_name = "PER_SECOND", default_value_t = 0.0, value_parser = rate)]
+    connection_rate: f64,
+    /// Give a request up after this time
+    #[arg(long, default_value = "10s", value_parser = positive_duration)]
+    timeout: Duration,
+    /// Trust these certificates (PEM) instead of the system's
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+    /// The client's certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// The key of the client's certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// Take any certificate of the server's
+    #[arg(long, short = 'k')]
+    insecure: bool,
+    /// The name to ask the server for, and to expect in its certificate, instead of the URL's host
+    #[arg(long, value_name = "NAME")]
+    server_name: Option<String>,
+    /// Begin even if the target cannot be reached; requests fail until it can
+    #[arg(long)]
+    initial_errors: bool,
+    /// What this measures, for the table: none, mesh, ...
+    #[arg(long, default_value = "")]
+    name: String,
+    /// What random arrivals begin with
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Say each second how it goes; on a terminal it does so anyway
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORM",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "text"
+    )]
+    progress: Option<Progress>,
+}
+
+/// The command line of `lateen-load run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    load: LoadArgs,
+    /// Requests per second; 0 sends the next request when an answer is there
+    #[arg(long, default_value_t = 100.0, value_parser = rate)]
+    qps: f64,
+    /// How long to measure
+    #[arg(long, short = 'd', default_value = "10s", value_parser = positive_duration)]
+    duration: Duration,
+    /// Send exactly this many requests, without a warm-up, instead of sending for a time
+    #[arg(long, short = 'n', value_name = "N", conflicts_with_all = ["duration", "warmup"],
+        value_parser = clap::value_parser!(u64).range(1..))]
+    requests: Option<u64>,
+    /// How long to send before measuring
+    #[arg(long, default_value = "2s", value_parser = text::duration)]
+    warmup: Duration,
+    /// How long a closed loop waits between an answer and the next request
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = text::duration)]
+    think_time: Duration,
+    /// Write the result as JSON to a file, or to standard output with -
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Tell percentiles with fewer than 100 times beyond them, too
+    #[arg(long)]
+    all_percentiles: bool,
+    #[command(flatten)]
+    exports: Exports,
+    /// Which repetition this is, for the table
+    #[arg(long, default_value_t = 1)]
+    round: u32,
+}
+
+impl LoadArgs {
+    /// The plan of a run of 10 s at 100 requests a second.
+    pub fn plan(self) -> Plan {
+        let live = io::stderr().is_terminal();
+        Plan {
+            urls: self.urls,
+            weights: self.weights,
+            content: Content {
+                method: self.method,
+                headers: self.headers,
+                body: match (self.body, self.body_size, self.body_file) {
+                    (Some(text), _, _) => Body::Text(text),
+                    (_, Some(size), _) => Body::Size(size as usize),
+                    (_, _, Some(file)) => Body::File(file),
+                    _ => Body::None,
+                },
+            },
+            http2: self.http2,
+            streaming: self.streaming,
+            initial_errors: self.initial_errors,
+            tls: tls::Options {
+                cacert: self.cacert,
+                cert: self.cert,
+                key: self.key,
+                insecure: self.insecure,
+                server_name: self.server_name,
+            },
+            qps: 100.0,
+            connections: usize::from(self.connections),
+            streams: usize::from(self.streams),
+            threads: usize::from(self.threads),
+            duration: Duration::from_secs(10),
+            warmup: Duration::from_secs(2),
+            requests: None,
+            arrivals: self.arrivals,
+            think: Duration::ZERO,
+            requests_per_connection: match self.requests_per_connection {
+                Some(range) => range,
+                None if self.no_keepalive => (1, 1),
+                None => (u64::MAX, u64::MAX),
+            },
+            connection_rate: self.connection_rate,
+            timeout: self.timeout,
+            name: self.name,
+            round: 1,
+            seed: self.seed,
+            progress: self
+                .progress
+                .unwrap_or(if live { Progress::Live } else { Progress::None }),
+        }
+    }
+}
+
+/// Runs `lateen-load run`.
+pub fn run(args: RunArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let signals = Signals::take_over()?;
+    let plan = Plan {
+        qps: args.qps,
+        duration: args.duration,
+        warmup: args.warmup,
+        requests: args.requests,
+        think: args.think_time,
+        round: args.round,
+        ..args.load.plan()
+    };
+    if plan.qps > 0.0 && !plan.think.is_zero() {
+        return Err("--think-time is for a closed loop: add --qps 0".into());
+    }
+    let mut report = plan.run(&signals)?;
+    if !args.all_percentiles {
+        report.leave_out_few();
+    }
+    write(&report, args.json.as_deref())?;
+    args.exports.write(&report)?;
+    let nothing_answered = report.counts.ok + report.counts.warmup_ok == 0;
+    if nothing_answered && !report.interrupted {
+        return Err(format!(
+            "{}: no request was answered with success",
+            report.config.url
+        )
+        .into());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a report where it is wanted, and its text for people beside it.
+fn write(report: &Report, json: Option<&Path>) -> Result<(), Box<dyn std::error::Error>> {
+    let to_stdout = json == Some(Path::new("-"));
+    if let Some(path) = json.filter(|_| !to_stdout) {
+        std::fs::write(path, report.to_json())
+            .map_err(|error| format!("write {}: {error}", path.display()))?;
+    }
+    if to_stdout {
+        io::stdout().write_all(report.to_json().as_bytes())?;
+        io::stderr().write_all(report.to_text().as_bytes())?;
+    } else {
+        io::stdout().write_all(report.to_text().as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Reads a rate: 0, or requests per second within what can be told apart.
+pub fn rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if rate == 0.0 || (0.001..=1_000_000.0).contains(&rate) {
+        Ok(rate)
+    } else {
+        Err("must be 0, or between 0.001 and 1000000".to_owned())
+    }
+}
+
+fn weight(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(weight) if (0.000_001..=1e6).contains(&weight) => Ok(weight),
+        _ => Err("write numbers above zero, for example 3,1".to_owned()),
+    }
+}
+
+fn range(text: &str) -> Result<(u64, u64), String> {
+    let (least, most) = text.split_once(':').unwrap_or((text, text));
+    match (least.parse(), most.parse()) {
+        (Ok(least), Ok(most)) if 1 <= least && least <= most => Ok((least, most)),
+        _ => Err("write MIN:MAX, for example 50:100; at least 1 each".to_owned()),
+    }
+}
+
+fn method(text: &str) -> Result<String, String> {
+    if text.is_empty() || !text.bytes().all(crate::http::is_token) {
+        return Err("not a method; write for example PUT".to_owned());
+    }
+    if text == "CONNECT" {
+        return Err("CONNECT makes a tunnel, not a request".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// Reads a duration that is not zero.
+pub fn positive_duration(value: &str) -> Result<Duration, String> {
+    match text::duration(value)? {
+        Duration::ZERO => Err("must be longer than zero".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_out_of_range_are_refused() {
+        for value in ["-1", "nan", "inf", "0.0001", "2000000", "x"] {
+            assert!(rate(value).is_err(), "{value}");
+        }
+        assert_eq!(rate("0"), Ok(0.0));
+        for value in ["0", "-1", "nan", "inf", ""] {
+            assert!(weight(value).is_err(), "{value}");
+        }
+        assert_eq!(range("5:9"), Ok((5, 9)));
+        assert_eq!(range("5"), Ok((5, 5)));
+        for value in ["0:5", "9:5", ":", "1:x", ""] {
+            assert!(range(value).is_err(), "{value}");
+        }
+        assert_eq!(method("PURGE"), Ok("PURGE".to_owned()));
+        for value in ["", "GET /", "a\r\n", "CONNECT"] {
+            assert!(method(value).is_err(), "{value}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Where connections lead, and which request goes where.
+
+use std::net::SocketAddr;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use crate::client::Protocol;
+use crate::tls::Connector;
+
+/// A server: its address and what is spoken to it.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// How TLS is set up, where it is spoken.
+    pub tls: Option<Connector>,
+    /// The protocol, with its requests encoded.
+    pub protocol: Protocol,
+}
+
+/// One URL of a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Target {
+    /// Which origin it is at.
+    pub origin: usize,
+    /// Which of the origin's requests it is.
+    pub request: usize,
+    /// Its share of the requests, relative to the others'.
+    pub weight: f64,
+}
+
+/// Chooses among targets by their weights.
+#[derive(Debug)]
+pub struct Choice {
+    targets: Vec<Target>,
+    random: SmallRng,
+}
+
+impl Choice {
+    /// A choice among these targets, of which there is at least one.
+    pub fn new(targets: &[Target], seed: u64) -> Choice {
+        Choice {
+            targets: targets.to_vec(),
+            random: SmallRng::seed_from_u64(seed),
+        }
+    }
+
+    /// The target of the next request.
+    pub fn any(&mut self) -> Target {
+        self.among(|_| true)
+    }
+
+    /// The request that goes next to an origin.
+    pub fn at(&mut self, origin: usize) -> usize {
+        self.among(|target| target.origin == origin).request
+    }
+
+    fn among(&mut self, fits: impl Fn(&Target) -> bool) -> Target {
+        if let [only] = *self.targets {
+            return only;
+        }
+        let fitting = || self.targets.iter().filter(|target| fits(target));
+        let sum: f64 = fitting().map(|target| target.weight).sum();
+        let mut at = self.random.random::<f64>() * sum;
+        let mut last = self.targets[0];
+        for target in fitting() {
+            last = *target;
+            at -= target.weight;
+            if at < 0.0 {
+                break;
+            }
+        }
+        last
+    }
+}
+
+/// Shares `connections` out among origins by the weights of their targets, at least one each.
+pub fn share(connections: usize, weights: &[f64]) -> Vec<usize> {
+    let sum: f64 = weights.iter().sum();
+    let mut shares = vec![1; weights.len()];
+    for _ in weights.len()..connections {
+        // To whom lacks most of what is due to it.
+        let lack = |index: usize| weights[index] / sum * connections as f64 - shares[index] as f64;
+        let neediest = (0..shares.len()).max_by(|a, b| lack(*a).total_cmp(&lack(*b)));
+        shares[neediest.unwrap_or(0)] += 1;
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn target(origin: usize, request: usize, weight: f64) -> Target {
+        Target {
+            origin,
+            request,
+            weight,
+        }
+    }
+
+    #[test]
+    fn requests_go_to_targets_by_weight() {
+        let targets = [
+            target(0, 0, 1.0),
+            target(0, 1, 3.0),
+            target(1, 0, 4.0),
+            target(1, 1, 0.0),
+        ];
+        let mut choice = Choice::new(&targets, 1);
+        let mut counts = [0; 4];
+        for _ in 0..8000 {
+            let chosen = choice.any();
+            counts[targets.iter().position(|t| *t == chosen).unwrap()] += 1;
+        }
+        assert!((850..1150).contains(&counts[0]), "{counts:?}");
+        assert!((2800..3200).contains(&counts[1]), "{counts:?}");
+        assert!((3800..4200).contains(&counts[2]), "{counts:?}");
+        assert_eq!(counts[3], 0, "a weight of zero is never chosen");
+        let second = (0..4000).filter(|_| choice.at(0) == 1).count();
+        assert!((2850..3150).contains(&second), "{second}");
+        assert!((0..100).all(|_| choice.at(1) == 0));
+    }
+
+    #[test]
+    fn connections_are_shared_by_weight() {
+        assert_eq!(share(10, &[1.0]), [10]);
+        assert_eq!(share(10, &[1.0, 4.0]), [2, 8]);
+        assert_eq!(share(3, &[1.0, 100.0]), [1, 2]);
+        assert_eq!(share(2, &[1.0, 100.0]), [1, 1]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_origin_has_a_connection_and_none_is_lost(
+            weights in prop::collection::vec(0.01f64..100.0, 1..6),
+            more in 0usize..50,
+        ) {
+            let shares = share(weights.len() + more, &weights);
+            prop_assert!(shares.iter().all(|share| *share > 0));
+            prop_assert_eq!(shares.iter().sum::<usize>(), weights.len() + more);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The command line of a search.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::bisection::Bounds;
+use super::find;
+use super::objective::Objective;
+use crate::run::{LoadArgs, Plan, positive_duration, rate};
+use crate::signals::Signals;
+use crate::text;
+
+/// What `--help` says below the options.
+pub const HELP: &str = "\
+Example:
+  lateen-load search --url http://details:9080/details/0 --objective 'p99<5ms' -c 32
+
+Rates are tried for --duration each: twice the rate as long as the objective is met, then between the
+highest that was met and the lowest that was not, until they are within --precision, and at last the
+answer again --confirm times. A miss counts only when it is seen twice. A rate that is not kept to
+99 % is missed, whatever the times are.
+
+An objective is a limit of a response time (avg, p50, p75, p90, p99, p99.9, max), of a service time
+(service.p99<...), or of failures (errors<0.1%; errors<1% unless given). Several must all hold.
+
+The result says what the limit was: the service, the generator's own (it was late, or used up its
+core), or --max-qps. Exit status: 0 when a rate was found, 1 when none was, 64 for a wrong command line.";
+
+/// The command line of `lateen-load search`.
+#[derive(Debug, Args)]
+pub struct SearchArgs {
+    #[command(flatten)]
+    load: LoadArgs,
+    /// What must hold (repeatable): p99<5ms, service.avg<1ms, errors<0.1%
+    #[arg(long = "objective", value_name = "LIMIT", required = true, value_delimiter = ',', value_parser = Objective::parse)]
+    objectives: Vec<Objective>,
+    /// The rate to begin with
+    #[arg(long, default_value_t = 100.0, value_parser = positive_rate)]
+    from: f64,
+    /// The lowest rate to try
+    #[arg(long, default_value_t = 1.0, value_parser = positive_rate)]
+    min_qps: f64,
+    /// The highest rate to try
+    #[arg(long, default_value_t = 1_000_000.0, value_parser = positive_rate)]
+    max_qps: f64,
+    /// How near to a missed rate to come, in percent of it
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = precision)]
+    precision: f64,
+    /// How often the answer must be met again
+    #[arg(long, value_name = "TIMES", default_value_t = 3)]
+    confirm: u32,
+    /// How long to measure at each rate
+    #[arg(long, short = 'd', default_value = "5s", value_parser = positive_duration)]
+    duration: Duration,
+    /// How long to send before measuring, at each rate
+    #[arg(long, default_value = "1s", value_parser = text::duration)]
+    warmup: Duration,
+    /// Write the result as JSON to a file, or to standard output with -
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Runs `lateen-load search`.
+pub fn search(args: SearchArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let signals = Signals::take_over()?;
+    if args.min_qps > args.max_qps {
+        return Err("--min-qps is above --max-qps".into());
+    }
+    let mut objectives = args.objectives;
+    if !objectives.iter().any(Objective::is_of_failures) {
+        objectives.extend(Objective::parse("errors<1%"));
+    }
+    let bounds = Bounds {
+        from: args.from,
+        least: args.min_qps,
+        most: args.max_qps,
+        precision: args.precision / 100.0,
+        confirmations: args.confirm,
+    };
+    let plan = Plan {
+        duration: args.duration,
+        warmup: args.warmup,
+        ..args.load.plan()
+    };
+    let found = find(&plan, &objectives, bounds, &signals, |line| {
+        // Nobody is left to tell if it fails.
+        let _ = writeln!(io::stderr(), "{line}");
+    })?;
+    if args.json.as_deref() == Some(Path::new("-")) {
+        io::stdout().write_all(found.to_json().as_bytes())?;
+        io::stderr().write_all(found.to_text().as_bytes())?;
+    } else {
+        if let Some(path) = &args.json {
+            std::fs::write(path, found.to_json())
+                .map_err(|error| format!("write {}: {error}", path.display()))?;
+        }
+        io::stdout().write_all(found.to_text().as_bytes())?;
+    }
+    Ok(match found.found_qps {
+        Some(_) => ExitCode::SUCCESS,
+        None => ExitCode::FAILURE,
+    })
+}
+
+fn positive_rate(text: &str) -> Result<f64, String> {
+    match rate(text)? {
+        0.0 => Err("must be above zero".to_owned()),
+        rate => Ok(rate),
+    }
+}
+
+fn precision(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(percent) if (0.1..=50.0).contains(&percent) => Ok(percent),
+        _ => Err("must be between 0.1 and 50".to_owned()),
+    }
+}

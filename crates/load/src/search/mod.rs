@@ -1,0 +1,320 @@
+//! The highest rate that a service carries under an objective, found by runs at one rate after another.
+//! It says whose limit was reached: the service's or the generator's own.
+
+mod args;
+mod bisection;
+mod objective;
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+
+use crate::report::{Report, Summary, is_told};
+use crate::run::{Plan, RunError};
+use crate::signals::Signals;
+pub use args::{HELP, SearchArgs, search};
+use bisection::{Bisection, Bounds, Purpose, Verdict};
+use objective::Objective;
+
+/// The version of the JSON that a search writes.
+const FORMAT: &str = "lateen-load-search/1";
+
+/// What a search found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Found {
+    /// [`FORMAT`].
+    format: String,
+    /// What had to hold.
+    objectives: Vec<String>,
+    /// The highest rate at which it held every time, in requests per second; null if there is none.
+    found_qps: Option<f64>,
+    /// What kept it from being higher: `service`, `generator`, `max-qps`, or `interrupted`.
+    limited_by: String,
+    /// Why the search ended before its time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    /// The tries, in order.
+    steps: Vec<Step>,
+    /// The last run at the rate that was found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    report: Option<Report>,
+}
+
+/// One try.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Step {
+    qps: f64,
+    purpose: Purpose,
+    verdict: Verdict,
+    /// What was missed, in words.
+    why: Vec<String>,
+    achieved_qps: f64,
+    /// Absent where fewer than 100 times lie beyond, as `p99_ms` is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    p50_ms: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    p99_ms: Option<f64>,
+    failed: u64,
+    /// The generator's own lateness, and the shares of time in which it ran and waited to run.
+    lateness_p99_ms: f64,
+    cpu_share: f64,
+    wait_share: f64,
+    /// Whether fewer than 100 times lie beyond a percentile that decided.
+    few_samples: bool,
+}
+
+/// Judges a run.
+fn judge(report: &Report, objectives: &[Objective]) -> (Verdict, Vec<String>) {
+    let mut why: Vec<String> = objectives
+        .iter()
+        .filter_map(|objective| objective.missed_by(report))
+        .collect();
+    if report.fell_behind() {
+        why.push(format!(
+            "{:.1} of {:.1} requests/s",
+            report.rates.achieved_qps, report.rates.wanted_qps
+        ));
+    }
+    if why.is_empty() {
+        return (Verdict::Met, why);
+    }
+    let failed =
+        |objective: &Objective| objective.is_of_failures() && objective.missed_by(report).is_some();
+    // A generator that is late makes no answer fail.
+    if objectives.iter().any(failed) {
+        return (Verdict::Missed, why);
+    }
+    let busy = report.generator.is_at_its_limit();
+    if report.own_lateness().is_some() || busy {
+        why.push(format!(
+            "the generator was late by {:.3} ms (P99), ran {:.0} % of the time and waited for a processor {:.0} %",
+            report.lateness.quantile(0.99),
+            report.generator.cpu_share * 100.0,
+            report.generator.wait_share * 100.0
+        ));
+        return (Verdict::Generator, why);
+    }
+    (Verdict::Missed, why)
+}
+
+/// Searches. `say` hears of every try.
+fn find(
+    plan: &Plan,
+    objectives: &[Objective],
+    bounds: Bounds,
+    signals: &Signals,
+    mut say: impl FnMut(&str),
+) -> Result<Found, RunError> {
+    let mut bisection = Bisection::new(bounds);
+    let mut steps: Vec<Step> = Vec::new();
+    let (mut best, mut error, mut interrupted) = (None, None, false);
+    while let Some((qps, purpose)) = bisection.next() {
+        // Three digits are what a rate can be told apart by.
+        let qps = (qps * 1000.0).round() / 1000.0;
+        let run = Plan {
+            qps,
+            name: format!("{qps:.1} requests/s"),
+            seed: plan.seed.wrapping_add(steps.len() as u64),
+            ..plan.clone()
+        };
+        let report = match run.run(signals) {
+            Ok(report) => report,
+            // What was found so far is worth keeping.
+            Err(stopped) if !steps.is_empty() => {
+                error = Some(stopped.to_string());
+                break;
+            }
+            Err(stopped) => return Err(stopped),
+        };
+        if report.interrupted {
+            interrupted = true;
+            break;
+        }
+        let (verdict, why) = judge(&report, objectives);
+        let step = Step {
+            qps,
+            purpose,
+            verdict,
+            why,
+            achieved_qps: report.rates.achieved_qps,
+            p50_ms: told(&report.response_time, 0.5),
+            p99_ms: told(&report.response_time, 0.99),
+            failed: report.counts.failed,
+            lateness_p99_ms: report.lateness.quantile(0.99),
+            cpu_share: report.generator.cpu_share,
+            wait_share: report.generator.wait_share,
+            few_samples: objectives
+                .iter()
+                .any(|objective| objective.rests_on_few(&report)),
+        };
+        say(&step.to_text());
+        steps.push(step);
+        if verdict == Verdict::Met {
+            best = Some(report);
+        }
+        bisection.take(verdict);
+    }
+    let found_qps = bisection
+        .answer()
+        .map(|rate| (rate * 1000.0).round() / 1000.0);
+    let limited_by = match (interrupted || error.is_some(), bisection.missed()) {
+        (true, _) => "interrupted",
+        (false, None) => "max-qps",
+        (false, Some((_, Verdict::Generator))) => "generator",
+        (false, Some(_)) => "service",
+    };
+    Ok(Found {
+        format: FORMAT.to_owned(),
+        objectives: objectives.iter().map(ToString::to_string).collect(),
+        found_qps,
+        limited_by: limited_by.to_owned(),
+        error,
+        steps,
+        report: best
+            .filter(|report| Some(report.config.qps) == found_qps)
+            .map(|mut report| {
+                report.leave_out_few();
+                report
+            }),
+    })
+}
+
+/// A percentile, if enough of the times lie beyond it.
+fn told(times: &Summary, quantile: f64) -> Option<f64> {
+    is_told(quantile, times.count).then(|| times.quantile(quantile))
+}
+
+impl Step {
+    fn to_text(&self) -> String {
+        let verdict = match self.verdict {
+            Verdict::Met => "met",
+            Verdict::Missed => "missed",
+            Verdict::Generator => "missed, by the generator",
+        };
+        let mut out = format!("{:>12.1} requests/s: {verdict}", self.qps);
+        let mut separator = ';';
+        for (name, value) in [("P50", self.p50_ms), ("P99", self.p99_ms)] {
+            if let Some(value) = value {
+                let _ = write!(out, "{separator} {name} {value:.3} ms");
+                separator = ',';
+            }
+        }
+        if !self.why.is_empty() {
+            let _ = write!(out, " ({})", self.why.join(", "));
+        }
+        out
+    }
+}
+
+impl Found {
+    /// The result as JSON, ending in a line feed.
+    pub fn to_json(&self) -> String {
+        let mut json = serde_json::to_string_pretty(self).expect("a result has only string keys");
+        json.push('\n');
+        json
+    }
+
+    /// The result as a person reads it.
+    pub fn to_text(&self) -> String {
+        let objective = self.objectives.join(" and ");
+        let mut out = match self.found_qps {
+            Some(qps) => format!("{qps:.1} requests/s under {objective}\n"),
+            None => format!("no rate was found under {objective}\n"),
+        };
+        let note = match (&*self.limited_by, &self.error) {
+            (_, Some(error)) => format!("the search ended early: {error}"),
+            ("interrupted", _) => "interrupted: what was met is not confirmed".to_owned(),
+            ("generator", _) => "the generator reached its own limit: the service may carry more; use more --threads or another machine".to_owned(),
+            ("max-qps", _) => "the highest rate that was to be tried; raise --max-qps".to_owned(),
+            _ => String::new(),
+        };
+        if !note.is_empty() {
+            let _ = writeln!(out, "note: {note}");
+        }
+        if self.steps.iter().any(|step| step.few_samples) {
+            out.push_str("note: at some rates fewer than 100 answers lay beyond the percentile; a longer --duration tells more\n");
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Times;
+
+    fn of(ms: f64) -> Summary {
+        let mut times = Times::new();
+        (0..1000).for_each(|_| times.add((ms * 1e6) as u64));
+        Summary::of(&times)
+    }
+
+    fn report() -> Report {
+        let mut report = Report::default();
+        (report.config.qps, report.rates.wanted_qps) = (100.0, 100.0);
+        report.rates.achieved_qps = 100.0;
+        report.response_time = of(4.0);
+        report.counts.ok = 1000;
+        report
+    }
+
+    #[test]
+    fn a_miss_is_the_generators_when_it_was_late_or_busy() {
+        let objectives = [Objective::parse("p99<5ms").unwrap()];
+        let verdict = |report: &Report| judge(report, &objectives).0;
+        assert_eq!(verdict(&report()), Verdict::Met);
+        let mut slow = report();
+        slow.response_time = of(6.0);
+        assert_eq!(verdict(&slow), Verdict::Missed);
+        let mut behind = report();
+        behind.rates.achieved_qps = 90.0;
+        assert_eq!(verdict(&behind), Verdict::Missed, "the rate is part of it");
+        let mut late = slow.clone();
+        late.lateness = of(0.7);
+        assert_eq!(verdict(&late), Verdict::Generator);
+        let mut busy = behind;
+        (busy.generator.cpu_share, busy.generator.wait_share) = (0.6, 0.37);
+        assert_eq!(verdict(&busy), Verdict::Generator);
+        let failing = [Objective::parse("errors<1%").unwrap()];
+        let mut failed = late;
+        failed.counts.failed = 100;
+        assert_eq!(judge(&failed, &failing).0, Verdict::Missed);
+        let mut fine = report();
+        fine.generator.cpu_share = 0.97;
+        assert_eq!(verdict(&fine), Verdict::Met, "it was met all the same");
+    }
+
+    #[test]
+    fn a_step_tells_only_percentiles_that_rest_on_enough() {
+        let (few, enough) = (of(4.0), {
+            let mut times = Times::new();
+            (0..10_000).for_each(|_| times.add(4_000_000));
+            Summary::of(&times)
+        });
+        let mut step = Step {
+            qps: 100.0,
+            purpose: Purpose::Explore,
+            verdict: Verdict::Met,
+            why: Vec::new(),
+            achieved_qps: 100.0,
+            p50_ms: told(&few, 0.5),
+            p99_ms: told(&few, 0.99),
+            failed: 0,
+            lateness_p99_ms: 0.0,
+            cpu_share: 0.0,
+            wait_share: 0.0,
+            few_samples: true,
+        };
+        let text = step.to_text();
+        assert!(
+            text.contains("; P50 4.0") && !text.contains("P99"),
+            "{text}"
+        );
+        step.p99_ms = told(&enough, 0.99);
+        let text = step.to_text();
+        assert!(
+            text.contains("; P50 4.0") && text.contains(", P99 4.0"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,239 @@
+//! What a rate must hold to count as carried: limits of times and failures.
+
+use std::fmt;
+
+use crate::report::{Report, Summary, is_told};
+use crate::text;
+
+/// One limit, for example `p99<5ms`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Objective {
+    text: String,
+    limit: Limit,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Limit {
+    /// Milliseconds of a response or, if so, service time.
+    Time {
+        service: bool,
+        point: Point,
+        ms: f64,
+    },
+    /// The share of failed requests.
+    Failed(f64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Point {
+    Average,
+    Quantile(f64),
+    Max,
+}
+
+impl fmt::Display for Objective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Objective {
+    /// Reads `p99<5ms`, `avg<1ms`, `service.p99.9<10ms` or `errors<0.1%`.
+    pub fn parse(text: &str) -> Result<Objective, String> {
+        let bad = || {
+            format!(
+                "{text:?} is no objective; write for example p99<5ms, service.avg<1ms or errors<0.1%"
+            )
+        };
+        let (name, limit) = text.split_once('<').ok_or_else(bad)?;
+        let (name, limit) = (name.trim(), limit.trim());
+        let limit = if name == "errors" {
+            let percent = limit.strip_suffix('%').ok_or_else(bad)?;
+            let percent: f64 = percent.parse().map_err(|_| bad())?;
+            if !(0.0..=100.0).contains(&percent) {
+                return Err(bad());
+            }
+            Limit::Failed(percent / 100.0)
+        } else {
+            let (service, name) = match name.split_once('.') {
+                Some(("service", name)) => (true, name),
+                Some(("response", name)) => (false, name),
+                _ => (false, name),
+            };
+            let point = match name {
+                "avg" => Point::Average,
+                "max" => Point::Max,
+                "p50" => Point::Quantile(0.5),
+                "p75" => Point::Quantile(0.75),
+                "p90" => Point::Quantile(0.9),
+                "p99" => Point::Quantile(0.99),
+                "p99.9" => Point::Quantile(0.999),
+                _ => return Err(bad()),
+            };
+            let ms = text::duration(limit)?.as_secs_f64() * 1e3;
+            if ms <= 0.0 {
+                return Err(bad());
+            }
+            Limit::Time { service, point, ms }
+        };
+        Ok(Objective {
+            text: text.trim().to_owned(),
+            limit,
+        })
+    }
+
+    /// Why a report misses it; `None` if it does not.
+    pub fn missed_by(&self, report: &Report) -> Option<String> {
+        match self.limit {
+            Limit::Time { service, point, ms } => {
+                let times = if service {
+                    &report.service_time
+                } else {
+                    &report.response_time
+                };
+                let value = at(times, point);
+                (times.count == 0 || value >= ms).then(|| format!("{}: {value:.3} ms", self.text))
+            }
+            Limit::Failed(share) => {
+                let all = report.counts.ok + report.counts.failed;
+                let failed = report.counts.failed as f64 / all.max(1) as f64;
+                let missed = all == 0 || failed > 0.0 && failed >= share;
+                missed.then(|| format!("{}: {:.3} %", self.text, failed * 100.0))
+            }
+        }
+    }
+
+    /// Whether fewer than 100 of the report's times lie beyond the point that is limited.
+    pub fn rests_on_few(&self, report: &Report) -> bool {
+        match self.limit {
+            Limit::Time {
+                service,
+                point: Point::Quantile(quantile),
+                ..
+            } => {
+                let times = if service {
+                    &report.service_time
+                } else {
+                    &report.response_time
+                };
+                !is_told(quantile, times.count)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether it limits failures.
+    pub fn is_of_failures(&self) -> bool {
+        matches!(self.limit, Limit::Failed(_))
+    }
+}
+
+fn at(times: &Summary, point: Point) -> f64 {
+    match point {
+        Point::Average => times.avg,
+        Point::Max => times.max,
+        // However few lie beyond: a search says so, but it must go on.
+        Point::Quantile(quantile) => match (quantile * 1000.0).round() as u32 {
+            500 => times.p50,
+            750 => times.p75,
+            900 => times.p90,
+            990 => times.p99,
+            _ => times.p99_9,
+        }
+        .unwrap_or(times.max),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn report() -> Report {
+        let response_time = Summary {
+            count: 9_900,
+            avg: 1.0,
+            p50: Some(2.0),
+            p75: Some(3.0),
+            p90: Some(4.0),
+            p99: Some(5.0),
+            p99_9: Some(6.0),
+            max: 7.0,
+            ..Summary::default()
+        };
+        let service_time = Summary {
+            count: 10_000,
+            p99: Some(0.5),
+            ..Summary::default()
+        };
+        let mut report = Report {
+            response_time,
+            service_time,
+            ..Report::default()
+        };
+        (report.counts.ok, report.counts.failed) = (9_900, 100);
+        report
+    }
+
+    #[test]
+    fn each_limit_is_of_what_it_names() {
+        for (name, value) in [
+            ("avg", 1.0),
+            ("p50", 2.0),
+            ("p75", 3.0),
+            ("p90", 4.0),
+            ("response.p99", 5.0),
+            ("p99.9", 6.0),
+            ("max", 7.0),
+            ("service.p99", 0.5),
+        ] {
+            let above = Objective::parse(&format!("{name}<{}ms", value + 0.001)).unwrap();
+            let below = Objective::parse(&format!("{name} < {value}ms")).unwrap();
+            assert_eq!(above.missed_by(&report()), None, "{name}");
+            let why = below.missed_by(&report()).unwrap();
+            assert!(why.contains(&format!("{value:.3} ms")), "{why}");
+        }
+        let failures = |text| Objective::parse(text).unwrap().missed_by(&report());
+        assert_eq!(failures("errors<1.1%"), None);
+        assert_eq!(failures("errors<1%").unwrap(), "errors<1%: 1.000 %");
+        let objective = Objective::parse("p99<1s").unwrap();
+        assert!(
+            objective.missed_by(&Report::default()).is_some(),
+            "nothing was answered"
+        );
+        assert!(objective.rests_on_few(&report()));
+        assert!(
+            !Objective::parse("service.p99<1s")
+                .unwrap()
+                .rests_on_few(&report())
+        );
+        assert!(!Objective::parse("avg<1s").unwrap().rests_on_few(&report()));
+    }
+
+    #[test]
+    fn what_is_no_objective_is_refused() {
+        for text in [
+            "",
+            "p99",
+            "p99<",
+            "p99<5",
+            "p98<5ms",
+            "p99>5ms",
+            "p99<0",
+            "errors<5",
+            "errors<101%",
+            "errors<x%",
+            "errors<nan%",
+            "total.p99<1s",
+        ] {
+            assert!(Objective::parse(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in "(service\\.|errors|p99)?<?[\\PC]{0,9}%?") {
+            let _ = Objective::parse(&text);
+        }
+    }
+}

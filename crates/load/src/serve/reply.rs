@@ -1,0 +1,404 @@
+//! What the echo service answers, before any protocol puts it on a wire: status, fields and a body
+//! that is either held or made up as it goes.
+
+use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+
+use super::params::{Limits, Params, Status};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use rand::Rng;
+
+/// The longest body that is compressed. All of it is compressed at once, and meanwhile nobody else is
+/// served.
+const MAX_GZIP: u64 = 1 << 20;
+
+/// What made-up bodies consist of; a power of two, so that positions wrap cheaply.
+pub const PATTERN_SIZE: usize = 64 * 1024;
+
+pub static PATTERN: [u8; PATTERN_SIZE] = pattern();
+
+const fn pattern() -> [u8; PATTERN_SIZE] {
+    let mut bytes = [b'\n'; PATTERN_SIZE];
+    let mut at = 0;
+    while at < PATTERN_SIZE {
+        // Lines of 64 that end in a line feed, so that a person can look at it.
+        if at % 64 != 63 {
+            bytes[at] = b'a' + (at % 26) as u8;
+        }
+        at += 1;
+    }
+    bytes
+}
+
+/// What of a request the answer depends on.
+#[derive(Debug, Default)]
+pub struct Asked {
+    /// Method GET, POST and so on matter only in so far as HEAD gets no body.
+    pub head: bool,
+    /// Path and query.
+    pub target: String,
+    /// The type of the body, to be echoed with it.
+    pub content_type: Option<String>,
+    /// Whether the client takes gzip.
+    pub accepts_gzip: bool,
+    /// The content.
+    pub body: Bytes,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Reply {
+    /// An answer without content that goes ahead.
+    pub interim: Option<u16>,
+    /// The status.
+    pub status: u16,
+    /// Fields, without those of framing, connection and date.
+    pub fields: Vec<(String, String)>,
+    /// The content; none of it is sent in answer to HEAD or with a status that has none.
+    pub body: Body,
+    /// Whether content may be sent with it.
+    pub has_content: bool,
+}
+
+/// Content.
+#[derive(Debug)]
+pub enum Body {
+    /// These bytes.
+    Held(Bytes),
+    /// So many of [`PATTERN`], over and over.
+    MadeUp(u64),
+}
+
+impl Body {
+    /// How long it is, in bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Body::Held(bytes) => bytes.len() as u64,
+            Body::MadeUp(length) => *length,
+        }
+    }
+
+    /// The same as [`Body::at`], to be kept: at most `most` bytes.
+    pub fn piece(&self, position: u64, most: usize) -> Bytes {
+        match self {
+            Body::Held(bytes) => {
+                let from = usize::try_from(position)
+                    .unwrap_or(usize::MAX)
+                    .min(bytes.len());
+                bytes.slice(from..bytes.len().min(from.saturating_add(most)))
+            }
+            Body::MadeUp(length) => {
+                let from = (position % PATTERN_SIZE as u64) as usize;
+                let left = usize::try_from(length.saturating_sub(position)).unwrap_or(usize::MAX);
+                Bytes::from_static(&PATTERN[from..][..left.min(most).min(PATTERN_SIZE - from)])
+            }
+        }
+    }
+
+    /// The bytes from a position on, or as many of them as lie at hand.
+    pub fn at(&self, position: u64) -> &[u8] {
+        match self {
+            Body::Held(bytes) => bytes
+                .get(usize::try_from(position).unwrap_or(usize::MAX)..)
+                .unwrap_or_default(),
+            Body::MadeUp(length) => {
+                let piece = &PATTERN[(position % PATTERN_SIZE as u64) as usize..];
+                let left = length.saturating_sub(position).min(piece.len() as u64);
+                &piece[..left as usize]
+            }
+        }
+    }
+}
+
+/// How a request is dealt with.
+#[derive(Debug)]
+pub enum Course {
+    /// With an answer, as these parameters say.
+    Answer(Reply, Params),
+    /// By the end of the connection.
+    HangUp(Params),
+}
+
+impl Course {
+    /// Decides over a request. `standard` are the parameters of requests without a query of their own.
+    pub fn of(mut asked: Asked, setup: &Setup, random: &mut impl Rng) -> Course {
+        if is_health(&asked.target) {
+            return Course::Answer(Reply::text(200, "ok"), Params::default());
+        }
+        if let Some(standard) = &setup.default_params
+            && !asked.target.contains('?')
+        {
+            asked.target = format!("{}?{standard}", asked.target);
+        }
+        let params = Params::parse(&asked.target, &setup.limits, random);
+        match Reply::new(&params, asked) {
+            Some(reply) => Course::Answer(reply, params),
+            None => Course::HangUp(params),
+        }
+    }
+}
+
+/// How the service as a whole is set up.
+#[derive(Debug, Clone, Default)]
+pub struct Setup {
+    /// What requests may ask for at most.
+    pub limits: Limits,
+    /// The query of requests that have none.
+    pub default_params: Option<String>,
+}
+
+impl Reply {
+    /// The answer to a request with these parameters, unless there shall be none.
+    pub fn new(params: &Params, asked: Asked) -> Option<Reply> {
+        let (interim, status) = match params.status {
+            Status::Final(status) => (None, status),
+            Status::Interim(status) => (Some(status), 200),
+            Status::None => return None,
+        };
+        let mut fields = params.headers.clone();
+        let body = match params.size {
+            Some(size) => Body::MadeUp(size),
+            None => Body::Held(asked.body),
+        };
+        if !fields.iter().any(|(name, _)| is_content_type(name)) {
+            let content_type = match (&body, asked.content_type) {
+                (Body::MadeUp(_), _) => Some("application/octet-stream".to_owned()),
+                (Body::Held(_), Some(theirs)) => Some(theirs),
+                (Body::Held(bytes), None) if bytes.is_empty() => None,
+                (Body::Held(bytes), None) if std::str::from_utf8(bytes).is_ok() => {
+                    Some("text/plain; charset=utf-8".to_owned())
+                }
+                (Body::Held(_), None) => Some("application/octet-stream".to_owned()),
+            };
+            fields.extend(content_type.map(|value| ("Content-Type".to_owned(), value)));
+        }
+        let has_content = !matches!(status, 101 | 204 | 304);
+        if status == 304 {
+            // What is not modified is what the client has; its type is known there.
+            fields.retain(|(name, _)| !is_content_type(name));
+        }
+        let mut reply = Reply {
+            interim,
+            status,
+            fields,
+            body,
+            has_content: has_content && !asked.head,
+        };
+        if params.gzip && asked.accepts_gzip && has_content && reply.body.len() <= MAX_GZIP {
+            reply.compress();
+        }
+        Some(reply)
+    }
+
+    /// A plain answer with a text.
+    pub fn text(status: u16, text: &str) -> Reply {
+        Reply {
+            interim: None,
+            status,
+            fields: vec![(
+                "Content-Type".to_owned(),
+                "text/plain; charset=utf-8".to_owned(),
+            )],
+            body: Body::Held(format!("{text}\n").into()),
+            has_content: true,
+        }
+    }
+
+    fn compress(&mut self) {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        let mut position = 0;
+        loop {
+            let piece = self.body.at(position);
+            if piece.is_empty() {
+                break;
+            }
+            encoder.write_all(piece).expect("memory takes every byte");
+            position += piece.len() as u64;
+        }
+        let compressed = encoder.finish().expect("memory takes every byte");
+        self.body = Body::Held(compressed.into());
+        self.fields
+            .push(("Content-Encoding".to_owned(), "gzip".to_owned()));
+    }
+}
+
+fn is_content_type(name: &str) -> bool {
+    name.eq_ignore_ascii_case("content-type")
+}
+
+/// Whether a request is one for the health of the service itself.
+fn is_health(target: &str) -> bool {
+    target.split('?').next() == Some("/health")
+}
+
+/// The time of day as HTTP writes it, formatted once a second.
+#[derive(Debug, Default)]
+pub struct Date {
+    second: u64,
+    text: String,
+}
+
+impl Date {
+    /// The time now.
+    pub fn now(&mut self) -> &str {
+        let now = SystemTime::now();
+        let second = now
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
+        if second != self.second || self.text.is_empty() {
+            self.second = second;
+            self.text = httpdate::fmt_http_date(now);
+        }
+        &self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    fn reply(params: Params, asked: Asked) -> Reply {
+        Reply::new(&params, asked).unwrap()
+    }
+
+    fn content_type(reply: &Reply) -> Vec<&str> {
+        reply
+            .fields
+            .iter()
+            .filter(|(name, _)| is_content_type(name))
+            .map(|(_, value)| value.as_str())
+            .collect()
+    }
+
+    #[test]
+    fn the_type_of_the_content_is_the_clients_unless_it_is_asked_for_or_made_up() {
+        let asked = |content_type: Option<&str>, body: &[u8]| Asked {
+            content_type: content_type.map(str::to_owned),
+            body: body.to_vec().into(),
+            ..Asked::default()
+        };
+        let sized = Params {
+            size: Some(3),
+            ..Params::default()
+        };
+        let named = Params {
+            headers: vec![("content-type".to_owned(), "q/r".to_owned())],
+            ..Params::default()
+        };
+        let plain = Params::default;
+        let table = [
+            (plain(), asked(Some("a/b"), b"x"), vec!["a/b"]),
+            (
+                plain(),
+                asked(None, b"x"),
+                vec!["text/plain; charset=utf-8"],
+            ),
+            (
+                plain(),
+                asked(None, b"\xff"),
+                vec!["application/octet-stream"],
+            ),
+            (plain(), asked(None, b""), vec![]),
+            (
+                sized,
+                asked(Some("a/b"), b"x"),
+                vec!["application/octet-stream"],
+            ),
+            (named, asked(Some("a/b"), b"x"), vec!["q/r"]),
+        ];
+        for (params, asked, expected) in table {
+            let context = format!("{params:?} {asked:?}");
+            assert_eq!(content_type(&reply(params, asked)), expected, "{context}");
+        }
+    }
+
+    #[test]
+    fn gzip_is_used_when_asked_for_accepted_and_not_too_long() {
+        let compressed = |gzip: bool, accepts_gzip: bool, size: u64| {
+            let params = Params {
+                gzip,
+                size: Some(size),
+                ..Params::default()
+            };
+            let reply = reply(
+                params,
+                Asked {
+                    accepts_gzip,
+                    ..Asked::default()
+                },
+            );
+            let named = reply
+                .fields
+                .iter()
+                .any(|(name, value)| name == "Content-Encoding" && value == "gzip");
+            assert_eq!(named, matches!(reply.body, Body::Held(_)));
+            if let Body::Held(bytes) = &reply.body {
+                let mut plain = Vec::new();
+                flate2::read::GzDecoder::new(&bytes[..])
+                    .read_to_end(&mut plain)
+                    .unwrap();
+                assert_eq!(plain.len() as u64, size);
+                assert!(
+                    plain
+                        .iter()
+                        .zip(PATTERN.iter().cycle())
+                        .all(|(left, right)| left == right)
+                );
+            }
+            named
+        };
+        assert!(compressed(true, true, 100_000));
+        assert!(!compressed(false, true, 10) && !compressed(true, false, 10));
+        assert!(compressed(true, true, MAX_GZIP) && !compressed(true, true, MAX_GZIP + 1));
+    }
+
+    #[test]
+    fn made_up_content_ends_where_it_shall() {
+        let body = Body::MadeUp(PATTERN_SIZE as u64 + 2);
+        assert_eq!(body.at(0).len(), PATTERN_SIZE);
+        assert_eq!(body.at(PATTERN_SIZE as u64), b"ab");
+        assert_eq!(body.at(PATTERN_SIZE as u64 + 2), b"");
+        assert_eq!(body.at(u64::MAX), b"");
+        for body in [body, Body::Held(vec![b'x'; 100_000].into())] {
+            for position in [0, 1, PATTERN_SIZE as u64, 99_999, 100_000, u64::MAX] {
+                let all = body.at(position);
+                assert_eq!(body.piece(position, usize::MAX), all);
+                assert_eq!(body.piece(position, 3), all[..all.len().min(3)]);
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_query_the_standard_one_counts() {
+        use rand::SeedableRng;
+        let setup = Setup {
+            default_params: Some("status=404".to_owned()),
+            ..Setup::default()
+        };
+        let mut random = rand::rngs::SmallRng::seed_from_u64(1);
+        let mut status = |target: &str| {
+            let asked = Asked {
+                target: target.to_owned(),
+                ..Asked::default()
+            };
+            match Course::of(asked, &setup, &mut random) {
+                Course::Answer(reply, _) => reply.status,
+                Course::HangUp(_) => 0,
+            }
+        };
+        assert_eq!(
+            [
+                status("/"),
+                status("/?"),
+                status("/?status=503"),
+                status("/?status=1"),
+                status("/health")
+            ],
+            [404, 200, 503, 0, 200]
+        );
+    }
+}

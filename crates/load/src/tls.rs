@@ -1,0 +1,366 @@
+//! TLS from the client's side, for targets that speak it themselves. It is rustls's state machine fed
+//! by the loop of a run; what a mesh does below a target is not seen here.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
+
+/// What the user says about TLS.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Certificates to trust instead of the system's, in PEM.
+    pub cacert: Option<PathBuf>,
+    /// The client's own certificate and those between it and the root, in PEM.
+    pub cert: Option<PathBuf>,
+    /// The key of that certificate, in PEM.
+    pub key: Option<PathBuf>,
+    /// Take any certificate of the server's.
+    pub insecure: bool,
+    /// The name to ask for and to expect, instead of the URL's host.
+    pub server_name: Option<String>,
+}
+
+impl Options {
+    /// The first option that says something about TLS which must not be passed over. Taking any
+    /// certificate is none: who speaks no TLS needs none.
+    pub fn first(&self) -> Option<&'static str> {
+        [
+            (self.cert.is_some(), "--cert"),
+            (self.cacert.is_some(), "--cacert"),
+            (self.server_name.is_some(), "--server-name"),
+        ]
+        .into_iter()
+        .find_map(|(given, name)| given.then_some(name))
+    }
+}
+
+/// Why TLS cannot be set up, with its cure.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file could not be used.
+    #[error("read {path}: {reason}")]
+    File {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The options do not fit together.
+    #[error("tls: {0}")]
+    Options(String),
+    /// The handshake or a record failed.
+    #[error("{0}{cure}", cure = cure(.0))]
+    Failed(#[from] rustls::Error),
+    /// The server did not agree to the protocol.
+    #[error(
+        "the server does not agree to speak {wanted} (ALPN); it speaks {spoken}: {cure}",
+        cure = if *wanted == "h2" { "leave --http2 out" } else { "use --http2" }
+    )]
+    Protocol {
+        /// What was offered.
+        wanted: &'static str,
+        /// What the server chose.
+        spoken: String,
+    },
+}
+
+fn cure(error: &rustls::Error) -> &'static str {
+    use rustls::{AlertDescription as Alert, CertificateError as Certificate};
+    match error {
+        // The second where the issuer has the name of one that is trusted, and another key.
+        rustls::Error::InvalidCertificate(
+            Certificate::UnknownIssuer | Certificate::BadSignature,
+        ) => "; name its issuer with --cacert, or take any with --insecure",
+        rustls::Error::InvalidCertificate(
+            Certificate::NotValidForName | Certificate::NotValidForNameContext { .. },
+        ) => "; say which name to expect with --server-name, or take any with --insecure",
+        rustls::Error::AlertReceived(Alert::CertificateRequired) => {
+            "; give the client one with --cert and --key"
+        }
+        rustls::Error::AlertReceived(
+            Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA
+            | Alert::AccessDenied
+            // Where its issuer has the name of one that is trusted, and another key.
+            | Alert::DecryptError,
+        ) => {
+            "; the server does not take the client's certificate: look at the issuer, the dates and the use of --cert, and whether those between it and the root are in its file"
+        }
+        rustls::Error::InvalidMessage(_) => "; does the server speak TLS on this port?",
+        rustls::Error::NoApplicationProtocol
+        | rustls::Error::AlertReceived(Alert::NoApplicationProtocol) => {
+            "; try with or without --http2"
+        }
+        _ => "",
+    }
+}
+
+/// Makes sessions with one server.
+#[derive(Clone)]
+pub struct Connector {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+    alpn: &'static str,
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Connector {
+    /// A connector to `host` that offers one protocol, `http/1.1` or `h2`. Sessions are never resumed:
+    /// each is a handshake in full, so that a new connection always costs the same.
+    pub fn new(options: &Options, host: &str, alpn: &'static str) -> Result<Connector, TlsError> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()?;
+        let builder = if options.insecure {
+            builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+        } else {
+            builder.with_root_certificates(roots(options.cacert.as_deref())?)
+        };
+        let mut config = match (&options.cert, &options.key) {
+            (None, None) => builder.with_no_client_auth(),
+            (Some(cert), Some(key)) => {
+                let chain = certificates(cert)?;
+                builder
+                    .with_client_auth_cert(chain, private_key(key)?)
+                    .map_err(|error| unfit("--cert", "--key", &error))?
+            }
+            _ => {
+                return Err(TlsError::Options(
+                    "--cert and --key are of use only together".to_owned(),
+                ));
+            }
+        };
+        config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+        config.resumption = Resumption::disabled();
+        let name = options.server_name.as_deref().unwrap_or(host);
+        let name = ServerName::try_from(name.to_owned()).map_err(|_| {
+            TlsError::Options(format!("{name:?} is no name; write one with --server-name"))
+        })?;
+        Ok(Connector {
+            config: Arc::new(config),
+            name,
+            alpn,
+        })
+    }
+
+    /// A session that has sent nothing.
+    pub fn session(&self) -> Result<Session, TlsError> {
+        let mut tls = ClientConnection::new(Arc::clone(&self.config), self.name.clone())?;
+        // What is sent is bounded by what a run sends at once, not here.
+        tls.set_buffer_limit(None);
+        Ok(Session {
+            tls,
+            alpn: self.alpn,
+        })
+    }
+}
+
+fn roots(cacert: Option<&Path>) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    match cacert {
+        Some(path) => {
+            for certificate in certificates(path)? {
+                roots.add(certificate).map_err(|error| TlsError::File {
+                    path: path.display().to_string(),
+                    reason: format!("{error}; it must hold certificates of issuers in PEM"),
+                })?;
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            if roots.is_empty() {
+                return Err(TlsError::Options(
+                    "this system has no certificates to trust; name some with --cacert, or take any with --insecure".to_owned(),
+                ));
+            }
+        }
+    }
+    Ok(roots)
+}
+
+/// Reads the certificates of a file, at least one.
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let bad = |reason: String| TlsError::File {
+        path: path.display().to_string(),
+        reason,
+    };
+    let certificates: Vec<_> = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect)
+        .map_err(|error| bad(format!("{error}; it must hold certificates in PEM")))?;
+    if certificates.is_empty() {
+        return Err(bad(
+            "no certificate in it; it must hold some in PEM".to_owned()
+        ));
+    }
+    Ok(certificates)
+}
+
+/// Reads the private key of a file.
+pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| TlsError::File {
+        path: path.display().to_string(),
+        reason: format!("{error}; it must hold the private key, not encrypted, in PEM"),
+    })
+}
+
+/// Why the certificate of one option cannot be used with the key of another.
+pub fn unfit(cert: &str, key: &str, error: &rustls::Error) -> TlsError {
+    TlsError::Options(match error {
+        rustls::Error::InconsistentKeys(_) => {
+            format!("{cert} and {key} do not belong together: {error}")
+        }
+        rustls::Error::InvalidCertificate(_) => {
+            format!(
+                "{cert} cannot be used: {error}; it must begin with an X.509 certificate of version 3"
+            )
+        }
+        _ => format!("{key} cannot be used: {error}; it must be an RSA, ECDSA or Ed25519 key"),
+    })
+}
+
+/// One TLS session.
+#[derive(Debug)]
+pub struct Session {
+    tls: ClientConnection,
+    alpn: &'static str,
+}
+
+impl Session {
+    /// Whether requests can be sent.
+    pub fn is_set_up(&self) -> bool {
+        !self.tls.is_handshaking()
+    }
+
+    /// Whether the server agreed to the protocol. One that knows no ALPN speaks HTTP/1.1.
+    pub fn check_protocol(&self) -> Result<(), TlsError> {
+        match self.tls.alpn_protocol() {
+            Some(agreed) if agreed == self.alpn.as_bytes() => Ok(()),
+            None if self.alpn == "http/1.1" => Ok(()),
+            other => Err(TlsError::Protocol {
+                wanted: self.alpn,
+                spoken: other.map_or("something without a name".to_owned(), |name| {
+                    String::from_utf8_lossy(name).into_owned()
+                }),
+            }),
+        }
+    }
+
+    /// Takes what the server sent, and adds what it means to `plain`.
+    pub fn read(&mut self, mut input: &[u8], plain: &mut Vec<u8>) -> Result<(), TlsError> {
+        while !input.is_empty() {
+            // Reading from a slice fails only where too much is held back, which what follows empties.
+            if self.tls.read_tls(&mut input).is_err() {
+                return Err(rustls::Error::General("too much at once".to_owned()).into());
+            }
+            let waiting = self.tls.process_new_packets()?.plaintext_bytes_to_read();
+            let before = plain.len();
+            plain.resize(before + waiting, 0);
+            let mut read = before;
+            while read < plain.len() {
+                match self.tls.reader().read(&mut plain[read..]) {
+                    Ok(count @ 1..) => read += count,
+                    _ => break,
+                }
+            }
+            plain.truncate(read);
+        }
+        Ok(())
+    }
+
+    /// Whether something waits for the kernel to take it.
+    pub fn has_unsent(&self) -> bool {
+        self.tls.wants_write()
+    }
+
+    /// Takes what is to be sent.
+    pub fn write(&mut self, plain: &[u8]) -> Result<(), TlsError> {
+        self.tls
+            .writer()
+            .write_all(plain)
+            .map_err(|error| rustls::Error::General(error.to_string()).into())
+    }
+
+    /// Sends what waits, as far as the kernel takes it.
+    pub fn flush(&mut self, socket: &mut TcpStream) -> io::Result<()> {
+        while self.tls.wants_write() {
+            match self.tls.write_tls(socket) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that nothing more will be sent, so that the server need not take it for an attack.
+    pub fn say_goodbye(&mut self, socket: &mut TcpStream) {
+        self.tls.send_close_notify();
+        let _ = self.flush(socket);
+    }
+}
+
+/// Takes any certificate, but only from who has its key.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
