@@ -14,7 +14,7 @@ type localEngine struct{}
 // Start implements cli.Engine.
 func (localEngine) Start(ctx context.Context, o cli.StartOptions, progress func(api.Event)) error {
 	_, err := local.Start(ctx, local.Options{Mesh: o.Mesh, Nodes: o.Nodes, Workers: o.Workers, NodeProxy: o.NodeProxy,
-		Families: o.Families, Labels: o.Labels, ProxyEnv: o.ProxyEnv, CA: local.CAOptions{Dir: o.CADir, TTL: o.CertTTL, Aliases: o.TrustDomainAliases}, Version: cli.Version()}, progress)
+		Families: o.Families, Labels: o.Labels, ProxyEnv: o.ProxyEnv, Latency: o.Latency, CA: local.CAOptions{Dir: o.CADir, TTL: o.CertTTL, Aliases: o.TrustDomainAliases}, Version: cli.Version()}, progress)
 	return err
 }
 

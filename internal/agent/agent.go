@@ -6,6 +6,8 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -53,6 +55,8 @@ func (noKeeper) Terminating(string) {}
 type Redirector interface {
 	Apply(ns *netns.Namespace, mode redirect.Mode, s redirect.Settings) (changed bool, err error)
 	Observe(ns *netns.Namespace) (redirect.Mode, error)
+	// Inherited removes what an Istio that is gone left there.
+	Inherited(ns *netns.Namespace) (had bool, err error)
 }
 
 // kernel is the Redirector of this machine.
@@ -62,6 +66,7 @@ func (kernel) Apply(ns *netns.Namespace, mode redirect.Mode, s redirect.Settings
 	return redirect.Apply(ns, mode, s)
 }
 func (kernel) Observe(ns *netns.Namespace) (redirect.Mode, error) { return redirect.Observe(ns) }
+func (kernel) Inherited(ns *netns.Namespace) (bool, error)        { return redirect.Inherited(ns) }
 
 // Options are an agent's settings; zero durations mean the defaults.
 type Options struct {
@@ -81,6 +86,10 @@ type Options struct {
 	Keeper Keeper
 	// Exceptions of every pod; a pod's annotations add to them.
 	Exceptions redirect.Settings
+	// Probed is told, when it may have changed, which addresses of captured pods the node's prober may connect to directly.
+	Probed func([]netip.AddrPort)
+	// Alone says that no Istio captures pods on this node (any more): what one left in captured pods goes. If nil it is not looked for.
+	Alone func() bool
 }
 
 // Agent is the agent of one node. One goroutine owns its pods.
@@ -103,8 +112,20 @@ type Agent struct {
 	connected atomic.Bool // to the source
 	ready     atomic.Bool // a first snapshot has been worked through
 
-	pods map[string]*pod
-	kept memory // what the state file says
+	pods     map[string]*pod
+	networks *networks
+	learned  time.Time // when the first snapshot came
+	kept     memory    // what the state file says
+	waiting  []*waiter
+	leaving  atomic.Bool // the mesh leaves the node: every pod is to be plain
+	probed   bool        // which addresses are probed may have changed
+
+	rounds   int // of the loop
+	finished finished
+	lane     lane     // of the pods whose work takes long
+	glancing sync.Map // the networks that a status looks at
+	patience time.Duration
+	slow     time.Duration
 }
 
 // New makes an agent that captures pods on this machine.
@@ -137,7 +158,8 @@ func New(s Source, proxies Proxies, opts Options) *Agent {
 		opts: opts, log: opts.Log, metrics: opts.Metrics, keeper: opts.Keeper,
 		source: s, zds: proxies, redirect: kernel{}, open: netns.Open, list: diag.List,
 		snapshots: make(chan source.Snapshot, 1), reported: make(chan reportResult), questions: make(chan func()),
-		pods: map[string]*pod{},
+		pods: map[string]*pod{}, networks: newNetworks(ownNetworks()), finished: finished{wake: make(chan struct{}, 1)}, lane: lane{},
+		patience: patience, slow: slow,
 	}
 }
 
@@ -149,9 +171,7 @@ func (a *Agent) Run(ctx context.Context) {
 		watching.Wait()
 		a.reports.Wait()
 		for _, p := range a.pods {
-			if p.ns != nil {
-				p.ns.Close()
-			}
+			a.abandon(p)
 		}
 	}()
 	for {
@@ -165,6 +185,9 @@ func (a *Agent) Run(ctx context.Context) {
 		case answer := <-a.questions:
 			answer()
 		case <-a.zds.Changed():
+			a.stir()
+		case <-a.finished.wake:
+			a.takeOver(time.Now())
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
@@ -192,6 +215,7 @@ func (a *Agent) deliver(s source.Snapshot) {
 // learn takes over what a snapshot says of the node's pods.
 func (a *Agent) learn(s source.Snapshot, now time.Time) {
 	present := make(map[string]bool, len(s.Pods))
+	disputed := disputes(s.Pods)
 	for _, object := range s.Pods {
 		present[object.UID] = true
 		if object.ServiceAccount == "" {
@@ -199,36 +223,58 @@ func (a *Agent) learn(s source.Snapshot, now time.Time) {
 		}
 		p := a.pods[object.UID]
 		if p == nil {
-			p = &pod{state: Plain, since: now}
+			p = &pod{progress: progress{state: Plain, since: now}}
 			a.pods[object.UID] = p
 		}
-		a.update(p, object, enrolled(object, s.Namespaces[object.Namespace]), now)
-	}
-	for uid, p := range a.pods {
-		if present[uid] {
+		if p.ns == nil {
+			disputed.settle(&object)
+		}
+		want := !a.leaving.Load() && source.Enrolled(object, s.Namespaces[object.Namespace])
+		if p.working {
+			p.news = &news{object: object, want: want}
 			continue
 		}
-		a.zds.Drop(uid)
-		if p.ns != nil {
-			p.ns.Close()
-		}
-		a.keeper.Forget(uid)
-		delete(a.pods, uid)
+		a.update(p, object, want, now)
 	}
-	// The proxies may be told that they know all pods once every pod has been looked at.
+	for uid, p := range a.pods {
+		switch {
+		case present[uid]:
+		case p.working:
+			p.news = &news{gone: true}
+		default:
+			a.forget(p)
+		}
+	}
+	if a.learned.IsZero() {
+		a.learned = now
+	}
 	a.advanceAll(now)
-	a.zds.Complete()
-	a.ready.Store(true)
+	a.finishLearning(now)
 }
 
+// forget lets go of a pod that is no more.
+func (a *Agent) forget(p *pod) {
+	a.zds.Drop(p.UID)
+	a.abandon(p)
+	a.keeper.Forget(p.UID)
+	delete(a.pods, p.UID)
+	a.probed = true
+}
+
+// update takes over what a snapshot says of one pod.
 func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
-	if a.moved(p, object.NetNS) {
+	p.stirred = true
+	if p.Ended && !object.Ended && p.ns == nil {
+		// The runtime made it a new sandbox.
+		p.anew(now)
+	}
+	if a.moved(p, object) {
 		// The old namespace, and all in it, is history.
 		a.log.Info("pod has a new network namespace", "pod", object.Namespace+"/"+object.Name)
-		p.ns.Close()
+		a.abandon(p)
 		// What is kept of it would keep that namespace alive for as long as the pod.
 		a.keeper.Forget(p.UID)
-		*p = pod{state: Plain, since: now, reporting: p.reporting, told: p.told}
+		p.anew(now)
 	}
 	if want != p.want || object.NetNS != p.NetNS {
 		p.again, p.failures, p.wantSince = time.Time{}, 0, now
@@ -243,15 +289,17 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 	if object.Ended && !p.Ended {
 		p.takenBack, p.again = false, time.Time{}
 	}
-	p.Pod, p.want = object, want
-	if settings, refused := settingsOf(a.opts.Exceptions, object.Annotations); !settings.Equal(p.settings) || !slices.Equal(refused, p.refused) {
-		p.settings, p.refused = settings, refused
-		if p.state == Captured {
-			p.again = time.Time{}
-		}
-		for _, why := range refused {
-			a.log.Warn("an exception from capture is refused; the pod is captured without it", "pod", object.Namespace+"/"+object.Name, "err", why)
-		}
+	if !slices.Equal(p.Probed, object.Probed) {
+		a.probed = true
+	}
+	if object.Version != p.Version {
+		p.pace.changed()
+	}
+	// What says nothing new is not read again.
+	read := p.read && maps.Equal(p.Annotations, object.Annotations) && slices.Equal(p.Refused, object.Refused)
+	p.Pod, p.want, p.read = object, want, true
+	if !read {
+		a.except(p)
 	}
 	says := source.Disabled
 	if object.Annotations[wellknown.Redirection] == string(source.Enabled) {
@@ -264,21 +312,20 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 	p.repeat = says != p.told.State && p.told.State != source.Parted
 }
 
-// moved says whether the pod has been given another network namespace than the one that is held.
-func (a *Agent) moved(p *pod, path string) bool {
-	if p.ns == nil || path == "" {
-		return false
+// except reads what is to pass by the proxy of the pod.
+func (a *Agent) except(p *pod) {
+	settings, refused := settingsOf(a.opts.Exceptions, p.Annotations)
+	refused = append(refused, p.Refused...)
+	if settings.Equal(p.settings) && slices.Equal(refused, p.refused) {
+		return
 	}
-	if id, err := netns.Identify(path); err != nil || id == p.ns.ID() {
-		return false
+	p.settings, p.refused = settings, refused
+	if p.state == Captured {
+		p.again = time.Time{}
 	}
-	// Not the same, but perhaps only unmounted: what is held then is still the pod's.
-	other, err := a.open(path)
-	if err != nil {
-		return false
+	for _, why := range refused {
+		a.log.Warn("an exception from capture is refused; the pod is captured without it", "pod", p.Namespace+"/"+p.Name, "err", why)
 	}
-	defer other.Close()
-	return other.ID() != p.ns.ID()
 }
 
 // round brings every pod forward and returns how long nothing is due.
@@ -290,37 +337,40 @@ func (a *Agent) round(ctx context.Context, now time.Time) time.Duration {
 			next = t
 		}
 	}
-	states := map[State]int{}
+	states, excepted := map[State]int{}, 0
 	a.advanceAll(now)
+	a.finishLearning(now)
+	if !a.ready.Load() {
+		due(now.Add(100 * time.Millisecond))
+	}
+	a.tellProbed()
+	a.answer()
 	for _, p := range a.pods {
-		a.report(ctx, p, now)
 		states[p.state]++
+		if p.state == Captured && !p.settings.Equal(a.opts.Exceptions) {
+			excepted++
+		}
+		if p.working {
+			// It says when it is done, and others why that takes so long.
+			if p.explains(now) {
+				a.report(ctx, p, now)
+			}
+			due(p.began.Add(longWork))
+			due(p.reportAt)
+			due(p.pace.next())
+			continue
+		}
+		a.report(ctx, p, now)
 		due(p.again)
+		due(p.rest)
 		due(p.reportAt)
+		due(p.pace.next())
 		if p.want {
 			due(p.wantSince.Add(a.opts.Explain))
 		}
 	}
-	a.metrics.observe(states, a.zds.Connections(), a.connected.Load())
+	a.metrics.observe(states, excepted, a.zds.Connections(), a.connected.Load())
 	return next.Sub(now)
-}
-
-// atOnce is how many pods are worked on at the same time: most of the work is waiting for the kernel.
-const atOnce = 16
-
-// advanceAll advances every pod, several at once: they have nothing in common but what is safe to share.
-func (a *Agent) advanceAll(now time.Time) {
-	var all sync.WaitGroup
-	slots := make(chan struct{}, atOnce)
-	for _, p := range a.pods {
-		slots <- struct{}{}
-		all.Go(func() {
-			defer func() { <-slots }()
-			a.advance(p, now)
-		})
-	}
-	all.Wait()
-	a.remember()
 }
 
 // ask runs a function in the goroutine that owns the pods.

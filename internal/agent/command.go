@@ -18,6 +18,7 @@ import (
 
 	"lateen.dev/lateen/internal/agent/keeper"
 	"lateen.dev/lateen/internal/agent/redirect"
+	"lateen.dev/lateen/internal/agent/socket"
 	"lateen.dev/lateen/internal/agent/source"
 	"lateen.dev/lateen/internal/agent/zds"
 )
@@ -42,6 +43,8 @@ type settings struct {
 	probeGroup   uint
 	deadline     time.Duration
 	stateFile    string
+	format       string
+	kube         kubeSettings
 }
 
 // flags are those of the agent; parsing them fills s.
@@ -71,6 +74,8 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.DurationVar(&s.deadline, "release-deadline", time.Hour, "how long meshed connections of a released pod may go on before they are cut; 0 for ever")
 	f.StringVar(&s.stateFile, "state-file", "", "file for what must outlive the agent (default: agent-state.json beside the status socket)")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	f.StringVar(&s.format, "log-format", "text", "text or json")
+	s.kube.flags(f)
 	return f
 }
 
@@ -90,6 +95,14 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	case s.deadline == 0:
 		s.deadline = -1
 	}
+	if s.format != "text" && s.format != "json" {
+		return s, fmt.Errorf("--log-format %q is neither text nor json", s.format)
+	}
+	given := map[string]bool{}
+	f.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if err := s.onKubernetes(given); err != nil {
+		return s, err
+	}
 	if s.stateFile == "" && s.statusSocket != "" {
 		s.stateFile = filepath.Join(filepath.Dir(s.statusSocket), "agent-state.json")
 	}
@@ -99,7 +112,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	for name, value := range map[string]string{
 		"node": s.node, "engine-socket": s.engineSocket, "zds-socket": s.zdsSocket, "status-socket": s.statusSocket,
 	} {
-		if value == "" {
+		if value == "" && !(s.kube.on && name == "engine-socket") {
 			return s, fmt.Errorf("--%s is missing", name)
 		}
 	}
@@ -111,6 +124,9 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 
 // Main runs the agent until ctx ends and returns the exit code.
 func Main(ctx context.Context, args []string, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == uninstallVerb {
+		return uninstall(args[1:], stderr)
+	}
 	s, err := parse(args, stderr)
 	if err != nil {
 		if !errors.Is(err, flag.ErrHelp) {
@@ -118,7 +134,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 		}
 		return exitUsage
 	}
-	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: s.level})).With("node", s.node)
+	log := s.logger(stderr)
 	if err := run(ctx, s, log); err != nil {
 		fmt.Fprintln(stderr, "lateen-agent:", err)
 		return exitError
@@ -126,16 +142,33 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	return exitOK
 }
 
+func (s settings) logger(w io.Writer) *slog.Logger {
+	o := &slog.HandlerOptions{Level: s.level}
+	var h slog.Handler = slog.NewTextHandler(w, o)
+	if s.format == "json" {
+		h = slog.NewJSONHandler(w, o)
+	}
+	return slog.New(h).With("node", s.node)
+}
+
 // run opens everything that can fail first, then serves until ctx ends or a part fails.
 func run(ctx context.Context, s settings, log *slog.Logger) error {
 	if os.Geteuid() != 0 {
 		return errors.New("capturing pods needs root: it enters their network namespaces and changes their rules")
 	}
+	keepBudget("/sys/fs/cgroup")
 	metrics := NewMetrics()
-	if s.probeGroup == 0 {
+	if s.kube.on {
+		// The kubelet's probes have rules of their own.
+	} else if s.probeGroup == 0 {
 		log.Warn("the probe addresses are not guarded: whatever runs on the node's network can pose as its prober; give --probe-group")
 	} else if _, err := redirect.GuardProbes(redirect.ByGroup(uint32(s.probeGroup))); err != nil {
 		return fmt.Errorf("guard the probe addresses: %w", err)
+	}
+	if s.kube.on {
+		if err := os.MkdirAll(filepath.Dir(s.zdsSocket), 0o700); err != nil {
+			return fmt.Errorf("make the folder of the node proxy's sockets: %w", err)
+		}
 	}
 	proxies, err := zds.Listen(s.zdsSocket, zds.Options{Log: log, Sent: metrics.Sent})
 	if err != nil {
@@ -160,19 +193,48 @@ func run(ctx context.Context, s settings, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	status, err := listenUnix(s.statusSocket)
+	status, err := socket.Listen("unix", s.statusSocket)
 	if err != nil {
-		return err
+		return fmt.Errorf("serve status: %w", err)
 	}
 	defer status.Close()
-	a := New(source.NewEngine(s.engineSocket, s.node, log), proxies, Options{Node: s.node, Log: log, Metrics: metrics, Keeper: holds,
-		Exceptions: s.exceptions, ReleaseDeadline: s.deadline, StateFile: s.stateFile})
+	options := Options{Node: s.node, Log: log, Metrics: metrics, Keeper: holds,
+		Exceptions: s.exceptions, ReleaseDeadline: s.deadline, StateFile: s.stateFile}
+	var pods Source
+	var cluster *cluster
+	if s.kube.on {
+		if cluster, err = newCluster(s, metrics, log); err != nil {
+			return err
+		}
+		pods, options.Probed, options.Alone = cluster.source, cluster.prober.Set, cluster.alone.Load
+	} else {
+		pods = source.NewEngine(s.engineSocket, s.node, log)
+	}
+	a := New(pods, proxies, options)
 	ended := ctx
-	ctx, fail := context.WithCancelCause(ctx)
+	// An agent whose mesh leaves the cluster has work to do when it is told to end.
+	ctx, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer fail(nil)
 	var parts sync.WaitGroup
+	parts.Go(func() {
+		select {
+		case <-ended.Done():
+			if cluster != nil {
+				cluster.end(a)
+			}
+			fail(nil)
+		case <-ctx.Done():
+		}
+	})
+	if cluster != nil {
+		parts.Go(func() {
+			if err := cluster.run(ctx, a); err != nil {
+				fail(err)
+			}
+		})
+	}
 	serve := func(l net.Listener, h http.Handler) error {
-		server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+		server := newServer(h, log)
 		defer context.AfterFunc(ctx, func() { server.Close() })()
 		return server.Serve(l)
 	}
@@ -185,7 +247,7 @@ func run(ctx context.Context, s settings, log *slog.Logger) error {
 		parts.Go(func() {
 			health, err := listenWhenFree(ctx, s.http, log)
 			if err == nil {
-				err = serve(health, a.HealthHandler())
+				err = serve(newBounded(health), a.HealthHandler())
 			}
 			if !errors.Is(err, http.ErrServerClosed) {
 				fail(fmt.Errorf("serve metrics: %w", err))
@@ -206,6 +268,9 @@ func run(ctx context.Context, s settings, log *slog.Logger) error {
 		parts.Go(func() { keepGuard(ctx, redirect.ByGroup(uint32(s.probeGroup)), metrics, log) })
 	}
 	log.Info("agent started")
+	if cluster != nil && cluster.installation.Leaving(ctx) {
+		a.leaving.Store(true)
+	}
 	a.Run(ctx)
 	parts.Wait()
 	if ended.Err() == nil {
@@ -222,7 +287,12 @@ const guardEvery = 30 * time.Second
 func keepGuard(ctx context.Context, prober redirect.Prober, metrics *Metrics, log *slog.Logger) {
 	tick := time.NewTicker(guardEvery)
 	defer tick.Stop()
-	for {
+	for first := true; ; first = false {
+		if bridges, err := redirect.GuardBridges(); err != nil && first {
+			log.Warn("pods on a common bridge of this node may pose as its prober", "err", err)
+		} else if bridges && !first {
+			metrics.repairs.Inc()
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -262,20 +332,4 @@ func listenWhenFree(ctx context.Context, address string, log *slog.Logger) (net.
 			return nil, http.ErrServerClosed
 		}
 	}
-}
-
-// listenUnix listens on a socket that only root can reach, replacing one that an earlier agent left.
-func listenUnix(path string) (net.Listener, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("replace the status socket: %w", err)
-	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("serve status: %w", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		l.Close()
-		return nil, fmt.Errorf("protect the status socket: %w", err)
-	}
-	return l, nil
 }

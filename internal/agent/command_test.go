@@ -2,6 +2,8 @@ package agent
 
 import (
 	"bytes"
+	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -75,5 +77,24 @@ func TestHealthAndMetrics(t *testing.T) {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("no %s", line)
 		}
+	}
+}
+
+func TestLogsAreJSONOnRequest(t *testing.T) {
+	full := []string{"--node", "n1", "--engine-socket", "e", "--zds-socket", "z", "--status-socket", "s"}
+	for format, want := range map[string]string{"json": `"level":"INFO","msg":"here","node":"n1"}`, "text": "level=INFO msg=here node=n1"} {
+		s, err := parse(append(full, "--log-format", format), io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		s.logger(&out).Debug("not said")
+		s.logger(&out).Info("here")
+		if got := strings.TrimSpace(out.String()); !strings.HasSuffix(got, want) || strings.Contains(got, "\n") || (format == "json") != json.Valid([]byte(got)) {
+			t.Errorf("%s: %s", format, got)
+		}
+	}
+	if _, err := parse(append(full, "--log-format", "xml"), io.Discard); err == nil || !strings.Contains(err.Error(), `--log-format "xml" is neither text nor json`) {
+		t.Errorf("xml: %v", err)
 	}
 }

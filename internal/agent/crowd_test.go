@@ -41,6 +41,7 @@ func (c *crowd) Apply(*netns.Namespace, redirect.Mode, redirect.Settings) (bool,
 	}
 }
 func (c *crowd) Observe(*netns.Namespace) (redirect.Mode, error) { return redirect.Absent, nil }
+func (c *crowd) Inherited(*netns.Namespace) (bool, error)        { return false, nil }
 func (c *crowd) Put(w zds.Workload) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,19 +63,17 @@ func TestPodsAreCapturedSeveralAtOnce(t *testing.T) {
 	c := &crowd{put: map[string]bool{}, together: make(chan struct{})}
 	a := New(c, c, Options{Node: "n1", Log: slog.New(slog.DiscardHandler)})
 	a.redirect = c
-	a.open = func(string) (*netns.Namespace, error) { return netns.Open("/proc/self/ns/net") }
+	a.open = func(string) (*netns.Namespace, error) { return netns.New() }
 	a.list = func(*netns.Namespace) (diag.Listing, error) { return diag.Listing{}, nil }
-	s := source.Snapshot{Namespaces: map[string]source.Namespace{"default": {Labels: map[string]string{wellknown.DataplaneMode: modeAmbient}}}}
+	s := source.Snapshot{Namespaces: map[string]source.Namespace{"default": {Labels: map[string]string{wellknown.DataplaneMode: "ambient"}}}}
 	for i := range 3 * enough {
-		s.Pods = append(s.Pods, source.Pod{UID: fmt.Sprint(i), Namespace: "default", Name: fmt.Sprint("p", i), NetNS: "/run/netns/x"})
+		s.Pods = append(s.Pods, source.Pod{UID: fmt.Sprint(i), Namespace: "default", Name: fmt.Sprint("p", i), NetNS: fmt.Sprint("/run/netns/", i)})
 	}
 	a.learn(s, time.Now())
 	for uid, p := range a.pods {
 		if p.state != Captured {
 			t.Errorf("pod %s is %s: %s", uid, p.state, p.reason)
 		}
-		if p.ns != nil {
-			p.ns.Close()
-		}
+		a.abandon(p)
 	}
 }

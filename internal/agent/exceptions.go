@@ -11,6 +11,9 @@ import (
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
+// maxAnnotation is how many bytes of an annotation are read: more than the longest list that is taken.
+const maxAnnotation = 4096
+
 // settingsOf reads a pod's annotations, on top of what holds for all pods. An annotation with anything wrong in it has
 // no effect at all, and the reason is returned: the pod is captured rather more than its author asked for.
 func settingsOf(base redirect.Settings, annotations map[string]string) (s redirect.Settings, refused []string) {
@@ -20,6 +23,10 @@ func settingsOf(base redirect.Settings, annotations map[string]string) (s redire
 		if !there {
 			return
 		}
+		if len(value) > maxAnnotation {
+			refused = append(refused, fmt.Sprintf("annotation %s: it has %d bytes; up to %d are read", name, len(value), maxAnnotation))
+			return
+		}
 		if err := take(value); err != nil {
 			refused = append(refused, fmt.Sprintf("annotation %s: %v", name, err))
 		}
@@ -27,7 +34,7 @@ func settingsOf(base redirect.Settings, annotations map[string]string) (s redire
 	read(wellknown.BypassInboundCapture, func(value string) error {
 		yes, err := strconv.ParseBool(strings.TrimSpace(value))
 		if err != nil {
-			return fmt.Errorf("%q is neither true nor false", value)
+			return fmt.Errorf("%s is neither true nor false", redirect.Quoted(value))
 		}
 		s.BypassInbound = s.BypassInbound || yes
 		return nil
@@ -35,7 +42,7 @@ func settingsOf(base redirect.Settings, annotations map[string]string) (s redire
 	read(wellknown.DNSCapture, func(value string) error {
 		yes, err := strconv.ParseBool(strings.TrimSpace(value))
 		if err != nil {
-			return fmt.Errorf("%q is neither true nor false", value)
+			return fmt.Errorf("%s is neither true nor false", redirect.Quoted(value))
 		}
 		s.BypassDNS = !yes
 		return nil

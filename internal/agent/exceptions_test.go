@@ -1,6 +1,9 @@
 package agent
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
@@ -8,6 +11,7 @@ import (
 	"time"
 
 	"lateen.dev/lateen/internal/agent/redirect"
+	"lateen.dev/lateen/internal/agent/source"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
@@ -119,4 +123,76 @@ func TestCapturesWithoutAnExceptionThatCannotBeRead(t *testing.T) {
 	if s := status(t, r); !slices.Equal(s.Pods[0].Exceptions, []string{"inbound ports 9090"}) || s.Pods[0].Refused != nil {
 		t.Errorf("status %+v", s.Pods[0])
 	}
+}
+
+// A pod's author decides how long its annotations are, and not how much the agent keeps and writes of them.
+func TestALongAnnotationIsRefusedInFewWords(t *testing.T) {
+	for _, name := range []string{
+		wellknown.DNSCapture, wellknown.BypassInboundCapture, wellknown.ExcludeInboundPorts, wellknown.ExcludeOutboundPorts,
+		wellknown.ExcludeOutboundIPRanges, wellknown.IncludeOutboundIPRanges, wellknown.RerouteVirtualInterfaces,
+	} {
+		for _, value := range []string{
+			strings.Repeat("\x01", 250<<10), strings.Repeat("\x01", maxAnnotation), strings.Repeat(",", maxAnnotation), strings.Repeat("1,", 250<<10),
+			strings.Repeat(" ", maxAnnotation) + "1", strings.Repeat("1,", 1000), strings.Repeat("eth0,", 800) + "eth0", strings.Repeat("\xff", 100),
+		} {
+			s, refused := settingsOf(redirect.Settings{}, map[string]string{name: value})
+			if len(refused) != 1 || len(refused[0]) > 600 || !strings.Contains(refused[0], name) {
+				t.Errorf("%s with %d bytes: %d refusals of %d bytes", name, len(value), len(refused), len(strings.Join(refused, "")))
+			}
+			if !s.Equal(redirect.Settings{}) {
+				t.Errorf("%s with %d bytes has an effect: %v", name, len(value), s.Exceptions())
+			}
+		}
+	}
+}
+
+func TestAnnotationsThatSayNothingNewAreNotReadAgain(t *testing.T) {
+	r := newRig(t)
+	r.snapshot.Pods = nil
+	for i := range 110 {
+		r.snapshot.Pods = append(r.snapshot.Pods, source.Pod{
+			UID: fmt.Sprint(i), Namespace: "default", Name: fmt.Sprint(i), NetNS: "/x",
+			Annotations: map[string]string{wellknown.ExcludeInboundPorts: strings.Repeat("x,", maxAnnotation/2)},
+		})
+	}
+	r.agent.learn(r.snapshot, r.now)
+	kept := 0
+	for _, p := range r.agent.pods {
+		kept += len(strings.Join(p.refused, ""))
+	}
+	if kept == 0 || kept > 110*600 {
+		t.Errorf("%d bytes are kept of what is refused", kept)
+	}
+	// Reading them again would take this over.
+	r.agent.opts.Exceptions.BypassDNS = true
+	r.agent.learn(r.snapshot, r.now)
+	if got := r.agent.pods["0"].settings.Exceptions(); len(got) != 0 {
+		t.Errorf("what says nothing new is read again: %v", got)
+	}
+	r.agent.opts.Exceptions.BypassDNS = false
+	r.snapshot.Pods[0].Annotations = map[string]string{wellknown.ExcludeInboundPorts: "22"}
+	r.agent.learn(r.snapshot, r.now)
+	if got := r.agent.pods["0"].settings.Exceptions(); !slices.Equal(got, []string{"inbound ports 22"}) {
+		t.Errorf("what is new is not read: %v", got)
+	}
+}
+
+// A pod can ask for so much that it is captured in name only: somebody who looks at the node sees that.
+func TestPodsThatAskForExceptionsAreCounted(t *testing.T) {
+	r := newRig(t)
+	counted := func(want string) {
+		t.Helper()
+		w := httptest.NewRecorder()
+		r.agent.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		if !strings.Contains(w.Body.String(), "\nlateen_agent_excepted_pods "+want+"\n") {
+			t.Errorf("not counted %s", want)
+		}
+	}
+	r.agent.opts.Exceptions.BypassDNS = true // what holds for all is not counted
+	r.label(true)
+	r.accept()
+	counted("0")
+	r.snapshot.Pods[0].Annotations = map[string]string{wellknown.ExcludeOutboundIPRanges: "0.0.0.0/0", wellknown.Redirection: "enabled"}
+	r.learn()
+	counted("1")
 }

@@ -173,7 +173,7 @@ func (m *mesh) change(fn func(*source.Snapshot)) {
 func (m *mesh) enrol(enrol bool) {
 	labels := map[string]string{}
 	if enrol {
-		labels[wellknown.DataplaneMode] = modeAmbient
+		labels[wellknown.DataplaneMode] = "ambient"
 	}
 	m.change(func(s *source.Snapshot) { s.Namespaces = map[string]source.Namespace{"default": {Labels: labels}} })
 }

@@ -2,11 +2,13 @@ package agent
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"lateen.dev/lateen/internal/agent/cni"
 	"lateen.dev/lateen/internal/agent/keeper"
 )
 
@@ -14,6 +16,7 @@ import (
 type Metrics struct {
 	registry       *prometheus.Registry
 	captured       prometheus.Gauge
+	excepted       prometheus.Gauge
 	pods           *prometheus.GaugeVec
 	errors         *prometheus.CounterVec
 	repairs        prometheus.Counter
@@ -22,6 +25,8 @@ type Metrics struct {
 	zdsMessages    *prometheus.CounterVec
 	source         prometheus.Gauge
 	lost           *prometheus.CounterVec
+	births         *prometheus.HistogramVec
+	pluginIn       prometheus.Gauge
 }
 
 // NewMetrics makes the metrics, all at zero.
@@ -30,6 +35,8 @@ func NewMetrics() *Metrics {
 		registry: prometheus.NewRegistry(),
 		captured: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "lateen_agent_captured_pods", Help: "Pods whose new connections go through the node proxy."}),
+		excepted: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "lateen_agent_excepted_pods", Help: "Captured pods of which more passes by the node proxy than the agent's flags say, because their annotations ask for it."}),
 		pods: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "lateen_agent_pods", Help: "Pods of the node by state: plain, pending, captured, releasing."}, []string{"state"}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -46,13 +53,18 @@ func NewMetrics() *Metrics {
 			Name: "lateen_agent_connections_lost_total", Help: "Connections that a node proxy had open when it was killed, by direction as the pod sees it."}, []string{"direction"}),
 		source: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "lateen_agent_source_connected", Help: "1 while the engine delivers the node's pods."}),
+		births: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "lateen_agent_cni_request_duration_seconds", Help: "Time to answer the CNI plugin, by operation (add, del, check) and verdict (done, outside, failed, unknown).",
+			Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}}, []string{"op", "verdict"}),
+		pluginIn: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "lateen_agent_cni_installed", Help: "1 while the CNI plugin stands in the node's network configuration."}),
 	}
-	m.registry.MustRegister(m.captured, m.pods, m.errors, m.repairs, m.cut, m.zdsConnections, m.zdsMessages, m.source, m.lost,
+	m.registry.MustRegister(m.captured, m.excepted, m.pods, m.errors, m.repairs, m.cut, m.zdsConnections, m.zdsMessages, m.source, m.lost, m.births, m.pluginIn,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, d := range []keeper.Direction{keeper.Inbound, keeper.Outbound} {
 		m.lost.WithLabelValues(string(d))
 	}
-	for _, step := range []string{stepNamespace, stepProxy, stepRules, stepSockets, stepReport} {
+	for _, step := range []string{stepNamespace, stepProxy, stepRules, stepSockets, stepReport, stepPlugin} {
 		m.errors.WithLabelValues(step)
 	}
 	return m
@@ -60,7 +72,7 @@ func NewMetrics() *Metrics {
 
 // Handler serves the metrics in Prometheus' format.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
 }
 
 // Sent counts a request to a proxy.
@@ -73,9 +85,28 @@ func (m *Metrics) Lost(lost []keeper.Lost) {
 	}
 }
 
+// Answered counts an answer to the CNI plugin.
+func (m *Metrics) Answered(op cni.Op, v cni.Verdict, took time.Duration) {
+	m.births.WithLabelValues(string(op), string(v)).Observe(took.Seconds())
+}
+
+// installed notes whether the CNI plugin is in place, and whether it had to be put right.
+func (m *Metrics) installed(err error, repaired bool) {
+	if err != nil {
+		m.pluginIn.Set(0)
+		m.captureError(stepPlugin)
+		return
+	}
+	m.pluginIn.Set(1)
+	if repaired {
+		m.repairs.Inc()
+	}
+}
+
 func (m *Metrics) captureError(step string) { m.errors.WithLabelValues(step).Inc() }
 
-func (m *Metrics) observe(states map[State]int, connections int, sourceConnected bool) {
+func (m *Metrics) observe(states map[State]int, excepted, connections int, sourceConnected bool) {
+	m.excepted.Set(float64(excepted))
 	for _, s := range []State{Plain, Pending, Captured, Releasing} {
 		m.pods.WithLabelValues(string(s)).Set(float64(states[s]))
 	}

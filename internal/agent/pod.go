@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"time"
 
 	"lateen.dev/lateen/internal/agent/diag"
@@ -31,18 +33,43 @@ type pod struct {
 	want      bool
 	wantSince time.Time // when want last changed
 
+	settings redirect.Settings // what passes by the proxy, once captured
+	refused  []string          // what asks for more of that and cannot be followed, and why
+	read     bool              // both are what the annotations say
+
+	progress
+
+	working bool          // it is being advanced: progress is what it was when that began
+	began   time.Time     // when that was
+	waits   time.Time     // since when it waits for a turn, as one whose work takes long; zero if it does not
+	news    *news         // what a snapshot said meanwhile
+	took    time.Duration // to advance it, when there last was something to do
+	rest    time.Time     // not before then, if that was long
+	stirred bool          // something has happened since it was last advanced
+	before  *remembered   // what an earlier agent noted
+
+	probing   bool          // its probed addresses count
+	told      source.Report // what the engine was told last
+	repeat    bool          // the engine's object says something else
+	reporting bool          // a report is under way
+	reportAt  time.Time     // not before then, after a failed report
+	pace      pace          // of its reports
+}
+
+// progress is how far the pod has come: what advancing it changes, and nothing else.
+type progress struct {
 	state  State
 	reason string // why the state is not what the user wants, or what it waits for
 	since  time.Time
 
-	settings redirect.Settings // what passes by the proxy, once captured
-	refused  []string          // the annotations that ask for more of that and cannot be followed, and why
-	applied  redirect.Settings // what the rules were last made from
+	applied redirect.Settings // what the rules were last made from
 
 	ns       *netns.Namespace // held from the first attempt to capture until the release
+	looked   bool             // it was tried to learn what stands in its namespace
 	observed bool             // what stands in its namespace is known
 	again    time.Time        // when to look again, apart from events
 	failures int              // attempts in a row that failed
+	listing  time.Duration    // what it last took to list its sockets
 
 	graceUntil time.Time            // while releasing: when senders have learned
 	cutAt      time.Time            // while releasing: when meshed connections are not waited for any longer; zero for never
@@ -50,11 +77,12 @@ type pod struct {
 	unmeshed   map[uint64]time.Time // captured: cookies of connections that are older than the capture, and its time
 	capturedAt time.Time            // captured: when, also across restarts of the agent
 
-	parted    bool          // the pod has ended, and nothing of the proxy's in it is open
-	told      source.Report // what the engine was told last
-	repeat    bool          // the engine's object says something else
-	reporting bool          // a report is under way
-	reportAt  time.Time     // not before then, after a failed report
+	parted bool // the pod has ended, and nothing of the proxy's in it is open
+}
+
+// anew begins with a pod as if it were another: its network is. So what work in the old one took says nothing any more.
+func (p *pod) anew(now time.Time) {
+	*p = pod{progress: progress{state: Plain, since: now}, reporting: p.reporting, told: p.told, pace: p.pace, probing: p.probing, stirred: true}
 }
 
 // The steps of capture at which things fail, as the metric names them.
@@ -64,6 +92,7 @@ const (
 	stepRules     = "rules"
 	stepSockets   = "sockets"
 	stepReport    = "report"
+	stepPlugin    = "plugin" // the CNI plugin cannot be installed
 )
 
 func (p *pod) become(s State, reason string, now time.Time) {
@@ -122,11 +151,12 @@ func (a *Agent) advance(p *pod, now time.Time) {
 
 // observe learns from the namespace what an earlier agent left in it, and takes over from there.
 func (a *Agent) observe(p *pod, now time.Time) bool {
-	if p.HostNetwork || p.NetNS == "" {
+	p.looked = true
+	believed := p.Annotations[wellknown.Redirection] == string(source.Enabled)
+	if p.HostNetwork || p.NetNS == "" && !believed {
 		p.observed = true
 		return true
 	}
-	believed := p.Annotations[wellknown.Redirection] == string(source.Enabled)
 	mode := redirect.Absent
 	held := a.hold(p, now)
 	if held {
@@ -168,18 +198,16 @@ func (a *Agent) hold(p *pod, now time.Time) bool {
 		return true
 	}
 	if p.NetNS == "" {
-		p.fail("the pod has no network yet", now)
+		p.fail(cmp.Or(p.Lost, "the pod has no network yet"), now)
 		return false
 	}
-	ns, err := a.open(p.NetNS)
-	if err != nil {
+	if err := a.enter(p); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w; the pod has no network yet, or is gone", err)
 		}
 		a.failed(p, stepNamespace, err, now)
 		return false
 	}
-	p.ns = ns
 	return true
 }
 
@@ -211,17 +239,23 @@ func (a *Agent) capture(p *pod, now time.Time) {
 		p.reason = "waiting for the node proxy to listen in the pod"
 		return
 	}
-	before, err := a.list(p.ns)
+	before, err := a.sockets(p)
 	if err != nil {
 		a.failed(p, stepSockets, err, now)
+		return
+	}
+	if a.leaving.Load() {
+		// Who waits for the pods to be released may have waited long enough.
+		p.reason = leaves
 		return
 	}
 	if _, err := a.redirect.Apply(p.ns, redirect.Capturing, p.settings); err != nil {
 		a.failed(p, stepRules, err, now)
 		return
 	}
+	a.inherited(p)
 	p.applied = p.settings
-	after, err := a.list(p.ns)
+	after, err := a.sockets(p)
 	if err != nil {
 		// It is captured; that its older connections cannot be listed must not undo it.
 		a.metrics.captureError(stepSockets)
@@ -230,7 +264,22 @@ func (a *Agent) capture(p *pod, now time.Time) {
 	p.unmeshed, p.capturedAt = older(before, after, now), now
 	p.become(Captured, "", now)
 	p.again = now.Add(a.opts.Verify)
-	a.log.Info("pod captured", "pod", p.Namespace+"/"+p.Name, "unmeshed", len(p.unmeshed))
+	a.log.Info("pod captured", "pod", p.Namespace+"/"+p.Name, "unmeshed", len(p.unmeshed), "exceptions", strings.Join(p.settings.Exceptions(), "; "))
+}
+
+// inherited removes what Istio left in a pod that is captured, or no longer: once our rules do not, its own would lead new connections to
+// where nobody listens. That it cannot be removed must not undo anything; it is tried again.
+func (a *Agent) inherited(p *pod) {
+	if a.opts.Alone == nil || !a.opts.Alone() {
+		return
+	}
+	had, err := a.redirect.Inherited(p.ns)
+	if err != nil {
+		a.metrics.captureError(stepRules)
+		a.log.Warn("what Istio left in a pod stays there for now", "pod", p.Namespace+"/"+p.Name, "err", err)
+	} else if had {
+		a.log.Info("removed what Istio left in a pod", "pod", p.Namespace+"/"+p.Name)
+	}
 }
 
 // older names the connections that the rules came too late for: those established before, and those that were opened
@@ -247,7 +296,7 @@ func older(before, after diag.Listing, now time.Time) map[uint64]time.Time {
 
 // adoptUnmeshed finds the older connections of a pod that an earlier agent captured.
 func (a *Agent) adoptUnmeshed(p *pod, now time.Time) {
-	if c, known := a.kept[p.UID]; known {
+	if c := p.before; c != nil {
 		p.capturedAt, p.unmeshed = c.Since, map[uint64]time.Time{}
 		for _, cookie := range c.Older {
 			p.unmeshed[cookie] = c.Since
@@ -256,7 +305,7 @@ func (a *Agent) adoptUnmeshed(p *pod, now time.Time) {
 		return
 	}
 	p.capturedAt = now
-	l, err := a.list(p.ns)
+	l, err := a.sockets(p)
 	if err != nil {
 		a.metrics.captureError(stepSockets)
 		a.log.Warn("connections opened before enrolment cannot be listed", "pod", p.Namespace+"/"+p.Name, "err", err)
@@ -279,7 +328,7 @@ func (a *Agent) uphold(p *pod, now time.Time) {
 	default:
 		p.reason = "waiting for the node proxy to listen in the pod"
 	}
-	if now.Before(p.again) || !a.hold(p, now) {
+	if now.Before(p.again) || a.leaving.Load() || !a.hold(p, now) {
 		return
 	}
 	// The namespace may have been out of reach before.
@@ -290,6 +339,7 @@ func (a *Agent) uphold(p *pod, now time.Time) {
 		a.failed(p, stepRules, err, now)
 		return
 	}
+	a.inherited(p)
 	asked := !p.settings.Equal(p.applied)
 	p.applied = p.settings
 	switch {
@@ -311,6 +361,7 @@ func (a *Agent) release(p *pod, now time.Time) {
 		a.failed(p, stepRules, err, now)
 		return
 	}
+	a.inherited(p)
 	p.unmeshed = nil
 	p.become(Releasing, "waiting for senders to learn", now)
 	a.allow(p, now)
@@ -333,7 +384,7 @@ func (a *Agent) finish(p *pod, now time.Time) {
 	if now.Before(p.again) || !a.hold(p, now) {
 		return
 	}
-	l, err := a.list(p.ns)
+	l, err := a.sockets(p)
 	if err != nil {
 		a.failed(p, stepSockets, err, now)
 		return
@@ -345,7 +396,7 @@ func (a *Agent) finish(p *pod, now time.Time) {
 			if !p.cutAt.IsZero() {
 				p.reason += "; cut at " + p.cutAt.UTC().Format(time.TimeOnly)
 			}
-			p.again = now.Add(a.opts.Poll)
+			p.again = now.Add(p.pause(a.opts.Poll))
 			return
 		}
 		if !p.takenBack {
@@ -388,12 +439,26 @@ func (a *Agent) part(p *pod, now time.Time) {
 		a.hold(p, now) // an earlier agent captured it
 	}
 	if p.ns != nil {
-		if l, err := a.list(p.ns); err == nil && l.Unheard() > 0 {
-			p.again = now.Add(partLook)
+		if l, err := a.sockets(p); err == nil && l.Unheard() > 0 {
+			p.again = now.Add(p.pause(partLook))
 			return
 		}
 	}
 	p.parted, p.again = true, time.Time{}
+}
+
+// sockets lists the pod's, and notes what that took.
+func (a *Agent) sockets(p *pod) (diag.Listing, error) {
+	began := time.Now()
+	l, err := a.list(p.ns)
+	p.listing = time.Since(began)
+	return l, err
+}
+
+// pause is the time until the next look: longer where a look takes long, so that it is never most of what is done.
+func (p *pod) pause(least time.Duration) time.Duration {
+	const share, longest = 10, 10 * time.Second
+	return max(least, min(share*p.listing, longest))
 }
 
 // partLook is the time between two looks at what is open in a pod that has ended.
@@ -401,10 +466,7 @@ const partLook = 20 * time.Millisecond
 
 // letGo forgets what was held of a pod that is plain.
 func (a *Agent) letGo(p *pod, now time.Time) {
-	if p.ns != nil {
-		p.ns.Close()
-		p.ns = nil
-	}
+	a.abandon(p)
 	p.unmeshed = nil
 	p.become(Plain, "", now)
 }

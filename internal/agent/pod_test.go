@@ -222,6 +222,48 @@ func TestDamageIsRepaired(t *testing.T) {
 	r.did("apply capturing")
 }
 
+// Peers of a pod that Istio has captured are not told that it is plain because this mesh has no proxy yet.
+func TestWhatIstioSaysOfAPodStandsUntilItIsCapturedHere(t *testing.T) {
+	r := newRig(t)
+	r.connected = false
+	r.snapshot.Pods[0].Annotations[wellknown.Redirection] = string(source.Enabled)
+	r.label(true)
+	r.step(time.Minute)
+	r.is(Pending, "no node proxy is connected")
+	r.did("put a", "complete")
+	r.connected = true
+	r.accept()
+	r.did("apply capturing") // that it is enabled is told already
+
+	// Without an Istio it is what a former life of the node left.
+	r = newRig(t)
+	r.connected, r.alone = false, true
+	r.snapshot.Pods[0].Annotations[wellknown.Redirection] = string(source.Enabled)
+	r.label(true)
+	r.step(time.Minute)
+	r.did("put a", "complete", "report disabled", "report disabled: no node proxy is connected; connections stay plain until one is")
+}
+
+// While an Istio captures pods its rules are its own; once it is gone, those that it left would cut off a pod that is released.
+func TestWhatIstioLeftGoesOnceItIsGone(t *testing.T) {
+	r := captured(t)
+	r.istios = true
+	r.step(time.Hour)
+	r.did()
+	r.alone = true
+	r.step(time.Hour)
+	r.did("Istio's rules removed")
+	r.istios = true
+	r.label(false)
+	r.did("apply draining", "Istio's rules removed", "report disabled")
+
+	r = newRig(t)
+	r.istios, r.alone = true, true
+	r.label(true)
+	r.accept()
+	r.did("put a", "complete", "apply capturing", "Istio's rules removed", "report enabled")
+}
+
 func TestAnAgentThatStartsTakesOver(t *testing.T) {
 	tests := []struct {
 		name      string

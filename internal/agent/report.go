@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lateen.dev/lateen/internal/agent/source"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 type reportResult struct {
@@ -25,7 +26,7 @@ func (p *pod) due(explain time.Duration, now time.Time) source.Report {
 	case p.state == Captured:
 		return source.Report{State: source.Enabled, Error: strings.Join(p.refused, "; ")}
 	case p.want && !now.Before(p.wantSince.Add(explain)):
-		return source.Report{State: source.Disabled, Error: p.reason}
+		return source.Report{State: source.Disabled, Error: p.why(now)}
 	case p.want && p.told.State == source.Disabled:
 		// Not long enough to be worth a word; what was said before stands.
 		return p.told
@@ -37,7 +38,14 @@ func (p *pod) due(explain time.Duration, now time.Time) source.Report {
 // sent is the last one received.
 func (a *Agent) report(ctx context.Context, p *pod, now time.Time) {
 	report := p.due(a.opts.Explain, now)
-	if !p.observed && !p.parted || p.reporting || report == p.told && !p.repeat || now.Before(p.reportAt) {
+	if report.State == source.Disabled && p.want && a.heldByIstio(p) {
+		return
+	}
+	if !p.observed && !p.parted && !p.working || p.reporting || report == p.told && !p.repeat || now.Before(p.reportAt) {
+		return
+	}
+	// The end of a pod is nobody's write, and somebody waits for it.
+	if report.State != source.Parted && !p.pace.take(now) {
 		return
 	}
 	p.reporting, p.repeat = true, false
@@ -51,6 +59,12 @@ func (a *Agent) report(ctx context.Context, p *pod, now time.Time) {
 	})
 }
 
+// heldByIstio says whether a pod is captured by an Istio whose place is about to be taken. While this mesh has no proxy yet, what Istio wrote is
+// true, and peers that were told otherwise would send in clear.
+func (a *Agent) heldByIstio(p *pod) bool {
+	return a.opts.Alone != nil && !a.opts.Alone() && p.Annotations[wellknown.Redirection] == string(source.Enabled)
+}
+
 // settle notes how a report went.
 func (a *Agent) settle(r reportResult, now time.Time) {
 	p := a.pods[r.uid]
@@ -58,11 +72,16 @@ func (a *Agent) settle(r reportResult, now time.Time) {
 		return
 	}
 	p.reporting = false
-	if r.err != nil && !errors.Is(r.err, source.ErrGone) {
+	if errors.Is(r.err, source.ErrGone) {
+		r.err = nil // there is nothing more to say
+	}
+	if r.report.State != source.Parted {
+		p.pace.went(r.err, now)
+	}
+	if r.err != nil {
 		a.metrics.captureError(stepReport)
 		a.log.Warn("the engine does not know of a pod's redirection yet", "pod", p.Namespace+"/"+p.Name, "state", r.report.State, "err", r.err)
-		const retry = time.Second
-		p.reportAt = now.Add(retry)
+		p.reportAt = now.Add(retryFirst)
 		return
 	}
 	p.told, p.reportAt = r.report, time.Time{}

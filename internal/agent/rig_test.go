@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,7 +27,8 @@ type rig struct {
 	now   time.Time
 	ctx   context.Context
 
-	events []string // what the agent did, in order
+	mu     sync.Mutex // what the agent calls it calls for several pods at once
+	events []string   // what the agent did, in order
 
 	deadline  time.Duration // for releases; negative for none
 	stateFile string
@@ -37,6 +39,8 @@ type rig struct {
 	applyErr error
 	viewErr  error
 	openErr  error
+	istios   bool // an Istio's rules are in the pod
+	alone    bool // no Istio captures pods
 	carried  int
 	older    []diag.Socket
 
@@ -70,8 +74,12 @@ func newRig(t *testing.T) *rig {
 
 // start makes an agent that knows nothing yet; the kernel, the proxy and the engine are as the last one left them.
 func (r *rig) start() {
-	a := New(r, r, Options{Node: "n1", Log: slog.New(slog.DiscardHandler), ReleaseDeadline: r.deadline, StateFile: r.stateFile})
+	a := New(r, r, Options{Node: "n1", Log: slog.New(slog.DiscardHandler), ReleaseDeadline: r.deadline, StateFile: r.stateFile, Alone: func() bool { return r.alone }})
 	a.redirect = r
+	// Its clock is the test's, and however busy the machine is, nothing here takes long.
+	a.patience, a.slow = time.Hour, time.Hour
+	// The test's own namespace stands for any pod's.
+	a.networks = newNetworks(nil)
 	a.open = func(string) (*netns.Namespace, error) {
 		if r.openErr != nil {
 			return nil, r.openErr
@@ -104,6 +112,8 @@ func (r *rig) event(format string, args ...any) {
 // Redirector.
 
 func (r *rig) Apply(_ *netns.Namespace, mode redirect.Mode, s redirect.Settings) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.applyErr != nil {
 		r.event("apply failed")
 		return false, r.applyErr
@@ -116,11 +126,28 @@ func (r *rig) Apply(_ *netns.Namespace, mode redirect.Mode, s redirect.Settings)
 	return changed, nil
 }
 
-func (r *rig) Observe(*netns.Namespace) (redirect.Mode, error) { return r.mode, r.viewErr }
+func (r *rig) Observe(*netns.Namespace) (redirect.Mode, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mode, r.viewErr
+}
+
+func (r *rig) Inherited(*netns.Namespace) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	had := r.istios
+	if had {
+		r.event("Istio's rules removed")
+	}
+	r.istios = false
+	return had, nil
+}
 
 // Proxies.
 
 func (r *rig) Put(w zds.Workload) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if _, there := r.put[w.UID]; !there {
 		r.event("put %s", w.Name)
 	}
@@ -128,6 +155,8 @@ func (r *rig) Put(w zds.Workload) {
 }
 
 func (r *rig) Drop(uid string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if _, there := r.put[uid]; there {
 		r.event("drop")
 	}
@@ -136,6 +165,8 @@ func (r *rig) Drop(uid string) {
 }
 
 func (r *rig) Status(uid string) zds.Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	_, put := r.put[uid]
 	return zds.Status{
 		Connected: r.connected, Accepted: r.connected && put && r.accepted[uid],
@@ -144,6 +175,8 @@ func (r *rig) Status(uid string) zds.Status {
 }
 
 func (r *rig) Connections() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.connected {
 		return 1
 	}
@@ -151,6 +184,8 @@ func (r *rig) Connections() int {
 }
 
 func (r *rig) Complete() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if !r.complete {
 		r.event("complete")
 		if _, there := r.put[unit]; r.mode == redirect.Capturing && !there && !r.snapshot.Pods[0].Ended {
@@ -167,6 +202,8 @@ func (r *rig) Changed() <-chan struct{} { return nil }
 func (r *rig) Run(context.Context, func(source.Snapshot), func(bool)) {}
 
 func (r *rig) Report(_ context.Context, uid string, report source.Report) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.reportErr != nil {
 		return r.reportErr
 	}
@@ -219,7 +256,7 @@ func (r *rig) learn() {
 func (r *rig) label(enrol bool) {
 	labels := map[string]string{}
 	if enrol {
-		labels[wellknown.DataplaneMode] = modeAmbient
+		labels[wellknown.DataplaneMode] = "ambient"
 	}
 	r.snapshot.Namespaces = map[string]source.Namespace{"default": {Labels: labels}}
 	r.learn()

@@ -44,22 +44,18 @@ type UnmeshedConnection struct {
 
 // Status collects the state of all pods, ordered by namespace and name.
 func (a *Agent) Status(ctx context.Context) (Status, error) {
-	type captured struct {
-		index   int
-		ns      *netns.Namespace
-		cookies map[uint64]time.Time
-	}
 	s := Status{Node: a.opts.Node, Pods: []PodStatus{}, EngineConnected: a.connected.Load()}
-	var look []captured
+	var looks []look
 	err := a.ask(ctx, func() {
+		now := time.Now()
 		s.ProxyConnected = a.zds.Connections() > 0
 		for _, p := range a.pods {
 			if p.state == Captured && len(p.unmeshed) > 0 && p.ns != nil {
 				// The map is replaced, never changed, so it may be read outside the loop.
-				look = append(look, captured{index: len(s.Pods), ns: p.ns, cookies: p.unmeshed})
+				looks = append(looks, look{index: len(s.Pods), ns: p.ns, cookies: p.unmeshed})
 			}
 			s.Pods = append(s.Pods, PodStatus{
-				UID: p.UID, Namespace: p.Namespace, Name: p.Name, State: p.state, Reason: p.reason, Since: p.since,
+				UID: p.UID, Namespace: p.Namespace, Name: p.Name, State: p.state, Reason: p.why(now), Since: p.since,
 				UnmeshedConnections: []UnmeshedConnection{},
 			})
 			if p.state == Captured {
@@ -71,16 +67,77 @@ func (a *Agent) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	for _, c := range look {
-		// A pod that goes away meanwhile has no connections left to list.
-		if l, err := a.list(c.ns); err == nil {
-			s.Pods[c.index].UnmeshedConnections = alive(l, c.cookies)
+	for index, found := range a.glance(ctx, looks) {
+		p := &s.Pods[index]
+		if p.UnmeshedConnections = found; found == nil {
+			p.UnmeshedConnections = []UnmeshedConnection{}
+			p.Reason = cmp.Or(p.Reason, "listing the pod's connections takes long; which were opened before it was captured is not known now")
 		}
 	}
 	slices.SortFunc(s.Pods, func(a, b PodStatus) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
 	return s, nil
+}
+
+// look is a pod whose connections from before its capture are to be listed.
+type look struct {
+	index   int
+	ns      *netns.Namespace
+	cookies map[uint64]time.Time
+}
+
+const (
+	// glanceTime is how long a status waits for what pods have in their networks, which takes as long as they like.
+	glanceTime = 2 * time.Second
+	// glances is how many of them are looked at at the same time.
+	glances = 8
+)
+
+// glance lists the connections of pods, by their index; nil for a pod of which that is not done in time. A look that was not
+// done in time goes on, and there is no second one beside it.
+func (a *Agent) glance(ctx context.Context, looks []look) map[int][]UnmeshedConnection {
+	type outcome struct {
+		index int
+		found []UnmeshedConnection
+	}
+	now := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, glanceTime)
+	defer cancel()
+	all, outcomes, turns := map[int][]UnmeshedConnection{}, make(chan outcome, len(looks)), make(chan struct{}, glances)
+	begun := 0
+	for _, l := range looks {
+		all[l.index] = nil
+		if since, busy := a.glancing.LoadOrStore(l.ns, now); busy && now.Sub(since.(time.Time)) >= glanceTime {
+			continue
+		}
+		begun++
+		go func() {
+			defer a.glancing.CompareAndDelete(l.ns, now)
+			o := outcome{index: l.index}
+			defer func() { outcomes <- o }()
+			select {
+			case turns <- struct{}{}:
+				defer func() { <-turns }()
+			case <-ctx.Done():
+				return
+			}
+			// A pod that goes away meanwhile has no connections left to list.
+			o.found = []UnmeshedConnection{}
+			if listing, err := a.list(l.ns); err == nil {
+				o.found = alive(listing, l.cookies)
+			}
+		}()
+	}
+	for range begun {
+		select {
+		case o := <-outcomes:
+			all[o.index] = o.found
+		case <-ctx.Done():
+			return all
+		}
+	}
+	return all
 }
 
 func alive(l diag.Listing, cookies map[uint64]time.Time) []UnmeshedConnection {

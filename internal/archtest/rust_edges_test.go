@@ -46,25 +46,27 @@ func cargo(t *testing.T) cargoMetadata {
 }
 
 // Pure crates decide; they import no runtime, socket, clock or randomness of their own.
-var pureCrates = []string{"lateen-proxy-protocol", "lateen-types", "lateen-config", "lateen-policy", "lateen-balance", "lateen-dns"}
+var pureCrates = []string{"lateen-proxy-protocol", "lateen-types", "lateen-config", "lateen-policy", "lateen-balance", "lateen-dns", "lateen-h2"}
 
 var runtimes = []string{"tokio", "mio", "socket2", "nix", "libc", "rustls", "tokio-rustls", "rand", "hyper", "h2", "tonic", "tracing"}
 
 // soleUsers names the only crates that may depend on a library.
 var soleUsers = map[string][]string{
-	"rustls":       {"lateen-tls"},
+	// The load generator is not of the data plane: TLS of its own, as a client and in its echo service.
+	"rustls":       {"lateen-tls", "lateen-load"},
 	"tokio-rustls": {"lateen-tls"},
-	"h2":           {"lateen-hbone"},
-	"nix":          {"lateen-capture"},
-	"libc":         {"lateen-capture", "lateen-load"},
-	"x509-parser":  {"lateen-tls"},
+	// The echo service that load is aimed at stands in for applications, which use a library too.
+	"h2":          {"lateen-hbone", "lateen-load"},
+	"nix":         {"lateen-capture"},
+	"libc":        {"lateen-capture", "lateen-load"},
+	"x509-parser": {"lateen-tls"},
 	// The message format; what is asked of whom is crates/proxy's.
 	"hickory-proto": {"lateen-dns"},
 }
 
 // crateOrder lists the crates bottom up: a crate may depend on those before it only.
 var crateOrder = []string{
-	"lateen-types", "lateen-proto", "lateen-policy", "lateen-balance", "lateen-config", "lateen-dns", "lateen-tls", "lateen-fair", "lateen-proxy-protocol", "lateen-relay",
+	"lateen-types", "lateen-proto", "lateen-policy", "lateen-balance", "lateen-config", "lateen-dns", "lateen-tls", "lateen-fair", "lateen-proxy-protocol", "lateen-relay", "lateen-h2",
 	"lateen-hbone", "lateen-identity", "lateen-xds", "lateen-capture", "lateen-telemetry", "lateen-otlp", "lateen-admin", "lateen-testkit", "lateen-proxy", "lateen-load",
 }
 

@@ -2,6 +2,7 @@ package ca
 
 import (
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -21,7 +22,12 @@ type NodeAuthorizer struct {
 	Pods        Pods
 	// Accounts are the service accounts, "namespace/name", that may act for others.
 	Accounts map[string]bool
+	Now      func() time.Time
 }
+
+// endLeeway is how long after the end of its grace period a pod that is being deleted may still ask: as long as the API server accepts its
+// tokens.
+const endLeeway = time.Minute
 
 // Refusal is why an identity was not granted. Reason is for counting, the text for the caller.
 type Refusal struct {
@@ -52,7 +58,7 @@ func (a *NodeAuthorizer) Identity(caller Caller, impersonated string) (Identity,
 			return id, refuse("not_a_node_proxy", "service account %s may not act for others; list it in --node-proxy-accounts if it is a node proxy", caller.Account())
 		}
 	}
-	pod, err := a.bound(caller)
+	pod, err := a.Bound(caller)
 	if err != nil || impersonated == "" {
 		return id, err
 	}
@@ -65,8 +71,8 @@ func (a *NodeAuthorizer) Identity(caller Caller, impersonated string) (Identity,
 		pod.Spec.NodeName, id.Namespace, id.ServiceAccount)
 }
 
-// bound finds the pod that a caller's token is bound to and checks that it is still what the token says.
-func (a *NodeAuthorizer) bound(caller Caller) (*corev1.Pod, error) {
+// Bound finds the pod that a caller's token is bound to and checks that it is still what the token says, and has not ended.
+func (a *NodeAuthorizer) Bound(caller Caller) (*corev1.Pod, error) {
 	if caller.PodName == "" || caller.PodUID == "" {
 		return nil, refuse("unbound_token", "the token of %s is not bound to a pod; mount a projected service account token", caller.Account())
 	}
@@ -76,6 +82,10 @@ func (a *NodeAuthorizer) bound(caller Caller) (*corev1.Pod, error) {
 		return nil, refuse("unknown_pod", "pod %s/%s that the token is bound to is not known here; if it has just started, try again", caller.Namespace, caller.PodName)
 	case string(pod.UID) != caller.PodUID:
 		return nil, refuse("stale_pod", "the token is bound to an earlier pod %s/%s; read it from its file again", caller.Namespace, caller.PodName)
+	case ended(pod):
+		return nil, refuse("ended_pod", "pod %s/%s has ended (phase %s)", caller.Namespace, caller.PodName, pod.Status.Phase)
+	case pod.DeletionTimestamp != nil && a.Now().After(pod.DeletionTimestamp.Add(endLeeway)):
+		return nil, refuse("ended_pod", "pod %s/%s was deleted, and the time that it had to end was over at %s", caller.Namespace, caller.PodName, pod.DeletionTimestamp.UTC().Format(time.RFC3339))
 	case account(pod) != caller.ServiceAccount:
 		return nil, refuse("stale_pod", "pod %s/%s runs as %s, not as the token's %s", caller.Namespace, caller.PodName, account(pod), caller.ServiceAccount)
 	case pod.Spec.NodeName == "":

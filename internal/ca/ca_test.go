@@ -84,7 +84,7 @@ func newAuthority(t *testing.T) *authority {
 	a.put(ended)
 	a.root = root
 	a.service = &Service{Authority: root, Verifier: NewTokenVerifier([]*ecdsa.PublicKey{&a.key.PublicKey}, "lateen-local", now),
-		Authorizer: &NodeAuthorizer{TrustDomain: "cluster.local", Pods: a.store, Accounts: map[string]bool{"istio-system/ztunnel": true}},
+		Authorizer: &NodeAuthorizer{TrustDomain: "cluster.local", Pods: a.store, Accounts: map[string]bool{"istio-system/ztunnel": true}, Now: func() time.Time { return a.now }},
 		Lifetime:   24 * time.Hour, MinLifetime: 5 * time.Second, Now: now, Observer: a.counted, Logger: slog.New(slog.NewTextHandler(&a.log, nil))}
 	return a
 }
@@ -377,6 +377,32 @@ func TestAnImpersonationThatIsNotTextIsNotTakenForNone(t *testing.T) {
 		if status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%v: got %v", v, err)
 		}
+	}
+}
+
+// A token outlives its pod, and a pod that has ended has no use for a certificate.
+func TestAPodThatHasEndedGetsNothing(t *testing.T) {
+	a := newAuthority(t)
+	proxy, _ := a.store.Pod(model.PodKey("istio-system", "ztunnel-n1"))
+	for name, c := range map[string]struct {
+		edit func(*corev1.Pod)
+		good bool
+	}{
+		"failed":                     {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, false},
+		"succeeded":                  {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, false},
+		"told to go":                 {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: a.now.Add(30 * time.Second)} }, true},
+		"told to go, long ago":       {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: a.now.Add(-endLeeway - time.Second)} }, false},
+		"told to go, some ticks ago": {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: a.now.Add(-time.Second)} }, true},
+	} {
+		changed := proxy.DeepCopy()
+		c.edit(changed)
+		a.put(changed)
+		if _, err := a.ask(a.token(nil), web, csr(t, newKey(t), nil, web), 0); (err == nil) != c.good {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if a.counted.refused["ended_pod"] != 3 {
+		t.Errorf("%v", a.counted.refused)
 	}
 }
 

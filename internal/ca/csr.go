@@ -17,6 +17,8 @@ const maxCSR = 16 << 10
 // Request is a certificate signing request that was checked for everything but whether its sender may make it.
 type Request struct {
 	public any
+	// pem is the request as it came.
+	pem []byte
 	// identity is the one the request itself names; it may name none.
 	identity *Identity
 }
@@ -43,7 +45,7 @@ func ParseRequest(csr []byte) (*Request, error) {
 	if len(parsed.DNSNames)+len(parsed.IPAddresses)+len(parsed.EmailAddresses) > 0 {
 		return nil, errors.New("the request names DNS names, addresses or mailboxes; a workload's certificate holds its SPIFFE identity only")
 	}
-	r := &Request{public: parsed.PublicKey}
+	r := &Request{public: parsed.PublicKey, pem: pem.EncodeToMemory(block)}
 	switch len(parsed.URIs) {
 	case 0:
 	case 1:

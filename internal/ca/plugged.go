@@ -37,10 +37,11 @@ type Files struct {
 	Cert, Key, Chain, Root []byte
 }
 
-// Plugged signs with a key that was made elsewhere, an intermediate below the operator's root, kept in a directory and read
-// again when its files change. Files that cannot be used leave what was there in force.
+// Plugged signs with a key that was made elsewhere, an intermediate below the operator's root, kept in a directory or wherever else and read
+// again when it changes. What cannot be used leaves what was there in force.
 type Plugged struct {
-	dir     string
+	name    string
+	source  func() (Files, error)
 	now     func() time.Time
 	logger  *slog.Logger
 	publish func(*Signer)
@@ -52,7 +53,12 @@ type Plugged struct {
 
 // LoadPlugged reads the directory. publish is called with each signer that comes into force, the first one included.
 func LoadPlugged(dir string, now func() time.Time, logger *slog.Logger, publish func(*Signer)) (*Plugged, error) {
-	p := &Plugged{dir: dir, now: now, logger: logger, publish: publish}
+	return LoadPluggedFrom(dir, func() (Files, error) { return readPlugged(dir) }, now, logger, publish)
+}
+
+// LoadPluggedFrom reads from a source that has the name. The source is asked again and again.
+func LoadPluggedFrom(name string, source func() (Files, error), now func() time.Time, logger *slog.Logger, publish func(*Signer)) (*Plugged, error) {
+	p := &Plugged{name: name, source: source, now: now, logger: logger, publish: publish}
 	if err := p.load(); err != nil {
 		return nil, err
 	}
@@ -80,32 +86,40 @@ func (p *Plugged) step() {
 
 // Status is how it stands, for people.
 func (p *Plugged) Status() Status {
-	s := statusOf(p.Signer())
-	s.Source = p.dir
+	s := StatusOf(p.Signer())
+	s.Source = p.name
 	if t := p.trouble.Load(); t != nil {
 		s.Trouble = *t
 	}
 	return s
 }
 
-func (p *Plugged) load() error {
+func readPlugged(dir string) (Files, error) {
 	var files Files
 	for name, into := range map[string]*[]byte{pluggedCert: &files.Cert, pluggedKey: &files.Key, pluggedChain: &files.Chain, pluggedRoot: &files.Root} {
-		data, err := os.ReadFile(filepath.Join(p.dir, name))
+		data, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
-			return fmt.Errorf("read the plugged-in CA: %w; the directory must hold %s, %s, %s and %s", err, pluggedCert, pluggedKey, pluggedChain, pluggedRoot)
+			return files, fmt.Errorf("read the plugged-in CA: %w; the directory must hold %s, %s, %s and %s", err, pluggedCert, pluggedKey, pluggedChain, pluggedRoot)
 		}
 		if len(data) > maxPluggedFile {
-			return fmt.Errorf("%s has %d bytes, more than %d", filepath.Join(p.dir, name), len(data), maxPluggedFile)
+			return files, fmt.Errorf("%s has %d bytes, more than %d", filepath.Join(dir, name), len(data), maxPluggedFile)
 		}
 		*into = data
+	}
+	return files, nil
+}
+
+func (p *Plugged) load() error {
+	files, err := p.source()
+	if err != nil {
+		return err
 	}
 	if p.current.Load() != nil && files.equal(p.read) {
 		return nil
 	}
 	signer, err := ParsePlugged(files, p.now())
 	if err != nil {
-		return fmt.Errorf("plugged-in CA in %s: %w", p.dir, err)
+		return fmt.Errorf("plugged-in CA in %s: %w", p.name, err)
 	}
 	before := p.current.Swap(signer)
 	p.read = files
@@ -131,7 +145,7 @@ func ParsePlugged(files Files, now time.Time) (*Signer, error) {
 		return nil, fmt.Errorf("%s holds %d certificates; put the CA's own there and those above it into %s", pluggedCert, len(own), pluggedChain)
 	}
 	cert := own[0]
-	key, err := privateKey(files.Key)
+	key, err := privateKey(pluggedKey, files.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -230,11 +244,11 @@ func certificates(name string, data []byte) ([]*x509.Certificate, error) {
 }
 
 // privateKey reads a key in any of the forms that people's tools write. Its errors repeat nothing of the key.
-func privateKey(data []byte) (crypto.Signer, error) {
+func privateKey(name string, data []byte) (crypto.Signer, error) {
 	for {
 		var block *pem.Block
 		if block, data = pem.Decode(data); block == nil {
-			return nil, fmt.Errorf("%s holds no PEM private key", pluggedKey)
+			return nil, fmt.Errorf("%s holds no PEM private key", name)
 		}
 		var parsed any
 		var err error
@@ -248,14 +262,14 @@ func privateKey(data []byte) (crypto.Signer, error) {
 		case "EC PRIVATE KEY":
 			parsed, err = x509.ParseECPrivateKey(block.Bytes)
 		default:
-			return nil, fmt.Errorf("%s holds a PEM block %.40q; use an unencrypted PKCS #8 key", pluggedKey, block.Type)
+			return nil, fmt.Errorf("%s holds a PEM block %.40q; use an unencrypted PKCS #8 key", name, block.Type)
 		}
 		if err != nil {
-			return nil, errors.New(pluggedKey + " does not parse; use an unencrypted PKCS #8 key")
+			return nil, errors.New(name + " does not parse; use an unencrypted PKCS #8 key")
 		}
 		signer, ok := parsed.(crypto.Signer)
 		if !ok {
-			return nil, errors.New(pluggedKey + " cannot sign; use an ECDSA or RSA key")
+			return nil, errors.New(name + " cannot sign; use an ECDSA or RSA key")
 		}
 		return signer, nil
 	}

@@ -92,15 +92,27 @@ func private(path string, mode fs.FileMode) error {
 	return nil
 }
 
-// createRoot makes a root. Every root of a mesh has a name of its own: revocation lists go by name.
+// createRoot makes a root in files.
 func createRoot(certPath, keyPath, trustDomain, name string, now time.Time) error {
+	cert, key, err := newRoot(trustDomain, name, now)
+	if err != nil {
+		return err
+	}
+	if err := WriteFile(keyPath, key, 0o600); err != nil {
+		return err
+	}
+	return WriteFile(certPath, cert, 0o644)
+}
+
+// newRoot makes a root, in PEM. Every root of a mesh has a name of its own: revocation lists go by name.
+func newRoot(trustDomain, name string, now time.Time) (certPEM, keyPEM []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return fmt.Errorf("generate the root key: %w", err)
+		return nil, nil, fmt.Errorf("generate the root key: %w", err)
 	}
 	serial, err := newSerial()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	template := &x509.Certificate{
 		SerialNumber:          serial,
@@ -113,16 +125,13 @@ func createRoot(certPath, keyPath, trustDomain, name string, now time.Time) erro
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return fmt.Errorf("sign the root certificate: %w", err)
+		return nil, nil, fmt.Errorf("sign the root certificate: %w", err)
 	}
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return fmt.Errorf("encode the root key: %w", err)
+		return nil, nil, fmt.Errorf("encode the root key: %w", err)
 	}
-	if err := WriteFile(keyPath, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600); err != nil {
-		return err
-	}
-	return WriteFile(certPath, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), nil
 }
 
 func readRoot(certPath, keyPath string, now time.Time) (*Root, error) {
@@ -130,37 +139,40 @@ func readRoot(certPath, keyPath string, now time.Time) (*Root, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the root certificate: %w", err)
 	}
-	block, _ := pem.Decode(certPEM)
-	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, fmt.Errorf("%s holds no PEM certificate; restore it", certPath)
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", certPath, err)
-	}
 	keyPEM, err := os.ReadFile(keyPath)
 	if err != nil {
 		return nil, fmt.Errorf("read the root key: %w", err)
 	}
-	keyBlock, _ := pem.Decode(keyPEM)
-	if keyBlock == nil {
-		return nil, fmt.Errorf("%s holds no PEM key; restore it", keyPath)
-	}
-	parsed, err := x509.ParsePKCS8PrivateKey(keyBlock.Bytes)
+	root, err := parseRoot(certPath, certPEM, keyPath, keyPEM)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", keyPath, err)
+		return nil, err
 	}
-	key, ok := parsed.(*ecdsa.PrivateKey)
-	if !ok {
-		return nil, fmt.Errorf("%s is not an ECDSA key; restore the key that the certificate was made with", keyPath)
+	if now.After(root.certificate.NotAfter) {
+		return nil, fmt.Errorf("%s expired at %s; remove both root files and rotation.json and restart every proxy to make a new root", certPath, root.certificate.NotAfter.Format(time.RFC3339))
 	}
+	return root, nil
+}
+
+// parseRoot reads a root; the names are those of what it is kept in.
+func parseRoot(certName string, certPEM []byte, keyName string, keyPEM []byte) (*Root, error) {
+	block, _ := pem.Decode(certPEM)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, fmt.Errorf("%s holds no PEM certificate; restore it", certName)
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", certName, err)
+	}
+	key, err := privateKey(keyName, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("%w; restore it", err)
+	}
+	public, comparable := key.Public().(interface{ Equal(crypto.PublicKey) bool })
 	switch {
-	case !key.PublicKey.Equal(cert.PublicKey):
-		return nil, fmt.Errorf("%s and %s do not belong together; restore the pair", certPath, keyPath)
+	case !comparable || !public.Equal(cert.PublicKey):
+		return nil, fmt.Errorf("%s and %s do not belong together; restore the pair", certName, keyName)
 	case !cert.IsCA:
-		return nil, fmt.Errorf("%s is not a CA certificate", certPath)
-	case now.After(cert.NotAfter):
-		return nil, fmt.Errorf("%s expired at %s; remove both root files and rotation.json and restart every proxy to make a new root", certPath, cert.NotAfter.Format(time.RFC3339))
+		return nil, fmt.Errorf("%s is not a CA certificate", certName)
 	}
 	return &Root{certificate: cert, pem: pem.EncodeToMemory(block), key: key}, nil
 }

@@ -36,14 +36,22 @@ type Service struct {
 	Now                   func() time.Time
 	Observer              Observer
 	Logger                *slog.Logger
+
+	pace pace
+	told told
 }
 
 // CreateCertificate signs the caller's request for an identity that it may have.
 func (s *Service) CreateCertificate(ctx context.Context, req *auth.IstioCertificateRequest) (*auth.IstioCertificateResponse, error) {
 	caller, err := Authenticate(ctx, s.Verifier)
 	if err != nil {
-		return nil, s.refused("unauthenticated", Caller{}, "", err)
+		return nil, s.refused(Unauthenticated(err), Caller{}, "", err)
 	}
+	proxy := s.Authorizer.Accounts[caller.Account()]
+	if !s.pace.allow(caller, proxy, s.Now()) {
+		return nil, s.tooMany(caller, proxy)
+	}
+	ctx = WithCaller(ctx, caller, proxy)
 	wanted, err := impersonated(req)
 	if err != nil {
 		return nil, s.refused("malformed_request", caller, "", status.Error(codes.InvalidArgument, err.Error()))
@@ -77,7 +85,14 @@ func (s *Service) CreateCertificate(ctx context.Context, req *auth.IstioCertific
 		URIs:        []*url.URL{id.URI()},
 	}
 	signer := s.Authority.Signer()
-	der, err := signer.sign(template, csr.public)
+	if signer.elsewhere != nil && csr.identity == nil {
+		return nil, s.refused("malformed_csr", caller, id.String(), status.Errorf(codes.InvalidArgument,
+			"the request names no identity, and %s signs what requests name; put %s into the request as its URI", signer.name, id))
+	}
+	der, chain, err := signer.issue(ctx, csr, template, now)
+	if errors.Is(err, ErrNotSigned) {
+		return nil, s.refused("unavailable", caller, id.String(), status.Error(codes.Unavailable, err.Error()))
+	}
 	if err != nil {
 		return nil, s.refused("internal", caller, id.String(), status.Error(codes.Internal, err.Error()))
 	}
@@ -85,11 +100,11 @@ func (s *Service) CreateCertificate(ctx context.Context, req *auth.IstioCertific
 	s.Observer.Issued()
 	s.Logger.Info("ca: certificate issued", "caller", caller.Account(), "pod", caller.PodName, "node", caller.NodeName, "identity", id.String(), "expires", template.NotAfter)
 	// Leaf first, intermediates one for each element, the root bundle last.
-	chain := []string{string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}
-	for _, c := range signer.chain {
-		chain = append(chain, string(encode(c)))
+	answer := []string{string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}
+	for _, c := range chain {
+		answer = append(answer, string(encode(c)))
 	}
-	return &auth.IstioCertificateResponse{CertChain: append(chain, string(signer.Bundle()))}, nil
+	return &auth.IstioCertificateResponse{CertChain: append(answer, string(signer.Bundle()))}, nil
 }
 
 // holder is where a caller keeps what it gets: a node proxy that replaces another one takes its place.

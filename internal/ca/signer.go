@@ -2,6 +2,7 @@ package ca
 
 import (
 	"bytes"
+	"context"
 	"crypto"
 	"crypto/rand"
 	"crypto/x509"
@@ -22,6 +23,9 @@ type Signer struct {
 	roots    []*x509.Certificate
 	bundle   []byte
 	notAfter time.Time
+	// elsewhere signs in place of key; certificate, key and chain are empty then.
+	elsewhere Elsewhere
+	name      string
 }
 
 func newSigner(certificate *x509.Certificate, key crypto.Signer, chain, roots []*x509.Certificate) *Signer {
@@ -51,14 +55,18 @@ func (s *Signer) NotAfter() time.Time { return s.notAfter }
 func (s *Signer) RootNotAfter() time.Time {
 	var first time.Time
 	for _, r := range s.roots {
-		leads := s.certificate.Equal(r) || slices.ContainsFunc(append([]*x509.Certificate{s.certificate}, s.chain...), func(c *x509.Certificate) bool {
-			return bytes.Equal(c.RawIssuer, r.RawSubject) && c.CheckSignatureFrom(r) == nil
-		})
-		if leads && (first.IsZero() || r.NotAfter.Before(first)) {
+		if s.leadsTo(r) && (first.IsZero() || r.NotAfter.Before(first)) {
 			first = r.NotAfter
 		}
 	}
 	return first
+}
+
+// leadsTo says whether what is issued leads to a root; of a signer elsewhere that is not known before.
+func (s *Signer) leadsTo(r *x509.Certificate) bool {
+	return s.elsewhere != nil || s.certificate.Equal(r) || slices.ContainsFunc(append([]*x509.Certificate{s.certificate}, s.chain...), func(c *x509.Certificate) bool {
+		return bytes.Equal(c.RawIssuer, r.RawSubject) && c.CheckSignatureFrom(r) == nil
+	})
 }
 
 // Pool is the bundle as verifiers take it.
@@ -73,6 +81,25 @@ func (s *Signer) Pool() *x509.CertPool {
 // same says whether two signers issue with one key below one bundle.
 func (s *Signer) same(other *Signer) bool {
 	return other != nil && s.certificate.Equal(other.certificate) && bytes.Equal(s.bundle, other.bundle)
+}
+
+// until is the signer with an earlier end, if that is earlier than its own.
+func (s *Signer) until(end time.Time) *Signer {
+	if !end.Before(s.notAfter) {
+		return s
+	}
+	shorter := *s
+	shorter.notAfter = end
+	return &shorter
+}
+
+// issue has a request certified: the leaf, and what proxies present after it.
+func (s *Signer) issue(ctx context.Context, r *Request, template *x509.Certificate, now time.Time) (leaf []byte, chain []*x509.Certificate, err error) {
+	if s.elsewhere != nil {
+		return s.issueElsewhere(ctx, r, template, now)
+	}
+	leaf, err = s.sign(template, r.public)
+	return leaf, s.chain, err
 }
 
 // sign issues a leaf. The template's end is cut to the signer's.

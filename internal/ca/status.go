@@ -4,7 +4,7 @@ import "time"
 
 // Status is how it stands with the CA, for people. Nothing in it is secret.
 type Status struct {
-	// Source is the directory of a plugged-in CA.
+	// Source is the directory of a plugged-in CA, or the object in the cluster that holds the CA.
 	Source  string    `json:"source,omitempty"`
 	Signing string    `json:"signing"`
 	Expires time.Time `json:"expires"`
@@ -20,6 +20,11 @@ type Status struct {
 	Latest time.Time `json:"latest,omitzero"`
 	// Trouble is why what is on disk is not in force.
 	Trouble string `json:"trouble,omitempty"`
+	// Leads says that it is told by the one of several control planes that moves the stages. It alone knows why the next stage does not begin
+	// although it is time, and some of the namespaces that do not have the roots of this one.
+	Leads       bool     `json:"leads,omitempty"`
+	Held        string   `json:"held,omitempty"`
+	Unpublished []string `json:"unpublished,omitempty"`
 }
 
 // Trusted is a root that proxies are told to trust.
@@ -31,8 +36,12 @@ type Trusted struct {
 // maxWaiting bounds how many holders a status names.
 const maxWaiting = 20
 
-func statusOf(s *Signer) Status {
-	out := Status{Signing: s.certificate.Subject.String(), Expires: s.NotAfter()}
+// StatusOf is what can be told of a signer alone.
+func StatusOf(s *Signer) Status {
+	out := Status{Signing: s.name, Expires: s.NotAfter()}
+	if s.elsewhere == nil {
+		out.Signing = s.certificate.Subject.String()
+	}
 	for _, r := range s.roots {
 		out.Trusted = append(out.Trusted, Trusted{Subject: r.Subject.String(), Expires: r.NotAfter})
 	}
@@ -43,7 +52,7 @@ func statusOf(s *Signer) Status {
 func (r *Rotating) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := statusOf(r.current)
+	out := StatusOf(r.current)
 	out.Stage, out.Since, out.Trouble = r.state.Stage, r.state.Since, r.trouble
 	if r.state.Stage == Steady {
 		return out

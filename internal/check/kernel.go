@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"lateen.dev/lateen/internal/osthread"
 )
 
 // KernelFeature names something that the local engine, the node agent or the node proxy asks of the kernel.
@@ -64,18 +65,17 @@ func probeNamespaces(ctx context.Context) error {
 	return nil
 }
 
-// inThrowawayNetns runs the probe on a thread that has moved into a new network namespace. The thread is never
-// unlocked, so the runtime ends it with the goroutine, and the kernel removes the namespace with all that is in it.
+// inThrowawayNetns runs the probe on a thread that has moved into a new network namespace. The thread ends
+// with the probe, and the kernel removes the namespace with all that is in it.
 func inThrowawayNetns(ctx context.Context, probe func() error) error {
 	result := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
+	osthread.Go(func() {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			result <- fmt.Errorf("make a network namespace: %w", err)
 			return
 		}
 		result <- probe()
-	}()
+	})
 	select {
 	case err := <-result:
 		return err

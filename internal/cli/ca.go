@@ -66,12 +66,13 @@ func (a *app) caRotateCommand() *cobra.Command {
 		Example: `  # Return when the old root is trusted no more.
   lateen ca rotate --wait`,
 		Long: `First every proxy learns to trust the next root, then it signs, then the old one goes. Each stage lasts until no certificate
-from before it is in use: proxies renew at half of a certificate's life, so with certificates of a day it can take a day.`,
+from before it is in use: proxies renew at half of a certificate's life. On one machine it is known when that is so; in a cluster a stage
+lasts as long as a certificate may live, so with certificates of a day the whole takes two.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.caRotate(cmd.Context(), wait, timeout) },
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "return when the old root is trusted no more")
-	cmd.Flags().DurationVar(&timeout, "timeout", 48*time.Hour, "how long to wait at most")
+	cmd.Flags().DurationVar(&timeout, "timeout", 72*time.Hour, "how long to wait at most; the rotation goes on in any case")
 	return cmd
 }
 
@@ -90,35 +91,60 @@ func (a *app) caRotate(ctx context.Context, wait bool, timeout time.Duration) er
 		a.next("lateen ca status" + a.meshFlag())
 		return nil
 	}
+	return a.rotated(ctx, before, timeout)
+}
+
+const (
+	// unansweredFor is how long nobody may answer while a rotation is waited for: it goes on without being watched.
+	unansweredFor = 2 * time.Minute
+	// leastPoll and longestPoll are the pauses between two looks at a rotation.
+	leastPoll, longestPoll = 200 * time.Millisecond, 2 * time.Second
+)
+
+// rotated follows a rotation to its end.
+func (a *app) rotated(ctx context.Context, before api.CAStatus, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	progress := a.progress()
 	defer progress.Abandon()
-	shown := ""
+	shown, held, pause := "", "", leastPoll
+	var unanswered time.Time
 	for {
 		s, err := a.client().CA(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return fmt.Errorf("the rotation was not over after %s: it is at stage %s; it goes on, see `lateen ca status%s`", timeout, shown, a.meshFlag())
-		case err != nil:
+		case err != nil && unanswered.IsZero():
+			unanswered = time.Now()
+		case err != nil && time.Since(unanswered) > unansweredFor:
 			return err
+		case err != nil:
 		case s.Trouble != "":
 			return fmt.Errorf("the rotation cannot go on: %s", s.Trouble)
 		case s.Signing != before.Signing && len(s.Trusted) == 1:
 			progress.Done(printer.CAStage(api.CADropping))
 			return a.printf("root replaced: %s signs and is trusted alone\n", s.Signing)
 		}
-		if s.Stage != shown {
-			if printer.CAStage(shown) != "" {
-				progress.Done(printer.CAStage(shown))
+		if err == nil {
+			unanswered = time.Time{}
+			if s.Stage != shown {
+				if printer.CAStage(shown) != "" {
+					progress.Done(printer.CAStage(shown))
+				}
+				if shown = s.Stage; printer.CAStage(shown) != "" {
+					progress.Start(printer.CAStage(shown))
+				}
 			}
-			if shown = s.Stage; printer.CAStage(shown) != "" {
-				progress.Start(printer.CAStage(shown))
+			if s.Held != held {
+				if held = s.Held; held != "" {
+					progress.Note("the next stage waits: " + held)
+				}
 			}
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(200 * time.Millisecond):
+		case <-time.After(pause):
+			pause = min(longestPoll, pause*5/4)
 		}
 	}
 }

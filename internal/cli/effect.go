@@ -24,7 +24,7 @@ func (a *app) warnPartial(ctx context.Context, result api.ApplyResult) {
 			waiting[r.Key] = true
 		}
 	}
-	// The first look is late enough for what is said to be about the new version of an object.
+	// Nothing is said of an object until the control plane has read this version of it.
 	for deadline := time.Now().Add(effectPatience); len(waiting) > 0 && time.Now().Before(deadline); {
 		select {
 		case <-ctx.Done():

@@ -11,6 +11,7 @@ import (
 	"lateen.dev/lateen/internal/check"
 	"lateen.dev/lateen/internal/cli/term"
 	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/install"
 )
 
 // Env is all that the commands reach outside of their arguments, so that a test can put something else in its place.
@@ -21,6 +22,8 @@ type Env struct {
 	Out, Err term.Style
 	// Connect returns a client for a mesh by name.
 	Connect func(mesh string) *api.Client
+	// Cluster reaches the Kubernetes cluster that a kubeconfig and a context in it name; empty are those that kubectl would take.
+	Cluster func(kubeconfig, context string) (*install.Cluster, error)
 	// Engine starts and ends meshes on this machine.
 	Engine Engine
 	// System is what the preflight checks look at.
@@ -28,6 +31,8 @@ type Env struct {
 	// Meshes lists the names of the meshes on this machine, for completion.
 	Meshes func() []string
 	Getwd  func() (string, error)
+	// Getenv reads an environment variable; nil where there are none.
+	Getenv func(name string) string
 	Now    func() time.Time
 }
 
@@ -53,6 +58,8 @@ type StartOptions struct {
 	Labels map[string]map[string]string
 	// ProxyEnv is what every node proxy finds in its environment besides the engine's own settings, as NAME=VALUE.
 	ProxyEnv []string
+	// Latency is added to a round trip between nodes, in user space.
+	Latency time.Duration
 	// CertTTL is how long workload certificates live; 0 leaves it to the control plane.
 	CertTTL time.Duration
 	// CADir is the directory of a plugged-in CA; without one the mesh makes a root of its own.
@@ -67,10 +74,12 @@ func processEnv(engine Engine) Env {
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Out: term.StyleOf(os.Stdout, os.Getenv), Err: term.StyleOf(os.Stderr, os.Getenv),
 		Connect: api.New,
+		Cluster: install.Connect,
 		Engine:  engine,
 		System:  check.Host{},
 		Meshes:  meshesOnDisk,
 		Getwd:   os.Getwd,
+		Getenv:  os.Getenv,
 		Now:     time.Now,
 	}
 }

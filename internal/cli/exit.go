@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/install"
 )
 
 // The exit codes, as istioctl uses them: people's scripts know them.
@@ -53,6 +54,10 @@ func explain(err error) (what, cure string) {
 	var refusal *api.Error
 	if errors.As(err, &refusal) && err.Error() == refusal.Error() {
 		return refusal.Message, refusal.Cure
+	}
+	var interrupted *install.Interrupted
+	if errors.As(err, &interrupted) {
+		return interrupted.Error(), ""
 	}
 	if errors.Is(err, context.Canceled) {
 		return "interrupted", ""

@@ -35,6 +35,8 @@ type fakeEngine struct {
 	asked    []string // method, path and body of each request
 	problems []api.Problem
 	hangs    bool               // a look at the mesh gets no answer
+	unasked  string             // why the control plane says nothing of objects
+	looking  func()             // called before each look at the mesh is answered
 	results  []api.ObjectResult // of apply, after the usual ones
 	ca       []api.CAStatus     // one answer after the other, the last for good
 	empty    bool               // apply finds no objects
@@ -78,7 +80,7 @@ func (f *fakeEngine) handler() http.Handler {
 	})
 	mux.HandleFunc("GET /v1/objects", func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
-		var list api.ObjectList
+		list := api.ObjectList{Unasked: f.unasked}
 		for _, o := range f.objects {
 			kind, _ := api.LookupKind(q.Get("kind"))
 			if o.Key.Kind == kind.Name && (q.Get("name") == "" || q.Get("name") == o.Key.Name) &&
@@ -97,6 +99,9 @@ func (f *fakeEngine) handler() http.Handler {
 		if f.hangs {
 			<-r.Context().Done()
 			return
+		}
+		if f.looking != nil {
+			f.looking()
 		}
 		answer(w, f.status)
 	})

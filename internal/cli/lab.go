@@ -37,7 +37,7 @@ func (a *app) labCommand() *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.labListCommand(), a.labRunCommand(), a.labReportCommand(), a.labCompareCommand())
+	cmd.AddCommand(a.labListCommand(), a.labRunCommand(), a.labReportCommand(), a.labCompareCommand(), a.labIsotopeCommand(), a.labScorecardCommand(), a.labServiceCommand(), a.labServeCommand())
 	return cmd
 }
 
@@ -65,7 +65,11 @@ func (a *app) labList(long bool) error {
 	if !long {
 		grid := printer.NewGrid("NAME", "CELLS", "ROUNDS", "BLOCK", "WHAT").Right(1, 2, 3)
 		for _, s := range all {
-			grid.Row(s.Name, strconv.Itoa(len(s.Cells)), strconv.Itoa(s.Rounds), fmt.Sprintf("%gs", s.Seconds), s.Title)
+			cells := len(s.Cells)
+			if s.Control != nil {
+				cells = len(s.Control.Rates)
+			}
+			grid.Row(s.Name, strconv.Itoa(cells), strconv.Itoa(s.Rounds), fmt.Sprintf("%gs", s.Seconds), s.Title)
 		}
 		return grid.Print(a.Stdout, "")
 	}
@@ -92,12 +96,15 @@ func (a *app) labList(long bool) error {
 type labFlags struct {
 	planes        []string
 	peers         []string
+	targets       []string
 	gates         []string
 	rounds        int
 	block, warmup time.Duration
+	latency       time.Duration
 	order         string
 	seed          uint64
 	out, samples  string
+	scale         scaleFlags
 }
 
 func (a *app) labRunCommand() *cobra.Command {
@@ -108,8 +115,11 @@ func (a *app) labRunCommand() *cobra.Command {
 		Example: `  # An application's 40 ms stall, with and without the mesh.
   lateen lab run details-nagle
 
-  # With a peer beside, and shorter than it should be.
-  lateen lab run twopods-qps --peer ztunnel=/usr/local/bin/ztunnel --rounds 6 --block 5s
+  # With a peer beside, and as short as verdicts about its six metrics allow.
+  lateen lab run twopods-qps --peer ztunnel=/usr/local/bin/ztunnel --rounds 8 --block 5s
+
+  # Services that are there already, with a mesh and without, from this machine.
+  lateen lab run twopods-qps --target without=http://10.0.0.5:8080 --target with=http://10.0.0.6:8080
 
   # Everything, on a machine that has something else to do as well.
   lateen lab run all --gate other_cpu=0.3`,
@@ -131,12 +141,15 @@ func (a *app) labRunCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringSliceVar(&f.planes, "planes", []string{results.KindNone, results.KindLateen}, "planes that take part; the others are compared with the first")
-	cmd.Flags().StringArrayVar(&f.peers, "peer", nil, "KIND=PATH: another data plane's executable, such as ztunnel=/usr/local/bin/ztunnel (repeatable)")
+	cmd.Flags().StringArrayVar(&f.peers, "peer", nil, "KIND=PATH: another data plane's executable: ztunnel, ztunnel-one (with one worker), envoy, envoy-http1 or envoy-balanced, such as ztunnel=/usr/local/bin/ztunnel (repeatable)")
+	cmd.Flags().StringArrayVar(&f.targets, "target", nil, "NAME=URL: in place of planes, services that are there already: the scenario's load goes to the URL (repeatable; the others are compared with the first)")
 	cmd.Flags().IntVar(&f.rounds, "rounds", 0, "rounds, each with a block of every plane (left out: the scenario's)")
 	cmd.Flags().DurationVar(&f.block, "block", 0, "time measured in a block (left out: the scenario's)")
 	cmd.Flags().DurationVar(&f.warmup, "warmup", 0, "time before that which does not count (left out: the scenario's)")
-	cmd.Flags().StringArrayVar(&f.gates, "gate", nil, "NAME=SHARE: a limit beyond which a block is rejected for its environment: other_cpu, steal, lateness, achieved (repeatable)")
+	cmd.Flags().DurationVar(&f.latency, "latency", 0, "added to every round trip between nodes, in user space, up to "+maxLatency.String()+"; the report labels it")
+	cmd.Flags().StringArrayVar(&f.gates, "gate", nil, "NAME=LIMIT: beyond it a block is rejected for its environment: other_cpu, steal and achieved are shares, lateness is milliseconds (repeatable)")
 	cmd.Flags().StringVar(&f.order, "order", "random", "order of the planes in each round: random or abba")
+	f.scale.register(cmd)
 	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "what the random order begins with")
 	cmd.Flags().StringVar(&f.out, "out", "", "directory for results.json (default: lab-results/NAME-TIME)")
 	cmd.Flags().StringVar(&f.samples, "samples", "", "directory with bookinfo (default: samples beside the program's directory)")
@@ -151,12 +164,19 @@ func (f labFlags) options(cmd *cobra.Command, now time.Time, names []string) (ru
 	if o.Scenarios, err = scenario.Find(names); err != nil {
 		return o, usageError{err}
 	}
+	if err := f.scale.apply(o.Scenarios); err != nil {
+		return o, usageError{err}
+	}
 	if f.order != "abba" && f.order != "random" {
 		return o, usagef("--order %q: use random or abba", f.order)
 	}
 	if f.rounds < 0 || f.block < 0 || f.warmup < 0 {
 		return o, usagef("--rounds, --block and --warmup are not negative")
 	}
+	if f.latency < 0 || f.latency > maxLatency {
+		return o, usagef("--latency %s: use 0s to %s", f.latency, maxLatency)
+	}
+	o.Latency = f.latency
 	if cmd.Flags().Changed("rounds") {
 		o.Rounds = f.rounds
 	}
@@ -165,6 +185,20 @@ func (f labFlags) options(cmd *cobra.Command, now time.Time, names []string) (ru
 	}
 	if cmd.Flags().Changed("warmup") {
 		o.Warmup = f.warmup.Seconds()
+	}
+	if len(f.targets) > 0 {
+		if cmd.Flags().Changed("planes") || len(f.peers) > 0 {
+			return o, usagef("--target takes the place of --planes and --peer: use one or the other")
+		}
+		f.planes = nil
+	}
+	for _, text := range f.targets {
+		name, address, _ := strings.Cut(text, "=")
+		spec, err := bench.ParseTarget(name, address)
+		if err != nil {
+			return o, usageError{err}
+		}
+		o.Planes = append(o.Planes, spec)
 	}
 	for _, text := range slices.Concat(f.planes, f.peers) {
 		spec, err := bench.ParseSpec(text)
@@ -203,11 +237,11 @@ func setGate(gates *results.Gates, text string) error {
 	if !known {
 		return usagef("--gate %q: there is no such gate: use other_cpu, steal, lateness or achieved", text)
 	}
-	share, err := strconv.ParseFloat(value, 64)
-	if err != nil || !(share >= 0 && share <= 1e6) {
-		return usagef("--gate %q: write a share, such as %s=0.3", text, name)
+	limit, err := strconv.ParseFloat(value, 64)
+	if err != nil || !(limit >= 0 && limit <= 1e6) {
+		return usagef("--gate %q: write a number, such as %s=0.3", text, name)
 	}
-	*to = share
+	*to = limit
 	return nil
 }
 
@@ -215,7 +249,7 @@ func setGate(gates *results.Gates, text string) error {
 type labEngine struct{ a *app }
 
 func (e labEngine) Start(ctx context.Context, o bench.EngineOptions, progress func(api.Event)) error {
-	return e.a.Engine.Start(ctx, StartOptions{Mesh: o.Mesh, Nodes: o.Nodes, NodeProxy: o.NodeProxy, ProxyEnv: o.ProxyEnv}, progress)
+	return e.a.Engine.Start(ctx, StartOptions{Mesh: o.Mesh, Nodes: o.Nodes, NodeProxy: o.NodeProxy, ProxyEnv: o.ProxyEnv, Latency: o.Latency}, progress)
 }
 
 func (e labEngine) Stop(ctx context.Context, mesh string, progress func(api.Event)) error {
@@ -224,10 +258,30 @@ func (e labEngine) Stop(ctx context.Context, mesh string, progress func(api.Even
 
 func (e labEngine) Client(mesh string) *api.Client { return e.a.Connect(mesh) }
 
+// generator finds the load generator.
+func generator() (string, error) { return ourProgram("lateen-load") }
+
+// ourProgram finds a program: beside this one, or else where programs are.
+func ourProgram(name string) (string, error) {
+	exe, err := os.Executable()
+	if err == nil {
+		if exe, err = filepath.EvalSymlinks(exe); err == nil {
+			if path, err := exec.LookPath(filepath.Join(filepath.Dir(exe), name)); err == nil {
+				return path, nil
+			}
+		}
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("find %s: %w; run `make build`, which puts all programs into one directory", name, err)
+	}
+	return path, nil
+}
+
 func (a *app) labRun(ctx context.Context, o run.Options) error {
-	maker := bench.Maker{Engine: labEngine{a}, Prefix: "lab-" + strconv.Itoa(os.Getpid())}
+	maker := bench.Maker{Engine: labEngine{a}, Prefix: "lab-" + strconv.Itoa(os.Getpid()), Generator: generator}
 	doc, err := run.Run(ctx, run.Stage{
-		Make: maker.Plane, Account: account.Host(), Progress: a.progress(), LookPath: exec.LookPath, Version: Version(), Cores: runtime.NumCPU(), Now: a.Now,
+		Make: maker.Plane, Account: account.Host(), Progress: a.progress(), LookPath: exec.LookPath, Control: func() (string, error) { return ourProgram("lateen-control") }, Version: Version(), Cores: runtime.NumCPU(), Now: a.Now,
 		Sleep: func(ctx context.Context, d time.Duration) {
 			select {
 			case <-ctx.Done():
@@ -238,24 +292,34 @@ func (a *app) labRun(ctx context.Context, o run.Options) error {
 	if doc == nil {
 		return err
 	}
-	if blocks, rejected := run.Rejected(doc); blocks > 0 {
+	facts := slices.ContainsFunc(doc.Scenarios, func(o results.Outcome) bool { return len(o.Facts) > 0 })
+	if blocks, rejected := run.Rejected(doc); blocks > 0 || facts {
 		if err := run.Summary(a.Stdout, doc); err != nil {
 			return err
 		}
 		if rejected > 0 {
-			a.warn("%d of %d blocks were rejected for what their environment did; the reasons are in the document", rejected, blocks)
+			a.warn("rejected for what their environment did: %d of %d blocks; the reasons are in the document", rejected, blocks)
 		}
 	}
-	if errors.Is(err, context.Canceled) {
-		a.warn("interrupted: %s has the rounds until then", o.File)
-		return err
-	}
 	reports, failed := labReports(o.File, doc)
-	if err := errors.Join(err, failed, a.printf("\nwritten: %s\n", strings.Join(append([]string{o.File}, reports...), ", "))); err != nil {
+	written := strings.Join(append([]string{o.File}, reports...), ", ")
+	if errors.Is(err, context.Canceled) {
+		a.warn("interrupted: what was measured until then is in %s", written)
+		if failed != nil {
+			a.warn("%v", failed) // the error below says only that the run was interrupted
+		}
 		return err
 	}
+	if err := errors.Join(err, failed, a.printf("\nwritten: %s\n", written)); err != nil {
+		return err
+	}
+	return labStatus(doc)
+}
+
+// labStatus is the exit status that a run's results ask for: findings where a scenario ended early, or a plane failed at something.
+func labStatus(doc *results.Results) error {
 	for _, s := range doc.Scenarios {
-		if s.Failed != "" {
+		if s.Failed != "" || len(s.Failures) > 0 {
 			return exitStatus(ExitFindings)
 		}
 	}

@@ -19,7 +19,7 @@ func (a *app) labReportCommand() *cobra.Command {
 		Use:   "report RESULTS",
 		Short: "write a run of the lab as tables, as a page or in words",
 		Long: "RESULTS is the directory of a run or its results.json. The report is Markdown unless asked otherwise; the page of --html is one file\n" +
-			"that needs nothing beside it; --explain says in words what was counted.",
+			"that needs nothing beside it; --explain says in words what was counted. Verdicts are computed again from the blocks.",
 		Example: `  lateen lab report lab-results/twopods-qps-20261121-031500
   lateen lab report lab-results/twopods-qps-20261121-031500 --html --output report.html
 
@@ -38,6 +38,7 @@ func (a *app) labReportCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			report.Rejudge(r)
 			return a.labWrite(output, func(w io.Writer) error { return write(w, r) })
 		},
 	}
@@ -54,8 +55,8 @@ func (a *app) labCompareCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare A B",
 		Short: "set two runs of the lab side by side",
-		Long: "A and B are directories of runs or their results.json. Whatever differs in machine, gates, planes and loads is said first; ratios are those of\n" +
-			"planes to the baseline of their own run.",
+		Long: "A and B are directories of runs or their results.json. Whatever differs in machine, added latency, gates, planes and loads is said first; ratios\n" +
+			"are those of planes to the baseline of their own run.",
 		Example: `  lateen lab compare lab-results/before lab-results/after`,
 		Args:    exactly(2, "the directories of two runs, or their results.json"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -67,6 +68,8 @@ func (a *app) labCompareCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			report.Rejudge(first)
+			report.Rejudge(second)
 			return a.labWrite(output, func(w io.Writer) error { return report.Compare(w, first, second) })
 		},
 	}

@@ -64,3 +64,19 @@ func TestLabCompare(t *testing.T) {
 		t.Errorf("one run: exit code %d, %s", r.code, r.stderr)
 	}
 }
+
+func TestWhatPlanesFailAtIsInTheExitStatus(t *testing.T) {
+	for _, tt := range []struct {
+		outcome results.Outcome
+		want    int
+	}{
+		{results.Outcome{Notes: []string{"a note"}}, ExitOK},
+		{results.Outcome{Failed: "three blocks without an answer"}, ExitFindings},
+		{results.Outcome{Failures: []string{"a, lateen: 5 % of the requests failed"}}, ExitFindings},
+	} {
+		err := labStatus(&results.Results{Scenarios: []results.Outcome{{}, tt.outcome}})
+		if got := exitCode(err); got != tt.want {
+			t.Errorf("%+v: exit code %d, want %d", tt.outcome, got, tt.want)
+		}
+	}
+}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lateen.dev/lateen/internal/check"
 	"lateen.dev/lateen/internal/cli/printer"
 	"lateen.dev/lateen/internal/engine/api"
 )
@@ -126,49 +125,6 @@ func (a *app) partlyLive(ctx context.Context) ([]api.Problem, error) {
 		}
 	}
 	return found, nil
-}
-
-func (a *app) checkCommand() *cobra.Command {
-	formats := []printer.Format{printer.Table, printer.JSON, printer.YAML}
-	purpose := string(check.Up)
-	cmd := &cobra.Command{
-		Use:   "check",
-		Short: "say what this machine lacks to run a mesh, the demo or a build",
-		Example: `  lateen check
-  lateen check --for demo
-  lateen check --for build -o json`,
-		Long: fmt.Sprintf("Kernel features are tried for real in a network namespace that is thrown away; nothing on the machine changes.\n"+
-			"The exit code is %d if something is missing.", ExitFindings),
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			format, err := a.format(formats...)
-			if err != nil {
-				return err
-			}
-			wanted, err := check.ParsePurpose(purpose)
-			if err != nil {
-				return usageError{err}
-			}
-			report := check.Run(cmd.Context(), a.System, wanted)
-			if format.Structured() {
-				err = printer.Write(a.Stdout, format, report)
-			} else {
-				err = printer.Check(a.Stdout, report, a.Out)
-			}
-			if err != nil {
-				return err
-			}
-			if report.Failed() {
-				return exitStatus(ExitFindings)
-			}
-			a.next(map[check.Purpose]string{check.Up: "lateen up" + a.meshFlag(), check.Demo: "lateen demo", check.Build: "make build"}[wanted])
-			return nil
-		},
-	}
-	cmd.Flags().StringVar(&purpose, "for", purpose, "what the machine is wanted for: up, demo, build")
-	register(cmd, "for", cobra.FixedCompletions([]string{"up", "demo", "build"}, cobra.ShellCompDirectiveNoFileComp))
-	a.outputFlag(cmd, formats...)
-	return cmd
 }
 
 func (a *app) completionCommand() *cobra.Command {

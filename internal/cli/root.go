@@ -63,6 +63,8 @@ type app struct {
 	mesh      string
 	namespace string
 	output    string
+	// kubeconfig and kubeContext say which cluster is meant; empty are those that kubectl would take.
+	kubeconfig, kubeContext string
 }
 
 // Reference is the command with all its verbs, to be looked at rather than run.
@@ -72,7 +74,7 @@ func newRoot(env Env) *cobra.Command {
 	a := &app{Env: env}
 	root := &cobra.Command{
 		Use:   "lateen VERB",
-		Short: "run a service mesh on this machine, look into it and measure it",
+		Short: "run a service mesh on this machine or on Kubernetes, look into it and measure it",
 		Example: `  # Can this machine run a mesh? Start one with two nodes and bring it some pods.
   lateen check
   lateen up
@@ -82,6 +84,10 @@ func newRoot(env Env) *cobra.Command {
   lateen label namespace default istio.io/dataplane-mode=ambient
   lateen wait
   lateen status
+
+  # Or have one on the Kubernetes cluster that kubectl speaks to.
+  lateen check --pre
+  lateen install
 
   # See all of it at once, with and without the mesh, measured; it cleans up after itself.
   lateen demo`,
@@ -99,8 +105,10 @@ func newRoot(env Env) *cobra.Command {
 	register(root, "name", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return env.Meshes(), cobra.ShellCompDirectiveNoFileComp
 	})
+	root.PersistentFlags().StringVar(&a.kubeconfig, "kubeconfig", "", "file that says how to reach the cluster (default: $KUBECONFIG, then ~/.kube/config)")
+	root.PersistentFlags().StringVar(&a.kubeContext, "context", "", "which of the kubeconfig's clusters is meant (default: its current one)")
 	root.AddCommand(
-		a.upCommand(), a.downCommand(),
+		a.upCommand(), a.downCommand(), a.installCommand(), a.upgradeCommand(), a.uninstallCommand(),
 		a.applyCommand(), a.deleteCommand(), a.getCommand(), a.labelCommand(), a.scaleCommand(), a.waitCommand(),
 		a.logsCommand(), a.tapCommand(), a.topCommand(), a.execCommand(), a.portForwardCommand(), a.proxyCommand(), a.caCommand(),
 		a.statusCommand(), a.checkCommand(), a.demoCommand(), a.labCommand(), a.versionCommand(), a.completionCommand(),
@@ -131,9 +139,6 @@ Flags of every verb
 {{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}
 {{end}}
 `
-
-// client returns a client for the mesh that the user named.
-func (a *app) client() *api.Client { return a.Connect(a.mesh) }
 
 // meshFlag is the --name that a suggested command needs, with a space before it; empty for the default mesh.
 func (a *app) meshFlag() string {

@@ -5,42 +5,36 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
-	"lateen.dev/lateen/internal/cli/printer"
 	"lateen.dev/lateen/internal/engine/api"
 )
 
-// unsettled says which of the pods named or owned are not yet in the mesh as their labels say, and which node proxies do
-// not know so yet, and which of these pods a proxy refuses; which it may refuse it
-// notes. Only a thorough look asks the control plane and its clients, which
-// costs more.
+// unsettled says which of the pods, by namespace and name, are not yet in the mesh as their labels say, and which node proxies do not
+// know so yet. Only a thorough look asks the control plane and its clients, which costs more.
 //
 // A connection is meshed if its source's traffic is captured and its source's proxy knows that the destination's is. The
 // capture is the agents' to tell; what the proxies know is what the control plane has told them and they acknowledged.
-func unsettled(ctx context.Context, client *api.Client, owners map[api.Key]bool, thorough bool, partly, unknown doubts) (waiting, refused []string, err error) {
+func unsettled(ctx context.Context, client *api.Client, wanted map[string]bool, thorough bool) (waiting []string, err error) {
 	status, err := client.Status(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	pods, refused, err := concerned(ctx, client, status, owners, partly, unknown)
-	if err != nil {
-		return nil, nil, err
-	}
+	pods := slices.DeleteFunc(slices.Clone(status.Pods), func(p api.PodState) bool { return !wanted[p.Namespace+"/"+p.Name] })
 	for _, p := range pods {
 		if why := uncaptured(p); why != "" {
 			waiting = append(waiting, "pod/"+p.Name+" ("+why+")")
 		}
 	}
 	if len(waiting) > 0 || !thorough {
-		return waiting, refused, nil
+		return waiting, nil
 	}
 	declared, err := declaredMeshed(ctx, client)
 	if unreachable := (*api.Error)(nil); errors.As(err, &unreachable) {
-		return []string{"the control plane (" + unreachable.Message + ")"}, refused, nil // it may be starting again
+		return []string{"the control plane (" + unreachable.Message + ")"}, nil // it may be starting again
 	} else if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for _, p := range pods {
 		if d := declared[p.Namespace+"/"+p.Name]; d.meshed != p.Enrolled && !d.native {
@@ -49,17 +43,18 @@ func unsettled(ctx context.Context, client *api.Client, owners map[api.Key]bool,
 	}
 	// Anew, and after the above: what the control plane has declared is in the generation that it names from now on.
 	if status, err = client.Status(ctx); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if !status.Control.Ready {
-		waiting = append(waiting, "the control plane")
+	// What it did not tell is missing from the rest: without its clients everybody would have acknowledged everything.
+	if why := status.Control.Error; !status.Control.Ready || why != "" {
+		waiting = append(waiting, strings.TrimSuffix("the control plane ("+why+")", " ()"))
 	}
 	for _, n := range status.Nodes {
 		if n.Proxy.AckedGeneration < status.Control.Generation {
 			waiting = append(waiting, fmt.Sprintf("the proxy of node %s (generation %d of %d)", n.Name, n.Proxy.AckedGeneration, status.Control.Generation))
 		}
 	}
-	return waiting, refused, nil
+	return waiting, nil
 }
 
 // uncaptured says what is missing until a pod's own traffic is treated as its labels ask; empty if nothing is.
@@ -77,39 +72,6 @@ func uncaptured(p api.PodState) string {
 		why += ": " + p.MeshReason
 	}
 	return why
-}
-
-// concerned picks the pods that are among the objects or belong to one of them, and can be in a mesh, and says which of them proxies refuse, and notes which they may.
-func concerned(ctx context.Context, client *api.Client, status api.Status, owners map[api.Key]bool, partly, unknown doubts) (pods []api.PodState, refused []string, err error) {
-	list, err := client.Get(ctx, api.GetRequest{Kind: "Pod", AllNamespaces: true})
-	if err != nil {
-		return nil, nil, err
-	}
-	wanted := map[string]bool{}
-	for _, object := range list.Items {
-		var pod corev1.Pod
-		if err := json.Unmarshal(object.Raw, &pod); err != nil {
-			return nil, nil, fmt.Errorf("read %s: %w", object.Key, err)
-		}
-		found := owners[object.Key]
-		for _, owner := range pod.OwnerReferences {
-			found = found || owners[api.Key{Kind: owner.Kind, Namespace: object.Key.Namespace, Name: owner.Name}]
-		}
-		finished := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-		wanted[object.Key.Namespace+"/"+object.Key.Name] = found && !finished
-		if why := printer.Refusal(object); why != "" && found && !finished {
-			refused = append(refused, "pod/"+object.Key.Name+" ("+why+")")
-		}
-		if found && !finished {
-			doubt(object, "pod/"+object.Key.Name, false, partly, unknown)
-		}
-	}
-	for _, p := range status.Pods {
-		if wanted[p.Namespace+"/"+p.Name] {
-			pods = append(pods, p)
-		}
-	}
-	return pods, refused, nil
 }
 
 // declaration is what the control plane says of a pod.

@@ -48,9 +48,13 @@ func (a *app) upCommand() *cobra.Command {
 	cmd.Flags().StringSliceVar(&options.TrustDomainAliases, "trust-domain-aliases", nil, "further names of the trust domain cluster.local, for peers and in policies")
 	cmd.Flags().StringVar(&families, "ip-families", families, "addresses of nodes, pods and services: ipv4, ipv6 or dual")
 	cmd.Flags().StringArrayVar(&options.ProxyEnv, "proxy-env", nil, "NAME=VALUE: an environment variable of every node proxy, such as LATEEN_IDLE_TIMEOUT=1h (repeatable)")
+	cmd.Flags().DurationVar(&options.Latency, "latency", 0, "added to every round trip between nodes, in user space, up to "+maxLatency.String()+"; half of it to those between a node and the control plane")
 	cmd.Flags().StringArrayVar(&places, "node", nil, "NODE=REGION[/ZONE[/SUBZONE]]: where a node is, for locality (repeatable)")
 	return cmd
 }
+
+// maxLatency is the longest time that the local engine adds to a round trip between nodes.
+const maxLatency = 2 * time.Second
 
 // What the control plane takes as the life of a certificate.
 const minCertTTL, maxCertTTL = 2 * time.Second, 90 * 24 * time.Hour
@@ -70,6 +74,9 @@ func completeOptions(o *StartOptions, proxies []string, families string, places 
 	}
 	if o.CertTTL != 0 && (o.CertTTL < minCertTTL || o.CertTTL > maxCertTTL) {
 		return usagef("--cert-ttl %s: use %s to %s", o.CertTTL, minCertTTL, maxCertTTL)
+	}
+	if o.Latency < 0 || o.Latency > maxLatency {
+		return usagef("--latency %s: use 0s to %s", o.Latency, maxLatency)
 	}
 	if o.CADir != "" {
 		absolute, err := filepath.Abs(o.CADir)
@@ -183,6 +190,8 @@ func events(progress *term.Progress) func(api.Event) {
 		switch e.State {
 		case api.EventStarted:
 			progress.Start(e.Message)
+		case api.EventGoesOn:
+			progress.Update(e.Message)
 		case api.EventDone:
 			progress.Done(e.Message)
 		case api.EventFailed:

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,10 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 
-	"lateen.dev/lateen/internal/cli/printer"
 	"lateen.dev/lateen/internal/engine/api"
 )
 
@@ -37,8 +33,8 @@ func (a *app) waitCommand() *cobra.Command {
 			"both until every node proxy has acknowledged the configuration that says so: new connections follow it from then on.\n\n" +
 			"What configures the mesh is in force when it was accepted and every node proxy has acknowledged it. If a proxy refuses something\n" +
 			"that is waited for, or without targets anything in the namespaces looked at, the wait fails at once with the proxy's reason.\n\n" +
-			"A proxy that refuses more than it names may refuse any of what it was sent together. What is waited for by name is then waited\n" +
-			"for until that is known. Where a proxy names nothing, other waits go on without an answer and say what is not known.",
+			"A proxy that refuses more than it names may refuse any of what it was sent together. What configures the mesh and is waited\n" +
+			"for by name is then waited for until that is known. Other waits go on without an answer and say what is not known.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if timeout <= 0 {
 				return usagef("--timeout %s: use a time above zero, such as 30s", timeout)
@@ -64,24 +60,24 @@ func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.
 	refusals := patience{}
 	var last []string // what was missing when it could last be asked
 	for {
-		waiting, refused, doubts, total, err := unready(ctx, a.client(), requests)
+		found, err := unready(ctx, a.client(), requests)
 		if err != nil && ctx.Err() == nil {
 			progress.Abandon()
 			return err
 		}
+		waiting := slices.Concat(found.waiting, found.refused)
 		if err == nil {
-			if lasting := refusals.lasting(refused, time.Now()); len(lasting) > 0 {
+			if lasting := refusals.lasting(found.refused, time.Now()); len(lasting) > 0 {
 				progress.Abandon()
 				return fmt.Errorf("%s; correct it and apply it again, lateen status%s and lateen logs proxy/NODE%s say more", strings.Join(lasting, "; "), a.meshFlag(), a.meshFlag())
 			}
-			waiting = append(waiting, refused...)
 		}
 		if err == nil && len(waiting) == 0 {
 			progress.Abandon()
-			for _, doubt := range doubts.lines() {
+			for _, doubt := range found.unknown.lines() {
 				a.warn("not known: %s", doubt)
 			}
-			return a.printf("%d ready\n", total)
+			return a.printf("%d ready\n", found.total)
 		}
 		if err == nil {
 			last = waiting
@@ -170,89 +166,4 @@ func (d doubts) lines() (out []string) {
 		out = append(out, strings.Join(names, ", ")+" ("+why+")")
 	}
 	return out
-}
-
-// unready says what is not as it should be yet among the objects asked for, what of it proxies refuse, what they may refuse without
-// keeping anybody waiting, and counts those objects.
-func unready(ctx context.Context, client *api.Client, requests []api.GetRequest) (waiting, refused []string, unknown doubts, total int, err error) {
-	owners := map[api.Key]bool{}
-	// What is not asked for by name waits only for a proxy that names some of what it refuses: one that names nothing would
-	// hold up everybody.
-	partly, unknown := doubts{}, doubts{}
-	for _, request := range requests {
-		configures := slices.Contains(partial, request.Kind)
-		if configures && request.Name == "" && len(waiting) > 0 {
-			continue // there will be another look
-		}
-		list, err := client.Get(ctx, request)
-		if err != nil {
-			return nil, nil, nil, 0, err
-		}
-		for _, object := range list.Items {
-			name := strings.ToLower(object.Key.Kind) + "/" + object.Key.Name
-			if why := printer.Refusal(object); why != "" {
-				refused = append(refused, name+" ("+why+")")
-			}
-			doubt(object, name, configures && request.Name != "", partly, unknown)
-			switch {
-			case configures && request.Name == "":
-				continue // one that has no effect, and says so, keeps nobody waiting
-			case configures:
-				if state, why := printer.State(object); state == printer.StateUnknown || state == printer.StateIneffective {
-					waiting = append(waiting, strings.TrimSuffix(name+" ("+why+")", " ()"))
-				}
-				total++
-				continue
-			}
-			ready, err := isReady(object)
-			if err != nil {
-				return nil, nil, nil, 0, fmt.Errorf("read %s: %w", object.Key, err)
-			}
-			total++
-			owners[object.Key] = true
-			if !ready {
-				waiting = append(waiting, name)
-			}
-		}
-	}
-	unsettled, owned, err := unsettled(ctx, client, owners, len(waiting) == 0, partly, unknown)
-	for _, why := range owned {
-		if !slices.Contains(refused, why) {
-			refused = append(refused, why)
-		}
-	}
-	return slices.Concat(waiting, partly.lines(), unsettled), refused, unknown, total, err
-}
-
-// doubt notes an object of which it is not known whether proxies use it. One whose own state is waited for is not noted again.
-func doubt(object api.Object, name string, byState bool, partly, unknown doubts) {
-	why := printer.Doubt(object)
-	switch {
-	case why == "" || byState || printer.Refusal(object) != "":
-	case printer.DoubtUnnamed(object):
-		unknown.add(name, why)
-	default:
-		partly.add(name, why)
-	}
-}
-
-func isReady(object api.Object) (bool, error) {
-	if object.Key.Kind == "Deployment" {
-		var d appsv1.Deployment
-		if err := json.Unmarshal(object.Raw, &d); err != nil {
-			return false, err
-		}
-		want := int32(1)
-		if d.Spec.Replicas != nil {
-			want = *d.Spec.Replicas
-		}
-		return d.Status.ReadyReplicas >= want && d.Status.UpdatedReplicas >= want, nil
-	}
-	var pod corev1.Pod
-	if err := json.Unmarshal(object.Raw, &pod); err != nil {
-		return false, err
-	}
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	}), nil
 }

@@ -10,62 +10,114 @@ import (
 	"lateen.dev/lateen/internal/translate"
 )
 
-// addresses holds which objects name which single address as theirs. Ranges are of no account: proxies look at them only where nothing
-// has the very address.
+// addresses holds which objects name which single address as theirs.
 type addresses struct {
 	named map[model.Key][]netip.Addr
-	by    map[netip.Addr][]model.Key
+	by    map[netip.Addr]keys
 	right map[model.Key]claim // how they stood when they named them
 }
 
 func newAddresses() addresses {
-	return addresses{named: map[model.Key][]netip.Addr{}, by: map[netip.Addr][]model.Key{}, right: map[model.Key]claim{}}
+	return addresses{named: map[model.Key][]netip.Addr{}, by: map[netip.Addr]keys{}, right: map[model.Key]claim{}}
 }
 
-// put says which addresses an object names now and with what right, and tells of every other object that names one that came, went, or
-// is named with another right.
-func (a *addresses) put(right claim, now []netip.Addr, touch func(model.Key)) {
+// put says which addresses an object names now and with what right, and tells of those that it named or names if either is another than
+// before.
+func (a *addresses) put(right claim, now []netip.Addr, moved func(netip.Addr)) {
 	key := right.key
 	before := a.named[key]
 	if slices.Equal(before, now) && a.right[key].equal(right) {
 		return
 	}
-	a.right[key] = right
 	for _, addr := range before {
-		rest := slices.DeleteFunc(a.by[addr], func(k model.Key) bool { return k == key })
-		if a.by[addr] = rest; len(rest) == 0 {
+		if a.by[addr] = a.by[addr].without(key); a.by[addr].empty() {
 			delete(a.by, addr)
 		}
-		for _, other := range rest {
-			touch(other)
-		}
+		moved(addr)
 	}
 	for _, addr := range now {
-		for _, other := range a.by[addr] {
-			touch(other)
-		}
-		a.by[addr] = append(a.by[addr], key)
+		a.by[addr] = a.by[addr].with(key)
+		moved(addr)
 	}
-	if a.named[key] = now; len(now) == 0 {
+	if a.named[key], a.right[key] = now, right; len(now) == 0 {
 		delete(a.named, key)
 		delete(a.right, key)
 	}
 }
 
-// settleClaims notes the addresses of what changed, and has the services compiled again that gain or lose one by it.
+// keys is a set of objects: of one, mostly.
+type keys struct {
+	one  model.Key
+	more map[model.Key]bool
+}
+
+func (k keys) empty() bool { return k.one == model.Key{} && len(k.more) == 0 }
+
+func (k keys) with(key model.Key) keys {
+	switch {
+	case k.one == key:
+	case k.one == model.Key{} && !k.more[key]:
+		k.one = key
+	case k.more == nil:
+		k.more = map[model.Key]bool{key: true}
+	default:
+		k.more[key] = true
+	}
+	return k
+}
+
+func (k keys) without(key model.Key) keys {
+	if k.one == key {
+		k.one = model.Key{}
+	}
+	delete(k.more, key)
+	return k
+}
+
+func (k keys) all(yield func(model.Key) bool) {
+	if (k.one != model.Key{}) && !yield(k.one) {
+		return
+	}
+	for key := range k.more {
+		if !yield(key) {
+			return
+		}
+	}
+}
+
+// settleClaims notes the addresses and ranges of what changed, settles each once, and has the services compiled again that gain or lose by it.
 func (c *Compiler) settleClaims(b *batch) {
 	touched, led := map[model.Key]bool{}, map[model.Key]bool{}
 	for key := range b.workloads {
 		if key.Kind != "Pod" {
-			c.endpointsAt.put(c.claim(key), c.endpointAddresses(key), func(model.Key) {})
+			c.endpointsAt.put(c.claim(key), c.endpointAddresses(key), func(netip.Addr) {})
 		}
 	}
+	held, asked, blocks := map[netip.Addr]bool{}, map[netip.Addr]bool{}, map[netip.Prefix]bool{}
+	block := func(p netip.Prefix) { blocks[p] = true }
 	put := func(key model.Key) {
+		if key.Kind == "ServiceEntry" {
+			c.asks.put(c.claim(key), c.namedAddresses(key), func(addr netip.Addr) { asked[addr] = true })
+			c.ranges.put(c.claim(key), c.namedRanges(key), block)
+			return
+		}
 		before := c.claims.named[key]
-		c.claims.put(c.claim(key), c.namedAddresses(key), func(other model.Key) { touched[other] = true })
-		if now := c.claims.named[key]; isPlace(key) && !slices.Equal(before, now) {
-			for _, addr := range append(slices.Clone(before), now...) {
-				for _, endpoint := range c.endpointsAt.by[addr] {
+		c.claims.put(c.claim(key), c.namedAddresses(key), func(addr netip.Addr) { held[addr] = true })
+		if isPlace(key) {
+			c.ranges.place(key, c.site(key), func(p netip.Prefix, all bool) {
+				if all || c.rivalries.nothingLeft(p) {
+					block(p)
+				}
+			})
+		}
+		now := c.claims.named[key]
+		if slices.Equal(before, now) {
+			return
+		}
+		for _, addr := range append(slices.Clone(before), now...) {
+			c.ranges.moved(addr, block)
+			if isPlace(key) {
+				for endpoint := range c.endpointsAt.by[addr].all {
 					led[endpoint] = true
 				}
 			}
@@ -80,6 +132,19 @@ func (c *Compiler) settleClaims(b *batch) {
 				put(key)
 			}
 		}
+	}
+	touch := func(key model.Key) { touched[key] = true }
+	for addr := range held {
+		for key := range c.claims.by[addr].all {
+			touch(key) // the Services among them
+		}
+		asked[addr] = true
+	}
+	for addr := range asked {
+		c.settleAddress(addr, touch)
+	}
+	for p := range blocks {
+		c.settleRange(p, touch)
 	}
 	for key := range led {
 		b.workload(key)
@@ -112,10 +177,11 @@ func (c *Compiler) endpointAddresses(key model.Key) (out []netip.Addr) {
 	return out
 }
 
-// occupant is the node or pod at an address; empty if there is none.
-func (c *Compiler) occupant(addr netip.Addr) string {
+// occupant is the node or pod at an address of a network; empty if there is none. All that the mesh sees are on its own network: the
+// same address in another is somebody else's.
+func (c *Compiler) occupant(network string, addr netip.Addr) string {
 	best, ok := c.holder(model.Key{}, addr)
-	if !ok || !isPlace(best) {
+	if !ok || !isPlace(best) || network != c.mesh.Network {
 		return ""
 	}
 	return best.String()
@@ -149,28 +215,49 @@ func (c *Compiler) namedAddresses(key model.Key) []netip.Addr {
 // of a virtual address that was chosen for it before entries of other namespaces. Otherwise anybody who may write one ServiceEntry could
 // take over, or take out of mTLS, what belongs to somebody else.
 func (c *Compiler) holder(key model.Key, addr netip.Addr) (best model.Key, ok bool) {
-	right := func(k model.Key) int {
-		return slices.Index([]string{"Node", "Pod", "Service", "ServiceEntry", ""}, k.Kind)
+	if best, ok = c.first(addr); ok && best != key {
+		return best, true
 	}
-	before := func(x, y model.Key) bool {
-		if right(x) != right(y) {
-			return right(x) < right(y)
+	if key.Kind == "ServiceEntry" {
+		if owner, chosen := c.chosenFor(addr); chosen && owner.Namespace != key.Namespace {
+			return owner, true
 		}
-		if isPlace(x) {
+	}
+	return key, false
+}
+
+// chosenFor is the entry for which a virtual address was chosen.
+func (c *Compiler) chosenFor(addr netip.Addr) (owner model.Key, ok bool) {
+	return c.hosts.owner(c.assignments.taken[addr])
+}
+
+// first is who has an address before all others that are there or are Services.
+func (c *Compiler) first(addr netip.Addr) (best model.Key, ok bool) {
+	there := c.claims.by[addr]
+	if len(there.more) == 0 {
+		return there.one, !there.empty()
+	}
+	if best, ok = c.rivalries.firsts[addr]; ok {
+		return best, true
+	}
+	right := func(k model.Key) int { return slices.Index([]string{"Node", "Pod", "Service"}, k.Kind) }
+	before := func(x, y model.Key) bool {
+		switch {
+		case y == model.Key{}:
+			return true
+		case right(x) != right(y):
+			return right(x) < right(y)
+		case isPlace(x):
 			return x.Compare(y) < 0 // pods share their node's address; one of them is named
 		}
-		return x.Kind == "Service" && c.claim(x).before(c.claim(y))
+		return c.claims.right[x].before(c.claims.right[y])
 	}
-	best = key
-	for _, other := range c.claims.by[addr] {
+	for other := range there.all {
+		c.looked++
 		if before(other, best) {
 			best = other
 		}
 	}
-	if best == key && key.Kind == "ServiceEntry" {
-		if owner, chosen := c.hosts.owner(c.assignments.taken[addr]); chosen && owner.Namespace != key.Namespace {
-			best = owner
-		}
-	}
-	return best, best != key
+	c.rivalries.firsts[addr] = best
+	return best, true
 }

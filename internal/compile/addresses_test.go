@@ -183,3 +183,24 @@ func TestNobodyLeadsConnectionsToANodeOrPodIntoATunnel(t *testing.T) {
 		}
 	}
 }
+
+// The same address in two networks is two places.
+func TestAMachineOfAnotherNetworkIsNotWhereANodeIs(t *testing.T) {
+	machine := func(name, network string) string {
+		return "apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: " + name + ", namespace: attic, annotations: {ambient.istio.io/redirection: enabled}}\n" +
+			"spec: {address: 10.243.0.11" + network + "}\n---\n"
+	}
+	p := newPlane(t)
+	p.put(nodeOne + machine("here", "") + machine("there", ", network: far"))
+	for name, want := range map[string]workload.TunnelProtocol{"here": workload.TunnelProtocol_NONE, "there": workload.TunnelProtocol_HBONE} {
+		var a *workload.Address
+		p.get(log.AddressType, mesh.WorkloadEntryResource("attic", name), func(v any) { a = v.(*workload.Address) })
+		if got := a.GetWorkload().GetTunnelProtocol(); got != want {
+			t.Errorf("%s speaks %v, want %v", name, got, want)
+		}
+		said := p.said()[model.Key{Group: model.NetworkGroup, Kind: "WorkloadEntry", Namespace: "attic", Name: name}]
+		if (said.Reason == "Conflicted") != (name == "here") {
+			t.Errorf("%s is told %v", name, said)
+		}
+	}
+}

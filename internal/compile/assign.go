@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"lateen.dev/lateen/internal/statefile"
@@ -29,6 +30,8 @@ type Assignments struct {
 	path  string
 	dirty bool
 	taken map[netip.Addr]string // address → service
+	// shared is nil unless other control planes choose as well.
+	shared *shelved
 
 	// Addresses are those of services, by wire name ("namespace/host"): one of each family.
 	Addresses map[string][]netip.Addr `json:"addresses"`
@@ -42,6 +45,8 @@ type PolicyName struct {
 	Plain string `json:"plain"`
 	Bound string `json:"bound"`
 	Name  string `json:"name"`
+	// Made counts the names that were made for it: none of them comes back.
+	Made int `json:"made,omitempty"`
 }
 
 // NewAssignments keeps what it is told in memory only.
@@ -86,15 +91,29 @@ func (a *Assignments) read(data []byte) error {
 	if a.Policies == nil {
 		a.Policies = map[string]PolicyName{}
 	}
+	if err := CheckAddresses(a.Addresses); err != nil {
+		return err
+	}
 	for service, addresses := range a.Addresses {
+		for _, addr := range addresses {
+			a.taken[addr] = service
+		}
+	}
+	return nil
+}
+
+// CheckAddresses refuses virtual addresses, by service, that nobody has chosen: out of the ranges, or of two services at once.
+func CheckAddresses(kept map[string][]netip.Addr) error {
+	taken := map[netip.Addr]string{}
+	for service, addresses := range kept {
 		for _, addr := range addresses {
 			if !autoPrefix4.Contains(addr) && !autoPrefix6.Contains(addr) {
 				return fmt.Errorf("address %s of %s is in neither %s nor %s", addr, service, autoPrefix4, autoPrefix6)
 			}
-			if other, ok := a.taken[addr]; ok {
+			if other, ok := taken[addr]; ok {
 				return fmt.Errorf("address %s belongs to both %s and %s", addr, other, service)
 			}
-			a.taken[addr] = service
+			taken[addr] = service
 		}
 	}
 	return nil
@@ -131,6 +150,10 @@ func (a *Assignments) save() error {
 func (a *Assignments) addresses(service string, used func(netip.Addr) bool) []netip.Addr {
 	if have := a.Addresses[service]; len(have) > 0 {
 		return have
+	}
+	if a.shared != nil {
+		a.shared.want(service)
+		return nil
 	}
 	var chosen []netip.Addr
 	for _, prefix := range []netip.Prefix{autoPrefix4, autoPrefix6} {
@@ -169,13 +192,23 @@ func (a *Assignments) choose(service string, prefix netip.Prefix, used func(neti
 // evict takes an address away from the service that it was chosen for, and with it the service's others. It returns that service.
 func (a *Assignments) evict(addr netip.Addr) (service string, ok bool) {
 	if service, ok = a.taken[addr]; ok {
+		if a.shared != nil {
+			a.drop(service, addr)
+			return service, true
+		}
 		a.release(service)
 	}
 	return service, ok
 }
 
-// release gives a service's addresses back.
+// release gives a service's addresses back. Those that other control planes may still publish stay where they are, until nobody has needed
+// them for long.
 func (a *Assignments) release(service string) {
+	if s := a.shared; s != nil {
+		delete(s.wanted, service)
+		delete(s.denied, service)
+		return
+	}
 	for _, addr := range a.Addresses[service] {
 		delete(a.taken, addr)
 		a.dirty = true
@@ -202,22 +235,30 @@ func (a *Assignments) keep(service, policy func(string) bool) {
 // proxies learn of the policy and of the workload one after the other: under one name a policy must never mean other workloads, or
 // its new rules would for a moment meet those that it no longer covers. So another binding gets another name; the first is the object's
 // own. anew asks for another name although the binding is the same, for content that must not meet what workloads still name.
-func (a *Assignments) policyName(object, own, binding, content string, anew bool) string {
+//
+// Where several control planes name policies, each knows another history, and proxies move between them: there the first name tells the
+// binding, too, unless that is everybody (broad), so that no two mean different workloads by one name.
+func (a *Assignments) policyName(object, own, binding, content string, broad, anew bool) string {
 	have, known := a.Policies[object]
+	first := own
+	// One that it had under an earlier binding may be what a proxy that lags still has its workloads name.
+	again := known && have.Bound != binding && anew
+	if a.shared != nil && !broad {
+		first = own + "~" + digest(binding)[:8]
+	}
 	switch {
+	case known && have.Bound == binding && !anew:
+		return have.Name
+	case a.shared != nil && (!known || have.Bound != binding) && !again:
+		have = PolicyName{Plain: binding, Bound: binding, Name: first, Made: have.Made}
 	case !known:
 		have = PolicyName{Plain: binding, Bound: binding, Name: own}
-	case have.Bound == binding && !anew:
-		return have.Name
-	case have.Plain == binding && have.Name != own:
+	case a.shared == nil && have.Plain == binding && have.Name != own && !again:
 		have.Bound, have.Name = binding, own
 	default:
-		name := own + "~" + digest(binding, content)[:8]
-		if name == have.Name {
-			// It was edited in place since and goes back to what it was.
-			name = own + "~" + digest(binding, content, name)[:8]
-		}
-		have.Bound, have.Name = binding, name
+		// By binding and content alone it would be a name that it had before, and under which it may have been edited in place since.
+		have.Made++
+		have.Bound, have.Name = binding, own+"~"+digest(binding, content, strconv.Itoa(have.Made))[:8]
 	}
 	a.Policies[object] = have
 	a.dirty = true

@@ -26,6 +26,8 @@ type Compiler struct {
 
 	mu          sync.Mutex // one batch at a time
 	started     bool       // the first batch, which is all there is, was taken
+	compiled    int        // how many objects, however often each
+	looked      int        // how many claims and places were looked at to settle whose an address, a range or a host is
 	pruned      int        // policies' names that were left when those of objects that are gone were last forgotten
 	assignments *Assignments
 	selection   *model.Selection
@@ -33,10 +35,15 @@ type Compiler struct {
 	contests    contests
 	published   map[model.Key]string // AuthorizationPolicies that have a resource, and the name by which workloads name it
 	hosts       hosts
-	claims      addresses
+	names       names
+	claims      addresses // where nodes and pods are, and the cluster IPs of Services
+	asks        addresses // what ServiceEntries ask for
+	ranges      ranges
+	rivalries   rivalries
 	endpointsAt addresses // where WorkloadEntries and ServiceEntries say that their endpoints are
 	gateways    gateways
-	endpoints   map[model.Key]map[string]bool // ServiceEntry → names of the workloads that its endpoints are
+	endpoints   map[model.Key]map[string]bool    // ServiceEntry or EndpointSlice → names of the workloads that its endpoints are
+	slices      map[model.Key]map[model.Key]bool // Service → EndpointSlices that are not made of its pods
 }
 
 // New returns a compiler for an empty store and log. took, if not nil, hears how long each batch took.
@@ -45,8 +52,8 @@ func New(mesh translate.Mesh, store *model.Store, l *log.Log, assignments *Assig
 		took = func(time.Duration) {}
 	}
 	return &Compiler{mesh: mesh, store: store, log: l, logger: logger, assignments: assignments, selection: model.NewSelection(),
-		peers: newPeerScopes(), contests: newContests(), published: map[model.Key]string{}, hosts: newHosts(), claims: newAddresses(), endpointsAt: newAddresses(), gateways: newGateways(),
-		endpoints: map[model.Key]map[string]bool{}, took: took}
+		peers: newPeerScopes(), contests: newContests(), published: map[model.Key]string{}, hosts: newHosts(), names: newNames(), claims: newAddresses(), asks: newAddresses(), ranges: newRanges(), rivalries: newRivalries(), endpointsAt: newAddresses(), gateways: newGateways(),
+		endpoints: map[model.Key]map[string]bool{}, slices: map[model.Key]map[model.Key]bool{}, took: took}
 }
 
 // batch is what one set of changes touches.
@@ -80,6 +87,7 @@ func (c *Compiler) Apply(changes []model.Change) {
 	defer c.mu.Unlock()
 	start := time.Now()
 	generation, changed := c.store.Apply(changes)
+	c.rivalries.forget()
 	b := newBatch(generation)
 	for _, ch := range changed {
 		c.touch(b, ch)
@@ -105,16 +113,18 @@ func (c *Compiler) Apply(changes []model.Change) {
 	if b.peers || len(b.told) > 0 {
 		c.tellPeers(b)
 	}
-	c.keepAssignments()
+	c.keepAssignments(b)
 	appended := c.log.Append(generation, b.changes)
+	compiled := len(b.services) + len(b.workloads) + len(b.policies)
+	c.compiled += compiled
 	took := time.Since(start)
 	c.took(took)
-	c.logger.Debug("compile: generation complete", "generation", generation, "objects", len(changed), "resources", appended, "took", took)
+	c.logger.Debug("compile: generation complete", "generation", generation, "objects", len(changed), "compiled", compiled, "resources", appended, "took", took)
 }
 
 // keepAssignments writes down what was chosen before proxies are told. If that fails they are told all the same: what is chosen holds until
 // the next start.
-func (c *Compiler) keepAssignments() {
+func (c *Compiler) keepAssignments(b *batch) {
 	// A policy that is deleted keeps its name for a while: proxies may learn of its successor together with its end.
 	const slack = 4096
 	if !c.started || len(c.assignments.Policies) > 2*c.pruned+slack {
@@ -143,7 +153,7 @@ func (c *Compiler) emit(b *batch, typeURL, name string, aliases, parents []strin
 		r.Broad = policy.Scope != security.Scope_WORKLOAD_SELECTOR
 	}
 	for _, key := range sources {
-		r.Sources = append(r.Sources, log.Source{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name})
+		r.Sources = append(r.Sources, log.Source{Group: key.Group, Kind: key.Kind, Namespace: key.Namespace, Name: key.Name})
 	}
 	if address, ok := message.(*workload.Address); ok {
 		r.Node = address.GetWorkload().GetNode()
@@ -156,6 +166,9 @@ func (c *Compiler) accept(key model.Key, b *batch) {
 }
 
 func (c *Compiler) conditions(b *batch, key model.Key, conditions []model.Condition) {
+	if e, ok := c.store.Entry(key); ok && e.Object.Refused != "" {
+		conditions = []model.Condition{translate.Refused(e.Object.Refused)}
+	}
 	for i := range conditions {
 		conditions[i].Generation = b.generation
 	}

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -48,13 +49,19 @@ func decode(t testing.TB, text string) []files.Object {
 	return objects
 }
 
+func changes(t testing.TB, text string) (out []model.Change) {
+	t.Helper()
+	for _, o := range decode(t, text) {
+		out = append(out, model.Change{Key: o.Key, Object: &o})
+	}
+	return out
+}
+
+// put compiles objects, and has what they want written down if somebody else chooses, too.
 func (p *plane) put(text string) {
 	p.t.Helper()
-	var changes []model.Change
-	for _, o := range decode(p.t, text) {
-		changes = append(changes, model.Change{Key: o.Key, Object: &o})
-	}
-	p.Apply(changes)
+	p.Apply(changes(p.t, text))
+	_ = p.Keep(context.Background()) // the shelf may be away
 }
 
 func (p *plane) remove(keys ...model.Key) {

@@ -3,6 +3,7 @@ package compile
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	securityv1 "istio.io/client-go/pkg/apis/security/v1"
 
@@ -24,6 +25,8 @@ type standing struct {
 	chosen int                     // workloads that it selects
 	lost   map[model.Key]model.Key // those for which another one counts, and which
 	host   map[model.Key]bool      // those on their node's network
+	// closed are those for which this one counts, but a stand-in that came first keeps out some whom it lets in, and which stand-in.
+	closed map[model.Key]model.Key
 }
 
 func newContests() contests {
@@ -42,27 +45,35 @@ func (c *Compiler) contest(b *batch, workload model.Key, selecting []*securityv1
 		s.chosen--
 		delete(s.lost, workload)
 		delete(s.host, workload)
+		delete(s.closed, workload)
 		if s.chosen == 0 {
 			delete(c.contests.standing, key)
 		}
 	}
 	delete(c.contests.selecting, workload)
-	winner := translate.Oldest(selecting)
+	winner, standIns := c.counting(selecting)
+	closer := closer(winner, standIns, c.peers.inherited(workload.Namespace))
+	if winner == nil && len(standIns) > 0 {
+		winner = standIns[0]
+	}
 	onHost := c.noteHostPod(b, workload)
 	for _, pa := range selecting {
 		key := peerKey(pa)
 		b.told[key] = true
 		s := c.contests.standing[key]
 		if s == nil {
-			s = &standing{lost: map[model.Key]model.Key{}, host: map[model.Key]bool{}}
+			s = &standing{lost: map[model.Key]model.Key{}, host: map[model.Key]bool{}, closed: map[model.Key]model.Key{}}
 			c.contests.standing[key] = s
 		}
 		s.chosen++
 		if onHost {
 			s.host[workload] = true
 		}
-		if pa != winner {
+		switch {
+		case pa != winner:
 			s.lost[workload] = peerKey(winner)
+		case closer != nil && !c.standsIn(pa):
+			s.closed[workload] = peerKey(closer)
 		}
 		c.contests.selecting[workload] = append(c.contests.selecting[workload], key)
 	}
@@ -101,6 +112,15 @@ func podNames(pods map[model.Key]bool) (names []string) {
 	return names
 }
 
+// by names the objects that workloads have gone to.
+func by(which map[model.Key]model.Key) string {
+	names := map[string]bool{}
+	for _, key := range which {
+		names[key.Namespace+"/"+key.Name] = true
+	}
+	return strings.Join(slices.Sorted(maps.Keys(names)), ", ")
+}
+
 // tellPeers gives PeerAuthentications their conditions, once it is known for which workloads they count.
 func (c *Compiler) tellPeers(b *batch) {
 	for key, pa := range c.store.PeerAuthentications() {
@@ -108,25 +128,33 @@ func (c *Compiler) tellPeers(b *batch) {
 			continue
 		}
 		var winner *securityv1.PeerAuthentication
+		var standIns []*securityv1.PeerAuthentication
+		inherited := translate.Permissive
 		switch {
 		case translate.Selects(pa):
 		case pa.Namespace == c.mesh.RootNamespace:
-			winner = c.peers.mesh
+			winner, standIns = c.peers.mesh, c.peers.standIns.mesh
 		default:
-			winner = c.peers.namespaces[pa.Namespace]
+			winner, standIns = c.peers.namespaces[pa.Namespace], c.peers.standIns.namespaces[pa.Namespace]
+			inherited = translate.Inherited(c.peers.mesh, nil)
 		}
 		conditions := translate.PeerAuthenticationConditions(pa, winner)
 		if s := c.contests.standing[key]; s != nil {
-			winners := map[string]bool{}
-			for _, by := range s.lost {
-				winners[by.Namespace+"/"+by.Name] = true
-			}
-			conditions = translate.Overruled(conditions, slices.Sorted(maps.Keys(winners)), len(s.lost), s.chosen)
+			conditions = translate.Overruled(conditions, by(s.lost), len(s.lost), s.chosen)
 			conditions = translate.Uncaptured(pa, conditions, podNames(s.host), s.chosen)
+			if len(s.closed) > 0 {
+				conditions = translate.Closed(pa, conditions, by(s.closed), len(s.closed), s.chosen)
+			}
+		}
+		if closer := closer(winner, standIns, inherited); closer != nil {
+			conditions = translate.Closed(pa, conditions, closer.Namespace+"/"+closer.Name, 0, 0)
 		}
 		// A policy for the whole mesh would name what every cluster's system runs, and so is silent.
 		if !translate.Selects(pa) && pa.Namespace != c.mesh.RootNamespace {
 			conditions = translate.Uncaptured(pa, conditions, podNames(c.contests.hostPods[pa.Namespace]), 0)
+		}
+		if closing := c.peers.standIns.closing[pa.Namespace]; closing != nil {
+			conditions = translate.Shut(pa, conditions, closing)
 		}
 		c.conditions(b, key, conditions)
 	}

@@ -18,18 +18,16 @@ import (
 
 // hosts holds which object speaks for which host name: several may declare one.
 type hosts struct {
-	declared  map[model.Key][]string            // object → hosts
-	claims    map[string]map[model.Key]bool     // host → objects
-	owners    map[string]map[string]model.Key   // host → namespace → the object that speaks for it there
-	canonical map[string]model.Key              // host → the object that speaks for it everywhere else
-	endingIn  map[string]map[model.Key]bool     // last label of a host → ServiceEntries that declare such
-	resources map[model.Key]map[string]bool     // object → names of its resources in the log
-	addresses map[netip.Addr]map[model.Key]bool // addresses that ServiceEntries give, of the range for those that give none
+	declared  map[model.Key][]string          // object → hosts
+	claims    map[string]map[model.Key]bool   // host → objects
+	owners    map[string]map[string]model.Key // host → namespace → the object that speaks for it there
+	canonical map[string]model.Key            // host → the object that speaks for it everywhere else
+	resources map[model.Key]map[string]bool   // object → names of its resources in the log
 }
 
 func newHosts() hosts {
-	return hosts{endingIn: map[string]map[model.Key]bool{}, declared: map[model.Key][]string{}, claims: map[string]map[model.Key]bool{}, owners: map[string]map[string]model.Key{},
-		canonical: map[string]model.Key{}, resources: map[model.Key]map[string]bool{}, addresses: map[netip.Addr]map[model.Key]bool{}}
+	return hosts{declared: map[model.Key][]string{}, claims: map[string]map[model.Key]bool{}, owners: map[string]map[string]model.Key{},
+		canonical: map[string]model.Key{}, resources: map[model.Key]map[string]bool{}}
 }
 
 // owner is the object that speaks for a host in a namespace, by the wire name "namespace/host".
@@ -44,15 +42,16 @@ func (h *hosts) speaks(key model.Key, host string) bool { return h.owners[host][
 
 // claim is one object's claim to a host.
 type claim struct {
-	key     model.Key
-	created time.Time
-	public  bool
+	key       model.Key
+	created   time.Time
+	published bool // anybody sees it
+	public    bool // other namespaces may
 }
 
 func (x claim) isService() bool { return x.key.Kind == "Service" }
 
 func (x claim) equal(y claim) bool {
-	return x.key == y.key && x.public == y.public && x.created.Equal(y.created)
+	return x.key == y.key && x.public == y.public && x.published == y.published && x.created.Equal(y.created)
 }
 
 // before orders claims by right: a Service before ServiceEntries, then the older, then by name.
@@ -89,11 +88,7 @@ func (c *Compiler) settleHosts(b *batch) {
 		for _, h := range c.hosts.declared[key] {
 			delete(c.hosts.claims[h], key)
 			touched[h] = true
-			if keys := c.hosts.endingIn[lastLabel(h)]; keys != nil {
-				if delete(keys, key); len(keys) == 0 {
-					delete(c.hosts.endingIn, lastLabel(h))
-				}
-			}
+			c.names.retract(key, h)
 		}
 		now := c.declares(key)
 		for _, h := range now {
@@ -103,10 +98,7 @@ func (c *Compiler) settleHosts(b *batch) {
 			c.hosts.claims[h][key] = true
 			touched[h] = true
 			if key.Kind == "ServiceEntry" {
-				if c.hosts.endingIn[lastLabel(h)] == nil {
-					c.hosts.endingIn[lastLabel(h)] = map[model.Key]bool{}
-				}
-				c.hosts.endingIn[lastLabel(h)][key] = true
+				c.names.declare(key, h)
 			}
 		}
 		if len(now) == 0 {
@@ -160,7 +152,7 @@ func (c *Compiler) settleHost(b *batch, host string) {
 			delete(owners, namespace)
 			c.retouch(b, owner)
 			for _, addr := range c.assignments.Addresses[namespace+"/"+host] {
-				for key := range c.hosts.addresses[addr] {
+				for key := range c.asks.by[addr].all {
 					b.services[key] = true
 				}
 			}
@@ -193,11 +185,11 @@ func (c *Compiler) settleHost(b *batch, host string) {
 
 func (c *Compiler) claim(key model.Key) claim {
 	if svc, ok := c.store.Service(key); ok {
-		return claim{key: key, created: svc.CreationTimestamp.Time, public: true}
+		return claim{key: key, created: svc.CreationTimestamp.Time, published: true, public: true}
 	}
 	if se, ok := c.store.ServiceEntry(key); ok {
-		visibility, _ := translate.EntryVisibility(se)
-		return claim{key: key, created: se.CreationTimestamp.Time, public: visibility == workload.Service_PUBLIC}
+		visibility, published := translate.EntryVisibility(se)
+		return claim{key: key, created: se.CreationTimestamp.Time, published: published, public: visibility == workload.Service_PUBLIC}
 	}
 	return claim{key: key}
 }
@@ -223,27 +215,10 @@ func (c *Compiler) retouch(b *batch, keys ...model.Key) {
 
 // settleAddresses chooses virtual addresses for the hosts of a ServiceEntry that need them, and gives back those that are no longer needed.
 func (c *Compiler) settleAddresses(b *batch, key model.Key) {
-	if key.Kind != "ServiceEntry" {
-		return
-	}
-	for addr, keys := range c.hosts.addresses {
-		if delete(keys, key); len(keys) == 0 {
-			delete(c.hosts.addresses, addr)
-		}
-	}
-	se, ok := c.store.ServiceEntry(key)
-	if !ok {
-		return // whatever it owned was released with its hosts
-	}
-	for _, text := range se.Spec.Addresses {
-		addr, err := netip.ParseAddr(text)
-		if err != nil || !autoPrefix4.Contains(addr) && !autoPrefix6.Contains(addr) {
+	for _, addr := range c.asks.named[key] {
+		if !autoPrefix4.Contains(addr) && !autoPrefix6.Contains(addr) {
 			continue
 		}
-		if c.hosts.addresses[addr] == nil {
-			c.hosts.addresses[addr] = map[model.Key]bool{}
-		}
-		c.hosts.addresses[addr][key] = true
 		if _, lost := c.holder(key, addr); lost {
 			continue
 		}
@@ -256,6 +231,9 @@ func (c *Compiler) settleAddresses(b *batch, key model.Key) {
 	}
 }
 
+// asked says whether an entry asks for an address as its own.
+func (c *Compiler) asked(addr netip.Addr) bool { return !c.asks.by[addr].empty() }
+
 // autoAddresses are the virtual addresses of a ServiceEntry's hosts that need them.
 func (c *Compiler) autoAddresses(se *networkingv1.ServiceEntry, key model.Key) map[string][]netip.Addr {
 	wanted := translate.AutoHosts(se)
@@ -266,7 +244,7 @@ func (c *Compiler) autoAddresses(se *networkingv1.ServiceEntry, key model.Key) m
 			continue
 		}
 		if slices.Contains(wanted, h) {
-			out[h] = c.assignments.addresses(name, func(a netip.Addr) bool { return len(c.hosts.addresses[a]) > 0 })
+			out[h] = c.assignments.addresses(name, c.asked)
 		} else {
 			c.assignments.release(name)
 		}
@@ -291,6 +269,7 @@ func (c *Compiler) compileService(b *batch, key model.Key) {
 		}
 		return ""
 	}
+	ctx.Part = func(block netip.Prefix) translate.Remains { return c.part(key, block) }
 	if svc, ok := c.store.Service(key); ok {
 		s, conditions := translate.Service(c.mesh, svc, ctx)
 		c.conditions(b, key, conditions)
@@ -298,7 +277,8 @@ func (c *Compiler) compileService(b *batch, key model.Key) {
 			publish(s)
 		}
 	} else if se, ok := c.store.ServiceEntry(key); ok {
-		in := translate.EntryInput{Context: ctx, Entry: se, Auto: c.autoAddresses(se, key), Lost: map[string]string{}, Canonical: map[string]bool{}, OfOthers: map[string]string{}}
+		in := translate.EntryInput{Context: ctx, Entry: se, Auto: c.autoAddresses(se, key), Lost: map[string]string{}, Canonical: map[string]bool{}, OfOthers: map[string]string{},
+			Wanting: func(h string) (bool, string) { return c.assignments.wants(translate.EntryResource(se, h)) }}
 		for _, h := range translate.EntryHosts(se) {
 			if owner := c.hosts.owners[h][key.Namespace]; owner != key {
 				in.Lost[h] = owner.String()

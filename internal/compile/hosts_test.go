@@ -229,11 +229,11 @@ func TestAWaypointThatComesAndGoesReachesThoseThatUseIt(t *testing.T) {
 func TestNamesOfPoliciesThatAreGoneAreForgottenInTheEnd(t *testing.T) {
 	p := newPlane(t)
 	for i := range 5000 {
-		p.assignments.policyName(fmt.Sprint("AuthorizationPolicy shop/gone-", i), "x", "b", "c", false)
+		p.assignments.policyName(fmt.Sprint("AuthorizationPolicy shop/gone-", i), "x", "b", "c", false, false)
 	}
 	p.put(pod("shop", "web-1", "10.0.0.1", "web") + authorization("shop", "kept", "selector: {matchLabels: {app: web}}"))
 	for i := range 5000 {
-		p.assignments.policyName(fmt.Sprint("AuthorizationPolicy shop/gone-", i), "x", "b", "c", false)
+		p.assignments.policyName(fmt.Sprint("AuthorizationPolicy shop/gone-", i), "x", "b", "c", false, false)
 	}
 	p.put(pod("shop", "web-2", "10.0.0.2", "web"))
 	if n := len(p.assignments.Policies); n != 1 {

@@ -14,6 +14,8 @@ import (
 type peerScopes struct {
 	mesh       *securityv1.PeerAuthentication
 	namespaces map[string]*securityv1.PeerAuthentication
+	// standIns hold beside those.
+	standIns standIns
 	// converted are the names of the policies that exist because of PeerAuthentications.
 	converted map[string]bool
 	// names are those by which workloads name them, where these differ from the ones that translation gives.
@@ -21,12 +23,18 @@ type peerScopes struct {
 }
 
 func newPeerScopes() peerScopes {
-	return peerScopes{namespaces: map[string]*securityv1.PeerAuthentication{}, converted: map[string]bool{}, names: map[string]string{}}
+	return peerScopes{namespaces: map[string]*securityv1.PeerAuthentication{}, standIns: newStandIns(), converted: map[string]bool{}, names: map[string]string{}}
 }
 
 // inherited is the mode of a namespace's workloads that no PeerAuthentication selects.
 func (p *peerScopes) inherited(namespace string) translate.Mode {
-	return translate.Inherited(p.mesh, p.namespaces[namespace])
+	strictest := translate.Permissive
+	for _, mesh := range beside(p.mesh, p.standIns.mesh) {
+		for _, own := range beside(p.namespaces[namespace], p.standIns.namespaces[namespace]) {
+			strictest = max(strictest, translate.Inherited(mesh, own))
+		}
+	}
+	return strictest
 }
 
 // touchPeerAuthentication marks every workload that may inherit from the changed object.
@@ -56,22 +64,30 @@ func (c *Compiler) touchPeerAuthentication(b *batch, ch model.Changed) {
 // compilePeers settles the scopes and the policies that PeerAuthentications become. There are few of these objects, so all are looked at.
 func (c *Compiler) compilePeers(b *batch) {
 	scopes := map[string][]*securityv1.PeerAuthentication{}
+	closing := map[string][]*securityv1.PeerAuthentication{}
 	all := []*securityv1.PeerAuthentication{}
 	for key, pa := range c.store.PeerAuthentications() {
 		all = append(all, pa)
-		if !translate.Selects(pa) {
+		switch {
+		case translate.Selects(pa):
+		case c.closes(pa):
+			closing[key.Namespace] = append(closing[key.Namespace], pa)
+		default:
 			scopes[key.Namespace] = append(scopes[key.Namespace], pa)
 		}
 	}
 	old := c.peers
 	c.peers = newPeerScopes()
 	for namespace, candidates := range scopes {
-		winner := translate.Oldest(candidates)
+		winner, standIns := c.counting(candidates)
 		if namespace == c.mesh.RootNamespace {
-			c.peers.mesh = winner
+			c.peers.mesh, c.peers.standIns.mesh = winner, standIns
 		} else {
-			c.peers.namespaces[namespace] = winner
+			c.peers.namespaces[namespace], c.peers.standIns.namespaces[namespace] = winner, standIns
 		}
+	}
+	for namespace, candidates := range closing {
+		c.peers.standIns.closing[namespace] = translate.Oldest(candidates)
 	}
 	for _, pa := range all {
 		c.compilePeerAuthentication(b, pa)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
-	securityv1 "istio.io/client-go/pkg/apis/security/v1"
 
 	"lateen.dev/lateen/internal/gen/security"
 	"lateen.dev/lateen/internal/log"
@@ -40,7 +39,7 @@ func (c *Compiler) publishPolicy(b *batch, key model.Key, policy *security.Autho
 	}
 	// Several edits at once reach a proxy one after the other; under new names they count only when a workload names them all.
 	anew := byName && len(b.policies) > 1 && c.edited(key, policy)
-	policy.Name = c.assignments.policyName(policyObject(key), policy.Name, digest(binding), digest(string(content)), anew)
+	policy.Name = c.assignments.policyName(policyObject(key), policy.Name, digest(binding), digest(string(content)), !byName, anew)
 	name := policy.Namespace + "/" + policy.Name
 	c.emit(b, log.AuthorizationType, name, nil, nil, policy, key)
 	return name
@@ -63,15 +62,4 @@ func (c *Compiler) edited(key model.Key, policy *security.Authorization) bool {
 	same.Name = name.Name
 	now, err := log.Encode(log.AuthorizationType, old.Name, nil, nil, same)
 	return err != nil || now.Version != old.Version
-}
-
-// peerPolicies names the policies that PeerAuthentications give a workload.
-func (c *Compiler) peerPolicies(selecting *securityv1.PeerAuthentication, namespace string) []string {
-	names := translate.PeerAuthenticationPolicies(c.mesh, selecting, c.peers.inherited(namespace))
-	for i, n := range names {
-		if present, ok := c.peers.names[n]; ok {
-			names[i] = present
-		}
-	}
-	return names
 }

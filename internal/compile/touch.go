@@ -21,6 +21,7 @@ func (c *Compiler) touch(b *batch, ch model.Changed) {
 		} else {
 			c.selection.Delete(key)
 		}
+		c.touchNames(b, ch)
 		b.workload(key)
 	case "/Service":
 		c.touchService(b, ch)
@@ -41,6 +42,8 @@ func (c *Compiler) touch(b *batch, ch model.Changed) {
 			c.selection.Delete(key)
 		}
 		b.workload(key)
+	case model.DiscoveryGroup + "/EndpointSlice":
+		c.touchSlice(b, ch)
 	case model.GatewayGroup + "/Gateway":
 		b.gateways[key] = true
 	case model.GatewayGroup + "/GatewayClass":
@@ -85,7 +88,10 @@ func (c *Compiler) touchService(b *batch, ch model.Changed) {
 	}
 	c.reselect(b, ch.Key, selector(ch.Old), selector(ch.New))
 	b.services[ch.Key] = true
-	c.touchNames(b, ch.Key.Namespace, ch)
+	for slice := range c.slices[ch.Key] {
+		b.workload(slice)
+	}
+	c.touchNames(b, ch)
 	// A waypoint may be found under the Service of its name.
 	if gateway := model.GatewayKey(ch.Key.Namespace, ch.Key.Name); c.gateways.known(gateway) {
 		b.gateways[gateway] = true
@@ -121,7 +127,7 @@ func (c *Compiler) touchNamespace(b *batch, ch model.Changed) {
 		now = *ns
 	}
 	c.accept(ch.Key, b)
-	c.touchNames(b, ch.Key.Name, ch)
+	c.touchNames(b, ch)
 	if maps.Equal(old.Annotations, now.Annotations) && maps.Equal(old.Labels, now.Labels) {
 		return
 	}

@@ -13,7 +13,7 @@ import (
 	"lateen.dev/lateen/internal/translate"
 )
 
-// compileWorkload compiles a pod, a WorkloadEntry, or the endpoints of a ServiceEntry.
+// compileWorkload compiles a pod, a WorkloadEntry, or the endpoints of a ServiceEntry or an EndpointSlice.
 func (c *Compiler) compileWorkload(b *batch, key model.Key) {
 	switch key.Kind {
 	case "Pod":
@@ -44,6 +44,8 @@ func (c *Compiler) compileWorkload(b *batch, key model.Key) {
 		c.publish(b, key, name, w)
 	case "ServiceEntry":
 		c.compileEndpoints(b, key)
+	case "EndpointSlice":
+		c.compileSlice(b, key)
 	}
 }
 
@@ -58,16 +60,7 @@ func (c *Compiler) compileEndpoints(b *batch, key model.Key) {
 	if len(now) == 0 {
 		c.contest(b, key, nil)
 	}
-	for name := range c.endpoints[key] {
-		if !now[name] {
-			b.remove(log.AddressType, name)
-		}
-	}
-	if len(now) == 0 {
-		delete(c.endpoints, key)
-	} else {
-		c.endpoints[key] = now
-	}
+	c.replaceEndpoints(b, key, now)
 }
 
 // owned are the hosts of a ServiceEntry that it speaks for.
@@ -106,7 +99,7 @@ func (c *Compiler) workloadInput(b *batch, key model.Key) translate.WorkloadInpu
 	}
 	c.contest(b, key, selecting)
 	slices.Sort(in.Policies)
-	in.Policies = append(in.Policies, c.peerPolicies(translate.Oldest(selecting), key.Namespace)...)
+	in.Policies = append(in.Policies, c.peerPolicies(selecting, key.Namespace)...)
 	return in
 }
 

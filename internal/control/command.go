@@ -1,21 +1,31 @@
 package control
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"lateen.dev/lateen/internal/ca/lifetime"
 )
+
+// gcPercent is how much garbage there may be before it is collected, in percent of what is in use. Most of what is in use are
+// connections, which live long: with 2000 proxies less than half of Go's default saves 150 MB, and little is allocated that would make
+// collecting more often expensive.
+const gcPercent = 40
 
 // Command is the command line of lateen-control.
 func Command() *cobra.Command {
 	opts := Options{Version: version()}
 	logFormat, logLevel := "text", "info"
 	cmd := &cobra.Command{
-		Use:           "lateen-control --config-dir DIR --data-dir DIR --token-key FILE",
+		Use:           "lateen-control {--kube | --config-dir DIR --data-dir DIR --token-key FILE}",
 		Short:         "The control plane of a Lateen mesh",
 		Args:          cobra.NoArgs,
 		Version:       opts.Version,
@@ -26,11 +36,15 @@ func Command() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if opts.CertTTL < 2*time.Second || opts.CertTTL > 90*24*time.Hour {
-				return fmt.Errorf("--cert-ttl is %s; use 2s to 2160h", opts.CertTTL)
+			if err := opts.place(); err != nil {
+				return err
 			}
-			if opts.MinCertTTL < time.Second || opts.MinCertTTL > opts.CertTTL {
-				return fmt.Errorf("--min-cert-ttl is %s; use 1s to --cert-ttl, which is %s", opts.MinCertTTL, opts.CertTTL)
+			onKube(cmd.Flags(), &opts)
+			if err := lifetime.Judge("--cert-ttl", opts.CertTTL, "--min-cert-ttl", opts.MinCertTTL); err != nil {
+				return err
+			}
+			if _, chosen := os.LookupEnv("GOGC"); !chosen {
+				debug.SetGCPercent(gcPercent)
 			}
 			c, err := New(opts, logger)
 			if err != nil {
@@ -40,10 +54,14 @@ func Command() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
+	f.BoolVar(&opts.Kube, "kube", false, "follow a Kubernetes cluster: the one in whose pod it runs, else the one that kubectl would speak to")
+	f.StringVar(&opts.Kubeconfig, "kubeconfig", "", "with --kube: file that names the cluster")
+	f.StringVar(&opts.KubeContext, "kube-context", "", "with --kube: context of the kubeconfig")
+	f.StringVar(&opts.Namespace, "namespace", "", "with --kube: namespace of the control plane itself (default $POD_NAMESPACE, else "+DefaultNamespace+")")
 	f.StringVar(&opts.ConfigDir, "config-dir", "", "directory of YAML and JSON manifests to follow")
 	f.StringVar(&opts.DataDir, "data-dir", "", "directory that keeps the CA's key and what must be chosen alike after a restart; created with mode 0700")
 	f.StringVar(&opts.Listen, "listen", ":15012", "address for proxies: discovery and certificates over TLS")
-	f.StringVar(&opts.DebugListen, "debug-listen", "127.0.0.1:15014", "address for metrics, readiness and dumps; has no access control")
+	f.StringVar(&opts.DebugListen, "debug-listen", "127.0.0.1:15014", "address for metrics, readiness and dumps; has no access control, but with --kube, where it is :15014 by default and all but metrics and readiness is for callers on loopback and node proxies' tokens")
 	f.StringVar(&opts.Mesh.TrustDomain, "trust-domain", "cluster.local", "trust domain of the mesh's identities")
 	f.StringSliceVar(&opts.Mesh.TrustDomainAliases, "trust-domain-aliases", nil, "further names of the trust domain that policies may mean it by; give node proxies the same as TRUST_DOMAIN_ALIASES")
 	f.StringVar(&opts.Mesh.ClusterID, "cluster-id", "Kubernetes", "name of the cluster in workloads' uids")
@@ -52,22 +70,36 @@ func Command() *cobra.Command {
 	f.StringVar(&opts.Mesh.DomainSuffix, "domain-suffix", "cluster.local", "DNS suffix of services")
 	f.StringVar(&opts.TokenKey, "token-key", "", "PEM file with the public keys that callers' tokens are signed with")
 	f.StringVar(&opts.TokenIssuer, "token-issuer", "lateen-local", "issuer that tokens must name")
-	f.StringSliceVar(&opts.NodeProxyAccounts, "node-proxy-accounts", []string{"istio-system/ztunnel"}, "service accounts that may follow the mesh's configuration and get certificates for the pods of their node")
+	f.StringSliceVar(&opts.NodeProxyAccounts, "node-proxy-accounts", []string{"istio-system/ztunnel"}, "service accounts that may follow the mesh's configuration and get certificates for the pods of their node; with --kube lateen-node of --namespace by default")
 	f.StringSliceVar(&opts.Advertise, "advertise", nil, "host names and addresses under which proxies reach the control plane")
 	f.StringVar(&opts.RootCertOut, "root-cert-out", "", "file to write the public root certificates to; written again when they change")
 	f.StringVar(&opts.CADir, "ca-dir", "", "directory of a plugged-in CA: ca-cert.pem, ca-key.pem, cert-chain.pem and root-cert.pem; read again when they change. Without it a root is made in --data-dir")
-	f.DurationVar(&opts.RotationLeastStage, "root-rotation-least-stage", 2*time.Minute, "how long each stage of replacing the root takes at least: the time that the file of --root-cert-out needs to reach its readers")
+	f.StringVar(&opts.TokenFile, "token-file", "/var/run/secrets/tokens/istio-token", "with --kube: file with the control plane's own service account token, by which other replicas know it; read for each call")
+	f.StringVar(&opts.TakeOver, "take-over", "", "with --kube: istio, to go on with the CA of the Istio in --root-namespace")
+	f.StringVar(&opts.CASigner, "ca-signer", "", "with --kube: name of a Kubernetes signer (example.com/name) that signs in place of a CA of the mesh's own")
+	f.StringVar(&opts.CASignerRoot, "ca-signer-root", "configmap/lateen-signer-root/ca.crt", "with --ca-signer: what holds the signer's root certificates, in --namespace: configmap/NAME/KEY or secret/NAME/KEY")
+	f.BoolVar(&opts.CASignerApprove, "ca-signer-approve", false, "with --ca-signer: approve the requests once the caller's right to the identity is proven; without it another program must")
+	f.DurationVar(&opts.RotationLeastStage, "root-rotation-least-stage", 2*time.Minute, "how long each stage of replacing the root takes at least: the time that the file of --root-cert-out, or the ConfigMap, needs to reach its readers")
 	f.DurationVar(&opts.CertTTL, "cert-ttl", 24*time.Hour, "lifetime of workload certificates, and the most that a caller may ask for")
 	f.DurationVar(&opts.MinCertTTL, "min-cert-ttl", 2*time.Second, "shortest lifetime of a workload certificate that a caller may ask for")
 	f.StringVar(&logFormat, "log-format", logFormat, "text or json")
 	f.StringVar(&logLevel, "log-level", logLevel, "debug, info, warn or error")
-	for _, required := range []string{"config-dir", "data-dir", "token-key"} {
-		if err := cmd.MarkFlagRequired(required); err != nil {
-			panic(err) // the flag is defined above
-		}
-	}
 	cmd.AddCommand(rotateRoot())
 	return cmd
+}
+
+// onKube fills in what is different on Kubernetes where nobody asked for something else.
+func onKube(f *pflag.FlagSet, opts *Options) {
+	if !opts.Kube {
+		return
+	}
+	opts.Namespace = cmp.Or(opts.Namespace, os.Getenv("POD_NAMESPACE"), DefaultNamespace)
+	if !f.Changed("debug-listen") {
+		opts.DebugListen = ":15014"
+	}
+	if !f.Changed("node-proxy-accounts") {
+		opts.NodeProxyAccounts = []string{opts.Namespace + "/lateen-node"}
+	}
 }
 
 func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {

@@ -3,6 +3,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -12,17 +13,15 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
-	grpcstatus "google.golang.org/grpc/status"
 
 	"lateen.dev/lateen/internal/ca"
 	"lateen.dev/lateen/internal/compile"
@@ -37,6 +36,11 @@ import (
 
 // Options are the program's flags.
 type Options struct {
+	// Kube has the control plane follow a Kubernetes cluster: that of Kubeconfig and KubeContext, else the one in whose pod it runs.
+	Kube                    bool
+	Kubeconfig, KubeContext string
+	// Namespace is where the control plane itself is, on Kubernetes.
+	Namespace         string
 	ConfigDir         string
 	DataDir           string
 	Listen            string
@@ -51,9 +55,19 @@ type Options struct {
 	MinCertTTL        time.Duration
 	// CADir holds a plugged-in CA; without it the control plane makes one of its own in DataDir.
 	CADir string
+	// TakeOver is "istio" if a running Istio's CA is to be taken over, on Kubernetes.
+	TakeOver string
+	// CASigner is the name of a Kubernetes signer that signs in place of a CA of one's own; CASignerRoot names what holds its roots, and
+	// CASignerApprove has requests approved by the control plane.
+	CASigner, CASignerRoot string
+	CASignerApprove        bool
 	// RotationLeastStage is how long each stage of a root's rotation takes at least.
 	RotationLeastStage time.Duration
-	Version            string
+	// TokenFile holds the control plane's own token, by which other replicas know it, on Kubernetes.
+	TokenFile string
+	Version   string
+
+	idle time.Duration // idleTime, but in tests
 }
 
 const (
@@ -64,6 +78,10 @@ const (
 	maxHeaders = 32 << 10
 	// maxStreams bounds the calls on one connection at once: a stream of configuration, or a few certificates.
 	maxStreams = 16
+	// readBuffer is what a connection keeps to read from, in bytes. Callers say little: mostly answers of some hundred bytes.
+	readBuffer = 2 << 10
+	// idleTime is how long a connection may be open on which nobody calls. A caller who comes again connects again.
+	idleTime = 30 * time.Second
 	// handshakeTimeout is how long a connection may take until its caller can call.
 	handshakeTimeout = 10 * time.Second
 	// assignmentsFile keeps, in the data directory, what must be chosen alike after a restart.
@@ -74,23 +92,18 @@ const (
 
 // Control is an assembled control plane.
 type Control struct {
-	opts      Options
-	logger    *slog.Logger
-	store     *model.Store
-	log       *log.Log
-	source    *files.Source
-	compile   *compile.Compiler
-	xds       *xds.Server
-	grpc      *grpc.Server
-	debug     *http.Server
-	metrics   *status.Metrics
-	authority authority
-	verifier  *ca.TokenVerifier
+	opts   Options
+	logger *slog.Logger
+	store  *model.Store
+	log    *log.Log
+	parts
+	compile *compile.Compiler
+	xds     *xds.Server
+	grpc    *grpc.Server
+	debug   *http.Server
+	metrics *status.Metrics
 
-	grpcListener, debugListener net.Listener
-
-	// damage is what of the state on disk could not be used at the start; it is told until the next.
-	damage []files.Problem
+	grpcListener, debugListener *limited
 
 	loaded, serving atomic.Bool
 }
@@ -99,45 +112,49 @@ type Control struct {
 func New(opts Options, logger *slog.Logger) (*Control, error) {
 	now := time.Now
 	store := model.NewStore()
-	authority, err := openAuthority(opts, store, now, logger)
-	if err != nil {
+	c := &Control{opts: opts, logger: logger, store: store, log: log.New(now, log.AddressType, log.AuthorizationType)}
+	c.metrics = status.NewMetrics(opts.Version, func() time.Time { return c.authority.Signer().RootNotAfter() })
+	var err error
+	if c.parts, err = assemble(opts, store, c.metrics, now, logger); err != nil {
 		return nil, err
 	}
-	verifier, err := ca.LoadTokenVerifier(opts.TokenKey, opts.TokenIssuer, now)
-	if err != nil {
-		return nil, err
+	c.compile = compile.New(opts.Mesh, c.store, c.log, c.assignments, logger, c.metrics.Compiled)
+	if c.compiled != nil {
+		c.compiled(c.compile)
 	}
-	c := &Control{opts: opts, logger: logger, store: store, authority: authority, verifier: verifier, log: log.New(now, log.AddressType, log.AuthorizationType),
-		metrics: status.NewMetrics(opts.Version, func() time.Time { return authority.Signer().RootNotAfter() })}
-	c.source = files.NewSource(opts.ConfigDir, logger)
-	assignments, damage := compile.LoadAssignments(filepath.Join(opts.DataDir, assignmentsFile), now())
-	if damage != nil {
-		logger.Error("control: damaged state", "error", damage)
-		c.damage = append(c.damage, files.Problem{File: filepath.Join(opts.DataDir, assignmentsFile), Severity: files.Warning, Message: damage.Error()})
-	}
-	c.compile = compile.New(opts.Mesh, c.store, c.log, assignments, logger, c.metrics.Compiled)
 
 	epoch, err := newEpoch()
 	if err != nil {
 		return nil, err
 	}
-	c.xds = xds.NewServer(xds.Options{Log: c.log, Epoch: epoch, Authenticator: streams{verifier, set(opts.NodeProxyAccounts), c.metrics.StreamRefused}, Observer: c.metrics, Logger: logger, Now: now})
-	certificates := &ca.Service{Authority: authority, Verifier: verifier, Lifetime: opts.CertTTL, MinLifetime: opts.MinCertTTL, Now: now, Observer: c.metrics, Logger: logger,
-		Authorizer: &ca.NodeAuthorizer{TrustDomain: opts.Mesh.TrustDomain, Pods: c.store, Accounts: set(opts.NodeProxyAccounts)}}
-	server := ca.NewServerCertificate(authority, names(opts), serverCertificateLifetime, now)
+	authorizer := &ca.NodeAuthorizer{TrustDomain: opts.Mesh.TrustDomain, Pods: c.store, Accounts: set(opts.NodeProxyAccounts), Now: now}
+	c.xds = xds.NewServer(xds.Options{Log: c.log, Epoch: epoch, Authenticator: streams{c.verifier, authorizer, opts.Kube, c.metrics.StreamRefused}, Observer: c.observer(), Logger: logger, Now: now})
+	certificates := &ca.Service{Authority: c.authority, Verifier: c.verifier, Lifetime: opts.CertTTL, MinLifetime: opts.MinCertTTL, Now: now, Observer: c.metrics, Logger: logger,
+		Authorizer: authorizer}
+	c.grpcListener = limit(nil, maxConnections, maxConnectionsPerAddress, c.metrics.Crowded("proxies"))
+	c.debugListener = limit(nil, maxReaders, maxReadersPerAddress, c.metrics.Crowded("pages"))
+	server := ca.NewServerCertificate(c.authority, names(opts), serverCertificateLifetime, now)
 	c.grpc = grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(&tls.Config{GetCertificate: server.Get, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}})),
-		grpc.InTapHandle(newDoor(verifier, c.metrics, logger).handle),
+		grpc.InTapHandle(newDoor(c.verifier, c.residents(), c.grpcListener.vouch, c.metrics, logger).handle),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.ForceServerCodecV2(xds.Codec()),
 		grpc.MaxRecvMsgSize(maxRequest),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.ReadBufferSize(readBuffer),
+		grpc.SharedWriteBuffer(true),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: cmp.Or(opts.idle, idleTime), Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)
 	discovery.RegisterAggregatedDiscoveryServiceServer(c.grpc, c.xds)
 	auth.RegisterIstioCertificateServiceServer(c.grpc, certificates)
+	sources := status.Sources{Store: c.store, Log: c.log, Problems: c.problems, Clients: c.xds.Clients, Ready: c.ready, Note: c.note, Metrics: c.metrics, Version: opts.Version}
+	if c.replicas != nil {
+		if err := c.together(&sources); err != nil {
+			return nil, err
+		}
+	}
 
 	c.metrics.RegisterState(
 		func() float64 { return float64(c.log.Generation()) },
@@ -145,19 +162,29 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 		func() float64 { return float64(len(c.problems())) },
 		func(t string) float64 { return float64(c.log.Len(t)) },
 	)
-	registerAuthority(c.metrics.Registry, authority)
-	c.debug = &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: debugPages(status.Handler(status.Sources{
-		Store: c.store, Log: c.log, Problems: c.problems, Clients: c.xds.Clients, Ready: c.ready, Metrics: c.metrics, Version: opts.Version,
-	}), authority)}
-	listener, err := net.Listen("tcp", opts.Listen)
-	if err != nil {
+	c.metrics.RegisterReady(c.ready)
+	registerAuthority(c.metrics.Registry, c.authority)
+	pages := debugPages(status.Handler(sources), c.authority)
+	if opts.Kube {
+		pages = guard(pages, c.verifier, set(opts.NodeProxyAccounts))
+	}
+	c.debug = &http.Server{ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, Handler: pages}
+	if c.grpcListener.Listener, err = net.Listen("tcp", opts.Listen); err != nil {
 		return nil, fmt.Errorf("listen for proxies on %s: %w; another control plane may be running", opts.Listen, err)
 	}
-	c.grpcListener = limit(listener, maxConnections, maxConnectionsPerAddress)
-	if c.debugListener, err = net.Listen("tcp", opts.DebugListen); err != nil {
+	if c.debugListener.Listener, err = net.Listen("tcp", opts.DebugListen); err != nil {
 		return nil, errors.Join(fmt.Errorf("listen for debugging on %s: %w; another control plane may be running", opts.DebugListen, err), c.grpcListener.Close())
 	}
 	return c, nil
+}
+
+// residents are the accounts whose connections keep their places when there are too many: those that the mesh cannot do without.
+func (c *Control) residents() map[string]bool {
+	accounts := set(c.opts.NodeProxyAccounts)
+	if c.opts.Kube {
+		accounts[c.opts.Namespace+"/"+ownAccount] = true
+	}
+	return accounts
 }
 
 // Addr is where proxies connect, DebugAddr where people look.
@@ -178,13 +205,15 @@ func (c *Control) Run(ctx context.Context) error {
 	}()
 	go c.authority.Run(ctx)
 	go c.verifier.Run(ctx, c.logger)
-	sourced := make(chan struct{})
-	go func() {
-		defer close(sourced)
-		if err := c.source.Run(ctx, c.apply); err != nil {
+	var running sync.WaitGroup
+	for _, task := range c.tasks {
+		running.Go(func() { task(ctx) })
+	}
+	running.Go(func() {
+		if err := c.source.Run(ctx, func(changes []model.Change) { c.apply(ctx, changes) }); err != nil {
 			failed <- err
 		}
-	}()
+	})
 	var err error
 	select {
 	case err = <-failed:
@@ -198,13 +227,16 @@ func (c *Control) Run(ctx context.Context) error {
 	c.grpc.GracefulStop()
 	stopped.Stop()
 	_ = c.grpcListener.Close() // closed already if it was served
-	<-sourced
+	running.Wait()
 	return errors.Join(err, c.debug.Close())
 }
 
 // apply takes in changes. Only after the first, which is the whole directory, may proxies connect: told too early, they
 // would take all that is not yet read for deleted.
-func (c *Control) apply(changes []model.Change) {
+func (c *Control) apply(ctx context.Context, changes []model.Change) {
+	if c.kept != nil && !c.loaded.Load() && c.kept.Load(ctx) != nil {
+		return // it ends
+	}
 	c.compile.Apply(changes)
 	if c.loaded.Swap(true) {
 		return
@@ -224,58 +256,53 @@ func (c *Control) apply(changes []model.Change) {
 func (c *Control) problems() []files.Problem {
 	out := append(slices.Clone(c.damage), c.source.Problems()...)
 	if t := c.authority.Status().Trouble; t != "" {
-		out = append(out, files.Problem{File: c.authorityDir(), Severity: files.Warning, Message: t})
+		out = append(out, files.Problem{File: c.place, Severity: files.Warning, Message: t})
 	}
 	return out
-}
-
-// authorityDir is where the CA's files are.
-func (c *Control) authorityDir() string {
-	if c.opts.CADir != "" {
-		return c.opts.CADir
-	}
-	return c.opts.DataDir
 }
 
 func (c *Control) ready() error {
 	switch {
 	case !c.loaded.Load():
+		if s, ok := c.source.(waiting); ok {
+			if err := s.Ready(); err != nil {
+				return err
+			}
+			if c.kept != nil {
+				if err := c.kept.Ready(); err != nil {
+					return err
+				}
+			}
+			return errors.New("the configuration is being compiled")
+		}
 		return errors.New("the configuration directory has not been read yet")
 	case !c.serving.Load():
 		return errors.New("proxies are not being served")
 	}
+	if a, ok := c.authority.(interface{ Ready() error }); ok {
+		return a.Ready()
+	}
 	return nil
 }
 
-// streams proves that who opens a discovery stream is a node proxy. A workload has no use for the addresses and policies of the mesh.
-type streams struct {
-	verifier ca.Verifier
-	accounts map[string]bool
-	refused  func()
-}
-
-// Authenticate implements xds.Authenticator.
-func (s streams) Authenticate(ctx context.Context) (xds.Client, error) {
-	caller, err := ca.Authenticate(ctx, s.verifier)
-	if err != nil {
-		return xds.Client{}, err
+// note is what people should know although all is served.
+func (c *Control) note() string {
+	if s, ok := c.source.(waiting); ok {
+		return s.Note()
 	}
-	if !s.accounts[caller.Account()] {
-		s.refused()
-		return xds.Client{}, grpcstatus.Errorf(codes.PermissionDenied,
-			"service account %s is not a node proxy's; list it in --node-proxy-accounts if it is", caller.Account())
-	}
-	return xds.Client{Node: caller.NodeName, Workload: caller.Namespace + "/" + caller.PodName, Identity: caller.Account()}, nil
+	return ""
 }
 
 // names are those under which proxies may know the control plane.
 func names(opts Options) []string {
-	root := opts.Mesh.RootNamespace
-	all := slices.Concat(opts.Advertise, []string{
-		"istiod." + root + ".svc", "istiod." + root + ".svc." + opts.Mesh.DomainSuffix, "istiod." + root,
-		"lateen-control." + root + ".svc", "lateen-control." + root + ".svc." + opts.Mesh.DomainSuffix, "lateen-control." + root,
-		"lateen-control", "localhost", "127.0.0.1",
-	})
+	all := append(slices.Clone(opts.Advertise), "lateen-control", "localhost", "127.0.0.1")
+	for _, namespace := range []string{opts.Mesh.RootNamespace, opts.Namespace} {
+		for _, service := range []string{"istiod", "lateen-control"} {
+			if name := service + "." + namespace; namespace != "" {
+				all = append(all, name, name+".svc", name+".svc."+opts.Mesh.DomainSuffix)
+			}
+		}
+	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }

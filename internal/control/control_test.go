@@ -90,6 +90,12 @@ spec: {selector: {app: web}, clusterIP: 10.96.0.20, ports: [{port: 80, targetPor
 
 func run(t *testing.T, dir string) *program {
 	t.Helper()
+	return runWith(t, dir, func(*Options) {})
+}
+
+// runWith has a test choose options.
+func runWith(t *testing.T, dir string, choose func(*Options)) *program {
+	t.Helper()
 	p := &program{t: t, dir: dir, log: &lockedBuffer{}}
 	config := filepath.Join(dir, "objects")
 	if err := os.MkdirAll(config, 0o755); err != nil {
@@ -105,12 +111,14 @@ func run(t *testing.T, dir string) *program {
 	}
 	tokenKey := filepath.Join(dir, "token.pem")
 	p.write("../token.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})))
-	p.control, err = New(Options{
+	opts := Options{
 		ConfigDir: config, DataDir: filepath.Join(dir, "ca"), Listen: "127.0.0.1:0", DebugListen: "127.0.0.1:0",
 		Mesh:     translate.Mesh{TrustDomain: "cluster.local", ClusterID: "Kubernetes", RootNamespace: "istio-system", DomainSuffix: "cluster.local"},
 		TokenKey: tokenKey, TokenIssuer: "lateen-local", NodeProxyAccounts: []string{"istio-system/ztunnel"},
 		RootCertOut: filepath.Join(dir, "root-cert.pem"), CertTTL: 24 * time.Hour, MinCertTTL: time.Second, Version: "test",
-	}, slog.New(slog.NewTextHandler(p.log, nil)))
+	}
+	choose(&opts)
+	p.control, err = New(opts, slog.New(slog.NewTextHandler(p.log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +283,7 @@ func (x *proxy) knows(name string) bool {
 
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if cond() {
 			return
 		}
@@ -338,24 +346,26 @@ func TestAProxyLearnsTheMeshAndEveryChangeOfIt(t *testing.T) {
 	eventually(t, "the pod goes", func() bool { return !x.knows(webUID) && x.knows(webHost) })
 }
 
-// TestAChangedLabelArrivesWithoutDelay takes the best of several changes: the bound is on what the program adds, not on what a busy machine does.
+// TestAChangedLabelArrivesWithoutDelay takes the best of several changes, of more while the machine is busy: the bound is on what the program
+// adds.
 func TestAChangedLabelArrivesWithoutDelay(t *testing.T) {
 	p := run(t, t.TempDir())
 	p.write("engine.yaml", base)
 	x := p.proxy()
 	eventually(t, "the workload is known", func() bool { return x.workload(webUID) != nil })
+	const limit = 100 * time.Millisecond
 	best := time.Hour
-	for i := range 10 {
+	for i := 0; i < 10 || i < 200 && best > limit; i++ {
 		name := fmt.Sprint("app-", i)
 		start := time.Now()
 		p.write("engine.yaml", strings.Replace(base, "app: web", "app: "+name, 1))
 		eventually(t, "the label arrives", func() bool { return x.workload(webUID).GetCanonicalName() == name })
 		best = min(best, time.Since(start))
 	}
-	if best > 100*time.Millisecond {
-		t.Errorf("the fastest of ten changes took %s, want under 100 ms: something waits", best)
+	if best > limit {
+		t.Errorf("the fastest change took %s, want under %s: something waits", best, limit)
 	}
-	t.Logf("fastest of ten: %s", best)
+	t.Logf("fastest: %s", best)
 }
 
 func TestBadInputIsReportedAndTheRestStaysLive(t *testing.T) {
@@ -551,7 +561,11 @@ func TestOnlyNodeProxiesFollowTheConfiguration(t *testing.T) {
 func TestCommandNamesWhatIsWrongWithItsFlags(t *testing.T) {
 	dir := t.TempDir()
 	for want, args := range map[string][]string{
-		"required flag":                  {},
+		"--config-dir is missing":        {},
+		"--token-key is missing":         {"--config-dir", dir, "--data-dir", dir},
+		"go with --kube":                 {"--config-dir", dir, "--data-dir", dir, "--token-key", "k", "--kubeconfig", "x"},
+		"both --kube and --config-dir":   {"--kube", "--config-dir", dir},
+		"correct --kubeconfig":           {"--kube", "--kubeconfig", "/none"},
 		"--log-format is \"xml\"":        {"--config-dir", dir, "--data-dir", dir, "--token-key", "k", "--log-format", "xml"},
 		"--cert-ttl is 1s":               {"--config-dir", dir, "--data-dir", dir, "--token-key", "k", "--cert-ttl", "1s"},
 		"read the token key: open /none": {"--config-dir", dir, "--data-dir", filepath.Join(dir, "ca"), "--token-key", "/none"},
@@ -607,4 +621,19 @@ func TestTheRootIsReplacedWhileTheControlPlaneRuns(t *testing.T) {
 	p.write("engine.yaml", base)
 	x := p.proxy()
 	eventually(t, "a proxy that trusts the new root alone is served", func() bool { return x.knows(webUID) })
+}
+
+func TestLogsAreJSONOnRequest(t *testing.T) {
+	for format, want := range map[string]string{"json": `"level":"INFO","msg":"here","node":"n1"}`, "text": "level=INFO msg=here node=n1"} {
+		var out bytes.Buffer
+		logger, err := newLogger(&out, format, "info")
+		if err != nil {
+			t.Fatal(err)
+		}
+		logger.Debug("not said")
+		logger.Info("here", "node", "n1")
+		if got := strings.TrimSpace(out.String()); !strings.HasSuffix(got, want) || strings.Contains(got, "\n") || (format == "json") != json.Valid([]byte(got)) {
+			t.Errorf("%s: %s", format, got)
+		}
+	}
 }

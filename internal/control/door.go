@@ -24,32 +24,38 @@ const tellEvery = time.Second
 // whoever is not known must not make the control plane hold one, nor fill its log.
 type door struct {
 	verifier ca.Verifier
-	metrics  *rpcstatus.Metrics
-	logger   *slog.Logger
-	now      func() time.Time
+	// residents are accounts whose callers are vouched for, by address and port, once they have proven it.
+	residents map[string]bool
+	vouch     func(peer string)
+	metrics   *rpcstatus.Metrics
+	logger    *slog.Logger
+	now       func() time.Time
 
 	mu     sync.Mutex
 	told   time.Time
 	untold int
 }
 
-func newDoor(verifier ca.Verifier, metrics *rpcstatus.Metrics, logger *slog.Logger) *door {
-	return &door{verifier: verifier, metrics: metrics, logger: logger, now: time.Now}
+func newDoor(verifier ca.Verifier, residents map[string]bool, vouch func(string), metrics *rpcstatus.Metrics, logger *slog.Logger) *door {
+	return &door{verifier: verifier, residents: residents, vouch: vouch, metrics: metrics, logger: logger, now: time.Now}
 }
 
 // handle is for grpc.InTapHandle. The services verify the token once more, because they must know whose it is.
 func (d *door) handle(ctx context.Context, call *tap.Info) (context.Context, error) {
-	_, err := ca.Authenticate(metadata.NewIncomingContext(ctx, call.Header), d.verifier)
-	if err == nil {
-		return ctx, nil
-	}
 	address := "unknown"
 	if p, ok := peer.FromContext(ctx); ok {
 		address = p.Addr.String()
 	}
+	caller, err := ca.Authenticate(metadata.NewIncomingContext(ctx, call.Header), d.verifier)
+	if err == nil {
+		if d.residents[caller.Account()] {
+			d.vouch(address)
+		}
+		return ctx, nil
+	}
 	d.tell(call, address, status.Convert(err).Message())
 	if call.FullMethodName == auth.IstioCertificateService_CreateCertificate_FullMethodName {
-		d.metrics.Refused("unauthenticated")
+		d.metrics.Refused(ca.Unauthenticated(err))
 	} else {
 		d.metrics.StreamRefused()
 	}

@@ -15,12 +15,20 @@ func Reference() *prometheus.Registry {
 	m := status.NewMetrics("0", func() time.Time { return time.Time{} })
 	none := func() float64 { return 0 }
 	m.RegisterState(none, none, none, func(string) float64 { return 0 })
+	m.RegisterReady(func() error { return nil })
+	m.RegisterLeader(func() bool { return false })
 	registerAuthority(m.Registry, unsigned{})
+	m.RegisterReplicas(none, none)
+	m.StatusWritten("AuthorizationPolicy", "written")
 	// A metric with labels shows only once it has a series.
 	m.Connected(0)
 	m.Sent(log.AddressType, 0, 0)
 	m.Settled(log.AddressType, time.Second, true)
 	m.Refused("unauthenticated")
+	m.Event("pods")
+	m.Following("pods", true)
+	m.Crowded("proxies")
+	m.Crowded("pages")
 	return m.Registry
 }
 

@@ -1,8 +1,6 @@
 package demo
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,6 +24,8 @@ func (l Load) Command() []string {
 	command := []string{
 		"lateen-load", "run", "--url", l.URL, "--qps", fmt.Sprint(l.QPS), "--connections", fmt.Sprint(l.Connections),
 		"--duration", l.Duration.String(), "--warmup", l.Warmup.String(), "--json", "-",
+		"--all-percentiles", // the table says how little a P99 rests on
+		"--initial-errors",  // a policy that refuses every connection is a result
 	}
 	if l.Fresh {
 		command = append(command, "--no-keepalive")
@@ -68,18 +68,6 @@ type LoadResult struct {
 		UserMicros   float64 `json:"user_us_per_request"`
 		SystemMicros float64 `json:"system_us_per_request"`
 	} `json:"generator"`
-}
-
-// ParseLoad reads the generator's JSON.
-func ParseLoad(output []byte) (LoadResult, error) {
-	var r LoadResult
-	if len(strings.TrimSpace(string(output))) == 0 {
-		return r, errors.New("the load generator printed no result")
-	}
-	if err := json.Unmarshal(output, &r); err != nil {
-		return r, fmt.Errorf("read the load generator's result: %w", err)
-	}
-	return r, nil
 }
 
 // Failures counts the failed requests, warm-up included.

@@ -160,7 +160,7 @@ func (m *stageMesh) Exec(ctx context.Context, r api.ExecRequest, s api.Streams) 
 		to = echoID
 	}
 	result := map[string]any{
-		"counts": map[string]int{"ok": n}, "rates": map[string]int{"wanted_qps": qps, "achieved_qps": qps},
+		"format": "lateen-load/1", "counts": map[string]int{"ok": n}, "rates": map[string]int{"wanted_qps": qps, "achieved_qps": qps},
 		"response_time": map[string]any{"count": n, "avg": 0.5, "p50": 0.4, "p75": 0.5, "p90": 0.6, "p99": 1.5},
 	}
 	switch {

@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 
 	"lateen.dev/lateen/internal/check"
 	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/lab/generator"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
@@ -160,22 +160,9 @@ func pod(status api.Status, app string) (api.PodState, error) {
 
 // load runs the generator in the client's pod and returns its result.
 func (s *session) load(ctx context.Context, l Load) (LoadResult, error) {
-	var stdout, stderr bytes.Buffer
-	code, err := s.Mesh.Exec(ctx, api.ExecRequest{Namespace: demoNamespace, Target: clientTarget, Command: l.Command()},
-		api.Streams{Stdout: &stdout, Stderr: &stderr})
-	if err != nil {
-		return LoadResult{}, fmt.Errorf("run the load generator: %w", err)
-	}
-	result, err := ParseLoad(stdout.Bytes())
-	if err != nil {
-		return LoadResult{}, fmt.Errorf("%w (exit code %d): %s", err, code, lastLine(stderr.String()))
-	}
-	return result, nil
-}
-
-func lastLine(s string) string {
-	lines := strings.Split(strings.TrimSpace(s), "\n")
-	return lines[len(lines)-1]
+	return generator.Run[LoadResult](ctx, func(ctx context.Context, command []string, streams api.Streams) (int, error) {
+		return s.Mesh.Exec(ctx, api.ExecRequest{Namespace: demoNamespace, Target: clientTarget, Command: command}, streams)
+	}, l.Command())
 }
 
 // flows reads the metrics of every node's proxy.

@@ -43,7 +43,7 @@ type Resource struct {
 
 // Source names an object that a resource was made of.
 type Source struct {
-	Kind, Namespace, Name string
+	Group, Kind, Namespace, Name string
 }
 
 // Encode makes a resource of a message. typeURL must be the type's full URL.

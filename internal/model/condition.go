@@ -21,3 +21,9 @@ type Condition struct {
 	// Generation is the model generation from which this was concluded.
 	Generation uint64 `json:"observedGeneration"`
 }
+
+// says whether another condition tells the author the same.
+func (c Condition) says(o Condition) bool {
+	o.Generation = c.Generation
+	return c == o
+}

@@ -3,6 +3,9 @@
 package model
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"strings"
 )
@@ -70,11 +73,25 @@ type Object struct {
 	// Value is a pointer to the typed object, such as *corev1.Service, *appsv1.Deployment or *securityv1.AuthorizationPolicy.
 	// It is nil for a kind that is kept without being understood. Nobody changes it once decoded.
 	Value any
-	// JSON is the object as it was written, converted to JSON, without any default filled in.
+	// JSON is the object as it was written, converted to JSON, without any default filled in. It, File and Line are empty for an
+	// object that comes from a cluster, which has it.
 	JSON []byte
 	File string
 	Line int // 1-based line of File on which the object starts
 	// Support is this mesh's promise about the kind; Reason explains it in a sentence when it is not Implemented.
 	Support Support
 	Reason  string
+	// Refused says what is wrong with the present version, if this is not that but its strictest reading, which stands in for it.
+	Refused string
+}
+
+// Digest names a version of the object: what is the same as it was written, or in what the mesh reads of it, has the same.
+func (o *Object) Digest() string {
+	const most = 16 // bytes; nobody gains by two versions of one object of the same name
+	text := o.JSON
+	if len(text) == 0 {
+		text, _ = json.Marshal(o.Value) // what came as JSON or protobuf can be written as JSON
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:most])
 }

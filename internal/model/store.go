@@ -9,6 +9,7 @@ import (
 	networkingv1 "istio.io/client-go/pkg/apis/networking/v1"
 	securityv1 "istio.io/client-go/pkg/apis/security/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
@@ -38,6 +39,7 @@ type Store struct {
 	entries    map[Key]*Entry
 	byKind     map[groupKind]map[Key]*Entry
 	podsByNode map[string]map[Key]*corev1.Pod
+	feeds      []*Feed
 }
 
 type groupKind struct{ group, kind string }
@@ -73,6 +75,7 @@ func (s *Store) Apply(changes []Change) (generation uint64, changed []Changed) {
 			s.index(c.Key, &Entry{Object: c.Object, Generation: s.generation})
 		}
 		changed = append(changed, did)
+		s.tell(c.Key)
 	}
 	return s.generation, changed
 }
@@ -111,8 +114,22 @@ func (s *Store) SetConditions(key Key, conditions []Condition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.entries[key]; e != nil {
+		if !slices.EqualFunc(e.Conditions, conditions, Condition.says) {
+			s.tell(key)
+		}
 		e.Conditions = conditions
 	}
+}
+
+// Entry returns one object with what became of it.
+func (s *Store) Entry(key Key) (Entry, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	e := s.entries[key]
+	if e == nil {
+		return Entry{}, false
+	}
+	return *e, true
 }
 
 // Generation is the number of batches applied.
@@ -165,7 +182,12 @@ const (
 	SecurityGroup = "security.istio.io"
 	NetworkGroup  = "networking.istio.io"
 	GatewayGroup  = "gateway.networking.k8s.io"
+	// DiscoveryGroup is the group of EndpointSlices.
+	DiscoveryGroup = "discovery.k8s.io"
 )
+
+// EndpointSliceController is by whom EndpointSlices are managed, as their label says, that list the pods which a Service selects.
+const EndpointSliceController = "endpointslice-controller.k8s.io"
 
 // PodKey names a pod.
 func PodKey(namespace, name string) Key { return Key{Kind: "Pod", Namespace: namespace, Name: name} }
@@ -193,6 +215,11 @@ func GatewayKey(namespace, name string) Key {
 // GatewayClassKey names a GatewayClass.
 func GatewayClassKey(name string) Key {
 	return Key{Group: GatewayGroup, Kind: "GatewayClass", Name: name}
+}
+
+// EndpointSliceKey names an EndpointSlice.
+func EndpointSliceKey(namespace, name string) Key {
+	return Key{Group: DiscoveryGroup, Kind: "EndpointSlice", Namespace: namespace, Name: name}
 }
 
 // NodeKey names a node.
@@ -231,6 +258,11 @@ func (s *Store) Node(name string) (*corev1.Node, bool) { return value[*corev1.No
 // Namespace returns a namespace by name.
 func (s *Store) Namespace(name string) (*corev1.Namespace, bool) {
 	return value[*corev1.Namespace](s, NamespaceKey(name))
+}
+
+// EndpointSlice returns a live EndpointSlice.
+func (s *Store) EndpointSlice(key Key) (*discoveryv1.EndpointSlice, bool) {
+	return value[*discoveryv1.EndpointSlice](s, key)
 }
 
 // AuthorizationPolicy returns a live policy.

@@ -24,9 +24,10 @@ var advice = []advised{
 			{"istio_tcp_received_bytes_total", "from clients to servers, on both reporters"},
 			{"istio_tcp_sent_bytes_total", "from servers to clients, on both reporters"},
 			{"istio_tcp_sockets_open", "`reporter` is the side that holds them; rises with load, not over days"},
-			{"lateen_connections_cut_total", "`reason`: `policy` (a policy denies it by now), `revoked` (its certificate was), `gone` (its pod has ended), `deadline` (the proxy ended first: raise CONNECTION_TERMINATION_DEADLINE if these hurt)"},
+			{"lateen_connections_cut_total", "`reason`: `policy` (a policy denies it by now), `revoked` (its certificate was), `gone` (its pod has ended), `lost` (the tunnel between two pods of this node broke, by which both had proven themselves), `deadline` (the proxy ended first: raise CONNECTION_TERMINATION_DEADLINE if these hurt)"},
 			{"lateen_connections_shed_total", "any: a pod holds more connections than its share of descriptors. Raise the limit of the proxy, or look at that pod"},
 			{"lateen_connect_retries_total", "an endpoint does not answer and another did, so no user saw it; keeps rising: look for the endpoint in the log"},
+			{"lateen_connections_handed_over_total", "stays 0 with pods that talk on one node: `LATEEN_SAME_NODE` is not `true`, or their tunnels end in another process"},
 			{"lateen_endpoints_ejected", "above 0 for long: endpoints that the control plane calls healthy cannot be reached from here"},
 			{"lateen_pod_cpu_seconds_total", "rate: the part of a core that the proxy spends on that pod. A pod that stands out is the one that the others would wait for, if workers did not serve pods in turns"},
 			{"lateen_reports_sent_total", "rate: about one for each connection and signal that is exported; 0 with a collector set: see the drops"},
@@ -37,7 +38,10 @@ var advice = []advised{
 			{"lateen_worker_connections", "one series a worker; they should be close to each other"},
 		}},
 		{"Tunnels", []metricAdvice{
-			{"lateen_tunnels_closed_total", "`done` is the usual end. `lost`, `unresponsive`: the network or the peer's node. `stalled`: a peer that does not read. `no_streams`: a peer that allows no streams. `protocol_error` and `rejected`: a peer of another kind on port 15008. Anything else names how a peer misused its tunnel (`rapid_reset`, `provoked_resets`, `too_many_streams`, `header_flood`, `settings_flood`, `ping_flood`, `empty_data`, `window_update_flood`, `useless_frames`): the log has its identity"},
+			{"lateen_tunnels_opened_total", "rate beside that of connections: far below it where tunnels are shared; close to it, clients and servers meet only once, or tunnels end early (`lateen_tunnels_closed_total` says why). Less `closed` of the same `reporter`, it is what is open; a tunnel in a tunnel, through a gateway, counts for itself"},
+			{"lateen_tunnels_closed_total", "`done` is the usual end. `lost`, `unresponsive`: the network or the peer's node, or who dialled said nothing after TLS. `stalled`: a peer that does not read. `no_streams`: a peer that allows no streams. `protocol_error`: a peer of another kind on port 15008. `rejected`: one side does not accept the other's certificate; the access log says why. Anything else names how a peer misused its tunnel (`rapid_reset`, `provoked_resets`, `too_many_streams`, `header_flood`, `settings_flood`, `ping_flood`, `empty_data`, `window_update_flood`, `useless_frames`): the log has its identity"},
+			{"lateen_tunnel_buffer_bytes", "`direction` is `receive` (what peers may send unread) or `send` (what waits for slow peers). Near the limit for long: peers or pods do not read; tunnels get small windows, and bulk transfers slow down"},
+			{"lateen_tunnel_buffer_limit_bytes", "what `lateen_tunnel_buffer_bytes` is measured by; does not change"},
 		}},
 		{"Policy", []metricAdvice{
 			{"lateen_policy_dry_run_total", "what would happen if `istio.io/dry-run` were taken off: `decision` is `allow` or `deny`; an empty `policy` with `deny` means that no allow policy matches"},
@@ -45,6 +49,7 @@ var advice = []advised{
 		{"Certificates", []metricAdvice{
 			{"lateen_certificate_requests_total", "`outcome` is `granted` or `failed`; failures that go on end in `stale`, then `expired` certificates"},
 			{"lateen_certificates", "`state`: `valid`; `fetching` (the first is on its way); `stale` (valid, and renewing fails); `expired` and `missing` (connections of these identities are refused). Alert on the last three"},
+			{"lateen_certificates_first_expiry_timestamp_seconds", "less `time()`: never below half of the lifetime while renewing works; 0: there is no certificate"},
 			{"lateen_revocation_list_reads_total", "`outcome` is `read` or `failed`; after a failure the lists from before stay in force"},
 			{"lateen_revoked_certificates", "falls only by an authority's next list: what vanishes from the file of CRL_PATH goes on being used, and the proxy's readiness page says so"},
 			{"lateen_stale_revocation_lists", "above 0: whoever issues the lists has not done so in time; the old ones stay in force"},
@@ -55,7 +60,7 @@ var advice = []advised{
 			{"istio_dns_upstream_failures_total", "resolvers do not answer; pods are told so at once"},
 			{"istio_dns_upstream_request_duration_seconds", "the resolvers' time, not the proxy's"},
 			{"istio_on_demand_dns_total", "connections to workloads that are declared by a host name, which the proxy has to resolve"},
-			{"lateen_dns_shed_total", "any: a pod floods its resolver, and questions of that pod are turned away"},
+			{"lateen_dns_shed_total", "any: a pod asks or holds more than its part, and what it asks is turned away. By `reason`: `questions` and `connections` come of a pod that floods its resolver, `descriptors` of one that holds its share of the proxy's descriptors with connections of any kind"},
 		}},
 		{"Configuration", []metricAdvice{
 			{"istio_xds_message_total", "`url` is the type of resources; none while things change: the control plane is away"},
@@ -69,16 +74,26 @@ var advice = []advised{
 			{"istio_build", "always 1; `tag` is the version"},
 			{"process_open_fds", "two or more a connection; near `process_max_fds` connections are shed"},
 			{"process_max_fds", "shared out among pods"},
+			{"process_cpu_seconds_total", "rate: cores in use; at the number of workers (ZTUNNEL_WORKER_THREADS) the proxy needs more of them"},
 			{"process_resident_memory_bytes", "bounded by design; a steady rise at steady load is worth a report"},
 		}},
 	}},
 	{controlProgram, "Address of `--debug-listen`, `/metrics`. Besides these there are client_golang's metrics of Go and of the process (`go_*`, `process_*`).", []adviceGroup{
 		{"Configuration", []metricAdvice{
+			{"lateen_control_ready", "0: the page `/ready` says what is waited for; proxies go on with what they have, or with another replica"},
+			{"lateen_control_leader", "on Kubernetes; the sum over replicas is 1, for seconds 0 when the leader has died. 0 for longer: no conditions, root certificates or rotations are written"},
 			{"lateen_control_objects", "what is in `--config-dir` and usable"},
 			{"lateen_control_problems", "above 0: somebody's object is refused or without effect; `/debug/problems` says which and why"},
 			{"lateen_control_generation", "its rate is the rate of changes"},
 			{"lateen_control_resources", "`type` is `wds` (workloads and services) or `wads` (policies)"},
 			{"lateen_control_compile_seconds", "time of the control plane's own work for a change"},
+			{"lateen_control_event_seconds", "on Kubernetes: the same with the time that a change waits while others are compiled"},
+			{"lateen_control_events_total", "on Kubernetes: most events of pods and nodes change nothing that matters to the mesh"},
+			{"lateen_control_following", "on Kubernetes: 0: the resource is not followed, what was read of it stays in force; `/debug/problems` says why"},
+			{"lateen_control_replicas_unasked", "on Kubernetes: above 0 for long: nothing counts as programmed; `/debug/replicas` says why each does not answer"},
+			{"lateen_status_writes_total", "on Kubernetes, in the replica that leads: `refused` that keeps rising: rights or another version of the definitions, which the log names; `conflict` now and then is nothing"},
+			{"lateen_status_queue_length", "on Kubernetes: above 0 for long: the API server is away, or more changes than are written in a second (20)"},
+			{"lateen_status_lag_seconds", "on Kubernetes: how old what people read in objects' status is; proxies have the configuration long before"},
 		}},
 		{"Proxies", []metricAdvice{
 			{"pilot_xds", "one for each node proxy that follows the configuration; fewer than nodes: some work with what they have"},
@@ -89,6 +104,7 @@ var advice = []advised{
 			{"lateen_control_answers_total", "as many as pushes, but for those on their way"},
 			{"pilot_total_xds_rejects", "any: a proxy could not use a resource; the log names it"},
 			{"lateen_control_streams_refused_total", "somebody asks without a valid token; proxies with tokens that were not renewed, or worse"},
+			{"lateen_control_connections_closed_total", "somebody opens more connections than there are places for; `whose=there` costs whoever opens them, `whose=came` means that callers who are known hold all places"},
 		}},
 		{"Certificates", []metricAdvice{
 			{"citadel_server_csr_count", "rate: identities on nodes, over half a lifetime"},
@@ -108,8 +124,9 @@ var advice = []advised{
 	{agentProgram, "Address of `--http`, `/metrics`, on every node. Besides these there are client_golang's metrics of Go and of the process (`go_*`, `process_*`).", []adviceGroup{
 		{"Capture", []metricAdvice{
 			{"lateen_agent_captured_pods", "pods in the mesh on this node"},
+			{"lateen_agent_excepted_pods", "pods that are captured less than others; `lateen status` says which, and what of them passes by"},
 			{"lateen_agent_pods", "`pending` or `releasing` for long: `lateen status` says what is waited for"},
-			{"lateen_agent_capture_errors_total", "`step`: `namespace` (the pod's network cannot be entered), `proxy` (no node proxy took it), `rules` (nftables or routes), `sockets` (the list of connections from before), `report` (the engine was not told). It is tried again; a steady rise is a pod that does not get into the mesh"},
+			{"lateen_agent_capture_errors_total", "`step`: `namespace` (the pod's network cannot be entered), `proxy` (no node proxy took it), `rules` (nftables or routes), `sockets` (the list of connections from before), `report` (the engine was not told), `plugin` (the CNI plugin, or what it needs, cannot be put onto the node). It is tried again; a steady rise is a pod that does not get into the mesh"},
 			{"lateen_agent_repairs_total", "something on the node rewrites nftables or routes of pods"},
 			{"lateen_agent_connections_cut_total", "connections of released pods that outlived `--release-deadline`"},
 		}},
@@ -118,6 +135,8 @@ var advice = []advised{
 			{"lateen_agent_zds_messages_total", "`kind` is `add`, `del`, `keep` (a pod whose namespace the agent cannot hand over anew; the proxy goes on with what it has) or `snapshot_sent`; `result` is `ok`, `refused` (its log says why) or `failed` (the connection broke)"},
 			{"lateen_agent_connections_lost_total", "a node proxy was killed rather than replaced: these connections broke"},
 			{"lateen_agent_source_connected", "0: nobody tells which pods there are; captured pods stay captured"},
+			{"lateen_agent_cni_installed", "on Kubernetes; 0: pods of the mesh are captured only after they have started. The log says why, and what to do"},
+			{"lateen_agent_cni_request_duration_seconds", "on Kubernetes; `op=\"add\",verdict=\"done\"` is what being in the mesh adds to the start of a pod, `verdict=\"failed\"` pods that cannot start: the reason is in the pod's events"},
 		}},
 	}},
 }

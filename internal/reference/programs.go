@@ -187,7 +187,7 @@ func agentVerbs() []verb {
 // formOf puts the flag packages' words for forms into people's.
 func formOf(form string) string {
 	if words, ok := map[string]string{
-		"": "`true` or `false`", "string": "text", "strings": "texts, with commas", "stringArray": "text", "uint": "number", "int": "number", "value": "text",
+		"": "`true` or `false`", "string": "text", "strings": "texts, with commas", "stringArray": "text", "uint": "number", "int": "number", "value": "text", "float64Slice": "numbers, with commas",
 	}[form]; ok {
 		return words
 	}

@@ -22,7 +22,7 @@ sum by (destination_service, response_flags) (rate(istio_tcp_connections_failed_
 
 const connectionIntroduction = `All ` + "`istio_tcp_*`" + ` counters of connections have the same labels, Istio's. A connection between two meshed pods is reported twice:
 by the client's proxy (` + "`reporter=\"source\"`" + `) and by the server's (` + "`destination`" + `); sum over one of them. What is not known is
-` + "`unknown`" + `; a principal is there only if TLS proved it; regions and zones only where nodes have them.
+` + "`unknown`" + `; a principal is there only if TLS proved it, and then ` + "`connection_security_policy`" + ` is ` + "`mutual_tls`" + `; regions and zones only where nodes have them.
 
 `
 
@@ -46,8 +46,8 @@ value are left out.
 const processLogIntroduction = `## The programs' own logs
 
 Lines have a time, a level, a scope (with the node proxy: the part of it), a message for people, and fields. A message is a
-sentence and may change; fields keep their names. The node proxy writes text or JSON (` + "`LOG_FORMAT`" + `), the control plane too
-(` + "`--log-format`" + `), the agent and the local engine write text in slog's form. Secrets are never logged.
+sentence and may change; fields keep their names. The node proxy writes text or JSON (` + "`LOG_FORMAT`" + `), the control plane and
+the agent too (` + "`--log-format`" + `; the value ` + "`log.format`" + ` of the chart is for all three), the local engine text in slog's form. Secrets are never logged.
 
 `
 
@@ -102,7 +102,7 @@ lateen label namespace default istio.io/dataplane-mode=ambient   # into the mesh
 // annotationGroups says what holds for all names of a group.
 var annotationGroups = map[string]string{
 	"Exceptions from capture": "What passes by the proxy is not encrypted and no policy holds for it; `lateen status` lists it. An annotation with anything wrong " +
-		"in it has no effect at all: the pod is captured without the exception. Up to 64 entries each. The agent's flags `--exclude-*` say the same for all pods of a node.",
+		"in it has no effect at all: the pod is captured without the exception. Up to 64 entries each, in 4096 bytes. The agent's flags `--exclude-*` say the same for all pods of a node.",
 	"Names in telemetry": "They end up in the labels `source_*` and `destination_*` of [metrics](metrics.md#labels-of-a-connection).",
 	"Waypoints":          "A waypoint that is asked for and not there is gone without, as in Istio: the object's condition says so.",
 }

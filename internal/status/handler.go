@@ -1,9 +1,11 @@
 package status
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -24,9 +26,16 @@ type Sources struct {
 	Problems func() []files.Problem
 	Clients  func() []xds.ClientState
 	// Ready returns why the control plane is not ready, or nil.
-	Ready   func() error
+	Ready func() error
+	// Note is what readers of a ready control plane should know all the same; nil if there never is anything.
+	Note    func() string
 	Metrics *Metrics
 	Version string
+	// Together says of an object what the proxies of all replicas have of it; nil where there is one replica. What it returns is good for
+	// one page.
+	Together func(context.Context) func(*model.Object) (model.Condition, bool)
+	// Replicas tells of all replicas and their proxies; nil where there is one.
+	Replicas func(context.Context) any
 }
 
 // Object is one line of the objects page.
@@ -38,6 +47,7 @@ type Object struct {
 	File       string            `json:"file"`
 	Line       int               `json:"line"`
 	Generation uint64            `json:"generation"`
+	Digest     string            `json:"digest"` // of the version that the rest is about
 	Support    string            `json:"support"`
 	Reason     string            `json:"reason,omitempty"`
 	Conditions []model.Condition `json:"conditions"`
@@ -62,12 +72,16 @@ func Handler(s Sources) http.Handler {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
+		if note := s.note(); note != "" {
+			fmt.Fprintln(w, "ready; "+note)
+			return
+		}
 		fmt.Fprintln(w, "ready")
 	})
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
 		write(w, map[string]string{"version": s.Version})
 	})
-	mux.HandleFunc("GET /debug/objects", func(w http.ResponseWriter, _ *http.Request) { write(w, s.objects()) })
+	mux.HandleFunc("GET /debug/objects", func(w http.ResponseWriter, r *http.Request) { write(w, s.objects(r.Context(), wanted(r.URL.Query()))) })
 	mux.HandleFunc("GET /debug/problems", func(w http.ResponseWriter, _ *http.Request) {
 		write(w, append([]files.Problem{}, s.Problems()...))
 	})
@@ -75,30 +89,78 @@ func Handler(s Sources) http.Handler {
 		write(w, map[string]any{"generation": s.Log.Generation(), "clients": s.Clients()})
 	})
 	mux.HandleFunc("GET /debug/resources", func(w http.ResponseWriter, r *http.Request) { s.resources(w, r) })
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "/metrics\n/ready\n/version\n/debug/objects\n/debug/problems\n/debug/clients\n/debug/resources?type=Address|Authorization")
-	})
+	pages := "/metrics\n/ready\n/version\n/debug/objects?kind=KIND&namespace=NAMESPACE&name=NAME\n/debug/problems\n/debug/clients\n/debug/resources?type=Address|Authorization"
+	if s.Replicas != nil {
+		pages += "\n/debug/replicas"
+		mux.HandleFunc("GET /debug/replicas", func(w http.ResponseWriter, r *http.Request) { write(w, s.Replicas(r.Context())) })
+	}
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, pages) })
 	return mux
 }
 
-func (s Sources) objects() []Object {
+func (s Sources) note() string {
+	if s.Note == nil {
+		return ""
+	}
+	return s.Note()
+}
+
+// wanted says which objects a question is about: kind, namespace and name narrow it down, as far as they are given.
+func wanted(query url.Values) func(model.Key) bool {
+	kind, namespace, name := query.Get("kind"), query.Get("namespace"), query.Get("name")
+	return func(key model.Key) bool {
+		return (kind == "" || strings.EqualFold(kind, key.Kind)) && (namespace == "" || namespace == key.Namespace) && (name == "" || name == key.Name)
+	}
+}
+
+func (s Sources) objects(ctx context.Context, wanted func(model.Key) bool) []Object {
 	problems := map[string][]files.Problem{}
 	for _, p := range s.Problems() {
 		problems[p.Object] = append(problems[p.Object], p)
 	}
-	refused := refusals(s.Clients(), s.Log.Generation(), s.Log.Get)
+	// What is not in the log yet is not on its way to any proxy, whatever is said of it already. And an object of a generation that was in
+	// the log before the refusals were read, and that is still the store's after, is the one that they are about: so these three stay in
+	// this order.
+	through := s.Log.Generation()
+	var together func(*model.Object) (model.Condition, bool)
+	if s.Together != nil {
+		together = s.Together(ctx)
+	}
+	refused := Refusals(s.Clients(), through, s.Log.Get)
 	out := []Object{}
 	for _, e := range s.Store.Entries() {
 		o := e.Object
-		conditions := append([]model.Condition{}, e.Conditions...)
-		if c, ok := refused[log.Source{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}]; ok {
-			conditions = append(conditions, c)
+		if !wanted(o.Key) {
+			continue
+		}
+		conditions := []model.Condition{}
+		if e.Generation <= through {
+			for _, c := range e.Conditions {
+				if c.Generation <= through {
+					conditions = append(conditions, c)
+				}
+			}
+			c, ok := refused[log.Source{Group: o.Group, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}]
+			if all, told := s.of(o, together); told {
+				c, ok = all, true
+				c.Generation = e.Generation
+			}
+			if ok {
+				conditions = append(conditions, c)
+			}
 		}
 		out = append(out, Object{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, File: o.File, Line: o.Line,
-			Generation: e.Generation, Support: o.Support.String(), Reason: o.Reason,
+			Generation: e.Generation, Digest: o.Digest(), Support: o.Support.String(), Reason: o.Reason,
 			Conditions: conditions, Problems: append([]files.Problem{}, problems[o.Key.String()]...)})
 	}
 	return out
+}
+
+func (s Sources) of(o *model.Object, together func(*model.Object) (model.Condition, bool)) (model.Condition, bool) {
+	if together == nil {
+		return model.Condition{}, false
+	}
+	return together(o)
 }
 
 // resources dumps one type, or all.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,87 @@ func TestPagesOfAnEmptyMeshAreEmptyLists(t *testing.T) {
 	}
 }
 
+// A proxy may have acknowledged all of the log and know nothing of an object that is not in it yet.
+func TestNothingIsSaidOfWhatIsNotInTheLogYet(t *testing.T) {
+	s := newSources()
+	key := model.ServiceKey("shop", "web")
+	generation, _ := s.Store.Apply([]model.Change{{Key: key, Object: &model.Object{Key: key, JSON: []byte("{}")}}})
+	s.Store.SetConditions(key, []model.Condition{{Type: "Accepted", Status: model.True}})
+	h := Handler(s)
+	if _, body := get(h, "/debug/objects"); strings.Contains(body, "Accepted") || !strings.Contains(body, `"digest": "44136fa355b3678a1146ad16f7e8649e"`) {
+		t.Errorf("before it is in the log: %s", body)
+	}
+	s.Log.Append(generation, nil)
+	if _, body := get(h, "/debug/objects"); !strings.Contains(body, "Accepted") {
+		t.Errorf("when it is in the log: %s", body)
+	}
+}
+
+// A refusal is said of the version that was refused, whatever arrives while it is read; and only of the object that it is about.
+func TestARefusalIsSaidOfTheVersionThatWasRefused(t *testing.T) {
+	key := model.Key{Group: model.SecurityGroup, Kind: "AuthorizationPolicy", Namespace: "shop", Name: "a"}
+	double := model.Key{Group: "example.com", Kind: key.Kind, Namespace: key.Namespace, Name: key.Name}
+	resource := func(version string) *log.Resource {
+		return &log.Resource{Name: "shop/a", Version: version, Sources: []log.Source{{Group: key.Group, Kind: key.Kind, Namespace: key.Namespace, Name: key.Name}}}
+	}
+	refused := refusing("n1", xds.Nack{Message: "shop/a: no", Names: []string{"shop/a"}})
+	tests := map[string]struct {
+		meanwhile func(s Sources) // after the clients were read
+		said      bool
+	}{
+		"nothing happens":      {func(Sources) {}, true},
+		"another one is taken": {func(s Sources) { put(s, model.ServiceKey("shop", "web"), "{}", nil, true) }, true},
+		"the next version":     {func(s Sources) { put(s, key, `{"spec":{}}`, resource("2"), true) }, false},
+		"not yet in the log":   {func(s Sources) { put(s, key, `{"spec":{}}`, resource("2"), false) }, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newSources()
+			put(s, key, "{}", resource("1"), true)
+			put(s, double, "{}", nil, true)
+			s.Clients = func() []xds.ClientState {
+				tt.meanwhile(s)
+				return []xds.ClientState{refused}
+			}
+			for _, o := range s.objects(t.Context(), wanted(nil)) {
+				said := slices.ContainsFunc(o.Conditions, func(c model.Condition) bool { return c.Reason == "RefusedByProxy" })
+				if want := tt.said && o.Kind == key.Kind && o.APIVersion == key.Group; said != want {
+					t.Errorf("%s %s/%s: it is said to be refused: %v", o.APIVersion, o.Namespace, o.Name, said)
+				}
+			}
+		})
+	}
+}
+
+// What another object's change makes of an object is not in the log before that change is.
+func TestAConditionIsSaidOnceItsGenerationIsInTheLog(t *testing.T) {
+	s := newSources()
+	key := model.ServiceKey("shop", "web")
+	put(s, key, "{}", nil, true)
+	next := s.Log.Generation() + 1
+	s.Store.SetConditions(key, []model.Condition{{Type: "Accepted", Status: model.True, Generation: next}})
+	if got := s.objects(t.Context(), wanted(nil))[0].Conditions; len(got) != 0 {
+		t.Errorf("before it is in the log: %+v", got)
+	}
+	s.Log.Append(next, nil)
+	if got := s.objects(t.Context(), wanted(nil))[0].Conditions; len(got) != 1 {
+		t.Errorf("when it is in the log: %+v", got)
+	}
+}
+
+// put makes an object live, and what was made of it unless that is still under way.
+func put(s Sources, key model.Key, json string, made *log.Resource, done bool) {
+	generation, _ := s.Store.Apply([]model.Change{{Key: key, Object: &model.Object{Key: key, APIVersion: key.Group, JSON: []byte(json)}}})
+	if !done {
+		return
+	}
+	var changes []log.Change
+	if made != nil {
+		changes = append(changes, log.Change{Type: log.AuthorizationType, Name: made.Name, Resource: made})
+	}
+	s.Log.Append(generation, changes)
+}
+
 func TestMetricsCountWhatTheyAreToldOf(t *testing.T) {
 	s := newSources()
 	m := s.Metrics
@@ -79,6 +161,20 @@ func TestMetricsCountWhatTheyAreToldOf(t *testing.T) {
 	} {
 		if !strings.Contains(body, want+"\n") {
 			t.Errorf("metrics lack %s", want)
+		}
+	}
+}
+
+func TestTheObjectsPageIsNarrowedDown(t *testing.T) {
+	s := newSources()
+	for _, key := range []model.Key{model.ServiceKey("shop", "web"), model.ServiceKey("shop", "db"), model.ServiceKey("other", "web"), model.PodKey("shop", "web")} {
+		put(s, key, "{}", nil, true)
+	}
+	h := Handler(s)
+	for query, want := range map[string]int{"": 4, "?kind=Service": 3, "?kind=service&namespace=shop": 2, "?name=web": 3, "?kind=Service&namespace=shop&name=web": 1, "?name=nobody": 0, "?kind=&name=": 4} {
+		code, text := get(h, "/debug/objects"+query)
+		if n := strings.Count(text, `"kind":`); code != http.StatusOK || n != want {
+			t.Errorf("%q: %d with %d objects, want %d", query, code, n, want)
 		}
 	}
 }

@@ -23,12 +23,19 @@ type Metrics struct {
 	convergence prometheus.Histogram
 	answers     *prometheus.CounterVec
 	compile     prometheus.Histogram
+	events      *prometheus.CounterVec
+	delivered   prometheus.Histogram
+	following   *prometheus.GaugeVec
+
+	statusWrites *prometheus.CounterVec
+	statusLag    prometheus.Histogram
 
 	csrs     prometheus.Counter
 	issued   prometheus.Counter
 	refusals *prometheus.CounterVec
 	unauthed prometheus.Counter
 	streams  prometheus.Counter
+	crowded  *prometheus.CounterVec
 }
 
 // delayBuckets start below a millisecond: the aim is 30 ms, and istiod's first bucket of 100 ms would hide all of it.
@@ -48,18 +55,26 @@ func NewMetrics(version string, rootExpiry func() time.Time) *Metrics {
 			Help: "Seconds from a change of the configuration to a proxy's acknowledgement of it.", Buckets: delayBuckets}),
 		compile: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lateen_control_compile_seconds",
 			Help: "Seconds from a batch of changed objects to the resources made of it.", Buckets: delayBuckets}),
+		events: counter("lateen_control_events_total", "What the API server told of objects, by resource, whether it changed anything or not.", "resource"),
+		delivered: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lateen_control_event_seconds",
+			Help: "Seconds from the first of a batch of events of the API server to the resources made of them.", Buckets: delayBuckets}),
+		following:    gauge("lateen_control_following", "1 if a resource of the API server is followed at present, by resource.", "resource"),
+		statusWrites: counter("lateen_status_writes_total", "Attempts to write an object's conditions, by kind and by what came of them: written, unchanged, gone, conflict, refused or away.", "kind", "result"),
+		statusLag: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lateen_status_lag_seconds",
+			Help: "Seconds from the first cause to write an object's conditions until they were written.", Buckets: []float64{.25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800}}),
 		csrs:     prometheus.NewCounter(prometheus.CounterOpts{Name: "citadel_server_csr_count", Help: "Certificate requests received."}),
 		issued:   prometheus.NewCounter(prometheus.CounterOpts{Name: "citadel_server_success_cert_issuance_count", Help: "Certificates issued."}),
 		refusals: counter("lateen_control_certificates_refused_total", "Certificate requests refused, by reason.", "reason"),
 		unauthed: prometheus.NewCounter(prometheus.CounterOpts{Name: "citadel_server_authentication_failure_count", Help: "Certificate requests whose caller was not authenticated."}),
+		crowded:  counter("lateen_control_connections_closed_total", "Connections closed because too many were open, by port (proxies, pages) and by whose: that of a caller who was there and is not known, or the one that came.", "port", "whose"),
 		streams:  prometheus.NewCounter(prometheus.CounterOpts{Name: "lateen_control_streams_refused_total", Help: "Discovery streams whose caller was not authenticated."}),
 	}
 	expiry := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "citadel_server_root_cert_expiry_timestamp", Help: "Unix time, in seconds, when the root certificate expires."},
 		func() float64 { return float64(rootExpiry().Unix()) })
 	info := gauge("pilot_info", "Pilot version and build information.", "version")
 	info.WithLabelValues(version).Set(1)
-	m.Registry.MustRegister(m.connected, m.pushes, m.pushBytes, m.resources, m.rejects, m.answers, m.convergence, m.compile,
-		m.csrs, m.issued, m.refusals, m.unauthed, m.streams, expiry, info,
+	m.Registry.MustRegister(m.connected, m.pushes, m.pushBytes, m.resources, m.rejects, m.answers, m.convergence, m.compile, m.events, m.delivered, m.following, m.statusWrites, m.statusLag,
+		m.csrs, m.issued, m.refusals, m.unauthed, m.streams, m.crowded, expiry, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.connected = m.connected.MustCurryWith(prometheus.Labels{"version": version})
 	m.connected.WithLabelValues().Set(0)
@@ -81,6 +96,37 @@ func (m *Metrics) RegisterState(generation func() float64, objects func() float6
 		m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lateen_control_resources",
 			Help: "Resources that are live, by type.", ConstLabels: prometheus.Labels{"type": shortType(t)}}, func() float64 { return live(t) }))
 	}
+}
+
+// RegisterReady exposes whether a replica serves what it should; ready answers what it waits for, or nil.
+func (m *Metrics) RegisterReady(ready func() error) {
+	m.flag("lateen_control_ready", "1 while this replica has read everything and serves proxies.", func() bool { return ready() == nil })
+}
+
+// RegisterLeader exposes whether a replica is the one that writes.
+func (m *Metrics) RegisterLeader(leads func() bool) {
+	m.flag("lateen_control_leader", "1 while this replica is the one that writes to the cluster.", leads)
+}
+
+// Crowded counts connections that are closed because too many are open on a port: one that was there, or the one that came.
+func (m *Metrics) Crowded(port string) func(replaced bool) {
+	there, came := m.crowded.WithLabelValues(port, "there"), m.crowded.WithLabelValues(port, "came")
+	return func(replaced bool) {
+		if replaced {
+			there.Inc()
+			return
+		}
+		came.Inc()
+	}
+}
+
+func (m *Metrics) flag(name, help string, is func() bool) {
+	m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+		if is() {
+			return 1
+		}
+		return 0
+	}))
 }
 
 func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
@@ -128,6 +174,24 @@ func (m *Metrics) Settled(typeURL string, delay time.Duration, refused bool) {
 // Compiled records how long a batch of changes took.
 func (m *Metrics) Compiled(took time.Duration) { m.compile.Observe(took.Seconds()) }
 
+// Event counts what an API server told of a resource.
+func (m *Metrics) Event(resource string) { m.events.WithLabelValues(resource).Inc() }
+
+// Delivered records how long after its first event a batch was compiled.
+func (m *Metrics) Delivered(took time.Duration) { m.delivered.Observe(took.Seconds()) }
+
+// Following says whether a resource of the API server is followed.
+func (m *Metrics) Following(resource string, now bool) {
+	value := 0.0
+	if now {
+		value = 1
+	}
+	m.following.WithLabelValues(resource).Set(value)
+}
+
+// Left says that a resource is none any more that is to be followed.
+func (m *Metrics) Left(resource string) { m.following.DeleteLabelValues(resource) }
+
 // StreamRefused counts a discovery stream whose caller was turned away.
 func (m *Metrics) StreamRefused() { m.streams.Inc() }
 
@@ -144,4 +208,20 @@ func (m *Metrics) Refused(reason string) {
 		m.unauthed.Inc()
 	}
 	m.refusals.WithLabelValues(reason).Inc()
+}
+
+// StatusWritten counts an attempt to write an object's conditions.
+func (m *Metrics) StatusWritten(kind, result string) {
+	m.statusWrites.WithLabelValues(kind, result).Inc()
+}
+
+// StatusLag records how long after its first cause a write came.
+func (m *Metrics) StatusLag(took time.Duration) { m.statusLag.Observe(took.Seconds()) }
+
+// RegisterReplicas exposes what one of several replicas reads of its own part in it.
+func (m *Metrics) RegisterReplicas(waiting, unasked func() float64) {
+	m.Registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lateen_status_queue_length", Help: "Objects whose conditions wait to be looked at or written, in the replica that leads."}, waiting),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lateen_control_replicas_unasked", Help: "Other replicas that should answer what their proxies have acknowledged and do not."}, unasked),
+	)
 }

@@ -15,12 +15,12 @@ import (
 // maxRefusals bounds how many proxies one object's condition names.
 const maxRefusals = 5
 
-// refusals are the conditions of the objects of which a proxy refuses, or may refuse, what they were made into, for as long as it
+// Refusals are the conditions of the objects of which a proxy refuses, or may refuse, what they were made into, for as long as it
 // does. find looks a resource up and may know it no more.
 //
 // An object's condition is read by whoever may read the object, so it has a proxy's words only where they are about this object. All
 // of them are on the page of clients, which is the operator's.
-func refusals(clients []xds.ClientState, generation uint64, find func(typeURL, name string) *log.Resource) map[log.Source]model.Condition {
+func Refusals(clients []xds.ClientState, generation uint64, find func(typeURL, name string) *log.Resource) map[log.Source]model.Condition {
 	refused, partly, unnamed := map[log.Source][]string{}, map[log.Source][]string{}, map[log.Source][]string{}
 	for _, client := range clients {
 		for _, t := range client.Types {

@@ -46,7 +46,7 @@ func TestWhatProxiesRefuseIsSaidOfTheirObjects(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := refusals(tt.clients, 7, find)
+			got := Refusals(tt.clients, 7, find)
 			if len(got) != len(tt.want) {
 				t.Errorf("got %v", got)
 			}
@@ -80,7 +80,7 @@ func TestWhatAProxyMayRefuseIsUnknown(t *testing.T) {
 		"both, at one proxy": {[]xds.Nack{some, unnamed}, map[log.Source]said{a: {model.False, "RefusedByProxy"}, b: {model.Unknown, "MayBeRefused"}}},
 	}
 	for name, tt := range tests {
-		got := refusals([]xds.ClientState{refusing("n1", tt.nacks...)}, 7, find)
+		got := Refusals([]xds.ClientState{refusing("n1", tt.nacks...)}, 7, find)
 		if len(got) != len(tt.want) {
 			t.Errorf("%s: got %v", name, got)
 		}

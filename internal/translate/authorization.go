@@ -74,7 +74,7 @@ func dryRun(policy *securityv1.AuthorizationPolicy) (bool, string) {
 	}
 	parsed, err := strconv.ParseBool(v)
 	if err != nil {
-		return false, fmt.Sprintf("annotation %s is %q, so the policy is enforced; use true or false", wellknown.DryRun, v)
+		return false, fmt.Sprintf("annotation %s is %.100q, so the policy is enforced; use true or false", wellknown.DryRun, v)
 	}
 	return parsed, ""
 }
@@ -250,7 +250,7 @@ func ports(field string, values []string, bad []string) ([]uint32, []string) {
 	for _, v := range values {
 		n, err := strconv.ParseUint(v, 10, 16)
 		if err != nil {
-			bad = append(bad, fmt.Sprintf("%s %q", field, v))
+			bad = append(bad, fmt.Sprintf("%s %.100q", field, v))
 			continue
 		}
 		out = append(out, uint32(n))
@@ -266,7 +266,7 @@ func blocks(field string, values []string, bad []string) ([]*security.Address, [
 		if err != nil {
 			addr, addrErr := netip.ParseAddr(v)
 			if addrErr != nil || addr.Zone() != "" {
-				bad = append(bad, fmt.Sprintf("%s %q", field, v))
+				bad = append(bad, fmt.Sprintf("%s %.100q", field, v))
 				continue
 			}
 			prefix = netip.PrefixFrom(addr, addr.BitLen())

@@ -3,7 +3,6 @@ package translate
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,8 +26,10 @@ type Context struct {
 	Waypoints Waypoints
 	// Holder names the object that has an address of a service with more right; empty if none has. Nil for what is no service.
 	Holder func(netip.Addr) string
-	// Occupant names the node or pod that is at an address; empty if none is. Nil where nothing is known.
-	Occupant func(netip.Addr) string
+	// Part is what an entry has of a range, in blocks, or who leaves it none. Nil for what is no entry.
+	Part func(netip.Prefix) Remains
+	// Occupant names the node or pod that is at an address of a network; empty if none is. Nil where nothing is known.
+	Occupant func(network string, addr netip.Addr) string
 }
 
 // occupied takes an endpoint out of its tunnel that is said to be where a node or pod is: that speaks for itself.
@@ -38,7 +39,7 @@ func (c Context) occupied(w *workload.Workload, v *verdict) {
 	}
 	for _, raw := range w.Addresses {
 		addr, _ := netip.AddrFromSlice(raw)
-		if occupant := c.Occupant(addr); occupant != "" {
+		if occupant := c.Occupant(w.Network, addr); occupant != "" {
 			w.TunnelProtocol, w.NativeTunnel = workload.TunnelProtocol_NONE, false
 			v.note("Conflicted", fmt.Sprintf("address %s belongs to %s, which says itself how it is reached: the tunnel has no effect; use another address, or remove %s and %s",
 				addr, occupant, wellknown.Redirection, wellknown.Tunnel))
@@ -47,20 +48,52 @@ func (c Context) occupied(w *workload.Workload, v *verdict) {
 	}
 }
 
-// keep leaves out the single addresses that belong to somebody else.
-func (c Context) keep(addresses []*workload.NetworkAddress, v *verdict) []*workload.NetworkAddress {
-	return slices.DeleteFunc(addresses, func(a *workload.NetworkAddress) bool {
+// keep leaves out the single addresses, and what is in ranges, that belong to somebody else.
+func (c Context) keep(addresses []*workload.NetworkAddress, v *verdict) (kept []*workload.NetworkAddress) {
+	seen := map[netip.Prefix]bool{} // parts of one range may be others of the same entry
+	for _, a := range addresses {
 		addr, _ := netip.AddrFromSlice(a.Address)
-		if a.Length != nil || c.Holder == nil {
-			return false
+		if a.Length != nil {
+			for _, block := range c.partOf(netip.PrefixFrom(addr, int(*a.Length)), v) {
+				if !seen[block] {
+					seen[block] = true
+					kept = append(kept, networkAddress(a.Network, block))
+				}
+			}
+			continue
 		}
-		holder := c.Holder(addr)
-		if holder != "" {
-			v.note("Conflicted", fmt.Sprintf("address %s belongs to %s and stays with it; use another", addr, holder))
+		if c.Holder != nil {
+			if holder := c.Holder(addr); holder != "" {
+				v.note("Conflicted", fmt.Sprintf("address %s belongs to %s and stays with it; use another", addr, holder))
+				continue
+			}
 		}
-		return holder != ""
-	})
+		seen[netip.PrefixFrom(addr, addr.BitLen())] = true
+		kept = append(kept, a)
+	}
+	return kept
 }
+
+// partOf is what is left of a range without what is somebody else's.
+func (c Context) partOf(block netip.Prefix, v *verdict) []netip.Prefix {
+	if c.Part == nil {
+		return []netip.Prefix{block}
+	}
+	left := c.Part(block)
+	switch {
+	case left.Holder != "":
+		v.note("Conflicted", fmt.Sprintf("range %s has no effect: in it are addresses of %s, which stay there; use ranges beside them", block, left.Holder))
+	case left.Around > mostAround:
+		v.note("RangeReduced", fmt.Sprintf("range %s is without the addresses of nodes and their pods, %s of it, and without %s of it around those, since it would fall into too many parts: connections there go past the entry; use ranges beside them",
+			block, percent(left.Theirs), percent(left.Around)))
+	case left.Theirs > 0:
+		v.note("", fmt.Sprintf("range %s is without the addresses of nodes and their pods, with some around those %s of it", block, percent(left.Theirs+left.Around)))
+	}
+	return left.Blocks
+}
+
+// percent writes a part of a whole.
+func percent(part float64) string { return strconv.FormatFloat(100*part, 'g', 2, 64) + " %" }
 
 func (c Context) find(namespace, name string) *Waypoint {
 	if c.Waypoints == nil {

@@ -48,6 +48,8 @@ type EntryInput struct {
 	Context
 	Entry *networkingv1.ServiceEntry
 	Auto  map[string][]netip.Addr // the addresses of AutoHosts
+	// Wanting says of one of AutoHosts without addresses whether it is about to get some, and if not, why; nil where they are chosen at once.
+	Wanting func(host string) (pending bool, denied string)
 	// Lost are hosts that another object of the namespace declares with more right, and which object that is.
 	Lost map[string]string
 	// Canonical are the hosts for which the entry speaks in all namespaces that do not declare them themselves.
@@ -96,7 +98,7 @@ func ServiceEntry(mesh Mesh, in EntryInput) ([]*workload.Service, []model.Condit
 		v.note("WaypointRequired", "resolution DYNAMIC_DNS needs a waypoint that resolves what clients ask for; without one the entry cannot be reached")
 	}
 	var out []*workload.Service
-	wanting := AutoHosts(se)
+	wanting, pending := AutoHosts(se), 0
 	for _, host := range EntryHosts(se) {
 		if owner, lost := in.Lost[host]; lost {
 			v.note("Conflicted", fmt.Sprintf("%s declares host %s of this namespace with more right", owner, host))
@@ -121,14 +123,32 @@ func ServiceEntry(mesh Mesh, in EntryInput) ([]*workload.Service, []model.Condit
 			}
 			v.note("", fmt.Sprintf("%s has the virtual addresses %s", host, strings.Join(texts, " and ")))
 		} else if slices.Contains(wanting, host) {
-			v.note("NoAddress", fmt.Sprintf("%s has no virtual address: none is free; give the entry spec.addresses", host))
+			soon, why := in.wants(host)
+			if soon {
+				pending++
+			} else {
+				v.note("NoAddress", fmt.Sprintf("%s has no virtual address: %s; give the entry spec.addresses", host, why))
+			}
 		}
 		out = append(out, s)
 	}
 	if len(out) == 0 {
 		return nil, []model.Condition{rejected("Conflicted", strings.Join(v.notes, "; "))}
 	}
-	return out, v.conditions()
+	conditions := v.conditions()
+	if pending > 0 {
+		conditions[0].Status, conditions[0].Reason = model.Unknown, "AddressPending"
+		conditions[0].Message = fmt.Sprintf("virtual addresses of %d of its hosts are being written down; proxies are told of them then", pending)
+	}
+	return out, conditions
+}
+
+// wants says whether a host is about to get virtual addresses, and if not, why.
+func (in *EntryInput) wants(host string) (pending bool, denied string) {
+	if in.Wanting != nil {
+		pending, denied = in.Wanting(host)
+	}
+	return pending, cmp.Or(denied, "none is free")
 }
 
 // EntryVisibility says who sees a ServiceEntry; published is false for one that nobody sees.
@@ -180,14 +200,19 @@ func networkAddresses(mesh Mesh, texts []string) (out []*workload.NetworkAddress
 			continue
 		}
 		seen[block] = true
-		a := &workload.NetworkAddress{Network: mesh.Network, Address: block.Addr().AsSlice()}
-		if !block.IsSingleIP() {
-			bits := uint32(block.Bits())
-			a.Length = &bits
-		}
-		out = append(out, a)
+		out = append(out, networkAddress(mesh.Network, block))
 	}
 	return out, ""
+}
+
+// networkAddress is a block as proxies are told it: an address alone has no length.
+func networkAddress(network string, block netip.Prefix) *workload.NetworkAddress {
+	a := &workload.NetworkAddress{Network: network, Address: block.Addr().AsSlice()}
+	if !block.IsSingleIP() {
+		bits := uint32(block.Bits())
+		a.Length = &bits
+	}
+	return a
 }
 
 // ParseBlock reads an address or a CIDR in the one form that proxies know it by: IPv4 in IPv6 form is IPv4, bits beyond the length are 0,

@@ -122,6 +122,9 @@ func rejected(reason, message string) model.Condition {
 	return model.Condition{Type: "Accepted", Status: model.False, Reason: reason, Message: message}
 }
 
+// Refused is the condition of an object of which the present version is not taken as it is written.
+func Refused(message string) model.Condition { return rejected("Invalid", message) }
+
 // NotImplemented is the condition of an object whose kind this mesh does not honour.
 func NotImplemented(kind, reason string) model.Condition {
 	return rejected("NotImplemented", kind+" has no effect: "+reason)

@@ -156,8 +156,8 @@ func PeerAuthenticationConditions(pa, winner *securityv1.PeerAuthentication) []m
 }
 
 // Overruled tells the author of a PeerAuthentication that selects workloads that other ones count for lost of the chosen ones.
-func Overruled(conditions []model.Condition, winners []string, lost, chosen int) []model.Condition {
-	came := "PeerAuthentication " + strings.Join(winners, ", ") + " selects them, too, and came first"
+func Overruled(conditions []model.Condition, winners string, lost, chosen int) []model.Condition {
+	came := "PeerAuthentication " + winners + " selects them, too, and came first"
 	switch {
 	case lost == 0:
 		return conditions
@@ -197,6 +197,58 @@ func Uncaptured(pa *securityv1.PeerAuthentication, conditions []model.Condition,
 		}
 	}
 	return []model.Condition{part}
+}
+
+// Shut tells the author of a PeerAuthentication that admits plaintext that its whole namespace refuses it because of another one.
+func Shut(pa *securityv1.PeerAuthentication, conditions []model.Condition, by *securityv1.PeerAuthentication) []model.Condition {
+	strict := mode(pa.Spec.Mtls) == Strict && !slices.ContainsFunc(slices.Collect(maps.Values(pa.Spec.PortLevelMtls)), func(m *securityapi.PeerAuthentication_MutualTLS) bool { return mode(m) == Permissive })
+	if strict {
+		return conditions
+	}
+	return closed(conditions, fmt.Sprintf("all workloads of the namespace refuse plaintext, since PeerAuthentication %s/%s is refused and its selector cannot be read: correct or delete that one", by.Namespace, by.Name))
+}
+
+// Closed tells the author of the PeerAuthentication that counts that by, which is refused and came first, keeps out plaintext that it
+// admits: from lost of the chosen workloads, or from all that are in its scope if it chooses none.
+func Closed(pa *securityv1.PeerAuthentication, conditions []model.Condition, by string, lost, chosen int) []model.Condition {
+	whose := "its workloads"
+	if chosen > 0 {
+		whose = fmt.Sprintf("%d of its %d workloads", lost, chosen)
+	}
+	return closed(conditions, fmt.Sprintf("%s refuse plaintext that it admits, since PeerAuthentication %s is refused, came first and counts beside it in its strictest reading: correct or delete that one", whose, by))
+}
+
+func closed(conditions []model.Condition, why string) []model.Condition {
+	if slices.ContainsFunc(conditions, func(c model.Condition) bool { return c.Status == model.False }) {
+		return conditions
+	}
+	part := partly(why)
+	part.Reason = "Conflicted"
+	for _, c := range conditions {
+		if c.Reason != accepted().Reason {
+			part.Message += ". " + c.Message
+		}
+	}
+	return []model.Condition{part}
+}
+
+// Closes says whether a PeerAuthentication refuses plaintext on a port on which other, or what is inherited where that is nil, admits it.
+func Closes(pa, other *securityv1.PeerAuthentication, inherited Mode) bool {
+	if other == nil {
+		return false
+	}
+	base, differing := portModes(pa, inherited)
+	otherBase, otherDiffering := portModes(other, inherited)
+	strict := func(base Mode, differing []uint32, port uint32) bool {
+		return (base == Strict) != slices.Contains(differing, port)
+	}
+	// A port that neither names is as good as any.
+	for _, port := range append([]uint32{0}, slices.Concat(differing, otherDiffering)...) {
+		if strict(base, differing, port) && !strict(otherBase, otherDiffering, port) {
+			return true
+		}
+	}
+	return false
 }
 
 // demands says whether a PeerAuthentication refuses plaintext on any port.

@@ -32,7 +32,7 @@ func declaredAt(se *networkingv1.ServiceEntry) ([]*workload.Extension, error) {
 type Shared struct {
 	What       string   // "address 192.0.2.1", "host api.example.com"
 	Here       string   // the entry of the own namespace that counts before this one; empty if there is none
-	Others     []string // those that count in their own namespaces
+	Others     []string // those that count in their own namespaces: the first MostOthers of them
 	Elsewhere  string   // the one that counts in namespaces that declare none; empty if all are kept to their namespaces
 	Everywhere bool     // that is this one
 }
@@ -59,11 +59,22 @@ func (s Shared) tell(namespace string, v *verdict) {
 	v.note(reason, said)
 }
 
+// Of many others the first few are named and some more are counted. That all are not is a bound on what one more of them changes: with each
+// that comes or goes, every one would be told something else.
+const (
+	mostNamed   = 5
+	mostCounted = 20
+	// MostOthers is of how many others one is told: those, and that there are more.
+	MostOthers = mostNamed + mostCounted + 1
+)
+
 // listed names the first few of many.
 func listed(names []string) string {
-	const most = 5
-	if more := len(names) - most; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	switch more := len(names) - mostNamed; {
+	case more > mostCounted:
+		return fmt.Sprintf("%s and more than %d more", strings.Join(names[:mostNamed], ", "), mostCounted)
+	case more > 0:
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNamed], ", "), more)
 	}
 	return strings.Join(names, ", ")
 }

@@ -77,12 +77,14 @@ func IsWaypointClass(name string, class *gatewayv1.GatewayClass) bool {
 func Gateway(mesh Mesh, gw *gatewayv1.Gateway, class *gatewayv1.GatewayClass, own *corev1.Service) (*Waypoint, []model.Condition) {
 	isWaypoint := IsWaypointClass(string(gw.Spec.GatewayClassName), class)
 	v := newVerdict()
-	address := gatewayAddress(mesh, gw)
-	if address == nil && isWaypoint && own != nil {
-		address = &workload.GatewayAddress{
-			Destination: &workload.GatewayAddress_Hostname{Hostname: &workload.NamespacedHostname{
-				Namespace: own.Namespace, Hostname: mesh.ServiceHost(own.Namespace, own.Name)}},
-			HboneMtlsPort: hbonePort,
+	address := gatewayAddress(mesh, gw, "")
+	if isWaypoint && (address == nil || address.GetHostname().GetHostname() == OwnAddress(mesh, gw)) {
+		// In the status it may stand because the mesh itself has written it there; what counts is the Service.
+		if address = gatewayAddress(mesh, gw, OwnAddress(mesh, gw)); own != nil {
+			address = &workload.GatewayAddress{
+				Destination:   &workload.GatewayAddress_Hostname{Hostname: &workload.NamespacedHostname{Namespace: gw.Namespace, Hostname: OwnAddress(mesh, gw)}},
+				HboneMtlsPort: hbonePort,
+			}
 		}
 	}
 	switch {
@@ -134,10 +136,15 @@ func Gateway(mesh Mesh, gw *gatewayv1.Gateway, class *gatewayv1.GatewayClass, ow
 	return w, v.conditions()
 }
 
-// gatewayAddress prefers host names: a service's addresses may change, and it may have several.
-func gatewayAddress(mesh Mesh, gw *gatewayv1.Gateway) *workload.GatewayAddress {
+// OwnAddress is the host name of the Service that bears a Gateway's name.
+func OwnAddress(mesh Mesh, gw *gatewayv1.Gateway) string {
+	return mesh.ServiceHost(gw.Namespace, gw.Name)
+}
+
+// gatewayAddress prefers host names, but for one: a service's addresses may change, and it may have several.
+func gatewayAddress(mesh Mesh, gw *gatewayv1.Gateway, but string) *workload.GatewayAddress {
 	for _, a := range gw.Status.Addresses {
-		if a.Type != nil && *a.Type == gatewayv1.HostnameAddressType && a.Value != "" {
+		if a.Type != nil && *a.Type == gatewayv1.HostnameAddressType && a.Value != but {
 			return &workload.GatewayAddress{
 				Destination:   &workload.GatewayAddress_Hostname{Hostname: &workload.NamespacedHostname{Namespace: gw.Namespace, Hostname: a.Value}},
 				HboneMtlsPort: hbonePort,

@@ -26,7 +26,10 @@ func TestGateway(t *testing.T) {
 	}{
 		{"is found by its service", "metadata: {name: wp, namespace: shop}" + spec, nil, own, byName, "service", "", "Accepted"},
 		{"is found by its address", "metadata: {name: wp, namespace: shop}" + spec + "\nstatus: {addresses: [{type: IPAddress, value: 10.0.0.9}]}", nil, own, byAddress, "service", "", "Accepted"},
-		{"is found by its host name before its address", "metadata: {name: wp, namespace: shop}" + spec + "\nstatus: {addresses: [{type: IPAddress, value: 10.0.0.9}, {type: Hostname, value: wp.shop.svc.cluster.local}]}", nil, nil, byName, "service", "", "Accepted"},
+		{"is found by its host name before its address", "metadata: {name: wp, namespace: shop}" + spec + "\nstatus: {addresses: [{type: IPAddress, value: 10.0.0.9}, {type: Hostname, value: wp.shop.svc.cluster.local}]}", nil, own, byName, "service", "", "Accepted"},
+		{"is found by another's host name", "metadata: {name: wp, namespace: shop}" + spec + "\nstatus: {addresses: [{type: IPAddress, value: 10.0.0.9}, {type: Hostname, value: wp.example}]}", nil, own, `{"hostname":{"namespace":"shop","hostname":"wp.example"},"hboneMtlsPort":15008}`, "service", "", "Accepted"},
+		{"is not found by a service that is gone", "metadata: {name: wp, namespace: shop}" + spec + "\nstatus: {addresses: [{type: Hostname, value: wp.shop.svc.cluster.local}]}", nil, nil, "", "", "", "AddressNotAssigned"},
+		{"is found by its address when its service is gone", "metadata: {name: wp, namespace: shop}" + spec + "\nstatus: {addresses: [{type: Hostname, value: wp.shop.svc.cluster.local}, {value: 10.0.0.9}]}", nil, nil, byAddress, "service", "", "Accepted"},
 		{"is not ready without either", "metadata: {name: wp, namespace: shop}" + spec, nil, nil, "", "", "", "AddressNotAssigned"},
 		{"takes what its label says", "metadata: {name: wp, namespace: shop, labels: {istio.io/waypoint-for: workload}}" + spec, nil, own, byName, "workload", "", "Accepted"},
 		{"takes what its class says", "metadata: {name: wp, namespace: shop}" + strings.Replace(spec, "istio-waypoint", "mine", 1), class, own, byName, "all", `{"protocol":"PROXY","port":15088}`, "Accepted"},

@@ -12,10 +12,11 @@ import (
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 )
 
-// What is kept of a client's own words: maxComplaint bytes of one refusal, and maxLabel bytes of a name it gives. A line that tells
-// of a refusal lists maxListed names.
+// What is kept of a client's own words: maxComplaint bytes of one refusal, of which maxRead are looked through for names, and maxLabel
+// bytes of a name it gives. A line that tells of a refusal lists maxListed names.
 const (
 	maxComplaint = 4 << 10
+	maxRead      = 256 << 10
 	maxLabel     = 256
 	maxListed    = 100
 )
@@ -52,8 +53,8 @@ func complaint(e *rpcstatus.Status, names []string) *Nack {
 	var whole bool
 	n.Names, whole = violated(e, names)
 	if !whole {
-		cut := len(e.GetMessage()) > maxComplaint
-		found, text := blamed(n.Message, names)
+		cut := len(e.GetMessage()) > maxRead
+		found, text := blamed(clip(e.GetMessage(), maxRead), names)
 		// Details that leave something open are not made whole by a text that lists the first of the same.
 		whole = text && !cut && len(n.Names) == 0
 		n.Names = append(n.Names, found...)
@@ -100,18 +101,84 @@ func violated(e *rpcstatus.Status, names []string) (found []string, whole bool) 
 	return slices.Compact(found), whole
 }
 
-// others is how a text ends that does not name everything.
-var others = regexp.MustCompile(`\band \d+ (more|others?)\b`)
+// others is how a text ends that does not name everything. In the middle of it the same words are about something else.
+var others = regexp.MustCompile(`\band \d+ (more|others?)\W*$`)
 
-// blamed finds which of a response's resources a client's complaint speaks of. One that names none, or says that there are more, may
-// mean any other.
+// blamed finds which of a response's resources a client's complaint speaks of. One that names none, or ends in how many more there are,
+// may mean any other.
 func blamed(message string, names []string) (found []string, whole bool) {
+	m := newMentions(names)
+	whole = m.read(message)
+	found = m.found()
+	return found, whole && len(found) > 0 && !others.MatchString(message)
+}
+
+// mentions finds the names that a text speaks of, as Mentions does, in one pass over the text: a response may have very many resources
+// and a complaint as many parts.
+type mentions struct {
+	names, sorted []string
+	begins        [256]bool // the bytes with which names begin
+	longest       int
+	seen          map[string]bool
+	looked        int // how often a part of the text was looked up
+}
+
+// maxLooked is how many look-ups one byte of a text is worth on average. A name needs one for each of its parts, which are far longer.
+const maxLooked = 4
+
+func newMentions(names []string) *mentions {
+	m := &mentions{names: names, sorted: slices.Sorted(slices.Values(names)), seen: map[string]bool{}}
 	for _, n := range names {
-		if Mentions(message, n) {
+		if n != "" {
+			m.begins[n[0]] = true
+			m.longest = max(m.longest, len(n))
+		}
+	}
+	return m
+}
+
+// read reads a text. It gives up, and says so, on one that would take more than a few look-ups for each of its bytes.
+func (m *mentions) read(text string) (whole bool) {
+	most := m.looked + maxLooked*len(text)
+	for at := range len(text) {
+		if !m.begins[text[at]] || endsInName(text[:at]) {
+			continue
+		}
+		// A name ends where a part of the text does. The names that begin with what was looked up follow it in their order.
+		for end := at + 1; end <= len(text); end++ {
+			if end-at > m.longest {
+				break
+			}
+			if end < len(text) && nameByte(text[end]) {
+				continue
+			}
+			if m.looked++; m.looked > most {
+				return false
+			}
+			part := text[at:end]
+			i, known := slices.BinarySearch(m.sorted, part)
+			if known && !beginsInName(text[end:]) {
+				m.seen[part] = true
+			}
+			for known && i < len(m.sorted) && m.sorted[i] == part {
+				i++
+			}
+			if i == len(m.sorted) || !strings.HasPrefix(m.sorted[i], part) {
+				break
+			}
+		}
+	}
+	return true
+}
+
+// found are the names that were read, in the order in which they were given.
+func (m *mentions) found() (found []string) {
+	for _, n := range m.names {
+		if m.seen[n] {
 			found = append(found, n)
 		}
 	}
-	return found, len(found) > 0 && !others.MatchString(message)
+	return found
 }
 
 // Mentions says whether a text speaks of a resource by its whole name: what speaks of shop/web-2 does not speak of shop/web.

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Nonce names a response: which life of the control plane sent it, up to which generation it brings the client, the how manieth
-// response of the stream it is, and whether more of the same type follows. From an acknowledged nonce alone one can tell what a proxy runs.
+// Nonce names a response: which life of the control plane sent it, up to which generation it brings the client, where it stands among
+// the responses of its stream, and whether more of the same type follows. From an acknowledged nonce alone one can tell what a proxy runs.
 type Nonce struct {
 	Epoch      string // free of dots
 	Generation uint64
-	Chunk      uint64
+	Chunk      uint64 // rises from response to response, by steps that a client cannot foresee: it has to read
 	// More says that the client does not have all resources of the type yet: it is written as a "+" behind the chunk.
 	More bool
 }

@@ -112,3 +112,21 @@ func TestSaysSoWhenWhatItPromisedIsNoLongerToBeSaid(t *testing.T) {
 		t.Fatalf("got %v, want an answer without content or mark", r)
 	}
 }
+
+// Who has the nonce has the rest, and no two responses' chunks tell of the next one's.
+func TestTheNonceEndsItsResponse(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.service("a", "10.0.0.1", 1), w.service("b", "10.0.0.2", 1))
+	r := Response{Type: log.AddressType, Nonce: Nonce{Epoch: "e", Generation: 1, Chunk: 7}, Resources: w.log.Live(log.AddressType), Removed: []string{"c"}}
+	if frame := string(r.Frame().Materialize()); !strings.HasSuffix(frame, r.Nonce.String()) {
+		t.Errorf("%q does not end in its nonce", frame)
+	}
+	seen := map[uint64]bool{}
+	for range 100 {
+		if n := stride(); n>>40 != 0 || seen[n] {
+			t.Fatalf("a stride of %d", n)
+		} else {
+			seen[n] = true
+		}
+	}
+}

@@ -1,6 +1,8 @@
 package xds
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -39,6 +41,65 @@ func TestBlamed(t *testing.T) {
 	}
 }
 
+// One pass over a text finds what a search for each name does.
+func TestMentionedIsWhatMentionsFinds(t *testing.T) {
+	names := []string{"", "a", "a.b", "shop/*.x", "shop/a", "shop/a-b", "x/::1"}
+	parts := append([]string{".", " ", "; ", "-", "/", "é", ":"}, names...)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 20000 {
+		text := ""
+		for range rng.IntN(6) {
+			text += parts[rng.IntN(len(parts))]
+		}
+		var want []string
+		for _, n := range names {
+			if Mentions(text, n) {
+				want = append(want, n)
+			}
+		}
+		m := newMentions(names)
+		whole := m.read(text)
+		if got := m.found(); !whole || !slices.Equal(got, want) {
+			t.Fatalf("%q speaks of %q, want %q", text, got, want)
+		}
+	}
+}
+
+// What a client writes costs a look-up or two for each of its words, however many names there are and of however many lengths.
+func TestReadingAComplaintTakesNoMoreLookUpsThanItHasBytes(t *testing.T) {
+	var names []string
+	for i := range 2000 {
+		names = append(names, fmt.Sprintf("shop-%d/%s.example.com", i, strings.Repeat("w", i%250)))
+	}
+	for what, text := range map[string]string{
+		"spaces":         strings.Repeat(" ", maxRead),
+		"first bytes":    strings.Repeat("s ", maxRead/2),
+		"one long word":  strings.Repeat("s", maxRead),
+		"a name's parts": strings.Repeat(" shop-1/w.example.com.", maxRead/22),
+		"dots":           strings.Repeat(".", maxRead),
+	} {
+		m := newMentions(names)
+		if whole := m.read(text); !whole || m.looked > len(text) {
+			t.Errorf("%s: %d look-ups for %d bytes, and read whole: %v", what, m.looked, len(text), whole)
+		}
+	}
+	// No resource is called so. Such names may mean anything, and still cost no more.
+	names = nil
+	for i := range 250 {
+		names = append(names, strings.Repeat(":", i+1))
+	}
+	names = append(names, "other")
+	m := newMentions(names)
+	text := strings.Repeat(":", maxRead)
+	if whole := m.read(text); whole || m.looked > maxLooked*len(text)+1 {
+		t.Errorf("%d look-ups for %d bytes, and read whole: %v", m.looked, len(text), whole)
+	}
+	n := complaint(&rpcstatus.Status{Message: text}, names)
+	if !slices.Equal(n.Unnamed, []string{"other"}) {
+		t.Errorf("a text that was not read to its end may mean %q", n.Unnamed)
+	}
+}
+
 func badRequest(t *testing.T, fields ...string) *anypb.Any {
 	t.Helper()
 	request := &errdetails.BadRequest{}
@@ -70,10 +131,13 @@ func TestAComplaintIsOfWhatItNamesAndMayBeOfTheRest(t *testing.T) {
 	}{
 		"all in the text":         {nil, &rpcstatus.Status{Message: "shop/b: no; shop/a: no"}, []string{"shop/a", "shop/b"}, nil},
 		"more than in the text":   {nil, &rpcstatus.Status{Message: "shop/b: no; and 2 more"}, []string{"shop/b"}, rest("shop/b")},
+		"counted in a reason":     {nil, &rpcstatus.Status{Message: "shop/a: expected a port and 1 more address; shop/b: one label and 2 others: no"}, []string{"shop/a", "shop/b"}, nil},
+		"more, with a full stop":  {nil, &rpcstatus.Status{Message: "shop/b: no, and 2 others."}, []string{"shop/b"}, rest("shop/b")},
+		"far into a long text":    {nil, &rpcstatus.Status{Message: "shop/a: " + strings.Repeat("x", maxComplaint) + "; shop/b: no"}, []string{"shop/a", "shop/b"}, nil},
 		"nothing":                 {nil, &rpcstatus.Status{Message: "no"}, nil, names},
 		"without a word":          {nil, &rpcstatus.Status{}, nil, names},
 		"the only one":            {[]string{"shop/a"}, &rpcstatus.Status{Message: "no"}, []string{"shop/a"}, nil},
-		"cut before the last one": {nil, &rpcstatus.Status{Message: "shop/a: " + strings.Repeat("x", maxComplaint) + "; shop/b: no"}, []string{"shop/a"}, rest("shop/a")},
+		"cut before the last one": {nil, &rpcstatus.Status{Message: "shop/a: " + strings.Repeat("x", maxRead) + "; shop/b: no"}, []string{"shop/a"}, rest("shop/a")},
 		"cut, with details":       {nil, &rpcstatus.Status{Message: "shop/a: " + strings.Repeat("x", maxComplaint), Details: []*anypb.Any{badRequest(t, "shop/d", "shop/a")}}, []string{"shop/a", "shop/d"}, nil},
 		"details":                 {nil, &rpcstatus.Status{Message: "shop/a: no; and 2 more", Details: []*anypb.Any{badRequest(t, "shop/a", "shop/d", "shop/c")}}, []string{"shop/a", "shop/c", "shop/d"}, nil},
 		"details without room":    {nil, &rpcstatus.Status{Message: "shop/a: no", Details: []*anypb.Any{badRequest(t, "shop/a", "shop/b", "")}}, []string{"shop/a", "shop/b"}, rest("shop/a", "shop/b")},

@@ -27,21 +27,20 @@ const (
 	fieldRemoved       = 6
 )
 
-// Frame encodes the response without encoding, or copying, any resource again.
+// Frame encodes the response without encoding, or copying, any resource again. The nonce comes last: who knows it has received it all.
 func (r *Response) Frame() mem.BufferSlice {
-	var head []byte
-	head = appendString(head, fieldSystemVersion, strconv.FormatUint(r.Nonce.Generation, 10))
-	head = appendString(head, fieldTypeURL, r.Type)
-	head = appendString(head, fieldNonce, r.Nonce.String())
-	for _, name := range r.Removed {
-		head = appendString(head, fieldRemoved, name)
-	}
-	out := make(mem.BufferSlice, 0, 1+len(r.Resources))
-	out = append(out, mem.SliceBuffer(head))
+	out := make(mem.BufferSlice, 0, len(r.Resources)+1)
 	for _, res := range r.Resources {
 		out = append(out, mem.SliceBuffer(res.Frame()))
 	}
-	return out
+	var tail []byte
+	tail = appendString(tail, fieldSystemVersion, strconv.FormatUint(r.Nonce.Generation, 10))
+	tail = appendString(tail, fieldTypeURL, r.Type)
+	for _, name := range r.Removed {
+		tail = appendString(tail, fieldRemoved, name)
+	}
+	tail = appendString(tail, fieldNonce, r.Nonce.String())
+	return append(out, mem.SliceBuffer(tail))
 }
 
 // size is the number of bytes of the response's resources.
@@ -49,6 +48,16 @@ func (r *Response) size() int {
 	n := 0
 	for _, res := range r.Resources {
 		n += len(res.Frame())
+	}
+	return n
+}
+
+// length is about what the response takes on the wire, in bytes.
+func (r *Response) length() int {
+	const head = 256
+	n := head + r.size()
+	for _, name := range r.Removed {
+		n += len(name) + 4
 	}
 	return n
 }

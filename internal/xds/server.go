@@ -2,9 +2,12 @@ package xds
 
 import (
 	"context"
+	cryptorand "crypto/rand"
+	"encoding/binary"
 	"errors"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -26,7 +29,8 @@ type Client struct {
 
 // Authenticator proves from a stream's metadata who opened it. Its errors are gRPC statuses.
 type Authenticator interface {
-	Authenticate(ctx context.Context) (Client, error)
+	// Authenticate proves it once. still, if it is not nil, says later why the client may not have the stream any longer.
+	Authenticate(ctx context.Context) (client Client, still func(context.Context) error, err error)
 }
 
 // Observer hears what happens on all streams. Its methods are called from many goroutines.
@@ -48,6 +52,8 @@ type Options struct {
 	Limits        Limits
 	// AnswerWithin is how long a client may leave a response unanswered, or even unread, before its stream is ended.
 	AnswerWithin time.Duration
+	// ProveEvery is how often it is looked whether the client of an open stream may still have it.
+	ProveEvery time.Duration
 }
 
 // Server serves the delta variant of aggregated discovery.
@@ -63,6 +69,7 @@ type Server struct {
 // stream is one connected client. Its session is the stream goroutine's; mu guards it against those who look in.
 type stream struct {
 	client    Client
+	still     func(context.Context) error
 	address   string
 	connected time.Time
 	mu        sync.Mutex
@@ -77,6 +84,9 @@ func NewServer(opts Options) *Server {
 	if opts.AnswerWithin == 0 {
 		opts.AnswerWithin = 2 * time.Minute
 	}
+	if opts.ProveEvery == 0 {
+		opts.ProveEvery = 5 * time.Minute
+	}
 	return &Server{opts: opts, streams: map[*stream]struct{}{}, closed: make(chan struct{})}
 }
 
@@ -87,12 +97,13 @@ func (s *Server) StreamAggregatedResources(grpc.BidiStreamingServer[discovery.Di
 
 // DeltaAggregatedResources implements the discovery service.
 func (s *Server) DeltaAggregatedResources(rpc grpc.BidiStreamingServer[discovery.DeltaDiscoveryRequest, discovery.DeltaDiscoveryResponse]) error {
-	client, err := s.opts.Authenticator.Authenticate(rpc.Context())
+	client, still, err := s.opts.Authenticator.Authenticate(rpc.Context())
 	if err != nil {
 		return err
 	}
-	st := &stream{client: client, connected: s.opts.Now(), session: NewSession(s.opts.Log, s.opts.Epoch, s.opts.Limits)}
+	st := &stream{client: client, still: still, connected: s.opts.Now(), session: NewSession(s.opts.Log, s.opts.Epoch, s.opts.Limits)}
 	st.session.Serves = client.Node
+	st.session.Stride = stride
 	if p, ok := peer.FromContext(rpc.Context()); ok {
 		st.address = p.Addr.String()
 	}
@@ -133,6 +144,13 @@ func (s *Server) converse(rpc grpc.BidiStreamingServer[discovery.DeltaDiscoveryR
 			}
 		}
 	}()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	// Not in step with others: they may all have come at once.
+	prove := time.NewTicker(s.opts.ProveEvery*3/4 + rand.N(s.opts.ProveEvery/2+1))
+	defer prove.Stop()
+	unproven := make(chan error, 1)
+	var proving bool
 	for {
 		// Taken before reading: a change after this line wakes the select below.
 		changed := s.opts.Log.Changed()
@@ -140,26 +158,32 @@ func (s *Server) converse(rpc grpc.BidiStreamingServer[discovery.DeltaDiscoveryR
 		if err != nil {
 			return err
 		}
-		timer := time.NewTimer(wait)
+		timer.Reset(wait)
 		select {
 		case req := <-requests:
 			if err := st.handle(req, s.opts.Now()); err != nil {
-				timer.Stop()
 				return err
 			}
 		case <-changed:
 		case <-timer.C:
+		case <-prove.C:
+			// It may take a while, and the stream must not wait for it.
+			if !proving && st.still != nil {
+				proving = true
+				go func() { unproven <- st.still(ctx) }()
+			}
+		case err := <-unproven:
+			if proving = false; err != nil {
+				return err
+			}
 		case err := <-ended:
-			timer.Stop()
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
 			return err
 		case <-s.closed:
-			timer.Stop()
 			return status.Error(codes.Unavailable, "the control plane is shutting down; reconnect")
 		}
-		timer.Stop()
 	}
 }
 
@@ -174,12 +198,19 @@ func (s *Server) speak(rpc grpc.ServerStream, st *stream) (time.Duration, error)
 	for {
 		now := s.opts.Now()
 		st.mu.Lock()
+		_, earlier := st.session.Oldest()
 		response := st.session.Next(now)
 		wait := st.session.Wait(now)
 		oldest, waiting := st.session.Oldest()
 		st.mu.Unlock()
 		if response != nil {
-			if err := s.send(rpc, response); err != nil {
+			// Where everything sent before was answered, it has left the transport's buffer, and a small message finds room there: an
+			// answer needs a nonce that cannot be foreseen and comes last.
+			send := s.send
+			if !earlier && response.length() <= sendAtOnce {
+				send = func(rpc grpc.ServerStream, response *Response) error { return rpc.SendMsg(response) }
+			}
+			if err := send(rpc, response); err != nil {
 				return 0, err
 			}
 			s.opts.Observer.Sent(response.Type, response.size(), len(response.Resources))
@@ -200,6 +231,17 @@ func (s *Server) speak(rpc grpc.ServerStream, st *stream) (time.Duration, error)
 		return wait, nil
 	}
 }
+
+// stride is a number of 40 bits that nobody can foresee.
+func stride() uint64 {
+	var random [8]byte
+	cryptorand.Read(random[3:]) //nolint:errcheck // it never fails
+	return binary.BigEndian.Uint64(random[:])
+}
+
+// sendAtOnce is the largest message, in bytes, that is handed to the transport without anybody watching over it: half of what the
+// transport takes for a stream before it makes the sender wait.
+const sendAtOnce = 32 << 10
 
 // send gives up on a client that does not read. The send itself then ends with the stream, which ends when its handler returns.
 func (s *Server) send(rpc grpc.ServerStream, response *Response) error {
@@ -244,3 +286,6 @@ func (s *Server) Close() {
 		close(s.closed)
 	}
 }
+
+// Closed is closed by Close.
+func (s *Server) Closed() <-chan struct{} { return s.closed }

@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,20 +23,21 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
+	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/log"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // byHeader lets anybody in who says which node it is.
-type byHeader struct{}
+type byHeader struct{ still func(context.Context) error }
 
-func (byHeader) Authenticate(ctx context.Context) (Client, error) {
+func (b byHeader) Authenticate(ctx context.Context) (Client, func(context.Context) error, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	if v := md.Get("node"); len(v) == 1 {
-		return Client{Node: v[0], Workload: "ns/pod", Identity: "ns/sa"}, nil
+		return Client{Node: v[0], Workload: "ns/pod", Identity: "ns/sa"}, b.still, nil
 	}
-	return Client{}, status.Error(codes.Unauthenticated, "say which node")
+	return Client{}, nil, status.Error(codes.Unauthenticated, "say which node")
 }
 
 type counts struct {
@@ -72,11 +75,16 @@ type fixture struct {
 
 func serve(t *testing.T, mu *sync.Mutex, answerWithin time.Duration) *fixture {
 	t.Helper()
+	return serveTo(t, mu, answerWithin, byHeader{}, 0)
+}
+
+func serveTo(t *testing.T, mu *sync.Mutex, answerWithin time.Duration, clients Authenticator, proveEvery time.Duration) *fixture {
+	t.Helper()
 	f := &fixture{world: newWorld(t), counts: &counts{sent: map[string]int{}}}
 	now := func() time.Time { mu.Lock(); defer mu.Unlock(); return f.now }
 	f.log = log.New(now, log.AddressType, log.AuthorizationType)
-	f.server = NewServer(Options{Log: f.log, Epoch: "epoch", Authenticator: byHeader{}, Observer: f.counts,
-		Logger: slog.New(slog.DiscardHandler), Now: now, AnswerWithin: answerWithin})
+	f.server = NewServer(Options{Log: f.log, Epoch: "epoch", Authenticator: clients, Observer: f.counts,
+		Logger: slog.New(slog.DiscardHandler), Now: now, AnswerWithin: answerWithin, ProveEvery: proveEvery})
 	listener := bufconn.Listen(1 << 20)
 	rpc := grpc.NewServer(grpc.ForceServerCodecV2(Codec()))
 	discovery.RegisterAggregatedDiscoveryServiceServer(rpc, f.server)
@@ -204,6 +212,27 @@ func TestServerRefusesAStreamWithoutProof(t *testing.T) {
 	}
 }
 
+func TestServerEndsAStreamWhoseClientIsNoMoreWhatItWas(t *testing.T) {
+	var mu sync.Mutex
+	var gone atomic.Bool
+	var asked atomic.Int64
+	f := serveTo(t, &mu, time.Minute, byHeader{still: func(context.Context) error {
+		asked.Add(1)
+		if gone.Load() {
+			return status.Error(codes.PermissionDenied, "its pod is gone")
+		}
+		return nil
+	}}, 10*time.Millisecond)
+	s := f.open(t)
+	eventually(t, "it is asked about again and again", func() bool { return asked.Load() > 3 })
+	f.apply(f.service("a", "10.0.0.1", 1))
+	mustReceive(t, s)
+	gone.Store(true)
+	if _, err := s.Recv(); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestServerEndsAStreamThatLeavesAResponseUnanswered(t *testing.T) {
 	var mu sync.Mutex
 	f := serve(t, &mu, 50*time.Millisecond)
@@ -240,6 +269,51 @@ func TestServerNamesTheVariantItServes(t *testing.T) {
 	if _, err := s.Recv(); status.Code(err) != codes.Unimplemented {
 		t.Errorf("got %v, want Unimplemented", err)
 	}
+}
+
+// A client that answers what it has not read, by the nonces that it expects, is ended like any other that does not read.
+func TestServerEndsAStreamThatAnswersUnread(t *testing.T) {
+	var mu sync.Mutex
+	f := serve(t, &mu, 200*time.Millisecond)
+	s := f.open(t)
+	f.apply(f.service("a", "10.0.0.1", 0))
+	r := mustReceive(t, s)
+	mustSend(t, s, &discovery.DeltaDiscoveryRequest{TypeUrl: r.TypeUrl, ResponseNonce: r.Nonce})
+	next, err := ParseNonce(r.Nonce)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := func() int {
+		f.counts.mu.Lock()
+		defer f.counts.mu.Unlock()
+		return f.counts.sent[log.AddressType]
+	}
+	follows := func(before int) bool {
+		for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+			if sent() > before {
+				return true
+			}
+		}
+		return false
+	}
+	// Small responses, each soon after the answer to the one before, until none follows: more than a connection holds.
+	for i := range 1000 {
+		before := sent()
+		f.apply(f.change(log.AddressType, "a", nil, nil, &workload.Address{Type: &workload.Address_Service{
+			Service: &workload.Service{Name: "a", Hostname: fmt.Sprint(i, strings.Repeat("w", sendAtOnce/2))}}}))
+		if !follows(before) {
+			break
+		}
+		next.Generation, next.Chunk = next.Generation+1, next.Chunk+1
+		mustSend(t, s, &discovery.DeltaDiscoveryRequest{TypeUrl: log.AddressType, ResponseNonce: next.String()})
+	}
+	// Also if one followed late: then it is that which is left unanswered.
+	eventually(t, "the stream is ended", func() bool {
+		mu.Lock()
+		f.now = f.now.Add(time.Second)
+		mu.Unlock()
+		return len(f.server.Clients()) == 0
+	})
 }
 
 // BenchmarkFanOut measures what a change costs per connected client: reading the log, framing and the answer's handling,

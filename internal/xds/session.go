@@ -60,6 +60,9 @@ type Session struct {
 	// Serves is the node whose proxy the client is, if it is one. What that needs to serve its node's pods it gets unasked.
 	Serves string
 
+	// Stride, if set, is how many numbers to leave out before the next response's: with it, nobody answers what he has not read.
+	Stride func() uint64
+
 	// Settled, if set, hears of every answer: what the client had taken before and has now, and its complaint if it has one.
 	Settled func(typeURL string, before, through uint64, nack *Nack)
 }
@@ -125,6 +128,9 @@ func (s *Session) Next(now time.Time) *Response {
 		}
 		if r := w.next(resources, removals, budget, now); r != nil {
 			s.chunk++
+			if s.Stride != nil {
+				s.chunk += s.Stride()
+			}
 			r.Nonce = Nonce{Epoch: s.epoch, Generation: w.outstanding.current.through, Chunk: s.chunk, More: w.more}
 			w.outstanding.nonce = r.Nonce.String()
 			w.lastNonce = w.outstanding.nonce

@@ -7,10 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -117,18 +119,18 @@ func need(t *testing.T, program string) {
 	t.Fatalf("%s is not installed; install it (for ruby also ruby-webrick), or set LATEEN_WITHOUT=%s to go without", program, program)
 }
 
+// freePort is a port that is free, and stays so until a service has started: it is none of those that the kernel gives to whoever asks.
 func freePort(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		port := strconv.Itoa(20000 + rand.IntN(12000))
+		if listener, err := net.Listen("tcp", ":"+port); err == nil {
+			listener.Close()
+			return port
+		}
 	}
-	defer listener.Close()
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
+	t.Fatal("no port is free")
+	return ""
 }
 
 // at points the settings of a caller at a service.

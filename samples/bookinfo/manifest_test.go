@@ -89,7 +89,7 @@ func TestManifestsFitTogether(t *testing.T) {
 	for _, c := range []struct {
 		file        string
 		deployments int
-	}{{"bookinfo.yaml", 6}, {"../echo/echo.yaml", 2}} {
+	}{{"bookinfo.yaml", 6}, {"kubernetes/bookinfo.yaml", 6}, {"../echo/echo.yaml", 2}} {
 		found := load(t, c.file)
 		if len(found.deployments) != c.deployments {
 			t.Errorf("%s: %d deployments, want %d", c.file, len(found.deployments), c.deployments)

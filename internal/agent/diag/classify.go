@@ -42,43 +42,58 @@ type pair struct{ local, remote netip.AddrPort }
 // stay open for reuse after the last connection in them.
 func (l Listing) Carried() int {
 	own := l.own()
-	carried := 0
+	n := l.carried
 	for _, s := range l.Sockets {
-		if !ofProxy(s) || s.State == Listen {
-			continue
-		}
-		switch s.Local.Port() {
-		case redirect.TunnelPort:
-		case redirect.OutboundPort, redirect.InboundPort:
-			carried++
-		default:
-			if own[s.Remote.Addr()] && s.Remote.Port() != redirect.TunnelPort {
-				carried++
-			}
+		if carried(s, own) {
+			n++
 		}
 	}
-	return carried
+	return n
+}
+
+func carried(s Socket, own map[netip.Addr]bool) bool {
+	if !ofProxy(s) || s.State == Listen {
+		return false
+	}
+	switch s.Local.Port() {
+	case redirect.TunnelPort:
+		return false
+	case redirect.OutboundPort, redirect.InboundPort:
+		return true
+	}
+	return own[s.Remote.Addr()] && s.Remote.Port() != redirect.TunnelPort
 }
 
 // Unheard counts the proxy's connections in the pod, tunnels among them, whose other end has not acknowledged that they
 // have ended.
 func (l Listing) Unheard() int {
-	unheard := 0
+	n := l.unheard
 	for _, s := range l.Sockets {
-		if !ofProxy(s) {
-			continue
-		}
-		switch s.State {
-		case Established, FinWait1, CloseWait, LastAck, Closing:
-			unheard++
+		if unheard(s) {
+			n++
 		}
 	}
-	return unheard
+	return n
+}
+
+func unheard(s Socket) bool {
+	if !ofProxy(s) {
+		return false
+	}
+	switch s.State {
+	case Established, FinWait1, CloseWait, LastAck, Closing:
+		return true
+	}
+	return false
 }
 
 // Unmeshed lists the pod's connections that are neither carried by the proxy nor meant to bypass it (health checks and
-// the pod calling itself).
+// the pod calling itself). Of a pod with more sockets than a listing has it lists none: the proxy's side of a connection
+// may be among those left out.
 func (l Listing) Unmeshed() []Connection {
+	if l.Omitted > 0 {
+		return nil
+	}
 	own := l.own()
 	listening := map[uint16]bool{}
 	toProxy := map[netip.AddrPort]bool{} // what the pod dialled and the rules led to the proxy, by the pod's end

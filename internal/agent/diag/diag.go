@@ -3,12 +3,7 @@
 package diag
 
 import (
-	"fmt"
-	"net"
 	"net/netip"
-
-	"github.com/mdlayher/netlink"
-	"golang.org/x/sys/unix"
 
 	"lateen.dev/lateen/internal/agent/netns"
 )
@@ -54,53 +49,45 @@ func (s Socket) carries() bool {
 type Listing struct {
 	Sockets []Socket
 	Own     []netip.Addr // the namespace's addresses
+
+	// Omitted are sockets that were left out because there are too many; those of the proxy are counted all the same.
+	Omitted int
+
+	carried, unheard int // of those left out
 }
+
+const (
+	// maxSockets is how many sockets a listing has at most: how many there are is the pod's choice.
+	maxSockets = 1 << 15
+	// maxAddresses is the same for addresses.
+	maxAddresses = 1 << 10
+)
 
 // List reads the namespace's TCP sockets and addresses. It needs CAP_NET_ADMIN; without it the kernel hides the marks.
 func List(ns *netns.Namespace) (Listing, error) {
 	var l Listing
 	err := ns.Do(func() error {
-		c, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
-		if err != nil {
-			return fmt.Errorf("open sock_diag: %w; the kernel needs INET_DIAG", err)
+		var err error
+		if l.Own, err = addresses(); err != nil {
+			return err
 		}
-		defer c.Close()
-		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-			sockets, err := dump(c, family)
-			if err != nil {
-				return err
-			}
-			l.Sockets = append(l.Sockets, sockets...)
-		}
-		addrs, err := net.InterfaceAddrs()
-		if err != nil {
-			return fmt.Errorf("list addresses: %w", err)
-		}
-		for _, a := range addrs {
-			if prefix, err := netip.ParsePrefix(a.String()); err == nil {
-				l.Own = append(l.Own, prefix.Addr().Unmap())
-			}
-		}
-		return nil
+		own := l.own()
+		return sockets(func(s Socket) { l.add(s, own, maxSockets) })
 	})
 	return l, err
 }
 
-func dump(c *netlink.Conn, family uint8) ([]Socket, error) {
-	messages, err := c.Execute(netlink.Message{
-		Header: netlink.Header{Type: unix.SOCK_DIAG_BY_FAMILY, Flags: netlink.Request | netlink.Dump},
-		Data:   request(family),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list TCP sockets: %w; the kernel needs INET_TCP_DIAG", err)
+// add takes a socket into the listing. Beyond the most that it may have, only what the proxy has is counted.
+func (l *Listing) add(s Socket, own map[netip.Addr]bool, most int) {
+	if len(l.Sockets) < most {
+		l.Sockets = append(l.Sockets, s)
+		return
 	}
-	sockets := make([]Socket, 0, len(messages))
-	for _, m := range messages {
-		s, err := parse(m.Data)
-		if err != nil {
-			return nil, fmt.Errorf("list TCP sockets: %w", err)
-		}
-		sockets = append(sockets, s)
+	l.Omitted++
+	if carried(s, own) {
+		l.carried++
 	}
-	return sockets, nil
+	if unheard(s) {
+		l.unheard++
+	}
 }

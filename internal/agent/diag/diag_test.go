@@ -75,7 +75,7 @@ func TestListsSocketsWithMarksAndLastingCookies(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Close()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for {
 		_, ok := find(list(t, ns), func(s Socket) bool { return s.Cookie == dialled.Cookie || s.Cookie == accepted.Cookie })
 		if !ok {

@@ -8,13 +8,13 @@ package keeper
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"sync"
 	"time"
+
+	"lateen.dev/lateen/internal/agent/socket"
 )
 
 // Pod is a pod as the agent has handed it to the proxies.
@@ -79,17 +79,10 @@ func Listen(path string, opts Options) (*Server, error) {
 	if opts.Patience == 0 {
 		opts.Patience = 10 * time.Second
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("replace the keeper's socket: %w", err)
-	}
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	// Whoever connects receives what pods' connections arrive at.
+	l, err := socket.Listen("unixpacket", path)
 	if err != nil {
 		return nil, fmt.Errorf("listen for proxies that give sockets: %w", err)
-	}
-	// Whoever connects receives what pods' connections arrive at.
-	if err := os.Chmod(path, 0o600); err != nil {
-		l.Close()
-		return nil, fmt.Errorf("protect the keeper's socket: %w", err)
 	}
 	return &Server{opts: opts, listener: l, shelf: newShelf(), sessions: map[*session]bool{}, terminating: map[string]bool{}}, nil
 }
@@ -105,7 +98,6 @@ func (s *Server) Serve(ctx context.Context) error {
 		defer s.mu.Unlock()
 		s.shelf.clear()
 	}()
-	s.listener.SetUnlinkOnClose(false)
 	defer context.AfterFunc(ctx, func() { s.listener.Close() })()
 	for number := 1; ; number++ {
 		conn, err := s.listener.AcceptUnix()

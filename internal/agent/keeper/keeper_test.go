@@ -50,7 +50,7 @@ func (p proxy) ask(m *keeperpb.ProxyMessage, fds ...int) (*keeperpb.AgentMessage
 
 func (p proxy) hear() (*keeperpb.AgentMessage, []descriptor, error) {
 	b, oob := make([]byte, maxMessage), make([]byte, 1024)
-	_ = p.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = p.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 	n, oobn, _, _, err := p.conn.ReadMsgUnix(b, oob)
 	if err != nil {
 		return nil, nil, err
@@ -159,7 +159,7 @@ func listen(t *testing.T, ns *netns.Namespace) *os.File {
 
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("did not happen: " + what)
 		}

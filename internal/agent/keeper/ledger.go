@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -19,6 +18,10 @@ const (
 	recordLength = 64
 	maxLedger    = 4 << 20
 	recordOpen   = 1
+
+	// What is looked at of ledgers that proxies left: more files than one makes, and as many connections as one ledger has.
+	maxOrphans  = 256
+	maxOrphaned = maxLedger / recordLength
 )
 
 // Direction is a connection's direction as the pod sees it.
@@ -99,22 +102,19 @@ func (s *Server) orphaned() []Lost {
 	if s.opts.Ledgers == "" {
 		return nil
 	}
-	files, err := os.ReadDir(s.opts.Ledgers)
+	// A proxy may write beside the folder. Were it taken over, the name could lead to any folder of the node.
+	at, err := unix.Open(s.opts.Ledgers, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil // no proxy has made it yet
 	}
+	folder := os.NewFile(uintptr(at), s.opts.Ledgers)
+	defer folder.Close()
+	names, _ := folder.Readdirnames(maxOrphans) // what there is of them counts
 	var all []Lost
-	for _, f := range files {
-		path := filepath.Join(s.opts.Ledgers, f.Name())
-		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-		if err != nil {
-			continue
+	for _, name := range names {
+		if len(all) < maxOrphaned {
+			all = append(all, takeOrphan(at, name)...)
 		}
-		if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil {
-			all = append(all, readLedger(contents(descriptor(fd), maxLedger))...)
-			_ = os.Remove(path)
-		}
-		unix.Close(fd)
 	}
 	for i := range all {
 		all[i].Pod = fmt.Sprintf("in network namespace %d", all[i].inode)
@@ -123,6 +123,21 @@ func (s *Server) orphaned() []Lost {
 		}
 	}
 	return all
+}
+
+// takeOrphan reads and removes one ledger of the folder, unless somebody has it open.
+func takeOrphan(folder int, name string) []Lost {
+	fd, err := unix.Openat(folder, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return nil
+	}
+	_ = unix.Unlinkat(folder, name, 0)
+	return readLedger(contents(descriptor(fd), maxLedger))
 }
 
 // group is the losses of one pod, as the log shows them.

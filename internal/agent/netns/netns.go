@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"lateen.dev/lateen/internal/osthread"
 )
 
 // ID tells one network namespace from another for as long as both are held open.
@@ -30,18 +31,57 @@ func Open(path string) (*Namespace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open network namespace: %w", err)
 	}
+	return Adopt(file)
+}
+
+// Adopt makes a namespace of an open file, which is closed if it is anything else.
+func Adopt(file *os.File) (*Namespace, error) {
 	n, err := adopt(file)
 	if err != nil {
-		file.Close()
-		return nil, fmt.Errorf("open network namespace %s: %w", path, err)
+		return nil, errors.Join(fmt.Errorf("open network namespace %s: %w", file.Name(), err), file.Close())
 	}
 	return n, nil
+}
+
+// Clone opens the namespace once more: each is closed on its own.
+func (n *Namespace) Clone() (*Namespace, error) {
+	var file *os.File
+	err := n.WithFD(func(fd int) error {
+		again, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err == nil {
+			file = os.NewFile(uintptr(again), n.file.Name())
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open network namespace %s again: %w", n.file.Name(), err)
+	}
+	return &Namespace{file: file, id: n.id}, nil
+}
+
+// Owner identifies the user namespace that the namespace belongs to: whoever made one of its own has all rights in the
+// network namespaces that he makes from there.
+func (n *Namespace) Owner() (ID, error) {
+	var id ID
+	err := n.WithFD(func(fd int) error {
+		owner, err := unix.IoctlRetInt(fd, unix.NS_GET_USERNS)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(owner)
+		id, err = identify(owner)
+		return err
+	})
+	if err != nil {
+		return ID{}, fmt.Errorf("ask who owns network namespace %s: %w", n.file.Name(), err)
+	}
+	return id, nil
 }
 
 // New makes a network namespace that nobody else knows; it ends when it is closed and its last socket is gone.
 func New() (*Namespace, error) {
 	var n *Namespace
-	err := onOwnThread(func() error {
+	err := osthread.Run(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("make a network namespace: %w; this needs root", err)
 		}
@@ -57,15 +97,26 @@ func adopt(file *os.File) (*Namespace, error) {
 	if err != nil || kind != unix.CLONE_NEWNET {
 		return nil, errors.New("it is no network namespace; the pod may be gone, or its namespace is not mounted here")
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
-		return nil, fmt.Errorf("stat: %w", err)
+	id, err := identify(int(file.Fd()))
+	if err != nil {
+		return nil, err
 	}
-	return &Namespace{file: file, id: ID{Device: st.Dev, Inode: st.Ino}}, nil
+	return &Namespace{file: file, id: id}, nil
+}
+
+func identify(fd int) (ID, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return ID{}, fmt.Errorf("stat: %w", err)
+	}
+	return ID{Device: st.Dev, Inode: st.Ino}, nil
 }
 
 // ID identifies the namespace.
 func (n *Namespace) ID() ID { return n.id }
+
+// Name is where it was opened; the path may lead elsewhere now.
+func (n *Namespace) Name() string { return n.file.Name() }
 
 // Close lets go of the namespace.
 func (n *Namespace) Close() error { return n.file.Close() }
@@ -87,33 +138,13 @@ func (n *Namespace) WithFD(fn func(fd int) error) error {
 // Do runs fn inside the namespace. Sockets that fn opens stay in the namespace wherever they are used afterwards;
 // goroutines that fn starts do not run in it.
 func (n *Namespace) Do(fn func() error) error {
-	return onOwnThread(func() error {
+	return osthread.Run(func() error {
 		err := n.WithFD(func(fd int) error { return unix.Setns(fd, unix.CLONE_NEWNET) })
 		if err != nil {
 			return fmt.Errorf("enter network namespace: %w; this needs root", err)
 		}
 		return fn()
 	})
-}
-
-// onOwnThread runs fn on a thread that ends with it: the goroutine never unlocks, so the runtime destroys the thread
-// instead of reusing it in a namespace that others do not expect.
-func onOwnThread(fn func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		finished := false
-		defer func() {
-			// A fn that ends its goroutine (a failed test does) still answers.
-			if !finished {
-				done <- errors.New("the function in the network namespace did not return")
-			}
-		}()
-		err := fn()
-		finished = true
-		done <- err
-	}()
-	return <-done
 }
 
 // Identify names the namespace that is mounted at path, without opening it.

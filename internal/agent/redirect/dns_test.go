@@ -59,7 +59,7 @@ func question(t *testing.T, c net.PacketConn, to string) (answer, from string) {
 	if _, err := c.WriteTo([]byte("who"), net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to))); err != nil {
 		t.Fatal(err)
 	}
-	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
 	buffer := make([]byte, 512)
 	n, peer, err := c.ReadFrom(buffer)
 	if err != nil {

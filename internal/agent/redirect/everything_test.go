@@ -39,7 +39,7 @@ func everything(t *testing.T, ns *netns.Namespace) []string {
 			all = append(all, name)
 			if chain.Table.Name == zoneTable {
 				// Read by hand, like it is written.
-				rules, err := zoneRules()
+				rules, err := zone().have()
 				if err != nil {
 					return err
 				}

@@ -16,8 +16,6 @@ const (
 	holdOutbound = "hold-outbound"
 )
 
-func isHold(chain string) bool { return chain == holdInbound || chain == holdOutbound }
-
 func holds(chain func(string, nftables.ChainType, *nftables.ChainHook, *nftables.ChainPriority) *nftables.Chain, s Settings) []ruledChain {
 	after := nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest + 10)
 	// All packets pass here, so most leave at the first two rules.

@@ -16,7 +16,10 @@ import (
 const probeTable = "lateen-probes"
 
 // Prober says how the node's prober is known among the node's processes.
-type Prober struct{ match []expr.Any }
+type Prober struct {
+	match []expr.Any
+	never []expr.Any // matches sockets that are not its, although match does
+}
 
 // ByGroup knows the prober's sockets by the group (fsgid) of the thread that made them. Setting one takes CAP_SETGID, and
 // choosing the right one takes knowing it: a group that was drawn at random is known only to those who may read rules.
@@ -43,9 +46,10 @@ func guard(table *nftables.Table, p Prober) []ruledChain {
 	for _, probe := range []netip.Addr{Probe4, Probe6} {
 		arriving = append(arriving, rule(linkIsNot(expr.MetaKeyIIFNAME, "lo"), address(source, probe), drop()))
 		// A connection needs its first packet; the kernel answers for sockets that are gone, and those have no group.
-		departing = append(departing,
-			rule(opening(), address(source, probe), p.match, accept()),
-			rule(opening(), address(source, probe), refuse()))
+		if p.match != nil {
+			departing = append(departing, rule(opening(), address(source, probe), p.match, accept()))
+		}
+		departing = append(departing, rule(opening(), address(source, probe), refuse()))
 	}
 	return []ruledChain{
 		{chain: chain("arriving", nftables.ChainHookPrerouting), rules: arriving},

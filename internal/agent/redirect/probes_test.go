@@ -91,6 +91,15 @@ func (p *probed) count(t *testing.T) {
 	})
 }
 
+// spoof has the neighbour open a connection from the probe address. It cannot complete: the answers go to the node, which
+// has the address. But a packet is enough to tell.
+func (p *probed) spoof(to netip.AddrPort) {
+	c, err := dialAs(p.peer, 0, netip.AddrPortFrom(p.probe, 4711), to, 300*time.Millisecond, p.transparent)
+	if err == nil {
+		c.Close()
+	}
+}
+
 func (p *probed) seen(t *testing.T) (packets uint64) {
 	nft(t, p.pod, func(c *nftables.Conn) error {
 		rules, err := c.GetRules(&nftables.Table{Family: nftables.TableFamilyINet, Name: "seen"}, &nftables.Chain{Name: "in"})
@@ -129,7 +138,7 @@ func (p *probed) arrives(t *testing.T, gid uintptr) error {
 		return err
 	}
 	defer c.Close()
-	_ = p.app.(*net.TCPListener).SetDeadline(time.Now().Add(10 * time.Second))
+	_ = p.app.(*net.TCPListener).SetDeadline(time.Now().Add(30 * time.Second))
 	atApp, err := p.app.Accept()
 	if err != nil {
 		t.Fatalf("the probe connected, but not to the app: %v", err)
@@ -147,13 +156,7 @@ func TestOnlyTheProberHasTheProbeAddress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newProbed(t, v6)
 			to := netip.AddrPortFrom(p.address, 8080)
-			spoof := func() {
-				// It cannot complete: the answers go to the node, which has the address. But a packet is enough to tell.
-				c, err := dialAs(p.peer, 0, netip.AddrPortFrom(p.probe, 4711), to, 300*time.Millisecond, p.transparent)
-				if err == nil {
-					c.Close()
-				}
-			}
+			spoof := func() { p.spoof(to) }
 
 			// Without the guard anybody passes; otherwise the rest would show nothing.
 			if err := p.arrives(t, 0); err != nil {

@@ -1,6 +1,6 @@
 // Package redirect owns the packet rules and policy routes that lead a pod's TCP connections through the node proxy, and
 // those on the node that keep the way past them, which health checks have, to the prober.
-// It changes nothing that it did not make, and it does not decide which pods are captured.
+// It changes nothing that it did not make but what an Istio that is gone left in pods, and it does not decide which pods are captured.
 package redirect
 
 import (
@@ -47,7 +47,7 @@ func Apply(ns *netns.Namespace, mode Mode, s Settings) (changed bool, err error)
 		if err != nil {
 			return err
 		}
-		zoned, err := addZone()
+		zoned, err := zone().put()
 		if err != nil {
 			return err
 		}
@@ -71,8 +71,8 @@ func Observe(ns *netns.Namespace) (Mode, error) {
 		if err != nil {
 			return err
 		}
-		zone, err := zoneLeft()
-		if routes || zone {
+		zoned, err := tableLeft(zone().table())
+		if routes || zoned {
 			mode = Draining
 		}
 		return err
@@ -81,8 +81,8 @@ func Observe(ns *netns.Namespace) (Mode, error) {
 }
 
 func remove() (bool, error) {
-	ruled, err := deleteTable()
-	zoned, zoneErr := deleteZone()
+	ruled, err := deleteTable(ourTable())
+	zoned, zoneErr := deleteTable(zone().table())
 	routed, routeErr := deleteRoutes()
 	if err = errors.Join(err, zoneErr); ruled && err == nil {
 		err = forgetConnections()

@@ -2,7 +2,9 @@ package redirect
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -317,4 +319,49 @@ func addForeign(t *testing.T, ns *netns.Namespace) {
 			LinkIndex: lo.Attrs().Index, Dst: dst, Table: RouteTable, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST,
 		})
 	})
+}
+
+// What else is in a pod's network is the pod's choice, and does not count.
+func TestForeignTablesAndAddressesAreLeftAlone(t *testing.T) {
+	node := netnstest.New(t)
+	ns := netnstest.Pod(t, node, "pod", "fd00:9::1")
+	nft(t, ns, func(c *nftables.Conn) error {
+		for i := range 10 {
+			table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: fmt.Sprint("foreign", i)})
+			// Named like ours.
+			for _, name := range capturing {
+				chain := c.AddChain(&nftables.Chain{Name: name, Table: table})
+				c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: accept()})
+			}
+		}
+		c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: tableName})
+		return nil
+	})
+	if got := observe(t, ns); got != Absent {
+		t.Errorf("before it is captured the pod is %v", got)
+	}
+	for range 2 {
+		apply(t, ns, Capturing)
+		if got := observe(t, ns); got != Capturing {
+			t.Errorf("captured it is %v", got)
+		}
+	}
+	if apply(t, ns, Capturing) {
+		t.Error("what is in order was changed")
+	}
+	netnstest.In(t, ns, func(h *netlink.Handle) error {
+		rules, err := h.RuleList(netlink.FAMILY_V6)
+		if err == nil && !slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Table == RouteTable }) {
+			t.Error("a pod with an IPv6 address has no route for IPv6")
+		}
+		return err
+	})
+	apply(t, ns, Draining)
+	if got := observe(t, ns); got != Draining {
+		t.Errorf("draining it is %v", got)
+	}
+	apply(t, ns, Absent)
+	if got := observe(t, ns); got != Absent {
+		t.Errorf("released it is %v", got)
+	}
 }

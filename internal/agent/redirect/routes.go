@@ -1,10 +1,15 @@
 package redirect
 
 import (
+	"bufio"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
+	"os"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -65,7 +70,7 @@ func addRoutes() (changed bool, err error) {
 		return false, errors.New("the pod's loopback interface is down; the proxy reaches the pod over it, so the network plugin must set it up first")
 	}
 	policies := []policy{policy4}
-	v6, err := r.hasIPv6()
+	v6, err := hasIPv6()
 	if err != nil {
 		return false, err
 	}
@@ -116,19 +121,30 @@ func routesLeft() (bool, error) {
 	return false, nil
 }
 
-// hasIPv6 says whether the pod can be reached over IPv6 at all: link-local addresses do not count.
-func (r *routing) hasIPv6() (bool, error) {
-	addrs, err := r.AddrList(nil, netlink.FAMILY_V6)
+// hasIPv6 says whether the pod can be reached over IPv6 at all: link-local addresses do not count. It reads no further
+// than it must: how many addresses a pod has is the pod's choice.
+func hasIPv6() (bool, error) {
+	f, err := os.Open("/proc/thread-self/net/if_inet6")
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil // a kernel without IPv6
+	}
 	if err != nil {
-		if unsupportedFamily(err) {
-			return false, nil
-		}
 		return false, fmt.Errorf("list the pod's addresses: %w", err)
 	}
-	for _, a := range addrs {
-		if ip, ok := netip.AddrFromSlice(a.IP); ok && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() {
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		digits, _, _ := strings.Cut(lines.Text(), " ")
+		b, err := hex.DecodeString(digits)
+		if err != nil {
+			return false, fmt.Errorf("list the pod's addresses: %w", err)
+		}
+		if ip, ok := netip.AddrFromSlice(b); ok && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() {
 			return true, nil
 		}
+	}
+	if err := lines.Err(); err != nil {
+		return false, fmt.Errorf("list the pod's addresses: %w", err)
 	}
 	return false, nil
 }

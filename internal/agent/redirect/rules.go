@@ -13,6 +13,15 @@ import (
 // tableName is the one table that is ours in a pod's namespace.
 const tableName = "lateen"
 
+// The chains that translate new connections.
+const (
+	redirectInbound  = "redirect-inbound"
+	redirectOutbound = "redirect-outbound"
+)
+
+// capturing are the chains whose rules are about new connections. If any of them has one, the pod is captured.
+var capturing = []string{redirectInbound, redirectOutbound, holdInbound, holdOutbound}
+
 // ruledChain is a base chain with the rules that it must have, in order.
 type ruledChain struct {
 	chain *nftables.Chain
@@ -36,10 +45,10 @@ func ruleset(table *nftables.Table, mode Mode, s Settings) []ruledChain {
 			rules: returnOutbound(),
 		},
 		{
-			chain: chain("redirect-inbound", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest),
+			chain: chain(redirectInbound, nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest),
 		},
 		{
-			chain: chain("redirect-outbound", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest),
+			chain: chain(redirectOutbound, nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest),
 		},
 	}
 	if mode == Capturing {

@@ -34,6 +34,15 @@ type Settings struct {
 // MaxEntries bounds each list of Settings: every entry is a rule that a new connection passes.
 const MaxEntries = 64
 
+// Quoted is a user's text in quotation marks. A long one is cut: what an error says is kept, logged and told.
+func Quoted(text string) string {
+	const longest = 64
+	if len(text) <= longest {
+		return strconv.Quote(text)
+	}
+	return fmt.Sprintf("%q and %d bytes more", text[:longest], len(text)-longest)
+}
+
 // Exceptions says in words what passes by the proxy, in a stable order; empty if nothing does.
 func (s Settings) Exceptions() []string {
 	var all []string
@@ -82,7 +91,7 @@ func ParsePorts(list string) ([]uint16, error) {
 	return parse(list, func(text string) (uint16, error) {
 		n, err := strconv.ParseUint(text, 10, 16)
 		if err != nil || n == 0 {
-			return 0, fmt.Errorf("%q is no port; write numbers from 1 to 65535, separated by commas", text)
+			return 0, fmt.Errorf("%s is no port; write numbers from 1 to 65535, separated by commas", Quoted(text))
 		}
 		return uint16(n), nil
 	}, func(a, b uint16) int { return int(a) - int(b) })
@@ -98,11 +107,11 @@ func ParseRanges(list string) ([]netip.Prefix, error) {
 		}
 		switch {
 		case err != nil:
-			return p, fmt.Errorf("%q is no address range; write ranges such as 10.0.0.0/8 or fd00::/8, separated by commas", text)
+			return p, fmt.Errorf("%s is no address range; write ranges such as 10.0.0.0/8 or fd00::/8, separated by commas", Quoted(text))
 		case p.Addr().Is4In6():
-			return p, fmt.Errorf("%q is an IPv4 range in IPv6's clothes; write it as IPv4", text)
+			return p, fmt.Errorf("%s is an IPv4 range in IPv6's clothes; write it as IPv4", Quoted(text))
 		case p != p.Masked():
-			return p, fmt.Errorf("%q has bits set behind its length; write %s", text, p.Masked())
+			return p, fmt.Errorf("%s has bits set behind its length; write %s", Quoted(text), p.Masked())
 		}
 		return p, nil
 	}, netip.Prefix.Compare)
@@ -114,7 +123,7 @@ func ParseInterfaces(list string) ([]string, error) {
 		if len(text) >= unix.IFNAMSIZ || text == "." || text == ".." || text == "lo" || strings.ContainsFunc(text, func(r rune) bool {
 			return r <= ' ' || r == '/' || r == ':' || r > '~'
 		}) {
-			return "", fmt.Errorf("%q is no name of a virtual interface; write names of up to %d letters, separated by commas", text, unix.IFNAMSIZ-1)
+			return "", fmt.Errorf("%s is no name of a virtual interface; write names of up to %d letters, separated by commas", Quoted(text), unix.IFNAMSIZ-1)
 		}
 		return text, nil
 	}, strings.Compare)
@@ -124,6 +133,10 @@ func parse[T comparable](list string, one func(string) (T, error), compare func(
 	var all []T
 	if strings.TrimSpace(list) == "" {
 		return all, nil
+	}
+	// An entry may be there twice, but not without end.
+	if n := strings.Count(list, ",") + 1; n > 4*MaxEntries {
+		return nil, tooMany(n)
 	}
 	for text := range strings.SplitSeq(list, ",") {
 		text = strings.TrimSpace(text)
@@ -139,7 +152,11 @@ func parse[T comparable](list string, one func(string) (T, error), compare func(
 	slices.SortFunc(all, compare)
 	all = slices.Compact(all)
 	if len(all) > MaxEntries {
-		return nil, fmt.Errorf("%d entries are too many; up to %d are taken, so use ranges", len(all), MaxEntries)
+		return nil, tooMany(len(all))
 	}
 	return all, nil
+}
+
+func tooMany(n int) error {
+	return fmt.Errorf("%d entries are too many; up to %d are taken, so use ranges", n, MaxEntries)
 }

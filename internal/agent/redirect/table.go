@@ -2,10 +2,13 @@ package redirect
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
@@ -31,13 +34,20 @@ func replaceTable(ours *nftables.Table, want []ruledChain) (changed bool, err er
 		return false, err
 	}
 	defer closer()
-	same, err := tableIs(c, ours.Name, want)
+	same, err := tableIs(c, ours, want, 0)
 	if err != nil || same {
 		return false, err
 	}
-	// Adding before deleting makes the deletion succeed whether or not the table is there.
-	c.AddTable(ours)
-	c.DelTable(ours)
+	there, err := findTable(c, ours)
+	if err != nil {
+		return false, err
+	}
+	if there != nil {
+		// Adding before deleting makes the deletion succeed also if it has gone meanwhile. Where there is none, nothing is
+		// deleted: the kernel takes milliseconds to let go of what is, and a pod is waiting to be born.
+		c.AddTable(ours)
+		c.DelTable(ours)
+	}
 	table := c.AddTable(ours)
 	for _, w := range want {
 		chain := *w.chain
@@ -48,24 +58,29 @@ func replaceTable(ours *nftables.Table, want []ruledChain) (changed bool, err er
 		}
 	}
 	if err := c.Flush(); err != nil {
-		return false, fmt.Errorf("write table inet %s: %w; the kernel needs nf_tables with nat and redirect for inet (Linux 5.2)", ours.Name, err)
+		needs := "nf_tables with nat and redirect for inet (Linux 5.2)"
+		if ours.Family == nftables.TableFamilyBridge {
+			needs = "nf_tables for bridges (NF_TABLES_BRIDGE)"
+		}
+		return false, fmt.Errorf("write table %s: %w; the kernel needs %s", ours.Name, err, needs)
 	}
 	return true, nil
 }
 
-func deleteTable() (changed bool, err error) {
+// deleteTable removes a table, if it is there.
+func deleteTable(ours *nftables.Table) (changed bool, err error) {
 	c, closer, err := connect()
 	if err != nil {
 		return false, err
 	}
 	defer closer()
-	table, err := findTable(c, tableName)
+	table, err := findTable(c, ours)
 	if err != nil || table == nil {
 		return false, err
 	}
-	c.DelTable(ourTable())
+	c.DelTable(ours)
 	if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
-		return false, fmt.Errorf("delete table inet %s: %w", tableName, err)
+		return false, fmt.Errorf("delete table %s: %w", ours.Name, err)
 	}
 	return true, nil
 }
@@ -76,21 +91,15 @@ func observeTable() (Mode, error) {
 		return Absent, err
 	}
 	defer closer()
-	table, err := findTable(c, tableName)
+	table, err := findTable(c, ourTable())
 	if err != nil || table == nil {
 		return Absent, err
 	}
-	chains, err := chainsOf(c, tableName)
-	if err != nil {
-		return Absent, err
-	}
-	for _, chain := range chains {
-		if chain.Type != nftables.ChainTypeNAT && !isHold(chain.Name) {
-			continue
-		}
-		rules, err := c.GetRules(chain.Table, chain)
+	for _, name := range capturing {
+		// Of a chain that is not there, none is listed.
+		rules, err := c.GetRules(table, &nftables.Chain{Name: name})
 		if err != nil {
-			return Absent, fmt.Errorf("list rules of chain %s: %w", chain.Name, err)
+			return Absent, fmt.Errorf("list rules of chain %s: %w", name, err)
 		}
 		if len(rules) > 0 {
 			return Capturing, nil
@@ -99,54 +108,39 @@ func observeTable() (Mode, error) {
 	return Draining, nil
 }
 
-// findTable returns the table of family inet with a name, or nil.
-func findTable(c *nftables.Conn, name string) (*nftables.Table, error) {
-	tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
+// findTable returns the table of that family and name as it stands, or nil. Others are not listed: how many a pod has is
+// the pod's choice.
+func findTable(c *nftables.Conn, ours *nftables.Table) (*nftables.Table, error) {
+	t, err := c.ListTableOfFamily(ours.Name, ours.Family)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
 	if err != nil {
-		return nil, fmt.Errorf("list nftables tables: %w; the kernel needs nf_tables", err)
+		return nil, fmt.Errorf("look for table %s: %w; the kernel needs nf_tables", ours.Name, err)
 	}
-	for _, t := range tables {
-		if t.Name == name {
-			return t, nil
-		}
-	}
-	return nil, nil
+	return t, nil
 }
 
-func chainsOf(c *nftables.Conn, table string) ([]*nftables.Chain, error) {
-	all, err := c.ListChainsOfTableFamily(nftables.TableFamilyINet)
-	if err != nil {
-		return nil, fmt.Errorf("list nftables chains: %w", err)
-	}
-	var ours []*nftables.Chain
-	for _, chain := range all {
-		if chain.Table.Name == table {
-			ours = append(ours, chain)
-		}
-	}
-	return ours, nil
+// holdsNothingElse says whether a table has as many chains and sets as it should.
+func holdsNothingElse(table *nftables.Table, chains, sets int) bool {
+	// The library reads the number in the wrong order.
+	use := binary.BigEndian.Uint32(binaryutil.NativeEndian.PutUint32(table.Use))
+	return int(use) == chains+sets
 }
 
-func tableIs(c *nftables.Conn, name string, want []ruledChain) (bool, error) {
-	table, err := findTable(c, name)
-	if err != nil || table == nil || table.Flags != 0 {
+// tableIs says whether a table is what is wanted, with so many sets.
+func tableIs(c *nftables.Conn, ours *nftables.Table, want []ruledChain, sets int) (bool, error) {
+	table, err := findTable(c, ours)
+	if err != nil || table == nil || table.Flags != 0 || !holdsNothingElse(table, len(want), sets) {
 		// A flag could put it to sleep.
 		return false, err
 	}
-	have, err := chainsOf(c, name)
-	if err != nil || len(have) != len(want) {
-		return false, err
-	}
-	byName := map[string]*nftables.Chain{}
-	for _, chain := range have {
-		byName[chain.Name] = chain
-	}
 	for _, w := range want {
-		chain := byName[w.chain.Name]
-		if chain == nil || !sameHook(chain, w.chain) {
+		chain, err := c.ListChain(ours, w.chain.Name)
+		if err != nil || !sameHook(chain, w.chain) {
 			return false, nil
 		}
-		rules, err := c.GetRules(chain.Table, chain)
+		rules, err := c.GetRules(ours, chain)
 		if err != nil {
 			return false, fmt.Errorf("list rules of chain %s: %w", chain.Name, err)
 		}
@@ -170,6 +164,8 @@ func sameHook(have, want *nftables.Chain) bool {
 
 // sameExpressions compares what stands in the kernel with what is wanted, by the bytes on the wire.
 func sameExpressions(have, want []expr.Any) bool {
+	// The library leaves these out of what it reads. What they are compared with is in the next expression.
+	want = slices.DeleteFunc(slices.Clone(want), func(e expr.Any) bool { _, socket := e.(*expr.Socket); return socket })
 	if len(have) != len(want) {
 		return false
 	}
@@ -178,7 +174,7 @@ func sameExpressions(have, want []expr.Any) bool {
 		if err != nil {
 			return false
 		}
-		y, err := expr.Marshal(unix.NFPROTO_INET, want[i])
+		y, err := expr.Marshal(unix.NFPROTO_INET, readBack(want[i]))
 		if err != nil || !bytes.Equal(x, y) {
 			return false
 		}
@@ -189,8 +185,30 @@ func sameExpressions(have, want []expr.Any) bool {
 // readBack completes an expression that was read from the kernel. The library does not read the source register of an
 // expression that sets something on the connection; without one, such an expression could only be that.
 func readBack(e expr.Any) expr.Any {
-	if ct, ok := e.(*expr.Ct); ok && ct.Register == 0 {
-		return &expr.Ct{Key: ct.Key, Register: 1, SourceRegister: true}
+	switch e := e.(type) {
+	case *expr.Ct:
+		if e.Register == 0 {
+			return &expr.Ct{Key: e.Key, Register: 1, SourceRegister: true}
+		}
+	case *expr.Lookup:
+		named := *e
+		named.SetID = 0 // it holds within a transaction only
+		return &named
+	case *expr.Dynset:
+		named := *e
+		named.SetID = 0
+		return &named
 	}
 	return e
+}
+
+// tableLeft says whether a table is there.
+func tableLeft(ours *nftables.Table) (bool, error) {
+	c, closer, err := connect()
+	if err != nil {
+		return false, err
+	}
+	defer closer()
+	table, err := findTable(c, ours)
+	return table != nil, err
 }

@@ -47,7 +47,7 @@ func newWorld(t *testing.T) *world {
 func open(t *testing.T, from *netns.Namespace, source, to string, at net.Listener, options ...netnstest.Option) (client, server net.Conn) {
 	t.Helper()
 	accepted := make(chan net.Conn, 1)
-	_ = at.(*net.TCPListener).SetDeadline(time.Now().Add(10 * time.Second))
+	_ = at.(*net.TCPListener).SetDeadline(time.Now().Add(30 * time.Second))
 	go func() {
 		c, err := at.Accept()
 		if err != nil {
@@ -75,7 +75,7 @@ func exchange(t *testing.T, a, b net.Conn) {
 	t.Helper()
 	for _, ends := range [][2]net.Conn{{a, b}, {b, a}} {
 		for _, c := range ends {
-			_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+			_ = c.SetDeadline(time.Now().Add(30 * time.Second))
 		}
 		if _, err := ends[0].Write([]byte("ping")); err != nil {
 			t.Fatal(err)

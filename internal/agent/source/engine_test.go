@@ -21,7 +21,7 @@ import (
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
-const patience = 10 * time.Second
+const patience = 30 * time.Second
 
 // engine serves what an engine serves on its unix socket.
 func engine(t *testing.T, path string, handler http.Handler) *httptest.Server {

@@ -2,6 +2,13 @@
 // the engine that owns the pods; it does not decide anything about them.
 package source
 
+import (
+	"errors"
+	"net/netip"
+
+	"lateen.dev/lateen/internal/agent/netns"
+)
+
 // Pod is a pod of the node as the engine knows it.
 type Pod struct {
 	UID            string            `json:"uid"`
@@ -15,6 +22,18 @@ type Pod struct {
 	NetNS          string            `json:"netns"` // where its network namespace is mounted
 	Terminating    bool              `json:"terminating"`
 	Ended          bool              `json:"ended"` // nothing runs in it any more; its network waits for the Parted report
+	// Version changes with anything of the pod's object, what is not read of it here as well; empty if the source has none.
+	Version string `json:"-"`
+	// Network identifies that namespace, if the source noted which it is: a path that leads elsewhere is not followed.
+	Network netns.ID `json:"-"`
+	// Held is that namespace, open, where no path leads to it for as long as the pod lives. The source closes it.
+	Held *netns.Namespace `json:"-"`
+	// Lost says why its network namespace could not be found, if it should be there.
+	Lost string `json:"lost,omitempty"`
+	// Probed are the addresses of the pod that its node's kubelet connects to.
+	Probed []netip.AddrPort `json:"probed,omitempty"`
+	// Refused says what else was asked for the pod and is not followed.
+	Refused []string `json:"refused,omitempty"`
 }
 
 // Namespace is what the agent needs of a namespace's object.
@@ -44,3 +63,6 @@ type Report struct {
 	State State  `json:"state"`
 	Error string `json:"error"` // why a pod is not captured as it should be, or empty
 }
+
+// ErrRefused says that a report was understood and refused: the same one will be again.
+var ErrRefused = errors.New("the engine refuses it")

@@ -16,7 +16,7 @@ import (
 	zdspb "lateen.dev/lateen/internal/gen/zds"
 )
 
-const patience = 10 * time.Second
+const patience = 30 * time.Second
 
 // serve starts a server that is stopped with the test.
 func serve(t *testing.T, opts Options) (s *Server, path string) {

@@ -9,15 +9,14 @@ package zds
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"sync"
 	"time"
 
 	"lateen.dev/lateen/internal/agent/netns"
+	"lateen.dev/lateen/internal/agent/socket"
 )
 
 // Workload is a pod to hand to the proxy. Without NetNS the proxy is told to keep the pod as it knows it.
@@ -96,17 +95,10 @@ type Server struct {
 
 // Listen opens the socket at path, replacing one that an earlier agent left.
 func Listen(path string, opts Options) (*Server, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("replace the ZDS socket: %w", err)
-	}
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	// Whoever connects receives every pod's namespace.
+	l, err := socket.Listen("unixpacket", path)
 	if err != nil {
 		return nil, fmt.Errorf("listen for node proxies: %w", err)
-	}
-	// Whoever connects receives every pod's namespace.
-	if err := os.Chmod(path, 0o600); err != nil {
-		l.Close()
-		return nil, fmt.Errorf("protect the ZDS socket: %w", err)
 	}
 	return &Server{
 		opts: opts.withDefaults(), listener: l,
@@ -207,7 +199,6 @@ func (s *Server) Serve(ctx context.Context) error {
 	var sessions sync.WaitGroup
 	defer sessions.Wait()
 	defer cancel()
-	s.listener.SetUnlinkOnClose(false)
 	defer context.AfterFunc(ctx, func() { s.listener.Close() })()
 	for number := 1; ; number++ {
 		conn, err := s.listener.AcceptUnix()

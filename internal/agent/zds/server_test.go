@@ -183,7 +183,7 @@ func TestARefusedPodThatIsDroppedIsTakenBack(t *testing.T) {
 }
 
 func TestSlowProxiesAreWaitedForAndSilentOnesDropped(t *testing.T) {
-	s, path := serve(t, Options{AckTimeout: 2 * time.Second})
+	s, path := serve(t, Options{AckTimeout: 6 * time.Second})
 	s.Put(workload(t, "a"))
 	s.Complete()
 	p := connect(t, path)

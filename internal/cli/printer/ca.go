@@ -14,7 +14,10 @@ import (
 func CA(w io.Writer, s api.CAStatus, style term.Style, now time.Time) error {
 	p := &page{w: w, style: style}
 	p.line("Signing with %s, until %s", style.Bold(s.Signing), day(s.Expires))
-	if s.Source != "" {
+	switch {
+	case s.Source != "" && s.Stage != "":
+		p.line("  kept in %s", s.Source)
+	case s.Source != "":
 		p.line("  plugged in from %s", s.Source)
 	}
 	for _, r := range s.Trusted {
@@ -32,6 +35,9 @@ func (p *page) rotation(s api.CAStatus, now time.Time) {
 	if s.Stage != "" && s.Stage != api.CASteady {
 		p.line("%s Rotation of the root, stage %s for %s: %s", p.style.Warn(term.MarkWarn), s.Stage, Age(s.Since, now), CAStage(s.Stage))
 		p.waiting(s, now)
+	}
+	if s.Held != "" {
+		p.line("%s The next stage waits: %s", p.style.Warn(term.MarkWarn), s.Held)
 	}
 }
 

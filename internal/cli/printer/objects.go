@@ -316,17 +316,20 @@ const (
 	StateLive        = "live"
 	StatePartial     = "partial"     // in force, but not all that is written
 	StateIneffective = "ineffective" // kept without effect
-	StateRefused     = "refused"     // as it is written now; an earlier version may be in force
+	StateRefused     = "refused"     // as it is written now; an earlier version, or its strictest reading, may be in force
 	StateUnknown     = "unknown"     // nobody has said anything yet, or a proxy may refuse it
 )
 
-// reasonInForce is the control plane's reason for a condition without a but.
-const reasonInForce = "Accepted"
+// The control plane's reasons for a condition without a but, and for one that is not true because the object is refused.
+const (
+	reasonInForce = "Accepted"
+	reasonRefused = "Invalid"
+)
 
 // Refusal is why proxies do not use what was made of an object; empty if all do.
 func Refusal(object api.Object) string {
 	for _, c := range object.Conditions {
-		if c.Type == wellknown.Programmed && c.Status == string(metav1.ConditionFalse) {
+		if c.Type == wellknown.Programmed && c.Status == string(metav1.ConditionFalse) && !awaited(c) {
 			return c.Reason + ": " + c.Message
 		}
 	}
@@ -343,13 +346,13 @@ func Doubt(object api.Object) string {
 	return ""
 }
 
-// DoubtUnnamed says that the doubt is about a complaint that names nothing, be it another's than this object's.
-func DoubtUnnamed(object api.Object) bool {
-	return slices.ContainsFunc(object.Conditions, func(c api.Condition) bool { return doubtful(c) && c.Reason == wellknown.ReasonRefusalUnnamed })
+// awaited says that proxies have not answered for an object yet: nobody refuses it, and nothing is in doubt.
+func awaited(c api.Condition) bool {
+	return c.Type == wellknown.Programmed && (c.Reason == wellknown.ReasonAwaited || c.Reason == wellknown.ReasonNoProxies)
 }
 
 func doubtful(c api.Condition) bool {
-	return c.Type == wellknown.Programmed && c.Status == string(metav1.ConditionUnknown)
+	return !awaited(c) && c.Type == wellknown.Programmed && c.Status == string(metav1.ConditionUnknown)
 }
 
 // State condenses what the control plane says about an object into a word, and the reason if it is not simply live.
@@ -358,10 +361,20 @@ func State(object api.Object) (state, reason string) {
 		return StateRefused, refusal
 	}
 	state = StateUnknown
+	waiting := ""
 	for _, c := range object.Conditions {
+		if c.Type == wellknown.Programmed {
+			if awaited(c) {
+				waiting = c.Message
+			}
+			continue // that the proxies have it is no but, and doubts come below
+		}
 		told := strings.TrimPrefix(c.Reason+": "+c.Message, ": ")
 		switch {
 		case c.Status == string(metav1.ConditionFalse):
+			if c.Reason == reasonRefused {
+				return StateRefused, told // which says what is in force meanwhile
+			}
 			return StateIneffective, told
 		case c.Status != string(metav1.ConditionTrue):
 		case c.Reason != "" && c.Reason != reasonInForce:
@@ -377,6 +390,9 @@ func State(object api.Object) (state, reason string) {
 	}
 	if doubt := Doubt(object); doubt != "" {
 		return StateUnknown, doubt
+	}
+	if waiting != "" {
+		return StateUnknown, waiting
 	}
 	// A warning is about an object that was taken: it explains, and changes nothing of what the object does.
 	if reason == "" && len(object.Problems) > 0 {

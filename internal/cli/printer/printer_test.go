@@ -87,6 +87,7 @@ func TestStateOfAnObject(t *testing.T) {
 		{"without effect, with a warning about it", api.Object{Conditions: []api.Condition{condition("False")}, Problems: []api.Problem{{Severity: "warning", Message: "w"}}}, "ineffective", "R: m"},
 		{"in force, with a warning", api.Object{Conditions: []api.Condition{condition("True")}, Problems: []api.Problem{{Severity: "warning", Field: "spec", Message: "w"}}}, "live", "spec: w"},
 		{"refused, after a warning", api.Object{Problems: []api.Problem{{Severity: "warning", Message: "w"}, {Severity: "error", Message: "bad"}}}, "refused", "bad"},
+		{"refused, and in force in its strictest reading", api.Object{Conditions: []api.Condition{{Type: "Accepted", Status: "False", Reason: "Invalid", Message: "m"}}, Problems: []api.Problem{{Message: "bad"}}}, "refused", "Invalid: m"},
 		{"refused counts more", api.Object{Conditions: []api.Condition{condition("True")}, Problems: []api.Problem{{Message: "bad"}}}, "refused", "bad"},
 	}
 	for _, tt := range tests {

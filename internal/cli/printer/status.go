@@ -16,8 +16,14 @@ import (
 // Status writes the state of a mesh for people: the parts of the mesh, who is enrolled, and everything that is not as
 // it should be, each with what it means.
 func Status(w io.Writer, s api.Status, style term.Style, wide bool, now time.Time) error {
-	p := &page{w: w, style: style}
+	p := &page{w: w, style: style, bring: "lateen apply -f FILE brings some"}
+	if s.Engine == api.Kubernetes {
+		p.bring = "lateen label namespace NAME istio.io/dataplane-mode=ambient brings those of a namespace"
+	}
 	p.line("Mesh %s, up since %s", style.Bold(s.Mesh), Age(s.Started, now))
+	if s.Latency > 0 {
+		p.line("%s added to every round trip between nodes, in user space", s.Latency)
+	}
 	p.control(s.Control)
 	if ca := s.Control.CA; ca != nil {
 		p.rotation(*ca, now)
@@ -36,6 +42,8 @@ func Status(w io.Writer, s api.Status, style term.Style, wide bool, now time.Tim
 type page struct {
 	w     io.Writer
 	style term.Style
+	// bring is how pods come into the mesh.
+	bring string
 	err   error
 }
 
@@ -176,7 +184,7 @@ func (p *page) pods(pods []api.PodState, wide bool) {
 		grid.Row(row...)
 	}
 	if grid.Len() == 0 {
-		p.line("  none; lateen apply -f FILE brings some")
+		p.line("  none; %s", p.bring)
 		return
 	}
 	p.grid(grid)

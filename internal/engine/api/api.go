@@ -55,6 +55,7 @@ type EventState string
 // The states of a phase.
 const (
 	EventStarted EventState = "started"
+	EventGoesOn  EventState = "goes on" // how far a phase is that was started
 	EventDone    EventState = "done"
 	EventFailed  EventState = "failed"
 )
@@ -200,6 +201,8 @@ type Object struct {
 // ObjectList answers get.
 type ObjectList struct {
 	Items []Object `json:"items"`
+	// Unasked is why the control plane could not be asked about them: then they have no conditions, whatever it would say.
+	Unasked string `json:"unasked,omitempty"`
 }
 
 // LogsRequest asks for what a container wrote.

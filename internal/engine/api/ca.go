@@ -15,6 +15,9 @@ type CAStatus struct {
 	Known   time.Time  `json:"known,omitzero"`  // till then there may be further ones that nobody remembers
 	Latest  time.Time  `json:"latest,omitzero"` // when the stage ends at the latest
 	Trouble string     `json:"trouble,omitempty"`
+	// Of several control planes the one that leads moves the stages, and knows why the next one does not begin although it is time.
+	Leads bool   `json:"leads,omitempty"`
+	Held  string `json:"held,omitempty"`
 }
 
 // CARoot is a root certificate.

@@ -21,6 +21,7 @@ import (
 type Client struct {
 	mesh   string
 	socket string
+	over   func(context.Context) (net.Conn, error) // in place of the socket
 	http   *http.Client
 }
 
@@ -31,8 +32,17 @@ var ErrNotRunning = errors.New("mesh is not running")
 func New(mesh string) *Client { return NewAt(mesh, SocketPath(mesh)) }
 
 // NewAt returns a client for an engine that listens on a given socket.
-func NewAt(mesh, socket string) *Client {
-	c := &Client{mesh: mesh, socket: socket}
+func NewAt(mesh, socket string) *Client { return newClient(&Client{mesh: mesh, socket: socket}) }
+
+// NewOver returns a client for an engine that is reached by other means than a socket.
+func NewOver(mesh string, dial func(context.Context) (net.Conn, error)) *Client {
+	return newClient(&Client{mesh: mesh, over: dial})
+}
+
+// Dial connects to the engine. It wraps ErrNotRunning if none is there.
+func (c *Client) Dial(ctx context.Context) (net.Conn, error) { return c.dial(ctx) }
+
+func newClient(c *Client) *Client {
 	c.http = &http.Client{Transport: &http.Transport{
 		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
 		DisableKeepAlives: true,
@@ -155,7 +165,7 @@ func (c *Client) ProxyLogLevel(ctx context.Context, node, level string) ([]byte,
 		return nil, err
 	}
 	defer body.Close()
-	return io.ReadAll(body)
+	return whole(body, longestAnswer)
 }
 
 // AgentStatus reads a node agent's own status as JSON.
@@ -330,6 +340,9 @@ func (c *Client) Connect(ctx context.Context, r ConnectRequest) (net.Conn, error
 }
 
 func (c *Client) dial(ctx context.Context) (net.Conn, error) {
+	if c.over != nil {
+		return c.over(ctx)
+	}
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", c.socket)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
@@ -419,7 +432,19 @@ func (c *Client) read(ctx context.Context, path string) ([]byte, error) {
 		return nil, err
 	}
 	defer body.Close()
-	return io.ReadAll(body)
+	return whole(body, longestAnswer)
+}
+
+// longestAnswer is how much an engine, or a part of the mesh behind it, may say at once.
+const longestAnswer = 256 << 20
+
+// whole reads an answer that is not longer than it may be.
+func whole(r io.Reader, longest int64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, longest+1))
+	if err == nil && int64(len(b)) > longest {
+		err = fmt.Errorf("the answer is longer than %d MiB", longest>>20)
+	}
+	return b, err
 }
 
 func (c *Client) stream(ctx context.Context, path string, q url.Values) (io.ReadCloser, error) {

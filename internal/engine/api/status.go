@@ -4,14 +4,20 @@ import "time"
 
 // Status is the state of a whole mesh.
 type Status struct {
-	Mesh    string       `json:"mesh"`
-	Started time.Time    `json:"started"`
-	Control ControlState `json:"control"`
-	Nodes   []NodeState  `json:"nodes"`
-	Pods    []PodState   `json:"pods"`
+	Mesh    string    `json:"mesh"`
+	Engine  string    `json:"engine,omitempty"` // Kubernetes, or empty of the local one
+	Started time.Time `json:"started"`
+	// Latency is what was added to every round trip between nodes, in user space.
+	Latency time.Duration `json:"latency,omitempty"`
+	Control ControlState  `json:"control"`
+	Nodes   []NodeState   `json:"nodes"`
+	Pods    []PodState    `json:"pods"`
 	// Problems are refused or ineffective objects, as the control plane reports them.
 	Problems []Problem `json:"problems,omitempty"`
 }
+
+// Kubernetes is the engine of a mesh that a cluster has.
+const Kubernetes = "kubernetes"
 
 // Process is one supervised process.
 type Process struct {

@@ -109,6 +109,8 @@ type Engine struct {
 	watchers map[*watcher]struct{} // agents that follow the pods of their node
 
 	wakeup   chan struct{} // reconcile soon
+	steered  chan struct{} // closed, and made anew, when the objects have their pods; mu guards it
+	told     chan struct{} // closed once control plane, resolver and kernel have been told of what is now; mu guards it
 	seen     published     // what the world was last told; reconcile's own
 	shutdown chan func(api.Event)
 	quit     context.CancelFunc
@@ -164,11 +166,13 @@ func newEngine(o Options) (*Engine, error) {
 		started:  time.Now(),
 		watchers: map[*watcher]struct{}{},
 		wakeup:   make(chan struct{}, 1),
+		steered:  make(chan struct{}),
+		told:     make(chan struct{}),
 		shutdown: make(chan func(api.Event)),
 	}
 	for i := 1; i <= o.Nodes; i++ {
 		name := nodeName(i)
-		n := fabric.Node{Index: i, NetNS: e.dir.netns(name), Families: families}
+		n := fabric.Node{Index: i, NetNS: e.dir.netns(name), Families: families, Delay: o.Latency / linksOfRoundTrip}
 		e.nodes = append(e.nodes, &node{
 			Node: n, name: name, uid: newUID(), podUID: newUID(), admin: filepath.Join(e.dir.node(name), "admin.sock"),
 			ips: newAddresses(n.Pool()), created: e.started, probeGroup: 1<<30 + mathrand.IntN(1<<30),

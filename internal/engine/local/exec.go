@@ -44,7 +44,7 @@ func (e *Engine) serveExec(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	e.mu.Lock()
-	p, _, err := e.target(in.Namespace, in.Target)
+	p, _, err := e.targetSteered(r.Context(), in.Namespace, in.Target)
 	var c *container
 	if err == nil {
 		err = p.stillThere()
@@ -306,7 +306,7 @@ func (e *Engine) serveConnect(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	e.mu.Lock()
-	p, svc, err := e.target(in.Namespace, in.Target)
+	p, svc, err := e.targetSteered(r.Context(), in.Namespace, in.Target)
 	if err == nil {
 		err = p.stillThere()
 	}

@@ -14,6 +14,7 @@ import (
 
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/engine/local/merge"
+	"lateen.dev/lateen/internal/model"
 )
 
 // serveObjects answers get.
@@ -55,7 +56,13 @@ func (e *Engine) serveObjects(r *http.Request) (any, error) {
 		}
 		return nil, notFound(k)
 	}
-	e.addConditions(r.Context(), kind.Name, list.Items)
+	if len(list.Items) > 0 {
+		said, err := e.controlObjects(r.Context())
+		if err != nil {
+			list.Unasked = err.Error()
+		}
+		attach(kind.Name, list.Items, said)
+	}
 	return list, nil
 }
 
@@ -129,44 +136,74 @@ func labelsIn(raw []byte) map[string]string {
 
 // controlObject is an entry of the control plane's list of objects.
 type controlObject struct {
+	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
 	Namespace  string          `json:"namespace"`
 	Name       string          `json:"name"`
 	Generation uint64          `json:"generation"`
+	Digest     string          `json:"digest"`
 	Conditions []api.Condition `json:"conditions"`
 	Problems   []api.Problem   `json:"problems"`
 }
 
-// addConditions adds what the control plane says about objects. If it cannot be asked they are shown without.
-func (e *Engine) addConditions(ctx context.Context, kind string, items []api.Object) {
-	if len(items) == 0 {
-		return
+// key names the object.
+func (o controlObject) key() model.Key {
+	return model.Key{Group: groupOf(o.APIVersion), Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
+}
+
+// groupOf is the API group of an apiVersion such as apps/v1; empty for the core's.
+func groupOf(apiVersion string) string {
+	group, _, found := strings.Cut(apiVersion, "/")
+	if !found {
+		return ""
 	}
-	said := map[api.Key]controlObject{}
-	for _, o := range e.controlObjects(ctx) {
+	return group
+}
+
+// attach gives each object what is said of it, and not of one that another group calls the same.
+func attach(kind string, items []api.Object, all []controlObject) {
+	said := map[model.Key]controlObject{}
+	for _, o := range all {
 		if o.Kind == kind {
-			said[api.Key{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}] = o
+			said[o.key()] = o
 		}
 	}
 	for i := range items {
-		o := said[items[i].Key]
+		k := items[i].Key
+		o := said[model.Key{Group: groupOf(items[i].APIVersion), Kind: k.Kind, Namespace: k.Namespace, Name: k.Name}]
 		items[i].Conditions, items[i].Problems = o.Conditions, o.Problems
 	}
 }
 
-func (e *Engine) controlObjects(ctx context.Context) []controlObject {
+// controlObjects is what the control plane says about objects as they are now.
+func (e *Engine) controlObjects(ctx context.Context) ([]controlObject, error) {
 	// A control plane that hangs must not take every look at the mesh with it.
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	b, err := fetchControl(ctx, "/debug/objects")
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	var objects []controlObject
 	if err := json.Unmarshal(b, &objects); err != nil {
 		e.log.Warn("the control plane's list of objects cannot be read", "err", err)
+		return nil, fmt.Errorf("its list of objects cannot be read: %w", err)
 	}
-	return objects
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return ofThisVersion(objects, e.store.objects), nil
+}
+
+// ofThisVersion leaves out what is said of objects as they were before. The control plane reads what was applied a moment later, and time
+// does not tell which version it speaks of. Those that the engine does not keep are as they were reported.
+func ofThisVersion(said []controlObject, objects map[model.Key]*stored) []controlObject {
+	for i, o := range said {
+		now, kept := objects[o.key()]
+		if kept && !engineOnly(o.Kind) && o.Digest != "" && now.digest != o.Digest {
+			said[i].Conditions = nil
+		}
+	}
+	return said
 }
 
 // patchNode changes a node's labels, the only thing about it that users may change. The engine's lock must be held.

@@ -35,8 +35,9 @@ const (
 
 const (
 	// drainDelay is the time between taking a pod out of every list of endpoints and asking it to end, so that those who
-	// would still connect to it have heard.
-	drainDelay = 200 * time.Millisecond
+	// would still connect to it have heard. It begins when the lists are written; tellPatience bounds the wait for that.
+	drainDelay   = 200 * time.Millisecond
+	tellPatience = 5 * time.Second
 	// endedPatience bounds the wait for the ends of a pod's connections to leave. Node proxies end in order what can, and
 	// cut the rest (LAST_WORDS); peers that are gone themselves acknowledge nothing.
 	endedPatience = 3 * time.Second
@@ -323,11 +324,13 @@ func (e *Engine) endPod(p *pod) {
 	var running []*podinit.Process
 	var init *podinit.Pod
 	drain := false
+	var told <-chan struct{}
 	var outputs []*logfile.Pipe
 	var logs []*logfile.File
 	e.update(func() {
 		init = p.init
 		drain = p.phase == corev1.PodRunning && !e.stopping
+		told = e.told
 		for _, c := range p.containers {
 			c.ready = false
 			logs = append(logs, c.log)
@@ -341,7 +344,7 @@ func (e *Engine) endPod(p *pod) {
 	})
 	if init != nil {
 		if drain && len(running) > 0 {
-			time.Sleep(drainDelay)
+			e.drain(p, told)
 		}
 		for _, proc := range running {
 			_ = proc.Signal(syscall.SIGTERM)
@@ -381,6 +384,18 @@ func (e *Engine) endPod(p *pod) {
 		}
 	})
 	close(p.done)
+}
+
+// drain waits until nobody is sent to a pod any more. told is closed once the lists of endpoints are written without it.
+func (e *Engine) drain(p *pod, told <-chan struct{}) {
+	patience := time.NewTimer(tellPatience)
+	defer patience.Stop()
+	select {
+	case <-told:
+	case <-patience.C:
+		e.log.Warn("a pod is asked to end before the lists of endpoints are without it", "namespace", p.namespace, "pod", p.name, "after", tellPatience)
+	}
+	time.Sleep(drainDelay)
 }
 
 // awaitParting has the node's agent take a pod that has ended back from the proxy before its network goes: what peers are not

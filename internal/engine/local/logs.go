@@ -22,7 +22,7 @@ const followPoll = 50 * time.Millisecond
 func (e *Engine) serveLogs(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	e.mu.Lock()
-	p, _, err := e.target(q.Get("namespace"), q.Get("target"))
+	p, _, err := e.targetSteered(r.Context(), q.Get("namespace"), q.Get("target"))
 	var c *container
 	if err == nil {
 		c, err = p.containerOf(q.Get("container"))

@@ -14,11 +14,13 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"lateen.dev/lateen/internal/model/wellknown"
+	"lateen.dev/lateen/internal/source/files"
 )
 
 // The test binary plays every part of a mesh but the engine, which is the real one: it is copied under their names into a
@@ -87,12 +89,22 @@ func fakeControl(args []string) {
 		io.WriteString(w, `{"generation":7,"clients":[{"node":"n1","types":[{"type":"Address","ackedGeneration":6},{"type":"Authorization","ackedGeneration":7}]}]}`)
 	})
 	m.HandleFunc("/debug/problems", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `[]`) })
+	slow := "" // it never hears of a second version
 	m.HandleFunc("/debug/objects", func(w http.ResponseWriter, _ *http.Request) {
 		if _, err := os.ReadDir(filepath.Join(*config, "user")); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		io.WriteString(w, `[{"kind":"Service","namespace":"default","name":"web","generation":3,"conditions":[{"type":"Accepted","status":"True","reason":"Accepted"}]}]`)
+		if _, err := os.Stat(filepath.Join(*config, "user", "service.default.mute.yaml")); err == nil {
+			http.Error(w, "it says nothing", http.StatusInternalServerError)
+			return
+		}
+		if text, err := os.ReadFile(filepath.Join(*config, "user", "service.default.slow.yaml")); err == nil && slow == "" {
+			objects, _ := files.Decode("slow", text)
+			slow = objects[0].Digest()
+		}
+		const accepted = `"conditions":[{"type":"Accepted","status":"True","reason":"Accepted"}]}`
+		fmt.Fprintf(w, `[{"kind":"Service","namespace":"default","name":"web","generation":3,%s,{"kind":"Service","namespace":"default","name":"slow","digest":"%s",%s]`, accepted, slow, accepted)
 	})
 	serveOn(*debug, m)
 	untilTerminated()
@@ -139,6 +151,7 @@ func followPods(client *http.Client, node string) {
 				NetNS     string `json:"netns"`
 
 				HostNetwork bool `json:"hostNetwork"`
+				Terminating bool `json:"terminating"`
 			} `json:"pods"`
 			Namespaces map[string]struct {
 				Labels map[string]string `json:"labels"`
@@ -151,7 +164,8 @@ func followPods(client *http.Client, node string) {
 			if p.HostNetwork && p.NetNS == "" {
 				continue
 			}
-			if _, err := os.Stat(p.NetNS); err != nil {
+			// The network of a pod that ends may be gone by the time this is read.
+			if _, err := os.Stat(p.NetNS); err != nil && !p.Terminating {
 				log.Fatal(err)
 			}
 			l := s.Namespaces[p.Namespace].Labels
@@ -217,13 +231,33 @@ func helper(args []string) int {
 			}
 		})
 		fmt.Println("serving", version)
-		serveOn("0.0.0.0:"+args[1], m)
+		var open atomic.Int64
+		server := &http.Server{Handler: m, ConnState: func(_ net.Conn, s http.ConnState) {
+			switch s {
+			case http.StateNew:
+				open.Add(1)
+			case http.StateClosed:
+				open.Add(-1)
+			}
+		}}
+		server.SetKeepAlivesEnabled(false)
+		l, err := net.Listen("tcp4", "0.0.0.0:"+args[1])
+		if err != nil {
+			log.Fatal(err)
+		}
+		go server.Serve(l)
 		untilTerminated()
-		time.Sleep(50 * time.Millisecond)
+		// As a server that ends in order it answers first whoever has connected, also those it has not accepted yet.
+		for quiet, deadline := 0, time.Now().Add(3*time.Second); quiet < 5 && time.Now().Before(deadline); quiet++ {
+			time.Sleep(10 * time.Millisecond)
+			if open.Load() > 0 {
+				quiet = -1
+			}
+		}
 		fmt.Println("goodbye")
 		return 0
 	case len(args) == 2 && args[0] == "get":
-		c := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+		c := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 		resp, err := c.Get(args[1])
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

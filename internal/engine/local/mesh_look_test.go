@@ -118,8 +118,8 @@ spec:
   - {name: c, image: x, command: [sh, -c, "for i in 1 2 3 4 5; do echo line $i; done; sleep 0.5; echo line 6; sleep 0.2"]}
 `)
 	body, err := m.Client.Logs(m.Context(), api.LogsRequest{Target: "counter", Follow: true})
-	for err != nil {
-		m.Fatal(err)
+	if err != nil {
+		m.Fatal(err) // the pod was applied in the line before, and is there for whoever asks
 	}
 	defer body.Close()
 	buf := make([]byte, 0, 100)

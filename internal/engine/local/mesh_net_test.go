@@ -34,12 +34,17 @@ func clusterIPAndNames(m *mesh) {
 	if len(seen) != 2 {
 		m.Errorf("80 requests reached %v, want both replicas", seen)
 	}
-	began := time.Now()
-	if out, code := m.exec("deploy/client", "lateen-helper", "get", "http://nobody/"); code == 0 || !strings.Contains(out, "no such host") {
-		m.Errorf("an unknown name: %q, code %d", out, code)
+	// A question that nobody answers takes 5 s each time; the quickest of a few tells that from a machine that is busy for a moment.
+	quickest := time.Hour
+	for tries := 0; tries < 5 && quickest > 4*time.Second; tries++ {
+		began := time.Now()
+		if out, code := m.exec("deploy/client", "lateen-helper", "get", "http://nobody/"); code == 0 || !strings.Contains(out, "no such host") {
+			m.Errorf("an unknown name: %q, code %d", out, code)
+		}
+		quickest = min(quickest, time.Since(began))
 	}
-	if took := time.Since(began); took > 4*time.Second {
-		m.Errorf("an unknown name took %s to fail", took)
+	if quickest > 4*time.Second {
+		m.Errorf("an unknown name took %s to fail", quickest)
 	}
 	// Also for what runs on the node itself, without any pod.
 	list, err := m.Client.Get(m.Context(), api.GetRequest{Kind: "svc", Name: "web"})
@@ -146,7 +151,9 @@ func portForward(m *mesh) {
 	}
 }
 
-func captures(m *mesh) {
+// captureMeanwhile captures for two seconds and does something again and again until that is over.
+func captureMeanwhile(m *mesh, do func()) api.CaptureReport {
+	m.Helper()
 	type result struct {
 		rep api.CaptureReport
 		err error
@@ -156,34 +163,37 @@ func captures(m *mesh) {
 		rep, err := m.Client.Capture(m.Context(), api.CaptureRequest{Seconds: 2, PodsOnly: true})
 		done <- result{rep, err}
 	}()
+	for {
+		do()
+		select {
+		case got := <-done:
+			if got.err != nil || got.rep.Dropped != 0 {
+				m.Fatalf("%v, dropped %d", got.err, got.rep.Dropped)
+			}
+			return got.rep
+		default:
+		}
+	}
+}
+
+func captures(m *mesh) {
 	remote := ""
 	for _, p := range m.pods("app=web") {
 		if p.Spec.NodeName == "n2" {
 			remote = p.Status.PodIP
 		}
 	}
-	var got result
-	for waiting := true; waiting; {
-		m.exec("deploy/client", "lateen-helper", "get", "http://"+remote+":8080/")
-		select {
-		case got = <-done:
-			waiting = false
-		default:
+	// On a busy machine no connection may be whole within one capture.
+	m.eventually("a capture has one of the connections made", func() error {
+		rep := captureMeanwhile(m, func() { m.exec("deploy/client", "lateen-helper", "get", "http://"+remote+":8080/") })
+		for _, c := range rep.Connections {
+			if c.Port == 8080 && c.SawSYN && c.Class == api.ClassHTTP && strings.HasPrefix(string(c.Sample), "GET / HTTP/1.1") && c.BytesRecv > 0 &&
+				c.SrcNode == "n1" && c.DstNode == "n2" && strings.HasPrefix(c.SrcPod, "default/client-") && strings.HasPrefix(c.DstPod, "default/web-") {
+				return nil
+			}
 		}
-	}
-	if got.err != nil || got.rep.Dropped != 0 {
-		m.Fatalf("%v, dropped %d", got.err, got.rep.Dropped)
-	}
-	n := 0
-	for _, c := range got.rep.Connections {
-		if c.Port == 8080 && c.SawSYN && c.Class == api.ClassHTTP && strings.HasPrefix(string(c.Sample), "GET / HTTP/1.1") && c.BytesRecv > 0 &&
-			c.SrcNode == "n1" && c.DstNode == "n2" && strings.HasPrefix(c.SrcPod, "default/client-") && strings.HasPrefix(c.DstPod, "default/web-") {
-			n++
-		}
-	}
-	if n == 0 {
-		m.Errorf("none of the connections is the one made: %+v", got.rep.Connections)
-	}
+		return fmt.Errorf("it has %+v", rep.Connections)
+	})
 	body, err := m.Client.CapturePcap(m.Context(), api.CaptureRequest{Seconds: 1})
 	if err != nil {
 		m.Fatal(err)

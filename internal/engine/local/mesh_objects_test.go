@@ -70,6 +70,45 @@ metadata: {name: lost, namespace: nowhere}
 	}
 }
 
+// A control plane that has not read what was applied a moment ago says nothing of it, even if an earlier version was written alike.
+func versions(m *mesh) {
+	conditions := func(port string) int {
+		m.applied("apiVersion: v1\nkind: Service\nmetadata: {name: slow}\nspec: {ports: [{port: " + port + "}]}")
+		list, err := m.Client.Get(m.Context(), api.GetRequest{Kind: "Service", Name: "slow"})
+		if err != nil {
+			m.Fatal(err)
+		}
+		return len(list.Items[0].Conditions)
+	}
+	for _, tt := range []struct {
+		port string
+		want int
+	}{{"80", 1}, {"80", 1}, {"81", 0}, {"80", 0}} {
+		if got := conditions(tt.port); got != tt.want {
+			m.Errorf("with port %s it has %d conditions, want %d", tt.port, got, tt.want)
+		}
+	}
+	// That it could not be asked is not the same as that it has nothing to say.
+	const mute = "apiVersion: v1\nkind: Service\nmetadata: {name: mute}\nspec: {ports: [{port: 80}]}"
+	unasked := func() string {
+		list, err := m.Client.Get(m.Context(), api.GetRequest{Kind: "Service", Name: "slow"})
+		if err != nil {
+			m.Fatal(err)
+		}
+		return list.Unasked
+	}
+	if why := unasked(); why != "" {
+		m.Errorf("it was asked, but: %s", why)
+	}
+	m.applied(mute)
+	if why := unasked(); why == "" {
+		m.Error("it failed to answer, and nobody says so")
+	}
+	if _, err := m.Client.Delete(m.Context(), api.DeleteRequest{Keys: []api.Key{{Kind: "Service", Namespace: "default", Name: "mute"}}}); err != nil {
+		m.Fatal(err)
+	}
+}
+
 func merging(m *mesh) {
 	const text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: merged, labels: {a: '1', b: '1'}}\ndata: {k: v}"
 	key := api.Key{Kind: "ConfigMap", Namespace: "default", Name: "merged"}

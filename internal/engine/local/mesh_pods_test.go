@@ -84,6 +84,12 @@ func rollingUpdate(m *mesh) {
 			seen <- out
 		}
 	})
+	m.eventually("a request is answered", func() error {
+		if len(seen)+len(failures) == 0 {
+			return errors.New("none yet")
+		}
+		return nil
+	})
 	m.applied(strings.Replace(webAndClient, "value: one", "value: two", 1))
 	m.eventually("all pods are new", func() error {
 		pods := m.pods("app=web")

@@ -91,7 +91,7 @@ func up(t *testing.T) *mesh {
 	}
 	defer unix.Close(stray)
 	var events []string
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	h, err := Start(ctx, Options{Mesh: name, Nodes: 2, BinDir: binDir(t), Version: "4.5.6"}, func(e api.Event) { events = append(events, e.Phase+":"+string(e.State)) })
 	if err != nil {
@@ -121,7 +121,7 @@ func up(t *testing.T) *mesh {
 func (m *mesh) eventually(what string, f func() error) {
 	m.Helper()
 	var err error
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(90 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if err = f(); err == nil {
 			return
 		}
@@ -242,7 +242,7 @@ spec:
         command: [lateen-helper, serve, "8080"]
         env: [{name: VERSION, value: one}]
         ports: [{name: http, containerPort: 8080}]
-        readinessProbe: {httpGet: {path: /health, port: http}, periodSeconds: 1, failureThreshold: 1}
+        readinessProbe: {httpGet: {path: /health, port: http}, periodSeconds: 1, timeoutSeconds: 15, failureThreshold: 1}
 ---
 apiVersion: apps/v1
 kind: Deployment
@@ -289,6 +289,7 @@ func TestMesh(t *testing.T) {
 		{"scale", scale},
 		{"bad input", badInput},
 		{"merging", merging},
+		{"conditions are of one version", versions},
 		{"init containers, manifest directory and fields", podFeatures},
 		{"a pod that cannot run says why", brokenPods},
 		{"an enrolled pod waits for capture", enrolment},

@@ -12,7 +12,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
+	"lateen.dev/lateen/internal/engine/local/delay"
 	"lateen.dev/lateen/internal/engine/local/fabric"
 )
 
@@ -27,8 +29,15 @@ type Options struct {
 	ProxyEnv  []string                     `json:"proxyEnv"`  // NAME=VALUE: environment of every node proxy besides the engine's own, which it overrides
 	CA        CAOptions                    `json:"ca"`        // where certificates come from, and how long they live
 	Version   string                       `json:"version"`   // of the program, which the engine then answers with
+	Latency   time.Duration                `json:"latency"`   // added to a round trip between two nodes, up to MaxLatency
 	BinDir    string                       `json:"binDir"`    // directory of the mesh's executables; that of this executable if empty
 }
+
+// A round trip between two nodes crosses the link of each of them twice.
+const linksOfRoundTrip = 4
+
+// MaxLatency is the longest time that can be added to a round trip between nodes.
+const MaxLatency = linksOfRoundTrip * delay.Max
 
 // The executables that a mesh is made of, in BinDir.
 const (
@@ -49,6 +58,9 @@ func (o *Options) complete() error {
 	}
 	if o.Workers < 0 {
 		return fmt.Errorf("cannot run %d workers: choose 0 or more", o.Workers)
+	}
+	if o.Latency < 0 || o.Latency > MaxLatency {
+		return fmt.Errorf("cannot add a latency of %s: choose 0s to %s", o.Latency, MaxLatency)
 	}
 	if _, err := familiesOf(o.Families); err != nil {
 		return err

@@ -40,6 +40,8 @@ type published struct {
 	nat   map[string]bool // nodes that have the plan
 	// complaints are why a Deployment's pods cannot be made, by its key; guarded by the engine's lock.
 	complaints map[model.Key]string
+	// waiting are those who wait for the world to be told of what was when they began to.
+	waiting []chan struct{}
 }
 
 // reconcileLoop makes the world fit the objects whenever something changed.
@@ -67,6 +69,10 @@ func (e *Engine) reconcile(ctx context.Context) error {
 	if !e.stopping {
 		e.steer(ctx)
 	}
+	close(e.steered)
+	e.steered = make(chan struct{})
+	e.seen.waiting = append(e.seen.waiting, e.told)
+	e.told = make(chan struct{})
 	pods, nodes := e.reportPods(), e.reportNodes()
 	var svcs []*corev1.Service
 	for _, o := range e.store.list("Service") {
@@ -78,7 +84,14 @@ func (e *Engine) reconcile(ctx context.Context) error {
 	err := e.writeReports(nodes, pods)
 	resolved := services.Resolve(svcs, pods)
 	e.dns.Set(names.NewZone(resolved, e.families[0].DNSIP))
-	return errors.Join(err, e.translate(servicenat.PlanOf(resolved)))
+	if err = errors.Join(err, e.translate(servicenat.PlanOf(resolved))); err != nil {
+		return err
+	}
+	for _, told := range e.seen.waiting {
+		close(told)
+	}
+	e.seen.waiting = nil
+	return nil
 }
 
 // translate installs the plan on every node that does not have it yet.

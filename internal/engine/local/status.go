@@ -28,7 +28,7 @@ func (e *Engine) status(ctx context.Context) api.Status {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	host := e.hostPIDs()
-	s := api.Status{Mesh: e.opts.Mesh, Started: e.started, Nodes: make([]api.NodeState, len(e.nodes))}
+	s := api.Status{Mesh: e.opts.Mesh, Started: e.started, Latency: e.opts.Latency, Nodes: make([]api.NodeState, len(e.nodes))}
 	said := map[string]agentSaid{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -125,7 +125,11 @@ func (e *Engine) controlState(ctx context.Context, host map[int]int) (api.Contro
 			s.Error = "its list of problems cannot be read: " + err.Error()
 		}
 	}
-	for _, o := range e.controlObjects(ctx) {
+	said, err := e.controlObjects(ctx)
+	if err != nil {
+		s.Error = err.Error()
+	}
+	for _, o := range said {
 		for _, c := range o.Conditions {
 			// What proxies refuse stands among the clients, by the names of resources.
 			if c.Status == "False" && c.Type != wellknown.Programmed {

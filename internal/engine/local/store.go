@@ -29,6 +29,8 @@ type stored struct {
 	dir     string       // directory of that manifest
 	uid     string
 	created time.Time
+	version int64  // counts what was made of it, from 1; its metadata.generation
+	digest  string // of what is written down
 }
 
 // store holds the user's objects and keeps a copy of them in a directory for the control plane. It has no lock of its own.
@@ -93,9 +95,9 @@ func (s *store) patch(old *stored, patch merge.Object) (api.Action, error) {
 
 // put makes live the new state of an object and writes it down.
 func (s *store) put(o files.Object, old *stored, live merge.Object, set func(*stored), dryRun bool) (api.Action, error) {
-	n := &stored{Object: o, uid: s.newUID(), created: s.now().UTC().Truncate(time.Second)}
+	n := &stored{Object: o, uid: s.newUID(), created: s.now().UTC().Truncate(time.Second), version: 1}
 	if old != nil {
-		n.uid, n.created, n.applied, n.dir = old.uid, old.created, old.applied, old.dir
+		n.uid, n.created, n.version, n.applied, n.dir = old.uid, old.created, old.version, old.applied, old.dir
 	}
 	live = merge.Set(live, n.uid, "metadata", "uid")
 	live = merge.Set(live, n.created.Format(time.RFC3339), "metadata", "creationTimestamp")
@@ -104,6 +106,13 @@ func (s *store) put(o files.Object, old *stored, live merge.Object, set func(*st
 		if live, err = s.address(o.Key, old, live); err != nil {
 			return "", err
 		}
+	}
+	live = merge.Set(live, n.version, "metadata", "generation")
+	same := old != nil && merge.Equal(old.live, live)
+	if old != nil && !same {
+		// What was so once and is so again is another version: the control plane may not have heard of the one between.
+		n.version++
+		live = merge.Set(live, n.version, "metadata", "generation")
 	}
 	set(n)
 	text, err := yaml.Marshal(live)
@@ -130,12 +139,12 @@ func (s *store) put(o files.Object, old *stored, live merge.Object, set func(*st
 	}
 	file, line := n.File, n.Line
 	n.Object, n.live = decoded, live
-	n.File, n.Line = file, line
+	n.File, n.Line, n.digest = file, line, decoded.Digest()
 	action := api.Created
 	if old != nil {
 		action = api.Configured
-		if merge.Equal(old.live, live) {
-			action = api.Unchanged
+		if same {
+			action, n.digest = api.Unchanged, old.digest
 		}
 	}
 	if dryRun {

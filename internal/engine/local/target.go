@@ -1,16 +1,42 @@
 package local
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"lateen.dev/lateen/internal/engine/api"
 )
+
+// steerTime bounds how long a request waits for the pods of what was applied; it takes milliseconds unless the engine is ending.
+const steerTime = 10 * time.Second
+
+// targetSteered finds the pod that a user means as target does, and where there is none, once more when what was applied until now has
+// its pods: `apply` does not wait for them, and whoever asks for the pod in the next line is to find it. The engine's lock must be
+// held; it is given up meanwhile.
+func (e *Engine) targetSteered(ctx context.Context, namespace, target string) (*pod, *corev1.Service, error) {
+	p, svc, err := e.target(namespace, target)
+	if err == nil {
+		return p, svc, nil
+	}
+	steered := e.steered
+	e.mu.Unlock()
+	e.kick()
+	ctx, cancel := context.WithTimeout(ctx, steerTime)
+	defer cancel()
+	select {
+	case <-ctx.Done():
+	case <-steered:
+	}
+	e.mu.Lock()
+	return e.target(namespace, target)
+}
 
 // target finds the pod that a user means by "pod", "pod/name", "deploy/name" or "svc/name": of several, the first that is
 // ready, else the first that runs. svc is the service if it is one. The engine's lock must be held.

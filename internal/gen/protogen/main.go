@@ -25,6 +25,7 @@ var sources = []string{
 	"istio/zds/zds.proto",
 	"istio/auth/certificate.proto",
 	"lateen/keeper.proto",
+	"lateen/replica.proto",
 }
 
 const modulePrefix = "lateen.dev/lateen/"

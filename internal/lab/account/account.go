@@ -9,7 +9,7 @@ type Usage struct {
 	// CPU is time on a processor as the scheduler counted it, exact. Threads and children that have ended are in it; children
 	// that were waited for to the kernel's tick.
 	CPU time.Duration
-	// User and System are how the kernel splits it, in ticks of 10 ms.
+	// User and System are how the kernel splits it, to 10 ms; what that is worth says ExactSplit.
 	User, System time.Duration
 	// Voluntary switches are sleeps, Involuntary ones preemptions. Those of threads that have ended are lost.
 	Voluntary, Involuntary uint64
@@ -45,9 +45,12 @@ func below(a, b uint64) uint64 {
 // Machine is what the whole machine has done so far.
 type Machine struct {
 	At time.Time
-	// Busy is the CPU time of everything that ran, Steal what the hypervisor gave to others, Idle the rest; Busy, Steal and Idle
-	// of all processors together make up the time that has passed.
-	Busy, Steal, Idle time.Duration
+	// Processors is how many are at work.
+	Processors int
+	// Steal is what the hypervisor gave to others and Idle what nobody used, of all processors together.
+	Steal, Idle time.Duration
+	// Interrupts is what they took, on kernels that keep it out of the processes' clocks; 0 on others.
+	Interrupts time.Duration
 	// Stalled is how long some task has waited for a processor (PSI); not known where Pressure is false.
 	Stalled  time.Duration
 	Pressure bool

@@ -3,6 +3,8 @@ package account
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -87,6 +89,29 @@ func TestEveryProcessIsItsNearestListedAncestors(t *testing.T) {
 	}
 }
 
+// What an ended process has used is its parent's, and so that of whoever the parent counts as.
+func TestHeirs(t *testing.T) {
+	files := map[string]string{}
+	process(files, 1, 0, "init")
+	process(files, 10, 1, "engine")
+	process(files, 20, 10, "proxy")
+	process(files, 30, 10, "shell")
+	process(files, 31, 30, "worker")
+	files["31/stat"] = statLine(31, 30, "worker", "Z")
+	process(files, 32, 30, "worker")
+	r := procfs(t, files)
+	got, err := r.Heirs([]int{10, 20, 32, 999})
+	if err != nil || !maps.Equal(got, map[int]int{20: 10, 32: 10}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if got, err = r.Heirs([]int{10, 30, 32}); err != nil || !maps.Equal(got, map[int]int{30: 10, 32: 30}) {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if r.Reaped(20) || r.Reaped(31) || !r.Reaped(999) {
+		t.Errorf("waited for: one that runs %v, one that nobody has waited for %v, one that is gone %v", r.Reaped(20), r.Reaped(31), r.Reaped(999))
+	}
+}
+
 func TestUsageSubtracts(t *testing.T) {
 	a := Usage{CPU: 5, User: 3, System: 2, Voluntary: 10, Involuntary: 1, Processes: 1, Threads: 4}
 	b := Usage{CPU: 9, User: 3, System: 6, Voluntary: 30, Involuntary: 0, Processes: 2, Threads: 5}
@@ -97,11 +122,11 @@ func TestUsageSubtracts(t *testing.T) {
 
 func TestMachine(t *testing.T) {
 	files := map[string]string{
-		"stat":         "cpu  100 10 50 1000 40 5 15 20 30 0\ncpu0 1 2 3 4\n",
+		"stat":         "cpu  100 10 50 1000 40 0 15 20 30 0\ncpu0 1 2 3 4\ncpu1 1 2 3 4\nintr 1\n",
 		"pressure/cpu": "some avg10=1.00 avg60=0.50 avg300=0.10 total=2500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
 	}
 	m, err := procfs(t, files).Machine()
-	want := Machine{At: time.Unix(100, 0), Busy: 1800 * time.Millisecond, Steal: 200 * time.Millisecond, Idle: 10400 * time.Millisecond, Stalled: 2500 * time.Millisecond, Pressure: true}
+	want := Machine{At: time.Unix(100, 0), Processors: 2, Steal: 200 * time.Millisecond, Idle: 10400 * time.Millisecond, Stalled: 2500 * time.Millisecond, Pressure: true}
 	if err != nil || m != want {
 		t.Errorf("got %+v, %v; want %+v", m, err, want)
 	}
@@ -112,7 +137,6 @@ func TestMachine(t *testing.T) {
 	// Two processors for ten seconds: 8 s busy, of which the experiment used 5, and 0.4 s stolen.
 	later := want
 	later.At = want.At.Add(10 * time.Second)
-	later.Busy += 8 * time.Second
 	later.Steal += 400 * time.Millisecond
 	later.Idle += 11600 * time.Millisecond
 	later.Stalled += time.Second
@@ -122,6 +146,30 @@ func TestMachine(t *testing.T) {
 	}
 	if _, err := SharesOf(want, want, 0); err == nil {
 		t.Error("shares of no time at all")
+	}
+}
+
+// A kernel that measures interrupts apart leaves them out of the processes' clocks: they are nobody's work, and not others'.
+func TestInterruptsThatAreMeasuredApartAreNotOthers(t *testing.T) {
+	look := func(at int, idle, hard, soft int) Machine {
+		m, err := procfs(t, map[string]string{"stat": fmt.Sprintf("cpu  0 0 0 %d 0 %d %d 0 0 0\ncpu0 0 0 0 0\n", idle, hard, soft)}).Machine()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.At = time.Unix(int64(at), 0)
+		return m
+	}
+	// Of ten seconds nine were idle; half of the tenth was interrupts.
+	for hard, want := range map[int]float64{0: 0.1, 10: 0.05} {
+		s, err := SharesOf(look(0, 0, hard, 100), look(10, 900, 2*hard, 150-hard), 0)
+		if err != nil || math.Abs(s.Other-want) > 1e-9 {
+			t.Errorf("%d ticks of hardware interrupts: got %+v, %v; want %v", hard, s, err, want)
+		}
+	}
+	two := look(10, 900, 0, 0)
+	two.Processors = 2
+	if _, err := SharesOf(look(0, 0, 0, 0), two, 0); !errors.Is(err, ErrProcessors) {
+		t.Errorf("a processor more: got %v", err)
 	}
 }
 
@@ -138,6 +186,25 @@ func TestDelayedACKs(t *testing.T) {
 	if _, err := Host().DelayedACKs(os.Getpid()); err != nil {
 		t.Error(err)
 	}
+	// It ends after somebody saw that it runs: that is not an error of the reading.
+	child := exec.Command("sleep", "600")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Host().DelayedACKs(child.Process.Pid); err != nil {
+		t.Error(err)
+	}
+	_ = child.Process.Kill()
+	for _, state := range []string{"not waited for", "waited for"} {
+		for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(time.Millisecond) {
+			if _, err := Host().DelayedACKs(child.Process.Pid); errors.Is(err, ErrGone) {
+				break
+			} else if err != nil || time.Now().After(deadline) {
+				t.Fatalf("%s: got %v, want %v", state, err, ErrGone)
+			}
+		}
+		_ = child.Wait()
+	}
 }
 
 func TestWhatCannotBeReadIsAnError(t *testing.T) {
@@ -147,7 +214,7 @@ func TestWhatCannotBeReadIsAnError(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "cpu 1 2 3", "intr 1 2 3 4 5 6 7 8 9", "cpu a 2 3 4 5 6 7 8"} {
-		if _, _, _, err := parseMachine(text); err == nil {
+		if _, _, _, _, err := parseMachine(text); err == nil {
 			t.Errorf("%q was read", text)
 		}
 	}
@@ -203,7 +270,7 @@ func TestThisMachine(t *testing.T) {
 	if size, err := r.PSS([]int{pid}); err != nil || size[pid] < 1<<20 {
 		t.Errorf("memory: got %v, %v", size, err)
 	}
-	if m, err := r.Machine(); err != nil || m.Busy == 0 {
+	if m, err := r.Machine(); err != nil || m.Idle == 0 || m.Processors < 1 {
 		t.Errorf("machine: got %+v, %v", m, err)
 	}
 	if f := r.Facts(); f.Kernel == "" || f.MemoryMiB == 0 || strings.ContainsAny(f.Kernel, "\n") {
@@ -216,7 +283,7 @@ func TestThisMachine(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add(statLine(7, 1, "a) S (b", "S"))
-	f.Add("cpu  100 10 50 1000 40 5 15 20 30 0\n")
+	f.Add("cpu  100 10 50 1000 40 5 15 20 30 0\ncpu0 1 2\n")
 	f.Add("some avg10=1.00 total=2500000\n")
 	f.Add(statusText)
 	f.Add("Pss: 3000 kB\n")
@@ -224,8 +291,8 @@ func FuzzParse(f *testing.F) {
 		if s, err := parseStat([]byte(text)); err == nil && (s.user < 0 || s.system < 0 || s.threads < 0) {
 			t.Errorf("%q: got %+v", text, s)
 		}
-		if busy, steal, idle, err := parseMachine(text); err == nil && min(busy, steal, idle) < 0 {
-			t.Errorf("%q: got %v %v %v", text, busy, steal, idle)
+		if processors, steal, idle, interrupts, err := parseMachine(text); err == nil && (min(steal, idle, interrupts) < 0 || processors < 1) {
+			t.Errorf("%q: got %v %v %v %v", text, processors, steal, idle, interrupts)
 		}
 		if stalled, err := parsePressure(text); err == nil && stalled < 0 {
 			t.Errorf("%q: got %v", text, stalled)

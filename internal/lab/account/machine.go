@@ -18,7 +18,7 @@ func (r Reader) Machine() (Machine, error) {
 	if err != nil {
 		return m, fmt.Errorf("read the machine's CPU time: %w", err)
 	}
-	if m.Busy, m.Steal, m.Idle, err = parseMachine(string(text)); err != nil {
+	if m.Processors, m.Steal, m.Idle, m.Interrupts, err = parseMachine(string(text)); err != nil {
 		return m, err
 	}
 	// Kernels without PSI, or with psi=0, have no such file: one gate less.
@@ -31,24 +31,37 @@ func (r Reader) Machine() (Machine, error) {
 	return m, nil
 }
 
-// parseMachine adds up the first line of /proc/stat (proc_stat(5)); guest time is part of user time already.
-func parseMachine(text string) (busy, steal, idle time.Duration, err error) {
-	line, _, _ := strings.Cut(text, "\n")
+// parseMachine reads what /proc/stat (proc_stat(5)) says of all processors together, and how many they are. The time that they
+// waited for a disk is idle time too. Interrupts are those that the kernel measures apart from the processes (IRQ_TIME_ACCOUNTING):
+// then their hardware part has a time, which ticks never see, for they are interrupts themselves. Where it has none, what ticks saw of
+// the software part is in the processes' clocks as well.
+func parseMachine(text string) (processors int, steal, idle, interrupts time.Duration, err error) {
+	line, rest, _ := strings.Cut(text, "\n")
 	f := strings.Fields(line)
 	if len(f) < 9 || f[0] != "cpu" {
-		return 0, 0, 0, errors.New("read the machine's CPU time: the first line of /proc/stat is not as expected")
+		return 0, 0, 0, 0, errors.New("read the machine's CPU time: the first line of /proc/stat is not as expected")
 	}
-	for i, to := range []*time.Duration{1: &busy, 2: &busy, 3: &busy, 4: &idle, 5: &idle, 6: &busy, 7: &busy, 8: &steal} {
-		if to == nil {
-			continue
-		}
-		n, err := strconv.ParseUint(f[i], 10, 48)
+	var hard, soft time.Duration
+	for i, to := range map[int]*time.Duration{4: &idle, 5: &idle, 6: &hard, 7: &soft, 8: &steal} {
+		n, err := parseTicks(f[i])
 		if err != nil {
-			return 0, 0, 0, fmt.Errorf("read the machine's CPU time: %w", err)
+			return 0, 0, 0, 0, fmt.Errorf("read the machine's CPU time: %w", err)
 		}
-		*to += time.Duration(n) * tick
+		*to += n
 	}
-	return busy, steal, idle, nil
+	if hard > 0 {
+		interrupts = hard + soft
+	}
+	for line := range strings.Lines(rest) {
+		if !strings.HasPrefix(line, "cpu") {
+			break
+		}
+		processors++
+	}
+	if processors == 0 {
+		return 0, 0, 0, 0, errors.New("read the machine's CPU time: /proc/stat names no processor")
+	}
+	return processors, steal, idle, interrupts, nil
 }
 
 // parsePressure finds the total of the line "some", in microseconds.
@@ -80,16 +93,29 @@ type Shares struct {
 	KnowsStalled bool
 }
 
-// SharesOf subtracts. A kernel counts the machine's time in ticks, so that Other may come out just below what is true.
+// ErrProcessors is returned where a processor went to work, or away, between two readings.
+var ErrProcessors = errors.New("the machine's processors were not the same")
+
+// SharesOf subtracts. What ran is the time that passed without the idle time, which a kernel that stops its ticks measures
+// exactly; the busy times beside it are counted in ticks, and a load whose period is a multiple of theirs, or a fraction, is
+// seen at each of them or at none: at 500 requests a second a kernel of 250 ticks has charged five times what was used.
 func SharesOf(before, after Machine, own time.Duration) (Shares, error) {
-	all := after.Busy + after.Steal + after.Idle - before.Busy - before.Steal - before.Idle
 	passed := after.At.Sub(before.At)
-	if all <= 0 || passed <= 0 {
+	all := passed * time.Duration(before.Processors)
+	if all <= 0 {
 		return Shares{}, errors.New("compare the machine's CPU time: no time has passed between two readings")
 	}
+	if before.Processors != after.Processors {
+		return Shares{}, fmt.Errorf("%w: %d before and %d after", ErrProcessors, before.Processors, after.Processors)
+	}
+	steal, idle := after.Steal-before.Steal, after.Idle-before.Idle
+	interrupts := time.Duration(0)
+	if before.Interrupts > 0 { // otherwise the first of them would bring all since the machine started
+		interrupts = after.Interrupts - before.Interrupts
+	}
 	return Shares{
-		Other:   max(0, float64(after.Busy-before.Busy-own)/float64(all)),
-		Steal:   max(0, float64(after.Steal-before.Steal)/float64(all)),
+		Other:   max(0, float64(all-idle-steal-interrupts-own)/float64(all)),
+		Steal:   max(0, float64(steal)/float64(all)),
 		Stalled: max(0, float64(after.Stalled-before.Stalled)/float64(passed)), KnowsStalled: before.Pressure && after.Pressure,
 	}, nil
 }
@@ -123,10 +149,15 @@ func (r Reader) Facts() Facts {
 	return f
 }
 
-// DelayedACKs is how often TCP has held an acknowledgement back until its timer ran out, in the network namespace of a process.
+// DelayedACKs is how often TCP has held an acknowledgement back until its timer ran out, in the network namespace of a process;
+// ErrGone means that the process has ended.
 func (r Reader) DelayedACKs(pid int) (uint64, error) {
 	text, err := os.ReadFile(filepath.Join(r.Proc, strconv.Itoa(pid), "net", "netstat"))
 	if err != nil {
+		// One that has ended, waited for or not, has no network any more.
+		if _, gone := r.Network(pid); gone != nil {
+			return 0, ErrGone
+		}
 		return 0, fmt.Errorf("read TCP's counters: %w", err)
 	}
 	return parseNetstat(string(text), "DelayedACKs")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,17 +17,31 @@ import (
 // tick is the unit of the times in /proc/<pid>/stat and /proc/stat: USER_HZ is 100 on every architecture that Linux has today.
 const tick = 10 * time.Millisecond
 
+// mostTicks is what a counter may say, 146 years: two such times can still be added up.
+const mostTicks = math.MaxInt64 / int64(tick) / 2
+
+// parseTicks reads a time that is counted in ticks.
+func parseTicks(text string) (time.Duration, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 || n > mostTicks {
+		return 0, fmt.Errorf("%q is no time in ticks from 0 to %d", text, mostTicks)
+	}
+	return time.Duration(n) * tick, nil
+}
+
 // Reader reads the kernel's books.
 type Reader struct {
-	// Proc is where procfs is mounted.
-	Proc string
+	// Proc is where procfs is mounted, Sys where sysfs is; Boot has the kernel's configuration. The latter two may be empty.
+	Proc, Sys, Boot string
 	// Clock is the CPU time of all threads of a process, ended ones included.
 	Clock func(pid int) (time.Duration, error)
 	Now   func() time.Time
 }
 
 // Host reads those of this machine.
-func Host() Reader { return Reader{Proc: "/proc", Clock: processClock, Now: time.Now} }
+func Host() Reader {
+	return Reader{Proc: "/proc", Sys: "/sys", Boot: "/boot", Clock: processClock, Now: time.Now}
+}
 
 // processClock asks for the CPU clock of another process. The kernel numbers such clocks by the process (posix-timers.h,
 // as clock_getcpuclockid(3) does); 2 is the scheduler's own count, which reading all threads' schedstat would miss the
@@ -59,17 +74,24 @@ func parseStat(text []byte) (stat, error) {
 		return stat{}, fmt.Errorf("read process counters: %q is not what /proc/<pid>/stat looks like", strings.TrimSpace(string(text)))
 	}
 	var err error
-	number := func(field int) int64 { // numbered as in proc(5), where the state is 3
-		n, e := strconv.ParseInt(f[field-3], 10, 48)
+	// Fields are numbered as in proc(5), where the state is 3.
+	number := func(field int) int {
+		n, e := strconv.ParseInt(f[field-3], 10, 32)
 		if e != nil || n < 0 {
 			err = errors.Join(err, fmt.Errorf("read process counters: field %d is %q", field, f[field-3]))
 		}
-		return max(0, n)
+		return int(max(0, n))
+	}
+	ticks := func(field int) time.Duration {
+		d, e := parseTicks(f[field-3])
+		if e != nil {
+			err = errors.Join(err, fmt.Errorf("read process counters: field %d: %w", field, e))
+		}
+		return d
 	}
 	s := stat{
-		state: f[0][0], parent: int(number(4)), threads: int(number(20)),
-		user: time.Duration(number(14)) * tick, system: time.Duration(number(15)) * tick,
-		childUser: time.Duration(number(16)) * tick, childSys: time.Duration(number(17)) * tick,
+		state: f[0][0], parent: number(4), threads: number(20),
+		user: ticks(14), system: ticks(15), childUser: ticks(16), childSys: ticks(17),
 	}
 	return s, err
 }
@@ -270,6 +292,36 @@ func (r Reader) Below(roots []int) ([]int, error) {
 		pids = append(pids, members...)
 	}
 	return pids, nil
+}
+
+// Heirs finds for each of the processes who takes over what it has used when it has ended: the nearest of the list among those
+// that descend to its parent, the parent included. One without such an ancestor is missing from the answer.
+func (r Reader) Heirs(pids []int) (map[int]int, error) {
+	all, err := r.family()
+	if err != nil {
+		return nil, err
+	}
+	owner := map[int]int{}
+	for root, members := range all.members(pids) {
+		for _, pid := range members {
+			owner[pid] = root
+		}
+	}
+	heirs := map[int]int{}
+	for _, pid := range pids {
+		if s, there := all[pid]; there {
+			if heir, ok := owner[s.parent]; ok {
+				heirs[pid] = heir
+			}
+		}
+	}
+	return heirs, nil
+}
+
+// Reaped says that a process has ended and was waited for, so that what it used is its parent's now.
+func (r Reader) Reaped(pid int) bool {
+	_, err := os.Stat(filepath.Join(r.Proc, strconv.Itoa(pid)))
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // Parent is the process that started another one, or took it over.

@@ -4,6 +4,7 @@ package bench
 
 import (
 	"context"
+	"time"
 
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/lab/results"
@@ -19,6 +20,10 @@ type Topology struct {
 	Generator string
 	// ProxyEnv is environment of lateen's own proxies, as NAME=VALUE; other planes ignore it.
 	ProxyEnv []string
+	// Workers is how many worker threads each proxy runs; 0 leaves it to the plane.
+	Workers int
+	// Latency is added to every round trip between nodes, in user space.
+	Latency time.Duration
 }
 
 // Plane is one data plane that can take part in a comparison.
@@ -48,6 +53,19 @@ type Bench interface {
 	Scale(ctx context.Context, deployment string, replicas int) error
 	// Down ends everything that Start and what came after it started. It must work after the context of Start has ended.
 	Down(ctx context.Context) error
+}
+
+// Handshaker is a Bench whose proxies count TLS handshakes.
+type Handshaker interface {
+	// Handshakes is how many between two proxies have succeeded so far, each counted once; known is false where the plane
+	// cannot say.
+	Handshakes(ctx context.Context) (handshakes uint64, known bool, err error)
+}
+
+// Aimer is a Bench that takes load at a URL of its own.
+type Aimer interface {
+	// Aim turns a scenario's URL into the one to send load to.
+	Aim(scenario string) (string, error)
 }
 
 // Process is a process of a bench.

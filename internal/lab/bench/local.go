@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,8 +11,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 
 	"lateen.dev/lateen/internal/demo"
 	"lateen.dev/lateen/internal/engine/api"
@@ -32,6 +38,7 @@ type EngineOptions struct {
 	Nodes     int
 	NodeProxy map[string]string // node -> executable; lateen's own where it is absent
 	ProxyEnv  []string
+	Latency   time.Duration // added to round trips between nodes
 }
 
 // namespace is where the pods of a topology are.
@@ -42,6 +49,9 @@ type Local struct {
 	about  results.Plane
 	mesh   string
 	engine Engine
+	env    []string // of its own proxies, besides the topology's
+
+	workers int // of each proxy where the topology does not say; 0 is the proxy's own choice
 }
 
 // NewLocal makes a plane of a kind: results.KindNone, results.KindLateen, or results.KindZtunnel with its executable. mesh is
@@ -52,6 +62,18 @@ func NewLocal(engine Engine, mesh, name, kind, path string) *Local {
 		l.about.SHA256 = checksum(path)
 	}
 	return l
+}
+
+// set gives lateen's proxies settings of the plane's own.
+func (l *Local) set(env []string) {
+	l.env = env
+	for _, setting := range env {
+		if l.about.Settings == nil {
+			l.about.Settings = map[string]string{}
+		}
+		name, value, _ := strings.Cut(setting, "=")
+		l.about.Settings[name] = value
+	}
 }
 
 func checksum(path string) string {
@@ -84,14 +106,17 @@ const startTime = 3 * time.Minute
 
 // StartLocal is Start for planes that are built upon this one.
 func (l *Local) StartLocal(ctx context.Context, t Topology, progress func(string)) (_ *LocalBench, err error) {
-	options := EngineOptions{Mesh: l.mesh, Nodes: t.Nodes, NodeProxy: map[string]string{}}
+	options := EngineOptions{Mesh: l.mesh, Nodes: t.Nodes, NodeProxy: map[string]string{}, Latency: t.Latency}
 	switch l.about.Kind {
 	case results.KindLateen:
-		options.ProxyEnv = t.ProxyEnv
+		options.ProxyEnv = slices.Concat(t.ProxyEnv, l.env)
 	case results.KindZtunnel:
 		for i := range t.Nodes {
 			options.NodeProxy[fmt.Sprintf("n%d", i+1)] = l.about.Path
 		}
+	}
+	if workers := cmp.Or(t.Workers, l.workers); l.about.Kind != results.KindNone && workers > 0 {
+		options.ProxyEnv = append(options.ProxyEnv, fmt.Sprintf("%s=%d", workerThreads, workers))
 	}
 	progress("start the mesh")
 	b := &LocalBench{plane: l, topology: t, client: l.engine.Client(l.mesh), account: account.Host()}
@@ -211,13 +236,9 @@ func (b *LocalBench) Carried(ctx context.Context) (uint64, bool, error) {
 	if !b.meshed() {
 		return 0, false, nil
 	}
-	var pages [][]byte
-	for i := range b.topology.Nodes {
-		page, err := b.client.ProxyMetrics(ctx, fmt.Sprintf("n%d", i+1))
-		if err != nil {
-			return 0, false, fmt.Errorf("read the metrics of the proxy of n%d: %w", i+1, err)
-		}
-		pages = append(pages, page)
+	pages, err := b.metrics(ctx)
+	if err != nil {
+		return 0, false, err
 	}
 	flows, err := demo.Flows(pages)
 	if err != nil {
@@ -230,6 +251,57 @@ func (b *LocalBench) Carried(ctx context.Context) (uint64, bool, error) {
 		}
 	}
 	return carried, true, nil
+}
+
+// metrics are the pages of every node's proxy.
+func (b *LocalBench) metrics(ctx context.Context) ([][]byte, error) {
+	var pages [][]byte
+	for i := range b.topology.Nodes {
+		page, err := b.client.ProxyMetrics(ctx, fmt.Sprintf("n%d", i+1))
+		if err != nil {
+			return nil, fmt.Errorf("read the metrics of the proxy of n%d: %w", i+1, err)
+		}
+		pages = append(pages, page)
+	}
+	return pages, nil
+}
+
+// Handshakes implements Handshaker. A stock ztunnel does not count them.
+func (b *LocalBench) Handshakes(ctx context.Context) (uint64, bool, error) {
+	if b.plane.about.Kind != results.KindLateen {
+		return 0, false, nil
+	}
+	pages, err := b.metrics(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	var sum uint64
+	for _, page := range pages {
+		n, err := handshakes(page)
+		if err != nil {
+			return 0, false, err
+		}
+		sum += n
+	}
+	return sum, true, nil
+}
+
+// handshakes reads those that a proxy began from its metrics.
+func handshakes(page []byte) (uint64, error) {
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(page))
+	if err != nil {
+		return 0, fmt.Errorf("read a node proxy's metrics: %w", err)
+	}
+	var sum float64
+	for _, metric := range families["lateen_tunnels_opened_total"].GetMetric() {
+		for _, label := range metric.GetLabel() {
+			if label.GetName() == "reporter" && label.GetValue() == "source" {
+				sum += metric.GetCounter().GetValue() + metric.GetUntyped().GetValue() // the type stands under a name without _total
+			}
+		}
+	}
+	return uint64(sum), nil
 }
 
 // Apply implements Bench.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"lateen.dev/lateen/internal/lab/bench/envoy"
 	"lateen.dev/lateen/internal/lab/results"
 )
 
@@ -17,10 +18,34 @@ type Spec struct {
 	Kind string
 	// Path is the peer's executable; empty for none and lateen.
 	Path string
+	// URL is where a plane of kind results.KindUnderTest is.
+	URL string
+	// ProxyEnv is environment of lateen's proxies besides the topology's, as NAME=VALUE.
+	ProxyEnv []string
+	// Workers is how many worker threads each of the plane's proxies runs where the topology does not say; 0 leaves it to the plane.
+	Workers int
+	// Envoy is how a pair of Envoys is set; nothing for other kinds.
+	Envoy envoy.Settings
 }
 
 // peerKinds are those that a path makes a plane of, in the order in which help lists them.
-var peerKinds = []string{results.KindZtunnel}
+var peerKinds = []string{results.KindZtunnel, ztunnelOne, results.KindEnvoy, envoyHTTP1, envoyBalanced}
+
+// ztunnelOne is a stock ztunnel of one worker thread; of itself it has two.
+const ztunnelOne = results.KindZtunnel + "-one"
+
+// Further names of pairs of Envoys, which are of kind envoy.
+const (
+	envoyHTTP1    = results.KindEnvoy + "-http1"    // HTTP/1.1 between the two, as Istio's have it unless told to upgrade
+	envoyBalanced = results.KindEnvoy + "-balanced" // and listeners that balance connections exactly
+)
+
+// envoys are the settings by name.
+var envoys = map[string]envoy.Settings{
+	results.KindEnvoy: {Protocol: envoy.HTTP2},
+	envoyHTTP1:        {Protocol: envoy.HTTP1},
+	envoyBalanced:     {Protocol: envoy.HTTP1, ExactBalance: true},
+}
 
 // ParseSpec reads "none", "lateen" or KIND=PATH and sees that what is named can be run. The error says what can be.
 func ParseSpec(text string) (Spec, error) {
@@ -35,9 +60,15 @@ func ParseSpec(text string) (Spec, error) {
 	case absences[kind] != "" && !given:
 		return s, nil // Describe says why it cannot run
 	case absences[kind] == "" && !isPeer(kind):
-		return s, fmt.Errorf("unknown peer %q: use %s, each with =PATH", kind, strings.Join(peerKinds, ", "))
+		return s, fmt.Errorf("unknown plane %q: use %s, %s, or one of %s with =PATH", kind, results.KindNone, results.KindLateen, strings.Join(peerKinds, ", "))
 	case path == "":
 		return s, fmt.Errorf("peer %s has no path: write %s=PATH", kind, kind)
+	}
+	if settings, ok := envoys[kind]; ok {
+		s.Kind, s.Envoy = results.KindEnvoy, settings
+	}
+	if kind == ztunnelOne {
+		s.Kind, s.Workers = results.KindZtunnel, 1
 	}
 	absolute, err := filepath.Abs(path)
 	if err != nil {
@@ -50,6 +81,11 @@ func ParseSpec(text string) (Spec, error) {
 	}
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
 		return s, fmt.Errorf("peer %s: %s is not an executable file", kind, absolute)
+	}
+	if s.Kind == results.KindEnvoy {
+		if _, err := envoy.Version(context.Background(), absolute); err != nil {
+			return s, fmt.Errorf("peer %s: %w", kind, err)
+		}
 	}
 	return s, nil
 }
@@ -74,6 +110,8 @@ type Maker struct {
 	Engine Engine
 	// Prefix begins the names of all meshes.
 	Prefix string
+	// Generator finds the load generator's executable, for targets outside the engine.
+	Generator func() (string, error)
 }
 
 // Plane makes the plane that a spec names.
@@ -84,7 +122,18 @@ func (m Maker) Plane(s Spec) (Plane, error) {
 	mesh := m.Prefix + "-" + s.Name
 	switch s.Kind {
 	case results.KindNone, results.KindLateen, results.KindZtunnel:
-		return NewLocal(m.Engine, mesh, s.Name, s.Kind, s.Path), nil
+		l := NewLocal(m.Engine, mesh, s.Name, s.Kind, s.Path)
+		l.set(s.ProxyEnv)
+		l.workers = s.Workers
+		return l, nil
+	case results.KindUnderTest:
+		generator, err := m.Generator()
+		if err != nil {
+			return nil, err
+		}
+		return NewTarget(s, generator)
+	case results.KindEnvoy:
+		return NewSidecars(m.Engine, mesh, s.Name, s.Path, s.Envoy), nil
 	}
 	return nil, fmt.Errorf("unknown peer %q", s.Kind)
 }

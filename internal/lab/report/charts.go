@@ -17,7 +17,7 @@ type chart struct {
 
 // judgementClass is how the page marks a verdict.
 func judgementClass(text string) string {
-	for prefix, class := range map[string]string{results.Faster: "faster", results.Slower: "slower", results.Indistinguishable: "alike", results.Invalid: "invalid"} {
+	for prefix, class := range map[string]string{results.Faster: "faster", results.Slower: "slower", results.Indistinguishable: "alike", results.Invalid: "invalid", results.Failed: "invalid"} {
 		if strings.HasPrefix(text, prefix) {
 			return class
 		}
@@ -131,50 +131,75 @@ func suffix(d *digest, named bool) string {
 
 // forests draws the ratios to the baseline with their intervals and the noise of two alike, one plot for each metric.
 func forests(r *results.Results, ds []digest) []chart {
-	var metrics []string
-	seen := map[string]bool{}
+	type kind struct{ baseline, metric string }
+	var kinds []kind
+	seen := map[kind]bool{}
 	for i := range ds {
-		for _, v := range ds[i].cell.Verdicts {
-			if !seen[v.Metric] {
-				seen[v.Metric] = true
-				metrics = append(metrics, v.Metric)
+		for j := range ds[i].sides {
+			for _, v := range ds[i].verdicts(ds[i].sides[j].plane.Name) {
+				if k := (kind{v.Baseline, v.Metric}); !seen[k] {
+					seen[k] = true
+					kinds = append(kinds, k)
+				}
 			}
 		}
 	}
 	var charts []chart
-	for _, m := range metrics {
-		if c, ok := forest(r, ds, m); ok {
+	for _, k := range kinds {
+		if c, ok := forest(r, ds, k.baseline, k.metric); ok {
 			charts = append(charts, c)
 		}
 	}
 	return charts
 }
 
+// rowName is what a row is called: its setting, where there are several, and its side.
+type rowName struct{ setting, side string }
+
+func (n rowName) String() string { return n.within(1000) }
+
+// within is the name in so many characters at most; the setting is shortened before the side, which tells rows apart.
+func (n rowName) within(most int) string {
+	if n.setting == "" {
+		return shortened(n.side, most)
+	}
+	const between = " · "
+	setting := shortened(n.setting, max(8, most-len([]rune(between+n.side)))) + between
+	return setting + shortened(n.side, max(1, most-len([]rune(setting))))
+}
+
+// setting is a cell's name where there are several.
+func (d *digest) setting(several bool) string {
+	if !several {
+		return ""
+	}
+	return clean(d.cell.Name)
+}
+
 type forestRow struct {
-	name string
+	name rowName
 	v    results.Verdict
 	st   style
 }
 
-func forest(r *results.Results, ds []digest, metric string) (chart, bool) {
+func forest(r *results.Results, ds []digest, baseline, metric string) (chart, bool) {
 	var rows []forestRow
 	low, high := 0.9, 1/0.9
 	for i := range ds {
 		d := &ds[i]
 		for j := range d.sides {
 			s := &d.sides[j]
-			if base := d.side(d.baseline); base == nil || alike(base.plane, s.plane) {
+			if base := d.side(baseline); base == nil || alike(base.plane, s.plane) {
 				continue // the witness is the band
 			}
 			for _, v := range d.verdicts(s.plane.Name) {
-				if v.Metric != metric || !(v.Ratio > 0 && v.Low > 0 && v.High > 0) || math.IsInf(v.High, 0) {
+				if v.Metric != metric || v.Baseline != baseline || results.ByDifference(metric) || !(v.Ratio > 0 && v.Low > 0 && v.High > 0) || math.IsInf(v.High, 0) {
 					continue
 				}
-				name := clean(s.label)
-				if len(ds) > 1 {
-					name = clean(d.cell.Name) + " · " + name
+				if few(d.cell, v) {
+					v.Low, v.High = v.Ratio, v.Ratio
 				}
-				rows = append(rows, forestRow{name, v, styleOf(r, s.plane.Name)})
+				rows = append(rows, forestRow{rowName{d.setting(len(ds) > 1), clean(s.label)}, v, styleOf(r, s.plane.Name)})
 				low, high = math.Min(low, v.Low), math.Max(high, v.High)
 				if v.Floor > 1 && v.Floor < 10 {
 					low, high = math.Min(low, 1/v.Floor), math.Max(high, v.Floor)
@@ -217,18 +242,18 @@ func forest(r *results.Results, ds []digest, metric string) (chart, bool) {
 		g.line(x.at(1), y-12, x.at(1), y+12, "one", "")
 		estimate, _ := difference(row.v.Ratio, row.v.Low, row.v.High)
 		verdict := shortened(estimate+" "+sign(row.v.Judgement)+clean(row.v.Judgement), 30)
-		g.text(left, top+13, "start", "", shortened(row.name, 62-len([]rune(verdict))))
+		g.text(left, top+13, "start", "", row.name.within(62-len([]rune(verdict))))
 		g.text(right, top+13, "end", "", verdict)
 		g.line(x.at(row.v.Low), y, x.at(row.v.High), y, "ink "+row.st.class, "")
 		for _, end := range []float64{row.v.Low, row.v.High} {
 			g.line(x.at(end), y-5, x.at(end), y+5, "ink "+row.st.class, "")
 		}
-		if row.v.Judgement == results.Invalid {
+		if row.v.Judgement == results.Invalid || row.v.Judgement == results.Failed {
 			g.cross(x.at(row.v.Ratio), y, row.st.class)
 		} else {
 			g.marker(x.at(row.v.Ratio), y, row.st.shape, row.st.class, row.v.Judgement != results.Indistinguishable)
 		}
-		said = append(said, row.name+" "+verdict)
+		said = append(said, row.name.String()+" "+verdict)
 	}
 	g.height = bottom + 24
 	c := chart{title: "Ratio to " + clean(labelOf(r, rows[0].v.Baseline)) + ": " + metricName(metric)}
@@ -236,7 +261,7 @@ func forest(r *results.Results, ds []digest, metric string) (chart, bool) {
 	if !results.BetterIsLower(metric) {
 		better = "Right of ×1 is better."
 	}
-	c.description = "Bars are 95 % intervals over rounds, logarithmic; " + strings.ToLower(better[:1]) + strings.TrimSuffix(better[1:], ".") + ". A grey band is the noise of two planes that are alike. Filled marks are verdicts, hollow ones indistinguishable, crosses invalid."
+	c.description = "Bars are 95 % intervals over rounds, logarithmic; " + strings.ToLower(better[:1]) + strings.TrimSuffix(better[1:], ".") + ". A grey band is the noise of two planes that are alike. Filled marks are verdicts, hollow ones indistinguishable, crosses invalid or failed."
 	c.svg = g.svg(c.title + ". " + strings.Join(said, "; ") + ".")
 	return c, true
 }
@@ -258,7 +283,7 @@ var roleOpacity = map[string]float64{results.RoleGenerator: 0.2, results.RoleApp
 // cpuBars stacks what each role on the path uses for a request.
 func cpuBars(r *results.Results, ds []digest) (chart, bool) {
 	type bar struct {
-		name  string
+		name  rowName
 		parts [3]float64
 		sum   float64
 		st    style
@@ -269,10 +294,7 @@ func cpuBars(r *results.Results, ds []digest) (chart, bool) {
 		if base := d.side(d.baseline); base != nil && alike(base.plane, s.plane) {
 			return // the witness of the noise; its numbers are in the tables
 		}
-		b := bar{name: clean(s.label), st: styleOf(r, s.plane.Name)}
-		if len(ds) > 1 {
-			b.name = clean(d.cell.Name) + " · " + b.name
-		}
+		b := bar{name: rowName{d.setting(len(ds) > 1), clean(s.label)}, st: styleOf(r, s.plane.Name)}
 		for i, role := range pathRoles {
 			v, ok := s.get(cpuTotal(role))
 			if !ok && (role != results.RoleProxies || s.proxied()) || v < 0 {
@@ -301,7 +323,7 @@ func cpuBars(r *results.Results, ds []digest) (chart, bool) {
 	top := 30.0
 	var said []string
 	for _, b := range bars {
-		g.text(left, top+12, "start", "", shortened(b.name, 54))
+		g.text(left, top+12, "start", "", b.name.within(54))
 		g.text(right, top+12, "end", "", number(b.sum)+" µs")
 		from := 0.0
 		g.put(`<g class="%s">`, b.st.class)

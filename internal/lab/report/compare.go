@@ -25,6 +25,12 @@ func Compare(w io.Writer, a, b *results.Results) error {
 		p.line("    %s", clean(strings.Join(quoted(run.r.Command), " ")))
 		p.line("")
 	}
+	for _, run := range []*results.Results{a, b} {
+		for _, remark := range run.Remarks {
+			p.line("%s: %s", markdown(clean(run.Name)), markdown(clean(remark)))
+			p.line("")
+		}
+	}
 	machine := machineDifferences(a, b)
 	if len(machine) > 0 {
 		p.line("**Warning: these runs differ in more than what was measured. Ratios within a run can still be compared with care, times and costs cannot.**")
@@ -91,6 +97,7 @@ func machineDifferences(a, b *results.Results) []string {
 	differ("kernel", a.Machine.Kernel, b.Machine.Kernel)
 	differ("congestion control", a.Machine.CongestionControl, b.Machine.CongestionControl)
 	differ("CPU time from", a.Machine.Accounting, b.Machine.Accounting)
+	differ("ms added to round trips between nodes", a.AddedLatencyMS, b.AddedLatencyMS)
 	differ("gate on other processes' CPU", a.Gates.OtherCPU, b.Gates.OtherCPU)
 	differ("gate on steal", a.Gates.Steal, b.Gates.Steal)
 	differ("gate on lateness", a.Gates.Lateness, b.Gates.Lateness)
@@ -211,8 +218,8 @@ func (p *printer) compareScenario(a, b *results.Results, oa, ob *results.Outcome
 		}
 		for _, v := range da.cell.Verdicts {
 			if u := sameVerdict(db.cell.Verdicts, v); u != nil {
-				ra, ia := difference(v.Ratio, v.Low, v.High)
-				rb, ib := difference(u.Ratio, u.Low, u.High)
+				ra, ia := verdictDifference(da.cell, v)
+				rb, ib := verdictDifference(db.cell, *u)
 				ratios.add(clean(da.cell.Name), clean(labelOf(a, v.Plane))+" to "+clean(labelOf(a, v.Baseline)), clean(metricName(v.Metric)), ra, ia, rb, ib, moved(v, *u))
 			}
 		}
@@ -281,6 +288,8 @@ func moved(a, b results.Verdict) string {
 	switch {
 	case a.Pairs == 0 || b.Pairs == 0 || a.Judgement == results.Invalid || b.Judgement == results.Invalid:
 		return "cannot be said: one of them is invalid"
+	case a.Judgement == results.Failed || b.Judgement == results.Failed:
+		return "cannot be said: a plane failed in one of them"
 	case b.High < a.Low, b.Low > a.High:
 		better := (b.Ratio < a.Ratio) == results.BetterIsLower(a.Metric)
 		if better {

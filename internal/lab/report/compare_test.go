@@ -48,11 +48,12 @@ func TestCompare(t *testing.T) {
 
 func TestCompareWarnsOfOtherMachinesAndLoads(t *testing.T) {
 	for want, change := range map[string]func(*results.Results){
-		"kernel: 6.18.44 in A, 6.1 in B":                   func(r *results.Results) { r.Machine.Kernel = "6.1" },
-		"cores: 2 in A, 64 in B":                           func(r *results.Results) { r.Machine.Cores = 64 },
-		"gate on steal: 0.01 in A, 0.5 in B":               func(r *results.Results) { r.Gates.Steal = 0.5 },
-		"2 connections: requests/s: 1000 in A, 10 in B":    func(r *results.Results) { r.Scenarios[0].Cells[0].Load.QPS = 10 },
-		"2 connections: keep-alive: true in A, false in B": func(r *results.Results) { r.Scenarios[0].Cells[0].Load.Keepalive = false },
+		"kernel: 6.18.44 in A, 6.1 in B":                          func(r *results.Results) { r.Machine.Kernel = "6.1" },
+		"cores: 2 in A, 64 in B":                                  func(r *results.Results) { r.Machine.Cores = 64 },
+		"ms added to round trips between nodes: 0 in A, 2.5 in B": func(r *results.Results) { r.AddedLatencyMS = 2.5 },
+		"gate on steal: 0.01 in A, 0.5 in B":                      func(r *results.Results) { r.Gates.Steal = 0.5 },
+		"2 connections: requests/s: 1000 in A, 10 in B":           func(r *results.Results) { r.Scenarios[0].Cells[0].Load.QPS = 10 },
+		"2 connections: keep-alive: true in A, false in B":        func(r *results.Results) { r.Scenarios[0].Cells[0].Load.Keepalive = false },
 	} {
 		b := sample(t)
 		change(b)

@@ -100,7 +100,7 @@ func curveChart(r *results.Results, group []*digest, axis, setting, metric strin
 	series := map[string][]point{}
 	var planes []string
 	xs := map[float64]bool{}
-	low, high := math.Inf(1), 0.0
+	low, high, pooled := math.Inf(1), 0.0, false
 	for _, d := range group {
 		at, _ := parameter(d, axis)
 		for i := range d.sides {
@@ -108,6 +108,7 @@ func curveChart(r *results.Results, group []*digest, axis, setting, metric strin
 			v, ok := s.get(metric)
 			if q, isResponse := responseQuantiles[metric]; !ok && isResponse {
 				v, ok = percentile(s.pooled, q)
+				pooled = pooled || ok
 			}
 			if !ok || v <= 0 {
 				continue
@@ -163,6 +164,9 @@ func curveChart(r *results.Results, group []*digest, axis, setting, metric strin
 	}
 	g.height = g.legend(bottom+62, entries) + 8
 	c := chart{title: metricTitle(metric) + " by " + name, description: "Medians over the blocks that count."}
+	if pooled {
+		c.description = "Medians over the blocks that count; where single blocks are too short, of all blocks' samples together."
+	}
 	if setting != "" {
 		c.title += " (" + setting + ")"
 	}

@@ -32,6 +32,11 @@ type side struct {
 	pooled          *hdrhistogram.Histogram
 	unread          int
 	errors          map[string]uint64
+	// split is the share of user space by role, over all blocks together, where it is known; withheld says that the proxies' is not.
+	split    map[string]stats.Interval
+	withheld bool
+	// begun is the median share of the due requests that were begun at all, kept of those begun in time; 1 where nobody asked.
+	begun, kept float64
 }
 
 // digests of a scenario's timed cells, each with what its untimed twin counted. Untimed cells without a twin stand alone.
@@ -82,7 +87,7 @@ func untimedTwin(o *results.Outcome, c *results.Cell) *results.Cell {
 func digestOf(r *results.Results, c *results.Cell) digest {
 	d := digest{cell: c, baseline: baselineOf(r, c)}
 	for _, p := range r.Planes {
-		s := side{plane: p, label: label(r, p), medians: map[string]float64{}, errors: map[string]uint64{}}
+		s := side{plane: p, label: label(r, p), medians: map[string]float64{}, errors: map[string]uint64{}, split: map[string]stats.Interval{}}
 		values := map[string][]float64{}
 		for i := range c.Blocks {
 			b := &c.Blocks[i]
@@ -110,10 +115,46 @@ func digestOf(r *results.Results, c *results.Cell) digest {
 			s.medians[name] = stats.Median(v)
 		}
 		s.pooled, s.unread = pool(c.Blocks, p.Name)
+		s.divide(c.Blocks, r.Machine.ExactSplit)
+		s.begun, s.kept = environment(c.Blocks, p.Name, results.EnvBegun), environment(c.Blocks, p.Name, results.EnvKept)
 		d.sides = append(d.sides, s)
 	}
 	slices.SortStableFunc(d.sides, func(a, b side) int { return before(d, a) - before(d, b) })
 	return d
+}
+
+// divide takes each role's time apart by the share of user space over all blocks: that of one is chance on most kernels.
+func (s *side) divide(blocks []results.Block, exact bool) {
+	for _, role := range append([]string{results.RoleAll}, allRoles...) {
+		user, system := results.CPUPerRequest(role, "user"), results.CPUPerRequest(role, "system")
+		delete(s.medians, user)
+		delete(s.medians, system)
+		total, ok := s.get(cpuTotal(role))
+		if !ok {
+			continue
+		}
+		share, known := stats.UserShare(blocks, s.plane.Name, role, exact)
+		if !known {
+			s.withheld = s.withheld || total > 0 && role == results.RoleProxies
+			continue
+		}
+		s.split[role] = share
+		s.medians[user], s.medians[system] = total*share.Estimate, total*(1-share.Estimate)
+	}
+}
+
+// environment is the median of a share in the environment of a plane's blocks that count, 1 where it was not asked for.
+func environment(blocks []results.Block, plane, name string) float64 {
+	var values []float64
+	for i := range blocks {
+		if v, known := blocks[i].Environment[name]; known && blocks[i].Plane == plane && blocks[i].Counted() && v >= 0 && v <= 1 {
+			values = append(values, v)
+		}
+	}
+	if len(values) == 0 {
+		return 1
+	}
+	return stats.Median(values)
 }
 
 // before puts the baseline first.
@@ -211,21 +252,41 @@ func (d *digest) side(name string) *side {
 	return nil
 }
 
-// verdicts of a plane against the cell's baseline, in the order that they were declared in.
+// verdicts of a plane in the order that they were declared in: against the cell's baseline, or of a plane that is compared with
+// another one alone, as lateen's variants are with lateen, against that.
 func (d *digest) verdicts(plane string) []results.Verdict {
-	var v []results.Verdict
+	against := func(baseline string) (v []results.Verdict) {
+		for _, one := range d.cell.Verdicts {
+			if one.Plane == plane && one.Baseline == baseline {
+				v = append(v, one)
+			}
+		}
+		return v
+	}
+	if v := against(d.baseline); len(v) > 0 {
+		return v
+	}
 	for _, one := range d.cell.Verdicts {
-		if one.Plane == plane && one.Baseline == d.baseline {
-			v = append(v, one)
+		if one.Plane == plane {
+			return against(one.Baseline)
 		}
 	}
-	return v
+	return nil
 }
 
 // get is a median over blocks.
 func (s *side) get(metric string) (float64, bool) {
 	v, ok := s.medians[metric]
 	return v, ok
+}
+
+// failing tells whether a request of the side failed in a block that counts.
+func (s side) failing() bool { return len(s.errors) > 0 || s.medians[results.FailedShare] > 0 }
+
+// behind tells whether a side was too slow for the cell's rate.
+func (d digest) behind(s side) bool {
+	rate, ok := s.medians[results.QPS]
+	return ok && d.cell.Load.QPS > 0 && rate < 0.99*d.cell.Load.QPS
 }
 
 func (s *side) text(metric string) string {

@@ -9,6 +9,7 @@ import (
 
 	"lateen.dev/lateen/internal/lab/published"
 	"lateen.dev/lateen/internal/lab/results"
+	"lateen.dev/lateen/internal/lab/stats"
 )
 
 // document is a report before it has a form: the same sections, sentences and tables for Markdown and HTML.
@@ -88,15 +89,23 @@ func compose(r *results.Results, draw bool) document {
 	if r.Interrupted {
 		d.warnings = append(d.warnings, "The run was interrupted. What was measured until then is complete block by block.")
 	}
+	for _, remark := range r.Remarks {
+		d.warnings = append(d.warnings, clean(remark))
+	}
 	for _, o := range r.Scenarios {
 		if o.Failed != "" {
 			d.warnings = append(d.warnings, clean(o.Scenario)+" ended early: "+clean(o.Failed))
 		}
 	}
-	d.sections = append(d.sections, setting(r))
+	for _, o := range r.Scenarios {
+		for _, f := range o.Failures {
+			d.warnings = append(d.warnings, clean(o.Scenario)+": "+clean(f))
+		}
+	}
 	for i := range r.Scenarios {
 		d.sections = append(d.sections, scenarioSection(r, &r.Scenarios[i], draw))
 	}
+	d.sections = append(d.sections, setting(r))
 	if s := notRun(r); !s.empty() {
 		d.sections = append(d.sections, s)
 	}
@@ -153,12 +162,53 @@ func setting(r *results.Results) section {
 		planes.add(clean(label(r, p)), clean(p.Kind), clean(p.Version), clean(p.Path), sum, strings.Join(settings, " "), clean(p.NotRun))
 	}
 	s := section{title: "Machine and planes", tables: []table{machine}}
-	s.text = append(s.text, fmt.Sprintf("A block is rejected if other processes use more than %s of the machine, the hypervisor takes more than %s, the generator's lateness exceeds %s of the response time at P99, or less than %s of the wanted rate is reached (where the scenario does not exceed it on purpose).",
-		share(r.Gates.OtherCPU), share(r.Gates.Steal), share(r.Gates.Lateness), share(r.Gates.Achieved)))
+	if slices.ContainsFunc(r.Scenarios, func(o results.Outcome) bool { return len(o.Cells) > 0 }) {
+		s.text = append(s.text, gatesText(r.Gates)) // what has no blocks has no gates
+	}
 	if len(planes.rows) > 0 {
-		s.tables = append(s.tables, planes)
+		s.tables = append(s.tables, planes.trimmed())
 	}
 	return s
+}
+
+// gatesText says what rejects a block. A gate that nothing can exceed is open.
+func gatesText(g results.Gates) string {
+	var rules, open []string
+	gate := func(limit, widest float64, rule, name string) {
+		if limit >= widest {
+			open = append(open, name)
+			return
+		}
+		rules = append(rules, fmt.Sprintf(rule, share(limit)))
+	}
+	gate(g.OtherCPU, 1, "other processes use more than %s of the machine", "other processes")
+	gate(g.Steal, 1, "the hypervisor takes more than %s", "the hypervisor")
+	switch {
+	case g.Lateness >= 1000:
+		open = append(open, "the generator's lateness")
+	case g.Lateness > 0: // documents of old have none
+		rules = append(rules, fmt.Sprintf("the generator's own lateness exceeds %s ms at P99", number(g.Lateness)))
+	}
+	if g.Achieved > 0 {
+		rules = append(rules, fmt.Sprintf("a generator at its own limit begins less than %s of the due requests", share(g.Achieved)))
+	} else {
+		open = append(open, "the rate")
+	}
+	text := "No gate on the environment was set."
+	if len(rules) > 0 {
+		text = "A block is rejected if " + listed(rules, ", or ") + "."
+	}
+	if len(open) > 0 {
+		text += " The command opened the gates on " + listed(open, " and ") + ": such blocks count here, and the noise of two alike says what that costs."
+	}
+	return text
+}
+
+func listed(parts []string, last string) string {
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	return strings.Join(parts[:len(parts)-1], ", ") + last + parts[len(parts)-1]
 }
 
 func positive(n int, unit string) string {
@@ -167,6 +217,9 @@ func positive(n int, unit string) string {
 	}
 	return strconv.Itoa(n) + unit
 }
+
+// rough is a share in three digits.
+func rough(v float64) string { return strconv.FormatFloat(100*v, 'g', 3, 64) + " %" }
 
 func share(v float64) string { return strconv.FormatFloat(100*v, 'g', 4, 64) + " %" }
 
@@ -191,19 +244,16 @@ func scenarioSection(r *results.Results, o *results.Outcome, draw bool) section 
 	if len(ds) > 0 {
 		s.tables = append(s.tables, mainTable(ds))
 	}
-	if f := facts(r, o); len(f.rows) > 0 {
-		s.tables = append(s.tables, f)
+	for _, f := range []table{workersTable(ds), factTable(r, o), facts(r, o)} {
+		if len(f.rows) > 0 {
+			s.tables = append(s.tables, f)
+		}
 	}
 	if draw {
 		s.charts = scenarioCharts(r, ds)
 	}
 	why := section{title: "Why, from what was counted"}
-	for i := range ds {
-		why.items = append(why.items, explain(&ds[i], len(ds) > 1)...)
-	}
-	for _, n := range o.Notes {
-		why.items = append(why.items, clean(n))
-	}
+	why.inner, why.items = explanations(ds, o)
 	add(why)
 	add(limits(o))
 	add(details(r, ds))
@@ -246,7 +296,11 @@ func rejections(r *results.Results, o *results.Outcome) section {
 				}
 				total++
 				if !b.Counted() {
-					bad = append(bad, fmt.Sprintf("round %d (%s)", b.Round, clean(strings.Join(b.Rejected, "; "))))
+					why := slices.Concat(b.Rejected, b.Failed)
+					for _, kind := range sortedKeys(b.Errors) {
+						why = append(why, fmt.Sprintf("failed requests: %d %s", b.Errors[kind], kind))
+					}
+					bad = append(bad, fmt.Sprintf("round %d (%s)", b.Round, clean(strings.Join(why, "; "))))
 				}
 			}
 			if len(bad) > 0 {
@@ -256,8 +310,61 @@ func rejections(r *results.Results, o *results.Outcome) section {
 	}
 	if len(s.items) > 0 {
 		s.text = []string{"By gates that were fixed before the run and look at a block's environment only; no result rejects a block."}
+		if said := unevenly(r, o); said != "" {
+			s.text = append(s.text, said)
+		}
 	}
 	return s
+}
+
+// byChance is the probability from which on an uneven number of rejected blocks is left to chance.
+const byChance = 0.05
+
+// unevenly says of which two planes the environment spoilt clearly different shares of the blocks: what spoils those of one plane
+// more than those of another may come of the plane, and the blocks that are left are then chosen ones.
+func unevenly(r *results.Results, o *results.Outcome) string {
+	type tally struct {
+		name        string
+		bad, blocks int
+	}
+	var tallies []tally
+	for _, p := range r.Planes {
+		one := tally{name: clean(label(r, p))}
+		for i := range o.Cells {
+			if o.Cells[i].Untimed {
+				continue // rejected for the tracer's sake
+			}
+			for j := range o.Cells[i].Blocks {
+				if b := &o.Cells[i].Blocks[j]; b.Plane == p.Name {
+					one.blocks++
+					if !b.Counted() {
+						one.bad++
+					}
+				}
+			}
+		}
+		if one.blocks > 0 {
+			tallies = append(tallies, one)
+		}
+	}
+	least, pairs := 1.0, 0
+	var more, less tally
+	for i, a := range tallies {
+		for _, b := range tallies[:i] {
+			pairs++
+			if p := stats.Fisher(a.bad, a.blocks, b.bad, b.blocks); p < least {
+				least, more, less = p, a, b
+			}
+		}
+	}
+	if least *= float64(pairs); least > byChance {
+		return ""
+	}
+	if more.bad*less.blocks < less.bad*more.blocks {
+		more, less = less, more
+	}
+	return fmt.Sprintf("Not alike for all planes: %d of %s with %s, and %d of %s with %s; chance alone seldom does that (p %s, by Fisher's exact test over all pairs of planes). What spoils the blocks of one plane more often may come of that plane, and the blocks that are left of it are chosen ones.",
+		more.bad, count(more.blocks, "block", "blocks"), more.name, less.bad, count(less.blocks, "block", "blocks"), less.name, strings.Replace(probability(least), "<", "below ", 1))
 }
 
 // anchors are the published tables that a scenario stands beside.

@@ -17,17 +17,19 @@ func Explain(w io.Writer, r *results.Results) error {
 		o := &r.Scenarios[i]
 		p.line("## %s", markdown(clean(strings.TrimSuffix(o.Scenario+": "+o.Title, ": "))))
 		p.line("")
-		ds := digests(r, o)
-		items := 0
-		for j := range ds {
-			for _, item := range explain(&ds[j], len(ds) > 1) {
+		cells, general := explanations(digests(r, o), o)
+		items := len(general)
+		for _, c := range cells {
+			p.line("### %s", markdown(c.title))
+			p.line("")
+			for _, item := range c.items {
 				p.line("- %s", markdown(item))
 				items++
 			}
+			p.line("")
 		}
-		for _, n := range o.Notes {
-			p.line("- %s", markdown(clean(n)))
-			items++
+		for _, item := range general {
+			p.line("- %s", markdown(item))
 		}
 		if items == 0 {
 			p.line("Nothing was counted that would explain a difference: system calls, sleeps and delayed acknowledgements are absent from the results.")
@@ -37,30 +39,42 @@ func Explain(w io.Writer, r *results.Results) error {
 	return p.err
 }
 
+// explanations are what explain says of each cell where there are several, and what is about the scenario or its only cell.
+func explanations(ds []digest, o *results.Outcome) (cells []section, general []string) {
+	for i := range ds {
+		items := explain(&ds[i])
+		switch {
+		case len(ds) == 1:
+			general = items
+		case len(items) > 0:
+			cells = append(cells, section{title: clean(ds[i].cell.Name), items: items})
+		}
+	}
+	for _, n := range o.Notes {
+		general = append(general, clean(n))
+	}
+	return cells, general
+}
+
 // A difference in what was counted is worth a sentence from here on.
 const (
 	fewerCalls   = 0.25 // calls per request
 	worthSleeps  = 0.25 // sleeps per request
-	manyDelayed  = 0.2  // delayed acknowledgements per request
 	worthConnect = 0.02 // ms
 )
 
 // Linux holds an acknowledgement back for 40 ms at first; what waits for it ends a little later.
 const stallFrom, stallTo = 38.0, 60.0
 
-// explain says in words what was counted in a cell. Sentences carry the cell's name where there are several.
-func explain(d *digest, named bool) []string {
+// explain says in words what was counted in a cell.
+func explain(d *digest) []string {
 	base := d.side(d.baseline)
 	if base == nil {
 		return nil
 	}
 	var said []string
 	say := func(format string, args ...any) {
-		text := fmt.Sprintf(format, args...)
-		if named {
-			text = clean(d.cell.Name) + ": " + text
-		}
-		said = append(said, text)
+		said = append(said, fmt.Sprintf(format, args...))
 	}
 	explainStall(d, base, say)
 	for i := range d.sides {
@@ -76,16 +90,6 @@ func explain(d *digest, named bool) []string {
 
 type sayer func(format string, args ...any)
 
-// delayedACKs adds up what the kernels of both ends counted per request.
-func delayedACKs(s *side) (sum float64, counted bool) {
-	for _, role := range []string{results.RoleGenerator, results.RoleApp} {
-		if v, ok := s.get(results.DelayedACKsPerRequest(role)); ok {
-			sum, counted = sum+v, true
-		}
-	}
-	return sum, counted
-}
-
 // stalled tells how a side's times show the timer of a delayed acknowledgement, empty if they do not.
 func stalled(s *side) string {
 	if p50, ok := s.get(results.ServiceP50); ok && p50 >= stallFrom && p50 < stallTo {
@@ -98,23 +102,25 @@ func stalled(s *side) string {
 }
 
 func explainStall(d *digest, base *side, say sayer) {
+	cause := " That is what a server meets that writes an answer in pieces without TCP_NODELAY: its kernel keeps a piece back until the one before is acknowledged."
 	for i := range d.sides {
 		s := &d.sides[i]
 		if alike(base.plane, s.plane) {
 			continue
 		}
 		times := stalled(s)
-		acks, counted := delayedACKs(s)
+		acks, counted := results.DelayedACKs(s.get)
 		switch {
-		case times != "" && counted && acks >= manyDelayed:
-			say("%s waits for delayed acknowledgements: the kernels counted %s for each request, held back until a timer of 40 ms ran out, and %s.", clean(s.label), number(acks), times)
+		case times != "" && counted && acks >= results.ManyDelayedACKs:
+			say("%s waits for delayed acknowledgements: the kernels counted %s for each request, held back until a timer of 40 ms ran out, and %s.%s", clean(s.label), number(acks), times, cause)
+			cause = "" // once is enough
 		case times != "" && counted:
 			say("with %s %s, which looks like the 40 ms timer of a delayed acknowledgement; but the kernels of both ends counted only %s for each request.", clean(s.label), times, number(acks))
 		case times != "":
-			say("with %s %s, which looks like the 40 ms timer of a delayed acknowledgement; acknowledgements were not counted in this run.", clean(s.label), times)
+			say("with %s %s, near the 40 ms after which a kernel sends a delayed acknowledgement; those were not counted in this run, so that it may be the service itself.", clean(s.label), times)
 		case counted && s != base && stalled(base) != "":
-			if was, ok := delayedACKs(base); ok && was >= manyDelayed && acks < was/2 {
-				say("with %s the kernels counted %s delayed acknowledgements for each request instead of %s, and the times show no stall of 40 ms.", clean(s.label), number(acks), number(was))
+			if was, ok := results.DelayedACKs(base.get); ok && was >= results.ManyDelayedACKs && acks < was/2 {
+				say("with %s the kernels counted %s delayed acknowledgements for each request instead of %s, and the times show no stall of 40 ms: what the server's kernel waits for comes at once.", clean(s.label), number(acks), number(was))
 			}
 		}
 	}
@@ -171,7 +177,17 @@ func explainConnections(d *digest, base, s *side, say sayer) {
 			number(mine), clean(s.label), number(theirs), clean(base.label))
 	}
 	if v, ok := s.get(results.HandshakesPerRequest); ok {
-		say("the proxies of %s make %s TLS handshakes for each request.", clean(s.label), number(v))
+		switch {
+		case d.cell.Load.Keepalive && v < 0.01: // connections that are kept say nothing
+		case d.cell.Load.Keepalive:
+			say("the proxies of %s make %s TLS handshakes for each request, on connections that stay open.", clean(s.label), number(v))
+		case v == 0:
+			say("the proxies of %s make no TLS handshake, although each request opens a connection: connections share tunnels that are there already.", clean(s.label))
+		case v < 0.5:
+			say("the proxies of %s make %s TLS handshakes for each request, although each opens a connection: connections share tunnels that are there already.", clean(s.label), number(v))
+		default:
+			say("the proxies of %s make %s TLS handshakes for each request, each of which opens a connection.", clean(s.label), number(v))
+		}
 	}
 }
 
@@ -183,6 +199,10 @@ func explainCPU(base, s *side, say sayer) {
 	text := fmt.Sprintf("the proxies of %s use %s µs of CPU time for each request", clean(s.label), number(proxies))
 	if system, ok := s.get(results.CPUPerRequest(results.RoleProxies, "system")); ok {
 		text += fmt.Sprintf(", %.0f %% of it in the kernel", 100*min(1, system/proxies))
+		share := s.split[results.RoleProxies]
+		if low, high := 100*(1-share.High), 100*(1-share.Low); high-low >= 1 {
+			text += fmt.Sprintf(" (%.0f to %.0f %%)", low, high)
+		}
 	}
 	if v, ok := s.get(results.SwitchesPerRequest(results.RoleProxies)); ok {
 		text += fmt.Sprintf(", and go to sleep and are woken %s times", number(v))

@@ -29,9 +29,9 @@ const (
 	maxHistogram = 1 << 20
 )
 
-// decodeHistogram reads an HdrHistogram in its V2 encoding, compressed or not, in base64. lateen-load writes the latter, which
+// DecodeHistogram reads an HdrHistogram in its V2 encoding, compressed or not, in base64. lateen-load writes the latter, which
 // the library does not take: it is wrapped as the former. Values are nanoseconds.
-func decodeHistogram(text string) (*hdrhistogram.Histogram, error) {
+func DecodeHistogram(text string) (*hdrhistogram.Histogram, error) {
 	raw, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
 		return nil, fmt.Errorf("histogram: %w", err)
@@ -94,7 +94,7 @@ func pool(blocks []results.Block, plane string) (pooled *hdrhistogram.Histogram,
 		if b.Plane != plane || !b.Counted() || b.Histogram == "" {
 			continue
 		}
-		h, err := decodeHistogram(b.Histogram)
+		h, err := DecodeHistogram(b.Histogram)
 		if err != nil {
 			unread++
 			continue

@@ -50,7 +50,7 @@ func TestHistogramsOfTheGeneratorAreRead(t *testing.T) {
 	}
 	for name, times := range runs {
 		for which, s := range times {
-			h, err := decodeHistogram(s.Histogram)
+			h, err := DecodeHistogram(s.Histogram)
 			if err != nil {
 				t.Fatalf("%s, %s: %v", name, which, err)
 			}
@@ -80,7 +80,7 @@ func TestHistogramsThatAreNoneAreRefused(t *testing.T) {
 		text[at] = b
 		return base64.StdEncoding.EncodeToString(text)
 	}
-	if _, err := decodeHistogram(base64.StdEncoding.EncodeToString(plain)); err != nil {
+	if _, err := DecodeHistogram(base64.StdEncoding.EncodeToString(plain)); err != nil {
 		t.Fatalf("uncompressed: %v", err)
 	}
 	for name, text := range map[string]string{
@@ -92,7 +92,7 @@ func TestHistogramsThatAreNoneAreRefused(t *testing.T) {
 		"header only":     base64.StdEncoding.EncodeToString(plain[:20]),
 		"half compressed": base64.StdEncoding.EncodeToString(good[:len(good)-6]),
 	} {
-		if _, err := decodeHistogram(text); err == nil || !strings.HasPrefix(err.Error(), "histogram: ") {
+		if _, err := DecodeHistogram(text); err == nil || !strings.HasPrefix(err.Error(), "histogram: ") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -126,7 +126,7 @@ func FuzzDecodeHistogram(f *testing.F) {
 	f.Add("HISTFAAAAAB42pNpmSzMwMDAxQABzFCaEUoz2X+AMIB8Ah0=")
 	f.Add("")
 	f.Fuzz(func(t *testing.T, text string) {
-		h, err := decodeHistogram(text)
+		h, err := DecodeHistogram(text)
 		if err != nil {
 			return
 		}

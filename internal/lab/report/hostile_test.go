@@ -86,7 +86,7 @@ func TestThePageEscapesEverything(t *testing.T) {
 		t.Errorf("%d ends of the style", n)
 	}
 	// Every tag is one of ours, and drawings are well-formed.
-	known := regexp.MustCompile(`^/?(!doctype|html|head|meta|title|style|body|a|header|h1|h2|h3|p|strong|pre|code|nav|ul|li|main|section|details|summary|div|table|caption|thead|tbody|tr|th|td|span|figure|figcaption|svg|text|line|rect|polyline|polygon|circle|g)$`)
+	known := regexp.MustCompile(`^/?(!doctype|html|head|meta|title|style|body|a|header|h1|h2|h3|h4|p|strong|pre|code|nav|ul|li|main|section|details|summary|div|table|caption|thead|tbody|tr|th|td|span|figure|figcaption|svg|text|line|rect|polyline|polygon|circle|g)$`)
 	for _, m := range regexp.MustCompile(`<([^\s<>]*)`).FindAllStringSubmatch(text, -1) {
 		if !known.MatchString(strings.TrimSuffix(m[1], "/")) {
 			t.Fatalf("a tag of somebody else: %q", m[0])

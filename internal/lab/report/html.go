@@ -16,6 +16,9 @@ var pageStyle string
 
 var page = template.Must(template.New("page").Parse(pageText))
 
+// Stylesheet is the report page's, for pages that are to look like it.
+func Stylesheet() string { return pageStyle }
+
 // HTML writes the report as one page that needs nothing beside it: no script, no request, light and dark, wide and narrow.
 func HTML(w io.Writer, r *results.Results) error {
 	d := compose(r, true)

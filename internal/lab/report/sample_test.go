@@ -43,7 +43,7 @@ func makeSample() *results.Results {
 	r := &results.Results{
 		Format: results.Format, Name: "sample", Command: []string{"lateen", "lab", "run", "twopods-conn", "details-nagle", "--peer", "ztunnel=/opt/z tunnel"},
 		Started: started, Ended: started.Add(42 * time.Minute), Gates: results.DefaultGates,
-		Machine: results.Machine{Kernel: "6.18.44", CPU: "AMD EPYC", Cores: 2, MemoryMiB: 23552, CongestionControl: "cubic", Accounting: "schedstat", Lateen: "0.3.0"},
+		Machine: results.Machine{Kernel: "6.18.44", CPU: "AMD EPYC", Cores: 2, MemoryMiB: 23552, CongestionControl: "cubic", Accounting: "CPU clocks of the processes; user and system by ticks", Lateen: "0.3.0"},
 		Planes: []results.Plane{
 			{Name: "none", Kind: results.KindNone}, {Name: "none-2", Kind: results.KindNone},
 			{Name: "lateen", Kind: results.KindLateen, Version: "0.3.0", Settings: map[string]string{"workers": "1"}},

@@ -170,10 +170,12 @@ type style struct {
 	shape       int
 }
 
+// shortened takes from the middle: the settings of a scenario often differ in their last word only.
 func shortened(s string, most int) string {
 	r := []rune(s)
 	if len(r) <= most {
 		return s
 	}
-	return string(r[:most-1]) + "…"
+	tail := (most - 1) / 2
+	return strings.TrimRight(string(r[:most-1-tail]), " ") + "…" + strings.TrimLeft(string(r[len(r)-tail:]), " ")
 }

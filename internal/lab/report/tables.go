@@ -54,9 +54,11 @@ func mainTable(ds []digest) table {
 		t.caption += ", from the intended start; service time from the sending"
 		t.columns = append(t.columns, numeric("service P50"), numeric("service P90"), numeric("service P99"))
 	}
-	t.columns = append(t.columns, numeric("requests/s"), column{title: "difference"}, column{title: "95 % interval"}, column{title: "verdict"},
+	failing := slices.ContainsFunc(ds, func(d digest) bool { return slices.ContainsFunc(d.sides, side.failing) })
+	closed = closed || slices.ContainsFunc(ds, func(d digest) bool { return slices.ContainsFunc(d.sides, d.behind) })
+	t.columns = append(t.columns, numeric("requests/s"), numeric("failed requests"), column{title: "difference"}, column{title: "95 % interval"}, column{title: "verdict"},
 		numeric("CPU, µs/request"), numeric("of it proxies"), numeric("system calls/request"), numeric("blocks"))
-	pooled, missing := false, false
+	pooled, missing, reasons := false, false, false
 	for i := range ds {
 		d := &ds[i]
 		for j := range d.sides {
@@ -82,16 +84,38 @@ func mainTable(ds []digest) table {
 			if closed {
 				rate = s.text(results.QPS)
 			}
+			failed := none
+			if v, ok := s.get(results.FailedShare); ok && failing {
+				failed = share(v)
+			}
 			diff, interval, verdict := verdictCells(d, s)
-			row = append(row, rate, diff, interval, verdict, overText(s, cpuTotal), s.text(cpuTotal(results.RoleProxies)), overText(s, allCalls), fmt.Sprintf("%d of %d", s.counted, s.blocks))
+			reasons = reasons || verdict == results.Invalid || verdict == results.Failed || verdict == results.Indistinguishable
+			row = append(row, rate, failed, diff, interval, verdict, overText(s, cpuTotal), s.text(cpuTotal(results.RoleProxies)), overText(s, allCalls), fmt.Sprintf("%d of %d", s.counted, s.blocks))
 			t.add(row...)
 		}
 	}
 	if pooled {
 		t.notes = append(t.notes, pooledMark+" of all blocks' samples together: single blocks are too short for it.")
 	}
+	for i := range ds {
+		for j := range ds[i].sides {
+			s, where := &ds[i].sides[j], ""
+			if len(ds) > 1 {
+				where = clean(ds[i].cell.Name) + ", "
+			}
+			switch told := where + clean(s.label); {
+			case s.begun < 0.99:
+				t.notes = append(t.notes, fmt.Sprintf("%s: %s of the due requests were begun, some of them after the block; the others are in no percentile.", told, rough(s.begun)))
+			case s.kept < 0.99:
+				t.notes = append(t.notes, fmt.Sprintf("%s: %s of the due requests were begun in time, the others after the block; their times count.", told, rough(s.kept)))
+			}
+		}
+	}
 	if missing {
 		t.notes = append(t.notes, none+" not measured, or fewer than 100 samples lie beyond it.")
+	}
+	if reasons {
+		t.notes = append(t.notes, "Why a verdict is invalid, failed or indistinguishable stands beside it in the table of verdicts.")
 	}
 	for i := range ds {
 		if c := ds[i].counts; c != nil && c.Load.QPS != ds[i].cell.Load.QPS {
@@ -118,11 +142,14 @@ func verdictCells(d *digest, s *side) (diff, interval, verdict string) {
 		if v.Metric != d.headline() {
 			continue
 		}
-		diff, interval = difference(v.Ratio, v.Low, v.High)
+		diff, interval = verdictDifference(d.cell, v)
 		if diff != none {
 			diff = shortName(v.Metric) + " " + diff
+			if to := d.side(v.Baseline); v.Baseline != d.baseline && to != nil {
+				diff += " to " + clean(to.label)
+			}
 		}
-		return diff, interval, judged(v)
+		return diff, interval, clean(v.Judgement)
 	}
 	return none, none, none
 }
@@ -168,18 +195,34 @@ func costTable(ds []digest) table {
 	for _, s := range sources {
 		t.columns = append(t.columns, numeric(s.title))
 	}
-	any := false
+	any, split, withheld := false, false, false
 	eachSide(ds, func(d *digest, s *side, setting string) {
+		withheld = withheld || s.withheld
 		row := []string{setting, clean(s.label)}
 		for _, from := range sources {
 			cell := s.text(from.metric)
 			any = any || cell != none
+			if share, ok := s.split[results.RoleProxies]; ok && strings.HasPrefix(from.title, "proxies in ") {
+				low, high := share.Low, share.High
+				if from.metric == results.CPUPerRequest(results.RoleProxies, "system") {
+					low, high = 1-high, 1-low
+				}
+				total := s.medians[cpuTotal(results.RoleProxies)]
+				cell += fmt.Sprintf(" (%s to %s)", number(low*total), number(high*total))
+				split = true
+			}
 			row = append(row, cell)
 		}
 		t.add(row...)
 	})
 	if !any {
 		return table{}
+	}
+	if split {
+		t.notes = append(t.notes, "User space and kernel: by the share of each over all blocks together, with its 95 % interval over blocks.")
+	}
+	if withheld {
+		t.notes = append(t.notes, "Where user space and kernel are not told apart ("+none+"), the kernel counts them by who runs at its ticks, with which a load may be in step, and the blocks together do not tell the share to a tenth.")
 	}
 	return t.trimmed()
 }
@@ -204,9 +247,9 @@ func verdictTable(r *results.Results, ds []digest) table {
 	floorless := false
 	for i := range ds {
 		for _, v := range ds[i].cell.Verdicts {
-			diff, interval := difference(v.Ratio, v.Low, v.High)
-			floorless = floorless || v.Floor == 0
-			t.add(clean(ds[i].cell.Name), clean(labelOf(r, v.Plane))+" to "+clean(labelOf(r, v.Baseline)), clean(metricName(v.Metric)), diff, interval, floorText(v.Floor), strconv.Itoa(v.Pairs), probability(v.Holm), judged(v))
+			diff, interval := verdictDifference(ds[i].cell, v)
+			floorless = floorless || v.Floor == 0 && !results.ByDifference(v.Metric)
+			t.add(clean(ds[i].cell.Name), clean(labelOf(r, v.Plane))+" to "+clean(labelOf(r, v.Baseline)), clean(metricName(v.Metric)), diff, interval, noiseText(v), strconv.Itoa(v.Pairs), probability(v.Holm), judged(v))
 		}
 	}
 	if len(t.rows) == 0 {
@@ -279,6 +322,11 @@ func furtherTable(ds []digest) table {
 	for _, part := range []string{"total", "user", "system"} {
 		shown[results.CPUPerRequest(results.RoleAll, part)] = true
 	}
+	for _, direction := range []string{results.Outbound, results.Inbound} {
+		for _, m := range workerMetrics(direction) {
+			shown[m] = true
+		}
+	}
 	// Of the roles outside the path no split and no sleeps: they are not on it.
 	shown[results.CPUPerRequest(results.RoleProxies, "user")], shown[results.CPUPerRequest(results.RoleProxies, "system")] = true, true
 	t := table{caption: "Everything else that was measured", columns: []column{{title: "setting", keep: len(ds) > 1}, text("side"), text("metric"), numeric("median")}}
@@ -316,11 +364,58 @@ func loadTable(ds []digest) table {
 func facts(r *results.Results, o *results.Outcome) table {
 	t := table{caption: "Numbers of the scenario as a whole", columns: []column{text("what"), text("side"), numeric("value"), {title: "unit"}, {title: "note"}}}
 	for _, f := range o.Facts {
+		if f.Group != "" {
+			continue // factTable's
+		}
 		side := ""
 		if f.Plane != "" {
 			side = labelOf(r, f.Plane)
 		}
 		t.add(clean(f.Name), clean(side), number(f.Value), clean(f.Unit), clean(f.Note))
+	}
+	return t.trimmed()
+}
+
+// factTable sets facts of several settings side by side, with what the design allows.
+func factTable(r *results.Results, o *results.Outcome) table {
+	groups, rows := results.FactTable(o.Facts)
+	t := table{caption: "Numbers by setting", columns: []column{text("what")}}
+	several := slices.ContainsFunc(rows, func(row results.FactRow) bool { return row.Plane != rows[0].Plane })
+	if several {
+		t.columns = append(t.columns, text("side"))
+	}
+	t.columns = append(t.columns, column{title: "unit"})
+	for _, g := range groups {
+		t.columns = append(t.columns, numeric(clean(g)))
+	}
+	t.columns = append(t.columns, numeric("at most"))
+	noted := map[string]bool{}
+	for _, row := range rows {
+		cells := []string{clean(row.Name)}
+		if several {
+			cells = append(cells, clean(labelOf(r, row.Plane)))
+		}
+		cells = append(cells, clean(row.Unit))
+		for _, g := range groups {
+			v, ok := row.Values[g]
+			switch {
+			case !ok:
+				cells = append(cells, "")
+			case row.Missed[g]:
+				cells = append(cells, number(v)+" (missed)")
+			default:
+				cells = append(cells, number(v))
+			}
+		}
+		limit := ""
+		if row.Target > 0 {
+			limit = number(row.Target)
+		}
+		t.add(append(cells, limit)...)
+		if row.Note != "" && !noted[row.Note] {
+			noted[row.Note] = true
+			t.notes = append(t.notes, clean(row.Name)+": "+clean(row.Note)+".")
+		}
 	}
 	return t.trimmed()
 }

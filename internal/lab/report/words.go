@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"lateen.dev/lateen/internal/lab/results"
+	"lateen.dev/lateen/internal/lab/stats"
 )
 
 // none stands where a number was not measured or rests on too little.
@@ -76,6 +77,14 @@ func metricWords(metric string) string {
 		return "sleeps of " + role + ", per request"
 	case "delayed_acks_per_request":
 		return "delayed ACKs at " + role + ", per request"
+	case "worker_threads":
+		return role + " workers"
+	case "worker_connections":
+		return fmt.Sprintf("connections of all %s workers", role)
+	case "worker_max_over_mean":
+		return fmt.Sprintf("fullest %s worker over the mean", role)
+	case "worker_chi_square":
+		return fmt.Sprintf("chi-square of the %s workers", role)
 	case "pss_mib":
 		return "memory of " + role + ", MiB (PSS)"
 	}
@@ -132,6 +141,54 @@ func difference(ratio, low, high float64) (estimate, interval string) {
 	}
 	factor := asFactors(ratio, low, high)
 	return change(ratio, factor), change(low, factor) + " to " + change(high, factor)
+}
+
+// verdictDifference says a verdict's difference and interval: of ratios as difference does, of shares in hundredths, "+5.0 points". An
+// interval over fewer rounds than a judgement needs is none.
+func verdictDifference(c *results.Cell, v results.Verdict) (estimate, interval string) {
+	estimate, interval = anyDifference(v)
+	if few(c, v) {
+		interval = none
+	}
+	return estimate, interval
+}
+
+// few says that a verdict rests on fewer rounds than one of so many metrics needs.
+func few(c *results.Cell, v results.Verdict) bool {
+	metrics := 0
+	for _, other := range c.Verdicts {
+		if other.Plane == v.Plane && other.Baseline == v.Baseline {
+			metrics++
+		}
+	}
+	return v.Pairs < stats.MinPairs(metrics)
+}
+
+func anyDifference(v results.Verdict) (estimate, interval string) {
+	if !results.ByDifference(v.Metric) {
+		return difference(v.Ratio, v.Low, v.High)
+	}
+	if v.Pairs == 0 {
+		return none, none
+	}
+	points := func(x float64) string {
+		if x == 0 {
+			return "0 points"
+		}
+		return minus(fmt.Sprintf("%+.3g points", 100*x))
+	}
+	return points(v.Ratio), points(v.Low) + " to " + points(v.High)
+}
+
+// noiseText says a verdict's noise in the same way.
+func noiseText(v results.Verdict) string {
+	if !results.ByDifference(v.Metric) {
+		return floorText(v.Floor)
+	}
+	if v.Floor > 0 {
+		return fmt.Sprintf("±%.3g points", 100*v.Floor)
+	}
+	return none
 }
 
 // floorText says an A/A floor: "±3.1 %", or "×2.4" where it is that bad.

@@ -27,11 +27,15 @@ type Results struct {
 	Started time.Time `json:"started"`
 	Ended   time.Time `json:"ended"`
 	// Interrupted is set when a signal ended the run early; what was measured until then is complete block by block.
-	Interrupted bool      `json:"interrupted,omitempty"`
-	Machine     Machine   `json:"machine"`
-	Planes      []Plane   `json:"planes"`
-	Gates       Gates     `json:"gates"`
-	Scenarios   []Outcome `json:"scenarios"`
+	Interrupted bool    `json:"interrupted,omitempty"`
+	Machine     Machine `json:"machine"`
+	// AddedLatencyMS is what every round trip between nodes was made to last longer, in ms.
+	AddedLatencyMS float64   `json:"added_latency_ms,omitempty"`
+	Planes         []Plane   `json:"planes"`
+	Gates          Gates     `json:"gates"`
+	Scenarios      []Outcome `json:"scenarios"`
+	// Remarks are what a reader of the document has found out about it; they are not part of it.
+	Remarks []string `json:"-"`
 }
 
 // Machine is where the numbers come from.
@@ -43,6 +47,8 @@ type Machine struct {
 	CongestionControl string `json:"congestion_control"`
 	// Accounting says where CPU time comes from: cgroup1, cgroup2 or schedstat.
 	Accounting string `json:"accounting"`
+	// ExactSplit tells that the kernel measures how CPU time is split into user and system, and does not guess it from its ticks.
+	ExactSplit bool `json:"exact_split,omitempty"`
 	// Counters is false where the processor offers no hardware counters.
 	Counters bool `json:"counters"`
 	// Lateen is the version of the program, with its commit where it is known.
@@ -83,14 +89,15 @@ type Gates struct {
 	OtherCPU float64 `json:"other_cpu"`
 	// Steal is the largest share of CPU time (0 to 1) that the hypervisor may take.
 	Steal float64 `json:"steal"`
-	// Lateness is the largest P99 of the generator's lateness as a share of the response time's P99.
-	Lateness float64 `json:"lateness"`
-	// Achieved is the least share of the wanted rate.
+	// Lateness is the largest P99 of the generator's own lateness in milliseconds: the same for every plane, however slow.
+	Lateness float64 `json:"lateness_ms"`
+	// Achieved is the least share of the due requests that a generator at its own limit may have begun in time. Without such a
+	// limit a lower share is the plane's doing, and a result.
 	Achieved float64 `json:"achieved"`
 }
 
 // DefaultGates are those of an unpinned two-core machine.
-var DefaultGates = Gates{OtherCPU: 0.10, Steal: 0.01, Lateness: 0.10, Achieved: 0.99}
+var DefaultGates = Gates{OtherCPU: 0.10, Steal: 0.01, Lateness: 5, Achieved: 0.99}
 
 // Outcome is what became of one scenario.
 type Outcome struct {
@@ -103,6 +110,9 @@ type Outcome struct {
 	Cells    []Cell   `json:"cells"`
 	// Failed is why the scenario ended early; its cells hold what was measured until then.
 	Failed string `json:"failed,omitempty"`
+	// Failures are what planes failed at, in words: that they could not be started, crashes, silence, failed requests, a rate that
+	// was not reached. Blocks that were rejected are looked at as well.
+	Failures []string `json:"failures,omitempty"`
 	// Notes are findings that were counted, in words, such as reads per request.
 	Notes []string `json:"notes,omitempty"`
 	// Facts are numbers that belong to no block, such as seconds to the first encrypted request.
@@ -116,6 +126,10 @@ type Fact struct {
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
 	Note  string  `json:"note,omitempty"`
+	// Group is the setting that the number belongs to, where a scenario has several: facts of one name stand side by side.
+	Group string `json:"group,omitempty"`
+	// Target is the most that the design allows; 0 where it says nothing.
+	Target float64 `json:"target,omitempty"`
 }
 
 // Cell is one setting of a scenario: all planes were measured under it in turn.
@@ -158,13 +172,29 @@ type Block struct {
 	Rejected []string `json:"rejected,omitempty"`
 	// Metrics are the block's numbers by the names below. A percentile with fewer than 100 samples beyond it is absent.
 	Metrics map[string]float64 `json:"metrics"`
+	// Failed is what broke in the block on the plane's side: a process that ended, no answer at all. It is a result, and is told
+	// as one whether the block counts or was rejected.
+	Failed []string `json:"failed,omitempty"`
+	// Split is what the roles used in user space and in the kernel, in seconds, as the kernel counted it: of one block alone it means
+	// something on a machine with ExactSplit only.
+	Split map[string][2]float64 `json:"cpu_split_s,omitempty"`
 	// Histogram is the response time in nanoseconds: HdrHistogram V2, base64.
 	Histogram string `json:"histogram,omitempty"`
 	// Errors are failed requests by kind.
 	Errors map[string]uint64 `json:"errors,omitempty"`
-	// Environment is what the gates looked at: other_cpu, steal, psi_some, lateness, achieved (shares).
+	// Environment is what the gates looked at: other_cpu, steal, psi_some, begun, kept and generator_busy (shares), lateness_ms.
+	// There is no other_cpu where a process ended whose use nobody in the experiment has taken over.
 	Environment map[string]float64 `json:"environment,omitempty"`
 }
+
+// What a block's environment says of the requests that were due in it, as shares of them.
+const (
+	// EnvBegun is how many were begun at all, until the generator gave up on them some time after the block: the others are in no
+	// percentile.
+	EnvBegun = "begun"
+	// EnvKept is how many were begun while others were due: below 1 the rate was not kept.
+	EnvKept = "kept"
+)
 
 // Names of metrics. Response times count from a request's intended start, in milliseconds; service times from when it
 // was sent.
@@ -198,8 +228,20 @@ const (
 	RoleAll = "all"
 )
 
-// CPUPerRequest names a role's CPU time per request in µs; part is "total", "user" or "system".
-func CPUPerRequest(role, part string) string { return "cpu_us_per_request." + role + "." + part }
+// CPUPerRequest names a role's CPU time per request in µs; part is "total", "user" or "system". A block has the latter two on a
+// machine with ExactSplit only.
+func CPUPerRequest(role, part string) string { return cpuPerRequest + role + "." + part }
+
+const cpuPerRequest = "cpu_us_per_request."
+
+// NoiseOf names the metric whose noise stands for a metric's own where planes that are alike have none of it: without a mesh no
+// proxy uses the processor, and what the same clocks say of the whole path wavers as much.
+func NoiseOf(metric string) string {
+	if strings.HasPrefix(metric, cpuPerRequest) {
+		return CPUPerRequest(RoleAll, "total")
+	}
+	return metric
+}
 
 // Calls of SyscallsPerRequest that are sums: of all, and of those that moved bytes.
 const (
@@ -218,11 +260,43 @@ func SwitchesPerRequest(role string) string { return "switches_per_request." + r
 // the network namespaces of a role's pods; the proxies' sockets in them count there.
 func DelayedACKsPerRequest(role string) string { return "delayed_acks_per_request." + role }
 
+// ManyDelayedACKs is from how many a request on they tell in its times: one request in five waits.
+const ManyDelayedACKs = 0.2
+
+// DelayedACKs adds up those of both ends, per request, where they were counted.
+func DelayedACKs(get func(metric string) (float64, bool)) (sum float64, counted bool) {
+	for _, role := range []string{RoleGenerator, RoleApp} {
+		if v, ok := get(DelayedACKsPerRequest(role)); ok {
+			sum, counted = sum+v, true
+		}
+	}
+	return sum, counted
+}
+
 // HandshakesPerRequest is how many TLS handshakes the proxies completed, per request; absent where a plane does not say.
 const HandshakesPerRequest = "handshakes_per_request"
 
 // PSS names a role's proportional set size in MiB at the end of a block.
 func PSS(role string) string { return "pss_mib." + role }
+
+// Directions of connections through a proxy: those that its pods open, and those that others open to them.
+const (
+	Outbound = "outbound"
+	Inbound  = "inbound"
+)
+
+// WorkerThreads names how many workers the proxy of a direction had.
+func WorkerThreads(direction string) string { return "worker_threads." + direction }
+
+// WorkerConnections names how many connections the workers of a direction's proxy had together in the middle of a block.
+func WorkerConnections(direction string) string { return "worker_connections." + direction }
+
+// WorkerImbalance names what the fullest of these workers had over their mean: 1 if all had as many.
+func WorkerImbalance(direction string) string { return "worker_max_over_mean." + direction }
+
+// WorkerChiSquare names Pearson's statistic of what each had against the mean; the degrees of freedom are one less than there
+// are workers.
+func WorkerChiSquare(direction string) string { return "worker_chi_square." + direction }
 
 // BetterIsLower tells whether less of a metric is better.
 func BetterIsLower(metric string) bool {
@@ -233,12 +307,16 @@ func BetterIsLower(metric string) bool {
 	return true
 }
 
+// ByDifference tells whether planes are compared by differences of a metric and not by ratios: shares that are often zero.
+func ByDifference(metric string) bool { return metric == FailedShare }
+
 // Judgements of a metric.
 const (
 	Faster            = "faster"
 	Slower            = "slower"
 	Indistinguishable = "indistinguishable"
 	Invalid           = "invalid"
+	Failed            = "failed" // one of the two broke: its numbers are of what it still did
 )
 
 // Verdict compares one metric of one plane with the baseline's, by ratios of blocks of the same round.
@@ -248,7 +326,8 @@ type Verdict struct {
 	Plane    string `json:"plane"`
 	// Pairs is how many rounds counted on both sides.
 	Pairs int `json:"pairs"`
-	// Ratio is plane over baseline: the median of the pairs', with a 95 % bootstrap interval over rounds.
+	// Ratio is plane over baseline: the median of the pairs', with a 95 % bootstrap interval over rounds. Where the metric is one
+	// of ByDifference, all numbers here are differences, plane less baseline.
 	Ratio float64 `json:"ratio"`
 	Low   float64 `json:"low"`
 	High  float64 `json:"high"`
@@ -259,7 +338,7 @@ type Verdict struct {
 	// Floor is the half-width of the same interval between two planes that are alike (A/A), as a ratio: 1.03 means that
 	// differences within 3 % are noise. 0 where it was not measured.
 	Floor float64 `json:"floor,omitempty"`
-	// Judgement is Faster, Slower, Indistinguishable or Invalid ("faster" means better, for CPU time and memory as well).
+	// Judgement is Faster, Slower, Indistinguishable, Invalid or Failed ("faster" means better, for CPU time and memory as well).
 	Judgement string `json:"judgement"`
 	// Why says in a few words what the judgement rests on, above all why it is Invalid.
 	Why string `json:"why,omitempty"`

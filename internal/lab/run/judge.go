@@ -2,7 +2,9 @@ package run
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"lateen.dev/lateen/internal/lab/bench"
 	"lateen.dev/lateen/internal/lab/results"
@@ -19,12 +21,18 @@ func (s *session) judge(sc *scenario.Scenario, out *results.Outcome) {
 			continue
 		}
 		c.Verdicts = nil
-		for _, pair := range comparisons(s.options.Planes, c.Blocks) {
-			metrics := slices.DeleteFunc(slices.Clone(sc.Metrics), func(m string) bool { return !measured(c.Blocks, pair.baseline, m) })
+		for _, pair := range comparisons(s.options.Planes, witnesses(s.options.Planes, sc), sc.Variants, c.Blocks) {
+			metrics := slices.DeleteFunc(slices.Clone(sc.Metrics), func(m string) bool {
+				return !measured(c.Blocks, pair.baseline, m) && !broke(c.Blocks, pair.baseline)
+			})
 			c.Verdicts = append(c.Verdicts, stats.Judge(*c, pair.baseline, pair.planes, metrics, pair.witness)...)
 		}
 	}
-	out.Notes = append(out.Notes, findings(s.doc.Planes, out.Cells)...)
+	out.Failures = append(out.Failures, s.failures(sc, out.Cells)...) // behind planes that could not be started
+	if s.workers > 0 {
+		out.Notes = append(out.Notes, fmt.Sprintf("every proxy ran %d workers here, whatever its plane's settings say", s.workers))
+		out.Notes = append(out.Notes, s.uncounted...)
+	}
 }
 
 // comparison is one baseline and what is set beside it.
@@ -34,8 +42,9 @@ type comparison struct {
 	witness  *stats.Witness
 }
 
-// comparisons are those that the planes of a cell allow.
-func comparisons(specs []bench.Spec, blocks []results.Block) []comparison {
+// comparisons are those that the planes of a cell allow. Each has a witness of those declared, whether it was measured or not:
+// package stats judges nothing without its noise.
+func comparisons(specs []bench.Spec, twice []string, variants []scenario.Variant, blocks []results.Block) []comparison {
 	var there []string
 	for _, b := range blocks {
 		if !slices.Contains(there, b.Plane) {
@@ -43,13 +52,16 @@ func comparisons(specs []bench.Spec, blocks []results.Block) []comparison {
 		}
 	}
 	alike := func(name string) *stats.Witness {
-		if slices.Contains(there, name) && slices.Contains(there, witness(name)) {
+		if slices.Contains(twice, name) {
 			return &stats.Witness{Baseline: name, Plane: witness(name)}
 		}
 		return nil
 	}
 	first := specs[0].Name
 	floor := alike(first)
+	if floor == nil {
+		floor = alike(twice[0])
+	}
 	var list []comparison
 	all := comparison{baseline: first, witness: floor}
 	var peers []comparison
@@ -60,10 +72,25 @@ func comparisons(specs []bench.Spec, blocks []results.Block) []comparison {
 		if spec.Name != first {
 			all.planes = append(all.planes, spec.Name)
 		}
-		if w := alike(spec.Name); w != nil {
+		if w := alike(spec.Name); w != nil && slices.Contains(there, witness(spec.Name)) {
 			peers = append(peers, comparison{baseline: spec.Name, planes: []string{witness(spec.Name)}, witness: w})
 		}
-		if spec.Kind == results.KindNone || spec.Kind == results.KindLateen || spec.Name == first {
+		if spec.Kind == results.KindLateen {
+			w := floor
+			if own := alike(spec.Name); own != nil {
+				w = own
+			}
+			other := comparison{baseline: spec.Name, witness: w}
+			for _, v := range variants {
+				if name := variant(spec.Name, v); slices.Contains(there, name) {
+					other.planes = append(other.planes, name)
+				}
+			}
+			if len(other.planes) > 0 {
+				peers = append(peers, other)
+			}
+		}
+		if spec.Kind == results.KindNone || spec.Kind == results.KindLateen || spec.Kind == results.KindUnderTest || spec.Name == first {
 			continue
 		}
 		if slices.Contains(there, results.KindLateen) {
@@ -88,6 +115,72 @@ func measured(blocks []results.Block, plane, metric string) bool {
 	})
 }
 
+// seen is the median of something in the environment of a plane's blocks that count.
+func seen(blocks []results.Block, plane, name string) (float64, bool) {
+	var values []float64
+	for _, b := range blocks {
+		if v, known := b.Environment[name]; known && b.Plane == plane && b.Counted() {
+			values = append(values, v)
+		}
+	}
+	return stats.Median(values), len(values) > 0
+}
+
+// kinds are failed requests by kind, in words.
+func kinds(counts map[string]uint64) string {
+	var parts []string
+	for _, kind := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%d %s", counts[kind], kind))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// broke says whether a plane failed in any block: what rejects one says nothing about that.
+func broke(blocks []results.Block, plane string) bool {
+	return slices.ContainsFunc(blocks, func(b results.Block) bool { return b.Plane == plane && len(b.Failed) > 0 })
+}
+
+// failures says what planes failed at, a line for each plane and kind, in blocks that were rejected too: what spoils a block's times
+// does not end processes. In a cell that kills something, requests that fail are what
+// it is about; in one that asks for more than the services can do, so is the rate.
+func (s *session) failures(sc *scenario.Scenario, cells []results.Cell) []string {
+	var list []string
+	for _, c := range cells {
+		of := scenario.Cell{}
+		if i := slices.IndexFunc(sc.Cells, func(o scenario.Cell) bool { return o.Name == c.Name }); i >= 0 {
+			of = sc.Cells[i]
+		}
+		for _, plane := range planesOf(s.doc.Planes, c.Blocks) {
+			say := func(format string, args ...any) {
+				list = append(list, c.Name+", "+plane+": "+fmt.Sprintf(format, args...))
+			}
+			broken, last, blocks := 0, "", 0
+			for _, b := range c.Blocks {
+				if b.Plane != plane {
+					continue
+				}
+				blocks++
+				if len(b.Failed) > 0 {
+					broken, last = broken+1, strings.Join(b.Failed, "; ")
+				}
+			}
+			if broken > 0 {
+				say("failed in %d of %s: %s", broken, plural(blocks, "block"), last)
+			}
+			if share, errs := stats.FailedShare(c.Blocks, plane); share > stats.ManyFailed && of.Kill == nil {
+				say("%.3g %% of the requests failed: %s", 100*share, kinds(errs))
+			}
+			if share, errs := stats.FailedShareOfRejected(c.Blocks, plane); share > stats.ManyFailed && of.Kill == nil {
+				say("%.3g %% of the requests failed in rejected blocks: %s", 100*share, kinds(errs))
+			}
+			if kept, ok := seen(c.Blocks, plane, envKept); ok && kept < s.options.Gates.Achieved && !of.Saturates && of.Kill == nil {
+				say("%.3g %% of the due requests were begun in time, the others found no free connection: it is too slow for the rate", 100*kept)
+			}
+		}
+	}
+	return list
+}
+
 // median of a metric over a plane's blocks that count.
 func median(blocks []results.Block, plane, metric string) (float64, bool) {
 	var values []float64
@@ -110,29 +203,28 @@ func planesOf(known []results.Plane, blocks []results.Block) []string {
 	return names
 }
 
-// What is worth a word: half of the requests took as long as the timer of a delayed acknowledgement, and so many
-// acknowledgements for each request waited for it.
-const (
-	longWait    = 35 // ms
-	manyDelayed = 0.2
-)
+// longWait is how many milliseconds half of the requests take if they wait for the timer of a delayed acknowledgement.
+const longWait = 35
 
 // findings says in words what was counted and explains times: acknowledgements that waited for their timer.
 func findings(known []results.Plane, cells []results.Cell) []string {
 	var notes []string
+	for _, c := range cells {
+		for _, plane := range planesOf(known, c.Blocks) {
+			if begun, ok := seen(c.Blocks, plane, results.EnvBegun); ok && begun < 0.99 {
+				notes = append(notes, fmt.Sprintf("%s, %s: %.3g %% of the due requests were begun, some of them after the block; the others are in no percentile", c.Name, plane, 100*begun))
+			}
+		}
+	}
 	for _, c := range cells {
 		if c.Untimed {
 			continue
 		}
 		delayed, worth := map[string]float64{}, false
 		for _, plane := range planesOf(known, c.Blocks) {
-			for _, role := range []string{results.RoleGenerator, results.RoleApp} {
-				if v, ok := median(c.Blocks, plane, results.DelayedACKsPerRequest(role)); ok {
-					delayed[plane] += v
-				}
-			}
+			delayed[plane], _ = results.DelayedACKs(func(metric string) (float64, bool) { return median(c.Blocks, plane, metric) })
 			p50, _ := median(c.Blocks, plane, results.ServiceP50)
-			worth = worth || delayed[plane] >= manyDelayed && p50 >= longWait
+			worth = worth || delayed[plane] >= results.ManyDelayedACKs && p50 >= longWait
 		}
 		if !worth {
 			continue

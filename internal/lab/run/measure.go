@@ -5,14 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/lab/account"
 	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/generator"
 	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/lab/scenario"
 )
@@ -28,6 +29,38 @@ type sample struct {
 	machine account.Machine
 	used    map[int]account.Usage
 	acks    map[string]uint64 // by role
+}
+
+// estates are, by the process that took it over, what those had used before a block that ended in it. Such a process's own use
+// cannot be told from theirs.
+func (s *session) estates(before, after sample, heirs map[int]int) map[int]time.Duration {
+	taken := map[int]time.Duration{}
+	for pid, u := range before.used {
+		if _, there := after.used[pid]; !there && s.Account.Reaped(pid) {
+			taken[heirs[pid]] += u.CPU
+		}
+	}
+	return taken
+}
+
+// own is what the experiment itself used in a block. It is not known where a process ended of which nobody in the experiment
+// has taken over what it used.
+func (s *session) own(pids []int, before, after sample, heirs map[int]int) (used time.Duration, known bool) {
+	for _, pid := range pids {
+		if _, there := after.used[pid]; there {
+			continue
+		}
+		_, was := before.used[pid]
+		_, waits := after.used[heirs[pid]]
+		if !was || !waits || !s.Account.Reaped(pid) {
+			return 0, false
+		}
+	}
+	taken := s.estates(before, after, heirs)
+	for pid, u := range after.used {
+		used += max(0, u.CPU-before.used[pid].CPU-taken[pid])
+	}
+	return used, true
 }
 
 // look reads the books. pids are those of all planes: what the idle ones use is the experiment's own too.
@@ -61,7 +94,9 @@ func (s *session) delayedACKs(processes []bench.Process) (map[string]uint64, err
 		}
 		seen[network] = true
 		n, err := s.Account.DelayedACKs(p.PID)
-		if err != nil {
+		if errors.Is(err, account.ErrGone) {
+			continue
+		} else if err != nil {
 			return nil, err
 		}
 		acks[p.Role] += n
@@ -72,20 +107,33 @@ func (s *session) delayedACKs(processes []bench.Process) (map[string]uint64, err
 // errNoAnswer is returned with a block in which no request was answered.
 var errNoAnswer = errors.New("no request was answered")
 
-// measure runs one block of a cell on a plane. Where something other than the plane spoils the block, the block says so; an
-// error means that the plane can go on no longer, or that ctx has ended.
+// bypassed is said of a plane through which nothing went.
+const bypassed = "no connection went through the plane"
+
+// measure runs one block of a cell on a plane. Where something other than the plane spoils the block, it is rejected; what the
+// plane breaks is its result, and the block says so. An error means that the plane can go on no longer, or that ctx has ended.
 func (s *session) measure(ctx context.Context, on running, cell scenario.Cell, load scenario.Load, round int) (results.Block, error) {
 	b := results.Block{Plane: on.about.Name, Round: round, Order: s.blocks, Started: s.Now(), Metrics: map[string]float64{}}
 	s.blocks++
-	processes, err := on.Processes(ctx)
-	if err != nil {
+	if err := s.attend(ctx); err != nil {
 		return b, err
 	}
-	pids, err := s.everybody(ctx)
-	if err != nil {
+	if err := s.blame(ctx, on, &b); err != nil {
 		return b, err
 	}
+	processes, pids := slices.Clone(s.known[on.about.Name]), s.everybody()
 	carried, counts, err := on.Carried(ctx)
+	if err != nil {
+		return b, err
+	}
+	shaken, shakes, err := handshakes(ctx, on)
+	if err != nil {
+		return b, err
+	}
+	if load, err = aimed(on, load); err != nil {
+		return b, err
+	}
+	heirs, err := s.Account.Heirs(pids)
 	if err != nil {
 		return b, err
 	}
@@ -95,62 +143,130 @@ func (s *session) measure(ctx context.Context, on running, cell scenario.Cell, l
 		stop()
 		return b, err
 	}
+	asked := s.balance(ctx, on)
 	r, loadErr := s.generate(ctx, on, command(load, s.seconds, s.warmup, uint64(round)))
 	after, err := s.look(pids, processes)
+	if err == nil && len(after.used) < len(before.used) { // who ended while the books were read is its parent's in the next reading
+		after, err = s.look(pids, processes)
+	}
 	stop()
+	balance, unbalanced := asked()
 	if ctx.Err() != nil {
 		return b, ctx.Err()
 	}
 	if err != nil {
 		return b, err
 	}
+	// What broke is a result, whatever comes of the rest of the block.
+	gone := ended(processes, after.used, cell.Kill)
+	b.Failed = append(b.Failed, gone...)
+	s.miss(on, cell, after.used)
+	if unbalanced != nil {
+		return b, unbalanced
+	}
 	if loadErr != nil {
-		b.Rejected = append(b.Rejected, loadErr.Error())
+		if errors.Is(loadErr, generator.ErrNoResult) { // nobody answered it: a result
+			b.Failed = append(b.Failed, loadErr.Error())
+		} else { // it could not be run
+			b.Rejected = append(b.Rejected, loadErr.Error())
+		}
+		if err := s.resume(ctx, on, cell, processes, gone, &b); err != nil {
+			return b, err
+		}
 		return b, fmt.Errorf("%w: %w", errNoAnswer, loadErr)
 	}
 	b.Seconds, b.Metrics, b.Errors, b.Histogram = r.Measured, r.metrics(), r.Errors, r.Response.Histogram
-	if err := s.charge(&b, before, after, processes, r); err != nil {
-		return b, err
+	maps.Copy(b.Metrics, balance)
+	if cell.Beside == nil { // otherwise the costs are those of another load as well
+		if err := s.charge(&b, before, after, s.estates(before, after, heirs), processes, r); err != nil {
+			return b, err
+		}
 	}
-	own := time.Duration(0)
-	for pid, u := range after.used {
-		own += u.Sub(before.used[pid]).CPU
-	}
+	own, known := s.own(pids, before, after, heirs)
 	shares, err := account.SharesOf(before.machine, after.machine, own)
-	if err != nil {
+	if errors.Is(err, account.ErrProcessors) { // whose time was whose cannot be told
+		b.Rejected = append(b.Rejected, err.Error())
+		known = false
+	} else if err != nil {
 		return b, err
 	}
 	b.Environment = environment(shares, r)
-	b.Rejected = rejected(b.Environment, s.options.Gates, cell)
-	if cell.Kill != nil {
-		return b, s.recover(ctx, on, processes)
+	if !known { // what the experiment used and what others did cannot be told apart
+		delete(b.Environment, envOther)
 	}
-	b.Rejected = append(b.Rejected, ended(processes, after.used)...)
-	if counts {
+	b.Rejected = append(b.Rejected, rejected(b.Environment, s.options.Gates, cell)...)
+	silent := error(nil)
+	if r.Counts.OK == 0 {
+		silent = fmt.Errorf("%w: %s", errNoAnswer, r.failures())
+		b.Failed = append(b.Failed, silent.Error())
+	}
+	if cell.Kill != nil || len(gone) > 0 { // what is new counts from zero
+		if err := s.resume(ctx, on, cell, processes, gone, &b); err != nil {
+			return b, err
+		}
+		return b, silent
+	}
+	if counts && silent == nil {
 		now, _, err := on.Carried(ctx)
 		if err != nil {
 			return b, err
 		}
-		if now <= carried {
-			b.Rejected = append(b.Rejected, "no connection went through the plane")
+		if now <= carried { // a failure of the plane, and times that are not its own
+			b.Failed = append(b.Failed, bypassed)
+			b.Metrics, b.Histogram = map[string]float64{}, ""
 		}
 	}
-	if r.Counts.OK == 0 {
-		b.Rejected = append(b.Rejected, errNoAnswer.Error()+": "+r.failures())
-		return b, fmt.Errorf("%w: %s", errNoAnswer, r.failures())
+	if cell.Beside == nil && shakes && r.requests() > 0 {
+		now, _, err := handshakes(ctx, on)
+		if err != nil {
+			return b, err
+		}
+		if now >= shaken { // a proxy that was killed counts from zero
+			b.Metrics[results.HandshakesPerRequest] = float64(now-shaken) / float64(r.requests())
+		}
 	}
-	return b, nil
+	return b, silent
 }
 
-// ended names the services' processes that are gone.
-func ended(processes []bench.Process, after map[int]account.Usage) []string {
-	var gone []string
-	for _, p := range processes {
-		if _, there := after[p.PID]; !there && p.Role != bench.RoleEngine {
-			gone = append(gone, fmt.Sprintf("a process ended meanwhile: %s %s", p.Role, p.Name))
+// handshakes are those of a plane's proxies so far.
+func handshakes(ctx context.Context, on running) (n uint64, known bool, err error) {
+	if h, ok := on.Bench.(bench.Handshaker); ok {
+		return h.Handshakes(ctx)
+	}
+	return 0, false, nil
+}
+
+// aimed is a load as a plane takes it.
+func aimed(on running, load scenario.Load) (scenario.Load, error) {
+	a, ok := on.Bench.(bench.Aimer)
+	if !ok {
+		return load, nil
+	}
+	var err error
+	load.URL, err = a.Aim(load.URL)
+	return load, err
+}
+
+// resume waits for what the lab killed in a block, or what ended by itself. That it does not come back is the plane's failure.
+func (s *session) resume(ctx context.Context, on running, cell scenario.Cell, before []bench.Process, gone []string, b *results.Block) error {
+	within := recoverTime
+	if cell.Kill == nil {
+		if within = returnTime; len(gone) == 0 {
+			return nil
 		}
 	}
-	return gone
+	err := s.recover(ctx, on, before, within)
+	if err != nil && ctx.Err() == nil {
+		b.Failed = append(b.Failed, err.Error())
+	}
+	return err
+}
+
+// ended names the services' processes that are gone, without those that the lab itself has killed.
+func ended(processes []bench.Process, after map[int]account.Usage, killed *scenario.Kill) []string {
+	return gone(slices.DeleteFunc(slices.Clone(processes), func(p bench.Process) bool {
+		return killed != nil && p.Role == killed.Role
+	}), after, "meanwhile")
 }
 
 // generate runs the load generator in its pod.
@@ -158,25 +274,14 @@ func (s *session) generate(ctx context.Context, on running, command []string) (r
 	// A generator that hangs would hang the run: it has its own time limits, and here is one for all of them.
 	ctx, cancel := context.WithTimeout(ctx, time.Duration((s.seconds+s.warmup)*float64(time.Second))+time.Minute)
 	defer cancel()
-	var stdout, stderr bytes.Buffer
-	code, err := on.Exec(ctx, scenario.Generator, command, api.Streams{Stdout: &stdout, Stderr: &stderr})
-	if err != nil {
-		return report{}, fmt.Errorf("run the load generator: %w", err)
-	}
-	r, err := parseReport(stdout.Bytes())
-	if err != nil {
-		return report{}, fmt.Errorf("%w (exit code %d): %s", err, code, lastLine(stderr.String()))
-	}
-	return r, nil
+	return generator.Run[report](ctx, func(ctx context.Context, command []string, streams api.Streams) (int, error) {
+		return on.Exec(ctx, scenario.Generator, command, streams)
+	}, command)
 }
 
-func lastLine(s string) string {
-	lines := strings.Split(strings.TrimSpace(s), "\n")
-	return lines[len(lines)-1]
-}
-
-// charge writes what the block cost, by role, per request.
-func (s *session) charge(b *results.Block, before, after sample, processes []bench.Process, r report) error {
+// charge writes what the block cost, by role, per request. estates are what those had used before that ended in it, by the
+// process that took it over.
+func (s *session) charge(b *results.Block, before, after sample, estates map[int]time.Duration, processes []bench.Process, r report) error {
 	requests := float64(r.requests())
 	if requests == 0 {
 		return nil
@@ -193,7 +298,7 @@ func (s *session) charge(b *results.Block, before, after sample, processes []ben
 		}
 		was, had := before.used[p.PID]
 		is, has := after.used[p.PID]
-		if !had || !has {
+		if _, others := estates[p.PID]; !had || !has || others {
 			whole[p.Role] = false // what it used is not known
 			continue
 		}
@@ -201,8 +306,9 @@ func (s *session) charge(b *results.Block, before, after sample, processes []ben
 		roots[p.Role] = append(roots[p.Role], p.PID)
 	}
 	micros := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 / requests }
-	all := [3]float64{}
-	complete := true
+	all, both := 0.0, [2]float64{}
+	b.Split = map[string][2]float64{}
+	complete := len(whole) > 0
 	for _, known := range whole {
 		complete = complete && known
 	}
@@ -210,27 +316,22 @@ func (s *session) charge(b *results.Block, before, after sample, processes []ben
 		if !whole[role] {
 			continue
 		}
-		total := micros(u.CPU)
-		// The kernel's split is in ticks; the sum is exact.
-		share := 0.0
-		if u.User+u.System > 0 {
-			share = float64(u.User) / float64(u.User+u.System)
+		total, split := micros(u.CPU), [2]float64{u.User.Seconds(), u.System.Seconds()}
+		b.Metrics[results.CPUPerRequest(role, "total")], b.Split[role] = total, split
+		share := split[0] / (split[0] + split[1])
+		if s.doc.Machine.ExactSplit && share >= 0 { // not where nothing was used
+			b.Metrics[results.CPUPerRequest(role, "user")], b.Metrics[results.CPUPerRequest(role, "system")] = total*share, total*(1-share)
 		}
-		parts := [3]float64{total, total * share, total * (1 - share)}
-		for i, name := range []string{"total", "user", "system"} {
-			b.Metrics[results.CPUPerRequest(role, name)] = parts[i]
-			if role == results.RoleGenerator || role == results.RoleApp || role == results.RoleProxies {
-				all[i] += parts[i]
-			}
+		if role == results.RoleGenerator || role == results.RoleApp || role == results.RoleProxies {
+			all += total
+			both[0], both[1] = both[0]+split[0], both[1]+split[1]
 		}
 		if role != results.RoleGenerator { // its threads have ended, and their switches with them
 			b.Metrics[results.SwitchesPerRequest(role)] = float64(u.Voluntary) / requests
 		}
 	}
 	if complete {
-		for i, name := range []string{"total", "user", "system"} {
-			b.Metrics[results.CPUPerRequest(results.RoleAll, name)] = all[i]
-		}
+		b.Metrics[results.CPUPerRequest(results.RoleAll, "total")], b.Split[results.RoleAll] = all, both
 	}
 	for role, n := range after.acks {
 		if was := before.acks[role]; n >= was {
@@ -252,23 +353,6 @@ func (s *session) charge(b *results.Block, before, after sample, processes []ben
 		b.Metrics[results.PSS(role)] = float64(sum) / (1 << 20)
 	}
 	return nil
-}
-
-// everybody lists the processes of all planes, and this one.
-func (s *session) everybody(ctx context.Context) ([]int, error) {
-	pids := []int{s.self}
-	for _, on := range s.running {
-		processes, err := on.Processes(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, p := range processes {
-			if !slices.Contains(pids, p.PID) {
-				pids = append(pids, p.PID)
-			}
-		}
-	}
-	return pids, nil
 }
 
 // ahead is how long a disturbing load runs before the measured one, and how much longer than it.
@@ -310,12 +394,15 @@ func (s *session) disturb(ctx context.Context, on running, cell scenario.Cell, p
 	}
 }
 
-// recoverTime bounds how long killed processes may take to come back.
-const recoverTime = time.Minute
+// recoverTime bounds how long processes may take to come back that the lab has killed, returnTime those that ended by themselves.
+const (
+	recoverTime = time.Minute
+	returnTime  = 15 * time.Second
+)
 
 // recover waits until as many processes of each role run as before a cell that killed some, and the plane answers.
-func (s *session) recover(ctx context.Context, on running, before []bench.Process) error {
-	deadline := s.Now().Add(recoverTime)
+func (s *session) recover(ctx context.Context, on running, before []bench.Process, within time.Duration) error {
+	deadline := s.Now().Add(within)
 	for {
 		now, err := on.Processes(ctx)
 		if err == nil && len(now) >= len(before) {
@@ -327,7 +414,10 @@ func (s *session) recover(ctx context.Context, on running, before []bench.Proces
 			return ctx.Err()
 		}
 		if s.Now().After(deadline) {
-			return fmt.Errorf("%s: what was killed has not come back within %s: %w", on.about.Name, recoverTime, err)
+			if err == nil {
+				err = fmt.Errorf("%d of %d processes run", len(now), len(before))
+			}
+			return fmt.Errorf("%s: what ended has not come back within %s: %w", on.about.Name, within, err)
 		}
 		s.Sleep(ctx, 200*time.Millisecond)
 	}

@@ -4,7 +4,9 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"lateen.dev/lateen/internal/lab/account"
@@ -28,6 +30,8 @@ type Options struct {
 	// File is where the document goes; it is written anew after each round.
 	File    string
 	Command []string
+	// Latency is added to round trips between nodes, in user space; whatever is measured so is labelled.
+	Latency time.Duration
 	// Samples is the directory with Bookinfo.
 	Samples string
 }
@@ -43,6 +47,15 @@ func (o Options) Validate() error {
 		return fmt.Errorf("--warmup %v s: use a time from 0s to 10m", o.Warmup)
 	case len(o.Planes) < 1:
 		return fmt.Errorf("--planes: name at least one")
+	}
+	given := slices.ContainsFunc(o.Planes, func(p bench.Spec) bool { return p.Kind == results.KindUnderTest })
+	if given && o.Latency > 0 {
+		return errors.New("--latency: the network behind a URL is not the lab's: use it with planes")
+	}
+	for _, s := range o.Scenarios {
+		if why := s.Changes(); why != "" && given {
+			return fmt.Errorf("scenario %s cannot be run against a URL: %s", s.Name, why)
+		}
 	}
 	names := map[string]bool{}
 	for _, p := range o.Planes {
@@ -71,9 +84,11 @@ type Stage struct {
 	Progress Progress
 	// LookPath finds a program, as exec.LookPath does.
 	LookPath func(program string) (string, error)
-	Version  string
-	Cores    int
-	Now      func() time.Time
+	// Control finds lateen's control plane, for experiments on it alone.
+	Control func() (string, error)
+	Version string
+	Cores   int
+	Now     func() time.Time
 	// Sleep waits, unless the context ends before.
 	Sleep func(context.Context, time.Duration)
 }

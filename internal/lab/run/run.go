@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -21,10 +22,15 @@ type session struct {
 	options         Options
 	doc             *results.Results
 	self            int
-	seconds, warmup float64   // of the scenario under way
-	running         []running // its planes
-	blocks          int       // so far in the scenario
-	total           int       // that it will probably have
+	seconds, warmup float64                    // of the scenario under way
+	workers         int                        // likewise; 0 if nobody asks
+	uncounted       []string                   // what planes said when asked for their workers
+	running         []running                  // its planes
+	known           map[string][]bench.Process // that are to live on, by plane
+	strength        map[string]int             // how many there were of a plane
+	missed          map[string][]string        // what ended of a plane and stands in no block of it yet
+	blocks          int                        // so far in the scenario
+	total           int                        // that it will probably have
 }
 
 // Run carries the scenarios out and returns what was measured, also when it ends early: interrupted, the document says so and
@@ -35,12 +41,15 @@ func Run(ctx context.Context, stage Stage, options Options) (*results.Results, e
 	}
 	facts := stage.Account.Facts()
 	s := &session{Stage: stage, options: options, self: os.Getpid(), doc: &results.Results{
-		Format: results.Format, Command: options.Command, Started: stage.Now(), Gates: options.Gates,
+		Format: results.Format, Command: options.Command, Started: stage.Now(), Gates: options.Gates, AddedLatencyMS: float64(options.Latency) / float64(time.Millisecond),
 		Machine: results.Machine{
 			Kernel: facts.Kernel, CPU: facts.CPU, Cores: stage.Cores, MemoryMiB: facts.MemoryMiB, CongestionControl: facts.CongestionControl,
-			Accounting: "schedstat", Lateen: stage.Version,
+			Accounting: "CPU clocks of the processes; user and system by ticks", ExactSplit: stage.Account.ExactSplit(), Lateen: stage.Version,
 		},
 	}}
+	if s.doc.Machine.ExactSplit {
+		s.doc.Machine.Accounting = "CPU clocks of the processes; user and system measured"
+	}
 	var names []string
 	for _, sc := range options.Scenarios {
 		names = append(names, sc.Name)
@@ -72,17 +81,28 @@ func (s *session) scenario(ctx context.Context, sc *scenario.Scenario) error {
 		Scenario: sc.Name, Title: sc.Title, Answers: sc.Answers, NotValid: slices.Clone(sc.NotValid), Cells: []results.Cell{},
 	})
 	out := &s.doc.Scenarios[len(s.doc.Scenarios)-1]
-	s.seconds, s.warmup, s.blocks = sc.Seconds, sc.Warmup, 0
+	if s.options.Latency > 0 {
+		out.NotValid = append(out.NotValid, fmt.Sprintf("%s were added to every round trip between nodes by a program on this machine, which takes CPU time for each packet (in no role's account)", s.options.Latency))
+	}
+	s.seconds, s.warmup, s.blocks, s.workers, s.uncounted = sc.Seconds, sc.Warmup, 0, sc.Workers, nil
 	if s.options.Seconds >= 0 {
 		s.seconds = s.options.Seconds
 	}
 	if s.options.Warmup >= 0 {
 		s.warmup = s.options.Warmup
 	}
+	s.missed = map[string][]string{}
+	s.forget()
 	err := s.play(ctx, sc, out)
+	if ctx.Err() == nil && err == nil {
+		err = s.attend(ctx)
+	}
 	// The context may be the reason for ending; taking down must not stop for it.
 	down := s.takeDown(context.WithoutCancel(ctx))
 	s.judge(sc, out)
+	for _, plane := range slices.Sorted(maps.Keys(s.missed)) {
+		out.Failures = append(out.Failures, plane+": "+strings.Join(s.missed[plane], "; "))
+	}
 	if err != nil && ctx.Err() == nil {
 		out.Failed = err.Error()
 		s.Progress.Warn(sc.Name + " ended early: " + err.Error())
@@ -92,19 +112,28 @@ func (s *session) scenario(ctx context.Context, sc *scenario.Scenario) error {
 }
 
 func (s *session) play(ctx context.Context, sc *scenario.Scenario, out *results.Outcome) error {
-	parts, cells := s.equip(sc, out)
+	if sc.Control != nil {
+		return s.control(ctx, sc, out)
+	}
+	parts, cells := sc.World, sc.Cells
+	if !s.given() {
+		parts, cells = s.equip(sc, out)
+	}
 	if len(cells) == 0 {
 		return errors.New("no cell is left: " + strings.Join(out.Notes, "; "))
 	}
 	var documents []api.Document
 	for _, part := range parts {
+		if s.given() {
+			break // the services are there already
+		}
 		d, err := scenario.Documents(part, s.options.Samples)
 		if err != nil {
 			return err
 		}
 		documents = append(documents, d...)
 	}
-	topology := bench.Topology{Nodes: 2, Documents: documents, Generator: scenario.Generator, ProxyEnv: sc.ProxyEnv}
+	topology := bench.Topology{Nodes: 2, Documents: documents, Generator: scenario.Generator, ProxyEnv: sc.ProxyEnv, Workers: sc.Workers, Latency: s.options.Latency}
 	if err := s.bringUp(ctx, sc, topology, out); err != nil {
 		return err
 	}
@@ -129,11 +158,16 @@ func (s *session) play(ctx context.Context, sc *scenario.Scenario, out *results.
 			return err
 		}
 	}
-	if sc.Syscalls {
+	if sc.Syscalls && s.given() {
+		out.Notes = append(out.Notes, "system calls were not counted: the processes behind a URL are not the lab's")
+	} else if sc.Syscalls {
 		return s.trace(ctx, sc, cells, out)
 	}
 	return nil
 }
+
+// given says that load goes to URLs that were given, where nothing is the lab's to start.
+func (s *session) given() bool { return s.options.Planes[0].Kind == results.KindUnderTest }
 
 func sameScale(a, b map[string]int) bool {
 	if len(a) != len(b) {
@@ -182,12 +216,26 @@ func (s *session) equip(sc *scenario.Scenario, out *results.Outcome) (parts []st
 // witness is the name of a plane's second self.
 func witness(name string) string { return name + "-2" }
 
-// specs are the planes of a scenario: those of the run, and behind each witness its second self.
-func (s *session) specs(sc *scenario.Scenario) []bench.Spec {
-	twice := sc.Witnesses
-	if len(twice) == 0 {
-		twice = []string{s.options.Planes[0].Name}
+// witnesses are the planes that take part twice: those that the scenario names, if any of them takes part at all, else the first.
+func witnesses(planes []bench.Spec, sc *scenario.Scenario) []string {
+	var twice []string
+	for _, p := range planes {
+		if slices.Contains(sc.Witnesses, p.Name) {
+			twice = append(twice, p.Name)
+		}
 	}
+	if len(twice) == 0 {
+		twice = []string{planes[0].Name}
+	}
+	return twice
+}
+
+// variant is the name of a plane with other settings.
+func variant(name string, v scenario.Variant) string { return name + "-" + v.Name }
+
+// specs are the planes of a scenario: those of the run, behind each witness its second self, and behind lateen its variants.
+func (s *session) specs(sc *scenario.Scenario) []bench.Spec {
+	twice := witnesses(s.options.Planes, sc)
 	var specs []bench.Spec
 	for _, p := range s.options.Planes {
 		specs = append(specs, p)
@@ -196,12 +244,19 @@ func (s *session) specs(sc *scenario.Scenario) []bench.Spec {
 			again.Name = witness(p.Name)
 			specs = append(specs, again)
 		}
+		if p.Kind == results.KindLateen {
+			for _, v := range sc.Variants {
+				other := p
+				other.Name, other.ProxyEnv = variant(p.Name, v), v.ProxyEnv
+				specs = append(specs, other)
+			}
+		}
 	}
 	return specs
 }
 
 // bringUp starts a scenario's planes, one after the other. A plane that cannot run here is named in the document; one that fails
-// to start ends the scenario only if nothing is left to compare with.
+// to start is a failure, and ends the scenario only if nothing is left to compare with.
 func (s *session) bringUp(ctx context.Context, sc *scenario.Scenario, topology bench.Topology, out *results.Outcome) error {
 	for _, spec := range s.specs(sc) {
 		plane, err := s.Make(spec)
@@ -210,6 +265,7 @@ func (s *session) bringUp(ctx context.Context, sc *scenario.Scenario, topology b
 		}
 		if plane.Describe().NotRun != "" {
 			s.know(plane.Describe())
+			s.Progress.Warn(fmt.Sprintf("%s: %s is not run: %s", sc.Name, spec.Name, plane.Describe().NotRun))
 			continue
 		}
 		what := sc.Name + ": " + spec.Name
@@ -222,12 +278,13 @@ func (s *session) bringUp(ctx context.Context, sc *scenario.Scenario, topology b
 			return ctx.Err()
 		}
 		if err != nil {
+			s.Progress.Abandon()
 			s.know(plane.Describe())
 			if spec.Name == s.options.Planes[0].Name {
 				return fmt.Errorf("%s could not be started: %w", spec.Name, err)
 			}
 			s.Progress.Warn(what + " could not be started: " + err.Error())
-			out.Notes = append(out.Notes, fmt.Sprintf("%s could not be started: %v", spec.Name, err))
+			out.Failures = append(out.Failures, fmt.Sprintf("%s could not be started: %v", spec.Name, err))
 			continue
 		}
 		s.Progress.Done(what + " is up")
@@ -263,6 +320,12 @@ func (s *session) takeDown(ctx context.Context) error {
 
 // prepare brings the services of every plane into a cell's state.
 func (s *session) prepare(ctx context.Context, c scenario.Cell) error {
+	if err := s.attend(ctx); err != nil {
+		return err
+	}
+	if len(c.Scale) > 0 || c.Policies > 0 {
+		s.forget() // pods that are scaled away are not missed, nor proxies that start anew with other policies
+	}
 	for _, on := range s.running {
 		for deployment, n := range c.Scale {
 			s.Progress.Update(fmt.Sprintf("%s: scale %s to %d", on.about.Name, deployment, n))
@@ -280,7 +343,8 @@ func (s *session) prepare(ctx context.Context, c scenario.Cell) error {
 	return nil
 }
 
-// policies are n authorization policies for the server, of which the last one admits the generator.
+// policies are n authorization policies for the server, of which the last one admits the generator: the last by name too, for
+// Envoy looks at them in that order.
 func policies(n int) api.Document {
 	var text strings.Builder
 	for i := 1; i <= n; i++ {
@@ -291,7 +355,7 @@ func policies(n int) api.Document {
 		fmt.Fprintf(&text, `---
 apiVersion: security.istio.io/v1
 kind: AuthorizationPolicy
-metadata: {name: lab-%d}
+metadata: {name: lab-%06d}
 spec:
   selector: {matchLabels: {app: echo}}
   action: ALLOW
@@ -337,6 +401,9 @@ func (s *session) measureGroup(ctx context.Context, sc *scenario.Scenario, cells
 					}
 					continue
 				case err != nil:
+					if len(b.Failed) > 0 { // what broke the plane is a result
+						out.Cells[i].Blocks = append(out.Cells[i].Blocks, b)
+					}
 					return err
 				}
 				silent = 0
@@ -377,9 +444,17 @@ func tally(cells []results.Cell, group []int) string {
 		}
 	}
 	if rejected == 0 {
-		return fmt.Sprintf("%d blocks", blocks)
+		return plural(blocks, "block")
 	}
-	return fmt.Sprintf("%d blocks, %d of them rejected", blocks, rejected)
+	return fmt.Sprintf("%s, %d of them rejected", plural(blocks, "block"), rejected)
+}
+
+// plural is a number of things.
+func plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // left says how much there is still to do; nothing in rounds that are made up for.

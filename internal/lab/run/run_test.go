@@ -17,6 +17,7 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/lab/account"
 	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/generator"
 	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/lab/scenario"
 )
@@ -100,9 +101,17 @@ func (quiet) Done(string)   {}
 func (quiet) Warn(string)   {}
 func (quiet) Abandon()      {}
 
+// warner is progress of which warnings are heard.
+type warner struct {
+	quiet
+	warn func(text string)
+}
+
+func (w warner) Warn(text string) { w.warn(text) }
+
 // answered is a generator's report with a median of so many milliseconds.
 func answered(p50 float64) string {
-	return fmt.Sprintf(`{"format":"lateen-load/1","measured_s":5,"counts":{"ok":5000,"failed":0,"warmup_ok":1000,"content_bytes":5000000},
+	return fmt.Sprintf(`{"format":"lateen-load/1","measured_s":5,"counts":{"intended":5000,"unsent":0,"ok":5000,"failed":0,"warmup_ok":1000,"content_bytes":5000000},
 	"rates":{"wanted_qps":1000,"achieved_qps":1000},"errors":{},"warmup_errors":{},
 	"response_time":{"count":5000,"avg":%[1]v,"p50":%[1]v,"p75":%[1]v,"p90":%[1]v,"p99":%[1]v,"histogram":"x"},
 	"service_time":{"count":5000,"p50":%[1]v,"p90":%[1]v,"p99":%[1]v},"lateness":{"count":5000,"p99":0.001},"connect_time":{"count":4}}`, p50)
@@ -193,9 +202,24 @@ func TestEveryCellIsMeasuredOnEveryPlaneInEachRound(t *testing.T) {
 	}
 }
 
+func TestTheDocumentSaysWhatLatencyWasAdded(t *testing.T) {
+	_, stage, o := newWorld(t, smallScenario)
+	o.Rounds, o.Latency = 1, 2500*time.Microsecond
+	if _, err := Run(context.Background(), stage, o); err != nil {
+		t.Fatal(err)
+	}
+	doc, err := results.Read(o.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if doc.AddedLatencyMS != 2.5 {
+		t.Errorf("got %v ms, want 2.5", doc.AddedLatencyMS)
+	}
+}
+
 // A proxy that was killed took what it had used with it: neither its role's cost is known nor the whole path's.
 func TestWhatEndedMeanwhileIsChargedToNobody(t *testing.T) {
-	s := &session{Stage: Stage{Account: account.Host()}}
+	s := &session{Stage: Stage{Account: account.Host()}, doc: &results.Results{}}
 	processes := []bench.Process{{Role: results.RoleApp, PID: os.Getpid()}, {Role: results.RoleProxies, PID: 1 << 30}}
 	ms := time.Millisecond
 	before := sample{used: map[int]account.Usage{os.Getpid(): {}, 1 << 30: {}}}
@@ -203,11 +227,19 @@ func TestWhatEndedMeanwhileIsChargedToNobody(t *testing.T) {
 	var r report
 	r.Counts.OK = 10
 	b := results.Block{Metrics: map[string]float64{}}
-	if err := s.charge(&b, before, after, processes, r); err != nil {
+	if err := s.charge(&b, before, after, nil, processes, r); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.Metrics[results.CPUPerRequest(results.RoleApp, "total")]; got != 1000 {
 		t.Errorf("application: got %v µs, want 1000", got)
+	}
+	// How it is split is no number of one block, unless the kernel measures it.
+	if got, ok := b.Metrics[results.CPUPerRequest(results.RoleApp, "user")]; ok || b.Split[results.RoleApp] != [2]float64{0.005, 0.005} {
+		t.Errorf("application: got %v µs of user time, split %v", got, b.Split)
+	}
+	s.doc.Machine.ExactSplit = true
+	if err := s.charge(&b, before, after, nil, processes, r); err != nil {
+		t.Fatal(err)
 	}
 	if got := b.Metrics[results.CPUPerRequest(results.RoleApp, "user")]; got != 500 {
 		t.Errorf("application: got %v µs of user time, want 500", got)
@@ -216,6 +248,14 @@ func TestWhatEndedMeanwhileIsChargedToNobody(t *testing.T) {
 		if got, ok := b.Metrics[results.CPUPerRequest(role, "total")]; ok {
 			t.Errorf("%s: got %v µs", role, got)
 		}
+	}
+	// Nor is that of the process which took it over, and started the next one.
+	b.Metrics = map[string]float64{}
+	if err := s.charge(&b, before, after, map[int]time.Duration{os.Getpid(): ms}, processes, r); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := b.Metrics[results.CPUPerRequest(results.RoleApp, "total")]; ok {
+		t.Errorf("application with an estate: got %v µs", got)
 	}
 }
 
@@ -249,7 +289,7 @@ func TestRoundsThatTheEnvironmentSpoiltAreMadeUpFor(t *testing.T) {
 	w, stage, o := newWorld(t, smallScenario)
 	w.answer = func(_ string, n int) (string, error) {
 		if n == 2 { // the generator could not keep its rate
-			return strings.Replace(answered(1), `"achieved_qps":1000`, `"achieved_qps":900`, 1), nil
+			return strings.NewReplacer(`"unsent":0`, `"unsent":500`, `"connect_time"`, `"generator":{"cpu_share":0.6,"wait_share":0.39},"connect_time"`).Replace(answered(1)), nil
 		}
 		return answered(1), nil
 	}
@@ -261,7 +301,7 @@ func TestRoundsThatTheEnvironmentSpoiltAreMadeUpFor(t *testing.T) {
 	if blocks, rejected := Rejected(doc); blocks != 39 || rejected != 1 {
 		t.Errorf("%d blocks, %d rejected: want 36 and one round more of one cell", blocks, rejected)
 	}
-	if !strings.Contains(strings.Join(cells[0].Blocks[1].Rejected, ""), "wanted rate 0.9") {
+	if !strings.Contains(strings.Join(cells[0].Blocks[1].Rejected, ""), "due requests begun in time 0.9") {
 		t.Errorf("got %v", cells[0].Blocks[1].Rejected)
 	}
 }
@@ -315,12 +355,12 @@ func TestATargetThatDiesEndsTheScenarioAndSaysWhy(t *testing.T) {
 	w.allDown(t)
 	s := doc.Scenarios[0]
 	blocks, rejected := Rejected(doc)
-	if !strings.Contains(s.Failed, "5000 refused") || blocks != 9 || rejected != 3 {
-		t.Errorf("failed %q, %d blocks, %d rejected", s.Failed, blocks, rejected)
+	if !strings.Contains(s.Failed, "5000 refused") || blocks != 9 || rejected != 0 || len(s.Failures) == 0 {
+		t.Errorf("failed %q, failures %q, %d blocks, %d rejected", s.Failed, s.Failures, blocks, rejected)
 	}
 }
 
-func TestAPlaneThatCarriesNothingDoesNotCount(t *testing.T) {
+func TestAPlaneThatCarriesNothingFails(t *testing.T) {
 	w, stage, o := newWorld(t, smallScenario)
 	w.still = true
 	o.Planes = o.Planes[1:]
@@ -329,8 +369,12 @@ func TestAPlaneThatCarriesNothingDoesNotCount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b := doc.Scenarios[0].Cells[0].Blocks[0]; !slices.Contains(b.Rejected, "no connection went through the plane") {
-		t.Errorf("got %v", b.Rejected)
+	s := doc.Scenarios[0]
+	if b := s.Cells[0].Blocks[0]; !slices.Contains(b.Failed, bypassed) || len(b.Metrics) > 0 || b.Histogram != "" {
+		t.Errorf("got %v, with numbers of nobody: %v", b.Failed, b.Metrics)
+	}
+	if !strings.Contains(strings.Join(s.Failures, ""), bypassed) {
+		t.Errorf("failures %q", s.Failures)
 	}
 }
 
@@ -345,8 +389,8 @@ func TestAPlaneThatCannotBeStartedIsNamed(t *testing.T) {
 		}
 		w.allDown(t)
 		s := doc.Scenarios[0]
-		if said := strings.Join(append(s.Notes, s.Failed), " "); (s.Failed != "") != failed || !strings.Contains(said, plane+" could not be started: no room") {
-			t.Errorf("%s: failed %q, notes %q", plane, s.Failed, s.Notes)
+		if said := strings.Join(append(s.Failures, s.Failed), " "); (s.Failed != "") != failed || !strings.Contains(said, plane+" could not be started: no room") {
+			t.Errorf("%s: failed %q, failures %q", plane, s.Failed, s.Failures)
 		}
 	}
 }
@@ -362,6 +406,8 @@ func TestAPlaneThatCannotRunHereIsReportedAsNotRun(t *testing.T) {
 		return fake(s)
 	}
 	o.Planes = append(o.Planes, bench.Spec{Name: "cilium", Kind: results.KindCilium})
+	var warned []string
+	stage.Progress = warner{warn: func(text string) { warned = append(warned, text) }}
 	doc, err := Run(context.Background(), stage, o)
 	if err != nil {
 		t.Fatal(err)
@@ -370,6 +416,9 @@ func TestAPlaneThatCannotRunHereIsReportedAsNotRun(t *testing.T) {
 	i := slices.IndexFunc(doc.Planes, func(p results.Plane) bool { return p.Name == "cilium" })
 	if i < 0 || doc.Planes[i].NotRun == "" {
 		t.Errorf("planes %+v: cilium is not among them with a reason", doc.Planes)
+	}
+	if len(warned) != 1 || !strings.Contains(warned[0], "cilium is not run: Cilium attaches") {
+		t.Errorf("warned %q: want it to be said at the start", warned)
 	}
 	if s := doc.Scenarios[0]; s.Failed != "" || slices.Contains(w.loads, "cilium") || !slices.Contains(w.loads, "lateen") {
 		t.Errorf("failed %q, loads on %v: want all planes but cilium measured", s.Failed, w.loads)
@@ -400,18 +449,24 @@ func TestAFileThatCannotBeWrittenIsSaidAtOnce(t *testing.T) {
 }
 
 func TestGates(t *testing.T) {
-	fine := map[string]float64{envOther: .1, envSteal: .01, envLateness: .1, envAchieved: .99, envStalled: 1}
+	fine := map[string]float64{envOther: .1, envSteal: .01, envLateness: 5, envKept: .99, envBusy: 1, envStalled: 1}
 	if got := rejected(fine, results.DefaultGates, scenario.Cell{}); len(got) > 0 {
 		t.Errorf("got %v", got)
 	}
-	for name, bad := range map[string]float64{envOther: .11, envSteal: .02, envLateness: .2, envAchieved: .98} {
-		e := map[string]float64{name: bad}
+	for name, bad := range map[string]float64{envOther: .11, envSteal: .02, envLateness: 5.1, envKept: .98} {
+		e := map[string]float64{envBusy: 1, name: bad}
 		if got := rejected(e, results.DefaultGates, scenario.Cell{}); len(got) != 1 {
 			t.Errorf("%s: got %v", name, got)
 		}
 	}
-	if got := rejected(map[string]float64{envAchieved: .5}, results.DefaultGates, scenario.Cell{Saturates: true}); len(got) > 0 {
-		t.Errorf("what the services cannot do is no fault of the environment: got %v", got)
+	for what, got := range map[string][]string{
+		"services that are asked for too much":         rejected(map[string]float64{envKept: .5, envBusy: 1}, results.DefaultGates, scenario.Cell{Saturates: true}),
+		"slow services, and a generator that has time": rejected(map[string]float64{envKept: .5, envBusy: .4}, results.DefaultGates, scenario.Cell{}),
+		"a load beside that takes the processors":      rejected(map[string]float64{envLateness: 50}, results.DefaultGates, scenario.Cell{Beside: &scenario.Beside{}}),
+	} {
+		if len(got) > 0 {
+			t.Errorf("%s: got %v", what, got)
+		}
 	}
 }
 
@@ -439,7 +494,7 @@ func TestParseStrace(t *testing.T) {
 
 func TestReportsThatAreNoneAreRefused(t *testing.T) {
 	for _, text := range []string{"", "{", `{"format":"other/1"}`} {
-		if r, err := parseReport([]byte(text)); err == nil {
+		if r, err := generator.Read[report]([]byte(text)); err == nil {
 			t.Errorf("%q: got %+v", text, r)
 		}
 	}
@@ -452,7 +507,7 @@ func FuzzParse(f *testing.F) {
 		if calls, err := parseStrace(text); err == nil && calls[results.CallsReads] > calls[results.CallsAll] {
 			t.Errorf("%q: more reads than calls: %v", text, calls)
 		}
-		if r, err := parseReport([]byte(text)); err == nil {
+		if r, err := generator.Read[report]([]byte(text)); err == nil {
 			_ = r.metrics()
 			_ = r.failures()
 		}

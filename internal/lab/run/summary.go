@@ -5,9 +5,11 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 
 	"lateen.dev/lateen/internal/cli/printer"
 	"lateen.dev/lateen/internal/lab/results"
+	"lateen.dev/lateen/internal/lab/stats"
 )
 
 // Summary writes the run in short: a table for each scenario with medians over the blocks that count, and the verdicts.
@@ -16,7 +18,7 @@ func Summary(to io.Writer, r *results.Results) error {
 		if _, err := fmt.Fprintf(to, "\n%s: %s\n", s.Scenario, s.Title); err != nil {
 			return err
 		}
-		grid := printer.NewGrid("CELL", "PLANE", "BLOCKS", "P50 ms", "P90 ms", "P99 ms", "SERVICE P50", "RATE", "CPU µs/req", "OF PROXIES").Right(2, 3, 4, 5, 6, 7, 8, 9)
+		grid := printer.NewGrid("CELL", "PLANE", "BLOCKS", "P50 ms", "P90 ms", "P99 ms", "SERVICE P50", "RATE", "FAILED", "CPU µs/req", "OF PROXIES").Right(2, 3, 4, 5, 6, 7, 8, 9, 10)
 		for _, c := range s.Cells {
 			if c.Untimed {
 				continue
@@ -27,7 +29,7 @@ func Summary(to io.Writer, r *results.Results) error {
 					name = c.Name
 				}
 				grid.Row(name, plane, counts(c.Blocks, plane), number(c.Blocks, plane, results.ResponseP50, 3), number(c.Blocks, plane, results.ResponseP90, 3),
-					number(c.Blocks, plane, results.ResponseP99, 3), number(c.Blocks, plane, results.ServiceP50, 3), number(c.Blocks, plane, results.QPS, 0),
+					number(c.Blocks, plane, results.ResponseP99, 3), number(c.Blocks, plane, results.ServiceP50, 3), number(c.Blocks, plane, results.QPS, 0), failedShare(c.Blocks, plane),
 					number(c.Blocks, plane, results.CPUPerRequest(results.RoleAll, "total"), 0), number(c.Blocks, plane, results.CPUPerRequest(results.RoleProxies, "total"), 0))
 			}
 		}
@@ -36,10 +38,27 @@ func Summary(to io.Writer, r *results.Results) error {
 				return err
 			}
 		}
+		for _, c := range s.Cells {
+			for _, plane := range planesOf(r.Planes, c.Blocks) {
+				if said := allRejected(c.Blocks, plane); said != "" {
+					if _, err := fmt.Fprintf(to, "rejected: %s, %s: %s\n", c.Name, plane, said); err != nil {
+						return err
+					}
+				}
+			}
+		}
 		if err := verdicts(to, s); err != nil {
 			return err
 		}
-		for _, note := range s.Notes {
+		if err := facts(to, s); err != nil {
+			return err
+		}
+		for _, f := range s.Failures {
+			if _, err := fmt.Fprintf(to, "failed: %s\n", f); err != nil {
+				return err
+			}
+		}
+		for _, note := range slices.Concat(s.Notes, findings(r.Planes, s.Cells)) {
 			if _, err := fmt.Fprintf(to, "note: %s\n", note); err != nil {
 				return err
 			}
@@ -54,18 +73,29 @@ func Summary(to io.Writer, r *results.Results) error {
 }
 
 func verdicts(to io.Writer, s results.Outcome) error {
-	grid := printer.NewGrid("CELL", "METRIC", "RATIO", "95 %", "NOISE", "VERDICT").Right(2)
+	grid := printer.NewGrid("CELL", "METRIC", "RATIO (OF SHARES: DIFFERENCE)", "95 %", "NOISE", "VERDICT").Right(2)
 	for _, c := range s.Cells {
+		metrics := map[[2]string]int{} // of each comparison
+		for _, v := range c.Verdicts {
+			metrics[[2]string{v.Plane, v.Baseline}]++
+		}
 		for _, v := range c.Verdicts {
 			text := v.Judgement
 			if v.Why != "" {
 				text += ": " + v.Why
 			}
+			ratio, interval := "-", "-"
+			if v.Pairs > 0 {
+				ratio = fmt.Sprintf("%.3f", v.Ratio)
+			}
+			if v.Pairs >= stats.MinPairs(metrics[[2]string{v.Plane, v.Baseline}]) {
+				interval = fmt.Sprintf("%.3f-%.3f", v.Low, v.High)
+			}
 			noise := ""
 			if v.Floor > 0 {
 				noise = fmt.Sprintf("%.3f", v.Floor)
 			}
-			grid.Row(c.Name, fmt.Sprintf("%s, %s / %s", v.Metric, v.Plane, v.Baseline), fmt.Sprintf("%.3f", v.Ratio), fmt.Sprintf("%.3f-%.3f", v.Low, v.High), noise, text)
+			grid.Row(c.Name, fmt.Sprintf("%s, %s / %s", v.Metric, v.Plane, v.Baseline), ratio, interval, noise, text)
 		}
 	}
 	if grid.Len() == 0 {
@@ -75,6 +105,58 @@ func verdicts(to io.Writer, s results.Outcome) error {
 		return err
 	}
 	return grid.Print(to, "")
+}
+
+// facts are numbers that belong to no block, by setting where they have one.
+func facts(to io.Writer, s results.Outcome) error {
+	groups, rows := results.FactTable(s.Facts)
+	if len(rows) == 0 {
+		return nil
+	}
+	columns := append(append([]string{"WHAT"}, groups...), "AT MOST", "UNIT")
+	grid := printer.NewGrid(columns...)
+	for i := range groups {
+		grid.Right(i + 1)
+	}
+	grid.Right(len(groups) + 1)
+	for _, r := range rows {
+		cells := []string{r.Name}
+		for _, g := range groups {
+			v, ok := r.Values[g]
+			text := strconv.FormatFloat(v, 'g', 4, 64)
+			switch {
+			case !ok:
+				text = "-"
+			case r.Missed[g]:
+				text += "!"
+			}
+			cells = append(cells, text)
+		}
+		limit := ""
+		if r.Target > 0 {
+			limit = strconv.FormatFloat(r.Target, 'g', 4, 64)
+		}
+		grid.Row(append(cells, limit, r.Unit)...)
+	}
+	return grid.Print(to, "")
+}
+
+// allRejected says why a plane has no block that counts, empty if it has one.
+func allRejected(blocks []results.Block, plane string) string {
+	n, why := 0, ""
+	for _, b := range blocks {
+		if b.Plane != plane {
+			continue
+		}
+		if b.Counted() {
+			return ""
+		}
+		n, why = n+1, strings.Join(b.Rejected, "; ")
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("none of %s counts; of the last: %s", plural(n, "block"), why)
 }
 
 // counts is how many blocks of a plane count, of how many.
@@ -89,6 +171,14 @@ func counts(blocks []results.Block, plane string) string {
 		}
 	}
 	return fmt.Sprintf("%d/%d", good, all)
+}
+
+func failedShare(blocks []results.Block, plane string) string {
+	share, _ := stats.FailedShare(blocks, plane)
+	if share == 0 {
+		return "-"
+	}
+	return strconv.FormatFloat(100*share, 'g', 3, 64) + " %"
 }
 
 func number(blocks []results.Block, plane, metric string, decimals int) string {

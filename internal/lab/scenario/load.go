@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"bytes"
 	"embed"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/lab/isotope"
 	"lateen.dev/lateen/internal/lab/published"
 )
 
@@ -22,6 +24,11 @@ var files embed.FS
 
 //go:embed worlds/*.yaml
 var worlds embed.FS
+
+// topologies are parts as well: service graphs in the language of isotope.
+//
+//go:embed topologies/*.yaml
+var topologies embed.FS
 
 // partClient is the part of every world that load starts from, and Generator its pod.
 const (
@@ -126,6 +133,18 @@ func (s *Scenario) check() error {
 		return fmt.Errorf("seconds: %v: use 1 to 3600", s.Seconds)
 	case s.Warmup < 0 || s.Warmup > 600:
 		return fmt.Errorf("warmup: %v: use 0 to 600", s.Warmup)
+	case s.Workers < 0 || s.Workers > 64:
+		return fmt.Errorf("workers: %d: use 0 to 64", s.Workers)
+	}
+	for _, id := range s.Answers {
+		if _, err := published.Find(id); err != nil {
+			return fmt.Errorf("answers: %w", err)
+		}
+	}
+	if s.Control != nil {
+		return s.checkControl()
+	}
+	switch {
 	case len(s.Metrics) == 0:
 		return errors.New("metrics: name those that verdicts are about")
 	case len(s.Cells) == 0:
@@ -133,15 +152,15 @@ func (s *Scenario) check() error {
 	case !slices.Contains(s.World, partClient):
 		return errors.New("world: without the part client there is nobody to send load")
 	}
-	for _, id := range s.Answers {
-		if _, err := published.Find(id); err != nil {
-			return fmt.Errorf("answers: %w", err)
-		}
-	}
 	for _, part := range s.World {
-		if _, err := worlds.ReadFile("worlds/" + part + ".yaml"); err != nil && part != bookinfo {
+		_, noWorld := fs.Stat(worlds, "worlds/"+part+".yaml")
+		_, noGraph := fs.Stat(topologies, "topologies/"+part+".yaml")
+		if noWorld != nil && noGraph != nil && part != bookinfo {
 			return fmt.Errorf("world: there is no part %q", part)
 		}
+	}
+	if err := s.checkVariants(); err != nil {
+		return err
 	}
 	seen := map[string]bool{}
 	for i, c := range s.Cells {
@@ -155,6 +174,40 @@ func (s *Scenario) check() error {
 		if err := s.checkCell(c); err != nil {
 			return fmt.Errorf("cell %s: %w", c.Name, err)
 		}
+	}
+	return nil
+}
+
+func (s *Scenario) checkVariants() error {
+	seen := map[string]bool{}
+	for _, v := range s.Variants {
+		if !name.MatchString(v.Name) || seen[v.Name] {
+			return fmt.Errorf("variants: %q: use up to 40 lower-case letters, digits and dashes, each name once", v.Name)
+		}
+		// A second self ends in a digit as well.
+		if v.Name == "2" {
+			return fmt.Errorf("variants: %q is the name of lateen's second self", v.Name)
+		}
+		seen[v.Name] = true
+		if len(v.ProxyEnv) == 0 {
+			return fmt.Errorf("variant %s: proxyEnv: say what differs", v.Name)
+		}
+		for _, setting := range v.ProxyEnv {
+			if key, _, ok := strings.Cut(setting, "="); !ok || key == "" {
+				return fmt.Errorf("variant %s: proxyEnv: %q: write NAME=VALUE", v.Name, setting)
+			}
+		}
+	}
+	return nil
+}
+
+// checkControl is check for an experiment on the control plane.
+func (s *Scenario) checkControl() error {
+	if len(s.World)+len(s.Cells)+len(s.Metrics) > 0 {
+		return errors.New("control: the control plane is measured alone; leave world, cells and metrics out")
+	}
+	if err := s.Control.Validate(); err != nil {
+		return fmt.Errorf("control: %w", err)
 	}
 	return nil
 }
@@ -217,10 +270,16 @@ func (l Load) With(other Load) Load {
 	return l
 }
 
-// Documents are the objects of a part; samples is the directory with Bookinfo, for those parts that run its programs.
+// Documents are the objects of a part; samples is the directory with Bookinfo, for those parts that run its programs. The pods
+// of other parts see no directory, as there may be none.
 func Documents(part, samples string) ([]api.Document, error) {
-	dir := filepath.Join(samples, bookinfo)
+	var dir string
 	if len(Needs(part)) > 0 {
+		var err error
+		// The engine that reads it works elsewhere.
+		if dir, err = filepath.Abs(filepath.Join(samples, bookinfo)); err != nil {
+			return nil, fmt.Errorf("find the samples: %w", err)
+		}
 		if _, err := os.Stat(dir); err != nil {
 			return nil, fmt.Errorf("the part %s runs the programs of Bookinfo, and there is none in %s: name the directory of the samples with --samples", part, samples)
 		}
@@ -233,9 +292,26 @@ func Documents(part, samples string) ([]api.Document, error) {
 		}
 		return []api.Document{{File: file, Dir: dir, Data: text}}, nil
 	}
+	if text, err := topologies.ReadFile("topologies/" + part + ".yaml"); err == nil {
+		if text, err = graph(text); err != nil {
+			return nil, fmt.Errorf("the part %s: %w", part, err)
+		}
+		return []api.Document{{File: part + ".yaml", Dir: dir, Data: text}}, nil
+	}
 	text, err := worlds.ReadFile("worlds/" + part + ".yaml")
 	if err != nil {
 		return nil, fmt.Errorf("there is no part %q", part)
 	}
 	return []api.Document{{File: part + ".yaml", Dir: dir, Data: text}}, nil
+}
+
+// graph makes the objects of a topology.
+func graph(topology []byte) ([]byte, error) {
+	t, err := isotope.Parse(topology)
+	if err != nil {
+		return nil, err
+	}
+	var objects bytes.Buffer
+	err = t.Manifests(&objects, isotope.DefaultManifestOptions)
+	return objects.Bytes(), err
 }

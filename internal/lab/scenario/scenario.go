@@ -2,7 +2,11 @@
 // about it does not hold on one machine. It reads and checks them; package run carries them out.
 package scenario
 
-import "time"
+import (
+	"time"
+
+	"lateen.dev/lateen/internal/lab/cpscale"
+)
 
 // Scenario is one file.
 type Scenario struct {
@@ -32,6 +36,22 @@ type Scenario struct {
 	Syscalls bool `json:"syscalls,omitempty"`
 	// ProxyEnv is environment of lateen's own proxies, as NAME=VALUE.
 	ProxyEnv []string `json:"proxyEnv,omitempty"`
+	// Workers is how many worker threads every plane's proxies run, and asks for what each of them has to carry; 0 leaves it to
+	// the planes.
+	Workers int `json:"workers,omitempty"`
+	// Variants are further planes of lateen's, with other settings, each compared with lateen as it is.
+	Variants []Variant `json:"variants,omitempty"`
+	// Control makes it an experiment on the control plane alone, of this size: there is no world, no load and no other plane then, and
+	// Seconds is how long changes are made at each rate.
+	Control *cpscale.Size `json:"control,omitempty"`
+}
+
+// Variant is lateen with other settings.
+type Variant struct {
+	// Name is the plane's, behind "lateen-".
+	Name string `json:"name"`
+	// ProxyEnv is environment of its proxies besides the scenario's.
+	ProxyEnv []string `json:"proxyEnv"`
 }
 
 // Cell is one setting; what it leaves out of Load is the scenario's.
@@ -51,7 +71,7 @@ type Cell struct {
 	// Kill ends the processes of a role this many seconds into the measured time.
 	Kill *Kill `json:"kill,omitempty"`
 	// Saturates says that the wanted rate may be out of reach of the services themselves: the gate on the achieved rate does
-	// not apply, and response times are those of a queue.
+	// not apply, falling behind it is no failure, and response times are those of a queue.
 	Saturates bool `json:"saturates,omitempty"`
 }
 
@@ -82,4 +102,21 @@ type Load struct {
 // Block is how long a block takes, warm-up included.
 func (s *Scenario) Block() time.Duration {
 	return time.Duration((s.Seconds + s.Warmup) * float64(time.Second))
+}
+
+// Changes says why a scenario needs services of the lab's own, which it changes or disturbs; empty if it only sends load.
+func (s *Scenario) Changes() string {
+	for _, c := range s.Cells {
+		switch {
+		case len(c.Scale) > 0:
+			return "cell " + c.Name + " scales the services"
+		case c.Policies > 0:
+			return "cell " + c.Name + " applies policies"
+		case c.Beside != nil:
+			return "cell " + c.Name + " has a second load from a pod of its own"
+		case c.Kill != nil:
+			return "cell " + c.Name + " ends processes"
+		}
+	}
+	return ""
 }

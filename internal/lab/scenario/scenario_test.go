@@ -2,6 +2,7 @@ package scenario_test
 
 import (
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -36,7 +37,7 @@ func TestEveryScenarioCanBeReadAndItsWorldIsThere(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"aa-null", "details-nagle", "details-close", "syscalls", "bookinfo-page", "bookinfo-sat", "replicas",
-		"twopods-conn", "twopods-qps", "stream-rr-crr", "churn", "policy-cost", "blast-radius"} {
+		"twopods-conn", "twopods-qps", "stream-rr-crr", "churn", "policy-cost", "blast-radius", "telemetry-cost", "conn-balance", "node-proxy", "graph-13", "graph-111", "cp-scale"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("there is no scenario %s", want)
 		}
@@ -55,6 +56,24 @@ cells:
 - {name: a, load: {qps: 10}}
 - {name: b, load: {qps: 0, keepalive: false}}
 `
+
+func TestOnlyPartsThatRunBookinfoNeedTheSamples(t *testing.T) {
+	t.Chdir(t.TempDir())
+	documents, err := scenario.Documents("echo", "samples")
+	if err != nil || len(documents) != 1 || documents[0].Dir != "" {
+		t.Errorf("echo needs the directory %+v, %v", documents, err)
+	}
+	if _, err := scenario.Documents("details", "samples"); err == nil || !strings.Contains(err.Error(), "--samples") {
+		t.Errorf("details without samples: %v", err)
+	}
+	if err := os.MkdirAll("samples/bookinfo", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	documents, err = scenario.Documents("details", "samples")
+	if err != nil || len(documents) != 1 || !filepath.IsAbs(documents[0].Dir) {
+		t.Errorf("the engine cannot find %+v, %v", documents, err)
+	}
+}
 
 func TestScenariosThatCannotBeCarriedOutAreRefused(t *testing.T) {
 	if s, err := scenario.Parse("good", []byte(good)); err != nil || len(s.Cells) != 2 {
@@ -76,9 +95,37 @@ func TestScenariosThatCannotBeCarriedOutAreRefused(t *testing.T) {
 		{"name: a,", "name: a, kill: {role: proxies, after: 9},", "kill"},
 		{"name: a,", "name: a, scale: {echo: -1},", "scale: echo"},
 		{"does: d", "does: d\nanswers: [nobody]", `"nobody"`},
+		{"does: d", `does: d
+variants: [{name: "2", proxyEnv: [A=b]}]`, "second self"},
+		{"does: d", `does: d
+variants: [{name: a, proxyEnv: [A=b]}, {name: a, proxyEnv: [A=c]}]`, "each name once"},
+		{"does: d", `does: d
+variants: [{name: a}]`, "variant a: proxyEnv: say"},
+		{"does: d", `does: d
+variants: [{name: a, proxyEnv: [b]}]`, "write NAME=VALUE"},
 	} {
 		text := strings.Replace(good, tc.old, tc.new, 1)
 		if _, err := scenario.Parse("x", []byte(text)); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s -> %s: got %v", tc.old, tc.new, err)
+		}
+	}
+}
+
+func TestAnExperimentOnTheControlPlaneHasNothingElse(t *testing.T) {
+	const alone = "title: t\ndoes: d\nrounds: 1\nseconds: 5\ncontrol: {services: 2, pods: 4, proxies: 3, rest: 1, rates: [1]}\n"
+	if s, err := scenario.Parse("alone", []byte(alone)); err != nil || s.Control.Pods != 4 {
+		t.Fatalf("got %+v, %v", s, err)
+	}
+	for _, tc := range []struct{ old, new, want string }{
+		{"rounds: 1", "rounds: 1\nworld: [client]", "leave world"},
+		{"services: 2", "services: 0", "control: services: 0"},
+		{"pods: 4", "pods: 1", "control: pods: 1"},
+		{"proxies: 3", "proxies: 0", "control: proxies: 0"},
+		{"rest: 1", "rest: 0", "control: rest: 0"},
+		{"rates: [1]", "rates: []", "control: rates"},
+		{"rates: [1]", "rates: [-1]", "control: rates: -1"},
+	} {
+		if _, err := scenario.Parse("x", []byte(strings.Replace(alone, tc.old, tc.new, 1))); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s -> %s: got %v", tc.old, tc.new, err)
 		}
 	}
@@ -99,7 +146,7 @@ func TestFind(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(good))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if s, err := scenario.Parse("x", text); err == nil && (len(s.Cells) == 0 || s.Rounds < 1) {
+		if s, err := scenario.Parse("x", text); err == nil && (len(s.Cells) == 0 && s.Control == nil || s.Rounds < 1) {
 			t.Errorf("%q was taken", text)
 		}
 	})

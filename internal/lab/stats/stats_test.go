@@ -170,6 +170,74 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// Shares of failed requests are compared by differences: against a plane on which nothing ever fails there is no ratio.
+func TestFailuresAreJudgedAgainstNone(t *testing.T) {
+	cell := func(noise float64) results.Cell {
+		var c results.Cell
+		for r := 1; r <= 8; r++ {
+			for plane, share := range map[string]float64{"none": 0, "none-2": noise * float64(r%2), "lateen": 0.05 + float64(r)/1000} {
+				c.Blocks = append(c.Blocks, results.Block{Plane: plane, Round: r, Metrics: map[string]float64{results.FailedShare: share}})
+			}
+		}
+		return c
+	}
+	witness := &stats.Witness{Baseline: "none", Plane: "none-2"}
+	judge := func(c results.Cell, plane string) results.Verdict {
+		return stats.Judge(c, "none", []string{plane}, []string{results.FailedShare}, witness)[0]
+	}
+	v := judge(cell(0), "lateen")
+	if v.Judgement != results.Slower || v.Pairs != 8 {
+		t.Errorf("five in a hundred against none: %+v", v)
+	}
+	near(t, "difference", v.Ratio, 0.0545, 1e-9)
+	if v := judge(cell(0), "none-2"); v.Judgement != results.Indistinguishable || v.Why != "the interval includes 0" {
+		t.Errorf("none against none: %+v", v)
+	}
+	if v := judge(cell(0.2), "lateen"); v.Judgement != results.Indistinguishable || !strings.Contains(v.Why, "noise of two alike") {
+		t.Errorf("with noise of two alike: %+v", v)
+	}
+}
+
+// A floor of fewer rounds than a verdict needs is none.
+func TestAWitnessNeedsAsManyRounds(t *testing.T) {
+	cell := blocks(8, results.ResponseP50, map[string]float64{"none": 1, "none-2": 1, "lateen": 2}, .02)
+	for i := range cell.Blocks {
+		if b := &cell.Blocks[i]; b.Plane == "none-2" && b.Round > 2 {
+			b.Rejected = []string{"steal 0.04"}
+		}
+	}
+	for _, witness := range []*stats.Witness{{Baseline: "none", Plane: "none-2"}, {Baseline: "none", Plane: "never"}} {
+		v := stats.Judge(cell, "none", []string{"lateen"}, []string{results.ResponseP50}, witness)[0]
+		if v.Judgement != results.Invalid || !strings.Contains(v.Why, "the noise floor was not measured") {
+			t.Errorf("%s: %+v", witness.Plane, v)
+		}
+	}
+}
+
+// Whatever its other times are: a plane that broke is not the better one.
+func TestAPlaneThatBrokeFailed(t *testing.T) {
+	cell := blocks(8, results.ResponseP50, map[string]float64{"none": 1, "lateen": .5}, .02)
+	cell.Blocks[3].Failed = []string{"a process ended meanwhile: proxies n1"}
+	v := stats.Judge(cell, "none", []string{"lateen"}, []string{results.ResponseP50}, nil)[0]
+	if v.Judgement != results.Failed || !strings.Contains(v.Why, "lateen failed in 1 block") || strings.Contains(v.Why, "proxies n1") {
+		t.Errorf("%+v", v)
+	}
+}
+
+// What the surroundings did spoils a block's times; that a plane broke in it is a result all the same.
+func TestAPlaneThatBrokeInARejectedBlockFailed(t *testing.T) {
+	cell := blocks(8, results.ResponseP50, map[string]float64{"none": 1, "lateen": .5}, .02)
+	for i := range cell.Blocks {
+		if b := &cell.Blocks[i]; b.Plane == "lateen" && b.Round == 3 {
+			b.Failed, b.Rejected = []string{"a process ended meanwhile: proxies n1"}, []string{"other processes' share of the machine 0.3, at most 0.1"}
+		}
+	}
+	v := stats.Judge(cell, "none", []string{"lateen"}, []string{results.ResponseP50}, nil)[0]
+	if v.Pairs != 7 || v.Judgement != results.Failed || v.Why != "lateen failed in 1 block" {
+		t.Errorf("%+v", v)
+	}
+}
+
 // Six rounds can be clear about one metric, but not about one of ten that were looked at.
 func TestManyMetricsNeedMoreRounds(t *testing.T) {
 	metrics := []string{results.ResponseP50}
@@ -183,7 +251,7 @@ func TestManyMetricsNeedMoreRounds(t *testing.T) {
 	}
 	alone := stats.Judge(cell, "none", []string{"lateen"}, metrics[:1], nil)[0]
 	together := stats.Judge(cell, "none", []string{"lateen"}, metrics, nil)[0]
-	if alone.Judgement != results.Slower || together.Judgement != results.Indistinguishable || !strings.Contains(together.Why, "rank test") {
+	if alone.Judgement != results.Slower || together.Judgement != results.Invalid || !strings.Contains(together.Why, "9 are needed") {
 		t.Errorf("alone %s, together %s (%s)", alone.Judgement, together.Judgement, together.Why)
 	}
 }
@@ -201,4 +269,61 @@ func TestRejectedBlocksDoNotCount(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	near(t, "ratio", v.Ratio, 2, 0.05)
+	for i := range cell.Blocks {
+		if b := &cell.Blocks[i]; b.Round > 1 {
+			b.Rejected = nil
+		}
+	}
+	v = stats.Judge(cell, "none", []string{"lateen"}, []string{results.ResponseP50, "a", "b", "c"}, nil)[0]
+	if v.Pairs != 7 || !strings.HasSuffix(v.Why, "; 1 block was rejected for what its environment did") {
+		t.Errorf("one rejected: %+v", v)
+	}
+}
+
+// With as many rounds as are needed the smallest probability there is, corrected for all metrics, reaches the level; with one
+// fewer it does not.
+func TestTheLeastRoundsAreThoseThatCanTell(t *testing.T) {
+	same := func(n int) []float64 {
+		d := make([]float64, n)
+		for i := range d {
+			d[i] = float64(i + 1)
+		}
+		return d
+	}
+	for metrics, want := range map[int]int{1: 6, 2: 7, 3: 7, 4: 8, 6: 8, 7: 9} {
+		n := stats.MinPairs(metrics)
+		if n != want {
+			t.Errorf("%d metrics: %d rounds, want %d", metrics, n, want)
+		}
+		if p := float64(metrics) * stats.SignedRank(same(n)); p > 0.05 {
+			t.Errorf("%d metrics, %d rounds: the least probability is %v", metrics, n, p)
+		}
+		if p := float64(metrics) * stats.SignedRank(same(n-1)); p <= 0.05 {
+			t.Errorf("%d metrics: %d rounds would do: %v", metrics, n-1, p)
+		}
+	}
+}
+
+// Two planes without proxies say nothing of what proxies cost; what their whole path wavered by is the floor then.
+func TestTheNoiseOfWhatAlikePlanesHaveNot(t *testing.T) {
+	proxies, all := results.CPUPerRequest(results.RoleProxies, "total"), results.CPUPerRequest(results.RoleAll, "total")
+	for _, tt := range []struct {
+		noise float64
+		want  string
+	}{{0.01, results.Faster}, {2, results.Indistinguishable}} {
+		var cell results.Cell
+		for r := 1; r <= 8; r++ {
+			wave := 1 + tt.noise*float64(r%2)
+			for plane, m := range map[string]map[string]float64{
+				"none": {all: 50}, "none-2": {all: 50 * wave}, "lateen": {all: 150, proxies: 100 + float64(r)/100}, "envoy": {all: 250, proxies: 200},
+			} {
+				cell.Blocks = append(cell.Blocks, results.Block{Plane: plane, Round: r, Metrics: m})
+			}
+		}
+		witness := &stats.Witness{Baseline: "none", Plane: "none-2"}
+		v := stats.Judge(cell, "envoy", []string{"lateen"}, []string{proxies}, witness)[0]
+		if v.Judgement != tt.want || v.Floor < 1 {
+			t.Errorf("noise %v: %+v", tt.noise, v)
+		}
+	}
 }

@@ -4,29 +4,43 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"lateen.dev/lateen/internal/lab/results"
 )
 
-// MinPairs is the least number of rounds that a judgement may rest on: with fewer the rank test cannot reach its level
-// whatever was measured.
-const MinPairs = 6
-
 // level is the probability below which the rank test counts as a witness.
 const level = 0.05
+
+// MinPairs is the least number of rounds that a judgement may rest on when it is one of several, for so many metrics: with fewer
+// the rank test cannot reach its level, by Holm's correction, whatever was measured. For one metric they are 6, for three 7.
+func MinPairs(metrics int) int {
+	n, least := 1, 1.0 // least: the probability that all n differences have the sign they have, or all the other
+	for ; least*float64(metrics) > level; n++ {
+		least = 2 / math.Exp2(float64(n+1))
+	}
+	return n
+}
 
 // Witness names two planes that are alike (the same program twice), whose difference is the noise floor.
 type Witness struct{ Baseline, Plane string }
 
 // Judge compares every plane of a cell with the baseline, one verdict for each metric and plane, in the order of planes and
 // metrics. The metrics named are those that the scenario declared beforehand; Holm's correction is over them. Where a
-// witness is given, its floor is the one that differences must exceed.
+// witness is given, its floor is the one that differences must exceed, and without enough of its rounds there is no verdict.
 func Judge(cell results.Cell, baseline string, planes, metrics []string, witness *Witness) []results.Verdict {
-	floors := map[string]float64{}
+	floors, witnessed := map[string]float64{}, map[string]int{}
 	if witness != nil {
 		for _, m := range metrics {
-			if i, ok := Ratio(PairsOf(cell.Blocks, witness.Baseline, witness.Plane, m)); ok {
-				floors[m] = Floor(i)
+			pairs := PairsOf(cell.Blocks, witness.Baseline, witness.Plane, results.NoiseOf(m))
+			if own := PairsOf(cell.Blocks, witness.Baseline, witness.Plane, m); len(own) > 0 {
+				pairs = own
+			}
+			witnessed[m] = len(pairs)
+			if i, ok := compare(m, pairs); ok {
+				if len(pairs) >= MinPairs(len(metrics)) { // of fewer an interval says nothing
+					floors[m] = floorOf(m, i)
+				}
 			}
 		}
 	}
@@ -39,8 +53,13 @@ func Judge(cell results.Cell, baseline string, planes, metrics []string, witness
 		var p []float64
 		for _, m := range metrics {
 			pairs := PairsOf(cell.Blocks, baseline, plane, m)
-			v := results.Verdict{Metric: m, Baseline: baseline, Plane: plane, Pairs: len(pairs), Floor: floors[m], P: SignedRank(logRatios(pairs))}
-			if i, ok := Ratio(pairs); ok {
+			v := results.Verdict{Metric: m, Baseline: baseline, Plane: plane, Pairs: len(pairs), Floor: floors[m]}
+			if results.ByDifference(m) {
+				v.P = SignedRank(differences(pairs))
+			} else {
+				v.P = SignedRank(logRatios(pairs))
+			}
+			if i, ok := compare(m, pairs); ok {
 				v.Ratio, v.Low, v.High = i.Estimate, i.Low, i.High
 			}
 			group = append(group, v)
@@ -48,11 +67,70 @@ func Judge(cell results.Cell, baseline string, planes, metrics []string, witness
 		}
 		for i, holm := range Holm(p) {
 			group[i].Holm = holm
-			group[i].Judgement, group[i].Why = judgement(group[i], rejected(cell.Blocks, baseline, plane))
+			v, least := &group[i], MinPairs(len(metrics))
+			v.Judgement, v.Why = judgement(*v, least, rejected(cell.Blocks, baseline, plane))
+			if v.Judgement != results.Invalid && witness != nil && witnessed[v.Metric] < least {
+				v.Judgement = results.Invalid
+				v.Why = fmt.Sprintf("the noise floor was not measured: %d rounds of %s and %s count, %d are needed", witnessed[v.Metric], witness.Baseline, witness.Plane, least)
+			}
+			if said := broken(cell.Blocks, baseline, plane); said != "" {
+				v.Judgement, v.Why = results.Failed, said
+			}
+			if said := failing(cell.Blocks, baseline, plane); said != "" && v.Metric != results.FailedShare {
+				v.Why = strings.TrimPrefix(v.Why+"; "+said, "; ")
+			}
 		}
 		verdicts = append(verdicts, group...)
 	}
 	return verdicts
+}
+
+// compare is plane against baseline as the metric asks for.
+func compare(metric string, pairs []Pair) (Interval, bool) {
+	if results.ByDifference(metric) {
+		return Difference(pairs)
+	}
+	return Ratio(pairs)
+}
+
+func floorOf(metric string, i Interval) float64 {
+	if results.ByDifference(metric) {
+		return DifferenceFloor(i)
+	}
+	return Floor(i)
+}
+
+// broken says in how many blocks one of the planes broke, rejected ones included: that is a result, and no result is lost for what
+// the surroundings did. How it broke is said once, in the outcome.
+func broken(blocks []results.Block, planes ...string) string {
+	var said []string
+	for _, plane := range planes {
+		n := 0
+		for _, b := range blocks {
+			if b.Plane == plane && len(b.Failed) > 0 {
+				n++
+			}
+		}
+		if n > 0 {
+			count := "blocks"
+			if n == 1 {
+				count = "block"
+			}
+			said = append(said, fmt.Sprintf("%s failed in %d %s", plane, n, count))
+		}
+	}
+	return strings.Join(said, "; ")
+}
+
+// failing says which of the planes left many requests without a good answer.
+func failing(blocks []results.Block, planes ...string) string {
+	var said []string
+	for _, plane := range planes {
+		if share, _ := FailedShare(blocks, plane); share > ManyFailed {
+			said = append(said, fmt.Sprintf("%.3g %% of the requests failed with %s", 100*share, plane))
+		}
+	}
+	return strings.Join(said, "; ")
 }
 
 // PairsOf collects a metric of two planes by rounds in which both have it and both blocks count.
@@ -75,7 +153,7 @@ func PairsOf(blocks []results.Block, baseline, plane, metric string) []Pair {
 	for _, r := range slices.Compact(rounds) {
 		a, okA := value(r, baseline)
 		b, okB := value(r, plane)
-		if p := (Pair{a, b}); okA && okB && p.usable() {
+		if p := (Pair{a, b}); okA && okB && (p.usable() || results.ByDifference(metric) && len(differences([]Pair{p})) > 0) {
 			pairs = append(pairs, p)
 		}
 	}
@@ -92,26 +170,36 @@ func rejected(blocks []results.Block, planes ...string) int {
 	return n
 }
 
-func judgement(v results.Verdict, rejected int) (judgement, why string) {
-	if v.Pairs < MinPairs {
-		why = fmt.Sprintf("%d rounds count on both sides, %d are needed", v.Pairs, MinPairs)
-		if rejected > 0 {
+func judgement(v results.Verdict, least, rejected int) (judgement, why string) {
+	if v.Pairs < least {
+		count := "rounds count"
+		if v.Pairs == 1 {
+			count = "round counts"
+		}
+		why = fmt.Sprintf("%d %s on both sides, %d are needed", v.Pairs, count, least)
+		switch {
+		case rejected == 1:
+			why += "; 1 block was rejected for what its environment did"
+		case rejected > 1:
 			why += fmt.Sprintf("; %d blocks were rejected for what their environment did", rejected)
 		}
 		return results.Invalid, why
 	}
-	if !(Interval{v.Ratio, v.Low, v.High}).Excludes(1) {
-		return results.Indistinguishable, "the interval includes 1"
+	// The end of the interval that lies nearer to no difference must be beyond the noise.
+	same, nearest, noise := 1.0, math.Max(v.Low, 1/v.High), "a factor of %.3f"
+	if results.ByDifference(v.Metric) {
+		same, nearest, noise = 0, math.Max(v.Low, -v.High), "%.3g"
 	}
-	// The end of the interval that lies nearer to 1 must be beyond the noise.
-	nearest := math.Max(v.Low, 1/v.High)
+	if !(Interval{v.Ratio, v.Low, v.High}).Excludes(same) {
+		return results.Indistinguishable, fmt.Sprintf("the interval includes %g", same)
+	}
 	if v.Floor > 0 && nearest <= v.Floor {
-		return results.Indistinguishable, fmt.Sprintf("within the noise of two alike, a factor of %.3f", v.Floor)
+		return results.Indistinguishable, "within the noise of two alike, " + fmt.Sprintf(noise, v.Floor)
 	}
 	if v.Holm > level {
 		return results.Indistinguishable, fmt.Sprintf("the rank test does not agree (p = %.3f over all metrics looked at): more rounds would tell", v.Holm)
 	}
-	if (v.Ratio < 1) == results.BetterIsLower(v.Metric) {
+	if (v.Ratio < same) == results.BetterIsLower(v.Metric) {
 		return results.Faster, ""
 	}
 	return results.Slower, ""

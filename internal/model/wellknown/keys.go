@@ -43,9 +43,21 @@ const (
 	GatewayServiceAccount    = "gateway.istio.io/service-account"
 	MeshController           = "istio.io/mesh-controller"
 	Programmed               = "lateen.dev/Programmed"
+	WaypointBound            = "istio.io/WaypointBound"
 	LateenWaypointController = "lateen.dev/waypoint-controller"
 	ProxyProtocol            = "istio.io/PROXY"
 	NodeIndex                = "lateen.dev/node-index"
+	PartOf                   = "app.kubernetes.io/part-of"
+	Component                = "app.kubernetes.io/component"
+	ReportingAgent           = "lateen.dev/agent"
+	ManagedBy                = "app.kubernetes.io/managed-by"
+	InstallRecord            = "lateen.dev/record"
+	BundleVersion            = "gateway.networking.k8s.io/bundle-version"
+	BundleChannel            = "gateway.networking.k8s.io/channel"
+	RotateRoot               = "lateen.dev/rotate-root"
+	IstioConfig              = "istio.io/config"
+	Uninstall                = "lateen.dev/uninstall"
+	Uninstalled              = "lateen.dev/uninstalled"
 )
 
 // Kind is where a name stands.
@@ -79,7 +91,7 @@ type Key struct {
 var Keys = []Key{
 	{DataplaneMode, "Membership", Label, "Namespace, Pod", "agent", "`ambient`, `none`",
 		"`ambient`: the pod, or each pod of the namespace, is captured and its connections are encrypted; `none` on a pod keeps it out. A pod's own label goes before its namespace's; a pod on its node's network is never captured"},
-	{Redirection, "Membership", Annotation, "Pod", "engine writes, control plane reads", "`enabled`",
+	{Redirection, "Membership", Annotation, "Pod", "engine writes (the agent on Kubernetes), control plane reads", "`enabled`",
 		"the pod is captured, so peers reach it by tunnel; set by the mesh after the node proxy serves the pod, not by people"},
 
 	{DNSCapture, "Exceptions from capture", Annotation, "Pod", "agent", "`true`, `false`",
@@ -99,8 +111,10 @@ var Keys = []Key{
 	{ExceptionsAccepted, "Exceptions from capture", Condition, "Pod", "engine writes", "`False` with a reason",
 		"an annotation of this group has something wrong in it and no effect; the message says what"},
 
-	{Programmed, "Proxies", Condition, "any", "control plane writes", "`False` with reason `RefusedByProxy`; `Unknown` with `MayBeRefused` or `RefusalUnnamed`",
-		"`False`: a proxy refuses what was made of the object; the message names the proxy and its reason. `Unknown`: it refuses something of a response that the object came in, and names others but not all, or none. Gone when the proxy takes a later version, or is gone itself"},
+	{Programmed, "Proxies", Condition, "any; `Programmed` on a Gateway", "control plane writes", "`True` with reason `Programmed`; `False` with `AwaitingProxies`, `RefusedByProxy`, `NotAccepted` or `StandIn`; `Unknown` with `NoProxies`, `MayBeRefused` or `RefusalUnnamed`",
+		"`True`: every node proxy, whatever replica of the control plane it is connected to, has acknowledged this generation of the object; it stays true of that generation. `AwaitingProxies`: the message names the proxies that have not, and replicas that cannot be asked. `RefusedByProxy`: a proxy refuses what was made of the object; the message has its reason. `StandIn`: this generation is refused, and the proxies are given its strictest reading. `Unknown`: no proxy is there, or one refuses something of a response that the object came in, and names others but not all, or none; that ends when it takes a later version, or is gone itself. The local engine says only what is refused, or may be"},
+	{WaypointBound, "Proxies", Condition, "Service, ServiceEntry, WorkloadEntry", "control plane writes", "`True`; `False` with a reason",
+		"whether connections to the object go through the waypoint that it asks for; on Kubernetes only, elsewhere it is called `WaypointBound`"},
 
 	{DryRun, "Policy", Annotation, "AuthorizationPolicy", "control plane", "`true`, `false`",
 		"`true`: the policy decides nothing and only reports, in `policy.dry_run` of the access log and `lateen_policy_dry_run_total`; anything else but `false` enforces it and is reported"},
@@ -165,4 +179,27 @@ var Keys = []Key{
 		"the node's number in a mesh of the local engine, for a pod's `nodeSelector`"},
 	{Network, "Reachability", Label, "Gateway", "control plane", "a network's name",
 		"the Gateway is the way into that network"},
+
+	{PartOf, "Installation", Label, "Pod", "agent", "`lateen`",
+		"with a component `control`, `agent` or `node`, in the namespace of the installation: a part of the mesh that the mesh stands on, which is never captured"},
+	{Component, "Installation", Label, "Pod", "agent", "`control`, `agent`, `node`",
+		"which part of the mesh it is"},
+	{ReportingAgent, "Installation", Controller, "Event", "agent writes", "in `reportingController`",
+		"the event is the agent's: why a pod is not captured"},
+	{ManagedBy, "Installation", Label, "any", "`lateen install` writes", "`lateen`, `Helm`",
+		"who installed the object: the command changes and removes only what is its own"},
+	{InstallRecord, "Installation", Label, "ConfigMap", "`lateen install` writes", "`install`",
+		"the ConfigMap `lateen-install` says which version is installed in its namespace, with which values; it counts only where the ClusterRoleBinding `lateen-control` puts the control plane"},
+	{BundleVersion, "Installation", Annotation, "CustomResourceDefinition", "`lateen install`", "a version",
+		"the version of the Gateway API that the definition is of; it is never replaced by an older one"},
+	{BundleChannel, "Installation", Annotation, "CustomResourceDefinition", "`lateen install`", "`standard`, `experimental`",
+		"the Gateway API's channel that the definition is of; an experimental one is left as it is"},
+	{IstioConfig, "Installation", Label, "ConfigMap", "control plane", "any",
+		"the root certificates in it are Istio's, and left to it"},
+	{RotateRoot, "Installation", Annotation, "Secret `lateen-ca`", "control plane", "any",
+		"asks for another root certificate, as `lateen ca rotate` does; gone when that has begun"},
+	{Uninstall, "Installation", Annotation, "DaemonSet of the agent", "agent", "`true`",
+		"every agent releases its node's pods and takes all that is the mesh's off the node; set by `lateen uninstall` before anything is deleted, and taken back by `lateen upgrade`"},
+	{Uninstalled, "Installation", Annotation, "Pod of the agent", "agent writes", "`true`",
+		"the agent has done so; `true, but for ...` names pods' networks that could not be looked at or changed, which is what whoever runs there may have seen to"},
 }

@@ -8,4 +8,14 @@ const (
 	ReasonMayBeRefused = "MayBeRefused"
 	// ReasonRefusalUnnamed is Unknown's where a proxy names nothing.
 	ReasonRefusalUnnamed = "RefusalUnnamed"
+	// ReasonAwaited is False's where a proxy has not acknowledged the object yet, or cannot be asked.
+	ReasonAwaited = "AwaitingProxies"
+	// ReasonNoProxies is Unknown's where nobody could acknowledge anything.
+	ReasonNoProxies = "NoProxies"
+	// ReasonProgrammed is True's: every proxy has acknowledged this generation of the object.
+	ReasonProgrammed = "Programmed"
+	// ReasonNotAccepted is False's where nothing was made of this generation of the object.
+	ReasonNotAccepted = "NotAccepted"
+	// ReasonStandIn is False's where this generation of the object is refused, and what stands in for it is made for the proxies.
+	ReasonStandIn = "StandIn"
 )

@@ -26,18 +26,18 @@ func checkMetadata(o metav1.Object) []fault {
 	default:
 		// Some kinds (ClusterRole) allow more; none of those is understood here, and a colon or slash would break resource names.
 		if errs := validation.IsDNS1123Subdomain(strings.ReplaceAll(o.GetName(), ":", ".")); len(errs) > 0 {
-			faults = append(faults, fault{field: "metadata.name", message: fmt.Sprintf("%q is not a valid name", o.GetName()),
+			faults = append(faults, fault{field: "metadata.name", message: fmt.Sprintf("%.100q is not a valid name", o.GetName()),
 				cure: "use lower-case letters, digits, '-' and '.', at most 253 characters"})
 		}
 	}
 	if ns := o.GetNamespace(); ns != "" && len(validation.IsDNS1123Label(ns)) > 0 {
-		faults = append(faults, fault{field: "metadata.namespace", message: fmt.Sprintf("%q is not a valid namespace", ns),
+		faults = append(faults, fault{field: "metadata.namespace", message: fmt.Sprintf("%.100q is not a valid namespace", ns),
 			cure: "use lower-case letters, digits and '-', at most 63 characters"})
 	}
 	faults = append(faults, checkLabels("metadata.labels", o.GetLabels())...)
 	for _, key := range slices.Sorted(maps.Keys(o.GetAnnotations())) {
 		if len(validation.IsQualifiedName(strings.ToLower(key))) > 0 {
-			faults = append(faults, fault{field: join("metadata.annotations", key), message: fmt.Sprintf("%q is not a valid annotation name", key),
+			faults = append(faults, fault{field: join("metadata.annotations", key), message: fmt.Sprintf("%.100q is not a valid annotation name", key),
 				cure: "use [prefix/]name of letters, digits, '-', '_' and '.', the name at most 63 characters"})
 		}
 	}
@@ -46,18 +46,18 @@ func checkMetadata(o metav1.Object) []fault {
 
 // checkLabels judges label names and values, of objects and of selectors alike.
 func checkLabels(field string, labels map[string]string) []fault {
-	var faults []fault
+	var faults tally
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		if len(validation.IsQualifiedName(key)) > 0 {
-			faults = append(faults, fault{field: join(field, key), message: fmt.Sprintf("%q is not a valid label name", key),
+		if len(validation.IsQualifiedName(key)) > 0 && !faults.full() {
+			faults.add(fault{field: join(field, key), message: fmt.Sprintf("%.100q is not a valid label name", key),
 				cure: "use [prefix/]name of letters, digits, '-', '_' and '.', the name at most 63 characters"})
 		}
-		if len(validation.IsValidLabelValue(labels[key])) > 0 {
-			faults = append(faults, fault{field: join(field, key), message: fmt.Sprintf("%q is not a valid label value", labels[key]),
+		if len(validation.IsValidLabelValue(labels[key])) > 0 && !faults.full() {
+			faults.add(fault{field: join(field, key), message: fmt.Sprintf("%.100q is not a valid label value", labels[key]),
 				cure: "use letters, digits, '-', '_' and '.', at most 63 characters, starting and ending with a letter or digit"})
 		}
 	}
-	return faults
+	return faults.all()
 }
 
 func checkService(o metav1.Object) []fault {
@@ -65,7 +65,7 @@ func checkService(o metav1.Object) []fault {
 	var faults []fault
 	// A Service's name becomes a DNS label.
 	if len(validation.IsDNS1123Label(svc.Name)) > 0 {
-		faults = append(faults, fault{field: "metadata.name", message: fmt.Sprintf("%q is not a valid service name", svc.Name),
+		faults = append(faults, fault{field: "metadata.name", message: fmt.Sprintf("%.100q is not a valid service name", svc.Name),
 			cure: "use lower-case letters, digits and '-', at most 63 characters"})
 	}
 	switch svc.Spec.Type {
@@ -73,7 +73,7 @@ func checkService(o metav1.Object) []fault {
 	case corev1.ServiceTypeExternalName:
 		faults = append(faults, fault{severity: Warning, field: "spec.type", message: "an ExternalName service is not part of the mesh", cure: "call the external name itself"})
 	default:
-		faults = append(faults, fault{field: "spec.type", message: fmt.Sprintf("unknown type %q", svc.Spec.Type),
+		faults = append(faults, fault{field: "spec.type", message: fmt.Sprintf("unknown type %.100q", svc.Spec.Type),
 			cure: "use one of ClusterIP, NodePort, LoadBalancer, ExternalName"})
 	}
 	faults = append(faults, checkServiceAddresses(svc)...)
@@ -99,7 +99,7 @@ func checkServiceAddresses(svc *corev1.Service) []fault {
 
 func checkIP(field, ip string) []fault {
 	if addr, err := netip.ParseAddr(ip); err != nil || addr.Zone() != "" {
-		return []fault{{field: field, message: fmt.Sprintf("%q is not an IP address", ip), cure: "write an address such as 10.96.0.20"}}
+		return []fault{{field: field, message: fmt.Sprintf("%.100q is not an IP address", ip), cure: "write an address such as 10.96.0.20"}}
 	}
 	return nil
 }
@@ -125,10 +125,10 @@ func checkServicePorts(svc *corev1.Service) []fault {
 		}
 		if p.Name != "" {
 			if len(validation.IsDNS1123Label(p.Name)) > 0 {
-				faults = append(faults, fault{field: field + ".name", message: fmt.Sprintf("%q is not a valid port name", p.Name), cure: "use lower-case letters, digits and '-'"})
+				faults = append(faults, fault{field: field + ".name", message: fmt.Sprintf("%.100q is not a valid port name", p.Name), cure: "use lower-case letters, digits and '-'"})
 			}
 			if names[p.Name] {
-				faults = append(faults, fault{field: field + ".name", message: fmt.Sprintf("%q is used twice", p.Name), cure: "give each port its own name"})
+				faults = append(faults, fault{field: field + ".name", message: fmt.Sprintf("%.100q is used twice", p.Name), cure: "give each port its own name"})
 			}
 			names[p.Name] = true
 		}
@@ -138,7 +138,7 @@ func checkServicePorts(svc *corev1.Service) []fault {
 			protocol = corev1.ProtocolTCP
 		case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
 		default:
-			faults = append(faults, fault{field: field + ".protocol", message: fmt.Sprintf("unknown protocol %q", p.Protocol), cure: "use one of TCP, UDP, SCTP"})
+			faults = append(faults, fault{field: field + ".protocol", message: fmt.Sprintf("unknown protocol %.100q", p.Protocol), cure: "use one of TCP, UDP, SCTP"})
 		}
 		if ports[portKey{p.Port, protocol}] {
 			faults = append(faults, fault{field: field + ".port", message: fmt.Sprintf("port %d/%s is listed twice", p.Port, protocol), cure: "remove one of the two"})
@@ -161,7 +161,7 @@ func checkTargetPort(field string, p intstr.IntOrString) []fault {
 		if _, err := strconv.Atoi(p.StrVal); err == nil {
 			cure = "write the number without quotes"
 		}
-		return []fault{{field: field, message: fmt.Sprintf("%q is not a port name", p.StrVal), cure: cure}}
+		return []fault{{field: field, message: fmt.Sprintf("%.100q is not a port name", p.StrVal), cure: cure}}
 	}
 	return nil
 }

@@ -51,9 +51,9 @@ func checkEntryHosts(spec *networkingapi.ServiceEntry) []fault {
 		case h == "*":
 			faults = append(faults, fault{field: field, message: "the host is every host", cure: "name a domain, such as *.example.com"})
 		case !validHost(h):
-			faults = append(faults, fault{field: field, message: fmt.Sprintf("%q is not a host name", h), cure: "write a name such as api.example.com or *.example.com"})
+			faults = append(faults, fault{field: field, message: fmt.Sprintf("%.100q is not a host name", h), cure: "write a name such as api.example.com or *.example.com"})
 		case wildcard && resolved:
-			faults = append(faults, fault{field: field, message: fmt.Sprintf("%q cannot be resolved: it stands for many names", h), cure: "name endpoints, or use resolution NONE or DYNAMIC_DNS"})
+			faults = append(faults, fault{field: field, message: fmt.Sprintf("%.100q cannot be resolved: it stands for many names", h), cure: "name endpoints, or use resolution NONE or DYNAMIC_DNS"})
 		case !wildcard && dynamic:
 			faults = append(faults, fault{field: field, message: "DYNAMIC_DNS is for wildcard hosts", cure: "use resolution DNS"})
 		}
@@ -82,7 +82,7 @@ func checkEntryAddresses(spec *networkingapi.ServiceEntry) []fault {
 	for i, a := range spec.Addresses {
 		field := fmt.Sprintf("spec.addresses[%d]", i)
 		if !validBlock(a) {
-			faults = append(faults, fault{field: field, message: fmt.Sprintf("%q is neither an IP address nor a CIDR", a), cure: cureIP})
+			faults = append(faults, fault{field: field, message: fmt.Sprintf("%.100q is neither an IP address nor a CIDR", a), cure: cureIP})
 			continue
 		}
 		if strings.Contains(a, "/") && spec.Resolution != networkingapi.ServiceEntry_NONE && spec.Resolution != networkingapi.ServiceEntry_STATIC {
@@ -125,10 +125,10 @@ func checkEntryPorts(spec *networkingapi.ServiceEntry) []fault {
 			faults = append(faults, fault{field: field + ".targetPort", message: fmt.Sprintf("port %d is out of range", p.TargetPort), cure: "use 1 to 65535"})
 		}
 		if len(validation.IsDNS1123Label(p.Name)) > 0 {
-			faults = append(faults, fault{field: field + ".name", message: fmt.Sprintf("%q is not a valid port name", p.Name), cure: "use lower-case letters, digits and '-'"})
+			faults = append(faults, fault{field: field + ".name", message: fmt.Sprintf("%.100q is not a valid port name", p.Name), cure: "use lower-case letters, digits and '-'"})
 		}
 		if names[p.Name] {
-			faults = append(faults, fault{field: field + ".name", message: fmt.Sprintf("%q is used twice", p.Name), cure: "give each port its own name"})
+			faults = append(faults, fault{field: field + ".name", message: fmt.Sprintf("%.100q is used twice", p.Name), cure: "give each port its own name"})
 		}
 		if numbers[p.Number] {
 			faults = append(faults, fault{field: field + ".number", message: fmt.Sprintf("port %d is listed twice", p.Number), cure: "remove one of the two"})
@@ -136,7 +136,7 @@ func checkEntryPorts(spec *networkingapi.ServiceEntry) []fault {
 		names[p.Name], numbers[p.Number] = true, true
 		protocol := strings.ToUpper(p.Protocol)
 		if !slices.Contains(entryProtocols, protocol) {
-			faults = append(faults, fault{field: field + ".protocol", message: fmt.Sprintf("unknown protocol %q", p.Protocol), cure: "use one of " + strings.Join(entryProtocols[1:], ", ")})
+			faults = append(faults, fault{field: field + ".protocol", message: fmt.Sprintf("unknown protocol %.100q", p.Protocol), cure: "use one of " + strings.Join(entryProtocols[1:], ", ")})
 		}
 		opaque = opaque || !slices.Contains(multiplexed, protocol)
 		if spec.Resolution == networkingapi.ServiceEntry_DYNAMIC_DNS && !slices.Contains([]string{"HTTP", "HTTP2", "GRPC", "TLS"}, protocol) {
@@ -197,9 +197,9 @@ func checkEndpoint(path string, e *networkingapi.WorkloadEntry, ports map[string
 		faults = append(faults, fault{field: join(path, "address"), message: fmt.Sprintf("%s leads every client to itself or to many", e.Address), cure: "write the address at which other machines reach it"})
 	case err == nil && addr.Zone() == "":
 	case !hostname:
-		faults = append(faults, fault{field: join(path, "address"), message: fmt.Sprintf("%q is not an IP address", e.Address), cure: "write an IP address, or use resolution DNS"})
+		faults = append(faults, fault{field: join(path, "address"), message: fmt.Sprintf("%.100q is not an IP address", e.Address), cure: "write an IP address, or use resolution DNS"})
 	case strings.HasPrefix(e.Address, "*") || !validHost(e.Address):
-		faults = append(faults, fault{field: join(path, "address"), message: fmt.Sprintf("%q is neither an IP address nor a host name", e.Address), cure: "write one of the two"})
+		faults = append(faults, fault{field: join(path, "address"), message: fmt.Sprintf("%.100q is neither an IP address nor a host name", e.Address), cure: "write one of the two"})
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Ports)) {
 		field := join(path, "ports."+name)
@@ -211,7 +211,7 @@ func checkEndpoint(path string, e *networkingapi.WorkloadEntry, ports map[string
 		}
 	}
 	if strings.Count(e.Locality, "/") > 2 {
-		faults = append(faults, fault{field: join(path, "locality"), message: fmt.Sprintf("%q has more than three parts", e.Locality), cure: "write region/zone/subzone"})
+		faults = append(faults, fault{field: join(path, "locality"), message: fmt.Sprintf("%.100q has more than three parts", e.Locality), cure: "write region/zone/subzone"})
 	}
 	return faults
 }
@@ -226,29 +226,32 @@ func checkServiceAccount(field, name string) []fault {
 	if name == "" || len(validation.IsDNS1123Subdomain(name)) == 0 {
 		return nil
 	}
-	return []fault{{field: field, message: fmt.Sprintf("%q is not the name of a service account", name), cure: "use lower-case letters, digits, '-' and '.', without namespace"}}
+	return []fault{{field: field, message: fmt.Sprintf("%.100q is not the name of a service account", name), cure: "use lower-case letters, digits, '-' and '.', without namespace"}}
 }
 
 func checkExportTo(namespace string, exportTo []string) []fault {
-	var faults []fault
+	var faults tally
 	seen := map[string]bool{}
 	for i, e := range exportTo {
-		field := fmt.Sprintf("spec.exportTo[%d]", i)
 		name := e
 		if e == "." {
 			name = namespace
 		}
+		wrong, cure := "", ""
 		switch {
 		case (e == "*" || e == "~") && len(exportTo) > 1:
-			faults = append(faults, fault{field: field, message: fmt.Sprintf("%q stands alone", e), cure: "remove it or the others"})
+			wrong, cure = "stands alone", "remove it or the others"
 		case e != "*" && e != "~" && e != "." && len(validation.IsDNS1123Label(e)) > 0:
-			faults = append(faults, fault{field: field, message: fmt.Sprintf("%q is not a namespace", e), cure: `use ".", "*", "~" or the name of a namespace`})
+			wrong, cure = "is not a namespace", `use ".", "*", "~" or the name of a namespace`
 		case seen[name]:
-			faults = append(faults, fault{field: field, message: fmt.Sprintf("%q is listed twice", e), cure: "remove one of the two"})
+			wrong, cure = "is listed twice", "remove one of the two"
+		}
+		if wrong != "" && !faults.full() {
+			faults.add(fault{field: fmt.Sprintf("spec.exportTo[%d]", i), message: fmt.Sprintf("%.100q %s", e, wrong), cure: cure})
 		}
 		seen[name] = true
 	}
-	return faults
+	return faults.all()
 }
 
 func checkWorkloadEntry(o metav1.Object) []fault {
@@ -270,7 +273,7 @@ func checkGateway(o metav1.Object) []fault {
 	for i, l := range gw.Spec.Listeners {
 		field := fmt.Sprintf("spec.listeners[%d]", i)
 		if l.Name == "" || names[l.Name] {
-			faults = append(faults, fault{field: field + ".name", message: fmt.Sprintf("%q is missing or used twice", l.Name), cure: "give each listener its own name"})
+			faults = append(faults, fault{field: field + ".name", message: fmt.Sprintf("%.100q is missing or used twice", l.Name), cure: "give each listener its own name"})
 		}
 		names[l.Name] = true
 		if l.Port < 1 || l.Port > 65535 {
@@ -281,7 +284,7 @@ func checkGateway(o metav1.Object) []fault {
 		}
 		n := l.AllowedRoutes.Namespaces
 		if n.From != nil && !slices.Contains([]gatewayv1.FromNamespaces{gatewayv1.NamespacesFromAll, gatewayv1.NamespacesFromSame, gatewayv1.NamespacesFromSelector, gatewayv1.NamespacesFromNone}, *n.From) {
-			faults = append(faults, fault{field: field + ".allowedRoutes.namespaces.from", message: fmt.Sprintf("unknown value %q", *n.From), cure: "use one of All, Same, Selector, None"})
+			faults = append(faults, fault{field: field + ".allowedRoutes.namespaces.from", message: fmt.Sprintf("unknown value %.100q", *n.From), cure: "use one of All, Same, Selector, None"})
 		}
 		if _, err := metav1.LabelSelectorAsSelector(n.Selector); err != nil {
 			faults = append(faults, fault{field: field + ".allowedRoutes.namespaces.selector", message: err.Error(), cure: "correct the selector"})

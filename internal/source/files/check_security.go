@@ -61,7 +61,7 @@ func checkAuthorizationPolicy(o metav1.Object) []fault {
 	if v := ap.Annotations[wellknown.DryRun]; v != "" {
 		if _, err := strconv.ParseBool(v); err != nil {
 			// Refused, a policy would be missing from a control plane that starts with it. It is taken as if the annotation were not there.
-			faults = append(faults, fault{severity: Warning, field: "metadata.annotations[istio.io/dry-run]", message: fmt.Sprintf("%q is neither true nor false and counts as false", v), cure: `use "true" to have the policy report only, else "false"`})
+			faults = append(faults, fault{severity: Warning, field: "metadata.annotations[istio.io/dry-run]", message: fmt.Sprintf("%.100q is neither true nor false and counts as false", v), cure: `use "true" to have the policy report only, else "false"`})
 		}
 	}
 	for i, rule := range spec.Rules {
@@ -103,24 +103,25 @@ type valueList struct {
 
 // checkLists judges the fields of one source or operation, of which at least one must be given.
 func checkLists(path, what string, lists []valueList) []fault {
-	var faults []fault
+	var faults tally
 	given := false
 	for _, l := range lists {
 		for i, v := range l.values {
 			given = true
-			field := fmt.Sprintf("%s.%s[%d]", path, l.name, i)
-			switch {
-			case v == "":
-				faults = append(faults, fault{field: field, message: "the value is empty", cure: "write a value, or remove the entry"})
-			case l.valid != nil && !l.valid(v):
-				faults = append(faults, fault{field: field, message: fmt.Sprintf("%q is not valid here", v), cure: l.cure})
+			if v != "" && (l.valid == nil || l.valid(v)) || faults.full() {
+				continue
 			}
+			f := fault{field: fmt.Sprintf("%s.%s[%d]", path, l.name, i), message: "the value is empty", cure: "write a value, or remove the entry"}
+			if v != "" {
+				f.message, f.cure = fmt.Sprintf("%.100q is not valid here", v), l.cure
+			}
+			faults.add(f)
 		}
 	}
 	if !given {
-		faults = append(faults, fault{field: path, message: "the " + what + " names nothing", cure: "give at least one field, or leave the " + what + " out"})
+		faults.add(fault{field: path, message: "the " + what + " names nothing", cure: "give at least one field, or leave the " + what + " out"})
 	}
-	return faults
+	return faults.all()
 }
 
 const (
@@ -138,16 +139,18 @@ func checkSource(path string, s *securityapi.Source) []fault {
 		{"ipBlocks", s.GetIpBlocks(), validBlock, cureIP}, {"notIpBlocks", s.GetNotIpBlocks(), validBlock, cureIP},
 		{"remoteIpBlocks", s.GetRemoteIpBlocks(), validBlock, cureIP}, {"notRemoteIpBlocks", s.GetNotRemoteIpBlocks(), validBlock, cureIP},
 	})
+	var stars tally
 	for _, l := range []valueList{{name: "principals", values: s.GetPrincipals()}, {name: "notPrincipals", values: s.GetNotPrincipals()},
 		{name: "namespaces", values: s.GetNamespaces()}, {name: "notNamespaces", values: s.GetNotNamespaces()}} {
 		for i, v := range l.values {
-			if literalStar(v) {
-				faults = append(faults, fault{severity: Warning, field: fmt.Sprintf("%s.%s[%d]", path, l.name, i),
-					message: fmt.Sprintf("only one star, first or last, stands for any text; another one in %q stands for itself and matches nobody", v),
+			if literalStar(v) && !stars.full() {
+				stars.add(fault{severity: Warning, field: fmt.Sprintf("%s.%s[%d]", path, l.name, i),
+					message: fmt.Sprintf("only one star, first or last, stands for any text; another one in %.100q stands for itself and matches nobody", v),
 					cure:    "write several values, or use namespaces or serviceAccounts"})
 			}
 		}
 	}
+	faults = append(faults, stars.all()...)
 	accounts := len(s.GetServiceAccounts()) + len(s.GetNotServiceAccounts())
 	others := len(s.GetPrincipals()) + len(s.GetNotPrincipals()) + len(s.GetNamespaces()) + len(s.GetNotNamespaces())
 	if accounts > 0 && others > 0 {
@@ -188,7 +191,7 @@ func checkCondition(path string, c *securityapi.Condition) []fault {
 		return []fault{{field: path + ".key", message: "the key is missing", cure: "name an attribute, such as source.namespace"}}
 	}
 	if !knownAttribute(c.GetKey()) {
-		return []fault{{field: path + ".key", message: fmt.Sprintf("there is no attribute %q", c.GetKey()), cure: "use one of " + strings.Join(attributes, ", ")}}
+		return []fault{{field: path + ".key", message: fmt.Sprintf("there is no attribute %.100q", c.GetKey()), cure: "use one of " + strings.Join(attributes, ", ")}}
 	}
 	var valid func(string) bool
 	cure := ""

@@ -55,6 +55,7 @@ func Decode(file string, data []byte) ([]Object, []Problem) {
 	}
 	for i := range problems {
 		problems[i].Line = min(problems[i].Line, last)
+		problems[i] = problems[i].clipped()
 	}
 	return objects, problems
 }
@@ -65,6 +66,7 @@ type fault struct {
 	field    string
 	message  string
 	cure     string
+	more     int // how many others like it there are that are not put into words
 }
 
 // decodeDocument reads one document: one object, or a List of them.
@@ -151,7 +153,7 @@ func decodeJSON(file string, root *yamlv3.Node, docLine, start int, path string,
 	key := model.Key{Group: group, Kind: kindName, Namespace: namespace, Name: name}
 	var faults []fault
 	if !slices.Contains(k.versions, version) {
-		faults = append(faults, fault{field: "apiVersion", message: fmt.Sprintf("version %q of %s is not known", version, kindName),
+		faults = append(faults, fault{field: "apiVersion", message: fmt.Sprintf("version %.100q of %s is not known", version, kindName),
 			cure: "use apiVersion " + k.apiVersion()})
 	}
 	value, f := k.decode(raw)
@@ -170,7 +172,7 @@ func decodeJSON(file string, root *yamlv3.Node, docLine, start int, path string,
 	if k.support == model.Ineffective && !refused(faults) {
 		faults = append(faults, fault{severity: Warning, message: "is kept without effect: " + k.reason})
 	}
-	for _, f := range faults {
+	for _, f := range fewest(faults) {
 		p := problem(key.String(), f)
 		if name != "" {
 			p.key = key // an object that lost its name may be any of the file's

@@ -24,15 +24,20 @@ const (
 	rescanEvery = 10 * time.Second
 	// writeGrace is how long objects may be missing from a file that is being written in place before they are taken for deleted.
 	writeGrace = 100 * time.Millisecond
+	// maxFile is the largest file that is read, in bytes: more is no configuration that a person or a tool means.
+	maxFile = 64 << 20
 )
 
 // Source follows a directory of manifests.
 type Source struct {
 	dir    string
 	logger *slog.Logger
+	rescan time.Duration
 
 	files   map[string]fileStamp
 	recheck map[string]time.Time // files to read again although nothing may happen to them
+	folders map[string]bool      // those that are watched
+	links   links
 	catalog *catalog
 
 	mu       sync.Mutex
@@ -49,7 +54,8 @@ type fileStamp struct {
 // NewSource returns a source of all *.yaml, *.yml and *.json files under dir. Files and folders whose names start with a dot are not read:
 // they are what editors and atomic writers leave for a moment.
 func NewSource(dir string, logger *slog.Logger) *Source {
-	return &Source{dir: dir, logger: logger, files: map[string]fileStamp{}, recheck: map[string]time.Time{}, catalog: newCatalog()}
+	return &Source{dir: filepath.Clean(dir), logger: logger, rescan: rescanEvery, files: map[string]fileStamp{}, recheck: map[string]time.Time{},
+		folders: map[string]bool{}, links: newLinks(), catalog: newCatalog()}
 }
 
 // Problems lists what is wrong with the files now, by file and line.
@@ -77,7 +83,7 @@ func (s *Source) Run(ctx context.Context, apply func([]model.Change)) error {
 	s.publish()
 	apply(changes)
 
-	rescan := time.NewTicker(rescanEvery)
+	rescan := time.NewTicker(s.rescan)
 	defer rescan.Stop()
 	for {
 		var changes []model.Change
@@ -122,9 +128,7 @@ func (s *Source) take(watcher *fsnotify.Watcher, event fsnotify.Event) []model.C
 	}
 	var changes []model.Change
 	for path := range touched {
-		// A hidden entry may be a switch behind which visible links point elsewhere, as in mounted ConfigMaps; a folder brings its files.
-		info, err := os.Stat(path)
-		if hidden(path) || (err == nil && info.IsDir()) || (err != nil && !isManifest(path)) {
+		if s.meansMore(path) {
 			scanned, err := s.scan(watcher)
 			if err != nil {
 				s.logger.Error("files: the directory cannot be read; what was read stays live", "error", err)
@@ -137,12 +141,35 @@ func (s *Source) take(watcher *fsnotify.Watcher, event fsnotify.Event) []model.C
 		if isManifest(path) {
 			paths = append(paths, path)
 		}
+		paths = append(paths, s.links.passing(path)...)
 	}
 	slices.Sort(paths)
+	paths = slices.Compact(paths)
 	for _, path := range paths {
 		changes = append(changes, s.read(path, true)...)
 	}
 	return changes
+}
+
+// meansMore says whether an event at a path may concern files that nobody knows yet, or all of a folder: a folder brings its files and
+// takes them along, whatever its name is. What an atomic writer leaves for a moment, a hidden file, concerns only the links that pass it:
+// to read the whole directory for each would make every change as expensive as all objects.
+func (s *Source) meansMore(path string) bool {
+	if s.folders[path] {
+		return true
+	}
+	info, err := os.Lstat(path)
+	switch {
+	case err != nil:
+		return !hidden(path) && !isManifest(path)
+	case hidden(path):
+		return !info.Mode().IsRegular()
+	case info.Mode()&fs.ModeSymlink != 0:
+		if info, err = os.Stat(path); err != nil {
+			return !isManifest(path)
+		}
+	}
+	return info.IsDir()
 }
 
 func hidden(path string) bool { return strings.HasPrefix(filepath.Base(path), ".") }
@@ -160,7 +187,7 @@ func isManifest(path string) bool {
 
 // scan reads every file that changed since it was last read and forgets those that are gone.
 func (s *Source) scan(watcher *fsnotify.Watcher) ([]model.Change, error) {
-	seen := map[string]bool{}
+	seen, folders := map[string]bool{}, map[string]bool{}
 	var paths []string
 	err := filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -171,6 +198,7 @@ func (s *Source) scan(watcher *fsnotify.Watcher) ([]model.Change, error) {
 		case path != s.dir && hidden(path) && d.IsDir():
 			return filepath.SkipDir
 		case d.IsDir():
+			folders[path] = true
 			// Watching a folder twice is harmless.
 			if err := watcher.Add(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("watch %s: %w; fs.inotify.max_user_watches may be too low", path, err)
@@ -184,9 +212,15 @@ func (s *Source) scan(watcher *fsnotify.Watcher) ([]model.Change, error) {
 	if err != nil {
 		return nil, fmt.Errorf("scan %s: %w", s.dir, err)
 	}
+	s.folders = folders
 	var changes []model.Change
 	for _, path := range paths {
 		changes = append(changes, s.read(path, false)...)
+	}
+	for link := range s.links.trails {
+		if !seen[link] {
+			s.links.set(link, nil)
+		}
 	}
 	for path := range s.files {
 		if !seen[path] {
@@ -198,7 +232,13 @@ func (s *Source) scan(watcher *fsnotify.Watcher) ([]model.Change, error) {
 
 // read takes in one file; unless forced, only if it looks changed.
 func (s *Source) read(path string, force bool) []model.Change {
-	info, err := os.Stat(path)
+	info, err := os.Lstat(path)
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		s.links.set(path, trail(s.dir, path)) // also of a link to nothing: what it names may come
+		info, err = os.Stat(path)
+	} else {
+		s.links.set(path, nil)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return s.forget(path)
 	}
@@ -210,7 +250,9 @@ func (s *Source) read(path string, force bool) []model.Change {
 		if known && stamp == old && !force {
 			return nil
 		}
-		data, err = os.ReadFile(path)
+		if err = refuse(info); err == nil {
+			data, err = load(path)
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			return s.forget(path)
 		}
@@ -218,7 +260,11 @@ func (s *Source) read(path string, force bool) []model.Change {
 	if err != nil {
 		// Not readable is not gone: what was read stays live.
 		s.files[path] = fileStamp{}
-		return s.catalog.set(path, nil, []Problem{{File: path, Message: err.Error(), Cure: "make the file readable"}}, true)
+		problem := Problem{File: path, Message: err.Error(), Cure: "make the file readable"}
+		if refusal := (*unfit)(nil); errors.As(err, &refusal) {
+			problem.Cure = refusal.cure
+		}
+		return s.catalog.set(path, nil, []Problem{problem}, true)
 	}
 	s.files[path] = stamp
 	objects, problems := Decode(path, data)

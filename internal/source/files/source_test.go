@@ -39,6 +39,7 @@ func watch(t *testing.T, prepare func(dir string)) *directory {
 		prepare(d.dir)
 	}
 	d.source = NewSource(d.dir, slog.New(slog.DiscardHandler))
+	d.source.rescan = time.Hour // what a test waits for is told by events
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	first := make(chan struct{})
@@ -243,6 +244,37 @@ func TestProblemsComeAndGoWithTheFile(t *testing.T) {
 		t.Errorf("problems %v", p)
 	}
 }
+
+// An atomic writer's hidden file must not cost a look at every object.
+func TestAHiddenFileIsNoReasonToReadEverything(t *testing.T) {
+	dir := t.TempDir()
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Close()
+	s := NewSource(dir, slog.New(slog.DiscardHandler))
+	if _, err := s.scan(watcher); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "quiet.yaml"), "apiVersion: v1\nkind: Namespace\nmetadata: {name: quiet}\n")
+	write(t, filepath.Join(dir, ".there.yaml.new"), "")
+	// Asked about the hidden files alone, whatever is read was read unasked.
+	for _, name := range []string{".there.yaml.new", ".gone.yaml.new"} {
+		if changes := s.take(silent(), fsnotify.Event{Name: filepath.Join(dir, name), Op: fsnotify.Create}); len(changes) > 0 {
+			t.Errorf("%s: it read %v", name, changes)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, ".folder"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if changes := s.take(watcher, fsnotify.Event{Name: filepath.Join(dir, ".folder"), Op: fsnotify.Create}); len(changes) != 1 {
+		t.Errorf("a hidden folder may be what links point to, and it read %v", changes)
+	}
+}
+
+// silent is a watcher of nothing.
+func silent() *fsnotify.Watcher { return &fsnotify.Watcher{} }
 
 func TestRescanFindsWhatNoEventTold(t *testing.T) {
 	d := &directory{t: t, dir: t.TempDir()}

@@ -1,5 +1,6 @@
-// Command tally runs the steps of a test tier one after the other and ends with one honest line of counts. It knows how
-// cargo, go and this project's scripts report tests; it decides nothing about which steps there are (tests/tiers/).
+// Command tally runs the steps of a test tier one after the other, or beside each other where the tier says so, and ends with
+// one honest line of counts. It knows how cargo, go and this project's scripts report tests; it decides nothing about which
+// steps there are (tests/tiers/).
 package main
 
 import (
@@ -11,11 +12,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 func main() {
@@ -31,7 +31,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "tally:", err)
 		os.Exit(64)
 	}
-	if !runAll(steps, *failOnSkip, *verbose) {
+	if !runAll(os.Stdout, steps, *failOnSkip, *verbose) {
 		os.Exit(1)
 	}
 }
@@ -50,6 +50,10 @@ type step struct {
 	name    string
 	kind    kind
 	command string
+	// beside: those after it begin while it runs.
+	beside bool
+	// wait: it runs nothing, those after it begin once all those before have ended.
+	wait bool
 }
 
 type counts struct{ passed, failed, skipped int }
@@ -60,7 +64,8 @@ func (c *counts) add(o counts) {
 	c.skipped += o.skipped
 }
 
-// readSteps parses lines of the form `name | kind | command`; blank lines and # comments are passed over.
+// readSteps parses lines of the form `name | kind | command`; blank lines and # comments are passed over. A step whose line
+// begins with & runs beside those after it, up to a line that says wait.
 func readSteps(path string) ([]step, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -72,11 +77,16 @@ func readSteps(path string) ([]step, error) {
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
+		if line == "wait" {
+			steps = append(steps, step{wait: true})
+			continue
+		}
+		line, beside := strings.CutPrefix(line, "&")
 		parts := strings.SplitN(line, "|", 3)
 		if len(parts) != 3 {
 			return nil, fmt.Errorf("%s:%d: want `name | kind | command`", path, n+1)
 		}
-		s := step{strings.TrimSpace(parts[0]), kind(strings.TrimSpace(parts[1])), strings.TrimSpace(parts[2])}
+		s := step{name: strings.TrimSpace(parts[0]), kind: kind(strings.TrimSpace(parts[1])), command: strings.TrimSpace(parts[2]), beside: beside}
 		switch s.kind {
 		case kindPlain, kindCargo, kindGo, kindScript:
 		default:
@@ -84,55 +94,10 @@ func readSteps(path string) ([]step, error) {
 		}
 		steps = append(steps, s)
 	}
-	if len(steps) == 0 {
+	if !slices.ContainsFunc(steps, func(s step) bool { return !s.wait }) {
 		return nil, fmt.Errorf("%s: no steps", path)
 	}
 	return steps, nil
-}
-
-func runAll(steps []step, failOnSkip, verbose bool) bool {
-	var total counts
-	var failures, names []string
-	started := time.Now()
-	for _, s := range steps {
-		fmt.Printf("--- %s\n", s.name)
-		began := time.Now()
-		var out bytes.Buffer
-		var w io.Writer = &out
-		if verbose && s.kind != kindGo {
-			w = io.MultiWriter(&out, os.Stdout)
-		}
-		err := runStep(s, w)
-		c := tallyOutput(s.kind, out.Bytes(), err)
-		total.add(c)
-		fmt.Printf("    %d passed, %d failed, %d skipped in %.1fs\n", c.passed, c.failed, c.skipped, time.Since(began).Seconds())
-		if c.failed > 0 || (failOnSkip && c.skipped > 0) {
-			failures = append(failures, s.name)
-			names = append(names, failedNames(s, out.Bytes())...)
-			if !verbose || s.kind == kindGo {
-				fmt.Print(readable(s.kind, out.Bytes()))
-			}
-		}
-	}
-	for _, f := range failures {
-		fmt.Printf("FAILED: %s\n", f)
-	}
-	// Last, because a reader of a long log looks at its end, and one line each, in the form that log viewers know.
-	for _, n := range names[:min(len(names), mostNames)] {
-		fmt.Printf("--- FAIL: %s\n", n)
-	}
-	fmt.Printf("%.0f s in all\n", time.Since(started).Seconds())
-	if failOnSkip && total.skipped > 0 {
-		fmt.Println("a skipped test counts as a failure here: make it run or remove it")
-	}
-	fmt.Printf("%d passed, %d failed, %d skipped\n", total.passed, total.failed, total.skipped)
-	return len(failures) == 0
-}
-
-func runStep(s step, w io.Writer) error {
-	cmd := exec.Command("bash", "-euo", "pipefail", "-c", s.command)
-	cmd.Stdout, cmd.Stderr = w, w
-	return cmd.Run()
 }
 
 var (

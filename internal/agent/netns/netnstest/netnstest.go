@@ -3,8 +3,11 @@
 package netnstest
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -106,7 +109,7 @@ func Pod(t testing.TB, node *netns.Namespace, link, address string) *netns.Names
 // awaitRoutes waits for the routes that the kernel adds once a link works.
 func awaitRoutes(t testing.TB, ns *netns.Namespace, destinations ...string) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for {
 		missing := slices.Clone(destinations)
 		In(t, ns, func(h *netlink.Handle) error {
@@ -120,7 +123,7 @@ func awaitRoutes(t testing.TB, ns *netns.Namespace, destinations ...string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("no route to %v after 10 s", missing)
+			t.Fatalf("no route to %v after 30 s", missing)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -151,5 +154,26 @@ func ProxyNeighbours(t testing.TB, node *netns.Namespace, addresses map[string]s
 	for link := range addresses {
 		Sysctl(t, node, "net.ipv6.conf."+link+".proxy_ndp", "1")
 		Sysctl(t, node, "net.ipv6.neigh."+link+".proxy_delay", "0")
+	}
+}
+
+// Mount makes the namespace a file at path, as container runtimes do, until the test ends.
+func Mount(t testing.TB, ns *netns.Namespace, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := ns.WithFD(func(fd int) error { return unix.Mount(fmt.Sprintf("/proc/self/fd/%d", fd), path, "", unix.MS_BIND, "") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { Unmount(t, path) })
+}
+
+// Unmount leaves an empty file where a namespace is mounted. Without one it does nothing.
+func Unmount(t testing.TB, path string) {
+	t.Helper()
+	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		t.Error(err)
 	}
 }

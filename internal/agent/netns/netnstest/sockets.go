@@ -73,7 +73,7 @@ func Listen(t testing.TB, ns *netns.Namespace, address string, options ...Option
 }
 
 // dialTimeout is far more than anything on one machine takes, and less than the kernel's two minutes.
-const dialTimeout = 15 * time.Second
+const dialTimeout = 30 * time.Second
 
 // Dial connects from inside the namespace; from may be empty.
 func Dial(ns *netns.Namespace, from, to string, options ...Option) (net.Conn, error) {

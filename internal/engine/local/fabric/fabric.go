@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"lateen.dev/lateen/internal/engine/local/delay"
 	"lateen.dev/lateen/internal/engine/local/netns"
 )
 
@@ -90,7 +91,11 @@ func addNode(n Node) error {
 	if err := netns.Create(n.NetNS); err != nil {
 		return err
 	}
-	if err := addVeth(n.FabricPort(), "eth0", n.NetNS); err != nil {
+	link := addVeth
+	if n.Delay > 0 {
+		link = func(name, peer, peerNS string) error { return delay.Connect(name, peer, peerNS, n.Delay) }
+	}
+	if err := link(n.FabricPort(), "eth0", n.NetNS); err != nil {
 		return err
 	}
 	bridge, err := netlink.LinkByName(bridgeName)

@@ -149,7 +149,7 @@ func TestPodsReachEachOtherWithTheirOwnAddresses(t *testing.T) {
 				if want := "hello from " + ips[i].String(); got != want {
 					t.Errorf("pod %d to pod %d: %q, want %q", i+1, j+1, got, want)
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(30 * time.Second):
 				t.Errorf("pod %d does not reach pod %d", i+1, j+1)
 			}
 		}
@@ -170,7 +170,7 @@ func TestPodCannotSendFromAnotherAddress(t *testing.T) {
 		if want := "truth from " + ips[0].String(); got != want {
 			t.Errorf("heard %q first", got)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("the honest packet is lost too")
 	}
 }
@@ -191,7 +191,7 @@ func TestNodeProbesFromTheProbeAddress(t *testing.T) {
 			c.Close()
 		}
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	c, err := netns.Dial(ctx, nodes[0].NetNS, "tcp4", l.Addr().String(), &net.TCPAddr{IP: IPv4.ProbeIP.AsSlice()})
 	if err != nil {
@@ -212,7 +212,7 @@ func TestFabricReachesNodesAndPods(t *testing.T) {
 		if got != "hello from "+IPv4.FabricIP.String() {
 			t.Errorf("heard %q", got)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("the fabric does not reach a pod")
 	}
 	dns := hear(t, nodes[2].NetNS, netip.AddrPortFrom(IPv4.DNSIP, 53).String())
@@ -222,7 +222,7 @@ func TestFabricReachesNodesAndPods(t *testing.T) {
 		if got != "who from "+ips[0].String() {
 			t.Errorf("heard %q", got)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("a pod does not reach the resolver's address")
 	}
 }
@@ -272,7 +272,7 @@ func TestDualStackReachesEverywhere(t *testing.T) {
 						t.Fatal(err)
 					}
 					for from := range places {
-						ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+						ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 						c, err := netns.Dial(ctx, from, "tcp", l.Addr().String(), nil)
 						cancel()
 						if err != nil {
@@ -294,7 +294,7 @@ func TestDualStackReachesEverywhere(t *testing.T) {
 				}); err != nil {
 					t.Fatal(err)
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				from := net.TCPAddrFromAddrPort(netip.AddrPortFrom(FamilyOf(ip).ProbeIP, 0))
 				c, err := netns.Dial(ctx, nodes[0].NetNS, "tcp", l.Addr().String(), from)
 				cancel()

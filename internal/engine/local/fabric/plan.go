@@ -3,6 +3,7 @@ package fabric
 import (
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // Family is the address plan of one IP family. It is the same in every local mesh; each mesh has a network of its own, so
@@ -63,7 +64,8 @@ func FamilyOf(a netip.Addr) *Family {
 type Node struct {
 	Index    int // from 1
 	NetNS    string
-	Families []*Family // the first is the one that counts where there is room for one address; nil means IPv4 alone
+	Families []*Family     // the first is the one that counts where there is room for one address; nil means IPv4 alone
+	Delay    time.Duration // how long a frame takes from the node to the bridge, and back; 0 for a cable
 }
 
 func (n Node) families() []*Family {

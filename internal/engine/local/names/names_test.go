@@ -1,9 +1,10 @@
 package names
 
 import (
-	"net"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -148,23 +149,27 @@ func FuzzAnswerAlwaysPacks(f *testing.F) {
 	})
 }
 
+// listening is a server on a port that is free for both protocols.
+func listening(t *testing.T) (*Server, string) {
+	t.Helper()
+	for range 1000 {
+		address := "127.0.0.1:" + strconv.Itoa(20000+rand.IntN(12000))
+		if s, err := Listen(address); err == nil {
+			t.Cleanup(func() { s.Close() })
+			return s, address
+		}
+	}
+	t.Fatal("no port is free")
+	return nil, ""
+}
+
 func TestServerAnswersOverBothProtocolsAndFollowsChanges(t *testing.T) {
-	probe, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := probe.Addr().String()
-	probe.Close()
-	s, err := Listen(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s, address := listening(t)
 	q := new(dns.Msg)
 	q.SetQuestion("web.default.svc.cluster.local.", dns.TypeA)
 	for _, network := range []string{"udp", "tcp"} {
 		s.Set(&Zone{})
-		c := &dns.Client{Net: network, Timeout: 5 * time.Second}
+		c := &dns.Client{Net: network, Timeout: 20 * time.Second}
 		m, _, err := c.Exchange(q, address)
 		if err != nil || m.Rcode != dns.RcodeNameError {
 			t.Fatalf("%s, knowing nothing: %v, %v", network, m, err)
@@ -182,25 +187,15 @@ func TestLargeAnswersAreCutOverUDPAndWholeOverTCP(t *testing.T) {
 	for i := range 100 {
 		pods = append(pods, netip.AddrFrom4([4]byte{10, 244, 1, byte(i + 2)}))
 	}
-	probe, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := probe.Addr().String()
-	probe.Close()
-	s, err := Listen(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s, address := listening(t)
 	s.Set(NewZone([]services.Service{{Namespace: "default", Name: "db", Pods: pods}}, netip.Addr{}))
 	q := new(dns.Msg)
 	q.SetQuestion("db.default.svc.cluster.local.", dns.TypeA)
-	m, _, err := (&dns.Client{Net: "udp", Timeout: 5 * time.Second}).Exchange(q, address)
+	m, _, err := (&dns.Client{Net: "udp", Timeout: 20 * time.Second}).Exchange(q, address)
 	if err != nil || !m.Truncated {
 		t.Errorf("udp: truncated %v, %v", m.Truncated, err)
 	}
-	m, _, err = (&dns.Client{Net: "tcp", Timeout: 5 * time.Second}).Exchange(q, address)
+	m, _, err = (&dns.Client{Net: "tcp", Timeout: 20 * time.Second}).Exchange(q, address)
 	if err != nil || len(m.Answer) != 100 {
 		t.Errorf("tcp: %d answers, %v", len(m.Answer), err)
 	}

@@ -121,7 +121,7 @@ func listen(t *testing.T, ns, address, name string) {
 }
 
 func call(ns, address string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	c, err := netns.Dial(ctx, ns, "tcp", address, nil)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package envoy writes the configuration of one Envoy per pod: a pair of sidecars as a mesh would configure them, static
-// from the start. It starts no process and makes no keys; package bench does.
+// Package envoy runs one Envoy per pod: a pair of sidecars as a mesh would configure them, static from the start, with keys of
+// their own. It knows a pod by its network namespace and makes none; which pods there are is package bench's to say.
 package envoy
 
 import (
@@ -14,18 +14,29 @@ import (
 
 // The ports of the proxy in its pod, as Istio's sidecars have them.
 const (
-	// AdminPort answers /ready and /stats on the loopback address only.
-	AdminPort = 15000
 	// OutboundPort takes what the pod dials, InboundPort what others dial to the pod; both are redirected there.
 	OutboundPort = 15001
 	InboundPort  = 15006
 )
 
-// Workers is how many worker threads a sidecar has, Istio's default.
+// Workers is how many worker threads a sidecar has unless told otherwise, Istio's default.
 const Workers = 2
 
-// The files in Pod.Dir that the configuration names: a certificate chain, its key, and the roots that peers are verified by.
+// Protocol is what two proxies speak to each other inside TLS.
+type Protocol string
+
+// Istio's sidecars speak HTTP/1.1 unless told to upgrade.
 const (
+	HTTP1 Protocol = "HTTP/1.1"
+	HTTP2 Protocol = "HTTP/2"
+)
+
+// The files in Pod.Dir that the configuration names: a certificate chain, its key, the roots that peers are verified by, the
+// socket that answers /ready and /stats, and the log with a line for each request.
+const (
+	AdminSocket = "admin.sock"
+	AccessLog   = "access.log"
+
 	CertificateFile = "cert.pem"
 	KeyFile         = "key.pem"
 	RootsFile       = "roots.pem"
@@ -35,16 +46,37 @@ const (
 type Pod struct {
 	// Name is "namespace/pod"; it is the proxy's node id.
 	Name string
-	// Dir is the absolute directory with the key material; AccessLog the absolute file that a line per request goes to.
-	Dir, AccessLog string
-	// Callers are the SPIFFE identities that may send requests to the pod; with none nobody may.
-	Callers []string
+	// Dir is the absolute directory of the proxy's files.
+	Dir string
+	Settings
+	// Admits says who may send anything to the pod: whom any of the rules admits. Without a rule nobody may.
+	Admits []Rule
+	// TCP are ports of the pod's application that take bytes; on all others it takes requests of HTTP. Sorted, each once.
+	TCP []uint16
 	// Services are those that the pod reaches through the mesh. Whatever else it dials is passed on as it is.
 	Services []Service
 }
 
-// Service is HTTP on one port.
+// Settings are those in which one pair of proxies may differ from another.
+type Settings struct {
+	// Protocol is what a proxy speaks to other proxies; it understands both.
+	Protocol Protocol
+	// ExactBalance has listeners give each connection to the worker with the fewest; otherwise the kernel chooses one by the
+	// addresses, Envoy's default.
+	ExactBalance bool
+}
+
+// Rule admits callers to ports.
+type Rule struct {
+	Name    string   // unique in a pod
+	Callers []string // SPIFFE identities, at least one
+	Ports   []uint16 // of the application; all if empty
+}
+
+// Service is one port of a service.
 type Service struct {
+	// TCP says that its bytes are carried as they come; otherwise it is HTTP.
+	TCP bool
 	// Name is "namespace/service", unique among a pod's services with the same port.
 	Name    string
 	Address netip.Addr // that the pod dials
@@ -56,8 +88,8 @@ type Service struct {
 }
 
 // Arguments is the command line, without the program, of a proxy whose configuration is in a file.
-func Arguments(config string) []string {
-	return []string{"--config-path", config, "--concurrency", strconv.Itoa(Workers), "--disable-hot-restart", "--log-level", "warning"}
+func Arguments(config string, workers int) []string {
+	return []string{"--config-path", config, "--concurrency", strconv.Itoa(workers), "--disable-hot-restart", "--log-level", "warning"}
 }
 
 // object is a JSON object; its keys are written in order, so that equal configurations are equal bytes.
@@ -75,7 +107,7 @@ func Bootstrap(p Pod) ([]byte, error) {
 	namespace, _, _ := strings.Cut(p.Name, "/")
 	text, err := json.MarshalIndent(object{
 		"node":  object{"id": p.Name, "cluster": namespace},
-		"admin": object{"address": socketAddress("127.0.0.1", AdminPort)},
+		"admin": object{"address": object{"pipe": object{"path": filepath.Join(p.Dir, AdminSocket), "mode": 0o600}}},
 		"static_resources": object{
 			"listeners": []object{p.outbound(), p.inbound()},
 			"clusters":  clusters,
@@ -87,15 +119,34 @@ func Bootstrap(p Pod) ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
+// longestDir leaves room for the socket's name: the kernel takes paths of 107 bytes.
+const longestDir = 107 - 1 - len(AdminSocket)
+
 func (p Pod) check() error {
 	if namespace, pod, _ := strings.Cut(p.Name, "/"); namespace == "" || pod == "" {
 		return fmt.Errorf("name: write namespace/pod")
 	}
-	if !filepath.IsAbs(p.Dir) || !filepath.IsAbs(p.AccessLog) {
-		return fmt.Errorf("directory %q and access log %q: give absolute paths", p.Dir, p.AccessLog)
+	if !filepath.IsAbs(p.Dir) || len(p.Dir) > longestDir {
+		return fmt.Errorf("directory %q: give an absolute path of at most %d bytes", p.Dir, longestDir)
 	}
-	if err := checkIdentities(p.Callers); err != nil {
-		return fmt.Errorf("callers: %w", err)
+	if p.Protocol != HTTP1 && p.Protocol != HTTP2 {
+		return fmt.Errorf("protocol %q: use %s or %s", p.Protocol, HTTP1, HTTP2)
+	}
+	for i, r := range p.Admits {
+		switch {
+		case r.Name == "" || slices.ContainsFunc(p.Admits[:i], func(o Rule) bool { return o.Name == r.Name }):
+			return fmt.Errorf("rule %q: its name is empty or taken by another rule", r.Name)
+		case len(r.Callers) == 0:
+			return fmt.Errorf("rule %q: it names no caller", r.Name)
+		}
+		if err := checkIdentities(r.Callers); err != nil {
+			return fmt.Errorf("rule %q: callers: %w", r.Name, err)
+		}
+	}
+	for i, port := range p.TCP {
+		if port == 0 || i > 0 && port <= p.TCP[i-1] {
+			return fmt.Errorf("TCP ports %v: give each once, in order, from 1 on", p.TCP)
+		}
 	}
 	for i, s := range p.Services {
 		same := func(o Service) bool {

@@ -1,0 +1,235 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lateen.dev/lateen/internal/agent/cni"
+	"lateen.dev/lateen/internal/agent/netns"
+	"lateen.dev/lateen/internal/agent/netns/netnstest"
+	"lateen.dev/lateen/internal/agent/redirect"
+	"lateen.dev/lateen/internal/agent/source"
+	"lateen.dev/lateen/internal/model/wellknown"
+)
+
+// runs lets the rig's agent live by the real clock.
+func (r *rig) runs(t *testing.T) {
+	t.Helper()
+	r.agent.opts.Grace, r.agent.opts.Poll = time.Millisecond, time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() { r.agent.Run(ctx) })
+	t.Cleanup(func() { cancel(); all.Wait() })
+}
+
+// enrolledPod is what the source says once the pod is born and enrolled.
+func (r *rig) enrolledPod() source.Snapshot {
+	s := r.snapshot
+	s.Namespaces = map[string]source.Namespace{"default": {Labels: map[string]string{wellknown.DataplaneMode: "ambient"}}}
+	return s
+}
+
+func TestABirthWaitsForTheCapture(t *testing.T) {
+	r := newRig(t)
+	r.accepted[unit] = true
+	r.runs(t)
+	done := make(chan error, 1)
+	go func() { done <- r.agent.Await(t.Context(), unit, "/run/netns/a") }()
+	select {
+	case err := <-done:
+		t.Fatalf("it does not wait: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	// In another network the pod is another one.
+	other := r.enrolledPod()
+	other.Pods = []source.Pod{other.Pods[0]}
+	other.Pods[0].NetNS = "/run/netns/before"
+	r.agent.deliver(other)
+	select {
+	case err := <-done:
+		t.Fatalf("the capture of an older sandbox is taken for it: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	r.agent.deliver(r.enrolledPod())
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	_ = r.agent.ask(t.Context(), func() {
+		if r.mode != redirect.Capturing {
+			t.Errorf("the pod starts while its network is %v", r.mode)
+		}
+	})
+}
+
+func TestABirthThatCannotBeCapturedSaysWhy(t *testing.T) {
+	r := newRig(t)
+	r.runs(t)
+	r.agent.deliver(r.enrolledPod())
+	eventually(t, "the pod waits for the proxy", func() error {
+		if _, reason, err := r.agent.Captured(t.Context(), unit); err != nil || !strings.Contains(reason, "waiting for the node proxy") {
+			return fmt.Errorf("%q, %v", reason, err)
+		}
+		return nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := r.agent.Await(ctx, unit, "/run/netns/a"); err == nil || !strings.Contains(err.Error(), "waiting for the node proxy") {
+		t.Errorf("got %v", err)
+	}
+	_ = r.agent.ask(t.Context(), func() {
+		if len(r.agent.waiting) != 0 {
+			t.Error("it is waited for still")
+		}
+	})
+}
+
+func TestAPodThatIsNotWantedIsNotWaitedFor(t *testing.T) {
+	r := newRig(t)
+	r.runs(t)
+	r.agent.deliver(r.snapshot)
+	if err := r.agent.Await(t.Context(), unit, "/run/netns/a"); err != nil {
+		t.Error(err)
+	}
+}
+
+// born is a nursery.
+type born struct {
+	wanted bool
+	err    error
+}
+
+func (b born) Born(context.Context, cni.Request) (string, bool, error) { return "u", b.wanted, b.err }
+func (b born) Part(context.Context, cni.Request)                       {}
+
+type captor struct{ err error }
+
+func (c captor) Await(context.Context, string, string) error { return c.err }
+func (c captor) Captured(context.Context, string) (bool, string, error) {
+	return c.err == nil, "its reason", nil
+}
+
+func TestAnswersToThePlugin(t *testing.T) {
+	for name, tt := range map[string]struct {
+		born
+		captor
+		working bool
+		want    cni.Verdict
+	}{
+		"outside":      {born{}, captor{errors.New("never asked")}, false, cni.Outside},
+		"unknown":      {born{err: errors.New("the API server is away")}, captor{}, false, cni.Unknown},
+		"captured":     {born{wanted: true}, captor{}, true, cni.Done},
+		"not captured": {born{wanted: true}, captor{errors.New("no proxy")}, true, cni.Failed},
+	} {
+		working := false
+		got := births{nursery: tt.born, agent: tt.captor, limit: time.Minute}.Add(t.Context(), cni.Request{}, func() { working = true })
+		if got.Verdict != tt.want || working != tt.working {
+			t.Errorf("%s: %v, working %v", name, got, working)
+		}
+		if tt.want == cni.Done || tt.want == cni.Failed {
+			continue
+		}
+		if check := (births{nursery: tt.born, agent: tt.captor}).Check(t.Context(), cni.Request{}); check.Verdict != tt.want {
+			t.Errorf("%s: CHECK says %v", name, check)
+		}
+	}
+}
+
+// When the mesh leaves, every pod is released as a user would release it, and none is captured any more.
+func TestLeavingReleasesEveryPod(t *testing.T) {
+	r := newRig(t)
+	r.accepted[unit] = true
+	r.runs(t)
+	r.agent.deliver(r.enrolledPod())
+	if err := r.agent.Await(t.Context(), unit, "/run/netns/a"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	if err := r.agent.Leave(ctx); err != nil {
+		t.Fatal(err)
+	}
+	r.agent.deliver(r.enrolledPod())
+	if err := r.agent.Await(ctx, unit, "/run/netns/a"); err != nil {
+		t.Fatal(err)
+	}
+	_ = r.agent.ask(ctx, func() {
+		p := r.agent.pods[unit]
+		if r.mode != redirect.Absent || p.state != Plain || p.told.State != source.Disabled {
+			t.Errorf("left: rules %v, state %v, the engine was told %v", r.mode, p.state, p.told)
+		}
+	})
+}
+
+// A captured pod whose network cannot be found for now is kept by the proxy.
+func TestACapturedPodWithoutKnownNetworkIsKept(t *testing.T) {
+	r := newRig(t)
+	r.mode = redirect.Capturing
+	r.snapshot.Pods[0].NetNS = ""
+	r.snapshot.Pods[0].Annotations = map[string]string{wellknown.Redirection: "enabled"}
+	r.label(true)
+	r.did("put a", "complete")
+	r.snapshot.Pods[0].NetNS = "/run/netns/a"
+	r.accepted[unit] = true
+	r.step(time.Minute)
+	r.learn()
+	r.is(Captured, "")
+}
+
+// The runtime may make a pod another sandbox when the first one died.
+func TestAPodThatEndedCanBeBornAgain(t *testing.T) {
+	r := newRig(t)
+	r.accepted[unit] = true
+	r.label(true)
+	r.is(Captured, "")
+	r.snapshot.Pods[0].Ended = true
+	r.learn()
+	if !r.pod().parted {
+		t.Fatal("the pod has not parted")
+	}
+	r.snapshot.Pods[0].NetNS = ""
+	r.learn()
+	// Another network, without rules.
+	ns := netnstest.New(t)
+	var path string
+	_ = ns.WithFD(func(fd int) error { path = fmt.Sprintf("/proc/self/fd/%d", fd); return nil })
+	r.snapshot.Pods[0].Ended, r.snapshot.Pods[0].NetNS = false, path
+	r.agent.open = netns.Open
+	r.mode = redirect.Absent
+	r.accepted[unit] = true
+	r.learn()
+	if p := r.pod(); p.parted || p.state != Captured {
+		t.Errorf("born again it is %v, parted %v", p.state, p.parted)
+	}
+}
+
+// Only captured pods are told to the prober.
+func TestTheProberLearnsOfCapturedPods(t *testing.T) {
+	var told []string
+	r := newRig(t)
+	r.agent.opts.Probed = func(all []netip.AddrPort) {
+		told = nil
+		for _, a := range all {
+			told = append(told, a.String())
+		}
+	}
+	r.snapshot.Pods[0].Probed = []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:8080")}
+	r.label(true)
+	if len(told) != 0 {
+		t.Errorf("a pod that is not captured: %v", told)
+	}
+	r.accept()
+	if strings.Join(told, ",") != "10.0.0.1:8080" {
+		t.Errorf("a captured pod: %v", told)
+	}
+	r.label(false)
+	r.settle()
+	if len(told) != 0 {
+		t.Errorf("a released pod: %v", told)
+	}
+}

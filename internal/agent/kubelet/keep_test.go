@@ -1,0 +1,181 @@
+package kubelet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"lateen.dev/lateen/internal/agent/redirect"
+)
+
+// fakeRules are those of a node that is the test's.
+type fakeRules struct {
+	mu       sync.Mutex
+	prober   redirect.Prober
+	targets  []netip.AddrPort
+	posed    int
+	guarded  int
+	bridged  int
+	changed  bool
+	err      error
+	bridges  error
+	failures int
+	repairs  int
+}
+
+func (f *fakeRules) Pose(p redirect.Prober, targets []netip.AddrPort) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return false, f.err
+	}
+	changed := f.changed || !reflect.DeepEqual(f.prober, p)
+	f.prober, f.targets, f.changed = p, targets, false
+	f.posed++
+	return changed, nil
+}
+
+func (f *fakeRules) Guard() (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.guarded++
+	return f.guarded == 1, f.err
+}
+
+func (f *fakeRules) Bridges() (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.bridged++
+	return f.bridged == 1, f.bridges
+}
+
+// await waits until a condition holds.
+func (f *fakeRules) await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		f.mu.Lock()
+		ok := holds()
+		f.mu.Unlock()
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within 15 s: %+v", what, f)
+		}
+	}
+}
+
+// log is what was said.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *log) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
+func keeping(t *testing.T, m *machine) (*Prober, *fakeRules, *log) {
+	t.Helper()
+	f, l := &fakeRules{}, &log{}
+	count := func(n *int) func() {
+		return func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			*n++
+		}
+	}
+	p := New(Names, slog.New(slog.NewTextHandler(l, nil)), count(&f.failures), count(&f.repairs))
+	p.proc, p.rules = m.proc, f
+	return p, f, l
+}
+
+func start(t *testing.T, p *Prober) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); p.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+func TestTheKubeletsRulesFollowIt(t *testing.T) {
+	m := newMachine(t)
+	first := m.cgroup("system.slice/kubelet.service")
+	p, f, l := keeping(t, m)
+	start(t, p)
+	f.await(t, "nobody has the probe address before there is a kubelet", func() bool { return f.guarded > 0 && f.posed == 0 })
+	if l.count("probes of captured pods are subject to policy") == 0 {
+		t.Error("the log does not say that there is no kubelet")
+	}
+
+	m.run(program{pid: 10, comm: "kubelet", cgroup: service, started: 1})
+	f.await(t, "the kubelet is known by its cgroup", func() bool { return reflect.DeepEqual(f.prober, redirect.ByCgroup(first, 2)) })
+
+	target := netip.MustParseAddrPort("10.0.0.1:8080")
+	p.Set([]netip.AddrPort{target})
+	f.await(t, "the target", func() bool { return len(f.targets) == 1 && f.targets[0] == target })
+	before := func() int { f.mu.Lock(); defer f.mu.Unlock(); return f.posed }()
+	p.Set([]netip.AddrPort{target})
+	if after := func() int { f.mu.Lock(); defer f.mu.Unlock(); return f.posed }(); after != before {
+		t.Error("the same targets are written again")
+	}
+
+	// Another in its place, elsewhere.
+	second := m.cgroup("kubelet.slice/new/kubelet.service")
+	if err := os.RemoveAll(filepath.Join(m.proc, "10")); err != nil {
+		t.Fatal(err)
+	}
+	m.run(program{pid: 11, comm: "kubelet", cgroup: "0::/kubelet.slice/new/kubelet.service\n", started: 2})
+	f.await(t, "the other kubelet's cgroup", func() bool { return reflect.DeepEqual(f.prober, redirect.ByCgroup(second, 3)) && len(f.targets) == 1 })
+	f.mu.Lock()
+	if f.repairs != 0 || f.failures != 0 {
+		t.Errorf("%d repairs and %d failures are counted of what was no damage", f.repairs, f.failures)
+	}
+	f.changed = true // somebody damages them
+	f.mu.Unlock()
+	p.Set(nil)
+	f.await(t, "the repair is counted", func() bool { return f.repairs == 1 && len(f.targets) == 0 })
+}
+
+func TestWhatCannotBeWrittenIsTriedAgainAndSaidOnce(t *testing.T) {
+	m := newMachine(t)
+	m.cgroup("system.slice/kubelet.service")
+	m.run(program{pid: 10, comm: "kubelet", cgroup: service, started: 1})
+	p, f, l := keeping(t, m)
+	f.err, f.bridges = errors.New("the kernel says no"), errors.New("no bridges here")
+	start(t, p)
+	f.await(t, "two attempts", func() bool { return f.failures >= 2 })
+	if n := l.count("the kernel says no"); n != 1 {
+		t.Errorf("said %d times", n)
+	}
+	f.mu.Lock()
+	f.err = nil
+	f.mu.Unlock()
+	f.await(t, "written", func() bool { return f.posed > 0 && f.bridged > 0 })
+	p.Set([]netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:8080")})
+	f.await(t, "written again", func() bool { return f.bridged > 1 })
+	if n := l.count("no bridges here"); n != 1 {
+		t.Errorf("that bridges are not guarded is said %d times", n)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.targets) != 1 {
+		t.Error("bridges that cannot be guarded keep probes from passing")
+	}
+}

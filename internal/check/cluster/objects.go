@@ -1,0 +1,89 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/model"
+)
+
+// judged are the kinds of which the control plane writes into each object's status whether it is accepted.
+var judged = []struct{ group, kind, resource string }{
+	{model.SecurityGroup, "AuthorizationPolicy", "authorizationpolicies"}, {model.SecurityGroup, "PeerAuthentication", "peerauthentications"},
+	{model.NetworkGroup, "ServiceEntry", "serviceentries"}, {model.NetworkGroup, "WorkloadEntry", "workloadentries"},
+}
+
+func probeObjects(ctx context.Context, t *Target) (string, *Finding) {
+	s, problem := t.look(ctx)
+	if problem != nil {
+		return "", problem
+	}
+	if s.Control.Error != "" {
+		return "", t.unheard(ctx, complaints(s))
+	}
+	if wrong := complaints(s); len(wrong) > 0 {
+		return "", finding("lateen status lists them all, with what to correct", "%s", some(wrong))
+	}
+	return "no complaint", nil
+}
+
+// complaints are what the control plane and the proxies say of objects.
+func complaints(s *api.Status) (wrong []string) {
+	for _, p := range s.Problems {
+		wrong = append(wrong, p.String())
+	}
+	for _, c := range s.Control.Clients {
+		for _, state := range c.Types {
+			for _, r := range state.Refused {
+				wrong = append(wrong, fmt.Sprintf("the proxy of %s refuses %s: %s", c.Node, some(r.Names), r.Message))
+			}
+		}
+	}
+	return wrong
+}
+
+// unheard is a finding where not all of the control plane could be asked: heard is what the rest of it said. Objects say in their own status
+// what was thought of them; of their present generation that holds, and of what has none nothing is known.
+func (t *Target) unheard(ctx context.Context, heard []string) *Finding {
+	refused, silent, sum := heard, 0, 0
+	for _, k := range judged {
+		err := t.eachOf(ctx, k.group, k.resource, func(o *unstructured.Unstructured) error {
+			sum++
+			switch status, message := acceptance(o); status {
+			case "":
+				silent++
+			case "False":
+				refused = append(refused, fmt.Sprintf("%s %s/%s: %s", k.kind, o.GetNamespace(), o.GetName(), message))
+			}
+			return nil
+		})
+		if err != nil {
+			return unable(err)
+		}
+	}
+	const cure = "see LAT121 and LAT124 for why the control plane cannot be asked, then look again"
+	rest := fmt.Sprintf("%d of %d objects do not say how they stand, and whether the others' word still holds is not known, since the control plane cannot be asked (LAT124)", silent, sum)
+	if len(refused) > 0 {
+		return finding("correct these: kubectl get KIND NAME -n NAMESPACE -o yaml says in the status what to correct; "+cure, "%s; %s", some(refused), rest)
+	}
+	return finding(cure, "not known: no object says in its status that it is refused, but %s", rest)
+}
+
+// acceptance is what an object's status says of its present generation; empty if nothing.
+func acceptance(o *unstructured.Unstructured) (status, message string) {
+	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	for _, raw := range conditions {
+		c, _ := raw.(map[string]any)
+		generation, _, _ := unstructured.NestedInt64(c, "observedGeneration")
+		if c["type"] == "Accepted" && generation == o.GetGeneration() {
+			status, _ = c["status"].(string)
+			message, _ = c["message"].(string)
+			return status, strings.TrimSpace(message)
+		}
+	}
+	return "", ""
+}

@@ -1,0 +1,55 @@
+package cluster
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"lateen.dev/lateen/internal/check"
+)
+
+// policyThatSays is a policy of generation 2 with one condition in its status.
+func policyThatSays(name, status, message string, generation int64) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",
+		"metadata": map[string]any{"namespace": "shop", "name": name, "generation": int64(2)},
+		"status":   map[string]any{"conditions": []any{map[string]any{"type": "Accepted", "status": status, "message": message, "observedGeneration": generation}}}}}
+}
+
+// Where no replica can be asked nothing is said to be well that was not looked at, and what objects say of themselves is read.
+func TestWhatCouldNotBeAskedIsNotKnown(t *testing.T) {
+	definition := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": "authorizationpolicies.security.istio.io"},
+		"spec":     map[string]any{"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true}}}}}
+	for name, x := range map[string]struct {
+		objects []*unstructured.Unstructured
+		cause   []string
+	}{
+		"no definition": {nil, []string{"not known", "0 of 0 objects"}},
+		"none refused":  {[]*unstructured.Unstructured{definition, policyThatSays("a", "True", "in force", 2)}, []string{"not known: no object says", "0 of 1 objects"}},
+		"one refused":   {[]*unstructured.Unstructured{definition, policyThatSays("a", "False", "the port is wrong", 2)}, []string{"AuthorizationPolicy shop/a: the port is wrong", "LAT124"}},
+		"one that was":  {[]*unstructured.Unstructured{definition, policyThatSays("a", "False", "the port is wrong", 1)}, []string{"not known: no object says", "1 of 1 objects"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := good()
+			r.pages.status.Control.Error, r.pages.clocks, r.custom = "no replica answers", nil, x.objects
+			for _, got := range r.run(t, Installed).Results {
+				switch got.Code {
+				case "LAT127":
+					if got.Outcome == check.OK || !strings.Contains(got.Cause, "not known") {
+						t.Errorf("of the clocks: %+v", got)
+					}
+				case "LAT129":
+					if got.Outcome != check.Warning || !strings.Contains(got.Cure, "LAT124") {
+						t.Errorf("of the objects: %+v", got)
+					}
+					for _, want := range x.cause {
+						if !strings.Contains(got.Cause, want) {
+							t.Errorf("%q is not in %q", want, got.Cause)
+						}
+					}
+				}
+			}
+		})
+	}
+}

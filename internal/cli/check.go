@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"lateen.dev/lateen/charts"
+	"lateen.dev/lateen/internal/check"
+	"lateen.dev/lateen/internal/check/cluster"
+	"lateen.dev/lateen/internal/cli/printer"
+	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/install"
+	"lateen.dev/lateen/internal/install/render"
+	"lateen.dev/lateen/internal/kube"
+)
+
+var checkFormats = []printer.Format{printer.Table, printer.JSON, printer.YAML}
+
+func (a *app) checkCommand() *cobra.Command {
+	purpose := string(check.Up)
+	before := false
+	o := install.Options{Charts: charts.FS}
+	var f installFlags
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "say what this machine, or a Kubernetes cluster, lacks to run a mesh",
+		Example: `  # This machine, for a mesh of local nodes, the demo or a build.
+  lateen check
+  lateen check --for demo
+  lateen check --for build -o json
+
+  # A cluster, before Lateen is installed on it, and the mesh that it has.
+  lateen check --pre
+  lateen check --context my-cluster`,
+		Long: fmt.Sprintf("Of the machine, kernel features are tried for real in a network namespace that is thrown away; nothing changes, there or in a cluster.\n"+
+			"Without --pre and --for it is about the cluster if no local mesh runs and the kubeconfig's cluster has Lateen on it (LATEEN_ENGINE\n"+
+			"says otherwise), else about the machine. The exit code is %d if something is missing.", ExitFindings),
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			format, err := a.format(checkFormats...)
+			if err != nil {
+				return err
+			}
+			wanted, err := check.ParsePurpose(purpose)
+			if err != nil {
+				return usageError{err}
+			}
+			forMachine := cmd.Flags().Changed("for")
+			if before && forMachine {
+				return usagef("--pre is about a cluster, --for about this machine; give one of them")
+			}
+			if o.Values, err = render.UserValues(f.files, f.values); err != nil {
+				return usageError{err}
+			}
+			if len(f.files)+len(f.values) > 0 && !before {
+				return usagef("--set and --values go with --pre; of a mesh that is there its own values count")
+			}
+			return a.check(cmd.Context(), format, wanted, before, forMachine, o)
+		},
+	}
+	cmd.Flags().StringVar(&purpose, "for", purpose, "what the machine is wanted for: up, demo, build")
+	cmd.Flags().BoolVar(&before, "pre", false, "whether the cluster that the kubeconfig names can have a mesh")
+	cmd.Flags().StringVarP(&o.Namespace, "namespace", "n", install.DefaultNamespace, "with --pre: namespace that the mesh's parts are to have")
+	valueFlags(cmd, &f)
+	register(cmd, "for", cobra.FixedCompletions([]string{"up", "demo", "build"}, cobra.ShellCompDirectiveNoFileComp))
+	a.outputFlag(cmd, checkFormats...)
+	return cmd
+}
+
+func (a *app) check(ctx context.Context, format printer.Format, wanted check.Purpose, before, forMachine bool, o install.Options) error {
+	var report check.Report
+	var next string
+	target, err := a.checked(ctx, before, forMachine, o)
+	switch {
+	case err != nil:
+		return err
+	case target == nil:
+		report = check.Run(ctx, a.System, wanted)
+		next = map[check.Purpose]string{check.Up: "lateen up" + a.meshFlag(), check.Demo: "lateen demo", check.Build: "make build"}[wanted]
+	case before:
+		report, next = cluster.Run(ctx, target, cluster.Before), "lateen install"+a.clusterFlags()
+	default:
+		report, next = cluster.Run(ctx, target, cluster.Installed), "lateen status"+a.clusterFlags()
+	}
+	if format.Structured() {
+		err = printer.Write(a.Stdout, format, report)
+	} else {
+		err = printer.Check(a.Stdout, report, a.Out)
+	}
+	if err != nil {
+		return err
+	}
+	if report.Failed() {
+		return exitStatus(ExitFindings)
+	}
+	a.next(next)
+	return nil
+}
+
+// checked is the cluster that is meant; nil if this machine is.
+func (a *app) checked(ctx context.Context, before, forMachine bool, o install.Options) (*cluster.Target, error) {
+	choice, err := a.choice()
+	if err != nil || forMachine || choice == engineLocal && !before {
+		return nil, err
+	}
+	try := choice == engineAuto && !before
+	if try {
+		if conn, err := a.Connect(a.mesh).Dial(ctx); err == nil {
+			_ = conn.Close()
+			return nil, nil
+		} else if !errors.Is(err, api.ErrNotRunning) {
+			return nil, err
+		}
+		if a.Cluster == nil {
+			return nil, nil
+		}
+	}
+	c, err := a.Cluster(a.kubeconfig, a.kubeContext)
+	if err != nil {
+		if try && errors.Is(err, kube.ErrNoCluster) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	t := &cluster.Target{Cluster: c, Options: o, Now: a.Now}
+	if t.Version, err = install.Version(o); err != nil {
+		return nil, err
+	}
+	if before {
+		return t, nil
+	}
+	finding, cancel := ctx, context.CancelFunc(func() {})
+	if try {
+		finding, cancel = context.WithTimeout(ctx, findPatience)
+	}
+	defer cancel()
+	t.Record, err = c.Find(finding)
+	if try && errors.Is(err, context.DeadlineExceeded) {
+		err = silent(c)
+	}
+	switch {
+	case err != nil:
+		t.Unfound = err // LAT100 or LAT120 says so
+		if try {
+			a.warn("no mesh runs on this machine, so this is about the cluster that the kubeconfig names; `lateen check --for up` is about this machine alone")
+		}
+		return t, nil
+	case try && t.Record == nil:
+		return nil, nil
+	case t.Record == nil:
+		return t, nil // LAT120 says so
+	}
+	t.Options.Namespace, t.Options.Values = t.Record.Namespace, t.Record.Values
+	t.Pages = engineOf(c, t.Record)
+	return t, nil
+}

@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"lateen.dev/lateen/internal/lab/results"
+)
+
+// A target behind whose port nobody listens was not measured, which a script must see although the other one was.
+func TestATargetThatIsNotThereIsAFinding(t *testing.T) {
+	there, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := closed.Addr().String()
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	programs, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	generator := `#!/bin/sh
+/bin/sleep 0.05
+echo '{"format":"lateen-load/1","measured_s":1,"counts":{"intended":10,"ok":10},"rates":{"wanted_qps":10,"achieved_qps":10},"generator":{}}'
+`
+	if err := os.WriteFile(filepath.Join(programs, "lateen-load"), []byte(generator), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", programs)
+	for _, tt := range []struct {
+		targets []string
+		want    int
+	}{
+		{[]string{"--target", "a=http://" + there.Addr().String()}, 0},
+		{[]string{"--target", "a=http://" + there.Addr().String(), "--target", "b=http://" + nobody}, ExitFindings},
+	} {
+		var stdout, stderr bytes.Buffer
+		env := Env{Stdout: &stdout, Stderr: &stderr, Now: time.Now}
+		args := append([]string{"lab", "run", "aa-null", "--rounds", "1", "--out", out}, tt.targets...)
+		if code := Run(t.Context(), env, args); code != tt.want {
+			t.Errorf("%v: exit code %d, want %d: %s%s", tt.targets, code, tt.want, stdout.String(), stderr.String())
+		}
+		if failed := strings.Contains(stdout.String(), "failed: b could not be started"); failed != (tt.want != 0) {
+			t.Errorf("%v: the summary is %s", tt.targets, stdout.String())
+		}
+	}
+}
+
+func TestAnInterruptedRunOfTheLabHasItsReports(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	programs, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	if err := os.WriteFile(filepath.Join(programs, "lateen-load"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", programs)
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	var stdout, stderr bytes.Buffer
+	env := Env{Stdout: &stdout, Stderr: &stderr, Now: func() time.Time { return now }}
+	if code := Run(ctx, env, []string{"lab", "run", "aa-null", "--target", "a=http://" + listener.Addr().String(), "--out", out}); code != exitInterrupted {
+		t.Fatalf("exit code %d: %s%s", code, stdout.String(), stderr.String())
+	}
+	if doc, err := results.Read(out); err != nil || !doc.Interrupted {
+		t.Fatalf("%+v %v", doc, err)
+	}
+	for _, name := range []string{"report.md", "report.html"} {
+		if text, err := os.ReadFile(filepath.Join(out, name)); err != nil || !strings.Contains(string(text), "The run was interrupted.") {
+			t.Errorf("%s: %v: %s", name, err, text)
+		}
+		if !strings.Contains(stderr.String(), filepath.Join(out, name)) {
+			t.Errorf("%s is not told: %s", name, stderr.String())
+		}
+	}
+}

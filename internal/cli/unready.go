@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"lateen.dev/lateen/internal/cli/printer"
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+// finding is what one look at the objects that are waited for tells.
+type finding struct {
+	waiting []string // what is not as it should be yet
+	refused []string // what proxies refuse
+	unknown doubts   // what they may refuse without keeping anybody waiting
+	total   int      // objects that are waited for
+	// named is what configures the mesh and is waited for by name, as it is written.
+	named map[api.Key]json.RawMessage
+	// pods are those asked for and those of what was asked for, by namespace and name, but for those that have finished.
+	pods map[string]bool
+}
+
+// unready says what is not as it should be yet among the objects asked for.
+//
+// A proxy acknowledges what it refuses, too, so the objects are looked at twice: before the acknowledgements, because what is accepted
+// then is in what they are about, and after, because what is refused is said by then.
+func unready(ctx context.Context, client *api.Client, requests []api.GetRequest) (finding, error) {
+	before, err := survey(ctx, client, requests)
+	if err != nil {
+		return finding{}, err
+	}
+	waiting, err := unsettled(ctx, client, before.pods, len(before.waiting) == 0)
+	if err != nil {
+		return finding{}, err
+	}
+	before.waiting = append(before.waiting, waiting...)
+	if len(before.waiting) > 0 {
+		return before, nil
+	}
+	after, err := survey(ctx, client, requests)
+	if err != nil {
+		return finding{}, err
+	}
+	after.waiting = append(after.waiting, after.newSince(before)...)
+	return after, nil
+}
+
+// newSince says what came into a finding after an earlier one, so that the acknowledgements between them are not about it.
+func (f finding) newSince(earlier finding) (out []string) {
+	for key, raw := range f.named {
+		if !bytes.Equal(raw, earlier.named[key]) {
+			out = append(out, calledBy(key)+" (changed just now)")
+		}
+	}
+	for pod := range f.pods {
+		if !earlier.pods[pod] {
+			_, name, _ := strings.Cut(pod, "/")
+			out = append(out, "pod/"+name+" (made just now)")
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// survey reads the objects asked for and their pods.
+func survey(ctx context.Context, client *api.Client, requests []api.GetRequest) (finding, error) {
+	owners := map[api.Key]bool{}
+	// A proxy of few words would hold up everybody, so what is not asked for by name does not wait for more of them.
+	f := finding{unknown: doubts{}, named: map[api.Key]json.RawMessage{}, pods: map[string]bool{}}
+	for _, request := range requests {
+		configures := slices.Contains(partial, request.Kind)
+		if configures && request.Name == "" && len(f.waiting) > 0 {
+			continue // there will be another look
+		}
+		list, err := client.Get(ctx, request)
+		if err != nil {
+			return finding{}, err
+		}
+		f.heard(list)
+		for _, object := range list.Items {
+			f.judge(object, configures && request.Name != "")
+			switch {
+			case configures && request.Name == "":
+				continue // one that has no effect, and says so, keeps nobody waiting
+			case configures:
+				if state, why := printer.State(object); state == printer.StateUnknown || state == printer.StateIneffective {
+					f.waiting = append(f.waiting, strings.TrimSuffix(calledBy(object.Key)+" ("+why+")", " ()"))
+				}
+				f.named[object.Key] = object.Raw
+				f.total++
+				continue
+			}
+			ready, err := isReady(object)
+			if err != nil {
+				return finding{}, fmt.Errorf("read %s: %w", object.Key, err)
+			}
+			f.total++
+			owners[object.Key] = true
+			if !ready {
+				f.waiting = append(f.waiting, calledBy(object.Key))
+			}
+		}
+	}
+	return f, f.surveyPods(ctx, client, owners)
+}
+
+// surveyPods adds the pods that are among the objects or belong to one of them, and can be in a mesh.
+func (f *finding) surveyPods(ctx context.Context, client *api.Client, owners map[api.Key]bool) error {
+	list, err := client.Get(ctx, api.GetRequest{Kind: "Pod", AllNamespaces: true})
+	if err != nil {
+		return err
+	}
+	f.heard(list)
+	for _, object := range list.Items {
+		var pod corev1.Pod
+		if err := json.Unmarshal(object.Raw, &pod); err != nil {
+			return fmt.Errorf("read %s: %w", object.Key, err)
+		}
+		found := owners[object.Key]
+		for _, owner := range pod.OwnerReferences {
+			found = found || owners[api.Key{Kind: owner.Kind, Namespace: object.Key.Namespace, Name: owner.Name}]
+		}
+		if finished := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed; found && !finished {
+			f.pods[object.Key.Namespace+"/"+object.Key.Name] = true
+			f.judge(object, false)
+		}
+	}
+	return nil
+}
+
+// heard waits for the control plane if it said nothing of a list: what is refused is not known then.
+func (f *finding) heard(list api.ObjectList) {
+	if why := "the control plane (" + list.Unasked + ")"; list.Unasked != "" && !slices.Contains(f.waiting, why) {
+		f.waiting = append(f.waiting, why)
+	}
+}
+
+// judge notes an object that a proxy refuses, or of which it is not known whether proxies use it. One whose own state is waited for
+// is not noted again.
+func (f *finding) judge(object api.Object, byState bool) {
+	name := calledBy(object.Key)
+	if why := printer.Refusal(object); why != "" {
+		if refused := name + " (" + why + ")"; !slices.Contains(f.refused, refused) {
+			f.refused = append(f.refused, refused)
+		}
+	} else if why := printer.Doubt(object); why != "" && !byState {
+		f.unknown.add(name, why)
+	}
+}
+
+// calledBy is an object as people name it to a command.
+func calledBy(key api.Key) string { return strings.ToLower(key.Kind) + "/" + key.Name }
+
+func isReady(object api.Object) (bool, error) {
+	if object.Key.Kind == "Deployment" {
+		var d appsv1.Deployment
+		if err := json.Unmarshal(object.Raw, &d); err != nil {
+			return false, err
+		}
+		want := int32(1)
+		if d.Spec.Replicas != nil {
+			want = *d.Spec.Replicas
+		}
+		return d.Status.ReadyReplicas >= want && d.Status.UpdatedReplicas >= want, nil
+	}
+	var pod corev1.Pod
+	if err := json.Unmarshal(object.Raw, &pod); err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	}), nil
+}

@@ -1,0 +1,350 @@
+package compile
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"lateen.dev/lateen/internal/model"
+)
+
+// Shelf keeps virtual addresses where several control planes choose.
+type Shelf interface {
+	// Update calls change with the addresses that are kept, by service, and keeps what it made of them if it says that it changed them. If
+	// somebody else wrote meanwhile, it calls it again with what is kept then.
+	Update(ctx context.Context, change func(kept map[string][]netip.Addr) bool) error
+}
+
+// shelved is how assignments stand to a shelf. What is in memory is what was kept there when it was last looked at: nothing is published
+// that is not kept. What is wanted is written by Keep, beside the compiling of everything else.
+type shelved struct {
+	shelf Shelf
+	room  int // bytes on the shelf
+	wake  chan struct{}
+	// wanted are services that need addresses; denied are those that get none for now, and why. Both have nobody who speaks for them no more
+	// only until the compiler notices.
+	wanted map[string]bool
+	denied map[string]string
+	// dropped are addresses that were taken away here and may still be kept.
+	dropped map[string][]netip.Addr
+	// lost says that the shelf has lost what it kept. It is put back.
+	lost bool
+	used int // bytes on the shelf when it was last looked at
+}
+
+// ShareAssignments keeps virtual addresses on a shelf that other control planes use as well and that has room for so many bytes.
+func ShareAssignments(shelf Shelf, room int) *Assignments {
+	a := NewAssignments()
+	a.shared = &shelved{shelf: shelf, room: room, wake: make(chan struct{}, 1), wanted: map[string]bool{}, denied: map[string]string{}, dropped: map[string][]netip.Addr{}}
+	return a
+}
+
+func (s *shelved) nudge() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// want takes note that a service needs addresses.
+func (s *shelved) want(service string) {
+	if s.denied[service] == "" && !s.wanted[service] {
+		s.wanted[service] = true
+		s.nudge()
+	}
+}
+
+// drop takes addresses away from a service; it is to get others.
+func (a *Assignments) drop(service string, addr netip.Addr) {
+	s := a.shared
+	s.dropped[service] = append(s.dropped[service], addr)
+	a.forget(service)
+	s.nudge()
+}
+
+// wants says of a service without addresses whether it gets some, and if not, why; empty if the assignments are not shared.
+func (a *Assignments) wants(service string) (pending bool, denied string) {
+	if a.shared == nil {
+		return false, ""
+	}
+	return a.shared.wanted[service], a.shared.denied[service]
+}
+
+// forget takes a service's addresses out of memory.
+func (a *Assignments) forget(service string) {
+	for _, addr := range a.Addresses[service] {
+		if a.taken[addr] == service {
+			delete(a.taken, addr)
+		}
+	}
+	delete(a.Addresses, service)
+}
+
+// take makes what is kept one's own, and returns the services whose addresses were others. What was taken away here is not taken back.
+func (a *Assignments) take(kept map[string][]netip.Addr) (changed []string) {
+	s := a.shared
+	stays := func(service string) bool {
+		return !slices.ContainsFunc(kept[service], func(addr netip.Addr) bool { return slices.Contains(s.dropped[service], addr) })
+	}
+	for service, have := range a.Addresses {
+		want, ok := kept[service]
+		if (ok && stays(service) && slices.Equal(have, want)) || (!ok && s.lost) {
+			continue
+		}
+		a.forget(service)
+		changed = append(changed, service)
+	}
+	for service, addresses := range kept {
+		if a.Addresses[service] != nil || !stays(service) {
+			continue
+		}
+		for _, addr := range addresses {
+			if other := a.taken[addr]; other != "" && other != service {
+				a.forget(other) // lost, and somebody else was quicker
+				changed = append(changed, other)
+			}
+			a.taken[addr] = service
+		}
+		a.Addresses[service] = addresses
+		delete(s.wanted, service)
+		delete(s.denied, service)
+		changed = append(changed, service)
+	}
+	slices.Sort(changed)
+	return slices.Compact(changed)
+}
+
+// revive has those chosen for again that were denied, as far as there is room for them since something was taken off the shelf.
+func (a *Assignments) revive() {
+	s := a.shared
+	r := roomOf(s.room, a.Addresses)
+	freed := r.used < s.used
+	if s.used = r.used; !freed {
+		return
+	}
+	for _, service := range slices.Sorted(maps.Keys(s.denied)) {
+		if r.admits(service) {
+			r.take(service)
+			delete(s.denied, service)
+			s.want(service)
+		}
+	}
+}
+
+// proposal is what is to be written onto the shelf.
+type proposal struct {
+	room   int
+	chosen map[string][]netip.Addr
+	// again are those of the chosen that were kept before.
+	again   map[string]bool
+	dropped map[string][]netip.Addr
+}
+
+// write puts a proposal onto the shelf, as far as it fits: somebody else may have been quicker.
+func (p *proposal) write(kept map[string][]netip.Addr) (wrote bool) {
+	for service, gone := range p.dropped {
+		if slices.ContainsFunc(kept[service], func(addr netip.Addr) bool { return slices.Contains(gone, addr) }) {
+			delete(kept, service)
+			wrote = true
+		}
+	}
+	taken := map[netip.Addr]bool{}
+	for _, addresses := range kept {
+		for _, addr := range addresses {
+			taken[addr] = true
+		}
+	}
+	r := roomOf(p.room, kept)
+	for _, service := range slices.Sorted(maps.Keys(p.chosen)) {
+		addresses := p.chosen[service]
+		fits := r.admits(service) || p.again[service] && r.fits(service)
+		if kept[service] != nil || !fits || slices.ContainsFunc(addresses, func(addr netip.Addr) bool { return taken[addr] }) {
+			continue
+		}
+		kept[service] = addresses
+		r.take(service)
+		for _, addr := range addresses {
+			taken[addr] = true
+		}
+		wrote = true
+	}
+	return wrote
+}
+
+// propose chooses addresses for the services that want some. denied are those for which there is none.
+func (c *Compiler) propose() (p *proposal, denied []string) {
+	a := c.assignments
+	s := a.shared
+	p = &proposal{room: s.room, chosen: map[string][]netip.Addr{}, again: map[string]bool{}, dropped: maps.Clone(s.dropped)}
+	if s.lost {
+		for service, addresses := range a.Addresses {
+			if _, ok := c.hosts.owner(service); ok {
+				p.chosen[service], p.again[service] = addresses, true
+			}
+		}
+	}
+	r := roomOf(s.room, a.Addresses)
+	chosen := map[netip.Addr]bool{}
+	used := func(addr netip.Addr) bool { return chosen[addr] || c.asked(addr) }
+	deny := func(service, why string) {
+		delete(s.wanted, service)
+		s.denied[service] = why
+		denied = append(denied, service)
+	}
+	for _, service := range slices.Sorted(maps.Keys(s.wanted)) {
+		if _, ok := c.hosts.owner(service); !ok {
+			delete(s.wanted, service)
+			continue
+		}
+		if !r.admits(service) {
+			deny(service, "its namespace has as many virtual addresses as it may")
+			continue
+		}
+		var addresses []netip.Addr
+		for _, prefix := range []netip.Prefix{autoPrefix4, autoPrefix6} {
+			if addr, ok := a.choose(service, prefix, used); ok {
+				addresses = append(addresses, addr)
+				chosen[addr] = true
+			}
+		}
+		if len(addresses) == 0 {
+			deny(service, "none is free")
+			continue
+		}
+		p.chosen[service] = addresses
+		r.take(service)
+	}
+	return p, denied
+}
+
+// Wants is woken when Keep has something to do.
+func (c *Compiler) Wants() <-chan struct{} {
+	if c.assignments.shared == nil {
+		return nil
+	}
+	return c.assignments.shared.wake
+}
+
+// Keep chooses addresses for the services that want some, writes them onto the shelf, and publishes what is kept then. If the shelf does not
+// answer, they go on wanting. Compiling goes on while it waits. It, Adopt and Lost are called one at a time.
+func (c *Compiler) Keep(ctx context.Context) error {
+	s := c.assignments.shared
+	if s == nil {
+		return nil
+	}
+	const rounds = 16 // each of them loses to another control plane, which has won
+	for round := range rounds {
+		c.mu.Lock()
+		p, denied := c.propose()
+		empty := len(p.chosen)+len(p.dropped) == 0
+		if empty {
+			s.lost = false // nothing that anybody needs
+		}
+		c.mu.Unlock()
+		c.publishAgain(denied)
+		if empty {
+			return nil
+		}
+		var kept map[string][]netip.Addr
+		if err := s.shelf.Update(ctx, func(present map[string][]netip.Addr) bool {
+			kept = present
+			return p.write(present)
+		}); err != nil {
+			if round > 0 && ctx.Err() != nil {
+				break // there was so much to keep
+			}
+			return err
+		}
+		c.mu.Lock()
+		s.lost = false
+		for service, gone := range p.dropped {
+			if len(s.dropped[service]) == len(gone) {
+				delete(s.dropped, service)
+			}
+		}
+		changed := c.assignments.take(kept)
+		c.assignments.revive()
+		rest := len(s.wanted) + len(s.dropped)
+		c.mu.Unlock()
+		c.publishAgain(changed)
+		if rest == 0 {
+			return nil
+		}
+	}
+	s.nudge()
+	return nil
+}
+
+// Adopt takes over the addresses that another control plane has kept.
+func (c *Compiler) Adopt(kept map[string][]netip.Addr) {
+	c.mu.Lock()
+	if c.assignments.shared == nil {
+		c.mu.Unlock()
+		return
+	}
+	changed := c.assignments.take(kept)
+	c.assignments.revive()
+	started := c.started
+	c.mu.Unlock()
+	if started {
+		c.publishAgain(changed)
+	}
+}
+
+// Lost tells that nothing is kept any more. What is published stays, and is kept again.
+func (c *Compiler) Lost() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.assignments.shared; s != nil {
+		s.lost = true
+		s.nudge()
+	}
+}
+
+// publishAgain compiles the objects that speak for services again, as generations of their own: a few at a time, so that others' changes
+// come in between.
+func (c *Compiler) publishAgain(services []string) {
+	if len(services) == 0 {
+		return
+	}
+	speakers := map[model.Key]bool{}
+	c.mu.Lock()
+	for _, service := range services {
+		if owner, ok := c.hosts.owner(service); ok {
+			speakers[owner] = true
+		}
+	}
+	c.mu.Unlock()
+	const few = 32 // of up to 256 hosts each
+	for some := range slices.Chunk(slices.SortedFunc(maps.Keys(speakers), model.Key.Compare), few) {
+		c.mu.Lock()
+		c.recompile(some)
+		c.mu.Unlock()
+	}
+}
+
+func (c *Compiler) recompile(speakers []model.Key) {
+	generation, _ := c.store.Apply(nil)
+	b := newBatch(generation)
+	for _, key := range speakers {
+		c.compileService(b, key)
+	}
+	c.keepAssignments(b)
+	c.log.Append(generation, b.changes)
+}
+
+// Unneeded lists the services that have addresses and for which nothing speaks; the leader takes them off the shelf when they have long
+// been unneeded.
+func (c *Compiler) Unneeded() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []string
+	for service := range c.assignments.Addresses {
+		if _, ok := c.hosts.owner(service); !ok {
+			out = append(out, service)
+		}
+	}
+	slices.Sort(out)
+	return out
+}

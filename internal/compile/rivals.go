@@ -1,0 +1,220 @@
+package compile
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/translate"
+)
+
+// rivalries holds how those fare who ask for one thing, settled once for all of them: with many of them, what each finds out for itself about
+// all others stops the control plane.
+type rivalries struct {
+	addresses map[netip.Addr]*rivals // those that ServiceEntries ask for
+	blocks    map[netip.Prefix]*rangeRivals
+	// For one batch only:
+	firsts map[netip.Addr]model.Key // who is first of several at an address
+	hosts  map[string]*rivals
+}
+
+func newRivalries() rivalries {
+	return rivalries{addresses: map[netip.Addr]*rivals{}, blocks: map[netip.Prefix]*rangeRivals{}, firsts: map[netip.Addr]model.Key{}, hosts: map[string]*rivals{}}
+}
+
+// forget drops what held for the last batch.
+func (s *rivalries) forget() {
+	clear(s.firsts)
+	clear(s.hosts)
+}
+
+// rivals are those who declare one host or address, or name one range.
+type rivals struct {
+	holder    model.Key // who has it with more right than any of them; then they do not count
+	in        map[string]inNamespace
+	count     int
+	elsewhere claim    // the one that counts in namespaces that declare none; empty if all are kept to their namespaces
+	told      []string // the first namespaces by name: so many that each can be told of translate.MostOthers others
+}
+
+// inNamespace is how those of one namespace fare.
+type inNamespace struct {
+	count        int
+	best, public claim // public: of those that others may see
+}
+
+func (s *rivals) add(x claim) {
+	if s.in == nil {
+		s.in = map[string]inNamespace{}
+	}
+	own := s.in[x.key.Namespace]
+	own.count++
+	s.count++
+	own.best = own.best.or(x)
+	if x.public {
+		own.public = own.public.or(x)
+		s.elsewhere = s.elsewhere.or(x)
+	}
+	s.in[x.key.Namespace] = own
+}
+
+// or is the claim that comes before the other; none comes last.
+func (x claim) or(y claim) claim {
+	if (x.key == model.Key{}) || y.before(x) {
+		return y
+	}
+	return x
+}
+
+func (s *rivals) settle() {
+	s.told = slices.Sorted(maps.Keys(s.in))
+	s.told = slices.Clone(s.told[:min(len(s.told), translate.MostOthers+1)])
+}
+
+// only is how those of one namespace fare among themselves.
+func (s *rivals) only(namespace string) *rivals {
+	own, ok := s.in[namespace]
+	if !ok {
+		return &rivals{}
+	}
+	return &rivals{in: map[string]inNamespace{namespace: own}, count: own.count, elsewhere: own.public, told: []string{namespace}}
+}
+
+// share says how one of them fares; not ok if there is no other.
+func (s *rivals) share(what string, key model.Key) (out translate.Shared, ok bool) {
+	if s == nil || s.count < 2 {
+		return out, false
+	}
+	out.What = what
+	if best := s.in[key.Namespace].best.key; best != key && best != (model.Key{}) {
+		out.Here = best.String()
+	}
+	for _, namespace := range s.told {
+		if namespace != key.Namespace && len(out.Others) < translate.MostOthers {
+			out.Others = append(out.Others, s.in[namespace].best.key.String())
+		}
+	}
+	if s.elsewhere.key != (model.Key{}) {
+		out.Elsewhere, out.Everywhere = s.elsewhere.key.String(), s.elsewhere.key == key
+	}
+	return out, true
+}
+
+// differs says for which namespaces it is another answer than before: all, or what the function says.
+func (s *rivals) differs(old *rivals) (all bool, here func(namespace string) bool) {
+	here = func(namespace string) bool { return s.in[namespace].best.key != old.in[namespace].best.key }
+	switch {
+	case old == nil, s.holder != old.holder, (s.count < 2) != (old.count < 2):
+		return true, nil
+	case s.count < 2:
+		return false, func(string) bool { return false }
+	case s.elsewhere.key != old.elsewhere.key, !slices.Equal(s.told, old.told):
+		return true, nil
+	}
+	return slices.ContainsFunc(s.told, here), here
+}
+
+// rangeRivals are those who name one range, and what there is of it for them.
+type rangeRivals struct {
+	rivals
+	mesh           string    // why nobody has it; empty if that is not so
+	place          model.Key // the node or pod on a node's network in a narrow one
+	tenant, second model.Key // the first pod or Service in a narrow one, and the first of another namespace
+	left           translate.Remains
+	owner          model.Key // the first node or pod of those that leave nothing
+}
+
+// nothingLeft says whether nodes and their pods have all of a range.
+func (s *rivalries) nothingLeft(block netip.Prefix) bool {
+	r := s.blocks[block]
+	return r != nil && len(r.left.Blocks) == 0
+}
+
+// keptOut says who keeps entries of a namespace out of the whole range; empty if nobody does.
+func (s *rangeRivals) keptOut(namespace string) string {
+	if s.mesh != "" {
+		return s.mesh
+	}
+	tenant := s.tenant
+	if tenant.Namespace == namespace {
+		tenant = s.second
+	}
+	if found := least(s.place, tenant); found != (model.Key{}) {
+		return found.String()
+	}
+	return ""
+}
+
+// settleAddress finds how those fare now that ask for an address, and tells of the ones who are to hear of it.
+func (c *Compiler) settleAddress(addr netip.Addr, touch func(model.Key)) {
+	asking, old := c.asks.by[addr], c.rivalries.addresses[addr]
+	if asking.empty() {
+		delete(c.rivalries.addresses, addr)
+		return
+	}
+	now := &rivals{}
+	now.holder, _ = c.first(addr)
+	for key := range asking.all {
+		c.looked++
+		if x := c.asks.right[key]; x.published && now.holder == (model.Key{}) {
+			now.add(x)
+		}
+	}
+	now.settle()
+	c.rivalries.addresses[addr] = now
+	all, here := now.differs(old)
+	if autoPrefix4.Contains(addr) || autoPrefix6.Contains(addr) {
+		all = true // such a one may be taken back for any of them from whom it was chosen for
+	}
+	for key := range asking.all {
+		if all || here(key.Namespace) {
+			touch(key)
+		}
+	}
+}
+
+// settleRange does the same for those that name a range.
+func (c *Compiler) settleRange(block netip.Prefix, touch func(model.Key)) {
+	naming, old := c.ranges.by[block], c.rivalries.blocks[block]
+	if len(naming) == 0 {
+		delete(c.rivalries.blocks, block)
+		return
+	}
+	now := c.inRange(block)
+	for key := range naming {
+		c.looked++
+		if x := c.ranges.right[key]; x.published && now.keptOut(key.Namespace) == "" {
+			now.add(x)
+		}
+	}
+	now.settle()
+	c.rivalries.blocks[block] = now
+	all, here := true, func(string) bool { return true }
+	if old != nil {
+		all, here = now.differs(&old.rivals)
+		all = all || now.owner != old.owner || now.left.Theirs != old.left.Theirs || !slices.Equal(now.left.Blocks, old.left.Blocks)
+	}
+	for key := range naming {
+		if all || here(key.Namespace) || now.keptOut(key.Namespace) != old.keptOut(key.Namespace) {
+			touch(key)
+		}
+	}
+}
+
+// hostRivals is how those fare who speak for a host in their namespaces.
+func (c *Compiler) hostRivals(host string) *rivals {
+	if s := c.rivalries.hosts[host]; s != nil {
+		return s
+	}
+	s := &rivals{}
+	for _, owner := range c.hosts.owners[host] {
+		c.looked++
+		x := c.claim(owner)
+		x.public = x.public && (x.isService() || c.nameOfOthers(host, owner.Namespace) == "")
+		s.add(x)
+	}
+	s.settle()
+	c.rivalries.hosts[host] = s
+	return s
+}

@@ -1,0 +1,163 @@
+package conditions
+
+import (
+	"cmp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/replica"
+	"lateen.dev/lateen/internal/translate"
+)
+
+// gatewayStatus is what a Gateway's status says beside conditions: of its listeners, and where it is found.
+type gatewayStatus struct {
+	listeners []listener
+	// addresses are those that the mesh goes by; kept says that they are somebody else's, and left alone.
+	addresses []address
+	kept      bool
+}
+
+type listener struct {
+	name       string
+	conditions []Condition
+	// odd says that there stands something that is never written here.
+	odd bool
+}
+
+type address struct{ kind, value string }
+
+// reasonPending is the Gateway API's, of a listener that waits for what its Gateway waits for.
+const reasonPending = string(gatewayv1.ListenerReasonPending)
+
+// gateway works out what is to be said of a waypoint. has says whether the proxies have it.
+func (w *Writer) gateway(o *model.Object, version replica.Version, has model.Condition, present *gatewayStatus) *gatewayStatus {
+	gw, ok := o.Value.(*gatewayv1.Gateway)
+	if !ok {
+		return nil
+	}
+	class, _ := w.Store.GatewayClass(string(gw.Spec.GatewayClassName))
+	out := &gatewayStatus{}
+	for _, l := range translate.Listeners(gw, class) {
+		at := listener{name: l.Name}
+		add := func(kind string, c model.Condition) {
+			at.conditions = append(at.conditions, Condition{Type: kind, Status: string(c.Status), Reason: c.Reason, Message: clip(c.Message), Generation: version.Generation})
+		}
+		add(accepted, l.Accepted)
+		switch {
+		case l.Accepted.Status != model.True:
+			add(programmed, model.Condition{Status: model.False, Reason: reasonInvalid, Message: "nothing is made of it for the proxies: see " + accepted})
+		case has.Status == model.True:
+			add(programmed, model.Condition{Status: model.True, Reason: programmed, Message: has.Message})
+		default:
+			add(programmed, model.Condition{Status: has.Status, Reason: reasonPending, Message: has.Message})
+		}
+		add(l.ResolvedRefs.Type, l.ResolvedRefs)
+		out.listeners = append(out.listeners, at)
+	}
+	own := address{string(gatewayv1.HostnameAddressType), translate.OwnAddress(w.Mesh, gw)}
+	others := func(value string) bool { return value != own.value } // whoever runs the waypoint says where
+	out.kept = slices.ContainsFunc(gw.Status.Addresses, func(a gatewayv1.GatewayStatusAddress) bool { return others(a.Value) }) ||
+		present != nil && slices.ContainsFunc(present.addresses, func(a address) bool { return others(a.value) })
+	if _, has := w.Store.Service(model.ServiceKey(gw.Namespace, gw.Name)); has {
+		out.addresses = []address{own}
+	}
+	return out
+}
+
+// invalid names the listeners that are not used.
+func (g *gatewayStatus) invalid() (names []string) {
+	for _, l := range g.listeners {
+		if l.conditions[0].Status != string(model.True) {
+			names = append(names, l.name)
+		}
+	}
+	return names
+}
+
+// readGateway takes what is said of a Gateway out of its status; nil for what is none.
+func readGateway(u *unstructured.Unstructured) *gatewayStatus {
+	if u.GetKind() != "Gateway" {
+		return nil
+	}
+	out := &gatewayStatus{}
+	each := func(field string, f func(map[string]any)) {
+		list, _, _ := unstructured.NestedFieldNoCopy(u.Object, "status", field)
+		all, _ := list.([]any)
+		for _, raw := range all {
+			if m, ok := raw.(map[string]any); ok {
+				f(m)
+			}
+		}
+	}
+	each("addresses", func(m map[string]any) {
+		out.addresses = append(out.addresses, address{cmp.Or(text(m, "type"), string(gatewayv1.IPAddressType)), text(m, "value")})
+	})
+	each("listeners", func(m map[string]any) {
+		kinds, _ := m["supportedKinds"].([]any)
+		l := listener{name: text(m, "name"), odd: number(m["attachedRoutes"]) != 0 || len(kinds) > 0}
+		list, _ := m["conditions"].([]any)
+		for _, raw := range list {
+			if c, ok := raw.(map[string]any); ok {
+				l.conditions = append(l.conditions, asCondition(c))
+			}
+		}
+		out.listeners = append(out.listeners, l)
+	})
+	return out
+}
+
+// same says whether a status says what is wanted, whenever it came to be.
+func (g *gatewayStatus) same(want *gatewayStatus) bool {
+	return (want.kept || slices.Equal(g.addresses, want.addresses)) && slices.EqualFunc(g.listeners, want.listeners, func(a, b listener) bool {
+		return a.name == b.name && !a.odd && same(a.conditions, b.conditions)
+	})
+}
+
+// since gives the listeners' conditions the times when they came to be.
+func (g *gatewayStatus) since(now *gatewayStatus, at string) {
+	if g == nil {
+		return
+	}
+	for i := range g.listeners {
+		var before []Condition
+		if now != nil {
+			if j := slices.IndexFunc(now.listeners, func(l listener) bool { return l.name == g.listeners[i].name }); j >= 0 {
+				before = now.listeners[j].conditions
+			}
+		}
+		g.listeners[i].conditions = since(g.listeners[i].conditions, before, at)
+	}
+}
+
+// into writes it into a merge patch of a status. No route is attached to anything: none has an effect in this version.
+func (g *gatewayStatus) into(status map[string]any) {
+	if g == nil {
+		return
+	}
+	listeners := []any{}
+	for _, l := range g.listeners {
+		conditions := []any{}
+		for _, c := range l.conditions {
+			raw := map[string]any{}
+			c.into(raw)
+			conditions = append(conditions, raw)
+		}
+		listeners = append(listeners, map[string]any{"name": l.name, "attachedRoutes": 0, "supportedKinds": []any{}, "conditions": conditions})
+	}
+	status["listeners"] = listeners
+	if g.kept {
+		return
+	}
+	if len(g.addresses) == 0 {
+		status["addresses"] = nil
+		return
+	}
+	addresses := []any{}
+	for _, a := range g.addresses {
+		addresses = append(addresses, map[string]any{"type": a.kind, "value": a.value})
+	}
+	status["addresses"] = addresses
+}

@@ -1,0 +1,116 @@
+package conditions
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/model/wellknown"
+	"lateen.dev/lateen/internal/replica"
+)
+
+var waypoint = model.GatewayKey("shop", "w")
+
+// listeners are those of a Gateway's status as "name: Type=Status/Reason@generation, …", and its addresses.
+func (r *rig) listeners(key model.Key) (text string, addresses string) {
+	o, err := r.client.Tracker().Get(resource["Gateway"], key.Namespace, key.Name)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	status, _, _ := unstructured.NestedMap(o.(*unstructured.Unstructured).Object, "status")
+	var lines []string
+	list, _ := status["listeners"].([]any)
+	for _, raw := range list {
+		l := raw.(map[string]any)
+		line := fmt.Sprintf("%v:", l["name"])
+		for _, raw := range l["conditions"].([]any) {
+			c := raw.(map[string]any)
+			line += fmt.Sprintf(" %v=%v/%v@%d", c["type"], c["status"], c["reason"], number(c["observedGeneration"]))
+			if c["message"] == "" || c["lastTransitionTime"] == "" {
+				r.t.Errorf("%v", c)
+			}
+		}
+		if number(l["attachedRoutes"]) != 0 || len(l["supportedKinds"].([]any)) != 0 {
+			r.t.Errorf("%v", l)
+		}
+		lines = append(lines, line)
+	}
+	data, _ := json.Marshal(status["addresses"])
+	return strings.Join(lines, "; "), string(data)
+}
+
+func (r *rig) listenersCome(key model.Key, text, addresses string) {
+	r.t.Helper()
+	r.eventually("listeners are "+text+" at "+addresses, func() bool {
+		gotText, gotAddresses := r.listeners(key)
+		return gotText == text && gotAddresses == addresses
+	})
+}
+
+func TestAWaypointsListenersSayWhatIsMadeOfThem(t *testing.T) {
+	r := newRig(t)
+	r.writer.Mesh.DomainSuffix = "cluster.local"
+	put := func(generation int64, listeners ...gatewayv1.Listener) {
+		r.put(waypoint, "g1", generation, &gatewayv1.Gateway{Spec: gatewayv1.GatewaySpec{GatewayClassName: "lateen-waypoint", Listeners: listeners}}, nil, inForce)
+	}
+	r.put(model.GatewayClassKey("lateen-waypoint"), "c1", 1, &gatewayv1.GatewayClass{Spec: gatewayv1.GatewayClassSpec{ControllerName: wellknown.LateenWaypointController}}, nil, inForce)
+	tunnel, web := gatewayv1.Listener{Name: "mesh", Protocol: "HBONE", Port: 15008}, gatewayv1.Listener{Name: "web", Protocol: "HTTP", Port: 80}
+	r.say(replica.Verdict{Status: model.False, Reason: wellknown.ReasonAwaited, Message: "not acknowledged yet by the proxy of node n1"})
+	put(1, tunnel, web)
+	r.lead()
+	r.comes(waypoint, "Accepted=True/ListenersNotValid@1 Programmed=False/AwaitingProxies@1")
+	r.listenersCome(waypoint, "mesh: Accepted=True/Accepted@1 Programmed=False/Pending@1 ResolvedRefs=True/ResolvedRefs@1; "+
+		"web: Accepted=False/UnsupportedProtocol@1 Programmed=False/Invalid@1 ResolvedRefs=True/ResolvedRefs@1", "null")
+
+	r.put(model.ServiceKey("shop", "w"), "s1", 0, &corev1.Service{}, nil, inForce)
+	put(2, tunnel)
+	r.say(replica.Verdict{Status: model.True, Reason: wellknown.ReasonProgrammed, Message: "all"})
+	const byName = `[{"type":"Hostname","value":"w.shop.svc.cluster.local"}]`
+	const inAll = "mesh: Accepted=True/Accepted@%d Programmed=True/Programmed@%d ResolvedRefs=True/ResolvedRefs@%d"
+	r.comes(waypoint, "Accepted=True/Accepted@2 Programmed=True/Programmed@2")
+	r.listenersCome(waypoint, fmt.Sprintf(inAll, 2, 2, 2), byName)
+	r.idle()
+	writes := r.writes.Load()
+	r.writer.Changed([]model.Key{waypoint}, true)
+	r.idle()
+	if n := r.writes.Load() - writes; n != 0 {
+		t.Errorf("%d writes although nothing is new", n)
+	}
+
+	// An address that somebody else says is his to say, and one of ours goes with the Service.
+	r.store.Apply([]model.Change{{Key: model.ServiceKey("shop", "w")}})
+	put(3, tunnel)
+	r.listenersCome(waypoint, fmt.Sprintf(inAll, 3, 3, 3), "null")
+	theirs := map[string]any{"addresses": []any{map[string]any{"type": "IPAddress", "value": "10.0.0.9"}}}
+	r.put(model.ServiceKey("shop", "w"), "s2", 0, &corev1.Service{}, nil, inForce)
+	r.put(model.GatewayKey("shop", "x"), "g2", 1, &gatewayv1.Gateway{Spec: gatewayv1.GatewaySpec{GatewayClassName: "lateen-waypoint", Listeners: []gatewayv1.Listener{tunnel}}}, theirs, inForce)
+	r.listenersCome(model.GatewayKey("shop", "x"), fmt.Sprintf(inAll, 1, 1, 1), `[{"type":"IPAddress","value":"10.0.0.9"}]`)
+}
+
+// istio-waypoint is Istio's class, with Istio's controller, unless this mesh has taken its place: whatever is said of its Gateways, Istio says.
+func TestGatewaysOfAClassThatIsNotOursAreLeftAlone(t *testing.T) {
+	for _, taken := range []bool{false, true} {
+		r := newRig(t)
+		if taken {
+			r.writer.Controllers = append(r.writer.Controllers, wellknown.MeshController)
+		}
+		r.put(model.GatewayClassKey("istio-waypoint"), "c1", 1, &gatewayv1.GatewayClass{Spec: gatewayv1.GatewayClassSpec{ControllerName: wellknown.MeshController}}, nil, inForce)
+		tunnel := gatewayv1.Listener{Name: "mesh", Protocol: "HBONE", Port: 15008}
+		r.put(waypoint, "g1", 1, &gatewayv1.Gateway{Spec: gatewayv1.GatewaySpec{GatewayClassName: "istio-waypoint", Listeners: []gatewayv1.Listener{tunnel}}}, map[string]any{}, inForce)
+		r.lead()
+		if taken {
+			r.comes(waypoint, "Accepted=True/Accepted@1 Programmed=True/Programmed@1")
+			continue
+		}
+		r.idle()
+		if conditions, _ := r.status(waypoint); conditions != "" || r.writes.Load() != 0 {
+			t.Errorf("%s, %d writes", conditions, r.writes.Load())
+		}
+	}
+}

@@ -1,0 +1,205 @@
+// Package withdraw owns taking back what the control plane has written into the status of a cluster's objects, once it is gone for good. What
+// others wrote there is none of its business.
+package withdraw
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"lateen.dev/lateen/internal/kube"
+	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/model/wellknown"
+)
+
+// FieldManager is how the API server remembers what the control plane wrote.
+const FieldManager = "lateen-control"
+
+// Kind is one whose objects' status the control plane writes into.
+type Kind struct {
+	Group, Name, Resource string
+	// Versions are those that there may be, the best first.
+	Versions []string
+}
+
+var (
+	istio      = []string{"v1", "v1beta1"}
+	istioOlder = []string{"v1", "v1beta1", "v1alpha3"}
+)
+
+// Kinds are all of them.
+var Kinds = []Kind{
+	{model.SecurityGroup, "AuthorizationPolicy", "authorizationpolicies", istio},
+	{model.SecurityGroup, "PeerAuthentication", "peerauthentications", istio},
+	{model.NetworkGroup, "ServiceEntry", "serviceentries", istioOlder},
+	{model.NetworkGroup, "WorkloadEntry", "workloadentries", istioOlder},
+	{model.GatewayGroup, "GatewayClass", "gatewayclasses", istio},
+	{model.GatewayGroup, "Gateway", "gateways", istio},
+	{"", "Service", "services", []string{"v1"}},
+}
+
+// Types are the types of conditions that the control plane writes into objects of a group, the one last that says whether the proxies have it,
+// or stands for that.
+func Types(group string) []string {
+	switch group {
+	case "":
+		return []string{wellknown.WaypointBound}
+	case model.GatewayGroup:
+		return []string{"Accepted", "Programmed"}
+	}
+	return []string{"Accepted", wellknown.WaypointBound, wellknown.Programmed}
+}
+
+const (
+	page  = 500
+	tries = 5
+)
+
+// All takes back what was written into all objects, and says into how many it was. One kind that cannot be read or written keeps it from no other.
+func All(ctx context.Context, client dynamic.Interface) (objects int, err error) {
+	var failed []error
+	for _, k := range Kinds {
+		n, err := k.all(ctx, client)
+		objects += n
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %s", k.Resource, kube.Cause(err)))
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return objects, errors.Join(failed...)
+}
+
+func (k Kind) all(ctx context.Context, client dynamic.Interface) (n int, failed error) {
+	for _, version := range k.Versions {
+		of := client.Resource(schema.GroupVersionResource{Group: k.Group, Version: version, Resource: k.Resource})
+		next := ""
+		for {
+			list, err := of.List(ctx, metav1.ListOptions{Limit: page, Continue: next})
+			if apierrors.IsResourceExpired(err) {
+				next = ""
+				continue
+			}
+			if apierrors.IsNotFound(err) {
+				break // there is no such version
+			}
+			if err != nil {
+				return n, err
+			}
+			for i := range list.Items {
+				did, err := k.one(ctx, of.Namespace(list.Items[i].GetNamespace()), &list.Items[i])
+				if did {
+					n++
+				}
+				if err != nil && failed == nil {
+					failed = fmt.Errorf("%s/%s: %s", list.Items[i].GetNamespace(), list.Items[i].GetName(), kube.Cause(err))
+				}
+			}
+			if next = list.GetContinue(); next == "" {
+				return n, failed
+			}
+		}
+	}
+	return n, failed
+}
+
+// one takes back what was written into one object, again if somebody else writes meanwhile.
+func (k Kind) one(ctx context.Context, of dynamic.ResourceInterface, u *unstructured.Unstructured) (bool, error) {
+	for try := 1; ; try++ {
+		patch, err := k.patch(u)
+		if err != nil || patch == nil {
+			return false, err
+		}
+		_, err = of.Patch(ctx, u.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "lateen"}, "status")
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		if !apierrors.IsConflict(err) || try == tries {
+			return err == nil, err
+		}
+		if u, err = of.Get(ctx, u.GetName(), metav1.GetOptions{}); err != nil {
+			if apierrors.IsNotFound(err) {
+				return false, nil
+			}
+			return false, err
+		}
+	}
+}
+
+// patch is the merge patch that takes back what was written, nil if nothing was.
+func (k Kind) patch(u *unstructured.Unstructured) ([]byte, error) {
+	status, _, _ := unstructured.NestedMap(u.Object, "status") // a copy
+	fields := wrote(u)
+	change := map[string]any{}
+	if list, ok := status["conditions"].([]any); ok {
+		left := slices.DeleteFunc(slices.Clone(list), func(raw any) bool {
+			c, _ := raw.(map[string]any)
+			name, _ := c["type"].(string)
+			// One that bears the mesh's own name is its own, whoever wrote the list last.
+			return slices.Contains(Types(k.Group), name) && (name == wellknown.Programmed || fields.condition(name))
+		})
+		switch {
+		case len(left) == len(list):
+		case len(left) == 0:
+			change["conditions"] = nil
+		default:
+			change["conditions"] = left
+		}
+	}
+	if k.Name == "Gateway" {
+		for _, field := range []string{"listeners", "addresses"} {
+			if status[field] != nil && fields.has(field) {
+				change[field] = nil
+			}
+		}
+	}
+	if len(change) == 0 {
+		return nil, nil
+	}
+	for field, to := range change {
+		if to == nil {
+			delete(status, field)
+		}
+	}
+	body := map[string]any{"metadata": map[string]any{"resourceVersion": u.GetResourceVersion(), "uid": string(u.GetUID())}, "status": change}
+	if len(status) == 0 {
+		body["status"] = nil // as it was at first, with what the kind's definition has for a status that nobody has written
+	}
+	return json.Marshal(body)
+}
+
+// written is what the API server remembers of the fields that the control plane wrote.
+type written [][]byte
+
+func wrote(u *unstructured.Unstructured) written {
+	var out written
+	for _, m := range u.GetManagedFields() {
+		if m.Manager == FieldManager && m.Subresource == "status" && m.FieldsV1 != nil {
+			out = append(out, m.FieldsV1.Raw)
+		}
+	}
+	return out
+}
+
+// condition says whether the control plane wrote a condition, or the whole list where its entries are not told apart.
+func (w written) condition(name string) bool {
+	return slices.ContainsFunc(w, func(raw []byte) bool {
+		return bytes.Contains(raw, []byte(`"f:conditions":{}`)) || bytes.Contains(raw, []byte(`k:{\"type\":\"`+name+`\"}`))
+	})
+}
+
+func (w written) has(field string) bool {
+	return slices.ContainsFunc(w, func(raw []byte) bool { return strings.Contains(string(raw), `"f:`+field+`"`) })
+}

@@ -1,0 +1,239 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/kube"
+)
+
+// elsewhere are the requests that Kubernetes' own command answers.
+var elsewhere = []struct{ pattern, what, cure string }{
+	{"POST /v1/apply", "objects of a cluster are applied by kubectl", "kubectl apply -f FILE"},
+	{"POST /v1/delete", "objects of a cluster are deleted by kubectl", "kubectl delete -f FILE"},
+	{"GET /v1/usage", "what the parts use is told by the cluster's own metrics", "kubectl top pod -n lateen-system --containers"},
+	{"GET /v1/logs", "logs of pods are shown by kubectl", "kubectl logs POD -f; lateen logs shows those of proxy/NODE, agent/NODE and control"},
+	{"POST /v1/exec", "commands in pods are run by kubectl", "kubectl exec -it POD -- COMMAND"},
+	{"POST /v1/connect", "ports of pods are forwarded by kubectl", "kubectl port-forward POD PORT"},
+	{"GET /v1/capture", "packets between a cluster's nodes cannot be recorded from here", "run tcpdump on a node"},
+	{"GET /v1/capture.pcap", "packets between a cluster's nodes cannot be recorded from here", "run tcpdump on a node"},
+	{"POST /v1/down", "a cluster's mesh does not go down, it is removed", "lateen uninstall"},
+	{"POST /v1/nodes/{node}/proxy/replace", "a cluster's node proxies are replaced by an upgrade, or by a rollout", "kubectl rollout restart daemonset/lateen-node -n lateen-system"},
+}
+
+func (e *Engine) handler() http.Handler {
+	m := http.NewServeMux()
+	m.HandleFunc("GET /v1/version", answers(func(r *http.Request) (any, error) { return e.version(r.Context()) }))
+	m.HandleFunc("GET /v1/status", answers(func(r *http.Request) (any, error) { return e.status(r.Context()) }))
+	m.HandleFunc("GET /v1/objects", answers(e.objects))
+	m.HandleFunc("POST /v1/patch", e.patch)
+	m.HandleFunc("GET /v1/nodes/{node}/proxy/metrics", e.onProxy(proxyMetrics, http.MethodGet, "/metrics"))
+	m.HandleFunc("GET /v1/nodes/{node}/proxy/config_dump", e.onProxy(proxyPages, http.MethodGet, "/config_dump"))
+	m.HandleFunc("GET /v1/nodes/{node}/proxy/pods", e.onProxy(proxyPages, http.MethodGet, "/pods"))
+	m.HandleFunc("GET /v1/nodes/{node}/proxy/connections", e.onProxy(proxyPages, http.MethodGet, "/connections"))
+	m.HandleFunc("POST /v1/nodes/{node}/proxy/logging", e.onProxy(proxyPages, http.MethodPost, "/logging"))
+	m.HandleFunc("GET /v1/nodes/{node}/proxy/log", e.log("node"))
+	m.HandleFunc("GET /v1/nodes/{node}/agent/log", e.log("agent"))
+	m.HandleFunc("GET /v1/control/log", e.log("control"))
+	m.HandleFunc("GET /v1/control/debug/ca", answers(func(r *http.Request) (any, error) { return e.authority(r.Context()) }))
+	m.HandleFunc("GET /v1/control/{page...}", e.onControl)
+	m.HandleFunc("POST /v1/ca/rotate", answers(func(r *http.Request) (any, error) { return struct{}{}, e.rotate(r.Context()) }))
+	m.HandleFunc("GET /v1/nodes/{node}/agent/status", refuse("what an agent knows of its pods is told on its node alone", "kubectl logs -n lateen-system -l app=lateen-agent; `lateen status` shows what it made of them"))
+	for _, x := range elsewhere {
+		m.HandleFunc(x.pattern, refuse(x.what, x.cure))
+	}
+	return m
+}
+
+func refuse(what, cure string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		fail(w, &api.Error{Code: http.StatusNotImplemented, Message: what, Cure: cure})
+	}
+}
+
+func answers(act func(*http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		out, err := act(r)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(out) // the asker may be gone
+	}
+}
+
+func fail(w http.ResponseWriter, err error) {
+	var e *api.Error
+	if !errors.As(err, &e) {
+		e = &api.Error{Code: http.StatusBadGateway, Message: err.Error()}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(e.Code)
+	_ = json.NewEncoder(w).Encode(e) // the asker may be gone
+}
+
+// refused gives an answer of the API server a cure.
+func (e *Engine) refused(err error) error {
+	why, cure := kube.Unusable(err)
+	switch {
+	case why != "":
+		return &api.Error{Code: http.StatusBadGateway, Message: "the API server at " + e.Host + " cannot be asked: " + why, Cure: cure}
+	case apierrors.IsForbidden(err):
+		return &api.Error{Code: http.StatusForbidden, Message: "the API server refuses: " + kube.Cause(err), Cure: "have an administrator grant the right that is named"}
+	case kube.Away(err):
+		return &api.Error{Code: http.StatusServiceUnavailable, Message: "the API server at " + e.Host + " cannot be reached: " + kube.Cause(err), Cure: "see that the cluster runs and that this machine reaches it (kubectl cluster-info)"}
+	case apierrors.IsNotFound(err):
+		return &api.Error{Code: http.StatusNotFound, Message: kube.Cause(err), Cure: "list what there is with `lateen get` or kubectl get"}
+	}
+	return err
+}
+
+func unwrapped(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
+
+// onProxy passes on a page of a node's proxy, for as long as it has something to say.
+func (e *Engine) onProxy(port int, method, path string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		p, err := e.onNode(r.Context(), "node", r.PathValue("node"))
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		to := path
+		if r.URL.RawQuery != "" {
+			to += "?" + r.URL.RawQuery
+		}
+		resp, err := e.page(r.Context(), p, port, method, to)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		defer resp.Body.Close()
+		pass(w, resp.Body)
+	}
+}
+
+// pass copies what comes at once.
+func pass(w http.ResponseWriter, from io.Reader) {
+	flush := http.NewResponseController(w)
+	part := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(part)
+		if n > 0 {
+			if _, err := w.Write(part[:n]); err != nil || flush.Flush() != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// onControl answers with a page of the control plane: of a replica that is ready.
+func (e *Engine) onControl(w http.ResponseWriter, r *http.Request) {
+	path := "/" + r.PathValue("page")
+	if r.URL.RawQuery != "" {
+		path += "?" + r.URL.RawQuery
+	}
+	p, err := e.replica(r.Context())
+	if err == nil {
+		var b []byte
+		if b, _, err = e.read(r.Context(), p, controlPages, path); err == nil {
+			_, _ = w.Write(b)
+			return
+		}
+	}
+	fail(w, err)
+}
+
+// replica is one of the control plane's that is ready.
+func (e *Engine) replica(ctx context.Context) (*corev1.Pod, error) {
+	pods, err := e.pods(ctx, "control")
+	if err != nil {
+		return nil, err
+	}
+	for i := range pods {
+		if ready(&pods[i]) {
+			return &pods[i], nil
+		}
+	}
+	return nil, &api.Error{Code: http.StatusServiceUnavailable, Message: "no replica of the control plane is ready", Cure: "see why with kubectl describe deployment -n " + e.Namespace + " lateen-control, and `lateen check`"}
+}
+
+// log shows what a part wrote.
+func (e *Engine) log(component string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var p *corev1.Pod
+		var err error
+		if component == "control" {
+			p, err = e.replica(r.Context())
+		} else {
+			p, err = e.onNode(r.Context(), component, r.PathValue("node"))
+		}
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		o := &corev1.PodLogOptions{Follow: r.URL.Query().Get("follow") == "true"}
+		if n, err := strconv.ParseInt(r.URL.Query().Get("tail"), 10, 64); err == nil {
+			o.TailLines = &n
+		}
+		body, err := e.Client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, o).Stream(r.Context())
+		if err != nil {
+			fail(w, e.refused(err))
+			return
+		}
+		defer body.Close()
+		pass(w, body)
+	}
+}
+
+// patch changes the labels of an object; all else is kubectl's.
+func (e *Engine) patch(w http.ResponseWriter, r *http.Request) {
+	var in api.PatchRequest
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&in); err != nil {
+		fail(w, &api.Error{Code: http.StatusBadRequest, Message: "read the request: " + err.Error()})
+		return
+	}
+	if !strings.HasPrefix(string(in.Patch), `{"metadata":{"labels":`) {
+		fail(w, &api.Error{Code: http.StatusNotImplemented, Message: "objects of a cluster are changed by kubectl", Cure: "kubectl scale, kubectl annotate or kubectl edit " + strings.ToLower(in.Key.Kind) + " " + in.Key.Name})
+		return
+	}
+	client, _, err := e.kind(in.Key.Kind, in.Key.Namespace, false)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	before, err := client.Get(r.Context(), in.Key.Name, metav1.GetOptions{})
+	if err == nil {
+		after, patched := client.Patch(r.Context(), in.Key.Name, types.MergePatchType, in.Patch, metav1.PatchOptions{FieldManager: "lateen"})
+		if err = patched; err == nil {
+			result := api.ObjectResult{Key: in.Key, Action: api.Configured}
+			if after.GetResourceVersion() == before.GetResourceVersion() {
+				result.Action = api.Unchanged
+			}
+			answers(func(*http.Request) (any, error) { return result, nil })(w, r)
+			return
+		}
+	}
+	fail(w, e.refused(err))
+}

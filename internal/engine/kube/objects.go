@@ -1,0 +1,175 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/model/wellknown"
+)
+
+// kind reaches the objects of a kind.
+func (e *Engine) kind(name, namespace string, all bool) (dynamic.ResourceInterface, api.Kind, error) {
+	k, known := api.LookupKind(name)
+	if !known {
+		return nil, k, &api.Error{Code: http.StatusBadRequest, Message: fmt.Sprintf("%q is no kind that the mesh is about", name), Cure: "kubectl get " + name}
+	}
+	gv, err := schema.ParseGroupVersion(k.APIVersion)
+	if err != nil {
+		return nil, k, err
+	}
+	client := e.Dynamic.Resource(gv.WithResource(k.Plural))
+	if !k.Namespaced || all {
+		return client, k, nil
+	}
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	return client.Namespace(namespace), k, nil
+}
+
+// objects answers get: objects of the cluster with what the control plane says of them.
+func (e *Engine) objects(r *http.Request) (any, error) {
+	q := r.URL.Query()
+	client, k, err := e.kind(q.Get("kind"), q.Get("namespace"), q.Get("all") == "true")
+	if err != nil {
+		return nil, err
+	}
+	var items []unstructured.Unstructured
+	if name := q.Get("name"); name != "" {
+		o, err := client.Get(r.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return nil, e.refused(err)
+		}
+		items = append(items, *o)
+	} else {
+		list, err := client.List(r.Context(), metav1.ListOptions{LabelSelector: q.Get("selector")})
+		if err != nil {
+			return nil, e.refused(err)
+		}
+		items = list.Items
+	}
+	out := api.ObjectList{Items: []api.Object{}}
+	var said map[api.Key]said
+	if configures(k) {
+		about := url.Values{"kind": {k.Name}, "name": {q.Get("name")}}
+		if q.Get("name") != "" && k.Namespaced {
+			about.Set("namespace", items[0].GetNamespace())
+		}
+		if said, err = e.said(r.Context(), about); err != nil {
+			out.Unasked = err.Error()
+		}
+	}
+	for i := range items {
+		o := &items[i]
+		unstructured.RemoveNestedField(o.Object, "metadata", "managedFields")
+		raw, err := o.MarshalJSON()
+		if err != nil {
+			return nil, err
+		}
+		key := api.Key{Kind: k.Name, Namespace: o.GetNamespace(), Name: o.GetName()}
+		object := api.Object{Key: key, APIVersion: o.GetAPIVersion(), Raw: raw, Created: o.GetCreationTimestamp().Time}
+		if s, found := said[key]; found && s.group == schema.FromAPIVersionAndKind(o.GetAPIVersion(), "").Group {
+			object.Conditions, object.Problems = s.conditions, s.problems
+		}
+		out.Items = append(out.Items, object)
+	}
+	return out, nil
+}
+
+// configures says whether the control plane says anything of a kind.
+func configures(k api.Kind) bool {
+	return strings.Contains(k.APIVersion, ".istio.io/") || strings.HasPrefix(k.APIVersion, model.GatewayGroup+"/") || k.Name == "Service" || k.Name == "Pod" || k.Name == "Namespace"
+}
+
+// said is what the control plane says of an object.
+type said struct {
+	group      string
+	conditions []api.Condition
+	problems   []api.Problem
+}
+
+// said asks every replica about the objects of a kind, or one of them. What one of them has to complain about counts: its proxies are refused the same object.
+func (e *Engine) said(ctx context.Context, about url.Values) (map[api.Key]said, error) {
+	pods, err := e.pods(ctx, "control")
+	if err != nil {
+		return nil, err
+	}
+	out := map[api.Key]said{}
+	asked := 0
+	for i := range pods {
+		if !ready(&pods[i]) {
+			continue
+		}
+		b, _, err := e.read(ctx, &pods[i], controlPages, "/debug/objects?"+about.Encode())
+		if err != nil {
+			return nil, err
+		}
+		var objects []struct {
+			APIVersion string          `json:"apiVersion"`
+			Kind       string          `json:"kind"`
+			Namespace  string          `json:"namespace"`
+			Name       string          `json:"name"`
+			Conditions []api.Condition `json:"conditions"`
+			Problems   []api.Problem   `json:"problems"`
+		}
+		if err := json.Unmarshal(b, &objects); err != nil {
+			return nil, fmt.Errorf("read what pod %s says of objects: %w", pods[i].Name, err)
+		}
+		asked++
+		for _, o := range objects {
+			key := api.Key{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
+			s := out[key]
+			s.group = schema.FromAPIVersionAndKind(o.APIVersion, o.Kind).Group
+			s.conditions = worst(s.conditions, o.Conditions)
+			for _, p := range o.Problems {
+				if !slices.Contains(s.problems, p) {
+					s.problems = append(s.problems, p)
+				}
+			}
+			out[key] = s
+		}
+	}
+	if asked == 0 {
+		_, err := e.replica(ctx)
+		return nil, err
+	}
+	return out, nil
+}
+
+// rank orders what conditions say: whoever denies goes before who does not know.
+var rank = map[string]int{"False": 2, "Unknown": 1, "True": 0}
+
+// worst joins what two replicas say.
+func worst(a, b []api.Condition) []api.Condition {
+	for _, c := range b {
+		i := slices.IndexFunc(a, func(x api.Condition) bool { return x.Type == c.Type })
+		switch {
+		case i < 0:
+			a = append(a, c)
+		case rank[c.Status] > rank[a[i].Status]:
+			a[i] = c
+		}
+	}
+	return a
+}
+
+// enrolled says whether labels ask for a pod to be captured: its own before those of its namespace.
+func enrolled(podLabels, namespaceLabels map[string]string, hostNetwork bool) bool {
+	mode, own := podLabels[wellknown.DataplaneMode]
+	if !own {
+		mode = namespaceLabels[wellknown.DataplaneMode]
+	}
+	return mode == "ambient" && !hostNetwork
+}

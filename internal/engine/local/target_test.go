@@ -1,0 +1,49 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+// Whoever asks for a pod right after it was applied finds it, though pods are made a moment later.
+func TestAPodIsWaitedForThatWasJustApplied(t *testing.T) {
+	e := &Engine{wakeup: make(chan struct{}, 1), steered: make(chan struct{})}
+	reconcile := func(pods ...*pod) {
+		<-e.wakeup
+		e.mu.Lock()
+		e.pods = pods
+		close(e.steered)
+		e.steered = make(chan struct{})
+		e.mu.Unlock()
+	}
+	find := func(ctx context.Context) (*pod, error) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		p, _, err := e.targetSteered(ctx, "shop", "counter")
+		return p, err
+	}
+	counter := &pod{namespace: "shop", name: "counter"}
+	var missing *api.Error
+
+	go reconcile()
+	if _, err := find(t.Context()); !errors.As(err, &missing) || missing.Code != http.StatusNotFound {
+		t.Errorf("a pod that nobody applied: %v", err)
+	}
+	go reconcile(counter)
+	for range 2 { // the second time it is there, and nothing reconciles
+		if p, err := find(t.Context()); p != counter || err != nil {
+			t.Errorf("got %v, %v", p, err)
+		}
+	}
+	e.pods = nil
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := find(ctx); !errors.As(err, &missing) {
+		t.Errorf("whoever asks went away: %v", err)
+	}
+}

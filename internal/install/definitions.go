@@ -1,0 +1,101 @@
+package install
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/model/wellknown"
+)
+
+// What the Gateway API says of its definitions.
+const (
+	bundleVersion = wellknown.BundleVersion
+	bundleChannel = wellknown.BundleChannel
+)
+
+// leave says why a definition that the cluster has stays as it is: it is somebody else's, or newer, or has more fields. It is an error if
+// the mesh could not read its objects.
+func leave(o, live *unstructured.Unstructured) (why string, err error) {
+	if o.GetKind() == "CustomResourceDefinition" {
+		wants, serves := served(o), served(live)
+		if !slices.ContainsFunc(wants, func(v string) bool { return slices.Contains(serves, v) }) {
+			return "", &api.Error{Code: 409, Message: fmt.Sprintf("the cluster's definition of %s serves %s; the mesh reads %s", o.GetName(), list(serves), list(wants)),
+				Cure: "upgrade what installed the definition, or, if nothing needs it, delete it (which deletes all objects of its kind) and install again"}
+		}
+	}
+	a := live.GetAnnotations()
+	switch {
+	case a[bundleChannel] == "experimental":
+		return "it is of the experimental channel, which has more fields", nil
+	case newer(a[bundleVersion], o.GetAnnotations()[bundleVersion]):
+		return "it is of " + a[bundleVersion] + ", which is newer", nil
+	case live.GetLabels()[managedBy] != lateen:
+		return strings.TrimSpace("it was there before" + belongs(live)), nil
+	case Newer(live.GetLabels()[wellknown.AppVersion], o.GetLabels()[wellknown.AppVersion]):
+		// Also where the mesh goes back: with the fields that only the newer one has, what users have written in them would be lost.
+		return "it is of Lateen " + live.GetLabels()[wellknown.AppVersion] + ", which is newer", nil
+	}
+	return "", nil
+}
+
+func newer(a, b string) bool {
+	va, err := version.ParseGeneric(a)
+	if err != nil {
+		return false
+	}
+	vb, err := version.ParseGeneric(b)
+	return err == nil && vb.LessThan(va)
+}
+
+// Newer says whether one version of Lateen is newer than another; one that is not known is not.
+func Newer(a, b string) bool {
+	va, err := version.ParseSemantic(a)
+	if err != nil {
+		return false
+	}
+	vb, err := version.ParseSemantic(b)
+	return err == nil && vb.LessThan(va)
+}
+
+// refuseOlder keeps an older program from taking a newer mesh back where nobody asked for that: its control plane, agents and proxies may not know what
+// the newer ones have written, and it deletes what it does not know itself.
+func (r *Record) refuseOlder(than string, allowed bool) error {
+	if r == nil || allowed || !Newer(r.Version, than) {
+		return nil
+	}
+	return &api.Error{Code: 409, Message: fmt.Sprintf("Lateen %s is installed in namespace %s, and this program has %s, which is older: it would replace all parts by older ones", r.Version, r.Namespace, than),
+		Cure: fmt.Sprintf("use the lateen of %s or later; if you do want to go back, repeat the command with --allow-downgrade", r.Version)}
+}
+
+// served are the versions that a definition serves.
+func served(o *unstructured.Unstructured) []string {
+	var out []string
+	versions, _, _ := unstructured.NestedSlice(o.Object, "spec", "versions")
+	for _, v := range versions {
+		if m, ok := v.(map[string]any); ok && m["served"] != false {
+			out = append(out, fmt.Sprint(m["name"]))
+		}
+	}
+	return out
+}
+
+func list(items []string) string {
+	if len(items) == 0 {
+		return "nothing"
+	}
+	return strings.Join(items, ", ")
+}
+
+// established says whether a definition's kind can be used.
+func established(o *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	return slices.ContainsFunc(conditions, func(c any) bool {
+		m, _ := c.(map[string]any)
+		return m["type"] == "Established" && m["status"] == "True"
+	})
+}

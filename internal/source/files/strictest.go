@@ -1,0 +1,267 @@
+package files
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	securityapi "istio.io/api/security/v1beta1"
+	typev1beta1 "istio.io/api/type/v1beta1"
+	securityv1 "istio.io/client-go/pkg/apis/security/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"lateen.dev/lateen/internal/model"
+)
+
+// Strictest reads of a policy that Served refuses what can be read of it, such that it lets in nobody whom its author may have meant to
+// keep out. It is what stands in for the policy where no earlier version is known: one that vanished at a restart would open the mesh.
+// effect says how the policy is read; value is nil for other kinds, and for a policy that is not enforced by node proxies whatever else it
+// says: one for waypoints, or with an action that they do not have.
+func Strictest(key model.Key, raw []byte) (value metav1.Object, effect string) {
+	if key.Group != securityGroup {
+		return nil, ""
+	}
+	var e envelope
+	if err := json.Unmarshal(raw, &e); err != nil {
+		return nil, "" // the API server holds nothing of which metadata cannot be read
+	}
+	switch key.Kind {
+	case "AuthorizationPolicy":
+		return strictestAuthorization(&e)
+	case "PeerAuthentication":
+		return strictestPeers(&e)
+	}
+	return nil, ""
+}
+
+// Effects of policies that are read strictly, for their authors.
+const (
+	effectAllow = "it allows what those of its rules allow that can be read, and nothing else"
+	effectDeny  = "it denies what its rules deny without what cannot be read of them, which is more"
+	effectPeers = "what cannot be read of it counts as STRICT"
+	effectOpen  = "what can be read of it counts, and opens nothing that is STRICT without it"
+)
+
+// policyFields are those of an AuthorizationPolicy's spec that are understood. Another one may say anything of the whole.
+var policyFields = []string{"selector", "targetRef", "targetRefs", "rules", "action", "provider"}
+
+func strictestAuthorization(e *envelope) (metav1.Object, string) {
+	o := &securityv1.AuthorizationPolicy{}
+	copyMeta(&e.ObjectMeta, o)
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(e.Spec, &fields); err != nil && len(e.Spec) > 0 {
+		return nil, ""
+	}
+	// What is null is not given.
+	for name, raw := range fields {
+		if string(raw) == "null" {
+			delete(fields, name)
+		}
+	}
+	if raw, given := fields["action"]; given && only("action", raw, &o.Spec) != nil {
+		return nil, ""
+	}
+	if o.Spec.Action != securityapi.AuthorizationPolicy_ALLOW && o.Spec.Action != securityapi.AuthorizationPolicy_DENY {
+		return nil, ""
+	}
+	selector, selects := fields["selector"]
+	if !selects && targets(fields) {
+		return nil, ""
+	}
+	whole, scope := true, ""
+	if selects {
+		var nobody bool
+		if o.Spec.Selector, whole, nobody = readSelector(selector); nobody {
+			return nil, ""
+		}
+	}
+	if !whole {
+		scope = ", for " + chosen(e.Namespace, o.Spec.Selector)
+	}
+	denies := o.Spec.Action == securityapi.AuthorizationPolicy_DENY
+	var rules []json.RawMessage
+	unread := fields["rules"] != nil && json.Unmarshal(fields["rules"], &rules) != nil
+	for name := range fields {
+		unread = unread || !slices.Contains(policyFields, name)
+	}
+	switch {
+	case unread && denies:
+		o.Spec.Rules = []*securityapi.Rule{{}}
+		return o, "it denies everything, since more of it cannot be read than single rules" + scope
+	case unread:
+		return o, "it allows nothing, since more of it cannot be read than single rules" + scope
+	case !whole && !denies:
+		// Of the workloads that it chooses beyond those that are meant, it must not open any that other policies close.
+		return o, "it allows nothing, since not all of its selector can be read" + scope
+	}
+	for _, raw := range rules {
+		if rule := strictestRule(raw, denies); rule != nil {
+			o.Spec.Rules = append(o.Spec.Rules, rule)
+		}
+	}
+	if denies {
+		return o, effectDeny + scope
+	}
+	return o, effectAllow
+}
+
+// chosen says in words which workloads a selector chooses of which part could not be read.
+func chosen(namespace string, selector *typev1beta1.WorkloadSelector) string {
+	labels := selector.GetMatchLabels()
+	if len(labels) == 0 {
+		return fmt.Sprintf("every workload of namespace %s (of the mesh if that is its root namespace)", namespace)
+	}
+	var terms []string
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		terms = append(terms, k+"="+labels[k])
+	}
+	return fmt.Sprintf("the workloads of namespace %s (of the mesh if that is its root namespace) that the rest of its selector chooses, %s", namespace, strings.Join(terms, ","))
+}
+
+// only reads one field of a message.
+func only(name string, raw json.RawMessage, into proto.Message) error {
+	text, err := json.Marshal(map[string]json.RawMessage{name: raw})
+	if err != nil {
+		return err
+	}
+	return protojson.Unmarshal(text, into)
+}
+
+// targets says whether a policy names what it is for, as a list of which no entry is given does not.
+func targets(fields map[string]json.RawMessage) bool {
+	var refs []json.RawMessage
+	if json.Unmarshal(fields["targetRefs"], &refs) == nil && len(refs) > 0 {
+		return true
+	}
+	var ref map[string]json.RawMessage
+	return json.Unmarshal(fields["targetRef"], &ref) == nil
+}
+
+// readSelector reads a selector as far as it can be: what is left out of it would choose fewer. whole says that nothing is. nobody says that it
+// has a label that no workload can have: that is read, in every version of the kind, and whatever else the selector says it chooses nobody.
+func readSelector(raw json.RawMessage) (_ *typev1beta1.WorkloadSelector, whole, nobody bool) {
+	var strict securityapi.AuthorizationPolicy
+	if only("selector", raw, &strict) == nil {
+		given := strict.Selector.GetMatchLabels()
+		return &typev1beta1.WorkloadSelector{MatchLabels: given}, true, len(checkLabels("", given)) > 0
+	}
+	var loose struct {
+		MatchLabels map[string]any `json:"matchLabels"`
+	}
+	_ = json.Unmarshal(raw, &loose) // what is not read chooses everything
+	read := map[string]string{}
+	for k, v := range loose.MatchLabels {
+		if text, ok := v.(string); ok {
+			read[k] = text
+		}
+	}
+	return &typev1beta1.WorkloadSelector{MatchLabels: read}, false, len(checkLabels("", read)) > 0
+}
+
+// strictestRule reads one rule, and of one that is refused no more than its clauses that are not if it denies; nil if nothing.
+func strictestRule(raw json.RawMessage, denies bool) *securityapi.Rule {
+	rule := &securityapi.Rule{}
+	read := protojson.Unmarshal(raw, rule) == nil
+	switch {
+	case read && !refused(checkRule("", rule)):
+		return rule
+	case !denies:
+		return nil
+	case !read:
+		rule = readClauses(raw)
+	}
+	return widened(rule)
+}
+
+// widened is a rule without the clauses of which anything is refused. Connections match a rule if they match all its clauses, so that it
+// matches all that it was meant to match, and more.
+func widened(rule *securityapi.Rule) *securityapi.Rule {
+	out := &securityapi.Rule{}
+	if !refused(checkRule("", &securityapi.Rule{From: rule.From})) {
+		out.From = rule.From
+	}
+	if !refused(checkRule("", &securityapi.Rule{To: rule.To})) {
+		out.To = rule.To
+	}
+	for _, when := range rule.When {
+		if !refused(checkCondition("", when)) {
+			out.When = append(out.When, when)
+		}
+	}
+	return out
+}
+
+// readClauses reads a rule clause by clause, without those that do not read.
+func readClauses(raw json.RawMessage) *securityapi.Rule {
+	out := &securityapi.Rule{}
+	var clauses map[string]json.RawMessage
+	if json.Unmarshal(raw, &clauses) != nil {
+		return out
+	}
+	clause := func(name string, raw json.RawMessage) *securityapi.Rule {
+		rule := &securityapi.Rule{}
+		if len(raw) == 0 || only(name, raw, rule) != nil {
+			return &securityapi.Rule{}
+		}
+		return rule
+	}
+	out.From, out.To = clause("from", clauses["from"]).From, clause("to", clauses["to"]).To
+	var conditions []json.RawMessage
+	_ = json.Unmarshal(clauses["when"], &conditions) // none if it is no list
+	for _, raw := range conditions {
+		out.When = append(out.When, clause("when", json.RawMessage("["+string(raw)+"]")).When...)
+	}
+	return out
+}
+
+// strictestPeers reads a PeerAuthentication. One of which no label of the selector can be read has a selector without labels, which no other
+// has: it is about every workload of its namespace, whatever else counts for these.
+func strictestPeers(e *envelope) (metav1.Object, string) {
+	const strict = securityapi.PeerAuthentication_MutualTLS_STRICT
+	o := &securityv1.PeerAuthentication{}
+	copyMeta(&e.ObjectMeta, o)
+	read := protojson.Unmarshal(e.Spec, &o.Spec) == nil
+	if !read {
+		o.Spec.Reset()
+	}
+	var fields struct {
+		Selector json.RawMessage `json:"selector"`
+	}
+	_ = json.Unmarshal(e.Spec, &fields) // without a selector it is about its namespace
+	whole := true
+	o.Spec.Selector = nil
+	if len(fields.Selector) > 0 && string(fields.Selector) != "null" {
+		var nobody bool
+		switch o.Spec.Selector, whole, nobody = readSelector(fields.Selector); {
+		case nobody:
+			return nil, ""
+		case whole && len(o.Spec.Selector.MatchLabels) == 0:
+			o.Spec.Selector = nil
+		}
+	}
+	selects := len(o.Spec.GetSelector().GetMatchLabels()) > 0
+	closed := !read || o.Spec.GetMtls().GetMode() == strict
+	for port, tls := range o.Spec.PortLevelMtls {
+		if selects && port >= 1 && port <= 65535 {
+			continue
+		}
+		// Ports cannot differ where no workloads are chosen, and one that is none may be any.
+		closed = closed || tls.GetMode() == strict
+		delete(o.Spec.PortLevelMtls, port)
+	}
+	if !closed {
+		return o, effectOpen
+	}
+	o.Spec.Mtls = &securityapi.PeerAuthentication_MutualTLS{Mode: strict}
+	switch {
+	case whole:
+		return o, effectPeers
+	case selects:
+		return o, effectPeers + ", for the workloads that the rest of its selector chooses"
+	}
+	return o, effectPeers + ", for all workloads of namespace " + e.Namespace
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// tierOf reads steps as a tier's file has them.
+func tierOf(t *testing.T, text string) ([]step, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tier")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return readSteps(path)
+}
+
+func TestStepsRunBesideEachOtherUntilTheyAreWaitedFor(t *testing.T) {
+	dir := t.TempDir()
+	// The first two need each other; the last needs what the first leaves behind when it ends.
+	steps, err := tierOf(t, `# a tier
+& long | script | cd `+dir+`; mkfifo door; echo begun; read -r _ <door; sleep 0.3; echo done >left; echo "3 passed, 0 failed, 1 skipped"
+& bad | script | echo "not ok - a wish"; echo "0 passed, 1 failed"; exit 1
+short | plain | cd `+dir+`; until [ -p door ]; do sleep 0.01; done; echo >door
+wait
+last | plain | grep -q done `+dir+`/left
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	ended := make(chan bool, 1)
+	go func() { ended <- runAll(&out, steps, false, false) }()
+	select {
+	case ok := <-ended:
+		if ok {
+			t.Error("a step failed and the tier did not")
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the steps do not run beside each other")
+	}
+	text := out.String()
+	at := -1
+	for _, want := range []string{
+		"--- long begins", "--- bad begins", "--- short\n    1 passed", "--- long\n    3 passed, 0 failed, 1 skipped",
+		"--- bad\nnot ok - a wish\n0 passed, 1 failed\n    0 passed, 1 failed", "--- last\n    1 passed", "FAILED: bad\n--- FAIL: bad: a wish\n", "5 passed, 1 failed, 1 skipped\n",
+	} {
+		next := strings.Index(text, want)
+		if next <= at {
+			t.Fatalf("%q is missing or in another place in:\n%s", want, text)
+		}
+		at = next
+	}
+}
+
+func TestASkippedTestOfAStepBesideOthersFailsWhereItShould(t *testing.T) {
+	steps, err := tierOf(t, "& one | script | echo '1 passed, 0 failed, 1 skipped'\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if runAll(&out, steps, true, false) {
+		t.Errorf("it passed:\n%s", out.String())
+	}
+	if !runAll(&out, steps, false, false) {
+		t.Errorf("it failed:\n%s", out.String())
+	}
+}
+
+func TestATierWithoutStepsIsRefused(t *testing.T) {
+	for _, text := range []string{"", "wait\n", "& a | b\n", "a | odd | true\n"} {
+		if _, err := tierOf(t, text); err == nil {
+			t.Errorf("%q was taken", text)
+		}
+	}
+}
+
+// The tiers of this repository can be read, and nothing is left to wait for a step that measures.
+func TestTheTiersAreRead(t *testing.T) {
+	files, err := filepath.Glob("../../../tests/tiers/*")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, f := range files {
+		steps, err := readSteps(f)
+		if err != nil {
+			t.Error(err)
+		}
+		running := 0
+		for _, s := range steps {
+			switch {
+			case s.wait:
+				running = 0
+			case s.beside:
+				running++
+			case strings.HasPrefix(s.name, "alone") && running > 0:
+				t.Errorf("%s: %s begins while %d others run: put a wait before it", f, s.name, running)
+			}
+		}
+	}
+}
