@@ -4,8 +4,10 @@ BIN := bin
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 export CGO_ENABLED ?= 0
 TALLY := go run ./internal/tools/tally
+GO_BUILD := go build -trimpath -ldflags='-s -w -X lateen.dev/lateen/internal/cli.version=$(VERSION)' -o $(BIN)/
+IMAGES := control agent proxy load bookinfo-productpage bookinfo-details bookinfo-ratings bookinfo-reviews
 
-.PHONY: help build check test accept fuzz gen reference fmt demo clean toolchain soak interop compare
+.PHONY: help build images archives check test accept fuzz gen reference fmt demo clean toolchain soak interop compare test-kube dashboards
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -16,18 +18,31 @@ toolchain: ## check the versions of Go and Rust before anything is built
 build: toolchain ## release binaries into bin/
 	cargo build --release -p lateen-proxy -p lateen-load
 	@mkdir -p $(BIN)
-	go build -trimpath -ldflags='-s -w -X lateen.dev/lateen/internal/cli.version=$(VERSION)' -o $(BIN)/ ./cmd/...
+	$(GO_BUILD) ./cmd/...
 	@for b in lateen-proxy lateen-load; do install -m 0755 "$${CARGO_TARGET_DIR:-target}/release/$$b" $(BIN)/$$b; done
 	@ls $(BIN)
+
+images: toolchain ## container images into bin/images/ (IMAGES="control agent" makes some of them; IMAGES_FLAGS=-fresh: newest Debian packages)
+	$(if $(filter proxy load,$(IMAGES)),cargo build --release -p lateen-proxy -p lateen-load)
+	@mkdir -p $(BIN)
+	$(GO_BUILD) $(wildcard ./cmd/lateen-*)
+	@for b in $(addprefix lateen-,$(filter proxy load,$(IMAGES))); do install -m 0755 "$${CARGO_TARGET_DIR:-target}/release/$$b" $(BIN)/$$b; done
+	@$(MAKE) -s archives IMAGES="$(IMAGES)" IMAGES_FLAGS="$(IMAGES_FLAGS)"
+
+archives: ## the same of the programs that are in bin/ already
+	@go run ./internal/tools/images -version $(VERSION) $(IMAGES_FLAGS) $(IMAGES)
 
 check: toolchain ## format, lints, dependency rules, licences, pure tests (under 2 minutes warm)
 	@$(TALLY) tests/tiers/check
 
-test: build ## everything: check, namespaces, the mesh end to end (needs root; under 15 minutes warm)
+test: build ## everything but Kubernetes: check, namespaces, the mesh end to end (needs root)
 	@$(TALLY) tests/tiers/test
 
 accept: build ## the acceptance scripts alone
 	@tests/accept/run.sh
+
+test-kube: build images ## the mesh on real two-node Kubernetes clusters of its own (needs root; KEEP=1 keeps them)
+	@tests/kube/run.sh
 
 fuzz: ## every fuzz target, 30 seconds each (FUZZ_SECONDS=n)
 	@hack/fuzz.sh
@@ -39,12 +54,15 @@ gen: ## regenerate the code of proto/
 reference: ## write docs/reference/{metrics,log,environment,annotations}.md from what the programs declare
 	go run ./internal/reference
 
+dashboards: ## write dashboards/*.json, and copy them and the alerts into the chart
+	go run ./internal/tools/dashboards
+
 fmt: ## format all code
 	cargo fmt
 	gofmt -w cmd internal tests samples
 
-demo: ## install what is missing, build, run Bookinfo with and without the mesh, measure, take down
-	@hack/demo.sh
+demo: ## install what is missing, build, run Bookinfo with and without the mesh, measure, take down (DEMO_FLAGS="--rounds 1")
+	@hack/demo.sh $(DEMO_FLAGS)
 
 clean: ## remove what building made
 	rm -rf $(BIN) target fuzz/target

@@ -17,7 +17,7 @@ equal "without the mesh the service answers by name" 200 "$(fetch 64)"
 # nsenter replaces itself by tcpdump, so that the recorded pid is tcpdump's own.
 sniff() {
   nsenter -t "$(engine_pid)" -n -- tcpdump --immediate-mode -i any -U -w "$1" tcp and not port 15012 and not port 53 2>"$1.log" & SNIFF=$!
-  eventually 5 grep -q 'listening on' "$1.log" >/dev/null
+  eventually 30 grep -q 'listening on' "$1.log" >/dev/null
 }
 unsniff() { sleep 0.5; kill "$SNIFF"; wait "$SNIFF"; } 2>/dev/null
 plain_requests() { tcpdump -r "$1" -A 2>/dev/null | grep -c 'GET /?size='; }
@@ -40,11 +40,15 @@ equal "nothing crosses to any other port" 0 "$(tcpdump -r "$WORK/mesh.pcap" -n '
 
 client_id=spiffe://cluster.local/ns/default/sa/client echo_id=spiffe://cluster.local/ns/default/sa/echo
 line() { proxy_log "$1" | grep 'connection complete' | grep "direction=\"$2\"" | grep "src.identity=\"$client_id\"" | found "dst.identity=\"$echo_id\""; }
-check "the client's node logs both identities" eventually 5 line "$client_node" outbound
-check "the server's node logs both identities" eventually 5 line "$echo_node" inbound
+check "the client's node logs both identities" eventually 30 line "$client_node" outbound
+check "the server's node logs both identities" eventually 30 line "$echo_node" inbound
 metric() { proxy_metrics "$1" | grep '^istio_tcp_connections_opened_total' | grep "reporter=\"$2\"" | grep "source_principal=\"$client_id\"" | grep "destination_principal=\"$echo_id\"" | found 'connection_security_policy="mutual_tls"'; }
 check "metrics at the source" metric "$client_node" source
 check "metrics at the destination" metric "$echo_node" destination
+handshakes() { proxy_metrics "$1" | awk -v r="reporter=\"$2\"" '/^lateen_tunnels_opened_total/ && index($0, r) {n += $2} END {print n + 0}'; }
+began=$(handshakes "$client_node" source)
+check "TLS handshakes are counted where they begin: $began" [ "$began" -ge 1 ]
+equal "and once more where they end" "$began" "$(handshakes "$echo_node" destination)"
 
 check "down" lateen down
 finish

@@ -20,9 +20,9 @@ lateen exec deploy/client -- lateen-load run --url http://echo:8080/ --qps 50 --
 sleep 3
 check "enrol under load" lateen label ns default istio.io/dataplane-mode=ambient
 enrolled() { lateen get pods -o json | jq -e '[.items[] | select(.metadata.annotations["ambient.istio.io/redirection"] == "enabled")] | length >= 2'; }
-check "captured" eventually 10 enrolled
+check "captured" eventually 30 enrolled
 listed() { lateen status -o json | jq -e '[.. | .unmeshedConnections? // empty | .[]?] | length >= 4'; }
-check "status lists the connections opened before" eventually 8 listed
+check "status lists the connections opened before" eventually 30 listed
 sleep 4
 check "release under load" lateen label ns default istio.io/dataplane-mode-
 wait "$KEEP_PID"; equal "load over old connections ends well" 0 $?
@@ -34,7 +34,7 @@ equal "no process was restarted" "$before" "$(pids)"
 
 # A meshed connection outlives the release.
 check "enrol again" lateen label ns default istio.io/dataplane-mode=ambient
-check "captured again" eventually 10 enrolled
+check "captured again" eventually 30 enrolled
 sleep 1
 lateen exec deploy/client -- lateen-load run --url http://echo:8080/ --qps 50 --connections 2 --duration 8s --json - >"$WORK/meshed.json" 2>"$WORK/meshed.err" & MESHED=$!
 sleep 2

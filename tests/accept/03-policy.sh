@@ -43,12 +43,12 @@ metadata: {name: default, namespace: default}
 spec: {mtls: {mode: STRICT}}
 Y
 refused() { ! stranger; }
-check "STRICT: plaintext is refused" eventually 10 refused
+check "STRICT: plaintext is refused" eventually 30 refused
 equal "STRICT: the mesh client is served" 200 "$(fetch)"
 plain_line() { proxy_log "$echo_node" | grep 'direction="inbound"' | found 'error=.*policy rejection'; }
-check "the refusal of plaintext is explained in the access log" eventually 5 plain_line
+check "the refusal of plaintext is explained in the access log" eventually 30 plain_line
 plain_metric() { proxy_metrics "$echo_node" | grep '^istio_tcp_connections' | grep 'response_flags="DENY"' | found 'reporter="destination"'; }
-check "and counted" eventually 5 plain_metric
+check "and counted" eventually 30 plain_metric
 
 check "deny the client's principal" lateen apply -f - <<'Y'
 apiVersion: security.istio.io/v1
@@ -61,11 +61,11 @@ spec:
     - from: [{source: {principals: ["cluster.local/ns/default/sa/client"]}}]
 Y
 denied() { ! fetch; }
-check "the denied principal is refused" eventually 10 denied
+check "the denied principal is refused" eventually 30 denied
 deny_line() { proxy_log "$echo_node" | grep 'direction="inbound"' | grep 'src.identity="spiffe://cluster.local/ns/default/sa/client"' | found 'default/no-client'; }
-check "the refusal names the policy in the server's access log" eventually 5 deny_line
+check "the refusal names the policy in the server's access log" eventually 30 deny_line
 client_line() { proxy_log "$client_node" | grep 'direction="outbound"' | found 'error=.*401'; }
-check "and is an error in the client's" eventually 5 client_line
+check "and is an error in the client's" eventually 30 client_line
 
 check "an L7 rule fails closed" lateen apply -f - <<'Y'
 apiVersion: security.istio.io/v1
@@ -82,5 +82,5 @@ check_not "ALLOW with only L7 attributes admits nobody" fetch
 check "its condition says so" bash -c "'$LATEEN' --name $MESH get authorizationpolicy no-client -o json | jq -e '[.. | .conditions? // empty | .[]? | .message // \"\"] | any(test(\"L7|HTTP|waypoint\"; \"i\"))'"
 check "delete the policy" lateen delete authorizationpolicy no-client
 served() { [ "$(fetch)" = 200 ]; }
-check "served again" eventually 10 served
+check "served again" eventually 30 served
 finish

@@ -34,7 +34,7 @@ for p in "${pods[@]}"; do
   lateen exec "$p" -- lateen-load run --url http://echo:8080/ --qps 40 --connections 4 --duration 8s >/dev/null 2>&1 & load+=($!)
 done
 sixteen() { workers | awk '{exit !($1 + $2 >= 16)}'; }
-check "sixteen connections are open" eventually 6 sixteen
+check "sixteen connections are open" eventually 30 sixteen
 after=$(workers)
 equal "they spread evenly over the workers (before: $before, after: $after)" even "$(awk '{d = $1 - $2; print (d * d <= 1 ? "even" : "uneven")}' <<<"$after")"
 wait "${load[@]}"

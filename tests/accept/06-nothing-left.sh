@@ -30,13 +30,13 @@ before=$(host_state)
 start
 check "while it runs the host's links, routes, rules and mounts are untouched" [ "$(host_state | head -n -1)" = "$(head -n -1 <<<"$before")" ]
 check "down" lateen down
-check "down leaves nothing" eventually 10 clean
+check "down leaves nothing" eventually 30 clean
 check_not "the run directory is gone" test -e "$RUN"
 
 start
 kill -KILL "$(engine_pid)"
-check "SIGKILL leaves nothing" eventually 10 clean
+check "SIGKILL leaves nothing" eventually 30 clean
 check "up again over what the killed mesh left in its run directory" lateen up --nodes 2
 check "down" lateen down
-check "and nothing is left again" eventually 10 clean
+check "and nothing is left again" eventually 30 clean
 finish

@@ -98,7 +98,7 @@ kill -STOP "$proxy_pid"
 check_not "a proxy that is away answers nothing over UDP" ask -wait 1s echo
 check_not "nor over TCP" ask -wait 1s -net tcp echo
 kill -CONT "$proxy_pid"
-check "it is back" eventually 10 ask echo
+check "it is back" eventually 30 ask echo
 kill -KILL "$proxy_pid"
 check "a new one takes its place" eventually 20 ask -wait 1s -net tcp echo
 

@@ -33,7 +33,7 @@ check "IPv6 goes through the tunnel, from the client's own address" eventually 2
 # nsenter replaces itself by tcpdump, so that the recorded pid is tcpdump's own.
 sniff() {
   nsenter -t "$(engine_pid)" -n -- tcpdump --immediate-mode -i any -U -w "$1" tcp and not port 15012 and not port 53 2>"$1.log" & SNIFF=$!
-  eventually 5 grep -q 'listening on' "$1.log" >/dev/null
+  eventually 30 grep -q 'listening on' "$1.log" >/dev/null
 }
 unsniff() { sleep 0.5; kill "$SNIFF"; wait "$SNIFF"; } 2>/dev/null
 sniff "$WORK/mesh.pcap"
@@ -55,7 +55,7 @@ spec:
     - from: [{source: {ipBlocks: ["fd00:10:244:1::/64", "fd00:10:244:2::/64"]}}]
 Y
 denied() { ! fetch 6 66; }
-check "IPv6 is refused" eventually 10 denied
+check "IPv6 is refused" eventually 30 denied
 equal "IPv4 is served" 200 "$(fetch 4 66)"
 check "down" lateen down
 

@@ -32,15 +32,15 @@ metadata: {name: nobody, namespace: default}
 spec: {}
 Y
 refused() { ! as_root "http://$ip4:8080/" && ! as_root "http://[$ip6]:8080/"; }
-check "root on the node is now refused, plainly, in both families" eventually 10 refused
-check "and its refusal is in the access log" eventually 5 bash -c "grep 'direction=\"inbound\"' '$RUN/nodes/$echo_node/proxy.log' | grep -q 'error=.*policy rejection'"
+check "root on the node is now refused, plainly, in both families" eventually 30 refused
+check "and its refusal is in the access log" eventually 30 bash -c "grep 'direction=\"inbound\"' '$RUN/nodes/$echo_node/proxy.log' | grep -q 'error=.*policy rejection'"
 check_not "root bound to the probe's address is refused (IPv4)" as_root --interface "$probe4" "http://$ip4:8080/"
 check_not "root bound to the probe's address is refused (IPv6)" as_root --interface "$probe6" "http://[$ip6]:8080/"
 
 # What a pod spoofs, watched on the server's link with a tool that is not ours. The pod's own user could not even send it.
 port=$(in_node "$echo_node" ip -o route get "$ip4" | sed 's/.* dev \([^ ]*\).*/\1/')
 in_node "$echo_node" tcpdump --immediate-mode -n -i "$port" -U -w "$WORK/spoof.pcap" "src host $probe4 or src host $probe6" 2>"$WORK/spoof.log" & SNIFF=$!
-check "watching" eventually 5 grep -q 'listening on' "$WORK/spoof.log"
+check "watching" eventually 30 grep -q 'listening on' "$WORK/spoof.log"
 client_ns=/proc/$(engine_pid)/root$RUN/netns/$(lateen get pods -o json | jq -r '.items[] | select(.metadata.name | startswith("client")) | .metadata.uid')
 nsenter --net="$client_ns" python3 - "$ip4" "$ip6" "$probe4" "$probe6" <<'P'
 import socket, sys

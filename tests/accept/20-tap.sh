@@ -14,12 +14,12 @@ watching() { [ "$(grep -c '"watching"' "$WORK/$1")" = 2 ]; }
 "$LATEEN" --name "$MESH" tap -A -o json >"$WORK/all" 2>"$WORK/all.err" & TAP=$!
 "$LATEEN" --name "$MESH" tap -A --denied -o json >"$WORK/denied" 2>&1 & DENIED=$!
 "$LATEEN" --name "$MESH" tap deploy/client --for 15s >"$WORK/people" 2>"$WORK/people.err" & PEOPLE=$!
-check "both nodes are heard" eventually 10 watching all
-check "and for denials" eventually 10 watching denied
+check "both nodes are heard" eventually 30 watching all
+check "and for denials" eventually 30 watching denied
 check "requests are served" get 5000 20 1s --no-keepalive
 out='.event == "closed" and .direction == "outbound" and .service == "echo.default.svc.cluster.local"'
-check "the way out: the service, the pod behind it, both identities" eventually 5 seen "$out and .tunnelled and (.source.workload | startswith(\"client-\")) and (.destination.workload | startswith(\"echo-\")) and .destination.identity == \"spiffe://cluster.local/ns/default/sa/echo\" and .bytesSent > 5000 and .seconds > 0 and .error == null" all
-check "the way in: the peer that TLS proved, and the tunnel" eventually 5 seen '.event == "closed" and .direction == "inbound" and .source.identity == "spiffe://cluster.local/ns/default/sa/client" and .tunnel > 0 and (.destination.address | endswith(":8080"))' all
+check "the way out: the service, the pod behind it, both identities" eventually 30 seen "$out and .tunnelled and (.source.workload | startswith(\"client-\")) and (.destination.workload | startswith(\"echo-\")) and .destination.identity == \"spiffe://cluster.local/ns/default/sa/echo\" and .bytesSent > 5000 and .seconds > 0 and .error == null" all
+check "the way in: the peer that TLS proved, and the tunnel" eventually 30 seen '.event == "closed" and .direction == "inbound" and .source.identity == "spiffe://cluster.local/ns/default/sa/client" and .tunnel > 0 and (.destination.address | endswith(":8080"))' all
 check_not "nothing was denied so far" seen '.event == "closed"' denied
 
 check "deny" lateen apply -f - <<'YAML'
@@ -33,14 +33,14 @@ spec:
 YAML
 check "in force" lateen wait
 get 1 5 1s --no-keepalive
-check "a denial names itself, its policy and the peer" eventually 5 seen '.flags == "DENY" and (.error | contains("nobody")) and .source.identity == "spiffe://cluster.local/ns/default/sa/client"' denied
+check "a denial names itself, its policy and the peer" eventually 30 seen '.flags == "DENY" and (.error | contains("nobody")) and .source.identity == "spiffe://cluster.local/ns/default/sa/client"' denied
 check_not "and --denied shows nothing else" seen '.event == "closed" and .flags != "DENY"' denied
 check "allow again" lateen delete -n default AuthorizationPolicy/nobody
 check "in force" lateen wait
 
 get 20000 200 6s & LOAD=$!
-check "top: the busy pod has connections, bytes and time" eventually 5 bash -c "'$LATEEN' --name '$MESH' top --once -o json | jq -e 'map(select(.pod | startswith(\"echo-\"))) | .[0] | .open > 0 and .bytesSentPerSecond > 1e6 and .cpu > 0'"
-check "top connections: with their rates" eventually 5 bash -c "'$LATEEN' --name '$MESH' top connections --once -o json | jq -e 'map(select(.direction == \"inbound\" and .bytesSentPerSecond > 1e6)) | length > 0'"
+check "top: the busy pod has connections, bytes and time" eventually 30 bash -c "'$LATEEN' --name '$MESH' top --once -o json | jq -e 'map(select(.pod | startswith(\"echo-\"))) | .[0] | .open > 0 and .bytesSentPerSecond > 1e6 and .cpu > 0'"
+check "top connections: with their rates" eventually 30 bash -c "'$LATEEN' --name '$MESH' top connections --once -o json | jq -e 'map(select(.direction == \"inbound\" and .bytesSentPerSecond > 1e6)) | length > 0'"
 check "a table for people" bash -c "'$LATEEN' --name '$MESH' top --once | grep -q '^NAMESPACE .* CPU$'"
 metrics() { in_node n2 curl -sf http://127.0.0.1:15020/metrics | found '^lateen_pod_cpu_seconds_total{namespace="default",pod="echo-'; }
 check "each pod's time is a metric" eventually 15 metrics

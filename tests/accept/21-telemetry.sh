@@ -23,7 +23,7 @@ check "connections are counted" opened
 check_not "without the labels that were dropped" bash -c "$(declare -f opened proxy_metrics in_node engine_pid); RUN=$RUN client_node=$client_node; opened | grep -E 'source_app|destination_version'"
 check "and with the others" bash -c "$(declare -f opened proxy_metrics in_node engine_pid); RUN=$RUN client_node=$client_node; opened | grep -E 'source_version=.*destination_app='"
 gone() { ! opened && proxy_metrics "$client_node" | grep -E '^lateen_metric_series_expired_total [1-9]'; }
-check "nobody connects: the series expire" eventually 10 gone
+check "nobody connects: the series expire" eventually 30 gone
 
 SINKS=()
 trap 'kill "${SINKS[@]}" 2>/dev/null; cleanup' EXIT
@@ -34,8 +34,8 @@ done
 check "served again" served
 check "the series is back" opened
 got() { cat "$WORK"/n?.jsonl | jq -es "$1"; }
-check "log records arrive, from both sides" eventually 10 got 'map(select(.kind == "log" and .attributes["dst.service"] == "echo.default.svc.cluster.local")) | map(.attributes.direction) | unique == ["inbound", "outbound"]'
+check "log records arrive, from both sides" eventually 30 got 'map(select(.kind == "log" and .attributes["dst.service"] == "echo.default.svc.cluster.local")) | map(.attributes.direction) | unique == ["inbound", "outbound"]'
 check "with the node that they are from" got 'map(.resource["k8s.node.name"]) | unique - ["n1", "n2"] == []'
-check "spans of both sides are joined" eventually 10 got '(map(select(.kind == "span" and .side == "client"))) as $out | [.[] | select(.kind == "span" and .side == "server") | . as $in | $out[] | select(.trace == $in.trace and .span == $in.parent)] | length > 0'
+check "spans of both sides are joined" eventually 30 got '(map(select(.kind == "span" and .side == "client"))) as $out | [.[] | select(.kind == "span" and .side == "server") | . as $in | $out[] | select(.trace == $in.trace and .span == $in.parent)] | length > 0'
 check "a log record names its span" got 'map(select(.kind == "span") | .span) as $spans | map(select(.kind == "log" and (.span | IN($spans[])))) | length > 0'
 finish

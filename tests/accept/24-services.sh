@@ -100,7 +100,7 @@ spec: {hosts: [range.example], addresses: [${ext_ip%.*}.128/25, ${ext_ip%.*}.0/2
 Y
 dump() { proxy_page n1 /config_dump -f; }
 knows() { dump | found "$1"; }
-check "the last of them is known" eventually 10 knows '"range.example"'
+check "the last of them is known" eventually 30 knows '"range.example"'
 
 # Endpoints that are something else in the mesh: a Service by its name, a pod by the name of a headless one, the service itself.
 check "entries for names of the mesh" lateen apply -f - <<Y
@@ -148,7 +148,7 @@ crossed() { # PATTERN: "tls" or "plain" for the last outbound connections of n1 
 crosses() { [ "$(crossed "$1")" = "$2" ]; }
 serves() { # DESCRIPTION NAMES TLS|PLAIN PATTERN URL [TIMES]
   equal "$1" "$2" "$(get default "$5" "${6:-1}")"
-  if eventually 3 crosses "$4" "$3" >/dev/null; then ok "    it is $3"; else not_ok "    it is $3: got '$(crossed "$4")'"; fi
+  if eventually 30 crosses "$4" "$3" >/dev/null; then ok "    it is $3"; else not_ok "    it is $3: got '$(crossed "$4")'"; fi
 }
 watch() { # what crosses the node's network from here on
   # Not by in_node: what is killed must be tcpdump, not a shell around it.
@@ -159,7 +159,7 @@ watch() { # what crosses the node's network from here on
 in_clear() { tcpdump -r "$WORK/wire.pcap" -A 2>/dev/null | grep -c -- "GET /$1"; }
 refused() { # DESCRIPTION URL WORDS
   equal "$1" nobody "$(get default "$2")"
-  check "    the log says why" eventually 3 grep -q "$3" "$RUN/nodes/n1/proxy.log"
+  check "    the log says why" eventually 30 grep -q "$3" "$RUN/nodes/n1/proxy.log"
 }
 
 serves "a service's endpoints all serve it" "a b c" tls 'dst.service="who.default' http://who/ 24
@@ -195,11 +195,11 @@ equal "not even by its address" nobody "$(get default http://240.1.0.10/)"
 
 forgotten() { ! dump | jq -r '.workloads[].uid' | found "/$1-"; }
 check "the near endpoint goes" lateen scale deployment/a --replicas 0
-check "every proxy knows" eventually 10 forgotten a
+check "every proxy knows" eventually 30 forgotten a
 serves "another zone of the region takes over" b tls 'dst.service="close.default' http://close/ 12
 serves "where the node decides, the region comes next" b tls 'dst.service="same-node.default' http://same-node/ 24
 refused "a local policy takes nobody" http://local/ 'service default/local.default.svc.cluster.local has no endpoint'
 check "the region goes" lateen scale deployment/b --replicas 0
-check "every proxy knows" eventually 10 forgotten b
+check "every proxy knows" eventually 30 forgotten b
 serves "another region takes over" c tls 'dst.service="close.default' http://close/ 12
 finish

@@ -88,13 +88,13 @@ seen() { tail -1 "$WORK/$1.json" | jq -r "$2"; }
 # Away: nobody listens there yet.
 check "bind the service" lateen label svc echo istio.io/use-waypoint=way
 away() { ! lateen exec deploy/client -- curl -sf --max-time 5 -o /tmp/x http://echo:8080/; }
-check "while the waypoint does not listen, nobody goes around it" eventually 5 away
+check "while the waypoint does not listen, nobody goes around it" eventually 30 away
 log_says() { grep 'direction="outbound"' "$RUN/nodes/n1/proxy.log" | grep 'error=' | found "$1"; }
-check "the log names what was refused" eventually 5 log_says 'the waypoint default/way.default.svc.cluster.local: .*Connection refused.*see whether its pods run'
+check "the log names what was refused" eventually 30 log_says 'the waypoint default/way.default.svc.cluster.local: .*Connection refused.*see whether its pods run'
 
 hop way -identity spiffe://cluster.local/ns/default/sa/way -record "$WORK/way.json"
 hop canary -identity spiffe://cluster.local/ns/default/sa/canary -record "$WORK/canary.json"
-check "the service is reached through its waypoint" eventually 5 through http://echo:8080/
+check "the service is reached through its waypoint" eventually 30 through http://echo:8080/
 equal "it is asked for the service" "$vip:8080" "$(seen way .authority)"
 equal "by the client's own identity" "spiffe://cluster.local/ns/default/sa/client $client_ip" "$(seen way '"\(.peer) \(.source)"')"
 equal "and told for whom" "true true" "$(seen way '"\(.headers.Forwarded[0] | test("for=\"?'"$client_ip"'.*host=\"?echo.default.svc.cluster.local")) \(.headers.Baggage[0] | test("service.name=client|k8s.deployment.name=client|k8s.workload.name=client"))"')"
@@ -106,7 +106,7 @@ check "a pod of it is not behind it" straight "http://$echo_ip:8080/"
 check "a canary for some of them" lateen label svc echo istio.io/use-waypoint-canary=canary
 lateen get svc echo -o json | jq '.metadata.annotations["istio.io/use-waypoint-canary-weight"] = "30" | del(.status)' | lateen apply -f - >"$WORK/weight" 2>&1 || not_ok "its weight: $(cat "$WORK/weight")"
 shared() { through http://echo:8080/; [ -s "$WORK/canary.json" ]; }
-check "the canary gets a share" eventually 10 shared
+check "the canary gets a share" eventually 30 shared
 before=$(wc -l <"$WORK/canary.json") all=$(cat "$WORK"/{way,canary}.json | wc -l)
 lateen exec deploy/client -- sh -c 'for i in $(seq 100); do curl -s --max-time 5 http://echo:8080/; done' >"$WORK/many"
 equal "everybody is answered" 100 "$(grep -c '^hop ' "$WORK/many")"
@@ -115,17 +115,17 @@ share=$(($(wc -l <"$WORK/canary.json") - before))
 check "about thirty of a hundred go to the canary ($share)" [ "$share" -gt 8 -a "$share" -lt 55 ]
 check "no canary any more" lateen label svc echo istio.io/use-waypoint-canary-
 check "unbind the service" lateen label svc echo istio.io/use-waypoint-
-check "and it is reached without a waypoint" eventually 5 straight http://echo:8080/
+check "and it is reached without a waypoint" eventually 30 straight http://echo:8080/
 
 echo_pod=$(pod_of echo)
 check "bind the pod" lateen label pod "$echo_pod" istio.io/use-waypoint=way
-check "the pod is reached through its waypoint" eventually 5 through "http://$echo_ip:8080/"
+check "the pod is reached through its waypoint" eventually 30 through "http://$echo_ip:8080/"
 equal "it is asked for the pod" "$echo_ip:8080" "$(seen way .authority)"
 check "unbind the pod" lateen label pod "$echo_pod" istio.io/use-waypoint-
 
 told_ip=$(ip_of told)
 hop told -plain 127.0.0.1:15088 -record "$WORK/told.json"
-check "a pod that takes PROXY headers is reached" eventually 5 through "http://$told_ip:8080/"
+check "a pod that takes PROXY headers is reached" eventually 30 through "http://$told_ip:8080/"
 hex() { printf '%02x%02x%02x%02x' ${1//./ }; }
 uri=spiffe://cluster.local/ns/default/sa/client
 identity=$(printf %s "$uri" | od -An -tx1 | tr -d ' \n')
@@ -135,10 +135,10 @@ check "the header says who and whereto" grep -qxE "$want" <(seen told .first)
 
 # A waypoint whose pods are gone is refused by name.
 check "bind the service again" lateen label svc echo istio.io/use-waypoint=way
-check "through it" eventually 5 through http://echo:8080/
+check "through it" eventually 30 through http://echo:8080/
 check "its pods go" lateen scale deployment/way --replicas 0
 check "nobody goes around it" eventually 15 away
-check "the log names the waypoint, and what to do" eventually 5 log_says 'service default/echo.default.svc.cluster.local is behind the waypoint .*way.*check that its pods run'
+check "the log names the waypoint, and what to do" eventually 30 log_says 'service default/echo.default.svc.cluster.local is behind the waypoint .*way.*check that its pods run'
 check "its Gateway goes" lateen delete gateway way
-check "and with it the binding, as in Istio" eventually 10 straight http://echo:8080/
+check "and with it the binding, as in Istio" eventually 30 straight http://echo:8080/
 finish

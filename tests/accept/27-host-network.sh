@@ -174,7 +174,7 @@ squat() { lateen exec pod/third -- timeout 120 sh -c "until timeout 60 lateen-lo
 squatted() { # PORT...: strangers have them all
   local port
   for port; do
-    in_node n1 ss -Hltnp "sport = :$port" | grep -q '"lateen-load"' || { echo "port $port is not the squatter's: $(in_node n1 ss -Hltnp "sport = :$port") $(tail -n 3 "$WORK/squat-$port")"; return 1; }
+    in_node n1 ss -Hltnp "sport = :$port" | found '"lateen-load"' || { echo "port $port is not the squatter's: $(in_node n1 ss -Hltnp "sport = :$port") $(tail -n 3 "$WORK/squat-$port")"; return 1; }
   done
 }
 # ousted KIND PORT...: the process is ended until strangers have its ports; it may be quicker than they once or twice.

@@ -5,7 +5,7 @@ set -uo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 LATEEN=$ROOT/bin/lateen
-SCRIPT=$(basename "${BASH_SOURCE[1]:-script}" .sh)
+SCRIPT=$(basename "${BASH_SOURCE[-1]:-script}" .sh)
 MESH=${MESH:-acc-$SCRIPT-$$}
 RUN=/run/lateen/$MESH
 WORK=$(mktemp -d)
@@ -58,8 +58,17 @@ eventually() {
 }
 
 # found GREP-ARGUMENTS...: grep -q for a pipe. It reads to the end: one that leaves early kills who still writes, and by
-# pipefail that is a failure of the whole.
+# pipefail that is a failure of the whole, the surer the more there is to find. internal/archtest sees to its use.
 found() { grep "$@" | cat >/dev/null; }
+
+# jq, whose 1.6 is content with -e when there was no input at all: that must not pass for an answer.
+jq() {
+  if [ "${1:-}" != -e ]; then command jq "$@"; return; fi
+  local out
+  out=$(command jq "$@") || return
+  printf '%s\n' "$out"
+  [ -n "$out" ]
+}
 
 # in_fabric COMMAND...: a tool of the host in the mesh's fabric network namespace.
 in_fabric() { nsenter -t "$(engine_pid)" -n -- "$@"; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the acceptance scripts (all, or those named) and adds their counts up. LANES (2) of them run at a time: each has a
 # mesh of its own and mostly waits. One that measures, or that looks at the whole machine, says so in a line that begins
-# with "# alone:" and runs by itself after the others.
+# with "# alone:" and runs by itself after the others. PART=shared or PART=alone runs only those or these.
 set -uo pipefail
 cd "$(dirname "$0")"
 scripts=("$@")
@@ -33,10 +33,12 @@ alone=()
 for s in "${scripts[@]}"; do
   s=${s%.sh}.sh
   if grep -q '^# alone:' "$s"; then alone+=("$s"); continue; fi
+  [ "${PART:-}" != alone ] || continue
   while [ "$(jobs -rp | wc -l)" -ge "${LANES:-2}" ]; do wait -n; done
   one "$s" &
 done
 wait
+[ "${PART:-}" != shared ] || alone=()
 for s in ${alone[@]+"${alone[@]}"}; do one "$s"; done
 
 # Once more at the end: what failed is what a reader looks for.

@@ -47,7 +47,7 @@ block() { # MESH ROUND
   local m=$1 pids before after
   pids=$(proxies "$m")
   read -r t0 u0 s0 < <(cpu "$pids")
-  "$LATEEN" --name "$m" exec deploy/client -- lateen-load run --url "http://echo:8080/?size=$SIZE" --qps "$QPS" --connections "$CONNECTIONS" --duration "${SECONDS_EACH}s" --json - >"$WORK/out.json" 2>>"$WORK/err" || { cat "$WORK/err" >&2; exit 1; }
+  "$LATEEN" --name "$m" exec deploy/client -- lateen-load run --url "http://echo:8080/?size=$SIZE" --qps "$QPS" --connections "$CONNECTIONS" --duration "${SECONDS_EACH}s" --all-percentiles --json - >"$WORK/out.json" 2>>"$WORK/err" || { cat "$WORK/err" >&2; exit 1; }
   read -r t1 u1 s1 < <(cpu "$pids")
   jq -c --arg mesh "${m#cmp-}" --argjson round "$2" --argjson ns $((t1 - t0)) --argjson user $((u1 - u0)) --argjson sys $((s1 - s0)) --argjson pss "$(pss "$pids")" --argjson rss "$(rss "$pids")" \
     '{mesh: ($mesh | sub("-[0-9]+$"; "")), round: $round, requests: .counts.ok, failed: .counts.failed, p50: .response_time.p50, p90: .response_time.p90, p99: .response_time.p99, ns: $ns, user: $user, sys: $sys, pss: $pss, rss: $rss}' "$WORK/out.json" >>"$WORK/blocks"

@@ -35,19 +35,19 @@ for side in client:n1:outbound server:n2:inbound; do
   lines=$(awk -v died="$died" '$1 > died + 3000' "$WORK/new.failures" | wc -l)
   equal "$whose: nothing fails after that" 0 "$lines"
   counted() { [ $(($(lost "$node" "$direction") - before)) -ge $keepers ]; }
-  check "$whose: lost connections are counted" eventually 10 counted
+  check "$whose: lost connections are counted" eventually 30 counted
   check "$whose: and named" grep -q 'connections lost with the node proxy that was killed.*pod=default/' "$RUN/nodes/$node/agent.log"
   equal "$whose: nothing crossed in clear" 0 "$(in_clear 'marker=in-the-clear')"
   check "$whose: while the tunnel was in use" bash -c "tcpdump -r '$WORK/fabric.pcap' -n tcp port 15008 2>/dev/null | head -1 | grep -q ."
 done
 
 # Asked at the very moment that nobody listens: refused, not silent.
-check "answers" eventually 10 answers
+check "answers" eventually 30 answers
 for round in 1 2 3; do
   kill -KILL "$(proxy_pid n1)"
   ask 0.15 "$WORK/gone" -workers 4 -rate 400 -timeout 2s
   check "dead, round $round: refused and nothing else ($(jq -c .counts "$WORK/gone"))" [ "$(count "$WORK/gone" timeout)" = 0 ]
-  check "and served again" eventually 10 answers
+  check "and served again" eventually 30 answers
 done
 
 # The agent, which would have noticed, dies at the same moment: what was lost stands in the node's directory.
@@ -65,7 +65,7 @@ check "lost connections are counted all the same" eventually 15 counted
 named_again() { [ "$(named)" -gt "$before" ]; }
 check "and named" eventually 15 named_again
 wait $BOTH
-check "served again" eventually 10 answers
+check "served again" eventually 30 answers
 # Each living proxy has one for each worker.
 few() { [ "$(find "$RUN/nodes/n1/ledgers" -type f | wc -l)" -le "$(nproc)" ]; }
 check "no ledger of a proxy that is gone stays" eventually 15 few

@@ -27,7 +27,7 @@ Y
 check "ready" lateen wait deployment/spare
 check "known" lateen wait
 SPARE=$(service_ip spare):8080
-check "answers" eventually 10 answers "$SPARE"
+check "answers" eventually 30 answers "$SPARE"
 
 seconds=$((18 + EXTRA))
 ask $seconds "$WORK/keep" -mode keep -workers 4 -rate 100 & KEEP=$!

@@ -18,14 +18,14 @@ gone=$(date +%s%3N)
 watch_wire
 ask 26 "$WORK/new" -mode new -workers 4 -rate 100 -path "/?size=77&marker=in-the-clear" & NEW=$!
 stale() { [ "$(held stale)" -ge 1 ]; }
-check "certificates are counted as stale before they run out" eventually 10 stale
+check "certificates are counted as stale before they run out" eventually 30 stale
 check "readiness says which, until when and why ($(remark 'renewal fails' | cut -c1-160))" remark 'expires .*renewal fails since'
 expired() { [ "$(held expired)" -ge 1 ]; }
 check "then as expired" eventually 25 expired
 said() { remark 'expired'; }
 check "readiness says so" eventually 15 said
 named() { grep -iE 'error=.*(expired|certificate)' "$RUN/nodes/n1/proxy.log"; }
-check "a connection that cannot be made names the certificate" eventually 10 named
+check "a connection that cannot be made names the certificate" eventually 30 named
 check "the control plane is in reach again" in_fabric nft delete table inet away
 wait $NEW $KEEP
 unwatch_wire

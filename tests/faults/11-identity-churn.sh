@@ -101,6 +101,12 @@ spec:
   containers: [{name: main, image: none, command: [sleep, infinity]}]
 Y
 }
+said() { proxy_log "$1" | grep -F "$2"; }
+# What both proxies said last of an address: where a failed check shows which of them did not do its part.
+last_said() {
+  local node
+  for node in "${NODES[@]}"; do echo "$node's proxy, of $1"; said "$node" "$1" | tail -n 5; done
+}
 absent() { ! lateen get pods -o json | jq -e --arg p "$1" 'any(.items[]; .metadata.name == $p)' >/dev/null; }
 address=
 for round in 1 2 3; do
@@ -120,7 +126,7 @@ for round in 1 2 3; do
       check "$name is served" eventually 20 answers
     else
       # Until the server's proxy has turned it away by its own name.
-      denied() { grep -h "src.addr=$address:" "$RUN"/nodes/n2/proxy.log | grep 'sa/foe"' | grep -q "$name"; }
+      denied() { said n2 "src.addr=$address:" | grep -F 'sa/foe"' | found -F "$name" || { last_said "$address:"; return 1; }; }
       check "$name is turned away as itself" eventually 20 denied
     fi
     [ $account = foe ] || { sleep 1; }

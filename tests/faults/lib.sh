@@ -73,7 +73,7 @@ watch_wire() {
   for node in "${NODES[@]}"; do
     nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$node" -- tcpdump --immediate-mode -i any -U -w "$WORK/$node.pcap" tcp 2>"$WORK/$node.log" & SNIFFERS+=("$!")
   done
-  for place in fabric "${NODES[@]}"; do eventually 5 grep -q 'listening on' "$WORK/$place.log" >/dev/null || not_ok "watching the wire of $place"; done
+  for place in fabric "${NODES[@]}"; do eventually 30 grep -q 'listening on' "$WORK/$place.log" >/dev/null || not_ok "watching the wire of $place"; done
 }
 unwatch_wire() { kill "${SNIFFERS[@]}" 2>/dev/null; wait "${SNIFFERS[@]}" 2>/dev/null; }
 # in_clear TEXT: how many captured packets show it.

@@ -83,6 +83,37 @@ for c in ours stock; do
   check "$c: entries that choose pods lead through the tunnel" eventually 5 line "${NODE[client-$c]}" 'direction="outbound"' 'dst.service="inside.example.com"' 'dst.hbone_addr='
 done
 
+# Another namespace's entry for the short name of a pod, and for a range around a node, takes neither, whichever proxy is asked.
+node_ip=$(lateen get nodes -o json | jq -r --arg n "${NODE[server-ours]}" '.items[] | select(.metadata.name == $n) | .status.addresses[0].address')
+check "a pod with a name, and a stranger's entry for it" lateen apply -f - <<Y
+apiVersion: v1
+kind: Namespace
+metadata: {name: foreign}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: head-0, namespace: default, labels: {kind: server}}
+spec: {hostname: head-0, subdomain: heads, serviceAccountName: server, terminationGracePeriodSeconds: 1, containers: [{name: main, image: lateen/load:1, command: [lateen-load, serve, --listen, "0.0.0.0:8080"]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: greedy, namespace: foreign}
+spec: {hosts: [head-0.heads, canary.example.com], addresses: [240.1.0.9, $node_ip/31], resolution: STATIC, location: MESH_EXTERNAL, ports: [{number: 80, name: http, protocol: HTTP}]}
+Y
+check "known to every proxy" lateen wait
+for c in ours stock; do
+  canary() { ask "client-$c" canary.example.com | found 240.1.0.9; }
+  check "$c: knows the entry by its other name" eventually 10 canary
+  for name in head-0.heads head-0.heads.default.svc.cluster.local; do
+    taken() { ask "client-$c" $name | found 240.1.0.9; }
+    check_not "$c: $name is the stranger's" taken
+  done
+  named() { [ "$(call "client-$c" "http://head-0.heads:8080/")" = 200 ]; }
+  check "$c: the pod answers by its short name" eventually 10 named
+done
+told() { lateen get serviceentries -n foreign -o wide | found "has no effect: in it are addresses of Node"; }
+check "its author is told whose the range is" told
+
 # Exceptions from capture: the agent's, whichever proxy runs.
 for s in ours stock; do
   check "a pod with exceptions behind $s" lateen apply -f - < <(deployment "excepted-$s" default server "${NODE[server-$s]}" "kind: excepted" "[sh, -c, 'lateen-load serve --listen 0.0.0.0:8081 & exec lateen-load serve --listen 0.0.0.0:8080']" '"traffic.sidecar.istio.io/excludeInboundPorts": "8081", "traffic.sidecar.istio.io/excludeOutboundPorts": "8088"')

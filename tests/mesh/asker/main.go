@@ -208,6 +208,7 @@ func (l *ledger) note(what outcome, err error) {
 	l.result.Why[what] = err.Error()
 	if l.failures != nil {
 		fmt.Fprintf(l.failures, "%d %s %s\n", now.UnixMilli(), what, err)
+		_ = l.failures.Flush() // finish says if it cannot be written
 	}
 }
 

@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Whether load generators agree on one server whose times are known: each waits a fixed 5 ms, or 5 ms for 98 % and 20 ms for 2 % of
+# requests, before it answers. lateen-load runs twice in each round, so that what two runs of one program differ by stands beside
+# the others, and wrk, oha and fortio, those that are on PATH (WRK=, OHA=, FORTIO= name others); one that is absent is said to be.
+#   [ROUNDS=12] [SECONDS_EACH=2] [CONNECTIONS=8] [QPS=400] [LOAD=bin/lateen-load] tests/bench/agreement.sh
+# Writes Markdown tables to standard output: medians over rounds, and what a generator says less what lateen-load says in the
+# same round, as median and 99 % interval (order statistics). A generator agrees where the interval touches what its own
+# resolution allows. Exits with 1 where one does not, and with 2 where one does not run.
+# Times are service times: wrk, oha and fortio know no others. wrk keeps no rate and stays out where one is asked for. For each wait of
+# more than two of its mean intervals it counts further requests that it never sent; 2 % of them leave P50, P90 and P99 alone.
+set -uo pipefail
+ROOT=$(cd "$(dirname "$0")/../.." && pwd)
+LOAD=${LOAD:-$ROOT/bin/lateen-load}
+ROUNDS=${ROUNDS:-12} SECONDS_EACH=${SECONDS_EACH:-2} CONNECTIONS=${CONNECTIONS:-8} QPS=${QPS:-400}
+[ -x "$LOAD" ] || { echo "no $LOAD: build it (make build), or name it with LOAD=" >&2; exit 64; }
+WORK=$(mktemp -d)
+server=
+cleanup() { [ -n "$server" ] && kill "$server" 2>/dev/null; rm -rf "$WORK"; }
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+"$LOAD" serve --listen 127.0.0.1:0 2>"$WORK/server" & server=$!
+for _ in $(seq 150); do address=$(sed -n 's/.*listening on //p' "$WORK/server" | head -1); [ -n "$address" ] && break; sleep 0.1; done
+[ -n "$address" ] || { echo "the server does not start: $(cat "$WORK/server")" >&2; exit 1; }
+
+# What runs at a rate (0: as fast as the answers come), and how its word is read: P50, P90 and P99 in ms, requests per second,
+# and in ms what each percentile is known to. lateen-load's histogram has three digits and wrk prints two decimals; oha
+# keeps every sample; Fortio's percentiles lie somewhere in a bucket, whose width its result tells.
+run_lateen_load() { "$LOAD" run --url "$1" --qps "$2" -c "$CONNECTIONS" -d "${SECONDS_EACH}s" --warmup 0 --all-percentiles --json -; }
+read_lateen_load() { jq -r '.service_time as $t | [$t.p50, $t.p90, $t.p99] | [.[], $q, (.[] / 1000)] | @tsv' --argjson q "$(jq .rates.achieved_qps "$1")" "$1"; }
+run_lateen_load_again() { run_lateen_load "$@"; }
+read_lateen_load_again() { read_lateen_load "$@"; }
+run_wrk() { "$WRK" -t1 -c "$CONNECTIONS" -d "${SECONDS_EACH}s" --latency "$1"; }
+read_wrk() {
+  awk 'function ms(t) { return t ~ /us$/ ? t / 1000 : t ~ /ms$/ ? t + 0 : t * 1000 }
+    function step(t) { return t ~ /us$/ ? 0.00001 : t ~ /ms$/ ? 0.01 : 10 }
+    $1 ~ /^(50|90|99)%$/ { at[$1] = ms($2); by[$1] = step($2) } /^Requests\/sec/ { rate = $2 }
+    END { OFS = "\t"; if (rate) print at["50%"], at["90%"], at["99%"], rate, by["50%"], by["90%"], by["99%"] }' "$1"
+}
+run_oha() { "$OHA" -z "${SECONDS_EACH}s" -c "$CONNECTIONS" $([ "$2" = 0 ] || echo "-q $2") --no-tui --output-format json "$1"; }
+read_oha() { jq -r '.summary.requestsPerSec as $q | .latencyPercentiles | [.p50, .p90, .p99 | . * 1000] | [.[], $q, 0, 0, 0] | @tsv' "$1"; }
+run_fortio() { "$FORTIO" load -quiet -qps "$2" -c "$CONNECTIONS" -t "${SECONDS_EACH}s" -r 0.0005 -p 50,90,99 -uniform -json - "$1"; }
+read_fortio() {
+  jq -r '.ActualQPS as $q | .DurationHistogram | .Data as $buckets | [.Percentiles[].Value] | . as $at
+    | [.[] * 1000, $q] + [$at[] as $v | ($buckets | map(select(.End >= $v)) | .[0] // $buckets[-1]) | (.End - .Start) * 1000] | @tsv' "$1"
+}
+
+WRK=${WRK:-$(type -P wrk)} OHA=${OHA:-$(type -P oha)} FORTIO=${FORTIO:-$(type -P fortio)}
+tools=(lateen_load lateen_load_again)
+for tool in wrk oha fortio; do
+  path=${tool^^}
+  if [ -x "${!path}" ]; then tools+=("$tool"); else missing="${missing:+$missing, }$tool"; fi
+done
+[ ${#tools[@]} -gt 2 ] || { echo "nothing to compare with: install wrk, oha or fortio" >&2; exit 1; }
+
+measure() { # NAME QPS URL TOOLS...: appends to blocks what each tool says in a round
+  local name=$1 qps=$2 url=$3 tool; shift 3
+  for tool in "$@"; do
+    echo "round $round/$ROUNDS, $name: ${tool//_/-}" >&2
+    "run_$tool" "$url" "$qps" >"$WORK/out" 2>"$WORK/err"
+    local said; said=$("read_$tool" "$WORK/out")
+    [ "$(wc -w <<<"$said")" = 7 ] || { echo "${tool//_/-} gave no result: $(tail -n 3 "$WORK/err" "$WORK/out")" >&2; exit 2; }
+    printf '%s\t%s\t%s\t%s\t%s\n' "$name" "$qps" "$tool" "$round" "$said" >>"$WORK/blocks"
+  done
+}
+for round in $(seq "$ROUNDS"); do
+  order=("${tools[@]}")
+  [ $((round % 2)) = 0 ] && mapfile -t order < <(printf '%s\n' "${tools[@]}" | tac)
+  paced=(); for tool in "${order[@]}"; do [ "$tool" = wrk ] || paced+=("$tool"); done
+  measure "5 ms, as fast as the answers come" 0 "http://$address/?size=1024&delay=5ms" "${order[@]}"
+  measure "5 ms, and 20 ms for 2 %, as fast as the answers come" 0 "http://$address/?size=1024&delay=5ms:98,20ms:2" "${order[@]}"
+  measure "5 ms, and 20 ms for 2 %, at $QPS requests/s" "$QPS" "http://$address/?size=1024&delay=5ms:98,20ms:2" "${paced[@]}"
+done
+
+# A closed loop's rate follows from its latency: it may differ by what the resolution is of that, and by the requests under
+# way at the end. A rate that is kept may differ by the latter alone.
+jq -Rrs --argjson rounds "$ROUNDS" --arg s "$SECONDS_EACH" --argjson c "$CONNECTIONS" --arg missing "${missing:-}" '
+  def median: sort | if length % 2 == 1 then .[length / 2 | floor] else (.[length / 2 - 1] + .[length / 2]) / 2 end;
+  # The narrowest pair of order statistics that holds the median in 99 % of cases; with fewer than nine values the extremes.
+  def interval: sort | length as $n
+    | (reduce range(0; $n) as $k ([1]; . + [.[-1] * ($n - $k) / ($k + 1)])) as $choose
+    | ([range(0; ($n / 2 | floor)) | select(([$choose[:. + 1][]] | add) * 2 / pow(2; $n) <= 0.01)] | max // 0) as $k
+    | [.[$k], .[$n - 1 - $k]];
+  def text: if . == 0 then "0" else (if fabs >= 100 then 0 elif fabs >= 10 then 1 else 3 end) as $d | . * pow(10; $d) | round / pow(10; $d) | tostring | sub("^-"; "−") end;
+  def named: gsub("_"; "-") | sub("-again"; ", again");
+  [split("\n")[] | select(length > 0) | split("\t") | {case: .[0], qps: .[1], tool: .[2], round: .[3], at: (.[4:7] + [.[7]] | map(tonumber)), by: (.[8:11] | map(tonumber))}] as $blocks
+  | ($blocks | map(.case) | reduce .[] as $x ([]; if index([$x]) then . else . + [$x] end)) as $cases
+  | "\($rounds) rounds of \($s) s, \($c) connections, answers of 1024 bytes\(if $missing == "" then "" else "; not on this machine: \($missing)" end):",
+    ($cases[] as $case | ($blocks | map(select(.case == $case))) as $mine
+     | ($mine | map(select(.tool == "lateen_load")) | map({key: .round, value: .}) | from_entries) as $ours
+     | "\n\($case):\n\n| generator | P50 ms | P90 ms | P99 ms | requests/s | resolution at P50, P99 | P50 differs by ms | P90 | P99 | requests/s by | agrees |\n|---|---|---|---|---|---|---|---|---|---|---|",
+       (["lateen_load", "lateen_load_again", "wrk", "oha", "fortio"][] as $tool | ($mine | map(select(.tool == $tool))) as $his | select($his | length > 0)
+        | [range(4) as $i | [$his[] | .at[$i]] | median] as $at
+        | [range(3) as $i | [$his[] | .by[$i] + $ours[.round].by[$i]] | median] as $by
+        | [range(4) as $i | [$his[] | .at[$i] - $ours[.round].at[$i]]] as $off
+        | ($by + [$c / ($s | tonumber) + (if $his[0].qps == "0" then $at[3] * $by[0] / $at[0] else 0 end)]) as $allowed
+        | [range(4) as $i | $off[$i] | interval as $in | ($in[0] <= $allowed[$i] and $in[1] >= -$allowed[$i])] as $agrees
+        | "| \($tool | named) | \([$at[] | text] | join(" | ")) | \([$his[] | .by[0]] | median | text), \([$his[] | .by[2]] | median | text) | "
+          + (if $tool == "lateen_load" then "– | – | – | – | – |"
+             else ([range(4) as $i | $off[$i] | "\(median | text) (\(interval | map(text) | join(" to ")))"] | join(" | "))
+               + " | \(if $agrees | all then "yes" else "**no**: \([["P50", "P90", "P99", "requests/s"], $agrees] | transpose | map(select(.[1] | not) | .[0]) | join(", "))" end) |" end)))
+' "$WORK/blocks" | tee "$WORK/table"
+! grep -q '\*\*no\*\*' "$WORK/table"
