@@ -110,6 +110,7 @@ func Catalogue() []Check {
 		{"LAT128", "pods captured as their labels ask", after, probePods},
 		{"LAT129", "objects in force", map[check.Purpose]check.Outcome{Installed: check.Warning}, probeObjects},
 		{"LAT130", "routes", map[check.Purpose]check.Outcome{Installed: check.Warning}, probeRoutes},
+		{"LAT131", "parts as they were installed", after, probeDrift},
 	}
 }
 

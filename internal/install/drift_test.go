@@ -1,0 +1,113 @@
+package install
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"lateen.dev/lateen/internal/install/render"
+)
+
+// installed is a cluster with all objects of an installation, as the command or as Helm made them.
+func installed(t *testing.T) (*Cluster, *Record) {
+	t.Helper()
+	c := cluster(t)
+	want, err := desired(options(), "v1.36.3", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := slices.Concat(want.crds, want.objects)
+	render.Sort(all)
+	for _, o := range all {
+		c.put(t, o)
+	}
+	return c, &Record{Namespace: DefaultNamespace, Version: want.version, State: stateInstalled}
+}
+
+func drift(t *testing.T, c *Cluster, r *Record) (said []string, guards bool) {
+	t.Helper()
+	steps, err := c.Drift(t.Context(), options(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range steps {
+		said = append(said, strings.Join(append([]string{string(s.Action), s.Called()}, s.Fields...), " "))
+		guards = guards || s.Guards()
+	}
+	return said, guards
+}
+
+func TestAnInstallationThatNobodyTouchedHasNotDrifted(t *testing.T) {
+	c, r := installed(t)
+	if said, _ := drift(t, c, r); len(said) > 0 {
+		t.Errorf("%q", said)
+	}
+}
+
+func TestWhatIsGoneOrChangedIsNamed(t *testing.T) {
+	remove := func(kind, name string) func(*testing.T, *Cluster) {
+		return func(t *testing.T, c *Cluster) {
+			if err := c.remove(t.Context(), named(kind, "", name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	change := func(kind, namespace, name string, edit func(*unstructured.Unstructured)) func(*testing.T, *Cluster) {
+		return func(t *testing.T, c *Cluster) {
+			o, err := c.get(t.Context(), named(kind, namespace, name))
+			if err != nil || o == nil {
+				t.Fatal(o, err)
+			}
+			edit(o)
+			client, err := c.objects(o)
+			if err == nil {
+				_, err = client.Update(t.Context(), o, metav1.UpdateOptions{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fewer := change("ClusterRole", "", "lateen-control", func(o *unstructured.Unstructured) {
+		rules, _, _ := unstructured.NestedSlice(o.Object, "rules")
+		_ = unstructured.SetNestedSlice(o.Object, rules[1:], "rules")
+	})
+	for name, x := range map[string]struct {
+		change func(*testing.T, *Cluster)
+		want   []string
+		helms  []string // of an installation of Helm's
+		guards bool
+	}{
+		"an admission policy":   {remove("ValidatingAdmissionPolicy", "lateen-selectors"), []string{"create validatingadmissionpolicy/lateen-selectors"}, []string{"create validatingadmissionpolicy/lateen-selectors"}, true},
+		"what puts it in force": {remove("ValidatingAdmissionPolicyBinding", "lateen-agent"), []string{"create validatingadmissionpolicybinding/lateen-agent"}, []string{"create validatingadmissionpolicybinding/lateen-agent"}, true},
+		"a rule of a role":      {fewer, []string{"change clusterrole/lateen-control rules"}, nil, true},
+		"a role that is no longer ours by its labels": {change("ClusterRole", "", "lateen-agent", func(o *unstructured.Unstructured) { o.SetLabels(nil) }),
+			[]string{"change clusterrole/lateen-agent metadata.labels"}, nil, true},
+		"the number of replicas": {change("Deployment", DefaultNamespace, controlName, func(o *unstructured.Unstructured) {
+			_ = unstructured.SetNestedField(o.Object, int64(0), "spec", "replicas")
+		}), []string{"change lateen-system/deployment/lateen-control spec.replicas"}, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, r := installed(t)
+			x.change(t, c)
+			if said, guards := drift(t, c, r); !slices.Equal(said, x.want) || guards != x.guards {
+				t.Errorf("got %q, about guards: %v; want %q, %v", said, guards, x.want, x.guards)
+			}
+			r.Helm = true
+			if said, _ := drift(t, c, r); !slices.Equal(said, x.helms) {
+				t.Errorf("of Helm's: got %q, want %q", said, x.helms)
+			}
+		})
+	}
+}
+
+func TestTheValuesOfTheInstallationAreNoDrift(t *testing.T) {
+	c, r := installed(t)
+	r.Values = map[string]any{"control": map[string]any{"replicas": 3}}
+	if said, _ := drift(t, c, r); !slices.Equal(said, []string{"change lateen-system/deployment/lateen-control spec.replicas"}) {
+		t.Errorf("what the values say is not what is compared with: %q", said)
+	}
+}
