@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # up.sh [--name NAME] [--api-only]: starts a real Kubernetes cluster of two nodes in namespaces of its own (needs root), or
-# only etcd and the API server on the loopback address (any user). PROXY_MODE=nftables|iptables chooses kube-proxy's mode.
+# only etcd and the API server on the loopback address (any user). PROXY_MODE=nftables|iptables chooses kube-proxy's mode,
+# IP_FAMILIES=dual gives nodes and pods an IPv6 address besides, and Services one if they ask for it.
 # tests/kube/k is kubectl for it, tests/kube/down.sh ends it. All its files are below ${KUBE_RUN:-~/.cache/lateen/kube/run}.
 source "$(dirname "$0")/cluster/common.sh"
-name=${KUBE_NAME:-kube} MODE=nodes PROXY_MODE=${PROXY_MODE:-nftables}
+name=${KUBE_NAME:-kube} MODE=nodes PROXY_MODE=${PROXY_MODE:-nftables} IP_FAMILIES=${IP_FAMILIES:-ipv4}
 while [ $# -gt 0 ]; do
   case $1 in
   --name) name=${2:?--name needs a name}; shift 2 ;;
@@ -14,6 +15,7 @@ while [ $# -gt 0 ]; do
 done
 in_run "$name"
 case $PROXY_MODE in nftables | iptables) ;; *) echo "error: PROXY_MODE=$PROXY_MODE: want nftables or iptables" >&2; exit 64 ;; esac
+case $IP_FAMILIES in ipv4 | dual) ;; *) echo "error: IP_FAMILIES=$IP_FAMILIES: want ipv4 or dual" >&2; exit 64 ;; esac
 if [ $MODE = nodes ] && [ "$(id -u)" != 0 ]; then
   echo "error: a cluster with nodes needs root: it makes network and mount namespaces; --api-only does not" >&2
   exit 1
@@ -45,7 +47,7 @@ mkdir -p "$RUN/log"
 API_ADDRESS=10.200.0.1 API_PORT=6443 ETCD_PORT=2379 PEER_PORT=2380
 nodes=(node1=10.200.0.11 node2=10.200.0.12)
 if [ $MODE = api ]; then API_ADDRESS=127.0.0.1 API_PORT=$(free_port) ETCD_PORT=$(free_port) PEER_PORT=$(free_port) nodes=(); fi
-printf '%s\n' "MODE=$MODE" "SET=$SET" "PROXY_MODE=$PROXY_MODE" "API_ADDRESS=$API_ADDRESS" "API_PORT=$API_PORT" "ETCD_PORT=$ETCD_PORT" "PEER_PORT=$PEER_PORT" >"$RUN/addresses"
+printf '%s\n' "MODE=$MODE" "SET=$SET" "PROXY_MODE=$PROXY_MODE" "IP_FAMILIES=$IP_FAMILIES" "API_ADDRESS=$API_ADDRESS" "API_PORT=$API_PORT" "ETCD_PORT=$ETCD_PORT" "PEER_PORT=$PEER_PORT" >"$RUN/addresses"
 "$CLUSTER/certs.sh" "$RUN/pki" "https://$API_ADDRESS:$API_PORT" "$API_ADDRESS" ${nodes[@]+"${nodes[@]}"} 2>"$RUN/log/certs.log" || failed certs "the certificates cannot be made"
 cp "$RUN/pki/admin.kubeconfig" "$RUN/kubeconfig"
 progress certificates

@@ -179,13 +179,25 @@ func (e *Engine) replica(ctx context.Context) (*corev1.Pod, error) {
 	return nil, &api.Error{Code: http.StatusServiceUnavailable, Message: "no replica of the control plane is ready", Cure: "see why with kubectl describe deployment -n " + e.Namespace + " lateen-control, and `lateen check`"}
 }
 
+// speaker is the replica whose log is shown: one that is ready, else the newest. Why none is ready is what the log is wanted for.
+func (e *Engine) speaker(ctx context.Context) (*corev1.Pod, error) {
+	p, err := e.replica(ctx)
+	if err == nil {
+		return p, nil
+	}
+	if pods, listed := e.pods(ctx, "control"); listed == nil && len(pods) > 0 {
+		return &pods[0], nil
+	}
+	return nil, err
+}
+
 // log shows what a part wrote.
 func (e *Engine) log(component string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var p *corev1.Pod
 		var err error
 		if component == "control" {
-			p, err = e.replica(r.Context())
+			p, err = e.speaker(r.Context())
 		} else {
 			p, err = e.onNode(r.Context(), component, r.PathValue("node"))
 		}

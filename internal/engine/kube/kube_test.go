@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -278,6 +279,30 @@ func TestRotationIsAskedForOnTheSecret(t *testing.T) {
 	_, c = mesh(t, nil)
 	if err := c.RotateCA(t.Context()); err == nil || !strings.Contains(err.Error(), "no replica") {
 		t.Error(err)
+	}
+}
+
+func TestTheControlPlanesLogIsShownWhereNoReplicaIsReady(t *testing.T) {
+	read := func(c *api.Client) (string, error) {
+		stream, err := c.ControlLog(t.Context(), false, 5)
+		if err != nil {
+			return "", err
+		}
+		defer stream.Close()
+		b, err := io.ReadAll(stream)
+		return string(b), err
+	}
+	_, c := mesh(t, []part{{pod: partPod("control", "control-a", "n1", false)}})
+	if text, err := read(c); err != nil || text == "" {
+		t.Errorf("%q %v", text, err)
+	}
+	_, c = mesh(t, nil)
+	if _, err := read(c); err == nil || !strings.Contains(err.Error(), "no replica of the control plane") {
+		t.Error(err)
+	}
+	e, _ := mesh(t, []part{{pod: partPod("control", "control-a", "n1", false)}, {pod: partPod("control", "control-b", "n2", true)}})
+	if p, err := e.speaker(t.Context()); err != nil || p.Name != "control-b" {
+		t.Errorf("%v %v", p, err)
 	}
 }
 

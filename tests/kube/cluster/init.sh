@@ -19,6 +19,12 @@ fabric() {
   ip route add 10.96.0.0/16 via 10.200.0.11
   ip route add 10.244.1.0/24 via 10.200.0.11
   ip route add 10.244.2.0/24 via 10.200.0.12
+  if [ "$IP_FAMILIES" = dual ]; then
+    ip addr add fd00:10:200::1/64 dev br0 nodad
+    ip route add fd00:10:96::/112 via fd00:10:200::11
+    ip route add fd00:10:244:1::/64 via fd00:10:200::11
+    ip route add fd00:10:244:2::/64 via fd00:10:200::12
+  fi
 }
 
 # background NAME COMMAND...: its log is appended to; a restarted component continues it.
@@ -41,11 +47,13 @@ start() {
     ;;
   kube-apiserver)
     local flags=(--bind-address=127.0.0.1 --endpoint-reconciler-type=none)
+    local services=10.96.0.0/16
+    [ "$IP_FAMILIES" != dual ] || services+=,fd00:10:96::/112
     [ "$MODE" = api ] || flags=(--allow-privileged=true
       --kubelet-client-certificate="$PKI/apiserver-kubelet-client.crt" --kubelet-client-key="$PKI/apiserver-kubelet-client.key"
       --kubelet-certificate-authority="$PKI/ca.crt" --kubelet-preferred-address-types=InternalIP)
     background kube-apiserver "$BIN" kube-apiserver --etcd-servers="http://127.0.0.1:$ETCD_PORT" --advertise-address="$API_ADDRESS" \
-      --secure-port="$API_PORT" --service-cluster-ip-range=10.96.0.0/16 --cert-dir="$RUN/apiserver" \
+      --secure-port="$API_PORT" --service-cluster-ip-range="$services" --cert-dir="$RUN/apiserver" \
       --tls-cert-file="$PKI/apiserver.crt" --tls-private-key-file="$PKI/apiserver.key" --client-ca-file="$PKI/ca.crt" \
       --service-account-issuer=https://kubernetes.default.svc.cluster.local --service-account-key-file="$PKI/sa.pub" \
       --service-account-signing-key-file="$PKI/sa.key" --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction \

@@ -6,7 +6,12 @@ in_run "$1"
 SET=$2 NODE=$3 NUMBER=${3#node}
 record "$RUN/$NODE.pid"
 source "$RUN/addresses"
-ADDRESS=10.200.0.1$NUMBER
+ADDRESS=10.200.0.1$NUMBER ADDRESSES=$ADDRESS PODS=10.244.0.0/16
+RANGES="[{\"subnet\": \"10.244.$NUMBER.0/24\"}]" ROUTES='{"dst": "0.0.0.0/0"}'
+if [ "$IP_FAMILIES" = dual ]; then
+  ADDRESSES+=,fd00:10:200::1$NUMBER PODS+=,fd00:10:244::/48
+  RANGES+=", [{\"subnet\": \"fd00:10:244:$NUMBER::/64\"}]" ROUTES+=', {"dst": "::/0"}'
+fi
 R=$RUN/nodes/$NODE/rootfs
 hostname "$NODE"
 
@@ -26,7 +31,7 @@ cp -rT "$RUN/pki" "$R/etc/kubernetes/pki"
 [ -n "$(ls "$R/etc/cni/net.d")" ] || cat >"$R/etc/cni/net.d/10-kube.conflist" <<C
 {"cniVersion": "1.0.0", "name": "kube", "plugins": [
   {"type": "ptp", "ipMasq": false, "mtu": 1500, "ipam": {"type": "host-local", "dataDir": "/run/cni-ipam",
-    "ranges": [[{"subnet": "10.244.$NUMBER.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+    "ranges": [$RANGES], "routes": [$ROUTES]}},
   {"type": "portmap", "capabilities": {"portMappings": true}}]}
 C
 # restrict_oom_score_adj: where this machine may not lower a score (no CAP_SYS_RESOURCE) no container could start.
@@ -78,7 +83,7 @@ apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 clientConnection: {kubeconfig: /etc/kubernetes/pki/kube-proxy.kubeconfig}
 mode: $PROXY_MODE
-clusterCIDR: 10.244.0.0/16
+clusterCIDR: $PODS
 bindAddress: $ADDRESS
 bindAddressHardFail: false
 healthzBindAddress: 127.0.0.1:10256
@@ -133,6 +138,7 @@ cd /
 export PATH=/opt/kube/bin:/usr/sbin:/usr/bin:/sbin:/bin
 unset XDG_CACHE_HOME KUBE_RUN
 echo 1 >/proc/sys/net/ipv4/ip_forward
+[ "$IP_FAMILIES" != dual ] || echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
 # Whoever supervises it starts it again when it has ended; containers go on meanwhile.
 while true; do
   containerd -c /etc/containerd/config.toml >>/var/log/containerd.log 2>&1 9>&- || true
@@ -141,7 +147,7 @@ done &
 for _ in {1..300}; do ctr version >/dev/null 2>&1 && break; sleep 0.1; done
 for i in /opt/kube/img/*.tar; do ctr -n k8s.io images import "$i"; done >>/var/log/import.log 2>&1
 kubernetes kube-proxy --config=/etc/kubernetes/proxy.yaml --hostname-override="$NODE" >>/var/log/kube-proxy.log 2>&1 &
-kubernetes kubelet --config=/etc/kubernetes/kubelet.yaml --kubeconfig="/etc/kubernetes/pki/$NODE.kubeconfig" --node-ip="$ADDRESS" \
+kubernetes kubelet --config=/etc/kubernetes/kubelet.yaml --kubeconfig="/etc/kubernetes/pki/$NODE.kubeconfig" --node-ip="$ADDRESSES" \
   --hostname-override="$NODE" --root-dir=/var/lib/kubelet \
   --node-labels="lateen.dev/node-index=$NUMBER,topology.kubernetes.io/region=test,topology.kubernetes.io/zone=test-$NUMBER" >>/var/log/kubelet.log 2>&1 &
 # Orphans become this process's children and are reaped by it.

@@ -23,6 +23,11 @@ in_node ip link set eth0 up
 in_node ip route add default via "$API_ADDRESS"
 other=$((3 - NUMBER))
 in_node ip route add "10.244.$other.0/24" via "10.200.0.1$other"
+if [ "$IP_FAMILIES" = dual ]; then
+  in_node ip addr add "fd00:10:200::1$NUMBER/64" dev eth0 nodad
+  in_node ip route add default via fd00:10:200::1
+  in_node ip route add "fd00:10:244:$other::/64" via "fd00:10:200::1$other"
+fi
 
 # The node's control group; the cgroup namespace makes it the root of the hierarchy for what runs there.
 group=lateen-kube-$NAME
