@@ -74,7 +74,7 @@ ports: [{servicePort: 80, targetPort: 80}]
 
 func TestServiceSaysWhatItLeavesOut(t *testing.T) {
 	got, conditions := Service(mesh, object[corev1.Service](t, "metadata: {name: dns, namespace: kube-system}\nspec: {clusterIP: 10.96.0.10, ports: [{name: u, port: 53, protocol: UDP}, {name: t, port: 53}]}"), Context{})
-	if len(got.Ports) != 1 || conditions[0].Reason != "UnsupportedValue" || conditions[0].Status != "True" {
+	if len(got.Ports) != 1 || conditions[0].Reason != "Accepted" || conditions[0].Status != "True" || !strings.Contains(conditions[0].Message, "bypass the mesh") {
 		t.Errorf("%v, %v", got, conditions)
 	}
 	got, conditions = Service(mesh, object[corev1.Service](t, "metadata: {name: out}\nspec: {type: ExternalName, externalName: example.com}"), Context{})
