@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -93,7 +95,7 @@ func (a *app) statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			partial, err := a.partlyLive(cmd.Context())
+			partial, err := a.partlyLive(cmd.Context(), status)
 			if err != nil {
 				return err
 			}
@@ -108,9 +110,10 @@ func (a *app) statusCommand() *cobra.Command {
 	return cmd
 }
 
-// partlyLive names the objects of which only a part is in force. They are no problem to the control plane, but their
-// author should know.
-func (a *app) partlyLive(ctx context.Context) ([]api.Problem, error) {
+// partlyLive names the objects of which only a part is in force, or nothing. They are no problem to the control plane, but their
+// author should know. What was written for the cluster rather than for the mesh is left out where nothing of it is: Services, and on
+// Kubernetes the Gateways of others.
+func (a *app) partlyLive(ctx context.Context, status api.Status) ([]api.Problem, error) {
 	var found []api.Problem
 	for _, kind := range partial {
 		list, err := a.client().Get(ctx, api.GetRequest{Kind: kind, AllNamespaces: true})
@@ -118,7 +121,10 @@ func (a *app) partlyLive(ctx context.Context) ([]api.Problem, error) {
 			return nil, err
 		}
 		for _, object := range list.Items {
-			if state, reason := printer.State(object); state == printer.StatePartial {
+			state, reason := printer.State(object)
+			foreign := kind == "Service" || kind == "Gateway" && status.Engine == api.Kubernetes && strings.HasPrefix(reason, "NotImplemented")
+			told := slices.ContainsFunc(status.Problems, func(p api.Problem) bool { return p.Object == kind+"/"+object.Key.Namespace+"/"+object.Key.Name })
+			if state == printer.StatePartial || state == printer.StateIneffective && !foreign && !told {
 				name := fmt.Sprintf("%s %s/%s", kind, object.Key.Namespace, object.Key.Name)
 				found = append(found, api.Problem{Object: name, Message: reason})
 			}

@@ -192,3 +192,56 @@ func TestGetShowsWhatAProxyRefuses(t *testing.T) {
 		t.Errorf("what is well is said among Kubernetes' conditions: %+v", r)
 	}
 }
+
+// On Kubernetes the API server takes what the control plane then refuses: the version before it, or the strictest reading of this one, is in
+// force, and not what somebody waits for.
+func TestWaitFailsOnWhatTheControlPlaneRefuses(t *testing.T) {
+	wrong := object("authorizationpolicy", "deny", `{"kind":"AuthorizationPolicy","metadata":{"name":"deny"}}`)
+	wrong.Conditions = []api.Condition{{Type: "Accepted", Status: "False", Reason: "Invalid", Message: "spec.rules: no address"},
+		{Type: "lateen.dev/Programmed", Status: "True", Reason: "Programmed", Message: "every node proxy has acknowledged it"}}
+	f := acknowledging(t, func(*fakeEngine, int) {})
+	f.objects = append(f.objects, wrong)
+	if r := f.run("", "wait", "--timeout", "60s", "authorizationpolicy/deny"); r.code != ExitFailure || !strings.Contains(r.stderr, "authorizationpolicy/deny (Invalid: spec.rules: no address); correct it and apply it again") {
+		t.Errorf("got %+v", r)
+	}
+	// Who does not ask for it is not kept from what he waits for.
+	if r := f.run("", "wait", "--timeout", "60s"); r.code != ExitOK {
+		t.Errorf("without names: got %+v", r)
+	}
+}
+
+func TestStatusNamesWhatHasNoEffect(t *testing.T) {
+	without := func(kind, name, reason string) api.Object {
+		o := object(kind, name, `{"metadata":{"name":"`+name+`"}}`)
+		o.Conditions = []api.Condition{{Type: "Accepted", Status: "False", Reason: reason, Message: "it is " + name}}
+		return o
+	}
+	for engine, others := range map[string]bool{api.Kubernetes: false, "": true} {
+		f := newFake(t)
+		f.objects = []api.Object{without("authorizationpolicy", "for-waypoints", "WaypointRequired"), without("gateway", "of-others", "NotImplemented"),
+			without("service", "elsewhere", "NotImplemented"), without("serviceentry", "known", "Conflicted")}
+		f.status = api.Status{Engine: engine, Problems: []api.Problem{{Object: "ServiceEntry/default/known", Message: "told already"}}}
+		r := f.run("", "status")
+		for text, want := range map[string]bool{"AuthorizationPolicy default/for-waypoints: WaypointRequired: it is for-waypoints": true, "of-others": others, "elsewhere": false, "it is known": false, "told already": true} {
+			if strings.Contains(r.stdout, text) != want {
+				t.Errorf("on engine %q, %q is shown: %v in\n%s", engine, text, !want, r.stdout)
+			}
+		}
+	}
+}
+
+// On Kubernetes an object has its conditions in its status already.
+func TestConditionsAreShownOnce(t *testing.T) {
+	f := newFake(t)
+	policy := object("authorizationpolicy", "deny", `{"metadata":{"name":"deny"},"status":{"conditions":[{"type":"Accepted","status":"False","message":"wrong","observedGeneration":3},{"type":"Other","status":"True"}]}}`)
+	policy.Conditions = []api.Condition{{Type: "Accepted", Status: "False", Message: "wrong"}, {Type: "lateen.dev/Programmed", Status: "False", Message: "a proxy refuses it"}}
+	f.objects = []api.Object{policy}
+	r := f.run("", "get", "authorizationpolicies", "-o", "json")
+	if strings.Count(r.stdout, `"Accepted"`) != 1 || !strings.Contains(r.stdout, `"observedGeneration": 3`) || !strings.Contains(r.stdout, `"Other"`) || strings.Count(r.stdout, "a proxy refuses it") != 1 {
+		t.Error(r.stdout, r.stderr)
+	}
+	f.objects[0].Conditions[0].Message = "wrong in another way"
+	if r = f.run("", "get", "authorizationpolicies", "-o", "json"); strings.Count(r.stdout, `"Accepted"`) != 1 || !strings.Contains(r.stdout, "wrong in another way") {
+		t.Error(r.stdout)
+	}
+}

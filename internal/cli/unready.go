@@ -18,7 +18,7 @@ import (
 // finding is what one look at the objects that are waited for tells.
 type finding struct {
 	waiting []string // what is not as it should be yet
-	refused []string // what proxies refuse
+	refused []string // what proxies refuse, and what is waited for by name and the control plane refuses
 	unknown doubts   // what they may refuse without keeping anybody waiting
 	total   int      // objects that are waited for
 	// named is what configures the mesh and is waited for by name, as it is written.
@@ -90,8 +90,11 @@ func survey(ctx context.Context, client *api.Client, requests []api.GetRequest) 
 			case configures && request.Name == "":
 				continue // one that has no effect, and says so, keeps nobody waiting
 			case configures:
-				if state, why := printer.State(object); state == printer.StateUnknown || state == printer.StateIneffective {
+				switch state, why := printer.State(object); state {
+				case printer.StateUnknown, printer.StateIneffective:
 					f.waiting = append(f.waiting, strings.TrimSuffix(calledBy(object.Key)+" ("+why+")", " ()"))
+				case printer.StateRefused: // by the control plane, if not by a proxy
+					f.refuse(calledBy(object.Key), why)
 				}
 				f.named[object.Key] = object.Raw
 				f.total++
@@ -147,11 +150,15 @@ func (f *finding) heard(list api.ObjectList) {
 func (f *finding) judge(object api.Object, byState bool) {
 	name := calledBy(object.Key)
 	if why := printer.Refusal(object); why != "" {
-		if refused := name + " (" + why + ")"; !slices.Contains(f.refused, refused) {
-			f.refused = append(f.refused, refused)
-		}
+		f.refuse(name, why)
 	} else if why := printer.Doubt(object); why != "" && !byState {
 		f.unknown.add(name, why)
+	}
+}
+
+func (f *finding) refuse(name, why string) {
+	if refused := name + " (" + why + ")"; !slices.Contains(f.refused, refused) {
+		f.refused = append(f.refused, refused)
 	}
 }
 

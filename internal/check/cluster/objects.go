@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,7 +26,21 @@ func probeObjects(ctx context.Context, t *Target) (string, *Finding) {
 	if s.Control.Error != "" {
 		return "", t.unheard(ctx, complaints(s))
 	}
-	if wrong := complaints(s); len(wrong) > 0 {
+	wrong := complaints(s)
+	for _, k := range judged {
+		err := t.eachOf(ctx, k.group, k.resource, func(o *unstructured.Unstructured) error {
+			name := fmt.Sprintf("%s %s/%s", k.kind, o.GetNamespace(), o.GetName())
+			told := slices.ContainsFunc(s.Problems, func(p api.Problem) bool { return p.Object == name })
+			if status, message := acceptance(o); status == "False" && !told {
+				wrong = append(wrong, name+": "+message)
+			}
+			return nil
+		})
+		if err != nil {
+			return "", unable(err)
+		}
+	}
+	if len(wrong) > 0 {
 		return "", finding("lateen status lists them all, with what to correct", "%s", some(wrong))
 	}
 	return "no complaint", nil

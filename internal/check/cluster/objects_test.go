@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"lateen.dev/lateen/internal/check"
+	"lateen.dev/lateen/internal/engine/api"
 )
 
 // policyThatSays is a policy of generation 2 with one condition in its status.
@@ -49,6 +50,34 @@ func TestWhatCouldNotBeAskedIsNotKnown(t *testing.T) {
 						}
 					}
 				}
+			}
+		})
+	}
+}
+
+// What the control plane has no complaint about, a policy for waypoints say, may have no effect all the same: its status says so.
+func TestWhatHasNoEffectIsNamed(t *testing.T) {
+	definition := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": "authorizationpolicies.security.istio.io"},
+		"spec":     map[string]any{"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true}}}}}
+	for name, x := range map[string]struct {
+		status  string
+		problem string
+		outcome check.Outcome
+	}{
+		"in force":   {"True", "", check.OK},
+		"no effect":  {"False", "", check.Warning},
+		"told twice": {"False", "AuthorizationPolicy shop/a", check.Warning},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := good()
+			r.custom = []*unstructured.Unstructured{definition, policyThatSays("a", x.status, "it is for waypoints", 2)}
+			if x.problem != "" {
+				r.pages.status.Problems = []api.Problem{{Object: x.problem, Message: "it is for waypoints"}}
+			}
+			got := result(t, r.run(t, Installed), "LAT129")
+			if got.Outcome != x.outcome || got.Outcome != check.OK && strings.Count(got.Cause, "AuthorizationPolicy shop/a: it is for waypoints") != 1 {
+				t.Errorf("%+v", got)
 			}
 		})
 	}

@@ -101,7 +101,12 @@ func withConditions(object api.Object) (map[string]any, error) {
 		if !c.Since.IsZero() {
 			condition["lastTransitionTime"] = c.Since.UTC().Format(time.RFC3339)
 		}
-		conditions = append(conditions, condition)
+		// On Kubernetes the control plane has written it there itself, with more.
+		if i := slices.IndexFunc(conditions, func(x any) bool { m, _ := x.(map[string]any); return m["type"] == c.Type }); i < 0 {
+			conditions = append(conditions, condition)
+		} else if m := conditions[i].(map[string]any); m["status"] != c.Status || m["message"] != c.Message {
+			conditions[i] = condition
+		}
 	}
 	status["conditions"] = conditions
 	return item, nil

@@ -36,17 +36,19 @@ func Plan(w io.Writer, p install.Plan) error {
 	if p.From != "" {
 		version = "from " + p.From + " to " + version
 	}
-	_, err := fmt.Fprintf(w, "Lateen %s in namespace %s: %s\n", version, p.Namespace, PlanCounts(p))
+	_, err := fmt.Fprintf(w, "Lateen %s in namespace %s: %s\n", version, p.Namespace, counts(p, "to create", "to change", "to delete"))
 	return err
 }
 
-// PlanCounts is how many objects a plan is about, in words.
-func PlanCounts(p install.Plan) string {
+// PlanCounts is how many objects a plan that was carried out was about, in words.
+func PlanCounts(p install.Plan) string { return counts(p, "created", "changed", "deleted") }
+
+func counts(p install.Plan, create, change, remove string) string {
 	var parts []string
 	for _, a := range []struct {
 		action install.Action
 		word   string
-	}{{install.Create, "created"}, {install.Change, "changed"}, {install.Delete, "deleted"}, {install.Unchanged, "unchanged"}, {install.Keep, "left alone"}} {
+	}{{install.Create, create}, {install.Change, change}, {install.Delete, remove}, {install.Unchanged, "unchanged"}, {install.Keep, "left alone"}} {
 		if n := p.Count(a.action); n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, a.word))
 		}
