@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -34,8 +35,8 @@ var installFormats = []printer.Format{printer.Table, printer.JSON, printer.YAML}
 
 func (a *app) installFlags(cmd *cobra.Command, f *installFlags, timeout time.Duration) {
 	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", install.DefaultNamespace, "namespace of the mesh's parts")
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "say what would be created, changed and deleted, without doing it")
-	cmd.Flags().DurationVar(&f.timeout, "timeout", timeout, "give up after this time; repeating the command goes on")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "show what would be created, changed, deleted and left alone, and do nothing")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", timeout, "give up after this time; the command can be repeated and goes on where it ended")
 	a.outputFlag(cmd, installFormats...)
 }
 
@@ -49,8 +50,8 @@ func valueFlags(cmd *cobra.Command, f *installFlags) {
 func changeFlags(cmd *cobra.Command, f *installFlags) {
 	valueFlags(cmd, f)
 	cmd.Flags().BoolVar(&f.wait, "wait", true, "return only when all parts are ready")
-	cmd.Flags().BoolVar(&f.downgrade, "allow-downgrade", false, "let this program's version take the place of a newer one; definitions of a newer version stay")
-	cmd.Flags().StringSliceVar(&f.ignored, "ignore-conflict", nil, "NAMESPACE/NAME, or NAME of what is in no namespace: looks like another mesh's control plane and is none (repeatable)")
+	cmd.Flags().BoolVar(&f.downgrade, "allow-downgrade", false, "let this program's version take the place of a newer one; definitions (CRDs and their admission policies) of the newer one stay, since older ones would drop fields")
+	cmd.Flags().StringSliceVar(&f.ignored, "ignore-conflict", nil, "NAMESPACE/NAME, or NAME of what is in no namespace: what looks like a part of another mesh and is none (repeatable)")
 }
 
 func (a *app) installCommand() *cobra.Command {
@@ -94,7 +95,8 @@ func (a *app) upgradeCommand() *cobra.Command {
   # Other values; those of the installation stay.
   lateen upgrade --set log.level=debug`,
 		Long: `One part after the other, each waited for; no connection is refused. The values of the installation stay unless --reset-values is given.
-A mesh of a newer version is not brought back to this program's unless --allow-downgrade is given. One command at a time changes an installation: it
+A mesh of a newer version is not brought back to this program's unless --allow-downgrade is given; definitions of the newer one stay even then, and the
+plan names them. One command at a time changes an installation: it
 holds Lease lateen-install in the mesh's namespace. A removal that was begun and not ended is taken back.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -203,7 +205,7 @@ func (a *app) carryOut(ctx context.Context, verb string, f installFlags, prepare
 		if err := printer.Plan(a.Stdout, i.Plan); err != nil {
 			return err
 		}
-	} else if err := a.printf("Lateen %s is installed in namespace %s: %s\n", i.Plan.Version, i.Plan.Namespace, printer.PlanCounts(i.Plan)); err != nil {
+	} else if err := a.printf("Lateen %s is installed in namespace %s%s: %s\n", i.Plan.Version, i.Plan.Namespace, inPlaceOf(i.Plan), printer.PlanCounts(i.Plan)); err != nil {
 		return err
 	}
 	a.next(next...)
@@ -244,7 +246,7 @@ func (a *app) uninstall(ctx context.Context, f installFlags) error {
 		return printer.Write(a.Stdout, format, outcome{Verb: "uninstall", DryRun: f.dryRun, Plan: r.Plan, Captured: r.Captured, Next: next})
 	}
 	if f.dryRun {
-		if err := a.printf("%d captured pods would be released first, without a restart.\n", r.Captured); err != nil {
+		if err := a.printf("%s would be released first, without a restart.\n", captured(r.Captured)); err != nil {
 			return err
 		}
 		if err := printer.Plan(a.Stdout, r.Plan); err != nil {
@@ -255,6 +257,29 @@ func (a *app) uninstall(ctx context.Context, f installFlags) error {
 	}
 	a.next(next...)
 	return nil
+}
+
+// inPlaceOf says what was there before, and what of it stays newer.
+func inPlaceOf(p install.Plan) string {
+	s := ""
+	if p.From != "" {
+		s = ", in the place of " + p.From
+	}
+	switch n := len(p.NewerDefinitions); n {
+	case 0:
+	case 1:
+		s += ", with a newer definition of " + p.NewerDefinitions[0]
+	default:
+		s += fmt.Sprintf(", with %d definitions of a newer version", n)
+	}
+	return s
+}
+
+func captured(pods int) string {
+	if pods == 1 {
+		return "1 captured pod"
+	}
+	return fmt.Sprintf("%d captured pods", pods)
 }
 
 // clusterFlags are the --kubeconfig and --context that a suggested command needs, with a space before each.

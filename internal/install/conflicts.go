@@ -107,9 +107,9 @@ func (c *Cluster) conflictingWorkloads(ctx context.Context, o Options) ([]Confli
 	for _, d := range deployments.Items {
 		switch {
 		case d.Labels["app"] == "istiod" && replicas(d.Spec.Replicas) > 0:
-			add("Istio", deploymentPrefix, "its control plane", d.ObjectMeta, d.Spec.Template.Spec, rights.control)
+			add("Istio", deploymentPrefix, "Istio's control plane", d.ObjectMeta, d.Spec.Template.Spec, rights.control)
 		case d.Labels["app"] == "lateen-control" && d.Namespace != o.Namespace:
-			add("Lateen", deploymentPrefix, "another mesh's control plane", d.ObjectMeta, d.Spec.Template.Spec, rights.control)
+			add("Lateen", deploymentPrefix, "another Lateen's control plane", d.ObjectMeta, d.Spec.Template.Spec, rights.control)
 		}
 	}
 	daemons, err := c.Client.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
@@ -119,9 +119,9 @@ func (c *Cluster) conflictingWorkloads(ctx context.Context, o Options) ([]Confli
 	for i := range daemons.Items {
 		switch d := &daemons.Items[i]; {
 		case isZtunnel(d.ObjectMeta):
-			add("Istio", daemonSetPrefix, "its node proxies", d.ObjectMeta, d.Spec.Template.Spec, rights.capture).daemons = d
+			add("Istio", daemonSetPrefix, "Istio's node proxies", d.ObjectMeta, d.Spec.Template.Spec, rights.capture).daemons = d
 		case isIstioCNI(d.ObjectMeta):
-			add("Istio", daemonSetPrefix, "what captures pods for it", d.ObjectMeta, d.Spec.Template.Spec, rights.capture).daemons = d
+			add("Istio", daemonSetPrefix, "captures pods for Istio", d.ObjectMeta, d.Spec.Template.Spec, rights.capture).daemons = d
 		}
 	}
 	// Istio's node proxies need no rights; they are told by the control plane beside them.
@@ -223,9 +223,9 @@ func refuse(found []Conflict) error {
 	}
 	cure := "have this mesh take its place with lateen install --take-over=istio, or uninstall Istio first (istioctl uninstall --purge)"
 	if whose["Lateen"] {
-		cure = "look after that one with --namespace, or remove it first (lateen uninstall)"
+		cure = "go on with that one (lateen upgrade --namespace), or remove it first (lateen uninstall --namespace)"
 	}
-	return &api.Error{Code: 409, Message: "another control plane manages the same labels: " + strings.Join(names, "; "), Cure: cure + "; what is none is passed over with --ignore-conflict=NAMESPACE/NAME"}
+	return &api.Error{Code: 409, Message: "another control plane manages the same labels: " + strings.Join(names, "; "), Cure: cure + "; if it is no part of a mesh, say so with --ignore-conflict=NAMESPACE/NAME (NAME alone, of what is in no namespace)"}
 }
 
 // rootsAreFree refuses an installation whose node proxies would go by the root certificate of a mesh that is gone: the control plane leaves

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,8 +25,12 @@ func leave(o, live *unstructured.Unstructured) (why string, err error) {
 	if o.GetKind() == "CustomResourceDefinition" {
 		wants, serves := served(o), served(live)
 		if !slices.ContainsFunc(wants, func(v string) bool { return slices.Contains(serves, v) }) {
-			return "", &api.Error{Code: 409, Message: fmt.Sprintf("the cluster's definition of %s serves %s; the mesh reads %s", o.GetName(), list(serves), list(wants)),
-				Cure: "upgrade what installed the definition, or, if nothing needs it, delete it (which deletes all objects of its kind) and install again"}
+			refused := &api.Error{Code: 409, Message: fmt.Sprintf("the cluster's definition of %s serves %s; the mesh reads %s", o.GetName(), list(serves), list(wants)),
+				Cure: "upgrade what installed the definition, or, if nothing needs it, delete it (which deletes all objects of its kind) and repeat the command"}
+			if by := newerLateen(o, live); by != "" {
+				refused.Cure = fmt.Sprintf("use the lateen of %s, which installed the definition: this one's control plane could read none of the objects", by)
+			}
+			return "", refused
 		}
 	}
 	a := live.GetAnnotations()
@@ -36,11 +41,59 @@ func leave(o, live *unstructured.Unstructured) (why string, err error) {
 		return "it is of " + a[bundleVersion] + ", which is newer", nil
 	case live.GetLabels()[managedBy] != lateen:
 		return strings.TrimSpace("it was there before" + belongs(live)), nil
-	case Newer(live.GetLabels()[wellknown.AppVersion], o.GetLabels()[wellknown.AppVersion]):
+	}
+	if by := newerLateen(o, live); by != "" {
 		// Also where the mesh goes back: with the fields that only the newer one has, what users have written in them would be lost.
-		return "it is of Lateen " + live.GetLabels()[wellknown.AppVersion] + ", which is newer", nil
+		return "it is of Lateen " + by + ", which is newer", nil
 	}
 	return "", nil
+}
+
+// newerLateen is the version of a newer Lateen that a definition in the cluster is of; empty if it is of none.
+func newerLateen(o, live *unstructured.Unstructured) string {
+	by := live.GetLabels()[wellknown.AppVersion]
+	if live.GetLabels()[managedBy] != lateen || !Newer(by, o.GetLabels()[wellknown.AppVersion]) {
+		return ""
+	}
+	return by
+}
+
+// retired are the steps for definitions of the mesh that this version has no more, or not yet: with one of them all objects of its kind would
+// go, which is never what an upgrade is for.
+func (c *Cluster) retired(ctx context.Context, want *wanted) ([]Step, error) {
+	have, err := c.ownDefinitions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	wants := map[string]bool{}
+	for _, o := range want.crds {
+		wants[called(o)] = true
+	}
+	var steps []Step
+	for _, o := range have {
+		if wants[called(o)] {
+			continue
+		}
+		by := o.GetLabels()[wellknown.AppVersion]
+		s := step(Keep, o, fmt.Sprintf("it is of %s, and Lateen %s has none of the name; it stays, and all objects of its kind", versioned(by), want.version))
+		s.newer = Newer(by, want.version)
+		steps = append(steps, s)
+	}
+	return steps, nil
+}
+
+func versioned(by string) string {
+	if by == "" {
+		return "another version"
+	}
+	return "Lateen " + by
+}
+
+// stays says which definitions stay newer where the mesh goes back to an older version, and why.
+func (p Plan) stays() string {
+	return fmt.Sprintf("the mesh goes back from Lateen %s to %s, and these definitions stay those of the newer one: %s. An older definition would have the API server "+
+		"drop, with the next write to an object, what is in fields that it does not know. While the older mesh runs such fields have no effect, and a policy with one counts in its strictest reading",
+		p.From, p.Version, few(p.NewerDefinitions))
 }
 
 func newer(a, b string) bool {
@@ -69,7 +122,7 @@ func (r *Record) refuseOlder(than string, allowed bool) error {
 		return nil
 	}
 	return &api.Error{Code: 409, Message: fmt.Sprintf("Lateen %s is installed in namespace %s, and this program has %s, which is older: it would replace all parts by older ones", r.Version, r.Namespace, than),
-		Cure: fmt.Sprintf("use the lateen of %s or later; if you do want to go back, repeat the command with --allow-downgrade", r.Version)}
+		Cure: fmt.Sprintf("use the lateen of %s or later; if you do want to go back, repeat the command with --allow-downgrade, which leaves the definitions of %s as they are (--dry-run shows which)", r.Version, r.Version)}
 }
 
 // served are the versions that a definition serves.

@@ -152,6 +152,8 @@ type Installation struct {
 	fresh bool
 	// recall says that agents were told to leave their nodes.
 	recall bool
+	// preceded says that another installation came first.
+	preceded bool
 	// Plan is what is to be done.
 	Plan  Plan
 	moves []Move
@@ -187,14 +189,13 @@ func (c *Cluster) Prepare(ctx context.Context, o Options) (*Installation, error)
 	case record.Bare:
 		return nil, record.bare()
 	case record.Namespace != o.Namespace:
-		return nil, &api.Error{Code: 409, Message: fmt.Sprintf("Lateen %s is installed in namespace %s already, and a cluster has one mesh", record.Version, record.Namespace),
-			Cure: "lateen upgrade --namespace " + record.Namespace}
+		return nil, c.elsewhere(ctx, record)
 	case record.Lost:
 		return nil, record.lost()
 	case record.State == stateInstalled:
 		return nil, &api.Error{Code: 409, Message: fmt.Sprintf("Lateen %s is installed in namespace %s already", record.Version, record.Namespace), Cure: "change it with lateen upgrade, or remove it with lateen uninstall"}
 	case record.State == stateUninstalling:
-		return nil, &api.Error{Code: 409, Message: fmt.Sprintf("Lateen %s in namespace %s is half removed", record.Version, record.Namespace), Cure: "end that with lateen uninstall, or take it back with lateen upgrade"}
+		return nil, &api.Error{Code: 409, Message: fmt.Sprintf("the removal of Lateen %s from namespace %s was begun and not ended", record.Version, record.Namespace), Cure: "end it with lateen uninstall, or take it back with lateen upgrade"}
 	default: // interrupted: go on where it ended
 		o.Values = render.Merge(record.Values, o.Values)
 	}
@@ -306,18 +307,30 @@ func (c *Cluster) prepare(ctx context.Context, o Options, record *Record, fresh 
 	if err != nil {
 		return nil, err
 	}
-	i.Plan = Plan{Version: want.version, Namespace: o.Namespace, Steps: steps}
+	retired, err := c.retired(ctx, want)
+	if err != nil {
+		return nil, err
+	}
+	i.Plan = Plan{Version: want.version, Namespace: o.Namespace, Steps: append(steps, retired...)}
 	if i.record.Version != want.version {
 		i.Plan.From = i.record.Version
+	}
+	for _, s := range i.Plan.Steps {
+		if s.newer {
+			i.Plan.NewerDefinitions = append(i.Plan.NewerDefinitions, s.Name)
+		}
+	}
+	if Newer(i.Plan.From, want.version) && len(i.Plan.NewerDefinitions) > 0 {
+		i.Plan.Warnings = append(i.Plan.Warnings, i.Plan.stays())
 	}
 	for _, m := range i.moves {
 		i.Plan.Before = append(i.Plan.Before, m.What)
 	}
 	if i.recall {
-		i.Plan.Before = append(i.Plan.Before, "take back that the agents are to leave their nodes, and start each anew, which captures its pods again")
+		i.Plan.Before = append(i.Plan.Before, "take the removal back: agents that were told to leave their nodes are started anew, and capture their pods again")
 	}
 	for _, name := range unknown {
-		i.Plan.Warnings = append(i.Plan.Warnings, fmt.Sprintf("--ignore-conflict=%s: nothing that looks like another mesh's control plane is called so; it is passed over without effect (NAMESPACE/NAME, or NAME of what is in no namespace)", name))
+		i.Plan.Warnings = append(i.Plan.Warnings, fmt.Sprintf("--ignore-conflict=%s: nothing of this name looks like another mesh's control plane, so that the flag has no effect; it takes NAMESPACE/NAME, or NAME of what is in no namespace", name))
 	}
 	for _, f := range found {
 		warning := f.String() + " looks like another mesh's, and has no rights in the cluster by which it could manage anything"
@@ -355,7 +368,11 @@ func (i *Installation) Run(ctx context.Context) error {
 			}
 		}
 	}
-	return i.cluster.alone(ctx, &i.options, verb, i.found, func(ctx context.Context, _ *lock) error { return i.run(ctx) })
+	err := i.cluster.alone(ctx, &i.options, verb, i.found, func(ctx context.Context, _ *lock) error { return i.run(ctx) })
+	if i.preceded {
+		i.unmake(ctx)
+	}
+	return err
 }
 
 func (i *Installation) run(ctx context.Context) error {
@@ -387,6 +404,9 @@ func (i *Installation) begin(ctx context.Context) error {
 			// Also one that is there: it has our labels because a run made it that was broken off before it could note it.
 			i.record.Namespaces = append(i.record.Namespaces, s.Name)
 		}
+	}
+	if err := i.claim(ctx); err != nil {
+		return err
 	}
 	if _, err := i.apply(ctx, phaseBegin); err != nil {
 		return err

@@ -18,7 +18,8 @@ import (
 )
 
 // lockName is the Lease, in the installation's namespace, that a command holds for as long as it changes the installation. A plan is made before
-// and force-applied after, so two at once would each take the other's changes back and say that they had succeeded.
+// and force-applied after, so two at once would each take the other's changes back and say that they had succeeded. Of two first installations
+// into different namespaces claim lets one through.
 const lockName = "lateen-install"
 
 // lock is a command's hold of the installation.
@@ -192,7 +193,9 @@ func (c *Cluster) alone(ctx context.Context, o *Options, verb string, planned *R
 			return err
 		}
 		if stays == namespaceStays {
-			ctx, err = l.hold(ctx, func(by string) { o.goesOn("lock", "looking whether another command is at work: %s", by) })
+			ctx, err = l.hold(ctx, func(by string) {
+				o.goesOn("lock", "another command holds Lease %s/%s; looking for a second whether it is still at work: %s", o.Namespace, lockName, by)
+			})
 			if err != nil {
 				return err
 			}
@@ -202,7 +205,11 @@ func (c *Cluster) alone(ctx context.Context, o *Options, verb string, planned *R
 		if err != nil {
 			return err
 		}
-		if !now.same(planned) {
+		switch {
+		case now.same(planned):
+		case now != nil && now.Namespace != o.Namespace:
+			return c.elsewhere(ctx, now)
+		default:
 			return meanwhile(o.Namespace)
 		}
 		err = work(ctx, l)

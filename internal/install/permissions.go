@@ -17,6 +17,7 @@ import (
 var read = []struct{ group, resource string }{
 	{"", "nodes"}, {"", "pods"}, {"", "configmaps"}, {"apps", "deployments"}, {"apps", "daemonsets"}, {"rbac.authorization.k8s.io", "clusterroles"}, {"rbac.authorization.k8s.io", "clusterrolebindings"},
 	{"admissionregistration.k8s.io", "mutatingwebhookconfigurations"}, {"admissionregistration.k8s.io", "validatingwebhookconfigurations"}, {"gateway.networking.k8s.io", "gatewayclasses"},
+	{"apiextensions.k8s.io", "customresourcedefinitions"}, {"admissionregistration.k8s.io", "validatingadmissionpolicies"}, {"admissionregistration.k8s.io", "validatingadmissionpolicybindings"},
 }
 
 // Missing asks which rights the caller lacks to install the objects, as "VERB RESOURCE" and where.

@@ -41,6 +41,8 @@ type Step struct {
 	Why string `json:"why,omitempty"`
 
 	object *unstructured.Unstructured
+	// newer says of a definition that it stays because a newer Lateen made it.
+	newer bool
 }
 
 // Plan is what would be done.
@@ -52,6 +54,8 @@ type Plan struct {
 	Steps     []Step `json:"steps"`
 	// Before are steps of another sort, in their order: those of taking over another mesh, or of taking a removal back.
 	Before []string `json:"before,omitempty"`
+	// NewerDefinitions are those of a newer version, which stay as they are also where the mesh goes back to this one.
+	NewerDefinitions []string `json:"newerDefinitions,omitempty"`
 	// Warnings are what somebody should look at, though it is in nobody's way.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -126,7 +130,9 @@ func (c *Cluster) judge(ctx context.Context, o, live *unstructured.Unstructured,
 		return step(Keep, o, "it was there before"), nil
 	case isDefinition(o):
 		if why, err := leave(o, live); why != "" || err != nil {
-			return step(Keep, o, why), err
+			s := step(Keep, o, why)
+			s.newer = newerLateen(o, live) != ""
+			return s, err
 		}
 	case live.GetLabels()[managedBy] != lateen && !adopt(live):
 		return Step{}, nil

@@ -219,7 +219,7 @@ func TestARemovalThatWasBrokenOffIsTakenBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.ContainsFunc(i.Plan.Before, func(s string) bool { return strings.Contains(s, "take back") }) {
+		if !slices.ContainsFunc(i.Plan.Before, func(s string) bool { return strings.Contains(s, "take the removal back") }) {
 			t.Errorf("the plan does not say so: %v", i.Plan.Before)
 		}
 		if err := i.begin(t.Context()); err != nil {

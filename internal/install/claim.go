@@ -1,0 +1,91 @@
+package install
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+// claim makes what an installation is found by, of which a cluster has one, if nobody else has. Leases do not tell first installations into
+// different namespaces of each other, and to apply it by force, as all else, would take it from the other one.
+func (i *Installation) claim(ctx context.Context) error {
+	c := i.cluster
+	for _, s := range i.Plan.Steps {
+		if !isAnchor(s) || s.Action != Create {
+			continue
+		}
+		client, err := c.objects(s.object)
+		if err != nil {
+			return err
+		}
+		_, err = client.Create(ctx, s.object, metav1.CreateOptions{FieldManager: fieldManager})
+		if !apierrors.IsAlreadyExists(err) {
+			if err != nil {
+				return c.explain(err)
+			}
+			continue
+		}
+		now, err := c.Find(ctx)
+		switch {
+		case err != nil:
+			return err
+		case now == nil || now.Namespace == i.options.Namespace:
+			return meanwhile(i.options.Namespace)
+		}
+		i.preceded = true
+		return c.elsewhere(ctx, now)
+	}
+	return nil
+}
+
+// unmake removes the namespace that this command made for an installation which another one has preceded. One in which anybody has put anything
+// stays, and so does one that cannot be removed: it is empty but for that.
+func (i *Installation) unmake(ctx context.Context) {
+	for _, s := range i.Plan.Steps {
+		if s.Kind != "Namespace" || s.Name != i.options.Namespace || s.Action != Create {
+			continue
+		}
+		if what, err := i.cluster.inUse(ctx, s.Name, nil); err == nil && what == "" {
+			_ = i.cluster.remove(ctx, s.object)
+		}
+	}
+}
+
+// elsewhere refuses an installation beside one that is in another namespace, or is just being made or removed there.
+func (c *Cluster) elsewhere(ctx context.Context, r *Record) error {
+	upgrade, uninstall := "lateen upgrade --namespace "+r.Namespace, "lateen uninstall --namespace "+r.Namespace
+	by := c.atWork(ctx, r.Namespace)
+	refused := &api.Error{Code: 409}
+	switch {
+	case r.Helm:
+		return r.ofHelm("go on with helm upgrade, or remove it with helm uninstall first")
+	case r.Bare:
+		return r.bare()
+	case by != "":
+		refused.Message = fmt.Sprintf("another command is changing Lateen in namespace %s, and a cluster has one mesh: %s", r.Namespace, by)
+		refused.Cure = fmt.Sprintf("wait until it has ended; then change that mesh with %s, or remove it with %s before you install another", upgrade, uninstall)
+	case r.State == stateInstalling:
+		refused.Message = fmt.Sprintf("the installation of Lateen %s in namespace %s was begun and not ended, and a cluster has one mesh", r.Version, r.Namespace)
+		refused.Cure = fmt.Sprintf("end it with lateen install --namespace %s, or remove what there is with %s", r.Namespace, uninstall)
+	case r.State == stateUninstalling:
+		refused.Message = fmt.Sprintf("the removal of Lateen %s from namespace %s was begun and not ended, and a cluster has one mesh", r.Version, r.Namespace)
+		refused.Cure = fmt.Sprintf("end it with %s, and repeat the command", uninstall)
+	default:
+		refused.Message = fmt.Sprintf("Lateen %s is installed in namespace %s already, and a cluster has one mesh", r.Version, r.Namespace)
+		refused.Cure = fmt.Sprintf("change it with %s, or remove it with %s before you install another", upgrade, uninstall)
+	}
+	return refused
+}
+
+// atWork says which command holds an installation's Lease; empty if none does, or that cannot be told.
+func (c *Cluster) atWork(ctx context.Context, namespace string) string {
+	l, err := c.Client.CoordinationV1().Leases(namespace).Get(ctx, lockName, metav1.GetOptions{})
+	if err != nil {
+		return ""
+	}
+	return deref(l.Spec.HolderIdentity)
+}
