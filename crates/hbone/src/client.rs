@@ -12,7 +12,7 @@ use std::time::Duration;
 use lateen_types::Strng;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::error::{ConnectError, Reason, TunnelError};
 use crate::headers::{Authority, Baggage, Forwarded, TraceParent};
@@ -61,8 +61,11 @@ where
         load,
         probe: Cell::new(false),
         doubt: Cell::new(false),
+        ask: Cell::new(false),
+        answers: Cell::new(Instant::now()),
         driver: RefCell::new(None),
         probe_after: settings.probe_after,
+        probe_timeout: settings.probe_timeout,
         limit: Cell::new(ASSUMED_LIMIT),
         limit_known: Cell::new(false),
         news: Notify::new(),
@@ -168,12 +171,8 @@ pub(crate) struct Token(Weak<State>);
 impl Token {
     /// See [`crate::Pool::doubt`].
     pub(crate) fn doubt(&self) {
-        let Some(state) = self.0.upgrade() else {
-            return;
-        };
-        state.doubt.set(true);
-        if let Some(driver) = state.driver.take() {
-            driver.wake();
+        if let Some(state) = self.0.upgrade() {
+            state.tell(&state.doubt);
         }
     }
 
@@ -189,14 +188,19 @@ struct State {
     probe: Cell<bool>,
     /// The driver is to ask so again and again.
     doubt: Cell<bool>,
+    /// The driver is to send a PING whose answer may take the usual time.
+    ask: Cell<bool>,
+    /// When a PING was answered last; the beginning, if none was.
+    answers: Cell<Instant>,
     /// Wakes the driver.
     driver: RefCell<Option<Waker>>,
     probe_after: Duration,
+    probe_timeout: Duration,
     /// Streams that the peer allows at once.
     limit: Cell<usize>,
     /// The limit is the peer's word and not an assumption.
     limit_known: Cell<bool>,
-    /// The limit was lowered, or the peer fell silent.
+    /// The limit was lowered, the peer fell silent or answered a PING, or the tunnel ended.
     news: Notify,
     /// The peer did not answer a probe, nor say anything else: the tunnel is for what is open on it, if that is not lost.
     silent: Cell<bool>,
@@ -208,6 +212,16 @@ struct State {
     writes: Rc<Cell<u64>>,
     /// Why the connection ended, if one side does not accept the other.
     rejection: RefCell<Option<Rc<TunnelError>>>,
+}
+
+impl State {
+    /// Has the driver do what the flag stands for.
+    fn tell(&self, flag: &Cell<bool>) {
+        flag.set(true);
+        if let Some(driver) = self.driver.take() {
+            driver.wake();
+        }
+    }
 }
 
 impl Tunnel {
@@ -267,6 +281,39 @@ impl Tunnel {
     /// Takes no more requests; the connection ends with its last stream.
     pub fn close(&self) {
         self.send.close();
+    }
+
+    /// See [`crate::Pool::doubt`].
+    pub fn doubt(&self) {
+        self.state.tell(&self.state.doubt);
+    }
+
+    /// Whether the peer answers: a PING asks it, unless it answered one less than [`Settings::probe_after`] ago. `false` if it
+    /// does not within [`Settings::probe_timeout`], or the tunnel ends.
+    pub async fn answers(&self) -> bool {
+        let State {
+            answers,
+            ask,
+            news,
+            probe_after,
+            probe_timeout,
+            ..
+        } = &*self.state;
+        let before = answers.get();
+        if before.elapsed() < *probe_after {
+            return self.alive();
+        }
+        self.state.tell(ask);
+        let answered = async {
+            loop {
+                let news = news.notified();
+                if answers.get() != before || !self.alive() {
+                    return self.alive();
+                }
+                news.await;
+            }
+        };
+        timeout(*probe_timeout, answered).await.unwrap_or(false)
     }
 
     /// Names the tunnel without keeping it open.
@@ -480,6 +527,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
             let patience = self.settings.probe_timeout;
             self.keepalive.doubt(self.below.received(), patience);
         }
+        if self.state.ask.take() {
+            self.keepalive.ask();
+        }
         match &mut *self.state.driver.borrow_mut() {
             // The same task as before, nearly always: nothing is cloned.
             Some(driver) => driver.clone_from(cx.waker()),
@@ -503,6 +553,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
             let (windows, load) = (&mut self.windows, &self.state.load);
             either!(&mut self.below, link => link.beat(windows, load));
             self.close_if_idle();
+        }
+        let answered = self.keepalive.answered();
+        if self.state.answers.replace(answered) != answered {
+            self.state.news.notify_waiters();
         }
         let stays = self.send.upgrade().is_some_and(|send| send.is_open());
         let (windows, load) = (&mut self.windows, &self.state.load);
@@ -601,6 +655,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Future for Driver<IO> {
         if let Some(send) = this.send.upgrade() {
             send.close();
         }
+        this.state.news.notify_waiters();
         Poll::Ready(result)
     }
 }

@@ -52,6 +52,8 @@ pub(crate) struct KeepAlive {
     timeout: Duration,
     /// What had come from the peer when we began to doubt it.
     probing: Option<u64>,
+    /// When the last answer came.
+    answered: Instant,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -92,6 +94,21 @@ impl KeepAlive {
             interval: settings.ping_interval,
             timeout: settings.ping_timeout,
             probing: None,
+            answered: Instant::now(),
+        }
+    }
+
+    /// When the peer answered last; it is taken to have done so when all began.
+    pub(crate) fn answered(&self) -> Instant {
+        self.answered
+    }
+
+    /// Asks the peer at once whether it is there, unless it is being asked; it has the usual time for its answer. Poll then.
+    pub(crate) fn ask(&mut self) {
+        if matches!(self.waiting, Waiting::ForNext) && self.pings.send() {
+            self.waiting = Waiting::ForPong;
+            self.due = Instant::now() + self.timeout;
+            self.timer.as_mut().reset(self.due);
         }
     }
 
@@ -131,7 +148,8 @@ impl KeepAlive {
                     Poll::Ready(true) => {
                         self.waiting = Waiting::ForNext;
                         self.probing = None;
-                        self.due = Instant::now() + self.interval;
+                        self.answered = Instant::now();
+                        self.due = self.answered + self.interval;
                         self.timer.as_mut().reset(self.due);
                     }
                     Poll::Ready(false) => {

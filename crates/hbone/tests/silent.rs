@@ -7,10 +7,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use common::pooled::{Fault, Faulty, Peer, key, pool, says_hello};
-use common::{echo, local, request};
-use lateen_hbone::{Connection, Pool, Settings, Stream, Unanswered};
+use common::{echo, local, request, serve};
+use lateen_hbone::{
+    Connection, Incoming, Pool, Settings, Stream, Tunnel, TunnelError, Unanswered, client,
+};
 use tokio::io::{AsyncReadExt, duplex};
-use tokio::task::spawn_local;
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, sleep};
 
 /// A peer whose first connection can fail.
@@ -142,6 +145,99 @@ async fn an_answer_that_takes_long_is_waited_for() {
             says_hello(&mut connected.await.unwrap().0).await;
         }
         assert_eq!(dials.get(), 1);
+    })
+    .await;
+}
+
+/// A tunnel that carries nothing, whose bytes stop while the flag is set, and its driver.
+async fn idle_tunnel() -> (
+    Tunnel,
+    Rc<Cell<bool>>,
+    JoinHandle<Result<(), TunnelError>>,
+    mpsc::UnboundedReceiver<Incoming>,
+) {
+    let (near, far) = duplex(64 * 1024);
+    let incoming = serve(far, Settings::server());
+    let cut = Rc::<Cell<bool>>::default();
+    let settings = Settings {
+        idle_timeout: None,
+        ..Settings::client()
+    };
+    let io = Faulty(Fault::Cut, near, Rc::clone(&cut));
+    let (tunnel, driver) = client::handshake(io, settings).await.unwrap();
+    (tunnel, cut, spawn_local(driver), incoming)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_is_asked_whether_it_answers_only_when_its_last_answer_is_old() {
+    local(async {
+        let (tunnel, cut, _driver, _incoming) = idle_tunnel().await;
+        cut.set(true);
+        sleep(Duration::from_millis(4900)).await;
+        assert!(tunnel.answers().await, "nobody can know yet");
+        cut.set(false);
+        sleep(Duration::from_secs(1)).await;
+        let asked = Instant::now();
+        assert!(tunnel.answers().await, "it is there");
+        assert!(asked.elapsed() < Duration::from_millis(100));
+        // What it has just said counts for a while.
+        cut.set(true);
+        assert!(tunnel.answers().await);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_is_cut_off_does_not_answer_for_the_time_of_a_probe_and_keeps_the_tunnel_for_that_of_a_ping()
+ {
+    // Before the tunnel has asked by itself, and while it asks.
+    for since in [6, 11] {
+        local(async {
+            let (tunnel, cut, driver, _incoming) = idle_tunnel().await;
+            cut.set(true);
+            sleep(Duration::from_secs(since)).await;
+            let asked = Instant::now();
+            assert!(!tunnel.answers().await, "nobody was there to answer");
+            assert!(asked.elapsed() >= Duration::from_secs(3));
+            assert!(asked.elapsed() < Duration::from_millis(3100));
+            assert!(tunnel.alive(), "it has the time of a PING");
+            let lost = driver.await.unwrap().expect_err("nobody answers");
+            assert!(matches!(lost, TunnelError::Unresponsive), "{lost}");
+            assert!(!tunnel.answers().await, "it is over");
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_whether_a_peer_answers_is_told_at_once_when_the_tunnel_ends() {
+    local(async {
+        let (tunnel, cut, driver, _incoming) = idle_tunnel().await;
+        cut.set(true);
+        // It asks by itself after 10 s, and is lost 20 s later.
+        sleep(Duration::from_secs(29)).await;
+        let asked = Instant::now();
+        assert!(!tunnel.answers().await);
+        assert!(
+            asked.elapsed() < Duration::from_millis(1100),
+            "{:?}",
+            asked.elapsed()
+        );
+        assert!(driver.is_finished());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tunnel_in_doubt_whose_peer_is_gone_ends_within_the_time_of_a_probe() {
+    local(async {
+        let (tunnel, cut, driver, _incoming) = idle_tunnel().await;
+        sleep(Duration::from_secs(1)).await;
+        cut.set(true);
+        let doubted = Instant::now();
+        tunnel.doubt();
+        driver.await.unwrap().expect_err("nobody answers");
+        assert!(doubted.elapsed() < Duration::from_secs(4));
     })
     .await;
 }
