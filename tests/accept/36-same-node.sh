@@ -129,6 +129,19 @@ check_not "and nothing new is handed over" fetch 9
 release
 check "the network lets them again" in_pod echo nft delete table inet netpol
 check "served again" eventually 60 served
+# A process that drains takes its tunnels out of use; what rests on them goes on resting on them.
+hold "$WORK/drained.json" --qps 5 --connections 1
+check "a connection is open" eventually 15 kept
+check "its process is replaced" lateen proxy replace n1 --drain 120s
+sleep 2
+check "and lets it go on" kept
+before=$(proxy_log n1 | grep -c 'the tunnel between its two pods was lost')
+check "the network lets nothing through any more" barred
+again() { [ "$(proxy_log n1 | grep -c 'the tunnel between its two pods was lost')" -ge $((before + 2)) ]; }
+check "it is cut all the same, at both of its ends" eventually 60 again
+release
+check "the network lets them again" in_pod echo nft delete table inet netpol
+check "served again" eventually 60 served
 check "down" lateen down
 
 echo "# not turned on"

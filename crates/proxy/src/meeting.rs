@@ -7,11 +7,12 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lateen_tls::{Binding, Session};
 use lateen_types::VerifiedPeer;
+use tokio::sync::Notify;
 
 use crate::pod::Pod;
 
@@ -39,14 +40,53 @@ pub struct Host {
     pub ends: Arc<Ends>,
     /// What the end that opened it proved.
     pub session: Arc<Session>,
-    retired: AtomicBool,
+    /// The connections that rest on the tunnel. It is retired when the pod takes no more: it is leaving, the process is,
+    /// or a certificate was replaced.
+    pub uses: Uses,
 }
 
-impl Host {
-    /// True when the pod takes no more connections by this tunnel: it is leaving, the process is, or a certificate was
-    /// replaced.
-    pub fn is_retired(&self) -> bool {
-        self.retired.load(Ordering::Acquire)
+/// Counts what uses something of which either thread may say that no more may. All in one word, so that nobody slips in while
+/// the other thread concludes that nobody is left.
+#[derive(Debug, Default)]
+pub struct Uses {
+    /// How many, and [`Uses::RETIRED`].
+    word: AtomicUsize,
+    none_left: Notify,
+}
+
+impl Uses {
+    const RETIRED: usize = 1 << (usize::BITS - 1);
+
+    /// Counts one more; `false` if no more may.
+    pub fn enter(&self) -> bool {
+        let enter = |word: usize| (word & Self::RETIRED == 0).then_some(word + 1);
+        self.word
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, enter)
+            .is_ok()
+    }
+
+    /// One that was counted is over.
+    pub fn leave(&self) {
+        if self.word.fetch_sub(1, Ordering::AcqRel) == Self::RETIRED + 1 {
+            self.none_left.notify_one();
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.word.load(Ordering::Acquire) & !Self::RETIRED
+    }
+
+    /// No more may.
+    fn retire(&self) {
+        self.word.fetch_or(Self::RETIRED, Ordering::AcqRel);
+    }
+
+    /// Resolves when none is left, once it is retired. One at most may wait.
+    async fn over(&self) {
+        while self.count() > 0 {
+            self.none_left.notified().await;
+        }
     }
 }
 
@@ -57,7 +97,7 @@ impl Meeting {
         let host = Arc::new(Host {
             ends: Arc::clone(ends),
             session: Arc::clone(session),
-            retired: AtomicBool::new(false),
+            uses: Uses::default(),
         });
         self.lock()
             .insert(session.binding().clone(), Arc::clone(&host));
@@ -70,6 +110,12 @@ impl Meeting {
     /// The other end of the tunnel that `session` is of, if it is here.
     pub fn other_end(&self, session: &Session) -> Option<Arc<Host>> {
         self.lock().get(session.binding()).cloned()
+    }
+
+    /// True if no tunnel to a pod of this process is open.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Binding, Arc<Host>>> {
@@ -85,15 +131,58 @@ pub struct Hosted {
 }
 
 impl Hosted {
-    /// The pod takes no more connections by this tunnel.
-    pub fn retire(&self) {
-        self.host.retired.store(true, Ordering::Release);
+    /// The pod takes no more connections by this tunnel. Resolves when none that it took is left.
+    pub async fn retire(&self) {
+        self.host.uses.retire();
+        self.host.uses.over().await;
     }
 }
 
 impl Drop for Hosted {
     fn drop(&mut self) {
-        self.retire();
+        self.host.uses.retire();
         self.meeting.lock().remove(self.host.session.binding());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    #[test]
+    fn nobody_enters_what_is_retired_and_the_last_who_leaves_is_heard_of() {
+        let uses = Uses::default();
+        assert!(uses.enter() && uses.enter());
+        uses.leave();
+        assert_eq!(uses.count(), 1);
+        uses.retire();
+        assert!(!uses.enter());
+        assert_eq!(uses.count(), 1);
+        let mut over = Box::pin(uses.over());
+        let mut context = Context::from_waker(Waker::noop());
+        assert_eq!(over.as_mut().poll(&mut context), Poll::Pending);
+        uses.leave();
+        assert_eq!(over.as_mut().poll(&mut context), Poll::Ready(()));
+        drop(over);
+        assert_eq!(uses.count(), 0);
+        assert!(!uses.enter());
+        let mut over = Box::pin(uses.over());
+        assert_eq!(over.as_mut().poll(&mut context), Poll::Ready(()));
+    }
+
+    /// Whoever leaves before somebody waits is not missed, and those who come and go before nobody may are not counted.
+    #[test]
+    fn what_was_unused_before_it_was_retired_is_over_at_once() {
+        let uses = Uses::default();
+        let mut context = Context::from_waker(Waker::noop());
+        for _ in 0..3 {
+            assert!(uses.enter());
+            uses.leave();
+        }
+        uses.retire();
+        let mut over = Box::pin(uses.over());
+        assert_eq!(over.as_mut().poll(&mut context), Poll::Ready(()));
     }
 }

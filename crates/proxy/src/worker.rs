@@ -427,8 +427,8 @@ impl Worker {
                 }
                 Message::Watch(watcher) => self.live.watch(watcher),
                 Message::CutRevoked => {
+                    // What was handed over ends with the tunnel that it rests on.
                     self.tunnels.cut_revoked(&self.revocations);
-                    self.neighbours.cut_revoked(&self.revocations, &self.live);
                 }
                 Message::Cut(reason, answer) => {
                     // Whoever asked may have stopped waiting.
@@ -493,6 +493,7 @@ impl Worker {
             }
         };
         self.neighbours.retire(gone);
+        self.neighbours.doubt(gone);
         self.pool.retire(gone);
         self.pool.doubt(gone);
     }

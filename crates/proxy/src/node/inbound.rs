@@ -197,7 +197,19 @@ async fn requests(
         }
     }
     if let Some(hosted) = &hosted {
-        hosted.retire();
+        // What was handed over beside the tunnel rests on it, as streams would: it stays until the last of them ends.
+        let mut unused = pin!(hosted.retire());
+        loop {
+            let incoming = tokio::select! {
+                biased;
+                () = &mut unused => break,
+                incoming = tunnel.next() => incoming?,
+            };
+            match incoming {
+                Some(incoming) => take(session, incoming),
+                None => return Ok(()),
+            }
+        }
     }
     tunnel.drain();
     // Requests that crossed our GOAWAY are still served: the peer has sent them in good faith.

@@ -122,13 +122,12 @@ pub(super) async fn open(
         Ok(known) => known,
         Err(status) => return Err(answered(status)),
     };
+    let reach = Box::pin(inbound::reach(worker, ends, &known));
+    let reached = timeout_at(deadline.into(), reach).await;
     let outcome = match neighbour.ended() {
         // While it was looked at, before it could be cut.
         Some(reason) => Ok(Err(Refusal::Cut(reason))),
-        None => {
-            let reach = Box::pin(inbound::reach(worker, ends, &known));
-            timeout_at(deadline.into(), reach).await
-        }
+        None => reached,
     };
     let (outcome, told) = match outcome {
         Ok(Ok(application)) => (Ok(application), None),

@@ -4,7 +4,8 @@
 //! The tunnel is an ordinary one, through both pods' networks, to whichever process listens there. So everything that
 //! speaks against a connection by tunnel speaks against handing one over: no certificate, one that was revoked or is
 //! another's, a network that does not let the one pod reach the other, a pod or a process that takes no more. What holds
-//! for connections on a tunnel holds for those that are handed over: they outlive its orderly end, and not its breaking.
+//! for connections on a tunnel holds for those that are handed over: a tunnel that takes no more goes on until the last of
+//! them ends, and asks by PING all the while whether the one pod still reaches the other; if it breaks, they are cut.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lateen_hbone::client::{self, Driver};
-use lateen_hbone::{self as hbone, CloseReason, PoolKey, TunnelError};
+use lateen_hbone::{self as hbone, Budget, CloseReason, PoolKey, TunnelError};
 use lateen_telemetry::Reporter;
 use lateen_tls::{Revocations, Session};
 use lateen_types::Direction;
@@ -81,16 +82,17 @@ impl From<Failure> for Refusal {
 /// A pod that another one has met.
 #[derive(Debug)]
 pub(super) struct Neighbour {
+    key: PoolKey,
     host: Arc<Host>,
     /// What the pod proved to the one that opened the tunnel.
     proven: Arc<Session>,
     /// The tunnel's number on this worker, which its connections have, too.
     number: u64,
-    /// `None` when it takes no more connections.
-    tunnel: RefCell<Option<hbone::Tunnel>>,
+    tunnel: hbone::Tunnel,
+    /// It takes no more connections.
+    retired: Cell<bool>,
     /// Why its connections are not to go on.
     ended: Cell<Option<Cut>>,
-    open: Cell<usize>,
     used: Cell<Instant>,
 }
 
@@ -99,9 +101,10 @@ pub(super) struct Neighbour {
 pub(super) struct Use(Rc<Neighbour>);
 
 impl Use {
-    fn of(neighbour: &Rc<Neighbour>) -> Self {
-        neighbour.open.set(neighbour.open.get() + 1);
-        Self(Rc::clone(neighbour))
+    /// `None` when no more connections are to be handed over.
+    fn of(neighbour: &Rc<Neighbour>) -> Option<Self> {
+        let entered = !neighbour.retired.get() && neighbour.host.uses.enter();
+        entered.then(|| Self(Rc::clone(neighbour)))
     }
 
     /// Between whom the tunnel is.
@@ -122,42 +125,46 @@ impl Use {
 
 impl Drop for Use {
     fn drop(&mut self) {
-        self.0.open.set(self.0.open.get() - 1);
+        self.0.host.uses.leave();
         self.0.used.set(Instant::now());
+        self.0.close_if_done();
     }
 }
 
 impl Neighbour {
-    /// Whether connections may be handed over from now on.
-    fn takes_more(&self) -> bool {
-        let tunnel = self.tunnel.borrow();
-        !self.host.is_retired() && tunnel.as_ref().is_some_and(hbone::Tunnel::alive)
+    /// No more connections; those that are open go on, and the tunnel with them.
+    fn retire(&self) {
+        self.retired.set(true);
+        self.close_if_done();
     }
 
-    /// No more connections; those that are open go on.
-    fn retire(&self) {
-        if let Some(tunnel) = self.tunnel.take() {
-            tunnel.close();
+    fn close_if_done(&self) {
+        if self.retired.get() && self.host.uses.count() == 0 {
+            self.tunnel.close();
         }
     }
 
-    /// No connection goes on.
-    fn end(&self, reason: Cut) {
-        self.ended.set(self.ended.get().or(Some(reason)));
-        self.retire();
-    }
-
     fn is_idle(&self, most: Duration) -> bool {
-        self.open.get() == 0 && self.used.get().elapsed() >= most
+        self.host.uses.count() == 0 && self.used.get().elapsed() >= most
     }
 
-    /// Which of the two ends have been revoked by now: the one that a connection comes from, the one that it leads to.
-    fn revoked(&self, revocations: &Revocations) -> (bool, bool) {
-        let (source, destination) = (&self.host.session, &self.proven);
-        (
-            source.revoked(revocations),
-            destination.revoked(revocations),
-        )
+    /// The tunnel is no more, and nothing vouches for what rested on it. A revocation ends it as the network does, at the end
+    /// of whichever worker hears of it first.
+    fn lost(&self, revocations: &Revocations, live: &Live) {
+        let source = self.host.session.revoked(revocations);
+        let destination = self.proven.revoked(revocations);
+        let revoked = source || destination;
+        let reason = if revoked { Cut::Revoked } else { Cut::Lost };
+        self.ended.set(Some(reason));
+        // Of the other one's certificate each end is told, of the network both.
+        for (direction, told) in [
+            (Direction::Inbound, source),
+            (Direction::Outbound, destination),
+        ] {
+            if told || !revoked {
+                live.cut_tunnel(self.number, direction, reason);
+            }
+        }
     }
 }
 
@@ -178,21 +185,11 @@ impl Neighbours {
         });
     }
 
-    /// Cuts the connections between those of which one is revoked by now.
-    pub fn cut_revoked(&self, revocations: &Revocations, live: &Live) {
-        for neighbour in self.known() {
-            let (source, destination) = neighbour.revoked(revocations);
-            if !source && !destination {
-                continue;
-            }
-            neighbour.end(Cut::Revoked);
-            // Each end is told of the other's.
-            if source {
-                live.cut_tunnel(neighbour.number, Direction::Inbound, Cut::Revoked);
-            }
-            if destination {
-                live.cut_tunnel(neighbour.number, Direction::Outbound, Cut::Revoked);
-            }
+    /// Has the tunnels that `which` names, those that are retired, too, ask again and again whether anybody is there: what
+    /// rests on one ends soon if nobody is. For a peer that is said to be gone.
+    pub fn doubt(&self, which: impl Fn(&PoolKey) -> bool) {
+        for neighbour in self.known().iter().filter(|known| which(&known.key)) {
+            neighbour.tunnel.doubt();
         }
     }
 
@@ -211,10 +208,10 @@ impl Neighbours {
     fn look(&self, worker: &Rc<Worker>, pod: &Arc<Pod>, key: &PoolKey) -> Look {
         let mut entries = self.entries.borrow_mut();
         match entries.get(key) {
-            Some(Entry::Here(neighbour)) if neighbour.takes_more() => {
-                return Look::Here(Use::of(neighbour));
-            }
-            Some(Entry::Here(neighbour)) => neighbour.retire(),
+            Some(Entry::Here(neighbour)) => match Use::of(neighbour) {
+                Some(found) => return Look::Here(found),
+                None => neighbour.retire(),
+            },
             Some(Entry::Elsewhere(until)) if Instant::now() < *until => return Look::Elsewhere,
             Some(Entry::Proving(proof)) => return Look::Wait(Rc::clone(proof)),
             Some(Entry::Elsewhere(_)) | None => {}
@@ -272,7 +269,11 @@ pub(super) async fn find(
 ) -> Result<Option<Use>, Refusal> {
     for _ in 0..=ATTEMPTS {
         match worker.neighbours.look(worker, pod, key) {
-            Look::Here(found) => return Ok(Some(found)),
+            // What has not been proven lately is asked for again: the network may let the one pod reach the other no more.
+            Look::Here(found) => match found.0.tunnel.answers().await {
+                true => return Ok(Some(found)),
+                false => found.0.retire(),
+            },
             Look::Elsewhere => return Ok(None),
             Look::Wait(proof) => {
                 proof.done.notified().await;
@@ -313,18 +314,15 @@ async fn prove(worker: Rc<Worker>, pod: Arc<Pod>, key: PoolKey, proof: Rc<Proof>
         return;
     };
     let neighbour = Rc::new(Neighbour {
+        key: key.clone(),
         host,
         proven,
         number: worker.live.number_tunnel(),
-        tunnel: RefCell::new(Some(tunnel)),
+        tunnel,
+        retired: Cell::new(false),
         ended: Cell::new(None),
-        open: Cell::new(0),
         used: Cell::new(Instant::now()),
     });
-    // Lists that came during the handshakes have cut nothing here.
-    if neighbour.revoked(&worker.revocations) != (false, false) {
-        neighbour.end(Cut::Revoked);
-    }
     neighbours.know(&neighbour);
     let here = Entry::Here(Rc::clone(&neighbour));
     if !neighbours.settle(&key, &proof, Some(here)) {
@@ -333,17 +331,11 @@ async fn prove(worker: Rc<Worker>, pod: Arc<Pod>, key: PoolKey, proof: Rc<Proof>
     let ended = keep(&worker, &neighbour, driver).await;
     let reason = CloseReason::of(&ended);
     counted.ended(reason);
-    neighbours.remove(&key, &neighbour);
-    neighbour.retire();
     if let Err(error) = ended {
         tracing::debug!(peer = %key.address, %error, reason = reason.as_str(), "tunnel between neighbours ended");
-        neighbour.end(Cut::Lost);
-        for direction in [Direction::Inbound, Direction::Outbound] {
-            worker
-                .live
-                .cut_tunnel(neighbour.number, direction, Cut::Lost);
-        }
     }
+    neighbours.remove(&key, &neighbour);
+    neighbour.lost(&worker.revocations, &worker.live);
 }
 
 type Begun = (
@@ -357,12 +349,7 @@ type Begun = (
 async fn begin(worker: &Worker, io: Proven) -> Result<Begun, TunnelError> {
     let hbone::Lent { io, budget } = io;
     let (proven, first_word) = (Arc::clone(io.session()), io.first_word());
-    let settings = hbone::Settings {
-        budget,
-        // It is of use without any stream; whether it is, is looked at here.
-        idle_timeout: None,
-        ..worker.inner.clone()
-    };
+    let settings = proving(&worker.inner, budget);
     let (tunnel, mut driver) = client::handshake(io, settings).await?;
     let heard = async {
         tokio::select! {
@@ -385,6 +372,19 @@ async fn begin(worker: &Worker, io: Proven) -> Result<Begun, TunnelError> {
     Ok((tunnel, driver, host, proven))
 }
 
+/// What a tunnel is opened with that carries nothing.
+fn proving(carrying: &hbone::Settings, budget: Budget) -> hbone::Settings {
+    hbone::Settings {
+        budget,
+        // It is of use without any stream; whether it is, is looked at here.
+        idle_timeout: None,
+        // What rests on it does not cross the network: that the network is cut shows by PINGs alone.
+        ping_interval: carrying.probe_after,
+        ping_timeout: carrying.ping_timeout / 2,
+        ..carrying.clone()
+    }
+}
+
 fn gone() -> TunnelError {
     TunnelError::Io(std::io::Error::new(
         std::io::ErrorKind::ConnectionAborted,
@@ -404,10 +404,26 @@ async fn keep(
         tokio::select! {
             ended = &mut driver => return ended,
             () = sleep((most / 4).clamp(Duration::from_millis(10), LOOK)) => {
-                if neighbour.is_idle(most) || neighbour.host.is_retired() {
+                if neighbour.is_idle(most) {
                     neighbour.retire();
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tunnel_that_carries_nothing_is_asked_more_often_and_waited_for_less_long() {
+        let carrying = hbone::Settings::client();
+        let proving = proving(&carrying, Budget::default());
+        assert_eq!(proving.ping_interval, Duration::from_secs(5));
+        assert_eq!(proving.ping_timeout, Duration::from_secs(10));
+        assert!(proving.ping_interval < carrying.ping_interval);
+        assert!(proving.ping_timeout < carrying.ping_timeout);
+        assert_eq!(proving.idle_timeout, None);
     }
 }

@@ -8,6 +8,7 @@ mod fixture;
 mod lifecycle;
 mod nearby;
 mod nearby_ends;
+mod nearby_network;
 mod peer;
 mod policy;
 mod raw;

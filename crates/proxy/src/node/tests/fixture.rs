@@ -5,6 +5,7 @@
 mod journal;
 mod net;
 mod node;
+mod path;
 
 use std::collections::HashMap;
 use std::io;
@@ -21,6 +22,7 @@ use lateen_testkit::{Ca, wds};
 use lateen_xds::Lookups;
 use net::Net;
 use node::Node;
+use path::Path;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 
@@ -70,6 +72,8 @@ pub struct Mesh {
     doors: Vec<Registration<Door>>,
     /// The node that the server is on, as the control plane says.
     home: &'static str,
+    /// What tunnels to the server pass, where that can have faults.
+    path: Option<Path>,
 }
 
 /// Where the server is.
@@ -81,6 +85,16 @@ pub enum Home {
     West { same_node: bool },
     /// On the client's node, whose proxy is being replaced: it is the other process's pod, that of east.
     Replaced,
+    /// On the client's node, which has two workers and hands connections over. The network between the two pods can have
+    /// faults. A tunnel of no use ends after the one, and one without an answer after the other.
+    Near { idle: Duration, lost: Duration },
+}
+
+impl Home {
+    /// The nodes of this process, or the processes of one node, that have the client and the server.
+    fn is_clients(self) -> bool {
+        matches!(self, Home::West { .. } | Home::Near { .. })
+    }
 }
 
 impl Mesh {
@@ -157,14 +171,10 @@ impl Mesh {
         journal::capture();
         let [west, east] = ["west", "east"].map(|name| {
             let lookups = lookups.get(name).cloned();
-            let same_node = home != Home::West { same_node: false };
             let node = if home == Home::Replaced { "west" } else { name };
-            Node::start(node, &ca, limits, life, patience, lookups, same_node)
+            Node::start(node, &ca, limits, life, patience, lookups, home)
         });
-        let serving = match home {
-            Home::East | Home::Replaced => &east,
-            Home::West { .. } => &west,
-        };
+        let serving = if home.is_clients() { &west } else { &east };
         let (client, server) = (
             west.pod("client", clients_domain),
             serving.pod("server", "cluster.local"),
@@ -177,20 +187,24 @@ impl Mesh {
             policies: Vec::new(),
             net,
             doors: Vec::new(),
-            home: match home {
-                Home::East => "east",
-                Home::West { .. } | Home::Replaced => "west",
-            },
+            home: if home == Home::East { "east" } else { "west" },
+            path: None,
             west,
             east,
         };
-        let serving = match home {
-            Home::East | Home::Replaced => &mesh.east,
-            Home::West { .. } => &mesh.west,
+        let serving = if home.is_clients() {
+            &mesh.west
+        } else {
+            &mesh.east
         };
+        let mut door = mesh.hbone();
+        if let Home::Near { .. } = home {
+            door.set_port(15009);
+            mesh.path = Some(Path::lay(mesh.client_ip(), mesh.hbone(), door));
+        }
         mesh.doors = vec![
             mesh.west.open(&mesh.client, Port::Outbound, mesh.vip()),
-            serving.open(&mesh.server, Port::Hbone, mesh.hbone()),
+            serving.open(&mesh.server, Port::Hbone, door),
         ];
         let mut client = wds::workload("client", "west", mesh.client_ip());
         client.trust_domain = clients_domain.to_owned();
@@ -312,6 +326,12 @@ impl Mesh {
         (self.server_ip(), 15008).into()
     }
 
+    /// The network between the two pods.
+    pub fn path(&self) -> &Path {
+        let path = self.path.as_ref();
+        path.expect("only that of `Home::Near` can be cut")
+    }
+
     /// Dials as a process of the client's pod.
     pub async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
         self.dial_from(self.client_ip(), address).await
@@ -357,8 +377,13 @@ pub async fn listen(address: SocketAddr) -> Application {
     let listener = TcpListener::bind(address).await.unwrap();
     let (send, accepted) = mpsc::unbounded_channel();
     tokio::spawn(async move {
-        while let Ok(accepted) = listener.accept().await {
-            if send.send(accepted).is_err() {
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                // The address may be another test's next.
+                () = send.closed() => return,
+            };
+            if !accepted.is_ok_and(|accepted| send.send(accepted).is_ok()) {
                 return;
             }
         }

@@ -7,6 +7,8 @@ use fixture::{Application, Home};
 use lateen_proto::workload::ApplicationTunnel;
 use lateen_proto::workload::application_tunnel::Protocol;
 use lateen_relay::Limits;
+use socket2::{Domain, Socket, Type};
+use tokio::net::{TcpListener, TcpSocket};
 
 use super::*;
 
@@ -22,6 +24,42 @@ pub(super) async fn open(mesh: &Mesh, application: &mut Application) -> (TcpStre
         .unwrap();
     hear(&mut served, "ping").await;
     (client, served)
+}
+
+/// An application that is too busy to answer.
+pub(super) struct Busy {
+    _listener: TcpListener,
+    /// They fill its queue.
+    _queued: Vec<Socket>,
+}
+
+impl Busy {
+    pub(super) fn at(address: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind(address).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let queued = (0..8).map(|_| {
+            let one = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
+            // Those that find room are connected at once, and the others wait for it.
+            let _ = one.connect(&address.into());
+            one
+        });
+        Self {
+            _queued: queued.collect(),
+            _listener: listener,
+        }
+    }
+}
+
+/// Waits until so many connections are served or on their way.
+pub(super) async fn listed(mesh: &Mesh, count: usize) {
+    let listed = async {
+        while mesh.west.connections().await.len() < count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    soon("it is on its way", listed).await;
 }
 
 /// What telemetry says of a connection, without what differs between any two: times, ports of the moment, the net.
@@ -271,6 +309,7 @@ async fn either_direction_may_end_first() {
     })
     .await;
     assert_eq!(mesh.west.value(HANDED_OVER), 2.0);
+    assert_eq!(mesh.west.count(TUNNELS_OPENED, &["source"]), 1.0);
 }
 
 #[tokio::test]

@@ -2,9 +2,9 @@
 
 use std::time::SystemTime;
 
-use fixture::Home;
+use fixture::{Application, Home};
 
-use super::nearby::{HANDED_OVER, open};
+use super::nearby::{Busy, HANDED_OVER, listed, open};
 use super::*;
 use crate::live::Cut;
 
@@ -70,46 +70,88 @@ async fn a_pod_that_has_ended_takes_its_connections_along() {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_let_go_keeps_its_connections_and_gets_no_more() {
+async fn a_pod_that_is_let_go_keeps_its_connections_and_their_tunnel_to_their_end() {
     let mesh = Mesh::start_at(HERE).await;
     let mut application = mesh.application().await;
     let (mut client, mut served) = open(&mesh, &mut application).await;
-    let before = mesh.west.count(TUNNELS_OPENED, &["source"]);
+    let (others_client, others_served) = open(&mesh, &mut application).await;
     mesh.server.release();
-    for round in 0..3 {
+    for round in 0..20 {
         let text = format!("after {round}");
-        say(&mut client, &text).await;
-        hear(&mut served, &text).await;
+        let (from, to) = match round % 2 {
+            0 => (&mut client, &mut served),
+            _ => (&mut served, &mut client),
+        };
+        say(from, &text).await;
+        hear(to, &text).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    until("their tunnel is told to go away", || {
-        mesh.west.count(TUNNELS_CLOSED, &["reporter=\"source\""]) == before
-    })
-    .await;
-    // The door is still there: what comes is served, once a tunnel has proven it anew.
-    let late = open(&mesh, &mut application).await;
-    assert!(mesh.west.count(TUNNELS_OPENED, &["source"]) > before);
+    drop((others_client, others_served));
+    until("one has ended", || mesh.west.count(CLOSED, &[]) == 2.0).await;
     say(&mut client, "to the end").await;
     hear(&mut served, "to the end").await;
+    let closed = || mesh.west.count(TUNNELS_CLOSED, &[]);
+    assert_eq!(closed(), 0.0, "it is still of use");
+    drop((client, served));
+    until("it ends at both of its ends", || closed() == 2.0).await;
+    // The door is still there: what comes is served, once another tunnel has proven it.
+    let late = open(&mesh, &mut application).await;
+    assert!(mesh.west.count(TUNNELS_OPENED, &["source"]) >= 2.0);
     drop(late);
 }
 
+/// Opens connections until one rests on another tunnel than the first one.
+async fn newly_proven(mesh: &Mesh, application: &mut Application) -> (TcpStream, TcpStream) {
+    loop {
+        let opened = open(mesh, application).await;
+        if mesh.west.count(TUNNELS_OPENED, &["source"]) >= 2.0 {
+            return opened;
+        }
+        drop(opened);
+    }
+}
+
 #[tokio::test]
-async fn a_client_that_is_let_go_leaves_its_tunnel() {
+async fn a_client_that_is_let_go_leaves_its_tunnel_with_its_last_connection() {
     let mesh = Mesh::start_at(HERE).await;
     let mut application = mesh.application().await;
     let (mut client, mut served) = open(&mesh, &mut application).await;
     mesh.west.released(&mesh.client);
+    say(&mut client, "still").await;
+    hear(&mut served, "still").await;
+    let late = soon("another tunnel", newly_proven(&mesh, &mut application)).await;
+    assert_eq!(
+        mesh.west.count(TUNNELS_CLOSED, &[]),
+        0.0,
+        "it is still of use"
+    );
+    drop((client, served));
     until("the tunnel ends", || {
         mesh.west.count(TUNNELS_CLOSED, &["reporter=\"source\""]) == 1.0
     })
     .await;
-    say(&mut client, "still").await;
-    hear(&mut served, "still").await;
-    drop((client, served));
+    drop(late);
+    mesh.west.released(&mesh.client);
     until("nothing of it is left", || {
         mesh.west.acceptor.loads().read() == [0]
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_replaced_has_the_next_connections_proven_anew_and_cuts_none() {
+    for replaced in [CLIENT, SERVER] {
+        let mesh = Mesh::start_at(HERE).await;
+        let mut application = mesh.application().await;
+        let (mut client, mut served) = open(&mesh, &mut application).await;
+        let identity = replaced.parse().unwrap();
+        mesh.west.certificates.forget(&identity);
+        mesh.west.certificates.want(&identity);
+        let late = soon("another tunnel", newly_proven(&mesh, &mut application)).await;
+        say(&mut client, "still").await;
+        hear(&mut served, "still").await;
+        drop(late);
+    }
 }
 
 #[tokio::test]
@@ -134,24 +176,43 @@ async fn revoked_ends_lose_their_connections_and_get_no_more() {
     }
 }
 
-/// Revocation reaches what a tunnel vouched for that ended in order meanwhile.
+/// Revocation reaches what rests on a tunnel that takes no more.
 #[tokio::test]
-async fn a_revocation_cuts_what_outlived_its_tunnel() {
-    let mesh = Mesh::start_at(HERE).await;
-    let mut application = mesh.application().await;
-    let (mut client, mut served) = open(&mesh, &mut application).await;
-    let serial = mesh.west.serial(CLIENT);
-    mesh.server.release();
-    until("the tunnel ends", || {
-        mesh.west.count(TUNNELS_CLOSED, &["reporter=\"source\""]) == 1.0
-    })
-    .await;
-    say(&mut client, "y").await;
-    hear(&mut served, "y").await;
-    mesh.west.revoke(&mesh.ca.revoke(&[serial], soon_due()));
-    ends_silently(&mut client).await;
-    ends_silently(&mut served).await;
-    assert_eq!(mesh.west.count(CLOSED, &[REVOKED]), 1.0);
+async fn a_revocation_cuts_what_outlived_its_tunnels_use() {
+    for (identity, direction) in [(CLIENT, "inbound"), (SERVER, "outbound")] {
+        let mesh = Mesh::start_at(HERE).await;
+        let mut application = mesh.application().await;
+        let (mut client, mut served) = open(&mesh, &mut application).await;
+        let serial = mesh.west.serial(identity);
+        mesh.server.release();
+        mesh.west.released(&mesh.client);
+        say(&mut client, "y").await;
+        hear(&mut served, "y").await;
+        mesh.west.revoke(&mesh.ca.revoke(&[serial], soon_due()));
+        ends_silently(&mut client).await;
+        ends_silently(&mut served).await;
+        let words = format!("direction=\"{direction}\"");
+        mesh.logged(&[&words, "certificate was revoked"]).await;
+        assert_eq!(mesh.west.count(CLOSED, &[REVOKED]), 1.0);
+    }
+}
+
+/// What is revoked while the application is being dialled has no connection that could be cut.
+#[tokio::test]
+async fn a_revocation_reaches_what_is_being_opened() {
+    for identity in [CLIENT, SERVER] {
+        let mesh = Mesh::start_at(HERE).await;
+        let busy = Busy::at((mesh.server_ip(), 8080).into());
+        let mut client = mesh.dial(mesh.vip()).await.unwrap();
+        listed(&mesh, 2).await;
+        let serial = mesh.west.serial(identity);
+        mesh.west.revoke(&mesh.ca.revoke(&[serial], soon_due()));
+        drop(busy);
+        ends_silently(&mut client).await;
+        mesh.logged(&["direction=\"inbound\"", "certificate was revoked"])
+            .await;
+        assert_eq!(mesh.west.value(HANDED_OVER), 0.0);
+    }
 }
 
 #[tokio::test]
