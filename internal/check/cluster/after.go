@@ -42,7 +42,7 @@ func probeInstallation(_ context.Context, t *Target) (string, *Finding) {
 func workload(kind, name string) func(context.Context, *Target) (string, *Finding) {
 	return func(ctx context.Context, t *Target) (string, *Finding) {
 		if t.Record == nil {
-			return "", finding("see LAT120", "it is not installed")
+			return "", t.absent()
 		}
 		state, err := t.Cluster.State(ctx, kind, t.Record.Namespace, name)
 		if err != nil {
@@ -55,7 +55,7 @@ func workload(kind, name string) func(context.Context, *Target) (string, *Findin
 // look asks the parts once.
 func (t *Target) look(ctx context.Context) (*api.Status, *Finding) {
 	if t.Record == nil {
-		return nil, finding("see LAT120", "it is not installed")
+		return nil, t.absent()
 	}
 	if t.status == nil {
 		s, err := t.Pages.Status(ctx)
@@ -187,7 +187,7 @@ const apart = 30 * time.Second
 
 func probeClocks(ctx context.Context, t *Target) (string, *Finding) {
 	if t.Record == nil {
-		return "", finding("see LAT120", "it is not installed")
+		return "", t.absent()
 	}
 	clocks, err := t.Pages.Clocks(ctx)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"lateen.dev/lateen/internal/check"
 	"lateen.dev/lateen/internal/engine/api"
@@ -80,7 +81,18 @@ func unable(err error) *Finding {
 	if errors.As(err, &said) {
 		return finding(said.Cure, "%s", said.Message)
 	}
-	return finding("see LAT100 and LAT102", "it cannot be looked at: %v", err)
+	if apierrors.IsForbidden(err) {
+		return finding("use credentials of a cluster administrator, or have one grant the right that is named", "it cannot be looked at: %v", err)
+	}
+	return finding("see LAT100", "it cannot be looked at: %v", err)
+}
+
+// absent is a finding about a mesh that is not there, or of which that is not known.
+func (t *Target) absent() *Finding {
+	if t.Unfound != nil {
+		return finding("see LAT120", "not known: whether it is installed could not be asked")
+	}
+	return finding("see LAT120", "it is not installed")
 }
 
 // Catalogue lists every check of a cluster. A code is never reused for another meaning: users search for it.

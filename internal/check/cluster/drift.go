@@ -14,7 +14,7 @@ import (
 func probeDrift(ctx context.Context, t *Target) (string, *Finding) {
 	switch r := t.Record; {
 	case r == nil:
-		return "", finding("see LAT120", "it is not installed")
+		return "", t.absent()
 	case r.LostError() != nil || r.State != "installed":
 		return "", mild("see LAT120", "not known: it is not wholly installed")
 	case r.Version != t.Version:

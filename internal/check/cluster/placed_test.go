@@ -138,7 +138,13 @@ func TestWhatOnlyLooksLikeAnotherMeshIsAWarning(t *testing.T) {
 func TestWhatCannotBeFoundIsNotSaidToBeMissing(t *testing.T) {
 	r := good()
 	r.record, r.unfound = nil, &api.Error{Code: 403, Message: "the API server refuses: clusterrolebindings is forbidden", Cure: "use credentials of a cluster administrator"}
-	if got := result(t, r.run(t, Installed), "LAT120"); got.Outcome != check.Failure || !strings.Contains(got.Cause, "forbidden") || strings.Contains(got.Cure, "lateen install") {
+	report := r.run(t, Installed)
+	if got := result(t, report, "LAT120"); got.Outcome != check.Failure || !strings.Contains(got.Cause, "forbidden") || strings.Contains(got.Cure, "lateen install") {
 		t.Errorf("%+v", got)
+	}
+	for _, code := range []string{"LAT121", "LAT124", "LAT127", "LAT128", "LAT131"} {
+		if got := result(t, report, code); got.Outcome == check.OK || !strings.Contains(got.Cause, "not known") {
+			t.Errorf("%+v", got)
+		}
 	}
 }

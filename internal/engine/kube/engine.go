@@ -31,6 +31,9 @@ const (
 // askTimeout bounds how long one part may take for one page.
 const askTimeout = 10 * time.Second
 
+// readyTimeout is the same of a replica that may well not answer at all.
+const readyTimeout = 3 * time.Second
+
 // longestPage is how much one part may say on one page: a hundred thousand pods are about 60 MiB.
 const longestPage = 256 << 20
 
@@ -135,14 +138,7 @@ func ready(p *corev1.Pod) bool {
 
 // page asks a pod for a page. The caller closes it, which ends whatever streams.
 func (e *Engine) page(ctx context.Context, p *corev1.Pod, port int, method, path string) (*http.Response, error) {
-	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return e.Dial(ctx, p.Namespace, p.Name, port)
-	}}
-	req, err := http.NewRequestWithContext(ctx, method, fmt.Sprintf("http://localhost:%d%s", port, path), nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := (&http.Client{Transport: t}).Do(req)
+	resp, err := e.ask(ctx, p, port, method, path)
 	if err != nil {
 		return nil, &api.Error{Code: http.StatusBadGateway, Message: fmt.Sprintf("ask pod %s/%s: %v", p.Namespace, p.Name, unwrapped(err)),
 			Cure: fmt.Sprintf("see whether it runs with kubectl get pod -n %s %s; these credentials need the right to create pods/portforward there", p.Namespace, p.Name)}
@@ -153,6 +149,18 @@ func (e *Engine) page(ctx context.Context, p *corev1.Pod, port int, method, path
 		return nil, &api.Error{Code: http.StatusBadGateway, Message: fmt.Sprintf("pod %s/%s answered %s: %s", p.Namespace, p.Name, resp.Status, b), Cure: "see `lateen status`"}
 	}
 	return resp, nil
+}
+
+// ask is whatever a pod answers to a request for a page.
+func (e *Engine) ask(ctx context.Context, p *corev1.Pod, port int, method, path string) (*http.Response, error) {
+	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return e.Dial(ctx, p.Namespace, p.Name, port)
+	}}
+	req, err := http.NewRequestWithContext(ctx, method, fmt.Sprintf("http://localhost:%d%s", port, path), nil)
+	if err != nil {
+		return nil, err
+	}
+	return (&http.Client{Transport: t}).Do(req)
 }
 
 // read asks a pod for a whole page, and says what the time was there.

@@ -122,6 +122,30 @@ func TestAReplicaThatDoesNotAnswerIsNamed(t *testing.T) {
 	}
 }
 
+// A right that is missing, say: the probe of the pod tells no more than that it failed.
+func TestAReplicaThatIsNotReadySaysWhatItWaitsFor(t *testing.T) {
+	waiting := partPod("control", "control-a", "n1", false)
+	waiting.Status.Phase = corev1.PodRunning
+	e, c := mesh(t, []part{{pod: waiting}})
+	e.Dial = func(context.Context, string, string, int) (net.Conn, error) {
+		here, there := net.Pipe()
+		l := &once{conn: make(chan net.Conn, 1), closed: make(chan struct{})}
+		l.conn <- &notifying{Conn: there, closed: l.Close}
+		go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/ready" {
+				http.NotFound(w, r)
+				return
+			}
+			http.Error(w, "it may not list\npeerauthentications", http.StatusServiceUnavailable)
+		}))
+		return here, nil
+	}
+	s, err := c.Status(t.Context())
+	if want := "pod control-a is not ready: it may not list peerauthentications"; err != nil || s.Control.Error != want {
+		t.Errorf("%q %v, want %q", s.Control.Error, err, want)
+	}
+}
+
 func TestPodsOfTheMesh(t *testing.T) {
 	namespace := func(name, mode string) *corev1.Namespace {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"istio.io/dataplane-mode": mode}}}

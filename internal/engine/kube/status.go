@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -104,7 +106,7 @@ type view struct {
 
 func (e *Engine) look(ctx context.Context, p *corev1.Pod) (v view) {
 	if !ready(p) {
-		v.err = fmt.Errorf("pod %s is not ready", p.Name)
+		v.err = fmt.Errorf("pod %s is not ready%s", p.Name, e.waitsFor(ctx, p))
 		return v
 	}
 	var page struct {
@@ -140,6 +142,26 @@ func (e *Engine) look(ctx context.Context, p *corev1.Pod) (v view) {
 		}
 	}
 	return v
+}
+
+// waitsFor is what a replica that is not ready says that it waits for, such as a right that it lacks, behind a colon; empty if it does not
+// answer.
+func (e *Engine) waitsFor(ctx context.Context, p *corev1.Pod) string {
+	if p.Status.Phase != corev1.PodRunning {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	resp, err := e.ask(ctx, p, controlPages, http.MethodGet, "/ready")
+	if err != nil {
+		return ""
+	}
+	defer resp.Body.Close()
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	if text := strings.Join(strings.Fields(string(b)), " "); resp.StatusCode != http.StatusOK && text != "" {
+		return ": " + text
+	}
+	return ""
 }
 
 // join makes one list of the replicas' clients. Each replica counts generations of its own, so a client's are moved to where they would be if

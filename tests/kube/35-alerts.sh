@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# What docs/guide/alerts.md tells an operator to run works as it is written: every command of every alert's section runs, without an error and
+# with an answer, with the name of a node in the place of NODE.
+source "$(dirname "$0")/lib.sh"
+
+tools=$WORK/bin
+mkdir -p "$tools"
+ln -s "$ROOT/bin/lateen" "$tools/lateen"
+ln -s "$SET/bin/kubectl" "$tools/kubectl"
+# A policy refuses somebody, so that there is something to be found.
+check "echo servers and clients in the mesh" echo_in alerts istio.io/dataplane-mode=ambient
+IP2=$(pod_ip alerts "$(pod_on alerts app=echo node2)")
+check "a policy" k apply -f - <<'Y'
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: nobody, namespace: alerts}
+spec: {}
+Y
+refused() { [ "$(code alerts/client1 "http://$IP2:8080/")" = 000 ]; }
+check "refuses somebody" eventually 60 refused
+
+# Blocks are kept apart by a line of their own; the same one is run once.
+blocks=$WORK/blocks
+mkdir "$blocks"
+awk -v dir="$blocks" '/^```sh$/ {file = sprintf("%s/%03d", dir, ++n); next} /^```/ {file = ""} file {gsub(/NODE/, "node1"); print > file}' "$ROOT/docs/guide/alerts.md"
+check "the page shows commands" [ "$(find "$blocks" -type f | wc -l)" -gt 20 ]
+# by_reader FILE: as somebody would paste it. Every line answers, but for one that goes on in the background; the first that fails ends it.
+by_reader() {
+  local out
+  out=$(cd "$ROOT" && in_fabric env PATH="$tools:$PATH" KUBECONFIG="$RUN/kubeconfig" timeout 120 bash -c '
+    trap "jobs -p | xargs -r kill" EXIT
+    exec 3>&1
+    while IFS= read -r line; do
+      case $line in
+      *\&) eval "${line%&} >/dev/null 2>&1 &" ;;
+      *)
+        answer=$(eval "$line" 2>&1 </dev/null) || { echo "$line: ended with $?: $answer"; exit 1; }
+        [ -n "$answer" ] || { echo "$line: no answer"; exit 1; }
+        ;;
+      esac
+    done' <"$1" 2>&1) || { echo "$out"; return 1; }
+}
+declare -A done_already=()
+for block in "$blocks"/*; do
+  text=$(cat "$block")
+  [ -z "${done_already[$text]:-}" ] || continue
+  done_already[$text]=1
+  case $text in *rotate*) continue ;; esac # 60-rotation.sh does that
+  check "runs: $(tr '\n' ';' <<<"$text")" by_reader "$block"
+done
+k delete namespace alerts --wait=false >/dev/null
+finish
