@@ -68,12 +68,15 @@ func probeRights(ctx context.Context, t *Target) (string, *Finding) {
 }
 
 // some is a list, cut where nobody reads on.
-func some(items []string) string {
+func some(items []string) string { return someOf(items, ", ") }
+
+// someOf is the same of sentences, which have commas of their own.
+func someOf(items []string, between string) string {
 	const most = 6
 	if len(items) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(items[:most], ", "), len(items)-most)
+		return fmt.Sprintf("%s and %d more", strings.Join(items[:most], between), len(items)-most)
 	}
-	return strings.Join(items, ", ")
+	return strings.Join(items, between)
 }
 
 func probeDefinitions(ctx context.Context, t *Target) (string, *Finding) {

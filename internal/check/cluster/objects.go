@@ -41,7 +41,7 @@ func probeObjects(ctx context.Context, t *Target) (string, *Finding) {
 		}
 	}
 	if len(wrong) > 0 {
-		return "", finding("lateen status lists them all, with what to correct", "%s", some(wrong))
+		return "", finding("lateen status lists them all, with what to correct", "%s", someOf(wrong, "; "))
 	}
 	return "no complaint", nil
 }
@@ -83,7 +83,7 @@ func (t *Target) unheard(ctx context.Context, heard []string) *Finding {
 	const cure = "see LAT121 and LAT124 for why the control plane cannot be asked, then look again"
 	rest := fmt.Sprintf("%d of %d objects do not say how they stand, and whether the others' word still holds is not known, since the control plane cannot be asked (LAT124)", silent, sum)
 	if len(refused) > 0 {
-		return finding("correct these: kubectl get KIND NAME -n NAMESPACE -o yaml says in the status what to correct; "+cure, "%s; %s", some(refused), rest)
+		return finding("correct these: kubectl get KIND NAME -n NAMESPACE -o yaml says in the status what to correct; "+cure, "%s; %s", someOf(refused, "; "), rest)
 	}
 	return finding(cure, "not known: no object says in its status that it is refused, but %s", rest)
 }
