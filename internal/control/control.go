@@ -159,7 +159,7 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 	c.metrics.RegisterState(
 		func() float64 { return float64(c.log.Generation()) },
 		func() float64 { return float64(c.store.Len()) },
-		func() float64 { return float64(len(c.problems())) },
+		func() float64 { return float64(len(c.problems()) + c.store.Ineffective()) },
 		func(t string) float64 { return float64(c.log.Len(t)) },
 	)
 	c.metrics.RegisterReady(c.ready)

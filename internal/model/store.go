@@ -132,6 +132,25 @@ func (s *Store) Entry(key Key) (Entry, bool) {
 	return *e, true
 }
 
+// Ineffective counts the objects written for the mesh of which the compiler says that they have no effect. What was refused before it came
+// here, and has a stand-in, is not among them.
+func (s *Store) Ineffective() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	n := 0
+	for kind, entries := range s.byKind {
+		if kind.group != SecurityGroup && kind.group != NetworkGroup {
+			continue
+		}
+		for _, e := range entries {
+			if e.Object.Refused == "" && slices.ContainsFunc(e.Conditions, func(c Condition) bool { return c.Type == "Accepted" && c.Status == False }) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // Generation is the number of batches applied.
 func (s *Store) Generation() uint64 {
 	s.mu.RLock()

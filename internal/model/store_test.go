@@ -3,6 +3,7 @@ package model
 import (
 	"testing"
 
+	securityv1 "istio.io/client-go/pkg/apis/security/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -61,5 +62,30 @@ func TestStoreStampsGenerationsAndDropsConditionsOfOldContent(t *testing.T) {
 	s.SetConditions(PodKey("a", "gone"), []Condition{{Type: "Accepted"}})
 	if s.Len() != 1 {
 		t.Error("a condition brought an object into being")
+	}
+}
+
+func TestObjectsWithoutEffectAreCounted(t *testing.T) {
+	s := NewStore()
+	policy := func(name string) Key {
+		return Key{Group: SecurityGroup, Kind: "AuthorizationPolicy", Namespace: "a", Name: name}
+	}
+	set := func(key Key, refused string, status Status) {
+		s.Apply([]Change{{Key: key, Object: &Object{Key: key, Value: &securityv1.AuthorizationPolicy{}, Refused: refused}}})
+		s.SetConditions(key, []Condition{{Type: "Accepted", Status: status}, {Type: "Other", Status: False}})
+	}
+	set(policy("in-force"), "", True)
+	set(Key{Kind: "Service", Namespace: "a", Name: "of-no-effect"}, "", False)
+	set(policy("with-a-stand-in"), "it is refused", False)
+	if n := s.Ineffective(); n != 0 {
+		t.Errorf("%d of those that are nobody's mistake, or counted elsewhere", n)
+	}
+	set(policy("for-waypoints"), "", False)
+	if n := s.Ineffective(); n != 1 {
+		t.Errorf("%d, and there is one", n)
+	}
+	set(policy("for-waypoints"), "", True)
+	if n := s.Ineffective(); n != 0 {
+		t.Errorf("%d after it was corrected", n)
 	}
 }

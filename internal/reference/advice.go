@@ -83,7 +83,7 @@ var advice = []advised{
 			{"lateen_control_ready", "0: the page `/ready` says what is waited for; proxies go on with what they have, or with another replica"},
 			{"lateen_control_leader", "on Kubernetes; the sum over replicas is 1, for seconds 0 when the leader has died. 0 for longer: no conditions, root certificates or rotations are written"},
 			{"lateen_control_objects", "what is in `--config-dir` and usable"},
-			{"lateen_control_problems", "above 0: somebody's object is refused or without effect; `/debug/problems` says which and why"},
+			{"lateen_control_problems", "above 0: somebody's object is refused or without effect; `lateen status` says which and why"},
 			{"lateen_control_generation", "its rate is the rate of changes"},
 			{"lateen_control_resources", "`type` is `wds` (workloads and services) or `wads` (policies)"},
 			{"lateen_control_compile_seconds", "time of the control plane's own work for a change"},

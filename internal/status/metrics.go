@@ -90,7 +90,7 @@ func (m *Metrics) RegisterState(generation func() float64, objects func() float6
 	m.Registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lateen_control_generation", Help: "Number of the configuration's present generation."}, generation),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lateen_control_objects", Help: "Objects that are live."}, objects),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lateen_control_problems", Help: "Things that are wrong with the configuration now."}, problems),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lateen_control_problems", Help: "Things that are wrong with the configuration now, and objects for the mesh that have no effect."}, problems),
 	)
 	for _, t := range []string{log.AddressType, log.AuthorizationType} {
 		m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lateen_control_resources",

@@ -48,5 +48,10 @@ check "lateen check --pre goes by the values that are to be" pre_warns
 check_not "lateen install once more says that it is there" lateen install --set image.pullPolicy=Never --timeout 5m
 check "lateen upgrade to the same" lateen upgrade --set image.pullPolicy=Never --timeout 5m
 equal "changes nothing" "$versions_before" "$(versions)"
+check "somebody removes what keeps agents to their own nodes' pods" k delete validatingadmissionpolicybinding lateen-agent
+noticed() { local said; ! said=$(lateen check) && grep -q 'LAT131.*validatingadmissionpolicybinding/lateen-agent is missing' <<<"$said" || { echo "$said"; return 1; }; }
+check "lateen check names it" noticed
+check "lateen upgrade makes it again" lateen upgrade --timeout 5m
+check "and lateen check finds nothing wrong" eventually 60 lateen check
 k delete namespace before --wait=false >/dev/null
 finish
