@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -97,6 +98,45 @@ func TestAPodHasItsShareOfProbedPorts(t *testing.T) {
 		if c.probed > 0 && (got.Probed[0].Port() != 9000 || int(got.Probed[c.probed-1].Port()) != 9001-c.probed) {
 			t.Errorf("of %d ports are probed %d to %d", c.ports, got.Probed[0].Port(), got.Probed[c.probed-1].Port())
 		}
+	}
+}
+
+// An informer that begins with a list from the watch trims each pod of it twice.
+func TestWhatIsTrimmedStaysSo(t *testing.T) {
+	ports := func(n int) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Containers = make([]corev1.Container, n)
+			for i := range p.Spec.Containers {
+				c := &p.Spec.Containers[i]
+				c.Name = fmt.Sprint("c", i)
+				c.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: int32(9000 + i)}}}
+			}
+		}
+	}
+	for name, change := range map[string]func(*corev1.Pod){
+		"a probed one": at("10.244.1.20"), "no container": ports(0), "one port": ports(1), "two": ports(2), "too many": ports(maxProbed + 7),
+		"an ended one": func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded },
+		"a long request": func(p *corev1.Pod) {
+			p.Annotations = map[string]string{wellknown.ExcludeInboundPorts: strings.Repeat("1,", 4096)}
+		},
+	} {
+		once, err := trimPod(pod("web", "u1", change))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := once.(*corev1.Pod).DeepCopy()
+		twice, err := trimPod(once)
+		if err != nil || !reflect.DeepEqual(twice, want) {
+			t.Errorf("%s: trimmed again it is %+v, %v; want %+v", name, twice, err, want)
+		}
+	}
+	// A list as the API server gives it.
+	p, err := trimPod(pod("web", "u1", at("10.244.1.20")))
+	if err == nil {
+		p, err = trimPod(p)
+	}
+	if err != nil || len(described(p.(*corev1.Pod), sandbox{}, "lateen-system").Probed) != 1 {
+		t.Errorf("%+v is not probed, %v", p, err)
 	}
 }
 

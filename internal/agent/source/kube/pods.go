@@ -25,7 +25,8 @@ var (
 	}
 )
 
-// trimPod keeps of a pod what the agent reads. It changes the pod: it is called before anybody else has it.
+// trimPod keeps of a pod what the agent reads. It changes the pod: it is called before anybody else has it. What it returns it keeps as it is:
+// an informer that begins with a list from the watch calls it twice, when it reads the list and when it takes it over.
 func trimPod(object any) (any, error) {
 	p, ok := object.(*corev1.Pod)
 	if !ok {
@@ -49,10 +50,14 @@ func trimPod(object any) (any, error) {
 	if terminal(p) {
 		return trimmed, nil
 	}
+	if len(p.Spec.Containers) == 1 && p.Spec.Containers[0].Name == probedPart {
+		trimmed.Spec.Containers = p.Spec.Containers
+		return trimmed, nil
+	}
 	// The ports that the kubelet probes are kept as ports of one container.
 	ports := probedPorts(&p.Spec)
 	if len(ports) > 0 {
-		trimmed.Spec.Containers = make([]corev1.Container, 1)
+		trimmed.Spec.Containers = []corev1.Container{{Name: probedPart}}
 	}
 	for _, port := range ports[:min(len(ports), maxProbed)] {
 		c := &trimmed.Spec.Containers[0]
@@ -100,6 +105,8 @@ func only(from map[string]string, names []string) map[string]string {
 }
 
 const (
+	// probedPart is the name of the one container of a trimmed pod. No API server lets a real one be called so.
+	probedPart = "(probed)"
 	// probed is the name of the ports of a trimmed pod; unprobed names the number of those that are too many.
 	probed   = "probed"
 	unprobed = "unprobed"
