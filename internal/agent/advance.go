@@ -154,6 +154,8 @@ func (a *Agent) takeOver(now time.Time) (awaited int) {
 			}
 		}
 	}
+	// Those that are to be captured wait for what this leads to, and the pods that this round waits for may take long.
+	a.tellProbed()
 	return awaited
 }
 

@@ -51,6 +51,23 @@ type noKeeper struct{}
 func (noKeeper) Forget(string)      {}
 func (noKeeper) Terminating(string) {}
 
+// Probes are the rules that let the node's prober connect to captured pods directly.
+type Probes interface {
+	// Set is told, when it may have changed, which addresses of pods that are captured or to be captured are probed.
+	Set(probed []netip.AddrPort)
+	// Stand says whether the rules for the addresses are in place, or never will be.
+	Stand(probed []netip.AddrPort) bool
+	// Changed has a value when Stand may have come to say something else.
+	Changed() <-chan struct{}
+}
+
+// noProbes is where probes need no rules of each pod.
+type noProbes struct{}
+
+func (noProbes) Set([]netip.AddrPort)        {}
+func (noProbes) Stand([]netip.AddrPort) bool { return true }
+func (noProbes) Changed() <-chan struct{}    { return nil }
+
 // Redirector changes and reads the rules in a pod's namespace.
 type Redirector interface {
 	Apply(ns *netns.Namespace, mode redirect.Mode, s redirect.Settings) (changed bool, err error)
@@ -86,8 +103,8 @@ type Options struct {
 	Keeper Keeper
 	// Exceptions of every pod; a pod's annotations add to them.
 	Exceptions redirect.Settings
-	// Probed is told, when it may have changed, which addresses of captured pods the node's prober may connect to directly.
-	Probed func([]netip.AddrPort)
+	// Probes let the node's prober connect to captured pods directly; nothing is to be waited for if nil.
+	Probes Probes
 	// Alone says that no Istio captures pods on this node (any more): what one left in captured pods goes. If nil it is not looked for.
 	Alone func() bool
 }
@@ -109,8 +126,9 @@ type Agent struct {
 	questions chan func()
 	reports   sync.WaitGroup
 
-	connected atomic.Bool // to the source
-	ready     atomic.Bool // a first snapshot has been worked through
+	connected atomic.Bool              // to the source
+	ready     atomic.Bool              // a first snapshot has been worked through
+	held      atomic.Pointer[[]string] // pods that an Istio holds and that keep the agent from being ready; nil once there were none
 
 	pods     map[string]*pod
 	networks *networks
@@ -149,11 +167,14 @@ func New(s Source, proxies Proxies, opts Options) *Agent {
 	if opts.Keeper == nil {
 		opts.Keeper = noKeeper{}
 	}
+	if opts.Probes == nil {
+		opts.Probes = noProbes{}
+	}
 	kept, err := recall(opts.StateFile)
 	if err != nil {
 		opts.Log.Warn("what an earlier agent noted is lost; connections from before enrolment count from now", "err", err)
 	}
-	return &Agent{
+	a := &Agent{
 		kept: kept,
 		opts: opts, log: opts.Log, metrics: opts.Metrics, keeper: opts.Keeper,
 		source: s, zds: proxies, redirect: kernel{}, open: netns.Open, list: diag.List,
@@ -161,6 +182,8 @@ func New(s Source, proxies Proxies, opts Options) *Agent {
 		pods: map[string]*pod{}, networks: newNetworks(ownNetworks()), finished: finished{wake: make(chan struct{}, 1)}, lane: lane{},
 		patience: patience, slow: slow,
 	}
+	a.held.Store(&[]string{})
+	return a
 }
 
 // Run captures and releases pods until ctx ends. Captured pods then stay captured: the proxy goes on without an agent.
@@ -185,6 +208,8 @@ func (a *Agent) Run(ctx context.Context) {
 		case answer := <-a.questions:
 			answer()
 		case <-a.zds.Changed():
+			a.stir()
+		case <-a.opts.Probes.Changed():
 			a.stir()
 		case <-a.finished.wake:
 			a.takeOver(time.Now())
@@ -246,7 +271,8 @@ func (a *Agent) learn(s source.Snapshot, now time.Time) {
 		}
 	}
 	if a.learned.IsZero() {
-		a.learned = now
+		// That nothing is probed is to be told, too: an earlier agent may have known otherwise.
+		a.learned, a.probed = now, true
 	}
 	a.advanceAll(now)
 	a.finishLearning(now)
@@ -343,6 +369,7 @@ func (a *Agent) round(ctx context.Context, now time.Time) time.Duration {
 	if !a.ready.Load() {
 		due(now.Add(100 * time.Millisecond))
 	}
+	a.relieve()
 	a.tellProbed()
 	a.answer()
 	for _, p := range a.pods {
@@ -362,6 +389,7 @@ func (a *Agent) round(ctx context.Context, now time.Time) time.Duration {
 		}
 		a.report(ctx, p, now)
 		due(p.again)
+		due(p.probesBy)
 		due(p.rest)
 		due(p.reportAt)
 		due(p.pace.next())

@@ -7,6 +7,9 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"lateen.dev/lateen/internal/agent/source"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // waiter waits for a pod to be captured in a network namespace. It belongs to the agent's loop but for done.
@@ -74,14 +77,11 @@ func (a *Agent) Captured(ctx context.Context, uid string) (ok bool, reason strin
 	return ok, reason, err
 }
 
-// tellProbed says which addresses of captured pods are probed. Pods that are being released do not count: their new
-// connections pass by the proxy, probes among them.
+// tellProbed says which addresses of pods are probed: of captured ones, and of those that are to be, since the rules are to stand before.
+// Pods that are being released do not count: their new connections pass by the proxy, probes among them.
 func (a *Agent) tellProbed() {
-	if a.opts.Probed == nil {
-		return
-	}
 	for _, p := range a.pods {
-		if probing := p.state == Captured; probing != p.probing {
+		if probing := p.isProbed(); probing != p.probing {
 			p.probing, a.probed = probing, true
 		}
 	}
@@ -96,5 +96,35 @@ func (a *Agent) tellProbed() {
 		}
 	}
 	slices.SortFunc(all, netip.AddrPort.Compare)
-	a.opts.Probed(all)
+	a.opts.Probes.Set(all)
+}
+
+func (p *pod) isProbed() bool {
+	switch {
+	case p.state == Captured:
+		return true
+	case p.want && (p.state == Pending || p.state == Releasing):
+		return true
+	}
+	// What an earlier agent captured may not have been looked at yet.
+	return !p.observed && p.Annotations[wellknown.Redirection] == string(source.Enabled)
+}
+
+// probesTime is how long a pod waits for the rules that let the kubelet's probes pass. Rules that cannot be written keep it from being probed
+// where a policy wants to know who comes, but not from the mesh.
+const probesTime = 2 * time.Second
+
+// probesPass says whether probes of the pod will pass once it is captured, or have been waited for long enough.
+func (a *Agent) probesPass(p *pod, now time.Time) bool {
+	if a.opts.Probes.Stand(p.Probed) {
+		return true
+	}
+	if p.probesBy.IsZero() {
+		p.probesBy = now.Add(probesTime)
+	}
+	if now.Before(p.probesBy) {
+		return false
+	}
+	a.log.Warn("pod is captured without waiting any longer for the rules that let the kubelet's probes pass", "pod", p.Namespace+"/"+p.Name)
+	return true
 }

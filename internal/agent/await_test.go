@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -208,28 +209,133 @@ func TestAPodThatEndedCanBeBornAgain(t *testing.T) {
 	}
 }
 
-// Only captured pods are told to the prober.
-func TestTheProberLearnsOfCapturedPods(t *testing.T) {
-	var told []string
-	r := newRig(t)
-	r.agent.opts.Probed = func(all []netip.AddrPort) {
-		told = nil
-		for _, a := range all {
-			told = append(told, a.String())
-		}
-	}
+// probes are those of a node whose rules are the test's.
+type probes struct {
+	told    []string
+	calls   int
+	stand   map[netip.AddrPort]bool
+	changed chan struct{}
+}
+
+// probed are the rig's pod's probes; it has one.
+func (r *rig) probed() *probes {
+	p := &probes{stand: map[netip.AddrPort]bool{}, changed: make(chan struct{}, 1)}
+	r.agent.opts.Probes = p
 	r.snapshot.Pods[0].Probed = []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:8080")}
-	r.label(true)
-	if len(told) != 0 {
-		t.Errorf("a pod that is not captured: %v", told)
+	return p
+}
+
+func (p *probes) Set(all []netip.AddrPort) {
+	p.calls++
+	p.told = nil
+	for _, a := range all {
+		p.told = append(p.told, a.String())
 	}
+}
+
+func (p *probes) Stand(all []netip.AddrPort) bool {
+	return !slices.ContainsFunc(all, func(a netip.AddrPort) bool { return !p.stand[a] })
+}
+
+func (p *probes) Changed() <-chan struct{} { return p.changed }
+
+// Captured pods are told to the prober, and before that those that are to be.
+func TestTheProberLearnsOfPodsInTheMesh(t *testing.T) {
+	r := newRig(t)
+	p := r.probed()
+	at := r.snapshot.Pods[0].Probed
+	r.snapshot.Pods[0].Probed = nil
+	r.settle()
+	if p.calls != 0 {
+		t.Errorf("told %v before anything is known", p.told)
+	}
+	r.learn()
+	if p.calls == 0 {
+		t.Error("not told that nothing is probed, which an earlier agent may have known otherwise")
+	}
+	r.snapshot.Pods[0].Probed = at
+	r.learn()
+	if len(p.told) != 0 {
+		t.Errorf("a pod outside the mesh: %v", p.told)
+	}
+	r.label(true)
+	if strings.Join(p.told, ",") != "10.0.0.1:8080" {
+		t.Errorf("a pod that is to be captured: %v", p.told)
+	}
+	p.stand[r.snapshot.Pods[0].Probed[0]] = true
 	r.accept()
-	if strings.Join(told, ",") != "10.0.0.1:8080" {
-		t.Errorf("a captured pod: %v", told)
+	r.is(Captured, "")
+	if strings.Join(p.told, ",") != "10.0.0.1:8080" {
+		t.Errorf("a captured pod: %v", p.told)
 	}
 	r.label(false)
 	r.settle()
-	if len(told) != 0 {
-		t.Errorf("a released pod: %v", told)
+	if len(p.told) != 0 {
+		t.Errorf("a released pod: %v", p.told)
+	}
+}
+
+// A probe that comes before the rules for it would be refused where a policy wants to know who comes.
+func TestAPodIsCapturedOnceItsProbesWillPass(t *testing.T) {
+	r := newRig(t)
+	p := r.probed()
+	r.accepted[unit] = true
+	r.label(true)
+	r.is(Pending, "kubelet's probes")
+	r.step(time.Second)
+	r.is(Pending, "kubelet's probes")
+	p.stand[r.snapshot.Pods[0].Probed[0]] = true
+	r.settle()
+	r.is(Captured, "")
+}
+
+// Rules that cannot be written keep no pod from the mesh.
+func TestAPodDoesNotWaitForItsProbesForLong(t *testing.T) {
+	r := newRig(t)
+	r.probed()
+	r.accepted[unit] = true
+	r.label(true)
+	r.step(probesTime - time.Nanosecond)
+	r.is(Pending, "kubelet's probes")
+	r.step(time.Nanosecond)
+	r.is(Captured, "")
+}
+
+// A pod that waits is looked at when the rules stand, and not later.
+func TestTheRulesForProbesWakeTheAgent(t *testing.T) {
+	r := newRig(t)
+	p := r.probed()
+	p.stand[r.snapshot.Pods[0].Probed[0]] = false
+	r.accepted[unit] = true
+	r.runs(t)
+	// As one whose work takes long it is looked at only when something has happened.
+	r.agent.slow = 0
+	r.agent.deliver(r.enrolledPod())
+	eventually(t, "the pod waits", func() error {
+		if _, reason, err := r.agent.Captured(t.Context(), unit); err != nil || !strings.Contains(reason, "kubelet's probes") {
+			return fmt.Errorf("%q, %v", reason, err)
+		}
+		return nil
+	})
+	_ = r.agent.ask(t.Context(), func() { r.agent.pods[unit].probesBy = time.Now().Add(time.Hour) })
+	_ = r.agent.ask(t.Context(), func() { p.stand[r.snapshot.Pods[0].Probed[0]] = true })
+	p.changed <- struct{}{}
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	if err := r.agent.Await(ctx, unit, "/run/netns/a"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A new agent takes the probes of pods that the last one captured for wanted before it has looked at them.
+func TestProbesOfPodsFromBeforeAreNotForgotten(t *testing.T) {
+	r := newRig(t)
+	p := r.probed()
+	r.mode = redirect.Capturing
+	r.viewErr = errKernel // it cannot be looked at yet
+	r.snapshot.Pods[0].Annotations = map[string]string{wellknown.Redirection: "enabled"}
+	r.label(true)
+	if strings.Join(p.told, ",") != "10.0.0.1:8080" {
+		t.Errorf("told %v", p.told)
 	}
 }

@@ -206,7 +206,7 @@ func run(ctx context.Context, s settings, log *slog.Logger) error {
 		if cluster, err = newCluster(s, metrics, log); err != nil {
 			return err
 		}
-		pods, options.Probed, options.Alone = cluster.source, cluster.prober.Set, cluster.alone.Load
+		pods, options.Probes, options.Alone = cluster.source, cluster.prober, cluster.alone.Load
 	} else {
 		pods = source.NewEngine(s.engineSocket, s.node, log)
 	}

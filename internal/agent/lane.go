@@ -66,8 +66,11 @@ func (a *Agent) beginSlow(called []*pod, now time.Time) {
 
 // calls says whether a pod whose work takes long is to be advanced now.
 func (p *pod) calls(now time.Time) bool {
-	return !now.Before(p.rest) && (p.stirred || !p.again.IsZero() && !now.Before(p.again))
+	return !now.Before(p.rest) && (p.stirred || past(p.again, now) || past(p.probesBy, now))
 }
+
+// past says whether a time that is set has come.
+func past(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
 // why says why the pod is not as its owner wants it, or what it waits for: work that takes long has not found out yet.
 func (p *pod) why(now time.Time) string {

@@ -68,6 +68,7 @@ type progress struct {
 	looked   bool             // it was tried to learn what stands in its namespace
 	observed bool             // what stands in its namespace is known
 	again    time.Time        // when to look again, apart from events
+	probesBy time.Time        // until when the rules for its probes are waited for, once it could be captured otherwise
 	failures int              // attempts in a row that failed
 	listing  time.Duration    // what it last took to list its sockets
 
@@ -101,7 +102,7 @@ func (p *pod) become(s State, reason string, now time.Time) {
 		p.failures, p.takenBack = 0, false
 	}
 	p.reason = reason
-	p.again = time.Time{}
+	p.again, p.probesBy = time.Time{}, time.Time{}
 }
 
 // fail notes why nothing was done, and sets the time of the next attempt.
@@ -237,6 +238,10 @@ func (a *Agent) capture(p *pod, now time.Time) {
 		return
 	default:
 		p.reason = "waiting for the node proxy to listen in the pod"
+		return
+	}
+	if !a.probesPass(p, now) {
+		p.reason = "waiting for the node's rules that let the kubelet's probes pass"
 		return
 	}
 	before, err := a.sockets(p)

@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -242,6 +245,54 @@ func TestWhatIstioSaysOfAPodStandsUntilItIsCapturedHere(t *testing.T) {
 	r.label(true)
 	r.step(time.Minute)
 	r.did("put a", "complete", "report disabled", "report disabled: no node proxy is connected; connections stay plain until one is")
+}
+
+// Whoever takes the place of an Istio waits for the agents before anything of it goes.
+func TestAnAgentIsNotReadyBeforeItHasThePodsThatIstioHolds(t *testing.T) {
+	ready := func(r *rig) (bool, string) {
+		w := httptest.NewRecorder()
+		r.agent.HealthHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/ready", nil))
+		return w.Code == http.StatusOK, w.Body.String()
+	}
+	r := newRig(t)
+	r.connected = false
+	r.snapshot.Pods[0].Annotations[wellknown.Redirection] = string(source.Enabled)
+	r.label(true)
+	if ok, text := ready(r); ok || !strings.Contains(text, "default/a") {
+		t.Errorf("ready %v: %s", ok, text)
+	}
+	if !r.complete {
+		t.Error("the proxy is not told that it knows all pods")
+	}
+	r.connected = true
+	r.accept()
+	r.is(Captured, "")
+	if ok, text := ready(r); !ok {
+		t.Errorf("a captured pod: %s", text)
+	}
+	// What comes later is none of the taking over.
+	r.connected = false
+	r.label(false)
+	r.label(true)
+	if ok, text := ready(r); !ok {
+		t.Errorf("once ready: %s", text)
+	}
+
+	for what, change := range map[string]func(*rig){
+		"a pod that ended":            func(r *rig) { r.snapshot.Pods[0].Ended = true },
+		"a pod that is being deleted": func(r *rig) { r.snapshot.Pods[0].Terminating = true },
+		"a pod that nobody holds":     func(r *rig) { r.snapshot.Pods[0].Annotations = nil },
+		"no Istio":                    func(r *rig) { r.alone = true },
+	} {
+		r := newRig(t)
+		r.connected = false
+		r.snapshot.Pods[0].Annotations[wellknown.Redirection] = string(source.Enabled)
+		change(r)
+		r.label(true)
+		if ok, text := ready(r); !ok {
+			t.Errorf("%s: %s", what, text)
+		}
+	}
 }
 
 // While an Istio captures pods its rules are its own; once it is gone, those that it left would cut off a pod that is released.

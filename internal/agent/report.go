@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,6 +64,30 @@ func (a *Agent) report(ctx context.Context, p *pod, now time.Time) {
 // true, and peers that were told otherwise would send in clear.
 func (a *Agent) heldByIstio(p *pod) bool {
 	return a.opts.Alone != nil && !a.opts.Alone() && p.Annotations[wellknown.Redirection] == string(source.Enabled)
+}
+
+// relieve finds out which pods an Istio holds that are not captured yet. Whoever takes its place waits for the agents to be ready before
+// anything of Istio's goes, so until there are none the agent is not.
+func (a *Agent) relieve() {
+	before := a.held.Load()
+	if before == nil || !a.ready.Load() {
+		return
+	}
+	var held []string
+	for _, p := range a.pods {
+		if p.want && p.state != Captured && !p.Ended && !p.Terminating && a.heldByIstio(p) {
+			held = append(held, p.Namespace+"/"+p.Name)
+		}
+	}
+	if len(held) == 0 {
+		a.held.Store(nil)
+		return
+	}
+	slices.Sort(held)
+	if len(*before) == 0 {
+		a.log.Info("the agent is ready once it has captured the pods that Istio holds", "pods", len(held), "first", held[0])
+	}
+	a.held.Store(&held)
 }
 
 // settle notes how a report went.

@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 )
 
 // StatusHandler answers GET /v1/status, and what HealthHandler answers: on the agent's own socket nobody else can.
@@ -22,13 +23,18 @@ func (a *Agent) StatusHandler() http.Handler {
 }
 
 // HealthHandler answers /metrics and /ready. The agent is ready once it has worked through a first snapshot of the
-// node's pods; it stays so while the engine or the proxy is away, since captured pods do not depend on them.
+// node's pods, and has captured those that an Istio holds whose place it takes; it stays so while the engine or the proxy is away, since
+// captured pods do not depend on them.
 func (a *Agent) HealthHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", a.metrics.Handler())
 	ready := func(w http.ResponseWriter, _ *http.Request) {
 		if !a.ready.Load() {
 			http.Error(w, "waiting for the engine's first list of pods", http.StatusServiceUnavailable)
+			return
+		}
+		if held := a.held.Load(); held != nil {
+			http.Error(w, "waiting to capture pods that Istio holds: "+strings.Join(*held, ", "), http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = w.Write([]byte("ready\n"))

@@ -143,6 +143,9 @@ func (a *app) prepared(f installFlags) (*install.Cluster, install.Options, error
 	if f.takeOver != "" && f.takeOver != "istio" {
 		return nil, o, usagef("--take-over=%s: only istio can be taken over", f.takeOver)
 	}
+	if f.takeOver != "" && !f.wait {
+		return nil, o, usagef("--take-over=%s goes with --wait alone: what is there stays until this mesh's parts are ready in its place", f.takeOver)
+	}
 	var err error
 	if o.Values, err = render.UserValues(f.files, f.values); err != nil {
 		return nil, o, usageError{err}

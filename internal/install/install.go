@@ -503,8 +503,9 @@ func (i *Installation) control(ctx context.Context) error {
 
 func (i *Installation) nodes(ctx context.Context) error {
 	agent, node := named("DaemonSet", i.options.Namespace, agentName), named("DaemonSet", i.options.Namespace, "lateen-node")
-	if i.fresh || i.recall {
-		// An agent without a proxy, or the reverse, is of no use to anybody, so they start at the same time.
+	if i.fresh || i.recall || len(i.moves) > 0 {
+		// An agent without a proxy, or the reverse, is of no use to anybody, so they start at the same time. Agents that take pods over from
+		// Istio are ready only with one.
 		if _, err := i.apply(ctx, phaseNode); err != nil {
 			return err
 		}

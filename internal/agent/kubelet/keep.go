@@ -17,11 +17,14 @@ const (
 	watch = time.Second
 	// verify is the time between two looks at the rules.
 	verify = 30 * time.Second
+	// retry is the time after which rules that could not be written are tried again; it doubles up to watch. Others change the node's
+	// rules, too, and a listing that is interrupted by that fails, while pods may be waiting.
+	retry = 20 * time.Millisecond
 )
 
 // rules are those of the node's network.
 type rules interface {
-	// Pose lets the prober's connections to the targets pass, and nobody else use the probe addresses.
+	// Pose lets the prober's connections to the targets pass, or, if these are nil, to those that stand; and nobody else use the probe addresses.
 	Pose(p redirect.Prober, targets []netip.AddrPort) (changed bool, err error)
 	// Guard lets nobody use them at all.
 	Guard() (changed bool, err error)
@@ -47,13 +50,17 @@ type Prober struct {
 	repairs func()
 	rules   rules
 
-	wake chan struct{}
+	wake    chan struct{}
+	changed chan struct{}
 
-	mu      sync.Mutex
-	targets []netip.AddrPort
+	mu       sync.Mutex
+	targets  []netip.AddrPort        // nil before they are known; those that an earlier agent knew stand until then
+	standing map[netip.AddrPort]bool // the targets that the rules were last written for
+	blind    bool                    // there is no kubelet whose probes could pass
 
 	// Of Run alone.
 	known    process
+	failures int               // attempts in a row that failed
 	said     map[string]string // what was last said to be in the way, by what it is in the way of
 	fresh    bool              // the rules are about to be made for a kubelet that was just found
 	verified time.Time
@@ -64,40 +71,67 @@ type Prober struct {
 func New(names []string, log *slog.Logger, failed, repaired func()) *Prober {
 	return &Prober{
 		names: names, proc: "/proc", log: log, failed: failed, repairs: repaired, rules: kernel{},
-		wake: make(chan struct{}, 1), said: map[string]string{},
+		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), said: map[string]string{},
 	}
 }
 
-// Set says which addresses of captured pods are probed.
+// Set says which addresses are probed of pods that are captured or about to be.
 func (p *Prober) Set(targets []netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if slices.Equal(p.targets, targets) {
+	if p.targets != nil && slices.Equal(p.targets, targets) {
 		return
 	}
-	p.targets = slices.Clone(targets)
+	p.targets = append([]netip.AddrPort{}, targets...)
 	select {
 	case p.wake <- struct{}{}:
 	default:
 	}
 }
 
+// Stand says whether the rules let the kubelet's probes pass to all of the targets, which Set has named. Where there is no kubelet nothing
+// will, and nothing is to be waited for.
+func (p *Prober) Stand(targets []netip.AddrPort) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.blind || !slices.ContainsFunc(targets, func(t netip.AddrPort) bool { return !p.standing[t] })
+}
+
+// Changed has a value when Stand may have come to say something else.
+func (p *Prober) Changed() <-chan struct{} { return p.changed }
+
+// stands notes what Stand is to say.
+func (p *Prober) stands(note func()) {
+	p.mu.Lock()
+	note()
+	p.mu.Unlock()
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
 // Run keeps the rules until ctx ends. They stay then: the kubelet probes on without an agent.
 func (p *Prober) Run(ctx context.Context) {
-	tick := time.NewTicker(watch)
-	defer tick.Stop()
 	for {
 		p.look()
 		if now := time.Now(); p.fresh || now.Sub(p.verified) >= verify {
 			p.keep(now)
 		}
+		pause := watch
+		if p.failures > 0 {
+			pause = min(retry<<min(p.failures-1, 10), watch)
+		}
+		timer := time.NewTimer(pause)
 		select {
-		case <-tick.C:
+		case <-timer.C:
 		case <-p.wake:
 			p.verified = time.Time{}
 		case <-ctx.Done():
+			timer.Stop()
 			return
 		}
+		timer.Stop()
 	}
 }
 
@@ -110,9 +144,13 @@ func (p *Prober) look() {
 	if p.says("find", err) && err != nil {
 		p.log.Warn("probes of captured pods are subject to policy", "err", err)
 	}
+	if err != nil && p.known.PID == 0 {
+		p.stands(func() { p.blind = true })
+	}
 	if err == nil {
 		p.log.Info("the kubelet's probes pass captured pods, and so does "+found.limits(), "pid", found.PID)
 		p.known, p.fresh = found, true
+		p.stands(func() { p.blind = false })
 	}
 }
 
@@ -123,9 +161,10 @@ func (p *Prober) keep(now time.Time) {
 		changed, err = p.rules.Guard()
 		return err
 	}
+	var targets []netip.AddrPort
 	if p.known.PID != 0 {
 		p.mu.Lock()
-		targets := p.targets
+		targets = p.targets
 		p.mu.Unlock()
 		write = func() error {
 			return asInit(p.proc, func() (err error) {
@@ -136,15 +175,26 @@ func (p *Prober) keep(now time.Time) {
 	}
 	// Rules that were made for another kubelet, or before there was one, are not damaged.
 	first := p.fresh || p.known.PID == 0
+	began := time.Now()
 	err := write()
+	p.log.Debug("wrote the rules for probes", "targets", len(targets), "took", time.Since(began), "err", err)
 	if err != nil {
+		p.failures++
 		p.failed()
 		if p.says("pose", err) {
 			p.log.Error("let the kubelet's probes pass", "err", err)
 		}
 		return
 	}
+	p.failures = 0
 	p.says("pose", nil)
+	if p.known.PID != 0 {
+		standing := make(map[netip.AddrPort]bool, len(targets))
+		for _, t := range targets {
+			standing[t] = true
+		}
+		p.stands(func() { p.standing = standing })
+	}
 	bridges, err := p.rules.Bridges()
 	if p.says("bridges", err) && err != nil {
 		// Most networks have no bridges that the node's rules do not see.

@@ -179,3 +179,88 @@ func TestWhatCannotBeWrittenIsTriedAgainAndSaidOnce(t *testing.T) {
 		t.Error("bridges that cannot be guarded keep probes from passing")
 	}
 }
+
+// standing waits until the targets stand, or do not, and for nothing but to be told that they may.
+func standing(t *testing.T, p *Prober, want bool, targets []netip.AddrPort) {
+	t.Helper()
+	for late := time.After(15 * time.Second); p.Stand(targets) != want; {
+		select {
+		case <-p.Changed():
+		case <-late:
+			t.Fatalf("%v: standing is not %v within 15 s", targets, want)
+		}
+	}
+}
+
+// A pod that is about to be captured waits until its probes will pass.
+func TestWhatIsWrittenStands(t *testing.T) {
+	m := newMachine(t)
+	m.cgroup("system.slice/kubelet.service")
+	m.run(program{pid: 10, comm: "kubelet", cgroup: service, started: 1})
+	p, f, _ := keeping(t, m)
+	one, other := netip.MustParseAddrPort("10.0.0.1:8080"), netip.MustParseAddrPort("10.0.0.2:8080")
+	if p.Stand([]netip.AddrPort{one}) {
+		t.Error("it stands before anything is written")
+	}
+	f.err = errors.New("somebody else changes the rules")
+	start(t, p)
+	f.await(t, "a failure", func() bool { return f.failures > 0 })
+	p.Set([]netip.AddrPort{one})
+	failures := func() int { f.mu.Lock(); defer f.mu.Unlock(); return f.failures }()
+	f.await(t, "a failure with the target", func() bool { return f.failures > failures+1 })
+	if p.Stand([]netip.AddrPort{one}) || !p.Stand(nil) {
+		t.Error("what could not be written stands, or nothing does not")
+	}
+	f.mu.Lock()
+	f.err = nil
+	f.mu.Unlock()
+	standing(t, p, true, []netip.AddrPort{one})
+	if p.Stand([]netip.AddrPort{one, other}) {
+		t.Error("what nobody has named stands")
+	}
+	p.Set([]netip.AddrPort{other})
+	standing(t, p, true, []netip.AddrPort{other})
+	if p.Stand([]netip.AddrPort{one}) {
+		t.Error("what was taken away stands")
+	}
+}
+
+// Where there is no kubelet, no pod waits for one.
+func TestWithoutAKubeletNothingIsWaitedFor(t *testing.T) {
+	m := newMachine(t)
+	p, f, _ := keeping(t, m)
+	one := []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:8080")}
+	p.Set(one)
+	if p.Stand(one) {
+		t.Error("nothing is waited for before it was looked for")
+	}
+	start(t, p)
+	standing(t, p, true, one)
+	m.cgroup("system.slice/kubelet.service")
+	f.mu.Lock()
+	f.err = errors.New("not yet")
+	f.mu.Unlock()
+	m.run(program{pid: 10, comm: "kubelet", cgroup: service, started: 1})
+	standing(t, p, false, one)
+	f.mu.Lock()
+	f.err = nil
+	f.mu.Unlock()
+	standing(t, p, true, one)
+}
+
+// An agent that starts does not know yet what is probed: it leaves what the last one knew, and then takes away what is probed no more.
+func TestWhatIsProbedStaysUntilItIsKnown(t *testing.T) {
+	m := newMachine(t)
+	m.cgroup("system.slice/kubelet.service")
+	m.run(program{pid: 10, comm: "kubelet", cgroup: service, started: 1})
+	p, f, _ := keeping(t, m)
+	start(t, p)
+	f.await(t, "rules", func() bool { return f.posed > 0 })
+	f.mu.Lock()
+	if f.targets != nil {
+		t.Errorf("before it is told anything it writes %v", f.targets)
+	}
+	f.mu.Unlock()
+	p.Set(nil)
+	f.await(t, "none", func() bool { return f.targets != nil && len(f.targets) == 0 })
+}

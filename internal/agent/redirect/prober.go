@@ -41,8 +41,8 @@ func ByUser(uid uint32) Prober {
 }
 
 // PoseProbes translates the prober's connections to the targets to the probe addresses, in the calling process' network
-// namespace, which is the node's, and lets nobody use these addresses otherwise. It says whether anything but the
-// targets had to change; applying twice is the same as once.
+// namespace, which is the node's, and lets nobody use these addresses otherwise. Targets that are nil stay those that stand.
+// It says whether anything but the targets had to change; applying twice is the same as once.
 func PoseProbes(p Prober, targets []netip.AddrPort) (changed bool, err error) {
 	if changed, err = reused(p).put(); err != nil {
 		return changed, err
@@ -58,6 +58,11 @@ func PoseProbes(p Prober, targets []netip.AddrPort) (changed bool, err error) {
 	if err != nil {
 		return changed, err
 	}
+	if targets == nil {
+		if targets, err = standing(c, table); err != nil {
+			return changed, err
+		}
+	}
 	if !same || !hasSets(c, table) {
 		changed = true
 		if err := writeProbes(c, table, want, targets); err != nil {
@@ -70,6 +75,29 @@ func PoseProbes(p Prober, targets []netip.AddrPort) (changed bool, err error) {
 		}
 	}
 	return changed, nil
+}
+
+// standing are the targets that stand in the table, if it is there.
+func standing(c *nftables.Conn, table *nftables.Table) (targets []netip.AddrPort, err error) {
+	if there, err := findTable(c, table); err != nil || there == nil {
+		return nil, err
+	}
+	for _, family := range families {
+		set, err := c.GetSetByName(table, family.probed(table).Name)
+		if err != nil {
+			continue // a table without it is written anew
+		}
+		elements, err := c.GetSetElements(set)
+		if err != nil {
+			return nil, fmt.Errorf("list set of probed ports: %w", err)
+		}
+		for _, e := range elements {
+			if t, ok := family.targetOf(e.Key); ok {
+				targets = append(targets, t)
+			}
+		}
+	}
+	return targets, nil
 }
 
 // atATime is how many targets go into one message: a message's list has 64 KiB.
@@ -216,6 +244,16 @@ func (f probeFamily) elements(targets []netip.AddrPort) []nftables.SetElement {
 		all = append(all, nftables.SetElement{Key: append(key, 0, 0)}) // fields begin at whole words
 	}
 	return all
+}
+
+// targetOf reads an element as elements writes it.
+func (f probeFamily) targetOf(key []byte) (netip.AddrPort, bool) {
+	n := int(4 * f.words)
+	if len(key) < n+2 {
+		return netip.AddrPort{}, false
+	}
+	a, ok := netip.AddrFromSlice(key[:n])
+	return netip.AddrPortFrom(a, binary.BigEndian.Uint16(key[n:])), ok
 }
 
 // word is the register that begins with a word of 32 bits, as the kernel writes it.

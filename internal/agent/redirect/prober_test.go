@@ -322,6 +322,26 @@ func TestWithoutCgroupsTheKubeletIsKnownByItsUser(t *testing.T) {
 	}
 }
 
+// An agent that starts does not know yet what is probed. What the last one knew stays, also where the rules are to be written anew.
+func TestTargetsThatAreNotKnownStay(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		p := newPosing(t, v6)
+		target := netip.AddrPortFrom(p.address, 8080)
+		probed := func() error { return dialFrom(t, "", p.node, target) }
+		p.pose(t, ByUser(7), true)
+		p.pose(t, ByUser(7), false, target)
+		p.pose(t, ByUser(7), false)
+		p.pose(t, ByUser(0), true)
+		if direct, who := p.arrives(t, probed); !direct || who != p.probe {
+			t.Errorf("v6 %v: a probe: direct %v, from %v", v6, direct, who)
+		}
+		p.pose(t, ByUser(0), false, []netip.AddrPort{}...)
+		if direct, who := p.arrives(t, probed); direct || who == p.probe {
+			t.Errorf("v6 %v: what is probed no more: direct %v, from %v", v6, direct, who)
+		}
+	}
+}
+
 func TestPosingIsRepairedAndRemoved(t *testing.T) {
 	p := newPosing(t, false)
 	target := netip.AddrPortFrom(p.address, 8080)

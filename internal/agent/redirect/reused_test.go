@@ -213,7 +213,7 @@ func TestAnyNumberOfPortsIsProbed(t *testing.T) {
 	}
 	p.pose(t, ByUser(0), false, many...)
 	stand(many)
-	p.pose(t, ByUser(0), false)
+	p.pose(t, ByUser(0), false, []netip.AddrPort{}...)
 	stand(nil)
 }
 
