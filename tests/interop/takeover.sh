@@ -2,7 +2,7 @@
 # takeover.sh ISTIOD INSTALL-CNI ISTIO-CNI ZTUNNEL: `lateen install --take-over=istio` on a real cluster in which an Istio in ambient mode
 # runs, under load and with policies in force; then `lateen uninstall`. The arguments are paths of Istio's own binaries (pilot-discovery,
 # install-cni and istio-cni linked statically), which this repository neither contains nor builds; the cluster is made for it and goes
-# again. IPTABLES=legacy has istio-cni write rules of the older kind. Needs root and `make build images`; no part of what CI runs.
+# again. IPTABLES=legacy has istio-cni write rules of the older kind. LOGS=FOLDER keeps logs. Needs root and `make build images`; no part of what CI runs.
 if [ $# != 4 ] || [ ! -x "$1" ] || [ ! -x "$2" ] || [ ! -x "$3" ] || [ ! -x "$4" ]; then
   echo "not ok - usage: takeover.sh PILOT-DISCOVERY INSTALL-CNI ISTIO-CNI ZTUNNEL"
   echo "0 passed, 1 failed, 0 skipped"
@@ -119,6 +119,9 @@ births() {
   done >"$WORK/unserved"
 }
 births & BIRTHS=$!
+# Kubelets say of every probe that fails that it does.
+unhealthy() { k -n faults get events -o json | jq -c '[.items[] | select(.reason == "Unhealthy")] | sort_by(.lastTimestamp)[] | [.firstTimestamp, .lastTimestamp, .count, .involvedObject.name, .message]'; }
+unhealthy >"$WORK/unhealthy"
 sleep 2
 began=$SECONDS
 if lateen "${take[@]}" > >(while IFS= read -r l; do echo "$(date +%s%3N) $l"; done >"$WORK/install") 2>&1; then ok "lateen ${take[*]} ($((SECONDS - began)) s)"; else not_ok "lateen ${take[*]}"; cat "$WORK/install"; fi
@@ -126,6 +129,12 @@ sed 's/^/    /' "$WORK/install"
 # Proxies of Istio's may take half a minute to end.
 sleep 10
 touch "$WORK/enough"; wait $BIRTHS
+if [ -n "${LOGS:-}" ]; then
+  mkdir -p "$LOGS"
+  for n in node1 node2; do k -n lateen-system logs "$(part_on agent $n)" >"$LOGS/agent-$n" 2>&1; done
+  { k get events -A -o json; cat "$WORK/install"; } >"$LOGS/events" 2>&1
+fi
+equal "no probe has failed meanwhile" "" "$(unhealthy | diff "$WORK/unhealthy" -)"
 equal "pods born meanwhile ($(cat "$WORK/births")) were served at once" "" "$(cat "$WORK/unserved")"
 ask_end stranger1 stranger2 plain1 plain2
 for n in stranger1 stranger2 plain1 plain2; do
