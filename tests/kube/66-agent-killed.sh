@@ -3,6 +3,7 @@
 # meanwhile start in the mesh or, outside of it, at once.
 # bites: let Over in internal/agent/source/kube/daemonset.go take a replaced agent for one whose mesh is uninstalled: the
 # networks of captured pods change, and requests cross in clear. Seen red so.
+# bites: let trimPod in internal/agent/source/kube/pods.go trim what it has trimmed: after an agent's start nothing is probed.
 # lane: faults
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/faults.sh"
@@ -12,6 +13,15 @@ seen() { rules >"$WORK/rules" && [ -s "$WORK/rules" ]; }
 check "the captured pods' networks can be read" seen
 same() { rules | diff "$WORK/rules" -; }
 state() { k get pods -n faults -l app -o json | jq -r '.items[] | select(.metadata.labels.app != "newborn") | [.metadata.name, .metadata.uid, .status.containerStatuses[0].restartCount] | @tsv' | sort; }
+# probed: what kubelets' probes reach past policy. A server that is probed is among it.
+probed() {
+  local n
+  for n in node1 node2; do in_node $n nft list set inet lateen-probes probed4 | grep -oE '[0-9.]+ \. [0-9]+' | sort; done >"$WORK/probed.now"
+  grep -q "^$IP1 \. 8080$" "$WORK/probed.now" && grep -q "^$IP2 \. 8080$" "$WORK/probed.now" || { cat "$WORK/probed.now"; return 1; }
+}
+still_probed() { probed && diff "$WORK/probed" "$WORK/probed.now"; }
+check "the servers' probes pass" eventually 10 probed
+cp "$WORK/probed.now" "$WORK/probed"
 before=$(state)
 check "and who runs there" [ -n "$before" ]
 
@@ -22,6 +32,7 @@ check "an agent is killed" kill_container "$node" "$id"
 check "a pod is made on its node" newborn while-killed node2 marker-agent
 check "and served" served_at_birth while-killed
 check "the agent is back" eventually 60 k -n lateen-system rollout status daemonset/lateen-agent --timeout=120s
+check "the same is probed" still_probed
 
 old=$(part_on agent node1)
 check "an agent is replaced" k -n lateen-system delete pod "$old" --wait=false
@@ -32,6 +43,7 @@ check "the one of the mesh is served" served_at_birth while-replaced
 k -n outside delete pod passer --wait=false --grace-period=0 --force >/dev/null 2>&1
 check "the agent is back" eventually 60 k -n lateen-system rollout status daemonset/lateen-agent --timeout=120s
 check "the captured pods' networks are as they were" same
+check "the same is probed" still_probed
 
 runtime() { on_node node2 sh -c 'for p in /proc/[0-9]*; do read -r c <$p/comm && [ "$c" = containerd ] && echo ${p#/proc/}; done' 2>/dev/null; }
 pid=$(runtime)
