@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -85,7 +86,7 @@ func (a *Agent) relieve() {
 	}
 	slices.Sort(held)
 	if len(*before) == 0 {
-		a.log.Info("the agent is ready once it has captured the pods that Istio holds", "pods", len(held), "first", held[0])
+		a.log.Info(fmt.Sprintf("the agent is ready once it has captured the pods that Istio holds: %d, this one among them", len(held)), "pod", held[0])
 	}
 	a.held.Store(&held)
 }

@@ -175,9 +175,7 @@ func (p *Prober) keep(now time.Time) {
 	}
 	// Rules that were made for another kubelet, or before there was one, are not damaged.
 	first := p.fresh || p.known.PID == 0
-	began := time.Now()
 	err := write()
-	p.log.Debug("wrote the rules for probes", "targets", len(targets), "took", time.Since(began), "err", err)
 	if err != nil {
 		p.failures++
 		p.failed()
