@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"lateen.dev/lateen/internal/agent/apiserver"
 	"lateen.dev/lateen/internal/agent/cni"
 )
 
@@ -24,7 +24,7 @@ import (
 // just when it would be needed.
 type access struct {
 	config             *rest.Config
-	client             kubernetes.Interface
+	client             apiserver.Client
 	namespace, account string
 	file               string
 	log                *slog.Logger
@@ -77,7 +77,7 @@ func (a *access) renew(ctx context.Context, now time.Time) error {
 	asked, cancel := context.WithTimeout(ctx, answer)
 	defer cancel()
 	seconds := int64(accessLasts / time.Second)
-	t, err := a.client.CoreV1().ServiceAccounts(a.namespace).CreateToken(asked, a.account,
+	t, err := a.client.ServiceAccounts(a.namespace).CreateToken(asked, a.account,
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("get a token of service account %s/%s: %w", a.namespace, a.account, err)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	k8stesting "k8s.io/client-go/testing"
 
+	"lateen.dev/lateen/internal/agent/apiserver/apiservertest"
 	"lateen.dev/lateen/internal/agent/cni"
 )
 
@@ -44,7 +45,7 @@ func TestThePluginsTokenOutlivesTheAgent(t *testing.T) {
 	})
 	a := &access{
 		config: &rest.Config{Host: "10.0.0.1:6443", TLSClientConfig: rest.TLSClientConfig{CAData: []byte("roots")}, BearerToken: "the agent's own"},
-		client: client, namespace: "lateen-system", account: "lateen-cni", file: filepath.Join(t.TempDir(), "access"), log: slog.New(slog.DiscardHandler),
+		client: apiservertest.Over(client), namespace: "lateen-system", account: "lateen-cni", file: filepath.Join(t.TempDir(), "access"), log: slog.New(slog.DiscardHandler),
 	}
 	read := func() (got cni.Access) {
 		t.Helper()

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"lateen.dev/lateen/internal/agent/apiserver"
 	"lateen.dev/lateen/internal/agent/cni"
 	"lateen.dev/lateen/internal/agent/cni/install"
 	"lateen.dev/lateen/internal/agent/kubelet"
@@ -171,12 +172,12 @@ func newCluster(s settings, metrics *Metrics, log *slog.Logger) (*cluster, error
 	if err != nil {
 		return nil, err
 	}
-	client, err := kube.Client(config)
+	client, err := apiserver.New(config)
 	if err != nil {
 		return nil, err
 	}
 	// It has a budget of its own for what it asks.
-	births, err := kube.Client(config)
+	births, err := apiserver.New(config)
 	if err != nil {
 		return nil, err
 	}

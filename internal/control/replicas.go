@@ -22,7 +22,7 @@ import (
 	"lateen.dev/lateen/internal/ca"
 	"lateen.dev/lateen/internal/control/conditions"
 	wire "lateen.dev/lateen/internal/gen/replica"
-	"lateen.dev/lateen/internal/kube"
+	"lateen.dev/lateen/internal/kube/clients"
 	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/model/wellknown"
@@ -92,7 +92,7 @@ func (c *Control) together(sources *status.Sources) error {
 	accounts := set(c.opts.NodeProxyAccounts)
 	r.view = replica.NewView(replica.Options{Local: local, Store: c.store, Namespace: c.opts.Namespace, Pod: os.Getenv("POD_NAME"), Port: number,
 		Proxies: func(account string) bool { return accounts[account] }, Dial: c.dialReplica, Logger: c.logger, Now: time.Now})
-	client, err := kube.Dynamic(r.config) // with a pace of its own, so that nobody waits behind a storm of writes
+	client, err := clients.Dynamic(r.config) // with a pace of its own, so that nobody waits behind a storm of writes
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/kube"
+	"lateen.dev/lateen/internal/kube/clients"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
@@ -39,11 +40,11 @@ func Connect(kubeconfig, context string) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := kube.Client(cfg)
+	client, err := clients.Typed(cfg)
 	if err != nil {
 		return nil, err
 	}
-	dynamic, err := kube.Dynamic(cfg)
+	dynamic, err := clients.Dynamic(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,6 @@
 // Package kube owns how the mesh's programs reach a Kubernetes API server: with whose credentials, how much at once, in which encoding,
-// and what its refusals mean. It knows nothing of the mesh.
+// and what its refusals mean. It knows nothing of the mesh, and not Kubernetes' own clients either: these (package clients) are several times as
+// large as all else, and the node agent has one of its own.
 package kube
 
 import (
@@ -12,9 +13,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -83,34 +81,12 @@ func userAgent() string {
 	return fmt.Sprintf("%s/%s (%s/%s)", filepath.Base(os.Args[0]), version, runtime.GOOS, runtime.GOARCH)
 }
 
-// Client speaks of Kubernetes' own kinds, in protobuf: a pod is a third as long as in JSON, and decoded several times as fast.
-func Client(cfg *rest.Config) (kubernetes.Interface, error) {
+// InProtobuf has Kubernetes' own kinds spoken of in protobuf: a pod is a third as long as in JSON, and decoded several times as fast.
+func InProtobuf(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.ContentType = "application/vnd.kubernetes.protobuf"
 	cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	client, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("set up a client of %s: %w", cfg.Host, err)
-	}
-	return client, nil
-}
-
-// Dynamic speaks of any kind, as JSON without types.
-func Dynamic(cfg *rest.Config) (dynamic.Interface, error) {
-	client, err := dynamic.NewForConfig(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("set up a client of %s: %w", cfg.Host, err)
-	}
-	return client, nil
-}
-
-// Metadata speaks of any kind's metadata alone.
-func Metadata(cfg *rest.Config) (metadata.Interface, error) {
-	client, err := metadata.NewForConfig(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("set up a client of %s: %w", cfg.Host, err)
-	}
-	return client, nil
+	return cfg
 }
 
 // Backoff is how long to wait before asking again what was not answered: 0.3 s at first, at most 30 s, each time up to half as long again,

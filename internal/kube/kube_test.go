@@ -18,7 +18,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -84,46 +83,6 @@ func TestConfigSaysWhatIsMissing(t *testing.T) {
 				t.Errorf("got %v, want %s in it", err, c.want)
 			}
 		})
-	}
-}
-
-func TestClientsSpeakTheirEncodings(t *testing.T) {
-	accepted := make(chan string, 3)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		accepted <- r.Header.Get("Accept")
-		http.Error(w, "no", http.StatusNotFound)
-	}))
-	defer server.Close()
-	t.Setenv("KUBECONFIG", "")
-	cfg, err := Config(write(t, strings.Replace(twoClusters, "https://one.example:6443", server.URL, 1)), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	typed, err := Client(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	untyped, err := Dynamic(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	partial, err := Metadata(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
-	ctx := context.Background()
-	for name, ask := range map[string]func() error{
-		"application/vnd.kubernetes.protobuf": func() error { _, err := typed.CoreV1().Pods("").List(ctx, metav1.ListOptions{}); return err },
-		"application/json":                    func() error { _, err := untyped.Resource(pods).List(ctx, metav1.ListOptions{}); return err },
-		"as=PartialObjectMetadataList":        func() error { _, err := partial.Resource(pods).List(ctx, metav1.ListOptions{}); return err },
-	} {
-		if err := ask(); !apierrors.IsNotFound(err) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if got := <-accepted; !strings.Contains(got, name) {
-			t.Errorf("accepts %q, want %s", got, name)
-		}
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"lateen.dev/lateen/internal/kube"
+	"lateen.dev/lateen/internal/kube/clients"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
@@ -69,22 +70,22 @@ func New(opts Options) (*Cluster, error) {
 	skew := &skew{now: opts.Now}
 	config := rest.CopyConfig(opts.Config)
 	config.Wrap(skew.watch)
-	var clients [4]kubernetes.Interface
-	for i := range clients {
+	var apart [4]kubernetes.Interface
+	for i := range apart {
 		var err error
-		if clients[i], err = kube.Client(config); err != nil {
+		if apart[i], err = clients.Typed(config); err != nil {
 			return nil, err
 		}
 	}
-	client := clients[0]
+	client := apart[0]
 	// Those of the control plane ask one another, and node proxies keep the mesh going: their places are not for others.
 	own := func(account string) bool {
 		return opts.Proxies[account] || account == opts.Namespace+"/"+ownAccount
 	}
-	c := &Cluster{Tokens: NewTokens(clients[1].AuthenticationV1().TokenReviews(), own, opts.Now, opts.Logger),
+	c := &Cluster{Tokens: NewTokens(apart[1].AuthenticationV1().TokenReviews(), own, opts.Now, opts.Logger),
 		Roots:  NewRoots(client, opts.Namespace, opts.Istio, opts.Logger),
-		Leader: NewLeader(clients[2], opts.Namespace, opts.Identity, opts.Logger)}
-	c.Authority = NewAuthority(AuthorityOptions{Client: client, SignerClient: clients[3], Skew: skew.Ahead, Namespace: opts.Namespace, TrustDomain: opts.TrustDomain, Lifetime: opts.Lifetime, LeastStage: opts.LeastStage,
+		Leader: NewLeader(apart[2], opts.Namespace, opts.Identity, opts.Logger)}
+	c.Authority = NewAuthority(AuthorityOptions{Client: client, SignerClient: apart[3], Skew: skew.Ahead, Namespace: opts.Namespace, TrustDomain: opts.TrustDomain, Lifetime: opts.Lifetime, LeastStage: opts.LeastStage,
 		Istio: opts.Istio, SignerName: opts.Signer, SignerRoot: opts.SignerRoot, Approve: opts.SignerApprove, Leads: c.Leader.Leads, Roots: c.Roots, Now: opts.Now, Logger: opts.Logger})
 	c.Assignments = NewAssignments(client, opts.Namespace, opts.Now, opts.Logger)
 	c.Leader.While(c.Roots.Run)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"lateen.dev/lateen/internal/kube"
+	"lateen.dev/lateen/internal/kube/clients"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
@@ -44,7 +45,7 @@ func newCluster(ctx context.Context, kubeconfig string, size Size, progress func
 	}
 	cfg.QPS = -1 // no limit of our own
 	c := &cluster{size: size, ready: make([]bool, size.Pods), port: make([]int32, size.Services)}
-	if c.client, err = kube.Client(cfg); err != nil {
+	if c.client, err = clients.Typed(cfg); err != nil {
 		return nil, err
 	}
 	for _, ns := range []string{namespace, proxyNamespace} {

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"lateen.dev/lateen/internal/kube"
+	"lateen.dev/lateen/internal/kube/clients"
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/source/files"
 )
@@ -70,9 +70,9 @@ func New(opts Options) (*Source, error) {
 		s.observer = unobserved{}
 	}
 	var err [3]error
-	s.client, err[0] = kube.Client(opts.Config)
-	s.dynamic, err[1] = kube.Dynamic(opts.Config)
-	s.metadata, err[2] = kube.Metadata(opts.Config)
+	s.client, err[0] = clients.Typed(opts.Config)
+	s.dynamic, err[1] = clients.Dynamic(opts.Config)
+	s.metadata, err[2] = clients.Metadata(opts.Config)
 	if err := errors.Join(err[:]...); err != nil {
 		return nil, err
 	}

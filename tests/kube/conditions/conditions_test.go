@@ -40,6 +40,7 @@ import (
 
 	"lateen.dev/lateen/internal/control/conditions/withdraw"
 	"lateen.dev/lateen/internal/kube"
+	"lateen.dev/lateen/internal/kube/clients"
 	"lateen.dev/lateen/internal/log"
 )
 
@@ -266,7 +267,7 @@ func (m *mesh) condition(name, status, text string) map[string]any {
 
 func TestConditionsSayWhatTheProxiesOfAllReplicasHave(t *testing.T) {
 	cfg := must[*rest.Config](t)(kube.Config(os.Getenv("KUBECONFIG"), ""))
-	m := &mesh{t: t, cfg: cfg, client: must[kubernetes.Interface](t)(kube.Client(cfg)), dynamic: must[dynamic.Interface](t)(kube.Dynamic(cfg))}
+	m := &mesh{t: t, cfg: cfg, client: must[kubernetes.Interface](t)(clients.Typed(cfg)), dynamic: must[dynamic.Interface](t)(clients.Dynamic(cfg))}
 	l := must[net.Listener](t)(net.Listen("tcp", "127.0.0.2:0"))
 	m.port = l.Addr().(*net.TCPAddr).Port
 	l.Close()

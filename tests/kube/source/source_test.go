@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"lateen.dev/lateen/internal/kube"
+	"lateen.dev/lateen/internal/kube/clients"
 	"lateen.dev/lateen/internal/model"
 	kubesource "lateen.dev/lateen/internal/source/kube"
 )
@@ -148,7 +149,7 @@ func TestTheSourceOnARealServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &mesh{t: t, objects: map[model.Key]*model.Object{}}
-	if m.admin, err = kube.Dynamic(admin); err != nil {
+	if m.admin, err = clients.Dynamic(admin); err != nil {
 		t.Fatal(err)
 	}
 	reader := *admin

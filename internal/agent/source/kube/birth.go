@@ -83,7 +83,7 @@ func (s *Source) find(r cni.Request) (*corev1.Pod, bool) {
 }
 
 func (s *Source) ask(ctx context.Context, r cni.Request) (*corev1.Pod, error) {
-	p, err := s.births.CoreV1().Pods(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
+	p, err := s.births.Pods(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("ask for pod %s/%s: %w", r.Namespace, r.Name, err)
 	}
@@ -98,7 +98,7 @@ func (s *Source) namespace(ctx context.Context, name string) (source.Namespace, 
 	if o, there, err := s.namespaces.GetStore().GetByKey(name); err == nil && there {
 		return source.Namespace{Labels: o.(*corev1.Namespace).Labels}, nil
 	}
-	n, err := s.births.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	n, err := s.births.Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return source.Namespace{}, fmt.Errorf("ask for namespace %s: %w", name, err)
 	}

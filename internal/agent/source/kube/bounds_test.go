@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"lateen.dev/lateen/internal/agent/apiserver/apiservertest"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
@@ -213,7 +214,7 @@ func TestTheLogTellsARefusalFromSilence(t *testing.T) {
 func TestBirthsAskByThemselves(t *testing.T) {
 	r := newRig(t)
 	births := fake.NewClientset(namespace("shop", ambient), pod("web", "u1"))
-	s, err := New(r.client, Options{Node: "n1", File: filepath.Join(r.dir, "boxes"), Proc: r.dir, Mounts: r.dir, Log: slog.New(slog.DiscardHandler), Births: births})
+	s, err := New(apiservertest.Over(r.client), Options{Node: "n1", File: filepath.Join(r.dir, "boxes"), Proc: r.dir, Mounts: r.dir, Log: slog.New(slog.DiscardHandler), Births: apiservertest.Over(births)})
 	if err != nil {
 		t.Fatal(err)
 	}

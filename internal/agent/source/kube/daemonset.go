@@ -16,15 +16,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"lateen.dev/lateen/internal/agent/apiserver"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // Installation tells an agent that is replaced from one whose mesh leaves the cluster, by the agent's DaemonSet.
 type Installation struct {
-	client          kubernetes.Interface
+	client          apiserver.Client
 	namespace, name string
 	log             *slog.Logger
 	asked           chan struct{}
@@ -35,7 +35,7 @@ type Installation struct {
 }
 
 // NewInstallation knows the DaemonSet by its name.
-func NewInstallation(client kubernetes.Interface, namespace, name string, log *slog.Logger) *Installation {
+func NewInstallation(client apiserver.Client, namespace, name string, log *slog.Logger) *Installation {
 	return &Installation{client: client, namespace: namespace, name: name, log: log, asked: make(chan struct{})}
 }
 
@@ -45,7 +45,7 @@ func (i *Installation) Asked() <-chan struct{} { return i.asked }
 // Run watches the DaemonSet until ctx ends.
 func (i *Installation) Run(ctx context.Context) {
 	one := fields.OneTermEqualSelector("metadata.name", i.name).String()
-	sets := i.client.AppsV1().DaemonSets(i.namespace)
+	sets := i.client.DaemonSets(i.namespace)
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = one
@@ -108,7 +108,7 @@ func (i *Installation) Leaving(ctx context.Context) bool {
 	const limit = 2 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	d, err := i.client.AppsV1().DaemonSets(i.namespace).Get(ctx, i.name, metav1.GetOptions{})
+	d, err := i.client.DaemonSets(i.namespace).Get(ctx, i.name, metav1.GetOptions{})
 	return err == nil && d.Annotations[wellknown.Uninstall] == "true"
 }
 
@@ -118,7 +118,7 @@ func (i *Installation) Over(ctx context.Context) bool {
 	const limit = 2 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	d, err := i.client.AppsV1().DaemonSets(i.namespace).Get(ctx, i.name, metav1.GetOptions{})
+	d, err := i.client.DaemonSets(i.namespace).Get(ctx, i.name, metav1.GetOptions{})
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	switch {
@@ -138,7 +138,7 @@ func (i *Installation) Left(ctx context.Context, pod string, stays []string) err
 	if err != nil {
 		return err
 	}
-	_, err = i.client.CoreV1().Pods(i.namespace).Patch(ctx, pod, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = i.client.Pods(i.namespace).Patch(ctx, pod, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
 		return fmt.Errorf("say at pod %s that the node is left: %w", pod, err)
 	}

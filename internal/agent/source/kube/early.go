@@ -74,7 +74,7 @@ func (s *Source) overdue(now time.Time) (pods []*corev1.Pod) {
 func (s *Source) isGone(ctx context.Context, p *corev1.Pod) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	now, err := s.client.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
+	now, err := s.client.Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
 	if err != nil {
 		return gone(err)
 	}

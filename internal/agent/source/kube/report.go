@@ -133,7 +133,7 @@ func (s *Source) annotate(ctx context.Context, pod *corev1.Pod, state source.Sta
 		return err
 	}
 	// The subresource lets metadata change, and of the pod nothing that makes it run something else.
-	if _, err := s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := s.client.Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -156,7 +156,7 @@ func (s *Source) event(ctx context.Context, pod *corev1.Pod, reason, message str
 	if !news {
 		return
 	}
-	_, err := s.client.CoreV1().Events(pod.Namespace).Create(ctx, &corev1.Event{
+	_, err := s.client.Events(pod.Namespace).Create(ctx, &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: eventName(pod.Name, now)},
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,

@@ -20,9 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"lateen.dev/lateen/internal/agent/apiserver"
 	"lateen.dev/lateen/internal/agent/cni"
 	"lateen.dev/lateen/internal/agent/source"
 	"lateen.dev/lateen/internal/model/wellknown"
@@ -39,7 +39,7 @@ type Options struct {
 	Proc, Mounts string
 	Log          *slog.Logger
 	// Births asks about pods that are being born, if not nil: their asking waits for nothing else that is asked or written.
-	Births kubernetes.Interface
+	Births apiserver.Client
 	// Known is told what is to be captured, as the plugin is to know it without an agent, whenever that may have changed.
 	Known func(cni.State)
 }
@@ -48,8 +48,8 @@ type Options struct {
 type Source struct {
 	opts   Options
 	log    *slog.Logger
-	client kubernetes.Interface
-	births kubernetes.Interface
+	client apiserver.Client
+	births apiserver.Client
 	finder *finder
 	boxes  *sandboxes
 
@@ -68,7 +68,7 @@ type Source struct {
 }
 
 // New makes a source; Run starts it.
-func New(client kubernetes.Interface, opts Options) (*Source, error) {
+func New(client apiserver.Client, opts Options) (*Source, error) {
 	f, err := newFinder(opts.Proc, opts.Mounts)
 	if err != nil {
 		return nil, err
@@ -93,21 +93,21 @@ func New(client kubernetes.Interface, opts Options) (*Source, error) {
 	s.pods, err = s.informer("pods", &corev1.Pod{}, trimPod,
 		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = mine
-			return client.CoreV1().Pods("").List(ctx, o)
+			return client.Pods("").List(ctx, o)
 		},
 		func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = mine
-			return client.CoreV1().Pods("").Watch(ctx, o)
+			return client.Pods("").Watch(ctx, o)
 		})
 	if err != nil {
 		return nil, err
 	}
 	s.namespaces, err = s.informer("namespaces", &corev1.Namespace{}, trimNamespace,
 		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return client.CoreV1().Namespaces().List(ctx, o)
+			return client.Namespaces().List(ctx, o)
 		},
 		func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return client.CoreV1().Namespaces().Watch(ctx, o)
+			return client.Namespaces().Watch(ctx, o)
 		})
 	return s, err
 }

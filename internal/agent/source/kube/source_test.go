@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
+	"lateen.dev/lateen/internal/agent/apiserver/apiservertest"
 	"lateen.dev/lateen/internal/agent/cni"
 	"lateen.dev/lateen/internal/agent/netns"
 	"lateen.dev/lateen/internal/agent/netns/netnstest"
@@ -132,7 +133,7 @@ func here(t *testing.T) *netns.Namespace {
 // again makes a source as an agent that follows does.
 func (r *rig) again(t *testing.T) {
 	t.Helper()
-	s, err := New(r.client, Options{
+	s, err := New(apiservertest.Over(r.client), Options{
 		Node: "n1", Own: "lateen-system", File: filepath.Join(r.dir, "boxes"), Proc: filepath.Join(r.dir, "proc"), Mounts: filepath.Join(r.dir, "netns"),
 		Log: slog.New(slog.DiscardHandler), Known: func(s cni.State) {
 			r.mu.Lock()
@@ -471,7 +472,7 @@ func TestPodOf(t *testing.T) {
 func TestOnlyADaemonSetThatGoesIsAnUninstallation(t *testing.T) {
 	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "lateen-system", Name: "lateen-agent", UID: "d1"}}
 	client := fake.NewClientset(set)
-	i := NewInstallation(client, "lateen-system", "lateen-agent", slog.New(slog.DiscardHandler))
+	i := NewInstallation(apiservertest.Over(client), "lateen-system", "lateen-agent", slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	all.Go(func() { i.Run(ctx) })
