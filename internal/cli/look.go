@@ -115,6 +115,9 @@ func (a *app) statusCommand() *cobra.Command {
 // Kubernetes the Gateways of others.
 func (a *app) partlyLive(ctx context.Context, status api.Status) ([]api.Problem, error) {
 	var found []api.Problem
+	if len(status.Unknown) > 0 {
+		return nil, nil // nobody answers; what the cluster tells is among the problems
+	}
 	for _, kind := range partial {
 		list, err := a.client().Get(ctx, api.GetRequest{Kind: kind, AllNamespaces: true})
 		if err != nil {

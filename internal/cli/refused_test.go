@@ -245,3 +245,33 @@ func TestConditionsAreShownOnce(t *testing.T) {
 		t.Error(r.stdout)
 	}
 }
+
+func TestWithoutAControlPlaneStatusAndWaitSayWhatIsNotKnown(t *testing.T) {
+	f := newFake(t)
+	f.unasked = "no replica of the control plane is ready"
+	policy := object("authorizationpolicy", "deny", `{"kind":"AuthorizationPolicy","metadata":{"name":"deny"}}`)
+	wrong := policy
+	wrong.Conditions = []api.Condition{{Type: "Accepted", Status: "False", Reason: "Invalid", Message: "spec.rules: no address"}}
+	f.objects = []api.Object{wrong}
+	f.status = api.Status{Engine: api.Kubernetes, Control: api.ControlState{Error: "it has no pods"}, Nodes: []api.NodeState{{Name: "n1"}},
+		Problems: []api.Problem{{Object: "AuthorizationPolicy/default/deny", Message: "Invalid: spec.rules: no address"}}, Unknown: []string{"which configuration the node proxies have"}, Next: []string{"lateen check"}}
+	r := f.run("", "status")
+	for _, text := range []string{"Not known until the control plane answers", "which configuration the node proxies have", "Next: lateen check", "not known", "spec.rules: no address"} {
+		if !strings.Contains(r.stdout, text) {
+			t.Errorf("%q is not in\n%s", text, r.stdout)
+		}
+	}
+	if strings.Count(r.stdout, "spec.rules: no address") != 1 {
+		t.Errorf("told twice:\n%s", r.stdout)
+	}
+	if r = f.run("", "status", "-o", "json"); !strings.Contains(r.stdout, `"unknown": [`) || !strings.Contains(r.stdout, `"next": [`) {
+		t.Errorf("%s", r.stdout)
+	}
+	if r = f.run("", "wait", "--timeout", "60s", "authorizationpolicy/deny"); r.code != ExitFailure || !strings.Contains(r.stderr, "authorizationpolicy/deny (Invalid: spec.rules: no address), as the control plane left it in the cluster") || !strings.Contains(r.stderr, "no replica of the control plane is ready") {
+		t.Errorf("%+v", r)
+	}
+	f.objects = []api.Object{policy}
+	if r = f.run("", "wait", "--timeout", "1s", "authorizationpolicy/deny"); r.code != ExitFailure || !strings.Contains(r.stderr, "until the control plane answers it is not known") || !strings.Contains(r.stderr, "lateen check") {
+		t.Errorf("%+v", r)
+	}
+}

@@ -19,6 +19,7 @@ import (
 type finding struct {
 	waiting []string // what is not as it should be yet
 	refused []string // what proxies refuse, and what is waited for by name and the control plane refuses
+	silent  string   // why no control plane answers, if none does: what is refused is what it has left in the cluster
 	unknown doubts   // what they may refuse without keeping anybody waiting
 	total   int      // objects that are waited for
 	// named is what configures the mesh and is waited for by name, as it is written.
@@ -76,7 +77,7 @@ func survey(ctx context.Context, client *api.Client, requests []api.GetRequest) 
 	f := finding{unknown: doubts{}, named: map[api.Key]json.RawMessage{}, pods: map[string]bool{}}
 	for _, request := range requests {
 		configures := slices.Contains(partial, request.Kind)
-		if configures && request.Name == "" && len(f.waiting) > 0 {
+		if configures && request.Name == "" && len(f.waiting) > 0 && f.silent == "" {
 			continue // there will be another look
 		}
 		list, err := client.Get(ctx, request)
@@ -140,6 +141,9 @@ func (f *finding) surveyPods(ctx context.Context, client *api.Client, owners map
 
 // heard waits for the control plane if it said nothing of a list: what is refused is not known then.
 func (f *finding) heard(list api.ObjectList) {
+	if list.Unasked != "" {
+		f.silent = list.Unasked
+	}
 	if why := "the control plane (" + list.Unasked + ")"; list.Unasked != "" && !slices.Contains(f.waiting, why) {
 		f.waiting = append(f.waiting, why)
 	}

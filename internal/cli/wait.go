@@ -59,6 +59,7 @@ func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.
 	progress.Start("wait")
 	refusals := patience{}
 	var last []string // what was missing when it could last be asked
+	silent := ""      // why nobody answered then
 	for {
 		found, err := unready(ctx, a.client(), requests)
 		if err != nil && ctx.Err() == nil {
@@ -69,6 +70,9 @@ func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.
 		if err == nil {
 			if lasting := refusals.lasting(found.refused, time.Now()); len(lasting) > 0 {
 				progress.Abandon()
+				if found.silent != "" {
+					return fmt.Errorf("%s, as the control plane left it in the cluster: it does not answer now (%s), and what node proxies have is not known; correct the object and see with lateen check why nobody answers", strings.Join(lasting, "; "), found.silent)
+				}
 				return fmt.Errorf("%s; correct it and apply it again, lateen status%s and lateen logs proxy/NODE%s say more", strings.Join(lasting, "; "), a.meshFlag(), a.meshFlag())
 			}
 		}
@@ -80,7 +84,7 @@ func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.
 			return a.printf("%d ready\n", found.total)
 		}
 		if err == nil {
-			last = waiting
+			last, silent = waiting, found.silent
 			progress.Update("wait for " + strings.Join(waiting, ", "))
 		}
 		select {
@@ -89,6 +93,9 @@ func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				if len(last) == 0 {
 					last = []string{"the mesh did not say in that time what is missing"}
+				}
+				if silent != "" {
+					return fmt.Errorf("%w: %s; until the control plane answers it is not known what node proxies have. lateen check says why it does not, lateen status%s what the cluster tells without it", context.Cause(ctx), strings.Join(last, ", "), a.meshFlag())
 				}
 				return fmt.Errorf("%w: %s; lateen status%s says more", context.Cause(ctx), strings.Join(last, ", "), a.meshFlag())
 			}

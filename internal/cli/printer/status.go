@@ -25,6 +25,7 @@ func Status(w io.Writer, s api.Status, style term.Style, wide bool, now time.Tim
 		p.line("%s added to every round trip between nodes, in user space", s.Latency)
 	}
 	p.control(s.Control)
+	p.unanswered(s)
 	if ca := s.Control.CA; ca != nil {
 		p.rotation(*ca, now)
 	}
@@ -73,6 +74,19 @@ func (p *page) control(c api.ControlState) {
 	}
 }
 
+// unanswered says what is not known while no control plane answers.
+func (p *page) unanswered(s api.Status) {
+	if len(s.Unknown) == 0 {
+		return
+	}
+	p.line("")
+	p.line("%s", p.style.Bold("Not known until the control plane answers"))
+	for _, what := range s.Unknown {
+		p.line("  %s %s", p.style.Warn(term.MarkWarn), what)
+	}
+	p.line("  Next: %s", strings.Join(s.Next, "\n        "))
+}
+
 func restarted(process api.Process) string {
 	if process.Restarts == 0 {
 		return ""
@@ -98,7 +112,7 @@ func (p *page) nodes(s api.Status) {
 				}
 			}
 		}
-		grid.Row(n.Name, n.IP, proxyKind(n.Proxy), readiness(n.Proxy.Ready), generation(n.Proxy, s.Control),
+		grid.Row(n.Name, n.IP, proxyKind(n.Proxy), readiness(n.Proxy.Ready), generation(n.Proxy, s),
 			workers(n.Proxy.WorkerConnections), agentState(n.Agent), fmt.Sprintf("%d of %d pods", enrolled, pods))
 	}
 	p.grid(grid)
@@ -139,8 +153,11 @@ func readiness(ready bool) string {
 }
 
 // generation says which configuration the proxy runs. Being behind is normal for a moment after a change.
-func generation(x api.ProxyState, c api.ControlState) string {
-	if x.AckedGeneration < c.Generation {
+func generation(x api.ProxyState, s api.Status) string {
+	switch c := s.Control; {
+	case len(s.Unknown) > 0:
+		return "not known"
+	case x.AckedGeneration < c.Generation:
 		return fmt.Sprintf("%d (of %d)", x.AckedGeneration, c.Generation)
 	}
 	return fmt.Sprint(x.AckedGeneration)

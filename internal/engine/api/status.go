@@ -14,6 +14,9 @@ type Status struct {
 	Pods    []PodState    `json:"pods"`
 	// Problems are refused or ineffective objects, as the control plane reports them.
 	Problems []Problem `json:"problems,omitempty"`
+	// Unknown is what nobody can tell while no control plane answers, and Next what to do then. Problems are what it has left in the objects' status.
+	Unknown []string `json:"unknown,omitempty"`
+	Next    []string `json:"next,omitempty"`
 }
 
 // Kubernetes is the engine of a mesh that a cluster has.

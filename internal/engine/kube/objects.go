@@ -73,6 +73,8 @@ func (e *Engine) objects(r *http.Request) (any, error) {
 	}
 	for i := range items {
 		o := &items[i]
+		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(k.APIVersion, k.Name))
+		kept, current := left(o)
 		unstructured.RemoveNestedField(o.Object, "metadata", "managedFields")
 		raw, err := o.MarshalJSON()
 		if err != nil {
@@ -82,6 +84,8 @@ func (e *Engine) objects(r *http.Request) (any, error) {
 		object := api.Object{Key: key, APIVersion: o.GetAPIVersion(), Raw: raw, Created: o.GetCreationTimestamp().Time}
 		if s, found := said[key]; found && s.group == schema.FromAPIVersionAndKind(o.GetAPIVersion(), "").Group {
 			object.Conditions, object.Problems = s.conditions, s.problems
+		} else if out.Unasked != "" && current {
+			object.Conditions = kept
 		}
 		out.Items = append(out.Items, object)
 	}

@@ -42,8 +42,14 @@ func (e *Engine) status(ctx context.Context) (*api.Status, error) {
 	if d, err := e.Client.AppsV1().Deployments(e.Namespace).Get(ctx, "lateen-control", metav1.GetOptions{}); err == nil {
 		s.Started = d.CreationTimestamp.Time
 	}
-	if s.Control, s.Problems, err = e.control(ctx); err != nil {
+	answered := false
+	if s.Control, s.Problems, answered, err = e.control(ctx); err != nil {
 		return nil, err
+	}
+	if !answered {
+		if err := e.unanswered(ctx, s); err != nil {
+			return nil, err
+		}
 	}
 	agents, err := e.pods(ctx, "agent")
 	if err != nil {
@@ -60,12 +66,11 @@ func (e *Engine) status(ctx context.Context) (*api.Status, error) {
 	return s, err
 }
 
-// control asks every replica and joins what they say.
-func (e *Engine) control(ctx context.Context) (api.ControlState, []api.Problem, error) {
-	var s api.ControlState
+// control asks every replica and joins what they say; answered says that one has said anything.
+func (e *Engine) control(ctx context.Context) (s api.ControlState, problems []api.Problem, answered bool, err error) {
 	pods, err := e.pods(ctx, "control")
 	if err != nil {
-		return s, nil, err
+		return s, nil, false, err
 	}
 	views := make([]view, len(pods))
 	var group sync.WaitGroup
@@ -73,7 +78,6 @@ func (e *Engine) control(ctx context.Context) (api.ControlState, []api.Problem, 
 		group.Go(func() { views[i] = e.look(ctx, &pods[i]) })
 	}
 	group.Wait()
-	var problems []api.Problem
 	for i := range pods {
 		s.Restarts += restarts(&pods[i])
 		if v := views[i]; v.err != nil {
@@ -92,7 +96,7 @@ func (e *Engine) control(ctx context.Context) (api.ControlState, []api.Problem, 
 		s.Error = "it has no pods"
 	}
 	s.Generation, s.Clients = join(views)
-	return s, problems, nil
+	return s, problems, asked(views), nil
 }
 
 // view is what one replica says.

@@ -147,8 +147,7 @@ func (k Kind) patch(u *unstructured.Unstructured) ([]byte, error) {
 		left := slices.DeleteFunc(slices.Clone(list), func(raw any) bool {
 			c, _ := raw.(map[string]any)
 			name, _ := c["type"].(string)
-			// One that bears the mesh's own name is its own, whoever wrote the list last.
-			return slices.Contains(Types(k.Group), name) && (name == wellknown.Programmed || fields.condition(name))
+			return slices.Contains(Types(k.Group), name) && fields.own(name)
 		})
 		switch {
 		case len(left) == len(list):
@@ -192,6 +191,14 @@ func wrote(u *unstructured.Unstructured) written {
 	}
 	return out
 }
+
+// Wrote says whether a condition of an object, whose kind is of a group, is what the control plane wrote.
+func Wrote(u *unstructured.Unstructured, group, condition string) bool {
+	return slices.Contains(Types(group), condition) && wrote(u).own(condition)
+}
+
+// own says of a condition whether it is the control plane's. One that bears the mesh's own name is, whoever wrote the list last.
+func (w written) own(name string) bool { return name == wellknown.Programmed || w.condition(name) }
 
 // condition says whether the control plane wrote a condition, or the whole list where its entries are not told apart.
 func (w written) condition(name string) bool {
