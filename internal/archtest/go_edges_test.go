@@ -138,3 +138,24 @@ func TestEveryGoPackageSaysWhatItOwns(t *testing.T) {
 		}
 	}
 }
+
+// small are the programs of which there is one on each node, or for each pod that is born, and the packages that would make them large.
+var small = map[string]map[string]string{
+	"cmd/lateen-agent": {
+		"k8s.io/client-go/kubernetes": "it registers every kind of every API group; internal/agent/apiserver asks for what the agent needs",
+		"k8s.io/client-go/testing":    "it brings schemas and merges that no program needs; client-go/gentype imports it",
+	},
+	"cmd/lateen-cni": {"k8s.io/": "the plugin is started for each pod that is born"},
+}
+
+func TestWhatRunsOnEveryNodeStaysSmall(t *testing.T) {
+	for program, rules := range small {
+		for _, p := range goPackages(t, "-deps", "./"+program) {
+			for prefix, why := range rules {
+				if strings.HasPrefix(p.ImportPath, prefix) {
+					t.Errorf("%s contains %s: %s", program, p.ImportPath, why)
+				}
+			}
+		}
+	}
+}

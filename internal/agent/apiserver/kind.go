@@ -17,7 +17,7 @@ type pointer[T any] interface {
 	runtime.Object
 }
 
-// kind asks about one kind. The generic client that Kubernetes has for that (gentype) brings what tests of it need, a quarter of a program.
+// kind asks about one kind. The generic client that Kubernetes has for that (gentype) brings what tests of it need, a megabyte.
 type kind[T, L any, PT pointer[T], PL pointer[L]] struct {
 	client              rest.Interface
 	resource, namespace string

@@ -68,7 +68,7 @@ func (e *Engine) unanswered(ctx context.Context, s *api.Status) error {
 			conditions, current := left(o)
 			if !current {
 				if len(conditions) > 0 || slices.Contains(judged, name) {
-					newer = append(newer, key.String())
+					newer = append(newer, slashed(key))
 				}
 				continue
 			}
@@ -98,8 +98,13 @@ func complaint(key api.Key, c api.Condition) (api.Problem, bool) {
 	if !c.Since.IsZero() {
 		at = " since " + c.Since.UTC().Format(time.DateTime) + " UTC"
 	}
-	return api.Problem{Object: strings.Join([]string{key.Kind, key.Namespace, key.Name}, "/"),
+	return api.Problem{Object: slashed(key),
 		Message: fmt.Sprintf("%s: %s (its condition %s is False%s; no control plane answers now)", c.Reason, c.Message, c.Type, at)}, true
+}
+
+// slashed is an object as the control plane names it in problems.
+func slashed(key api.Key) string {
+	return strings.Join([]string{key.Kind, key.Namespace, key.Name}, "/")
 }
 
 // few is a list, cut where nobody reads on.

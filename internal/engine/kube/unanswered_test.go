@@ -69,7 +69,7 @@ func TestWithoutAControlPlaneTheStatusSaysWhatTheClusterTellsAndWhatNobodyKnows(
 		t.Errorf("%q are told", told)
 	}
 	unknown := strings.Join(s.Unknown, "\n")
-	for text, want := range map[string]bool{"corrected": true, "new": true, "right": false, "of-others": false, "acknowledged": true, "certificate": true} {
+	for text, want := range map[string]bool{"AuthorizationPolicy/shop/corrected": true, "AuthorizationPolicy/shop/new": true, "right": false, "of-others": false, "acknowledged": true, "certificate": true} {
 		if strings.Contains(unknown, text) != want {
 			t.Errorf("%q is not known: %v, in\n%s", text, !want, unknown)
 		}
