@@ -82,7 +82,7 @@ func sampleStatus() api.Status {
 			},
 			{Namespace: "default", Name: "details-b", Node: "n2", Phase: "Pending", Reason: "waits for the agent", Enrolled: true, Mesh: "pending", MeshReason: "no proxy is connected", Identity: "spiffe://cluster.local/ns/default/sa/details"},
 		},
-		Problems: []api.Problem{{File: "policy.yaml", Line: 3, Object: "AuthorizationPolicy/default/l7", Message: "HTTP fields have no effect", Cure: "bind it to a waypoint"}},
+		Problems: []api.Problem{{File: "policy.yaml", Line: 3, Object: "AuthorizationPolicy default/l7", Message: "HTTP fields have no effect", Cure: "bind it to a waypoint"}},
 	}
 }
 
@@ -140,10 +140,10 @@ func TestApplySendsTheFileAndItsDirectory(t *testing.T) {
 
 func TestARefusedDocumentFailsAndTheOthersCount(t *testing.T) {
 	f := newFake(t)
-	f.problems = []api.Problem{{File: "x.yaml", Line: 7, Object: "Service/default/x", Field: "spec.prots", Message: "unknown field", Cure: "did you mean ports?"}}
+	f.problems = []api.Problem{{File: "x.yaml", Line: 7, Object: "Service default/x", Field: "spec.prots", Message: "unknown field", Cure: "did you mean ports?"}}
 	r := f.run("x", "apply", "-f", "-")
 	if r.code != ExitFailure || !strings.Contains(r.stdout, "default/service/details created") ||
-		!strings.Contains(r.stderr, "x.yaml:7: Service/default/x: spec.prots: unknown field\n  cure: did you mean ports?") {
+		!strings.Contains(r.stderr, "x.yaml:7: Service default/x: spec.prots: unknown field\n  cure: did you mean ports?") {
 		t.Errorf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
 	}
 }

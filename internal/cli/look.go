@@ -126,9 +126,9 @@ func (a *app) partlyLive(ctx context.Context, status api.Status) ([]api.Problem,
 		for _, object := range list.Items {
 			state, reason := printer.State(object)
 			foreign := kind == "Service" || kind == "Gateway" && status.Engine == api.Kubernetes && strings.HasPrefix(reason, "NotImplemented")
-			told := slices.ContainsFunc(status.Problems, func(p api.Problem) bool { return p.Object == kind+"/"+object.Key.Namespace+"/"+object.Key.Name })
+			name := fmt.Sprintf("%s %s/%s", kind, object.Key.Namespace, object.Key.Name) // as the control plane writes it in problems
+			told := slices.ContainsFunc(status.Problems, func(p api.Problem) bool { return p.Object == name })
 			if state == printer.StatePartial || state == printer.StateIneffective && !foreign && !told {
-				name := fmt.Sprintf("%s %s/%s", kind, object.Key.Namespace, object.Key.Name)
 				found = append(found, api.Problem{Object: name, Message: reason})
 			}
 		}

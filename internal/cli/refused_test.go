@@ -220,7 +220,7 @@ func TestStatusNamesWhatHasNoEffect(t *testing.T) {
 		f := newFake(t)
 		f.objects = []api.Object{without("authorizationpolicy", "for-waypoints", "WaypointRequired"), without("gateway", "of-others", "NotImplemented"),
 			without("service", "elsewhere", "NotImplemented"), without("serviceentry", "known", "Conflicted")}
-		f.status = api.Status{Engine: engine, Problems: []api.Problem{{Object: "ServiceEntry/default/known", Message: "told already"}}}
+		f.status = api.Status{Engine: engine, Problems: []api.Problem{{Object: "ServiceEntry default/known", Message: "told already"}}}
 		r := f.run("", "status")
 		for text, want := range map[string]bool{"AuthorizationPolicy default/for-waypoints: WaypointRequired: it is for-waypoints": true, "of-others": others, "elsewhere": false, "it is known": false, "told already": true} {
 			if strings.Contains(r.stdout, text) != want {
@@ -254,7 +254,7 @@ func TestWithoutAControlPlaneStatusAndWaitSayWhatIsNotKnown(t *testing.T) {
 	wrong.Conditions = []api.Condition{{Type: "Accepted", Status: "False", Reason: "Invalid", Message: "spec.rules: no address"}}
 	f.objects = []api.Object{wrong}
 	f.status = api.Status{Engine: api.Kubernetes, Control: api.ControlState{Error: "it has no pods"}, Nodes: []api.NodeState{{Name: "n1"}},
-		Problems: []api.Problem{{Object: "AuthorizationPolicy/default/deny", Message: "Invalid: spec.rules: no address"}}, Unknown: []string{"which configuration the node proxies have"}, Next: []string{"lateen check"}}
+		Problems: []api.Problem{{Object: "AuthorizationPolicy default/deny", Message: "Invalid: spec.rules: no address"}}, Unknown: []string{"which configuration the node proxies have"}, Next: []string{"lateen check"}}
 	r := f.run("", "status")
 	for _, text := range []string{"Not known until the control plane answers", "which configuration the node proxies have", "Next: lateen check", "not known", "spec.rules: no address"} {
 		if !strings.Contains(r.stdout, text) {

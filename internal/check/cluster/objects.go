@@ -24,15 +24,13 @@ func probeObjects(ctx context.Context, t *Target) (string, *Finding) {
 		return "", problem
 	}
 	if s.Control.Error != "" {
-		return "", t.unheard(ctx, complaints(s))
+		return "", t.unheard(ctx, s)
 	}
 	wrong := complaints(s)
 	for _, k := range judged {
 		err := t.eachOf(ctx, k.group, k.resource, func(o *unstructured.Unstructured) error {
-			name := fmt.Sprintf("%s %s/%s", k.kind, o.GetNamespace(), o.GetName())
-			told := slices.ContainsFunc(s.Problems, func(p api.Problem) bool { return p.Object == name })
-			if status, message := acceptance(o); status == "False" && !told {
-				wrong = append(wrong, name+": "+message)
+			if status, message := acceptance(o); status == "False" && !told(s, k.kind, o) {
+				wrong = append(wrong, called(k.kind, o)+": "+message)
 			}
 			return nil
 		})
@@ -61,18 +59,29 @@ func complaints(s *api.Status) (wrong []string) {
 	return wrong
 }
 
-// unheard is a finding where not all of the control plane could be asked: heard is what the rest of it said. Objects say in their own status
-// what was thought of them; of their present generation that holds, and of what has none nothing is known.
-func (t *Target) unheard(ctx context.Context, heard []string) *Finding {
-	refused, silent, sum := heard, 0, 0
+// called is an object as problems name it.
+func called(kind string, o *unstructured.Unstructured) string {
+	return fmt.Sprintf("%s %s/%s", kind, o.GetNamespace(), o.GetName())
+}
+
+// told says whether an object is among the problems already.
+func told(s *api.Status, kind string, o *unstructured.Unstructured) bool {
+	name := called(kind, o)
+	return slices.ContainsFunc(s.Problems, func(p api.Problem) bool { return p.Object == name })
+}
+
+// unheard is a finding where not all of the control plane could be asked: the status has what the rest of it said. Objects say in their own
+// status what was thought of them; of their present generation that holds, and of what has none nothing is known.
+func (t *Target) unheard(ctx context.Context, s *api.Status) *Finding {
+	refused, silent, sum := complaints(s), 0, 0
 	for _, k := range judged {
 		err := t.eachOf(ctx, k.group, k.resource, func(o *unstructured.Unstructured) error {
 			sum++
-			switch status, message := acceptance(o); status {
-			case "":
+			switch status, message := acceptance(o); {
+			case status == "":
 				silent++
-			case "False":
-				refused = append(refused, fmt.Sprintf("%s %s/%s: %s", k.kind, o.GetNamespace(), o.GetName(), message))
+			case status == "False" && !told(s, k.kind, o):
+				refused = append(refused, called(k.kind, o)+": "+message)
 			}
 			return nil
 		})

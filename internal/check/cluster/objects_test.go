@@ -23,17 +23,21 @@ func TestWhatCouldNotBeAskedIsNotKnown(t *testing.T) {
 		"metadata": map[string]any{"name": "authorizationpolicies.security.istio.io"},
 		"spec":     map[string]any{"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true}}}}}
 	for name, x := range map[string]struct {
-		objects []*unstructured.Unstructured
-		cause   []string
+		objects  []*unstructured.Unstructured
+		cause    []string
+		problems []api.Problem // what the mesh's status has of it already
 	}{
-		"no definition": {nil, []string{"not known", "0 of 0 objects"}},
-		"none refused":  {[]*unstructured.Unstructured{definition, policyThatSays("a", "True", "in force", 2)}, []string{"not known: no object says", "0 of 1 objects"}},
-		"one refused":   {[]*unstructured.Unstructured{definition, policyThatSays("a", "False", "the port is wrong", 2)}, []string{"AuthorizationPolicy shop/a: the port is wrong", "LAT124"}},
-		"one that was":  {[]*unstructured.Unstructured{definition, policyThatSays("a", "False", "the port is wrong", 1)}, []string{"not known: no object says", "1 of 1 objects"}},
+		"no definition": {nil, []string{"not known", "0 of 0 objects"}, nil},
+		"none refused":  {[]*unstructured.Unstructured{definition, policyThatSays("a", "True", "in force", 2)}, []string{"not known: no object says", "0 of 1 objects"}, nil},
+		"one refused":   {[]*unstructured.Unstructured{definition, policyThatSays("a", "False", "the port is wrong", 2)}, []string{"AuthorizationPolicy shop/a: the port is wrong", "LAT124"}, nil},
+		"one that was":  {[]*unstructured.Unstructured{definition, policyThatSays("a", "False", "the port is wrong", 1)}, []string{"not known: no object says", "1 of 1 objects"}, nil},
+		"one that is told": {[]*unstructured.Unstructured{definition, policyThatSays("a", "False", "the port is wrong", 2)}, []string{"AuthorizationPolicy shop/a: Invalid: the port is wrong"},
+			[]api.Problem{{Object: "AuthorizationPolicy shop/a", Message: "Invalid: the port is wrong"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := good()
 			r.pages.status.Control.Error, r.pages.clocks, r.custom = "no replica answers", nil, x.objects
+			r.pages.status.Problems = x.problems
 			for _, got := range r.run(t, Installed).Results {
 				switch got.Code {
 				case "LAT127":
@@ -43,6 +47,9 @@ func TestWhatCouldNotBeAskedIsNotKnown(t *testing.T) {
 				case "LAT129":
 					if got.Outcome != check.Warning || !strings.Contains(got.Cure, "LAT124") {
 						t.Errorf("of the objects: %+v", got)
+					}
+					if strings.Count(got.Cause, "AuthorizationPolicy shop/a") > 1 {
+						t.Errorf("told twice: %s", got.Cause)
 					}
 					for _, want := range x.cause {
 						if !strings.Contains(got.Cause, want) {

@@ -82,7 +82,7 @@ type Problem struct {
 	Severity string `json:"severity,omitempty"`
 	File     string `json:"file,omitempty"`
 	Line     int    `json:"line,omitempty"`
-	Object   string `json:"object,omitempty"` // kind/namespace/name, as far as it could be read
+	Object   string `json:"object,omitempty"` // "Service shop/web", as far as it could be read
 	Field    string `json:"field,omitempty"`
 	Message  string `json:"message"`
 	Cure     string `json:"cure,omitempty"`

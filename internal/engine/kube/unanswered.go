@@ -14,6 +14,7 @@ import (
 
 	"lateen.dev/lateen/internal/control/conditions/withdraw"
 	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
@@ -68,7 +69,7 @@ func (e *Engine) unanswered(ctx context.Context, s *api.Status) error {
 			conditions, current := left(o)
 			if !current {
 				if len(conditions) > 0 || slices.Contains(judged, name) {
-					newer = append(newer, slashed(key))
+					newer = append(newer, asInProblems(key))
 				}
 				continue
 			}
@@ -98,13 +99,13 @@ func complaint(key api.Key, c api.Condition) (api.Problem, bool) {
 	if !c.Since.IsZero() {
 		at = " since " + c.Since.UTC().Format(time.DateTime) + " UTC"
 	}
-	return api.Problem{Object: slashed(key),
+	return api.Problem{Object: asInProblems(key),
 		Message: fmt.Sprintf("%s: %s (its condition %s is False%s; no control plane answers now)", c.Reason, c.Message, c.Type, at)}, true
 }
 
-// slashed is an object as the control plane names it in problems.
-func slashed(key api.Key) string {
-	return strings.Join([]string{key.Kind, key.Namespace, key.Name}, "/")
+// asInProblems is an object as the control plane names it in problems: who compares the two finds it once.
+func asInProblems(key api.Key) string {
+	return model.Key{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name}.String()
 }
 
 // few is a list, cut where nobody reads on.

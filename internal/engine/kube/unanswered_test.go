@@ -60,7 +60,7 @@ func TestWithoutAControlPlaneTheStatusSaysWhatTheClusterTellsAndWhatNobodyKnows(
 	for _, p := range s.Problems {
 		told = append(told, p.Object+" "+p.Message)
 	}
-	for object, why := range map[string]string{"AuthorizationPolicy/shop/wrong": "Invalid: spec.rules: no address (its condition Accepted is False since 2026-11-21 10:00:00 UTC", "ServiceEntry/shop/at-proxies": "RefusedByProxy: node n1 refuses it"} {
+	for object, why := range map[string]string{"AuthorizationPolicy shop/wrong": "Invalid: spec.rules: no address (its condition Accepted is False since 2026-11-21 10:00:00 UTC", "ServiceEntry shop/at-proxies": "RefusedByProxy: node n1 refuses it"} {
 		if !slices.ContainsFunc(told, func(p string) bool { return strings.HasPrefix(p, object+" "+why) }) {
 			t.Errorf("%s is not among %q", object, told)
 		}
@@ -69,7 +69,7 @@ func TestWithoutAControlPlaneTheStatusSaysWhatTheClusterTellsAndWhatNobodyKnows(
 		t.Errorf("%q are told", told)
 	}
 	unknown := strings.Join(s.Unknown, "\n")
-	for text, want := range map[string]bool{"AuthorizationPolicy/shop/corrected": true, "AuthorizationPolicy/shop/new": true, "right": false, "of-others": false, "acknowledged": true, "certificate": true} {
+	for text, want := range map[string]bool{"AuthorizationPolicy shop/corrected": true, "AuthorizationPolicy shop/new": true, "right": false, "of-others": false, "acknowledged": true, "certificate": true} {
 		if strings.Contains(unknown, text) != want {
 			t.Errorf("%q is not known: %v, in\n%s", text, !want, unknown)
 		}
