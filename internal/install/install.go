@@ -323,6 +323,9 @@ func (c *Cluster) prepare(ctx context.Context, o Options, record *Record, fresh 
 	if Newer(i.Plan.From, want.version) && len(i.Plan.NewerDefinitions) > 0 {
 		i.Plan.Warnings = append(i.Plan.Warnings, i.Plan.stays())
 	}
+	if len(i.moves) > 0 && !o.Wait && !o.DryRun {
+		return nil, &api.Error{Code: 400, Message: "the place of Istio is being taken, and what is there stays until this mesh's parts are ready in its place", Cure: "repeat the command without --wait=false"}
+	}
 	for _, m := range i.moves {
 		i.Plan.Before = append(i.Plan.Before, m.What)
 	}

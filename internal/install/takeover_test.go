@@ -33,8 +33,35 @@ func ambient(authority ...runtime.Object) []runtime.Object {
 
 func overIstio() Options {
 	o := options()
-	o.TakeOver = "istio"
+	o.TakeOver, o.Wait = "istio", true
 	return o
+}
+
+// carriedOut does what is planned. Nothing is waited for: nobody starts anything in the stand-in.
+func carriedOut(t *testing.T, i *Installation) error {
+	t.Helper()
+	i.options.Wait = false
+	return i.Run(t.Context())
+}
+
+// Agents are ready only once they have captured what Istio holds, so nothing of Istio's may go before somebody has waited for them. An upgrade
+// that ends a take-over which was broken off knows of it by the values alone.
+func TestATakeOverIsWaitedFor(t *testing.T) {
+	c := cluster(t, ambient(secret("istio-ca-secret", "ca-cert.pem", "ca-key.pem"))...)
+	recorded(t, c, &Record{Namespace: DefaultNamespace, Version: "0.1.0", State: stateInstalling, Values: map[string]any{"takeOver": "istio"}})
+	o := options()
+	_, err := c.PrepareUpgrade(t.Context(), o)
+	if e := said(t, err); e.Code != 400 || !strings.Contains(e.Cure, "--wait=false") {
+		t.Error(e)
+	}
+	o.Wait = true
+	if i, err := c.PrepareUpgrade(t.Context(), o); err != nil || len(i.moves) == 0 {
+		t.Errorf("%v %v", i, err)
+	}
+	o.Wait, o.DryRun = false, true
+	if _, err := c.PrepareUpgrade(t.Context(), o); err != nil {
+		t.Errorf("what would be done: %v", err)
+	}
 }
 
 func TestTakingOverIsPlannedInTheOrderThatKeepsConnections(t *testing.T) {
@@ -71,7 +98,7 @@ func TestTakingOverLeavesNoIstio(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := i.Run(t.Context()); err != nil {
+	if err := carriedOut(t, i); err != nil {
 		t.Fatal(err)
 	}
 	found, err := c.Conflicts(t.Context(), options())
@@ -120,7 +147,7 @@ func TestOnlyIstiosOwnNamespaceIsTakenOver(t *testing.T) {
 	if plan := strings.Join(i.Plan.Before, "\n"); strings.Contains(plan, "tenant") || strings.Count(plan, "istio-system/") < 4 {
 		t.Error(plan)
 	}
-	if err := i.Run(t.Context()); err != nil {
+	if err := carriedOut(t, i); err != nil {
 		t.Fatal(err)
 	}
 	for _, at := range [][2]string{{"aaa-tenant", "ztunnel"}, {"zzz-tenant", "ztunnel"}, {"zzz-tenant", "istio-cni-node"}} {
@@ -148,7 +175,7 @@ func TestATakeOverEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := i.Run(t.Context()); err != nil {
+	if err := carriedOut(t, i); err != nil {
 		t.Fatal(err)
 	}
 	copied, err := c.Client.CoreV1().Secrets(DefaultNamespace).Get(t.Context(), "cacerts", metav1.GetOptions{})
@@ -181,7 +208,7 @@ func TestIstiosPartsElsewhereGoAsWell(t *testing.T) {
 	if w := strings.Join(i.Plan.Warnings, "\n"); !strings.Contains(w, "kubectl delete daemonset -n ztunnel ztunnel") || len(i.Plan.Warnings) != 1 {
 		t.Error(i.Plan.Warnings)
 	}
-	if err := i.Run(t.Context()); err != nil {
+	if err := carriedOut(t, i); err != nil {
 		t.Fatal(err)
 	}
 	if found, err := c.Conflicts(t.Context(), options()); err != nil || slices.ContainsFunc(found, Conflict.isIstio) {
