@@ -36,15 +36,17 @@ func (i *Installation) claim(ctx context.Context) error {
 		case now == nil || now.Namespace == i.options.Namespace:
 			return meanwhile(i.options.Namespace)
 		}
-		i.preceded = true
 		return c.elsewhere(ctx, now)
 	}
 	return nil
 }
 
-// unmake removes the namespace that this command made for an installation which another one has preceded. One in which anybody has put anything
-// stays, and so does one that cannot be removed: it is empty but for that.
+// unmake removes the namespace that this command made for an installation, if another one in another namespace has preceded it. One in which
+// anybody has put anything stays, and so does one that cannot be removed: it is empty but for that.
 func (i *Installation) unmake(ctx context.Context) {
+	if now, err := i.cluster.Find(ctx); err != nil || now == nil || now.Namespace == i.options.Namespace {
+		return
+	}
 	for _, s := range i.Plan.Steps {
 		if s.Kind != "Namespace" || s.Name != i.options.Namespace || s.Action != Create {
 			continue

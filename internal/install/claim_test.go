@@ -85,6 +85,22 @@ func TestOfTwoFirstInstallationsTheSecondIsToldOfTheFirst(t *testing.T) {
 	}
 }
 
+// The first has come by the time that the second has its Lease, and looks whether all is still as it was.
+func TestWhoComesLaterLeavesNoNamespaceBehind(t *testing.T) {
+	c := cluster(t)
+	second, err := c.Prepare(t.Context(), into("mesh-b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorded(t, c, &Record{Namespace: "mesh-a", Version: "0.1.0", State: stateInstalling})
+	if e := said(t, second.Run(t.Context())); !strings.Contains(e.Message, "namespace mesh-a was begun and not ended") {
+		t.Errorf("%v", e)
+	}
+	if n, err := c.get(t.Context(), named("Namespace", "", "mesh-b")); err != nil || n != nil {
+		t.Errorf("namespace mesh-b is left: %v, %v", n != nil, err)
+	}
+}
+
 func TestWhoIsPrecededLeavesTheNamespaceThatSomebodyUses(t *testing.T) {
 	c := cluster(t)
 	second, err := late(c, func() {

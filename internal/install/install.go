@@ -152,8 +152,6 @@ type Installation struct {
 	fresh bool
 	// recall says that agents were told to leave their nodes.
 	recall bool
-	// preceded says that another installation came first.
-	preceded bool
 	// Plan is what is to be done.
 	Plan  Plan
 	moves []Move
@@ -372,7 +370,7 @@ func (i *Installation) Run(ctx context.Context) error {
 		}
 	}
 	err := i.cluster.alone(ctx, &i.options, verb, i.found, func(ctx context.Context, _ *lock) error { return i.run(ctx) })
-	if i.preceded {
+	if err != nil && i.fresh {
 		i.unmake(ctx)
 	}
 	return err
