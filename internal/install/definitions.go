@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/install/render"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
@@ -58,12 +59,20 @@ func newerLateen(o, live *unstructured.Unstructured) string {
 	return by
 }
 
-// retired are the steps for definitions of the mesh that this version has no more, or not yet: with one of them all objects of its kind would
-// go, which is never what an upgrade is for.
-func (c *Cluster) retired(ctx context.Context, want *wanted) ([]Step, error) {
+// retired are the steps for definitions of the mesh that this version has no more, or not yet, or that the values do not ask for: with one of
+// them all objects of its kind would go, which is never what an upgrade is for.
+func (c *Cluster) retired(ctx context.Context, o Options, want *wanted) ([]Step, error) {
 	have, err := c.ownDefinitions(ctx)
 	if err != nil {
 		return nil, err
+	}
+	all, err := render.Chart(o.Charts, "lateen-crds", map[string]any{"gatewayAPI": true, "istio": true}, render.Release{Name: lateen, Namespace: o.Namespace})
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]bool{}
+	for _, o := range all.Objects {
+		known[called(o)] = true
 	}
 	wants := map[string]bool{}
 	for _, o := range want.crds {
@@ -75,7 +84,11 @@ func (c *Cluster) retired(ctx context.Context, want *wanted) ([]Step, error) {
 			continue
 		}
 		by := o.GetLabels()[wellknown.AppVersion]
-		s := step(Keep, o, fmt.Sprintf("it is of %s, and Lateen %s has none of the name; it stays, and all objects of its kind", versioned(by), want.version))
+		why := fmt.Sprintf("it is of %s, and Lateen %s has none of the name", versioned(by), want.version)
+		if known[called(o)] {
+			why = "the values do not ask for it"
+		}
+		s := step(Keep, o, why+"; it stays, and all objects of its kind")
 		s.newer = Newer(by, want.version)
 		steps = append(steps, s)
 	}

@@ -135,6 +135,21 @@ func TestADefinitionThatThisVersionHasNoMoreStays(t *testing.T) {
 	}
 }
 
+// Nor do those go that the values ask for no more, and nobody is told that they are another version's.
+func TestADefinitionThatTheValuesDoNotAskForStays(t *testing.T) {
+	c := meshed(t)
+	o := options()
+	o.Values = map[string]any{"istio": false}
+	i, err := c.PrepareUpgrade(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(i.Plan.Steps, func(s Step) bool { return s.Name == policies })
+	if at < 0 || i.Plan.Steps[at].Action != Keep || !strings.Contains(i.Plan.Steps[at].Why, "the values do not ask for it") {
+		t.Errorf("%+v", i.Plan.Steps)
+	}
+}
+
 func TestWhatOnlyANewerMeshCanReadIsNotGivenToAnOlderOne(t *testing.T) {
 	c := meshed(t)
 	recorded(t, c, &Record{Namespace: DefaultNamespace, Version: "9.9.9", State: stateInstalled})

@@ -305,7 +305,7 @@ func (c *Cluster) prepare(ctx context.Context, o Options, record *Record, fresh 
 	if err != nil {
 		return nil, err
 	}
-	retired, err := c.retired(ctx, want)
+	retired, err := c.retired(ctx, o, want)
 	if err != nil {
 		return nil, err
 	}
