@@ -144,7 +144,7 @@ func (p *Prober) look() {
 	if p.says("find", err) && err != nil {
 		p.log.Warn("probes of captured pods are subject to policy", "err", err)
 	}
-	if err != nil && p.known.PID == 0 {
+	if err != nil && p.known.PID == 0 && !p.blind { // who is told each second looks at all pods each second
 		p.stands(func() { p.blind = true })
 	}
 	if err == nil {

@@ -248,6 +248,24 @@ func TestWithoutAKubeletNothingIsWaitedFor(t *testing.T) {
 	standing(t, p, true, one)
 }
 
+// Whoever is told that something may have changed looks at all pods, so it is told once.
+func TestThatThereIsStillNoKubeletIsNoNews(t *testing.T) {
+	m := newMachine(t)
+	p, _, _ := keeping(t, m)
+	p.look()
+	select {
+	case <-p.Changed():
+	default:
+		t.Fatal("nobody is told that nothing is to be waited for")
+	}
+	p.look()
+	select {
+	case <-p.Changed():
+		t.Error("it is told again")
+	default:
+	}
+}
+
 // An agent that starts does not know yet what is probed: it leaves what the last one knew, and then takes away what is probed no more.
 func TestWhatIsProbedStaysUntilItIsKnown(t *testing.T) {
 	m := newMachine(t)
