@@ -282,6 +282,7 @@ func TestAnAgentIsNotReadyBeforeItHasThePodsThatIstioHolds(t *testing.T) {
 		"a pod that ended":            func(r *rig) { r.snapshot.Pods[0].Ended = true },
 		"a pod that is being deleted": func(r *rig) { r.snapshot.Pods[0].Terminating = true },
 		"a pod that nobody holds":     func(r *rig) { r.snapshot.Pods[0].Annotations = nil },
+		"a pod without a network":     func(r *rig) { r.snapshot.Pods[0].NetNS, r.snapshot.Pods[0].IP = "", "" },
 		"no Istio":                    func(r *rig) { r.alone = true },
 	} {
 		r := newRig(t)

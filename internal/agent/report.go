@@ -76,7 +76,9 @@ func (a *Agent) relieve() {
 	}
 	var held []string
 	for _, p := range a.pods {
-		if p.want && p.state != Captured && !p.Ended && !p.Terminating && a.heldByIstio(p) {
+		// Nobody holds one that has no network, whatever its annotation says: whoever makes a pod can write that.
+		networked := p.NetNS != "" || p.IP != ""
+		if p.want && p.state != Captured && networked && !p.Ended && !p.Terminating && a.heldByIstio(p) {
 			held = append(held, p.Namespace+"/"+p.Name)
 		}
 	}
