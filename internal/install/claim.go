@@ -3,6 +3,7 @@ package install
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,10 +84,14 @@ func (c *Cluster) elsewhere(ctx context.Context, r *Record) error {
 	return refused
 }
 
+// silence is how long the holder of a Lease may give no sign of life before it is not said to be at work any more: one that was killed leaves its
+// Lease behind. Clocks that differ change what is said, and nothing that is done.
+const silence = 5 * time.Minute
+
 // atWork says which command holds an installation's Lease; empty if none does, or that cannot be told.
 func (c *Cluster) atWork(ctx context.Context, namespace string) string {
 	l, err := c.Client.CoordinationV1().Leases(namespace).Get(ctx, lockName, metav1.GetOptions{})
-	if err != nil {
+	if err != nil || l.Spec.RenewTime != nil && time.Since(l.Spec.RenewTime.Time) > silence {
 		return ""
 	}
 	return deref(l.Spec.HolderIdentity)

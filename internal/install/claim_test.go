@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -143,6 +144,17 @@ func TestAMeshElsewhereIsNamedWithWhatIsDoneToIt(t *testing.T) {
 		if e := said(t, err); !strings.Contains(e.Message, at.holder) {
 			t.Errorf("%s, with a command at work: %v", x.record.State, e)
 		}
-		at.release(t.Context())
+		// A command that was killed gives no sign of life, and leaves its Lease.
+		at.stop()
+		left := at.lease()
+		long := metav1.NewMicroTime(time.Now().Add(-time.Hour))
+		left.Spec.RenewTime = &long
+		if _, err := c.Client.CoordinationV1().Leases("mesh-a").Update(t.Context(), left, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Prepare(t.Context(), into("mesh-b"))
+		if e := said(t, err); !strings.Contains(e.Message, x.says) {
+			t.Errorf("%s, with a Lease that nobody renews: %v", x.record.State, e)
+		}
 	}
 }
