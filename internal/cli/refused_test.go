@@ -251,7 +251,8 @@ func TestWithoutAControlPlaneStatusAndWaitSayWhatIsNotKnown(t *testing.T) {
 	f.unasked = "no replica of the control plane is ready"
 	policy := object("authorizationpolicy", "deny", `{"kind":"AuthorizationPolicy","metadata":{"name":"deny"}}`)
 	wrong := policy
-	wrong.Conditions = []api.Condition{{Type: "Accepted", Status: "False", Reason: "Invalid", Message: "spec.rules: no address"}}
+	beside := api.Condition{Type: "lateen.dev/Programmed", Status: "False", Reason: "NotAccepted", Message: "this generation of the object is not with the proxies: see Accepted"}
+	wrong.Conditions = []api.Condition{{Type: "Accepted", Status: "False", Reason: "Invalid", Message: "spec.rules: no address"}, beside}
 	f.objects = []api.Object{wrong}
 	f.status = api.Status{Engine: api.Kubernetes, Control: api.ControlState{Error: "it has no pods"}, Nodes: []api.NodeState{{Name: "n1"}},
 		Problems: []api.Problem{{Object: "AuthorizationPolicy default/deny", Message: "Invalid: spec.rules: no address"}}, Unknown: []string{"which configuration the node proxies have"}, Next: []string{"lateen check"}}
@@ -268,6 +269,13 @@ func TestWithoutAControlPlaneStatusAndWaitSayWhatIsNotKnown(t *testing.T) {
 		t.Errorf("%s", r.stdout)
 	}
 	if r = f.run("", "wait", "--timeout", "60s", "authorizationpolicy/deny"); r.code != ExitFailure || !strings.Contains(r.stderr, "authorizationpolicy/deny (Invalid: spec.rules: no address), as the control plane left it in the cluster") || !strings.Contains(r.stderr, "no replica of the control plane is ready") {
+		t.Errorf("%+v", r)
+	}
+	// One without effect is refused by nobody.
+	idle := policy
+	idle.Conditions = []api.Condition{{Type: "Accepted", Status: "False", Reason: "WaypointRequired", Message: "it is for waypoints"}, beside}
+	f.objects = []api.Object{idle}
+	if r = f.run("", "wait", "--timeout", "2s"); strings.Contains(r.stderr, "authorizationpolicy/deny") || !strings.Contains(r.stderr, "until the control plane answers it is not known") {
 		t.Errorf("%+v", r)
 	}
 	f.objects = []api.Object{policy}

@@ -334,7 +334,7 @@ const (
 // Refusal is why proxies do not use what was made of an object; empty if all do.
 func Refusal(object api.Object) string {
 	for _, c := range object.Conditions {
-		if c.Type == wellknown.Programmed && c.Status == string(metav1.ConditionFalse) && !awaited(c) {
+		if c.Type == wellknown.Programmed && c.Status == string(metav1.ConditionFalse) && !awaited(c) && !follows(c) {
 			return c.Reason + ": " + c.Message
 		}
 	}
@@ -354,6 +354,12 @@ func Doubt(object api.Object) string {
 // awaited says that proxies have not answered for an object yet: nobody refuses it, and nothing is in doubt.
 func awaited(c api.Condition) bool {
 	return c.Type == wellknown.Programmed && (c.Reason == wellknown.ReasonAwaited || c.Reason == wellknown.ReasonNoProxies)
+}
+
+// follows says that proxies do not have an object as it is written because of what another condition of it says. The control plane leaves that in
+// the cluster, and no proxy refuses anything.
+func follows(c api.Condition) bool {
+	return c.Reason == wellknown.ReasonNotAccepted || c.Reason == wellknown.ReasonStandIn
 }
 
 func doubtful(c api.Condition) bool {
