@@ -119,8 +119,9 @@ births() {
   done >"$WORK/unserved"
 }
 births & BIRTHS=$!
-# Kubelets say of every probe that fails that it does.
-unhealthy() { k -n faults get events -o json | jq -c '[.items[] | select(.reason == "Unhealthy")] | sort_by(.lastTimestamp)[] | [.firstTimestamp, .lastTimestamp, .count, .involvedObject.name, .message]'; }
+# Kubelets say of every probe that fails that it does. What cannot be read, or tells nothing at all, is not the absence of failures.
+unhealthy() { k -n faults get events -o json | jq -ce 'if .items == [] then error("there are no events") else . end | "events", ([.items[] | select(.reason == "Unhealthy")] | sort_by(.lastTimestamp)[] | [.firstTimestamp, .lastTimestamp, .count, .involvedObject.name, .message])'; }
+check "the events of pods can be read" unhealthy
 unhealthy >"$WORK/unhealthy"
 sleep 2
 began=$SECONDS
@@ -134,7 +135,8 @@ if [ -n "${LOGS:-}" ]; then
   for n in node1 node2; do k -n lateen-system logs "$(part_on agent $n)" >"$LOGS/agent-$n" 2>&1; done
   { k get events -A -o json; cat "$WORK/install"; } >"$LOGS/events" 2>&1
 fi
-equal "no probe has failed meanwhile" "" "$(unhealthy | diff "$WORK/unhealthy" -)"
+probes_passed() { unhealthy | diff "$WORK/unhealthy" -; }
+check "no probe has failed meanwhile" probes_passed
 equal "pods born meanwhile ($(cat "$WORK/births")) were served at once" "" "$(cat "$WORK/unserved")"
 ask_end stranger1 stranger2 plain1 plain2
 for n in stranger1 stranger2 plain1 plain2; do
@@ -164,21 +166,24 @@ equal "the root is the same: in the mesh's namespace" "$before" "$(root lateen-s
 equal "and in pods' namespaces" "$before" "$(root faults)"
 equal "it is this mesh's to keep" lateen "$(k -n faults get configmap istio-ca-root-cert -o jsonpath='{.metadata.labels.app\.kubernetes\.io/name}')"
 lateen ca status | sed 's/^/    /'
-gone_all() { [ -z "$(k -n istio-system get pods -o name)" ]; }
+# What cannot be looked at is not gone.
+gone_all() { local left; left=$(k -n istio-system get pods -o name) && [ -z "$left" ]; }
 check "no pod of Istio is left" eventually 60 gone_all
-equal "nor a webhook" "" "$(k get validatingwebhookconfigurations,mutatingwebhookconfigurations -o name | grep istio)"
+no_webhook() { local left; left=$(k get validatingwebhookconfigurations,mutatingwebhookconfigurations -o name) && ! grep istio <<<"$left"; }
+check "nor a webhook" no_webhook
+# kube-proxy's chains for Services have their names, and stay for a while when these are gone.
+bare_node() { local rules; rules=$(in_node "$1" nft list ruleset) && ! grep -i istio <<<"$rules" | grep -v 'service-[A-Z0-9]*-istio-system/istiod/'; }
 for n in node1 node2; do
   equal "$n: the plugin of Istio is out of the network configuration" lateen-cni "$(jq -r '[.plugins[].type | select(test("istio|lateen"))] | join(" ")' "$(node_files $n)"/etc/cni/net.d/*.conflist)"
-  # kube-proxy's chains for Services have their names, and stay for a while when these are gone.
-  equal "$n: no rule of Istio's" "" "$(in_node $n nft list ruleset 2>/dev/null | grep -i istio | grep -v 'service-[A-Z0-9]*-istio-system/istiod/')"
+  check "$n: no rule of Istio's" bare_node $n
 done
 clean() {
-  local p ns
-  for p in $(k -n faults get pods -o name); do
-    ns=$(pod_netns faults "${p#pod/}") || continue
-    in_netns "$ns" sh -c 'nft list ruleset; cat /proc/net/ip_tables_names /proc/net/ip6_tables_names 2>/dev/null' | grep -iE 'istio|^(nat|mangle|raw)$' && { echo "in ${p#pod/}"; return 1; }
+  local p pods ns rules
+  pods=$(k -n faults get pods -o json | jq -r '.items[] | select(.metadata.deletionTimestamp == null and .status.phase == "Running") | .metadata.name') && [ -n "$pods" ] || return 1
+  for p in $pods; do
+    ns=$(pod_netns faults "$p") && rules=$(in_netns "$ns" sh -c 'nft list ruleset && { cat /proc/net/ip_tables_names /proc/net/ip6_tables_names 2>/dev/null || true; }') || { echo "the rules of $p cannot be read"; return 1; }
+    ! grep -iE 'istio|^(nat|mangle|raw)$' <<<"$rules" || { echo "in $p"; return 1; }
   done
-  return 0
 }
 check "nor in pods" eventually 60 clean
 k get gatewayclasses -o custom-columns=NAME:.metadata.name,BY:.spec.controllerName,ACCEPTED:.status.conditions[0].status | sed 's/^/    /'
@@ -192,9 +197,11 @@ check "pods reach each other without a mesh" eventually 30 all_open
 by_name() { k -n faults exec client2 -- wget -qO- http://echo.faults.svc.cluster.local/; }
 check "by name, too" eventually 15 by_name
 bare() {
-  local p
-  for p in "$NS1" "$NS2" "$STRANGER"; do in_netns "$p" sh -c 'nft list ruleset; ip rule; ip route show table 100' 2>/dev/null | grep -iE 'istio|lateen|redirect|fwmark' && return 1; done
-  return 0
+  local p rules
+  for p in "$NS1" "$NS2" "$STRANGER"; do
+    rules=$(in_netns "$p" sh -c 'nft list ruleset && ip rule && { ip route show table 100 2>/dev/null || true; }') || { echo "the rules in $p cannot be read"; return 1; }
+    ! grep -iE 'istio|lateen|redirect|fwmark' <<<"$rules" || return 1
+  done
 }
 check "nothing of either mesh is left in them" bare
 finish

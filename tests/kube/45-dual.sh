@@ -2,6 +2,7 @@
 # Pods and Services with addresses of both families: all that holds for IPv4 holds for IPv6. Running pods are captured under load,
 # a pod's other address and a Service's are reached through the tunnel and by no other way, names have both addresses, policies refuse by
 # identity and by address, and who leaves the mesh has nothing left of it.
+# lane: dual
 # families: dual
 source "$(dirname "$0")/lib.sh"
 [ "$IP_FAMILIES" = dual ] || { not_ok "the cluster has both families: start it with IP_FAMILIES=dual tests/kube/up.sh"; finish; }
@@ -49,8 +50,11 @@ shows() { local out; out=$(lookup "$1"); grep -qwF "$2" <<<"$out" || { echo "$ou
 check "the Service's name has its IPv4 address in a captured pod" eventually 60 shows echo.dual.svc.cluster.local "$VIP"
 check "and its IPv6 address" eventually 60 shows echo.dual.svc.cluster.local "$VIP6"
 
-# A pod whose very first act is a request to an IPv6 address.
+check "a client outside of the mesh" echo_in dual-stranger
+
+# A pod whose very first act is a request to an IPv6 address. That the watch would see it in clear a request from outside of the mesh shows.
 watch_wire tcp
+stranger=$(in_pod dual-stranger/client1 curl -gs --max-time 30 "http://[$IP6]:8080/marker-in-clear")
 check "a pod is made" k -n dual apply -f - <<Y
 apiVersion: v1
 kind: Pod
@@ -64,10 +68,13 @@ spec:
 Y
 check "it ends well" k -n dual wait --for=jsonpath='{.status.phase}'=Succeeded pod/newborn --timeout=120s
 unwatch_wire
-equal "and no packet shows its request" 0 "$(in_clear marker-newborn)"
+answer=$(k -n dual logs newborn)
+check "the server has answered it" [ "${answer#*path=/marker-newborn}" != "$answer" ]
+check "and the client outside of the mesh" [ "${stranger#*path=/marker-in-clear}" != "$stranger" ]
+check "whose request the watch sees" [ "$(in_clear marker-in-clear)" -gt 0 ]
+equal "no packet shows the pod's" 0 "$(in_clear marker-newborn)"
 k -n dual delete pod newborn --wait=false >/dev/null
 
-check "a client outside of the mesh" echo_in dual-stranger
 check "PERMISSIVE: it is served over IPv6" eventually 60 asked dual-stranger/client1 "http://[$IP6]:8080/" 200
 check "STRICT" k apply -f - <<'Y'
 apiVersion: security.istio.io/v1

@@ -63,7 +63,7 @@ fi
 export KUBE_NAME KUBE_MARK=$$-$RANDOM$RANDOM
 # In the background and waited for, so that a signal need not wait for its end.
 await() { env --default-signal=INT,QUIT "$@" </dev/null & running=($!); wait "${running[0]}"; local status=$?; running=(); return $status; }
-# A suite that says "# families: dual" needs addresses of both families, which do no harm to the others.
+# A suite that says "# families: dual" needs addresses of both families, and so has a lane of its own: all others see what most users have.
 for s in "$@"; do ! grep -qx '# families: dual' "$(basename "${s%.sh}").sh" || export IP_FAMILIES=dual; done
 began=$SECONDS
 if ! await ./up.sh --name "$KUBE_NAME" 2>&1; then
