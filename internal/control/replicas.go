@@ -119,6 +119,15 @@ func (c *Control) together(sources *status.Sources) error {
 			return model.Condition{Type: wellknown.Programmed, Status: v.Status, Reason: v.Reason, Message: v.Message}, true
 		}
 	}
+	sources.Refused = func() (out []status.Refused) {
+		for _, refused := range r.source.Refused() {
+			if said, ours := writer.Refusal(refused); ours {
+				gvr, _ := r.source.Resource(refused.Key.Group, refused.Key.Kind)
+				out = append(out, status.Refused{Key: refused.Key, APIVersion: gvr.GroupVersion().String(), Generation: refused.Generation, Conditions: said})
+			}
+		}
+		return out
+	}
 	sources.Replicas = func(ctx context.Context) any {
 		r.view.Ask(ctx)
 		return r.view.States()

@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/protobuf/encoding/protojson"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	_ "lateen.dev/lateen/internal/gen/security" // so that dumped resources can be spelled out
 	_ "lateen.dev/lateen/internal/gen/workload"
@@ -34,20 +37,34 @@ type Sources struct {
 	// Together says of an object what the proxies of all replicas have of it; nil where there is one replica. What it returns is good for
 	// one page.
 	Together func(context.Context) func(*model.Object) (model.Condition, bool)
+	// Refused are the objects of which the source has not taken the present version; nil where such a version is never stored.
+	Refused func() []Refused
 	// Replicas tells of all replicas and their proxies; nil where there is one.
 	Replicas func(context.Context) any
 }
 
+// Refused is an object of which the present version is not taken, and what is said of that. One before it may be in force.
+type Refused struct {
+	Key        model.Key
+	APIVersion string
+	// Generation is the metadata.generation of the version that is not taken.
+	Generation int64
+	Conditions []model.Condition
+}
+
 // Object is one line of the objects page.
 type Object struct {
-	APIVersion string            `json:"apiVersion"`
-	Kind       string            `json:"kind"`
-	Namespace  string            `json:"namespace,omitempty"`
-	Name       string            `json:"name"`
-	File       string            `json:"file"`
-	Line       int               `json:"line"`
-	Generation uint64            `json:"generation"`
-	Digest     string            `json:"digest"` // of the version that the rest is about
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name"`
+	File       string `json:"file"`
+	Line       int    `json:"line"`
+	Generation uint64 `json:"generation"`
+	Digest     string `json:"digest"` // of the version that is in force
+	// UID and Observed are the metadata.uid and metadata.generation of the version that the conditions are about; empty where nobody assigns them.
+	UID        string            `json:"uid,omitempty"`
+	Observed   int64             `json:"observedGeneration,omitempty"`
 	Support    string            `json:"support"`
 	Reason     string            `json:"reason,omitempty"`
 	Conditions []model.Condition `json:"conditions"`
@@ -127,6 +144,12 @@ func (s Sources) objects(ctx context.Context, wanted func(model.Key) bool) []Obj
 		together = s.Together(ctx)
 	}
 	refused := Refusals(s.Clients(), through, s.Log.Get)
+	notTaken := map[model.Key]Refused{}
+	if s.Refused != nil {
+		for _, r := range s.Refused() {
+			notTaken[r.Key] = r
+		}
+	}
 	out := []Object{}
 	for _, e := range s.Store.Entries() {
 		o := e.Object
@@ -134,7 +157,13 @@ func (s Sources) objects(ctx context.Context, wanted func(model.Key) bool) []Obj
 			continue
 		}
 		conditions := []model.Condition{}
-		if e.Generation <= through {
+		uid, observed := version(o)
+		r, isRefused := notTaken[o.Key]
+		delete(notTaken, o.Key)
+		switch {
+		case isRefused: // whatever is said of the version before
+			conditions, observed = append(conditions, r.Conditions...), r.Generation
+		case e.Generation <= through:
 			for _, c := range e.Conditions {
 				if c.Generation <= through {
 					conditions = append(conditions, c)
@@ -150,10 +179,25 @@ func (s Sources) objects(ctx context.Context, wanted func(model.Key) bool) []Obj
 			}
 		}
 		out = append(out, Object{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, File: o.File, Line: o.Line,
-			Generation: e.Generation, Digest: o.Digest(), Support: o.Support.String(), Reason: o.Reason,
+			Generation: e.Generation, Digest: o.Digest(), UID: uid, Observed: observed, Support: o.Support.String(), Reason: o.Reason,
 			Conditions: conditions, Problems: append([]files.Problem{}, problems[o.Key.String()]...)})
 	}
+	// Of others nothing is in force.
+	for _, key := range slices.SortedFunc(maps.Keys(notTaken), model.Key.Compare) {
+		if r := notTaken[key]; wanted(key) {
+			out = append(out, Object{APIVersion: r.APIVersion, Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Observed: r.Generation,
+				Conditions: r.Conditions, Problems: append([]files.Problem{}, problems[key.String()]...)})
+		}
+	}
 	return out
+}
+
+// version is the version of an object that whoever stores it has given it.
+func version(o *model.Object) (uid string, generation int64) {
+	if m, ok := o.Value.(metav1.Object); ok {
+		uid, generation = string(m.GetUID()), m.GetGeneration()
+	}
+	return uid, generation
 }
 
 func (s Sources) of(o *model.Object, together func(*model.Object) (model.Condition, bool)) (model.Condition, bool) {

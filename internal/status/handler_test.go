@@ -1,9 +1,12 @@
 package status
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -105,6 +108,43 @@ func TestARefusalIsSaidOfTheVersionThatWasRefused(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Whatever holds of the version before, an object whose present version is not taken says of that one that it is not; also where nothing is in force.
+func TestWhatIsNotTakenIsSaidOfThePresentVersion(t *testing.T) {
+	s := newSources()
+	key := func(name string) model.Key {
+		return model.Key{Group: model.SecurityGroup, Kind: "AuthorizationPolicy", Namespace: "shop", Name: name}
+	}
+	for _, name := range []string{"before", "good"} {
+		put(s, key(name), "{}", nil, true)
+		s.Store.SetConditions(key(name), []model.Condition{{Type: "Accepted", Status: model.True}})
+	}
+	s.Together = func(context.Context) func(*model.Object) (model.Condition, bool) {
+		return func(*model.Object) (model.Condition, bool) {
+			return model.Condition{Type: "lateen.dev/Programmed", Status: model.True}, true
+		}
+	}
+	s.Refused = func() (out []Refused) {
+		for _, name := range []string{"never", "before"} {
+			out = append(out, Refused{key(name), "security.istio.io/v1", 7, []model.Condition{{Type: "Accepted", Status: model.False}, {Type: "lateen.dev/Programmed", Status: model.False, Reason: "StandIn"}}})
+		}
+		return out
+	}
+	var said []string
+	for _, o := range s.objects(t.Context(), wanted(nil)) {
+		said = append(said, fmt.Sprint(o.Name, " ", o.Observed))
+		for _, c := range o.Conditions {
+			said = append(said, fmt.Sprint(c.Type, "=", c.Status, c.Reason))
+		}
+	}
+	const want = "before 7, Accepted=False, lateen.dev/Programmed=FalseStandIn, good 0, Accepted=True, lateen.dev/Programmed=True, never 7, Accepted=False, lateen.dev/Programmed=FalseStandIn"
+	if got := strings.Join(said, ", "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if got := s.objects(t.Context(), wanted(url.Values{"name": {"good"}})); len(got) != 1 || got[0].Name != "good" {
+		t.Errorf("asked about one: %+v", got)
 	}
 }
 

@@ -42,6 +42,16 @@ func TestWhatOtherReplicasHaveInForceIsTold(t *testing.T) {
 			if has := want.conditions[1]; has.Status != string(model.False) || strings.Contains(has.Message, "strictest reading") != (c.here == 2) || (has.Reason == wellknown.ReasonStandIn) != (c.here == 2) {
 				t.Errorf("with generation %d in force it is told %+v", c.here, has)
 			}
+			// And who reads the pages is told what the status says.
+			told, ok := r.writer.Refusal(r.refusals[policy])
+			if !ok || len(told) != len(want.conditions) {
+				t.Fatalf("the pages say %+v", told)
+			}
+			for i, c := range told {
+				if w := want.conditions[i]; c.Type != w.Type || string(c.Status) != w.Status || c.Reason != w.Reason || c.Message != w.Message {
+					t.Errorf("the pages say %+v, and the status %+v", c, w)
+				}
+			}
 			_, note, _ := strings.Cut(want.conditions[0].Message, "…")
 			if strings.Count(note, "For proxies of replica") != len(c.want) {
 				t.Errorf("told: %s", note)

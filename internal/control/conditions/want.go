@@ -11,6 +11,7 @@ import (
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/model/wellknown"
 	"lateen.dev/lateen/internal/replica"
+	kubesource "lateen.dev/lateen/internal/source/kube"
 )
 
 // The types of conditions that are written. On Gateways and their classes they are the Gateway API's, on Services Istio's.
@@ -70,17 +71,10 @@ func (w *Writer) want(key model.Key, present written) (_ wanted, ok bool) {
 			}
 		}
 		types := owned(key)
-		message := clip(refused.Condition.Message)
-		if note := w.elsewhere(key, refused, e.Object); note != "" {
-			message = clipTo(message, maxMessage-len(note)) + note
-		}
-		reason, with := wellknown.ReasonNotAccepted, "this generation of the object is not with the proxies: see "+accepted
-		if live && held(replica.VersionOf(e.Object), refused) == strictestOf {
-			reason, with = wellknown.ReasonStandIn, "the proxies are given this generation of the object in its strictest reading, and not as it is written: see "+accepted
-		}
+		taken, has := w.refusal(key, refused, e.Object)
 		return wanted{conditions: []Condition{
-			{Type: accepted, Status: string(model.False), Reason: reasonInvalid, Message: message, Generation: refused.Generation},
-			{Type: types[len(types)-1], Status: string(model.False), Reason: reason, Message: with, Generation: refused.Generation},
+			{Type: accepted, Status: string(taken.Status), Reason: taken.Reason, Message: taken.Message, Generation: refused.Generation},
+			{Type: types[len(types)-1], Status: string(has.Status), Reason: has.Reason, Message: has.Message, Generation: refused.Generation},
 		}}, true
 	}
 	if !live {
@@ -140,6 +134,32 @@ func (w *Writer) want(key model.Key, present written) (_ wanted, ok bool) {
 	}
 	add(wellknown.Programmed, w.programmed(key, version, taken, present, wellknown.Programmed))
 	return out, true
+}
+
+// refusal is what is said of an object of which the present version is not taken: that it is not, and what the proxies have instead. live is
+// what the model has of it; nil if nothing.
+func (w *Writer) refusal(key model.Key, refused kubesource.Refused, live *model.Object) (taken, has model.Condition) {
+	message := clip(refused.Condition.Message)
+	if note := w.elsewhere(key, refused, live); note != "" {
+		message = clipTo(message, maxMessage-len(note)) + note
+	}
+	taken = model.Condition{Type: accepted, Status: model.False, Reason: reasonInvalid, Message: message}
+	has = model.Condition{Type: wellknown.Programmed, Status: model.False, Reason: wellknown.ReasonNotAccepted, Message: "this generation of the object is not with the proxies: see " + accepted}
+	if live != nil && held(replica.VersionOf(live), refused) == strictestOf {
+		has.Reason, has.Message = wellknown.ReasonStandIn, "the proxies are given this generation of the object in its strictest reading, and not as it is written: see "+accepted
+	}
+	return taken, has
+}
+
+// Refusal is what an object's status is to say, by whichever replica leads, if its present version is not taken; ok is false if it is, or if the
+// object is none of ours. Readers of the pages are told the same.
+func (w *Writer) Refusal(refused kubesource.Refused) (_ []model.Condition, ok bool) {
+	e, live := w.Store.Entry(refused.Key)
+	if isGateway := refused.Key.Group == model.GatewayGroup; !replica.Kinds(refused.Key) || isGateway && (!live || !w.ours(e.Object)) {
+		return nil, false
+	}
+	taken, has := w.refusal(refused.Key, refused, e.Object)
+	return []model.Condition{taken, has}, true
 }
 
 // programmed says whether the proxies have an object. What they all have once acknowledged stays acknowledged: a proxy or a replica that

@@ -92,7 +92,7 @@ func (e *Engine) unanswered(ctx context.Context, s *api.Status) error {
 
 // complaint is what is wrong with an object by a condition of it. One that only waits for proxies is not.
 func complaint(key api.Key, c api.Condition) (api.Problem, bool) {
-	if c.Status != string(metav1.ConditionFalse) || c.Reason == wellknown.ReasonAwaited || c.Reason == wellknown.ReasonNoProxies || c.Reason == wellknown.ReasonNotAccepted {
+	if c.Status != string(metav1.ConditionFalse) || c.Reason == wellknown.ReasonAwaited || c.Reason == wellknown.ReasonNoProxies || c.Reason == wellknown.ReasonNotAccepted || c.Reason == wellknown.ReasonStandIn {
 		return api.Problem{}, false
 	}
 	at := ""
