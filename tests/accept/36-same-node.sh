@@ -30,7 +30,7 @@ release() { kill "$HELD"; wait "$HELD"; } 2>/dev/null
 counts() { jq -r '"\(.counts.failed) \(.counts.unsent) \(.counts.unanswered)"' "$1"; }
 
 # Two workers: the two ends of a tunnel need not be on the same one.
-mesh --workers 2 --proxy-env LATEEN_SAME_NODE=true
+mesh --workers 2
 client=$(ip client) echo=$(ip echo)
 
 echo "# what is to be seen of it"
@@ -144,8 +144,8 @@ check "the network lets them again" in_pod echo nft delete table inet netpol
 check "served again" eventually 60 served
 check "down" lateen down
 
-echo "# not turned on"
-mesh
+echo "# turned off"
+mesh --proxy-env LATEEN_SAME_NODE=false
 equal "the service answers" 200 "$(fetch 67)"
 equal "through tunnels" 0 "$(handed)"
 check "down" lateen down

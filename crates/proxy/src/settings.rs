@@ -288,7 +288,7 @@ impl Settings {
                 // After one side has ended, a pause of an hour is no pause: its socket has leaked.
                 Some(env.duration("LATEEN_HALF_CLOSE_TIMEOUT", Duration::from_secs(60 * 60))?),
             ),
-            same_node: env.boolean("LATEEN_SAME_NODE", false)?,
+            same_node: env.boolean("LATEEN_SAME_NODE", true)?,
             // RFC 9113 §6.5.2 and §6.9.1 bound all three.
             stream_window: env.within(
                 "HTTP2_STREAM_WINDOW_SIZE",

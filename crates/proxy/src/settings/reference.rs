@@ -269,8 +269,8 @@ variables! {
             "connections in one tunnel before another tunnel is opened";
         "POOL_UNUSED_RELEASE_TIMEOUT" Ztunnel, Duration, Is("5m"),
             "how long a tunnel without connections is kept";
-        "LATEEN_SAME_NODE" Lateen, Boolean, Is("false"),
-            "hand connections between two pods of this node over inside the process, once a tunnel between the two has proven both; otherwise they go through tunnels as all others do";
+        "LATEEN_SAME_NODE" Lateen, Boolean, Is("true"),
+            "hand connections between two pods of this node over inside the process, once a tunnel between the two has proven both; otherwise they go through tunnels as all others do. A NetworkPolicy that comes to part the two ends what was handed over within 15 s, and not with its first packet: `false` where that is too late";
         "HTTP2_STREAM_WINDOW_SIZE" Ztunnel, Number(65_535, 2_147_483_647), Is("1048576"),
             "bytes that one connection may have on its way before the far end waits";
         "HTTP2_CONNECTION_WINDOW_SIZE" Ztunnel, Number(65_535, 2_147_483_647), Is("16777216"),
