@@ -3,6 +3,7 @@ package cli
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"lateen.dev/lateen/internal/engine/api"
 )
@@ -76,5 +77,14 @@ func TestALabelThatEnrolsLeadsToWait(t *testing.T) {
 	}
 	if r := f.run("", "label", "ns", "default", "team=a"); r.code != 0 || strings.Contains(r.stderr, "wait") {
 		t.Errorf("got %+v", r)
+	}
+}
+
+// A control plane that takes long to answer is left alone for longer than it worked, but not for ever.
+func TestAWaitDoesNotKeepASlowControlPlaneAtWork(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{0: pollTime, 10 * time.Millisecond: pollTime, 2 * time.Second: 4 * time.Second, time.Minute: longestPause} {
+		if got := pause(took); got != want {
+			t.Errorf("after a look of %s it pauses for %s, want %s", took, got, want)
+		}
 	}
 }

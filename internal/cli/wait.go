@@ -14,27 +14,36 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 )
 
-// pollTime is how often a wait looks again: short enough not to be felt, long enough to cost nothing.
-const pollTime = 200 * time.Millisecond
+const (
+	// pollTime is how often a wait looks again: short enough not to be felt, long enough to cost nothing.
+	pollTime = 200 * time.Millisecond
+	// longestPause is how long it waits at most where looking itself takes long.
+	longestPause = 5 * time.Second
+)
+
+// pause is how long a wait does not look after a look that took some time: in a large mesh it is not to keep the control plane at work without end.
+func pause(took time.Duration) time.Duration { return min(max(pollTime, 2*took), longestPause) }
 
 func (a *app) waitCommand() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "wait [TARGET...]",
 		Short: "wait until pods are ready and their place in the mesh is in force",
-		Example: `  # Everything, everything in a namespace, or what is named.
+		Example: `  # All pods and deployments; those of a namespace; these two, within 30 seconds.
   lateen wait
   lateen wait -n shop
   lateen wait deploy/productpage-v1 deploy/details-v1 --timeout 30s
 
   # A policy, in force in every node proxy.
   lateen wait authorizationpolicy/ratings-only-reviews`,
-		Long: "A pod whose labels put it into the mesh is waited for until its traffic is captured, any other until it is not, and\n" +
-			"both until every node proxy has acknowledged the configuration that says so: new connections follow it from then on.\n\n" +
-			"What configures the mesh is in force when it was accepted and every node proxy has acknowledged it. If a proxy refuses something\n" +
-			"that is waited for, or without targets anything in the namespaces looked at, the wait fails at once with the proxy's reason.\n\n" +
-			"A proxy that refuses more than it names may refuse any of what it was sent together. What configures the mesh and is waited\n" +
-			"for by name is then waited for until that is known. Other waits go on without an answer and say what is not known.",
+		Long: "Waits until all of this is so, for the targets or for everything:\n\n" +
+			"  pod         ready; captured if its labels put it into the mesh, and released if not\n" +
+			"  deployment  its replicas are up to date and ready, and its pods are as above\n" +
+			"  policy, Service, ServiceEntry, WorkloadEntry, Gateway\n" +
+			"              accepted in its present version, if it is a target\n\n" +
+			"and every node proxy has acknowledged the configuration that says so.\n\n" +
+			"Fails at once if a target is refused, or a node proxy refuses anything in the namespaces looked at; and after --timeout,\n" +
+			"with what is missing. What is not a target and may be refused (the proxy names only a part of what it refuses) is told and not waited for.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if timeout <= 0 {
 				return usagef("--timeout %s: use a time above zero, such as 30s", timeout)
@@ -61,7 +70,9 @@ func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.
 	var last []string // what was missing when it could last be asked
 	silent := ""      // why nobody answered then
 	for {
+		began := time.Now()
 		found, err := unready(ctx, a.client(), requests)
+		took := time.Since(began)
 		if err != nil && ctx.Err() == nil {
 			progress.Abandon()
 			return err
@@ -100,7 +111,7 @@ func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.
 				return fmt.Errorf("%w: %s; lateen status%s says more", context.Cause(ctx), strings.Join(last, ", "), a.meshFlag())
 			}
 			return ctx.Err()
-		case <-time.After(pollTime):
+		case <-time.After(pause(took)):
 		}
 	}
 }

@@ -111,11 +111,12 @@ func (c *Control) together(sources *status.Sources) error {
 	c.metrics.RegisterReplicas(func() float64 { return float64(writer.Waiting()) }, func() float64 { return float64(r.view.Unasked()) })
 	sources.Together = func(ctx context.Context) func(*model.Object) (model.Condition, bool) {
 		r.view.Ask(ctx)
+		of := r.view.Page()
 		return func(o *model.Object) (model.Condition, bool) {
 			if !replica.Kinds(o.Key) {
 				return model.Condition{}, false
 			}
-			v := r.view.Of(o.Key, replica.VersionOf(o))
+			v := of(o.Key, replica.VersionOf(o))
 			return model.Condition{Type: wellknown.Programmed, Status: v.Status, Reason: v.Reason, Message: v.Message}, true
 		}
 	}

@@ -238,12 +238,67 @@ type Verdict struct {
 func (v *View) Of(key model.Key, version Version) Verdict {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	var proxies, replicas, refused, doubted, unnamed []string
-	more, connected := 0, map[string]bool{}
-	judge := func(name string, s Standing, has bool, k *known) {
-		for p := range k.proxies {
-			connected[p] = true
+	return v.of(key, version, v.present())
+}
+
+// Page returns what judges as Of does, for many objects at once: which proxies there are it looks at only now, since to look at all of them
+// for each object takes seconds where there are thousands of both.
+func (v *View) Page() func(key model.Key, version Version) Verdict {
+	v.mu.Lock()
+	p := v.present()
+	v.mu.Unlock()
+	return func(key model.Key, version Version) Verdict {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		return v.of(key, version, p)
+	}
+}
+
+// presence is which proxies there are.
+type presence struct {
+	nodes map[string]string // of all that are known
+	any   bool              // one of them is connected to a replica that tells
+	// behind are those that are not caught up, lost those that are connected to no replica that tells.
+	behind, lost []string
+}
+
+// present looks at all proxies. The lock is held.
+func (v *View) present() presence {
+	p := presence{nodes: map[string]string{}}
+	connected := map[string]bool{}
+	look := func(k *known, tells bool) {
+		for name, proxy := range k.proxies {
+			p.nodes[name] = proxy.Node
+			if tells {
+				connected[name] = true
+			}
 		}
+		if tells {
+			p.behind = append(p.behind, k.behind()...)
+		}
+	}
+	v.Local.mu.Lock()
+	look(&v.Local.known, true)
+	v.Local.mu.Unlock()
+	for _, o := range v.replicas {
+		look(&o.known, o.complete)
+	}
+	for name, node := range v.proxies {
+		if p.nodes[name] = node; !connected[name] {
+			p.lost = append(p.lost, name)
+		}
+	}
+	slices.Sort(p.lost)
+	p.any = len(connected) > 0
+	return p
+}
+
+// of judges by the proxies that there are. The lock is held.
+func (v *View) of(key model.Key, version Version, p presence) Verdict {
+	proxies := p.behind[:len(p.behind):len(p.behind)]
+	var replicas, refused, doubted, unnamed []string
+	more := 0
+	judge := func(name string, s Standing, has bool) {
 		switch {
 		case !has || s.Version != version:
 			replicas = append(replicas, name+" does not know this version of it yet")
@@ -260,32 +315,18 @@ func (v *View) Of(key model.Key, version Version) Verdict {
 				unnamed = append(unnamed, s.RefusalText)
 			}
 		}
-		proxies = append(proxies, k.behind()...)
 	}
 	v.Local.mu.Lock()
 	own, has := v.Local.known.objects[key]
-	judge("this replica", own, has, &v.Local.known)
-	nodes := map[string]string{}
-	for name, p := range v.Local.known.proxies {
-		nodes[name] = p.Node
-	}
 	v.Local.mu.Unlock()
+	judge("this replica", own, has)
 	for _, o := range v.sorted() {
-		for name, p := range o.known.proxies {
-			nodes[name] = p.Node
-		}
 		switch {
 		case o.complete:
 			s, has := o.known.objects[key]
-			judge("replica "+o.name, s, has, &o.known)
+			judge("replica "+o.name, s, has)
 		case o.ready || len(o.known.proxies) > 0:
 			replicas = append(replicas, "replica "+o.name+" cannot be asked"+o.because())
-		}
-	}
-	var lost []string
-	for name, node := range v.proxies {
-		if nodes[name] = node; !connected[name] {
-			lost = append(lost, name)
 		}
 	}
 	for _, r := range []struct {
@@ -299,10 +340,10 @@ func (v *View) Of(key model.Key, version Version) Verdict {
 	}
 	var waiting []string
 	if names := mergeNames(proxies); len(names) > 0 || more > 0 {
-		waiting = append(waiting, "not acknowledged yet by "+people(names, nodes, more))
+		waiting = append(waiting, "not acknowledged yet by "+people(names, p.nodes, more))
 	}
-	if slices.Sort(lost); len(lost) > 0 {
-		waiting = append(waiting, "connected to no replica: "+people(lost, nodes, 0))
+	if len(p.lost) > 0 {
+		waiting = append(waiting, "connected to no replica: "+people(p.lost, p.nodes, 0))
 	}
 	if len(replicas) > 0 {
 		waiting = append(waiting, strings.Join(some(replicas, 0), ", "))
@@ -310,7 +351,7 @@ func (v *View) Of(key model.Key, version Version) Verdict {
 	switch {
 	case len(waiting) > 0:
 		return Verdict{model.False, wellknown.ReasonAwaited, strings.Join(waiting, "; ")}
-	case len(connected) == 0:
+	case !p.any:
 		return Verdict{model.Unknown, wellknown.ReasonNoProxies, "no node proxy is connected to the control plane"}
 	}
 	return Verdict{model.True, wellknown.ReasonProgrammed, "every node proxy has acknowledged it"}

@@ -213,6 +213,52 @@ func TestObjectsHaveTheWorstThatAReplicaSays(t *testing.T) {
 	}
 }
 
+// A replica that has not read the present version of an object speaks of another one: neither what it refuses of that nor what it takes is told.
+func TestWhatAReplicaSaysOfAnEarlierVersionCountsForNothing(t *testing.T) {
+	says := func(uid string, generation int, reason, status string) part {
+		return part{partPod("control", "control-"+reason, "n1", true), map[string]string{"15014/debug/objects": fmt.Sprintf(`[{"apiVersion":"security.istio.io/v1","kind":"AuthorizationPolicy","namespace":"default","name":"p",
+			"uid":%q,"observedGeneration":%d,"conditions":[{"type":"Accepted","status":%q,"reason":%[4]q},{"type":"lateen.dev/Programmed","status":%[3]q,"reason":%[4]q}],"problems":[{"object":"AuthorizationPolicy default/p","message":%[4]q}]}]`, uid, generation, status, reason)}}
+	}
+	const lags = "replica control-lags does not know this version of it yet"
+	for name, x := range map[string]struct {
+		parts []part
+		want  string
+	}{
+		"the present one":          {[]part{says("u2", 3, "Invalid", "False")}, "Accepted=False Invalid, lateen.dev/Programmed=False Invalid, Invalid"},
+		"no version is known":      {[]part{says("", 0, "Invalid", "False")}, "Accepted=False Invalid, lateen.dev/Programmed=False Invalid, Invalid"},
+		"an earlier one":           {[]part{says("u2", 2, "lags", "False")}, "lateen.dev/Programmed=False AwaitingProxies " + lags},
+		"another object of a name": {[]part{says("u1", 4, "lags", "True")}, "lateen.dev/Programmed=False AwaitingProxies " + lags},
+		"one of two lags":          {[]part{says("u2", 2, "lags", "False"), says("u2", 3, "Good", "True")}, "Accepted=True Good, lateen.dev/Programmed=False AwaitingProxies " + lags + ", Good"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, c := mesh(t, x.parts)
+			client, _, err := e.kind("ap", "default", false)
+			if err == nil {
+				_, err = client.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{"apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",
+					"metadata": map[string]any{"namespace": "default", "name": "p", "uid": "u2", "generation": int64(3)}}}, metav1.CreateOptions{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			list, err := c.Get(t.Context(), api.GetRequest{Kind: "AuthorizationPolicy", Namespace: "default"})
+			if err != nil || len(list.Items) != 1 {
+				t.Fatal(list, err)
+			}
+			var said []string
+			for _, c := range list.Items[0].Conditions {
+				said = append(said, strings.TrimSpace(c.Type+"="+c.Status+" "+c.Reason+" "+c.Message))
+			}
+			slices.Sort(said)
+			for _, p := range list.Items[0].Problems {
+				said = append(said, p.Message)
+			}
+			if got := strings.Join(said, ", "); got != x.want {
+				t.Errorf("got  %s\nwant %s", got, x.want)
+			}
+		})
+	}
+}
+
 func TestPagesOfProxiesComeFromTheOneThatIsReady(t *testing.T) {
 	_, c := mesh(t, []part{
 		{partPod("node", "node-new", "n1", false), map[string]string{"15000/config_dump": "new", "15020/metrics": "new"}},

@@ -67,7 +67,11 @@ func (e *Engine) objects(r *http.Request) (any, error) {
 		if q.Get("name") != "" && k.Namespaced {
 			about.Set("namespace", items[0].GetNamespace())
 		}
-		if said, err = e.said(r.Context(), about); err != nil {
+		present := map[api.Key]*unstructured.Unstructured{}
+		for i := range items {
+			present[api.Key{Kind: k.Name, Namespace: items[i].GetNamespace(), Name: items[i].GetName()}] = &items[i]
+		}
+		if said, err = e.said(r.Context(), about, present); err != nil {
 			out.Unasked = err.Error()
 		}
 	}
@@ -105,7 +109,8 @@ type said struct {
 }
 
 // said asks every replica about the objects of a kind, or one of them. What one of them has to complain about counts: its proxies are refused the same object.
-func (e *Engine) said(ctx context.Context, about url.Values) (map[api.Key]said, error) {
+// What one says of an earlier version than is present counts for nothing, but that it does not know the present one.
+func (e *Engine) said(ctx context.Context, about url.Values, present map[api.Key]*unstructured.Unstructured) (map[api.Key]said, error) {
 	pods, err := e.pods(ctx, "control")
 	if err != nil {
 		return nil, err
@@ -125,6 +130,8 @@ func (e *Engine) said(ctx context.Context, about url.Values) (map[api.Key]said, 
 			Kind       string          `json:"kind"`
 			Namespace  string          `json:"namespace"`
 			Name       string          `json:"name"`
+			UID        string          `json:"uid"`
+			Observed   int64           `json:"observedGeneration"`
 			Conditions []api.Condition `json:"conditions"`
 			Problems   []api.Problem   `json:"problems"`
 		}
@@ -134,6 +141,10 @@ func (e *Engine) said(ctx context.Context, about url.Values) (map[api.Key]said, 
 		asked++
 		for _, o := range objects {
 			key := api.Key{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
+			if now := present[key]; now != nil && (o.UID != "" && o.UID != string(now.GetUID()) || o.Observed > 0 && o.Observed < now.GetGeneration()) {
+				o.Conditions, o.Problems = []api.Condition{{Type: wellknown.Programmed, Status: string(metav1.ConditionFalse), Reason: wellknown.ReasonAwaited,
+					Message: "replica " + pods[i].Name + " does not know this version of it yet"}}, nil
+			}
 			s := out[key]
 			s.group = schema.FromAPIVersionAndKind(o.APIVersion, o.Kind).Group
 			s.conditions = worst(s.conditions, o.Conditions)
