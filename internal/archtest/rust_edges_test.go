@@ -58,7 +58,7 @@ var soleUsers = map[string][]string{
 	// The echo service that load is aimed at stands in for applications, which use a library too.
 	"h2":          {"lateen-hbone", "lateen-load"},
 	"nix":         {"lateen-capture"},
-	"libc":        {"lateen-capture", "lateen-load"},
+	"libc":        {"lateen-accelerate", "lateen-capture", "lateen-load"},
 	"x509-parser": {"lateen-tls"},
 	// The message format; what is asked of whom is crates/proxy's.
 	"hickory-proto": {"lateen-dns"},
@@ -67,7 +67,7 @@ var soleUsers = map[string][]string{
 // crateOrder lists the crates bottom up: a crate may depend on those before it only.
 var crateOrder = []string{
 	"lateen-types", "lateen-proto", "lateen-policy", "lateen-balance", "lateen-config", "lateen-dns", "lateen-tls", "lateen-fair", "lateen-proxy-protocol", "lateen-relay", "lateen-h2",
-	"lateen-hbone", "lateen-identity", "lateen-xds", "lateen-capture", "lateen-telemetry", "lateen-otlp", "lateen-admin", "lateen-testkit", "lateen-proxy", "lateen-load",
+	"lateen-hbone", "lateen-identity", "lateen-xds", "lateen-accelerate", "lateen-capture", "lateen-telemetry", "lateen-otlp", "lateen-admin", "lateen-testkit", "lateen-proxy", "lateen-load",
 }
 
 func TestCratesPointTheRightWay(t *testing.T) {

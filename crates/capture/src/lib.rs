@@ -1,8 +1,8 @@
 //! Sockets in pods' network namespaces: listeners, prepared sockets, original destinations, the acceptor, ZDS.
 //! What is done with a connection, and which pod may talk to which, is decided elsewhere.
 //!
-//! This is the one crate of the data plane that may say `unsafe`, and the one that may change a thread's network
-//! namespace. Only [`NamespaceThread`] does so; everybody else receives finished sockets.
+//! With `lateen-accelerate` this is the one crate of the data plane that may say `unsafe`, and it alone may change a
+//! thread's network namespace. Only [`NamespaceThread`] does so; everybody else receives finished sockets.
 
 pub mod acceptor;
 mod dns;

@@ -1,0 +1,16 @@
+//! Joins two connections of this process in the kernel: what one application sends goes straight into the connection to
+//! the other one, and this process is not woken for it. Whether two may talk is decided elsewhere, before.
+//!
+//! Nothing is compiled: the two small BPF programs are written down as instructions ([`programs`]), with the places of
+//! the kernel's fields from its own type information ([`btf`]).
+//!
+//! Beside `lateen-capture` the one crate of the data plane that may say `unsafe`: bpf(2) and a page shared with the kernel.
+
+mod accelerator;
+mod asm;
+pub mod btf;
+mod programs;
+mod sys;
+mod table;
+
+pub use accelerator::{Accelerator, Declined, End, Joined, Unavailable, Visit};
