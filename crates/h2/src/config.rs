@@ -23,13 +23,16 @@ pub struct Config {
     pub stream_first: u32,
     /// What a stream's window grows to with the bandwidth-delay product.
     pub stream_most: u32,
+    /// Streams for whose first windows room is kept in [`Config::allowance`], open or not: what they leave is what streams
+    /// grow into. No set of so many that nobody reads stops another.
+    pub first_windows: u32,
     /// What the peer may have under way on the whole connection at first, once it was told: 65,535 bytes to 2^31-1. A caller
     /// that decides with allowances alone says the largest.
     pub connection_first: u32,
     /// What that grows to likewise.
     pub connection_most: u32,
     /// Most bytes of credit and of data that nobody has consumed yet, on the whole connection. What is not taken by first
-    /// windows of all streams and by [`Config::connection_most`] is what streams grow into. A ledger that many connections
+    /// windows and by one more of [`Config::stream_most`] is what streams grow into. A ledger that many connections
     /// share lowers what is lent now, and raises it again, with [`Connection::set_allowance`](crate::Connection::set_allowance).
     pub allowance: u32,
     /// Bytes of one stream that may wait here for the connection to take them.
@@ -60,6 +63,7 @@ impl Config {
             max_streams: 200,
             stream_first: FLOOR,
             stream_most: 4 << 20,
+            first_windows: 200,
             connection_first: FLOOR,
             connection_most: 8 << 20,
             allowance: 32 << 20,

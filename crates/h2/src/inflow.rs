@@ -188,7 +188,8 @@ impl Inflow {
     fn has_room(&self, has: u32, more_streams: u32) -> bool {
         let others = self.committed - u64::from(has);
         let new = u64::from(self.stream_first) * u64::from(more_streams);
-        others + new + u64::from(self.target) + u64::from(self.window) <= u64::from(self.most)
+        let working = self.window.min(self.stream_most);
+        others + new + u64::from(self.target) + u64::from(working) <= u64::from(self.most)
     }
 
     /// Nothing more comes on this stream: what it had as credit is committed no longer.

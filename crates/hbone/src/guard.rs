@@ -165,7 +165,10 @@ impl Guard {
 
     /// What the peer may send on the connection and what it sent.
     pub(crate) fn inflow(&self) -> Inflow {
-        self.inflow
+        crate::windows::Inflow {
+            wanted: u32::MAX,
+            ..self.inflow
+        }
     }
 
     /// Judges bytes that came; `passing` hears what they mean for streams once the HTTP/2 layer has acted on them.

@@ -10,9 +10,9 @@ use crate::outbox::SendBudget;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Http2 {
     /// The `h2` crate's.
-    #[default]
     Library,
     /// Our own, `lateen_h2`.
+    #[default]
     Own,
 }
 
@@ -44,13 +44,14 @@ impl Http2 {
 /// What a tunnel offers its peer and asks of it. The defaults are Istio's, but for windows and frames.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Whose HTTP/2 carries it; the `h2` crate's unless the environment says otherwise, see [`Http2::VARIABLE`].
+    /// Whose HTTP/2 carries it; our own unless the environment says otherwise, see [`Http2::VARIABLE`].
     pub http2: Http2,
-    /// Bytes that a peer may send on one stream before we read them (RFC 9113 §6.9.2), up to 2^31-1.
+    /// Most bytes that a peer may send on one stream before we read them (RFC 9113 §6.9.2), up to 2^31-1. It begins with
+    /// 64 KiB and grows with what the path carries.
     /// A stream carries at most this much in a round trip: 1 MiB is 1 GiB/s at 1 ms and 10 MiB/s at 100 ms.
     pub stream_window: u32,
-    /// Most bytes of the same for the whole connection. It starts at 64 KiB and, while the peer uses it up, becomes a
-    /// stream's and doubles, to
+    /// Most bytes of the same for the whole connection. It starts at 64 KiB and, while the peer uses it up, becomes what
+    /// the path carries beyond what nobody has read, at most
     /// [`Settings::stream_window`] for every accepted stream, as far as [`Settings::budget`] lends.
     /// Beyond that, streams that nobody reads stall the other streams of their tunnel.
     pub connection_window: u32,

@@ -24,6 +24,8 @@ pub(crate) struct Inflow {
     pub(crate) came: u64,
     /// What our WINDOW_UPDATEs of the connection granted.
     pub(crate) granted: u64,
+    /// What the peer could make use of on its path: a working window beyond what nobody has read.
+    pub(crate) wanted: u32,
 }
 
 impl Inflow {
@@ -75,15 +77,16 @@ impl Windows {
         }
     }
 
-    fn wanted(&self, load: &Load) -> u32 {
+    fn wanted(&self, load: &Load, inflow: Inflow) -> u32 {
         let streams = u32::try_from(load.accepted()).unwrap_or(u32::MAX);
-        self.per_stream.saturating_mul(streams).min(self.most)
+        let most = self.per_stream.saturating_mul(streams).min(self.most);
+        most.min(inflow.wanted.saturating_sub(FLOOR))
     }
 
     /// The connection window, if the streams that there are and what the peer sends ask for a larger one now. Ask
     /// whenever something may have come.
     pub(crate) fn grow(&mut self, load: &Load, inflow: Inflow) -> Option<u32> {
-        let wanted = self.wanted(load);
+        let wanted = self.wanted(load, inflow);
         if wanted <= self.target || !self.is_used(inflow) {
             return None;
         }
@@ -122,7 +125,7 @@ impl Windows {
     /// need it, a window that nobody uses shrinks to a first one though its streams stay.
     pub(crate) fn shrink(&mut self, load: &Load, inflow: Inflow) -> Option<u32> {
         self.settle(load);
-        let mut wanted = self.wanted(load);
+        let mut wanted = self.wanted(load, inflow);
         if self.is_unused(inflow) && self.budget.is_low() {
             wanted = wanted.min(self.budget.first_window());
         }
@@ -201,7 +204,10 @@ mod tests {
             let load = load();
             Peer {
                 windows: Windows::new(budget, MIB, 16 * MIB),
-                inflow: Inflow::default(),
+                inflow: Inflow {
+                    wanted: u32::MAX,
+                    ..Inflow::default()
+                },
                 streams: (0..streams).map(|_| open(&load)).collect(),
                 load,
             }

@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::pooled::{identity, key};
-use common::{local, request, serve, stream};
+use common::{local, path, request, serve, stream};
 use lateen_hbone::{
     Budget, Connection, Lent, Pool, PoolKey, Settings, Status, Tunnel, Unanswered, client,
 };
@@ -14,6 +14,9 @@ use lateen_types::Identity;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::sleep;
+
+/// What a tunnel is lent that moves much on one stream: the windows end at up to a mebibyte, doubled from 64 KiB.
+const LARGE: usize = 900 << 10;
 
 /// A server whose beat is quick.
 fn theirs(budget: &Budget) -> Settings {
@@ -32,7 +35,8 @@ async fn keep(
     tokio::sync::mpsc::UnboundedReceiver<lateen_hbone::Incoming>,
     JoinHandle<()>,
 ) {
-    let (near, far) = duplex(1 << 20);
+    // On which windows of a mebibyte are of use.
+    let (near, far) = path(Duration::from_millis(1));
     let incoming = serve(far, settings);
     let ours = Settings {
         idle_timeout: None,
@@ -51,7 +55,26 @@ async fn bulk(
     tunnel: &Tunnel,
     incoming: &mut tokio::sync::mpsc::UnboundedReceiver<lateen_hbone::Incoming>,
 ) {
-    let (mut near, mut far) = stream(tunnel, incoming).await;
+    bulks(tunnel, incoming, 1).await;
+}
+
+/// The same on so many streams at once.
+async fn bulks(
+    tunnel: &Tunnel,
+    incoming: &mut tokio::sync::mpsc::UnboundedReceiver<lateen_hbone::Incoming>,
+    count: usize,
+) {
+    let mut all = Vec::new();
+    for _ in 0..count {
+        let (near, far) = stream(tunnel, incoming).await;
+        all.push(spawn_local(transfer(near, far)));
+    }
+    for one in all {
+        one.await.unwrap();
+    }
+}
+
+async fn transfer(mut near: lateen_hbone::Stream, mut far: lateen_hbone::Stream) {
     let sending = spawn_local(async move {
         near.write_all(&vec![7; 8 << 20]).await.unwrap();
         near.shutdown().await.unwrap();
@@ -122,7 +145,7 @@ async fn a_bulk_transfer_grows_its_window() {
         let budget = Budget::default();
         let (tunnel, mut incoming, _driver) = keep(theirs(&budget)).await;
         bulk(&tunnel, &mut incoming).await;
-        assert_eq!(budget.lent(), 1 << 20);
+        assert!((LARGE..=1 << 20).contains(&budget.lent()));
     })
     .await;
 }
@@ -162,18 +185,10 @@ async fn idle_tunnels_give_back_what_others_need() {
 async fn who_takes_all_it_can_leaves_others_a_window() {
     local(async {
         let budget = Budget::new(48 << 20);
-        let mut kept = Vec::new();
         for _ in 0..6 {
             let mine = theirs(&budget.between(&identity("greedy"), "deaf"));
             let (tunnel, mut incoming, driver) = keep(mine).await;
-            for _ in 0..8 {
-                let (mut near, far) = stream(&tunnel, &mut incoming).await;
-                spawn_local(async move {
-                    let block = vec![0; 64 * 1024];
-                    while near.write_all(&block).await.is_ok() {}
-                });
-                kept.push(far);
-            }
+            stop_reading(&tunnel, &mut incoming).await;
             std::mem::forget((tunnel, incoming, driver));
         }
         let mut before = usize::MAX;
@@ -189,11 +204,29 @@ async fn who_takes_all_it_can_leaves_others_a_window() {
                 keep(theirs(&budget.between(&identity(peer), pod))).await;
             let before = budget.lent();
             bulk(&tunnel, &mut incoming).await;
-            assert_eq!(budget.lent() - before, 1 << 20, "{peer} to {pod}");
+            assert!(budget.lent() - before >= LARGE, "{peer} to {pod}");
             std::mem::forget((tunnel, incoming, driver));
         }
     })
     .await;
+}
+
+/// Streams that never stop sending, to a pod that reads until they have large windows and then no more.
+async fn stop_reading(
+    tunnel: &Tunnel,
+    incoming: &mut tokio::sync::mpsc::UnboundedReceiver<lateen_hbone::Incoming>,
+) {
+    for _ in 0..8 {
+        let (mut near, mut far) = stream(tunnel, incoming).await;
+        spawn_local(async move {
+            let block = vec![0; 64 * 1024];
+            while near.write_all(&block).await.is_ok() {}
+        });
+        spawn_local(async move {
+            far.read_exact(&mut vec![0; 8 << 20]).await.unwrap();
+            std::future::pending::<()>().await;
+        });
+    }
 }
 
 /// Takes all that these pairs can get, by pods that do not read.
@@ -202,14 +235,7 @@ async fn deaf(budget: &Budget, pairs: &[(&str, &str)]) {
         for _ in 0..6 {
             let mine = theirs(&budget.between(&identity(peer), pod));
             let (tunnel, mut incoming, driver) = keep(mine).await;
-            for _ in 0..8 {
-                let (mut near, far) = stream(&tunnel, &mut incoming).await;
-                spawn_local(async move {
-                    let block = vec![0; 64 * 1024];
-                    while near.write_all(&block).await.is_ok() {}
-                });
-                std::mem::forget(far);
-            }
+            stop_reading(&tunnel, &mut incoming).await;
             std::mem::forget((tunnel, incoming, driver));
         }
         let mut before = usize::MAX;
@@ -263,9 +289,7 @@ async fn peers_that_were_busy_once_leave_others_a_window() {
             for _ in 0..15 {
                 std::mem::forget(stream(&tunnel, &mut incoming).await);
             }
-            for _ in 0..5 {
-                bulk(&tunnel, &mut incoming).await;
-            }
+            bulks(&tunnel, &mut incoming, 15).await;
             let got = budget.lent_between(&peer, pod).unwrap_or(0);
             assert!(got >= 256 << 10, "peer {n}: {got} bytes");
             kept.push((tunnel, incoming, driver));
@@ -280,9 +304,10 @@ async fn peers_that_were_busy_once_leave_others_a_window() {
             sleep(Duration::from_millis(1_000)).await;
             for (tunnel, incoming, _) in &mut kept {
                 let (mut near, mut far) = stream(tunnel, incoming).await;
-                let block = vec![7; 100 << 10];
-                near.write_all(&block).await.unwrap();
-                far.read_exact(&mut vec![0; block.len()]).await.unwrap();
+                let (block, mut got) = (vec![7; 100 << 10], vec![0; 100 << 10]);
+                let (wrote, read) = tokio::join!(near.write_all(&block), far.read_exact(&mut got));
+                wrote.unwrap();
+                read.unwrap();
             }
         }
         assert!(
@@ -307,14 +332,12 @@ async fn service_accounts_of_one_namespace_leave_others_a_window() {
                 for _ in 0..15 {
                     std::mem::forget(stream(&tunnel, &mut incoming).await);
                 }
-                for _ in 0..5 {
-                    bulk(&tunnel, &mut incoming).await;
-                }
+                bulks(&tunnel, &mut incoming, 15).await;
                 std::mem::forget((tunnel, incoming, driver));
             }
         }
         let got = newcomer(&budget, "honest", "fresh").await;
-        assert_eq!(got, 1 << 20);
+        assert!(got >= LARGE, "{got} bytes");
     })
     .await;
 }
@@ -334,7 +357,7 @@ async fn a_dial_says_who_is_charged() {
             ..key()
         };
         let dial = || {
-            let (near, far) = duplex(1 << 20);
+            let (near, far) = path(Duration::from_millis(1));
             let mut incoming = serve(far, Settings::server());
             spawn_local(async move {
                 while let Some(incoming) = incoming.recv().await {
@@ -357,7 +380,8 @@ async fn a_dial_says_who_is_charged() {
             .await
             .unwrap();
         stream.read_exact(&mut vec![0; 8 << 20]).await.unwrap();
-        assert_eq!((of_all.lent(), of_peer.lent()), (0, 1 << 20));
+        assert_eq!(of_all.lent(), 0);
+        assert!((LARGE..=1 << 20).contains(&of_peer.lent()));
     })
     .await;
 }

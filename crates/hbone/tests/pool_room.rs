@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use common::pooled::{Fault, Faulty, Peer, key, pool, says_hello};
-use common::{echo, local, request, serve};
+use common::{echo, local, path, request, serve};
 use lateen_hbone::{Pool, PoolError, Settings, Unanswered};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::spawn_local;
@@ -66,21 +66,33 @@ async fn our_own_limit_opens_a_second_tunnel() {
 #[tokio::test(start_paused = true)]
 async fn a_congested_tunnel_gets_a_spare() {
     local(async {
-        let (pool, peer) = (pool(), Peer::new(Settings::server()));
+        let settings = Settings {
+            tunnel_send_buffer: 1 << 20,
+            ..Settings::client()
+        };
+        let (pool, dials) = (Pool::new(settings, 100), Cell::new(0));
         let cut = Rc::new(Cell::new(false));
         let connect = async || {
             let dial = || {
-                let (peer, cut) = (peer.clone(), Rc::clone(&cut));
-                async move { Ok::<_, String>(Faulty(Fault::Stuck, peer.dial().await?, cut)) }
+                dials.set(dials.get() + 1);
+                let (near, far) = path(Duration::from_millis(1));
+                let mut incoming = serve(far, Settings::server());
+                spawn_local(async move {
+                    while let Some(incoming) = incoming.recv().await {
+                        spawn_local(echo(incoming.accept(None).unwrap()));
+                    }
+                });
+                let near = Faulty(Fault::Stuck, near, Rc::clone(&cut));
+                async move { Ok::<_, String>(near) }
             };
             pool.connect(&key(), &request(), &Unanswered::default(), dial)
                 .await
         };
         let mut streams = Vec::new();
-        for _ in 0..12 {
+        for _ in 0..40 {
             streams.push(connect().await.unwrap().0);
         }
-        assert_eq!(peer.dials.get(), 1);
+        assert_eq!(dials.get(), 1);
         // So much goes through that the peer grants a large window.
         let (mut reader, mut writer) = tokio::io::split(streams.pop().unwrap());
         let (sent, mut got) = (vec![2; 16 << 20], vec![0; 16 << 20]);
@@ -97,7 +109,7 @@ async fn a_congested_tunnel_gets_a_spare() {
         // The path of the first tunnel stays stuck until somebody wakes it; new requests get another.
         let _waits = tokio::time::timeout(Duration::from_millis(50), connect()).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
-        assert_eq!(peer.dials.get(), 2);
+        assert_eq!(dials.get(), 2);
         let mut stream = connect().await.unwrap().0;
         says_hello(&mut stream).await;
     })
@@ -114,7 +126,11 @@ async fn a_tunnel_whose_window_is_withheld_gets_no_more_streams() {
                 dials.set(dials.get() + 1);
                 let silent = dials.get() == 1;
                 let (near, far) = duplex(64 * 1024);
-                let mut incoming = serve(far, Settings::server());
+                let settings = Settings {
+                    connection_window: 1 << 20,
+                    ..Settings::server()
+                };
+                let mut incoming = serve(far, settings);
                 spawn_local(async move {
                     let mut unread = Vec::new();
                     while let Some(incoming) = incoming.recv().await {

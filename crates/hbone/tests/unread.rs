@@ -24,7 +24,7 @@ async fn a_peer_that_reads_nothing() {
         let turns: [(Serving, Turn); 4] = [
             (Serving::Refuses, |n| connect(odd(n))),
             (Serving::Accepts, |n| {
-                [connect(odd(n)), frame(DATA, 0, odd(n), &[5; 1_000])].concat()
+                [connect(odd(n)), frame(DATA, 0, odd(n), &[5; 300])].concat()
             }),
             (Serving::Accepts, |_| frame(PING, 0, 0, &[7; 8])),
             (Serving::Accepts, |_| {

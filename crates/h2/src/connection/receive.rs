@@ -280,7 +280,8 @@ impl Connection {
         };
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let open = !stream.is(is::HEARD) && self.failed.is_none();
-        let others = self.config.max_streams.saturating_sub(self.active);
+        let most = self.config.first_windows.min(self.config.max_streams);
+        let others = most.saturating_sub(self.active);
         let more = self.inflow.consumed(stream, bytes, open, others);
         if let Some(more) = more {
             self.output

@@ -29,18 +29,23 @@ const PREFACE: u64 = 24;
 /// Answers that may wait for a peer; where there are fewer, nothing more is read of it, see [`super::wire`].
 const UNREAD_REPLIES: usize = 192 * 1024;
 
-/// The core's parameters for these settings. Windows follow the budget: the core's own do not limit them.
+/// Streams of which each finds room for its first window on a tunnel whose allowance is lent whole, whoever does not read.
+const FIRST_WINDOWS: u32 = 64;
+
+/// The core's parameters for these settings. Its windows follow the path, within what the budget lends.
 pub(super) fn config(settings: &Settings, max_streams: u32) -> lateen_h2::SharedConfig {
     let most = i32::MAX as u32;
+    let allowance = FLOOR.saturating_add(settings.connection_window).min(most);
     Config {
         max_frame: settings.max_frame,
         max_header_list: settings.max_header_list,
         max_streams,
-        stream_first: settings.stream_window,
+        stream_first: FLOOR,
         stream_most: settings.stream_window,
-        connection_first: most,
-        connection_most: most,
-        allowance: FLOOR.saturating_add(settings.connection_window).min(most),
+        first_windows: FIRST_WINDOWS,
+        connection_first: FLOOR,
+        connection_most: allowance,
+        allowance,
         send_buffer: u32::try_from(settings.send_buffer).unwrap_or(most),
         send_total: settings.tunnel_send_buffer,
         unread_replies: UNREAD_REPLIES,
@@ -72,6 +77,7 @@ pub(super) fn lend(core: &mut Core, windows: &mut Windows, load: &Load, beat: bo
     let inflow = crate::windows::Inflow {
         came: credit.came,
         granted: (credit.came + u64::from(credit.credit)).saturating_sub(u64::from(FLOOR)),
+        wanted: credit.wanted,
     };
     let window = match beat {
         true => windows.shrink(load, inflow),

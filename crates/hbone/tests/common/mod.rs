@@ -84,6 +84,42 @@ pub fn serve(io: DuplexStream, settings: Settings) -> mpsc::UnboundedReceiver<In
     receiver
 }
 
+/// The two ends of a path of any bandwidth on which every byte takes so long.
+pub fn path(delay: Duration) -> (DuplexStream, DuplexStream) {
+    const ROOM: usize = 8 << 20;
+    let ((near, left), (right, far)) = (duplex(ROOM), duplex(ROOM));
+    let (from_left, to_left) = tokio::io::split(left);
+    let (from_right, to_right) = tokio::io::split(right);
+    spawn_local(carry(from_left, to_right, delay));
+    spawn_local(carry(from_right, to_left, delay));
+    (near, far)
+}
+
+async fn carry(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin + 'static,
+    delay: Duration,
+) {
+    let (sender, mut receiver) = mpsc::unbounded_channel::<(tokio::time::Instant, Vec<u8>)>();
+    spawn_local(async move {
+        while let Some((due, bytes)) = receiver.recv().await {
+            tokio::time::sleep_until(due).await;
+            if to.write_all(&bytes).await.is_err() {
+                return;
+            }
+        }
+        // Fails when the other end is closed already.
+        let _ = to.shutdown().await;
+    });
+    let mut buffer = vec![0; 256 * 1024];
+    while let Ok(n @ 1..) = from.read(&mut buffer).await {
+        let due = tokio::time::Instant::now() + delay;
+        if sender.send((due, buffer[..n].to_vec())).is_err() {
+            return;
+        }
+    }
+}
+
 /// A stream's two ends.
 pub async fn stream(
     tunnel: &Tunnel,
