@@ -7,6 +7,11 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/csaupgrade"
 
 	"lateen.dev/lateen/internal/engine/api"
 )
@@ -16,16 +21,24 @@ import (
 func (i *Installation) claim(ctx context.Context) error {
 	c := i.cluster
 	for _, s := range i.Plan.Steps {
-		if !isAnchor(s) || s.Action != Create {
+		if !isAnchor(s) {
 			continue
 		}
 		client, err := c.objects(s.object)
 		if err != nil {
 			return err
 		}
-		_, err = client.Create(ctx, s.object, metav1.CreateOptions{FieldManager: fieldManager})
+		var claimed *unstructured.Unstructured
+		if s.Action == Create {
+			claimed, err = client.Create(ctx, s.object, metav1.CreateOptions{FieldManager: fieldManager})
+		} else {
+			claimed, err = c.get(ctx, s.object)
+		}
 		if !apierrors.IsAlreadyExists(err) {
 			if err != nil {
+				return c.explain(err)
+			}
+			if err := asApplied(ctx, client, claimed); err != nil {
 				return c.explain(err)
 			}
 			continue
@@ -40,6 +53,23 @@ func (i *Installation) claim(ctx context.Context) error {
 		return c.elsewhere(ctx, now)
 	}
 	return nil
+}
+
+// asApplied has an object that was created be as if it had been applied. Else its fields belong to a creation that never comes back, and what a later
+// version does not apply any more would stay.
+func asApplied(ctx context.Context, client dynamic.ResourceInterface, o *unstructured.Unstructured) error {
+	if o == nil {
+		return nil
+	}
+	patch, err := csaupgrade.UpgradeManagedFieldsPatch(o, sets.New(fieldManager), fieldManager)
+	if err != nil || patch == nil {
+		return err
+	}
+	_, err = client.Patch(ctx, o.GetName(), types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil // somebody has written meanwhile; the next run does it
+	}
+	return err
 }
 
 // unmake removes the namespace that this command made for an installation, if another one in another namespace has preceded it. One in which

@@ -158,3 +158,38 @@ func TestAMeshElsewhereIsNamedWithWhatIsDoneToIt(t *testing.T) {
 		}
 	}
 }
+
+// The API server keeps a creation's fields apart from those that are applied. Neither a claim of now nor one of an earlier version leaves such an entry.
+func TestWhatAnInstallationIsFoundByIsAppliedByNobodyElse(t *testing.T) {
+	created := metav1.ManagedFieldsEntry{Manager: fieldManager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "rbac.authorization.k8s.io/v1", FieldsType: "FieldsV1",
+		FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:labels":{"f:old":{}}}}`)}}
+	for _, before := range []bool{false, true} {
+		c := cluster(t)
+		i, err := c.Prepare(t.Context(), options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The real API server does this; the test's knows nothing of fields.
+		var anchor *unstructured.Unstructured
+		for n := range i.Plan.Steps {
+			if s := &i.Plan.Steps[n]; isAnchor(*s) {
+				anchor = s.object
+				anchor.SetManagedFields([]metav1.ManagedFieldsEntry{created})
+				if before {
+					c.put(t, anchor)
+					s.Action = Unchanged
+				}
+			}
+		}
+		if err := i.claim(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		live, err := c.get(t.Context(), anchor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := live.GetManagedFields(); len(got) != 1 || got[0].Operation != metav1.ManagedFieldsOperationApply || got[0].Manager != fieldManager {
+			t.Errorf("there before: %v; got %+v", before, got)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -109,5 +110,41 @@ func TestTheValuesOfTheInstallationAreNoDrift(t *testing.T) {
 	r.Values = map[string]any{"control": map[string]any{"replicas": 3}}
 	if said, _ := drift(t, c, r); !slices.Equal(said, []string{"change lateen-system/deployment/lateen-control spec.replicas"}) {
 		t.Errorf("what the values say is not what is compared with: %q", said)
+	}
+}
+
+// Whoever has an autoscaler of his own say how many replicas there are has changed nothing of the installation, and an upgrade leaves him the number.
+func TestTheNumberOfReplicasIsAnAutoscalersToSay(t *testing.T) {
+	of := func(kind, name string, labels map[string]string) *autoscalingv2.HorizontalPodAutoscaler {
+		return &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: "scaler", Labels: labels},
+			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{Kind: kind, Name: name}}}
+	}
+	drifted := []string{"change lateen-system/deployment/lateen-control spec.replicas"}
+	for name, x := range map[string]struct {
+		scaler   *autoscalingv2.HorizontalPodAutoscaler
+		replicas int64
+		want     []string
+	}{
+		"one of this Deployment":             {of("Deployment", controlName, nil), 5, nil},
+		"which has none":                     {of("Deployment", controlName, nil), 0, drifted},
+		"one of another Deployment":          {of("Deployment", "other", nil), 5, drifted},
+		"one of another kind":                {of("StatefulSet", controlName, nil), 5, drifted},
+		"one of ours that is wanted no more": {of("Deployment", controlName, map[string]string{managedBy: lateen}), 5, drifted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, r := installed(t)
+			if _, err := c.Client.AutoscalingV2().HorizontalPodAutoscalers(DefaultNamespace).Create(t.Context(), x.scaler, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			o, err := c.get(t.Context(), named("Deployment", DefaultNamespace, controlName))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = unstructured.SetNestedField(o.Object, x.replicas, "spec", "replicas")
+			c.put(t, o)
+			if said, _ := drift(t, c, r); !slices.Equal(said, x.want) {
+				t.Errorf("got %q, want %q", said, x.want)
+			}
+		})
 	}
 }

@@ -137,6 +137,9 @@ func (c *Cluster) judge(ctx context.Context, o, live *unstructured.Unstructured,
 	case live.GetLabels()[managedBy] != lateen && !adopt(live):
 		return Step{}, nil
 	}
+	if err := c.leaveScale(ctx, o, live); err != nil {
+		return Step{}, err
+	}
 	next, err := c.apply(ctx, o, true)
 	if err != nil {
 		return Step{}, err
@@ -150,6 +153,26 @@ func (c *Cluster) judge(ctx context.Context, o, live *unstructured.Unstructured,
 		why = "it is taken over"
 	}
 	return step(Change, o, why, fields...), nil
+}
+
+// leaveScale has a Deployment keep the number of replicas that it has, if somebody has an autoscaler of his own say how many there are. That there
+// are none is no autoscaler's doing: it leaves alone what is at zero.
+func (c *Cluster) leaveScale(ctx context.Context, o, live *unstructured.Unstructured) error {
+	want, asked, err := unstructured.NestedNumberAsFloat64(o.Object, "spec", "replicas")
+	has, _, hasErr := unstructured.NestedNumberAsFloat64(live.Object, "spec", "replicas")
+	if o.GetKind() != "Deployment" || !asked || err != nil || hasErr != nil || has == want || has == 0 {
+		return nil
+	}
+	list, err := c.Client.AutoscalingV2().HorizontalPodAutoscalers(o.GetNamespace()).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return c.explain(err)
+	}
+	for _, a := range list.Items {
+		if to := a.Spec.ScaleTargetRef; to.Kind == o.GetKind() && to.Name == o.GetName() && a.Labels[managedBy] != lateen {
+			return unstructured.SetNestedField(o.Object, int64(has), "spec", "replicas")
+		}
+	}
+	return nil
 }
 
 // operators are the kinds of the Prometheus operator, and the values that ask for objects of them.

@@ -261,6 +261,22 @@ func TestAnUpgradeToTheSameChangesNothing(t *testing.T) {
 	}
 }
 
+// What an installation is found by is created and not applied at first, and yet no field of it belongs to that creation.
+func TestWhatAnInstallationIsFoundByIsAppliedByNobodyElse(t *testing.T) {
+	c := installed(t)
+	anchor, err := c.Client.RbacV1().ClusterRoleBindings().Get(t.Context(), "lateen-control", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var by []string
+	for _, f := range anchor.ManagedFields {
+		by = append(by, fmt.Sprint(f.Manager, " ", f.Operation))
+	}
+	if len(by) != 1 || by[0] != "lateen-install Apply" {
+		t.Errorf("its fields belong to %q", by)
+	}
+}
+
 func TestATenantsRecordIsNothing(t *testing.T) {
 	c := installed(t)
 	ctx := t.Context()
