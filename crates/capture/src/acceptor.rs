@@ -106,7 +106,7 @@ impl Drop for LoadGuard {
     }
 }
 
-/// Takes connections to one worker. Must not block.
+/// Takes connections to one worker. Must not block, and must not register or drop a registration.
 pub type Sink<T> = Box<dyn Fn(Accepted<T>) + Send>;
 
 /// The running acceptor. Dropping it stops the thread and closes the listeners that are still registered.
@@ -127,7 +127,7 @@ struct Shared<T> {
 #[derive(Debug)]
 struct Registered<T> {
     next: u64,
-    by_id: HashMap<u64, Arc<Listener<T>>>,
+    by_id: HashMap<u64, Listener<T>>,
 }
 
 #[derive(Debug)]
@@ -139,7 +139,8 @@ struct Listener<T> {
     cost: u32,
 }
 
-/// A listener that connections are accepted from until this is dropped, which closes it.
+/// A listener that connections are accepted from until this is dropped, which closes it. What was accepted by then counts
+/// as load, and nothing is accepted after: whoever reads no load from then on leaves nobody behind.
 #[derive(Debug)]
 pub struct Registration<T: Send + 'static> {
     shared: Arc<Shared<T>>,
@@ -200,12 +201,12 @@ impl<T: Clone + Send + Sync + 'static> Acceptor<T> {
         let mut listeners = self.shared.lock();
         let id = listeners.next;
         listeners.next += 1;
-        let listener = Arc::new(Listener {
+        let listener = Listener {
             socket: listener,
             tag,
             share: Arc::clone(share),
             cost,
-        });
+        };
         self.shared.epoll.add(
             listener.socket.as_fd(),
             EpollEvent::new(EpollFlags::EPOLLIN, id),
@@ -239,7 +240,7 @@ impl<T: Send + 'static> Drop for Acceptor<T> {
 impl<T: Send + 'static> Drop for Registration<T> {
     fn drop(&mut self) {
         if let Some(listener) = self.shared.lock().by_id.remove(&self.id) {
-            // Closing would remove it as well, but the thread may hold the descriptor for the rest of its turn.
+            // Closing removes it only with the last duplicate, and others may have one.
             let _ = self.shared.epoll.delete(listener.socket.as_fd());
         }
     }
@@ -279,19 +280,19 @@ impl<T: Clone> Work<T> {
                 if event.data() == WAKE {
                     return;
                 }
-                // Gone: deregistered between the wait and now.
-                let Some(listener) = self.shared.lock().by_id.get(&event.data()).cloned() else {
-                    continue;
-                };
-                self.accept_turn(&listener);
+                self.accept_turn(event.data());
             }
         }
     }
 
-    fn accept_turn(&mut self, listener: &Listener<T>) {
+    fn accept_turn(&mut self, id: u64) {
         for _ in 0..TURN {
-            match accept(&listener.socket) {
-                Ok((stream, peer)) => self.give(listener, stream, peer),
+            // Gone: deregistered between the wait and now, or during this turn.
+            let Some(accepted) = self.accept_one(id) else {
+                return;
+            };
+            match accepted {
+                Ok(()) => {}
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN) => return,
                     // accept(2): a connection that ended while it waited, and errors of the network passed on.
@@ -309,7 +310,7 @@ impl<T: Clone> Work<T> {
                     ) => {}
                     Some(libc::EMFILE | libc::ENFILE) if self.reserve.is_some() => {
                         self.complain(&error);
-                        if !self.shed_one(listener) {
+                        if !self.shed_one(id) {
                             return;
                         }
                     }
@@ -322,6 +323,15 @@ impl<T: Clone> Work<T> {
                 },
             }
         }
+    }
+
+    /// Takes one connection from a listener, if it is still registered. The lock is held until the connection counts: were it
+    /// not, a process that has dropped all its listeners could end between the two, and take a connection along that nobody serves.
+    fn accept_one(&self, id: u64) -> Option<io::Result<()>> {
+        let listeners = self.shared.lock();
+        let listener = listeners.by_id.get(&id)?;
+        let accepted = accept(&listener.socket);
+        Some(accepted.map(|(stream, peer)| self.give(listener, stream, peer)))
     }
 
     fn give(&self, listener: &Listener<T>, stream: OwnedFd, peer: SocketAddr) {
@@ -341,14 +351,22 @@ impl<T: Clone> Work<T> {
 
     /// Frees the listener's queue of one connection by way of the reserve; false if none waits any more. The kernel
     /// looks for a descriptor before it looks for a connection.
-    fn shed_one(&mut self, listener: &Listener<T>) -> bool {
+    fn shed_one(&mut self, id: u64) -> bool {
         self.reserve = None;
-        let waited = match accept(&listener.socket) {
-            Ok((stream, _)) => {
+        let accepted = {
+            let listeners = self.shared.lock();
+            listeners
+                .by_id
+                .get(&id)
+                .map(|listener| accept(&listener.socket))
+        };
+        let waited = match accepted {
+            Some(Ok((stream, _))) => {
                 self.shed(stream);
                 true
             }
-            Err(error) => error.raw_os_error() != Some(libc::EAGAIN),
+            Some(Err(error)) => error.raw_os_error() != Some(libc::EAGAIN),
+            None => false,
         };
         self.refill();
         waited
@@ -527,15 +545,51 @@ mod tests {
         let (socket, address) = listener();
         let registered = acceptor.register(socket, "pod", &plenty(), 2).unwrap();
         drop(registered);
-        // The thread may hold the listener for the rest of one turn.
-        let deadline = std::time::Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(address).is_ok() {
-            assert!(
-                std::time::Instant::now() < deadline,
-                "the listener stays open"
-            );
-            std::thread::sleep(Duration::from_millis(1));
+        assert!(
+            TcpStream::connect(address).is_err(),
+            "the listener stays open"
+        );
+    }
+
+    #[test]
+    fn once_its_registration_is_dropped_what_a_listener_gave_counts_and_it_gives_no_more() {
+        let (entered, inside) = mpsc::channel();
+        let (go, wait) = mpsc::channel::<()>();
+        let (sender, accepted) = mpsc::channel();
+        let held = Mutex::new(Some(wait));
+        let sink: Sink<_> = Box::new(move |accepted| {
+            if let Some(wait) = held.lock().unwrap().take() {
+                entered.send(()).unwrap();
+                let _ = wait.recv();
+            }
+            sender.send(accepted).unwrap();
+        });
+        let acceptor = Acceptor::start(vec![sink]).unwrap();
+        let (socket, address) = listener();
+        // As another process has it that is to take over.
+        let duplicate = TcpListener::from(socket.try_clone().unwrap());
+        let clients: Vec<_> = (0..10)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        let registered = acceptor.register(socket, "pod", &plenty(), 2).unwrap();
+        inside.recv().unwrap();
+        let (said, dropped) = mpsc::channel();
+        let dropping = std::thread::spawn(move || {
+            drop(registered);
+            said.send(()).unwrap();
+        });
+        let early = dropped.recv_timeout(Duration::from_millis(50));
+        assert!(early.is_err(), "a connection is on its way to its worker");
+        go.send(()).unwrap();
+        dropped.recv().unwrap();
+        dropping.join().unwrap();
+        let given: Vec<_> = accepted.try_iter().collect();
+        assert_eq!(acceptor.loads().read(), [given.len()]);
+        // The rest waits for the other process: whatever is not there was accepted by a thread that should not.
+        for _ in given.len()..clients.len() {
+            duplicate.accept().unwrap();
         }
+        assert!(accepted.try_recv().is_err());
     }
 
     #[test]
