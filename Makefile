@@ -35,7 +35,7 @@ archives: ## the same of the programs that are in bin/ already
 check: toolchain ## format, lints, dependency rules, licences, pure tests (under 2 minutes warm)
 	@$(TALLY) tests/tiers/check
 
-test: build ## everything but Kubernetes: check, namespaces, the mesh end to end (needs root)
+test: build ## everything: check, namespaces, the mesh end to end, real Kubernetes clusters (needs root)
 	@$(TALLY) tests/tiers/test
 
 accept: build ## the acceptance scripts alone
