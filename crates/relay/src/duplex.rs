@@ -61,6 +61,28 @@ pub trait Duplex {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>>;
 
+    /// Writes several pieces as far as the stream takes them at once; returns how much it took. Asked only of a stream that
+    /// does not queue. `Pending` registers for more room, as in [`Duplex::poll_write`].
+    ///
+    /// # Errors
+    /// The stream was reset or broke.
+    fn poll_write_gathered(
+        &mut self,
+        cx: &mut Context<'_>,
+        pieces: &[Bytes],
+    ) -> Poll<io::Result<usize>> {
+        let mut taken = 0;
+        for piece in pieces {
+            let mut left = piece.clone();
+            let written = self.poll_write(cx, &mut left)?;
+            taken += piece.len() - left.len();
+            if written.is_pending() {
+                break;
+            }
+        }
+        Poll::Ready(Ok(taken))
+    }
+
     /// What a read for this stream had better not exceed, in bytes: less when much waits for its peer already.
     fn advice(&self) -> usize {
         usize::MAX

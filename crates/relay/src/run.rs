@@ -7,16 +7,23 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes, BytesMut};
 
 use crate::duplex::{Chunk, Duplex};
 use crate::limits::{self, Limits, Stall, Timer};
 use crate::lost::Lost;
 use crate::meter::Meter;
-use crate::scratch::{MAX_READ, ReadSize, Stalled};
+use crate::scratch::{MAX_READ, MIN_READ, ReadSize, Stalled, affordable_now};
 
 /// Chunks that one direction may move before other tasks of the worker get their turn.
 const TURN: u32 = 16;
+
+/// Pieces that leave in one write, where the reader has them at hand.
+pub(crate) const PIECES: usize = 16;
+
+/// Bytes of such a write, as soon as there are so many. What was read has its credit back, so that this is what a peer may
+/// have us hold beyond its window if the writer stops in the middle.
+const GATHERED: usize = 64 * 1024;
 
 /// Which of the two streams of a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,6 +167,8 @@ struct Direction {
 enum State {
     #[default]
     Copying,
+    /// The reader is at its end; the writer still has some of what came before.
+    Emptying,
     /// The reader is at its end; the writer is still to be told.
     Finishing,
     /// The reader has broken; the writer still has some of what came before.
@@ -272,7 +281,7 @@ impl<A: Duplex, B: Duplex, M: Meter> Relay<A, B, M> {
     fn give_up(&mut self, stall: Stall, limit: Duration) {
         let ended = match self.forth.state {
             State::Copying => Side::Second,
-            State::Finishing | State::Parting | State::Done => Side::First,
+            State::Emptying | State::Finishing | State::Parting | State::Done => Side::First,
         };
         // What broke before is why the other direction is alone.
         self.error.get_or_insert(match stall {
@@ -345,7 +354,7 @@ impl Direction {
             return self.poll_parting(cx, to);
         }
         let mut turn = 0;
-        while self.state == State::Copying {
+        while matches!(self.state, State::Copying | State::Emptying) {
             if !self.pending.is_empty() {
                 match self.poll_pending(cx, to, &count) {
                     Poll::Ready(Ok(())) => self.stalled.set(0),
@@ -357,7 +366,11 @@ impl Direction {
                     }
                 }
             }
-            if turn == TURN {
+            if self.state == State::Emptying {
+                self.end().map_err(Broken::Reading)?;
+                break;
+            }
+            if turn >= TURN {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -408,6 +421,13 @@ impl Direction {
                 Poll::Ready(Ok(Err(broken))) => return Poll::Ready(Err(broken)),
                 Poll::Ready(Ok(Ok(()))) => {}
             }
+            if !T::QUEUES && self.part && !self.pending.is_empty() {
+                let (pieces, waits) = self.gather(cx, from, to, &count)?;
+                turn += pieces;
+                if waits && !unread && self.pending.is_empty() {
+                    return Poll::Pending;
+                }
+            }
         }
         if self.state == State::Finishing {
             match to.poll_finish(cx) {
@@ -419,6 +439,102 @@ impl Direction {
             }
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Writes `pending` and what the reader has at hand behind it: one write for what came in pieces. What the writer has no
+    /// room for is `pending` again. Gives the number of pieces, and whether the reader waits for more.
+    fn gather<F: Duplex, T: Duplex>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut F,
+        to: &mut T,
+        count: &impl Fn(u64),
+    ) -> Result<(u32, bool), Broken> {
+        let mut pieces = [const { Bytes::new() }; PIECES];
+        let mut length = self.pending.len();
+        pieces[0] = std::mem::take(&mut self.pending);
+        let (mut held, mut waits, mut broken) = (1, false, None);
+        // As much as the writer has shown to take at once, so that one who takes nothing has us hold one piece.
+        let most = match self.moved {
+            0 => MIN_READ,
+            _ => GATHERED.min(self.size.bytes()).min(affordable_now()),
+        };
+        while held < PIECES && length < most {
+            let read = from.poll_read(cx, &mut self.size, T::QUEUES, |_, chunk| match chunk {
+                Chunk::End => None,
+                Chunk::Owned(bytes) => Some(bytes),
+                Chunk::Borrowed(bytes) => Some(Bytes::copy_from_slice(bytes)),
+            });
+            match read {
+                Poll::Pending => {
+                    waits = true;
+                    break;
+                }
+                Poll::Ready(Ok(Some(bytes))) => {
+                    length += bytes.len();
+                    pieces[held] = bytes;
+                    held += 1;
+                }
+                Poll::Ready(Ok(None)) => {
+                    self.state = State::Emptying;
+                    break;
+                }
+                Poll::Ready(Err(error)) => {
+                    broken = Some(error);
+                    break;
+                }
+            }
+        }
+        let written = match to.poll_write_gathered(cx, &pieces[..held]) {
+            Poll::Ready(result) => result.map_err(Broken::Writing)?,
+            Poll::Pending => 0,
+        };
+        if written > 0 {
+            self.moved += written as u64;
+            count(written as u64);
+        }
+        if written == length {
+            self.size.learn(written);
+        } else {
+            self.size = ReadSize::least();
+            self.keep(&mut pieces[..held], written, length - written);
+        }
+        match broken {
+            Some(error) if self.pending.is_empty() => return Err(Broken::Reading(error)),
+            // What came before is handed over first, as long as it is taken.
+            Some(error) => self.lost = Some(Lost::new(error, F::GRACE)),
+            None => {}
+        }
+        Ok((held as u32, waits))
+    }
+
+    /// Makes `pending` of what is left of the pieces behind what was written.
+    fn keep(&mut self, pieces: &mut [Bytes], mut written: usize, left: usize) {
+        let mut kept = BytesMut::new();
+        for piece in pieces {
+            let skipped = written.min(piece.len());
+            written -= skipped;
+            piece.advance(skipped);
+            if piece.len() == left {
+                self.pending = std::mem::take(piece);
+                self.part = true;
+                return;
+            }
+            kept.extend_from_slice(piece);
+        }
+        self.pending = kept.freeze();
+        self.part = false;
+    }
+
+    /// The reader is at its end, and nothing of it is left. It is none if the reader was lost before.
+    fn end(&mut self) -> io::Result<()> {
+        match &mut self.lost {
+            Some(lost) => Err(lost.take()),
+            None => {
+                self.state = State::Finishing;
+                Ok(())
+            }
+        }
     }
 
     /// Lets go of the buffer that `pending` came in, unless it is most of it anyway.

@@ -60,6 +60,11 @@ fn affordable(stalled: usize) -> usize {
     }
 }
 
+/// The largest read that this thread can afford now.
+pub(crate) fn affordable_now() -> usize {
+    affordable(STALLED.get())
+}
+
 /// How much one direction reads at a time: doubles when a read filled it, halves when a read
 /// left three quarters empty. It is all the state that a direction keeps between reads.
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +78,11 @@ impl Default for ReadSize {
 }
 
 impl ReadSize {
+    /// The smallest.
+    pub(crate) fn least() -> Self {
+        ReadSize(MIN_READ as u32)
+    }
+
     /// The size of the next read, from [`MIN_READ`] to [`MAX_READ`].
     pub fn bytes(self) -> usize {
         self.0 as usize

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 
 use crate::duplex::{Chunk, Duplex};
 use crate::pieces::{Pieces, clock};
+use crate::run::PIECES;
 use crate::scratch::{ReadSize, read_some};
 
 /// A TCP connection to be relayed.
@@ -179,6 +180,27 @@ impl Duplex for Socket {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         AsyncWrite::poll_write(Pin::new(self), cx, bytes)
+    }
+
+    fn poll_write_gathered(
+        &mut self,
+        cx: &mut Context<'_>,
+        pieces: &[Bytes],
+    ) -> Poll<io::Result<usize>> {
+        let mut slices = [IoSlice::new(&[]); PIECES];
+        for (slice, piece) in slices.iter_mut().zip(pieces) {
+            *slice = IoSlice::new(piece);
+        }
+        let slices = &slices[..pieces.len().min(PIECES)];
+        let length = slices.iter().map(|slice| slice.len()).sum();
+        loop {
+            ready!(self.stream.poll_write_ready(cx))?;
+            let write = |stream: &TcpStream| stream.try_write_vectored(slices);
+            if let Some(result) = self.attempt(Interest::WRITABLE, length, write) {
+                self.pieces.wrote();
+                return Poll::Ready(result);
+            }
+        }
     }
 
     fn hold(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
