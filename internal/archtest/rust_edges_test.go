@@ -55,8 +55,8 @@ var soleUsers = map[string][]string{
 	// The load generator is not of the data plane: TLS of its own, as a client and in its echo service.
 	"rustls":       {"lateen-tls", "lateen-load"},
 	"tokio-rustls": {"lateen-tls"},
-	// The echo service that load is aimed at stands in for applications, which use a library too.
-	"h2":          {"lateen-hbone", "lateen-load"},
+	// The echo service that load is aimed at stands in for applications, which use a library; tunnels have lateen-h2.
+	"h2":          {"lateen-load"},
 	"nix":         {"lateen-capture"},
 	"libc":        {"lateen-accelerate", "lateen-capture", "lateen-load"},
 	"x509-parser": {"lateen-tls"},

@@ -107,10 +107,6 @@ func TestNodeProxyReadsItsEnvironmentInOnePlace(t *testing.T) {
 			found += len(read.FindAllString(rust(t, name), -1))
 			continue
 		}
-		// Whose HTTP/2 the tests and examples of crates/hbone have; a proxy says it by its settings.
-		if name == "crates/hbone/src/settings.rs" {
-			continue
-		}
 		if strings.HasPrefix(name, "crates/load/") || strings.Contains(name, "/examples/") || strings.HasSuffix(name, "build.rs") {
 			continue
 		}

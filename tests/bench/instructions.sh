@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Instructions per run of the pure cores (crates/testkit/examples/cores.rs, crates/h2/examples/h2_cores.rs for those whose name
-# begins with h2, and crates/hbone/examples/tunnel_cores.rs for tunnels, on the HTTP/2 of LATEEN_HTTP2, our own if it is not
-# set), counted by callgrind and compared with tests/bench/instructions.txt. More than 3 % above it fails: find
-# the reason, or say it in the commit that raises the line.
+# begins with h2, and crates/hbone/examples/tunnel_cores.rs for tunnels), counted by callgrind and compared with
+# tests/bench/instructions.txt. More than 3 % above it fails: find the reason, or say it in the commit that raises the line.
 #   tests/bench/instructions.sh [CORE...]           compare, all or those named
 #   tests/bench/instructions.sh --update [CORE...]  write their lines of the baseline
 set -uo pipefail
@@ -12,7 +11,6 @@ command -v valgrind >/dev/null || { echo "valgrind is missing: apt-get install v
 update=
 [ "${1:-}" = --update ] && { update=1; shift; }
 cores=${*:-parse route policy head h2_connect h2_relay_1k h2_relay_16k h2_single_1k tunnel_requests tunnel_opens}
-export LATEEN_HTTP2=${LATEEN_HTTP2:-own}
 binaries=${CARGO_TARGET_DIR:-target}/release/examples
 build() { # PACKAGE EXAMPLE
   cargo build --quiet --release --locked -p "$1" --example "$2" || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }

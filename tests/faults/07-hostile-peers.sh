@@ -3,9 +3,9 @@
 # harmless, the proxy's memory stays bounded, and a neighbour on the same node loses nothing.
 # bites: a flood that ends for another reason than its own is not counted under its name: seen red with a CONTINUATION flood
 # whose header block was malformed.
-# bites: without verdicts of the guard (crates/hbone/src/guard.rs) floods of SETTINGS, PING and WINDOW_UPDATE are tolerated.
-# Seen red so; the others are stopped by the HTTP/2 layer, and named by what it says.
-# bites: without the send budget (`poll_room` in crates/hbone/src/outbox.rs gives what is asked for) a peer that reads nothing
+# bites: with allowances that never end (Meters::take in crates/h2/src/abuse.rs) floods of SETTINGS, PING and WINDOW_UPDATE
+# are tolerated.
+# bites: without the send budget (`paid` in crates/hbone/src/outbox.rs gives what is asked for) a peer that reads nothing
 # costs 39 MiB and four 100 MiB. Seen red so.
 source "$(dirname "$0")/lib.sh"
 mesh

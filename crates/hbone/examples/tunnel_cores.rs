@@ -1,5 +1,5 @@
 //! What a tunnel costs, both of its ends, without sockets and TLS: for callgrind, as tests/bench/instructions.sh counts it.
-//! `LATEEN_HTTP2` says whose HTTP/2; the argument says what is done: `tunnel_requests` (16 streams, 1 KiB there and back),
+//! The argument says what is done: `tunnel_requests` (16 streams, 1 KiB there and back),
 //! `tunnel_bulk` (one stream, 64 KiB at a time) or `tunnel_opens` (streams that come, say something and go).
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]

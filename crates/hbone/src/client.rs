@@ -1,7 +1,6 @@
 //! The client's side of a tunnel.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
@@ -14,13 +13,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
+use crate::driver::client::{Handle, Link};
 use crate::error::{ConnectError, Reason, TunnelError};
 use crate::headers::{Authority, Baggage, Forwarded, TraceParent};
-use crate::keepalive::{Beat, KeepAlive, Pings, Watch};
-use crate::settings::{Http2, Settings};
-use crate::stream::{Load, Slot, Stream};
+use crate::keepalive::{Beat, KeepAlive, Watch};
+use crate::settings::Settings;
+use crate::stream::{Load, Stream};
 use crate::windows::Windows;
-use crate::{library, own};
 
 /// Streams that a peer is assumed to allow until its SETTINGS arrive: one less than what RFC 9113 §6.5.2 recommends as the
 /// least, for only a limit that changes is known to be the peer's, and 100 is what many announce. Requests that turn out
@@ -38,25 +37,8 @@ pub async fn handshake<IO>(io: IO, settings: Settings) -> Result<(Tunnel, Driver
 where
     IO: AsyncRead + AsyncWrite + Unpin,
 {
-    let (send, below, load, writes) = match settings.http2 {
-        Http2::Library => {
-            let (send, link, load) = library::client::Link::new(io, &settings).await?;
-            let writes = Rc::clone(link.writes());
-            let send = Sender::Library(RefCell::new(Some(send)));
-            (send, Below::Library(Box::new(link)), load, writes)
-        }
-        Http2::Own => {
-            let (handle, link, load) = own::client::Link::new(io, &settings).await?;
-            let writes = Rc::clone(link.writes());
-            (
-                Sender::Own(handle),
-                Below::Own(Box::new(link)),
-                load,
-                writes,
-            )
-        }
-    };
-    let send = Rc::new(send);
+    let (handle, link, load) = Link::new(io, &settings).await?;
+    let handle = Rc::new(handle);
     let state = Rc::new(State {
         load,
         probe: Cell::new(false),
@@ -72,12 +54,12 @@ where
         silent: Cell::new(false),
         awaited: Cell::new(0),
         answered: Cell::new(false),
-        writes,
+        writes: Rc::clone(link.writes()),
         rejection: RefCell::new(None),
     });
     let driver = Driver {
-        keepalive: KeepAlive::new(below.pings(), &settings),
-        below,
+        keepalive: KeepAlive::new(link.shared(), &settings),
+        link,
         unwritten: None,
         barren: false,
         heard: (0, Instant::now()),
@@ -86,11 +68,11 @@ where
             settings.stream_window,
             settings.connection_window,
         ),
-        send: Rc::downgrade(&send),
+        handle: Rc::downgrade(&handle),
         state: Rc::clone(&state),
         settings,
     };
-    Ok((Tunnel { send, state }, driver))
+    Ok((Tunnel { handle, state }, driver))
 }
 
 /// A CONNECT request.
@@ -131,37 +113,9 @@ pub struct ResponseInfo {
 /// A connection to a peer that carries many streams. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Tunnel {
-    send: Rc<Sender>,
+    /// The connection ends when there is none that is open, and no stream.
+    handle: Rc<Handle>,
     state: Rc<State>,
-}
-
-/// The way to make requests, for as long as there are to be any; the connection ends when there is none, and no stream.
-enum Sender {
-    Library(RefCell<Option<library::client::SendRequest>>),
-    Own(own::client::Handle),
-}
-
-impl fmt::Debug for Sender {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Sender")
-    }
-}
-
-impl Sender {
-    /// Makes no more requests; `true` if it could before.
-    fn close(&self) -> bool {
-        match self {
-            Sender::Library(send) => send.borrow_mut().take().is_some(),
-            Sender::Own(handle) => handle.close(),
-        }
-    }
-
-    fn is_open(&self) -> bool {
-        match self {
-            Sender::Library(send) => send.borrow().is_some(),
-            Sender::Own(handle) => handle.is_open(),
-        }
-    }
 }
 
 /// A tunnel's name.
@@ -267,10 +221,7 @@ impl Tunnel {
 
     /// True until the connection is lost, closing or told to go away.
     pub fn alive(&self) -> bool {
-        match &*self.send {
-            Sender::Library(send) => library::client::is_alive(send),
-            Sender::Own(handle) => handle.is_alive(),
-        }
+        self.handle.is_alive()
     }
 
     /// Why the tunnel is dead, if one side does not accept the other.
@@ -280,7 +231,7 @@ impl Tunnel {
 
     /// Takes no more requests; the connection ends with its last stream.
     pub fn close(&self) {
-        self.send.close();
+        self.handle.close();
     }
 
     /// See [`crate::Pool::doubt`].
@@ -326,11 +277,8 @@ impl Tunnel {
     }
 
     #[cfg(test)]
-    pub(crate) fn shared(&self) -> Option<own::Shared> {
-        match &*self.send {
-            Sender::Library(_) => None,
-            Sender::Own(handle) => Some(handle.shared()),
-        }
+    pub(crate) fn shared(&self) -> crate::driver::Shared {
+        self.handle.shared()
     }
 
     /// True if the peer answered a request on this tunnel before.
@@ -367,10 +315,7 @@ impl Tunnel {
         let slot = self.state.load.occupy();
         let rank = self.active();
         let writes = self.state.writes.get();
-        let mut asking = match &*self.send {
-            Sender::Library(send) => Asking::Library(library::client::Asking::new(send, request)?),
-            Sender::Own(handle) => Asking::Own(handle.ask(request)?),
-        };
+        let mut asking = self.handle.ask(request)?;
         let (status, baggage) = {
             let _awaited = Awaited::new(&self.state);
             let mut news = pin!(self.state.news.notified());
@@ -412,33 +357,6 @@ impl Tunnel {
     }
 }
 
-/// A request under way.
-enum Asking {
-    Library(library::client::Asking),
-    Own(own::client::Asking),
-}
-
-impl Asking {
-    /// The status, and what comes with it. Polled no more then.
-    fn poll_answer(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(u16, Option<Baggage>), ConnectError>> {
-        match self {
-            Asking::Library(asking) => asking.poll_answer(cx),
-            Asking::Own(asking) => asking.poll_answer(cx),
-        }
-    }
-
-    /// What was granted.
-    fn open(self, slot: Slot) -> Stream {
-        match self {
-            Asking::Library(asking) => asking.open(slot),
-            Asking::Own(asking) => asking.open(slot),
-        }
-    }
-}
-
 /// One request that waits for its answer.
 struct Awaited<'a>(&'a Cell<usize>);
 
@@ -463,7 +381,7 @@ fn refused() -> Reason {
 /// Moves a tunnel's bytes; spawn it on the worker that uses the tunnel.
 #[must_use = "a tunnel does nothing unless its driver is polled"]
 pub struct Driver<IO: AsyncRead + AsyncWrite + Unpin> {
-    below: Below<IO>,
+    link: Link<IO>,
     /// Why nothing can be sent any more.
     unwritten: Option<io::Error>,
     /// It is closing because the peer allows no streams.
@@ -472,36 +390,9 @@ pub struct Driver<IO: AsyncRead + AsyncWrite + Unpin> {
     /// What had come from the peer, and when it was there.
     heard: (u64, Instant),
     windows: Windows,
-    send: Weak<Sender>,
+    handle: Weak<Handle>,
     state: Rc<State>,
     settings: Settings,
-}
-
-/// Which HTTP/2 carries it.
-enum Below<IO: AsyncRead + AsyncWrite + Unpin> {
-    Library(Box<library::client::Link<IO>>),
-    Own(Box<own::client::Link<IO>>),
-}
-
-/// The same of either.
-macro_rules! either {
-    ($below:expr, $link:ident => $act:expr) => {
-        match $below {
-            Below::Library($link) => $act,
-            Below::Own($link) => $act,
-        }
-    };
-}
-
-impl<IO: AsyncRead + AsyncWrite + Unpin> Below<IO> {
-    /// Taken once.
-    fn pings(&self) -> Pings {
-        either!(self, link => link.pings())
-    }
-
-    fn received(&self) -> u64 {
-        either!(self, link => link.received())
-    }
 }
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
@@ -512,20 +403,20 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
         let idle = since.elapsed();
         if (self.settings.idle_timeout.is_some_and(|most| idle >= most)
             || self.windows.in_the_way(idle, &self.settings))
-            && let Some(send) = self.send.upgrade()
+            && let Some(handle) = self.handle.upgrade()
         {
-            send.close();
+            handle.close();
         }
     }
 
     fn poll_tunnel(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TunnelError>> {
         if self.state.probe.take() {
             let patience = self.settings.probe_timeout;
-            self.keepalive.probe(self.below.received(), patience);
+            self.keepalive.probe(self.link.received(), patience);
         }
         if self.state.doubt.take() {
             let patience = self.settings.probe_timeout;
-            self.keepalive.doubt(self.below.received(), patience);
+            self.keepalive.doubt(self.link.received(), patience);
         }
         if self.state.ask.take() {
             self.keepalive.ask();
@@ -539,29 +430,27 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
             from: self.heard.1 + self.settings.probe_after,
             patience: self.settings.probe_timeout,
         });
-        let (mut silent, before) = (false, self.below.received());
+        let (mut silent, before) = (false, self.link.received());
         while let Poll::Ready(beat) = self.keepalive.poll_beat(cx, before, watch) {
             if beat? == Beat::Silent {
                 silent = true;
                 continue;
             }
-            if either!(&self.below, link => link.stuck_for())
-                > self.settings.ping_interval + self.settings.ping_timeout
-            {
+            if self.link.stuck_for() > self.settings.ping_interval + self.settings.ping_timeout {
                 return Poll::Ready(Err(TunnelError::Stalled));
             }
             let (windows, load) = (&mut self.windows, &self.state.load);
-            either!(&mut self.below, link => link.beat(windows, load));
+            self.link.beat(windows, load);
             self.close_if_idle();
         }
         let answered = self.keepalive.answered();
         if self.state.answers.replace(answered) != answered {
             self.state.news.notify_waiters();
         }
-        let stays = self.send.upgrade().is_some_and(|send| send.is_open());
+        let stays = self.handle.upgrade().is_some_and(|handle| handle.is_open());
         let (windows, load) = (&mut self.windows, &self.state.load);
-        let result = either!(&mut self.below, link => link.poll_turn(cx, stays, windows, load));
-        let received = self.below.received();
+        let result = self.link.poll_turn(cx, stays, windows, load);
+        let received = self.link.received();
         if self.heard.0 != received {
             self.heard = (received, Instant::now());
         } else if silent && result.is_pending() {
@@ -570,18 +459,18 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
         }
         self.learn_limit();
         self.close_if_barren();
-        if result.is_pending() && either!(&mut self.below, link => link.was_answered()) {
+        if result.is_pending() && self.link.was_answered() {
             // For the time of the next PING.
             cx.waker().wake_by_ref();
         }
         // A peer that refuses us says why and closes; a write may fail before that was read. A connection
         // that cannot be written to has an end to be read, and what lies below reads on until there.
-        if let Err(error) = either!(&mut self.below, link => link.settle(cx)) {
+        if let Err(error) = self.link.check() {
             self.unwritten.get_or_insert(error);
         }
         let result = std::task::ready!(result);
         // Whoever said that it would go, and went with the last stream, has read all that matters.
-        let in_order = either!(&self.below, link => link.went_in_order());
+        let in_order = self.link.went_in_order();
         Poll::Ready(match self.unwritten.take().filter(|_| !in_order) {
             Some(error) if !matches!(&result, Err(read) if read.is_rejection()) => {
                 Err(TunnelError::Io(error))
@@ -599,8 +488,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
         }
         self.state.silent.set(true);
         self.state.news.notify_waiters();
-        if let Some(send) = self.send.upgrade() {
-            send.close();
+        if let Some(handle) = self.handle.upgrade() {
+            handle.close();
         }
         Ok(())
     }
@@ -610,8 +499,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
     fn close_if_barren(&mut self) {
         if self.state.limit.get() == 0
             && self.state.load.active() == 0
-            && let Some(send) = self.send.upgrade()
-            && send.close()
+            && let Some(handle) = self.handle.upgrade()
+            && handle.close()
         {
             self.barren = true;
         }
@@ -629,7 +518,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
 
     fn learn_limit(&self) {
         let before = self.state.limit.get();
-        let (limit, known) = either!(&self.below, link => link.limit(before));
+        let (limit, known) = self.link.limit();
         self.state.limit.set(limit);
         if known {
             self.state.limit_known.set(true);
@@ -649,11 +538,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Future for Driver<IO> {
         if let Err(error) = &result {
             this.tell(error);
         }
-        if let Below::Own(link) = &this.below {
-            link.end(&result);
-        }
-        if let Some(send) = this.send.upgrade() {
-            send.close();
+        this.link.end(&result);
+        if let Some(handle) = this.handle.upgrade() {
+            handle.close();
         }
         this.state.news.notify_waiters();
         Poll::Ready(result)

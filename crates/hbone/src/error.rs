@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use lateen_h2::Abuse;
 
-use crate::own::Ended;
+use crate::driver::Ended;
 
 /// A tunnel that could not be set up or ended other than in order.
 #[derive(Debug, thiserror::Error)]
@@ -128,20 +128,6 @@ impl ConnectError {
     pub fn unanswered(&self) -> bool {
         matches!(self, ConnectError::Lost(_) | ConnectError::Reset(_))
     }
-
-    pub(crate) fn from_h2(error: h2::Error) -> Self {
-        if error.is_reset() {
-            return match error.reason() {
-                Some(h2::Reason::REFUSED_STREAM) => ConnectError::Unprocessed(Reason::new(error)),
-                _ => ConnectError::Reset(Reason::new(error)),
-            };
-        }
-        // A GOAWAY of the peer reaches only streams beyond the last one that it processed.
-        if error.is_go_away() && error.is_remote() {
-            return ConnectError::Unprocessed(Reason::new(error));
-        }
-        ConnectError::Lost(Reason::new(error))
-    }
 }
 
 /// An answer that could not be sent because the stream or its tunnel is gone.
@@ -149,13 +135,12 @@ impl ConnectError {
 #[error("stream gone before it was answered: {0}")]
 pub struct StreamError(pub(crate) Reason);
 
-/// HTTP/2's own account of an error, or what we found out before it.
+/// Why, as the peer says it, or as it was found out.
 #[derive(Debug)]
 pub struct Reason(Why);
 
 #[derive(Debug)]
 enum Why {
-    Http2(h2::Error),
     Own(lateen_h2::ConnectionError),
     Told(lateen_h2::Code),
     Lost(Ended),
@@ -163,10 +148,6 @@ enum Why {
 }
 
 impl Reason {
-    pub(crate) fn new(error: h2::Error) -> Self {
-        Reason(Why::Http2(error))
-    }
-
     /// The peer broke a rule.
     pub(crate) fn own(error: lateen_h2::ConnectionError) -> Self {
         Reason(Why::Own(error))
@@ -190,7 +171,6 @@ impl Reason {
     /// The RFC 9113 §7 error code, where there is one.
     pub fn code(&self) -> Option<u32> {
         match &self.0 {
-            Why::Http2(error) => error.reason().map(u32::from),
             Why::Own(error) => Some(error.code.0),
             Why::Told(code) => Some(code.0),
             Why::Lost(_) | Why::Silent => None,
@@ -201,7 +181,6 @@ impl Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Why::Http2(error) => error.fmt(f),
             Why::Own(error) => error.fmt(f),
             Why::Told(code) => write!(f, "peer says {code}"),
             Why::Lost(how) => how.fmt(f),
@@ -231,30 +210,4 @@ impl TunnelError {
             TunnelError::Abusive(abuse) => CloseReason::Abuse(*abuse),
         }
     }
-
-    pub(crate) fn from_h2(error: h2::Error) -> Self {
-        if error.is_io() {
-            return TunnelError::Io(
-                error
-                    .into_io()
-                    .unwrap_or_else(|| io::ErrorKind::ConnectionAborted.into()),
-            );
-        }
-        TunnelError::Protocol(Reason::new(error))
-    }
-}
-
-/// A stream's error as the I/O error that a relay passes on.
-pub(crate) fn to_io(error: h2::Error) -> io::Error {
-    if error.is_io() {
-        return error
-            .into_io()
-            .unwrap_or_else(|| io::ErrorKind::ConnectionAborted.into());
-    }
-    let kind = if error.is_reset() {
-        io::ErrorKind::ConnectionReset
-    } else {
-        io::ErrorKind::ConnectionAborted
-    };
-    io::Error::new(kind, error)
 }

@@ -7,42 +7,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::own::Shared;
+use crate::driver::Shared;
 use crate::{Settings, TunnelError};
-
-/// The way to send PINGs and to hear of their answers.
-#[derive(Debug)]
-pub(crate) enum Pings {
-    Library(h2::PingPong),
-    /// Polled again whenever one was answered.
-    Own(Shared),
-}
-
-impl Pings {
-    /// `false` when the connection is no more.
-    fn send(&mut self) -> bool {
-        match self {
-            Pings::Library(pings) => pings.send_ping(h2::Ping::opaque()).is_ok(),
-            Pings::Own(shared) => shared.act(|core| core.ping()),
-        }
-    }
-
-    /// `false` likewise, `true` when the answer is there.
-    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        match self {
-            Pings::Library(pings) => pings.poll_pong(cx).map(|pong| pong.is_ok()),
-            Pings::Own(shared) => match shared.borrow() {
-                core if core.ended().is_some() => Poll::Ready(false),
-                core if core.was_answered() => Poll::Ready(true),
-                _ => Poll::Pending,
-            },
-        }
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct KeepAlive {
-    pings: Pings,
+    /// Polled again whenever a PING was answered.
+    shared: Shared,
     /// Ends at [`KeepAlive::due`], or before where there is something to look at.
     timer: Pin<Box<Sleep>>,
     waiting: Waiting,
@@ -83,11 +54,11 @@ pub(crate) struct Watch {
 }
 
 impl KeepAlive {
-    pub(crate) fn new(pings: Pings, settings: &Settings) -> Self {
+    pub(crate) fn new(shared: Shared, settings: &Settings) -> Self {
         // The first PING need not race with the first request.
         let due = Instant::now() + settings.ping_interval;
         KeepAlive {
-            pings,
+            shared,
             timer: Box::pin(sleep_until(due)),
             waiting: Waiting::ForNext,
             due,
@@ -98,6 +69,20 @@ impl KeepAlive {
         }
     }
 
+    /// `false` when the connection is no more.
+    fn send(&self) -> bool {
+        self.shared.act(|core| core.ping())
+    }
+
+    /// `false` likewise, `true` when the answer is there.
+    fn poll_answer(&self) -> Poll<bool> {
+        match self.shared.borrow() {
+            core if core.ended().is_some() => Poll::Ready(false),
+            core if core.was_answered() => Poll::Ready(true),
+            _ => Poll::Pending,
+        }
+    }
+
     /// When the peer answered last; it is taken to have done so when all began.
     pub(crate) fn answered(&self) -> Instant {
         self.answered
@@ -105,7 +90,7 @@ impl KeepAlive {
 
     /// Asks the peer at once whether it is there, unless it is being asked; it has the usual time for its answer. Poll then.
     pub(crate) fn ask(&mut self) {
-        if matches!(self.waiting, Waiting::ForNext) && self.pings.send() {
+        if matches!(self.waiting, Waiting::ForNext) && self.send() {
             self.waiting = Waiting::ForPong;
             self.due = Instant::now() + self.timeout;
             self.timer.as_mut().reset(self.due);
@@ -114,7 +99,7 @@ impl KeepAlive {
 
     /// Asks the peer at once whether it is there; within `patience` it must answer or send anything else. Poll then.
     pub(crate) fn probe(&mut self, received: u64, patience: Duration) {
-        if matches!(self.waiting, Waiting::ForNext) && self.pings.send() {
+        if matches!(self.waiting, Waiting::ForNext) && self.send() {
             self.waiting = Waiting::ForPong;
             self.due = Instant::now() + self.timeout;
         }
@@ -144,7 +129,7 @@ impl KeepAlive {
             match self.waiting {
                 Waiting::Over => return Poll::Pending,
                 Waiting::ForNext => {}
-                Waiting::ForPong => match self.pings.poll_answer(cx) {
+                Waiting::ForPong => match self.poll_answer() {
                     Poll::Ready(true) => {
                         self.waiting = Waiting::ForNext;
                         self.probing = None;
@@ -200,7 +185,7 @@ impl KeepAlive {
                 self.waiting = Waiting::Over;
                 return Poll::Ready(Err(TunnelError::Unresponsive));
             }
-            if !self.pings.send() {
+            if !self.send() {
                 self.waiting = Waiting::Over;
                 return Poll::Pending;
             }

@@ -5,19 +5,14 @@
 //! work is spawned with `lateen_fair::spawn_local`: it is charged to whom it is done for.
 #![forbid(unsafe_code)]
 
-mod batch;
 mod budget;
 pub mod client;
 mod credit;
+mod driver;
 mod error;
-mod frames;
-mod guard;
 pub mod headers;
-mod held;
 mod keepalive;
-mod library;
 mod outbox;
-mod own;
 pub mod pool;
 pub mod server;
 mod settings;
@@ -33,6 +28,6 @@ pub use lateen_h2::Abuse;
 pub use outbox::SendBudget;
 pub use pool::{Dialled, Lent, Pool, PoolError, PoolKey};
 pub use server::{Connection, Incoming, Status};
-pub use settings::{Http2, Settings};
+pub use settings::Settings;
 pub use stream::Stream;
 pub use unanswered::Unanswered;

@@ -5,11 +5,12 @@ use std::task::{Context, Poll};
 use lateen_types::Strng;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::driver::server::Server;
+use crate::driver::stream::Asked;
 use crate::error::{StreamError, TunnelError};
 use crate::headers::{Authority, Baggage, Forwarded, TraceParent};
-use crate::settings::{Http2, Settings};
+use crate::settings::Settings;
 use crate::stream::{Slot, Stream};
-use crate::{library, own};
 
 /// Why a request is refused, as the HTTP status that says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,27 +28,17 @@ pub enum Status {
 impl Status {
     /// The number.
     pub fn code(self) -> u16 {
-        self.http().as_u16()
-    }
-
-    pub(crate) fn http(self) -> http::StatusCode {
         match self {
-            Status::BadRequest => http::StatusCode::BAD_REQUEST,
-            Status::Unauthorized => http::StatusCode::UNAUTHORIZED,
-            Status::MethodNotAllowed => http::StatusCode::METHOD_NOT_ALLOWED,
-            Status::Unavailable => http::StatusCode::SERVICE_UNAVAILABLE,
+            Status::BadRequest => 400,
+            Status::Unauthorized => 401,
+            Status::MethodNotAllowed => 405,
+            Status::Unavailable => 503,
         }
     }
 }
 
 /// A peer's tunnel to us. Poll [`Connection::next`] until it says `None`: that moves the streams' bytes too.
-pub struct Connection<IO: AsyncRead + AsyncWrite + Unpin>(On<IO>);
-
-/// Which HTTP/2 carries it.
-enum On<IO: AsyncRead + AsyncWrite + Unpin> {
-    Library(Box<library::server::Server<IO>>),
-    Own(Box<own::server::Server<IO>>),
-}
+pub struct Connection<IO: AsyncRead + AsyncWrite + Unpin>(Box<Server<IO>>);
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
     /// Waits for the client's preface; bound it by a timeout.
@@ -55,37 +46,22 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
     /// # Errors
     /// The peer speaks no HTTP/2, or left.
     pub async fn accept(io: IO, settings: Settings) -> Result<Self, TunnelError> {
-        Ok(Connection(match settings.http2 {
-            Http2::Library => {
-                let server = library::server::Server::accept(io, settings).await?;
-                On::Library(Box::new(server))
-            }
-            Http2::Own => On::Own(Box::new(own::server::Server::accept(io, settings).await?)),
-        }))
+        Ok(Connection(Box::new(Server::accept(io, settings).await?)))
     }
 
     /// Streams open or waiting for an answer.
     pub fn active(&self) -> usize {
-        match &self.0 {
-            On::Library(server) => server.active(),
-            On::Own(server) => server.active(),
-        }
+        self.0.active()
     }
 
     /// Bytes that wait for the peer to take them.
     pub fn queued(&self) -> usize {
-        match &self.0 {
-            On::Library(server) => server.queued(),
-            On::Own(server) => server.queued(),
-        }
+        self.0.queued()
     }
 
     #[cfg(test)]
-    pub(crate) fn shared(&self) -> Option<own::Shared> {
-        match &self.0 {
-            On::Library(_) => None,
-            On::Own(server) => Some(server.shared()),
-        }
+    pub(crate) fn shared(&self) -> crate::driver::Shared {
+        self.0.shared()
     }
 
     /// Ends the tunnel without losing a request, in the two steps of RFC 9113 §6.8: a GOAWAY that names no last
@@ -93,10 +69,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
     /// Requests that cross the first are still returned by [`Connection::next`]; open streams go on, and it
     /// ends with the last of them. A second call changes nothing.
     pub fn drain(&mut self) {
-        match &mut self.0 {
-            On::Library(server) => server.drain(),
-            On::Own(server) => server.drain(),
-        }
+        self.0.drain()
     }
 
     /// The next CONNECT request; `None` when the tunnel ended in order. Safe to drop and call again.
@@ -117,10 +90,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<Incoming>, TunnelError>> {
-        match &mut self.0 {
-            On::Library(server) => server.poll_next(cx),
-            On::Own(server) => server.poll_next(cx),
-        }
+        self.0.poll_next(cx)
     }
 }
 
@@ -138,49 +108,26 @@ pub struct Incoming {
     /// The network where the connection began, if it came through a gateway.
     pub network: Option<Strng>,
     pub(crate) slot: Slot,
-    pub(crate) answer: Answer,
-}
-
-/// The way to answer, by the HTTP/2 that carries the tunnel.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    Library(Box<library::server::Asked>),
-    Own(own::stream::Asked),
+    pub(crate) asked: Asked,
 }
 
 impl Incoming {
-    /// Whether it is this one, on our own HTTP/2.
-    pub(crate) fn is(&self, shared: &own::Shared, stream: lateen_h2::StreamId) -> bool {
-        matches!(&self.answer, Answer::Own(asked) if asked.is(shared, stream))
-    }
-
     /// Answers 200, with the destination's baggage: call it when the far end is connected.
     ///
     /// # Errors
     /// The peer gave up meanwhile.
     pub fn accept(self, baggage: Option<&str>) -> Result<Stream, StreamError> {
-        match self.answer {
-            Answer::Library(asked) => Ok(asked.accept(baggage, self.slot)?.into()),
-            Answer::Own(asked) => Ok(asked.accept(baggage, self.slot)?.into()),
-        }
+        Ok(self.asked.accept(baggage, self.slot)?.into())
     }
 
     /// Answers that there will be no stream.
     pub fn refuse(self, status: Status) {
-        match self.answer {
-            Answer::Library(asked) => asked.refuse(status, &self.slot),
-            Answer::Own(asked) => asked.answer(status),
-        }
+        self.asked.answer(status);
     }
 
     /// Resolves when the peer gives up waiting or its tunnel is lost, so that a connection in the making can
     /// be dropped. To be selected against that work: dropped before it resolves, it has changed nothing.
     pub async fn cancelled(&mut self) {
-        let (answer, slot) = (&mut self.answer, &self.slot);
-        std::future::poll_fn(|cx| match answer {
-            Answer::Library(asked) => asked.poll_cancelled(cx, slot),
-            Answer::Own(asked) => asked.poll_gone(cx),
-        })
-        .await;
+        std::future::poll_fn(|cx| self.asked.poll_gone(cx)).await;
     }
 }

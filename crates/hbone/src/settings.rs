@@ -1,51 +1,13 @@
 //! The parameters of a tunnel, with the values that the mesh's other proxies use.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::budget::Budget;
 use crate::outbox::SendBudget;
 
-/// Whose HTTP/2 carries a tunnel. Peers need not have the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Http2 {
-    /// The `h2` crate's.
-    Library,
-    /// Our own, `lateen_h2`.
-    #[default]
-    Own,
-}
-
-impl Http2 {
-    /// The name of the environment variable that tests and examples choose by; a proxy reads it with its settings.
-    pub const VARIABLE: &str = "LATEEN_HTTP2";
-
-    /// What a value of the variable means for servers and for clients; `None` if it means nothing.
-    pub fn named(value: &str) -> Option<(Http2, Http2)> {
-        Some(match value {
-            "library" => (Http2::Library, Http2::Library),
-            "own" => (Http2::Own, Http2::Own),
-            "own-server" => (Http2::Own, Http2::Library),
-            "own-client" => (Http2::Library, Http2::Own),
-            _ => return None,
-        })
-    }
-
-    /// For servers and for clients, as the environment has it.
-    fn chosen() -> (Http2, Http2) {
-        static CHOSEN: OnceLock<(Http2, Http2)> = OnceLock::new();
-        *CHOSEN.get_or_init(|| {
-            let value = std::env::var(Http2::VARIABLE).ok();
-            value.as_deref().and_then(Http2::named).unwrap_or_default()
-        })
-    }
-}
-
 /// What a tunnel offers its peer and asks of it. The defaults are Istio's, but for windows and frames.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Whose HTTP/2 carries it; our own unless the environment says otherwise, see [`Http2::VARIABLE`].
-    pub http2: Http2,
     /// Most bytes that a peer may send on one stream before we read them (RFC 9113 §6.9.2), up to 2^31-1. It begins with
     /// 64 KiB and grows with what the path carries.
     /// A stream carries at most this much in a round trip: 1 MiB is 1 GiB/s at 1 ms and 10 MiB/s at 100 ms.
@@ -90,7 +52,6 @@ impl Settings {
     /// What a client uses: 16 KiB of headers, idle for five minutes at most.
     pub fn client() -> Self {
         Settings {
-            http2: Http2::chosen().1,
             max_header_list: 16 * 1024,
             idle_timeout: Some(Duration::from_secs(300)),
             ..Settings::server()
@@ -100,7 +61,6 @@ impl Settings {
     /// What a server uses: 64 KiB of headers, 200 streams.
     pub fn server() -> Self {
         Settings {
-            http2: Http2::chosen().0,
             stream_window: 1024 * 1024,
             connection_window: 16 * 1024 * 1024,
             budget: Budget::default(),

@@ -12,9 +12,8 @@ use lateen_relay::{Chunk, Duplex, ReadSize};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use crate::library;
+use crate::driver;
 use crate::outbox::Outbox;
-use crate::own;
 
 /// How many streams a tunnel carries, and since when it carries none.
 #[derive(Debug)]
@@ -25,8 +24,6 @@ pub(crate) struct Load {
     /// Bytes whose credit went back to the peer.
     read: Cell<u64>,
     idle_since: Cell<Instant>,
-    /// Requests that were reset before we answered, since somebody asked.
-    unanswered: Cell<u64>,
     /// The tunnel's number with its owner, 0 until it has one.
     number: Cell<u64>,
     outbox: Rc<Outbox>,
@@ -39,7 +36,6 @@ impl Load {
             accepted: Cell::new(0),
             read: Cell::new(0),
             idle_since: Cell::new(Instant::now()),
-            unanswered: Cell::new(0),
             number: Cell::new(0),
             outbox: Rc::clone(outbox),
         })
@@ -48,16 +44,6 @@ impl Load {
     /// Names the tunnel for its owner.
     pub(crate) fn set_number(&self, number: u64) {
         self.number.set(number);
-    }
-
-    /// Takes note of a request that was reset before we answered.
-    pub(crate) fn was_abandoned(&self) {
-        self.unanswered.set(self.unanswered.get() + 1);
-    }
-
-    /// How many were, since this was asked last.
-    pub(crate) fn take_unanswered(&self) -> u64 {
-        self.unanswered.take()
     }
 
     pub(crate) fn active(&self) -> usize {
@@ -84,7 +70,6 @@ impl Load {
         self.read.get()
     }
 
-    /// The same, where it is counted elsewhere.
     pub(crate) fn set_read(&self, bytes: u64) {
         self.read.set(bytes);
     }
@@ -92,10 +77,6 @@ impl Load {
     /// The tunnel's account of what waits to be written.
     pub(crate) fn outbox(&self) -> &Rc<Outbox> {
         &self.outbox
-    }
-
-    pub(crate) fn was_read(&self, bytes: u64) {
-        self.read.set(self.read.get() + bytes);
     }
 
     /// Since when the tunnel has had no stream; `None` while it has one.
@@ -140,40 +121,14 @@ impl Drop for Slot {
 pub struct Stream {
     /// What an `AsyncRead` caller had no room for.
     unread: Bytes,
-    on: On,
+    carried: driver::stream::Stream,
 }
 
-/// Which HTTP/2 carries it.
-#[derive(Debug)]
-enum On {
-    Library(library::stream::Stream),
-    Own(own::stream::Stream),
-}
-
-/// The same of either.
-macro_rules! either {
-    ($on:expr, $stream:ident => $act:expr) => {
-        match $on {
-            On::Library($stream) => $act,
-            On::Own($stream) => $act,
-        }
-    };
-}
-
-impl From<library::stream::Stream> for Stream {
-    fn from(stream: library::stream::Stream) -> Self {
+impl From<driver::stream::Stream> for Stream {
+    fn from(carried: driver::stream::Stream) -> Self {
         Stream {
             unread: Bytes::new(),
-            on: On::Library(stream),
-        }
-    }
-}
-
-impl From<own::stream::Stream> for Stream {
-    fn from(stream: own::stream::Stream) -> Self {
-        Stream {
-            unread: Bytes::new(),
-            on: On::Own(stream),
+            carried,
         }
     }
 }
@@ -181,10 +136,7 @@ impl From<own::stream::Stream> for Stream {
 impl Stream {
     /// The number of the tunnel that carries it, see [`Pool::number_with`](crate::Pool::number_with); 0 if it has none.
     pub fn tunnel(&self) -> u64 {
-        either!(&self.on, stream => stream.slot())
-            .load()
-            .number
-            .get()
+        self.carried.slot().load().number.get()
     }
 }
 
@@ -209,7 +161,7 @@ impl Duplex for Stream {
         _owned: bool,
         take: impl FnOnce(&mut Context<'_>, Chunk<'_>) -> T,
     ) -> Poll<io::Result<T>> {
-        let data = either!(&mut self.on, stream => stream.poll_data(cx));
+        let data = self.carried.poll_data(cx);
         let chunk = match std::task::ready!(data)? {
             Some(bytes) => Chunk::Owned(bytes),
             None => Chunk::End,
@@ -218,15 +170,15 @@ impl Duplex for Stream {
     }
 
     fn hold(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        either!(&mut self.on, stream => stream.hold(cx))
+        self.carried.hold(cx)
     }
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        either!(&mut self.on, stream => stream.poll_gone(cx))
+        self.carried.poll_gone(cx)
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &mut Bytes) -> Poll<io::Result<()>> {
-        either!(&mut self.on, stream => stream.poll_write(cx, bytes))
+        self.carried.poll_write(cx, bytes)
     }
 
     fn poll_write_borrowed(
@@ -234,26 +186,23 @@ impl Duplex for Stream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        either!(&mut self.on, stream => stream.poll_write_borrowed(cx, bytes))
+        self.carried.poll_write_borrowed(cx, bytes)
     }
 
     fn advice(&self) -> usize {
-        either!(&self.on, stream => stream.slot())
-            .load()
-            .outbox
-            .advice()
+        self.carried.slot().load().outbox.advice()
     }
 
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(&mut self.on, stream => stream.poll_finish(cx))
+        self.carried.poll_finish(cx)
     }
 
     fn left(&mut self, cx: &mut Context<'_>) -> usize {
-        either!(&mut self.on, stream => stream.left(cx))
+        self.carried.left(cx)
     }
 
     fn abort(&mut self) {
-        either!(&mut self.on, stream => stream.abort());
+        self.carried.abort();
     }
 }
 
@@ -265,7 +214,7 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.unread.is_empty() {
-            match std::task::ready!(either!(&mut this.on, stream => stream.poll_data(cx)))? {
+            match std::task::ready!(this.carried.poll_data(cx))? {
                 Some(bytes) => this.unread = bytes,
                 None => return Poll::Ready(Ok(())),
             }
@@ -283,7 +232,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        either!(&mut self.get_mut().on, stream => stream.poll_write_borrowed(cx, buf))
+        self.get_mut().carried.poll_write_borrowed(cx, buf)
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -292,6 +241,6 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(&mut self.get_mut().on, stream => stream.poll_finish(cx))
+        self.get_mut().carried.poll_finish(cx)
     }
 }

@@ -213,6 +213,11 @@ mod tests {
             }
         }
 
+        /// What it sent is read.
+        fn read(&self, bytes: u64) {
+            self.load.set_read(self.load.read() + bytes);
+        }
+
         /// Nobody reads what it sends.
         fn pour(&mut self) {
             self.inflow.came += self.inflow.credit();
@@ -247,7 +252,7 @@ mod tests {
         peer.streams.clear();
         assert_eq!(peer.windows.shrink(&peer.load, peer.inflow), Some(FLOOR));
         assert_eq!(budget.lent(), 8 << 20);
-        peer.load.was_read(3 << 20);
+        peer.read(3 << 20);
         assert_eq!(peer.windows.shrink(&peer.load, peer.inflow), None);
         assert_eq!(budget.lent(), 5 << 20);
         drop(peer);
@@ -270,12 +275,12 @@ mod tests {
         // All of it came and nobody reads: the window is in use.
         assert_eq!(beats(&mut peer), None);
         // All of it was read and told.
-        peer.load.was_read(8 << 20);
+        peer.read(8 << 20);
         peer.inflow.granted += 8 << 20;
         assert_eq!(beats(&mut peer), Some(FLOOR + (256 << 10)));
         let before = budget.lent();
         peer.inflow.came += 5 << 20;
-        peer.load.was_read(5 << 20);
+        peer.read(5 << 20);
         assert_eq!(peer.windows.shrink(&peer.load, peer.inflow), None);
         assert_eq!(before - budget.lent(), 5 << 20);
         // Without need it stays.
@@ -361,7 +366,7 @@ mod tests {
                 while peer.streams.len() < streams {
                     peer.streams.push(open(&peer.load));
                 }
-                peer.load.was_read(read);
+                peer.read(read);
                 if shrink {
                     peer.windows.shrink(&peer.load, peer.inflow);
                 } else {

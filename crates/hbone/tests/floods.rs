@@ -58,7 +58,7 @@ async fn rapid_reset() {
     .await;
 }
 
-/// Fewer at a time than the HTTP/2 layer itself would notice: our own account finds them.
+/// One at a time, each gone before the next comes.
 #[tokio::test(start_paused = true)]
 async fn slower_rapid_reset() {
     local(async {

@@ -4,7 +4,7 @@ mod common;
 
 use common::wire::{self, *};
 use common::{local, serve};
-use lateen_hbone::{Connection, Http2, Settings};
+use lateen_hbone::{Connection, Settings};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::task::spawn_local;
@@ -47,11 +47,7 @@ async fn other_methods_are_not_allowed() {
 async fn a_request_that_was_turned_away_may_still_err() {
     local(async {
         let (mut near, far) = duplex(64 * 1024);
-        let settings = Settings {
-            http2: Http2::Own,
-            ..Settings::server()
-        };
-        let _incoming = serve(far, settings);
+        let _incoming = serve(far, Settings::server());
         let post = [
             literal(b":method", b"POST"),
             literal(b":scheme", b"http"),

@@ -1,4 +1,4 @@
-//! Peers that grant little or read late, on either HTTP/2: they are served as slowly as they ask to be, and not lost.
+//! Peers that grant little or read late: they are served as slowly as they ask to be, and not lost.
 
 mod common;
 
@@ -9,59 +9,51 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::wire::*;
 use common::{local, request};
-use lateen_hbone::{Connection, Http2, Settings, client};
+use lateen_hbone::{Connection, Settings, client};
 use lateen_relay::Duplex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 
-const EITHER: [Http2; 2] = [Http2::Library, Http2::Own];
-
 /// No PING is needed to get on.
 const SOON: Duration = Duration::from_secs(5);
-
-fn on(http2: Http2, defaults: Settings) -> Settings {
-    Settings { http2, ..defaults }
-}
 
 #[tokio::test(start_paused = true)]
 async fn windows_of_a_byte_are_filled_byte_by_byte() {
     local(async {
-        for http2 in EITHER {
-            let (mut near, far) = duplex(1 << 20);
-            spawn_local(async move {
-                let settings = on(http2, Settings::server());
-                let mut connection = Connection::accept(far, settings).await.unwrap();
-                while let Some(incoming) = connection.next().await.unwrap() {
-                    let mut stream = incoming.accept(None).unwrap();
-                    spawn_local(async move {
-                        stream.write_all(&common::noise(300, 1)).await.unwrap();
-                        stream.shutdown().await.unwrap();
-                        // Let go of, it would be reset behind its end.
-                        let _ = stream.read(&mut [0]).await;
-                    });
-                }
-            });
-            let opening = frame(SETTINGS, 0, 0, &setting(4, 1));
-            write(&mut near, &[PREFACE, &opening, &connect(1)].concat()).await;
-            let start = Instant::now();
-            let mut got = Vec::new();
-            loop {
-                let (kind, flags, stream, payload) = read_frame(&mut near).await.unwrap();
-                if (kind, stream) != (DATA, 1) {
-                    continue;
-                }
-                assert!(payload.len() <= 1, "{http2:?}: {} bytes", payload.len());
-                got.extend(payload);
-                if flags & END_STREAM != 0 {
-                    break;
-                }
-                let grant = frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]);
-                write(&mut near, &grant).await;
+        let (mut near, far) = duplex(1 << 20);
+        spawn_local(async move {
+            let settings = Settings::server();
+            let mut connection = Connection::accept(far, settings).await.unwrap();
+            while let Some(incoming) = connection.next().await.unwrap() {
+                let mut stream = incoming.accept(None).unwrap();
+                spawn_local(async move {
+                    stream.write_all(&common::noise(300, 1)).await.unwrap();
+                    stream.shutdown().await.unwrap();
+                    // Let go of, it would be reset behind its end.
+                    let _ = stream.read(&mut [0]).await;
+                });
             }
-            assert_eq!(got, common::noise(300, 1), "{http2:?}");
-            assert!(start.elapsed() < SOON, "{http2:?}");
+        });
+        let opening = frame(SETTINGS, 0, 0, &setting(4, 1));
+        write(&mut near, &[PREFACE, &opening, &connect(1)].concat()).await;
+        let start = Instant::now();
+        let mut got = Vec::new();
+        loop {
+            let (kind, flags, stream, payload) = read_frame(&mut near).await.unwrap();
+            if (kind, stream) != (DATA, 1) {
+                continue;
+            }
+            assert!(payload.len() <= 1, "{} bytes", payload.len());
+            got.extend(payload);
+            if flags & END_STREAM != 0 {
+                break;
+            }
+            let grant = frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]);
+            write(&mut near, &grant).await;
         }
+        assert_eq!(got, common::noise(300, 1));
+        assert!(start.elapsed() < SOON);
     })
     .await;
 }
@@ -70,65 +62,63 @@ async fn windows_of_a_byte_are_filled_byte_by_byte() {
 #[tokio::test(start_paused = true)]
 async fn a_window_that_was_taken_back_is_waited_for() {
     local(async {
-        for http2 in EITHER {
-            let (mut near, far) = duplex(1 << 20);
-            let settings = on(http2, Settings::client());
-            let (tunnel, driver) = client::handshake(far, settings).await.unwrap();
-            spawn_local(driver);
-            let asking = spawn_local(async move { tunnel.connect(&request()).await });
-            near.read_exact(&mut [0; PREFACE.len()]).await.unwrap();
-            write(&mut near, &frame(SETTINGS, 0, 0, &[])).await;
-            while read_frame(&mut near).await.unwrap().0 != HEADERS {}
-            write(&mut near, &frame(HEADERS, END_HEADERS, 1, &[0x88])).await;
-            let (mut stream, _) = asking.await.unwrap().unwrap();
-            let start = Instant::now();
-            let writing = spawn_local(async move {
-                stream
-                    .write_all(&common::noise(65_535 + 1_000, 7))
-                    .await
-                    .unwrap();
-                stream.shutdown().await.unwrap();
-                let _ = stream.read(&mut [0]).await;
-            });
-            let mut got = Vec::new();
-            while got.len() < 65_535 {
-                let (kind, _, _, payload) = read_frame(&mut near).await.unwrap();
-                if kind == DATA {
-                    got.extend(payload);
-                }
+        let (mut near, far) = duplex(1 << 20);
+        let settings = Settings::client();
+        let (tunnel, driver) = client::handshake(far, settings).await.unwrap();
+        spawn_local(driver);
+        let asking = spawn_local(async move { tunnel.connect(&request()).await });
+        near.read_exact(&mut [0; PREFACE.len()]).await.unwrap();
+        write(&mut near, &frame(SETTINGS, 0, 0, &[])).await;
+        while read_frame(&mut near).await.unwrap().0 != HEADERS {}
+        write(&mut near, &frame(HEADERS, END_HEADERS, 1, &[0x88])).await;
+        let (mut stream, _) = asking.await.unwrap().unwrap();
+        let start = Instant::now();
+        let writing = spawn_local(async move {
+            stream
+                .write_all(&common::noise(65_535 + 1_000, 7))
+                .await
+                .unwrap();
+            stream.shutdown().await.unwrap();
+            let _ = stream.read(&mut [0]).await;
+        });
+        let mut got = Vec::new();
+        while got.len() < 65_535 {
+            let (kind, _, _, payload) = read_frame(&mut near).await.unwrap();
+            if kind == DATA {
+                got.extend(payload);
             }
-            // 65,535 below nothing, then up to 500 more, then all.
-            for bytes in [
-                frame(SETTINGS, 0, 0, &setting(4, 0)),
-                frame(WINDOW_UPDATE, 0, 0, &[0, 1, 0, 0]),
-                frame(WINDOW_UPDATE, 0, 1, &(65_535u32 + 500).to_be_bytes()),
-            ] {
-                write(&mut near, &bytes).await;
-                for _ in 0..100 {
-                    tokio::task::yield_now().await;
-                }
-            }
-            while got.len() < 65_535 + 500 {
-                let (kind, _, _, payload) = read_frame(&mut near).await.unwrap();
-                if kind == DATA {
-                    got.extend(payload);
-                }
-            }
-            assert_eq!(got.len(), 65_535 + 500, "{http2:?}");
-            write(&mut near, &frame(SETTINGS, 0, 0, &setting(4, 60_000))).await;
-            loop {
-                let (kind, flags, _, payload) = read_frame(&mut near).await.unwrap();
-                if kind == DATA {
-                    got.extend(payload);
-                    if flags & END_STREAM != 0 {
-                        break;
-                    }
-                }
-            }
-            assert!(got == common::noise(65_535 + 1_000, 7), "{http2:?}");
-            assert!(start.elapsed() < SOON, "{http2:?}");
-            writing.abort();
         }
+        // 65,535 below nothing, then up to 500 more, then all.
+        for bytes in [
+            frame(SETTINGS, 0, 0, &setting(4, 0)),
+            frame(WINDOW_UPDATE, 0, 0, &[0, 1, 0, 0]),
+            frame(WINDOW_UPDATE, 0, 1, &(65_535u32 + 500).to_be_bytes()),
+        ] {
+            write(&mut near, &bytes).await;
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+        }
+        while got.len() < 65_535 + 500 {
+            let (kind, _, _, payload) = read_frame(&mut near).await.unwrap();
+            if kind == DATA {
+                got.extend(payload);
+            }
+        }
+        assert_eq!(got.len(), 65_535 + 500);
+        write(&mut near, &frame(SETTINGS, 0, 0, &setting(4, 60_000))).await;
+        loop {
+            let (kind, flags, _, payload) = read_frame(&mut near).await.unwrap();
+            if kind == DATA {
+                got.extend(payload);
+                if flags & END_STREAM != 0 {
+                    break;
+                }
+            }
+        }
+        assert!(got == common::noise(65_535 + 1_000, 7));
+        assert!(start.elapsed() < SOON);
+        writing.abort();
     })
     .await;
 }
@@ -140,7 +130,7 @@ async fn who_reads_late_gets_every_answer() {
     local(async {
         let (near, far) = duplex(64 * 1024);
         spawn_local(async move {
-            let settings = on(Http2::Own, Settings::server());
+            let settings = Settings::server();
             let mut connection = Connection::accept(far, settings).await.unwrap();
             connection.next().await.unwrap();
         });
@@ -193,7 +183,7 @@ async fn room_that_is_left_is_offered_to_the_next() {
         let (mut near, far) = duplex(1 << 20);
         let settings = Settings {
             tunnel_send_buffer: 64 * 1024,
-            ..on(Http2::Own, Settings::client())
+            ..Settings::client()
         };
         let (tunnel, driver) = client::handshake(far, settings).await.unwrap();
         spawn_local(driver);

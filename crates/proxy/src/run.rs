@@ -296,14 +296,10 @@ fn parts(
         revocations: rules.revocations.clone(),
         network: Arc::clone(&settings.network),
         client: lateen_hbone::Settings {
-            http2: settings.http2.1,
             idle_timeout: Some(settings.idle_tunnel),
             ..tunnel(lateen_hbone::Settings::client())
         },
-        server: lateen_hbone::Settings {
-            http2: settings.http2.0,
-            ..tunnel(lateen_hbone::Settings::server())
-        },
+        server: tunnel(lateen_hbone::Settings::server()),
         streams_per_tunnel: settings.streams_per_tunnel,
         patience: Patience::default(),
         ledger: None,

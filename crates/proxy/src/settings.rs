@@ -13,7 +13,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lateen_capture::{DnsAt, Keepalive, Options};
-use lateen_hbone::Http2;
 use lateen_tls::Compliance;
 use lateen_types::Strng;
 use lateen_xds::Source;
@@ -112,8 +111,6 @@ pub struct Settings {
     pub tunnel_window: u32,
     /// HTTP/2 frame size, in bytes.
     pub frame_size: u32,
-    /// Whose HTTP/2 carries tunnels: those that peers open to us, and ours.
-    pub http2: (Http2, Http2),
     /// Sockets in pods.
     pub sockets: SocketSettings,
     /// The cluster's domain, in lower case.
@@ -301,7 +298,6 @@ impl Settings {
                 65_535..=(1 << 31) - 1,
             )? as u32,
             frame_size: env.within("HTTP2_FRAME_SIZE", 256 << 10, 16_384..=(1 << 24) - 1)? as u32,
-            http2: env.http2()?,
             sockets: SocketSettings {
                 mark: env.within("PACKET_MARK", 0x539, 1..=u64::from(u32::MAX))? as u32,
                 ipv6,

@@ -5,7 +5,6 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use lateen_capture::{DnsAt, Keepalive};
-use lateen_hbone::Http2;
 use lateen_telemetry::{Dropped, SeriesOptions};
 use lateen_tls::Compliance;
 use lateen_types::{Identity, Strng};
@@ -102,18 +101,6 @@ impl Environment<'_> {
             Compliance::default(),
             &format!("leave it out, or use one of: {known}"),
         )
-    }
-
-    /// For tunnels that are opened to us, and for ours.
-    pub(super) fn http2(&self) -> Result<(Http2, Http2), SettingError> {
-        const VARIABLE: &str = "LATEEN_HTTP2";
-        match self.get(VARIABLE) {
-            None => Ok(Default::default()),
-            Some(value) => Http2::named(&value).ok_or_else(|| {
-                let cure = "leave it out, or use one of: library, own, own-server, own-client";
-                self.bad(VARIABLE, cure)
-            }),
-        }
     }
 
     pub(super) fn trust_domain_aliases(&self) -> Result<Vec<Strng>, SettingError> {

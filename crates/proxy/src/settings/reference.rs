@@ -275,8 +275,6 @@ variables! {
             "bytes that one connection may have on its way before the far end waits, at most: it begins with 64 KiB and grows with what the path carries";
         "HTTP2_CONNECTION_WINDOW_SIZE" Ztunnel, Number(65_535, 2_147_483_647), Is("16777216"),
             "the same for one tunnel, at most: all tunnels of the process share 64 MiB, of which 8 MiB are for first windows of 256 KiB";
-        "LATEEN_HTTP2" Lateen, form("`library`, `own`, `own-server` or `own-client`"), Is("own"),
-            "whose HTTP/2 carries tunnels: the `h2` library's, or Lateen's own, in both directions or in that of one side; peers need not have the same";
         "HTTP2_FRAME_SIZE" Ztunnel, Number(16_384, 16_777_215), Is("262144"),
             "most bytes of one frame";
     }

@@ -1,4 +1,4 @@
-//! A CONNECT stream on our own HTTP/2, and a request that waits for its answer.
+//! A CONNECT stream, and a request that waits for its answer.
 
 use std::cell::Cell;
 use std::io;

@@ -1,4 +1,4 @@
-//! The client's side of a tunnel on our own HTTP/2.
+//! The client's side of a tunnel: requests, and the connection below.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -17,7 +17,6 @@ use super::wire::{Wire, farewell};
 use crate::client::{ASSUMED_LIMIT, ConnectRequest};
 use crate::error::{ConnectError, Reason, TunnelError};
 use crate::headers::{self, Baggage};
-use crate::keepalive::Pings;
 use crate::settings::Settings;
 use crate::stream::{Load, Slot};
 use crate::windows::Windows;
@@ -211,8 +210,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Link<IO> {
         Ok((handle, link, load))
     }
 
-    pub(crate) fn pings(&self) -> Pings {
-        Pings::Own(self.shared.clone())
+    pub(crate) fn shared(&self) -> Shared {
+        self.shared.clone()
     }
 
     pub(crate) fn writes(&self) -> &Rc<Cell<u64>> {
@@ -284,12 +283,12 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Link<IO> {
     }
 
     /// What could not be written.
-    pub(crate) fn settle(&mut self, _: &mut Context<'_>) -> io::Result<()> {
+    pub(crate) fn check(&self) -> io::Result<()> {
         self.wire.check()
     }
 
     /// Streams that the peer allows at once, and whether that is its word.
-    pub(crate) fn limit(&self, _: usize) -> (usize, bool) {
+    pub(crate) fn limit(&self) -> (usize, bool) {
         let core = self.shared.borrow();
         match core.http2.is_acquainted() {
             true => (core.http2.limit(), true),

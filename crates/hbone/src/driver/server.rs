@@ -1,4 +1,4 @@
-//! The server's side of a tunnel on our own HTTP/2.
+//! The server's side of a tunnel: requests, and the connection below.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -16,9 +16,9 @@ use super::stream::Asked;
 use super::wire::{Wire, farewell};
 use crate::error::TunnelError;
 use crate::headers::{self, Authority, Forwarded};
-use crate::keepalive::{KeepAlive, Pings};
+use crate::keepalive::KeepAlive;
 use crate::outbox::Outbox;
-use crate::server::{Answer, Incoming, Status};
+use crate::server::{Incoming, Status};
 use crate::settings::Settings;
 use crate::stream::Load;
 use crate::windows::Windows;
@@ -122,7 +122,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Server<IO> {
             settings.connection_window,
         );
         let mut server = Server {
-            keepalive: KeepAlive::new(Pings::Own(shared.clone()), &settings),
+            keepalive: KeepAlive::new(shared.clone(), &settings),
             _end: EndOnDrop(shared.clone()),
             shared,
             wire: Wire::new(io),
@@ -250,7 +250,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Server<IO> {
             News::Request { stream, connect } => {
                 incoming.extend(take_up(shared, load, stream, connect));
             }
-            News::Over(stream) => incoming.retain(|one| !one.is(shared, stream)),
+            News::Over(stream) => incoming.retain(|one| !one.asked.is(shared, stream)),
             News::Pong => pong = true,
             News::GoAway(code) => *farewell = Some(code),
             News::Settings | News::None => {}
@@ -286,6 +286,6 @@ fn take_up(shared: &Shared, load: &Rc<Load>, stream: StreamId, connect: bool) ->
         traceparent: line(headers::TRACEPARENT).and_then(|line| line.parse().ok()),
         network: line(headers::FORWARDED_NETWORK).map(Strng::from),
         slot: load.occupy(),
-        answer: Answer::Own(asked),
+        asked,
     })
 }
