@@ -159,6 +159,7 @@ type cluster struct {
 	access       *access
 	known        chan cni.State // the newest that the plugin does not know yet
 	alone        atomic.Bool    // no istio-cni is in the node's network configuration
+	unread       string         // why that was not known at the last look; empty if it was
 
 	keeping context.Context // ends when what is installed is to be taken off the node
 	let     context.CancelFunc
@@ -215,6 +216,14 @@ func (c *cluster) installed(err error, repaired bool) {
 func (c *cluster) look() {
 	istio, err := c.node.Chains(istioCNI)
 	c.alone.Store(err == nil && !istio)
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if c.unread != text && err != nil {
+		c.log.Warn("it is not known whether an istio-cni captures pods on this node, so what one may have left in pods stays there; see that the files of the network configuration can be read, or remove those that cannot", "err", err)
+	}
+	c.unread = text
 }
 
 // istioCNI is the plugin of an Istio in ambient mode. It takes itself out of the configuration when it goes, and leaves its rules in pods.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"lateen.dev/lateen/internal/agent/cni/install"
 )
 
 // Who waits for an agent to leave its node removes agents and proxies next.
@@ -150,4 +153,32 @@ func TestAnOlderTokenGoesWhenNobodyReadsIt(t *testing.T) {
 		t.Error("it stays on the node")
 	}
 	c.installed(nil, false)
+}
+
+// Where it cannot be read whether an Istio captures pods, nothing of Istio's is taken out of them, and the log says why and what helps.
+func TestWhatCannotBeReadIsNoIstiosAbsence(t *testing.T) {
+	var said bytes.Buffer
+	c := &cluster{log: slog.New(slog.NewTextHandler(&said, nil)), node: install.Node{ConfDir: t.TempDir()}}
+	file := filepath.Join(c.node.ConfDir, "10-net.conflist")
+	for _, step := range []struct {
+		change func() error
+		alone  bool
+		said   int
+	}{
+		{func() error { return nil }, true, 0},
+		{func() error { return os.Symlink("nowhere", file) }, false, 1},
+		{func() error { return nil }, false, 1}, // once
+		{func() error { return os.Remove(file) }, true, 1},
+		{func() error {
+			return os.WriteFile(file, []byte(`{"plugins":[{"type":"bridge"},{"type":"istio-cni"}]}`), 0o600)
+		}, false, 1},
+	} {
+		if err := step.change(); err != nil {
+			t.Fatal(err)
+		}
+		c.look()
+		if got := strings.Count(said.String(), "what one may have left in pods stays there"); c.alone.Load() != step.alone || got != step.said {
+			t.Errorf("alone: %v, want %v; said %d times, want %d: %s", c.alone.Load(), step.alone, got, step.said, said.String())
+		}
+	}
 }

@@ -177,6 +177,19 @@ for n in node1 node2; do
   equal "$n: the plugin of Istio is out of the network configuration" lateen-cni "$(jq -r '[.plugins[].type | select(test("istio|lateen"))] | join(" ")' "$(node_files $n)"/etc/cni/net.d/*.conflist)"
   check "$n: no rule of Istio's" bare_node $n
 done
+# Rules of the older kind nobody removes, and the guide has such pods started anew.
+anew() {
+  k -n faults get pods client1 client2 stranger -o json | jq 'del(.items[] | .status, .spec.nodeName, .metadata.uid, .metadata.resourceVersion, .metadata.annotations)' >"$WORK/anew.json" &&
+    k replace --force --grace-period=0 -f "$WORK/anew.json" && k -n faults delete pods -l app=echo && k -n faults rollout status deployment/echo --timeout=120s &&
+    k -n faults wait --for=condition=Ready pod/client1 pod/client2 pod/stranger --timeout=120s && eventually 60 captured faults 5
+}
+if [ "${IPTABLES:-nft}" = legacy ]; then
+  check "the pods are started anew" anew
+  IP1=$(pod_ip faults "$(pod_on faults app=echo node1)") IP2=$(pod_ip faults "$(pod_on faults app=echo node2)")
+  NS1=$(pod_netns faults client1) NS2=$(pod_netns faults client2) STRANGER=$(pod_netns faults stranger)
+  check "on both nodes" [ -n "$IP1" -a -n "$IP2" ]
+  check "and in the mesh" eventually 30 kept_out
+fi
 clean() {
   local p pods ns rules
   pods=$(k -n faults get pods -o json | jq -r '.items[] | select(.metadata.deletionTimestamp == null and .status.phase == "Running") | .metadata.name') && [ -n "$pods" ] || return 1

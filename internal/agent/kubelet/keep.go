@@ -55,7 +55,7 @@ type Prober struct {
 
 	mu       sync.Mutex
 	targets  []netip.AddrPort        // nil before they are known; those that an earlier agent knew stand until then
-	standing map[netip.AddrPort]bool // the targets that the rules were last written for
+	standing map[netip.AddrPort]bool // those of the targets that the rules were last written for
 	blind    bool                    // there is no kubelet whose probes could pass
 
 	// Of Run alone.
@@ -83,10 +83,23 @@ func (p *Prober) Set(targets []netip.AddrPort) {
 		return
 	}
 	p.targets = append([]netip.AddrPort{}, targets...)
+	// What is not probed any more is about to lose its rule, and has none for who is at that address next.
+	p.standing = among(p.standing, p.targets)
 	select {
 	case p.wake <- struct{}{}:
 	default:
 	}
+}
+
+// among are those of a set that are in a list, too.
+func among(set map[netip.AddrPort]bool, list []netip.AddrPort) map[netip.AddrPort]bool {
+	out := make(map[netip.AddrPort]bool, len(list))
+	for _, t := range list {
+		if set[t] {
+			out[t] = true
+		}
+	}
+	return out
 }
 
 // Stand says whether the rules let the kubelet's probes pass to all of the targets, which Set has named. Where there is no kubelet nothing
@@ -187,11 +200,11 @@ func (p *Prober) keep(now time.Time) {
 	p.failures = 0
 	p.says("pose", nil)
 	if p.known.PID != 0 {
-		standing := make(map[netip.AddrPort]bool, len(targets))
+		written := make(map[netip.AddrPort]bool, len(targets))
 		for _, t := range targets {
-			standing[t] = true
+			written[t] = true
 		}
-		p.stands(func() { p.standing = standing })
+		p.stands(func() { p.standing = among(written, p.targets) })
 	}
 	bridges, err := p.rules.Bridges()
 	if p.says("bridges", err) && err != nil {

@@ -282,3 +282,37 @@ func TestWhatIsProbedStaysUntilItIsKnown(t *testing.T) {
 	p.Set(nil)
 	f.await(t, "none", func() bool { return f.targets != nil && len(f.targets) == 0 })
 }
+
+// meddled are rules during whose writing something happens.
+type meddled struct {
+	*fakeRules
+	happens func()
+}
+
+func (m meddled) Pose(p redirect.Prober, targets []netip.AddrPort) (bool, error) {
+	m.happens()
+	return m.fakeRules.Pose(p, targets)
+}
+
+// Who comes to be at an address that was taken away waits for rules of his own, whatever was written meanwhile.
+func TestAnAddressThatWasTakenAwayStandsForNobody(t *testing.T) {
+	one := []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:8080")}
+	p, f, _ := keeping(t, newMachine(t))
+	p.known = process{PID: 10}
+	p.Set(one)
+	if p.keep(time.Now()); !p.Stand(one) {
+		t.Fatal("what was written does not stand")
+	}
+	p.Set(nil)
+	if p.Stand(one) {
+		t.Error("what was taken away stands until the rules are written again")
+	}
+	p.Set(one)
+	if p.Stand(one) {
+		t.Error("what was taken away and is named again stands before it is written again")
+	}
+	p.rules = meddled{f, func() { p.Set(nil) }}
+	if p.keep(time.Now()); p.Stand(one) {
+		t.Error("what was taken away while it was written stands")
+	}
+}
