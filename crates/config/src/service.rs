@@ -1,6 +1,7 @@
 //! A service as WDS describes it. The serialized form is the one that ztunnel dumps and `istioctl` reads, but for the
 //! endpoints, which are not the service's own: see [`crate::Dump`].
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use lateen_balance::{Mode, Preference, Scope};
@@ -254,6 +255,8 @@ fn virtual_addresses(
 ) -> Result<(Vec<NetworkAddress>, Vec<NetworkRange>), Rejection> {
     const FIELD: &str = "addresses";
     let (mut addresses, mut ranges) = (Vec::new(), Vec::new());
+    // A range without what is somebody else's may come in tens of thousands of blocks.
+    let (mut known_addresses, mut known_ranges) = (HashSet::new(), HashSet::new());
     for at in wire {
         let network: Strng = at.network.as_str().into();
         let address = wire::address(FIELD, &at.address)?;
@@ -264,7 +267,7 @@ fn virtual_addresses(
                     network,
                     cidr: wire::range(FIELD, &at.address, length)?.trunc(),
                 };
-                if ranges.contains(&range) {
+                if !known_ranges.insert((range.network.clone(), range.cidr)) {
                     return Err(Rejection::DuplicateAddress {
                         address: format!("{}/{}", range.network, range.cidr),
                     });
@@ -273,7 +276,7 @@ fn virtual_addresses(
             }
             _ => {
                 let at = NetworkAddress { network, address };
-                if addresses.contains(&at) {
+                if !known_addresses.insert((at.network.clone(), at.address)) {
                     return Err(Rejection::DuplicateAddress {
                         address: at.to_string(),
                     });

@@ -113,6 +113,23 @@ fn a_services_namespace_holds_no_slash() {
     );
 }
 
+/// What is left of a range around the addresses of some thousand nodes: the last of its blocks is there twice.
+#[test]
+fn one_of_many_ranges_is_there_twice() {
+    let block = |n: u32| NetworkAddress {
+        network: "".into(),
+        address: (0x0a00_0000 + 4 * n).to_be_bytes().to_vec().into(),
+        length: Some(30),
+    };
+    let blocks = (0..30_000).chain([29_999]).map(block).collect();
+    assert_eq!(
+        refused_service(|s| s.addresses = blocks),
+        Rejection::DuplicateAddress {
+            address: "/10.1.212.188/30".into()
+        }
+    );
+}
+
 #[test]
 fn services() {
     let twice = refused_service(|s| s.addresses.push(at("", "10.96.0.1")));
