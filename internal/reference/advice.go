@@ -27,6 +27,7 @@ var advice = []advised{
 			{"lateen_connections_cut_total", "`reason`: `policy` (a policy denies it by now), `revoked` (its certificate was), `gone` (its pod has ended), `lost` (the tunnel between two pods of this node broke, by which both had proven themselves), `deadline` (the proxy ended first: raise CONNECTION_TERMINATION_DEADLINE if these hurt)"},
 			{"lateen_connections_shed_total", "any: a pod holds more connections than its share of descriptors. Raise the limit of the proxy, or look at that pod"},
 			{"lateen_connect_retries_total", "an endpoint does not answer and another did, so no user saw it; keeps rising: look for the endpoint in the log"},
+			{"lateen_connections_joined_total", "stays 0 with `LATEEN_ACCELERATOR=splice`: the log says at the start why this node cannot, or, at level debug, why a connection is not joined"},
 			{"lateen_connections_handed_over_total", "stays 0 with pods that talk on one node: `LATEEN_SAME_NODE` is `false`, or their tunnels end in another process"},
 			{"lateen_endpoints_ejected", "above 0 for long: endpoints that the control plane calls healthy cannot be reached from here"},
 			{"lateen_pod_cpu_seconds_total", "rate: the part of a core that the proxy spends on that pod. A pod that stands out is the one that the others would wait for, if workers did not serve pods in turns"},

@@ -2,7 +2,7 @@
 //! the other one, and this process is not woken for it. Whether two may talk is decided elsewhere, before.
 //!
 //! Nothing is compiled: the two small BPF programs are written down as instructions ([`programs`]), with the places of
-//! the kernel's fields from its own type information ([`btf`]).
+//! the kernel's fields from its own type information ([`btf`]). `docs/design/accelerator.md` says why it is made so.
 //!
 //! Beside `lateen-capture` the one crate of the data plane that may say `unsafe`: bpf(2) and a page shared with the kernel.
 

@@ -137,6 +137,27 @@ impl Stock {
         })
     }
 
+    /// Does something in the pod's namespace. Everybody's pods wait for the same thread: it is to be done in microseconds.
+    ///
+    /// # Errors
+    /// The pod's namespace cannot be entered, or the namespace thread has ended.
+    pub async fn visit<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
+        let (answer, outcome) = oneshot::channel();
+        let pod = self.pod.clone();
+        self.thread.send(Errand::Visit(Box::new(move |home| {
+            // A caller that has given up needs no answer.
+            let _ = answer.send(pod.within(home, work));
+        })));
+        outcome.await.unwrap_or_else(|_| {
+            Err(io::Error::other(
+                "the namespace thread has ended; the proxy is stopping",
+            ))
+        })
+    }
+
     /// Gives back what nobody needs, to be called every minute or so: all but one socket of a kind that nobody has taken
     /// for five minutes, and of the others what lay untouched since the last call, beyond what is kept at least. Returns
     /// how many sockets were closed.

@@ -29,7 +29,11 @@ pub(crate) enum Errand {
         answer: oneshot::Sender<io::Result<DnsSockets>>,
     },
     Restock(Weak<Stock>, Kind),
+    Visit(Visit),
 }
+
+/// Something to be done in a pod's namespace; it is told the thread's home.
+pub(crate) type Visit = Box<dyn FnOnce(&Netns) + Send>;
 
 impl NamespaceThread {
     /// Starts the thread in the calling thread's network namespace, its home.
@@ -121,6 +125,7 @@ fn run(home: &Netns, inbox: &mpsc::Receiver<Errand>) {
                 let _ = answer.send(socket::open_dns(&pod, home, &options));
             }
             Errand::Restock(stock, kind) => stock::restock(&stock, kind, home),
+            Errand::Visit(visit) => visit(home),
         }
     }
 }

@@ -16,6 +16,7 @@ mod outbound;
 mod plaintext;
 mod refusal;
 pub(crate) mod sampling;
+mod straight;
 #[cfg(test)]
 mod tests;
 mod tunnel;
@@ -240,6 +241,14 @@ async fn relay_both(
         reason = destination.1.cut() => Err(reason),
         outcome = &mut relay => Ok(outcome),
     };
+    if outcome.is_err() {
+        relay.abort();
+    }
+    ended(outcome, source.1, destination.1)
+}
+
+/// What the end of their relay, or what cut it, is to the source and the destination.
+fn ended(outcome: Result<Outcome, Cut>, source: &Tracked, destination: &Tracked) -> Ends {
     match outcome {
         Ok(Outcome { error: None, .. }) => [Ok(()), Ok(())],
         Ok(Outcome {
@@ -249,7 +258,6 @@ async fn relay_both(
             [error, again].map(|error| Err(Refusal::Broken(error)))
         }
         Err(reason) => {
-            relay.abort();
             // The end that was not cut sees what a peer's reset shows.
             let end = |tracked: &Tracked, other: Side| match tracked.was_cut() {
                 Some(reason) => Err(Refusal::Cut(reason)),
@@ -261,7 +269,7 @@ async fn relay_both(
                     ),
                 })),
             };
-            [end(source.1, Side::Second), end(destination.1, Side::First)]
+            [end(source, Side::Second), end(destination, Side::First)]
         }
     }
 }

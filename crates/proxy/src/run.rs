@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lateen_accelerate::Accelerator;
 use lateen_admin::{Admin, Both, Listening, MetricsPages, Readiness, ReadinessPages};
 use lateen_capture::keeper::Event;
 use lateen_capture::{Accepted, Acceptor, Keeper, Ledger, NamespaceThread, Share, acceptor, zds};
@@ -31,7 +32,7 @@ use crate::notify::Starter;
 use crate::pod::Door;
 use crate::pods::{self, Pods, Table};
 use crate::publish::{self, Current, Publisher, Watcher};
-use crate::settings::Settings;
+use crate::settings::{Acceleration, Settings};
 use crate::worker::{Idle, Mailbox, Parts, Patience, SameNode};
 use crate::{VERSION, revocations, settings};
 
@@ -144,6 +145,7 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         .collect::<io::Result<_>>()?;
     let (lookups, asks) = lateen_xds::lookups();
     let meeting = Meeting::default();
+    let accelerator = accelerator(&settings);
     let workers = idle
         .into_iter()
         .zip(ledgers)
@@ -157,6 +159,7 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
             let ledger = Some(ledger);
             let lookups = settings.xds_on_demand.then(|| lookups.clone());
             let parts = Parts {
+                accelerator: accelerator.clone(),
                 ledger,
                 lookups,
                 same_node,
@@ -199,6 +202,30 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
 fn sink(mailbox: &Mailbox) -> acceptor::Sink<Door> {
     let mailbox = mailbox.clone();
     Box::new(move |accepted: Accepted<Door>| mailbox.serve(accepted))
+}
+
+/// Has connections joined in the kernel, if that is wanted and possible: it is not worth more than a line of the log.
+fn accelerator(settings: &Settings) -> Option<Arc<Accelerator>> {
+    match settings.accelerator {
+        Acceleration::Off => return None,
+        Acceleration::Splice if !settings.same_node => {
+            tracing::warn!(
+                "LATEEN_ACCELERATOR=splice joins connections between two pods of this node, which takes LATEEN_SAME_NODE=true"
+            );
+            return None;
+        }
+        Acceleration::Splice => {}
+    }
+    match Accelerator::open() {
+        Ok(accelerator) => {
+            tracing::info!("connections between two pods of this node are joined in the kernel");
+            Some(accelerator)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "no accelerator on this node: bytes between its pods pass through the proxy");
+            None
+        }
+    }
 }
 
 /// What handshakes keep to. Without the revocation lists that it was told to heed the proxy does not start.
@@ -308,6 +335,7 @@ fn parts(
         limits: settings.limits,
         lookups: None,
         same_node: None,
+        accelerator: None,
     }
 }
 

@@ -54,6 +54,16 @@ pub struct Authority {
     pub headers: Vec<(String, String)>,
 }
 
+/// Whose bytes pass in the kernel alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Acceleration {
+    /// Nobody's.
+    #[default]
+    Off,
+    /// Those of connections between two pods of this node.
+    Splice,
+}
+
 /// Everything that `lateen-proxy node` can be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -103,6 +113,8 @@ pub struct Settings {
     pub idle_tunnel: Duration,
     /// Connections between two pods of this node do not go through their tunnel.
     pub same_node: bool,
+    /// Whose bytes pass in the kernel alone.
+    pub accelerator: Acceleration,
     /// When a connection that stands still is ended.
     pub limits: lateen_relay::Limits,
     /// HTTP/2 credit of one stream, in bytes.
@@ -286,6 +298,7 @@ impl Settings {
                 Some(env.duration("LATEEN_HALF_CLOSE_TIMEOUT", Duration::from_secs(60 * 60))?),
             ),
             same_node: env.boolean("LATEEN_SAME_NODE", true)?,
+            accelerator: env.accelerator()?,
             // RFC 9113 §6.5.2 and §6.9.1 bound all three.
             stream_window: env.within(
                 "HTTP2_STREAM_WINDOW_SIZE",

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use lateen_accelerate::Accelerator;
 use lateen_capture::{Accepted, Ledger};
 use lateen_config::{Snapshot, Workload};
 use lateen_fair::{Executor, Group, Groups};
@@ -200,6 +201,8 @@ pub struct Parts {
     pub lookups: Option<lateen_xds::Lookups>,
     /// How connections between two pods of this node are known; `None` if all go through tunnels.
     pub same_node: Option<SameNode>,
+    /// Joins connections in the kernel; `None` if their bytes all pass through this process.
+    pub accelerator: Option<Arc<Accelerator>>,
 }
 
 /// How connections between two pods of this node are known.
@@ -244,6 +247,8 @@ pub struct Worker {
     pub lookups: Option<lateen_xds::Lookups>,
     /// How connections between two pods of this node are known; `None` if all go through tunnels.
     pub same_node: Option<SameNode>,
+    /// Joins connections in the kernel; `None` if their bytes all pass through this process.
+    pub accelerator: Option<Arc<Accelerator>>,
     /// The pairs of pods that have met.
     pub neighbours: Neighbours,
     snapshot: RefCell<Option<Arc<Snapshot>>>,
@@ -324,6 +329,7 @@ impl Worker {
             limits,
             lookups,
             same_node,
+            accelerator,
         } = parts;
         let sockets = [
             metrics.open_sockets(Reporter::Source),
@@ -359,6 +365,7 @@ impl Worker {
             limits,
             lookups,
             same_node,
+            accelerator,
             neighbours: Neighbours::default(),
             snapshot: RefCell::new(None),
             shares: RefCell::default(),

@@ -10,6 +10,11 @@ pub trait Meter {
     fn sent(&self, bytes: u64);
     /// `bytes` went from the relay's second stream to its first.
     fn received(&self, bytes: u64);
+    /// Bytes that went between the two without the relay, in all so far: while they come, it does not stand still. Asked
+    /// before each time that the relay waits, which is when they may be counted.
+    fn beside(&self) -> u64 {
+        0
+    }
 }
 
 /// The plain meter: two numbers that others on this thread can read while the relay runs.
@@ -49,6 +54,10 @@ impl<M: Meter + ?Sized> Meter for &M {
     fn received(&self, bytes: u64) {
         (**self).received(bytes);
     }
+
+    fn beside(&self) -> u64 {
+        (**self).beside()
+    }
 }
 
 impl<M: Meter + ?Sized> Meter for std::rc::Rc<M> {
@@ -58,5 +67,9 @@ impl<M: Meter + ?Sized> Meter for std::rc::Rc<M> {
 
     fn received(&self, bytes: u64) {
         (**self).received(bytes);
+    }
+
+    fn beside(&self) -> u64 {
+        (**self).beside()
     }
 }

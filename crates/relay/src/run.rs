@@ -203,6 +203,16 @@ impl<A: Duplex, B: Duplex, M: Meter> Relay<A, B, M> {
         self
     }
 
+    /// The two streams, if both directions are open and all that was read is written.
+    pub fn clear(&self) -> Option<(&A, &B)> {
+        let clear = |direction: &Direction| {
+            direction.state == State::Copying
+                && direction.pending.is_empty()
+                && direction.lost.is_none()
+        };
+        (clear(&self.forth) && clear(&self.back)).then_some((&self.a, &self.b))
+    }
+
     /// Ends both streams with a reset, for a connection that is no longer allowed.
     pub fn abort(&mut self) {
         self.a.abort();
@@ -596,7 +606,7 @@ impl<A: Duplex, B: Duplex, M: Meter> Future for Relay<A, B, M> {
         if done == [true, true] {
             return Poll::Ready(this.outcome());
         }
-        let moved = this.forth.moved + this.back.moved;
+        let moved = this.forth.moved + this.back.moved + this.meter.beside();
         let half_closed = done != [false, false];
         match limits::poll(&mut this.timer, cx, this.limits, half_closed, moved) {
             Poll::Pending => Poll::Pending,

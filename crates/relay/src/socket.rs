@@ -3,6 +3,8 @@
 use std::fmt;
 use std::future::Future;
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -49,6 +51,14 @@ pub fn reset_on_close(stream: &TcpStream) {
 }
 
 impl Socket {
+    /// Its own address and its peer's, as the socket's family spells them.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        Ok((self.stream.local_addr()?, self.stream.peer_addr()?))
+    }
+
     /// The socket's error, which nobody else will see then; `Pending` while there is none.
     fn poll_error(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         loop {
@@ -95,6 +105,12 @@ impl Socket {
             Err(e) if moved == 0 => Some(Err(e)),
             _ => Some(Ok(moved)),
         }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }
 

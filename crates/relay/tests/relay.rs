@@ -282,6 +282,33 @@ async fn an_idle_relay_is_reset_on_both_sides_and_says_why() {
     expect_reset(&mut server).await;
 }
 
+/// Bytes that pass the relay by: more each time that somebody asks, for a while.
+struct Beside(std::cell::Cell<u64>);
+
+impl lateen_relay::Meter for Beside {
+    fn sent(&self, _: u64) {}
+
+    fn received(&self, _: u64) {}
+
+    fn beside(&self) -> u64 {
+        self.0.set((self.0.get() + 1).min(20));
+        self.0.get()
+    }
+}
+
+#[tokio::test]
+async fn bytes_beside_a_relay_keep_it_alive_as_long_as_they_come() {
+    let ((_app, near), (far, _server)) = (pair().await, pair().await);
+    let limits = Limits::new(Some(Duration::from_millis(40)), None);
+    let meter = Rc::new(Beside(Default::default()));
+    let relay = Relay::new(Socket::from(near), Socket::from(far), Rc::clone(&meter));
+    assert!(relay.clear().is_some(), "nothing is under way");
+    let outcome = tokio::time::timeout(Duration::from_secs(30), relay.limited(limits)).await;
+    let outcome = outcome.expect("the relay stands still for good");
+    assert!(matches!(outcome.error, Some(RelayError::Idle { .. })));
+    assert_eq!(meter.0.get(), 20, "not before the last of them");
+}
+
 #[tokio::test]
 async fn bytes_in_one_direction_keep_a_relay_alive() {
     let (mut app, mut server, relay) = limited(2000, 2000).await;

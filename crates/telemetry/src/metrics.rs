@@ -116,6 +116,7 @@ pub struct Metrics {
     cut: Family<ReasonLabels, Counter>,
     retries: Counter,
     handed_over: Counter,
+    joined: Counter,
     ejected: Gauge,
     dry_run: Family<DryRunLabels, Counter>,
     pods: Gauge,
@@ -223,6 +224,12 @@ impl Metrics {
             "Connections between two pods of this node that were handed over inside the process, after a tunnel between the two had proven both",
             handed_over.clone(),
         );
+        let joined = Counter::default();
+        registry.register(
+            "lateen_connections_joined",
+            "Connections that were handed over between two pods of this node and whose bytes pass in the kernel",
+            joined.clone(),
+        );
         registry.register(
             "lateen_endpoints_ejected",
             "Endpoints that workers leave out at the moment for a pod whose connections to them keep failing, one for each such pod and worker",
@@ -309,6 +316,7 @@ impl Metrics {
             cut,
             retries,
             handed_over,
+            joined,
             ejected,
             dry_run,
             pods,
@@ -345,6 +353,11 @@ impl Metrics {
     /// Counts a connection between two pods of this node that does not go through their tunnel.
     pub fn handed_over(&self) {
         self.handed_over.inc();
+    }
+
+    /// Counts a connection whose bytes pass in the kernel from now on.
+    pub fn joined(&self) {
+        self.joined.inc();
     }
 
     /// The gauge of endpoints that are left out; every worker adds its own.

@@ -7,6 +7,7 @@ use lateen_telemetry::Reporter;
 use lateen_types::ports;
 
 use super::attempt::{Known, Next, Reached, Wanted, reach};
+use super::straight::relay_joined;
 use super::{Arrival, Refusal, finish, relay, relay_both};
 use crate::worker::Worker;
 use lateen_relay::Socket;
@@ -25,6 +26,10 @@ pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
         Next::Tunnel(stream) => relay(client, stream, &connection, &tracked, limits).await,
         Next::Plain(stream) => {
             relay(client, Socket::from(stream), &connection, &tracked, limits).await
+        }
+        Next::Near(near) if worker.accelerator.is_some() => {
+            let source = (&*connection, &tracked);
+            relay_joined(&worker, client, near, &arrival.pod, source).await
         }
         Next::Near(near) => {
             let (application, destination) = near.parts();

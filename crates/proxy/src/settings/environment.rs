@@ -10,7 +10,7 @@ use lateen_tls::Compliance;
 use lateen_types::{Identity, Strng};
 use lateen_xds::Source;
 
-use super::{DEFAULT_TOKEN, DEFAULT_ZDS, Lookup, SettingError, reference};
+use super::{Acceleration, DEFAULT_TOKEN, DEFAULT_ZDS, Lookup, SettingError, reference};
 
 /// Variables by name, each checked as it is read.
 pub(super) struct Environment<'a> {
@@ -101,6 +101,15 @@ impl Environment<'_> {
             Compliance::default(),
             &format!("leave it out, or use one of: {known}"),
         )
+    }
+
+    pub(super) fn accelerator(&self) -> Result<Acceleration, SettingError> {
+        const VARIABLE: &str = "LATEEN_ACCELERATOR";
+        match self.get(VARIABLE).as_deref() {
+            None | Some("off") => Ok(Acceleration::Off),
+            Some("splice") => Ok(Acceleration::Splice),
+            Some(_) => Err(self.bad(VARIABLE, "leave it out, or use one of: off, splice")),
+        }
     }
 
     pub(super) fn trust_domain_aliases(&self) -> Result<Vec<Strng>, SettingError> {

@@ -271,6 +271,8 @@ variables! {
             "how long a tunnel without connections is kept";
         "LATEEN_SAME_NODE" Lateen, Boolean, Is("true"),
             "hand connections between two pods of this node over inside the process, once a tunnel between the two has proven both; otherwise they go through tunnels as all others do. A NetworkPolicy that comes to part the two ends what was handed over within 15 s, and not with its first packet: `false` where that is too late";
+        "LATEEN_ACCELERATOR" Lateen, form("`off` or `splice`"), Is("off"),
+            "`splice`: what two applications on this node send each other passes in the kernel without waking the proxy, once their connection was handed over (`LATEEN_SAME_NODE`) and has been used for a while; where the kernel or the proxy's privileges do not allow it, a line of the log says why";
         "HTTP2_STREAM_WINDOW_SIZE" Ztunnel, Number(65_535, 2_147_483_647), Is("1048576"),
             "bytes that one connection may have on its way before the far end waits, at most: it begins with 64 KiB and grows with what the path carries";
         "HTTP2_CONNECTION_WINDOW_SIZE" Ztunnel, Number(65_535, 2_147_483_647), Is("16777216"),

@@ -61,6 +61,7 @@ fn names_the_variable_the_value_and_the_cure() {
         ("ZTUNNEL_WORKER_THREADS", "NaN%"),
         ("ZTUNNEL_RESOURCE_CPU_LIMIT", "-1"),
         ("HTTP2_FRAME_SIZE", "16383"),
+        ("LATEEN_ACCELERATOR", "on"),
         ("HTTP2_STREAM_WINDOW_SIZE", "2147483648"),
         ("POOL_MAX_STREAMS_PER_CONNECTION", "0"),
         ("POOL_UNUSED_RELEASE_TIMEOUT", "5 minutes"),

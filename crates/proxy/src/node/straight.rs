@@ -1,0 +1,202 @@
+//! A connection between two pods of this process whose bytes pass in the kernel, once it has shown that it is used.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use lateen_accelerate::{Accelerator, Declined, End, Joined};
+use lateen_capture::original_destination;
+use lateen_relay::{Meter, Outcome, Relay, Socket};
+use lateen_telemetry::Connection;
+
+use super::nearby::Near;
+use super::{Counted, CountedTwice, Refusal, ended};
+use crate::live::Tracked;
+use crate::pod::Pod;
+use crate::worker::Worker;
+
+/// Turns of a relay before it is worth the effort, which is that of two or three. A connection for one request has fewer.
+const TURNS: u32 = 16;
+/// How often the kernel's counts are read while it moves bytes.
+const SOON: Duration = Duration::from_secs(1);
+/// And while it does not.
+const LATE: Duration = Duration::from_secs(16);
+
+/// How a connection gets past the process.
+#[derive(Default)]
+struct Straight {
+    joined: RefCell<Option<Joined>>,
+    /// What of it is in the counters, from the client and from the server.
+    counted: Cell<[u64; 2]>,
+}
+
+impl Straight {
+    /// Lets the bytes pass that the applications of the two pods send from now on. Nobody may relay meanwhile.
+    async fn join(
+        &self,
+        accelerator: &Arc<Accelerator>,
+        sockets: (&Socket, &Socket),
+        pods: [&Arc<Pod>; 2],
+    ) -> Result<(), Declined> {
+        let (client, server) = sockets;
+        // The client's application knows the one that it dialled, wherever it was led to.
+        let (own, local) = client.addresses().map_err(Declined::Own)?;
+        let dialled = original_destination(client).unwrap_or(own);
+        let (source, serving) = server.addresses().map_err(Declined::Own)?;
+        let joined = accelerator.join(client.as_fd(), server.as_fd())?;
+        let visits = [
+            joined.visit(End::Client, local, dialled),
+            joined.visit(End::Server, serving, source),
+        ];
+        for (visit, pod) in visits.into_iter().zip(pods) {
+            let found = pod.sockets.visit(move || visit.run()).await;
+            found.map_err(Declined::Visit)??;
+        }
+        joined.open();
+        self.joined.replace(Some(joined));
+        Ok(())
+    }
+
+    /// How long the kernel's counts may wait to be read, after `last` was read a moment ago.
+    fn pause(&self, last: &mut u64, before: Duration) -> Duration {
+        let [forth, back] = self.counted.get();
+        let moves = std::mem::replace(last, forth + back) != forth + back;
+        if moves {
+            SOON
+        } else {
+            (before * 2).clamp(SOON, LATE)
+        }
+    }
+
+    /// Counts what has passed since the last time; how many bytes did in all.
+    fn count(&self, meter: &impl Meter) -> u64 {
+        let joined = self.joined.borrow();
+        if let Some(joined) = &*joined {
+            self.take(joined.moved(), meter);
+        }
+        let [forth, back] = self.counted.get();
+        forth + back
+    }
+
+    fn take(&self, now: [u64; 2], meter: &impl Meter) {
+        let before = self.counted.replace(now);
+        let [forth, back] = [0, 1].map(|end| now[end].saturating_sub(before[end]));
+        if forth > 0 {
+            meter.sent(forth);
+        }
+        if back > 0 {
+            meter.received(back);
+        }
+    }
+
+    /// Lets nothing pass any more, and counts the rest. To be called before either socket is closed.
+    fn end(&self, meter: &impl Meter) {
+        if let Some(mut joined) = self.joined.take() {
+            self.take(joined.end(), meter);
+        }
+    }
+}
+
+/// A relay's meter that counts what passes the relay by as well.
+struct Beside<'a, M>(&'a M, &'a Straight);
+
+impl<M: Meter> Meter for Beside<'_, M> {
+    fn sent(&self, bytes: u64) {
+        self.0.sent(bytes);
+    }
+
+    fn received(&self, bytes: u64) {
+        self.0.received(bytes);
+    }
+
+    fn beside(&self) -> u64 {
+        self.1.count(self.0)
+    }
+}
+
+/// Relays as `relay_both`, and once the connection has shown that it is used its bytes pass in the kernel, if they can; the
+/// end is told to the destination and given to the source. Boxed: connections that are not to be joined have no room for it.
+pub(super) fn relay_joined<'a>(
+    worker: &'a Worker,
+    client: Socket,
+    near: Box<Near>,
+    pod: &'a Arc<Pod>,
+    source: (&'a Connection, &'a Tracked),
+) -> Pin<Box<dyn Future<Output = Result<(), Refusal>> + 'a>> {
+    Box::pin(async move {
+        let (application, there) = near.parts();
+        let destination = (&*there.connection, &there.tracked);
+        destination.1.opened();
+        source.1.opened();
+        let meter = CountedTwice(
+            Counted(source.0, source.1),
+            Counted(destination.0, destination.1),
+        );
+        let straight = Straight::default();
+        let beside = Beside(&meter, &straight);
+        let mut relay = Relay::new(client, application, beside).limited(worker.limits);
+        let pods = [pod, &destination.1.facts().pod];
+        let outcome = tokio::select! {
+            biased;
+            reason = source.1.cut() => Err(reason),
+            reason = destination.1.cut() => Err(reason),
+            outcome = run(worker, &mut relay, &straight, pods) => Ok(outcome),
+        };
+        // Before either socket is closed: what is not allowed any more does not pass for another moment.
+        straight.end(&meter);
+        if outcome.is_err() {
+            relay.abort();
+        }
+        drop(relay);
+        let [ended, at_destination] = ended(outcome, source.1, destination.1);
+        there.finish(worker, at_destination);
+        ended
+    })
+}
+
+/// Relays; from some moment on what is left to relay is the connection's end.
+async fn run<M: Meter>(
+    worker: &Worker,
+    relay: &mut Relay<Socket, Socket, M>,
+    straight: &Straight,
+    pods: [&Arc<Pod>; 2],
+) -> Outcome {
+    let Some(accelerator) = &worker.accelerator else {
+        return relay.await;
+    };
+    let mut turns = 0;
+    let used = poll_fn(|context| match Pin::new(&mut *relay).poll(context) {
+        Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+        Poll::Pending => {
+            turns += 1;
+            match turns >= TURNS && relay.clear().is_some() {
+                true => Poll::Ready(None),
+                false => Poll::Pending,
+            }
+        }
+    });
+    if let Some(outcome) = used.await {
+        return outcome;
+    }
+    let Some(sockets) = relay.clear() else {
+        return relay.await;
+    };
+    if let Err(declined) = straight.join(accelerator, sockets, pods).await {
+        tracing::debug!(error = %declined, "a connection between two pods of this node stays in the proxy");
+        return relay.await;
+    }
+    worker.metrics.joined();
+    let (mut pause, mut last) = (Duration::ZERO, 0);
+    loop {
+        pause = straight.pause(&mut last, pause);
+        tokio::select! {
+            biased;
+            outcome = &mut *relay => return outcome,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}

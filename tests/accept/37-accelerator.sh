@@ -1,0 +1,177 @@
+#!/usr/bin/env bash
+# Two pods of one node whose connections are joined in the kernel: bytes pass without the proxy, and all else is as without
+# it: every byte counted and logged, policies that cut, ends and resets, processes that are replaced or killed. What the
+# applications send is looked at with ss, which is not ours.
+source "$(dirname "$0")/lib.sh"
+
+sed 's/lateen.dev\/node-index: "2"/lateen.dev\/node-index: "1"/' "$ROOT/samples/echo/echo.yaml" >"$WORK/echo.yaml"
+mesh() { # ARGUMENTS of up
+  check "up $*" lateen up --nodes 1 "$@"
+  check "apply echo and client" lateen apply -f "$WORK/echo.yaml"
+  check "enrol" lateen label ns default istio.io/dataplane-mode=ambient
+  check "ready, captured" lateen wait deployment/echo deployment/client
+  check "known to the proxy" lateen wait
+}
+uid() { lateen get pods -o json | jq -r --arg p "$1-" '[.items[] | select(.metadata.name | startswith($p)) | select(.metadata.deletionTimestamp == null)][0].metadata.uid'; }
+ip() { lateen get pods -o json | jq -r --arg p "$1-" '[.items[] | select(.metadata.name | startswith($p)) | select(.metadata.deletionTimestamp == null)][0].status.podIP'; }
+in_pod() { local ns; ns=$(uid "$1"); shift; nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$ns" -- "$@"; }
+value() { proxy_metrics n1 | awk -v m="$1" '$1 == m { print $2 + 0 }'; }
+joined() { value lateen_connections_joined_total; }
+sum() { proxy_metrics n1 | awk -v m="$1{" -v r="reporter=\"$2\"" 'index($1, m) == 1 && index($0, r) { n += $NF } END { print n + 0 }'; }
+
+# What the two pods run. Neither waits in its system calls but for readiness, as most servers do not.
+cat >"$WORK/talk.py" <<'P'
+import asyncio, hashlib, socket, sys, time
+what, address = sys.argv[1], sys.argv[2]
+
+async def echo(reader, writer):
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+        writer.write_eof()
+    except ConnectionError:
+        pass
+    writer.close()
+
+async def serve():
+    server = await asyncio.start_server(echo, address, 9090)
+    print("serving", flush=True)
+    await server.serve_forever()
+
+async def ask(reader, writer, n):
+    for i in range(n):
+        said = b"%064d" % i
+        writer.write(said)
+        assert await reader.readexactly(64) == said
+
+async def bulk():
+    reader, writer = await asyncio.open_connection(address, 9090)
+    await ask(reader, writer, 100)
+    sent, got = hashlib.sha256(), hashlib.sha256()
+    async def write():
+        for i in range(48):
+            part = bytes([i]) * 65536
+            sent.update(part)
+            writer.write(part)
+            await writer.drain()
+        writer.write_eof()
+    async def read():
+        while data := await reader.read(65536):
+            got.update(data)
+    await asyncio.gather(write(), read())
+    print("same" if sent.digest() == got.digest() else "different")
+
+async def hold():
+    try:
+        reader, writer = await asyncio.open_connection(address, 9090)
+        n = 0
+        while True:
+            await ask(reader, writer, 10)
+            n += 10
+            print(n, flush=True)
+            await asyncio.sleep(0.05)
+    except (ConnectionError, asyncio.IncompleteReadError) as error:
+        print("ended", type(error).__name__, flush=True)
+
+asyncio.run({"serve": serve, "bulk": bulk, "hold": hold}[what]())
+P
+talk() { # POD WHAT FILE: its process is $TALK
+  nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$(uid "$1")" -- python3 "$WORK/talk.py" "$2" "$echo" >"$3" 2>&1 & TALK=$!
+}
+stop() { kill "$1" 2>/dev/null; wait "$1" 2>/dev/null; }
+asked() { [ "$(grep -c '^[0-9]' "$1")" -ge "$2" ]; } # FILE TENS
+ended() { grep -q '^ended' "$1"; }
+# What the client's own sockets to the server have sent by TCP, in bytes.
+by_tcp() { in_pod client ss -Htnio state established dport = :9090 | grep -o 'bytes_sent:[0-9]*' | cut -d: -f2 | sort -n | tail -1; }
+
+mesh --workers 2 --proxy-env LATEEN_ACCELERATOR=splice
+client=$(ip client) echo=$(ip echo)
+check "the node has the accelerator" found 'are joined in the kernel' "$RUN/nodes/n1/proxy.log"
+talk echo serve "$WORK/serve"; SERVE=$TALK
+check "a server runs" eventually 10 grep -q serving "$WORK/serve"
+
+echo "# bytes pass in the kernel, and are counted"
+talk client hold "$WORK/held"; HOLD=$TALK
+check "a connection is used" eventually 15 asked "$WORK/held" 20
+check "and is joined" [ "$(joined)" -ge 1 ]
+tcp=$(by_tcp)
+check "it goes on" eventually 15 asked "$WORK/held" 60
+equal "and nothing more of it goes by the client's own TCP" "$tcp" "$(by_tcp)"
+check "which is less than was sent ($tcp bytes)" [ "${tcp:-0}" -lt $((600 * 64)) ]
+live() { [ "$(sum istio_tcp_sent_bytes_total source)" -ge $((600 * 64)) ] && [ "$(sum istio_tcp_received_bytes_total destination)" -ge $((600 * 64)) ]; }
+check "the counters have it while it is open" eventually 20 live
+stop $HOLD
+settled() { [ "$(lateen proxy connections n1 2>/dev/null | grep -c ':9090')" = 0 ]; }
+check "it ends" eventually 10 settled
+sleep 1
+received=$(sum istio_tcp_received_bytes_total source) sent=$(sum istio_tcp_sent_bytes_total source) before=$(joined)
+equal "three megabytes to and fro are the same bytes" same "$(in_pod client python3 "$WORK/talk.py" bulk "$echo")"
+check "joined as well" [ "$(joined)" -gt "$before" ]
+bytes=$((6400 + 48 * 65536))
+logged() { [ "$(proxy_log n1 | grep 'connection complete' | grep "direction=\"$1\"" | grep -c "bytes_sent=$bytes bytes_recv=$bytes")" = 1 ]; }
+check "the way out is logged with every byte" eventually 10 logged outbound
+check "the way in is, too" eventually 10 logged inbound
+equal "and every byte is in the counters" "$bytes $bytes" "$(($(sum istio_tcp_received_bytes_total source) - received)) $(($(sum istio_tcp_sent_bytes_total source) - sent))"
+
+echo "# policy"
+talk client hold "$WORK/cut"; HOLD=$TALK
+before=$(joined)
+more() { [ "$(joined)" -gt "$before" ]; }
+check "a connection is open and joined" eventually 15 more
+deny() { lateen apply -f - <<'Y'
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: no-client, namespace: default}
+spec:
+  selector: {matchLabels: {app: echo}}
+  action: DENY
+  rules: [{from: [{source: {principals: ["cluster.local/ns/default/sa/client"]}}]}]
+Y
+}
+check "a policy comes that denies it" deny
+check "it ends" eventually 15 ended "$WORK/cut"
+check "with a reset" grep -q ConnectionResetError "$WORK/cut"
+cut() { proxy_log n1 | grep 'direction="inbound"' | found 'closed due to policy change'; }
+check "the log says why" eventually 15 cut
+talk client hold "$WORK/refused"
+check "a new one is refused" eventually 15 ended "$WORK/refused"
+stop "$TALK"
+check_not "before its first byte" asked "$WORK/refused" 1
+check "allow again" lateen delete -n default AuthorizationPolicy/no-client
+stop $HOLD
+again() { in_pod client python3 "$WORK/talk.py" bulk "$echo" | found -x same; }
+check "served again" eventually 20 again
+
+echo "# a process that is replaced, one that is killed"
+talk client hold "$WORK/long"; HOLD=$TALK
+before=$(joined)
+check "a connection is open and joined" eventually 15 more
+check "replace the proxy" lateen proxy replace n1 --drain 60s
+tens=$(grep -c '^[0-9]' "$WORK/long")
+check "the old process lets it go on" eventually 15 asked "$WORK/long" $((tens + 40))
+check_not "to no end" ended "$WORK/long"
+stop $HOLD
+check "the new process serves" eventually 20 again
+check "and joins" eventually 10 [ "$(joined)" -ge 1 ]
+talk client hold "$WORK/killed"; HOLD=$TALK
+before=$(joined)
+check "a connection is open and joined" eventually 15 more
+pid=$(lateen status -o json | jq -r '.nodes[] | select(.name == "n1") | .proxy.pid // empty')
+check "its process is killed" kill -KILL "$pid"
+check "it ends" eventually 15 ended "$WORK/killed"
+stop $HOLD
+check "served again by the next process" eventually 30 again
+stop $SERVE
+check "down" lateen down
+
+echo "# turned off"
+mesh
+echo=$(ip echo)
+talk echo serve "$WORK/serve-off"; SERVE=$TALK
+check "a server runs" eventually 10 grep -q serving "$WORK/serve-off"
+check "the same passes" eventually 15 again
+equal "by the proxy" 0 "$(joined)"
+stop $SERVE
+check "down" lateen down
+finish
