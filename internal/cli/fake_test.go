@@ -85,6 +85,9 @@ func (f *fakeEngine) handler() http.Handler {
 			kind, _ := api.LookupKind(q.Get("kind"))
 			if o.Key.Kind == kind.Name && (q.Get("name") == "" || q.Get("name") == o.Key.Name) &&
 				(o.Key.Namespace == "" || q.Get("all") == "true" || o.Key.Namespace == q.Get("namespace")) {
+				if q.Get("owners") != "true" {
+					o.Owners = nil
+				}
 				list.Items = append(list.Items, o)
 			}
 		}

@@ -12,8 +12,8 @@ import (
 func twoPods() []api.Object {
 	const ready = `"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}`
 	return []api.Object{
-		object("deploy", "web", `{"kind":"Deployment","metadata":{"name":"web"},"spec":{"replicas":1},"status":{"readyReplicas":1,"updatedReplicas":1}}`),
-		object("pod", "web-a", `{"kind":"Pod","metadata":{"name":"web-a","ownerReferences":[{"kind":"Deployment","name":"web"}]},`+ready+`}`),
+		object("deploy", "web", `{"kind":"Deployment","metadata":{"name":"web","uid":"u-web"},"spec":{"replicas":1},"status":{"replicas":1,"readyReplicas":1,"availableReplicas":1,"updatedReplicas":1}}`),
+		object("pod", "web-a", `{"kind":"Pod","metadata":{"name":"web-a","ownerReferences":[{"kind":"Deployment","name":"web","uid":"u-web"}]},`+ready+`}`),
 		object("pod", "alone", `{"kind":"Pod","metadata":{"name":"alone"},`+ready+`}`),
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"lateen.dev/lateen/internal/cli/printer"
 	"lateen.dev/lateen/internal/engine/api"
@@ -72,7 +73,7 @@ func (f finding) newSince(earlier finding) (out []string) {
 
 // survey reads the objects asked for and their pods.
 func survey(ctx context.Context, client *api.Client, requests []api.GetRequest) (finding, error) {
-	owners := map[api.Key]bool{}
+	chosen := chosen{keys: map[api.Key]bool{}, uids: map[types.UID]bool{}}
 	// A proxy of few words would hold up everybody, so what is not asked for by name does not wait for more of them.
 	f := finding{unknown: doubts{}, named: map[api.Key]json.RawMessage{}, pods: map[string]bool{}}
 	for _, request := range requests {
@@ -101,23 +102,35 @@ func survey(ctx context.Context, client *api.Client, requests []api.GetRequest) 
 				f.total++
 				continue
 			}
-			ready, err := isReady(object)
+			uid, ready, err := isReady(object)
 			if err != nil {
 				return finding{}, fmt.Errorf("read %s: %w", object.Key, err)
 			}
 			f.total++
-			owners[object.Key] = true
+			chosen.keys[object.Key] = true
+			if uid != "" {
+				chosen.uids[uid] = true
+			}
+			// Without names the pods are asked for themselves, whoever owns them.
+			chosen.owners = chosen.owners || request.Kind == "Deployment" && request.Name != ""
 			if !ready {
 				f.waiting = append(f.waiting, calledBy(object.Key))
 			}
 		}
 	}
-	return f, f.surveyPods(ctx, client, owners)
+	return f, f.surveyPods(ctx, client, requests[0], chosen)
 }
 
-// surveyPods adds the pods that are among the objects or belong to one of them, and can be in a mesh.
-func (f *finding) surveyPods(ctx context.Context, client *api.Client, owners map[api.Key]bool) error {
-	list, err := client.Get(ctx, api.GetRequest{Kind: "Pod", AllNamespaces: true})
+// chosen are objects that are waited for, their pods with them.
+type chosen struct {
+	keys   map[api.Key]bool
+	uids   map[types.UID]bool // a name may be that of what was there before, or of another kind's
+	owners bool               // some of them own pods that are not chosen themselves
+}
+
+// surveyPods adds the pods that are among the objects or belong to one of them, and can be in a mesh. They are where the objects are.
+func (f *finding) surveyPods(ctx context.Context, client *api.Client, where api.GetRequest, chosen chosen) error {
+	list, err := client.Get(ctx, api.GetRequest{Kind: "Pod", Namespace: where.Namespace, AllNamespaces: where.AllNamespaces, Owners: chosen.owners})
 	if err != nil {
 		return err
 	}
@@ -127,9 +140,12 @@ func (f *finding) surveyPods(ctx context.Context, client *api.Client, owners map
 		if err := json.Unmarshal(object.Raw, &pod); err != nil {
 			return fmt.Errorf("read %s: %w", object.Key, err)
 		}
-		found := owners[object.Key]
+		found := chosen.keys[object.Key]
 		for _, owner := range pod.OwnerReferences {
-			found = found || owners[api.Key{Kind: owner.Kind, Namespace: object.Key.Namespace, Name: owner.Name}]
+			found = found || chosen.uids[owner.UID]
+		}
+		for _, uid := range object.Owners {
+			found = found || chosen.uids[types.UID(uid)]
 		}
 		if finished := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed; found && !finished {
 			f.pods[object.Key.Namespace+"/"+object.Key.Name] = true
@@ -169,23 +185,26 @@ func (f *finding) refuse(name, why string) {
 // calledBy is an object as people name it to a command.
 func calledBy(key api.Key) string { return strings.ToLower(key.Kind) + "/" + key.Name }
 
-func isReady(object api.Object) (bool, error) {
+// isReady says whether an object is as it was last asked to be and serves, and which object it is.
+func isReady(object api.Object) (types.UID, bool, error) {
 	if object.Key.Kind == "Deployment" {
 		var d appsv1.Deployment
 		if err := json.Unmarshal(object.Raw, &d); err != nil {
-			return false, err
+			return "", false, err
 		}
 		want := int32(1)
 		if d.Spec.Replicas != nil {
 			want = *d.Spec.Replicas
 		}
-		return d.Status.ReadyReplicas >= want && d.Status.UpdatedReplicas >= want, nil
+		// A status of an earlier generation counts the pods of an earlier template. While old pods are there, they may be the available ones.
+		s := d.Status
+		return d.UID, s.ObservedGeneration >= d.Generation && s.UpdatedReplicas == want && s.Replicas == want && s.AvailableReplicas == want, nil
 	}
 	var pod corev1.Pod
 	if err := json.Unmarshal(object.Raw, &pod); err != nil {
-		return false, err
+		return "", false, err
 	}
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+	return pod.UID, slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	}), nil
 }

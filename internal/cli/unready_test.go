@@ -90,6 +90,66 @@ func TestWaitTakesNoAcknowledgementForWhatCameAfterIt(t *testing.T) {
 	}
 }
 
+// On Kubernetes a Deployment owns its pods by way of ReplicaSets, whose UIDs the command does not know.
+func TestWaitForADeploymentIsForThePodsOfItsReplicaSets(t *testing.T) {
+	ofSet := func(owner string) api.Object {
+		pod := object("pod", "web-5d4-a", `{"metadata":{"name":"web-5d4-a","ownerReferences":[{"kind":"ReplicaSet","name":"web-5d4","uid":"u-set","controller":true}]},
+			"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`)
+		pod.Owners = []string{owner}
+		return pod
+	}
+	for owner, says := range map[string]string{"u-web": "pod/web-5d4-a (not in the mesh yet: port 15008 is in use)", "u-another": ""} {
+		f := acknowledging(t, func(*fakeEngine, int) {})
+		f.objects[1] = ofSet(owner)
+		f.status.Pods = []api.PodState{{Namespace: "default", Name: "web-5d4-a", Enrolled: true, Mesh: "pending", MeshReason: "port 15008 is in use"}}
+		r := f.run("", "wait", "--timeout", "1s", "deploy/web")
+		if says == "" && r.code != ExitOK || says != "" && (r.code != ExitFailure || !strings.Contains(r.stderr, says)) {
+			t.Errorf("owned by %s: got %+v, want %q", owner, r, says)
+		}
+	}
+}
+
+// What a Deployment of that name, or an object of another kind, owned before is not waited for.
+func TestWaitForADeploymentTellsItsPodsByUID(t *testing.T) {
+	f := acknowledging(t, func(*fakeEngine, int) {})
+	f.objects[1].Raw = []byte(strings.Replace(string(f.objects[1].Raw), `"uid":"u-web"`, `"uid":"u-before"`, 1))
+	f.status.Pods[0] = api.PodState{Namespace: "default", Name: "web-a", Enrolled: true, Mesh: "pending"}
+	if r := f.run("", "wait", "--timeout", "10s", "deploy/web"); r.code != ExitOK {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestWaitTakesNoRolloutForDoneThatIsUnderWay(t *testing.T) {
+	for name, x := range map[string]struct {
+		replicas, generation, status string
+		done                         bool
+	}{
+		"done":                             {"2", "3", `"observedGeneration":3,"replicas":2,"updatedReplicas":2,"readyReplicas":2,"availableReplicas":2`, true},
+		"of none":                          {"0", "3", `"observedGeneration":3`, true},
+		"one that nobody has looked at":    {"1", "1", ``, false},
+		"an earlier generation's":          {"1", "3", `"observedGeneration":2,"replicas":1,"updatedReplicas":1,"readyReplicas":1,"availableReplicas":1`, false},
+		"the old pod is the ready one":     {"1", "3", `"observedGeneration":3,"replicas":2,"updatedReplicas":1,"readyReplicas":1,"availableReplicas":1,"unavailableReplicas":1`, false},
+		"an old pod is left":               {"1", "3", `"observedGeneration":3,"replicas":2,"updatedReplicas":1,"readyReplicas":2,"availableReplicas":2`, false},
+		"a pod is too many":                {"1", "3", `"observedGeneration":3,"replicas":2,"updatedReplicas":2,"readyReplicas":2,"availableReplicas":2`, false},
+		"a pod is missing":                 {"2", "3", `"observedGeneration":3,"replicas":1,"updatedReplicas":1,"readyReplicas":1,"availableReplicas":1`, false},
+		"a pod of two is of the old one's": {"2", "3", `"observedGeneration":3,"replicas":2,"updatedReplicas":1,"readyReplicas":2,"availableReplicas":2`, false},
+		"ready for too short a time":       {"1", "3", `"observedGeneration":3,"replicas":1,"updatedReplicas":1,"readyReplicas":1`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := acknowledging(t, func(*fakeEngine, int) {})
+			f.objects[0].Raw = fmt.Appendf(nil, `{"metadata":{"name":"web","uid":"u-web","generation":%s},"spec":{"replicas":%s},"status":{%s}}`, x.generation, x.replicas, x.status)
+			timeout := "250ms"
+			if x.done {
+				timeout = "10s"
+			}
+			r := f.run("", "wait", "--timeout", timeout, "deploy/web")
+			if x.done != (r.code == ExitOK) || !x.done && !strings.Contains(r.stderr, "deployment/web;") {
+				t.Errorf("got %+v", r)
+			}
+		})
+	}
+}
+
 // acknowledging is a mesh of two pods that is as it should be; it calls looked before it answers each look at the mesh, with its number.
 func acknowledging(t *testing.T, looked func(f *fakeEngine, look int)) *fakeEngine {
 	f := newFake(t)

@@ -38,12 +38,14 @@ func (a *app) waitCommand() *cobra.Command {
   lateen wait authorizationpolicy/ratings-only-reviews`,
 		Long: "Waits until all of this is so, for the targets or for everything:\n\n" +
 			"  pod         ready; captured if its labels put it into the mesh, and released if not\n" +
-			"  deployment  its replicas are up to date and ready, and its pods are as above\n" +
+			"  deployment  all its replicas, and no older ones, are of its present version and available; its pods are as above\n" +
 			"  policy, Service, ServiceEntry, WorkloadEntry, Gateway\n" +
-			"              accepted in its present version, if it is a target\n\n" +
+			"              accepted in its present version, if it is a target; a Service on Kubernetes, which does not count its\n" +
+			"              versions: in any\n\n" +
 			"and every node proxy has acknowledged the configuration that says so.\n\n" +
-			"Fails at once if a target is refused, or a node proxy refuses anything in the namespaces looked at; and after --timeout,\n" +
-			"with what is missing. What is not a target and may be refused (the proxy names only a part of what it refuses) is told and not waited for.",
+			"Fails at once if a target or a pod of a target is refused, by the control plane or a node proxy; without targets, if a node proxy\n" +
+			"refuses anything in the namespaces looked at. Fails after --timeout, with what is missing. What is not a target and may be refused\n" +
+			"(the proxy names only a part of what it refuses) is told and not waited for.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if timeout <= 0 {
 				return usagef("--timeout %s: use a time above zero, such as 30s", timeout)

@@ -176,6 +176,7 @@ type GetRequest struct {
 	Name          string // one object; not found is an error then
 	AllNamespaces bool
 	Selector      string // label selector as kubectl's -l
+	Owners        bool   // with Object.Owners, which may cost the engine another question
 }
 
 // Condition is what a part of the mesh says about an object.
@@ -196,6 +197,9 @@ type Object struct {
 	File       string          `json:"file,omitempty"`       // the file it was last applied from
 	Conditions []Condition     `json:"conditions,omitempty"` // what the control plane says about it
 	Problems   []Problem       `json:"problems,omitempty"`   // why (parts of) it are not live
+	// Owners are the UIDs of what owns it by way of another, if that was asked for: a Deployment owns pods by way of a ReplicaSet.
+	// Its own owners are in Raw.
+	Owners []string `json:"owners,omitempty"`
 }
 
 // ObjectList answers get.

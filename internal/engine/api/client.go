@@ -107,6 +107,9 @@ func (c *Client) Get(ctx context.Context, r GetRequest) (ObjectList, error) {
 	if r.AllNamespaces {
 		q.Set("all", "true")
 	}
+	if r.Owners {
+		q.Set("owners", "true")
+	}
 	var res ObjectList
 	return res, c.call(ctx, http.MethodGet, "/v1/objects", q, nil, &res)
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -256,6 +257,52 @@ func TestWhatAReplicaSaysOfAnEarlierVersionCountsForNothing(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, x.want)
 			}
 		})
+	}
+}
+
+// A name tells nothing of who owns a pod: a ReplicaSet may be anybody's, and its name be another's a moment later.
+func TestWhoOwnsAPodByWayOfAReplicaSetIsToldByUIDs(t *testing.T) {
+	yes := true
+	set := func(namespace, name, uid, kind, owner string) *appsv1.ReplicaSet {
+		rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)}}
+		if owner != "" {
+			rs.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Tenant", Name: "t", UID: "u-tenant"}, {APIVersion: "apps/v1", Kind: kind, Name: "web", UID: types.UID(owner), Controller: &yes}}
+		}
+		return rs
+	}
+	e, c := mesh(t, nil, set("shop", "web-5d4", "u-set", "Deployment", "u-web"), set("shop", "web-9c8", "u-rollout", "Rollout", "u-canary"), set("shop", "lone", "u-lone", "", ""),
+		set("other", "web-5d4", "u-elsewhere", "Deployment", "u-other"))
+	for name, x := range map[string]struct{ kind, uid, want string }{
+		"of-a-deployment":       {"ReplicaSet", "u-set", "u-web"},
+		"of-something-else":     {"ReplicaSet", "u-rollout", "u-canary"},
+		"of-a-set-of-nobody":    {"ReplicaSet", "u-lone", ""},
+		"of-the-one-before":     {"ReplicaSet", "u-gone", ""},
+		"of-another-namespaces": {"ReplicaSet", "u-elsewhere", ""},
+		"of-a-job":              {"Job", "u-set", ""},
+		"of-nobody":             {"", "", ""},
+	} {
+		pods, _, err := e.kind("pod", "shop", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		metadata := map[string]any{"namespace": "shop", "name": name, "uid": "p-" + name}
+		if x.kind != "" {
+			metadata["ownerReferences"] = []any{map[string]any{"apiVersion": "apps/v1", "kind": x.kind, "name": "web-5d4", "uid": x.uid, "controller": true}}
+		}
+		if _, err := pods.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": metadata}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		list, err := c.Get(t.Context(), api.GetRequest{Kind: "Pod", Namespace: "shop", Name: name, Owners: true})
+		if err != nil || len(list.Items) != 1 {
+			t.Fatal(list, err)
+		}
+		if got := strings.Join(list.Items[0].Owners, ","); got != x.want {
+			t.Errorf("%s: owned by %q, want %q", name, got, x.want)
+		}
+	}
+	all, err := c.Get(t.Context(), api.GetRequest{Kind: "Pod", AllNamespaces: true})
+	if err != nil || slices.ContainsFunc(all.Items, func(o api.Object) bool { return o.Owners != nil }) {
+		t.Errorf("unasked: %+v %v", all.Items, err)
 	}
 }
 

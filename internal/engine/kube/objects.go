@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"lateen.dev/lateen/internal/engine/api"
@@ -75,6 +76,13 @@ func (e *Engine) objects(r *http.Request) (any, error) {
 			out.Unasked = err.Error()
 		}
 	}
+	var owners map[types.UID][]string
+	if q.Get("owners") == "true" {
+		// After the objects: whatever controls one of them is there by now, or gone.
+		if owners, err = e.owners(r.Context(), items); err != nil {
+			return nil, err
+		}
+	}
 	for i := range items {
 		o := &items[i]
 		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(k.APIVersion, k.Name))
@@ -85,13 +93,44 @@ func (e *Engine) objects(r *http.Request) (any, error) {
 			return nil, err
 		}
 		key := api.Key{Kind: k.Name, Namespace: o.GetNamespace(), Name: o.GetName()}
-		object := api.Object{Key: key, APIVersion: o.GetAPIVersion(), Raw: raw, Created: o.GetCreationTimestamp().Time}
+		object := api.Object{Key: key, APIVersion: o.GetAPIVersion(), Raw: raw, Created: o.GetCreationTimestamp().Time,
+			Owners: owners[o.GetUID()]}
 		if s, found := said[key]; found && s.group == schema.FromAPIVersionAndKind(o.GetAPIVersion(), "").Group {
 			object.Conditions, object.Problems = s.conditions, s.problems
 		} else if out.Unasked != "" && current {
 			object.Conditions = kept
 		}
 		out.Items = append(out.Items, object)
+	}
+	return out, nil
+}
+
+// owners are the UIDs of what controls objects by way of their ReplicaSet, by the objects' own UIDs.
+func (e *Engine) owners(ctx context.Context, items []unstructured.Unstructured) (map[types.UID][]string, error) {
+	sets := map[string]map[types.UID]string{} // by namespace: whose a ReplicaSet is, by its UID
+	out := map[types.UID][]string{}
+	for i := range items {
+		o := &items[i]
+		set := metav1.GetControllerOf(o)
+		if set == nil || set.Kind != "ReplicaSet" {
+			continue
+		}
+		namespace := o.GetNamespace()
+		if sets[namespace] == nil {
+			list, err := e.Client.AppsV1().ReplicaSets(namespace).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return nil, e.refused(err)
+			}
+			sets[namespace] = map[types.UID]string{}
+			for j := range list.Items {
+				if by := metav1.GetControllerOf(&list.Items[j]); by != nil {
+					sets[namespace][list.Items[j].UID] = string(by.UID)
+				}
+			}
+		}
+		if uid := sets[namespace][set.UID]; uid != "" {
+			out[o.GetUID()] = append(out[o.GetUID()], uid)
+		}
 	}
 	return out, nil
 }

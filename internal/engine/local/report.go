@@ -280,7 +280,7 @@ func (e *Engine) nodeProxyPod(namespace, name string) *node {
 func (e *Engine) deploymentStatus(o *stored) appsv1.DeploymentStatus {
 	d := o.Value.(*appsv1.Deployment)
 	hash := templateHash(&d.Spec.Template, o.dir)
-	var s appsv1.DeploymentStatus
+	s := appsv1.DeploymentStatus{ObservedGeneration: o.version} // pods are counted by the template of this very moment
 	for _, p := range e.podsOf(o.Key) {
 		if p.stopping {
 			continue

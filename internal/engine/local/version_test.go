@@ -1,11 +1,13 @@
 package local
 
 import (
+	"encoding/json"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"lateen.dev/lateen/internal/engine/api"
@@ -118,5 +120,32 @@ func TestWhatIsSaidOfAnotherGroupsObjectIsNotSaid(t *testing.T) {
 	said[one] = late
 	if got := told(one, other); len(got[0].Conditions) != 0 || len(got[1].Conditions) != 1 {
 		t.Errorf("a version is known by another group's: %+v", got)
+	}
+}
+
+// Whoever waits for a roll-out asks whether its status is about the present generation, and not only about one before.
+func TestADeploymentsStatusIsAboutItsPresentGeneration(t *testing.T) {
+	s := newStore(t.TempDir(), []*fabric.Family{fabric.IPv4}, time.Now, newUID)
+	e := &Engine{store: s}
+	for generation, image := range []string{"one", "two"} {
+		o, err := decodeOne("web.yaml", []byte("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\nspec:\n  selector: {matchLabels: {app: web}}\n"+
+			"  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, command: ["+image+"]}]}}\n"))
+		if err == nil {
+			_, err = s.apply(o, "", false)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := e.objects("Deployment")
+		if err != nil || len(found) != 1 {
+			t.Fatal(found, err)
+		}
+		var d appsv1.Deployment
+		if err := json.Unmarshal(found[0].Raw, &d); err != nil {
+			t.Fatal(err)
+		}
+		if want := int64(generation + 1); d.Generation != want || d.Status.ObservedGeneration != want {
+			t.Errorf("generation %d, observed %d, want %d", d.Generation, d.Status.ObservedGeneration, want)
+		}
 	}
 }
