@@ -85,5 +85,29 @@ check "all its pods are released" eventually 60 captured enrol 0
 equal "and served" 200 "$(code enrol/client1 "http://$VIP/")"
 check "no rule of the mesh stays in a released pod" eventually 60 no_rules enrol/client1
 equal "no client was restarted in all this" 0 "$(k -n enrol get pods -o json | jq '[.items[].status.containerStatuses[0].restartCount] | add')"
+
+# What waits for a Deployment waits for its roll-out and for its pods' place in the mesh, whoever owns them in between.
+check "the servers are rolled out anew" k -n enrol rollout restart deployment/echo
+check "lateen wait returns" lateen wait -n enrol deployment/echo --timeout 120s
+equal "when that is done" 'deployment "echo" successfully rolled out' "$(k -n enrol rollout status deployment/echo --watch=false)"
+check "a pod outside has a program of its own on the tunnel's port" k -n enrol apply -f - <<Y
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: taken}
+spec:
+  selector: {matchLabels: {app: taken}}
+  template:
+    metadata: {labels: {app: taken}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: taken, image: docker.io/local/echo:1, imagePullPolicy: Never, command: [nc, -l, -p, "15008"]}]
+Y
+check "its Deployment is as it should be" lateen wait -n enrol deployment/taken --timeout 120s
+check "the pod is to be in the mesh and cannot be captured" k -n enrol label pod -l app=taken istio.io/dataplane-mode=ambient
+not_yet() { local said; ! said=$(lateen wait -n enrol deployment/taken --timeout 10s 2>&1) && found 'pod/taken-.*not in the mesh yet' <<<"$said" || { echo "$said"; return 1; }; }
+check "lateen wait for the Deployment names it" not_yet
+check "it gives the port back" k -n enrol patch deployment taken --type=merge -p '{"spec":{"template":{"metadata":{"labels":{"istio.io/dataplane-mode":"ambient"}},"spec":{"containers":[{"name":"taken","image":"docker.io/local/echo:1","imagePullPolicy":"Never","command":["sleep","1000000"]}]}}}}'
+check "and is waited for with success" lateen wait -n enrol deployment/taken --timeout 120s
+equal "when its pod is captured" enabled "$(k -n enrol get pods -l app=taken -o json | jq -r '.items[] | select(.metadata.deletionTimestamp == null) | .metadata.annotations["ambient.istio.io/redirection"]')"
 k delete namespace enrol --wait=false >/dev/null
 finish
