@@ -6,8 +6,12 @@ import (
 	"testing"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"lateen.dev/lateen/internal/install/render"
 )
@@ -146,5 +150,50 @@ func TestTheNumberOfReplicasIsAnAutoscalersToSay(t *testing.T) {
 				t.Errorf("got %q, want %q", said, x.want)
 			}
 		})
+	}
+}
+
+func scaled(t *testing.T, replicas int64) (c *Cluster, want, live *unstructured.Unstructured) {
+	t.Helper()
+	c, _ = installed(t)
+	want, err := c.get(t.Context(), named("Deployment", DefaultNamespace, controlName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	live = want.DeepCopy()
+	if err := unstructured.SetNestedField(live.Object, replicas, "spec", "replicas"); err != nil {
+		t.Fatal(err)
+	}
+	c.put(t, live)
+	if live, err = c.get(t.Context(), live); err != nil {
+		t.Fatal(err)
+	}
+	return c, want, live
+}
+
+func anyOne(*unstructured.Unstructured) bool { return true }
+
+// Who may not list autoscalers can still compare, and is told what is not known.
+func TestAutoscalersThatMayNotBeListedAreSaid(t *testing.T) {
+	c, want, live := scaled(t, 5)
+	c.Client.(*fake.Clientset).PrependReactor("list", "horizontalpodautoscalers", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(resources["HorizontalPodAutoscaler"].GroupResource(), "", nil)
+	})
+	s, err := c.judge(t.Context(), want, live, anyOne)
+	if err != nil || s.Action != Change || !slices.Equal(s.Fields, []string{"spec.replicas"}) || !strings.Contains(s.Why, "may not list horizontalpodautoscalers.autoscaling in "+DefaultNamespace) {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func TestThePlanNamesTheAutoscalerThatDecides(t *testing.T) {
+	c, want, live := scaled(t, 5)
+	scaler := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: "scaler"},
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: controlName}}}
+	if _, err := c.Client.AutoscalingV2().HorizontalPodAutoscalers(DefaultNamespace).Create(t.Context(), scaler, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.judge(t.Context(), want, live, anyOne)
+	if err != nil || s.Action != Unchanged || !strings.Contains(s.Why, "stays at 5 replicas") || !strings.Contains(s.Why, "horizontalpodautoscaler/scaler decides") {
+		t.Errorf("%+v, %v", s, err)
 	}
 }

@@ -8,16 +8,20 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/install/render"
 )
 
-// read are the kinds that are looked at in the whole cluster before anything is changed.
-var read = []struct{ group, resource string }{
-	{"", "nodes"}, {"", "pods"}, {"", "configmaps"}, {"apps", "deployments"}, {"apps", "daemonsets"}, {"rbac.authorization.k8s.io", "clusterroles"}, {"rbac.authorization.k8s.io", "clusterrolebindings"},
-	{"admissionregistration.k8s.io", "mutatingwebhookconfigurations"}, {"admissionregistration.k8s.io", "validatingwebhookconfigurations"}, {"gateway.networking.k8s.io", "gatewayclasses"},
-	{"apiextensions.k8s.io", "customresourcedefinitions"}, {"admissionregistration.k8s.io", "validatingadmissionpolicies"}, {"admissionregistration.k8s.io", "validatingadmissionpolicybindings"},
+// read are the kinds that are looked at in the whole cluster before anything is changed: what can be of the mesh, and where it would run.
+func read() []schema.GroupResource {
+	kinds := []schema.GroupResource{{Resource: "nodes"}, {Resource: "pods"}, {Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations"},
+		{Group: "admissionregistration.k8s.io", Resource: "validatingwebhookconfigurations"}}
+	for _, r := range resources {
+		kinds = append(kinds, r.GroupResource())
+	}
+	return kinds
 }
 
 // Missing asks which rights the caller lacks to install the objects, as "VERB RESOURCE" and where.
@@ -40,8 +44,8 @@ func (c *Cluster) Missing(ctx context.Context, objects []*unstructured.Unstructu
 		}
 		return err
 	}
-	for _, r := range read {
-		if err := ask(authorizationv1.ResourceAttributes{Group: r.group, Resource: r.resource, Verb: "list"}); err != nil {
+	for _, r := range read() {
+		if err := ask(authorizationv1.ResourceAttributes{Group: r.Group, Resource: r.Resource, Verb: "list"}); err != nil {
 			return nil, err
 		}
 	}

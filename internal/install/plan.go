@@ -137,7 +137,8 @@ func (c *Cluster) judge(ctx context.Context, o, live *unstructured.Unstructured,
 	case live.GetLabels()[managedBy] != lateen && !adopt(live):
 		return Step{}, nil
 	}
-	if err := c.leaveScale(ctx, o, live); err != nil {
+	why, err := c.leaveScale(ctx, o, live)
+	if err != nil {
 		return Step{}, err
 	}
 	next, err := c.apply(ctx, o, true)
@@ -146,33 +147,35 @@ func (c *Cluster) judge(ctx context.Context, o, live *unstructured.Unstructured,
 	}
 	fields := differences(live.Object, next.Object)
 	if len(fields) == 0 {
-		return step(Unchanged, o, ""), nil
+		return step(Unchanged, o, why), nil
 	}
-	why := ""
 	if live.GetLabels()[managedBy] != lateen {
-		why = "it is taken over"
+		why = strings.TrimSuffix("it is taken over; "+why, "; ")
 	}
 	return step(Change, o, why, fields...), nil
 }
 
-// leaveScale has a Deployment keep the number of replicas that it has, if somebody has an autoscaler of his own say how many there are. That there
-// are none is no autoscaler's doing: it leaves alone what is at zero.
-func (c *Cluster) leaveScale(ctx context.Context, o, live *unstructured.Unstructured) error {
+// leaveScale has a Deployment keep the number of replicas that it has, if somebody has an autoscaler of his own say how many there are, and says
+// which. That there are none is no autoscaler's doing: it leaves alone what is at zero.
+func (c *Cluster) leaveScale(ctx context.Context, o, live *unstructured.Unstructured) (why string, err error) {
 	want, asked, err := unstructured.NestedNumberAsFloat64(o.Object, "spec", "replicas")
 	has, _, hasErr := unstructured.NestedNumberAsFloat64(live.Object, "spec", "replicas")
 	if o.GetKind() != "Deployment" || !asked || err != nil || hasErr != nil || has == want || has == 0 {
-		return nil
+		return "", nil
 	}
 	list, err := c.Client.AutoscalingV2().HorizontalPodAutoscalers(o.GetNamespace()).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return c.explain(err)
+	if apierrors.IsForbidden(err) {
+		return "no autoscaler of it is known: these credentials may not list horizontalpodautoscalers.autoscaling in " + o.GetNamespace(), nil
+	} else if err != nil {
+		return "", c.explain(err)
 	}
 	for _, a := range list.Items {
 		if to := a.Spec.ScaleTargetRef; to.Kind == o.GetKind() && to.Name == o.GetName() && a.Labels[managedBy] != lateen {
-			return unstructured.SetNestedField(o.Object, int64(has), "spec", "replicas")
+			return fmt.Sprintf("it stays at %d replicas, not %d: horizontalpodautoscaler/%s decides how many there are", int64(has), int64(want), a.Name),
+				unstructured.SetNestedField(o.Object, int64(has), "spec", "replicas")
 		}
 	}
-	return nil
+	return "", nil
 }
 
 // operators are the kinds of the Prometheus operator, and the values that ask for objects of them.

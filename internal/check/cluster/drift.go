@@ -32,7 +32,11 @@ func probeDrift(ctx context.Context, t *Target) (string, *Finding) {
 		if s.Action == install.Create {
 			wrong = append(wrong, s.Called()+" is missing")
 		} else {
-			wrong = append(wrong, fmt.Sprintf("%s is changed (%s)", s.Called(), strings.Join(s.Fields, ", ")))
+			said := fmt.Sprintf("%s is changed (%s)", s.Called(), strings.Join(s.Fields, ", "))
+			if s.Why != "" {
+				said += "; " + s.Why
+			}
+			wrong = append(wrong, said)
 		}
 	}
 	if len(wrong) == 0 {

@@ -18,7 +18,7 @@ func Plan(w io.Writer, p install.Plan) error {
 	}
 	g := NewGrid("ACTION", "OBJECT", "WHAT")
 	for _, s := range p.Steps {
-		if s.Action == install.Unchanged {
+		if s.Action == install.Unchanged && s.Why == "" {
 			continue
 		}
 		what := s.Why

@@ -124,26 +124,30 @@ func (n Node) configurations() ([]string, error) {
 	return names, nil
 }
 
-// Chains says whether a plugin of that type is in a configuration that a runtime looks at.
+// Chains says whether a plugin of that type is in a configuration that a runtime looks at. One that makes no sense, such as a file that is being
+// written, may be about to have it: that is an error, as with one that cannot be read.
 func (n Node) Chains(plugin string) (bool, error) {
 	names, err := n.configurations()
 	if err != nil {
 		return false, err
 	}
+	var unclear error
 	for _, name := range names {
 		content, err := os.ReadFile(filepath.Join(n.ConfDir, name))
 		if err != nil {
-			return false, fmt.Errorf("read the network configuration: %w", err)
+			unclear = errors.Join(unclear, fmt.Errorf("read the network configuration: %w", err))
+			continue
 		}
 		list, err := readList(content)
 		if err != nil {
-			continue // no network is made with it
+			unclear = errors.Join(unclear, fmt.Errorf("read the network configuration %s: %w", filepath.Join(n.ConfDir, name), err))
+			continue
 		}
 		if slices.ContainsFunc(list.plugins, func(p json.RawMessage) bool { return typeOf(p) == plugin }) {
 			return true, nil
 		}
 	}
-	return false, nil
+	return false, unclear
 }
 
 // listName is the name of the list that a configuration becomes.

@@ -289,7 +289,7 @@ func TestAnInstalledPluginIsReadAgainOnlyIfSomethingChanged(t *testing.T) {
 }
 
 func TestChainsSaysWhoIsInAConfigurationThatIsUsed(t *testing.T) {
-	n := newNode(t, map[string]string{"10-a.conflist": ptpList, "20-broken.conf": "{", "30-b.conf": single})
+	n := newNode(t, map[string]string{"10-a.conflist": ptpList, "30-b.conf": single})
 	for plugin, want := range map[string]bool{"portmap": true, "bridge": true, "istio-cni": false, "": false} {
 		if got, err := n.Chains(plugin); err != nil || got != want {
 			t.Errorf("%s: %t, %v", plugin, got, err)
@@ -302,5 +302,18 @@ func TestChainsSaysWhoIsInAConfigurationThatIsUsed(t *testing.T) {
 	n.ConfDir = filepath.Join(n.ConfDir, "nowhere")
 	if got, err := n.Chains("istio-cni"); err == nil || got {
 		t.Errorf("without the folder: %t, %v", got, err)
+	}
+}
+
+// A configuration that is cut short or empty may be just being written: who is in it is not known.
+func TestWhatMakesNoSenseDoesNotSayThatAPluginIsAbsent(t *testing.T) {
+	for _, content := range []string{"", "{", `{"plugins":[{"type":"istio-cni"}`, `{"plugins":{}}`} {
+		n := newNode(t, map[string]string{"10-a.conflist": content, "30-b.conf": single})
+		if got, err := n.Chains("istio-cni"); got || err == nil || !strings.Contains(err.Error(), "10-a.conflist") {
+			t.Errorf("%q: %t, %v", content, got, err)
+		}
+		if got, err := n.Chains("bridge"); !got || err != nil {
+			t.Errorf("%q, and another has it: %t, %v", content, got, err)
+		}
 	}
 }
