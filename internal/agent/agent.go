@@ -77,29 +77,10 @@ type Redirector interface {
 }
 
 // kernel is the Redirector of this machine.
-type kernel struct {
-	// queues is called once, if a pod's kernel cannot be told to keep what waits for a proxy that goes: connections are
-	// captured nevertheless.
-	queues func(error)
-}
+type kernel struct{}
 
-func newKernel(log *slog.Logger) kernel {
-	var once sync.Once
-	return kernel{queues: func(err error) {
-		once.Do(func() {
-			log.Warn("connections that wait for a node proxy may be reset when it is replaced together with this agent", "err", err)
-		})
-	}}
-}
-
-func (k kernel) Apply(ns *netns.Namespace, mode redirect.Mode, s redirect.Settings) (bool, error) {
-	changed, err := redirect.Apply(ns, mode, s)
-	if err == nil && mode == redirect.Capturing {
-		if err := redirect.KeepQueues(ns); err != nil {
-			k.queues(err)
-		}
-	}
-	return changed, err
+func (kernel) Apply(ns *netns.Namespace, mode redirect.Mode, s redirect.Settings) (bool, error) {
+	return redirect.Apply(ns, mode, s)
 }
 func (kernel) Observe(ns *netns.Namespace) (redirect.Mode, error) { return redirect.Observe(ns) }
 func (kernel) Inherited(ns *netns.Namespace) (bool, error)        { return redirect.Inherited(ns) }
@@ -196,7 +177,7 @@ func New(s Source, proxies Proxies, opts Options) *Agent {
 	a := &Agent{
 		kept: kept,
 		opts: opts, log: opts.Log, metrics: opts.Metrics, keeper: opts.Keeper,
-		source: s, zds: proxies, redirect: newKernel(opts.Log), open: netns.Open, list: diag.List,
+		source: s, zds: proxies, redirect: kernel{}, open: netns.Open, list: diag.List,
 		snapshots: make(chan source.Snapshot, 1), reported: make(chan reportResult), questions: make(chan func()),
 		pods: map[string]*pod{}, networks: newNetworks(ownNetworks()), finished: finished{wake: make(chan struct{}, 1)}, lane: lane{},
 		patience: patience, slow: slow,

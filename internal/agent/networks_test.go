@@ -24,7 +24,7 @@ func through(ns *netns.Namespace) (path string) {
 func inKernel(t *testing.T, ns *netns.Namespace) *rig {
 	t.Helper()
 	r := newRig(t)
-	r.agent.open, r.agent.redirect = netns.Open, newKernel(r.agent.log)
+	r.agent.open, r.agent.redirect = netns.Open, kernel{}
 	r.accepted[unit] = true
 	r.snapshot.Pods[0].NetNS = through(ns)
 	r.label(true)
@@ -126,7 +126,7 @@ func TestTheNodesOwnNetworkIsNeverCaptured(t *testing.T) {
 func TestAPathThatLeadsElsewhereIsNotFollowed(t *testing.T) {
 	own, other := netnstest.New(t), netnstest.New(t)
 	r := newRig(t)
-	r.agent.open, r.agent.redirect = netns.Open, newKernel(r.agent.log)
+	r.agent.open, r.agent.redirect = netns.Open, kernel{}
 	r.accepted[unit] = true
 	path := filepath.Join(t.TempDir(), "net")
 	lead := func(ns *netns.Namespace) {

@@ -30,7 +30,8 @@ check "over a kept connection it takes the latency once: $p50 ms" jq -ne --argjs
 check "a megabyte arrives whole" eventually 30 bash -c "[ \$('$LATEEN' --name '$MESH' exec deploy/client -- curl -sS --max-time 20 'http://echo:8080/?size=1048576' | wc -c) = 1048576 ]"
 pod=$(lateen get pods -o json | jq -r '[.items[] | select(.metadata.name | startswith("echo"))][0].status.podIP')
 near() { nsenter -t "$(engine_pid)" -n -- nsenter --net="/proc/$(engine_pid)/root$RUN/netns/n2" -- curl -s --max-time 5 -o /dev/null -w '%{time_connect}' "http://$pod:8080/?size=1"; }
-took=$(near)
+# The least of some: that the machine has other things to do is not latency of the network.
+took=$(for _ in 1 2 3 4 5; do near; echo; done | sort -g | head -1)
 check "a node reaches its own pod without it: $took s" jq -ne --argjson v "${took:-9}" '$v > 0 and $v < 0.02'
 lateen down >/dev/null 2>&1
 

@@ -1,6 +1,6 @@
 //! Where the running kernel has its fields: its own type information (BTF), as in `/sys/kernel/btf/vmlinux`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 const MAGIC: u16 = 0xeb9f;
 /// Structures within structures; the kernel's sockets have five levels.
@@ -150,7 +150,7 @@ impl<'a> Types<'a> {
         let mut at = *self.structs.get(of.as_bytes()).ok_or_else(missing)?;
         let mut bits: u32 = 0;
         for part in path {
-            let found = self.member(at, part.as_bytes(), 0)?;
+            let found = self.member(at, part.as_bytes(), 0, &mut HashSet::new())?;
             let (inside, other) = found.ok_or_else(missing)?;
             bits = bits.checked_add(inside).ok_or(BtfError::Short)?;
             at = other;
@@ -158,15 +158,19 @@ impl<'a> Types<'a> {
         Ok(bits / 8)
     }
 
-    /// The place in bits, and the type, of a member.
+    /// The place in bits, and the type, of a member. `seen` are the types that were looked into already: one that lacks the
+    /// member lacks it wherever else it stands, and looking each time would take exponential time.
     fn member(
         &self,
         of: usize,
         name: &[u8],
         depth: usize,
+        seen: &mut HashSet<usize>,
     ) -> Result<Option<(u32, usize)>, BtfError> {
-        let (head, body) = *self.types.get(self.bare(of)?).ok_or(BtfError::Short)?;
-        if !matches!(head.kind(), kind::STRUCT | kind::UNION) || depth > DEEPEST {
+        let bare = self.bare(of)?;
+        let (head, body) = *self.types.get(bare).ok_or(BtfError::Short)?;
+        let looks = matches!(head.kind(), kind::STRUCT | kind::UNION) && depth <= DEEPEST;
+        if !looks || !seen.insert(bare) {
             return Ok(None);
         }
         for member in body.chunks_exact(12) {
@@ -182,7 +186,7 @@ impl<'a> Types<'a> {
                 return Ok(Some((place, other)));
             }
             if own.is_empty()
-                && let Some((inside, other)) = self.member(other, name, depth + 1)?
+                && let Some((inside, other)) = self.member(other, name, depth + 1, seen)?
             {
                 let place = place.checked_add(inside).ok_or(BtfError::Short)?;
                 return Ok(Some((place, other)));
@@ -310,6 +314,16 @@ pub(crate) mod tests {
     #[test]
     fn a_structure_that_contains_itself_ends() {
         let blob = blob(STRINGS, &[&[5, info(kind::STRUCT, 1), 8, 0, 1, 0]]);
+        let types = Types::parse(&blob).unwrap();
+        assert!(types.offset("inner", &["x"]).is_err());
+    }
+
+    /// Four nameless members that are the structure itself: looking into each each time would be 4³² looks.
+    #[test]
+    fn each_structure_is_looked_into_once() {
+        let members = [0, 1, 0, 0, 1, 32, 0, 1, 64, 0, 1, 96];
+        let of = [&[5, info(kind::STRUCT, 4), 16], &members[..]].concat();
+        let blob = blob(STRINGS, &[&of]);
         let types = Types::parse(&blob).unwrap();
         assert!(types.offset("inner", &["x"]).is_err());
     }

@@ -3,10 +3,11 @@
 mod support;
 
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
 
 use lateen_capture::{Keeper, Listeners, NamespaceThread, Options};
 use lateen_proto::keeper::agent_message::Payload;
-use lateen_proto::keeper::{Ack, AgentMessage, Held};
+use lateen_proto::keeper::{Ack, AgentMessage, Held, ProxyMessage};
 use lateen_types::WorkloadUid;
 use prost::Message;
 use support::agent::{Agent, Conversation};
@@ -79,4 +80,54 @@ async fn listeners_of_another_pod_are_never_taken_over() {
     );
     assert!(Listeners::adopt(mixed, &options).is_none(), "not in part");
     served.join().unwrap();
+}
+
+/// What a proxy asks, by name.
+fn asked(packet: &[u8]) -> &'static str {
+    use lateen_proto::keeper::proxy_message::Payload;
+    match ProxyMessage::decode(packet).unwrap().payload.unwrap() {
+        Payload::Hello(_) => "hello",
+        Payload::Take(_) => "take",
+        Payload::Give(_) => "give",
+        Payload::Release(_) => "release",
+        Payload::Draining(_) => "draining",
+    }
+}
+
+#[tokio::test]
+async fn a_drain_waits_for_an_agent_that_is_being_replaced_and_has_it_hold_what_closes() {
+    let pod = TestPod::new();
+    let thread = NamespaceThread::start().unwrap();
+    // Its socket goes with it.
+    let path = Agent::listen("farewell").path.clone();
+    let (keeper, _events, work) = Keeper::new(path, Vec::new());
+    tokio::spawn(work);
+    let uid = WorkloadUid::from("pod");
+    let listeners = thread.open_listeners(&pod.netns, Options::default()).await;
+    keeper.give(&uid, &pod.netns, listeners.unwrap().duplicates().unwrap());
+    let draining = tokio::spawn({
+        let keeper = keeper.clone();
+        async move { keeper.drain().await }
+    });
+    // It has failed to reach the agent a few times by now.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!draining.is_finished());
+    let served = std::thread::spawn(|| {
+        let conversation = Agent::listen("farewell").accept();
+        for expected in ["hello", "give", "draining"] {
+            assert_eq!(asked(&conversation.packet()), expected);
+            say(&conversation, Payload::Ack(Ack::default()), &[]);
+        }
+    });
+    draining.await.unwrap();
+    served.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_drain_does_not_wait_for_an_agent_that_does_not_come() {
+    let (keeper, _events, work) = Keeper::new("/nowhere/keeper.sock".into(), Vec::new());
+    tokio::spawn(work);
+    tokio::time::timeout(Duration::from_secs(30), keeper.drain())
+        .await
+        .unwrap();
 }

@@ -50,6 +50,7 @@ type Server struct {
 
 	mu          sync.Mutex
 	shelf       *shelf
+	partings    *partings
 	sessions    map[*session]bool
 	terminating map[string]bool
 }
@@ -84,7 +85,8 @@ func Listen(path string, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for proxies that give sockets: %w", err)
 	}
-	return &Server{opts: opts, listener: l, shelf: newShelf(), sessions: map[*session]bool{}, terminating: map[string]bool{}}, nil
+	partings := newPartings(opts.Log)
+	return &Server{opts: opts, listener: l, shelf: newShelf(partings.close), partings: partings, sessions: map[*session]bool{}, terminating: map[string]bool{}}, nil
 }
 
 // Serve serves proxies until ctx ends, and then closes what is held: the proxies go on listening.
@@ -97,6 +99,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.shelf.clear()
+		s.partings.over()
 	}()
 	defer context.AfterFunc(ctx, func() { s.listener.Close() })()
 	for number := 1; ; number++ {

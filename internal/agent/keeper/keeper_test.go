@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -394,4 +396,105 @@ func TestAProxyThatOnlyReconnectsHasLostNothing(t *testing.T) {
 	p.conn.Close()
 	r.connect()
 	r.nothingLost("the proxy lives")
+}
+
+// The successor started before the keeper had the listeners: it has its own beside them. Without partings the half of the
+// connections that waits in the old one is reset.
+func TestWhatWaitsForAProxyThatDrainsGoesToTheListenersThatItsSuccessorHas(t *testing.T) {
+	r := start(t)
+	inode := r.pod.ID().Inode
+	shared := func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }
+	setting := func() string {
+		var have []byte
+		if err := r.pod.Do(func() (err error) { have, err = os.ReadFile("/proc/sys/" + migrate); return err }); err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(have))
+	}
+	open := func() (net.Listener, *os.File) {
+		l := netnstest.Listen(t, r.pod, "127.0.0.1:15008", shared)
+		f, err := l.(*net.TCPListener).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l, f
+	}
+	goes, given := open()
+	old := r.connect()
+	r.done(old, giveRequest("a", inode, "hbone"), int(given.Fd()))
+	stays, given2 := open()
+	successor := r.connect()
+	r.done(successor, giveRequest("a", inode, "hbone"), int(given2.Fd()))
+	// Fd has made it blocking, for the listener too, whose deadline would mean nothing.
+	if err := unix.SetNonblock(int(given2.Fd()), true); err != nil {
+		t.Fatal(err)
+	}
+	given2.Close()
+
+	const many = 40
+	var clients []net.Conn
+	for range many {
+		c, err := netnstest.Dial(r.pod, "", "127.0.0.1:15008")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		clients = append(clients, c)
+	}
+	given.Close()
+	goes.Close()
+	if got := setting(); got != "0" {
+		t.Fatalf("before the proxy drains: %s", got)
+	}
+	r.done(old, &keeperpb.ProxyMessage{Payload: &keeperpb.ProxyMessage_Draining{Draining: &keeperpb.Draining{}}})
+	_ = stays.(*net.TCPListener).SetDeadline(time.Now().Add(30 * time.Second))
+	for i := range many {
+		c, err := stays.Accept()
+		if err != nil {
+			t.Fatalf("%d of %d connections reached the listener that stays: %v", i, many, err)
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range clients {
+		_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+		if _, err := c.Read(make([]byte, 1)); err != nil {
+			t.Fatalf("a connection that waited: %v", err)
+		}
+	}
+	eventually(t, "the pod has its setting back", func() bool { return setting() == "0" })
+}
+
+func TestAKeeperThatEndsLeavesNoSettingBehind(t *testing.T) {
+	pod := netnstest.New(t)
+	p := newPartings(slog.Default())
+	l := netnstest.Listen(t, pod, "127.0.0.1:15008")
+	f, err := l.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	setting := func() string {
+		var have []byte
+		if err := pod.Do(func() (err error) { have, err = os.ReadFile("/proc/sys/" + migrate); return err }); err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(have))
+	}
+	for range 2 {
+		fd, err := unix.Dup(int(f.Fd()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.close(pod.ID().Inode, []io.Closer{descriptor(fd)})
+	}
+	if got := setting(); got != "1" {
+		t.Fatalf("while listeners part: %s", got)
+	}
+	p.over()
+	if got := setting(); got != "0" {
+		t.Fatalf("afterwards: %s", got)
+	}
 }

@@ -8,6 +8,8 @@ import (
 // shelf is the bookkeeping of held sockets: who listens on which, and which nobody will accept from any more. It closes
 // those. Nothing here knows what a socket is.
 type shelf struct {
+	// part closes sockets of one network namespace that another proxy may have listeners of its own beside.
+	part    func(inode uint64, sockets []io.Closer)
 	proxies map[int]map[string]bool // proxies that serve, by number, with the pods that they have settled
 	pods    map[string][]*held      // by uid; the newest last
 }
@@ -21,8 +23,8 @@ type held struct {
 	holders map[int]bool // proxies that listen on it
 }
 
-func newShelf() *shelf {
-	return &shelf{proxies: map[int]map[string]bool{}, pods: map[string][]*held{}}
+func newShelf(part func(uint64, []io.Closer)) *shelf {
+	return &shelf{part: part, proxies: map[int]map[string]bool{}, pods: map[string][]*held{}}
 }
 
 // come notes a proxy that may ask for what is held.
@@ -82,7 +84,7 @@ func (s *shelf) release(proxy int, uid string) {
 		delete(h.holders, proxy)
 	}
 	// Nobody waits for a pod that is let go.
-	s.drop(uid, func(h *held) bool { return len(h.holders) == 0 })
+	s.drop(uid, func(h *held) bool { return len(h.holders) == 0 }, closeEach)
 }
 
 // leave ends what a proxy has to do with all pods.
@@ -103,17 +105,17 @@ func (s *shelf) sweep(uid string) {
 			return
 		}
 	}
-	s.drop(uid, func(h *held) bool { return len(h.holders) == 0 })
+	s.drop(uid, func(h *held) bool { return len(h.holders) == 0 }, s.part)
 }
 
 // closeOrphans closes what nobody listens on, whoever might still ask.
 func (s *shelf) closeOrphans() {
 	for uid := range s.pods {
-		s.drop(uid, func(h *held) bool { return len(h.holders) == 0 })
+		s.drop(uid, func(h *held) bool { return len(h.holders) == 0 }, s.part)
 	}
 }
 
-func (s *shelf) forget(uid string) { s.drop(uid, func(*held) bool { return true }) }
+func (s *shelf) forget(uid string) { s.drop(uid, func(*held) bool { return true }, closeEach) }
 
 func (s *shelf) clear() {
 	for uid := range s.pods {
@@ -121,19 +123,29 @@ func (s *shelf) clear() {
 	}
 }
 
-func (s *shelf) drop(uid string, which func(*held) bool) {
+func (s *shelf) drop(uid string, which func(*held) bool, end func(inode uint64, sockets []io.Closer)) {
+	ended := map[uint64][]io.Closer{}
 	left := slices.DeleteFunc(s.pods[uid], func(h *held) bool {
 		if !which(h) {
 			return false
 		}
-		h.socket.Close()
+		ended[h.inode] = append(ended[h.inode], h.socket)
 		return true
 	})
 	if len(left) == 0 {
 		delete(s.pods, uid)
-		return
+	} else {
+		s.pods[uid] = left
 	}
-	s.pods[uid] = left
+	for inode, sockets := range ended {
+		end(inode, sockets)
+	}
+}
+
+func closeEach(_ uint64, sockets []io.Closer) {
+	for _, socket := range sockets {
+		socket.Close()
+	}
 }
 
 func (s *shelf) count() int {

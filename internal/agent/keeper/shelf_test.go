@@ -18,7 +18,7 @@ func put(s *shelf, proxy int, uid, name string, cookie uint64) *dup {
 }
 
 func TestASocketIsClosedWhenItsOnlyProxyIsGone(t *testing.T) {
-	s := newShelf()
+	s := newShelf(closeEach)
 	s.come(1)
 	d := put(s, 1, "a", "hbone", 10)
 	s.leave(1)
@@ -28,7 +28,7 @@ func TestASocketIsClosedWhenItsOnlyProxyIsGone(t *testing.T) {
 }
 
 func TestASocketOutlivesAProxyWhoseSuccessorTookIt(t *testing.T) {
-	s := newShelf()
+	s := newShelf(closeEach)
 	s.come(1)
 	d := put(s, 1, "a", "hbone", 10)
 	s.come(2)
@@ -50,7 +50,7 @@ func TestASocketOutlivesAProxyWhoseSuccessorTookIt(t *testing.T) {
 }
 
 func TestASocketWaitsForAProxyThatHasComeAndNotAsked(t *testing.T) {
-	s := newShelf()
+	s := newShelf(closeEach)
 	s.come(1)
 	d := put(s, 1, "a", "hbone", 10)
 	s.come(2)
@@ -74,7 +74,7 @@ func TestASocketWaitsForAProxyThatHasComeAndNotAsked(t *testing.T) {
 }
 
 func TestASuccessorWithASocketOfItsOwnLeavesNoneBehindThatNobodyServes(t *testing.T) {
-	s := newShelf()
+	s := newShelf(closeEach)
 	s.come(1)
 	old := put(s, 1, "a", "hbone", 10)
 	s.come(2)
@@ -87,7 +87,7 @@ func TestASuccessorWithASocketOfItsOwnLeavesNoneBehindThatNobodyServes(t *testin
 }
 
 func TestSocketsOfAnotherNamespaceAreNotHandedOver(t *testing.T) {
-	s := newShelf()
+	s := newShelf(closeEach)
 	s.come(1)
 	put(s, 1, "a", "hbone", 10)
 	if taken := s.take(1, "a", 8); len(taken) != 0 {
@@ -96,7 +96,7 @@ func TestSocketsOfAnotherNamespaceAreNotHandedOver(t *testing.T) {
 }
 
 func TestAReleasedOrForgottenPodHasNothingHeld(t *testing.T) {
-	s := newShelf()
+	s := newShelf(closeEach)
 	s.come(1)
 	s.come(2)
 	a, b := put(s, 1, "a", "hbone", 10), put(s, 1, "b", "hbone", 11)
@@ -111,7 +111,7 @@ func TestAReleasedOrForgottenPodHasNothingHeld(t *testing.T) {
 func TestNothingIsLeakedOrClosedTwice(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		s := newShelf()
+		s := newShelf(closeEach)
 		var dups []*dup
 		next := 1
 		var alive []int

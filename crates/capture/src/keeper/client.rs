@@ -23,6 +23,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// What the agent may take for one answer; it does nothing that waits.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long a process that is to accept nothing any more looks for an agent that is being replaced at that moment: one that has
+/// its listeners can have the kernel move what waits in them to those of the next process.
+const FAREWELL: Duration = Duration::from_secs(2);
+
 /// What the agent says unasked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -88,6 +92,7 @@ impl Keeper {
             trying,
             given: HashMap::new(),
             draining: false,
+            farewell: None,
         };
         (Self { errands, tried }, told, client.run())
     }
@@ -129,7 +134,8 @@ impl Keeper {
         let _ = self.errands.send(Errand::Release(uid.clone()));
     }
 
-    /// This process accepts nothing any more; returns when the agent knows, or when it cannot be told.
+    /// This process accepts nothing any more; returns when the agent knows, or when it cannot be told. An agent that is away
+    /// is looked for at once, and for [`FAREWELL`]; what it would be given is open until then.
     pub async fn drain(&self) {
         let (done, told) = oneshot::channel();
         let _ = self.errands.send(Errand::Drain(done));
@@ -145,6 +151,13 @@ struct Client {
     trying: watch::Sender<bool>,
     given: HashMap<WorkloadUid, (Netns, Sockets)>,
     draining: bool,
+    farewell: Option<Farewell>,
+}
+
+/// A drain that the agent is still to be told of.
+struct Farewell {
+    told: oneshot::Sender<()>,
+    until: Instant,
 }
 
 impl Client {
@@ -173,6 +186,11 @@ impl Client {
                 Err(_) => {}
             }
             self.trying.send_replace(true);
+            match &self.farewell {
+                Some(farewell) if Instant::now() >= farewell.until => self.leave(),
+                Some(_) => pause = FIRST_PAUSE,
+                None => {}
+            }
             if !self.pause(Instant::now() + pause).await {
                 return;
             }
@@ -180,7 +198,8 @@ impl Client {
         }
     }
 
-    /// Answers errands without an agent until then; false when nobody is left to have any.
+    /// Answers errands without an agent until then, or until the agent is to be told that this process drains; false when nobody
+    /// is left to have any.
     async fn pause(&mut self, until: Instant) -> bool {
         loop {
             tokio::select! {
@@ -194,9 +213,9 @@ impl Client {
                     Some(Errand::Release(uid)) => {
                         self.given.remove(&uid);
                     }
-                    Some(Errand::Drain(done)) => {
-                        self.leave();
-                        let _ = done.send(());
+                    Some(Errand::Drain(told)) => {
+                        self.farewell = Some(Farewell { told, until: Instant::now() + FAREWELL });
+                        return true;
                     }
                 },
             }
@@ -214,9 +233,13 @@ impl Client {
         (netns, sockets)
     }
 
+    /// Gives up all listeners, and whoever drains goes on.
     fn leave(&mut self) {
         self.draining = true;
         self.given.clear();
+        if let Some(farewell) = self.farewell.take() {
+            let _ = farewell.told.send(());
+        }
     }
 
     /// Talks until the connection breaks, or, with `Ok`, until nobody has an errand any more.
@@ -232,8 +255,13 @@ impl Client {
         for (uid, (netns, sockets)) in &self.given {
             hand_over(session, uid, netns, sockets, &events).await?;
         }
-        if self.draining {
+        if self.farewell.is_some() {
+            // This process has none left when the agent closes its own: what waits in them can move only then.
+            self.given.clear();
+        }
+        if self.draining || self.farewell.is_some() {
             done(session.ask(&draining(), &[], &events).await?, "drain");
+            self.leave();
         }
         self.trying.send_replace(true);
         loop {
