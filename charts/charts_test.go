@@ -228,6 +228,26 @@ func TestSettingsReachThePrograms(t *testing.T) {
 	}
 }
 
+func TestTheAcceleratorIsAskedFor(t *testing.T) {
+	for text, want := range map[string]string{
+		"{}": "", "{node: {accelerator: off}}": "", `{node: {accelerator: "off"}}`: "", // YAML reads the first one as false
+		"{node: {accelerator: splice}}":                                     "splice",
+		"{node: {accelerator: splice, env: {LATEEN_ACCELERATOR: \"off\"}}}": "off",
+	} {
+		if got := environment(t, text, "DaemonSet", "lateen-node")["LATEEN_ACCELERATOR"]; got != want {
+			t.Errorf("with %s LATEEN_ACCELERATOR is %q, not %q", text, got, want)
+		}
+	}
+	// In the kernel CAP_SYS_ADMIN stands for CAP_BPF and CAP_PERFMON.
+	objects := rendered(t, "lateen", values(t, "{node: {accelerator: splice}}")).Objects
+	capabilities := podOf(t, objects, "DaemonSet", "lateen-node").Spec.Containers[0].SecurityContext.Capabilities.Add
+	for _, needed := range []corev1.Capability{"NET_ADMIN", "SYS_ADMIN"} {
+		if !slices.Contains(capabilities, needed) {
+			t.Errorf("the proxy has %v, without %s", capabilities, needed)
+		}
+	}
+}
+
 // A kubelet that cannot reach the API server starts no container anew whose environment is in a ConfigMap or a Secret.
 func TestNoEnvironmentIsTakenFromTheAPIServer(t *testing.T) {
 	objects := rendered(t, "lateen", nil).Objects
@@ -257,7 +277,7 @@ func TestTheProxyKnowsItsVariables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name := range environment(t, "{node: {workers: 2}}", "DaemonSet", "lateen-node") {
+	for name := range environment(t, "{node: {workers: 2, accelerator: splice}}", "DaemonSet", "lateen-node") {
 		if !strings.Contains(string(page), "| `"+name+"` |") {
 			t.Errorf("the chart sets %s, which docs/reference/environment.md does not list", name)
 		}

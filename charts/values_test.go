@@ -24,6 +24,8 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 		{"{agent: {maxUnavailable: 0}}", "agent.maxUnavailable"},
 		{"{agent: {maxUnavailable: 0%}}", "agent.maxUnavailable"},
 		{"{node: {maxSurge: 990%}}", "node.maxSurge"},
+		{"{node: {accelerator: fast}}", "node.accelerator value must be one of 'off', 'splice'"},
+		{"{node: {accelerator: true}}", "node.accelerator value must be one of"},
 		{"{node: {env: {NODE_NAME: a}}}", "node.env.NODE_NAME is set by the chart"},
 		{"{control: {podLabels: {app: a}}}", "control.podLabels.app is a label of the chart's own"},
 		{"{control: {podLabels: {istio.io/dataplane-mode: ambient}}}", "is a label of the chart's own"},
@@ -111,7 +113,7 @@ var other = map[string]string{
 	"control.certificates.ttl": "1h", "control.certificates.minTTL": "5s", "control.certificates.rotationLeastStage": "3m", "control.certificates.signer": "a.example/b", "control.certificates.signerRoot": "secret/a/b",
 	"control.nodeProxyAccounts": "[a/b]", "control.advertise": "[a]", "agent.excludeInboundPorts": "[1]", "agent.excludeOutboundPorts": "[1]",
 	"agent.excludeOutboundRanges": "[10.0.0.0/8]", "agent.tolerations": "[]", "node.tolerations": "[]", "control.tolerations": "[{operator: Exists}]",
-	"node.workers": `"2"`, "cni.binDir": "/opt/x", "cni.confDir": "/etc/x", "takeOver": "istio", "monitoring.interval": "1m",
+	"node.workers": `"2"`, "node.accelerator": "splice", "cni.binDir": "/opt/x", "cni.confDir": "/etc/x", "takeOver": "istio", "monitoring.interval": "1m",
 }
 
 // within says what must be on so that a value matters.
