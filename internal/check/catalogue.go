@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// Catalogue lists every check. A code is never reused for another meaning: users search for it.
-func Catalogue() []Check {
+// Catalogue lists every check, for node proxies with these variables (NAME=VALUE). A code is never reused for another meaning: users
+// search for it.
+func Catalogue(proxyEnv ...string) []Check {
 	both := map[Purpose]Outcome{Up: Failure, Demo: Failure}
 	checks := []Check{
 		{Code: "LAT001", Title: "running as root", Weight: both, Probe: probeRoot},
@@ -33,6 +34,7 @@ func Catalogue() []Check {
 		{Code: "LAT011", Title: "disk space", Weight: map[Purpose]Outcome{Up: Failure, Demo: Failure, Build: Failure}, Probe: probeDisk},
 		{Code: "LAT012", Title: "Lateen's programs", Weight: both, Probe: programs("lateen-control", "lateen-agent", "lateen-proxy")},
 		{Code: "LAT013", Title: "Lateen's load generator", Weight: map[Purpose]Outcome{Demo: Failure}, Probe: programs("lateen-load")},
+		{Code: "LAT014", Title: "accelerator", Weight: map[Purpose]Outcome{Up: Warning}, Probe: acceleratorCheck(proxyEnv)},
 	}
 	for _, m := range Minimums() {
 		checks = append(checks, Check{Code: m.Code, Title: m.Name, Weight: m.Weight, Probe: m.probe})

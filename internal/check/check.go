@@ -91,10 +91,11 @@ type Problem struct {
 	Cure  string
 }
 
-// Run applies every check that matters for the purpose, in the catalogue's order.
-func Run(ctx context.Context, sys System, purpose Purpose) Report {
+// Run applies every check that matters for the purpose, in the catalogue's order; proxyEnv are the variables (NAME=VALUE) that node
+// proxies are to have besides the engine's own.
+func Run(ctx context.Context, sys System, purpose Purpose, proxyEnv ...string) Report {
 	report := Report{Purpose: purpose, Results: []Result{}}
-	for _, c := range Catalogue() {
+	for _, c := range Catalogue(proxyEnv...) {
 		weight, wanted := c.Weight[purpose]
 		if !wanted {
 			continue

@@ -25,6 +25,7 @@ const (
 	KernelPolicyRouting   KernelFeature = "policy-routing"
 	KernelSocketDiagnosis KernelFeature = "socket-diagnosis"
 	KernelCapture         KernelFeature = "capture"
+	KernelAccelerator     KernelFeature = "accelerator"
 )
 
 var probes = map[KernelFeature]func() error{
@@ -35,6 +36,7 @@ var probes = map[KernelFeature]func() error{
 	KernelPolicyRouting:   probePolicyRouting,
 	KernelSocketDiagnosis: probeSocketDiagnosis,
 	KernelCapture:         probeCapture,
+	KernelAccelerator:     probeAccelerator,
 }
 
 // ProbeKernel implements System.

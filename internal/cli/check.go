@@ -24,6 +24,7 @@ func (a *app) checkCommand() *cobra.Command {
 	before := false
 	o := install.Options{Charts: charts.FS}
 	var f installFlags
+	var proxyEnv []string
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "say what this machine, or a Kubernetes cluster, lacks to run a mesh",
@@ -31,6 +32,7 @@ func (a *app) checkCommand() *cobra.Command {
   lateen check
   lateen check --for demo
   lateen check --for build -o json
+  lateen check --proxy-env LATEEN_ACCELERATOR=splice
 
   # A cluster, before Lateen is installed on it, and the mesh that it has.
   lateen check --pre
@@ -58,11 +60,18 @@ func (a *app) checkCommand() *cobra.Command {
 			if len(f.files)+len(f.values) > 0 && !before {
 				return usagef("--set and --values go with --pre; of a mesh that is there its own values count")
 			}
-			return a.check(cmd.Context(), format, wanted, before, forMachine, o)
+			if len(proxyEnv) > 0 && (before || wanted != check.Up) {
+				return usagef("--proxy-env is about a mesh of local nodes on this machine; it goes with neither --pre nor --for %s nor --for %s", check.Demo, check.Build)
+			}
+			if err := checkVariables(proxyEnv); err != nil {
+				return err
+			}
+			return a.check(cmd.Context(), format, wanted, before, forMachine || len(proxyEnv) > 0, o, proxyEnv)
 		},
 	}
 	cmd.Flags().StringVar(&purpose, "for", purpose, "what the machine is wanted for: up, demo, build")
 	cmd.Flags().BoolVar(&before, "pre", false, "whether the cluster that the kubeconfig names can have a mesh")
+	cmd.Flags().StringArrayVar(&proxyEnv, "proxy-env", nil, "NAME=VALUE: an environment variable that every node proxy of this machine's mesh is to have, as with up (repeatable)")
 	cmd.Flags().StringVarP(&o.Namespace, "namespace", "n", install.DefaultNamespace, "with --pre: namespace that the mesh's parts are to have")
 	valueFlags(cmd, &f)
 	register(cmd, "for", cobra.FixedCompletions([]string{"up", "demo", "build"}, cobra.ShellCompDirectiveNoFileComp))
@@ -70,7 +79,7 @@ func (a *app) checkCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) check(ctx context.Context, format printer.Format, wanted check.Purpose, before, forMachine bool, o install.Options) error {
+func (a *app) check(ctx context.Context, format printer.Format, wanted check.Purpose, before, forMachine bool, o install.Options, proxyEnv []string) error {
 	var report check.Report
 	var next string
 	target, err := a.checked(ctx, before, forMachine, o)
@@ -78,7 +87,7 @@ func (a *app) check(ctx context.Context, format printer.Format, wanted check.Pur
 	case err != nil:
 		return err
 	case target == nil:
-		report = check.Run(ctx, a.System, wanted)
+		report = check.Run(ctx, a.System, wanted, proxyEnv...)
 		next = map[check.Purpose]string{check.Up: "lateen up" + a.meshFlag(), check.Demo: "lateen demo", check.Build: "make build"}[wanted]
 	case before:
 		report, next = cluster.Run(ctx, target, cluster.Before), "lateen install"+a.clusterFlags()

@@ -103,10 +103,8 @@ func completeOptions(o *StartOptions, proxies []string, families string, places 
 	default:
 		return usagef("--ip-families %q: use ipv4, ipv6 or dual", families)
 	}
-	for _, entry := range o.ProxyEnv {
-		if name, _, ok := strings.Cut(entry, "="); !ok || !variableName.MatchString(name) {
-			return usagef("--proxy-env %q: write NAME=VALUE, such as LATEEN_IDLE_TIMEOUT=1h", entry)
-		}
+	if err := checkVariables(o.ProxyEnv); err != nil {
+		return err
 	}
 	o.Labels = map[string]map[string]string{}
 	for _, entry := range places {
@@ -143,6 +141,16 @@ func completeOptions(o *StartOptions, proxies []string, families string, places 
 
 // localityLabels are the labels of a Node that say where it is, from the widest to the narrowest.
 var localityLabels = []string{wellknown.Region, wellknown.Zone, wellknown.Subzone}
+
+// checkVariables reads variables of node proxies, each NAME=VALUE.
+func checkVariables(entries []string) error {
+	for _, entry := range entries {
+		if name, _, ok := strings.Cut(entry, "="); !ok || !variableName.MatchString(name) {
+			return usagef("--proxy-env %q: write NAME=VALUE, such as LATEEN_IDLE_TIMEOUT=1h", entry)
+		}
+	}
+	return nil
+}
 
 // variableName is the name of an environment variable, as shells take it.
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)

@@ -123,6 +123,7 @@ func Catalogue() []Check {
 		{"LAT129", "objects in force", map[check.Purpose]check.Outcome{Installed: check.Warning}, probeObjects},
 		{"LAT130", "routes", map[check.Purpose]check.Outcome{Installed: check.Warning}, probeRoutes},
 		{"LAT131", "parts as they were installed", after, probeDrift},
+		{"LAT132", "accelerator", map[check.Purpose]check.Outcome{Before: check.Warning, Installed: check.Warning}, probeAccelerator},
 	}
 }
 
