@@ -625,6 +625,8 @@ impl Control {
     ) {
         self.starter.stopping();
         self.readiness.lost("draining");
+        // While this process still accepts: what waits in its listeners when they close is moved only if the agent has them.
+        self.keeper.reach().await;
         self.table.clear();
         for page in pages {
             page.abort();

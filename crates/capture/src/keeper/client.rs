@@ -23,8 +23,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// What the agent may take for one answer; it does nothing that waits.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long a process that is to accept nothing any more looks for an agent that is being replaced at that moment: one that has
-/// its listeners can have the kernel move what waits in them to those of the next process.
+/// How long a process that is about to accept nothing any more looks for an agent that is being replaced at that moment: one that
+/// has its listeners can have the kernel move what waits in them to those of the next process.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// What the agent says unasked.
@@ -48,6 +48,7 @@ enum Errand {
     Take(WorkloadUid, Netns, oneshot::Sender<Vec<Named>>),
     Give(WorkloadUid, Netns, Sockets),
     Release(WorkloadUid),
+    Reach(oneshot::Sender<()>),
     Drain(oneshot::Sender<()>),
 }
 
@@ -92,7 +93,8 @@ impl Keeper {
             trying,
             given: HashMap::new(),
             draining: false,
-            farewell: None,
+            met: false,
+            awaited: None,
         };
         (Self { errands, tried }, told, client.run())
     }
@@ -134,8 +136,15 @@ impl Keeper {
         let _ = self.errands.send(Errand::Release(uid.clone()));
     }
 
-    /// This process accepts nothing any more; returns when the agent knows, or when it cannot be told. An agent that is away
-    /// is looked for at once, and for [`FAREWELL`]; what it would be given is open until then.
+    /// Returns when the agent has what it was given. One that was there and is away is looked for at once, and for 2 s at most;
+    /// meanwhile this process is to go on accepting.
+    pub async fn reach(&self) {
+        let (done, reached) = oneshot::channel();
+        let _ = self.errands.send(Errand::Reach(done));
+        let _ = reached.await;
+    }
+
+    /// This process accepts nothing any more; returns when the agent knows, or when it cannot be told.
     pub async fn drain(&self) {
         let (done, told) = oneshot::channel();
         let _ = self.errands.send(Errand::Drain(done));
@@ -151,13 +160,10 @@ struct Client {
     trying: watch::Sender<bool>,
     given: HashMap<WorkloadUid, (Netns, Sockets)>,
     draining: bool,
-    farewell: Option<Farewell>,
-}
-
-/// A drain that the agent is still to be told of.
-struct Farewell {
-    told: oneshot::Sender<()>,
-    until: Instant,
+    /// Whether there ever was an agent that keeps.
+    met: bool,
+    /// Who waits for it, and until when.
+    awaited: Option<(oneshot::Sender<()>, Instant)>,
 }
 
 impl Client {
@@ -186,8 +192,8 @@ impl Client {
                 Err(_) => {}
             }
             self.trying.send_replace(true);
-            match &self.farewell {
-                Some(farewell) if Instant::now() >= farewell.until => self.leave(),
+            match &self.awaited {
+                Some((_, until)) if Instant::now() >= *until => self.awaited = None,
                 Some(_) => pause = FIRST_PAUSE,
                 None => {}
             }
@@ -198,8 +204,7 @@ impl Client {
         }
     }
 
-    /// Answers errands without an agent until then, or until the agent is to be told that this process drains; false when nobody
-    /// is left to have any.
+    /// Answers errands without an agent until then, or until somebody waits for one; false when nobody is left to have any.
     async fn pause(&mut self, until: Instant) -> bool {
         loop {
             tokio::select! {
@@ -213,9 +218,15 @@ impl Client {
                     Some(Errand::Release(uid)) => {
                         self.given.remove(&uid);
                     }
-                    Some(Errand::Drain(told)) => {
-                        self.farewell = Some(Farewell { told, until: Instant::now() + FAREWELL });
+                    // Where there never was one, none is waited for.
+                    Some(Errand::Reach(done)) if self.met => {
+                        self.awaited = Some((done, Instant::now() + FAREWELL));
                         return true;
+                    }
+                    Some(Errand::Reach(done)) => drop(done),
+                    Some(Errand::Drain(done)) => {
+                        self.leave();
+                        let _ = done.send(());
                     }
                 },
             }
@@ -233,13 +244,9 @@ impl Client {
         (netns, sockets)
     }
 
-    /// Gives up all listeners, and whoever drains goes on.
     fn leave(&mut self) {
         self.draining = true;
         self.given.clear();
-        if let Some(farewell) = self.farewell.take() {
-            let _ = farewell.told.send(());
-        }
     }
 
     /// Talks until the connection breaks, or, with `Ok`, until nobody has an errand any more.
@@ -255,14 +262,11 @@ impl Client {
         for (uid, (netns, sockets)) in &self.given {
             hand_over(session, uid, netns, sockets, &events).await?;
         }
-        if self.farewell.is_some() {
-            // This process has none left when the agent closes its own: what waits in them can move only then.
-            self.given.clear();
-        }
-        if self.draining || self.farewell.is_some() {
+        if self.draining {
             done(session.ask(&draining(), &[], &events).await?, "drain");
-            self.leave();
         }
+        self.met = true;
+        self.awaited = None;
         self.trying.send_replace(true);
         loop {
             let errand = tokio::select! {
@@ -290,6 +294,7 @@ impl Client {
                     self.given.remove(&uid);
                     done(session.ask(&release(&uid), &[], &events).await?, "release");
                 }
+                Some(Errand::Reach(reached)) => drop(reached),
                 Some(Errand::Drain(told)) => {
                     self.leave();
                     done(session.ask(&draining(), &[], &events).await?, "drain");
