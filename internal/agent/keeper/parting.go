@@ -79,7 +79,7 @@ func (p *partings) close(inode uint64, sockets []io.Closer) {
 		case <-p.end:
 		}
 		if err := p.finish(inode, pod); err != nil {
-			p.log.Warn("a setting of a pod's network is not as it was", "netns", inode, "err", err)
+			p.log.Warn(fmt.Sprintf("a setting of the network namespace %d is not as it was", inode), "err", err)
 		}
 	})
 }
