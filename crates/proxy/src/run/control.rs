@@ -1,0 +1,418 @@
+//! What the control thread does from the first pod to the last connection: it follows the configuration and the agent, serves the
+//! pages for operators, and drains.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lateen_admin::{Admin, Both, Listening, MetricsPages, Readiness, ReadinessPages};
+use lateen_capture::keeper::Event;
+use lateen_capture::{Acceptor, Keeper, NamespaceThread, zds};
+use lateen_config::Store;
+use lateen_identity::Manager;
+use lateen_telemetry::Metrics;
+use lateen_tls::{ControlConnector, Roots, Rules};
+use lateen_xds::Asks;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep};
+
+use super::StartError;
+use crate::certificates;
+use crate::connections::Connections;
+use crate::dns::Dns;
+use crate::dump::Sources;
+use crate::live::Cut;
+use crate::notify::Starter;
+use crate::pod::Door;
+use crate::pods::{Pods, Table};
+use crate::publish::{Current, Publisher, Watcher};
+use crate::settings::Settings;
+use crate::worker::Mailbox;
+use crate::{revocations, settings};
+
+/// How often the end looks whether the last connection is gone.
+const DRAIN_LOOK: Duration = Duration::from_millis(50);
+
+/// How often somebody looks whether the proxy is ready.
+const READY_LOOK: Duration = Duration::from_millis(10);
+
+/// How often pods' stocks of sockets are looked at for what nobody needs.
+const TIDY_LOOK: Duration = Duration::from_secs(60);
+
+/// Between two questions after a certificate that the authority does not give.
+const CERTIFICATE_LOOK: Duration = Duration::from_millis(200);
+
+/// Between two attempts to take a page's port.
+const PAGE_LOOK: Duration = Duration::from_millis(100);
+
+/// What connections have to write their log lines once they are cut.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// What the control thread holds.
+pub(super) struct Control {
+    pub(super) settings: Settings,
+    pub(super) namespaces: NamespaceThread,
+    pub(super) descriptors: usize,
+    pub(super) acceptor: Arc<Acceptor<Door>>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) manager: Manager,
+    pub(super) rules: Rules,
+    pub(super) mailboxes: Vec<Mailbox>,
+    pub(super) current: Current,
+    pub(super) dns: Dns,
+    pub(super) readiness: Readiness,
+    pub(super) table: Table,
+    pub(super) keeper: Keeper,
+    pub(super) starter: Starter,
+}
+
+impl Control {
+    pub(super) async fn run(
+        self,
+        mut events: mpsc::UnboundedReceiver<Event>,
+        asks: Asks,
+    ) -> Result<(), StartError> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let (quit, mut asked) = watch::channel(None);
+        let current = self.current.clone();
+        let pages = self.open_pages(&current, quit);
+        self.watch_certificates();
+
+        let (synced, mut complete) = watch::channel(false);
+        let mut xds = self.configuration(current.clone(), synced, asks)?;
+        let serve_pods = async {
+            // Pods come second: a connection that nothing is known about could only be refused.
+            if complete.wait_for(|complete| *complete).await.is_ok() {
+                zds::run(&self.settings.zds_socket, &mut self.pods(current)).await;
+            }
+        };
+        let hear = async {
+            while let Some(event) = events.recv().await {
+                Pods::hear(&self.table, &event);
+            }
+        };
+        let announce = async {
+            tokio::join!(self.announce(), hear, self.tidy());
+            // Nothing is left to tell or to hear, which is no reason to end.
+            std::future::pending().await
+        };
+        tokio::select! {
+            never = &mut xds => match never {},
+            () = serve_pods => {}
+            () = announce => {}
+            _ = terminate.recv() => tracing::info!("SIGTERM: draining"),
+            _ = interrupt.recv() => tracing::info!("SIGINT: draining"),
+            _ = asked.changed() => tracing::info!("asked to quit: draining"),
+        }
+        let deadline = asked.borrow().unwrap_or(self.settings.termination_deadline);
+        let hurry = async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        // Connections that go on stay subject to what the control plane says.
+        tokio::select! {
+            never = &mut xds => match never {},
+            () = self.drain(pages, deadline, hurry) => {}
+        }
+        Ok(())
+    }
+
+    /// Keeps the revocation lists up to date, and tells how it stands with certificates.
+    fn watch_certificates(&self) {
+        tokio::spawn(certificates::report(
+            self.manager.clone(),
+            Arc::clone(&self.metrics),
+            self.readiness.clone(),
+        ));
+        if let Some(path) = &self.settings.revocation_lists {
+            let keeper = revocations::Keeper {
+                path: path.clone(),
+                revocations: self.rules.revocations.clone(),
+                workers: self.mailboxes.clone(),
+                metrics: Arc::clone(&self.metrics),
+                readiness: self.readiness.clone(),
+            };
+            tokio::spawn(keeper.run());
+        }
+    }
+
+    /// Tells whoever started this process when it can do all that its predecessor does.
+    async fn announce(&self) {
+        let mut said = Vec::new();
+        loop {
+            let pending = self.readiness.pending();
+            if pending.is_empty() {
+                break;
+            }
+            if pending != said {
+                self.starter
+                    .status(&format!("waiting for {}", pending.join(", ")));
+                said = pending;
+            }
+            sleep(READY_LOOK).await;
+        }
+        for pod in self.table.pods() {
+            self.starter
+                .status(&format!("waiting for the certificate of {}", pod.identity));
+            while let Err(error) = self.manager.get(&pod.identity).await {
+                self.starter
+                    .status(&format!("waiting for a certificate: {error}"));
+                sleep(CERTIFICATE_LOOK).await;
+            }
+        }
+        self.starter.ready();
+    }
+
+    /// Has pods give back, for ever, the sockets that nobody needs.
+    async fn tidy(&self) {
+        loop {
+            sleep(TIDY_LOOK).await;
+            let now = Instant::now();
+            let closed: usize = self
+                .table
+                .pods()
+                .iter()
+                .map(|pod| pod.sockets.tidy(now.into_std()))
+                .sum();
+            if closed > 0 {
+                tracing::debug!(sockets = closed, "sockets of idle stocks were closed");
+            }
+        }
+    }
+
+    /// The pages for operators. A process that this one replaces still has their ports; so has a stranger, perhaps. No
+    /// connection depends on them: they open when they can.
+    fn open_pages(
+        &self,
+        current: &Current,
+        quit: watch::Sender<Option<Duration>>,
+    ) -> Vec<AbortHandle> {
+        let sources = Arc::new(Sources {
+            current: current.clone(),
+            pods: self.table.clone(),
+            certificates: self.manager.clone(),
+            settings: self.settings.clone(),
+            workers: self.mailboxes.clone(),
+        });
+        let default = self.settings.termination_deadline;
+        let admin = Admin::new(
+            move || {
+                let sources = Arc::clone(&sources);
+                async move { sources.dump().await }
+            },
+            move |deadline| {
+                let deadline = match deadline {
+                    Some(text) => settings::parse_duration(&text).ok_or_else(|| {
+                        format!("deadline={text}: use numbers with units, such as 500ms, 90s or 2h")
+                    })?,
+                    None => default,
+                };
+                quit.send_replace(Some(deadline));
+                Ok(())
+            },
+        );
+        let connections = Arc::new(Connections::new(
+            current.clone(),
+            self.table.clone(),
+            Arc::clone(&self.settings.network),
+            self.mailboxes.clone(),
+        ));
+        let asked = Arc::clone(&connections);
+        let admin = admin.with_connections(move |question| Arc::clone(&asked).answer(question));
+        let settings = &self.settings;
+        let measured = Arc::clone(&self.metrics);
+        let metrics = MetricsPages::new(Arc::clone(&self.metrics), move || {
+            let (connections, metrics) = (Arc::clone(&connections), Arc::clone(&measured));
+            async move { connections.measure(&metrics).await }
+        });
+        let (admin, metrics) = (Arc::new(admin), Arc::new(metrics));
+        let readiness = Arc::new(ReadinessPages(self.readiness.clone()));
+        let tcp = |address: SocketAddr| move || lateen_admin::bind(address);
+        let socket = settings.admin_socket.clone();
+        // Whoever asks here hears this proxy and nobody who has taken its ports while it was away.
+        let everything = Both(
+            Arc::clone(&admin),
+            Both(Arc::clone(&metrics), Arc::clone(&readiness)),
+        );
+        let mut open = vec![
+            tokio::spawn(page(tcp(settings.stats), metrics)),
+            tokio::spawn(page(tcp(settings.readiness), readiness)),
+            tokio::spawn(async move {
+                page(|| lateen_admin::bind_private(&socket), everything).await;
+            }),
+        ];
+        if let Some(address) = settings.admin {
+            open.push(tokio::spawn(page(tcp(address), admin)));
+        }
+        open.iter().map(|task| task.abort_handle()).collect()
+    }
+
+    /// Takes configuration in for as long as it is polled: from a document, or from the control plane.
+    fn configuration(
+        &self,
+        current: Current,
+        synced: watch::Sender<bool>,
+        asks: Asks,
+    ) -> Result<Pin<Box<dyn Future<Output = Infallible>>>, StartError> {
+        let settings = &self.settings;
+        let mut store = Store::new(&settings.network, Some(&settings.node_name));
+        if settings.xds_on_demand {
+            store = store.on_demand();
+        }
+        let publisher = Publisher::new(store, self.mailboxes.clone(), current);
+        let watcher = Watcher {
+            metrics: Arc::clone(&self.metrics),
+            readiness: self.readiness.clone(),
+            synced,
+        };
+        if let Some(source) = settings.local.clone() {
+            let local = lateen_xds::Local::new(source, publisher, watcher);
+            return Ok(Box::pin(local.run()));
+        }
+        let address = settings
+            .xds
+            .address
+            .parse()
+            .map_err(|_| StartError::Address(settings.xds.address.clone()))?;
+        let connector = ControlConnector::new(
+            Roots::parse(&settings.xds.roots),
+            settings.xds.alternative_name.as_deref(),
+        )
+        .complying(settings.compliance);
+        let headers = settings
+            .xds
+            .headers
+            .iter()
+            .map(|(name, value)| match (name.parse(), value.parse()) {
+                (Ok(key), Ok(value)) => Ok((key, value)),
+                _ => Err(StartError::Header(name.to_ascii_uppercase())),
+            })
+            .collect::<Result<_, _>>()?;
+        let client = lateen_xds::Settings {
+            node: node_of(settings),
+            token: settings.token.clone(),
+            cluster_id: settings.cluster_id.to_string(),
+            headers,
+            max_message: lateen_xds::Settings::MAX_MESSAGE,
+        };
+        let channel = lateen_xds::channel(address, connector);
+        let client = lateen_xds::Client::new(channel, client, publisher, watcher);
+        Ok(match settings.xds_on_demand {
+            true => Box::pin(client.on_demand(asks).run()),
+            false => Box::pin(client.run()),
+        })
+    }
+
+    fn pods(&self, current: Current) -> Pods {
+        Pods {
+            table: self.table.clone(),
+            keeper: self.keeper.clone(),
+            namespaces: self.namespaces.clone(),
+            acceptor: Arc::clone(&self.acceptor),
+            options: self.settings.sockets.into(),
+            descriptors: self.descriptors,
+            certificates: self.manager.clone(),
+            trust_domain: Arc::clone(&self.settings.trust_domain),
+            current,
+            workers: self.mailboxes.clone(),
+            dns: self.dns.clone(),
+            metrics: Arc::clone(&self.metrics),
+            readiness: self.readiness.clone(),
+        }
+    }
+
+    /// Accepts nothing new, asks peers to go away and waits for connections to finish, up to the deadline or until
+    /// `hurry` resolves. Listeners are left to the next process, and so are the ports of the pages.
+    async fn drain(
+        &self,
+        pages: Vec<AbortHandle>,
+        deadline: Duration,
+        hurry: impl Future<Output = ()>,
+    ) {
+        self.starter.stopping();
+        self.readiness.lost("draining");
+        // While this process still accepts: what waits in its listeners when they close is moved only if the agent has them.
+        self.keeper.reach().await;
+        self.table.clear();
+        for page in pages {
+            page.abort();
+        }
+        self.keeper.drain().await;
+        for worker in &self.mailboxes {
+            worker.drain();
+        }
+        let drained = async {
+            while self.connections() > 0 {
+                sleep(DRAIN_LOOK).await;
+            }
+        };
+        tokio::select! {
+            () = drained => tracing::info!("drained"),
+            () = sleep(deadline) => {
+                self.cut_the_rest("the termination deadline is over").await;
+            }
+            () = hurry => self.cut_the_rest("asked to end a second time").await,
+        }
+    }
+
+    fn connections(&self) -> usize {
+        self.acceptor.loads().read().iter().sum()
+    }
+
+    /// Ends what is left. Each connection says so in its log line, which needs a moment of its worker.
+    async fn cut_the_rest(&self, why: &str) {
+        let mut cut = 0;
+        for worker in &self.mailboxes {
+            cut += worker.cut_all(Cut::Deadline).await;
+        }
+        tracing::warn!(connections = cut, why, "connections are cut");
+        let last = Instant::now() + LAST_WORDS;
+        while self.connections() > 0 && Instant::now() < last {
+            sleep(DRAIN_LOOK).await;
+        }
+    }
+}
+
+/// Serves a page from the moment that its place is free.
+async fn page<L: Listening, F>(bind: impl Fn() -> F, pages: impl lateen_admin::Pages)
+where
+    F: Future<Output = io::Result<L>>,
+{
+    let mut said = false;
+    loop {
+        match bind().await {
+            Ok(listener) => return lateen_admin::serve(listener, pages).await,
+            Err(error) if !said => {
+                said = true;
+                tracing::info!(%error, "a page for operators is served as soon as its place is free");
+            }
+            Err(_) => {}
+        }
+        sleep(PAGE_LOOK).await;
+    }
+}
+
+fn node_of(settings: &settings::Settings) -> lateen_xds::Node {
+    let (pod_name, pod_namespace) = &settings.pod;
+    let metadata: BTreeMap<_, _> = settings
+        .metadata
+        .iter()
+        .map(|(key, value)| (key.clone(), serde_json::Value::String(value.clone())))
+        .collect();
+    lateen_xds::Node {
+        instance_ip: settings.instance_ip.to_string(),
+        pod_name: pod_name.to_string(),
+        pod_namespace: pod_namespace.to_string(),
+        node_name: settings.node_name.to_string(),
+        metadata,
+    }
+}
