@@ -56,15 +56,39 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// What comes in a round trip is the bandwidth-delay product, unless the window is smaller: then it is the window. A larger
 /// one helps for as long as the last one did, that is, while half as much again comes in a second; beyond that it would
 /// only fill queues on the path.
+///
+/// A path that becomes longer carries less with the same windows, and so does one that others fill: what came in a second
+/// before says nothing then. Which of the two it is shows a [`Trial`]: larger windows for a few samples, which stay only if
+/// more came in a second while the round trip stayed as it was. There is one for each time the round trip became longer.
 #[derive(Debug, Default)]
 struct Sample {
-    /// When the PING was sent whose answer is awaited.
-    asked: Option<Moment>,
+    /// Whether an answer is awaited, and when the last PING was sent.
+    asking: bool,
+    asked: Moment,
     patience: u8,
     /// [`Inflow::came`] at the last answer, and when that was.
     mark: (u64, Moment),
     /// Bytes in a second when the windows grew last.
     best: u64,
+    /// The round trip, in microseconds, that `best` and the last trial are about.
+    trip: u32,
+    /// Boxed, since there seldom is one.
+    trial: Option<Box<Trial>>,
+}
+
+/// Larger windows for a path that became slower, and what is again if they do not help.
+#[derive(Debug)]
+struct Trial {
+    target: u32,
+    window: u32,
+    best: u64,
+    /// Samples that may yet show that it helps: the first one is partly of the time before the peer knew of it.
+    left: u8,
+}
+
+/// Whether one is more than half as much again as the other.
+fn exceeds(one: u64, other: u64) -> bool {
+    one > other.saturating_add(other / 2)
 }
 
 /// What a connection's windows are, in bytes.
@@ -215,39 +239,92 @@ impl Inflow {
     #[inline]
     pub(crate) fn wants_sample(&mut self, now: Moment) -> bool {
         let sample = &mut self.sample;
-        if sample.asked.is_some()
+        if sample.asking
             || self.came - sample.mark.0 < u64::from(self.window / 2) << sample.patience
-            || self.target >= self.stream_most && self.window >= self.connection_most
+            || self.target >= self.stream_most
+                && self.window >= self.connection_most
+                && sample.trial.is_none()
             || sample.patience > 0 && now.since(sample.mark.1) < PAUSE * (1 << sample.patience)
         {
             return false;
         }
-        sample.asked = Some(now);
+        sample.asking = true;
+        sample.asked = now;
         true
     }
 
     /// A round trip is over; `false` if none was being measured.
     pub(crate) fn sampled(&mut self, now: Moment) -> bool {
         let sample = &mut self.sample;
-        let Some(asked) = sample.asked.take() else {
+        if !std::mem::take(&mut sample.asking) {
             return false;
-        };
+        }
         let (before, since) = std::mem::replace(&mut sample.mark, (self.came, now));
         let micros = (now.since(since).as_micros() as u64).max(1);
         let rate = (self.came - before).saturating_mul(1_000_000) / micros;
-        let trip = now.since(asked).as_micros() as u64;
-        let product = rate.saturating_mul(trip) / 1_000_000;
-        if rate <= sample.best.saturating_add(sample.best / 2)
-            || product < u64::from(self.window / 3)
-        {
-            sample.patience = (sample.patience + 1).min(MOST_PATIENCE);
-            return true;
+        let trip = u32::try_from(now.since(sample.asked).as_micros()).unwrap_or(u32::MAX);
+        let product = rate.saturating_mul(u64::from(trip)) / 1_000_000;
+        if exceeds(sample.trip.into(), trip.into()) {
+            sample.trip = trip;
+            // Whatever comes faster now, it is not the trial's doing.
+            if self.undo() {
+                return true;
+            }
         }
-        sample.best = rate;
+        let full = product >= u64::from(self.window / 3);
+        self.judge(rate, trip, full);
+        true
+    }
+
+    /// Larger windows, or not, after a round trip that was `full` if the windows were all that came in it.
+    fn judge(&mut self, rate: u64, trip: u32, full: bool) {
+        let sample = &mut self.sample;
+        let longer = exceeds(trip.into(), sample.trip.into());
+        // What comes faster over a queue that became longer, a trial's windows did not bring.
+        let helps = exceeds(rate, sample.best) && !(longer && sample.trial.is_some());
+        if full && helps {
+            sample.trial = None;
+            sample.best = rate;
+        } else if let Some(trial) = &mut sample.trial {
+            sample.patience = (sample.patience + 1).min(MOST_PATIENCE);
+            trial.left -= 1;
+            if trial.left == 0 {
+                // A queue that the trial made longer is no longer path.
+                sample.trip = sample.trip.max(trip);
+                self.undo();
+            }
+            return;
+        } else if full && longer && exceeds(sample.best, rate) {
+            sample.trial = Some(Box::new(Trial {
+                target: self.target,
+                window: self.window,
+                best: sample.best,
+                left: 3,
+            }));
+            // More than a window in a round trip came in part while the path was shorter.
+            sample.best = rate.min(u64::from(self.window) * 1_000_000 / u64::from(trip.max(1)));
+        } else {
+            sample.patience = (sample.patience + 1).min(MOST_PATIENCE);
+            return;
+        }
+        sample.trip = trip;
         sample.patience = 0;
         let doubled = |window: u32, most: u32| window.saturating_mul(2).min(most);
         self.target = doubled(self.target, self.stream_most);
         self.window = doubled(self.window, self.connection_most);
+    }
+
+    /// The windows are what they were before the trial; `false` if there is none.
+    fn undo(&mut self) -> bool {
+        let Some(trial) = self.sample.trial.take() else {
+            return false;
+        };
+        self.target = trial.target;
+        self.window = trial.window;
+        self.sample.best = trial.best;
         true
     }
 }
+
+#[cfg(test)]
+mod tests;
