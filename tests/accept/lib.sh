@@ -22,7 +22,13 @@ if [ ! -x "$LATEEN" ]; then
   exit 1
 fi
 
-lateen() { "$LATEEN" --name "$MESH" "$@"; }
+# STOCK_NODES (n1, or "n1 n2") run the stock ztunnel that ZTUNNEL names in place of lateen-proxy: tests/interop/sides.sh runs
+# scripts of this folder and of tests/faults so.
+lateen() {
+  local node stock=()
+  if [ "${1:-}" = up ]; then for node in ${STOCK_NODES:-}; do stock+=(--node-proxy "$node=$ZTUNNEL"); done; fi
+  "$LATEEN" --name "$MESH" "$@" ${stock[@]+"${stock[@]}"}
+}
 
 ok() { passed=$((passed + 1)); echo "ok - $*"; }
 not_ok() { failed=$((failed + 1)); echo "not ok - $*"; }

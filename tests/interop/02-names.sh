@@ -83,7 +83,8 @@ for c in ours stock; do
   check "$c: entries that choose pods lead through the tunnel" eventually 5 line "${NODE[client-$c]}" 'direction="outbound"' 'dst.service="inside.example.com"' 'dst.hbone_addr='
 done
 
-# Another namespace's entry for the short name of a pod, and for a range around a node, takes neither, whichever proxy is asked.
+# Another namespace's entry for the short name of a pod, and for a range around a node, takes neither, whichever proxy is asked, but a
+# stock of 1.30: it does not know that the control plane keeps the entry to its namespace, and gives the name away.
 node_ip=$(lateen get nodes -o json | jq -r --arg n "${NODE[server-ours]}" '.items[] | select(.metadata.name == $n) | .status.addresses[0].address')
 check "a pod with a name, and a stranger's entry for it" lateen apply -f - <<Y
 apiVersion: v1
@@ -106,10 +107,10 @@ for c in ours stock; do
   check "$c: knows the entry by its other name" eventually 10 canary
   for name in head-0.heads head-0.heads.default.svc.cluster.local; do
     taken() { ask "client-$c" $name | found 240.1.0.9; }
-    check_not "$c: $name is the stranger's" taken
+    if [ "$c $RELEASE" = "stock 1.30" ]; then check "$c: 1.30 takes $name for the stranger's" taken; else check_not "$c: $name is the stranger's" taken; fi
   done
   named() { [ "$(call "client-$c" "http://head-0.heads:8080/")" = 200 ]; }
-  check "$c: the pod answers by its short name" eventually 10 named
+  if [ "$c $RELEASE" = "stock 1.30" ]; then check_not "$c: nor does the pod answer by it" named; else check "$c: the pod answers by its short name" eventually 10 named; fi
 done
 told() { lateen get serviceentries -n foreign -o wide | found "has no effect: in it are addresses of Node"; }
 check "its author is told whose the range is" told

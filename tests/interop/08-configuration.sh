@@ -38,8 +38,10 @@ late() { [ "$(call client-ours "http://$(ip_of late):8080/")$(call client-stock 
 check "and served at once" eventually 10 late
 check "down" lateen down
 
-# Reconnect: what a proxy kept it is not sent again.
+# Reconnect: what a proxy kept it is not sent again. A stock of 1.30 says what it has by name and without versions: it is sent all.
 begin
+resources() { in_fabric curl -sf http://127.0.0.1:15014/metrics | awk '/^lateen_control_push_resources_total/ {n += $NF} END {print n + 0}'; }
+mesh_size() { proxy_page n1 /config_dump -f | jq '[.workloads, .services, .policies | length] | add'; }
 sent() { in_fabric curl -sf http://127.0.0.1:15014/metrics | awk '/^lateen_control_push_bytes_total/ {n += $NF} END {print n + 0}'; }
 in_fabric curl -sf http://127.0.0.1:15014/metrics | grep lateen_control_push_bytes_total >"$WORK/metric" || not_ok "no metric counts what is sent"
 check "many services" bash -c "for i in \$(seq 1 150); do printf -- '---\napiVersion: v1\nkind: Service\nmetadata: {name: many-%s, namespace: default}\nspec: {selector: {app: nobody}, ports: [{port: 80}]}\n' \$i; done | '$LATEEN' --name $MESH apply -f -"
@@ -51,7 +53,11 @@ check "the control plane restarts" kill -TERM "$control_pid"
 check "all are back" eventually 30 connected
 check "and say what they have" lateen wait
 after=$(sent)
-check "a restart sent less than a hundredth of the mesh again ($before bytes before, $after since)" [ "$after" -lt $((before / 100 + 400)) ]
+if [ $RELEASE = 1.30 ]; then
+  equal "a restart sent each stock everything again, and ours nothing" $((2 * $(mesh_size))) "$(resources)"
+else
+  check "a restart sent less than a hundredth of the mesh again ($before bytes before, $after since)" [ "$after" -lt $((before / 100 + 400)) ]
+fi
 check "the mesh goes on" eventually 10 answering
 
 finish
