@@ -271,14 +271,13 @@ pub(crate) fn finish(socket: Socket, kind: Kind, options: &Options) -> io::Resul
         _ => dress(&socket, options)?,
     }
     match kind {
+        // Either option alone lets it bind any address: IP_FREEBIND besides would be a call for nothing.
         Kind::Transparent => {
             socket.set_ip_transparent_v4(true)?;
-            socket.set_freebind_v4(true)?;
             leave_port_to_connect(&socket)?;
         }
         Kind::Transparent6 => {
             set_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT)?;
-            socket.set_freebind_v6(true)?;
             leave_port_to_connect(&socket)?;
         }
         Kind::Outbound | Kind::Outbound6 | Kind::Datagram | Kind::Datagram6 => {}

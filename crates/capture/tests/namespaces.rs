@@ -229,6 +229,23 @@ async fn one_clients_address_may_use_a_port_once_for_each_destination() {
 }
 
 #[tokio::test]
+async fn towards_the_application_sockets_bind_addresses_that_are_not_the_pods() {
+    let pod = TestPod::new();
+    let thread = NamespaceThread::start().unwrap();
+    let stock = Stock::new(pod.netns.clone(), Options::default(), thread);
+    for (kind, client) in [
+        (Kind::Transparent, "192.0.2.7:0"),
+        (Kind::Transparent6, "[2001:db8::7]:0"),
+    ] {
+        let client: std::net::SocketAddr = client.parse().unwrap();
+        let socket = socket2::Socket::from(stock.take(kind).await.unwrap());
+        socket.bind(&client.into()).unwrap();
+        let bound = socket.local_addr().unwrap().as_socket().unwrap();
+        assert_eq!(bound, client);
+    }
+}
+
+#[tokio::test]
 async fn many_takers_at_once_all_get_a_socket() {
     let pod = TestPod::new();
     let thread = NamespaceThread::start().unwrap();
