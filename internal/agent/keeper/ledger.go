@@ -89,10 +89,13 @@ func (s *session) lost() []Lost {
 	return all
 }
 
-// void empties the ledgers: what stood there is reported.
+// void empties the ledgers: what stood there is reported. They keep their length: where the kernel does not tell whether the
+// proxy lives, it may, and a proxy whose ledger is mapped would die of a page that its file has no more.
 func (s *session) void() {
 	for _, ledger := range s.ledgers {
-		_ = unix.Ftruncate(int(ledger), 0)
+		b := contents(ledger, maxLedger)
+		clear(b)
+		_, _ = unix.Pwrite(int(ledger), b, 0)
 	}
 }
 

@@ -50,3 +50,28 @@ func TestLedgersLeadNowhereElse(t *testing.T) {
 	r.connect()
 	r.nothingLost("it was reported")
 }
+
+// A proxy of which the kernel does not tell whether it lives may have its ledger mapped.
+func TestAReportedLedgerIsEmptiedAndNotShortened(t *testing.T) {
+	fd, err := unix.MemfdCreate("ledger", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	b := make([]byte, 3*recordLength)
+	b[recordLength], b[recordLength+1] = recordOpen, 1
+	if _, err := unix.Pwrite(fd, b, 0); err != nil {
+		t.Fatal(err)
+	}
+	s := &session{ledgers: []descriptor{descriptor(fd)}, pods: map[uint64]string{}}
+	if lost := s.lost(); len(lost) != 1 {
+		t.Fatalf("%d connections were lost, want 1", len(lost))
+	}
+	s.void()
+	if lost := s.lost(); len(lost) != 0 {
+		t.Errorf("reported again: %v", lost)
+	}
+	if left := contents(descriptor(fd), maxLedger); len(left) != len(b) {
+		t.Errorf("%d bytes are left of %d", len(left), len(b))
+	}
+}

@@ -74,7 +74,8 @@ func (Version) EnumDescriptor() ([]byte, []int) {
 }
 
 // Carries one descriptor per worker of the proxy, each a ledger: a file in which the worker notes its open connections,
-// in records of 64 bytes. What stands in it when the process is gone was lost with it.
+// in records of 64 bytes. What stands in it when the process is gone was lost with it. The worker may have it mapped: the
+// agent may write zeros to it, and must not make it shorter.
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       Version                `protobuf:"varint,1,opt,name=version,proto3,enum=lateen.keeper.Version" json:"version,omitempty"`

@@ -1,19 +1,27 @@
 //! A worker's ledger: a file in which every open connection stands in a record of its own. The node agent has a
 //! duplicate, so that it can tell what was open when the process was killed, which the process itself cannot. The file has
 //! a name as well, so that an agent that was killed at the same time finds it when it comes back.
+//!
+//! A file that lives in memory (tmpfs, memfd) is mapped, so that noting a connection takes no system call; what was stored
+//! there is in the file, however the process ends. A file on a disk is written to: a page that the disk cannot take, or give,
+//! would be a signal there and not an error.
 
+use std::cell::Cell;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::process;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lateen_types::Direction;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 /// Bytes of one record.
 pub const RECORD: usize = 64;
@@ -21,8 +29,12 @@ pub const RECORD: usize = 64;
 /// Records at most: 4 MiB for one worker. Connections beyond are served and not recorded.
 const MOST: usize = 1 << 16;
 
-/// Room that is taken at once, so that these records can be written when the disk is full.
+/// Room that is taken at once, so that these records can be written when the disk is full. Of a mapped ledger it is also
+/// what it grows by.
 const RESERVED: usize = 1024 * RECORD;
+
+/// Numbers of eight bytes in a record.
+const WORDS: usize = RECORD / size_of::<AtomicU64>();
 
 /// Files in the directory at most. There are so many only if no agent has come for long while proxies were killed.
 const FILES: usize = 128;
@@ -72,7 +84,10 @@ fn octets(address: IpAddr) -> [u8; 16] {
 
 /// A worker's own end; only it writes.
 #[derive(Debug)]
-pub struct Ledger(File);
+pub struct Ledger {
+    file: File,
+    mapped: Option<Mapped>,
+}
 
 impl Ledger {
     /// An empty one, with a name in the directory `beside` if one can be had there. It is locked (flock) as long as this
@@ -86,7 +101,8 @@ impl Ledger {
             Ok(file) => file,
             Err(_) => memfd_create(c"lateen-ledger", MFdFlags::MFD_CLOEXEC)?.into(),
         };
-        Ok(Self(file))
+        let mapped = Mapped::new(&file);
+        Ok(Self { file, mapped })
     }
 
     /// For the agent.
@@ -94,24 +110,119 @@ impl Ledger {
     /// # Errors
     /// The kernel has no descriptor to give.
     pub fn share(&self) -> io::Result<OwnedFd> {
-        self.0.as_fd().try_clone_to_owned()
+        self.file.as_fd().try_clone_to_owned()
     }
 
     /// Notes an open connection at `place`, which no other open connection has.
     pub fn open(&self, place: usize, record: &Record) {
-        self.write(place, &record.encode());
+        let bytes = record.encode();
+        match &self.mapped {
+            Some(mapped) => {
+                if let Some(words) = mapped.record(&self.file, place) {
+                    write(words, &bytes);
+                }
+            }
+            None => self.write(place, &bytes),
+        }
     }
 
     /// The connection at `place` is closed.
     pub fn close(&self, place: usize) {
-        self.write(place, &[0; 8]);
+        match &self.mapped {
+            // Where there is no room, nothing was noted.
+            Some(mapped) if place < mapped.records.get() => {
+                if let Some([first, ..]) = mapped.record(&self.file, place) {
+                    first.store(0, Ordering::Relaxed);
+                }
+            }
+            Some(_) => {}
+            None => self.write(place, &[0; 8]),
+        }
     }
 
     fn write(&self, place: usize, bytes: &[u8]) {
         if place < MOST {
             // Memory may be short. Then a connection is not counted if the process dies, and nothing else is amiss.
-            let _ = self.0.write_all_at(bytes, (place * RECORD) as u64);
+            let _ = self.file.write_all_at(bytes, (place * RECORD) as u64);
         }
+    }
+}
+
+/// Writes a record such that one that says open is whole, whenever the process is killed.
+fn write(words: &[AtomicU64; WORDS], bytes: &[u8; RECORD]) {
+    let mut numbers = [0; WORDS];
+    for (number, bytes) in numbers.iter_mut().zip(bytes.chunks_exact(8)) {
+        *number = u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+    }
+    // What is written now must not be seen before the last connection there was seen to be closed.
+    fence(Ordering::Release);
+    for (word, number) in words.iter().zip(numbers).skip(1) {
+        word.store(number, Ordering::Relaxed);
+    }
+    words[0].store(numbers[0], Ordering::Release);
+}
+
+/// A ledger's file in this process' memory, as long as the ledger lives.
+#[derive(Debug)]
+struct Mapped {
+    /// Address space for all records that there may be.
+    base: NonNull<[AtomicU64; WORDS]>,
+    /// Records that the file has room for: only those may be touched.
+    records: Cell<usize>,
+}
+
+// SAFETY: the mapping belongs to the process and not to a thread.
+unsafe impl Send for Mapped {}
+
+impl Mapped {
+    /// `None` if the file is not in memory, or cannot be mapped.
+    fn new(file: &File) -> Option<Self> {
+        if fstatfs(file).ok()?.filesystem_type() != TMPFS_MAGIC {
+            return None;
+        }
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing of ours.
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                MOST * RECORD,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return None;
+        }
+        Some(Self {
+            base: NonNull::new(base.cast())?,
+            records: Cell::new(0),
+        })
+    }
+
+    /// The record at `place`, if there is room for it or room can be had.
+    fn record(&self, file: &File, place: usize) -> Option<&[AtomicU64; WORDS]> {
+        if place >= MOST {
+            return None;
+        }
+        if place >= self.records.get() {
+            let end = ((place + 1) * RECORD).next_multiple_of(RESERVED);
+            // The pages of a file in memory are there from now on. Memory may be short: then this connection is not counted
+            // if the process dies, and nothing else is amiss.
+            fallocate(file, FallocateFlags::empty(), 0, end as i64).ok()?;
+            self.records.set(end / RECORD);
+        }
+        // SAFETY: `place` is within the mapping, whose pages begin at multiples of a record, and within the file, which
+        // nobody makes shorter while this process lives: its agent reads it and writes zeros. All other access is atomic too,
+        // or another process'. It is unmapped when `self` is dropped.
+        Some(unsafe { self.base.add(place).as_ref() })
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping that `new` made, and no reference into it outlives `self`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), MOST * RECORD) };
     }
 }
 
@@ -151,6 +262,8 @@ fn named(directory: &Path) -> io::Result<File> {
 mod tests {
     use std::time::Duration;
 
+    use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+
     use super::*;
 
     /// A directory of the test's own that does not exist yet.
@@ -179,24 +292,77 @@ mod tests {
         assert_eq!(bytes[56..64], [0xd, 0xc, 0xb, 0xa, 0, 0, 0, 0]);
     }
 
-    #[test]
-    fn a_closed_connection_is_not_open_any_more_and_the_ledger_is_bounded() {
-        // No directory can be made in a file: this one has no name.
-        let ledger = Ledger::new(Path::new("/proc/self/exe/ledgers")).unwrap();
-        ledger.open(2, &record("10.0.0.1:1"));
-        ledger.open(MOST, &record("10.0.0.1:1"));
+    /// A ledger in memory, and the same written to as if it were on a disk.
+    fn both() -> [Ledger; 2] {
+        // No directory can be made in a file: these have no name.
+        [(); 2]
+            .map(|()| Ledger::new(Path::new("/proc/self/exe/ledgers")).unwrap())
+            .into_iter()
+            .zip([true, false])
+            .map(|(mut ledger, mapped)| {
+                assert!(ledger.mapped.is_some(), "memory is mapped");
+                ledger.mapped = ledger.mapped.take().filter(|_| mapped);
+                ledger
+            })
+            .collect::<Vec<_>>()
+            .try_into()
+            .unwrap()
+    }
+
+    fn bytes(ledger: &Ledger, place: usize) -> [u8; RECORD] {
         let theirs = File::from(ledger.share().unwrap());
-        assert_eq!(theirs.metadata().unwrap().size(), 3 * RECORD as u64);
-        let open = |place: usize| {
-            let mut byte = [9];
-            theirs
-                .read_exact_at(&mut byte, (place * RECORD) as u64)
-                .unwrap();
-            byte[0]
-        };
-        assert_eq!((open(0), open(2)), (0, 1));
-        ledger.close(2);
-        assert_eq!(open(2), 0);
+        let mut bytes = [0; RECORD];
+        theirs
+            .read_exact_at(&mut bytes, (place * RECORD) as u64)
+            .unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_connection_stands_in_the_file_until_it_is_closed() {
+        for ledger in both() {
+            for place in [2, 5000, MOST - 1] {
+                ledger.open(place, &record("10.0.0.1:1"));
+                assert_eq!(bytes(&ledger, place), record("10.0.0.1:1").encode());
+                assert_eq!(bytes(&ledger, place - 1), [0; RECORD]);
+                ledger.close(place);
+                assert_eq!(bytes(&ledger, place)[0], 0);
+                ledger.open(place, &record("[fd00::1]:2"));
+                assert_eq!(bytes(&ledger, place), record("[fd00::1]:2").encode());
+            }
+        }
+    }
+
+    #[test]
+    fn a_ledger_is_bounded() {
+        for ledger in both() {
+            ledger.open(MOST - 1, &record("10.0.0.1:1"));
+            ledger.open(MOST, &record("10.0.0.1:1"));
+            ledger.close(MOST);
+            assert_eq!(
+                ledger.file.metadata().unwrap().size(),
+                (MOST * RECORD) as u64
+            );
+        }
+    }
+
+    #[test]
+    fn where_memory_is_short_connections_are_not_noted_and_nothing_else_is_amiss() {
+        let file: File = memfd_create(c"lateen-ledger-test", MFdFlags::MFD_ALLOW_SEALING)
+            .unwrap()
+            .into();
+        let mapped = Mapped::new(&file);
+        assert!(mapped.is_some());
+        let ledger = Ledger { file, mapped };
+        ledger.open(1000, &record("10.0.0.1:1"));
+        let grow = FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_GROW);
+        fcntl(&ledger.file, grow).unwrap();
+        // A page that is not there would end this process by a signal.
+        ledger.open(1024, &record("10.0.0.1:1"));
+        ledger.close(1024);
+        assert_eq!(ledger.file.metadata().unwrap().size(), RESERVED as u64);
+        ledger.open(1023, &record("10.0.0.1:1"));
+        assert_eq!(bytes(&ledger, 1023)[0], 1);
     }
 
     #[test]
