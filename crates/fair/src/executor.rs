@@ -9,6 +9,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use async_task::Runnable;
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use slab::Slab;
 use tokio::task::coop;
@@ -257,19 +258,19 @@ fn spawn(group: &Arc<Inner>, future: impl Future<Output = ()> + 'static) {
     };
     let index = registered.index;
     let home = Arc::clone(group);
-    let (runnable, task) = async_task::spawn_local(
-        async move {
-            let _registered = registered;
-            future.await;
-        },
-        move |runnable| {
-            let group = Arc::clone(&home);
-            home.shared.queue(Ready { runnable, group });
-        },
-    );
+    let (runnable, task) = async_task::spawn_local(listed(future, registered), move |runnable| {
+        let group = Arc::clone(&home);
+        home.shared.queue(Ready { runnable, group });
+    });
     task.detach();
     group.shared.0.lock().tasks[index] = Some(runnable.waker());
     runnable.schedule();
+}
+
+/// Keeps a task's place in the list until it has ended. An async block that awaits what it was given would have room for it
+/// twice, before and while it is polled, and most of the memory of a connection is its task.
+fn listed(future: impl Future<Output = ()>, registered: Registered) -> impl Future<Output = ()> {
+    future.map(move |()| drop(registered))
 }
 
 impl Shared {

@@ -328,3 +328,23 @@ fn tasks_have_their_turns_though_main_never_rests() {
     });
     assert!(answers >= 100, "{answers} answers in 1000 polls of main");
 }
+
+#[test]
+fn a_task_has_room_for_its_future_once() {
+    let large = [7_u8; 1024];
+    let future = async move {
+        again().await;
+        assert_eq!(large.len(), 1024);
+    };
+    let size = size_of_val(&future);
+    run(async |executor| {
+        let mut state = executor.shared.0.lock();
+        let registered = Registered {
+            index: state.tasks.insert(None),
+            shared: Arc::clone(&executor.shared),
+        };
+        drop(state);
+        let task = listed(future, registered);
+        assert!(size_of_val(&task) <= size + 32);
+    });
+}
