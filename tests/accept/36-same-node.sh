@@ -4,18 +4,6 @@
 # network that does not let the one pod reach the other. What passes between the pods is watched by a tool that is not ours.
 source "$(dirname "$0")/lib.sh"
 
-sed 's/lateen.dev\/node-index: "2"/lateen.dev\/node-index: "1"/' "$ROOT/samples/echo/echo.yaml" >"$WORK/echo.yaml"
-mesh() { # ARGUMENTS of up
-  check "up $*" lateen up --nodes 1 "$@"
-  check "apply echo and client" lateen apply -f "$WORK/echo.yaml"
-  check "enrol" lateen label ns default istio.io/dataplane-mode=ambient
-  check "ready, captured" lateen wait deployment/echo deployment/client
-  check "known to the proxy" lateen wait
-}
-uid() { lateen get pods -o json | jq -r --arg p "$1-" '[.items[] | select(.metadata.name | startswith($p)) | select(.metadata.deletionTimestamp == null)][0].metadata.uid'; }
-ip() { lateen get pods -o json | jq -r --arg p "$1-" '[.items[] | select(.metadata.name | startswith($p)) | select(.metadata.deletionTimestamp == null)][0].status.podIP'; }
-in_pod() { local ns; ns=$(uid "$1"); shift; nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$ns" -- "$@"; }
-value() { proxy_metrics n1 | awk -v m="$1" '$1 == m { print $2 + 0 }'; }
 handed() { value lateen_connections_handed_over_total; }
 fetch() { lateen exec deploy/client -- curl -sS --max-time 5 "http://echo:8080/?size=$1" -o /dev/null -w '%{http_code}'; }
 load() { # SECONDS FILE FLAGS...
@@ -30,8 +18,8 @@ release() { kill "$HELD"; wait "$HELD"; } 2>/dev/null
 counts() { jq -r '"\(.counts.failed) \(.counts.unsent) \(.counts.unanswered)"' "$1"; }
 
 # Two workers: the two ends of a tunnel need not be on the same one.
-mesh --workers 2
-client=$(ip client) echo=$(ip echo)
+on_one_node --workers 2
+client=$(pod_ip client-) echo=$(pod_ip echo-)
 
 echo "# what is to be seen of it"
 # nsenter replaces itself by tcpdump, so that the recorded pid is tcpdump's own.
@@ -145,7 +133,7 @@ check "served again" eventually 60 served
 check "down" lateen down
 
 echo "# turned off"
-mesh --proxy-env LATEEN_SAME_NODE=false
+on_one_node --proxy-env LATEEN_SAME_NODE=false
 equal "the service answers" 200 "$(fetch 67)"
 equal "through tunnels" 0 "$(handed)"
 check "down" lateen down

@@ -4,24 +4,12 @@
 # applications send is looked at with ss, which is not ours.
 source "$(dirname "$0")/lib.sh"
 
-sed 's/lateen.dev\/node-index: "2"/lateen.dev\/node-index: "1"/' "$ROOT/samples/echo/echo.yaml" >"$WORK/echo.yaml"
-mesh() { # ARGUMENTS of up
-  check "up $*" lateen up --nodes 1 "$@"
-  check "apply echo and client" lateen apply -f "$WORK/echo.yaml"
-  check "enrol" lateen label ns default istio.io/dataplane-mode=ambient
-  check "ready, captured" lateen wait deployment/echo deployment/client
-  check "known to the proxy" lateen wait
-}
-uid() { lateen get pods -o json | jq -r --arg p "$1-" '[.items[] | select(.metadata.name | startswith($p)) | select(.metadata.deletionTimestamp == null)][0].metadata.uid'; }
-ip() { lateen get pods -o json | jq -r --arg p "$1-" '[.items[] | select(.metadata.name | startswith($p)) | select(.metadata.deletionTimestamp == null)][0].status.podIP'; }
-in_pod() { local ns; ns=$(uid "$1"); shift; nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$ns" -- "$@"; }
-value() { proxy_metrics n1 | awk -v m="$1" '$1 == m { print $2 + 0 }'; }
 joined() { value lateen_connections_joined_total; }
 sum() { proxy_metrics n1 | awk -v m="$1{" -v r="reporter=\"$2\"" 'index($1, m) == 1 && index($0, r) { n += $NF } END { print n + 0 }'; }
 
 # What the two pods run. Neither waits in its system calls but for readiness, as most servers do not.
 cat >"$WORK/talk.py" <<'P'
-import asyncio, hashlib, socket, sys, time
+import asyncio, hashlib, select, socket, struct, sys, time
 what, address = sys.argv[1], sys.argv[2]
 
 async def echo(reader, writer):
@@ -74,10 +62,39 @@ async def hold():
     except (ConnectionError, asyncio.IncompleteReadError) as error:
         print("ended", type(error).__name__, flush=True)
 
-asyncio.run({"serve": serve, "bulk": bulk, "hold": hold}[what]())
+# Waits in its calls, then does not for a while, then does again.
+async def change():
+    peer = socket.create_connection((address, 9090))
+    asked = 0
+    def ask():
+        nonlocal asked
+        said, heard = b"%064d" % asked, b""
+        peer.sendall(said)
+        while len(heard) < 64:
+            try:
+                part = peer.recv(64 - len(heard))
+                assert part, "it ends"
+                heard += part
+            except BlockingIOError:
+                assert not peer.getblocking(), "told to try again, though it waits"
+                select.select([peer], [], [], 10)
+        assert heard == said
+        asked += 1
+    for blocking, seconds in (True, 1), (False, 6), (True, 2):
+        peer.setblocking(blocking)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            ask()
+            time.sleep(0.005)
+        # tcpi_bytes_sent of linux/tcp.h
+        by_tcp = struct.unpack_from("Q", peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256), 200)[0]
+        print("waits" if blocking else "waited-not", asked * 64, by_tcp, flush=True)
+    peer.close()
+
+asyncio.run({"serve": serve, "bulk": bulk, "hold": hold, "change": change}[what]())
 P
 talk() { # POD WHAT FILE: its process is $TALK
-  nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$(uid "$1")" -- python3 "$WORK/talk.py" "$2" "$echo" >"$3" 2>&1 & TALK=$!
+  nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$(pod_uid "$1-")" -- python3 "$WORK/talk.py" "$2" "$echo" >"$3" 2>&1 & TALK=$!
 }
 stop() { kill "$1" 2>/dev/null; wait "$1" 2>/dev/null; }
 asked() { [ "$(grep -c '^[0-9]' "$1")" -ge "$2" ]; } # FILE TENS
@@ -85,8 +102,8 @@ ended() { grep -q '^ended' "$1"; }
 # What the client's own sockets to the server have sent by TCP, in bytes.
 by_tcp() { in_pod client ss -Htnio state established dport = :9090 | grep -o 'bytes_sent:[0-9]*' | cut -d: -f2 | sort -n | tail -1; }
 
-mesh --workers 2 --proxy-env LATEEN_ACCELERATOR=splice
-client=$(ip client) echo=$(ip echo)
+on_one_node --workers 2 --proxy-env LATEEN_ACCELERATOR=splice
+client=$(pod_ip client-) echo=$(pod_ip echo-)
 check "the node has the accelerator" found 'are joined in the kernel' "$RUN/nodes/n1/proxy.log"
 talk echo serve "$WORK/serve"; SERVE=$TALK
 check "a server runs" eventually 10 grep -q serving "$WORK/serve"
@@ -114,6 +131,23 @@ check "the way out is logged with every byte" eventually 10 logged outbound
 check "the way in is, too" eventually 10 logged inbound
 equal "and every byte is in the counters" "$bytes $bytes" "$(($(sum istio_tcp_received_bytes_total source) - received)) $(($(sum istio_tcp_sent_bytes_total source) - sent))"
 
+echo "# an application that changes its ways"
+before=$(joined)
+talk client change "$WORK/change"; CHANGE=$TALK
+check "it waits in its calls, and then in them no more" eventually 20 grep -q '^waited-not' "$WORK/change"
+equal "then it is joined" $((before + 1)) "$(joined)"
+wait $CHANGE
+equal "it waits in them again, and is answered" 0 $?
+phase() { awk -v n="$1" 'NR == n { print $2 - sent, $3 - tcp } { sent = $2; tcp = $3 }' "$WORK/change"; }
+read -r sent tcp <<<"$(phase 1)"
+equal "at first all went by the proxy" "$sent" "$tcp"
+read -r sent tcp <<<"$(phase 2)"
+check "then most went straight ($tcp of $sent bytes by TCP)" [ $((tcp * 2)) -lt "$sent" ]
+read -r sent tcp <<<"$(phase 3)"
+equal "and at last nothing any more" "$sent" "$tcp"
+bytes=$(tail -1 "$WORK/change" | cut -d' ' -f2)
+check "every byte is logged once ($bytes)" eventually 15 logged outbound
+
 echo "# policy"
 talk client hold "$WORK/cut"; HOLD=$TALK
 before=$(joined)
@@ -132,8 +166,8 @@ Y
 check "a policy comes that denies it" deny
 check "it ends" eventually 15 ended "$WORK/cut"
 check "with a reset" grep -q ConnectionResetError "$WORK/cut"
-cut() { proxy_log n1 | grep 'direction="inbound"' | found 'closed due to policy change'; }
-check "the log says why" eventually 15 cut
+was_cut() { proxy_log n1 | grep 'direction="inbound"' | found 'closed due to policy change'; }
+check "the log says why" eventually 15 was_cut
 talk client hold "$WORK/refused"
 check "a new one is refused" eventually 15 ended "$WORK/refused"
 stop "$TALK"
@@ -147,18 +181,27 @@ echo "# a process that is replaced, one that is killed"
 talk client hold "$WORK/long"; HOLD=$TALK
 before=$(joined)
 check "a connection is open and joined" eventually 15 more
+old=$(proxy_pid n1) tcp=$(by_tcp)
+check "its first bytes went by TCP, as they do" [ "${tcp:-0}" -gt 0 ]
 check "replace the proxy" lateen proxy replace n1 --drain 60s
+check_not "by another process" [ "$(proxy_pid n1)" = "$old" ]
 tens=$(grep -c '^[0-9]' "$WORK/long")
 check "the old process lets it go on" eventually 15 asked "$WORK/long" $((tens + 40))
 check_not "to no end" ended "$WORK/long"
+equal "as before: nothing of it goes by the client's own TCP" "$tcp" "$(by_tcp)"
+check_not "nor has the new process joined it" [ "$(joined)" != 0 ]
+bytes=$(($(grep -c '^[0-9]' "$WORK/long") * 640))
 stop $HOLD
+whole() { proxy_log n1 | grep 'connection complete' | grep -o 'bytes_sent=[0-9]*' | cut -d= -f2 | awk -v n="$bytes" '$1 >= n && $1 < n + 64000 { found = 1 } END { exit !found }'; }
+check "the old process logs it with every byte ($bytes and more)" eventually 15 whole
+drained() { [ ! -d "/proc/$old" ] || grep -q '^State:.*Z' "/proc/$old/status"; }
+check "and ends" eventually 20 drained
 check "the new process serves" eventually 20 again
 check "and joins" eventually 10 [ "$(joined)" -ge 1 ]
 talk client hold "$WORK/killed"; HOLD=$TALK
 before=$(joined)
 check "a connection is open and joined" eventually 15 more
-pid=$(lateen status -o json | jq -r '.nodes[] | select(.name == "n1") | .proxy.pid // empty')
-check "its process is killed" kill -KILL "$pid"
+check "its process is killed" kill -KILL "$(proxy_pid n1)"
 check "it ends" eventually 15 ended "$WORK/killed"
 stop $HOLD
 check "served again by the next process" eventually 30 again
@@ -166,8 +209,8 @@ stop $SERVE
 check "down" lateen down
 
 echo "# turned off"
-mesh
-echo=$(ip echo)
+on_one_node
+echo=$(pod_ip echo-)
 talk echo serve "$WORK/serve-off"; SERVE=$TALK
 check "a server runs" eventually 10 grep -q serving "$WORK/serve-off"
 check "the same passes" eventually 15 again

@@ -84,6 +84,12 @@ engine_pid() { jq -r .pid "$RUN/engine.json"; }
 
 node_of() { lateen get pods -n "${2:-default}" -o json | jq -r --arg p "$1" '.items[] | select(.metadata.name | startswith($p)) | .spec.nodeName' | head -1; }
 pod_of() { lateen get pods -n "${2:-default}" -o json | jq -r --arg p "$1" '.items[] | select(.metadata.name | startswith($p)) | .metadata.name' | head -1; }
+pod_uid() { lateen get pods -n "${2:-default}" -o json | jq -r --arg p "$1" '[.items[] | select(.metadata.name | startswith($p)) | select(.metadata.deletionTimestamp == null)][0].metadata.uid'; }
+pod_ip() { lateen get pods -n "${2:-default}" -o json | jq -r --arg p "$1" '[.items[] | select(.metadata.name | startswith($p)) | select(.metadata.deletionTimestamp == null)][0].status.podIP'; }
+# in_netns NAME COMMAND...: in the network of a pod (its uid) or a node.
+in_netns() { local ns=$1; shift; nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$ns" -- "$@"; }
+# Nothing is printed while none runs: 0 would mean every process of the script's own group to `kill`.
+proxy_pid() { lateen status -o json | jq -r --arg n "$1" '.nodes[] | select(.name == $n) | .proxy.pid // 0 | select(. > 1)'; }
 proxy_log() { cat "$RUN/nodes/$1/proxy.log"; }
 # proxy_page NODE PATH CURL-OPTIONS...: a page of a node's proxy, on its private socket; a stock one has ports alone.
 proxy_page() {
@@ -91,6 +97,23 @@ proxy_page() {
   if [ -S "$socket" ]; then curl -s --unix-socket "$socket" "$@" "http://proxy$path"; else in_node "$node" curl -s "$@" "http://127.0.0.1:15000$path"; fi
 }
 proxy_metrics() { in_node "$1" curl -sf http://127.0.0.1:15020/metrics; }
+
+# with_echo FILE: an echo service and a client, captured and known to every proxy of a mesh that is up.
+with_echo() {
+  check "apply echo and client" lateen apply -f "$1"
+  check "enrol" lateen label ns default istio.io/dataplane-mode=ambient
+  check "ready, captured" lateen wait deployment/echo deployment/client
+  check "known to every proxy" lateen wait
+}
+# on_one_node FLAGS...: a mesh of one node, the service and its client on it. In such a mesh:
+# in_pod APP COMMAND..., and what a metric without labels says.
+on_one_node() {
+  sed 's/lateen.dev\/node-index: "2"/lateen.dev\/node-index: "1"/' "$ROOT/samples/echo/echo.yaml" >"$WORK/echo.yaml"
+  check "up $*" lateen up --nodes 1 "$@"
+  with_echo "$WORK/echo.yaml"
+}
+in_pod() { local app=$1; shift; in_netns "$(pod_uid "$app-")" "$@"; }
+value() { proxy_metrics n1 | awk -v m="$1" '$1 == m { print $2 + 0 }'; }
 
 cleanup() {
   [ -d "$RUN" ] && "$LATEEN" --name "$MESH" down >/dev/null 2>&1

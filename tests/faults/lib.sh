@@ -14,21 +14,13 @@ fi
 # mesh FLAGS...: two nodes, an echo service on n2 and a client on n1, captured and known to every proxy.
 mesh() {
   check "up" lateen up --nodes 2 "$@"
-  check "apply echo and client" lateen apply -f "$ROOT/samples/echo/echo.yaml"
-  check "enrol" lateen label ns default istio.io/dataplane-mode=ambient
-  check "ready, captured" lateen wait deployment/echo deployment/client
-  check "known to every proxy" lateen wait
+  with_echo "$ROOT/samples/echo/echo.yaml"
   ECHO=$(service_ip echo):8080
   CLIENT=$(pod_uid client-)
 }
 
 service_ip() { lateen get services -n "${2:-default}" -o json | jq -r --arg s "$1" '.items[] | select(.metadata.name == $s) | .spec.clusterIP'; }
-pod_uid() { lateen get pods -n "${2:-default}" -o json | jq -r --arg p "$1" '[.items[] | select(.metadata.name | startswith($p)) | select(.metadata.deletionTimestamp == null)][0].metadata.uid'; }
-pod_ip() { lateen get pods -n "${2:-default}" -o json | jq -r --arg p "$1" '[.items[] | select(.metadata.name | startswith($p)) | select(.metadata.deletionTimestamp == null)][0].status.podIP'; }
-# in_netns NAME COMMAND...: in the network of a pod (its uid) or a node.
-in_netns() { local ns=$1; shift; nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$ns" -- "$@"; }
-# Nothing is printed while none runs: 0 would mean every process of the script's own group to `kill`.
-proxy_pid() { lateen status -o json | jq -r --arg n "$1" '.nodes[] | select(.name == $n) | .proxy.pid // 0 | select(. > 1)'; }
+# As proxy_pid: nothing is printed while none runs.
 agent_pid() { lateen status -o json | jq -r --arg n "$1" '.nodes[] | select(.name == $n) | .agent.pid // 0 | select(. > 1)'; }
 control_pid() { lateen status -o json | jq -r '.control.pid // 0 | select(. > 1)'; }
 # another OLD COMMAND...: waits until COMMAND names another process than OLD, and says which.
