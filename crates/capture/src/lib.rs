@@ -14,6 +14,7 @@ mod share;
 pub mod socket;
 pub mod stock;
 mod thread;
+mod visits;
 pub mod zds;
 
 pub use acceptor::{Accepted, Acceptor, LoadGuard, Loads, Registration};

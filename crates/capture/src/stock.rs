@@ -137,23 +137,25 @@ impl Stock {
         })
     }
 
-    /// Does something in the pod's namespace. Everybody's pods wait for the same thread: it is to be done in microseconds.
+    /// Does something in the pod's namespace that no dial waits for. All pods share the thread that does it: it is to be done in
+    /// microseconds.
     ///
     /// # Errors
-    /// The pod's namespace cannot be entered, or the namespace thread has ended.
+    /// [`io::ErrorKind::ResourceBusy`]: many wait for the thread already; or the pod's namespace cannot be entered, or the
+    /// thread has ended.
     pub async fn visit<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T> {
         let (answer, outcome) = oneshot::channel();
         let pod = self.pod.clone();
-        self.thread.send(Errand::Visit(Box::new(move |home| {
+        self.thread.visit(Box::new(move |home| {
             // A caller that has given up needs no answer.
             let _ = answer.send(pod.within(home, work));
-        })));
+        }))?;
         outcome.await.unwrap_or_else(|_| {
             Err(io::Error::other(
-                "the namespace thread has ended; the proxy is stopping",
+                "the visiting thread has ended; the proxy is stopping",
             ))
         })
     }

@@ -1,7 +1,8 @@
-//! The namespace thread: the only thread of the process that ever enters a pod's network namespace.
+//! The namespace thread, which makes sockets in pods' network namespaces. Beside it only the one of `visits.rs` ever enters
+//! a pod's.
 
 use std::io;
-use std::sync::{Weak, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 
 use tokio::sync::oneshot;
 
@@ -9,11 +10,13 @@ use crate::dns::DnsSockets;
 use crate::netns::Netns;
 use crate::socket::{self, Listeners, Options};
 use crate::stock::{self, Kind, Stock};
+use crate::visits::{Visit, Visits};
 
 /// A handle on the thread, cheap to clone; the thread ends when the last handle is gone.
 #[derive(Clone, Debug)]
 pub struct NamespaceThread {
     errands: mpsc::Sender<Errand>,
+    visits: Arc<Visits>,
 }
 
 /// What the thread is asked to do.
@@ -29,11 +32,7 @@ pub(crate) enum Errand {
         answer: oneshot::Sender<io::Result<DnsSockets>>,
     },
     Restock(Weak<Stock>, Kind),
-    Visit(Visit),
 }
-
-/// Something to be done in a pod's namespace; it is told the thread's home.
-pub(crate) type Visit = Box<dyn FnOnce(&Netns) + Send>;
 
 impl NamespaceThread {
     /// Starts the thread in the calling thread's network namespace, its home.
@@ -42,6 +41,7 @@ impl NamespaceThread {
     /// The process may not change its namespace (CAP_SYS_ADMIN is missing), or the thread cannot be started.
     pub fn start() -> io::Result<Self> {
         let home = Netns::current()?;
+        let visits = Arc::new(Visits::from(home.clone()));
         let (errands, inbox) = mpsc::channel();
         let (ready, started) = mpsc::channel();
         std::thread::Builder::new()
@@ -65,7 +65,7 @@ impl NamespaceThread {
                     format!("enter a network namespace: {error}; the proxy needs CAP_SYS_ADMIN"),
                 )
             })?;
-        Ok(Self { errands })
+        Ok(Self { errands, visits })
     }
 
     /// Opens the listeners of a pod.
@@ -100,6 +100,11 @@ impl NamespaceThread {
         // The thread ends only with its last handle or with the process; whoever waits sees the dropped answer.
         let _ = self.errands.send(errand);
     }
+
+    /// See [`Visits::send`].
+    pub(crate) fn visit(&self, visit: Visit) -> io::Result<()> {
+        self.visits.send(visit)
+    }
 }
 
 fn ended() -> io::Error {
@@ -125,7 +130,6 @@ fn run(home: &Netns, inbox: &mpsc::Receiver<Errand>) {
                 let _ = answer.send(socket::open_dns(&pod, home, &options));
             }
             Errand::Restock(stock, kind) => stock::restock(&stock, kind, home),
-            Errand::Visit(visit) => visit(home),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::mpsc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lateen_capture::{
@@ -358,4 +359,35 @@ async fn sixteen_connections_to_four_pods_load_two_workers_evenly() {
         );
     }
     drop(clients);
+}
+
+#[tokio::test]
+async fn a_crowd_of_visits_is_turned_away_and_keeps_nobody_from_sockets() {
+    let pod = TestPod::new();
+    let thread = NamespaceThread::start().unwrap();
+    let stock = Stock::new(pod.netns.clone(), Options::default(), thread);
+    let there = stock.visit(|| Netns::current().unwrap().id()).await;
+    assert_eq!(there.unwrap(), pod.netns.id());
+    let (go_on, held) = mpsc::channel::<()>();
+    let mut first = Box::pin(stock.visit(move || held.recv().is_err()));
+    let mut now = Context::from_waker(Waker::noop());
+    assert!(first.as_mut().poll(&mut now).is_pending());
+    let (mut waiting, mut busy) = (Vec::new(), 0);
+    for _ in 0..200 {
+        let mut visit = Box::pin(stock.visit(|| ()));
+        match visit.as_mut().poll(&mut now) {
+            Poll::Pending => waiting.push(visit),
+            Poll::Ready(Err(error)) if error.kind() == ErrorKind::ResourceBusy => busy += 1,
+            Poll::Ready(other) => panic!("{other:?}"),
+        }
+    }
+    assert!(busy > 0 && !waiting.is_empty());
+    // With somebody in the pod's namespace for as long as it takes.
+    let socket = stock.take(Kind::Outbound).await.unwrap();
+    assert_eq!(cookie(&socket), pod.cookie());
+    drop(go_on);
+    assert!(first.await.unwrap());
+    for visit in waiting {
+        visit.await.unwrap();
+    }
 }
