@@ -94,6 +94,17 @@ pub enum Declined {
     NoRoom,
 }
 
+impl Declined {
+    /// It is worth another try later.
+    pub fn may_change(&self) -> bool {
+        match self {
+            Declined::Full | Declined::Blocking => true,
+            Declined::Visit(error) => error.kind() == io::ErrorKind::ResourceBusy,
+            _ => false,
+        }
+    }
+}
+
 /// One of the two applications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -235,6 +246,7 @@ impl Accelerator {
         };
         for (end, socket) in [(End::Client, client), (End::Server, server)] {
             sys::number(socket).map_err(Declined::Own)?;
+            sys::unlimit_unsent(socket).map_err(Declined::Own)?;
             sys::enter(self.targets.as_fd(), key(id, end), socket).map_err(Declined::Own)?;
         }
         Ok(joined)
@@ -350,6 +362,11 @@ impl Joined {
     /// Lets bytes pass, once both applications' sockets are found.
     pub fn open(&self) {
         self.accelerator.table.open(self.index, true);
+    }
+
+    /// An application has begun to wait in its calls, and no more bytes pass: it is time to end this.
+    pub fn left(&self) -> bool {
+        self.accelerator.table.left(self.index)
     }
 
     /// Bytes that have passed, from the client and from the server.

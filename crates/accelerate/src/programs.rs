@@ -22,10 +22,10 @@ use std::os::fd::BorrowedFd;
 use crate::asm::Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use crate::asm::{Code, Label, Op, Size, Test};
 use crate::btf::{BtfError, Types};
-use crate::table::{order, own, shared};
+use crate::table::{order, own, shared, state};
 
-/// What the kernel is told.
-pub(crate) const LICENCE: &CStr = c"Dual BSD/GPL";
+/// What the kernel is told: of the two licences of this file the one under which it is loaded, as the kernel spells it.
+pub(crate) const LICENCE: &CStr = c"GPL v2";
 
 /// Helpers of the kernel, by number (bpf-helpers(7)).
 mod helper {
@@ -312,7 +312,7 @@ pub(crate) fn verdict(maps: Maps<'_>, fields: &Fields) -> Vec<u64> {
     const COOKIE: i16 = -64;
 
     let mut c = Code::default();
-    let [pass, ready] = std::array::from_fn(|_| c.label());
+    let [pass, ready, leave] = std::array::from_fn(|_| c.label());
     c.mov(R6, R1);
     c.load(Size::Double, R7, R1, MESSAGE_SOCKET);
     c.jump_if(Test::Equal, R7, 0, pass);
@@ -342,12 +342,8 @@ pub(crate) fn verdict(maps: Maps<'_>, fields: &Fields) -> Vec<u64> {
     c.load(Size::Double, R1, R9, shared::ID);
     c.load(Size::Double, R2, R8, own::ID);
     c.jump_by(Test::Unequal, R1, R2, pass);
-    c.load(Size::Double, R1, R9, shared::OPEN);
-    c.jump_if(Test::Unequal, R1, 1, pass);
-    c.load(Size::Word, R1, R8, own::END);
-    c.with(Op::And, R1, 1);
-    c.with(Op::Lsh, R1, 3);
-    c.by(Op::Add, R9, R1);
+    c.load(Size::Double, R1, R9, shared::STATE);
+    c.jump_if(Test::Unequal, R1, state::OPEN, pass);
 
     // What the application has sent by TCP. One that has turned TLS in the kernel on sends what is not encrypted yet.
     c.mov(R1, R7);
@@ -359,6 +355,23 @@ pub(crate) fn verdict(maps: Maps<'_>, fields: &Fields) -> Vec<u64> {
     c.load(Size::Word, R2, R8, own::READ);
     c.by32(Op::Sub, R1, R2);
     c.store(Size::Double, R10, SENT, R1);
+
+    // One that from now on waits in its calls: the process is to take it out of the maps. It wakes for this message, which
+    // goes there.
+    let [socket, file, flags] = fields.open_flags;
+    c.load(Size::Double, R1, R0, socket);
+    c.jump_if(Test::Equal, R1, 0, pass);
+    c.load(Size::Double, R1, R1, file);
+    c.jump_if(Test::Equal, R1, 0, pass);
+    c.load(Size::Word, R1, R1, flags);
+    c.with(Op::And, R1, libc::O_NONBLOCK);
+    c.jump_if(Test::Equal, R1, 0, leave);
+
+    // R9: the connection's count for this end, from here on.
+    c.load(Size::Word, R1, R8, own::END);
+    c.with(Op::And, R1, 1);
+    c.with(Op::Lsh, R1, 3);
+    c.by(Op::Add, R9, R1);
 
     // The other connection. Its number comes last: if it is right, so was the rest.
     for (field, size, place) in [
@@ -401,6 +414,8 @@ pub(crate) fn verdict(maps: Maps<'_>, fields: &Fields) -> Vec<u64> {
     c.with(Op::Rsh, R2, 1);
     c.jump_by(Test::AtLeast, R1, R2, pass);
 
+    // Counted before it arrives, or the next message would pass this one. There are a connection and room, so it arrives; if
+    // the kernel has no memory for it, the application is told and says it again, by the process: it is counted twice then.
     to_stack(&mut c, TARGET_KEY, R8, own::TARGET);
     c.mov(R1, R6);
     c.map(R2, maps.targets);
@@ -415,5 +430,25 @@ pub(crate) fn verdict(maps: Maps<'_>, fields: &Fields) -> Vec<u64> {
     c.place(pass);
     c.set(R0, PASS);
     c.exit();
+
+    c.place(leave);
+    c.set(R1, state::LEFT);
+    c.store(Size::Double, R9, shared::STATE, R1);
+    c.set(R0, PASS);
+    c.exit();
     c.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_told_one_of_this_files_licences() {
+        let first = include_str!("programs.rs").lines().next().unwrap();
+        let (_, choice) = first.split_once("SPDX-License-Identifier: ").unwrap();
+        // As the kernel spells this one (linux/license.h).
+        assert!(choice.split(" OR ").any(|one| one == "GPL-2.0-only"));
+        assert_eq!(LICENCE, c"GPL v2");
+    }
 }

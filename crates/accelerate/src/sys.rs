@@ -304,6 +304,26 @@ pub(crate) fn number(socket: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(cookie)
 }
 
+/// Lifts the limit on bytes that wait unsent (TCP_NOTSENT_LOWAT, which a node may set for all): the kernel keeps to it in the
+/// middle of a message that was counted already.
+pub(crate) fn unlimit_unsent(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let most = libc::c_int::MAX;
+    // SAFETY: pointer and length describe `most`.
+    let answer = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            (&raw const most).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// A map's memory, shared with the kernel.
 #[derive(Debug)]
 pub(crate) struct Shared {

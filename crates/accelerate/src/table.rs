@@ -14,11 +14,19 @@ pub(crate) const MOST: u32 = 4096;
 pub(crate) mod shared {
     /// Never used twice.
     pub(crate) const ID: i16 = 0;
-    /// 1 while bytes may pass.
-    pub(crate) const OPEN: i16 = 8;
+    /// Whether bytes may pass.
+    pub(crate) const STATE: i16 = 8;
     /// Bytes that passed, from the client and from the server.
     pub(crate) const MOVED: i16 = 16;
     pub(crate) const SIZE: usize = 32;
+}
+
+/// What a connection's state can be.
+pub(crate) mod state {
+    pub(crate) const CLOSED: i32 = 0;
+    pub(crate) const OPEN: i32 = 1;
+    /// Closed by the program: an application does what does not go with it any more.
+    pub(crate) const LEFT: i32 = 2;
 }
 
 /// What is kept with an application's socket, and is gone with it.
@@ -86,7 +94,7 @@ impl Table {
         let index = free.0.pop()?;
         free.1 += 1;
         let id = free.1;
-        self.word(index, shared::OPEN).store(0, Release);
+        self.set(index, state::CLOSED);
         for end in [End::Client, End::Server] {
             self.moved_from(index, end).store(0, Relaxed);
         }
@@ -96,7 +104,16 @@ impl Table {
 
     /// Bytes may pass, or not.
     pub(crate) fn open(&self, index: u32, open: bool) {
-        self.word(index, shared::OPEN).store(open.into(), Release);
+        self.set(index, if open { state::OPEN } else { state::CLOSED });
+    }
+
+    fn set(&self, index: u32, state: i32) {
+        self.word(index, shared::STATE).store(state as u64, Release);
+    }
+
+    /// Whether the program has closed it.
+    pub(crate) fn left(&self, index: u32) -> bool {
+        self.word(index, shared::STATE).load(Acquire) == state::LEFT as u64
     }
 
     fn moved_from(&self, index: u32, end: End) -> &std::sync::atomic::AtomicU64 {

@@ -557,6 +557,63 @@ fn an_application_that_waits_in_its_calls_is_left_alone() {
 }
 
 #[test]
+fn an_application_that_begins_to_wait_in_its_calls_is_let_go() {
+    let (accelerator, mut four) = (accelerator(), four());
+    let mut joined = four.join(&accelerator);
+    four.client.write_all(b"straight").unwrap();
+    heard(&four.server, b"straight");
+    assert!(!joined.left());
+    four.client.set_nonblocking(false).unwrap();
+    four.client.write_all(b"by TCP").unwrap();
+    heard(&four.near, b"by TCP");
+    assert!(joined.left());
+    four.server.write_all(b"also").unwrap();
+    heard(&four.far, b"also");
+    assert_eq!(joined.end(), [8, 0]);
+}
+
+#[test]
+fn a_limit_on_unsent_bytes_changes_no_count() {
+    let (accelerator, mut four) = (accelerator(), four());
+    let one: libc::c_int = 1;
+    // SAFETY: the descriptor is open, and pointer and length describe `one`.
+    let set = unsafe {
+        libc::setsockopt(
+            four.far.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            (&raw const one).cast(),
+            4,
+        )
+    };
+    assert_eq!(set, 0);
+    // More room than the reader's window, so that bytes wait unsent.
+    socket2::SockRef::from(&four.far.0)
+        .set_send_buffer_size(1 << 20)
+        .unwrap();
+    let mut joined = four.join(&accelerator);
+    let said = pattern(13, 16 << 10);
+    let mut taken = 0;
+    let told = loop {
+        match four.client.0.write(&said) {
+            Ok(n) => taken += n,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(told.kind(), ErrorKind::WouldBlock);
+    let relays = four.relay();
+    four.client.shutdown(Shutdown::Write).unwrap();
+    four.server.shutdown(Shutdown::Write).unwrap();
+    let mut arrived = Vec::new();
+    four.server.read_to_end(&mut arrived).unwrap();
+    assert_eq!(arrived.len(), taken);
+    let [copied, _] = relays.map(|relay| relay.join().unwrap());
+    let moved = joined.end()[0];
+    assert!(moved > 0);
+    assert_eq!(moved + copied, taken as u64, "each byte is counted once");
+}
+
+#[test]
 fn encryption_in_the_kernel_that_comes_later_is_seen() {
     let (accelerator, mut four) = (accelerator(), four());
     let joined = four.join(&accelerator);

@@ -12,6 +12,7 @@ use lateen_accelerate::{Accelerator, Declined, End, Joined};
 use lateen_capture::original_destination;
 use lateen_relay::{Meter, Outcome, Relay, Socket};
 use lateen_telemetry::Connection;
+use tokio::time::Instant;
 
 use super::nearby::Near;
 use super::{Counted, CountedTwice, Refusal, ended};
@@ -21,9 +22,10 @@ use crate::worker::Worker;
 
 /// Turns of a relay before it is worth the effort, which is that of two or three. A connection for one request has fewer.
 const TURNS: u32 = 16;
-/// How often the kernel's counts are read while it moves bytes.
+/// How often the kernel's counts are read while it moves bytes, and how long what could not be joined is relayed before the
+/// next try.
 const SOON: Duration = Duration::from_secs(1);
-/// And while it does not.
+/// How often they are read while it does not, and the longest between two tries.
 const LATE: Duration = Duration::from_secs(16);
 
 /// How a connection gets past the process.
@@ -93,6 +95,11 @@ impl Straight {
         }
     }
 
+    /// Whether the kernel lets nothing pass any more.
+    fn left(&self) -> bool {
+        self.joined.borrow().as_ref().is_some_and(Joined::left)
+    }
+
     /// Lets nothing pass any more, and counts the rest. To be called before either socket is closed.
     fn end(&self, meter: &impl Meter) {
         if let Some(mut joined) = self.joined.take() {
@@ -144,7 +151,7 @@ pub(super) fn relay_joined<'a>(
             biased;
             reason = source.1.cut() => Err(reason),
             reason = destination.1.cut() => Err(reason),
-            outcome = run(worker, &mut relay, &straight, pods) => Ok(outcome),
+            outcome = run(worker, &mut relay, &straight, &meter, pods) => Ok(outcome),
         };
         // Before either socket is closed: what is not allowed any more does not pass for another moment.
         straight.end(&meter);
@@ -158,45 +165,69 @@ pub(super) fn relay_joined<'a>(
     })
 }
 
-/// Relays; from some moment on what is left to relay is the connection's end.
+/// Relays; from some moment on what is left to relay is the connection's end, or what comes after an application has changed
+/// its ways.
 async fn run<M: Meter>(
     worker: &Worker,
-    relay: &mut Relay<Socket, Socket, M>,
+    relay: &mut Relay<Socket, Socket, Beside<'_, M>>,
     straight: &Straight,
+    meter: &M,
     pods: [&Arc<Pod>; 2],
 ) -> Outcome {
     let Some(accelerator) = &worker.accelerator else {
         return relay.await;
     };
-    let mut turns = 0;
-    let used = poll_fn(|context| match Pin::new(&mut *relay).poll(context) {
-        Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
-        Poll::Pending => {
-            turns += 1;
-            match turns >= TURNS && relay.clear().is_some() {
-                true => Poll::Ready(None),
-                false => Poll::Pending,
+    let (mut turns, mut due, mut pause) = (0, None, Duration::ZERO);
+    loop {
+        let used = poll_fn(|context| match Pin::new(&mut *relay).poll(context) {
+            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+            Poll::Pending => {
+                turns = u32::saturating_add(turns, 1);
+                let now = turns >= TURNS && due.is_none_or(|due| Instant::now() >= due);
+                match now && relay.clear().is_some() {
+                    true => Poll::Ready(None),
+                    false => Poll::Pending,
+                }
             }
+        });
+        if let Some(outcome) = used.await {
+            return outcome;
         }
-    });
-    if let Some(outcome) = used.await {
-        return outcome;
-    }
-    let Some(sockets) = relay.clear() else {
-        return relay.await;
-    };
-    if let Err(declined) = straight.join(accelerator, sockets, pods).await {
+        let Some(sockets) = relay.clear() else {
+            continue;
+        };
+        let Err(declined) = straight.join(accelerator, sockets, pods).await else {
+            break;
+        };
         tracing::debug!(error = %declined, "a connection between two pods of this node stays in the proxy");
-        return relay.await;
+        if !declined.may_change() {
+            return relay.await;
+        }
+        pause = (pause * 2).clamp(SOON, LATE);
+        due = Some(Instant::now() + pause);
     }
     worker.metrics.joined();
-    let (mut pause, mut last) = (Duration::ZERO, 0);
+    let mut last = 0;
+    pause = Duration::ZERO;
     loop {
         pause = straight.pause(&mut last, pause);
+        let left = poll_fn(|context| match Pin::new(&mut *relay).poll(context) {
+            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+            Poll::Pending if straight.left() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        });
         tokio::select! {
             biased;
-            outcome = &mut *relay => return outcome,
+            left = left => match left {
+                Some(outcome) => return outcome,
+                None => break,
+            },
             () = tokio::time::sleep(pause) => {}
         }
     }
+    straight.end(meter);
+    tracing::debug!(
+        "a connection between two pods of this node goes through the proxy again: an application waits in its calls"
+    );
+    relay.await
 }
