@@ -5,7 +5,8 @@ random order.
   tests/bench/node-cost.py [--rounds 5] [--seconds 1] [--cells NAMES] [--counts] [--out FILE] PLANE...
 
 A PLANE is NAME=OPTION;OPTION..., with the options bin=DIR (programs of another build), proxy=PATH (another node proxy, such as a stock
-ztunnel), env=NAME=VALUE (of the proxies), workers=N, none (not enrolled). The first is what the others are compared with:
+ztunnel), env=NAME=VALUE (of the proxies), workers=N, none (not enrolled). The first is what the others' CPU is compared with, and their
+rates and times as well unless a plane is `none`, which then is what those are compared with:
 
   tests/bench/node-cost.py 'ztunnel=proxy=/usr/local/bin/ztunnel' 'one=proxy=/usr/local/bin/ztunnel;workers=1' 'lateen='
 
@@ -155,6 +156,12 @@ def block(plane, cell, seconds):
             "rate": answers / seconds, "p50": result["response_time"]["p50"], "p99": result["response_time"]["p99"], "failed": result["counts"]["failed"]}
 
 
+def within(others, mine, what):
+    """The median of what each round has to one, and its range."""
+    ratios = [b[what] / a[what] for a, b in zip(others, mine) if a[what]]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})" if ratios else "-"
+
+
 def counts(plane, cell):
     events = "raw_syscalls:sys_enter," + ",".join("syscalls:sys_enter_" + call for call in CALLS)
     perf = subprocess.Popen(["perf", "stat", "-x,", "-e", events, "-p", ",".join(map(str, plane.pids))], stderr=subprocess.PIPE, text=True)
@@ -193,16 +200,17 @@ def main():
                     blocks[plane.name].append(block(plane, cell, options.seconds))
             everything[cell] = blocks
             first = blocks[options.planes[0].name]
+            bare = next((blocks[plane.name] for plane in options.planes if not plane.enrolled), first)
             for plane in options.planes:
                 mine = blocks[plane.name]
                 if cell == "idle":
                     print(f"{cell:10} {plane.name:10} {mine[0]['bytes']:.0f} bytes per connection; {plane.resident('Pss') / 1024:.1f} MB (PSS), {plane.resident() / 1024:.1f} MB resident, both proxies", flush=True)
                     continue
-                ratios = [b["cpu"] / a["cpu"] for a, b in zip(first, mine) if a["cpu"]]
+                ratios = within(first, mine, "cpu")
                 user, system = (sum(b[k] for b in mine) for k in ("user", "system"))
                 mid = {k: median(b[k] for b in mine) for k in ("cpu", "switches", "rate", "p50", "p99")}
-                print(f"{cell:10} {plane.name:10} {mid['cpu']:8.1f} us, ratio {median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f}), user {100 * user / max(1, user + system):.0f} %,"
-                      f" {mid['switches']:.2f} switches, {mid['rate']:.0f}/s, p50 {mid['p50']:.3f} p99 {mid['p99']:.3f} ms, {sum(b['failed'] for b in mine)} failed", flush=True)
+                print(f"{cell:10} {plane.name:10} {mid['cpu']:8.1f} us, ratio {ratios}, user {100 * user / max(1, user + system):.0f} %,"
+                      f" {mid['switches']:.2f} switches, {mid['rate']:.0f}/s (ratio {within(bare, mine, 'rate')}), p50 {mid['p50']:.3f} (ratio {within(bare, mine, 'p50')}) p99 {mid['p99']:.3f} ms, {sum(b['failed'] for b in mine)} failed", flush=True)
                 if options.counts and plane.enrolled:
                     print(f"{'':21} calls: {counts(plane, cell)}", flush=True)
     finally:
