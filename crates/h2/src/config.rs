@@ -33,7 +33,8 @@ pub struct Config {
     pub connection_most: u32,
     /// Most bytes of credit and of data that nobody has consumed yet, on the whole connection. What is not taken by first
     /// windows and by one more of [`Config::stream_most`] is what streams grow into. A ledger that many connections
-    /// share lowers what is lent now, and raises it again, with [`Connection::set_allowance`](crate::Connection::set_allowance).
+    /// share lowers what is lent now, and raises it again, with [`Connection::set_allowance`](crate::Connection::set_allowance),
+    /// and says what it would lend with [`Connection::set_most`](crate::Connection::set_most).
     pub allowance: u32,
     /// Bytes of one stream that may wait here for the connection to take them.
     pub send_buffer: u32,

@@ -235,6 +235,12 @@ impl Connection {
         self.grant();
     }
 
+    /// Says what the allowance may become, no more than [`Config::allowance`]: streams' windows grow as far as all of them have
+    /// room within it. What the peer has as credit it keeps.
+    pub fn set_most(&mut self, bytes: u32) {
+        self.inflow.set_most(bytes.min(self.config.allowance));
+    }
+
     /// Writes what a peer can make us write; one that does not read it is cut off.
     fn reply(&mut self, bytes: &[u8]) -> Result<(), ConnectionError> {
         self.output.reply(bytes);

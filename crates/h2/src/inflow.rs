@@ -3,8 +3,9 @@
 //! What nobody consumes counts against the connection too (RFC 9113 §6.9), so a connection's window of a fixed size is
 //! used up by streams that nobody reads. Here the peer always has a working window *beyond* what is held, while both
 //! together stay within the allowance. A stream's window grows beyond the first one only if there is room for all
-//! streams' windows, those that may still come included, and a working one: then no set of stalled streams can stop another,
-//! unless a ledger lends less than the configuration promised.
+//! streams' windows, those that may still come included, and a working one: then no set of stalled streams can stop another.
+//! Where a ledger lends little, that is judged by what it would lend: windows then grow less, and first ones of so many streams
+//! have room as fit into half of it.
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ pub(crate) struct Inflow {
     window: u32,
     /// Most of credit and held together.
     allowance: u32,
-    /// Most of both for the whole of the connection's life.
+    /// Most of both that there will be, as far as is known now.
     most: u32,
     /// What all streams may hold if they are not consumed: their credit and what they hold.
     committed: u64,
@@ -138,6 +139,10 @@ impl Inflow {
         self.allowance = bytes;
     }
 
+    pub(crate) fn set_most(&mut self, bytes: u32) {
+        self.most = bytes;
+    }
+
     /// A stream was opened with a first window.
     pub(crate) fn opened(&mut self) {
         self.committed += u64::from(self.stream_first);
@@ -194,8 +199,11 @@ impl Inflow {
             return None;
         }
         let has = stream.credit + stream.held;
-        let aim = match self.target > self.stream_first && !self.has_room(has, more_streams) {
-            true => self.stream_first,
+        let aim = match self.target > self.stream_first {
+            true => {
+                let room = self.room(has, more_streams);
+                room.clamp(self.stream_first, self.target)
+            }
             false => self.target,
         };
         let missing = aim.saturating_sub(has);
@@ -207,13 +215,15 @@ impl Inflow {
         Some(missing)
     }
 
-    /// Whether a stream that has so much may have its target, when all others hold what they may, those included that may
-    /// yet be opened, and a working window is left.
-    fn has_room(&self, has: u32, more_streams: u32) -> bool {
+    /// What there is for a stream that has so much, when all others hold what they may, those included that may yet be
+    /// opened, and a working window is left. Of little, a half is for those to come, and a quarter is the working window.
+    fn room(&self, has: u32, more_streams: u32) -> u32 {
         let others = self.committed - u64::from(has);
         let new = u64::from(self.stream_first) * u64::from(more_streams);
-        let working = self.window.min(self.stream_most);
-        others + new + u64::from(self.target) + u64::from(working) <= u64::from(self.most)
+        let new = new.min(u64::from(self.most / 2));
+        let working = self.window.min(self.stream_most).min(self.most / 4);
+        let room = u64::from(self.most).saturating_sub(others + new + u64::from(working));
+        u32::try_from(room).unwrap_or(u32::MAX)
     }
 
     /// Nothing more comes on this stream: what it had as credit is committed no longer.

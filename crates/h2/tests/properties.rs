@@ -132,7 +132,11 @@ proptest! {
                 }
                 Step::Reads(client, reads) => side!(client).reads = reads,
                 Step::Consume(client) => consume(side!(client)),
-                Step::Allow(client, bytes) => side!(client).connection.set_allowance(bytes),
+                Step::Allow(client, bytes) => {
+                let connection = &mut side!(client).connection;
+                connection.set_allowance(bytes);
+                connection.set_most(bytes);
+            }
                 Step::Wait(micros) => pair.now = Moment::from_micros(pair.now.as_micros() + micros),
                 Step::Ping(client) => side!(client).connection.ping(7),
                 Step::Rest => { pair.client.connection.rest(); pair.server.connection.rest(); }

@@ -98,6 +98,34 @@ fn windows_grow_only_where_there_is_room_for_all() {
     assert_eq!(pair.server.heard.data[&last.get()].0.len(), 16 << 20);
 }
 
+/// Two that have moved much are read no longer, where a ledger lends little: there is something left for one that says little.
+#[test]
+fn windows_grow_into_what_may_be_lent_and_not_into_what_was_set() {
+    let mut pair = Pair::usual();
+    let lent = FLOOR + (1 << 20);
+    pair.server.connection.set_allowance(lent);
+    pair.server.connection.set_most(lent);
+    let stalled = [pair.open(), pair.open()];
+    for stream in stalled {
+        pour(&mut pair, stream, 100 << 20);
+        pair.settle();
+    }
+    pair.server.reads = false;
+    for stream in stalled {
+        let more = vec![1; 2 << 20];
+        pair.client.connection.send(stream, more.into()).unwrap();
+    }
+    pair.settle();
+    let credit = pair.server.connection.credit();
+    assert!(credit.held > 3 * FLOOR, "some did grow: {credit:?}");
+    let last = pair.open();
+    pair.server.reads = true;
+    let more = vec![3; 1 << 20];
+    pair.client.connection.send(last, more.into()).unwrap();
+    pair.settle();
+    assert_eq!(pair.server.heard.data[&last.get()].0.len(), 1 << 20);
+}
+
 /// RFC 9113 §6.9.2: a peer may take back what it granted, and grant it again.
 #[test]
 fn a_first_window_that_changes_changes_all_streams() {

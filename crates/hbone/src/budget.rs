@@ -240,6 +240,15 @@ impl Budget {
                 && self.accounts.iter().any(has_much)
     }
 
+    /// The most that a tunnel would be lent of the common part now, what it has included.
+    pub(crate) fn reach(&self, loan: Loan) -> u32 {
+        let (lent, own) = (self.common(), loan.common as usize);
+        let free = self.ledger.limit.saturating_sub(lent) + own;
+        let parts = self.accounts.iter().map(|a| a.part(free, own));
+        let most = parts.fold(self.ledger.part(lent, own), usize::min);
+        u32::try_from(most).unwrap_or(u32::MAX)
+    }
+
     /// Lends to a tunnel that wants to have `wanted` in all.
     pub(crate) fn claim(&self, loan: &mut Loan, wanted: u32) {
         loan.common += self.claim_common(loan.common, wanted);

@@ -121,6 +121,12 @@ impl Windows {
         self.mark.1.duration_since(before.1) <= BRISK
     }
 
+    /// What the connection window may become, as far as the budget can say now: what is lent, or what would be.
+    pub(crate) fn reach(&self) -> u32 {
+        let lent = self.lent.total().max(self.budget.reach(self.lent));
+        FLOOR + lent.min(self.most)
+    }
+
     /// The connection window for the streams that are left, if it is to be smaller; ask at every beat. Where others may
     /// need it, a window that nobody uses shrinks to a first one though its streams stay.
     pub(crate) fn shrink(&mut self, load: &Load, inflow: Inflow) -> Option<u32> {

@@ -4,12 +4,12 @@ mod common;
 
 use std::time::Duration;
 
-use common::{local, path, serve, stream};
+use common::{echo, local, path, serve, stream};
 use lateen_hbone::{Budget, Settings, Stream, Tunnel, client};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_local;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// The window of a stream, and of a connection, at its start.
 const FIRST: usize = 65_535;
@@ -19,8 +19,14 @@ const DELAY: Duration = Duration::from_millis(25);
 
 /// A tunnel over a path of any bandwidth and 50 ms, its requests, and the server's ledger.
 async fn far_away() -> (Tunnel, UnboundedReceiver<lateen_hbone::Incoming>, Budget) {
+    far_away_with(Budget::default()).await
+}
+
+/// The same with another ledger.
+async fn far_away_with(
+    budget: Budget,
+) -> (Tunnel, UnboundedReceiver<lateen_hbone::Incoming>, Budget) {
     let (near, far) = path(DELAY);
-    let budget = Budget::default();
     let theirs = Settings {
         budget: budget.clone(),
         ..Settings::server()
@@ -104,6 +110,39 @@ async fn who_reads_slowly_gets_no_larger_window() {
             assert!(sent.get() - read <= 2 * FIRST + FIRST / 6);
         }
         assert!(budget.lent() <= 4 * FIRST, "{} bytes", budget.lent());
+    })
+    .await;
+}
+
+/// The ledger lends a tunnel a mebibyte, which is what each of two streams could make use of.
+#[tokio::test(start_paused = true)]
+async fn who_stops_reading_leaves_others_a_window_also_where_little_is_lent() {
+    local(async {
+        let (tunnel, mut incoming, budget) = far_away_with(Budget::new(4 << 20)).await;
+        let (mut quiet, far) = stream(&tunnel, &mut incoming).await;
+        spawn_local(echo(far));
+        let start = Instant::now();
+        for _ in 0..2 {
+            let (near, mut far) = stream(&tunnel, &mut incoming).await;
+            pour(near);
+            spawn_local(async move {
+                let mut buffer = vec![0; 64 * 1024];
+                while start.elapsed() < Duration::from_secs(10) {
+                    far.read(&mut buffer).await.unwrap();
+                }
+                sleep(Duration::from_secs(3600)).await;
+            });
+        }
+        sleep(Duration::from_secs(20)).await;
+        assert!(budget.lent() > 3 * FIRST, "{} bytes", budget.lent());
+        for _ in 0..10 {
+            let talk = async {
+                quiet.write_all(&[1; 20_000]).await?;
+                quiet.read_exact(&mut [0; 20_000]).await
+            };
+            let talked = timeout(Duration::from_secs(5), talk).await;
+            talked.expect("the window is gone").unwrap();
+        }
     })
     .await;
 }

@@ -29,7 +29,8 @@ const PREFACE: u64 = 24;
 /// Answers that may wait for a peer; where there are fewer, nothing more is read of it, see [`super::wire`].
 const UNREAD_REPLIES: usize = 192 * 1024;
 
-/// Streams of which each finds room for its first window on a tunnel whose allowance is lent whole, whoever does not read.
+/// Streams of which each finds room for its first window, whoever does not read: as many where the ledger lends a tunnel its
+/// whole allowance, and else as fit into half of what it lends.
 const FIRST_WINDOWS: u32 = 64;
 
 /// The core's parameters for these settings. Its windows follow the path, within what the budget lends.
@@ -85,6 +86,10 @@ pub(super) fn lend(core: &mut Core, windows: &mut Windows, load: &Load, beat: bo
     };
     if let Some(window) = window {
         core.http2.set_allowance(window);
+    }
+    // Windows that have not grown need no room to grow into.
+    if credit.wanted - credit.held > FLOOR {
+        core.http2.set_most(windows.reach());
     }
 }
 
