@@ -3,6 +3,12 @@
 //!
 //! A connection that there is no room for, in its pod's share or in the whole process, is accepted and reset at once: left
 //! in the listener's queue it would keep the others waiting.
+//!
+//! A process with one worker has nothing to balance: there the worker accepts by itself ([`OwnAcceptor`]).
+
+mod own;
+
+pub use own::OwnAcceptor;
 
 use std::collections::HashMap;
 use std::io;
@@ -157,6 +163,27 @@ impl<T: Clone + Send + Sync + 'static> Acceptor<T> {
     /// Without any sink.
     pub fn start(sinks: Vec<Sink<T>>) -> io::Result<Self> {
         assert!(!sinks.is_empty(), "an acceptor needs at least one worker");
+        let (mut acceptor, mut work) = Self::new(sinks.len())?;
+        let thread = std::thread::Builder::new()
+            .name("acceptor".into())
+            .spawn(move || {
+                work.accept_all(&|accepted| sinks[accepted.load.worker()](accepted));
+            })?;
+        acceptor.thread = Some(thread);
+        Ok(acceptor)
+    }
+
+    /// Without a thread, for a worker that is the only one: it accepts by itself, and nothing is handed from one thread to
+    /// another.
+    ///
+    /// # Errors
+    /// The kernel has no descriptor to give.
+    pub fn without_thread() -> io::Result<(Self, OwnAcceptor<T>)> {
+        let (acceptor, work) = Self::new(1)?;
+        Ok((acceptor, OwnAcceptor::new(work)))
+    }
+
+    fn new(workers: usize) -> io::Result<(Self, Work<T>)> {
         let shared = Arc::new(Shared {
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             wake: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
@@ -168,22 +195,19 @@ impl<T: Clone + Send + Sync + 'static> Acceptor<T> {
         shared
             .epoll
             .add(&shared.wake, EpollEvent::new(EpollFlags::EPOLLIN, WAKE))?;
-        let loads = Loads::new(sinks.len());
-        let mut work = Work {
+        let loads = Loads::new(workers);
+        let work = Work {
             reserve: Some(shared.wake.as_fd().try_clone_to_owned()?),
             shared: Arc::clone(&shared),
             loads: Arc::clone(&loads),
-            sinks,
             said: None,
         };
-        let thread = std::thread::Builder::new()
-            .name("acceptor".into())
-            .spawn(move || work.accept_all())?;
-        Ok(Self {
+        let acceptor = Self {
             shared,
             loads,
-            thread: Some(thread),
-        })
+            thread: None,
+        };
+        Ok((acceptor, work))
     }
 
     /// Accepts from `listener`, which must be non-blocking, and gives each connection `tag`. Each takes `cost`
@@ -227,9 +251,9 @@ impl<T: Clone + Send + Sync + 'static> Acceptor<T> {
 
 impl<T: Send + 'static> Drop for Acceptor<T> {
     fn drop(&mut self) {
-        // A full counter cannot be: it is written once.
-        let _ = self.shared.wake.write(1);
         if let Some(thread) = self.thread.take() {
+            // A full counter cannot be: it is written once.
+            let _ = self.shared.wake.write(1);
             // A thread that panicked has said so already.
             let _ = thread.join();
         }
@@ -254,18 +278,27 @@ impl<T> Shared<T> {
     }
 }
 
-/// What the thread holds.
+/// What accepting takes.
 struct Work<T> {
     shared: Arc<Shared<T>>,
     loads: Arc<Loads>,
-    sinks: Vec<Sink<T>>,
     /// Given up to accept, and reset, when no other descriptor is left.
     reserve: Option<OwnedFd>,
     said: Option<Instant>,
 }
 
+/// What a listener has after its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    Nothing,
+    /// More connections, perhaps.
+    More,
+    /// Connections that the kernel has nothing to accept them with.
+    Unable,
+}
+
 impl<T: Clone> Work<T> {
-    fn accept_all(&mut self) {
+    fn accept_all(&mut self, give: &dyn Fn(Accepted<T>)) {
         let mut events = [EpollEvent::empty(); 64];
         loop {
             let ready = match self.shared.epoll.wait(&mut events, EpollTimeout::NONE) {
@@ -280,21 +313,24 @@ impl<T: Clone> Work<T> {
                 if event.data() == WAKE {
                     return;
                 }
-                self.accept_turn(event.data());
+                if self.accept_turn(event.data(), TURN, give) == Left::Unable {
+                    std::thread::sleep(REST);
+                    self.refill();
+                }
             }
         }
     }
 
-    fn accept_turn(&mut self, id: u64) {
-        for _ in 0..TURN {
+    fn accept_turn(&mut self, id: u64, turn: usize, give: &dyn Fn(Accepted<T>)) -> Left {
+        for _ in 0..turn {
             // Gone: deregistered between the wait and now, or during this turn.
-            let Some(accepted) = self.accept_one(id) else {
-                return;
+            let Some(accepted) = self.accept_one(id, give) else {
+                return Left::Nothing;
             };
             match accepted {
                 Ok(()) => {}
                 Err(error) => match error.raw_os_error() {
-                    Some(libc::EAGAIN) => return,
+                    Some(libc::EAGAIN) => return Left::Nothing,
                     // accept(2): a connection that ended while it waited, and errors of the network passed on.
                     Some(
                         libc::EINTR
@@ -311,41 +347,44 @@ impl<T: Clone> Work<T> {
                     Some(libc::EMFILE | libc::ENFILE) if self.reserve.is_some() => {
                         self.complain(&error);
                         if !self.shed_one(id) {
-                            return;
+                            return Left::Nothing;
                         }
                     }
                     _ => {
                         self.complain(&error);
-                        std::thread::sleep(REST);
-                        self.refill();
-                        return;
+                        return Left::Unable;
                     }
                 },
             }
         }
+        Left::More
     }
 
     /// Takes one connection from a listener, if it is still registered. The lock is held until the connection counts: were it
     /// not, a process that has dropped all its listeners could end between the two, and take a connection along that nobody serves.
-    fn accept_one(&self, id: u64) -> Option<io::Result<()>> {
+    fn accept_one(&self, id: u64, give: &dyn Fn(Accepted<T>)) -> Option<io::Result<()>> {
         let listeners = self.shared.lock();
         let listener = listeners.by_id.get(&id)?;
         let accepted = accept(&listener.socket);
-        Some(accepted.map(|(stream, peer)| self.give(listener, stream, peer)))
+        Some(accepted.map(|(stream, peer)| self.count(listener, stream, peer, give)))
     }
 
-    fn give(&self, listener: &Listener<T>, stream: OwnedFd, peer: SocketAddr) {
+    fn count(
+        &self,
+        listener: &Listener<T>,
+        stream: OwnedFd,
+        peer: SocketAddr,
+        give: &dyn Fn(Accepted<T>),
+    ) {
         let Some(held) = listener.share.take(listener.cost) else {
             self.shed(stream);
             return;
         };
-        let load = self.loads.charge(held);
-        let worker = load.worker();
-        self.sinks[worker](Accepted {
+        give(Accepted {
             stream,
             peer,
             tag: listener.tag.clone(),
-            load,
+            load: self.loads.charge(held),
         });
     }
 

@@ -24,18 +24,47 @@ use tokio::sync::mpsc::unbounded_channel;
 
 const SOON: Duration = Duration::from_secs(20);
 
+/// Starts an acceptor and takes what it gives, until it is dropped.
+type Start = fn() -> (Acceptor<usize>, mpsc::Receiver<Accepted<usize>>);
+
+fn with_its_thread() -> (Acceptor<usize>, mpsc::Receiver<Accepted<usize>>) {
+    let (sender, accepted) = mpsc::channel();
+    let sink: acceptor::Sink<usize> =
+        Box::new(move |connection: Accepted<usize>| sender.send(connection).unwrap());
+    (Acceptor::start(vec![sink]).unwrap(), accepted)
+}
+
+/// On a worker's thread, which ends with the test; it has the descriptors of the thread that starts it.
+fn on_a_worker() -> (Acceptor<usize>, mpsc::Receiver<Accepted<usize>>) {
+    let (sender, accepted) = mpsc::channel();
+    let (acceptor, own) = Acceptor::without_thread().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    std::thread::spawn(move || {
+        // The test may be over.
+        let accepting = own.run(|connection| drop(sender.send(connection)));
+        runtime.block_on(accepting)
+    });
+    (acceptor, accepted)
+}
+
 #[test]
 fn without_descriptors_connections_of_every_pod_are_reset_until_there_are_some() {
+    for start in [with_its_thread as Start, on_a_worker] {
+        connections_are_reset_until_there_are_descriptors(start);
+    }
+}
+
+fn connections_are_reset_until_there_are_descriptors(start: Start) {
     let listeners = [(), ()].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     let addresses = [0, 1].map(|pod| listeners[pod].local_addr().unwrap());
     let (ready, is_ready) = mpsc::channel();
     let (go_on, may_go_on) = mpsc::channel::<()>();
     let proxy = std::thread::spawn(move || {
         unshare(CloneFlags::CLONE_FILES).unwrap();
-        let (sender, accepted) = mpsc::channel();
-        let sink: acceptor::Sink<usize> =
-            Box::new(move |connection: Accepted<usize>| sender.send(connection).unwrap());
-        let acceptor = Acceptor::start(vec![sink]).unwrap();
+        let (acceptor, accepted) = start();
         let share = Share::new("pod".to_owned(), usize::MAX);
         let _registered: Vec<_> = listeners
             .into_iter()

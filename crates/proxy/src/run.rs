@@ -57,7 +57,14 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
     let namespaces = NamespaceThread::start()?;
     let idle: Vec<Idle> = (0..settings.workers).map(|_| Idle::default()).collect();
     let mailboxes: Vec<Mailbox> = idle.iter().map(Idle::mailbox).collect();
-    let acceptor = Arc::new(Acceptor::start(mailboxes.iter().map(sink).collect())?);
+    let (acceptor, mut own) = match &mailboxes[..] {
+        [_] => {
+            let (acceptor, own) = Acceptor::without_thread()?;
+            (acceptor, Some(own))
+        }
+        several => (Acceptor::start(several.iter().map(sink).collect())?, None),
+    };
+    let acceptor = Arc::new(acceptor);
     let loads = Arc::clone(acceptor.loads());
     let build = BuildInfo {
         // The role's name among Istio's components, which its dashboards select by.
@@ -131,6 +138,7 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
             let ledger = Some(ledger);
             let lookups = settings.xds_on_demand.then(|| lookups.clone());
             let parts = Parts {
+                acceptor: own.take(),
                 accelerator: accelerator.clone(),
                 ledger,
                 lookups,
@@ -308,5 +316,6 @@ fn parts(
         lookups: None,
         same_node: None,
         accelerator: None,
+        acceptor: None,
     }
 }

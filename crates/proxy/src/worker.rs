@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use lateen_accelerate::Accelerator;
+use lateen_capture::acceptor::OwnAcceptor;
 use lateen_capture::{Accepted, Ledger};
 use lateen_config::{Snapshot, Workload};
 use lateen_fair::{Executor, Group, Groups};
@@ -203,6 +204,8 @@ pub struct Parts {
     pub same_node: Option<SameNode>,
     /// Joins connections in the kernel; `None` if their bytes all pass through this process.
     pub accelerator: Option<Arc<Accelerator>>,
+    /// What the worker accepts connections with, if it is the only one; several are given theirs by the acceptor's thread.
+    pub acceptor: Option<OwnAcceptor<Door>>,
 }
 
 /// How connections between two pods of this node are known.
@@ -288,8 +291,9 @@ impl Idle {
     ///
     /// # Errors
     /// The system has no thread or descriptor to give.
-    pub fn start(self, index: usize, parts: Parts) -> io::Result<JoinHandle<()>> {
+    pub fn start(self, index: usize, mut parts: Parts) -> io::Result<JoinHandle<()>> {
         let inbox = self.inbox;
+        let acceptor = parts.acceptor.take();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -299,10 +303,12 @@ impl Idle {
                 let executor = Executor::default();
                 let worker = Worker::new(index, parts, executor.groups());
                 let retiring = Rc::clone(&worker).retire_tunnels();
+                let accepting = Rc::clone(&worker).accept(acceptor);
                 runtime.block_on(executor.run_until(async {
                     tokio::select! {
                         () = worker.run(inbox) => {}
                         () = retiring => {}
+                        () = accepting => {}
                     }
                 }));
                 // What its tasks hold belongs to the runtime.
@@ -330,6 +336,7 @@ impl Worker {
             lookups,
             same_node,
             accelerator,
+            acceptor: _,
         } = parts;
         let sockets = [
             metrics.open_sockets(Reporter::Source),
@@ -402,6 +409,17 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Accepts connections for ever, if that is this worker's work.
+    async fn accept(self: Rc<Self>, acceptor: Option<OwnAcceptor<Door>>) {
+        if let Some(acceptor) = acceptor {
+            let accepting = acceptor.run(|accepted| node::serve(&self, accepted));
+            if let Err(error) = accepting.await {
+                tracing::error!(%error, "wait for connections: the proxy accepts none any more");
+            }
+        }
+        std::future::pending().await
     }
 
     async fn run(self: Rc<Self>, mut inbox: mpsc::UnboundedReceiver<Message>) {
