@@ -2,20 +2,50 @@
 
 use std::io::{self, Write};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 /// Bytes that may wait; what comes on top is dropped and counted.
 const ROOM: usize = 4 << 20;
-/// Lines of this time go out in one write, and wake the thread once.
-const BATCH: Duration = Duration::from_millis(10);
+/// Bytes that are not kept waiting for more.
+const MUCH: usize = 256 << 10;
 
 #[derive(Default)]
 struct State {
     waiting: Vec<u8>,
     dropped: u64,
     writing: bool,
+    /// Somebody waits until all is written.
+    hurry: bool,
+}
+
+/// Lines of this time go out in one write, and wake the thread once.
+#[derive(Clone, Copy)]
+struct Pauses {
+    /// For lines after a silence: somebody may be looking.
+    short: Duration,
+    /// For lines that come one after the other. Each pause is two wake-ups of a thread, whatever there is to write.
+    long: Duration,
+}
+
+impl Pauses {
+    /// How long lines may wait that come this long after those before them were written.
+    fn after(self, silence: Option<Duration>) -> Duration {
+        match silence {
+            Some(silence) if silence < self.long => self.long,
+            _ => self.short,
+        }
+    }
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self {
+            short: Duration::from_millis(10),
+            long: Duration::from_millis(100),
+        }
+    }
 }
 
 /// The process's sink.
@@ -24,6 +54,7 @@ pub(crate) struct Sink {
     state: Mutex<State>,
     filled: Condvar,
     emptied: Condvar,
+    pauses: Pauses,
 }
 
 impl Sink {
@@ -53,10 +84,11 @@ impl Sink {
             state.dropped += 1;
             return;
         }
-        let was_empty = state.waiting.is_empty();
+        let before = state.waiting.len();
         state.waiting.extend_from_slice(lines);
+        let after = state.waiting.len();
         drop(state);
-        if was_empty {
+        if before == 0 || (before < MUCH && after >= MUCH) {
             self.filled.notify_one();
         }
     }
@@ -64,6 +96,10 @@ impl Sink {
     /// Waits until everything queued so far is written, at most `patience`.
     pub(crate) fn flush(&self, patience: Duration) {
         let mut state = self.state.lock();
+        if !state.waiting.is_empty() {
+            state.hurry = true;
+            self.filled.notify_one();
+        }
         self.emptied.wait_while_for(
             &mut state,
             |state| !state.waiting.is_empty() || state.writing,
@@ -73,17 +109,21 @@ impl Sink {
 
     fn run(&self, out: &mut impl Write) {
         let mut batch = Vec::new();
+        let mut written: Option<Instant> = None;
         loop {
-            {
+            let dropped = {
                 let mut state = self.state.lock();
                 state.writing = false;
                 self.emptied.notify_all();
                 self.filled
                     .wait_while(&mut state, |state| state.waiting.is_empty());
-            }
-            std::thread::sleep(BATCH);
-            let dropped = {
-                let mut state = self.state.lock();
+                let pause = self.pauses.after(written.map(|at| at.elapsed()));
+                self.filled.wait_while_for(
+                    &mut state,
+                    |state| state.waiting.len() < MUCH && !state.hurry,
+                    pause,
+                );
+                state.hurry = false;
                 state.writing = true;
                 std::mem::swap(&mut state.waiting, &mut batch);
                 std::mem::take(&mut state.dropped)
@@ -98,6 +138,80 @@ impl Sink {
             let _ = out.write_all(&batch).and_then(|()| out.flush());
             batch.clear();
             batch.shrink_to(64 << 10);
+            written = Some(Instant::now());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+    const SOON: Duration = Duration::from_secs(20);
+
+    struct Out(mpsc::Sender<Vec<u8>>);
+
+    impl Write for Out {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // The test may be over.
+            let _ = self.0.send(bytes.to_vec());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A sink that keeps lines for an hour, and what it writes.
+    fn patient() -> (&'static Sink, mpsc::Receiver<Vec<u8>>) {
+        let sink: &'static Sink = Box::leak(Box::new(Sink {
+            pauses: Pauses {
+                short: HOUR,
+                long: HOUR,
+            },
+            ..Sink::default()
+        }));
+        let (sender, written) = mpsc::channel();
+        std::thread::spawn(move || sink.run(&mut Out(sender)));
+        (sink, written)
+    }
+
+    #[test]
+    fn lines_wait_longer_where_others_have_just_been_written() {
+        let pauses = Pauses::default();
+        let ms = Duration::from_millis;
+        let asked = [
+            None,
+            Some(ms(5000)),
+            Some(ms(100)),
+            Some(ms(99)),
+            Some(ms(0)),
+        ];
+        let waits = asked.map(|silence| pauses.after(silence));
+        assert_eq!(waits, [10, 10, 10, 100, 100].map(ms));
+    }
+
+    #[test]
+    fn lines_that_are_much_leave_at_once_and_together() {
+        let (sink, written) = patient();
+        let line = [b'x'; 1024];
+        for _ in 0..MUCH / line.len() {
+            sink.put(&line);
+        }
+        assert_eq!(written.recv_timeout(SOON).unwrap().len(), MUCH);
+    }
+
+    #[test]
+    fn who_waits_for_lines_to_be_written_waits_for_no_others() {
+        let (sink, written) = patient();
+        for line in [b"one\n", b"two\n"] {
+            sink.put(line);
+            sink.flush(SOON);
+            assert_eq!(written.try_recv().unwrap(), line);
         }
     }
 }
