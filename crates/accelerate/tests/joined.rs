@@ -1,191 +1,18 @@
 //! Two connections of a process, joined in the kernel: what must hold at every moment of their life. These tests need root and
 //! a kernel that has what is needed; elsewhere they fail and say what is missing.
 
+mod support;
+
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd};
-use std::process::Command;
+use std::net::{Ipv6Addr, Shutdown, SocketAddr};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::thread::{JoinHandle, spawn};
+use std::thread::spawn;
 use std::time::Duration;
 
-use lateen_accelerate::{Accelerator, Declined, End, Joined};
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sched::{CloneFlags, setns, unshare};
-use nix::sys::socket::{MsgFlags, recv, send, setsockopt, sockopt};
-
-/// Far longer than anything takes when it works.
-const LONG: Duration = Duration::from_secs(20);
-
-fn accelerator() -> Arc<Accelerator> {
-    Accelerator::open().expect("this machine can join connections")
-}
-
-/// A connection of somebody who waits for it by poll(2) and not in its calls.
-struct Stream(TcpStream);
-
-impl Stream {
-    fn patiently<T>(
-        &self,
-        what: PollFlags,
-        mut once: impl FnMut(&TcpStream) -> std::io::Result<T>,
-    ) -> std::io::Result<T> {
-        loop {
-            match once(&self.0) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                result => return result,
-            }
-            let mut wait = [PollFd::new(self.0.as_fd(), what)];
-            let ready = poll(&mut wait, PollTimeout::try_from(LONG).unwrap()).unwrap();
-            assert_eq!(ready, 1, "nothing happens");
-        }
-    }
-
-    fn try_clone(&self) -> std::io::Result<Self> {
-        self.0.try_clone().map(Stream)
-    }
-}
-
-impl std::ops::Deref for Stream {
-    type Target = TcpStream;
-
-    fn deref(&self) -> &TcpStream {
-        &self.0
-    }
-}
-
-impl Read for &Stream {
-    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
-        self.patiently(PollFlags::POLLIN, |mut stream| stream.read(bytes))
-    }
-}
-
-impl Write for &Stream {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.patiently(PollFlags::POLLOUT, |mut stream| stream.write(bytes))
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Read for Stream {
-    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
-        (&*self).read(bytes)
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        (&*self).write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-fn pair_at(address: SocketAddr) -> (Stream, Stream) {
-    let listener = TcpListener::bind(address).unwrap();
-    let opened = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (accepted, _) = listener.accept().unwrap();
-    for stream in [&opened, &accepted] {
-        stream.set_nonblocking(true).unwrap();
-    }
-    (Stream(opened), Stream(accepted))
-}
-
-fn pair() -> (Stream, Stream) {
-    pair_at("127.0.0.1:0".parse().unwrap())
-}
-
-/// An application, this process's two connections, the other application.
-struct Four {
-    client: Stream,
-    near: Stream,
-    far: Stream,
-    server: Stream,
-}
-
-fn four() -> Four {
-    let ((client, near), (far, server)) = (pair(), pair());
-    Four {
-        client,
-        near,
-        far,
-        server,
-    }
-}
-
-fn visit(joined: &Joined, end: End, application: &Stream) -> Result<(), Declined> {
-    let (local, peer) = (
-        application.local_addr().unwrap(),
-        application.peer_addr().unwrap(),
-    );
-    joined.visit(end, local, peer).run()
-}
-
-impl Four {
-    /// Joined, but not open.
-    fn prepare(&self, accelerator: &Arc<Accelerator>) -> Joined {
-        let joined = accelerator
-            .join(self.near.as_fd(), self.far.as_fd())
-            .unwrap();
-        visit(&joined, End::Client, &self.client).unwrap();
-        visit(&joined, End::Server, &self.server).unwrap();
-        joined
-    }
-
-    fn join(&self, accelerator: &Arc<Accelerator>) -> Joined {
-        let joined = self.prepare(accelerator);
-        joined.open();
-        joined
-    }
-
-    /// Copies what comes by TCP, both ways, as the process does meanwhile.
-    fn relay(&self) -> [JoinHandle<u64>; 2] {
-        let ends = [(&self.near, &self.far), (&self.far, &self.near)];
-        ends.map(|(from, to)| {
-            let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-            spawn(move || {
-                let copied = std::io::copy(&mut from, &mut to).unwrap();
-                to.shutdown(Shutdown::Write).unwrap();
-                copied
-            })
-        })
-    }
-}
-
-/// What a system call answered.
-fn told(answer: libc::ssize_t) -> std::io::Result<usize> {
-    usize::try_from(answer).map_err(|_| std::io::Error::last_os_error())
-}
-
-fn heard(mut stream: &Stream, expected: &[u8]) {
-    let mut bytes = vec![0; expected.len()];
-    stream.read_exact(&mut bytes).unwrap();
-    assert!(bytes == expected, "these bytes in this order");
-}
-
-fn silent(stream: &Stream) -> bool {
-    let mut inner: &TcpStream = stream;
-    matches!(inner.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
-}
-
-fn pattern(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut bytes = Vec::with_capacity(length + 8);
-    while bytes.len() < length {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend(state.to_ne_bytes());
-    }
-    bytes.truncate(length);
-    bytes
-}
+use nix::poll::PollFlags;
+use nix::sys::socket::{MsgFlags, recv, send};
+use support::{Four, accelerator, four, heard, pair_at, pattern, silent, told};
 
 #[test]
 fn bytes_pass_by_the_process_and_are_counted() {
@@ -420,47 +247,6 @@ fn a_process_that_ends_leaves_plain_connections() {
 }
 
 #[test]
-fn the_socket_that_is_found_is_the_other_end() {
-    let (accelerator, mine, strange) = (accelerator(), four(), four());
-    let joined = accelerator
-        .join(mine.near.as_fd(), mine.far.as_fd())
-        .unwrap();
-    let error = visit(&joined, End::Client, &strange.client).unwrap_err();
-    assert!(matches!(error, Declined::Another), "{error}");
-    let nowhere: SocketAddr = "127.0.0.1:1".parse().unwrap();
-    let error = joined.visit(End::Client, nowhere, nowhere).run();
-    assert!(matches!(error, Err(Declined::NoSocket)), "{error:?}");
-    visit(&joined, End::Client, &mine.client).unwrap();
-    drop(mine.server);
-    drop(mine.far);
-    let error = visit(&joined, End::Client, &mine.client).unwrap_err();
-    assert!(matches!(error, Declined::Ended), "{error}");
-}
-
-#[test]
-fn a_socket_that_waits_for_its_pages_is_left_alone() {
-    let (accelerator, four) = (accelerator(), four());
-    let on: libc::c_int = 1;
-    // SAFETY: the descriptor is open, and pointer and length describe `on`.
-    let set = unsafe {
-        libc::setsockopt(
-            four.client.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ZEROCOPY,
-            (&raw const on).cast(),
-            4,
-        )
-    };
-    assert_eq!(set, 0);
-    let joined = accelerator
-        .join(four.near.as_fd(), four.far.as_fd())
-        .unwrap();
-    let error = visit(&joined, End::Client, &four.client).unwrap_err();
-    assert!(matches!(error, Declined::Special), "{error}");
-    visit(&joined, End::Server, &four.server).unwrap();
-}
-
-#[test]
 fn urgent_data_stays_urgent() {
     let (accelerator, mut four) = (accelerator(), four());
     let _joined = four.join(&accelerator);
@@ -544,35 +330,6 @@ fn applications_may_send_files_and_receive_into_pipes() {
 }
 
 #[test]
-fn an_application_that_waits_in_its_calls_is_left_alone() {
-    let (accelerator, four) = (accelerator(), four());
-    let joined = accelerator
-        .join(four.near.as_fd(), four.far.as_fd())
-        .unwrap();
-    four.client.set_nonblocking(false).unwrap();
-    let error = visit(&joined, End::Client, &four.client).unwrap_err();
-    assert!(matches!(error, Declined::Blocking), "{error}");
-    four.client.set_nonblocking(true).unwrap();
-    visit(&joined, End::Client, &four.client).unwrap();
-}
-
-#[test]
-fn an_application_that_begins_to_wait_in_its_calls_is_let_go() {
-    let (accelerator, mut four) = (accelerator(), four());
-    let mut joined = four.join(&accelerator);
-    four.client.write_all(b"straight").unwrap();
-    heard(&four.server, b"straight");
-    assert!(!joined.left());
-    four.client.set_nonblocking(false).unwrap();
-    four.client.write_all(b"by TCP").unwrap();
-    heard(&four.near, b"by TCP");
-    assert!(joined.left());
-    four.server.write_all(b"also").unwrap();
-    heard(&four.far, b"also");
-    assert_eq!(joined.end(), [8, 0]);
-}
-
-#[test]
 fn a_limit_on_unsent_bytes_changes_no_count() {
     let (accelerator, mut four) = (accelerator(), four());
     let one: libc::c_int = 1;
@@ -611,68 +368,4 @@ fn a_limit_on_unsent_bytes_changes_no_count() {
     let moved = joined.end()[0];
     assert!(moved > 0);
     assert_eq!(moved + copied, taken as u64, "each byte is counted once");
-}
-
-#[test]
-fn encryption_in_the_kernel_that_comes_later_is_seen() {
-    let (accelerator, mut four) = (accelerator(), four());
-    let joined = four.join(&accelerator);
-    four.client.write_all(b"hello").unwrap();
-    heard(&four.server, b"hello");
-    let answer = setsockopt(&four.client.0, sockopt::TcpUlp::default(), b"tls");
-    four.client.write_all(b"secret").unwrap();
-    let Err(error) = answer else {
-        heard(&four.near, b"secret");
-        assert_eq!(joined.moved(), [5, 0]);
-        return;
-    };
-    // Asking loads the module where there is one, so by now the kernel lists all that it has. One without TLS refuses it to every
-    // application, and what was refused changes nothing.
-    let has = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_ulp").unwrap();
-    assert_eq!(error, Errno::ENOENT, "the kernel has {has}");
-    assert!(!has.split_whitespace().any(|name| name == "tls"), "{has}");
-    heard(&four.server, b"secret");
-    assert_eq!(joined.moved(), [11, 0]);
-    // Not by a macro, whose output is kept from those who read of a test that passes.
-    let _ = std::io::stderr().write_all(
-        b"joined.rs: this kernel has no TLS (CONFIG_TLS): only its refusal was tried, not that encryption is seen\n",
-    );
-}
-
-/// Makes a pair in a namespace of its own, and leaves the calling thread there.
-fn elsewhere() -> (Stream, Stream) {
-    unshare(CloneFlags::CLONE_NEWNET).expect("this test needs root");
-    let up = Command::new("ip")
-        .args(["link", "set", "lo", "up"])
-        .status();
-    assert!(up.unwrap().success());
-    pair()
-}
-
-#[test]
-fn sockets_are_found_in_the_namespace_of_the_visit() {
-    let accelerator = accelerator();
-    let home = std::fs::File::open("/proc/thread-self/ns/net").unwrap();
-    let pods = [(), ()].map(|()| {
-        let made = spawn(|| {
-            let pair = elsewhere();
-            let namespace = std::fs::File::open("/proc/thread-self/ns/net").unwrap();
-            (pair, namespace)
-        });
-        made.join().unwrap()
-    });
-    let [((mut client, near), one), ((far, server), two)] = pods;
-    let joined = accelerator.join(near.as_fd(), far.as_fd()).unwrap();
-    let error = visit(&joined, End::Client, &client).unwrap_err();
-    assert!(matches!(error, Declined::NoSocket), "{error}");
-    for (end, application, namespace) in [(End::Client, &client, one), (End::Server, &server, two)]
-    {
-        setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
-        visit(&joined, end, application).unwrap();
-        setns(&home, CloneFlags::CLONE_NEWNET).unwrap();
-    }
-    joined.open();
-    client.write_all(b"from pod to pod").unwrap();
-    heard(&server, b"from pod to pod");
-    assert_eq!(joined.moved(), [15, 0]);
 }
