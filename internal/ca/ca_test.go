@@ -218,6 +218,25 @@ func TestLifetimeIsCappedAndDefaulted(t *testing.T) {
 	}
 }
 
+// A stock ztunnel asks again at half of the nominal life: were that over from the start, it would ask without a pause.
+func TestACertificateThatLivesShortlyIsNotPastItsHalfFromTheStart(t *testing.T) {
+	a := newAuthority(t)
+	for _, seconds := range []int64{5, 12, 60, 300, 24 * 3600} {
+		resp, err := a.ask(a.token(nil), web, csr(t, newKey(t), nil), seconds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf := parse(t, resp.CertChain[0])
+		half := leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2)
+		if left := half.Sub(a.now); left < time.Duration(seconds)*time.Second/4 {
+			t.Errorf("of %d s the half is over in %s", seconds, left)
+		}
+		if back := a.now.Sub(leaf.NotBefore); back < time.Second || back > backdate {
+			t.Errorf("of %d s: valid from %s before it was made", seconds, back)
+		}
+	}
+}
+
 func TestNoCertificateOutlivesTheRoot(t *testing.T) {
 	a := newAuthority(t)
 	a.now = a.root.Signer().NotAfter().Add(-time.Hour)

@@ -78,7 +78,7 @@ func (s *Service) CreateCertificate(ctx context.Context, req *auth.IstioCertific
 	}
 	now := s.Now()
 	template := &x509.Certificate{
-		NotBefore:   now.Add(-backdate),
+		NotBefore:   now.Add(-min(backdate, lifetime/4)), // ztunnel renews at half of what stands here: that must not be over at once
 		NotAfter:    now.Add(lifetime),
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
