@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/spelling"
 )
 
 func (a *app) applyCommand() *cobra.Command {
@@ -258,7 +259,11 @@ func lookupKind(word string) (api.Kind, error) {
 	if word != "" && word != strings.ToLower(word) {
 		return api.Kind{Name: word, Plural: word, Namespaced: true}, nil
 	}
-	return api.Kind{}, usagef("unknown kind %q; known are %s", word, strings.Join(kindNames(), ", "))
+	cure := didYouMean("", spelling.Nearest(word, kindNames()))
+	if cure == "" {
+		cure = "use one of " + strings.Join(kindNames(), ", ")
+	}
+	return api.Kind{}, usageError{&api.Error{Message: fmt.Sprintf("unknown kind %q", word), Cure: cure}}
 }
 
 func kindNames() []string {

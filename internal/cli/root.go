@@ -32,7 +32,10 @@ func Run(ctx context.Context, env Env, args []string) int {
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
-	err := root.ExecuteContext(ctx)
+	err := misspeltVerb(root, args)
+	if err == nil {
+		err = root.ExecuteContext(ctx)
+	}
 	code := exitCode(err)
 	var status exitStatus
 	if err != nil && !errors.As(err, &status) {
@@ -100,7 +103,7 @@ func newRoot(env Env) *cobra.Command {
 			return cmd.Help()
 		},
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{unknownFlag(cmd, err)} })
 	root.PersistentFlags().StringVar(&a.mesh, "name", api.DefaultMesh, "name of the mesh")
 	register(root, "name", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return env.Meshes(), cobra.ShellCompDirectiveNoFileComp
@@ -205,8 +208,8 @@ func register(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
 // The argument rules below are cobra's with this program's exit code.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		if !cmd.HasParent() {
-			return usagef("unknown verb %q", args[0])
+		if cmd.HasSubCommands() {
+			return unknownVerb(cmd, args[0])
 		}
 		return usagef("unexpected argument %q", args[0])
 	}

@@ -339,12 +339,12 @@ func (e *Engine) changed(k model.Key) {
 }
 
 func notFound(k api.Key) error {
-	where := ""
+	kind, where, flag := strings.ToLower(k.Kind), "", ""
 	if k.Namespace != "" {
-		where = " in namespace " + k.Namespace
+		where, flag = " in namespace "+k.Namespace, " -A"
 	}
-	return &api.Error{Code: http.StatusNotFound, Message: fmt.Sprintf("%s %q is not there%s", strings.ToLower(k.Kind), k.Name, where),
-		Cure: "list what is with `lateen get`"}
+	return &api.Error{Code: http.StatusNotFound, Message: fmt.Sprintf("%s %q is not there%s", kind, k.Name, where),
+		Cure: fmt.Sprintf("list what is with `lateen get %s%s`", kind, flag)}
 }
 
 func apiKey(k model.Key) api.Key { return api.Key{Kind: k.Kind, Namespace: k.Namespace, Name: k.Name} }

@@ -17,6 +17,7 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/lab/isotope"
 	"lateen.dev/lateen/internal/lab/published"
+	"lateen.dev/lateen/internal/spelling"
 )
 
 //go:embed files/*.yaml
@@ -96,6 +97,13 @@ func Find(names []string) ([]*Scenario, error) {
 			}
 			found = append(found, s)
 		default:
+			known := []string{"all"}
+			for _, s := range all {
+				known = append(known, s.Name)
+			}
+			if near := spelling.Nearest(name, known); near != "" {
+				return nil, fmt.Errorf("there is no scenario %q; did you mean %s?", name, near)
+			}
 			return nil, fmt.Errorf("there is no scenario %q; `lateen lab list` shows them all", name)
 		}
 	}

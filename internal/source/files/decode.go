@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/spelling"
 )
 
 // Object is one decoded object; see model.Object.
@@ -225,7 +226,7 @@ func unknownKind(group, kindName, apiVersion string) fault {
 	for _, k := range sortedKinds() {
 		names = append(names, k.name)
 	}
-	if near := nearest(kindName, names); near != "" {
+	if near := spelling.Nearest(kindName, names); near != "" {
 		return fault{field: "kind", message: fmt.Sprintf("unknown kind %s", kindName), cure: fmt.Sprintf("did you mean %s?", near)}
 	}
 	return fault{field: "kind", message: fmt.Sprintf("unknown kind %s of %s", kindName, apiVersion), cure: "remove the document; nothing here acts on it"}
@@ -312,7 +313,7 @@ func strict(raw []byte, into any) []fault {
 			continue
 		}
 		cure := "remove the field"
-		if near := nearest(lastName(m[2]), structFields(into, m[2])); near != "" {
+		if near := spelling.Nearest(lastName(m[2]), structFields(into, m[2])); near != "" {
 			cure = fmt.Sprintf("did you mean %s?", near)
 		}
 		faults = append(faults, fault{field: m[2], message: m[1] + " field", cure: cure})

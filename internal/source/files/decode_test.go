@@ -22,6 +22,7 @@ func TestProblemsNameFileLineObjectFieldAndCure(t *testing.T) {
 		{"two documents in one", "apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n...\napiVersion: v1\n",
 			`f.yaml:1: more than one document without a '---' line between them; put a line '---' between documents`},
 		{"misspelt kind", "apiVersion: v1\nkind: Servise\nmetadata: {name: x}\n", `f.yaml:2: Servise x: kind: unknown kind Servise; did you mean Service?`},
+		{"no kind, nor nearly one", "apiVersion: v1\nkind: Foo\nmetadata: {name: x}\n", `f.yaml:2: Foo x: kind: unknown kind Foo of v1; remove the document; nothing here acts on it`},
 		{"unknown kind", "apiVersion: example.com/v1\nkind: Spaceship\nmetadata: {name: x}\n",
 			`f.yaml:2: Spaceship x: kind: unknown kind Spaceship of example.com/v1; remove the document; nothing here acts on it`},
 		{"kind of another group", "apiVersion: v1\nkind: Deployment\nmetadata: {name: x}\n", `f.yaml:1: Deployment x: apiVersion: there is no kind Deployment in v1; use apiVersion apps/v1`},
@@ -191,15 +192,6 @@ func TestKindsThatAreNotImplementedAreKeptWithAReason(t *testing.T) {
 func TestRefusesAFileThatIsTooLarge(t *testing.T) {
 	if _, problems := Decode("f.yaml", make([]byte, MaxFileSize+1)); len(problems) != 1 {
 		t.Errorf("problems %v", problems)
-	}
-}
-
-func TestNearestFindsTypingMistakes(t *testing.T) {
-	candidates := []string{"port", "protocol", "targetPort", "nodePort", "name", "appProtocol"}
-	for word, want := range map[string]string{"prot": "port", "targetport": "targetPort", "protocl": "protocol", "nmae": "name", "xyz": "", "completelydifferent": ""} {
-		if got := nearest(word, candidates); got != want {
-			t.Errorf("nearest(%q) = %q, want %q", word, got, want)
-		}
 	}
 }
 

@@ -6,48 +6,9 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"lateen.dev/lateen/internal/spelling"
 )
-
-// nearest picks the candidate that a typing mistake most likely meant, or "" if none is close.
-func nearest(word string, candidates []string) string {
-	best, bestDistance := "", len(word)/3+1
-	for _, c := range candidates {
-		if strings.EqualFold(c, word) {
-			return c
-		}
-		if d := distance(strings.ToLower(word), strings.ToLower(c)); d <= bestDistance && (best == "" || d < bestDistance) {
-			best, bestDistance = c, d
-		}
-	}
-	return best
-}
-
-// distance counts the insertions, deletions, replacements and swaps of neighbours between two words.
-func distance(a, b string) int {
-	if len(a) > 64 || len(b) > 64 {
-		return len(a) + len(b)
-	}
-	var older, old []int
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		older, old, row = old, row, make([]int, len(b)+1)
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			row[j] = min(row[j-1]+1, old[j]+1, old[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], older[j-2]+1)
-			}
-		}
-	}
-	return row[len(b)]
-}
 
 // structFields lists the JSON names that could stand where path's last name stands in the type of v.
 func structFields(v any, path string) []string {
@@ -129,7 +90,7 @@ func protoCure(message protoreflect.MessageDescriptor, path, refusal string) str
 			for j := range message.Fields().Len() {
 				names = append(names, message.Fields().Get(j).JSONName())
 			}
-			if near := nearest(part, names); near != "" {
+			if near := spelling.Nearest(part, names); near != "" {
 				return fmt.Sprintf("did you mean %s?", near)
 			}
 			return "remove the field"
