@@ -139,3 +139,17 @@ func TestPodsOutsideAreToldOfOnce(t *testing.T) {
 		}
 	}
 }
+
+// Why a pod is not ready is a sentence at times: it stands below the table, so that every row stays as wide as it was.
+func TestALongReasonIsBelowTheTable(t *testing.T) {
+	why := "container reviews: readiness probe: dial tcp 10.244.1.4:9080: connect: connection refused"
+	var b strings.Builder
+	pods := []api.PodState{{Namespace: "shop", Name: "a", Phase: "Running", Reason: why}, {Namespace: "shop", Name: "b", Phase: "Pending", Reason: "waits for the agent"}}
+	if err := Status(&b, api.Status{Pods: pods}, term.Style{}, false, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	if !strings.Contains(text, "! shop/a: "+why+"\n") || strings.Contains(text, "Running (") || !strings.Contains(text, "Pending (waits for the agent)") {
+		t.Errorf("got %s", text)
+	}
+}

@@ -205,6 +205,11 @@ func (p *page) pods(pods []api.PodState, wide bool) {
 		return
 	}
 	p.grid(grid)
+	for _, pod := range pods {
+		if longReason(pod) {
+			p.line("  %s %s/%s: %s", p.style.Warn(term.MarkWarn), pod.Namespace, pod.Name, pod.Reason)
+		}
+	}
 }
 
 func podState(pod api.PodState) string {
@@ -212,11 +217,14 @@ func podState(pod api.PodState) string {
 	if pod.Ready {
 		state = "Ready"
 	}
-	if pod.Reason != "" {
+	if pod.Reason != "" && !longReason(pod) {
 		state += " (" + pod.Reason + ")"
 	}
 	return state
 }
+
+// longReason says whether why a pod is as it is stands below the table: in it one such sentence moves every row beyond the screen.
+func longReason(pod api.PodState) bool { return len(pod.Reason) > 40 }
 
 // outside is the state of pods that can never be captured; what that means is said once for all of them.
 const outside = "outside"
