@@ -77,7 +77,7 @@ pub(crate) struct Outbox {
     budget: SendBudget,
     /// Most bytes that may wait on this tunnel.
     most: usize,
-    /// Waiting in the HTTP/2 core.
+    /// Waiting in the HTTP/2 core and below it.
     queued: Cell<usize>,
     /// Waiting in relays.
     held: Cell<usize>,
@@ -98,7 +98,7 @@ impl Outbox {
         }
     }
 
-    /// Bytes that wait in the HTTP/2 core.
+    /// Bytes that wait in the HTTP/2 core and below it.
     pub(crate) fn queued(&self) -> usize {
         self.queued.get()
     }

@@ -15,6 +15,9 @@ use crate::error::TlsError;
 /// Bytes taken from the socket at a time: four full TLS records.
 const READ_AHEAD: usize = 64 * 1024;
 
+/// Encrypted bytes that wait for a flush at most: who gathers a write of 256 KiB flushes before.
+const UNFLUSHED: usize = 320 * 1024;
+
 thread_local! {
     /// Shared by the connections of a thread, so that an idle one holds no buffer.
     static SCRATCH: RefCell<BytesMut> = RefCell::new(BytesMut::new());
@@ -115,8 +118,8 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for ReadAhead<IO> {
 
 /// An established connection.
 ///
-/// Writes are encrypted at once and leave with the next flush, or when 64 KiB have gathered: call
-/// [`AsyncWrite::poll_flush`] when there is nothing more to write.
+/// Writes are encrypted at once and leave with the next flush, or when 320 KiB have gathered: call
+/// [`AsyncWrite::poll_flush`] when there is nothing more to write, and before if that is more than may wait here.
 pub struct TlsStream<IO>(tokio_rustls::TlsStream<ReadAhead<IO>>);
 
 impl<IO> fmt::Debug for TlsStream<IO> {
@@ -126,7 +129,11 @@ impl<IO> fmt::Debug for TlsStream<IO> {
 }
 
 impl<IO> TlsStream<IO> {
-    pub(crate) fn new(stream: tokio_rustls::TlsStream<ReadAhead<IO>>) -> Self {
+    pub(crate) fn new(mut stream: tokio_rustls::TlsStream<ReadAhead<IO>>) -> Self {
+        match &mut stream {
+            tokio_rustls::TlsStream::Client(s) => s.get_mut().1.set_buffer_limit(Some(UNFLUSHED)),
+            tokio_rustls::TlsStream::Server(s) => s.get_mut().1.set_buffer_limit(Some(UNFLUSHED)),
+        }
         TlsStream(stream)
     }
 

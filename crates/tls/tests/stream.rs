@@ -4,18 +4,25 @@ use lateen_testkit::{Ca, identity};
 use lateen_tls::{TlsStream, accept, connect};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
-/// A client and a server, connected; the client's writes are counted.
-async fn pair() -> (
+type Pair = (
     TlsStream<counting::Writes<DuplexStream>>,
     TlsStream<DuplexStream>,
     counting::Count,
-) {
+);
+
+/// A client and a server, connected; the client's writes are counted.
+async fn pair() -> Pair {
+    pair_over(64 * 1024).await
+}
+
+/// The same with so many bytes under way at most.
+async fn pair_over(most: usize) -> Pair {
     let ca = Ca::new();
     let (client, server) = (
         ca.credentials(&identity("a")),
         ca.credentials(&identity("b")),
     );
-    let (near, far) = duplex(64 * 1024);
+    let (near, far) = duplex(most);
     let (near, counted) = counting::Writes::new(near);
     let expected = [identity("b")];
     let (client, server) = tokio::join!(connect(&client, near, &expected), accept(&server, far));
@@ -58,6 +65,22 @@ async fn small_writes_leave_together_with_the_flush() {
     client.flush().await.unwrap();
     assert_eq!(counted.get(), before + 1);
     let mut got = vec![0; 16_000];
+    server.read_exact(&mut got).await.unwrap();
+    assert!(got.iter().all(|b| *b == 7));
+}
+
+/// A write of many records costs the kernel as much as one of few, and less for each.
+#[tokio::test]
+async fn a_quarter_of_a_mebibyte_leaves_in_one_write() {
+    let (mut client, mut server, counted) = pair_over(1 << 20).await;
+    let before = counted.get();
+    for _ in 0..4 {
+        client.write_all(&[7; 64 * 1024]).await.unwrap();
+    }
+    assert_eq!(counted.get(), before, "a write left before the flush");
+    client.flush().await.unwrap();
+    assert_eq!(counted.get(), before + 1);
+    let mut got = vec![0; 256 * 1024];
     server.read_exact(&mut got).await.unwrap();
     assert!(got.iter().all(|b| *b == 7));
 }

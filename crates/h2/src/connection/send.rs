@@ -212,7 +212,9 @@ impl Connection {
                 .min(self.peer.max_frame)
                 .min(self.window)
                 .min(stream.window.max(0) as u32);
-            let left = (self.config.write - self.output.len()).max(LEAST_FRAME);
+            // With its head it ends where the write does, and so where a TLS record does.
+            let left = self.config.write - self.output.len();
+            let left = left.saturating_sub(HEAD).max(LEAST_FRAME);
             let length = stream.queued.min(most).min(left as u32);
             let end = length == stream.queued && stream.is(is::ENDING);
             let head = Head {

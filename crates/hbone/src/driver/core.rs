@@ -32,6 +32,8 @@ pub(crate) struct Core {
     stuck: bool,
     /// The driver is at it, and will see what is added.
     turning: bool,
+    /// Written to the stream below, which has not let it leave.
+    unflushed: usize,
     /// What waits to be written, for the budget.
     pub(crate) outbox: Rc<Outbox>,
     /// How the tunnel ended.
@@ -143,6 +145,7 @@ impl Shared {
             driver: None,
             stuck: false,
             turning: false,
+            unflushed: 0,
             outbox,
             ended: None,
             parting: 0,
@@ -307,11 +310,17 @@ impl Core {
         self.stuck = stuck;
     }
 
+    /// Takes note of what was written and has not left; `true` if that is something new.
+    pub(crate) fn set_unflushed(&mut self, bytes: usize) -> bool {
+        std::mem::replace(&mut self.unflushed, bytes) != bytes
+    }
+
     /// Tells the budget what waits.
     pub(crate) fn account(&mut self) {
         if self.ended.is_none() {
             let held_up = self.http2.window() == 0;
-            self.outbox.owe(self.http2.queued(), held_up);
+            let waits = self.http2.queued() + self.unflushed;
+            self.outbox.owe(waits, held_up);
         }
     }
 

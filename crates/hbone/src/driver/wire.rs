@@ -17,11 +17,18 @@ use super::core::{News, Shared};
 use super::inbox::BUFFER;
 use crate::error::{Reason, TunnelError};
 
-/// Reads in one turn; then others have theirs.
-const READS: usize = 8;
+/// Reads in one turn; then others have theirs. From TLS each is a record at most: 256 KiB in all.
+const READS: usize = 16;
 
 /// Writes in one turn.
 const WRITES: usize = 16;
+
+/// Bytes that leave together, through TLS in one system call.
+const GATHERED: usize = 64 * 1024;
+
+/// The same where the stream below took so many at once. The kernel makes packets of nearly 64 KiB of what it gets, and one
+/// more of the rest: of more bytes fewer packets, each of which is routed, filtered and acknowledged.
+const GATHERED_MOST: usize = 256 * 1024;
 
 /// Less room than this is not worth a read.
 const LEAST: usize = 16 * 1024;
@@ -48,6 +55,10 @@ pub(crate) struct Wire<IO> {
     stuck: Option<Instant>,
     /// A flush is owed.
     dirty: bool,
+    /// Bytes written since the last flush.
+    unflushed: usize,
+    /// Bytes that may be, before they are flushed.
+    gathers: usize,
     /// Nothing is read, because the peer does not take our answers.
     paused: bool,
     /// Nothing more comes.
@@ -64,6 +75,8 @@ impl<IO> Wire<IO> {
             writes: Rc::default(),
             stuck: None,
             dirty: false,
+            unflushed: 0,
+            gathers: GATHERED,
             paused: false,
             over: false,
             unwritten: None,
@@ -201,6 +214,10 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
                 cx.waker().wake_by_ref();
                 break;
             }
+            if self.unflushed >= self.gathers && !self.poll_leave(cx) {
+                shared.borrow().set_stuck(self.unwritten.is_none());
+                break;
+            }
             let result = {
                 let core = &mut *shared.borrow();
                 let mut slices = [IoSlice::new(&[]); PIECES];
@@ -232,10 +249,11 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
                     self.unwritten = Some(io::ErrorKind::WriteZero.into());
                     break;
                 }
-                Poll::Ready(Ok(_)) => {
+                Poll::Ready(Ok(bytes)) => {
                     took = true;
                     self.stuck = None;
                     self.dirty = true;
+                    self.unflushed += bytes;
                 }
                 Poll::Ready(Err(error)) => {
                     self.unwritten = Some(error);
@@ -243,30 +261,44 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
                 }
             }
         }
-        if self.dirty && self.unwritten.is_none() {
-            match Pin::new(&mut self.io).poll_flush(cx) {
-                // The waker is registered: the next turn tries again.
-                Poll::Pending => {
-                    self.stuck.get_or_insert_with(Instant::now);
-                }
-                Poll::Ready(Ok(())) => {
-                    self.dirty = false;
-                    self.stuck = None;
-                }
-                Poll::Ready(Err(error)) => self.unwritten = Some(error),
-            }
+        if self.is_dirty() {
+            self.poll_leave(cx);
         }
-        if took {
-            let mut core = shared.borrow();
+        let mut core = shared.borrow();
+        if core.set_unflushed(self.unflushed) || took {
             core.account();
             if self.paused && core.http2.unread() <= UNREAD {
                 self.paused = false;
                 cx.waker().wake_by_ref();
             }
         }
+        drop(core);
         if shared.announce_room() {
             cx.waker().wake_by_ref();
         }
+    }
+
+    /// Flushes; `false` if not all has left, or never will.
+    fn poll_leave(&mut self, cx: &mut Context<'_>) -> bool {
+        match Pin::new(&mut self.io).poll_flush(cx) {
+            // The waker is registered: the next turn tries again.
+            Poll::Pending => {
+                self.stuck.get_or_insert_with(Instant::now);
+                // Where the path is the bottleneck, what waits here only delays what comes behind it.
+                self.gathers = GATHERED;
+                return false;
+            }
+            Poll::Ready(Ok(())) => {
+                if self.unflushed >= self.gathers && self.stuck.is_none() {
+                    self.gathers = GATHERED_MOST;
+                }
+                self.stuck = None;
+            }
+            Poll::Ready(Err(error)) => self.unwritten = Some(error),
+        }
+        self.dirty = false;
+        self.unflushed = 0;
+        self.unwritten.is_none()
     }
 
     /// True while something that was written has not left.
@@ -279,3 +311,6 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests;

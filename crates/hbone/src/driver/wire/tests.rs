@@ -1,0 +1,85 @@
+//! What leaves together.
+
+use super::*;
+use crate::driver::server::begin;
+use crate::settings::Settings;
+
+/// Takes all that is written to it, and lets it leave if it is `open`.
+#[derive(Debug, Default)]
+struct Sink {
+    open: bool,
+    taken: usize,
+    left: Vec<usize>,
+}
+
+impl AsyncWrite for Sink {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let taken = bytes.len().min(32 * 1024);
+        self.taken += taken;
+        Poll::Ready(Ok(taken))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.open {
+            return Poll::Pending;
+        }
+        let taken = std::mem::take(&mut self.taken);
+        self.left.push(taken);
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// A tunnel with so many bytes to send, or a little more, over a stream that is `open`.
+fn tunnel(bytes: usize, open: bool) -> (Shared, Wire<Sink>) {
+    let (shared, _) = begin(&Settings::client(), u32::MAX, lateen_h2::Connection::client);
+    while shared.borrow().http2.queued() < bytes {
+        shared.borrow().ping();
+    }
+    let sink = Sink {
+        open,
+        ..Sink::default()
+    };
+    (shared, Wire::new(sink))
+}
+
+/// One turn; what is waiting after it, for the budget.
+fn send(wire: &mut Wire<Sink>, shared: &Shared) -> usize {
+    let mut cx = Context::from_waker(Waker::noop());
+    wire.poll_send(&mut cx, shared);
+    let core = shared.borrow();
+    core.outbox.queued()
+}
+
+#[tokio::test]
+async fn more_leaves_together_where_the_stream_takes_it_at_once() {
+    let (shared, mut wire) = tunnel(800_000, true);
+    while send(&mut wire, &shared) > 0 {}
+    let [first, rest @ .., last] = &wire.io.left[..] else {
+        panic!("{:?}", wire.io.left);
+    };
+    assert_eq!(*first, GATHERED);
+    assert!(rest.contains(&GATHERED_MOST));
+    assert!(*last < GATHERED_MOST);
+}
+
+#[tokio::test]
+async fn what_the_stream_does_not_let_leave_waits_here_and_counts() {
+    let (shared, mut wire) = tunnel(800_000, false);
+    let all = shared.borrow().http2.queued();
+    for _ in 0..3 {
+        assert_eq!(send(&mut wire, &shared), all);
+        assert_eq!(wire.io.taken, GATHERED);
+    }
+    // What left late gives no reason to write more of it the next time.
+    wire.io.open = true;
+    while send(&mut wire, &shared) > 0 {}
+    assert_eq!(wire.io.left[..2], [GATHERED; 2]);
+}
