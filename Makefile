@@ -7,7 +7,7 @@ TALLY := go run ./internal/tools/tally
 GO_BUILD := go build -trimpath -ldflags='-s -w -X lateen.dev/lateen/internal/cli.version=$(VERSION)' -o $(BIN)/
 IMAGES := control agent proxy load bookinfo-productpage bookinfo-details bookinfo-ratings bookinfo-reviews
 
-.PHONY: help build images archives check test accept fuzz gen reference fmt demo clean toolchain soak interop compare test-kube dashboards
+.PHONY: help build images archives check test accept fuzz gen reference fmt demo clean toolchain soak interop interop-sides compare test-kube dashboards
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -67,8 +67,11 @@ demo: ## install what is missing, build, run Bookinfo with and without the mesh,
 clean: ## remove what building made
 	rm -rf $(BIN) target fuzz/target
 
-interop: build ## every check of tests/interop with a stock ztunnel as the other node proxy (ZTUNNEL=/path/to/ztunnel)
+interop: build ## every check of tests/interop with a stock ztunnel as the other node proxy (ZTUNNEL=/path/to/ztunnel; root; 20 minutes)
 	@ZTUNNEL="$(ZTUNNEL)" tests/interop/run.sh
+
+interop-sides: build ## scripts of tests/accept and tests/faults with a stock ztunnel behind the client, then behind the server (root; half an hour)
+	@ZTUNNEL="$(ZTUNNEL)" tests/interop/sides.sh
 
 compare: build ## CPU, latency and memory against a pair of stock ztunnels, interleaved (ZTUNNEL=/path/to/ztunnel)
 	@ZTUNNEL="$(ZTUNNEL)" tests/bench/compare-ztunnel.sh

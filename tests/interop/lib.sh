@@ -10,10 +10,7 @@ if [ ! -x "$ZTUNNEL" ]; then
 fi
 source "$(dirname "${BASH_SOURCE[0]}")/../accept/lib.sh"
 SCRIPT=$(basename "$0" .sh)
-# The stock's release, as far as checks see a difference: 1.30, or 1.31 and later. One that was built from sources says "unknown" of
-# itself; "visibility", which 1.31 shows of each service, is a word of no earlier one.
-RELEASE=1.30
-if grep -aq visibility "$ZTUNNEL"; then RELEASE=1.31; fi
+source "$(dirname "${BASH_SOURCE[0]}")/release.sh"
 OURS=$ROOT/bin/lateen-proxy
 # In names and variables "ours" is lateen-proxy and "stock" the ztunnel. Clients and servers have a node each.
 PAIRS=("ours ours" "ours stock" "stock ours" "stock stock")
