@@ -1,5 +1,5 @@
-//! Sockets in pods' network namespaces: listeners, prepared sockets, original destinations, the acceptor, ZDS.
-//! What is done with a connection, and which pod may talk to which, is decided elsewhere.
+//! Sockets in pods' network namespaces: listeners, prepared sockets, original destinations, the acceptor, ZDS; and
+//! how much of the program stays mapped. What is done with a connection, and which pod may talk to which, is decided elsewhere.
 //!
 //! With `lateen-accelerate` this is the one crate of the data plane that may say `unsafe`, and it alone may change a
 //! thread's network namespace. Only [`NamespaceThread`] does so; everybody else receives finished sockets.
@@ -10,6 +10,7 @@ pub mod keeper;
 mod limits;
 pub mod netns;
 mod packet;
+mod resident;
 mod share;
 pub mod socket;
 pub mod stock;
@@ -22,6 +23,7 @@ pub use dns::{DnsAt, DnsSockets};
 pub use keeper::{Keeper, Ledger, Named};
 pub use limits::raise_file_limit;
 pub use netns::Netns;
+pub use resident::release_program;
 pub use share::{Held, Share};
 pub use socket::{Keepalive, Listeners, Options, original_destination};
 pub use stock::{Kind, Stock};

@@ -45,6 +45,12 @@ const READY_LOOK: Duration = Duration::from_millis(10);
 /// How often pods' stocks of sockets are looked at for what nobody needs.
 const TIDY_LOOK: Duration = Duration::from_secs(60);
 
+/// After the proxy is ready: what was used to start is not used again.
+const STARTED: Duration = Duration::from_secs(3);
+
+/// How often the pages of the program are let go, so that those count as memory that a minute's work takes.
+const RELEASE: Duration = Duration::from_secs(60);
+
 /// Between two questions after a certificate that the authority does not give.
 const CERTIFICATE_LOOK: Duration = Duration::from_millis(200);
 
@@ -99,7 +105,11 @@ impl Control {
             }
         };
         let announce = async {
-            tokio::join!(self.announce(), hear, self.tidy());
+            let ready = async {
+                self.announce().await;
+                release().await;
+            };
+            tokio::join!(ready, hear, self.tidy());
             // Nothing is left to tell or to hear, which is no reason to end.
             std::future::pending().await
         };
@@ -379,6 +389,18 @@ impl Control {
         while self.connections() > 0 && Instant::now() < last {
             sleep(DRAIN_LOOK).await;
         }
+    }
+}
+
+/// Lets go, for ever, of the pages of the program that nobody uses any more.
+async fn release() {
+    sleep(STARTED).await;
+    loop {
+        if let Err(error) = lateen_capture::release_program() {
+            tracing::debug!(%error, "the program's pages stay mapped");
+            return;
+        }
+        sleep(RELEASE).await;
     }
 }
 

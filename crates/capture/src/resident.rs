@@ -1,0 +1,79 @@
+//! What of the program's own file counts as the process' memory.
+//!
+//! The kernel maps sixteen pages around one that is touched, and starting touches some function in nearly every stretch of
+//! that length: afterwards almost the whole program is mapped, of which serving needs a fraction. A page that is let go stays
+//! in the page cache, where it is found again without the disk while there is room, and is taken first when there is none.
+
+use std::io;
+use std::ops::Range;
+
+unsafe extern "C" {
+    /// Where the linker put the program's first byte.
+    static __executable_start: u8;
+    /// Where it put the end of its code.
+    static etext: u8;
+}
+
+/// Unmaps the program's constants and code. What is still used comes back, at a minor fault for sixteen pages.
+///
+/// # Errors
+/// The kernel does not do so, as where the process' memory is locked.
+pub fn release_program() -> io::Result<()> {
+    let pages = program();
+    let start = std::ptr::without_provenance_mut(pages.start);
+    // SAFETY: from its beginning to the end of its code a program has constants and code, mapped from its file and written by
+    // nobody; what is relocated comes behind. A page that is let go is read from the file again, with the same bytes.
+    match unsafe { libc::madvise(start, pages.len(), libc::MADV_DONTNEED) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Addresses of the whole pages between the program's beginning and the end of its code.
+fn program() -> Range<usize> {
+    // SAFETY: nothing is read but the symbols' addresses, and a number of the system's.
+    let (start, end, page) = unsafe {
+        let page = usize::try_from(libc::sysconf(libc::_SC_PAGESIZE)).unwrap_or(4096);
+        (&raw const __executable_start, &raw const etext, page)
+    };
+    start.addr().next_multiple_of(page)..end.addr() / page * page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of the program that are mapped, by `/proc/self/smaps`.
+    fn mapped() -> usize {
+        let program = program();
+        let mut inside = false;
+        let mut bytes = 0;
+        for line in std::fs::read_to_string("/proc/self/smaps").unwrap().lines() {
+            let range = line.split_once(' ').and_then(|(range, _)| {
+                let (start, _) = range.split_once('-')?;
+                usize::from_str_radix(start, 16).ok()
+            });
+            if let Some(start) = range {
+                inside = program.contains(&start);
+            } else if let Some(rest) = line.strip_prefix("Rss:").filter(|_| inside) {
+                let kib: usize = rest.trim_end_matches("kB").trim().parse().unwrap();
+                bytes += kib * 1024;
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_program_that_was_let_go_runs_on_with_fewer_of_its_pages() {
+        let pages = program();
+        let start = std::ptr::without_provenance_mut(pages.start);
+        // SAFETY: pages are read, which changes nothing.
+        let read = unsafe { libc::madvise(start, pages.len(), libc::MADV_POPULATE_READ) };
+        assert_eq!(read, 0);
+        let before = mapped();
+        assert!(before >= pages.len());
+        release_program().unwrap();
+        let after = mapped();
+        assert!(after < before / 2, "{after} of {before} bytes are left");
+    }
+}
