@@ -171,33 +171,36 @@ impl Meter for Counted<'_> {
     }
 }
 
-/// Relays a connection until it ends or is cut, and says how it ended.
-async fn relay<A: Duplex, B: Duplex>(
+/// Relays a connection until it ends or is cut, and says how it ended. An async fn would have room for both ends twice, as
+/// its arguments and in the relay.
+fn relay<'a, A: Duplex, B: Duplex>(
     client: A,
     server: B,
-    connection: &Connection,
-    tracked: &Tracked,
+    connection: &'a Connection,
+    tracked: &'a Tracked,
     limits: Limits,
-) -> Result<(), Refusal> {
+) -> impl Future<Output = Result<(), Refusal>> {
     tracked.opened();
     let mut relay = Relay::new(client, server, Counted(connection, tracked)).limited(limits);
-    let outcome = tokio::select! {
-        // First: a relay that ends because it was cut must say so.
-        biased;
-        reason = tracked.cut() => Err(reason),
-        outcome = &mut relay => Ok(outcome),
-    };
-    match outcome {
-        Ok(Outcome { error: None, .. }) => Ok(()),
-        Ok(Outcome {
-            error: Some(error), ..
-        }) if revoked(&error) => Err(Refusal::Cut(Cut::Revoked)),
-        Ok(Outcome {
-            error: Some(error), ..
-        }) => Err(Refusal::Broken(error)),
-        Err(reason) => {
-            relay.abort();
-            Err(Refusal::Cut(reason))
+    async move {
+        let outcome = tokio::select! {
+            // First: a relay that ends because it was cut must say so.
+            biased;
+            reason = tracked.cut() => Err(reason),
+            outcome = &mut relay => Ok(outcome),
+        };
+        match outcome {
+            Ok(Outcome { error: None, .. }) => Ok(()),
+            Ok(Outcome {
+                error: Some(error), ..
+            }) if revoked(&error) => Err(Refusal::Cut(Cut::Revoked)),
+            Ok(Outcome {
+                error: Some(error), ..
+            }) => Err(Refusal::Broken(error)),
+            Err(reason) => {
+                relay.abort();
+                Err(Refusal::Cut(reason))
+            }
         }
     }
 }
@@ -221,30 +224,33 @@ impl Meter for CountedTwice<'_> {
 type Ends = [Result<(), Refusal>; 2];
 
 /// Relays a connection both of whose ends are here, until it ends or either of them is cut, and says how each ended.
-async fn relay_both(
+fn relay_both<'a>(
     client: Socket,
     application: Socket,
-    source: (&Connection, &Tracked),
-    destination: (&Connection, &Tracked),
+    source: (&'a Connection, &'a Tracked),
+    destination: (&'a Connection, &'a Tracked),
     limits: Limits,
-) -> Ends {
+) -> impl Future<Output = Ends> {
     destination.1.opened();
     source.1.opened();
     let meter = CountedTwice(
         Counted(source.0, source.1),
         Counted(destination.0, destination.1),
     );
+    let (source, destination) = (source.1, destination.1);
     let mut relay = Relay::new(client, application, meter).limited(limits);
-    let outcome = tokio::select! {
-        biased;
-        reason = source.1.cut() => Err(reason),
-        reason = destination.1.cut() => Err(reason),
-        outcome = &mut relay => Ok(outcome),
-    };
-    if outcome.is_err() {
-        relay.abort();
+    async move {
+        let outcome = tokio::select! {
+            biased;
+            reason = source.cut() => Err(reason),
+            reason = destination.cut() => Err(reason),
+            outcome = &mut relay => Ok(outcome),
+        };
+        if outcome.is_err() {
+            relay.abort();
+        }
+        ended(outcome, source, destination)
     }
-    ended(outcome, source.1, destination.1)
 }
 
 /// What the end of their relay, or what cut it, is to the source and the destination.
@@ -318,6 +324,11 @@ fn rehearse(worker: &Worker, facts: &Facts, connection: &Connection, hits: &[Dry
         });
     }
     connection.note_dry_run(notes.join(", "));
+}
+
+/// Takes something out of its box, whose memory is free now and not when the connection ends.
+fn unboxed<T>(boxed: Box<T>) -> T {
+    *boxed
 }
 
 /// How a connection ended, for those who watch.

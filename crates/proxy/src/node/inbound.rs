@@ -24,7 +24,7 @@ use super::counted::Counted;
 use super::describe::{Inbound, baggage};
 use super::dial::dial;
 use super::tunnel::charged;
-use super::{Arrival, Refusal, admit, finish, refuse, relay};
+use super::{Arrival, Refusal, admit, finish, refuse, relay, unboxed};
 use crate::live::{Facts, Tracked};
 use crate::meeting::{Ends, Hosted};
 use crate::pod::Pod;
@@ -255,7 +255,7 @@ pub(super) async fn connect(session: Rc<Session>, incoming: Box<Incoming>) {
         connection,
         _held,
         joined,
-    } = *taken;
+    } = unboxed(taken);
     let outcome = match joined {
         Ok((stream, application)) => {
             relay(

@@ -13,39 +13,44 @@ use crate::worker::Worker;
 use lateen_relay::Socket;
 
 /// Serves a connection that a process of the pod opened.
-pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
-    let Some((arrival, next, known)) = Box::pin(prepare(&worker, arrival)).await else {
-        return;
-    };
-    let Known {
-        connection,
-        tracked,
-    } = known;
-    let (client, limits) = (Socket::from(arrival.stream), worker.limits);
-    let outcome = match next {
-        Next::Tunnel(stream) => relay(client, stream, &connection, &tracked, limits).await,
-        Next::Plain(stream) => {
-            relay(client, Socket::from(stream), &connection, &tracked, limits).await
-        }
-        Next::Near(near) if worker.accelerator.is_some() => {
-            let source = (&*connection, &tracked);
-            relay_joined(&worker, client, near, &arrival.pod, source).await
-        }
-        Next::Near(near) => {
-            let (application, destination) = near.parts();
-            let source = (&*connection, &tracked);
-            let of = (&*destination.connection, &destination.tracked);
-            let [ended, there] = relay_both(client, application, source, of, limits).await;
-            destination.finish(&worker, there);
-            ended
-        }
-    };
-    finish(&worker, *connection, tracked, outcome);
+pub(super) fn serve(worker: Rc<Worker>, arrival: Arrival) -> impl Future<Output = ()> {
+    // Boxed before there is a future that would have room for the arrival for as long as it relays.
+    let prepared = Box::pin(prepare(Rc::clone(&worker), arrival));
+    async move {
+        let Some((arrival, next, known)) = prepared.await else {
+            return;
+        };
+        let Known {
+            connection,
+            tracked,
+        } = known;
+        let (client, limits) = (Socket::from(arrival.stream), worker.limits);
+        let outcome = match next {
+            Next::Tunnel(stream) => relay(client, stream, &connection, &tracked, limits).await,
+            Next::Plain(stream) => {
+                relay(client, Socket::from(stream), &connection, &tracked, limits).await
+            }
+            Next::Near(near) if worker.accelerator.is_some() => {
+                let source = (&*connection, &tracked);
+                relay_joined(&worker, client, near, &arrival.pod, source).await
+            }
+            Next::Near(near) => {
+                let (application, destination) = near.parts();
+                let source = (&*connection, &tracked);
+                let of = (&*destination.connection, &destination.tracked);
+                let [ended, there] = relay_both(client, application, source, of, limits).await;
+                destination.finish(&worker, there);
+                ended
+            }
+        };
+        finish(&worker, *connection, tracked, outcome);
+    }
 }
 
 /// Finds the source and reaches the next hop; a connection without one ends here. Its client sees a reset, as it would
 /// without a proxy.
-async fn prepare(worker: &Rc<Worker>, arrival: Arrival) -> Option<(Arrival, Next, Known)> {
+async fn prepare(worker: Rc<Worker>, arrival: Arrival) -> Option<(Arrival, Next, Known)> {
+    let worker = &worker;
     let start = Instant::now();
     let destination = match arrival.destination() {
         Ok(destination) => destination,

@@ -26,37 +26,42 @@ struct Known {
 }
 
 /// Serves a connection that came to the pod without a tunnel.
-pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
-    let Some((arrival, known)) = Box::pin(recognise(&worker, arrival)).await else {
-        return;
-    };
-    let application = Box::pin(reach(&worker, &arrival, &known)).await;
-    let Known {
-        tracked,
-        connection,
-        ..
-    } = known;
-    let outcome = match application {
-        Ok(application) => {
-            relay(
-                Socket::from(arrival.stream),
-                Socket::from(application),
-                &connection,
-                &tracked,
-                worker.limits,
-            )
-            .await
-        }
-        Err(refusal) => {
-            reset_on_close(&arrival.stream);
-            Err(refusal)
-        }
-    };
-    finish(&worker, *connection, tracked, outcome);
+pub(super) fn serve(worker: Rc<Worker>, arrival: Arrival) -> impl Future<Output = ()> {
+    // Boxed before there is a future that would have room for the arrival for as long as it relays.
+    let recognised = Box::pin(recognise(Rc::clone(&worker), arrival));
+    async move {
+        let Some((arrival, known)) = recognised.await else {
+            return;
+        };
+        let application = Box::pin(reach(&worker, &arrival, &known)).await;
+        let Known {
+            tracked,
+            connection,
+            ..
+        } = known;
+        let outcome = match application {
+            Ok(application) => {
+                relay(
+                    Socket::from(arrival.stream),
+                    Socket::from(application),
+                    &connection,
+                    &tracked,
+                    worker.limits,
+                )
+                .await
+            }
+            Err(refusal) => {
+                reset_on_close(&arrival.stream);
+                Err(refusal)
+            }
+        };
+        finish(&worker, *connection, tracked, outcome);
+    }
 }
 
 /// Finds out for whom the connection is; one that is for nobody ends here.
-async fn recognise(worker: &Worker, arrival: Arrival) -> Option<(Arrival, Known)> {
+async fn recognise(worker: Rc<Worker>, arrival: Arrival) -> Option<(Arrival, Known)> {
+    let worker = &*worker;
     let start = Instant::now();
     let destination = match arrival.destination() {
         Ok(destination) => destination,
