@@ -18,7 +18,7 @@ for side in client:n1:15001 echo:n2:15008; do
     # Tunnels that are open already would carry the new connections past the backlog.
     check "the client's proxy is another one, without tunnels" lateen proxy replace n1 --drain 1s --wait
   fi
-  kill -STOP "$old"
+  check "$app: its proxy does nothing any more" freeze "$old"
   ask 0.2 "$WORK/queued" -workers 40 -rate 400 -timeout 15s & QUEUED=$!
   sleep 1
   queued=$(waiting "$uid" "$port")
@@ -43,7 +43,7 @@ done
 printf '#!/bin/sh\nLATEEN_KEEPER=/nowhere exec %q "$@"\n' "$ROOT/bin/lateen-proxy" >"$WORK/alone"
 chmod +x "$WORK/alone"
 old=$(proxy_pid n1)
-kill -STOP "$old"
+check "the proxy does nothing any more" freeze "$old"
 ask 0.2 "$WORK/queued" -workers 40 -rate 400 -timeout 15s & QUEUED=$!
 sleep 1
 queued=$(waiting "$CLIENT" 15001)
