@@ -44,7 +44,7 @@ agent_metric() { in_node "$1" curl -s http://127.0.0.1:15014/metrics | awk -v m=
 agent_log() { cat "$RUN/nodes/$1/agent.log"; }
 
 # freeze PID: stops a process. A thread of it that runs stops at its next turn, which on a busy machine is not at once.
-frozen() { ! grep -hq '^State:[[:space:]]*[^Tt]' "/proc/$1"/task/*/status; }
+frozen() { ! grep -hq '^State:[[:space:]]*[^Tt[:space:]]' "/proc/$1"/task/*/status; }
 freeze() { kill -STOP "$1" && eventually 20 frozen "$1"; }
 # ask SECONDS FILE FLAGS...: asks the echo service from the client's network; counts go to FILE, failures to FILE.failures.
 ask() {
