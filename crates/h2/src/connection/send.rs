@@ -214,7 +214,7 @@ impl Connection {
                 .min(stream.window.max(0) as u32);
             // With its head it ends where the write does, and so where a TLS record does.
             let left = self.config.write - self.output.len();
-            let left = left.saturating_sub(HEAD).max(LEAST_FRAME);
+            let left = left.max(LEAST_FRAME + HEAD) - HEAD;
             let length = stream.queued.min(most).min(left as u32);
             let end = length == stream.queued && stream.is(is::ENDING);
             let head = Head {
