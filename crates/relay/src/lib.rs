@@ -2,6 +2,7 @@
 //! It neither opens streams nor decides who may talk: it is handed two open ones and returns when both directions ended.
 #![forbid(unsafe_code)]
 
+mod direction;
 mod duplex;
 mod limits;
 mod lost;

@@ -14,9 +14,9 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::direction::PIECES;
 use crate::duplex::{Chunk, Duplex};
 use crate::pieces::{Pieces, clock};
-use crate::run::PIECES;
 use crate::scratch::{ReadSize, read_some};
 
 /// A TCP connection to be relayed.
