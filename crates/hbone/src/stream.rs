@@ -115,8 +115,8 @@ impl Drop for Slot {
 /// An open stream. Its two directions end independently; dropped before both did, it is cancelled, which its peer takes
 /// for a reset unless our direction had ended.
 ///
-/// What the peer sends waits here up to the stream window; credit goes back to the peer when the
-/// next read shows that the bytes of the previous one were used.
+/// What the peer sends waits here up to the stream window; credit goes back to the peer when its reader says that the bytes
+/// were used, or the next read shows it.
 #[derive(Debug)]
 pub struct Stream {
     /// What an `AsyncRead` caller had no room for.
@@ -137,6 +137,19 @@ impl Stream {
     /// The number of the tunnel that carries it, see [`Pool::number_with`](crate::Pool::number_with); 0 if it has none.
     pub fn tunnel(&self) -> u64 {
         self.carried.slot().load().number.get()
+    }
+
+    fn poll_chunk<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        take: impl FnOnce(&mut Context<'_>, Chunk<'_>) -> T,
+    ) -> Poll<io::Result<T>> {
+        let data = self.carried.poll_data(cx);
+        let chunk = match std::task::ready!(data)? {
+            Some(bytes) => Chunk::Owned(bytes),
+            None => Chunk::End,
+        };
+        Poll::Ready(Ok(take(cx, chunk)))
     }
 }
 
@@ -161,12 +174,21 @@ impl Duplex for Stream {
         _owned: bool,
         take: impl FnOnce(&mut Context<'_>, Chunk<'_>) -> T,
     ) -> Poll<io::Result<T>> {
-        let data = self.carried.poll_data(cx);
-        let chunk = match std::task::ready!(data)? {
-            Some(bytes) => Chunk::Owned(bytes),
-            None => Chunk::End,
-        };
-        Poll::Ready(Ok(take(cx, chunk)))
+        self.carried.settle();
+        self.poll_chunk(cx, take)
+    }
+
+    fn poll_read_more<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        _size: &mut ReadSize,
+        take: impl FnOnce(&mut Context<'_>, Chunk<'_>) -> T,
+    ) -> Poll<io::Result<T>> {
+        self.poll_chunk(cx, take)
+    }
+
+    fn used(&mut self, _: &mut Context<'_>) {
+        self.carried.settle();
     }
 
     fn hold(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
@@ -214,6 +236,7 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.unread.is_empty() {
+            this.carried.settle();
             match std::task::ready!(this.carried.poll_data(cx))? {
                 Some(bytes) => this.unread = bytes,
                 None => return Poll::Ready(Ok(())),

@@ -6,10 +6,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use common::wire::*;
 use common::{Busy, echo, local, noise, request, settings, stream, tunnel};
-use lateen_hbone::{Budget, Settings, Tunnel};
+use lateen_hbone::{Budget, Connection, Settings, Tunnel};
 use lateen_relay::{Counters, Duplex, Relay};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::task::spawn_local;
 
 #[tokio::test(start_paused = true)]
@@ -56,6 +57,59 @@ async fn streams_that_nobody_reads_stall_only_themselves() {
         let mut all = Vec::new();
         let read = far.read_to_end(&mut all).await.unwrap();
         assert!(read >= window, "{read}");
+    })
+    .await;
+}
+
+/// What is gathered for one write is the peer's until it is written.
+#[tokio::test(start_paused = true)]
+async fn what_an_application_leaves_in_the_middle_of_a_write_is_within_the_window() {
+    local(async {
+        const WINDOW: usize = 65_535;
+        for taken in [100_000, 300_000, 777_777] {
+            let (mut near, far) = duplex(1 << 20);
+            let application = Busy::default();
+            application.room.set(taken);
+            let behind = application.clone();
+            spawn_local(async move {
+                let settings = Settings {
+                    stream_window: WINDOW as u32,
+                    ..Settings::server()
+                };
+                let mut connection = Connection::accept(far, settings).await.unwrap();
+                while let Ok(Some(incoming)) = connection.next().await {
+                    let stream = incoming.accept(None).unwrap();
+                    let relay = Relay::new(stream, behind.clone(), Counters::default());
+                    spawn_local(relay);
+                }
+            });
+            let opening = frame(SETTINGS, 0, 0, &[]);
+            write(&mut near, &[PREFACE, &opening, &connect(1)].concat()).await;
+            let (mut windows, mut sent) = ([WINDOW; 2], 0);
+            loop {
+                let room = windows[0].min(windows[1]).min(16_000);
+                if room > 0 {
+                    write(&mut near, &frame(DATA, 0, 1, &vec![7; room])).await;
+                    windows = windows.map(|window| window - room);
+                    sent += room;
+                    continue;
+                }
+                let read = tokio::time::timeout(Duration::from_secs(1), read_frame(&mut near));
+                let Ok(Some((kind, _, stream, payload))) = read.await else {
+                    break;
+                };
+                if kind == WINDOW_UPDATE {
+                    let more = u32::from_be_bytes(payload[..].try_into().unwrap());
+                    windows[stream as usize] += more as usize;
+                }
+            }
+            assert_eq!(application.got.borrow().len(), taken);
+            let held = sent - taken;
+            assert!(
+                (WINDOW / 4..=WINDOW).contains(&held),
+                "{held} bytes are held"
+            );
+        }
     })
     .await;
 }

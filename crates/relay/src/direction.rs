@@ -15,8 +15,7 @@ const TURN: u32 = 16;
 /// Pieces that leave in one write, where the reader has them at hand.
 pub(crate) const PIECES: usize = 16;
 
-/// Bytes of such a write, as soon as there are so many. What was read has its credit back, so that this is what a peer may
-/// have us hold beyond its window if the writer stops in the middle.
+/// Bytes of such a write, as soon as there are so many.
 const GATHERED: usize = 64 * 1024;
 /// One direction of a relay.
 #[derive(Debug, Default)]
@@ -213,7 +212,7 @@ impl Direction {
             _ => GATHERED.min(self.size.bytes()).min(affordable_now()),
         };
         while held < PIECES && length < most {
-            let read = from.poll_read(cx, &mut self.size, T::QUEUES, |_, chunk| match chunk {
+            let read = from.poll_read_more(cx, &mut self.size, |_, chunk| match chunk {
                 Chunk::End => None,
                 Chunk::Owned(bytes) => Some(bytes),
                 Chunk::Borrowed(bytes) => Some(Bytes::copy_from_slice(bytes)),
@@ -248,7 +247,9 @@ impl Direction {
         }
         if written == length {
             self.size.learn(written);
+            from.used(cx);
         } else {
+            // What is left of it is still the peer's: its next read shows that it is written.
             self.size = ReadSize::least();
             self.keep(&mut pieces[..held], written, length - written);
         }

@@ -44,6 +44,23 @@ pub trait Duplex {
         take: impl FnOnce(&mut Context<'_>, Chunk<'_>) -> T,
     ) -> Poll<io::Result<T>>;
 
+    /// Reads once more behind what is not written yet: where reading gives the peer credit for what came before, it gets none
+    /// for that until [`Duplex::used`] or the next [`Duplex::poll_read`]. Asked only where the other stream does not queue.
+    ///
+    /// # Errors
+    /// The stream was reset or broke.
+    fn poll_read_more<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        size: &mut ReadSize,
+        take: impl FnOnce(&mut Context<'_>, Chunk<'_>) -> T,
+    ) -> Poll<io::Result<T>> {
+        self.poll_read(cx, size, false, take)
+    }
+
+    /// All that was read is written.
+    fn used(&mut self, _: &mut Context<'_>) {}
+
     /// Writes from the front of `bytes` and advances them by what was taken; `Ready` means that all were.
     ///
     /// # Errors

@@ -15,6 +15,47 @@ struct Bursts {
     bursts: std::collections::VecDeque<Vec<bytes::Bytes>>,
     at_hand: std::collections::VecDeque<bytes::Bytes>,
     breaks: bool,
+    /// Bytes that were handed out, those that the peer got credit for, and what the application has.
+    read: usize,
+    credited: usize,
+    /// The peer waits for its credit.
+    waits: Option<std::task::Waker>,
+    taken: Rc<std::cell::RefCell<Vec<u8>>>,
+}
+
+impl Bursts {
+    fn give_credit(&mut self) {
+        let taken = self.taken.borrow().len();
+        assert!(self.read <= taken, "credit for what is not written");
+        self.credited = self.read;
+        if let Some(peer) = self.waits.take() {
+            peer.wake();
+        }
+    }
+
+    fn next<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        take: impl FnOnce(&mut Context<'_>, lateen_relay::Chunk<'_>) -> T,
+    ) -> Poll<std::io::Result<T>> {
+        if let Some(piece) = self.at_hand.pop_front() {
+            self.read += piece.len();
+            return Poll::Ready(Ok(take(cx, lateen_relay::Chunk::Owned(piece))));
+        }
+        if self.credited < self.read {
+            self.waits = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        match self.bursts.pop_front() {
+            Some(burst) => {
+                self.at_hand.extend(burst);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            None if self.breaks => Poll::Ready(Err(ErrorKind::ConnectionReset.into())),
+            None => Poll::Ready(Ok(take(cx, lateen_relay::Chunk::End))),
+        }
+    }
 }
 
 /// An application that takes so many bytes of each write; none means that it wants to be asked again.
@@ -66,18 +107,21 @@ impl Duplex for Bursts {
         _: bool,
         take: impl FnOnce(&mut Context<'_>, lateen_relay::Chunk<'_>) -> T,
     ) -> Poll<std::io::Result<T>> {
-        if let Some(piece) = self.at_hand.pop_front() {
-            return Poll::Ready(Ok(take(cx, lateen_relay::Chunk::Owned(piece))));
-        }
-        match self.bursts.pop_front() {
-            Some(burst) => {
-                self.at_hand.extend(burst);
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }
-            None if self.breaks => Poll::Ready(Err(ErrorKind::ConnectionReset.into())),
-            None => Poll::Ready(Ok(take(cx, lateen_relay::Chunk::End))),
-        }
+        self.give_credit();
+        self.next(cx, take)
+    }
+
+    fn poll_read_more<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        _: &mut lateen_relay::ReadSize,
+        take: impl FnOnce(&mut Context<'_>, lateen_relay::Chunk<'_>) -> T,
+    ) -> Poll<std::io::Result<T>> {
+        self.next(cx, take)
+    }
+
+    fn used(&mut self, _: &mut Context<'_>) {
+        self.give_credit();
     }
 
     fn poll_write(
@@ -111,7 +155,11 @@ impl Duplex for Takes {
         _: bool,
         take: impl FnOnce(&mut Context<'_>, lateen_relay::Chunk<'_>) -> T,
     ) -> Poll<std::io::Result<T>> {
-        Poll::Ready(Ok(take(cx, lateen_relay::Chunk::End)))
+        // It says nothing, and leaves when it has heard all.
+        match self.ended.get() {
+            true => Poll::Ready(Ok(take(cx, lateen_relay::Chunk::End))),
+            false => Poll::Pending,
+        }
     }
 
     fn poll_write(
@@ -163,16 +211,21 @@ fn relay_bursts(
         };
         burst.iter().map(piece).collect()
     };
-    let from = Bursts {
-        bursts: bursts.iter().map(pieces).collect(),
-        at_hand: Default::default(),
-        breaks,
-    };
+    let bursts = bursts.iter().map(pieces).collect();
     let (taken, writes, ended) = <(
         Rc<std::cell::RefCell<Vec<u8>>>,
         Rc<std::cell::Cell<usize>>,
         Rc<std::cell::Cell<bool>>,
     )>::default();
+    let from = Bursts {
+        bursts,
+        at_hand: Default::default(),
+        breaks,
+        read: 0,
+        credited: 0,
+        waits: None,
+        taken: Rc::clone(&taken),
+    };
     let to = Takes {
         taken: Rc::clone(&taken),
         writes: Rc::clone(&writes),
@@ -185,7 +238,9 @@ fn relay_bursts(
         .build()
         .unwrap();
     let counters = Rc::new(Counters::default());
-    let outcome = runtime.block_on(run(from, to, Rc::clone(&counters)));
+    let relay = run(from, to, Rc::clone(&counters));
+    let relay = async { tokio::time::timeout(Duration::from_secs(60), relay).await };
+    let outcome = runtime.block_on(relay).expect("no credit comes");
     assert_eq!(counters.sent(), outcome.sent);
     let taken = taken.take();
     (said, taken, writes.get(), ended.get(), outcome)

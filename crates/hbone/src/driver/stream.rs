@@ -123,7 +123,7 @@ impl Drop for Asked {
 pub(crate) struct Stream {
     shared: Shared,
     id: StreamId,
-    /// Bytes handed out by the last read, whose credit the peer has not got back yet.
+    /// Bytes that were handed out and whose credit the peer has not got back yet.
     owed: usize,
     /// Bytes that our relay could not hand over yet.
     waiting: u32,
@@ -156,8 +156,8 @@ impl Stream {
         }
     }
 
-    /// The next bytes of the peer; `None` at the end.
-    pub(crate) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+    /// Gives the peer its credit back for what was handed out.
+    pub(crate) fn settle(&mut self) {
         let owed = std::mem::take(&mut self.owed);
         if owed > 0 {
             let grants = {
@@ -169,6 +169,10 @@ impl Stream {
                 self.shared.act(|_| ());
             }
         }
+    }
+
+    /// The next bytes of the peer; `None` at the end.
+    pub(crate) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         let result = {
             let mut core = self.shared.borrow();
             let ended = core.ended().map(super::Ended::to_io);
@@ -189,7 +193,7 @@ impl Stream {
             return Poll::Pending;
         };
         if let Ok(Some(bytes)) = &result {
-            self.owed = bytes.len();
+            self.owed += bytes.len();
         }
         Poll::Ready(result)
     }

@@ -157,6 +157,8 @@ pub fn noise(length: usize, seed: u32) -> Vec<u8> {
 pub struct Busy {
     pub reads: Rc<Cell<bool>>,
     pub got: Rc<RefCell<Vec<u8>>>,
+    /// Bytes that it takes all the same.
+    pub room: Rc<Cell<usize>>,
 }
 
 impl Duplex for Busy {
@@ -174,12 +176,17 @@ impl Duplex for Busy {
     }
 
     fn poll_write(&mut self, _: &mut Context<'_>, bytes: &mut Bytes) -> Poll<io::Result<()>> {
-        if !self.reads.get() {
-            return Poll::Pending;
+        let room = match self.reads.get() {
+            true => bytes.len(),
+            false => self.room.get().min(bytes.len()),
+        };
+        self.room.set(self.room.get().saturating_sub(room));
+        let taken = bytes.split_to(room);
+        self.got.borrow_mut().extend_from_slice(&taken);
+        match bytes.is_empty() {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
         }
-        self.got.borrow_mut().extend_from_slice(bytes);
-        bytes.clear();
-        Poll::Ready(Ok(()))
     }
 
     fn poll_write_borrowed(&mut self, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
