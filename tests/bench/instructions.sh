@@ -10,7 +10,7 @@ BASELINE=tests/bench/instructions.txt
 command -v valgrind >/dev/null || { echo "valgrind is missing: apt-get install valgrind"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 update=
 [ "${1:-}" = --update ] && { update=1; shift; }
-cores=${*:-parse route policy head h2_connect h2_relay_1k h2_relay_16k h2_single_1k tunnel_requests tunnel_opens}
+cores=${*:-parse route policy head h2_connect h2_relay_1k h2_relay_16k h2_single_1k tunnel_requests tunnel_opens tunnel_bulk}
 binaries=${CARGO_TARGET_DIR:-target}/release/examples
 build() { # PACKAGE EXAMPLE
   cargo build --quiet --release --locked -p "$1" --example "$2" || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
