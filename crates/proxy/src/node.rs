@@ -327,6 +327,7 @@ fn rehearse(worker: &Worker, facts: &Facts, connection: &Connection, hits: &[Dry
 }
 
 /// Takes something out of its box, whose memory is free now and not when the connection ends.
+#[expect(clippy::boxed_local, reason = "the box is what ends here")]
 fn unboxed<T>(boxed: Box<T>) -> T {
     *boxed
 }

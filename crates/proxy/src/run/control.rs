@@ -48,9 +48,6 @@ const TIDY_LOOK: Duration = Duration::from_secs(60);
 /// After the proxy is ready: what was used to start is not used again.
 const STARTED: Duration = Duration::from_secs(3);
 
-/// How often the pages of the program are let go, so that those count as memory that a minute's work takes.
-const RELEASE: Duration = Duration::from_secs(60);
-
 /// Between two questions after a certificate that the authority does not give.
 const CERTIFICATE_LOOK: Duration = Duration::from_millis(200);
 
@@ -392,15 +389,11 @@ impl Control {
     }
 }
 
-/// Lets go, for ever, of the pages of the program that nobody uses any more.
+/// Lets go of the pages of the program that starting has mapped. Once: what comes back is what serving uses.
 async fn release() {
     sleep(STARTED).await;
-    loop {
-        if let Err(error) = lateen_capture::release_program() {
-            tracing::debug!(%error, "the program's pages stay mapped");
-            return;
-        }
-        sleep(RELEASE).await;
+    if let Err(error) = lateen_capture::release_program() {
+        tracing::debug!(%error, "the program's pages stay mapped");
     }
 }
 

@@ -138,10 +138,19 @@ impl Mesh {
         Self::start_at_with(home, "cluster.local", Limits::default()).await
     }
 
-    /// A mesh at work, with a client of this trust domain, and connections that do not stand still for long.
+    /// A mesh at work, with a client of this trust domain, whose nodes do not stop waiting before the test does.
     pub async fn start_at_with(home: Home, clients_domain: &str, limits: Limits) -> Self {
+        Self::start_waiting(home, clients_domain, limits, 2 * LONG).await
+    }
+
+    /// A mesh at work whose nodes soon stop waiting for what does not answer.
+    pub async fn start_impatient_at(home: Home) -> Self {
+        Self::start_waiting(home, "cluster.local", Limits::default(), PATIENCE).await
+    }
+
+    async fn start_waiting(home: Home, domain: &str, limits: Limits, patience: Duration) -> Self {
         let (ca, nobody) = (Arc::new(Ca::new()), HashMap::new());
-        let mesh = Self::build(ca, clients_domain, limits, HOUR, PATIENCE, &nobody, home);
+        let mesh = Self::build(ca, domain, limits, HOUR, patience, &nobody, home);
         mesh.configure().await;
         mesh
     }

@@ -24,7 +24,7 @@ async fn start() -> (Mesh, Application) {
 }
 
 async fn start_at(home: Home) -> (Mesh, Application) {
-    let mesh = Mesh::start_at(home).await;
+    let mesh = Mesh::start_impatient_at(home).await;
     let application = mesh.application().await;
     (mesh, application)
 }
