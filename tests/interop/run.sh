@@ -13,13 +13,22 @@ for s in "${scripts[@]}"; do
   code=$?
   counts=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' <<<"$out" | tail -1)
   if [ -z "$counts" ]; then
-    counts="0 passed, 1 failed, 0 skipped"
+    p=0 f=1 k=0
     printf '%s\n' "$out" | tail -30
     echo "not ok - $s ended with code $code and no counts"
   else
     grep -vE '^[0-9]+ passed, ' <<<"$out"
+    read -r p _ f _ k _ <<<"$counts"
+    if [ "$code" != $((f > 0)) ]; then
+      echo "not ok - $s ended with code $code where it counted $f failed"
+      f=$((f + 1))
+    fi
+    # What was skipped was not compared.
+    if [ "$k" != 0 ]; then
+      echo "not ok - $k checks of $s were skipped: give it what it lacks"
+      f=$((f + 1))
+    fi
   fi
-  read -r p _ f _ k _ <<<"${counts//,/}"
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + k))
   echo "   $p passed, $f failed, $k skipped in $((SECONDS - began)) s"
 done

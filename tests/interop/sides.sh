@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # The scripts of tests/accept and tests/faults that sides.txt lists (all, or those named), each with a stock ztunnel on the node of
 # its client and again on that of its server. What a stock does otherwise is listed there with its reason: any other check that
-# fails is a failure, and so is a listed one that fails no more. LANES (2) of them run at a time.
+# fails is a failure, and so is a listed one that fails no more, or one that was not made. LANES (2) of them run at a time.
 set -uo pipefail
 cd "$(dirname "$0")"
 ROOT=$(cd ../.. && pwd)
 if [ ! -x "${ZTUNNEL:-}" ]; then
-  echo "not ok - set ZTUNNEL to the path of a stock ztunnel binary: make interop ZTUNNEL=/path/to/ztunnel"
+  echo "not ok - set ZTUNNEL to the path of a stock ztunnel binary: make interop-sides ZTUNNEL=/path/to/ztunnel"
   echo "0 passed, 1 failed, 0 skipped"
   exit 1
 fi
@@ -33,18 +33,36 @@ expected() {
     }' sides.txt
 }
 
+# unfinished SCRIPT CODE COUNTS OUTPUT: why not all of its checks can be taken for made, a line each.
+unfinished() {
+  local passed failed skipped told checks
+  read -r passed _ failed _ skipped _ <<<"$3"
+  told=$(grep -c '^not ok - ' "$4")
+  checks=$(awk -v script="$1" '$1 == script {print $2}' sides.txt)
+  [ "$skipped" = 0 ] || echo "$skipped of its checks were skipped: give it what it lacks"
+  [ "$2" = $((failed > 0)) ] || echo "it ended with code $2 where it counted $failed failed"
+  [ "$told" = "$failed" ] || echo "it counted $failed failed and named $told"
+  [ -n "$checks" ] || echo "sides.txt does not say how many checks it makes"
+  [ $((passed + failed)) = "${checks:-$((passed + failed))}" ] ||
+    echo "it made $((passed + failed)) checks of $checks: find what was left out, or change the number in sides.txt and docs/reference/ztunnel-compatibility.md"
+}
+
 one() { # SCRIPT SIDE NODE
-  local began=$SECONDS out=$RESULTS/out.$2.${1//\//.} code counts passed failed=0 line how name met
+  local began=$SECONDS out=$RESULTS/out.$2.${1//\//.} code counts passed skipped failed=0 line how name met
   STOCK_NODES=$3 timeout -k 10 "${SCRIPT_SECONDS:-400}" bash "$ROOT/tests/$1.sh" >"$out" 2>&1 </dev/null
   code=$?
   counts=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$out" | tail -1)
   {
     echo "== $1, a stock behind the $2"
-    read -r passed _ <<<"${counts:-0}"
+    read -r passed _ _ _ skipped _ <<<"${counts:-0 passed, 0 failed, 0 skipped}"
     if [ -z "$counts" ]; then
       tail -30 "$out"
       echo "not ok - it ended with code $code and no counts"
       failed=1
+    else
+      unfinished "$1" "$code" "$counts" "$out" >"$out.unfinished"
+      sed 's/^/not ok - /' "$out.unfinished"
+      failed=$(wc -l <"$out.unfinished")
     fi
     expected "$1" "$2" >"$out.expected"
     sed -n 's/^not ok - *//p' "$out" >"$out.otherwise"
@@ -67,7 +85,7 @@ one() { # SCRIPT SIDE NODE
     done <"$out.expected"
     echo "   $passed passed, $failed failed in $((SECONDS - began)) s"
   } >"$out.text"
-  echo "$passed $failed" >"$out.counts"
+  echo "$passed $failed $skipped" >"$out.counts"
   cat "$out.text" # in one piece: the other lane prints as well
 }
 
@@ -82,4 +100,4 @@ done
 wait
 # Once more at the end: what failed is what a reader looks for.
 for s in "$RESULTS"/out.*.text; do sed -n "s|^not ok - |--- FAIL: $(sed -n '1s/^== //p' "$s"): |p" "$s"; done
-awk '{p += $1; f += $2} END {printf "%d passed, %d failed, 0 skipped\n", p, f; exit f > 0}' "$RESULTS"/out.*.counts
+awk '{p += $1; f += $2; k += $3} END {printf "%d passed, %d failed, %d skipped\n", p, f, k; exit f > 0}' "$RESULTS"/out.*.counts
