@@ -237,6 +237,30 @@ func TestACertificateThatLivesShortlyIsNotPastItsHalfFromTheStart(t *testing.T) 
 	}
 }
 
+// What is cut to its signer's end lives shortly, too, whatever was asked for.
+func TestACertificateThatItsSignerCutsShortIsNotPastItsHalfFromTheStart(t *testing.T) {
+	a := newAuthority(t)
+	end := a.root.Signer().NotAfter()
+	for _, left := range []time.Duration{time.Hour, 5 * time.Minute, 100 * time.Second, time.Minute, 20 * time.Second} {
+		a.now = end.Add(-left)
+		token := a.token(func(c jwt.MapClaims, _ map[string]any) { c["exp"] = end.Add(time.Hour).Unix() })
+		resp, err := a.ask(token, web, csr(t, newKey(t), nil), 24*3600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf := parse(t, resp.CertChain[0])
+		if !leaf.NotAfter.Equal(end) {
+			t.Errorf("with %s left it ends %s after its signer", left, leaf.NotAfter.Sub(end))
+		}
+		if more := leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2).Sub(a.now); more < left/4 {
+			t.Errorf("with %s left the half is over in %s", left, more)
+		}
+		if back := a.now.Sub(leaf.NotBefore); back < time.Second || back > backdate {
+			t.Errorf("with %s left: valid from %s before it was made", left, back)
+		}
+	}
+}
+
 func TestNoCertificateOutlivesTheRoot(t *testing.T) {
 	a := newAuthority(t)
 	a.now = a.root.Signer().NotAfter().Add(-time.Hour)

@@ -76,7 +76,10 @@ func (s *Service) CreateCertificate(ctx context.Context, req *auth.IstioCertific
 	if err != nil {
 		return nil, s.refused("malformed_request", caller, id.String(), status.Error(codes.InvalidArgument, err.Error()))
 	}
-	now := s.Now()
+	now, signer := s.Now(), s.Authority.Signer()
+	if signer.elsewhere == nil { // what others sign ends when they say
+		lifetime = max(0, min(lifetime, signer.NotAfter().Sub(now)))
+	}
 	template := &x509.Certificate{
 		NotBefore:   now.Add(-min(backdate, lifetime/4)), // ztunnel renews at half of what stands here: that must not be over at once
 		NotAfter:    now.Add(lifetime),
@@ -84,7 +87,6 @@ func (s *Service) CreateCertificate(ctx context.Context, req *auth.IstioCertific
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		URIs:        []*url.URL{id.URI()},
 	}
-	signer := s.Authority.Signer()
 	if signer.elsewhere != nil && csr.identity == nil {
 		return nil, s.refused("malformed_csr", caller, id.String(), status.Errorf(codes.InvalidArgument,
 			"the request names no identity, and %s signs what requests name; put %s into the request as its URI", signer.name, id))
