@@ -259,7 +259,7 @@ func lookupKind(word string) (api.Kind, error) {
 	if word != "" && word != strings.ToLower(word) {
 		return api.Kind{Name: word, Plural: word, Namespaced: true}, nil
 	}
-	cure := didYouMean("", spelling.Nearest(word, kindNames()))
+	cure := didYouMean("", spelling.Nearest(word, kindWords()))
 	if cure == "" {
 		cure = "use one of " + strings.Join(kindNames(), ", ")
 	}
@@ -272,6 +272,18 @@ func kindNames() []string {
 		names = append(names, kind.Plural)
 	}
 	return names
+}
+
+// kindWords are all words for kinds. Those that most use come first: of two that are as near a mistake is taken for the former.
+func kindWords() []string {
+	words := kindNames()
+	for _, kind := range api.Kinds() {
+		words = append(words, strings.ToLower(kind.Name))
+	}
+	for _, kind := range api.Kinds() {
+		words = append(words, kind.Short...)
+	}
+	return words
 }
 
 // names lists the names of objects for completion; without a mesh there are none.

@@ -32,6 +32,7 @@ func Run(ctx context.Context, env Env, args []string) int {
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
+	addHelpVerb(root)
 	err := misspeltVerb(root, args)
 	if err == nil {
 		err = root.ExecuteContext(ctx)
@@ -53,7 +54,10 @@ func Run(ctx context.Context, env Env, args []string) int {
 
 // commandOf is the path of the command that args name, without the root, as far as it exists.
 func commandOf(root *cobra.Command, args []string) string {
-	found, _, err := root.Find(args)
+	found, rest, err := root.Find(args)
+	if err == nil && found.Name() == helpVerb {
+		found, _, err = root.Find(rest)
+	}
 	if err != nil {
 		return ""
 	}
