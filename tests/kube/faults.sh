@@ -32,8 +32,8 @@ meshed() {
 
 # network_of NETNS: all that a mesh could change in a pod's network.
 network_of() {
-  # What a setting cannot be asked for is not said; that any can be is.
-  in_netns "$1" bash -c 'set -eo pipefail; nft list ruleset; ip rule; ip -6 rule; ip route show table all; ip -6 route show table all; ip -o link; ss -Hltun | sort
+  # What a setting cannot be asked for is not said; that any can be is. How many connections wait in a listener's queue (Recv-Q) is not the network's.
+  in_netns "$1" bash -c 'set -eo pipefail; nft list ruleset; ip rule; ip -6 rule; ip route show table all; ip -6 route show table all; ip -o link; ss -Hltun | awk "{\$3 = \"\"; print}" | sort
     { grep -rs . /proc/sys/net/ipv4/conf /proc/sys/net/ipv6/conf || true; } | grep .' | sed 's/ expires [0-9]*sec//'
 }
 # outside_state: what must stay as it is in pods outside the mesh.
