@@ -2,7 +2,7 @@
 """What a pair of node proxies costs beside others, in one run on one machine: a mesh for each, all up at once, blocks interleaved in
 random order.
 
-  tests/bench/node-cost.py [--rounds 5] [--seconds 1] [--cells NAMES] [--counts] [--out FILE] PLANE...
+  tests/bench/node-cost.py [--rounds 5] [--seconds 1] [--cells NAMES] [--counts] [--shares] [--out FILE] PLANE...
 
 A PLANE is NAME=OPTION;OPTION..., with the options bin=DIR (programs of another build), proxy=PATH (another node proxy, such as a stock
 ztunnel), env=NAME=VALUE (of the proxies), workers=N, none (not enrolled). The first is what the others' CPU is compared with, and their
@@ -13,17 +13,20 @@ rates and times as well unless a plane is `none`, which then is what those are c
 CPU is read from the proxies' process clocks, over the answers that came. Where others use the machine, ratios are what to read: each is
 taken within a round. Processes of the meshes and the generator run at the scheduler's group priority -19, so that others disturb all
 alike and little. --counts adds system calls per request, in blocks of their own (perf stat; needs tracefs, mounted in a namespace of
-this program's own). The cell `idle` opens 2000 connections and says what each adds to resident memory.
+this program's own); --shares where the proxies' time goes, by samples (perf record): kernel, program, libraries, and what is below each
+system call. Beside a plane that is not enrolled, times are also told as what they add to its own. The cell `idle` opens 2000 connections and says what each adds to resident memory.
 
 Needs root, `make build`, and the worlds of internal/lab/scenario.
 """
-import argparse, ctypes, glob, json, os, random, signal, statistics, subprocess, sys, time
+import argparse, ctypes, glob, json, os, random, signal, statistics, subprocess, sys, tempfile, time
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "../.."))
 WORLDS = os.path.join(ROOT, "internal/lab/scenario/worlds")
 # name: service, size of the answer, requests/s (0: as they come), connections, kept
 CELLS = {
+    "100/1": ("echo", 1024, 100, 1, True),
     "100": ("echo", 1024, 100, 16, True),
+    "100/256": ("echo", 1024, 100, 256, True),
     "1000/1": ("echo", 1024, 1000, 1, True),
     "1000/16": ("echo", 1024, 1000, 16, True),
     "1000/256": ("echo", 1024, 1000, 256, True),
@@ -35,7 +38,9 @@ CELLS = {
     "bulk": ("echo", 1 << 20, 0, 1, True),
     "near/100": ("near", 1024, 100, 16, True),
     "near/1000": ("near", 1024, 1000, 16, True),
+    "near/max/1": ("near", 1024, 0, 1, True),
     "near/max": ("near", 1024, 0, 16, True),
+    "near/max/256": ("near", 1024, 0, 256, True),
     "near/new": ("near", 1024, 0, 8, False),
     "near/bulk": ("near", 1 << 20, 0, 1, True),
     "idle": ("echo", 16, 500, 2000, True),
@@ -173,12 +178,33 @@ def counts(plane, cell):
     return " ".join(f"{name} {n:.2f}" for name, n in each.items() if n >= 0.02)
 
 
+def added(bare, others, mine, what):
+    """What one adds to no mesh's times, of what the other adds: medians over all rounds, since rounds' differences are small and noisy."""
+    none, other, own = (statistics.median(b[what] for b in blocks) for blocks in (bare, others, mine))
+    return f"+{own - none:.3f} ms ({(own - none) / (other - none):.2f})" if other > none else f"+{own - none:.3f} ms"
+
+
+def shares(plane, cell):
+    """The share of samples of the kernel, the program and its libraries, and of those below each system call."""
+    with tempfile.NamedTemporaryFile() as file:
+        perf = subprocess.Popen(["perf", "record", "-q", "-g", "-F", "4999", "-e", "cpu-clock", "-o", file.name, "-p", ",".join(map(str, plane.pids))], stderr=subprocess.DEVNULL)
+        time.sleep(0.5)
+        plane.load(cell, 3)
+        perf.send_signal(signal.SIGINT)
+        perf.wait()
+        report = lambda *how: [line.split() for line in run("perf", "report", "-q", "--stdio", "-g", "none", "-i", file.name, *how).stdout.splitlines() if "%" in line]
+        parts = [(row[1], float(row[0][:-1])) for row in report("--no-children", "--sort", "dso")]
+        calls = [(row[-1].split("_sys_")[1], float(row[0][:-1])) for row in report("--children", "--sort", "sym") if "__x64_sys_" in row[-1] or "__arm64_sys_" in row[-1]]
+    return " ".join(f"{name} {share:.1f}%" for name, share in parts + calls if share >= 0.8)
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--seconds", type=float, default=1)
     options.add_argument("--cells", default=",".join(CELLS))
     options.add_argument("--counts", action="store_true")
+    options.add_argument("--shares", action="store_true")
     options.add_argument("--out")
     options.add_argument("planes", nargs="+", type=Plane)
     options = options.parse_args()
@@ -211,8 +237,12 @@ def main():
                 mid = {k: median(b[k] for b in mine) for k in ("cpu", "switches", "rate", "p50", "p99")}
                 print(f"{cell:10} {plane.name:10} {mid['cpu']:8.1f} us, ratio {ratios}, user {100 * user / max(1, user + system):.0f} %,"
                       f" {mid['switches']:.2f} switches, {mid['rate']:.0f}/s (ratio {within(bare, mine, 'rate')}), p50 {mid['p50']:.3f} (ratio {within(bare, mine, 'p50')}) p99 {mid['p99']:.3f} ms, {sum(b['failed'] for b in mine)} failed", flush=True)
+                if plane.enrolled and bare is not first:
+                    print(f"{'':21} added to no mesh: p50 {added(bare, first, mine, 'p50')}, p99 {added(bare, first, mine, 'p99')}", flush=True)
                 if options.counts and plane.enrolled:
                     print(f"{'':21} calls: {counts(plane, cell)}", flush=True)
+                if options.shares and plane.enrolled:
+                    print(f"{'':21} shares: {shares(plane, cell)}", flush=True)
     finally:
         for plane in options.planes:
             plane.lateen("down", check=False)
