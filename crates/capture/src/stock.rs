@@ -141,8 +141,8 @@ impl Stock {
     /// microseconds.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`]: many wait for the thread already; or the pod's namespace cannot be entered, or the
-    /// thread has ended.
+    /// [`io::ErrorKind::ResourceBusy`]: many wait for the thread already, or none is to be had for the moment; or the pod's
+    /// namespace cannot be entered, or the thread has ended.
     pub async fn visit<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
