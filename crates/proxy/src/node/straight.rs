@@ -28,6 +28,31 @@ const SOON: Duration = Duration::from_secs(1);
 /// How often they are read while it does not, and the longest between two tries.
 const LATE: Duration = Duration::from_secs(16);
 
+/// Tries of a connection whose application waits in its calls. Each holds its relay up for two visits, behind others, and an
+/// application that has not set `O_NONBLOCK` by the last of them, seven seconds later, does not.
+const BLOCKING: u32 = 4;
+
+/// When a connection that could not be joined is tried again.
+#[derive(Default)]
+struct Retries {
+    blocking: u32,
+    pause: Duration,
+}
+
+impl Retries {
+    /// How long it is relayed until the next try; `None` for good.
+    fn after(&mut self, declined: &Declined) -> Option<Duration> {
+        if matches!(declined, Declined::Blocking) {
+            self.blocking += 1;
+        }
+        if !declined.may_change() || self.blocking == BLOCKING {
+            return None;
+        }
+        self.pause = (self.pause * 2).clamp(SOON, LATE);
+        Some(self.pause)
+    }
+}
+
 /// How a connection gets past the process.
 #[derive(Default)]
 struct Straight {
@@ -177,7 +202,7 @@ async fn run<M: Meter>(
     let Some(accelerator) = &worker.accelerator else {
         return relay.await;
     };
-    let (mut turns, mut due, mut pause) = (0, None, Duration::ZERO);
+    let (mut turns, mut due, mut retries) = (0, None, Retries::default());
     loop {
         let used = poll_fn(|context| match Pin::new(&mut *relay).poll(context) {
             Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
@@ -200,15 +225,13 @@ async fn run<M: Meter>(
             break;
         };
         tracing::debug!(error = %declined, "a connection between two pods of this node stays in the proxy");
-        if !declined.may_change() {
+        let Some(pause) = retries.after(&declined) else {
             return relay.await;
-        }
-        pause = (pause * 2).clamp(SOON, LATE);
+        };
         due = Some(Instant::now() + pause);
     }
     worker.metrics.joined();
-    let mut last = 0;
-    pause = Duration::ZERO;
+    let (mut last, mut pause) = (0, Duration::ZERO);
     loop {
         pause = straight.pause(&mut last, pause);
         let left = poll_fn(|context| match Pin::new(&mut *relay).poll(context) {
@@ -230,4 +253,34 @@ async fn run<M: Meter>(
         "a connection between two pods of this node goes through the proxy again: an application waits in its calls"
     );
     relay.await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_application_that_waits_in_its_calls_is_tried_four_times() {
+        let mut retries = Retries::default();
+        let pauses: Vec<_> = std::iter::from_fn(|| retries.after(&Declined::Blocking))
+            .take(10)
+            .map(|pause| pause.as_secs())
+            .collect();
+        assert_eq!(pauses, [1, 2, 4]);
+    }
+
+    #[test]
+    fn what_found_no_room_is_tried_for_as_long_as_it_is_used() {
+        let mut retries = Retries::default();
+        let pauses: Vec<_> = std::iter::from_fn(|| retries.after(&Declined::Full))
+            .take(7)
+            .map(|pause| pause.as_secs())
+            .collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 16, 16]);
+    }
+
+    #[test]
+    fn what_does_not_change_is_not_tried_again() {
+        assert_eq!(Retries::default().after(&Declined::Special), None);
+    }
 }
