@@ -8,5 +8,5 @@ mod ledger;
 mod message;
 
 pub use client::{Event, Keeper};
-pub use ledger::{Ledger, RECORD, Record};
+pub use ledger::{Ledger, RECORD, Record, Shared};
 pub use message::{Answer, Malformed, Named};

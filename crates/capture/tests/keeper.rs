@@ -2,10 +2,14 @@
 
 mod support;
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Duration;
 
-use lateen_capture::{Keeper, Listeners, NamespaceThread, Options};
+use lateen_capture::keeper::Shared;
+use lateen_capture::{Keeper, Ledger, Listeners, NamespaceThread, Netns, Options};
 use lateen_proto::keeper::agent_message::Payload;
 use lateen_proto::keeper::{Ack, AgentMessage, Held, ProxyMessage};
 use lateen_types::WorkloadUid;
@@ -138,4 +142,50 @@ async fn where_there_never_was_an_agent_none_is_waited_for() {
     keeper.reach().await;
     keeper.drain().await;
     assert!(begun.elapsed() < Duration::from_millis(1900));
+}
+
+/// Whether this process has the ledger in its address space.
+fn is_mapped(ledger: &Shared) -> bool {
+    let file = File::from(ledger.as_fd().try_clone_to_owned().unwrap());
+    let inode = file.metadata().unwrap().ino().to_string();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().any(|line| {
+        line.contains("lateen-ledger") && line.split_whitespace().nth(4) == Some(&inode)
+    })
+}
+
+#[tokio::test]
+async fn a_ledger_is_mapped_while_its_agent_has_said_that_it_keeps_the_length() {
+    // Without a name: no directory can be made in a file.
+    let ledger = Ledger::new(Path::new("/proc/self/exe/ledgers")).unwrap();
+    let keeps = Agent::listen("keeps-length");
+    let path = keeps.path.clone();
+    let (keeper, _events, work) = Keeper::new(path, vec![ledger.share()]);
+    tokio::spawn(work);
+    let serve = |agent: Agent, keeps_length| {
+        let shared = ledger.share();
+        let serve = move || {
+            let conversation = agent.accept();
+            let mut seen = Vec::new();
+            for name in ["hello", "give"] {
+                assert_eq!(asked(&conversation.packet()), name);
+                seen.push(is_mapped(&shared));
+                let ack = Ack {
+                    error: String::new(),
+                    keeps_length,
+                };
+                say(&conversation, Payload::Ack(ack), &[]);
+            }
+            seen
+        };
+        tokio::task::spawn_blocking(serve)
+    };
+    let served = serve(keeps, true);
+    // Given to each agent after the greeting.
+    let home = Netns::current().unwrap();
+    keeper.give(&WorkloadUid::from("pod"), &home, Vec::new());
+    assert_eq!(served.await.unwrap(), [false, true]);
+    // One from before comes in its place.
+    let served = serve(Agent::listen("keeps-length"), false);
+    assert_eq!(served.await.unwrap(), [false, false]);
 }

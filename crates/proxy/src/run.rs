@@ -118,10 +118,7 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         .iter()
         .map(|_| Ledger::new(&beside))
         .collect::<io::Result<Vec<_>>>()?;
-    let shared = ledgers
-        .iter()
-        .map(Ledger::share)
-        .collect::<io::Result<_>>()?;
+    let shared = ledgers.iter().map(Ledger::share).collect();
     let (lookups, asks) = lateen_xds::lookups();
     let meeting = Meeting::default();
     let accelerator = accelerator(&settings);

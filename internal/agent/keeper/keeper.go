@@ -47,6 +47,7 @@ type Options struct {
 type Server struct {
 	opts     Options
 	listener *net.UnixListener
+	peer     func(*net.UnixConn) descriptor // as peer says
 
 	mu          sync.Mutex
 	shelf       *shelf
@@ -86,7 +87,7 @@ func Listen(path string, opts Options) (*Server, error) {
 		return nil, fmt.Errorf("listen for proxies that give sockets: %w", err)
 	}
 	partings := newPartings(opts.Log)
-	return &Server{opts: opts, listener: l, shelf: newShelf(partings.close), partings: partings, sessions: map[*session]bool{}, terminating: map[string]bool{}}, nil
+	return &Server{opts: opts, listener: l, peer: peer, shelf: newShelf(partings.close), partings: partings, sessions: map[*session]bool{}, terminating: map[string]bool{}}, nil
 }
 
 // Serve serves proxies until ctx ends, and then closes what is held: the proxies go on listening.

@@ -89,8 +89,8 @@ func (s *session) lost() []Lost {
 	return all
 }
 
-// void empties the ledgers: what stood there is reported. They keep their length: where the kernel does not tell whether the
-// proxy lives, it may, and a proxy whose ledger is mapped would die of a page that its file has no more.
+// void empties the ledgers: what stood there is reported. They keep their length, as the proxy was told (welcomeMessage): one
+// whose ledger is mapped would die of a page that its file has no more.
 func (s *session) void() {
 	for _, ledger := range s.ledgers {
 		b := contents(ledger, maxLedger)

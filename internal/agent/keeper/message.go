@@ -80,6 +80,11 @@ func ackMessage(err error) *keeperpb.AgentMessage {
 	return &keeperpb.AgentMessage{Payload: &keeperpb.AgentMessage_Ack{Ack: &keeperpb.Ack{Error: text}}}
 }
 
+// welcomeMessage answers hello: void empties ledgers by zeros, so the proxy may have them mapped.
+func welcomeMessage() *keeperpb.AgentMessage {
+	return &keeperpb.AgentMessage{Payload: &keeperpb.AgentMessage_Ack{Ack: &keeperpb.Ack{KeepsLength: true}}}
+}
+
 func heldMessage(sockets []*held) *keeperpb.AgentMessage {
 	names := make([]string, len(sockets))
 	for i, h := range sockets {

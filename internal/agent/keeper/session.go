@@ -21,7 +21,7 @@ type session struct {
 	conn   *net.UnixConn
 	log    *slog.Logger
 	id     int
-	pidfd  descriptor // negative if the kernel knows none
+	pidfd  descriptor // negative if the process cannot be told
 
 	writing sync.Mutex
 
@@ -34,30 +34,62 @@ type session struct {
 var sessionIDs atomic.Int64
 
 func newSession(server *Server, conn *net.UnixConn, log *slog.Logger) *session {
-	return &session{server: server, conn: conn, log: log, id: int(sessionIDs.Add(1)), pidfd: peer(conn), pods: map[uint64]string{}}
+	return &session{server: server, conn: conn, log: log, id: int(sessionIDs.Add(1)), pidfd: server.peer(conn), pods: map[uint64]string{}}
 }
 
-// peer names the process at the other end for good: its pid can be somebody else's by the time that it is looked at.
-func peer(conn *net.UnixConn) descriptor {
+const soPeerPidfd = 77 // SO_PEERPIDFD, Linux 6.5
+
+// peer names the process at the other end for good: its pid can be somebody else's by the time that it is looked at. Negative
+// if the process cannot be told.
+func peer(conn *net.UnixConn) descriptor { return peerBy(conn, soPeerPidfd) }
+
+// peerBy is peer by a socket option that the kernel may not know.
+func peerBy(conn *net.UnixConn, option int) descriptor {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return -1
 	}
 	found := descriptor(-1)
 	_ = raw.Control(func(fd uintptr) {
-		const soPeerPidfd = 77 // SO_PEERPIDFD, Linux 6.5
-		if pidfd, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, soPeerPidfd); err == nil {
+		if pidfd, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, option); err == nil {
 			unix.CloseOnExec(pidfd)
 			found = descriptor(pidfd)
+			return
 		}
+		found = peerByNumber(int(fd))
 	})
 	return found
 }
 
-// ended says whether the process is gone, and gives it a moment to be so: the connection ends first.
+// peerByNumber is peer for kernels before 6.5, which tell the process's number only. The number may be another process's by the
+// time that it is looked up. But a process closes its files before its number is free, and nobody else has the proxy's end (it is
+// close-on-exec and goes to nobody): if the connection is open after the look-up, the number was the proxy's during it.
+func peerByNumber(fd int) descriptor {
+	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil || peer.Pid <= 0 {
+		return -1 // 0: of a PID namespace that is not seen from here
+	}
+	pidfd, err := unix.PidfdOpen(int(peer.Pid), 0) // Linux 5.3
+	if err != nil {
+		return -1
+	}
+	hangup := []unix.PollFd{{Fd: int32(fd)}}
+	n, err := unix.Poll(hangup, 0)
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Poll(hangup, 0)
+	}
+	if err != nil || n != 0 {
+		unix.Close(pidfd)
+		return -1
+	}
+	return descriptor(pidfd)
+}
+
+// ended says whether the process is gone, and gives it a moment to be so: the connection ends first. Of one that cannot be told
+// it does not say so: what it leaves stands under its ledgers' names, and is reported when the next proxy comes (orphaned).
 func (s *session) ended() bool {
 	if s.pidfd < 0 {
-		return true
+		return false
 	}
 	poll := []unix.PollFd{{Fd: int32(s.pidfd), Events: unix.POLLIN}}
 	deadline := time.Now().Add(s.server.opts.Death)
@@ -118,17 +150,21 @@ func (s *session) serve(b []byte, files []descriptor) error {
 	}
 	switch p := m.Payload.(type) {
 	case *keeperpb.ProxyMessage_Hello:
-		s.greeted, s.ledgers = true, files
+		s.greeted = true
 		select {
 		case <-s.server.opts.Complete:
 		case <-time.After(time.Second):
+			closeAll(files)
 			return errors.New("the agent does not know all pods yet; the proxy will come again")
 		}
+		// Only now: what a proxy has open that is turned away cannot be named, and is not this session's to empty.
+		s.ledgers = files
 		if lost := s.server.orphaned(); len(lost) > 0 {
 			s.server.report(s.log, lost)
 		}
 		s.log.Info("node proxy gives its listeners into keeping")
 		s.server.join(s)
+		return s.answer(welcomeMessage(), nil)
 	case *keeperpb.ProxyMessage_Take:
 		return s.take(p.Take)
 	case *keeperpb.ProxyMessage_Give:

@@ -74,8 +74,8 @@ func (Version) EnumDescriptor() ([]byte, []int) {
 }
 
 // Carries one descriptor per worker of the proxy, each a ledger: a file in which the worker notes its open connections,
-// in records of 64 bytes. What stands in it when the process is gone was lost with it. The worker may have it mapped: the
-// agent may write zeros to it, and must not make it shorter.
+// in records of 64 bytes. What stands in it when the process is gone was lost with it. If the answer says `keeps_length` the
+// worker may have it mapped until the proxy says hello again.
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       Version                `protobuf:"varint,1,opt,name=version,proto3,enum=lateen.keeper.Version" json:"version,omitempty"`
@@ -457,7 +457,10 @@ func (*ProxyMessage_Draining) isProxyMessage_Payload() {}
 type Ack struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: done.
-	Error         string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	// In the answer to hello: whatever this agent takes the proxy for, it writes zeros to its ledgers at most and never makes
+	// them shorter. Agents that may do so do not know this field.
+	KeepsLength   bool `protobuf:"varint,2,opt,name=keeps_length,json=keepsLength,proto3" json:"keeps_length,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -497,6 +500,13 @@ func (x *Ack) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *Ack) GetKeepsLength() bool {
+	if x != nil {
+		return x.KeepsLength
+	}
+	return false
 }
 
 // The answer to `take`; one descriptor per name.
@@ -714,9 +724,10 @@ const file_lateen_keeper_proto_rawDesc = "" +
 	"\x04give\x18\x03 \x01(\v2\x13.lateen.keeper.GiveH\x00R\x04give\x122\n" +
 	"\arelease\x18\x04 \x01(\v2\x16.lateen.keeper.ReleaseH\x00R\arelease\x125\n" +
 	"\bdraining\x18\x05 \x01(\v2\x17.lateen.keeper.DrainingH\x00R\bdrainingB\t\n" +
-	"\apayload\"\x1b\n" +
+	"\apayload\">\n" +
 	"\x03Ack\x12\x14\n" +
-	"\x05error\x18\x01 \x01(\tR\x05error\"\x1c\n" +
+	"\x05error\x18\x01 \x01(\tR\x05error\x12!\n" +
+	"\fkeeps_length\x18\x02 \x01(\bR\vkeepsLength\"\x1c\n" +
 	"\x04Held\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\"\x1f\n" +
 	"\vTerminating\x12\x10\n" +

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use lateen_types::WorkloadUid;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::ledger::Shared;
 use super::message::{
     Answer, Malformed, Named, PACKET, SOCKETS, draining, give, hello, release, take,
 };
@@ -76,7 +77,7 @@ impl Keeper {
     /// agent to read when this process is gone.
     pub fn new(
         path: PathBuf,
-        ledgers: Vec<OwnedFd>,
+        ledgers: Vec<Shared>,
     ) -> (
         Self,
         mpsc::UnboundedReceiver<Event>,
@@ -154,7 +155,7 @@ impl Keeper {
 
 struct Client {
     path: PathBuf,
-    ledgers: Vec<OwnedFd>,
+    ledgers: Vec<Shared>,
     inbox: mpsc::UnboundedReceiver<Errand>,
     events: mpsc::UnboundedSender<Event>,
     trying: watch::Sender<bool>,
@@ -252,13 +253,14 @@ impl Client {
     /// Talks until the connection breaks, or, with `Ok`, until nobody has an errand any more.
     async fn serve(&mut self, session: &mut Session) -> Result<(), Broken> {
         let events = self.events.clone();
+        // An agent may be older than this process: what it does with ledgers is not known before it answers, if ever.
+        self.ledgers.iter().for_each(Shared::unmap);
         let ledgers: Vec<BorrowedFd<'_>> = self.ledgers.iter().map(AsFd::as_fd).collect();
-        done(
-            session
-                .ask(&hello(ledgers.len()), &ledgers, &events)
-                .await?,
-            "hello",
-        );
+        let hello = hello(ledgers.len());
+        match session.ask(&hello, &ledgers, &events).await? {
+            Answer::KeepsLength => self.ledgers.iter().for_each(Shared::map),
+            other => done(other, "hello"),
+        }
         for (uid, (netns, sockets)) in &self.given {
             hand_over(session, uid, netns, sockets, &events).await?;
         }
@@ -337,7 +339,7 @@ fn tell(answer: Answer, events: &mpsc::UnboundedSender<Event>) -> Result<(), Bro
             let _ = events.send(Event::Terminating(uid));
             Ok(())
         }
-        Answer::Done(_) | Answer::Held(_) => Err(Broken::Unasked),
+        Answer::Done(_) | Answer::KeepsLength | Answer::Held(_) => Err(Broken::Unasked),
     }
 }
 

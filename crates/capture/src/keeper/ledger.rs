@@ -2,20 +2,21 @@
 //! duplicate, so that it can tell what was open when the process was killed, which the process itself cannot. The file has
 //! a name as well, so that an agent that was killed at the same time finds it when it comes back.
 //!
-//! A file that lives in memory (tmpfs, memfd) is mapped, so that noting a connection takes no system call; what was stored
-//! there is in the file, however the process ends. A file on a disk is written to: a page that the disk cannot take, or give,
-//! would be a signal there and not an error.
+//! A file that lives in memory (tmpfs, memfd) is mapped as long as the agent that shares it is known never to make it shorter,
+//! so that noting a connection takes no system call; what was stored there is in the file, however the process ends. With
+//! another agent, or none yet, it is written to, and so is a file on a disk: a page that is not there any more, or that the disk
+//! cannot take, or give, would be a signal and not an error.
 
-use std::cell::Cell;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::process;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lateen_types::Direction;
@@ -84,9 +85,17 @@ fn octets(address: IpAddr) -> [u8; 16] {
 
 /// A worker's own end; only it writes.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct Ledger(Shared);
+
+/// The end of a ledger that is for the agent's sake: its descriptor, and whether it is mapped.
+#[derive(Clone, Debug)]
+pub struct Shared(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
     file: File,
-    mapped: Option<Mapped>,
+    // Held while a record is written: nobody writes to a mapping that is being given up.
+    mapped: Mutex<Option<Mapped>>,
 }
 
 impl Ledger {
@@ -101,50 +110,75 @@ impl Ledger {
             Ok(file) => file,
             Err(_) => memfd_create(c"lateen-ledger", MFdFlags::MFD_CLOEXEC)?.into(),
         };
-        let mapped = Mapped::new(&file);
-        Ok(Self { file, mapped })
+        Ok(Self(Shared(Arc::new(Inner {
+            file,
+            mapped: Mutex::default(),
+        }))))
     }
 
     /// For the agent.
-    ///
-    /// # Errors
-    /// The kernel has no descriptor to give.
-    pub fn share(&self) -> io::Result<OwnedFd> {
-        self.file.as_fd().try_clone_to_owned()
+    pub fn share(&self) -> Shared {
+        self.0.clone()
     }
 
     /// Notes an open connection at `place`, which no other open connection has.
     pub fn open(&self, place: usize, record: &Record) {
         let bytes = record.encode();
-        match &self.mapped {
+        let Inner { file, .. } = &*self.0.0;
+        match &mut *self.0.mapped() {
             Some(mapped) => {
-                if let Some(words) = mapped.record(&self.file, place) {
+                if let Some(words) = mapped.room(file, place) {
                     write(words, &bytes);
                 }
             }
-            None => self.write(place, &bytes),
+            None => write_to(file, place, &bytes),
         }
     }
 
     /// The connection at `place` is closed.
     pub fn close(&self, place: usize) {
-        match &self.mapped {
-            // Where there is no room, nothing was noted.
-            Some(mapped) if place < mapped.records.get() => {
-                if let Some([first, ..]) = mapped.record(&self.file, place) {
+        match &*self.0.mapped() {
+            Some(mapped) => {
+                // Where there is no room, nothing was noted.
+                if let Some([first, ..]) = mapped.record(place) {
                     first.store(0, Ordering::Relaxed);
                 }
             }
-            Some(_) => {}
-            None => self.write(place, &[0; 8]),
+            None => write_to(&self.0.0.file, place, &[0; 8]),
+        }
+    }
+}
+
+impl Shared {
+    /// Has it mapped, if it is in memory. Nobody may make the file shorter from now on, until [`Self::unmap`] has returned.
+    pub(super) fn map(&self) {
+        let mut mapped = self.mapped();
+        if mapped.is_none() {
+            *mapped = Mapped::new(&self.0.file);
         }
     }
 
-    fn write(&self, place: usize, bytes: &[u8]) {
-        if place < MOST {
-            // Memory may be short. Then a connection is not counted if the process dies, and nothing else is amiss.
-            let _ = self.file.write_all_at(bytes, (place * RECORD) as u64);
-        }
+    /// Has it written to: whoever has the file may make it shorter.
+    pub(super) fn unmap(&self) {
+        self.mapped().take();
+    }
+
+    fn mapped(&self) -> MutexGuard<'_, Option<Mapped>> {
+        // Nothing inside a critical section can leave it half-changed.
+        self.0.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsFd for Shared {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.file.as_fd()
+    }
+}
+
+fn write_to(file: &File, place: usize, bytes: &[u8]) {
+    if place < MOST {
+        // Memory may be short. Then a connection is not counted if the process dies, and nothing else is amiss.
+        let _ = file.write_all_at(bytes, (place * RECORD) as u64);
     }
 }
 
@@ -162,13 +196,13 @@ fn write(words: &[AtomicU64; WORDS], bytes: &[u8; RECORD]) {
     words[0].store(numbers[0], Ordering::Release);
 }
 
-/// A ledger's file in this process' memory, as long as the ledger lives.
+/// A ledger's file in this process' memory, which nobody makes shorter as long as this lives.
 #[derive(Debug)]
 struct Mapped {
     /// Address space for all records that there may be.
     base: NonNull<[AtomicU64; WORDS]>,
     /// Records that the file has room for: only those may be touched.
-    records: Cell<usize>,
+    records: usize,
 }
 
 // SAFETY: the mapping belongs to the process and not to a thread.
@@ -180,6 +214,7 @@ impl Mapped {
         if fstatfs(file).ok()?.filesystem_type() != TMPFS_MAGIC {
             return None;
         }
+        let length = usize::try_from(file.metadata().ok()?.len()).ok()?;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing of ours.
         let base = unsafe {
             libc::mmap(
@@ -194,27 +229,43 @@ impl Mapped {
         if base == libc::MAP_FAILED {
             return None;
         }
-        Some(Self {
+        let mut mapped = Self {
             base: NonNull::new(base.cast())?,
-            records: Cell::new(0),
-        })
+            records: 0,
+        };
+        // What was written there may have left pages out, and its connections will be closed.
+        mapped.grow(file, length.clamp(1, MOST * RECORD))?;
+        Some(mapped)
     }
 
-    /// The record at `place`, if there is room for it or room can be had.
-    fn record(&self, file: &File, place: usize) -> Option<&[AtomicU64; WORDS]> {
+    /// Has room for so many bytes. The pages of a file in memory are there from then on. `None`: memory is short.
+    fn grow(&mut self, file: &File, length: usize) -> Option<()> {
+        let end = length.next_multiple_of(RESERVED);
+        fallocate(file, FallocateFlags::empty(), 0, end as i64).ok()?;
+        self.records = end / RECORD;
+        Some(())
+    }
+
+    /// The record at `place`, if there is room for it or room can be had. Memory may be short: then this connection is not
+    /// counted if the process dies, and nothing else is amiss.
+    fn room(&mut self, file: &File, place: usize) -> Option<&[AtomicU64; WORDS]> {
         if place >= MOST {
             return None;
         }
-        if place >= self.records.get() {
-            let end = ((place + 1) * RECORD).next_multiple_of(RESERVED);
-            // The pages of a file in memory are there from now on. Memory may be short: then this connection is not counted
-            // if the process dies, and nothing else is amiss.
-            fallocate(file, FallocateFlags::empty(), 0, end as i64).ok()?;
-            self.records.set(end / RECORD);
+        if place >= self.records {
+            self.grow(file, (place + 1) * RECORD)?;
+        }
+        self.record(place)
+    }
+
+    /// The record at `place`, if there is room for it.
+    fn record(&self, place: usize) -> Option<&[AtomicU64; WORDS]> {
+        if place >= self.records {
+            return None;
         }
         // SAFETY: `place` is within the mapping, whose pages begin at multiples of a record, and within the file, which
-        // nobody makes shorter while this process lives: its agent reads it and writes zeros. All other access is atomic too,
-        // or another process'. It is unmapped when `self` is dropped.
+        // nobody makes shorter while `self` lives: this process does not, and its agent has said that it does not
+        // (`Shared::map`). All other access is atomic too, or another process'. It is unmapped when `self` is dropped.
         Some(unsafe { self.base.add(place).as_ref() })
     }
 }
@@ -292,30 +343,68 @@ mod tests {
         assert_eq!(bytes[56..64], [0xd, 0xc, 0xb, 0xa, 0, 0, 0, 0]);
     }
 
-    /// A ledger in memory, and the same written to as if it were on a disk.
+    /// A ledger in memory without a name: no directory can be made in a file.
+    fn nameless() -> Ledger {
+        Ledger::new(Path::new("/proc/self/exe/ledgers")).unwrap()
+    }
+
+    fn is_mapped(ledger: &Ledger) -> bool {
+        ledger.0.mapped().is_some()
+    }
+
+    /// A ledger that is mapped, and the same written to as before an agent allows that.
     fn both() -> [Ledger; 2] {
-        // No directory can be made in a file: these have no name.
-        [(); 2]
-            .map(|()| Ledger::new(Path::new("/proc/self/exe/ledgers")).unwrap())
-            .into_iter()
-            .zip([true, false])
-            .map(|(mut ledger, mapped)| {
-                assert!(ledger.mapped.is_some(), "memory is mapped");
-                ledger.mapped = ledger.mapped.take().filter(|_| mapped);
-                ledger
-            })
-            .collect::<Vec<_>>()
-            .try_into()
-            .unwrap()
+        let ledgers = [nameless(), nameless()];
+        ledgers[0].share().map();
+        assert_eq!(ledgers.each_ref().map(is_mapped), [true, false]);
+        ledgers
     }
 
     fn bytes(ledger: &Ledger, place: usize) -> [u8; RECORD] {
-        let theirs = File::from(ledger.share().unwrap());
         let mut bytes = [0; RECORD];
-        theirs
-            .read_exact_at(&mut bytes, (place * RECORD) as u64)
+        let file = &ledger.0.0.file;
+        file.read_exact_at(&mut bytes, (place * RECORD) as u64)
             .unwrap();
         bytes
+    }
+
+    #[test]
+    fn a_connection_is_closed_in_a_ledger_that_was_mapped_or_unmapped_meanwhile() {
+        let ledger = nameless();
+        let shared = ledger.share();
+        for place in [2, 5000, MOST - 1] {
+            for [before, after] in [[false, true], [true, false]] {
+                let switch = |mapped| match mapped {
+                    true => shared.map(),
+                    false => shared.unmap(),
+                };
+                switch(before);
+                ledger.open(place, &record("10.0.0.1:1"));
+                switch(after);
+                assert_eq!(bytes(&ledger, place), record("10.0.0.1:1").encode());
+                ledger.close(place);
+                assert_eq!(bytes(&ledger, place)[0], 0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_ledger_that_is_not_mapped_may_be_made_shorter() {
+        let ledger = nameless();
+        let shared = ledger.share();
+        shared.map();
+        ledger.open(1, &record("10.0.0.1:1"));
+        shared.unmap();
+        // A page that is not there would end this process by a signal.
+        ledger.0.0.file.set_len(0).unwrap();
+        ledger.close(1);
+        ledger.open(2000, &record("10.0.0.1:1"));
+        assert_eq!(bytes(&ledger, 2000), record("10.0.0.1:1").encode());
+        ledger.0.0.file.set_len(0).unwrap();
+        shared.map();
+        ledger.close(2000);
+        ledger.open(2000, &record("[fd00::1]:2"));
+        assert_eq!(bytes(&ledger, 2000), record("[fd00::1]:2").encode());
     }
 
     #[test]
@@ -340,7 +429,7 @@ mod tests {
             ledger.open(MOST, &record("10.0.0.1:1"));
             ledger.close(MOST);
             assert_eq!(
-                ledger.file.metadata().unwrap().size(),
+                ledger.0.0.file.metadata().unwrap().size(),
                 (MOST * RECORD) as u64
             );
         }
@@ -351,16 +440,18 @@ mod tests {
         let file: File = memfd_create(c"lateen-ledger-test", MFdFlags::MFD_ALLOW_SEALING)
             .unwrap()
             .into();
-        let mapped = Mapped::new(&file);
-        assert!(mapped.is_some());
-        let ledger = Ledger { file, mapped };
+        let mapped = Mutex::default();
+        let ledger = Ledger(Shared(Arc::new(Inner { file, mapped })));
+        ledger.share().map();
+        assert!(is_mapped(&ledger));
         ledger.open(1000, &record("10.0.0.1:1"));
         let grow = FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_GROW);
-        fcntl(&ledger.file, grow).unwrap();
+        fcntl(&ledger.0.0.file, grow).unwrap();
         // A page that is not there would end this process by a signal.
         ledger.open(1024, &record("10.0.0.1:1"));
         ledger.close(1024);
-        assert_eq!(ledger.file.metadata().unwrap().size(), RESERVED as u64);
+        let file = &ledger.0.0.file;
+        assert_eq!(file.metadata().unwrap().size(), RESERVED as u64);
         ledger.open(1023, &record("10.0.0.1:1"));
         assert_eq!(bytes(&ledger, 1023)[0], 1);
     }
@@ -380,7 +471,7 @@ mod tests {
             let found = File::open(name).unwrap();
             assert!(found.try_lock().is_err(), "a living process has it");
         }
-        let theirs = ledger.share().unwrap();
+        let theirs = ledger.share().as_fd().try_clone_to_owned().unwrap();
         drop((ledger, other));
         let free = |name: &&std::path::PathBuf| File::open(name).unwrap().try_lock().is_ok();
         assert_eq!(names.iter().filter(free).count(), 1, "the agent has one");

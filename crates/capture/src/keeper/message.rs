@@ -32,6 +32,8 @@ pub struct Named {
 pub enum Answer {
     /// The last request was carried out, or not, with the reason.
     Done(Result<(), String>),
+    /// Done, and this agent never makes ledgers shorter.
+    KeepsLength,
     /// What the agent holds of the pod that was asked for.
     Held(Vec<Named>),
     /// Unasked: this pod is being deleted.
@@ -74,6 +76,7 @@ impl Answer {
             return Err(Malformed::Descriptors(named, descriptors.len()));
         }
         match payload {
+            Payload::Ack(ack) if ack.error.is_empty() && ack.keeps_length => Ok(Self::KeepsLength),
             Payload::Ack(ack) if ack.error.is_empty() => Ok(Self::Done(Ok(()))),
             Payload::Ack(ack) => Ok(Self::Done(Err(ack.error))),
             Payload::Held(held) => {
@@ -163,7 +166,7 @@ mod tests {
                     prop_assert!(count <= SOCKETS);
                 }
                 Ok(Answer::Terminating(uid)) => prop_assert!(!uid.as_str().is_empty() && count == 0),
-                Ok(Answer::Done(_)) => prop_assert_eq!(count, 0),
+                Ok(Answer::Done(_) | Answer::KeepsLength) => prop_assert_eq!(count, 0),
                 Err(error) => prop_assert!(!error.to_string().is_empty()),
             }
         }
@@ -183,6 +186,7 @@ mod tests {
     fn an_acknowledgement_carries_no_descriptor() {
         let ack = packet(Payload::Ack(Ack {
             error: String::new(),
+            keeps_length: false,
         }));
         assert!(matches!(
             Answer::decode(&ack, Vec::new()),
@@ -192,6 +196,19 @@ mod tests {
             Answer::decode(&ack, descriptors(1)).unwrap_err(),
             Malformed::Descriptors(0, 1)
         );
+    }
+
+    #[test]
+    fn an_agent_that_refuses_promises_nothing() {
+        let answer = |error: &str| {
+            let ack = Ack {
+                error: error.to_owned(),
+                keeps_length: true,
+            };
+            Answer::decode(&packet(Payload::Ack(ack)), Vec::new()).unwrap()
+        };
+        assert!(matches!(answer(""), Answer::KeepsLength));
+        assert!(matches!(answer("no"), Answer::Done(Err(_))));
     }
 
     #[test]
