@@ -124,6 +124,9 @@ pub struct Stream {
     carried: driver::stream::Stream,
 }
 
+/// What an idle stream holds besides its part of the tunnel's.
+const _: () = assert!(size_of::<Stream>() <= 64);
+
 impl From<driver::stream::Stream> for Stream {
     fn from(carried: driver::stream::Stream) -> Self {
         Stream {

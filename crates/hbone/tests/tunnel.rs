@@ -236,12 +236,6 @@ async fn what_many_streams_say_at_once_is_flushed_once() {
     .await;
 }
 
-#[test]
-fn a_stream_is_small() {
-    let size = size_of::<lateen_hbone::Stream>();
-    assert!(size <= 128, "{size} bytes");
-}
-
 #[tokio::test]
 async fn a_reset_after_the_end_of_a_request_ends_the_wait_for_its_answer() {
     local(async {

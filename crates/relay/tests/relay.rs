@@ -395,12 +395,6 @@ async fn an_aborted_relay_resets_both_sides() {
     }
 }
 
-#[test]
-fn a_relay_of_two_sockets_is_small() {
-    let size = size_of::<Relay<Socket, Socket, Rc<Counters>>>();
-    assert!(size <= 352, "{size} bytes");
-}
-
 /// Writes until nothing is taken for a while: everything between here and who does not read is full.
 async fn fill(stream: &mut TcpStream) -> usize {
     let (block, mut accepted) = (vec![7; 1 << 16], 0);

@@ -62,6 +62,9 @@ pub struct Connection {
     finished: bool,
 }
 
+/// There is one for each connection, for as long as it lives.
+const _: () = assert!(size_of::<Connection>() <= 208);
+
 impl Connection {
     /// Counts the opening.
     pub fn open(metrics: &Arc<Metrics>, opening: Opening) -> Self {

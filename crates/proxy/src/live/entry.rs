@@ -171,6 +171,9 @@ pub(super) struct Entry {
     sent: Cell<u64>,
 }
 
+/// There is one for each connection, for as long as it lives.
+const _: () = assert!(size_of::<Entry>() <= 256);
+
 impl Entry {
     pub(super) fn new(id: u64, about: About) -> Self {
         Self {
