@@ -18,6 +18,9 @@ const CLAIM: usize = 256 * 1024;
 ///
 /// What waits is at most this and 64 KiB for each tunnel, and for each stalled stream what its relay reads before it
 /// learns that there is no room, 4 KiB when the budget is spent. A spent budget makes applications wait, not fail.
+///
+/// Answers to what a peer sends, such as those to its PINGs, are not claimed from it: of a peer that leaves 32 KiB of them
+/// nothing more is read, so that each tunnel has these and what one read brings forth besides.
 #[derive(Debug, Clone)]
 pub struct SendBudget(Arc<Ledger>);
 

@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 
 use crate::budget::Budget;
 use crate::client::{self, ConnectRequest, Driver, ResponseInfo, Token, Tunnel};
+use crate::driver::Sent;
 use crate::error::{CloseReason, ConnectError, TunnelError};
 use crate::settings::Settings;
 use crate::stream::Stream;
@@ -50,21 +51,26 @@ pub struct Lent<IO> {
     pub io: IO,
     /// See [`Budget::between`].
     pub budget: Budget,
+    /// See [`Driver::ask`].
+    pub sent: Sent<IO>,
 }
+
+/// What is known of a connection besides its bytes.
+pub type Known<IO> = Option<(Budget, Sent<IO>)>;
 
 /// What a dial comes back with: a connection's bytes, whose window is then lent from [`Settings::budget`], or [`Lent`].
 pub trait Dialled: 'static {
     /// The connection's bytes.
     type Io: AsyncRead + AsyncWrite + Unpin + 'static;
 
-    /// The bytes, and what the window is lent from if that is known.
-    fn parts(self) -> (Self::Io, Option<Budget>);
+    /// The bytes, and what else is known.
+    fn parts(self) -> (Self::Io, Known<Self::Io>);
 }
 
 impl<IO: AsyncRead + AsyncWrite + Unpin + 'static> Dialled for IO {
     type Io = IO;
 
-    fn parts(self) -> (IO, Option<Budget>) {
+    fn parts(self) -> (IO, Known<IO>) {
         (self, None)
     }
 }
@@ -72,8 +78,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin + 'static> Dialled for IO {
 impl<IO: AsyncRead + AsyncWrite + Unpin + 'static> Dialled for Lent<IO> {
     type Io = IO;
 
-    fn parts(self) -> (IO, Option<Budget>) {
-        (self.io, Some(self.budget))
+    fn parts(self) -> (IO, Known<IO>) {
+        (self.io, Some((self.budget, self.sent)))
     }
 }
 
@@ -525,13 +531,20 @@ where
     F: Future<Output = Result<T, E>>,
     T: Dialled,
 {
-    let (io, budget) = dial.await.map_err(Failure::Dial)?.parts();
+    let (io, known) = dial.await.map_err(Failure::Dial)?.parts();
     let mut settings = match pool.upgrade() {
         Some(inner) => inner.settings.clone(),
         None => Settings::client(),
     };
-    settings.budget = budget.unwrap_or(settings.budget);
-    client::handshake(io, settings)
-        .await
-        .map_err(|e| Failure::Handshake(Rc::new(e)))
+    let mut ask = None;
+    if let Some((budget, sent)) = known {
+        settings.budget = budget;
+        ask = Some(sent);
+    }
+    let made = client::handshake(io, settings).await;
+    let (tunnel, mut driver) = made.map_err(|e| Failure::Handshake(Rc::new(e)))?;
+    if let Some(sent) = ask {
+        driver.ask(sent);
+    }
+    Ok((tunnel, driver))
 }

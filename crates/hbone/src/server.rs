@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 use lateen_types::Strng;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::driver::Sent;
 use crate::driver::server::Server;
 use crate::driver::stream::Asked;
 use crate::error::{StreamError, TunnelError};
@@ -47,6 +48,12 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
     /// The peer speaks no HTTP/2, or left.
     pub async fn accept(io: IO, settings: Settings) -> Result<Self, TunnelError> {
         Ok(Connection(Box::new(Server::accept(io, settings).await?)))
+    }
+
+    /// Has `sent` tell how far `IO` is with what it took. Without it a peer is held to read nothing where what was gathered for
+    /// one write takes longer than [`Settings::ping_interval`] and [`Settings::ping_timeout`] to leave.
+    pub fn ask(&mut self, sent: Sent<IO>) {
+        self.0.ask(sent);
     }
 
     /// Streams open or waiting for an answer.

@@ -377,6 +377,7 @@ async fn a_dial_says_who_is_charged() {
             let dialled = Lent {
                 io: near,
                 budget: of_peer.clone(),
+                sent: |_| 0,
             };
             async move { Ok(dialled) }
         };

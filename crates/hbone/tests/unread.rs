@@ -48,6 +48,38 @@ async fn a_peer_that_reads_nothing() {
     .await;
 }
 
+/// As many PINGs as a peer may send and read no answer of: they hold its reading up wherever they wait, and those that were
+/// written and have not left count.
+#[tokio::test(start_paused = true)]
+async fn answers_that_were_written_and_have_not_left_are_bounded() {
+    local(async {
+        let (mut near, far) = duplex(256);
+        let (far, most) = Gathers::new(far);
+        let served = server(far, Serving::Accepts);
+        wire::write(&mut near, &opening(&[])).await;
+        let second = Duration::from_secs(1);
+        let mut pings = 1_000;
+        while !served.is_finished() {
+            let bytes = frame(PING, 0, 0, &[7; 8]).repeat(pings);
+            let write = tokio::time::timeout(second, near.write_all(&bytes));
+            if !matches!(write.await, Ok(Ok(()))) {
+                break;
+            }
+            tokio::time::sleep(second).await;
+            pings = 190;
+        }
+        let ended = served.await.unwrap();
+        assert_eq!(
+            CloseReason::of(&ended).as_str(),
+            "unresponsive",
+            "{ended:?}"
+        );
+        let most = most.get();
+        assert!((32 << 10..=33 << 10).contains(&most), "{most} bytes");
+    })
+    .await;
+}
+
 /// It acknowledges PINGs that it never read, so as to pass for alive.
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_reads_nothing_and_lies_about_it() {

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use lateen_capture::Held;
 use lateen_hbone::PoolKey;
-use lateen_tls::{Revocations, Session};
+use lateen_tls::{Revocations, Session, TlsStream};
 use lateen_types::Identity;
 use slab::Slab;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -263,6 +263,13 @@ impl<IO> Guarded<IO> {
             true => Err(io::Error::new(io::ErrorKind::PermissionDenied, Revoked)),
             false => Ok(()),
         }
+    }
+}
+
+impl<IO> Guarded<TlsStream<IO>> {
+    /// Bytes that have left, encrypted.
+    pub fn sent(&self) -> u64 {
+        self.io.sent()
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) struct ReadAhead<IO> {
     io: IO,
     /// Read and not yet asked for; empty between bursts.
     stash: Bytes,
+    /// Bytes that `io` took.
+    sent: u64,
 }
 
 impl<IO> ReadAhead<IO> {
@@ -35,6 +37,7 @@ impl<IO> ReadAhead<IO> {
         ReadAhead {
             io,
             stash: Bytes::new(),
+            sent: 0,
         }
     }
 }
@@ -86,13 +89,24 @@ impl<IO: AsyncRead + Unpin> ReadAhead<IO> {
     }
 }
 
+impl<IO> ReadAhead<IO> {
+    fn count(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.sent += bytes as u64;
+        }
+        written
+    }
+}
+
 impl<IO: AsyncWrite + Unpin> AsyncWrite for ReadAhead<IO> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().io).poll_write(cx, buf)
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.io).poll_write(cx, buf);
+        this.count(written)
     }
 
     fn poll_write_vectored(
@@ -100,7 +114,9 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for ReadAhead<IO> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().io).poll_write_vectored(cx, bufs)
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.io).poll_write_vectored(cx, bufs);
+        this.count(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -140,6 +156,12 @@ impl<IO> TlsStream<IO> {
     /// The connection below.
     pub fn get_ref(&self) -> &IO {
         &self.0.get_ref().0.io
+    }
+
+    /// Encrypted bytes that the connection below took so far: they move when a part of what waits leaves, which
+    /// [`AsyncWrite::poll_flush`] does not tell.
+    pub fn sent(&self) -> u64 {
+        self.0.get_ref().0.sent
     }
 }
 

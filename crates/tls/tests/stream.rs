@@ -1,8 +1,13 @@
 //! What two peers that met write arrives whole, and in few writes.
 
+use std::pin::Pin;
+use std::task::{Context, Waker};
+
 use lateen_testkit::{Ca, identity};
 use lateen_tls::{TlsStream, accept, connect};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{
+    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex,
+};
 
 type Pair = (
     TlsStream<counting::Writes<DuplexStream>>,
@@ -67,6 +72,27 @@ async fn small_writes_leave_together_with_the_flush() {
     let mut got = vec![0; 16_000];
     server.read_exact(&mut got).await.unwrap();
     assert!(got.iter().all(|b| *b == 7));
+}
+
+/// A part of what waits leaves: the flush is not over, and yet it shows.
+#[tokio::test]
+async fn what_a_flush_sends_in_part_is_told() {
+    let (mut client, mut server, _) = pair_over(1024).await;
+    client.write_all(&[7; 8000]).await.unwrap();
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut before = client.sent();
+    for _ in 0..4 {
+        assert!(Pin::new(&mut client).poll_flush(&mut cx).is_pending());
+        assert_eq!(client.sent(), before + 1024);
+        before = client.sent();
+        assert!(Pin::new(&mut client).poll_flush(&mut cx).is_pending());
+        assert_eq!(client.sent(), before);
+        // Makes room, of less than a record.
+        let mut got = [0; 8000];
+        let mut got = ReadBuf::new(&mut got);
+        let read = Pin::new(&mut server).poll_read(&mut cx, &mut got);
+        assert!(read.is_pending());
+    }
 }
 
 /// A write of many records costs the kernel as much as one of few, and less for each.

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::core::{Broken, Ended, News, Shared, is_visible};
 use super::server::{EndOnDrop, begin, lend};
 use super::stream::Stream;
-use super::wire::{Wire, farewell};
+use super::wire::{Sent, Wire, farewell};
 use crate::client::{ASSUMED_LIMIT, ConnectRequest};
 use crate::error::{ConnectError, Reason, TunnelError};
 use crate::headers::{self, Baggage};
@@ -212,6 +212,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Link<IO> {
 
     pub(crate) fn shared(&self) -> Shared {
         self.shared.clone()
+    }
+
+    pub(crate) fn ask(&mut self, sent: Sent<IO>) {
+        self.wire.ask(sent);
     }
 
     pub(crate) fn writes(&self) -> &Rc<Cell<u64>> {

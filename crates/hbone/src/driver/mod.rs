@@ -11,3 +11,4 @@ mod tests;
 mod wire;
 
 pub(crate) use core::{Ended, Shared};
+pub use wire::Sent;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use lateen_h2::{Cause, Code, ConnectionError};
+use lateen_h2::{Cause, Code, Connection, ConnectionError};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::time::Instant;
 
@@ -39,6 +39,9 @@ const PIECES: usize = 64;
 /// Answers that the peer may leave unread before we read no more of it.
 const UNREAD: usize = 32 * 1024;
 
+/// Tells how many bytes a stream has let go so far, in the form in which they leave it: that the number moves is what counts.
+pub type Sent<IO> = fn(&IO) -> u64;
+
 thread_local! {
     /// Shared by the tunnels of a thread, so that an idle one holds no buffer.
     static SCRATCH: RefCell<BytesMut> = RefCell::new(BytesMut::new());
@@ -51,12 +54,18 @@ pub(crate) struct Wire<IO> {
     received: u64,
     /// Writes that were begun and may have taken something with them.
     writes: Rc<Cell<u64>>,
-    /// Since when the stream takes nothing.
+    /// Since when the stream takes nothing, and lets nothing go.
     stuck: Option<Instant>,
+    /// Tells what it lets go; without it a part that leaves is not seen, only all of it.
+    sent: Option<Sent<IO>>,
+    /// What that told last.
+    gone: u64,
     /// A flush is owed.
     dirty: bool,
     /// Bytes written since the last flush.
     unflushed: usize,
+    /// Answers to the peer among them.
+    answers: usize,
     /// Bytes that may be, before they are flushed.
     gathers: usize,
     /// Nothing is read, because the peer does not take our answers.
@@ -74,8 +83,11 @@ impl<IO> Wire<IO> {
             received: 0,
             writes: Rc::default(),
             stuck: None,
+            sent: None,
+            gone: 0,
             dirty: false,
             unflushed: 0,
+            answers: 0,
             gathers: GATHERED,
             paused: false,
             over: false,
@@ -94,7 +106,26 @@ impl<IO> Wire<IO> {
         &self.writes
     }
 
-    /// For how long the stream has taken nothing of what there is to write.
+    /// Has `sent` asked how far the stream is with what it took.
+    pub(crate) fn ask(&mut self, sent: Sent<IO>) {
+        self.sent = Some(sent);
+    }
+
+    /// The stream has no room for now. It is stuck unless a part of what it took has left since this was seen last.
+    fn hold_up(&mut self) {
+        let gone = self.sent.map_or(0, |sent| sent(&self.io));
+        if std::mem::replace(&mut self.gone, gone) != gone {
+            self.stuck = None;
+        }
+        self.stuck.get_or_insert_with(Instant::now);
+    }
+
+    /// Answers that the peer has not taken yet, as far as is known here.
+    fn unread(&self, http2: &Connection) -> usize {
+        http2.unread() + self.answers
+    }
+
+    /// For how long the stream has taken nothing of what there is to write, and let nothing go.
     pub(crate) fn stuck_for(&self) -> Duration {
         self.stuck.map_or(Duration::ZERO, |since| since.elapsed())
     }
@@ -128,7 +159,7 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
             if self.over {
                 return Ok(());
             }
-            if shared.borrow().http2.unread() > UNREAD {
+            if self.unread(&shared.borrow().http2) > UNREAD {
                 self.paused = true;
                 return Ok(());
             }
@@ -233,7 +264,9 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
                 let result = Pin::new(&mut self.io).poll_write_vectored(cx, &slices[..count]);
                 core.set_stuck(result.is_pending());
                 if let Poll::Ready(Ok(written)) = result {
+                    let before = core.http2.unread();
                     core.http2.advance(written);
+                    self.answers += before - core.http2.unread();
                 }
                 result
             };
@@ -242,7 +275,7 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
             }
             match result {
                 Poll::Pending => {
-                    self.stuck.get_or_insert_with(Instant::now);
+                    self.hold_up();
                     break;
                 }
                 Poll::Ready(Ok(0)) => {
@@ -267,7 +300,7 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
         let mut core = shared.borrow();
         if core.set_unflushed(self.unflushed) || took {
             core.account();
-            if self.paused && core.http2.unread() <= UNREAD {
+            if self.paused && self.unread(&core.http2) <= UNREAD {
                 self.paused = false;
                 cx.waker().wake_by_ref();
             }
@@ -283,7 +316,7 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
         match Pin::new(&mut self.io).poll_flush(cx) {
             // The waker is registered: the next turn tries again.
             Poll::Pending => {
-                self.stuck.get_or_insert_with(Instant::now);
+                self.hold_up();
                 // Where the path is the bottleneck, what waits here only delays what comes behind it.
                 self.gathers = GATHERED;
                 return false;
@@ -298,6 +331,7 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
         }
         self.dirty = false;
         self.unflushed = 0;
+        self.answers = 0;
         self.unwritten.is_none()
     }
 

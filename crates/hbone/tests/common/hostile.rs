@@ -1,10 +1,15 @@
 //! What hostile peers are set upon, and how.
 #![allow(dead_code)]
 
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use lateen_hbone::{Connection, Settings, Status, Stream, TunnelError, client};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::wire::{self, PREFACE, SETTINGS, frame};
@@ -24,8 +29,67 @@ pub enum Serving {
     Ponders,
 }
 
+/// Takes all that is written to it, as TLS does, and passes it on when it is flushed.
+pub struct Gathers {
+    io: DuplexStream,
+    waits: Vec<u8>,
+    most: Rc<Cell<usize>>,
+}
+
+impl Gathers {
+    /// It, and the most bytes that ever waited there.
+    pub fn new(io: DuplexStream) -> (Self, Rc<Cell<usize>>) {
+        let most = Rc::new(Cell::new(0));
+        let gathers = Gathers {
+            io,
+            waits: Vec::new(),
+            most: Rc::clone(&most),
+        };
+        (gathers, most)
+    }
+}
+
+impl AsyncRead for Gathers {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Gathers {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.waits.extend_from_slice(bytes);
+        self.most.set(self.most.get().max(self.waits.len()));
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        while !this.waits.is_empty() {
+            let written = ready!(Pin::new(&mut this.io).poll_write(cx, &this.waits))?;
+            this.waits.drain(..written);
+        }
+        Pin::new(&mut this.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.as_mut().poll_flush(cx))?;
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
 /// A server; its task's result is how the tunnel ended.
-pub fn server(far: DuplexStream, serving: Serving) -> JoinHandle<Result<(), TunnelError>> {
+pub fn server<IO>(far: IO, serving: Serving) -> JoinHandle<Result<(), TunnelError>>
+where
+    IO: AsyncRead + AsyncWrite + Unpin + 'static,
+{
     spawn_local(async move {
         let mut connection = Connection::accept(far, Settings::server()).await?;
         while let Some(mut incoming) = connection.next().await? {

@@ -155,7 +155,8 @@ async fn handshake(
             ..worker.server.clone()
         };
         match hbone::Connection::accept(stream, settings).await {
-            Ok(tunnel) => {
+            Ok(mut tunnel) => {
+                tunnel.ask(Guarded::sent);
                 let proven = Proven {
                     ends,
                     retirement,

@@ -205,7 +205,8 @@ pub(super) fn dial_tunnel(
                 let io = tunnels
                     .enter(stream, session, end, &revocations)
                     .charged(held);
-                Ok(Lent { io, budget })
+                let sent = Guarded::sent;
+                Ok(Lent { io, budget, sent })
             }
             Ok(Err(error)) => Err(DialError::Tls(Arc::new(error))),
             Err(_) => Err(DialError::TunnelTimeout(hbone)),
@@ -254,13 +255,14 @@ async fn through(
         budget,
         ..worker.inner.clone()
     };
-    let (tunnel, driver) = match client::handshake(stream, settings).await {
+    let (tunnel, mut driver) = match client::handshake(stream, settings).await {
         Ok(made) => made,
         Err(error) => {
             counted.ended(error.close_reason());
             return Err(Refusal::Tunnel(Rc::new(error)));
         }
     };
+    driver.ask(Guarded::sent);
     // It ends with its one stream.
     lateen_fair::spawn_local(async move {
         let ended = driver.await;

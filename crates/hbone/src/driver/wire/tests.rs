@@ -4,11 +4,13 @@ use super::*;
 use crate::driver::server::begin;
 use crate::settings::Settings;
 
-/// Takes all that is written to it, and lets it leave if it is `open`.
+/// Takes all that is written to it, and lets it leave if it is `open`, and else a part of it with each flush.
 #[derive(Debug, Default)]
 struct Sink {
     open: bool,
     taken: usize,
+    part: usize,
+    sent: u64,
     left: Vec<usize>,
 }
 
@@ -25,6 +27,9 @@ impl AsyncWrite for Sink {
 
     fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.open {
+            let part = self.part.min(self.taken);
+            self.taken -= part;
+            self.sent += part as u64;
             return Poll::Pending;
         }
         let taken = std::mem::take(&mut self.taken);
@@ -82,4 +87,23 @@ async fn what_the_stream_does_not_let_leave_waits_here_and_counts() {
     wire.io.open = true;
     while send(&mut wire, &shared) > 0 {}
     assert_eq!(wire.io.left[..2], [GATHERED; 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_from_which_a_little_leaves_is_not_stuck() {
+    let (shared, mut wire) = tunnel(800_000, false);
+    wire.ask(|sink| sink.sent);
+    wire.io.part = 1024;
+    let pause = Duration::from_secs(10);
+    for _ in 0..20 {
+        send(&mut wire, &shared);
+        assert_eq!(wire.stuck_for(), Duration::ZERO);
+        tokio::time::advance(pause).await;
+    }
+    assert!(wire.io.taken > 0, "all has left: nothing is tested");
+    wire.io.part = 0;
+    send(&mut wire, &shared);
+    tokio::time::advance(pause).await;
+    send(&mut wire, &shared);
+    assert_eq!(wire.stuck_for(), 2 * pause);
 }
