@@ -1,7 +1,7 @@
 //! Network namespaces: holding one open, comparing two, and entering one for the time of a closure.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
@@ -97,7 +97,11 @@ struct WayBack<'a>(&'a Netns);
 impl Drop for WayBack<'_> {
     fn drop(&mut self) {
         if let Err(error) = setns(self.0.as_fd(), CloneFlags::CLONE_NEWNET) {
-            tracing::error!(%error, "cannot return from a pod's network namespace; the process ends");
+            // Straight out: lines of the log wait for others, and this process has no time left.
+            let _ = writeln!(
+                io::stderr(),
+                "cannot return from a pod's network namespace: {error}; the process ends"
+            );
             std::process::abort();
         }
     }
@@ -116,6 +120,9 @@ fn namespace_type(fd: BorrowedFd<'_>) -> io::Result<i32> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -123,6 +130,33 @@ mod tests {
         let (a, b) = (Netns::current().unwrap(), Netns::current().unwrap());
         assert_eq!(a.id(), b.id());
         assert!(a.inode() > 0);
+    }
+
+    /// This test's name, and the variable by which its child knows what to do.
+    const LOST: (&str, &str) = (
+        "netns::tests::a_thread_that_cannot_come_back_ends_the_process_and_says_so",
+        "LATEEN_TEST_LOST",
+    );
+
+    #[test]
+    fn a_thread_that_cannot_come_back_ends_the_process_and_says_so() {
+        if std::env::var_os(LOST.1).is_some() {
+            // No thread can enter that.
+            let nowhere = Netns::adopt(File::open("/dev/null").unwrap().into()).unwrap();
+            drop(WayBack(&nowhere));
+            return;
+        }
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", LOST.0, "--nocapture"])
+            .env(LOST.1, "1")
+            .output()
+            .unwrap();
+        assert_eq!(child.status.signal(), Some(libc::SIGABRT));
+        let said = String::from_utf8_lossy(&child.stderr);
+        assert!(
+            said.contains("cannot return from a pod's network namespace"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -59,9 +59,10 @@ fn main() -> ExitCode {
     if let Err(error) = log::init(format, &settings.log_levels) {
         return unusable(&format!("RUST_LOG: {error}"));
     }
+    log::flush_on_panic();
     let outcome = run_node(settings);
     if let Err(error) = &outcome {
-        tracing::error!(%error, "the proxy cannot start");
+        tracing::error!(%error, "the proxy cannot run");
     }
     log::flush();
     if outcome.is_ok() {

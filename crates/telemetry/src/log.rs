@@ -86,6 +86,15 @@ pub fn flush() {
     Sink::get().flush(Duration::from_secs(2));
 }
 
+/// From now on a panic, by which the process ends, waits as [`flush`] does: what led to it is in the last lines.
+pub fn flush_on_panic() {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        hook(panic);
+        flush();
+    }));
+}
+
 /// The levels in force.
 pub fn levels() -> Result<String, LevelError> {
     let levels = LEVELS.get().ok_or(LevelError::NotSetUp)?;

@@ -93,9 +93,12 @@ impl Sink {
         }
     }
 
-    /// Waits until everything queued so far is written, at most `patience`.
+    /// Waits until everything queued so far is written, at most `patience`, and no longer for whoever holds the queue: that
+    /// may be the caller, in a panic.
     pub(crate) fn flush(&self, patience: Duration) {
-        let mut state = self.state.lock();
+        let Some(mut state) = self.state.try_lock_for(patience) else {
+            return;
+        };
         if !state.waiting.is_empty() {
             state.hurry = true;
             self.filled.notify_one();
@@ -203,6 +206,16 @@ mod tests {
             sink.put(&line);
         }
         assert_eq!(written.recv_timeout(SOON).unwrap().len(), MUCH);
+    }
+
+    #[test]
+    fn a_thread_that_holds_the_queue_itself_does_not_wait_for_ever() {
+        let (sink, written) = patient();
+        sink.put(b"one\n");
+        let held = sink.state.lock();
+        sink.flush(Duration::from_millis(1));
+        drop(held);
+        assert!(written.try_recv().is_err());
     }
 
     #[test]
