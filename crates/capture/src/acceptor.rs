@@ -8,7 +8,7 @@
 
 mod own;
 
-pub use own::OwnAcceptor;
+pub use own::{OwnAcceptor, Waiting, Watching};
 
 use std::collections::HashMap;
 use std::io;
@@ -126,6 +126,8 @@ pub struct Acceptor<T: Send + 'static> {
 #[derive(Debug)]
 struct Shared<T> {
     epoll: Epoll,
+    /// How listeners are watched.
+    events: EpollFlags,
     wake: EventFd,
     listeners: Mutex<Registered<T>>,
 }
@@ -163,7 +165,7 @@ impl<T: Clone + Send + Sync + 'static> Acceptor<T> {
     /// Without any sink.
     pub fn start(sinks: Vec<Sink<T>>) -> io::Result<Self> {
         assert!(!sinks.is_empty(), "an acceptor needs at least one worker");
-        let (mut acceptor, mut work) = Self::new(sinks.len())?;
+        let (mut acceptor, mut work) = Self::new(sinks.len(), EpollFlags::EPOLLIN)?;
         let thread = std::thread::Builder::new()
             .name("acceptor".into())
             .spawn(move || {
@@ -179,13 +181,15 @@ impl<T: Clone + Send + Sync + 'static> Acceptor<T> {
     /// # Errors
     /// The kernel has no descriptor to give.
     pub fn without_thread() -> io::Result<(Self, OwnAcceptor<T>)> {
-        let (acceptor, work) = Self::new(1)?;
+        // Told once of what has come: a listener that waits for its pod's turn is not looked at meanwhile.
+        let (acceptor, work) = Self::new(1, EpollFlags::EPOLLIN | EpollFlags::EPOLLET)?;
         Ok((acceptor, OwnAcceptor::new(work)))
     }
 
-    fn new(workers: usize) -> io::Result<(Self, Work<T>)> {
+    fn new(workers: usize, events: EpollFlags) -> io::Result<(Self, Work<T>)> {
         let shared = Arc::new(Shared {
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            events,
             wake: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             listeners: Mutex::new(Registered {
                 next: 0,
@@ -233,7 +237,7 @@ impl<T: Clone + Send + Sync + 'static> Acceptor<T> {
         };
         self.shared.epoll.add(
             listener.socket.as_fd(),
-            EpollEvent::new(EpollFlags::EPOLLIN, id),
+            EpollEvent::new(self.shared.events, id),
         )?;
         listeners.by_id.insert(id, listener);
         drop(listeners);

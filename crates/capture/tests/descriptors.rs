@@ -21,6 +21,7 @@ use support::agent::{Agent, Recorder, Told, add, all, delete};
 use support::{TestPod, exhaust};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::unbounded_channel;
+use tokio::task::{LocalSet, spawn_local};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -42,10 +43,17 @@ fn on_a_worker() -> (Acceptor<usize>, mpsc::Receiver<Accepted<usize>>) {
         .enable_all()
         .build()
         .unwrap();
+    let watching = {
+        let _runtime = runtime.enter();
+        own.watch().unwrap()
+    };
     std::thread::spawn(move || {
-        // The test may be over.
-        let accepting = own.run(|connection| drop(sender.send(connection)));
-        runtime.block_on(accepting)
+        let accepting = watching.run(|waiting| {
+            let sender = sender.clone();
+            // The test may be over.
+            spawn_local(waiting.accept(move |connection| drop(sender.send(connection))));
+        });
+        LocalSet::new().block_on(&runtime, accepting)
     });
     (acceptor, accepted)
 }

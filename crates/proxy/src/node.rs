@@ -27,6 +27,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lateen_capture::acceptor::Waiting;
 use lateen_capture::{Accepted, LoadGuard};
 use lateen_config::{Snapshot, Workload};
 use lateen_policy::{Decision, DryRun, dry_run};
@@ -55,8 +56,16 @@ pub(crate) struct Arrival {
     _counted: Box<(OpenSocket, LoadGuard)>,
 }
 
-/// Starts to serve one accepted connection. All of it is the pod's own work, its registration with the runtime too: a pod
-/// that opens connections in a storm holds up nobody's but its own.
+/// Has the connections accepted that wait for a pod. All of it is the pod's own work, be they served or reset: a pod that
+/// opens connections in a storm holds up nobody's but its own.
+pub(crate) fn accept(worker: &Rc<Worker>, waiting: Waiting<Door>) {
+    let group = worker.group_of(&waiting.tag().pod);
+    let worker = Rc::clone(worker);
+    group.spawn(waiting.accept(move |accepted| begin(Rc::clone(&worker), accepted)));
+}
+
+/// Starts to serve a connection that the acceptor's thread has accepted: its registration with the runtime, too, is the pod's
+/// own work.
 pub(crate) fn serve(worker: &Rc<Worker>, accepted: Accepted<Door>) {
     let group = worker.group_of(&accepted.tag.pod);
     let worker = Rc::clone(worker);

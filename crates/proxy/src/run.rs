@@ -12,6 +12,7 @@ use lateen_capture::{Accepted, Acceptor, Keeper, Ledger, NamespaceThread, Share,
 use lateen_identity::{CaError, Manager};
 use lateen_telemetry::{Buffers, BuildInfo, Metrics};
 use lateen_tls::{Roots, Rules};
+use tokio::sync::oneshot;
 
 use control::Control;
 
@@ -26,12 +27,15 @@ use crate::settings::{Acceleration, Settings};
 use crate::worker::{Idle, Mailbox, Parts, Patience, SameNode};
 use crate::{VERSION, revocations};
 
-/// Why the proxy cannot start.
+/// Why the proxy cannot start, or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The system refuses something that the proxy cannot do without.
     #[error("{0}")]
     System(#[from] io::Error),
+    /// Connections are accepted no more. The agent keeps the listeners for the next process.
+    #[error("{0}")]
+    Deaf(io::Error),
     /// The certificate authority's settings.
     #[error("{0}")]
     Authority(#[from] CaError),
@@ -49,7 +53,7 @@ pub enum StartError {
 /// Serves the pods of this node until SIGTERM, SIGINT or `/quitquitquit`, and then lets connections finish.
 ///
 /// # Errors
-/// See [`StartError`]; once started, nothing but a signal ends it.
+/// See [`StartError`]; once started, nothing but a signal or [`StartError::Deaf`] ends it.
 pub fn node(settings: Settings) -> Result<(), StartError> {
     let rules = rules(&settings)?;
     let files = lateen_capture::raise_file_limit()?;
@@ -122,6 +126,8 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
     let (lookups, asks) = lateen_xds::lookups();
     let meeting = Meeting::default();
     let accelerator = accelerator(&settings);
+    let (deaf, deafened) = oneshot::channel();
+    let mut deaf = Some(deaf);
     let workers = idle
         .into_iter()
         .zip(ledgers)
@@ -136,6 +142,7 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
             let lookups = settings.xds_on_demand.then(|| lookups.clone());
             let parts = Parts {
                 acceptor: own.take(),
+                deaf: deaf.take(),
                 accelerator: accelerator.clone(),
                 ledger,
                 lookups,
@@ -164,7 +171,8 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         current,
         dns,
     };
-    let outcome = tokio::task::LocalSet::new().block_on(&runtime, control.run(events, asks));
+    let running = until_deaf(control.run(events, asks), deafened);
+    let outcome = tokio::task::LocalSet::new().block_on(&runtime, running);
     for mailbox in &mailboxes {
         mailbox.stop();
     }
@@ -174,6 +182,24 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         }
     }
     outcome
+}
+
+/// Runs until the end, or until connections are accepted no more: a process that goes on without would be taken for ready.
+async fn until_deaf(
+    running: impl Future<Output = Result<(), StartError>>,
+    deafened: oneshot::Receiver<io::Error>,
+) -> Result<(), StartError> {
+    let deafened = async {
+        match deafened.await {
+            Ok(error) => error,
+            // Nobody accepts by itself, or it ends in order.
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        outcome = running => outcome,
+        error = deafened => Err(StartError::Deaf(error)),
+    }
 }
 
 fn sink(mailbox: &Mailbox) -> acceptor::Sink<Door> {
@@ -314,5 +340,30 @@ fn parts(
         same_node: None,
         accelerator: None,
         acceptor: None,
+        deaf: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_proxy_that_can_accept_no_more_ends_with_the_reason() {
+        let (deaf, deafened) = oneshot::channel();
+        deaf.send(io::Error::other("no memory")).unwrap();
+        let outcome = until_deaf(std::future::pending(), deafened).await;
+        assert_eq!(outcome.unwrap_err().to_string(), "no memory");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_proxy_whose_workers_accept_nothing_by_themselves_goes_on() {
+        let (deaf, deafened) = oneshot::channel();
+        drop(deaf);
+        let running = async {
+            tokio::time::sleep(std::time::Duration::from_secs(3600)).await;
+            Ok(())
+        };
+        assert!(until_deaf(running, deafened).await.is_ok());
     }
 }

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use lateen_accelerate::Accelerator;
-use lateen_capture::acceptor::OwnAcceptor;
+use lateen_capture::acceptor::{OwnAcceptor, Watching};
 use lateen_capture::{Accepted, Ledger};
 use lateen_config::{Snapshot, Workload};
 use lateen_fair::{Executor, Group, Groups};
@@ -206,6 +206,8 @@ pub struct Parts {
     pub accelerator: Option<Arc<Accelerator>>,
     /// What the worker accepts connections with, if it is the only one; several are given theirs by the acceptor's thread.
     pub acceptor: Option<OwnAcceptor<Door>>,
+    /// Told if it accepts none any more.
+    pub deaf: Option<oneshot::Sender<io::Error>>,
 }
 
 /// How connections between two pods of this node are known.
@@ -290,20 +292,25 @@ impl Idle {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The system has no thread or descriptor to give.
+    /// The system has no thread or descriptor to give, or nothing to wait for connections with.
     pub fn start(self, index: usize, mut parts: Parts) -> io::Result<JoinHandle<()>> {
         let inbox = self.inbox;
-        let acceptor = parts.acceptor.take();
+        let deaf = parts.deaf.take();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
+        let listeners = {
+            let _runtime = runtime.enter();
+            let watched = parts.acceptor.take().map(OwnAcceptor::watch);
+            watched.transpose().map_err(unwatched)?
+        };
         std::thread::Builder::new()
             .name(format!("worker-{index}"))
             .spawn(move || {
                 let executor = Executor::default();
                 let worker = Worker::new(index, parts, executor.groups());
                 let retiring = Rc::clone(&worker).retire_tunnels();
-                let accepting = Rc::clone(&worker).accept(acceptor);
+                let accepting = Rc::clone(&worker).accept(listeners, deaf);
                 runtime.block_on(executor.run_until(async {
                     tokio::select! {
                         () = worker.run(inbox) => {}
@@ -316,6 +323,13 @@ impl Idle {
                 drop(executor);
             })
     }
+}
+
+fn unwatched(error: io::Error) -> io::Error {
+    let what = format!(
+        "the worker cannot wait for connections: {error}; raise fs.epoll.max_user_watches or the proxy's limit of memory"
+    );
+    io::Error::new(error.kind(), what)
 }
 
 impl Worker {
@@ -337,6 +351,7 @@ impl Worker {
             same_node,
             accelerator,
             acceptor: _,
+            deaf: _,
         } = parts;
         let sockets = [
             metrics.open_sockets(Reporter::Source),
@@ -412,11 +427,17 @@ impl Worker {
     }
 
     /// Accepts connections for ever, if that is this worker's work.
-    async fn accept(self: Rc<Self>, acceptor: Option<OwnAcceptor<Door>>) {
-        if let Some(acceptor) = acceptor {
-            let accepting = acceptor.run(|accepted| node::serve(&self, accepted));
-            if let Err(error) = accepting.await {
-                tracing::error!(%error, "wait for connections: the proxy accepts none any more");
+    async fn accept(
+        self: Rc<Self>,
+        listeners: Option<Watching<Door>>,
+        deaf: Option<oneshot::Sender<io::Error>>,
+    ) {
+        if let Some(listeners) = listeners {
+            let accepting = listeners.run(|waiting| node::accept(&self, waiting));
+            let Err(error) = accepting.await;
+            if let Some(deaf) = deaf {
+                // Who does not listen is about to end.
+                let _ = deaf.send(unwatched(error));
             }
         }
         std::future::pending().await

@@ -1,5 +1,15 @@
 //! What is done for a pod is charged to it, on both sides of a tunnel: that is what its turns are made of.
 
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::hint::black_box;
+use std::rc::Rc;
+use std::task::Poll;
+
+use lateen_capture::{Acceptor, Share};
+use lateen_fair::Executor;
+use socket2::{Domain, Socket, Type};
+
 use super::*;
 use crate::pod::Port;
 
@@ -69,4 +79,74 @@ async fn a_pod_pays_for_its_own_connections_and_for_no_other_pods() {
     let servers = mesh.east.spent_on(&mesh.server).await.used - before.used;
     assert!(servers * 2 > busy.used / 4, "{servers:?} of {busy:?}");
     assert!(mesh.east.spent_on(&idle).await.used.is_zero());
+}
+
+#[tokio::test]
+async fn a_pod_pays_for_connections_that_are_reset_since_it_has_its_share() {
+    let mesh = Mesh::start().await;
+    assert!(mesh.west.spent_on(&mesh.client).await.used.is_zero());
+    let _all = mesh.client.share.take(fixture::SHARE).unwrap();
+    // The reset may be faster than the news that it is connected.
+    if let Ok(mut refused) = mesh.dial(mesh.vip()).await {
+        assert!(refused.read_u8().await.is_err());
+    }
+    let spent = mesh.west.spent_on(&mesh.client).await;
+    assert!(!spent.used.is_zero());
+    assert_eq!(spent.totals.opened, 0);
+}
+
+#[test]
+fn a_storm_of_connections_leaves_half_of_the_worker_to_another_pod() {
+    const STORM: u32 = 400;
+    let work = || {
+        for n in 0..20_000 {
+            black_box(n);
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let _entered = runtime.enter();
+    let (acceptor, own) = Acceptor::without_thread().unwrap();
+    let listener = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
+    listener
+        .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
+        .unwrap();
+    listener.listen(1000).unwrap();
+    let address = listener.local_addr().unwrap().as_socket().unwrap();
+    let share = Share::new("pod".to_owned(), 1000);
+    let _registered = acceptor.register(listener.into(), (), &share, 1).unwrap();
+    let connected = (0..STORM).map(|_| std::net::TcpStream::connect(address).unwrap());
+    let _clients: Vec<_> = connected.collect();
+
+    let executor = Executor::default();
+    let (storm, busy) = (executor.group(), executor.group());
+    busy.spawn(poll_fn(move |cx| {
+        work();
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }));
+    let accepted = Rc::new(Cell::new(0));
+    let accepting = own.watch().unwrap().run(|waiting| {
+        let accepted = Rc::clone(&accepted);
+        storm.spawn(waiting.accept(move |_| {
+            work();
+            accepted.set(accepted.get() + 1);
+        }));
+    });
+    let all = async {
+        while accepted.get() < STORM {
+            tokio::task::yield_now().await;
+        }
+    };
+    runtime.block_on(executor.run_until(async {
+        tokio::select! {
+            ended = accepting => panic!("{ended:?}"),
+            () = all => {}
+        }
+    }));
+    let (storm, busy) = (storm.used(), busy.used());
+    assert!(busy * 2 > storm, "busy {busy:?}, storm {storm:?}");
+    assert!(storm * 2 > busy, "busy {busy:?}, storm {storm:?}");
 }
