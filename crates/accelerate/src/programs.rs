@@ -140,6 +140,19 @@ fn to_stack(code: &mut Code, place: i16, from: crate::asm::Reg, field: i16) {
     code.store(Size::Double, R10, place, R1);
 }
 
+/// Where to go if the application of the socket at R0 waits in its calls, and where if the socket is no application's any more.
+/// Uses R1.
+fn if_it_waits(code: &mut Code, fields: &Fields, nobodys: Label, waits: Label) {
+    let [socket, file, flags] = fields.open_flags;
+    code.load(Size::Double, R1, R0, socket);
+    code.jump_if(Test::Equal, R1, 0, nobodys);
+    code.load(Size::Double, R1, R1, file);
+    code.jump_if(Test::Equal, R1, 0, nobodys);
+    code.load(Size::Word, R1, R1, flags);
+    code.with(Op::And, R1, libc::O_NONBLOCK);
+    code.jump_if(Test::Equal, R1, 0, waits);
+}
+
 /// `dst` = stack + place
 fn stack(code: &mut Code, dst: crate::asm::Reg, place: i16) {
     code.mov(dst, R10);
@@ -226,14 +239,7 @@ pub(crate) fn enter(maps: Maps<'_>, fields: &Fields) -> Vec<u64> {
     // The kernel's reading from a socket that is in a map tells one that waits in it "try again" whenever it is woken for
     // something else, as if it had asked not to wait. Those that do ask so know what to do.
     c.set(R9, answer::BLOCKING as i32);
-    let [socket, file, flags] = fields.open_flags;
-    c.load(Size::Double, R1, R0, socket);
-    c.jump_if(Test::Equal, R1, 0, three);
-    c.load(Size::Double, R1, R1, file);
-    c.jump_if(Test::Equal, R1, 0, three);
-    c.load(Size::Word, R1, R1, flags);
-    c.with(Op::And, R1, libc::O_NONBLOCK);
-    c.jump_if(Test::Equal, R1, 0, three);
+    if_it_waits(&mut c, fields, three, three);
 
     // Addresses can be had anew; where two are in their sequences of bytes nobody else is. What the one has acknowledged
     // to the other lies between what the other knows to be acknowledged and what it has sent; read in this order, as
@@ -358,14 +364,7 @@ pub(crate) fn verdict(maps: Maps<'_>, fields: &Fields) -> Vec<u64> {
 
     // One that from now on waits in its calls: the process is to take it out of the maps. It wakes for this message, which
     // goes there.
-    let [socket, file, flags] = fields.open_flags;
-    c.load(Size::Double, R1, R0, socket);
-    c.jump_if(Test::Equal, R1, 0, pass);
-    c.load(Size::Double, R1, R1, file);
-    c.jump_if(Test::Equal, R1, 0, pass);
-    c.load(Size::Word, R1, R1, flags);
-    c.with(Op::And, R1, libc::O_NONBLOCK);
-    c.jump_if(Test::Equal, R1, 0, leave);
+    if_it_waits(&mut c, fields, pass, leave);
 
     // R9: the connection's count for this end, from here on.
     c.load(Size::Word, R1, R8, own::END);

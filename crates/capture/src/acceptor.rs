@@ -474,13 +474,15 @@ mod tests {
 
     use super::*;
 
-    fn plenty() -> Arc<Share> {
+    pub(super) fn plenty() -> Arc<Share> {
         Share::new("pod".to_owned(), 1000)
     }
 
-    fn listener() -> (OwnedFd, SocketAddr) {
+    pub(super) fn listener() -> (OwnedFd, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
+        // More than one turn's connections may wait.
+        socket2::SockRef::from(&listener).listen(1000).unwrap();
         let address = listener.local_addr().unwrap();
         (listener.into(), address)
     }

@@ -197,33 +197,18 @@ async fn again() {
 #[cfg(test)]
 mod tests {
     use std::net::{SocketAddr, TcpListener, TcpStream};
-    use std::os::fd::OwnedFd;
     use std::pin::pin;
-    use std::sync::Arc;
     use std::task::{Context, Waker};
     use std::time::Duration;
 
     use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollFlags};
-    use socket2::SockRef;
     use tokio::sync::mpsc;
     use tokio::task::{LocalSet, spawn_local};
     use tokio::time::timeout;
 
+    use super::super::tests::{listener, plenty};
     use super::*;
-    use crate::{Acceptor, Share};
-
-    fn plenty() -> Arc<Share> {
-        Share::new("pod".to_owned(), 1000)
-    }
-
-    fn listener() -> (OwnedFd, SocketAddr) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
-        // More than one turn's connections may wait.
-        SockRef::from(&listener).listen(1000).unwrap();
-        let address = listener.local_addr().unwrap();
-        (listener.into(), address)
-    }
+    use crate::Acceptor;
 
     fn connect(address: SocketAddr, count: usize) -> Vec<TcpStream> {
         let connected = (0..count).map(|_| TcpStream::connect(address).unwrap());
