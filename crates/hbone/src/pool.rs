@@ -433,7 +433,7 @@ impl<E> Entry<E> {
 
 /// Ends a tunnel that nobody has used, in order: the settings of both sides have to pass first, or the peer has a
 /// handshake that failed.
-async fn leave<IO>(tunnel: Tunnel, mut driver: Driver<IO>) -> Result<(), TunnelError>
+async fn leave<IO>(tunnel: Tunnel, mut driver: Box<Driver<IO>>) -> Result<(), TunnelError>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
 {
@@ -450,83 +450,92 @@ where
     .await
 }
 
-/// Dials, publishes the tunnel, drives it and takes it out again.
-async fn establish<E, F, T>(pool: Weak<Inner<E>>, key: PoolKey, dial: F, under_way: Rc<Dial<E>>)
+/// Dials, publishes the tunnel, drives it and takes it out again. The dial is boxed before there is a future that would have room
+/// for it for as long as the tunnel lives: a handshake takes several times as much as a tunnel.
+fn establish<E, F, T>(
+    pool: Weak<Inner<E>>,
+    key: PoolKey,
+    dial: F,
+    under_way: Rc<Dial<E>>,
+) -> impl Future<Output = ()>
 where
     E: fmt::Display,
     F: Future<Output = Result<T, E>>,
     T: Dialled,
 {
-    let result = open(&pool, dial).await;
-    let Some(inner) = pool.upgrade() else {
-        return;
-    };
-    if let Err(Failure::Handshake(error)) = &result {
-        inner.closed.tell(&key, error.close_reason());
-    }
-    if under_way.retired.get() {
-        // Another dial may be under way in its place.
-        drop((inner, under_way));
-        if let Ok((tunnel, driver)) = result {
-            let ended = leave(tunnel, driver).await;
-            if let Err(error) = &ended {
-                tracing::debug!(peer = %key.address, %error, "tunnel ended that was retired as it was dialled");
-            }
-            if let Some(inner) = pool.upgrade() {
-                inner.closed.tell(&key, CloseReason::of(&ended));
-            }
+    let opened = Box::pin(open(Weak::clone(&pool), dial));
+    async move {
+        let result = opened.await;
+        let Some(inner) = pool.upgrade() else {
+            return;
+        };
+        if let Err(Failure::Handshake(error)) = &result {
+            inner.closed.tell(&key, error.close_reason());
         }
-        return;
-    }
-    let (tunnel, driver) = {
-        let mut entries = inner.entries.borrow_mut();
-        let entry = entries.entry(key.clone()).or_default();
-        entry.dial = None;
-        match result {
-            Ok((tunnel, driver)) => {
-                tunnel.set_number((inner.numbers.0.borrow())());
-                entry.tunnels.push(tunnel.clone());
-                let driven = (key.clone(), tunnel.token());
-                inner.driven.borrow_mut().push(driven);
-                under_way.tunnel.replace(Some(tunnel.clone()));
-                under_way.done.notify_waiters();
-                (tunnel.token(), driver)
+        if under_way.retired.get() {
+            // Another dial may be under way in its place.
+            drop((inner, under_way));
+            if let Ok((tunnel, driver)) = result {
+                let ended = leave(tunnel, driver).await;
+                if let Err(error) = &ended {
+                    tracing::debug!(peer = %key.address, %error, "tunnel ended that was retired as it was dialled");
+                }
+                if let Some(inner) = pool.upgrade() {
+                    inner.closed.tell(&key, CloseReason::of(&ended));
+                }
             }
-            Err(failure) => {
+            return;
+        }
+        let (tunnel, driver) = {
+            let mut entries = inner.entries.borrow_mut();
+            let entry = entries.entry(key.clone()).or_default();
+            entry.dial = None;
+            match result {
+                Ok((tunnel, driver)) => {
+                    tunnel.set_number((inner.numbers.0.borrow())());
+                    entry.tunnels.push(tunnel.clone());
+                    let driven = (key.clone(), tunnel.token());
+                    inner.driven.borrow_mut().push(driven);
+                    under_way.tunnel.replace(Some(tunnel.clone()));
+                    under_way.done.notify_waiters();
+                    (tunnel.token(), driver)
+                }
+                Err(failure) => {
+                    if entry.is_empty() {
+                        entries.remove(&key);
+                    }
+                    under_way.failure.replace(Some(failure));
+                    under_way.done.notify_waiters();
+                    return;
+                }
+            }
+        };
+        // Neither may keep the tunnel open while it is driven.
+        drop((inner, under_way));
+        let ended = driver.await;
+        let reason = CloseReason::of(&ended);
+        if let Err(error) = ended {
+            tracing::debug!(peer = %key.address, %error, reason = reason.as_str(), "tunnel ended");
+        }
+        if let Some(inner) = pool.upgrade() {
+            inner.closed.tell(&key, reason);
+            let mut driven = inner.driven.borrow_mut();
+            driven.retain(|(_, other)| !other.is(&tunnel));
+            let mut entries = inner.entries.borrow_mut();
+            if let Some(entry) = entries.get_mut(&key) {
+                entry.tunnels.retain(|other| !other.is(&tunnel));
                 if entry.is_empty() {
                     entries.remove(&key);
                 }
-                under_way.failure.replace(Some(failure));
-                under_way.done.notify_waiters();
-                return;
-            }
-        }
-    };
-    // Neither may keep the tunnel open while it is driven.
-    drop((inner, under_way));
-    let ended = driver.await;
-    let reason = CloseReason::of(&ended);
-    if let Err(error) = ended {
-        tracing::debug!(peer = %key.address, %error, reason = reason.as_str(), "tunnel ended");
-    }
-    if let Some(inner) = pool.upgrade() {
-        inner.closed.tell(&key, reason);
-        let mut driven = inner.driven.borrow_mut();
-        driven.retain(|(_, other)| !other.is(&tunnel));
-        let mut entries = inner.entries.borrow_mut();
-        if let Some(entry) = entries.get_mut(&key) {
-            entry.tunnels.retain(|other| !other.is(&tunnel));
-            if entry.is_empty() {
-                entries.remove(&key);
             }
         }
     }
 }
 
 async fn open<E, F, T>(
-    pool: &Weak<Inner<E>>,
+    pool: Weak<Inner<E>>,
     dial: F,
-) -> Result<(Tunnel, Driver<T::Io>), Failure<E>>
+) -> Result<(Tunnel, Box<Driver<T::Io>>), Failure<E>>
 where
     F: Future<Output = Result<T, E>>,
     T: Dialled,
@@ -546,5 +555,33 @@ where
     if let Some(sent) = ask {
         driver.ask(sent);
     }
-    Ok((tunnel, driver))
+    Ok((tunnel, Box::new(driver)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::DuplexStream;
+
+    /// However much a dial takes: there may be a tunnel for each pod that a node's pods talk to.
+    #[test]
+    fn a_tunnel_s_task_has_no_room_for_its_dial() {
+        fn size<A, B, C, D, F>(_: impl FnOnce(A, B, C, D) -> F) -> usize {
+            size_of::<F>()
+        }
+        async fn dial(large: [u8; 8192]) -> Result<DuplexStream, String> {
+            std::future::pending::<()>().await;
+            Err(format!("{large:?}"))
+        }
+        fn task<F, E, T>(_: impl FnOnce([u8; 8192]) -> F) -> usize
+        where
+            F: Future<Output = Result<T, E>>,
+            E: fmt::Display,
+            T: Dialled,
+        {
+            size(establish::<E, F, T>)
+        }
+        let bytes = task(dial);
+        assert!(bytes <= 512, "{bytes} bytes");
+    }
 }

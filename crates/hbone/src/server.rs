@@ -71,6 +71,11 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         self.0.shared()
     }
 
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.0.room()
+    }
+
     /// Ends the tunnel without losing a request, in the two steps of RFC 9113 §6.8: a GOAWAY that names no last
     /// stream and a PING; when the PING's answer shows that the peer has heard it, a GOAWAY that names the last stream.
     /// Requests that cross the first are still returned by [`Connection::next`]; open streams go on, and it

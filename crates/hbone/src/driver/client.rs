@@ -233,7 +233,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Link<IO> {
     pub(crate) fn beat(&mut self, windows: &mut Windows, load: &Load) {
         let mut core = self.shared.borrow();
         lend(&mut core, windows, load, true);
-        core.http2.rest();
+        core.rest();
     }
 
     /// Reads and writes; ends with the last stream unless it `stays`.

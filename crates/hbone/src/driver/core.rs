@@ -324,6 +324,14 @@ impl Core {
         }
     }
 
+    /// Gives back what streams took that are gone.
+    pub(crate) fn rest(&mut self) {
+        if self.streams.is_empty() {
+            self.streams = HashMap::default();
+        }
+        self.http2.rest();
+    }
+
     pub(crate) fn open(&mut self, stream: StreamId) {
         self.streams.insert(stream, Entry::default());
     }
@@ -356,6 +364,12 @@ impl Core {
     #[cfg(test)]
     pub(crate) fn streams_left(&self) -> usize {
         self.streams.len() + self.parting
+    }
+
+    /// Streams that there is room for.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.streams.capacity()
     }
 
     /// Sends a PING.

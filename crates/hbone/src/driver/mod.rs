@@ -4,6 +4,8 @@
 pub(crate) mod client;
 mod core;
 mod inbox;
+#[cfg(test)]
+mod rest_tests;
 pub(crate) mod server;
 pub(crate) mod stream;
 #[cfg(test)]

@@ -33,6 +33,9 @@ const UNREAD_REPLIES: usize = 192 * 1024;
 /// whole allowance, and else as fit into half of what it lends.
 const FIRST_WINDOWS: u32 = 64;
 
+/// Requests that an empty queue keeps room for.
+const FEW: usize = 8;
+
 /// The core's parameters for these settings. Its windows follow the path, within what the budget lends.
 pub(super) fn config(settings: &Settings, max_streams: u32) -> lateen_h2::SharedConfig {
     let most = i32::MAX as u32;
@@ -166,6 +169,12 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Server<IO> {
         self.shared.clone()
     }
 
+    /// Requests that the queue keeps room for.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.incoming.capacity()
+    }
+
     pub(crate) fn queued(&self) -> usize {
         self.shared.borrow().http2.queued()
     }
@@ -200,6 +209,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Server<IO> {
             }
         }
         if let Some(incoming) = self.incoming.pop_front() {
+            if self.incoming.is_empty() && self.incoming.capacity() > FEW {
+                // A burst is over, and most tunnels have one: when a peer's connections are opened anew.
+                self.incoming = VecDeque::new();
+            }
             return Poll::Ready(Ok(Some(incoming)));
         }
         // What cannot be written to has an end to be read, which may say why.
@@ -229,7 +242,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Server<IO> {
             }
             let mut core = self.shared.borrow();
             lend(&mut core, &mut self.windows, &self.load, true);
-            core.http2.rest();
+            core.rest();
             drop(core);
             if let Some(since) = self.load.idle_since() {
                 let idle = since.elapsed();
