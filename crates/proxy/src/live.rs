@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use lateen_capture::Ledger;
 use lateen_config::Snapshot;
@@ -259,7 +260,12 @@ impl Tracked {
 
     /// Resolves when this connection is not to go on, with the reason.
     pub fn cut(&self) -> impl Future<Output = Cut> {
-        poll_fn(|context| self.entry.poll_cut(context))
+        poll_fn(|context| self.poll_cut(context))
+    }
+
+    /// The same for callers that poll, of whom there may be one.
+    pub fn poll_cut(&self, context: &mut Context<'_>) -> Poll<Cut> {
+        self.entry.poll_cut(context)
     }
 
     /// Why it is not to go on, if that is so.

@@ -15,13 +15,13 @@ pub(crate) mod neighbours;
 mod outbound;
 mod plaintext;
 mod refusal;
+mod relaying;
 pub(crate) mod sampling;
 mod straight;
 #[cfg(test)]
 mod tests;
 mod tunnel;
 
-use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,9 +31,7 @@ use lateen_capture::acceptor::Waiting;
 use lateen_capture::{Accepted, LoadGuard};
 use lateen_config::{Snapshot, Workload};
 use lateen_policy::{Decision, DryRun, dry_run};
-use lateen_relay::{
-    Duplex, Limits, Meter, Outcome, Relay, RelayError, Side, Socket, reset_on_close,
-};
+use lateen_relay::reset_on_close;
 use lateen_telemetry::{Connection, Failure, Reporter};
 use lateen_types::Direction;
 use tokio::net::TcpStream;
@@ -41,10 +39,10 @@ use tokio::net::TcpStream;
 pub use dial::DialError;
 pub use ejection::{Ejected, Ejections};
 pub use refusal::Refusal;
+use relaying::Records;
 
-use crate::live::{Cut, Ending, Facts, Listed, State, Tracked};
+use crate::live::{Ending, Facts, Listed, State};
 use crate::pod::{Door, Pod, Port};
-use crate::tunnels::Revoked;
 use crate::worker::{OpenSocket, Worker};
 
 /// A connection that has just been accepted for a pod.
@@ -165,151 +163,21 @@ fn refuse(
     });
 }
 
-/// Counts a relay's bytes; `a` of the relay is the client.
-struct Counted<'a>(&'a Connection, &'a Tracked);
-
-impl Meter for Counted<'_> {
-    fn sent(&self, bytes: u64) {
-        self.0.add_received(bytes);
-        self.1.add_received(bytes);
-    }
-
-    fn received(&self, bytes: u64) {
-        self.0.add_sent(bytes);
-        self.1.add_sent(bytes);
-    }
-}
-
-/// Relays a connection until it ends or is cut, and says how it ended. An async fn would have room for both ends twice, as
-/// its arguments and in the relay.
-fn relay<'a, A: Duplex, B: Duplex>(
-    client: A,
-    server: B,
-    connection: &'a Connection,
-    tracked: &'a Tracked,
-    limits: Limits,
-) -> impl Future<Output = Result<(), Refusal>> {
-    tracked.opened();
-    let mut relay = Relay::new(client, server, Counted(connection, tracked)).limited(limits);
-    async move {
-        let outcome = tokio::select! {
-            // First: a relay that ends because it was cut must say so.
-            biased;
-            reason = tracked.cut() => Err(reason),
-            outcome = &mut relay => Ok(outcome),
-        };
-        match outcome {
-            Ok(Outcome { error: None, .. }) => Ok(()),
-            Ok(Outcome {
-                error: Some(error), ..
-            }) if revoked(&error) => Err(Refusal::Cut(Cut::Revoked)),
-            Ok(Outcome {
-                error: Some(error), ..
-            }) => Err(Refusal::Broken(error)),
-            Err(reason) => {
-                relay.abort();
-                Err(Refusal::Cut(reason))
-            }
-        }
-    }
-}
-
-/// Counts the bytes of a connection both of whose ends are here.
-struct CountedTwice<'a>(Counted<'a>, Counted<'a>);
-
-impl Meter for CountedTwice<'_> {
-    fn sent(&self, bytes: u64) {
-        self.0.sent(bytes);
-        self.1.sent(bytes);
-    }
-
-    fn received(&self, bytes: u64) {
-        self.0.received(bytes);
-        self.1.received(bytes);
-    }
-}
-
-/// How the two connections ended that a handed over one is to the counters: the source's and the destination's.
-type Ends = [Result<(), Refusal>; 2];
-
-/// Relays a connection both of whose ends are here, until it ends or either of them is cut, and says how each ended.
-fn relay_both<'a>(
-    client: Socket,
-    application: Socket,
-    source: (&'a Connection, &'a Tracked),
-    destination: (&'a Connection, &'a Tracked),
-    limits: Limits,
-) -> impl Future<Output = Ends> {
-    destination.1.opened();
-    source.1.opened();
-    let meter = CountedTwice(
-        Counted(source.0, source.1),
-        Counted(destination.0, destination.1),
-    );
-    let (source, destination) = (source.1, destination.1);
-    let mut relay = Relay::new(client, application, meter).limited(limits);
-    async move {
-        let outcome = tokio::select! {
-            biased;
-            reason = source.cut() => Err(reason),
-            reason = destination.cut() => Err(reason),
-            outcome = &mut relay => Ok(outcome),
-        };
-        if outcome.is_err() {
-            relay.abort();
-        }
-        ended(outcome, source, destination)
-    }
-}
-
-/// What the end of their relay, or what cut it, is to the source and the destination.
-fn ended(outcome: Result<Outcome, Cut>, source: &Tracked, destination: &Tracked) -> Ends {
-    match outcome {
-        Ok(Outcome { error: None, .. }) => [Ok(()), Ok(())],
-        Ok(Outcome {
-            error: Some(error), ..
-        }) => {
-            let again = error.again();
-            [error, again].map(|error| Err(Refusal::Broken(error)))
-        }
-        Err(reason) => {
-            // The end that was not cut sees what a peer's reset shows.
-            let end = |tracked: &Tracked, other: Side| match tracked.was_cut() {
-                Some(reason) => Err(Refusal::Cut(reason)),
-                None => Err(Refusal::Broken(RelayError::Broken {
-                    side: other,
-                    source: io::Error::new(
-                        io::ErrorKind::ConnectionReset,
-                        format!("cut at the other end of this node ({})", reason.as_str()),
-                    ),
-                })),
-            };
-            [end(source, Side::Second), end(destination, Side::First)]
-        }
-    }
-}
-
-/// Whether a stream broke because its tunnel's peer was revoked.
-fn revoked(error: &RelayError) -> bool {
-    matches!(error, RelayError::Broken { source, .. } if Revoked::is(source))
-}
-
 /// Whether the policies let an inbound connection in.
 fn admit(
     worker: &Worker,
     snapshot: &Snapshot,
     workload: &Workload,
-    tracked: &Tracked,
-    connection: &Connection,
+    records: &Records,
 ) -> Result<(), Refusal> {
-    let facts = tracked.facts();
+    let facts = records.tracked.facts();
     let hits = dry_run(snapshot.policies_for(workload), &facts.connection());
     if !hits.is_empty() {
-        rehearse(worker, facts, connection, &hits);
+        rehearse(worker, facts, &records.connection, &hits);
     }
     match facts.decide(snapshot, workload) {
         Decision::Allow { by } => {
-            tracked.allowed_by(by);
+            records.tracked.allowed_by(by);
             Ok(())
         }
         Decision::Deny { by } => Err(Refusal::Denied(by)),
@@ -335,12 +203,6 @@ fn rehearse(worker: &Worker, facts: &Facts, connection: &Connection, hits: &[Dry
     connection.note_dry_run(notes.join(", "));
 }
 
-/// Takes something out of its box, whose memory is free now and not when the connection ends.
-#[expect(clippy::boxed_local, reason = "the box is what ends here")]
-fn unboxed<T>(boxed: Box<T>) -> T {
-    *boxed
-}
-
 /// How a connection ended, for those who watch.
 fn ending(why: &Refusal) -> Ending {
     Ending {
@@ -350,7 +212,11 @@ fn ending(why: &Refusal) -> Ending {
 }
 
 /// What the log, the counters and the table make of the end of a connection.
-fn finish(worker: &Worker, connection: Connection, tracked: Tracked, outcome: Result<(), Refusal>) {
+fn finish(worker: &Worker, records: Records, outcome: Result<(), Refusal>) {
+    let Records {
+        connection,
+        tracked,
+    } = records;
     if let Err(Refusal::Cut(reason)) = &outcome {
         worker.metrics.connection_cut(reason.as_str());
     }

@@ -158,6 +158,16 @@ impl<A: Duplex, B: Duplex, M: Meter> Relay<A, B, M> {
         self
     }
 
+    /// What counts its bytes.
+    pub fn meter(&self) -> &M {
+        &self.meter
+    }
+
+    /// The same, when the relay is over: both streams are dropped.
+    pub fn into_meter(self) -> M {
+        self.meter
+    }
+
     /// The two streams, if both directions are open and all that was read is written.
     pub fn clear(&self) -> Option<(&A, &B)> {
         let clear = |direction: &Direction| {

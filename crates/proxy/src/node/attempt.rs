@@ -16,6 +16,7 @@ use super::describe::{Outbound, claimed};
 use super::dial::dial;
 use super::ejection::Census;
 use super::nearby::{self, Near};
+use super::relaying::Records;
 use super::tunnel::{self, Opened};
 use super::{Arrival, Refusal};
 use crate::live::{Outgoing, Tracked};
@@ -45,18 +46,12 @@ pub(super) enum Next {
     Near(Box<Near>),
 }
 
-/// What a connection leaves behind in counters and tables, as long as it lives.
-pub(super) struct Known {
-    pub(super) connection: Box<Connection>,
-    pub(super) tracked: Tracked,
-}
-
 /// How it went.
 pub(super) enum Reached {
     /// Somebody is there.
-    Yes(Next, Known),
+    Yes(Next, Records),
     /// There is a way, and nobody at its end.
-    No(Refusal, Known),
+    No(Refusal, Records),
     /// There is no way.
     Nowhere(Refusal),
 }
@@ -236,9 +231,9 @@ struct Underway {
 }
 
 impl Underway {
-    fn open(mut self) -> Known {
+    fn open(mut self) -> Records {
         let opening = self.opening.take().expect("an attempt is opened once");
-        Known {
+        Records {
             connection: Box::new(Connection::open(&self.metrics, *opening)),
             tracked: self.tracked.take().expect("an attempt is opened once"),
         }

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
 use lateen_capture::Held;
 use lateen_config::route::{self, Handover, InboundRefusal, inbound_service};
 use lateen_config::{Snapshot, Workload};
@@ -23,9 +24,10 @@ use tokio::time::timeout;
 use super::counted::Counted;
 use super::describe::{Inbound, baggage};
 use super::dial::dial;
+use super::relaying::{Records, relay};
 use super::tunnel::charged;
-use super::{Arrival, Refusal, admit, finish, refuse, relay, unboxed};
-use crate::live::{Facts, Tracked};
+use super::{Arrival, Refusal, admit, finish, refuse};
+use crate::live::Facts;
 use crate::meeting::{Ends, Hosted};
 use crate::pod::Pod;
 use crate::tunnels::{End, Guarded, Retirement};
@@ -240,54 +242,53 @@ fn take(session: &Rc<Session>, incoming: Incoming) {
 pub(super) struct Known {
     snapshot: Arc<Snapshot>,
     workload: Arc<Workload>,
-    pub(super) tracked: Tracked,
-    pub(super) connection: Box<Connection>,
+    pub(super) records: Records,
     pub(super) held: Held,
     handover: Option<Handover>,
 }
 
 /// Serves one request: one connection of an application at the other end.
-pub(super) async fn connect(session: Rc<Session>, incoming: Box<Incoming>) {
-    let Some(taken) = Box::pin(take_in(&session, incoming)).await else {
-        return;
-    };
-    let Taken {
-        tracked,
-        connection,
-        _held,
-        joined,
-    } = unboxed(taken);
-    let outcome = match joined {
-        Ok((stream, application)) => {
-            relay(
-                stream,
-                Socket::from(application),
-                &connection,
-                &tracked,
-                session.worker.limits,
-            )
-            .await
-        }
-        Err(refusal) => Err(refusal),
-    };
-    finish(&session.worker, *connection, tracked, outcome);
+pub(super) fn connect(session: Rc<Session>, incoming: Box<Incoming>) -> impl Future<Output = ()> {
+    // Boxed before there is a future that would have room for it for as long as it relays.
+    let taken = Box::pin(take_in(session, incoming));
+    async move {
+        let Some((session, taken)) = taken.await else {
+            return;
+        };
+        carry(session, taken).await;
+    }
 }
 
 /// A request that was answered. It keeps no configuration: one that only relays must not hold an old one in memory.
 struct Taken {
-    tracked: Tracked,
-    connection: Box<Connection>,
-    _held: Held,
-    joined: Result<(Stream, TcpStream), Refusal>,
+    records: Records,
+    held: Held,
+    stream: Stream,
+    application: TcpStream,
 }
 
-/// Looks at a request and answers it; one that is for nothing that we serve ends here.
-async fn take_in(session: &Session, incoming: Box<Incoming>) -> Option<Box<Taken>> {
+/// Relays to the application. All it is given is moved to where it is used.
+fn carry(session: Rc<Session>, taken: Taken) -> impl Future<Output = ()> {
+    let Taken {
+        records,
+        held,
+        stream,
+        application,
+    } = taken;
+    let limits = session.worker.limits;
+    relay(stream, Socket::from(application), records, limits).map(move |(records, outcome)| {
+        finish(&session.worker, records, outcome);
+        drop(held);
+    })
+}
+
+/// Looks at a request and answers it; one that does not reach its application ends here.
+async fn take_in(session: Rc<Session>, incoming: Box<Incoming>) -> Option<(Rc<Session>, Taken)> {
     let Session {
         worker,
         ends,
         number,
-    } = session;
+    } = &*session;
     let known = match recognise(worker, ends, *number, Request::of(&incoming)).await {
         Ok(known) => known,
         Err(status) => {
@@ -295,13 +296,21 @@ async fn take_in(session: &Session, incoming: Box<Incoming>) -> Option<Box<Taken
             return None;
         }
     };
-    let joined = join(session, incoming, &known).await;
-    Some(Box::new(Taken {
-        tracked: known.tracked,
-        connection: known.connection,
-        _held: known.held,
-        joined,
-    }))
+    match join(&session, incoming, &known).await {
+        Ok((stream, application)) => {
+            let taken = Taken {
+                records: known.records,
+                held: known.held,
+                stream,
+                application,
+            };
+            Some((session, taken))
+        }
+        Err(refusal) => {
+            finish(worker, known.records, Err(refusal));
+            None
+        }
+    }
 }
 
 /// Finds out for what a request is that came by the tunnel of this number, between these ends. One that is for nothing that
@@ -382,8 +391,10 @@ pub(super) async fn recognise(
     Ok(Known {
         snapshot,
         workload,
-        tracked,
-        connection,
+        records: Records {
+            connection,
+            tracked,
+        },
         held,
         handover: inbound.handover,
     })
@@ -433,14 +444,8 @@ pub(super) async fn reach(
     ends: &Ends,
     known: &Known,
 ) -> Result<TcpStream, Refusal> {
-    let facts = known.tracked.facts();
-    admit(
-        worker,
-        &known.snapshot,
-        &known.workload,
-        &known.tracked,
-        &known.connection,
-    )?;
+    let facts = known.records.tracked.facts();
+    admit(worker, &known.snapshot, &known.workload, &known.records)?;
     let patience = worker.patience.peer;
     let sockets = &ends.pod.sockets;
     match &known.handover {

@@ -9,7 +9,6 @@ use lateen_config::Workload;
 use lateen_config::route::{Authority, Tunnel, Via};
 use lateen_hbone::{ConnectError, Status, TraceParent};
 use lateen_relay::Socket;
-use lateen_telemetry::Connection;
 use lateen_types::ports;
 use tokio::net::TcpStream;
 use tokio::time::timeout_at;
@@ -18,41 +17,41 @@ use super::describe::baggage;
 use super::dial::DialError;
 use super::inbound::{self, Request};
 use super::neighbours::{Use, find};
+use super::relaying::Records;
 use super::tunnel::key;
 use super::{Arrival, Refusal, finish};
-use crate::live::Tracked;
 use crate::worker::Worker;
 
 /// A connection that has arrived at the other pod.
 pub(super) struct Near {
     application: TcpStream,
-    destination: Destination,
+    /// As its destination knows it.
+    records: Records,
+    stay: Stay,
 }
 
-/// The connection as its destination knows it, for as long as it lives.
-pub(super) struct Destination {
-    pub(super) connection: Box<Connection>,
-    pub(super) tracked: Tracked,
+/// What such a connection holds of its destination, for as long as it lives.
+pub(super) struct Stay {
     _held: Held,
-    /// Behind the others: what is open between two neighbours counts as such to the end.
+    /// What is open between two neighbours counts as such to the end.
     neighbour: Use,
 }
 
 impl Near {
     /// The number of the tunnel that it did not take.
     pub(super) fn number(&self) -> u64 {
-        self.destination.neighbour.number()
+        self.stay.neighbour.number()
     }
 
-    pub(super) fn parts(self) -> (Socket, Destination) {
-        (Socket::from(self.application), self.destination)
+    pub(super) fn parts(self) -> (Socket, Records, Stay) {
+        (Socket::from(self.application), self.records, self.stay)
     }
 }
 
-impl Destination {
+impl Stay {
     /// The end, as the destination sees it.
-    pub(super) fn finish(self, worker: &Worker, outcome: Result<(), Refusal>) {
-        finish(worker, *self.connection, self.tracked, outcome);
+    pub(super) fn finish(self, worker: &Worker, records: Records, outcome: Result<(), Refusal>) {
+        finish(worker, records, outcome);
     }
 }
 
@@ -137,22 +136,24 @@ pub(super) async fn open(
         }
         Err(elapsed) => (Err(Refusal::Cancelled), Some(late(elapsed))),
     };
-    let destination = Destination {
-        connection: known.connection,
-        tracked: known.tracked,
-        _held: known.held,
-        neighbour,
-    };
+    let (records, stay) = (
+        known.records,
+        Stay {
+            _held: known.held,
+            neighbour,
+        },
+    );
     match outcome {
         Ok(application) => {
             worker.metrics.handed_over();
             Ok(Some(Box::new(Near {
                 application,
-                destination,
+                records,
+                stay,
             })))
         }
         Err(refusal) => {
-            destination.finish(worker, Err(refusal));
+            stay.finish(worker, records, Err(refusal));
             Err(told.expect("a refusal has an answer"))
         }
     }

@@ -3,54 +3,97 @@
 use std::rc::Rc;
 use std::time::Instant;
 
+use futures_util::FutureExt as _;
+use futures_util::future::Either;
 use lateen_telemetry::Reporter;
 use lateen_types::ports;
 
-use super::attempt::{Known, Next, Reached, Wanted, reach};
+use super::attempt::{Next, Reached, Wanted, reach};
+use super::nearby::Stay;
+use super::relaying::{Both, Records, relay, relay_both};
 use super::straight::relay_joined;
-use super::{Arrival, Refusal, finish, relay, relay_both};
+use super::{Arrival, Refusal, finish};
 use crate::worker::Worker;
 use lateen_relay::Socket;
 
 /// Serves a connection that a process of the pod opened.
 pub(super) fn serve(worker: Rc<Worker>, arrival: Arrival) -> impl Future<Output = ()> {
     // Boxed before there is a future that would have room for the arrival for as long as it relays.
-    let prepared = Box::pin(prepare(Rc::clone(&worker), arrival));
+    let prepared = Box::pin(prepare(worker, arrival));
     async move {
-        let Some((arrival, next, known)) = prepared.await else {
+        let Some((worker, arrival, next, records)) = prepared.await else {
             return;
         };
-        let Known {
-            connection,
-            tracked,
-        } = known;
-        let (client, limits) = (Socket::from(arrival.stream), worker.limits);
-        let outcome = match next {
-            Next::Tunnel(stream) => relay(client, stream, &connection, &tracked, limits).await,
-            Next::Plain(stream) => {
-                relay(client, Socket::from(stream), &connection, &tracked, limits).await
-            }
-            Next::Near(near) if worker.accelerator.is_some() => {
-                let source = (&*connection, &tracked);
-                relay_joined(&worker, client, near, &arrival.pod, source).await
-            }
-            Next::Near(near) => {
-                let (application, destination) = near.parts();
-                let source = (&*connection, &tracked);
-                let of = (&*destination.connection, &destination.tracked);
-                let [ended, there] = relay_both(client, application, source, of, limits).await;
-                destination.finish(&worker, there);
-                ended
-            }
-        };
-        finish(&worker, *connection, tracked, outcome);
+        carry(worker, arrival, next, records).await;
     }
+}
+
+/// Relays to the next hop, whatever it is. All it is given is moved to where it is used: what an async fn had left of it would
+/// be room that each connection has for nothing.
+fn carry(
+    worker: Rc<Worker>,
+    arrival: Arrival,
+    next: Next,
+    records: Records,
+) -> impl Future<Output = ()> {
+    let Arrival {
+        pod,
+        stream,
+        _counted: counted,
+        ..
+    } = arrival;
+    let (client, limits) = (Socket::from(stream), worker.limits);
+    let relayed = match next {
+        Next::Tunnel(stream) => {
+            let relayed = relay(client, stream, records, limits);
+            Either::Left(Either::Left(relayed.map(alone)))
+        }
+        Next::Plain(stream) => {
+            let relayed = relay(client, Socket::from(stream), records, limits);
+            Either::Left(Either::Right(relayed.map(alone)))
+        }
+        Next::Near(near) if worker.accelerator.is_some() => {
+            let relayed = relay_joined(Rc::clone(&worker), client, near, pod, records);
+            Either::Right(Either::Left(relayed.map(alone)))
+        }
+        Next::Near(near) => {
+            let (application, there, stay) = near.parts();
+            let relayed = relay_both(client, application, Both(records, there), limits);
+            Either::Right(Either::Right(relayed.map(
+                |(Both(records, there), [ended, at_destination])| {
+                    (records, ended, Some((stay, there, at_destination)))
+                },
+            )))
+        }
+    };
+    relayed.map(move |(records, ended, destination)| {
+        if let Some((stay, records, ended)) = destination {
+            stay.finish(&worker, records, ended);
+        }
+        finish(&worker, records, ended);
+        drop(counted);
+    })
+}
+
+/// How a connection ended; the destination's end of it as well, if that is ours to tell.
+type Ended = (
+    Records,
+    Result<(), Refusal>,
+    Option<(Stay, Records, Result<(), Refusal>)>,
+);
+
+/// The end of a connection whose other end is not ours, or has been told of.
+fn alone((records, ended): (Records, Result<(), Refusal>)) -> Ended {
+    (records, ended, None)
 }
 
 /// Finds the source and reaches the next hop; a connection without one ends here. Its client sees a reset, as it would
 /// without a proxy.
-async fn prepare(worker: Rc<Worker>, arrival: Arrival) -> Option<(Arrival, Next, Known)> {
-    let worker = &worker;
+async fn prepare(
+    own: Rc<Worker>,
+    arrival: Arrival,
+) -> Option<(Rc<Worker>, Arrival, Next, Records)> {
+    let worker = &own;
     let start = Instant::now();
     let destination = match arrival.destination() {
         Ok(destination) => destination,
@@ -81,10 +124,10 @@ async fn prepare(worker: Rc<Worker>, arrival: Arrival) -> Option<(Arrival, Next,
         source,
     };
     match Box::pin(reach(worker, &arrival, wanted)).await {
-        Reached::Yes(next, known) => Some((arrival, next, known)),
-        Reached::No(refusal, known) => {
+        Reached::Yes(next, records) => Some((own, arrival, next, records)),
+        Reached::No(refusal, records) => {
             lateen_relay::reset_on_close(&arrival.stream);
-            finish(worker, *known.connection, known.tracked, Err(refusal));
+            finish(worker, records, Err(refusal));
             None
         }
         Reached::Nowhere(why) => refuse(arrival, why),

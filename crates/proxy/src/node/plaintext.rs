@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::FutureExt as _;
 use lateen_config::route::inbound_service;
 use lateen_config::{Snapshot, Workload};
 use lateen_relay::{Socket, reset_on_close};
@@ -13,49 +14,62 @@ use tokio::net::TcpStream;
 
 use super::describe::Inbound;
 use super::dial::dial;
-use super::{Arrival, Refusal, admit, finish, relay};
-use crate::live::{Facts, Tracked};
+use super::relaying::{Records, relay};
+use super::{Arrival, Refusal, admit, finish};
+use crate::live::Facts;
 use crate::worker::Worker;
 
 /// A connection whose two ends are known, before anybody decided about it.
 struct Known {
     snapshot: Arc<Snapshot>,
     workload: Arc<Workload>,
-    tracked: Tracked,
-    connection: Box<Connection>,
+    records: Records,
 }
 
 /// Serves a connection that came to the pod without a tunnel.
 pub(super) fn serve(worker: Rc<Worker>, arrival: Arrival) -> impl Future<Output = ()> {
     // Boxed before there is a future that would have room for the arrival for as long as it relays.
-    let recognised = Box::pin(recognise(Rc::clone(&worker), arrival));
+    let prepared = Box::pin(prepare(worker, arrival));
     async move {
-        let Some((arrival, known)) = recognised.await else {
+        let Some((worker, arrival, application, records)) = prepared.await else {
             return;
         };
-        let application = Box::pin(reach(&worker, &arrival, &known)).await;
-        let Known {
-            tracked,
-            connection,
-            ..
-        } = known;
-        let outcome = match application {
-            Ok(application) => {
-                relay(
-                    Socket::from(arrival.stream),
-                    Socket::from(application),
-                    &connection,
-                    &tracked,
-                    worker.limits,
-                )
-                .await
-            }
-            Err(refusal) => {
-                reset_on_close(&arrival.stream);
-                Err(refusal)
-            }
-        };
-        finish(&worker, *connection, tracked, outcome);
+        carry(worker, arrival, application, records).await;
+    }
+}
+
+/// Relays to the application. All it is given is moved to where it is used.
+fn carry(
+    worker: Rc<Worker>,
+    arrival: Arrival,
+    application: TcpStream,
+    records: Records,
+) -> impl Future<Output = ()> {
+    let Arrival {
+        stream,
+        _counted: counted,
+        ..
+    } = arrival;
+    let (client, application) = (Socket::from(stream), Socket::from(application));
+    relay(client, application, records, worker.limits).map(move |(records, outcome)| {
+        finish(&worker, records, outcome);
+        drop(counted);
+    })
+}
+
+/// Finds out for whom the connection is and reaches the application; one that does not get so far ends here.
+async fn prepare(
+    worker: Rc<Worker>,
+    arrival: Arrival,
+) -> Option<(Rc<Worker>, Arrival, TcpStream, Records)> {
+    let (arrival, known) = recognise(Rc::clone(&worker), arrival).await?;
+    match reach(&worker, &arrival, &known).await {
+        Ok(application) => Some((worker, arrival, application, known.records)),
+        Err(refusal) => {
+            reset_on_close(&arrival.stream);
+            finish(&worker, known.records, Err(refusal));
+            None
+        }
     }
 }
 
@@ -113,25 +127,21 @@ async fn recognise(worker: Rc<Worker>, arrival: Arrival) -> Option<(Arrival, Kno
         Known {
             snapshot,
             workload,
-            tracked,
-            connection,
+            records: Records {
+                connection,
+                tracked,
+            },
         },
     ))
 }
 
 /// Asks the policies and connects to the application, as if the client itself did.
 async fn reach(worker: &Worker, arrival: &Arrival, known: &Known) -> Result<TcpStream, Refusal> {
-    let facts = known.tracked.facts();
+    let facts = known.records.tracked.facts();
     if known.workload.believes_headers_at(facts.destination.port()) {
         return Err(Refusal::Unproven(facts.destination));
     }
-    admit(
-        worker,
-        &known.snapshot,
-        &known.workload,
-        &known.tracked,
-        &known.connection,
-    )?;
+    admit(worker, &known.snapshot, &known.workload, &known.records)?;
     Ok(dial(
         &arrival.pod.sockets,
         Some(arrival.peer.ip()),

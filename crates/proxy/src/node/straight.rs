@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::os::fd::AsFd;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -11,12 +12,11 @@ use std::time::Duration;
 use lateen_accelerate::{Accelerator, Declined, End, Joined};
 use lateen_capture::original_destination;
 use lateen_relay::{Meter, Outcome, Relay, Socket};
-use lateen_telemetry::Connection;
 use tokio::time::Instant;
 
+use super::Refusal;
 use super::nearby::Near;
-use super::{Counted, CountedTwice, Refusal, ended};
-use crate::live::Tracked;
+use super::relaying::{Both, Records, ended};
 use crate::pod::Pod;
 use crate::worker::Worker;
 
@@ -152,31 +152,27 @@ impl<M: Meter> Meter for Beside<'_, M> {
 
 /// Relays as `relay_both`, and once the connection has shown that it is used its bytes pass in the kernel, if they can; the
 /// end is told to the destination and given to the source. Boxed: connections that are not to be joined have no room for it.
-pub(super) fn relay_joined<'a>(
-    worker: &'a Worker,
+pub(super) fn relay_joined(
+    worker: Rc<Worker>,
     client: Socket,
     near: Box<Near>,
-    pod: &'a Arc<Pod>,
-    source: (&'a Connection, &'a Tracked),
-) -> Pin<Box<dyn Future<Output = Result<(), Refusal>> + 'a>> {
+    pod: Arc<Pod>,
+    source: Records,
+) -> Pin<Box<dyn Future<Output = (Records, Result<(), Refusal>)>>> {
     Box::pin(async move {
-        let (application, there) = near.parts();
-        let destination = (&*there.connection, &there.tracked);
-        destination.1.opened();
-        source.1.opened();
-        let meter = CountedTwice(
-            Counted(source.0, source.1),
-            Counted(destination.0, destination.1),
-        );
+        let (application, destination, stay) = near.parts();
+        destination.tracked.opened();
+        source.tracked.opened();
+        let meter = Both(&source, &destination);
         let straight = Straight::default();
         let beside = Beside(&meter, &straight);
         let mut relay = Relay::new(client, application, beside).limited(worker.limits);
-        let pods = [pod, &destination.1.facts().pod];
+        let pods = [&pod, &destination.tracked.facts().pod];
         let outcome = tokio::select! {
             biased;
-            reason = source.1.cut() => Err(reason),
-            reason = destination.1.cut() => Err(reason),
-            outcome = run(worker, &mut relay, &straight, &meter, pods) => Ok(outcome),
+            reason = source.tracked.cut() => Err(reason),
+            reason = destination.tracked.cut() => Err(reason),
+            outcome = run(&worker, &mut relay, &straight, &meter, pods) => Ok(outcome),
         };
         // Before either socket is closed: what is not allowed any more does not pass for another moment.
         straight.end(&meter);
@@ -184,9 +180,9 @@ pub(super) fn relay_joined<'a>(
             relay.abort();
         }
         drop(relay);
-        let [ended, at_destination] = ended(outcome, source.1, destination.1);
-        there.finish(worker, at_destination);
-        ended
+        let [ended, at_destination] = ended(outcome, &source.tracked, &destination.tracked);
+        stay.finish(&worker, destination, at_destination);
+        (source, ended)
     })
 }
 

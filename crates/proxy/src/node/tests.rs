@@ -75,18 +75,20 @@ fn deny_without_identity(name: &str) -> Authorization {
     policy
 }
 
-/// A connection that only relays must stay small: there are many, and most of them wait.
+/// A connection that only relays must stay small: there are many, and most of them wait. With the 72 bytes of a task these
+/// fill what the allocator has for them, 448 bytes and 384.
 #[test]
 fn a_relaying_connection_is_small() {
     fn size<A, B, F>(_: impl FnOnce(A, B) -> F) -> usize {
         size_of::<F>()
     }
     let sizes = [
-        ("outbound", size(super::outbound::serve), 640),
-        ("plaintext", size(super::plaintext::serve), 576),
-        ("inbound", size(super::inbound::connect), 512),
+        ("outbound", size(super::outbound::serve), 376),
+        ("plaintext", size(super::plaintext::serve), 312),
+        ("inbound", size(super::inbound::connect), 376),
     ];
-    for (name, bytes, budget) in sizes {
-        assert!(bytes <= budget, "{name}: {bytes} bytes");
-    }
+    assert!(
+        sizes.iter().all(|(_, bytes, budget)| bytes <= budget),
+        "{sizes:?}"
+    );
 }
