@@ -67,6 +67,62 @@ func unknownFlag(cmd *cobra.Command, err error) error {
 	return &api.Error{Message: err.Error(), Cure: didYouMean("--", spelling.Nearest(word, flags))}
 }
 
+// oneDash is the error of a flag's name behind a single dash. It is looked for in what was typed: to the parser -namespace is the flag -n
+// with the value amespace, and nobody would hear of it.
+func oneDash(root *cobra.Command, args []string) error {
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		return nil // it is still being typed
+	}
+	cmd, rest, err := root.Find(args)
+	if err != nil || cmd.DisableFlagParsing {
+		return nil // another mistake, which has an error of its own
+	}
+	cmd.InitDefaultHelpFlag()
+	flags := cmd.Flags()
+	flags.AddFlagSet(cmd.InheritedFlags())
+	for len(rest) > 0 && rest[0] != "--" {
+		word := rest[0]
+		rest = rest[1:]
+		name, _, valued := strings.Cut(strings.TrimLeft(word, "-"), "=")
+		var last *pflag.Flag
+		switch {
+		case strings.HasPrefix(word, "--"):
+			last = flags.Lookup(name)
+		case !strings.HasPrefix(word, "-"):
+		case len(name) > 1 && flags.Lookup(name) != nil:
+			return usageError{&api.Error{Message: fmt.Sprintf("unknown flag: -%s", name), Cure: didYouMean("--", name) + asValue(flags, name)}}
+		default:
+			last, valued = lastOf(flags, name, valued)
+		}
+		if last != nil && !valued && last.NoOptDefVal == "" && len(rest) > 0 {
+			rest = rest[1:] // its value, whatever that looks like
+		}
+	}
+	return nil
+}
+
+// lastOf is the last flag of a word of letters, and whether its value is in the word.
+func lastOf(flags *pflag.FlagSet, letters string, valued bool) (last *pflag.Flag, has bool) {
+	for i := range len(letters) {
+		last = flags.ShorthandLookup(letters[i : i+1])
+		if last == nil {
+			return nil, false
+		}
+		if last.NoOptDefVal == "" {
+			return last, valued || i < len(letters)-1
+		}
+	}
+	return last, valued
+}
+
+// asValue says how the rest of a word is written for whoever meant it as the value of the word's first letter.
+func asValue(flags *pflag.FlagSet, word string) string {
+	if f := flags.ShorthandLookup(word[:1]); f != nil && f.NoOptDefVal == "" {
+		return fmt.Sprintf(" The value %q of -%s is written -%s=%s", word[1:], f.Shorthand, f.Shorthand, word[1:])
+	}
+	return ""
+}
+
 func didYouMean(prefix, near string) string {
 	if near == "" {
 		return ""

@@ -33,7 +33,10 @@ func Run(ctx context.Context, env Env, args []string) int {
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	addHelpVerb(root)
-	err := misspeltVerb(root, args)
+	err := oneDash(root, args)
+	if err == nil {
+		err = misspeltVerb(root, args)
+	}
 	if err == nil {
 		err = root.ExecuteContext(ctx)
 	}
