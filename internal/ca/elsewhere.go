@@ -27,7 +27,7 @@ func NewSignerElsewhere(name string, by Elsewhere, rootName string, roots []byte
 	if err != nil {
 		return nil, err
 	}
-	s := &Signer{elsewhere: by, name: name, roots: parsed}
+	s := &Signer{elsewhere: by, name: name, roots: parsed, remedy: "put the signer's roots of today into " + rootName}
 	for _, r := range parsed {
 		if !r.IsCA {
 			return nil, fmt.Errorf("%s holds %s, which is not a CA certificate", rootName, r.Subject)
@@ -37,6 +37,7 @@ func NewSignerElsewhere(name string, by Elsewhere, rootName string, roots []byte
 		}
 		s.bundle = append(s.bundle, encode(r)...)
 	}
+	s.lastRoot = s.longest()
 	return s, nil
 }
 

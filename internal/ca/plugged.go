@@ -49,6 +49,7 @@ type Plugged struct {
 	read    Files
 	current atomic.Pointer[Signer]
 	trouble atomic.Pointer[string]
+	ends    Watch
 }
 
 // LoadPlugged reads the directory. publish is called with each signer that comes into force, the first one included.
@@ -82,14 +83,15 @@ func (p *Plugged) step() {
 	if before := p.trouble.Swap(&text); text != "" && (before == nil || *before != text) {
 		p.logger.Warn("ca: the plugged-in CA cannot be used; what was there before stays in force", "error", text)
 	}
+	p.ends.Look(p.Signer(), p.now(), p.logger)
 }
 
 // Status is how it stands, for people.
 func (p *Plugged) Status() Status {
-	s := StatusOf(p.Signer())
+	s := StatusOf(p.Signer(), p.now())
 	s.Source = p.name
 	if t := p.trouble.Load(); t != nil {
-		s.Trouble = *t
+		s.AddTrouble(*t)
 	}
 	return s
 }
@@ -121,6 +123,7 @@ func (p *Plugged) load() error {
 	if err != nil {
 		return fmt.Errorf("plugged-in CA in %s: %w", p.name, err)
 	}
+	signer.remedy = fmt.Sprintf("have it issued anew and replace it in %s, which is read again without a restart", p.name)
 	before := p.current.Swap(signer)
 	p.read = files
 	if !signer.same(before) {
@@ -183,7 +186,7 @@ func ParsePlugged(files Files, now time.Time) (*Signer, error) {
 			chain = append(chain, c)
 		}
 	}
-	s := newSigner(cert, key, chain, roots)
+	s := newSigner(cert, key, chain, roots, "plug in one that is valid")
 	if err := s.probe(now); err != nil {
 		return nil, err
 	}

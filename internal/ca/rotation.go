@@ -110,6 +110,7 @@ type Rotating struct {
 	trouble string
 	// unkept says that the ledger's file could not be written.
 	unkept bool
+	ends   Watch
 }
 
 // LoadRotating opens the CA in dir, with a new root if there is none. lifetime is the longest that certificates live unless what
@@ -257,6 +258,7 @@ func (r *Rotating) step() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
+	defer func() { r.ends.Look(r.current, now, r.logger) }()
 	request := filepath.Join(r.dir, requestFile)
 	_, err := os.Lstat(request)
 	root := r.roots[r.state.Signing].certificate
@@ -346,7 +348,9 @@ func (r *Rotating) install(s state) error {
 	}
 	signing := roots[s.Signing]
 	r.roots, r.state = roots, s
-	r.current = newSigner(signing.certificate, signing.key, nil, trusted)
+	cert, key := r.files(s.Signing)
+	r.current = newSigner(signing.certificate, signing.key, nil, trusted,
+		fmt.Sprintf("correct the clock if it is wrong; else remove %s, %s and %s and restart the control plane and every proxy, which makes a new root", cert, key, filepath.Join(r.dir, stateFile)))
 	r.publish(r.current)
 	return nil
 }

@@ -92,6 +92,9 @@ func (s *Service) CreateCertificate(ctx context.Context, req *auth.IstioCertific
 			"the request names no identity, and %s signs what requests name; put %s into the request as its URI", signer.name, id))
 	}
 	der, chain, err := signer.issue(ctx, csr, template, now)
+	if errors.Is(err, ErrEnded) {
+		return nil, s.refused("ca_ended", caller, id.String(), status.Error(codes.FailedPrecondition, err.Error()))
+	}
 	if errors.Is(err, ErrNotSigned) {
 		return nil, s.refused("unavailable", caller, id.String(), status.Error(codes.Unavailable, err.Error()))
 	}

@@ -113,6 +113,7 @@ type Shared struct {
 	// held is why the next stage does not begin although it is time, waits for which namespaces.
 	held  string
 	waits []string
+	ends  Watch
 }
 
 // OpenShared reads the vault, or makes a root in it if there is none and never was one. An error that waiting may cure is the vault's own.
@@ -235,7 +236,8 @@ func (s *Shared) parse(sealed Sealed) (state, map[int]*Root, *Signer, error) {
 		}
 		roots[st.Other], trusted = other, append(trusted, other.certificate)
 	}
-	signer := newSigner(signing.certificate, signing.key, nil, trusted)
+	signer := newSigner(signing.certificate, signing.key, nil, trusted,
+		fmt.Sprintf("correct the clock if it is wrong; else delete %s and %s and restart the control plane and every proxy, which makes a new root", name, s.KnownAt))
 	if err := signer.probe(s.Now()); err != nil {
 		return fail(err)
 	}
@@ -296,6 +298,7 @@ func (s *Shared) Run(ctx context.Context, changed <-chan struct{}) {
 			if s.Leads() {
 				s.step(ctx)
 			}
+			s.ends.Look(s.Signer(), s.Now(), s.Logger)
 		}
 	}
 }
@@ -387,8 +390,9 @@ func (s *Shared) vanished(ctx context.Context, now time.Time) {
 func (s *Shared) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := StatusOf(s.current)
-	out.Source, out.Stage, out.Since, out.Trouble, out.Leads = s.vault.Name(), s.state.Stage, s.state.Since, s.trouble, s.Leads()
+	out := StatusOf(s.current, s.Now())
+	out.Source, out.Stage, out.Since, out.Leads = s.vault.Name(), s.state.Stage, s.state.Since, s.Leads()
+	out.AddTrouble(s.trouble)
 	if s.state.Stage != Steady {
 		out.Latest = s.state.Since.Add(s.leastStage(s.state))
 	}

@@ -23,13 +23,17 @@ type Signer struct {
 	roots    []*x509.Certificate
 	bundle   []byte
 	notAfter time.Time
+	// lastRoot is the root that ends last of those that what is issued leads to.
+	lastRoot *x509.Certificate
+	// remedy is what helps when it has ended.
+	remedy string
 	// elsewhere signs in place of key; certificate, key and chain are empty then.
 	elsewhere Elsewhere
 	name      string
 }
 
-func newSigner(certificate *x509.Certificate, key crypto.Signer, chain, roots []*x509.Certificate) *Signer {
-	s := &Signer{certificate: certificate, key: key, chain: chain, roots: roots, notAfter: certificate.NotAfter}
+func newSigner(certificate *x509.Certificate, key crypto.Signer, chain, roots []*x509.Certificate, remedy string) *Signer {
+	s := &Signer{certificate: certificate, key: key, chain: chain, roots: roots, notAfter: certificate.NotAfter, remedy: remedy}
 	for _, c := range chain {
 		if c.NotAfter.Before(s.notAfter) {
 			s.notAfter = c.NotAfter
@@ -38,6 +42,7 @@ func newSigner(certificate *x509.Certificate, key crypto.Signer, chain, roots []
 	for _, r := range roots {
 		s.bundle = append(s.bundle, encode(r)...)
 	}
+	s.lastRoot = s.longest()
 	return s
 }
 
@@ -95,6 +100,9 @@ func (s *Signer) until(end time.Time) *Signer {
 
 // issue has a request certified: the leaf, and what proxies present after it.
 func (s *Signer) issue(ctx context.Context, r *Request, template *x509.Certificate, now time.Time) (leaf []byte, chain []*x509.Certificate, err error) {
+	if err := s.ended(now); err != nil {
+		return nil, nil, err
+	}
 	if s.elsewhere != nil {
 		return s.issueElsewhere(ctx, r, template, now)
 	}

@@ -18,7 +18,7 @@ type Status struct {
 	// Known is when nothing is left that the program does not know to have issued: till then the stage lasts in any case, and at most till Latest.
 	Known  time.Time `json:"known,omitzero"`
 	Latest time.Time `json:"latest,omitzero"`
-	// Trouble is why what is on disk is not in force.
+	// Trouble is why nothing is issued, or why what is on disk is not in force.
 	Trouble string `json:"trouble,omitempty"`
 	// Leads says that it is told by the one of several control planes that moves the stages. It alone knows why the next stage does not begin
 	// although it is time, and some of the namespaces that do not have the roots of this one.
@@ -36,14 +36,27 @@ type Trusted struct {
 // maxWaiting bounds how many holders a status names.
 const maxWaiting = 20
 
+// AddTrouble puts a trouble behind those that are there already; an empty one is none.
+func (s *Status) AddTrouble(text string) {
+	switch {
+	case s.Trouble == "":
+		s.Trouble = text
+	case text != "":
+		s.Trouble += "; " + text
+	}
+}
+
 // StatusOf is what can be told of a signer alone.
-func StatusOf(s *Signer) Status {
+func StatusOf(s *Signer, now time.Time) Status {
 	out := Status{Signing: s.name, Expires: s.NotAfter()}
 	if s.elsewhere == nil {
 		out.Signing = s.certificate.Subject.String()
 	}
 	for _, r := range s.roots {
 		out.Trusted = append(out.Trusted, Trusted{Subject: r.Subject.String(), Expires: r.NotAfter})
+	}
+	if err := s.ended(now); err != nil {
+		out.AddTrouble(err.Error())
 	}
 	return out
 }
@@ -52,8 +65,9 @@ func StatusOf(s *Signer) Status {
 func (r *Rotating) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := StatusOf(r.current)
-	out.Stage, out.Since, out.Trouble = r.state.Stage, r.state.Since, r.trouble
+	out := StatusOf(r.current, r.now())
+	out.Stage, out.Since = r.state.Stage, r.state.Since
+	out.AddTrouble(r.trouble)
 	if r.state.Stage == Steady {
 		return out
 	}

@@ -56,7 +56,7 @@ func TestCAStatusNamesThePluggedInCAAndItsTrouble(t *testing.T) {
 	f := newFake(t)
 	f.ca = []api.CAStatus{{Source: "/etc/cacerts", Signing: "CN=mesh", Expires: now, Trusted: []api.CARoot{{Subject: "CN=root", Expires: now}}, Trouble: "ca-key.pem is not the key of ca-cert.pem"}}
 	r := f.run("", "ca", "status")
-	for _, want := range []string{"plugged in from /etc/cacerts", "trusted: CN=root, until 2026-11-20", "not in force: ca-key.pem is not the key"} {
+	for _, want := range []string{"plugged in from /etc/cacerts", "trusted: CN=root, until 2026-11-20", "in trouble: ca-key.pem is not the key"} {
 		if !strings.Contains(r.stdout, want) {
 			t.Errorf("%q lacks %q", r.stdout, want)
 		}

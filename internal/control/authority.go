@@ -69,7 +69,7 @@ func registerAuthority(registry *prometheus.Registry, a authority) {
 		func(s ca.Status) float64 { return float64(len(s.Trusted)) })
 	gauge("lateen_control_ca_behind", "Certificates in use that were issued before the present stage of root rotation.",
 		func(s ca.Status) float64 { return float64(s.Behind) })
-	gauge("lateen_control_ca_trouble", "1 if what is on disk for the CA cannot be used and what was there before is in force.",
+	gauge("lateen_control_ca_trouble", "1 if the CA has ended and issues nothing, or if what is on disk for it cannot be used and what was there before is in force.",
 		func(s ca.Status) float64 {
 			if s.Trouble != "" {
 				return 1

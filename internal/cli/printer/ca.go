@@ -25,7 +25,7 @@ func CA(w io.Writer, s api.CAStatus, style term.Style, now time.Time) error {
 	}
 	p.rotation(s, now)
 	if s.Trouble != "" {
-		p.line("%s What is kept for it is not in force: %s", style.Bad(term.MarkBad), s.Trouble)
+		p.line("%s It is in trouble: %s", style.Bad(term.MarkBad), s.Trouble)
 	}
 	return p.err
 }

@@ -208,9 +208,7 @@ func (a *Authority) Status() ca.Status {
 		return ca.Status{Trouble: held}
 	}
 	s := active.Status()
-	if held != "" {
-		s.Trouble = held
-	}
+	s.AddTrouble(held)
 	return s
 }
 

@@ -89,10 +89,11 @@ func (r *remote) Issued(ca.Holder, time.Duration, *ca.Signer) {}
 
 // Status is how it stands, for people.
 func (r *remote) Status() ca.Status {
-	s := ca.StatusOf(r.Signer())
+	s := ca.StatusOf(r.Signer(), r.now())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s.Source, s.Trouble = "CertificateSigningRequests for "+r.name, r.trouble
+	s.Source = "CertificateSigningRequests for " + r.name
+	s.AddTrouble(r.trouble)
 	return s
 }
 
@@ -133,11 +134,13 @@ func (r *remote) load(ctx context.Context) error {
 
 // run reads the roots again and again until ctx ends.
 func (r *remote) run(ctx context.Context) {
+	var ends ca.Watch
 	for sleep(ctx, rootEvery) {
 		text := ""
 		if err := r.load(ctx); err != nil {
 			text = err.Error()
 		}
+		ends.Look(r.Signer(), r.now(), r.logger)
 		r.mu.Lock()
 		told := r.trouble == text
 		r.trouble = text
