@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use async_task::Runnable;
@@ -65,6 +65,8 @@ struct State {
     tasks: Slab<Option<Waker>>,
     /// Wakes whoever polls the executor; taken when it has been used.
     root: Option<Waker>,
+    /// What [`Executor::run_until`] was given has been woken since it was polled last.
+    main: bool,
     /// The executor is being polled, and will find what is queued by itself.
     polled: bool,
     /// The executor is gone: nothing runs any more.
@@ -110,6 +112,7 @@ impl Executor {
                 rounds: Rounds::new(QUANTUM),
                 tasks: Slab::new(),
                 root: None,
+                main: false,
                 polled: false,
                 closed: false,
             }))),
@@ -132,15 +135,21 @@ impl Executor {
         }
     }
 
-    /// Runs tasks until `main` ends. `main` itself belongs to no group: it is polled before the tasks of each slice, or,
-    /// if it uses up what the runtime grants at once, before those of every other slice.
+    /// Runs tasks until `main` ends. `main` itself belongs to no group: when it was woken, it is polled before the tasks of
+    /// the slice, or, if it uses up what the runtime grants at once, before those of every other slice.
     pub async fn run_until<F: Future>(&self, main: F) -> F::Output {
         let mut main = pin!(main);
         let mut mains_turn = true;
+        // Tasks are woken far more often than it is, and do not have it look at all that it waits for.
+        let mains_waker = Waker::from(Arc::clone(&self.shared));
+        self.shared.0.lock().main = true;
         poll_fn(|cx| {
             let _polled = Polled::begin(&self.shared, cx.waker());
             if std::mem::replace(&mut mains_turn, true) {
-                if let Poll::Ready(output) = main.as_mut().poll(cx) {
+                if self.shared.main_was_woken()
+                    && let Poll::Ready(output) =
+                        main.as_mut().poll(&mut Context::from_waker(&mains_waker))
+                {
                     return Poll::Ready(output);
                 }
                 if !coop::has_budget_remaining() {
@@ -274,6 +283,10 @@ fn listed(future: impl Future<Output = ()>, registered: Registered) -> impl Futu
 }
 
 impl Shared {
+    fn main_was_woken(&self) -> bool {
+        std::mem::take(&mut self.0.lock().main)
+    }
+
     fn queue(&self, ready: Ready) {
         let (refused, root) = {
             let mut state = self.0.lock();
@@ -287,6 +300,28 @@ impl Shared {
         };
         debug_assert!(refused.is_none(), "a queued task holds its group");
         drop(refused);
+        if let Some(root) = root {
+            root.wake();
+        }
+    }
+}
+
+/// The waker of what [`Executor::run_until`] was given.
+impl Wake for Shared {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let root = {
+            let mut state = self.0.lock();
+            state.main = true;
+            if state.polled {
+                None
+            } else {
+                state.root.take()
+            }
+        };
         if let Some(root) = root {
             root.wake();
         }
@@ -313,7 +348,7 @@ impl Drop for Registered {
     }
 }
 
-/// Marks the executor as polled, until dropped. Whoever queues a task meanwhile wakes nobody, so that what waits at the
+/// Marks the executor as polled, until dropped. Whoever queues a task or wakes `main` meanwhile wakes nobody, so that what waits at the
 /// end must be looked for here, under the lock that ends it: another thread may have queued it since the last look.
 struct Polled<'a>(&'a Shared);
 
@@ -337,7 +372,7 @@ impl Drop for Polled<'_> {
         let root = {
             let mut state = self.0.0.lock();
             state.polled = false;
-            if state.rounds.is_empty() {
+            if state.rounds.is_empty() && !state.main {
                 None
             } else {
                 state.root.take()

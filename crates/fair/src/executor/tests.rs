@@ -1,4 +1,5 @@
 use std::cell::Cell;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Wake;
@@ -226,6 +227,49 @@ fn what_is_queued_at_the_end_of_a_poll_wakes_whoever_polls() {
     drop(polled);
     executor.group().spawn(async {});
     assert_eq!(woken.0.load(Ordering::Relaxed), 2);
+}
+
+/// As above, for what the executor runs until it ends.
+#[test]
+fn main_woken_at_the_end_of_a_poll_wakes_whoever_polls() {
+    let executor = Executor::default();
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let main = Waker::from(Arc::clone(&executor.shared));
+    let polled = Polled::begin(&executor.shared, &waker);
+    main.wake_by_ref();
+    assert_eq!(woken.0.load(Ordering::Relaxed), 0, "it is being polled");
+    drop(polled);
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    assert!(executor.shared.main_was_woken());
+    drop(Polled::begin(&executor.shared, &waker));
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1, "it was not woken again");
+    // Not polled, a wake-up goes through at once.
+    main.wake();
+    assert_eq!(woken.0.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn main_is_polled_when_it_is_woken_and_not_with_every_task() {
+    let polls = run(async |executor| {
+        let (done, mut ended) = oneshot::channel();
+        executor.group().spawn(async move {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            // The test waits for it.
+            let _ = done.send(());
+        });
+        let mut polls = 0;
+        poll_fn(|cx| {
+            polls += 1;
+            Pin::new(&mut ended).poll(cx)
+        })
+        .await
+        .expect("the task ends");
+        polls
+    });
+    assert_eq!(polls, 2);
 }
 
 /// A clock by which every run of a task takes 20 µs, whatever machine this is: a slice is 25 runs, a quantum ten.
