@@ -237,7 +237,12 @@ impl Direction {
                 }
             }
         }
-        let written = match to.poll_write_gathered(cx, &pieces[..held]) {
+        let result = match &pieces[..held] {
+            // A list of one costs the kernel more than what it lists.
+            [one] => to.poll_write_borrowed(cx, one),
+            several => to.poll_write_gathered(cx, several),
+        };
+        let written = match result {
             Poll::Ready(result) => result.map_err(Broken::Writing)?,
             Poll::Pending => 0,
         };

@@ -187,6 +187,7 @@ impl Duplex for Takes {
         cx: &mut Context<'_>,
         pieces: &[bytes::Bytes],
     ) -> Poll<std::io::Result<usize>> {
+        assert!(pieces.len() > 1, "one piece was written as a list");
         self.take(cx, &pieces.concat())
     }
 

@@ -114,6 +114,10 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for ReadAhead<IO> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        // A list of one costs the kernel more than what it lists.
+        if let [one] = bufs {
+            return self.poll_write(cx, one);
+        }
         let this = self.get_mut();
         let written = Pin::new(&mut this.io).poll_write_vectored(cx, bufs);
         this.count(written)

@@ -15,7 +15,7 @@ type Pair = (
     counting::Count,
 );
 
-/// A client and a server, connected; the client's writes are counted.
+/// A client and a server, connected; the client's writes are counted, and none may be a list of one piece.
 async fn pair() -> Pair {
     pair_over(64 * 1024).await
 }
@@ -157,6 +157,7 @@ mod counting {
             cx: &mut Context<'_>,
             bufs: &[IoSlice<'_>],
         ) -> Poll<io::Result<usize>> {
+            assert!(bufs.len() > 1, "one piece was written as a list");
             self.1.set(self.1.get() + 1);
             let all: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
             Pin::new(&mut self.0).poll_write(cx, &all)
