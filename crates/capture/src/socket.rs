@@ -184,7 +184,17 @@ fn fit(socket: &OwnedFd, port: u16, options: &Options) -> io::Result<()> {
         ));
     }
     socket.set_nonblocking(true)?;
-    dress(&socket, options)
+    dress_listener(&socket, port, options)
+}
+
+/// Sets what Linux hands on to every accepted socket.
+fn dress_listener(socket: &Socket, port: u16, options: &Options) -> io::Result<()> {
+    dress(socket, options)?;
+    // What the other two accept comes over a network, whose congestion is the node's to judge.
+    if port == ports::OUTBOUND {
+        leave_unpaced(socket);
+    }
+    Ok(())
 }
 
 /// Bare sockets made inside a pod; options need no namespace and are set outside, so that the visit stays short.
@@ -242,8 +252,7 @@ fn listen(socket: Socket, port: u16, options: &Options) -> io::Result<OwnedFd> {
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(options.reuse_port)?;
     socket.set_ip_transparent_v4(true)?;
-    // Set here once: Linux hands all of these on to every accepted socket.
-    dress(&socket, options)?;
+    dress_listener(&socket, port, options)?;
     socket.bind(&address.into()).map_err(|error| {
         io::Error::new(
             error.kind(),
@@ -274,10 +283,12 @@ pub(crate) fn finish(socket: Socket, kind: Kind, options: &Options) -> io::Resul
         // Either option alone lets it bind any address: IP_FREEBIND besides would be a call for nothing.
         Kind::Transparent => {
             socket.set_ip_transparent_v4(true)?;
+            leave_unpaced(&socket);
             leave_port_to_connect(&socket)?;
         }
         Kind::Transparent6 => {
             set_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT)?;
+            leave_unpaced(&socket);
             leave_port_to_connect(&socket)?;
         }
         Kind::Outbound | Kind::Outbound6 | Kind::Datagram | Kind::Datagram6 => {}
@@ -325,6 +336,14 @@ pub(crate) fn dress(socket: &Socket, options: &Options) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Has a connection to an application of the pod sent as fast as it is written. Both ends are in one network namespace, and
+/// no link between them can be congested; yet a congestion control that paces, such as a node's default of BBR, sends a
+/// large write in packets of 64 KiB with a timer before each, and each wakes the reader. Reno paces nothing, and every kernel
+/// has it. Where it is refused all the same, the connection works as the node would have it.
+fn leave_unpaced(socket: &Socket) {
+    let _ = socket.set_tcp_congestion(b"reno");
 }
 
 /// Binding an address then takes no port yet. One taken by `bind` serves a single connection, so that one client would

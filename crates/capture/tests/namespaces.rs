@@ -11,7 +11,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lateen_capture::{
-    Accepted, Acceptor, DnsAt, Kind, NamespaceThread, Netns, Options, Share, Stock, acceptor,
+    Accepted, Acceptor, DnsAt, Kind, Listeners, NamespaceThread, Netns, Options, Share, Stock,
+    acceptor,
 };
 use socket2::SockRef;
 use support::{TestPod, cookie};
@@ -141,6 +142,53 @@ async fn accepted_sockets_inherit_what_their_listener_was_given() {
     );
     assert_eq!(accepted.tcp_keepalive_retries().unwrap(), 9);
     assert_eq!(accepted.mark().unwrap(), 0x539);
+}
+
+/// How a socket's connection is kept from congesting its path.
+fn congestion(socket: &impl AsFd) -> String {
+    let name = SockRef::from(socket).tcp_congestion().unwrap();
+    let name = String::from_utf8(name).unwrap();
+    name.trim_end_matches('\0').to_owned()
+}
+
+#[tokio::test]
+async fn connections_to_the_pods_own_applications_are_not_paced_and_others_are_as_the_node_says() {
+    let pod = TestPod::new();
+    // The files are those of the thread's own namespace.
+    let node = pod.run(|| {
+        let allowed = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control");
+        let allowed = allowed.unwrap();
+        let other = allowed.split_whitespace().find(|name| *name != "reno");
+        let other = other.expect("a kernel that has more than reno").to_owned();
+        std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", &other).unwrap();
+        other
+    });
+    let node = &*node;
+    let thread = NamespaceThread::start().unwrap();
+    let options = Options::default();
+    let listeners = thread.open_listeners(&pod.netns, options).await.unwrap();
+    let all = [&listeners.outbound, &listeners.plaintext, &listeners.hbone];
+    assert_eq!(all.map(congestion), ["reno", node, node]);
+    let stock = Stock::new(pod.netns.clone(), options, thread);
+    for (kind, expected) in [
+        (Kind::Transparent, "reno"),
+        (Kind::Transparent6, "reno"),
+        (Kind::Outbound, node),
+        (Kind::Outbound6, node),
+    ] {
+        let socket = stock.take(kind).await.unwrap();
+        assert_eq!(congestion(&socket), expected, "{kind:?}");
+    }
+    // A listener of a process that did not know of this.
+    let outbound = SockRef::from(&listeners.outbound);
+    outbound.set_tcp_congestion(node.as_bytes()).unwrap();
+    let taken_over = Listeners::adopt(listeners.duplicates().unwrap(), &options).unwrap();
+    assert_eq!(congestion(&taken_over.outbound), "reno");
+    // What it accepts is as it is.
+    let _client = pod.run(|| TcpStream::connect("127.0.0.1:15001").unwrap());
+    let listener = std::net::TcpListener::from(taken_over.outbound);
+    listener.set_nonblocking(false).unwrap();
+    assert_eq!(congestion(&listener.accept().unwrap().0), "reno");
 }
 
 #[tokio::test]

@@ -12,11 +12,14 @@ use crate::scratch::{MAX_READ, MIN_READ, ReadSize, Stalled, affordable_now};
 /// Chunks that one direction may move before other tasks of the worker get their turn.
 const TURN: u32 = 16;
 
-/// Pieces that leave in one write, where the reader has them at hand.
-pub(crate) const PIECES: usize = 16;
+/// Pieces that leave in one write, where the reader has them at hand: a tunnel's are a TLS record at most, and two where a
+/// frame begins within it.
+pub(crate) const PIECES: usize = 32;
 
-/// Bytes of such a write, as soon as there are so many.
-const GATHERED: usize = 64 * 1024;
+/// Bytes of such a write, as soon as there are so many. The kernel makes packets of nearly 64 KiB of what it gets, and one
+/// more of the rest: of more bytes fewer packets, and fewer readers that are woken for each.
+const GATHERED: usize = MAX_READ;
+
 /// One direction of a relay.
 #[derive(Debug, Default)]
 pub(crate) struct Direction {
