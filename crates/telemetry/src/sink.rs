@@ -8,6 +8,10 @@ use parking_lot::{Condvar, Mutex};
 
 /// Bytes that may wait; what comes on top is dropped and counted.
 const ROOM: usize = 4 << 20;
+/// Bytes that a buffer has room for when it was emptied, while others follow.
+const KEPT: usize = 64 << 10;
+/// Room that is not worth another wake-up to be given back.
+const LITTLE: usize = 4 << 10;
 /// Bytes that are not kept waiting for more.
 const MUCH: usize = 256 << 10;
 
@@ -27,6 +31,8 @@ struct Pauses {
     short: Duration,
     /// For lines that come one after the other. Each pause is two wake-ups of a thread, whatever there is to write.
     long: Duration,
+    /// How long nothing comes before the buffers that lines left behind are given back.
+    silence: Duration,
 }
 
 impl Pauses {
@@ -44,6 +50,7 @@ impl Default for Pauses {
         Self {
             short: Duration::from_millis(10),
             long: Duration::from_millis(100),
+            silence: Duration::from_secs(1),
         }
     }
 }
@@ -118,6 +125,19 @@ impl Sink {
                 let mut state = self.state.lock();
                 state.writing = false;
                 self.emptied.notify_all();
+                if state.waiting.capacity() + batch.capacity() > LITTLE {
+                    let silence = self.pauses.silence;
+                    self.filled.wait_while_for(
+                        &mut state,
+                        |state| state.waiting.is_empty(),
+                        silence,
+                    );
+                }
+                if state.waiting.is_empty() {
+                    // Until somebody has something to say, which may be hours.
+                    state.waiting = Vec::new();
+                    batch = Vec::new();
+                }
                 self.filled
                     .wait_while(&mut state, |state| state.waiting.is_empty());
                 let pause = self.pauses.after(written.map(|at| at.elapsed()));
@@ -140,7 +160,7 @@ impl Sink {
             // There is nobody left to tell that standard output is gone.
             let _ = out.write_all(&batch).and_then(|()| out.flush());
             batch.clear();
-            batch.shrink_to(64 << 10);
+            batch.shrink_to(KEPT);
             written = Some(Instant::now());
         }
     }
@@ -175,6 +195,7 @@ mod tests {
             pauses: Pauses {
                 short: HOUR,
                 long: HOUR,
+                silence: Duration::from_millis(1),
             },
             ..Sink::default()
         }));
@@ -216,6 +237,21 @@ mod tests {
         sink.flush(Duration::from_millis(1));
         drop(held);
         assert!(written.try_recv().is_err());
+    }
+
+    #[test]
+    fn buffers_are_given_back_in_silence() {
+        let (sink, written) = patient();
+        for _ in 0..2 {
+            sink.put(&[b'x'; 32 << 10]);
+            sink.flush(SOON);
+            assert_eq!(written.try_recv().unwrap().len(), 32 << 10);
+        }
+        let end = Instant::now() + SOON;
+        while sink.state.lock().waiting.capacity() > 0 {
+            assert!(Instant::now() < end, "it keeps its buffer");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     #[test]

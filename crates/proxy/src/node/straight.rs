@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::LocalBoxFuture;
 use lateen_accelerate::{Accelerator, Declined, End, Joined};
 use lateen_capture::original_destination;
 use lateen_relay::{Meter, Outcome, Relay, Socket};
@@ -158,7 +159,7 @@ pub(super) fn relay_joined(
     near: Box<Near>,
     pod: Arc<Pod>,
     source: Records,
-) -> Pin<Box<dyn Future<Output = (Records, Result<(), Refusal>)>>> {
+) -> LocalBoxFuture<'static, (Records, Result<(), Refusal>)> {
     Box::pin(async move {
         let (application, destination, stay) = near.parts();
         destination.tracked.opened();
