@@ -14,7 +14,8 @@ CPU is read from the proxies' process clocks, over the answers that came. Where 
 taken within a round. Processes of the meshes and the generator run at the scheduler's group priority -19, so that others disturb all
 alike and little. --counts adds system calls per request, in blocks of their own (perf stat; needs tracefs, mounted in a namespace of
 this program's own); --shares where the proxies' time goes, by samples (perf record): kernel, program, libraries, and what is below each
-system call. Beside a plane that is not enrolled, times are also told as what they add to its own. The cell `idle` opens 2000 connections and says what each adds to resident memory.
+system call. Beside a plane that is not enrolled, times are also told as what they add to its own. The cell `idle` opens 2000 connections and says what each adds to resident memory; `resident` asks nothing, and says what a proxy
+has once it has let go of what starting used.
 
 Needs root, `make build`, and the worlds of internal/lab/scenario.
 """
@@ -24,6 +25,7 @@ ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "../.."))
 WORLDS = os.path.join(ROOT, "internal/lab/scenario/worlds")
 # name: service, size of the answer, requests/s (0: as they come), connections, kept
 CELLS = {
+    "resident": None,
     "100/1": ("echo", 1024, 100, 1, True),
     "100": ("echo", 1024, 100, 16, True),
     "100/256": ("echo", 1024, 100, 256, True),
@@ -220,6 +222,11 @@ def main():
             plane.start()
         time.sleep(1)
         for cell in options.cells.split(","):
+            if cell == "resident":
+                time.sleep(6)
+                for plane in options.planes:
+                    print(f"{cell:10} {plane.name:10} {plane.resident() / 1024 / len(plane.pids):.1f} MB resident, {plane.resident('Pss') / 1024 / len(plane.pids):.1f} MB (PSS), each proxy", flush=True)
+                continue
             blocks = {plane.name: [] for plane in options.planes}
             for _ in range(options.rounds if cell != "idle" else 1):
                 for plane in random.sample(options.planes, len(options.planes)):
@@ -250,4 +257,5 @@ def main():
             json.dump(everything, open(options.out, "w"))
 
 
-main()
+if __name__ == "__main__":
+    main()
