@@ -3,8 +3,6 @@
 //! Asked for where it can be had: by optimised builds for the processor that the list was made on, with a linker that
 //! takes it, which is tried on a program of one line. Elsewhere functions lie as the linker likes, and nothing else is different.
 
-#![expect(clippy::print_stdout, reason = "this is how cargo is told")]
-
 use std::env;
 use std::path::Path;
 use std::process::{Command, Stdio};
