@@ -189,8 +189,17 @@ impl Duplex for Busy {
         }
     }
 
-    fn poll_write_borrowed(&mut self, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
-        unreachable!("a tunnel's chunks are owned")
+    fn poll_write_borrowed(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut left = Bytes::copy_from_slice(bytes);
+        let _ = self.poll_write(cx, &mut left);
+        match bytes.len() - left.len() {
+            0 if !bytes.is_empty() => Poll::Pending,
+            taken => Poll::Ready(Ok(taken)),
+        }
     }
 
     fn hold(&mut self, _: &mut Context<'_>) -> Poll<io::Error> {
