@@ -25,6 +25,6 @@ pub use limits::raise_file_limit;
 pub use netns::Netns;
 pub use resident::release_program;
 pub use share::{Held, Share};
-pub use socket::{Keepalive, Listeners, Options, original_destination};
+pub use socket::{Keepalive, Listeners, Options, original_destination, wake_at};
 pub use stock::{Kind, Stock};
 pub use thread::NamespaceThread;

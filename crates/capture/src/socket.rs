@@ -355,16 +355,32 @@ fn leave_port_to_connect(socket: &Socket) -> io::Result<()> {
 
 /// Switches on an option that socket2 has no setter for.
 fn set_option(socket: &Socket, level: libc::c_int, option: libc::c_int) -> io::Result<()> {
+    set_number(socket, level, option, 1)
+}
+
+/// Has whoever reads `stream` woken by no fewer than so many bytes, by its end or its failure (socket(7), SO_RCVLOWAT). What is
+/// there is read all the same.
+pub fn wake_at(stream: &impl AsFd, bytes: usize) {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    // It fails only on a dead socket, which the next read tells.
+    let _ = set_number(stream, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes);
+}
+
+fn set_number(
+    socket: &impl AsFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    number: libc::c_int,
+) -> io::Result<()> {
     use std::os::fd::AsRawFd;
-    let on: libc::c_int = 1;
-    // SAFETY: the descriptor is open, and the pointer and length describe `on`, which outlives the call.
+    // SAFETY: the descriptor is open, and the pointer and length describe `number`, which outlives the call.
     let answer = unsafe {
         libc::setsockopt(
-            socket.as_raw_fd(),
+            socket.as_fd().as_raw_fd(),
             level,
             option,
-            (&raw const on).cast(),
-            size_of_val(&on) as libc::socklen_t,
+            (&raw const number).cast(),
+            size_of_val(&number) as libc::socklen_t,
         )
     };
     if answer < 0 {

@@ -3,7 +3,7 @@
 mod support;
 
 use std::collections::HashSet;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write as _};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::mpsc;
@@ -14,6 +14,7 @@ use lateen_capture::{
     Accepted, Acceptor, DnsAt, Kind, Listeners, NamespaceThread, Netns, Options, Share, Stock,
     acceptor,
 };
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::SockRef;
 use support::{TestPod, cookie};
 
@@ -438,4 +439,36 @@ async fn a_crowd_of_visits_is_turned_away_and_keeps_nobody_from_sockets() {
     for visit in waiting {
         visit.await.unwrap();
     }
+}
+
+#[test]
+fn a_reader_is_woken_by_as_many_bytes_as_were_asked_for_or_by_the_end() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let stream = listener.accept().unwrap().0;
+    stream.set_nonblocking(true).unwrap();
+    // What is there, whoever is woken by it.
+    let there = |bytes: usize| {
+        while !matches!(stream.peek(&mut [0; 4096]), Ok(n) if n >= bytes) {
+            std::thread::yield_now();
+        }
+    };
+    let wakes = |time: PollTimeout| {
+        let mut events = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
+        poll(&mut events, time).unwrap() == 1
+    };
+    lateen_capture::wake_at(&stream, 1000);
+    peer.write_all(&[7; 999]).unwrap();
+    there(999);
+    assert!(!wakes(PollTimeout::ZERO));
+    peer.write_all(&[7]).unwrap();
+    there(1000);
+    assert!(wakes(PollTimeout::ZERO));
+    lateen_capture::wake_at(&stream, 2000);
+    assert!(!wakes(PollTimeout::ZERO));
+    lateen_capture::wake_at(&stream, 1);
+    assert!(wakes(PollTimeout::ZERO));
+    lateen_capture::wake_at(&stream, 2000);
+    drop(peer);
+    assert!(wakes(PollTimeout::from(10_000u16)));
 }

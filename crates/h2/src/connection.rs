@@ -223,6 +223,11 @@ impl Connection {
         self.inflow.credit()
     }
 
+    /// Bytes of a frame's payload that the peer has begun and still owes: it can say nothing else before.
+    pub fn due(&self) -> u32 {
+        self.reader.due()
+    }
+
     /// What the peer lets us send on all streams together.
     pub fn window(&self) -> u32 {
         self.window

@@ -66,6 +66,14 @@ impl Reader {
         }
     }
 
+    /// What is still to come of the frame that is under way: its sender can say nothing else before.
+    pub(crate) fn due(&self) -> u32 {
+        match self.stage {
+            Stage::Payload | Stage::Skip => self.left,
+            Stage::Preface | Stage::Head | Stage::Prefix => 0,
+        }
+    }
+
     /// The next part; `None` when the input is used up.
     pub(crate) fn next<'a>(
         &mut self,
@@ -216,5 +224,31 @@ impl Reader {
             over,
             end_stream: self.block_ends,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads all of it; what the frame that is under way still owes.
+    fn due(reader: &mut Reader, mut input: &[u8]) -> u32 {
+        while reader.next(&mut input).unwrap().is_some() {}
+        assert!(input.is_empty());
+        reader.due()
+    }
+
+    #[test]
+    fn what_is_due_is_the_rest_of_the_frame_that_is_under_way() {
+        let mut reader = Reader::new(false, 1 << 18);
+        assert_eq!(due(&mut reader, &[0, 0, 0, 4, 0, 0, 0, 0, 0]), 0);
+        // DATA of 1000 bytes, 100 of them padding.
+        let head = [0, 0x03, 0xe8, 0, flag::PADDED, 0, 0, 0, 1];
+        assert_eq!(due(&mut reader, &head[..8]), 0);
+        assert_eq!(due(&mut reader, &head[8..]), 0);
+        assert_eq!(due(&mut reader, &[100]), 999);
+        assert_eq!(due(&mut reader, &[0; 300]), 699);
+        assert_eq!(due(&mut reader, &[0; 650]), 49);
+        assert_eq!(due(&mut reader, &[0; 49]), 0);
     }
 }

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use crate::driver::Sent;
+use crate::driver::Below;
 use crate::driver::client::{Handle, Link};
 use crate::error::{ConnectError, Reason, TunnelError};
 use crate::headers::{Authority, Baggage, Forwarded, TraceParent};
@@ -397,10 +397,10 @@ pub struct Driver<IO: AsyncRead + AsyncWrite + Unpin> {
 }
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
-    /// Has `sent` tell how far `IO` is with what it took. Without it a peer is held to read nothing where what was gathered for
+    /// Has `below` tell how far `IO` is with what it took, and whom to wake for it. Without it a peer is held to read nothing where what was gathered for
     /// one write takes longer than [`Settings::ping_interval`] and [`Settings::ping_timeout`] to leave.
-    pub fn ask(&mut self, sent: Sent<IO>) {
-        self.link.ask(sent);
+    pub fn ask(&mut self, below: Below<IO>) {
+        self.link.ask(below);
     }
 
     fn close_if_idle(&self) {

@@ -22,7 +22,7 @@ mod windows;
 
 pub use budget::Budget;
 pub use client::{ConnectRequest, ResponseInfo, Tunnel};
-pub use driver::Sent;
+pub use driver::Below;
 pub use error::{CloseReason, ConnectError, StreamError, TunnelError};
 pub use headers::{Authority, Baggage, Forwarded, TraceParent};
 pub use lateen_h2::Abuse;

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::budget::Budget;
 use crate::client::{self, ConnectRequest, Driver, ResponseInfo, Token, Tunnel};
-use crate::driver::Sent;
+use crate::driver::Below;
 use crate::error::{CloseReason, ConnectError, TunnelError};
 use crate::settings::Settings;
 use crate::stream::Stream;
@@ -52,11 +52,11 @@ pub struct Lent<IO> {
     /// See [`Budget::between`].
     pub budget: Budget,
     /// See [`Driver::ask`].
-    pub sent: Sent<IO>,
+    pub below: Below<IO>,
 }
 
 /// What is known of a connection besides its bytes.
-pub type Known<IO> = Option<(Budget, Sent<IO>)>;
+pub type Known<IO> = Option<(Budget, Below<IO>)>;
 
 /// What a dial comes back with: a connection's bytes, whose window is then lent from [`Settings::budget`], or [`Lent`].
 pub trait Dialled: 'static {
@@ -79,7 +79,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin + 'static> Dialled for Lent<IO> {
     type Io = IO;
 
     fn parts(self) -> (IO, Known<IO>) {
-        (self.io, Some((self.budget, self.sent)))
+        (self.io, Some((self.budget, self.below)))
     }
 }
 
@@ -546,14 +546,14 @@ where
         None => Settings::client(),
     };
     let mut ask = None;
-    if let Some((budget, sent)) = known {
+    if let Some((budget, below)) = known {
         settings.budget = budget;
-        ask = Some(sent);
+        ask = Some(below);
     }
     let made = client::handshake(io, settings).await;
     let (tunnel, mut driver) = made.map_err(|e| Failure::Handshake(Rc::new(e)))?;
-    if let Some(sent) = ask {
-        driver.ask(sent);
+    if let Some(below) = ask {
+        driver.ask(below);
     }
     Ok((tunnel, Box::new(driver)))
 }

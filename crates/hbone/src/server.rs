@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use lateen_types::Strng;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::driver::Sent;
+use crate::driver::Below;
 use crate::driver::server::Server;
 use crate::driver::stream::Asked;
 use crate::error::{StreamError, TunnelError};
@@ -50,10 +50,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         Ok(Connection(Box::new(Server::accept(io, settings).await?)))
     }
 
-    /// Has `sent` tell how far `IO` is with what it took. Without it a peer is held to read nothing where what was gathered for
+    /// Has `below` tell how far `IO` is with what it took, and whom to wake for it. Without it a peer is held to read nothing where what was gathered for
     /// one write takes longer than [`Settings::ping_interval`] and [`Settings::ping_timeout`] to leave.
-    pub fn ask(&mut self, sent: Sent<IO>) {
-        self.0.ask(sent);
+    pub fn ask(&mut self, below: Below<IO>) {
+        self.0.ask(below);
     }
 
     /// Streams open or waiting for an answer.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::pooled::{identity, key};
 use common::{local, path, request, serve, stream};
 use lateen_hbone::{
-    Budget, Connection, Lent, Pool, PoolKey, Settings, Status, Tunnel, Unanswered, client,
+    Below, Budget, Connection, Lent, Pool, PoolKey, Settings, Status, Tunnel, Unanswered, client,
 };
 use lateen_types::Identity;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
@@ -377,7 +377,10 @@ async fn a_dial_says_who_is_charged() {
             let dialled = Lent {
                 io: near,
                 budget: of_peer.clone(),
-                sent: |_| 0,
+                below: Below {
+                    sent: |_| 0,
+                    wake_at: None,
+                },
             };
             async move { Ok(dialled) }
         };

@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use lateen_capture::Held;
-use lateen_hbone::PoolKey;
+use lateen_hbone::{Below, PoolKey};
 use lateen_tls::{Revocations, Session, TlsStream};
 use lateen_types::Identity;
 use slab::Slab;
@@ -267,10 +268,25 @@ impl<IO> Guarded<IO> {
 }
 
 impl<IO> Guarded<TlsStream<IO>> {
+    /// What a tunnel within a tunnel may ask.
+    pub const INNER: Below<Self> = Below {
+        sent: Self::sent,
+        wake_at: None,
+    };
+
     /// Bytes that have left, encrypted.
-    pub fn sent(&self) -> u64 {
+    fn sent(&self) -> u64 {
         self.io.sent()
     }
+}
+
+impl<IO: AsFd> Guarded<TlsStream<IO>> {
+    /// What a tunnel over a socket may ask.
+    pub const OUTER: Below<Self> = Below {
+        sent: Self::sent,
+        // Encrypted there is more of everything than what is waited for.
+        wake_at: Some(|tunnel, bytes| lateen_capture::wake_at(tunnel.io.get_ref(), bytes)),
+    };
 }
 
 impl<IO: AsyncRead + Unpin> AsyncRead for Guarded<IO> {

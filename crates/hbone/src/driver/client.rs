@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::core::{Broken, Ended, News, Shared, is_visible};
 use super::server::{EndOnDrop, begin, lend};
 use super::stream::Stream;
-use super::wire::{Sent, Wire, farewell};
+use super::wire::{Below, Wire, farewell};
 use crate::client::{ASSUMED_LIMIT, ConnectRequest};
 use crate::error::{ConnectError, Reason, TunnelError};
 use crate::headers::{self, Baggage};
@@ -214,8 +214,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Link<IO> {
         self.shared.clone()
     }
 
-    pub(crate) fn ask(&mut self, sent: Sent<IO>) {
-        self.wire.ask(sent);
+    pub(crate) fn ask(&mut self, below: Below<IO>) {
+        self.wire.ask(below);
     }
 
     pub(crate) fn writes(&self) -> &Rc<Cell<u64>> {

@@ -4,6 +4,7 @@
 pub(crate) mod client;
 mod core;
 mod inbox;
+mod patience;
 #[cfg(test)]
 mod rest_tests;
 pub(crate) mod server;
@@ -13,4 +14,4 @@ mod tests;
 mod wire;
 
 pub(crate) use core::{Ended, Shared};
-pub use wire::Sent;
+pub use wire::Below;

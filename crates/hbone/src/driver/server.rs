@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::core::{Core, Ended, News, Shared};
 use super::stream::Asked;
-use super::wire::{Sent, Wire, farewell};
+use super::wire::{Below, Wire, farewell};
 use crate::error::TunnelError;
 use crate::headers::{self, Authority, Forwarded};
 use crate::keepalive::KeepAlive;
@@ -156,8 +156,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Server<IO> {
         Ok(server)
     }
 
-    pub(crate) fn ask(&mut self, sent: Sent<IO>) {
-        self.wire.ask(sent);
+    pub(crate) fn ask(&mut self, below: Below<IO>) {
+        self.wire.ask(below);
     }
 
     pub(crate) fn active(&self) -> usize {

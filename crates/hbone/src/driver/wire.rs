@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::core::{News, Shared};
 use super::inbox::BUFFER;
+use super::patience::Patience;
 use crate::error::{Reason, TunnelError};
 
 /// Reads in one turn; then others have theirs. From TLS each is a record at most: 256 KiB in all.
@@ -39,8 +40,23 @@ const PIECES: usize = 64;
 /// Answers that the peer may leave unread before we read no more of it.
 const UNREAD: usize = 32 * 1024;
 
-/// Tells how many bytes a stream has let go so far, in the form in which they leave it: that the number moves is what counts.
-pub type Sent<IO> = fn(&IO) -> u64;
+/// What the stream below a tunnel can be asked besides bytes.
+#[derive(Debug)]
+pub struct Below<IO> {
+    /// Tells how many bytes the stream has let go so far, in the form in which they leave it: that the number moves is what
+    /// counts.
+    pub sent: fn(&IO) -> u64,
+    /// Has a reader woken by no fewer than so many bytes, or by the stream's end; one byte is how it begins.
+    pub wake_at: Option<fn(&IO, usize)>,
+}
+
+impl<IO> Clone for Below<IO> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<IO> Copy for Below<IO> {}
 
 thread_local! {
     /// Shared by the tunnels of a thread, so that an idle one holds no buffer.
@@ -56,10 +72,11 @@ pub(crate) struct Wire<IO> {
     writes: Rc<Cell<u64>>,
     /// Since when the stream takes nothing, and lets nothing go.
     stuck: Option<Instant>,
-    /// Tells what it lets go; without it a part that leaves is not seen, only all of it.
-    sent: Option<Sent<IO>>,
-    /// What that told last.
+    /// Without it a part that leaves is not seen, only all of it.
+    below: Option<Below<IO>>,
+    /// What it told last of what has left.
     gone: u64,
+    patience: Patience,
     /// A flush is owed.
     dirty: bool,
     /// Bytes written since the last flush.
@@ -83,8 +100,9 @@ impl<IO> Wire<IO> {
             received: 0,
             writes: Rc::default(),
             stuck: None,
-            sent: None,
+            below: None,
             gone: 0,
+            patience: Patience::default(),
             dirty: false,
             unflushed: 0,
             answers: 0,
@@ -106,14 +124,31 @@ impl<IO> Wire<IO> {
         &self.writes
     }
 
-    /// Has `sent` asked how far the stream is with what it took.
-    pub(crate) fn ask(&mut self, sent: Sent<IO>) {
-        self.sent = Some(sent);
+    /// Has `below` asked.
+    pub(crate) fn ask(&mut self, below: Below<IO>) {
+        self.below = Some(below);
+    }
+
+    /// Nothing more is there to be read: says how much is worth a wake-up.
+    fn wait(&mut self, shared: &Shared) {
+        let Some(wake_at) = self.below.and_then(|below| below.wake_at) else {
+            return;
+        };
+        let core = shared.borrow();
+        // Whoever may be gone is heard at its first byte.
+        let due = match core.was_answered() {
+            true => core.http2.due(),
+            false => 0,
+        };
+        drop(core);
+        if let Some(bytes) = self.patience.wait(self.received, due) {
+            wake_at(&self.io, bytes);
+        }
     }
 
     /// The stream has no room for now. It is stuck unless a part of what it took has left since this was seen last.
     fn hold_up(&mut self) {
-        let gone = self.sent.map_or(0, |sent| sent(&self.io));
+        let gone = self.below.map_or(0, |below| (below.sent)(&self.io));
         if std::mem::replace(&mut self.gone, gone) != gone {
             self.stuck = None;
         }
@@ -175,7 +210,10 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
             };
             SCRATCH.replace(scratch);
             match read {
-                Poll::Pending => return Ok(()),
+                Poll::Pending => {
+                    self.wait(shared);
+                    return Ok(());
+                }
                 Poll::Ready(Err(error)) => return Err(TunnelError::Io(error)),
                 Poll::Ready(Ok(0)) => {
                     self.over = true;
@@ -185,6 +223,7 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
             }
             self.received += buffer.len() as u64;
             let now = shared.borrow().now();
+            self.patience.now(now);
             let mut input = &buffer[..];
             loop {
                 let (news, wakes) = {

@@ -158,7 +158,7 @@ async fn handshake(
         };
         match hbone::Connection::accept(stream, settings).await {
             Ok(mut tunnel) => {
-                tunnel.ask(Guarded::sent);
+                tunnel.ask(Guarded::OUTER);
                 let proven = Proven {
                     ends,
                     retirement,

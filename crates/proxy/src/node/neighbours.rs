@@ -347,11 +347,11 @@ type Begun = (
 
 /// HTTP/2, and the first word of the far end: if that is in this process it is to be met from then on.
 async fn begin(worker: &Worker, io: Proven) -> Result<Begun, TunnelError> {
-    let hbone::Lent { io, budget, sent } = io;
+    let hbone::Lent { io, budget, below } = io;
     let (proven, first_word) = (Arc::clone(io.session()), io.first_word());
     let settings = proving(&worker.inner, budget);
     let (tunnel, mut driver) = client::handshake(io, settings).await?;
-    driver.ask(sent);
+    driver.ask(below);
     let heard = async {
         tokio::select! {
             biased;

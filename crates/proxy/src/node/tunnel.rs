@@ -205,8 +205,8 @@ pub(super) fn dial_tunnel(
                 let io = tunnels
                     .enter(stream, session, end, &revocations)
                     .charged(held);
-                let sent = Guarded::sent;
-                Ok(Lent { io, budget, sent })
+                let below = Guarded::OUTER;
+                Ok(Lent { io, budget, below })
             }
             Ok(Err(error)) => Err(DialError::Tls(Arc::new(error))),
             Err(_) => Err(DialError::TunnelTimeout(hbone)),
@@ -262,7 +262,7 @@ async fn through(
             return Err(Refusal::Tunnel(Rc::new(error)));
         }
     };
-    driver.ask(Guarded::sent);
+    driver.ask(Guarded::INNER);
     // It ends with its one stream.
     lateen_fair::spawn_local(async move {
         let ended = driver.await;

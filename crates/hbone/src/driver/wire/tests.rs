@@ -92,7 +92,10 @@ async fn what_the_stream_does_not_let_leave_waits_here_and_counts() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_from_which_a_little_leaves_is_not_stuck() {
     let (shared, mut wire) = tunnel(800_000, false);
-    wire.ask(|sink| sink.sent);
+    wire.ask(Below {
+        sent: |sink| sink.sent,
+        wake_at: None,
+    });
     wire.io.part = 1024;
     let pause = Duration::from_secs(10);
     for _ in 0..20 {
@@ -106,4 +109,53 @@ async fn a_stream_from_which_a_little_leaves_is_not_stuck() {
     tokio::time::advance(pause).await;
     send(&mut wire, &shared);
     assert_eq!(wire.stuck_for(), 2 * pause);
+}
+
+/// Gives what it has, and then nothing; remembers how many bytes are worth a wake-up.
+#[derive(Debug, Default)]
+struct Source {
+    bytes: Vec<u8>,
+    told: Cell<usize>,
+}
+
+impl AsyncRead for Source {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &mut tokio::io::ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let n = self.bytes.len().min(buf.remaining());
+        buf.put_slice(&self.bytes[..n]);
+        self.bytes.drain(..n);
+        match n {
+            0 => Poll::Pending,
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn within_a_frame_a_reader_waits_for_most_of_it_unless_an_answer_is_due() {
+    let (shared, _) = begin(&Settings::server(), 100, lateen_h2::Connection::server);
+    let mut wire = Wire::new(Source::default());
+    wire.ask(Below {
+        sent: |_| 0,
+        wake_at: Some(|source, bytes| source.told.set(bytes)),
+    });
+    let turn = |wire: &mut Wire<Source>, bytes: &[u8]| {
+        wire.io.bytes.extend_from_slice(bytes);
+        let mut cx = Context::from_waker(Waker::noop());
+        wire.poll_receive(&mut cx, &shared, |_| {}).unwrap();
+        assert!(wire.io.bytes.is_empty(), "not all was read");
+        wire.io.told.get()
+    };
+    let mut begun = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    begun.extend([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+    // A frame of a kind that nobody knows, of 200,000 bytes.
+    begun.extend([0x03, 0x0d, 0x40, 0xfe, 0, 0, 0, 0, 0]);
+    begun.extend([0; 100_000]);
+    assert_eq!(turn(&mut wire, &begun), 64 * 1024);
+    assert_eq!(turn(&mut wire, &[0; 60_000]), 40_000 - 16 * 1024);
+    shared.borrow().ping();
+    assert_eq!(turn(&mut wire, &[]), 1);
 }
