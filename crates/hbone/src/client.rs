@@ -397,8 +397,9 @@ pub struct Driver<IO: AsyncRead + AsyncWrite + Unpin> {
 }
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
-    /// Has `below` tell how far `IO` is with what it took, and whom to wake for it. Without it a peer is held to read nothing where what was gathered for
-    /// one write takes longer than [`Settings::ping_interval`] and [`Settings::ping_timeout`] to leave.
+    /// Has `below` asked how far `IO` is with what it took, and told by how many bytes its reader is to be woken. Without it a
+    /// peer is held to read nothing where what was gathered for one write takes longer than [`Settings::ping_interval`] and
+    /// [`Settings::ping_timeout`] to leave.
     pub fn ask(&mut self, below: Below<IO>) {
         self.link.ask(below);
     }
