@@ -5,17 +5,17 @@
                                         notes the functions (root; `make build` before it, and again after it)
   hack/function-order.py check PROGRAM  whether the functions of the list lie together in a program (one test; what tests/tiers/test runs)
 
-What requests and connections enter comes first, then what changes of configuration and questions to the proxy add. Names are
-patterns without what the compiler derives for them from versions of crates and of itself: such a pattern outlives most changes, and
+What requests and connections enter comes first, then what changes of configuration and questions to the proxy add, then what pods that
+join after the start do; what starting alone enters is not in the list. Names are patterns without what the compiler derives for them from versions of crates and of itself: such a pattern outlives most changes, and
 takes all copies of a generic function along. Where these are many bytes that nobody entered, they come last in their part.
 """
-import collections, glob, importlib.util, os, re, signal, subprocess, sys, tempfile, time
+import collections, glob, importlib.util, json, os, re, signal, subprocess, sys, tempfile, time
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), ".."))
 ORDER = os.path.join(ROOT, "crates/proxy/order.ld")
 SECTION = ".text.order"
 CELLS = "1000/16 100 1000/16 max/16 new/300 new/max bulk near/1000 near/new".split()
-PARTS = [("requests and connections", 1), ("configuration and questions", 2)]
+PARTS = [("requests and connections", 2), ("configuration and questions", 3), ("pods that join, certificates, tunnels", 1)]
 
 
 def symbols(program):
@@ -46,6 +46,15 @@ def entered(binaries, out):
             os.kill(int(tracer), signal.SIGUSR1)
         time.sleep(1)
 
+    def up_and_settled(*arguments, **options):
+        done = plane.__class__.lateen(plane, *arguments, **options)
+        if arguments[:1] == ("up",):
+            plane.pids = [node["proxy"]["pid"] for node in json.loads(plane.__class__.lateen(plane, "status", "-o", "json").stdout)["nodes"]]
+            time.sleep(4)
+            next_phase()
+        return done
+
+    plane.lateen = up_and_settled
     try:
         plane.start()
         time.sleep(5)
@@ -109,7 +118,7 @@ def check(program):
     names = re.findall(r"\*\((\S+)\)", open(ORDER).read())
     found = sum(name in inside for name in names)
     print(f"{found} of {len(names)} functions of crates/proxy/order.ld lie in {length} bytes of {bounds['.text'][1] + length} of code")
-    if found >= 0.8 * len(names) and length < 0.4 * (bounds[".text"][1] + length):
+    if found >= 0.8 * len(names) and length < 0.5 * (bounds[".text"][1] + length):
         print("1 passed, 0 failed, 0 skipped")
         return
     print("not ok - the functions that serving enters do not lie together: make build && hack/function-order.py && make build writes the list anew")
