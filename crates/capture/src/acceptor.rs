@@ -156,20 +156,27 @@ pub struct Registration<T: Send + 'static> {
 }
 
 impl<T: Clone + Send + Sync + 'static> Acceptor<T> {
-    /// Starts the thread; `sinks[i]` takes the connections of worker `i`.
+    /// Starts the thread; `sinks[i]` takes the connections of worker `i`. `deaf` is told why if it ends because it can
+    /// wait for connections no more: whoever is ready then would say so of a process that accepts none.
     ///
     /// # Errors
     /// The kernel has no descriptor or thread to give.
     ///
     /// # Panics
     /// Without any sink.
-    pub fn start(sinks: Vec<Sink<T>>) -> io::Result<Self> {
+    pub fn start(
+        sinks: Vec<Sink<T>>,
+        deaf: impl FnOnce(io::Error) + Send + 'static,
+    ) -> io::Result<Self> {
         assert!(!sinks.is_empty(), "an acceptor needs at least one worker");
         let (mut acceptor, mut work) = Self::new(sinks.len(), EpollFlags::EPOLLIN)?;
         let thread = std::thread::Builder::new()
             .name("acceptor".into())
             .spawn(move || {
-                work.accept_all(&|accepted| sinks[accepted.load.worker()](accepted));
+                let give = |accepted: Accepted<T>| sinks[accepted.load.worker()](accepted);
+                if let Err(error) = work.accept_all(&give) {
+                    deaf(error);
+                }
             })?;
         acceptor.thread = Some(thread);
         Ok(acceptor)
@@ -302,20 +309,18 @@ enum Left {
 }
 
 impl<T: Clone> Work<T> {
-    fn accept_all(&mut self, give: &dyn Fn(Accepted<T>)) {
+    /// Accepts until it is woken to end.
+    fn accept_all(&mut self, give: &dyn Fn(Accepted<T>)) -> io::Result<()> {
         let mut events = [EpollEvent::empty(); 64];
         loop {
             let ready = match self.shared.epoll.wait(&mut events, EpollTimeout::NONE) {
                 Ok(ready) => ready,
                 Err(nix::errno::Errno::EINTR) => continue,
-                Err(error) => {
-                    tracing::error!(%error, "wait for connections: the proxy accepts none any more");
-                    return;
-                }
+                Err(error) => return Err(error.into()),
             };
             for event in &events[..ready] {
                 if event.data() == WAKE {
-                    return;
+                    return Ok(());
                 }
                 if self.accept_turn(event.data(), TURN, give) == Left::Unable {
                     std::thread::sleep(REST);
@@ -498,7 +503,44 @@ mod tests {
                 Box::new(move |accepted| sender.send(accepted).unwrap()) as Sink<_>
             })
             .collect();
-        (Acceptor::start(sinks).unwrap(), accepted)
+        (Acceptor::start(sinks, unheard).unwrap(), accepted)
+    }
+
+    fn unheard(error: io::Error) {
+        panic!("it accepts no more: {error}");
+    }
+
+    #[test]
+    fn an_acceptor_that_can_wait_for_connections_no_more_says_why() {
+        let (said, why) = mpsc::channel();
+        let deaf = move |error: io::Error| said.send(error).unwrap();
+        let sink: Sink<_> = Box::new(drop);
+        let acceptor = Acceptor::start(vec![sink], deaf).unwrap();
+        let (socket, address) = listener();
+        let _registered = acceptor.register(socket, "pod", &plenty(), 1).unwrap();
+        // Nothing takes the place of the epoll instance under its number; a thread that waits on it already finds out when it
+        // next waits, after a connection.
+        let nothing = acceptor.shared.wake.as_raw_fd();
+        // SAFETY: both descriptors are open, and belong to the acceptor for as long as this test has it.
+        let replaced = unsafe {
+            libc::dup3(
+                nothing,
+                acceptor.shared.epoll.0.as_raw_fd(),
+                libc::O_CLOEXEC,
+            )
+        };
+        assert_ne!(replaced, -1, "{}", io::Error::last_os_error());
+        let _client = TcpStream::connect(address).unwrap();
+        let error = why.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+    }
+
+    #[test]
+    fn an_acceptor_that_is_dropped_has_nothing_to_say() {
+        let (said, why) = mpsc::channel::<io::Error>();
+        let sink: Sink<&str> = Box::new(drop);
+        drop(Acceptor::start(vec![sink], move |error| said.send(error).unwrap()).unwrap());
+        assert!(why.recv().is_err());
     }
 
     #[test]
@@ -551,7 +593,7 @@ mod tests {
             }
             sender.send(accepted).unwrap();
         });
-        let acceptor = Acceptor::start(vec![sink]).unwrap();
+        let acceptor = Acceptor::start(vec![sink], unheard).unwrap();
         let ((many, at_many), (one, at_one)) = (listener(), listener());
         SockRef::from(&many).listen(1000).unwrap();
         let registered = [
@@ -609,7 +651,7 @@ mod tests {
             }
             sender.send(accepted).unwrap();
         });
-        let acceptor = Acceptor::start(vec![sink]).unwrap();
+        let acceptor = Acceptor::start(vec![sink], unheard).unwrap();
         let (socket, address) = listener();
         // As another process has it that is to take over.
         let duplicate = TcpListener::from(socket.try_clone().unwrap());

@@ -32,7 +32,8 @@ fn with_its_thread() -> (Acceptor<usize>, mpsc::Receiver<Accepted<usize>>) {
     let (sender, accepted) = mpsc::channel();
     let sink: acceptor::Sink<usize> =
         Box::new(move |connection: Accepted<usize>| sender.send(connection).unwrap());
-    (Acceptor::start(vec![sink]).unwrap(), accepted)
+    let acceptor = Acceptor::start(vec![sink], |error| panic!("{error}")).unwrap();
+    (acceptor, accepted)
 }
 
 /// On a worker's thread, which ends with the test; it has the descriptors of the thread that starts it.

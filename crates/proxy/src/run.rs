@@ -61,12 +61,16 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
     let namespaces = NamespaceThread::start()?;
     let idle: Vec<Idle> = (0..settings.workers).map(|_| Idle::default()).collect();
     let mailboxes: Vec<Mailbox> = idle.iter().map(Idle::mailbox).collect();
-    let (acceptor, mut own) = match &mailboxes[..] {
+    let (deaf, deafened) = oneshot::channel();
+    let (acceptor, mut own, mut deaf) = match &mailboxes[..] {
         [_] => {
             let (acceptor, own) = Acceptor::without_thread()?;
-            (acceptor, Some(own))
+            (acceptor, Some(own), Some(deaf))
         }
-        several => (Acceptor::start(several.iter().map(sink).collect())?, None),
+        several => {
+            let sinks = several.iter().map(sink).collect();
+            (Acceptor::start(sinks, tell(deaf))?, None, None)
+        }
     };
     let acceptor = Arc::new(acceptor);
     let loads = Arc::clone(acceptor.loads());
@@ -126,8 +130,6 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
     let (lookups, asks) = lateen_xds::lookups();
     let meeting = Meeting::default();
     let accelerator = accelerator(&settings);
-    let (deaf, deafened) = oneshot::channel();
-    let mut deaf = Some(deaf);
     let workers = idle
         .into_iter()
         .zip(ledgers)
@@ -192,13 +194,23 @@ async fn until_deaf(
     let deafened = async {
         match deafened.await {
             Ok(error) => error,
-            // Nobody accepts by itself, or it ends in order.
+            // Whoever accepts ends in order.
             Err(_) => std::future::pending().await,
         }
     };
     tokio::select! {
         outcome = running => outcome,
         error = deafened => Err(StartError::Deaf(error)),
+    }
+}
+
+/// What the acceptor's thread says when it can wait for connections no more.
+fn tell(deaf: oneshot::Sender<io::Error>) -> impl FnOnce(io::Error) + Send {
+    move |error| {
+        let what =
+            format!("the acceptor cannot wait for connections: {error}; start the proxy again");
+        // Who does not listen is about to end.
+        let _ = deaf.send(io::Error::new(error.kind(), what));
     }
 }
 
@@ -351,13 +363,17 @@ mod tests {
     #[tokio::test]
     async fn a_proxy_that_can_accept_no_more_ends_with_the_reason() {
         let (deaf, deafened) = oneshot::channel();
-        deaf.send(io::Error::other("no memory")).unwrap();
+        tell(deaf)(io::Error::other("no memory"));
         let outcome = until_deaf(std::future::pending(), deafened).await;
-        assert_eq!(outcome.unwrap_err().to_string(), "no memory");
+        let said = outcome.unwrap_err().to_string();
+        assert_eq!(
+            said,
+            "the acceptor cannot wait for connections: no memory; start the proxy again"
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_proxy_whose_workers_accept_nothing_by_themselves_goes_on() {
+    async fn a_proxy_whose_acceptor_ends_in_order_goes_on() {
         let (deaf, deafened) = oneshot::channel();
         drop(deaf);
         let running = async {

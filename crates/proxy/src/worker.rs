@@ -206,7 +206,7 @@ pub struct Parts {
     pub accelerator: Option<Arc<Accelerator>>,
     /// What the worker accepts connections with, if it is the only one; several are given theirs by the acceptor's thread.
     pub acceptor: Option<OwnAcceptor<Door>>,
-    /// Told if it accepts none any more.
+    /// Told if it accepts none any more; the acceptor's thread says so itself.
     pub deaf: Option<oneshot::Sender<io::Error>>,
 }
 
