@@ -31,7 +31,7 @@ func allowedLicences(t *testing.T) []string {
 func TestGoModulesHaveAllowedLicences(t *testing.T) {
 	allowed := allowedLicences(t)
 	checked := map[string]bool{}
-	for _, p := range goPackages(t, "-deps", "./...") {
+	for _, p := range goPackages(t, append([]string{"-deps"}, ownPackages(t)...)...) {
 		if p.Standard || p.Module == nil || p.Module.Version == "" || checked[p.Module.Path] {
 			continue
 		}
