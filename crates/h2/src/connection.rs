@@ -83,6 +83,8 @@ pub struct Connection {
     queued: usize,
     /// What the peer lets us send on all streams.
     window: u32,
+    /// How often it renewed that.
+    credits: u32,
     peer: Peer,
     output: Output,
     inflow: Inflow,
@@ -133,6 +135,7 @@ impl Connection {
             room_made: false,
             queued: 0,
             window: FLOOR,
+            credits: 0,
             peer: Peer {
                 window: FLOOR,
                 max_frame: 1 << 14,
@@ -231,6 +234,11 @@ impl Connection {
     /// What the peer lets us send on all streams together.
     pub fn window(&self) -> u32 {
         self.window
+    }
+
+    /// Counts what renewed [`Connection::window`]: while it moves, the peer takes what we send. It goes round.
+    pub fn credits(&self) -> u32 {
+        self.credits
     }
 
     /// Lends the peer so many bytes, credit and what is held together, and no more than [`Config::allowance`]. Credit that it

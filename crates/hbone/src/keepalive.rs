@@ -25,7 +25,15 @@ pub(crate) struct KeepAlive {
     probing: Option<u64>,
     /// When the last answer came.
     answered: Instant,
+    /// What had come from the peer when this was polled last.
+    received: u64,
+    /// The same, and how often it had given credit, when it was asked last or its time was prolonged.
+    heard: (u64, u32),
 }
+
+/// What comes within the time of a PING from a peer that is sending something. Less may be one who draws a frame out, behind
+/// which no answer can come.
+const PROGRESS: u64 = 16 * 1024;
 
 #[derive(Debug, Clone, Copy)]
 enum Waiting {
@@ -66,12 +74,25 @@ impl KeepAlive {
             timeout: settings.ping_timeout,
             probing: None,
             answered: Instant::now(),
+            received: 0,
+            heard: (0, 0),
         }
     }
 
     /// `false` when the connection is no more.
-    fn send(&self) -> bool {
+    fn send(&mut self) -> bool {
+        self.heard = self.hears();
         self.shared.act(|core| core.ping())
+    }
+
+    fn hears(&self) -> (u64, u32) {
+        (self.received, self.shared.borrow().http2.credits())
+    }
+
+    /// Whether the peer is heard of since it was asked, beyond single bytes: it sends, or it takes what we send.
+    fn is_heard_of(&self) -> bool {
+        let (received, credits) = self.heard;
+        self.received - received >= PROGRESS || self.hears().1 != credits
     }
 
     /// `false` likewise, `true` when the answer is there.
@@ -117,7 +138,9 @@ impl KeepAlive {
         self.probe(received, patience);
     }
 
-    /// `Ready(Ok)` at every [`Beat`]; poll again then. `Ready(Err)` when a PING went unanswered.
+    /// `Ready(Ok)` at every [`Beat`]; poll again then. `Ready(Err)` when a PING went unanswered and nothing else came
+    /// either, or no more than one who draws a frame out sends: on a slow path PINGs and their answers wait behind what the kernels hold, for half a minute where that
+    /// is 4 MiB and the path takes 1 Mbit/s.
     /// `received` is what came from the peer so far, in bytes.
     pub(crate) fn poll_beat(
         &mut self,
@@ -125,6 +148,7 @@ impl KeepAlive {
         received: u64,
         watch: Option<Watch>,
     ) -> Poll<Result<Beat, TunnelError>> {
+        self.received = received;
         loop {
             match self.waiting {
                 Waiting::Over => return Poll::Pending,
@@ -182,6 +206,13 @@ impl KeepAlive {
                 continue;
             }
             if matches!(self.waiting, Waiting::ForPong) {
+                if self.is_heard_of() {
+                    // It is there, and may take the usual time once more.
+                    self.heard = self.hears();
+                    self.due = now + self.timeout;
+                    self.timer.as_mut().reset(self.due);
+                    continue;
+                }
                 self.waiting = Waiting::Over;
                 return Poll::Ready(Err(TunnelError::Unresponsive));
             }

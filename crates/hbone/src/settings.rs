@@ -35,7 +35,7 @@ pub struct Settings {
     pub send_budget: SendBudget,
     /// Time between a PING's answer and the next PING. What the HTTP/2 layer itself does seldom has this beat too.
     pub ping_interval: Duration,
-    /// Time after which an unanswered PING means that the peer is gone.
+    /// Time after which an unanswered PING means that the peer is gone, unless it sends, or takes what is sent.
     pub ping_timeout: Duration,
     /// Time after which a tunnel without streams closes; `None` keeps it.
     pub idle_timeout: Option<Duration>,

@@ -154,6 +154,7 @@ impl Connection {
                 (0, _) => nothing,
                 (_, ..=LARGEST_WINDOW) => {
                     self.window = after;
+                    self.credits = self.credits.wrapping_add(1);
                     self.room_made = true;
                     return Ok(None);
                 }
