@@ -439,7 +439,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
             patience: self.settings.probe_timeout,
         });
         let (mut silent, before) = (false, self.link.received());
-        while let Poll::Ready(beat) = self.keepalive.poll_beat(cx, before, watch) {
+        while let Poll::Ready(beat) = self
+            .keepalive
+            .poll_beat(cx, before, self.link.moved(), watch)
+        {
             if beat? == Beat::Silent {
                 silent = true;
                 continue;

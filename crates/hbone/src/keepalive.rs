@@ -28,7 +28,8 @@ pub(crate) struct KeepAlive {
     /// What had come from the peer when this was polled last.
     received: u64,
     /// The same, and how often it had given credit, when it was asked last or its time was prolonged.
-    heard: (u64, u32),
+    heard: (u64, u32, u32),
+    moved: u32,
 }
 
 /// What comes within the time of a PING from a peer that is sending something. Less may be one who draws a frame out, behind
@@ -48,6 +49,8 @@ enum Waiting {
 pub(crate) enum Beat {
     /// A PING was sent.
     Sent,
+    /// A PING's answer may take the usual time once more.
+    Late,
     /// A probe brought nothing in the time that it had. The peer may take the rest of the usual time for its answer.
     Silent,
 }
@@ -75,7 +78,8 @@ impl KeepAlive {
             probing: None,
             answered: Instant::now(),
             received: 0,
-            heard: (0, 0),
+            heard: (0, 0, 0),
+            moved: 0,
         }
     }
 
@@ -85,14 +89,16 @@ impl KeepAlive {
         self.shared.act(|core| core.ping())
     }
 
-    fn hears(&self) -> (u64, u32) {
-        (self.received, self.shared.borrow().http2.credits())
+    fn hears(&self) -> (u64, u32, u32) {
+        let credits = self.shared.borrow().http2.credits();
+        (self.received, credits, self.moved)
     }
 
     /// Whether the peer is heard of since it was asked, beyond single bytes: it sends, or it takes what we send.
     fn is_heard_of(&self) -> bool {
-        let (received, credits) = self.heard;
-        self.received - received >= PROGRESS || self.hears().1 != credits
+        let (received, credits, moved) = self.heard;
+        let now = self.hears();
+        now.0 - received >= PROGRESS || now.1 != credits || now.2 != moved
     }
 
     /// `false` likewise, `true` when the answer is there.
@@ -146,9 +152,11 @@ impl KeepAlive {
         &mut self,
         cx: &mut Context<'_>,
         received: u64,
+        moved: u32,
         watch: Option<Watch>,
     ) -> Poll<Result<Beat, TunnelError>> {
         self.received = received;
+        self.moved = moved;
         loop {
             match self.waiting {
                 Waiting::Over => return Poll::Pending,
@@ -211,7 +219,7 @@ impl KeepAlive {
                     self.heard = self.hears();
                     self.due = now + self.timeout;
                     self.timer.as_mut().reset(self.due);
-                    continue;
+                    return Poll::Ready(Ok(Beat::Late));
                 }
                 self.waiting = Waiting::Over;
                 return Poll::Ready(Err(TunnelError::Unresponsive));

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::{local, noise, serve, stream};
+use common::{local, noise, request, serve, stream};
 use lateen_hbone::{Settings, TunnelError, client};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex, split};
 use tokio::task::spawn_local;
@@ -93,6 +93,57 @@ async fn a_tunnel_whose_pings_wait_behind_its_bytes_is_kept_while_the_peer_is_he
             assert!(matches!(ended, Err(TunnelError::Unresponsive)), "{ended:?}");
             let waited = since.elapsed();
             assert!(waited <= Duration::from_secs(50), "{waited:?}");
+        })
+        .await;
+    }
+}
+
+/// Its windows are a stock ztunnel's: it gives credit for 5 MiB at a time, which takes longer than a PING may.
+#[tokio::test(start_paused = true)]
+async fn such_a_tunnel_is_kept_while_its_peer_takes_what_is_sent() {
+    for streams in [1, 8] {
+        local(async {
+            let (near, far, rate) = path();
+            spawn_local(async move {
+                let mut builder = h2::server::Builder::new();
+                builder
+                    .initial_window_size(4 << 20)
+                    .initial_connection_window_size(16 << 20)
+                    .max_frame_size(1 << 20);
+                let handshake = builder.handshake::<_, bytes::Bytes>(far);
+                let mut connection = handshake.await.unwrap();
+                while let Some(Ok((request, mut respond))) = connection.accept().await {
+                    let answer = respond
+                        .send_response(http::Response::new(()), false)
+                        .unwrap();
+                    spawn_local(async move {
+                        let _answer = answer;
+                        let mut body = request.into_body();
+                        while let Some(Ok(data)) = body.data().await {
+                            // The connection may be over.
+                            let _ = body.flow_control().release_capacity(data.len());
+                        }
+                    });
+                }
+            });
+            let handshake = client::handshake(near, Settings::client());
+            let (tunnel, driver) = handshake.await.unwrap();
+            let driver = spawn_local(driver);
+            for _ in 0..streams {
+                let (mut writer, _) = tunnel.connect(&request()).await.unwrap();
+                spawn_local(async move {
+                    let piece = noise(64 * 1024, 1);
+                    while writer.write_all(&piece).await.is_ok() {}
+                });
+            }
+            sleep(Duration::from_secs(20)).await;
+            rate.set(SLOW);
+            sleep(Duration::from_secs(300)).await;
+            assert!(
+                !driver.is_finished(),
+                "{streams} streams: {:?}",
+                driver.await
+            );
         })
         .await;
     }

@@ -175,6 +175,7 @@ impl Connection {
             (0, _) => nothing,
             (_, Some(after)) => {
                 stream.window = after;
+                self.credits = self.credits.wrapping_add(1);
                 self.room_made |= stream.is(is::WAITING);
                 if stream.has_work() && !stream.is(is::READY) {
                     stream.set(is::READY);

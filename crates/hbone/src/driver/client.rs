@@ -226,6 +226,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Link<IO> {
         self.wire.received()
     }
 
+    pub(crate) fn moved(&self) -> u32 {
+        self.wire.moved()
+    }
+
     pub(crate) fn stuck_for(&self) -> Duration {
         self.wire.stuck_for()
     }

@@ -234,7 +234,10 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Server<IO> {
     }
 
     fn poll_beats(&mut self, cx: &mut Context<'_>) -> Result<(), TunnelError> {
-        while let Poll::Ready(beat) = self.keepalive.poll_beat(cx, self.wire.received(), None) {
+        while let Poll::Ready(beat) =
+            self.keepalive
+                .poll_beat(cx, self.wire.received(), self.wire.moved(), None)
+        {
             beat?;
             let patience = self.settings.ping_interval + self.settings.ping_timeout;
             if self.wire.stuck_for() > patience {

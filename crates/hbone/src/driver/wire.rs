@@ -72,6 +72,8 @@ pub(crate) struct Wire<IO> {
     writes: Rc<Cell<u64>>,
     /// Since when the stream takes nothing, and lets nothing go.
     stuck: Option<Instant>,
+    /// How often it took or let go something after it had had no room.
+    moved: u32,
     /// Without it a part that leaves is not seen, only all of it.
     below: Option<Below<IO>>,
     /// What it told last of what has left.
@@ -100,6 +102,7 @@ impl<IO> Wire<IO> {
             received: 0,
             writes: Rc::default(),
             stuck: None,
+            moved: 0,
             below: None,
             gone: 0,
             patience: Patience::default(),
@@ -150,9 +153,20 @@ impl<IO> Wire<IO> {
     fn hold_up(&mut self) {
         let gone = self.below.map_or(0, |below| (below.sent)(&self.io));
         if std::mem::replace(&mut self.gone, gone) != gone {
-            self.stuck = None;
+            self.unstick();
         }
         self.stuck.get_or_insert_with(Instant::now);
+    }
+
+    fn unstick(&mut self) {
+        if self.stuck.take().is_some() {
+            self.moved = self.moved.wrapping_add(1);
+        }
+    }
+
+    /// Counts what showed that the path takes what is sent: while it stands still, nobody may be there.
+    pub(crate) fn moved(&self) -> u32 {
+        self.moved
     }
 
     /// Answers that the peer has not taken yet, as far as is known here.
@@ -323,7 +337,7 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
                 }
                 Poll::Ready(Ok(bytes)) => {
                     took = true;
-                    self.stuck = None;
+                    self.unstick();
                     self.dirty = true;
                     self.unflushed += bytes;
                 }
@@ -364,7 +378,7 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
                 if self.unflushed >= self.gathers && self.stuck.is_none() {
                     self.gathers = GATHERED_MOST;
                 }
-                self.stuck = None;
+                self.unstick();
             }
             Poll::Ready(Err(error)) => self.unwritten = Some(error),
         }
