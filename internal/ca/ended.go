@@ -26,10 +26,24 @@ func (s *Signer) ended(now time.Time) error {
 			return said("a certificate between it and the root", c)
 		}
 	}
-	if s.lastRoot != nil && over(s.lastRoot) {
+	// Of a signer elsewhere nothing else is known, and its answers are verified by these roots.
+	if s.elsewhere != nil && s.lastRoot != nil && over(s.lastRoot) {
 		return said("its root", s.lastRoot)
 	}
 	return nil
+}
+
+// trouble is why nothing is issued, or that the root has ended. Node proxies take no notice of that (RFC 5280 §6.1.1: a trust anchor is a
+// name and a key), others refuse what leads to it: to issue no more would cut off the former as well.
+func (s *Signer) trouble(now time.Time) (text string, issues bool) {
+	if err := s.ended(now); err != nil {
+		return err.Error(), false
+	}
+	if s.lastRoot != nil && !now.Before(s.lastRoot.NotAfter) {
+		return fmt.Sprintf("the root, %s, ended at %s: node proxies still accept what is issued, others do not, and a control plane that is restarted does not open the CA; %s",
+			s.lastRoot.Subject, s.lastRoot.NotAfter.UTC().Format(time.RFC3339), s.remedy), true
+	}
+	return "", true
 }
 
 // longest is the root, of those that what is issued leads to, that ends last.
@@ -48,12 +62,13 @@ type Watch struct{ told string }
 
 // Look looks at the signer of the moment.
 func (w *Watch) Look(s *Signer, now time.Time, logger *slog.Logger) {
-	text := ""
-	if err := s.ended(now); err != nil {
-		text = err.Error()
-	}
+	text, issues := s.trouble(now)
 	if text != "" && text != w.told {
-		logger.Error("ca: no certificates are issued", "error", text)
+		what := "ca: no certificates are issued"
+		if issues {
+			what = "ca: the root has ended"
+		}
+		logger.Error(what, "error", text)
 	}
 	w.told = text
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/x509"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -26,8 +28,8 @@ func TestACAThatHasEndedRefusesAndNamesWhatEndedWhenAndTheCure(t *testing.T) {
 	end := start.Add(10 * time.Hour)
 	short := func(c *x509.Certificate) { c.NotAfter = end }
 	root := certify(t, "root", nil, nil)
-	middle, shortMiddle, shortRoot := certify(t, "middle", root, nil), certify(t, "middle", root, short), certify(t, "root", nil, short)
-	shortOwn, belowMiddle, belowRoot := certify(t, "own", middle, short), certify(t, "own", shortMiddle, nil), certify(t, "own", shortRoot, nil)
+	middle, shortMiddle := certify(t, "middle", root, nil), certify(t, "middle", root, short)
+	shortOwn, belowMiddle := certify(t, "own", middle, short), certify(t, "own", shortMiddle, nil)
 	for _, c := range []struct {
 		name  string
 		files Files
@@ -35,8 +37,6 @@ func TestACAThatHasEndedRefusesAndNamesWhatEndedWhenAndTheCure(t *testing.T) {
 	}{
 		{"its own certificate", filesOf(t, shortOwn, []*link{middle}, root), "its own certificate, CN=own,"},
 		{"one above it", filesOf(t, belowMiddle, []*link{shortMiddle}, root), "a certificate between it and the root, CN=middle,"},
-		{"its root", filesOf(t, belowRoot, nil, shortRoot), "its root, CN=root,"},
-		{"its root among those of others", filesOf(t, belowRoot, nil, shortRoot, certify(t, "other", nil, nil)), "its root, CN=root,"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a, dir := newAuthority(t), t.TempDir()
@@ -87,6 +87,61 @@ func TestACAThatHasEndedRefusesAndNamesWhatEndedWhenAndTheCure(t *testing.T) {
 	}
 }
 
+// Node proxies take no notice of a root's end, so that to issue nothing any more would be what cuts them off.
+func TestACAWhoseRootAloneHasEndedIssuesAndIsInTrouble(t *testing.T) {
+	end := start.Add(10 * time.Hour)
+	root := certify(t, "root", nil, func(c *x509.Certificate) { c.NotAfter = end })
+	for _, roots := range [][]*link{{root}, {root, certify(t, "other", nil, nil)}} {
+		a, dir := newAuthority(t), t.TempDir()
+		put(t, dir, filesOf(t, certify(t, "own", root, nil), nil, roots...))
+		p, err := LoadPlugged(dir, func() time.Time { return a.now }, slog.New(slog.NewTextHandler(&a.log, nil)), func(*Signer) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.service.Authority = p
+		if s := p.Status(); s.Trouble != "" || !s.Expires.Equal(end) {
+			t.Errorf("before its end: %+v", s)
+		}
+		a.now = end
+		p.step()
+		p.step()
+		if err := a.late(); err != nil {
+			t.Error(err)
+		}
+		for of, said := range map[string]string{"status": p.Status().Trouble, "log": a.log.String()} {
+			if !strings.Contains(said, "the root, CN=root, ended at 2026-01-02T13:04:05Z") {
+				t.Errorf("the %s does not say so: %q", of, said)
+			}
+		}
+		if n := strings.Count(a.log.String(), "level=ERROR"); n != 1 {
+			t.Errorf("told %d times", n)
+		}
+	}
+}
+
+// A link to a root of before may end while another leads to the present one.
+func TestALinkThatEndsBesideAnotherEndsNothing(t *testing.T) {
+	end := start.Add(10 * time.Hour)
+	key, root := newKey(t), certify(t, "root", nil, nil)
+	middle := certifyKey(t, "middle", key, root, nil)
+	other := certifyKey(t, "middle", key, certify(t, "of before", nil, nil), func(c *x509.Certificate) { c.NotAfter = end })
+	files := filesOf(t, certify(t, "own", middle, nil), []*link{middle, other}, root)
+	for _, loaded := range []time.Time{start, end.Add(time.Minute)} {
+		a, dir := newAuthority(t), t.TempDir()
+		a.now = loaded
+		put(t, dir, files)
+		p, err := LoadPlugged(dir, func() time.Time { return a.now }, slog.New(slog.NewTextHandler(&a.log, nil)), func(*Signer) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.service.Authority, a.now = p, end.Add(time.Minute)
+		p.step()
+		if err := a.late(); err != nil || p.Status().Trouble != "" {
+			t.Errorf("loaded at %s: %v, status %+v", loaded, err, p.Status())
+		}
+	}
+}
+
 // While roots are changed what is issued may lead to two, and whoever trusts the one that is valid accepts it.
 func TestACAWhoseOldRootHasEndedIssuesBelowTheOtherOne(t *testing.T) {
 	short := func(c *x509.Certificate) { c.NotAfter = start.Add(10 * time.Hour) }
@@ -109,7 +164,7 @@ func TestARootOfOurOwnThatHasEndedSignsNothing(t *testing.T) {
 	a.now = a.root.Signer().NotAfter()
 	err := a.late()
 	for of, said := range map[string]string{"error": status.Convert(err).Message(), "status": a.root.Status().Trouble} {
-		for _, want := range []string{"O=cluster.local", "ended at 2035-12-31", a.dir + "/" + rootKeyFile, stateFile, "clock"} {
+		for _, want := range []string{"O=cluster.local", "ended at 2035-12-31", "remove root-*.pem, rotation.json and issued.jsonl in " + a.dir, "clock"} {
 			if !strings.Contains(said, want) {
 				t.Errorf("the %s lacks %q: %q", of, want, said)
 			}
@@ -118,6 +173,21 @@ func TestARootOfOurOwnThatHasEndedSignsNothing(t *testing.T) {
 	a.root.step()
 	if !strings.Contains(a.log.String(), "no certificates are issued") {
 		t.Errorf("not in the log:\n%s", a.log.String())
+	}
+	// The cure is one.
+	_ = RequestRotation(a.dir)
+	a.root.step()
+	roots, _ := filepath.Glob(filepath.Join(a.dir, "root-*.pem"))
+	if len(roots) != 4 {
+		t.Fatalf("%v", roots)
+	}
+	for _, path := range append(roots, filepath.Join(a.dir, stateFile), filepath.Join(a.dir, ledgerFile)) {
+		if err := os.Remove(path); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := LoadRotating(a.dir, "cluster.local", time.Hour, func() time.Time { return a.now }, slog.New(slog.DiscardHandler), func(*Signer) {}); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -116,7 +116,8 @@ func (p *Plugged) load() error {
 	if err != nil {
 		return err
 	}
-	if p.current.Load() != nil && files.equal(p.read) {
+	// Once a link has ended, the others may still lead to a root.
+	if s := p.current.Load(); s != nil && files.equal(p.read) && s.ended(p.now()) == nil {
 		return nil
 	}
 	signer, err := ParsePlugged(files, p.now())
@@ -190,7 +191,9 @@ func ParsePlugged(files Files, now time.Time) (*Signer, error) {
 	if err := s.probe(now); err != nil {
 		return nil, err
 	}
-	return s, nil
+	// It leads to a root without what has ended, such as a link to a root of before: that need not travel, and ends nothing.
+	chain = slices.DeleteFunc(chain, func(c *x509.Certificate) bool { return now.After(c.NotAfter) })
+	return newSigner(cert, key, chain, roots, s.remedy), nil
 }
 
 // probe signs a certificate for nobody and verifies it as a peer would. It finds broken chains, expired links and path lengths.

@@ -148,7 +148,7 @@ func readRoot(certPath, keyPath string, now time.Time) (*Root, error) {
 		return nil, err
 	}
 	if now.After(root.certificate.NotAfter) {
-		return nil, fmt.Errorf("%s expired at %s; remove both root files and rotation.json and restart every proxy to make a new root", certPath, root.certificate.NotAfter.Format(time.RFC3339))
+		return nil, fmt.Errorf("%s expired at %s; remove root-*.pem, %s and %s beside it and restart every proxy to make a new root", certPath, root.certificate.NotAfter.Format(time.RFC3339), stateFile, ledgerFile)
 	}
 	return root, nil
 }

@@ -348,9 +348,8 @@ func (r *Rotating) install(s state) error {
 	}
 	signing := roots[s.Signing]
 	r.roots, r.state = roots, s
-	cert, key := r.files(s.Signing)
 	r.current = newSigner(signing.certificate, signing.key, nil, trusted,
-		fmt.Sprintf("correct the clock if it is wrong; else remove %s, %s and %s and restart the control plane and every proxy, which makes a new root", cert, key, filepath.Join(r.dir, stateFile)))
+		fmt.Sprintf("correct the clock if it is wrong; else stop the control plane, remove root-*.pem, %s and %s in %s, and start it and every proxy again, which makes a new root", stateFile, ledgerFile, r.dir))
 	r.publish(r.current)
 	return nil
 }

@@ -237,7 +237,7 @@ func (s *Shared) parse(sealed Sealed) (state, map[int]*Root, *Signer, error) {
 		roots[st.Other], trusted = other, append(trusted, other.certificate)
 	}
 	signer := newSigner(signing.certificate, signing.key, nil, trusted,
-		fmt.Sprintf("correct the clock if it is wrong; else delete %s and %s and restart the control plane and every proxy, which makes a new root", name, s.KnownAt))
+		fmt.Sprintf("correct the clock if it is wrong; else scale the control plane to none, which would put them back, delete %s and %s, scale it up again and restart every proxy, which makes a new root", name, s.KnownAt))
 	if err := signer.probe(s.Now()); err != nil {
 		return fail(err)
 	}

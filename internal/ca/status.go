@@ -55,8 +55,10 @@ func StatusOf(s *Signer, now time.Time) Status {
 	for _, r := range s.roots {
 		out.Trusted = append(out.Trusted, Trusted{Subject: r.Subject.String(), Expires: r.NotAfter})
 	}
-	if err := s.ended(now); err != nil {
-		out.AddTrouble(err.Error())
+	text, _ := s.trouble(now)
+	out.AddTrouble(text)
+	if s.lastRoot != nil && s.lastRoot.NotAfter.Before(out.Expires) {
+		out.Expires = s.lastRoot.NotAfter // what warns of the end looks at this
 	}
 	return out
 }

@@ -63,13 +63,13 @@ func registerAuthority(registry *prometheus.Registry, a authority) {
 	gauge := func(name, help string, value func(ca.Status) float64) {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(a.Status()) }))
 	}
-	gauge("lateen_control_ca_expiry_timestamp_seconds", "Unix time when the first certificate between the CA's key and the root expires.",
+	gauge("lateen_control_ca_expiry_timestamp_seconds", "Unix time when the first certificate between the CA's key and the root expires, the root included.",
 		func(s ca.Status) float64 { return float64(s.Expires.Unix()) })
 	gauge("lateen_control_ca_roots", "Root certificates that proxies are told to trust; more than one while roots are changed.",
 		func(s ca.Status) float64 { return float64(len(s.Trusted)) })
 	gauge("lateen_control_ca_behind", "Certificates in use that were issued before the present stage of root rotation.",
 		func(s ca.Status) float64 { return float64(s.Behind) })
-	gauge("lateen_control_ca_trouble", "1 if the CA has ended and issues nothing, or if what is on disk for it cannot be used and what was there before is in force.",
+	gauge("lateen_control_ca_trouble", "1 if the CA has ended and issues nothing, if its root has ended, or if what is on disk for it cannot be used and what was there before is in force.",
 		func(s ca.Status) float64 {
 			if s.Trouble != "" {
 				return 1

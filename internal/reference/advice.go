@@ -116,7 +116,7 @@ var advice = []advised{
 			{"lateen_control_ca_expiry_timestamp_seconds", "the same with a plugged-in CA's intermediates in view; alert a month before"},
 			{"lateen_control_ca_roots", "above 1 while roots are changed"},
 			{"lateen_control_ca_behind", "certificates that a change of roots waits for; falls to 0"},
-			{"lateen_control_ca_trouble", "1: the CA has ended and issues nothing, or its files cannot be used and those from before are; `/debug/ca` says which and why"},
+			{"lateen_control_ca_trouble", "1: the CA has ended and issues nothing, its root has ended, or its files cannot be used and those from before are; `/debug/ca` says which and why"},
 		}},
 		{"Program", []metricAdvice{
 			{"pilot_info", "always 1; `version`"},
