@@ -22,7 +22,10 @@ func misspeltVerb(root *cobra.Command, args []string) error {
 	return above.ValidateArgs(rest[:1])
 }
 
-const helpVerb = "help"
+const (
+	helpVerb = "help"
+	execVerb = "exec"
+)
 
 // addHelpVerb adds cobra's verb for help, which of itself answers a verb that does not exist with the help of the one above it.
 func addHelpVerb(root *cobra.Command) {
@@ -80,7 +83,7 @@ func oneDash(root *cobra.Command, args []string) error {
 	cmd.InitDefaultHelpFlag()
 	flags := cmd.Flags()
 	flags.AddFlagSet(cmd.InheritedFlags())
-	for len(rest) > 0 && rest[0] != "--" {
+	for words := 0; len(rest) > 0 && rest[0] != "--"; {
 		word := rest[0]
 		rest = rest[1:]
 		name, _, valued := strings.Cut(strings.TrimLeft(word, "-"), "=")
@@ -89,6 +92,9 @@ func oneDash(root *cobra.Command, args []string) error {
 		case strings.HasPrefix(word, "--"):
 			last = flags.Lookup(name)
 		case !strings.HasPrefix(word, "-"):
+			if words++; words > 1 && cmd.Name() == execVerb {
+				return nil // another program's; that -- is missing before it has an error of its own
+			}
 		case len(name) > 1 && flags.Lookup(name) != nil:
 			return usageError{&api.Error{Message: fmt.Sprintf("unknown flag: -%s", name), Cure: didYouMean("--", name) + asValue(flags, name)}}
 		default:
