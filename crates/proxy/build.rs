@@ -14,7 +14,9 @@ fn main() {
     if variable("OPT_LEVEL") == "0" || variable("TARGET") != "x86_64-unknown-linux-gnu" {
         return;
     }
-    let order = Path::new(&variable("CARGO_MANIFEST_DIR")).join("order.ld");
+    // A copy: what cargo remembers of this script outlives a checkout that is moved, or that shares its target directory.
+    let order = Path::new(&variable("OUT_DIR")).join("order.ld");
+    std::fs::copy("order.ld", &order).expect("cargo has made OUT_DIR");
     // The second changes nothing and is lld's alone: other linkers refuse it, and so are not asked to match so many patterns.
     let arguments = [
         format!("-Wl,-T,{}", order.display()),

@@ -15,6 +15,7 @@ use lateen_capture::{
 use lateen_identity::Manager;
 use lateen_telemetry::Metrics;
 use lateen_types::{Identity, Strng, WorkloadUid};
+use tokio::sync::Notify;
 use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 
@@ -61,6 +62,8 @@ impl Table {
 pub struct Pods {
     /// Where the result is kept.
     pub table: Table,
+    /// Told when a pod has joined.
+    pub joined: Arc<Notify>,
     /// Holds listeners beyond this process.
     pub keeper: Keeper,
     /// Opens listeners and makes sockets.
@@ -129,6 +132,7 @@ impl Pods {
         self.metrics.pod_started();
         let dns = (!questions.udp.is_empty()).then(|| self.dns.serve(&pod, questions));
         self.table.lock().insert(uid, Served { pod, doors, dns });
+        self.joined.notify_one();
         Ok(())
     }
 

@@ -18,9 +18,9 @@ use lateen_telemetry::Metrics;
 use lateen_tls::{ControlConnector, Roots, Rules};
 use lateen_xds::Asks;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::StartError;
 use crate::certificates;
@@ -45,7 +45,7 @@ const READY_LOOK: Duration = Duration::from_millis(10);
 /// How often pods' stocks of sockets are looked at for what nobody needs.
 const TIDY_LOOK: Duration = Duration::from_secs(60);
 
-/// After the proxy is ready: what was used to start is not used again.
+/// After the proxy is ready, and after a pod has joined: what was used for that is not used again soon.
 const STARTED: Duration = Duration::from_secs(3);
 
 /// Between two questions after a certificate that the authority does not give.
@@ -90,10 +90,15 @@ impl Control {
 
         let (synced, mut complete) = watch::channel(false);
         let mut xds = self.configuration(current.clone(), synced, asks)?;
+        let joined = Arc::new(Notify::new());
         let serve_pods = async {
             // Pods come second: a connection that nothing is known about could only be refused.
             if complete.wait_for(|complete| *complete).await.is_ok() {
-                zds::run(&self.settings.zds_socket, &mut self.pods(current)).await;
+                zds::run(
+                    &self.settings.zds_socket,
+                    &mut self.pods(current, Arc::clone(&joined)),
+                )
+                .await;
             }
         };
         let hear = async {
@@ -104,7 +109,7 @@ impl Control {
         let announce = async {
             let ready = async {
                 self.announce().await;
-                release().await;
+                release(&joined).await;
             };
             tokio::join!(ready, hear, self.tidy());
             // Nothing is left to tell or to hear, which is no reason to end.
@@ -319,9 +324,10 @@ impl Control {
         })
     }
 
-    fn pods(&self, current: Current) -> Pods {
+    fn pods(&self, current: Current, joined: Arc<Notify>) -> Pods {
         Pods {
             table: self.table.clone(),
+            joined,
             keeper: self.keeper.clone(),
             namespaces: self.namespaces.clone(),
             acceptor: Arc::clone(&self.acceptor),
@@ -389,12 +395,22 @@ impl Control {
     }
 }
 
-/// Lets go of the pages of the program that starting has mapped. Once: what comes back is what serving uses.
-async fn release() {
-    sleep(STARTED).await;
-    if let Err(error) = lateen_capture::release_program() {
-        tracing::debug!(%error, "the program's pages stay mapped");
+/// Lets go of the pages of the program that starting has mapped, and later those that joining pods have, once none has joined for a
+/// while. What comes back is what serving uses.
+async fn release(joined: &Notify) {
+    loop {
+        settled(joined).await;
+        if let Err(error) = lateen_capture::release_program() {
+            tracing::debug!(%error, "the program's pages stay mapped");
+            return;
+        }
+        joined.notified().await;
     }
+}
+
+/// Ends once no pod has joined for a while.
+async fn settled(joined: &Notify) {
+    while timeout(STARTED, joined.notified()).await.is_ok() {}
 }
 
 /// Serves a page from the moment that its place is free.
@@ -429,5 +445,23 @@ fn node_of(settings: &settings::Settings) -> lateen_xds::Node {
         pod_namespace: pod_namespace.to_string(),
         node_name: settings.node_name.to_string(),
         metadata,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_let_go_while_pods_join() {
+        let (joined, begin) = (Notify::new(), Instant::now());
+        let join = async {
+            for _ in 0..3 {
+                sleep(STARTED / 2).await;
+                joined.notify_one();
+            }
+        };
+        tokio::join!(settled(&joined), join);
+        assert_eq!(begin.elapsed(), STARTED / 2 * 3 + STARTED);
     }
 }
