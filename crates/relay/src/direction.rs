@@ -282,6 +282,10 @@ impl Direction {
                 self.part = true;
                 return;
             }
+            if kept.is_empty() {
+                // Not a power of two: what a stalled connection holds is counted by what is left.
+                kept.reserve(left);
+            }
             kept.extend_from_slice(piece);
         }
         self.pending = kept.freeze();

@@ -261,7 +261,7 @@ fn what_a_stream_has_at_hand_leaves_in_one_write_as_far_as_the_reader_takes_that
 
 #[test]
 fn a_reader_that_takes_as_much_gets_256_kib_in_one_write() {
-    let bursts = vec![vec![16_000; 16]; 32];
+    let bursts = vec![vec![8_000; 32]; 32];
     let (said, taken, writes, ended, _) = relay_bursts(&bursts, Vec::new(), false);
     assert!(taken == said && ended);
     assert!(writes < 32 + 16, "{writes} writes for 32 bursts of 250 KiB");
