@@ -236,7 +236,7 @@ impl Connection {
         self.window
     }
 
-    /// Counts what renewed [`Connection::window`]: while it moves, the peer takes what we send. It goes round.
+    /// Counts what renewed the peer's windows: while it moves, an honest peer takes what we send. It goes round.
     pub fn credits(&self) -> u32 {
         self.credits
     }

@@ -27,9 +27,10 @@ pub(crate) struct KeepAlive {
     answered: Instant,
     /// What had come from the peer when this was polled last.
     received: u64,
-    /// The same, and how often it had given credit, when it was asked last or its time was prolonged.
-    heard: (u64, u32, u32),
+    /// What had shown until then that the path takes what is sent.
     moved: u32,
+    /// Both, and how often the peer had given credit between them, when it was asked last or its time was prolonged.
+    heard: (u64, u32, u32),
 }
 
 /// What comes within the time of a PING from a peer that is sending something. Less may be one who draws a frame out, behind
@@ -126,6 +127,8 @@ impl KeepAlive {
 
     /// Asks the peer at once whether it is there; within `patience` it must answer or send anything else. Poll then.
     pub(crate) fn probe(&mut self, received: u64, patience: Duration) {
+        // What has come in this turn came before the PING.
+        self.received = received;
         if matches!(self.waiting, Waiting::ForNext) && self.send() {
             self.waiting = Waiting::ForPong;
             self.due = Instant::now() + self.timeout;

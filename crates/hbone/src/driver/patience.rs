@@ -13,7 +13,8 @@ const MOST: usize = 64 * 1024;
 /// What may have been read of the frame's rest and was not handed out, since it is a part of a TLS record (RFC 8446 §5.1).
 const RECORD: usize = 16 * 1024;
 
-/// A path is quick on which [`MOST`] bytes come in this time: for so long a part of a frame lies about, and no longer.
+/// A path is quick on which [`MOST`] bytes come in this time: for so long a part of a frame lies about while the path stays so,
+/// and if it does not until the next PING.
 const QUICK: Duration = Duration::from_millis(2);
 
 #[derive(Debug, Default)]
