@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -164,7 +165,7 @@ func setUpNode(n Node) error {
 			return err
 		}
 	}
-	return nil
+	return awaitLocal(n.IPs()...)
 }
 
 // AddPod makes a pod's namespace with one link to its node and the given addresses, one for each of the node's families.
@@ -244,7 +245,7 @@ func setUpPod(n Node, ips []netip.Addr) error {
 			return err
 		}
 	}
-	return nil
+	return awaitLocal(ips...)
 }
 
 // quiet keeps the kernel from giving a link IPv6 addresses and routes of its own making, and from waiting before it uses
@@ -324,6 +325,26 @@ func addAddr(link string, p netip.Prefix) error {
 	}
 	if err := netlink.AddrAdd(l, &netlink.Addr{IPNet: ipNet(p), Flags: flags}); err != nil {
 		return fmt.Errorf("add address %s to %s: %w", p, link, err)
+	}
+	return nil
+}
+
+// awaitLocal waits until what is sent to these IPv6 addresses is this namespace's own: the kernel adds the routes for that in the
+// background, once it has seen that the link is up. Until then a program can bind such an address and not reach it.
+func awaitLocal(ips ...netip.Addr) error {
+	const patience = 5 * time.Second
+	deadline := time.Now().Add(patience)
+	for _, ip := range ips {
+		for ip.Is6() {
+			routes, err := netlink.RouteGet(ip.AsSlice())
+			if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
+				break
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("address %s has no local route %v after it was added", ip, patience)
+			}
+			time.Sleep(time.Millisecond)
+		}
 	}
 	return nil
 }
