@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
-# Runs every fuzz target for FUZZ_SECONDS (30) from its committed corpus; with arguments only those named. New inputs that
-# reach new code go to a scratch folder, not into the repository; a finding is left in fuzz/artifacts/ and fails the run.
+# Replays the committed corpus of every fuzz target, then fuzzes each for FUZZ_SECONDS (30); with arguments only those named.
+# A committed input that fails decides. A new finding is kept in FUZZ_FINDINGS (~/.cache/lateen/fuzz-findings); it fails the
+# run too, unless --tell is given, which prints it as a line "--- FOUND:". New inputs that reach new code go to a scratch folder.
+# The corpora of the Go targets are replayed by `go test`.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 SECONDS_EACH=${FUZZ_SECONDS:-30}
+FINDINGS=${FUZZ_FINDINGS:-${XDG_CACHE_HOME:-$HOME/.cache}/lateen/fuzz-findings}
+tell=
+[ "${1:-}" != --tell ] || { tell=1; shift; }
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-report() { # NAME CODE LOG
+# report NAME CODE LOG [CURE]: the outcome of fresh fuzzing, of which CURE says how to see a finding again.
+report() {
   if [ "$2" = 0 ]; then echo "ok - $1: $(grep -oE 'cov: [0-9]+|execs: [0-9]+' "$3" | tail -1)"
-  else tail -25 "$3"; echo "not ok - $1"; fi
+  elif [ -n "$tell" ]; then tail -25 "$3"; echo "--- FOUND: $1: ${4:-}"
+  else tail -25 "$3"; echo "not ok - $1: ${4:-}"; fi
 }
 wanted() { [ $# -eq 1 ] || { local n=$1; shift; printf '%s\n' "$@" | grep -qx "$n"; }; }
 
@@ -23,19 +30,34 @@ triple=$(rustc -vV | sed -n "s/^host: //p")
 if ! cargo build --quiet --release --target "$triple" --target-dir "${FUZZ_TARGET_DIR:-fuzz/target}" --manifest-path fuzz/Cargo.toml --bins 2>"$scratch/build"; then
   cat "$scratch/build"; echo "not ok - the fuzz targets build"; echo "0 passed, 1 failed, 0 skipped"; exit 1
 fi
-mkdir -p fuzz/artifacts
+mkdir -p "$FINDINGS"
+# libfuzzer TARGET LOG ARGUMENTS...
+libfuzzer() {
+  local target=$1 log=$2; shift 2
+  "${FUZZ_TARGET_DIR:-fuzz/target}/$triple/release/$target" -timeout=10 -rss_limit_mb=1024 -print_final_stats=0 -artifact_prefix="$FINDINGS/$target-" "$@" >"$log" 2>&1
+}
 fuzz_rust() { # TARGET
   mkdir -p "$scratch/$1"
-  "${FUZZ_TARGET_DIR:-fuzz/target}/$triple/release/$1" -max_total_time="$SECONDS_EACH" -timeout=10 -rss_limit_mb=1024 -print_final_stats=0 \
-    -artifact_prefix="fuzz/artifacts/$1-" "$scratch/$1" "fuzz/corpus/$1" >"$scratch/$1.log" 2>&1
-  report "$1" $? "$scratch/$1.log" >"$scratch/$1.result"
+  if ! libfuzzer "$1" "$scratch/$1.log" -runs=0 "fuzz/corpus/$1"; then
+    { tail -25 "$scratch/$1.log"; echo "not ok - $1: an input of fuzz/corpus/$1 fails"; } >"$scratch/$1.result"
+    return
+  fi
+  echo "ok - $1: the corpus" >"$scratch/$1.result"
+  libfuzzer "$1" "$scratch/$1.log" -max_total_time="$SECONDS_EACH" "$scratch/$1" "fuzz/corpus/$1"
+  report "$1" $? "$scratch/$1.log" "its input is $(grep -oE "$FINDINGS/[^ ]+" "$scratch/$1.log" | tail -1)" >>"$scratch/$1.result"
 }
 fuzz_go() { # FOLDER TARGET
   local log; log=$scratch/$(tr / - <<<"$1")-$2
   go test "./$1" -run '^$' -fuzz "^$2\$" -fuzztime "${SECONDS_EACH}s" -parallel 1 >"$log.log" 2>&1
   local code=$?
   timely "$log.log" && code=0
-  report "$2 ($1)" $code "$log.log" >"$log.result"
+  # The input is a file of the tree, where later runs of `go test` would replay it and decide by it.
+  local input; input=$(grep -oE "testdata/fuzz/$2/[0-9a-f]+" "$log.log" | tail -1)
+  if [ -n "$input" ] && [ -f "$1/$input" ] && ! git ls-files --error-unmatch "$1/$input" >/dev/null 2>&1; then
+    mv "$1/$input" "$FINDINGS/$2-$(basename "$input")"
+    input="its input is $FINDINGS/$2-$(basename "$input")"
+  fi
+  report "$2 ($1)" $code "$log.log" "$input" >"$log.result"
 }
 # timely LOG: whether the end of the time is all that failed. A worker that is busy with an input at that moment may be
 # reported as "context deadline exceeded" before Go 1.27 (golang/go#75804); a finding names an input, a hang says that the
@@ -58,6 +80,7 @@ while IFS=: read -r file name; do
 done < <(git ls-files -co --exclude-standard '*_test.go' | xargs grep -HoE '^func Fuzz[A-Za-z0-9]+' | sed 's/func //')
 wait
 cat "$scratch"/*.result
+ls "$scratch"/*.result >/dev/null 2>&1 || { echo "not ok - there is no fuzz target of that name: $*"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 # Once more at the end: what failed is what a reader looks for.
 sed -n 's/^not ok - /--- FAIL: /p' "$scratch"/*.result
 failed=$(cat "$scratch"/*.result | grep -c '^not ok')

@@ -2,8 +2,8 @@
 # Starts a cluster, runs the suites that are named on it in their order, ends it and adds the counts up. The order matters:
 # later suites use the mesh that an earlier one installs. Without names all suites run, in lanes beside each other, each of
 # which has a cluster of its own, for most of what suites do is wait: those whose head says "# lane: NAME" in the lane NAME,
-# after those that say "# lane: all"; the others in one more. KEEP=1 keeps the clusters; KEEP_LOGS=FOLDER keeps their logs
-# when something failed.
+# after those that say "# lane: all"; the others in one more. With --installed, suites that say
+# "# lane: all" run before those that are named. KEEP=1 keeps the clusters; KEEP_LOGS=FOLDER keeps their logs when something failed.
 set -uo pipefail
 cd "$(dirname "$0")"
 if [ "$(id -u)" != 0 ]; then
@@ -12,6 +12,10 @@ if [ "$(id -u)" != 0 ]; then
   exit 1
 fi
 KUBE_NAME=${KUBE_NAME:-test-$$}
+if [ "${1:-}" = --installed ]; then
+  shift
+  [ $# = 0 ] || set -- $(grep -lx '# lane: all' [0-9]*.sh | grep -vxF "$(printf '%s\n' "${@/%.sh/}" | sed 's/$/.sh/')") "$@"
+fi
 results=$(mktemp -d)
 # running: what has to end before this does.
 running=()

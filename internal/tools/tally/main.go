@@ -4,13 +4,10 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"regexp"
 	"slices"
@@ -31,7 +28,10 @@ func main() {
 		fmt.Fprintln(os.Stderr, "tally:", err)
 		os.Exit(64)
 	}
-	if !runAll(os.Stdout, steps, *failOnSkip, *verbose) {
+	t := &tier{w: os.Stdout, failOnSkip: *failOnSkip, verbose: *verbose, last: readDurations(flag.Arg(0))}
+	passed := t.run(steps)
+	t.last.write()
+	if !passed {
 		os.Exit(1)
 	}
 }
@@ -44,6 +44,9 @@ const (
 	kindCargo  kind = "cargo"  // libtest's "test result:" lines
 	kindGo     kind = "go"     // go test -json
 	kindScript kind = "script" // "N passed, N failed, N skipped" lines
+	// kindScripts is a runner of scripts: it reports as a script does, repeats each failure as "--- FAIL: SCRIPT: CHECK", and
+	// takes names of scripts as arguments, so that a script that failed can be run once more, alone.
+	kindScripts kind = "scripts"
 )
 
 type step struct {
@@ -88,9 +91,9 @@ func readSteps(path string) ([]step, error) {
 		}
 		s := step{name: strings.TrimSpace(parts[0]), kind: kind(strings.TrimSpace(parts[1])), command: strings.TrimSpace(parts[2]), beside: beside}
 		switch s.kind {
-		case kindPlain, kindCargo, kindGo, kindScript:
+		case kindPlain, kindCargo, kindGo, kindScript, kindScripts:
 		default:
-			return nil, fmt.Errorf("%s:%d: unknown kind %q: use plain, cargo, go or script", path, n+1, s.kind)
+			return nil, fmt.Errorf("%s:%d: unknown kind %q: use plain, cargo, go, script or scripts", path, n+1, s.kind)
 		}
 		steps = append(steps, s)
 	}
@@ -117,7 +120,7 @@ func tallyOutput(k kind, out []byte, err error) counts {
 		return counts{failed: 1}
 	case kindCargo:
 		c = matchLines(out, cargoResult)
-	case kindScript:
+	case kindScript, kindScripts:
 		c = matchLines(out, scriptResult)
 	case kindGo:
 		c = tallyGo(out)
@@ -133,12 +136,8 @@ func tallyOutput(k kind, out []byte, err error) counts {
 
 func matchLines(out []byte, re *regexp.Regexp) counts {
 	var c counts
-	lines := bufio.NewScanner(bytes.NewReader(out))
-	lines.Buffer(nil, 1<<24)
-	for lines.Scan() {
-		if m := re.FindStringSubmatch(strings.TrimSpace(lines.Text())); m != nil {
-			c.add(counts{number(m[1]), number(m[2]), number(m[3])})
-		}
+	for _, m := range matches(re, out) {
+		c.add(counts{number(m[1]), number(m[2]), number(m[3])})
 	}
 	return c
 }
@@ -155,22 +154,18 @@ type goEvent struct {
 	Action, Package, Test, Output string
 }
 
+// goEvents reads the output of go test -json. The toolchain prints plain text between the events for what is not a test, such as a
+// build error or a module that it downloads: such a line becomes an event of its own, and those behind it count as well.
 func goEvents(out []byte) []goEvent {
 	var events []goEvent
-	d := json.NewDecoder(bytes.NewReader(out))
-	for {
+	for line := range bytes.Lines(out) {
 		var e goEvent
-		err := d.Decode(&e)
-		if errors.Is(err, io.EOF) {
-			return events
-		}
-		if err != nil {
-			// The toolchain prints plain text for what is not a test (a build error); keep it readable.
-			rest, _ := io.ReadAll(d.Buffered())
-			return append(events, goEvent{Action: "output", Output: string(rest)})
+		if json.Unmarshal(line, &e) != nil {
+			e = goEvent{Action: "output", Output: string(line)}
 		}
 		events = append(events, e)
 	}
+	return events
 }
 
 func tallyGo(out []byte) counts {
@@ -200,6 +195,10 @@ var (
 	// A runner of scripts repeats what failed with the script's name; a single script says no more than "not ok".
 	scriptFailed = regexp.MustCompile(`^--- FAIL: (.*)$`)
 	checkFailed  = regexp.MustCompile(`^not ok - (.*)$`)
+	// scriptOfFailure takes the script's name from a runner's line.
+	scriptOfFailure = regexp.MustCompile(`^--- FAIL: ([0-9][A-Za-z0-9._-]*\.sh): `)
+	// told is what a step found that does not decide, such as an input that only a fuzzer met.
+	told = regexp.MustCompile(`^--- FOUND: (.*)$`)
 )
 
 // failedNames lists the tests that a step named as failed, each once, prefixed with the step.
@@ -219,24 +218,44 @@ func failedNames(s step, out []byte) []string {
 				add(strings.TrimSpace(e.Package + " " + e.Test))
 			}
 		}
-	case kindCargo, kindScript:
-		re := cargoFailed
-		if s.kind == kindScript {
-			re = checkFailed
-			if bytes.Contains(out, []byte("--- FAIL: ")) {
-				re = scriptFailed
-			}
+	case kindCargo, kindScript, kindScripts:
+		re := checkFailed
+		switch {
+		case s.kind == kindCargo:
+			re = cargoFailed
+		case bytes.Contains(out, []byte("--- FAIL: ")):
+			re = scriptFailed
 		}
-		for line := range strings.Lines(string(out)) {
-			if m := re.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
-				add(m[1])
-			}
+		for _, m := range matches(re, out) {
+			add(m[1])
 		}
 	}
 	if len(names) == 0 {
 		add("failed without naming a test")
 	}
 	return names
+}
+
+// namedUnits makes a unit of each line that matches, each name once.
+func namedUnits(re *regexp.Regexp, out []byte, of func([]string) unit) []unit {
+	var list []unit
+	for _, m := range matches(re, out) {
+		if u := of(m); !slices.Contains(list, u) {
+			list = append(list, u)
+		}
+	}
+	return list
+}
+
+// matches returns the submatches of every line that matches.
+func matches(re *regexp.Regexp, out []byte) [][]string {
+	var all [][]string
+	for line := range bytes.Lines(out) {
+		if m := re.FindStringSubmatch(string(bytes.TrimSpace(line))); m != nil {
+			all = append(all, m)
+		}
+	}
+	return all
 }
 
 // readable turns go's JSON back into the text of what failed.

@@ -26,6 +26,9 @@ func TestTallyOutput(t *testing.T) {
 {"Action":"skip","Package":"p","Test":"B"}
 {"Action":"fail","Package":"p","Test":"C"}
 {"Action":"fail","Package":"p"}`, failed, counts{1, 1, 1}},
+		{"go, plain text between the events", kindGo, "go: downloading example.org/x v1.0.0\n" + `{"Action":"pass","Package":"p","Test":"A"}
+# p/broken
+{"Action":"pass","Package":"p","Test":"B"}`, nil, counts{passed: 2}},
 		{"go package that does not build", kindGo, `{"Action":"fail","Package":"p"}`, failed, counts{failed: 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -33,7 +33,7 @@ last | plain | grep -q done `+dir+`/left
 	}
 	var out strings.Builder
 	ended := make(chan bool, 1)
-	go func() { ended <- runAll(&out, steps, false, false) }()
+	go func() { ended <- (&tier{w: &out, failOnSkip: false, verbose: false}).run(steps) }()
 	select {
 	case ok := <-ended:
 		if ok {
@@ -45,8 +45,8 @@ last | plain | grep -q done `+dir+`/left
 	text := out.String()
 	at := -1
 	for _, want := range []string{
-		"--- long begins", "--- bad begins", "--- short\n    1 passed", "--- long\n    3 passed, 0 failed, 1 skipped",
-		"--- bad\nnot ok - a wish\n0 passed, 1 failed\n    0 passed, 1 failed", "--- last\n    1 passed", "FAILED: bad\n--- FAIL: bad: a wish\n", "5 passed, 1 failed, 1 skipped\n",
+		"--- long begins", "--- bad begins", "--- short (3 of 4; left: last)\n    1 passed", "--- long\n    3 passed, 0 failed, 1 skipped",
+		"--- bad\nnot ok - a wish\n0 passed, 1 failed\n    0 passed, 1 failed", "--- last (4 of 4)\n    1 passed", "FAILED: bad\n--- FAIL: bad: a wish\n", "5 passed, 1 failed, 1 skipped\n",
 	} {
 		next := strings.Index(text, want)
 		if next <= at {
@@ -62,10 +62,10 @@ func TestASkippedTestOfAStepBesideOthersFailsWhereItShould(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	if runAll(&out, steps, true, false) {
+	if (&tier{w: &out, failOnSkip: true, verbose: false}).run(steps) {
 		t.Errorf("it passed:\n%s", out.String())
 	}
-	if !runAll(&out, steps, false, false) {
+	if !(&tier{w: &out, failOnSkip: false, verbose: false}).run(steps) {
 		t.Errorf("it failed:\n%s", out.String())
 	}
 }
