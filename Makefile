@@ -7,7 +7,7 @@ TALLY := go run ./internal/tools/tally
 GO_BUILD := go build -trimpath -ldflags='-s -w -X lateen.dev/lateen/internal/cli.version=$(VERSION)' -o $(BIN)/
 IMAGES := control agent proxy load bookinfo-productpage bookinfo-details bookinfo-ratings bookinfo-reviews
 
-.PHONY: help build images archives check test accept fuzz gen reference fmt demo clean toolchain soak interop interop-sides compare test-kube dashboards
+.PHONY: help build images archives check test accept fuzz gen reference fmt demo clean toolchain soak interop interop-sides compare test-kube dashboards advisories
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -60,6 +60,9 @@ dashboards: ## write dashboards/*.json, and copy them and the alerts into the ch
 fmt: ## format all code
 	cargo fmt
 	gofmt -w cmd internal tests samples
+
+advisories: ## known vulnerabilities of the dependencies (needs a network, or copies: see hack/advisories.sh)
+	@hack/advisories.sh
 
 demo: ## install what is missing, build, run Bookinfo with and without the mesh, measure, take down (DEMO_FLAGS="--rounds 1")
 	@hack/demo.sh $(DEMO_FLAGS)
