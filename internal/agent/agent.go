@@ -72,6 +72,8 @@ func (noProbes) Changed() <-chan struct{}    { return nil }
 type Redirector interface {
 	Apply(ns *netns.Namespace, mode redirect.Mode, s redirect.Settings) (changed bool, err error)
 	Observe(ns *netns.Namespace) (redirect.Mode, error)
+	// Settle readies a pod that is being released for the end of its rules, and counts the connections that need them still.
+	Settle(ns *netns.Namespace) (translated int, err error)
 	// Inherited removes what an Istio that is gone left there.
 	Inherited(ns *netns.Namespace) (had bool, err error)
 }
@@ -83,6 +85,7 @@ func (kernel) Apply(ns *netns.Namespace, mode redirect.Mode, s redirect.Settings
 	return redirect.Apply(ns, mode, s)
 }
 func (kernel) Observe(ns *netns.Namespace) (redirect.Mode, error) { return redirect.Observe(ns) }
+func (kernel) Settle(ns *netns.Namespace) (int, error)            { return redirect.Settle(ns) }
 func (kernel) Inherited(ns *netns.Namespace) (bool, error)        { return redirect.Inherited(ns) }
 
 // Options are an agent's settings; zero durations mean the defaults.

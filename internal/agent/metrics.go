@@ -44,7 +44,7 @@ func NewMetrics() *Metrics {
 		repairs: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "lateen_agent_repairs_total", Help: "Redirections that somebody else had changed and that were put right."}),
 		cut: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "lateen_agent_connections_cut_total", Help: "Meshed connections of released pods that did not end before the deadline."}),
+			Name: "lateen_agent_connections_cut_total", Help: "Connections of released pods that needed their rules and did not end before the deadline."}),
 		zdsConnections: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "lateen_agent_zds_connections", Help: "Connected node proxies."}),
 		zdsMessages: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -367,6 +367,11 @@ func (a *Agent) release(p *pod, now time.Time) {
 		return
 	}
 	a.inherited(p)
+	if _, err := a.redirect.Settle(p.ns); err != nil {
+		// What is left to forget makes the release longer, not wrong: it is looked at again before the rules go.
+		a.metrics.captureError(stepRules)
+		a.log.Warn("ended connections of a released pod are tracked for longer", "pod", p.Namespace+"/"+p.Name, "err", err)
+	}
 	p.unmeshed = nil
 	p.become(Releasing, "waiting for senders to learn", now)
 	a.allow(p, now)
@@ -395,13 +400,7 @@ func (a *Agent) finish(p *pod, now time.Time) {
 		return
 	}
 	if n := l.Carried(); n > 0 {
-		late := !p.cutAt.IsZero() && !now.Before(p.cutAt)
-		if !late {
-			p.reason = fmt.Sprintf("waiting for meshed connections to finish: %d", n)
-			if !p.cutAt.IsZero() {
-				p.reason += "; cut at " + p.cutAt.UTC().Format(time.TimeOnly)
-			}
-			p.again = now.Add(p.pause(a.opts.Poll))
+		if a.awaits(p, "meshed connections", n, now) {
 			return
 		}
 		if !p.takenBack {
@@ -418,12 +417,48 @@ func (a *Agent) finish(p *pod, now time.Time) {
 		p.reason = "waiting for the node proxy to let go"
 		return
 	}
+	if !a.settled(p, now) {
+		return
+	}
 	if _, err := a.redirect.Apply(p.ns, redirect.Absent, redirect.Settings{}); err != nil {
 		a.failed(p, stepRules, err, now)
 		return
 	}
 	a.log.Info("pod is plain", "pod", p.Namespace+"/"+p.Name)
 	a.letGo(p, now)
+}
+
+// awaits says whether connections of a released pod are waited for, and when it is looked at again.
+func (a *Agent) awaits(p *pod, what string, n int, now time.Time) bool {
+	if !p.cutAt.IsZero() && !now.Before(p.cutAt) {
+		return false
+	}
+	p.reason = fmt.Sprintf("waiting for %s to finish: %d", what, n)
+	if !p.cutAt.IsZero() {
+		p.reason += "; cut at " + p.cutAt.UTC().Format(time.TimeOnly)
+	}
+	p.again = now.Add(p.pause(a.opts.Poll))
+	return true
+}
+
+// settled says whether the rules can go. A plain connection whose port the kernel changed, because another that it tracked
+// had the same, lasts only with them.
+func (a *Agent) settled(p *pod, now time.Time) bool {
+	n, err := a.redirect.Settle(p.ns)
+	if err != nil {
+		a.failed(p, stepRules, err, now)
+		return false
+	}
+	if n == 0 {
+		return true
+	}
+	if a.awaits(p, "connections whose port the kernel translates", n, now) {
+		return false
+	}
+	a.metrics.cut.Add(float64(n))
+	a.log.Warn("connections whose port the kernel translates are cut: they did not end in time", "pod", p.Namespace+"/"+p.Name,
+		"connections", n, "deadline", a.opts.ReleaseDeadline)
+	return true
 }
 
 // part takes a pod that has ended back from the proxy and waits until the ends of its connections have left: a peer that

@@ -109,6 +109,42 @@ func TestReleaseWaitsForSendersAndForMeshedConnections(t *testing.T) {
 	r.did()
 }
 
+// The rules also serve plain connections, if the kernel changed their ports: what the proxy knows nothing of.
+func TestReleaseWaitsForConnectionsThatTheKernelTranslates(t *testing.T) {
+	r := newRig(t)
+	r.deadline = time.Minute
+	r.start()
+	r.label(true)
+	r.accept()
+	r.did("put a", "complete", "apply capturing", "report enabled")
+	r.changed = 1
+	r.label(false)
+	r.did("apply draining", "report disabled")
+	r.step(30 * time.Second)
+	r.did("drop")
+	r.is(Releasing, "whose port the kernel translates to finish: 1; cut at ")
+	r.changed = 0
+	r.step(time.Second)
+	r.did("apply absent")
+	r.is(Plain, "")
+
+	// And not for ever.
+	r.label(true)
+	r.accept()
+	r.changed = 2
+	r.label(false)
+	r.did("put a", "apply capturing", "report enabled", "apply draining", "report disabled")
+	r.step(59 * time.Second)
+	r.did("drop")
+	r.step(time.Second)
+	r.did("apply absent")
+	w := httptest.NewRecorder()
+	r.agent.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if !strings.Contains(w.Body.String(), "lateen_agent_connections_cut_total 2\n") {
+		t.Error("the two that were cut are not counted")
+	}
+}
+
 func TestReleaseWaitsForTheGraceAlsoWithoutConnections(t *testing.T) {
 	r := captured(t)
 	r.label(false)

@@ -42,6 +42,7 @@ type rig struct {
 	istios   bool // an Istio's rules are in the pod
 	alone    bool // no Istio captures pods
 	carried  int
+	changed  int // connections whose port the kernel translates
 	older    []diag.Socket
 
 	// The proxy.
@@ -130,6 +131,12 @@ func (r *rig) Observe(*netns.Namespace) (redirect.Mode, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.mode, r.viewErr
+}
+
+func (r *rig) Settle(*netns.Namespace) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed, nil
 }
 
 func (r *rig) Inherited(*netns.Namespace) (bool, error) {

@@ -51,6 +51,7 @@ func (r *tarpit) Observe(ns *netns.Namespace) (redirect.Mode, error) {
 }
 
 func (r *tarpit) Inherited(*netns.Namespace) (bool, error) { return false, nil }
+func (r *tarpit) Settle(*netns.Namespace) (int, error)     { return 0, nil }
 
 func (r *tarpit) Put(w zds.Workload) {
 	r.mu.Lock()

@@ -1,11 +1,11 @@
 package redirect
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -42,14 +42,22 @@ func connectionTrackingUsed() (bool, error) {
 	if err != nil || len(tables) > 0 {
 		return len(tables) > 0, err
 	}
-	for _, legacy := range []string{"ip_tables_names", "ip6_tables_names"} {
-		names, err := os.ReadFile("/proc/thread-self/net/" + legacy)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return false, fmt.Errorf("list iptables tables: %w", err)
-		}
-		if len(bytes.TrimSpace(names)) > 0 {
-			return true, nil
+	for list := range legacyTables {
+		if names, err := legacyTablesOf(list); err != nil || len(names) > 0 {
+			return len(names) > 0, err
 		}
 	}
 	return false, nil
+}
+
+// legacyTables are the kernel's lists of iptables' own tables, and whose addresses their rules see.
+var legacyTables = map[string]uint8{"ip_tables_names": unix.AF_INET, "ip6_tables_names": unix.AF_INET6}
+
+// legacyTablesOf reads such a list. A kernel without these tables has none.
+func legacyTablesOf(list string) ([]string, error) {
+	names, err := os.ReadFile("/proc/thread-self/net/" + list)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list iptables tables: %w", err)
+	}
+	return strings.Fields(string(names)), nil
 }

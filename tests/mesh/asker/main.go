@@ -71,7 +71,7 @@ func main() {
 	rate := flag.Float64("rate", 100, "requests a second, of all workers together")
 	flag.DurationVar(&o.duration, "duration", 5*time.Second, "how long")
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Second, "when a request counts as lost in silence")
-	log := flag.String("failures", "", "file for one line per failure: milliseconds since 1970, kind, message")
+	log := flag.String("failures", "", "file for one line per failure: milliseconds since 1970, kind, which request of its connection, message")
 	flag.Parse()
 	if o.target == "" || *mode != "new" && *mode != "keep" || o.workers < 1 || *rate <= 0 {
 		flag.Usage()
@@ -108,6 +108,7 @@ func main() {
 func work(ctx context.Context, o options, l *ledger, delay time.Duration) {
 	var conn net.Conn
 	var reader *bufio.Reader
+	asked := 0 // on this connection
 	defer func() {
 		if conn != nil {
 			conn.Close()
@@ -128,16 +129,17 @@ func work(ctx context.Context, o options, l *ledger, delay time.Duration) {
 		if conn == nil {
 			var err error
 			if conn, err = (&net.Dialer{Deadline: deadline}).Dial("tcp", o.target); err != nil {
-				l.note(classify(err), err)
+				l.note(classify(err), 0, err)
 				conn = nil
 				continue
 			}
 			l.opened()
-			reader = bufio.NewReader(conn)
+			reader, asked = bufio.NewReader(conn), 0
 		}
 		_ = conn.SetDeadline(deadline)
+		asked++
 		what, err := ask(conn, reader, o)
-		l.note(what, err)
+		l.note(what, asked, err)
 		if what != served || !o.keep {
 			conn.Close()
 			conn = nil
@@ -191,7 +193,8 @@ func (l *ledger) opened() {
 	l.result.Connections++
 }
 
-func (l *ledger) note(what outcome, err error) {
+// note adds an outcome up; asked is which of its connection's requests it was, from 1, or 0 if there was no connection.
+func (l *ledger) note(what outcome, asked int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -207,7 +210,7 @@ func (l *ledger) note(what outcome, err error) {
 	l.result.Failed++
 	l.result.Why[what] = err.Error()
 	if l.failures != nil {
-		fmt.Fprintf(l.failures, "%d %s %s\n", now.UnixMilli(), what, err)
+		fmt.Fprintf(l.failures, "%d %s request %d of its connection: %s\n", now.UnixMilli(), what, asked, err)
 		_ = l.failures.Flush() // finish says if it cannot be written
 	}
 }
