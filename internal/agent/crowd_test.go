@@ -42,6 +42,7 @@ func (c *crowd) Apply(*netns.Namespace, redirect.Mode, redirect.Settings) (bool,
 }
 func (c *crowd) Observe(*netns.Namespace) (redirect.Mode, error) { return redirect.Absent, nil }
 func (c *crowd) Inherited(*netns.Namespace) (bool, error)        { return false, nil }
+func (c *crowd) Track(*netns.Namespace, []redirect.Older) error  { return nil }
 func (c *crowd) Settle(*netns.Namespace) (int, error)            { return 0, nil }
 func (c *crowd) Put(w zds.Workload) {
 	c.mu.Lock()

@@ -249,6 +249,7 @@ func (a *Agent) capture(p *pod, now time.Time) {
 		a.failed(p, stepSockets, err, now)
 		return
 	}
+	a.track(p, before)
 	if a.leaving.Load() {
 		// Who waits for the pods to be released may have waited long enough.
 		p.reason = leaves
@@ -266,6 +267,7 @@ func (a *Agent) capture(p *pod, now time.Time) {
 		a.metrics.captureError(stepSockets)
 		a.log.Warn("connections opened before enrolment cannot be listed", "pod", p.Namespace+"/"+p.Name, "err", err)
 	}
+	a.track(p, after)
 	p.unmeshed, p.capturedAt = older(before, after, now), now
 	p.become(Captured, "", now)
 	p.again = now.Add(a.opts.Verify)
@@ -284,6 +286,21 @@ func (a *Agent) inherited(p *pod) {
 		a.log.Warn("what Istio left in a pod stays there for now", "pod", p.Namespace+"/"+p.Name, "err", err)
 	} else if had {
 		a.log.Info("removed what Istio left in a pod", "pod", p.Namespace+"/"+p.Name)
+	}
+}
+
+// track has the kernel keep the connections that clients have open already apart from those that the proxy will deliver
+// from the same clients. Without it a delivery may meet one that is idle, and break it: no reason not to capture the pod.
+func (a *Agent) track(p *pod, l diag.Listing) {
+	var older []redirect.Older
+	for _, c := range l.Unmeshed() {
+		if c.Direction == diag.Inbound {
+			older = append(older, redirect.Older{Client: c.Remote, Pod: c.Local})
+		}
+	}
+	if err := a.redirect.Track(p.ns, older); err != nil {
+		a.metrics.captureError(stepRules)
+		a.log.Warn("connections opened before enrolment may break if they are idle", "pod", p.Namespace+"/"+p.Name, "err", err)
 	}
 }
 

@@ -471,6 +471,21 @@ func TestListsOlderConnectionsWhileTheyLive(t *testing.T) {
 	}
 }
 
+// What clients have open already is known to the kernel before the rules are there: the first delivery may come with them.
+func TestOlderConnectionsOfClientsAreTrackedBeforeTheRules(t *testing.T) {
+	at := netip.MustParseAddrPort
+	r := newRig(t)
+	r.older = []diag.Socket{
+		{Local: at("10.0.0.1:8080"), State: diag.Listen},
+		{Local: at("10.0.0.1:8080"), Remote: at("10.0.0.2:40000"), State: diag.Established, Cookie: 1},
+		{Local: at("10.0.0.1:41000"), Remote: at("10.0.0.3:80"), State: diag.Established, Cookie: 2}, // its port is taken in the pod
+	}
+	r.label(true)
+	r.accept()
+	r.did("put a", "complete", "track [{10.0.0.2:40000 10.0.0.1:8080}] at absent", "apply capturing",
+		"track [{10.0.0.2:40000 10.0.0.1:8080}] at capturing", "report enabled")
+}
+
 // What a status says of older connections is the same after the agent has started again, and it is still only those.
 func TestOlderConnectionsAreKnownAfterARestart(t *testing.T) {
 	connection := func(remote string, cookie uint64) diag.Socket {

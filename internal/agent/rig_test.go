@@ -133,6 +133,15 @@ func (r *rig) Observe(*netns.Namespace) (redirect.Mode, error) {
 	return r.mode, r.viewErr
 }
 
+func (r *rig) Track(_ *netns.Namespace, older []redirect.Older) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(older) > 0 {
+		r.event("track %v at %v", older, r.mode)
+	}
+	return nil
+}
+
 func (r *rig) Settle(*netns.Namespace) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

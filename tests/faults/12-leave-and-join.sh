@@ -4,11 +4,11 @@
 # The kept connections are opened in the moment in which every pod has left and none is plain yet: the rules that go then
 # must not be needed by anybody.
 #
-# PORTS (2000) is from how many ports connections are opened, in every pod: in so few, those of the proxy and those of
+# PORTS (600) is from how many ports connections are opened, in every pod: in so few, those of the proxy and those of
 # clients meet in each cycle. PORTS=all leaves the pods as they are. LABEL=off changes no label: the services by themselves.
 # bites: let `Translated` in internal/agent/redirect/translated.go answer nothing and `forgetEnded` do nothing. Seen red so.
 source "$(dirname "$0")/lib.sh"
-CYCLES=${CYCLES:-30} PORTS=${PORTS:-2000} LABEL=${LABEL:-on}
+CYCLES=${CYCLES:-30} PORTS=${PORTS:-600} LABEL=${LABEL:-on}
 # Not what reviews asks ratings for: its client keeps that connection for minutes, and for so long the release waits.
 SERVERS=(details:/details/0 ratings:/ratings/0 reviews:/health productpage:/api/v1/products)
 
