@@ -107,44 +107,6 @@ func tcpPorts(svc *corev1.Service) []corev1.ServicePort {
 	return out
 }
 
-// appProtocol reads a port's application protocol from its appProtocol field, else from the part of its name before the first dash.
-func appProtocol(p corev1.ServicePort) workload.AppProtocol {
-	name, _, _ := strings.Cut(p.Name, "-")
-	if p.AppProtocol != nil {
-		switch *p.AppProtocol {
-		case "kubernetes.io/h2c":
-			return workload.AppProtocol_HTTP2
-		case "kubernetes.io/ws":
-			return workload.AppProtocol_HTTP11
-		case "kubernetes.io/wss":
-			return workload.AppProtocol_TLS
-		}
-		name, _, _ = strings.Cut(*p.AppProtocol, "-")
-	}
-	// "grpc-web" is HTTP/1.1 or HTTP/2 and not told apart from gRPC by the wire's values; UNKNOWN lets the proxy look.
-	if strings.HasPrefix(strings.ToLower(p.Name), "grpc-web") && p.AppProtocol == nil {
-		return workload.AppProtocol_UNKNOWN
-	}
-	return protocolNamed(name)
-}
-
-// protocolNamed reads Istio's names of protocols, in any case.
-func protocolNamed(name string) workload.AppProtocol {
-	switch strings.ToLower(name) {
-	case "http":
-		return workload.AppProtocol_HTTP11
-	case "http2":
-		return workload.AppProtocol_HTTP2
-	case "grpc":
-		return workload.AppProtocol_GRPC
-	case "https", "tls":
-		return workload.AppProtocol_TLS
-	case "tcp":
-		return workload.AppProtocol_TCP
-	}
-	return workload.AppProtocol_UNKNOWN
-}
-
 // loadBalancing reads the wish for near endpoints: the internal traffic policy, else the traffic distribution.
 func loadBalancing(svc *corev1.Service, nsAnnotations map[string]string, v *verdict) *workload.LoadBalancing {
 	var lb *workload.LoadBalancing
