@@ -130,13 +130,13 @@ func (b bound) address() *workload.GatewayAddress {
 	return b.waypoint.Address
 }
 
-// wish reads a choice of waypoint. none is the choice of no waypoint, which ends the search.
+// wish reads a choice of waypoint. none is the choice of no waypoint, which ends the search; so does an empty name, as in Istio.
 func wish(labels map[string]string, namespace string) (ns, name string, none bool) {
 	name, ok := labels[wellknown.UseWaypoint]
 	switch {
-	case !ok || name == "":
+	case !ok:
 		return "", "", false
-	case name == noWaypoint:
+	case name == "" || name == noWaypoint:
 		return "", "", true
 	}
 	if other, ok := labels[wellknown.UseWaypointNamespace]; ok {
@@ -150,6 +150,10 @@ func wish(labels map[string]string, namespace string) (ns, name string, none boo
 func (c Context) choose(o metav1.Object, v *verdict) (w *Waypoint, own bool) {
 	ns, name, none := wish(o.GetLabels(), o.GetNamespace())
 	own = name != ""
+	if label, ok := o.GetLabels()[wellknown.UseWaypoint]; ok && label == "" {
+		// Who has lost the name in a template is to find out.
+		v.note("", fmt.Sprintf("label %s is empty, so connections go without a waypoint, as with %q", wellknown.UseWaypoint, noWaypoint))
+	}
 	if !none && !own {
 		ns, name, none = wish(c.labels(), o.GetNamespace())
 	}

@@ -76,6 +76,8 @@ func TestBindService(t *testing.T) {
 		{"by its own label", "metadata: {name: a, namespace: shop, labels: {istio.io/use-waypoint: wp}}", "", waypoint("service", same), true, "Accepted"},
 		{"by its namespace's label", "metadata: {name: a, namespace: shop}", "metadata: {name: shop, labels: {istio.io/use-waypoint: wp}}", waypoint("all", same), true, "Accepted"},
 		{"not if it says none", "metadata: {name: a, namespace: shop, labels: {istio.io/use-waypoint: none}}", "metadata: {name: shop, labels: {istio.io/use-waypoint: wp}}", waypoint("all", same), false, "Accepted"},
+		{"not if its label is empty, as in Istio", "metadata: {name: a, namespace: shop, labels: {istio.io/use-waypoint: \"\"}}", "metadata: {name: shop, labels: {istio.io/use-waypoint: wp}}", waypoint("all", same), false, "Accepted"},
+		{"not by a namespace's empty label", "metadata: {name: a, namespace: shop}", "metadata: {name: shop, labels: {istio.io/use-waypoint: \"\"}}", waypoint("all", same), false, "Accepted"},
 		{"not to one for workloads", "metadata: {name: a, namespace: shop, labels: {istio.io/use-waypoint: wp}}", "", waypoint("workload", same), false, "UnsupportedTrafficType"},
 		{"not to one that is not there", "metadata: {name: a, namespace: shop, labels: {istio.io/use-waypoint: wp}}", "", nil, false, "WaypointIsNotReady"},
 		{"in another namespace if admitted", "metadata: {name: a, namespace: other, labels: {istio.io/use-waypoint: wp, istio.io/use-waypoint-namespace: shop}}", "", waypoint("service", all), true, "Accepted"},
@@ -152,6 +154,11 @@ func TestBindsWorkloads(t *testing.T) {
 	w, _ = Workload(mesh, object[corev1.Pod](t, head+"istio.io/use-waypoint: wp"+spec), WorkloadInput{Context: Context{Waypoints: waypoints(addressed)}})
 	if w.Waypoint == nil {
 		t.Error("a waypoint for everything is not used")
+	}
+	// An empty label of its own ends the search before the namespace's is looked at, and its author is told.
+	w, conditions = Workload(mesh, object[corev1.Pod](t, head+`istio.io/use-waypoint: ""`+spec), WorkloadInput{Context: Context{Namespace: ns, Waypoints: waypoints(addressed)}})
+	if w.Waypoint != nil || conditions[0].Reason != "Accepted" || !strings.Contains(conditions[0].Message, "istio.io/use-waypoint is empty") {
+		t.Errorf("an empty label: waypoint %v, %v", w.Waypoint, conditions)
 	}
 }
 

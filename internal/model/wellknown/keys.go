@@ -120,7 +120,7 @@ var Keys = []Key{
 		"`true`: the policy decides nothing and only reports, in `policy.dry_run` of the access log and `lateen_policy_dry_run_total`; anything else but `false` enforces it and is reported"},
 
 	{UseWaypoint, "Waypoints", Label, "Service, ServiceEntry, Pod, WorkloadEntry, Namespace", "control plane", "a Gateway's name, `none`",
-		"connections to it go through that waypoint; the object's own label goes before its namespace's, and `none` ends the search"},
+		"connections to it go through that waypoint; the object's own label goes before its namespace's, and `none` ends the search, as does an empty value"},
 	{UseWaypointNamespace, "Waypoints", Label, "as `use-waypoint`", "control plane", "a namespace",
 		"where that Gateway is; without it the object's own namespace"},
 	{UseWaypointCanary, "Waypoints", Label, "Service, ServiceEntry, Namespace", "control plane", "a Gateway's name",
