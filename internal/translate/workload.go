@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
@@ -138,28 +137,6 @@ func ready(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
-}
-
-// controller names what made the pod: its Deployment where one can be told, else its direct owner, else the pod itself.
-func controller(pod *corev1.Pod) (string, workload.WorkloadType) {
-	name, kind := pod.Name, workload.WorkloadType_POD
-	if owner := metav1.GetControllerOf(pod); owner != nil {
-		name = owner.Name
-		switch owner.Kind {
-		case "Deployment":
-			kind = workload.WorkloadType_DEPLOYMENT
-		case "ReplicaSet":
-			// A Deployment's ReplicaSet bears the template's hash behind the Deployment's name.
-			if hash := pod.Labels["pod-template-hash"]; hash != "" && strings.HasSuffix(name, "-"+hash) {
-				name, kind = strings.TrimSuffix(name, "-"+hash), workload.WorkloadType_DEPLOYMENT
-			}
-		case "Job":
-			kind = workload.WorkloadType_JOB
-		case "CronJob":
-			kind = workload.WorkloadType_CRONJOB
-		}
-	}
-	return cmp.Or(pod.Labels[wellknown.ServiceWorkloadName], name), kind
 }
 
 func firstLabel(labels map[string]string, keys []string, otherwise string) string {
