@@ -310,15 +310,15 @@ func TestStepByStepEndsWhereAllAtOnceDoes(t *testing.T) {
 				ns := pick(namespaces...)
 				selector := pick("", "selector: {matchLabels: {app: a}}, ", "selector: {matchLabels: {app: b}}, ")
 				var text string
-				waypoint := pick("", "", "istio.io/use-waypoint: wp", "istio.io/use-waypoint: none", "istio.io/use-waypoint: wp, istio.io/use-waypoint-namespace: other")
+				waypoint := pick("", "", "istio.io/use-waypoint: wp", "istio.io/use-waypoint: none", `istio.io/use-waypoint: ""`, "istio.io/use-waypoint: wp, istio.io/use-waypoint-namespace: other")
 				switch rng.IntN(12) {
 				case 7, 8:
 					text = fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: se%d, namespace: %s, labels: {app: a, %s}, creationTimestamp: 2026-01-0%dT00:00:00Z}\nspec: {hosts: [%s], ports: [{number: 80, name: http, protocol: HTTP}], %s}\n",
 						rng.IntN(3), ns, waypoint, 1+rng.IntN(3), pick("a.example.com", "b.example.com", "s1.shop.svc.cluster.local", "a.example.com, b.example.com", `"*.example.com", b.example.com`),
-						pick("resolution: DNS, endpoints: [{address: e.example.com}]", "resolution: STATIC, endpoints: [{address: 192.0.2.1}, {address: 192.0.2.2, network: far}]", "resolution: STATIC, workloadSelector: {labels: {app: a}}",
+						pick("resolution: DNS, endpoints: [{address: e.example.com}]", "resolution: STATIC, endpoints: [{address: 192.0.2.1}, {address: 192.0.2.2, network: far}]", "resolution: STATIC, endpoints: [{network: far}, {network: farther}, {network: far, weight: 2}]", "resolution: STATIC, workloadSelector: {labels: {app: a}}",
 							"resolution: NONE, addresses: [192.0.2.0/24]", "resolution: STATIC, exportTo: [.], workloadSelector: {labels: {app: b}}", "resolution: STATIC, addresses: [240.240.1.1], workloadSelector: {labels: {app: c}}"))
 				case 9:
-					text = fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: we%d, namespace: %s, labels: {app: %s, %s}}\nspec: {address: 192.0.2.%d, network: %s}\n", rng.IntN(3), ns, pick("a", "b"), waypoint, rng.IntN(9), pick(`""`, "far"))
+					text = fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: we%d, namespace: %s, labels: {app: %s, %s}}\nspec: {%s}\n", rng.IntN(3), ns, pick("a", "b"), waypoint, pick("network: far", fmt.Sprintf("address: 192.0.2.%d, network: %s", rng.IntN(9), pick(`""`, "far"))))
 				case 10:
 					text = fmt.Sprintf("apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: %s, namespace: %s, labels: {istio.io/waypoint-for: %s}}\nspec: {gatewayClassName: %s, listeners: [{name: m, protocol: HBONE, port: 15008, allowedRoutes: {namespaces: {from: %s}}}]}\nstatus: {addresses: [%s]}\n",
 						pick("wp", "s1"), ns, pick("service", "workload", "all", "none"), pick("istio-waypoint", "lateen-waypoint", "other"), pick("Same", "All", "Selector, selector: {matchLabels: {x: z}}"), pick("", "{type: IPAddress, value: 10.9.9.9}"))

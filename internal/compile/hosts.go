@@ -278,6 +278,7 @@ func (c *Compiler) compileService(b *batch, key model.Key) {
 		}
 	} else if se, ok := c.store.ServiceEntry(key); ok {
 		in := translate.EntryInput{Context: ctx, Entry: se, Auto: c.autoAddresses(se, key), Lost: map[string]string{}, Canonical: map[string]bool{}, OfOthers: map[string]string{},
+			Gateway: func(network string) *workload.GatewayAddress { return c.entrance(key, network) },
 			Wanting: func(h string) (bool, string) { return c.assignments.wants(translate.EntryResource(se, h)) }}
 		for _, h := range translate.EntryHosts(se) {
 			if owner := c.hosts.owners[h][key.Namespace]; owner != key {

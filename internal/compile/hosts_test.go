@@ -243,3 +243,31 @@ func TestNamesOfPoliciesThatAreGoneAreForgottenInTheEnd(t *testing.T) {
 		t.Error("the name of a policy that is there is forgotten")
 	}
 }
+
+// A network's gateway may come after what is reached through it, and go again; the entry's author is told each time.
+func TestEndpointsOfANetworkFollowItsGateway(t *testing.T) {
+	p := newPlane(t)
+	p.put(serviceEntry("shop", "api", "01", "hosts: [api.example.com], addresses: [192.0.2.9], resolution: STATIC, endpoints: [{network: far}]") +
+		"apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: vm, namespace: shop}\nspec: {network: far}\n")
+	const gateway = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: far, namespace: istio-system, labels: {topology.istio.io/network: far}}\nspec: {gatewayClassName: istio-remote, addresses: [{value: 203.0.113.1}], listeners: [{name: m, protocol: HBONE, port: 15008}]}\n"
+	expect := func(when string, has bool) {
+		t.Helper()
+		for _, name := range []string{"Kubernetes/networking.istio.io/ServiceEntry/shop/api/network/1/far", "Kubernetes/networking.istio.io/WorkloadEntry/shop/vm"} {
+			a := &workload.Address{}
+			p.get(log.AddressType, name, func(v any) { a = v.(*workload.Address) })
+			if w := a.GetWorkload(); w.GetNetwork() != "far" || (w.GetNetworkGateway() != nil) != has {
+				t.Errorf("%s: %s is %v", when, name, w)
+			}
+		}
+		for _, key := range []model.Key{model.ServiceEntryKey("shop", "api"), {Group: model.NetworkGroup, Kind: "WorkloadEntry", Namespace: "shop", Name: "vm"}} {
+			if c := p.condition(key); c.Status != model.True || (c.Reason == "Accepted") != has {
+				t.Errorf("%s: %s is told %v", when, key, c)
+			}
+		}
+	}
+	expect("before", false)
+	p.put(gateway)
+	expect("with the gateway", true)
+	p.remove(model.GatewayKey("istio-system", "far"))
+	expect("after", false)
+}

@@ -58,6 +58,8 @@ type EntryInput struct {
 	OfOthers map[string]string
 	// Shared is what other entries declare as well.
 	Shared []Shared
+	// Gateway finds the entrance to a network, or nil.
+	Gateway func(network string) *workload.GatewayAddress
 }
 
 // ServiceEntry translates a ServiceEntry into one service for each of its hosts.
@@ -86,6 +88,7 @@ func ServiceEntry(mesh Mesh, in EntryInput) ([]*workload.Service, []model.Condit
 	for _, w := range Endpoints(mesh, se, EntryHosts(se), WorkloadInput{}) {
 		in.occupied(w, v)
 	}
+	tellUnreachable(mesh, se.Spec.Endpoints, in.Gateway, v)
 	lb := entryLoadBalancing(in, v)
 	var ports []*workload.Port
 	for _, p := range entryPorts(se) {
@@ -249,13 +252,18 @@ func Endpoints(mesh Mesh, se *networkingv1.ServiceEntry, hosts []string, in Work
 		return nil
 	}
 	var out []*workload.Workload
+	names := newEndpointNames(mesh, se.Namespace, se.Name)
 	add := func(e *networkingapi.WorkloadEntry, hosts []string, waypoints bool) {
+		uid, first := names.of(e)
+		if !first {
+			return
+		}
 		var offers []Offer
 		for _, h := range hosts {
 			offers = append(offers, EntryOffer(se, h))
 		}
 		w := entryWorkload(mesh, e, offers, in)
-		w.Uid, w.Name, w.Namespace = mesh.EndpointResource(se.Namespace, se.Name, e.Address), se.Name, se.Namespace
+		w.Uid, w.Name, w.Namespace = uid, se.Name, se.Namespace
 		describe(w, se.Name, se.Labels)
 		tunnel(w, se.Labels, se.Annotations)
 		in.occupied(w, newVerdict()) // the entry is told as a service
@@ -273,24 +281,19 @@ func Endpoints(mesh Mesh, se *networkingv1.ServiceEntry, hosts []string, in Work
 		}
 		return out
 	}
-	seen := map[string]bool{}
 	for _, e := range se.Spec.Endpoints {
-		if e.GetAddress() == "" || strings.HasPrefix(e.Address, unixPrefix) || seen[e.Address] {
-			continue // each is refused or remarked upon where objects are read
+		if mesh.reachable(e) { // the entry says of the others
+			add(e, hosts, true)
 		}
-		seen[e.Address] = true
-		add(e, hosts, true)
 	}
 	return out
 }
 
-const unixPrefix = "unix://"
-
 // WorkloadEntry translates a WorkloadEntry. It speaks HBONE only if it says so by label or annotation.
 func WorkloadEntry(mesh Mesh, we *networkingv1.WorkloadEntry, in WorkloadInput) (*workload.Workload, []model.Condition) {
 	v := newVerdict()
-	if we.Spec.Address == "" || strings.HasPrefix(we.Spec.Address, unixPrefix) {
-		return nil, []model.Condition{rejected("NoAddress", "spec.address is no IP address and no host name, so node proxies cannot reach it")}
+	if !mesh.reachable(&we.Spec) {
+		return nil, []model.Condition{rejected("NoAddress", "spec.address is no IP address and no host name, and spec.network names no other network, so node proxies cannot reach it; give it one of the three")}
 	}
 	w := entryWorkload(mesh, &we.Spec, in.Offers, in)
 	labels := EntryLabels(we)

@@ -4,6 +4,7 @@ package translate
 
 import (
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"lateen.dev/lateen/internal/gen/workload"
@@ -39,6 +40,11 @@ func (m Mesh) WorkloadEntryResource(namespace, name string) string {
 // EndpointResource is the WDS name of an endpoint that is written into a ServiceEntry.
 func (m Mesh) EndpointResource(namespace, name, address string) string {
 	return m.ClusterID + "/networking.istio.io/ServiceEntry/" + namespace + "/" + name + "/" + address
+}
+
+// NetworkEndpointResource is the WDS name of the nth endpoint of a ServiceEntry that has a network and no address. No address holds a slash.
+func (m Mesh) NetworkEndpointResource(namespace, name string, nth int, network string) string {
+	return m.EndpointResource(namespace, name, "network/"+strconv.Itoa(nth)+"/"+network)
 }
 
 // PodResource is the WDS name of a pod, which is its workload's uid.

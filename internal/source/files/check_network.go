@@ -188,9 +188,8 @@ func checkEndpoint(path string, e *networkingapi.WorkloadEntry, ports map[string
 	addr, err := netip.ParseAddr(e.Address)
 	switch {
 	case e.Address == "" && e.Network == "":
-		faults = append(faults, fault{field: join(path, "address"), message: "the address is missing", cure: "write an IP address or a host name"})
-	case e.Address == "":
-		faults = append(faults, fault{severity: Warning, field: join(path, "address"), message: "without an address node proxies cannot reach it", cure: "write an IP address or a host name"})
+		faults = append(faults, fault{field: join(path, "address"), message: "the address is missing", cure: "write an IP address or a host name, or name the network whose gateway leads there"})
+	case e.Address == "": // its network's gateway knows where it is
 	case strings.HasPrefix(e.Address, "unix://"):
 		faults = append(faults, fault{severity: Warning, field: join(path, "address"), message: "node proxies do not reach unix sockets", cure: "write an IP address"})
 	case err == nil && addr.Zone() == "" && nobodys(addr.Unmap()):
