@@ -311,7 +311,10 @@ func TestStepByStepEndsWhereAllAtOnceDoes(t *testing.T) {
 				selector := pick("", "selector: {matchLabels: {app: a}}, ", "selector: {matchLabels: {app: b}}, ")
 				var text string
 				waypoint := pick("", "", "istio.io/use-waypoint: wp", "istio.io/use-waypoint: none", `istio.io/use-waypoint: ""`, "istio.io/use-waypoint: wp, istio.io/use-waypoint-namespace: other")
-				switch rng.IntN(12) {
+				var slice *model.Object
+				switch rng.IntN(13) {
+				case 12:
+					slice = sliceIn(ns, fmt.Sprint("es", rng.IntN(3)), fmt.Sprint("s", rng.IntN(3)), fmt.Sprint("p", rng.IntN(5)), fmt.Sprint("10.0.0.", rng.IntN(9)), rng.IntN(4) > 0)
 				case 7, 8:
 					text = fmt.Sprintf("apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: se%d, namespace: %s, labels: {app: a, %s}, creationTimestamp: 2026-01-0%dT00:00:00Z}\nspec: {hosts: [%s], ports: [{number: 80, name: http, protocol: HTTP}], %s}\n",
 						rng.IntN(3), ns, waypoint, 1+rng.IntN(3), pick("a.example.com", "b.example.com", "s1.shop.svc.cluster.local", "a.example.com, b.example.com", `"*.example.com", b.example.com`),
@@ -341,7 +344,12 @@ func TestStepByStepEndsWhereAllAtOnceDoes(t *testing.T) {
 				case 6:
 					text = fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s, labels: {%s}, annotations: {networking.istio.io/traffic-distribution: %s}}\n", ns, pick(waypoint, "x: z"), pick("PreferClose", "PreferSameNode", "none"))
 				}
-				o := decode(t, text)[0]
+				var o model.Object
+				if slice != nil {
+					o = *slice
+				} else {
+					o = decode(t, text)[0]
+				}
 				if rng.IntN(4) == 0 {
 					delete(live, o.Key)
 					changes = append(changes, model.Change{Key: o.Key})

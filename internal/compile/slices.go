@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"lateen.dev/lateen/internal/gen/workload"
@@ -25,6 +26,7 @@ func (c *Compiler) touchSlice(b *batch, ch model.Changed) {
 		}
 		return translate.SliceService(slice)
 	}
+	c.touchSlicePods(b, ch)
 	if svc, ok := of(ch.Old); ok {
 		if delete(c.slices[svc], ch.Key); len(c.slices[svc]) == 0 {
 			delete(c.slices, svc)
@@ -39,13 +41,89 @@ func (c *Compiler) touchSlice(b *batch, ch model.Changed) {
 	b.workload(ch.Key)
 }
 
+// touchSlicePods keeps in mind which pods a slice names, and has those compiled again that it named or names.
+func (c *Compiler) touchSlicePods(b *batch, ch model.Changed) {
+	if old, ok := valueOf[*discoveryv1.EndpointSlice](ch.Old); ok {
+		for _, pod := range translate.SlicePods(old) {
+			if delete(c.slicesOf[pod], ch.Key); len(c.slicesOf[pod]) == 0 {
+				delete(c.slicesOf, pod)
+			}
+			c.touchPod(b, pod)
+		}
+	}
+	if now, ok := valueOf[*discoveryv1.EndpointSlice](ch.New); ok {
+		for _, pod := range translate.SlicePods(now) {
+			if c.slicesOf[pod] == nil {
+				c.slicesOf[pod] = map[model.Key]bool{}
+			}
+			c.slicesOf[pod][ch.Key] = true
+			c.touchPod(b, pod)
+		}
+	}
+}
+
+// touchPod has a pod compiled again that is there.
+func (c *Compiler) touchPod(b *batch, pod model.Key) {
+	if _, ok := c.store.Pod(pod); ok {
+		b.workload(pod)
+	}
+}
+
+// touchSlicesOf has what comes of a Service's slices compiled again: their endpoints, and the pods that they name.
+func (c *Compiler) touchSlicesOf(b *batch, svc model.Key) {
+	for key := range c.slices[svc] {
+		b.workload(key)
+		if slice, ok := c.store.EndpointSlice(key); ok {
+			for _, pod := range translate.SlicePods(slice) {
+				c.touchPod(b, pod)
+			}
+		}
+	}
+}
+
+// sliceOffers adds to what a pod offers by selectors what it offers by slices that name it.
+func (c *Compiler) sliceOffers(key model.Key, offers []translate.Offer) []translate.Offer {
+	named := c.slicesOf[key]
+	pod, ok := c.store.Pod(key)
+	if !ok || len(named) == 0 {
+		return offers
+	}
+	selected := len(offers)
+	for _, sliceKey := range slices.SortedFunc(maps.Keys(named), model.Key.Compare) {
+		slice, ok := c.store.EndpointSlice(sliceKey)
+		if !ok {
+			continue
+		}
+		of, _ := translate.SliceService(slice)
+		svc, ok := c.store.Service(of)
+		if !ok {
+			continue
+		}
+		offer, ok := translate.SliceOffer(c.mesh, slice, svc, pod)
+		if !ok {
+			continue
+		}
+		// A Service that selects the pod has said all; of its further slices, one of each family, each adds what is its own.
+		switch i := slices.IndexFunc(offers, func(o translate.Offer) bool { return o.Host == offer.Host }); {
+		case i < 0:
+			offers = append(offers, offer)
+		case i >= selected:
+			offers[i].Join(offer)
+		}
+	}
+	return offers
+}
+
 // compileSlice brings the endpoints of a slice up to date.
 func (c *Compiler) compileSlice(b *batch, key model.Key) {
 	now := map[string]bool{}
 	if slice, ok := c.store.EndpointSlice(key); ok {
 		of, _ := translate.SliceService(slice)
 		svc, _ := c.store.Service(of)
-		workloads, conditions := translate.EndpointSlice(c.mesh, slice, svc)
+		workloads, conditions := translate.EndpointSlice(c.mesh, slice, svc, func(name string) *corev1.Pod {
+			pod, _ := c.store.Pod(model.PodKey(key.Namespace, name))
+			return pod
+		})
 		c.conditions(b, key, conditions)
 		for _, w := range workloads {
 			now[w.Uid] = true

@@ -23,6 +23,9 @@ func (c *Compiler) touch(b *batch, ch model.Changed) {
 		}
 		c.touchNames(b, ch)
 		b.workload(key)
+		for slice := range c.slicesOf[key] {
+			b.workload(slice) // it says which of its endpoints are pods
+		}
 	case "/Service":
 		c.touchService(b, ch)
 	case "/Node":
@@ -88,9 +91,7 @@ func (c *Compiler) touchService(b *batch, ch model.Changed) {
 	}
 	c.reselect(b, ch.Key, selector(ch.Old), selector(ch.New))
 	b.services[ch.Key] = true
-	for slice := range c.slices[ch.Key] {
-		b.workload(slice)
-	}
+	c.touchSlicesOf(b, ch.Key)
 	c.touchNames(b, ch)
 	// A waypoint may be found under the Service of its name.
 	if gateway := model.GatewayKey(ch.Key.Namespace, ch.Key.Name); c.gateways.known(gateway) {

@@ -97,6 +97,7 @@ func (c *Compiler) workloadInput(b *batch, key model.Key) translate.WorkloadInpu
 			}
 		}
 	}
+	in.Offers = c.sliceOffers(key, in.Offers)
 	c.contest(b, key, selecting)
 	slices.Sort(in.Policies)
 	in.Policies = append(in.Policies, c.peerPolicies(selecting, key.Namespace)...)

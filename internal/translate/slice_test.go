@@ -48,11 +48,16 @@ metadata: {name: s, namespace: default, labels: {kubernetes.io/service-name: kub
 addressType: IPv4
 ports: [{name: https, port: 3}]
 endpoints: [{addresses: [10.0.0.1], targetRef: {kind: Pod, name: p}}, {addresses: [192.0.2.1]}]`, selecting, "192.0.2.1 HEALTHY 443:3", "True Accepted"},
-		{"pods that no selector finds", `
+		{"pods that no selector finds, too", `
 metadata: {name: s, namespace: default, labels: {kubernetes.io/service-name: kubernetes}}
 addressType: IPv4
 ports: [{name: https, port: 3}]
-endpoints: [{addresses: [10.0.0.1], targetRef: {kind: Pod, name: p}}]`, apiService, "10.0.0.1 HEALTHY 443:3", "True Accepted"},
+endpoints: [{addresses: [10.0.0.1], targetRef: {kind: Pod, name: p}}, {addresses: [10.0.0.1], targetRef: {kind: Node, name: p}}]`, apiService, "10.0.0.1 HEALTHY 443:3", "True Accepted"},
+		{"nor is one a workload that is not the pod which it names", `
+metadata: {name: s, namespace: default, labels: {kubernetes.io/service-name: kubernetes}}
+addressType: IPv4
+ports: [{name: https, port: 3}]
+endpoints: [{addresses: [10.0.0.1], targetRef: {kind: Pod, name: p, namespace: other}}, {addresses: [10.0.0.2], targetRef: {kind: Pod, name: p}}, {addresses: [10.0.0.1], targetRef: {kind: Pod, name: q}}]`, apiService, "", "True NoPod"},
 		{"the controller's", `
 metadata: {name: s, namespace: default, labels: {kubernetes.io/service-name: kubernetes, endpointslice.kubernetes.io/managed-by: endpointslice-controller.k8s.io}}
 addressType: IPv4
@@ -68,7 +73,12 @@ endpoints: [{addresses: [10.0.0.1]}]`, apiService, "", "True Accepted"},
 				svc = object[corev1.Service](t, c.service)
 			}
 			slice := object[discoveryv1.EndpointSlice](t, c.slice)
-			workloads, conditions := EndpointSlice(mesh, slice, svc)
+			workloads, conditions := EndpointSlice(mesh, slice, svc, func(name string) *corev1.Pod {
+				if name != "p" {
+					return nil
+				}
+				return object[corev1.Pod](t, "metadata: {name: p, namespace: default, uid: u}\nstatus: {podIP: 10.0.0.1}")
+			})
 			var got []string
 			for _, w := range workloads {
 				addr, _ := netip.AddrFromSlice(w.Addresses[0])

@@ -122,8 +122,9 @@ func TestWhatIsKeptIsAllThatIsRead(t *testing.T) {
 			t.Fatalf("seed %d: of what is kept of a Service proxies are told something else:\n%s", seed, diff)
 		}
 		e.Labels = map[string]string{discoveryv1.LabelServiceName: s.Name}
-		wa, _ := translate.EndpointSlice(mesh, &e, &s)
-		wb, _ := translate.EndpointSlice(mesh, endpointSlice(in, e.DeepCopy()), service(in, s.DeepCopy()))
+		of := func(p *corev1.Pod) func(string) *corev1.Pod { return func(string) *corev1.Pod { return p } }
+		wa, _ := translate.EndpointSlice(mesh, &e, &s, of(&p))
+		wb, _ := translate.EndpointSlice(mesh, endpointSlice(in, e.DeepCopy()), service(in, s.DeepCopy()), of(slim))
 		if diff := cmp.Diff(wa, wb, protocmp.Transform()); diff != "" {
 			t.Fatalf("seed %d: of what is kept of an EndpointSlice proxies are told something else:\n%s", seed, diff)
 		}

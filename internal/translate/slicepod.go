@@ -1,0 +1,111 @@
+package translate
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"lateen.dev/lateen/internal/model"
+)
+
+// This file is about endpoints of EndpointSlices that name a pod by their targetRef, as a database's operator writes them for its leader. As in
+// Istio the pod itself serves the Service then: peers expect its identity, in a tunnel. Other than in Istio the slice says on which ports,
+// and only a pod of the slice's own namespace, at one of its own addresses, counts: whoever may write a slice of one namespace must not
+// have another namespace's pods serve it.
+
+func namesPod(e *discoveryv1.Endpoint) bool { return e.TargetRef != nil && e.TargetRef.Kind == "Pod" }
+
+// inNamespace says whether the pod that an endpoint names is said to be of the slice's namespace.
+func inNamespace(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint) bool {
+	return e.TargetRef.Namespace == "" || e.TargetRef.Namespace == slice.Namespace
+}
+
+// SlicePods are the pods that a slice's endpoints name, each once; whether each is what it is said to be is not asked.
+func SlicePods(slice *discoveryv1.EndpointSlice) (pods []model.Key) {
+	if _, ok := SliceService(slice); !ok {
+		return nil
+	}
+	seen := map[string]bool{}
+	for i := range slice.Endpoints {
+		e := &slice.Endpoints[i]
+		if namesPod(e) && inNamespace(slice, e) && !seen[e.TargetRef.Name] {
+			seen[e.TargetRef.Name] = true
+			pods = append(pods, model.PodKey(slice.Namespace, e.TargetRef.Name))
+		}
+	}
+	return pods
+}
+
+// SliceOffer is what a pod offers as an endpoint of a slice's Service; false if none of the slice's endpoints is that pod. An endpoint that is
+// not ready is none, unless the Service wants those, too: whether the pod itself is ready, its status says.
+func SliceOffer(mesh Mesh, slice *discoveryv1.EndpointSlice, svc *corev1.Service, pod *corev1.Pod) (Offer, bool) {
+	if svc.Spec.Type == corev1.ServiceTypeExternalName {
+		return Offer{}, false
+	}
+	serves := slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool {
+		ready := e.Conditions.Ready == nil || *e.Conditions.Ready || svc.Spec.PublishNotReadyAddresses
+		return ready && namesPod(&e) && e.TargetRef.Name == pod.Name && stranger(slice, &e, pod) == ""
+	})
+	if !serves {
+		return Offer{}, false
+	}
+	o := Offer{Host: mesh.ServiceResource(svc.Namespace, svc.Name)}
+	for _, p := range slicePorts(slice, svc).Ports {
+		o.ports = append(o.ports, offeredPort{number: p.ServicePort, target: p.TargetPort})
+	}
+	return o, true
+}
+
+// Join adds to an offer the ports that another of the same Service has and it has not.
+func (o *Offer) Join(other Offer) {
+	for _, p := range other.ports {
+		if !slices.ContainsFunc(o.ports, func(q offeredPort) bool { return p.number == q.number }) {
+			o.ports = append(o.ports, p)
+		}
+	}
+}
+
+// stranger says why an endpoint that names a pod is not that pod; empty if it is. pod is nil if it is not there.
+func stranger(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint, pod *corev1.Pod) string {
+	name := e.TargetRef.Name
+	switch {
+	case !inNamespace(slice, e):
+		return fmt.Sprintf("names pod %s of another namespace", e.TargetRef.Namespace+"/"+name)
+	case pod == nil:
+		return fmt.Sprintf("names pod %s, which is not there", name)
+	case e.TargetRef.UID != "" && e.TargetRef.UID != pod.UID:
+		return fmt.Sprintf("names a pod %s that is gone, by its uid", name)
+	case len(e.Addresses) == 0:
+		return "has no address"
+	}
+	// Kubernetes knows one address each.
+	addr, err := netip.ParseAddr(e.Addresses[0])
+	if err != nil || !slices.Contains(OwnAddresses(pod), addr.Unmap()) {
+		return fmt.Sprintf("names pod %s, which is not at address %.50q", name, e.Addresses[0])
+	}
+	return ""
+}
+
+// tellStrangers says which endpoints are not the pods that they name, and so serve nothing.
+func tellStrangers(slice *discoveryv1.EndpointSlice, pods func(name string) *corev1.Pod, v *verdict) {
+	var all []string
+	for i := range slice.Endpoints {
+		e := &slice.Endpoints[i]
+		if !namesPod(e) {
+			continue
+		}
+		var pod *corev1.Pod
+		if inNamespace(slice, e) && pods != nil {
+			pod = pods(e.TargetRef.Name)
+		}
+		if why := stranger(slice, e, pod); why != "" {
+			all = append(all, fmt.Sprintf("endpoints[%d] %s", i, why))
+		}
+	}
+	if len(all) > 0 {
+		v.note("NoPod", listed(all)+": such an endpoint serves nothing; name the pod that is at its address, or leave its targetRef out")
+	}
+}
