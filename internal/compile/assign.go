@@ -145,9 +145,8 @@ func (a *Assignments) save() error {
 	return nil
 }
 
-// addresses are a service's virtual addresses, chosen now if it has none. Where they lie follows from the service's name, so that most
-// would be chosen again even without the file. used tells which addresses somebody else has.
-func (a *Assignments) addresses(service string, used func(netip.Addr) bool) []netip.Addr {
+// addresses are a service's virtual addresses, chosen now, one of each range, if it has none.
+func (a *Assignments) addresses(service string, choose func(netip.Prefix) (netip.Addr, bool)) []netip.Addr {
 	if have := a.Addresses[service]; len(have) > 0 {
 		return have
 	}
@@ -157,7 +156,7 @@ func (a *Assignments) addresses(service string, used func(netip.Addr) bool) []ne
 	}
 	var chosen []netip.Addr
 	for _, prefix := range []netip.Prefix{autoPrefix4, autoPrefix6} {
-		if addr, ok := a.choose(service, prefix, used); ok {
+		if addr, ok := choose(prefix); ok {
 			chosen = append(chosen, addr)
 			a.taken[addr] = service
 		}
@@ -169,7 +168,8 @@ func (a *Assignments) addresses(service string, used func(netip.Addr) bool) []ne
 	return chosen
 }
 
-// choose takes the first free address from where the service's name points to.
+// choose takes the first free address from where the service's name points to, so that most would be chosen again even without the file. used
+// tells which addresses somebody else has.
 func (a *Assignments) choose(service string, prefix netip.Prefix, used func(netip.Addr) bool) (netip.Addr, bool) {
 	sum := sha256.Sum256([]byte(service))
 	start := binary.BigEndian.Uint16(sum[:])

@@ -91,6 +91,9 @@ func (c *Compiler) settleHosts(b *batch) {
 			c.names.retract(key, h)
 		}
 		now := c.declares(key)
+		if key.Kind == "ServiceEntry" {
+			c.noteInherited(key)
+		}
 		for _, h := range now {
 			if c.hosts.claims[h] == nil {
 				c.hosts.claims[h] = map[model.Key]bool{}
@@ -244,7 +247,7 @@ func (c *Compiler) autoAddresses(se *networkingv1.ServiceEntry, key model.Key) m
 			continue
 		}
 		if slices.Contains(wanted, h) {
-			out[h] = c.assignments.addresses(name, c.asked)
+			out[h] = c.assignments.addresses(name, func(prefix netip.Prefix) (netip.Addr, bool) { return c.virtualAddress(name, prefix, c.asked) })
 		} else {
 			c.assignments.release(name)
 		}

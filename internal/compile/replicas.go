@@ -203,7 +203,7 @@ func (c *Compiler) propose() (p *proposal, denied []string) {
 		}
 		var addresses []netip.Addr
 		for _, prefix := range []netip.Prefix{autoPrefix4, autoPrefix6} {
-			if addr, ok := a.choose(service, prefix, used); ok {
+			if addr, ok := c.virtualAddress(service, prefix, used); ok {
 				addresses = append(addresses, addr)
 				chosen[addr] = true
 			}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	networkingapi "istio.io/api/networking/v1alpha3"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -132,8 +133,12 @@ func readCustom(k *kind, _ *interner, object runtime.Object, to *reading) {
 	key := k.key(u.GetNamespace(), u.GetName())
 	// Nobody reads these, and they are half of an object.
 	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
+	var allocated []*networkingapi.ServiceEntryAddress
 	if k.group != model.GatewayGroup {
 		// What controllers say of an object is none of its author's doing: nothing in it may keep the object from being read.
+		if k.name == "ServiceEntry" {
+			allocated = allocatedAddresses(u)
+		}
 		unstructured.RemoveNestedField(u.Object, "status")
 	}
 	raw, err := u.MarshalJSON()
@@ -145,6 +150,7 @@ func readCustom(k *kind, _ *interner, object runtime.Object, to *reading) {
 	to.problems = problems
 	if value != nil {
 		to.value = trim(value)
+		keepAllocated(value, allocated)
 		return
 	}
 	if strictest, effect := files.Strictest(key, raw); strictest != nil {

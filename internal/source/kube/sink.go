@@ -248,7 +248,7 @@ func same(a, b any) bool {
 		return reflect.DeepEqual(a, b)
 	}
 	// Messages keep notes for their encoders, which DeepEqual would take for content.
-	return proto.Equal(specA, specB) && reflect.DeepEqual(objectMeta(a), objectMeta(b))
+	return proto.Equal(specA, specB) && sameAllocated(a, b) && reflect.DeepEqual(objectMeta(a), objectMeta(b))
 }
 
 func spec(o any) proto.Message {
