@@ -1,0 +1,141 @@
+package translate
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/emptypb"
+	securityapi "istio.io/api/security/v1beta1"
+
+	"lateen.dev/lateen/internal/gen/security"
+)
+
+func operationMatch(op *securityapi.Operation) (*security.Match, []string) {
+	bad := given(map[string][]string{
+		"hosts": op.GetHosts(), "notHosts": op.GetNotHosts(), "methods": op.GetMethods(), "notMethods": op.GetNotMethods(),
+		"paths": op.GetPaths(), "notPaths": op.GetNotPaths(),
+	})
+	m := &security.Match{}
+	m.DestinationPorts, bad = ports("ports", op.GetPorts(), bad)
+	m.NotDestinationPorts, bad = ports("notPorts", op.GetNotPorts(), bad)
+	return m, bad
+}
+
+func sourceMatch(s *securityapi.Source, namespace string) (*security.Match, []string) {
+	bad := given(map[string][]string{
+		"requestPrincipals": s.GetRequestPrincipals(), "notRequestPrincipals": s.GetNotRequestPrincipals(),
+		"remoteIpBlocks": s.GetRemoteIpBlocks(), "notRemoteIpBlocks": s.GetNotRemoteIpBlocks(),
+	})
+	m := &security.Match{
+		Namespaces:         stringMatches(s.GetNamespaces()),
+		NotNamespaces:      stringMatches(s.GetNotNamespaces()),
+		Principals:         stringMatches(s.GetPrincipals()),
+		NotPrincipals:      stringMatches(s.GetNotPrincipals()),
+		ServiceAccounts:    accountMatches(s.GetServiceAccounts(), namespace),
+		NotServiceAccounts: accountMatches(s.GetNotServiceAccounts(), namespace),
+	}
+	m.SourceIps, bad = blocks("ipBlocks", s.GetIpBlocks(), bad)
+	m.NotSourceIps, bad = blocks("notIpBlocks", s.GetNotIpBlocks(), bad)
+	return m, bad
+}
+
+func conditionMatch(c *securityapi.Condition, namespace string) (*security.Match, []string) {
+	m := &security.Match{}
+	var bad []string
+	switch key := c.GetKey(); key {
+	case "source.namespace":
+		m.Namespaces, m.NotNamespaces = stringMatches(c.Values), stringMatches(c.NotValues)
+	case "source.principal":
+		m.Principals, m.NotPrincipals = stringMatches(c.Values), stringMatches(c.NotValues)
+	case "source.serviceAccount":
+		m.ServiceAccounts, m.NotServiceAccounts = accountMatches(c.Values, namespace), accountMatches(c.NotValues, namespace)
+	case "source.ip":
+		m.SourceIps, bad = blocks(key, c.Values, bad)
+		m.NotSourceIps, bad = blocks(key, c.NotValues, bad)
+	case "destination.ip":
+		m.DestinationIps, bad = blocks(key, c.Values, bad)
+		m.NotDestinationIps, bad = blocks(key, c.NotValues, bad)
+	case "destination.port":
+		m.DestinationPorts, bad = ports(key, c.Values, bad)
+		m.NotDestinationPorts, bad = ports(key, c.NotValues, bad)
+	default:
+		bad = append(bad, key)
+	}
+	return m, bad
+}
+
+// given names the lists that are not empty.
+func given(lists map[string][]string) []string {
+	var names []string
+	for name, values := range lists {
+		if len(values) > 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// stringMatches reads Istio's patterns: "*" for any value there is, "*x" for a suffix, "x*" for a prefix.
+func stringMatches(values []string) []*security.StringMatch {
+	var out []*security.StringMatch
+	for _, v := range values {
+		switch {
+		case v == "*":
+			out = append(out, &security.StringMatch{MatchType: &security.StringMatch_Presence{Presence: &emptypb.Empty{}}})
+		case strings.HasPrefix(v, "*"):
+			out = append(out, &security.StringMatch{MatchType: &security.StringMatch_Suffix{Suffix: v[1:]}})
+		case strings.HasSuffix(v, "*"):
+			out = append(out, &security.StringMatch{MatchType: &security.StringMatch_Prefix{Prefix: v[:len(v)-1]}})
+		default:
+			out = append(out, &security.StringMatch{MatchType: &security.StringMatch_Exact{Exact: v}})
+		}
+	}
+	return out
+}
+
+// accountMatches reads "name", which is in the policy's own namespace, and "namespace/name".
+func accountMatches(values []string, namespace string) []*security.ServiceAccountMatch {
+	var out []*security.ServiceAccountMatch
+	for _, v := range values {
+		ns, name, qualified := strings.Cut(v, "/")
+		if !qualified {
+			ns, name = namespace, v
+		}
+		out = append(out, &security.ServiceAccountMatch{Namespace: ns, ServiceAccount: name})
+	}
+	return out
+}
+
+// ports reads port numbers; one that is none is reported like an attribute that cannot be judged; the others stay.
+func ports(field string, values []string, bad []string) ([]uint32, []string) {
+	var out []uint32
+	for _, v := range values {
+		n, err := strconv.ParseUint(v, 10, 16)
+		if err != nil {
+			bad = append(bad, fmt.Sprintf("%s %.100q", field, v))
+			continue
+		}
+		out = append(out, uint32(n))
+	}
+	return out, bad
+}
+
+// blocks reads addresses and CIDRs, with the same care as ports.
+func blocks(field string, values []string, bad []string) ([]*security.Address, []string) {
+	var out []*security.Address
+	for _, v := range values {
+		prefix, err := netip.ParsePrefix(v)
+		if err != nil {
+			addr, addrErr := netip.ParseAddr(v)
+			if addrErr != nil || addr.Zone() != "" {
+				bad = append(bad, fmt.Sprintf("%s %.100q", field, v))
+				continue
+			}
+			prefix = netip.PrefixFrom(addr, addr.BitLen())
+		}
+		out = append(out, &security.Address{Address: prefix.Addr().AsSlice(), Length: uint32(prefix.Bits())})
+	}
+	return out, bad
+}
