@@ -35,17 +35,21 @@ func Authorization(mesh Mesh, policy *securityv1.AuthorizationPolicy) (*security
 	}
 	dryRun, unclear := dryRun(policy)
 	out.DryRun = dryRun
-	unsupported := map[string]bool{}
+	rules := ruleSet{action: out.Action, namespace: policy.Namespace, unsupported: map[string]bool{}, room: roomForCopies}
 	for _, rule := range spec.Rules {
-		if r := translateRule(out.Action, policy.Namespace, rule, unsupported); r != nil {
-			out.Rules = append(out.Rules, r)
-		}
+		rules.add(rule)
 	}
+	out.Rules = rules.rules
+	return out, judged(out, rules.unsupported, unclear)
+}
+
+// judged tells the author of a policy what node proxies cannot judge of it, and what that makes of it. unclear is what else is to be said.
+func judged(out *security.Authorization, unsupported map[string]bool, unclear string) []model.Condition {
 	if len(unsupported) == 0 {
 		if unclear != "" {
-			return out, []model.Condition{partly(unclear)}
+			return []model.Condition{partly(unclear)}
 		}
-		return out, []model.Condition{accepted()}
+		return []model.Condition{accepted()}
 	}
 	effect := "rules of this ALLOW policy that use them are dropped, so it allows less than written"
 	switch {
@@ -55,12 +59,20 @@ func Authorization(mesh Mesh, policy *securityv1.AuthorizationPolicy) (*security
 	default:
 		effect = "rules of this DENY policy are enforced without them, so those that keep other attributes deny more than written and those that keep none deny nothing"
 	}
-	conditions := []model.Condition{partly(fmt.Sprintf("node proxies cannot judge %s; %s. A waypoint is needed to enforce them",
-		strings.Join(slices.Sorted(maps.Keys(unsupported)), ", "), effect))}
-	if unclear != "" {
-		conditions[0].Message += ". " + unclear
+	names := slices.Sorted(maps.Keys(unsupported))
+	const named = 16
+	list := strings.Join(names[:min(len(names), named)], ", ")
+	if more := len(names) - named; more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
 	}
-	return out, conditions
+	condition := partly(fmt.Sprintf("node proxies cannot judge %s; %s. A waypoint is needed to enforce them", list, effect))
+	if slices.ContainsFunc(names, isTrustDomains) {
+		condition.Message += `. Of trust domains they judge those that are written in full, "x*" and "*"`
+	}
+	if unclear != "" {
+		condition.Message += ". " + unclear
+	}
+	return []model.Condition{condition}
 }
 
 // dryRun says whether a policy only reports. A value that is neither true nor false enforces: a policy must not vanish
@@ -86,7 +98,8 @@ func AttachedByName(policy *securityv1.AuthorizationPolicy) bool {
 	return !targeted(&policy.Spec) && policy.Spec.Selector != nil
 }
 
-// scope follows Istio: a selector binds to workloads; without one the root namespace means the mesh.
+// scope follows Istio: a selector binds to workloads; without one the root namespace means the mesh. One without labels binds to every workload
+// of the namespace, or of the mesh, which is what Istio's sidecars take it for. In Istio's ambient mode such a policy holds for nobody.
 func scope(mesh Mesh, policy *securityv1.AuthorizationPolicy) security.Scope {
 	switch {
 	case policy.Spec.Selector != nil:

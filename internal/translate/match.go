@@ -23,12 +23,13 @@ func operationMatch(op *securityapi.Operation) (*security.Match, []string) {
 	return m, bad
 }
 
-func sourceMatch(s *securityapi.Source, namespace string) (*security.Match, []string) {
-	bad := given(map[string][]string{
+// sourceMatch reads one source. domains, if there are any, are those of its trust domains that it names beside principals: they must match as well.
+func sourceMatch(s *securityapi.Source, namespace string) (m *security.Match, domains []*security.StringMatch, bad []string) {
+	bad = given(map[string][]string{
 		"requestPrincipals": s.GetRequestPrincipals(), "notRequestPrincipals": s.GetNotRequestPrincipals(),
 		"remoteIpBlocks": s.GetRemoteIpBlocks(), "notRemoteIpBlocks": s.GetNotRemoteIpBlocks(),
 	})
-	m := &security.Match{
+	m = &security.Match{
 		Namespaces:         stringMatches(s.GetNamespaces()),
 		NotNamespaces:      stringMatches(s.GetNotNamespaces()),
 		Principals:         stringMatches(s.GetPrincipals()),
@@ -38,7 +39,12 @@ func sourceMatch(s *securityapi.Source, namespace string) (*security.Match, []st
 	}
 	m.SourceIps, bad = blocks("ipBlocks", s.GetIpBlocks(), bad)
 	m.NotSourceIps, bad = blocks("notIpBlocks", s.GetNotIpBlocks(), bad)
-	return m, bad
+	wanted, b := trustDomains(m, "trustDomains", s.GetTrustDomains(), "notTrustDomains", s.GetNotTrustDomains())
+	bad = append(bad, b...)
+	if len(m.Principals) == 0 {
+		m.Principals, wanted = wanted, nil
+	}
+	return m, wanted, bad
 }
 
 func conditionMatch(c *securityapi.Condition, namespace string) (*security.Match, []string) {
@@ -49,6 +55,8 @@ func conditionMatch(c *securityapi.Condition, namespace string) (*security.Match
 		m.Namespaces, m.NotNamespaces = stringMatches(c.Values), stringMatches(c.NotValues)
 	case "source.principal":
 		m.Principals, m.NotPrincipals = stringMatches(c.Values), stringMatches(c.NotValues)
+	case "source.trustDomain":
+		m.Principals, bad = trustDomains(m, key, c.Values, key, c.NotValues)
 	case "source.serviceAccount":
 		m.ServiceAccounts, m.NotServiceAccounts = accountMatches(c.Values, namespace), accountMatches(c.NotValues, namespace)
 	case "source.ip":
@@ -135,7 +143,17 @@ func blocks(field string, values []string, bad []string) ([]*security.Address, [
 			}
 			prefix = netip.PrefixFrom(addr, addr.BitLen())
 		}
+		prefix = unmapped(prefix)
 		out = append(out, &security.Address{Address: prefix.Addr().AsSlice(), Length: uint32(prefix.Bits())})
 	}
 	return out, bad
+}
+
+// unmapped writes a block of IPv4 addresses in IPv6 form as one of IPv4 addresses, which is what connections from there are matched by.
+func unmapped(prefix netip.Prefix) netip.Prefix {
+	const mapped = 96
+	if !prefix.Addr().Is4In6() || prefix.Bits() < mapped {
+		return prefix
+	}
+	return netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-mapped)
 }

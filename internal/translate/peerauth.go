@@ -42,7 +42,9 @@ func mode(m *securityapi.PeerAuthentication_MutualTLS) Mode {
 }
 
 // Selects says whether a PeerAuthentication is about some workloads of its namespace rather than about the namespace or the mesh.
-// In the root namespace, too, it then speaks for that namespace's own workloads only, as in Istio.
+// A selector without labels is none, so that in the root namespace it speaks for the mesh, as to Istio's sidecars. In Istio's ambient mode it speaks
+// for that namespace alone. One that selects there speaks for that namespace's own workloads; Istio ignores it in either mode. Both
+// times this mesh is the stricter one.
 func Selects(pa *securityv1.PeerAuthentication) bool {
 	return len(pa.Spec.GetSelector().GetMatchLabels()) > 0
 }

@@ -3,45 +3,112 @@ package translate
 import (
 	"slices"
 
+	"google.golang.org/protobuf/proto"
 	securityapi "istio.io/api/security/v1beta1"
 
 	"lateen.dev/lateen/internal/gen/security"
 )
 
-// translateRule returns nil for a rule that must not take part. Its clauses are ANDed, the matches of a clause ORed.
-func translateRule(action security.Action, namespace string, rule *securityapi.Rule, unsupported map[string]bool) *security.Rule {
-	out := &security.Rule{}
-	whole := true // every attribute of the rule was understood
-	add := func(matches []*security.Match, bad []string) {
+// ruleSet translates the rules of one policy.
+type ruleSet struct {
+	action    security.Action
+	namespace string
+	rules     []*security.Rule
+	// unsupported is what node proxies cannot judge.
+	unsupported map[string]bool
+	// room is how many bytes copies of clauses may still take.
+	room int
+}
+
+// roomForCopies bounds what is sent of a policy beyond what its author wrote.
+const roomForCopies = 64 << 10
+
+// add translates one rule. The clauses of a rule are ANDed, the matches of a clause ORed. An ALLOW rule takes part only if all of it can
+// be judged.
+func (s *ruleSet) add(rule *securityapi.Rule) {
+	whole := true
+	miss := func(bad []string) {
 		for _, b := range bad {
-			unsupported[b] = true
-			whole = false
-		}
-		if len(matches) > 0 {
-			out.Clauses = append(out.Clauses, &security.Clause{Matches: matches})
+			s.unsupported[b], whole = true, false
 		}
 	}
-	var matches []*security.Match
-	var bad []string
-	for _, to := range rule.GetTo() {
-		m, b := operationMatch(to.GetOperation())
-		matches, bad = append(matches, m), append(bad, b...)
+	var before, after []*security.Clause
+	if len(rule.GetTo()) > 0 {
+		operations := &security.Clause{}
+		for _, to := range rule.GetTo() {
+			m, bad := operationMatch(to.GetOperation())
+			operations.Matches = append(operations.Matches, m)
+			miss(bad)
+		}
+		before = append(before, operations)
 	}
-	add(matches, bad)
-	matches, bad = nil, nil
-	for _, from := range rule.GetFrom() {
-		m, b := sourceMatch(from.GetSource(), namespace)
-		matches, bad = append(matches, m), append(bad, b...)
-	}
-	add(matches, bad)
 	for _, when := range rule.GetWhen() {
-		m, b := conditionMatch(when, namespace)
-		add([]*security.Match{m}, b)
+		m, bad := conditionMatch(when, s.namespace)
+		after = append(after, &security.Clause{Matches: []*security.Match{m}})
+		miss(bad)
 	}
-	if action == security.Action_ALLOW && !whole {
-		return nil
+	sources, bad := sourceClauses(rule.GetFrom(), s.namespace)
+	miss(bad)
+	if copies := (len(sources) - 1) * size(before, after); copies > s.room {
+		miss([]string{"trustDomains beside principals in so many sources of a rule"})
+		sources = joined(sources)
+	} else {
+		s.room -= max(copies, 0)
 	}
-	return out
+	if s.action == security.Action_ALLOW && !whole {
+		return
+	}
+	if len(sources) == 0 {
+		sources = [][]*security.Clause{nil}
+	}
+	for _, from := range sources {
+		s.rules = append(s.rules, &security.Rule{Clauses: slices.Concat(before, from, after)})
+	}
+}
+
+// sourceClauses are the clauses that a rule's sources become. Sources that name trust domains beside principals need a second clause, since
+// both are matched with one text and each list holds alternatives. As a clause is about all sources of its rule, each of the results is for
+// a rule of its own: the first for the sources that need none, if there are any.
+func sourceClauses(from []*securityapi.Rule_From, namespace string) (alternatives [][]*security.Clause, bad []string) {
+	plain := &security.Clause{}
+	seconds := map[string]*security.Clause{}
+	for _, f := range from {
+		m, domains, b := sourceMatch(f.GetSource(), namespace)
+		bad = append(bad, b...)
+		if len(domains) == 0 {
+			plain.Matches = append(plain.Matches, m)
+			continue
+		}
+		second := &security.Clause{Matches: []*security.Match{{Principals: domains}}}
+		key := second.String()
+		if first, known := seconds[key]; known {
+			first.Matches = append(first.Matches, m)
+			continue
+		}
+		first := &security.Clause{Matches: []*security.Match{m}}
+		seconds[key] = first
+		alternatives = append(alternatives, []*security.Clause{first, second})
+	}
+	if len(plain.Matches) > 0 {
+		alternatives = slices.Insert(alternatives, 0, []*security.Clause{plain})
+	}
+	return alternatives, bad
+}
+
+// joined is one alternative for all, without the second clauses: it matches more.
+func joined(alternatives [][]*security.Clause) [][]*security.Clause {
+	all := &security.Clause{}
+	for _, a := range alternatives {
+		all.Matches = append(all.Matches, a[0].Matches...)
+	}
+	return [][]*security.Clause{{all}}
+}
+
+func size(clauses ...[]*security.Clause) (bytes int) {
+	for _, c := range slices.Concat(clauses...) {
+		bytes += proto.Size(c)
+	}
+	return bytes
 }
 
 // canMatch says whether a rule can ever match: proxies skip a match without fields, and a clause of nothing else matches nothing.
