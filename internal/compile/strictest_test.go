@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	securityv1 "istio.io/client-go/pkg/apis/security/v1"
@@ -165,17 +166,84 @@ func (s spoiler) spoil(v any) any {
 	return []any{"", 7, nil, map[string]any{}}[s.IntN(4)]
 }
 
-// Whatever of a policy cannot be read: what stands in for it lets in nobody whom the policy keeps out, and no other workloads are left out.
-func TestTheStrictestReadingLetsInNobodyElse(t *testing.T) {
-	key := model.Key{Group: model.SecurityGroup, Kind: "AuthorizationPolicy", Namespace: "shop", Name: "p"}
-	raw := func(spec map[string]any) []byte {
-		data, err := json.Marshal(map[string]any{"apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy", "metadata": map[string]any{"name": "p", "namespace": "shop", "uid": "u"}, "spec": spec})
-		if err != nil {
-			t.Fatal(err)
+// rename gives one or more fields at random places names that no version has yet.
+func (s spoiler) rename(v any) (renamed int) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			if k == "action" || k == "matchLabels" || k == "app" || s.IntN(4) > 0 {
+				renamed += s.rename(v[k])
+				continue
+			}
+			v[k+"OfALaterVersion"] = v[k]
+			delete(v, k)
+			renamed++
 		}
-		return data
+	case []any:
+		for i := range v {
+			renamed += s.rename(v[i])
+		}
 	}
-	spoiled, lets := 0, 0
+	return renamed
+}
+
+var spoiledKey = model.Key{Group: model.SecurityGroup, Kind: "AuthorizationPolicy", Namespace: "shop", Name: "p"}
+
+func served(t *testing.T, spec map[string]any) []byte {
+	t.Helper()
+	data, err := json.Marshal(map[string]any{"apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy", "metadata": map[string]any{"name": "p", "namespace": "shop", "uid": "u"}, "spec": spec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// deniesAll says whether a policy has a rule that every connection matches.
+func deniesAll(p *security.Authorization) bool {
+	return slices.ContainsFunc(p.Rules, func(r *security.Rule) bool { return len(r.Clauses) == 0 })
+}
+
+// A policy of a later version may have fields anywhere that are not known here. None that denies comes to deny everybody for it, none that
+// allows allows more, and where a DENY lets in whom the policy keeps out, its author is told.
+func TestFieldsOfALaterVersionNeverDenyEverybody(t *testing.T) {
+	read, less := 0, 0
+	for seed := range uint64(20_000) {
+		s := spoiler{rand.New(rand.NewPCG(seed, 11))} //nolint:gosec // a test
+		spec := s.policy()
+		value, _ := files.Served(spoiledKey, served(t, spec))
+		want, _ := translate.Authorization(mesh, value.(*securityv1.AuthorizationPolicy))
+		if s.rename(spec) == 0 || deniesAll(want) {
+			continue
+		}
+		bad := served(t, spec)
+		standsIn, effect := files.Strictest(spoiledKey, bad)
+		if standsIn == nil {
+			t.Fatalf("seed %d: nothing stands in for %s", seed, bad)
+		}
+		read++
+		got, _ := translate.Authorization(mesh, standsIn.(*securityv1.AuthorizationPolicy))
+		if got.Action == security.Action_DENY && deniesAll(got) {
+			t.Fatalf("seed %d: everybody is denied by %s", seed, bad)
+		}
+		opened := slices.ContainsFunc(attempts(), func(c attempt) bool { return forbids(want, c) && !forbids(got, c) })
+		if opened && (got.Action == security.Action_ALLOW || !strings.Contains(effect, "denies nobody")) {
+			t.Fatalf("seed %d: more is let in, of which is said %q\nserved: %s\nread:   %v", seed, effect, bad, got)
+		}
+		if opened {
+			less++
+		}
+	}
+	if read < 5000 || less < 100 || less > read/2 {
+		t.Errorf("%d policies, of which %d deny less, say little", read, less)
+	}
+}
+
+// Whatever of a policy cannot be read: what stands in for it lets in nobody whom the policy keeps out, and no other workloads are left out. But
+// if only fields or attributes of a later version keep it from being read, it does not deny everybody for them.
+func TestTheStrictestReadingLetsInNobodyElse(t *testing.T) {
+	key := spoiledKey
+	raw := func(spec map[string]any) []byte { return served(t, spec) }
+	spoiled, lets, known := 0, 0, 0
 	for seed := range uint64(20_000) {
 		s := spoiler{rand.New(rand.NewPCG(seed, 9))} //nolint:gosec // a test
 		spec := s.policy()
@@ -205,6 +273,8 @@ func TestTheStrictestReadingLetsInNobodyElse(t *testing.T) {
 		}
 		for _, c := range attempts() {
 			switch {
+			case forbids(want, c) && !forbids(got, c) && ofALaterVersion(effect, string(bad)):
+				known++
 			case forbids(want, c) && !forbids(got, c):
 				t.Fatalf("seed %d: %v is let in\nmeant:  %s\nserved: %s\nread:   %v", seed, c, written, bad, got)
 			case !forbids(got, c):
@@ -212,9 +282,14 @@ func TestTheStrictestReadingLetsInNobodyElse(t *testing.T) {
 			}
 		}
 	}
-	if spoiled < 1000 || lets < 1000 {
-		t.Errorf("%s says little", fmt.Sprintf("%d policies of which %d connections were let in", spoiled, lets))
+	if spoiled < 1000 || lets < 1000 || known > lets/20 {
+		t.Errorf("%s says little", fmt.Sprintf("%d policies of which %d connections were let in, %d of them against their rules", spoiled, lets, known))
 	}
+}
+
+// ofALaterVersion says whether the author of a policy that a spoiler wrote is told that fields or attributes of a later version deny nobody.
+func ofALaterVersion(effect, policy string) bool {
+	return strings.Contains(effect, "denies nobody") && (strings.Contains(policy, "ofALaterVersion") || strings.Contains(policy, "no.such.key"))
 }
 
 // What stands in for a refused policy is said to be that.

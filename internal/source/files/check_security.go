@@ -25,12 +25,28 @@ func checkPeerAuthentication(o metav1.Object) []fault {
 	if len(pa.Spec.PortLevelMtls) > 0 && len(pa.Spec.GetSelector().GetMatchLabels()) == 0 {
 		faults = append(faults, fault{field: "spec.portLevelMtls", message: "port-level modes need a selector", cure: "add spec.selector.matchLabels"})
 	}
+	if mode := pa.Spec.GetMtls().GetMode(); !knownMode(mode) {
+		faults = append(faults, unknownMode("spec.mtls.mode", mode))
+	}
 	for _, port := range slices.Sorted(maps.Keys(pa.Spec.PortLevelMtls)) {
+		if mode := pa.Spec.PortLevelMtls[port].GetMode(); !knownMode(mode) {
+			faults = append(faults, unknownMode(fmt.Sprintf("spec.portLevelMtls.%d.mode", port), mode))
+		}
 		if port < 1 || port > 65535 {
 			faults = append(faults, fault{field: fmt.Sprintf("spec.portLevelMtls.%d", port), message: fmt.Sprintf("port %d is out of range", port), cure: "use 1 to 65535"})
 		}
 	}
 	return faults
+}
+
+// knownMode says whether a mode has a name. One that was given as a number may have none, and would count as if none were given.
+func knownMode(mode securityapi.PeerAuthentication_MutualTLS_Mode) bool {
+	_, known := securityapi.PeerAuthentication_MutualTLS_Mode_name[int32(mode)]
+	return known
+}
+
+func unknownMode(field string, mode securityapi.PeerAuthentication_MutualTLS_Mode) fault {
+	return fault{field: field, message: fmt.Sprintf("unknown mode %d", mode), cure: "use one of UNSET, DISABLE, PERMISSIVE, STRICT"}
 }
 
 // checkAuthorizationPolicy refuses what Istio's own validation refuses: a rule that its author cannot have meant.
@@ -128,6 +144,8 @@ const (
 	cureIP   = "write an address or a CIDR, such as 10.0.0.1 or 10.0.0.0/8"
 	curePort = "write a port number from 1 to 65535"
 	cureSA   = "write NAME or NAMESPACE/NAME"
+
+	cureDomain = "write a trust domain, at most with one star, first or last, that stands for any text"
 )
 
 func checkSource(path string, s *securityapi.Source) []fault {
@@ -138,6 +156,7 @@ func checkSource(path string, s *securityapi.Source) []fault {
 		{"serviceAccounts", s.GetServiceAccounts(), validServiceAccount, cureSA}, {"notServiceAccounts", s.GetNotServiceAccounts(), validServiceAccount, cureSA},
 		{"ipBlocks", s.GetIpBlocks(), validBlock, cureIP}, {"notIpBlocks", s.GetNotIpBlocks(), validBlock, cureIP},
 		{"remoteIpBlocks", s.GetRemoteIpBlocks(), validBlock, cureIP}, {"notRemoteIpBlocks", s.GetNotRemoteIpBlocks(), validBlock, cureIP},
+		{"trustDomains", s.GetTrustDomains(), validTrustDomain, cureDomain}, {"notTrustDomains", s.GetNotTrustDomains(), validTrustDomain, cureDomain},
 	})
 	var stars tally
 	for _, l := range []valueList{{name: "principals", values: s.GetPrincipals()}, {name: "notPrincipals", values: s.GetNotPrincipals()},
@@ -170,7 +189,7 @@ func checkOperation(path string, op *securityapi.Operation) []fault {
 }
 
 // attributes are the keys that Istio has for conditions; those that end in a bracket take a name and another bracket.
-var attributes = []string{"source.ip", "source.namespace", "source.principal", "source.serviceAccount", "remote.ip", "destination.ip", "destination.port",
+var attributes = []string{"source.ip", "source.namespace", "source.principal", "source.serviceAccount", "source.trustDomain", "remote.ip", "destination.ip", "destination.port",
 	"connection.sni", "request.headers[", "request.auth.principal", "request.auth.audiences", "request.auth.presenter", "request.auth.claims[",
 	"experimental.envoy.filters."}
 
@@ -202,6 +221,8 @@ func checkCondition(path string, c *securityapi.Condition) []fault {
 		valid, cure = validPort, curePort
 	case "source.serviceAccount":
 		valid, cure = validServiceAccount, cureSA
+	case "source.trustDomain":
+		valid, cure = validPattern, cureDomain
 	}
 	return checkLists(path, "condition", []valueList{{"values", c.GetValues(), valid, cure}, {"notValues", c.GetNotValues(), valid, cure}})
 }
@@ -226,6 +247,12 @@ func validPort(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 16)
 	return err == nil && n > 0
 }
+
+// validTrustDomain is what Istio lets a source name: a pattern in which no principal goes on.
+func validTrustDomain(s string) bool { return validPattern(s) && !strings.Contains(s, "/") }
+
+// validPattern says whether a star, if there is one, stands for any text.
+func validPattern(s string) bool { return !literalStar(s) }
 
 func validServiceAccount(s string) bool {
 	namespace, name, qualified := strings.Cut(s, "/")

@@ -42,11 +42,13 @@ func Strictest(key model.Key, raw []byte) (value metav1.Object, effect string) {
 const (
 	effectAllow = "it allows what those of its rules allow that can be read, and nothing else"
 	effectDeny  = "it denies what its rules deny without what cannot be read of them, which is more"
+	effectNone  = "it denies nobody, since nothing of its rules is known here"
 	effectPeers = "what cannot be read of it counts as STRICT"
 	effectOpen  = "what can be read of it counts, and opens nothing that is STRICT without it"
 )
 
-// policyFields are those of an AuthorizationPolicy's spec that are understood. Another one may say anything of the whole.
+// policyFields are those of an AuthorizationPolicy's spec that are understood. Another one may say anything of the whole: beside it nothing is
+// allowed, and what the rules deny is denied.
 var policyFields = []string{"selector", "targetRef", "targetRefs", "rules", "action", "provider"}
 
 func strictestAuthorization(e *envelope) (metav1.Object, string) {
@@ -72,12 +74,13 @@ func strictestAuthorization(e *envelope) (metav1.Object, string) {
 	if !selects && targets(fields) {
 		return nil, ""
 	}
-	whole, scope := true, ""
+	whole, scope, lost := true, "", false
 	if selects {
 		var nobody bool
 		if o.Spec.Selector, whole, nobody = readSelector(selector); nobody {
 			return nil, ""
 		}
+		lost = !whole && len(o.Spec.Selector.MatchLabels) == 0 && laterSelector(selector)
 	}
 	if !whole {
 		scope = ", for " + chosen(e.Namespace, o.Spec.Selector)
@@ -85,26 +88,29 @@ func strictestAuthorization(e *envelope) (metav1.Object, string) {
 	denies := o.Spec.Action == securityapi.AuthorizationPolicy_DENY
 	var rules []json.RawMessage
 	unread := fields["rules"] != nil && json.Unmarshal(fields["rules"], &rules) != nil
-	for name := range fields {
-		unread = unread || !slices.Contains(policyFields, name)
+	var later []string
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if !slices.Contains(policyFields, name) {
+			later = append(later, name)
+		}
 	}
 	switch {
 	case unread && denies:
 		o.Spec.Rules = []*securityapi.Rule{{}}
-		return o, "it denies everything, since more of it cannot be read than single rules" + scope
-	case unread:
+		return o, "it denies everything, since its rules cannot be read" + scope
+	case !denies && (unread || len(later) > 0):
 		return o, "it allows nothing, since more of it cannot be read than single rules" + scope
 	case !whole && !denies:
 		// Of the workloads that it chooses beyond those that are meant, it must not open any that other policies close.
 		return o, "it allows nothing, since not all of its selector can be read" + scope
+	case denies:
+		left := strictestDenials(&o.Spec, rules, lost || !selects && len(later) > 0)
+		return o, deniedBy(o.Spec.Rules, left, later) + scope
 	}
 	for _, raw := range rules {
-		if rule := strictestRule(raw, denies); rule != nil {
+		if rule := readRule(raw); rule != nil {
 			o.Spec.Rules = append(o.Spec.Rules, rule)
 		}
-	}
-	if denies {
-		return o, effectDeny + scope
 	}
 	return o, effectAllow
 }
@@ -162,60 +168,9 @@ func readSelector(raw json.RawMessage) (_ *typev1beta1.WorkloadSelector, whole, 
 	return &typev1beta1.WorkloadSelector{MatchLabels: read}, false, len(checkLabels("", read)) > 0
 }
 
-// strictestRule reads one rule, and of one that is refused no more than its clauses that are not if it denies; nil if nothing.
-func strictestRule(raw json.RawMessage, denies bool) *securityapi.Rule {
-	rule := &securityapi.Rule{}
-	read := protojson.Unmarshal(raw, rule) == nil
-	switch {
-	case read && !refused(checkRule("", rule)):
-		return rule
-	case !denies:
-		return nil
-	case !read:
-		rule = readClauses(raw)
-	}
-	return widened(rule)
-}
-
-// widened is a rule without the clauses of which anything is refused. Connections match a rule if they match all its clauses, so that it
-// matches all that it was meant to match, and more.
-func widened(rule *securityapi.Rule) *securityapi.Rule {
-	out := &securityapi.Rule{}
-	if !refused(checkRule("", &securityapi.Rule{From: rule.From})) {
-		out.From = rule.From
-	}
-	if !refused(checkRule("", &securityapi.Rule{To: rule.To})) {
-		out.To = rule.To
-	}
-	for _, when := range rule.When {
-		if !refused(checkCondition("", when)) {
-			out.When = append(out.When, when)
-		}
-	}
-	return out
-}
-
-// readClauses reads a rule clause by clause, without those that do not read.
-func readClauses(raw json.RawMessage) *securityapi.Rule {
-	out := &securityapi.Rule{}
-	var clauses map[string]json.RawMessage
-	if json.Unmarshal(raw, &clauses) != nil {
-		return out
-	}
-	clause := func(name string, raw json.RawMessage) *securityapi.Rule {
-		rule := &securityapi.Rule{}
-		if len(raw) == 0 || only(name, raw, rule) != nil {
-			return &securityapi.Rule{}
-		}
-		return rule
-	}
-	out.From, out.To = clause("from", clauses["from"]).From, clause("to", clauses["to"]).To
-	var conditions []json.RawMessage
-	_ = json.Unmarshal(clauses["when"], &conditions) // none if it is no list
-	for _, raw := range conditions {
-		out.When = append(out.When, clause("when", json.RawMessage("["+string(raw)+"]")).When...)
-	}
-	return out
+// laterSelector says whether all that cannot be read of a selector are fields that are not known here.
+func laterSelector(raw json.RawMessage) bool {
+	return (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(raw, &typev1beta1.WorkloadSelector{}) == nil
 }
 
 // strictestPeers reads a PeerAuthentication. One of which no label of the selector can be read has a selector without labels, which no other
@@ -244,13 +199,20 @@ func strictestPeers(e *envelope) (metav1.Object, string) {
 		}
 	}
 	selects := len(o.Spec.GetSelector().GetMatchLabels()) > 0
-	closed := !read || o.Spec.GetMtls().GetMode() == strict
+	// A mode that has no name, as one that is a number may not, is not read.
+	closes := func(tls *securityapi.PeerAuthentication_MutualTLS) bool {
+		return tls.GetMode() == strict || !knownMode(tls.GetMode())
+	}
+	closed := !read || closes(o.Spec.GetMtls())
 	for port, tls := range o.Spec.PortLevelMtls {
 		if selects && port >= 1 && port <= 65535 {
+			if closes(tls) {
+				tls.Mode = strict
+			}
 			continue
 		}
 		// Ports cannot differ where no workloads are chosen, and one that is none may be any.
-		closed = closed || tls.GetMode() == strict
+		closed = closed || closes(tls)
 		delete(o.Spec.PortLevelMtls, port)
 	}
 	if !closed {

@@ -34,7 +34,32 @@ func TestStrictestReadings(t *testing.T) {
 			`{"action":"DENY","rules":[{"when":[{"key":"source.ip","values":["10.0.0.1"]}]}]}`, ""},
 		{"a rule that is nothing denies everything", policy, `{"action":"DENY","rules":[null]}`, `{"action":"DENY","rules":[{}]}`, ""},
 		{"a field of a later version beside the rules allows nothing", policy, `{"rules":[{}],"onlyAtNight":true}`, `{}`, "allows nothing"},
-		{"and denies everything", policy, `{"action":"DENY","rules":[{"to":[{"operation":{"ports":["80"]}}]}],"onlyAtNight":true}`, `{"action":"DENY","rules":[{}]}`, "denies everything"},
+		{"and leaves the rules as they are", policy, `{"action":"DENY","rules":[{"to":[{"operation":{"ports":["80"]}}]}],"onlyAtNight":true}`, `{"action":"DENY","rules":[{"to":[{"operation":{"ports":["80"]}}]}]}`, `"onlyAtNight", which is not known here, changes nothing`},
+		{"but for one that would deny everything, since it may say for whom", policy, `{"action":"DENY","rules":[{}],"onlyAtNight":true}`, `{"action":"DENY"}`, "denies nobody"},
+		{"which a selector says", policy, `{"selector":{"matchLabels":{"app":"web"}},"action":"DENY","rules":[{}],"onlyAtNight":true}`, `{"selector":{"matchLabels":{"app":"web"}},"action":"DENY","rules":[{}]}`, "changes nothing"},
+		{"a field of a later version in a source leaves the others", policy, `{"action":"DENY","rules":[{"from":[{"source":{"namespaces":["b"],"moods":["bad"]}}]}]}`, `{"action":"DENY","rules":[{"from":[{"source":{"namespaces":["b"]}}]}]}`, "which is more"},
+		{"so does one that makes no sense", policy, `{"action":"DENY","rules":[{"from":[{"source":{"namespaces":["b"],"ipBlocks":["x"]}}]}]}`, `{"action":"DENY","rules":[{"from":[{"source":{"namespaces":["b"]}}]}]}`, "which is more"},
+		{"in an operation as well", policy, `{"action":"DENY","rules":[{"to":[{"operation":{"ports":["80"],"notPorts":["90-95"]}}]}]}`, `{"action":"DENY","rules":[{"to":[{"operation":{"ports":["80"]}}]}]}`, "which is more"},
+		{"accounts that do not go with namespaces go", policy, `{"action":"DENY","rules":[{"from":[{"source":{"namespaces":["b"],"serviceAccounts":["x"]}}]}]}`, `{"action":"DENY","rules":[{"from":[{"source":{"namespaces":["b"]}}]}]}`, "which is more"},
+		{"a source of which nothing is known leaves the other clauses", policy, `{"action":"DENY","rules":[{"from":[{"source":{"moods":["bad"]}}],"to":[{"operation":{"ports":["80"]}}]}]}`, `{"action":"DENY","rules":[{"to":[{"operation":{"ports":["80"]}}]}]}`, "which is more"},
+		{"or the other sources, lest everybody is denied", policy, `{"action":"DENY","rules":[{"from":[{"source":{"moods":["bad"]}},{"source":{"namespaces":["b"]}}]}]}`, `{"action":"DENY","rules":[{"from":[{"source":{"namespaces":["b"]}}]}]}`, "rules[0] denies nobody"},
+		{"or the other rules", policy, `{"action":"DENY","rules":[{"from":[{"source":{"moods":["bad"]}}]},{"when":[{"key":"source.ip","values":["10.0.0.1"]}]}]}`, `{"action":"DENY","rules":[{"when":[{"key":"source.ip","values":["10.0.0.1"]}]}]}`, "rules[0] denies nobody"},
+		{"or nothing", policy, `{"action":"DENY","rules":[{"from":[{"source":{"moods":["bad"]}}]}]}`, `{"action":"DENY"}`, "denies nobody"},
+		{"an attribute of a later version", policy, `{"action":"DENY","rules":[{"when":[{"key":"source.mood","values":["bad"]}]}]}`, `{"action":"DENY"}`, "denies nobody"},
+		{"or in other letters", policy, `{"action":"DENY","rules":[{"when":[{"key":"Source.IP","values":["10.0.0.1"]}]}]}`, `{"action":"DENY"}`, "denies nobody"},
+		{"beside one that is known", policy, `{"action":"DENY","rules":[{"when":[{"key":"source.mood","values":["bad"]},{"key":"source.ip","values":["10.0.0.1"]}]}]}`, `{"action":"DENY","rules":[{"when":[{"key":"source.ip","values":["10.0.0.1"]}]}]}`, "which is more"},
+		{"one that is compared with nothing known", policy, `{"action":"DENY","rules":[{"when":[{"key":"source.ip","valuesFrom":"x"}]}]}`, `{"action":"DENY"}`, "denies nobody"},
+		{"one that is compared with nothing", policy, `{"action":"DENY","rules":[{"when":[{"key":"source.ip","values":[]}]}]}`, `{"action":"DENY","rules":[{}]}`, "which is more"},
+		{"a clause of a later version", policy, `{"action":"DENY","rules":[{"unless":[{"source":{"namespaces":["a"]}}]}]}`, `{"action":"DENY"}`, "denies nobody"},
+		{"beside another", policy, `{"action":"DENY","rules":[{"unless":[],"to":[{"operation":{"ports":["80"]}}]}]}`, `{"action":"DENY","rules":[{"to":[{"operation":{"ports":["80"]}}]}]}`, "which is more"},
+		{"what stands in the place of a source", policy, `{"action":"DENY","rules":[{"from":[{"group":"x"}]}]}`, `{"action":"DENY"}`, "denies nobody"},
+		{"what makes no sense denies everybody all the same", policy, `{"action":"DENY","rules":[{"from":[{"source":{"ipBlocks":["x"],"moods":["bad"]}}]}]}`, `{"action":"DENY","rules":[{}]}`, "which is more"},
+		{"so does a range of ports", policy, `{"action":"DENY","rules":[{"to":[{"operation":{"ports":["80-90"]}}]}]}`, `{"action":"DENY","rules":[{}]}`, "which is more"},
+		{"an empty text", policy, `{"action":"DENY","rules":[{"from":[{"source":{"namespaces":[""]}}]}]}`, `{"action":"DENY","rules":[{}]}`, "which is more"},
+		{"a source that is null", policy, `{"action":"DENY","rules":[{"from":[null]},{"from":[{"source":null}]},{"from":[]},{"to":[{}]}]}`, `{"action":"DENY","rules":[{},{},{},{}]}`, "which is more"},
+		{"of an ALLOW policy all of that allows nothing", policy, `{"rules":[{"from":[{"source":{"namespaces":["b"],"moods":["bad"]}}]},{"when":[{"key":"Source.IP","values":["10.0.0.1"]}]},{"unless":[]},{"from":[null]},{"to":[{"operation":{"ports":["80-90"]}}]}]}`, `{}`, "nothing else"},
+		{"a selector of which nothing is known chooses all, but not for everything", policy, `{"selector":{"matchExpressions":[{"key":"app"}]},"action":"DENY","rules":[{},{"to":[{"operation":{"ports":["80"]}}]}]}`,
+			`{"selector":{},"action":"DENY","rules":[{"to":[{"operation":{"ports":["80"]}}]}]}`, "rules[0] denies nobody"},
 		{"rules that are none", policy, `{"action":"DENY","rules":"all"}`, `{"action":"DENY","rules":[{}]}`, ""},
 		{"a selector of a later version chooses more", policy, `{"selector":{"matchLabels":{"app":"web"},"matchExpressions":[]},"action":"DENY","rules":[{}]}`, `{"selector":{"matchLabels":{"app":"web"}},"action":"DENY","rules":[{}]}`, ""},
 		{"and must not open more", policy, `{"selector":{"matchLabels":{"app":"web"},"matchExpressions":[]},"rules":[{}]}`, `{"selector":{"matchLabels":{"app":"web"}}}`, "allows nothing"},
@@ -67,6 +92,10 @@ func TestStrictestReadings(t *testing.T) {
 		{"a selector of peers of which part cannot be read", peers, `{"selector":{"matchLabels":{"app":7,"tier":"front"}},"mtls":{"mode":"STRICT"}}`,
 			`{"selector":{"matchLabels":{"tier":"front"}},"mtls":{"mode":"STRICT"}}`, "the rest of its selector"},
 		{"a selector of which nothing is left", peers, `{"selector":{"matchLabels":{"app":7}},"portLevelMtls":{"80":{"mode":"STRICT"}}}`, `{"selector":{},"mtls":{"mode":"STRICT"}}`, "all workloads of namespace shop"},
+		{"a mode that is a number and has no name", peers, `{"selector":{"matchLabels":{"app":"web"}},"mtls":{"mode":7},"portLevelMtls":{"80":{"mode":8},"81":{"mode":2}}}`,
+			`{"selector":{"matchLabels":{"app":"web"}},"mtls":{"mode":"STRICT"},"portLevelMtls":{"80":{"mode":"STRICT"},"81":{"mode":"PERMISSIVE"}}}`, "STRICT"},
+		{"a port with an unknown mode", peers, `{"selector":{"matchLabels":{"app":"web"}},"mtls":{"mode":"PERMISSIVE"},"portLevelMtls":{"80":{"mode":"QUANTUM"}}}`,
+			`{"selector":{"matchLabels":{"app":"web"}},"mtls":{"mode":"STRICT"}}`, "STRICT"},
 		{"peers that open", peers, `{"selector":{"matchLabels":{"app":"web"}},"mtls":{"mode":"PERMISSIVE"},"portLevelMtls":{"0":{"mode":"PERMISSIVE"}}}`, `{"selector":{"matchLabels":{"app":"web"}},"mtls":{"mode":"PERMISSIVE"}}`, "opens nothing that is STRICT without it"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -85,7 +114,7 @@ func TestStrictestReadings(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !proto.Equal(got, want) || effect == "" || !strings.Contains(effect, c.effect) {
-				t.Errorf("got %v, which %s", got, effect)
+				t.Errorf("got %v: %s", got, effect)
 			}
 		})
 	}
