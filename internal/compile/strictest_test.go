@@ -207,7 +207,7 @@ func deniesAll(p *security.Authorization) bool {
 // allows allows more, and where a DENY lets in whom the policy keeps out, its author is told.
 func TestFieldsOfALaterVersionNeverDenyEverybody(t *testing.T) {
 	read, less := 0, 0
-	for seed := range uint64(20_000) {
+	for seed := range uint64(6_000) {
 		s := spoiler{rand.New(rand.NewPCG(seed, 11))} //nolint:gosec // a test
 		spec := s.policy()
 		value, _ := files.Served(spoiledKey, served(t, spec))
@@ -233,7 +233,7 @@ func TestFieldsOfALaterVersionNeverDenyEverybody(t *testing.T) {
 			less++
 		}
 	}
-	if read < 5000 || less < 100 || less > read/2 {
+	if read < 1000 || less < 50 || less > read/2 {
 		t.Errorf("%d policies, of which %d deny less, say little", read, less)
 	}
 }

@@ -23,6 +23,9 @@ func checkServiceEntry(o metav1.Object) []fault {
 	if _, known := networkingapi.ServiceEntry_Resolution_name[int32(spec.Resolution)]; !known {
 		faults = append(faults, fault{field: "spec.resolution", message: fmt.Sprintf("unknown resolution %d", spec.Resolution), cure: "use one of NONE, STATIC, DNS, DNS_ROUND_ROBIN, DYNAMIC_DNS"})
 	}
+	if _, known := networkingapi.ServiceEntry_Location_name[int32(spec.Location)]; !known {
+		faults = append(faults, fault{field: "spec.location", message: fmt.Sprintf("unknown location %d", spec.Location), cure: "use one of MESH_EXTERNAL, MESH_INTERNAL"})
+	}
 	if spec.WorkloadSelector != nil && len(spec.Endpoints) > 0 {
 		faults = append(faults, fault{field: "spec.endpoints", message: "both endpoints and a workloadSelector are given", cure: "keep one of the two"})
 	}
