@@ -1,6 +1,7 @@
 package files
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -91,20 +92,43 @@ func checkRule(path string, rule *securityapi.Rule) []fault {
 		return []fault{{field: path, message: "the rule is null", cure: "write {} for a rule that matches everything"}}
 	}
 	var faults []fault
-	if rule.From != nil && len(rule.From) == 0 {
-		faults = append(faults, fault{field: path + ".from", message: "the list is empty", cure: "remove it, or name a source"})
-	}
 	for i, from := range rule.From {
 		faults = append(faults, checkSource(fmt.Sprintf("%s.from[%d].source", path, i), from.GetSource())...)
-	}
-	if rule.To != nil && len(rule.To) == 0 {
-		faults = append(faults, fault{field: path + ".to", message: "the list is empty", cure: "remove it, or name an operation"})
 	}
 	for i, to := range rule.To {
 		faults = append(faults, checkOperation(fmt.Sprintf("%s.to[%d].operation", path, i), to.GetOperation())...)
 	}
 	for i, when := range rule.When {
 		faults = append(faults, checkCondition(fmt.Sprintf("%s.when[%d]", path, i), when)...)
+	}
+	return faults
+}
+
+// checkRulesWritten refuses lists of sources and operations that are given and empty, or null. Decoded, they are as if they were not there, and
+// the rule admits everybody.
+func checkRulesWritten(spec []byte) []fault {
+	var fields struct {
+		Rules []json.RawMessage `json:"rules"`
+	}
+	_ = json.Unmarshal(spec, &fields) // it was decoded before
+	var faults tally
+	for i, rule := range fields.Rules {
+		for _, f := range checkRuleWritten(fmt.Sprintf("spec.rules[%d]", i), rule) {
+			faults.add(f)
+		}
+	}
+	return faults.all()
+}
+
+func checkRuleWritten(path string, rule []byte) (faults []fault) {
+	var lists map[string]json.RawMessage
+	_ = json.Unmarshal(rule, &lists)
+	for _, l := range []struct{ name, one string }{{"from", "source"}, {"to", "operation"}} {
+		raw, given := lists[l.name]
+		var entries []json.RawMessage
+		if given && json.Unmarshal(raw, &entries) == nil && len(entries) == 0 {
+			faults = append(faults, fault{field: path + "." + l.name, message: "the list is empty", cure: "remove it, or name one " + l.one + " at least"})
+		}
 	}
 	return faults
 }

@@ -270,6 +270,9 @@ func (k kind) decode(raw []byte) (metav1.Object, []fault) {
 		if len(e.Spec) > 0 && !bytes.Equal(e.Spec, []byte("null")) {
 			faults = append(faults, strictProto(e.Spec, spec)...)
 		}
+		if k.written != nil && !refused(faults) {
+			faults = append(faults, k.written(e.Spec)...)
+		}
 		copyMeta(&e.ObjectMeta, o)
 		return o, faults
 	default:

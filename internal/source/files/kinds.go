@@ -31,6 +31,8 @@ type kind struct {
 	plain func() metav1.Object
 	// istio makes an empty object and hands out its spec, which is a protobuf message and must be decoded as one.
 	istio func() (metav1.Object, proto.Message)
+	// written finds in the spec's JSON what the decoded object no longer tells.
+	written func(spec []byte) []fault
 	// check finds what the types cannot say.
 	check func(metav1.Object) []fault
 }
@@ -63,7 +65,7 @@ var kinds = indexKinds([]kind{
 	{group: coreGroup, name: "ServiceAccount", versions: []string{"v1"}, plain: plain[corev1.ServiceAccount]},
 	{group: coreGroup, name: "Service", versions: []string{"v1"}, plain: plain[corev1.Service], check: checkService},
 	{group: coreGroup, name: "Pod", versions: []string{"v1"}, plain: plain[corev1.Pod], check: checkPod},
-	{group: securityGroup, name: "AuthorizationPolicy", versions: istioSecurity, check: checkAuthorizationPolicy,
+	{group: securityGroup, name: "AuthorizationPolicy", versions: istioSecurity, check: checkAuthorizationPolicy, written: checkRulesWritten,
 		istio: istio(func(o *securityv1.AuthorizationPolicy) proto.Message { return &o.Spec })},
 	{group: securityGroup, name: "PeerAuthentication", versions: istioSecurity, check: checkPeerAuthentication,
 		istio: istio(func(o *securityv1.PeerAuthentication) proto.Message { return &o.Spec })},

@@ -15,7 +15,7 @@ import (
 // readRule reads a rule; nil if it is refused.
 func readRule(raw json.RawMessage) *securityapi.Rule {
 	rule := &securityapi.Rule{}
-	if protojson.Unmarshal(raw, rule) != nil || refused(checkRule("", rule)) {
+	if protojson.Unmarshal(raw, rule) != nil || refused(checkRule("", rule)) || refused(checkRuleWritten("", raw)) {
 		return nil
 	}
 	return rule
@@ -80,6 +80,7 @@ func everything(rule *securityapi.Rule) bool {
 func strictestDenial(raw json.RawMessage) (rule *securityapi.Rule, least bool) {
 	r := ruleReader{}
 	clauses, _ := r.object(raw, "from", "to", "when")
+	r.faulty = r.faulty || refused(checkRuleWritten("", raw))
 	wide, narrow := &securityapi.Rule{}, &securityapi.Rule{}
 	none := false
 
