@@ -25,7 +25,7 @@ const everything = `
 takeOver: istio
 image: {pullSecrets: [registry]}
 mesh: {trustDomainAliases: [old.example]}
-control: {autoscaling: {enabled: true}, certificates: {signer: example.com/mesh, signerApprove: true}, advertise: [mesh.example], nodeSelector: {a: b}, podLabels: {a: b}, env: {GOGC: 100}}
+control: {autoscaling: {enabled: true}, certificates: {signer: example.com/mesh, signerApprove: true}, ownIdentityAccounts: [shop/waypoint], advertise: [mesh.example], nodeSelector: {a: b}, podLabels: {a: b}, env: {GOGC: 100}}
 agent: {excludeInboundPorts: [8080, 22], excludeOutboundPorts: [53], excludeOutboundRanges: [10.0.0.0/8], podAnnotations: {a: b}}
 node: {workers: 50%, env: {LATEEN_IDLE_TIMEOUT: 1h}}
 monitoring: {podMonitors: true, rules: true, dashboards: true, labels: {release: prometheus}}
@@ -201,10 +201,17 @@ func environment(t *testing.T, text, kind, name string) map[string]string {
 }
 
 func TestSettingsReachThePrograms(t *testing.T) {
+	for _, arg := range arguments(t, "{}", "Deployment", "lateen-control") {
+		if strings.HasPrefix(arg, "--own-identity-accounts") {
+			t.Errorf("by default pods get certificates in their own names: %s", arg)
+		}
+	}
 	for _, c := range []struct{ values, kind, name, want string }{
 		{"{}", "Deployment", "lateen-control", "--kube"},
 		{"{}", "Deployment", "lateen-control", "--node-proxy-accounts=lateen-system/lateen-node"},
 		{"{control: {nodeProxyAccounts: [a/b]}}", "Deployment", "lateen-control", "--node-proxy-accounts=lateen-system/lateen-node,a/b"},
+		{"{control: {ownIdentityAccounts: [a/b, c/d]}}", "Deployment", "lateen-control", "--own-identity-accounts=a/b,c/d"},
+		{"{}", "Deployment", "lateen-control", "--own-identity-ttl=1h"},
 		{"{}", "Deployment", "lateen-control", "--advertise=lateen-control.lateen-system.svc,lateen-control.lateen-system.svc.cluster.local,lateen-control.lateen-system"},
 		{"{takeOver: istio}", "Deployment", "lateen-control", "--node-proxy-accounts=lateen-system/lateen-node,istio-system/ztunnel"},
 		{"{takeOver: istio, mesh: {rootNamespace: mesh}}", "Deployment", "lateen-control", "--node-proxy-accounts=lateen-system/lateen-node,mesh/ztunnel"},

@@ -111,7 +111,7 @@ var other = map[string]string{
 	"image.pullPolicy": "Never", "image.pullSecrets": "[s]", "mesh.trustDomainAliases": "[a.example]", "log.level": "debug", "log.format": "json",
 	"control.resources": "{requests: {cpu: 7m}}", "agent.resources": "{requests: {cpu: 7m}}", "node.resources": "{requests: {cpu: 7m}}",
 	"control.certificates.ttl": "1h", "control.certificates.minTTL": "5s", "control.certificates.rotationLeastStage": "3m", "control.certificates.signer": "a.example/b", "control.certificates.signerRoot": "secret/a/b",
-	"control.nodeProxyAccounts": "[a/b]", "control.advertise": "[a]", "agent.excludeInboundPorts": "[1]", "agent.excludeOutboundPorts": "[1]",
+	"control.certificates.ownIdentityTTL": "30m", "control.nodeProxyAccounts": "[a/b]", "control.ownIdentityAccounts": "[a/b]", "control.advertise": "[a]", "agent.excludeInboundPorts": "[1]", "agent.excludeOutboundPorts": "[1]",
 	"agent.excludeOutboundRanges": "[10.0.0.0/8]", "agent.tolerations": "[]", "node.tolerations": "[]", "control.tolerations": "[{operator: Exists}]",
 	"node.workers": `"2"`, "node.accelerator": "splice", "cni.binDir": "/opt/x", "cni.confDir": "/etc/x", "takeOver": "istio", "monitoring.interval": "1m",
 }

@@ -22,7 +22,9 @@ type NodeAuthorizer struct {
 	Pods        Pods
 	// Accounts are the service accounts, "namespace/name", that may act for others.
 	Accounts map[string]bool
-	Now      func() time.Time
+	// Own says who may have a certificate in its own name.
+	Own OwnNames
+	Now func() time.Time
 }
 
 // endLeeway is how long after the end of its grace period a pod that is being deleted may still ask: as long as the API server accepts its
@@ -42,7 +44,7 @@ func refuse(reason, format string, args ...any) *Refusal {
 	return &Refusal{Reason: reason, Text: fmt.Sprintf(format, args...)}
 }
 
-// Identity returns the identity to be certified: the impersonated one if that is not empty and may be, else the caller's own.
+// Identity returns the identity to be certified: the impersonated one if that is not empty and may be, else the caller's own if its account is listed.
 // Either way the caller's token must be bound to a pod that is still there: a token outlives its pod by up to an hour.
 func (a *NodeAuthorizer) Identity(caller Caller, impersonated string) (Identity, error) {
 	id := Identity{TrustDomain: a.TrustDomain, Namespace: caller.Namespace, ServiceAccount: caller.ServiceAccount}
@@ -59,8 +61,11 @@ func (a *NodeAuthorizer) Identity(caller Caller, impersonated string) (Identity,
 		}
 	}
 	pod, err := a.Bound(caller)
-	if err != nil || impersonated == "" {
+	if err != nil {
 		return id, err
+	}
+	if impersonated == "" {
+		return id, a.Own.may(caller, pod)
 	}
 	for _, p := range a.Pods.PodsOnNode(pod.Spec.NodeName) {
 		if p.Namespace == id.Namespace && account(p) == id.ServiceAccount && !ended(p) {

@@ -274,34 +274,6 @@ func TestNoCertificateOutlivesTheRoot(t *testing.T) {
 	}
 }
 
-func TestWithoutImpersonationACallerGetsItsOwnIdentity(t *testing.T) {
-	a := newAuthority(t)
-	db := func(uid, node string) string {
-		return a.token(func(c jwt.MapClaims, k map[string]any) {
-			c["sub"] = "system:serviceaccount:shop:db"
-			k["namespace"], k["serviceaccount"] = "shop", map[string]any{"name": "db"}
-			k["pod"], k["node"] = map[string]any{"name": "db-1", "uid": uid}, map[string]any{"name": node}
-		})
-	}
-	token := db("d1", "n2")
-	for reason, stolen := range map[string]string{"stale_pod": db("older", "n2"), "unknown_node": db("d1", "n1")} {
-		if _, err := a.ask(stolen, "", csr(t, newKey(t), nil), 0); status.Code(err) != codes.PermissionDenied || a.counted.refused[reason] != 1 {
-			t.Errorf("%s: got %v, counted %v", reason, err, a.counted.refused)
-		}
-	}
-	resp, err := a.ask(token, "", csr(t, newKey(t), nil), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := parse(t, resp.CertChain[0]).URIs[0].String(); got != "spiffe://cluster.local/ns/shop/sa/db" {
-		t.Errorf("got %s", got)
-	}
-	// The same caller may not act for others.
-	if _, err := a.ask(token, web, csr(t, newKey(t), nil), 0); status.Code(err) != codes.PermissionDenied || a.counted.refused["not_a_node_proxy"] != 1 {
-		t.Errorf("got %v, counted %v", err, a.counted.refused)
-	}
-}
-
 // TestRefuses is one row for each way to ask for what one may not have.
 func TestRefuses(t *testing.T) {
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 1024)

@@ -14,6 +14,7 @@ import (
 // A pod that asks for its own certificate without end is held up; the node proxies and the log are not.
 func TestOnePodsRequestsAreBounded(t *testing.T) {
 	a := newAuthority(t)
+	a.service.Authorizer.Own.Accounts = map[string]bool{"shop/web": true}
 	own := a.token(func(c jwt.MapClaims, k map[string]any) {
 		c["sub"] = "system:serviceaccount:shop:web"
 		k["namespace"], k["serviceaccount"] = "shop", map[string]any{"name": "web"}

@@ -76,6 +76,9 @@ func (s *Service) CreateCertificate(ctx context.Context, req *auth.IstioCertific
 	if err != nil {
 		return nil, s.refused("malformed_request", caller, id.String(), status.Error(codes.InvalidArgument, err.Error()))
 	}
+	if wanted == "" {
+		lifetime = s.Authorizer.Own.limit(lifetime)
+	}
 	now, signer := s.Now(), s.Authority.Signer()
 	if signer.elsewhere == nil { // what others sign ends when they say
 		lifetime = max(0, min(lifetime, signer.NotAfter().Sub(now)))

@@ -7,11 +7,13 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"lateen.dev/lateen/internal/ca"
 	"lateen.dev/lateen/internal/ca/lifetime"
 )
 
@@ -40,7 +42,7 @@ func Command() *cobra.Command {
 				return err
 			}
 			onKube(cmd.Flags(), &opts)
-			if err := lifetime.Judge("--cert-ttl", opts.CertTTL, "--min-cert-ttl", opts.MinCertTTL); err != nil {
+			if err := opts.judge(); err != nil {
 				return err
 			}
 			if _, chosen := os.LookupEnv("GOGC"); !chosen {
@@ -71,6 +73,8 @@ func Command() *cobra.Command {
 	f.StringVar(&opts.TokenKey, "token-key", "", "PEM file with the public keys that callers' tokens are signed with")
 	f.StringVar(&opts.TokenIssuer, "token-issuer", "lateen-local", "issuer that tokens must name")
 	f.StringSliceVar(&opts.NodeProxyAccounts, "node-proxy-accounts", []string{"istio-system/ztunnel"}, "service accounts that may follow the mesh's configuration and get certificates for the pods of their node; with --kube lateen-node of --namespace by default")
+	f.StringSliceVar(&opts.OwnIdentityAccounts, "own-identity-accounts", nil, "service accounts (namespace/name) of waypoints, gateways and sidecars: their pods may get a certificate in their own name, whose key they keep; nobody else's may")
+	f.DurationVar(&opts.OwnIdentityTTL, "own-identity-ttl", ca.DefaultOwnLifetime, "the most that certificates of --own-identity-accounts live, if --cert-ttl is longer")
 	f.StringSliceVar(&opts.Advertise, "advertise", nil, "host names and addresses under which proxies reach the control plane")
 	f.StringVar(&opts.RootCertOut, "root-cert-out", "", "file to write the public root certificates to; written again when they change")
 	f.StringVar(&opts.CADir, "ca-dir", "", "directory of a plugged-in CA: ca-cert.pem, ca-key.pem, cert-chain.pem and root-cert.pem; read again when they change. Without it a root is made in --data-dir")
@@ -86,6 +90,24 @@ func Command() *cobra.Command {
 	f.StringVar(&logLevel, "log-level", logLevel, "debug, info, warn or error")
 	cmd.AddCommand(rotateRoot())
 	return cmd
+}
+
+// judge refuses flags that no certificate could be issued by, or that would list nobody without a word.
+func (o Options) judge() error {
+	if err := lifetime.Judge("--cert-ttl", o.CertTTL, "--min-cert-ttl", o.MinCertTTL); err != nil {
+		return err
+	}
+	if err := lifetime.JudgeOwn("--own-identity-ttl", o.OwnIdentityTTL); err != nil {
+		return err
+	}
+	for flag, accounts := range map[string][]string{"--node-proxy-accounts": o.NodeProxyAccounts, "--own-identity-accounts": o.OwnIdentityAccounts} {
+		for _, account := range accounts {
+			if namespace, name, two := strings.Cut(account, "/"); !two || namespace == "" || name == "" || strings.Contains(name, "/") {
+				return fmt.Errorf("%s has %q; write NAMESPACE/NAME of a service account", flag, account)
+			}
+		}
+	}
+	return nil
 }
 
 // onKube fills in what is different on Kubernetes where nobody asked for something else.

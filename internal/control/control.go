@@ -49,10 +49,13 @@ type Options struct {
 	TokenKey          string
 	TokenIssuer       string
 	NodeProxyAccounts []string
-	Advertise         []string
-	RootCertOut       string
-	CertTTL           time.Duration
-	MinCertTTL        time.Duration
+	// OwnIdentityAccounts are the service accounts whose pods may have a certificate in their own name, OwnIdentityTTL is the longest that it lives.
+	OwnIdentityAccounts []string
+	OwnIdentityTTL      time.Duration
+	Advertise           []string
+	RootCertOut         string
+	CertTTL             time.Duration
+	MinCertTTL          time.Duration
 	// CADir holds a plugged-in CA; without it the control plane makes one of its own in DataDir.
 	CADir string
 	// TakeOver is "istio" if a running Istio's CA is to be taken over, on Kubernetes.
@@ -127,7 +130,8 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 	if err != nil {
 		return nil, err
 	}
-	authorizer := &ca.NodeAuthorizer{TrustDomain: opts.Mesh.TrustDomain, Pods: c.store, Accounts: set(opts.NodeProxyAccounts), Now: now}
+	authorizer := &ca.NodeAuthorizer{TrustDomain: opts.Mesh.TrustDomain, Pods: c.store, Accounts: set(opts.NodeProxyAccounts),
+		Own: ca.OwnNames{Accounts: set(opts.OwnIdentityAccounts), Lifetime: opts.OwnIdentityTTL}, Now: now}
 	c.xds = xds.NewServer(xds.Options{Log: c.log, Epoch: epoch, Authenticator: streams{c.verifier, authorizer, opts.Kube, c.metrics.StreamRefused}, Observer: c.observer(), Logger: logger, Now: now})
 	certificates := &ca.Service{Authority: c.authority, Verifier: c.verifier, Lifetime: opts.CertTTL, MinLifetime: opts.MinCertTTL, Now: now, Observer: c.metrics, Logger: logger,
 		Authorizer: authorizer}

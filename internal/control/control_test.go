@@ -568,6 +568,9 @@ func TestCommandNamesWhatIsWrongWithItsFlags(t *testing.T) {
 		"correct --kubeconfig":           {"--kube", "--kubeconfig", "/none"},
 		"--log-format is \"xml\"":        {"--config-dir", dir, "--data-dir", dir, "--token-key", "k", "--log-format", "xml"},
 		"--cert-ttl is 1s":               {"--config-dir", dir, "--data-dir", dir, "--token-key", "k", "--cert-ttl", "1s"},
+		"--own-identity-ttl is 1s":       {"--config-dir", dir, "--data-dir", dir, "--token-key", "k", "--own-identity-ttl", "1s"},
+		"--own-identity-accounts has":    {"--config-dir", dir, "--data-dir", dir, "--token-key", "k", "--own-identity-accounts", "shop/waypoint,web"},
+		"--node-proxy-accounts has":      {"--config-dir", dir, "--data-dir", dir, "--token-key", "k", "--node-proxy-accounts", "a/b/c"},
 		"read the token key: open /none": {"--config-dir", dir, "--data-dir", filepath.Join(dir, "ca"), "--token-key", "/none"},
 	} {
 		cmd := Command()

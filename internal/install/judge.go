@@ -35,8 +35,9 @@ type judged struct {
 		Resources    resourceValues `json:"resources"`
 		Advertise    []string       `json:"advertise"`
 		Certificates struct {
-			TTL    string `json:"ttl"`
-			MinTTL string `json:"minTTL"`
+			TTL            string `json:"ttl"`
+			MinTTL         string `json:"minTTL"`
+			OwnIdentityTTL string `json:"ownIdentityTTL"`
 		} `json:"certificates"`
 	} `json:"control"`
 	Agent struct {
@@ -90,6 +91,15 @@ func judge(values map[string]any) error {
 		}
 		if err == nil {
 			err = lifetime.Judge("control.certificates.ttl", ttl, "control.certificates.minTTL", least)
+		}
+		if err != nil {
+			refuse("%v", err)
+		}
+	}
+	if own := v.Control.Certificates.OwnIdentityTTL; own != "" {
+		ttl, err := time.ParseDuration(own)
+		if err == nil {
+			err = lifetime.JudgeOwn("control.certificates.ownIdentityTTL", ttl)
 		}
 		if err != nil {
 			refuse("%v", err)

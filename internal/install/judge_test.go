@@ -13,6 +13,8 @@ func TestValuesThatNoPartBeginsWithAreRefused(t *testing.T) {
 		"control.certificates.ttl=0s":                         "control.certificates.ttl is 0s; use 2s to 2160h",
 		"control.certificates.ttl=1ms":                        "control.certificates.ttl is 1ms",
 		"control.certificates.minTTL=48h":                     "control.certificates.minTTL is 48h0m0s; use 1s to control.certificates.ttl",
+		"control.certificates.ownIdentityTTL=1s":              "control.certificates.ownIdentityTTL is 1s; use 2s to 2160h",
+		"control.certificates.ownIdentityTTL=30m":             "",
 		"agent.excludeOutboundRanges={999.1.1.1/99}":          "999.1.1.1/99",
 		"agent.excludeOutboundRanges={10.0.0.1/8}":            "write 10.0.0.0/8",
 		"mesh.trustDomain=a..b":                               `mesh.trustDomain is "a..b"`,

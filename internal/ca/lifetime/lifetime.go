@@ -24,3 +24,11 @@ func Judge(name string, ttl time.Duration, leastName string, least time.Duration
 	}
 	return nil
 }
+
+// JudgeOwn refuses a longest lifetime of certificates in a pod's own name, with the name that whoever gave it knows it by.
+func JudgeOwn(name string, ttl time.Duration) error {
+	if ttl < Shortest || ttl > Longest {
+		return fmt.Errorf("%s is %s; use 2s to 2160h", name, ttl)
+	}
+	return nil
+}
