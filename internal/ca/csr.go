@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // maxCSR bounds a request's size in bytes; one with an RSA-4096 key takes under 2 KiB.
@@ -17,13 +18,14 @@ const maxCSR = 16 << 10
 // Request is a certificate signing request that was checked for everything but whether its sender may make it.
 type Request struct {
 	public any
-	// pem is the request as it came.
-	pem []byte
+	// der is the request as it came, surplus what it asks for beside its key and its names.
+	der     []byte
+	surplus string
 	// identity is the one the request itself names; it may name none.
 	identity *Identity
 }
 
-// ParseRequest reads a PEM request: signed by its own key, with a key of sufficient strength, naming at most one SPIFFE identity and nothing else.
+// ParseRequest reads a PEM request: signed by its own key, with a key of sufficient strength, naming at most one SPIFFE identity and nobody else.
 func ParseRequest(csr []byte) (*Request, error) {
 	if len(csr) > maxCSR {
 		return nil, fmt.Errorf("the request has %d bytes, more than %d", len(csr), maxCSR)
@@ -42,22 +44,42 @@ func ParseRequest(csr []byte) (*Request, error) {
 	if err := parsed.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("the request is not signed by its own key: %w", err)
 	}
-	if len(parsed.DNSNames)+len(parsed.IPAddresses)+len(parsed.EmailAddresses) > 0 {
-		return nil, errors.New("the request names DNS names, addresses or mailboxes; a workload's certificate holds its SPIFFE identity only")
+	names, err := readAltNames(parsed.Extensions)
+	if err != nil {
+		return nil, fmt.Errorf("the request: %w; a workload's certificate holds its SPIFFE identity only", err)
 	}
-	r := &Request{public: parsed.PublicKey, pem: pem.EncodeToMemory(block)}
-	switch len(parsed.URIs) {
+	if slices.ContainsFunc(names, func(n altName) bool { return n.kind != uriName }) {
+		return nil, errors.New("the request names DNS names, addresses, mailboxes or others; a workload's certificate holds its SPIFFE identity only")
+	}
+	r := &Request{public: parsed.PublicKey, der: parsed.Raw, surplus: surplus(parsed)}
+	switch len(names) {
 	case 0:
 	case 1:
-		id, err := ParseIdentity(parsed.URIs[0].String())
+		id, err := ParseIdentity(names[0].value)
 		if err != nil {
 			return nil, fmt.Errorf("the request's URI: %w", err)
 		}
 		r.identity = &id
 	default:
-		return nil, fmt.Errorf("the request names %d URIs; a certificate holds one identity", len(parsed.URIs))
+		return nil, fmt.Errorf("the request names %d URIs; a certificate holds one identity", len(names))
 	}
 	return r, nil
+}
+
+// pem is the request alone, without what stood around it.
+func (r *Request) pem() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: r.der})
+}
+
+// copyable says why a request must not be handed to a signer who may copy whatever it asks for; it is nil if it asks for an identity alone.
+func (r *Request) copyable(id Identity, signer string) error {
+	switch {
+	case r.identity == nil:
+		return fmt.Errorf("the request names no identity, and %s signs what requests name; put %s into the request as its URI", signer, id)
+	case r.surplus != "":
+		return fmt.Errorf("the request asks for %s, and %s may sign whatever a request asks for; ask for the identity alone", r.surplus, signer)
+	}
+	return nil
 }
 
 func checkKey(public any) error {

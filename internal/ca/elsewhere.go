@@ -2,12 +2,9 @@ package ca
 
 import (
 	"context"
-	"crypto"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"slices"
 	"time"
 )
@@ -43,26 +40,20 @@ func NewSignerElsewhere(name string, by Elsewhere, rootName string, roots []byte
 
 // issueElsewhere has a request signed and believes nothing of the answer: a certificate that names others than were asked for must not
 // reach a proxy, and one that its peers would refuse is of no use.
-func (s *Signer) issueElsewhere(ctx context.Context, r *Request, template *x509.Certificate, now time.Time) (leaf []byte, chain []*x509.Certificate, err error) {
+func (s *Signer) issueElsewhere(ctx context.Context, r *Request, template *x509.Certificate, asked time.Time) (leaf []byte, chain []*x509.Certificate, err error) {
 	began := time.Now()
-	answer, err := s.elsewhere.Sign(ctx, r.pem, template.NotAfter.Sub(now), slices.Contains(template.ExtKeyUsage, x509.ExtKeyUsageClientAuth))
+	answer, err := s.elsewhere.Sign(ctx, r.pem(), template.NotAfter.Sub(asked), slices.Contains(template.ExtKeyUsage, x509.ExtKeyUsageClientAuth))
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", s.name, err)
 	}
-	now = now.Add(time.Since(began)) // a signer may take its time, and its certificates are valid from then on
+	now := asked.Add(time.Since(began)) // a signer may take its time, and its certificates are valid from then on
 	signed, err := certificates("the answer of "+s.name, answer)
 	if err != nil {
 		return nil, nil, err
 	}
 	cert := signed[0]
-	public, comparable := cert.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
-	switch {
-	case !comparable || !public.Equal(r.public):
-		return nil, nil, fmt.Errorf("%s signed another key than the request's", s.name)
-	case cert.IsCA:
-		return nil, nil, fmt.Errorf("%s signed a CA certificate", s.name)
-	case !names(cert, template):
-		return nil, nil, fmt.Errorf("%s signed other names than were asked for", s.name)
+	if err := judgeAnswer(s.name, cert, r, template, asked, now); err != nil {
+		return nil, nil, err
 	}
 	intermediates := x509.NewCertPool()
 	for _, c := range signed[1:] {
@@ -77,25 +68,6 @@ func (s *Signer) issueElsewhere(ctx context.Context, r *Request, template *x509.
 		}
 	}
 	return cert.Raw, chain, nil
-}
-
-// names says whether a certificate has the names of a template, and no others.
-func names(c, template *x509.Certificate) bool {
-	uri := func(u *url.URL) string { return u.String() }
-	ip := func(i net.IP) string { return i.String() }
-	same := func(s string) string { return s }
-	return len(c.EmailAddresses) == 0 && alike(c.URIs, template.URIs, uri) && alike(c.IPAddresses, template.IPAddresses, ip) && alike(c.DNSNames, template.DNSNames, same)
-}
-
-func alike[T any](a, b []T, text func(T) string) bool {
-	list := func(all []T) (out []string) {
-		for _, v := range all {
-			out = append(out, text(v))
-		}
-		slices.Sort(out)
-		return out
-	}
-	return slices.Equal(list(a), list(b))
 }
 
 // NoSigner stands for a CA that is not open yet: it signs nothing and is trusted by nobody.

@@ -3,6 +3,9 @@ package ca
 import (
 	"context"
 	"crypto/ecdsa"
+	"crypto/x509"
+	"encoding/pem"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,7 +15,8 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// FuzzParseRequest: no bytes make the parser panic, and what it accepts names at most an identity that reads back the same.
+// FuzzParseRequest: no bytes make the parser panic, what it accepts names at most an identity that reads back the same, and what may be handed to
+// a signer elsewhere asks for that identity alone, as Go's own reader sees it.
 func FuzzParseRequest(f *testing.F) {
 	f.Add(csr(f, newKey(f), nil, web))
 	f.Add(csr(f, newKey(f), nil))
@@ -24,6 +28,45 @@ func FuzzParseRequest(f *testing.F) {
 		}
 		if again, err := ParseIdentity(r.identity.String()); err != nil || again != *r.identity {
 			t.Errorf("%v reads back as %v, %v", r.identity, again, err)
+		}
+		if r.copyable(*r.identity, "signer") != nil {
+			return
+		}
+		block, rest := pem.Decode(r.pem())
+		if block == nil || len(rest) > 0 || len(block.Headers) > 0 {
+			t.Fatalf("handed on: %s", r.pem())
+		}
+		asks, err := x509.ParseCertificateRequest(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if asks.Subject.CommonName != "" || len(strings.Join(asks.Subject.Organization, "")) > 0 || len(asks.Extensions) != 1 || !asks.Extensions[0].Id.Equal(altNames) ||
+			len(asks.Attributes) > 1 || len(asks.DNSNames)+len(asks.IPAddresses)+len(asks.EmailAddresses) > 0 || len(asks.URIs) != 1 || asks.URIs[0].String() != r.identity.String() { //nolint:staticcheck // what Go deprecates others still send
+			t.Errorf("%+v was handed on", asks)
+		}
+	})
+}
+
+// FuzzAnswer: no bytes make the judge of signers' answers panic, and what it accepts is a certificate for one identity and for handshakes alone, as
+// Go's own reader sees it.
+func FuzzAnswer(f *testing.F) {
+	f.Add([]byte{48, 0})
+	f.Fuzz(func(t *testing.T, der []byte) {
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			return
+		}
+		id, err := ParseIdentity(web)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template := &x509.Certificate{NotAfter: start.Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, URIs: []*url.URL{id.URI()}}
+		if judgeAnswer("signer", cert, &Request{public: cert.PublicKey}, template, start, start) != nil {
+			return
+		}
+		if len(cert.URIs) != 1 || cert.URIs[0].String() != web || len(cert.DNSNames)+len(cert.IPAddresses)+len(cert.EmailAddresses) > 0 || cert.Subject.CommonName != "" || cert.Subject.SerialNumber != "" ||
+			cert.IsCA || cert.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0 || len(cert.ExtKeyUsage) != 2 || cert.NotAfter.After(start.Add(time.Hour+answerLeeway)) {
+			t.Errorf("accepted %+v", cert)
 		}
 	})
 }

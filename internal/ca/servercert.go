@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -115,7 +114,7 @@ func (c *ServerCertificate) issue(signer *Signer, now time.Time) (*tls.Certifica
 		if err != nil {
 			return nil, fmt.Errorf("make a request for the server certificate: %w", err)
 		}
-		request.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+		request.der = der
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), serverIssueTimeout)
 	defer cancel()

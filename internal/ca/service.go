@@ -90,9 +90,10 @@ func (s *Service) CreateCertificate(ctx context.Context, req *auth.IstioCertific
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		URIs:        []*url.URL{id.URI()},
 	}
-	if signer.elsewhere != nil && csr.identity == nil {
-		return nil, s.refused("malformed_csr", caller, id.String(), status.Errorf(codes.InvalidArgument,
-			"the request names no identity, and %s signs what requests name; put %s into the request as its URI", signer.name, id))
+	if signer.elsewhere != nil {
+		if err := csr.copyable(id, signer.name); err != nil {
+			return nil, s.refused("malformed_csr", caller, id.String(), status.Error(codes.InvalidArgument, err.Error()))
+		}
 	}
 	der, chain, err := signer.issue(ctx, csr, template, now)
 	if errors.Is(err, ErrEnded) {

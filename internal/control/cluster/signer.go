@@ -29,8 +29,6 @@ const (
 	maxRequestsPerProxy, maxRequestsPerNamespace = 8, 2
 	// signTimeout is how long a caller waits for its certificate.
 	signTimeout = 25 * time.Second
-	// leastLife is the shortest that the API lets anybody ask for.
-	leastLife = 10 * time.Minute
 	// leastLook and longestLook are the pauses between two looks at a request.
 	leastLook, longestLook = 100 * time.Millisecond, 2 * time.Second
 	// forgottenAfter is how old a request is that its replica did not remove; sweepEvery is how often they are looked for.
@@ -174,7 +172,7 @@ func (r *remote) Sign(ctx context.Context, request []byte, life time.Duration, c
 	csr, err := requests.Create(ctx, &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "lateen-", Labels: labels()},
 		Spec: certificatesv1.CertificateSigningRequestSpec{Request: request, SignerName: r.name, Usages: usages,
-			ExpirationSeconds: ptr.To(int32(max(life, leastLife) / time.Second))},
+			ExpirationSeconds: ptr.To(int32(max(life, ca.LeastLifeElsewhere) / time.Second))},
 	}, metav1.CreateOptions{FieldManager: fieldManager})
 	if err != nil {
 		return nil, r.explain("make a request", err, "certificatesigningrequests", "create")
