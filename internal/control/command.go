@@ -63,7 +63,7 @@ func Command() *cobra.Command {
 	f.StringVar(&opts.ConfigDir, "config-dir", "", "directory of YAML and JSON manifests to follow")
 	f.StringVar(&opts.DataDir, "data-dir", "", "directory that keeps the CA's key and what must be chosen alike after a restart; created with mode 0700")
 	f.StringVar(&opts.Listen, "listen", ":15012", "address for proxies: discovery and certificates over TLS")
-	f.StringVar(&opts.DebugListen, "debug-listen", "127.0.0.1:15014", "address for metrics, readiness and dumps; has no access control, but with --kube, where it is :15014 by default and all but metrics and readiness is for callers on loopback and node proxies' tokens")
+	f.StringVar(&opts.DebugListen, "debug-listen", "127.0.0.1:15014", "address for metrics, readiness and dumps; with --kube :15014 by default. Whatever the address, all but metrics, readiness and the version is for callers on loopback")
 	f.StringVar(&opts.Mesh.TrustDomain, "trust-domain", "cluster.local", "trust domain of the mesh's identities")
 	f.StringSliceVar(&opts.Mesh.TrustDomainAliases, "trust-domain-aliases", nil, "further names of the trust domain that policies may mean it by; give node proxies the same as TRUST_DOMAIN_ALIASES")
 	f.StringVar(&opts.Mesh.ClusterID, "cluster-id", "Kubernetes", "name of the cluster in workloads' uids")

@@ -168,10 +168,7 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 	)
 	c.metrics.RegisterReady(c.ready)
 	registerAuthority(c.metrics.Registry, c.authority)
-	pages := debugPages(status.Handler(sources), c.authority)
-	if opts.Kube {
-		pages = guard(pages, c.verifier, set(opts.NodeProxyAccounts))
-	}
+	pages := guard(debugPages(status.Handler(sources), c.authority))
 	c.debug = &http.Server{ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, Handler: pages}
 	if c.grpcListener.Listener, err = net.Listen("tcp", opts.Listen); err != nil {
 		return nil, fmt.Errorf("listen for proxies on %s: %w; another control plane may be running", opts.Listen, err)
