@@ -102,9 +102,11 @@ type Control struct {
 	parts
 	compile *compile.Compiler
 	xds     *xds.Server
-	grpc    *grpc.Server
-	debug   *http.Server
-	metrics *status.Metrics
+	// authorizer knows which pods callers are.
+	authorizer *ca.NodeAuthorizer
+	grpc       *grpc.Server
+	debug      *http.Server
+	metrics    *status.Metrics
 
 	grpcListener, debugListener *limited
 
@@ -130,11 +132,11 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 	if err != nil {
 		return nil, err
 	}
-	authorizer := &ca.NodeAuthorizer{TrustDomain: opts.Mesh.TrustDomain, Pods: c.store, Accounts: set(opts.NodeProxyAccounts),
+	c.authorizer = &ca.NodeAuthorizer{TrustDomain: opts.Mesh.TrustDomain, Pods: c.store, Accounts: set(opts.NodeProxyAccounts),
 		Own: ca.OwnNames{Accounts: set(opts.OwnIdentityAccounts), Lifetime: opts.OwnIdentityTTL}, Now: now}
-	c.xds = xds.NewServer(xds.Options{Log: c.log, Epoch: epoch, Authenticator: streams{c.verifier, authorizer, opts.Kube, c.metrics.StreamRefused}, Observer: c.observer(), Logger: logger, Now: now})
+	c.xds = xds.NewServer(xds.Options{Log: c.log, Epoch: epoch, Authenticator: streams{c.verifier, c.authorizer, opts.Kube, c.metrics.StreamRefused}, Observer: c.observer(), Logger: logger, Now: now})
 	certificates := &ca.Service{Authority: c.authority, Verifier: c.verifier, Lifetime: opts.CertTTL, MinLifetime: opts.MinCertTTL, Now: now, Observer: c.metrics, Logger: logger,
-		Authorizer: authorizer}
+		Authorizer: c.authorizer}
 	c.grpcListener = limit(nil, maxConnections, maxConnectionsPerAddress, c.metrics.Crowded("proxies"))
 	c.debugListener = limit(nil, maxReaders, maxReadersPerAddress, c.metrics.Crowded("pages"))
 	server := ca.NewServerCertificate(c.authority, names(opts), serverCertificateLifetime, now)

@@ -162,7 +162,7 @@ func (c *Control) refusals(clients []xds.ClientState) map[model.Key]model.Condit
 	return out
 }
 
-// isReplica proves that a caller is one of this control plane's replicas.
+// isReplica proves that a caller is one of this control plane's replicas: a pod of its account that is there.
 func (c *Control) isReplica(ctx context.Context) error {
 	caller, err := ca.Authenticate(ctx, c.verifier)
 	if err != nil {
@@ -171,7 +171,7 @@ func (c *Control) isReplica(ctx context.Context) error {
 	if own := c.opts.Namespace + "/" + ownAccount; caller.Account() != own {
 		return grpcstatus.Errorf(codes.PermissionDenied, "service account %s is not the control plane's, which is %s", caller.Account(), own)
 	}
-	return nil
+	return there(c.authorizer, caller)
 }
 
 // dialReplica opens a connection to another replica, which proves itself by a certificate of the mesh's CA for the control plane's name.

@@ -52,7 +52,12 @@ func (s streams) may(caller ca.Caller) error {
 	if !s.bound {
 		return nil
 	}
-	_, err := s.authorizer.Bound(caller)
+	return there(s.authorizer, caller)
+}
+
+// there says why a caller is not the pod that its token is bound to, as a gRPC status.
+func there(authorizer *ca.NodeAuthorizer, caller ca.Caller) error {
+	_, err := authorizer.Bound(caller)
 	if r := (*ca.Refusal)(nil); errors.As(err, &r) && r.Reason == "unknown_pod" {
 		return grpcstatus.Error(codes.Unavailable, err.Error()) // it may have come a moment ago
 	}

@@ -19,6 +19,7 @@ check "a node gets the identity of its own pod" ask -token-file "$RUN/nodes/$cli
 check_not "a node gets no identity of a pod on another node" ask -token-file "$RUN/nodes/$client_node/token" -identity $echo
 why=$(ask -token-file "$RUN/nodes/$client_node/token" -identity $echo 2>&1)
 if grep -q PermissionDenied <<<"$why" && grep -q "$client_node" <<<"$why"; then ok "the refusal names the node: $why"; else not_ok "the refusal names the node: $why"; fi
+check_not "a node proxy gets no certificate in its own name" ask -own -token-file "$RUN/nodes/$client_node/token" -identity spiffe://cluster.local/ns/istio-system/sa/ztunnel
 check_not "no token, no certificate" ask -identity $client
 sed 's/..$/xx/' "$RUN/nodes/$client_node/token" >"$WORK/forged"
 check_not "a forged token gets no certificate" ask -token-file "$WORK/forged" -identity $client

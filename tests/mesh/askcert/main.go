@@ -31,21 +31,23 @@ func main() {
 	root := flag.String("root", "", "PEM of the mesh's root")
 	token := flag.String("token-file", "", "bearer token; empty: none is sent")
 	identity := flag.String("identity", "", "SPIFFE URI to ask for")
+	own := flag.Bool("own", false, "ask in the token's own name, as a waypoint would, and not as a node proxy")
+	name := flag.String("server-name", "", "the control plane's name, if not that of its address")
 	flag.Parse()
-	if err := ask(*address, *root, *token, *identity); err != nil {
+	if err := ask(*address, *name, *root, *token, *identity, *own); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %s\n", status.Code(err), status.Convert(err).Message())
 		os.Exit(1)
 	}
 }
 
-func ask(address, rootFile, tokenFile, identity string) error {
+func ask(address, serverName, rootFile, tokenFile, identity string, own bool) error {
 	roots := x509.NewCertPool()
 	pemRoot, err := os.ReadFile(rootFile)
 	if err != nil {
 		return err
 	}
 	roots.AppendCertsFromPEM(pemRoot)
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12})))
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots, ServerName: serverName, MinVersion: tls.VersionTLS12})))
 	if err != nil {
 		return err
 	}
@@ -59,7 +61,7 @@ func ask(address, rootFile, tokenFile, identity string) error {
 		}
 		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+strings.TrimSpace(string(token)))
 	}
-	request, err := certificateRequest(identity)
+	request, err := certificateRequest(identity, own)
 	if err != nil {
 		return err
 	}
@@ -71,7 +73,7 @@ func ask(address, rootFile, tokenFile, identity string) error {
 	return nil
 }
 
-func certificateRequest(identity string) (*auth.IstioCertificateRequest, error) {
+func certificateRequest(identity string, own bool) (*auth.IstioCertificateRequest, error) {
 	uri, err := url.Parse(identity)
 	if err != nil {
 		return nil, err
@@ -84,9 +86,11 @@ func certificateRequest(identity string) (*auth.IstioCertificateRequest, error) 
 	if err != nil {
 		return nil, err
 	}
-	impersonated, err := structpb.NewStruct(map[string]any{"ImpersonatedIdentity": identity})
-	if err != nil {
-		return nil, err
+	var impersonated *structpb.Struct
+	if !own {
+		if impersonated, err = structpb.NewStruct(map[string]any{"ImpersonatedIdentity": identity}); err != nil {
+			return nil, err
+		}
 	}
 	return &auth.IstioCertificateRequest{
 		Csr:              string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: csr})),
