@@ -2,6 +2,7 @@ package ca
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,9 +28,13 @@ type NodeAuthorizer struct {
 	Now func() time.Time
 }
 
-// endLeeway is how long after the end of its grace period a pod that is being deleted may still ask: as long as the API server accepts its
-// tokens.
-const endLeeway = time.Minute
+const (
+	// endLeeway is how long after the end of its grace period a pod that is being deleted keeps its identity: as long as the API server
+	// accepts its tokens.
+	endLeeway = time.Minute
+	// longestGrace is how much of a grace period counts, in seconds, that is longer than the pod's own.
+	longestGrace int64 = 3600
+)
 
 // Refusal is why an identity was not granted. Reason is for counting, the text for the caller.
 type Refusal struct {
@@ -67,10 +72,8 @@ func (a *NodeAuthorizer) Identity(caller Caller, impersonated string) (Identity,
 	if impersonated == "" {
 		return id, a.Own.may(caller, pod)
 	}
-	for _, p := range a.Pods.PodsOnNode(pod.Spec.NodeName) {
-		if p.Namespace == id.Namespace && account(p) == id.ServiceAccount && !ended(p) {
-			return id, nil
-		}
+	if runs(a.Pods, pod.Spec.NodeName, id, a.Now()) {
+		return id, nil
 	}
 	return id, refuse("not_on_node", "no pod on node %s runs as %s/%s; a node proxy gets certificates for the pods of its own node only",
 		pod.Spec.NodeName, id.Namespace, id.ServiceAccount)
@@ -81,18 +84,22 @@ func (a *NodeAuthorizer) Bound(caller Caller) (*corev1.Pod, error) {
 	if caller.PodName == "" || caller.PodUID == "" {
 		return nil, refuse("unbound_token", "the token of %s is not bound to a pod; mount a projected service account token", caller.Account())
 	}
-	pod, ok := a.Pods.Pod(model.PodKey(caller.Namespace, caller.PodName))
-	switch {
-	case !ok:
+	pod, known := a.Pods.Pod(model.PodKey(caller.Namespace, caller.PodName))
+	if !known {
 		return nil, refuse("unknown_pod", "pod %s/%s that the token is bound to is not known here; if it has just started, try again", caller.Namespace, caller.PodName)
+	}
+	account, identified := model.Account(pod)
+	switch {
 	case string(pod.UID) != caller.PodUID:
 		return nil, refuse("stale_pod", "the token is bound to an earlier pod %s/%s; read it from its file again", caller.Namespace, caller.PodName)
-	case ended(pod):
+	case model.Ended(pod):
 		return nil, refuse("ended_pod", "pod %s/%s has ended (phase %s)", caller.Namespace, caller.PodName, pod.Status.Phase)
-	case pod.DeletionTimestamp != nil && a.Now().After(pod.DeletionTimestamp.Add(endLeeway)):
-		return nil, refuse("ended_pod", "pod %s/%s was deleted, and the time that it had to end was over at %s", caller.Namespace, caller.PodName, pod.DeletionTimestamp.UTC().Format(time.RFC3339))
-	case account(pod) != caller.ServiceAccount:
-		return nil, refuse("stale_pod", "pod %s/%s runs as %s, not as the token's %s", caller.Namespace, caller.PodName, account(pod), caller.ServiceAccount)
+	case overdue(pod, a.Now()):
+		return nil, refuse("ended_pod", "pod %s/%s was deleted, and the time that it had to end was over at %s", caller.Namespace, caller.PodName, deadline(pod).UTC().Format(time.RFC3339))
+	case !identified:
+		return nil, refuse("no_identity", "pod %s/%s has no identity: it is a static pod or has no service account", caller.Namespace, caller.PodName)
+	case account != caller.ServiceAccount:
+		return nil, refuse("stale_pod", "pod %s/%s runs as %s, not as the token's %s", caller.Namespace, caller.PodName, account, caller.ServiceAccount)
 	case pod.Spec.NodeName == "":
 		return nil, refuse("unknown_node", "pod %s/%s is not on a node yet; try again", caller.Namespace, caller.PodName)
 	case caller.NodeName != "" && caller.NodeName != pod.Spec.NodeName:
@@ -101,28 +108,40 @@ func (a *NodeAuthorizer) Bound(caller Caller) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-func account(pod *corev1.Pod) string {
-	if pod.Spec.ServiceAccountName == "" {
-		return "default"
-	}
-	return pod.Spec.ServiceAccountName
+// runs reports whether a pod of an identity runs on a node.
+func runs(pods Pods, node string, id Identity, now time.Time) bool {
+	return slices.ContainsFunc(pods.PodsOnNode(node), func(p *corev1.Pod) bool {
+		account, ok := model.Account(p)
+		return ok && p.Namespace == id.Namespace && account == id.ServiceAccount && !model.Ended(p) && !overdue(p, now)
+	})
 }
 
-func ended(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+// overdue reports whether a pod is being deleted and has used up the time that it had to end. Its kubelet alone says that its containers have
+// ended, so without a deadline a hostile kubelet would keep the identity of a deleted pod for as long as it likes.
+func overdue(pod *corev1.Pod, now time.Time) bool {
+	return pod.DeletionTimestamp != nil && now.After(deadline(pod).Add(endLeeway))
+}
+
+// deadline is when a pod that is being deleted must have ended: the time of the request and the grace period. A kubelet may delete its pods
+// itself, with a grace period of years, and a later deletion without a period changes nothing about that. So a period that is longer than the
+// pod's own counts as longestGrace at most.
+func deadline(pod *corev1.Pod) time.Time {
+	end := pod.DeletionTimestamp.Time
+	if pod.DeletionGracePeriodSeconds == nil {
+		return end
+	}
+	most := longestGrace
+	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
+		most = max(most, *own)
+	}
+	// In seconds: a period of centuries is no time.Duration.
+	given := *pod.DeletionGracePeriodSeconds
+	return time.Unix(end.Unix()-given+min(given, most), 0)
 }
 
 // InUse says whether a certificate's holder may still have a use for it: a pod of the identity runs on the holder's node. A
 // holder that is not a node cannot be judged and has.
-func InUse(pods Pods, h Holder) bool {
+func InUse(pods Pods, h Holder, now time.Time) bool {
 	id, err := ParseIdentity(h.Identity)
-	if err != nil || h.pod {
-		return true
-	}
-	for _, p := range pods.PodsOnNode(h.Node) {
-		if p.Namespace == id.Namespace && account(p) == id.ServiceAccount && !ended(p) {
-			return true
-		}
-	}
-	return false
+	return err != nil || h.pod || runs(pods, h.Node, id, now)
 }

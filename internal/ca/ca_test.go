@@ -75,7 +75,7 @@ func newAuthority(t *testing.T) *authority {
 	}
 	for _, p := range []*corev1.Pod{
 		pod("istio-system", "ztunnel-n1", "ztunnel", "n1", "z1"), pod("istio-system", "ztunnel-n2", "ztunnel", "n2", "z2"),
-		pod("shop", "web-1", "web", "n1", "w1"), pod("shop", "db-1", "db", "n2", "d1"), pod("shop", "bare", "", "n1", "b1"),
+		pod("shop", "web-1", "web", "n1", "w1"), pod("shop", "db-1", "db", "n2", "d1"), pod("shop", "plain", "default", "n1", "b1"),
 	} {
 		a.put(p)
 	}

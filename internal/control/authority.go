@@ -54,7 +54,7 @@ func loadAuthority(opts Options, pods ca.Pods, now func() time.Time, logger *slo
 		return nil, err
 	}
 	r.LeastStage = opts.RotationLeastStage
-	r.InUse = func(h ca.Holder) bool { return ca.InUse(pods, h) }
+	r.InUse = func(h ca.Holder) bool { return ca.InUse(pods, h, now()) }
 	return r, nil
 }
 

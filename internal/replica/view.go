@@ -144,7 +144,7 @@ func running(pod *corev1.Pod) bool {
 // proxy takes note of a pod that is a node proxy, or no more.
 func (v *View) proxy(key model.Key, pod *corev1.Pod, exists bool) (changed bool) {
 	name := key.Namespace + "/" + key.Name
-	if !exists || !running(pod) || v.Proxies == nil || !v.Proxies(pod.Namespace+"/"+pod.Spec.ServiceAccountName) {
+	if !exists || !running(pod) || v.Proxies == nil || !v.Proxies(pod.Namespace+"/"+pod.Spec.ServiceAccountName) || model.Static(pod) {
 		_, had := v.proxies[name]
 		delete(v.proxies, name)
 		return had
@@ -160,7 +160,8 @@ func (v *View) replica(key model.Key, pod *corev1.Pod, exists bool) (changed boo
 		return false
 	}
 	o := v.replicas[key.Name]
-	if !exists || !running(pod) || pod.Labels[appLabel] != controlApp || pod.Status.PodIP == "" {
+	// A node may make static pods here with any label. Each would be a replica that does not answer, and hold up every Programmed condition.
+	if !exists || !running(pod) || pod.Labels[appLabel] != controlApp || pod.Status.PodIP == "" || model.Static(pod) {
 		if o == nil {
 			return false
 		}

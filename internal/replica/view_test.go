@@ -381,3 +381,34 @@ func BenchmarkPage(b *testing.B) {
 		})
 	}
 }
+
+// With its kubelet's credential a node makes static pods in every namespace, with labels of its choice.
+func TestAStaticPodIsNoReplicaAndNoProxy(t *testing.T) {
+	store := model.NewStore()
+	r := &instance{}
+	v := NewView(Options{Store: store, Namespace: "lateen-system", Pod: "self", Proxies: func(account string) bool { return account == "lateen-system/lateen-node" }})
+	for _, c := range []struct {
+		static                       bool
+		app, account                 string
+		becomesReplica, becomesProxy bool
+	}{
+		{false, "lateen-control", "lateen-control", true, false},
+		{true, "lateen-control", "lateen-control", false, false},
+		{false, "lateen-node", "lateen-node", false, true},
+		{true, "lateen-node", "lateen-node", false, false},
+	} {
+		change := r.pod("p", c.app, c.account, "n1", "10.0.0.9")
+		pod := change.Object.Value.(*corev1.Pod)
+		if c.static {
+			pod.Annotations = map[string]string{"kubernetes.io/config.mirror": ""}
+		}
+		v.replica(change.Key, pod, true)
+		v.proxy(change.Key, pod, true)
+		if got := len(v.replicas) > 0; got != c.becomesReplica {
+			t.Errorf("%+v: a replica: %v", c, got)
+		}
+		if got := len(v.proxies) > 0; got != c.becomesProxy {
+			t.Errorf("%+v: a proxy: %v", c, got)
+		}
+	}
+}

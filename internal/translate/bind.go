@@ -14,7 +14,8 @@ import (
 
 // Labels and annotations by which objects and namespaces choose a waypoint.
 const (
-	noWaypoint = "none"
+	noWaypoint  = "none"
+	modeAmbient = "ambient"
 )
 
 // Waypoints finds a waypoint by namespace and name; nil if there is none that can be reached.
@@ -115,6 +116,9 @@ func (c Context) annotations() map[string]string {
 	}
 	return c.Namespace.Annotations
 }
+
+// enrolled says whether the pods of the namespace are of the mesh unless they say otherwise.
+func (c Context) enrolled() bool { return c.labels()[wellknown.DataplaneMode] == modeAmbient }
 
 // bound is what came of an object's wish for a waypoint.
 type bound struct {

@@ -136,7 +136,7 @@ func TestWeightedWaypoints(t *testing.T) {
 
 func TestBindsWorkloads(t *testing.T) {
 	proxy := &Waypoint{Namespace: "shop", Name: "wp", Traffic: "service", Tunnel: &workload.ApplicationTunnel{Protocol: workload.ApplicationTunnel_PROXY, Port: 15088}, Address: addressed.Address}
-	const head, spec = "metadata: {name: p, namespace: shop, labels: {", "}}\nspec: {containers: [{name: c}]}\nstatus: {podIP: 10.0.0.1}"
+	const head, spec = "metadata: {name: p, namespace: shop, labels: {", "}}\nspec: {serviceAccountName: default, containers: [{name: c}]}\nstatus: {podIP: 10.0.0.1}"
 	w, _ := Workload(mesh, object[corev1.Pod](t, head+"gateway.networking.k8s.io/gateway-name: wp"+spec), WorkloadInput{Context: Context{Waypoints: waypoints(proxy)}})
 	if w.ApplicationTunnel.GetPort() != 15088 || w.Waypoint != nil {
 		t.Errorf("an instance of the waypoint: %v", w)

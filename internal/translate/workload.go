@@ -1,7 +1,8 @@
 package translate
 
 import (
-	"cmp"
+	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -19,6 +20,9 @@ var (
 	canonicalRevisions = []string{wellknown.ServiceCanonicalRevision, wellknown.AppVersion, "version"}
 )
 
+// reasonNoIdentity is why a pod is not of the mesh although it is labelled or annotated like one.
+const reasonNoIdentity = "NoIdentity"
+
 // WorkloadInput is what bears on a workload besides its own object.
 type WorkloadInput struct {
 	Context
@@ -31,7 +35,7 @@ type WorkloadInput struct {
 
 // Workload translates a pod. It returns nil for a pod that has no address or has ended: there is nothing to connect to.
 func Workload(mesh Mesh, pod *corev1.Pod, in WorkloadInput) (*workload.Workload, []model.Condition) {
-	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if model.Ended(pod) {
 		return nil, []model.Condition{rejected("Ended", "the pod's phase is "+string(pod.Status.Phase))}
 	}
 	addresses, ok := podAddresses(pod)
@@ -42,6 +46,7 @@ func Workload(mesh Mesh, pod *corev1.Pod, in WorkloadInput) (*workload.Workload,
 		return nil, []model.Condition{rejected("NoAddress", "the pod has no IP address yet")}
 	}
 	v := newVerdict()
+	account, identified := model.Account(pod)
 	w := &workload.Workload{
 		Uid:                   mesh.PodResource(pod.Namespace, pod.Name),
 		Name:                  pod.Name,
@@ -49,7 +54,7 @@ func Workload(mesh Mesh, pod *corev1.Pod, in WorkloadInput) (*workload.Workload,
 		Addresses:             addresses,
 		Network:               mesh.Network,
 		TrustDomain:           mesh.trustDomain(),
-		ServiceAccount:        cmp.Or(pod.Spec.ServiceAccountName, "default"),
+		ServiceAccount:        account,
 		Node:                  pod.Spec.NodeName,
 		ClusterId:             mesh.ClusterID,
 		AuthorizationPolicies: in.Policies,
@@ -67,8 +72,33 @@ func Workload(mesh Mesh, pod *corev1.Pod, in WorkloadInput) (*workload.Workload,
 		w.NetworkMode = workload.NetworkMode_HOST_NETWORK
 	}
 	tunnel(w, pod.Labels, pod.Annotations)
+	if !identified {
+		w.ServiceAccount = ""
+		withoutIdentity(w, pod, in, v)
+		return w, v.conditions()
+	}
 	w.Waypoint, w.ApplicationTunnel = in.bindWorkload(pod, v)
 	return w, v.conditions()
+}
+
+// withoutIdentity takes a pod that has no identity out of the mesh: nobody is led to it through a tunnel or a waypoint, where it could prove
+// nothing. Such a pod may be a kubelet's own invention, with labels of its choice. So in a namespace that is in the mesh it serves no Service:
+// clients would send it in plain TCP what they mean for pods with identities. Elsewhere it does, as in Kubernetes.
+func withoutIdentity(w *workload.Workload, pod *corev1.Pod, in WorkloadInput, v *verdict) {
+	why := "it has no service account"
+	if model.Static(pod) {
+		why = "it is a static pod"
+	}
+	const cure = "run it by a Deployment or a DaemonSet"
+	if w.TunnelProtocol != workload.TunnelProtocol_NONE {
+		w.TunnelProtocol, w.NativeTunnel = workload.TunnelProtocol_NONE, false
+		v.note(reasonNoIdentity, fmt.Sprintf("the pod has no identity, since %s: annotation %s and label %s have no effect on it; %s", why, wellknown.Redirection, wellknown.Tunnel, cure))
+	}
+	if len(w.Services) > 0 && in.enrolled() {
+		v.note(reasonNoIdentity, fmt.Sprintf("the pod has no identity, since %s, and namespace %s is in the mesh: it is no endpoint of %s; %s, or have the Service select other labels",
+			why, pod.Namespace, strings.Join(slices.Sorted(maps.Keys(w.Services)), ", "), cure))
+		w.Services = nil
+	}
 }
 
 // describe names what a workload is part of.
@@ -108,7 +138,7 @@ func podAddresses(pod *corev1.Pod) (addresses [][]byte, ok bool) {
 
 // OwnAddresses are those at which a pod is found, and no Service or entry; with hostNetwork they are its node's.
 func OwnAddresses(pod *corev1.Pod) []netip.Addr {
-	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if model.Ended(pod) {
 		return nil
 	}
 	raw, _ := podAddresses(pod)

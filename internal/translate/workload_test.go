@@ -67,20 +67,27 @@ canonicalRevision: latest
 status: UNHEALTHY
 `
 	for _, c := range []struct{ name, pod, want string }{
-		{"a bare pod", podHead + `status: {podIP: 10.0.0.1}`, plain},
-		{"addresses of both families", podHead + `status: {podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}, {ip: "fd00::1"}]}`,
+		{"a bare pod", podHead + `spec: {serviceAccountName: default}
+status: {podIP: 10.0.0.1}`, plain},
+		{"addresses of both families", podHead + `spec: {serviceAccountName: default}
+status: {podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}, {ip: "fd00::1"}]}`,
 			plain + `
 addresses: [CgAAAQ==, /QAAAAAAAAAAAAAAAAAAAQ==]`},
-		{"a ready pod", podHead + `status: {podIP: 10.0.0.1, conditions: [{type: Ready, status: "True"}]}`, plain + `
+		{"a ready pod", podHead + `spec: {serviceAccountName: default}
+status: {podIP: 10.0.0.1, conditions: [{type: Ready, status: "True"}]}`, plain + `
 status: HEALTHY`},
 		{"a pod that is going", podHead + `  deletionTimestamp: "2026-01-01T00:00:00Z"
+spec: {serviceAccountName: default}
 status: {podIP: 10.0.0.1, conditions: [{type: Ready, status: "True"}]}`, plain},
 		{"a captured pod", podHead + `  annotations: {ambient.istio.io/redirection: enabled}
+spec: {serviceAccountName: default}
 status: {podIP: 10.0.0.1}`, plain + `
 tunnelProtocol: HBONE`},
 		{"a pod whose capture has ended", podHead + `  annotations: {ambient.istio.io/redirection: disabled}
+spec: {serviceAccountName: default}
 status: {podIP: 10.0.0.1}`, plain},
 		{"a pod that speaks HBONE itself", podHead + `  labels: {networking.istio.io/tunnel: http}
+spec: {serviceAccountName: default}
 status: {podIP: 10.0.0.1}`, plain + `
 tunnelProtocol: HBONE
 nativeTunnel: true`},
@@ -91,6 +98,7 @@ node: n1
 serviceAccount: web`},
 		{"a Deployment's pod", podHead + `  labels: {app: web, version: v2, pod-template-hash: abc}
   ownerReferences: [{kind: ReplicaSet, name: web-abc, controller: true, apiVersion: apps/v1, uid: u}]
+spec: {serviceAccountName: default}
 status: {podIP: 10.0.0.1}`, plain + `
 workloadName: web
 workloadType: DEPLOYMENT
@@ -98,6 +106,7 @@ canonicalName: web
 canonicalRevision: v2`},
 		{"a StatefulSet's pod with canonical labels", podHead + `  labels: {app: x, app.kubernetes.io/name: y, service.istio.io/canonical-name: z, service.istio.io/workload-name: w}
   ownerReferences: [{kind: StatefulSet, name: db, controller: true, apiVersion: apps/v1, uid: u}]
+spec: {serviceAccountName: default}
 status: {podIP: 10.0.0.1}`, plain + `
 workloadName: w
 canonicalName: z`},
@@ -135,6 +144,7 @@ func TestWorkloadIsNothingWithoutAnAddressOrAfterItsEnd(t *testing.T) {
 func TestWorkloadBelongsToItsServicesByItsOwnPorts(t *testing.T) {
 	pod := object[corev1.Pod](t, podHead+`
 spec:
+  serviceAccountName: default
   containers: [{name: a, ports: [{name: http, containerPort: 8080}]}]
   initContainers:
   - {name: once, ports: [{name: metrics, containerPort: 1}]}

@@ -70,7 +70,7 @@ func askAPIServer(ctx context.Context, accessFile string, r Request) (bool, erro
 		return false, err
 	}
 	return source.Enrolled(
-		source.Pod{Labels: pod.Metadata.Labels, HostNetwork: pod.Spec.HostNetwork},
+		source.Pod{Labels: pod.Metadata.Labels, Annotations: pod.Metadata.Annotations, HostNetwork: pod.Spec.HostNetwork},
 		source.Namespace{Labels: namespace.Metadata.Labels},
 	), nil
 }

@@ -8,9 +8,10 @@ const (
 )
 
 // Enrolled decides whether the user wants the pod in the mesh: its own label first, then its namespace's. A pod on the
-// node's network is never enrolled, since its connections are the node's.
+// node's network is never enrolled, since its connections are the node's. A static pod is never enrolled either: it has no
+// identity, so its node proxy would get no certificate for it and refuse every connection.
 func Enrolled(p Pod, namespace Namespace) bool {
-	if p.HostNetwork {
+	if _, static := p.Annotations[ConfigMirror]; static || p.HostNetwork {
 		return false
 	}
 	switch p.Labels[wellknown.DataplaneMode] {

@@ -37,4 +37,13 @@ func TestEnrolment(t *testing.T) {
 			t.Errorf("namespace %s, pod %s, host network %v: enrolled %v", tt.namespace, tt.pod, tt.host, got)
 		}
 	}
+	for mirror, want := range map[bool]bool{false: true, true: false} {
+		p := Pod{Labels: labels("ambient")}
+		if mirror {
+			p.Annotations = map[string]string{ConfigMirror: ""}
+		}
+		if got := Enrolled(p, Namespace{Labels: labels("ambient")}); got != want {
+			t.Errorf("static pod %v: enrolled %v", mirror, got)
+		}
+	}
 }

@@ -1,12 +1,16 @@
 package source
 
-import "regexp"
+import (
+	"regexp"
+
+	"lateen.dev/lateen/internal/model/wellknown"
+)
 
 // How the kubelet tells of a static pod, whose object at the API server it made itself: the uid there is another than the
 // one that the kubelet and the runtime know the pod by.
 const (
 	ConfigHash   = "kubernetes.io/config.hash"
-	ConfigMirror = "kubernetes.io/config.mirror"
+	ConfigMirror = wellknown.ConfigMirror
 )
 
 // staticUID is a kubelet's own uid. The API server gives its uids dashes, so that no other pod can be called like this.

@@ -442,16 +442,23 @@ func TestAPageThatIsTooLongIsRefused(t *testing.T) {
 	}
 }
 
-// Whoever makes a pod can write the annotation himself. No agent looks at one that is on no node, or on its node's own network.
+// Whoever makes a pod can write the annotation himself. No agent captures one that is on no node, on its node's own network, or static.
 func TestAnAnnotationThatNoAgentWroteIsNotBelieved(t *testing.T) {
 	for _, x := range []struct {
-		node string
-		host bool
-		want bool
-	}{{"n1", false, true}, {"", false, false}, {"n1", true, false}} {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"ambient.istio.io/redirection": "enabled"}}, Spec: corev1.PodSpec{NodeName: x.node, HostNetwork: x.host}}
-		if s := podState(p, false, "cluster.local"); s.Redirection != x.want || (s.Mesh == "releasing") != x.want {
+		node         string
+		host, mirror bool
+		want         bool
+	}{{"n1", false, false, true}, {"", false, false, false}, {"n1", true, false, false}, {"n1", false, true, false}} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"ambient.istio.io/redirection": "enabled"}},
+			Spec: corev1.PodSpec{NodeName: x.node, HostNetwork: x.host, ServiceAccountName: "web"}}
+		if x.mirror {
+			p.Annotations["kubernetes.io/config.mirror"] = ""
+		}
+		if s := podState(p, false, "cluster.local"); s.Redirection != x.want || (s.Mesh == "releasing") != x.want || (s.Identity == "") != x.mirror {
 			t.Errorf("%+v: %+v", x, s)
+		}
+		if enrolled(nil, map[string]string{"istio.io/dataplane-mode": "ambient"}, capturable(p)) == (x.host || x.mirror) {
+			t.Errorf("%+v: enrolled", x)
 		}
 	}
 }

@@ -220,10 +220,10 @@ func worst(a, b []api.Condition) []api.Condition {
 }
 
 // enrolled says whether labels ask for a pod to be captured: its own before those of its namespace.
-func enrolled(podLabels, namespaceLabels map[string]string, hostNetwork bool) bool {
+func enrolled(podLabels, namespaceLabels map[string]string, capturable bool) bool {
 	mode, own := podLabels[wellknown.DataplaneMode]
 	if !own {
 		mode = namespaceLabels[wellknown.DataplaneMode]
 	}
-	return mode == "ambient" && !hostNetwork
+	return mode == "ambient" && capturable
 }

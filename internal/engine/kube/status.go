@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
@@ -296,7 +297,7 @@ func (e *Engine) meshed(ctx context.Context) ([]api.PodState, error) {
 		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || p.DeletionTimestamp != nil {
 			continue
 		}
-		if s := podState(p, enrolled(p.Labels, labels[p.Namespace], p.Spec.HostNetwork), domain); s.Enrolled || s.Redirection {
+		if s := podState(p, enrolled(p.Labels, labels[p.Namespace], capturable(p)), domain); s.Enrolled || s.Redirection {
 			out = append(out, s)
 		}
 	}
@@ -304,16 +305,22 @@ func (e *Engine) meshed(ctx context.Context) ([]api.PodState, error) {
 }
 
 // redirected says whether an agent has captured the pod. Who makes a pod can write the annotation himself; it means nothing on a pod that is
-// on no node, or on its node's own network, which no agent ever looks at.
+// on no node, or that no agent captures.
 func redirected(p *corev1.Pod) bool {
-	return p.Annotations[wellknown.Redirection] == "enabled" && p.Spec.NodeName != "" && !p.Spec.HostNetwork
+	return p.Annotations[wellknown.Redirection] == "enabled" && p.Spec.NodeName != "" && capturable(p)
 }
 
+// capturable says whether agents capture pods like this one: it has a network and an identity of its own.
+func capturable(p *corev1.Pod) bool { return !p.Spec.HostNetwork && !model.Static(p) }
+
 func podState(p *corev1.Pod, enrolled bool, domain string) api.PodState {
-	account := cmp.Or(p.Spec.ServiceAccountName, "default")
+	account, identified := model.Account(p)
 	s := api.PodState{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Node: p.Spec.NodeName, IP: p.Status.PodIP, ServiceAccount: account,
-		Identity: fmt.Sprintf("spiffe://%s/ns/%s/sa/%s", domain, p.Namespace, account), Phase: string(p.Status.Phase), Ready: ready(p), Reason: why(p),
+		Phase: string(p.Status.Phase), Ready: ready(p), Reason: why(p),
 		Enrolled: enrolled, Redirection: redirected(p), HostNetwork: p.Spec.HostNetwork}
+	if identified {
+		s.Identity = fmt.Sprintf("spiffe://%s/ns/%s/sa/%s", domain, p.Namespace, account)
+	}
 	switch {
 	case s.Redirection && enrolled:
 		s.Mesh = "captured"

@@ -6,6 +6,7 @@ package wellknown
 const (
 	DataplaneMode = "istio.io/dataplane-mode"
 	Redirection   = "ambient.istio.io/redirection"
+	ConfigMirror  = "kubernetes.io/config.mirror"
 	DryRun        = "istio.io/dry-run"
 
 	DNSCapture               = "ambient.istio.io/dns-capture"
@@ -93,6 +94,8 @@ var Keys = []Key{
 		"`ambient`: the pod, or each pod of the namespace, is captured and its connections are encrypted; `none` on a pod keeps it out. A pod's own label goes before its namespace's; a pod on its node's network is never captured"},
 	{Redirection, "Membership", Annotation, "Pod", "engine writes (the agent on Kubernetes), control plane reads", "`enabled`",
 		"the pod is captured, so peers reach it by tunnel; set by the mesh after the node proxy serves the pod, not by people"},
+	{ConfigMirror, "Membership", Annotation, "Pod", "kubelet writes, agent and control plane read", "any",
+		"the object mirrors a static pod. Such a pod has no identity, is not captured, and serves no Service of a namespace that is in the mesh"},
 
 	{DNSCapture, "Exceptions from capture", Annotation, "Pod", "agent", "`true`, `false`",
 		"whether the pod's DNS questions are answered by the node proxy; goes before the agent's `--dns-capture`"},

@@ -186,7 +186,9 @@ func decodeJSON(file string, root *yamlv3.Node, docLine, start int, path string,
 	}
 	o := Object{Key: key, APIVersion: apiVersion, JSON: raw, File: file, Line: start, Support: k.support, Reason: k.reason}
 	if k.plain != nil || k.istio != nil {
-		o.Value = value
+		if o.Value = value; k.admit != nil {
+			k.admit(value)
+		}
 	}
 	return []Object{o}, problems
 }

@@ -35,6 +35,8 @@ type kind struct {
 	written func(spec []byte) []fault
 	// check finds what the types cannot say.
 	check func(metav1.Object) []fault
+	// admit fills in what an API server's admission would; nil if that is nothing the mesh reads.
+	admit func(metav1.Object)
 }
 
 const (
@@ -64,7 +66,7 @@ var kinds = indexKinds([]kind{
 	{group: coreGroup, name: "Node", versions: []string{"v1"}, cluster: true, plain: plain[corev1.Node]},
 	{group: coreGroup, name: "ServiceAccount", versions: []string{"v1"}, plain: plain[corev1.ServiceAccount]},
 	{group: coreGroup, name: "Service", versions: []string{"v1"}, plain: plain[corev1.Service], check: checkService},
-	{group: coreGroup, name: "Pod", versions: []string{"v1"}, plain: plain[corev1.Pod], check: checkPod},
+	{group: coreGroup, name: "Pod", versions: []string{"v1"}, plain: plain[corev1.Pod], check: checkPod, admit: admitPod},
 	{group: securityGroup, name: "AuthorizationPolicy", versions: istioSecurity, check: checkAuthorizationPolicy, written: checkRulesWritten,
 		istio: istio(func(o *securityv1.AuthorizationPolicy) proto.Message { return &o.Spec })},
 	{group: securityGroup, name: "PeerAuthentication", versions: istioSecurity, check: checkPeerAuthentication,

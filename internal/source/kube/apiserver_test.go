@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -91,8 +92,20 @@ func (a *apiServer) stop() {
 	if a.http == nil {
 		return
 	}
-	a.http.CloseClientConnections()
-	a.http.Close()
+	// A watch that begins after the connections were closed would keep Close waiting: it waits for every request that is being answered.
+	closed := make(chan struct{})
+	go func() {
+		a.http.Close()
+		close(closed)
+	}()
+	for open := true; open; {
+		a.http.CloseClientConnections()
+		select {
+		case <-closed:
+			open = false
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 	a.http = nil
 }
 

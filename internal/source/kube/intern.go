@@ -90,18 +90,18 @@ func (in *interner) labels(all map[string]string) map[string]string {
 // isController is what the one owner that is kept says of itself.
 var isController = true
 
-// owner keeps the owner that made the object, by kind and name.
+// owner keeps the owner that controls the object, by version, kind and name.
 func (in *interner) owner(all []metav1.OwnerReference) []metav1.OwnerReference {
 	i := slices.IndexFunc(all, func(o metav1.OwnerReference) bool { return o.Controller != nil && *o.Controller })
 	if i < 0 {
 		return nil
 	}
 	o := all[i]
-	own := []metav1.OwnerReference{{Kind: o.Kind, Name: o.Name, Controller: &isController}}
-	if len(o.Kind)+len(o.Name)+1 > longest {
+	own := []metav1.OwnerReference{{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, Controller: &isController}}
+	if len(o.APIVersion)+len(o.Kind)+len(o.Name)+2 > longest {
 		return own
 	}
-	in.key = append(append(append(in.key[:0], o.Kind...), 0), o.Name...)
+	in.key = append(append(append(append(append(in.key[:0], o.APIVersion...), 0), o.Kind...), 0), o.Name...)
 	if same, ok := in.owners.by[string(in.key)]; ok {
 		return same
 	}

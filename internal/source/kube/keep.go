@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
@@ -92,6 +93,10 @@ var isReady = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.Condi
 func pod(in *interner, o *corev1.Pod) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: meta(in, &o.ObjectMeta)}
 	p.OwnerReferences = in.owner(o.OwnerReferences)
+	if o.DeletionTimestamp != nil {
+		// The CA judges by both when the pod must have ended.
+		p.DeletionGracePeriodSeconds, p.Spec.TerminationGracePeriodSeconds = o.DeletionGracePeriodSeconds, o.Spec.TerminationGracePeriodSeconds
+	}
 	p.Spec.NodeName = in.text(o.Spec.NodeName)
 	p.Spec.ServiceAccountName = in.text(o.Spec.ServiceAccountName)
 	p.Spec.HostNetwork = o.Spec.HostNetwork
@@ -108,6 +113,15 @@ func pod(in *interner, o *corev1.Pod) *corev1.Pod {
 		p.Status.Conditions = isReady
 	}
 	return p
+}
+
+// endedPodStaysEnded writes the phase of a pod that has ended into a later version of the same pod. Its kubelet alone writes the phase, and the
+// API server lets it write Running again: so a kubelet that fell to an attacker would get back the identities of all pods that have ended there.
+func endedPodStaysEnded(before, now any) {
+	was, is := before.(*corev1.Pod), now.(*corev1.Pod)
+	if was.UID == is.UID && model.Ended(was) {
+		is.Status.Phase = was.Status.Phase
+	}
 }
 
 // phase is the same text without bytes of its own.

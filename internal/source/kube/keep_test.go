@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/randfill"
 
+	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/model/wellknown"
 	"lateen.dev/lateen/internal/translate"
 )
@@ -42,7 +43,8 @@ func filler(seed int64) *randfill.Filler {
 			}
 			m.OwnerReferences = nil
 			if r.Bool() {
-				m.OwnerReferences = []metav1.OwnerReference{{Kind: "X", Name: "other"}, {Kind: one(r, "ReplicaSet", "Job", "StatefulSet"), Name: one(r, "web-1", "web"), Controller: &yes, UID: "u"}}
+				m.OwnerReferences = []metav1.OwnerReference{{Kind: "X", Name: "other"},
+					{APIVersion: one(r, "v1", "apps/v1"), Kind: one(r, "ReplicaSet", "Job", "StatefulSet", "Node"), Name: one(r, "web-1", "web"), Controller: &yes, UID: "u"}}
 			}
 		},
 		func(p *corev1.PodIP, r randfill.Continue) { p.IP = fmt.Sprintf("10.0.0.%d", r.Intn(250)) },
@@ -112,6 +114,14 @@ func TestWhatIsKeptIsAllThatIsRead(t *testing.T) {
 		}
 		if whole != nil {
 			pods["workload"]++
+		}
+		account, identified := model.Account(&p)
+		if keptAccount, kept := model.Account(slim); kept != identified || keptAccount != account {
+			t.Fatalf("seed %d: a pod's identity is not kept: %q, %v", seed, keptAccount, kept)
+		}
+		if p.DeletionTimestamp != nil && (!reflect.DeepEqual(slim.DeletionGracePeriodSeconds, p.DeletionGracePeriodSeconds) ||
+			!reflect.DeepEqual(slim.Spec.TerminationGracePeriodSeconds, p.Spec.TerminationGracePeriodSeconds)) {
+			t.Fatalf("seed %d: the time that a deleted pod has to end is not kept", seed)
 		}
 		if slim.Spec.Hostname != p.Spec.Hostname || slim.Spec.Subdomain != p.Spec.Subdomain || slim.UID != p.UID || !reflect.DeepEqual(translate.OwnAddresses(slim), translate.OwnAddresses(&p)) {
 			t.Fatalf("seed %d: a pod's names or addresses are not kept", seed)

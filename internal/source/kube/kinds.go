@@ -30,6 +30,8 @@ type kind struct {
 	mostLabels int
 	// example tells what comes over a watch.
 	example runtime.Object
+	// final writes into a version of an object what the version before it has settled for good; nil if nothing is.
+	final func(before, now any)
 	// read makes what is kept of an object, and says what is wrong with it.
 	read func(k *kind, in *interner, object runtime.Object, to *reading)
 }
@@ -41,7 +43,7 @@ var kinds = []*kind{
 	{name: "Namespace", resource: "namespaces", versions: []string{"v1"}, example: &corev1.Namespace{}, read: core(namespace)},
 	{name: "Node", resource: "nodes", versions: []string{"v1"}, example: &corev1.Node{}, read: core(node)},
 	{name: "Service", resource: "services", versions: []string{"v1"}, example: &corev1.Service{}, read: core(service)},
-	{name: "Pod", resource: "pods", versions: []string{"v1"}, example: &corev1.Pod{}, read: core(pod), mostLabels: maxPodLabels},
+	{name: "Pod", resource: "pods", versions: []string{"v1"}, example: &corev1.Pod{}, read: core(pod), final: endedPodStaysEnded, mostLabels: maxPodLabels},
 	// Those of Services with selectors say nothing that their pods do not say earlier, and change with each of them.
 	{group: model.DiscoveryGroup, name: "EndpointSlice", resource: "endpointslices", versions: []string{"v1"}, example: &discoveryv1.EndpointSlice{},
 		labels: discoveryv1.LabelManagedBy + "!=" + model.EndpointSliceController, read: core(endpointSlice)},

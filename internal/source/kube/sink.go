@@ -179,6 +179,9 @@ func (s *sink) set(changes []model.Change, r *reading) []model.Change {
 			value, next.effect = r.strictest, r.effect
 		}
 	}
+	if s.kind.final != nil && value != nil && old.live != nil {
+		s.kind.final(old.live.Value, value)
+	}
 	switch {
 	case stays:
 	case value == nil:

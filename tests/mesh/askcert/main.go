@@ -29,10 +29,10 @@ import (
 func main() {
 	address := flag.String("address", "10.243.0.1:15012", "the control plane")
 	root := flag.String("root", "", "PEM of the mesh's root")
+	name := flag.String("server-name", "", "the name that the control plane must prove; empty: that of the address")
 	token := flag.String("token-file", "", "bearer token; empty: none is sent")
 	identity := flag.String("identity", "", "SPIFFE URI to ask for")
 	own := flag.Bool("own", false, "ask in the token's own name, as a waypoint would, and not as a node proxy")
-	name := flag.String("server-name", "", "the control plane's name, if not that of its address")
 	flag.Parse()
 	if err := ask(*address, *name, *root, *token, *identity, *own); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %s\n", status.Code(err), status.Convert(err).Message())

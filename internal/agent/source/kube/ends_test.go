@@ -233,14 +233,14 @@ func TestThePluginIsToldOfPodsThatAreNotAsTheirNamespace(t *testing.T) {
 	in := func(namespace string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Namespace = namespace } }
 	r := newRig(t, namespace("shop", ambient), namespace("plain", nil),
 		pod("web", "u1"), pod("out", "u2", label("none")), pod("in", "u3", in("plain"), label("ambient")), pod("plain", "u4", in("plain")),
-		pod("static", "u5", in("plain"), label("ambient"), mirror(hash)),
+		pod("static", "u5", mirror(hash)),
 		pod("over", "u6", label("none"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }),
 		pod("host", "u7", func(p *corev1.Pod) { p.Spec.HostNetwork = true }))
 	r.run()
 	r.await(t, "a first snapshot", func(map[string]source.Pod) bool { return true })
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	want := map[string]bool{"shop/out/u2": false, "plain/in/u3": true, "plain/static/" + hash: true}
+	want := map[string]bool{"shop/out/u2": false, "plain/in/u3": true, "shop/static/" + hash: false}
 	if len(r.known.Pods) != len(want) || len(r.known.EnrolledNamespaces) != 1 || r.known.EnrolledNamespaces[0] != "shop" {
 		t.Errorf("known: %+v", r.known)
 	}
