@@ -103,6 +103,8 @@ lateen label namespace default istio.io/dataplane-mode=ambient   # into the mesh
 var annotationGroups = map[string]string{
 	"Exceptions from capture": "What passes by the proxy is not encrypted and no policy holds for it; `lateen status` lists it. An annotation with anything wrong " +
 		"in it has no effect at all: the pod is captured without the exception. Up to 64 entries each, in 4096 bytes. The agent's flags `--exclude-*` say the same for all pods of a node.",
+	"Policy": "What node proxies judge of an AuthorizationPolicy, and what comes of the rest, is in " +
+		"[ztunnel-compatibility.md](ztunnel-compatibility.md#what-node-proxies-judge-of-a-policy).",
 	"Names in telemetry": "They end up in the labels `source_*` and `destination_*` of [metrics](metrics.md#labels-of-a-connection).",
 	"Waypoints":          "A waypoint that is asked for and not there is gone without, as in Istio: the object's condition says so.",
 }

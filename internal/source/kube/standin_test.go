@@ -85,6 +85,42 @@ func TestARefusedPolicyIsInForceAfterAStart(t *testing.T) {
 	}
 }
 
+// A cluster may have definitions of a later Istio, whose fields the server keeps. A policy with one is not in force as if the field were not there:
+// one that allows allows less, one that denies goes on denying what is known of it, and not everybody.
+func TestFieldsOfALaterVersionAreSeen(t *testing.T) {
+	for _, c := range []struct {
+		name, action string
+		source       object
+		spec, told   string
+	}{
+		{"an ALLOW rule", "ALLOW", object{"namespaces": []string{"b"}, "moods": []string{"good"}}, `selector:{match_labels:{key:"app" value:"web"}}`, "allows what those of its rules allow that can be read"},
+		{"a DENY rule", "DENY", object{"namespaces": []string{"b"}, "moods": []string{"bad"}}, `selector:{match_labels:{key:"app" value:"web"}} rules:{from:{source:{namespaces:"b"}}} action:DENY`, "which is more"},
+		{"a DENY rule of nothing else", "DENY", object{"moods": []string{"bad"}}, `selector:{match_labels:{key:"app" value:"web"}} action:DENY`, "denies nobody"},
+	} {
+		api := newAPIServer(t)
+		api.definePolicies("v1")
+		api.put(policies, object{"metadata": object{"name": "p", "namespace": "shop"}, "spec": object{"action": c.action, "selector": object{"matchLabels": object{"app": "web"}},
+			"rules": []object{{"from": []object{{"source": c.source}}}}}})
+		started := follow(t, api).loaded()
+		p := started.policy()
+		if p == nil {
+			t.Fatalf("%s: it is gone", c.name)
+		}
+		if got := strings.Join(strings.Fields(p.Spec.String()), " "); got != c.spec {
+			t.Errorf("%s: it stands for %s", c.name, got)
+		}
+		r := started.source.Refused()
+		if len(r) != 1 || r[0].Condition.Status != model.False {
+			t.Fatalf("%s: its author is told %+v", c.name, r)
+		}
+		for _, part := range []string{"spec.rules[0].from[0].source.moods", "unknown field", "later version", "strictest reading", c.told} {
+			if !strings.Contains(r[0].Condition.Message, part) {
+				t.Errorf("%s: nothing is said of %q: %s", c.name, part, r[0].Condition.Message)
+			}
+		}
+	}
+}
+
 // A label that no pod can have is read as it is written: it chooses nobody, whether the policy is new or there was a version before, and
 // wherever it is read. The version before stays in force where it is known.
 func TestALabelThatNoPodCanHaveChoosesNobody(t *testing.T) {
