@@ -85,7 +85,12 @@ func strictestAuthorization(e *envelope) (metav1.Object, string) {
 	if !whole {
 		scope = ", for " + chosen(e.Namespace, o.Spec.Selector)
 	}
-	denies := o.Spec.Action == securityapi.AuthorizationPolicy_DENY
+	return o, strictestRules(&o.Spec, fields, whole, lost) + scope
+}
+
+// strictestRules reads the rules of a policy into its spec and says what that makes of it. whole says that all of its selector is read, unchosen
+// that nothing of it is known here.
+func strictestRules(spec *securityapi.AuthorizationPolicy, fields map[string]json.RawMessage, whole, unchosen bool) (effect string) {
 	var rules []json.RawMessage
 	unread := fields["rules"] != nil && json.Unmarshal(fields["rules"], &rules) != nil
 	var later []string
@@ -94,25 +99,26 @@ func strictestAuthorization(e *envelope) (metav1.Object, string) {
 			later = append(later, name)
 		}
 	}
+	denies := spec.Action == securityapi.AuthorizationPolicy_DENY
 	switch {
 	case unread && denies:
-		o.Spec.Rules = []*securityapi.Rule{{}}
-		return o, "it denies everything, since its rules cannot be read" + scope
-	case !denies && (unread || len(later) > 0):
-		return o, "it allows nothing, since more of it cannot be read than single rules" + scope
-	case !whole && !denies:
-		// Of the workloads that it chooses beyond those that are meant, it must not open any that other policies close.
-		return o, "it allows nothing, since not all of its selector can be read" + scope
+		spec.Rules = []*securityapi.Rule{{}}
+		return "it denies everything, since its rules cannot be read"
 	case denies:
-		left := strictestDenials(&o.Spec, rules, lost || !selects && len(later) > 0)
-		return o, deniedBy(o.Spec.Rules, left, later) + scope
+		left := strictestDenials(spec, rules, unchosen || fields["selector"] == nil && len(later) > 0)
+		return deniedBy(spec.Rules, left, later)
+	case unread || len(later) > 0:
+		return "it allows nothing, since more of it cannot be read than single rules"
+	case !whole:
+		// Of the workloads that it chooses beyond those that are meant, it must not open any that other policies close.
+		return "it allows nothing, since not all of its selector can be read"
 	}
 	for _, raw := range rules {
 		if rule := readRule(raw); rule != nil {
-			o.Spec.Rules = append(o.Spec.Rules, rule)
+			spec.Rules = append(spec.Rules, rule)
 		}
 	}
-	return o, effectAllow
+	return effectAllow
 }
 
 // chosen says in words which workloads a selector chooses of which part could not be read.
