@@ -25,19 +25,19 @@ check "kubernetes.default is its name" name kubernetes.default.svc.cluster.local
 
 # The doors of the mesh's own parts: monitoring and probes come over the network, and nothing about the mesh is told there.
 CONTROL=$(k -n lateen-system get pods -l app=lateen-control -o jsonpath='{.items[0].status.podIP}')
-NODE=$(field faults client1 .status.hostIP)
+NODE=$(field faults client1 .status.hostIP) PROXY=$(pod_ip lateen-system "$(pod_on lateen-system app=lateen-node node1)")
 k -n lateen-system create token lateen-node --audience istio-ca >"$WORK/node-token"
 answers() { in_netns "$1" curl -s -o "$WORK/page" -w '%{http_code}' --max-time 10 --path-as-is -H "Authorization: Bearer $(cat "$WORK/node-token")" "http://$2"; }
-for of in "$CONTROL:15014/metrics" "$CONTROL:15014/ready" "$NODE:15014/metrics" "$NODE:15020/metrics" "$NODE:15021/healthz/ready"; do
+for of in "$CONTROL:15014/metrics" "$CONTROL:15014/ready" "$NODE:15014/metrics" "$PROXY:15020/metrics" "$PROXY:15021/healthz/ready"; do
   equal "a pod outside reads $of" 200 "$(answers "$OUT1" "$of")"
 done
 for page in / /debug/objects /debug/clients /debug/resources /debug/ca /debug/replicas /metrics/../debug/ca; do
   equal "and not the control plane's $page, with whatever token" 403 "$(answers "$OUT1" "$CONTROL:15014$page")"
 done
-for of in "$CONTROL:15000" "$CONTROL:15020" "$NODE:15000" "$IP1:15000" "$IP1:15014" "$IP1:15020" "$IP1:15021"; do
+for of in "$CONTROL:15000" "$CONTROL:15020" "$NODE:15000" "$PROXY:15000" "$IP1:15000" "$IP1:15014" "$IP1:15020" "$IP1:15021"; do
   for from in "$OUT1" "$NS2"; do check_not "nobody tells anything at $of" [ "$(answers "$from" "$of/config_dump")" = 200 ]; done
 done
-for of in "$NODE:15014/v1/status" "$NODE:15014/debug/pprof/" "$NODE:15020/config_dump" "$NODE:15020/logging" "$NODE:15021/config_dump"; do
+for of in "$NODE:15014/v1/status" "$NODE:15014/debug/pprof/" "$PROXY:15020/config_dump" "$PROXY:15020/connections" "$PROXY:15020/logging" "$PROXY:15021/config_dump"; do
   check_not "nor at $of" [ "$(answers "$OUT1" "$of")" = 200 ]
 done
 check "by port-forward the control plane's pages are read" lateen ca status

@@ -357,3 +357,27 @@ func TestAStreamOutlivesItsTokenButNotItsAccount(t *testing.T) {
 		t.Errorf("it has expired: %v", err)
 	}
 }
+
+// What is remembered is one token, as it was shown, and for no longer than it says of itself.
+func TestARememberedTokenIsThatOneAndEndsWhenItSays(t *testing.T) {
+	r, _ := newRig(t)
+	brief := token(t, "brief", func(c jwt.MapClaims) { c["exp"] = start.Add(fresh / 2).Unix() })
+	r.reviewer.good[brief] = bound()
+	if _, err := r.Verify(t.Context(), brief); err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(brief, ".")
+	swapped := parts[0] + "." + strings.Split(token(t, "other", nil), ".")[1] + "." + parts[2]
+	for name, forged := range map[string]string{"a signature that was cut": brief[:len(brief)-2], "no signature": parts[0] + "." + parts[1] + ".", "other claims below its signature": swapped} {
+		if got, err := r.Verify(t.Context(), forged); err == nil {
+			t.Errorf("%s passes as the token that is remembered: %+v", name, got)
+		}
+	}
+	if _, err := r.Verify(t.Context(), brief); err != nil {
+		t.Errorf("the token itself: %v", err)
+	}
+	r.now = start.Add(fresh/2 + time.Second)
+	if _, err := r.Verify(t.Context(), brief); !errors.Is(err, ca.ErrExpired) {
+		t.Errorf("a remembered token outlives itself: %v", err)
+	}
+}
