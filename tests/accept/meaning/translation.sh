@@ -53,6 +53,17 @@ translation_straight() { lateen exec -n a deploy/client -- curl -sf --max-time 5
 # translation_told KIND/NAME WORDS: the object's author is told so.
 translation_told() { lateen get "${1%/*}" "${1#*/}" -n shop -o json | jq -e --arg words "$2" '[.. | .message? // empty | select(type == "string" and contains($words))] | length > 0'; }
 
+# A port's protocol, as the control plane sends it; node proxies do not read it.
+check "ports of several protocols" lateen apply -n shop -f - <<'Y'
+apiVersion: v1
+kind: Service
+metadata: {name: ports}
+spec: {ports: [{name: db, port: 3306}, {name: grpc, port: 81, appProtocol: grpc-web}, {name: x, port: 82, appProtocol: kubernetes.io/h2c}, {name: http-web, port: 83}]}
+Y
+translation_ports() { [ "$(in_fabric curl -s "http://127.0.0.1:15014/debug/resources?type=Address" | jq -r '.[] | select(.name == "shop/ports.shop.svc.cluster.local") | [.content.service.ports[] | .appProtocol // "UNKNOWN"] | join(" ")')" = "TCP UNKNOWN HTTP2 HTTP11" ]; }
+check "are sent as Istio sends them" eventually 10 translation_ports
+check "they go" lateen delete service ports -n shop
+
 # An empty label ends the search for a waypoint.
 check "shop has a waypoint" lateen label ns shop istio.io/use-waypoint=hop
 check "web is reached through it" eventually 30 translation_through
