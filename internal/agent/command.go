@@ -71,7 +71,7 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 		return err
 	})
 	f.UintVar(&s.probeGroup, "probe-group", 0, "group by which the sockets of the node's prober are known; nobody else may then use the probe addresses (0: not guarded)")
-	f.DurationVar(&s.deadline, "release-deadline", time.Hour, "how long meshed connections of a released pod may go on before they are cut; 0 for ever")
+	f.DurationVar(&s.deadline, "release-deadline", time.Hour, "how long meshed connections of a released pod, and others that need its rules, may go on before they are cut; 0 for ever")
 	f.StringVar(&s.stateFile, "state-file", "", "file for what must outlive the agent (default: agent-state.json beside the status socket)")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	f.StringVar(&s.format, "log-format", "text", "text or json")
