@@ -90,8 +90,8 @@ func (kernel) Observe(ns *netns.Namespace) (redirect.Mode, error) { return redir
 func (kernel) Track(ns *netns.Namespace, older []redirect.Older) error {
 	return redirect.Track(ns, older)
 }
-func (kernel) Settle(ns *netns.Namespace) (int, error)            { return redirect.Settle(ns) }
-func (kernel) Inherited(ns *netns.Namespace) (bool, error)        { return redirect.Inherited(ns) }
+func (kernel) Settle(ns *netns.Namespace) (int, error)     { return redirect.Settle(ns) }
+func (kernel) Inherited(ns *netns.Namespace) (bool, error) { return redirect.Inherited(ns) }
 
 // Options are an agent's settings; zero durations mean the defaults.
 type Options struct {
