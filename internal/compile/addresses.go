@@ -101,8 +101,9 @@ func (c *Compiler) settleClaims(b *batch) {
 			c.ranges.put(c.claim(key), c.namedRanges(key), block)
 			return
 		}
-		before := c.claims.named[key]
-		c.claims.put(c.claim(key), c.namedAddresses(key), func(addr netip.Addr) { held[addr] = true })
+		before, right := c.claims.named[key], c.claim(key)
+		c.occupants.count(key, c.claims.right[key].stake.fit, right.stake.fit)
+		c.claims.put(right, c.namedAddresses(key), func(addr netip.Addr) { held[addr] = true })
 		if isPlace(key) {
 			c.ranges.place(key, c.site(key), func(p netip.Prefix, all bool) {
 				if all || c.rivalries.nothingLeft(p) {
@@ -123,6 +124,7 @@ func (c *Compiler) settleClaims(b *batch) {
 			}
 		}
 	}
+	honoured := c.occupants.honoured()
 	for key := range b.services {
 		put(key)
 	}
@@ -133,6 +135,10 @@ func (c *Compiler) settleClaims(b *batch) {
 			}
 		}
 	}
+	if c.occupants.honoured() != honoured {
+		c.retellOutside(b, held)
+	}
+	c.settlePlaces(b, held)
 	touch := func(key model.Key) { touched[key] = true }
 	for addr := range held {
 		for key := range c.claims.by[addr].all {
@@ -210,10 +216,9 @@ func (c *Compiler) namedAddresses(key model.Key) []netip.Addr {
 	return out
 }
 
-// holder is who has an address with more right than a Service or ServiceEntry that names it: a node and a pod before services, since the
-// address is where they are and a pod's peers expect its identity there; a Service before ServiceEntries and an older Service before others; and the owner
-// of a virtual address that was chosen for it before entries of other namespaces. Otherwise anybody who may write one ServiceEntry could
-// take over, or take out of mTLS, what belongs to somebody else.
+// holder is who has an address with more right than a Service or ServiceEntry that names it: an older Service before others; Services, nodes
+// and pods before ServiceEntries; and the owner of a virtual address that was chosen for it before entries of other namespaces. Otherwise anybody
+// who may write one ServiceEntry could take over, or take out of mTLS, what belongs to somebody else.
 func (c *Compiler) holder(key model.Key, addr netip.Addr) (best model.Key, ok bool) {
 	if best, ok = c.first(addr); ok && best != key {
 		return best, true
@@ -231,7 +236,7 @@ func (c *Compiler) chosenFor(addr netip.Addr) (owner model.Key, ok bool) {
 	return c.hosts.owner(c.assignments.taken[addr])
 }
 
-// first is who has an address before all others that are there or are Services.
+// first is who has an address of all Services, pods and nodes that name it.
 func (c *Compiler) first(addr netip.Addr) (best model.Key, ok bool) {
 	there := c.claims.by[addr]
 	if len(there.more) == 0 {
@@ -240,24 +245,7 @@ func (c *Compiler) first(addr netip.Addr) (best model.Key, ok bool) {
 	if best, ok = c.rivalries.firsts[addr]; ok {
 		return best, true
 	}
-	right := func(k model.Key) int { return slices.Index([]string{"Node", "Pod", "Service"}, k.Kind) }
-	before := func(x, y model.Key) bool {
-		switch {
-		case y == model.Key{}:
-			return true
-		case right(x) != right(y):
-			return right(x) < right(y)
-		case isPlace(x):
-			return x.Compare(y) < 0 // pods share their node's address; one of them is named
-		}
-		return c.claims.right[x].before(c.claims.right[y])
-	}
-	for other := range there.all {
-		c.looked++
-		if before(other, best) {
-			best = other
-		}
-	}
+	best = c.ofSeveral(there)
 	c.rivalries.firsts[addr] = best
 	return best, true
 }

@@ -41,6 +41,7 @@ type Compiler struct {
 	ranges      ranges
 	rivalries   rivalries
 	inherited   inherited
+	occupants   occupants
 	endpointsAt addresses // where WorkloadEntries and ServiceEntries say that their endpoints are
 	gateways    gateways
 	endpoints   map[model.Key]map[string]bool    // ServiceEntry or EndpointSlice → names of the workloads that its endpoints are
@@ -54,7 +55,7 @@ func New(mesh translate.Mesh, store *model.Store, l *log.Log, assignments *Assig
 		took = func(time.Duration) {}
 	}
 	return &Compiler{mesh: mesh, store: store, log: l, logger: logger, assignments: assignments, selection: model.NewSelection(),
-		peers: newPeerScopes(), contests: newContests(), published: map[model.Key]string{}, hosts: newHosts(), names: newNames(), claims: newAddresses(), asks: newAddresses(), ranges: newRanges(), rivalries: newRivalries(), inherited: newInherited(), endpointsAt: newAddresses(), gateways: newGateways(),
+		peers: newPeerScopes(), contests: newContests(), published: map[model.Key]string{}, hosts: newHosts(), names: newNames(), claims: newAddresses(), asks: newAddresses(), ranges: newRanges(), rivalries: newRivalries(), inherited: newInherited(), occupants: newOccupants(), endpointsAt: newAddresses(), gateways: newGateways(),
 		endpoints: map[model.Key]map[string]bool{}, slices: map[model.Key]map[model.Key]bool{}, slicesOf: map[model.Key]map[model.Key]bool{}, took: took}
 }
 
@@ -109,9 +110,11 @@ func (c *Compiler) Apply(changes []model.Change) {
 	for key := range b.services {
 		c.compileService(b, key)
 	}
+	c.settleVirtual(b)
 	for key := range b.workloads {
 		c.compileWorkload(b, key)
 	}
+	c.tellNodes(b)
 	if b.peers || len(b.told) > 0 {
 		c.tellPeers(b)
 	}

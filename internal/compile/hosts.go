@@ -46,12 +46,13 @@ type claim struct {
 	created   time.Time
 	published bool // anybody sees it
 	public    bool // other namespaces may
+	stake     stake
 }
 
 func (x claim) isService() bool { return x.key.Kind == "Service" }
 
 func (x claim) equal(y claim) bool {
-	return x.key == y.key && x.public == y.public && x.published == y.published && x.created.Equal(y.created)
+	return x.key == y.key && x.public == y.public && x.published == y.published && x.stake == y.stake && x.created.Equal(y.created)
 }
 
 // before orders claims by right: a Service before ServiceEntries, then the older, then by name.
@@ -194,6 +195,12 @@ func (c *Compiler) claim(key model.Key) claim {
 		visibility, published := translate.EntryVisibility(se)
 		return claim{key: key, created: se.CreationTimestamp.Time, published: published, public: visibility == workload.Service_PUBLIC}
 	}
+	if pod, ok := c.store.Pod(key); ok {
+		return claim{key: key, created: pod.CreationTimestamp.Time, stake: c.stake(pod)}
+	}
+	if node, ok := c.store.Node(key.Name); ok && key.Kind == "Node" {
+		return claim{key: key, created: node.CreationTimestamp.Time}
+	}
 	return claim{key: key}
 }
 
@@ -234,8 +241,10 @@ func (c *Compiler) settleAddresses(b *batch, key model.Key) {
 	}
 }
 
-// asked says whether an entry asks for an address as its own.
-func (c *Compiler) asked(addr netip.Addr) bool { return !c.asks.by[addr].empty() }
+// used says whether an address is not to be chosen for anybody: an entry asks for it as its own, or a pod or node says that it is there.
+func (c *Compiler) used(addr netip.Addr) bool {
+	return !c.asks.by[addr].empty() || !c.claims.by[addr].empty()
+}
 
 // autoAddresses are the virtual addresses of a ServiceEntry's hosts that need them.
 func (c *Compiler) autoAddresses(se *networkingv1.ServiceEntry, key model.Key) map[string][]netip.Addr {
@@ -247,7 +256,7 @@ func (c *Compiler) autoAddresses(se *networkingv1.ServiceEntry, key model.Key) m
 			continue
 		}
 		if slices.Contains(wanted, h) {
-			out[h] = c.assignments.addresses(name, func(prefix netip.Prefix) (netip.Addr, bool) { return c.virtualAddress(name, prefix, c.asked) })
+			out[h] = c.assignments.addresses(name, func(prefix netip.Prefix) (netip.Addr, bool) { return c.virtualAddress(name, prefix, c.used) })
 		} else {
 			c.assignments.release(name)
 		}

@@ -186,7 +186,7 @@ func (c *Compiler) propose() (p *proposal, denied []string) {
 	}
 	r := roomOf(s.room, a.Addresses)
 	chosen := map[netip.Addr]bool{}
-	used := func(addr netip.Addr) bool { return chosen[addr] || c.asked(addr) }
+	used := func(addr netip.Addr) bool { return chosen[addr] || c.used(addr) }
 	deny := func(service, why string) {
 		delete(s.wanted, service)
 		s.denied[service] = why
@@ -330,6 +330,11 @@ func (c *Compiler) recompile(speakers []model.Key) {
 	for _, key := range speakers {
 		c.compileService(b, key)
 	}
+	c.settleVirtual(b)
+	for key := range b.workloads {
+		c.compileWorkload(b, key)
+	}
+	c.tellNodes(b)
 	c.keepAssignments(b)
 	c.log.Append(generation, b.changes)
 }

@@ -91,14 +91,14 @@ func TestRivalsFareAsEachWouldFindOut(t *testing.T) {
 				ns, name := fmt.Sprint("ns", rng.IntN(spread)), fmt.Sprint("x", rng.IntN(3))
 				address := pick("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.1.0.1")
 				var text string
-				switch rng.IntN(16) {
-				case 0:
-					text = pod(ns, name, address, "a")
-				case 1:
-					text = strings.Replace(pod(ns, name, address, "a"), "spec: {", "spec: {hostNetwork: true, ", 1)
-				case 2:
-					text = fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: %s}\nspec: {podCIDRs: [%s]}\nstatus: {addresses: [{type: InternalIP, address: %s}]}\n", name, pick("10.1.0.0/31", "10.1.0.0/16", "10.2.0.0/16"), address)
+				switch rng.IntN(20) {
+				case 0, 1, 2:
+					text = placed{name: name, node: fmt.Sprint("x", rng.IntN(3)), day: pick("01", "02", ""), address: address, spec: pick("", "", onHost),
+						meta: pick("", capturedPod, deleted), status: pick("", "", "", ", phase: Failed")}.yaml()
+					text = strings.Replace(text, "namespace: shop", "namespace: "+ns, 1)
 				case 3:
+					text = nodeAt(name, pick("01", "02"), address, pick("10.0.0.0/24", "10.1.0.0/31", "10.1.0.0/16", "10.2.0.0/16"))
+				case 4:
 					text = fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: %s, creationTimestamp: 2026-01-0%dT00:00:00Z}\nspec: {clusterIP: %s, ports: [{port: 80}]}\n", name, ns, 1+rng.IntN(2), address)
 				default:
 					text = serviceEntry(ns, name, fmt.Sprint("0", 1+rng.IntN(3)), fmt.Sprintf("hosts: [%s], resolution: NONE, exportTo: [%q], addresses: [%s]",
@@ -140,15 +140,27 @@ func TestRivalsFareAsEachWouldFindOut(t *testing.T) {
 		for key := range live {
 			p.remove(key)
 		}
-		if left := len(p.asks.by) + len(p.asks.right) + len(p.claims.by) + len(p.ranges.by) + len(p.rivalries.addresses) + len(p.rivalries.blocks); left != 0 {
+		if left := len(p.occupants.first) + len(p.occupants.outside) + p.occupants.inside + len(p.asks.by) + len(p.asks.right) + len(p.claims.by) + len(p.ranges.by) + len(p.rivalries.addresses) + len(p.rivalries.blocks); left != 0 {
 			t.Errorf("seed %d: without objects the compiler keeps %d of them", seed, left)
 		}
 	}
 }
 
-// compareWithEach has every entry find out for itself how it fares.
+// compareWithEach has every entry and every pod find out for itself how it fares.
 func (p *plane) compareWithEach() {
 	p.t.Helper()
+	for key, pod := range p.store.Pods() {
+		for _, addr := range p.namedAddresses(key) {
+			got, other := p.owner(key, addr)
+			want, _ := p.eachHolder(key, addr)
+			if holder, ok := p.store.Pod(want); pod.Spec.HostNetwork && (want == model.NodeKey(pod.Spec.NodeName) || ok && holder.Spec.HostNetwork && holder.Spec.NodeName == pod.Spec.NodeName) {
+				want = key
+			}
+			if got != want || other != (want != key) {
+				p.t.Errorf("%s: %s is %s's, want %s's", key, addr, got, want)
+			}
+		}
+	}
 	for key, se := range p.store.ServiceEntries() {
 		if _, published := translate.EntryVisibility(se); !published {
 			continue
@@ -170,24 +182,70 @@ func (p *plane) compareWithEach() {
 	}
 }
 
+// eachHolder compares all that name an address with one another, as the rules say.
 func (p *plane) eachHolder(key model.Key, addr netip.Addr) (best model.Key, ok bool) {
-	best = key
-	rank := func(k model.Key) int { return slices.Index([]string{"Node", "Pod", "Service", "ServiceEntry"}, k.Kind) }
+	var services, pods, nodes, hosts []claim
 	for _, e := range p.store.Entries() {
 		other := e.Object.Key
-		if rank(other) < 0 || rank(other) > 2 || !slices.Contains(p.namedAddresses(other), addr) {
+		if other.Kind == "ServiceEntry" || !slices.Contains(p.namedAddresses(other), addr) {
 			continue
 		}
-		before := rank(other) < rank(best)
-		if rank(other) == rank(best) {
-			before = other.Compare(best) < 0
-			if other.Kind == "Service" {
-				before = p.claim(other).before(p.claim(best))
+		of := &pods
+		if pod, ok := p.store.Pod(other); ok && pod.Spec.HostNetwork {
+			of = &hosts
+		} else if other.Kind == "Node" {
+			of = &nodes
+		} else if other.Kind == "Service" {
+			of = &services
+		}
+		*of = append(*of, p.claim(other))
+	}
+	weight := func(x claim) (n int) {
+		if x.stake.leaving {
+			n += 2
+		}
+		if x.stake.fit != translate.FitInside {
+			n++
+		}
+		return n
+	}
+	least := func(all []claim) (least claim) {
+		for _, x := range all {
+			if (least.key == model.Key{}) || weight(x) < weight(least) || weight(x) == weight(least) && x.before(least) {
+				least = x
 			}
 		}
-		if before {
-			best = other
+		return least
+	}
+	oldest := func(all []claim) (oldest claim) {
+		for _, x := range all {
+			oldest = oldest.or(x)
 		}
+		return oldest
+	}
+	pod, node := least(pods), oldest(nodes)
+	if len(nodes) == 0 {
+		node = least(hosts)
+	}
+	inside, outside := 0, 0
+	for _, one := range p.store.Pods() {
+		switch on, _ := p.store.Node(one.Spec.NodeName); translate.PodFit(one, on) {
+		case translate.FitInside:
+			inside++
+		case translate.FitOutside:
+			outside++
+		}
+	}
+	weak := pod.stake.fit == translate.FitOutside && inside > 0 && inside >= 4*outside
+	switch none := (model.Key{}); {
+	case len(services) > 0:
+		best = oldest(services).key
+	case pod.key != none && (node.key == none || pod.stake.fit == translate.FitInside || pod.stake.captured && !weak):
+		best = pod.key
+	case node.key != none:
+		best = node.key
+	default:
+		return key, false
 	}
 	return best, best != key
 }

@@ -33,7 +33,6 @@ func (c *Compiler) touch(b *batch, ch model.Changed) {
 			b.workload(model.PodKey(pod.Namespace, pod.Name))
 		}
 		b.nodes[key] = true
-		c.accept(key, b)
 	case "/Namespace":
 		c.touchNamespace(b, ch)
 	case model.NetworkGroup + "/ServiceEntry":

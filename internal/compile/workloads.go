@@ -27,6 +27,7 @@ func (c *Compiler) compileWorkload(b *batch, key model.Key) {
 		}
 		in := c.workloadInput(b, key)
 		in.Node, _ = c.store.Node(pod.Spec.NodeName)
+		in.Holder, in.PodCIDRs = c.ownerFor(key), c.occupants.honoured()
 		w, conditions := translate.Workload(c.mesh, pod, in)
 		c.conditions(b, key, conditions)
 		c.publish(b, key, name, w)

@@ -25,7 +25,7 @@ type Waypoints func(namespace, name string) *Waypoint
 type Context struct {
 	Namespace *corev1.Namespace // nil if unknown
 	Waypoints Waypoints
-	// Holder names the object that has an address of a service with more right; empty if none has. Nil for what is no service.
+	// Holder names the object that has an address of a Service, ServiceEntry or pod with more right; empty if none has. Nil for all others.
 	Holder func(netip.Addr) string
 	// Part is what an entry has of a range, in blocks, or who leaves it none. Nil for what is no entry.
 	Part func(netip.Prefix) Remains

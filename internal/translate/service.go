@@ -51,14 +51,7 @@ func Service(mesh Mesh, svc *corev1.Service, ctx Context) (*workload.Service, []
 		}
 		s.Ports = append(s.Ports, &workload.Port{ServicePort: uint32(p.Port), TargetPort: target, AppProtocol: appProtocol(p)})
 	}
-	switch families := svc.Spec.IPFamilies; {
-	case len(families) == 2:
-		s.IpFamilies = workload.IPFamilies_DUAL
-	case len(families) == 1 && families[0] == corev1.IPv4Protocol:
-		s.IpFamilies = workload.IPFamilies_IPV4_ONLY
-	case len(families) == 1:
-		s.IpFamilies = workload.IPFamilies_IPV6_ONLY
-	}
+	s.IpFamilies = ipFamilies(svc)
 	if len(s.Ports) < len(svc.Spec.Ports) {
 		// Its author wrote it for the cluster, and every cluster has one for its DNS: nobody is to see to that.
 		v.note("", "ports whose protocol is not TCP bypass the mesh")

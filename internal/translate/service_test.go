@@ -37,13 +37,14 @@ hostname: web.shop.svc.cluster.local
 canonical: true
 addresses: [{address: CmAAAQ==}]
 ports: [{servicePort: 80, targetPort: 80}]
+ipFamilies: IPV4_ONLY
 `
 	for _, c := range []struct{ name, service, namespace, want string }{
 		{"plain", head + "spec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}", "", plain},
-		{"headless", head + "spec: {clusterIP: None, ports: [{port: 80}]}", "", plain + "addresses: []"},
+		{"headless", head + "spec: {clusterIP: None, ports: [{port: 80}]}", "", plain + "addresses: []\nipFamilies: AUTOMATIC"},
 		{"two families", head + "spec: {clusterIP: 10.96.0.1, clusterIPs: [10.96.0.1, \"fd00::1\"], ipFamilies: [IPv4, IPv6], ports: [{port: 80}]}", "",
 			plain + "addresses: [{address: CmAAAQ==}, {address: /QAAAAAAAAAAAAAAAAAAAQ==}]\nipFamilies: DUAL"},
-		{"one family", head + "spec: {clusterIP: 10.96.0.1, ipFamilies: [IPv4], ports: [{port: 80}]}", "", plain + "ipFamilies: IPV4_ONLY"},
+		{"another family", head + "spec: {clusterIP: 10.96.0.1, ipFamilies: [IPv6], ports: [{port: 80}]}", "", plain + "ipFamilies: IPV6_ONLY"},
 		{"named target port", head + "spec: {clusterIP: 10.96.0.1, ports: [{port: 80, targetPort: http}]}", "", plain + "ports: [{servicePort: 80}]"},
 		{"application protocols", head + `spec: {clusterIP: 10.96.0.1, ports: [{port: 1, name: http-web}, {port: 2, name: grpc}, {port: 3, name: tls-x},
   {port: 4, name: x, appProtocol: kubernetes.io/h2c}, {port: 5, name: tcp}, {port: 6, name: http2}, {port: 7, name: https}, {port: 8, name: grpc-web},

@@ -29,6 +29,8 @@ type WorkloadInput struct {
 	Node     *corev1.Node // nil if unknown
 	Offers   []Offer      // the services that choose the workload
 	Policies []string     // names of the policies that are attached to the workload rather than to its namespace or the mesh
+	// PodCIDRs says that the cluster's pods have addresses of their node's ranges, so that one that has not is told.
+	PodCIDRs bool
 	// Gateway finds the entrance to a network, or nil.
 	Gateway func(network string) *workload.GatewayAddress
 }
@@ -46,6 +48,9 @@ func Workload(mesh Mesh, pod *corev1.Pod, in WorkloadInput) (*workload.Workload,
 		return nil, []model.Condition{rejected("NoAddress", "the pod has no IP address yet")}
 	}
 	v := newVerdict()
+	if addresses = in.ownAddresses(pod, addresses, v); len(addresses) == 0 {
+		return nil, []model.Condition{rejected("Conflicted", strings.Join(v.notes, "; "))}
+	}
 	account, identified := model.Account(pod)
 	w := &workload.Workload{
 		Uid:                   mesh.PodResource(pod.Namespace, pod.Name),

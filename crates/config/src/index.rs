@@ -127,7 +127,8 @@ impl Ranked for Service {
     fn rank(&self, other: &Self) -> Ordering {
         fn key(s: &Service) -> impl Ord + '_ {
             let owner = s.entry_created.is_none() && s.canonical;
-            (s.entry_created, !owner, &s.namespace, &s.name, &s.hostname)
+            let names = (&s.namespace, &s.name, &s.hostname);
+            (!s.is_kubernetes, s.entry_created, !owner, names)
         }
         key(self).cmp(&key(other))
     }

@@ -56,6 +56,10 @@ pub struct Service {
     /// and where the control plane does not say.
     #[serde(skip)]
     pub entry_created: Option<(i64, i32)>,
+    /// It comes of a Kubernetes Service, so its addresses are the cluster's and belong to nobody else: see
+    /// [`is_kubernetes_service`].
+    #[serde(skip)]
+    pub is_kubernetes: bool,
     /// Which clients may use it.
     pub visibility: Visibility,
     /// Ingress gateways, too, are to pass its waypoint. A node proxy's traffic passes it anyway.
@@ -127,8 +131,10 @@ impl Service {
             });
         }
         let (addresses, ranges) = virtual_addresses(&wire.addresses)?;
+        let is_kubernetes = is_kubernetes_service(&wire);
         let key = ServiceKey::new(wire.namespace, wire.hostname);
         Ok(Self {
+            is_kubernetes,
             name: wire.name.into(),
             namespace: key.namespace.clone(),
             hostname: key.name.clone(),
@@ -197,12 +203,7 @@ impl Service {
             IpAddr::V4(ip) => ip.octets()[..2] == [240, 240],
             IpAddr::V6(ip) => ip.segments()[..3] == [0x2001, 2, 0],
         };
-        let named = || {
-            let rest = self.hostname.strip_prefix(&*self.name);
-            let rest = rest.and_then(|rest| rest.strip_prefix('.')?.strip_prefix(&*self.namespace));
-            rest.is_some_and(|rest| rest.starts_with(".svc."))
-        };
-        chosen || (self.entry_created.is_none() && named())
+        chosen || self.is_kubernetes
     }
 
     /// Whether it leaves the client's destination alone.
@@ -231,6 +232,23 @@ impl IpFamilies {
             IpFamilies::IPv6 => address.is_ipv6(),
         }
     }
+}
+
+/// Whether a service comes of a Kubernetes Service rather than of a ServiceEntry. No control plane says so in a field of
+/// its own. Three things must hold, of which an entry's author can bring about the third alone:
+///
+/// - The control plane names no time at which an entry was created. Ours names one for each entry.
+/// - It names address families. The API server gives each Service families; an entry has no such field, and neither istiod
+///   nor our control plane sends families for one.
+/// - The hostname is `NAME.NAMESPACE.svc.DOMAIN`.
+///
+/// A control plane that never sends families gets the more careful answer: nothing is a Kubernetes Service.
+fn is_kubernetes_service(wire: &proto::Service) -> bool {
+    let rest = wire.hostname.strip_prefix(&*wire.name);
+    let rest = rest.and_then(|rest| rest.strip_prefix('.')?.strip_prefix(&*wire.namespace));
+    rest.is_some_and(|rest| rest.starts_with(".svc."))
+        && wire.ip_families != i32::from(proto::IpFamilies::Automatic)
+        && !wire.extensions.iter().any(|one| one.name == ENTRY_CREATED)
 }
 
 /// What the control plane calls a ServiceEntry's time of creation; it is a `google.protobuf.Timestamp`.

@@ -76,26 +76,37 @@ impl Snapshot {
     }
 
     /// The workload with an address of its own; of several, a pod before others, a mesh workload before others. None at a
-    /// node's address, which is the node's whatever an entry says.
+    /// Kubernetes Service's address, whatever a pod's status says; none but a pod at a node's, whatever an entry says.
     pub fn workload(&self, network: &str, address: IpAddr) -> Option<&Arc<Workload>> {
         let found = self.workloads_at.get(network, &address).first()?;
-        (found.is_pod() || !self.is_nodes(network, address)).then_some(found)
+        let taken = self.is_cluster_ip(network, address)
+            || !found.is_pod() && self.is_nodes(network, address);
+        (!taken).then_some(found)
+    }
+
+    /// Whether an address is that of a Kubernetes Service. A kubelet writes its pods' and its node's addresses itself: if
+    /// one of them were believed here, one hostile node could lead a Service's clients of the whole mesh past mutual TLS.
+    pub fn is_cluster_ip(&self, network: &str, address: IpAddr) -> bool {
+        let named = self.services_at.get(network, &address);
+        named.first().is_some_and(|service| service.is_kubernetes)
     }
 
     /// Whether an address is that of a node with pods on its network.
     pub fn is_nodes(&self, network: &str, address: IpAddr) -> bool {
-        !self.hosts_at.get(network, &address).is_empty()
+        !self.hosts_at.get(network, &address).is_empty() && !self.is_cluster_ip(network, address)
     }
 
-    /// The services that list this very address: none at a pod's or a node's, which are theirs whatever an entry says.
+    /// The services that list this very address, Kubernetes Services first. A pod's or a node's address is theirs whatever
+    /// an entry says, so that only Kubernetes Services count there.
     fn services_at(&self, network: &str, address: IpAddr) -> &[Arc<Service>] {
         let named = self.services_at.get(network, &address);
-        let is_pods = || {
-            let at = self.workloads_at.get(network, &address);
-            at.first().is_some_and(|workload| workload.is_pod())
-        };
-        if named.is_empty() || is_pods() || self.is_nodes(network, address) {
-            return &[];
+        if named.last().is_none_or(|last| last.is_kubernetes) {
+            return named;
+        }
+        let at = self.workloads_at.get(network, &address);
+        let is_pods = at.first().is_some_and(|workload| workload.is_pod());
+        if is_pods || !self.hosts_at.get(network, &address).is_empty() {
+            return &named[..named.partition_point(|one| one.is_kubernetes)];
         }
         named
     }

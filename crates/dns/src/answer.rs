@@ -206,12 +206,16 @@ impl View<'_> {
             if !service.takes(workload.status) || *workload.network != *self.network {
                 continue;
             }
+            // A pod's status may claim a Service's address, which no pod has.
+            let claimed = |address: IpAddr| {
+                workload.is_pod() && self.snapshot.is_cluster_ip(self.network, address)
+            };
             // One of each family: a pod is one endpoint, however many addresses it has.
             for is_family in [IpAddr::is_ipv4, IpAddr::is_ipv6] {
                 let mut own = workload
                     .addresses
                     .iter()
-                    .filter(|address| is_family(address));
+                    .filter(|address| is_family(address) && !claimed(**address));
                 addresses.extend(own.find(|address| family(address)));
             }
         }

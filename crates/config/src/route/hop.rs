@@ -280,7 +280,8 @@ impl Draft {
 
     /// To an endpoint that is outside the mesh, as its author says. Of the workload or service of the mesh that has the
     /// address, only its own word counts, and only its own identity: nobody else's entry may take a connection to it out
-    /// of its tunnel or past its waypoint. At a pod's own address it is the pod, and only a pod's object says more.
+    /// of its tunnel or past its waypoint. At a pod's own address it is the pod, and only a pod's object says more: unless
+    /// that is a Kubernetes Service's address, which no pod has.
     fn in_plain(
         self,
         asker: &mut Asker<'_>,
@@ -291,7 +292,9 @@ impl Draft {
             workload, service, ..
         } = self;
         let (snapshot, source, address) = (asker.snapshot, asker.source, target.ip());
-        let is_pods = workload.is_pod() && workload.addresses.contains(&address);
+        let is_pods = workload.is_pod()
+            && workload.addresses.contains(&address)
+            && !snapshot.is_cluster_ip(&workload.network, address);
         let behind = |choice: Choice| Choice {
             behind: Some(workload.uid.clone()),
             ..choice

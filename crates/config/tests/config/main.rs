@@ -1,5 +1,6 @@
 //! The crate from outside: bytes in, answers out.
 
+mod cluster_ip;
 mod dump;
 mod endpoint_address;
 mod invariants;

@@ -8,8 +8,8 @@ use lateen_config::route::{
 };
 use lateen_config::{Snapshot, Workload};
 use lateen_proto::workload::{
-    ApplicationTunnel, LoadBalancing, Locality, Service, TunnelProtocol, WorkloadStatus,
-    load_balancing, service,
+    ApplicationTunnel, IpFamilies, LoadBalancing, Locality, Service, TunnelProtocol,
+    WorkloadStatus, load_balancing, service,
 };
 use proptest::prelude::*;
 
@@ -356,9 +356,12 @@ fn an_endpoint_of_another_network_without_gateway_is_out_of_reach() {
 fn the_address_family_follows_the_client() {
     let mut dual = endpoint("web-1", "10.244.2.2", "web", &[(80, 8080)]);
     dual.addresses.push(support::bytes("fd00::2"));
-    let snapshot = web(|web| web.addresses.push(at("", "fd00:96::1")))
-        .with(dual)
-        .snapshot();
+    let snapshot = web(|web| {
+        web.addresses.push(at("", "fd00:96::1"));
+        web.ip_families = IpFamilies::Dual.into();
+    })
+    .with(dual)
+    .snapshot();
     for (to, target) in [
         ("10.96.0.1:80", "10.244.2.2:8080"),
         ("[fd00:96::1]:80", "[fd00::2]:8080"),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use lateen_config::{Snapshot, Store};
 use lateen_proto::workload::{
-    Address, GatewayAddress, NetworkAddress, Port, PortList, Service, TunnelProtocol, Workload,
-    address, gateway_address,
+    Address, GatewayAddress, IpFamilies, NetworkAddress, Port, PortList, Service, TunnelProtocol,
+    Workload, address, gateway_address,
 };
 
 pub fn bytes(address: &str) -> bytes::Bytes {
@@ -73,7 +73,16 @@ pub fn service(name: &str, address: &str, map: &[(u32, u32)]) -> Service {
         hostname: format!("{name}.default.svc.cluster.local"),
         addresses: vec![at("", address)],
         ports: ports(map),
+        ip_families: families(address).into(),
         ..Default::default()
+    }
+}
+
+/// The families that the API server gives a Service with this cluster IP.
+fn families(address: &str) -> IpFamilies {
+    match address.parse().expect("an address") {
+        IpAddr::V4(_) => IpFamilies::Ipv4Only,
+        IpAddr::V6(_) => IpFamilies::Ipv6Only,
     }
 }
 

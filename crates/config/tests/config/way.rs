@@ -415,6 +415,7 @@ fn an_endpoint_that_is_a_mesh_pod_is_reached_through_its_tunnel() {
 #[test]
 fn a_passthrough_service_takes_no_mesh_pod_out_of_its_tunnel() {
     let mut entry = support::service("web", "10.244.2.2", &[(80, 8080)]);
+    entry.ip_families = proto::IpFamilies::Automatic.into(); // those of entries are not said
     entry.load_balancing = Some(proto::LoadBalancing {
         mode: proto::load_balancing::Mode::Passthrough.into(),
         ..Default::default()

@@ -1,0 +1,127 @@
+package translate
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/model/wellknown"
+)
+
+// OutsideReason is the reason of the remark that a pod's address is outside of its node's ranges.
+const OutsideReason = "OutsidePodCIDRs"
+
+// Fit says how a pod's addresses relate to the ranges that its node gives to pods (spec.podCIDRs).
+type Fit byte
+
+const (
+	// FitUnknown is the fit of a pod on its node's network, of one without an address, and of one whose node has no range of a family.
+	FitUnknown Fit = iota
+	// FitInside is the fit of a pod all of whose addresses are inside.
+	FitInside
+	// FitOutside is the fit of a pod one of whose addresses is not, although its node has a range of that family.
+	FitOutside
+)
+
+// PodFit compares a pod's addresses with its node's ranges. Kubernetes never changes the ranges of a node once they are set, and a
+// kubelet may not: a pod's status is its kubelet's word, these are not. node is nil if it is unknown.
+func PodFit(pod *corev1.Pod, node *corev1.Node) Fit {
+	if pod.Spec.HostNetwork || node == nil {
+		return FitUnknown
+	}
+	addresses := OwnAddresses(pod)
+	if len(addresses) == 0 {
+		return FitUnknown
+	}
+	fit := FitInside
+	for _, addr := range addresses {
+		known, inside := inRanges(addr, node)
+		switch {
+		case known && !inside:
+			return FitOutside
+		case !known:
+			fit = FitUnknown
+		}
+	}
+	return fit
+}
+
+func isOutside(addr netip.Addr, node *corev1.Node) bool {
+	known, inside := inRanges(addr, node)
+	return known && !inside
+}
+
+// inRanges says whether a node has a range of an address's family, and whether the address is in one.
+func inRanges(addr netip.Addr, node *corev1.Node) (known, inside bool) {
+	for _, text := range podCIDRs(node) {
+		if block, ok := ParseBlock(text); ok && block.Addr().BitLen() == addr.BitLen() {
+			known = true
+			inside = inside || block.Contains(addr)
+		}
+	}
+	return known, inside
+}
+
+func podCIDRs(node *corev1.Node) []string {
+	if len(node.Spec.PodCIDRs) == 0 && node.Spec.PodCIDR != "" {
+		return []string{node.Spec.PodCIDR}
+	}
+	return node.Spec.PodCIDRs
+}
+
+// Captured says whether connections to a pod go through a tunnel, as far as its object says so.
+func Captured(pod *corev1.Pod) bool {
+	return slices.Contains(strings.Split(pod.Labels[wellknown.Tunnel], ","), "http") || pod.Annotations[wellknown.Redirection] == "enabled"
+}
+
+// Leaving says whether a pod may have lost its addresses already, so that a successor has them: it is being deleted, or its node is gone or
+// has not been heard of. A pod that has ended has none in any case. node is nil if there is none.
+func Leaving(pod *corev1.Pod, node *corev1.Node) bool {
+	if pod.DeletionTimestamp != nil || node == nil {
+		return true
+	}
+	// Only the cluster's node controller says Unknown, of a node whose kubelet is silent.
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
+	})
+}
+
+// ownAddresses leaves out those of a pod's addresses that belong to somebody else, and remarks upon those that its node does not give to
+// pods.
+func (in WorkloadInput) ownAddresses(pod *corev1.Pod, addresses [][]byte, v *verdict) (own [][]byte) {
+	for _, raw := range addresses {
+		addr, _ := netip.AddrFromSlice(raw)
+		holder := ""
+		if in.Holder != nil {
+			holder = in.Holder(addr)
+		}
+		if holder != "" {
+			v.note("Conflicted", fmt.Sprintf("status.podIPs: address %s of Pod %s/%s belongs to %s and stays with it, so no proxy is told that the pod is there; find out who gave it that address (the network plugin, or the kubelet of node %s), then delete the pod",
+				addr, pod.Namespace, pod.Name, holder, pod.Spec.NodeName))
+			continue
+		}
+		if in.PodCIDRs && PodFit(pod, in.Node) == FitOutside && isOutside(addr, in.Node) {
+			v.note(OutsideReason, fmt.Sprintf("status.podIPs: address %s of Pod %s/%s is outside of the ranges that node %s gives to pods (spec.podCIDRs: %s), as hardly any pod's is in this cluster; make sure that the network plugin gave it that address",
+				addr, pod.Namespace, pod.Name, pod.Spec.NodeName, strings.Join(podCIDRs(in.Node), ", ")))
+		}
+		own = append(own, raw)
+	}
+	return own
+}
+
+// Node says of a node which of its addresses belong to somebody else. holder names who has an address with more right; empty if nobody
+// has.
+func Node(node *corev1.Node, holder func(netip.Addr) string) []model.Condition {
+	v := newVerdict()
+	for _, addr := range NodeAddresses(node) {
+		if owner := holder(addr); owner != "" {
+			v.note("Conflicted", fmt.Sprintf("status.addresses: address %s of Node %s belongs to %s and stays with it; find out why the kubelet or the cloud provider says that the node has it",
+				addr, node.Name, owner))
+		}
+	}
+	return v.conditions()
+}
