@@ -42,6 +42,7 @@ type Compiler struct {
 	rivalries   rivalries
 	inherited   inherited
 	occupants   occupants
+	misplaced   misplaced
 	endpointsAt addresses // where WorkloadEntries and ServiceEntries say that their endpoints are
 	gateways    gateways
 	endpoints   map[model.Key]map[string]bool    // ServiceEntry or EndpointSlice → names of the workloads that its endpoints are
@@ -55,7 +56,7 @@ func New(mesh translate.Mesh, store *model.Store, l *log.Log, assignments *Assig
 		took = func(time.Duration) {}
 	}
 	return &Compiler{mesh: mesh, store: store, log: l, logger: logger, assignments: assignments, selection: model.NewSelection(),
-		peers: newPeerScopes(), contests: newContests(), published: map[model.Key]string{}, hosts: newHosts(), names: newNames(), claims: newAddresses(), asks: newAddresses(), ranges: newRanges(), rivalries: newRivalries(), inherited: newInherited(), occupants: newOccupants(), endpointsAt: newAddresses(), gateways: newGateways(),
+		peers: newPeerScopes(), contests: newContests(), published: map[model.Key]string{}, hosts: newHosts(), names: newNames(), claims: newAddresses(), asks: newAddresses(), ranges: newRanges(), rivalries: newRivalries(), inherited: newInherited(), occupants: newOccupants(), misplaced: misplaced{}, endpointsAt: newAddresses(), gateways: newGateways(),
 		endpoints: map[model.Key]map[string]bool{}, slices: map[model.Key]map[model.Key]bool{}, slicesOf: map[model.Key]map[model.Key]bool{}, took: took}
 }
 

@@ -235,13 +235,16 @@ func (c *Compiler) tellNodes(b *batch) {
 func (c *Compiler) tellNode(b *batch, key model.Key) {
 	n, ok := c.store.Node(key.Name)
 	if !ok {
+		c.misplaced.note(key, nil)
 		return
 	}
-	c.conditions(b, key, translate.Node(n, func(addr netip.Addr) string {
+	conditions := translate.Node(n, func(addr netip.Addr) string {
 		owner, other := c.owner(key, addr)
 		if pod, ok := c.store.Pod(owner); !other || ok && pod.Spec.NodeName == key.Name {
 			return "" // some clouds list the addresses of its pods as the node's
 		}
 		return owner.String()
-	}))
+	})
+	c.misplaced.note(key, conditions)
+	c.conditions(b, key, conditions)
 }

@@ -72,6 +72,10 @@ func (p *plane) stays(pod placed, addresses, reason string, named ...string) {
 	if said.Reason != reason {
 		p.t.Errorf("%s is told %+v, want reason %s", pod.name, said, reason)
 	}
+	listed := slices.ContainsFunc(p.Misplaced(), func(m Misplaced) bool { return m.Key == pod.key() && m.Message == said.Message })
+	if remarkable := reason == "Conflicted" || reason == "OutsidePodCIDRs"; listed != remarkable {
+		p.t.Errorf("%s is among what people are shown: %t, want %t", pod.name, listed, remarkable)
+	}
 	for _, part := range named {
 		if !strings.Contains(said.Message, part) {
 			p.t.Errorf("%s is told %q, which does not name %q", pod.name, said.Message, part)
@@ -215,6 +219,9 @@ func TestANodeThatClaimsWhatIsSomebodyElsesDoesNotGetIt(t *testing.T) {
 				}
 				if got := texts(p.service("shop/web.shop.svc.cluster.local")); len(got) != 2 {
 					t.Errorf("the Service has %v", got)
+				}
+				if !slices.ContainsFunc(p.Misplaced(), func(m Misplaced) bool { return m.Key == model.NodeKey("a") && m.Message == said.Message }) {
+					t.Errorf("people are shown %v", p.Misplaced())
 				}
 				p.put(nodeAt("a", "03", "10.243.0.12", ""))
 				if said := p.said()[model.NodeKey("a")]; said.Reason != "Accepted" {

@@ -140,7 +140,7 @@ func TestRivalsFareAsEachWouldFindOut(t *testing.T) {
 		for key := range live {
 			p.remove(key)
 		}
-		if left := len(p.occupants.first) + len(p.occupants.outside) + p.occupants.inside + len(p.asks.by) + len(p.asks.right) + len(p.claims.by) + len(p.ranges.by) + len(p.rivalries.addresses) + len(p.rivalries.blocks); left != 0 {
+		if left := len(p.misplaced) + len(p.occupants.first) + len(p.occupants.outside) + p.occupants.inside + len(p.asks.by) + len(p.asks.right) + len(p.claims.by) + len(p.ranges.by) + len(p.rivalries.addresses) + len(p.rivalries.blocks); left != 0 {
 			t.Errorf("seed %d: without objects the compiler keeps %d of them", seed, left)
 		}
 	}

@@ -20,6 +20,7 @@ func (c *Compiler) compileWorkload(b *batch, key model.Key) {
 		name := c.mesh.PodResource(key.Namespace, key.Name)
 		pod, ok := c.store.Pod(key)
 		if !ok {
+			c.misplaced.note(key, nil)
 			c.gateways.forget(key)
 			c.contest(b, key, nil)
 			b.remove(log.AddressType, name)
@@ -29,6 +30,7 @@ func (c *Compiler) compileWorkload(b *batch, key model.Key) {
 		in.Node, _ = c.store.Node(pod.Spec.NodeName)
 		in.Holder, in.PodCIDRs = c.ownerFor(key), c.occupants.honoured()
 		w, conditions := translate.Workload(c.mesh, pod, in)
+		c.misplaced.note(key, conditions)
 		c.conditions(b, key, conditions)
 		c.publish(b, key, name, w)
 	case "WorkloadEntry":

@@ -261,6 +261,9 @@ func (c *Control) problems() []files.Problem {
 	if t := c.authority.Status().Trouble; t != "" {
 		out = append(out, files.Problem{File: c.place, Severity: files.Warning, Message: t})
 	}
+	for _, m := range c.compile.Misplaced() {
+		out = append(out, files.Problem{Object: m.Key.String(), Severity: files.Warning, Message: m.Message})
+	}
 	return out
 }
 

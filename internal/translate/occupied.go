@@ -12,6 +12,9 @@ import (
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
+// ConflictedReason is the reason of the condition that an address belongs to another object.
+const ConflictedReason = "Conflicted"
+
 // OutsideReason is the reason of the remark that a pod's address is outside of its node's ranges.
 const OutsideReason = "OutsidePodCIDRs"
 
@@ -100,7 +103,7 @@ func (in WorkloadInput) ownAddresses(pod *corev1.Pod, addresses [][]byte, v *ver
 			holder = in.Holder(addr)
 		}
 		if holder != "" {
-			v.note("Conflicted", fmt.Sprintf("status.podIPs: address %s of Pod %s/%s belongs to %s and stays with it, so no proxy is told that the pod is there; find out who gave it that address (the network plugin, or the kubelet of node %s), then delete the pod",
+			v.note(ConflictedReason, fmt.Sprintf("status.podIPs: address %s of Pod %s/%s belongs to %s and stays with it, so no proxy is told that the pod is there; find out who gave it that address (the network plugin, or the kubelet of node %s), then delete the pod",
 				addr, pod.Namespace, pod.Name, holder, pod.Spec.NodeName))
 			continue
 		}
@@ -119,7 +122,7 @@ func Node(node *corev1.Node, holder func(netip.Addr) string) []model.Condition {
 	v := newVerdict()
 	for _, addr := range NodeAddresses(node) {
 		if owner := holder(addr); owner != "" {
-			v.note("Conflicted", fmt.Sprintf("status.addresses: address %s of Node %s belongs to %s and stays with it; find out why the kubelet or the cloud provider says that the node has it",
+			v.note(ConflictedReason, fmt.Sprintf("status.addresses: address %s of Node %s belongs to %s and stays with it; find out why the kubelet or the cloud provider says that the node has it",
 				addr, node.Name, owner))
 		}
 	}

@@ -49,7 +49,7 @@ func Workload(mesh Mesh, pod *corev1.Pod, in WorkloadInput) (*workload.Workload,
 	}
 	v := newVerdict()
 	if addresses = in.ownAddresses(pod, addresses, v); len(addresses) == 0 {
-		return nil, []model.Condition{rejected("Conflicted", strings.Join(v.notes, "; "))}
+		return nil, []model.Condition{rejected(ConflictedReason, strings.Join(v.notes, "; "))}
 	}
 	account, identified := model.Account(pod)
 	w := &workload.Workload{
