@@ -8,8 +8,8 @@ use lateen_tls::{Credentials, KeyPair, Rules};
 use lateen_types::Identity;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams,
-    CertificateSigningRequestParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod,
-    KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
+    CertificateSigningRequestParams, CustomExtension, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyIdMethod, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
 };
 
 /// A root or an intermediate, and its key.
@@ -140,6 +140,9 @@ impl Ca {
             )],
             from: now - half,
             to: now + half,
+            is_authority: false,
+            usages: vec![KeyUsagePurpose::DigitalSignature],
+            extensions: Vec::new(),
         }
     }
 
@@ -183,6 +186,9 @@ pub struct Leaf<'a> {
     names: Vec<SanType>,
     from: SystemTime,
     to: SystemTime,
+    is_authority: bool,
+    usages: Vec<KeyUsagePurpose>,
+    extensions: Vec<CustomExtension>,
 }
 
 impl Leaf<'_> {
@@ -212,12 +218,43 @@ impl Leaf<'_> {
         self
     }
 
+    /// As an authority's: it may sign certificates itself.
+    pub fn authority(mut self) -> Self {
+        self.is_authority = true;
+        self
+    }
+
+    /// Whose key may sign certificates.
+    pub fn signing_certificates(mut self) -> Self {
+        self.usages.push(KeyUsagePurpose::KeyCertSign);
+        self
+    }
+
+    /// Whose key may sign revocation lists.
+    pub fn signing_lists(mut self) -> Self {
+        self.usages.push(KeyUsagePurpose::CrlSign);
+        self
+    }
+
+    /// With one more extension of names, of this DER.
+    pub fn more_names(mut self, der: &[u8]) -> Self {
+        let oid = [2, 5, 29, 17]; // id-ce-subjectAltName
+        let extension = CustomExtension::from_oid_content(&oid, der.to_vec());
+        self.extensions.push(extension);
+        self
+    }
+
     /// Signs it.
     pub fn issue(self) -> Bundle {
         let key = rcgen::KeyPair::generate().expect("the system gives randomness");
         let mut params = CertificateParams::default();
         params.subject_alt_names = self.names;
         for_workloads(&mut params, self.from, self.to);
+        params.key_usages = self.usages;
+        params.custom_extensions = self.extensions;
+        if self.is_authority {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        }
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
         params.serial_number = Some(serial.into());
         let leaf = params

@@ -17,7 +17,8 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::key::KeyPair;
 use crate::provider::{ALPN, provider};
 use crate::rules::{Compliance, Rules};
-use crate::verify::{Check, Trust, identities};
+use crate::svid::{self, NotSvid};
+use crate::verify::{Check, Trust};
 
 /// A certificate's facts for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +54,9 @@ pub enum CredentialsError {
     /// The leaf names no workload.
     #[error("certificate authority sent a certificate without a workload identity")]
     NoIdentity,
+    /// The leaf has not the form of a workload's; peers would refuse it.
+    #[error("certificate authority sent a certificate that is no X.509-SVID: {0}")]
+    NotSvid(#[source] NotSvid),
     /// The leaf is for another key, or of a kind that cannot be used.
     #[error("certificate authority sent a certificate that does not fit the requested key: {0}")]
     Key(#[source] rustls::Error),
@@ -282,9 +286,12 @@ fn parse_pem(
 }
 
 fn leaf_identity(der: &CertificateDer<'_>) -> Result<Identity, CredentialsError> {
-    let leaf =
-        EndEntityCert::try_from(der).map_err(|e| CredentialsError::malformed("certificate", e))?;
-    identities(&leaf).next().ok_or(CredentialsError::NoIdentity)
+    EndEntityCert::try_from(der).map_err(|e| CredentialsError::malformed("certificate", e))?;
+    match svid::identity(der) {
+        Ok(identity) => identity.ok_or(CredentialsError::NoIdentity),
+        Err(NotSvid::Unreadable(why)) => Err(CredentialsError::malformed("certificate", why)),
+        Err(why) => Err(CredentialsError::NotSvid(why)),
+    }
 }
 
 impl CertificateInfo {

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use rustls::{AlertDescription, CertificateError, Error as Rustls, PeerIncompatible};
 use rustls_pki_types::UnixTime;
 
+use crate::svid::NotSvid;
 use crate::verify::Mismatch;
 
 /// A handshake that failed, or a connection that the peer ended with an alert.
@@ -54,6 +55,9 @@ pub enum TlsError {
     /// The peer's certificate names no workload.
     #[error("peer's certificate names no workload identity; it was not issued for a mesh workload")]
     NoIdentity,
+    /// The peer's certificate has not the form of a workload's.
+    #[error("peer's certificate is no X.509-SVID: {0}")]
+    NotSvid(NotSvid),
     /// The peer sent no certificate.
     #[error("peer sent no certificate; only mesh workloads may connect to this port")]
     NoCertificate,
@@ -177,6 +181,7 @@ impl TlsError {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => TlsError::UnknownCa,
             CertificateError::Other(other) => match other.0.downcast_ref::<Mismatch>() {
                 Some(Mismatch::NoIdentity) => TlsError::NoIdentity,
+                Some(Mismatch::Svid(why)) => TlsError::NotSvid(why.clone()),
                 Some(Mismatch::TrustDomain { presented, ours }) => TlsError::WrongTrustDomain {
                     presented: presented.clone(),
                     ours: ours.to_string(),

@@ -12,6 +12,7 @@ mod revocation;
 mod rules;
 mod session;
 mod stream;
+mod svid;
 mod verify;
 
 pub use control::{Called, ControlConnector, ControlError, ControlStream, Roots};
@@ -23,3 +24,4 @@ pub use revocation::{ListInfo, MAX_BYTES, RevocationError, RevocationLists, Revo
 pub use rules::{Compliance, Rules, UnknownCompliance};
 pub use session::{Binding, Session};
 pub use stream::TlsStream;
+pub use svid::NotSvid;

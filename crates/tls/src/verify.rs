@@ -17,6 +17,7 @@ use webpki::{
 
 use crate::provider::algorithms;
 use crate::revocation::{Revocations, Serial};
+use crate::svid::{self, NotSvid};
 
 /// Whom one workload trusts.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub(crate) enum Mismatch {
     TrustDomain { presented: String, ours: Strng },
     #[error("peer is {presented}, expected {expected}")]
     Identity { presented: String, expected: String },
+    #[error("peer's certificate is no X.509-SVID: {0}")]
+    Svid(#[from] NotSvid),
 }
 
 impl From<Mismatch> for Error {
@@ -46,14 +49,14 @@ impl From<Mismatch> for Error {
 }
 
 impl Trust {
-    /// Checks the chain, that nothing in it is revoked included, and gives the parsed certificate.
-    fn verify_chain<'a>(
+    /// Checks the chain, that nothing in it is revoked included.
+    fn verify_chain(
         &self,
-        leaf: &'a CertificateDer<'_>,
+        leaf: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
         usage: KeyUsage,
-    ) -> Result<EndEntityCert<'a>, Error> {
+    ) -> Result<(), Error> {
         let cert = EndEntityCert::try_from(leaf).map_err(certificate_error)?;
         let lists = self.revocations.lists();
         let checked = lists.for_webpki();
@@ -82,24 +85,13 @@ impl Trust {
                 return Err(CertificateError::Revoked.into());
             }
         }
-        Ok(cert)
+        Ok(())
     }
 
     fn accepts_domain(&self, identity: &Identity) -> bool {
         let domain = identity.trust_domain();
         *domain == self.trust_domain || self.aliases.contains(domain)
     }
-}
-
-/// The identities that a certificate names. Other URIs are no identities and are passed over.
-pub(crate) fn identities(cert: &EndEntityCert<'_>) -> impl Iterator<Item = Identity> {
-    cert.valid_uri_names().filter_map(|uri| uri.parse().ok())
-}
-
-/// What the certificate says about its owner, for an error text.
-fn presented(cert: &EndEntityCert<'_>) -> String {
-    let uris: Vec<&str> = cert.valid_uri_names().collect();
-    uris.join(", ")
 }
 
 /// Webpki's verdicts as rustls spells them, so that the peer gets the fitting alert.
@@ -115,6 +107,7 @@ fn certificate_error(error: webpki::Error) -> Error {
         E::UnknownIssuer | E::InvalidSignatureForPublicKey => CertificateError::UnknownIssuer,
         E::CertRevoked => CertificateError::Revoked,
         E::RequiredEkuNotFoundContext(_) => CertificateError::InvalidPurpose,
+        E::CaUsedAsEndEntity => return Mismatch::from(NotSvid::Authority).into(),
         other => CertificateError::Other(OtherError(Arc::new(other))),
     };
     error.into()
@@ -155,35 +148,28 @@ impl Check {
 
     /// Who the bearer of a certificate is; nothing is said about its chain.
     pub(crate) fn identify(&self, leaf: &CertificateDer<'_>) -> Result<Identity, Error> {
-        let cert = EndEntityCert::try_from(leaf).map_err(certificate_error)?;
-        Ok(self.accept(&cert)?)
+        Ok(self.accept(leaf)?)
     }
 
-    fn accept(&self, cert: &EndEntityCert<'_>) -> Result<Identity, Mismatch> {
-        let found = identities(cert).find(|identity| match &self.accepted {
-            Accepted::OneOf(expected) => expected.contains(identity),
-            Accepted::Members => self.trust.accepts_domain(identity),
-        });
-        if let Some(identity) = found {
-            return Ok(identity);
-        }
-        if identities(cert).next().is_none() {
-            return Err(Mismatch::NoIdentity);
-        }
-        let presented = presented(cert);
-        Err(match &self.accepted {
-            Accepted::OneOf(expected) => {
+    fn accept(&self, leaf: &CertificateDer<'_>) -> Result<Identity, Mismatch> {
+        let identity = svid::identity(leaf)?.ok_or(Mismatch::NoIdentity)?;
+        let presented = || identity.uri();
+        match &self.accepted {
+            Accepted::OneOf(expected) if !expected.contains(&identity) => {
                 let expected: Vec<String> = expected.iter().map(Identity::uri).collect();
-                Mismatch::Identity {
-                    presented,
+                Err(Mismatch::Identity {
+                    presented: presented(),
                     expected: expected.join(" or "),
-                }
+                })
             }
-            Accepted::Members => Mismatch::TrustDomain {
-                presented,
-                ours: self.trust.trust_domain.clone(),
-            },
-        })
+            Accepted::Members if !self.trust.accepts_domain(&identity) => {
+                Err(Mismatch::TrustDomain {
+                    presented: presented(),
+                    ours: self.trust.trust_domain.clone(),
+                })
+            }
+            Accepted::OneOf(_) | Accepted::Members => Ok(identity),
+        }
     }
 
     fn verify(
@@ -193,8 +179,8 @@ impl Check {
         now: UnixTime,
         usage: KeyUsage,
     ) -> Result<(), Error> {
-        let cert = self.trust.verify_chain(leaf, intermediates, now, usage)?;
-        self.accept(&cert)?;
+        self.trust.verify_chain(leaf, intermediates, now, usage)?;
+        self.accept(leaf)?;
         Ok(())
     }
 }

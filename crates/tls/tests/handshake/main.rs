@@ -1,6 +1,7 @@
 //! Two peers meet over an in-memory connection: who gets through, and what is said to whom who does not.
 
 mod raw;
+mod svid;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -190,19 +191,6 @@ async fn expecting_nobody_accepts_nobody() {
     )
     .await;
     assert!(matches!(error(client), TlsError::WrongIdentity { .. }));
-}
-
-#[tokio::test]
-async fn one_name_of_several_suffices() {
-    let ca = Ca::new();
-    let uris = [
-        "https://b.example",
-        "spiffe://cluster.local/ns/default/sa/b",
-    ];
-    let both = ca.leaf(&identity("b")).uris(&uris).issue();
-    let (client, server) = meet(&both.credentials(), &both.credentials(), &[identity("b")]).await;
-    assert_eq!(client.unwrap().1.identity(), &identity("b"));
-    assert_eq!(server.unwrap().1.identity(), &identity("b"));
 }
 
 #[tokio::test]
