@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use lateen_proto::security::{Action, Authorization, Clause, Match, Rule, Scope, StringMatch};
 use lateen_proto::security::{ServiceAccountMatch, string_match::MatchType};
 use lateen_proto::workload::{
-    Address, NetworkAddress, Port, Service, TunnelProtocol, Workload, address,
+    Address, IpFamilies, NetworkAddress, Port, Service, TunnelProtocol, Workload, address,
 };
 
 /// The `uid` of a pod of cluster `Kubernetes`.
@@ -64,6 +64,11 @@ pub fn service(name: &str, vip: IpAddr, port: u16, target: u16) -> Service {
             ..NetworkAddress::default()
         }],
         ports: vec![ports_of(port, target)],
+        // Those of its cluster IP, as the API server gives them.
+        ip_families: match vip {
+            IpAddr::V4(_) => IpFamilies::Ipv4Only.into(),
+            IpAddr::V6(_) => IpFamilies::Ipv6Only.into(),
+        },
         ..Service::default()
     }
 }

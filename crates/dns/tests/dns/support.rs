@@ -99,7 +99,11 @@ pub fn mesh() -> Arc<Snapshot> {
         workload.network = "far".to_owned();
         workload
     };
+    let claimed = ["10.96.0.9", "fd00:96::9"];
+    let mut claimed = service("default", "claimed.default.svc.cluster.local", &claimed);
+    claimed.ip_families = IpFamilies::Dual.into();
     let services = vec![
+        claimed,
         service("default", "web.default.svc.cluster.local", &["10.0.0.1"]),
         service("other", "web.other.svc.cluster.local", &["10.0.0.2"]),
         service(
@@ -132,6 +136,8 @@ pub fn mesh() -> Arc<Snapshot> {
     let workloads = vec![
         endpoint("one", &["10.1.0.1", "fd01::1"], "headless"),
         endpoint("two", &["10.1.0.2"], "headless"),
+        // A pod's status claims the addresses of a Service.
+        endpoint("forged", &["10.96.0.9", "fd00:96::9"], "headless"),
         ill(endpoint("ill", &["10.1.0.3"], "headless")),
         far(endpoint("far", &["10.1.0.4"], "headless")),
         endpoint("four", &["10.1.1.1", "fd01::11"], "only4"),
