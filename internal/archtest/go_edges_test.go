@@ -132,6 +132,12 @@ var denied = map[string]map[string]string{
 		"internal/ca":     "identity documents are not configuration",
 		"internal/engine": "the control plane is the same on both engines",
 	},
+	"internal/meaning": {
+		"internal/source":  "the comparison is a function of typed objects; where they come from must not matter",
+		"internal/install": "a take-over uses the comparison, not the reverse",
+		"internal/engine":  "the comparison is the same whoever asks",
+		"internal/compile": "one object is compared with its other meaning; nothing is compiled",
+	},
 	"internal/source": {
 		"internal/xds":       "sources produce, xds distributes, and neither knows the other",
 		"internal/translate": "sources produce typed objects, nothing derived",
