@@ -22,6 +22,7 @@ type installFlags struct {
 	files       []string
 	takeOver    string
 	ignored     []string
+	accepted    []string
 	without     []string
 	dryRun      bool
 	wait        bool
@@ -52,6 +53,7 @@ func changeFlags(cmd *cobra.Command, f *installFlags) {
 	cmd.Flags().BoolVar(&f.wait, "wait", true, "return only when all parts are ready")
 	cmd.Flags().BoolVar(&f.downgrade, "allow-downgrade", false, "let this program's version take the place of a newer one; definitions (CRDs and their admission policies) of the newer one stay, since older ones would drop fields")
 	cmd.Flags().StringSliceVar(&f.ignored, "ignore-conflict", nil, "NAMESPACE/NAME, or NAME of what is in no namespace: what looks like a part of another mesh and is none (repeatable)")
+	cmd.Flags().StringSliceVar(&f.accepted, "accept-difference", nil, "FIELD, as the dry run of a take-over names it: take over although this setting of Istio's decides access and is not kept (repeatable)")
 }
 
 func (a *app) installCommand() *cobra.Command {
@@ -133,7 +135,7 @@ While a node is down nobody can take the mesh off it, and the command refuses; -
 // prepared is an installation's options and the cluster that it is for.
 func (a *app) prepared(f installFlags) (*install.Cluster, install.Options, error) {
 	o := install.Options{Charts: charts.FS, Namespace: f.namespace, TakeOver: f.takeOver, Wait: f.wait, Timeout: f.timeout, ResetValues: f.resetValues,
-		AllowDowngrade: f.downgrade, DryRun: f.dryRun, IgnoreConflicts: f.ignored, WithoutNodes: f.without}
+		AllowDowngrade: f.downgrade, DryRun: f.dryRun, IgnoreConflicts: f.ignored, AcceptDifferences: f.accepted, WithoutNodes: f.without}
 	if why := validation.IsDNS1123Label(f.namespace); len(why) > 0 {
 		return nil, o, usagef("--namespace=%s is no name of a namespace: %s", f.namespace, strings.Join(why, "; "))
 	}
@@ -202,10 +204,16 @@ func (a *app) carryOut(ctx context.Context, verb string, f installFlags, prepare
 		}
 	}
 	if format.Structured() {
-		return printer.Write(a.Stdout, format, outcome{Verb: verb, DryRun: f.dryRun, Plan: i.Plan, Next: next})
+		if err := printer.Write(a.Stdout, format, outcome{Verb: verb, DryRun: f.dryRun, Plan: i.Plan, Next: next}); err != nil {
+			return err
+		}
+		return i.Refusal()
 	}
 	if f.dryRun {
-		if err := printer.Plan(a.Stdout, i.Plan); err != nil {
+		if err := a.showPlan(i.Plan); err != nil {
+			return err
+		}
+		if err := i.Refusal(); err != nil {
 			return err
 		}
 	} else if err := a.printf("Lateen %s is installed in namespace %s%s: %s\n", i.Plan.Version, i.Plan.Namespace, inPlaceOf(i.Plan), printer.PlanCounts(i.Plan)); err != nil {
@@ -213,6 +221,21 @@ func (a *app) carryOut(ctx context.Context, verb string, f installFlags, prepare
 	}
 	a.next(next...)
 	return nil
+}
+
+// showPlan writes a plan and, where another mesh's place would be taken, what would mean something else.
+func (a *app) showPlan(p install.Plan) error {
+	if err := printer.Plan(a.Stdout, p); err != nil || p.Meaning == nil {
+		return err
+	}
+	columns := 0
+	if size, ok := a.terminalSize(); ok {
+		columns = int(size.Col)
+	}
+	if err := a.printf("\n"); err != nil {
+		return err
+	}
+	return printer.Meaning(a.Stdout, *p.Meaning, printer.MeaningWidth(columns))
 }
 
 func (a *app) uninstall(ctx context.Context, f installFlags) error {

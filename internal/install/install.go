@@ -32,6 +32,8 @@ type Options struct {
 	TakeOver string
 	// IgnoreConflicts are things that look like another mesh's control plane and are none: NAMESPACE/NAME, or NAME of what is in no namespace.
 	IgnoreConflicts []string
+	// AcceptDifferences are differences that would refuse a take-over, by their field.
+	AcceptDifferences []string
 	// WithoutNodes are nodes that a removal goes on without: they are left as they are.
 	WithoutNodes []string
 	// DryRun says that nothing will be run: nothing is waited for either.
@@ -76,6 +78,8 @@ func (o Options) tell(e api.Event) {
 type wanted struct {
 	version string
 	values  map[string]any
+	// merged are the values with the chart's own beneath them.
+	merged map[string]any
 	// crds are definitions; objects all others.
 	crds, objects []*unstructured.Unstructured
 	notes         string
@@ -105,7 +109,7 @@ func desired(o Options, kubeVersion string, gateway bool) (*wanted, error) {
 	if err := judge(r.Values); err != nil {
 		return nil, err
 	}
-	w := &wanted{version: r.Version, values: o.Values, crds: crds.Objects, objects: r.Objects, notes: r.Notes}
+	w := &wanted{version: r.Version, values: o.Values, merged: r.Values, crds: crds.Objects, objects: r.Objects, notes: r.Notes}
 	for _, object := range slices.Concat(w.crds, w.objects) {
 		own(object)
 	}
@@ -155,6 +159,8 @@ type Installation struct {
 	// Plan is what is to be done.
 	Plan  Plan
 	moves []Move
+	// refusal is why a dry run's plan would not be carried out.
+	refusal error
 }
 
 // Prepare finds out what installing would do, and refuses what must not be done. Nothing is changed.
@@ -289,11 +295,18 @@ func (c *Cluster) prepare(ctx context.Context, o Options, record *Record, fresh 
 		return nil, err
 	}
 	if taking {
-		if i.moves, err = c.takeOver(ctx, o); err != nil {
+		survey, err := c.survey(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		if i.moves, err = c.takeOver(o, survey); err != nil {
 			return nil, err
 		}
 		found = remaining(found, i.moves)
 		if err := refuse(found); err != nil {
+			return nil, err
+		}
+		if err := i.compareMeaning(ctx, survey); err != nil {
 			return nil, err
 		}
 	}
@@ -309,7 +322,7 @@ func (c *Cluster) prepare(ctx context.Context, o Options, record *Record, fresh 
 	if err != nil {
 		return nil, err
 	}
-	i.Plan = Plan{Version: want.version, Namespace: o.Namespace, Steps: append(steps, retired...)}
+	i.Plan.Version, i.Plan.Namespace, i.Plan.Steps = want.version, o.Namespace, append(steps, retired...)
 	if i.record.Version != want.version {
 		i.Plan.From = i.record.Version
 	}
@@ -351,6 +364,9 @@ func named(kind, namespace, name string) *unstructured.Unstructured {
 	o.SetName(name)
 	return o
 }
+
+// Refusal says why the plan would not be carried out as it is; nil if it would. Only a dry run comes as far as having one.
+func (i *Installation) Refusal() error { return i.refusal }
 
 // Notes is what to do next, as the chart says it.
 func (i *Installation) Notes() string { return i.want.notes }

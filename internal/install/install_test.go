@@ -45,6 +45,14 @@ func cluster(t *testing.T, objects ...runtime.Object) *Cluster {
 			kinds[of(k.Group, v, k.Resource, true).GroupVersionResource] = k.Name + "List"
 		}
 	}
+	for _, k := range slices.Concat(comparedKinds, unservedKinds) {
+		for _, v := range k.versions {
+			r := schema.GroupVersionResource{Group: k.group, Version: v, Resource: k.resource}
+			if kinds[r] == "" {
+				kinds[r] = strings.TrimSuffix(k.kind, "."+k.group) + "List"
+			}
+		}
+	}
 	// The role that empowering binds.
 	client := fake.NewClientset(append(slices.Clone(objects), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "control-plane"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}}, {APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},

@@ -14,6 +14,7 @@ import (
 
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/install/render"
+	"lateen.dev/lateen/internal/meaning"
 )
 
 // Action is what becomes of an object.
@@ -56,6 +57,10 @@ type Plan struct {
 	Before []string `json:"before,omitempty"`
 	// NewerDefinitions are those of a newer version, which stay as they are also where the mesh goes back to this one.
 	NewerDefinitions []string `json:"newerDefinitions,omitempty"`
+	// Meaning is what would mean something else than in the mesh whose place is taken; nil if none is.
+	Meaning *meaning.Report `json:"meaning,omitempty"`
+	// Refused says why the plan would not be carried out as it is; empty if it would.
+	Refused string `json:"refused,omitempty"`
 	// Warnings are what somebody should look at, though it is in nobody's way.
 	Warnings []string `json:"warnings,omitempty"`
 }

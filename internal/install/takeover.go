@@ -126,11 +126,7 @@ func (c *Cluster) inherit(o Options, authority *corev1.Secret) Move {
 // The order is what keeps connections alive: first the CA, so that identities from before and after trust each other; then the control
 // plane, to which running ztunnels turn by the name that they know; then agents and node proxies, which listen in captured pods beside the
 // ztunnels, at the same ports; and only when all that is ready do Istio's own parts go.
-func (c *Cluster) takeOver(ctx context.Context, o Options) ([]Move, error) {
-	s, err := c.survey(ctx, o)
-	if err != nil {
-		return nil, err
-	}
+func (c *Cluster) takeOver(o Options, s *istio) ([]Move, error) {
 	if len(s.control) == 0 && len(s.ztunnels)+len(s.cnis) == 0 && s.authority == nil {
 		return nil, &api.Error{Code: 404, Message: "there is no Istio to take over from: no Deployment with label app=istiod, no ztunnel, no istio-cni-node, and no CA in namespace " + s.namespace,
 			Cure: "install without --take-over, or say which namespace is Istio's with --set mesh.rootNamespace=NAMESPACE"}

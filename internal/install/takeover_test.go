@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -20,14 +21,22 @@ func secret(name string, keys ...string) *corev1.Secret {
 	return s
 }
 
+// istiod is one that runs ambient mode.
+func istiod(env ...corev1.EnvVar) *appsv1.Deployment {
+	d := deployment("istio-system", "istiod", map[string]string{"app": "istiod"}, 1)
+	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "discovery", Env: append([]corev1.EnvVar{{Name: "PILOT_ENABLE_AMBIENT", Value: "true"}}, env...)}}
+	return d
+}
+
 // ambient is a cluster on which Istio runs in ambient mode.
 func ambient(authority ...runtime.Object) []runtime.Object {
 	return append([]runtime.Object{
-		deployment("istio-system", "istiod", map[string]string{"app": "istiod"}, 1),
+		istiod(),
 		daemonSet("istio-system", "ztunnel", map[string]string{"app": "ztunnel"}),
 		daemonSet("istio-system", "istio-cni-node", map[string]string{"k8s-app": "istio-cni-node"}),
 		&admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "istio-validator-istio-system"}},
 		&admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "istio-sidecar-injector"}},
+		meshConfig(""),
 	}, authority...)
 }
 
@@ -195,7 +204,7 @@ func TestATakeOverEnds(t *testing.T) {
 func TestIstiosPartsElsewhereGoAsWell(t *testing.T) {
 	cni := daemonSet("istio-cni", "istio-cni-node", map[string]string{"k8s-app": "istio-cni-node"})
 	cni.Spec.Template.Spec.ServiceAccountName = "istio-cni"
-	c := cluster(t, deployment("istio-system", "istiod", map[string]string{"app": "istiod"}, 1), cni, empowering("istio-cni", "istio-cni"),
+	c := cluster(t, istiod(), meshConfig(""), cni, empowering("istio-cni", "istio-cni"),
 		daemonSet("ztunnel", "ztunnel", map[string]string{"app": "ztunnel"}), secret("istio-ca-secret", "ca-cert.pem", "ca-key.pem"))
 	i, err := c.Prepare(t.Context(), overIstio())
 	if err != nil {
