@@ -51,7 +51,7 @@ gen: ## regenerate the code of proto/
 	cargo run -q -p lateen-proto --example generate
 	go run ./internal/gen/protogen
 
-reference: ## write docs/reference/{metrics,log,environment,annotations}.md from what the programs declare
+reference: ## write docs/reference/{metrics,log,environment,annotations,takeover}.md from what the programs declare
 	go run ./internal/reference
 
 dashboards: ## write dashboards/*.json, and copy them and the alerts into the chart

@@ -203,6 +203,9 @@ func (a *app) carryOut(ctx context.Context, verb string, f installFlags, prepare
 			return err
 		}
 	}
+	if i.Refusal() != nil {
+		next = nil
+	}
 	if format.Structured() {
 		if err := printer.Write(a.Stdout, format, outcome{Verb: verb, DryRun: f.dryRun, Plan: i.Plan, Next: next}); err != nil {
 			return err

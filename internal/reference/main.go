@@ -1,4 +1,4 @@
-// Command reference writes docs/reference/{metrics,log,environment,annotations}.md from what the programs themselves declare.
+// Command reference writes docs/reference/{metrics,log,environment,annotations,takeover}.md from what the programs themselves declare.
 // It owns how the pages read and the advice on them; a name that is not declared where it is used fails its tests.
 package main
 
@@ -48,5 +48,6 @@ func render(root string) (map[string]string, error) {
 		"docs/reference/log.md":         logPage(node.Fields),
 		"docs/reference/environment.md": environmentPage(node.Variables),
 		"docs/reference/annotations.md": annotationsPage(),
+		"docs/reference/takeover.md":    takeOverPage(),
 	}, nil
 }
