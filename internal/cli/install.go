@@ -73,7 +73,8 @@ func (a *app) installCommand() *cobra.Command {
   lateen install --take-over=istio --dry-run
   lateen install --take-over=istio`,
 		Long: `Applies the charts lateen-crds and lateen that are in this program; charts/lateen/values.yaml lists all values. It refuses where another
-control plane manages the same labels. A command that was interrupted can be repeated.`,
+control plane manages the same labels. A command that was interrupted can be repeated. The dry run of a take-over names each object and setting
+that would mean something else than in Istio, with the lines that keep today's meaning; a setting that decides access and is not kept refuses it.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.carryOut(cmd.Context(), "install", f, (*install.Cluster).Prepare)
