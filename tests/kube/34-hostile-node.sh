@@ -11,8 +11,13 @@ ASKCERT=$RUN/askcert
 
 # as_node COMMAND...: kubectl with the credential of node1's kubelet.
 as_node() { in_fabric env KUBECONFIG="$RUN/pki/node1.kubeconfig" "$SET/bin/kubectl" "$@"; }
+# patches PATH JSON: a merge patch with that credential. kubectl would read the status first, which a kubelet may not.
+patches() {
+  in_fabric curl -sS --fail-with-body --max-time 30 --cacert "$RUN/pki/ca.crt" --cert "$RUN/pki/node1.crt" --key "$RUN/pki/node1.key" \
+    -X PATCH -H 'Content-Type: application/merge-patch+json' -d "$2" "https://$API_ADDRESS:$API_PORT/api/v1/$1"
+}
 # writes NAMESPACE POD JSON: node1 writes a pod's status.
-writes() { as_node -n "$1" patch pod "$2" --subresource=status --type=merge -p "$3"; }
+writes() { patches "namespaces/$1/pods/$2/status" "$3"; }
 # forbids WORDS COMMAND...: the command fails with these words.
 forbids() { local said; ! said=$("${@:2}" 2>&1) && found -E "$1" <<<"$said" || { echo "$said"; return 1; }; }
 # mirror NAMESPACE NAME LABELS [SPEC]: the manifest of a mirror pod, as node1 may make one anywhere.
@@ -101,7 +106,7 @@ renew &
 RENEWING=$!
 undo() {
   kill "$RENEWING" ${LISTENING:-} 2>/dev/null
-  [ ! -s "$WORK/addresses" ] || as_node patch node node1 --subresource=status --type=merge -p "$(cat "$WORK/addresses")" >/dev/null 2>&1
+  [ ! -s "$WORK/addresses" ] || patches nodes/node1/status "$(cat "$WORK/addresses")" >/dev/null 2>&1
   k delete pod -A -l forged=mirror --force --grace-period=0 >/dev/null 2>&1
   k -n hostile patch pod hoarder --type=merge -p '{"metadata":{"finalizers":null}}' >/dev/null 2>&1
   k delete namespace hostile bank outside-it --wait=false >/dev/null 2>&1
@@ -150,7 +155,7 @@ check "its condition names the Service" eventually 30 known outside-it bait ".co
 sleep 2
 by_tunnel forged-podIP "http://$VIP/"
 check "the pod goes back" writes outside-it bait "$(running "$BAIT")"
-check "node1 says that the Service's address is its own" as_node patch node node1 --subresource=status --type=merge -p "{\"status\":{\"addresses\":[{\"type\":\"InternalIP\",\"address\":\"10.200.0.11\"},{\"type\":\"ExternalIP\",\"address\":\"$VIP\"}]}}"
+check "node1 says that the Service's address is its own" patches nodes/node1/status "{\"status\":{\"addresses\":[{\"type\":\"InternalIP\",\"address\":\"10.200.0.11\"},{\"type\":\"ExternalIP\",\"address\":\"$VIP\"}]}}"
 sleep 2
 by_tunnel forged-node-address "http://$VIP/"
 check "node1 says that a pod is where one of node2 is, captured" writes outside-it bait "$(running "$IP2" | jq -c '.metadata.annotations["ambient.istio.io/redirection"] = "enabled"')"
@@ -188,7 +193,7 @@ ports: [{name: http, port: 8080}]
 Y
 check "no Service" forbids 'forbidden' as_node -n hostile patch service echo --type=merge -p '{"spec":{"selector":{"app":"client"}}}'
 check "no label of a namespace" forbids 'forbidden' as_node label namespace hostile istio.io/dataplane-mode-
-check "no status of another node" forbids 'forbidden|not allowed' as_node patch node node2 --subresource=status --type=merge -p '{"status":{"addresses":[]}}'
+check "no status of another node" forbids 'forbidden|not allowed' patches nodes/node2/status '{"status":{"addresses":[]}}'
 check "no Lease of another node" forbids 'forbidden' as_node -n kube-node-lease patch lease node2 --type=merge -p '{"spec":{"renewTime":null}}'
 check "no Lease of the control plane" forbids 'forbidden' as_node -n lateen-system create --validate=false -f - <<<'{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"forged"}}'
 check "no policy" forbids 'forbidden' as_node -n hostile create --validate=false -f - <<<'{"apiVersion":"security.istio.io/v1","kind":"PeerAuthentication","metadata":{"name":"forged"},"spec":{"mtls":{"mode":"DISABLE"}}}'
