@@ -78,6 +78,8 @@ type Redirector interface {
 	Settle(ns *netns.Namespace) (translated int, err error)
 	// Inherited removes what an Istio that is gone left there.
 	Inherited(ns *netns.Namespace) (had bool, err error)
+	// Disowned counts what the pod's own processes marked as the proxy's since the rules were written.
+	Disowned(ns *netns.Namespace) (packets uint64, err error)
 }
 
 // kernel is the Redirector of this machine.
@@ -90,8 +92,9 @@ func (kernel) Observe(ns *netns.Namespace) (redirect.Mode, error) { return redir
 func (kernel) Track(ns *netns.Namespace, older []redirect.Older) error {
 	return redirect.Track(ns, older)
 }
-func (kernel) Settle(ns *netns.Namespace) (int, error)     { return redirect.Settle(ns) }
-func (kernel) Inherited(ns *netns.Namespace) (bool, error) { return redirect.Inherited(ns) }
+func (kernel) Settle(ns *netns.Namespace) (int, error)      { return redirect.Settle(ns) }
+func (kernel) Inherited(ns *netns.Namespace) (bool, error)  { return redirect.Inherited(ns) }
+func (kernel) Disowned(ns *netns.Namespace) (uint64, error) { return redirect.Disowned(ns) }
 
 // Options are an agent's settings; zero durations mean the defaults.
 type Options struct {
@@ -330,7 +333,7 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 		p.pace.changed()
 	}
 	// What says nothing new is not read again.
-	read := p.read && maps.Equal(p.Annotations, object.Annotations) && slices.Equal(p.Refused, object.Refused)
+	read := p.read && object.Cgroup == p.Cgroup && maps.Equal(p.Annotations, object.Annotations) && slices.Equal(p.Refused, object.Refused)
 	p.Pod, p.want, p.read = object, want, true
 	if !read {
 		a.except(p)
@@ -350,6 +353,10 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 func (a *Agent) except(p *pod) {
 	settings, refused := settingsOf(a.opts.Exceptions, p.Annotations)
 	refused = append(refused, p.Refused...)
+	if settings.Own = p.Cgroup; !settings.Own.Known() {
+		// That it is not found now says nothing of where its processes are.
+		settings.Own = p.settings.Own
+	}
 	if settings.Equal(p.settings) && slices.Equal(refused, p.refused) {
 		return
 	}
@@ -382,7 +389,7 @@ func (a *Agent) round(ctx context.Context, now time.Time) time.Duration {
 	a.answer()
 	for _, p := range a.pods {
 		states[p.state]++
-		if p.state == Captured && !p.settings.Equal(a.opts.Exceptions) {
+		if p.state == Captured && !p.settings.ExceptsLike(a.opts.Exceptions) {
 			excepted++
 		}
 		if p.working {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"lateen.dev/lateen/internal/agent/apiserver"
+	"lateen.dev/lateen/internal/agent/cgroup"
 	"lateen.dev/lateen/internal/agent/cni"
 	"lateen.dev/lateen/internal/agent/cni/install"
 	"lateen.dev/lateen/internal/agent/kubelet"
@@ -187,7 +188,7 @@ func newCluster(s settings, metrics *Metrics, log *slog.Logger) (*cluster, error
 	c.keeping, c.let = context.WithCancel(context.Background())
 	c.look()
 	c.source, err = podsource.New(client, podsource.Options{
-		Node: s.node, Own: s.kube.namespace, File: s.kube.boxesFile(), Proc: s.kube.procDir, Mounts: s.kube.netnsDir, Log: log, Births: births, Known: c.learned,
+		Node: s.node, Own: s.kube.namespace, Cgroup: podCgroups(s.kube.procDir, log), File: s.kube.boxesFile(), Proc: s.kube.procDir, Mounts: s.kube.netnsDir, Log: log, Births: births, Known: c.learned,
 	})
 	if err != nil {
 		return nil, err
@@ -198,6 +199,27 @@ func newCluster(s settings, metrics *Metrics, log *slog.Logger) (*cluster, error
 	}
 	c.prober = kubelet.New(split(s.kube.kubelets), log, func() { metrics.captureError(stepRules) }, metrics.repairs.Inc)
 	return c, nil
+}
+
+// podCgroups finds where the processes of pods are, or is nil where that would be of no use.
+func podCgroups(proc string, log *slog.Logger) func(uid string) (redirect.Cgroup, bool) {
+	pods, err := cgroup.FindPods(proc)
+	root := cgroup.Namespace(proc)
+	if err == nil {
+		err = redirect.CanDisown(redirect.Cgroup{ID: 1, Level: 1, Root: root})
+	}
+	if err != nil {
+		log.Warn("a process with CAP_NET_RAW in a captured pod can leave the capture by the node proxy's mark; take that capability from containers", "err", err)
+		return nil
+	}
+	log.Info("what a captured pod's own processes mark as the node proxy's is captured, too")
+	return func(uid string) (redirect.Cgroup, bool) {
+		id, level, found := pods.Of(uid)
+		if !found {
+			return redirect.Cgroup{}, false
+		}
+		return redirect.Cgroup{ID: id, Level: level, Root: root}, true
+	}
 }
 
 // installed is told after every look at the node's CNI configuration. Once that names another file, nobody reads an earlier version's token.

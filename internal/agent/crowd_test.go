@@ -41,6 +41,7 @@ func (c *crowd) Apply(*netns.Namespace, redirect.Mode, redirect.Settings) (bool,
 	}
 }
 func (c *crowd) Observe(*netns.Namespace) (redirect.Mode, error) { return redirect.Absent, nil }
+func (*crowd) Disowned(*netns.Namespace) (uint64, error)         { return 0, nil }
 func (c *crowd) Inherited(*netns.Namespace) (bool, error)        { return false, nil }
 func (c *crowd) Track(*netns.Namespace, []redirect.Older) error  { return nil }
 func (c *crowd) Settle(*netns.Namespace) (int, error)            { return 0, nil }

@@ -20,6 +20,7 @@ type Metrics struct {
 	pods           *prometheus.GaugeVec
 	errors         *prometheus.CounterVec
 	repairs        prometheus.Counter
+	disowned       prometheus.Counter
 	cut            prometheus.Counter
 	zdsConnections prometheus.Gauge
 	zdsMessages    *prometheus.CounterVec
@@ -43,6 +44,8 @@ func NewMetrics() *Metrics {
 			Name: "lateen_agent_capture_errors_total", Help: "Failed attempts to capture or release a pod, by step."}, []string{"step"}),
 		repairs: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "lateen_agent_repairs_total", Help: "Redirections that somebody else had changed and that were put right."}),
+		disowned: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lateen_agent_forged_marks_total", Help: "Packets to be captured that a pod's own processes had marked as the node proxy's, and that were captured all the same."}),
 		cut: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "lateen_agent_connections_cut_total", Help: "Connections of released pods that needed their rules and did not end before the deadline."}),
 		zdsConnections: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -59,7 +62,7 @@ func NewMetrics() *Metrics {
 		pluginIn: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "lateen_agent_cni_installed", Help: "1 while the CNI plugin stands in the node's network configuration."}),
 	}
-	m.registry.MustRegister(m.captured, m.excepted, m.pods, m.errors, m.repairs, m.cut, m.zdsConnections, m.zdsMessages, m.source, m.lost, m.births, m.pluginIn,
+	m.registry.MustRegister(m.captured, m.excepted, m.pods, m.errors, m.repairs, m.disowned, m.cut, m.zdsConnections, m.zdsMessages, m.source, m.lost, m.births, m.pluginIn,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, d := range []keeper.Direction{keeper.Inbound, keeper.Outbound} {
 		m.lost.WithLabelValues(string(d))

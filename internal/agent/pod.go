@@ -76,6 +76,7 @@ type progress struct {
 	cutAt      time.Time            // while releasing: when meshed connections are not waited for any longer; zero for never
 	takenBack  bool                 // while releasing: the proxy has been told to let go
 	unmeshed   map[uint64]time.Time // captured: cookies of connections that are older than the capture, and its time
+	disowned   uint64               // captured: how many packets of its own had the proxy's mark, since the rules were written
 	capturedAt time.Time            // captured: when, also across restarts of the agent
 
 	parted bool // the pod has ended, and nothing of the proxy's in it is open
@@ -260,7 +261,7 @@ func (a *Agent) capture(p *pod, now time.Time) {
 		return
 	}
 	a.inherited(p)
-	p.applied = p.settings
+	p.applied, p.disowned = p.settings, 0
 	after, err := a.sockets(p)
 	if err != nil {
 		// It is captured; that its older connections cannot be listed must not undo it.
@@ -356,21 +357,42 @@ func (a *Agent) uphold(p *pod, now time.Time) {
 	// The namespace may have been out of reach before.
 	a.zds.Put(a.workload(p))
 	p.again, p.failures = now.Add(a.opts.Verify), 0
+	a.expose(p)
 	changed, err := a.redirect.Apply(p.ns, redirect.Capturing, p.settings)
 	if err != nil {
 		a.failed(p, stepRules, err, now)
 		return
 	}
+	if changed {
+		p.disowned = 0
+	}
 	a.inherited(p)
-	asked := !p.settings.Equal(p.applied)
+	asked, excepted := !p.settings.Equal(p.applied), !p.settings.ExceptsLike(p.applied)
 	p.applied = p.settings
 	switch {
+	case changed && asked && !excepted:
+		a.log.Debug("pod's cgroup is known; what it marks as the node proxy's is captured, too", "pod", p.Namespace+"/"+p.Name)
 	case changed && asked:
 		a.log.Info("pod's exceptions from capture changed", "pod", p.Namespace+"/"+p.Name, "exceptions", p.settings.Exceptions())
 	case changed:
 		a.metrics.repairs.Inc()
 		a.log.Warn("repaired the redirection: somebody else changed it", "pod", p.Namespace+"/"+p.Name)
 	}
+}
+
+// expose tells of a pod whose processes mark what they send as the proxy's. That is no accident, and leads them nowhere but to the proxy.
+func (a *Agent) expose(p *pod) {
+	if !p.applied.Own.Known() {
+		return
+	}
+	n, err := a.redirect.Disowned(p.ns)
+	if err != nil || n <= p.disowned {
+		return // rules that cannot be read are told of by who writes them
+	}
+	a.metrics.disowned.Add(float64(n - p.disowned))
+	a.log.Warn("a process of the pod marks its connections as the node proxy's, which would leave the mesh; they are captured all the same. Take CAP_NET_RAW and CAP_NET_ADMIN from its containers",
+		"pod", p.Namespace+"/"+p.Name, "packets", n-p.disowned)
+	p.disowned = n
 }
 
 // release stops redirecting new connections. The proxy keeps the pod meanwhile: senders elsewhere still use its tunnel

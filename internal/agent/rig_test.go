@@ -39,8 +39,9 @@ type rig struct {
 	applyErr error
 	viewErr  error
 	openErr  error
-	istios   bool // an Istio's rules are in the pod
-	alone    bool // no Istio captures pods
+	istios   bool   // an Istio's rules are in the pod
+	alone    bool   // no Istio captures pods
+	marked   uint64 // packets of the pod's own that had the proxy's mark
 	carried  int
 	changed  int // connections whose port the kernel translates
 	older    []diag.Socket
@@ -146,6 +147,12 @@ func (r *rig) Settle(*netns.Namespace) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changed, nil
+}
+
+func (r *rig) Disowned(*netns.Namespace) (uint64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.marked, nil
 }
 
 func (r *rig) Inherited(*netns.Namespace) (bool, error) {

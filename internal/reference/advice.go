@@ -128,6 +128,7 @@ var advice = []advised{
 			{"lateen_agent_excepted_pods", "pods that are captured less than others; `lateen status` says which, and what of them passes by"},
 			{"lateen_agent_pods", "`pending` or `releasing` for long: `lateen status` says what is waited for"},
 			{"lateen_agent_capture_errors_total", "`step`: `namespace` (the pod's network cannot be entered), `proxy` (no node proxy took it), `rules` (nftables or routes), `sockets` (the list of connections from before), `report` (the engine was not told), `plugin` (the CNI plugin, or what it needs, cannot be put onto the node). It is tried again; a steady rise is a pod that does not get into the mesh"},
+			{"lateen_agent_forged_marks_total", "a process in a pod tries to leave the mesh; the agent's log names the pod, and its containers should drop `NET_RAW` and `NET_ADMIN`"},
 			{"lateen_agent_repairs_total", "something on the node rewrites nftables or routes of pods"},
 			{"lateen_agent_connections_cut_total", "connections of released pods that outlived `--release-deadline`"},
 		}},

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"lateen.dev/lateen/internal/agent/cgroup"
 	"lateen.dev/lateen/internal/agent/redirect"
 )
 
@@ -180,7 +181,7 @@ func (p *Prober) keep(now time.Time) {
 		targets = p.targets
 		p.mu.Unlock()
 		write = func() error {
-			return asInit(p.proc, func() (err error) {
+			return cgroup.AsInit(p.proc, func() (err error) {
 				changed, err = p.rules.Pose(p.known.prober(), targets)
 				return err
 			})

@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lateen.dev/lateen/internal/agent/cgroup"
 	"lateen.dev/lateen/internal/agent/redirect"
-	"lateen.dev/lateen/internal/osthread"
 )
 
 // Names are those of programs that have a kubelet in them.
@@ -57,7 +57,7 @@ var podCgroup = regexp.MustCompile(`(^|/)kubepods([./-]|$)|pod([0-9a-f]{8}[-_][0
 func find(proc string, names []string) (process, error) {
 	var p process
 	// Seen from a cgroup namespace of the agent's own, paths of other pods' cgroups begin with dots, and are shorter.
-	err := asInit(proc, func() (err error) {
+	err := cgroup.AsInit(proc, func() (err error) {
 		if p, err = search(proc, names); err != nil {
 			return err
 		}
@@ -180,7 +180,7 @@ func (p *process) locate(proc string) error {
 			path = rest
 		}
 	}
-	mount, err := cgroupMount(proc)
+	mount, err := cgroup.Mount(proc)
 	if err != nil || path == "" || mount == "" {
 		return err
 	}
@@ -195,36 +195,4 @@ func (p *process) locate(proc string) error {
 	}
 	p.Cgroup, p.id = path, st.Ino
 	return nil
-}
-
-// cgroupMount is where the node's init has all cgroups of version 2, or empty.
-func cgroupMount(proc string) (string, error) {
-	b, err := os.ReadFile(filepath.Join(proc, "1/mountinfo"))
-	if err != nil {
-		return "", fmt.Errorf("look for the node's cgroups: %w", err)
-	}
-	for line := range strings.Lines(string(b)) {
-		before, after, ok := strings.Cut(line, " - ")
-		fields := strings.Fields(before)
-		if ok && strings.HasPrefix(after, "cgroup2 ") && len(fields) > 4 && fields[3] == "/" {
-			return fields[4], nil
-		}
-	}
-	return "", nil
-}
-
-// asInit runs fn on a thread of its own in the cgroup namespace of the node's init: that is how cgroups are called there,
-// and what levels are counted from.
-func asInit(proc string, fn func() error) error {
-	return osthread.Run(func() error {
-		f, err := os.Open(filepath.Join(proc, "1/ns/cgroup"))
-		if err != nil {
-			return fmt.Errorf("open the cgroup namespace of the node's init: %w; the agent needs hostPID and CAP_SYS_PTRACE", err)
-		}
-		defer f.Close()
-		if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWCGROUP); err != nil {
-			return fmt.Errorf("enter the cgroup namespace of the node's init: %w; the agent needs CAP_SYS_ADMIN", err)
-		}
-		return fn()
-	})
 }

@@ -22,13 +22,10 @@ import (
 // folder's inode) at the level below the root of the calling thread's cgroup namespace. Cgroups below it are not meant,
 // so that a pod's never is where the prober runs in a cgroup that contains all others.
 func ByCgroup(id uint64, level uint32) Prober {
-	at := func(level uint32) expr.Any {
-		return &expr.Socket{Key: expr.SocketKeyCgroupv2, Level: level, Register: 1}
-	}
 	return Prober{
 		// Reading the level below succeeds only if there is one.
-		never: []expr.Any{at(level + 1)},
-		match: []expr.Any{at(level), compare(expr.CmpOpEq, binaryutil.NativeEndian.PutUint64(id))},
+		never: cgroupAt(level + 1),
+		match: Cgroup{ID: id, Level: level}.holds(),
 	}
 }
 

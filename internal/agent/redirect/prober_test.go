@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -27,6 +28,8 @@ const (
 	dialFor    = "LATEEN_TEST_DIAL"
 	dialSource = "LATEEN_TEST_DIAL_FROM"
 	dialTime   = "LATEEN_TEST_DIAL_TIME"
+	dialMark   = "LATEEN_TEST_DIAL_MARK"   // with this mark, and no capability but CAP_NET_RAW
+	dialDevice = "LATEEN_TEST_DIAL_DEVICE" // bound to this device
 )
 
 func TestMain(m *testing.M) {
@@ -37,12 +40,15 @@ func TestMain(m *testing.M) {
 		}
 		ns, err := netns.Open("/proc/self/fd/3")
 		if err == nil {
-			d := net.Dialer{Control: netnstest.Control(reusable)}
+			d := net.Dialer{Control: netnstest.Control(reusable, posed)}
 			d.Timeout, _ = time.ParseDuration(os.Getenv(dialTime))
 			if from, err := netip.ParseAddrPort(os.Getenv(dialSource)); err == nil {
 				d.LocalAddr = net.TCPAddrFromAddrPort(from)
 			}
 			err = ns.Do(func() error {
+				if err := withNetRawAlone(); err != nil {
+					return err
+				}
 				c, err := d.Dial("tcp", to)
 				if err == nil {
 					_, err = c.Write([]byte("hello"))
@@ -58,6 +64,31 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
+}
+
+// posed gives a socket the mark and the device that the environment says.
+func posed(fd int) error {
+	if device := os.Getenv(dialDevice); device != "" {
+		if err := unix.BindToDevice(fd, device); err != nil {
+			return err
+		}
+	}
+	mark, err := strconv.Atoi(os.Getenv(dialMark))
+	if err != nil {
+		return nil
+	}
+	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, mark)
+}
+
+// withNetRawAlone leaves the calling thread no other capability, if it is to mark what it sends.
+func withNetRawAlone() error {
+	if os.Getenv(dialMark) == "" {
+		return nil
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	raw := uint32(1 << unix.CAP_NET_RAW)
+	sets := [2]unix.CapUserData{{Effective: raw, Permitted: raw}}
+	return unix.Capset(&header, &sets[0])
 }
 
 // cgroups makes a cgroup of version 2 for the test, and says at which level it is.
@@ -119,7 +150,7 @@ func dialFrom(t *testing.T, cgroup string, ns *netns.Namespace, to netip.AddrPor
 }
 
 // dialBound does so from an address and port.
-func dialBound(t *testing.T, cgroup string, ns *netns.Namespace, from, to netip.AddrPort, timeout time.Duration) error {
+func dialBound(t *testing.T, cgroup string, ns *netns.Namespace, from, to netip.AddrPort, timeout time.Duration, environment ...string) error {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -127,6 +158,7 @@ func dialBound(t *testing.T, cgroup string, ns *netns.Namespace, from, to netip.
 	}
 	c := exec.Command(self)
 	c.Env = append(os.Environ(), dialFor+"="+to.String(), dialTime+"="+timeout.String())
+	c.Env = append(c.Env, environment...)
 	if from.IsValid() {
 		c.Env = append(c.Env, dialSource+"="+from.String())
 	}

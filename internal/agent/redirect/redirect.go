@@ -42,6 +42,9 @@ func Apply(ns *netns.Namespace, mode Mode, s Settings) (changed bool, err error)
 			changed, err = remove()
 			return err
 		}
+		if err := s.Own.enter(); err != nil {
+			return err
+		}
 		// Routes first: rules that mark packets need the routes that the marks select.
 		routed, err := addRoutes()
 		if err != nil {

@@ -55,6 +55,9 @@ func ruleset(table *nftables.Table, mode Mode, s Settings) []ruledChain {
 		chains[2].rules = inbound(s, redirectTo)
 		chains[3].rules = outbound(s, redirectTo)
 		chains = append(chains, holds(chain, s)...)
+		if s.Own.Known() {
+			chains = append(chains, disown(chain, s.Own))
+		}
 		if s.capturesDNS() {
 			chains[3].rules = append(chains[3].rules, redirectDNS(s)...)
 			chains = append(chains, dnsZones(chain)...)

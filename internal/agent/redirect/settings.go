@@ -29,6 +29,8 @@ type Settings struct {
 	// VirtualInterfaces are interfaces behind which something runs that is the pod's own, such as a virtual machine:
 	// what arrives there is outbound traffic of the pod.
 	VirtualInterfaces []string
+	// Own is where the pod's own processes are. Without it, whoever may mark packets in the pod passes by the proxy.
+	Own Cgroup
 }
 
 // MaxEntries bounds each list of Settings: every entry is a rule that a new connection passes.
@@ -70,12 +72,18 @@ func (s Settings) Exceptions() []string {
 	return all
 }
 
+// ExceptsLike says whether the same passes by the proxy, whoever's the pod is.
+func (s Settings) ExceptsLike(o Settings) bool {
+	s.Own = o.Own
+	return s.Equal(o)
+}
+
 // Equal compares two settings.
 func (s Settings) Equal(o Settings) bool {
 	return s.BypassDNS == o.BypassDNS && s.BypassInbound == o.BypassInbound && slices.Equal(s.InboundPorts, o.InboundPorts) &&
 		slices.Equal(s.OutboundPorts, o.OutboundPorts) && slices.Equal(s.OutboundRanges, o.OutboundRanges) &&
 		(s.OnlyRanges == nil) == (o.OnlyRanges == nil) && slices.Equal(s.OnlyRanges, o.OnlyRanges) &&
-		slices.Equal(s.VirtualInterfaces, o.VirtualInterfaces)
+		slices.Equal(s.VirtualInterfaces, o.VirtualInterfaces) && s.Own == o.Own
 }
 
 func join[T any](list []T) string {

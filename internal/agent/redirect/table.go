@@ -190,6 +190,8 @@ func readBack(e expr.Any) expr.Any {
 		if e.Register == 0 {
 			return &expr.Ct{Key: e.Key, Register: 1, SourceRegister: true}
 		}
+	case *expr.Counter:
+		return &expr.Counter{} // what it has counted is no difference
 	case *expr.Lookup:
 		named := *e
 		named.SetID = 0 // it holds within a transaction only

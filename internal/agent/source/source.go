@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"lateen.dev/lateen/internal/agent/netns"
+	"lateen.dev/lateen/internal/agent/redirect"
 )
 
 // Pod is a pod of the node as the engine knows it.
@@ -30,6 +31,8 @@ type Pod struct {
 	Held *netns.Namespace `json:"-"`
 	// Lost says why its network namespace could not be found, if it should be there.
 	Lost string `json:"lost,omitempty"`
+	// Cgroup is where the pod's processes are, if it was found.
+	Cgroup redirect.Cgroup `json:"-"`
 	// Probed are the addresses of the pod that its node's kubelet connects to.
 	Probed []netip.AddrPort `json:"probed,omitempty"`
 	// Refused says what else was asked for the pod and is not followed.

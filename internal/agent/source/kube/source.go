@@ -24,6 +24,7 @@ import (
 
 	"lateen.dev/lateen/internal/agent/apiserver"
 	"lateen.dev/lateen/internal/agent/cni"
+	"lateen.dev/lateen/internal/agent/redirect"
 	"lateen.dev/lateen/internal/agent/source"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
@@ -40,6 +41,8 @@ type Options struct {
 	Log          *slog.Logger
 	// Births asks about pods that are being born, if not nil: their asking waits for nothing else that is asked or written.
 	Births apiserver.Client
+	// Cgroup is where the processes of a pod are, by the uid that the runtime knows it by; nil if that is not to be known.
+	Cgroup func(uid string) (redirect.Cgroup, bool)
 	// Known is told what is to be captured, as the plugin is to know it without an agent, whenever that may have changed.
 	Known func(cni.State)
 }
@@ -65,6 +68,7 @@ type Source struct {
 	says    map[types.UID]source.State  // what their annotation was last made to say
 	events  map[types.UID]lastEvent     // what was last written about them
 	lost    map[types.UID]error         // why their networks could not be found
+	loose   map[types.UID]bool          // it was said that their cgroups were not found
 }
 
 // New makes a source; Run starts it.
@@ -80,7 +84,7 @@ func New(client apiserver.Client, opts Options) (*Source, error) {
 	s := &Source{
 		opts: opts, log: opts.Log, client: client, births: client, finder: f, boxes: boxes, changed: make(chan struct{}, 1),
 		earlyTime: earlyTime, early: map[types.UID]earlyPod{}, parting: map[types.UID]chan struct{}{}, says: map[types.UID]source.State{},
-		events: map[types.UID]lastEvent{}, lost: map[types.UID]error{},
+		events: map[types.UID]lastEvent{}, lost: map[types.UID]error{}, loose: map[types.UID]bool{},
 	}
 	if opts.Births != nil {
 		s.births = opts.Births
@@ -242,6 +246,7 @@ func (s *Source) snapshot() (source.Snapshot, map[string][]netip.Addr) {
 				continue // it has no network yet
 			}
 		}
+		s.belongLocked(p, &pod)
 		present[uid] = true
 		snapshot.Pods = append(snapshot.Pods, pod)
 	}
@@ -251,6 +256,19 @@ func (s *Source) snapshot() (source.Snapshot, map[string][]netip.Addr) {
 	}
 	s.forgetLocked(pods, present)
 	return snapshot, missing
+}
+
+// belongLocked finds the pod's cgroup. It can come after the network, on nodes with cgroups of both versions.
+func (s *Source) belongLocked(p *corev1.Pod, pod *source.Pod) {
+	if s.opts.Cgroup == nil || terminal(p) {
+		return
+	}
+	var found bool
+	if pod.Cgroup, found = s.opts.Cgroup(sandboxUID(p)); !found && p.Status.Phase == corev1.PodRunning && !s.loose[p.UID] {
+		s.loose[p.UID] = true
+		s.log.Warn("the pod's cgroup was not found: where it is captured, a process with CAP_NET_RAW in it can leave the capture by the node proxy's mark; take that capability from its containers",
+			"pod", p.Namespace+"/"+p.Name)
+	}
 }
 
 // podsLocked are the node's pods that have networks of their own.
@@ -300,6 +318,7 @@ func (s *Source) forgetLocked(pods map[types.UID]*corev1.Pod, present map[types.
 	maps.DeleteFunc(s.says, func(uid types.UID, _ source.State) bool { return gone(uid) })
 	maps.DeleteFunc(s.events, func(uid types.UID, _ lastEvent) bool { return gone(uid) })
 	maps.DeleteFunc(s.lost, func(uid types.UID, _ error) bool { return gone(uid) })
+	maps.DeleteFunc(s.loose, func(uid types.UID, _ bool) bool { return gone(uid) })
 }
 
 // errTwice: whoever may make pods can make one that poses as the mirror of somebody's static pod.
