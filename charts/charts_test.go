@@ -407,3 +407,24 @@ func TestAPolicyNarrowsWhatTheAgentsWrite(t *testing.T) {
 		t.Errorf("%+v", binding)
 	}
 }
+
+// The kubelet is let past every policy, so nobody says whom it connects to; a cluster that has to may do without.
+func TestProbesThatNameAHostAreRefusedUnlessSwitchedOff(t *testing.T) {
+	objects := rendered(t, "lateen", nil).Objects
+	policy, ok := strict(t, find(t, objects, "ValidatingAdmissionPolicy", "lateen-probe-hosts")).(*admissionv1.ValidatingAdmissionPolicy)
+	if !ok || *policy.Spec.FailurePolicy != admissionv1.Fail {
+		t.Fatalf("%+v", policy)
+	}
+	if policy.Spec.MatchConstraints.NamespaceSelector != nil || policy.Spec.MatchConstraints.ObjectSelector != nil {
+		t.Error("a pod outside of the mesh may name a host")
+	}
+	binding, ok := strict(t, find(t, objects, "ValidatingAdmissionPolicyBinding", "lateen-probe-hosts")).(*admissionv1.ValidatingAdmissionPolicyBinding)
+	if !ok || binding.Spec.PolicyName != policy.Name || binding.Spec.MatchResources != nil || !slices.Equal(binding.Spec.ValidationActions, []admissionv1.ValidationAction{admissionv1.Deny}) {
+		t.Errorf("%+v", binding)
+	}
+	for _, o := range rendered(t, "lateen", values(t, "{admission: {forbidProbeHosts: false}}")).Objects {
+		if o.GetName() == policy.Name {
+			t.Errorf("%s %s is there although it is switched off", o.GetKind(), o.GetName())
+		}
+	}
+}
