@@ -46,4 +46,8 @@ CA_CERT=$WORK/other-cert.pem CA_KEY=$WORK/other-key.pem
 check_not "a certificate of another root is refused" peer -server-root "$WORK/root.pem" -identity $client
 check "and the log says so" eventually 30 logs 'unknown authority'
 
+# Tokens are JWTs, whose first part is a JSON object in base64url; keys are PEM.
+check "the logs are there" test -s "$RUN/nodes/$echo_node/proxy.log"
+check_not "no log has a key or a token" grep -rEl --include='*.log' 'eyJ[A-Za-z0-9_-]{16,}\.eyJ|PRIVATE KEY' "$RUN"
+
 finish
