@@ -133,8 +133,10 @@ check "the control plane knows of it" eventually 30 known bank forged .
 check "the pod gives node1 no identity there" refused default bank
 check "a mirror pod has the labels of a Service" makes hostile forged '{forged: mirror, app: echo}'
 in_node node1 ip addr add $STOLEN/32 dev lo
-in_node node1 python3 -m http.server --bind $STOLEN --directory "$WORK" 8080 >"$WORK/stolen" 2>&1 &
-LISTENING=$!
+# The shell writes its own process ID, which the server keeps: that of the job would be the node's entrance.
+in_node node1 bash -c 'echo $$ >"$0/listening"; exec python3 -m http.server --bind "$1" --directory "$0" 8080' "$WORK" $STOLEN >"$WORK/stolen" 2>&1 &
+check "a server listens at an address of node1" eventually 10 test -s "$WORK/listening"
+LISTENING=$(cat "$WORK/listening")
 check "it serves at an address of node1" writes hostile forged "$(running $STOLEN)"
 slices() { k -n hostile get endpointslices -l kubernetes.io/service-name=echo -o json | jq -e --arg ip $STOLEN 'any(.items[].endpoints[]; .addresses[0] == $ip and .conditions.ready)'; }
 check "to Kubernetes it is an endpoint" eventually 60 slices
