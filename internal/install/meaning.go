@@ -23,6 +23,7 @@ import (
 	"lateen.dev/lateen/internal/kube"
 	"lateen.dev/lateen/internal/meaning"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/model/wellknown"
 	"lateen.dev/lateen/internal/source/files"
 )
 
@@ -303,7 +304,7 @@ const istioClasses = "istio"
 func (r *reading) isIstios(g *gatewayv1.Gateway) bool {
 	for _, class := range r.into.GatewayClasses {
 		if class.Name == string(g.Spec.GatewayClassName) {
-			return strings.HasPrefix(string(class.Spec.ControllerName), "istio.io/")
+			return strings.HasPrefix(string(class.Spec.ControllerName), wellknown.IstioControllers)
 		}
 	}
 	return strings.HasPrefix(string(g.Spec.GatewayClassName), istioClasses)

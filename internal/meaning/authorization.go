@@ -74,15 +74,16 @@ func istioMinor(image string) (minor int, known bool) {
 	if !ok || len(parts) < 2 || parts[0] != "1" {
 		return 0, false
 	}
-	minor, err := strconv.Atoi(strings.FieldsFunc(parts[1], func(r rune) bool { return r < '0' || r > '9' })[0])
+	digits := strings.FieldsFunc(parts[1], func(r rune) bool { return r < '0' || r > '9' })
+	if len(digits) == 0 {
+		return 0, false
+	}
+	minor, err := strconv.Atoi(digits[0])
 	return minor, err == nil
 }
 
-// selectsLabel is a label that no pod has.
-const selectsLabel = "lateen.dev/selects"
-
 // nothing is a selector that chooses no pod.
-var nothing = []string{"spec:", "  selector:", "    matchLabels: {" + selectsLabel + ": nothing}"}
+var nothing = []string{"spec:", "  selector:", "    matchLabels: {" + wellknown.Selects + ": nothing}"}
 
 // emptySelector is about `selector: {}`. One with an empty matchLabels is not meant: Istio attaches that to all workloads, as this mesh does.
 func (c *comparison) emptySelector(p *securityv1.AuthorizationPolicy) {

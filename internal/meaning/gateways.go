@@ -10,9 +10,6 @@ import (
 	"lateen.dev/lateen/internal/translate"
 )
 
-// ingressController is Istio's controller of Gateways for traffic from outside.
-const ingressController = "istio.io/gateway-controller"
-
 // Classes of Istio that need no object to be known.
 const (
 	ingressClass  = "istio"
@@ -34,7 +31,7 @@ func (c *comparison) gateways() {
 			c.unready(g)
 		case name == eastWestClass:
 			c.add("gateway-network", d)
-		case name == ingressClass || class != nil && class.Spec.ControllerName == ingressController:
+		case name == ingressClass || class != nil && class.Spec.ControllerName == wellknown.IstioGatewayController:
 			c.add("gateway-ingress", d)
 		}
 	}

@@ -318,3 +318,12 @@ func TestEveryRuleHasACase(t *testing.T) {
 		}
 	}
 }
+
+func TestAnImagesTagThatNamesNoVersionIsNone(t *testing.T) {
+	for image, want := range map[string]int{"ztunnel:1.28.3": 28, "registry:5000/istio/ztunnel:1.29-alpha": 29, "ztunnel:1.x": -1, "ztunnel:1.": -1, "ztunnel": -1, "": -1} {
+		minor, known := istioMinor(image)
+		if known != (want >= 0) || known && minor != want {
+			t.Errorf("%q: %d, %v", image, minor, known)
+		}
+	}
+}

@@ -12,9 +12,7 @@ import (
 
 // Names by which Istio's injector works.
 const (
-	sidecarStatus    = "sidecar.istio.io/status"
 	injectionLabel   = "istio-injection"
-	revisionLabel    = "istio.io/rev"
 	modeAmbient      = "ambient"
 	modeNone         = "none"
 	redirected       = "enabled"
@@ -31,7 +29,7 @@ func (c *comparison) membership() {
 		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 			continue
 		}
-		_, sidecar := p.Annotations[sidecarStatus]
+		_, sidecar := p.Annotations[wellknown.SidecarStatus]
 		held := p.Annotations[wellknown.Redirection] == redirected
 		wanted := c.enrolled(p)
 		put := func(in map[string][]string) { in[p.Namespace] = append(in[p.Namespace], p.Namespace+"/"+p.Name) }
@@ -47,7 +45,7 @@ func (c *comparison) membership() {
 			put(join)
 		}
 	}
-	c.perNamespace("pod-sidecar", "metadata.annotations."+sidecarStatus, sidecars)
+	c.perNamespace("pod-sidecar", "metadata.annotations."+wellknown.SidecarStatus, sidecars)
 	c.perNamespace("pod-sidecar-captured", "metadata.labels."+wellknown.DataplaneMode, both)
 	c.perNamespace("pod-leaves", "metadata.labels."+wellknown.DataplaneMode, leave)
 	c.perNamespace("pod-joins", "metadata.labels."+wellknown.DataplaneMode, join)
@@ -85,8 +83,8 @@ func (c *comparison) injected(sidecars map[string][]string) {
 		case ns.Labels[wellknown.DataplaneMode] == modeAmbient || ns.Labels[injectionLabel] == "disabled":
 		case ns.Labels[injectionLabel] == injectionEnabled:
 			field = "metadata.labels." + injectionLabel
-		case ns.Labels[revisionLabel] != "":
-			field = "metadata.labels." + revisionLabel
+		case ns.Labels[wellknown.Revision] != "":
+			field = "metadata.labels." + wellknown.Revision
 		case len(sidecars[ns.Name]) > 0:
 			field = "metadata.labels." + wellknown.DataplaneMode
 		}

@@ -9,6 +9,7 @@ import (
 	securityv1 "istio.io/client-go/pkg/apis/security/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"lateen.dev/lateen/internal/model/wellknown"
 	"lateen.dev/lateen/internal/translate"
 )
 
@@ -63,7 +64,7 @@ func (c *comparison) meshWidePeers(root []*securityv1.PeerAuthentication) {
 
 // rootSelector is about one that selects workloads of the root namespace itself.
 func (c *comparison) rootSelector(pa *securityv1.PeerAuthentication, root []*securityv1.PeerAuthentication) {
-	if pa.Spec.Selector.MatchLabels[selectsLabel] != "" {
+	if pa.Spec.Selector.MatchLabels[wellknown.Selects] != "" {
 		return
 	}
 	// Of the root namespace's own workloads Istio takes `selector: {}` as the mesh's, as this mesh does.

@@ -11,6 +11,7 @@ var logFields = []struct{ Name, Meaning string }{
 	{"namespace", "the pod's namespace"},
 	{"name", "the name of a pod or of a resource"},
 	{"container", "the container"},
+	{"packets", "packets of a pod's own processes that had the node proxy's mark, since the line before"},
 	{"exceptions", "what passes by the proxy for this pod"},
 	{"unmeshed", "connections that were open when the pod was captured and stay plain"},
 	{"node", "the node"},

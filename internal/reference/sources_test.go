@@ -245,7 +245,7 @@ func TestGoVariablesAreDeclared(t *testing.T) {
 
 // keyLike is what a label, an annotation, a condition or a controller of the mesh looks like; API versions look alike.
 var (
-	keyLike    = regexp.MustCompile(`^(([a-z0-9-]+\.)*istio\.io|topology\.kubernetes\.io|app\.kubernetes\.io|gateway\.networking\.k8s\.io|lateen\.(dev|io))/[A-Za-z0-9._-]*$`)
+	keyLike    = regexp.MustCompile(`^(([a-z0-9-]+\.)*istio\.io|topology\.kubernetes\.io|app\.kubernetes\.io|gateway\.networking\.k8s\.io|lateen\.(dev|io))/[A-Za-z0-9._-]*$|^kubernetes\.io/config\.mirror$`)
 	apiVersion = regexp.MustCompile(`/v[0-9]+([a-z]+[0-9]+)?$`)
 )
 

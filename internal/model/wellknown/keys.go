@@ -59,6 +59,11 @@ const (
 	IstioConfig              = "istio.io/config"
 	Uninstall                = "lateen.dev/uninstall"
 	Uninstalled              = "lateen.dev/uninstalled"
+	SidecarStatus            = "sidecar.istio.io/status"
+	Revision                 = "istio.io/rev"
+	IstioGatewayController   = "istio.io/gateway-controller"
+	IstioControllers         = "istio.io/"
+	Selects                  = "lateen.dev/selects"
 )
 
 // Kind is where a name stands.
@@ -205,4 +210,15 @@ var Keys = []Key{
 		"every agent releases its node's pods and takes all that is the mesh's off the node; set by `lateen uninstall` before anything is deleted, and taken back by `lateen upgrade`"},
 	{Uninstalled, "Installation", Annotation, "Pod of the agent", "agent writes", "`true`",
 		"the agent has done so; `true, but for ...` names pods' networks that could not be looked at or changed, which is what whoever runs there may have seen to"},
+
+	{SidecarStatus, "Take-over of Istio", Annotation, "Pod", "`lateen install --take-over` reads", "any",
+		"Istio's injector gave the pod a sidecar"},
+	{Revision, "Take-over of Istio", Label, "Namespace", "`lateen install --take-over` reads", "any",
+		"an istiod of that revision injects sidecars into the namespace's pods"},
+	{IstioGatewayController, "Take-over of Istio", Controller, "GatewayClass", "`lateen install --take-over` reads", "",
+		"Gateways of such a class are Istio's ingress gateways"},
+	{IstioControllers, "Take-over of Istio", Controller, "GatewayClass", "`lateen install --take-over` reads", "",
+		"every controller of Istio's has a name that begins so"},
+	{Selects, "Take-over of Istio", Label, "a policy's selector", "`lateen install --take-over` proposes", "`nothing`",
+		"a selector by it chooses no pod, since nothing sets it"},
 }
