@@ -3,6 +3,7 @@
 package installer_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -135,7 +136,10 @@ func TestMirrorPodsAreTakenAndStayMirrors(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		now := int64(0)
-		_ = c.CoreV1().Pods(namespace).Delete(t.Context(), p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now})
+		// The test's own context has ended by now.
+		if err := c.CoreV1().Pods(namespace).Delete(context.Background(), p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+			t.Error(err)
+		}
 	})
 	if _, err := c.CoreV1().Pods(namespace).Patch(t.Context(), p.Name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+mirror+`":null}}}`), metav1.PatchOptions{}); err == nil {
 		t.Error("the annotation could be taken away")
@@ -221,7 +225,12 @@ func TestWhatNamedAHostBeforeCanBeWritten(t *testing.T) {
 		_, err := deployments.Create(ctx, old, metav1.CreateOptions{})
 		return err
 	})
-	t.Cleanup(func() { _ = deployments.Delete(ctx, "old", metav1.DeleteOptions{}) })
+	t.Cleanup(func() {
+		// The test's own context has ended by now.
+		if err := deployments.Delete(context.Background(), "old", metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
 	actions("Deny")
 	patch := func(text string) error {
 		_, err := deployments.Patch(ctx, "old", types.StrategicMergePatchType, []byte(text), metav1.PatchOptions{})
