@@ -186,6 +186,9 @@ func (t handTable) is(want [][]byte) (same, there bool, err error) {
 	if err != nil || !sameHook(chain, &nftables.Chain{Type: nftables.ChainTypeFilter, Hooknum: t.hook, Priority: t.priority}) {
 		return false, true, nil
 	}
+	if n, err := rulesIn(t.table(), t.chain); err != nil || n != len(want) {
+		return false, true, err
+	}
 	have, err := t.have()
 	if err != nil || len(have) != len(want) {
 		return false, true, err

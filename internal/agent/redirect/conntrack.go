@@ -33,14 +33,8 @@ func forgetConnections() error {
 // connectionTrackingUsed says whether anybody has rules in the calling thread's network namespace, which may need
 // connection tracking; their entries are then up to date and theirs to keep.
 func connectionTrackingUsed() (bool, error) {
-	c, closer, err := connect()
-	if err != nil {
-		return false, err
-	}
-	defer closer()
-	tables, err := c.ListTables()
-	if err != nil || len(tables) > 0 {
-		return len(tables) > 0, err
+	if there, err := anyTable(); err != nil || there {
+		return there, err
 	}
 	for list := range legacyTables {
 		if names, err := legacyTablesOf(list); err != nil || len(names) > 0 {

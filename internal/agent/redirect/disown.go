@@ -55,6 +55,9 @@ func (c Cgroup) enter() error {
 
 const disownOutbound = "disown-outbound"
 
+// disowned are the marks that are ours alone.
+var disowned = []uint32{ProxyMark, ReturnMark}
+
 // disown takes the marks off what the pod's own processes open. It comes before connection tracking, and so before the zones.
 func disown(chain func(string, nftables.ChainType, *nftables.ChainHook, *nftables.ChainPriority) *nftables.Chain, own Cgroup) ruledChain {
 	unmark := []expr.Any{
@@ -64,7 +67,7 @@ func disown(chain func(string, nftables.ChainType, *nftables.ChainHook, *nftable
 		&expr.Meta{Register: 1, Key: expr.MetaKeyMARK, SourceRegister: true},
 	}
 	var rules [][]expr.Any
-	for _, mark := range []uint32{ProxyMark, ReturnMark} {
+	for _, mark := range disowned {
 		rules = append(rules,
 			rule(markIs(expr.CmpOpEq, mark), opening(), own.holds(), unmark),
 			rule(markIs(expr.CmpOpEq, mark), udp(), own.holds(), unmark))
@@ -81,7 +84,9 @@ func Disowned(ns *netns.Namespace) (packets uint64, err error) {
 			return err
 		}
 		defer closer()
-		// Of a chain that is not there, none is listed.
+		if n, err := rulesIn(ourTable(), disownOutbound); err != nil || n > 2*len(disowned) {
+			return err // more than were written are somebody else's
+		}
 		rules, err := c.GetRules(ourTable(), &nftables.Chain{Name: disownOutbound})
 		if err != nil {
 			return fmt.Errorf("list rules of chain %s: %w", disownOutbound, err)

@@ -85,6 +85,9 @@ func removeInherited() (had bool, err error) {
 	return had, nil
 }
 
+// mostRead is of how many rules a chain is read.
+const mostRead = 4096
+
 // dropChains has the next transaction remove Istio's chains of a table, and the jumps to them.
 func dropChains(c *nftables.Conn, table *nftables.Table) (found bool, err error) {
 	var chains []*nftables.Chain
@@ -101,7 +104,14 @@ func dropChains(c *nftables.Conn, table *nftables.Table) (found bool, err error)
 		return false, nil
 	}
 	for _, name := range []string{"PREROUTING", "OUTPUT"} {
-		rules, err := c.GetRules(table, &nftables.Chain{Name: name})
+		n, err := rulesIn(table, name)
+		if err == nil && n > mostRead {
+			err = fmt.Errorf("there are %d, more than %d", n, mostRead)
+		}
+		var rules []*nftables.Rule
+		if err == nil {
+			rules, err = c.GetRules(table, &nftables.Chain{Name: name})
+		}
 		if err != nil {
 			return false, fmt.Errorf("list rules of chain %s: %w", name, err)
 		}
@@ -150,8 +160,7 @@ func dropEmpty(c *nftables.Conn, table *nftables.Table) error {
 		if chain.Policy == nil || *chain.Policy != nftables.ChainPolicyAccept {
 			return nil
 		}
-		rules, err := c.GetRules(table, chain)
-		if err != nil || len(rules) > 0 {
+		if rules, err := rulesIn(table, name); err != nil || rules > 0 {
 			return err
 		}
 		chains++

@@ -96,12 +96,11 @@ func observeTable() (Mode, error) {
 		return Absent, err
 	}
 	for _, name := range capturing {
-		// Of a chain that is not there, none is listed.
-		rules, err := c.GetRules(table, &nftables.Chain{Name: name})
+		rules, err := rulesIn(table, name)
 		if err != nil {
-			return Absent, fmt.Errorf("list rules of chain %s: %w", name, err)
+			return Absent, err
 		}
-		if len(rules) > 0 {
+		if rules > 0 {
 			return Capturing, nil
 		}
 	}
@@ -139,6 +138,9 @@ func tableIs(c *nftables.Conn, ours *nftables.Table, want []ruledChain, sets int
 		chain, err := c.ListChain(ours, w.chain.Name)
 		if err != nil || !sameHook(chain, w.chain) {
 			return false, nil
+		}
+		if n, err := rulesIn(ours, chain.Name); err != nil || n != len(w.rules) {
+			return false, err
 		}
 		rules, err := c.GetRules(ours, chain)
 		if err != nil {

@@ -40,30 +40,21 @@ func Settle(ns *netns.Namespace) (translated int, err error) {
 // othersTranslate says for which address families the kernel translates also without our rules. A chain of type nat without
 // any rule does not make it.
 func othersTranslate() (families map[uint8]bool, err error) {
-	c, closer, err := connect()
-	if err != nil {
-		return nil, err
-	}
-	defer closer()
-	chains, err := c.ListChains()
-	if err != nil {
-		return nil, fmt.Errorf("list the chains of nftables: %w; the kernel needs nf_tables", err)
-	}
 	families = map[uint8]bool{}
-	for _, chain := range chains {
-		ours := chain.Table.Family == nftables.TableFamilyINet && chain.Table.Name == tableName
-		if chain.Type != nftables.ChainTypeNAT || ours {
-			continue
-		}
-		rules, err := c.GetRules(chain.Table, chain)
-		if err != nil {
-			return nil, fmt.Errorf("list rules of chain %s: %w", chain.Name, err)
+	err = eachChain(func(of uint8, chain countedChain) bool {
+		ours := nftables.TableFamily(of) == nftables.TableFamilyINet && chain.table == tableName
+		if chain.kind != string(nftables.ChainTypeNAT) || ours || chain.rules == 0 {
+			return true
 		}
 		for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
-			if len(rules) > 0 && (chain.Table.Family == family || chain.Table.Family == nftables.TableFamilyINet) {
+			if nftables.TableFamily(of) == family || nftables.TableFamily(of) == nftables.TableFamilyINet {
 				families[uint8(family)] = true
 			}
 		}
+		return true
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the chains of nftables: %w; the kernel needs nf_tables", err)
 	}
 	for list, family := range legacyTables {
 		names, err := legacyTablesOf(list)
