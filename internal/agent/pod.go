@@ -469,7 +469,7 @@ func (a *Agent) finish(p *pod, now time.Time) {
 
 // awaits says whether connections of a released pod are waited for, and when it is looked at again.
 func (a *Agent) awaits(p *pod, what string, n int, now time.Time) bool {
-	if !p.cutAt.IsZero() && !now.Before(p.cutAt) {
+	if p.overdue(now) {
 		return false
 	}
 	p.reason = fmt.Sprintf("waiting for %s to finish: %d", what, n)
@@ -480,11 +480,18 @@ func (a *Agent) awaits(p *pod, what string, n int, now time.Time) bool {
 	return true
 }
 
+// overdue says whether a released pod's connections are not waited for any longer.
+func (p *pod) overdue(now time.Time) bool { return !p.cutAt.IsZero() && !now.Before(p.cutAt) }
+
 // settled says whether the rules can go. A plain connection whose port the kernel changed, because another that it tracked
 // had the same, lasts only with them.
 func (a *Agent) settled(p *pod, now time.Time) bool {
 	n, err := a.redirect.Settle(p.ns)
 	if err != nil {
+		if p.overdue(now) {
+			a.log.Warn("connections whose port the kernel translates may be cut: they cannot be listed", "pod", p.Namespace+"/"+p.Name, "err", err)
+			return true
+		}
 		a.failed(p, stepRules, err, now)
 		return false
 	}

@@ -145,6 +145,24 @@ func TestReleaseWaitsForConnectionsThatTheKernelTranslates(t *testing.T) {
 	}
 }
 
+// What a pod has in its network can be such that it cannot be read: that does not keep the pod in the mesh for ever.
+func TestAPodWhoseConnectionsCannotBeReadIsReleasedAtTheDeadline(t *testing.T) {
+	r := newRig(t)
+	r.deadline = time.Minute
+	r.start()
+	r.label(true)
+	r.accept()
+	r.settleErr = errKernel
+	r.label(false)
+	r.did("put a", "complete", "apply capturing", "report enabled", "apply draining", "report disabled")
+	r.step(59 * time.Second)
+	r.did("drop")
+	r.is(Releasing, errKernel.Error())
+	r.step(time.Second)
+	r.did("apply absent")
+	r.is(Plain, "")
+}
+
 func TestReleaseWaitsForTheGraceAlsoWithoutConnections(t *testing.T) {
 	r := captured(t)
 	r.label(false)

@@ -34,17 +34,18 @@ type rig struct {
 	stateFile string
 
 	// The kernel.
-	mode     redirect.Mode
-	settings redirect.Settings
-	applyErr error
-	viewErr  error
-	openErr  error
-	istios   bool   // an Istio's rules are in the pod
-	alone    bool   // no Istio captures pods
-	marked   uint64 // packets of the pod's own that had the proxy's mark
-	carried  int
-	changed  int // connections whose port the kernel translates
-	older    []diag.Socket
+	mode      redirect.Mode
+	settings  redirect.Settings
+	applyErr  error
+	viewErr   error
+	openErr   error
+	istios    bool   // an Istio's rules are in the pod
+	alone     bool   // no Istio captures pods
+	marked    uint64 // packets of the pod's own that had the proxy's mark
+	carried   int
+	changed   int // connections whose port the kernel translates
+	settleErr error
+	older     []diag.Socket
 
 	// The proxy.
 	connected bool
@@ -146,7 +147,7 @@ func (r *rig) Track(_ *netns.Namespace, older []redirect.Older) error {
 func (r *rig) Settle(*netns.Namespace) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.changed, nil
+	return r.changed, r.settleErr
 }
 
 func (r *rig) Disowned(*netns.Namespace) (uint64, error) {
