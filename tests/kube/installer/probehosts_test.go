@@ -255,6 +255,15 @@ func TestWhatNamedAHostBeforeCanBeWritten(t *testing.T) {
 	if err := patch(container(`"image":"newer"`)); err != nil {
 		t.Errorf("with another image: %v", err)
 	}
+	if err := patch(`{"spec":{"template":{"spec":{"containers":[{"name":"beside","image":"none"},{"name":"second","image":"none","readinessProbe":{"httpGet":{"port":80}}}]}}}}`); err != nil {
+		t.Errorf("with other containers: %v", err)
+	}
+	if err := patch(`{"spec":{"template":{"spec":{"containers":[{"name":"beside","image":"none","readinessProbe":{"httpGet":{"host":"web.other","port":80}}}]}}}}`); !refusesHost(err, "'beside': readinessProbe.httpGet.host is 'web.other'") {
+		t.Errorf("with the host in another container: %v", err)
+	}
+	if err := patch(container(`"livenessProbe":{"httpGet":{"host":"web.third","port":80}}`)); !refusesHost(err, "livenessProbe.httpGet.host is 'web.third'") {
+		t.Errorf("with another host: %v", err)
+	}
 	if err := patch(container(`"readinessProbe":{"httpGet":{"host":""}}`)); err != nil {
 		t.Errorf("without the host: %v", err)
 	}
