@@ -74,6 +74,8 @@ type Redirector interface {
 	Observe(ns *netns.Namespace) (redirect.Mode, error)
 	// Track keeps connections that are older than the rules apart from what the proxy delivers under them.
 	Track(ns *netns.Namespace, older []redirect.Older) error
+	// Untrack forgets those that ended before the rules stood.
+	Untrack(ns *netns.Namespace, ended []redirect.Older) error
 	// Settle readies a pod that is being released for the end of its rules, and counts the connections that need them still.
 	Settle(ns *netns.Namespace) (translated int, err error)
 	// Inherited removes what an Istio that is gone left there.
@@ -91,6 +93,9 @@ func (kernel) Apply(ns *netns.Namespace, mode redirect.Mode, s redirect.Settings
 func (kernel) Observe(ns *netns.Namespace) (redirect.Mode, error) { return redirect.Observe(ns) }
 func (kernel) Track(ns *netns.Namespace, older []redirect.Older) error {
 	return redirect.Track(ns, older)
+}
+func (kernel) Untrack(ns *netns.Namespace, ended []redirect.Older) error {
+	return redirect.Untrack(ns, ended)
 }
 func (kernel) Settle(ns *netns.Namespace) (int, error)      { return redirect.Settle(ns) }
 func (kernel) Inherited(ns *netns.Namespace) (bool, error)  { return redirect.Inherited(ns) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -250,13 +251,15 @@ func (a *Agent) capture(p *pod, now time.Time) {
 		a.failed(p, stepSockets, err, now)
 		return
 	}
-	a.track(p, before)
+	tracked := a.track(p, before)
 	if a.leaving.Load() {
+		a.uncaptured(p, tracked)
 		// Who waits for the pods to be released may have waited long enough.
 		p.reason = leaves
 		return
 	}
 	if _, err := a.redirect.Apply(p.ns, redirect.Capturing, p.settings); err != nil {
+		a.uncaptured(p, tracked)
 		a.failed(p, stepRules, err, now)
 		return
 	}
@@ -267,6 +270,8 @@ func (a *Agent) capture(p *pod, now time.Time) {
 		// It is captured; that its older connections cannot be listed must not undo it.
 		a.metrics.captureError(stepSockets)
 		a.log.Warn("connections opened before enrolment cannot be listed", "pod", p.Namespace+"/"+p.Name, "err", err)
+	} else {
+		a.untrack(p, tracked, after)
 	}
 	a.track(p, after)
 	p.unmeshed, p.capturedAt = older(before, after, now), now
@@ -292,8 +297,7 @@ func (a *Agent) inherited(p *pod) {
 
 // track has the kernel keep the connections that clients have open already apart from those that the proxy will deliver
 // from the same clients. Without it a delivery may meet one that is idle, and break it: no reason not to capture the pod.
-func (a *Agent) track(p *pod, l diag.Listing) {
-	var older []redirect.Older
+func (a *Agent) track(p *pod, l diag.Listing) (older []redirect.Older) {
 	for _, c := range l.Unmeshed() {
 		if c.Direction == diag.Inbound {
 			older = append(older, redirect.Older{Client: c.Remote, Pod: c.Local})
@@ -302,6 +306,30 @@ func (a *Agent) track(p *pod, l diag.Listing) {
 	if err := a.redirect.Track(p.ns, older); err != nil {
 		a.metrics.captureError(stepRules)
 		a.log.Warn("connections opened before enrolment may break if they are idle", "pod", p.Namespace+"/"+p.Name, "err", err)
+	}
+	return older
+}
+
+// uncaptured takes back what track did in a pod without rules: nothing sees its connections end. One that is being released has some.
+func (a *Agent) uncaptured(p *pod, tracked []redirect.Older) {
+	if p.state == Pending {
+		a.untrack(p, tracked, diag.Listing{})
+	}
+}
+
+// untrack takes back what track did for connections that are there no longer: nothing saw them end before the rules stood.
+func (a *Agent) untrack(p *pod, tracked []redirect.Older, now diag.Listing) {
+	if now.Omitted > 0 {
+		return // which are there is not known
+	}
+	there := map[redirect.Older]bool{}
+	for _, s := range now.Sockets {
+		there[redirect.Older{Client: s.Remote, Pod: s.Local}] = true
+	}
+	ended := slices.DeleteFunc(tracked, func(o redirect.Older) bool { return there[o] })
+	if err := a.redirect.Untrack(p.ns, ended); err != nil {
+		a.metrics.captureError(stepRules)
+		a.log.Warn("clients of connections that ended during enrolment may not be able to use the same ports for some days", "pod", p.Namespace+"/"+p.Name, "err", err)
 	}
 }
 

@@ -504,6 +504,32 @@ func TestOlderConnectionsOfClientsAreTrackedBeforeTheRules(t *testing.T) {
 		"track [{10.0.0.2:40000 10.0.0.1:8080}] at capturing", "report enabled")
 }
 
+// Nothing sees a connection end before the rules are there: tracked for longer, it would have its client's next one dropped.
+func TestConnectionsThatEndBeforeTheRulesAreTrackedNoLonger(t *testing.T) {
+	at := netip.MustParseAddrPort
+	r := newRig(t)
+	open := []diag.Socket{
+		{Local: at("10.0.0.1:8080"), State: diag.Listen},
+		{Local: at("10.0.0.1:8080"), Remote: at("10.0.0.2:40000"), State: diag.Established, Cookie: 1},
+		{Local: at("10.0.0.1:8080"), Remote: at("10.0.0.2:40001"), State: diag.Established, Cookie: 2},
+		{Local: at("10.0.0.1:8080"), Remote: at("10.0.0.2:40002"), State: diag.Established, Cookie: 3},
+	}
+	r.older, r.applyErr = open[:2], errKernel
+	r.label(true)
+	r.accept()
+	r.did("put a", "complete", "track [{10.0.0.2:40000 10.0.0.1:8080}] at absent", "apply failed",
+		"untrack [{10.0.0.2:40000 10.0.0.1:8080}] at absent")
+	r.older, r.applyErr = open, nil
+	r.meanwhile = func() {
+		closing := open[2]
+		closing.State = diag.LastAck
+		r.older = []diag.Socket{open[0], open[1], closing}
+	}
+	r.step(time.Second)
+	r.did("track [{10.0.0.2:40000 10.0.0.1:8080} {10.0.0.2:40001 10.0.0.1:8080} {10.0.0.2:40002 10.0.0.1:8080}] at absent", "apply capturing",
+		"untrack [{10.0.0.2:40002 10.0.0.1:8080}] at capturing", "track [{10.0.0.2:40000 10.0.0.1:8080}] at capturing", "report enabled")
+}
+
 // What a status says of older connections is the same after the agent has started again, and it is still only those.
 func TestOlderConnectionsAreKnownAfterARestart(t *testing.T) {
 	connection := func(remote string, cookie uint64) diag.Socket {

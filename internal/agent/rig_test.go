@@ -45,6 +45,7 @@ type rig struct {
 	carried   int
 	changed   int // connections whose port the kernel translates
 	settleErr error
+	meanwhile func() // what happens while rules are written
 	older     []diag.Socket
 
 	// The proxy.
@@ -117,6 +118,9 @@ func (r *rig) event(format string, args ...any) {
 func (r *rig) Apply(_ *netns.Namespace, mode redirect.Mode, s redirect.Settings) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.meanwhile != nil {
+		r.meanwhile()
+	}
 	if r.applyErr != nil {
 		r.event("apply failed")
 		return false, r.applyErr
@@ -140,6 +144,15 @@ func (r *rig) Track(_ *netns.Namespace, older []redirect.Older) error {
 	defer r.mu.Unlock()
 	if len(older) > 0 {
 		r.event("track %v at %v", older, r.mode)
+	}
+	return nil
+}
+
+func (r *rig) Untrack(_ *netns.Namespace, ended []redirect.Older) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(ended) > 0 {
+		r.event("untrack %v at %v", ended, r.mode)
 	}
 	return nil
 }

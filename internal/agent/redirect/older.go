@@ -34,6 +34,30 @@ func Track(ns *netns.Namespace, older []Older) error {
 	})
 }
 
+// Untrack forgets older connections that ended before the rules could see them end. Connection tracking would know each for
+// days, and what a client opens from the same port would pass for a part of it: it would be led nowhere, and dropped.
+func Untrack(ns *netns.Namespace, ended []Older) error {
+	if len(ended) == 0 {
+		return nil
+	}
+	return ns.Do(func() error {
+		for _, o := range ended {
+			err := trackingRequest(nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK, o.family(), nil, nil, tuple(nl.CTA_TUPLE_ORIG, o.Client, o.Pod))
+			if err != nil && !errors.Is(err, unix.ENOENT) {
+				return fmt.Errorf("forget the older connection from %s to %s: %w; the kernel needs NF_CT_NETLINK", o.Client, o.Pod, err)
+			}
+		}
+		return nil
+	})
+}
+
+func (o Older) family() uint8 {
+	if o.Client.Addr().Is6() {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}
+
 // What the kernel would set for a connection that it picks up in the middle.
 const (
 	bothHeard   = 1<<1 | 1<<2 | 1<<3 // IPS_SEEN_REPLY, IPS_ASSURED, IPS_CONFIRMED
@@ -43,16 +67,12 @@ const (
 )
 
 func (o Older) track() error {
-	family := uint8(unix.AF_INET)
-	if o.Client.Addr().Is6() {
-		family = unix.AF_INET6
-	}
 	flags := []byte{liberal, liberal} // which, and their mask
 	state := nested(nl.CTA_PROTOINFO, nested(nl.CTA_PROTOINFO_TCP,
 		nl.NewRtAttr(nl.CTA_PROTOINFO_TCP_STATE, []byte{trackedOpen}),
 		nl.NewRtAttr(nl.CTA_PROTOINFO_TCP_FLAGS_ORIGINAL, flags),
 		nl.NewRtAttr(nl.CTA_PROTOINFO_TCP_FLAGS_REPLY, flags)))
-	return trackingRequest(nl.IPCTNL_MSG_CT_NEW, unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_EXCL, family, nil, nil,
+	return trackingRequest(nl.IPCTNL_MSG_CT_NEW, unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_EXCL, o.family(), nil, nil,
 		tuple(nl.CTA_TUPLE_ORIG, o.Client, o.Pod), tuple(nl.CTA_TUPLE_REPLY, o.Pod, o.Client),
 		nl.NewRtAttr(nl.CTA_STATUS, nl.BEUint32Attr(bothHeard)), nl.NewRtAttr(nl.CTA_TIMEOUT, nl.BEUint32Attr(idleFor)), state)
 }

@@ -60,3 +60,21 @@ func TestADeliveryFromThePortOfAnIdleOlderConnectionHarmsNeither(t *testing.T) {
 		})
 	}
 }
+
+// Between the listing and the rules nothing sees a connection end. Its client may use the port again at once.
+func TestAClientUsesThePortOfAnOlderConnectionAgainThatEndedUnseen(t *testing.T) {
+	w := newWorld(t)
+	client, server := open(t, w.peer, peerAddress+samePort, podAddress+appPort, w.app)
+	older := []Older{{Client: netip.MustParseAddrPort(peerAddress + samePort), Pod: netip.MustParseAddrPort(podAddress + appPort)}}
+	if err := Track(w.pod, older); err != nil {
+		t.Fatal(err)
+	}
+	ends(t, server, client)
+	apply(t, w.pod, Capturing)
+	for range 2 {
+		if err := Untrack(w.pod, older); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open(t, w.peer, peerAddress+samePort, podAddress+appPort, w.inbound)
+}
