@@ -102,7 +102,7 @@ func (c *Compiler) settleClaims(b *batch) {
 			return
 		}
 		before, right := c.claims.named[key], c.claim(key)
-		c.occupants.count(key, c.claims.right[key].stake.fit, right.stake.fit)
+		c.occupants.count(key, c.claims.right[key].stake, right.stake)
 		c.claims.put(right, c.namedAddresses(key), func(addr netip.Addr) { held[addr] = true })
 		if isPlace(key) {
 			c.ranges.place(key, c.site(key), func(p netip.Prefix, all bool) {
@@ -124,7 +124,7 @@ func (c *Compiler) settleClaims(b *batch) {
 			}
 		}
 	}
-	honoured := c.occupants.honoured()
+	honoured, ranged := c.occupants.honoured(), c.occupants.ranged()
 	for key := range b.services {
 		put(key)
 	}
@@ -135,7 +135,7 @@ func (c *Compiler) settleClaims(b *batch) {
 			}
 		}
 	}
-	if c.occupants.honoured() != honoured {
+	if c.occupants.honoured() != honoured || c.occupants.ranged() != ranged {
 		c.retellOutside(b, held)
 	}
 	c.settlePlaces(b, held)

@@ -11,12 +11,14 @@ import (
 
 // occupants holds whose an address is that several pods, nodes and Services name, and how pods stand to their nodes' ranges.
 //
-// Pods and nodes are believed as little as possible: a kubelet writes the addresses of its pods and of its node itself. Kubernetes
-// assigns a Service's cluster IP, and a node's podCIDRs do not change once they are set.
+// Pods and nodes are believed as little as possible: a kubelet writes the addresses of its pods and of its node itself, and makes as many static pods
+// as it likes. Kubernetes assigns a Service's cluster IP. A node's podCIDRs do not change once they are set, but where nothing sets
+// them the kubelet may.
 type occupants struct {
 	first   map[netip.Addr]model.Key // who has it, of several; addresses that one object names are not here
 	virtual map[netip.Addr]bool      // addresses of pods in the ranges of chosen virtual addresses: mostly none
 	inside  int                      // pods whose addresses are in their nodes' ranges
+	unknown int                      // pods whose nodes have no ranges
 	outside map[model.Key]bool       // pods with an address that is not
 }
 
@@ -32,15 +34,26 @@ const mostInside = 4
 // one pod in five is remarked upon.
 func (o *occupants) honoured() bool { return o.inside > 0 && o.inside >= mostInside*len(o.outside) }
 
+// ranged says whether nodes have ranges in this cluster, and pods addresses of these, so that a pod inside is believed before one of which nothing
+// is known. Elsewhere a range is its kubelet's own word.
+func (o *occupants) ranged() bool {
+	return o.inside > 0 && o.inside >= mostInside*(len(o.outside)+o.unknown)
+}
+
 // count notes how a pod's addresses relate to its node's ranges now.
-func (o *occupants) count(key model.Key, before, now translate.Fit) {
-	if before == translate.FitInside {
-		o.inside--
+func (o *occupants) count(key model.Key, before, now stake) {
+	note := func(s stake, by int) {
+		switch {
+		case !s.counts:
+		case s.fit == translate.FitInside:
+			o.inside += by
+		case s.fit == translate.FitUnknown:
+			o.unknown += by
+		}
 	}
-	if now == translate.FitInside {
-		o.inside++
-	}
-	if delete(o.outside, key); now == translate.FitOutside {
+	note(before, -1)
+	note(now, 1)
+	if delete(o.outside, key); now.counts && now.fit == translate.FitOutside {
 		o.outside[key] = true
 	}
 }
@@ -49,12 +62,16 @@ func (o *occupants) count(key model.Key, before, now translate.Fit) {
 type stake struct {
 	leaving  bool // a pod that may have lost them already
 	captured bool // a pod that is reached through a tunnel
+	static   bool // a pod that its kubelet made up
+	counts   bool // a pod that says where pods are in this cluster: with a network of its own, and not static
 	fit      translate.Fit
 }
 
 func (c *Compiler) stake(pod *corev1.Pod) stake {
 	node, _ := c.store.Node(pod.Spec.NodeName)
-	return stake{leaving: translate.Leaving(pod, node), captured: translate.Captured(pod), fit: translate.PodFit(pod, node)}
+	s := stake{leaving: translate.Leaving(pod, node), captured: translate.Captured(pod), static: model.Static(pod), fit: translate.PodFit(pod, node)}
+	s.counts = !s.static && !pod.Spec.HostNetwork && len(translate.OwnAddresses(pod)) > 0
+	return s
 }
 
 // machine is the node that an object is, or on whose network a pod is; empty for any other object.
@@ -76,14 +93,28 @@ func (c *Compiler) better(x, y model.Key) bool {
 		return p < q
 	}
 	if x.Kind == "Pod" {
-		switch {
-		case a.stake.leaving != b.stake.leaving:
-			return b.stake.leaving
-		case (a.stake.fit == translate.FitInside) != (b.stake.fit == translate.FitInside):
-			return a.stake.fit == translate.FitInside
+		if m, n := c.doubt(a.stake), c.doubt(b.stake); m != n {
+			return m < n
 		}
 	}
 	return a.before(b)
+}
+
+// doubt is how little speaks for a pod among those that name an address. What weighs most comes first: a range, where it is usual to be in it, since
+// no successor has an address of another node's; that a static pod is its kubelet's own; that a pod may have lost the address already; and a
+// range, where that is another thing than the kubelet's word.
+func (c *Compiler) doubt(s stake) (n int) {
+	for _, against := range []bool{
+		s.fit == translate.FitOutside && c.occupants.honoured(),
+		s.static,
+		s.leaving,
+		s.fit == translate.FitOutside || s.fit == translate.FitUnknown && c.occupants.ranged(),
+	} {
+		if n *= 2; against {
+			n++
+		}
+	}
+	return n
 }
 
 // The kinds of those that name an address, as better compares them.
@@ -130,22 +161,29 @@ func (c *Compiler) ofSeveral(there keys) (first model.Key) {
 		return best[ofPod]
 	case best[ofPod] == none:
 		return best[ofNode]
-	case pod.fit == translate.FitInside, pod.captured && !(pod.fit == translate.FitOutside && c.occupants.honoured()):
+	case pod.fit == translate.FitInside && c.occupants.ranged(), pod.captured && !(pod.fit == translate.FitOutside && c.occupants.honoured()):
 		return best[ofPod]
 	}
 	return best[ofNode]
 }
 
-// owner is who has an address with more right than a pod or node that names it; not ok if nobody has. Pods on a node's network share its addresses.
+// owner is who has an address with more right than a pod or node that names it; not ok if nobody has. Pods on a node's network share its addresses, and so
+// does a pod that is its node, as where each pod has a machine of its own.
 func (c *Compiler) owner(key model.Key, addr netip.Addr) (owner model.Key, ok bool) {
 	if owner, ok = c.chosenFor(addr); ok {
 		return owner, true
 	}
 	owner, ok = c.first(addr)
-	if machine := c.machine(key); !ok || owner == key || machine != "" && machine == c.machine(owner) {
+	if machine := c.machine(key); !ok || owner == key || machine != "" && machine == c.machine(owner) || c.isItsNode(key, owner) {
 		return key, false
 	}
 	return owner, true
+}
+
+// isItsNode says whether a pod is at the address of the very node that it runs on, in a cluster where nothing speaks against that.
+func (c *Compiler) isItsNode(key, owner model.Key) bool {
+	pod, ok := c.store.Pod(key)
+	return ok && owner == model.NodeKey(pod.Spec.NodeName) && !(c.claims.right[key].stake.fit == translate.FitOutside && c.occupants.honoured())
 }
 
 // ownerFor names who has an address with more right than a pod that names it; empty if nobody has.
@@ -181,14 +219,17 @@ func (c *Compiler) settlePlaces(b *batch, moved map[netip.Addr]bool) {
 	}
 }
 
-// retellOutside has the pods outside of their nodes' ranges compiled again, and their addresses settled, when what these ranges mean in the cluster
-// is another thing than before. They are one in five pods at most, before or after.
+// retellOutside has the pods outside of their nodes' ranges compiled again, and their addresses and those that several name settled, when what these
+// ranges mean in the cluster is another thing than before. They are one in five pods at most, before or after.
 func (c *Compiler) retellOutside(b *batch, moved map[netip.Addr]bool) {
 	for key := range c.occupants.outside {
 		b.workload(key)
 		for _, addr := range c.claims.named[key] {
 			moved[addr] = true
 		}
+	}
+	for addr := range c.occupants.first {
+		moved[addr] = true
 	}
 }
 

@@ -36,6 +36,7 @@ const (
 	capturedPod = ", annotations: {ambient.istio.io/redirection: enabled}"
 	deleted     = ", deletionTimestamp: 2026-01-09T00:00:00Z, finalizers: [kept/here]"
 	onHost      = ", hostNetwork: true"
+	staticPod   = ", annotations: {kubernetes.io/config.mirror: x}"
 )
 
 // nodeAt is a node with addresses and, if not empty, the ranges of its pods.

@@ -127,10 +127,8 @@ func (c *Compiler) site(key model.Key) (out []netip.Prefix) {
 	var addresses []netip.Addr
 	if node, ok := c.store.Node(key.Name); ok && key.Kind == "Node" {
 		addresses = translate.NodeAddresses(node)
-		for _, text := range append(slices.Clone(node.Spec.PodCIDRs), node.Spec.PodCIDR) {
-			if block, ok := translate.ParseBlock(text); ok {
-				add(block)
-			}
+		for _, block := range translate.PodRanges(node) {
+			add(block)
 		}
 	} else if pod, ok := c.store.Pod(key); ok && pod.Spec.HostNetwork {
 		addresses = translate.OwnAddresses(pod)

@@ -94,10 +94,10 @@ func TestRivalsFareAsEachWouldFindOut(t *testing.T) {
 				switch rng.IntN(20) {
 				case 0, 1, 2:
 					text = placed{name: name, node: fmt.Sprint("x", rng.IntN(3)), day: pick("01", "02", ""), address: address, spec: pick("", "", onHost),
-						meta: pick("", capturedPod, deleted), status: pick("", "", "", ", phase: Failed")}.yaml()
+						meta: pick("", capturedPod, deleted, staticPod), status: pick("", "", "", ", phase: Failed")}.yaml()
 					text = strings.Replace(text, "namespace: shop", "namespace: "+ns, 1)
 				case 3:
-					text = nodeAt(name, pick("01", "02"), address, pick("10.0.0.0/24", "10.1.0.0/31", "10.1.0.0/16", "10.2.0.0/16"))
+					text = nodeAt(name, pick("01", "02"), address, pick("10.0.0.0/24", "10.1.0.0/31", "10.1.0.0/16", "10.2.0.0/16", "10.0.0.0/8", ""))
 				case 4:
 					text = fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: %s, creationTimestamp: 2026-01-0%dT00:00:00Z}\nspec: {clusterIP: %s, ports: [{port: 80}]}\n", name, ns, 1+rng.IntN(2), address)
 				default:
@@ -140,7 +140,7 @@ func TestRivalsFareAsEachWouldFindOut(t *testing.T) {
 		for key := range live {
 			p.remove(key)
 		}
-		if left := len(p.misplaced) + len(p.occupants.first) + len(p.occupants.outside) + p.occupants.inside + len(p.asks.by) + len(p.asks.right) + len(p.claims.by) + len(p.ranges.by) + len(p.rivalries.addresses) + len(p.rivalries.blocks); left != 0 {
+		if left := len(p.misplaced) + len(p.occupants.first) + len(p.occupants.outside) + p.occupants.inside + p.occupants.unknown + len(p.asks.by) + len(p.asks.right) + len(p.claims.by) + len(p.ranges.by) + len(p.rivalries.addresses) + len(p.rivalries.blocks); left != 0 {
 			t.Errorf("seed %d: without objects the compiler keeps %d of them", seed, left)
 		}
 	}
@@ -154,6 +154,9 @@ func (p *plane) compareWithEach() {
 			got, other := p.owner(key, addr)
 			want, _ := p.eachHolder(key, addr)
 			if holder, ok := p.store.Pod(want); pod.Spec.HostNetwork && (want == model.NodeKey(pod.Spec.NodeName) || ok && holder.Spec.HostNetwork && holder.Spec.NodeName == pod.Spec.NodeName) {
+				want = key
+			}
+			if honoured, _ := p.eachRange(); want == model.NodeKey(pod.Spec.NodeName) && !(honoured && p.stake(pod).fit == translate.FitOutside) {
 				want = key
 			}
 			if got != want || other != (want != key) {
@@ -182,6 +185,25 @@ func (p *plane) compareWithEach() {
 	}
 }
 
+// eachRange says what nodes' ranges mean in the cluster, by all its pods.
+func (p *plane) eachRange() (honoured, ranged bool) {
+	inside, outside, unknown := 0, 0, 0
+	for _, one := range p.store.Pods() {
+		if one.Spec.HostNetwork || model.Static(one) || len(translate.OwnAddresses(one)) == 0 {
+			continue
+		}
+		switch on, _ := p.store.Node(one.Spec.NodeName); translate.PodFit(one, on) {
+		case translate.FitInside:
+			inside++
+		case translate.FitOutside:
+			outside++
+		default:
+			unknown++
+		}
+	}
+	return inside > 0 && inside >= 4*outside, inside > 0 && inside >= 4*(outside+unknown)
+}
+
 // eachHolder compares all that name an address with one another, as the rules say.
 func (p *plane) eachHolder(key model.Key, addr netip.Addr) (best model.Key, ok bool) {
 	var services, pods, nodes, hosts []claim
@@ -200,11 +222,18 @@ func (p *plane) eachHolder(key model.Key, addr netip.Addr) (best model.Key, ok b
 		}
 		*of = append(*of, p.claim(other))
 	}
+	honoured, ranged := p.eachRange()
 	weight := func(x claim) (n int) {
+		if x.stake.fit == translate.FitOutside && honoured {
+			n += 8
+		}
+		if x.stake.static {
+			n += 4
+		}
 		if x.stake.leaving {
 			n += 2
 		}
-		if x.stake.fit != translate.FitInside {
+		if x.stake.fit == translate.FitOutside || x.stake.fit == translate.FitUnknown && ranged {
 			n++
 		}
 		return n
@@ -227,20 +256,11 @@ func (p *plane) eachHolder(key model.Key, addr netip.Addr) (best model.Key, ok b
 	if len(nodes) == 0 {
 		node = least(hosts)
 	}
-	inside, outside := 0, 0
-	for _, one := range p.store.Pods() {
-		switch on, _ := p.store.Node(one.Spec.NodeName); translate.PodFit(one, on) {
-		case translate.FitInside:
-			inside++
-		case translate.FitOutside:
-			outside++
-		}
-	}
-	weak := pod.stake.fit == translate.FitOutside && inside > 0 && inside >= 4*outside
+	weak := pod.stake.fit == translate.FitOutside && honoured
 	switch none := (model.Key{}); {
 	case len(services) > 0:
 		best = oldest(services).key
-	case pod.key != none && (node.key == none || pod.stake.fit == translate.FitInside || pod.stake.captured && !weak):
+	case pod.key != none && (node.key == none || pod.stake.fit == translate.FitInside && ranged || pod.stake.captured && !weak):
 		best = pod.key
 	case node.key != none:
 		best = node.key

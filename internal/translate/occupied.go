@@ -30,8 +30,8 @@ const (
 	FitOutside
 )
 
-// PodFit compares a pod's addresses with its node's ranges. Kubernetes never changes the ranges of a node once they are set, and a
-// kubelet may not: a pod's status is its kubelet's word, these are not. node is nil if it is unknown.
+// PodFit compares a pod's addresses with its node's ranges. Nobody changes the ranges of a node once they are set. Where the cluster sets them,
+// they are not its kubelet's word, as its pods' status is; where the cluster does not, the kubelet may. node is nil if it is unknown.
 func PodFit(pod *corev1.Pod, node *corev1.Node) Fit {
 	if pod.Spec.HostNetwork || node == nil {
 		return FitUnknown
@@ -60,13 +60,31 @@ func isOutside(addr netip.Addr, node *corev1.Node) bool {
 
 // inRanges says whether a node has a range of an address's family, and whether the address is in one.
 func inRanges(addr netip.Addr, node *corev1.Node) (known, inside bool) {
-	for _, text := range podCIDRs(node) {
-		if block, ok := ParseBlock(text); ok && block.Addr().BitLen() == addr.BitLen() {
+	for _, block := range PodRanges(node) {
+		if block.Addr().BitLen() == addr.BitLen() {
 			known = true
 			inside = inside || block.Contains(addr)
 		}
 	}
 	return known, inside
+}
+
+// The widest ranges that a node is believed to have for its pods. Where nobody else gives nodes ranges, a kubelet may write its own node's, once, and
+// the API server takes 0.0.0.0/0.
+const (
+	widest4 = 16
+	widest6 = 48
+)
+
+// PodRanges are the ranges that a node gives to pods.
+func PodRanges(node *corev1.Node) (out []netip.Prefix) {
+	for _, text := range podCIDRs(node) {
+		block, ok := ParseBlock(text)
+		if ok && (block.Addr().Is4() && block.Bits() >= widest4 || block.Addr().Is6() && block.Bits() >= widest6) {
+			out = append(out, block)
+		}
+	}
+	return out
 }
 
 func podCIDRs(node *corev1.Node) []string {

@@ -71,8 +71,17 @@ func namespace(in *interner, o *corev1.Namespace) *corev1.Namespace {
 }
 
 func node(in *interner, o *corev1.Node) *corev1.Node {
-	return &corev1.Node{ObjectMeta: meta(in, &o.ObjectMeta), Status: corev1.NodeStatus{Addresses: o.Status.Addresses}}
+	n := &corev1.Node{ObjectMeta: meta(in, &o.ObjectMeta), Spec: corev1.NodeSpec{PodCIDR: o.Spec.PodCIDR, PodCIDRs: o.Spec.PodCIDRs}, Status: corev1.NodeStatus{Addresses: o.Status.Addresses}}
+	if slices.ContainsFunc(o.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
+	}) {
+		n.Status.Conditions = isSilent
+	}
+	return n
 }
+
+// isSilent is the one condition of a node that is read; the times in it are not kept, since they change every few seconds.
+var isSilent = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
 
 func service(in *interner, o *corev1.Service) *corev1.Service {
 	s := &o.Spec

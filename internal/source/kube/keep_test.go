@@ -91,7 +91,7 @@ func filler(seed int64) *randfill.Filler {
 func TestWhatIsKeptIsAllThatIsRead(t *testing.T) {
 	mesh := translate.Mesh{ClusterID: "c", DomainSuffix: "cluster.local"}
 	in := newInterner()
-	pods := map[string]int{}
+	pods, fits := map[string]int{}, map[translate.Fit]int{}
 	for seed := range int64(400) {
 		f := filler(seed)
 		var p corev1.Pod
@@ -141,9 +141,33 @@ func TestWhatIsKeptIsAllThatIsRead(t *testing.T) {
 		if !reflect.DeepEqual(translate.NodeAddresses(node(in, n.DeepCopy())), translate.NodeAddresses(&n)) {
 			t.Fatalf("seed %d: a node's addresses are not kept", seed)
 		}
+		// A range that the pod is in, and one that it is not in; a node that is heard of, and one that is not.
+		n.Spec.PodCIDR, n.Spec.PodCIDRs = "", []string{"10.0.0.0/24", "fd00::/64"}
+		switch seed % 4 {
+		case 0:
+			n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.0.0.0/24", nil
+		case 1:
+			n.Spec.PodCIDRs = []string{"10.9.0.0/24"}
+		}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeDiskPressure, Status: corev1.ConditionUnknown}, {Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		if seed%3 == 0 {
+			n.Status.Conditions[1].Status = corev1.ConditionUnknown
+		}
+		keptNode := node(in, n.DeepCopy())
+		if got, want := translate.PodFit(slim, keptNode), translate.PodFit(&p, &n); got != want {
+			t.Fatalf("seed %d: a node's ranges are not kept: the pod's fit is %v, want %v", seed, got, want)
+		} else {
+			fits[got]++
+		}
+		if got, want := translate.Leaving(slim, keptNode), translate.Leaving(&p, &n); got != want {
+			t.Fatalf("seed %d: it is not kept whether a node is heard of: its pod is leaving: %v, want %v", seed, got, want)
+		}
 	}
 	if pods["workload"] < 50 {
 		t.Errorf("%d of 400 pods made a workload: the test says little", pods["workload"])
+	}
+	if len(fits) < 3 {
+		t.Errorf("the pods' fits are %v: the test says little", fits)
 	}
 }
 
