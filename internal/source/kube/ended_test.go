@@ -52,3 +52,27 @@ func TestAPodThatHasEndedStaysEnded(t *testing.T) {
 		}
 	}
 }
+
+// A node that shuts down says of its static pods that they have failed. When it is back it says that they run, and they are the same objects.
+func TestAStaticPodRunsAgainWithItsNode(t *testing.T) {
+	api := newAPIServer(t)
+	in := func(phase, ip string) object {
+		o := podObject("a", ip)
+		o["metadata"].(object)["annotations"] = object{"kubernetes.io/config.mirror": "x"}
+		o["status"].(object)["phase"] = phase
+		return o
+	}
+	api.put("pods", in("Failed", "10.0.0.1"))
+	c := follow(t, api).loaded()
+	api.put("pods", in("Running", "10.0.0.2"))
+	var kept corev1.Pod
+	eventually(t, "the version after the start", func() bool {
+		if o := c.get(model.PodKey("shop", "a")); o != nil {
+			kept = *o.Value.(*corev1.Pod)
+		}
+		return kept.Status.PodIP == "10.0.0.2"
+	})
+	if kept.Status.Phase != corev1.PodRunning {
+		t.Errorf("it counts as %s", kept.Status.Phase)
+	}
+}

@@ -126,9 +126,10 @@ func pod(in *interner, o *corev1.Pod) *corev1.Pod {
 
 // endedPodStaysEnded writes the phase of a pod that has ended into a later version of the same pod. Its kubelet alone writes the phase, and the
 // API server lets it write Running again: so a kubelet that fell to an attacker would get back the identities of all pods that have ended there.
+// A static pod has no identity, and the same object runs again when its node has started again.
 func endedPodStaysEnded(before, now any) {
 	was, is := before.(*corev1.Pod), now.(*corev1.Pod)
-	if was.UID == is.UID && model.Ended(was) {
+	if was.UID == is.UID && model.Ended(was) && !model.Static(was) {
 		is.Status.Phase = was.Status.Phase
 	}
 }
