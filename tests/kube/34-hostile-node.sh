@@ -138,13 +138,15 @@ in_node node1 bash -c 'echo $$ >"$0/listening"; exec python3 -m http.server --bi
 check "a server listens at an address of node1" eventually 10 test -s "$WORK/listening"
 LISTENING=$(cat "$WORK/listening")
 check "it serves at an address of node1" writes hostile forged "$(running $STOLEN)"
+check "where it can be reached" eventually 30 in_node node2 curl -sf --max-time 5 -o /dev/null "http://$STOLEN:8080/"
+reached=$(grep -c GET "$WORK/stolen")
 slices() { k -n hostile get endpointslices -l kubernetes.io/service-name=echo -o json | jq -e --arg ip $STOLEN 'any(.items[].endpoints[]; .addresses[0] == $ip and .conditions.ready)'; }
 check "to Kubernetes it is an endpoint" eventually 60 slices
 check "to the mesh it is none, and its condition says why" eventually 30 known hostile forged '.conditions[]? | .reason == "NoIdentity" and (.message | test("no endpoint of hostile/echo"))'
 sleep 2
 codes=$(for _ in {1..40}; do code hostile/client2 "http://$VIP/"; echo; done | sort | uniq -c | xargs)
 equal "40 requests to the Service are answered" "40 200" "$codes"
-equal "none of them by the mirror pod" 0 "$(grep -c GET "$WORK/stolen")"
+equal "none of them by the mirror pod" "$reached" "$(grep -c GET "$WORK/stolen")"
 check "a mirror pod has the label of the control plane" makes lateen-system forged '{forged: mirror, app: lateen-control}'
 check "and says that it runs" writes lateen-system forged "$(running $STOLEN)"
 no_replica() { local r said; for r in $(replicas); do said=$(page "$r" /debug/replicas) && ! found '"forged"' <<<"$said" || { echo "$said"; return 1; }; done; }
@@ -166,6 +168,10 @@ check "node1 says that a pod is where one of node2 is, captured" writes outside-
 check "its condition names the address" eventually 30 known outside-it bait ".conditions[]? | .reason != \"Accepted\" and (.message | test(\"$IP2\"))"
 sleep 2
 by_tunnel forged-pod "http://$IP2:8080/"
+# Pods are inside of their nodes' ranges here, and this one is not: otherwise a captured pod has a node's address.
+check "node1 says that a pod is where node2 is, captured" writes outside-it bait "$(running 10.200.0.12 | jq -c '.metadata.annotations["ambient.istio.io/redirection"] = "enabled"')"
+check "the address stays node2's" eventually 30 known outside-it bait '.conditions[]? | .reason == "Conflicted" and (.message | test("10.200.0.12 .* belongs to Node node2"))'
+check "and its node's ranges stay what they are" forbids 'may not change podCIDR' patches nodes/node1 '{"spec":{"podCIDR":"0.0.0.0/0","podCIDRs":["0.0.0.0/0"]}}'
 
 # A pod that has ended.
 check "a pod that has ended gives no identity" refused job hostile
