@@ -69,3 +69,16 @@ func TestStaticPodsDoNotSayWhatIsUsual(t *testing.T) {
 	p.put(forged.yaml())
 	p.stays(forged, "", "Conflicted", "Node n1")
 }
+
+// A node may say of thousands of pods that they are at virtual addresses: a change elsewhere does not compile them.
+func TestPodsAtVirtualAddressesCostAChangeElsewhereNothing(t *testing.T) {
+	p := newPlane(t)
+	for i := range 100 {
+		p.put(placed{name: fmt.Sprint("p", i), node: "n1", address: fmt.Sprint("240.240.9.", i+1), meta: staticPod}.yaml())
+	}
+	before := p.compiled
+	p.put(webService)
+	if got := p.compiled - before; got > 5 {
+		t.Errorf("%d objects are compiled", got)
+	}
+}

@@ -16,14 +16,14 @@ import (
 // them the kubelet may.
 type occupants struct {
 	first   map[netip.Addr]model.Key // who has it, of several; addresses that one object names are not here
-	virtual map[netip.Addr]bool      // addresses of pods in the ranges of chosen virtual addresses: mostly none
+	virtual map[netip.Addr]model.Key // addresses of pods in the ranges of chosen virtual addresses, mostly none, and for which entry each is chosen
 	inside  int                      // pods whose addresses are in their nodes' ranges
 	unknown int                      // pods whose nodes have no ranges
 	outside map[model.Key]bool       // pods with an address that is not
 }
 
 func newOccupants() occupants {
-	return occupants{first: map[netip.Addr]model.Key{}, virtual: map[netip.Addr]bool{}, outside: map[model.Key]bool{}}
+	return occupants{first: map[netip.Addr]model.Key{}, virtual: map[netip.Addr]model.Key{}, outside: map[model.Key]bool{}}
 }
 
 // mostInside is how many pods must be inside their nodes' ranges for each that is outside, before that is worth a remark.
@@ -240,15 +240,20 @@ func (c *Compiler) noteVirtual(moved map[netip.Addr]bool) {
 			continue
 		}
 		if delete(c.occupants.virtual, addr); !c.claims.by[addr].empty() {
-			c.occupants.virtual[addr] = true
+			c.occupants.virtual[addr] = model.Key{}
 		}
 	}
 }
 
 // settleVirtual has pods compiled again that name addresses of the ranges from which virtual ones are chosen: after services, since any of them
-// may have got or given back such an address.
+// may have got or given back such an address. Those alone of which that is so: a kubelet may say of many pods that they are there.
 func (c *Compiler) settleVirtual(b *batch) {
-	for addr := range c.occupants.virtual {
+	for addr, before := range c.occupants.virtual {
+		owner, _ := c.chosenFor(addr)
+		if owner == before {
+			continue
+		}
+		c.occupants.virtual[addr] = owner
 		for key := range c.claims.by[addr].all {
 			b.place(key)
 		}
