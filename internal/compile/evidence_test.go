@@ -63,7 +63,9 @@ func TestStaticPodsDoNotSayWhatIsUsual(t *testing.T) {
 		p.put(placed{name: fmt.Sprint("in", i), node: "n1", address: fmt.Sprint("10.244.1.", 10+i)}.yaml())
 	}
 	for i := range 8 {
-		p.put(placed{name: fmt.Sprint("x", i), node: "n2", address: fmt.Sprint("10.9.9.", i+1), meta: staticPod}.yaml())
+		static := placed{name: fmt.Sprint("x", i), node: "n2", address: fmt.Sprint("10.9.9.", i+1), meta: staticPod}
+		p.put(static.yaml())
+		p.stays(static, static.address, "Accepted") // people are not shown what a node makes up by the hundred
 	}
 	forged := placed{name: "forged", node: "n2", address: "10.243.0.11", meta: capturedPod}
 	p.put(forged.yaml())

@@ -28,7 +28,7 @@ func (c *Compiler) compileWorkload(b *batch, key model.Key) {
 		}
 		in := c.workloadInput(b, key)
 		in.Node, _ = c.store.Node(pod.Spec.NodeName)
-		in.Holder, in.PodCIDRs = c.ownerFor(key), c.occupants.honoured()
+		in.Holder, in.PodCIDRs = c.ownerFor(key), c.occupants.honoured() && c.claims.right[key].stake.counts
 		w, conditions := translate.Workload(c.mesh, pod, in)
 		c.misplaced.note(key, conditions)
 		c.conditions(b, key, conditions)
