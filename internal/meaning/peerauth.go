@@ -93,8 +93,8 @@ func (c *comparison) portModes(pa *securityv1.PeerAuthentication, root, own []*s
 	merged := translate.Oldest(unselecting(own, true))
 	// What the mesh's own object comes to is told of that one.
 	inherited := translate.Inherited(mesh, namespace)
-	before := ambientPeer{pa: pa, inherited: inherited == translate.Strict, namespace: merged, mesh: mesh}
-	opens, closes := compareModes(pa, inherited, before.strict)
+	before := ambientPeer{pa: pa, inherited: inherited == translate.Strict, namespace: merged, mesh: mesh}.strict()
+	opens, closes := compareModes(pa, inherited, before)
 	for _, side := range []struct {
 		ports    []uint32
 		severity Severity
@@ -107,7 +107,7 @@ func (c *comparison) portModes(pa *securityv1.PeerAuthentication, root, own []*s
 				others = append(others, port)
 			}
 		}
-		keep := keptModes(pa, before.strict)
+		keep := keptModes(pa, before)
 		if len(disabled) > 0 {
 			c.add("peer-disabled-port", Difference{Object: peerObject(pa), Field: "spec.portLevelMtls", Severity: side.severity, Keep: keep, Then: accepting(disabled, side.severity)})
 		}
@@ -163,8 +163,9 @@ func modes(opens, closes []uint32) string {
 
 // compareModes are the ports on which plaintext is accepted here and not there, and the reverse.
 func compareModes(pa *securityv1.PeerAuthentication, inherited translate.Mode, before func(uint32) bool) (opens, closes []uint32) {
+	demands := translate.Demands(pa, inherited)
 	for _, port := range portsOf(pa) {
-		switch was, is := before(port), translate.Demands(pa, inherited, port); {
+		switch was, is := before(port), demands(port); {
 		case was && !is:
 			opens = append(opens, port)
 		case is && !was:
@@ -209,10 +210,11 @@ type ambientPeer struct {
 	namespace, mesh *securityv1.PeerAuthentication
 }
 
-// strict says whether plaintext is refused on a port today.
-func (a ambientPeer) strict(port uint32) bool {
+// strict says whether plaintext is refused on a port today. One object can name all ports that there are, so each is looked at once.
+func (a ambientPeer) strict() func(port uint32) bool {
 	static, named := a.names()
-	return static || named && a.written(port)
+	written := a.written()
+	return func(port uint32) bool { return static || named && written(port) }
 }
 
 // names says which policies a workload names: the one that refuses plaintext on all ports, and that of the object.
@@ -236,7 +238,7 @@ func (a ambientPeer) names() (static, own bool) {
 }
 
 // written says whether the object's own policy refuses plaintext on a port; where there is none it refuses nothing.
-func (a ambientPeer) written(port uint32) bool {
+func (a ambientPeer) written() func(port uint32) bool {
 	mode := modeOf(a.pa.Spec.Mtls)
 	unset := mode == securityapi.PeerAuthentication_MutualTLS_UNSET
 	says := func(pa *securityv1.PeerAuthentication, want securityapi.PeerAuthentication_MutualTLS_Mode) bool {
@@ -248,24 +250,16 @@ func (a ambientPeer) written(port uint32) bool {
 	byParent := mode == strict || unset && says(a.namespace, strict) || silent && says(a.mesh, strict)
 	// A port is exempted under the object's own STRICT, and under the nearest parent's only.
 	exempts := mode == strict || unset && (says(a.namespace, strict) || a.namespace == nil && says(a.mesh, strict))
-	exempted, refused := false, false
+	exempted, refused := map[uint32]bool{}, map[uint32]bool{}
 	for p, m := range a.pa.Spec.PortLevelMtls {
 		switch modeOf(m) {
 		case strict:
-			refused = refused || !byParent && p == port
+			refused[p] = !byParent
 		case securityapi.PeerAuthentication_MutualTLS_PERMISSIVE, securityapi.PeerAuthentication_MutualTLS_DISABLE:
-			exempted = exempted || exempts && p == port
+			exempted[p] = true
 		}
 	}
-	if refused {
-		return true
-	}
-	return exempts && a.exemptsAny() && !exempted
-}
-
-// exemptsAny says whether the object names a port that is to accept plaintext: without one no policy of its own is written for the others.
-func (a ambientPeer) exemptsAny() bool {
-	return slices.ContainsFunc(slices.Collect(maps.Values(a.pa.Spec.PortLevelMtls)), func(m *securityapi.PeerAuthentication_MutualTLS) bool {
-		return modeOf(m) == securityapi.PeerAuthentication_MutualTLS_PERMISSIVE || modeOf(m) == securityapi.PeerAuthentication_MutualTLS_DISABLE
-	})
+	// Without a port that is to accept plaintext no policy of its own is written for the others.
+	others := exempts && len(exempted) > 0
+	return func(port uint32) bool { return refused[port] || others && !exempted[port] }
 }
