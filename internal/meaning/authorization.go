@@ -10,15 +10,17 @@ import (
 	securityv1 "istio.io/client-go/pkg/apis/security/v1"
 
 	"lateen.dev/lateen/internal/model/wellknown"
+	"lateen.dev/lateen/internal/translate"
 )
 
 const (
 	sourceTrustDomain    = "source.trustDomain"
 	sourceServiceAccount = "source.serviceAccount"
+	sourcePrincipal      = "source.principal"
 )
 
 // connectionAttributes are the keys of `when` that both meshes judge by the connection alone.
-var connectionAttributes = []string{"source.ip", "source.namespace", "source.principal", "destination.ip", "destination.port"}
+var connectionAttributes = []string{"source.ip", "source.namespace", sourcePrincipal, "destination.ip", "destination.port"}
 
 func (c *comparison) authorizations() {
 	for _, p := range c.AuthorizationPolicies {
@@ -74,11 +76,8 @@ func istioMinor(image string) (minor int, known bool) {
 	if !ok || len(parts) < 2 || parts[0] != "1" {
 		return 0, false
 	}
-	digits := strings.FieldsFunc(parts[1], func(r rune) bool { return r < '0' || r > '9' })
-	if len(digits) == 0 {
-		return 0, false
-	}
-	minor, err := strconv.Atoi(digits[0])
+	digits := parts[1][:len(parts[1])-len(strings.TrimLeft(parts[1], "0123456789"))]
+	minor, err := strconv.Atoi(digits)
 	return minor, err == nil
 }
 
@@ -117,6 +116,8 @@ type match struct {
 	today, then int
 	// field is what this mesh judges and Istio does not; empty if nothing.
 	field, rule string
+	// unjudged is a field that Istio passes over, and that this mesh knows and cannot judge; empty if there is none.
+	unjudged string
 }
 
 // clause are matches of which one must match.
@@ -143,8 +144,12 @@ func (c *comparison) attributes(p *securityv1.AuthorizationPolicy) {
 			aliveThen = aliveThen && cl.alive(then)
 		}
 		if !aliveThen {
+			if aliveToday {
+				c.unjudged(p, i, clauses)
+			}
 			continue // it is as dead in both
 		}
+		c.principals(p, i, rule)
 		for _, cl := range clauses {
 			for _, m := range cl {
 				if m.field == "" {
@@ -180,6 +185,49 @@ func (c *comparison) attribute(p *securityv1.AuthorizationPolicy, rule int, m ma
 	c.add(m.rule, d)
 }
 
+// unjudged is about an ALLOW rule that this mesh drops because of a pattern that its node proxies cannot judge.
+func (c *comparison) unjudged(p *securityv1.AuthorizationPolicy, rule int, clauses []clause) {
+	for _, m := range slices.Concat(clauses...) {
+		if m.unjudged == "" {
+			continue
+		}
+		field := fmt.Sprintf("spec.rules[%d].%s", rule, m.unjudged)
+		c.add("authorization-trust-domains", Difference{Object: policyObject(p), Field: field, Severity: AccessCloses,
+			Today: "the ztunnels pass over it, so the rule allows peers of any trust domain",
+			Then:  "the node proxies cannot judge how a trust domain ends, so the rule allows nobody", Keep: []string{"# remove " + field}})
+	}
+}
+
+// principals is about those that mean the mesh itself by a name that is not its own. To Istio's ztunnels a principal is a text.
+func (c *comparison) principals(p *securityv1.AuthorizationPolicy, i int, rule *securityapi.Rule) {
+	lists := map[string][]string{}
+	for j, from := range rule.GetFrom() {
+		at := fmt.Sprintf("spec.rules[%d].from[%d].source.", i, j)
+		lists[at+"principals"], lists[at+"notPrincipals"] = from.GetSource().GetPrincipals(), from.GetSource().GetNotPrincipals()
+	}
+	for j, when := range rule.GetWhen() {
+		if at := fmt.Sprintf("spec.rules[%d].when[%d].", i, j); when.GetKey() == sourcePrincipal {
+			lists[at+"values"], lists[at+"notValues"] = when.GetValues(), when.GetNotValues()
+		}
+	}
+	for _, field := range sortedKeys(lists) {
+		meant := translate.ExpandPrincipals(c.Settings.TrustDomain, c.Settings.TrustDomainAliases, lists[field])
+		more := slices.DeleteFunc(slices.Clone(meant), func(one string) bool { return slices.Contains(lists[field], one) })
+		if len(more) == 0 {
+			continue
+		}
+		d := Difference{Object: policyObject(p), Field: field, Severity: AccessOpens, Then: "it means " + short(more[0]) + " as well"}
+		if n := len(more) - 1; n > 0 {
+			d.Then = fmt.Sprintf("it means %s and %d others as well", short(more[0]), n)
+		}
+		excepts := strings.HasSuffix(field, ".notPrincipals") || strings.HasSuffix(field, ".notValues")
+		if denies := p.Spec.Action == securityapi.AuthorizationPolicy_DENY; denies != excepts {
+			d.Severity = AccessCloses
+		}
+		c.add("authorization-principals", d)
+	}
+}
+
 // orItsPart narrows what is to be removed to one source where the rule has others.
 func orItsPart(m match) string {
 	if from, _, ok := strings.Cut(m.field, ".source"); ok {
@@ -206,13 +254,16 @@ func readRule(rule *securityapi.Rule) (clauses []clause, istioDrops, lateenDrops
 		if filled(s.GetRemoteIpBlocks(), s.GetNotRemoteIpBlocks(), s.GetRequestPrincipals(), s.GetNotRequestPrincipals()) > 0 {
 			istioDrops, lateenDrops = true, true
 		}
-		m := match{today: n, then: n + filled(s.GetTrustDomains(), s.GetNotTrustDomains())}
-		if m.then > n {
-			name := "trustDomains"
-			if len(s.GetTrustDomains()) == 0 {
-				name = "notTrustDomains"
-			}
+		m, name := match{today: n, then: n}, "trustDomains"
+		if len(s.GetTrustDomains()) == 0 {
+			name = "notTrustDomains"
+		}
+		domains, unjudged := judgedDomains(n, s.GetTrustDomains(), s.GetNotTrustDomains())
+		if m.then += domains; domains > 0 {
 			m.field, m.rule = fmt.Sprintf("from[%d].source.%s", i, name), "authorization-trust-domains"
+		}
+		if unjudged {
+			m.unjudged, lateenDrops = fmt.Sprintf("from[%d].source.%s", i, name), true
 		}
 		from = append(from, m)
 	}
@@ -229,12 +280,31 @@ func readRule(rule *securityapi.Rule) (clauses []clause, istioDrops, lateenDrops
 		case key == sourceServiceAccount:
 			clauses, istioDrops = append(clauses, clause{{then: 1, field: field, rule: "authorization-when-service-account"}}), true
 		case key == sourceTrustDomain:
-			clauses, istioDrops = append(clauses, clause{{then: 1, field: field, rule: "authorization-when-trust-domain"}}), true
+			m := match{}
+			domains, unjudged := judgedDomains(0, w.GetValues(), w.GetNotValues())
+			if m.then = domains; domains > 0 {
+				m.field, m.rule = field, "authorization-when-trust-domain"
+			}
+			clauses, istioDrops, lateenDrops = append(clauses, clause{m}), true, lateenDrops || unjudged
 		default:
 			clauses, istioDrops, lateenDrops = append(clauses, clause{{}}), true, true
 		}
 	}
 	return clauses, istioDrops, lateenDrops
+}
+
+// judgedDomains counts which of two lists of trust domains this mesh judges, beside so many other fields; unjudged says that not all of their patterns
+// can be. Of those that are named, part is as good as none beside anything else.
+func judgedDomains(others int, named, excepted []string) (lists int, unjudged bool) {
+	judged := func(domains []string) []string {
+		return slices.DeleteFunc(slices.Clone(domains), func(d string) bool { return !translate.JudgesDomain(d) })
+	}
+	wanted, except := judged(named), judged(excepted)
+	lists = filled(except)
+	if len(wanted) == len(named) || others+lists == 0 {
+		lists += filled(wanted)
+	}
+	return lists, len(wanted) < len(named) || len(except) < len(excepted)
 }
 
 // filled counts the lists that are not empty.

@@ -76,12 +76,16 @@ func TestEveryFieldOfARuleIsRead(t *testing.T) {
 func TestPodsAreEnrolledAsTheAgentDoes(t *testing.T) {
 	for _, label := range []string{"", "ambient", "none", "other"} {
 		for _, of := range []string{"", "ambient", "none"} {
-			for _, host := range []bool{false, true} {
-				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Labels: map[string]string{wellknown.DataplaneMode: label}}, Spec: corev1.PodSpec{HostNetwork: host}}
+			for i := range 4 {
+				host, annotations := i%2 == 1, map[string]string{}
+				if i > 1 {
+					annotations[wellknown.ConfigMirror] = "x"
+				}
+				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Annotations: annotations, Labels: map[string]string{wellknown.DataplaneMode: label}}, Spec: corev1.PodSpec{HostNetwork: host}}
 				c := &comparison{Cluster: &Cluster{}, namespaces: map[string]*corev1.Namespace{"shop": {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{wellknown.DataplaneMode: of}}}}}
-				want := source.Enrolled(source.Pod{Labels: pod.Labels, HostNetwork: host}, source.Namespace{Labels: c.namespaces["shop"].Labels})
+				want := source.Enrolled(source.Pod{Labels: pod.Labels, Annotations: annotations, HostNetwork: host}, source.Namespace{Labels: c.namespaces["shop"].Labels})
 				if got := c.enrolled(pod); got != want {
-					t.Errorf("pod %q in namespace %q, hostNetwork %v: %v", label, of, host, got)
+					t.Errorf("pod %q in namespace %q, hostNetwork %v, annotations %v: %v", label, of, host, annotations, got)
 				}
 			}
 		}

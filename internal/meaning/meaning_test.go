@@ -142,6 +142,12 @@ func proxyEnv(name, value string) func(*Cluster) {
 	return func(c *Cluster) { c.Proxies[0].Env[name] = value }
 }
 
+// acme has both meshes use a trust domain of another name.
+func acme(c *Cluster) {
+	mesh("trustDomain: acme.example\n")(c)
+	c.Settings.TrustDomain = "acme.example"
+}
+
 const ap, pa = " AuthorizationPolicy shop/p: ", " PeerAuthentication shop/p: "
 
 // cases are clusters by what differs in them. TestEveryRuleHasACase holds the list to Rules.
@@ -173,12 +179,23 @@ var cases = []struct {
 	{name: "DENY when service account and a header", objects: policy("{action: DENY, rules: [{when: [{key: source.serviceAccount, values: [b/x]}, {key: 'request.headers[x]', values: [z]}]}]}")},
 	{name: "ALLOW with both attributes of a source", objects: policy("{rules: [{from: [{source: {trustDomains: [x], namespaces: [b]}}], when: [{key: source.serviceAccount, values: [b/x]}]}]}"),
 		want: []string{"authorization-trust-domains" + ap + "accessOpens", "authorization-when-service-account" + ap + "accessOpens"}},
+	{name: "ALLOW by how a trust domain ends, which node proxies cannot judge", objects: policy("{rules: [{from: [{source: {trustDomains: ['*.x'], namespaces: [b]}}, {source: {namespaces: [c]}}]}]}"), want: []string{"authorization-trust-domains" + ap + "accessCloses"}},
+	{name: "and by nothing else", objects: policy("{rules: [{from: [{source: {notTrustDomains: ['*.x']}}]}, {when: [{key: source.trustDomain, values: ['*.x', x]}]}]}")},
+	{name: "DENY by how a trust domain ends", objects: policy("{action: DENY, rules: [{from: [{source: {trustDomains: ['*.x', x], namespaces: [b]}}]}, {when: [{key: source.trustDomain, values: ['*.x']}]}]}")},
+	{name: "DENY by those that can be judged", objects: policy("{action: DENY, rules: [{from: [{source: {trustDomains: ['*.x', x]}}]}]}"), want: []string{"authorization-trust-domains" + ap + "accessCloses"}},
+	{name: "the local domain in a mesh of another name", change: acme, objects: policy("{rules: [{from: [{source: {principals: [cluster.local/ns/b/sa/x]}}]}]}"), want: []string{"authorization-principals" + ap + "accessOpens"}},
+	{name: "the local domain in a condition", change: acme, objects: policy("{action: DENY, rules: [{when: [{key: source.principal, values: [cluster.local/ns/b/sa/x]}]}]}"), want: []string{"authorization-principals" + ap + "accessCloses"}},
+	{name: "the local domain excepted", change: acme, objects: policy("{action: DENY, rules: [{from: [{source: {notPrincipals: [cluster.local/ns/b/sa/x]}}]}]}"), want: []string{"authorization-principals" + ap + "accessOpens"}},
+	{name: "the mesh's own name, and a pattern", change: acme, objects: policy("{rules: [{from: [{source: {principals: [acme.example/ns/b/sa/x, '*/ns/b/sa/x']}}]}]}")},
+	{name: "an alias", change: func(c *Cluster) { c.Settings.TrustDomainAliases = []string{"old.example"} }, objects: policy("{rules: [{from: [{source: {principals: [old.example/ns/b/sa/x]}}]}]}"), want: []string{"authorization-principals" + ap + "accessOpens"}},
 	{name: "DENY with methods", objects: policy("{action: DENY, rules: [{to: [{operation: {methods: [GET], ports: ['80']}}]}]}"), same: "authorization-deny-http"},
 	{name: "CUSTOM", objects: policy("{action: CUSTOM, provider: {name: x}, rules: [{}]}"), same: "authorization-audit-custom"},
 	{name: "dry run", objects: "kind: AuthorizationPolicy\nmetadata: {name: p, namespace: shop, annotations: {istio.io/dry-run: 'true'}}\nspec: {}", want: []string{"authorization-dry-run" + ap + "nameChanges"}},
 	{name: "dry run, known to istiod", change: env("AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY", "true"), objects: "kind: AuthorizationPolicy\nmetadata: {name: p, namespace: shop, annotations: {istio.io/dry-run: 'true'}}\nspec: {}"},
 	{name: "dry run with an old ztunnel", change: func(c *Cluster) { c.Proxies[0].Image = "registry:5000/ztunnel:1.28.1" }, objects: "kind: AuthorizationPolicy\nmetadata: {name: p, namespace: shop, annotations: {istio.io/dry-run: 'true'}}\nspec: {}",
 		want: []string{"authorization-dry-run" + ap + "nameChanges", "authorization-dry-run-enforced" + ap + "accessCloses"}},
+	{name: "dry run with a ztunnel of no known version", change: func(c *Cluster) { c.Proxies[0].Image = "ztunnel:1.latest" }, objects: "kind: AuthorizationPolicy\nmetadata: {name: p, namespace: shop, annotations: {istio.io/dry-run: 'true'}}\nspec: {}",
+		want: []string{"authorization-dry-run" + ap + "nameChanges"}},
 	{name: "targetRefs", objects: policy("{targetRefs: [{kind: Service, name: a}], action: DENY, rules: [{to: [{operation: {methods: [GET]}}]}]}"), want: []string{"authorization-waypoint" + ap + "notServed"}},
 
 	{name: "STRICT with a selector in the root namespace", objects: "kind: PeerAuthentication\nmetadata: {name: p, namespace: istio-system}\nspec: {selector: {matchLabels: {app: a}}, mtls: {mode: STRICT}}",
@@ -260,6 +277,8 @@ var cases = []struct {
 	{name: "captured by another selector", objects: "kind: Pod\nmetadata: {name: a, namespace: shop, annotations: {ambient.istio.io/redirection: enabled}}", want: []string{"pod-leaves Namespace shop: accessOpens"}},
 	{name: "labelled and not captured", objects: "kind: Pod\nmetadata: {name: a, namespace: shop, labels: {istio.io/dataplane-mode: ambient}}\nstatus: {phase: Running}", want: []string{"pod-joins Namespace shop: accessCloses"}},
 	{name: "on the node's network", objects: "kind: Pod\nmetadata: {name: a, namespace: shop, labels: {istio.io/dataplane-mode: ambient}}\nspec: {hostNetwork: true}\nstatus: {phase: Running}"},
+	{name: "static and captured", objects: "kind: Pod\nmetadata: {name: a, namespace: shop, labels: {istio.io/dataplane-mode: ambient}, annotations: {ambient.istio.io/redirection: enabled, kubernetes.io/config.mirror: x}}\nstatus: {phase: Running}", want: []string{"pod-static Namespace shop: accessOpens"}},
+	{name: "static and not captured", objects: "kind: Pod\nmetadata: {name: a, namespace: shop, labels: {istio.io/dataplane-mode: ambient}, annotations: {kubernetes.io/config.mirror: x}}\nstatus: {phase: Running}"},
 	{name: "captured by its label", objects: "kind: Pod\nmetadata: {name: a, namespace: shop, labels: {istio.io/dataplane-mode: ambient}, annotations: {ambient.istio.io/redirection: enabled}}\nstatus: {phase: Running}"},
 
 	{name: "kinds that nobody acts on", change: func(c *Cluster) {

@@ -24,7 +24,7 @@ var captured = []string{"metadata:", "  labels: {" + wellknown.DataplaneMode + "
 // membership compares which pods are in the mesh.
 func (c *comparison) membership() {
 	sidecars, both := map[string][]string{}, map[string][]string{}
-	leave, join := map[string][]string{}, map[string][]string{}
+	leave, join, statics := map[string][]string{}, map[string][]string{}, map[string][]string{}
 	for _, p := range c.Pods {
 		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 			continue
@@ -39,6 +39,8 @@ func (c *comparison) membership() {
 		switch {
 		case sidecar && wanted:
 			put(both)
+		case held && static(p):
+			put(statics)
 		case held && !wanted:
 			put(leave)
 		case !held && !sidecar && wanted && p.Status.Phase == corev1.PodRunning:
@@ -48,6 +50,7 @@ func (c *comparison) membership() {
 	c.perNamespace("pod-sidecar", "metadata.annotations."+wellknown.SidecarStatus, sidecars)
 	c.perNamespace("pod-sidecar-captured", "metadata.labels."+wellknown.DataplaneMode, both)
 	c.perNamespace("pod-leaves", "metadata.labels."+wellknown.DataplaneMode, leave)
+	c.perNamespace("pod-static", "metadata.annotations."+wellknown.ConfigMirror, statics)
 	c.perNamespace("pod-joins", "metadata.labels."+wellknown.DataplaneMode, join)
 	c.injected(sidecars)
 }
@@ -61,9 +64,9 @@ func (c *comparison) perNamespace(rule, field string, pods map[string][]string) 
 	}
 }
 
-// enrolled says whether this mesh's agents capture a pod: its own label decides, then its namespace's.
+// enrolled says whether this mesh's agents capture a pod: its own label decides, then its namespace's. They capture no static pod, which has no identity.
 func (c *comparison) enrolled(p *corev1.Pod) bool {
-	if p.Spec.HostNetwork {
+	if static(p) || p.Spec.HostNetwork {
 		return false
 	}
 	switch p.Labels[wellknown.DataplaneMode] {
@@ -73,6 +76,11 @@ func (c *comparison) enrolled(p *corev1.Pod) bool {
 		return true
 	}
 	return c.labelsOf(p.Namespace)[wellknown.DataplaneMode] == modeAmbient
+}
+
+func static(p *corev1.Pod) bool {
+	_, mirror := p.Annotations[wellknown.ConfigMirror]
+	return mirror
 }
 
 // injected is about namespaces whose new pods would have had a sidecar.

@@ -36,6 +36,8 @@ var Rules = []Rule{
 		Today: "an ALLOW rule with it is dropped, a DENY rule denies nothing", Then: "the node proxies judge it", Advice: "remove the rule"},
 	{ID: "authorization-when-service-account", On: "AuthorizationPolicy, `when` with key `source.serviceAccount`", Severities: sev(AccessOpens, AccessCloses),
 		Today: "an ALLOW rule with it is dropped, a DENY rule denies nothing", Then: "the node proxies judge it", Advice: "remove the rule"},
+	{ID: "authorization-principals", On: "AuthorizationPolicy, principals that name `cluster.local` in a mesh of another trust domain, or one of `mesh.trustDomainAliases`", Severities: sev(AccessOpens, AccessCloses),
+		Today: "the ztunnels compare the text: it means peers of that very name", Then: "it means the mesh's own peers as well", Keep: []string{"# remove it, unless it should mean them"}},
 	{ID: "authorization-deny-http", On: "AuthorizationPolicy, DENY rules with methods, paths, hosts, request principals or headers", Today: "the ztunnels enforce the rule without them; what keeps no other attribute denies nothing", Then: "the same"},
 	{ID: "authorization-audit-custom", On: "AuthorizationPolicy, actions AUDIT and CUSTOM without `targetRefs`", Today: "the ztunnels do not enforce it", Then: "the same"},
 	{ID: "authorization-dry-run", On: "AuthorizationPolicy, annotation `istio.io/dry-run: \"true\"`", Severities: sev(NameChanges),
@@ -117,6 +119,8 @@ var Rules = []Rule{
 		Keep: []string{"# in the pods' template:", "metadata:", "  labels: {istio.io/dataplane-mode: none}"}},
 	{ID: "pod-leaves", On: "pods that Istio captured by other selectors than the label", Severities: sev(AccessOpens),
 		Today: "ztunnels enforce policies for them", Then: "they are released: nobody enforces policies for them, and what they send is plaintext", Keep: captured},
+	{ID: "pod-static", On: "static pods that Istio captured", Severities: sev(AccessOpens),
+		Today: "ztunnels enforce policies for them", Then: "they are released, since this mesh gives static pods no identity: nobody enforces policies for them, and what they send is plaintext", Keep: []string{"# run it by a DaemonSet, or another object of the API server"}},
 	{ID: "pod-joins", On: "running pods with the label that Istio has not captured", Severities: sev(AccessCloses),
 		Today: "they are outside the mesh", Then: "they are captured: policies and PeerAuthentications hold for them", Keep: []string{"# in the pods' template:", "metadata:", "  labels: {istio.io/dataplane-mode: none}"}},
 

@@ -140,9 +140,9 @@ func domainMatches(field string, values []string) (out []*security.StringMatch, 
 		switch {
 		case v == "*":
 			out = append(out, &security.StringMatch{MatchType: &security.StringMatch_Presence{Presence: &emptypb.Empty{}}})
-		case pattern && !strings.ContainsAny(beginning, "*/"):
+		case JudgesDomain(v) && pattern:
 			out = append(out, &security.StringMatch{MatchType: &security.StringMatch_Prefix{Prefix: beginning}})
-		case !strings.Contains(v, "*"):
+		case JudgesDomain(v):
 			out = append(out, &security.StringMatch{MatchType: &security.StringMatch_Prefix{Prefix: v + "/"}})
 		case first == "":
 			first = fmt.Sprintf("%s %.100q", field, v)
@@ -157,6 +157,12 @@ func domainMatches(field string, values []string) (out []*security.StringMatch, 
 		bad = []string{first}
 	}
 	return out, bad
+}
+
+// JudgesDomain says whether node proxies can judge a pattern of trust domains: the whole of one, its beginning, or any.
+func JudgesDomain(pattern string) bool {
+	beginning, open := strings.CutSuffix(pattern, "*")
+	return !strings.Contains(beginning, "*") && !(open && strings.Contains(beginning, "/"))
 }
 
 // isTrustDomains says whether what cannot be judged is a trust domain.
