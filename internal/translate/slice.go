@@ -30,7 +30,7 @@ func SliceService(slice *discoveryv1.EndpointSlice) (model.Key, bool) {
 // runs outside the cluster, of what a controller looks after. svc is nil if the Service is not there; pods finds one of the slice's namespace,
 // or nil.
 //
-// An endpoint that names a pod is no workload here: the pod is one, and SliceOffer has it serve the Service. The others are plain addresses.
+// An endpoint that is the pod that it names is no workload here: the pod is one, and SliceOffer has it serve the Service. The others are plain addresses.
 // Where a pod of the mesh is at one, proxies reach it as that pod, so nothing here claims to be it.
 func EndpointSlice(mesh Mesh, slice *discoveryv1.EndpointSlice, svc *corev1.Service, pods func(name string) *corev1.Pod) ([]*workload.Workload, []model.Condition) {
 	key, ok := SliceService(slice)
@@ -45,12 +45,12 @@ func EndpointSlice(mesh Mesh, slice *discoveryv1.EndpointSlice, svc *corev1.Serv
 		return nil, []model.Condition{rejected("UnsupportedValue", fmt.Sprintf("addressType %s is not supported: use IPv4 or IPv6, or a ServiceEntry with resolution DNS", slice.AddressType))}
 	}
 	v := newVerdict()
-	tellStrangers(slice, pods, v)
+	plain := strangers(slice, pods, v)
 	offered := map[string]*workload.PortList{mesh.ServiceResource(svc.Namespace, svc.Name): slicePorts(slice, svc)}
 	var out []*workload.Workload
 	seen := map[netip.Addr]bool{}
 	for i, e := range slice.Endpoints {
-		if namesPod(&e) {
+		if namesPod(&e) && !plain[i] {
 			continue
 		}
 		if len(e.Addresses) == 0 {

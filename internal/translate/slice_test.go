@@ -53,11 +53,16 @@ metadata: {name: s, namespace: default, labels: {kubernetes.io/service-name: kub
 addressType: IPv4
 ports: [{name: https, port: 3}]
 endpoints: [{addresses: [10.0.0.1], targetRef: {kind: Pod, name: p}}, {addresses: [10.0.0.1], targetRef: {kind: Node, name: p}}]`, apiService, "10.0.0.1 HEALTHY 443:3", "True Accepted"},
-		{"nor is one a workload that is not the pod which it names", `
+		{"one that names a pod which is elsewhere is a plain address", `
 metadata: {name: s, namespace: default, labels: {kubernetes.io/service-name: kubernetes}}
 addressType: IPv4
 ports: [{name: https, port: 3}]
-endpoints: [{addresses: [10.0.0.1], targetRef: {kind: Pod, name: p, namespace: other}}, {addresses: [10.0.0.2], targetRef: {kind: Pod, name: p}}, {addresses: [10.0.0.1], targetRef: {kind: Pod, name: q}}]`, apiService, "", "True NoPod"},
+endpoints: [{addresses: [10.0.0.1], targetRef: {kind: Pod, name: p, namespace: other}}, {addresses: [10.0.0.2], targetRef: {kind: Pod, name: p}}, {addresses: [10.0.0.1], targetRef: {kind: Pod, name: q}}]`, apiService, "10.0.0.1 HEALTHY 443:3, 10.0.0.2 HEALTHY 443:3", "True NoPod"},
+		{"nor is one a workload whose pod is gone", `
+metadata: {name: s, namespace: default, labels: {kubernetes.io/service-name: kubernetes}}
+addressType: IPv4
+ports: [{name: https, port: 3}]
+endpoints: [{addresses: [10.0.0.1], targetRef: {kind: Pod, name: q}}, {addresses: [10.0.0.3], targetRef: {kind: Pod, name: p, uid: before}}, {targetRef: {kind: Pod, name: p, namespace: other}}]`, apiService, "", "True NoPod"},
 		{"the controller's", `
 metadata: {name: s, namespace: default, labels: {kubernetes.io/service-name: kubernetes, endpointslice.kubernetes.io/managed-by: endpointslice-controller.k8s.io}}
 addressType: IPv4

@@ -14,7 +14,8 @@ import (
 // This file is about endpoints of EndpointSlices that name a pod by their targetRef, as a database's operator writes them for its leader. As in
 // Istio the pod itself serves the Service then: peers expect its identity, in a tunnel. Other than in Istio the slice says on which ports,
 // and only a pod of the slice's own namespace, at one of its own addresses, counts: whoever may write a slice of one namespace must not
-// have another namespace's pods serve it.
+// have another namespace's pods serve it. What names another is a plain address, as if it named none: so Knative leads a Service to its
+// activator, and Multus to a pod's further networks.
 
 func namesPod(e *discoveryv1.Endpoint) bool { return e.TargetRef != nil && e.TargetRef.Kind == "Pod" }
 
@@ -47,7 +48,11 @@ func SliceOffer(mesh Mesh, slice *discoveryv1.EndpointSlice, svc *corev1.Service
 	}
 	serves := slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool {
 		ready := e.Conditions.Ready == nil || *e.Conditions.Ready || svc.Spec.PublishNotReadyAddresses
-		return ready && namesPod(&e) && e.TargetRef.Name == pod.Name && stranger(slice, &e, pod) == ""
+		if !ready || !namesPod(&e) || e.TargetRef.Name != pod.Name {
+			return false
+		}
+		why, _ := stranger(slice, &e, pod)
+		return why == ""
 	})
 	if !serves {
 		return Offer{}, false
@@ -68,30 +73,32 @@ func (o *Offer) Join(other Offer) {
 	}
 }
 
-// stranger says why an endpoint that names a pod is not that pod; empty if it is. pod is nil if it is not there.
-func stranger(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint, pod *corev1.Pod) string {
+// stranger says why an endpoint that names a pod is not that pod; empty if it is. plain says that it is an address all the same: what it names is
+// elsewhere rather than gone. pod is nil if it is not there.
+func stranger(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint, pod *corev1.Pod) (why string, plain bool) {
 	name := e.TargetRef.Name
 	switch {
-	case !inNamespace(slice, e):
-		return fmt.Sprintf("names pod %s of another namespace", e.TargetRef.Namespace+"/"+name)
-	case pod == nil:
-		return fmt.Sprintf("names pod %s, which is not there", name)
-	case e.TargetRef.UID != "" && e.TargetRef.UID != pod.UID:
-		return fmt.Sprintf("names a pod %s that is gone, by its uid", name)
 	case len(e.Addresses) == 0:
-		return "has no address"
+		return "has no address", false
+	case !inNamespace(slice, e):
+		return fmt.Sprintf("names pod %s of another namespace", e.TargetRef.Namespace+"/"+name), true
+	case pod == nil:
+		return fmt.Sprintf("names pod %s, which is not there", name), false
+	case e.TargetRef.UID != "" && e.TargetRef.UID != pod.UID:
+		return fmt.Sprintf("names a pod %s that is gone, by its uid", name), false
 	}
 	// Kubernetes knows one address each.
 	addr, err := netip.ParseAddr(e.Addresses[0])
-	if err != nil || !slices.Contains(OwnAddresses(pod), addr.Unmap()) {
-		return fmt.Sprintf("names pod %s, which is not at address %.50q", name, e.Addresses[0])
+	if own := OwnAddresses(pod); err != nil || !slices.Contains(own, addr.Unmap()) {
+		return fmt.Sprintf("names pod %s, which is not at address %.50q", name, e.Addresses[0]), len(own) > 0
 	}
-	return ""
+	return "", false
 }
 
-// tellStrangers says which endpoints are not the pods that they name, and so serve nothing.
-func tellStrangers(slice *discoveryv1.EndpointSlice, pods func(name string) *corev1.Pod, v *verdict) {
-	var all []string
+// strangers finds the endpoints that name a pod and are not that pod, and says of them what they are instead. plain are those that are addresses.
+func strangers(slice *discoveryv1.EndpointSlice, pods func(name string) *corev1.Pod, v *verdict) (plain map[int]bool) {
+	var none, addresses []string
+	plain = map[int]bool{}
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]
 		if !namesPod(e) {
@@ -101,11 +108,20 @@ func tellStrangers(slice *discoveryv1.EndpointSlice, pods func(name string) *cor
 		if inNamespace(slice, e) && pods != nil {
 			pod = pods(e.TargetRef.Name)
 		}
-		if why := stranger(slice, e, pod); why != "" {
-			all = append(all, fmt.Sprintf("endpoints[%d] %s", i, why))
+		why, isPlain := stranger(slice, e, pod)
+		switch {
+		case isPlain:
+			plain[i] = true
+			addresses = append(addresses, fmt.Sprintf("endpoints[%d] %s", i, why))
+		case why != "":
+			none = append(none, fmt.Sprintf("endpoints[%d] %s", i, why))
 		}
 	}
-	if len(all) > 0 {
-		v.note("NoPod", listed(all)+": such an endpoint serves nothing; name the pod that is at its address, or leave its targetRef out")
+	if len(none) > 0 {
+		v.note("NoPod", listed(none)+": such an endpoint serves nothing; name the pod that is at its address, or leave its targetRef out")
 	}
+	if len(addresses) > 0 {
+		v.note("NoPod", listed(addresses)+": such an endpoint is a plain address, as if it named no pod")
+	}
+	return plain
 }

@@ -90,6 +90,9 @@ endpoints:
 			t.Errorf("it does not say %q: %s", want, message)
 		}
 	}
+	if nothing, plain, _ := strings.Cut(message, "serves nothing"); !strings.Contains(nothing, "endpoints[3]") || strings.Contains(nothing, "endpoints[2]") || !strings.Contains(plain, "plain address") {
+		t.Errorf("which serve nothing: %s", message)
+	}
 	if strings.Contains(message, "endpoints[0]") {
 		t.Errorf("it finds fault with what is well: %s", message)
 	}
