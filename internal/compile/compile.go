@@ -45,9 +45,9 @@ type Compiler struct {
 	misplaced   misplaced
 	endpointsAt addresses // where WorkloadEntries and ServiceEntries say that their endpoints are
 	gateways    gateways
-	endpoints   map[model.Key]map[string]bool    // ServiceEntry or EndpointSlice → names of the workloads that its endpoints are
-	slices      map[model.Key]map[model.Key]bool // Service → EndpointSlices that are not made of its pods
-	slicesOf    map[model.Key]map[model.Key]bool // Pod → those of them that name it
+	endpoints   map[model.Key]map[string]bool     // ServiceEntry or EndpointSlice → names of the workloads that its endpoints are
+	slices      map[model.Key]map[model.Key]bool  // Service → EndpointSlices that are not made of its pods
+	slicesOf    map[model.Key]map[model.Key][]int // Pod → those of them that name it, by their endpoints
 }
 
 // New returns a compiler for an empty store and log. took, if not nil, hears how long each batch took.
@@ -57,7 +57,7 @@ func New(mesh translate.Mesh, store *model.Store, l *log.Log, assignments *Assig
 	}
 	return &Compiler{mesh: mesh, store: store, log: l, logger: logger, assignments: assignments, selection: model.NewSelection(),
 		peers: newPeerScopes(), contests: newContests(), published: map[model.Key]string{}, hosts: newHosts(), names: newNames(), claims: newAddresses(), asks: newAddresses(), ranges: newRanges(), rivalries: newRivalries(), inherited: newInherited(), occupants: newOccupants(), misplaced: misplaced{}, endpointsAt: newAddresses(), gateways: newGateways(),
-		endpoints: map[model.Key]map[string]bool{}, slices: map[model.Key]map[model.Key]bool{}, slicesOf: map[model.Key]map[model.Key]bool{}, took: took}
+		endpoints: map[model.Key]map[string]bool{}, slices: map[model.Key]map[model.Key]bool{}, slicesOf: map[model.Key]map[model.Key][]int{}, took: took}
 }
 
 // batch is what one set of changes touches.

@@ -44,7 +44,7 @@ func (c *Compiler) touchSlice(b *batch, ch model.Changed) {
 // touchSlicePods keeps in mind which pods a slice names, and has those compiled again that it named or names.
 func (c *Compiler) touchSlicePods(b *batch, ch model.Changed) {
 	if old, ok := valueOf[*discoveryv1.EndpointSlice](ch.Old); ok {
-		for _, pod := range translate.SlicePods(old) {
+		for pod := range translate.SlicePods(old) {
 			if delete(c.slicesOf[pod], ch.Key); len(c.slicesOf[pod]) == 0 {
 				delete(c.slicesOf, pod)
 			}
@@ -52,11 +52,11 @@ func (c *Compiler) touchSlicePods(b *batch, ch model.Changed) {
 		}
 	}
 	if now, ok := valueOf[*discoveryv1.EndpointSlice](ch.New); ok {
-		for _, pod := range translate.SlicePods(now) {
+		for pod, places := range translate.SlicePods(now) {
 			if c.slicesOf[pod] == nil {
-				c.slicesOf[pod] = map[model.Key]bool{}
+				c.slicesOf[pod] = map[model.Key][]int{}
 			}
-			c.slicesOf[pod][ch.Key] = true
+			c.slicesOf[pod][ch.Key] = places
 			c.touchPod(b, pod)
 		}
 	}
@@ -74,7 +74,7 @@ func (c *Compiler) touchSlicesOf(b *batch, svc model.Key) {
 	for key := range c.slices[svc] {
 		b.workload(key)
 		if slice, ok := c.store.EndpointSlice(key); ok {
-			for _, pod := range translate.SlicePods(slice) {
+			for pod := range translate.SlicePods(slice) {
 				c.touchPod(b, pod)
 			}
 		}
@@ -88,7 +88,10 @@ func (c *Compiler) sliceOffers(key model.Key, offers []translate.Offer) []transl
 	if !ok || len(named) == 0 {
 		return offers
 	}
-	selected := len(offers)
+	selected, at := len(offers), map[string]int{}
+	for i, o := range slices.Backward(offers) {
+		at[o.Host] = i
+	}
 	for _, sliceKey := range slices.SortedFunc(maps.Keys(named), model.Key.Compare) {
 		slice, ok := c.store.EndpointSlice(sliceKey)
 		if !ok {
@@ -99,13 +102,14 @@ func (c *Compiler) sliceOffers(key model.Key, offers []translate.Offer) []transl
 		if !ok {
 			continue
 		}
-		offer, ok := translate.SliceOffer(c.mesh, slice, svc, pod)
+		offer, ok := translate.SliceOffer(c.mesh, slice, named[sliceKey], svc, pod)
 		if !ok {
 			continue
 		}
 		// A Service that selects the pod has said all; of its further slices, one of each family, each adds what is its own.
-		switch i := slices.IndexFunc(offers, func(o translate.Offer) bool { return o.Host == offer.Host }); {
-		case i < 0:
+		switch i, known := at[offer.Host]; {
+		case !known:
+			at[offer.Host] = len(offers)
 			offers = append(offers, offer)
 		case i >= selected:
 			offers[i].Join(offer)

@@ -23,8 +23,12 @@ func (c *Compiler) touch(b *batch, ch model.Changed) {
 		}
 		c.touchNames(b, ch)
 		b.workload(key)
-		for slice := range c.slicesOf[key] {
-			b.workload(slice) // it says which of its endpoints are pods
+		before, _ := valueOf[*corev1.Pod](ch.Old)
+		now, _ := valueOf[*corev1.Pod](ch.New)
+		if !translate.SamePlace(before, now) {
+			for slice := range c.slicesOf[key] {
+				b.workload(slice) // it says which of its endpoints are pods
+			}
 		}
 	case "/Service":
 		c.touchService(b, ch)

@@ -24,34 +24,38 @@ func inNamespace(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint) bool
 	return e.TargetRef.Namespace == "" || e.TargetRef.Namespace == slice.Namespace
 }
 
-// SlicePods are the pods that a slice's endpoints name, each once; whether each is what it is said to be is not asked.
-func SlicePods(slice *discoveryv1.EndpointSlice) (pods []model.Key) {
+// SlicePods are the pods that a slice's endpoints name, with the places of those endpoints; whether each is what it is said to be is not asked.
+func SlicePods(slice *discoveryv1.EndpointSlice) map[model.Key][]int {
 	if _, ok := SliceService(slice); !ok {
 		return nil
 	}
-	seen := map[string]bool{}
+	pods := map[model.Key][]int{}
 	for i := range slice.Endpoints {
-		e := &slice.Endpoints[i]
-		if namesPod(e) && inNamespace(slice, e) && !seen[e.TargetRef.Name] {
-			seen[e.TargetRef.Name] = true
-			pods = append(pods, model.PodKey(slice.Namespace, e.TargetRef.Name))
+		if e := &slice.Endpoints[i]; namesPod(e) && inNamespace(slice, e) {
+			key := model.PodKey(slice.Namespace, e.TargetRef.Name)
+			pods[key] = append(pods[key], i)
 		}
 	}
 	return pods
 }
 
-// SliceOffer is what a pod offers as an endpoint of a slice's Service; false if none of the slice's endpoints is that pod. An endpoint that is
-// not ready is none, unless the Service wants those, too: whether the pod itself is ready, its status says.
-func SliceOffer(mesh Mesh, slice *discoveryv1.EndpointSlice, svc *corev1.Service, pod *corev1.Pod) (Offer, bool) {
+// SliceOffer is what a pod offers as an endpoint of a slice's Service; false if none of the slice's endpoints is that pod. places are those of
+// the endpoints that name it, by SlicePods. An endpoint that is not ready is none, unless the Service wants those, too: whether the pod itself
+// is ready, its status says.
+func SliceOffer(mesh Mesh, slice *discoveryv1.EndpointSlice, places []int, svc *corev1.Service, pod *corev1.Pod) (Offer, bool) {
 	if svc.Spec.Type == corev1.ServiceTypeExternalName {
 		return Offer{}, false
 	}
-	serves := slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool {
-		ready := e.Conditions.Ready == nil || *e.Conditions.Ready || svc.Spec.PublishNotReadyAddresses
-		if !ready || !namesPod(&e) || e.TargetRef.Name != pod.Name {
+	serves := slices.ContainsFunc(places, func(i int) bool {
+		if i >= len(slice.Endpoints) {
 			return false
 		}
-		why, _ := stranger(slice, &e, pod)
+		e := &slice.Endpoints[i]
+		ready := e.Conditions.Ready == nil || *e.Conditions.Ready || svc.Spec.PublishNotReadyAddresses
+		if !ready || !namesPod(e) || e.TargetRef.Name != pod.Name {
+			return false
+		}
+		why, _ := stranger(slice, e, pod)
 		return why == ""
 	})
 	if !serves {
@@ -62,6 +66,11 @@ func SliceOffer(mesh Mesh, slice *discoveryv1.EndpointSlice, svc *corev1.Service
 		o.ports = append(o.ports, offeredPort{number: p.ServicePort, target: p.TargetPort})
 	}
 	return o, true
+}
+
+// SamePlace says whether two versions of a pod, either of which may be nil, are the same to endpoints that name it.
+func SamePlace(a, b *corev1.Pod) bool {
+	return a != nil && b != nil && a.UID == b.UID && slices.Equal(OwnAddresses(a), OwnAddresses(b))
 }
 
 // Join adds to an offer the ports that another of the same Service has and it has not.

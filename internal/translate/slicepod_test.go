@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"lateen.dev/lateen/internal/model"
 )
 
 // An endpoint that names a pod has the pod itself serve the Service, on the slice's port, if it is that pod.
@@ -36,7 +38,7 @@ func TestASliceHasThePodServeThatItNames(t *testing.T) {
 	} {
 		slice, svc, pod := object[discoveryv1.EndpointSlice](t, head+c.endpoints), object[corev1.Service](t, c.service), object[corev1.Pod](t, c.pod)
 		got := ""
-		if offer, ok := SliceOffer(mesh, slice, svc, pod); ok {
+		if offer, ok := SliceOffer(mesh, slice, SlicePods(slice)[model.PodKey("shop", "p")], svc, pod); ok {
 			w, _ := Workload(mesh, pod, WorkloadInput{Offers: []Offer{offer}})
 			for _, p := range w.GetServices()["shop/db.shop.svc.cluster.local"].GetPorts() {
 				got += fmt.Sprintf("%d:%d", p.ServicePort, p.TargetPort)
@@ -58,12 +60,43 @@ endpoints:
 - {addresses: [10.0.0.3], targetRef: {kind: Pod, name: q, namespace: other}}
 - {addresses: [10.0.0.4], targetRef: {kind: Node, name: n}}
 - {addresses: [10.0.0.5]}`)
-	if got := fmt.Sprint(SlicePods(slice)); got != "[Pod shop/p]" {
+	if got := fmt.Sprint(SlicePods(slice)); got != "map[Pod shop/p:[0 1]]" {
 		t.Errorf("it names %s", got)
 	}
 	slice.Labels[discoveryv1.LabelManagedBy] = "endpointslice-controller.k8s.io"
 	if got := SlicePods(slice); got != nil {
 		t.Errorf("the controller's names %v", got)
+	}
+}
+
+// Of a slice's endpoints those alone are looked at that are known to name the pod, and a slice is looked at again when a pod is elsewhere: what
+// a thousand slices name of a thousand pods would else be gone through a million times.
+func TestOnlyWhatNamesAPodIsLookedAt(t *testing.T) {
+	slice := object[discoveryv1.EndpointSlice](t, `
+metadata: {name: s, namespace: shop, labels: {kubernetes.io/service-name: db}}
+addressType: IPv4
+endpoints: [{addresses: [10.0.0.9]}, {addresses: [10.0.0.1], targetRef: {kind: Pod, name: p}}]`)
+	svc, pod := object[corev1.Service](t, "metadata: {name: db, namespace: shop}"), object[corev1.Pod](t, "metadata: {name: p, namespace: shop, uid: u}\nstatus: {podIP: 10.0.0.1}")
+	for _, c := range []struct {
+		places []int
+		want   bool
+	}{{nil, false}, {[]int{0}, false}, {[]int{1}, true}, {[]int{0, 1}, true}, {[]int{2}, false}} {
+		if _, got := SliceOffer(mesh, slice, c.places, svc, pod); got != c.want {
+			t.Errorf("at %v: %v", c.places, got)
+		}
+	}
+	for text, want := range map[string]bool{
+		"metadata: {name: p, namespace: shop, uid: u, labels: {a: b}}\nstatus: {podIP: 10.0.0.1, conditions: [{type: Ready, status: 'True'}]}": true,
+		"metadata: {name: p, namespace: shop, uid: other}\nstatus: {podIP: 10.0.0.1}":                                                          false,
+		"metadata: {name: p, namespace: shop, uid: u}\nstatus: {podIP: 10.0.0.2}":                                                              false,
+		"metadata: {name: p, namespace: shop, uid: u}\nstatus: {podIP: 10.0.0.1, phase: Failed}":                                               false,
+	} {
+		if got := SamePlace(pod, object[corev1.Pod](t, text)); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+	if SamePlace(nil, pod) || SamePlace(pod, nil) || SamePlace(nil, nil) {
+		t.Error("a pod that comes or goes is where it was")
 	}
 }
 
