@@ -68,6 +68,9 @@ func judged(out *security.Authorization, unsupported map[string]bool, unclear st
 	condition := partly(fmt.Sprintf("node proxies cannot judge %s; %s. A waypoint is needed to enforce them", list, effect))
 	if slices.ContainsFunc(names, isTrustDomains) {
 		condition.Message += `. Of trust domains they judge those that are written in full, "x*" and "*"`
+		if out.Action == security.Action_DENY {
+			condition.Message += "; a source or condition of this DENY policy that names nothing else denies these alone, which is less than written"
+		}
 	}
 	if unclear != "" {
 		condition.Message += ". " + unclear

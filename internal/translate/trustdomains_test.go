@@ -232,6 +232,11 @@ func TestWhatCannotBeJudgedOfTrustDomainsIsNamed(t *testing.T) {
 	if m := conditions[0].Message; !strings.Contains(m, `trustDomains "*.example"`) || !strings.Contains(m, "allows less") || !strings.Contains(m, "in full") {
 		t.Errorf("message %q", m)
 	}
+	// A DENY that goes on with part of a list denies less, which nobody must take for more.
+	_, conditions = Authorization(mesh, policy(t, "shop", `{action: DENY, rules: [{from: [{source: {trustDomains: [a, "*.example"]}}]}]}`))
+	if m := conditions[0].Message; !strings.Contains(m, "less than written") {
+		t.Errorf("message %q", m)
+	}
 }
 
 // Sources that need a rule each are bounded by what their copies weigh; beyond that a policy closes and says so.
