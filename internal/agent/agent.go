@@ -74,6 +74,8 @@ type Redirector interface {
 	Observe(ns *netns.Namespace) (redirect.Mode, error)
 	// Track keeps connections that are older than the rules apart from what the proxy delivers under them.
 	Track(ns *netns.Namespace, older []redirect.Older) error
+	// Untranslated lists the connections that are tracked as open and that no rule translates.
+	Untranslated(ns *netns.Namespace) ([]redirect.Older, error)
 	// Untrack forgets those that ended before the rules stood.
 	Untrack(ns *netns.Namespace, ended []redirect.Older) error
 	// Settle readies a pod that is being released for the end of its rules, and counts the connections that need them still.
@@ -93,6 +95,9 @@ func (kernel) Apply(ns *netns.Namespace, mode redirect.Mode, s redirect.Settings
 func (kernel) Observe(ns *netns.Namespace) (redirect.Mode, error) { return redirect.Observe(ns) }
 func (kernel) Track(ns *netns.Namespace, older []redirect.Older) error {
 	return redirect.Track(ns, older)
+}
+func (kernel) Untranslated(ns *netns.Namespace) ([]redirect.Older, error) {
+	return redirect.Untranslated(ns)
 }
 func (kernel) Untrack(ns *netns.Namespace, ended []redirect.Older) error {
 	return redirect.Untrack(ns, ended)

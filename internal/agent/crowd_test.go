@@ -40,12 +40,13 @@ func (c *crowd) Apply(*netns.Namespace, redirect.Mode, redirect.Settings) (bool,
 		return false, errors.New("nobody else is being captured meanwhile")
 	}
 }
-func (c *crowd) Observe(*netns.Namespace) (redirect.Mode, error)  { return redirect.Absent, nil }
-func (*crowd) Disowned(*netns.Namespace) (uint64, error)          { return 0, nil }
-func (c *crowd) Inherited(*netns.Namespace) (bool, error)         { return false, nil }
-func (c *crowd) Track(*netns.Namespace, []redirect.Older) error   { return nil }
-func (c *crowd) Untrack(*netns.Namespace, []redirect.Older) error { return nil }
-func (c *crowd) Settle(*netns.Namespace) (int, error)             { return 0, nil }
+func (c *crowd) Observe(*netns.Namespace) (redirect.Mode, error)         { return redirect.Absent, nil }
+func (*crowd) Disowned(*netns.Namespace) (uint64, error)                 { return 0, nil }
+func (c *crowd) Inherited(*netns.Namespace) (bool, error)                { return false, nil }
+func (c *crowd) Track(*netns.Namespace, []redirect.Older) error          { return nil }
+func (c *crowd) Untranslated(*netns.Namespace) ([]redirect.Older, error) { return nil, nil }
+func (c *crowd) Untrack(*netns.Namespace, []redirect.Older) error        { return nil }
+func (c *crowd) Settle(*netns.Namespace) (int, error)                    { return 0, nil }
 func (c *crowd) Put(w zds.Workload) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -79,6 +79,7 @@ type progress struct {
 	unmeshed   map[uint64]time.Time // captured: cookies of connections that are older than the capture, and its time
 	disowned   uint64               // captured: how many packets of its own had the proxy's mark, since the rules were written
 	capturedAt time.Time            // captured: when, also across restarts of the agent
+	forget     bool                 // captured: connections that only ended under the rules are still to be looked for
 
 	parted bool // the pod has ended, and nothing of the proxy's in it is open
 }
@@ -274,9 +275,9 @@ func (a *Agent) capture(p *pod, now time.Time) {
 		a.untrack(p, tracked, after)
 	}
 	a.track(p, after)
-	p.unmeshed, p.capturedAt = older(before, after, now), now
+	p.unmeshed, p.capturedAt, p.forget = older(before, after, now), now, true
 	p.become(Captured, "", now)
-	p.again = now.Add(a.opts.Verify)
+	p.again = now.Add(min(a.opts.Verify, forgetAfter))
 	a.log.Info("pod captured", "pod", p.Namespace+"/"+p.Name, "unmeshed", len(p.unmeshed), "exceptions", strings.Join(p.settings.Exceptions(), "; "))
 }
 
@@ -317,6 +318,27 @@ func (a *Agent) uncaptured(p *pod, tracked []redirect.Older) {
 	}
 }
 
+// forgetAfter is how long after a capture its connections are looked through once. What was about to end then has ended.
+const forgetAfter = 2 * time.Second
+
+// forgetEnded has connection tracking forget what it takes for open and what has no socket in the pod: it saw only the second half of
+// such a connection, and what the pod opens from the same port would not be redirected, and would be dropped.
+func (a *Agent) forgetEnded(p *pod) {
+	p.forget = false
+	// The sockets come second: what is tracked now and has none then has ended.
+	open, err := a.redirect.Untranslated(p.ns)
+	if err == nil && len(open) > 0 {
+		var now diag.Listing
+		if now, err = a.sockets(p); err == nil {
+			a.untrack(p, open, now)
+		}
+	}
+	if err != nil {
+		a.metrics.captureError(stepSockets)
+		a.log.Warn("connections that ended while the pod was captured may keep their ports from new ones for some minutes", "pod", p.Namespace+"/"+p.Name, "err", err)
+	}
+}
+
 // untrack takes back what track did for connections that are there no longer: nothing saw them end before the rules stood.
 func (a *Agent) untrack(p *pod, tracked []redirect.Older, now diag.Listing) {
 	if now.Omitted > 0 {
@@ -325,6 +347,7 @@ func (a *Agent) untrack(p *pod, tracked []redirect.Older, now diag.Listing) {
 	there := map[redirect.Older]bool{}
 	for _, s := range now.Sockets {
 		there[redirect.Older{Client: s.Remote, Pod: s.Local}] = true
+		there[redirect.Older{Client: s.Local, Pod: s.Remote}] = true
 	}
 	ended := slices.DeleteFunc(tracked, func(o redirect.Older) bool { return there[o] })
 	if err := a.redirect.Untrack(p.ns, ended); err != nil {
@@ -395,6 +418,9 @@ func (a *Agent) uphold(p *pod, now time.Time) {
 		p.disowned = 0
 	}
 	a.inherited(p)
+	if p.forget {
+		a.forgetEnded(p)
+	}
 	asked, excepted := !p.settings.Equal(p.applied), !p.settings.ExceptsLike(p.applied)
 	p.applied = p.settings
 	switch {

@@ -530,6 +530,25 @@ func TestConnectionsThatEndBeforeTheRulesAreTrackedNoLonger(t *testing.T) {
 		"untrack [{10.0.0.2:40002 10.0.0.1:8080}] at capturing", "track [{10.0.0.2:40000 10.0.0.1:8080}] at capturing", "report enabled")
 }
 
+// What is tracked as open and has no socket has ended, whoever opened it. That is looked at once, soon after the capture.
+func TestConnectionsThatHalfEndedBeforeTheRulesAreTrackedNoLonger(t *testing.T) {
+	at := netip.MustParseAddrPort
+	r := newRig(t)
+	r.older = []diag.Socket{{Local: at("10.0.0.1:41000"), Remote: at("10.0.0.3:80"), State: diag.Established, Cookie: 1}}
+	r.tracked = []redirect.Older{
+		{Client: at("10.0.0.1:41000"), Pod: at("10.0.0.3:80")},
+		{Client: at("10.0.0.1:41001"), Pod: at("10.0.0.3:80")},
+		{Client: at("10.0.0.2:40000"), Pod: at("10.0.0.1:8080")},
+	}
+	r.label(true)
+	r.accept()
+	r.did("put a", "complete", "apply capturing", "report enabled")
+	r.step(forgetAfter)
+	r.did("untrack [{10.0.0.1:41001 10.0.0.3:80} {10.0.0.2:40000 10.0.0.1:8080}] at capturing")
+	r.step(time.Hour)
+	r.did()
+}
+
 // What a status says of older connections is the same after the agent has started again, and it is still only those.
 func TestOlderConnectionsAreKnownAfterARestart(t *testing.T) {
 	connection := func(remote string, cookie uint64) diag.Socket {

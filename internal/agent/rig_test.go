@@ -47,6 +47,7 @@ type rig struct {
 	settleErr error
 	meanwhile func() // what happens while rules are written
 	older     []diag.Socket
+	tracked   []redirect.Older // what connection tracking takes for open
 
 	// The proxy.
 	connected bool
@@ -146,6 +147,12 @@ func (r *rig) Track(_ *netns.Namespace, older []redirect.Older) error {
 		r.event("track %v at %v", older, r.mode)
 	}
 	return nil
+}
+
+func (r *rig) Untranslated(*netns.Namespace) ([]redirect.Older, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.tracked), nil
 }
 
 func (r *rig) Untrack(_ *netns.Namespace, ended []redirect.Older) error {

@@ -50,11 +50,12 @@ func (r *tarpit) Observe(ns *netns.Namespace) (redirect.Mode, error) {
 	return redirect.Absent, nil
 }
 
-func (*tarpit) Disowned(*netns.Namespace) (uint64, error)          { return 0, nil }
-func (r *tarpit) Inherited(*netns.Namespace) (bool, error)         { return false, nil }
-func (r *tarpit) Track(*netns.Namespace, []redirect.Older) error   { return nil }
-func (r *tarpit) Untrack(*netns.Namespace, []redirect.Older) error { return nil }
-func (r *tarpit) Settle(*netns.Namespace) (int, error)             { return 0, nil }
+func (*tarpit) Disowned(*netns.Namespace) (uint64, error)                 { return 0, nil }
+func (r *tarpit) Inherited(*netns.Namespace) (bool, error)                { return false, nil }
+func (r *tarpit) Track(*netns.Namespace, []redirect.Older) error          { return nil }
+func (r *tarpit) Untranslated(*netns.Namespace) ([]redirect.Older, error) { return nil, nil }
+func (r *tarpit) Untrack(*netns.Namespace, []redirect.Older) error        { return nil }
+func (r *tarpit) Settle(*netns.Namespace) (int, error)                    { return 0, nil }
 
 func (r *tarpit) Put(w zds.Workload) {
 	r.mu.Lock()

@@ -15,7 +15,8 @@ import (
 // the proxy the port that the client has on that connection: no socket of the pod's own has it. The application's kernel takes
 // the delivery for a packet of the older connection, and both answer each other with resets.
 
-// Older is a connection that a client opened to the pod before the pod was captured.
+// Older is a connection that was opened before the pod was captured, mostly by a client to the pod. One that the pod opened has its
+// ends the other way round: Client is the pod's.
 type Older struct{ Client, Pod netip.AddrPort }
 
 // Track makes connection tracking know older connections, so that the kernel gives a delivery with such a port another one.
@@ -49,6 +50,24 @@ func Untrack(ns *netns.Namespace, ended []Older) error {
 		}
 		return nil
 	})
+}
+
+// Untranslated lists the connections that the pod's connection tracking takes for open and that no rule translates, in either
+// direction and at most mostForgotten. Some have ended where nothing saw it: the kernel tracks only while a pod has rules. What is opened
+// anew between the same ends would pass for a part of such a connection, would not be redirected, and would be dropped.
+func Untranslated(ns *netns.Namespace) (open []Older, err error) {
+	err = ns.Do(func() error {
+		return eachTracked(nil, func(_ []byte, t tracked) bool {
+			if t.open() && t.mark&MarkMask != ReturnMark && t.status&(sourceTranslated|targetTranslated) == 0 && t.opened.Client.Addr().IsValid() && t.opened.Pod.Addr().IsValid() {
+				open = append(open, t.opened)
+			}
+			return len(open) < mostForgotten
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list tracked connections: %w; the kernel needs NF_CT_NETLINK", err)
+	}
+	return open, nil
 }
 
 func (o Older) family() uint8 {

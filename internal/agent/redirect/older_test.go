@@ -2,6 +2,7 @@ package redirect
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"testing"
@@ -77,4 +78,34 @@ func TestAClientUsesThePortOfAnOlderConnectionAgainThatEndedUnseen(t *testing.T)
 		}
 	}
 	open(t, w.peer, peerAddress+samePort, podAddress+appPort, w.inbound)
+}
+
+// The kernel tracks connections only while a pod has rules. Of one whose first half ended before them it sees the second half
+// alone, takes it for open, and what the pod opens from the same port passes for a part of it.
+func TestAPodUsesThePortOfAConnectionAgainThatHalfEndedUnseen(t *testing.T) {
+	w := newWorld(t)
+	client, server := open(t, w.pod, podAddress+samePort, peerAddress+appPort, w.peerApp)
+	if err := server.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Read(make([]byte, 1)); err != io.EOF {
+		t.Fatalf("%v, want EOF", err)
+	}
+	apply(t, w.pod, Capturing)
+	client.Close()
+	if _, err := server.Read(make([]byte, 1)); err != io.EOF {
+		t.Fatalf("%v, want EOF", err)
+	}
+	server.Close()
+	tracked, err := Untranslated(w.pod)
+	if err != nil || len(tracked) != 1 {
+		t.Fatalf("%v, %v: want the one that has ended", tracked, err)
+	}
+	if err := Untrack(w.pod, tracked); err != nil {
+		t.Fatal(err)
+	}
+	open(t, w.pod, podAddress+samePort, peerAddress+appPort, w.outbound)
+	if tracked, err = Untranslated(w.pod); err != nil || len(tracked) != 0 {
+		t.Errorf("%v, %v: a connection that the rules redirect is no untranslated one", tracked, err)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/google/nftables"
@@ -118,12 +119,14 @@ const (
 	ctaMarkMask      = 21
 	ctaStatusMask    = 26
 	sourceTranslated = 1 << 4 // IPS_SRC_NAT
+	targetTranslated = 1 << 5 // IPS_DST_NAT
 )
 
 // tracked is what is read of a tracked TCP connection.
 type tracked struct {
 	status, mark uint32
 	state        uint8 // enum tcp_conntrack, linux/netfilter/nf_conntrack_tcp.h; 0 if it is none of TCP
+	opened       Older // from whom to whom its first packet went
 }
 
 const (
@@ -170,6 +173,9 @@ func readTracked(attributes []byte) (t tracked, err error) {
 			t.status = number(value)
 		case nl.CTA_MARK:
 			t.mark = number(value)
+		case nl.CTA_TUPLE_ORIG:
+			t.opened, err = readTuple(value)
+			return err
 		case nl.CTA_PROTOINFO:
 			return eachAttribute(value, func(kind uint16, value []byte) error {
 				if kind != nl.CTA_PROTOINFO_TCP {
@@ -186,6 +192,38 @@ func readTracked(attributes []byte) (t tracked, err error) {
 		return nil
 	})
 	return t, err
+}
+
+// readTuple reads the first direction of a tracked connection.
+func readTuple(attributes []byte) (o Older, err error) {
+	var client, pod netip.Addr
+	var from, to uint16
+	err = eachAttribute(attributes, func(kind uint16, value []byte) error {
+		if kind != nl.CTA_TUPLE_IP && kind != nl.CTA_TUPLE_PROTO {
+			return nil
+		}
+		return eachAttribute(value, func(part uint16, value []byte) error {
+			switch {
+			case kind == nl.CTA_TUPLE_IP && (part == nl.CTA_IP_V4_SRC || part == nl.CTA_IP_V6_SRC):
+				client, _ = netip.AddrFromSlice(value)
+			case kind == nl.CTA_TUPLE_IP && (part == nl.CTA_IP_V4_DST || part == nl.CTA_IP_V6_DST):
+				pod, _ = netip.AddrFromSlice(value)
+			case kind == nl.CTA_TUPLE_PROTO && part == nl.CTA_PROTO_SRC_PORT:
+				from = number16(value)
+			case kind == nl.CTA_TUPLE_PROTO && part == nl.CTA_PROTO_DST_PORT:
+				to = number16(value)
+			}
+			return nil
+		})
+	})
+	return Older{Client: netip.AddrPortFrom(client, from), Pod: netip.AddrPortFrom(pod, to)}, err
+}
+
+func number16(value []byte) uint16 {
+	if len(value) < 2 {
+		return 0
+	}
+	return binary.BigEndian.Uint16(value)
 }
 
 func number(value []byte) uint32 {

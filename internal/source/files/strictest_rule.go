@@ -187,10 +187,11 @@ func (r *ruleReader) only(entry json.RawMessage, name string, into proto.Message
 // fields reads a message field by field, without those that are not known here and those that do not make sense.
 func (r *ruleReader) fields(raw json.RawMessage, into proto.Message, sound func(one proto.Message) bool) {
 	given := map[string]json.RawMessage{}
-	if json.Unmarshal(raw, &given) != nil || len(given) == 0 {
+	if json.Unmarshal(raw, &given) != nil || given == nil {
 		r.faulty = true
 		return
 	}
+	// An empty message may have had fields of a later version, which an API server removes when it stores an object.
 	known := into.ProtoReflect().Descriptor().Fields()
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if known.ByJSONName(name) == nil && known.ByTextName(name) == nil {
@@ -207,7 +208,7 @@ func (r *ruleReader) fields(raw json.RawMessage, into proto.Message, sound func(
 
 // object reads those fields of an object that are named and given. later says that it has others.
 func (r *ruleReader) object(raw json.RawMessage, known ...string) (fields map[string]json.RawMessage, later bool) {
-	if json.Unmarshal(raw, &fields) != nil || len(fields) == 0 {
+	if json.Unmarshal(raw, &fields) != nil || fields == nil {
 		r.faulty = true
 		return nil, false
 	}
