@@ -176,10 +176,15 @@ func (r *ruleReader) condition(raw json.RawMessage) *securityapi.Condition {
 	return nil
 }
 
-// only reads the message that an entry of a list has below one name. An entry that has others in its place is merely not known here.
+// only reads the message that an entry of a list has below one name. An entry that has others in its place, or nothing that an API server
+// left in it, is merely not known here.
 func (r *ruleReader) only(entry json.RawMessage, name string, into proto.Message, sound func(one proto.Message) bool) {
-	fields, later := r.object(entry, name)
-	if raw, given := fields[name]; given || !later {
+	var written map[string]json.RawMessage
+	if json.Unmarshal(entry, &written) != nil || written == nil || string(written[name]) == "null" {
+		r.faulty = true
+		return
+	}
+	if raw, given := written[name]; given {
 		r.fields(raw, into, sound)
 	}
 }

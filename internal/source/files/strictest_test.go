@@ -59,7 +59,7 @@ func TestStrictestReadings(t *testing.T) {
 		{"what makes no sense denies everybody all the same", policy, `{"action":"DENY","rules":[{"from":[{"source":{"ipBlocks":["x"],"moods":["bad"]}}]}]}`, `{"action":"DENY","rules":[{}]}`, "which is more"},
 		{"so does a range of ports", policy, `{"action":"DENY","rules":[{"to":[{"operation":{"ports":["80-90"]}}]}]}`, `{"action":"DENY","rules":[{}]}`, "which is more"},
 		{"an empty text", policy, `{"action":"DENY","rules":[{"from":[{"source":{"namespaces":[""]}}]}]}`, `{"action":"DENY","rules":[{}]}`, "which is more"},
-		{"a source that is null", policy, `{"action":"DENY","rules":[{"from":[null]},{"from":[{"source":null}]},{"from":[]},{"to":[{}]}]}`, `{"action":"DENY","rules":[{},{},{},{}]}`, "which is more"},
+		{"a source that is null", policy, `{"action":"DENY","rules":[{"from":[null]},{"from":[{"source":null}]},{"from":[]}]}`, `{"action":"DENY","rules":[{},{},{}]}`, "which is more"},
 		{"sources that are null allow nobody", policy, `{"rules":[{"from":null},{"to":[]},{"from":[]}]}`, `{}`, "nothing else"},
 		{"of an ALLOW policy all of that allows nothing", policy, `{"rules":[{"from":[{"source":{"namespaces":["b"],"moods":["bad"]}}]},{"when":[{"key":"Source.IP","values":["10.0.0.1"]}]},{"unless":[]},{"from":[null]},{"to":[{"operation":{"ports":["80-90"]}}]}]}`, `{}`, "nothing else"},
 		{"a selector of which nothing is known chooses all, but not for everything", policy, `{"selector":{"matchExpressions":[{"key":"app"}]},"action":"DENY","rules":[{},{"to":[{"operation":{"ports":["80"]}}]}]}`,

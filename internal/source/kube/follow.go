@@ -23,6 +23,9 @@ func (s *Source) follow(ctx context.Context, k *kind, version string) {
 	sink.version = version
 	s.mu.Unlock()
 	s.reflect(ctx, k, s.lister(k, version), k.example, sink, func(err error, verb string) {
+		if err != nil && ctx.Err() != nil {
+			return // a request that ends with the kind, or with the source, is no trouble
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.heard(k, &sink.troubles, verb, err)
