@@ -234,8 +234,8 @@ impl IpFamilies {
     }
 }
 
-/// Whether a service comes of a Kubernetes Service rather than of a ServiceEntry. No control plane says so in a field of
-/// its own. Three things must hold, of which an entry's author can bring about the third alone:
+/// Returns whether a service was made from a Kubernetes Service and not from a ServiceEntry. No control plane says so in a
+/// field of its own. Three things must hold, and the author of an entry can bring about the third alone:
 ///
 /// - The control plane names no time at which an entry was created. Ours names one for each entry.
 /// - It names address families. The API server gives each Service families; an entry has no such field, and neither istiod

@@ -84,7 +84,7 @@ impl Snapshot {
         (!taken).then_some(found)
     }
 
-    /// Whether an address is that of a Kubernetes Service. A kubelet writes its pods' and its node's addresses itself: if
+    /// Returns whether a Kubernetes Service has the address. A kubelet writes its pods' and its node's addresses itself: if
     /// one of them were believed here, one hostile node could lead a Service's clients of the whole mesh past mutual TLS.
     pub fn is_cluster_ip(&self, network: &str, address: IpAddr) -> bool {
         let named = self.services_at.get(network, &address);

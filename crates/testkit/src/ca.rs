@@ -224,13 +224,13 @@ impl Leaf<'_> {
         self
     }
 
-    /// Whose key may sign certificates.
+    /// Permits the key to sign certificates (key usage keyCertSign).
     pub fn signing_certificates(mut self) -> Self {
         self.usages.push(KeyUsagePurpose::KeyCertSign);
         self
     }
 
-    /// Whose key may sign revocation lists.
+    /// Permits the key to sign revocation lists (key usage cRLSign).
     pub fn signing_lists(mut self) -> Self {
         self.usages.push(KeyUsagePurpose::CrlSign);
         self

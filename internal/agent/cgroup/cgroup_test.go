@@ -21,7 +21,7 @@ const (
 func node(t *testing.T, mountinfo string, folders ...string) (proc, root string) {
 	t.Helper()
 	proc = t.TempDir()
-	root = filepath.Join(proc, "1/root/sys/fs/cgroup")
+	root = filepath.Join(proc, "1", "root", "sys", "fs", "cgroup")
 	err := errors.Join(os.MkdirAll(filepath.Join(proc, "1/ns"), 0o755), os.Symlink("/proc/self/ns/cgroup", filepath.Join(proc, "1/ns/cgroup")),
 		os.WriteFile(filepath.Join(proc, "1/mountinfo"), []byte(mountinfo), 0o644), os.MkdirAll(root, 0o755))
 	for _, f := range folders {

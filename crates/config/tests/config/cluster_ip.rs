@@ -1,5 +1,5 @@
-//! Whose an address is that a Kubernetes Service has and a pod, a node or a ServiceEntry claims as well. A kubelet writes the
-//! addresses of its pods itself, so that a hostile one may write a Service's.
+//! Owner of an address that a Kubernetes Service has and a pod, a node or a ServiceEntry claims as well. A kubelet writes the
+//! addresses of its pods itself, so a hostile kubelet may write a Service's.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

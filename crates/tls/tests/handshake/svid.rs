@@ -12,7 +12,8 @@ use crate::raw;
 const A: &str = "spiffe://cluster.local/ns/default/sa/a";
 const B: &str = "spiffe://cluster.local/ns/default/sa/b";
 
-/// What both sides say of a peer with this certificate: as a server that was dialled as `b`, and as a client.
+/// Returns the errors with which both sides refuse a peer with this certificate: first as a server that was dialled as `b`,
+/// then as a client.
 async fn refused(peer: &Bundle) -> [TlsError; 2] {
     let ca_of_peer = |name: &str| Ca::new().leaf(&identity(name)).issue();
     let own = ca_of_peer("own").trusting(peer.chain.last().expect("there is a root"));
