@@ -364,7 +364,7 @@ func (a *Agent) except(p *pod) {
 	settings, refused := settingsOf(a.opts.Exceptions, p.Annotations)
 	refused = append(refused, p.Refused...)
 	if settings.Own = p.Cgroup; !settings.Own.Known() {
-		// That it is not found now says nothing of where its processes are.
+		// A pod whose cgroup is not found now keeps the one that was found before: its processes are still there.
 		settings.Own = p.settings.Own
 	}
 	if settings.Equal(p.settings) && slices.Equal(refused, p.refused) {

@@ -461,7 +461,7 @@ func (a *Agent) release(p *pod, now time.Time) {
 	}
 	a.inherited(p)
 	if _, err := a.redirect.Settle(p.ns); err != nil {
-		// What is left to forget makes the release longer, not wrong: it is looked at again before the rules go.
+		// Ended connections that stay tracked make the release longer, not wrong: Settle runs again before the rules go.
 		a.metrics.captureError(stepRules)
 		a.log.Warn("ended connections of a released pod are tracked for longer", "pod", p.Namespace+"/"+p.Name, "err", err)
 	}

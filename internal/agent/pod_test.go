@@ -145,7 +145,7 @@ func TestReleaseWaitsForConnectionsThatTheKernelTranslates(t *testing.T) {
 	}
 }
 
-// What a pod has in its network can be such that it cannot be read: that does not keep the pod in the mesh for ever.
+// A pod whose connections cannot be read is released all the same, at its deadline.
 func TestAPodWhoseConnectionsCannotBeReadIsReleasedAtTheDeadline(t *testing.T) {
 	r := newRig(t)
 	r.deadline = time.Minute
@@ -489,7 +489,7 @@ func TestListsOlderConnectionsWhileTheyLive(t *testing.T) {
 	}
 }
 
-// What clients have open already is known to the kernel before the rules are there: the first delivery may come with them.
+// The kernel is told of clients' open connections before the rules are there: the first delivery may come with the rules.
 func TestOlderConnectionsOfClientsAreTrackedBeforeTheRules(t *testing.T) {
 	at := netip.MustParseAddrPort
 	r := newRig(t)
@@ -530,7 +530,7 @@ func TestConnectionsThatEndBeforeTheRulesAreTrackedNoLonger(t *testing.T) {
 		"untrack [{10.0.0.2:40002 10.0.0.1:8080}] at capturing", "track [{10.0.0.2:40000 10.0.0.1:8080}] at capturing", "report enabled")
 }
 
-// What is tracked as open and has no socket has ended, whoever opened it. That is looked at once, soon after the capture.
+// A connection that is tracked as open and has no socket has ended, whoever opened it. The agent looks once, soon after the capture.
 func TestConnectionsThatHalfEndedBeforeTheRulesAreTrackedNoLonger(t *testing.T) {
 	at := netip.MustParseAddrPort
 	r := newRig(t)

@@ -126,7 +126,7 @@ func TestASignerElsewhereIsHandedTheIdentityAndNothingElse(t *testing.T) {
 	}
 }
 
-// What stock programs send is signed: an empty subject, or, from Istio's agent, an organization that is empty text.
+// Requests of stock programs are signed: their subject is empty or, from Istio's agent, an organization that is empty text.
 func TestASignerElsewhereSignsWhatStockProgramsAskFor(t *testing.T) {
 	sans := []pkix.Extension{alternativeNames(t, generalName(6, web))}
 	for name, template := range map[string]*x509.CertificateRequest{

@@ -53,7 +53,7 @@ func TestAListedPodGetsItsOwnIdentityForAShortTime(t *testing.T) {
 			t.Errorf("asked for %d s, it lives %s, want %s", asked, got, want)
 		}
 	}
-	// What a node proxy asks for in others' names lives as long as ever.
+	// Certificates that a node proxy asks for in others' names live as long as before.
 	resp, err := a.ask(a.token(nil), web, csr(t, newKey(t), nil), 0)
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ import (
 	"lateen.dev/lateen/internal/translate"
 )
 
-// What becomes of a field of Istio's kinds that say who may connect to whom, and who sees what.
+// The fate of a field of those of Istio's kinds that decide who may connect to whom, and who sees what.
 const (
 	judged   = "node proxies are told of it"
 	named    = "node proxies cannot judge it: the policy's condition names it"
@@ -338,7 +338,7 @@ func TestValuesOfEnumsThatNobodyKnowsAreRefused(t *testing.T) {
 	}
 }
 
-// What each action and mode does is decided in one place each; a new one needs a decision.
+// One place each decides about every action and every mode; a new one needs a decision.
 func TestEveryActionAndModeIsDecided(t *testing.T) {
 	for value, name := range securityapi.AuthorizationPolicy_Action_name {
 		policy := &securityv1.AuthorizationPolicy{}

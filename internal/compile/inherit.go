@@ -73,13 +73,13 @@ func isVirtual(addr netip.Addr) bool {
 // virtualAddress chooses an address of a range for a service: the one that it had under Istio, else where its name points to. used tells which
 // are not free although nobody has them by choice.
 //
-// Whoever may write an entry's status may name any address there. So it is a wish: what was chosen for others, or what others ask for, is not
-// to be had, and of several that wish for one address the oldest gets it.
+// An author of an entry's status may name any address there, so the address is a wish. Addresses that were chosen for others, or that others
+// ask for, are not to be had. Of several entries that wish for one address the oldest gets it.
 func (c *Compiler) virtualAddress(service string, prefix netip.Prefix, used func(netip.Addr) bool) (netip.Addr, bool) {
 	if addr, ok := c.inheritance(service, prefix, used); ok {
 		return addr, true
 	}
-	// What others are about to inherit is left to them as long as there is anything else.
+	// Addresses that others are about to inherit are left to them as long as another one is free.
 	unwanted := func(addr netip.Addr) bool {
 		return used(addr) || c.heir(service, addr, func(claim) bool { return true })
 	}

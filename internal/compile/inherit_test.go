@@ -53,7 +53,7 @@ func TestAddressesOfIstioAreKept(t *testing.T) {
 		if got := addressOf(p, "shop/none.example.com"); got == "[]" || strings.Contains(got, "240.240.0.") {
 			t.Errorf("the one without has %s", got)
 		}
-		// What is chosen stays, whatever the status says later.
+		// A chosen address stays, whatever the status says later.
 		put(underIstio(t, "shop", "a", "01", "240.240.0.77"))
 		if got := addressOf(p, "shop/a.example.com"); got != "[240.240.0.1 2001:2::1]" {
 			t.Errorf("later a has %s", got)
@@ -112,7 +112,7 @@ func TestTheOldestOfThoseThatIstioGaveOneAddressKeepsIt(t *testing.T) {
 	})
 }
 
-// Whose name points to an address that another is about to inherit chooses beside it, whichever is looked at first.
+// A host whose hash is an address that another is about to inherit gets another one, in either order.
 func TestNobodyIsGivenWhatAnotherInherits(t *testing.T) {
 	for seed := range 8 {
 		planes(t, func(t *testing.T, p *plane, put func(...model.Change)) {
@@ -128,7 +128,7 @@ func TestNobodyIsGivenWhatAnotherInherits(t *testing.T) {
 	}
 }
 
-// Who is denied an address keeps none from others by wishing for it.
+// A host that is denied an address keeps nobody else from it by wishing for it.
 func TestAWishThatIsDeniedBlocksNobody(t *testing.T) {
 	size := len("tenant/a-00.example.com") + addressesSize
 	s := &shelf{}
@@ -148,7 +148,7 @@ func TestAWishThatIsDeniedBlocksNobody(t *testing.T) {
 	}
 }
 
-// What others have kept counts before a status, also when it comes to light while writing.
+// An address that is kept for others counts before a status, also when that comes to light while writing.
 func TestWhatIsKeptCountsBeforeAStatus(t *testing.T) {
 	s := &shelf{kept: map[string][]netip.Addr{"shop/first.example.com": {netip.MustParseAddr("240.240.0.1")}}}
 	p := newPlaneWith(t, ShareAssignments(s, 1<<20))

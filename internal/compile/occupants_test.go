@@ -150,7 +150,7 @@ func TestAPodThatClaimsAChosenAddressDoesNotGetIt(t *testing.T) {
 			}
 			p.remove(model.ServiceEntryKey("shop", "api"))
 			p.stays(forged, chosen[0], "Accepted")
-			// Whoever is there first is not chosen over.
+			// A pod that is there already is not given up for one that comes.
 			p.put(serviceEntry("shop", "api", "02", "hosts: [api.example.com], resolution: DNS"))
 			if got := texts(p.service("shop/api.example.com")); name == "alone" && (len(got) != 2 || slices.Contains(got, chosen[0])) {
 				t.Errorf("the entry has %v, where a pod is", got)
@@ -378,7 +378,7 @@ func TestOneNodesPodsDoNotSayWhatIsUsual(t *testing.T) {
 	}
 }
 
-// What one change costs does not grow with how many pods there are, nor with how many share their nodes' networks.
+// The cost of one change grows neither with the number of pods nor with how many of them share their nodes' networks.
 func TestWhatAClaimCostsDoesNotGrowWithTheMesh(t *testing.T) {
 	costs := map[int][2]int{}
 	for _, many := range []int{50, 1000} {

@@ -182,7 +182,7 @@ func TestAPodThatASliceNamesServesItsService(t *testing.T) {
 	}
 }
 
-// What a Service's own selector says of a pod is not said again by a slice.
+// A pod that the Service's own selector chooses gets no second offer from a slice.
 func TestASelectedPodIsOfferedOnce(t *testing.T) {
 	p := newPlane(t)
 	p.put(pod("default", "web-1", "10.0.0.1", "web") + "apiVersion: v1\nkind: Service\nmetadata: {name: kubernetes, namespace: default}\nspec: {selector: {app: web}, clusterIP: 10.96.0.1, ports: [{name: https, port: 443, targetPort: 9443}]}\n")

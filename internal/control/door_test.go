@@ -14,7 +14,7 @@ import (
 	"lateen.dev/lateen/internal/gen/auth"
 )
 
-// Whoever is not known is answered before a byte of his message is there: these calls send none, and would wait for ever behind a door that reads.
+// An unknown caller is answered before a byte of its message is read. These calls send none, and would wait for ever behind a door that reads.
 func TestTheDoorsAnswerBeforeTheyRead(t *testing.T) {
 	p := run(t, t.TempDir())
 	conn, _ := p.connect()

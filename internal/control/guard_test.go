@@ -52,7 +52,7 @@ func TestPagesAreForTheMachine(t *testing.T) {
 		if addr, err := net.ResolveTCPAddr("tcp", c.to); c.to != "" && err == nil {
 			r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(addr)))
 		}
-		// What a proxy in between claims does not count, and no token opens a page that is served in clear.
+		// Headers of a proxy in between do not count, and no token opens a page that is served in clear.
 		r.Header.Set("X-Forwarded-For", "127.0.0.1")
 		r.Header.Set("Authorization", "Bearer node")
 		w := httptest.NewRecorder()

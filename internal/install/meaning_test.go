@@ -81,7 +81,7 @@ func TestATakeOverNamesWhatMeansSomethingElse(t *testing.T) {
 	if d := i.Plan.Meaning.Differences[2]; !slices.Equal(d.Objects, []string{"shop/ours"}) {
 		t.Errorf("somebody else's route is taken for Istio's: %v", d.Objects)
 	}
-	// What is done without a look is said to be.
+	// The warning says that nothing was compared.
 	i, err = c.Prepare(t.Context(), overIstio())
 	if err != nil {
 		t.Fatal(err)

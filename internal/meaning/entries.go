@@ -18,7 +18,7 @@ import (
 // virtual are the ranges in which this mesh keeps the virtual addresses that Istio gave.
 var virtual = []netip.Prefix{netip.MustParsePrefix("240.240.0.0/16"), netip.MustParsePrefix("2001:2::/48")}
 
-// How widely an entry is seen, by the names that MeshConfig has for it.
+// The visibilities of an entry, by the names that MeshConfig has for them.
 const (
 	visiblePublic    = "PUBLIC"
 	visibleNamespace = "NAMESPACE"

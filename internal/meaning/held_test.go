@@ -72,7 +72,7 @@ func TestEveryFieldOfARuleIsRead(t *testing.T) {
 	}
 }
 
-// Whether a pod is captured is decided by the agent.
+// The agent decides whether a pod is captured.
 func TestPodsAreEnrolledAsTheAgentDoes(t *testing.T) {
 	for _, label := range []string{"", "ambient", "none", "other"} {
 		for _, of := range []string{"", "ambient", "none"} {
@@ -264,7 +264,7 @@ func TestManyObjectsAreNamedUpToABound(t *testing.T) {
 	}
 }
 
-// What cannot be judged is said, and is no proof of sameness.
+// Objects that cannot be judged are named, and do not count as the same.
 func TestWhatCannotBeJudgedIsSaid(t *testing.T) {
 	c := standard()
 	c.MeshConfigs[0].Mesh = "- not\n- a map"
@@ -288,7 +288,7 @@ func TestWhatRefusesIsAcceptedByName(t *testing.T) {
 	}
 }
 
-// Whoever owns a namespace may name every port there is in one object; the dry run of a take-over must not take hours because of it.
+// An owner of a namespace may name every port in one object. The dry run of a take-over must not take hours because of it.
 func TestAnObjectThatNamesAllPortsIsReadOnce(t *testing.T) {
 	c := with(t, standard(), "kind: PeerAuthentication\nmetadata: {name: p, namespace: shop}\nspec: {selector: {matchLabels: {app: a}}, portLevelMtls: {1: {mode: STRICT}}}")
 	for port := range uint32(65535) {

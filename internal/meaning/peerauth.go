@@ -91,7 +91,7 @@ func (c *comparison) rootSelector(pa *securityv1.PeerAuthentication, root []*sec
 func (c *comparison) portModes(pa *securityv1.PeerAuthentication, root, own []*securityv1.PeerAuthentication) {
 	mesh, namespace := translate.Oldest(unselecting(root, true)), translate.Oldest(unselecting(own, false))
 	merged := translate.Oldest(unselecting(own, true))
-	// What the mesh's own object comes to is told of that one.
+	// The effect of the mesh's own object is reported at that object.
 	inherited := translate.Inherited(mesh, namespace)
 	before := ambientPeer{pa: pa, inherited: inherited == translate.Strict, namespace: merged, mesh: mesh}.strict()
 	opens, closes := compareModes(pa, inherited, before)

@@ -155,7 +155,7 @@ func (c Context) choose(o metav1.Object, v *verdict) (w *Waypoint, own bool) {
 	ns, name, none := wish(o.GetLabels(), o.GetNamespace())
 	own = name != ""
 	if label, ok := o.GetLabels()[wellknown.UseWaypoint]; ok && label == "" {
-		// Who has lost the name in a template is to find out.
+		// An author who lost the name in a template learns it by this.
 		v.note("", fmt.Sprintf("label %s is empty, so connections go without a waypoint, as with %q", wellknown.UseWaypoint, noWaypoint))
 	}
 	if !none && !own {

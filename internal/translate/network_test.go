@@ -87,7 +87,7 @@ func TestEndpointsWithANetworkNeedNoAddress(t *testing.T) {
 	if got[head+"192.0.2.1"] == nil || got[head+"network/1/other"] == nil {
 		t.Errorf("%v", got)
 	}
-	// What is written elsewhere in the list changes no name.
+	// Other entries of the list change no name.
 	if again := uids(entry("{address: 192.0.2.9}, {network: other}, {network: far, weight: 2}")); again[head+"network/1/far"] == nil || again[head+"network/1/other"] == nil {
 		t.Errorf("names that were, are not: %v", again)
 	}

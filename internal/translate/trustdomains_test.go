@@ -294,7 +294,7 @@ func TestTrustDomainsMeanTheMeshUnderAllItsNames(t *testing.T) {
 	}
 }
 
-// What nobody could break in policies stays so.
+// Edges of policy matching at which attacks failed.
 func TestPolicyMatchingHoldsAtItsEdges(t *testing.T) {
 	for _, c := range []struct {
 		name, spec string

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What objects mean, end to end: a mesh of two nodes with a client in each of the namespaces a and b, and the server web in
+# The meaning of objects, end to end: a mesh of two nodes with a client in each of the namespaces a and b, and the server web in
 # namespace shop. Each file of meaning/ is sourced there in turn, makes its checks, and leaves the mesh as it was.
 source "$(dirname "$0")/lib.sh"
 

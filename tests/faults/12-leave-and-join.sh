@@ -42,7 +42,7 @@ SNIFFERS=()
 for pod in "${PODS[@]}"; do
   read -r uid name <<<"$pod"
   [ "$PORTS" = all ] || in_netns "$uid" sh -c "echo 32768 $((32767 + PORTS)) >/proc/sys/net/ipv4/ip_local_port_range" || not_ok "ports of $name"
-  # Who resets what: which end it is sent from is in the line.
+  # Each line names the end that sent a reset.
   nsenter --net="/proc/$(engine_pid)/root$RUN/netns/$uid" -- tcpdump -i eth0 -n -tt -l --immediate-mode 'tcp[tcpflags] & tcp-rst != 0' >"$WORK/resets.$name" 2>/dev/null & SNIFFERS+=("$!")
 done
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the dry run of a take-over says would mean something else, on an API server of its own without nodes: that an Istio as its charts
-# install it means the same, that differences are named with the lines that undo them, and that settings which decide access refuse.
+# The dry run of a take-over, on an API server of its own without nodes: an Istio as its charts
+# install it means the same, differences are named with the lines that undo them, and settings that decide access refuse.
 source "$(dirname "$0")/lib.sh"
 
 API=$NAME-takeover

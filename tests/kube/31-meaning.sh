@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What objects become that only Kubernetes has: a Service whose EndpointSlice names a pod, virtual addresses that Istio left in
+# Translation of objects that only Kubernetes has: a Service whose EndpointSlice names a pod, virtual addresses that Istio left in
 # the status of ServiceEntries, and the names of pods of Jobs.
 source "$(dirname "$0")/lib.sh"
 check "echo servers and clients in the mesh" echo_in meaning istio.io/dataplane-mode=ambient

@@ -189,7 +189,7 @@ equal "and so it stands there" Running "$(field hostile job .status.phase)"
 sleep 3
 check "it gives no identity all the same" refused job hostile
 
-# What the API server itself refuses.
+# Writes that the API server itself refuses.
 check "no other pod" forbids 'can only create mirror pods' makes_plain
 check "no mirror pod with an account" forbids 'reference (a )?service account' makes bank other '{forged: mirror}' node1 'serviceAccountName: default, '
 check "no mirror pod on another node" forbids 'spec.nodeName set to itself' makes bank other '{forged: mirror}' node2

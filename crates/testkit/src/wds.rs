@@ -64,7 +64,7 @@ pub fn service(name: &str, vip: IpAddr, port: u16, target: u16) -> Service {
             ..NetworkAddress::default()
         }],
         ports: vec![ports_of(port, target)],
-        // Those of its cluster IP, as the API server gives them.
+        // The families are those of the cluster IP, as the API server sets them.
         ip_families: match vip {
             IpAddr::V4(_) => IpFamilies::Ipv4Only.into(),
             IpAddr::V6(_) => IpFamilies::Ipv6Only.into(),

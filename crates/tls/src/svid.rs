@@ -13,7 +13,7 @@ pub enum NotSvid {
     /// Exactly one URI says who the bearer is.
     #[error("it has {uris} URI names; an X.509-SVID has exactly one")]
     SeveralUris {
-        /// How many there are.
+        /// The number of URI names.
         uris: usize,
     },
     /// The bearer of a signing certificate could name itself whatever it likes.

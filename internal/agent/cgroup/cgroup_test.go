@@ -68,7 +68,7 @@ func TestFindsPodsWhereverKubeletsHaveThem(t *testing.T) {
 	}
 }
 
-// What is below a pod's cgroup is the pod's: it can be called like another's.
+// A pod owns the cgroups below its own, and can name one like another pod's.
 func TestAPodHasNoOthersCgroup(t *testing.T) {
 	for _, decoy := range []string{
 		"kubepods/burstable/pod" + other + "/pod" + uid,

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How many tables, chains and rules a pod has is the pod's choice, and so is what they consist of. The library reads all that
-// it lists into memory, and fails at what it does not understand. So the kernel is asked how many there are before any are read.
+// A pod chooses how many tables, chains and rules it has, and what they consist of. The library reads all that it lists into
+// memory, and fails at expressions that it does not know. So the kernel is asked for the number of rules before any are read.
 
 // rulesIn is how many rules a base chain has; one that is not there has none.
 func rulesIn(table *nftables.Table, chain string) (n int, err error) {
@@ -87,7 +87,7 @@ func rulesRequest(operation, flags int, family nftables.TableFamily, fn func(fam
 	err := r.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(message []byte) bool {
 		return len(message) < nl.SizeofNfgenmsg || fn(message[0], message[nl.SizeofNfgenmsg:])
 	})
-	// Whoever changes rules all the time must not keep others from what they need to know.
+	// A pod that changes its rules all the time interrupts every dump. It must not keep the agent from an answer by that.
 	if errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil
 	}

@@ -32,7 +32,7 @@ func takes(fn func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// How many rules and chains a pod has is the pod's choice: the agent does not read them all.
+// A pod chooses how many rules and chains it has: the agent does not read them all.
 func TestACrowdOfRulesTakesNoMemory(t *testing.T) {
 	const most = 1 << 20
 	w := newWorld(t)

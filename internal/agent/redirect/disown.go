@@ -12,8 +12,8 @@ import (
 	"lateen.dev/lateen/internal/agent/netns"
 )
 
-// What opens a connection with the proxy's mark is let out, and a mark is anybody's who has CAP_NET_RAW (since Linux 5.17) or
-// CAP_NET_ADMIN. No process of a pod leaves the pod's cgroup, and the proxy is never in it: so what was made there loses the marks that are
+// A connection with the proxy's mark is let out, and every process with CAP_NET_RAW (since Linux 5.17) or CAP_NET_ADMIN can set the
+// mark. No process of a pod leaves the pod's cgroup, and the proxy is never in it: so packets of sockets made there lose the marks that are
 // ours, before any other rule looks at them. It is not asked whether a socket is the proxy's own: a proxy that is replaced has another
 // cgroup, and those of its predecessor that it was handed have theirs.
 

@@ -90,7 +90,7 @@ func TestThePodsOwnMarkOpensNoWayPastTheProxy(t *testing.T) {
 					t.Errorf("from %s with mark %#x: %s", name, mark, where)
 				}
 			}
-			// What says by which link it leaves does not turn round where the mark would have it turn.
+			// A socket that is bound to a link does not follow the route that the mark would choose.
 			for _, mark := range []int{ProxyMark, ReturnMark, 0x7000 | ReturnMark} {
 				if where := h.dials(t, cgroup, mark, "eth0"); where == "peer" {
 					t.Errorf("from %s with mark %#x by eth0: %s", name, mark, where)
@@ -129,7 +129,7 @@ func TestWithoutItsCgroupAPodIsCapturedAsBefore(t *testing.T) {
 	}
 }
 
-// What was counted tells who tries. It is no difference that would be repaired, and no way to keep from being repaired.
+// The counter names the pod that tries. A counter that grows is no difference to repair, and hides none.
 func TestMarksOfThePodAreCounted(t *testing.T) {
 	h := newHousehold(t, newPoked(t, false))
 	h.dials(t, h.proxy, ProxyMark, "")

@@ -20,7 +20,7 @@ import (
 type Older struct{ Client, Pod netip.AddrPort }
 
 // Track makes connection tracking know older connections, so that the kernel gives a delivery with such a port another one.
-// Those that it knows already are left as they are.
+// Connections that it knows already are left as they are.
 func Track(ns *netns.Namespace, older []Older) error {
 	if len(older) == 0 {
 		return nil
@@ -77,7 +77,7 @@ func (o Older) family() uint8 {
 	return unix.AF_INET
 }
 
-// What the kernel would set for a connection that it picks up in the middle.
+// The values that the kernel sets for a connection which it picks up in the middle.
 const (
 	bothHeard   = 1<<1 | 1<<2 | 1<<3 // IPS_SEEN_REPLY, IPS_ASSURED, IPS_CONFIRMED
 	trackedOpen = 3                  // TCP_CONNTRACK_ESTABLISHED

@@ -88,7 +88,7 @@ func forgetEndedDeliveries() error {
 		return fmt.Errorf("list the proxy's tracked connections: %w; the kernel needs NF_CT_NETLINK", err)
 	}
 	for _, message := range ended {
-		// What was listed names the connection, its zone and its number. A kernel that ignores the filter lists others too.
+		// The listed message names the connection, its zone and its number. A kernel that ignores the filter lists others too.
 		if err := trackingRequest(nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK, message[0], message[nl.SizeofNfgenmsg:], nil); err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("forget a connection of the proxy that has ended: %w; the kernel needs NF_CT_NETLINK", err)
 		}

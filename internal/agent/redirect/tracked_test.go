@@ -85,7 +85,7 @@ func TestAPlainConnectionFromThePortOfAnOpenDeliveryIsCounted(t *testing.T) {
 	if port(server) == 45678 {
 		t.Fatal("the kernel did not translate: this test shows nothing")
 	}
-	// What is open goes on.
+	// Open connections go on.
 	if n := settle(t, w.pod); n != 1 {
 		t.Errorf("%d connections are translated, want 1", n)
 	}

@@ -358,7 +358,7 @@ func TestAStreamOutlivesItsTokenButNotItsAccount(t *testing.T) {
 	}
 }
 
-// What is remembered is one token, as it was shown, and for no longer than it says of itself.
+// The cache remembers one token, byte by byte, and for no longer than the token's own expiry.
 func TestARememberedTokenIsThatOneAndEndsWhenItSays(t *testing.T) {
 	r, _ := newRig(t)
 	brief := token(t, "brief", func(c jwt.MapClaims) { c["exp"] = start.Add(fresh / 2).Unix() })

@@ -442,7 +442,7 @@ func TestAPageThatIsTooLongIsRefused(t *testing.T) {
 	}
 }
 
-// Whoever makes a pod can write the annotation himself. No agent captures one that is on no node, on its node's own network, or static.
+// An author of a pod can write the annotation himself. No agent captures one that is on no node, on its node's own network, or static.
 func TestAnAnnotationThatNoAgentWroteIsNotBelieved(t *testing.T) {
 	for _, x := range []struct {
 		node         string

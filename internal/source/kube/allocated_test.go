@@ -61,7 +61,7 @@ func TestAddressesInAStatusAreKept(t *testing.T) {
 	}
 }
 
-// What else changes in a status makes no work; another address does.
+// Other changes of a status cause no event; another address does.
 func TestAStatusCountsByItsAddressesAlone(t *testing.T) {
 	a := entryRead(t, `{addresses: [{host: x.example.com, value: 240.240.0.1}]}`)
 	if b := entryRead(t, `{addresses: [{host: x.example.com, value: 240.240.0.1}], conditions: [{type: A, status: "True"}], observedGeneration: 7}`); !same(a, b) {

@@ -64,7 +64,7 @@ func TestARefusedPolicyIsInForceAfterAStart(t *testing.T) {
 	api.put(policies, denial("10.0.0.3"))
 	for _, c := range []*cluster{running, started} {
 		eventually(t, "the good one", func() bool {
-			// What stands for the refused version has no source.
+			// The stand-in of the refused version has no source.
 			from := c.policy().Spec.Rules[0].From
 			return len(from) > 0 && from[0].Source.IpBlocks[1] == "10.0.0.3"
 		})

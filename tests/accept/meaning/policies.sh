@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What policies say about trust domains, between two nodes: whom they admit, whom they deny, and what their authors are told.
+# Trust domains in policies, between two nodes: clients that they admit or deny, and the conditions that their authors read.
 # 38-meaning.sh sources this file in a mesh that is up, with a client in namespaces a and b and the server web in namespace
 # shop, all enrolled. Run by itself it starts such a mesh first.
 # shellcheck shell=bash

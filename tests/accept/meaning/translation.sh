@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What becomes of services, endpoints, waypoints and names. 38-meaning.sh sources this in its mesh.
-# What the local engine cannot act is tested on a cluster and in Go: it reads neither EndpointSlices nor the status of objects, and
+# Translation of services, endpoints, waypoints and names. 38-meaning.sh sources this in its mesh.
+# A cluster and Go tests have the rest: the local engine reads neither EndpointSlices nor the status of objects, and
 # all owners of its pods are Deployments.
 # shellcheck shell=bash
 

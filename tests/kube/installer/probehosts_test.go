@@ -205,7 +205,7 @@ func TestWhoeverAppliesWhatMakesPodsHearsOfIt(t *testing.T) {
 	}
 }
 
-// What was there before the policy goes on: its controller writes it, and its owner may scale it and take the host out.
+// An object from before the policy goes on: its controller writes it, and its owner may scale it and take the host out.
 func TestWhatNamedAHostBeforeCanBeWritten(t *testing.T) {
 	c, namespace := probeHosts(t)
 	ctx := t.Context()
