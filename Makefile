@@ -35,13 +35,19 @@ archives: ## the same of the programs that are in bin/ already
 check: toolchain ## format, lints, dependency rules, licences, pure tests (under 2 minutes warm)
 	@$(TALLY) tests/tiers/check
 
-test: build ## everything: check, namespaces, the mesh end to end, real Kubernetes clusters (needs root)
+test: ## install missing packages, then everything: check, namespaces, the mesh end to end, real Kubernetes clusters (needs root)
+	@hack/toolchain.sh --languages
+	@hack/packages.sh test
+	@$(MAKE) --no-print-directory build
 	@$(TALLY) tests/tiers/test
 
 accept: build ## the acceptance scripts alone
 	@tests/accept/run.sh
 
-test-kube: build images ## the mesh on real two-node Kubernetes clusters of its own (needs root; KEEP=1 keeps them)
+test-kube: ## install missing packages, then the mesh on real two-node Kubernetes clusters of its own (needs root; KEEP=1 keeps them)
+	@hack/toolchain.sh --languages
+	@hack/packages.sh test-kube
+	@$(MAKE) --no-print-directory build images
 	@tests/kube/run.sh
 
 fuzz: ## every fuzz target, 30 seconds each (FUZZ_SECONDS=n)

@@ -8,26 +8,20 @@ bold() { if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then printf '\033[1m%s\033[0m\n'
 fail() { printf 'error: %s\n  cure: %s\n' "$1" "$2" >&2; exit 1; }
 
 [ "$(uname -s)" = Linux ] || fail "the demo needs Linux, this is $(uname -s)" "run it in a Linux virtual machine"
-hack/toolchain.sh
+hack/toolchain.sh --languages
 [ "$(id -u)" = 0 ] || fail "the demo needs root: it makes network namespaces and packet rules" "run: sudo -E env PATH=\"\$PATH\" make demo"
 
-# The minimums themselves are checked by the program (lateen check --for demo); here only what is absent is installed.
-missing=()
-have() { command -v "$1" >/dev/null 2>&1; }
-want() { "${@:2}" >/dev/null 2>&1 || missing+=("$1"); }
-want python3 have python3
-want nodejs have node
-want openjdk-17-jdk-headless have javac
-want ruby have ruby
-want ruby-webrick ruby -e 'require "webrick"'
+# The program itself checks versions (lateen check --for demo). Only absent packages are installed here.
+# shellcheck disable=SC2207
+missing=($(hack/packages.sh --missing demo))
 
 bold "What this is about to do"
 if [ ${#missing[@]} -eq 0 ]; then
-  echo "  install     nothing: Python, Node.js, a JDK, Ruby and WEBrick are there"
-elif have apt-get; then
+  echo "  install     nothing: all packages of hack/packages.list are there"
+elif command -v apt-get >/dev/null; then
   echo "  install     with apt-get: ${missing[*]}"
 else
-  echo "  install     nothing: there is no apt-get here; without ${missing[*]} the compiled echo service stands in for Bookinfo"
+  echo "  install     nothing: there is no apt-get here; without Python, Node.js, a JDK or Ruby the compiled echo service stands in for Bookinfo"
 fi
 echo "  build       release binaries into $(pwd)/bin, with cargo and go (their caches and target/ grow)"
 echo "  run         a mesh of two nodes in network, mount and PID namespaces of its own; files in /run/lateen/demo"
@@ -39,15 +33,8 @@ else
 fi
 echo
 
-if [ ${#missing[@]} -gt 0 ] && have apt-get; then
-  bold "Installing ${missing[*]}"
-  # A failed installation is no reason to stop: lateen demo says what is missing and goes on without it.
-  apt_get() { DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=60 "$@" </dev/null; }
-  if ! apt_get install -y --no-install-recommends "${missing[@]}"; then
-    if ! { apt_get update && apt_get install -y --no-install-recommends "${missing[@]}"; }; then
-      echo "warning: could not install ${missing[*]}; the demo goes on without" >&2
-    fi
-  fi
+if [ ${#missing[@]} -gt 0 ]; then
+  hack/packages.sh demo
   echo
 fi
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks the compilers before anything else, so that a build never fails halfway for a version.
+# Checks the compilers before anything else, so that a build never fails halfway for a version. With --languages it checks Rust and Go
+# alone: hack/packages.sh installs the C compiler afterwards.
 # Minimums live here, in Cargo.toml (rust-version), in go.mod (go) and in internal/check; internal/archtest keeps them in step.
 set -uo pipefail
 MIN_RUST=1.95
@@ -17,5 +18,5 @@ rust=$(rustc --version 2>/dev/null | awk '{print $2}')
 go=$(go env GOVERSION 2>/dev/null | sed 's/^go//')
 need Rust "$rust" "$MIN_RUST" "Debian's own rustc is too old: install it with rustup (https://rustup.rs)."
 need Go "$go" "$MIN_GO" "Debian's own golang is too old: install it from https://go.dev/dl."
-command -v cc >/dev/null || { echo "missing: a C compiler (the TLS library is built from source). apt-get install gcc" >&2; fail=1; }
+[ "${1:-}" = --languages ] || command -v cc >/dev/null || { echo "missing: a C compiler (the TLS library is built from source). apt-get install gcc" >&2; fail=1; }
 exit $fail

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A client pod reaches a service on the other node by name through both node proxies; both access logs name both
 # identities; connections opened after enrolment carry only TLS between the nodes.
+# needs: tcpdump
 source "$(dirname "$0")/lib.sh"
 
 check "up" lateen up --nodes 2

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Enrolment and release under load: no process restarts, no request fails, connections opened before go on untouched and
 # are listed, connections opened under the mesh finish after the release.
+# needs: nft
 source "$(dirname "$0")/lib.sh"
 
 check "up" lateen up --nodes 2

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # alone: it compares the whole machine before and after.
 # `lateen down`, and killing the engine with SIGKILL, leave no namespace, rule, route, mount or process.
+# needs: nft
 source "$(dirname "$0")/lib.sh"
 
 host_state() {

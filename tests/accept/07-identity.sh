@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Certificates: a node gets none for identities of other nodes; a peer of another trust domain, an expired certificate, no
 # certificate and a certificate of another root are refused; a good foreign peer is served. The peer is Go's TLS and HTTP/2.
+# needs: openssl
 source "$(dirname "$0")/lib.sh"
 (cd "$ROOT" && go build -o "$WORK/" ./tests/mesh/...) || not_ok "the peers build"
 

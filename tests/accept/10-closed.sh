@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Closed when something is down: with the node proxies, the agents and the control plane killed under load, no captured
 # pod's request crosses between the nodes in the clear, and no request that a policy denies is served.
+# needs: tcpdump
 source "$(dirname "$0")/lib.sh"
 
 check "up" lateen up --nodes 2

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Dual stack: one service, both families, across nodes and through the mesh; policy by IPv6 block; and a capture by a tool
 # that is not ours, in which neither family shows a request in the clear. Then a mesh that has IPv6 alone.
+# needs: tcpdump
 source "$(dirname "$0")/lib.sh"
 
 # The sample's echo, for both families.

@@ -2,6 +2,7 @@
 # The node's probes pass a captured pod without opening a hole: STRICT and a policy that admits nobody leave readiness
 # alone, and yet neither root on the node, plainly or with the probe's address, nor a pod that spoofs it comes in. Both
 # families.
+# needs: python3 tcpdump
 source "$(dirname "$0")/lib.sh"
 
 check "up with both families" lateen up --nodes 2 --ip-families dual

@@ -3,6 +3,7 @@
 # used and followed. A revoked workload loses its connections and gets no others. Peers that insist on post-quantum key
 # exchange talk to each other and to nobody else. The chains are checked by openssl, which also makes the revocation lists.
 # No grep -q behind a pipe: it leaves at the first match, and what writes into the pipe fails.
+# needs: openssl
 source "$(dirname "$0")/lib.sh"
 lateen_load() { lateen exec deploy/client -- lateen-load run --url "http://echo:8080/?size=77" --warmup 0s --timeout 5s "$@"; }
 start() { # the mesh, with an echo service and its client in it; ARGUMENTS of up

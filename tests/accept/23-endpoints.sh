@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What a service's endpoints do to the connections to it: one that refuses or answers nothing costs no request, is left
 # out for a while and comes back; halves that leak are ended by name; a policy in dry run is told of and not enforced.
+# needs: nft python3 ss
 source "$(dirname "$0")/lib.sh"
 
 check "up, with short time-outs" lateen up --nodes 2 --proxy-env LATEEN_IDLE_TIMEOUT=6s --proxy-env LATEEN_HALF_CLOSE_TIMEOUT=2s

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Every kind of service, each with what crosses: which pod answered, and whether it was mutual TLS or not. Kubernetes'
 # services by where their endpoints are and whether they are ready, ServiceEntries, WorkloadEntries, and who sees them.
+# needs: tcpdump
 source "$(dirname "$0")/lib.sh"
 
 check "up in three places" lateen up --nodes 3 --node n1=eu/eu-1 --node n2=eu/eu-2 --node n3=us/us-1

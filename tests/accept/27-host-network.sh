@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The node's network is shared: whoever is in it cannot quit, silence or read the node's proxy, and the operator can. Pods with
 # hostNetwork live there: outside the mesh, in plaintext, under the node's address. And pods may have names of their own.
+# needs: ss
 source "$(dirname "$0")/lib.sh"
 
 check "up" lateen up --nodes 2

@@ -4,6 +4,7 @@
 # scorecard finds no failed request where an application joins, proxies are upgraded, certificates are replaced.
 # alone: it measures
 # bites: without `group.Go` in internal/lab/isotope/service.go what should run at the same time takes the sum of its times.
+# needs: python3
 source "$(dirname "$0")/lib.sh"
 cd "$WORK" || exit 1
 OPEN=(--gate other_cpu=1 --gate steal=1 --gate lateness=1000 --gate achieved=0.01)

@@ -5,6 +5,7 @@
 # says.
 # alone: it measures
 # bites: without Pdeathsig in internal/lab/bench/envoy/keeper.go proxies outlive a lab that was killed.
+# needs: ps
 source "$(dirname "$0")/lib.sh"
 OPEN=(--gate other_cpu=1 --gate steal=1 --gate lateness=1000)
 meshes() { find /run/lateen -maxdepth 1 -name "lab-$1-*" 2>/dev/null; }

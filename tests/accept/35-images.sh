@@ -3,6 +3,7 @@
 # and each starts as its own user on its own files alone. They are unpacked with jq and tar, not with what wrote them.
 # bites: without a library in internal/tools/images/programs.go lateen-proxy does not start; without Merged() nothing
 # that is linked does.
+# needs: python3
 source "$(dirname "$0")/lib.sh"
 cd "$ROOT" || exit 1
 VERSION=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)

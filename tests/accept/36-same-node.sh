@@ -2,6 +2,7 @@
 # Two pods of one node: their connections are handed over inside the proxy. What the mesh promises holds for them as for all
 # others: identities, policies, the client's address, logs and counters on both sides, replaced proxies and ended pods, and a
 # network that does not let the one pod reach the other. What passes between the pods is watched by a tool that is not ours.
+# needs: nft ss tcpdump
 source "$(dirname "$0")/lib.sh"
 
 handed() { value lateen_connections_handed_over_total; }

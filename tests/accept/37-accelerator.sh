@@ -2,6 +2,7 @@
 # Two pods of one node whose connections are joined in the kernel: bytes pass without the proxy, and all else is as without
 # it: every byte counted and logged, policies that cut, ends and resets, processes that are replaced or killed. What the
 # applications send is looked at with ss, which is not ours.
+# needs: python3 ss
 source "$(dirname "$0")/lib.sh"
 
 joined() { value lateen_connections_joined_total; }

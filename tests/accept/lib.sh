@@ -8,6 +8,9 @@ LATEEN=$ROOT/bin/lateen
 SCRIPT=$(basename "${BASH_SOURCE[-1]:-script}" .sh)
 MESH=${MESH:-acc-$SCRIPT-$$}
 RUN=/run/lateen/$MESH
+source "$ROOT/tests/needs.sh"
+# shellcheck disable=SC2046
+needs curl jq $(sed -n 's/^# needs: //p' "${BASH_SOURCE[-1]}" 2>/dev/null)
 WORK=$(mktemp -d)
 passed=0 failed=0 skipped=0
 

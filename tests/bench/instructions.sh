@@ -7,7 +7,8 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 BASELINE=tests/bench/instructions.txt
-command -v valgrind >/dev/null || { echo "valgrind is missing: apt-get install valgrind"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
+source tests/needs.sh
+needs valgrind
 update=
 [ "${1:-}" = --update ] && { update=1; shift; }
 cores=${*:-parse route policy head h2_connect h2_relay_1k h2_relay_16k h2_single_1k tunnel_requests tunnel_opens tunnel_bulk}

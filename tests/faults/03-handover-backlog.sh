@@ -5,6 +5,7 @@
 # (SO_REUSEPORT), and what waits in the old ones times out. Seen red so.
 # bites: let `once` in internal/engine/local/daemon.go wait for the first process alone: the killed successor is not missed
 # before its predecessor has drained. Seen red so.
+# needs: ss
 source "$(dirname "$0")/lib.sh"
 mesh
 waiting() { # NODE UID PORT: how many connections wait to be accepted

@@ -5,6 +5,8 @@
 MESH=${MESH:-flt-$(basename "$0" | cut -c1-2)-$$}
 # tests/interop, which has a library of its own, has it by now.
 declare -F finish >/dev/null || source "$(dirname "${BASH_SOURCE[0]}")/../accept/lib.sh"
+source "$ROOT/tests/needs.sh"
+needs tcpdump
 EXTRA=${FAULT_SECONDS:-0}
 TOOLS=${FAULT_TOOLS:-$WORK/tools}
 if [ -z "${FAULT_TOOLS:-}" ]; then

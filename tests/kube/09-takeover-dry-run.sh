@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The dry run of a take-over, on an API server of its own without nodes: an Istio as its charts
 # install it means the same, differences are named with the lines that undo them, and settings that decide access refuse.
+# needs: python3
 source "$(dirname "$0")/lib.sh"
 
 API=$NAME-takeover

@@ -2,6 +2,7 @@
 # The mesh comes from the charts, by `lateen install`: all its parts are ready, nothing of the pods that were there changes,
 # and an upgrade to the same changes nothing. The suites after this one use it.
 # lane: all
+# needs: openssl
 source "$(dirname "$0")/lib.sh"
 IMAGES=$ROOT/bin/images
 

@@ -4,6 +4,7 @@
 # node1's kubelet is stopped meanwhile, so that it puts nothing right; this script renews its Lease.
 # bites: a mirror pod in another namespace gives its node that namespace's default identity, and takes part of a Service's connections.
 # lane: dual
+# needs: python3
 source "$(dirname "$0")/lib.sh"
 TRUST=cluster.local STOLEN=10.244.1.250
 ASKCERT=$RUN/askcert

@@ -3,6 +3,7 @@
 # failed request, and nothing of the old root is left. The mesh is installed anew for it, since how long a root takes to be replaced
 # follows from how long certificates live.
 # lane: faults
+# needs: openssl
 source "$(dirname "$0")/lib.sh"
 captured() { # COUNT
   local n; n=$(k -n turning get pods -o json | jq '[.items[] | select(.metadata.deletionTimestamp == null) | select(.metadata.annotations["ambient.istio.io/redirection"] == "enabled")] | length')

@@ -1,6 +1,7 @@
 # What the suites share in which parts of the mesh or of the cluster end under load: a stage of pods in the mesh and of pods
 # that it must not touch, askers whose every failure has a time and a kind, and ends of single containers. Source it after
 # lib.sh. shellcheck shell=bash
+needs ss
 ASKER=$RUN/asker
 [ -x "$ASKER" ] || (cd "$ROOT" && CGO_ENABLED=0 go build -o "$ASKER" ./tests/mesh/asker) || not_ok "the asker builds"
 

@@ -6,6 +6,9 @@ set -uo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 KUBE=$ROOT/tests/kube
 SUITE=$(basename "${BASH_SOURCE[1]:-suite}" .sh)
+source "$ROOT/tests/needs.sh"
+# shellcheck disable=SC2046
+needs curl jq nft tcpdump $(sed -n 's/^# needs: //p' "${BASH_SOURCE[-1]}" 2>/dev/null)
 source "$KUBE/cluster/common.sh"
 set +e
 in_run "$(the_name)"
