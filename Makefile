@@ -7,7 +7,7 @@ TALLY := go run ./internal/tools/tally
 GO_BUILD := go build -trimpath -ldflags='-s -w -X lateen.dev/lateen/internal/cli.version=$(VERSION)' -o $(BIN)/
 IMAGES := control agent proxy load bookinfo-productpage bookinfo-details bookinfo-ratings bookinfo-reviews
 
-.PHONY: help build images archives check test accept fuzz gen reference fmt demo clean toolchain soak interop interop-sides compare test-kube dashboards advisories
+.PHONY: help build images archives check test test-long accept fuzz gen reference fmt demo clean toolchain soak interop interop-sides compare test-kube dashboards advisories
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -40,6 +40,10 @@ test: ## install missing packages, then everything: check, namespaces, the mesh 
 	@hack/packages.sh test
 	@$(MAKE) --no-print-directory build
 	@$(TALLY) tests/tiers/test
+
+test-long: test ## make test, then fuzzing, soak, leaving and joining, and CI's run in a bare Debian (3 hours; writes docs/reference/test-long.md)
+	@hack/packages.sh test-long
+	@$(TALLY) -report docs/reference/test-long.md tests/tiers/test-long
 
 accept: build ## the acceptance scripts alone
 	@tests/accept/run.sh

@@ -13,14 +13,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 func main() {
 	failOnSkip := flag.Bool("fail-on-skip", os.Getenv("CI") != "", "treat a skipped test as a failure")
 	verbose := flag.Bool("v", false, "show the output of steps that pass")
+	page := flag.String("report", "", "file for a page in Markdown that keeps the result")
 	flag.Parse()
 	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: tally [-fail-on-skip] [-v] STEPS_FILE")
+		fmt.Fprintln(os.Stderr, "usage: tally [-fail-on-skip] [-v] [-report FILE] STEPS_FILE")
 		os.Exit(64)
 	}
 	steps, err := readSteps(flag.Arg(0))
@@ -29,8 +31,16 @@ func main() {
 		os.Exit(64)
 	}
 	t := &tier{w: os.Stdout, failOnSkip: *failOnSkip, verbose: *verbose, last: readDurations(flag.Arg(0))}
+	began := time.Now()
+	r := newReport(flag.Arg(0), began)
 	passed := t.run(steps)
 	t.last.write()
+	if *page != "" {
+		if err := r.write(*page, t, passed, time.Since(began)); err != nil {
+			fmt.Fprintln(os.Stderr, "tally:", err)
+			passed = false
+		}
+	}
 	if !passed {
 		os.Exit(1)
 	}

@@ -26,6 +26,8 @@ type tier struct {
 	// last is how long the steps took the last time; nil for none.
 	last  *durations
 	total counts
+	// ended steps, in the order in which they ended.
+	ended []outcome
 	// failed steps, in the order in which they ended.
 	failed []*outcome
 	// flaky tests: each failed and passed when it ran once more, alone.
@@ -68,16 +70,14 @@ func (t *tier) run(steps []step) bool {
 // end prints what decides and says whether the tier passed. A reader of a long log looks at its end, so each finding is one line there.
 func (t *tier) end(took time.Duration) bool {
 	passed := true
-	var names []string
 	for _, o := range t.failed {
 		if o.forgiven {
 			continue
 		}
 		passed = false
 		fmt.Fprintf(t.w, "FAILED: %s\n", o.step.name)
-		names = append(names, failedNames(o.step, o.output)...)
 	}
-	for _, n := range names[:min(len(names), mostNames)] {
+	for _, n := range t.failures() {
 		fmt.Fprintf(t.w, "--- FAIL: %s\n", n)
 	}
 	for _, n := range t.found {
@@ -98,6 +98,17 @@ func (t *tier) end(took time.Duration) bool {
 	return passed
 }
 
+// failures names the tests that failed and decide, at most mostNames of them.
+func (t *tier) failures() []string {
+	var names []string
+	for _, o := range t.failed {
+		if !o.forgiven {
+			names = append(names, failedNames(o.step, o.output)...)
+		}
+	}
+	return names[:min(len(names), mostNames)]
+}
+
 // wait takes the outcomes of the steps that run beside the others.
 func (t *tier) wait() {
 	for _, ended := range t.beside {
@@ -112,6 +123,7 @@ func (t *tier) wait() {
 func (t *tier) take(o outcome, shown bool) {
 	t.total.add(o.counts)
 	t.last.took(o.step, o.took)
+	t.ended = append(t.ended, o)
 	failed := o.counts.failed > 0 || (t.failOnSkip && o.counts.skipped > 0)
 	if failed {
 		t.failed = append(t.failed, &o)
