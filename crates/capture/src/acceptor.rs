@@ -19,12 +19,14 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use self::work::Work;
 use crate::share::Share;
+use crate::slice::set_slice;
 
 /// The eventfd that ends the thread.
 const WAKE: u64 = u64::MAX;
@@ -86,7 +88,7 @@ pub struct Registration<T: Send + 'static> {
 }
 
 impl<T: Clone + Send + Sync + 'static> Acceptor<T> {
-    /// Starts the thread; `sinks[i]` takes the connections of worker `i`. `deaf` is told why if it ends because it can
+    /// Starts the thread with its scheduler's slice (see [`set_slice`]); `sinks[i]` takes the connections of worker `i`. `deaf` is told why if it ends because it can
     /// wait for connections no more: whoever is ready then would say so of a process that accepts none.
     ///
     /// # Errors
@@ -96,6 +98,7 @@ impl<T: Clone + Send + Sync + 'static> Acceptor<T> {
     /// Without any sink.
     pub fn start(
         sinks: Vec<Sink<T>>,
+        slice: Option<Duration>,
         deaf: impl FnOnce(io::Error) + Send + 'static,
     ) -> io::Result<Self> {
         assert!(!sinks.is_empty(), "an acceptor needs at least one worker");
@@ -103,6 +106,7 @@ impl<T: Clone + Send + Sync + 'static> Acceptor<T> {
         let thread = std::thread::Builder::new()
             .name("acceptor".into())
             .spawn(move || {
+                set_slice(slice);
                 let give = |accepted: Accepted<T>| sinks[accepted.load.worker()](accepted);
                 if let Err(error) = work.accept_all(&give) {
                     deaf(error);

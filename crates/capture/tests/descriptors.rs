@@ -32,7 +32,7 @@ fn with_its_thread() -> (Acceptor<usize>, mpsc::Receiver<Accepted<usize>>) {
     let (sender, accepted) = mpsc::channel();
     let sink: acceptor::Sink<usize> =
         Box::new(move |connection: Accepted<usize>| sender.send(connection).unwrap());
-    let acceptor = Acceptor::start(vec![sink], |error| panic!("{error}")).unwrap();
+    let acceptor = Acceptor::start(vec![sink], None, |error| panic!("{error}")).unwrap();
     (acceptor, accepted)
 }
 

@@ -373,7 +373,7 @@ async fn sixteen_connections_to_four_pods_load_two_workers_evenly() {
                 as acceptor::Sink<usize>
         })
         .collect();
-    let acceptor = Acceptor::start(sinks, |error| panic!("{error}")).unwrap();
+    let acceptor = Acceptor::start(sinks, None, |error| panic!("{error}")).unwrap();
     let mut registered = Vec::new();
     for (index, pod) in pods.iter().enumerate() {
         let listeners = thread

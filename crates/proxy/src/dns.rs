@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use lateen_capture::DnsSockets;
@@ -49,6 +49,8 @@ pub struct Parts {
     pub naming: Naming,
     /// The list of resolvers.
     pub resolvers: PathBuf,
+    /// The scheduler's slice of the thread; `None` leaves it to the system.
+    pub slice: Option<Duration>,
 }
 
 enum Message {
@@ -98,7 +100,10 @@ impl Dns {
         let cache = Arc::clone(&dns.cache);
         std::thread::Builder::new()
             .name("dns".to_owned())
-            .spawn(move || LocalSet::new().block_on(&runtime, run(parts, cache, messages)))?;
+            .spawn(move || {
+                lateen_capture::set_slice(parts.slice);
+                LocalSet::new().block_on(&runtime, run(parts, cache, messages));
+            })?;
         Ok(dns)
     }
 

@@ -69,7 +69,11 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         }
         several => {
             let sinks = several.iter().map(sink).collect();
-            (Acceptor::start(sinks, tell(deaf))?, None, None)
+            (
+                Acceptor::start(sinks, settings.worker_slice, tell(deaf))?,
+                None,
+                None,
+            )
         }
     };
     let acceptor = Arc::new(acceptor);
@@ -312,6 +316,7 @@ fn dns_parts(settings: &Settings, metrics: &Metrics, current: &Current) -> dns::
             ipv6: settings.sockets.ipv6,
         },
         resolvers: settings.resolvers.clone(),
+        slice: settings.worker_slice,
     }
 }
 
@@ -333,6 +338,7 @@ fn parts(
         ..defaults
     };
     Parts {
+        slice: settings.worker_slice,
         certificates: certificates.clone(),
         metrics: Arc::clone(metrics),
         revocations: rules.revocations.clone(),

@@ -105,6 +105,8 @@ pub struct Settings {
     pub keeper_socket: PathBuf,
     /// Worker threads, at least one.
     pub workers: usize,
+    /// The scheduler's slice of a worker thread; `None` leaves it to the system.
+    pub worker_slice: Option<Duration>,
     /// Time that connections have to finish after SIGTERM.
     pub termination_deadline: Duration,
     /// Streams of one tunnel before another one is opened.
@@ -283,6 +285,7 @@ impl Settings {
                 .into(),
             keeper_socket: env.beside_the_agents("LATEEN_KEEPER", "keeper.sock"),
             workers: env.workers(cores)?,
+            worker_slice: env.worker_slice()?,
             termination_deadline: env.termination_deadline()?,
             streams_per_tunnel: env.within(
                 "POOL_MAX_STREAMS_PER_CONNECTION",

@@ -198,6 +198,8 @@ pub struct Parts {
     pub resolver: Arc<dyn Resolver>,
     /// When a connection that stands still is ended.
     pub limits: lateen_relay::Limits,
+    /// The scheduler's slice of the worker's thread; `None` leaves it to the system.
+    pub slice: Option<Duration>,
     /// Asks the control plane for what is not known; `None` if it sends everything.
     pub lookups: Option<lateen_xds::Lookups>,
     /// How connections between two pods of this node are known; `None` if all go through tunnels.
@@ -307,6 +309,7 @@ impl Idle {
         std::thread::Builder::new()
             .name(format!("worker-{index}"))
             .spawn(move || {
+                lateen_capture::set_slice(parts.slice);
                 let executor = Executor::default();
                 let worker = Worker::new(index, parts, executor.groups());
                 let retiring = Rc::clone(&worker).retire_tunnels();
@@ -352,6 +355,7 @@ impl Worker {
             accelerator,
             acceptor: _,
             deaf: _,
+            slice: _,
         } = parts;
         let sockets = [
             metrics.open_sockets(Reporter::Source),

@@ -32,7 +32,7 @@ fn two_workers() -> (
             Box::new(move |accepted| sender.send(accepted).unwrap()) as Sink<_>
         })
         .collect();
-    (Acceptor::start(sinks, unheard).unwrap(), accepted)
+    (Acceptor::start(sinks, None, unheard).unwrap(), accepted)
 }
 
 fn unheard(error: io::Error) {
@@ -44,7 +44,7 @@ fn an_acceptor_that_can_wait_for_connections_no_more_says_why() {
     let (said, why) = mpsc::channel();
     let deaf = move |error: io::Error| said.send(error).unwrap();
     let sink: Sink<_> = Box::new(drop);
-    let acceptor = Acceptor::start(vec![sink], deaf).unwrap();
+    let acceptor = Acceptor::start(vec![sink], None, deaf).unwrap();
     let (socket, address) = listener();
     let _registered = acceptor.register(socket, "pod", &plenty(), 1).unwrap();
     // Nothing takes the place of the epoll instance under its number; a thread that waits on it already finds out when it
@@ -68,7 +68,7 @@ fn an_acceptor_that_can_wait_for_connections_no_more_says_why() {
 fn an_acceptor_that_is_dropped_has_nothing_to_say() {
     let (said, why) = mpsc::channel::<io::Error>();
     let sink: Sink<&str> = Box::new(drop);
-    drop(Acceptor::start(vec![sink], move |error| said.send(error).unwrap()).unwrap());
+    drop(Acceptor::start(vec![sink], None, move |error| said.send(error).unwrap()).unwrap());
     assert!(why.recv().is_err());
 }
 
@@ -122,7 +122,7 @@ fn a_listener_with_many_connections_waiting_delays_no_other_for_longer_than_its_
         }
         sender.send(accepted).unwrap();
     });
-    let acceptor = Acceptor::start(vec![sink], unheard).unwrap();
+    let acceptor = Acceptor::start(vec![sink], None, unheard).unwrap();
     let ((many, at_many), (one, at_one)) = (listener(), listener());
     SockRef::from(&many).listen(1000).unwrap();
     let registered = [
@@ -180,7 +180,7 @@ fn once_its_registration_is_dropped_what_a_listener_gave_counts_and_it_gives_no_
         }
         sender.send(accepted).unwrap();
     });
-    let acceptor = Acceptor::start(vec![sink], unheard).unwrap();
+    let acceptor = Acceptor::start(vec![sink], None, unheard).unwrap();
     let (socket, address) = listener();
     // As another process has it that is to take over.
     let duplicate = TcpListener::from(socket.try_clone().unwrap());

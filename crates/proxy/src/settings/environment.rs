@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use lateen_capture::{DnsAt, Keepalive};
+use lateen_capture::{DnsAt, Keepalive, SLICES};
 use lateen_telemetry::{Dropped, SeriesOptions};
 use lateen_tls::Compliance;
 use lateen_types::{Identity, Strng};
@@ -217,7 +217,7 @@ impl Environment<'_> {
             Some(value) => parse_duration(&value).ok_or_else(|| {
                 self.bad(
                     variable,
-                    "use a number with ms, s, m, h or d, such as 90s or 1h30m",
+                    "use a number with us, ms, s, m, h or d, such as 90s or 1h30m",
                 )
             }),
         }
@@ -314,6 +314,19 @@ impl Environment<'_> {
         Ok(Duration::from_secs(own.max(1)))
     }
 
+    /// `LATEEN_WORKER_SLICE`; `0s` leaves the slice to the system.
+    pub(super) fn worker_slice(&self) -> Result<Option<Duration>, SettingError> {
+        const VARIABLE: &str = "LATEEN_WORKER_SLICE";
+        let slice = self.duration(VARIABLE, *SLICES.start())?;
+        if slice.is_zero() {
+            return Ok(None);
+        }
+        if !SLICES.contains(&slice) {
+            return Err(self.bad(VARIABLE, "use a duration from 100us to 100ms, or 0s"));
+        }
+        Ok(Some(slice))
+    }
+
     /// ztunnel's rule: a number, a percentage of the cores, or 0 for all of them. Left alone, one worker serves a
     /// machine with fewer than four cores and a quarter of the cores a larger one.
     pub(super) fn workers(&self, cores: usize) -> Result<usize, SettingError> {
@@ -377,6 +390,7 @@ pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
             .unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(end);
         let part = match unit {
+            "us" => Duration::from_micros(number),
             "ms" => Duration::from_millis(number),
             "s" => Duration::from_secs(number),
             "m" => Duration::from_secs(number.checked_mul(60)?),

@@ -62,6 +62,8 @@ fn names_the_variable_the_value_and_the_cure() {
         ("ZTUNNEL_RESOURCE_CPU_LIMIT", "-1"),
         ("HTTP2_FRAME_SIZE", "16383"),
         ("LATEEN_ACCELERATOR", "on"),
+        ("LATEEN_WORKER_SLICE", "99us"),
+        ("LATEEN_WORKER_SLICE", "101ms"),
         ("HTTP2_STREAM_WINDOW_SIZE", "2147483648"),
         ("POOL_MAX_STREAMS_PER_CONNECTION", "0"),
         ("POOL_UNUSED_RELEASE_TIMEOUT", "5 minutes"),
@@ -143,6 +145,14 @@ fn the_grace_period_leaves_time_for_an_orderly_end() {
 }
 
 #[test]
+fn worker_slice_is_short_unless_left_to_the_system() {
+    let slice = |value| with("LATEEN_WORKER_SLICE", value).unwrap().worker_slice;
+    assert_eq!(slice("100us"), Some(Duration::from_micros(100)));
+    assert_eq!(slice("3ms"), Some(Duration::from_millis(3)));
+    assert_eq!(slice("0s"), None);
+}
+
+#[test]
 fn durations_have_units() {
     for (text, seconds) in [
         ("90", 90),
@@ -158,6 +168,7 @@ fn durations_have_units() {
         );
     }
     assert_eq!(parse_duration("250ms"), Some(Duration::from_millis(250)));
+    assert_eq!(parse_duration("1ms50us"), Some(Duration::from_micros(1050)));
     for text in [
         "",
         "s",
