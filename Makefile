@@ -39,7 +39,7 @@ test: ## install missing packages, then everything: check, namespaces, the mesh 
 	@hack/toolchain.sh --languages
 	@hack/packages.sh test
 	@$(MAKE) --no-print-directory build
-	@$(TALLY) tests/tiers/test
+	@LATEEN_BUILT_PROXY=$(CURDIR)/$(BIN)/lateen-proxy $(TALLY) tests/tiers/test
 
 test-long: test ## make test, then fuzzing, soak, leaving and joining, and CI's run in a bare Debian (3 hours; writes docs/reference/test-long.md)
 	@hack/packages.sh test-long

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -47,10 +48,16 @@ const (
 	cliProgram     = "lateen"
 )
 
+// builtProxy names a node proxy that was built of the same tree, so that no other one is compiled in order to ask it.
+const builtProxy = "LATEEN_BUILT_PROXY"
+
 // nodeProxy asks the node proxy of the source tree at root.
 func nodeProxy(root string) (node, error) {
 	var n node
 	cmd := exec.Command("cargo", "run", "--quiet", "--locked", "-p", "lateen-proxy", "--", "node", "--reference", "json")
+	if built := os.Getenv(builtProxy); built != "" {
+		cmd = exec.Command(built, "node", "--reference", "json")
+	}
 	var stderr bytes.Buffer
 	cmd.Dir, cmd.Stderr = root, &stderr
 	out, err := cmd.Output()
