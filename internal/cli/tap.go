@@ -42,9 +42,13 @@ func (a *app) tapCommand() *cobra.Command {
   # Ten seconds of it for a program, one JSON object a line.
   lateen tap -A --for 10s -o json`,
 		Long: `A connection between two pods of the mesh is seen twice: on its way out of one and on its way into the other, where
-policies decide. A line stands for one that has ended, or has lasted for a second. Who watches slowly misses connections, and
-is told how many; the connections themselves never wait. A narrow terminal shows fewer columns and shortens names and reasons;
--o wide shows all of them.`,
+policies decide; at the end it counts as one. A line stands for one that has ended, or has lasted for a second. TO-SERVER and
+TO-CLIENT are bytes from the client to the server and back. A reader that is too slow misses events and is told how many; the
+connections themselves never wait. A narrow terminal leaves out the namespace that all share and the hashes of pods, then
+columns; -o wide shows all of them.
+
+Verdicts are ok, open, failed, denied (by a policy, which the reason names), denied by peer (the same, seen at the client's end),
+and would deny (by a policy with the annotation istio.io/dry-run: "true").`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usagef("unexpected argument %q", args[1])
@@ -91,7 +95,7 @@ is told how many; the connections themselves never wait. A narrow terminal shows
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&all, "all-namespaces", "A", false, "connections of every namespace")
-	flags.BoolVar(&denied, "denied", false, "only those that a policy refused or ended")
+	flags.BoolVar(&denied, "denied", false, "only those that a policy refused or ended, at either end")
 	flags.BoolVar(&failed, "failed", false, "only those that did not end well")
 	flags.StringVar(&filter.Service, "service", "", "only those to this service, such as echo or echo.default")
 	flags.StringVar(&filter.Peer, "peer", "", "only those with this pod or identity at either end")
@@ -129,8 +133,9 @@ type tapped struct {
 	stream *printer.Stream
 	json   *json.Encoder
 	// Those that have opened and not ended, by node and id: when they are to be shown, or zero if they were.
-	open map[string]pending
-	seen struct{ ended, denied, failed int }
+	open    map[string]pending
+	seen    *tally
+	reasons *reasons
 }
 
 type pending struct {
@@ -138,17 +143,26 @@ type pending struct {
 	at         time.Time
 }
 
+// tapLine is one line of JSON: what a proxy tells, and what the table makes of it.
+type tapLine struct {
+	Time time.Time `json:"time"`
+	api.Connection
+	Verdict  api.Verdict `json:"verdict,omitempty"`
+	Reason   string      `json:"reason,omitempty"`
+	Policies []api.Key   `json:"policies,omitempty"` // the objects that refuse it, or would
+}
+
 func (a *app) tap(ctx context.Context, filter api.ConnectionFilter, format printer.Format) error {
 	version, err := a.client().Version(ctx)
 	if err != nil {
 		return err
 	}
-	t := &tapped{app: a, open: map[string]pending{}}
+	t := &tapped{app: a, open: map[string]pending{}, seen: newTally(), reasons: &reasons{app: a, ctx: ctx}}
 	if format == printer.JSON {
 		t.json = json.NewEncoder(a.Stdout)
 	} else {
-		source, destination := a.nameWidths(ctx)
-		t.stream = printer.NewStream(a.Stdout, a.Out, source, destination).Within(func() int {
+		home, expected := a.expected(ctx, filter.Namespace, version.Nodes)
+		t.stream = printer.NewStream(a.Stdout, a.Out, home, expected).Within(func() int {
 			if size, ok := a.terminalSize(); ok && format != printer.Wide {
 				return int(size.Col)
 			}
@@ -252,10 +266,16 @@ func (t *tapped) tell(c api.Connection) error {
 	defer t.mu.Unlock()
 	now := t.Now()
 	if t.json != nil {
-		return t.json.Encode(struct {
-			Time time.Time `json:"time"`
-			api.Connection
-		}{now, c})
+		line := tapLine{Time: now, Connection: c}
+		if c.Event == "opened" || c.Event == "open" || c.Event == "closed" {
+			why := t.reasons.of(c)
+			line.Verdict, line.Reason, line.Policies = c.Verdict(), why.Text, why.objects
+		}
+		return t.json.Encode(line)
+	}
+	why := explained{}
+	if c.Event != "missed" && c.Event != "opened" {
+		why = t.reasons.of(c)
 	}
 	key := c.Node + "/" + c.ID
 	switch c.Event {
@@ -271,15 +291,9 @@ func (t *tapped) tell(c api.Connection) error {
 		t.open[key] = pending{}
 	default:
 		delete(t.open, key)
-		t.seen.ended++
-		switch {
-		case c.Denied():
-			t.seen.denied++
-		case c.Error != "":
-			t.seen.failed++
-		}
+		t.seen.add(c, why, now)
 	}
-	return t.stream.Write(c, now)
+	return t.stream.Write(c, why.Reason, now)
 }
 
 func (t *tapped) showLongLived(ctx context.Context) {
@@ -301,36 +315,33 @@ func (t *tapped) showLongLived(ctx context.Context) {
 			t.open[key] = pending{}
 			p.connection.Seconds = now.Sub(p.at).Seconds() + longLived.Seconds()
 			// An end of output that fails is seen by the next line that a proxy tells.
-			_ = t.stream.Write(p.connection, now)
+			_ = t.stream.Write(p.connection, t.reasons.of(p.connection).Reason, now)
 		}
 		t.mu.Unlock()
 	}
 }
 
 func (t *tapped) summary(filter api.ConnectionFilter) {
-	s := t.seen
-	_, _ = fmt.Fprintf(t.Stderr, "%d ended, %d of them denied, %d failed otherwise\n", s.ended, s.denied, s.failed)
+	width := 0
+	if size, ok := t.terminalSize(); ok {
+		width = int(size.Col)
+	}
+	for i, line := range t.seen.lines() {
+		lead := ""
+		if i > 0 {
+			lead = "  "
+		}
+		_, _ = fmt.Fprint(t.Stderr, printer.Wrapped(lead, line, width))
+	}
+	commands := t.seen.commands(t.meshFlag())
 	switch {
-	case s.denied > 0:
-		t.next("lateen get authorizationpolicies -A" + t.meshFlag())
-	case s.ended == 0 && filter.Only == "":
+	case len(commands) > 0:
+		t.next(commands...)
+	case t.seen.denied() > 0:
+		t.next("lateen tap -A --denied --direction inbound" + t.meshFlag() + "   # names the policies")
+	case t.seen.ended == 0 && filter.Only == "":
 		t.next("lateen status"+t.meshFlag()+"   # which pods are in the mesh", "lateen tap -A"+t.meshFlag())
 	default:
 		t.next("lateen top" + t.meshFlag())
 	}
-}
-
-// nameWidths are how wide the names of this mesh's pods and services are, so that lines stay aligned from the first on.
-func (a *app) nameWidths(ctx context.Context) (source, destination int) {
-	const most = 48
-	pods, err := a.client().Get(ctx, api.GetRequest{Kind: "Pod", AllNamespaces: true})
-	if err == nil {
-		for _, o := range pods.Items {
-			width := len(o.Key.Namespace) + 1 + len(o.Key.Name)
-			if o.Key.Namespace != "istio-system" && width <= most {
-				source, destination = max(source, width), max(destination, width+len(":8080"))
-			}
-		}
-	}
-	return source, destination
 }

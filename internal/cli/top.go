@@ -27,17 +27,23 @@ type podRate struct {
 	Pod            string  `json:"pod"`
 	Open           uint64  `json:"open"`
 	OpenedPerSec   float64 `json:"openedPerSecond"`
-	FailedPerSec   float64 `json:"failedPerSecond"`
-	ReceivedPerSec float64 `json:"bytesReceivedPerSecond"`
-	SentPerSec     float64 `json:"bytesSentPerSecond"`
-	CPU            float64 `json:"cpu"` // cores of its node proxy's workers
+	DeniedPerSec   float64 `json:"deniedPerSecond"`        // by policies, at either end
+	FailedPerSec   float64 `json:"failedPerSecond"`        // for other reasons
+	SentPerSec     float64 `json:"sentBytesPerSecond"`     // by the pod
+	ReceivedPerSec float64 `json:"receivedBytesPerSecond"` // by the pod
+	CPU            float64 `json:"cpu"`                    // cores of its node proxy's workers
 }
 
 // connectionRate is one connection that was there at both looks, or only at the second.
 type connectionRate struct {
 	api.Connection
-	ReceivedPerSec float64 `json:"bytesReceivedPerSecond"`
-	SentPerSec     float64 `json:"bytesSentPerSecond"`
+	PerSec bytesRate `json:"bytesPerSecond"`
+}
+
+// bytesRate is api.Bytes in a second.
+type bytesRate struct {
+	ClientToServer float64 `json:"clientToServer"`
+	ServerToClient float64 `json:"serverToClient"`
 }
 
 func (a *app) topCommand() *cobra.Command {
@@ -52,8 +58,10 @@ func (a *app) topCommand() *cobra.Command {
 
   # One look, for a program.
   lateen top --once -o json | jq '.[] | select(.failedPerSecond > 0)'`,
-		Long: `Rates are those of the time between two looks. CPU is the time that the node proxy's workers spent on a pod's
-connections, as a share of one core. The busiest stands first.`,
+		Long: `Rates are those of the time between two looks. SENT and RECEIVED of pods are what the pod itself sent and received, as a
+client or as a server; TO-SERVER and TO-CLIENT of connections are from the client to the server and back. DENIED are connections
+that a policy refused or ended, which the pods of both ends count, and FAILED those that failed otherwise. CPU is the time that
+the node proxy's workers spent on a pod's connections, as a share of one core. The busiest stands first.`,
 		ValidArgs: []string{"pods", "connections"},
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -163,16 +171,13 @@ func (a *app) showTop(v api.Version, before, now look, connections, once bool, f
 		}
 		return printer.Write(a.Stdout, format, pods)
 	}
-	grid := podGrid(pods)
-	if connections {
-		grid = connectionGrid(list)
+	width := 0
+	if size, ok := a.terminalSize(); ok {
+		width = int(size.Col)
 	}
-	if size, ok := a.terminalSize(); ok && !once {
-		names, spare := []int{1, 0}, []int{5, 2}
-		if connections {
-			names, spare = []int{2, 3, 4}, []int{4, 8, 9, 0}
-		}
-		grid.Fit(int(size.Col), names, spare)
+	grid := podGrid(pods, width)
+	if connections {
+		grid = connectionGrid(list, width)
 	}
 	var page bytes.Buffer
 	if !once {
@@ -245,7 +250,8 @@ func podRates(before, now []api.PodUse, seconds float64) []podRate {
 		rates = append(rates, podRate{
 			Node: p.Node, Namespace: p.Namespace, Pod: p.Pod, Open: p.Open,
 			OpenedPerSec: perSecond(was.Opened, p.Opened, seconds), FailedPerSec: perSecond(was.Failed, p.Failed, seconds),
-			ReceivedPerSec: perSecond(was.BytesReceived, p.BytesReceived, seconds), SentPerSec: perSecond(was.BytesSent, p.BytesSent, seconds),
+			DeniedPerSec: perSecond(was.Denied, p.Denied, seconds),
+			SentPerSec:   perSecond(was.SentBytes, p.SentBytes, seconds), ReceivedPerSec: perSecond(was.ReceivedBytes, p.ReceivedBytes, seconds),
 			CPU: max(0, (p.CPUSeconds-was.CPUSeconds)/max(seconds, 1e-9)),
 		})
 	}
@@ -264,35 +270,62 @@ func connectionRates(before, now []api.Connection, seconds float64) []connection
 	for _, c := range now {
 		// One that was not there yet began with nothing.
 		was := old[c.Node+"/"+c.ID]
-		rates = append(rates, connectionRate{Connection: c,
-			ReceivedPerSec: perSecond(was.BytesReceived, c.BytesReceived, seconds), SentPerSec: perSecond(was.BytesSent, c.BytesSent, seconds)})
+		rates = append(rates, connectionRate{c, bytesRate{
+			perSecond(was.Bytes.ClientToServer, c.Bytes.ClientToServer, seconds), perSecond(was.Bytes.ServerToClient, c.Bytes.ServerToClient, seconds)}})
 	}
 	slices.SortFunc(rates, func(x, y connectionRate) int {
-		return cmp.Or(cmp.Compare(y.ReceivedPerSec+y.SentPerSec, x.ReceivedPerSec+x.SentPerSec), cmp.Compare(y.Seconds, x.Seconds), cmp.Compare(x.ID, y.ID))
+		return cmp.Or(cmp.Compare(y.PerSec.ClientToServer+y.PerSec.ServerToClient, x.PerSec.ClientToServer+x.PerSec.ServerToClient), cmp.Compare(y.Seconds, x.Seconds), cmp.Compare(x.ID, y.ID))
 	})
 	return rates
 }
 
-func podGrid(rates []podRate) *printer.Grid {
-	grid := printer.NewGrid("NAMESPACE", "POD", "NODE", "OPEN", "NEW/s", "FAILED/s", "SENT/s", "RECEIVED/s", "CPU").Right(3, 4, 5, 6, 7, 8)
+// podGrid is the table of pods for a terminal of this width; 0 has no bounds.
+func podGrid(rates []podRate, width int) *printer.Grid {
+	grid := printer.NewGrid("NAMESPACE", "POD", "NODE", "OPEN", "NEW/s", "DENIED/s", "FAILED/s", "SENT/s", "RECEIVED/s", "CPU").Right(3, 4, 5, 6, 7, 8, 9)
+	namespaces := map[string]bool{}
 	for _, r := range rates {
-		grid.Row(r.Namespace, r.Pod, r.Node, fmt.Sprint(r.Open), rate(r.OpenedPerSec), rate(r.FailedPerSec),
-			printer.Bytes(uint64(r.ReceivedPerSec)), printer.Bytes(uint64(r.SentPerSec)), fmt.Sprintf("%.1f%%", r.CPU*100))
+		namespaces[r.Namespace] = true
+		grid.Row(r.Namespace, r.Pod, r.Node, fmt.Sprint(r.Open), rate(r.OpenedPerSec), rate(r.DeniedPerSec), rate(r.FailedPerSec),
+			printer.Bytes(uint64(r.SentPerSec)), printer.Bytes(uint64(r.ReceivedPerSec)), fmt.Sprintf("%.1f%%", r.CPU*100))
+	}
+	if width > 0 {
+		spare := []int{2, 4, 6, 5}
+		if len(namespaces) == 1 {
+			spare = append([]int{0}, spare...) // a namespace that all share says nothing
+		}
+		grid.Fit(width, []int{1, 0}, spare)
 	}
 	return grid
 }
 
-func connectionGrid(rates []connectionRate) *printer.Grid {
-	grid := printer.NewGrid("NODE", "WAY", "SOURCE", "DESTINATION", "PEER", "LASTS", "SENT/s", "RECEIVED/s", "SENT", "RECEIVED").Right(5, 6, 7, 8, 9)
-	for _, r := range rates {
-		way := "out"
-		if r.Direction == "inbound" {
-			way = "in"
+// connectionGrid is the table of connections for a terminal of this width; 0 has no bounds.
+func connectionGrid(rates []connectionRate, width int) *printer.Grid {
+	return printer.Narrowed(width, sharedNamespace(rates), func(names printer.Names) *printer.Grid {
+		grid := printer.NewGrid("NODE", "DIRECTION", "SOURCE", "DESTINATION", "PEER", "DURATION", "TO-SERVER/s", "TO-CLIENT/s", "TO-SERVER", "TO-CLIENT").Right(5, 6, 7, 8, 9)
+		for _, r := range rates {
+			grid.Row(r.Node, r.Direction, names.Source(r.Connection), names.Destination(r.Connection), names.Peer(r.Connection), printer.Duration(r.Seconds),
+				printer.Bytes(uint64(r.PerSec.ClientToServer)), printer.Bytes(uint64(r.PerSec.ServerToClient)),
+				printer.Bytes(r.Bytes.ClientToServer), printer.Bytes(r.Bytes.ServerToClient))
 		}
-		grid.Row(r.Node, way, printer.EndName(r.Source, ""), printer.Destination(r.Connection), printer.Peer(r.Connection), printer.Lasted(r.Seconds),
-			printer.Bytes(uint64(r.ReceivedPerSec)), printer.Bytes(uint64(r.SentPerSec)), printer.Bytes(r.BytesReceived), printer.Bytes(r.BytesSent))
+		return grid
+	}, []int{2, 3, 4}, []int{4, 8, 9, 0, 5, 1})
+}
+
+// sharedNamespace is the one that all ends share of which one is known; empty if they are of several.
+func sharedNamespace(rates []connectionRate) string {
+	shared := ""
+	for _, r := range rates {
+		for _, end := range []api.ConnectionEnd{r.Source, r.Destination} {
+			switch {
+			case end.Namespace == "" || end.Namespace == shared:
+			case shared == "":
+				shared = end.Namespace
+			default:
+				return ""
+			}
+		}
 	}
-	return grid
+	return shared
 }
 
 func rate(perSecond float64) string {

@@ -9,17 +9,17 @@ import (
 
 func TestTopRatesOfPods(t *testing.T) {
 	before := []api.PodUse{
-		{Node: "n1", Namespace: "default", Pod: "a", Opened: 10, Failed: 1, BytesReceived: 1000, BytesSent: 500, CPUSeconds: 1},
-		{Node: "n1", Namespace: "default", Pod: "restarted", Opened: 100, BytesSent: 900, CPUSeconds: 5},
+		{Node: "n1", Namespace: "default", Pod: "a", Opened: 10, Failed: 1, ReceivedBytes: 1000, SentBytes: 500, CPUSeconds: 1},
+		{Node: "n1", Namespace: "default", Pod: "restarted", Opened: 100, SentBytes: 900, CPUSeconds: 5},
 	}
 	now := []api.PodUse{
-		{Node: "n1", Namespace: "default", Pod: "restarted", Open: 1, Opened: 2, BytesSent: 50, CPUSeconds: 0.1},
-		{Node: "n2", Namespace: "default", Pod: "new", Open: 3, Opened: 3, BytesSent: 70, CPUSeconds: 2},
-		{Node: "n1", Namespace: "default", Pod: "a", Open: 2, Opened: 14, Failed: 2, BytesReceived: 3000, BytesSent: 600, CPUSeconds: 1.5},
+		{Node: "n1", Namespace: "default", Pod: "restarted", Open: 1, Opened: 2, SentBytes: 50, CPUSeconds: 0.1},
+		{Node: "n2", Namespace: "default", Pod: "new", Open: 3, Opened: 3, SentBytes: 70, CPUSeconds: 2},
+		{Node: "n1", Namespace: "default", Pod: "a", Open: 2, Opened: 14, Denied: 6, Failed: 2, ReceivedBytes: 3000, SentBytes: 600, CPUSeconds: 1.5},
 	}
 	rates := podRates(before, now, 2)
 	want := []podRate{
-		{Node: "n1", Namespace: "default", Pod: "a", Open: 2, OpenedPerSec: 2, FailedPerSec: 0.5, ReceivedPerSec: 1000, SentPerSec: 50, CPU: 0.25},
+		{Node: "n1", Namespace: "default", Pod: "a", Open: 2, OpenedPerSec: 2, DeniedPerSec: 3, FailedPerSec: 0.5, ReceivedPerSec: 1000, SentPerSec: 50, CPU: 0.25},
 		// What it came to before it was first seen is no rate.
 		{Node: "n2", Namespace: "default", Pod: "new", Open: 3},
 		{Node: "n1", Namespace: "default", Pod: "restarted", Open: 1},
@@ -30,22 +30,22 @@ func TestTopRatesOfPods(t *testing.T) {
 		}
 	}
 	var b strings.Builder
-	if err := podGrid(rates).Print(&b, ""); err != nil {
+	if err := podGrid(rates, 0).Print(&b, ""); err != nil {
 		t.Fatal(err)
 	}
-	if row := strings.Join(strings.Fields(strings.Split(b.String(), "\n")[1]), " "); row != "default a n1 2 2.0 0.5 1000 B 50 B 25.0%" {
+	if row := strings.Join(strings.Fields(strings.Split(b.String(), "\n")[1]), " "); row != "default a n1 2 2.0 3.0 0.5 50 B 1000 B 25.0%" {
 		t.Errorf("row %q", row)
 	}
 }
 
 func TestTopRatesOfConnections(t *testing.T) {
-	before := []api.Connection{{Node: "n1", ID: "1", BytesReceived: 100}, {Node: "n1", ID: "2"}}
+	before := []api.Connection{{Node: "n1", ID: "1", Bytes: api.Bytes{ClientToServer: 100}}, {Node: "n1", ID: "2"}}
 	now := []api.Connection{
-		{Node: "n1", ID: "1", BytesReceived: 300, Seconds: 9},
-		{Node: "n2", ID: "1", BytesSent: 4000, Seconds: 1}, // another one of another proxy
+		{Node: "n1", ID: "1", Bytes: api.Bytes{ClientToServer: 300}, Seconds: 9},
+		{Node: "n2", ID: "1", Bytes: api.Bytes{ServerToClient: 4000}, Seconds: 1}, // another one of another proxy
 	}
 	rates := connectionRates(before, now, 2)
-	if len(rates) != 2 || rates[0].Node != "n2" || rates[0].SentPerSec != 2000 || rates[1].ReceivedPerSec != 100 {
+	if len(rates) != 2 || rates[0].Node != "n2" || rates[0].PerSec.ServerToClient != 2000 || rates[1].PerSec.ClientToServer != 100 {
 		t.Errorf("got %+v", rates)
 	}
 }

@@ -7,7 +7,7 @@ mod matching;
 mod policy;
 mod written;
 
-pub use decide::{Applied, Decision, DenyReason, DryRun, decide, dry_run};
+pub use decide::{Applied, Decision, DenyReason, DryRun, allow_policies, decide, dry_run};
 pub use matching::Connection;
 pub use policy::{Action, Clause, Match, Policy, Rule, Scope, ServiceAccount, StringMatch};
 pub use written::written;

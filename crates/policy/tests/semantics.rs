@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use lateen_policy::{
     Action, Applied, Clause, Connection, Decision, DenyReason, DryRun, Match, Policy, Scope,
-    ServiceAccount, StringMatch, decide, dry_run,
+    ServiceAccount, StringMatch, allow_policies, decide, dry_run,
 };
 use lateen_types::{Identity, NamespacedName, VerifiedPeer};
 
@@ -252,6 +252,25 @@ fn a_peer_without_identity_matches_no_principal_but_the_negation_of_any() {
     ] {
         assert_eq!(any(pattern.clone()), (false, true), "{pattern:?}");
     }
+}
+
+#[test]
+fn allow_policies_are_named_as_written_and_apart_from_those_in_dry_run() {
+    let named = |name: &str, action, dry_run| Policy {
+        dry_run,
+        ..policy(name, action, vec![])
+    };
+    let all = [
+        named("web~f17b629b", Action::Allow, false),
+        named("no", Action::Deny, false),
+        named("later", Action::Allow, true),
+    ];
+    let names = |dry_run| -> Vec<String> {
+        let names = allow_policies(&all, dry_run);
+        names.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(names(false), ["default/web"]);
+    assert_eq!(names(true), ["default/later"]);
 }
 
 /// What the control plane makes of PeerAuthentication STRICT.

@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::live::{Ending, Event, Listed};
+use crate::live::{Denial, Ending, Event, Fault, Judgement, Listed};
 use crate::pods::Table;
 use crate::publish::Current;
 use crate::worker::{Mailbox, PodUse};
@@ -56,6 +56,14 @@ struct End {
     identity: Option<String>,
 }
 
+/// What has passed, named by its way so that no reader has to know whose view it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Passed {
+    client_to_server: u64,
+    server_to_client: u64,
+}
+
 /// One line.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -64,6 +72,10 @@ struct Line {
     event: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
+    /// The same at both ends: the parent-id of the W3C traceparent that the client's proxy sends with its request. A number
+    /// of eight random bytes, which only these two proxies give to this connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pair: Option<String>,
     direction: &'static str,
     source: End,
     destination: End,
@@ -78,10 +90,18 @@ struct Line {
     tunnel: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     allowed_by: Option<String>,
+    /// The policies of this proxy that refused it or ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    denied: Option<Denial>,
+    /// Whether the server's proxy refused it by a policy, which is not known here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    denied_by_peer: bool,
+    /// The policies in dry run that would refuse it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    would_deny: Option<Denial>,
     state: &'static str,
     seconds: f64,
-    bytes_received: u64,
-    bytes_sent: u64,
+    bytes: Passed,
     #[serde(skip_serializing_if = "Option::is_none")]
     flags: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -196,14 +216,21 @@ impl Connections {
             }
         };
         let service = snapshot.as_ref().and_then(|s| self.service(s, listed));
+        let denied_by_peer = matches!(&ending, Some(ending) if ending.fault == Fault::DeniedByPeer);
         let (flags, error) = match ending {
             Some(ending) => (Some(ending.flags.as_str()), Some(ending.reason)),
             None => (None, None),
         };
+        let Judgement {
+            allowed_by,
+            denied,
+            would_deny,
+        } = listed.judgement.clone();
         Line {
             event,
             id: (listed.id != 0)
                 .then(|| format!("{}-{}", listed.id >> 48, listed.id & ((1 << 48) - 1))),
+            pair: (listed.pair != 0).then(|| format!("{:016x}", listed.pair)),
             direction: match listed.direction {
                 Direction::Inbound => "inbound",
                 Direction::Outbound => "outbound",
@@ -214,11 +241,16 @@ impl Connections {
             wanted: listed.wanted.filter(|wanted| *wanted != listed.destination),
             tunnelled: listed.tunnelled,
             tunnel: listed.tunnel,
-            allowed_by: listed.allowed_by.as_ref().map(ToString::to_string),
+            allowed_by: allowed_by.as_ref().map(ToString::to_string),
+            denied,
+            denied_by_peer,
+            would_deny,
             state: listed.state.as_str(),
             seconds: listed.age.as_secs_f64(),
-            bytes_received: listed.received,
-            bytes_sent: listed.sent,
+            bytes: Passed {
+                client_to_server: listed.to_server,
+                server_to_client: listed.to_client,
+            },
             flags,
             error,
         }
@@ -260,9 +292,10 @@ impl Connections {
                 "identity": pod.identity.to_string(),
                 "open": totals.open,
                 "opened": totals.opened,
+                "denied": totals.denied,
                 "failed": totals.failed,
-                "bytesReceived": totals.received,
-                "bytesSent": totals.sent,
+                "receivedBytes": totals.received,
+                "sentBytes": totals.sent,
                 "cpuSeconds": used.as_secs_f64(),
             })
         });
@@ -292,7 +325,7 @@ fn end(address: SocketAddr, workload: Option<&Arc<Workload>>) -> End {
 
 impl Line {
     fn denied(&self) -> bool {
-        self.flags == Some(ResponseFlags::Denied.as_str())
+        self.denied_by_peer || self.flags == Some(ResponseFlags::Denied.as_str())
     }
 }
 

@@ -171,10 +171,9 @@ fn connection(listed: &Listed) -> Value {
         "protocol": if listed.tunnelled { "HBONE" } else { "TCP" },
         "peer": listed.peer.as_ref().map(ToString::to_string),
         "tunnel": listed.tunnel,
-        "allowedBy": listed.allowed_by.as_ref().map(ToString::to_string),
+        "allowedBy": listed.judgement.allowed_by.as_ref().map(ToString::to_string),
         "state": listed.state.as_str(),
         "ageSeconds": listed.age.as_secs_f64(),
-        "bytesReceived": listed.received,
-        "bytesSent": listed.sent,
+        "bytes": {"clientToServer": listed.to_server, "serverToClient": listed.to_client},
     })
 }

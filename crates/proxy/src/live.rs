@@ -14,13 +14,13 @@ use std::task::{Context, Poll};
 use lateen_capture::Ledger;
 use lateen_config::Snapshot;
 use lateen_policy::Decision;
-use lateen_types::{Direction, NamespacedName, WorkloadUid};
+use lateen_types::{Direction, WorkloadUid};
 use slab::Slab;
 
 use crate::pod::Pod;
 
 use entry::{About, Entry};
-pub use entry::{Cut, Ending, Facts, Listed, Outgoing, State};
+pub use entry::{Cut, Denial, Ending, Facts, Fault, Judgement, Listed, Outgoing, State};
 pub use watch::{Event, Watch, Watcher};
 
 /// A worker's connections.
@@ -46,11 +46,13 @@ pub struct Totals {
     pub open: u64,
     /// Connections that were entered.
     pub opened: u64,
-    /// Connections that did not end well, those included that were refused before they were entered.
+    /// Connections that a policy refused or ended, at either end.
+    pub denied: u64,
+    /// Other connections that did not end well, those included that were refused before they were entered.
     pub failed: u64,
-    /// Bytes from clients to servers.
+    /// Bytes that the pod received, as a server or as a client.
     pub received: u64,
-    /// Bytes from servers to clients.
+    /// Bytes that the pod sent.
     pub sent: u64,
 }
 
@@ -73,18 +75,21 @@ impl Live {
     }
 
     /// Enters an inbound connection. Enter first and decide then: a policy that comes between the two is not missed.
-    pub fn enter(&self, facts: Facts) -> Tracked {
-        self.track(About::Inbound(facts))
+    /// Watchers hear of it when policies admit it, or when it ends. `pair` is the number that its sender gave it, 0 if none.
+    pub fn enter(&self, facts: Facts, pair: u64) -> Tracked {
+        self.track(About::Inbound(facts), pair)
     }
 
-    /// Enters an outbound connection.
-    pub fn depart(&self, outgoing: Outgoing) -> Tracked {
-        self.track(About::Outbound(outgoing))
+    /// Enters an outbound connection, to which this proxy gives the number `pair`.
+    pub fn depart(&self, outgoing: Outgoing, pair: u64) -> Tracked {
+        let tracked = self.track(About::Outbound(outgoing), pair);
+        self.0.tell(|| Event::Opened(tracked.entry.list()));
+        tracked
     }
 
-    fn track(&self, about: About) -> Tracked {
+    fn track(&self, about: About, pair: u64) -> Tracked {
         self.0.numbers.set(self.0.numbers.get() + 1);
-        let entry = Rc::new(Entry::new(self.0.numbers.get(), about));
+        let entry = Rc::new(Entry::new(self.0.numbers.get(), pair, about));
         self.0.count(entry.pod(), |totals| {
             totals.open += 1;
             totals.opened += 1;
@@ -93,7 +98,6 @@ impl Live {
         if let Some(ledger) = &self.0.ledger {
             ledger.open(key, &entry.record());
         }
-        self.0.tell(|| Event::Opened(entry.list()));
         Tracked {
             tables: Rc::clone(&self.0),
             key,
@@ -119,10 +123,14 @@ impl Live {
             };
             match facts.decide(snapshot, workload) {
                 Decision::Allow { by } => {
-                    entry.allowed_by(by);
+                    entry.judge(|judgement| judgement.allowed_by = by);
                     false
                 }
-                Decision::Deny { .. } => true,
+                Decision::Deny { by } => {
+                    let denial = Denial::new(&by, snapshot, workload);
+                    entry.judge(|judgement| judgement.denied = Some(denial));
+                    true
+                }
             }
         })
     }
@@ -160,8 +168,8 @@ impl Live {
     }
 
     /// Counts a connection that was refused before it was entered, and tells of it.
-    pub fn refused(&self, pod: &Pod, event: impl FnOnce() -> (Listed, Ending)) {
-        self.0.count(pod, |totals| totals.failed += 1);
+    pub fn refused(&self, pod: &Pod, fault: Fault, event: impl FnOnce() -> (Listed, Ending)) {
+        self.0.count(pod, |totals| totals.end(fault));
         self.0.tell(|| {
             let (listed, ending) = event();
             Event::Closed(listed, Some(Box::new(ending)))
@@ -173,7 +181,7 @@ impl Live {
         let mut totals = self.0.totals.borrow().clone();
         for (_, entry) in self.0.entries.borrow().iter() {
             if let Some(totals) = totals.get_mut(&entry.pod().uid) {
-                totals.add(entry.bytes());
+                totals.add(entry.pod_bytes());
             }
         }
         totals
@@ -194,6 +202,13 @@ impl Totals {
     fn add(&mut self, (received, sent): (u64, u64)) {
         self.received += received;
         self.sent += sent;
+    }
+
+    fn end(&mut self, fault: Fault) {
+        match fault {
+            Fault::Denied | Fault::DeniedByPeer => self.denied += 1,
+            Fault::Failed => self.failed += 1,
+        }
     }
 }
 
@@ -233,9 +248,15 @@ impl Tracked {
         }
     }
 
-    /// Which policy let it in.
-    pub fn allowed_by(&self, policy: Option<NamespacedName>) {
-        self.entry.allowed_by(policy);
+    /// Policies admit it; watchers hear of it now.
+    pub fn admitted(&self, judgement: Judgement) {
+        self.entry.judge(|now| *now = judgement);
+        self.tables.tell(|| Event::Opened(self.entry.list()));
+    }
+
+    /// Policies refuse it.
+    pub fn refused(&self, judgement: Judgement) {
+        self.entry.judge(|now| *now = judgement);
     }
 
     /// The tunnel that carries it, by its number on this worker.
@@ -273,11 +294,11 @@ impl Tracked {
         self.entry.was_cut()
     }
 
-    /// Leaves; with how it ended, if it did not end well.
-    pub fn leave(self, ending: Option<impl FnOnce() -> Ending>) {
-        if let Some(ending) = ending {
+    /// Leaves; with how it ended, if it did not end well. The ending's text is made only if somebody watches.
+    pub fn leave(self, ending: Option<(Fault, impl FnOnce() -> Ending)>) {
+        if let Some((fault, ending)) = ending {
             self.tables
-                .count(self.entry.pod(), |totals| totals.failed += 1);
+                .count(self.entry.pod(), |totals| totals.end(fault));
             if !self.tables.watchers.borrow().is_empty() {
                 self.entry.failed(ending());
             }
@@ -295,7 +316,7 @@ impl Drop for Tracked {
         // A pod that was let go is forgotten, whatever of it still ends.
         if let Some(totals) = self.tables.totals.borrow_mut().get_mut(&entry.pod().uid) {
             totals.open = totals.open.saturating_sub(1);
-            totals.add(entry.bytes());
+            totals.add(entry.pod_bytes());
         }
         self.tables
             .tell(|| Event::Closed(entry.list(), entry.ending()));

@@ -41,7 +41,7 @@ pub use ejection::{Ejected, Ejections};
 pub use refusal::Refusal;
 use relaying::Records;
 
-use crate::live::{Ending, Facts, Listed, State};
+use crate::live::{Denial, Ending, Facts, Judgement, Listed, State};
 use crate::pod::{Door, Pod, Port};
 use crate::worker::{OpenSocket, Worker};
 
@@ -120,28 +120,37 @@ impl Arrival {
     /// Ends a connection that cannot be served before both of its ends are known. The client sees a reset, not an
     /// orderly end that could be taken for an empty answer.
     fn refuse(self, worker: &Worker, destination: SocketAddr, reporter: Reporter, why: &Refusal) {
-        refuse(worker, &self.pod, self.peer, destination, reporter, why);
+        refuse(
+            worker,
+            &self.pod,
+            (self.peer, destination),
+            reporter,
+            why,
+            0,
+        );
         reset_on_close(&self.stream);
     }
 }
 
-/// Counts and logs a connection that is refused before it counts as opened.
+/// Counts and logs a connection between two addresses that is refused before it counts as opened. `pair` is the number that
+/// its sender gave it, 0 if none.
 fn refuse(
     worker: &Worker,
     pod: &Arc<Pod>,
-    client: SocketAddr,
-    destination: SocketAddr,
+    (client, destination): (SocketAddr, SocketAddr),
     reporter: Reporter,
     why: &Refusal,
+    pair: u64,
 ) {
     let labels = describe::unopened(worker, pod, client.ip(), reporter, why.flags());
     worker.metrics.refused(labels);
     worker
         .metrics
         .tell_refused(client, destination, reporter, &why.to_string());
-    worker.live.refused(pod, || {
+    worker.live.refused(pod, why.fault(), || {
         let listed = Listed {
             id: 0,
+            pair,
             pod: Arc::clone(pod),
             direction: match reporter {
                 Reporter::Source => Direction::Outbound,
@@ -153,11 +162,11 @@ fn refuse(
             tunnelled: false,
             peer: None,
             tunnel: None,
-            allowed_by: None,
+            judgement: Judgement::default(),
             state: State::Opening,
             age: Duration::ZERO,
-            received: 0,
-            sent: 0,
+            to_server: 0,
+            to_client: 0,
         };
         (listed, ending(why))
     });
@@ -172,15 +181,22 @@ fn admit(
 ) -> Result<(), Refusal> {
     let facts = records.tracked.facts();
     let hits = dry_run(snapshot.policies_for(workload), &facts.connection());
+    let mut judgement = Judgement::default();
     if !hits.is_empty() {
         rehearse(worker, facts, &records.connection, &hits);
+        judgement.would_deny = Denial::rehearsed(&hits, snapshot, workload);
     }
     match facts.decide(snapshot, workload) {
         Decision::Allow { by } => {
-            records.tracked.allowed_by(by);
+            judgement.allowed_by = by;
+            records.tracked.admitted(judgement);
             Ok(())
         }
-        Decision::Deny { by } => Err(Refusal::Denied(by)),
+        Decision::Deny { by } => {
+            judgement.denied = Some(Denial::new(&by, snapshot, workload));
+            records.tracked.refused(judgement);
+            Err(Refusal::Denied(by))
+        }
     }
 }
 
@@ -206,6 +222,7 @@ fn rehearse(worker: &Worker, facts: &Facts, connection: &Connection, hits: &[Dry
 /// How a connection ended, for those who watch.
 fn ending(why: &Refusal) -> Ending {
     Ending {
+        fault: why.fault(),
         flags: why.flags(),
         reason: why.to_string().into(),
     }
@@ -220,7 +237,8 @@ fn finish(worker: &Worker, records: Records, outcome: Result<(), Refusal>) {
     if let Err(Refusal::Cut(reason)) = &outcome {
         worker.metrics.connection_cut(reason.as_str());
     }
-    tracked.leave(outcome.as_ref().err().map(|why| || ending(why)));
+    let ending = |why| (Refusal::fault(why), || ending(why));
+    tracked.leave(outcome.as_ref().err().map(ending));
     connection.finish(outcome.map_err(|refusal| Failure {
         flags: refusal.flags(),
         reason: refusal.to_string(),

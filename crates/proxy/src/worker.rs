@@ -83,6 +83,7 @@ impl PodUse {
     pub fn add(&mut self, other: &Self) {
         self.totals.open += other.totals.open;
         self.totals.opened += other.totals.opened;
+        self.totals.denied += other.totals.denied;
         self.totals.failed += other.totals.failed;
         self.totals.received += other.totals.received;
         self.totals.sent += other.totals.sent;

@@ -73,11 +73,50 @@ func (g *Grid) Fit(width int, names, spare []int) {
 	g.right = right
 }
 
+// width is how wide the grid's lines are.
+func (g *Grid) width() int {
+	sum := -gap
+	for i := range g.heading {
+		wide := 0
+		for _, line := range append([][]string{g.heading}, g.rows...) {
+			wide = max(wide, utf8.RuneCountInString(line[i]))
+		}
+		sum += wide + gap
+	}
+	return sum
+}
+
+// Narrowed makes a grid about connections no wider than a terminal, as Fit does, and tries first to have names shorter: without the
+// namespace home, then without the hashes of pods. A width of 0 has no bounds.
+func Narrowed(width int, home string, make func(Names) *Grid, names, spare []int) *Grid {
+	var grid *Grid
+	for _, written := range levels(home) {
+		if grid = make(written); width == 0 || grid.width() <= width {
+			return grid
+		}
+	}
+	grid.Fit(width, names, spare)
+	return grid
+}
+
+// Wrapped is a line behind a lead, broken between words where it would be wider than width; 0 has no bounds.
+func Wrapped(lead, text string, width int) string {
+	if width <= 0 {
+		return lead + text + "\n"
+	}
+	p := &paragraphs{width: width}
+	p.wrap(lead, text)
+	return p.text.String()
+}
+
 // shortened leaves out the middle of a text that is too long.
 func shortened(text string, width int) string {
 	runes := []rune(text)
-	if len(runes) <= width || width < 2 {
+	switch {
+	case len(runes) <= width:
 		return text
+	case width < 2:
+		return "…"
 	}
 	tail := width / 2
 	return string(runes[:width-1-tail]) + "…" + string(runes[len(runes)-tail:])

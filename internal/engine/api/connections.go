@@ -12,25 +12,44 @@ import (
 
 // Connection is one connection as a node's proxy sees it, or an event of one.
 type Connection struct {
-	Node      string `json:"node"`
-	Event     string `json:"event,omitempty"` // while following: "opened", "closed", "missed" (see Count) or "watching"
-	Count     uint64 `json:"count,omitempty"` // with "missed": how many events were lost because nobody read in time
-	ID        string `json:"id,omitempty"`    // unique in one process of the node's proxy; empty if it was refused at once
+	Node  string `json:"node"`
+	Event string `json:"event,omitempty"` // while following: "opened", "closed", "missed" (see Count) or "watching"
+	Count uint64 `json:"count,omitempty"` // with "missed": how many events were lost because nobody read in time
+	ID    string `json:"id,omitempty"`    // unique in one process of the node's proxy; empty if it was refused at once
+	// Pair is the same in what the proxies of both ends tell of a connection: the parent-id of the traceparent that the client's proxy
+	// sends with its request, 16 hex digits. It is empty where no request was sent or received.
+	Pair      string `json:"pair,omitempty"`
 	Direction string `json:"direction,omitempty"`
 	// Source is the client, Destination the next hop of an outbound and the application of an inbound connection.
-	Source        ConnectionEnd `json:"source,omitzero"`
-	Destination   ConnectionEnd `json:"destination,omitzero"`
-	Service       string        `json:"service,omitempty"` // the host name of the service that was addressed
-	Wanted        string        `json:"wanted,omitempty"`  // the address that the client asked for
-	Tunnelled     bool          `json:"tunnelled,omitempty"`
-	Tunnel        uint64        `json:"tunnel,omitempty"`
-	AllowedBy     string        `json:"allowedBy,omitempty"` // the policy that let it in, if one had to
-	State         string        `json:"state,omitempty"`     // "opening", "open" or "cut"
-	Seconds       float64       `json:"seconds,omitempty"`
-	BytesReceived uint64        `json:"bytesReceived"` // from the client
-	BytesSent     uint64        `json:"bytesSent"`     // to the client
-	Flags         string        `json:"flags,omitempty"`
-	Error         string        `json:"error,omitempty"` // why it did not end well
+	Source       ConnectionEnd `json:"source,omitzero"`
+	Destination  ConnectionEnd `json:"destination,omitzero"`
+	Service      string        `json:"service,omitempty"` // the host name of the service that was addressed
+	Wanted       string        `json:"wanted,omitempty"`  // the address that the client asked for
+	Tunnelled    bool          `json:"tunnelled,omitempty"`
+	Tunnel       uint64        `json:"tunnel,omitempty"`
+	AllowedBy    string        `json:"allowedBy,omitempty"`    // the policy that let it in, if one had to
+	Denial       *Denial       `json:"denied,omitempty"`       // the policies by which this proxy refused or ended it
+	DeniedByPeer bool          `json:"deniedByPeer,omitempty"` // the server's proxy refused it by a policy
+	WouldDeny    *Denial       `json:"wouldDeny,omitempty"`    // the policies in dry run that would refuse it
+	State        string        `json:"state,omitempty"`        // "opening", "open" or "cut"
+	Seconds      float64       `json:"seconds,omitempty"`
+	Bytes        Bytes         `json:"bytes"`
+	Flags        string        `json:"flags,omitempty"`
+	Error        string        `json:"error,omitempty"` // why it did not end well
+}
+
+// Bytes counts the bytes of a connection by their way, whichever end tells of it.
+type Bytes struct {
+	ClientToServer uint64 `json:"clientToServer"`
+	ServerToClient uint64 `json:"serverToClient"`
+}
+
+// Denial names policies that refuse a connection, as namespace/name and as node proxies know them: those that stand for
+// PeerAuthentications have names that no object has.
+type Denial struct {
+	By          []string `json:"by,omitempty"`          // each refuses it alone
+	NoneMatched []string `json:"noneMatched,omitempty"` // ALLOW policies of which none matches
+	NotKnown    []string `json:"notKnown,omitempty"`    // they cover the workload, and the proxy could not read them
 }
 
 // ConnectionEnd is one end of a connection, as far as the proxy knows it.
@@ -41,10 +60,38 @@ type ConnectionEnd struct {
 	Identity  string `json:"identity,omitempty"` // proven by TLS, or the one that the mesh gives to who has the address
 }
 
-// Denied reports whether a policy refused or ended it.
-func (c Connection) Denied() bool { return c.Flags == "DENY" }
+// Verdict is how a connection stands or ended, in one word or three.
+type Verdict string
 
-// PodUse is what one pod's connections came to since its proxy serves it.
+// The verdicts, the gravest first.
+const (
+	Denied       Verdict = "denied"         // a policy refused or ended it at the proxy that tells
+	DeniedByPeer Verdict = "denied by peer" // a policy refused it at the server's proxy
+	Failed       Verdict = "failed"
+	WouldDeny    Verdict = "would deny" // a policy in dry run would refuse it
+	OK           Verdict = "ok"
+	Open         Verdict = "open"
+)
+
+// Verdict is how the proxy that tells of the connection sees it.
+func (c Connection) Verdict() Verdict {
+	switch {
+	case c.DeniedByPeer:
+		return DeniedByPeer
+	case c.Flags == "DENY":
+		return Denied
+	case c.Error != "":
+		return Failed
+	case c.WouldDeny != nil:
+		return WouldDeny
+	case c.Event != "closed":
+		return Open
+	}
+	return OK
+}
+
+// PodUse is what one pod's connections came to since its proxy serves it. Bytes are those that the pod received and sent, be it the
+// client or the server.
 type PodUse struct {
 	Node          string  `json:"node"`
 	Namespace     string  `json:"namespace"`
@@ -52,9 +99,10 @@ type PodUse struct {
 	Identity      string  `json:"identity"`
 	Open          uint64  `json:"open"`
 	Opened        uint64  `json:"opened"`
-	Failed        uint64  `json:"failed"`
-	BytesReceived uint64  `json:"bytesReceived"`
-	BytesSent     uint64  `json:"bytesSent"`
+	Denied        uint64  `json:"denied"` // by policies, at either end
+	Failed        uint64  `json:"failed"` // for other reasons
+	ReceivedBytes uint64  `json:"receivedBytes"`
+	SentBytes     uint64  `json:"sentBytes"`
 	CPUSeconds    float64 `json:"cpuSeconds"` // of the proxy's workers
 }
 

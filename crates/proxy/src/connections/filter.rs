@@ -109,6 +109,7 @@ fn fits_peer(end: &End, peer: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Passed;
     use super::*;
 
     fn end(namespace: &str, name: &str) -> End {
@@ -124,6 +125,7 @@ mod tests {
         Line {
             event: None,
             id: None,
+            pair: None,
             direction: "inbound",
             source: end("shop", "web-1"),
             destination: end("data", "store-7"),
@@ -132,10 +134,12 @@ mod tests {
             tunnelled: true,
             tunnel: None,
             allowed_by: None,
+            denied: None,
+            denied_by_peer: false,
+            would_deny: None,
             state: "open",
             seconds: 0.0,
-            bytes_received: 0,
-            bytes_sent: 0,
+            bytes: Passed::default(),
             flags,
             error: flags.map(Into::into),
         }
@@ -170,6 +174,9 @@ mod tests {
         }
         let denied = Filter::parse("only=denied").unwrap();
         assert!(!denied.takes(&line(Some("CONNECT"))) && !denied.takes(&line(None)));
+        let mut by_peer = line(Some("CONNECT"));
+        by_peer.denied_by_peer = true;
+        assert!(denied.takes(&by_peer), "the server's proxy denied it");
         let failed = Filter::parse("only=failed").unwrap();
         assert!(failed.takes(&line(Some("CONNECT"))) && !failed.takes(&line(None)));
     }

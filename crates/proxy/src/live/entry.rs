@@ -10,9 +10,10 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::pod::Pod;
 use lateen_capture::keeper::Record;
 use lateen_config::{Snapshot, Workload};
-use lateen_policy::{Connection, Decision, decide};
+use lateen_policy::{Connection, Decision, DenyReason, DryRun, allow_policies, decide};
 use lateen_telemetry::ResponseFlags;
 use lateen_types::{Direction, Identity, NamespacedName, VerifiedPeer};
+use serde::Serialize;
 
 /// What a policy decision about an inbound connection rests on.
 #[derive(Clone, Debug)]
@@ -41,6 +42,72 @@ impl Facts {
     pub fn decide(&self, snapshot: &Snapshot, workload: &Workload) -> Decision {
         decide(snapshot.policies_for(workload), &self.connection())
     }
+}
+
+/// The policies that refuse a connection, named as their authors wrote them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Denial {
+    /// Policies that refuse it on their own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub by: Vec<String>,
+    /// ALLOW policies that refuse it because none of them matches.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub none_matched: Vec<String>,
+    /// Policies that cover the workload and are not known to this proxy: each may be a DENY.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_known: Vec<String>,
+}
+
+impl Denial {
+    /// Names the policies behind a decision about a connection to `workload`.
+    pub fn new(reason: &DenyReason, snapshot: &Snapshot, workload: &Workload) -> Self {
+        match reason {
+            DenyReason::Policy(name) => Self {
+                by: vec![name.to_string()],
+                ..Self::default()
+            },
+            DenyReason::Unknown(name) => Self {
+                not_known: vec![name.clone()],
+                ..Self::default()
+            },
+            DenyReason::NoAllowMatched => Self {
+                none_matched: allow_names(snapshot, workload, false),
+                ..Self::default()
+            },
+        }
+    }
+
+    /// Names the policies in dry run that would refuse a connection to `workload`; `None` if none would.
+    pub fn rehearsed(hits: &[DryRun], snapshot: &Snapshot, workload: &Workload) -> Option<Self> {
+        let mut denial = Self::default();
+        for hit in hits {
+            match hit {
+                DryRun::WouldDeny(name) => denial.by.push(name.to_string()),
+                DryRun::WouldAllow(_) => {}
+                DryRun::NoAllowWouldMatch => {
+                    denial.none_matched = allow_names(snapshot, workload, true);
+                }
+            }
+        }
+        (denial != Self::default()).then_some(denial)
+    }
+}
+
+fn allow_names(snapshot: &Snapshot, workload: &Workload, dry_run: bool) -> Vec<String> {
+    let names = allow_policies(snapshot.policies_for(workload), dry_run);
+    names.iter().map(ToString::to_string).collect()
+}
+
+/// Decisions of policies about one inbound connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judgement {
+    /// The ALLOW policy that let it in; `None` if none had to.
+    pub allowed_by: Option<NamespacedName>,
+    /// Policies that refused it, or ended it later.
+    pub denied: Option<Denial>,
+    /// Policies in dry run that would refuse it.
+    pub would_deny: Option<Denial>,
 }
 
 /// An outbound connection.
@@ -108,9 +175,22 @@ impl State {
     }
 }
 
+/// Whose decision ended a connection that did not end well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A policy's, applied by this proxy.
+    Denied,
+    /// A policy's, applied by the peer's proxy, which answered 401.
+    DeniedByPeer,
+    /// Nobody's: it failed.
+    Failed,
+}
+
 /// How a connection ended that did not end well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
+    /// Whose decision it was.
+    pub fault: Fault,
     /// The counters' word for it.
     pub flags: ResponseFlags,
     /// The access log's sentence.
@@ -122,6 +202,8 @@ pub struct Ending {
 pub struct Listed {
     /// Tells it from every other one of this process; 0 for one that was refused before it was entered.
     pub id: u64,
+    /// The number that the client's proxy gave it and the server's proxy received; 0 if there is none.
+    pub pair: u64,
     /// The pod's.
     pub pod: Arc<Pod>,
     /// To the pod or from it.
@@ -138,16 +220,16 @@ pub struct Listed {
     pub peer: Option<Identity>,
     /// The tunnel's number on its worker, if known.
     pub tunnel: Option<u64>,
-    /// The ALLOW policy that let it in; `None` if none had to.
-    pub allowed_by: Option<NamespacedName>,
+    /// What policies said about it.
+    pub judgement: Judgement,
     /// How far it is.
     pub state: State,
     /// Since it was accepted.
     pub age: Duration,
     /// Bytes from the client to the server.
-    pub received: u64,
+    pub to_server: u64,
     /// Bytes from the server to the client.
-    pub sent: u64,
+    pub to_client: u64,
 }
 
 #[derive(Debug)]
@@ -156,18 +238,25 @@ pub(super) enum About {
     Outbound(Outgoing),
 }
 
+/// What policies said about a connection, and how it ended if it did not end well.
+#[derive(Default, PartialEq)]
+struct Said {
+    judgement: Judgement,
+    ending: Option<Box<Ending>>,
+}
+
 pub(super) struct Entry {
     id: u64,
+    pair: u64,
     about: About,
     since: Instant,
     tunnel: Cell<u64>,
-    /// Boxed: most were let in because no policy asks for one.
-    allowed_by: Cell<Option<Box<NamespacedName>>>,
+    /// Boxed: most connections have none of it.
+    said: Cell<Option<Box<Said>>>,
     open: Cell<bool>,
     cut: Cell<Option<Cut>>,
     /// Who waits for `cut`. One at most: the task that relays. It takes less room than a notification would.
     waiting: Cell<Option<Waker>>,
-    ending: Cell<Option<Box<Ending>>>,
     received: Cell<u64>,
     sent: Cell<u64>,
 }
@@ -183,17 +272,17 @@ impl fmt::Debug for Entry {
 }
 
 impl Entry {
-    pub(super) fn new(id: u64, about: About) -> Self {
+    pub(super) fn new(id: u64, pair: u64, about: About) -> Self {
         Self {
             id,
+            pair,
             about,
             since: Instant::now(),
             tunnel: Cell::new(0),
-            allowed_by: Cell::new(None),
+            said: Cell::new(None),
             open: Cell::new(false),
             cut: Cell::new(None),
             waiting: Cell::new(None),
-            ending: Cell::new(None),
             received: Cell::new(0),
             sent: Cell::new(0),
         }
@@ -203,8 +292,19 @@ impl Entry {
         &self.about
     }
 
-    pub(super) fn allowed_by(&self, policy: Option<NamespacedName>) {
-        self.allowed_by.set(policy.map(Box::new));
+    /// Changes what policies said about it.
+    pub(super) fn judge(&self, change: impl FnOnce(&mut Judgement)) {
+        self.say(|said| change(&mut said.judgement));
+    }
+
+    /// Nothing is allocated as long as nothing is said.
+    fn say<T>(&self, change: impl FnOnce(&mut Said) -> T) -> T {
+        let mut said = self.said.take().map_or_else(Said::default, |said| *said);
+        let result = change(&mut said);
+        if said != Said::default() {
+            self.said.set(Some(Box::new(said)));
+        }
+        result
     }
 
     pub(super) fn through(&self, tunnel: u64) {
@@ -264,11 +364,11 @@ impl Entry {
     }
 
     pub(super) fn failed(&self, ending: Ending) {
-        self.ending.set(Some(Box::new(ending)));
+        self.say(|said| said.ending = Some(Box::new(ending)));
     }
 
     pub(super) fn ending(&self) -> Option<Box<Ending>> {
-        self.ending.take()
+        self.say(|said| said.ending.take())
     }
 
     pub(super) fn pod(&self) -> &Arc<Pod> {
@@ -278,9 +378,13 @@ impl Entry {
         }
     }
 
-    /// Bytes from the client, and to it.
-    pub(super) fn bytes(&self) -> (u64, u64) {
-        (self.received.get(), self.sent.get())
+    /// Bytes that its pod received and sent: a server receives what a client sends.
+    pub(super) fn pod_bytes(&self) -> (u64, u64) {
+        let (from_client, to_client) = (self.received.get(), self.sent.get());
+        match self.direction() {
+            Direction::Inbound => (from_client, to_client),
+            Direction::Outbound => (to_client, from_client),
+        }
     }
 
     fn state(&self) -> State {
@@ -311,16 +415,17 @@ impl Entry {
         }
     }
 
-    fn let_in_by(&self) -> Option<NamespacedName> {
-        let policy = self.allowed_by.take();
-        let name = policy.as_deref().cloned();
-        self.allowed_by.set(policy);
-        name
+    fn judged(&self) -> Judgement {
+        let said = self.said.take();
+        let judgement = said.as_deref().map(|said| said.judgement.clone());
+        self.said.set(said);
+        judgement.unwrap_or_default()
     }
 
     pub(super) fn list(&self) -> Listed {
         let common = |pod: &Arc<Pod>, direction, source, destination, tunnelled| Listed {
             id: self.id,
+            pair: self.pair,
             pod: Arc::clone(pod),
             direction,
             source,
@@ -329,11 +434,11 @@ impl Entry {
             tunnelled,
             peer: None,
             tunnel: Some(self.tunnel.get()).filter(|tunnel| *tunnel > 0),
-            allowed_by: self.let_in_by(),
+            judgement: self.judged(),
             state: self.state(),
             age: self.since.elapsed(),
-            received: self.received.get(),
-            sent: self.sent.get(),
+            to_server: self.received.get(),
+            to_client: self.sent.get(),
         };
         match &self.about {
             About::Inbound(facts) => Listed {

@@ -45,7 +45,7 @@ fn outbound(pod: &Arc<Pod>) -> Outgoing {
 #[tokio::test]
 async fn a_connection_is_listed_from_its_beginning_to_its_end() {
     let (live, pod) = (Live::default(), pod());
-    let tracked = live.enter(inbound(&pod));
+    let tracked = live.enter(inbound(&pod), 0);
     assert_eq!(live.list()[0].state, State::Opening);
     tracked.opened();
     tracked.through(7);
@@ -56,7 +56,7 @@ async fn a_connection_is_listed_from_its_beginning_to_its_end() {
         (listed.direction, listed.state, listed.tunnel),
         (Direction::Inbound, State::Open, Some(7))
     );
-    assert_eq!((listed.received, listed.sent), (3, 5));
+    assert_eq!((listed.to_server, listed.to_client), (3, 5));
     tracked.leave(NO_FAULT);
     assert!(live.list().is_empty());
 }
@@ -64,7 +64,7 @@ async fn a_connection_is_listed_from_its_beginning_to_its_end() {
 #[tokio::test]
 async fn what_is_cut_hears_the_first_reason_and_only_once() {
     let (live, pod) = (Live::default(), pod());
-    let (coming, going) = (live.enter(inbound(&pod)), live.depart(outbound(&pod)));
+    let (coming, going) = (live.enter(inbound(&pod), 0), live.depart(outbound(&pod), 0));
     coming.through(3);
     going.through(3);
     assert_eq!(live.cut_tunnel(4, Direction::Inbound, Cut::Revoked), 0);
@@ -85,28 +85,31 @@ async fn a_watch_hears_of_both_ends_and_loses_what_nobody_reads() {
     let (live, pod) = (Live::default(), pod());
     let (watcher, mut watch) = Watch::new(2);
     live.watch(watcher);
-    let first = live.enter(inbound(&pod));
+    let first = live.enter(inbound(&pod), 77);
+    first.admitted(Judgement::default());
     first.add_sent(9);
-    first.leave(Some(broken));
-    live.depart(outbound(&pod)).leave(NO_FAULT);
+    first.leave(Some((Fault::Failed, broken)));
+    live.depart(outbound(&pod), 0).leave(NO_FAULT);
     assert_eq!(watch.missed(), 2);
     assert!(matches!(watch.next().await, Some(Event::Opened(_))));
     let Some(Event::Closed(listed, Some(ending))) = watch.next().await else {
         panic!("the end was not told");
     };
-    assert_eq!((listed.sent, *ending), (9, broken()));
+    assert_eq!((listed.to_client, *ending), (9, broken()));
+    assert_eq!(listed.pair, 77, "the other proxy's name for it");
     drop(watch);
-    live.depart(outbound(&pod)).leave(NO_FAULT);
+    live.depart(outbound(&pod), 0).leave(NO_FAULT);
     assert!(
         live.0.watchers.borrow().is_empty(),
         "nobody listens any more"
     );
 }
 
-const NO_FAULT: Option<fn() -> Ending> = None;
+const NO_FAULT: Option<(Fault, fn() -> Ending)> = None;
 
 fn broken() -> Ending {
     Ending {
+        fault: Fault::Failed,
         flags: lateen_telemetry::ResponseFlags::ConnectionFailure,
         reason: "broken".into(),
     }
@@ -115,20 +118,64 @@ fn broken() -> Ending {
 #[tokio::test]
 async fn a_pods_totals_grow_and_go_with_it() {
     let (live, pod) = (Live::default(), pod());
-    let open = live.enter(inbound(&pod));
+    let open = live.enter(inbound(&pod), 0);
     open.add_received(5);
-    let ended = live.depart(outbound(&pod));
+    open.add_sent(100);
+    let ended = live.depart(outbound(&pod), 0);
+    ended.add_received(30);
     ended.add_sent(7);
-    ended.leave(Some(broken));
+    ended.leave(Some((Fault::Failed, broken)));
+    for fault in [Fault::Denied, Fault::DeniedByPeer] {
+        live.depart(outbound(&pod), 0).leave(Some((fault, broken)));
+    }
+    // What a client is sent it receives; what a server is sent it receives, too.
     let wanted = Totals {
         open: 1,
-        opened: 2,
+        opened: 4,
+        denied: 2,
         failed: 1,
-        received: 5,
-        sent: 7,
+        received: 12,
+        sent: 130,
     };
     assert_eq!(live.totals()[&pod.uid], wanted);
     live.forget(&pod.uid);
     drop(open);
     assert!(live.totals().is_empty(), "a pod that is gone came back");
+}
+
+#[tokio::test]
+async fn an_inbound_connection_is_told_of_once_policies_have_decided() {
+    let (live, pod) = (Live::default(), pod());
+    let (watcher, mut watch) = Watch::new(8);
+    live.watch(watcher);
+    let would_deny = Denial {
+        by: vec!["default/rehearsed".into()],
+        ..Denial::default()
+    };
+    let judgement = Judgement {
+        would_deny: Some(would_deny),
+        ..Judgement::default()
+    };
+    let admitted = live.enter(inbound(&pod), 0);
+    admitted.admitted(judgement.clone());
+    let Some(Event::Opened(listed)) = watch.next().await else {
+        panic!("it was not told that it opened");
+    };
+    assert_eq!(listed.judgement, judgement);
+    drop(admitted);
+    assert!(matches!(watch.next().await, Some(Event::Closed(_, None))));
+    let denied = live.enter(inbound(&pod), 0);
+    let denial = Denial {
+        none_matched: vec!["default/only-web".into()],
+        ..Denial::default()
+    };
+    denied.refused(Judgement {
+        denied: Some(denial.clone()),
+        ..Judgement::default()
+    });
+    denied.leave(Some((Fault::Denied, broken)));
+    let Some(Event::Closed(listed, Some(_))) = watch.next().await else {
+        panic!("a connection that never opened was said to have opened");
+    };
+    assert_eq!(listed.judgement.denied, Some(denial));
 }

@@ -11,7 +11,7 @@ use super::{Ending, Listed};
 /// Something happened to a connection.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// It was accepted, and both of its ends are known.
+    /// Both of its ends are known and, if it is inbound, policies admit it.
     Opened(Listed),
     /// It ended; and how, if it did not end well.
     Closed(Listed, Option<Box<Ending>>),

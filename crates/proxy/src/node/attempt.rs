@@ -375,13 +375,16 @@ fn begin(
         Route::Plain { target, .. } | Route::Passthrough { target, .. } => (*target, None),
         Route::Resolve(_) => (wanted.destination, None),
     };
-    let tracked = worker.live.depart(Outgoing {
+    let outgoing = Outgoing {
         pod: Arc::clone(&arrival.pod),
         source: arrival.peer,
         wanted: wanted.destination,
         hop: address,
         tunnelled: hbone.is_some(),
-    });
+    };
+    // The request carries the span's number: the peer's proxy lists the connection under it, too.
+    let pair = if hbone.is_some() { trace.span } else { 0 };
+    let tracked = worker.live.depart(outgoing, pair);
     let opening = Outbound {
         start: wanted.start,
         client: arrival.peer,

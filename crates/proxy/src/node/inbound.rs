@@ -86,7 +86,7 @@ pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
     let (tunnel, proven) = match Box::pin(handshake(&worker, &pod, stream, between)).await {
         Ok(agreed) => agreed,
         Err(why) => {
-            refuse(&worker, &pod, client, local, Reporter::Destination, &why);
+            refuse(&worker, &pod, between, Reporter::Destination, &why, 0);
             return;
         }
     };
@@ -328,8 +328,10 @@ pub(super) async fn recognise(
         client,
         local,
     } = ends;
+    let pair = request.trace.map_or(0, TraceParent::span);
     let turn_away = |why: Refusal, status: Status| {
-        refuse(worker, pod, *client, *local, Reporter::Destination, &why);
+        let between = (*client, *local);
+        refuse(worker, pod, between, Reporter::Destination, &why, pair);
         Err(status)
     };
     let Some(held) = pod.share.take(1) else {
@@ -381,12 +383,13 @@ pub(super) async fn recognise(
     }
     .opening(&snapshot, worker.metrics.claims());
     let connection = Box::new(Connection::open(&worker.metrics, opening));
-    let tracked = worker.live.enter(Facts {
+    let facts = Facts {
         pod: Arc::clone(pod),
         peer: Some(peer.clone()),
         source: *client,
         destination: inbound.target,
-    });
+    };
+    let tracked = worker.live.enter(facts, pair);
     tracked.through(number);
     Ok(Known {
         snapshot,

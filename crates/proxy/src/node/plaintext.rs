@@ -116,12 +116,13 @@ async fn recognise(worker: Rc<Worker>, arrival: Arrival) -> Option<(Arrival, Kno
     }
     .opening(&snapshot, worker.metrics.claims());
     let connection = Box::new(Connection::open(&worker.metrics, opening));
-    let tracked = worker.live.enter(Facts {
+    let facts = Facts {
         pod: Arc::clone(&arrival.pod),
         peer: None,
         source: arrival.peer,
         destination,
-    });
+    };
+    let tracked = worker.live.enter(facts, 0);
     Some((
         arrival,
         Known {

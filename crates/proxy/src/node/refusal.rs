@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lateen_capture::zds::PodInfo;
 use lateen_config::route;
-use lateen_hbone::{ConnectError, StreamError, TunnelError};
+use lateen_hbone::{ConnectError, Status, StreamError, TunnelError};
 use lateen_identity::FetchError;
 use lateen_policy::DenyReason;
 use lateen_proxy_protocol::EncodeError;
@@ -19,7 +19,7 @@ use lateen_xds::LookupError;
 
 use super::dial::DialError;
 use crate::dns::ResolveError;
-use crate::live::Cut;
+use crate::live::{Cut, Fault};
 
 /// Why a connection was not served, or not to its end.
 #[derive(Debug, thiserror::Error)]
@@ -176,6 +176,18 @@ impl Refusal {
             Self::Tried { last: why, .. } | Self::Waypoint { why, .. } => why.flags(),
             Self::Inner(_) | Self::InnerSlow(_) => ResponseFlags::TlsFailure,
             _ => ResponseFlags::ConnectionFailure,
+        }
+    }
+
+    /// Whose decision it was. A server's proxy answers 401 for nothing but a policy; ztunnel does the same.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Denied(_) | Self::Cut(Cut::Policy) => Fault::Denied,
+            Self::Connect(error) if matches!(**error, ConnectError::Refused { status } if status == Status::Unauthorized.code()) => {
+                Fault::DeniedByPeer
+            }
+            Self::Tried { last: why, .. } | Self::Waypoint { why, .. } => why.fault(),
+            _ => Fault::Failed,
         }
     }
 

@@ -4,6 +4,7 @@ use lateen_proto::workload::ApplicationTunnel;
 use lateen_proto::workload::application_tunnel::Protocol;
 
 use super::*;
+use crate::live::{Denial, Ending, Event, Fault, Listed, Watch};
 
 #[tokio::test]
 async fn a_policy_in_dry_run_is_reported_and_decides_nothing() {
@@ -23,6 +24,14 @@ async fn a_policy_in_dry_run_is_reported_and_decides_nothing() {
         .await;
     let hits = ["policy=\"default/rehearsal\"", "decision=\"deny\""];
     assert_eq!(mesh.east.count("lateen_policy_dry_run_total", &hits), 1.0);
+    let [into] = &mesh.east.connections().await[..] else {
+        panic!("one connection comes in");
+    };
+    let would_deny = into.judgement.would_deny.as_ref();
+    assert_eq!(
+        would_deny.map(|denial| &denial.by[..]),
+        Some(&["default/rehearsal".to_owned()][..])
+    );
     assert_eq!(mesh.west.count("lateen_policy_dry_run_total", &[]), 0.0);
     drop((client, served));
     mesh.logged(&[
@@ -63,6 +72,54 @@ async fn a_denied_principal_is_refused_and_explained_on_both_sides() {
         application.try_recv().is_err(),
         "the application saw a denied connection"
     );
+}
+
+#[tokio::test]
+async fn both_proxies_list_a_refused_connection_under_one_number_and_name_the_policies() {
+    let mut mesh = Mesh::start().await;
+    let _application = mesh.application().await;
+    let (mut client, mut server) = (mesh.west.watch(), mesh.east.watch());
+    let other = "cluster.local/ns/default/sa/other";
+    mesh.protect(wds::policy("only-other", Action::Allow, &[other]))
+        .await;
+    refused(&mesh, mesh.vip()).await;
+    let (at_server, ending) = closed(&mut server).await;
+    assert_eq!(ending.fault, Fault::Denied);
+    let denial = Denial {
+        none_matched: vec!["default/only-other".to_owned()],
+        ..Denial::default()
+    };
+    assert_eq!(at_server.judgement.denied, Some(denial));
+    let (at_client, ending) = closed(&mut client).await;
+    assert_eq!(ending.fault, Fault::DeniedByPeer);
+    assert_ne!(at_client.pair, 0);
+    assert_eq!(at_client.pair, at_server.pair);
+
+    let principal = CLIENT.strip_prefix("spiffe://").unwrap();
+    mesh.protect(wds::policy("no-client", Action::Deny, &[principal]))
+        .await;
+    refused(&mesh, mesh.vip()).await;
+    let (next, _) = closed(&mut server).await;
+    let denial = Denial {
+        by: vec!["default/no-client".to_owned()],
+        ..Denial::default()
+    };
+    assert_eq!(next.judgement.denied, Some(denial));
+    assert_ne!(
+        next.pair, at_server.pair,
+        "another connection has another number"
+    );
+}
+
+/// The next connection that did not end well.
+async fn closed(watch: &mut Watch) -> (Listed, Ending) {
+    loop {
+        match soon("an event", watch.next()).await {
+            Some(Event::Closed(listed, Some(ending))) => return (listed, *ending),
+            Some(_) => {}
+            None => panic!("the watch ended"),
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	securityv1 "istio.io/client-go/pkg/apis/security/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"lateen.dev/lateen/internal/cli/printer"
+	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/translate"
+)
+
+// reasonsLive is how long objects that explain refusals are remembered: a flood of refusals asks for them once.
+const reasonsLive = 2 * time.Second
+
+// reasons explains verdicts by the objects that people wrote. A node proxy knows a STRICT PeerAuthentication as a policy that denies
+// plaintext, under a name that no object has; which object it is follows from the objects, as in the control plane.
+type reasons struct {
+	app    *app
+	ctx    context.Context
+	asked  time.Time
+	peers  []*securityv1.PeerAuthentication
+	labels map[string]map[string]string // of pods, by namespace and name
+}
+
+// explained is a reason with the objects that it names.
+type explained struct {
+	printer.Reason
+	objects []api.Key
+}
+
+func (r *reasons) of(c api.Connection) explained {
+	switch verdict := c.Verdict(); {
+	case verdict == api.DeniedByPeer:
+		return explained{Reason: printer.Reason{Text: "the server's node proxy denied it; its inbound line names the policy", Short: "by the server's proxy"}}
+	case verdict == api.Denied && c.Denial != nil:
+		e := r.denial(c, *c.Denial)
+		if c.State == "cut" {
+			e.Text = "ended after a change: " + e.Text
+		}
+		return e
+	case c.Error != "":
+		return explained{Reason: printer.Reason{Text: c.Error}}
+	case c.WouldDeny != nil:
+		e := policies(*c.WouldDeny)
+		return explained{printer.Reason{Text: "dry run: " + e.Text, Short: e.Short}, e.objects}
+	case c.AllowedBy != "":
+		return explained{printer.Reason{Text: "allowed by " + c.AllowedBy, Short: c.AllowedBy}, nil}
+	}
+	return explained{}
+}
+
+// denial explains a refusal. The first policy that denies is the one that the proxy names.
+func (r *reasons) denial(c api.Connection, d api.Denial) explained {
+	if len(d.By) == 1 {
+		namespace, policy, _ := strings.Cut(d.By[0], "/")
+		if own, is := translate.FromPeerAuthentication(policy); is {
+			return r.strict(c, namespace, own)
+		}
+	}
+	return policies(d)
+}
+
+// policies explains a refusal by AuthorizationPolicies.
+func policies(d api.Denial) explained {
+	var e explained
+	names := append(append(append([]string{}, d.By...), d.NoneMatched...), d.NotKnown...)
+	for _, name := range names {
+		namespace, policy, _ := strings.Cut(name, "/")
+		e.objects = append(e.objects, api.Key{Kind: "AuthorizationPolicy", Namespace: namespace, Name: policy})
+	}
+	all := strings.Join(names, ", ")
+	switch {
+	case len(d.NotKnown) > 0:
+		e.Reason = printer.Reason{Text: fmt.Sprintf("AuthorizationPolicy %s applies, but the node proxy could not read it", all), Short: "cannot read " + all}
+	case len(d.By) > 0:
+		e.Reason = printer.Reason{Text: "denied by AuthorizationPolicy " + all, Short: all}
+	default:
+		e.Reason = printer.Reason{Text: "no rule of these ALLOW policies matches: " + all, Short: "no match: " + all}
+	}
+	return e
+}
+
+// strict explains that plaintext was refused. namespace and own are those of the policy: own is empty for the one that stands for all
+// PeerAuthentications, which is in the root namespace.
+func (r *reasons) strict(c api.Connection, namespace, own string) explained {
+	root := namespace
+	if own != "" {
+		root = "" // the policy's name does not tell
+	}
+	r.refresh()
+	number, err := strconv.ParseUint(c.Destination.Address[strings.LastIndexByte(c.Destination.Address, ':')+1:], 10, 16)
+	if err == nil {
+		labels := r.labelsOf(c.Destination.Namespace, c.Destination.Workload)
+		if found, is := translate.FindStrictness(r.peers, root, c.Destination.Namespace, labels, uint32(number)); is {
+			pa := found.PeerAuthentication
+			e := plaintextRefused(pa.Namespace, pa.Name, "is STRICT")
+			if found.OnPort {
+				e.Text += fmt.Sprintf(" on port %d", number)
+			}
+			return e
+		}
+	}
+	if own != "" {
+		return plaintextRefused(namespace, own, "inherits STRICT")
+	}
+	return explained{Reason: printer.Reason{Text: "plaintext refused: a PeerAuthentication is STRICT", Short: "plaintext refused"},
+		objects: []api.Key{{Kind: "PeerAuthentication"}}}
+}
+
+func plaintextRefused(namespace, name, how string) explained {
+	object := namespace + "/" + name
+	return explained{
+		printer.Reason{Text: fmt.Sprintf("plaintext refused: PeerAuthentication %s %s", object, how), Short: object + " " + how},
+		[]api.Key{{Kind: "PeerAuthentication", Namespace: namespace, Name: name}},
+	}
+}
+
+// refresh reads the PeerAuthentications again if it was long ago. Without an answer there are none, and reasons stay general.
+func (r *reasons) refresh() {
+	now := time.Now()
+	if now.Sub(r.asked) < reasonsLive {
+		return
+	}
+	r.asked, r.peers, r.labels = now, nil, map[string]map[string]string{}
+	list, err := r.app.client().Get(r.ctx, api.GetRequest{Kind: "PeerAuthentication", AllNamespaces: true})
+	if err != nil {
+		return
+	}
+	for _, o := range list.Items {
+		pa := &securityv1.PeerAuthentication{}
+		if err := json.Unmarshal(o.Raw, pa); err == nil {
+			r.peers = append(r.peers, pa)
+		}
+	}
+}
+
+func (r *reasons) labelsOf(namespace, pod string) map[string]string {
+	key := namespace + "/" + pod
+	if labels, known := r.labels[key]; known {
+		return labels
+	}
+	var object struct {
+		Metadata metav1.ObjectMeta `json:"metadata"`
+	}
+	list, err := r.app.client().Get(r.ctx, api.GetRequest{Kind: "Pod", Namespace: namespace, Name: pod})
+	if err == nil && len(list.Items) == 1 {
+		if json.Unmarshal(list.Items[0].Raw, &object) != nil {
+			object.Metadata.Labels = nil
+		}
+	}
+	r.labels[key] = object.Metadata.Labels
+	return object.Metadata.Labels
+}
