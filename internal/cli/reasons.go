@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,25 +39,24 @@ type explained struct {
 func (r *reasons) of(c api.Connection) explained {
 	switch verdict := c.Verdict(); {
 	case verdict == api.DeniedByPeer:
-		return explained{Reason: printer.Reason{Text: "the server's node proxy denied it; its inbound line names the policy", Short: "by the server's proxy"}}
+		return explained{Reason: printer.Reason{"the server's node proxy denied it; its inbound line names the policy", "by the server's proxy"}}
 	case verdict == api.Denied && c.Denial != nil:
 		e := r.denial(c, *c.Denial)
 		if c.State == "cut" {
-			e.Text = "ended after a change: " + e.Text
+			e.Reason = append(printer.Reason{"ended after a change: " + e.Text()}, e.Reason...)
 		}
 		return e
 	case c.Error != "":
-		return explained{Reason: printer.Reason{Text: c.Error}}
+		return explained{Reason: printer.Reason{c.Error}}
 	case c.WouldDeny != nil:
-		e := policies(*c.WouldDeny)
-		return explained{printer.Reason{Text: "dry run: " + e.Text, Short: e.Short}, e.objects}
+		return rehearsed(*c.WouldDeny)
 	case c.AllowedBy != "":
-		return explained{printer.Reason{Text: "allowed by " + c.AllowedBy, Short: c.AllowedBy}, nil}
+		return explained{Reason: printer.Reason{"allowed by " + c.AllowedBy, c.AllowedBy}}
 	}
 	return explained{}
 }
 
-// denial explains a refusal. The first policy that denies is the one that the proxy names.
+// denial explains a refusal. A proxy names the first policy that denies.
 func (r *reasons) denial(c api.Connection, d api.Denial) explained {
 	if len(d.By) == 1 {
 		namespace, policy, _ := strings.Cut(d.By[0], "/")
@@ -64,27 +64,33 @@ func (r *reasons) denial(c api.Connection, d api.Denial) explained {
 			return r.strict(c, namespace, own)
 		}
 	}
-	return policies(d)
-}
-
-// policies explains a refusal by AuthorizationPolicies.
-func policies(d api.Denial) explained {
-	var e explained
-	names := append(append(append([]string{}, d.By...), d.NoneMatched...), d.NotKnown...)
-	for _, name := range names {
-		namespace, policy, _ := strings.Cut(name, "/")
-		e.objects = append(e.objects, api.Key{Kind: "AuthorizationPolicy", Namespace: namespace, Name: policy})
-	}
-	all := strings.Join(names, ", ")
+	objects, all := policies(d.By, d.NoneMatched, d.NotKnown)
 	switch {
 	case len(d.NotKnown) > 0:
-		e.Reason = printer.Reason{Text: fmt.Sprintf("AuthorizationPolicy %s applies, but the node proxy could not read it", all), Short: "cannot read " + all}
+		return explained{printer.Reason{"the node proxy could not read AuthorizationPolicy " + all, "AuthorizationPolicy not read: " + all, all}, objects}
 	case len(d.By) > 0:
-		e.Reason = printer.Reason{Text: "denied by AuthorizationPolicy " + all, Short: all}
-	default:
-		e.Reason = printer.Reason{Text: "no rule of these ALLOW policies matches: " + all, Short: "no match: " + all}
+		return explained{printer.Reason{"denied by AuthorizationPolicy " + all, "AuthorizationPolicy " + all, all}, objects}
 	}
-	return e
+	return explained{printer.Reason{"no rule of these ALLOW policies matches: " + all, "no match in ALLOW " + all, "none of " + all}, objects}
+}
+
+// rehearsed explains a refusal by policies in dry run.
+func rehearsed(d api.Denial) explained {
+	objects, all := policies(d.By, d.NoneMatched)
+	if len(d.By) > 0 {
+		return explained{printer.Reason{"dry run: AuthorizationPolicy " + all + " would deny", "AuthorizationPolicy " + all, all}, objects}
+	}
+	return explained{printer.Reason{"dry run: no rule of these ALLOW policies matches: " + all, "no match in ALLOW " + all, "none of " + all}, objects}
+}
+
+// policies are the AuthorizationPolicies of these names, as objects and in one text.
+func policies(names ...[]string) (objects []api.Key, all string) {
+	flat := slices.Concat(names...)
+	for _, name := range flat {
+		namespace, policy, _ := strings.Cut(name, "/")
+		objects = append(objects, api.Key{Kind: "AuthorizationPolicy", Namespace: namespace, Name: policy})
+	}
+	return objects, strings.Join(flat, ", ")
 }
 
 // strict explains that plaintext was refused. namespace and own are those of the policy: own is empty for the one that stands for all
@@ -100,24 +106,27 @@ func (r *reasons) strict(c api.Connection, namespace, own string) explained {
 		labels := r.labelsOf(c.Destination.Namespace, c.Destination.Workload)
 		if found, is := translate.FindStrictness(r.peers, root, c.Destination.Namespace, labels, uint32(number)); is {
 			pa := found.PeerAuthentication
-			e := plaintextRefused(pa.Namespace, pa.Name, "is STRICT")
+			where := ""
 			if found.OnPort {
-				e.Text += fmt.Sprintf(" on port %d", number)
+				where = fmt.Sprintf(" on port %d", number)
 			}
-			return e
+			return plaintextRefused(pa.Namespace, pa.Name, "STRICT"+where, "is")
 		}
 	}
 	if own != "" {
-		return plaintextRefused(namespace, own, "inherits STRICT")
+		return plaintextRefused(namespace, own, "STRICT", "inherits")
 	}
-	return explained{Reason: printer.Reason{Text: "plaintext refused: a PeerAuthentication is STRICT", Short: "plaintext refused"},
+	return explained{Reason: printer.Reason{"plaintext refused: a PeerAuthentication is STRICT", "plaintext refused"},
 		objects: []api.Key{{Kind: "PeerAuthentication"}}}
 }
 
-func plaintextRefused(namespace, name, how string) explained {
+func plaintextRefused(namespace, name, strict, verb string) explained {
 	object := namespace + "/" + name
 	return explained{
-		printer.Reason{Text: fmt.Sprintf("plaintext refused: PeerAuthentication %s %s", object, how), Short: object + " " + how},
+		printer.Reason{
+			fmt.Sprintf("plaintext refused: PeerAuthentication %s %s %s", object, verb, strict),
+			fmt.Sprintf("PeerAuthentication %s %s", object, strict), object + " STRICT", object,
+		},
 		[]api.Key{{Kind: "PeerAuthentication", Namespace: namespace, Name: name}},
 	}
 }

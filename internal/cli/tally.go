@@ -76,7 +76,7 @@ func (t *tally) count(s sighting, n int) {
 	if s.verdict != api.Denied && s.verdict != api.WouldDeny {
 		return
 	}
-	text := s.reason.Text
+	text := s.reason.Text()
 	if s.verdict == api.WouldDeny && len(s.reason.objects) > 0 {
 		text = "by " + names(s.reason.objects)
 	}

@@ -269,7 +269,7 @@ func (t *tapped) tell(c api.Connection) error {
 		line := tapLine{Time: now, Connection: c}
 		if c.Event == "opened" || c.Event == "open" || c.Event == "closed" {
 			why := t.reasons.of(c)
-			line.Verdict, line.Reason, line.Policies = c.Verdict(), why.Text, why.objects
+			line.Verdict, line.Reason, line.Policies = c.Verdict(), why.Text(), why.objects
 		}
 		return t.json.Encode(line)
 	}

@@ -3,7 +3,9 @@ package cli
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 
+	"lateen.dev/lateen/internal/cli/printer"
 	"lateen.dev/lateen/internal/engine/api"
 )
 
@@ -47,6 +49,34 @@ func TestTopRatesOfConnections(t *testing.T) {
 	rates := connectionRates(before, now, 2)
 	if len(rates) != 2 || rates[0].Node != "n2" || rates[0].PerSec.ServerToClient != 2000 || rates[1].PerSec.ClientToServer != 100 {
 		t.Errorf("got %+v", rates)
+	}
+}
+
+func TestTopFitsItsTerminal(t *testing.T) {
+	pods := []podRate{{Node: "n1", Namespace: "default", Pod: "productpage-v1-7d4c8b9f5c-xk2lp", SentPerSec: 1e6, ReceivedPerSec: 1e6, DeniedPerSec: 12.5}}
+	end := func(pod string) api.ConnectionEnd {
+		return api.ConnectionEnd{Namespace: "default", Workload: pod, Address: "10.244.1.2:9080", Identity: "spiffe://cluster.local/ns/default/sa/bookinfo-productpage"}
+	}
+	connections := []connectionRate{{Connection: api.Connection{Node: "n1", Direction: "inbound", Tunnelled: true, Seconds: 9.5,
+		Source: end("productpage-v1-7d4c8b9f5c-xk2lp"), Destination: end("reviews-v3-65977d6f7b-lk4w2")}, PerSec: bytesRate{1e6, 1e6}}}
+	for _, width := range []int{80, 100, 160} {
+		for _, grid := range []*printer.Grid{podGrid(pods, width), connectionGrid(connections, width)} {
+			var b strings.Builder
+			if err := grid.Print(&b, ""); err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(b.String()) {
+				if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > width {
+					t.Errorf("at %d: %d wide: %s", width, n, line)
+				}
+			}
+			if names := strings.Contains(b.String(), "productpage-v1 ") && strings.Contains(b.String(), "reviews-v3:9080"); grid.Len() == 1 && strings.Contains(b.String(), "DIRECTION") && !names {
+				t.Errorf("at %d:\n%s", width, b.String())
+			}
+			if !strings.Contains(b.String(), "976.6 KiB") {
+				t.Errorf("at %d there are no rates:\n%s", width, b.String())
+			}
+		}
 	}
 }
 

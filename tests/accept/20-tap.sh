@@ -18,7 +18,7 @@ check "both nodes are heard" eventually 30 watching all
 check "and for denials" eventually 30 watching denied
 check "requests are served" get 5000 20 1s --no-keepalive
 out='.event == "closed" and .direction == "outbound" and .service == "echo.default.svc.cluster.local"'
-check "the way out: the service, the pod behind it, both identities" eventually 30 seen "$out and .tunnelled and (.source.workload | startswith(\"client-\")) and (.destination.workload | startswith(\"echo-\")) and .destination.identity == \"spiffe://cluster.local/ns/default/sa/echo\" and .bytesSent > 5000 and .seconds > 0 and .error == null" all
+check "the way out: the service, the pod behind it, both identities" eventually 30 seen "$out and .tunnelled and (.source.workload | startswith(\"client-\")) and (.destination.workload | startswith(\"echo-\")) and .destination.identity == \"spiffe://cluster.local/ns/default/sa/echo\" and .bytes.serverToClient > 5000 and .seconds > 0 and .error == null" all
 check "the way in: the peer that TLS proved, and the tunnel" eventually 30 seen '.event == "closed" and .direction == "inbound" and .source.identity == "spiffe://cluster.local/ns/default/sa/client" and .tunnel > 0 and (.destination.address | endswith(":8080"))' all
 check_not "nothing was denied so far" seen '.event == "closed"' denied
 
@@ -34,21 +34,22 @@ YAML
 check "in force" lateen wait
 get 1 5 1s --no-keepalive
 check "a denial names itself, its policy and the peer" eventually 30 seen '.flags == "DENY" and (.error | contains("nobody")) and .source.identity == "spiffe://cluster.local/ns/default/sa/client"' denied
-check_not "and --denied shows nothing else" seen '.event == "closed" and .flags != "DENY"' denied
+check "its client's end is told as well" eventually 30 seen '.verdict == "denied by peer" and .direction == "outbound"' denied
+check_not "and --denied shows nothing else" seen '.event == "closed" and .flags != "DENY" and (.deniedByPeer | not)' denied
 check "allow again" lateen delete -n default AuthorizationPolicy/nobody
 check "in force" lateen wait
 
 get 20000 200 6s & LOAD=$!
-check "top: the busy pod has connections, bytes and time" eventually 30 bash -c "'$LATEEN' --name '$MESH' top --once -o json | jq -e 'map(select(.pod | startswith(\"echo-\"))) | .[0] | .open > 0 and .bytesSentPerSecond > 1e6 and .cpu > 0'"
-check "top connections: with their rates" eventually 30 bash -c "'$LATEEN' --name '$MESH' top connections --once -o json | jq -e 'map(select(.direction == \"inbound\" and .bytesSentPerSecond > 1e6)) | length > 0'"
+check "top: the busy pod has connections, bytes and time" eventually 30 bash -c "'$LATEEN' --name '$MESH' top --once -o json | jq -e 'map(select(.pod | startswith(\"echo-\"))) | .[0] | .open > 0 and .sentBytesPerSecond > 1e6 and .cpu > 0'"
+check "top connections: with their rates" eventually 30 bash -c "'$LATEEN' --name '$MESH' top connections --once -o json | jq -e 'map(select(.direction == \"inbound\" and .bytesPerSecond.serverToClient > 1e6)) | length > 0'"
 check "a table for people" bash -c "'$LATEEN' --name '$MESH' top --once | grep -q '^NAMESPACE .* CPU$'"
 metrics() { in_node n2 curl -sf http://127.0.0.1:15020/metrics | found '^lateen_pod_cpu_seconds_total{namespace="default",pod="echo-'; }
 check "each pod's time is a metric" eventually 15 metrics
 wait $LOAD
 wait $PEOPLE
-check "people read lines under a heading" bash -c "head -1 '$WORK/people' | grep -q '^TIME .* WHY$' && grep -Eq ' out +default/client-[^ ]+ +echo.default:8080 +default/echo +ok ' '$WORK/people'"
+check "people read lines under a heading" bash -c "head -1 '$WORK/people' | grep -q '^TIME .* REASON$' && grep -Eq ' outbound +default/client-[^ ]+ +echo.default:8080 +default/echo +ok ' '$WORK/people'"
 check "one that lasts is shown before it ends" grep -Eq ' open ' "$WORK/people"
-check "at the end it says what it saw, and what to do next" grep -q "ended, .* denied" "$WORK/people.err"
+check "at the end it says what it saw, and what to do next" grep -q "ended: .* denied" "$WORK/people.err"
 
 check_not "a pod that is not there is no pod to watch" lateen tap nowhere --for 1s
 refused() { proxy_page n1 "/connections?only=everything" -o /dev/null -w '%{http_code}'; }

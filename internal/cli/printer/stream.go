@@ -12,8 +12,24 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 )
 
-// Reason is why a connection got its verdict: a sentence, and what of it matters most where a sentence has no room.
-type Reason struct{ Text, Short string }
+// Reason is why a connection got its verdict: a sentence, then shorter forms of it for terminals without room for that.
+type Reason []string
+
+// Text is the whole sentence.
+func (r Reason) Text() string { return r.within(0) }
+
+// within is the first form that fits, else the last; a room of 0 has no bounds.
+func (r Reason) within(room int) string {
+	if len(r) == 0 {
+		return ""
+	}
+	for _, form := range r {
+		if room == 0 || utf8.RuneCountInString(form) <= room {
+			return form
+		}
+	}
+	return r[len(r)-1]
+}
 
 // Stream writes connections one by one. Its columns are settled before its header is written: a later cell that is wider is shortened
 // on a terminal, and keeps its width elsewhere.
@@ -86,9 +102,9 @@ func (s *Stream) Write(c api.Connection, reason Reason, now time.Time) error {
 		}
 	}
 	cells := s.cells(s.layout.names, c)
-	cells[colTime], cells[colReason] = now.Format(time.TimeOnly), reason.Text
-	if width := s.layout.width[colReason]; room > 0 && utf8.RuneCountInString(reason.Text) > width && reason.Short != "" {
-		cells[colReason] = reason.Short
+	cells[colTime], cells[colReason] = now.Format(time.TimeOnly), reason.Text()
+	if room > 0 {
+		cells[colReason] = reason.within(s.layout.width[colReason])
 	}
 	return s.line(cells, func(column int, cell string) string {
 		switch column {
