@@ -44,7 +44,7 @@ func Run(ctx context.Context, env Env, args []string) int {
 	var status exitStatus
 	if err != nil && !errors.As(err, &status) {
 		what, cure := explain(err)
-		_, _ = fmt.Fprintf(env.Stderr, "%s %s\n", env.Err.Bad("error:"), what)
+		_, _ = fmt.Fprintf(env.Stderr, "%s %s\n", env.Err.Bad("error:"), term.Paragraph(env.Stderr, env.Err, len("error: "), what))
 		if cure != "" {
 			_, _ = fmt.Fprintf(env.Stderr, "  cure: %s\n", cure)
 		}
@@ -175,7 +175,7 @@ func (a *app) next(commands ...string) {
 }
 
 func (a *app) warn(format string, args ...any) {
-	_, _ = fmt.Fprintf(a.Stderr, "%s %s\n", a.Err.Warn("warning:"), fmt.Sprintf(format, args...))
+	_, _ = fmt.Fprintf(a.Stderr, "%s %s\n", a.Err.Warn("warning:"), term.Paragraph(a.Stderr, a.Err, len("warning: "), fmt.Sprintf(format, args...)))
 }
 
 func (a *app) progress() *term.Progress { return term.NewProgress(a.Stderr, a.Err) }

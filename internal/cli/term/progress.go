@@ -3,18 +3,22 @@ package term
 import (
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 )
 
 // Progress shows one activity after the other: on a terminal a line that moves until its activity ends, elsewhere one
-// plain line per activity that ended and one when it starts, so that a log shows where time went.
+// plain line per activity that ended and one when it starts, so that a log shows where time went. The moving line is cut to
+// the terminal's width, because only one line can be rewritten; lines that stay are folded.
 type Progress struct {
-	out   io.Writer
-	style Style
+	out     io.Writer
+	style   Style
+	columns func() int // of the terminal, asked for each line, because its window may change
 
 	mu     sync.Mutex
-	active string
+	active string // as it is shown now
+	name   string // as it was started
 	began  time.Time
 	stop   chan struct{}
 	done   sync.WaitGroup
@@ -22,20 +26,25 @@ type Progress struct {
 }
 
 // NewProgress returns a Progress that writes to out.
-func NewProgress(out io.Writer, style Style) *Progress { return &Progress{out: out, style: style} }
+func NewProgress(out io.Writer, style Style) *Progress {
+	return &Progress{out: out, style: style, columns: func() int { return Columns(out) }}
+}
 
 var frames = []string{"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"}
 
 const frameTime = 100 * time.Millisecond
 
-// Start names the activity that runs now. An activity still shown is taken as done.
+// Start names the activity that runs now. An activity still shown is taken as done, unless it is the same.
 func (p *Progress) Start(text string) {
+	if p.runs(text) {
+		return
+	}
 	if p.current() != "" {
 		p.Done("")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.active, p.began = text, time.Now()
+	p.active, p.name, p.began = text, text, time.Now()
 	if !p.style.Terminal {
 		_, _ = fmt.Fprintf(p.out, "  %s ...\n", text)
 		return
@@ -72,7 +81,13 @@ func (p *Progress) Fail(text string) { p.end(p.style.Bad(MarkBad), text) }
 func (p *Progress) Note(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, _ = fmt.Fprintln(p.out, text)
+	if p.active != "" && p.style.Terminal {
+		_, _ = fmt.Fprint(p.out, clearLine)
+	}
+	p.lasting("", text, "")
+	if p.active != "" && p.style.Terminal {
+		p.draw()
+	}
 }
 
 // Abandon removes a running activity from the screen without a verdict, before an error is printed below it.
@@ -99,20 +114,51 @@ func (p *Progress) end(mark, text string) {
 	took := ""
 	if p.active != "" {
 		if d := time.Since(p.began); d >= time.Second {
-			took = p.style.Faint(fmt.Sprintf(" (%.1f s)", d.Seconds()))
+			took = fmt.Sprintf(" (%.1f s)", d.Seconds())
 		}
 		if p.style.Terminal {
 			_, _ = fmt.Fprint(p.out, clearLine)
 		}
 	}
 	p.active = ""
-	_, _ = fmt.Fprintf(p.out, "%s %s%s\n", mark, text, took)
+	p.lasting(mark+" ", text, took)
+}
+
+// lasting writes a line that stays: folded on a terminal, as it is elsewhere. The caller holds the lock.
+func (p *Progress) lasting(mark, text, took string) {
+	columns := 0
+	if p.style.Terminal {
+		columns = p.columns()
+	}
+	indent := 0
+	if mark != "" {
+		indent = 2 // a mark and a space
+	}
+	if columns <= indent {
+		_, _ = fmt.Fprintf(p.out, "%s%s%s\n", mark, text, p.style.Faint(took))
+		return
+	}
+	for i, line := range Fold(text+took, columns-indent, 0) {
+		if whole, ends := strings.CutSuffix(line, took); ends {
+			line = whole + p.style.Faint(took)
+		}
+		if i > 0 && mark != "" {
+			mark = "  "
+		}
+		_, _ = fmt.Fprintf(p.out, "%s%s\n", mark, line)
+	}
 }
 
 func (p *Progress) current() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.active
+}
+
+func (p *Progress) runs(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.active != "" && p.name == name
 }
 
 func (p *Progress) halt() {
@@ -143,7 +189,12 @@ func (p *Progress) spin(stop <-chan struct{}) {
 	}
 }
 
-// draw writes the moving line; the caller holds the lock.
+// draw writes the moving line; the caller holds the lock. The last column stays free: some terminals move to the next line as
+// soon as it is filled.
 func (p *Progress) draw() {
-	_, _ = fmt.Fprintf(p.out, "%s%s %s", clearLine, p.style.Faint(frames[p.frame%len(frames)]), p.active)
+	text := oneLine(p.active)
+	if columns := p.columns(); columns > 0 {
+		text = Cut(text, columns-3) // a frame and a space precede it
+	}
+	_, _ = fmt.Fprintf(p.out, "%s%s %s", clearLine, p.style.Faint(frames[p.frame%len(frames)]), text)
 }

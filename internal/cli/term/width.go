@@ -1,0 +1,137 @@
+package term
+
+import (
+	"io"
+	"os"
+	"strings"
+	"unicode"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/text/width"
+)
+
+// unknownColumns is the width assumed of a terminal that does not tell its own, in cells: what terminals have had since the
+// VT100.
+const unknownColumns = 80
+
+// Columns is the present width of the terminal behind w, in cells, and 0 if w is no terminal.
+func Columns(w io.Writer) int {
+	file, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	if size.Col == 0 {
+		return unknownColumns
+	}
+	return int(size.Col)
+}
+
+// cells is how many columns a character takes: none for marks that combine with the one before, two for East Asian wide ones
+// and pictures.
+func cells(r rune) int {
+	switch {
+	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
+		return 0
+	case width.LookupRune(r).Kind() == width.EastAsianWide, width.LookupRune(r).Kind() == width.EastAsianFullwidth:
+		return 2
+	}
+	return 1
+}
+
+// Width is how many columns a text of one line takes on a terminal.
+func Width(text string) (columns int) {
+	for _, r := range text {
+		columns += cells(r)
+	}
+	return columns
+}
+
+// oneLine replaces what would move the cursor.
+func oneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+// Cut shortens a text to one line of at most so many columns. An ellipsis stands for what is missing.
+func Cut(text string, columns int) string {
+	text = oneLine(text)
+	if Width(text) <= columns {
+		return text
+	}
+	if columns < 1 {
+		return ""
+	}
+	used := 0
+	for i, r := range text {
+		if used+cells(r) > columns-1 { // one is the ellipsis's
+			return text[:i] + "…"
+		}
+		used += cells(r)
+	}
+	return text
+}
+
+// Fold breaks a text between its words into lines of at most so many columns. Further lines begin with the text's own
+// indentation and indent more columns. A word that is longer than a line is broken.
+func Fold(text string, columns, indent int) []string {
+	text = oneLine(text)
+	words := strings.Fields(text)
+	lead := text[:len(text)-len(strings.TrimLeft(text, " "))]
+	further := lead + strings.Repeat(" ", indent)
+	if Width(text) <= columns || len(words) == 0 || columns <= len(further)+1 {
+		return []string{text}
+	}
+	var lines []string
+	line, used := lead, len(lead)
+	begin := func() {
+		lines = append(lines, line)
+		line, used = further, len(further)
+	}
+	fresh := true // nothing but indentation is in the line
+	for _, word := range words {
+		if !fresh && used+1+Width(word) > columns {
+			begin()
+			fresh = true
+		}
+		if !fresh {
+			line, used = line+" ", used+1
+		}
+		for _, r := range word {
+			if used+cells(r) > columns {
+				begin()
+			}
+			line, used = line+string(r), used+cells(r)
+		}
+		fresh = false
+	}
+	return append(lines, line)
+}
+
+// Paragraph folds a message of one or more lines for the terminal behind w, after a lead that takes so many columns in its
+// first line. It leaves the message as it is where w is no terminal: a log is searched by whole lines.
+func Paragraph(w io.Writer, style Style, lead int, message string) string {
+	columns := Columns(w)
+	if !style.Terminal || columns <= lead {
+		return message
+	}
+	var lines []string
+	for i, line := range strings.Split(message, "\n") {
+		if i > 0 || lead == 0 {
+			lines = append(lines, Fold(line, columns, 2)...)
+			continue
+		}
+		// A stand-in for the lead, which has colours.
+		folded := Fold(strings.Repeat("x", lead-1)+" "+line, columns, 2)
+		folded[0] = folded[0][min(lead, len(folded[0])):]
+		lines = append(lines, folded...)
+	}
+	return strings.Join(lines, "\n")
+}
