@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"sync"
 
 	"lateen.dev/lateen/internal/cli"
 	"lateen.dev/lateen/internal/engine/api"
@@ -9,16 +10,39 @@ import (
 )
 
 // localEngine makes meshes of network namespaces on this machine.
-type localEngine struct{}
+type localEngine struct {
+	mu sync.Mutex
+	// attached are the meshes that end with this process, by name: a handle that is collected would end its mesh.
+	attached map[string]*local.Handle
+}
 
 // Start implements cli.Engine.
-func (localEngine) Start(ctx context.Context, o cli.StartOptions, progress func(api.Event)) error {
-	_, err := local.Start(ctx, local.Options{Mesh: o.Mesh, Nodes: o.Nodes, Workers: o.Workers, NodeProxy: o.NodeProxy,
-		Families: o.Families, Labels: o.Labels, ProxyEnv: o.ProxyEnv, Latency: o.Latency, CA: local.CAOptions{Dir: o.CADir, TTL: o.CertTTL, Aliases: o.TrustDomainAliases}, Version: cli.Version()}, progress)
-	return err
+func (e *localEngine) Start(ctx context.Context, o cli.StartOptions, progress func(api.Event)) error {
+	handle, err := local.Start(ctx, local.Options{Mesh: o.Mesh, Nodes: o.Nodes, Workers: o.Workers, NodeProxy: o.NodeProxy,
+		Families: o.Families, Labels: o.Labels, ProxyEnv: o.ProxyEnv, Latency: o.Latency, CA: local.CAOptions{Dir: o.CADir, TTL: o.CertTTL, Aliases: o.TrustDomainAliases}, Version: cli.Version(), Attached: o.Attached}, progress)
+	if err != nil || !o.Attached {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.attached == nil {
+		e.attached = map[string]*local.Handle{}
+	}
+	e.attached[o.Mesh] = handle
+	return nil
 }
 
 // Stop implements cli.Engine.
-func (localEngine) Stop(ctx context.Context, mesh string, progress func(api.Event)) error {
-	return local.Down(ctx, mesh, progress)
+func (e *localEngine) Stop(ctx context.Context, mesh string, progress func(api.Event)) error {
+	if err := local.Down(ctx, mesh, progress); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	handle := e.attached[mesh]
+	delete(e.attached, mesh)
+	e.mu.Unlock()
+	if handle == nil {
+		return nil
+	}
+	return handle.Close()
 }

@@ -18,5 +18,5 @@ func main() {
 			os.Exit(local.PodMain(os.Args[2:]))
 		}
 	}
-	os.Exit(cli.Main(os.Args[1:], localEngine{}))
+	os.Exit(cli.Main(os.Args[1:], &localEngine{}))
 }

@@ -69,7 +69,7 @@ func samplesDir() (string, error) {
 }
 
 func (a *app) demo(ctx context.Context, o demo.Options) error {
-	options := StartOptions{Mesh: o.Name, Nodes: 2, NodeProxy: map[string]string{}}
+	options := StartOptions{Mesh: o.Name, Nodes: 2, NodeProxy: map[string]string{}, Attached: !o.Keep}
 	err := demo.Run(ctx, demo.Stage{
 		Mesh: a.Connect(o.Name),
 		Up: func(ctx context.Context, progress func(api.Event)) error {

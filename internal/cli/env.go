@@ -66,6 +66,8 @@ type StartOptions struct {
 	CADir string
 	// TrustDomainAliases are further names that peers and policies may have the mesh's trust domain by.
 	TrustDomainAliases []string
+	// Attached ends the mesh when this process ends, however it ends. Otherwise the mesh lives until it is stopped.
+	Attached bool
 }
 
 // processEnv is the environment of this process.

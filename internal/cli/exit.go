@@ -59,8 +59,5 @@ func explain(err error) (what, cure string) {
 	if errors.As(err, &interrupted) {
 		return interrupted.Error(), ""
 	}
-	if errors.Is(err, context.Canceled) {
-		return "interrupted", ""
-	}
 	return err.Error(), ""
 }

@@ -249,7 +249,7 @@ func setGate(gates *results.Gates, text string) error {
 type labEngine struct{ a *app }
 
 func (e labEngine) Start(ctx context.Context, o bench.EngineOptions, progress func(api.Event)) error {
-	return e.a.Engine.Start(ctx, StartOptions{Mesh: o.Mesh, Nodes: o.Nodes, NodeProxy: o.NodeProxy, ProxyEnv: o.ProxyEnv, Latency: o.Latency}, progress)
+	return e.a.Engine.Start(ctx, StartOptions{Mesh: o.Mesh, Nodes: o.Nodes, NodeProxy: o.NodeProxy, ProxyEnv: o.ProxyEnv, Latency: o.Latency, Attached: true}, progress)
 }
 
 func (e labEngine) Stop(ctx context.Context, mesh string, progress func(api.Event)) error {
@@ -292,23 +292,19 @@ func (a *app) labRun(ctx context.Context, o run.Options) error {
 	if doc == nil {
 		return err
 	}
+	// The reports come first: after a hang-up nothing can be printed any more.
+	reports, failed := labReports(o.File, doc)
+	written := strings.Join(append([]string{o.File}, reports...), ", ")
 	facts := slices.ContainsFunc(doc.Scenarios, func(o results.Outcome) bool { return len(o.Facts) > 0 })
 	if blocks, rejected := run.Rejected(doc); blocks > 0 || facts {
-		if err := run.Summary(a.Stdout, doc); err != nil {
-			return err
-		}
+		failed = errors.Join(failed, run.Summary(a.Stdout, doc))
 		if rejected > 0 {
 			a.warn("rejected for what their environment did: %d of %d blocks; the reasons are in the document", rejected, blocks)
 		}
 	}
-	reports, failed := labReports(o.File, doc)
-	written := strings.Join(append([]string{o.File}, reports...), ", ")
 	if errors.Is(err, context.Canceled) {
 		a.warn("interrupted: what was measured until then is in %s", written)
-		if failed != nil {
-			a.warn("%v", failed) // the error below says only that the run was interrupted
-		}
-		return err
+		return errors.Join(err, failed)
 	}
 	if err := errors.Join(err, failed, a.printf("\nwritten: %s\n", written)); err != nil {
 		return err

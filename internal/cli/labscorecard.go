@@ -74,7 +74,7 @@ func (a *app) labScorecard(ctx context.Context, format printer.Format, load time
 	card := &scorecard.Card{Version: Version(), Kernel: account.Host().Facts().Kernel, Cores: runtime.NumCPU(), Started: a.Now()}
 	failed := scorecard.Run(ctx, scorecard.Stage{
 		Up: func(ctx context.Context, mesh string, certTTL time.Duration) error {
-			return a.Engine.Start(ctx, StartOptions{Mesh: mesh, Nodes: 2, NodeProxy: map[string]string{}, CertTTL: certTTL}, silent)
+			return a.Engine.Start(ctx, StartOptions{Mesh: mesh, Nodes: 2, NodeProxy: map[string]string{}, CertTTL: certTTL, Attached: true}, silent)
 		},
 		Down:   func(ctx context.Context, mesh string) error { return a.Engine.Stop(ctx, mesh, silent) },
 		Client: a.Connect, Mesh: "card-" + strconv.Itoa(os.Getpid()), Application: application, Progress: a.progress(), Load: load,

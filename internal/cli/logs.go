@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -29,12 +30,17 @@ func (a *app) logsCommand() *cobra.Command {
 				return usagef("--tail %d: use a number from 0", request.Tail)
 			}
 			request.Namespace, request.Target = a.namespace, args[0]
-			stream, err := a.openLog(cmd, request)
+			ctx, stop := cmd.Context(), func() {}
+			if request.Follow {
+				ctx, stop = a.untilUnread(ctx)
+			}
+			defer stop()
+			stream, err := a.openLog(ctx, request)
 			if err != nil {
 				return err
 			}
 			defer func() { _ = stream.Close() }()
-			if _, err := io.Copy(a.Stdout, stream); err != nil && cmd.Context().Err() == nil {
+			if _, err := io.Copy(a.Stdout, stream); err != nil && ctx.Err() == nil {
 				return fmt.Errorf("read the log of %s: %w", args[0], err)
 			}
 			return nil
@@ -48,8 +54,8 @@ func (a *app) logsCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) openLog(cmd *cobra.Command, r api.LogsRequest) (io.ReadCloser, error) {
-	ctx, client := cmd.Context(), a.client()
+func (a *app) openLog(ctx context.Context, r api.LogsRequest) (io.ReadCloser, error) {
+	client := a.client()
 	part, node, _ := strings.Cut(r.Target, "/")
 	switch {
 	case part == "proxy" && node != "":

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -18,11 +16,9 @@ import (
 
 // Main runs the command line of this process and returns its exit code.
 func Main(args []string, engine Engine) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	// The second interrupt ends the program at once: whoever presses twice does not want to wait for an orderly end.
-	context.AfterFunc(ctx, stop)
-	return Run(ctx, processEnv(engine), args)
+	env := processEnv(engine)
+	ctx, interrupts := interruptible(os.Stdout, os.Stderr, env.Err)
+	return interrupts.stop(Run(ctx, env, args))
 }
 
 // Run executes one command line in the given environment and returns its exit code.
@@ -38,7 +34,7 @@ func Run(ctx context.Context, env Env, args []string) int {
 		err = misspeltVerb(root, args)
 	}
 	if err == nil {
-		err = root.ExecuteContext(ctx)
+		err = ended(ctx, env, root.ExecuteContext(ctx))
 	}
 	code := exitCode(err)
 	var status exitStatus

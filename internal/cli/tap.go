@@ -83,7 +83,8 @@ and would deny (by a policy with the annotation istio.io/dry-run: "true").`,
 				}
 				filter.Namespace = a.namespace
 			}
-			ctx := cmd.Context()
+			ctx, stop := a.untilUnread(cmd.Context())
+			defer stop()
 			if limit > 0 {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, limit)

@@ -81,7 +81,9 @@ the node proxy's workers spent on a pod's connections, as a share of one core. T
 				return usagef("--interval %s: use a time from 100ms", interval)
 			}
 			connections := len(args) == 1 && args[0] == "connections"
-			return a.top(cmd.Context(), connections, once || format == printer.JSON, interval, format)
+			ctx, stop := a.untilUnread(cmd.Context())
+			defer stop()
+			return a.top(ctx, connections, once || format == printer.JSON, interval, format)
 		},
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "one table instead of one after the other")

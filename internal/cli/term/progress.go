@@ -198,3 +198,11 @@ func (p *Progress) draw() {
 	}
 	_, _ = fmt.Fprintf(p.out, "%s%s %s", clearLine, p.style.Faint(frames[p.frame%len(frames)]), text)
 }
+
+// Interject writes a line of its own to a stream on which a Progress may have a moving line, which the next frame draws again.
+func Interject(w io.Writer, style Style, text string) {
+	if style.Terminal {
+		text = clearLine + Paragraph(w, style, 0, text)
+	}
+	_, _ = fmt.Fprintln(w, text)
+}

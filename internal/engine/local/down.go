@@ -44,12 +44,7 @@ func Down(ctx context.Context, mesh string, progress func(api.Event)) error {
 		return fmt.Errorf("mesh %s: its engine is gone or unknown, but something still has %s open; end that process, then run the command again: %w", mesh, dir, err)
 	}
 	defer lock.Close()
-	if err := os.RemoveAll(string(dir)); err != nil {
-		return fmt.Errorf("remove the mesh's directory: %w", err)
-	}
-	// The last mesh takes the common directory along; it is not empty if there are others.
-	_ = os.Remove(api.RunRoot)
-	return nil
+	return dir.remove()
 }
 
 func end(ctx context.Context, mesh string, r record, progress func(api.Event)) error {

@@ -56,7 +56,7 @@ func EngineMain([]string) int {
 		events.failed("engine", err, "", nil)
 		return 1
 	}
-	return e.main(events)
+	return e.main(events, os.NewFile(starterFD, "starter"))
 }
 
 // keepOwnFiles closes whatever the caller's caller left open, so that a daemon does not hold a stranger's lock or pipe for
@@ -74,7 +74,7 @@ func keepOwnFiles() error {
 		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 		switch {
 		case err != nil || flags&unix.FD_CLOEXEC != 0: // opened by this process, or closed again
-		case fd <= lockFD:
+		case fd <= starterFD:
 			unix.CloseOnExec(fd)
 		default:
 			unix.Close(fd)
@@ -193,13 +193,15 @@ func newEngine(o Options) (*Engine, error) {
 }
 
 // main runs the engine from its first to its last moment.
-func (e *Engine) main(events *eventWriter) int {
+func (e *Engine) main(events *eventWriter, starter *os.File) int {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM)
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	e.quit = cancel
+	orphaned := e.orphaned(starter)
+	defer e.leaveNothing(orphaned)
 	if err := e.up(ctx, events); err != nil {
 		e.log.Error("the mesh did not come up", "err", err)
 		var f *failure
@@ -214,6 +216,9 @@ func (e *Engine) main(events *eventWriter) int {
 	e.log.Info("the mesh is up", "mesh", e.opts.Mesh, "nodes", e.opts.Nodes)
 	select {
 	case <-signals:
+		e.down(func(ev api.Event) { e.log.Info(ev.Message, "phase", ev.Phase, "state", ev.State) })
+	case <-orphaned:
+		e.log.Info("the process that started this mesh has ended, and the mesh ends with it")
 		e.down(func(ev api.Event) { e.log.Info(ev.Message, "phase", ev.Phase, "state", ev.State) })
 	case progress := <-e.shutdown:
 		e.down(progress)

@@ -31,6 +31,7 @@ type Options struct {
 	Version   string                       `json:"version"`   // of the program, which the engine then answers with
 	Latency   time.Duration                `json:"latency"`   // added to a round trip between two nodes, up to MaxLatency
 	BinDir    string                       `json:"binDir"`    // directory of the mesh's executables; that of this executable if empty
+	Attached  bool                         `json:"attached"`  // the mesh ends with the process that starts it, and leaves no directory
 }
 
 // A round trip between two nodes crosses the link of each of them twice.

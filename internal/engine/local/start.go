@@ -27,6 +27,7 @@ const (
 	progressFD = 3 // it writes events here until it is ready
 	configFD   = 4 // it reads its Options here
 	lockFD     = 5 // the locked run directory
+	starterFD  = 6 // a pipe that nobody writes to: its end is that of the process that started an attached mesh
 )
 
 // Handle is a running mesh.
@@ -35,10 +36,22 @@ type Handle struct {
 	RunDir string
 	PID    int // of the engine, on the host
 	Client *api.Client
+	// lifeline is the writing end of an attached engine's pipe, nil for others. The kernel closes it with this process.
+	lifeline *os.File
+}
+
+// Close lets the engine of an attached mesh end it, as the end of this process does. It does nothing to other meshes, nor to
+// one that is down.
+func (h *Handle) Close() error {
+	if h.lifeline == nil {
+		return nil
+	}
+	return h.lifeline.Close()
 }
 
 // Start brings a mesh up and returns when it is ready to take objects. The engine is a daemon: it lives on when the caller
-// ends. If ctx ends or anything fails before the mesh is ready, nothing stays but its logs. progress may be nil.
+// ends, unless the mesh is attached; the caller must keep the Handle then. If anything fails before the mesh is ready, nothing
+// stays but its logs; if ctx ends before, nothing at all. progress may be nil.
 func Start(ctx context.Context, o Options, progress func(api.Event)) (*Handle, error) {
 	if progress == nil {
 		progress = func(api.Event) {}
@@ -67,9 +80,13 @@ func Start(ctx context.Context, o Options, progress func(api.Event)) (*Handle, e
 	if err := e.wait(ctx, progress); err != nil {
 		_ = e.cmd.Process.Kill()
 		<-e.ended
+		e.release()
+		if errors.Is(err, context.Canceled) {
+			err = errors.Join(err, dir.remove()) // who gave up asks for no logs
+		}
 		return nil, err
 	}
-	return &Handle{Mesh: o.Mesh, RunDir: string(dir), PID: e.cmd.Process.Pid, Client: api.New(o.Mesh)}, nil
+	return &Handle{Mesh: o.Mesh, RunDir: string(dir), PID: e.cmd.Process.Pid, Client: api.New(o.Mesh), lifeline: e.lifeline}, nil
 }
 
 func alreadyRuns(mesh string, dir runDir) error {
@@ -86,6 +103,14 @@ type birth struct {
 	events io.ReadCloser
 	dir    runDir
 	ended  chan struct{}
+	// lifeline is the writing end of an attached engine's pipe, nil for others.
+	lifeline *os.File
+}
+
+func (b *birth) release() {
+	if b.lifeline != nil {
+		b.lifeline.Close()
+	}
 }
 
 func spawn(o Options, dir runDir, lock *os.File) (*birth, error) {
@@ -110,19 +135,30 @@ func spawn(o Options, dir runDir, lock *os.File) (*birth, error) {
 	}
 	defer configR.Close()
 	defer configW.Close()
+	starterR, starterW, err := os.Pipe()
+	if err != nil {
+		eventsR.Close()
+		return nil, err
+	}
+	defer starterR.Close()
 	cmd := exec.Command(exe, EngineVerb, o.Mesh)
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.ExtraFiles = []*os.File{eventsW, configR, lock}
+	cmd.ExtraFiles = []*os.File{eventsW, configR, lock, starterR}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Setsid:     true,
 		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS,
 	}
 	if err := cmd.Start(); err != nil {
 		eventsR.Close()
+		starterW.Close()
 		return nil, fmt.Errorf("start the engine in namespaces of its own: %w; the kernel must allow new pid, mount, network, ipc and uts namespaces (`lateen check` tries them)", err)
 	}
-	b := &birth{cmd: cmd, events: eventsR, dir: dir, ended: make(chan struct{})}
+	b := &birth{cmd: cmd, events: eventsR, dir: dir, ended: make(chan struct{}), lifeline: starterW}
+	if !o.Attached {
+		b.release()
+		b.lifeline = nil
+	}
 	go func() {
 		_ = cmd.Wait() // how it ended is in its events or its log
 		close(b.ended)
@@ -132,6 +168,7 @@ func spawn(o Options, dir runDir, lock *os.File) (*birth, error) {
 		eventsR.Close()
 		_ = cmd.Process.Kill()
 		<-b.ended
+		b.release()
 		return nil, fmt.Errorf("tell the engine its options: %w", err)
 	}
 	return b, nil

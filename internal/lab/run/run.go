@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"lateen.dev/lateen/internal/engine/api"
@@ -304,16 +305,23 @@ func (s *session) know(p results.Plane) {
 	s.doc.Planes[i] = p
 }
 
+// takeDown ends all planes at the same time: after an interrupt, somebody waits for it.
 func (s *session) takeDown(ctx context.Context) error {
-	var errs []error
-	for _, on := range s.running {
-		s.Progress.Start("take down " + on.about.Name)
-		if err := on.Down(ctx); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		s.Progress.Abandon()
+	if len(s.running) == 0 {
+		return nil
 	}
+	names := make([]string, len(s.running))
+	for i, on := range s.running {
+		names[i] = on.about.Name
+	}
+	s.Progress.Start("take down " + strings.Join(names, ", "))
+	errs := make([]error, len(s.running))
+	var ending sync.WaitGroup
+	for i, on := range s.running {
+		ending.Go(func() { errs[i] = on.Down(ctx) })
+	}
+	ending.Wait()
+	s.Progress.Abandon()
 	s.running = nil
 	return errors.Join(errs...)
 }

@@ -37,7 +37,8 @@ type fakeWorld struct {
 	answer  func(plane string, n int) (string, error) // the generator's output for the nth block of all
 	refuse  map[string]error                          // planes that cannot be started
 	carried uint64
-	still   bool // connections do not go through the plane
+	still   bool   // connections do not go through the plane
+	down    func() // called when a plane is taken down
 }
 
 func (p *fakePlane) Describe() results.Plane {
@@ -53,7 +54,9 @@ func (p *fakePlane) Start(context.Context, bench.Topology, func(string)) (bench.
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
+	p.world.mu.Lock()
 	p.world.up[p.spec.Name] = true
+	p.world.mu.Unlock()
 	return &fakeBench{p, child.Process.Pid}, nil
 }
 
@@ -90,7 +93,15 @@ func (b *fakeBench) Carried(context.Context) (uint64, bool, error) {
 func (b *fakeBench) Apply(context.Context, []api.Document) error  { return nil }
 func (b *fakeBench) Delete(context.Context, []api.Document) error { return nil }
 func (b *fakeBench) Scale(context.Context, string, int) error     { return nil }
-func (b *fakeBench) Down(context.Context) error                   { b.world.up[b.spec.Name] = false; return nil }
+func (b *fakeBench) Down(context.Context) error {
+	if b.world.down != nil {
+		b.world.down()
+	}
+	b.world.mu.Lock()
+	defer b.world.mu.Unlock()
+	b.world.up[b.spec.Name] = false
+	return nil
+}
 
 // quiet takes progress and forgets it.
 type quiet struct{}

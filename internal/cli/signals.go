@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lateen.dev/lateen/internal/cli/term"
+	"lateen.dev/lateen/internal/install"
+)
+
+// signalled is why a command's context ended: a signal, which is a cancellation to everything that asks.
+type signalled struct{ syscall.Signal }
+
+func (s signalled) Error() string {
+	switch s.Signal {
+	case syscall.SIGINT:
+		return "interrupted"
+	case syscall.SIGHUP:
+		return "ended because its terminal was closed (SIGHUP)"
+	case syscall.SIGPIPE:
+		return "ended because nothing reads its output any more (SIGPIPE)"
+	}
+	return "ended by " + unix.SignalName(s.Signal)
+}
+
+// Is makes a signal a cancellation.
+func (signalled) Is(target error) bool { return target == context.Canceled }
+
+// exitStatusOf is the code that shells give to a program that this signal ended.
+func exitStatusOf(s syscall.Signal) int { return 128 + int(s) }
+
+// errUnread ends the context of a command that writes until it is ended, once nothing reads its output.
+var errUnread = signalled{syscall.SIGPIPE}
+
+// interrupts ends a context at the first signal that asks the program to end, and says at further ones that it cleans up. A
+// command ends what it started when its context ends; a program that died at the signal would leave meshes behind.
+type interrupts struct {
+	outputs []io.Writer
+	say     func(text string)
+	cancel  context.CancelCauseFunc
+	signals chan os.Signal
+	done    sync.WaitGroup
+
+	mu    sync.Mutex
+	first syscall.Signal // 0 until there is one
+}
+
+// interruptible returns a context that a signal ends, and the interrupts that do so. Their stop must be called.
+func interruptible(stdout, stderr io.Writer, style term.Style) (context.Context, *interrupts) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	i := &interrupts{
+		outputs: []io.Writer{stdout, stderr}, cancel: cancel, signals: make(chan os.Signal, 8),
+		say: func(text string) { term.Interject(stderr, style, text) },
+	}
+	heard := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGPIPE}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup lets a program go on without its terminal
+		heard = append(heard, syscall.SIGHUP)
+	}
+	signal.Notify(i.signals, heard...)
+	i.done.Go(func() {
+		for s := range i.signals {
+			i.hear(s.(syscall.Signal))
+		}
+	})
+	return ctx, i
+}
+
+// hear takes one signal.
+func (i *interrupts) hear(s syscall.Signal) {
+	// The kernel sends SIGPIPE for sockets too, whose ends are the business of their users.
+	if s == syscall.SIGPIPE && !unread(i.outputs...) {
+		return
+	}
+	i.mu.Lock()
+	first := i.first
+	if first == 0 {
+		i.first = s
+	}
+	i.mu.Unlock()
+	switch {
+	case first == 0:
+		i.cancel(signalled{s})
+		// From now on SIGQUIT is the way to end at once: the runtime would write the state of every goroutine.
+		signal.Notify(i.signals, syscall.SIGQUIT)
+	case s == syscall.SIGQUIT:
+		i.say("ended during the clean-up; `lateen down --name MESH` ends a mesh that is left")
+		os.Exit(exitStatusOf(s))
+	case s == syscall.SIGINT || s == syscall.SIGTERM:
+		i.say(`still cleaning up; Ctrl-\ (SIGQUIT) ends the command at once and may leave a mesh behind`)
+	}
+}
+
+// stop restores the signals' usual effects and returns the exit code of a command that ended with this one.
+func (i *interrupts) stop(code int) int {
+	signal.Stop(i.signals)
+	close(i.signals)
+	i.done.Wait()
+	i.cancel(nil)
+	if code == exitInterrupted && i.first != 0 {
+		return exitStatusOf(i.first)
+	}
+	return code
+}
+
+// unread tells whether one of these is a pipe or a socket whose reader is gone.
+func unread(outputs ...io.Writer) bool {
+	for _, w := range outputs {
+		if file, ok := w.(*os.File); ok && readerGone(file, 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// readerGone waits until the reader of a pipe or a socket is gone, for a time at most, and tells whether it is.
+func readerGone(file *os.File, within time.Duration) bool {
+	fds := []unix.PollFd{{Fd: int32(file.Fd())}} // no event is asked for: errors and hang-ups are always told
+	n, err := unix.Poll(fds, int(within.Milliseconds()))
+	return err == nil && n > 0 && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
+}
+
+// readerPoll is how long a look for the reader of the output waits; the kernel ends it early when the reader goes.
+const readerPoll = 500 * time.Millisecond
+
+// untilUnread is a context that ends when nothing reads standard output any more, for commands that write until they are
+// ended: `lateen logs -f | head -1` would otherwise run until the next line comes. The function must be called at the end.
+func (a *app) untilUnread(ctx context.Context) (context.Context, func()) {
+	file, ok := a.Stdout.(*os.File)
+	if !ok {
+		return ctx, func() {}
+	}
+	if info, err := file.Stat(); err != nil || info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) == 0 {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	var done sync.WaitGroup
+	done.Go(func() {
+		for ctx.Err() == nil {
+			if readerGone(file, readerPoll) {
+				cancel(errUnread)
+			}
+		}
+	})
+	return ctx, func() {
+		cancel(nil)
+		done.Wait()
+	}
+}
+
+// cancelled is a cancellation for people: its cause, and what else went wrong until the command had ended.
+type cancelled struct {
+	cause error
+	rest  []error
+}
+
+func (c cancelled) Error() string { return errors.Join(append([]error{c.cause}, c.rest...)...).Error() }
+
+func (cancelled) Is(target error) bool { return target == context.Canceled }
+
+// ended is the error of a command that has ended, as it is told: nothing is left of it if nothing reads the output.
+func ended(ctx context.Context, env Env, err error) error {
+	unreadStatus := exitStatus(exitStatusOf(syscall.SIGPIPE))
+	cause := signalled{syscall.SIGINT} // that of a context that nobody gave a cause
+	errors.As(context.Cause(ctx), &cause)
+	switch {
+	case errors.Is(err, syscall.EPIPE) && unread(env.Stdout, env.Stderr):
+		return unreadStatus
+	case !errors.Is(err, context.Canceled) || errors.As(err, new(*install.Interrupted)):
+		return err
+	case cause == errUnread:
+		return unreadStatus
+	}
+	return cancelled{cause, others(err)}
+}
+
+// others are the errors of a joined one that are no cancellation.
+func others(err error) (list []error) {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		if !errors.Is(err, context.Canceled) {
+			list = append(list, err)
+		}
+		return list
+	}
+	for _, e := range joined.Unwrap() {
+		list = append(list, others(e)...)
+	}
+	return list
+}
