@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lateen.dev/lateen/internal/cli/printer"
+	"lateen.dev/lateen/internal/cli/term"
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/lab/account"
 	"lateen.dev/lateen/internal/lab/bench"
@@ -280,6 +281,11 @@ func ourProgram(name string) (string, error) {
 
 func (a *app) labRun(ctx context.Context, o run.Options) error {
 	maker := bench.Maker{Engine: labEngine{a}, Prefix: "lab-" + strconv.Itoa(os.Getpid()), Generator: generator}
+	plan := run.PlanOf(o, exec.LookPath)
+	for _, s := range plan.Short {
+		a.warn("%s: too few rounds for a verdict (%d of %d); --rounds %d is the least and takes about %s", s.Scenario, s.Rounds, s.Needed, s.Needed, run.Rough(s.Takes))
+	}
+	_, _ = fmt.Fprintf(a.Stderr, "This run takes about %s for %d blocks.\n", run.Rough(plan.Takes), plan.Blocks)
 	doc, err := run.Run(ctx, run.Stage{
 		Make: maker.Plane, Account: account.Host(), Progress: a.progress(), LookPath: exec.LookPath, Control: func() (string, error) { return ourProgram("lateen-control") }, Version: Version(), Cores: runtime.NumCPU(), Now: a.Now,
 		Sleep: func(ctx context.Context, d time.Duration) {
@@ -297,7 +303,7 @@ func (a *app) labRun(ctx context.Context, o run.Options) error {
 	written := strings.Join(append([]string{o.File}, reports...), ", ")
 	facts := slices.ContainsFunc(doc.Scenarios, func(o results.Outcome) bool { return len(o.Facts) > 0 })
 	if blocks, rejected := run.Rejected(doc); blocks > 0 || facts {
-		failed = errors.Join(failed, run.Summary(a.Stdout, doc))
+		failed = errors.Join(failed, run.Summary(a.Stdout, doc, term.Columns(a.Stdout)), a.labVerdicts(doc))
 		if rejected > 0 {
 			a.warn("rejected for what their environment did: %d of %d blocks; the reasons are in the document", rejected, blocks)
 		}
@@ -310,6 +316,18 @@ func (a *app) labRun(ctx context.Context, o run.Options) error {
 		return err
 	}
 	return labStatus(doc)
+}
+
+// labVerdicts says the verdicts in the words of the reports.
+func (a *app) labVerdicts(doc *results.Results) error {
+	sentences := report.Verdicts(doc)
+	if len(sentences) == 0 {
+		return nil
+	}
+	for i, s := range sentences {
+		sentences[i] = term.Paragraph(a.Stdout, a.Out, 0, s)
+	}
+	return a.printf("\n%s\n", strings.Join(sentences, "\n"))
 }
 
 // labStatus is the exit status that a run's results ask for: findings where a scenario ended early, or a plane failed at something.

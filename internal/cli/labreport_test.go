@@ -30,7 +30,7 @@ func TestLabReport(t *testing.T) {
 		"":           "# Lab report: little",
 		"--markdown": "# Lab report: little",
 		"--html":     "<title>Lab report: little</title>",
-		"--explain":  "no mesh waits for delayed acknowledgements",
+		"--explain":  "the plane none waits for delayed acknowledgements",
 	} {
 		args := []string{"lab", "report", dir}
 		if form != "" {

@@ -17,7 +17,7 @@ type chart struct {
 
 // judgementClass is how the page marks a verdict.
 func judgementClass(text string) string {
-	for prefix, class := range map[string]string{results.Faster: "faster", results.Slower: "slower", results.Indistinguishable: "alike", results.Invalid: "invalid", results.Failed: "invalid"} {
+	for prefix, class := range map[string]string{results.Faster: "faster", results.Slower: "slower", results.Indistinguishable: "alike", results.TooFew: "invalid", results.Invalid: "invalid", results.Failed: "invalid"} {
 		if strings.HasPrefix(text, prefix) {
 			return class
 		}
@@ -241,14 +241,14 @@ func forest(r *results.Results, ds []digest, baseline, metric string) (chart, bo
 		}
 		g.line(x.at(1), y-12, x.at(1), y+12, "one", "")
 		estimate, _ := difference(row.v.Ratio, row.v.Low, row.v.High)
-		verdict := shortened(estimate+" "+sign(row.v.Judgement)+clean(row.v.Judgement), 30)
+		verdict := shortened(estimate+" "+sign(row.v.Judgement)+clean(row.v.Says()), 30)
 		g.text(left, top+13, "start", "", row.name.within(62-len([]rune(verdict))))
 		g.text(right, top+13, "end", "", verdict)
 		g.line(x.at(row.v.Low), y, x.at(row.v.High), y, "ink "+row.st.class, "")
 		for _, end := range []float64{row.v.Low, row.v.High} {
 			g.line(x.at(end), y-5, x.at(end), y+5, "ink "+row.st.class, "")
 		}
-		if row.v.Judgement == results.Invalid || row.v.Judgement == results.Failed {
+		if results.Unjudged(row.v.Judgement) || row.v.Judgement == results.Failed {
 			g.cross(x.at(row.v.Ratio), y, row.st.class)
 		} else {
 			g.marker(x.at(row.v.Ratio), y, row.st.shape, row.st.class, row.v.Judgement != results.Indistinguishable)
@@ -256,12 +256,12 @@ func forest(r *results.Results, ds []digest, baseline, metric string) (chart, bo
 		said = append(said, row.name.String()+" "+verdict)
 	}
 	g.height = bottom + 24
-	c := chart{title: "Ratio to " + clean(labelOf(r, rows[0].v.Baseline)) + ": " + metricName(metric)}
+	c := chart{title: "Ratio to " + clean(rows[0].v.Baseline) + ": " + metricName(metric)}
 	better := "Left of ×1 is better."
 	if !results.BetterIsLower(metric) {
 		better = "Right of ×1 is better."
 	}
-	c.description = "Bars are 95 % intervals over rounds, logarithmic; " + strings.ToLower(better[:1]) + strings.TrimSuffix(better[1:], ".") + ". A grey band is the noise of two planes that are alike. Filled marks are verdicts, hollow ones indistinguishable, crosses invalid or failed."
+	c.description = "Bars are 95 % intervals over rounds, logarithmic; " + strings.ToLower(better[:1]) + strings.TrimSuffix(better[1:], ".") + ". A grey band is the noise of two planes that are alike. Filled marks are verdicts, hollow ones indistinguishable, crosses too few rounds or failed."
 	c.svg = g.svg(c.title + ". " + strings.Join(said, "; ") + ".")
 	return c, true
 }

@@ -220,7 +220,7 @@ func (p *printer) compareScenario(a, b *results.Results, oa, ob *results.Outcome
 			if u := sameVerdict(db.cell.Verdicts, v); u != nil {
 				ra, ia := verdictDifference(da.cell, v)
 				rb, ib := verdictDifference(db.cell, *u)
-				ratios.add(clean(da.cell.Name), clean(labelOf(a, v.Plane))+" to "+clean(labelOf(a, v.Baseline)), clean(metricName(v.Metric)), ra, ia, rb, ib, moved(v, *u))
+				ratios.add(clean(da.cell.Name), clean(v.Plane)+" to "+clean(v.Baseline), clean(metricName(v.Metric)), ra, ia, rb, ib, moved(v, *u))
 			}
 		}
 	}
@@ -286,8 +286,8 @@ func sameVerdict(list []results.Verdict, v results.Verdict) *results.Verdict {
 // moved says whether two intervals leave room for one value.
 func moved(a, b results.Verdict) string {
 	switch {
-	case a.Pairs == 0 || b.Pairs == 0 || a.Judgement == results.Invalid || b.Judgement == results.Invalid:
-		return "cannot be said: one of them is invalid"
+	case a.Pairs == 0 || b.Pairs == 0 || results.Unjudged(a.Judgement) || results.Unjudged(b.Judgement):
+		return "cannot be said: one of them has too few rounds"
 	case a.Judgement == results.Failed || b.Judgement == results.Failed:
 		return "cannot be said: a plane failed in one of them"
 	case b.High < a.Low, b.Low > a.High:

@@ -157,7 +157,7 @@ func curveChart(r *results.Results, group []*digest, axis, setting, metric strin
 		for _, p := range path {
 			g.marker(p[0], p[1], st.shape, st.class, true)
 		}
-		label := clean(labelOf(r, plane))
+		label := clean(plane)
 		entries = append(entries, legendEntry{label, st})
 		first, final := series[plane][0], series[plane][len(series[plane])-1]
 		said = append(said, label+" goes from "+number(first.y)+" at "+tick(first.x)+" to "+number(final.y)+" at "+tick(final.x))

@@ -87,7 +87,7 @@ func untimedTwin(o *results.Outcome, c *results.Cell) *results.Cell {
 func digestOf(r *results.Results, c *results.Cell) digest {
 	d := digest{cell: c, baseline: baselineOf(r, c)}
 	for _, p := range r.Planes {
-		s := side{plane: p, label: label(r, p), medians: map[string]float64{}, errors: map[string]uint64{}, split: map[string]stats.Interval{}}
+		s := side{plane: p, label: p.Name, medians: map[string]float64{}, errors: map[string]uint64{}, split: map[string]stats.Interval{}}
 		values := map[string][]float64{}
 		for i := range c.Blocks {
 			b := &c.Blocks[i]
@@ -214,33 +214,28 @@ func alike(a, b results.Plane) bool {
 	return a.Name != b.Name && a.Kind == b.Kind && a.Path == b.Path && a.Version == b.Version && a.SHA256 == b.SHA256 && maps.Equal(a.Settings, b.Settings)
 }
 
-// label is what people call a plane in a table.
-func label(r *results.Results, p results.Plane) string {
-	name := p.Name
-	if p.Kind == results.KindNone {
-		name = "no mesh"
-	}
+// nature says what a plane is where its name does not: no mesh, or another plane a second time.
+func nature(r *results.Results, p results.Plane) string {
 	for _, earlier := range r.Planes {
 		if earlier.Name == p.Name {
 			break
 		}
 		if alike(earlier, p) {
-			return name + ", again (A/A)"
+			return clean(earlier.Name) + " a second time (A/A)"
 		}
 	}
-	if p.Kind == results.KindNone && p.Name != results.KindNone {
-		return name + " (" + p.Name + ")"
+	if p.Kind == results.KindNone {
+		return "no mesh"
 	}
-	return name
+	return ""
 }
 
-func labelOf(r *results.Results, name string) string {
-	for _, p := range r.Planes {
-		if p.Name == name {
-			return label(r, p)
-		}
+// spoken is a side's plane in a sentence, where the bare word "none" would read as "nobody".
+func (s *side) spoken() string {
+	if s.plane.Kind == results.KindNone {
+		return "the plane " + clean(s.label)
 	}
-	return name
+	return clean(s.label)
 }
 
 func (d *digest) side(name string) *side {

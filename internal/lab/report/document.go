@@ -14,7 +14,10 @@ import (
 
 // document is a report before it has a form: the same sections, sentences and tables for Markdown and HTML.
 type document struct {
-	title    string
+	title string
+	// verdicts stand before everything else: sentences, then a table that fits a screen.
+	verdicts []string
+	summary  table
 	about    []string
 	warnings []string
 	command  string
@@ -82,12 +85,18 @@ func (t table) trimmed() table {
 func text(title string) column    { return column{title: title, keep: true} }
 func numeric(title string) column { return column{title: title, numeric: true} }
 
-// compose makes the document of a run; only a page can show drawings.
-func compose(r *results.Results, draw bool) document {
+// compose makes the document of a run. Only a page can show drawings and fold away every number that was measured.
+func compose(r *results.Results, page bool) document {
 	d := document{title: "Lab report: " + clean(r.Name), command: clean(strings.Join(quoted(r.Command), " "))}
 	d.about = append(d.about, when(r), "Indicative, not a claim: what was measured holds for this machine. Ratios between planes of this run can be compared, as they were measured in turn within each round; absolute times cannot be carried elsewhere. Unless said otherwise numbers are medians over the blocks that count.")
 	if r.Interrupted {
 		d.warnings = append(d.warnings, "The run was interrupted. What was measured until then is complete block by block.")
+	}
+	d.verdicts = Verdicts(r)
+	if d.summary = verdictSummary(r); len(d.summary.rows) > 0 {
+		if words := planeWords(r); words != "" {
+			d.summary.notes = append(d.summary.notes, words)
+		}
 	}
 	for _, remark := range r.Remarks {
 		d.warnings = append(d.warnings, clean(remark))
@@ -103,7 +112,7 @@ func compose(r *results.Results, draw bool) document {
 		}
 	}
 	for i := range r.Scenarios {
-		d.sections = append(d.sections, scenarioSection(r, &r.Scenarios[i], draw))
+		d.sections = append(d.sections, scenarioSection(r, &r.Scenarios[i], page))
 	}
 	d.sections = append(d.sections, setting(r))
 	if s := notRun(r); !s.empty() {
@@ -149,7 +158,7 @@ func setting(r *results.Results) section {
 	row("CPU time from", m.Accounting)
 	row("hardware counters", map[bool]string{true: "yes", false: "no"}[m.Counters])
 	row("lateen", m.Lateen)
-	planes := table{caption: "Planes", columns: []column{text("plane"), text("kind"), {title: "version"}, {title: "program"}, {title: "SHA-256"}, {title: "settings"}, {title: "not run because"}}}
+	planes := table{caption: "Planes", columns: []column{text("plane"), text("kind"), {title: "which is"}, {title: "version"}, {title: "program"}, {title: "SHA-256"}, {title: "settings"}, {title: "not run because"}}}
 	for _, p := range r.Planes {
 		var settings []string
 		for _, k := range sortedKeys(p.Settings) {
@@ -159,7 +168,7 @@ func setting(r *results.Results) section {
 		if len(sum) > 12 {
 			sum = sum[:12] + "…"
 		}
-		planes.add(clean(label(r, p)), clean(p.Kind), clean(p.Version), clean(p.Path), sum, strings.Join(settings, " "), clean(p.NotRun))
+		planes.add(clean(p.Name), clean(p.Kind), nature(r, p), clean(p.Version), clean(p.Path), sum, strings.Join(settings, " "), clean(p.NotRun))
 	}
 	s := section{title: "Machine and planes", tables: []table{machine}}
 	if slices.ContainsFunc(r.Scenarios, func(o results.Outcome) bool { return len(o.Cells) > 0 }) {
@@ -224,7 +233,7 @@ func rough(v float64) string { return strconv.FormatFloat(100*v, 'g', 3, 64) + "
 func share(v float64) string { return strconv.FormatFloat(100*v, 'g', 4, 64) + " %" }
 
 // scenarioSection is one scenario.
-func scenarioSection(r *results.Results, o *results.Outcome, draw bool) section {
+func scenarioSection(r *results.Results, o *results.Outcome, page bool) section {
 	s := section{title: clean(o.Scenario)}
 	if o.Title != "" {
 		s.title += ": " + clean(o.Title)
@@ -249,14 +258,14 @@ func scenarioSection(r *results.Results, o *results.Outcome, draw bool) section 
 			s.tables = append(s.tables, f)
 		}
 	}
-	if draw {
+	if page {
 		s.charts = scenarioCharts(r, ds)
 	}
 	why := section{title: "Why, from what was counted"}
 	why.inner, why.items = explanations(ds, o)
 	add(why)
 	add(limits(o))
-	add(details(r, ds))
+	add(details(r, ds, page))
 	add(rejections(r, o))
 	add(anchors(o))
 	return s
@@ -272,9 +281,14 @@ func limits(o *results.Outcome) section {
 }
 
 // details are the tables behind the first one.
-func details(r *results.Results, ds []digest) section {
+func details(r *results.Results, ds []digest, page bool) section {
 	s := section{title: "Cost, verdicts and distributions in full", folded: true}
-	for _, t := range []table{costTable(ds), verdictTable(r, ds), distributionTable(ds), furtherTable(ds), loadTable(ds)} {
+	further := furtherTable(ds)
+	if len(further.rows) > 0 && !page { // thousands of lines, a row for each metric, plane and setting
+		further = table{}
+		s.text = append(s.text, "Every other metric, and every block by itself, is in results.json beside this file; report.html shows their medians.")
+	}
+	for _, t := range []table{costTable(ds), verdictTable(r, ds), distributionTable(ds), further, loadTable(ds)} {
 		if len(t.rows) > 0 {
 			s.tables = append(s.tables, t)
 		}
@@ -304,7 +318,7 @@ func rejections(r *results.Results, o *results.Outcome) section {
 				}
 			}
 			if len(bad) > 0 {
-				s.items = append(s.items, fmt.Sprintf("%s, %s: %d of %s rejected: %s", clean(c.Name), clean(label(r, p)), len(bad), count(total, "block", "blocks"), strings.Join(bad, ", ")))
+				s.items = append(s.items, fmt.Sprintf("%s, %s: %d of %s rejected: %s", clean(c.Name), clean(p.Name), len(bad), count(total, "block", "blocks"), strings.Join(bad, ", ")))
 			}
 		}
 	}
@@ -329,7 +343,7 @@ func unevenly(r *results.Results, o *results.Outcome) string {
 	}
 	var tallies []tally
 	for _, p := range r.Planes {
-		one := tally{name: clean(label(r, p))}
+		one := tally{name: clean(p.Name)}
 		for i := range o.Cells {
 			if o.Cells[i].Untimed {
 				continue // rejected for the tracer's sake
@@ -363,7 +377,7 @@ func unevenly(r *results.Results, o *results.Outcome) string {
 	if more.bad*less.blocks < less.bad*more.blocks {
 		more, less = less, more
 	}
-	return fmt.Sprintf("Not alike for all planes: %d of %s with %s, and %d of %s with %s; chance alone seldom does that (p %s, by Fisher's exact test over all pairs of planes). What spoils the blocks of one plane more often may come of that plane, and the blocks that are left of it are chosen ones.",
+	return fmt.Sprintf("Not alike for all planes: %d of %s of the plane %s, and %d of %s of the plane %s; chance alone seldom does that (p %s, by Fisher's exact test over all pairs of planes). What spoils the blocks of one plane more often may come of that plane, and the blocks that are left of it are chosen ones.",
 		more.bad, count(more.blocks, "block", "blocks"), more.name, less.bad, count(less.blocks, "block", "blocks"), less.name, strings.Replace(probability(least), "<", "below ", 1))
 }
 
@@ -425,7 +439,7 @@ func notRun(r *results.Results) section {
 		if p.NotRun == "" {
 			continue
 		}
-		s.items = append(s.items, clean(label(r, p))+": "+clean(p.NotRun))
+		s.items = append(s.items, clean(p.Name)+": "+clean(p.NotRun))
 		for _, t := range published.All() {
 			rows := slices.DeleteFunc(slices.Clone(t.Rows), func(row []string) bool {
 				return !strings.Contains(row[0], "no mesh") && !slices.ContainsFunc(publishedNames[p.Kind], func(n string) bool { return strings.Contains(row[0], n) })

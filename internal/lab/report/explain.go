@@ -112,15 +112,15 @@ func explainStall(d *digest, base *side, say sayer) {
 		acks, counted := results.DelayedACKs(s.get)
 		switch {
 		case times != "" && counted && acks >= results.ManyDelayedACKs:
-			say("%s waits for delayed acknowledgements: the kernels counted %s for each request, held back until a timer of 40 ms ran out, and %s.%s", clean(s.label), number(acks), times, cause)
+			say("%s waits for delayed acknowledgements: the kernels counted %s for each request, held back until a timer of 40 ms ran out, and %s.%s", s.spoken(), number(acks), times, cause)
 			cause = "" // once is enough
 		case times != "" && counted:
-			say("with %s %s, which looks like the 40 ms timer of a delayed acknowledgement; but the kernels of both ends counted only %s for each request.", clean(s.label), times, number(acks))
+			say("with %s %s, which looks like the 40 ms timer of a delayed acknowledgement; but the kernels of both ends counted only %s for each request.", s.spoken(), times, number(acks))
 		case times != "":
-			say("with %s %s, near the 40 ms after which a kernel sends a delayed acknowledgement; those were not counted in this run, so that it may be the service itself.", clean(s.label), times)
+			say("with %s %s, near the 40 ms after which a kernel sends a delayed acknowledgement; those were not counted in this run, so that it may be the service itself.", s.spoken(), times)
 		case counted && s != base && stalled(base) != "":
 			if was, ok := results.DelayedACKs(base.get); ok && was >= results.ManyDelayedACKs && acks < was/2 {
-				say("with %s the kernels counted %s delayed acknowledgements for each request instead of %s, and the times show no stall of 40 ms: what the server's kernel waits for comes at once.", clean(s.label), number(acks), number(was))
+				say("with %s the kernels counted %s delayed acknowledgements for each request instead of %s, and the times show no stall of 40 ms: what the server's kernel waits for comes at once.", s.spoken(), number(acks), number(was))
 			}
 		}
 	}
@@ -136,16 +136,16 @@ func explainCalls(base, s *side, say sayer) {
 	reads, were := at(s, results.RoleGenerator, results.CallsReads), at(base, results.RoleGenerator, results.CallsReads)
 	writes := at(s, results.RoleApp, results.CallsWrites)
 	if were-reads >= fewerCalls {
-		text := fmt.Sprintf("with %s the client reads %s times for each answer instead of %s", clean(s.label), number(reads), number(were))
+		text := fmt.Sprintf("with %s the client reads %s times for each answer instead of %s", s.spoken(), number(reads), number(were))
 		if writes >= 2-fewerCalls {
 			text += fmt.Sprintf(", although the application makes %s writes per request (its log is among them): what was written in pieces arrives together", number(writes))
 		}
 		say("%s.", text)
 	} else if reads-were >= fewerCalls {
-		say("with %s the client reads %s times for each answer instead of %s: answers arrive in more pieces.", clean(s.label), number(reads), number(were))
+		say("with %s the client reads %s times for each answer instead of %s: answers arrive in more pieces.", s.spoken(), number(reads), number(were))
 	}
 	if r, w := at(s, results.RoleProxies, results.CallsReads), at(s, results.RoleProxies, results.CallsWrites); r+w > 0 {
-		text := fmt.Sprintf("the proxies of %s together read %s times and write %s times for each request", clean(s.label), number(r), number(w))
+		text := fmt.Sprintf("the proxies of %s together read %s times and write %s times for each request", s.spoken(), number(r), number(w))
 		if all := at(s, results.RoleProxies, results.CallsAll); all > 0 {
 			text += fmt.Sprintf(", of %s system calls", number(all))
 		}
@@ -154,7 +154,7 @@ func explainCalls(base, s *side, say sayer) {
 	mine, ok := s.get(allCalls(results.RoleGenerator))
 	theirs, okBase := base.get(allCalls(results.RoleGenerator))
 	if ok && okBase && theirs > 0 && math.Abs(mine/theirs-1) >= 0.1 {
-		say("the client makes %s system calls for each request with %s and %s with %s (%s).", number(mine), clean(s.label), number(theirs), clean(base.label), change(mine/theirs, asFactors(mine/theirs)))
+		say("the client makes %s system calls for each request with %s and %s with %s (%s).", number(mine), s.spoken(), number(theirs), base.spoken(), change(mine/theirs, asFactors(mine/theirs)))
 	}
 }
 
@@ -162,7 +162,7 @@ func explainSleeps(base, s *side, say sayer) {
 	mine, ok := s.get(results.SwitchesPerRequest(results.RoleApp))
 	theirs, okBase := base.get(results.SwitchesPerRequest(results.RoleApp))
 	if ok && okBase && math.Abs(mine-theirs) >= worthSleeps {
-		say("the application is woken %s times for each request with %s and %s times with %s.", number(mine), clean(s.label), number(theirs), clean(base.label))
+		say("the application is woken %s times for each request with %s and %s times with %s.", number(mine), s.spoken(), number(theirs), base.spoken())
 	}
 }
 
@@ -174,19 +174,19 @@ func explainConnections(d *digest, base, s *side, say sayer) {
 	theirs, okBase := base.get(results.ConnectP50)
 	if !d.cell.Load.Keepalive && ok && okBase && math.Abs(mine-theirs) >= worthConnect {
 		say("every request opens a connection; at the client that takes %s ms (P50) with %s and %s ms with %s. What the planes do behind an accepted connection, handshakes among it, is in the service time.",
-			number(mine), clean(s.label), number(theirs), clean(base.label))
+			number(mine), s.spoken(), number(theirs), base.spoken())
 	}
 	if v, ok := s.get(results.HandshakesPerRequest); ok {
 		switch {
 		case d.cell.Load.Keepalive && v < 0.01: // connections that are kept say nothing
 		case d.cell.Load.Keepalive:
-			say("the proxies of %s make %s TLS handshakes for each request, on connections that stay open.", clean(s.label), number(v))
+			say("the proxies of %s make %s TLS handshakes for each request, on connections that stay open.", s.spoken(), number(v))
 		case v == 0:
-			say("the proxies of %s make no TLS handshake, although each request opens a connection: connections share tunnels that are there already.", clean(s.label))
+			say("the proxies of %s make no TLS handshake, although each request opens a connection: connections share tunnels that are there already.", s.spoken())
 		case v < 0.5:
-			say("the proxies of %s make %s TLS handshakes for each request, although each opens a connection: connections share tunnels that are there already.", clean(s.label), number(v))
+			say("the proxies of %s make %s TLS handshakes for each request, although each opens a connection: connections share tunnels that are there already.", s.spoken(), number(v))
 		default:
-			say("the proxies of %s make %s TLS handshakes for each request, each of which opens a connection.", clean(s.label), number(v))
+			say("the proxies of %s make %s TLS handshakes for each request, each of which opens a connection.", s.spoken(), number(v))
 		}
 	}
 }
@@ -196,7 +196,7 @@ func explainCPU(base, s *side, say sayer) {
 	if !ok || proxies <= 0 {
 		return
 	}
-	text := fmt.Sprintf("the proxies of %s use %s µs of CPU time for each request", clean(s.label), number(proxies))
+	text := fmt.Sprintf("the proxies of %s use %s µs of CPU time for each request", s.spoken(), number(proxies))
 	if system, ok := s.get(results.CPUPerRequest(results.RoleProxies, "system")); ok {
 		text += fmt.Sprintf(", %.0f %% of it in the kernel", 100*min(1, system/proxies))
 		share := s.split[results.RoleProxies]

@@ -44,7 +44,7 @@ func TestFailuresAreInTheReport(t *testing.T) {
 func TestRejectionsThatAreNotAlikeAreSaid(t *testing.T) {
 	for spoilt, want := range map[int]string{
 		0: "", 3: "",
-		8: "Not alike for all planes: 8 of 8 blocks with lateen, and 0 of 8 blocks with no mesh; chance alone seldom does that (p below 0.001,",
+		8: "Not alike for all planes: 8 of 8 blocks of the plane lateen, and 0 of 8 blocks of the plane none; chance alone seldom does that (p below 0.001,",
 	} {
 		r := sample(t)
 		c := &r.Scenarios[0].Cells[0]

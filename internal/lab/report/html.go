@@ -22,7 +22,10 @@ func Stylesheet() string { return pageStyle }
 // HTML writes the report as one page that needs nothing beside it: no script, no request, light and dark, wide and narrow.
 func HTML(w io.Writer, r *results.Results) error {
 	d := compose(r, true)
-	out := htmlPage{Title: d.title, Style: template.CSS(pageStyle), About: d.about, Warnings: d.warnings, Command: d.command}
+	out := htmlPage{Title: d.title, Style: template.CSS(pageStyle), Verdicts: d.verdicts, About: d.about, Warnings: d.warnings, Command: d.command}
+	if len(d.summary.rows) > 0 {
+		out.Summary = append(out.Summary, htmlTableOf(d.summary))
+	}
 	ids := 0
 	for i := range d.sections {
 		out.Sections = append(out.Sections, htmlOf(&d.sections[i], 2, &ids))
@@ -35,6 +38,8 @@ type htmlPage struct {
 	Title           string
 	Style           template.CSS
 	About, Warnings []string
+	Verdicts        []string
+	Summary         []htmlTable
 	Command         string
 	Sections        []htmlSection
 }

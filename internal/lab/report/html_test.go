@@ -33,7 +33,7 @@ func TestThePageNeedsNothingBesideIt(t *testing.T) {
 	if drawings < 8 || drawings != strings.Count(text, `role="img" aria-label="`) {
 		t.Errorf("%d drawings, %d text alternatives", drawings, strings.Count(text, `role="img" aria-label="`))
 	}
-	for _, title := range []string{"Ratio to no mesh: P50", "Response time P50, ms, by connections", "CPU time per request by role", "Response time by percentile"} {
+	for _, title := range []string{"Ratio to none: P50", "Response time P50, ms, by connections", "CPU time per request by role", "Response time by percentile"} {
 		if !strings.Contains(text, title) {
 			t.Errorf("no drawing is called %q", title)
 		}

@@ -15,12 +15,21 @@ func Markdown(w io.Writer, r *results.Results) error {
 	p := printer{w: w}
 	p.line("# %s", markdown(d.title))
 	p.line("")
-	for _, t := range d.about {
-		p.line("%s", paragraph(t))
-		p.line("")
-	}
 	for _, t := range d.warnings {
 		p.line("**%s**", markdown(t))
+		p.line("")
+	}
+	for _, t := range d.verdicts {
+		p.line("- %s", paragraph(t))
+	}
+	if len(d.verdicts) > 0 {
+		p.line("")
+	}
+	if len(d.summary.rows) > 0 {
+		p.table(d.summary)
+	}
+	for _, t := range d.about {
+		p.line("%s", paragraph(t))
 		p.line("")
 	}
 	if d.command != "" {

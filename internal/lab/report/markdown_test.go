@@ -48,7 +48,7 @@ func TestExplain(t *testing.T) {
 	}
 	golden(t, "explain.md", out.Bytes())
 	for _, want := range []string{
-		"no mesh waits for delayed acknowledgements: the kernels counted 0.99 for each request",
+		"the plane none waits for delayed acknowledgements: the kernels counted 0.99 for each request",
 		"with lateen the kernels counted 0 delayed acknowledgements for each request instead of 0.99",
 		"with lateen the client reads 1.00 times for each answer instead of 2.00",
 		"80 % of it in the kernel, and go to sleep and are woken 3.25 times; client",

@@ -40,8 +40,8 @@ func Rejudge(r *results.Results) {
 			}
 			for k, v := range anew {
 				all++
-				if was := c.Verdicts[k]; was.Judgement != v.Judgement {
-					differ = append(differ, fmt.Sprintf("%s, %s of %s to %s: %s, was %s", c.Name, metricWords(v.Metric), v.Plane, v.Baseline, v.Judgement, was.Judgement))
+				if was := c.Verdicts[k]; was.Judgement != v.Judgement && !(results.Unjudged(was.Judgement) && results.Unjudged(v.Judgement)) {
+					differ = append(differ, fmt.Sprintf("%s, %s of %s to %s: %s, was %s", c.Name, metricWords(v.Metric), v.Plane, v.Baseline, v.Says(), was.Says()))
 				}
 			}
 			c.Verdicts = anew

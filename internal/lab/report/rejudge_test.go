@@ -46,7 +46,7 @@ func TestVerdictsAreJudgedAgainFromTheBlocks(t *testing.T) {
 	}
 	Rejudge(old)
 	for _, v := range old.Scenarios[0].Cells[0].Verdicts {
-		if v.Judgement != results.Invalid {
+		if v.Judgement != results.TooFew {
 			t.Errorf("without the witness: %+v", v)
 		}
 	}
@@ -95,14 +95,14 @@ func TestRequestsThatWereNotBegunAreSaid(t *testing.T) {
 	}
 	text := markdownOf(t, r)
 	for _, want := range []string{
-		"2 connections, lateen: 52.8 % of the due requests were begun, some of them after the block; the others are in no percentile.",
-		"2 connections, ztunnel: 70 % of the due requests were begun in time, the others after the block; their times count.",
+		"2 connections, lateen: the server fell behind: 52.8 % of requests started, some of them late; the rest never started and are in no percentile.",
+		"2 connections, ztunnel: the server fell behind: 70 % of requests started on schedule; the rest started late and are included.",
 	} {
 		if strings.Count(text, want) != 1 {
 			t.Errorf("the report lacks %q", want)
 		}
 	}
-	if strings.Count(text, "of the due requests were begun") != 2 {
+	if strings.Count(text, "the server fell behind") != 2 {
 		t.Error("more is said than there is")
 	}
 }

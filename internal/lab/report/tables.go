@@ -89,7 +89,7 @@ func mainTable(ds []digest) table {
 				failed = share(v)
 			}
 			diff, interval, verdict := verdictCells(d, s)
-			reasons = reasons || verdict == results.Invalid || verdict == results.Failed || verdict == results.Indistinguishable
+			reasons = reasons || slices.ContainsFunc([]string{results.TooFew, results.Invalid, results.Failed, results.Indistinguishable}, func(p string) bool { return strings.HasPrefix(verdict, p) })
 			row = append(row, rate, failed, diff, interval, verdict, overText(s, cpuTotal), s.text(cpuTotal(results.RoleProxies)), overText(s, allCalls), fmt.Sprintf("%d of %d", s.counted, s.blocks))
 			t.add(row...)
 		}
@@ -105,9 +105,9 @@ func mainTable(ds []digest) table {
 			}
 			switch told := where + clean(s.label); {
 			case s.begun < 0.99:
-				t.notes = append(t.notes, fmt.Sprintf("%s: %s of the due requests were begun, some of them after the block; the others are in no percentile.", told, rough(s.begun)))
+				t.notes = append(t.notes, fmt.Sprintf("%s: the server fell behind: %s of requests started, some of them late; the rest never started and are in no percentile.", told, rough(s.begun)))
 			case s.kept < 0.99:
-				t.notes = append(t.notes, fmt.Sprintf("%s: %s of the due requests were begun in time, the others after the block; their times count.", told, rough(s.kept)))
+				t.notes = append(t.notes, fmt.Sprintf("%s: the server fell behind: %s of requests started on schedule; the rest started late and are included.", told, rough(s.kept)))
 			}
 		}
 	}
@@ -115,7 +115,7 @@ func mainTable(ds []digest) table {
 		t.notes = append(t.notes, none+" not measured, or fewer than 100 samples lie beyond it.")
 	}
 	if reasons {
-		t.notes = append(t.notes, "Why a verdict is invalid, failed or indistinguishable stands beside it in the table of verdicts.")
+		t.notes = append(t.notes, "The table of verdicts says why a verdict is failed or indistinguishable, and why rounds do not count.")
 	}
 	for i := range ds {
 		if c := ds[i].counts; c != nil && c.Load.QPS != ds[i].cell.Load.QPS {
@@ -149,7 +149,7 @@ func verdictCells(d *digest, s *side) (diff, interval, verdict string) {
 				diff += " to " + clean(to.label)
 			}
 		}
-		return diff, interval, clean(v.Judgement)
+		return diff, interval, clean(v.Says())
 	}
 	return none, none, none
 }
@@ -161,11 +161,7 @@ func shortName(metric string) string {
 }
 
 func judged(v results.Verdict) string {
-	text := clean(v.Judgement)
-	if v.Why != "" {
-		text += ": " + clean(v.Why)
-	}
-	return text
+	return clean(v.SaysWhy())
 }
 
 var allRoles = []string{results.RoleGenerator, results.RoleApp, results.RoleProxies, results.RoleAgent, results.RoleControl}
@@ -249,7 +245,7 @@ func verdictTable(r *results.Results, ds []digest) table {
 		for _, v := range ds[i].cell.Verdicts {
 			diff, interval := verdictDifference(ds[i].cell, v)
 			floorless = floorless || v.Floor == 0 && !results.ByDifference(v.Metric)
-			t.add(clean(ds[i].cell.Name), clean(labelOf(r, v.Plane))+" to "+clean(labelOf(r, v.Baseline)), clean(metricName(v.Metric)), diff, interval, noiseText(v), strconv.Itoa(v.Pairs), probability(v.Holm), judged(v))
+			t.add(clean(ds[i].cell.Name), clean(v.Plane)+" to "+clean(v.Baseline), clean(metricName(v.Metric)), diff, interval, noiseText(v), strconv.Itoa(v.Pairs), probability(v.Holm), judged(v))
 		}
 	}
 	if len(t.rows) == 0 {
@@ -369,7 +365,7 @@ func facts(r *results.Results, o *results.Outcome) table {
 		}
 		side := ""
 		if f.Plane != "" {
-			side = labelOf(r, f.Plane)
+			side = f.Plane
 		}
 		t.add(clean(f.Name), clean(side), number(f.Value), clean(f.Unit), clean(f.Note))
 	}
@@ -393,7 +389,7 @@ func factTable(r *results.Results, o *results.Outcome) table {
 	for _, row := range rows {
 		cells := []string{clean(row.Name)}
 		if several {
-			cells = append(cells, clean(labelOf(r, row.Plane)))
+			cells = append(cells, clean(row.Plane))
 		}
 		cells = append(cells, clean(row.Unit))
 		for _, g := range groups {

@@ -69,7 +69,7 @@ func TestVariantsStandBesideWhatTheyVary(t *testing.T) {
 		if c.title == "Ratio to lateen: P50" {
 			drawn++
 		}
-		if strings.HasPrefix(c.title, "Ratio to no mesh") && strings.Contains(string(c.svg), "lateen-no-log") {
+		if strings.HasPrefix(c.title, "Ratio to none") && strings.Contains(string(c.svg), "lateen-no-log") {
 			t.Errorf("%s has a row of a variant", c.title)
 		}
 	}

@@ -315,9 +315,14 @@ const (
 	Faster            = "faster"
 	Slower            = "slower"
 	Indistinguishable = "indistinguishable"
-	Invalid           = "invalid"
-	Failed            = "failed" // one of the two broke: its numbers are of what it still did
+	TooFew            = "too few rounds" // fewer count than a judgement needs
+	Failed            = "failed"         // one of the two broke: its numbers are of what it still did
+	// Invalid is TooFew in documents of earlier versions.
+	Invalid = "invalid"
 )
+
+// Unjudged tells whether a judgement says that there is none, for want of rounds.
+func Unjudged(judgement string) bool { return judgement == TooFew || judgement == Invalid }
 
 // Verdict compares one metric of one plane with the baseline's, by ratios of blocks of the same round.
 type Verdict struct {
@@ -338,10 +343,30 @@ type Verdict struct {
 	// Floor is the half-width of the same interval between two planes that are alike (A/A), as a ratio: 1.03 means that
 	// differences within 3 % are noise. 0 where it was not measured.
 	Floor float64 `json:"floor,omitempty"`
-	// Judgement is Faster, Slower, Indistinguishable, Invalid or Failed ("faster" means better, for CPU time and memory as well).
+	// Judgement is Faster, Slower, Indistinguishable, TooFew or Failed ("faster" means better, for CPU time and memory as well).
 	Judgement string `json:"judgement"`
-	// Why says in a few words what the judgement rests on, above all why it is Invalid.
+	// Counted and Needed are the rounds of a judgement that is TooFew: those that count, of the two planes or of those that give the
+	// noise, and those that it needs.
+	Counted int `json:"counted,omitempty"`
+	Needed  int `json:"needed,omitempty"`
+	// Why says in a few words what the judgement rests on.
 	Why string `json:"why,omitempty"`
+}
+
+// Says is the judgement for people, in short: "faster", "too few rounds (2 of 7)".
+func (v Verdict) Says() string {
+	if v.Judgement == TooFew && v.Needed > 0 {
+		return fmt.Sprintf("%s (%d of %d)", TooFew, v.Counted, v.Needed)
+	}
+	return v.Judgement
+}
+
+// SaysWhy is the judgement for people with what it rests on.
+func (v Verdict) SaysWhy() string {
+	if v.Why == "" {
+		return v.Says()
+	}
+	return v.Says() + ": " + v.Why
 }
 
 // Counted tells whether a block counts.

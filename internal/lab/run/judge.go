@@ -174,7 +174,7 @@ func (s *session) failures(sc *scenario.Scenario, cells []results.Cell) []string
 				say("%.3g %% of the requests failed in rejected blocks: %s", 100*share, kinds(errs))
 			}
 			if kept, ok := seen(c.Blocks, plane, envKept); ok && kept < s.options.Gates.Achieved && !of.Saturates && of.Kill == nil {
-				say("%.3g %% of the due requests were begun in time, the others found no free connection: it is too slow for the rate", 100*kept)
+				say("the server fell behind: %.3g %% of requests started on schedule; for the rest there was no free connection", 100*kept)
 			}
 		}
 	}
@@ -212,7 +212,7 @@ func findings(known []results.Plane, cells []results.Cell) []string {
 	for _, c := range cells {
 		for _, plane := range planesOf(known, c.Blocks) {
 			if begun, ok := seen(c.Blocks, plane, results.EnvBegun); ok && begun < 0.99 {
-				notes = append(notes, fmt.Sprintf("%s, %s: %.3g %% of the due requests were begun, some of them after the block; the others are in no percentile", c.Name, plane, 100*begun))
+				notes = append(notes, fmt.Sprintf("%s, %s: the server fell behind: %.3g %% of requests started, some of them late; the rest never started and are in no percentile", c.Name, plane, 100*begun))
 			}
 		}
 	}

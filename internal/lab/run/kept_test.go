@@ -37,7 +37,7 @@ func TestAServiceThatIsTooSlowForTheRateIsAFailure(t *testing.T) {
 			t.Fatal(err)
 		}
 		said := strings.Join(doc.Scenarios[0].Failures, "\n")
-		if want := fmt.Sprintf("a, lateen: %.3g %% of the due requests were begun in time", 100*(share+4.0/5000)); !strings.Contains(said, want) || strings.Contains(said, "none") {
+		if want := fmt.Sprintf("a, lateen: the server fell behind: %.3g %% of requests started on schedule", 100*(share+4.0/5000)); !strings.Contains(said, want) || strings.Contains(said, "none") {
 			t.Errorf("failures %q, want %q", said, want)
 		}
 	}

@@ -31,7 +31,7 @@ type session struct {
 	strength        map[string]int             // how many there were of a plane
 	missed          map[string][]string        // what ended of a plane and stands in no block of it yet
 	blocks          int                        // so far in the scenario
-	total           int                        // that it will probably have
+	plan            remaining                  // what is left to do
 }
 
 // Run carries the scenarios out and returns what was measured, also when it ends early: interrupted, the document says so and
@@ -85,13 +85,10 @@ func (s *session) scenario(ctx context.Context, sc *scenario.Scenario) error {
 	if s.options.Latency > 0 {
 		out.NotValid = append(out.NotValid, fmt.Sprintf("%s were added to every round trip between nodes by a program on this machine, which takes CPU time for each packet (in no role's account)", s.options.Latency))
 	}
-	s.seconds, s.warmup, s.blocks, s.workers, s.uncounted = sc.Seconds, sc.Warmup, 0, sc.Workers, nil
-	if s.options.Seconds >= 0 {
-		s.seconds = s.options.Seconds
-	}
-	if s.options.Warmup >= 0 {
-		s.warmup = s.options.Warmup
-	}
+	s.blocks, s.workers, s.uncounted = 0, sc.Workers, nil
+	s.seconds, s.warmup = s.options.measures(sc)
+	_, cells, _ := s.options.equipped(sc, s.LookPath)
+	s.plan.begin(s.options.steps(sc, cells, len(s.options.specs(sc)), s.options.traces(sc, s.LookPath)), s.after(sc), s.Now())
 	s.missed = map[string][]string{}
 	s.forget()
 	err := s.play(ctx, sc, out)
@@ -116,16 +113,13 @@ func (s *session) play(ctx context.Context, sc *scenario.Scenario, out *results.
 	if sc.Control != nil {
 		return s.control(ctx, sc, out)
 	}
-	parts, cells := sc.World, sc.Cells
-	if !s.given() {
-		parts, cells = s.equip(sc, out)
-	}
+	parts, cells := s.equip(sc, out)
 	if len(cells) == 0 {
 		return errors.New("no cell is left: " + strings.Join(out.Notes, "; "))
 	}
 	var documents []api.Document
 	for _, part := range parts {
-		if s.given() {
+		if s.options.given() {
 			break // the services are there already
 		}
 		d, err := scenario.Documents(part, s.options.Samples)
@@ -142,33 +136,23 @@ func (s *session) play(ctx context.Context, sc *scenario.Scenario, out *results.
 		load := sc.Load.With(c.Load)
 		out.Cells = append(out.Cells, results.Cell{Name: c.Name, Params: c.Params, Load: described(load, s.seconds, s.warmup), Blocks: []results.Block{}})
 	}
-	// Cells that change the services are measured one after the other, all others in turn.
-	var groups [][]int
-	for i, c := range cells {
-		if len(groups) == 0 || c.Policies != cells[i-1].Policies || !sameScale(c.Scale, cells[i-1].Scale) {
-			groups = append(groups, nil)
-		}
-		groups[len(groups)-1] = append(groups[len(groups)-1], i)
-	}
-	s.total = len(cells) * s.rounds(sc) * len(s.running)
-	for _, group := range groups {
+	s.plan.replan(s.options.steps(sc, cells, len(s.running), s.options.traces(sc, s.LookPath)))
+	for _, group := range groups(cells) {
 		if err := s.prepare(ctx, cells[group[0]]); err != nil {
 			return err
 		}
+		s.plan.done(stepPrepare, s.Now())
 		if err := s.measureGroup(ctx, sc, cells, group, out); err != nil {
 			return err
 		}
 	}
-	if sc.Syscalls && s.given() {
+	if sc.Syscalls && s.options.given() {
 		out.Notes = append(out.Notes, "system calls were not counted: the processes behind a URL are not the lab's")
 	} else if sc.Syscalls {
 		return s.trace(ctx, sc, cells, out)
 	}
 	return nil
 }
-
-// given says that load goes to URLs that were given, where nothing is the lab's to start.
-func (s *session) given() bool { return s.options.Planes[0].Kind == results.KindUnderTest }
 
 func sameScale(a, b map[string]int) bool {
 	if len(a) != len(b) {
@@ -182,84 +166,20 @@ func sameScale(a, b map[string]int) bool {
 	return true
 }
 
-func (s *session) rounds(sc *scenario.Scenario) int {
-	if s.options.Rounds > 0 {
-		return s.options.Rounds
-	}
-	return sc.Rounds
-}
-
 // equip leaves out what this machine lacks the programs for, and says so in the outcome.
 func (s *session) equip(sc *scenario.Scenario, out *results.Outcome) (parts []string, cells []scenario.Cell) {
-	for _, part := range sc.World {
-		var missing []string
-		for _, program := range scenario.Needs(part) {
-			if _, err := s.LookPath(program); err != nil {
-				missing = append(missing, program)
-			}
-		}
-		if len(missing) == 0 {
-			parts = append(parts, part)
-			continue
-		}
-		note := fmt.Sprintf("cells with %s were left out: this machine has no %s", part, strings.Join(missing, " and no "))
-		out.Notes = append(out.Notes, note)
+	parts, cells, notes := s.options.equipped(sc, s.LookPath)
+	out.Notes = append(out.Notes, notes...)
+	for _, note := range notes {
 		s.Progress.Warn(sc.Name + ": " + note)
 	}
-	for _, c := range sc.Cells {
-		if c.Part == "" || slices.Contains(parts, c.Part) {
-			cells = append(cells, c)
-		}
-	}
 	return parts, cells
-}
-
-// witness is the name of a plane's second self.
-func witness(name string) string { return name + "-2" }
-
-// witnesses are the planes that take part twice: those that the scenario names, if any of them takes part at all, else the first.
-func witnesses(planes []bench.Spec, sc *scenario.Scenario) []string {
-	var twice []string
-	for _, p := range planes {
-		if slices.Contains(sc.Witnesses, p.Name) {
-			twice = append(twice, p.Name)
-		}
-	}
-	if len(twice) == 0 {
-		twice = []string{planes[0].Name}
-	}
-	return twice
-}
-
-// variant is the name of a plane with other settings.
-func variant(name string, v scenario.Variant) string { return name + "-" + v.Name }
-
-// specs are the planes of a scenario: those of the run, behind each witness its second self, and behind lateen its variants.
-func (s *session) specs(sc *scenario.Scenario) []bench.Spec {
-	twice := witnesses(s.options.Planes, sc)
-	var specs []bench.Spec
-	for _, p := range s.options.Planes {
-		specs = append(specs, p)
-		if slices.Contains(twice, p.Name) {
-			again := p
-			again.Name = witness(p.Name)
-			specs = append(specs, again)
-		}
-		if p.Kind == results.KindLateen {
-			for _, v := range sc.Variants {
-				other := p
-				other.Name, other.ProxyEnv = variant(p.Name, v), v.ProxyEnv
-				specs = append(specs, other)
-			}
-		}
-	}
-	return specs
 }
 
 // bringUp starts a scenario's planes, one after the other. A plane that cannot run here is named in the document; one that fails
 // to start is a failure, and ends the scenario only if nothing is left to compare with.
 func (s *session) bringUp(ctx context.Context, sc *scenario.Scenario, topology bench.Topology, out *results.Outcome) error {
-	for _, spec := range s.specs(sc) {
+	for _, spec := range s.options.specs(sc) {
 		plane, err := s.Make(spec)
 		if err != nil {
 			return err
@@ -270,8 +190,9 @@ func (s *session) bringUp(ctx context.Context, sc *scenario.Scenario, topology b
 			continue
 		}
 		what := sc.Name + ": " + spec.Name
-		s.Progress.Start(what)
-		started, err := plane.Start(ctx, topology, func(step string) { s.Progress.Update(what + ": " + step) })
+		s.Progress.Start(what + s.left())
+		started, err := plane.Start(ctx, topology, func(step string) { s.Progress.Update(what + ": " + step + s.left()) })
+		s.plan.done(stepStart, s.Now())
 		if ctx.Err() != nil {
 			if started != nil {
 				s.running = append(s.running, running{plane.Describe(), started})
@@ -379,7 +300,7 @@ const mostSilent = 3
 // measureGroup measures the cells of a group, round by round. Rounds that the environment spoilt are made up for, up to half as
 // many again: what decides about that never looks at a result.
 func (s *session) measureGroup(ctx context.Context, sc *scenario.Scenario, cells []scenario.Cell, group []int, out *results.Outcome) error {
-	rounds, silent := s.rounds(sc), 0
+	rounds, silent := s.options.rounds(sc), 0
 	for round := 1; round <= rounds+rounds/2; round++ {
 		if round > rounds && !slices.ContainsFunc(group, func(i int) bool { return s.counted(out.Cells[i]) < rounds }) {
 			break
@@ -387,6 +308,8 @@ func (s *session) measureGroup(ctx context.Context, sc *scenario.Scenario, cells
 		place := fmt.Sprintf("round %d of %d", round, rounds)
 		if round > rounds {
 			place = fmt.Sprintf("round %d, for rejected blocks", round)
+			again := slices.DeleteFunc(slices.Clone(group), func(i int) bool { return s.counted(out.Cells[i]) >= rounds })
+			s.plan.add(s.options.round(sc, cells, again, len(s.running)))
 		}
 		s.Progress.Start(fmt.Sprintf("%s: %s%s", sc.Name, place, s.left()))
 		for _, i := range group {
@@ -398,6 +321,7 @@ func (s *session) measureGroup(ctx context.Context, sc *scenario.Scenario, cells
 				on := s.running[p]
 				s.Progress.Update(fmt.Sprintf("%s: %s: %s, %s%s", sc.Name, place, cells[i].Name, on.about.Name, s.left()))
 				b, err := s.measure(ctx, on, cells[i], load, round)
+				s.plan.done(stepBlock, s.Now())
 				switch {
 				case ctx.Err() != nil:
 					return ctx.Err() // half a block counts for nothing
@@ -463,14 +387,4 @@ func plural(n int, thing string) string {
 		return "1 " + thing
 	}
 	return fmt.Sprintf("%d %ss", n, thing)
-}
-
-// left says how much there is still to do; nothing in rounds that are made up for.
-func (s *session) left() string {
-	left := s.total - s.blocks
-	if left <= 0 {
-		return ""
-	}
-	each := time.Duration((s.seconds + s.warmup + 0.5) * float64(time.Second))
-	return fmt.Sprintf(" (%d of %d blocks, about %s left)", s.blocks, s.total, (time.Duration(left) * each).Round(time.Second))
 }

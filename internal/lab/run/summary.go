@@ -8,14 +8,27 @@ import (
 	"strings"
 
 	"lateen.dev/lateen/internal/cli/printer"
+	"lateen.dev/lateen/internal/cli/term"
 	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/lab/stats"
 )
 
-// Summary writes the run in short: a table for each scenario with medians over the blocks that count, and the verdicts.
-func Summary(to io.Writer, r *results.Results) error {
+// Summary writes the run in short: a table for each scenario with medians over the blocks that count, and the verdicts. It is
+// fitted to a terminal of so many columns; with 0 nothing is shortened, and verdicts have their reasons.
+func Summary(to io.Writer, r *results.Results, columns int) error {
+	line := func(format string, args ...any) error {
+		text := fmt.Sprintf(format, args...)
+		if columns > 0 {
+			text = strings.Join(term.Fold(text, columns, 2), "\n")
+		}
+		_, err := fmt.Fprintln(to, text)
+		return err
+	}
 	for _, s := range r.Scenarios {
-		if _, err := fmt.Fprintf(to, "\n%s: %s\n", s.Scenario, s.Title); err != nil {
+		if _, err := fmt.Fprintln(to); err != nil {
+			return err
+		}
+		if err := line("%s: %s", s.Scenario, s.Title); err != nil {
 			return err
 		}
 		grid := printer.NewGrid("CELL", "PLANE", "BLOCKS", "P50 ms", "P90 ms", "P99 ms", "SERVICE P50", "RATE", "FAILED", "CPU µs/req", "OF PROXIES").Right(2, 3, 4, 5, 6, 7, 8, 9, 10)
@@ -34,6 +47,9 @@ func Summary(to io.Writer, r *results.Results) error {
 			}
 		}
 		if grid.Len() > 0 {
+			if columns > 0 { // the cost of proxies is in that of all, and both are in the reports
+				grid.Fit(columns, []int{0, 1}, []int{10, 6, 4, 8, 9, 7, 2})
+			}
 			if err := grid.Print(to, ""); err != nil {
 				return err
 			}
@@ -41,30 +57,30 @@ func Summary(to io.Writer, r *results.Results) error {
 		for _, c := range s.Cells {
 			for _, plane := range planesOf(r.Planes, c.Blocks) {
 				if said := allRejected(c.Blocks, plane); said != "" {
-					if _, err := fmt.Fprintf(to, "rejected: %s, %s: %s\n", c.Name, plane, said); err != nil {
+					if err := line("rejected: %s, %s: %s", c.Name, plane, said); err != nil {
 						return err
 					}
 				}
 			}
 		}
-		if err := verdicts(to, s); err != nil {
+		if err := verdicts(to, s, columns); err != nil {
 			return err
 		}
-		if err := facts(to, s); err != nil {
+		if err := facts(to, s, columns); err != nil {
 			return err
 		}
 		for _, f := range s.Failures {
-			if _, err := fmt.Fprintf(to, "failed: %s\n", f); err != nil {
+			if err := line("failed: %s", f); err != nil {
 				return err
 			}
 		}
 		for _, note := range slices.Concat(s.Notes, findings(r.Planes, s.Cells)) {
-			if _, err := fmt.Fprintf(to, "note: %s\n", note); err != nil {
+			if err := line("note: %s", note); err != nil {
 				return err
 			}
 		}
 		if s.Failed != "" {
-			if _, err := fmt.Fprintf(to, "ended early: %s\n", s.Failed); err != nil {
+			if err := line("ended early: %s", s.Failed); err != nil {
 				return err
 			}
 		}
@@ -72,49 +88,71 @@ func Summary(to io.Writer, r *results.Results) error {
 	return nil
 }
 
-func verdicts(to io.Writer, s results.Outcome) error {
-	grid := printer.NewGrid("CELL", "METRIC", "RATIO (OF SHARES: DIFFERENCE)", "95 %", "NOISE", "VERDICT").Right(2)
+// verdicts writes a table for each two planes that were compared.
+func verdicts(to io.Writer, s results.Outcome, columns int) error {
+	type pair struct{ plane, baseline string }
+	var pairs []pair
 	for _, c := range s.Cells {
-		metrics := map[[2]string]int{} // of each comparison
 		for _, v := range c.Verdicts {
-			metrics[[2]string{v.Plane, v.Baseline}]++
-		}
-		for _, v := range c.Verdicts {
-			text := v.Judgement
-			if v.Why != "" {
-				text += ": " + v.Why
+			if p := (pair{v.Plane, v.Baseline}); !slices.Contains(pairs, p) {
+				pairs = append(pairs, p)
 			}
-			ratio, interval := "-", "-"
-			if v.Pairs > 0 {
-				ratio = fmt.Sprintf("%.3f", v.Ratio)
-			}
-			if v.Pairs >= stats.MinPairs(metrics[[2]string{v.Plane, v.Baseline}]) {
-				interval = fmt.Sprintf("%.3f-%.3f", v.Low, v.High)
-			}
-			noise := ""
-			if v.Floor > 0 {
-				noise = fmt.Sprintf("%.3f", v.Floor)
-			}
-			grid.Row(c.Name, fmt.Sprintf("%s, %s / %s", v.Metric, v.Plane, v.Baseline), ratio, interval, noise, text)
 		}
 	}
-	if grid.Len() == 0 {
+	shares := false
+	for _, p := range pairs {
+		grid := printer.NewGrid("CELL", "METRIC", "RATIO", "95 %", "NOISE", "VERDICT").Right(2)
+		for _, c := range s.Cells {
+			of := slices.DeleteFunc(slices.Clone(c.Verdicts), func(v results.Verdict) bool { return v.Plane != p.plane || v.Baseline != p.baseline })
+			for _, v := range of {
+				shares = shares || results.ByDifference(v.Metric)
+				verdictRow(grid, c.Name, v, len(of), columns)
+			}
+		}
+		if columns > 0 {
+			grid.Fit(columns, []int{0, 1}, []int{4, 3})
+		}
+		if _, err := fmt.Fprintf(to, "\n%s against %s\n", p.plane, p.baseline); err != nil {
+			return err
+		}
+		if err := grid.Print(to, ""); err != nil {
+			return err
+		}
+	}
+	if !shares {
 		return nil
 	}
-	if _, err := fmt.Fprintln(to); err != nil {
-		return err
+	_, err := fmt.Fprintf(to, "RATIO of %s: the difference of the two\n", results.FailedShare)
+	return err
+}
+
+// verdictRow adds a verdict that is one of so many of its planes and cell. A terminal has no room for reasons.
+func verdictRow(grid *printer.Grid, cell string, v results.Verdict, metrics, columns int) {
+	text := v.SaysWhy()
+	if columns > 0 {
+		text = v.Says()
 	}
-	return grid.Print(to, "")
+	ratio, interval, noise := "-", "-", ""
+	if v.Pairs > 0 {
+		ratio = fmt.Sprintf("%.3f", v.Ratio)
+	}
+	if v.Pairs >= stats.MinPairs(metrics) {
+		interval = fmt.Sprintf("%.3f-%.3f", v.Low, v.High)
+	}
+	if v.Floor > 0 {
+		noise = fmt.Sprintf("%.3f", v.Floor)
+	}
+	grid.Row(cell, v.Metric, ratio, interval, noise, text)
 }
 
 // facts are numbers that belong to no block, by setting where they have one.
-func facts(to io.Writer, s results.Outcome) error {
+func facts(to io.Writer, s results.Outcome, columns int) error {
 	groups, rows := results.FactTable(s.Facts)
 	if len(rows) == 0 {
 		return nil
 	}
-	columns := append(append([]string{"WHAT"}, groups...), "AT MOST", "UNIT")
-	grid := printer.NewGrid(columns...)
+	heading := append(append([]string{"WHAT"}, groups...), "AT MOST", "UNIT")
+	grid := printer.NewGrid(heading...)
 	for i := range groups {
 		grid.Right(i + 1)
 	}
@@ -137,6 +175,9 @@ func facts(to io.Writer, s results.Outcome) error {
 			limit = strconv.FormatFloat(r.Target, 'g', 4, 64)
 		}
 		grid.Row(append(cells, limit, r.Unit)...)
+	}
+	if columns > 0 {
+		grid.Fit(columns, []int{0}, nil)
 	}
 	return grid.Print(to, "")
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"lateen.dev/lateen/internal/cli/term"
 	"lateen.dev/lateen/internal/lab/results"
 )
 
@@ -23,7 +24,7 @@ func TestTheSummaryHasNoNumberThatWasNotMeasured(t *testing.T) {
 			verdicts = append(verdicts, v)
 		}
 		var out bytes.Buffer
-		if err := Summary(&out, &results.Results{Scenarios: []results.Outcome{{Scenario: "s", Cells: []results.Cell{{Name: "a", Verdicts: verdicts}}}}}); err != nil {
+		if err := Summary(&out, &results.Results{Scenarios: []results.Outcome{{Scenario: "s", Cells: []results.Cell{{Name: "a", Verdicts: verdicts}}}}}, 0); err != nil {
 			t.Fatal(err)
 		}
 		rows := 0
@@ -59,12 +60,12 @@ func TestWhyNothingCountsIsSaid(t *testing.T) {
 		{Plane: "lateen", Round: 1, Rejected: spoilt}, {Plane: "lateen", Round: 2, Rejected: spoilt},
 	}}}}}}
 	var out bytes.Buffer
-	if err := Summary(&out, r); err != nil {
+	if err := Summary(&out, r, 0); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
 		"rejected: a, lateen: none of 2 blocks counts; of the last: share stolen by the hypervisor 0.04, at most 0.01\n",
-		"note: a, none: 52.8 % of the due requests were begun, some of them after the block; the others are in no percentile\n",
+		"note: a, none: the server fell behind: 52.8 % of requests started, some of them late; the rest never started and are in no percentile\n",
 	} {
 		if strings.Count(out.String(), want) != 1 {
 			t.Errorf("%q is not in\n%s", want, out.String())
@@ -72,5 +73,35 @@ func TestWhyNothingCountsIsSaid(t *testing.T) {
 	}
 	if strings.Contains(out.String(), "rejected: a, none") {
 		t.Error("one of its blocks counts")
+	}
+}
+
+// A line that is wider than its terminal goes on in the next one, and no table is read so.
+func TestTheSummaryFitsItsTerminal(t *testing.T) {
+	metrics := map[string]float64{results.ResponseP50: 1.234, results.ResponseP90: 12.345, results.ResponseP99: 123.456, results.ServiceP50: 1.2, results.QPS: 1000,
+		results.CPUPerRequest(results.RoleAll, "total"): 123, results.CPUPerRequest(results.RoleProxies, "total"): 45}
+	cell := results.Cell{Name: "compiled server without NODELAY, 30 ms", Blocks: []results.Block{
+		{Plane: "none", Round: 1, Metrics: metrics}, {Plane: "lateen", Round: 1, Metrics: metrics, Rejected: []string{"other processes' share of the machine 0.3, at most 0.1"}}}}
+	for _, m := range []string{results.ResponseP50, results.CPUPerRequest(results.RoleProxies, "total"), results.FailedShare} {
+		cell.Verdicts = append(cell.Verdicts, results.Verdict{Metric: m, Baseline: "none", Plane: "lateen", Pairs: 2, Ratio: 2, Low: 1.5, High: 2.5, Floor: 1.03, Judgement: results.TooFew, Counted: 2, Needed: 8, Why: "6 blocks were rejected for what their environment did"})
+	}
+	r := &results.Results{Planes: []results.Plane{{Name: "none"}, {Name: "lateen"}}, Scenarios: []results.Outcome{{Scenario: "details-nagle", Title: "A server that writes twice without TCP_NODELAY, and what comes of it", Cells: []results.Cell{cell}}}}
+	for _, columns := range []int{80, 100, 160} {
+		var out bytes.Buffer
+		if err := Summary(&out, r, columns); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(out.String()) {
+			if line = strings.TrimSuffix(line, "\n"); term.Width(line) > columns {
+				t.Errorf("%d columns: %d in %q", columns, term.Width(line), line)
+			}
+		}
+		if strings.Count(out.String(), "too few rounds (2 of 8)") != 3 || !strings.Contains(out.String(), "1.234") {
+			t.Errorf("%d columns:\n%s", columns, out.String())
+		}
+	}
+	var out bytes.Buffer
+	if err := Summary(&out, r, 0); err != nil || strings.Count(out.String(), "too few rounds (2 of 8): 6 blocks were rejected for what their environment did\n") != 3 {
+		t.Errorf("%v, a pipe has\n%s", err, out.String())
 	}
 }

@@ -31,7 +31,7 @@ func (s *session) trace(ctx context.Context, sc *scenario.Scenario, cells []scen
 		out.Notes = append(out.Notes, "system calls were not counted: this machine has no strace")
 		return nil
 	}
-	s.Progress.Start(sc.Name + ": count system calls")
+	s.Progress.Start(sc.Name + ": count system calls" + s.left())
 	for _, c := range cells {
 		load := sc.Load.With(c.Load)
 		if rate := min(*load.QPS, tracedRate); rate > 0 {
@@ -39,8 +39,9 @@ func (s *session) trace(ctx context.Context, sc *scenario.Scenario, cells []scen
 		}
 		cell := results.Cell{Name: c.Name + ", counted", Params: c.Params, Load: described(load, tracedSeconds, 0), Untimed: true, Blocks: []results.Block{}}
 		for _, on := range s.running {
-			s.Progress.Update(fmt.Sprintf("%s: count system calls: %s, %s", sc.Name, c.Name, on.about.Name))
+			s.Progress.Update(fmt.Sprintf("%s: count system calls: %s, %s%s", sc.Name, c.Name, on.about.Name, s.left()))
 			b, err := s.traced(ctx, strace, on, load)
+			s.plan.done(stepCount, s.Now())
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}

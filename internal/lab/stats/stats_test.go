@@ -156,14 +156,14 @@ func TestJudge(t *testing.T) {
 		{"twice the throughput", blocks(8, results.QPS, map[string]float64{"none": 1, "lateen": 2}, .02), results.QPS, nil, results.Faster, ""},
 		{"no difference", blocks(8, results.ResponseP50, map[string]float64{"none": 1, "lateen": 1}, .1), results.ResponseP50, nil, results.Indistinguishable, "includes 1"},
 		{"clear, yet less than the noise of two alike", blocks(8, results.ResponseP50, map[string]float64{"none": 1, "none-2": 1.3, "lateen": 1.2}, .01), results.ResponseP50, witness, results.Indistinguishable, "noise of two alike"},
-		{"too few rounds", blocks(5, results.ResponseP50, map[string]float64{"none": 1, "lateen": 3}, .01), results.ResponseP50, nil, results.Invalid, "5 rounds"},
+		{"too few rounds", blocks(5, results.ResponseP50, map[string]float64{"none": 1, "lateen": 3}, .01), results.ResponseP50, nil, results.TooFew, "too few rounds (5 of 6)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			verdicts := stats.Judge(tc.cell, "none", []string{"none", "lateen"}, []string{tc.metric}, tc.witness)
 			if len(verdicts) != 1 {
 				t.Fatalf("got %d verdicts", len(verdicts))
 			}
-			if v := verdicts[0]; v.Judgement != tc.want || !strings.Contains(v.Why, tc.why) {
+			if v := verdicts[0]; v.Judgement != tc.want || !strings.Contains(v.SaysWhy(), tc.why) {
 				t.Errorf("got %s (%s), want %s: %+v", v.Judgement, v.Why, tc.want, v)
 			}
 		})
@@ -208,7 +208,7 @@ func TestAWitnessNeedsAsManyRounds(t *testing.T) {
 	}
 	for _, witness := range []*stats.Witness{{Baseline: "none", Plane: "none-2"}, {Baseline: "none", Plane: "never"}} {
 		v := stats.Judge(cell, "none", []string{"lateen"}, []string{results.ResponseP50}, witness)[0]
-		if v.Judgement != results.Invalid || !strings.Contains(v.Why, "the noise floor was not measured") {
+		if v.Judgement != results.TooFew || !strings.Contains(v.Why, "the noise floor was not measured") {
 			t.Errorf("%s: %+v", witness.Plane, v)
 		}
 	}
@@ -251,7 +251,7 @@ func TestManyMetricsNeedMoreRounds(t *testing.T) {
 	}
 	alone := stats.Judge(cell, "none", []string{"lateen"}, metrics[:1], nil)[0]
 	together := stats.Judge(cell, "none", []string{"lateen"}, metrics, nil)[0]
-	if alone.Judgement != results.Slower || together.Judgement != results.Invalid || !strings.Contains(together.Why, "9 are needed") {
+	if alone.Judgement != results.Slower || together.Judgement != results.TooFew || together.Needed != 9 {
 		t.Errorf("alone %s, together %s (%s)", alone.Judgement, together.Judgement, together.Why)
 	}
 }
@@ -265,7 +265,7 @@ func TestRejectedBlocksDoNotCount(t *testing.T) {
 		}
 	}
 	v := stats.Judge(cell, "none", []string{"lateen"}, []string{results.ResponseP50}, nil)[0]
-	if v.Pairs != 5 || v.Judgement != results.Invalid || !strings.Contains(v.Why, "3 blocks were rejected") {
+	if v.Pairs != 5 || v.Says() != "too few rounds (5 of 6)" || !strings.Contains(v.Why, "3 blocks were rejected") {
 		t.Errorf("%+v", v)
 	}
 	near(t, "ratio", v.Ratio, 2, 0.05)
@@ -275,7 +275,7 @@ func TestRejectedBlocksDoNotCount(t *testing.T) {
 		}
 	}
 	v = stats.Judge(cell, "none", []string{"lateen"}, []string{results.ResponseP50, "a", "b", "c"}, nil)[0]
-	if v.Pairs != 7 || !strings.HasSuffix(v.Why, "; 1 block was rejected for what its environment did") {
+	if v.Pairs != 7 || v.Why != "1 block was rejected for what its environment did" {
 		t.Errorf("one rejected: %+v", v)
 	}
 }

@@ -69,12 +69,14 @@ func Judge(cell results.Cell, baseline string, planes, metrics []string, witness
 			group[i].Holm = holm
 			v, least := &group[i], MinPairs(len(metrics))
 			v.Judgement, v.Why = judgement(*v, least, rejected(cell.Blocks, baseline, plane))
-			if v.Judgement != results.Invalid && witness != nil && witnessed[v.Metric] < least {
-				v.Judgement = results.Invalid
-				v.Why = fmt.Sprintf("the noise floor was not measured: %d rounds of %s and %s count, %d are needed", witnessed[v.Metric], witness.Baseline, witness.Plane, least)
+			if v.Judgement == results.TooFew {
+				v.Counted, v.Needed = v.Pairs, least
+			} else if witness != nil && witnessed[v.Metric] < least {
+				v.Judgement, v.Counted, v.Needed = results.TooFew, witnessed[v.Metric], least
+				v.Why = fmt.Sprintf("the noise floor was not measured: it is that of %s and %s", witness.Baseline, witness.Plane)
 			}
 			if said := broken(cell.Blocks, baseline, plane); said != "" {
-				v.Judgement, v.Why = results.Failed, said
+				v.Judgement, v.Why, v.Counted, v.Needed = results.Failed, said, 0, 0
 			}
 			if said := failing(cell.Blocks, baseline, plane); said != "" && v.Metric != results.FailedShare {
 				v.Why = strings.TrimPrefix(v.Why+"; "+said, "; ")
@@ -172,18 +174,13 @@ func rejected(blocks []results.Block, planes ...string) int {
 
 func judgement(v results.Verdict, least, rejected int) (judgement, why string) {
 	if v.Pairs < least {
-		count := "rounds count"
-		if v.Pairs == 1 {
-			count = "round counts"
-		}
-		why = fmt.Sprintf("%d %s on both sides, %d are needed", v.Pairs, count, least)
 		switch {
 		case rejected == 1:
-			why += "; 1 block was rejected for what its environment did"
+			why = "1 block was rejected for what its environment did"
 		case rejected > 1:
-			why += fmt.Sprintf("; %d blocks were rejected for what their environment did", rejected)
+			why = fmt.Sprintf("%d blocks were rejected for what their environment did", rejected)
 		}
-		return results.Invalid, why
+		return results.TooFew, why
 	}
 	// The end of the interval that lies nearer to no difference must be beyond the noise.
 	same, nearest, noise := 1.0, math.Max(v.Low, 1/v.High), "a factor of %.3f"
