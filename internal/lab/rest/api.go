@@ -17,7 +17,7 @@ type activeRun struct {
 	URL       string    `json:"url"`
 	Labels    string    `json:"labels"`
 	Started   time.Time `json:"started"`
-	Wanted    float64   `json:"wanted_qps"` // negative: as fast as answers come
+	Wanted    float64   `json:"wanted_qps"` // negative: the maximum rate
 	Exactly   int64     `json:"exactly,omitempty"`
 	Saved     bool      `json:"saved"`
 	Elapsed   float64   `json:"elapsed_s"`
@@ -62,7 +62,7 @@ func (s *Server) apiStart(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	refuse(w, codeOf(err), err)
+	refuseForm(w, err)
 }
 
 // apiRuns is GET /api/runs: the stored results, newest first. One that cannot be read is listed with the reason.
@@ -120,7 +120,7 @@ func (s *Server) stored(name string) (*stored, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the report of %s: %w", name, err)
 		}
-		if h.Count > 0 {
+		if h.Count > 0 && own.Counts.OK > 0 { // times of failures alone are not response times
 			out.Series = append(out.Series, seriesOf(t.name, h))
 		}
 	}

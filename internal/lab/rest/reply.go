@@ -17,6 +17,14 @@ type serverReply struct {
 	ExceptionDetails any    `json:"exceptionDetails,omitempty"`
 }
 
+// formReply refuses what a form has sent. Fortio's reply names the parser; a form has labels.
+type formReply struct {
+	serverReply
+	// Key is the value that was refused, by its name in the request, and Advice says why in plain words.
+	Key    string `json:"key,omitempty"`
+	Advice string `json:"advice"`
+}
+
 // asyncReply answers the start of a run that nobody waits for, and a stop.
 type asyncReply struct {
 	serverReply
@@ -81,7 +89,22 @@ func replyText(w http.ResponseWriter, code int, text []byte) {
 }
 
 // refuse answers with an error as Fortio writes it.
-func refuse(w http.ResponseWriter, code int, err error) {
+func refuse(w http.ResponseWriter, code int, err error) { reply(w, code, refusalReply(err)) }
+
+// refuseForm answers a form with an error about one of its fields.
+func refuseForm(w http.ResponseWriter, err error) {
+	out := formReply{serverReply: refusalReply(err), Advice: err.Error()}
+	var refusal *Refusal
+	if errors.As(err, &refusal) && refusal.Key != "" {
+		out.Key, out.Advice = refusal.Key, refusal.Advice
+		if out.Advice == "" {
+			out.Advice = refusal.Cause.Error()
+		}
+	}
+	reply(w, codeOf(err), out)
+}
+
+func refusalReply(err error) serverReply {
 	out := serverReply{Error: true, Message: err.Error()}
 	var refusal *Refusal
 	if errors.As(err, &refusal) {
@@ -90,7 +113,7 @@ func refuse(w http.ResponseWriter, code int, err error) {
 			out.Exception, out.ExceptionDetails = refusal.Cause.Error(), details(refusal.Cause)
 		}
 	}
-	reply(w, code, out)
+	return out
 }
 
 // details are an error's fields, of which most have none that anyone else can see.

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"fmt"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -52,7 +53,7 @@ type Request struct {
 	URL    string
 	Target *url.URL
 	Labels string
-	// QPS is requests per second; negative means as fast as answers come.
+	// QPS is requests per second; negative means the maximum rate, a closed loop.
 	QPS float64
 	// Duration is how long to send; negative means until stopped. It does not count where Exactly is given.
 	Duration time.Duration
@@ -107,7 +108,7 @@ func ParseRequest(query url.Values, body []byte) (*Request, error) {
 	}
 	p.keep(func() error {
 		if r.QPS > 0 && r.QPS < leastRate {
-			return refusef("qps", "%g: write at least %g, or -1 for as fast as answers come", r.QPS, leastRate)
+			return refusef("qps", "%g: write at least %g, or -1 for the maximum rate", r.QPS, leastRate)
 		}
 		if r.Resolution > 0 && r.Resolution < leastWidth {
 			return refusef("r", "%g: write at least %g seconds", r.Resolution, leastWidth)
@@ -175,7 +176,7 @@ func (p *parser) duration(key string, absent time.Duration) time.Duration {
 		d, err := time.ParseDuration(text)
 		switch {
 		case err != nil:
-			return &Refusal{Message: "parsing " + key, Cause: err}
+			return refuseTime(key, key, text, err)
 		case d < 0 || d > maxDuration:
 			return refusef(key, "%s: write a time from 0s to a year", text)
 		case d > 0 || absent == 0:
@@ -215,10 +216,10 @@ func (r *Request) setDuration(text string) error {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		return &Refusal{Message: "parsing duration", Cause: err}
+		return refuseTime("t", "duration", text, err)
 	}
 	if d < 0 || d > maxDuration {
-		return refusef("duration", "%s: write a time from 0s to a year, or on to go on until stopped", text)
+		return refuseTime("t", "duration", text, fmt.Errorf("%s: write a time from 0s to a year, or on to go on until stopped", text))
 	}
 	r.Duration = d
 	return nil

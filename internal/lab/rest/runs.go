@@ -120,7 +120,8 @@ func (r *Runs) carryOut(ctx context.Context, run *Run) {
 	result, err := r.generator.run(ctx, run.Request.Arguments(), func(p Progress) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		run.progress = &p
+		printable := p.printable()
+		run.progress = &printable
 	})
 	if err == nil {
 		run.document, err = fortioDocument(result.Fortio, run)

@@ -90,7 +90,7 @@ func TestAStopEndsTheChild(t *testing.T) {
 	if n := len(children(t)); n != 1 {
 		t.Errorf("%d children", n)
 	}
-	if _, text := ask(t, "GET", web.URL+"/api/active", ""); !strings.Contains(text, `"p99_ms":2`) {
+	if _, text := ask(t, "GET", web.URL+"/api/active", ""); !strings.Contains(text, `"max_ms":2`) {
 		t.Error(text)
 	}
 	_, text := ask(t, "GET", web.URL+"/fortio/rest/stop?runid=1&wait=on", "")

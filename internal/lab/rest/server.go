@@ -78,6 +78,7 @@ func (s *Server) routes() http.Handler {
 	data("GET /fortio/data/{file}", s.fortioData)
 
 	data("GET /api/active", s.apiActive)
+	data("GET /api/expect", s.apiExpect)
 	data("GET /api/runs", s.apiRuns)
 	data("POST /api/runs", s.apiStart)
 	data("GET /api/runs/{id}", s.apiRun)

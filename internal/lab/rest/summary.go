@@ -144,7 +144,7 @@ func (d *anyDocument) summary(name string) *Summary {
 	if out.URL == "" {
 		out.URL = d.Destination
 	}
-	if h.Count <= 0 {
+	if h.Count <= out.Failed { // times of failures alone are not response times
 		return out
 	}
 	out.Times["min"], out.Times["avg"], out.Times["max"] = 1000*h.Min, 1000*h.Avg, 1000*h.Max

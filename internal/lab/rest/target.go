@@ -5,13 +5,14 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 )
 
 // setTarget reads where to send requests. A URL without a scheme gets the runner's, as in Fortio.
 func (r *Request) setTarget() error {
 	if r.URL == "" {
-		return &Refusal{Message: "URL is required"}
+		return &Refusal{Message: "URL is required", Key: "url", Advice: "write where the load is to go, such as http://127.0.0.1:8080/"}
 	}
 	switch r.Runner {
 	case "", runnerHTTP, runnerGRPC, runnerTCP:
@@ -27,7 +28,7 @@ func (r *Request) setTarget() error {
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		return &Refusal{Message: "parsing url", Cause: errors.New(strings.TrimPrefix(err.Error(), "parse "))}
+		return &Refusal{Message: "parsing url", Cause: errors.New(strings.TrimPrefix(err.Error(), "parse ")), Key: "url", Advice: strconv.Quote(r.URL) + " is not a URL: write for example http://127.0.0.1:8080/"}
 	}
 	u.Scheme = strings.ToLower(u.Scheme)
 	// Fortio takes http:// and https:// for gRPC, where they tell whether there is TLS.

@@ -13,6 +13,10 @@ import (
 type Refusal struct {
 	Message string
 	Cause   error
+	// Key is the request's key whose value was refused, empty where it is none in particular.
+	Key string
+	// Advice says in plain words what is wrong with the value, where Cause is not plain.
+	Advice string
 }
 
 func (r *Refusal) Error() string {
@@ -26,7 +30,12 @@ func (r *Refusal) Unwrap() error { return r.Cause }
 
 // refusef refuses the value of a key.
 func refusef(key, format string, args ...any) error {
-	return &Refusal{Message: "parsing " + key, Cause: fmt.Errorf(format, args...)}
+	return &Refusal{Message: "parsing " + key, Cause: fmt.Errorf(format, args...), Key: key}
+}
+
+// refuseTime refuses the value of a key that is no time. Fortio calls the key by another name.
+func refuseTime(key, fortio, text string, cause error) error {
+	return &Refusal{Message: "parsing " + fortio, Cause: cause, Key: key, Advice: strconv.Quote(text) + " is not a time: write for example 10s or 1m30s"}
 }
 
 // maxValue bounds a single value, in bytes; a payload may be longer.

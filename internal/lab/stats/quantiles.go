@@ -33,6 +33,9 @@ const MinBeyond = 100
 // Printable tells whether a percentile (q in (0, 1)) of n samples has enough of them beyond it.
 func Printable(q float64, n uint64) bool { return (1-q)*float64(n) >= MinBeyond*(1-1e-9) }
 
+// Samples is the least number of samples of which a percentile (q in (0, 1)) may be printed: 10,000 for P99.
+func Samples(q float64) uint64 { return uint64(math.Ceil(MinBeyond * (1 - 1e-9) / (1 - q))) }
+
 // QuantileRanks returns the ranks (from 1) of the two order statistics between which the q-quantile of the population lies
 // with a probability of at least 95 %, whatever its distribution: the count of samples below the quantile is binomial. For
 // n = 2000 and q = 0.99 these are 1971 and 1989. The interval is open where the sample is too small: low is then 0 or high

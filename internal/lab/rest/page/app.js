@@ -19,7 +19,13 @@ function h(name, attributes = {}, ...children) {
 const present = (children) => children.filter((c) => c !== null && c !== undefined && c !== false);
 const fill = (e, ...children) => e.replaceChildren(...present(children));
 
-class Refused extends Error {}
+class Refused extends Error {
+  constructor(text, answer = {}) {
+    super(text);
+    this.key = answer.key;
+    this.advice = answer.advice;
+  }
+}
 
 async function api(path, options = {}) {
   let answer;
@@ -36,7 +42,7 @@ async function api(path, options = {}) {
     return text;
   }
   const value = JSON.parse(text);
-  if (!answer.ok) throw new Refused(value.message + (value.exception ? ": " + value.exception : ""));
+  if (!answer.ok) throw new Refused(value.message + (value.exception ? ": " + value.exception : ""), value);
   return value;
 }
 
@@ -91,12 +97,38 @@ function settings() {
   return out;
 }
 
+// aboutField says an error in the words of the form: the label of the field that was refused, and why.
+function aboutField(error) {
+  const field = error.key && form.elements[error.key];
+  const label = field?.closest?.("label")?.textContent.trim();
+  if (!label) return error.advice || error.message;
+  field.focus();
+  return `${label}: ${error.advice}`;
+}
+
+// What the settings will yield is the server's to say: it knows how many answers a percentile takes.
+let asking = 0;
+
+async function sayExpected() {
+  const mine = ++asking;
+  const query = new URLSearchParams();
+  for (const [key, value] of Object.entries(settings())) if (["qps", "t", "n"].includes(key)) query.set(key, value);
+  let text = "";
+  try {
+    text = (await api("api/expect?" + query)).says;
+  } catch {
+    // What is wrong with a field is said when the run is started.
+  }
+  if (mine === asking) $("samples").textContent = text;
+}
+
 function dependent() {
   form.elements.qps.disabled = $("fastest").checked;
   const counted = form.elements.n.value.trim() !== "";
   $("endless").disabled = counted;
   form.elements.t.disabled = $("endless").checked || counted;
   form.elements.warmup.disabled = counted;
+  sayExpected();
 }
 form.addEventListener("input", dependent);
 
@@ -108,7 +140,7 @@ form.addEventListener("submit", async (event) => {
     await api("api/runs", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(settings()) });
     watch();
   } catch (error) {
-    problem.textContent = error.message;
+    problem.textContent = aboutField(error);
     problem.hidden = false;
   }
 });
@@ -126,7 +158,7 @@ function numbers(pairs) {
 function card(run) {
   const p = run.progress;
   const points = history.get(run.runid) || [];
-  if (p && (!points.length || points[points.length - 1].t < p.t_s)) points.push({ t: p.t_s, p50: p.p50_ms, p99: p.p99_ms });
+  if (p && (!points.length || points[points.length - 1].t < p.t_s)) points.push({ t: p.t_s, p50: p.p50_ms, p99: p.p99_ms, max: p.max_ms });
   history.set(run.runid, points.slice(-300));
   const share = run.exactly ? (p ? (p.answers_total + p.failed_total) / run.exactly : 0) : run.expected_s ? run.elapsed_s / run.expected_s : undefined;
   const bar = h("progress", share === undefined ? { "aria-label": "Until stopped" } : { max: 1, value: Math.min(share, 1), "aria-label": "Progress" });
@@ -140,7 +172,8 @@ function card(run) {
       p && p.phase === "warmup" ? "(warm-up)" : "", run.saved ? "" : "– not stored"].filter(Boolean).join(" ")),
     p && numbers([
       ["answers/s", String(p.answers)], run.wanted_qps > 0 && ["wanted", String(run.wanted_qps)], ["answers", String(p.answers_total)],
-      ["failed", String(p.failed_total), p.failed_total ? "bad" : ""], ["P50 now", number(p.p50_ms) + " ms"], ["P99 now", number(p.p99_ms) + " ms"], ["waiting", String(p.outstanding)]]),
+      ["failed", String(p.failed_total), p.failed_total ? "bad" : ""], p.p50_ms !== undefined && ["P50 now", number(p.p50_ms) + " ms"], p.p99_ms !== undefined && ["P99 now", number(p.p99_ms) + " ms"],
+      p.max_ms !== undefined && ["slowest now", number(p.max_ms) + " ms"], ["waiting", String(p.outstanding)]]),
     chart && h("div", { class: "live" }, chart));
 }
 
@@ -203,13 +236,13 @@ function drawRuns(unread = []) {
   const wanted = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
   const shown = runs.filter((r) => wanted.every((w) => `${r.labels} ${r.url} ${r.id}`.toLowerCase().includes(w)));
   const rows = shown.map((r) => h("tr", {},
-    h("td", { class: "tick" }, h("input", { type: "checkbox", "aria-label": "mark " + nameOf(r), checked: marked.has(r.id), change: (e) => mark(r.id, e.target.checked) })),
+    h("td", { class: "tick" }, h("input", { type: "checkbox", "aria-label": "select " + nameOf(r), checked: marked.has(r.id), change: (e) => mark(r.id, e.target.checked) })),
     h("td", { class: "name" }, h("a", { href: "#run=" + r.id }, nameOf(r)), h("span", { class: "url" }, r.url)),
     ...columns.map(([key]) => cell(r, key)),
     h("td", { class: "n" + (r.failed ? " bad" : "") }, String(r.failed)),
     h("td", { class: "n" }, number(r.qps)), h("td", { class: "n" }, r.wanted_qps), h("td", { class: "n" }, String(r.connections)), h("td", {}, when(r.started)),
     h("td", {}, h("button", { type: "button", class: "small", "aria-label": "delete " + nameOf(r), click: (e) => remove(r, e.currentTarget) }, "Delete"))));
-  const heads = [h("th", { scope: "col", class: "tick" }, h("span", { class: "skip" }, "mark")), h("th", { scope: "col" }, "run"), ...columns.map(([, name]) => numeric(name)), numeric("failed"),
+  const heads = [h("th", { scope: "col", class: "tick" }, h("span", { class: "skip" }, "select")), h("th", { scope: "col" }, "run"), ...columns.map(([, name]) => numeric(name)), numeric("failed"),
     numeric("per s", "answers per second"), numeric("wanted"), numeric("conns", "connections"), h("th", { scope: "col" }, "started"), h("th", { scope: "col" }, "")];
   const parts = [];
   if (!runs.length) parts.push(h("p", { class: "empty" }, "There are none yet. Runs that are started here are stored; by Fortio's interface those with save=on."));
@@ -273,10 +306,10 @@ async function showRun(id) {
   const links = h("span", {}, h("a", { href: `fortio/data/${r.id}.json` }, "as Fortio has it"), r.ours && ", ", r.ours && h("a", { href: `api/runs/${r.id}/report` }, "with histograms"));
   const charts = [percentiles(series), ...series.slice(0, 1).map(bars)].filter(Boolean);
   fill(place("run"), back(), h("h1", {}, nameOf(r)),
-    facts([["URL", r.url], ["started", when(r.started)], ["asked", `${r.wanted_qps === "max" ? "as fast as answers come" : r.wanted_qps + " requests/s"}, ${r.asked}, ${r.connections} connections`],
+    facts([["URL", r.url], ["started", when(r.started)], ["asked", `${r.wanted_qps === "max" ? "maximum rate" : r.wanted_qps + " requests/s"}, ${r.asked}, ${r.connections} connections`],
       ["got", `${number(r.qps)} answers/s for ${seconds(r.seconds)}`], ["answers", `${r.count}, ${r.failed} failed`], ["status", counts(status)], ["failures", counts(errors)], ["kind", r.type], ["JSON", links]]),
     ...warnings.map((w) => h("p", { class: "warning", role: "note" }, w)),
-    series.length ? timesTable(series) : h("p", { class: "empty" }, "There was no answer."),
+    series.length ? timesTable(series) : h("p", { class: "empty" }, "No request was answered well: there are no response times."),
     h("div", { class: "charts" }, ...charts));
 }
 
@@ -315,7 +348,7 @@ async function showLab() {
   fill($("lab-text"));
   for (const name of [...markedLab]) if (!list.some((r) => r.name === name)) markedLab.delete(name);
   const rows = list.map((r) => h("tr", {},
-    h("td", { class: "tick" }, h("input", { type: "checkbox", "aria-label": "mark " + r.name, checked: markedLab.has(r.name), disabled: !!r.error, change: (e) => {
+    h("td", { class: "tick" }, h("input", { type: "checkbox", "aria-label": "select " + r.name, checked: markedLab.has(r.name), disabled: !!r.error, change: (e) => {
       if (e.target.checked) markedLab.add(r.name);
       else markedLab.delete(r.name);
       $("lab-compare").disabled = markedLab.size !== 2;

@@ -207,10 +207,10 @@ export function dots(runs) {
   return figure("P50, P90 and P99 of each run, ms", "Logarithmic; further left is better.", g.svg(bottom + 50, "P50, P90 and P99 of each run; the numbers stand in the table."));
 }
 
-// The last minutes of a run under way: points are {t, p50, p99}.
+// The last minutes of a run under way: points are {t, p50, p99, max}, each time only where enough answers bear it.
 export function live(points) {
   const left = 50, right = 472, top = 8, bottom = 92;
-  const values = points.flatMap((p) => [p.p50, p.p99]).filter((v) => v > 0);
+  const values = points.flatMap((p) => [p.p50, p.p99, p.max]).filter((v) => v > 0);
   if (points.length < 2 || !values.length) return null;
   const x = scale(points[0].t, points[points.length - 1].t, left, right);
   const y = scale(Math.min(...values) / 1.2, Math.max(...values) * 1.2, bottom, top, true);
@@ -220,12 +220,13 @@ export function live(points) {
     g.line(left, y.at(v), right, y.at(v), "grid");
     g.text(left - 6, y.at(v) + 4, "end", "soft", tick(v));
   }
-  ["p50", "p99"].forEach((k, i) => {
+  const drawn = [["p50", "P50, ms"], ["p99", "P99, ms"], ["max", "slowest, ms"]].filter(([k]) => points.filter((p) => p[k] > 0).length > 1);
+  drawn.forEach(([k], i) => {
     const path = points.filter((p) => p[k] > 0).map((p) => [x.at(p.t), y.at(p[k])]);
-    if (path.length > 1) g.curve(path, colourOf(i), dashes[i]);
+    g.curve(path, colourOf(i), dashes[i]);
   });
   g.text(left, bottom + 18, "start", "soft", Math.round(points[0].t) + " s");
   g.text(right, bottom + 18, "end", "soft", Math.round(points[points.length - 1].t) + " s");
-  const height = g.legend(bottom + 38, ["P50, ms", "P99, ms"]) + 8;
-  return g.svg(height, "P50 and P99 of the last seconds, in milliseconds.");
+  const height = g.legend(bottom + 38, drawn.map(([, name]) => name)) + 8;
+  return g.svg(height, `${drawn.map(([, name]) => name).join(" and ")} over the last seconds.`);
 }
