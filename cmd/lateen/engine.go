@@ -32,6 +32,9 @@ func (e *localEngine) Start(ctx context.Context, o cli.StartOptions, progress fu
 	return nil
 }
 
+// Alive implements cli.Engine.
+func (localEngine) Alive(mesh string) bool { return local.Alive(mesh) }
+
 // Stop implements cli.Engine.
 func (e *localEngine) Stop(ctx context.Context, mesh string, progress func(api.Event)) error {
 	if err := local.Down(ctx, mesh, progress); err != nil {

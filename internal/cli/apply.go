@@ -127,9 +127,9 @@ func (a *app) report(result api.ApplyResult, suffix string) error {
 	for _, p := range result.Problems {
 		where := p
 		where.Cure = ""
-		_, _ = fmt.Fprintf(a.Stderr, "%s %s\n", a.Err.Bad("error:"), where)
+		_, _ = fmt.Fprintf(a.Stderr, "%s %s\n", a.Err.Bad("error:"), a.addressed(where.String()))
 		if p.Cure != "" {
-			_, _ = fmt.Fprintf(a.Stderr, "  cure: %s\n", p.Cure)
+			_, _ = fmt.Fprintf(a.Stderr, "  cure: %s\n", a.addressed(p.Cure))
 		}
 	}
 	if len(result.Problems) > 0 {

@@ -51,6 +51,7 @@ func (a *app) caStatus(ctx context.Context, format printer.Format) error {
 	if err != nil {
 		return err
 	}
+	a.addressAll(&s)
 	if format.Structured() {
 		return printer.Write(a.Stdout, format, s)
 	}

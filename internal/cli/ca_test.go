@@ -25,8 +25,8 @@ func sampleCA() []api.CAStatus {
 func TestCARotate(t *testing.T) {
 	f := newFake(t)
 	f.ca = sampleCA()
-	r := f.run("", "ca", "rotate", "--name", "mixed")
-	if r.code != 0 || !f.askedFor("POST /v1/ca/rotate") || !strings.Contains(r.stderr, "Next: lateen ca status --name mixed") {
+	r := f.run("", "ca", "rotate", "--name", "blue")
+	if r.code != 0 || !f.askedFor("POST /v1/ca/rotate") || !strings.Contains(r.stderr, "Next: lateen ca status --name blue") {
 		t.Errorf("exit code %d: %q %q", r.code, r.stdout, r.stderr)
 	}
 	f.ca = sampleCA()

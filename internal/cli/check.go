@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -11,7 +12,6 @@ import (
 	"lateen.dev/lateen/internal/check"
 	"lateen.dev/lateen/internal/check/cluster"
 	"lateen.dev/lateen/internal/cli/printer"
-	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/install"
 	"lateen.dev/lateen/internal/install/render"
 	"lateen.dev/lateen/internal/kube"
@@ -88,12 +88,13 @@ func (a *app) check(ctx context.Context, format printer.Format, wanted check.Pur
 		return err
 	case target == nil:
 		report = check.Run(ctx, a.System, wanted, proxyEnv...)
-		next = map[check.Purpose]string{check.Up: "lateen up" + a.meshFlag(), check.Demo: "lateen demo", check.Build: "make build"}[wanted]
+		next = a.afterCheck(wanted)
 	case before:
 		report, next = cluster.Run(ctx, target, cluster.Before), "lateen install"+a.clusterFlags()
 	default:
 		report, next = cluster.Run(ctx, target, cluster.Installed), "lateen status"+a.clusterFlags()
 	}
+	a.addressAll(&report)
 	if format.Structured() {
 		err = printer.Write(a.Stdout, format, report)
 	} else {
@@ -109,6 +110,25 @@ func (a *app) check(ctx context.Context, format printer.Format, wanted check.Pur
 	return nil
 }
 
+// afterCheck is the command that a machine is ready for. One whose mesh runs already is not to start it again.
+func (a *app) afterCheck(wanted check.Purpose) string {
+	switch wanted {
+	case check.Demo:
+		return "lateen demo"
+	case check.Build:
+		return "make build"
+	}
+	switch running := a.running(); {
+	case len(running) == 0:
+		return "lateen up"
+	case a.choose() != nil:
+		return "lateen list"
+	case !slices.Contains(running, a.mesh):
+		return "lateen up"
+	}
+	return "lateen status"
+}
+
 // checked is the cluster that is meant; nil if this machine is.
 func (a *app) checked(ctx context.Context, before, forMachine bool, o install.Options) (*cluster.Target, error) {
 	choice, err := a.choice()
@@ -117,11 +137,8 @@ func (a *app) checked(ctx context.Context, before, forMachine bool, o install.Op
 	}
 	try := choice == engineAuto && !before
 	if try {
-		if conn, err := a.Connect(a.mesh).Dial(ctx); err == nil {
-			_ = conn.Close()
+		if len(a.running()) > 0 {
 			return nil, nil
-		} else if !errors.Is(err, api.ErrNotRunning) {
-			return nil, err
 		}
 		if a.Cluster == nil {
 			return nil, nil

@@ -44,6 +44,7 @@ func (a *app) choice() (string, error) {
 
 // client returns a client for the mesh that the user means. Which that is shows when it is asked something.
 func (a *app) client() *api.Client {
+	unchosen := a.choose()
 	local := a.Connect(a.mesh)
 	var find sync.Once
 	var cluster *kube.Engine
@@ -54,7 +55,11 @@ func (a *app) client() *api.Client {
 			return nil, err
 		}
 		if choice != engineKubernetes {
+			if unchosen != nil {
+				return nil, unchosen
+			}
 			conn, err := local.Dial(ctx)
+			err = a.explained(err)
 			if err == nil || choice == engineLocal || !errors.Is(err, api.ErrNotRunning) {
 				return conn, err
 			}
@@ -65,6 +70,7 @@ func (a *app) client() *api.Client {
 			switch {
 			case err == nil:
 				cluster = found
+				a.reachedCluster.Store(true)
 			case missing == nil:
 				missing = err
 			case !errors.Is(err, corekube.ErrNoCluster) && !errors.Is(err, api.ErrNotRunning):

@@ -42,6 +42,8 @@ type Engine interface {
 	Start(ctx context.Context, options StartOptions, progress func(api.Event)) error
 	// Stop returns when the mesh and all that it started are gone. It wraps api.ErrNotRunning if there was none.
 	Stop(ctx context.Context, mesh string, progress func(api.Event)) error
+	// Alive reports whether the process of a mesh's engine runs, also while it does not answer.
+	Alive(mesh string) bool
 }
 
 // StartOptions is what a user can choose about a mesh.

@@ -55,6 +55,10 @@ func explain(err error) (what, cure string) {
 	if errors.As(err, &refusal) && err.Error() == refusal.Error() {
 		return refusal.Message, refusal.Cure
 	}
+	var absent *notRunning
+	if errors.As(err, &absent) && err.Error() == absent.Error() {
+		return absent.parts()
+	}
 	var interrupted *install.Interrupted
 	if errors.As(err, &interrupted) {
 		return interrupted.Error(), ""

@@ -46,11 +46,17 @@ type fakeEngine struct {
 	started []StartOptions
 	stopped []string
 	fail    error // of Start and Stop
+
+	meshes   []string          // on this machine
+	silent   []string          // those of them whose engine does not answer
+	alive    []string          // those of them whose engine's process runs
+	variable map[string]string // the environment
+	missing  *api.Error        // the answer to everything that the fake does not know; nil: it has a page for each
 }
 
 func newFake(t *testing.T) *fakeEngine {
 	t.Helper()
-	f := &fakeEngine{t: t, socket: filepath.Join(t.TempDir(), "engine.sock")}
+	f := &fakeEngine{t: t, socket: filepath.Join(t.TempDir(), "engine.sock"), meshes: []string{"default", "mixed"}, silent: []string{"mixed"}}
 	listener, err := net.Listen("unix", f.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -187,6 +193,11 @@ func (f *fakeEngine) handler() http.Handler {
 			f.t.Error(err)
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
+		if _, pattern := mux.Handler(r); f.missing != nil && (pattern == "" || strings.HasSuffix(pattern, "/logs") || strings.HasSuffix(pattern, "/exec")) {
+			w.WriteHeader(http.StatusNotFound)
+			answer(w, f.missing)
+			return
+		}
 		f.asked = append(f.asked, strings.TrimSpace(r.Method+" "+r.URL.RequestURI()+" "+string(body)))
 		mux.ServeHTTP(w, r)
 	})
@@ -222,6 +233,9 @@ func (f *fakeEngine) Stop(_ context.Context, mesh string, progress func(api.Even
 	return f.fail
 }
 
+// Alive implements Engine.
+func (f *fakeEngine) Alive(mesh string) bool { return slices.Contains(f.alive, mesh) }
+
 // result is what one command line did.
 type result struct {
 	code           int
@@ -230,15 +244,28 @@ type result struct {
 
 func (f *fakeEngine) run(stdin string, args ...string) result {
 	var stdout, stderr bytes.Buffer
-	env := Env{
-		Stdin: strings.NewReader(stdin), Stdout: &stdout, Stderr: &stderr,
-		Connect: func(mesh string) *api.Client { return api.NewAt(mesh, f.socket) },
-		Engine:  f, System: noMachine{}, Meshes: func() []string { return []string{"default", "mixed"} },
-		Getwd: func() (string, error) { return "/srv", nil },
-		Now:   func() time.Time { return now },
-	}
-	code := Run(f.t.Context(), env, args)
+	code := Run(f.t.Context(), f.env(strings.NewReader(stdin), &stdout, &stderr), args)
 	return result{code, stdout.String(), stderr.String()}
+}
+
+// env is the environment of a command on the fake's machine.
+func (f *fakeEngine) env(stdin io.Reader, stdout, stderr io.Writer) Env {
+	return Env{
+		Stdin: stdin, Stdout: stdout, Stderr: stderr,
+		Connect: f.connect,
+		Engine:  f, System: noMachine{}, Meshes: func() []string { return f.meshes },
+		Getwd:  func() (string, error) { return "/srv", nil },
+		Getenv: func(name string) string { return f.variable[name] },
+		Now:    func() time.Time { return now },
+	}
+}
+
+// connect reaches the fake's socket as the mesh of any name, except as one that is silent.
+func (f *fakeEngine) connect(mesh string) *api.Client {
+	if slices.Contains(f.silent, mesh) {
+		return api.NewAt(mesh, f.socket+".none")
+	}
+	return api.NewAt(mesh, f.socket)
 }
 
 // askedFor reports whether a request begins with a text.

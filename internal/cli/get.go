@@ -70,6 +70,7 @@ func (a *app) get(ctx context.Context, args []string, o getOptions, format print
 		a.warn("no %s found %s", args[0], where)
 		return nil
 	}
+	a.addressAll(&objects)
 	single := len(requests) == 1 && requests[0].Name != ""
 	return printer.Objects(a.Stdout, objects, printer.Options{
 		Format: format, Namespaces: o.all, Prefix: len(kinds) > 1, Single: single, Now: a.Now(),

@@ -69,6 +69,9 @@ func (a *app) versionCommand() *cobra.Command {
 				return err
 			}
 			if v.Mesh == "" {
+				if err := a.choose(); err != nil {
+					return a.printf("mesh: none named, and these run: %s\n", strings.Join(a.running(), ", "))
+				}
 				return a.printf("mesh %s: not running\n", a.mesh)
 			}
 			return a.printf("mesh %s: %s\n", v.Mesh, v.Engine)
@@ -100,10 +103,11 @@ func (a *app) statusCommand() *cobra.Command {
 				return err
 			}
 			status.Problems = append(status.Problems, partial...)
+			a.addressAll(&status)
 			if format.Structured() {
 				return printer.Write(a.Stdout, format, status)
 			}
-			return printer.Status(a.Stdout, status, a.Out, format == printer.Wide, a.Now())
+			return printer.Status(a.hints(a.Stdout), status, a.Out, format == printer.Wide, a.Now())
 		},
 	}
 	a.outputFlag(cmd, formats...)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +24,8 @@ func Main(args []string, engine Engine) int {
 
 // Run executes one command line in the given environment and returns its exit code.
 func Run(ctx context.Context, env Env, args []string) int {
-	root := newRoot(env)
+	a := newApp(env)
+	root := a.root
 	root.SetArgs(args)
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
@@ -40,6 +42,7 @@ func Run(ctx context.Context, env Env, args []string) int {
 	var status exitStatus
 	if err != nil && !errors.As(err, &status) {
 		what, cure := explain(err)
+		what, cure = a.addressed(what), a.addressed(cure)
 		_, _ = fmt.Fprintf(env.Stderr, "%s %s\n", env.Err.Bad("error:"), term.Paragraph(env.Stderr, env.Err, len("error: "), what))
 		if cure != "" {
 			_, _ = fmt.Fprintf(env.Stderr, "  cure: %s\n", cure)
@@ -66,7 +69,13 @@ func commandOf(root *cobra.Command, args []string) string {
 // app is what every command shares: the environment and the flags of the root.
 type app struct {
 	Env
-	mesh      string
+	root *cobra.Command
+	// mesh is the mesh of this machine that is meant, once choose has run; before that it is the value of --name.
+	mesh   string
+	chosen meshChoice
+	// reachedCluster reports that the mesh of a cluster answered.
+	reachedCluster atomic.Bool
+
 	namespace string
 	output    string
 	// kubeconfig and kubeContext say which cluster is meant; empty are those that kubectl would take.
@@ -76,7 +85,10 @@ type app struct {
 // Reference is the command with all its verbs, to be looked at rather than run.
 func Reference() *cobra.Command { return newRoot(Env{}) }
 
-func newRoot(env Env) *cobra.Command {
+func newRoot(env Env) *cobra.Command { return newApp(env).root }
+
+// newApp builds the command with all commands below it.
+func newApp(env Env) *app {
 	a := &app{Env: env}
 	root := &cobra.Command{
 		Use:   "lateen VERB",
@@ -107,21 +119,19 @@ func newRoot(env Env) *cobra.Command {
 		},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{unknownFlag(cmd, err)} })
-	root.PersistentFlags().StringVar(&a.mesh, "name", api.DefaultMesh, "name of the mesh")
-	register(root, "name", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return env.Meshes(), cobra.ShellCompDirectiveNoFileComp
-	})
+	a.root = root
+	a.nameFlag(root)
 	root.PersistentFlags().StringVar(&a.kubeconfig, "kubeconfig", "", "file that says how to reach the cluster (default: $KUBECONFIG, then ~/.kube/config)")
 	root.PersistentFlags().StringVar(&a.kubeContext, "context", "", "which of the kubeconfig's clusters is meant (default: its current one)")
 	root.AddCommand(
-		a.upCommand(), a.downCommand(), a.installCommand(), a.upgradeCommand(), a.uninstallCommand(),
+		a.upCommand(), a.downCommand(), a.listCommand(), a.installCommand(), a.upgradeCommand(), a.uninstallCommand(),
 		a.applyCommand(), a.deleteCommand(), a.getCommand(), a.labelCommand(), a.scaleCommand(), a.waitCommand(),
 		a.logsCommand(), a.tapCommand(), a.topCommand(), a.execCommand(), a.portForwardCommand(), a.proxyCommand(), a.caCommand(),
 		a.statusCommand(), a.checkCommand(), a.demoCommand(), a.labCommand(), a.versionCommand(), a.completionCommand(),
 	)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpTemplate(helpTemplate)
-	return root
+	return a
 }
 
 // helpTemplate puts the examples first: most people look for the line to copy.
@@ -146,14 +156,6 @@ Flags of every verb
 {{end}}
 `
 
-// meshFlag is the --name that a suggested command needs, with a space before it; empty for the default mesh.
-func (a *app) meshFlag() string {
-	if a.mesh == api.DefaultMesh {
-		return ""
-	}
-	return " --name " + a.mesh
-}
-
 func (a *app) printf(format string, args ...any) error {
 	_, err := fmt.Fprintf(a.Stdout, format, args...)
 	return err
@@ -166,12 +168,12 @@ func (a *app) next(commands ...string) {
 		if i > 0 {
 			lead = "      "
 		}
-		_, _ = fmt.Fprintf(a.Stderr, "%s%s\n", a.Err.Faint(lead), command)
+		_, _ = fmt.Fprintf(a.Stderr, "%s%s\n", a.Err.Faint(lead), a.addressed(command))
 	}
 }
 
 func (a *app) warn(format string, args ...any) {
-	_, _ = fmt.Fprintf(a.Stderr, "%s %s\n", a.Err.Warn("warning:"), term.Paragraph(a.Stderr, a.Err, len("warning: "), fmt.Sprintf(format, args...)))
+	_, _ = fmt.Fprintf(a.Stderr, "%s %s\n", a.Err.Warn("warning:"), term.Paragraph(a.Stderr, a.Err, len("warning: "), a.addressed(fmt.Sprintf(format, args...))))
 }
 
 func (a *app) progress() *term.Progress { return term.NewProgress(a.Stderr, a.Err) }

@@ -33,6 +33,9 @@ func (a *app) upCommand() *cobra.Command {
   lateen up --name mixed --nodes 3 --node-proxy n2=/usr/local/bin/ztunnel`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.chooseForUp(); err != nil {
+				return err
+			}
 			options.Mesh = a.mesh
 			if err := completeOptions(&options, proxies, families, places); err != nil {
 				return err
@@ -219,12 +222,16 @@ func (a *app) downCommand() *cobra.Command {
 
   # Another mesh than the default one.
   lateen down --name mixed`,
+		Long: "Without a name it ends the only mesh that runs, as `lateen list` shows it; the mesh of a lab run is ended by its name alone.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.down(cmd.Context()) },
 	}
 }
 
 func (a *app) down(ctx context.Context) error {
+	if err := a.choose(); err != nil {
+		return err
+	}
 	progress := a.progress()
 	err := a.Engine.Stop(ctx, a.mesh, events(progress))
 	progress.Abandon()

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/engine/local/proc"
 )
 
@@ -171,4 +172,13 @@ func writeAtomic(path string, data []byte, mode os.FileMode) error {
 		os.Remove(tmp)
 	}
 	return err
+}
+
+// Alive reports whether the process of a mesh's engine runs, also while the engine does not answer yet or any more.
+func Alive(mesh string) bool {
+	if !meshName.MatchString(mesh) {
+		return false
+	}
+	r, err := readRecord(runDir(api.RunDir(mesh)))
+	return err == nil && r.alive()
 }

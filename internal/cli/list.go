@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lateen.dev/lateen/internal/cli/printer"
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+// listPatience bounds how long `lateen list` waits for the answers of one mesh.
+const listPatience = 5 * time.Second
+
+// maxAsked bounds how many meshes are asked at once.
+const maxAsked = 8
+
+func (a *app) listCommand() *cobra.Command {
+	formats := []printer.Format{printer.Table, printer.Name, printer.JSON, printer.YAML}
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "list the meshes of this machine",
+		Example: `  lateen list
+
+  # The names alone, one a line.
+  lateen list -o name`,
+		Long: `Lists every mesh of this machine, also those that a lab run or the demo started, and what a killed mesh left behind.
+
+A command is about the mesh that --name names, else the one that LATEEN_NAME names, else the only one that runs. If several run
+and none is named, the command fails and names them. The mesh of a lab run (lab-...) is never taken without its name, not even
+as the only one. "lateen up" starts the mesh "default" if no name is given.
+
+STATE is running; silent, if the engine's process runs and does not answer: the mesh is starting or ending; stopped, if only
+files are left; or unknown, if root alone may ask the engine.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			format, err := a.format(formats...)
+			if err != nil {
+				return err
+			}
+			return a.list(cmd.Context(), format)
+		},
+	}
+	a.outputFlag(cmd, formats...)
+	return cmd
+}
+
+func (a *app) list(ctx context.Context, format printer.Format) error {
+	meshes := a.meshes(ctx)
+	if format.Structured() {
+		return printer.Write(a.Stdout, format, meshes)
+	}
+	if format == printer.Name {
+		for _, m := range meshes {
+			if err := a.printf("%s\n", m.Name); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(meshes) == 0 {
+		a.warn("no mesh is on this machine")
+		a.next("lateen up")
+		return nil
+	}
+	columns := 0
+	if size, ok := a.terminalSize(); ok {
+		columns = int(size.Col)
+	}
+	if err := printer.Meshes(a.Stdout, meshes, columns, a.Now()); err != nil {
+		return err
+	}
+	for _, m := range meshes {
+		if m.Reason != "" {
+			a.warn("mesh %s: %s", m.Name, m.Reason)
+		}
+		if m.Fix != "" {
+			a.next(m.Fix)
+		}
+	}
+	return nil
+}
+
+// meshes asks every mesh of this machine how it is, several at once. They are in the order of their names.
+func (a *app) meshes(ctx context.Context) []printer.Mesh {
+	names := slices.Sorted(slices.Values(a.Meshes()))
+	meshes := make([]printer.Mesh, len(names))
+	var all sync.WaitGroup
+	turn := make(chan struct{}, maxAsked)
+	for i, name := range names {
+		all.Go(func() {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			meshes[i] = a.lookAt(ctx, name)
+		})
+	}
+	all.Wait()
+	return meshes
+}
+
+func (a *app) lookAt(ctx context.Context, name string) printer.Mesh {
+	ctx, cancel := context.WithTimeout(ctx, listPatience)
+	defer cancel()
+	m := printer.Mesh{Name: name, State: printer.MeshRunning}
+	client := a.Connect(name)
+	version, err := client.Version(ctx)
+	var refusal *api.Error
+	switch {
+	case errors.Is(err, api.ErrNotRunning) && a.Engine != nil && a.Engine.Alive(name):
+		m.State, m.Reason = printer.MeshSilent, "the engine runs and does not answer: the mesh is starting or ending"
+		return m
+	case errors.Is(err, api.ErrNotRunning):
+		m.State, m.Reason = printer.MeshStopped, "it does not run, and files of it are left"
+		m.Fix = "lateen down --name " + name
+		return m
+	case errors.As(err, &refusal):
+		m.State, m.Reason, m.Fix = printer.MeshUnknown, refusal.Message, refusal.Cure
+		return m
+	case err != nil:
+		m.State, m.Reason = printer.MeshSilent, fmt.Sprintf("the engine does not answer: %v", err)
+		return m
+	}
+	m.Nodes, m.Version, m.Since = len(version.Nodes), version.Version, version.Started
+	status, err := client.Status(ctx)
+	if err != nil {
+		m.Reason = fmt.Sprintf("its pods are not known: %v", err)
+		return m
+	}
+	pods, enrolled := 0, 0
+	for _, pod := range status.Pods {
+		if pod.HostNetwork {
+			continue // it shares its node's network and can never be enrolled, as in status
+		}
+		pods++
+		if pod.Redirection {
+			enrolled++
+		}
+	}
+	m.Pods, m.Enrolled = &pods, &enrolled
+	return m
+}

@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+// nameVariable is the environment variable that stands in for --name.
+const nameVariable = "LATEEN_NAME"
+
+// labPrefix begins the names of the meshes that `lateen lab run` starts and ends.
+const labPrefix = "lab-"
+
+// answerPatience bounds how long the search for running meshes waits for one socket. A local connect takes microseconds.
+const answerPatience = time.Second
+
+// meshChoice is the mesh of this machine that a command is about. It is made once, when a command first needs it.
+type meshChoice struct {
+	once sync.Once
+	// named reports that the user named the mesh, by --name or LATEEN_NAME.
+	named bool
+	// byFlag reports that --name named it.
+	byFlag bool
+	err    error
+}
+
+// choose sets a.mesh. The order is: --name, LATEEN_NAME, the only running mesh, "default". It fails if several meshes run and none is
+// named, and if the only one belongs to a lab run: such a mesh ends by itself, and no command should reach it by accident.
+func (a *app) choose() error {
+	a.chosen.once.Do(func() {
+		a.chosen.byFlag = a.mesh != ""
+		if !a.chosen.byFlag && a.Getenv != nil {
+			if a.mesh = a.Getenv(nameVariable); a.mesh != "" && !meshName.MatchString(a.mesh) {
+				a.chosen.err = usagef("%s is %q; use the name of a mesh: up to 32 lower-case letters, digits and dashes", nameVariable, a.mesh)
+			}
+		}
+		if a.chosen.named = a.mesh != ""; a.chosen.named {
+			return
+		}
+		a.mesh = api.DefaultMesh
+		if choice, err := a.choice(); err != nil || choice == engineKubernetes {
+			return // the choice of the engine reports its error when somebody asks the mesh
+		}
+		switch running := a.running(); {
+		case len(running) > 1:
+			a.chosen.err = severalMeshes(running)
+		case len(running) == 1 && strings.HasPrefix(running[0], labPrefix):
+			a.chosen.err = usageError{&api.Error{Message: fmt.Sprintf("no mesh is named, and the only one that runs, %s, belongs to a lab run", running[0]),
+				Cure: fmt.Sprintf("name it if you mean it: --name %s or %s=%s; `lateen up` starts one of your own", running[0], nameVariable, running[0])}}
+		case len(running) == 1:
+			a.mesh = running[0]
+		}
+	})
+	return a.chosen.err
+}
+
+// chooseForUp sets a.mesh for a command that starts a mesh: what runs already does not matter.
+func (a *app) chooseForUp() error {
+	err := a.choose()
+	if !a.chosen.named {
+		a.mesh, a.chosen.err = api.DefaultMesh, nil
+		return nil
+	}
+	return err
+}
+
+func severalMeshes(running []string) error {
+	first := running[0]
+	if i := slices.IndexFunc(running, func(m string) bool { return !strings.HasPrefix(m, labPrefix) }); i >= 0 {
+		first = running[i]
+	}
+	return usageError{&api.Error{Message: fmt.Sprintf("no mesh is named, and %d run: %s", len(running), strings.Join(running, ", ")),
+		Cure: fmt.Sprintf("name one: --name %s, or export %s=%s for all commands of this shell", first, nameVariable, first)}}
+}
+
+// running lists the meshes of this machine whose engine answers, in the order of their names. An engine that answers root alone counts.
+func (a *app) running() []string {
+	if a.Meshes == nil {
+		return nil
+	}
+	var running []string
+	for _, mesh := range a.Meshes() {
+		if a.answers(mesh) {
+			running = append(running, mesh)
+		}
+	}
+	slices.Sort(running)
+	return running
+}
+
+func (a *app) answers(mesh string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), answerPatience)
+	defer cancel()
+	conn, err := a.Connect(mesh).Dial(ctx)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return !errors.Is(err, api.ErrNotRunning)
+}
+
+// notRunning is the error of a command about a mesh that has no engine. It wraps api.ErrNotRunning.
+type notRunning struct {
+	mesh    string
+	running []string // other meshes of this machine
+	named   bool     // by the user
+}
+
+func (e *notRunning) Unwrap() error { return api.ErrNotRunning }
+
+func (e *notRunning) Error() string {
+	what, cure := e.parts()
+	return what + "; " + cure
+}
+
+func (e *notRunning) parts() (what, cure string) {
+	what = fmt.Sprintf("mesh %s is not running", e.mesh)
+	start := "`lateen up`"
+	if e.named {
+		start = "`lateen up --name " + e.mesh + "`"
+	}
+	if len(e.running) == 0 {
+		return what, "start it with " + start
+	}
+	return what + "; running: " + strings.Join(e.running, ", "),
+		fmt.Sprintf("name one that runs, as in lateen --name %s, or start this one with %s", e.running[0], start)
+}
+
+// explained adds to the error of a connection to a mesh of this machine which meshes do run.
+func (a *app) explained(err error) error {
+	if !errors.Is(err, api.ErrNotRunning) {
+		return err
+	}
+	return &notRunning{mesh: a.mesh, running: a.running(), named: a.chosen.named}
+}
+
+func (a *app) nameFlag(root *cobra.Command) {
+	root.PersistentFlags().StringVar(&a.mesh, "name", "", "mesh of this machine (default: $"+nameVariable+", or the only running one)")
+	register(root, "name", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return a.Meshes(), cobra.ShellCompDirectiveNoFileComp
+	})
+}
