@@ -466,7 +466,7 @@ func (a *Agent) release(p *pod, now time.Time) {
 		a.log.Warn("ended connections of a released pod are tracked for longer", "pod", p.Namespace+"/"+p.Name, "err", err)
 	}
 	p.unmeshed = nil
-	p.become(Releasing, "waiting for senders to learn", now)
+	p.become(Releasing, "other proxies not updated yet", now)
 	a.allow(p, now)
 	a.log.Info("pod released; new connections are plain", "pod", p.Namespace+"/"+p.Name)
 }

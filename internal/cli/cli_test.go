@@ -312,11 +312,11 @@ func TestPortForwardRelaysHalfClosedConnections(t *testing.T) {
 func TestWaitNamesWhatIsNotReady(t *testing.T) {
 	f := newFake(t)
 	f.objects, f.status.Control.Ready = sampleObjects(), true
-	if r := f.run("", "wait", "pod/details-v1-a", "--timeout", "10s"); r.code != 0 || r.stdout != "1 ready\n" {
+	if r := f.run("", "wait", "pod/details-v1-a", "--timeout", "10s"); r.code != 0 || r.stdout != "ready: 1 pod\n" {
 		t.Errorf("got %+v", r)
 	}
 	r := f.run("", "wait", "--timeout", "300ms")
-	if r.code != ExitFailure || !strings.Contains(r.stderr, "deployment/details-v1, pod/ratings-v1-b") {
+	if r.code != ExitFailure || !strings.Contains(r.stderr, "deployment/details-v1 (0 of 2 pods), pod/ratings-v1-b (container b: CrashLoopBackOff)") {
 		t.Errorf("got %+v", r)
 	}
 }

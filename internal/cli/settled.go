@@ -12,14 +12,14 @@ import (
 )
 
 // unsettled says which of the pods, by namespace and name, are not yet in the mesh as their labels say, and which node proxies do not
-// know so yet. Only a thorough look asks the control plane and its clients, which costs more.
+// know so yet. proxies is how many node proxies know everything. Only a thorough look asks the control plane and its clients, which costs more.
 //
 // A connection is meshed if its source's traffic is captured and its source's proxy knows that the destination's is. The
 // capture is the agents' to tell; what the proxies know is what the control plane has told them and they acknowledged.
-func unsettled(ctx context.Context, client *api.Client, wanted map[string]bool, thorough bool) (waiting []string, err error) {
+func unsettled(ctx context.Context, client *api.Client, wanted map[string]bool, thorough bool) (waiting []string, proxies int, err error) {
 	status, err := client.Status(ctx)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	pods := slices.DeleteFunc(slices.Clone(status.Pods), func(p api.PodState) bool { return !wanted[p.Namespace+"/"+p.Name] })
 	for _, p := range pods {
@@ -28,13 +28,13 @@ func unsettled(ctx context.Context, client *api.Client, wanted map[string]bool, 
 		}
 	}
 	if len(waiting) > 0 || !thorough {
-		return waiting, nil
+		return waiting, len(status.Nodes), nil
 	}
 	declared, err := declaredMeshed(ctx, client)
 	if unreachable := (*api.Error)(nil); errors.As(err, &unreachable) {
-		return []string{"the control plane (" + unreachable.Message + ")"}, nil // it may be starting again
+		return []string{"the control plane (" + unreachable.Message + ")"}, 0, nil // it may be starting again
 	} else if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	for _, p := range pods {
 		if d := declared[p.Namespace+"/"+p.Name]; d.meshed != p.Enrolled && !d.native {
@@ -43,7 +43,7 @@ func unsettled(ctx context.Context, client *api.Client, wanted map[string]bool, 
 	}
 	// Anew, and after the above: what the control plane has declared is in the generation that it names from now on.
 	if status, err = client.Status(ctx); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	// What it did not tell is missing from the rest: without its clients everybody would have acknowledged everything.
 	if why := status.Control.Error; !status.Control.Ready || why != "" {
@@ -54,7 +54,7 @@ func unsettled(ctx context.Context, client *api.Client, wanted map[string]bool, 
 			waiting = append(waiting, fmt.Sprintf("the proxy of node %s (generation %d of %d)", n.Name, n.Proxy.AckedGeneration, status.Control.Generation))
 		}
 	}
-	return waiting, nil
+	return waiting, len(status.Nodes), nil
 }
 
 // uncaptured says what is missing until a pod's own traffic is treated as its labels ask; empty if nothing is.
@@ -63,6 +63,9 @@ func uncaptured(p api.PodState) string {
 	switch {
 	case p.Enrolled && !(p.Redirection && p.Mesh == "captured"):
 		why = "not in the mesh yet"
+	case !p.Enrolled && p.Mesh == "releasing":
+		// New connections are plain by now. The node proxy keeps the pod until other proxies know and its connections have ended.
+		why = "leaving the mesh"
 	case !p.Enrolled && (p.Redirection || p.Mesh == "captured" || p.Mesh == "pending"):
 		why = "not out of the mesh yet"
 	default:

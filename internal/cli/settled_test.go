@@ -41,9 +41,11 @@ func TestWaitCoversEnrolment(t *testing.T) {
 			web: with(captured, func(p *api.PodState) { p.Mesh, p.Redirection, p.MeshReason = "pending", false, "port 15001 is in use" }), acked: 7,
 			missing: "pod/web-a (not in the mesh yet: port 15001 is in use)",
 		},
-		"the agent is silent":           {web: with(captured, func(p *api.PodState) { p.Mesh = "" }), declared: both, acked: 7, missing: "pod/web-a (not in the mesh yet)"},
-		"not released yet":              {web: with(captured, func(p *api.PodState) { p.Enrolled = false }), acked: 7, missing: "pod/web-a (not out of the mesh yet)"},
-		"finishing its connections":     {web: with(plain, func(p *api.PodState) { p.Mesh = "releasing" }), acked: 7},
+		"the agent is silent": {web: with(captured, func(p *api.PodState) { p.Mesh = "" }), declared: both, acked: 7, missing: "pod/web-a (not in the mesh yet)"},
+		"not released yet":    {web: with(captured, func(p *api.PodState) { p.Enrolled = false }), acked: 7, missing: "pod/web-a (not out of the mesh yet)"},
+		"finishing its connections": {web: with(plain, func(p *api.PodState) {
+			p.Mesh, p.MeshReason = "releasing", "waiting for meshed connections to finish: 3"
+		}), acked: 7, missing: "pod/web-a (leaving the mesh: waiting for meshed connections to finish: 3)"},
 		"not declared yet":              {web: captured, acked: 7, missing: "the control plane to hear of pod/web-a"},
 		"still declared":                {web: plain, declared: both, acked: 7, missing: "the control plane to hear of pod/web-a"},
 		"speaks for itself":             {web: plain, declared: strings.Replace(both, `"HBONE"`, `"HBONE","nativeTunnel":true`, 1), acked: 7},

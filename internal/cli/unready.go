@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,7 +23,11 @@ type finding struct {
 	refused []string // what proxies refuse, and what is waited for by name and the control plane refuses
 	silent  string   // why no control plane answers, if none does: what is refused is what it has left in the cluster
 	unknown doubts   // what they may refuse without keeping anybody waiting
-	total   int      // objects that are waited for
+	ready   tally    // objects that are waited for, their pods and the node proxies
+	// causes is why pods of deployments that are waited for are not ready.
+	causes []string
+	// crashed is a pod among those waited for of which a container ran and ended; empty if there is none.
+	crashed api.Key
 	// named is what configures the mesh and is waited for by name, as it is written.
 	named map[api.Key]json.RawMessage
 	// pods are those asked for and those of what was asked for, by namespace and name, but for those that have finished.
@@ -38,7 +43,7 @@ func unready(ctx context.Context, client *api.Client, requests []api.GetRequest)
 	if err != nil {
 		return finding{}, err
 	}
-	waiting, err := unsettled(ctx, client, before.pods, len(before.waiting) == 0)
+	waiting, proxies, err := unsettled(ctx, client, before.pods, len(before.waiting) == 0)
 	if err != nil {
 		return finding{}, err
 	}
@@ -50,6 +55,7 @@ func unready(ctx context.Context, client *api.Client, requests []api.GetRequest)
 	if err != nil {
 		return finding{}, err
 	}
+	after.ready[nodeProxies] = proxies
 	after.waiting = append(after.waiting, after.newSince(before)...)
 	return after, nil
 }
@@ -75,7 +81,7 @@ func (f finding) newSince(earlier finding) (out []string) {
 func survey(ctx context.Context, client *api.Client, requests []api.GetRequest) (finding, error) {
 	chosen := chosen{keys: map[api.Key]bool{}, uids: map[types.UID]bool{}}
 	// A proxy of few words would hold up everybody, so what is not asked for by name does not wait for more of them.
-	f := finding{unknown: doubts{}, named: map[api.Key]json.RawMessage{}, pods: map[string]bool{}}
+	f := finding{unknown: doubts{}, ready: tally{}, named: map[api.Key]json.RawMessage{}, pods: map[string]bool{}}
 	for _, request := range requests {
 		configures := slices.Contains(partial, request.Kind)
 		if configures && request.Name == "" && len(f.waiting) > 0 && f.silent == "" {
@@ -99,22 +105,22 @@ func survey(ctx context.Context, client *api.Client, requests []api.GetRequest) 
 					f.refuse(calledBy(object.Key), why)
 				}
 				f.named[object.Key] = object.Raw
-				f.total++
+				f.ready[object.Key.Kind]++
 				continue
 			}
-			uid, ready, err := isReady(object)
+			uid, lacks, err := f.isReady(object)
 			if err != nil {
 				return finding{}, fmt.Errorf("read %s: %w", object.Key, err)
 			}
-			f.total++
+			f.ready[object.Key.Kind]++
 			chosen.keys[object.Key] = true
 			if uid != "" {
 				chosen.uids[uid] = true
 			}
 			// Without names the pods are asked for themselves, whoever owns them.
 			chosen.owners = chosen.owners || request.Kind == "Deployment" && request.Name != ""
-			if !ready {
-				f.waiting = append(f.waiting, calledBy(object.Key))
+			if lacks != "" {
+				f.waiting = append(f.waiting, strings.TrimSuffix(calledBy(object.Key)+" ("+lacks+")", " (not ready)"))
 			}
 		}
 	}
@@ -150,6 +156,13 @@ func (f *finding) surveyPods(ctx context.Context, client *api.Client, where api.
 		if finished := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed; found && !finished {
 			f.pods[object.Key.Namespace+"/"+object.Key.Name] = true
 			f.judge(object, false)
+			if !chosen.keys[object.Key] {
+				f.ready["Pod"]++
+				if why, crashed := podTrouble(&pod); why != "" && !podReady(&pod) {
+					f.causes = append(f.causes, calledBy(object.Key)+" ("+why+")")
+					f.noteCrash(object.Key, crashed)
+				}
+			}
 		}
 	}
 	return nil
@@ -185,26 +198,30 @@ func (f *finding) refuse(name, why string) {
 // calledBy is an object as people name it to a command.
 func calledBy(key api.Key) string { return strings.ToLower(key.Kind) + "/" + key.Name }
 
-// isReady says whether an object is as it was last asked to be and serves, and which object it is.
-func isReady(object api.Object) (types.UID, bool, error) {
+// isReady says what an object lacks to be as it was last asked to be and to serve, and which object it is. Nothing is lacking if the
+// text is empty; it is "not ready" if nobody knows more.
+func (f *finding) isReady(object api.Object) (types.UID, string, error) {
 	if object.Key.Kind == "Deployment" {
 		var d appsv1.Deployment
 		if err := json.Unmarshal(object.Raw, &d); err != nil {
-			return "", false, err
+			return "", "", err
 		}
-		want := int32(1)
-		if d.Spec.Replicas != nil {
-			want = *d.Spec.Replicas
-		}
-		// A status of an earlier generation counts the pods of an earlier template. While old pods are there, they may be the available ones.
-		s := d.Status
-		return d.UID, s.ObservedGeneration >= d.Generation && s.UpdatedReplicas == want && s.Replicas == want && s.AvailableReplicas == want, nil
+		return d.UID, deploymentTrouble(&d), nil
 	}
 	var pod corev1.Pod
 	if err := json.Unmarshal(object.Raw, &pod); err != nil {
-		return "", false, err
+		return "", "", err
 	}
-	return pod.UID, slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	}), nil
+	if podReady(&pod) {
+		return pod.UID, "", nil
+	}
+	why, crashed := podTrouble(&pod)
+	f.noteCrash(object.Key, crashed)
+	return pod.UID, cmp.Or(why, "not ready"), nil
+}
+
+func (f *finding) noteCrash(key api.Key, crashed bool) {
+	if crashed && f.crashed.Name == "" {
+		f.crashed = key
+	}
 }

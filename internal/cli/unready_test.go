@@ -143,7 +143,7 @@ func TestWaitTakesNoRolloutForDoneThatIsUnderWay(t *testing.T) {
 				timeout = "10s"
 			}
 			r := f.run("", "wait", "--timeout", timeout, "deploy/web")
-			if x.done != (r.code == ExitOK) || !x.done && !strings.Contains(r.stderr, "deployment/web;") {
+			if x.done != (r.code == ExitOK) || !x.done && !strings.Contains(r.stderr, "deployment/web (") {
 				t.Errorf("got %+v", r)
 			}
 		})

@@ -37,15 +37,16 @@ func (a *app) waitCommand() *cobra.Command {
   # A policy, in force in every node proxy.
   lateen wait authorizationpolicy/ratings-only-reviews`,
 		Long: "Waits until all of this is so, for the targets or for everything:\n\n" +
-			"  pod         ready; captured if its labels put it into the mesh, and released if not\n" +
+			"  pod         ready; captured if its labels put it into the mesh, and plain if not: a pod that leaves the mesh is waited\n" +
+			"              for until its connections through the mesh have ended\n" +
 			"  deployment  all its replicas, and no older ones, are of its present version and available; its pods are as above\n" +
 			"  policy, Service, ServiceEntry, WorkloadEntry, Gateway\n" +
 			"              accepted in its present version, if it is a target; a Service on Kubernetes, which does not count its\n" +
 			"              versions: in any\n\n" +
 			"and every node proxy has acknowledged the configuration that says so.\n\n" +
 			"Fails at once if a target or a pod of a target is refused, by the control plane or a node proxy; without targets, if a node proxy\n" +
-			"refuses anything in the namespaces looked at. Fails after --timeout, with what is missing. What is not a target and may be refused\n" +
-			"(the proxy names only a part of what it refuses) is told and not waited for.",
+			"refuses anything in the namespaces looked at. Fails after --timeout, with what is missing and why. Other objects that a\n" +
+			"proxy may have rejected are reported, not waited for.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if timeout <= 0 {
 				return usagef("--timeout %s: use a time above zero, such as 30s", timeout)
@@ -71,6 +72,7 @@ func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.
 	refusals := patience{}
 	var last []string // what was missing when it could last be asked
 	silent := ""      // why nobody answered then
+	var crashed api.Key
 	for {
 		began := time.Now()
 		found, err := unready(ctx, a.client(), requests)
@@ -83,10 +85,7 @@ func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.
 		if err == nil {
 			if lasting := refusals.lasting(found.refused, time.Now()); len(lasting) > 0 {
 				progress.Abandon()
-				if found.silent != "" {
-					return fmt.Errorf("%s, as the control plane left it in the cluster: it does not answer now (%s), and what node proxies have is not known; correct the object and see with lateen check why nobody answers", strings.Join(lasting, "; "), found.silent)
-				}
-				return fmt.Errorf("%s; correct it and apply it again, lateen status%s and lateen logs proxy/NODE%s say more", strings.Join(lasting, "; "), a.meshFlag(), a.meshFlag())
+				return refusedError(lasting, found.silent)
 			}
 		}
 		if err == nil && len(waiting) == 0 {
@@ -94,28 +93,52 @@ func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.
 			for _, doubt := range found.unknown.lines() {
 				a.warn("not known: %s", doubt)
 			}
-			return a.printf("%d ready\n", found.total)
+			// The analyser's findings about the targets belong here: they are warnings about objects that are in force.
+			return a.printf("ready: %s\n", found.ready)
 		}
 		if err == nil {
-			last, silent = waiting, found.silent
+			last, silent, crashed = slices.Concat(waiting, found.causes), found.silent, found.crashed
 			progress.Update("wait for " + strings.Join(waiting, ", "))
 		}
 		select {
 		case <-ctx.Done():
 			progress.Abandon()
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				if len(last) == 0 {
-					last = []string{"the mesh did not say in that time what is missing"}
-				}
-				if silent != "" {
-					return fmt.Errorf("%w: %s; until the control plane answers it is not known what node proxies have. lateen check says why it does not, lateen status%s what the cluster tells without it", context.Cause(ctx), strings.Join(last, ", "), a.meshFlag())
-				}
-				return fmt.Errorf("%w: %s; lateen status%s says more", context.Cause(ctx), strings.Join(last, ", "), a.meshFlag())
+				return unreadyError(context.Cause(ctx), last, silent, crashed)
 			}
 			return ctx.Err()
 		case <-time.After(pause(took)):
 		}
 	}
+}
+
+// refusedError is the error of a wait for objects that are refused. silent is why no control plane answers, if none does.
+func refusedError(refused []string, silent string) error {
+	if silent != "" {
+		return &api.Error{Message: fmt.Sprintf("%s, as the control plane left it in the cluster: it does not answer now (%s), and what node proxies have is not known", strings.Join(refused, "; "), silent),
+			Cure: "correct the object; lateen check says why nobody answers"}
+	}
+	return &api.Error{Message: strings.Join(refused, "; "), Cure: "correct it and apply it again; lateen status and lateen logs proxy/NODE say more"}
+}
+
+// unreadyError is the error of a wait that lasted too long, with what was missing last.
+func unreadyError(cause error, missing []string, silent string, crashed api.Key) error {
+	if len(missing) == 0 {
+		missing = []string{"the mesh did not say in that time what is missing"}
+	}
+	e := &api.Error{Message: fmt.Sprintf("%v: %s", cause, strings.Join(missing, ", ")), Cure: "lateen status says more"}
+	switch {
+	case silent != "":
+		e.Message += "; until the control plane answers it is not known what node proxies have"
+		e.Cure = "lateen check says why it does not answer, lateen status what the cluster tells without it"
+	case crashed.Name != "":
+		namespace := ""
+		if crashed.Namespace != "default" {
+			namespace = " -n " + crashed.Namespace
+		}
+		e.Cure = fmt.Sprintf("`lateen logs %s%s` shows what it wrote; lateen status says more", crashed.Name, namespace)
+	}
+	return e
 }
 
 // waitRequests asks for the targets or, without any, for everything: in one namespace or in all.

@@ -130,7 +130,7 @@ func (p *page) draining(nodes []api.NodeState, now time.Time) {
 	}
 	p.line("")
 	p.line("%s", p.style.Bold("Proxies that were replaced and still drain"))
-	p.line("  They accept nothing new; what they have open goes on until it ends or their time is over.")
+	p.line("  Draining: no new connections; open ones are closed at the deadline.")
 	p.grid(grid)
 }
 
@@ -229,10 +229,16 @@ func longReason(pod api.PodState) bool { return len(pod.Reason) > 40 }
 // outside is the state of pods that can never be captured; what that means is said once for all of them.
 const outside = "outside"
 
+// releasing is the state of pods that leave the mesh, in JSON.
+const releasing = "releasing"
+
 func meshState(pod api.PodState) string {
 	state := pod.Mesh
 	if state == "" {
 		state = "unknown"
+	}
+	if state == releasing {
+		state = "leaving the mesh"
 	}
 	if pod.MeshReason != "" && state != outside {
 		state += " (" + pod.MeshReason + ")"

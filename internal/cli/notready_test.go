@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+func TestWaitSaysWhyAPodIsNotReady(t *testing.T) {
+	const backOff = `"restartCount":5,"state":{"waiting":{"reason":"CrashLoopBackOff","message":"back-off 5m0s restarting failed container"}}`
+	tests := map[string]struct{ status, why, cure string }{
+		"it ends by itself":    {`"containerStatuses":[{"name":"c",` + backOff + `,"lastState":{"terminated":{"exitCode":3,"reason":"Error"}}}]`, "pod/alone (CrashLoopBackOff: exited with code 3)", "`lateen logs alone` shows what it wrote; lateen status says more"},
+		"it has no memory":     {`"containerStatuses":[{"name":"c",` + backOff + `,"lastState":{"terminated":{"exitCode":137,"reason":"OOMKilled"}}}]`, "(CrashLoopBackOff: exited with code 137 (OOMKilled))", "lateen logs alone"},
+		"a signal ended it":    {`"containerStatuses":[{"name":"c","state":{"terminated":{"exitCode":139,"signal":11,"reason":"Error"}}}]`, "(ended by signal 11)", "lateen logs alone"},
+		"no such command":      {`"containerStatuses":[{"name":"c","state":{"waiting":{"reason":"CrashLoopBackOff","message":"command \"x\" is in none of the directories of PATH; next start in 3.2s"}}}]`, `(CrashLoopBackOff: command "x" is in none of the directories of PATH)`, "cure: lateen status says more"},
+		"no such image":        {`"containerStatuses":[{"name":"a","ready":true,"state":{"running":{}}},{"name":"b","state":{"waiting":{"reason":"ImagePullBackOff","message":"not found"}}}]`, "(container b: ImagePullBackOff: not found)", "cure: lateen status says more"},
+		"no node":              {`"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"no node has room"}]`, "pod/alone (no node has room)", "cure: lateen status says more"},
+		"its probe fails":      {`"conditions":[{"type":"Ready","status":"False","message":"its readiness probe fails"}]`, "pod/alone (its readiness probe fails)", "cure: lateen status says more"},
+		"nobody says anything": {`"containerStatuses":[{"name":"c","state":{"waiting":{"reason":"ContainerCreating"}}}]`, "pod/alone\n", "cure: lateen status says more"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := acknowledging(t, func(*fakeEngine, int) {})
+			f.objects[2].Raw = []byte(`{"metadata":{"name":"alone"},"status":{"phase":"Running",` + tt.status + `}}`)
+			r := f.run("", "wait", "--timeout", "250ms", "alone")
+			if r.code != ExitFailure || !strings.Contains(r.stderr, tt.why) || !strings.Contains(r.stderr, tt.cure) || strings.Contains(r.stderr, "next start") {
+				t.Errorf("got %s, want %q and %q", r.stderr, tt.why, tt.cure)
+			}
+		})
+	}
+}
+
+// The pods of a deployment that is waited for by name are not waited for themselves, but they tell why it is not available.
+func TestWaitForADeploymentSaysWhyItsPodsAreNotReady(t *testing.T) {
+	f := acknowledging(t, func(*fakeEngine, int) {})
+	f.objects[0].Raw = []byte(strings.Replace(string(f.objects[0].Raw), `"availableReplicas":1`, `"availableReplicas":0`, 1))
+	f.objects[1].Raw = []byte(`{"metadata":{"name":"web-a","ownerReferences":[{"kind":"Deployment","name":"web","uid":"u-web"}]},
+		"status":{"phase":"Running","containerStatuses":[{"name":"c","state":{"waiting":{"reason":"CrashLoopBackOff"}},"lastState":{"terminated":{"exitCode":3}}}]}}`)
+	r := f.run("", "wait", "--timeout", "250ms", "deploy/web")
+	if want := "deployment/web (0 of 1 pods available), pod/web-a (CrashLoopBackOff: exited with code 3)"; r.code != ExitFailure || !strings.Contains(r.stderr, want) || !strings.Contains(r.stderr, "lateen logs web-a") {
+		t.Errorf("got %s, want %s", r.stderr, want)
+	}
+}
+
+func TestWaitSaysWhatIsReady(t *testing.T) {
+	policy := accepted(object("authorizationpolicy", "deny", `{"kind":"AuthorizationPolicy","metadata":{"name":"deny"}}`))
+	for args, want := range map[string]string{
+		"":                         "2 pods, 1 deployment, 1 node proxy",
+		"deploy/web":               "1 pod, 1 deployment, 1 node proxy",
+		"deploy/web pod/web-a":     "1 pod, 1 deployment, 1 node proxy",
+		"deploy/web alone":         "2 pods, 1 deployment, 1 node proxy",
+		"alone":                    "1 pod, 1 node proxy",
+		"ap/deny":                  "1 authorizationpolicy, 1 node proxy",
+		"deploy/web alone ap/deny": "2 pods, 1 deployment, 1 authorizationpolicy, 1 node proxy",
+	} {
+		f := acknowledging(t, func(*fakeEngine, int) {})
+		f.objects = append(f.objects, policy)
+		if r := f.run("", append([]string{"wait", "--timeout", "60s"}, strings.Fields(args)...)...); r.code != ExitOK || r.stdout != "ready: "+want+"\n" {
+			t.Errorf("%q: got %+v, want %q", args, r, want)
+		}
+	}
+	if got := (tally{}).String(); got != "nothing is here to wait for" {
+		t.Error(got)
+	}
+}
+
+// A pod that leaves is plain to its own clients at once; other proxies and its own connections may still use the mesh.
+func TestWaitLastsUntilAPodHasLeftTheMesh(t *testing.T) {
+	f := acknowledging(t, func(f *fakeEngine, look int) {
+		f.status.Pods[1] = api.PodState{Namespace: "default", Name: "alone", Mesh: "releasing", MeshReason: "other proxies not updated yet"}
+		if look > 3 {
+			f.status.Pods[1] = api.PodState{Namespace: "default", Name: "alone", Mesh: "plain"}
+		}
+	})
+	looks := 0
+	inner := f.looking
+	f.looking = func() { looks++; inner() }
+	if r := f.run("", "wait", "--timeout", "60s"); r.code != ExitOK || looks < 4 {
+		t.Errorf("after %d looks: %+v", looks, r)
+	}
+}
