@@ -56,7 +56,7 @@ func (a *app) applyCommand() *cobra.Command {
 				return reported
 			}
 			if !dryRun {
-				a.next("lateen get pods"+a.meshFlag(), "lateen status"+a.meshFlag())
+				a.next(afterApply(result.Results)...)
 			}
 			return nil
 		},

@@ -20,6 +20,15 @@ const (
 // exitInterrupted is the shell's code for a program that SIGINT ended.
 const exitInterrupted = 130
 
+// exitCodes explains the exit codes in the help of the whole command.
+var exitCodes = fmt.Sprintf(`Exit codes
+  %-4d done
+  %-4d failed, as the error says
+  %-4d the command line is wrong; nothing was done
+  %-4d check, demo and lab run: done, and something is wrong with the machine, the mesh or the run
+  %-4d interrupted
+  exec passes on the exit code of its command.`, ExitOK, ExitFailure, ExitUsage, ExitFindings, exitInterrupted)
+
 // usageError is a mistake on the command line.
 type usageError struct{ error }
 

@@ -19,7 +19,10 @@ func misspeltVerb(root *cobra.Command, args []string) error {
 	if err != nil || !above.HasSubCommands() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") || strings.HasPrefix(rest[0], cobra.ShellCompRequestCmd) {
 		return nil
 	}
-	return above.ValidateArgs(rest[:1])
+	if err := above.ValidateArgs(rest[:1]); err != nil {
+		return unknownVerb(above, rest[0], rest[1:]...)
+	}
+	return nil
 }
 
 const (
@@ -39,12 +42,17 @@ func addHelpVerb(root *cobra.Command) {
 			if err != nil || !above.HasSubCommands() || len(rest) == 0 {
 				return err
 			}
-			return unknownVerb(above, rest[0])
+			return unknownVerb(above, rest[0], rest[1:]...)
 		}
 	}
 }
 
-func unknownVerb(above *cobra.Command, verb string) error {
+// unknownVerb is the error of a verb that does not exist, with the one that was probably meant: that of a word of another program, else
+// the nearest in spelling. rest are the arguments behind it.
+func unknownVerb(above *cobra.Command, verb string, rest ...string) error {
+	if b, known, ok := bridgeFor(verb, rest); ok && !above.HasParent() {
+		return b.error(verb, known)
+	}
 	var verbs []string
 	for _, c := range above.Commands() {
 		if c.IsAvailableCommand() || c.Name() == helpVerb {
@@ -64,6 +72,9 @@ func unknownFlag(cmd *cobra.Command, err error) error {
 	word := missing.GetSpecifiedName()
 	if letters, _, _ := strings.Cut(missing.GetSpecifiedShortnames(), "="); letters != "" {
 		word = letters
+	}
+	if answer := flagBridges[word]; answer != "" {
+		return &api.Error{Message: err.Error(), Cure: answer}
 	}
 	var flags []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f.Name) })

@@ -110,6 +110,7 @@ func newApp(env Env) *app {
   # See all of it at once, with and without the mesh, measured; it cleans up after itself.
   lateen demo`,
 		DisableFlagsInUseLine: true,
+		Long:                  exitCodes,
 
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -214,7 +215,7 @@ func register(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		if cmd.HasSubCommands() {
-			return unknownVerb(cmd, args[0])
+			return unknownVerb(cmd, args[0], args[1:]...)
 		}
 		return usagef("unexpected argument %q", args[0])
 	}

@@ -86,6 +86,16 @@ const cliFlagsIntroduction = `## lateen
 
 Every verb explains itself with ` + "`--help`" + `, examples first. ` + "`--name`" + ` belongs to all of them.
 
+| exit code | meaning |
+|---|---|
+| 0 | done |
+| 1 | failed, as the error says |
+| 64 | the command line is wrong; nothing was done |
+| 79 | ` + "`check`, `demo` and `lab run`" + `: done, and something is wrong with the machine, the mesh or the run |
+| 130 | interrupted |
+
+` + "`exec`" + ` passes on the exit code of its command.
+
 `
 
 const annotationsIntroduction = `# Reference: labels, annotations, conditions

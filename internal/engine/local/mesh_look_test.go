@@ -30,7 +30,7 @@ func execSessions(m *mesh) {
 	if err != nil || code != 0 || out.String() != big || errs.String() != "done\n" {
 		m.Errorf("code %d, %v, %d bytes back of %d, stderr %q", code, err, out.Len(), len(big), errs.String())
 	}
-	for target, want := range map[string]string{"deploy/nobody": "is not there", "configmap/x": "has no pods", "svc/web-nobody": "is not there", "teapot/x": "no kind"} {
+	for target, want := range map[string]string{"deploy/nobody": "not found in namespace default; `lateen get deployments -n default` lists those that exist", "configmap/x": "has no pods", "svc/web-nobody": "not found in namespace", "teapot/x": "no kind"} {
 		_, err := m.Client.Exec(m.Context(), api.ExecRequest{Target: target, Command: []string{"true"}}, api.Streams{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			m.Errorf("%s: %v, want %q", target, err, want)

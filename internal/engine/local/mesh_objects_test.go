@@ -36,7 +36,7 @@ metadata: {name: lost, namespace: nowhere}
 	if p := res.Problems[0]; p.File != "test.yaml" || p.Line < 6 || !strings.Contains(p.String(), "prots") {
 		m.Errorf("problem %+v", p)
 	}
-	if p := res.Problems[1]; p.Line != 11 || !strings.Contains(p.Message, `namespace "nowhere" is not there`) {
+	if p := res.Problems[1]; p.Line != 11 || !strings.Contains(p.Message, `namespace "nowhere" not found`) {
 		m.Errorf("problem %+v", p)
 	}
 	list, err := m.Client.Get(m.Context(), api.GetRequest{Kind: "svc", Name: "web"})
@@ -250,7 +250,7 @@ func deletion(m *mesh) {
 		m.Errorf("a service without pods: %q", out)
 	}
 	res, err = m.Client.Delete(m.Context(), api.DeleteRequest{Keys: []api.Key{{Kind: "Deployment", Namespace: "default", Name: "web"}}})
-	if err != nil || len(res.Problems) != 1 || !strings.Contains(res.Problems[0].Message, "is not there") {
+	if err != nil || len(res.Problems) != 1 || !strings.Contains(res.Problems[0].Message, "not found") {
 		m.Errorf("deleted twice: %+v, %v", res, err)
 	}
 	for _, p := range pods {

@@ -238,7 +238,7 @@ spec:
 		if err != nil {
 			return err
 		}
-		if !strings.Contains(string(list.Items[0].Raw), `ServiceAccount \"comes-later\" is not there`) {
+		if !strings.Contains(string(list.Items[0].Raw), `ServiceAccount \"comes-later\" not found in namespace`) {
 			return fmt.Errorf("orphan: %s", list.Items[0].Raw)
 		}
 		status, err := m.Client.Status(m.Context())

@@ -101,7 +101,7 @@ func (e *Engine) applyOne(o files.Object, dir string, dryRun bool) (api.Action, 
 		return "", errors.New("nodes are made by `lateen up --nodes`, not by manifests; label one with `lateen label node`")
 	}
 	if o.Key.Namespace != "" && !e.store.namespaceExists(o.Key.Namespace) {
-		return "", fmt.Errorf("namespace %q is not there; apply a Namespace of that name first", o.Key.Namespace)
+		return "", fmt.Errorf("namespace %q not found; apply a Namespace of that name first", o.Key.Namespace)
 	}
 	if o.Kind == "Pod" {
 		if err := e.admitPod(o); err != nil {
@@ -338,13 +338,17 @@ func (e *Engine) changed(k model.Key) {
 	}
 }
 
+// notFound is the error of a request for an object that does not exist. Its cure lists the objects that do, where it was looked for.
 func notFound(k api.Key) error {
-	kind, where, flag := strings.ToLower(k.Kind), "", ""
-	if k.Namespace != "" {
-		where, flag = " in namespace "+k.Namespace, " -A"
+	plural, where, flag := strings.ToLower(k.Kind), "", ""
+	if kind, ok := api.LookupKind(k.Kind); ok {
+		plural = kind.Plural
 	}
-	return &api.Error{Code: http.StatusNotFound, Message: fmt.Sprintf("%s %q is not there%s", kind, k.Name, where),
-		Cure: fmt.Sprintf("list what is with `lateen get %s%s`", kind, flag)}
+	if k.Namespace != "" {
+		where, flag = " in namespace "+k.Namespace, " -n "+k.Namespace
+	}
+	return &api.Error{Code: http.StatusNotFound, Message: fmt.Sprintf("%s %q not found%s", strings.ToLower(k.Kind), k.Name, where),
+		Cure: fmt.Sprintf("`lateen get %s%s` lists those that exist", plural, flag)}
 }
 
 func apiKey(k model.Key) api.Key { return api.Key{Kind: k.Kind, Namespace: k.Namespace, Name: k.Name} }

@@ -199,7 +199,7 @@ func (e *Engine) makePod(ctx context.Context, owner *stored, name string, labels
 	ns := owner.Key.Namespace
 	account := podspec.ServiceAccountOf(spec)
 	if e.store.find(api.Key{Kind: "ServiceAccount", Namespace: ns, Name: account}) == nil {
-		return fmt.Errorf("ServiceAccount %q is not there in namespace %s; apply one", account, ns)
+		return fmt.Errorf("ServiceAccount %q not found in namespace %s; apply one", account, ns)
 	}
 	var candidates []schedule.Node
 	for _, n := range e.nodes {
