@@ -78,8 +78,18 @@ func severalMeshes(running []string) error {
 	if i := slices.IndexFunc(running, func(m string) bool { return !strings.HasPrefix(m, labPrefix) }); i >= 0 {
 		first = running[i]
 	}
-	return usageError{&api.Error{Message: fmt.Sprintf("no mesh is named, and %d run: %s", len(running), strings.Join(running, ", ")),
-		Cure: fmt.Sprintf("name one: --name %s, or export %s=%s for all commands of this shell", first, nameVariable, first)}}
+	return usageError{&api.Error{Message: fmt.Sprintf("no mesh is named, and %d run: %s", len(running), someMeshes(running)),
+		Cure: fmt.Sprintf("name one: --name %s, or export %s=%s for all commands of this shell; lateen list shows them", first, nameVariable, first)}}
+}
+
+// maxNamedMeshes bounds how many meshes an error names.
+const maxNamedMeshes = 6
+
+func someMeshes(names []string) string {
+	if more := len(names) - maxNamedMeshes; more > 0 {
+		names = append(names[:maxNamedMeshes:maxNamedMeshes], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
 }
 
 // running lists the meshes of this machine whose engine answers, in the order of their names. An engine that answers root alone counts.
@@ -130,7 +140,7 @@ func (e *notRunning) parts() (what, cure string) {
 	if len(e.running) == 0 {
 		return what, "start it with " + start
 	}
-	return what + "; running: " + strings.Join(e.running, ", "),
+	return what + "; running: " + someMeshes(e.running),
 		fmt.Sprintf("name one that runs, as in lateen --name %s, or start this one with %s", e.running[0], start)
 }
 

@@ -55,7 +55,10 @@ func TestWaitSaysWhatIsReady(t *testing.T) {
 		"deploy/web alone ap/deny": "2 pods, 1 deployment, 1 authorizationpolicy, 1 node proxy",
 	} {
 		f := acknowledging(t, func(*fakeEngine, int) {})
-		f.objects = append(f.objects, policy)
+		// The local engine shows its node proxies as pods, too.
+		proxy := object("pod", "ztunnel-n1", `{"metadata":{"name":"ztunnel-n1","labels":{"app":"ztunnel"}},"spec":{"hostNetwork":true,"serviceAccountName":"ztunnel"},
+			"status":{"conditions":[{"type":"Ready","status":"True"}]}}`)
+		f.objects = append(f.objects, policy, proxy)
 		if r := f.run("", append([]string{"wait", "--timeout", "60s"}, strings.Fields(args)...)...); r.code != ExitOK || r.stdout != "ready: "+want+"\n" {
 			t.Errorf("%q: got %+v, want %q", args, r, want)
 		}

@@ -112,7 +112,9 @@ func survey(ctx context.Context, client *api.Client, requests []api.GetRequest) 
 			if err != nil {
 				return finding{}, fmt.Errorf("read %s: %w", object.Key, err)
 			}
-			f.ready[object.Key.Kind]++
+			if !isNodeProxy(object) {
+				f.ready[object.Key.Kind]++
+			}
 			chosen.keys[object.Key] = true
 			if uid != "" {
 				chosen.uids[uid] = true
@@ -218,6 +220,13 @@ func (f *finding) isReady(object api.Object) (types.UID, string, error) {
 	why, crashed := podTrouble(&pod)
 	f.noteCrash(object.Key, crashed)
 	return pod.UID, cmp.Or(why, "not ready"), nil
+}
+
+// isNodeProxy reports whether an object is the pod that stands for a node proxy of the local engine, which counts as a node proxy.
+func isNodeProxy(object api.Object) bool {
+	var pod corev1.Pod
+	return object.Key.Kind == "Pod" && json.Unmarshal(object.Raw, &pod) == nil && pod.Spec.HostNetwork &&
+		pod.Spec.ServiceAccountName == "ztunnel" && pod.Labels["app"] == "ztunnel"
 }
 
 func (f *finding) noteCrash(key api.Key, crashed bool) {
