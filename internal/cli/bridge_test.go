@@ -20,8 +20,11 @@ func TestEveryBridgeLeadsToACommand(t *testing.T) {
 				continue
 			}
 			// A word that is left must stand for a name, be a kind of object, or follow a flag.
-			if cmd.HasSubCommands() && cmd.Name() != "config" && len(rest) > 0 {
+			if cmd.HasSubCommands() && len(rest) > 0 {
 				t.Errorf("%s leads to `lateen %s`: %s has no command %s", word, line, cmd.Name(), rest[0])
+			}
+			if cmd.Name() == "config" && rest[0] != "NODE" && !slices.Contains(partNames(), rest[0]) {
+				t.Errorf("%s leads to `lateen %s`: no such part", word, line)
 			}
 			for _, flag := range words {
 				if name, isLong := strings.CutPrefix(flag, "--"); isLong && name != "" && name != "help" && cmd.Flags().Lookup(name) == nil {

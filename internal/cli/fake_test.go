@@ -31,6 +31,7 @@ type fakeEngine struct {
 	socket   string
 	objects  []api.Object
 	status   api.Status
+	dump     string   // the configuration of each node's proxy
 	declared string   // the control plane's page of resources
 	asked    []string // method, path and body of each request
 	problems []api.Problem
@@ -141,6 +142,14 @@ func (f *fakeEngine) handler() http.Handler {
 	}
 	mux.HandleFunc("GET /v1/control/debug/resources", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "["+f.declared+"]")
+	})
+	mux.HandleFunc("GET /v1/nodes/{node}/proxy/config_dump", func(w http.ResponseWriter, r *http.Request) {
+		if !slices.ContainsFunc(f.status.Nodes, func(n api.NodeState) bool { return n.Name == r.PathValue("node") }) {
+			w.WriteHeader(http.StatusNotFound)
+			answer(w, api.Error{Message: "there is no node " + r.PathValue("node"), Cure: "list them with `lateen get nodes`"})
+			return
+		}
+		_, _ = io.WriteString(w, f.dump)
 	})
 	mux.HandleFunc("GET /v1/control/debug/ca", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, f.ca[0])

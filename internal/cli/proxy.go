@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -22,7 +21,8 @@ func (a *app) proxyCommand() *cobra.Command {
 		Example: `  # Another process in the place of n1's node proxy; no connection is refused.
   lateen proxy replace n1
 
-  # What n1's node proxy knows.
+  # The policies that n1's node proxy decides by, and all that it knows as JSON.
+  lateen proxy config policies n1
   lateen proxy config n1`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -98,23 +98,6 @@ func (a *app) completeNode(cmd *cobra.Command, args []string, _ string) ([]strin
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return a.names(cmd.Context(), api.GetRequest{Kind: "Node"}), cobra.ShellCompDirectiveNoFileComp
-}
-
-func (a *app) proxyConfigCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:               "config NODE",
-		Short:             "show what a node's proxy knows, as JSON",
-		Example:           `  lateen proxy config n1 | jq '.workloads[].name'`,
-		Args:              exactly(1, "NODE"),
-		ValidArgsFunction: a.completeNode,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			dump, err := a.client().ProxyConfigDump(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return a.printf("%s\n", bytes.TrimRight(dump, "\n"))
-		},
-	}
 }
 
 func (a *app) proxyLogLevelCommand() *cobra.Command {
