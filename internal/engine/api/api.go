@@ -127,6 +127,8 @@ type ApplyRequest struct {
 	Documents []Document `json:"documents"`
 	Namespace string     `json:"namespace,omitempty"` // for objects that name none; "default" if empty
 	DryRun    bool       `json:"dryRun,omitempty"`
+	// Diff asks, with DryRun, for each object as it is and as it would be.
+	Diff bool `json:"diff,omitempty"`
 }
 
 // Action is what became of one object.
@@ -145,6 +147,10 @@ type ObjectResult struct {
 	Key      Key      `json:"key"`
 	Action   Action   `json:"action"`
 	Warnings []string `json:"warnings,omitempty"` // for example: this kind has no effect yet
+	// Before and After are the object as it is, without its status, and as apply would leave it, with ApplyRequest.Diff. Before is empty
+	// if there is none.
+	Before json.RawMessage `json:"before,omitempty"`
+	After  json.RawMessage `json:"after,omitempty"`
 }
 
 // ApplyResult answers apply and delete. Good documents count even when others are refused:
@@ -161,12 +167,16 @@ type DeleteRequest struct {
 	Keys           []Key      `json:"keys,omitempty"`
 	IgnoreNotFound bool       `json:"ignoreNotFound,omitempty"`
 	Wait           bool       `json:"wait,omitempty"` // answer only when the pods that go with them are gone
+	DryRun         bool       `json:"dryRun,omitempty"`
+	// GraceSeconds is how long pods may take to end, in place of their own terminationGracePeriodSeconds; nil leaves that.
+	GraceSeconds *int64 `json:"graceSeconds,omitempty"`
 }
 
 // PatchRequest changes an object by a JSON merge patch (RFC 7386): labels, replicas, anything.
 type PatchRequest struct {
-	Key   Key             `json:"key"`
-	Patch json.RawMessage `json:"patch"`
+	Key    Key             `json:"key"`
+	Patch  json.RawMessage `json:"patch"`
+	DryRun bool            `json:"dryRun,omitempty"`
 }
 
 // GetRequest asks for objects of one kind.
@@ -209,13 +219,16 @@ type ObjectList struct {
 	Unasked string `json:"unasked,omitempty"`
 }
 
-// LogsRequest asks for what a container wrote.
+// LogsRequest asks for what a container wrote, or a part of the mesh (see Client.PartLog).
 type LogsRequest struct {
-	Namespace string
-	Target    string // "pod", "pod/name", "deploy/name" (its first ready pod) or "svc/name"
-	Container string // the first one if empty
-	Follow    bool
-	Tail      int // last lines; 0 means all
+	Namespace  string
+	Target     string // "pod", "pod/name", "deploy/name" (its first ready pod) or "svc/name"
+	Container  string // the first one if empty
+	Follow     bool
+	Tail       int       // last lines; 0 means all
+	Since      time.Time // lines that were written at this time or later; zero means all
+	Previous   bool      // lines of the run before the present one
+	Timestamps bool      // each line after the time when it was written, as in RFC 3339
 }
 
 // ExecRequest runs a command in a pod: in its namespaces, with its uid, without privileges.

@@ -126,27 +126,6 @@ func (c *Client) Usage(ctx context.Context) (Usage, error) {
 	return u, c.call(ctx, http.MethodGet, "/v1/usage", nil, nil, &u)
 }
 
-// Logs streams what a container wrote, stdout and stderr together. The caller closes it.
-func (c *Client) Logs(ctx context.Context, r LogsRequest) (io.ReadCloser, error) {
-	q := url.Values{"namespace": {r.Namespace}, "target": {r.Target}, "container": {r.Container}}
-	return c.stream(ctx, "/v1/logs", tailQuery(q, r.Follow, r.Tail))
-}
-
-// ProxyLog streams a node proxy's log: its access log and what else it says.
-func (c *Client) ProxyLog(ctx context.Context, node string, follow bool, tail int) (io.ReadCloser, error) {
-	return c.stream(ctx, "/v1/nodes/"+url.PathEscape(node)+"/proxy/log", tailQuery(url.Values{}, follow, tail))
-}
-
-// AgentLog streams a node agent's log.
-func (c *Client) AgentLog(ctx context.Context, node string, follow bool, tail int) (io.ReadCloser, error) {
-	return c.stream(ctx, "/v1/nodes/"+url.PathEscape(node)+"/agent/log", tailQuery(url.Values{}, follow, tail))
-}
-
-// ControlLog streams the control plane's log.
-func (c *Client) ControlLog(ctx context.Context, follow bool, tail int) (io.ReadCloser, error) {
-	return c.stream(ctx, "/v1/control/log", tailQuery(url.Values{}, follow, tail))
-}
-
 // ProxyMetrics reads a node proxy's Prometheus metrics.
 func (c *Client) ProxyMetrics(ctx context.Context, node string) ([]byte, error) {
 	return c.read(ctx, "/v1/nodes/"+url.PathEscape(node)+"/proxy/metrics")
@@ -494,16 +473,6 @@ func readError(resp *http.Response) error {
 	}
 	e.Code = resp.StatusCode
 	return e
-}
-
-func tailQuery(q url.Values, follow bool, tail int) url.Values {
-	if follow {
-		q.Set("follow", "true")
-	}
-	if tail > 0 {
-		q.Set("tail", strconv.Itoa(tail))
-	}
-	return q
 }
 
 func captureQuery(r CaptureRequest) url.Values {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -207,54 +208,89 @@ func ofThisVersion(said []controlObject, objects map[model.Key]*stored) []contro
 }
 
 // patchNode changes a node's labels, the only thing about it that users may change. The engine's lock must be held.
-func (e *Engine) patchNode(k api.Key, patch merge.Object) (api.Action, error) {
+func (e *Engine) patchNode(k api.Key, patch merge.Object, dryRun bool) (api.Action, error) {
 	n := e.node(k.Name)
 	if n == nil {
 		return "", notFound(k)
 	}
-	next, err := patchLabels(n.labels, patch)
+	next, err := patchMetadata(patch, metadata{"labels": n.labels})
 	if err != nil {
 		return "", err
 	}
-	n.labels = next
-	return api.Configured, nil
+	action := changeOf(metadata{"labels": n.labels}, next)
+	if !dryRun {
+		n.labels = next["labels"]
+	}
+	return action, nil
 }
 
-// patchOwnedPod changes the labels of a pod that is a Deployment's. The engine's lock must be held.
-func (e *Engine) patchOwnedPod(k api.Key, patch merge.Object) (api.Action, error) {
+// patchOwnedPod changes the labels and annotations of a pod that is a Deployment's. The engine's lock must be held.
+func (e *Engine) patchOwnedPod(k api.Key, patch merge.Object, dryRun bool) (api.Action, error) {
 	for _, p := range e.pods {
 		if p.namespace == k.Namespace && p.name == k.Name {
-			next, err := patchLabels(p.labels, patch)
+			old := metadata{"labels": p.labels, "annotations": p.annotations}
+			next, err := patchMetadata(patch, old)
 			if err != nil {
 				return "", err
 			}
-			p.labels = next
-			p.wake()
-			return api.Configured, nil
+			next["annotations"] = ownAnnotations(next["annotations"])
+			action := changeOf(old, next)
+			if !dryRun {
+				p.labels, p.annotations = next["labels"], next["annotations"]
+				p.wake()
+			}
+			return action, nil
 		}
 	}
 	return "", notFound(k)
 }
 
-func patchLabels(old map[string]string, patch merge.Object) (map[string]string, error) {
-	change, ok := merge.Get(patch, "metadata", "labels")
-	labelsPatch, isObject := change.(merge.Object)
-	meta, _ := patch["metadata"].(merge.Object)
-	if !ok || !isObject || len(patch) != 1 || len(meta) != 1 {
-		return nil, &api.Error{Code: http.StatusBadRequest, Message: "only metadata.labels of this object can be changed"}
+// metadata are the maps of an object's metadata that may be changed, by the field's name.
+type metadata map[string]map[string]string
+
+// changeOf says what a patch does with metadata.
+func changeOf(old, next metadata) api.Action {
+	for field := range old {
+		if !maps.Equal(old[field], next[field]) {
+			return api.Configured
+		}
 	}
-	next := map[string]string{}
-	for k, v := range old {
-		next[k] = v
+	return api.Unchanged
+}
+
+// patchMetadata applies a JSON merge patch to the maps that an object has, and refuses one that changes anything else.
+func patchMetadata(patch merge.Object, old metadata) (metadata, error) {
+	fields := slices.Sorted(maps.Keys(old))
+	only := &api.Error{Code: http.StatusBadRequest, Message: "only metadata." + strings.Join(fields, " and metadata.") + " of this object can be changed",
+		Cure: "change the Deployment or the manifest that it comes from"}
+	meta, ok := patch["metadata"].(merge.Object)
+	if !ok || len(patch) != 1 {
+		return nil, only
 	}
-	for k, v := range labelsPatch {
-		switch v := v.(type) {
-		case nil:
-			delete(next, k)
-		case string:
-			next[k] = v
-		default:
-			return nil, &api.Error{Code: http.StatusBadRequest, Message: fmt.Sprintf("label %s: the value is not text", k)}
+	next := metadata{}
+	for field, values := range old {
+		next[field] = maps.Clone(values)
+	}
+	for field, change := range meta {
+		if _, known := old[field]; !known {
+			return nil, only
+		}
+		values, ok := change.(merge.Object)
+		if !ok {
+			return nil, only
+		}
+		if next[field] == nil {
+			next[field] = map[string]string{}
+		}
+		for k, v := range values {
+			switch v := v.(type) {
+			case nil:
+				delete(next[field], k)
+			case string:
+				next[field][k] = v
+			default:
+				return nil, &api.Error{Code: http.StatusBadRequest, Message: fmt.Sprintf("metadata.%s: the value of %s is not text", field, k), Cure: "write it in quotes"}
+			}
 		}
 	}
 	return next, nil

@@ -48,9 +48,9 @@ func (e *Engine) handler() http.Handler {
 	m.HandleFunc("GET /v1/nodes/{node}/agent/status", e.servePage(func(ctx context.Context, n *node, _ *http.Request) ([]byte, error) {
 		return fetchUnix(ctx, e.agentSocket(n), "/v1/status")
 	}))
-	m.HandleFunc("GET /v1/nodes/{node}/proxy/log", e.serveNodeLog("proxy.log"))
-	m.HandleFunc("GET /v1/nodes/{node}/agent/log", e.serveNodeLog("agent.log"))
-	m.HandleFunc("GET /v1/control/log", func(w http.ResponseWriter, r *http.Request) { serveLog(w, r, e.dir.controlLog(), nil) })
+	m.HandleFunc("GET /v1/nodes/{node}/proxy/log", e.serveNodeLog(func(n *node) *daemon { return n.proxy }))
+	m.HandleFunc("GET /v1/nodes/{node}/agent/log", e.serveNodeLog(func(n *node) *daemon { return n.agent }))
+	m.HandleFunc("GET /v1/control/log", func(w http.ResponseWriter, r *http.Request) { serveDaemonLog(w, r, e.control) })
 	m.HandleFunc("POST /v1/ca/rotate", asks(func(context.Context, struct{}) (any, error) { return struct{}{}, e.rotateCA() }))
 	m.HandleFunc("GET /v1/control/{page...}", e.serveControl)
 	m.HandleFunc("GET /agent/v1/pods", e.serveAgentPods)
@@ -68,7 +68,7 @@ func (e *Engine) serveVersion(w http.ResponseWriter, _ *http.Request) {
 
 func (e *Engine) serveDelete(ctx context.Context, r api.DeleteRequest) (any, error) {
 	res, pods := e.delete(r)
-	if r.Wait {
+	if r.Wait && !r.DryRun {
 		for _, p := range pods {
 			select {
 			case <-p.done:
@@ -116,14 +116,14 @@ func (e *Engine) servePage(page func(context.Context, *node, *http.Request) ([]b
 	}
 }
 
-func (e *Engine) serveNodeLog(name string) http.HandlerFunc {
+func (e *Engine) serveNodeLog(part func(*node) *daemon) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		n, err := e.nodeOf(r)
 		if err != nil {
 			fail(w, err)
 			return
 		}
-		serveLog(w, r, filepath.Join(e.dir.node(n.name), name), nil)
+		serveDaemonLog(w, r, part(n))
 	}
 }
 

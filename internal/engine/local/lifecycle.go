@@ -48,6 +48,9 @@ const (
 	// output to, may still have it.
 	drainOutput = time.Second
 
+	// crashLoop is the reason of a container that waits for its next start, as Kubernetes writes it.
+	crashLoop = "CrashLoopBackOff"
+
 	backoffMin   = 200 * time.Millisecond
 	backoffMax   = 10 * time.Second
 	backoffReset = 30 * time.Second // a container that ran this long starts again without delay
@@ -244,7 +247,7 @@ func (e *Engine) runContainer(ctx context.Context, p *pod, c *container) error {
 		}
 		e.log.Warn("container will start again", "namespace", p.namespace, "pod", p.name, "container", c.spec.Name, "why", why, "in", backoff)
 		e.update(func() {
-			c.waiting, c.message = "CrashLoopBackOff", fmt.Sprintf("%s; next start in %s", why, backoff)
+			c.waiting, c.message = crashLoop, fmt.Sprintf("%s; next start in %s", why, backoff)
 			c.restarts++
 		})
 		select {
@@ -281,6 +284,7 @@ func (e *Engine) startContainer(ctx context.Context, p *pod, c *container) (*pod
 		return nil, err
 	}
 	defer null.Close()
+	c.log.Begin()
 	proc, err := p.init.Start(ctx, cmd, [3]*os.File{null, output.Writer, output.Writer})
 	if err != nil {
 		return nil, err
@@ -428,6 +432,9 @@ func (e *Engine) grace(p *pod) time.Duration {
 	g := time.Duration(podspec.GraceSeconds(&p.spec)) * time.Second
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if p.graceLimit != nil {
+		g = *p.graceLimit
+	}
 	if e.stopping {
 		return min(g, downGrace)
 	}

@@ -1,14 +1,14 @@
 package local
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
-	"os"
-	"slices"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -27,144 +27,176 @@ func (e *Engine) serveLogs(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		c, err = p.containerOf(q.Get("container"))
 	}
+	again := err == nil && c.waiting == crashLoop
 	e.mu.Unlock()
 	if err != nil {
 		fail(w, err)
 		return
 	}
-	serveLog(w, r, c.log.Path(), p.done)
+	s := logSource{log: c.log, done: p.done}
+	s.previous = func() (from, to int64, err error) {
+		// Between two runs the one that has ended is the previous one.
+		from, to, ok := c.log.Run(!again)
+		if !ok {
+			return 0, 0, &api.Error{Code: http.StatusBadRequest, Message: fmt.Sprintf("container %s of pod %s has no previous run: it was not restarted", c.spec.Name, p.name), Cure: "leave out --previous"}
+		}
+		return from, to, nil
+	}
+	s.serve(w, r)
 }
 
-// serveLog sends a log: all of it or its last lines, and with follow what is added until the asker goes or done is closed.
-func serveLog(w http.ResponseWriter, r *http.Request, path string, done <-chan struct{}) {
-	q := r.URL.Query()
-	lines := 0
+// serveDaemonLog sends the log of a part of the mesh.
+func serveDaemonLog(w http.ResponseWriter, r *http.Request, d *daemon) {
+	if d == nil {
+		fail(w, &api.Error{Code: http.StatusConflict, Message: "this part of the mesh was not started yet", Cure: "try again when the mesh is up"})
+		return
+	}
+	logSource{log: d.output, previous: func() (int64, int64, error) {
+		return 0, 0, &api.Error{Code: http.StatusBadRequest, Message: "the parts of the mesh have one log over all their runs", Cure: "leave out --previous"}
+	}}.serve(w, r)
+}
+
+// logSource is a log that can be asked for.
+type logSource struct {
+	log      *logfile.File
+	done     <-chan struct{}                    // closed when nothing more is written; nil for never
+	previous func() (from, to int64, err error) // the part that the previous run wrote
+}
+
+// logRequest is how much of a log is asked for.
+type logRequest struct {
+	follow, previous, timestamps bool
+	tail                         int       // last lines; 0 is all
+	since                        time.Time // zero is all
+}
+
+func readLogRequest(q url.Values) (logRequest, error) {
+	r := logRequest{follow: q.Get("follow") == "true", previous: q.Get("previous") == "true", timestamps: q.Get("timestamps") == "true"}
+	var err error
 	if s := q.Get("tail"); s != "" {
-		var err error
-		if lines, err = strconv.Atoi(s); err != nil || lines < 0 {
-			fail(w, &api.Error{Code: http.StatusBadRequest, Message: "tail " + s + " is not a number of lines"})
-			return
+		if r.tail, err = strconv.Atoi(s); err != nil || r.tail < 0 {
+			return r, &api.Error{Code: http.StatusBadRequest, Message: "tail " + s + " is not a number of lines"}
 		}
 	}
-	follow := q.Get("follow") == "true"
-	f, before, err := openLog(r.Context(), path, follow, done)
+	if s := q.Get("since"); s != "" {
+		if r.since, err = time.Parse(time.RFC3339Nano, s); err != nil {
+			return r, &api.Error{Code: http.StatusBadRequest, Message: "since " + s + " is not a time as in RFC 3339"}
+		}
+	}
+	return r, nil
+}
+
+// serve sends the part of the log that is asked for, and with follow what is added until the client goes or done is closed.
+func (s logSource) serve(w http.ResponseWriter, r *http.Request) {
+	request, err := readLogRequest(r.URL.Query())
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	log, err := s.open(r.Context(), request)
 	if errors.Is(err, fs.ErrNotExist) {
 		return // nothing was written yet
 	} else if err != nil {
 		fail(w, err)
 		return
 	}
-	defer func() { f.Close() }()
-	parts := []io.ReadSeeker{f}
-	if before != nil {
-		defer before.Close()
-		parts = []io.ReadSeeker{before, f}
-	}
-	if lines > 0 {
-		if err := seekLastLines(lines, parts...); err != nil {
-			fail(w, err)
-			return
-		}
-	}
+	defer log.Close()
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	flush := http.NewResponseController(w)
-	for _, part := range parts {
-		if _, err := io.Copy(w, part); err != nil {
-			return
-		}
+	out := io.Writer(w)
+	if request.timestamps {
+		out = &stamping{w: w, log: s.log, at: log.At(), begun: true}
 	}
-	for follow && flush.Flush() == nil {
+	flush := http.NewResponseController(w)
+	if _, err := io.Copy(out, log); err != nil {
+		return
+	}
+	for request.follow && !request.previous && flush.Flush() == nil {
 		ended := false
 		select {
 		case <-r.Context().Done():
 			return
-		case <-done:
+		case <-s.done:
 			ended = true
 		case <-time.After(followPoll):
 		}
-		// In this order: what is written before it goes on in the next file is in this one.
-		next := logfile.Next(path, f)
-		if _, err := io.Copy(w, f); err != nil {
-			return
-		}
-		if next != nil {
-			f.Close()
-			f = next
-			if _, err := io.Copy(w, f); err != nil {
-				return
-			}
-		}
-		if ended {
+		if _, err := io.Copy(out, log); err != nil || ended {
 			return
 		}
 	}
 }
 
-// openLog opens a log and the file before it, if any; with wait it waits until there is a log.
-func openLog(ctx context.Context, path string, wait bool, done <-chan struct{}) (current, before *os.File, err error) {
+// open returns a reader at the first byte of what is asked for; with follow it waits until there is a log.
+func (s logSource) open(ctx context.Context, request logRequest) (*logfile.Reader, error) {
+	from, to := int64(0), int64(-1)
+	if request.previous {
+		var err error
+		if from, to, err = s.previous(); err != nil {
+			return nil, err
+		}
+	}
+	log, err := s.await(ctx, request.follow)
+	if err != nil {
+		return nil, err
+	}
+	if request.previous {
+		err = log.Between(from, to)
+	}
+	if err == nil && !request.since.IsZero() {
+		err = log.Since(request.since)
+	}
+	if err == nil && request.tail > 0 {
+		err = log.Tail(request.tail)
+	}
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	return log, nil
+}
+
+func (s logSource) await(ctx context.Context, wait bool) (*logfile.Reader, error) {
 	for {
-		current, before, err = logfile.Open(path)
+		log, err := s.log.Reader()
 		if !wait || !errors.Is(err, fs.ErrNotExist) {
-			return current, before, err
+			return log, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, nil, err
-		case <-done:
-			return nil, nil, err
+			return nil, err
+		case <-s.done:
+			return nil, err
 		case <-time.After(followPoll):
 		}
 	}
 }
 
-// seekLastLines moves to the start of the last n lines of files that follow each other, the last of which may still grow.
-func seekLastLines(n int, files ...io.ReadSeeker) error {
-	// Two passes over a file instead of clever steps backwards: logs are bounded.
-	for _, f := range slices.Backward(files) {
-		count := 0
-		if err := eachLine(f, func(int) { count++ }); err != nil {
-			return err
-		}
-		skip := max(count-n, 0)
-		n -= count - skip
-		var at int64
-		if _, err := f.Seek(0, io.SeekStart); err != nil {
-			return err
-		}
-		i := 0
-		if err := eachLine(f, func(length int) {
-			if i < skip {
-				at += int64(length)
-			}
-			i++
-		}); err != nil {
-			return err
-		}
-		if _, err := f.Seek(at, io.SeekStart); err != nil {
-			return err
-		}
-	}
-	return nil
+// stamping writes a log with the time of each line in front, as kubectl logs --timestamps does.
+type stamping struct {
+	w     io.Writer
+	log   *logfile.File
+	at    int64 // position of the next byte
+	begun bool  // the next byte begins a line
 }
 
-func eachLine(r io.Reader, line func(length int)) error {
-	b := bufio.NewReaderSize(r, 64<<10)
-	length := 0
-	for {
-		part, err := b.ReadSlice('\n')
-		length += len(part)
-		switch {
-		case err == nil:
-			line(length)
-			length = 0
-		case errors.Is(err, bufio.ErrBufferFull):
-		case errors.Is(err, io.EOF):
-			if length > 0 {
-				line(length)
+// Write implements io.Writer.
+func (s *stamping) Write(p []byte) (int, error) {
+	var out bytes.Buffer
+	for rest := p; len(rest) > 0; {
+		if s.begun {
+			if at := s.log.Time(s.at); !at.IsZero() {
+				out.WriteString(at.UTC().Format("2006-01-02T15:04:05.000000000Z07:00 "))
 			}
-			return nil
-		default:
-			return err
 		}
+		line := rest
+		end := bytes.IndexByte(rest, '\n')
+		if s.begun = end >= 0; s.begun {
+			line = rest[:end+1]
+		}
+		out.Write(line)
+		s.at += int64(len(line))
+		rest = rest[len(line):]
 	}
+	if _, err := s.w.Write(out.Bytes()); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }

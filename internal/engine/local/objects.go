@@ -33,6 +33,7 @@ func (e *Engine) apply(r api.ApplyRequest) api.ApplyResult {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var res api.ApplyResult
+	planned := map[string]bool{} // namespaces that a dry run would make
 	for _, d := range r.Documents {
 		objects, problems := decodeIn(d, r.Namespace)
 		warnings := map[string][]string{}
@@ -44,13 +45,13 @@ func (e *Engine) apply(r api.ApplyRequest) api.ApplyResult {
 			}
 		}
 		for _, o := range objects {
-			action, err := e.applyOne(o, d.Dir, r.DryRun)
+			result, err := e.applyOne(o, d.Dir, r, planned)
 			if err != nil {
 				res.Problems = append(res.Problems, refusal(o, err))
 				continue
 			}
-			res.Results = append(res.Results, api.ObjectResult{Key: apiKey(o.Key), Action: action,
-				Warnings: append(warnings[o.Key.String()], e.warnings(o)...)})
+			result.Warnings = append(warnings[o.Key.String()], e.warnings(o)...)
+			res.Results = append(res.Results, result)
 		}
 	}
 	e.kick()
@@ -96,31 +97,53 @@ func withNamespace(raw []byte, namespace string) []byte {
 	return b
 }
 
-func (e *Engine) applyOne(o files.Object, dir string, dryRun bool) (api.Action, error) {
+// applyOne takes one object. In a dry run planned are the namespaces of objects before it, and gets its own.
+func (e *Engine) applyOne(o files.Object, dir string, r api.ApplyRequest, planned map[string]bool) (api.ObjectResult, error) {
 	if o.Kind == "Node" {
-		return "", errors.New("nodes are made by `lateen up --nodes`, not by manifests; label one with `lateen label node`")
+		return api.ObjectResult{}, errors.New("nodes are made by `lateen up --nodes`, not by manifests; label one with `lateen label node`")
 	}
-	if o.Key.Namespace != "" && !e.store.namespaceExists(o.Key.Namespace) {
-		return "", fmt.Errorf("namespace %q not found; apply a Namespace of that name first", o.Key.Namespace)
+	if o.Key.Namespace != "" && !e.store.namespaceExists(o.Key.Namespace) && !planned[o.Key.Namespace] {
+		return api.ObjectResult{}, fmt.Errorf("namespace %q not found; apply a Namespace of that name first", o.Key.Namespace)
 	}
 	if o.Kind == "Pod" {
 		if err := e.admitPod(o); err != nil {
-			return "", err
+			return api.ObjectResult{}, err
 		}
 	}
-	action, err := e.store.apply(o, dir, dryRun)
+	old := e.store.objects[o.Key]
+	action, next, err := e.store.merge(o, dir, r.DryRun)
 	if err != nil {
-		return "", err
+		return api.ObjectResult{}, err
 	}
-	if o.Kind == "Namespace" && !dryRun {
+	result := api.ObjectResult{Key: apiKey(o.Key), Action: action}
+	if r.DryRun {
+		planned[o.Key.Name] = planned[o.Key.Name] || o.Kind == "Namespace"
+		if r.Diff {
+			result.Before, result.After, err = versionsOf(old, next)
+		}
+		return result, err
+	}
+	if o.Kind == "Namespace" {
 		if err := e.addDefaultAccount(o.Key.Name); err != nil {
-			return "", err
+			return api.ObjectResult{}, err
 		}
 	}
-	if !dryRun {
-		e.changed(o.Key)
+	e.changed(o.Key)
+	return result, nil
+}
+
+// versionsOf are an object before and after a change as JSON, without what the engine made up for an object that is not there yet.
+func versionsOf(old, next *stored) (before, after json.RawMessage, err error) {
+	live := next.live
+	if old != nil {
+		if before, err = json.Marshal(old.live); err != nil {
+			return nil, nil, err
+		}
+	} else {
+		live = merge.Patch(live, merge.Object{"metadata": merge.Object{"uid": nil, "creationTimestamp": nil}})
 	}
-	return action, nil
+	after, err = json.Marshal(live)
+	return before, after, err
 }
 
 // admitPod refuses a pod whose name another pod has, such as one of a Deployment.
@@ -229,7 +252,7 @@ func (e *Engine) delete(r api.DeleteRequest) (api.ApplyResult, []*pod) {
 	}
 	var gone []*pod
 	for _, k := range keys {
-		pods, err := e.deleteOne(k)
+		pods, err := e.deleteOne(k, r)
 		var apiErr *api.Error
 		switch {
 		case errors.As(err, &apiErr) && apiErr.Code == http.StatusNotFound && r.IgnoreNotFound:
@@ -244,7 +267,7 @@ func (e *Engine) delete(r api.DeleteRequest) (api.ApplyResult, []*pod) {
 	return res, gone
 }
 
-func (e *Engine) deleteOne(k api.Key) ([]*pod, error) {
+func (e *Engine) deleteOne(k api.Key, r api.DeleteRequest) ([]*pod, error) {
 	switch {
 	case k.Kind == "Node":
 		return nil, errors.New("nodes live as long as the mesh; end it with `lateen down`")
@@ -253,8 +276,10 @@ func (e *Engine) deleteOne(k api.Key) ([]*pod, error) {
 	case k.Kind == "Pod":
 		for _, p := range e.pods {
 			if p.namespace == k.Namespace && p.name == k.Name {
-				delete(e.store.objects, model.Key{Kind: "Pod", Namespace: k.Namespace, Name: k.Name})
-				p.stop()
+				if !r.DryRun {
+					delete(e.store.objects, model.Key{Kind: "Pod", Namespace: k.Namespace, Name: k.Name})
+					p.stopWithin(r.GraceSeconds)
+				}
 				return []*pod{p}, nil
 			}
 		}
@@ -262,6 +287,9 @@ func (e *Engine) deleteOne(k api.Key) ([]*pod, error) {
 	o := e.store.find(k)
 	if o == nil {
 		return nil, notFound(k)
+	}
+	if r.DryRun {
+		return nil, nil
 	}
 	doomed := []model.Key{o.Key}
 	if k.Kind == "Namespace" {
@@ -271,7 +299,7 @@ func (e *Engine) deleteOne(k api.Key) ([]*pod, error) {
 	for _, key := range doomed {
 		for _, p := range e.pods {
 			if p.owner == key {
-				p.stop()
+				p.stopWithin(r.GraceSeconds)
 				gone = append(gone, p)
 			}
 		}
@@ -294,15 +322,15 @@ func (e *Engine) patch(r api.PatchRequest) (api.ObjectResult, error) {
 	var action api.Action
 	switch {
 	case r.Key.Kind == "Node":
-		action, err = e.patchNode(r.Key, patch)
+		action, err = e.patchNode(r.Key, patch, r.DryRun)
 	case r.Key.Kind == "Pod" && e.store.find(r.Key) == nil:
-		action, err = e.patchOwnedPod(r.Key, patch)
+		action, err = e.patchOwnedPod(r.Key, patch, r.DryRun)
 	default:
 		o := e.store.find(r.Key)
 		if o == nil {
 			return api.ObjectResult{}, notFound(r.Key)
 		}
-		if action, err = e.store.patch(o, patch); err == nil {
+		if action, err = e.store.patch(o, patch, r.DryRun); err == nil && !r.DryRun {
 			e.changed(o.Key)
 		}
 	}

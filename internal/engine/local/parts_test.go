@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/quick"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -163,40 +162,6 @@ func TestTokenNamesPodAndNodeAndExpires(t *testing.T) {
 	}
 	if tokenRenew >= tokenValid/2 {
 		t.Errorf("renewed every %s though good for %s only", tokenRenew, tokenValid)
-	}
-}
-
-func TestLastLinesOfALog(t *testing.T) {
-	lastLines := func(text string, n int) string {
-		// In two files, as a log is that has gone on in a new one.
-		cut := strings.LastIndexByte(text[:len(text)/2], '\n') + 1
-		before, now := strings.NewReader(text[:cut]), strings.NewReader(text[cut:])
-		if err := seekLastLines(n, before, now); err != nil {
-			t.Fatal(err)
-		}
-		return text[cut-before.Len():cut] + text[len(text)-now.Len():]
-	}
-	for _, tc := range []struct {
-		text string
-		n    int
-		want string
-	}{
-		{"a\nb\nc\n", 1, "c\n"}, {"a\nb\nc", 1, "c"}, {"a\nb\nc\n", 2, "b\nc\n"}, {"a\nb\n", 5, "a\nb\n"}, {"", 3, ""}, {"\n\n\n", 2, "\n\n"},
-		{strings.Repeat("x", 200_000) + "\ny\n", 1, "y\n"},
-	} {
-		if got := lastLines(tc.text, tc.n); got != tc.want {
-			t.Errorf("last %d of %.20q: %.20q, want %q", tc.n, tc.text, got, tc.want)
-		}
-	}
-	exact := func(lines []string, n uint8) bool {
-		for i := range lines {
-			lines[i] = strings.ReplaceAll(lines[i], "\n", " ") + "\n"
-		}
-		k := int(n)%10 + 1
-		return lastLines(strings.Join(lines, ""), k) == strings.Join(lines[max(0, len(lines)-k):], "")
-	}
-	if err := quick.Check(exact, nil); err != nil {
-		t.Error(err)
 	}
 }
 

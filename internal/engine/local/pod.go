@@ -45,7 +45,8 @@ type pod struct {
 	reason      string // why it does not run, for people
 	network     bool   // its network namespace is there
 	stopping    bool
-	ended       bool // its processes are gone; its network is there until its connections' ends have left
+	graceLimit  *time.Duration // in place of the grace period of its spec, if it was deleted with one
+	ended       bool           // its processes are gone; its network is there until its connections' ends have left
 	deleted     time.Time
 	started     time.Time
 	init        *podinit.Pod
@@ -87,6 +88,16 @@ func (p *pod) stop() {
 	}
 	p.stopping, p.deleted = true, time.Now()
 	p.cancel()
+}
+
+// stopWithin is stop with a grace period in seconds in place of the pod's own; nil leaves that. A pod that is stopping already can
+// be given less time only until its processes were asked to end. The engine's lock must be held.
+func (p *pod) stopWithin(seconds *int64) {
+	if seconds != nil {
+		limit := time.Duration(*seconds) * time.Second
+		p.graceLimit = &limit
+	}
+	p.stop()
 }
 
 // wake makes the pod look again at what it waits for.

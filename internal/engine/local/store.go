@@ -75,9 +75,15 @@ func (s *store) namespaceExists(name string) bool {
 
 // apply takes an object from a manifest.
 func (s *store) apply(o files.Object, dir string, dryRun bool) (api.Action, error) {
+	action, _, err := s.merge(o, dir, dryRun)
+	return action, err
+}
+
+// merge is apply that also returns what the object becomes.
+func (s *store) merge(o files.Object, dir string, dryRun bool) (api.Action, *stored, error) {
 	next, err := merge.Parse(o.JSON)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	next = inNamespace(next, o.Key)
 	old := s.objects[o.Key]
@@ -89,12 +95,13 @@ func (s *store) apply(o files.Object, dir string, dryRun bool) (api.Action, erro
 }
 
 // patch applies a JSON merge patch to an object.
-func (s *store) patch(old *stored, patch merge.Object) (api.Action, error) {
-	return s.put(old.Object, old, merge.Patch(old.live, patch), func(*stored) {}, false)
+func (s *store) patch(old *stored, patch merge.Object, dryRun bool) (api.Action, error) {
+	action, _, err := s.put(old.Object, old, merge.Patch(old.live, patch), func(*stored) {}, dryRun)
+	return action, err
 }
 
-// put makes live the new state of an object and writes it down.
-func (s *store) put(o files.Object, old *stored, live merge.Object, set func(*stored), dryRun bool) (api.Action, error) {
+// put makes live the new state of an object and writes it down, unless it is a dry run. It returns that state.
+func (s *store) put(o files.Object, old *stored, live merge.Object, set func(*stored), dryRun bool) (api.Action, *stored, error) {
 	n := &stored{Object: o, uid: s.newUID(), created: s.now().UTC().Truncate(time.Second), version: 1}
 	if old != nil {
 		n.uid, n.created, n.version, n.applied, n.dir = old.uid, old.created, old.version, old.applied, old.dir
@@ -104,7 +111,7 @@ func (s *store) put(o files.Object, old *stored, live merge.Object, set func(*st
 	if o.Kind == "Service" {
 		var err error
 		if live, err = s.address(o.Key, old, live); err != nil {
-			return "", err
+			return "", nil, err
 		}
 	}
 	live = merge.Set(live, n.version, "metadata", "generation")
@@ -117,24 +124,24 @@ func (s *store) put(o files.Object, old *stored, live merge.Object, set func(*st
 	set(n)
 	text, err := yaml.Marshal(live)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	// What was merged together must still be an object as strict as one from a file.
 	decoded, err := decodeOne(o.File, text)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	if decoded.Key != o.Key {
-		return "", fmt.Errorf("%s: an object cannot be renamed or change its kind; delete it and apply the new one", o.Key)
+		return "", nil, fmt.Errorf("%s: an object cannot be renamed or change its kind; delete it and apply the new one", o.Key)
 	}
 	if spec := podSpecOf(decoded.Value); spec != nil {
 		if err := errors.Join(checkHostNetwork(o.Key, spec), checkNames(o.Key, spec)); err != nil {
-			return "", err
+			return "", nil, err
 		}
 	}
 	if old != nil {
 		if err := immutable(old, &decoded); err != nil {
-			return "", err
+			return "", nil, err
 		}
 	}
 	file, line := n.File, n.Line
@@ -148,15 +155,15 @@ func (s *store) put(o files.Object, old *stored, live merge.Object, set func(*st
 		}
 	}
 	if dryRun {
-		return action, nil
+		return action, n, nil
 	}
 	if action != api.Unchanged && !engineOnly(o.Kind) {
 		if err := writeAtomic(s.file(o.Key), text, 0o644); err != nil {
-			return "", fmt.Errorf("store %s: %w", o.Key, err)
+			return "", nil, fmt.Errorf("store %s: %w", o.Key, err)
 		}
 	}
 	s.objects[o.Key] = n
-	return action, nil
+	return action, n, nil
 }
 
 func (s *store) remove(k model.Key) error {

@@ -82,7 +82,7 @@ func TestWhatIsSaidOfAnotherVersionIsNotSaid(t *testing.T) {
 	if !said(pod) {
 		t.Error("nothing is said of a pod, which the engine reports as it runs")
 	}
-	if _, err := s.patch(s.objects[key], map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": "b"}}}); err != nil {
+	if _, err := s.patch(s.objects[key], map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": "b"}}}, false); err != nil {
 		t.Fatal(err)
 	}
 	if now := read(); !said(now) || said(controlObject{APIVersion: "v1", Kind: "Service", Namespace: "shop", Name: "web", Digest: strings.Repeat("0", 32), Conditions: now.Conditions}) {

@@ -26,9 +26,13 @@ type File struct {
 	limit int64
 	mode  os.FileMode
 
-	mu   sync.Mutex
-	file *os.File // nil until the first write
-	size int64
+	mu    sync.Mutex
+	file  *os.File // nil until the first write
+	size  int64
+	start int64 // position of the file's first byte in all that was ever written
+	known bool  // the file was looked at once, so that start is right
+	times times
+	runs  []int64 // positions at which the last two runs of the process began, the older first
 }
 
 // New returns a log that goes on in a new file when it has reached limit bytes. It appends to what is there.
@@ -83,12 +87,25 @@ func (l *File) open() error {
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
-	l.file, l.size = f, st.Size()
+	end := l.start + l.size
+	l.file = f
+	l.place(end, st.Size())
 	return nil
+}
+
+// place notes the size of the current file, whose last byte is before position end. At first sight the file begins at position 0.
+func (l *File) place(end, size int64) {
+	if l.known {
+		l.start = end - size
+	}
+	l.known, l.size = true, size
 }
 
 func (l *File) write(p []byte) (int, error) {
 	n, err := l.file.Write(p)
+	if n > 0 {
+		l.times.add(l.start+l.size, now())
+	}
 	l.size += int64(n)
 	return n, err
 }
@@ -100,6 +117,8 @@ func (l *File) rotate() error {
 	if err := os.Rename(l.path, l.path+Suffix); err != nil {
 		return err
 	}
+	l.times.forget(l.start) // the file before this one is gone
+	l.start, l.size = l.start+l.size, 0
 	return l.open()
 }
 
@@ -216,19 +235,4 @@ func Open(path string) (current, before *os.File, err error) {
 		return current, nil, nil
 	}
 	return current, before, nil
-}
-
-// Next returns the file in which a log goes on after current, or nil while it still goes on in current.
-func Next(path string, current *os.File) *os.File {
-	next, err := os.Open(path)
-	if err != nil {
-		return nil
-	}
-	a, errA := current.Stat()
-	b, errB := next.Stat()
-	if errA != nil || errB != nil || os.SameFile(a, b) {
-		_ = next.Close()
-		return nil
-	}
-	return next
 }

@@ -111,30 +111,6 @@ func TestAWriterOutlivesItsLog(t *testing.T) {
 	p.Started()
 }
 
-func TestReadersFollowALogIntoItsNextFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "x.log")
-	l := New(path, 4, 0o600)
-	write := func(s string) {
-		if _, err := l.Write([]byte(s)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("one\n")
-	current, before, err := Open(path)
-	if err != nil || before != nil || Next(path, current) != nil {
-		t.Fatalf("%v, %v", before, err)
-	}
-	write("two\n")
-	next := Next(path, current)
-	if next == nil {
-		t.Fatal("no next file")
-	}
-	write("six\n")
-	if again, before, err := Open(path); err != nil || before == nil || again == nil {
-		t.Errorf("%v, %v, %v", again, before, err)
-	}
-}
-
 // Of all that processes write into one log each pipe knows which line tells why its own process ended.
 func TestAPipeRemembersTheReason(t *testing.T) {
 	for name, tc := range map[string]struct{ written, want string }{
