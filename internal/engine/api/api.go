@@ -172,6 +172,9 @@ type DeleteRequest struct {
 	GraceSeconds *int64 `json:"graceSeconds,omitempty"`
 }
 
+// RestartedAt is the annotation of a pod template by which kubectl rollout restart makes a Deployment replace its pods: the time as in RFC 3339.
+const RestartedAt = "kubectl.kubernetes.io/restartedAt"
+
 // PatchRequest changes an object by a JSON merge patch (RFC 7386): labels, replicas, anything.
 type PatchRequest struct {
 	Key    Key             `json:"key"`

@@ -21,10 +21,7 @@ import (
 
 // elsewhere are the requests that Kubernetes' own command answers.
 var elsewhere = []struct{ pattern, what, cure string }{
-	{"POST /v1/apply", "objects of a cluster are applied by kubectl", "kubectl apply -f FILE"},
-	{"POST /v1/delete", "objects of a cluster are deleted by kubectl", "kubectl delete -f FILE"},
 	{"GET /v1/usage", "what the parts use is told by the cluster's own metrics", "kubectl top pod -n lateen-system --containers"},
-	{"GET /v1/logs", "logs of pods are shown by kubectl", "kubectl logs POD -f; lateen logs shows those of proxy/NODE, agent/NODE and control"},
 	{"POST /v1/exec", "commands in pods are run by kubectl", "kubectl exec -it POD -- COMMAND"},
 	{"POST /v1/connect", "ports of pods are forwarded by kubectl", "kubectl port-forward POD PORT"},
 	{"GET /v1/capture", "packets between a cluster's nodes cannot be recorded from here", "run tcpdump on a node"},
@@ -51,6 +48,11 @@ func (e *Engine) handler() http.Handler {
 	m.HandleFunc("GET /v1/control/{page...}", e.onControl)
 	m.HandleFunc("POST /v1/ca/rotate", answers(func(r *http.Request) (any, error) { return struct{}{}, e.rotate(r.Context()) }))
 	m.HandleFunc("GET /v1/nodes/{node}/agent/status", refuse("what an agent knows of its pods is told on its node alone", "kubectl logs -n lateen-system -l app=lateen-agent; `lateen status` shows what it made of them"))
+	m.HandleFunc("POST /v1/apply", toKubectl("objects of a cluster are applied by kubectl", kubectlApply))
+	m.HandleFunc("POST /v1/delete", toKubectl("objects of a cluster are deleted by kubectl", kubectlDelete))
+	m.HandleFunc("GET /v1/logs", func(w http.ResponseWriter, r *http.Request) {
+		fail(w, kubectl("logs of pods are shown by kubectl", kubectlLogs(r.URL.Query())))
+	})
 	for _, x := range elsewhere {
 		m.HandleFunc(x.pattern, refuse(x.what, x.cure))
 	}
@@ -205,8 +207,9 @@ func (e *Engine) log(component string) http.HandlerFunc {
 			fail(w, err)
 			return
 		}
-		o := &corev1.PodLogOptions{Follow: r.URL.Query().Get("follow") == "true"}
-		if n, err := strconv.ParseInt(r.URL.Query().Get("tail"), 10, 64); err == nil {
+		q := r.URL.Query()
+		o := &corev1.PodLogOptions{Follow: q.Get("follow") == "true", Previous: q.Get("previous") == "true", Timestamps: q.Get("timestamps") == "true", SinceTime: since(q)}
+		if n, err := strconv.ParseInt(q.Get("tail"), 10, 64); err == nil {
 			o.TailLines = &n
 		}
 		body, err := e.Client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, o).Stream(r.Context())
@@ -227,7 +230,7 @@ func (e *Engine) patch(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !strings.HasPrefix(string(in.Patch), `{"metadata":{"labels":`) {
-		fail(w, &api.Error{Code: http.StatusNotImplemented, Message: "objects of a cluster are changed by kubectl", Cure: "kubectl scale, kubectl annotate or kubectl edit " + strings.ToLower(in.Key.Kind) + " " + in.Key.Name})
+		fail(w, kubectl("objects of a cluster are changed by kubectl", kubectlPatch(in)))
 		return
 	}
 	client, _, err := e.kind(in.Key.Kind, in.Key.Namespace, false)
@@ -237,7 +240,11 @@ func (e *Engine) patch(w http.ResponseWriter, r *http.Request) {
 	}
 	before, err := client.Get(r.Context(), in.Key.Name, metav1.GetOptions{})
 	if err == nil {
-		after, patched := client.Patch(r.Context(), in.Key.Name, types.MergePatchType, in.Patch, metav1.PatchOptions{FieldManager: "lateen"})
+		options := metav1.PatchOptions{FieldManager: "lateen"}
+		if in.DryRun {
+			options.DryRun = []string{metav1.DryRunAll}
+		}
+		after, patched := client.Patch(r.Context(), in.Key.Name, types.MergePatchType, in.Patch, options)
 		if err = patched; err == nil {
 			result := api.ObjectResult{Key: in.Key, Action: api.Configured}
 			if after.GetResourceVersion() == before.GetResourceVersion() {

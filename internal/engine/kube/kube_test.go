@@ -345,6 +345,48 @@ func TestWhatKubectlDoesIsSaidPlainly(t *testing.T) {
 	}
 }
 
+// The command that is named does what was asked for, so that it can be copied.
+func TestKubectlIsNamedWithItsArguments(t *testing.T) {
+	_, c := mesh(t, nil)
+	now := int64(1)
+	shop := api.Key{Kind: "Deployment", Namespace: "shop", Name: "web"}
+	file := []api.Document{{File: "a b.yaml"}, {File: "-"}}
+	patch := func(text string) error {
+		_, err := c.Patch(t.Context(), api.PatchRequest{Key: shop, Patch: []byte(text)})
+		return err
+	}
+	tries := map[string]func() error{
+		"kubectl diff -n shop -f 'a b.yaml' -f -": func() error {
+			_, err := c.Apply(t.Context(), api.ApplyRequest{Documents: file, Namespace: "shop", DryRun: true, Diff: true})
+			return err
+		},
+		"kubectl apply --dry-run=server -f 'a b.yaml' -f -": func() error {
+			_, err := c.Apply(t.Context(), api.ApplyRequest{Documents: file, Namespace: "default", DryRun: true})
+			return err
+		},
+		"kubectl delete -n shop --grace-period=1 deployment/web": func() error {
+			_, err := c.Delete(t.Context(), api.DeleteRequest{Keys: []api.Key{shop}, GraceSeconds: &now})
+			return err
+		},
+		"kubectl logs web -n shop --previous --tail=3": func() error {
+			_, err := c.Logs(t.Context(), api.LogsRequest{Target: "web", Namespace: "shop", Previous: true, Tail: 3})
+			return err
+		},
+		"kubectl annotate --overwrite deployment/web -n shop a- 'b=it'\\''s'": func() error { return patch(`{"metadata":{"annotations":{"b":"it's","a":null}}}`) },
+		"kubectl scale deployment/web -n shop --replicas=3":                   func() error { return patch(`{"spec":{"replicas":3}}`) },
+		"kubectl rollout restart deployment/web -n shop": func() error {
+			return patch(`{"spec":{"template":{"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":"now"}}}}}`)
+		},
+		"kubectl edit deployment/web -n shop": func() error { return patch(`{"spec":{"paused":true}}`) },
+	}
+	for want, try := range tries {
+		var e *api.Error
+		if err := try(); !errors.As(err, &e) || e.Code != http.StatusNotImplemented || !strings.HasPrefix(e.Cure, want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
 func TestLabels(t *testing.T) {
 	e, c := mesh(t, nil)
 	client, _, err := e.kind("ns", "", false)
