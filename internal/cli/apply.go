@@ -18,7 +18,7 @@ import (
 
 func (a *app) applyCommand() *cobra.Command {
 	var files []string
-	var dryRun bool
+	var mode dryRun
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
 		Short: "create or change objects from YAML",
@@ -26,8 +26,9 @@ func (a *app) applyCommand() *cobra.Command {
   lateen apply -f samples/bookinfo/bookinfo.yaml
   lateen apply -f samples/bookinfo/policy
 
-  # From standard input, and only checked.
-  lateen apply -f - --dry-run < policy.yaml`,
+  # From standard input, and only checked: by the mesh, or without one.
+  lateen apply -f - --dry-run < policy.yaml
+  lateen apply -f policy.yaml --dry-run=client`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(files) == 0 {
@@ -37,18 +38,20 @@ func (a *app) applyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result, err := a.client().Apply(cmd.Context(), api.ApplyRequest{Documents: documents, Namespace: a.namespace, DryRun: dryRun})
-			if err != nil {
+			dryRun := mode.server()
+			var result api.ApplyResult
+			if mode.client() {
+				result = checked(documents, a.namespace)
+			} else if result, err = a.client().Apply(cmd.Context(), api.ApplyRequest{Documents: documents, Namespace: a.namespace, DryRun: dryRun}); err != nil {
 				return err
 			}
 			if len(result.Results) == 0 && len(result.Problems) == 0 {
 				return fmt.Errorf("no objects in %s", strings.Join(files, ", "))
 			}
-			suffix := ""
-			if dryRun {
-				suffix = " (dry run)"
+			reported := a.report(result, mode.suffix())
+			if mode.client() {
+				return reported
 			}
-			reported := a.report(result, suffix)
 			if !dryRun {
 				a.warnPartial(cmd.Context(), result)
 			}
@@ -62,47 +65,7 @@ func (a *app) applyCommand() *cobra.Command {
 		},
 	}
 	fileFlag(cmd, &files)
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "check and say what would change, without changing it")
-	a.namespaceFlag(cmd)
-	return cmd
-}
-
-func (a *app) deleteCommand() *cobra.Command {
-	var files []string
-	var ignore, wait bool
-	cmd := &cobra.Command{
-		Use:   "delete (-f FILE | KIND NAME...)",
-		Short: "remove objects",
-		Example: `  lateen delete -f samples/bookinfo/policy/deny.yaml
-  lateen delete deployment ratings-v1
-  lateen delete pod/details-v1-6c8f`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request := api.DeleteRequest{Namespace: a.namespace, IgnoreNotFound: ignore, Wait: wait}
-			var err error
-			switch {
-			case len(files) > 0 && len(args) > 0:
-				return usagef("name the objects either by -f or by arguments, not both")
-			case len(files) > 0:
-				request.Documents, err = a.documents(files)
-			case len(args) > 0:
-				request.Keys, err = keys(args, a.namespace)
-			default:
-				return usagef("missing argument: -f FILE or KIND NAME")
-			}
-			if err != nil {
-				return err
-			}
-			result, err := a.client().Delete(cmd.Context(), request)
-			if err != nil {
-				return err
-			}
-			return a.report(result, "")
-		},
-		ValidArgsFunction: a.completeKindAndName,
-	}
-	fileFlag(cmd, &files)
-	cmd.Flags().BoolVar(&ignore, "ignore-not-found", false, "succeed if an object does not exist")
-	cmd.Flags().BoolVar(&wait, "wait", true, "return only when the pods that go with the objects are gone")
+	dryRunFlag(cmd, &mode)
 	a.namespaceFlag(cmd)
 	return cmd
 }

@@ -43,6 +43,9 @@ type fakeEngine struct {
 	empty    bool               // apply finds no objects
 	exec     func(api.ExecRequest, io.Reader) (stdout, stderr string, code int)
 	echo     bool // connections are echoed
+	applied  func(api.ApplyRequest) api.ApplyResult
+	patched  func(api.PatchRequest) *api.Error // a refusal of a patch
+	present  func() []api.Object // in place of objects, asked each time
 
 	started []StartOptions
 	stopped []string
@@ -88,7 +91,11 @@ func (f *fakeEngine) handler() http.Handler {
 	mux.HandleFunc("GET /v1/objects", func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		list := api.ObjectList{Unasked: f.unasked}
-		for _, o := range f.objects {
+		objects := f.objects
+		if f.present != nil {
+			objects = f.present()
+		}
+		for _, o := range objects {
 			kind, _ := api.LookupKind(q.Get("kind"))
 			if o.Key.Kind == kind.Name && (q.Get("name") == "" || q.Get("name") == o.Key.Name) &&
 				(o.Key.Namespace == "" || q.Get("all") == "true" || o.Key.Namespace == q.Get("namespace")) {
@@ -100,7 +107,7 @@ func (f *fakeEngine) handler() http.Handler {
 		}
 		if q.Get("name") != "" && len(list.Items) == 0 {
 			w.WriteHeader(http.StatusNotFound)
-			answer(w, api.Error{Message: q.Get("kind") + " " + q.Get("name") + " not found", Cure: "lateen get " + q.Get("kind") + " lists them"})
+			answer(w, api.Error{Code: http.StatusNotFound, Message: q.Get("kind") + " " + q.Get("name") + " not found", Cure: "lateen get " + q.Get("kind") + " lists them"})
 			return
 		}
 		answer(w, list)
@@ -115,7 +122,15 @@ func (f *fakeEngine) handler() http.Handler {
 		}
 		answer(w, f.status)
 	})
-	mux.HandleFunc("POST /v1/apply", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("POST /v1/apply", func(w http.ResponseWriter, r *http.Request) {
+		if f.applied != nil {
+			var request api.ApplyRequest
+			if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+				f.t.Error(err)
+			}
+			answer(w, f.applied(request))
+			return
+		}
 		if f.empty {
 			answer(w, api.ApplyResult{})
 			return
@@ -133,11 +148,18 @@ func (f *fakeEngine) handler() http.Handler {
 		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
 			f.t.Error(err)
 		}
+		if f.patched != nil {
+			if refusal := f.patched(request); refusal != nil {
+				w.WriteHeader(refusal.Code)
+				answer(w, refusal)
+				return
+			}
+		}
 		answer(w, api.ObjectResult{Key: request.Key, Action: api.Configured})
 	})
 	for _, log := range []string{"GET /v1/logs", "GET /v1/nodes/{node}/proxy/log", "GET /v1/nodes/{node}/agent/log", "GET /v1/control/log"} {
 		mux.HandleFunc(log, func(w http.ResponseWriter, r *http.Request) {
-			_, _ = fmt.Fprintln(w, r.URL.Path)
+			_, _ = fmt.Fprintln(w, strings.TrimSuffix(r.URL.Path+" "+r.URL.Query().Get("target"), " "))
 		})
 	}
 	mux.HandleFunc("GET /v1/control/debug/resources", func(w http.ResponseWriter, _ *http.Request) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/util/jsonpath"
 
 	"lateen.dev/lateen/internal/cli/printer"
 	"lateen.dev/lateen/internal/engine/api"
@@ -15,8 +16,12 @@ import (
 var everyday = []string{"Pod", "Service", "Deployment"}
 
 type getOptions struct {
-	selector string
-	all      bool
+	selector   string
+	all        bool
+	watch      bool
+	events     bool
+	showLabels bool
+	columns    []string // labels that have a column each
 }
 
 func (a *app) getCommand() *cobra.Command {
@@ -28,39 +33,54 @@ func (a *app) getCommand() *cobra.Command {
 		Example: `  lateen get pods -o wide
   lateen get pods,services -l app=reviews
   lateen get authorizationpolicies -o yaml
-  lateen get deploy/productpage-v1 -o json`,
+  lateen get deploy/productpage-v1 -o json
+  lateen get pods -o jsonpath='{range .items[*]}{.metadata.name}{"\t"}{.status.podIP}{"\n"}{end}'
+
+  # What is there, and each change of it.
+  lateen get pods --watch`,
 		Args: atLeast(1, "KIND, such as pods, services, deployments, authorizationpolicies or all"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			format, err := a.format(formats...)
+			format, template, err := a.objectFormat(formats...)
 			if err != nil {
 				return err
 			}
-			return a.get(cmd.Context(), args, o, format)
+			if o.events && !o.watch {
+				return usagef("--output-watch-events needs --watch")
+			}
+			return a.get(cmd.Context(), args, o, format, template)
 		},
 		ValidArgsFunction: a.completeKindAndName,
 	}
 	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "label selector, such as app=reviews")
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "objects of all namespaces")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on with each change, until you interrupt it")
+	cmd.Flags().BoolVar(&o.events, "output-watch-events", false, "with --watch: say whether an object was ADDED, MODIFIED or DELETED")
+	cmd.Flags().BoolVar(&o.showLabels, "show-labels", false, "add a column with all labels")
+	cmd.Flags().StringSliceVarP(&o.columns, "label-columns", "L", nil, "labels that get a column each, such as app,version")
 	a.namespaceFlag(cmd)
-	a.outputFlag(cmd, formats...)
+	a.objectFormatFlag(cmd, formats...)
 	return cmd
 }
 
-func (a *app) get(ctx context.Context, args []string, o getOptions, format printer.Format) error {
+func (a *app) get(ctx context.Context, args []string, o getOptions, format printer.Format, template *jsonpath.JSONPath) error {
 	requests, err := getRequests(args, a.namespace, o)
 	if err != nil {
 		return err
 	}
-	client := a.client()
-	objects := []api.Object{}
 	kinds := map[string]bool{}
 	for _, request := range requests {
-		list, err := client.Get(ctx, request)
-		if err != nil {
-			return err
-		}
 		kinds[request.Kind] = true
-		objects = append(objects, list.Items...)
+	}
+	options := printer.Options{
+		Format: format, Namespaces: o.all, Prefix: len(kinds) > 1, Single: len(requests) == 1 && requests[0].Name != "", Now: a.Now(),
+		ShowLabels: o.showLabels, LabelColumns: o.columns, Width: a.width(),
+	}
+	if o.watch {
+		return a.watch(ctx, requests, options, o.events, template)
+	}
+	objects, err := list(ctx, a.client(), requests, false)
+	if err != nil {
+		return err
 	}
 	if len(objects) == 0 && !format.Structured() {
 		where := "in namespace " + a.namespace
@@ -71,10 +91,10 @@ func (a *app) get(ctx context.Context, args []string, o getOptions, format print
 		return nil
 	}
 	a.addressAll(&objects)
-	single := len(requests) == 1 && requests[0].Name != ""
-	return printer.Objects(a.Stdout, objects, printer.Options{
-		Format: format, Namespaces: o.all, Prefix: len(kinds) > 1, Single: single, Now: a.Now(),
-	})
+	if template != nil {
+		return a.printPath(template, objects, options)
+	}
+	return printer.Objects(a.Stdout, objects, options)
 }
 
 func namespaced(kind string) bool {

@@ -1,71 +1,145 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"lateen.dev/lateen/internal/engine/api"
 )
 
+// logsOptions are the flags of logs that a request does not carry as they are.
+type logsOptions struct {
+	request   api.LogsRequest
+	selector  string
+	prefix    bool
+	since     time.Duration
+	sinceTime string
+}
+
+// tailOfMany is how many lines of each pod are shown when a selector chooses pods and nobody says, as kubectl has it.
+const tailOfMany = 10
+
 func (a *app) logsCommand() *cobra.Command {
-	var request api.LogsRequest
+	var o logsOptions
 	cmd := &cobra.Command{
-		Use:   "logs TARGET",
-		Short: "show what a pod, a node proxy, an agent or the control plane wrote",
+		Use:   "logs (TARGET | -l SELECTOR)",
+		Short: "show what pods, a node proxy, an agent or the control plane wrote",
 		Example: `  lateen logs deploy/productpage-v1 -f
   lateen logs details-v1-6c8f --tail 20
+  lateen logs -l app=reviews --since 10m
+
+  # The run of a container before its last restart.
+  lateen logs details-v1-6c8f --previous
 
   # The mesh's own parts: the access log of a node proxy names both identities of each connection.
   lateen logs proxy/n1 -f
   lateen logs agent/n2
   lateen logs control`,
-		Args: exactly(1, "TARGET, such as deploy/productpage-v1, a pod's name, proxy/n1, agent/n1 or control"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if request.Tail < 0 {
-				return usagef("--tail %d: use a number from 0", request.Tail)
+		Args: func(cmd *cobra.Command, args []string) error {
+			if o.selector != "" && len(args) > 0 {
+				return usagef("-l chooses the pods: leave out %q", args[0])
 			}
-			request.Namespace, request.Target = a.namespace, args[0]
+			if o.selector != "" {
+				return nil
+			}
+			return exactly(1, "TARGET, such as deploy/productpage-v1, a pod's name, proxy/n1, agent/n1 or control; or -l SELECTOR")(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.read(cmd, a.Now()); err != nil {
+				return err
+			}
+			o.request.Namespace = a.namespace
+			sources := []logSource{}
+			if o.selector == "" {
+				sources = append(sources, a.logSourceOf(args[0], o))
+			} else {
+				var err error
+				if sources, err = a.selectedLogs(cmd.Context(), o); err != nil {
+					return err
+				}
+				if len(sources) == 0 {
+					a.warn("no pods found in namespace %s with the labels %s", a.namespace, o.selector)
+					return nil
+				}
+			}
 			ctx, stop := cmd.Context(), func() {}
-			if request.Follow {
+			if o.request.Follow {
 				ctx, stop = a.untilUnread(ctx)
 			}
 			defer stop()
-			stream, err := a.openLog(ctx, request)
-			if err != nil {
-				return err
-			}
-			defer func() { _ = stream.Close() }()
-			if _, err := io.Copy(a.Stdout, stream); err != nil && ctx.Err() == nil {
-				return fmt.Errorf("read the log of %s: %w", args[0], err)
-			}
-			return nil
+			return a.showLogs(ctx, sources, o.request.Follow)
 		},
 		ValidArgsFunction: a.completeTarget,
 	}
-	cmd.Flags().BoolVarP(&request.Follow, "follow", "f", false, "go on with what comes")
-	cmd.Flags().IntVar(&request.Tail, "tail", 0, "only the last lines (0: all)")
-	cmd.Flags().StringVarP(&request.Container, "container", "c", "", "container of the pod (default: the first one)")
+	flags := cmd.Flags()
+	flags.BoolVarP(&o.request.Follow, "follow", "f", false, "go on with what comes")
+	flags.IntVar(&o.request.Tail, "tail", 0, fmt.Sprintf("only the last lines (0: all; with -l %d of each pod unless you say)", tailOfMany))
+	flags.StringVarP(&o.request.Container, "container", "c", "", "container of the pod (default: the first one)")
+	flags.StringVarP(&o.selector, "selector", "l", "", "all pods with these labels, such as app=reviews, each line after its pod's name")
+	flags.BoolVar(&o.prefix, "prefix", false, "begin each line with its source")
+	flags.DurationVar(&o.since, "since", 0, "only lines that are not older than this, such as 10m")
+	flags.StringVar(&o.sinceTime, "since-time", "", "only lines from this time on, as in RFC 3339, such as 2026-11-20T22:00:00Z")
+	flags.BoolVarP(&o.request.Previous, "previous", "p", false, "the last run of the container before the present one")
+	flags.BoolVar(&o.request.Timestamps, "timestamps", false, "begin each line with the time when it was written")
 	a.namespaceFlag(cmd)
 	return cmd
 }
 
-func (a *app) openLog(ctx context.Context, r api.LogsRequest) (io.ReadCloser, error) {
-	client := a.client()
-	part, node, _ := strings.Cut(r.Target, "/")
+// read checks the flags and completes the request.
+func (o *logsOptions) read(cmd *cobra.Command, now time.Time) error {
+	changed := cmd.Flags().Changed
 	switch {
-	case part == "proxy" && node != "":
-		return client.ProxyLog(ctx, node, r.Follow, r.Tail)
-	case part == "agent" && node != "":
-		return client.AgentLog(ctx, node, r.Follow, r.Tail)
-	case r.Target == "control":
-		return client.ControlLog(ctx, r.Follow, r.Tail)
+	case o.request.Tail < 0:
+		return usagef("--tail %d: use a number from 0", o.request.Tail)
+	case changed("since") && o.since <= 0:
+		return usagef("--since %s: use a time above zero, such as 10m", o.since)
+	case changed("since") && changed("since-time"):
+		return usagef("--since and --since-time: use one of them")
+	case o.request.Previous && o.request.Follow:
+		return usagef("--previous and --follow: nothing is added to a run that has ended")
 	}
-	return client.Logs(ctx, r)
+	if changed("since") {
+		o.request.Since = now.Add(-o.since)
+	}
+	if changed("since-time") {
+		at, err := time.Parse(time.RFC3339, o.sinceTime)
+		if err != nil {
+			return usagef("--since-time %s: write it as in RFC 3339, such as 2026-11-20T22:00:00Z", o.sinceTime)
+		}
+		o.request.Since = at
+	}
+	if o.selector != "" && !changed("tail") {
+		o.request.Tail = tailOfMany
+	}
+	return nil
+}
+
+// logSourceOf is the log that a target means.
+func (a *app) logSourceOf(target string, o logsOptions) logSource {
+	s := logSource{name: target, request: o.request}
+	s.request.Target = target
+	part, node, _ := strings.Cut(target, "/")
+	switch {
+	case (part == api.PartProxy || part == api.PartAgent) && node != "":
+		s.part, s.node = part, node
+	case target == api.PartControl:
+		s.part = part
+	}
+	if o.prefix {
+		label := target
+		if s.part == "" && node == "" {
+			label = "pod/" + target
+		}
+		if s.part == "" && o.request.Container != "" {
+			label += "/" + o.request.Container
+		}
+		s.prefix = "[" + label + "] "
+	}
+	return s
 }
 
 func (a *app) execCommand() *cobra.Command {

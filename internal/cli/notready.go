@@ -109,11 +109,11 @@ func deploymentTrouble(d *appsv1.Deployment) string {
 	return ""
 }
 
-// tally counts what is ready, by kind.
-type tally map[string]int
+// readyCounts counts what is ready, by kind.
+type readyCounts map[string]int
 
 // String is the counts for people, as in "6 pods, 1 deployment, 2 node proxies": pods and deployments first, proxies last.
-func (t tally) String() string {
+func (t readyCounts) String() string {
 	order := []string{"Pod", "Deployment"}
 	for _, kind := range slices.Sorted(maps.Keys(t)) {
 		if !slices.Contains(order, kind) && kind != nodeProxies {

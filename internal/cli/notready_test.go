@@ -63,7 +63,7 @@ func TestWaitSaysWhatIsReady(t *testing.T) {
 			t.Errorf("%q: got %+v, want %q", args, r, want)
 		}
 	}
-	if got := (tally{}).String(); got != "nothing is here to wait for" {
+	if got := (readyCounts{}).String(); got != "nothing is here to wait for" {
 		t.Error(got)
 	}
 }

@@ -119,7 +119,7 @@ func TestRulesInWords(t *testing.T) {
 		`[[{"notPrincipals":[{"Presence":[]}]}]]`:                                                                           "notPrincipals *",
 		`{"new":1}`: `{"new":1}`,
 	} {
-		if got := ruleInWords(json.RawMessage(raw)); got != want {
+		if got := proxyRuleInWords(json.RawMessage(raw)); got != want {
 			t.Errorf("%s is %q, want %q", raw, got, want)
 		}
 	}

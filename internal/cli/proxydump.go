@@ -179,7 +179,7 @@ func (d *proxyDump) policies(namespace string) []printer.ProxyPolicy {
 			policy.Workloads = &n
 		}
 		for _, rule := range p.Rules {
-			policy.Rules = append(policy.Rules, ruleInWords(rule))
+			policy.Rules = append(policy.Rules, proxyRuleInWords(rule))
 		}
 		list = append(list, policy)
 	}
@@ -189,8 +189,8 @@ func (d *proxyDump) policies(namespace string) []printer.ProxyPolicy {
 	return list
 }
 
-// ruleInWords writes a rule as "principals a or b and destinationPorts 80". One without clauses matches every connection.
-func ruleInWords(raw json.RawMessage) string {
+// proxyRuleInWords writes a rule as "principals a or b and destinationPorts 80". One without clauses matches every connection.
+func proxyRuleInWords(raw json.RawMessage) string {
 	var rule [][]map[string]any
 	if err := json.Unmarshal(raw, &rule); err != nil {
 		return string(raw) // a proxy of another version writes it otherwise; its own words say more than none

@@ -127,6 +127,7 @@ func newApp(env Env) *app {
 	root.AddCommand(
 		a.upCommand(), a.downCommand(), a.listCommand(), a.installCommand(), a.upgradeCommand(), a.uninstallCommand(),
 		a.applyCommand(), a.deleteCommand(), a.getCommand(), a.labelCommand(), a.scaleCommand(), a.waitCommand(),
+		a.describeCommand(), a.diffCommand(), a.editCommand(), a.annotateCommand(), a.rolloutCommand(), a.apiResourcesCommand(),
 		a.logsCommand(), a.tapCommand(), a.topCommand(), a.execCommand(), a.portForwardCommand(), a.proxyCommand(), a.caCommand(),
 		a.statusCommand(), a.checkCommand(), a.demoCommand(), a.labCommand(), a.versionCommand(), a.completionCommand(),
 	)

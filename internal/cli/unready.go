@@ -19,11 +19,11 @@ import (
 
 // finding is what one look at the objects that are waited for tells.
 type finding struct {
-	waiting []string // what is not as it should be yet
-	refused []string // what proxies refuse, and what is waited for by name and the control plane refuses
-	silent  string   // why no control plane answers, if none does: what is refused is what it has left in the cluster
-	unknown doubts   // what they may refuse without keeping anybody waiting
-	ready   tally    // objects that are waited for, their pods and the node proxies
+	waiting []string    // what is not as it should be yet
+	refused []string    // what proxies refuse, and what is waited for by name and the control plane refuses
+	silent  string      // why no control plane answers, if none does: what is refused is what it has left in the cluster
+	unknown doubts      // what they may refuse without keeping anybody waiting
+	ready   readyCounts // objects that are waited for, their pods and the node proxies
 	// causes is why pods of deployments that are waited for are not ready.
 	causes []string
 	// crashed is a pod among those waited for of which a container ran and ended; empty if there is none.
@@ -81,7 +81,7 @@ func (f finding) newSince(earlier finding) (out []string) {
 func survey(ctx context.Context, client *api.Client, requests []api.GetRequest) (finding, error) {
 	chosen := chosen{keys: map[api.Key]bool{}, uids: map[types.UID]bool{}}
 	// A proxy of few words would hold up everybody, so what is not asked for by name does not wait for more of them.
-	f := finding{unknown: doubts{}, ready: tally{}, named: map[api.Key]json.RawMessage{}, pods: map[string]bool{}}
+	f := finding{unknown: doubts{}, ready: readyCounts{}, named: map[api.Key]json.RawMessage{}, pods: map[string]bool{}}
 	for _, request := range requests {
 		configures := slices.Contains(partial, request.Kind)
 		if configures && request.Name == "" && len(f.waiting) > 0 && f.silent == "" {

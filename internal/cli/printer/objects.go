@@ -26,6 +26,13 @@ type Options struct {
 	// Single writes one object instead of a list in structured formats, since it was asked for by name.
 	Single bool
 	Now    time.Time
+	// ShowLabels adds a column with all labels, and LabelColumns one for each of these labels.
+	ShowLabels   bool
+	LabelColumns []string
+	// Width is how wide a table may be, in characters; 0 is as wide as it needs.
+	Width int
+
+	grid func(*Grid) error // takes a table in place of the writer
 }
 
 // Objects writes objects, one table per kind in the order of first appearance.
@@ -150,7 +157,7 @@ func table(w io.Writer, kind string, objects []api.Object, o Options) error {
 	if tell && o.Format == Wide {
 		heading = append(heading, "REASON")
 	}
-	grid := NewGrid(heading...)
+	grid := NewGrid(append(heading, o.labelHeading()...)...)
 	for _, object := range objects {
 		cells, wide, err := c.cells(object, o.Now)
 		if err != nil {
@@ -180,9 +187,13 @@ func table(w io.Writer, kind string, objects []api.Object, o Options) error {
 		if tell && o.Format == Wide {
 			row = append(row, why)
 		}
-		grid.Row(row...)
+		labels, err := o.labelCells(object)
+		if err != nil {
+			return err
+		}
+		grid.Row(append(row, labels...)...)
 	}
-	return grid.Print(w, "")
+	return o.print(w, grid)
 }
 
 func created(object api.Object, meta metav1.ObjectMeta, now time.Time) string {

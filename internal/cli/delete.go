@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+// deletion is what the flags of delete ask for.
+type deletion struct {
+	files    []string
+	selector string
+	all      bool
+	ignore   bool
+	wait     bool
+	now      bool
+	grace    int64 // seconds; below 0 is the pods' own
+	mode     dryRun
+}
+
+func (a *app) deleteCommand() *cobra.Command {
+	var o deletion
+	cmd := &cobra.Command{
+		Use:   "delete (-f FILE | KIND NAME... | KIND -l SELECTOR | KIND --all)",
+		Short: "remove objects",
+		Example: `  lateen delete -f samples/bookinfo/policy/deny.yaml
+  lateen delete deployment ratings-v1
+  lateen delete pod/details-v1-6c8f --now
+
+  # All that match a label, first without doing it; all of a kind in a namespace.
+  lateen delete pods,services -l app=reviews --dry-run
+  lateen delete authorizationpolicies --all -n shop`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request, err := a.deleteRequest(cmd, args, o)
+			if err != nil {
+				return err
+			}
+			return a.delete(cmd.Context(), request, args, o)
+		},
+		ValidArgsFunction: a.completeKindAndName,
+	}
+	fileFlag(cmd, &o.files)
+	flags := cmd.Flags()
+	flags.StringVarP(&o.selector, "selector", "l", "", "label selector, such as app=reviews, in place of names")
+	flags.BoolVar(&o.all, "all", false, "all objects of the kinds in the namespace, in place of names")
+	flags.BoolVar(&o.ignore, "ignore-not-found", false, "succeed if an object does not exist")
+	flags.BoolVar(&o.wait, "wait", true, "return only when the pods that go with the objects are gone")
+	flags.Int64Var(&o.grace, "grace-period", -1, "seconds that pods may take to end (-1: as their terminationGracePeriodSeconds says)")
+	flags.BoolVar(&o.now, "now", false, "the same as --grace-period=1")
+	dryRunFlag(cmd, &o.mode)
+	a.namespaceFlag(cmd)
+	return cmd
+}
+
+// deleteRequest reads the arguments and flags; it does not look for the objects that -l or --all mean.
+func (a *app) deleteRequest(cmd *cobra.Command, args []string, o deletion) (api.DeleteRequest, error) {
+	request := api.DeleteRequest{Namespace: a.namespace, IgnoreNotFound: o.ignore, Wait: o.wait, DryRun: o.mode.server()}
+	chosen := o.all || o.selector != ""
+	switch {
+	case o.now && cmd.Flags().Changed("grace-period"):
+		return request, usagef("--now and --grace-period: use one of them")
+	case cmd.Flags().Changed("grace-period") && o.grace < -1:
+		return request, usagef("--grace-period=%d: use a number of seconds from 0, or -1", o.grace)
+	case o.all && o.selector != "":
+		return request, usagef("--all and -l: use one of them")
+	case len(o.files) > 0 && chosen:
+		return request, usagef("-f names the objects: leave out --all and -l")
+	case len(o.files) > 0 && len(args) > 0:
+		return request, usagef("name the objects either by -f or by arguments, not both")
+	case chosen && len(args) == 0:
+		return request, usagef("missing argument: KIND, such as pods")
+	case len(o.files) == 0 && len(args) == 0:
+		return request, usagef("missing argument: -f FILE or KIND NAME")
+	}
+	if grace := o.grace; o.now || grace >= 0 {
+		if o.now {
+			grace = 1
+		}
+		request.GraceSeconds = &grace
+	}
+	var err error
+	switch {
+	case len(o.files) > 0:
+		request.Documents, err = a.documents(o.files)
+	case !chosen:
+		request.Keys, err = keys(args, a.namespace)
+	}
+	return request, err
+}
+
+// delete carries a request out, or says what it would do.
+func (a *app) delete(ctx context.Context, request api.DeleteRequest, args []string, o deletion) error {
+	if o.all || o.selector != "" {
+		found, err := a.chosenKeys(ctx, args, o)
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			a.warn("no %s found in namespace %s", args[0], a.namespace)
+			return nil
+		}
+		// Pods that went with their Deployment are gone as they should be.
+		request.Keys, request.IgnoreNotFound = found, true
+	}
+	if o.mode.client() {
+		result := checkedForDelete(request.Documents, a.namespace)
+		for _, k := range request.Keys {
+			result.Results = append(result.Results, api.ObjectResult{Key: k, Action: valid})
+		}
+		return a.report(result, o.mode.suffix())
+	}
+	result, err := a.client().Delete(ctx, request)
+	if err != nil {
+		return err
+	}
+	return a.report(result, o.mode.suffix())
+}
+
+// chosenKeys are the objects that -l or --all mean.
+func (a *app) chosenKeys(ctx context.Context, args []string, o deletion) ([]api.Key, error) {
+	if len(args) > 1 {
+		return nil, usagef("--all and -l choose objects by kind: leave out the name %q", args[1])
+	}
+	requests, err := getRequests(args, a.namespace, getOptions{selector: o.selector})
+	if err != nil {
+		return nil, err
+	}
+	var found []api.Key
+	for _, request := range requests {
+		if request.Name != "" {
+			return nil, usagef("--all and -l choose objects by kind: write %s instead of %s", request.Kind, args[0])
+		}
+		if o.all && request.Kind == "Namespace" {
+			return nil, usageError{&api.Error{Message: "--all would remove every namespace with everything in it", Cure: "name the namespaces: lateen delete namespace NAME..."}}
+		}
+		list, err := a.client().Get(ctx, request)
+		if err != nil {
+			return nil, fmt.Errorf("find what to delete: %w", err)
+		}
+		for _, object := range list.Items {
+			found = append(found, object.Key)
+		}
+	}
+	return found, nil
+}

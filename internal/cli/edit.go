@@ -1,0 +1,253 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"reflect"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+func (a *app) editCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "edit KIND NAME",
+		Short: "change an object in an editor",
+		Example: `  lateen edit authorizationpolicy deny-client
+  KUBE_EDITOR="code --wait" lateen edit deploy/reviews-v1`,
+		Long: "Opens the object as YAML in $KUBE_EDITOR, else $EDITOR, else vi, and takes the changes when the editor ends. If they are refused the\n" +
+			"editor opens again with the reason on top. A file that was not changed, or is empty, changes nothing.",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 || len(args) == 1 && !strings.Contains(args[0], "/") {
+				return usagef("missing argument: KIND NAME")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, err := keys(args, a.namespace)
+			if err != nil {
+				return err
+			}
+			if len(found) > 1 {
+				return usagef("edit one object at a time")
+			}
+			return a.edit(cmd.Context(), found[0])
+		},
+		ValidArgsFunction: a.completeKindAndName,
+	}
+	a.namespaceFlag(cmd)
+	return cmd
+}
+
+// editing is an object in an editor.
+type editing struct {
+	key      api.Key
+	original map[string]any // without what authors do not write
+	text     string         // the same as YAML
+	file     string         // what the editor opens
+}
+
+// The outcomes of a round in the editor that end the editing without a change.
+var (
+	errUnchanged = errors.New("edit cancelled, no changes made")
+	errEmptied   = errors.New("edit cancelled, the saved file is empty")
+)
+
+// rejected is why an edited object was not taken; the editor opens again.
+type rejected struct{ error }
+
+func (a *app) edit(ctx context.Context, key api.Key) error {
+	client := a.client()
+	e, err := startEditing(ctx, client, key)
+	if err != nil {
+		return err
+	}
+	defer func() { e.close() }()
+	body, why := e.text, ""
+	for {
+		edited, err := a.inEditor(e.file, heading(why)+body)
+		if err != nil {
+			return err
+		}
+		if why != "" && edited == body {
+			return e.keep(fmt.Errorf("edit cancelled, no valid changes were saved: %s", why))
+		}
+		body = edited
+		result, err := e.submit(ctx, client, edited)
+		var refused rejected
+		switch {
+		case errors.Is(err, errUnchanged), errors.Is(err, errEmptied):
+			_, _ = fmt.Fprintln(a.Stderr, err)
+			return nil
+		case errors.As(err, &refused):
+			why = refused.Error()
+			continue
+		case err != nil:
+			return e.keep(err)
+		}
+		for _, warning := range result.Warnings {
+			a.warn("%s: %s", key, warning)
+		}
+		return a.printf("%s edited\n", key)
+	}
+}
+
+// startEditing reads the object and makes the file for the editor.
+func startEditing(ctx context.Context, client *api.Client, key api.Key) (*editing, error) {
+	// An engine that takes no changes says so before an editor opens.
+	if _, err := client.Patch(ctx, api.PatchRequest{Key: key, Patch: json.RawMessage(`{"metadata":{}}`), DryRun: true}); err != nil {
+		return nil, err
+	}
+	list, err := client.Get(ctx, api.GetRequest{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name})
+	if err != nil {
+		return nil, err
+	}
+	if len(list.Items) == 0 {
+		return nil, fmt.Errorf("%s not found", key)
+	}
+	e := &editing{key: key}
+	if err := json.Unmarshal(list.Items[0].Raw, &e.original); err != nil {
+		return nil, fmt.Errorf("read %s: %w", key, err)
+	}
+	tidy(e.original)
+	text, err := yaml.Marshal(e.original)
+	if err != nil {
+		return nil, fmt.Errorf("write %s as YAML: %w", key, err)
+	}
+	e.text = string(text)
+	file, err := os.CreateTemp("", "lateen-edit-*.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("make a file for the editor: %w", err)
+	}
+	e.file = file.Name()
+	return e, file.Close()
+}
+
+func (e *editing) close() {
+	if e.file != "" {
+		_ = os.Remove(e.file) // nothing is in it that is not in the mesh
+	}
+}
+
+// keep leaves the file, so that work in it is not lost.
+func (e *editing) keep(err error) error {
+	err = fmt.Errorf("%w; a copy of the changes is in %s", err, e.file)
+	e.file = ""
+	return err
+}
+
+// submit sends what is different in the edited text.
+func (e *editing) submit(ctx context.Context, client *api.Client, text string) (api.ObjectResult, error) {
+	var none api.ObjectResult
+	if text == e.text {
+		return none, errUnchanged
+	}
+	var edited map[string]any
+	if err := yaml.UnmarshalStrict([]byte(text), &edited); err != nil {
+		return none, rejected{fmt.Errorf("read the file: %w", err)}
+	}
+	if edited == nil {
+		return none, errEmptied
+	}
+	patch := mergePatch(e.original, edited)
+	if len(patch) == 0 {
+		return none, errUnchanged
+	}
+	if renamed(e.original, edited) {
+		return none, rejected{errors.New("apiVersion, kind, metadata.name and metadata.namespace cannot change; apply the new object and delete this one")}
+	}
+	raw, err := json.Marshal(patch)
+	if err != nil {
+		return none, rejected{err}
+	}
+	result, err := client.Patch(ctx, api.PatchRequest{Key: e.key, Patch: raw})
+	var refusal *api.Error
+	if errors.As(err, &refusal) && refusal.Code < http.StatusInternalServerError && refusal.Code != http.StatusNotFound {
+		return none, rejected{refusal}
+	}
+	return result, err
+}
+
+// renamed says whether the edited object is another one.
+func renamed(original, edited map[string]any) bool {
+	old, _ := original["metadata"].(map[string]any)
+	now, _ := edited["metadata"].(map[string]any)
+	return original["apiVersion"] != edited["apiVersion"] || original["kind"] != edited["kind"] || old["name"] != now["name"] || old["namespace"] != now["namespace"]
+}
+
+// mergePatch is the JSON merge patch (RFC 7386) that makes one object of another; empty if they are equal. Nulls in the second object
+// are fields that it does not have.
+func mergePatch(from, to map[string]any) map[string]any {
+	patch := map[string]any{}
+	for key, value := range from {
+		if value != nil && to[key] == nil {
+			patch[key] = nil
+		}
+	}
+	for key, value := range to {
+		if value == nil {
+			continue
+		}
+		old, had := from[key]
+		before, wasObject := old.(map[string]any)
+		after, isObject := value.(map[string]any)
+		switch {
+		case wasObject && isObject:
+			if inner := mergePatch(before, after); len(inner) > 0 {
+				patch[key] = inner
+			}
+		case !had || !reflect.DeepEqual(old, value):
+			patch[key] = value
+		}
+	}
+	return patch
+}
+
+// heading stands on top of the file. It ends where the first line is that is no comment.
+func heading(why string) string {
+	lines := []string{"Edit the object below and save it. Lines on top that begin with # do not count.", "A file that is empty or was not changed changes nothing."}
+	if why != "" {
+		lines = append(lines, "", "The changes were not taken:")
+		lines = append(lines, strings.Split(why, "\n")...)
+	}
+	var b strings.Builder
+	for _, line := range lines {
+		b.WriteString(strings.TrimRight("# "+line, " ") + "\n")
+	}
+	return b.String()
+}
+
+// inEditor has the user edit a file with the given text and returns what was saved, without the comment on top.
+func (a *app) inEditor(file, text string) (string, error) {
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return "", fmt.Errorf("write the file for the editor: %w", err)
+	}
+	editor := "vi"
+	if a.Getenv != nil {
+		editor = cmp.Or(a.Getenv("KUBE_EDITOR"), a.Getenv("EDITOR"), editor)
+	}
+	// By a shell, since the variable may hold options. The file is an argument, so that its name needs no quotes.
+	command := exec.Command("sh", "-c", editor+` "$1"`, "sh", file)
+	command.Stdin, command.Stdout, command.Stderr = a.Stdin, a.Stdout, a.Stderr
+	if err := command.Run(); err != nil {
+		return "", &api.Error{Message: fmt.Sprintf("the editor %q failed: %v", editor, err), Cure: "name one that works in KUBE_EDITOR or EDITOR"}
+	}
+	saved, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read what the editor saved: %w", err)
+	}
+	for bytes.HasPrefix(saved, []byte("#")) {
+		_, saved, _ = bytes.Cut(saved, []byte("\n"))
+	}
+	return string(saved), nil
+}
