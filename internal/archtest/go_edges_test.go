@@ -138,6 +138,13 @@ var denied = map[string]map[string]string{
 		"internal/engine":  "the comparison is the same whoever asks",
 		"internal/compile": "one object is compared with its other meaning; nothing is compiled",
 	},
+	"internal/analyse": {
+		"internal/source":  "the analysis is a function of typed objects; where they come from must not matter",
+		"internal/engine":  "the analysis is the same whoever asks",
+		"internal/cli":     "the command line shows findings, and makes none",
+		"internal/xds":     "no client is looked at",
+		"internal/compile": "objects are translated one by one; nothing is compiled",
+	},
 	"internal/source": {
 		"internal/xds":       "sources produce, xds distributes, and neither knows the other",
 		"internal/translate": "sources produce typed objects, nothing derived",

@@ -54,7 +54,7 @@ func judged(out *security.Authorization, unsupported map[string]bool, unclear st
 	effect := "rules of this ALLOW policy that use them are dropped, so it allows less than written"
 	switch {
 	case out.Action != security.Action_DENY:
-	case !slices.ContainsFunc(out.Rules, canMatch):
+	case !slices.ContainsFunc(out.Rules, CanMatch):
 		effect = "without them nothing is left that this DENY policy could match, so it denies nothing"
 	default:
 		effect = "rules of this DENY policy are enforced without them, so those that keep other attributes deny more than written and those that keep none deny nothing"

@@ -103,6 +103,24 @@ func stringMatches(values []string) []*security.StringMatch {
 	return out
 }
 
+// Patterns reads the values of a rule as its proxies do.
+func Patterns(values []string) []*security.StringMatch { return stringMatches(values) }
+
+// Matches says whether a proxy finds that a pattern matches a text.
+func Matches(m *security.StringMatch, text string) bool {
+	switch m := m.GetMatchType().(type) {
+	case *security.StringMatch_Presence:
+		return text != ""
+	case *security.StringMatch_Prefix:
+		return strings.HasPrefix(text, m.Prefix)
+	case *security.StringMatch_Suffix:
+		return strings.HasSuffix(text, m.Suffix)
+	case *security.StringMatch_Exact:
+		return text == m.Exact
+	}
+	return false
+}
+
 // accountMatches reads "name", which is in the policy's own namespace, and "namespace/name".
 func accountMatches(values []string, namespace string) []*security.ServiceAccountMatch {
 	var out []*security.ServiceAccountMatch

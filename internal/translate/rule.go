@@ -111,12 +111,15 @@ func size(clauses ...[]*security.Clause) (bytes int) {
 	return bytes
 }
 
-// canMatch says whether a rule can ever match: proxies skip a match without fields, and a clause of nothing else matches nothing.
-func canMatch(r *security.Rule) bool {
+// CanMatch says whether a rule can ever match: proxies skip a match without fields, and a clause of nothing else matches nothing.
+func CanMatch(r *security.Rule) bool {
 	return !slices.ContainsFunc(r.Clauses, func(c *security.Clause) bool {
 		return !slices.ContainsFunc(c.Matches, func(m *security.Match) bool { return !isEmpty(m) })
 	})
 }
+
+// Names says whether a match names anything. Proxies skip one that does not.
+func Names(m *security.Match) bool { return !isEmpty(m) }
 
 func isEmpty(m *security.Match) bool {
 	return len(m.Namespaces)+len(m.NotNamespaces)+len(m.ServiceAccounts)+len(m.NotServiceAccounts)+len(m.Principals)+len(m.NotPrincipals)+

@@ -152,17 +152,13 @@ func (i *identities) of(namespace, account string) int {
 
 // The label by which users put pods into the mesh, and its values.
 const (
-	modeAmbient = "ambient"
-	modeNone    = "none"
+	modeAmbient = wellknown.ModeAmbient
+	modeNone    = wellknown.ModeNone
 )
 
 // modeWarning says that a value of the label does not do what its author may expect; empty if it is a good one.
 func modeWarning(labels map[string]string) string {
-	value, given := labels[wellknown.DataplaneMode]
-	if !given || value == modeAmbient || value == modeNone {
-		return ""
-	}
-	return fmt.Sprintf("%s=%s has no effect: use %s to put pods into the mesh, %s to keep them out", wellknown.DataplaneMode, value, modeAmbient, modeNone)
+	return wellknown.UnknownMode(labels)
 }
 
 // ownAnnotations are an author's, without the one by which the mesh says that a pod is captured: peers would dial a tunnel

@@ -1,0 +1,191 @@
+package analyse
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"lateen.dev/lateen/internal/gen/security"
+	"lateen.dev/lateen/internal/translate"
+)
+
+// presence says how much there is of an identity. A higher one includes the lower ones.
+type presence int
+
+const (
+	absent    presence = iota
+	planned            // the account exists, and no pod runs as it now
+	plaintext          // pods run as it that are not enrolled: they connect without an identity
+	present            // peers with it can connect
+)
+
+// identity is a service account of the mesh.
+type identity struct {
+	namespace, account string
+	is                 presence
+}
+
+// identities are those that the mesh's workloads have.
+type identities struct {
+	mesh     translate.Mesh
+	accounts map[string]map[string]*identity // by namespace and name
+	forward  []named                         // by principal
+	backward []named                         // by the principal's letters from the last to the first
+	looked   *int
+}
+
+type named struct {
+	text string
+	of   *identity
+}
+
+func newIdentities(mesh translate.Mesh, looked *int) *identities {
+	return &identities{mesh: mesh, accounts: map[string]map[string]*identity{}, looked: looked}
+}
+
+// exists notes a service account, whether anything runs as it or not.
+func (s *identities) exists(namespace, account string) *identity {
+	in := s.accounts[namespace]
+	if in == nil {
+		in = map[string]*identity{}
+		s.accounts[namespace] = in
+	}
+	if in[account] == nil {
+		in[account] = &identity{namespace: namespace, account: account, is: planned}
+	}
+	return in[account]
+}
+
+// add notes a workload that runs as an account; meshed says that it connects with its identity.
+func (s *identities) add(namespace, account string, meshed bool) {
+	is := plaintext
+	if meshed {
+		is = present
+	}
+	if i := s.exists(namespace, account); i.is < is {
+		i.is = is
+	}
+}
+
+// settle sorts the identities once all are there.
+func (s *identities) settle() {
+	for _, namespace := range slices.Sorted(maps.Keys(s.accounts)) {
+		for _, account := range slices.Sorted(maps.Keys(s.accounts[namespace])) {
+			of := s.accounts[namespace][account]
+			principal := s.principal(namespace, account)
+			s.forward = append(s.forward, named{principal, of})
+			s.backward = append(s.backward, named{reversed(principal), of})
+		}
+	}
+	for _, list := range [][]named{s.forward, s.backward} {
+		slices.SortFunc(list, func(a, b named) int { return strings.Compare(a.text, b.text) })
+	}
+}
+
+// principal is an identity as policies name it.
+func (s *identities) principal(namespace, account string) string {
+	return s.mesh.TrustDomain + "/ns/" + namespace + "/sa/" + account
+}
+
+func reversed(s string) string {
+	b := []byte(s)
+	slices.Reverse(b)
+	return string(b)
+}
+
+// within calls visit for the identities whose text begins with a prefix, until it returns false.
+func (s *identities) within(list []named, prefix string, visit func(*identity) bool) {
+	i, _ := slices.BinarySearchFunc(list, prefix, func(n named, p string) int { return strings.Compare(n.text, p) })
+	for ; i < len(list) && strings.HasPrefix(list[i].text, prefix); i++ {
+		*s.looked++
+		if !visit(list[i].of) {
+			return
+		}
+	}
+}
+
+// principals calls visit for the identities that a pattern of principals matches, until it returns false.
+func (s *identities) principals(m *security.StringMatch, visit func(*identity) bool) {
+	switch m := m.GetMatchType().(type) {
+	case *security.StringMatch_Presence:
+		s.within(s.forward, "", visit)
+	case *security.StringMatch_Prefix:
+		s.within(s.forward, m.Prefix, visit)
+	case *security.StringMatch_Suffix:
+		s.within(s.backward, reversed(m.Suffix), visit)
+	case *security.StringMatch_Exact:
+		s.within(s.forward, m.Exact, func(i *identity) bool { return s.principal(i.namespace, i.account) == m.Exact && visit(i) })
+	}
+}
+
+// inNamespaces does so for a pattern of namespaces.
+func (s *identities) inNamespaces(m *security.StringMatch, visit func(*identity) bool) {
+	if exact := m.GetExact(); exact != "" {
+		s.inNamespace(exact, visit)
+		return
+	}
+	for namespace := range s.accounts {
+		*s.looked++
+		if translate.Matches(m, namespace) && !s.inNamespace(namespace, visit) {
+			return
+		}
+	}
+}
+
+// inNamespace does so for the identities of one namespace. It returns false if visit did.
+func (s *identities) inNamespace(namespace string, visit func(*identity) bool) bool {
+	for _, i := range s.accounts[namespace] {
+		*s.looked++
+		if !visit(i) {
+			return false
+		}
+	}
+	return true
+}
+
+// satisfies says whether a peer can have what a match asks of identities. One that asks nothing of them is satisfied by anybody, and what it
+// excepts is not looked at: there is always somebody else.
+func (s *identities) satisfies(m *security.Match) bool {
+	if len(m.Principals)+len(m.Namespaces)+len(m.ServiceAccounts) == 0 {
+		return translate.Names(m)
+	}
+	found := false
+	// The account may exist without a pod: such a peer can come at any time. Peers that are not enrolled have no identity.
+	visit := func(i *identity) bool {
+		found = i.is != plaintext && s.fits(m, i)
+		return !found
+	}
+	switch {
+	case len(m.ServiceAccounts) > 0:
+		for _, a := range m.ServiceAccounts {
+			if i := s.accounts[a.Namespace][a.ServiceAccount]; i != nil && !found {
+				visit(i)
+			}
+		}
+	case len(m.Principals) > 0:
+		for _, p := range m.Principals {
+			if !found {
+				s.principals(p, visit)
+			}
+		}
+	default:
+		for _, n := range m.Namespaces {
+			if !found {
+				s.inNamespaces(n, visit)
+			}
+		}
+	}
+	return found
+}
+
+// fits says whether an identity is one that each list of a match names.
+func (s *identities) fits(m *security.Match, i *identity) bool {
+	principal := s.principal(i.namespace, i.account)
+	any := func(list []*security.StringMatch, text string) bool {
+		return len(list) == 0 || slices.ContainsFunc(list, func(p *security.StringMatch) bool { return translate.Matches(p, text) })
+	}
+	return any(m.Principals, principal) && any(m.Namespaces, i.namespace) &&
+		(len(m.ServiceAccounts) == 0 || slices.ContainsFunc(m.ServiceAccounts, func(a *security.ServiceAccountMatch) bool {
+			return a.Namespace == i.namespace && a.ServiceAccount == i.account
+		}))
+}
