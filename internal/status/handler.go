@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"lateen.dev/lateen/internal/analyse"
 	_ "lateen.dev/lateen/internal/gen/security" // so that dumped resources can be spelled out
 	_ "lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/log"
@@ -41,6 +42,12 @@ type Sources struct {
 	Refused func() []Refused
 	// Replicas tells of all replicas and their proxies; nil where there is one.
 	Replicas func(context.Context) any
+	// Analyse finds objects that do not do what their author meant; nil finds none.
+	Analyse func([]model.Entry) []analyse.Finding
+	// Rehearse returns the objects, with their conditions, as they would be after changes; nil where nothing is rehearsed.
+	Rehearse func([]model.Change) []model.Entry
+
+	found *findings
 }
 
 // Refused is an object of which the present version is not taken, and what is said of that. One before it may be in force.
@@ -69,6 +76,7 @@ type Object struct {
 	Reason     string            `json:"reason,omitempty"`
 	Conditions []model.Condition `json:"conditions"`
 	Problems   []files.Problem   `json:"problems"`
+	Findings   []analyse.Finding `json:"findings,omitempty"`
 }
 
 // Resource is one entry of the resources page.
@@ -82,6 +90,7 @@ type Resource struct {
 
 // Handler serves the pages. It has no access control: listen on loopback.
 func Handler(s Sources) http.Handler {
+	s.found = &findings{}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.Metrics.Registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) {
@@ -102,11 +111,15 @@ func Handler(s Sources) http.Handler {
 	mux.HandleFunc("GET /debug/problems", func(w http.ResponseWriter, _ *http.Request) {
 		write(w, append([]files.Problem{}, s.Problems()...))
 	})
+	mux.HandleFunc("GET /debug/analysis", s.serveAnalysis)
+	if s.Rehearse != nil {
+		mux.HandleFunc("POST /debug/analysis", s.serveRehearsal)
+	}
 	mux.HandleFunc("GET /debug/clients", func(w http.ResponseWriter, _ *http.Request) {
 		write(w, map[string]any{"generation": s.Log.Generation(), "clients": s.Clients()})
 	})
 	mux.HandleFunc("GET /debug/resources", func(w http.ResponseWriter, r *http.Request) { s.resources(w, r) })
-	pages := "/metrics\n/ready\n/version\n/debug/objects?kind=KIND&namespace=NAMESPACE&name=NAME\n/debug/problems\n/debug/clients\n/debug/resources?type=Address|Authorization"
+	pages := "/metrics\n/ready\n/version\n/debug/objects?kind=KIND&namespace=NAMESPACE&name=NAME\n/debug/problems\n/debug/analysis?kind=KIND&namespace=NAMESPACE&name=NAME (POST: documents, judged as if they were applied)\n/debug/clients\n/debug/resources?type=Address|Authorization"
 	if s.Replicas != nil {
 		pages += "\n/debug/replicas"
 		mux.HandleFunc("GET /debug/replicas", func(w http.ResponseWriter, r *http.Request) { write(w, s.Replicas(r.Context())) })
@@ -150,6 +163,7 @@ func (s Sources) objects(ctx context.Context, wanted func(model.Key) bool) []Obj
 			notTaken[r.Key] = r
 		}
 	}
+	found := byObject(s.analysis().Findings)
 	out := []Object{}
 	for _, e := range s.Store.Entries() {
 		o := e.Object
@@ -180,7 +194,7 @@ func (s Sources) objects(ctx context.Context, wanted func(model.Key) bool) []Obj
 		}
 		out = append(out, Object{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, File: o.File, Line: o.Line,
 			Generation: e.Generation, Digest: o.Digest(), UID: uid, Observed: observed, Support: o.Support.String(), Reason: o.Reason,
-			Conditions: conditions, Problems: append([]files.Problem{}, problems[o.Key.String()]...)})
+			Conditions: conditions, Problems: append([]files.Problem{}, problems[o.Key.String()]...), Findings: found[o.Key]})
 	}
 	// Of others nothing is in force.
 	for _, key := range slices.SortedFunc(maps.Keys(notTaken), model.Key.Compare) {
