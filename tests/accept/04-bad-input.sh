@@ -72,7 +72,7 @@ spec:
   http: [{route: [{destination: {host: echo}}]}]
 Y
 out=$(lateen apply -f "$WORK/later.yaml" 2>&1); equal "a kind that is known but not implemented is kept" 0 $?
-if grep -qiE 'without effect' <<<"$out"; then ok "and warned about"; else not_ok "and warned about: $out"; fi
+if grep -qiE 'stored but ignored' <<<"$out"; then ok "and warned about"; else not_ok "and warned about: $out"; fi
 shown() { lateen status | grep -i 'later'; }
 check "and shown as ineffective" eventually 30 shown
 finish

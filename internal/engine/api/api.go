@@ -151,6 +151,9 @@ type ObjectResult struct {
 	// if there is none.
 	Before json.RawMessage `json:"before,omitempty"`
 	After  json.RawMessage `json:"after,omitempty"`
+	// Conditions and Findings are what the control plane would say of the object. They are there after a dry run alone.
+	Conditions []Condition `json:"conditions,omitempty"`
+	Findings   []Finding   `json:"findings,omitempty"`
 }
 
 // ApplyResult answers apply and delete. Good documents count even when others are refused:
@@ -158,6 +161,8 @@ type ObjectResult struct {
 type ApplyResult struct {
 	Results  []ObjectResult `json:"results"`
 	Problems []Problem      `json:"problems,omitempty"`
+	// Unasked is why the control plane could not be asked what a dry run would come to.
+	Unasked string `json:"unasked,omitempty"`
 }
 
 // DeleteRequest removes the objects of some documents, or those named.
@@ -210,6 +215,11 @@ type Object struct {
 	File       string          `json:"file,omitempty"`       // the file it was last applied from
 	Conditions []Condition     `json:"conditions,omitempty"` // what the control plane says about it
 	Problems   []Problem       `json:"problems,omitempty"`   // why (parts of) it are not live
+	Findings   []Finding       `json:"findings,omitempty"`   // what is valid in it and can hardly be meant
+	// Judged says that the control plane has read the object as it is now: what it says, or does not say, is about this version.
+	Judged bool `json:"judged,omitempty"`
+	// Ignored is why nothing acts on the object; empty if something does.
+	Ignored string `json:"ignored,omitempty"`
 	// Owners are the UIDs of what owns it by way of another, if that was asked for: a Deployment owns pods by way of a ReplicaSet.
 	// Its own owners are in Raw.
 	Owners []string `json:"owners,omitempty"`

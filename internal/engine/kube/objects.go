@@ -96,7 +96,7 @@ func (e *Engine) objects(r *http.Request) (any, error) {
 		object := api.Object{Key: key, APIVersion: o.GetAPIVersion(), Raw: raw, Created: o.GetCreationTimestamp().Time,
 			Owners: owners[o.GetUID()]}
 		if s, found := said[key]; found && s.group == schema.FromAPIVersionAndKind(o.GetAPIVersion(), "").Group {
-			object.Conditions, object.Problems = s.conditions, s.problems
+			object.Conditions, object.Problems, object.Findings, object.Judged = s.conditions, s.problems, s.findings, !s.former
 		} else if out.Unasked != "" && current {
 			object.Conditions = kept
 		}
@@ -145,6 +145,8 @@ type said struct {
 	group      string
 	conditions []api.Condition
 	problems   []api.Problem
+	findings   []api.Finding
+	former     bool // a replica has not read the present version yet
 }
 
 // said asks every replica about the objects of a kind, or one of them. What one of them has to complain about counts: its proxies are refused the same object.
@@ -173,20 +175,26 @@ func (e *Engine) said(ctx context.Context, about url.Values, present map[api.Key
 			Observed   int64           `json:"observedGeneration"`
 			Conditions []api.Condition `json:"conditions"`
 			Problems   []api.Problem   `json:"problems"`
+			Findings   []api.Finding   `json:"findings"`
 		}
 		if err := json.Unmarshal(b, &objects); err != nil {
 			return nil, fmt.Errorf("read what pod %s says of objects: %w", pods[i].Name, err)
 		}
 		asked++
 		for _, o := range objects {
-			key := api.Key{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
+			key, former := api.Key{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}, false
 			if now := present[key]; now != nil && (o.UID != "" && o.UID != string(now.GetUID()) || o.Observed > 0 && o.Observed < now.GetGeneration()) {
+				former, o.Findings = true, nil
 				o.Conditions, o.Problems = []api.Condition{{Type: wellknown.Programmed, Status: string(metav1.ConditionFalse), Reason: wellknown.ReasonAwaited,
 					Message: "replica " + pods[i].Name + " does not know this version of it yet"}}, nil
 			}
 			s := out[key]
 			s.group = schema.FromAPIVersionAndKind(o.APIVersion, o.Kind).Group
-			s.conditions = worst(s.conditions, o.Conditions)
+			s.conditions, s.former = worst(s.conditions, o.Conditions), s.former || former
+			// The replicas read the same objects: what one finds the others find, once they have read as far.
+			if len(s.findings) == 0 {
+				s.findings = o.Findings
+			}
 			for _, p := range o.Problems {
 				if !slices.Contains(s.problems, p) {
 					s.problems = append(s.problems, p)

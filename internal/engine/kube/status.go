@@ -332,7 +332,11 @@ func podState(p *corev1.Pod, enrolled bool, domain string) api.PodState {
 		s.Mesh = "plain"
 	}
 	for _, c := range p.Status.ContainerStatuses {
-		s.Containers = append(s.Containers, api.ContainerState{Name: c.Name, Ready: c.Ready, Process: api.Process{Restarts: int(c.RestartCount)}})
+		state := api.ContainerState{Name: c.Name, Ready: c.Ready, Process: api.Process{Restarts: int(c.RestartCount)}}
+		if w := c.State.Waiting; w != nil {
+			state.Waiting = w.Reason
+		}
+		s.Containers = append(s.Containers, state)
 	}
 	return s
 }

@@ -16,15 +16,16 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/engine/local/merge"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/source/files"
 )
 
 // serveObjects answers get.
 func (e *Engine) serveObjects(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	req := api.GetRequest{Kind: q.Get("kind"), Namespace: q.Get("namespace"), Name: q.Get("name"), Selector: q.Get("selector"), AllNamespaces: q.Get("all") == "true"}
-	kind, known := api.LookupKind(req.Kind)
+	kind, known := kindOf(req.Kind)
 	if !known {
-		kind = api.Kind{Name: req.Kind, Namespaced: true}
+		return nil, &api.Error{Code: http.StatusNotFound, Message: fmt.Sprintf("unknown kind %q", req.Kind), Cure: "use a kind such as pods, services, deployments or authorizationpolicies"}
 	}
 	selector, err := labels.Parse(req.Selector)
 	if err != nil {
@@ -36,9 +37,6 @@ func (e *Engine) serveObjects(r *http.Request) (any, error) {
 	items, err := e.objects(kind.Name)
 	if err != nil {
 		return nil, err
-	}
-	if !known && len(items) == 0 {
-		return nil, &api.Error{Code: http.StatusNotFound, Message: "no kind or object of a kind " + req.Kind + " is known", Cure: "use a kind such as pods, services, deployments or authorizationpolicies"}
 	}
 	list := api.ObjectList{Items: []api.Object{}}
 	for _, o := range items {
@@ -116,13 +114,41 @@ func (e *Engine) objects(kind string) ([]api.Object, error) {
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, api.Object{Key: apiKey(o.Key), APIVersion: o.APIVersion, Raw: raw, Created: o.created, File: o.File})
+			out = append(out, api.Object{Key: apiKey(o.Key), APIVersion: o.APIVersion, Raw: raw, Created: o.created, File: o.File, Ignored: ignored(o)})
 		}
 	}
 	slices.SortFunc(out, func(a, b api.Object) int {
 		return strings.Compare(a.Key.Namespace+"/"+a.Key.Name, b.Key.Namespace+"/"+b.Key.Name)
 	})
 	return out, nil
+}
+
+// kindOf finds a kind by any word for it: those that the mesh is about by their short names as well, and the others that can be stored.
+func kindOf(word string) (api.Kind, bool) {
+	if kind, ok := api.LookupKind(word); ok {
+		return kind, true
+	}
+	name, namespaced, ok := files.KindNamed(word)
+	return api.Kind{Name: name, Namespaced: namespaced}, ok
+}
+
+// inKind writes the kind of a key as it is stored, whatever the word for it was.
+func inKind(k api.Key) api.Key {
+	if kind, ok := kindOf(k.Kind); ok {
+		k.Kind = kind.Name
+		if !kind.Namespaced {
+			k.Namespace = ""
+		}
+	}
+	return k
+}
+
+// ignored says why nothing acts on an object; empty if something does, or if the object's conditions say it.
+func ignored(o *stored) string {
+	if o.Support == model.Implemented || o.Kind == "Deployment" || strings.HasSuffix(o.Key.Group, ".istio.io") || o.Key.Group == model.GatewayGroup {
+		return ""
+	}
+	return "stored but ignored: " + o.Reason
 }
 
 func labelsIn(raw []byte) map[string]string {
@@ -145,6 +171,9 @@ type controlObject struct {
 	Digest     string          `json:"digest"`
 	Conditions []api.Condition `json:"conditions"`
 	Problems   []api.Problem   `json:"problems"`
+	Findings   []api.Finding   `json:"findings"`
+	// former says that it speaks of a version that was replaced.
+	former bool
 }
 
 // key names the object.
@@ -171,8 +200,8 @@ func attach(kind string, items []api.Object, all []controlObject) {
 	}
 	for i := range items {
 		k := items[i].Key
-		o := said[model.Key{Group: groupOf(items[i].APIVersion), Kind: k.Kind, Namespace: k.Namespace, Name: k.Name}]
-		items[i].Conditions, items[i].Problems = o.Conditions, o.Problems
+		o, known := said[model.Key{Group: groupOf(items[i].APIVersion), Kind: k.Kind, Namespace: k.Namespace, Name: k.Name}]
+		items[i].Conditions, items[i].Problems, items[i].Findings, items[i].Judged = o.Conditions, o.Problems, o.Findings, known && !o.former
 	}
 }
 
@@ -201,7 +230,7 @@ func ofThisVersion(said []controlObject, objects map[model.Key]*stored) []contro
 	for i, o := range said {
 		now, kept := objects[o.key()]
 		if kept && !engineOnly(o.Kind) && o.Digest != "" && now.digest != o.Digest {
-			said[i].Conditions = nil
+			said[i].Conditions, said[i].Findings, said[i].former = nil, nil, true
 		}
 	}
 	return said

@@ -19,7 +19,7 @@ const maxRequest = 64 << 20
 func (e *Engine) handler() http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("GET /v1/version", e.serveVersion)
-	m.HandleFunc("POST /v1/apply", asks(func(_ context.Context, r api.ApplyRequest) (any, error) { return e.apply(r), nil }))
+	m.HandleFunc("POST /v1/apply", asks(e.serveApply))
 	m.HandleFunc("POST /v1/delete", asks(e.serveDelete))
 	m.HandleFunc("POST /v1/patch", asks(func(_ context.Context, r api.PatchRequest) (any, error) { return e.patch(r) }))
 	m.HandleFunc("GET /v1/objects", answers(e.serveObjects))

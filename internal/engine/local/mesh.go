@@ -34,6 +34,8 @@ const (
 	unreadyPoll = 50 * time.Millisecond
 	readyPoll   = 2 * time.Second
 	pollTimeout = 2 * time.Second
+	// rehearsalTimeout bounds a dry run's question: the control plane compiles the whole mesh for it.
+	rehearsalTimeout = 20 * time.Second
 	// So many starts in a row that fail are no accident.
 	tooManyFailures = 3
 )
@@ -223,9 +225,14 @@ func get(ctx context.Context, dial dialer, target string) ([]byte, error) {
 }
 
 func ask(ctx context.Context, dial dialer, method, target string) ([]byte, error) {
+	return send(ctx, dial, method, target, nil)
+}
+
+// send is ask with a body; nil sends none.
+func send(ctx context.Context, dial dialer, method, target string, content io.Reader) ([]byte, error) {
 	t := &http.Transport{DialContext: dial, DisableKeepAlives: true}
 	defer t.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, method, target, nil)
+	req, err := http.NewRequestWithContext(ctx, method, target, content)
 	if err != nil {
 		return nil, err
 	}

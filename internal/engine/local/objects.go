@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,11 +29,19 @@ const meshNamespace = "istio-system"
 
 const defaultNamespace = "default"
 
-// apply takes the objects of all documents, one by one: what is wrong with one costs none of the others.
-func (e *Engine) apply(r api.ApplyRequest) api.ApplyResult {
+// serveApply applies documents. After a dry run it adds what the control plane would say of the objects.
+func (e *Engine) serveApply(ctx context.Context, r api.ApplyRequest) (any, error) {
+	res, made := e.apply(r)
+	if r.DryRun {
+		rehearse(ctx, &res, made, judgeDocuments)
+	}
+	return res, nil
+}
+
+// apply takes the objects of all documents, one by one: what is wrong with one costs none of the others. made are the objects of the results.
+func (e *Engine) apply(r api.ApplyRequest) (res api.ApplyResult, made []*stored) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var res api.ApplyResult
 	planned := map[string]bool{} // namespaces that a dry run would make
 	for _, d := range r.Documents {
 		objects, problems := decodeIn(d, r.Namespace)
@@ -45,17 +54,18 @@ func (e *Engine) apply(r api.ApplyRequest) api.ApplyResult {
 			}
 		}
 		for _, o := range objects {
-			result, err := e.applyOne(o, d.Dir, r, planned)
+			result, now, err := e.applyOne(o, d.Dir, r, planned)
 			if err != nil {
 				res.Problems = append(res.Problems, refusal(o, err))
 				continue
 			}
 			result.Warnings = append(warnings[o.Key.String()], e.warnings(o)...)
 			res.Results = append(res.Results, result)
+			made = append(made, now)
 		}
 	}
 	e.kick()
-	return res
+	return res, made
 }
 
 // decodeIn decodes a document; an object that names no namespace goes to the given one.
@@ -97,23 +107,23 @@ func withNamespace(raw []byte, namespace string) []byte {
 	return b
 }
 
-// applyOne takes one object. In a dry run planned are the namespaces of objects before it, and gets its own.
-func (e *Engine) applyOne(o files.Object, dir string, r api.ApplyRequest, planned map[string]bool) (api.ObjectResult, error) {
+// applyOne takes one object, and returns it as it is then. In a dry run planned are the namespaces of objects before it, and gets its own.
+func (e *Engine) applyOne(o files.Object, dir string, r api.ApplyRequest, planned map[string]bool) (api.ObjectResult, *stored, error) {
 	if o.Kind == "Node" {
-		return api.ObjectResult{}, errors.New("nodes are made by `lateen up --nodes`, not by manifests; label one with `lateen label node`")
+		return api.ObjectResult{}, nil, errors.New("nodes are made by `lateen up --nodes`, not by manifests; label one with `lateen label node`")
 	}
 	if o.Key.Namespace != "" && !e.store.namespaceExists(o.Key.Namespace) && !planned[o.Key.Namespace] {
-		return api.ObjectResult{}, fmt.Errorf("namespace %q not found; apply a Namespace of that name first", o.Key.Namespace)
+		return api.ObjectResult{}, nil, fmt.Errorf("namespace %q not found; apply a Namespace of that name first", o.Key.Namespace)
 	}
 	if o.Kind == "Pod" {
 		if err := e.admitPod(o); err != nil {
-			return api.ObjectResult{}, err
+			return api.ObjectResult{}, nil, err
 		}
 	}
 	old := e.store.objects[o.Key]
 	action, next, err := e.store.merge(o, dir, r.DryRun)
 	if err != nil {
-		return api.ObjectResult{}, err
+		return api.ObjectResult{}, nil, err
 	}
 	result := api.ObjectResult{Key: apiKey(o.Key), Action: action}
 	if r.DryRun {
@@ -121,15 +131,15 @@ func (e *Engine) applyOne(o files.Object, dir string, r api.ApplyRequest, planne
 		if r.Diff {
 			result.Before, result.After, err = versionsOf(old, next)
 		}
-		return result, err
+		return result, next, err
 	}
 	if o.Kind == "Namespace" {
 		if err := e.addDefaultAccount(o.Key.Name); err != nil {
-			return api.ObjectResult{}, err
+			return api.ObjectResult{}, nil, err
 		}
 	}
 	e.changed(o.Key)
-	return result, nil
+	return result, next, nil
 }
 
 // versionsOf are an object before and after a change as JSON, without what the engine made up for an object that is not there yet.
@@ -268,6 +278,7 @@ func (e *Engine) delete(r api.DeleteRequest) (api.ApplyResult, []*pod) {
 }
 
 func (e *Engine) deleteOne(k api.Key, r api.DeleteRequest) ([]*pod, error) {
+	k = inKind(k)
 	switch {
 	case k.Kind == "Node":
 		return nil, errors.New("nodes live as long as the mesh; end it with `lateen down`")
@@ -315,6 +326,7 @@ func (e *Engine) deleteOne(k api.Key, r api.DeleteRequest) ([]*pod, error) {
 func (e *Engine) patch(r api.PatchRequest) (api.ObjectResult, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	r.Key = inKind(r.Key)
 	patch, err := merge.Parse(r.Patch)
 	if err != nil {
 		return api.ObjectResult{}, &api.Error{Code: http.StatusBadRequest, Message: "the patch is not a JSON object: " + err.Error()}

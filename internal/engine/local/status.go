@@ -124,6 +124,7 @@ func (e *Engine) controlState(ctx context.Context, host map[int]int) (api.Contro
 		if err := json.Unmarshal(b, &problems); err != nil {
 			s.Error = "its list of problems cannot be read: " + err.Error()
 		}
+		unplaced(problems, string(e.dir))
 	}
 	said, err := e.controlObjects(ctx)
 	if err != nil {
@@ -133,11 +134,20 @@ func (e *Engine) controlState(ctx context.Context, host map[int]int) (api.Contro
 		for _, c := range o.Conditions {
 			// What proxies refuse stands among the clients, by the names of resources.
 			if c.Status == "False" && c.Type != wellknown.Programmed {
-				problems = append(problems, api.Problem{Object: o.Kind + " " + strings.TrimPrefix(o.Namespace+"/"+o.Name, "/"), Field: c.Type, Message: c.Message})
+				problems = append(problems, api.Problem{Object: o.Kind + " " + strings.TrimPrefix(o.Namespace+"/"+o.Name, "/"), Message: c.Message})
 			}
 		}
 	}
 	return s, problems
+}
+
+// unplaced takes the places in the engine's own store off problems that name their object: users know the object, and not that file.
+func unplaced(problems []api.Problem, store string) {
+	for i, p := range problems {
+		if p.Object != "" && strings.HasPrefix(p.File, strings.TrimSuffix(store, "/")+"/") {
+			problems[i].File, problems[i].Line = "", 0
+		}
+	}
 }
 
 // readClients reads the control plane's page of its clients.

@@ -79,7 +79,7 @@ func (s *store) apply(o files.Object, dir string, dryRun bool) (api.Action, erro
 	return action, err
 }
 
-// merge is apply that also returns what the object becomes.
+// merge is apply, and returns what the object is then, or would be after a dry run.
 func (s *store) merge(o files.Object, dir string, dryRun bool) (api.Action, *stored, error) {
 	next, err := merge.Parse(o.JSON)
 	if err != nil {

@@ -169,7 +169,7 @@ func TestDataThatNobodyReadsIsKeptWithAWarning(t *testing.T) {
 		if len(objects) != 1 || objects[0].Support != model.Ineffective || objects[0].Reason == "" || objects[0].Value == nil {
 			t.Errorf("%s: objects %+v", kind, objects)
 		}
-		if len(problems) != 1 || problems[0].Severity != Warning || !strings.Contains(problems[0].Error(), "without effect") {
+		if len(problems) != 1 || problems[0].Severity != Warning || !strings.Contains(problems[0].Error(), "stored but ignored") {
 			t.Errorf("%s: problems %v", kind, problems)
 		}
 	}
@@ -180,7 +180,7 @@ func TestKindsThatAreNotImplementedAreKeptWithAReason(t *testing.T) {
 	if len(objects) != 1 || objects[0].Support != model.Ineffective || objects[0].Reason == "" || objects[0].Value != nil {
 		t.Fatalf("objects %+v", objects)
 	}
-	if len(problems) != 1 || problems[0].Severity != Warning || !strings.Contains(problems[0].Error(), "without effect") {
+	if len(problems) != 1 || problems[0].Severity != Warning || !strings.Contains(problems[0].Error(), "stored but ignored") {
 		t.Errorf("problems %v", problems)
 	}
 	// What is understood of such a kind is checked all the same.

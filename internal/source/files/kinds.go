@@ -106,11 +106,11 @@ var kinds = indexKinds([]kind{
 	kept(gatewayGroup, "ReferenceGrant", reasonWaypoints, "v1", "v1beta1"),
 	kept(gatewayGroup, "BackendTLSPolicy", reasonWaypoints, "v1", "v1alpha3"),
 
-	kept(appsGroup, "ReplicaSet", "no engine part runs it yet; a Deployment does the same", "v1"),
-	kept(appsGroup, "StatefulSet", "no engine part runs it yet; Pods with spec.hostname, and with a headless Service's name as spec.subdomain, have stable names, too", "v1"),
-	kept(appsGroup, "DaemonSet", "no engine part runs it yet", "v1"),
-	kept("batch", "Job", "no engine part runs it yet", "v1"),
-	kept("batch", "CronJob", "no engine part runs it yet", "v1"),
+	kept(appsGroup, "ReplicaSet", "local meshes cannot run ReplicaSets; a Deployment does the same", "v1"),
+	kept(appsGroup, "StatefulSet", "local meshes cannot run StatefulSets; Pods with spec.hostname, and with a headless Service's name as spec.subdomain, have stable names, too", "v1"),
+	kept(appsGroup, "DaemonSet", "local meshes cannot run DaemonSets", "v1"),
+	kept("batch", "Job", "local meshes cannot run Jobs", "v1"),
+	kept("batch", "CronJob", "local meshes cannot run CronJobs", "v1"),
 	kept("networking.k8s.io", "Ingress", "this mesh has no gateways yet", "v1"),
 	kept("networking.k8s.io", "NetworkPolicy", "the mesh does not filter packets; an AuthorizationPolicy says who may connect", "v1"),
 	kept(coreGroup, "Endpoints", "endpoints are resolved from a Service's selector only", "v1"),
@@ -168,6 +168,30 @@ func istio[T any, P interface {
 // foreign is a kind that has nothing to do with a mesh and usually travels with manifests that do.
 func foreign(group, name string, cluster bool, versions ...string) kind {
 	return kind{group: group, name: name, versions: versions, cluster: cluster, support: model.Elsewhere, reason: reasonKube}
+}
+
+// KindNamed finds a kind that can be stored by its name or its plural, in any case.
+func KindNamed(word string) (name string, namespaced, known bool) {
+	word, _, _ = strings.Cut(strings.ToLower(word), ".")
+	for _, k := range kinds {
+		if singular := strings.ToLower(k.name); word == singular || word == plural(singular) {
+			return k.name, !k.cluster, true
+		}
+	}
+	return "", false, false
+}
+
+// plural is the resource name of a kind, as Kubernetes forms it.
+func plural(singular string) string {
+	switch {
+	case strings.HasSuffix(singular, "endpoints"):
+		return singular
+	case strings.HasSuffix(singular, "y") && !strings.HasSuffix(singular, "ay"):
+		return strings.TrimSuffix(singular, "y") + "ies"
+	case strings.HasSuffix(singular, "s"):
+		return singular + "es"
+	}
+	return singular + "s"
 }
 
 type groupKind struct{ group, kind string }
