@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/source/files"
 	"lateen.dev/lateen/internal/spelling"
 )
 
@@ -52,7 +53,9 @@ func (a *app) applyCommand() *cobra.Command {
 			if mode.client() {
 				return reported
 			}
-			if !dryRun {
+			if dryRun {
+				a.tellRehearsal(result)
+			} else {
 				a.warnPartial(cmd.Context(), result)
 			}
 			if reported != nil {
@@ -214,10 +217,14 @@ func key(kind api.Kind, namespace, name string) api.Key {
 }
 
 // lookupKind finds a kind in any spelling. A word with a capital may be a kind that the engine keeps without knowing
-// it well, so it is passed on.
+// it well, so it is passed on; so is the plural or the lower case of one of those.
 func lookupKind(word string) (api.Kind, error) {
 	if kind, ok := api.LookupKind(word); ok {
 		return kind, nil
+	}
+	name, namespaced, stored := files.KindNamed(word)
+	if stored {
+		return api.Kind{Name: name, Plural: word, Namespaced: namespaced}, nil
 	}
 	if word != "" && word != strings.ToLower(word) {
 		return api.Kind{Name: word, Plural: word, Namespaced: true}, nil

@@ -2,9 +2,14 @@ package cli
 
 import (
 	"context"
+	"io"
 	"maps"
+	"os"
 	"slices"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"lateen.dev/lateen/internal/cli/printer"
 	"lateen.dev/lateen/internal/engine/api"
@@ -16,48 +21,157 @@ const effectPatience = time.Second
 // partial are the kinds of which a part may have no effect.
 var partial = []string{"AuthorizationPolicy", "PeerAuthentication", "Service", "ServiceEntry", "WorkloadEntry", "Gateway"}
 
-// warnPartial names the objects among the results that are not in force as they are written.
+// judgedBeside are the kinds without which the others cannot be judged: a policy chooses the pods of a Deployment, and names accounts.
+var judgedBeside = []string{"Namespace", "Deployment", "ServiceAccount"}
+
+// warnPartial tells of the objects among the results that are not in force as they are written, or that can hardly be meant so.
 func (a *app) warnPartial(ctx context.Context, result api.ApplyResult) {
-	waiting := map[api.Key]bool{}
+	waiting, told := map[api.Key]bool{}, map[string]bool{}
 	for _, r := range result.Results {
-		if slices.Contains(partial, r.Key.Kind) {
+		if slices.Contains(partial, r.Key.Kind) || slices.Contains(judgedBeside, r.Key.Kind) {
 			waiting[r.Key] = true
 		}
+		if slices.Contains(partial, r.Key.Kind) || r.Key.Kind == "Namespace" {
+			told[r.Key.Kind] = true
+		}
 	}
-	// Nothing is said of an object until the control plane has read this version of it.
-	for deadline := time.Now().Add(effectPatience); len(waiting) > 0 && time.Now().Before(deadline); {
+	if len(told) == 0 {
+		return
+	}
+	// Nothing is said of an object until the control plane has read this version of it, and of all that was applied with it.
+	unjudged := maps.Clone(waiting)
+	for deadline := time.Now().Add(effectPatience); len(unjudged) > 0 && time.Now().Before(deadline); {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(pollTime):
 		}
-		for _, kind := range kindsOf(waiting) {
+		for _, kind := range kindsOf(unjudged) {
 			// All of a kind at once: each question costs the control plane a list of everything.
 			list, err := a.client().Get(ctx, api.GetRequest{Kind: kind, AllNamespaces: true})
 			if err != nil {
 				return
 			}
 			for _, object := range list.Items {
-				if !waiting[object.Key] {
-					continue
-				}
-				state, reason := printer.State(object)
-				if state == printer.StateUnknown {
-					continue
-				}
-				delete(waiting, object.Key)
-				if state != printer.StateLive {
-					a.warn("%s: %s", object.Key, reason)
+				if isJudged(object) {
+					delete(unjudged, object.Key)
 				}
 			}
 		}
 	}
-	if len(waiting) == 0 {
+	objects := map[api.Key]api.Object{}
+	for _, kind := range slices.Sorted(maps.Keys(told)) {
+		list, err := a.client().Get(ctx, api.GetRequest{Kind: kind, AllNamespaces: true})
+		if err != nil {
+			return
+		}
+		for _, object := range list.Items {
+			objects[object.Key] = object
+		}
+	}
+	for _, r := range result.Results {
+		if object, there := objects[r.Key]; there && waiting[r.Key] && !unjudged[r.Key] {
+			a.tellJudgement(object, r.Warnings)
+		}
+	}
+	if len(unjudged) == 0 {
 		return
 	}
 	if status, err := a.client().Status(ctx); err == nil && !status.Control.Ready {
 		a.warn("not in force yet: the control plane is not ready; lateen status%s says more", a.meshFlag())
 	}
+}
+
+// isJudged says whether the control plane has read the present version of an object.
+func isJudged(object api.Object) bool {
+	state, _ := printer.State(object)
+	return state != printer.StateUnknown || object.Judged && !slices.Contains(partial, object.Key.Kind)
+}
+
+// tellRehearsal tells of the objects of a dry run what would be told of them once they are applied.
+func (a *app) tellRehearsal(result api.ApplyResult) {
+	for _, r := range result.Results {
+		object := api.Object{Key: r.Key, Conditions: r.Conditions, Findings: r.Findings}
+		if !slices.Contains(partial, r.Key.Kind) {
+			object.Conditions = nil // the results' own warnings say why a kind has no effect
+		}
+		a.tellJudgement(object, r.Warnings)
+	}
+	if result.Unasked != "" {
+		a.unanswered(result.Unasked)
+	}
+}
+
+// unanswered says that there is no judgement of the control plane.
+func (a *app) unanswered(why string) {
+	a.warn("not known: the control plane does not answer: %s", why)
+}
+
+// tellFindings tells what the control plane's analysis says of objects that are waited for.
+func (a *app) tellFindings(ctx context.Context, keys []api.Key) {
+	if len(keys) == 0 {
+		return
+	}
+	found, err := a.client().Analysis(ctx)
+	if err != nil {
+		a.unanswered(err.Error())
+		return
+	}
+	for _, key := range keys {
+		for _, f := range found {
+			if f.Object == key && (f.Severity == api.FindingWarning || f.State != "") {
+				a.tellFinding(f)
+			}
+		}
+	}
+}
+
+// tellJudgement tells what the control plane says of one object, but for what warnings said already.
+func (a *app) tellJudgement(object api.Object, warnings []string) {
+	for _, f := range object.Findings {
+		if !slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, f.Message) }) {
+			f.Object = object.Key
+			a.tellFinding(f)
+		}
+	}
+	state, reason := printer.State(object)
+	if state != printer.StateLive && state != printer.StateUnknown && !printer.Covers(object.Findings, plain(reason)) {
+		a.warn("%s: %s", object.Key, reason)
+	}
+}
+
+// tellFinding writes a finding to standard error, and what to do about it on a line of its own.
+func (a *app) tellFinding(f api.Finding) {
+	lead := a.Err.Warn("warning:")
+	if f.Severity != api.FindingWarning {
+		lead = a.Err.Faint("note:")
+	}
+	text := lead + " " + f.Object.String() + ": "
+	if f.Field != "" {
+		text += f.Field + ": "
+	}
+	a.tellLine(text + f.Message)
+	if f.Fix != "" {
+		a.tellLine("  cure: " + f.Fix)
+	}
+}
+
+// tellLine writes a line to standard error, broken where a terminal ends.
+func (a *app) tellLine(line string) {
+	_, _ = io.WriteString(a.Stderr, strings.Join(printer.Wrap(line, widthOf(a.Stderr), "    "), "\n")+"\n") // the reader has left
+}
+
+// widthOf is how wide a terminal is, in characters; 0 if the stream goes to none.
+func widthOf(w io.Writer) int {
+	file, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	return int(size.Col)
 }
 
 func kindsOf(keys map[api.Key]bool) []string {

@@ -35,6 +35,8 @@ type fakeEngine struct {
 	declared string   // the control plane's page of resources
 	asked    []string // method, path and body of each request
 	problems []api.Problem
+	findings []api.Finding      // of the control plane's analysis; nil if it does not answer
+	rehearse string             // why a dry run is not judged
 	hangs    bool               // a look at the mesh gets no answer
 	unasked  string             // why the control plane says nothing of objects
 	looking  func()             // called before each look at the mesh is answered
@@ -45,7 +47,7 @@ type fakeEngine struct {
 	echo     bool // connections are echoed
 	applied  func(api.ApplyRequest) api.ApplyResult
 	patched  func(api.PatchRequest) *api.Error // a refusal of a patch
-	present  func() []api.Object // in place of objects, asked each time
+	present  func() []api.Object               // in place of objects, asked each time
 
 	started []StartOptions
 	stopped []string
@@ -96,7 +98,10 @@ func (f *fakeEngine) handler() http.Handler {
 			objects = f.present()
 		}
 		for _, o := range objects {
-			kind, _ := api.LookupKind(q.Get("kind"))
+			kind, known := api.LookupKind(q.Get("kind"))
+			if !known {
+				kind.Name = q.Get("kind")
+			}
 			if o.Key.Kind == kind.Name && (q.Get("name") == "" || q.Get("name") == o.Key.Name) &&
 				(o.Key.Namespace == "" || q.Get("all") == "true" || o.Key.Namespace == q.Get("namespace")) {
 				if q.Get("owners") != "true" {
@@ -135,7 +140,7 @@ func (f *fakeEngine) handler() http.Handler {
 			answer(w, api.ApplyResult{})
 			return
 		}
-		answer(w, api.ApplyResult{Problems: f.problems, Results: append([]api.ObjectResult{
+		answer(w, api.ApplyResult{Problems: f.problems, Unasked: f.rehearse, Results: append([]api.ObjectResult{
 			{Key: api.Key{Kind: "Service", Namespace: "default", Name: "details"}, Action: api.Created},
 			{Key: api.Key{Kind: "VirtualService", Namespace: "default", Name: "vs"}, Action: api.Configured, Warnings: []string{"this kind has no effect yet"}},
 		}, f.results...)})
@@ -172,6 +177,14 @@ func (f *fakeEngine) handler() http.Handler {
 			return
 		}
 		_, _ = io.WriteString(w, f.dump)
+	})
+	mux.HandleFunc("GET /v1/control/debug/analysis", func(w http.ResponseWriter, _ *http.Request) {
+		if f.findings == nil {
+			w.WriteHeader(http.StatusBadGateway)
+			answer(w, api.Error{Message: "ask the control plane: connection refused"})
+			return
+		}
+		answer(w, map[string]any{"findings": f.findings})
 	})
 	mux.HandleFunc("GET /v1/control/debug/ca", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, f.ca[0])

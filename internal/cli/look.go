@@ -1,17 +1,13 @@
 package cli
 
 import (
-	"context"
-	"fmt"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"lateen.dev/lateen/internal/cli/printer"
-	"lateen.dev/lateen/internal/engine/api"
 )
 
 // version is set by the linker for releases; a build from source is named by its commit.
@@ -79,65 +75,6 @@ func (a *app) versionCommand() *cobra.Command {
 	}
 	a.outputFlag(cmd, formats...)
 	return cmd
-}
-
-func (a *app) statusCommand() *cobra.Command {
-	formats := []printer.Format{printer.Table, printer.Wide, printer.JSON, printer.YAML}
-	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "show nodes, proxies, enrolled pods with their identity, and what needs attention",
-		Example: `  lateen status
-  lateen status -o json | jq '.pods[] | {name, mesh, identity}'`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			format, err := a.format(formats...)
-			if err != nil {
-				return err
-			}
-			status, err := a.client().Status(cmd.Context())
-			if err != nil {
-				return err
-			}
-			partial, err := a.partlyLive(cmd.Context(), status)
-			if err != nil {
-				return err
-			}
-			status.Problems = append(status.Problems, partial...)
-			a.addressAll(&status)
-			if format.Structured() {
-				return printer.Write(a.Stdout, format, status)
-			}
-			return printer.Status(a.hints(a.Stdout), status, a.Out, format == printer.Wide, a.Now())
-		},
-	}
-	a.outputFlag(cmd, formats...)
-	return cmd
-}
-
-// partlyLive names the objects of which only a part is in force, or nothing. They are no problem to the control plane, but their
-// author should know. What was written for the cluster rather than for the mesh is left out where nothing of it is: Services, and on
-// Kubernetes the Gateways of others.
-func (a *app) partlyLive(ctx context.Context, status api.Status) ([]api.Problem, error) {
-	var found []api.Problem
-	if len(status.Unknown) > 0 {
-		return nil, nil // nobody answers; what the cluster tells is among the problems
-	}
-	for _, kind := range partial {
-		list, err := a.client().Get(ctx, api.GetRequest{Kind: kind, AllNamespaces: true})
-		if err != nil {
-			return nil, err
-		}
-		for _, object := range list.Items {
-			state, reason := printer.State(object)
-			foreign := kind == "Service" || kind == "Gateway" && status.Engine == api.Kubernetes && strings.HasPrefix(reason, "NotImplemented")
-			name := fmt.Sprintf("%s %s/%s", kind, object.Key.Namespace, object.Key.Name) // as the control plane writes it in problems
-			told := slices.ContainsFunc(status.Problems, func(p api.Problem) bool { return p.Object == name })
-			if state == printer.StatePartial || state == printer.StateIneffective && !foreign && !told {
-				found = append(found, api.Problem{Object: name, Message: reason})
-			}
-		}
-	}
-	return found, nil
 }
 
 func (a *app) completionCommand() *cobra.Command {

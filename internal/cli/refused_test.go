@@ -222,7 +222,7 @@ func TestStatusNamesWhatHasNoEffect(t *testing.T) {
 			without("service", "elsewhere", "NotImplemented"), without("serviceentry", "known", "Conflicted")}
 		f.status = api.Status{Engine: engine, Problems: []api.Problem{{Object: "ServiceEntry default/known", Message: "told already"}}}
 		r := f.run("", "status")
-		for text, want := range map[string]bool{"AuthorizationPolicy default/for-waypoints: WaypointRequired: it is for-waypoints": true, "of-others": others, "elsewhere": false, "it is known": false, "told already": true} {
+		for text, want := range map[string]bool{"AuthorizationPolicy default/for-waypoints: it is for-waypoints": true, "of-others": others, "elsewhere": false, "it is known": false, "told already": true} {
 			if strings.Contains(r.stdout, text) != want {
 				t.Errorf("on engine %q, %q is shown: %v in\n%s", engine, text, !want, r.stdout)
 			}

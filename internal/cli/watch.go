@@ -3,15 +3,12 @@ package cli
 import (
 	"context"
 	"errors"
-	"io"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/client-go/util/jsonpath"
 
 	"lateen.dev/lateen/internal/cli/printer"
@@ -27,6 +24,8 @@ type watched struct {
 // watch shows the objects that are asked for and each change of one, until the user interrupts it or nobody reads on. The engine is
 // asked again and again: the answers are whole, so a change that was missed shows in the next one.
 func (a *app) watch(ctx context.Context, requests []api.GetRequest, o printer.Options, events bool, template *jsonpath.JSONPath) error {
+	ctx, stop := a.untilUnread(ctx)
+	defer stop()
 	out := printer.NewWatch(a.Stdout, o, events, a.width)
 	known := map[api.Key]watched{}
 	client := a.client()
@@ -80,15 +79,10 @@ func (a *app) watch(ctx context.Context, requests []api.GetRequest, o printer.Op
 			}
 			delete(known, key)
 		}
-		for wake := time.Now().Add(pause(time.Since(began))); time.Now().Before(wake); {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(pollTime):
-			}
-			if deserted(a.Stdout) {
-				return nil
-			}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause(time.Since(began))):
 		}
 	}
 }
@@ -108,17 +102,6 @@ func list(ctx context.Context, client *api.Client, requests []api.GetRequest, le
 		objects = append(objects, list.Items...)
 	}
 	return objects, nil
-}
-
-// deserted says whether output goes to a pipe that nobody reads any more. A command that waits for changes would not notice by writing.
-func deserted(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	fds := []unix.PollFd{{Fd: int32(file.Fd())}}
-	n, err := unix.Poll(fds, 0)
-	return err == nil && n == 1 && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
 }
 
 // width is how wide a line of output may be; 0 if it goes to no terminal.

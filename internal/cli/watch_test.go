@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -104,23 +103,6 @@ func TestWatchOfANamedObject(t *testing.T) {
 	}
 	if r := watchStates(t, [][]api.Object{{}}, "pod", "a", "-w"); r.code != ExitFailure || !strings.Contains(r.stderr, "pod") {
 		t.Errorf("%+v", r)
-	}
-}
-
-func TestAPipeWithoutAReaderIsNoticed(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	if deserted(w) || deserted(&bytes.Buffer{}) {
-		t.Error("somebody reads")
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if !deserted(w) {
-		t.Error("nobody reads")
 	}
 }
 

@@ -1,6 +1,7 @@
 package printer
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -90,13 +91,20 @@ func withConditions(object api.Object) (map[string]any, error) {
 	if err := json.Unmarshal(object.Raw, &item); err != nil {
 		return nil, fmt.Errorf("read %s: %w", object.Key, err)
 	}
-	if len(object.Conditions) == 0 {
+	if len(object.Conditions)+len(object.Findings) == 0 && object.Ignored == "" {
 		return item, nil
 	}
 	status, _ := item["status"].(map[string]any)
 	if status == nil {
 		status = map[string]any{}
 		item["status"] = status
+	}
+	if len(object.Findings) > 0 || object.Ignored != "" {
+		state, reason := Effect(object)
+		status["analysis"] = analysis{state, reason, object.Findings}
+	}
+	if len(object.Conditions) == 0 {
+		return item, nil
 	}
 	conditions, taken := status["conditions"].([]any)
 	for _, c := range object.Conditions {
@@ -117,6 +125,13 @@ func withConditions(object api.Object) (map[string]any, error) {
 	}
 	status["conditions"] = conditions
 	return item, nil
+}
+
+// analysis is what the table of an object shows beside its conditions.
+type analysis struct {
+	State    string        `json:"state"`
+	Reason   string        `json:"reason,omitempty"`
+	Findings []api.Finding `json:"findings,omitempty"`
 }
 
 // columns is how a kind is tabulated: headings, and cells of one object. Wide columns come after the others.
@@ -319,11 +334,15 @@ func namespaceCells(object api.Object, now time.Time) ([]string, []string, error
 	if state == "" {
 		state = string(corev1.NamespaceActive)
 	}
-	return []string{state, n.Labels[wellknown.DataplaneMode], created(object, n.ObjectMeta, now)}, nil, nil
+	mode := n.Labels[wellknown.DataplaneMode]
+	if wellknown.UnknownMode(n.Labels) != "" {
+		mode = "invalid (" + cmp.Or(mode, "empty") + ")"
+	}
+	return []string{state, mode, created(object, n.ObjectMeta, now)}, nil, nil
 }
 
 func policyCells(object api.Object, now time.Time) ([]string, []string, error) {
-	state, reason := State(object)
+	state, reason := Effect(object)
 	return []string{state, Age(object.Created, now)}, []string{reason}, nil
 }
 

@@ -13,29 +13,43 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 )
 
-// Status writes the state of a mesh for people: the parts of the mesh, who is enrolled, and everything that is not as
-// it should be, each with what it means.
-func Status(w io.Writer, s api.Status, style term.Style, wide bool, now time.Time) error {
-	p := &page{w: w, style: style, bring: "lateen apply -f FILE brings some"}
+// StatusOptions says how much of a mesh's state is written.
+type StatusOptions struct {
+	Wide bool // more columns, and every pod
+	Pods bool // every pod, however many there are
+	// Choose leaves out pods that it returns false for; nil chooses all.
+	Choose func(api.PodState) bool
+	Width  int // of the terminal, in characters; 0 is as wide as the text
+	Now    time.Time
+}
+
+// Status writes the state of a mesh for people: everything that is not as it should be, each with what it means, the parts of the mesh, and
+// who is enrolled.
+func Status(w io.Writer, s api.Status, style term.Style, o StatusOptions) error {
+	p := &page{w: w, style: style, width: o.Width, bring: "lateen apply -f FILE brings some"}
 	if s.Engine == api.Kubernetes {
 		p.bring = "lateen label namespace NAME istio.io/dataplane-mode=ambient brings those of a namespace"
 	}
-	p.line("Mesh %s, up since %s", style.Bold(s.Mesh), Age(s.Started, now))
+	p.line("Mesh %s, up since %s", style.Bold(s.Mesh), Age(s.Started, o.Now))
 	if s.Latency > 0 {
 		p.line("%s added to every round trip between nodes, in user space", s.Latency)
 	}
 	p.control(s.Control)
 	p.unanswered(s)
 	if ca := s.Control.CA; ca != nil {
-		p.rotation(*ca, now)
+		p.rotation(*ca, o.Now)
 	}
-	p.nodes(s)
-	p.draining(s.Nodes, now)
-	p.pods(s.Pods, wide)
-	p.unmeshed(s.Pods)
-	p.outside(s.Pods)
-	p.exceptions(s.Pods)
 	p.problems(s)
+	p.nodes(s)
+	p.draining(s.Nodes, o.Now)
+	pods := s.Pods
+	if o.Choose != nil {
+		pods = slices.DeleteFunc(slices.Clone(pods), func(pod api.PodState) bool { return !o.Choose(pod) })
+	}
+	p.pods(pods, o)
+	p.unmeshed(pods)
+	p.outside(pods)
+	p.exceptions(pods)
 	return p.err
 }
 
@@ -43,20 +57,45 @@ func Status(w io.Writer, s api.Status, style term.Style, wide bool, now time.Tim
 type page struct {
 	w     io.Writer
 	style term.Style
+	width int // of the terminal; 0 if there is none
 	// bring is how pods come into the mesh.
 	bring string
 	err   error
 }
 
 func (p *page) line(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	text := fmt.Sprintf(format, args...)
+	indent := text[:len(text)-len(strings.TrimLeft(text, " "))] + "  "
+	for part := range strings.SplitSeq(text, "\n") {
+		for _, line := range Wrap(part, p.width, indent) {
+			if p.err == nil {
+				_, p.err = fmt.Fprintln(p.w, line)
+			}
+		}
 	}
 }
 
-func (p *page) grid(g *Grid) {
+// mark writes a line about something that needs a look.
+func (p *page) mark(text string) {
+	for i, line := range Wrap(text, max(p.width-len("  ! "), 0), "  ") {
+		lead := "   "
+		if i == 0 {
+			lead = "  " + p.style.Warn(term.MarkWarn)
+		}
+		if p.err == nil {
+			_, p.err = fmt.Fprintln(p.w, lead+" "+line)
+		}
+	}
+}
+
+// grid writes a table. On a terminal that is too narrow the columns of names are shortened, and the spare ones left out.
+func (p *page) grid(g *Grid, names, spare []int) {
+	const indent = "  "
+	if p.width > 0 {
+		g.Fit(p.width-len(indent), names, spare)
+	}
 	if p.err == nil {
-		p.err = g.Print(p.w, "  ")
+		p.err = g.Print(p.w, indent)
 	}
 }
 
@@ -115,7 +154,7 @@ func (p *page) nodes(s api.Status) {
 		grid.Row(n.Name, n.IP, proxyKind(n.Proxy), readiness(n.Proxy.Ready), generation(n.Proxy, s),
 			workers(n.Proxy.WorkerConnections), agentState(n.Agent), fmt.Sprintf("%d of %d pods", enrolled, pods))
 	}
-	p.grid(grid)
+	p.grid(grid, []int{0, 2, 6}, []int{5, 1, 4})
 }
 
 func (p *page) draining(nodes []api.NodeState, now time.Time) {
@@ -131,7 +170,7 @@ func (p *page) draining(nodes []api.NodeState, now time.Time) {
 	p.line("")
 	p.line("%s", p.style.Bold("Proxies that were replaced and still drain"))
 	p.line("  Draining: no new connections; open ones are closed at the deadline.")
-	p.grid(grid)
+	p.grid(grid, []int{0, 4}, []int{1})
 }
 
 func proxyKind(x api.ProxyState) string {
@@ -181,79 +220,6 @@ func agentState(a api.AgentState) string {
 	return "ready"
 }
 
-func (p *page) pods(pods []api.PodState, wide bool) {
-	p.line("")
-	p.line("%s", p.style.Bold("Pods"))
-	heading := []string{"NAMESPACE", "POD", "NODE", "STATE", "MESH", "IDENTITY"}
-	if wide {
-		heading = append(heading, "IP", "PROCESSES")
-	}
-	grid := NewGrid(heading...)
-	for _, pod := range pods {
-		identity := ""
-		if pod.Redirection {
-			identity = pod.Identity
-		}
-		row := []string{pod.Namespace, pod.Name, pod.Node, podState(pod), meshState(pod), identity}
-		if wide {
-			row = append(row, pod.IP, processes(pod))
-		}
-		grid.Row(row...)
-	}
-	if grid.Len() == 0 {
-		p.line("  none; %s", p.bring)
-		return
-	}
-	p.grid(grid)
-	for _, pod := range pods {
-		if longReason(pod) {
-			p.line("  %s %s/%s: %s", p.style.Warn(term.MarkWarn), pod.Namespace, pod.Name, pod.Reason)
-		}
-	}
-}
-
-func podState(pod api.PodState) string {
-	state := pod.Phase
-	if pod.Ready {
-		state = "Ready"
-	}
-	if pod.Reason != "" && !longReason(pod) {
-		state += " (" + pod.Reason + ")"
-	}
-	return state
-}
-
-// longReason says whether why a pod is as it is stands below the table: in it one such sentence moves every row beyond the screen.
-func longReason(pod api.PodState) bool { return len(pod.Reason) > 40 }
-
-// outside is the state of pods that can never be captured; what that means is said once for all of them.
-const outside = "outside"
-
-// releasing is the state of pods that leave the mesh, in JSON.
-const releasing = "releasing"
-
-func meshState(pod api.PodState) string {
-	state := pod.Mesh
-	if state == "" {
-		state = "unknown"
-	}
-	if state == releasing {
-		state = "leaving the mesh"
-	}
-	if pod.MeshReason != "" && state != outside {
-		state += " (" + pod.MeshReason + ")"
-	}
-	return state
-}
-
-func processes(pod api.PodState) string {
-	var parts []string
-	for _, c := range pod.Containers {
-		parts = append(parts, fmt.Sprintf("%s pid %d uid %d", c.Name, c.PID, c.UID))
-	}
-	return strings.Join(parts, ", ")
-}
-
 func (p *page) unmeshed(pods []api.PodState) {
 	grid := NewGrid("POD", "DIRECTION", "LOCAL", "REMOTE")
 	for _, pod := range pods {
@@ -267,7 +233,7 @@ func (p *page) unmeshed(pods []api.PodState) {
 	p.line("")
 	p.line("%s", p.style.Bold("Connections opened before enrolment"))
 	p.line("  They go on outside the mesh, neither encrypted nor authorised, until one side closes them.")
-	p.grid(grid)
+	p.grid(grid, []int{0, 2, 3}, nil)
 }
 
 func (p *page) outside(pods []api.PodState) {
@@ -303,82 +269,5 @@ func (p *page) exceptions(pods []api.PodState) {
 	p.line("")
 	p.line("%s", p.style.Bold("Exceptions from the mesh"))
 	p.line("  Traffic that annotations or the agent's settings lead past the proxy: not encrypted, and no policy holds there.")
-	p.grid(grid)
-}
-
-func (p *page) problems(s api.Status) {
-	lines := findings(s)
-	if len(lines) == 0 {
-		return
-	}
-	p.line("")
-	p.line("%s", p.style.Bold("Needs attention"))
-	for _, line := range lines {
-		p.line("  %s %s", p.style.Warn(term.MarkWarn), line)
-	}
-}
-
-// maxRefusedNames bounds how many resources a line names.
-const maxRefusedNames = 20
-
-// refusedNames are the resources that a refusal is about, and how many it may be about.
-func refusedNames(r api.Refusal) string {
-	names := r.Names
-	if more := len(names) - maxRefusedNames; more > 0 {
-		names = append(names[:maxRefusedNames:maxRefusedNames], fmt.Sprintf("and %d more", more))
-	}
-	text := strings.Join(names, ", ")
-	switch {
-	case r.Others > 0 && text == "":
-		return fmt.Sprintf("it names nothing; there were %d", r.Others)
-	case r.Others > 0:
-		return fmt.Sprintf("%s; it may mean %d others, too", text, r.Others)
-	}
-	return text
-}
-
-// findings collects what does not work as someone meant it to.
-func findings(s api.Status) []string {
-	var lines []string
-	for _, problem := range s.Problems {
-		// A refusal that knows its line says more than another problem of the same object that does not. A remark on an
-		// object that was taken says nothing of whether it has an effect.
-		better := func(p api.Problem) bool { return p.File != "" && p.Refused() && p.Object == problem.Object }
-		if problem.File == "" && problem.Object != "" && slices.ContainsFunc(s.Problems, better) {
-			continue
-		}
-		lines = append(lines, problem.String())
-	}
-	for _, pod := range s.Pods {
-		if pod.Enrolled && !pod.Redirection && pod.MeshReason != "" {
-			lines = append(lines, fmt.Sprintf("pod %s/%s is not in the mesh: %s", pod.Namespace, pod.Name, pod.MeshReason))
-		}
-	}
-	for _, pod := range s.Pods {
-		for _, why := range pod.ExceptionsRefused {
-			lines = append(lines, fmt.Sprintf("pod %s/%s: %s", pod.Namespace, pod.Name, why))
-		}
-	}
-	for _, client := range s.Control.Clients {
-		for _, t := range client.Types {
-			for _, r := range t.Refused {
-				lines = append(lines, fmt.Sprintf("node %s refuses part of its %s: %s (%s)", client.Node, t.Type, r.Message, refusedNames(r)))
-			}
-		}
-	}
-	for _, n := range s.Nodes {
-		for name, part := range map[string]struct {
-			process api.Process
-			err     string
-		}{"proxy": {n.Proxy.Process, n.Proxy.Error}, "agent": {n.Agent.Process, n.Agent.Error}} {
-			if part.err != "" {
-				lines = append(lines, fmt.Sprintf("%s of node %s: %s", name, n.Name, part.err))
-			}
-			if part.process.Restarts > 0 {
-				lines = append(lines, fmt.Sprintf("%s of node %s%s", name, n.Name, strings.Replace(restarted(part.process), ";", "", 1)))
-			}
-		}
-	}
-	slices.Sort(lines)
-	return lines
+	p.grid(grid, []int{0, 1}, nil)
 }

@@ -14,6 +14,8 @@ type Status struct {
 	Pods    []PodState    `json:"pods"`
 	// Problems are refused or ineffective objects, as the control plane reports them.
 	Problems []Problem `json:"problems,omitempty"`
+	// Findings are what the control plane's analysis says of objects, for readers that want more than the problems' words.
+	Findings []Finding `json:"findings,omitempty"`
 	// Unknown is what nobody can tell while no control plane answers, and Next what to do then. Problems are what it has left in the objects' status.
 	Unknown []string `json:"unknown,omitempty"`
 	Next    []string `json:"next,omitempty"`

@@ -1,0 +1,60 @@
+package printer
+
+import (
+	"slices"
+	"strings"
+
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+// The states that come from what the control plane's analysis says, and from the engine.
+const (
+	StateDryRun  = "dry-run" // the policy reports, and enforces nothing
+	StateIgnored = "ignored" // nothing acts on objects of the kind
+)
+
+// graver is the order in which findings decide about the state of an object.
+var graver = []string{StateDryRun, StateIneffective, StatePartial}
+
+// Effect is what an object comes to: State, and what the analysis makes of an object that is accepted. The reason is empty if the object is
+// simply live.
+func Effect(object api.Object) (state, reason string) {
+	state, reason = State(object)
+	switch {
+	case state == StateRefused || state == StateUnknown && len(object.Conditions) > 0:
+		return state, reason
+	case object.Ignored != "":
+		return StateIgnored, object.Ignored
+	case state == StateIneffective:
+		return state, reason
+	}
+	for _, s := range graver {
+		if slices.ContainsFunc(object.Findings, func(f api.Finding) bool { return f.State == s }) {
+			return s, Reasons(object.Findings)
+		}
+	}
+	if reason == "" {
+		reason = Reasons(object.Findings)
+	}
+	return state, reason
+}
+
+// Reasons writes findings on one line. The findings that change nothing are left out if there are others.
+func Reasons(findings []api.Finding) string {
+	grave := slices.ContainsFunc(findings, weighty)
+	var said []string
+	for _, f := range findings {
+		if weighty(f) || !grave {
+			said = append(said, f.String())
+		}
+	}
+	return strings.Join(said, ". ")
+}
+
+// weighty says whether a finding is more than information.
+func weighty(f api.Finding) bool { return f.Severity == api.FindingWarning || f.State != "" }
+
+// Covers says whether findings say already what a condition says.
+func Covers(findings []api.Finding, message string) bool {
+	return message != "" && slices.ContainsFunc(findings, func(f api.Finding) bool { return strings.Contains(f.Message, message) })
+}

@@ -1,0 +1,68 @@
+package printer
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"lateen.dev/lateen/internal/cli/term"
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+func TestStatusFitsTheTerminal(t *testing.T) {
+	s := api.Status{Mesh: "default", Control: api.ControlState{Ready: true, Generation: 1234}}
+	for i := range 2 {
+		s.Nodes = append(s.Nodes, api.NodeState{Name: fmt.Sprintf("n%d", i), IP: "10.243.0.11", Agent: api.AgentState{Ready: true},
+			Proxy: api.ProxyState{Ready: true, Stock: true, Path: "/opt/a-ztunnel-of-a-long-name", WorkerConnections: []int{1234, 1234, 1234}}})
+	}
+	s.Pods = append(s.Pods, api.PodState{Namespace: "bookinfo-production", Name: "productpage-v1-7d8b9c4f6-x2x9k", Node: "n1", Phase: "Running", Reason: "waits for the agent", Enrolled: true, Redirection: true,
+		Mesh: "pending", MeshReason: "no proxy is connected", Identity: "spiffe://cluster.local/ns/bookinfo-production/sa/bookinfo-productpage",
+		Exceptions: []string{"inbound port 9999 is reached directly, by annotation traffic.sidecar.istio.io/excludeInboundPorts"},
+		Unmeshed:   []api.Conn{{Local: "[fd00:10:244:1::2]:40000", Remote: "[fd00:10:96::20]:9080", Direction: "outbound"}}})
+	s.Problems = []api.Problem{{Object: "AuthorizationPolicy bookinfo-production/l7", Message: strings.Repeat("node proxies cannot judge methods; ", 8)}}
+	for _, width := range []int{80, 100, 160} {
+		for _, colour := range []bool{false, true} {
+			var b strings.Builder
+			if err := Status(&b, s, term.Style{Colour: colour}, StatusOptions{Width: width, Now: time.Now()}); err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(b.String()) {
+				if got := visible(strings.TrimSuffix(line, "\n")); got > width {
+					t.Errorf("%d of %d columns: %s", got, width, line)
+				}
+			}
+			if strings.Count(strings.Join(strings.Fields(b.String()), " "), "node proxies cannot") < 8 {
+				t.Errorf("text was cut at %d columns:\n%s", width, b.String())
+			}
+		}
+	}
+}
+
+func TestWrapBreaksBetweenWords(t *testing.T) {
+	for _, tt := range []struct {
+		line  string
+		width int
+		want  string
+	}{
+		{"one two", 0, "one two"},
+		{"  one two three four five", 20, "  one two three four|    five"},
+		{"a-word-that-is-wider-than-all-of-it and more", 20, "a-word-that-is-wider-than-all-of-it|    and more"},
+		{"\x1b[33mwarning:\x1b[0m one two three", 22, "\x1b[33mwarning:\x1b[0m one two three"},
+	} {
+		if got := strings.Join(Wrap(tt.line, tt.width, "    "), "|"); got != tt.want {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+}
+
+// A pod that crashes is called in status as it is in get.
+func TestAWaitingContainerIsAPodsState(t *testing.T) {
+	pod := api.PodState{Phase: "Running", Containers: []api.ContainerState{{Name: "a"}, {Name: "b", Waiting: "CrashLoopBackOff"}}, Reason: "container b: exited with code 3"}
+	if got := podState(pod); got != "CrashLoopBackOff (container b: exited with code 3)" {
+		t.Errorf("got %s", got)
+	}
+	if pod.Ready, pod.Reason = true, ""; podState(pod) != "Ready" {
+		t.Errorf("got %s", podState(pod))
+	}
+}
