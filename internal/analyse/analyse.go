@@ -148,10 +148,14 @@ func analyse(in *Input) *analysis {
 	return a
 }
 
-// rank puts warnings before everything else, and what is said of an object as a whole before what is said of its fields.
+// rank puts warnings before everything else, of these the ones without whose cause the object would be in force, and what is said of an object as a
+// whole before what is said of its fields.
 func rank(f Finding) int {
 	n := 0
 	if f.Severity != Warning {
+		n += 4
+	}
+	if f.State != Ineffective {
 		n += 2
 	}
 	if f.Field != "" {

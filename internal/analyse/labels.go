@@ -11,9 +11,6 @@ import (
 	"lateen.dev/lateen/internal/spelling"
 )
 
-// injection is the label by which Istio's injector knows the namespaces whose pods get sidecars.
-const injection = "istio-injection"
-
 // namespaceLabels judges the labels by which namespaces, and pods of them, ask to be in a mesh.
 func (a *analysis) namespaceLabels() {
 	for _, ns := range a.Namespaces {
@@ -22,8 +19,8 @@ func (a *analysis) namespaceLabels() {
 		if text := wellknown.UnknownMode(ns.Labels); text != "" {
 			a.add(key, Finding{Code: UnknownMode, Severity: Warning, Field: "metadata.labels[" + wellknown.DataplaneMode + "]", Message: text, Fix: a.meantMode(mode)})
 		}
-		if ns.Labels[injection] == "enabled" && mode != ambient {
-			a.add(key, Finding{Code: InjectionLabel, Severity: Warning, Field: "metadata.labels[" + injection + "]", Message: "label " + injection + "=enabled has no effect: this mesh injects no sidecars",
+		if ns.Labels[wellknown.Injection] == "enabled" && mode != ambient {
+			a.add(key, Finding{Code: InjectionLabel, Severity: Warning, Field: "metadata.labels[" + wellknown.Injection + "]", Message: "label " + wellknown.Injection + "=enabled has no effect: this mesh injects no sidecars",
 				Fix: "set " + wellknown.DataplaneMode + "=" + ambient + " in its place: the mesh then carries the pods' connections without a restart"})
 		}
 	}

@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"lateen.dev/lateen/internal/engine/api"
 )
@@ -163,15 +166,15 @@ func TestStatusHasOneLineForAnObject(t *testing.T) {
 	f := newFake(t)
 	f.objects = []api.Object{l7(), misspelt()}
 	f.status = api.Status{Mesh: "default", Control: api.ControlState{Ready: true}, Problems: []api.Problem{
-		{Severity: "warning", Object: "VirtualService default/vs", Message: "is stored but ignored: node proxies work at L4"},
-		{Object: "VirtualService default/vs", Message: "VirtualService has no effect: node proxies work at L4"},
+		{Severity: "warning", Object: "VirtualService default/vs", Message: "stored but ignored: node proxies work at L4"},
+		{Object: "VirtualService default/vs", Message: "stored but ignored: node proxies work at L4"},
 		{Object: "NetworkPolicy shop/np", Message: "NetworkPolicy has no effect"},
 	}}
 	r := f.run("", "status")
 	for object, want := range map[string]string{
-		"VirtualService default/vs":        "VirtualService has no effect: node proxies work at L4",
+		"VirtualService default/vs":        "stored but ignored: node proxies work at L4",
 		"AuthorizationPolicy default/l7":   "refuses ALL connections to 2 pods (a, b): " + dropped,
-		"AuthorizationPolicy default/deny": `denies nothing: no rule of it matches an identity of the mesh. spec.rules[0].from[0].source.principals[0]: "spiffe://x" matches no identity: principals have no scheme; leave out spiffe://: write x`,
+		"AuthorizationPolicy default/deny": `denies nothing: no rule of it matches an identity of the mesh; "spiffe://x" matches no identity: principals have no scheme (leave out spiffe://: write x)`,
 	} {
 		if strings.Count(r.stdout, object) != 1 || !strings.Contains(r.stdout, "! "+object+": "+want+"\n") {
 			t.Errorf("%s: got\n%s", object, r.stdout)
@@ -241,5 +244,42 @@ func TestStatusOfManyPodsCountsThem(t *testing.T) {
 		if i, j := strings.Index(r.stdout, "web-07"), strings.Index(r.stdout, "web-00"); i < 0 || j < i || !strings.Contains(r.stdout, "web-39") {
 			t.Errorf("%v: not all pods, those with problems first:\n%s", flag, r.stdout)
 		}
+	}
+}
+
+func TestAWatchedStatusIsShownWhenItChanges(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	looks := 0
+	f.looking = func() {
+		switch looks++; looks {
+		case 3:
+			f.status.Control.Ready = true
+		case 4:
+			cancel()
+		}
+	}
+	var stdout, stderr bytes.Buffer
+	env := Env{Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Connect: func(mesh string) *api.Client { return api.NewAt(mesh, f.socket) },
+		Engine: f, System: noMachine{}, Meshes: func() []string { return nil }, Getwd: func() (string, error) { return "/srv", nil }, Now: func() time.Time { return now }}
+	code := Run(ctx, env, []string{"status", "-w"})
+	if got := stdout.String(); code != ExitOK || strings.Count(got, "Control plane: not ready") != 1 || strings.Count(got, "Control plane: ready at generation") != 1 {
+		t.Errorf("exit code %d\n%s%s", code, got, stderr.String())
+	}
+}
+
+// A label by which nothing happens is told when it is set. Other labels keep nobody waiting for the control plane.
+func TestALabelThatAsksForSidecarsIsTold(t *testing.T) {
+	f := newFake(t)
+	ns := object("ns", "shop", `{"kind":"Namespace","metadata":{"name":"shop"}}`)
+	ns.Judged, ns.Findings = true, []api.Finding{{Object: ns.Key, Code: "injection-label", Severity: "warning", Message: "this mesh injects no sidecars", Fix: "set another"}}
+	f.objects = []api.Object{ns}
+	if r := f.run("", "label", "ns", "shop", "istio-injection=enabled"); r.code != ExitOK || !strings.Contains(r.stderr, "warning: namespace/shop: this mesh injects no sidecars\n  cure: set another\n") {
+		t.Errorf("got %+v", r)
+	}
+	if r := f.run("", "label", "ns", "shop", "team=a"); strings.Contains(r.stderr, "sidecars") {
+		t.Errorf("got %+v", r)
 	}
 }

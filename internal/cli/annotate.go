@@ -125,6 +125,9 @@ func (a *app) changeMetadata(ctx context.Context, m metadata, key api.Key, chang
 	for _, warning := range result.Warnings {
 		a.warn("%s: %s", key, warning)
 	}
+	if key.Kind == "Namespace" && mode == dryRunNone && doubtful(changes) {
+		a.warnPartial(ctx, api.ApplyResult{Results: []api.ObjectResult{result}})
+	}
 	if _, enrolment := changes[wellknown.DataplaneMode]; enrolment && mode == dryRunNone {
 		// New connections follow the label once every proxy knows of it.
 		a.next("lateen wait"+a.meshFlag(), "lateen status"+a.meshFlag())

@@ -13,6 +13,7 @@ import (
 
 	"lateen.dev/lateen/internal/cli/printer"
 	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // effectPatience bounds the wait for the control plane's opinion on what was applied; lateen status has it in any case.
@@ -80,6 +81,14 @@ func (a *app) warnPartial(ctx context.Context, result api.ApplyResult) {
 	if status, err := a.client().Status(ctx); err == nil && !status.Control.Ready {
 		a.warn("not in force yet: the control plane is not ready; lateen status%s says more", a.meshFlag())
 	}
+}
+
+// doubtful says whether labels that were set on a namespace may not bring its pods into the mesh, which the control plane then tells.
+func doubtful(labels map[string]*string) bool {
+	if mode := labels[wellknown.DataplaneMode]; mode != nil && wellknown.UnknownMode(map[string]string{wellknown.DataplaneMode: *mode}) != "" {
+		return true
+	}
+	return labels[wellknown.Injection] != nil
 }
 
 // isJudged says whether the control plane has read the present version of an object.

@@ -202,7 +202,7 @@ func TestDefinitionsLetThroughWhatIsAccountedFor(t *testing.T) {
 func withoutEffect(t *testing.T, apiVersion, kind string) {
 	t.Helper()
 	objects, problems := files.Decode("f.yaml", []byte("apiVersion: "+apiVersion+"\nkind: "+kind+"\nmetadata: {name: x}\nspec: {}\n"))
-	if len(objects) != 1 || objects[0].Support != model.Ineffective || len(problems) == 0 || !strings.Contains(problems[len(problems)-1].Error(), "without effect") {
+	if len(objects) != 1 || objects[0].Support != model.Ineffective || len(problems) == 0 || !strings.Contains(problems[len(problems)-1].Error(), "stored but ignored") {
 		t.Errorf("%s %s: its fields are accounted for nowhere, and its author is told %v", apiVersion, kind, problems)
 	}
 }

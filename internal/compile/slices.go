@@ -16,7 +16,7 @@ import (
 // touchSlice looks at a slice whose Service's pods do not say themselves what it says, and keeps in mind whose it is.
 func (c *Compiler) touchSlice(b *batch, ch model.Changed) {
 	if ch.New != nil && ch.New.Support != model.Implemented {
-		c.conditions(b, ch.Key, []model.Condition{translate.NotImplemented(ch.Key.Kind, ch.New.Reason)})
+		c.conditions(b, ch.Key, []model.Condition{translate.NotImplemented(ch.New.Reason)})
 		return
 	}
 	of := func(o *model.Object) (model.Key, bool) {

@@ -66,7 +66,7 @@ func (c *Compiler) touch(b *batch, ch model.Changed) {
 	default:
 		switch {
 		case ch.New != nil && ch.New.Support == model.Ineffective:
-			c.conditions(b, key, []model.Condition{translate.NotImplemented(key.Kind, ch.New.Reason)})
+			c.conditions(b, key, []model.Condition{translate.NotImplemented(ch.New.Reason)})
 		case ch.New != nil && ch.New.Support == model.Implemented:
 			c.accept(key, b)
 		}

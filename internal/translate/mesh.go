@@ -132,8 +132,8 @@ func rejected(reason, message string) model.Condition {
 func Refused(message string) model.Condition { return rejected("Invalid", message) }
 
 // NotImplemented is the condition of an object whose kind this mesh does not honour.
-func NotImplemented(kind, reason string) model.Condition {
-	return rejected("NotImplemented", kind+" has no effect: "+reason)
+func NotImplemented(reason string) model.Condition {
+	return rejected("NotImplemented", "stored but ignored: "+reason)
 }
 
 // Accepted is the condition of an object that is in force as it is written.

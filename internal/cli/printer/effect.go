@@ -39,16 +39,20 @@ func Effect(object api.Object) (state, reason string) {
 	return state, reason
 }
 
-// Reasons writes findings on one line. The findings that change nothing are left out if there are others.
+// Reasons writes findings on one line, without the fields that they are about. The findings that change nothing are left out if there are others.
 func Reasons(findings []api.Finding) string {
 	grave := slices.ContainsFunc(findings, weighty)
 	var said []string
 	for _, f := range findings {
 		if weighty(f) || !grave {
-			said = append(said, f.String())
+			text := f.Message
+			if f.Fix != "" {
+				text += " (" + f.Fix + ")"
+			}
+			said = append(said, text)
 		}
 	}
-	return strings.Join(said, ". ")
+	return strings.Join(said, "; ")
 }
 
 // weighty says whether a finding is more than information.

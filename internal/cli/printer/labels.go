@@ -59,10 +59,7 @@ func (o Options) print(w io.Writer, grid *Grid) error {
 	if o.grid != nil {
 		return o.grid(grid)
 	}
-	if o.Width > 0 {
-		fit(grid, o.Width)
-	}
-	return grid.Print(w, "")
+	return grid.printWithin(w, o.Width)
 }
 
 // fit makes a table of objects no wider than a terminal.

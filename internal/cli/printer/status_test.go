@@ -66,3 +66,24 @@ func TestAWaitingContainerIsAPodsState(t *testing.T) {
 		t.Errorf("got %s", podState(pod))
 	}
 }
+
+// On a terminal a reason is never cut: it stands below a table that it would make too wide.
+func TestReasonsStandBelowATableThatIsTooNarrow(t *testing.T) {
+	policy := api.Object{Key: api.Key{Kind: "AuthorizationPolicy", Namespace: "default", Name: "l7"}, Conditions: []api.Condition{{Type: "Accepted", Status: "True", Reason: "Accepted"}},
+		Findings: []api.Finding{{Severity: "warning", State: "partial", Message: strings.Repeat("refuses ALL connections ", 12)}}}
+	for _, width := range []int{0, 80, 100, 160} {
+		var b strings.Builder
+		if err := Objects(&b, []api.Object{policy}, Options{Format: Wide, Namespaces: true, Width: width}); err != nil {
+			t.Fatal(err)
+		}
+		text := b.String()
+		if strings.Count(strings.Join(strings.Fields(text), " "), "refuses ALL connections") != 12 || strings.Contains(text, "default/l7: refuses") != (width > 0) {
+			t.Errorf("%d columns:\n%s", width, text)
+		}
+		for line := range strings.Lines(text) {
+			if width > 0 && visible(line)-1 > width {
+				t.Errorf("%d columns: %s", width, line)
+			}
+		}
+	}
+}

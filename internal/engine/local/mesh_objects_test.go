@@ -65,7 +65,7 @@ metadata: {name: lost, namespace: nowhere}
 		m.Errorf("what was there is not live any more: %s", out)
 	}
 	res = m.apply("apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: later}\nspec: {hosts: [web]}")
-	if len(res.Problems) != 0 || len(res.Results) != 1 || !strings.Contains(strings.Join(res.Results[0].Warnings, " "), "without effect") {
+	if len(res.Problems) != 0 || len(res.Results) != 1 || !strings.Contains(strings.Join(res.Results[0].Warnings, " "), "stored but ignored") {
 		m.Errorf("a kind that has no effect yet: %+v", res)
 	}
 }

@@ -6,6 +6,9 @@ const (
 	ModeNone    = "none"
 )
 
+// Injection is the label by which Istio's injector knows the namespaces whose pods get sidecars.
+const Injection = "istio-injection"
+
 // UnknownMode says what is wrong with the value of the label istio.io/dataplane-mode; empty if it means something, or is not given.
 func UnknownMode(labels map[string]string) string {
 	value, given := labels[DataplaneMode]

@@ -171,7 +171,7 @@ func decodeJSON(file string, root *yamlv3.Node, docLine, start int, path string,
 	}
 	problems := make([]Problem, 0, len(faults))
 	if k.support == model.Ineffective && !refused(faults) {
-		faults = append(faults, fault{severity: Warning, message: "is stored but ignored: " + k.reason})
+		faults = append(faults, fault{severity: Warning, message: "stored but ignored: " + k.reason})
 	}
 	for _, f := range fewest(faults) {
 		p := problem(key.String(), f)
