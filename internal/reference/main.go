@@ -49,5 +49,6 @@ func render(root string) (map[string]string, error) {
 		"docs/reference/environment.md": environmentPage(node.Variables),
 		"docs/reference/annotations.md": annotationsPage(),
 		"docs/reference/takeover.md":    takeOverPage(),
+		"docs/reference/analysis.md":    analysisPage(),
 	}, nil
 }

@@ -1,0 +1,36 @@
+package analyse
+
+// Explanation is what people need to know of a code.
+type Explanation struct {
+	Code     Code
+	Severity Severity
+	// State is what such a finding makes of its object; empty if the object stays in force as it is written.
+	State State
+	// Meaning says what was found, and Remedy what to do; both without their full stop.
+	Meaning, Remedy string
+}
+
+// Codes explain all codes, in the order of the reference page.
+var Codes = []Explanation{
+	{PrincipalScheme, Warning, Partial, "a principal of a rule begins with `spiffe://`; proxies compare principals without a scheme, so it matches no identity", "leave out `spiffe://`"},
+	{PrincipalForm, Warning, Partial, "a principal of a rule is not written as `TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT`", "write it so, or use `serviceAccounts`"},
+	{ForeignTrustDomain, Warning, Partial, "a principal of a rule names another trust domain than the mesh's, its aliases and `cluster.local`", "write the mesh's trust domain"},
+	{UnknownNamespace, Warning, Partial, "a rule names a namespace that does not exist", "correct the name"},
+	{UnknownServiceAccount, Warning, Partial, "a rule names a service account that does not exist; on Kubernetes, one that no pod runs as", "correct the name"},
+	{UnmatchedPattern, Warning, Partial, "a rule has a pattern that matches no identity of the mesh", "correct the pattern"},
+	{PeerNotEnrolled, Warning, Partial, "the pods that a rule names are not enrolled; they connect without an identity, so the rule does not match them", "enrol their namespace"},
+	{PeerWithoutPods, Info, "", "a rule names a service account or a namespace that no pod has now", "nothing, if the pods are still to come"},
+	{SelectsNoPod, Warning, Ineffective, "no pod has the labels of the policy's selector", "correct the labels"},
+	{NamespaceMissing, Warning, Ineffective, "the policy's own namespace does not exist", "correct the namespace"},
+	{NamespaceWithoutPods, Warning, Ineffective, "nothing runs in the policy's namespace", "nothing, if the pods are still to come"},
+	{NotEnforced, Warning, Ineffective, "none of the pods that the policy chooses is enrolled, so no proxy enforces it; as information, if some of them are not", "enrol their namespace"},
+	{Unsupported, Warning, Ineffective, "node proxies do not enforce policies of this action, or with `targetRefs`", "use ALLOW or DENY and a selector"},
+	{PartlyEnforced, Warning, Partial, "node proxies enforce a part of the policy; the condition `Accepted` says which", "use attributes of connections alone"},
+	{RefusesAll, Warning, Partial, "no rule of an ALLOW policy can match, and no other policy allows anything: nobody can connect to the pods; as information, if the policy has no rules", "correct or delete the policy"},
+	{AllowsNothing, Warning, Partial, "no rule of an ALLOW policy can match; other policies allow connections to its pods", "correct or delete the policy"},
+	{DeniesNothing, Warning, Ineffective, "no rule of a DENY policy can match", "correct or delete the policy"},
+	{DeniesAll, Info, "", "a rule of a DENY policy matches everybody", "nothing, if that is meant"},
+	{PolicyDryRun, Info, DryRun, "the annotation `istio.io/dry-run` has the policy report and not enforce", "remove the annotation to enforce the policy"},
+	{UnknownMode, Warning, "", "the label `istio.io/dataplane-mode` of a namespace, or of its pods, is neither `ambient` nor `none`", "use one of the two"},
+	{InjectionLabel, Warning, "", "the namespace asks for sidecars by `istio-injection=enabled` and is not in the mesh", "set `istio.io/dataplane-mode=ambient`"},
+}
