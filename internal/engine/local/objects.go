@@ -1,7 +1,6 @@
 package local
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,15 +27,6 @@ var systemNamespaces = []string{"default", "kube-system", meshNamespace}
 const meshNamespace = "istio-system"
 
 const defaultNamespace = "default"
-
-// serveApply applies documents. After a dry run it adds what the control plane would say of the objects.
-func (e *Engine) serveApply(ctx context.Context, r api.ApplyRequest) (any, error) {
-	res, made := e.apply(r)
-	if r.DryRun {
-		rehearse(ctx, &res, made, judgeDocuments)
-	}
-	return res, nil
-}
 
 // apply takes the objects of all documents, one by one: what is wrong with one costs none of the others. made are the objects of the results.
 func (e *Engine) apply(r api.ApplyRequest) (res api.ApplyResult, made []*stored) {

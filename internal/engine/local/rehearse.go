@@ -14,6 +14,15 @@ import (
 	"lateen.dev/lateen/internal/model"
 )
 
+// serveApply applies documents. After a dry run it adds what the control plane would say of the objects.
+func (e *Engine) serveApply(ctx context.Context, r api.ApplyRequest) (any, error) {
+	res, made := e.apply(r)
+	if r.DryRun {
+		rehearse(ctx, &res, made, judgeDocuments)
+	}
+	return res, nil
+}
+
 // rehearse asks the control plane what it would say of objects that were not stored, and writes that into the results of the dry run.
 func rehearse(ctx context.Context, res *api.ApplyResult, made []*stored, judge func(context.Context, []byte) ([]byte, error)) {
 	if len(made) == 0 {
