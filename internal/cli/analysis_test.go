@@ -283,3 +283,12 @@ func TestALabelThatAsksForSidecarsIsTold(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 }
+
+func TestStatusSaysWhenNobodyJudgesPolicies(t *testing.T) {
+	f := newFake(t)
+	f.unasked = "connection refused"
+	r := f.run("", "status")
+	if r.code != ExitOK || strings.Count(r.stdout, "not known: which policies match nobody") != 1 || !strings.Contains(r.stdout, "the control plane does not answer: connection refused") {
+		t.Errorf("got %+v", r)
+	}
+}

@@ -172,6 +172,10 @@ func (a *app) findAttention(ctx context.Context, status *api.Status) error {
 		if err != nil {
 			return err
 		}
+		if list.Unasked != "" {
+			status.Problems = append(status.Problems, api.Problem{Message: "not known: which policies match nobody, select no pod or refuse everybody, since the control plane does not answer: " + list.Unasked})
+			break // nor does it about the other kinds
+		}
 		for _, object := range list.Items {
 			state, reason := printer.State(object)
 			name := fmt.Sprintf("%s %s", kind, strings.TrimPrefix(object.Key.Namespace+"/"+object.Key.Name, "/")) // as the control plane writes it in problems

@@ -8,7 +8,8 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 )
 
-func (p *page) problems(s api.Status) {
+func (p *page) problems(s api.Status, pods []api.PodState) {
+	s.Pods = pods
 	lines := findings(s)
 	if len(lines) == 0 {
 		return
@@ -46,6 +47,9 @@ func findings(s api.Status) []string {
 		lines = append(lines, problem.String())
 	}
 	for _, pod := range s.Pods {
+		if why := crash(pod); why != "" {
+			lines = append(lines, fmt.Sprintf("pod %s/%s: %s", pod.Namespace, pod.Name, why))
+		}
 		if pod.Enrolled && !pod.Redirection && pod.MeshReason != "" {
 			lines = append(lines, fmt.Sprintf("pod %s/%s is not in the mesh: %s", pod.Namespace, pod.Name, pod.MeshReason))
 		}

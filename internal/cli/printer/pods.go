@@ -65,7 +65,7 @@ func (p *page) pods(pods []api.PodState, o StatusOptions) {
 	}
 	p.grid(grid, names, spare)
 	for _, pod := range pods {
-		if longReason(pod) {
+		if longReason(pod) && crash(pod) == "" {
 			p.mark(pod.Namespace + "/" + pod.Name + ": " + pod.Reason)
 		}
 	}
@@ -98,6 +98,17 @@ func (p *page) counted(pods []api.PodState) {
 		grid.Row(namespace, fmt.Sprint(c.all), fmt.Sprint(c.ready), fmt.Sprint(c.captured), fmt.Sprint(c.troubled))
 	}
 	p.grid(grid, []int{0}, nil)
+}
+
+// crash says that a container of a pod was started again and does not run, and why; empty if there is none. A container that has not run yet
+// needs no attention.
+func crash(pod api.PodState) string {
+	for _, c := range pod.Containers {
+		if c.Waiting != "" && c.Restarts > 0 && !pod.Ready {
+			return strings.TrimSuffix(c.Waiting+": "+pod.Reason, ": ")
+		}
+	}
+	return ""
 }
 
 // troubled says whether a pod is not as it should be: it does not run well, or is not where its labels want it.

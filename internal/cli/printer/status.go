@@ -39,13 +39,13 @@ func Status(w io.Writer, s api.Status, style term.Style, o StatusOptions) error 
 	if ca := s.Control.CA; ca != nil {
 		p.rotation(*ca, o.Now)
 	}
-	p.problems(s)
-	p.nodes(s)
-	p.draining(s.Nodes, o.Now)
 	pods := s.Pods
 	if o.Choose != nil {
 		pods = slices.DeleteFunc(slices.Clone(pods), func(pod api.PodState) bool { return !o.Choose(pod) })
 	}
+	p.problems(s, pods)
+	p.nodes(s)
+	p.draining(s.Nodes, o.Now)
 	p.pods(pods, o)
 	p.unmeshed(pods)
 	p.outside(pods)

@@ -62,7 +62,16 @@ func TestAWaitingContainerIsAPodsState(t *testing.T) {
 	if got := podState(pod); got != "CrashLoopBackOff (container b: exited with code 3)" {
 		t.Errorf("got %s", got)
 	}
-	if pod.Ready, pod.Reason = true, ""; podState(pod) != "Ready" {
+	pod.Namespace, pod.Name = "shop", "web"
+	pod.Containers[1].Restarts, pod.Reason = 4, "container b: exited with code 3; next start in 40 s"
+	var b strings.Builder
+	if err := Status(&b, api.Status{Pods: []api.PodState{pod}}, term.Style{}, StatusOptions{Now: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	if text := b.String(); strings.Count(text, pod.Reason) != 1 || !strings.Contains(text, "! pod shop/web: CrashLoopBackOff: "+pod.Reason+"\n") {
+		t.Errorf("got\n%s", text)
+	}
+	if pod.Ready, pod.Reason = true, ""; podState(pod) != "Ready" || crash(pod) != "" {
 		t.Errorf("got %s", podState(pod))
 	}
 }

@@ -85,7 +85,7 @@ func (e *Engine) unanswered(ctx context.Context, s *api.Status) error {
 	}
 	s.Unknown = append(s.Unknown, "which configuration the node proxies have acknowledged: each goes on with the last that it was sent",
 		"the state of the certificate authority, and when certificates end: they last up to 24 hours, and none is renewed meanwhile",
-		"whatever no object's condition says, such as proxies that refuse what they are sent")
+		"whatever no object's condition says, such as proxies that refuse what they are sent, and policies that match nobody")
 	s.Next = append(s.Next, "kubectl describe deployment -n "+e.Namespace+" lateen-control", "lateen logs control", "lateen check")
 	return nil
 }
