@@ -46,6 +46,9 @@ func newTally() *tally {
 // add counts a connection that ended, as one of its ends sees it.
 func (t *tally) add(c api.Connection, reason explained, now time.Time) {
 	seen := sighting{c.Verdict(), reason, now}
+	if seen.verdict == api.Retried {
+		return // the connection is told of as another attempt
+	}
 	if other, known := t.pairs[c.Pair]; known && c.Pair != "" {
 		delete(t.pairs, c.Pair) // a connection has two ends
 		if slices.Index(grave, seen.verdict) <= slices.Index(grave, other.verdict) {

@@ -17,6 +17,7 @@ var (
 	byPeer   = api.Connection{Event: "closed", Flags: "CONNECT", Error: "401", DeniedByPeer: true}
 	broken   = api.Connection{Event: "closed", Flags: "CONNECT", Error: "reset"}
 	would    = api.Connection{Event: "closed", WouldDeny: &api.Denial{By: []string{"default/y"}}}
+	retried  = api.Connection{Event: "closed", Flags: "CONNECT", Error: "unreachable", Retried: true}
 	fine     = api.Connection{Event: "closed"}
 )
 
@@ -49,6 +50,10 @@ func TestTallyCountsConnectionsAndNotTheirEnds(t *testing.T) {
 		"a policy in dry run": {
 			[]api.Connection{of("1", fine), of("1", would), of("2", would), of("2", fine), of("3", fine), of("3", fine)},
 			[]string{"3 connections ended: 0 denied, 0 failed, 2 would be denied", "2 would be denied by default/y"},
+		},
+		"an attempt at a dead endpoint, then another one": {
+			[]api.Connection{of("1", retried), of("2", fine), of("2", fine)},
+			[]string{"1 connection ended: 0 denied, 0 failed"},
 		},
 		"nothing": {nil, []string{"0 connections ended: 0 denied, 0 failed"}},
 	} {

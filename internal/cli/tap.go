@@ -47,8 +47,13 @@ TO-CLIENT are bytes from the client to the server and back. A reader that is too
 connections themselves never wait. A narrow terminal leaves out the namespace that all share and the hashes of pods, then
 columns; -o wide shows all of them.
 
-Verdicts are ok, open, failed, denied (by a policy, which the reason names), denied by peer (the same, seen at the client's end),
-and would deny (by a policy with the annotation istio.io/dry-run: "true").`,
+Verdicts:
+  ok, open        it ended well; it lasts
+  failed          it ended otherwise
+  retried         an attempt failed, and its connection went to another endpoint
+  denied          a policy refused or ended it, which the reason names
+  denied by peer  the same, seen at the client's end
+  would deny      a policy with the annotation istio.io/dry-run: "true" would refuse it`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usagef("unexpected argument %q", args[1])

@@ -96,6 +96,9 @@ struct Line {
     /// Whether the server's proxy refused it by a policy, which is not known here.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     denied_by_peer: bool,
+    /// Whether it is an attempt that failed, after which another endpoint was tried.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    retried: bool,
     /// The policies in dry run that would refuse it.
     #[serde(skip_serializing_if = "Option::is_none")]
     would_deny: Option<Denial>,
@@ -216,7 +219,7 @@ impl Connections {
             }
         };
         let service = snapshot.as_ref().and_then(|s| self.service(s, listed));
-        let denied_by_peer = matches!(&ending, Some(ending) if ending.fault == Fault::DeniedByPeer);
+        let fault = ending.as_ref().map(|ending| ending.fault);
         let (flags, error) = match ending {
             Some(ending) => (Some(ending.flags.as_str()), Some(ending.reason)),
             None => (None, None),
@@ -243,7 +246,8 @@ impl Connections {
             tunnel: listed.tunnel,
             allowed_by: allowed_by.as_ref().map(ToString::to_string),
             denied,
-            denied_by_peer,
+            denied_by_peer: fault == Some(Fault::DeniedByPeer),
+            retried: fault == Some(Fault::Retried),
             would_deny,
             state: listed.state.as_str(),
             seconds: listed.age.as_secs_f64(),

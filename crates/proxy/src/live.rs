@@ -208,6 +208,7 @@ impl Totals {
         match fault {
             Fault::Denied | Fault::DeniedByPeer => self.denied += 1,
             Fault::Failed => self.failed += 1,
+            Fault::Retried => {}
         }
     }
 }

@@ -88,10 +88,10 @@ func (g *Grid) width() int {
 
 // Narrowed makes a grid about connections no wider than a terminal, as Fit does, and tries first to have names shorter: without the
 // namespace home, then without the hashes of pods. A width of 0 has no bounds.
-func Narrowed(width int, home string, make func(Names) *Grid, names, spare []int) *Grid {
+func Narrowed(width int, home string, draw func(Names) *Grid, names, spare []int) *Grid {
 	var grid *Grid
 	for _, written := range levels(home) {
-		if grid = make(written); width == 0 || grid.width() <= width {
+		if grid = draw(written); width == 0 || grid.width() <= width {
 			return grid
 		}
 	}

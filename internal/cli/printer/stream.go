@@ -126,7 +126,7 @@ func (s *Stream) paint(v api.Verdict) func(string) string {
 	switch v {
 	case api.Denied, api.DeniedByPeer:
 		return s.style.Bad
-	case api.Failed, api.WouldDeny:
+	case api.Failed, api.Retried, api.WouldDeny:
 		return s.style.Warn
 	case api.OK:
 		return s.style.Good

@@ -30,6 +30,7 @@ type Connection struct {
 	AllowedBy    string        `json:"allowedBy,omitempty"`    // the policy that let it in, if one had to
 	Denial       *Denial       `json:"denied,omitempty"`       // the policies by which this proxy refused or ended it
 	DeniedByPeer bool          `json:"deniedByPeer,omitempty"` // the server's proxy refused it by a policy
+	Retried      bool          `json:"retried,omitempty"`      // an attempt that failed; its connection went to another endpoint
 	WouldDeny    *Denial       `json:"wouldDeny,omitempty"`    // the policies in dry run that would refuse it
 	State        string        `json:"state,omitempty"`        // "opening", "open" or "cut"
 	Seconds      float64       `json:"seconds,omitempty"`
@@ -68,6 +69,7 @@ const (
 	Denied       Verdict = "denied"         // a policy refused or ended it at the proxy that tells
 	DeniedByPeer Verdict = "denied by peer" // a policy refused it at the server's proxy
 	Failed       Verdict = "failed"
+	Retried      Verdict = "retried"    // an attempt failed, and its connection went to another endpoint
 	WouldDeny    Verdict = "would deny" // a policy in dry run would refuse it
 	OK           Verdict = "ok"
 	Open         Verdict = "open"
@@ -76,6 +78,8 @@ const (
 // Verdict is how the proxy that tells of the connection sees it.
 func (c Connection) Verdict() Verdict {
 	switch {
+	case c.Retried:
+		return Retried
 	case c.DeniedByPeer:
 		return DeniedByPeer
 	case c.Flags == "DENY":

@@ -81,7 +81,7 @@ impl Filter {
             && match self.only {
                 None => true,
                 Some(Only::Denied) => line.denied(),
-                Some(Only::Failed) => line.error.is_some(),
+                Some(Only::Failed) => line.error.is_some() && !line.retried,
             }
     }
 }
@@ -136,6 +136,7 @@ mod tests {
             allowed_by: None,
             denied: None,
             denied_by_peer: false,
+            retried: false,
             would_deny: None,
             state: "open",
             seconds: 0.0,
@@ -179,6 +180,9 @@ mod tests {
         assert!(denied.takes(&by_peer), "the server's proxy denied it");
         let failed = Filter::parse("only=failed").unwrap();
         assert!(failed.takes(&line(Some("CONNECT"))) && !failed.takes(&line(None)));
+        let mut attempt = line(Some("CONNECT"));
+        attempt.retried = true;
+        assert!(!failed.takes(&attempt), "its connection went elsewhere");
     }
 
     #[test]

@@ -184,6 +184,8 @@ pub enum Fault {
     DeniedByPeer,
     /// Nobody's: it failed.
     Failed,
+    /// Nobody's: an attempt failed, and its connection goes to another endpoint.
+    Retried,
 }
 
 /// How a connection ended that did not end well.

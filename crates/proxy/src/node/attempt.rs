@@ -18,8 +18,8 @@ use super::ejection::Census;
 use super::nearby::{self, Near};
 use super::relaying::Records;
 use super::tunnel::{self, Opened};
-use super::{Arrival, Refusal};
-use crate::live::{Outgoing, Tracked};
+use super::{Arrival, Refusal, ending};
+use crate::live::{Ending, Fault, Outgoing, Tracked};
 use crate::pod::Pod;
 use crate::worker::Worker;
 use std::net::SocketAddr;
@@ -107,7 +107,7 @@ pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, mut wanted: Wa
         }
         tracing::debug!(%refusal, tried = attempts, "trying another endpoint");
         worker.metrics.connect_retried();
-        underway.forget();
+        underway.forget(&refusal);
     }
 }
 
@@ -239,8 +239,16 @@ impl Underway {
         }
     }
 
-    fn forget(mut self) {
+    /// Another endpoint is tried. Watchers hear that this attempt did not end well; no counter does.
+    fn forget(mut self, why: &Refusal) {
         self.opening = None;
+        let ending = || Ending {
+            fault: Fault::Retried,
+            ..ending(why)
+        };
+        if let Some(tracked) = self.tracked.take() {
+            tracked.leave(Some((Fault::Retried, ending)));
+        }
     }
 }
 

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::FutureExt as _;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;
+use crate::live::{Event, Fault};
 use crate::pod::Port;
 
 const RETRIES: &str = "lateen_connect_retries_total";
@@ -49,6 +51,30 @@ async fn a_dead_endpoint_costs_a_retry_and_is_left_out_after_a_while() {
     assert_eq!(mesh.west.value(RETRIES), 3.0, "it was tried again too soon");
     // Nobody hears of what went well in the end.
     assert_eq!(mesh.west.count(FAILED, &[]), 0.0);
+}
+
+#[tokio::test]
+async fn an_attempt_that_another_one_replaces_is_told_as_retried() {
+    let mut mesh = Mesh::start().await;
+    mesh.put_endpoint("dead", mesh.ip(2, 66));
+    mesh.configure().await;
+    let mut application = mesh.application().await;
+    let mut watch = mesh.west.watch();
+    // Half of all draws fail.
+    for round in 0.. {
+        served_every_time(&mesh, 1, &mut application).await;
+        let mut faults = Vec::new();
+        while let Some(Some(event)) = watch.next().now_or_never() {
+            if let Event::Closed(_, Some(ending)) = event {
+                faults.push(ending.fault);
+            }
+        }
+        assert!(faults.iter().all(|fault| *fault == Fault::Retried));
+        if !faults.is_empty() {
+            break;
+        }
+        assert!(round < 64, "no attempt was told of as retried");
+    }
 }
 
 #[tokio::test]
