@@ -121,8 +121,11 @@ func (t *tally) lines() []string {
 	})
 	for _, c := range causes {
 		how := "denied: "
-		if c.verdict == api.WouldDeny {
+		switch {
+		case c.verdict == api.WouldDeny:
 			how = "would be denied "
+		case strings.HasPrefix(c.text, "denied "):
+			how = ""
 		}
 		lines = append(lines, fmt.Sprintf("%d %s%s", t.causes[c], how, c.text))
 	}

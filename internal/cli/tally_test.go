@@ -33,7 +33,7 @@ func TestTallyCountsConnectionsAndNotTheirEnds(t *testing.T) {
 	}{
 		"a refusal at both ends": {
 			[]api.Connection{of("1", byPeer), of("1", refused), of("2", refused), of("2", byPeer)},
-			[]string{"2 connections ended: 2 denied, 0 failed", "2 denied: denied by AuthorizationPolicy default/x"},
+			[]string{"2 connections ended: 2 denied, 0 failed", "2 denied by AuthorizationPolicy default/x"},
 		},
 		"a refusal at the client's end alone": {
 			[]api.Connection{of("1", byPeer)},
@@ -41,7 +41,7 @@ func TestTallyCountsConnectionsAndNotTheirEnds(t *testing.T) {
 		},
 		"one that a policy ended later looks broken to its client": {
 			[]api.Connection{of("1", broken), of("1", refused)},
-			[]string{"1 connection ended: 1 denied, 0 failed", "1 denied: denied by AuthorizationPolicy default/x"},
+			[]string{"1 connection ended: 1 denied, 0 failed", "1 denied by AuthorizationPolicy default/x"},
 		},
 		"failures at both ends, and one of plaintext that has one": {
 			[]api.Connection{of("1", broken), of("1", broken), broken, broken},

@@ -41,11 +41,13 @@ func (a *app) tapCommand() *cobra.Command {
 
   # Ten seconds of it for a program, one JSON object a line.
   lateen tap -A --for 10s -o json`,
-		Long: `A connection between two pods of the mesh is seen twice: on its way out of one and on its way into the other, where
-policies decide; at the end it counts as one. A line stands for one that has ended, or has lasted for a second. TO-SERVER and
-TO-CLIENT are bytes from the client to the server and back. A reader that is too slow misses events and is told how many; the
-connections themselves never wait. A narrow terminal leaves out the namespace that all share and the hashes of pods, then
-columns; -o wide shows all of them.
+		Long: `A connection between two pods of the mesh is seen twice: on its way out of one
+and on its way into the other, where policies decide; at the end it counts as
+one. A line stands for one that has ended, or has lasted for a second. TO-SERVER
+and TO-CLIENT are bytes from the client to the server and back. A reader that is
+too slow misses events and is told how many; the connections themselves never
+wait. A narrow terminal leaves out the namespace that all share and the hashes
+of pods, then columns; -o wide shows all of them.
 
 Verdicts:
   ok, open        it ended well; it lasts
@@ -53,7 +55,7 @@ Verdicts:
   retried         an attempt failed, and its connection went to another endpoint
   denied          a policy refused or ended it, which the reason names
   denied by peer  the same, seen at the client's end
-  would deny      a policy with the annotation istio.io/dry-run: "true" would refuse it`,
+  would deny      a policy annotated with istio.io/dry-run: "true" would refuse it`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usagef("unexpected argument %q", args[1])

@@ -58,10 +58,13 @@ func (a *app) topCommand() *cobra.Command {
 
   # One look, for a program.
   lateen top --once -o json | jq '.[] | select(.failedPerSecond > 0)'`,
-		Long: `Rates are those of the time between two looks. SENT and RECEIVED of pods are what the pod itself sent and received, as a
-client or as a server; TO-SERVER and TO-CLIENT of connections are from the client to the server and back. DENIED are connections
-that a policy refused or ended, which the pods of both ends count, and FAILED those that failed otherwise. CPU is the time that
-the node proxy's workers spent on a pod's connections, as a share of one core. The busiest stands first.`,
+		Long: `Rates are those of the time between two looks. SENT and RECEIVED of pods are what
+the pod itself sent and received, as a client or as a server; TO-SERVER and
+TO-CLIENT of connections are from the client to the server and back. DENIED are
+connections that a policy refused or ended, which the pods of both ends count,
+and FAILED those that failed otherwise. CPU is the time that the node proxy's
+workers spent on a pod's connections, as a share of one core. The busiest stands
+first.`,
 		ValidArgs: []string{"pods", "connections"},
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
