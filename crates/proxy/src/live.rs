@@ -2,6 +2,7 @@
 //! reaches them, and so that an operator can see them. What is decided about a connection is decided elsewhere.
 
 mod entry;
+mod judgement;
 mod watch;
 
 use std::cell::{Cell, RefCell};
@@ -20,7 +21,8 @@ use slab::Slab;
 use crate::pod::Pod;
 
 use entry::{About, Entry};
-pub use entry::{Cut, Denial, Ending, Facts, Fault, Judgement, Listed, Outgoing, State};
+pub use entry::{Cut, Ending, Facts, Fault, Listed, Outgoing, State};
+pub use judgement::{Denial, Judgement};
 pub use watch::{Event, Watch, Watcher};
 
 /// A worker's connections.
