@@ -88,7 +88,7 @@ func TestReleaseWaitsForSendersAndForMeshedConnections(t *testing.T) {
 	r.carried = 2
 	r.label(false)
 	r.did("apply draining", "report disabled")
-	r.is(Releasing, "senders")
+	r.is(Releasing, "other proxies")
 	r.step(time.Hour)
 	r.did()
 	r.is(Releasing, "meshed connections to finish: 2")

@@ -191,6 +191,7 @@ func (a *app) carryOut(ctx context.Context, verb string, f installFlags, prepare
 	for _, w := range i.Plan.Warnings {
 		a.warn("%s", w)
 	}
+	a.addressAll(&i.Plan)
 	next := []string{"lateen check" + a.clusterFlags(), "kubectl label namespace default istio.io/dataplane-mode=ambient", "lateen status" + a.clusterFlags()}
 	if verb == "upgrade" {
 		next = []string{"lateen check" + a.clusterFlags()}

@@ -30,14 +30,19 @@ func (a *app) listCommand() *cobra.Command {
 
   # The names alone, one a line.
   lateen list -o name`,
-		Long: `Lists every mesh of this machine, also those that a lab run or the demo started, and what a killed mesh left behind.
+		Long: `Lists every mesh of this machine, also those that a lab run or the demo started, and the files
+that a killed mesh left behind.
 
-A command is about the mesh that --name names, else the one that LATEEN_NAME names, else the only one that runs. If several run
-and none is named, the command fails and names them. The mesh of a lab run (lab-...) is never taken without its name, not even
-as the only one. "lateen up" starts the mesh "default" if no name is given.
+A command is about the mesh that --name names, else the one that LATEEN_NAME names, else the only
+one that runs. If several run and none is named, the command fails and names them. The mesh of a
+lab run (lab-...) is never taken without its name, not even as the only one. "lateen up" starts the
+mesh "default" if no name is given.
 
-STATE is running; silent, if the engine's process runs and does not answer: the mesh is starting or ending; stopped, if only
-files are left; or unknown, if root alone may ask the engine.`,
+STATE is one of
+  running  the engine answers
+  silent   the engine's process runs and does not answer: the mesh is starting or ending
+  stopped  only files are left; "lateen down --name NAME" removes them
+  unknown  root alone may ask the engine`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			format, err := a.format(formats...)

@@ -82,11 +82,13 @@ func (a *app) proxyConfigCommand() *cobra.Command {
 
   # Everything, as the proxy writes it.
   lateen proxy config n1 | jq '.workloads[].name'`,
-		Long: "PART is one of " + strings.Join(partNames(), ", ") + `. Without it the command writes the whole configuration as JSON (-o yaml: YAML), in
-the keys of ztunnel's /config_dump.
+		Long: "PART is one of " + strings.Join(partNames(), ", ") + `.
+Without it the command writes the whole configuration as JSON (-o yaml: YAML), in the keys of
+ztunnel's /config_dump.
 
-acknowledgedGeneration is the control plane's generation that the proxy has acknowledged, as GENERATION in lateen status. The proxy's
-own counter of updates is appliedUpdates: it begins again with each process and is no generation.`,
+acknowledgedGeneration is the control plane's generation that the proxy has acknowledged: GENERATION
+in "lateen status". appliedUpdates is the proxy's own counter of updates. It begins again with each
+process and is no generation.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch len(args) {
 			case 0:

@@ -222,7 +222,7 @@ func (a *app) downCommand() *cobra.Command {
 
   # Another mesh than the default one.
   lateen down --name mixed`,
-		Long: "Without a name it ends the only mesh that runs, as `lateen list` shows it; the mesh of a lab run is ended by its name alone.",
+		Long: "Without a name it ends the only mesh that runs, as `lateen list` shows it.\nThe mesh of a lab run is ended by its name alone.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.down(cmd.Context()) },
 	}
@@ -236,7 +236,10 @@ func (a *app) down(ctx context.Context) error {
 	err := a.Engine.Stop(ctx, a.mesh, events(progress))
 	progress.Abandon()
 	if errors.Is(err, api.ErrNotRunning) {
-		// Taking down what is down already is what the user wanted.
+		// Taking down what is down already is what the user wanted, unless the name is mistyped.
+		if running := a.running(); len(running) > 0 {
+			a.warn("running: %s", someMeshes(running))
+		}
 		return a.printf("mesh %s is not running\n", a.mesh)
 	}
 	if err != nil {

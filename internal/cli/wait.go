@@ -37,8 +37,8 @@ func (a *app) waitCommand() *cobra.Command {
   # A policy, in force in every node proxy.
   lateen wait authorizationpolicy/ratings-only-reviews`,
 		Long: "Waits until all of this is so, for the targets or for everything:\n\n" +
-			"  pod         ready; captured if its labels put it into the mesh, and plain if not: a pod that leaves the mesh is waited\n" +
-			"              for until its connections through the mesh have ended\n" +
+			"  pod         ready; captured if its labels put it into the mesh, and plain if not. A pod that leaves the mesh is\n" +
+			"              waited for until its connections through the mesh have ended.\n" +
 			"  deployment  all its replicas, and no older ones, are of its present version and available; its pods are as above\n" +
 			"  policy, Service, ServiceEntry, WorkloadEntry, Gateway\n" +
 			"              accepted in its present version, if it is a target; a Service on Kubernetes, which does not count its\n" +

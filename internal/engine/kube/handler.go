@@ -98,7 +98,7 @@ func (e *Engine) refused(err error) error {
 	case kube.Away(err):
 		return &api.Error{Code: http.StatusServiceUnavailable, Message: "the API server at " + e.Host + " cannot be reached: " + kube.Cause(err), Cure: "see that the cluster runs and that this machine reaches it (kubectl cluster-info)"}
 	case apierrors.IsNotFound(err):
-		return &api.Error{Code: http.StatusNotFound, Message: kube.Cause(err), Cure: "list what there is with `lateen get` or kubectl get"}
+		return &api.Error{Code: http.StatusNotFound, Message: kube.Cause(err), Cure: "`lateen get all -A` lists what there is"}
 	}
 	return err
 }
