@@ -56,6 +56,7 @@ type fakeEngine struct {
 	meshes   []string          // on this machine
 	silent   []string          // those of them whose engine does not answer
 	alive    []string          // those of them whose engine's process runs
+	guarded  []string          // those of them that answer root alone
 	variable map[string]string // the environment
 	missing  *api.Error        // the answer to everything that the fake does not know; nil: it has a page for each
 }
@@ -308,6 +309,11 @@ func (f *fakeEngine) env(stdin io.Reader, stdout, stderr io.Writer) Env {
 func (f *fakeEngine) connect(mesh string) *api.Client {
 	if slices.Contains(f.silent, mesh) {
 		return api.NewAt(mesh, f.socket+".none")
+	}
+	if slices.Contains(f.guarded, mesh) {
+		return api.NewOver(mesh, func(context.Context) (net.Conn, error) {
+			return nil, &api.Error{Code: http.StatusForbidden, Message: "the engine of mesh " + mesh + " answers root alone", Cure: "run the command with sudo"}
+		})
 	}
 	return api.NewAt(mesh, f.socket)
 }

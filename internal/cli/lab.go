@@ -280,7 +280,7 @@ func ourProgram(name string) (string, error) {
 }
 
 func (a *app) labRun(ctx context.Context, o run.Options) error {
-	maker := bench.Maker{Engine: labEngine{a}, Prefix: "lab-" + strconv.Itoa(os.Getpid()), Generator: generator}
+	maker := bench.Maker{Engine: labEngine{a}, Prefix: labPrefix + strconv.Itoa(os.Getpid()), Generator: generator}
 	plan := run.PlanOf(o, exec.LookPath)
 	for _, s := range plan.Short {
 		a.warn("%s: too few rounds for a verdict (%d of %d); --rounds %d is the least and takes about %s", s.Scenario, s.Rounds, s.Needed, s.Needed, run.Rough(s.Takes))

@@ -2,10 +2,12 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
 	"lateen.dev/lateen/internal/cli/printer"
+	"lateen.dev/lateen/internal/engine/api"
 )
 
 func TestTheMeshOfACommand(t *testing.T) {
@@ -67,6 +69,27 @@ func TestUpWithoutANameStartsDefault(t *testing.T) {
 	f.variable = map[string]string{nameVariable: "blue"}
 	if r = f.run("", "up"); r.code != ExitOK || f.started[1].Mesh != "blue" {
 		t.Errorf("started %+v: %+v", f.started, r)
+	}
+}
+
+// A user who may not ask the engine is told so, rather than that nothing runs.
+func TestAMeshThatAnswersRootAloneRuns(t *testing.T) {
+	f := newFake(t)
+	f.meshes, f.silent, f.guarded = []string{"ux"}, nil, []string{"ux"}
+	if r := f.run("", "get", "pods"); r.code != ExitFailure || !strings.Contains(r.stderr, "the engine of mesh ux answers root alone\n  cure: run the command with sudo") {
+		t.Errorf("%+v", r)
+	}
+	if r := f.run("", "list", "-o", "json"); !strings.Contains(r.stdout, `"state": "unknown"`) || !strings.Contains(r.stdout, `"fix": "run the command with sudo"`) {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestADownOfAMistypedNameNamesTheMeshesThatRun(t *testing.T) {
+	f := newFake(t)
+	f.meshes, f.silent = []string{"ux"}, nil
+	f.fail = fmt.Errorf("%w: there is no /run/lateen/xu", api.ErrNotRunning)
+	if r := f.run("", "down", "--name", "xu"); r.code != ExitOK || r.stdout != "mesh xu is not running\n" || !strings.Contains(r.stderr, "warning: running: ux") {
+		t.Errorf("%+v", r)
 	}
 }
 
