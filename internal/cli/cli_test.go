@@ -416,6 +416,7 @@ func TestCompletionKnowsLiveNames(t *testing.T) {
 	f.objects = sampleObjects()
 	for want, args := range map[string][]string{
 		"details-v1-a": {"__complete", "logs", ""}, "deploy/details-v1": {"__complete", "exec", "deploy/"}, "mixed": {"__complete", "get", "--name", ""},
+		"policies": {"__complete", "proxy", "config", ""}, "n1": {"__complete", "proxy", "config", "policies", ""},
 		"l7": {"__complete", "get", "ap", ""}, "authorizationpolicies": {"__complete", "get", ""}, "default": {"__complete", "get", "-n", ""},
 	} {
 		if r := f.run("", args...); !strings.Contains("\n"+r.stdout, "\n"+want+"\n") {

@@ -106,7 +106,7 @@ func (a *app) meshFlag() string {
 	if err := a.choose(); err != nil {
 		return ""
 	}
-	if a.mesh == api.DefaultMesh && !a.chosen.byFlag && !slices.ContainsFunc(a.running(), func(m string) bool { return m != a.mesh }) {
+	if a.mesh == api.DefaultMesh && !a.chosen.byFlag && !a.chosen.others(a) {
 		return ""
 	}
 	return " --name " + a.mesh

@@ -148,12 +148,15 @@ func TestMessagesAreWrittenInOnePlace(t *testing.T) {
 			}
 			ast.Inspect(function, func(n ast.Node) bool {
 				call, ok := n.(*ast.CallExpr)
-				if !ok || len(call.Args) < 2 {
+				if !ok || len(call.Args) == 0 {
 					return true
+				}
+				if by, ok := call.Fun.(*ast.SelectorExpr); ok && by.Sel.Name == "printf" && !suggestsNothing(call.Args[0]) {
+					t.Errorf("%s: %s suggests a command on standard output: use next", set.Position(n.Pos()), function.Name.Name)
 				}
 				to, isField := call.Args[0].(*ast.SelectorExpr)
 				by, isSelector := call.Fun.(*ast.SelectorExpr)
-				if isField && isSelector && to.Sel.Name == "Stderr" && writes.MatchString(by.Sel.Name) && !numbers(call.Args[1]) {
+				if isField && isSelector && len(call.Args) > 1 && to.Sel.Name == "Stderr" && writes.MatchString(by.Sel.Name) && !suggestsNothing(call.Args[1]) {
 					t.Errorf("%s: %s writes to standard error itself: use warn or next", set.Position(n.Pos()), function.Name.Name)
 				}
 				return true
@@ -162,8 +165,8 @@ func TestMessagesAreWrittenInOnePlace(t *testing.T) {
 	}
 }
 
-// numbers reports whether a format is a literal that names no command of this program.
-func numbers(format ast.Expr) bool {
+// suggestsNothing reports whether a format is a literal that names no command of this program.
+func suggestsNothing(format ast.Expr) bool {
 	literal, ok := format.(*ast.BasicLit)
 	return ok && !strings.Contains(literal.Value, "lateen ")
 }

@@ -31,6 +31,18 @@ type meshChoice struct {
 	// byFlag reports that --name named it.
 	byFlag bool
 	err    error
+
+	look    sync.Once
+	further bool
+}
+
+// others reports whether further meshes run, so that a command without a name would not find this one. It looks once: a page may hold
+// hundreds of suggestions.
+func (c *meshChoice) others(a *app) bool {
+	c.look.Do(func() {
+		c.further = slices.ContainsFunc(a.running(), func(m string) bool { return m != a.mesh })
+	})
+	return c.further
 }
 
 // choose sets a.mesh. The order is: --name, LATEEN_NAME, the only running mesh, "default". It fails if several meshes run and none is

@@ -82,14 +82,15 @@ type dumpCertificate struct {
 }
 
 type dumpConnection struct {
-	Source    string  `json:"src"`
-	Original  string  `json:"originalDst"`
-	Actual    string  `json:"actualDst"`
-	Protocol  string  `json:"protocol"`
-	Peer      string  `json:"peer"`
-	State     string  `json:"state"`
-	AllowedBy string  `json:"allowedBy"`
-	Age       float64 `json:"ageSeconds"`
+	Source    string `json:"src"`
+	Original  string `json:"originalDst"`
+	Actual    string `json:"actualDst"`
+	Protocol  string `json:"protocol"`
+	Peer      string `json:"peer"`
+	State     string `json:"state"`
+	AllowedBy string `json:"allowedBy"`
+	// Age is nil in the dump of a stock ztunnel.
+	Age *float64 `json:"ageSeconds"`
 }
 
 // in reports whether a namespace is wanted; an empty one wants all.
@@ -311,7 +312,7 @@ func (d *proxyDump) connections(namespace string) []printer.ProxyConnection {
 		}
 	}
 	slices.SortFunc(list, func(a, b printer.ProxyConnection) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Direction, b.Direction), -cmp.Compare(a.AgeSeconds, b.AgeSeconds), cmp.Compare(a.Source, b.Source))
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Destination, b.Destination))
 	})
 	return list
 }

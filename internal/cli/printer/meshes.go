@@ -28,7 +28,7 @@ type Mesh struct {
 	Enrolled *int      `json:"enrolled,omitempty"`
 	Version  string    `json:"version,omitempty"`
 	Since    time.Time `json:"since,omitzero"`
-	// Reason says what is wrong with it, and Fix is the command that puts it right.
+	// Reason says what is wrong with it, and Fix is the command or the advice that puts it right.
 	Reason string `json:"reason,omitempty"`
 	Fix    string `json:"fix,omitempty"`
 }

@@ -74,17 +74,18 @@ type ProxyRoot struct {
 
 // ProxyConnection is a connection of a pod that a node proxy carries.
 type ProxyConnection struct {
-	Namespace   string  `json:"namespace"`
-	Pod         string  `json:"pod"`
-	Direction   string  `json:"direction"` // inbound or outbound
-	Source      string  `json:"source"`
-	Destination string  `json:"destination"` // as the client asked for it
-	Actual      string  `json:"actualDestination,omitempty"`
-	Protocol    string  `json:"protocol"`
-	Peer        string  `json:"peer,omitempty"`
-	State       string  `json:"state,omitempty"`
-	AllowedBy   string  `json:"allowedBy,omitempty"`
-	AgeSeconds  float64 `json:"ageSeconds"`
+	Namespace   string `json:"namespace"`
+	Pod         string `json:"pod"`
+	Direction   string `json:"direction"` // inbound or outbound
+	Source      string `json:"source"`
+	Destination string `json:"destination"` // as the client asked for it
+	Actual      string `json:"actualDestination,omitempty"`
+	Protocol    string `json:"protocol"`
+	Peer        string `json:"peer,omitempty"`
+	State       string `json:"state,omitempty"`
+	AllowedBy   string `json:"allowedBy,omitempty"`
+	// AgeSeconds is nil if the proxy does not tell, as a stock ztunnel.
+	AgeSeconds *float64 `json:"ageSeconds,omitempty"`
 }
 
 // View is a table of a part of a node proxy's configuration. It is no wider than so many columns; 0 is a pipe, in which nothing is cut.
@@ -238,8 +239,11 @@ func (v View) Connections(w io.Writer, list []ProxyConnection) error {
 	}
 	g := NewGrid(heading...)
 	for _, x := range list {
-		age := time.Duration(x.AgeSeconds * float64(time.Second))
-		g.Row(x.Namespace, x.Pod, x.Direction, x.Source, x.Destination, x.Protocol, Age(v.Now.Add(-age), v.Now),
+		age := ""
+		if x.AgeSeconds != nil {
+			age = Age(v.Now.Add(-time.Duration(*x.AgeSeconds*float64(time.Second))), v.Now)
+		}
+		g.Row(x.Namespace, x.Pod, x.Direction, x.Source, x.Destination, x.Protocol, age,
 			x.State, x.Peer, x.AllowedBy, x.Actual)
 	}
 	return v.print(w, g, names, spare)

@@ -12,7 +12,7 @@ import (
 func TestTablesOfAProxyFitTheTerminal(t *testing.T) {
 	long := strings.Repeat("a-long-name-", 6)
 	many := []string{long, long, long}
-	n := 12345
+	n, age := 12345, 1e6
 	at := time.Date(2026, 11, 22, 20, 0, 0, 0, time.UTC)
 	for _, wide := range []bool{false, true} {
 		for _, columns := range []int{80, 100, 160, 0} {
@@ -26,7 +26,7 @@ func TestTablesOfAProxyFitTheTerminal(t *testing.T) {
 				"certificates": v.Certificates(&b, []ProxyCertificate{{Identity: "spiffe://" + long, State: "Unavailable: " + long, Serial: strings.Repeat("AB", 16), ValidFrom: at, ValidUntil: at.Add(time.Hour),
 					Roots: []ProxyRoot{{Subject: long, Serial: long, ValidUntil: at}, {Subject: long, Serial: long, ValidUntil: at}}}}),
 				"connections": v.Connections(&b, []ProxyConnection{{Namespace: long, Pod: long, Direction: "outbound", Source: "[fd00:10:244:1::2]:65535", Destination: "[fd00:10:244:1::2]:65535",
-					Actual: "[fd00:10:244:1::2]:65535", Protocol: "HBONE", Peer: long, State: "established", AllowedBy: long, AgeSeconds: 1e6}}),
+					Actual: "[fd00:10:244:1::2]:65535", Protocol: "HBONE", Peer: long, State: "established", AllowedBy: long, AgeSeconds: &age}, {Pod: "of a stock ztunnel"}}),
 			} {
 				if err != nil {
 					t.Errorf("%s: %v", name, err)
