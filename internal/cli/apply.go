@@ -109,7 +109,7 @@ func (a *app) documents(names []string) ([]api.Document, error) {
 	var documents []api.Document
 	for _, name := range names {
 		if name == "-" {
-			data, err := io.ReadAll(a.Stdin)
+			data, err := io.ReadAll(a.input)
 			if err != nil {
 				return nil, fmt.Errorf("read standard input: %w", err)
 			}

@@ -72,6 +72,9 @@ func (a *app) labList(long bool) error {
 			}
 			grid.Row(s.Name, strconv.Itoa(cells), strconv.Itoa(s.Rounds), fmt.Sprintf("%gs", s.Seconds), s.Title)
 		}
+		if columns := term.Columns(a.Stdout); columns > 0 {
+			grid.Fit(columns, []int{4, 0}, []int{3, 2})
+		}
 		return grid.Print(a.Stdout, "")
 	}
 	for i, s := range all {
@@ -86,7 +89,7 @@ func (a *app) labList(long bool) error {
 		for _, n := range s.NotValid {
 			text += "  does not hold on one machine: " + n + "\n"
 		}
-		if err := a.printf("%s", text); err != nil {
+		if err := a.printf("%s", term.Paragraph(a.Stdout, a.Out, 0, text)); err != nil {
 			return err
 		}
 	}
@@ -312,7 +315,7 @@ func (a *app) labRun(ctx context.Context, o run.Options) error {
 		a.warn("interrupted: what was measured until then is in %s", written)
 		return errors.Join(err, failed)
 	}
-	if err := errors.Join(err, failed, a.printf("\nwritten: %s\n", written)); err != nil {
+	if err := errors.Join(err, failed, a.printf("\nwritten:\n  %s\n", strings.Join(append([]string{o.File}, reports...), "\n  "))); err != nil {
 		return err
 	}
 	return labStatus(doc)

@@ -85,7 +85,7 @@ func (a *app) topology(file string) (*isotope.Topology, error) {
 	var err error
 	if file == "-" {
 		file = "standard input"
-		text, err = io.ReadAll(a.Stdin)
+		text, err = io.ReadAll(a.input)
 	} else {
 		text, err = os.ReadFile(file)
 	}

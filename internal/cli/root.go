@@ -24,6 +24,7 @@ func Main(args []string, engine Engine) int {
 
 // Run executes one command line in the given environment and returns its exit code.
 func Run(ctx context.Context, env Env, args []string) int {
+	env.input = cancellable{ctx, env.Stdin}
 	a := newApp(env)
 	root := a.root
 	root.SetArgs(args)

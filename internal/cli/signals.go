@@ -156,6 +156,31 @@ func (a *app) untilUnread(ctx context.Context) (context.Context, func()) {
 	}
 }
 
+// cancellable reads until a context ends: a read from a terminal would otherwise outlast every signal.
+type cancellable struct {
+	ctx  context.Context
+	from io.Reader
+}
+
+func (c cancellable) Read(p []byte) (int, error) {
+	type result struct {
+		data []byte
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		buffer := make([]byte, len(p)) // p is the caller's again when the context has ended
+		n, err := c.from.Read(buffer)
+		done <- result{buffer[:n], err}
+	}()
+	select {
+	case r := <-done:
+		return copy(p, r.data), r.err
+	case <-c.ctx.Done():
+		return 0, c.ctx.Err()
+	}
+}
+
 // cancelled is a cancellation for people: its cause, and what else went wrong until the command had ended.
 type cancelled struct {
 	cause error

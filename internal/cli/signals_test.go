@@ -178,6 +178,31 @@ func TestAFollowerEndsWhenNobodyReadsIt(t *testing.T) {
 	}
 }
 
+// Nobody may ever type what apply -f - waits for.
+func TestAReadOfStandardInputEndsWithTheCommand(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var stderr heard
+	code := make(chan int, 1)
+	go func() {
+		code <- Run(ctx, Env{Stdin: r, Stdout: &bytes.Buffer{}, Stderr: &stderr, Now: time.Now, Getwd: os.Getwd}, []string{"apply", "-f", "-"})
+	}()
+	time.Sleep(20 * time.Millisecond)
+	cancel()
+	select {
+	case got := <-code:
+		if got != exitInterrupted || !strings.Contains(stderr.String(), "interrupted") {
+			t.Errorf("exit code %d: %s", got, stderr.String())
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it goes on reading")
+	}
+}
+
 // What a clean-up failed at is told beside the interrupt, and the interrupt alone where nothing failed.
 func TestAnInterruptDoesNotHideAFailedCleanUp(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -43,7 +43,9 @@ metrics: [service_p50_ms]
 load: {url: "http://echo:8080/?size=178&writes=2&nodelay=0", connections: 8, qps: 266}
 cells: [{name: 30 ms, saturates: true}]
 Y
-check "a run of two rounds" "$LATEEN" lab run ./pieces.yaml "${OPEN[@]}" --out pieces
+check "a run of two rounds" bash -c "$LATEEN lab run ./pieces.yaml ${OPEN[*]} --out pieces >pieces.log 2>&1"
+check "is warned beforehand that its rounds are too few" found '^warning: pieces: too few rounds for a verdict (2 of 6); --rounds 6 is the least' <(head -1 pieces.log)
+check "and the report begins with that" found '^- pieces: lateen against none, by service time P50: too few rounds (2 of 6)' <(sed -n 3p pieces/report.md)
 doc() { jq -r "$1" "$WORK/$2/results.json"; }
 equal "its document has the planes, with the witness of no mesh" "none none-2 lateen" "$(doc '[.planes[].name] | join(" ")' pieces)"
 equal "and every block that was asked for, all counting" "6 0" "$(doc '[.scenarios[0].cells[0].blocks[]] | "\(length) \([.[] | select(.rejected)] | length)"' pieces)"
@@ -94,8 +96,11 @@ equal "its meshes are gone" "" "$(meshes "$lab_pid")"
 
 begin cut
 check "another long run has written its first round" under_way cut
-kill -INT "$lab_pid"; wait "$lab_pid"; code=$?
+# A second interrupt comes while it cleans up: the first signals may be taken as one.
+while kill -INT "$lab_pid" 2>/dev/null && ! grep -q 'still cleaning up' cut.log; do sleep 0.05; done
+wait "$lab_pid"; code=$?
 equal "interrupted, it ends" 130 "$code"
+check "and says at the second interrupt that it cleans up" grep -q 'still cleaning up' cut.log
 check "the document says so and has whole blocks" jq -e '.interrupted and ([.scenarios[0].cells[0].blocks[] | select(.metrics.requests > 0)] | length >= 3)' cut/results.json
 equal "its meshes are gone as well" "" "$(meshes "$lab_pid")"
 lab_pid=

@@ -134,8 +134,8 @@ check "a long run has written its first round" eventually 120 jq -e '.scenarios[
 check "its proxies run" proxies
 kill -9 "$lab_pid"; ended 2>/dev/null
 check "the lab is killed: its proxies end with it" eventually 15 bash -c "! pgrep -f '^/usr/bin/python3 $STAND/envoy'"
-end_lab "$pid"
-equal "and what it left can be taken down" "" "$(meshes "$pid")"
+no_meshes() { [ -z "$(meshes "$pid")" ]; }
+check "and its meshes" eventually 30 no_meshes
 
 sed -e '/^cells/,$d' -e 's/qps: 100/qps: 100/; s/connections: 4/connections: 8/' pair.yaml >workers.yaml
 printf 'workers: 2\ncells: [{name: workers}]\n' >>workers.yaml

@@ -23,7 +23,7 @@ import argparse, ctypes, glob, json, os, random, signal, statistics, subprocess,
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "../.."))
 WORLDS = os.path.join(ROOT, "internal/lab/scenario/worlds")
-# name: service, size of the answer, requests/s (0: as they come), connections, kept
+# name: service, size of the answer, requests/s (0: closed loop (saturated)), connections, kept
 CELLS = {
     "resident": None,
     "100/1": ("echo", 1024, 100, 1, True),

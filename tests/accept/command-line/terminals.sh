@@ -15,6 +15,13 @@ load: {url: "http://echo:8080/?size=178", connections: 2, qps: 50}
 cells: [{name: a setting whose name is longer than a narrow terminal is wide}]
 Y
 OPEN=(--gate other_cpu=1 --gate steal=1 --gate lateness=1000)
+# too_wide COLUMNS COMMAND...: what a command writes to a terminal of that width and is wider. Scrollback has no such lines.
+too_wide() {
+  local columns=$1; shift
+  "$ROOT/tests/accept/terminal.py" --columns "$columns" -- "$@" | python3 -c 'import re, sys
+text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", sys.stdin.read().replace("\r", "\n"))
+print("\n".join(line for line in text.split("\n") if len(line) > int(sys.argv[1])))' "$columns"
+}
 lab_meshes() { find /run/lateen -maxdepth 1 -name "lab-$1-*" 2>/dev/null; }
 no_lab_mesh() { [ -z "$(lab_meshes "$1")" ]; }
 gone() { [ ! -d "/proc/$1" ]; }
@@ -55,6 +62,10 @@ for columns in 40 80; do
   # The frames of one activity overwrite each other: an activity that is left in the scrollback was cut too late.
   equal "at $columns columns no frame of a moving line stays behind" "" "$(grep -E '^[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]' <<<"$shown")"
   check "at $columns columns the round is reported" grep -q "^✓ forever: round 1 of 1" <<<"$shown"
+  check "at $columns columns the run begins with the rounds that it lacks" grep -q "^warning: forever: too few rounds" <<<"$shown"
+done
+for columns in 80 100 160; do
+  equal "at $columns columns nothing of a run is wider" "" "$(too_wide "$columns" "$LATEEN" lab run "$WORK/forever.yaml" "${OPEN[@]}" --rounds 1 --target a="http://127.0.0.1:$(cat "$WORK/stub.port")" --out "$WORK/w$columns")"
 done
 kill "$stub"; wait "$stub" 2>/dev/null
 equal "a pipe has each activity once" 1 "$(lateen wait 2>&1 | grep -c '^  wait')"
@@ -101,3 +112,11 @@ listens() { ss -Hltnp | found "pid=$1,"; }
 check "a port is forwarded" eventually 20 listens "$pid"
 closes forward
 check "it is not once its terminal is closed" eventually 20 gone "$pid"
+
+# What the lab prints fits the terminal it is printed to, and is whole in a pipe.
+for columns in 80 100 160; do
+  for command in "lab list" "lab list --long"; do
+    # shellcheck disable=SC2086
+    equal "$command fits $columns columns" "" "$(too_wide "$columns" "$LATEEN" $command)"
+  done
+done
