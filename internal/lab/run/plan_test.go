@@ -180,6 +180,9 @@ func TestTheTimeLeftIsThatOfTheWholePlan(t *testing.T) {
 				t.Fatalf("told %d times what is left, in %d blocks", len(progress.left), blocks)
 			}
 			for i, at := range progress.at {
+				if tt.slow != 1 && at.Sub(began) < took/3 {
+					continue // what steps take on this machine is still to be learnt
+				}
 				is := clock.Now().Sub(at)
 				if off := (progress.left[i] - is).Abs(); off > max(is/6, 40*time.Second) {
 					t.Errorf("after %s: told %s, took %s", at.Sub(began), progress.left[i], is)
