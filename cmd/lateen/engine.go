@@ -33,7 +33,7 @@ func (e *localEngine) Start(ctx context.Context, o cli.StartOptions, progress fu
 }
 
 // Alive implements cli.Engine.
-func (localEngine) Alive(mesh string) bool { return local.Alive(mesh) }
+func (*localEngine) Alive(mesh string) bool { return local.Alive(mesh) }
 
 // Stop implements cli.Engine.
 func (e *localEngine) Stop(ctx context.Context, mesh string, progress func(api.Event)) error {

@@ -258,7 +258,7 @@ func TestExecPassesStreamsAndTheExitCode(t *testing.T) {
 func TestLogsOfEveryPart(t *testing.T) {
 	f := newFake(t)
 	for target, want := range map[string]string{
-		"deploy/x": "/v1/logs\n", "proxy/n1": "/v1/nodes/n1/proxy/log\n", "agent/n2": "/v1/nodes/n2/agent/log\n", "control": "/v1/control/log\n",
+		"deploy/x": "/v1/logs deploy/x\n", "proxy/n1": "/v1/nodes/n1/proxy/log\n", "agent/n2": "/v1/nodes/n2/agent/log\n", "control": "/v1/control/log\n",
 	} {
 		if r := f.run("", "logs", target, "-f", "--tail", "5"); r.code != 0 || r.stdout != want {
 			t.Errorf("%s: got %+v", target, r)

@@ -167,7 +167,7 @@ func (a *app) tellFinding(f api.Finding) {
 
 // tellLine writes a line to standard error, broken where a terminal ends.
 func (a *app) tellLine(line string) {
-	_, _ = io.WriteString(a.Stderr, strings.Join(printer.Wrap(line, widthOf(a.Stderr), "    "), "\n")+"\n") // the reader has left
+	_, _ = io.WriteString(a.Stderr, strings.Join(printer.Wrap(a.addressed(line), widthOf(a.Stderr), "    "), "\n")+"\n") // the reader has left
 }
 
 // widthOf is how wide a terminal is, in characters; 0 if the stream goes to none.

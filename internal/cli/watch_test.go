@@ -101,7 +101,7 @@ func TestWatchOfANamedObject(t *testing.T) {
 	if r.code != ExitOK || r.stdout != strings.Repeat("pod/a\n", 3) {
 		t.Errorf("%+v", r)
 	}
-	if r := watchStates(t, [][]api.Object{{}}, "pod", "a", "-w"); r.code != ExitFailure || !strings.Contains(r.stderr, "pod") {
+	if r := watchStates(t, [][]api.Object{{}}, "pod", "a", "-w"); r.code != ExitFailure || !strings.Contains(r.stderr, "not found") {
 		t.Errorf("%+v", r)
 	}
 }
