@@ -17,8 +17,9 @@ import (
 	"lateen.dev/lateen/internal/translate"
 )
 
-// reasonsLive is how long objects that explain refusals are remembered: a flood of refusals asks for them once.
-const reasonsLive = 2 * time.Second
+// reasonsLive is how long objects that explain refusals are remembered: a flood of refusals asks for them once. Where they explain
+// nothing, they are asked for again after reasonsMissing: the object may have been made meanwhile.
+const reasonsLive, reasonsMissing = 2 * time.Second, 100 * time.Millisecond
 
 // reasons explains verdicts by the objects that people wrote. A node proxy knows a STRICT PeerAuthentication as a policy that denies
 // plaintext, under a name that no object has; which object it is follows from the objects, as in the control plane.
@@ -100,18 +101,23 @@ func (r *reasons) strict(c api.Connection, namespace, own string) explained {
 	if own != "" {
 		root = "" // the policy's name does not tell
 	}
-	r.refresh()
+	ages := []time.Duration{reasonsLive, reasonsMissing}
 	number, err := strconv.ParseUint(c.Destination.Address[strings.LastIndexByte(c.Destination.Address, ':')+1:], 10, 16)
-	if err == nil {
+	if err != nil {
+		ages = nil // without a port nothing can be found
+	}
+	for _, age := range ages {
+		r.refresh(age)
 		labels := r.labelsOf(c.Destination.Namespace, c.Destination.Workload)
-		if found, is := translate.FindStrictness(r.peers, root, c.Destination.Namespace, labels, uint32(number)); is {
-			pa := found.PeerAuthentication
-			where := ""
-			if found.OnPort {
-				where = fmt.Sprintf(" on port %d", number)
-			}
-			return plaintextRefused(pa.Namespace, pa.Name, "STRICT"+where, "is")
+		found, is := translate.FindStrictness(r.peers, root, c.Destination.Namespace, labels, uint32(number))
+		if !is {
+			continue
 		}
+		where := ""
+		if found.OnPort {
+			where = fmt.Sprintf(" on port %d", number)
+		}
+		return plaintextRefused(found.PeerAuthentication.Namespace, found.PeerAuthentication.Name, "STRICT"+where, "is")
 	}
 	if own != "" {
 		return plaintextRefused(namespace, own, "STRICT", "inherits")
@@ -131,10 +137,10 @@ func plaintextRefused(namespace, name, strict, verb string) explained {
 	}
 }
 
-// refresh reads the PeerAuthentications again if it was long ago. Without an answer there are none, and reasons stay general.
-func (r *reasons) refresh() {
+// refresh reads the PeerAuthentications again if they are older than that. Without an answer there are none, and reasons stay general.
+func (r *reasons) refresh(age time.Duration) {
 	now := time.Now()
-	if now.Sub(r.asked) < reasonsLive {
+	if now.Sub(r.asked) < age {
 		return
 	}
 	r.asked, r.peers, r.labels = now, nil, map[string]map[string]string{}

@@ -3,6 +3,7 @@ package cli
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"lateen.dev/lateen/internal/engine/api"
 )
@@ -64,13 +65,28 @@ func TestReasonsNameTheObjectThatItsAuthorWrote(t *testing.T) {
 			t.Errorf("%s: got %q of %q, want %q of %q", name, got.Text(), objects, test.want, test.object)
 		}
 	}
-	asked := 0
-	for _, line := range f.asked {
-		if strings.Contains(line, "kind=PeerAuthentication") {
-			asked++
+	asked := func() (n int) {
+		for _, line := range f.asked {
+			if strings.Contains(line, "kind=PeerAuthentication") {
+				n++
+			}
 		}
+		return n
 	}
-	if asked != 1 {
-		t.Errorf("five refusals at once asked %d times for PeerAuthentications", asked)
+	before := asked()
+	r.asked = time.Now() // however slow this machine is
+	for range 20 {
+		r.of(to("default", "web-1", by("root/istio_converted_static_strict")))
+	}
+	if n := asked() - before; n > 1 {
+		t.Errorf("20 refusals at once asked %d times for PeerAuthentications", n)
+	}
+
+	// One that is made while the older ones are remembered is found.
+	f.objects = append(f.objects, peerAuthentication("open", "made", `{"selector": {"matchLabels": {"app": "new"}}, "mtls": {"mode": "STRICT"}}`),
+		api.Object{Key: api.Key{Kind: "Pod", Namespace: "open", Name: "new-1"}, Raw: []byte(`{"metadata": {"labels": {"app": "new"}}}`)})
+	r.asked = time.Now().Add(-reasonsLive / 2)
+	if got := r.of(to("open", "new-1", by("root/istio_converted_static_strict"))).Text(); got != "plaintext refused: PeerAuthentication open/made is STRICT" {
+		t.Errorf("got %q", got)
 	}
 }
