@@ -105,7 +105,7 @@ var bridges = map[string]bridge{
 	"debug":        {of: kubectl, here: []string{"exec -it TARGET -- sh", "logs TARGET"}},
 	"drain":        {of: kubectl, here: []string{"proxy replace NODE"}, not: "drains proxies, not nodes"},
 	"events":       {of: kubectl, here: []string{"status", "logs TARGET"}},
-	"explain":      {of: kubectl, here: []string{"apply --dry-run -f FILE"}, not: "explains no fields; it names those that are wrong"},
+	"explain":      {of: kubectl, here: []string{"apply --dry-run -f FILE"}, not: "explains no fields; a dry run names the wrong ones"},
 	"expose":       {of: kubectl, here: []string{"apply -f FILE"}},
 	"patch":        {of: kubectl, here: []string{"apply -f FILE", "label", "scale"}},
 	"replace":      {of: kubectl, here: []string{"apply -f FILE"}},
@@ -118,7 +118,7 @@ var bridges = map[string]bridge{
 // shortForms are the other names that istioctl gives to its commands.
 var shortForms = map[string]string{"x": "experimental", "exp": "experimental", "pc": "proxy-config", "zc": "ztunnel-config"}
 
-// bridgeFor finds the answer to the words of another program, and how that program writes them. rest are the arguments after the word.
+// bridgeFor finds the answer to the words of another program, and the spelling of that program. rest are the arguments after the word.
 func bridgeFor(word string, rest []string) (b bridge, known string, ok bool) {
 	if long, short := shortForms[word]; short {
 		word = long

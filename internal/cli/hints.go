@@ -24,8 +24,8 @@ var suggestion = regexp.MustCompile(`(^|[^A-Za-z0-9_.-])lateen((?: [a-z][a-z-]*)
 // addressed returns a text with the flags that its suggested commands need to reach the same mesh: --name, or --kubeconfig and
 // --context. A suggestion is the word lateen with the name of a command behind it. One that has such flags is left as it is.
 //
-// The engine, the control plane and the checks do not know how the user reached the mesh, so everything that they say to people passes
-// here before it is printed.
+// The engine, the control plane and the checks do not know how the user reached the mesh. All their texts for people therefore pass
+// here before they are printed.
 func (a *app) addressed(text string) string {
 	if a.root == nil || !strings.Contains(text, "lateen ") {
 		return text

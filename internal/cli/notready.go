@@ -87,7 +87,7 @@ func withoutNextStart(message string) string {
 	return message
 }
 
-// deploymentTrouble says what a deployment lacks; empty if it is as it was last asked to be.
+// deploymentTrouble names the difference between the wanted and the present state of a deployment; it is empty if there is none.
 func deploymentTrouble(d *appsv1.Deployment) string {
 	want := int32(1)
 	if d.Spec.Replicas != nil {
@@ -109,7 +109,7 @@ func deploymentTrouble(d *appsv1.Deployment) string {
 	return ""
 }
 
-// readyCounts counts what is ready, by kind.
+// readyCounts counts ready objects by kind.
 type readyCounts map[string]int
 
 // String is the counts for people, as in "6 pods, 1 deployment, 2 node proxies": pods and deployments first, proxies last.

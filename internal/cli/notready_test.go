@@ -10,7 +10,7 @@ import (
 func TestWaitSaysWhyAPodIsNotReady(t *testing.T) {
 	const backOff = `"restartCount":5,"state":{"waiting":{"reason":"CrashLoopBackOff","message":"back-off 5m0s restarting failed container"}}`
 	tests := map[string]struct{ status, why, cure string }{
-		"it ends by itself":    {`"containerStatuses":[{"name":"c",` + backOff + `,"lastState":{"terminated":{"exitCode":3,"reason":"Error"}}}]`, "pod/alone (CrashLoopBackOff: exited with code 3)", "`lateen logs alone` shows what it wrote; lateen status says more"},
+		"it ends by itself":    {`"containerStatuses":[{"name":"c",` + backOff + `,"lastState":{"terminated":{"exitCode":3,"reason":"Error"}}}]`, "pod/alone (CrashLoopBackOff: exited with code 3)", "`lateen logs alone` shows its output; lateen status says more"},
 		"it has no memory":     {`"containerStatuses":[{"name":"c",` + backOff + `,"lastState":{"terminated":{"exitCode":137,"reason":"OOMKilled"}}}]`, "(CrashLoopBackOff: exited with code 137 (OOMKilled))", "lateen logs alone"},
 		"a signal ended it":    {`"containerStatuses":[{"name":"c","state":{"terminated":{"exitCode":139,"signal":11,"reason":"Error"}}}]`, "(ended by signal 11)", "lateen logs alone"},
 		"no such command":      {`"containerStatuses":[{"name":"c","state":{"waiting":{"reason":"CrashLoopBackOff","message":"command \"x\" is in none of the directories of PATH; next start in 3.2s"}}}]`, `(CrashLoopBackOff: command "x" is in none of the directories of PATH)`, "cure: lateen status says more"},

@@ -200,8 +200,8 @@ func (f *finding) refuse(name, why string) {
 // calledBy is an object as people name it to a command.
 func calledBy(key api.Key) string { return strings.ToLower(key.Kind) + "/" + key.Name }
 
-// isReady says what an object lacks to be as it was last asked to be and to serve, and which object it is. Nothing is lacking if the
-// text is empty; it is "not ready" if nobody knows more.
+// isReady returns an object's uid and the reason why it does not serve in its wanted state. The reason is empty if it does, and "not
+// ready" if its status gives none.
 func (f *finding) isReady(object api.Object) (types.UID, string, error) {
 	if object.Key.Kind == "Deployment" {
 		var d appsv1.Deployment

@@ -36,17 +36,22 @@ func (a *app) waitCommand() *cobra.Command {
 
   # A policy, in force in every node proxy.
   lateen wait authorizationpolicy/ratings-only-reviews`,
-		Long: "Waits until all of this is so, for the targets or for everything:\n\n" +
-			"  pod         ready; captured if its labels put it into the mesh, and plain if not. A pod that leaves the mesh is\n" +
-			"              waited for until its connections through the mesh have ended.\n" +
-			"  deployment  all its replicas, and no older ones, are of its present version and available; its pods are as above\n" +
-			"  policy, Service, ServiceEntry, WorkloadEntry, Gateway\n" +
-			"              accepted in its present version, if it is a target; a Service on Kubernetes, which does not count its\n" +
-			"              versions: in any\n\n" +
-			"and every node proxy has acknowledged the configuration that says so.\n\n" +
-			"Fails at once if a target or a pod of a target is refused, by the control plane or a node proxy; without targets, if a node proxy\n" +
-			"refuses anything in the namespaces looked at. Fails after --timeout, with what is missing and why. Other objects that a\n" +
-			"proxy may have rejected are reported, not waited for.",
+		Long: `Waits until all of this is so, for the targets or for everything:
+
+  pod         ready; captured if its labels put it into the mesh, and plain if not. A pod that
+              leaves the mesh is waited for until its connections through the mesh have ended.
+  deployment  all its replicas, and no older ones, are of its present version and available; its
+              pods are as above
+  policy, Service, ServiceEntry, WorkloadEntry, Gateway
+              accepted in its present version, if it is a target; a Service on Kubernetes, which
+              does not count its versions: in any
+
+and every node proxy has acknowledged the configuration that says so.
+
+Fails at once if a target or a pod of a target is refused, by the control plane or a node proxy.
+Without targets it fails if a node proxy refuses anything in the namespaces looked at. Fails after
+--timeout and names each object with the reason. Other objects that a proxy may have rejected are
+reported, not waited for.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if timeout <= 0 {
 				return usagef("--timeout %s: use a time above zero, such as 30s", timeout)
@@ -93,7 +98,7 @@ func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.
 			for _, doubt := range found.unknown.lines() {
 				a.warn("not known: %s", doubt)
 			}
-			// The analyser's findings about the targets belong here: they are warnings about objects that are in force.
+			// Warnings about the targets, such as policies that match nobody, belong here: the targets are in force by now.
 			return a.printf("ready: %s\n", found.ready)
 		}
 		if err == nil {
@@ -136,7 +141,7 @@ func unreadyError(cause error, missing []string, silent string, crashed api.Key)
 		if crashed.Namespace != "default" {
 			namespace = " -n " + crashed.Namespace
 		}
-		e.Cure = fmt.Sprintf("`lateen logs %s%s` shows what it wrote; lateen status says more", crashed.Name, namespace)
+		e.Cure = fmt.Sprintf("`lateen logs %s%s` shows its output; lateen status says more", crashed.Name, namespace)
 	}
 	return e
 }
