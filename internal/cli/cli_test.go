@@ -154,6 +154,9 @@ func TestUp(t *testing.T) {
 	if r.code != 0 || len(f.started) != 1 {
 		t.Fatalf("exit code %d: %s", r.code, r.stderr)
 	}
+	if one := f.run("", "up", "--nodes", "1"); one.stdout != "mesh default is up with 1 node\n" {
+		t.Errorf("got %q", one.stdout)
+	}
 	o := f.started[0]
 	if o.Mesh != "mixed" || o.Nodes != 3 || o.Workers != 2 || o.NodeProxy["n2"] != "/opt/ztunnel" {
 		t.Errorf("got %+v", o)

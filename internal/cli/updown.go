@@ -187,7 +187,7 @@ func (a *app) up(ctx context.Context, options StartOptions) error {
 		return err
 	}
 	progress.Abandon()
-	if err := a.printf("mesh %s is up with %d nodes\n", options.Mesh, options.Nodes); err != nil {
+	if err := a.printf("mesh %s is up with %d %s\n", options.Mesh, options.Nodes, noun("Node", options.Nodes)); err != nil {
 		return err
 	}
 	a.next("lateen apply"+a.meshFlag()+" -f samples/bookinfo/bookinfo.yaml", "lateen status"+a.meshFlag())

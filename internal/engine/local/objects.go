@@ -256,6 +256,8 @@ func (e *Engine) delete(r api.DeleteRequest) (api.ApplyResult, []*pod) {
 		var apiErr *api.Error
 		switch {
 		case errors.As(err, &apiErr) && apiErr.Code == http.StatusNotFound && r.IgnoreNotFound:
+		case apiErr != nil:
+			res.Problems = append(res.Problems, api.Problem{Object: k.String(), Message: apiErr.Message, Cure: apiErr.Cure})
 		case err != nil:
 			res.Problems = append(res.Problems, api.Problem{Object: k.String(), Message: err.Error()})
 		default:
