@@ -25,11 +25,11 @@ type Input struct {
 
 	Namespaces []*corev1.Namespace
 	Pods       []*corev1.Pod
-	// Deployments stand for pods that are about to be made: what chooses their template or names its account is no mistake.
+	// Deployments stand for pods that are about to be made. A selector that chooses their template, or a rule that names its account, is no mistake.
 	Deployments     []*appsv1.Deployment
 	WorkloadEntries []*networkingv1.WorkloadEntry
 	ServiceEntries  []*networkingv1.ServiceEntry
-	// ServiceAccounts are those that exist, whether a pod runs as them or not. Where nobody lists them, those of the pods are known alone.
+	// ServiceAccounts are all accounts, whether a pod runs as them or not. On Kubernetes nobody lists them, and the pods' accounts are known alone.
 	ServiceAccounts []*corev1.ServiceAccount
 
 	AuthorizationPolicies []*securityv1.AuthorizationPolicy
@@ -43,11 +43,11 @@ type Severity string
 const (
 	// Warning: the object can hardly do what its author meant.
 	Warning Severity = "warning"
-	// Info: the object does what it says, and the author should know what that is.
+	// Info: the object does as written, and the finding describes the effect.
 	Info Severity = "info"
 )
 
-// State is what a finding makes of its object; empty if the object is in force as it is written.
+// State is the state of an object because of a finding. It is empty if the object is in force as it is written.
 type State string
 
 // The states.
@@ -78,7 +78,7 @@ const (
 	Unsupported          Code = "unsupported"            // node proxies do not enforce the policy
 	PartlyEnforced       Code = "partly-enforced"        // node proxies enforce a part of the policy
 	RefusesAll           Code = "refuses-all"            // an ALLOW policy that lets nobody connect
-	AllowsNothing        Code = "allows-nothing"         // an ALLOW policy that adds nothing to what others allow
+	AllowsNothing        Code = "allows-nothing"         // an ALLOW policy that adds nothing to other ALLOW policies
 	DeniesAll            Code = "denies-all"             // a DENY policy that lets nobody connect
 	DeniesNothing        Code = "denies-nothing"         // a DENY policy that matches nobody
 	PolicyDryRun         Code = "dry-run"                // the policy only reports
@@ -87,7 +87,7 @@ const (
 	InjectionLabel Code = "injection-label"        // the namespace asks for sidecars
 )
 
-// Object names what a finding is about.
+// Object names the object of a finding.
 type Object struct {
 	Group     string `json:"group,omitempty"`
 	Kind      string `json:"kind"`
@@ -115,7 +115,7 @@ type Finding struct {
 	Field string `json:"field,omitempty"`
 	// Message is a sentence without the object's name and without its full stop.
 	Message string `json:"message"`
-	// Fix is what to do about it; empty if nothing need be done.
+	// Fix is the remedy; empty if none is needed.
 	Fix string `json:"fix,omitempty"`
 	// Pods are the first of the pods concerned ("namespace/name"), and MorePods is how many others there are.
 	Pods     []string `json:"pods,omitempty"`
@@ -148,8 +148,7 @@ func analyse(in *Input) *analysis {
 	return a
 }
 
-// rank puts warnings before everything else, of these the ones without whose cause the object would be in force, and what is said of an object as a
-// whole before what is said of its fields.
+// rank orders the findings of one object: warnings first, then findings that make the object ineffective, then findings about the whole object.
 func rank(f Finding) int {
 	n := 0
 	if f.Severity != Warning {

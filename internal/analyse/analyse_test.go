@@ -113,6 +113,14 @@ func TestConditionsOfARuleAreLookedAtAsWell(t *testing.T) {
 	}
 }
 
+// A directory of objects may hold no Namespace: then nothing is known of their existence.
+func TestWithoutNamespacesNoneIsCalledMissing(t *testing.T) {
+	got := said(Analyse(input(t, mesh, pod("default", "web", ", istio.io/dataplane-mode: ambient"), policy1(`{action: DENY, rules: [{from: [{source: {namespaces: [shop]}}]}]}`))))
+	if !strings.Contains(got, `"shop" matches no identity: no pod of namespace "shop" has one|`) || strings.Contains(got, "there is no namespace") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
 // In a mesh with aliases a principal may name any of them, and cluster.local.
 func TestAliasesOfTheTrustDomainAreTheMeshs(t *testing.T) {
 	named := mesh

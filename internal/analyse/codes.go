@@ -1,12 +1,12 @@
 package analyse
 
-// Explanation is what people need to know of a code.
+// Explanation describes a code.
 type Explanation struct {
 	Code     Code
 	Severity Severity
-	// State is what such a finding makes of its object; empty if the object stays in force as it is written.
+	// State is the state of the object because of such a finding; empty if the object stays in force as it is written.
 	State State
-	// Meaning says what was found, and Remedy what to do; both without their full stop.
+	// Meaning describes the mistake and Remedy its correction; both end without a full stop.
 	Meaning, Remedy string
 }
 

@@ -43,7 +43,7 @@ func (a *analysis) authorization(p *policy) {
 	}
 }
 
-// effect says what the rules of a policy come to.
+// effect judges the rules of a policy together: whether they allow or deny anything, and to which pods.
 func (a *analysis) effect(p *policy, in *scope) {
 	allow := p.translated.Action == security.Action_ALLOW
 	judgedInPart := p.condition.Reason != translate.Accepted().Reason
@@ -62,10 +62,10 @@ func (a *analysis) effect(p *policy, in *scope) {
 	case allow && !p.alive:
 		f := Finding{Code: RefusesAll, Severity: Warning, State: Partial}
 		if len(p.Spec.Rules) == 0 {
-			f.Severity, f.State = Info, "" // it is the usual way to refuse what no other policy allows
+			f.Severity, f.State = Info, "" // the usual way to refuse all connections but those that other policies allow
 		}
 		shut := a.unallowed(in)
-		f.Message = fmt.Sprintf("%s ALL connections to %s: %s", refuses, a.people(&f, shut), because)
+		f.Message = fmt.Sprintf("%s ALL connections to %s: %s", refuses, a.podText(&f, shut), because)
 		if len(shut) == 0 {
 			f.Code, f.Message = AllowsNothing, "allows nothing beside what other ALLOW policies do: "+because
 		}
@@ -78,14 +78,14 @@ func (a *analysis) effect(p *policy, in *scope) {
 		a.add(p.key, Finding{Code: DeniesNothing, Severity: Warning, State: Ineffective, Message: denies + " nothing: " + because})
 	case !allow && slices.ContainsFunc(p.translated.Rules, func(r *security.Rule) bool { return len(r.Clauses) == 0 }):
 		f := Finding{Code: DeniesAll, Severity: Info}
-		f.Message = fmt.Sprintf("%s ALL connections to %s: a rule of it matches everybody", denies, a.people(&f, in.enrolled))
+		f.Message = fmt.Sprintf("%s ALL connections to %s: a rule of it matches everybody", denies, a.podText(&f, in.enrolled))
 		a.add(p.key, f)
 	case judgedInPart:
 		a.add(p.key, Finding{Code: PartlyEnforced, Severity: Warning, State: Partial, Message: p.condition.Message})
 	}
 }
 
-// peerAuthentication judges whom a PeerAuthentication is about. Its conditions say what else is to be said.
+// peerAuthentication judges which pods a PeerAuthentication is enforced for. Its conditions tell of its modes.
 func (a *analysis) peerAuthentication(pa *securityv1.PeerAuthentication) {
 	key := model.Key{Group: model.SecurityGroup, Kind: "PeerAuthentication", Namespace: pa.Namespace, Name: pa.Name}
 	namespace := pa.Namespace
@@ -102,14 +102,14 @@ func (a *analysis) reaches(about model.Key, in *scope, namespace string, selecto
 	switch {
 	case len(in.enrolled) > 0 && len(pods(in.others)) > 0 && namespace != "":
 		f.Code, f.Severity, f.State = NotEnforced, Info, ""
-		f.Message = "not enforced for " + a.people(&f, in.others) + ": not enrolled"
+		f.Message = "not enforced for " + a.podText(&f, in.others) + ": not enrolled"
 		a.add(about, f)
 		return true
 	case len(in.enrolled) > 0:
 		return true
 	case len(in.others) > 0:
 		f.Code = NotEnforced
-		f.Message = "enforced for nobody: it is about " + a.people(&f, in.others) + " alone, and none of them is enrolled"
+		f.Message = "enforced for nobody: it is about " + a.podText(&f, in.others) + " alone, and none of them is enrolled"
 		f.Fix = a.enrol(in.others)
 	case namespace != "" && a.namespaces[namespace] == nil && len(a.namespaces) > 0:
 		f.Code, f.Message = NamespaceMissing, fmt.Sprintf("enforced for nobody: there is no namespace %q", namespace)
@@ -189,8 +189,8 @@ func labelText(labels map[string]string) string {
 	return strings.Join(pairs, ",")
 }
 
-// people writes which pods are concerned, and lists them in the finding. What is no pod yet is named as it is.
-func (a *analysis) people(f *Finding, list []*workload) string {
+// podText names the first pods among workloads, and lists more of them in the finding. Workloads without pods are named by their own kind.
+func (a *analysis) podText(f *Finding, list []*workload) string {
 	real := pods(list)
 	if len(real) == 0 {
 		var names []string

@@ -25,7 +25,7 @@ type identity struct {
 	is                 presence
 }
 
-// identities are those that the mesh's workloads have.
+// identities indexes the identities of the mesh's workloads by account, by prefix and by suffix.
 type identities struct {
 	mesh     translate.Mesh
 	accounts map[string]map[string]*identity // by namespace and name
@@ -143,8 +143,8 @@ func (s *identities) inNamespace(namespace string, visit func(*identity) bool) b
 	return true
 }
 
-// satisfies says whether a peer can have what a match asks of identities. One that asks nothing of them is satisfied by anybody, and what it
-// excepts is not looked at: there is always somebody else.
+// satisfies says whether the mesh has an identity that fulfils a match. Exceptions are not looked at: another peer fulfils the match. A match that
+// names no identity is fulfilled by any peer, unless it is empty, since proxies skip empty matches.
 func (s *identities) satisfies(m *security.Match) bool {
 	if len(m.Principals)+len(m.Namespaces)+len(m.ServiceAccounts) == 0 {
 		return translate.Names(m)

@@ -19,7 +19,7 @@ import (
 const (
 	ambient = wellknown.ModeAmbient
 	none    = wellknown.ModeNone
-	// defaultAccount is what pods of a template without an account will run as.
+	// defaultAccount is the account of pods whose template names none.
 	defaultAccount = "default"
 )
 
@@ -46,11 +46,11 @@ type index struct {
 	identities *identities
 	scopes     map[string]*scope
 	allowing   map[string]bool // namespaces in which a policy without a selector allows somebody; "" is the whole mesh
-	// looked counts the workloads and identities that were looked at, for the test of what this costs.
+	// looked counts the workloads and identities that were looked at. A test bounds it.
 	looked int
 }
 
-// policy is an AuthorizationPolicy and what node proxies make of it.
+// policy is an AuthorizationPolicy and its translation for node proxies.
 type policy struct {
 	*securityv1.AuthorizationPolicy
 	key        model.Key
@@ -111,7 +111,7 @@ func newIndex(in *Input) *index {
 	return x
 }
 
-// putTemplate adds what the pods of a Deployment will be. It asks for none if it is scaled to zero, and is known by its pods once they are there.
+// putTemplate adds the pods that a Deployment will have. A Deployment that is scaled to zero will have none.
 func (x *index) putTemplate(d *appsv1.Deployment, own map[string]bool) {
 	t := &d.Spec.Template
 	if d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {

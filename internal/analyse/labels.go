@@ -38,7 +38,7 @@ func (a *analysis) namespaceLabels() {
 		for _, p := range list {
 			named = append(named, &workload{key: model.PodKey(p.Namespace, p.Name)})
 		}
-		f.Message = "label of " + a.people(&f, named) + ": " + wellknown.UnknownMode(list[0].Labels)
+		f.Message = "label of " + a.podText(&f, named) + ": " + wellknown.UnknownMode(list[0].Labels)
 		a.add(model.NamespaceKey(at[0]), f)
 	}
 }

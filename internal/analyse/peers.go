@@ -17,7 +17,7 @@ import (
 type values struct {
 	field  string
 	list   []string
-	except bool // what is named is left out of the rule
+	except bool // the peers that are named are left out of the rule
 	of     func(a *analysis, p *policy, value string) (Finding, bool)
 }
 
@@ -140,7 +140,7 @@ func (i *identity) better(than *identity) bool {
 	return i.is != present
 }
 
-// met judges what a rule names by how much there is of it.
+// met judges a named peer by its most present identity.
 func met(named string, best identity) (Finding, bool) {
 	switch best.is {
 	case planned:
@@ -169,6 +169,9 @@ func (a *analysis) missing(namespace, account, named string, write func(namespac
 
 func (a *analysis) unknownNamespace(named, namespace string, write func(namespace string) string) Finding {
 	f := Finding{Code: UnknownNamespace, Severity: Warning, Message: fmt.Sprintf("%s matches no identity: there is no namespace %q", named, namespace)}
+	if len(a.namespaces) == 0 { // nobody lists namespaces
+		f.Message = fmt.Sprintf("%s matches no identity: no pod of namespace %q has one", named, namespace)
+	}
 	if near := spelling.Nearest(namespace, slices.Sorted(maps.Keys(a.namespaces))); near != "" {
 		f.Fix = "did you mean " + write(near) + "?"
 	}

@@ -10,8 +10,8 @@ import (
 	"lateen.dev/lateen/internal/translate"
 )
 
-// Read picks what the analysis looks at out of the objects of a mesh. An object that stands in for a refused version is left out: its
-// author has not written it.
+// Read picks the objects of the analysis out of all objects of a mesh. An object that stands in for a refused version is left out, since its author
+// has not written it.
 func Read(mesh translate.Mesh, entries []model.Entry) *Input {
 	in := &Input{Mesh: mesh}
 	for _, e := range entries {

@@ -97,12 +97,12 @@ func isJudged(object api.Object) bool {
 	return state != printer.StateUnknown || object.Judged && !slices.Contains(partial, object.Key.Kind)
 }
 
-// tellRehearsal tells of the objects of a dry run what would be told of them once they are applied.
+// tellRehearsal prints for the objects of a dry run the same lines as apply prints for objects that it has applied.
 func (a *app) tellRehearsal(result api.ApplyResult) {
 	for _, r := range result.Results {
 		object := api.Object{Key: r.Key, Conditions: r.Conditions, Findings: r.Findings}
 		if !slices.Contains(partial, r.Key.Kind) {
-			object.Conditions = nil // the results' own warnings say why a kind has no effect
+			object.Conditions = nil // the results' own warnings say why a kind is ignored
 		}
 		a.tellJudgement(object, r.Warnings)
 	}
@@ -116,7 +116,8 @@ func (a *app) unanswered(why string) {
 	a.warn("not known: the control plane does not answer: %s", why)
 }
 
-// tellFindings tells what the control plane's analysis says of objects that are waited for.
+// tellFindings prints the findings of the control plane's analysis about the objects with these keys. A control plane that does not answer is reported
+// as a warning.
 func (a *app) tellFindings(ctx context.Context, keys []api.Key) {
 	if len(keys) == 0 {
 		return
@@ -135,7 +136,7 @@ func (a *app) tellFindings(ctx context.Context, keys []api.Key) {
 	}
 }
 
-// tellJudgement tells what the control plane says of one object, but for what warnings said already.
+// tellJudgement prints the control plane's findings and conditions about one object. Texts that are among the warnings already are left out.
 func (a *app) tellJudgement(object api.Object, warnings []string) {
 	for _, f := range object.Findings {
 		if !slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, f.Message) }) {
@@ -149,7 +150,7 @@ func (a *app) tellJudgement(object api.Object, warnings []string) {
 	}
 }
 
-// tellFinding writes a finding to standard error, and what to do about it on a line of its own.
+// tellFinding writes a finding to standard error, with the remedy on a line of its own.
 func (a *app) tellFinding(f api.Finding) {
 	lead := a.Err.Warn("warning:")
 	if f.Severity != api.FindingWarning {

@@ -94,7 +94,7 @@ func (a *app) status(ctx context.Context, o statusOptions) error {
 	}
 }
 
-// statusPage is what status shows at one moment.
+// statusPage renders the state of the mesh at one moment.
 func (a *app) statusPage(ctx context.Context, o statusOptions) (string, error) {
 	status, err := a.client().Status(ctx)
 	if err != nil {

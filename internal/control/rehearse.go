@@ -12,7 +12,7 @@ import (
 	"lateen.dev/lateen/internal/translate"
 )
 
-// analyser finds what is valid and does not do what its author meant.
+// analyser returns a function that analyses objects with the options of this control plane.
 func analyser(opts Options) func([]model.Entry) []analyse.Finding {
 	return func(entries []model.Entry) []analyse.Finding {
 		in := analyse.Read(opts.Mesh, entries)
@@ -22,8 +22,8 @@ func analyser(opts Options) func([]model.Entry) []analyse.Finding {
 }
 
 // rehearsal returns a function that applies changes to a copy of the store and returns the objects of that copy, with their conditions. The
-// compiler that judges them is the one that serves proxies, so that it says what it would say; its output is dropped. A rehearsal takes
-// as long, and as much memory for that time, as compiling the whole mesh does at a start; so there is one at a time.
+// conditions come from the compiler that serves proxies, so they are the ones that applying gives. The compiled resources are dropped. A rehearsal
+// takes the time and the memory of a start, which compiles the whole mesh; so only one runs at a time.
 func rehearsal(mesh translate.Mesh, store *model.Store) func([]model.Change) []model.Entry {
 	var one sync.Mutex
 	return func(changes []model.Change) []model.Entry {

@@ -83,8 +83,8 @@ func findings(s api.Status) []string {
 	return lines
 }
 
-// OnePerObject joins what is said of one object into one problem. A refusal that knows its place in a file stands for everything that is said of
-// its object without one. What another problem of the object says with more words is left out.
+// OnePerObject joins the problems of each object into one. If the object has a refusal with a place in a file, its problems without a place are left
+// out. So is a problem whose text another problem of the object contains.
 func OnePerObject(problems []api.Problem) (out []api.Problem) {
 	by := map[string][]api.Problem{}
 	var objects []string

@@ -7,7 +7,7 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 )
 
-// The states that come from what the control plane's analysis says, and from the engine.
+// The states that the control plane's analysis and the engine give.
 const (
 	StateDryRun  = "dry-run" // the policy reports, and enforces nothing
 	StateIgnored = "ignored" // nothing acts on objects of the kind
@@ -16,8 +16,7 @@ const (
 // graver is the order in which findings decide about the state of an object.
 var graver = []string{StateDryRun, StateIneffective, StatePartial}
 
-// Effect is what an object comes to: State, and what the analysis makes of an object that is accepted. The reason is empty if the object is
-// simply live.
+// Effect is the state of an object by its conditions and by the findings of the analysis. The reason is empty if the object is simply live.
 func Effect(object api.Object) (state, reason string) {
 	state, reason = State(object)
 	switch {
@@ -58,7 +57,7 @@ func Reasons(findings []api.Finding) string {
 // weighty says whether a finding is more than information.
 func weighty(f api.Finding) bool { return f.Severity == api.FindingWarning || f.State != "" }
 
-// Covers says whether findings say already what a condition says.
+// Covers says whether a finding contains the message of a condition.
 func Covers(findings []api.Finding, message string) bool {
 	return message != "" && slices.ContainsFunc(findings, func(f api.Finding) bool { return strings.Contains(f.Message, message) })
 }

@@ -127,7 +127,7 @@ func withConditions(object api.Object) (map[string]any, error) {
 	return item, nil
 }
 
-// analysis is what the table of an object shows beside its conditions.
+// analysis is the state of an object as its table shows it, and the findings behind that state.
 type analysis struct {
 	State    string        `json:"state"`
 	Reason   string        `json:"reason,omitempty"`

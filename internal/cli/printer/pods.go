@@ -10,7 +10,7 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 )
 
-// screenful is how many pods are listed one by one; of more the page counts those that are as they should be.
+// screenful is the most pods that are listed one by one. Of more pods, those without a problem are counted by namespace.
 const screenful = 30
 
 func (p *page) pods(pods []api.PodState, o StatusOptions) {

@@ -23,8 +23,7 @@ type StatusOptions struct {
 	Now    time.Time
 }
 
-// Status writes the state of a mesh for people: everything that is not as it should be, each with what it means, the parts of the mesh, and
-// who is enrolled.
+// Status writes the state of a mesh for people: the problems with their meaning, the parts of the mesh, and the enrolled pods.
 func Status(w io.Writer, s api.Status, style term.Style, o StatusOptions) error {
 	p := &page{w: w, style: style, width: o.Width, bring: "lateen apply -f FILE brings some"}
 	if s.Engine == api.Kubernetes {

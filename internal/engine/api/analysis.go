@@ -9,7 +9,7 @@ import (
 // The severities of a finding.
 const (
 	FindingWarning = "warning" // the object can hardly do what its author meant
-	FindingInfo    = "info"    // the object does what it says, and its author should know what that is
+	FindingInfo    = "info"    // the object does as written, and the finding describes the effect
 )
 
 // Finding is one thing that the control plane's analysis says of an object that is valid.
@@ -17,7 +17,7 @@ type Finding struct {
 	Object   Key    `json:"object"`
 	Code     string `json:"code"`
 	Severity string `json:"severity"`
-	// State is what it makes of the object: "ineffective", "partial" or "dry-run"; empty if the object is in force as it is written.
+	// State is the state of the object because of the finding: "ineffective", "partial" or "dry-run"; empty if it is in force as it is written.
 	State    string   `json:"state,omitempty"`
 	Field    string   `json:"field,omitempty"`
 	Message  string   `json:"message"`
