@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"lateen.dev/lateen/internal/engine/api"
 )
 
 // untilGone waits until nothing of a mesh is left on the machine.
@@ -70,27 +68,6 @@ func TestAnAttachedMeshCanBeTakenDown(t *testing.T) {
 	}
 	if _, err := os.Stat(h.RunDir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s: %v", h.RunDir, err)
-	}
-}
-
-// Whoever gives up while a mesh comes up wants nothing of it.
-func TestAMeshThatIsGivenUpLeavesNoDirectory(t *testing.T) {
-	needRoot(t)
-	mesh := meshFor(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	h, err := Start(ctx, Options{Mesh: mesh, Nodes: 1, BinDir: binDir(t)}, func(e api.Event) {
-		if e.Phase == "control" {
-			cancel()
-		}
-	})
-	if !errors.Is(err, context.Canceled) {
-		t.Fatalf("got %v, %v", h, err)
-	}
-	if _, err := os.Stat(api.RunDir(mesh)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("its directory: %v", err)
-	}
-	if list := engines(mesh); len(list) > 0 {
-		t.Errorf("engines %v", list)
 	}
 }
 
