@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"lateen.dev/lateen/internal/cli/printer"
 	"lateen.dev/lateen/internal/engine/api"
@@ -58,10 +56,23 @@ func apiResources() []printer.APIResource {
 		known = slices.Delete(known, i, i+1)
 	}
 	for _, k := range known {
-		plural, _ := meta.UnsafeGuessKindToResource(schema.FromAPIVersionAndKind(k.APIVersion, k.Name))
-		rest = append(rest, resource(k, plural.Resource, nil))
+		rest = append(rest, resource(k, plural(k.Name), nil))
 	}
 	return append(first, rest...)
+}
+
+// plural is the name of a kind's resource by the rules of English, which API groups follow.
+func plural(kind string) string {
+	word := strings.ToLower(kind)
+	switch {
+	case strings.HasSuffix(word, "endpoints"):
+		return word
+	case strings.HasSuffix(word, "s"):
+		return word + "es"
+	case strings.HasSuffix(word, "y") && !strings.HasSuffix(word, "ay"):
+		return strings.TrimSuffix(word, "y") + "ies"
+	}
+	return word + "s"
 }
 
 func group(apiVersion string) string {

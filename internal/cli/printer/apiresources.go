@@ -46,7 +46,7 @@ func APIResources(w io.Writer, resources []APIResource, f Format, width int) err
 	names, spare := []int{0, 2, 4}, []int{3}
 	if f == Wide {
 		heading = append(heading, "REASON")
-		names = []int{0, 2, 4, 6}
+		names, spare = []int{0, 2, 4, 6}, []int{3, 2}
 	}
 	grid := NewGrid(heading...)
 	for _, r := range resources {

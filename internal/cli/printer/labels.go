@@ -51,7 +51,7 @@ func (o Options) labelCells(object api.Object) (cells []string, err error) {
 // then, the first one first.
 var (
 	shortenable = []string{"NAME", "REASON", "SELECTOR", "LABELS", "PORT(S)", "SERVICE ACCOUNT"}
-	spare       = []string{"POD-CIDR", "LABELS", "SELECTOR", "SERVICE ACCOUNT", "IP", "REASON"}
+	spare       = []string{"POD-CIDR", "SERVICE ACCOUNT", "SELECTOR", "IP", "RESTARTS", "AGE", "NODE"}
 )
 
 // print writes a finished table.

@@ -338,10 +338,20 @@ func (e *Engine) patch(r api.PatchRequest) (api.ObjectResult, error) {
 			e.changed(o.Key)
 		}
 	}
+	var refused *problemError
+	if errors.As(err, &refused) {
+		// Its place is in the merged object, which no file has.
+		refused.File, refused.Line, refused.Object = "", 0, ""
+		cure := refused.Cure
+		refused.Cure = ""
+		return api.ObjectResult{}, &api.Error{Code: http.StatusBadRequest, Message: strings.TrimPrefix(refused.Error(), ": "), Cure: cure}
+	}
 	if err != nil {
 		return api.ObjectResult{}, err
 	}
-	e.kick()
+	if !r.DryRun {
+		e.kick()
+	}
 	res := api.ObjectResult{Key: r.Key, Action: action}
 	if changed, ok := merge.Get(patch, "metadata", "labels"); ok {
 		if labels, ok := changed.(merge.Object); ok {

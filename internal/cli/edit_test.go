@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+// editMesh is a mesh with one object and an editor that runs a script over the file, whose name is $1.
+func editMesh(t *testing.T, script string) *fakeEngine {
+	t.Helper()
+	f := newFake(t)
+	f.objects = []api.Object{object("cm", "x", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"default","uid":"7","generation":3},"data":{"colour":"red","shape":"round"},"status":{"a":"b"}}`)}
+	editor := filepath.Join(t.TempDir(), "editor")
+	if err := os.WriteFile(editor, []byte("#!/bin/sh\nset -e\ncp \"$1\" \"$0.round$(ls \"$0\".round* 2>/dev/null | wc -l)\"\n"+script+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f.env = map[string]string{"EDITOR": editor}
+	t.Setenv("TMPDIR", t.TempDir())
+	return f
+}
+
+// left are the files that an edit has left behind.
+func left(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(os.Getenv("TMPDIR"), "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// round is what the editor found in one of its rounds.
+func round(t *testing.T, f *fakeEngine, n string) string {
+	t.Helper()
+	b, err := os.ReadFile(f.env["EDITOR"] + ".round" + n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestEditSendsTheDifference(t *testing.T) {
+	f := editMesh(t, `sed -i 's/red/green/; /shape/d' "$1"`)
+	r := f.run("", "edit", "cm", "x")
+	want := `POST /v1/patch {"key":{"kind":"ConfigMap","namespace":"default","name":"x"},"patch":{"data":{"colour":"green","shape":null}}}`
+	if r.code != ExitOK || r.stdout != "default/configmap/x edited\n" || !f.askedFor(want) {
+		t.Errorf("%+v, asked %v", r, f.asked)
+	}
+	text := round(t, f, "0")
+	if !strings.HasPrefix(text, "# ") || strings.Contains(text, "uid") || strings.Contains(text, "status") || !strings.Contains(text, "colour: red") {
+		t.Errorf("the editor got %s", text)
+	}
+	if files := left(t); len(files) > 0 {
+		t.Errorf("left %v", files)
+	}
+	f = editMesh(t, `sed -i s/red/blue/ "$1"`)
+	f.env["KUBE_EDITOR"], f.env["EDITOR"] = "sh "+f.env["EDITOR"], "false"
+	if r := f.run("", "edit", "cm/x"); r.code != ExitOK || !f.askedFor(`POST /v1/patch {"key":{"kind":"ConfigMap","namespace":"default","name":"x"},"patch":{"data":{"colour":"blue"}}}`) {
+		t.Errorf("KUBE_EDITOR with an option: %+v", r)
+	}
+}
+
+func TestEditChangesNothingUnlessSomethingWasChanged(t *testing.T) {
+	for script, want := range map[string]string{
+		"true":                           "edit cancelled, no changes made",
+		`echo '# a remark' >> "$1"`:      "edit cancelled, no changes made",
+		`: > "$1"`:                       "edit cancelled, the saved file is empty",
+		`sed -i '/^[^#]/d' "$1"`:         "edit cancelled, the saved file is empty",
+		`sed -i "s/red/\"red\"/" "$1"`:   "edit cancelled, no changes made",
+		`sed -i '1i # more on top' "$1"`: "edit cancelled, no changes made",
+	} {
+		f := editMesh(t, script)
+		if r := f.run("", "edit", "cm", "x"); r.code != ExitOK || r.stdout != "" || r.stderr != want+"\n" || f.askedFor(`POST /v1/patch {"key":{"kind":"ConfigMap","namespace":"default","name":"x"},"patch":{"data"`) {
+			t.Errorf("%s: %+v", script, r)
+		}
+	}
+}
+
+func TestARefusedEditOpensAgain(t *testing.T) {
+	refuse := func(r api.PatchRequest) *api.Error {
+		if strings.Contains(string(r.Patch), "pink") {
+			return &api.Error{Code: http.StatusBadRequest, Message: "data.colour: pink is no colour", Cure: "use red"}
+		}
+		return nil
+	}
+	f := editMesh(t, `if grep -q 'pink is no colour; use red' "$1"; then sed -i s/pink/blue/ "$1"; else sed -i s/red/pink/ "$1"; fi`)
+	f.patched = refuse
+	if r := f.run("", "edit", "cm", "x"); r.code != ExitOK || r.stdout != "default/configmap/x edited\n" {
+		t.Errorf("%+v", r)
+	}
+	if text := round(t, f, "1"); !strings.Contains(text, "# The changes were not taken:\n# data.colour: pink is no colour; use red\n") || !strings.Contains(text, "colour: pink") {
+		t.Errorf("the second time the editor got %s", text)
+	}
+	for script, why := range map[string]string{
+		`sed -i 's/red/pink/' "$1"`:         "pink is no colour",
+		`sed -i 's/name: x/name: y/' "$1"`:  "metadata.name and metadata.namespace cannot change",
+		`sed -i 's/red/{red/' "$1"`:         "read the file",
+		`sed -i 's/shape: /colour: /' "$1"`: `key "colour" already set`,
+	} {
+		f := editMesh(t, script)
+		f.patched = refuse
+		r := f.run("", "edit", "cm", "x")
+		if files := left(t); r.code != ExitFailure || !strings.Contains(r.stderr, "no valid changes were saved") || !strings.Contains(r.stderr, why) || len(files) != 1 || !strings.Contains(r.stderr, files[0]) {
+			t.Errorf("%s: %+v, left %v", script, r, files)
+		}
+	}
+}
+
+func TestEditFailsBeforeAnEditorOpensWhereNothingCanBeChanged(t *testing.T) {
+	f := editMesh(t, "true")
+	f.patched = func(api.PatchRequest) *api.Error {
+		return &api.Error{Code: http.StatusNotImplemented, Message: "objects of a cluster are changed by kubectl", Cure: "kubectl edit configmap/x"}
+	}
+	if r := f.run("", "edit", "cm", "x"); r.code != ExitFailure || !strings.Contains(r.stderr, "cure: kubectl edit configmap/x") {
+		t.Errorf("%+v", r)
+	}
+	f = editMesh(t, "exit 3")
+	if r := f.run("", "edit", "cm", "x"); r.code != ExitFailure || !strings.Contains(r.stderr, "failed: exit status 3") || len(left(t)) > 0 {
+		t.Errorf("%+v", r)
+	}
+	for _, args := range [][]string{{"edit"}, {"edit", "cm"}, {"edit", "cm/x", "cm/y"}, {"edit", "cm", "x", "y"}} {
+		if r := f.run("", args...); r.code != ExitUsage {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lateen.dev/lateen/internal/engine/api"
+)
+
+func TestLogsOfALabelArePrefixed(t *testing.T) {
+	f := newFake(t)
+	f.objects = []api.Object{podIn("a", "Running", nil), podIn("b", "Running", nil)}
+	want := "[pod/a/c] /v1/logs pod/a\n[pod/b/c] /v1/logs pod/b\n"
+	if r := f.run("", "logs", "-l", "app=web"); r.code != ExitOK || r.stdout != want || !strings.Contains(f.asked[0], "selector=app%3Dweb") || !strings.Contains(f.asked[1], "tail=10") {
+		t.Errorf("%+v, asked %v", r, f.asked)
+	}
+	f.asked = nil
+	r := f.run("", "logs", "-l", "app=web", "-f", "--tail", "0", "-c", "side")
+	lines := strings.Split(r.stdout, "\n")
+	slices.Sort(lines)
+	if r.code != ExitOK || strings.Join(lines, "\n") != "\n[pod/a/side] /v1/logs pod/a\n[pod/b/side] /v1/logs pod/b" || strings.Contains(strings.Join(f.asked, " "), "tail=") {
+		t.Errorf("followed: %+v, asked %v", r, f.asked)
+	}
+	if r := f.run("", "logs", "-l", "app=web", "-n", "empty"); r.code != ExitOK || !strings.Contains(r.stderr, "no pods found in namespace empty with the labels app=web") {
+		t.Errorf("%+v", r)
+	}
+	for target, want := range map[string]string{"a": "[pod/a] /v1/logs a\n", "deploy/a": "[deploy/a] /v1/logs deploy/a\n", "proxy/n1": "[proxy/n1] /v1/nodes/n1/proxy/log\n", "control": "[control] /v1/control/log\n"} {
+		if r := f.run("", "logs", target, "--prefix"); r.stdout != want {
+			t.Errorf("%s: %+v", target, r)
+		}
+	}
+}
+
+func TestLogsPassTimesAndRunsOn(t *testing.T) {
+	query := func(args ...string) url.Values {
+		t.Helper()
+		f := newFake(t)
+		if r := f.run("", append([]string{"logs"}, args...)...); r.code != ExitOK {
+			t.Fatalf("%v: %+v", args, r)
+		}
+		_, uri, _ := strings.Cut(f.asked[0], "?")
+		q, err := url.ParseQuery(uri)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+	if got := query("a", "--since", "10m").Get("since"); got != now.Add(-10*time.Minute).Format(time.RFC3339Nano) {
+		t.Errorf("--since: %s", got)
+	}
+	if got := query("proxy/n1", "--since-time", "2026-11-20T23:00:00+02:00").Get("since"); got != "2026-11-20T21:00:00Z" {
+		t.Errorf("--since-time: %s", got)
+	}
+	if q := query("a", "-p", "--timestamps"); q.Get("previous") != "true" || q.Get("timestamps") != "true" || q.Get("since") != "" || q.Get("tail") != "" {
+		t.Errorf("-p: %v", q)
+	}
+	for _, args := range [][]string{{"a", "-l", "x=y"}, {}, {"a", "--since", "0s"}, {"a", "--since", "-1m"}, {"a", "--since-time", "yesterday"}, {"a", "--since", "1m", "--since-time", "2026-11-20T23:00:00Z"}, {"a", "-p", "-f"}} {
+		if r := newFake(t).run("", append([]string{"logs"}, args...)...); r.code != ExitUsage {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+}
