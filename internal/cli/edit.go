@@ -89,7 +89,7 @@ func (a *app) edit(ctx context.Context, key api.Key) error {
 		case errors.Is(err, errUnchanged), errors.Is(err, errEmptied):
 			_, _ = fmt.Fprintln(a.Stderr, err)
 			return nil
-		case errors.As(err, &refused):
+		case errors.As(err, &refused) && ctx.Err() == nil:
 			why = refused.Error()
 			continue
 		case err != nil:

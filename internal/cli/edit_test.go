@@ -19,7 +19,7 @@ func editMesh(t *testing.T, script string) *fakeEngine {
 	if err := os.WriteFile(editor, []byte("#!/bin/sh\nset -e\ncp \"$1\" \"$0.round$(ls \"$0\".round* 2>/dev/null | wc -l)\"\n"+script+"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	f.env = map[string]string{"EDITOR": editor}
+	f.variable = map[string]string{"EDITOR": editor}
 	t.Setenv("TMPDIR", t.TempDir())
 	return f
 }
@@ -37,7 +37,7 @@ func left(t *testing.T) []string {
 // round is what the editor found in one of its rounds.
 func round(t *testing.T, f *fakeEngine, n string) string {
 	t.Helper()
-	b, err := os.ReadFile(f.env["EDITOR"] + ".round" + n)
+	b, err := os.ReadFile(f.variable["EDITOR"] + ".round" + n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestEditSendsTheDifference(t *testing.T) {
 		t.Errorf("left %v", files)
 	}
 	f = editMesh(t, `sed -i s/red/blue/ "$1"`)
-	f.env["KUBE_EDITOR"], f.env["EDITOR"] = "sh "+f.env["EDITOR"], "false"
+	f.variable["KUBE_EDITOR"], f.env["EDITOR"] = "sh "+f.env["EDITOR"], "false"
 	if r := f.run("", "edit", "cm/x"); r.code != ExitOK || !f.askedFor(`POST /v1/patch {"key":{"kind":"ConfigMap","namespace":"default","name":"x"},"patch":{"data":{"colour":"blue"}}}`) {
 		t.Errorf("KUBE_EDITOR with an option: %+v", r)
 	}
@@ -97,10 +97,10 @@ func TestARefusedEditOpensAgain(t *testing.T) {
 		t.Errorf("the second time the editor got %s", text)
 	}
 	for script, why := range map[string]string{
-		`sed -i 's/red/pink/' "$1"`:         "pink is no colour",
-		`sed -i 's/name: x/name: y/' "$1"`:  "metadata.name and metadata.namespace cannot change",
-		`sed -i 's/red/{red/' "$1"`:         "read the file",
-		`sed -i 's/shape: /colour: /' "$1"`: `key "colour" already set`,
+		`sed -i 's/red/pink/' "$1"`:                        "pink is no colour",
+		`sed -i 's/name: x/name: y/' "$1"`:                 "metadata.name and metadata.namespace cannot change",
+		`grep -q '{red' "$1" || sed -i 's/red/{red/' "$1"`: "read the file",
+		`sed -i 's/shape: /colour: /' "$1"`:                `key "colour" already set`,
 	} {
 		f := editMesh(t, script)
 		f.patched = refuse

@@ -165,7 +165,7 @@ func (f *fakeEngine) handler() http.Handler {
 	})
 	for _, log := range []string{"GET /v1/logs", "GET /v1/nodes/{node}/proxy/log", "GET /v1/nodes/{node}/agent/log", "GET /v1/control/log"} {
 		mux.HandleFunc(log, func(w http.ResponseWriter, r *http.Request) {
-			_, _ = fmt.Fprintln(w, strings.TrimSuffix(r.URL.Path+" "+r.URL.Query().Get("target"), " "))
+			_, _ = fmt.Fprintln(w, r.URL.Path)
 		})
 	}
 	mux.HandleFunc("GET /v1/control/debug/resources", func(w http.ResponseWriter, _ *http.Request) {

@@ -13,21 +13,21 @@ import (
 func TestLogsOfALabelArePrefixed(t *testing.T) {
 	f := newFake(t)
 	f.objects = []api.Object{podIn("a", "Running", nil), podIn("b", "Running", nil)}
-	want := "[pod/a/c] /v1/logs pod/a\n[pod/b/c] /v1/logs pod/b\n"
-	if r := f.run("", "logs", "-l", "app=web"); r.code != ExitOK || r.stdout != want || !strings.Contains(f.asked[0], "selector=app%3Dweb") || !strings.Contains(f.asked[1], "tail=10") {
+	want := "[pod/a/c] /v1/logs\n[pod/b/c] /v1/logs\n"
+	if r := f.run("", "logs", "-l", "app=web"); r.code != ExitOK || r.stdout != want || !strings.Contains(f.asked[0], "selector=app%3Dweb") || !strings.Contains(f.asked[1], "tail=10&target=pod%2Fa") || !strings.Contains(f.asked[2], "target=pod%2Fb") {
 		t.Errorf("%+v, asked %v", r, f.asked)
 	}
 	f.asked = nil
 	r := f.run("", "logs", "-l", "app=web", "-f", "--tail", "0", "-c", "side")
 	lines := strings.Split(r.stdout, "\n")
 	slices.Sort(lines)
-	if r.code != ExitOK || strings.Join(lines, "\n") != "\n[pod/a/side] /v1/logs pod/a\n[pod/b/side] /v1/logs pod/b" || strings.Contains(strings.Join(f.asked, " "), "tail=") {
+	if r.code != ExitOK || strings.Join(lines, "\n") != "\n[pod/a/side] /v1/logs\n[pod/b/side] /v1/logs" || strings.Contains(strings.Join(f.asked, " "), "tail=") {
 		t.Errorf("followed: %+v, asked %v", r, f.asked)
 	}
 	if r := f.run("", "logs", "-l", "app=web", "-n", "empty"); r.code != ExitOK || !strings.Contains(r.stderr, "no pods found in namespace empty with the labels app=web") {
 		t.Errorf("%+v", r)
 	}
-	for target, want := range map[string]string{"a": "[pod/a] /v1/logs a\n", "deploy/a": "[deploy/a] /v1/logs deploy/a\n", "proxy/n1": "[proxy/n1] /v1/nodes/n1/proxy/log\n", "control": "[control] /v1/control/log\n"} {
+	for target, want := range map[string]string{"a": "[pod/a] /v1/logs\n", "deploy/a": "[deploy/a] /v1/logs\n", "proxy/n1": "[proxy/n1] /v1/nodes/n1/proxy/log\n", "control": "[control] /v1/control/log\n"} {
 		if r := f.run("", "logs", target, "--prefix"); r.stdout != want {
 			t.Errorf("%s: %+v", target, r)
 		}
