@@ -59,7 +59,7 @@ func TestEditSendsTheDifference(t *testing.T) {
 		t.Errorf("left %v", files)
 	}
 	f = editMesh(t, `sed -i s/red/blue/ "$1"`)
-	f.variable["KUBE_EDITOR"], f.env["EDITOR"] = "sh "+f.env["EDITOR"], "false"
+	f.variable["KUBE_EDITOR"], f.variable["EDITOR"] = "sh "+f.variable["EDITOR"], "false"
 	if r := f.run("", "edit", "cm/x"); r.code != ExitOK || !f.askedFor(`POST /v1/patch {"key":{"kind":"ConfigMap","namespace":"default","name":"x"},"patch":{"data":{"colour":"blue"}}}`) {
 		t.Errorf("KUBE_EDITOR with an option: %+v", r)
 	}

@@ -16,7 +16,6 @@ import (
 	"lateen.dev/lateen/internal/engine/local/merge"
 	"lateen.dev/lateen/internal/engine/local/podspec"
 	"lateen.dev/lateen/internal/model"
-	"lateen.dev/lateen/internal/model/wellknown"
 	"lateen.dev/lateen/internal/source/files"
 )
 
@@ -312,55 +311,6 @@ func (e *Engine) deleteOne(k api.Key, r api.DeleteRequest) ([]*pod, error) {
 		e.changed(key)
 	}
 	return gone, nil
-}
-
-// patch changes one object.
-func (e *Engine) patch(r api.PatchRequest) (api.ObjectResult, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	r.Key = inKind(r.Key)
-	patch, err := merge.Parse(r.Patch)
-	if err != nil {
-		return api.ObjectResult{}, &api.Error{Code: http.StatusBadRequest, Message: "the patch is not a JSON object: " + err.Error()}
-	}
-	var action api.Action
-	switch {
-	case r.Key.Kind == "Node":
-		action, err = e.patchNode(r.Key, patch, r.DryRun)
-	case r.Key.Kind == "Pod" && e.store.find(r.Key) == nil:
-		action, err = e.patchOwnedPod(r.Key, patch, r.DryRun)
-	default:
-		o := e.store.find(r.Key)
-		if o == nil {
-			return api.ObjectResult{}, notFound(r.Key)
-		}
-		if action, err = e.store.patch(o, patch, r.DryRun); err == nil && !r.DryRun {
-			e.changed(o.Key)
-		}
-	}
-	var refused *problemError
-	if errors.As(err, &refused) {
-		// Its place is in the merged object, which no file has.
-		refused.File, refused.Line, refused.Object = "", 0, ""
-		cure := refused.Cure
-		refused.Cure = ""
-		return api.ObjectResult{}, &api.Error{Code: http.StatusBadRequest, Message: strings.TrimPrefix(refused.Error(), ": "), Cure: cure}
-	}
-	if err != nil {
-		return api.ObjectResult{}, err
-	}
-	if !r.DryRun {
-		e.kick()
-	}
-	res := api.ObjectResult{Key: r.Key, Action: action}
-	if changed, ok := merge.Get(patch, "metadata", "labels"); ok {
-		if labels, ok := changed.(merge.Object); ok {
-			if mode, ok := labels[wellknown.DataplaneMode].(string); ok {
-				res.Warnings = appendText(res.Warnings, modeWarning(map[string]string{wellknown.DataplaneMode: mode}))
-			}
-		}
-	}
-	return res, nil
 }
 
 // changed lets the pods concerned know that what they depend on may be different now.

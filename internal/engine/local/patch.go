@@ -1,0 +1,152 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/engine/local/merge"
+	"lateen.dev/lateen/internal/model/wellknown"
+)
+
+// patch changes one object.
+func (e *Engine) patch(r api.PatchRequest) (api.ObjectResult, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r.Key = inKind(r.Key)
+	patch, err := merge.Parse(r.Patch)
+	if err != nil {
+		return api.ObjectResult{}, &api.Error{Code: http.StatusBadRequest, Message: "the patch is not a JSON object: " + err.Error()}
+	}
+	var action api.Action
+	switch {
+	case r.Key.Kind == "Node":
+		action, err = e.patchNode(r.Key, patch, r.DryRun)
+	case r.Key.Kind == "Pod" && e.store.find(r.Key) == nil:
+		action, err = e.patchOwnedPod(r.Key, patch, r.DryRun)
+	default:
+		o := e.store.find(r.Key)
+		if o == nil {
+			return api.ObjectResult{}, notFound(r.Key)
+		}
+		if action, err = e.store.patch(o, patch, r.DryRun); err == nil && !r.DryRun {
+			e.changed(o.Key)
+		}
+	}
+	var refused *problemError
+	if errors.As(err, &refused) {
+		// Its place is in the merged object, which no file has.
+		refused.File, refused.Line, refused.Object = "", 0, ""
+		cure := refused.Cure
+		refused.Cure = ""
+		return api.ObjectResult{}, &api.Error{Code: http.StatusBadRequest, Message: strings.TrimPrefix(refused.Error(), ": "), Cure: cure}
+	}
+	if err != nil {
+		return api.ObjectResult{}, err
+	}
+	if !r.DryRun {
+		e.kick()
+	}
+	res := api.ObjectResult{Key: r.Key, Action: action}
+	if changed, ok := merge.Get(patch, "metadata", "labels"); ok {
+		if labels, ok := changed.(merge.Object); ok {
+			if mode, ok := labels[wellknown.DataplaneMode].(string); ok {
+				res.Warnings = appendText(res.Warnings, modeWarning(map[string]string{wellknown.DataplaneMode: mode}))
+			}
+		}
+	}
+	return res, nil
+}
+
+// patchNode changes a node's labels, the only thing about it that users may change. The engine's lock must be held.
+func (e *Engine) patchNode(k api.Key, patch merge.Object, dryRun bool) (api.Action, error) {
+	n := e.node(k.Name)
+	if n == nil {
+		return "", notFound(k)
+	}
+	next, err := patchMetadata(patch, metadata{"labels": n.labels})
+	if err != nil {
+		return "", err
+	}
+	action := changeOf(metadata{"labels": n.labels}, next)
+	if !dryRun {
+		n.labels = next["labels"]
+	}
+	return action, nil
+}
+
+// patchOwnedPod changes the labels and annotations of a pod that is a Deployment's. The engine's lock must be held.
+func (e *Engine) patchOwnedPod(k api.Key, patch merge.Object, dryRun bool) (api.Action, error) {
+	for _, p := range e.pods {
+		if p.namespace == k.Namespace && p.name == k.Name {
+			old := metadata{"labels": p.labels, "annotations": p.annotations}
+			next, err := patchMetadata(patch, old)
+			if err != nil {
+				return "", err
+			}
+			next["annotations"] = ownAnnotations(next["annotations"])
+			action := changeOf(old, next)
+			if !dryRun {
+				p.labels, p.annotations = next["labels"], next["annotations"]
+				p.wake()
+			}
+			return action, nil
+		}
+	}
+	return "", notFound(k)
+}
+
+// metadata are the maps of an object's metadata that may be changed, by the field's name.
+type metadata map[string]map[string]string
+
+// changeOf says what a patch does with metadata.
+func changeOf(old, next metadata) api.Action {
+	for field := range old {
+		if !maps.Equal(old[field], next[field]) {
+			return api.Configured
+		}
+	}
+	return api.Unchanged
+}
+
+// patchMetadata applies a JSON merge patch to the maps that an object has, and refuses one that changes anything else.
+func patchMetadata(patch merge.Object, old metadata) (metadata, error) {
+	fields := slices.Sorted(maps.Keys(old))
+	only := &api.Error{Code: http.StatusBadRequest, Message: "only metadata." + strings.Join(fields, " and metadata.") + " of this object can be changed",
+		Cure: "change the Deployment or the manifest that it comes from"}
+	meta, ok := patch["metadata"].(merge.Object)
+	if !ok || len(patch) != 1 {
+		return nil, only
+	}
+	next := metadata{}
+	for field, values := range old {
+		next[field] = maps.Clone(values)
+	}
+	for field, change := range meta {
+		if _, known := old[field]; !known {
+			return nil, only
+		}
+		values, ok := change.(merge.Object)
+		if !ok {
+			return nil, only
+		}
+		if next[field] == nil {
+			next[field] = map[string]string{}
+		}
+		for k, v := range values {
+			switch v := v.(type) {
+			case nil:
+				delete(next[field], k)
+			case string:
+				next[field][k] = v
+			default:
+				return nil, &api.Error{Code: http.StatusBadRequest, Message: fmt.Sprintf("metadata.%s: the value of %s is not text", field, k), Cure: "write it in quotes"}
+			}
+		}
+	}
+	return next, nil
+}
