@@ -40,7 +40,7 @@ func Describe(w io.Writer, d Description, now time.Time, width int) error {
 	case d.Service != nil:
 		p.service(d.Service)
 	case d.Policy != nil:
-		p.policy(d.Policy)
+		p.policy(d.Policy, d.Kind)
 	case d.Holds != nil:
 		p.namespace(d.Holds)
 	case d.Node != nil:
@@ -303,8 +303,12 @@ func (p *sections) service(d *ServiceDescription) {
 	}
 }
 
-func (p *sections) policy(d *PolicyDescription) {
-	p.field("Action", d.Action)
+func (p *sections) policy(d *PolicyDescription, kind string) {
+	name := "Action"
+	if kind == "PeerAuthentication" {
+		name = "Mode"
+	}
+	p.field(name, d.Action)
 	p.field("Selects", d.Scope)
 	for _, port := range slices.Sorted(maps.Keys(d.PortModes)) {
 		p.field("Port "+port, d.PortModes[port])
