@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 bold() { if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then printf '\033[1m%s\033[0m\n' "$*"; else printf '%s\n' "$*"; fi; }
-fail() { printf 'error: %s\n  cure: %s\n' "$1" "$2" >&2; exit 1; }
+fail() { printf 'error: %s\n  fix: %s\n' "$1" "$2" >&2; exit 1; }
 
 [ "$(uname -s)" = Linux ] || fail "the demo needs Linux, this is $(uname -s)" "run it in a Linux virtual machine"
 hack/toolchain.sh --languages

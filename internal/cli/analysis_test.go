@@ -42,7 +42,7 @@ func TestApplyAndItsDryRunSayTheSame(t *testing.T) {
 	const want = `warning: default/authorizationpolicy/l7: refuses ALL connections to 2 pods (a, b): ` + dropped + `
 warning: default/authorizationpolicy/deny: denies nothing: no rule of it matches an identity of the mesh
 warning: default/authorizationpolicy/deny: spec.rules[0].from[0].source.principals[0]: "spiffe://x" matches no identity: principals have no scheme
-  cure: leave out spiffe://: write x
+  fix: leave out spiffe://: write x
 `
 	f := newFake(t)
 	applyRehearsed(f)
@@ -276,7 +276,7 @@ func TestALabelThatAsksForSidecarsIsTold(t *testing.T) {
 	ns := object("ns", "shop", `{"kind":"Namespace","metadata":{"name":"shop"}}`)
 	ns.Judged, ns.Findings = true, []api.Finding{{Object: ns.Key, Code: "injection-label", Severity: "warning", Message: "this mesh injects no sidecars", Fix: "set another"}}
 	f.objects = []api.Object{ns}
-	if r := f.run("", "label", "ns", "shop", "istio-injection=enabled"); r.code != ExitOK || !strings.Contains(r.stderr, "warning: namespace/shop: this mesh injects no sidecars\n  cure: set another\n") {
+	if r := f.run("", "label", "ns", "shop", "istio-injection=enabled"); r.code != ExitOK || !strings.Contains(r.stderr, "warning: namespace/shop: this mesh injects no sidecars\n  fix: set another\n") {
 		t.Errorf("got %+v", r)
 	}
 	if r := f.run("", "label", "ns", "shop", "team=a"); strings.Contains(r.stderr, "sidecars") {

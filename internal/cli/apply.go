@@ -95,7 +95,7 @@ func (a *app) report(result api.ApplyResult, suffix string) error {
 		where.Cure = ""
 		_, _ = fmt.Fprintf(a.Stderr, "%s %s\n", a.Err.Bad("error:"), a.addressed(where.String()))
 		if p.Cure != "" {
-			_, _ = fmt.Fprintf(a.Stderr, "  cure: %s\n", a.addressed(p.Cure))
+			_, _ = fmt.Fprintf(a.Stderr, "  fix: %s\n", a.addressed(p.Cure))
 		}
 	}
 	if len(result.Problems) > 0 {

@@ -33,7 +33,7 @@ var bridges = map[string]bridge{
 	"dash":                        {of: istioctl, here: []string{"top", "lab serve"}, not: "has no dashboard of the mesh; its Grafana dashboards are in the folder dashboards"},
 	"dashboard":                   {of: istioctl, here: []string{"top", "lab serve"}, not: "has no dashboard of the mesh; its Grafana dashboards are in the folder dashboards"},
 	"experimental":                {of: istioctl, here: []string{"status", "proxy config NODE"}, not: "has no experimental commands"},
-	"experimental describe":       {of: istioctl, here: []string{"status", "get KIND NAME -o yaml"}},
+	"experimental describe":       {of: istioctl, here: []string{"describe KIND NAME"}},
 	"experimental authz":          {of: istioctl, here: []string{"proxy config policies NODE", "tap --denied"}},
 	"experimental precheck":       {of: istioctl, here: []string{"check --pre"}},
 	"experimental ztunnel-config": {of: istioctl, here: []string{"proxy config NODE"}},
@@ -139,7 +139,7 @@ func (b bridge) error(typed, known string) error {
 		commands[i] = "`lateen " + command + "`"
 	}
 	are := strings.Join(commands, " and ")
-	e := &api.Error{Message: fmt.Sprintf("unknown verb %q", typed), Cure: fmt.Sprintf("%s's %s is %s here", b.of, known, are)}
+	e := &api.Error{Message: fmt.Sprintf("unknown command %q", typed), Cure: fmt.Sprintf("%s's %s is %s here", b.of, known, are)}
 	if b.not != "" {
 		e.Cure = fmt.Sprintf("%s has %s; Lateen %s. The nearest: %s", b.of, known, b.not, are)
 	}

@@ -41,7 +41,7 @@ func TestEveryBridgeLeadsToACommand(t *testing.T) {
 
 func TestWordsOfOtherProgramsAreAnswered(t *testing.T) {
 	for typed, want := range map[string]string{
-		"proxy-status":                       "error: unknown verb \"proxy-status\"\n  cure: istioctl's proxy-status is `lateen status` here\n",
+		"proxy-status":                       "error: unknown command \"proxy-status\"\n  fix: istioctl's proxy-status is `lateen status` here\n",
 		"ps":                                 "istioctl's ps is `lateen status` here",
 		"x authz check p":                    "istioctl's experimental authz is `lateen proxy config policies NODE` and `lateen tap --denied` here",
 		"experimental nothing":               "istioctl has experimental; Lateen has no experimental commands. The nearest: `lateen status`",

@@ -47,7 +47,7 @@ func TestCARotate(t *testing.T) {
 	}
 	f.fail = errors.New("the root is being rotated already")
 	r = f.run("", "ca", "rotate")
-	if r.code == 0 || !strings.Contains(r.stderr, "rotated already") || !strings.Contains(r.stderr, "cure: wait") {
+	if r.code == 0 || !strings.Contains(r.stderr, "rotated already") || !strings.Contains(r.stderr, "fix: wait") {
 		t.Errorf("exit code %d: %q %q", r.code, r.stdout, r.stderr)
 	}
 }

@@ -143,7 +143,7 @@ func TestARefusedDocumentFailsAndTheOthersCount(t *testing.T) {
 	f.problems = []api.Problem{{File: "x.yaml", Line: 7, Object: "Service default/x", Field: "spec.prots", Message: "unknown field", Cure: "did you mean ports?"}}
 	r := f.run("x", "apply", "-f", "-")
 	if r.code != ExitFailure || !strings.Contains(r.stdout, "default/service/details created") ||
-		!strings.Contains(r.stderr, "x.yaml:7: Service default/x: spec.prots: unknown field\n  cure: did you mean ports?") {
+		!strings.Contains(r.stderr, "x.yaml:7: Service default/x: spec.prots: unknown field\n  fix: did you mean ports?") {
 		t.Errorf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
 	}
 }
@@ -190,7 +190,7 @@ func TestAFailedUpShowsTheLogAndTheCure(t *testing.T) {
 	f := newFake(t)
 	f.fail = &api.Error{Code: 500, Message: "control plane ended", Cure: "free port 15012"}
 	r := f.run("", "up")
-	if r.code != ExitFailure || !strings.Contains(r.stderr, "| port taken") || !strings.Contains(r.stderr, "error: control plane ended\n  cure: free port 15012") {
+	if r.code != ExitFailure || !strings.Contains(r.stderr, "| port taken") || !strings.Contains(r.stderr, "error: control plane ended\n  fix: free port 15012") {
 		t.Errorf("exit code %d: %s", r.code, r.stderr)
 	}
 	if r.stdout != "" {
@@ -261,7 +261,7 @@ func TestExecPassesStreamsAndTheExitCode(t *testing.T) {
 func TestLogsOfEveryPart(t *testing.T) {
 	f := newFake(t)
 	for target, want := range map[string]string{
-		"deploy/x": "/v1/logs deploy/x\n", "proxy/n1": "/v1/nodes/n1/proxy/log\n", "agent/n2": "/v1/nodes/n2/agent/log\n", "control": "/v1/control/log\n",
+		"deploy/x": "/v1/logs\n", "proxy/n1": "/v1/nodes/n1/proxy/log\n", "agent/n2": "/v1/nodes/n2/agent/log\n", "control": "/v1/control/log\n",
 	} {
 		if r := f.run("", "logs", target, "-f", "--tail", "5"); r.code != 0 || r.stdout != want {
 			t.Errorf("%s: got %+v", target, r)

@@ -175,7 +175,7 @@ func (s *surroundings) describe(object api.Object) (printer.Description, error) 
 	if len(object.Conditions)+len(object.Problems) > 0 {
 		d.State, d.Reason = printer.State(object)
 		if !inForce && d.State == printer.StateLive {
-			d.State, d.Reason = stateDryRun, "it reports and decides nothing"
+			d.State, d.Reason = printer.StateDryRun, "it reports and decides nothing"
 		}
 	}
 	return d, nil

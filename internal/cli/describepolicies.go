@@ -98,14 +98,11 @@ func (p *policy) scope() string {
 	return "pods of " + where + " with the labels " + printer.Labels(p.selector)
 }
 
-// stateDryRun is the state of a policy that the control plane accepted and that only reports.
-const stateDryRun = "dry-run"
-
 // state is how far a policy is in force.
 func (p *policy) state() string {
 	state, _ := printer.State(p.object)
 	if p.dryRun && state == printer.StateLive {
-		return stateDryRun
+		return printer.StateDryRun
 	}
 	return state
 }

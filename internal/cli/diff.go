@@ -65,7 +65,7 @@ func (a *app) notCompared(err error) error {
 		what, cure := explain(err)
 		_, _ = fmt.Fprintf(a.Stderr, "%s %s\n", a.Err.Bad("error:"), what)
 		if cure != "" {
-			_, _ = fmt.Fprintf(a.Stderr, "  cure: %s\n", cure)
+			_, _ = fmt.Fprintf(a.Stderr, "  fix: %s\n", cure)
 		}
 	}
 	return exitStatus(exitNoCompare)

@@ -54,7 +54,7 @@ func TestDiffFailsAboveOne(t *testing.T) {
 		return api.ApplyResult{Problems: []api.Problem{{File: "x.yaml", Line: 3, Message: "bad", Cure: "better"}},
 			Results: []api.ObjectResult{{Key: api.Key{Kind: "ConfigMap", Name: "x"}, After: versionOf("ConfigMap", `"a":"b"`, `{}`)}}}
 	}
-	if r := f.run("x", "diff", "-f", "-"); r.code != 2 || !strings.Contains(r.stdout, "+kind: ConfigMap") || !strings.Contains(r.stderr, "x.yaml:3: bad\n  cure: better") {
+	if r := f.run("x", "diff", "-f", "-"); r.code != 2 || !strings.Contains(r.stdout, "+kind: ConfigMap") || !strings.Contains(r.stderr, "x.yaml:3: bad\n  fix: better") {
 		t.Errorf("a refused object beside another: %+v", r)
 	}
 	if r := f.run("x", "diff", "-f", "/no/such/file"); r.code != 2 || !strings.Contains(r.stderr, "error: read /no/such/file") {

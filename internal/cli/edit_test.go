@@ -116,7 +116,7 @@ func TestEditFailsBeforeAnEditorOpensWhereNothingCanBeChanged(t *testing.T) {
 	f.patched = func(api.PatchRequest) *api.Error {
 		return &api.Error{Code: http.StatusNotImplemented, Message: "objects of a cluster are changed by kubectl", Cure: "kubectl edit configmap/x"}
 	}
-	if r := f.run("", "edit", "cm", "x"); r.code != ExitFailure || !strings.Contains(r.stderr, "cure: kubectl edit configmap/x") {
+	if r := f.run("", "edit", "cm", "x"); r.code != ExitFailure || !strings.Contains(r.stderr, "fix: kubectl edit configmap/x") {
 		t.Errorf("%+v", r)
 	}
 	f = editMesh(t, "exit 3")

@@ -4,14 +4,12 @@ import (
 	"context"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"lateen.dev/lateen/internal/cli/printer"
+	"lateen.dev/lateen/internal/cli/term"
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
@@ -162,26 +160,13 @@ func (a *app) tellFinding(f api.Finding) {
 	}
 	a.tellLine(text + f.Message)
 	if f.Fix != "" {
-		a.tellLine("  cure: " + f.Fix)
+		a.tellLine("  fix: " + f.Fix)
 	}
 }
 
 // tellLine writes a line to standard error, broken where a terminal ends.
 func (a *app) tellLine(line string) {
-	_, _ = io.WriteString(a.Stderr, strings.Join(printer.Wrap(a.addressed(line), widthOf(a.Stderr), "    "), "\n")+"\n") // the reader has left
-}
-
-// widthOf is how wide a terminal is, in characters; 0 if the stream goes to none.
-func widthOf(w io.Writer) int {
-	file, ok := w.(*os.File)
-	if !ok {
-		return 0
-	}
-	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return 0
-	}
-	return int(size.Col)
+	_, _ = io.WriteString(a.Stderr, strings.Join(term.Fold(a.addressed(line), term.Columns(a.Stderr), 2), "\n")+"\n") // the reader has left
 }
 
 func kindsOf(keys map[api.Key]bool) []string {

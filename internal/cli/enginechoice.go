@@ -14,7 +14,7 @@ import (
 	corekube "lateen.dev/lateen/internal/kube"
 )
 
-// The values of LATEEN_ENGINE, which chooses the mesh that the verbs are about.
+// The values of LATEEN_ENGINE, which chooses the mesh that the commands are about.
 const (
 	engineLocal      = "local"      // the mesh on this machine
 	engineKubernetes = "kubernetes" // that of the cluster which the kubeconfig names

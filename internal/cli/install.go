@@ -233,10 +233,7 @@ func (a *app) showPlan(p install.Plan) error {
 	if err := printer.Plan(a.Stdout, p); err != nil || p.Meaning == nil {
 		return err
 	}
-	columns := 0
-	if size, ok := a.terminalSize(); ok {
-		columns = int(size.Col)
-	}
+	columns := a.width()
 	if err := a.printf("\n"); err != nil {
 		return err
 	}

@@ -74,10 +74,7 @@ func (a *app) list(ctx context.Context, format printer.Format) error {
 		a.next("lateen up")
 		return nil
 	}
-	columns := 0
-	if size, ok := a.terminalSize(); ok {
-		columns = int(size.Col)
-	}
+	columns := a.width()
 	if err := printer.Meshes(a.Stdout, meshes, columns, a.Now()); err != nil {
 		return err
 	}

@@ -23,11 +23,11 @@ func TestTheMeshOfACommand(t *testing.T) {
 		"the only one":                 {running: []string{"ux"}, mesh: "ux"},
 		"the flag":                     {running: []string{"ux", "other"}, args: []string{"--name", "other"}, variable: "ux", mesh: "other"},
 		"the variable":                 {running: []string{"ux", "other"}, variable: "ux", mesh: "ux"},
-		"one that does not run":        {running: []string{"ux"}, variable: "gone", says: "error: mesh gone is not running; running: ux\n  cure: name one that runs, as in lateen --name ux, or start this one with `lateen up --name gone`\n", code: ExitFailure},
-		"several":                      {running: []string{"ux", "default"}, says: "no mesh is named, and 2 run: default, ux\n  cure: name one: --name default, or export LATEEN_NAME=default", code: ExitUsage},
-		"a lab run's alone":            {running: []string{"lab-77-none"}, says: "the only one that runs, lab-77-none, belongs to a lab run\n  cure: name it if you mean it: --name lab-77-none", code: ExitUsage},
+		"one that does not run":        {running: []string{"ux"}, variable: "gone", says: "error: mesh gone is not running; running: ux\n  fix: name one that runs, as in lateen --name ux, or start this one with `lateen up --name gone`\n", code: ExitFailure},
+		"several":                      {running: []string{"ux", "default"}, says: "no mesh is named, and 2 run: default, ux\n  fix: name one: --name default, or export LATEEN_NAME=default", code: ExitUsage},
+		"a lab run's alone":            {running: []string{"lab-77-none"}, says: "the only one that runs, lab-77-none, belongs to a lab run\n  fix: name it if you mean it: --name lab-77-none", code: ExitUsage},
 		"a lab run's, named":           {running: []string{"lab-77-none"}, args: []string{"--name", "lab-77-none"}, mesh: "lab-77-none"},
-		"a lab run's beside a user's":  {running: []string{"lab-77-none", "ux"}, says: "2 run: lab-77-none, ux\n  cure: name one: --name ux", code: ExitUsage},
+		"a lab run's beside a user's":  {running: []string{"lab-77-none", "ux"}, says: "2 run: lab-77-none, ux\n  fix: name one: --name ux", code: ExitUsage},
 		"a variable that is no name":   {running: []string{"ux"}, variable: "../etc", says: `LATEEN_NAME is "../etc"`, code: ExitUsage},
 		"a mesh that left only files":  {running: []string{"ux"}, mesh: "ux"},
 		"a cluster's, so none is here": {running: []string{"ux", "other"}, args: []string{"--context", "east"}, says: "mesh is not running", code: ExitFailure},
@@ -76,7 +76,7 @@ func TestUpWithoutANameStartsDefault(t *testing.T) {
 func TestAMeshThatAnswersRootAloneRuns(t *testing.T) {
 	f := newFake(t)
 	f.meshes, f.silent, f.guarded = []string{"ux"}, nil, []string{"ux"}
-	if r := f.run("", "get", "pods"); r.code != ExitFailure || !strings.Contains(r.stderr, "the engine of mesh ux answers root alone\n  cure: run the command with sudo") {
+	if r := f.run("", "get", "pods"); r.code != ExitFailure || !strings.Contains(r.stderr, "the engine of mesh ux answers root alone\n  fix: run the command with sudo") {
 		t.Errorf("%+v", r)
 	}
 	if r := f.run("", "list", "-o", "json"); !strings.Contains(r.stdout, `"state": "unknown"`) || !strings.Contains(r.stdout, `"fix": "run the command with sudo"`) {

@@ -12,29 +12,29 @@ import (
 	"lateen.dev/lateen/internal/spelling"
 )
 
-// misspeltVerb is the error of a verb that does not exist. It is looked for first: the flags behind such a verb are unknown to the
+// misspeltCommand is the error of a command that does not exist. It is looked for first: the flags behind such a command are unknown to the
 // command above it, and an error about one of them would lead the reader away from the mistake.
-func misspeltVerb(root *cobra.Command, args []string) error {
+func misspeltCommand(root *cobra.Command, args []string) error {
 	above, rest, err := root.Find(args)
 	if err != nil || !above.HasSubCommands() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") || strings.HasPrefix(rest[0], cobra.ShellCompRequestCmd) {
 		return nil
 	}
 	if err := above.ValidateArgs(rest[:1]); err != nil {
-		return unknownVerb(above, rest[0], rest[1:]...)
+		return unknownCommand(above, rest[0], rest[1:]...)
 	}
 	return nil
 }
 
 const (
-	helpVerb = "help"
-	execVerb = "exec"
+	helpName = "help"
+	execName = "exec"
 )
 
-// addHelpVerb adds cobra's verb for help, which of itself answers a verb that does not exist with the help of the one above it.
-func addHelpVerb(root *cobra.Command) {
+// addHelpCommand adds cobra's help command, which of itself answers a command that does not exist with the help of the one above it.
+func addHelpCommand(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {
-		if c.Name() != helpVerb {
+		if c.Name() != helpName {
 			continue
 		}
 		c.Args = func(_ *cobra.Command, args []string) error {
@@ -42,24 +42,24 @@ func addHelpVerb(root *cobra.Command) {
 			if err != nil || !above.HasSubCommands() || len(rest) == 0 {
 				return err
 			}
-			return unknownVerb(above, rest[0], rest[1:]...)
+			return unknownCommand(above, rest[0], rest[1:]...)
 		}
 	}
 }
 
-// unknownVerb is the error of a verb that does not exist, with the one that was probably meant: that of a word of another program, else
+// unknownCommand is the error of a command that does not exist, with the one that was probably meant: that of a word of another program, else
 // the nearest in spelling. rest are the arguments behind it.
-func unknownVerb(above *cobra.Command, verb string, rest ...string) error {
+func unknownCommand(above *cobra.Command, verb string, rest ...string) error {
 	if b, known, ok := bridgeFor(verb, rest); ok && !above.HasParent() {
 		return b.error(verb, known)
 	}
 	var verbs []string
 	for _, c := range above.Commands() {
-		if c.IsAvailableCommand() || c.Name() == helpVerb {
+		if c.IsAvailableCommand() || c.Name() == helpName {
 			verbs = append(verbs, c.Name())
 		}
 	}
-	return usageError{&api.Error{Message: fmt.Sprintf("unknown verb %q", verb), Cure: didYouMean("", spelling.Nearest(verb, verbs))}}
+	return usageError{&api.Error{Message: fmt.Sprintf("unknown command %q", verb), Cure: didYouMean("", spelling.Nearest(verb, verbs))}}
 }
 
 // unknownFlag adds to the error of a flag that does not exist the one that was probably meant. Behind a single dash that is a word of
@@ -103,7 +103,7 @@ func oneDash(root *cobra.Command, args []string) error {
 		case strings.HasPrefix(word, "--"):
 			last = flags.Lookup(name)
 		case !strings.HasPrefix(word, "-"):
-			if words++; words > 1 && cmd.Name() == execVerb {
+			if words++; words > 1 && cmd.Name() == execName {
 				return nil // another program's; that -- is missing before it has an error of its own
 			}
 		case len(name) > 1 && flags.Lookup(name) != nil:

@@ -13,11 +13,11 @@ func TestWaitSaysWhyAPodIsNotReady(t *testing.T) {
 		"it ends by itself":    {`"containerStatuses":[{"name":"c",` + backOff + `,"lastState":{"terminated":{"exitCode":3,"reason":"Error"}}}]`, "pod/alone (CrashLoopBackOff: exited with code 3)", "`lateen logs alone` shows its output; lateen status says more"},
 		"it has no memory":     {`"containerStatuses":[{"name":"c",` + backOff + `,"lastState":{"terminated":{"exitCode":137,"reason":"OOMKilled"}}}]`, "(CrashLoopBackOff: exited with code 137 (OOMKilled))", "lateen logs alone"},
 		"a signal ended it":    {`"containerStatuses":[{"name":"c","state":{"terminated":{"exitCode":139,"signal":11,"reason":"Error"}}}]`, "(ended by signal 11)", "lateen logs alone"},
-		"no such command":      {`"containerStatuses":[{"name":"c","state":{"waiting":{"reason":"CrashLoopBackOff","message":"command \"x\" is in none of the directories of PATH; next start in 3.2s"}}}]`, `(CrashLoopBackOff: command "x" is in none of the directories of PATH)`, "cure: lateen status says more"},
-		"no such image":        {`"containerStatuses":[{"name":"a","ready":true,"state":{"running":{}}},{"name":"b","state":{"waiting":{"reason":"ImagePullBackOff","message":"not found"}}}]`, "(container b: ImagePullBackOff: not found)", "cure: lateen status says more"},
-		"no node":              {`"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"no node has room"}]`, "pod/alone (no node has room)", "cure: lateen status says more"},
-		"its probe fails":      {`"conditions":[{"type":"Ready","status":"False","message":"its readiness probe fails"}]`, "pod/alone (its readiness probe fails)", "cure: lateen status says more"},
-		"nobody says anything": {`"containerStatuses":[{"name":"c","state":{"waiting":{"reason":"ContainerCreating"}}}]`, "pod/alone\n", "cure: lateen status says more"},
+		"no such command":      {`"containerStatuses":[{"name":"c","state":{"waiting":{"reason":"CrashLoopBackOff","message":"command \"x\" is in none of the directories of PATH; next start in 3.2s"}}}]`, `(CrashLoopBackOff: command "x" is in none of the directories of PATH)`, "fix: lateen status says more"},
+		"no such image":        {`"containerStatuses":[{"name":"a","ready":true,"state":{"running":{}}},{"name":"b","state":{"waiting":{"reason":"ImagePullBackOff","message":"not found"}}}]`, "(container b: ImagePullBackOff: not found)", "fix: lateen status says more"},
+		"no node":              {`"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"no node has room"}]`, "pod/alone (no node has room)", "fix: lateen status says more"},
+		"its probe fails":      {`"conditions":[{"type":"Ready","status":"False","message":"its readiness probe fails"}]`, "pod/alone (its readiness probe fails)", "fix: lateen status says more"},
+		"nobody says anything": {`"containerStatuses":[{"name":"c","state":{"waiting":{"reason":"ContainerCreating"}}}]`, "pod/alone\n", "fix: lateen status says more"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

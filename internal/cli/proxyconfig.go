@@ -170,7 +170,7 @@ func (a *app) dumpProxy(ctx context.Context, node string, format printer.Format)
 	if err := json.Unmarshal(page, &dump); err != nil {
 		return fmt.Errorf("read the configuration of the proxy of node %s: %w", node, err)
 	}
-	if applied, ok := dump["generation"]; ok {
+	if applied, ok := dump["generation"]; ok { // a proxy of version 0.1.0 or older
 		dump["appliedUpdates"] = applied
 		delete(dump, "generation")
 	}
@@ -217,10 +217,7 @@ func (a *app) showPart(ctx context.Context, part configPart, node, namespace str
 		a.warn("the proxy of node %s has no %s%s", node, part.name, where)
 		return nil
 	}
-	view := printer.View{Wide: format == printer.Wide, Now: a.Now()}
-	if size, ok := a.terminalSize(); ok {
-		view.Columns = int(size.Col)
-	}
+	view := printer.View{Wide: format == printer.Wide, Now: a.Now(), Columns: a.width()}
 	if err := part.table(view, a.Stdout, list); err != nil {
 		return err
 	}

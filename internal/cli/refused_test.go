@@ -53,7 +53,7 @@ func TestWaitFailsOnWhatAProxyRefuses(t *testing.T) {
 				}
 				return
 			}
-			if want := tt.refused + " (RefusedByProxy: the proxy of node n1 refuses it: no scope 9)\n  cure: correct it and apply it again"; r.code != ExitFailure || strings.Count(r.stderr, want) != 1 {
+			if want := tt.refused + " (RefusedByProxy: the proxy of node n1 refuses it: no scope 9)\n  fix: correct it and apply it again"; r.code != ExitFailure || strings.Count(r.stderr, want) != 1 {
 				t.Errorf("got %+v, want %q once", r, want)
 			}
 			if took := time.Since(start); took > 45*time.Second {
@@ -201,7 +201,7 @@ func TestWaitFailsOnWhatTheControlPlaneRefuses(t *testing.T) {
 		{Type: "lateen.dev/Programmed", Status: "True", Reason: "Programmed", Message: "every node proxy has acknowledged it"}}
 	f := acknowledging(t, func(*fakeEngine, int) {})
 	f.objects = append(f.objects, wrong)
-	if r := f.run("", "wait", "--timeout", "60s", "authorizationpolicy/deny"); r.code != ExitFailure || !strings.Contains(r.stderr, "authorizationpolicy/deny (Invalid: spec.rules: no address)\n  cure: correct it and apply it again") {
+	if r := f.run("", "wait", "--timeout", "60s", "authorizationpolicy/deny"); r.code != ExitFailure || !strings.Contains(r.stderr, "authorizationpolicy/deny (Invalid: spec.rules: no address)\n  fix: correct it and apply it again") {
 		t.Errorf("got %+v", r)
 	}
 	// Who does not ask for it is not kept from what he waits for.

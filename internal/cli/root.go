@@ -31,10 +31,10 @@ func Run(ctx context.Context, env Env, args []string) int {
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
-	addHelpVerb(root)
+	addHelpCommand(root)
 	err := oneDash(root, args)
 	if err == nil {
-		err = misspeltVerb(root, args)
+		err = misspeltCommand(root, args)
 	}
 	if err == nil {
 		err = ended(ctx, env, root.ExecuteContext(ctx))
@@ -46,7 +46,7 @@ func Run(ctx context.Context, env Env, args []string) int {
 		what, cure = a.addressed(what), a.addressed(cure)
 		_, _ = fmt.Fprintf(env.Stderr, "%s %s\n", env.Err.Bad("error:"), term.Paragraph(env.Stderr, env.Err, len("error: "), what))
 		if cure != "" {
-			_, _ = fmt.Fprintf(env.Stderr, "  cure: %s\n", cure)
+			_, _ = fmt.Fprintf(env.Stderr, "  fix: %s\n", cure)
 		}
 		if code == ExitUsage {
 			_, _ = fmt.Fprintln(env.Stderr, "  see: lateen "+strings.TrimSpace(commandOf(root, args)+" --help"))
@@ -58,7 +58,7 @@ func Run(ctx context.Context, env Env, args []string) int {
 // commandOf is the path of the command that args name, without the root, as far as it exists.
 func commandOf(root *cobra.Command, args []string) string {
 	found, rest, err := root.Find(args)
-	if err == nil && found.Name() == helpVerb {
+	if err == nil && found.Name() == helpName {
 		found, _, err = root.Find(rest)
 	}
 	if err != nil {
@@ -83,7 +83,7 @@ type app struct {
 	kubeconfig, kubeContext string
 }
 
-// Reference is the command with all its verbs, to be looked at rather than run.
+// Reference is the command with all its commands, to be looked at rather than run.
 func Reference() *cobra.Command { return newRoot(Env{}) }
 
 func newRoot(env Env) *cobra.Command { return newApp(env).root }
@@ -92,7 +92,7 @@ func newRoot(env Env) *cobra.Command { return newApp(env).root }
 func newApp(env Env) *app {
 	a := &app{Env: env}
 	root := &cobra.Command{
-		Use:   "lateen VERB",
+		Use:   "lateen COMMAND",
 		Short: "run a service mesh on this machine or on Kubernetes, look into it and measure it",
 		Example: `  # Can this machine run a mesh? Start one with two nodes and bring it some pods.
   lateen check
@@ -146,15 +146,15 @@ const helpTemplate = `{{.Name}}: {{.Short}}
 {{end}}{{if .Long}}{{trimTrailingWhitespaces .Long}}
 
 {{end}}Usage
-  {{if .Runnable}}{{.UseLine}}{{else}}{{.CommandPath}} VERB{{end}}
+  {{if .Runnable}}{{.UseLine}}{{else}}{{.CommandPath}} COMMAND{{end}}
 {{if .HasAvailableSubCommands}}
-Verbs{{range .Commands}}{{if .IsAvailableCommand}}
+Commands{{range .Commands}}{{if .IsAvailableCommand}}
   {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
 {{end}}{{if .HasAvailableLocalFlags}}
 Flags
 {{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}
 {{end}}{{if .HasAvailableInheritedFlags}}
-Flags of every verb
+Flags of every command
 {{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}
 {{end}}
 `
@@ -217,7 +217,7 @@ func register(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		if cmd.HasSubCommands() {
-			return unknownVerb(cmd, args[0], args[1:]...)
+			return unknownCommand(cmd, args[0], args[1:]...)
 		}
 		return usagef("unexpected argument %q", args[0])
 	}

@@ -121,10 +121,7 @@ func (a *app) statusPage(ctx context.Context, o statusOptions) (string, error) {
 		}
 		return structuredStatus(&page, o.format, status)
 	}
-	options := printer.StatusOptions{Wide: o.format == printer.Wide, Pods: o.pods, Choose: choose, Now: a.Now()}
-	if size, ok := a.terminalSize(); ok {
-		options.Width = int(size.Col)
-	}
+	options := printer.StatusOptions{Wide: o.format == printer.Wide, Pods: o.pods, Choose: choose, Now: a.Now(), Width: a.width()}
 	err = printer.Status(a.hints(&page), status, a.Out, options)
 	return page.String(), err
 }

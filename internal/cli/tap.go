@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lateen.dev/lateen/internal/cli/printer"
+	"lateen.dev/lateen/internal/cli/term"
 	"lateen.dev/lateen/internal/engine/api"
 )
 
@@ -330,16 +331,11 @@ func (t *tapped) showLongLived(ctx context.Context) {
 }
 
 func (t *tapped) summary(filter api.ConnectionFilter) {
-	width := 0
-	if size, ok := t.terminalSize(); ok {
-		width = int(size.Col)
-	}
 	for i, line := range t.seen.lines() {
-		lead := ""
 		if i > 0 {
-			lead = "  "
+			line = "  " + line
 		}
-		_, _ = fmt.Fprint(t.Stderr, printer.Wrapped(lead, line, width))
+		_, _ = fmt.Fprintln(t.Stderr, strings.Join(term.Fold(line, term.Columns(t.Stderr), 2), "\n"))
 	}
 	commands := t.seen.commands(t.meshFlag())
 	switch {

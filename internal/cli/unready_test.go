@@ -43,7 +43,7 @@ func TestWaitSeesWhatIsRefusedAsItIsAcknowledged(t *testing.T) {
 					tt.change(f)
 				}
 			})
-			f.objects = append(f.objects, accepted(policy))
+			f.objects, f.findings = append(f.objects, accepted(policy)), []api.Finding{}
 			timeout := "60s"
 			if strings.Contains(tt.says, "within 3s") {
 				timeout = "3s"

@@ -98,7 +98,7 @@ func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.
 			for _, doubt := range found.unknown.lines() {
 				a.warn("not known: %s", doubt)
 			}
-			// Warnings about the targets, such as policies that match nobody, belong here: the targets are in force by now.
+			a.tellFindings(ctx, slices.SortedFunc(maps.Keys(found.named), func(a, b api.Key) int { return strings.Compare(a.String(), b.String()) }))
 			return a.printf("ready: %s\n", found.ready)
 		}
 		if err == nil {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 
 	"lateen.dev/lateen/internal/cli/printer"
+	"lateen.dev/lateen/internal/cli/term"
 	"lateen.dev/lateen/internal/engine/api"
 )
 
@@ -105,9 +106,4 @@ func list(ctx context.Context, client *api.Client, requests []api.GetRequest, le
 }
 
 // width is how wide a line of output may be; 0 if it goes to no terminal.
-func (a *app) width() int {
-	if size, ok := a.terminalSize(); ok {
-		return int(size.Col)
-	}
-	return 0
-}
+func (a *app) width() int { return term.Columns(a.Stdout) }

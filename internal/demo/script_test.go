@@ -165,7 +165,7 @@ func TestTheScriptStopsBeforeItChangesAnything(t *testing.T) {
 		change func(tree)
 		says   []string
 	}{
-		"no root":  {func(tr tree) { tr.says("id", "1000") }, []string{"needs root", "cure:"}},
+		"no root":  {func(tr tree) { tr.says("id", "1000") }, []string{"needs root", "fix:"}},
 		"old Go":   {func(tr tree) { tr.says("go", "go1.19.8") }, []string{"Go is 1.19.8", "too old"}},
 		"old Rust": {func(tr tree) { tr.says("rustc", "rustc 1.63.0") }, []string{"Rust is 1.63.0", "rustup"}},
 		"a Mac":    {func(tr tree) { _ = os.Remove(filepath.Join(tr.root, "fake/uname")); tr.says("uname", "Darwin") }, []string{"needs Linux", "Darwin"}},

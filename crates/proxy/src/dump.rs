@@ -39,7 +39,7 @@ impl Sources {
             }
             None => json!({"workloads": [], "services": [], "policies": [], "stagedServices": {}}),
         };
-        page["generation"] = json!(self.current.get().map(|snapshot| snapshot.generation()));
+        page["appliedUpdates"] = json!(self.current.get().map(|snapshot| snapshot.generation()));
         page["version"] = json!({"version": VERSION, "gitTag": VERSION, "istioVersion": VERSION});
         page["staticConfig"] = json!({"workloads": [], "services": [], "policies": []});
         page["config"] = self.config();

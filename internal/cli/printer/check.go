@@ -24,7 +24,7 @@ func Check(w io.Writer, r check.Report, style term.Style) error {
 			continue
 		}
 		p.line("%s %s %s: %s", mark, style.Faint(x.Code), x.Title, x.Cause)
-		p.line("         cure: %s", x.Cure)
+		p.line("         fix: %s", x.Cure)
 	}
 	if p.err != nil {
 		return p.err

@@ -99,16 +99,6 @@ func Narrowed(width int, home string, draw func(Names) *Grid, names, spare []int
 	return grid
 }
 
-// Wrapped is a line behind a lead, broken between words where it would be wider than width; 0 has no bounds.
-func Wrapped(lead, text string, width int) string {
-	if width <= 0 {
-		return lead + text + "\n"
-	}
-	p := &paragraphs{width: width}
-	p.wrap(lead, text)
-	return p.text.String()
-}
-
 // shortened leaves out the middle of a text that is too long.
 func shortened(text string, width int) string {
 	runes := []rune(text)

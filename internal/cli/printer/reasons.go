@@ -5,6 +5,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"lateen.dev/lateen/internal/cli/term"
 )
 
 // reasonHeading is the last column of tables that say why an object is as it is.
@@ -24,7 +26,7 @@ func (g *Grid) printWithin(w io.Writer, width int) error {
 		return err
 	}
 	for _, reason := range below {
-		for _, line := range Wrap(reason, width, "  ") {
+		for _, line := range term.Fold(reason, width, 2) {
 			if _, err := fmt.Fprintln(w, line); err != nil {
 				return err
 			}

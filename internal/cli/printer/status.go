@@ -64,9 +64,8 @@ type page struct {
 
 func (p *page) line(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	indent := text[:len(text)-len(strings.TrimLeft(text, " "))] + "  "
 	for part := range strings.SplitSeq(text, "\n") {
-		for _, line := range Wrap(part, p.width, indent) {
+		for _, line := range term.Fold(part, p.width, 2) {
 			if p.err == nil {
 				_, p.err = fmt.Fprintln(p.w, line)
 			}
@@ -76,7 +75,7 @@ func (p *page) line(format string, args ...any) {
 
 // mark writes a line about something that needs a look.
 func (p *page) mark(text string) {
-	for i, line := range Wrap(text, max(p.width-len("  ! "), 0), "  ") {
+	for i, line := range term.Fold(text, max(p.width-len("  ! "), 0), 2) {
 		lead := "   "
 		if i == 0 {
 			lead = "  " + p.style.Warn(term.MarkWarn)

@@ -28,7 +28,7 @@ func TestStatusFitsTheTerminal(t *testing.T) {
 				t.Fatal(err)
 			}
 			for line := range strings.Lines(b.String()) {
-				if got := visible(strings.TrimSuffix(line, "\n")); got > width {
+				if got := term.Width(strings.TrimSuffix(line, "\n")); got > width {
 					t.Errorf("%d of %d columns: %s", got, width, line)
 				}
 			}
@@ -50,7 +50,7 @@ func TestWrapBreaksBetweenWords(t *testing.T) {
 		{"a-word-that-is-wider-than-all-of-it and more", 20, "a-word-that-is-wider-than-all-of-it|    and more"},
 		{"\x1b[33mwarning:\x1b[0m one two three", 22, "\x1b[33mwarning:\x1b[0m one two three"},
 	} {
-		if got := strings.Join(Wrap(tt.line, tt.width, "    "), "|"); got != tt.want {
+		if got := strings.Join(term.Fold(tt.line, tt.width, 2), "|"); got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)
 		}
 	}
@@ -90,7 +90,7 @@ func TestReasonsStandBelowATableThatIsTooNarrow(t *testing.T) {
 			t.Errorf("%d columns:\n%s", width, text)
 		}
 		for line := range strings.Lines(text) {
-			if width > 0 && visible(line)-1 > width {
+			if width > 0 && term.Width(line)-1 > width {
 				t.Errorf("%d columns: %s", width, line)
 			}
 		}

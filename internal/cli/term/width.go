@@ -3,6 +3,7 @@ package term
 import (
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"unicode"
 
@@ -42,16 +43,19 @@ func cells(r rune) int {
 	return 1
 }
 
+// colour is an escape sequence that sets colours (ECMA-48 SGR). It takes no room.
+var colour = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
 // Width is how many columns a text of one line takes on a terminal.
 func Width(text string) (columns int) {
-	for _, r := range text {
+	for _, r := range colour.ReplaceAllString(text, "") {
 		columns += cells(r)
 	}
 	return columns
 }
 
-// oneLine replaces what would move the cursor.
-func oneLine(text string) string {
+// plain replaces what would move the cursor.
+func plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
@@ -60,9 +64,23 @@ func oneLine(text string) string {
 	}, text)
 }
 
+// oneLine is plain, but for escape sequences that set colours.
+func oneLine(text string) string {
+	var b strings.Builder
+	rest := text
+	for {
+		at := colour.FindStringIndex(rest)
+		if at == nil {
+			return b.String() + plain(rest)
+		}
+		b.WriteString(plain(rest[:at[0]]) + rest[at[0]:at[1]])
+		rest = rest[at[1]:]
+	}
+}
+
 // Cut shortens a text to one line of at most so many columns. An ellipsis stands for what is missing.
 func Cut(text string, columns int) string {
-	text = oneLine(text)
+	text = plain(text)
 	if Width(text) <= columns {
 		return text
 	}
@@ -80,7 +98,7 @@ func Cut(text string, columns int) string {
 }
 
 // Fold breaks a text between its words into lines of at most so many columns. Further lines begin with the text's own
-// indentation and indent more columns. A word that is longer than a line is broken.
+// indentation and indent more columns. A word that is longer than a line is broken, unless it has a colour. No columns break nothing.
 func Fold(text string, columns, indent int) []string {
 	text = oneLine(text)
 	words := strings.Fields(text)
@@ -103,6 +121,9 @@ func Fold(text string, columns, indent int) []string {
 		}
 		if !fresh {
 			line, used = line+" ", used+1
+		}
+		if strings.Contains(word, "\x1b") {
+			line, used, word = line+word, used+Width(word), ""
 		}
 		for _, r := range word {
 			if used+cells(r) > columns {

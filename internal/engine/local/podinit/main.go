@@ -134,7 +134,7 @@ func (i *initProcess) launch(cmd *Command, files []*os.File) (*proc.Process, err
 		dir = "/"
 	}
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
-		return nil, fmt.Errorf("working directory %s is not there", dir)
+		return nil, fmt.Errorf("working directory %s not found", dir)
 	}
 	spec := proc.Spec{Path: path, Args: cmd.Args, Env: cmd.Env, Dir: dir,
 		Sys: &syscall.SysProcAttr{
@@ -152,7 +152,7 @@ func (i *initProcess) launch(cmd *Command, files []*os.File) (*proc.Process, err
 func lookPath(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		if _, err := os.Stat(name); err != nil {
-			return "", fmt.Errorf("command %s is not there; install it or correct the path", name)
+			return "", fmt.Errorf("command %s not found; install it or correct the path", name)
 		}
 		return name, nil
 	}
