@@ -39,23 +39,6 @@ func TestStatusFitsTheTerminal(t *testing.T) {
 	}
 }
 
-func TestWrapBreaksBetweenWords(t *testing.T) {
-	for _, tt := range []struct {
-		line  string
-		width int
-		want  string
-	}{
-		{"one two", 0, "one two"},
-		{"  one two three four five", 20, "  one two three four|    five"},
-		{"a-word-that-is-wider-than-all-of-it and more", 20, "a-word-that-is-wider-than-all-of-it|    and more"},
-		{"\x1b[33mwarning:\x1b[0m one two three", 22, "\x1b[33mwarning:\x1b[0m one two three"},
-	} {
-		if got := strings.Join(term.Fold(tt.line, tt.width, 2), "|"); got != tt.want {
-			t.Errorf("got %q, want %q", got, tt.want)
-		}
-	}
-}
-
 // A pod that crashes is called in status as it is in get.
 func TestAWaitingContainerIsAPodsState(t *testing.T) {
 	pod := api.PodState{Phase: "Running", Containers: []api.ContainerState{{Name: "a"}, {Name: "b", Waiting: "CrashLoopBackOff"}}, Reason: "container b: exited with code 3"}
