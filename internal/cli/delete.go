@@ -48,7 +48,7 @@ func (a *app) deleteCommand() *cobra.Command {
 	flags.BoolVar(&o.all, "all", false, "all objects of the kinds in the namespace, in place of names")
 	flags.BoolVar(&o.ignore, "ignore-not-found", false, "succeed if an object does not exist")
 	flags.BoolVar(&o.wait, "wait", true, "return only when the pods that go with the objects are gone")
-	flags.Int64Var(&o.grace, "grace-period", -1, "seconds that pods may take to end (-1: as their terminationGracePeriodSeconds says)")
+	flags.Int64Var(&o.grace, "grace-period", -1, "seconds that pods get to end; -1: what each asks for")
 	flags.BoolVar(&o.now, "now", false, "the same as --grace-period=1")
 	dryRunFlag(cmd, &o.mode)
 	a.namespaceFlag(cmd)

@@ -51,7 +51,7 @@ func (a *app) choose() error {
 	a.chosen.once.Do(func() {
 		a.chosen.byFlag = a.mesh != ""
 		if !a.chosen.byFlag && a.Getenv != nil {
-			if a.mesh = a.Getenv(nameVariable); a.mesh != "" && !meshName.MatchString(a.mesh) {
+			if a.mesh = a.Getenv("LATEEN_NAME"); a.mesh != "" && !meshName.MatchString(a.mesh) {
 				a.chosen.err = usagef("%s is %q; use the name of a mesh: up to 32 lower-case letters, digits and dashes", nameVariable, a.mesh)
 			}
 		}

@@ -133,31 +133,9 @@ func newApp(env Env) *app {
 		a.statusCommand(), a.checkCommand(), a.demoCommand(), a.labCommand(), a.versionCommand(), a.completionCommand(),
 	)
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetHelpTemplate(helpTemplate)
+	root.SetHelpTemplate(helpTemplate(term.Columns(env.Stdout)))
 	return a
 }
-
-// helpTemplate puts the examples first: most people look for the line to copy.
-const helpTemplate = `{{.Name}}: {{.Short}}
-
-{{if .HasExample}}Examples
-{{.Example}}
-
-{{end}}{{if .Long}}{{trimTrailingWhitespaces .Long}}
-
-{{end}}Usage
-  {{if .Runnable}}{{.UseLine}}{{else}}{{.CommandPath}} COMMAND{{end}}
-{{if .HasAvailableSubCommands}}
-Commands{{range .Commands}}{{if .IsAvailableCommand}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
-{{end}}{{if .HasAvailableLocalFlags}}
-Flags
-{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}
-{{end}}{{if .HasAvailableInheritedFlags}}
-Flags of every command
-{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}
-{{end}}
-`
 
 func (a *app) printf(format string, args ...any) error {
 	_, err := fmt.Fprintf(a.Stdout, format, args...)

@@ -11,6 +11,8 @@ var goVariables = []struct{ Name, Program, Meaning string }{
 	{"NO_COLOR", "`lateen`", "set to anything: no colours"},
 	{"LATEEN_ENGINE", "`lateen`", "which mesh the commands are about: `local`, that on this machine; `kubernetes`, that of the cluster which the kubeconfig names; `auto`, the default, the former if it runs, else the latter if there is one"},
 	{"LATEEN_NAME", "`lateen`", "which mesh of this machine the commands are about, if `--name` does not say; without both it is the only one that runs"},
+	{"KUBE_EDITOR", "`lateen edit`", "the editor's command; it goes before `EDITOR`"},
+	{"EDITOR", "`lateen edit`", "the editor's command; `vi` if neither is set"},
 	{"KUBECONFIG", "`lateen`, `lateen-control`, `lateen-agent`", "file that says how to reach the cluster; `--kubeconfig` goes before it"},
 	{"NODE_NAME", "`lateen-agent --kube`", "the node, if `--node` does not say; from spec.nodeName"},
 	{"POD_NAMESPACE", "`lateen-agent --kube`", "the namespace of the installation; from metadata.namespace"},

@@ -15,13 +15,6 @@ load: {url: "http://echo:8080/?size=178", connections: 2, qps: 50}
 cells: [{name: a setting whose name is longer than a narrow terminal is wide}]
 Y
 OPEN=(--gate other_cpu=1 --gate steal=1 --gate lateness=1000)
-# too_wide COLUMNS COMMAND...: what a command writes to a terminal of that width and is wider. Scrollback has no such lines.
-too_wide() {
-  local columns=$1; shift
-  "$ROOT/tests/accept/terminal.py" --columns "$columns" -- "$@" | python3 -c 'import re, sys
-text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", sys.stdin.read().replace("\r", "\n"))
-print("\n".join(line for line in text.split("\n") if len(line) > int(sys.argv[1])))' "$columns"
-}
 lab_meshes() { find /run/lateen -maxdepth 1 -name "lab-$1-*" 2>/dev/null; }
 no_lab_mesh() { [ -z "$(lab_meshes "$1")" ]; }
 gone() { [ ! -d "/proc/$1" ]; }
