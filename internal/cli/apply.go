@@ -125,7 +125,7 @@ func (a *app) documents(names []string) ([]api.Document, error) {
 			return nil, err
 		}
 		for _, file := range files {
-			document, err := readDocument(file)
+			document, err := a.readDocument(file)
 			if err != nil {
 				return nil, err
 			}
@@ -159,8 +159,8 @@ func manifests(name string) ([]string, error) {
 	return files, nil
 }
 
-func readDocument(file string) (api.Document, error) {
-	data, err := os.ReadFile(file)
+func (a *app) readDocument(file string) (api.Document, error) {
+	data, err := a.readFile(file)
 	if err != nil {
 		return api.Document{}, fmt.Errorf("read %s: %w", file, reason(err))
 	}

@@ -26,8 +26,8 @@ var exitCodes = fmt.Sprintf(`Exit codes
   %-4d failed, as the error says
   %-4d the command line is wrong; nothing was done
   %-4d check, demo and lab run: done, and something is wrong with the machine, the mesh or the run
-  %-4d interrupted
-  exec passes on the exit code of its command.`, ExitOK, ExitFailure, ExitUsage, ExitFindings, exitInterrupted)
+  %-4d ended by Ctrl-C; 129 by a closed terminal, 141 by unread output, 143 by SIGTERM
+  exec passes on the exit code of its command. diff ends with 1 for a difference and 2 for an error.`, ExitOK, ExitFailure, ExitUsage, ExitFindings, exitInterrupted)
 
 // usageError is a mistake on the command line.
 type usageError struct{ error }

@@ -122,13 +122,13 @@ func unread(outputs ...io.Writer) bool {
 }
 
 // readerGone waits until the reader of a pipe or a socket is gone, for a time at most, and tells whether it is.
-func readerGone(file *os.File, within time.Duration) bool {
-	fds := []unix.PollFd{{Fd: int32(file.Fd())}} // no event is asked for: errors and hang-ups are always told
+func readerGone(file *os.File, within time.Duration, others ...unix.PollFd) bool {
+	fds := append([]unix.PollFd{{Fd: int32(file.Fd())}}, others...) // no event is asked for: errors and hang-ups are always told
 	n, err := unix.Poll(fds, int(within.Milliseconds()))
 	return err == nil && n > 0 && fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0
 }
 
-// readerPoll is how long a look for the reader of the output waits; the kernel ends it early when the reader goes.
+// readerPoll is how long a look for the reader of the output waits; the kernel ends it early when the reader goes or the command ends.
 const readerPoll = 500 * time.Millisecond
 
 // untilUnread is a context that ends when nothing reads standard output any more, for commands that write until they are
@@ -141,18 +141,24 @@ func (a *app) untilUnread(ctx context.Context) (context.Context, func()) {
 	if info, err := file.Stat(); err != nil || info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) == 0 {
 		return ctx, func() {}
 	}
+	wake, end, err := os.Pipe()
+	if err != nil {
+		return ctx, func() {}
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	var done sync.WaitGroup
 	done.Go(func() {
 		for ctx.Err() == nil {
-			if readerGone(file, readerPoll) {
+			if readerGone(file, readerPoll, unix.PollFd{Fd: int32(wake.Fd())}) {
 				cancel(errUnread)
 			}
 		}
 	})
 	return ctx, func() {
 		cancel(nil)
+		_ = end.Close() // the poll ends at the hang-up
 		done.Wait()
+		_ = wake.Close()
 	}
 }
 
@@ -178,6 +184,29 @@ func (c cancellable) Read(p []byte) (int, error) {
 		return copy(p, r.data), r.err
 	case <-c.ctx.Done():
 		return 0, c.ctx.Err()
+	}
+}
+
+// readFile reads a whole file until the command's context ends: opening and reading a named pipe wait for its writer.
+func (a *app) readFile(name string) ([]byte, error) {
+	ctx := context.Background()
+	if input, ok := a.input.(cancellable); ok {
+		ctx = input.ctx
+	}
+	type result struct {
+		data []byte
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		data, err := os.ReadFile(name)
+		done <- result{data, err}
+	}()
+	select {
+	case r := <-done:
+		return r.data, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 }
 

@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"lateen.dev/lateen/internal/cli/term"
 	"lateen.dev/lateen/internal/engine/api"
@@ -176,6 +179,45 @@ func TestAFollowerEndsWhenNobodyReadsIt(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("it goes on")
 	}
+}
+
+// A command that ends by itself does not wait for the next look at its reader.
+func TestAnEndDoesNotWaitForTheReader(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	a := &app{Env: Env{Stdout: w}}
+	looks := 0
+	for began := time.Now(); time.Since(began) < readerPoll; looks++ {
+		_, stop := a.untilUnread(t.Context())
+		stop()
+	}
+	if looks < 10 {
+		t.Errorf("%d commands ended within %s", looks, readerPoll)
+	}
+}
+
+// A named pipe without a writer keeps an open waiting.
+func TestAReadOfAFileEndsWithTheCommand(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo.yaml")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	var stderr heard
+	code := Run(ctx, Env{Stdin: strings.NewReader(""), Stdout: &bytes.Buffer{}, Stderr: &stderr, Now: time.Now, Getwd: os.Getwd}, []string{"apply", "-f", fifo})
+	if code != exitInterrupted {
+		t.Errorf("exit code %d: %s", code, stderr.String())
+	}
+	w, err := os.OpenFile(fifo, os.O_WRONLY, 0) // the read that was left behind ends
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
 }
 
 // Nobody may ever type what apply -f - waits for.

@@ -34,9 +34,10 @@ type cause struct {
 }
 
 type sighting struct {
-	verdict api.Verdict
-	reason  explained
-	at      time.Time
+	verdict   api.Verdict
+	direction string
+	reason    explained
+	at        time.Time
 }
 
 func newTally() *tally {
@@ -45,11 +46,12 @@ func newTally() *tally {
 
 // add counts a connection that ended, as one of its ends sees it.
 func (t *tally) add(c api.Connection, reason explained, now time.Time) {
-	seen := sighting{c.Verdict(), reason, now}
+	seen := sighting{c.Verdict(), c.Direction, reason, now}
 	if seen.verdict == api.Retried {
 		return // the connection is told of as another attempt
 	}
-	if other, known := t.pairs[c.Pair]; known && c.Pair != "" {
+	// The number comes from the client's proxy. Two connections that arrive with one number are two: their client repeats itself.
+	if other, known := t.pairs[c.Pair]; known && c.Pair != "" && other.direction != seen.direction {
 		delete(t.pairs, c.Pair) // a connection has two ends
 		if slices.Index(grave, seen.verdict) <= slices.Index(grave, other.verdict) {
 			return

@@ -21,8 +21,14 @@ var (
 	fine     = api.Connection{Event: "closed"}
 )
 
+// of is the connection at its client's end, and at at its server's.
 func of(pair string, c api.Connection) api.Connection {
-	c.Pair = pair
+	c.Pair, c.Direction = pair, "outbound"
+	return c
+}
+
+func at(pair string, c api.Connection) api.Connection {
+	c.Pair, c.Direction = pair, "inbound"
 	return c
 }
 
@@ -32,7 +38,7 @@ func TestTallyCountsConnectionsAndNotTheirEnds(t *testing.T) {
 		want []string
 	}{
 		"a refusal at both ends": {
-			[]api.Connection{of("1", byPeer), of("1", refused), of("2", refused), of("2", byPeer)},
+			[]api.Connection{of("1", byPeer), at("1", refused), at("2", refused), of("2", byPeer)},
 			[]string{"2 connections ended: 2 denied, 0 failed", "2 denied by AuthorizationPolicy default/x"},
 		},
 		"a refusal at the client's end alone": {
@@ -40,20 +46,24 @@ func TestTallyCountsConnectionsAndNotTheirEnds(t *testing.T) {
 			[]string{"1 connection ended: 1 denied, 0 failed"},
 		},
 		"one that a policy ended later looks broken to its client": {
-			[]api.Connection{of("1", broken), of("1", refused)},
+			[]api.Connection{of("1", broken), at("1", refused)},
 			[]string{"1 connection ended: 1 denied, 0 failed", "1 denied by AuthorizationPolicy default/x"},
 		},
 		"failures at both ends, and one of plaintext that has one": {
-			[]api.Connection{of("1", broken), of("1", broken), broken, broken},
+			[]api.Connection{of("1", broken), at("1", broken), broken, broken},
 			[]string{"3 connections ended: 0 denied, 3 failed"},
 		},
 		"a policy in dry run": {
-			[]api.Connection{of("1", fine), of("1", would), of("2", would), of("2", fine), of("3", fine), of("3", fine)},
+			[]api.Connection{of("1", fine), at("1", would), at("2", would), of("2", fine), of("3", fine), at("3", fine)},
 			[]string{"3 connections ended: 0 denied, 0 failed, 2 would be denied", "2 would be denied by default/y"},
 		},
 		"an attempt at a dead endpoint, then another one": {
-			[]api.Connection{of("1", retried), of("2", fine), of("2", fine)},
+			[]api.Connection{of("1", retried), of("2", fine), at("2", fine)},
 			[]string{"1 connection ended: 0 denied, 0 failed"},
+		},
+		"a client that repeats its number": {
+			[]api.Connection{at("1", refused), at("1", refused)},
+			[]string{"2 connections ended: 2 denied, 0 failed", "2 denied by AuthorizationPolicy default/x"},
 		},
 		"nothing": {nil, []string{"0 connections ended: 0 denied, 0 failed"}},
 	} {

@@ -31,6 +31,21 @@ func (p *program) rehearse(documents string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
+// A page of another site may send plain text through a port-forward. It gets no rehearsal, which costs as much as a start.
+func TestARehearsalTakesDocumentsAlone(t *testing.T) {
+	p := run(t, t.TempDir())
+	for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", ""} {
+		resp, err := http.Post("http://"+p.control.DebugAddr().String()+"/debug/analysis", kind, strings.NewReader(methodsOnly))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusUnsupportedMediaType {
+			t.Errorf("%q: %s", kind, resp.Status)
+		}
+	}
+}
+
 // What a rehearsal says of a policy is what is said of it once it is applied, and the rehearsal leaves nothing behind.
 func TestARehearsalSaysWhatApplyingWillSay(t *testing.T) {
 	p := run(t, t.TempDir())

@@ -84,7 +84,7 @@ One on each node, as root. The local engine starts it; its socket for the node p
 
 const cliFlagsIntroduction = `## lateen
 
-Every verb explains itself with ` + "`--help`" + `, examples first. ` + "`--name`" + ` belongs to all of them.
+Every command explains itself with ` + "`--help`" + `, examples first. ` + "`--name`" + ` belongs to all of them.
 
 | exit code | meaning |
 |---|---|
@@ -92,9 +92,9 @@ Every verb explains itself with ` + "`--help`" + `, examples first. ` + "`--name
 | 1 | failed, as the error says |
 | 64 | the command line is wrong; nothing was done |
 | 79 | ` + "`check`, `demo` and `lab run`" + `: done, and something is wrong with the machine, the mesh or the run |
-| 130 | interrupted |
+| 129, 130, 141, 143 | ended by SIGHUP (a closed terminal), SIGINT (Ctrl-C), SIGPIPE (output that nothing reads) or SIGTERM |
 
-` + "`exec`" + ` passes on the exit code of its command.
+` + "`exec`" + ` passes on the exit code of its command. ` + "`diff`" + ` ends with 1 for a difference and 2 for an error.
 
 `
 

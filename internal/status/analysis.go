@@ -2,6 +2,7 @@ package status
 
 import (
 	"io"
+	"mime"
 	"net/http"
 	"sync"
 
@@ -11,7 +12,10 @@ import (
 )
 
 // maxDocuments bounds what may be sent to be judged, in bytes.
-const maxDocuments = 64 << 20
+const maxDocuments = 16 << 20
+
+// rehearsals lets one request after the other be judged, from its first byte on: a rehearsal takes the memory of a start.
+var rehearsals = make(chan struct{}, 1)
 
 // Analysis is the analysis page.
 type Analysis struct {
@@ -80,6 +84,19 @@ func (s Sources) serveAnalysis(w http.ResponseWriter, r *http.Request) {
 
 // serveRehearsal judges the documents of a request, in YAML or JSON, as if they were applied to the present objects. It changes nothing.
 func (s Sources) serveRehearsal(w http.ResponseWriter, r *http.Request) {
+	// A page of another site can send a form or plain text through a user's port-forward, and nothing else without being asked first.
+	switch kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind {
+	case "application/yaml", "application/json":
+	default:
+		http.Error(w, "send the documents as application/yaml or application/json", http.StatusUnsupportedMediaType)
+		return
+	}
+	select {
+	case rehearsals <- struct{}{}:
+		defer func() { <-rehearsals }()
+	case <-r.Context().Done():
+		return
+	}
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxDocuments))
 	if err != nil {
 		http.Error(w, "read the documents: "+err.Error(), http.StatusBadRequest)

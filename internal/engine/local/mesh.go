@@ -236,6 +236,9 @@ func send(ctx context.Context, dial dialer, method, target string, content io.Re
 	if err != nil {
 		return nil, err
 	}
+	if content != nil {
+		req.Header.Set("Content-Type", "application/yaml")
+	}
 	resp, err := (&http.Client{Transport: t}).Do(req)
 	if err != nil {
 		var ue *url.Error

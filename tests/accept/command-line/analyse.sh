@@ -15,7 +15,7 @@ policy() { printf -- '---\napiVersion: security.istio.io/v1\nkind: Authorization
 # fetched: the client gets an answer of the echo service.
 fetched() { lateen exec deploy/client -- curl -sf -m 5 -o /dev/null 'http://echo:8080/?size=16'; }
 # judged TEXT: what was said, without the order of objects and without hints.
-judged() { grep -E '^(warning|note):|^  cure:' <<<"$1" | sort; }
+judged() { grep -E '^(warning|note):|^  fix:' <<<"$1" | sort; }
 
 dry=$(lateen apply -f "$WORK/analyse.yaml" --dry-run 2>&1)
 equal "a dry run stores nothing" "" "$(lateen get authorizationpolicies -o name 2>/dev/null)"
