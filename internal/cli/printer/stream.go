@@ -118,8 +118,12 @@ func (s *Stream) Write(c api.Connection, reason Reason, now time.Time) error {
 }
 
 func (s *Stream) cells(names Names, c api.Connection) []string {
+	toServer, toClient := Bytes(c.Bytes.ClientToServer), Bytes(c.Bytes.ServerToClient)
+	if c.Event == "opened" { // the event is told before any byte is counted, and its line is written later
+		toServer, toClient = "", ""
+	}
 	return []string{colNode: c.Node, colDirection: c.Direction, colSource: names.Source(c), colDestination: names.Destination(c), colPeer: names.Peer(c),
-		colVerdict: string(c.Verdict()), colDuration: Duration(c.Seconds), colToServer: Bytes(c.Bytes.ClientToServer), colToClient: Bytes(c.Bytes.ServerToClient), colReason: ""}
+		colVerdict: string(c.Verdict()), colDuration: Duration(c.Seconds), colToServer: toServer, colToClient: toClient, colReason: ""}
 }
 
 func (s *Stream) paint(v api.Verdict) func(string) string {

@@ -149,3 +149,17 @@ func TestDurationsHaveAtMostEightCharacters(t *testing.T) {
 		}
 	}
 }
+
+// The event of an opening connection carries no counts; "0 B" would be a claim about the bytes since.
+func TestStreamShowsNoBytesThatAreNotCounted(t *testing.T) {
+	for event, want := range map[string]string{"opened": "  -           -", "open": "0 B         0 B", "closed": "0 B         0 B"} {
+		var out strings.Builder
+		if err := NewStream(&out, term.Style{}, "", nil).Write(api.Connection{Node: "n1", Event: event, Direction: "outbound"}, nil, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(out.String(), "\n")
+		if !strings.Contains(lines[1], want) || strings.Contains(lines[1], "0 B") != (event != "opened") {
+			t.Errorf("%s: got\n%s\nwant %q", event, out.String(), want)
+		}
+	}
+}
