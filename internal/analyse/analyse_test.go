@@ -209,6 +209,29 @@ func TestManyPodsAreCounted(t *testing.T) {
 	}
 }
 
+// An annotation that is not clear is no cause of what the rules do.
+func TestAnUnclearAnnotationForDryRunsStandsByItself(t *testing.T) {
+	const unclear = `partly-enforced warning partial|metadata.annotations[istio.io/dry-run]|annotation istio.io/dry-run is "maybe", so the policy is enforced; use true or false|` + "\n"
+	tests := map[string]struct{ spec, want string }{
+		"a good policy": {`{rules: [{from: [{source: {serviceAccounts: [client]}}]}]}`, unclear},
+		"a misspelt account": {`{rules: [{from: [{source: {serviceAccounts: [cleint]}}]}]}`, "refuses-all warning partial||refuses ALL connections to 2 pods (client-1, web-1): no rule of it matches an identity of the mesh|\n" + unclear +
+			`unknown-service-account warning partial|spec.rules[0].from[0].source.serviceAccounts[0]|"cleint" matches no identity: namespace default has no service account "cleint"|did you mean client?` + "\n"},
+		"a rule that is dropped": {`{rules: [{to: [{operation: {methods: [GET]}}]}]}`, "refuses-all warning partial||refuses ALL connections to 2 pods (client-1, web-1): node proxies cannot judge methods; rules of this ALLOW policy that use them are dropped, so it allows less than written. A waypoint is needed to enforce them|\n" + unclear},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := strings.Replace(policy1(tt.spec), "namespace: default", "namespace: default, annotations: {istio.io/dry-run: maybe}", 1)
+			in := input(t, mesh, world(), p)
+			if got := said(Analyse(in)); got != tt.want {
+				t.Errorf("got\n%swant\n%s", got, tt.want)
+			}
+			if in.AuthorizationPolicies[0].Annotations["istio.io/dry-run"] != "maybe" {
+				t.Error("the policy itself has lost its annotation")
+			}
+		})
+	}
+}
+
 // The pods of a Deployment that was applied together with a policy are about to be made.
 func TestPodsThatAreAboutToBeMadeCount(t *testing.T) {
 	deployment := "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: default}\nspec: {selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {serviceAccountName: web, containers: [{name: c, image: c}]}}}\n"

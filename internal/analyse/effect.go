@@ -32,6 +32,7 @@ func (a *analysis) authorization(p *policy) {
 		a.add(p.key, Finding{Code: PolicyDryRun, Severity: Info, State: DryRun, Message: "dry run only: not enforced",
 			Fix: "remove the annotation " + wellknown.DryRun + " to enforce it"})
 	}
+	a.unclearDryRun(p)
 	a.peers(p)
 	namespace, selector := where(a.Mesh, p.key), p.Spec.Selector.GetMatchLabels()
 	if p.translated.Scope == security.Scope_NAMESPACE {

@@ -92,6 +92,12 @@ func dryRun(policy *securityv1.AuthorizationPolicy) (bool, string) {
 	return parsed, ""
 }
 
+// UnclearDryRun says that a policy's annotation for dry runs is neither true nor false; it is empty if the annotation is clear or missing.
+func UnclearDryRun(policy *securityv1.AuthorizationPolicy) string {
+	_, unclear := dryRun(policy)
+	return unclear
+}
+
 func targeted(spec *securityapi.AuthorizationPolicy) bool {
 	return spec.TargetRef != nil || len(spec.TargetRefs) > 0 //nolint:staticcheck // targetRef is still accepted
 }

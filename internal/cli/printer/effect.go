@@ -57,7 +57,12 @@ func Reasons(findings []api.Finding) string {
 // weighty says whether a finding is more than information.
 func weighty(f api.Finding) bool { return f.Severity == api.FindingWarning || f.State != "" }
 
-// Covers says whether a finding contains the message of a condition.
+// Covers says whether findings contain every sentence of a condition's message.
 func Covers(findings []api.Finding, message string) bool {
-	return message != "" && slices.ContainsFunc(findings, func(f api.Finding) bool { return strings.Contains(f.Message, message) })
+	for sentence := range strings.SplitSeq(message, ". ") {
+		if sentence == "" || !slices.ContainsFunc(findings, func(f api.Finding) bool { return strings.Contains(f.Message, sentence) }) {
+			return false
+		}
+	}
+	return true
 }
