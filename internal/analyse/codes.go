@@ -14,11 +14,11 @@ type Explanation struct {
 var Codes = []Explanation{
 	{PrincipalScheme, Warning, Partial, "a principal of a rule begins with `spiffe://`; proxies compare principals without a scheme, so it matches no identity", "leave out `spiffe://`"},
 	{PrincipalForm, Warning, Partial, "a principal of a rule is not written as `TRUST-DOMAIN/ns/NAMESPACE/sa/ACCOUNT`", "write it so, or use `serviceAccounts`"},
-	{ForeignTrustDomain, Warning, Partial, "a principal of a rule names another trust domain than the mesh's, its aliases and `cluster.local`", "write the mesh's trust domain"},
+	{ForeignTrustDomain, Warning, Partial, "a principal of a rule names another trust domain than the mesh's, its aliases and `cluster.local`", "correct the trust domain, or name it among the mesh's aliases if its peers count as the mesh's own"},
 	{UnknownNamespace, Warning, Partial, "a rule names a namespace that does not exist", "correct the name"},
 	{UnknownServiceAccount, Warning, Partial, "a rule names a service account that does not exist; on Kubernetes, one that no pod runs as", "correct the name"},
 	{UnmatchedPattern, Warning, Partial, "a rule has a pattern that matches no identity of the mesh", "correct the pattern"},
-	{PeerNotEnrolled, Warning, Partial, "the pods that a rule names are not enrolled; they connect without an identity, so the rule does not match them", "enrol their namespace"},
+	{PeerNotEnrolled, Warning, Partial, "the pods that a rule names are not enrolled; they connect without an identity, so the rule does not match them", "enrol their namespace; match pods that cannot be enrolled by `ipBlocks`"},
 	{PeerWithoutPods, Info, "", "a rule names a service account or a namespace that no pod has now", "nothing, if the pods are still to come"},
 	{SelectsNoPod, Warning, Ineffective, "no pod has the labels of the policy's selector", "correct the labels"},
 	{NamespaceMissing, Warning, Ineffective, "the policy's own namespace does not exist", "correct the namespace"},

@@ -146,6 +146,8 @@ func (a *analysis) enrol(list []*workload) string {
 		}
 	}
 	switch {
+	case slices.ContainsFunc(list, func(w *workload) bool { return w.outside == systemNamespace }) && len(namespaces) == 0:
+		return "do not enrol it: namespace " + list[0].key.Namespace + " is of the mesh or the cluster"
 	case len(namespaces) == 0:
 		return "pods with hostNetwork and static pods cannot be enrolled: give them a network and an account of their own"
 	case len(namespaces) > 1:

@@ -15,6 +15,7 @@ type presence int
 const (
 	absent    presence = iota
 	planned            // the account exists, and no pod runs as it now
+	outsider           // pods run as it that cannot be enrolled: they connect without an identity
 	plaintext          // pods run as it that are not enrolled: they connect without an identity
 	present            // peers with it can connect
 )
@@ -23,11 +24,14 @@ const (
 type identity struct {
 	namespace, account string
 	is                 presence
+	// outside says why its pods cannot be enrolled, if it is an outsider.
+	outside string
 }
 
 // identities indexes the identities of the mesh's workloads by account, by prefix and by suffix.
 type identities struct {
-	mesh     translate.Mesh
+	// domains are the mesh's trust domain and its aliases: policies name a peer under each of them.
+	domains  []string
 	accounts map[string]map[string]*identity // by namespace and name
 	forward  []named                         // by principal
 	backward []named                         // by the principal's letters from the last to the first
@@ -40,7 +44,7 @@ type named struct {
 }
 
 func newIdentities(mesh translate.Mesh, looked *int) *identities {
-	return &identities{mesh: mesh, accounts: map[string]map[string]*identity{}, looked: looked}
+	return &identities{domains: append([]string{mesh.TrustDomain}, mesh.TrustDomainAliases...), accounts: map[string]map[string]*identity{}, looked: looked}
 }
 
 // exists notes a service account, whether anything runs as it or not.
@@ -56,14 +60,17 @@ func (s *identities) exists(namespace, account string) *identity {
 	return in[account]
 }
 
-// add notes a workload that runs as an account; meshed says that it connects with its identity.
-func (s *identities) add(namespace, account string, meshed bool) {
+// add notes a workload that runs as an account; meshed says that it connects with its identity, and outside why it cannot be enrolled.
+func (s *identities) add(namespace, account string, meshed bool, outside string) {
 	is := plaintext
-	if meshed {
+	switch {
+	case meshed:
 		is = present
+	case outside != "":
+		is = outsider
 	}
 	if i := s.exists(namespace, account); i.is < is {
-		i.is = is
+		i.is, i.outside = is, outside
 	}
 }
 
@@ -72,9 +79,11 @@ func (s *identities) settle() {
 	for _, namespace := range slices.Sorted(maps.Keys(s.accounts)) {
 		for _, account := range slices.Sorted(maps.Keys(s.accounts[namespace])) {
 			of := s.accounts[namespace][account]
-			principal := s.principal(namespace, account)
-			s.forward = append(s.forward, named{principal, of})
-			s.backward = append(s.backward, named{reversed(principal), of})
+			for _, domain := range s.domains {
+				principal := principalOf(domain, namespace, account)
+				s.forward = append(s.forward, named{principal, of})
+				s.backward = append(s.backward, named{reversed(principal), of})
+			}
 		}
 	}
 	for _, list := range [][]named{s.forward, s.backward} {
@@ -82,9 +91,13 @@ func (s *identities) settle() {
 	}
 }
 
-// principal is an identity as policies name it.
+// principal is an identity as policies name it, under the mesh's own trust domain.
 func (s *identities) principal(namespace, account string) string {
-	return s.mesh.TrustDomain + "/ns/" + namespace + "/sa/" + account
+	return principalOf(s.domains[0], namespace, account)
+}
+
+func principalOf(domain, namespace, account string) string {
+	return domain + "/ns/" + namespace + "/sa/" + account
 }
 
 func reversed(s string) string {
@@ -114,7 +127,11 @@ func (s *identities) principals(m *security.StringMatch, visit func(*identity) b
 	case *security.StringMatch_Suffix:
 		s.within(s.backward, reversed(m.Suffix), visit)
 	case *security.StringMatch_Exact:
-		s.within(s.forward, m.Exact, func(i *identity) bool { return s.principal(i.namespace, i.account) == m.Exact && visit(i) })
+		i, found := slices.BinarySearchFunc(s.forward, m.Exact, func(n named, p string) int { return strings.Compare(n.text, p) })
+		*s.looked++
+		if found {
+			visit(s.forward[i].of)
+		}
 	}
 }
 
@@ -144,9 +161,9 @@ func (s *identities) inNamespace(namespace string, visit func(*identity) bool) b
 }
 
 // satisfies says whether the mesh has an identity that fulfils a match. Exceptions are not looked at: another peer fulfils the match. A match that
-// names no identity is fulfilled by any peer, unless it is empty, since proxies skip empty matches.
+// names no identity, or "*", is fulfilled by any peer, unless it is empty, since proxies skip empty matches.
 func (s *identities) satisfies(m *security.Match) bool {
-	if len(m.Principals)+len(m.Namespaces)+len(m.ServiceAccounts) == 0 {
+	if (len(m.Principals) == 0 || anybody(m.Principals)) && (len(m.Namespaces) == 0 || anybody(m.Namespaces)) && len(m.ServiceAccounts) == 0 {
 		return translate.Names(m)
 	}
 	found := false
@@ -178,13 +195,17 @@ func (s *identities) satisfies(m *security.Match) bool {
 	return found
 }
 
+// anybody says whether "*" is among patterns.
+func anybody(list []*security.StringMatch) bool {
+	return slices.ContainsFunc(list, func(p *security.StringMatch) bool { return p.GetPresence() != nil })
+}
+
 // fits says whether an identity is one that each list of a match names.
 func (s *identities) fits(m *security.Match, i *identity) bool {
-	principal := s.principal(i.namespace, i.account)
 	any := func(list []*security.StringMatch, text string) bool {
 		return len(list) == 0 || slices.ContainsFunc(list, func(p *security.StringMatch) bool { return translate.Matches(p, text) })
 	}
-	return any(m.Principals, principal) && any(m.Namespaces, i.namespace) &&
+	return slices.ContainsFunc(s.domains, func(domain string) bool { return any(m.Principals, principalOf(domain, i.namespace, i.account)) }) && any(m.Namespaces, i.namespace) &&
 		(len(m.ServiceAccounts) == 0 || slices.ContainsFunc(m.ServiceAccounts, func(a *security.ServiceAccountMatch) bool {
 			return a.Namespace == i.namespace && a.ServiceAccount == i.account
 		}))

@@ -77,19 +77,19 @@ func newIndex(in *Input) *index {
 			continue
 		}
 		w := &workload{key: model.PodKey(p.Namespace, p.Name), outside: outside(p)}
-		w.enrolled = w.outside == "" && x.wanted(p.Namespace, p.Labels)
+		x.enrol(w, p.Labels, in.Mesh)
 		x.put(w, p.Labels)
 		if account, ok := model.Account(p); ok {
-			x.identities.add(p.Namespace, account, w.enrolled || p.Labels[wellknown.Tunnel] == "http" || p.Annotations[wellknown.SidecarStatus] != "" || own[p.Namespace+"/"+account])
+			x.identities.add(p.Namespace, account, w.enrolled || p.Labels[wellknown.Tunnel] == "http" || p.Annotations[wellknown.SidecarStatus] != "" || own[p.Namespace+"/"+account], w.outside)
 		}
 	}
 	for _, d := range in.Deployments {
-		x.putTemplate(d, own)
+		x.putTemplate(d, own, in.Mesh)
 	}
 	for _, we := range in.WorkloadEntries {
 		x.put(&workload{key: model.WorkloadEntryKey(we.Namespace, we.Name), enrolled: true}, translate.EntryLabels(we))
 		if we.Spec.ServiceAccount != "" {
-			x.identities.add(we.Namespace, we.Spec.ServiceAccount, true)
+			x.identities.add(we.Namespace, we.Spec.ServiceAccount, true, "")
 		}
 	}
 	for _, se := range in.ServiceEntries {
@@ -99,7 +99,7 @@ func newIndex(in *Input) *index {
 		x.put(&workload{key: model.ServiceEntryKey(se.Namespace, se.Name), enrolled: true}, se.Labels)
 		for _, e := range se.Spec.Endpoints {
 			if e.ServiceAccount != "" {
-				x.identities.add(se.Namespace, e.ServiceAccount, true)
+				x.identities.add(se.Namespace, e.ServiceAccount, true, "")
 			}
 		}
 	}
@@ -112,7 +112,7 @@ func newIndex(in *Input) *index {
 }
 
 // putTemplate adds the pods that a Deployment will have. A Deployment that is scaled to zero will have none.
-func (x *index) putTemplate(d *appsv1.Deployment, own map[string]bool) {
+func (x *index) putTemplate(d *appsv1.Deployment, own map[string]bool, mesh translate.Mesh) {
 	t := &d.Spec.Template
 	if d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
 		return
@@ -121,10 +121,10 @@ func (x *index) putTemplate(d *appsv1.Deployment, own map[string]bool) {
 	if t.Spec.HostNetwork {
 		w.outside = hostNetwork
 	}
-	w.enrolled = w.outside == "" && x.wanted(d.Namespace, t.Labels)
+	x.enrol(w, t.Labels, mesh)
 	x.put(w, t.Labels)
 	account := cmp.Or(t.Spec.ServiceAccountName, defaultAccount)
-	x.identities.add(d.Namespace, account, w.enrolled || own[d.Namespace+"/"+account])
+	x.identities.add(d.Namespace, account, w.enrolled || own[d.Namespace+"/"+account], w.outside)
 }
 
 func (x *index) put(w *workload, labels map[string]string) {
@@ -146,9 +146,20 @@ func (x *index) put(w *workload, labels map[string]string) {
 }
 
 const (
-	hostNetwork = "hostNetwork"
-	staticPod   = "static pod"
+	hostNetwork     = "hostNetwork"
+	staticPod       = "static pod"
+	systemNamespace = "system namespace"
 )
+
+// enrol says of a workload with its labels whether it is enrolled, and why it cannot be. The programs of the mesh and of the cluster stay outside
+// unless a label puts them into the mesh.
+func (x *index) enrol(w *workload, labels map[string]string, mesh translate.Mesh) {
+	w.enrolled = w.outside == "" && x.wanted(w.key.Namespace, labels)
+	system := []string{mesh.RootNamespace, "kube-system", "kube-public", "kube-node-lease"}
+	if w.outside == "" && !w.enrolled && slices.Contains(system, w.key.Namespace) {
+		w.outside = systemNamespace
+	}
+}
 
 // outside says why a pod can never be enrolled; empty if it can.
 func outside(p *corev1.Pod) string {

@@ -69,6 +69,9 @@ func (a *analysis) values(p *policy, v values) {
 
 // principal looks at one principal of a rule.
 func (a *analysis) principal(_ *policy, value string) (Finding, bool) {
+	if value == "*" {
+		return Finding{}, false // any identity, whichever there are now
+	}
 	const scheme = "spiffe://"
 	if bare, has := strings.CutPrefix(value, scheme); has {
 		return Finding{Code: PrincipalScheme, Severity: Warning, Message: quoted(value) + " matches no identity: principals have no scheme",
@@ -91,8 +94,7 @@ func (a *analysis) principal(_ *policy, value string) (Finding, bool) {
 			Fix: "write " + a.identities.principal("NAMESPACE", "ACCOUNT")}, true
 	}
 	if expanded := translate.ExpandPrincipals(a.Mesh.TrustDomain, a.Mesh.TrustDomainAliases, []string{value}); !slices.Contains(expanded, a.identities.principal(part[2], part[4])) {
-		return Finding{Code: ForeignTrustDomain, Severity: Warning, Message: fmt.Sprintf("%s matches no identity: the mesh's trust domain is %q", quoted(value), a.Mesh.TrustDomain),
-			Fix: "write " + a.identities.principal(part[2], part[4])}, true
+		return Finding{Code: ForeignTrustDomain, Severity: Warning, Message: fmt.Sprintf("%s matches no identity: the mesh's trust domain is %q", quoted(value), a.Mesh.TrustDomain)}, true // the same account of this mesh is another peer, so no correction is known
 	}
 	return a.missing(part[2], part[4], quoted(value), a.identities.principal)
 }
@@ -116,6 +118,9 @@ func (a *analysis) account(p *policy, value string) (Finding, bool) {
 
 // namespace looks at one namespace of a rule.
 func (a *analysis) namespace(_ *policy, value string) (Finding, bool) {
+	if value == "*" {
+		return Finding{}, false
+	}
 	best := identity{}
 	for _, m := range translate.Patterns([]string{value}) {
 		a.identities.inNamespaces(m, best.better)
@@ -145,6 +150,9 @@ func met(named string, best identity) (Finding, bool) {
 	switch best.is {
 	case planned:
 		return Finding{Code: PeerWithoutPods, Severity: Info, Message: named + " matches no identity now: there are no pods of it"}, true
+	case outsider:
+		return Finding{Code: PeerNotEnrolled, Severity: Warning, Message: fmt.Sprintf("%s matches no identity: its pods (%s) cannot be enrolled, and their connections carry no identity", named, best.outside),
+			Fix: "match their addresses with ipBlocks"}, true
 	case plaintext:
 		return Finding{Code: PeerNotEnrolled, Severity: Warning, Message: named + " matches no identity: its pods are not enrolled, and connect without one",
 			Fix: "enrol them: lateen label namespace " + best.namespace + " " + wellknown.DataplaneMode + "=" + ambient}, true
