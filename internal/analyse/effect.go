@@ -60,22 +60,30 @@ func (a *analysis) effect(p *policy, in *scope) {
 		because = p.condition.Message
 	}
 	switch {
-	case allow && !p.alive:
+	case allow && p.peers != present:
 		f := Finding{Code: RefusesAll, Severity: Warning, State: Partial}
 		if len(p.Spec.Rules) == 0 {
 			f.Severity, f.State = Info, "" // the usual way to refuse all connections but those that other policies allow
 		}
 		shut := a.unallowed(in)
-		f.Message = fmt.Sprintf("%s ALL connections to %s: %s", refuses, a.podText(&f, shut), because)
+		f.Message = fmt.Sprintf("%s ALL connections to %s", refuses, a.podText(&f, shut))
 		if len(shut) == 0 {
-			f.Code, f.Message = AllowsNothing, "allows nothing beside what other ALLOW policies do: "+because
+			f.Code, f.Message = AllowsNothing, "allows nothing beside what other ALLOW policies do"
+		}
+		if p.peers == planned {
+			f.Message += " until an enrolled pod of " + either(p.soon) + " exists"
+		} else {
+			f.Message += ": " + because
 		}
 		a.add(p.key, f)
+		if p.peers == planned && judgedInPart {
+			a.add(p.key, Finding{Code: PartlyEnforced, Severity: Warning, State: Partial, Message: p.condition.Message})
+		}
 	case !allow && len(p.Spec.Rules) == 0:
 		a.add(p.key, Finding{Code: DeniesNothing, Severity: Warning, State: Ineffective, Message: "a DENY policy without rules never matches and denies nothing", Fix: "add a rule; one empty rule ({}) denies everything"})
-	case !allow && !p.alive && judgedInPart && !slices.ContainsFunc(p.translated.Rules, translate.CanMatch):
+	case !allow && p.peers == absent && judgedInPart && !slices.ContainsFunc(p.translated.Rules, translate.CanMatch):
 		a.add(p.key, Finding{Code: DeniesNothing, Severity: Warning, State: Ineffective, Message: because}) // which says so
-	case !allow && !p.alive:
+	case !allow && p.peers == absent:
 		a.add(p.key, Finding{Code: DeniesNothing, Severity: Warning, State: Ineffective, Message: denies + " nothing: " + because})
 	case !allow && slices.ContainsFunc(p.translated.Rules, func(r *security.Rule) bool { return len(r.Clauses) == 0 }):
 		f := Finding{Code: DeniesAll, Severity: Info}
@@ -220,6 +228,15 @@ func (a *analysis) podText(f *Finding, list []*workload) string {
 		noun = " pod ("
 	}
 	return strconv.Itoa(len(real)) + noun + more(names, len(real)) + ")"
+}
+
+// either names the first of several alternatives.
+func either(names []string) string {
+	text := strings.Join(names[:min(len(names), namedPods)], " or ")
+	if others := len(names) - namedPods; others > 0 {
+		text += fmt.Sprintf(" or %d more", others)
+	}
+	return text
 }
 
 func more(names []string, all int) string {

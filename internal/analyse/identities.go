@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"lateen.dev/lateen/internal/gen/security"
 	"lateen.dev/lateen/internal/translate"
 )
@@ -31,11 +33,12 @@ type identity struct {
 // identities indexes the identities of the mesh's workloads by account, by prefix and by suffix.
 type identities struct {
 	// domains are the mesh's trust domain and its aliases: policies name a peer under each of them.
-	domains  []string
-	accounts map[string]map[string]*identity // by namespace and name
-	forward  []named                         // by principal
-	backward []named                         // by the principal's letters from the last to the first
-	looked   *int
+	domains    []string
+	accounts   map[string]map[string]*identity // by namespace and name
+	namespaces map[string]*corev1.Namespace
+	forward    []named // by principal
+	backward   []named // by the principal's letters from the last to the first
+	looked     *int
 }
 
 type named struct {
@@ -43,8 +46,8 @@ type named struct {
 	of   *identity
 }
 
-func newIdentities(mesh translate.Mesh, looked *int) *identities {
-	return &identities{domains: append([]string{mesh.TrustDomain}, mesh.TrustDomainAliases...), accounts: map[string]map[string]*identity{}, looked: looked}
+func newIdentities(mesh translate.Mesh, namespaces map[string]*corev1.Namespace, looked *int) *identities {
+	return &identities{domains: append([]string{mesh.TrustDomain}, mesh.TrustDomainAliases...), namespaces: namespaces, accounts: map[string]map[string]*identity{}, looked: looked}
 }
 
 // exists notes a service account, whether anything runs as it or not.
@@ -160,39 +163,61 @@ func (s *identities) inNamespace(namespace string, visit func(*identity) bool) b
 	return true
 }
 
-// satisfies says whether the mesh has an identity that fulfils a match. Exceptions are not looked at: another peer fulfils the match. A match that
-// names no identity, or "*", is fulfilled by any peer, unless it is empty, since proxies skip empty matches.
-func (s *identities) satisfies(m *security.Match) bool {
+// standing says how present the peers are that fulfil a match: present if there are any; planned if pods of them may still come, with the names
+// of what they would be pods of; else absent. Exceptions are not looked at: another peer fulfils the match. A match that names no identity, or "*",
+// is fulfilled by any peer, unless it is empty, since proxies skip empty matches.
+func (s *identities) standing(m *security.Match) (presence, []string) {
 	if (len(m.Principals) == 0 || anybody(m.Principals)) && (len(m.Namespaces) == 0 || anybody(m.Namespaces)) && len(m.ServiceAccounts) == 0 {
-		return translate.Names(m)
+		if translate.Names(m) {
+			return present, nil
+		}
+		return absent, nil
 	}
-	found := false
-	// The account may exist without a pod: such a peer can come at any time. Peers that are not enrolled have no identity.
+	best, soon := absent, map[string]bool{}
+	byNamespace := len(m.Principals) == 0 && len(m.ServiceAccounts) == 0
 	visit := func(i *identity) bool {
-		found = i.is != plaintext && s.fits(m, i)
-		return !found
+		if s.fits(m, i) {
+			best = max(best, i.is)
+			if i.is == planned && byNamespace {
+				soon["namespace "+i.namespace] = true
+			} else if i.is == planned {
+				soon["service account "+i.namespace+"/"+i.account] = true
+			}
+		}
+		return best != present
 	}
 	switch {
 	case len(m.ServiceAccounts) > 0:
 		for _, a := range m.ServiceAccounts {
-			if i := s.accounts[a.Namespace][a.ServiceAccount]; i != nil && !found {
+			if i := s.accounts[a.Namespace][a.ServiceAccount]; i != nil && best != present {
 				visit(i)
 			}
 		}
-	case len(m.Principals) > 0:
+	case len(m.Principals) > 0 && !anybody(m.Principals):
 		for _, p := range m.Principals {
-			if !found {
+			if best != present {
 				s.principals(p, visit)
 			}
 		}
 	default:
 		for _, n := range m.Namespaces {
-			if !found {
+			if best != present {
 				s.inNamespaces(n, visit)
+			}
+			// A namespace can exist without an account that is known.
+			if name := n.GetExact(); byNamespace && s.namespaces[name] != nil && len(s.accounts[name]) == 0 {
+				best = max(best, planned)
+				soon["namespace "+name] = true
 			}
 		}
 	}
-	return found
+	switch best {
+	case present:
+		return present, nil
+	case planned:
+		return planned, slices.Sorted(maps.Keys(soon))
+	}
+	return absent, nil // pods without an identity fulfil nothing
 }
 
 // anybody says whether "*" is among patterns.

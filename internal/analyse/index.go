@@ -56,8 +56,9 @@ type policy struct {
 	key        model.Key
 	translated *security.Authorization // nil if they do not enforce it
 	condition  model.Condition
-	// alive says that a rule of it can match a connection.
-	alive bool
+	// peers says whether a rule of it can match a connection: present if one can, planned if one could as soon as there were pods of what soon names.
+	peers presence
+	soon  []string
 }
 
 func newIndex(in *Input) *index {
@@ -67,7 +68,7 @@ func newIndex(in *Input) *index {
 	for _, ns := range in.Namespaces {
 		x.namespaces[ns.Name] = ns
 	}
-	x.identities = newIdentities(in.Mesh, &x.looked)
+	x.identities = newIdentities(in.Mesh, x.namespaces, &x.looked)
 	own := map[string]bool{}
 	for _, account := range in.OwnIdentityAccounts {
 		own[account] = true
@@ -195,8 +196,8 @@ func (x *index) readPolicies(in *Input) {
 		if p.translated == nil {
 			continue
 		}
-		p.alive = slices.ContainsFunc(p.translated.Rules, x.canMatch)
-		if !p.alive || p.translated.DryRun || p.translated.Action != security.Action_ALLOW {
+		p.peers, p.soon = x.rules(p.translated.Rules)
+		if p.peers != present || p.translated.DryRun || p.translated.Action != security.Action_ALLOW {
 			continue
 		}
 		switch p.translated.Scope {
@@ -218,11 +219,51 @@ func where(mesh translate.Mesh, policy model.Key) string {
 	return policy.Namespace
 }
 
-// canMatch says whether a rule can match a connection that a workload of the mesh, or somebody outside of it, opens.
-func (x *index) canMatch(r *security.Rule) bool {
-	return translate.CanMatch(r) && !slices.ContainsFunc(r.Clauses, func(c *security.Clause) bool {
-		return !slices.ContainsFunc(c.Matches, x.identities.satisfies)
-	})
+// rules says whether rules can match a connection that a workload of the mesh, or somebody outside of it, opens, see policy.
+func (x *index) rules(rules []*security.Rule) (presence, []string) {
+	best, soon := absent, map[string]bool{}
+	for _, r := range rules {
+		switch is, names := x.rule(r); is {
+		case present:
+			return present, nil
+		case planned:
+			best = planned
+			for _, name := range names {
+				soon[name] = true
+			}
+		}
+	}
+	return best, slices.Sorted(maps.Keys(soon))
+}
+
+// rule does so for one rule. Each of its clauses must be fulfilled, by any of its matches.
+func (x *index) rule(r *security.Rule) (presence, []string) {
+	if !translate.CanMatch(r) {
+		return absent, nil
+	}
+	least, soon := present, []string(nil)
+	for _, c := range r.Clauses {
+		best, names := absent, []string(nil)
+		for _, m := range c.Matches {
+			is, of := x.identities.standing(m)
+			if is > best {
+				best, names = is, nil
+			}
+			if is == best {
+				names = append(names, of...)
+			}
+			if is == present {
+				break
+			}
+		}
+		if best < least {
+			least, soon = best, names
+		}
+		if least == absent {
+			return absent, nil
+		}
+	}
+	return least, soon
 }
 
 // scope is the workloads that a policy is about, in the order of their names.
