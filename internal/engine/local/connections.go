@@ -11,7 +11,8 @@ import (
 )
 
 // serveConnections passes on what a node's proxy says about its connections, for as long as it has something to say and
-// somebody listens.
+// somebody listens. A process that drains after its replacement has things to say for hours: the answer then ends, and whoever
+// asks again hears its successor.
 func (e *Engine) serveConnections(w http.ResponseWriter, r *http.Request) {
 	n, err := e.nodeOf(r)
 	if err != nil {
@@ -23,12 +24,22 @@ func (e *Engine) serveConnections(w http.ResponseWriter, r *http.Request) {
 			Cure: "see its log with `lateen logs proxy/" + n.name + "`"})
 		return
 	}
-	body, err := askConnections(r.Context(), n, r.URL.RawQuery)
+	moves := n.proxy.moves() // before it is known whose page it is
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	body, err := askConnections(ctx, n, r.URL.RawQuery)
 	if err != nil {
 		fail(w, &api.Error{Code: http.StatusBadGateway, Message: "ask on node " + n.name + ": " + err.Error(), Cure: "see `lateen status`"})
 		return
 	}
 	defer body.Close()
+	go func() {
+		select {
+		case <-moves:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	flush := http.NewResponseController(w)
 	part := make([]byte, 32<<10)
 	for {

@@ -32,6 +32,7 @@ type daemon struct {
 	draining  map[*launched]drainTime // those of them that were replaced
 	replacing bool
 	replaced  chan struct{} // something is in it when current is another process than before
+	moved     chan struct{} // see moves
 	restarts  int
 	lastExit  string
 	failures  int // starts that did not last, in a row

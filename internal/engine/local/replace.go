@@ -194,6 +194,7 @@ func (e *Engine) serveReplace(w http.ResponseWriter, r *http.Request) {
 			_ = old.Signal(syscall.SIGTERM)
 		}
 	}
+	go n.proxy.handOver(n.admin, old.PID, old.Done())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
