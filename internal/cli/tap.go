@@ -178,6 +178,7 @@ func (a *app) tap(ctx context.Context, filter api.ConnectionFilter, format print
 			return 0
 		})
 	}
+	a.warnDraining(ctx, "")
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
@@ -217,10 +218,13 @@ func (a *app) tap(ctx context.Context, filter api.ConnectionFilter, format print
 // hear passes on what one node's proxy tells, and that of its successors.
 func (t *tapped) hear(ctx context.Context, node string, filter api.ConnectionFilter) error {
 	heard := false
-	for {
+	for again := false; ; again = true {
 		err := t.client().FollowConnections(ctx, node, filter, func(c api.Connection) error {
 			heard = true
 			if c.Event == "watching" {
+				if again {
+					t.warnDraining(ctx, node)
+				}
 				return errors.Join(t.watching(c), t.before(ctx, node, filter))
 			}
 			return t.tell(c)

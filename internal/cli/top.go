@@ -108,6 +108,7 @@ func (a *app) top(ctx context.Context, connections, once bool, interval time.Dur
 	if err != nil {
 		return err
 	}
+	a.warnDraining(ctx, "")
 	before, err := a.look(ctx, version.Nodes, connections)
 	if err != nil {
 		return err

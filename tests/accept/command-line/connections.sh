@@ -133,3 +133,15 @@ rehearsed=$(lines ' would deny ')
 equal "the summary counts them" "$rehearsed" "$(sed -n 's/^  \([0-9]*\) would be denied by default\/rehearsal$/\1/p' "$WORK/tap.err")"
 check "end the rehearsal" lateen delete -n default AuthorizationPolicy/rehearsal
 check "as before" lateen wait
+
+echo "# a watch follows a node's proxy to its successor"
+check "deny the client" policy no-client "" DENY client
+check "in force" lateen wait
+observe --denied --direction inbound -o json
+check "the proxy of n2 tells of a denial" eventually 20 written ask 1 1
+check "replace it" lateen proxy replace n2
+refused_later() { ask 1 1; jq -es '(map(.event == "watching" and .node == "n2") | rindex(true)) as $again | (map(select(.event == "watching" and .node == "n2")) | length) > 1 and any(.[$again:][]; .event == "closed" and .node == "n2" and .denied.by == ["default/no-client"])' "$WORK/tap" >/dev/null; }
+check "its successor tells of a later one" eventually 20 refused_later
+tapped
+check "allow again" lateen delete -n default AuthorizationPolicy/no-client
+check "as before" lateen wait
