@@ -17,16 +17,17 @@ import (
 	"lateen.dev/lateen/internal/translate"
 )
 
-// reasonsLive is how long objects that explain refusals are remembered: a flood of refusals asks for them once. Where they explain
-// nothing, they are asked for again after reasonsMissing: the object may have been made meanwhile.
-const reasonsLive, reasonsMissing = 2 * time.Second, 100 * time.Millisecond
+// reasonsLive is how long the objects that explain refusals are kept, so that a flood of refusals asks for them once. It is short because a
+// refusal must not name an object that was deleted before the connection was opened.
+const reasonsLive = 100 * time.Millisecond
 
 // reasons explains verdicts by the objects that people wrote. A node proxy knows a STRICT PeerAuthentication as a policy that denies
 // plaintext, under a name that no object has; which object it is follows from the objects, as in the control plane.
 type reasons struct {
 	app    *app
 	ctx    context.Context
-	asked  time.Time
+	asked  time.Time     // when the objects were read; it is not later than the answer
+	took   time.Duration // how long the answer took
 	peers  []*securityv1.PeerAuthentication
 	labels map[string]map[string]string // of pods, by namespace and name
 }
@@ -101,23 +102,17 @@ func (r *reasons) strict(c api.Connection, namespace, own string) explained {
 	if own != "" {
 		root = "" // the policy's name does not tell
 	}
-	ages := []time.Duration{reasonsLive, reasonsMissing}
 	number, err := strconv.ParseUint(c.Destination.Address[strings.LastIndexByte(c.Destination.Address, ':')+1:], 10, 16)
-	if err != nil {
-		ages = nil // without a port nothing can be found
-	}
-	for _, age := range ages {
-		r.refresh(age)
+	if err == nil { // without a port nothing can be found
+		r.refresh()
 		labels := r.labelsOf(c.Destination.Namespace, c.Destination.Workload)
-		found, is := translate.FindStrictness(r.peers, root, c.Destination.Namespace, labels, uint32(number))
-		if !is {
-			continue
+		if found, is := translate.FindStrictness(r.peers, root, c.Destination.Namespace, labels, uint32(number)); is {
+			where := ""
+			if found.OnPort {
+				where = fmt.Sprintf(" on port %d", number)
+			}
+			return plaintextRefused(found.PeerAuthentication.Namespace, found.PeerAuthentication.Name, "STRICT"+where, "is")
 		}
-		where := ""
-		if found.OnPort {
-			where = fmt.Sprintf(" on port %d", number)
-		}
-		return plaintextRefused(found.PeerAuthentication.Namespace, found.PeerAuthentication.Name, "STRICT"+where, "is")
 	}
 	if own != "" {
 		return plaintextRefused(namespace, own, "STRICT", "inherits")
@@ -137,12 +132,14 @@ func plaintextRefused(namespace, name, strict, verb string) explained {
 	}
 }
 
-// refresh reads the PeerAuthentications again if they are older than that. Without an answer there are none, and reasons stay general.
-func (r *reasons) refresh(age time.Duration) {
-	now := time.Now()
-	if now.Sub(r.asked) < age {
+// refresh reads the PeerAuthentications again if they are older than reasonsLive, or than twice the time that a slow engine took to list them.
+// Without an answer there are none, and reasons stay general.
+func (r *reasons) refresh() {
+	now := r.app.Now()
+	if !r.asked.IsZero() && now.Sub(r.asked) < max(reasonsLive, 2*r.took) {
 		return
 	}
+	defer func() { r.took = r.app.Now().Sub(now) }()
 	r.asked, r.peers, r.labels = now, nil, map[string]map[string]string{}
 	list, err := r.app.client().Get(r.ctx, api.GetRequest{Kind: "PeerAuthentication", AllNamespaces: true})
 	if err != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,8 @@ func TestReasonsNameTheObjectThatItsAuthorWrote(t *testing.T) {
 		peerAuthentication("default", "echo-ports", `{"selector": {"matchLabels": {"app": "echo"}}, "mtls": {"mode": "PERMISSIVE"}, "portLevelMtls": {"8080": {"mode": "STRICT"}}}`),
 		peerAuthentication("open", "none", `{"mtls": {"mode": "PERMISSIVE"}}`),
 	}
-	a := &app{Env: Env{Connect: func(mesh string) *api.Client { return api.NewAt(mesh, f.socket) }}}
+	clock := now
+	a := &app{Env: Env{Connect: func(mesh string) *api.Client { return api.NewAt(mesh, f.socket) }, Now: func() time.Time { return clock }}}
 	r := &reasons{app: a, ctx: t.Context()}
 	to := func(namespace, pod string, c api.Connection) api.Connection {
 		c.Event, c.Direction = "closed", "inbound"
@@ -74,19 +76,25 @@ func TestReasonsNameTheObjectThatItsAuthorWrote(t *testing.T) {
 		return n
 	}
 	before := asked()
-	r.asked = time.Now() // however slow this machine is
+	clock = clock.Add(time.Minute)
 	for range 20 {
 		r.of(to("default", "web-1", by("root/istio_converted_static_strict")))
 	}
-	if n := asked() - before; n > 1 {
+	if n := asked() - before; n != 1 {
 		t.Errorf("20 refusals at once asked %d times for PeerAuthentications", n)
 	}
 
-	// One that is made while the older ones are remembered is found.
+	// An object that was made just before a connection explains its refusal, and one that was deleted does not.
 	f.objects = append(f.objects, peerAuthentication("open", "made", `{"selector": {"matchLabels": {"app": "new"}}, "mtls": {"mode": "STRICT"}}`),
 		api.Object{Key: api.Key{Kind: "Pod", Namespace: "open", Name: "new-1"}, Raw: []byte(`{"metadata": {"labels": {"app": "new"}}}`)})
-	r.asked = time.Now().Add(-reasonsLive / 2)
-	if got := r.of(to("open", "new-1", by("root/istio_converted_static_strict"))).Text(); got != "plaintext refused: PeerAuthentication open/made is STRICT" {
+	refused := to("open", "new-1", by("root/istio_converted_static_strict"))
+	clock = clock.Add(reasonsLive)
+	if got := r.of(refused).Text(); got != "plaintext refused: PeerAuthentication open/made is STRICT" {
 		t.Errorf("got %q", got)
+	}
+	f.objects = slices.DeleteFunc(f.objects, func(o api.Object) bool { return o.Key.Name == "made" })
+	clock = clock.Add(200 * time.Millisecond)
+	if got := r.of(refused).Text(); strings.Contains(got, "open/made") {
+		t.Errorf("a refusal names an object that was deleted before: %q", got)
 	}
 }
