@@ -89,6 +89,15 @@ type surroundings struct {
 	client *api.Client
 	lists  map[string][]api.Object
 	seen   *api.Status
+	root   string // the mesh's root namespace; empty until it is needed
+}
+
+// rootNamespace is the mesh's root namespace.
+func (s *surroundings) rootNamespace() string {
+	if s.root == "" {
+		s.root = rootNamespace(s.ctx, s.client)
+	}
+	return s.root
 }
 
 // all lists the objects of a kind in every namespace.

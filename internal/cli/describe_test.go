@@ -134,3 +134,15 @@ func TestADescriptionFitsTheTerminal(t *testing.T) {
 		}
 	}
 }
+
+func TestDescribeTakesTheRootNamespaceFromTheControlPlane(t *testing.T) {
+	f := describedMesh(t)
+	for root, pods := range map[string]int{"": 2, "istio-system": 2, "other": 0} {
+		f.root = root
+		var d printer.Description
+		r := f.run("", "describe", "ap", "everywhere", "-n", "istio-system", "-o", "json")
+		if err := json.Unmarshal([]byte(r.stdout), &d); err != nil || len(d.Policy.Pods) != pods {
+			t.Errorf("root namespace %q: %v, %+v", root, err, d.Policy)
+		}
+	}
+}

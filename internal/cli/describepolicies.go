@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -13,8 +15,17 @@ import (
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
-// rootNamespace is where policies without a selector hold for the whole mesh.
-const rootNamespace = "istio-system"
+// defaultRootNamespace is the root namespace of a mesh for which nobody has chosen another one.
+const defaultRootNamespace = "istio-system"
+
+// rootNamespace is where policies without a selector hold for the whole mesh. It is the usual one if the control plane does not name it.
+func rootNamespace(ctx context.Context, client *api.Client) string {
+	root, err := client.RootNamespace(ctx)
+	if err != nil {
+		return defaultRootNamespace
+	}
+	return cmp.Or(root, defaultRootNamespace)
+}
 
 // policy is an AuthorizationPolicy or a PeerAuthentication, as far as describe tells of it.
 type policy struct {
@@ -30,7 +41,7 @@ type policy struct {
 
 // readPolicy reads a policy. Where a selector looks is as the control plane has it: that of an AuthorizationPolicy in the root namespace
 // looks into every namespace, that of a PeerAuthentication only into its own unless it is empty.
-func readPolicy(object api.Object) (*policy, error) {
+func readPolicy(object api.Object, root string) (*policy, error) {
 	type mode struct {
 		Mode string `json:"mode"`
 	}
@@ -54,7 +65,7 @@ func readPolicy(object api.Object) (*policy, error) {
 		return nil, err
 	}
 	p := &policy{object: object, selector: raw.Spec.Selector.MatchLabels, targeted: len(raw.Spec.TargetRef) > 0 || len(raw.Spec.TargetRefs) > 0, action: raw.Spec.Action,
-		rules: raw.Spec.Rules, wide: object.Key.Namespace == rootNamespace}
+		rules: raw.Spec.Rules, wide: object.Key.Namespace == root}
 	p.dryRun, _ = strconv.ParseBool(raw.Metadata.Annotations[wellknown.DryRun]) // what is no boolean is enforced
 	if p.authorizes() {
 		if p.action == "" {
@@ -120,7 +131,7 @@ func (s *surroundings) policies() ([]*policy, error) {
 			return nil, err
 		}
 		for _, o := range objects {
-			p, err := readPolicy(o)
+			p, err := readPolicy(o, s.rootNamespace())
 			if err != nil {
 				return nil, err
 			}
@@ -132,7 +143,7 @@ func (s *surroundings) policies() ([]*policy, error) {
 
 // policy says whom a policy selects and what it decides.
 func (s *surroundings) policy(object api.Object) (*printer.PolicyDescription, error) {
-	p, err := readPolicy(object)
+	p, err := readPolicy(object, s.rootNamespace())
 	if err != nil {
 		return nil, err
 	}

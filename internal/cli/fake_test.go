@@ -42,6 +42,7 @@ type fakeEngine struct {
 	looking  func()             // called before each look at the mesh is answered
 	results  []api.ObjectResult // of apply, after the usual ones
 	ca       []api.CAStatus     // one answer after the other, the last for good
+	root     string             // the mesh's root namespace; empty if the control plane does not name it
 	empty    bool               // apply finds no objects
 	exec     func(api.ExecRequest, io.Reader) (stdout, stderr string, code int)
 	echo     bool // connections are echoed
@@ -186,6 +187,9 @@ func (f *fakeEngine) handler() http.Handler {
 			return
 		}
 		answer(w, map[string]any{"findings": f.findings})
+	})
+	mux.HandleFunc("GET /v1/control/debug/mesh", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, map[string]string{"rootNamespace": f.root})
 	})
 	mux.HandleFunc("GET /v1/control/debug/ca", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, f.ca[0])

@@ -28,6 +28,7 @@ type reasons struct {
 	ctx    context.Context
 	asked  time.Time     // when the objects were read; it is not later than the answer
 	took   time.Duration // how long the answer took
+	root   string        // the mesh's root namespace; empty until it is needed
 	peers  []*securityv1.PeerAuthentication
 	labels map[string]map[string]string // of pods, by namespace and name
 }
@@ -99,8 +100,11 @@ func policies(names ...[]string) (objects []api.Key, all string) {
 // PeerAuthentications, which is in the root namespace.
 func (r *reasons) strict(c api.Connection, namespace, own string) explained {
 	root := namespace
-	if own != "" {
-		root = "" // the policy's name does not tell
+	if own != "" { // the policy is in its PeerAuthentication's namespace
+		if r.root == "" {
+			r.root = rootNamespace(r.ctx, r.app.client())
+		}
+		root = r.root
 	}
 	number, err := strconv.ParseUint(c.Destination.Address[strings.LastIndexByte(c.Destination.Address, ':')+1:], 10, 16)
 	if err == nil { // without a port nothing can be found

@@ -24,6 +24,7 @@ func TestReasonsNameTheObjectThatItsAuthorWrote(t *testing.T) {
 		peerAuthentication("default", "echo-ports", `{"selector": {"matchLabels": {"app": "echo"}}, "mtls": {"mode": "PERMISSIVE"}, "portLevelMtls": {"8080": {"mode": "STRICT"}}}`),
 		peerAuthentication("open", "none", `{"mtls": {"mode": "PERMISSIVE"}}`),
 	}
+	f.root = "root"
 	clock := now
 	a := &app{Env: Env{Connect: func(mesh string) *api.Client { return api.NewAt(mesh, f.socket) }, Now: func() time.Time { return clock }}}
 	r := &reasons{app: a, ctx: t.Context()}
@@ -45,18 +46,20 @@ func TestReasonsNameTheObjectThatItsAuthorWrote(t *testing.T) {
 		"the mesh's":      {to("third", "web-1", by("root/istio_converted_static_strict")), "plaintext refused: PeerAuthentication root/mesh is STRICT", "root/peerauthentication/mesh"},
 		"the port's": {to("default", "echo-1", by("default/converted_peer_authentication_echo-ports")),
 			"plaintext refused: PeerAuthentication default/echo-ports is STRICT on port 8080", "default/peerauthentication/echo-ports"},
-		"deleted meanwhile":    {to("open", "web-1", by("root/istio_converted_static_strict")), "plaintext refused: a PeerAuthentication is STRICT", "peerauthentication/"},
-		"inherited":            {to("fourth", "web-1", by("fourth/converted_peer_authentication_part")), "plaintext refused: PeerAuthentication fourth/part inherits STRICT", "fourth/peerauthentication/part"},
-		"a policy":             {to("default", "web-1", by("default/x")), "denied by AuthorizationPolicy default/x", "default/authorizationpolicy/x"},
-		"a policy's change":    {to("default", "web-1", cut), "ended after a change: denied by AuthorizationPolicy default/x", "default/authorizationpolicy/x"},
-		"no match":             {to("default", "web-1", api.Connection{Flags: "DENY", Denial: &api.Denial{NoneMatched: []string{"default/a", "root/b"}}}), "no rule of these ALLOW policies matches: default/a, root/b", "default/authorizationpolicy/a root/authorizationpolicy/b"},
-		"not read":             {to("default", "web-1", api.Connection{Flags: "DENY", Denial: &api.Denial{NotKnown: []string{"default/a"}}}), "the node proxy could not read AuthorizationPolicy default/a", "default/authorizationpolicy/a"},
-		"in dry run":           {to("default", "web-1", api.Connection{WouldDeny: &api.Denial{By: []string{"default/x"}}}), "dry run: AuthorizationPolicy default/x would deny", "default/authorizationpolicy/x"},
-		"no match, in dry run": {to("default", "web-1", api.Connection{WouldDeny: &api.Denial{NoneMatched: []string{"default/a"}}}), "dry run: no rule of these ALLOW policies matches: default/a", "default/authorizationpolicy/a"},
-		"at the client's end":  {api.Connection{Event: "closed", Error: "401", DeniedByPeer: true}, "the server's node proxy denied it; its inbound line names the policy", ""},
-		"a failure":            {api.Connection{Event: "closed", Error: "no route"}, "no route", ""},
-		"allowed":              {to("default", "web-1", api.Connection{AllowedBy: "default/a"}), "allowed by default/a", ""},
-		"an older proxy":       {to("default", "web-1", api.Connection{Flags: "DENY", Error: "explicitly denied by: default/x"}), "explicitly denied by: default/x", ""},
+		"deleted meanwhile": {to("open", "web-1", by("root/istio_converted_static_strict")), "plaintext refused: a PeerAuthentication is STRICT", "peerauthentication/"},
+		"inherited from the root namespace": {to("fourth", "web-1", by("fourth/converted_peer_authentication_part")),
+			"plaintext refused: PeerAuthentication root/mesh is STRICT", "root/peerauthentication/mesh"},
+		"inherited from an object that is gone": {to("open", "web-1", by("open/converted_peer_authentication_part")), "plaintext refused: PeerAuthentication open/part inherits STRICT", "open/peerauthentication/part"},
+		"a policy":                              {to("default", "web-1", by("default/x")), "denied by AuthorizationPolicy default/x", "default/authorizationpolicy/x"},
+		"a policy's change":                     {to("default", "web-1", cut), "ended after a change: denied by AuthorizationPolicy default/x", "default/authorizationpolicy/x"},
+		"no match":                              {to("default", "web-1", api.Connection{Flags: "DENY", Denial: &api.Denial{NoneMatched: []string{"default/a", "root/b"}}}), "no rule of these ALLOW policies matches: default/a, root/b", "default/authorizationpolicy/a root/authorizationpolicy/b"},
+		"not read":                              {to("default", "web-1", api.Connection{Flags: "DENY", Denial: &api.Denial{NotKnown: []string{"default/a"}}}), "the node proxy could not read AuthorizationPolicy default/a", "default/authorizationpolicy/a"},
+		"in dry run":                            {to("default", "web-1", api.Connection{WouldDeny: &api.Denial{By: []string{"default/x"}}}), "dry run: AuthorizationPolicy default/x would deny", "default/authorizationpolicy/x"},
+		"no match, in dry run":                  {to("default", "web-1", api.Connection{WouldDeny: &api.Denial{NoneMatched: []string{"default/a"}}}), "dry run: no rule of these ALLOW policies matches: default/a", "default/authorizationpolicy/a"},
+		"at the client's end":                   {api.Connection{Event: "closed", Error: "401", DeniedByPeer: true}, "the server's node proxy denied it; its inbound line names the policy", ""},
+		"a failure":                             {api.Connection{Event: "closed", Error: "no route"}, "no route", ""},
+		"allowed":                               {to("default", "web-1", api.Connection{AllowedBy: "default/a"}), "allowed by default/a", ""},
+		"an older proxy":                        {to("default", "web-1", api.Connection{Flags: "DENY", Error: "explicitly denied by: default/x"}), "explicitly denied by: default/x", ""},
 	} {
 		got := r.of(test.seen)
 		var objects []string

@@ -156,7 +156,7 @@ func New(opts Options, logger *slog.Logger) (*Control, error) {
 	discovery.RegisterAggregatedDiscoveryServiceServer(c.grpc, c.xds)
 	auth.RegisterIstioCertificateServiceServer(c.grpc, certificates)
 	sources := status.Sources{Store: c.store, Log: c.log, Problems: c.problems, Clients: c.xds.Clients, Ready: c.ready, Note: c.note, Metrics: c.metrics, Version: opts.Version,
-		Analyse: analyser(opts), Rehearse: rehearsal(opts.Mesh, c.store)}
+		RootNamespace: opts.Mesh.RootNamespace, Analyse: analyser(opts), Rehearse: rehearsal(opts.Mesh, c.store)}
 	if c.replicas != nil {
 		if err := c.together(&sources); err != nil {
 			return nil, err

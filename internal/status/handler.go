@@ -35,6 +35,8 @@ type Sources struct {
 	Note    func() string
 	Metrics *Metrics
 	Version string
+	// RootNamespace is where policies hold for the whole mesh.
+	RootNamespace string
 	// Together says of an object what the proxies of all replicas have of it; nil where there is one replica. What it returns is good for
 	// one page.
 	Together func(context.Context) func(*model.Object) (model.Condition, bool)
@@ -107,6 +109,9 @@ func Handler(s Sources) http.Handler {
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
 		write(w, map[string]string{"version": s.Version})
 	})
+	mux.HandleFunc("GET /debug/mesh", func(w http.ResponseWriter, _ *http.Request) {
+		write(w, map[string]string{"rootNamespace": s.RootNamespace})
+	})
 	mux.HandleFunc("GET /debug/objects", func(w http.ResponseWriter, r *http.Request) { write(w, s.objects(r.Context(), wanted(r.URL.Query()))) })
 	mux.HandleFunc("GET /debug/problems", func(w http.ResponseWriter, _ *http.Request) {
 		write(w, append([]files.Problem{}, s.Problems()...))
@@ -119,7 +124,7 @@ func Handler(s Sources) http.Handler {
 		write(w, map[string]any{"generation": s.Log.Generation(), "clients": s.Clients()})
 	})
 	mux.HandleFunc("GET /debug/resources", func(w http.ResponseWriter, r *http.Request) { s.resources(w, r) })
-	pages := "/metrics\n/ready\n/version\n/debug/objects?kind=KIND&namespace=NAMESPACE&name=NAME\n/debug/problems\n/debug/analysis?kind=KIND&namespace=NAMESPACE&name=NAME (POST: documents, judged as if they were applied)\n/debug/clients\n/debug/resources?type=Address|Authorization"
+	pages := "/metrics\n/ready\n/version\n/debug/mesh\n/debug/objects?kind=KIND&namespace=NAMESPACE&name=NAME\n/debug/problems\n/debug/analysis?kind=KIND&namespace=NAMESPACE&name=NAME (POST: documents, judged as if they were applied)\n/debug/clients\n/debug/resources?type=Address|Authorization"
 	if s.Replicas != nil {
 		pages += "\n/debug/replicas"
 		mux.HandleFunc("GET /debug/replicas", func(w http.ResponseWriter, r *http.Request) { write(w, s.Replicas(r.Context())) })

@@ -218,3 +218,11 @@ func TestTheObjectsPageIsNarrowedDown(t *testing.T) {
 		}
 	}
 }
+
+func TestThePageOfTheMeshNamesTheRootNamespace(t *testing.T) {
+	s := newSources()
+	s.RootNamespace = "mesh-root"
+	if code, body := get(Handler(s), "/debug/mesh"); code != http.StatusOK || !strings.Contains(body, `"rootNamespace": "mesh-root"`) {
+		t.Errorf("%d %s", code, body)
+	}
+}

@@ -160,6 +160,21 @@ func (c *Client) ControlDebug(ctx context.Context, page string) ([]byte, error) 
 	return c.read(ctx, "/v1/control/"+page)
 }
 
+// RootNamespace asks the control plane for the namespace whose policies hold for the whole mesh. It is empty if the control plane does not name it.
+func (c *Client) RootNamespace(ctx context.Context) (string, error) {
+	page, err := c.ControlDebug(ctx, "debug/mesh")
+	if err != nil {
+		return "", err
+	}
+	var mesh struct {
+		RootNamespace string `json:"rootNamespace"`
+	}
+	if err := json.Unmarshal(page, &mesh); err != nil {
+		return "", fmt.Errorf("read the control plane's page of the mesh: %w", err)
+	}
+	return mesh.RootNamespace, nil
+}
+
 // CA says how it stands with the mesh's certificate authority.
 func (c *Client) CA(ctx context.Context) (CAStatus, error) {
 	var s CAStatus
