@@ -54,7 +54,7 @@ func NewWatch(w io.Writer, o Options, events bool, width func() int) *Watch {
 // age in a table.
 func (p *Watch) Signature(object api.Object) (string, error) {
 	if p.o.Format.Structured() || p.o.Format == Name {
-		said, err := json.Marshal([]any{object.Conditions, object.Problems})
+		said, err := json.Marshal([]any{object.Conditions, object.Problems, object.Findings, object.Ignored})
 		return string(object.Raw) + string(said), err
 	}
 	o := p.o
