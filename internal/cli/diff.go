@@ -161,10 +161,13 @@ func tidy(object map[string]any) {
 }
 
 // hideSecrets replaces the values of a Secret, so that they are in no terminal or log. Those that differ still show as different.
+// Annotations are hidden too: kubectl apply leaves the whole manifest in one, with the values.
 func hideSecrets(before, after map[string]any) {
-	for _, field := range []string{"data", "stringData"} {
-		old, _ := before[field].(map[string]any)
-		now, _ := after[field].(map[string]any)
+	oldMeta, _ := before["metadata"].(map[string]any)
+	nowMeta, _ := after["metadata"].(map[string]any)
+	for _, pair := range [][2]any{{before["data"], after["data"]}, {before["stringData"], after["stringData"]}, {oldMeta["annotations"], nowMeta["annotations"]}} {
+		old, _ := pair[0].(map[string]any)
+		now, _ := pair[1].(map[string]any)
 		for key, value := range old {
 			if other, both := now[key]; both && other == value {
 				old[key], now[key] = "***", "***"
