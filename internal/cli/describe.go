@@ -154,10 +154,15 @@ func (s *surroundings) describe(object api.Object) (printer.Description, error) 
 	}
 	d := printer.Description{
 		Kind: object.Key.Kind, APIVersion: object.APIVersion, Namespace: object.Key.Namespace, Name: object.Key.Name, Created: object.Created,
-		UID: head.Metadata.UID, Labels: head.Metadata.Labels, Annotations: head.Metadata.Annotations, Conditions: object.Conditions,
+		UID: head.Metadata.UID, Labels: head.Metadata.Labels, Annotations: head.Metadata.Annotations, Conditions: object.Conditions, Findings: object.Findings,
 	}
 	for _, p := range object.Problems {
 		d.Problems = append(d.Problems, remarkOf(p))
+	}
+	if object.Key.Kind == "Secret" {
+		for name := range d.Annotations {
+			d.Annotations[name] = "***" // kubectl apply leaves the whole manifest in one, with the values
+		}
 	}
 	var err error
 	inForce := true
@@ -181,8 +186,8 @@ func (s *surroundings) describe(object api.Object) (printer.Description, error) 
 	if err != nil {
 		return d, fmt.Errorf("describe %s: %w", object.Key, err)
 	}
-	if len(object.Conditions)+len(object.Problems) > 0 {
-		d.State, d.Reason = printer.State(object)
+	if len(object.Conditions)+len(object.Problems)+len(object.Findings) > 0 || object.Ignored != "" {
+		d.State, d.Reason = printer.Effect(object)
 		if !inForce && d.State == printer.StateLive {
 			d.State, d.Reason = printer.StateDryRun, "it reports and decides nothing"
 		}

@@ -11,6 +11,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"lateen.dev/lateen/internal/cli/printer"
 	"lateen.dev/lateen/internal/engine/api"
@@ -140,13 +143,34 @@ func (s *surroundings) deployment(object api.Object) (*printer.DeploymentDescrip
 	if deployment.Spec.Selector == nil {
 		return d, nil
 	}
-	d.Selector = deployment.Spec.Selector.MatchLabels
-	pods, err := s.in("Pod", deployment.Namespace)
+	d.Selector, d.Expressions = deployment.Spec.Selector.MatchLabels, deployment.Spec.Selector.MatchExpressions
+	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
+	if err != nil {
+		return nil, fmt.Errorf("read spec.selector: %w", err)
+	}
+	list, err := s.client.Get(s.ctx, api.GetRequest{Kind: "Pod", Namespace: deployment.Namespace, Owners: true})
 	if err != nil {
 		return nil, err
 	}
-	d.Pods, err = summaries(slices.DeleteFunc(pods, func(o api.Object) bool { return !matches(d.Selector, labelsIn(o)) }))
+	var pods []api.Object
+	for _, o := range list.Items {
+		pod, err := decode[corev1.Pod](o)
+		if err != nil {
+			return nil, err
+		}
+		if selector.Matches(labels.Set(pod.Labels)) && !controlledByOther(pod, o.Owners, deployment.UID) {
+			pods = append(pods, o)
+		}
+	}
+	d.Pods, err = summaries(pods)
 	return d, err
+}
+
+// controlledByOther tells whether a pod has a controller, and the object with this UID is neither that nor among the controller's owners. A
+// selector alone may match the pods of another object.
+func controlledByOther(pod *corev1.Pod, owners []string, uid types.UID) bool {
+	controller := metav1.GetControllerOf(pod)
+	return controller != nil && controller.UID != uid && !slices.Contains(owners, string(uid))
 }
 
 // service says where a service leads.

@@ -111,7 +111,7 @@ func (p *policy) scope() string {
 
 // state is how far a policy is in force.
 func (p *policy) state() string {
-	state, _ := printer.State(p.object)
+	state, _ := printer.Effect(p.object)
 	if p.dryRun && state == printer.StateLive {
 		return printer.StateDryRun
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"lateen.dev/lateen/internal/engine/api"
@@ -61,6 +62,7 @@ func Describe(w io.Writer, d Description, now time.Time, width int) error {
 			p.text("  - ", problem)
 		}
 	}
+	p.findings(d.Findings)
 	if p.err != nil {
 		return p.err
 	}
@@ -173,6 +175,26 @@ func (p *sections) conditions(conditions []api.Condition) {
 	}
 }
 
+// findings writes what the control plane's analysis says, each with its remedy on a line of its own.
+func (p *sections) findings(findings []api.Finding) {
+	if len(findings) == 0 {
+		return
+	}
+	p.title("Findings")
+	for _, f := range findings {
+		lead := "warning: "
+		if f.Severity != api.FindingWarning {
+			lead = "note: "
+		}
+		fix := f.Fix
+		f.Fix = ""
+		p.text("  - ", lead+f.String())
+		if fix != "" {
+			p.text("    fix: ", fix)
+		}
+	}
+}
+
 func (p *sections) pod(d *PodDescription) {
 	p.field("Node", d.Node)
 	status := d.Status
@@ -263,7 +285,7 @@ func (p *sections) containers(containers []ContainerDescription) {
 }
 
 func (p *sections) deployment(d *DeploymentDescription) {
-	p.field("Selector", Labels(d.Selector))
+	p.field("Selector", metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: d.Selector, MatchExpressions: d.Expressions}))
 	p.field("Replicas", fmt.Sprintf("%d wanted, %d up to date, %d ready, %d available", d.Replicas, d.Updated, d.Ready, d.Available))
 	p.field("Strategy", d.Strategy)
 	p.field("Pod labels", Labels(d.PodLabels))

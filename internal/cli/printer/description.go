@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"lateen.dev/lateen/internal/engine/api"
 )
@@ -20,11 +21,12 @@ type Description struct {
 	Created     time.Time         `json:"created,omitzero"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// State and Reason are the control plane's judgement in a word, as in get, and Conditions and Problems what it says in full.
+	// State and Reason are the control plane's judgement in a word, as in get. Conditions, Problems and Findings are its full text.
 	State      string          `json:"state,omitempty"`
 	Reason     string          `json:"reason,omitempty"`
 	Conditions []api.Condition `json:"conditions,omitempty"`
 	Problems   []string        `json:"problems,omitempty"`
+	Findings   []api.Finding   `json:"findings,omitempty"` // of the control plane's analysis
 
 	Pod        *PodDescription        `json:"pod,omitempty"`
 	Deployment *DeploymentDescription `json:"deployment,omitempty"`
@@ -100,17 +102,19 @@ type PolicySummary struct {
 
 // DeploymentDescription is what belongs to a Deployment.
 type DeploymentDescription struct {
-	Replicas       int32                  `json:"replicas"` // wanted
-	Updated        int32                  `json:"updated"`
-	Ready          int32                  `json:"ready"`
-	Available      int32                  `json:"available"`
-	Strategy       string                 `json:"strategy"`
-	Selector       map[string]string      `json:"selector,omitempty"`
-	PodLabels      map[string]string      `json:"podLabels,omitempty"`
-	ServiceAccount string                 `json:"serviceAccount,omitempty"`
-	Containers     []ContainerDescription `json:"containers"`
-	Conditions     []api.Condition        `json:"conditions,omitempty"`
-	Pods           []PodSummary           `json:"pods"`
+	Replicas  int32             `json:"replicas"` // wanted
+	Updated   int32             `json:"updated"`
+	Ready     int32             `json:"ready"`
+	Available int32             `json:"available"`
+	Strategy  string            `json:"strategy"`
+	Selector  map[string]string `json:"selector,omitempty"`
+	// Expressions are the selector's requirements beside its labels.
+	Expressions    []metav1.LabelSelectorRequirement `json:"selectorExpressions,omitempty"`
+	PodLabels      map[string]string                 `json:"podLabels,omitempty"`
+	ServiceAccount string                            `json:"serviceAccount,omitempty"`
+	Containers     []ContainerDescription            `json:"containers"`
+	Conditions     []api.Condition                   `json:"conditions,omitempty"`
+	Pods           []PodSummary                      `json:"pods"`
 }
 
 // ServiceDescription is what belongs to a Service.
