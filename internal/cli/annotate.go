@@ -125,7 +125,7 @@ func (a *app) changeMetadata(ctx context.Context, m metadata, key api.Key, chang
 	for _, warning := range result.Warnings {
 		a.warn("%s: %s", key, warning)
 	}
-	if key.Kind == "Namespace" && mode == dryRunNone && doubtful(changes) {
+	if mode == dryRunNone && (key.Kind != "Namespace" || doubtful(changes)) {
 		a.warnPartial(ctx, api.ApplyResult{Results: []api.ObjectResult{result}})
 	}
 	if _, enrolment := changes[wellknown.DataplaneMode]; enrolment && mode == dryRunNone {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -55,6 +56,9 @@ type editing struct {
 	original map[string]any // without what authors do not write
 	text     string         // the same as YAML
 	file     string         // what the editor opens
+	// The version of the object that original is.
+	uid        string
+	generation int64
 }
 
 // The outcomes of a round in the editor that end the editing without a change.
@@ -64,7 +68,10 @@ var (
 )
 
 // rejected is why an edited object was not taken; the editor opens again.
-type rejected struct{ error }
+type rejected struct {
+	error
+	conflict bool // another command changed the object meanwhile
+}
 
 func (a *app) edit(ctx context.Context, key api.Key) error {
 	client := a.client()
@@ -74,12 +81,13 @@ func (a *app) edit(ctx context.Context, key api.Key) error {
 	}
 	defer func() { e.close() }()
 	body, why := e.text, ""
+	merged := false // the body is the user's changes on a newer version: it may be saved as it is
 	for {
 		edited, err := a.inEditor(e.file, heading(why)+body)
 		if err != nil {
 			return err
 		}
-		if why != "" && edited == body {
+		if why != "" && edited == body && !merged {
 			return e.keep(fmt.Errorf("edit cancelled, no valid changes were saved: %s", why))
 		}
 		body = edited
@@ -91,6 +99,12 @@ func (a *app) edit(ctx context.Context, key api.Key) error {
 			return nil
 		case errors.As(err, &refused) && ctx.Err() == nil:
 			why = refused.Error()
+			if merged = refused.conflict; !merged {
+				continue
+			}
+			if body, err = e.rebase(ctx, client, edited); err != nil {
+				return e.keep(err)
+			}
 			continue
 		case err != nil:
 			return e.keep(err)
@@ -98,7 +112,11 @@ func (a *app) edit(ctx context.Context, key api.Key) error {
 		for _, warning := range result.Warnings {
 			a.warn("%s: %s", key, warning)
 		}
-		return a.printf("%s edited\n", key)
+		if err := a.printf("%s edited\n", key); err != nil {
+			return err
+		}
+		a.warnPartial(ctx, api.ApplyResult{Results: []api.ObjectResult{result}})
+		return nil
 	}
 }
 
@@ -108,29 +126,82 @@ func startEditing(ctx context.Context, client *api.Client, key api.Key) (*editin
 	if _, err := client.Patch(ctx, api.PatchRequest{Key: key, Patch: json.RawMessage(`{"metadata":{}}`), DryRun: true}); err != nil {
 		return nil, err
 	}
-	list, err := client.Get(ctx, api.GetRequest{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name})
-	if err != nil {
+	e := &editing{key: key}
+	if err := e.read(ctx, client); err != nil {
 		return nil, err
 	}
-	if len(list.Items) == 0 {
-		return nil, fmt.Errorf("%s not found", key)
-	}
-	e := &editing{key: key}
-	if err := json.Unmarshal(list.Items[0].Raw, &e.original); err != nil {
-		return nil, fmt.Errorf("read %s: %w", key, err)
-	}
-	tidy(e.original)
-	text, err := yaml.Marshal(e.original)
-	if err != nil {
-		return nil, fmt.Errorf("write %s as YAML: %w", key, err)
-	}
-	e.text = string(text)
 	file, err := os.CreateTemp("", "lateen-edit-*.yaml")
 	if err != nil {
 		return nil, fmt.Errorf("make a file for the editor: %w", err)
 	}
 	e.file = file.Name()
 	return e, file.Close()
+}
+
+// read takes the object as the mesh has it now.
+func (e *editing) read(ctx context.Context, client *api.Client) error {
+	list, err := client.Get(ctx, api.GetRequest{Kind: e.key.Kind, Namespace: e.key.Namespace, Name: e.key.Name})
+	if err != nil {
+		return err
+	}
+	if len(list.Items) == 0 {
+		return fmt.Errorf("%s not found", e.key)
+	}
+	var version struct {
+		Metadata struct {
+			UID        string `json:"uid"`
+			Generation int64  `json:"generation"`
+		} `json:"metadata"`
+	}
+	var object map[string]any
+	if err := errors.Join(json.Unmarshal(list.Items[0].Raw, &version), json.Unmarshal(list.Items[0].Raw, &object)); err != nil {
+		return fmt.Errorf("read %s: %w", e.key, err)
+	}
+	tidy(object)
+	text, err := yaml.Marshal(object)
+	if err != nil {
+		return fmt.Errorf("write %s as YAML: %w", e.key, err)
+	}
+	e.original, e.text, e.uid, e.generation = object, string(text), version.Metadata.UID, version.Metadata.Generation
+	return nil
+}
+
+// rebase reads the object again and returns it as YAML with the changes of the edited text, which was made of an earlier version.
+func (e *editing) rebase(ctx context.Context, client *api.Client, edited string) (string, error) {
+	var wanted map[string]any
+	if err := yaml.UnmarshalStrict([]byte(edited), &wanted); err != nil {
+		return "", fmt.Errorf("read the file: %w", err)
+	}
+	patch := mergePatch(e.original, wanted)
+	if err := e.read(ctx, client); err != nil {
+		return "", err
+	}
+	text, err := yaml.Marshal(patched(e.original, patch))
+	if err != nil {
+		return "", fmt.Errorf("write %s as YAML: %w", e.key, err)
+	}
+	return string(text), nil
+}
+
+// patched is an object with a JSON merge patch (RFC 7386). It leaves the object itself as it is.
+func patched(object, patch map[string]any) map[string]any {
+	result := maps.Clone(object)
+	if result == nil {
+		result = map[string]any{}
+	}
+	for key, value := range patch {
+		inner, isObject := value.(map[string]any)
+		switch {
+		case value == nil:
+			delete(result, key)
+		case isObject:
+			old, _ := result[key].(map[string]any)
+			result[key] = patched(old, inner)
+		default:
+			result[key] = value
+		}
+	}
+	return result
 }
 
 func (e *editing) close() {
@@ -154,7 +225,7 @@ func (e *editing) submit(ctx context.Context, client *api.Client, text string) (
 	}
 	var edited map[string]any
 	if err := yaml.UnmarshalStrict([]byte(text), &edited); err != nil {
-		return none, rejected{fmt.Errorf("read the file: %w", err)}
+		return none, rejected{error: fmt.Errorf("read the file: %w", err)}
 	}
 	if edited == nil {
 		return none, errEmptied
@@ -164,16 +235,16 @@ func (e *editing) submit(ctx context.Context, client *api.Client, text string) (
 		return none, errUnchanged
 	}
 	if renamed(e.original, edited) {
-		return none, rejected{errors.New("apiVersion, kind, metadata.name and metadata.namespace cannot change; apply the new object and delete this one")}
+		return none, rejected{error: errors.New("apiVersion, kind, metadata.name and metadata.namespace cannot change; apply the new object and delete this one")}
 	}
 	raw, err := json.Marshal(patch)
 	if err != nil {
-		return none, rejected{err}
+		return none, rejected{error: err}
 	}
-	result, err := client.Patch(ctx, api.PatchRequest{Key: e.key, Patch: raw})
+	result, err := client.Patch(ctx, api.PatchRequest{Key: e.key, Patch: raw, UID: e.uid, Generation: e.generation})
 	var refusal *api.Error
 	if errors.As(err, &refusal) && refusal.Code < http.StatusInternalServerError && refusal.Code != http.StatusNotFound {
-		return none, rejected{refusal}
+		return none, rejected{refusal, refusal.Code == http.StatusConflict}
 	}
 	return result, err
 }

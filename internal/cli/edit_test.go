@@ -47,7 +47,7 @@ func round(t *testing.T, f *fakeEngine, n string) string {
 func TestEditSendsTheDifference(t *testing.T) {
 	f := editMesh(t, `sed -i 's/red/green/; /shape/d' "$1"`)
 	r := f.run("", "edit", "cm", "x")
-	want := `POST /v1/patch {"key":{"kind":"ConfigMap","namespace":"default","name":"x"},"patch":{"data":{"colour":"green","shape":null}}}`
+	want := `POST /v1/patch {"key":{"kind":"ConfigMap","namespace":"default","name":"x"},"patch":{"data":{"colour":"green","shape":null}},"uid":"7","generation":3}`
 	if r.code != ExitOK || r.stdout != "default/configmap/x edited\n" || !f.askedFor(want) {
 		t.Errorf("%+v, asked %v", r, f.asked)
 	}
@@ -60,7 +60,7 @@ func TestEditSendsTheDifference(t *testing.T) {
 	}
 	f = editMesh(t, `sed -i s/red/blue/ "$1"`)
 	f.variable["KUBE_EDITOR"], f.variable["EDITOR"] = "sh "+f.variable["EDITOR"], "false"
-	if r := f.run("", "edit", "cm/x"); r.code != ExitOK || !f.askedFor(`POST /v1/patch {"key":{"kind":"ConfigMap","namespace":"default","name":"x"},"patch":{"data":{"colour":"blue"}}}`) {
+	if r := f.run("", "edit", "cm/x"); r.code != ExitOK || !f.askedFor(`POST /v1/patch {"key":{"kind":"ConfigMap","namespace":"default","name":"x"},"patch":{"data":{"colour":"blue"}},"uid":"7","generation":3}`) {
 		t.Errorf("KUBE_EDITOR with an option: %+v", r)
 	}
 }
@@ -125,6 +125,39 @@ func TestEditFailsBeforeAnEditorOpensWhereNothingCanBeChanged(t *testing.T) {
 	}
 	for _, args := range [][]string{{"edit"}, {"edit", "cm"}, {"edit", "cm/x", "cm/y"}, {"edit", "cm", "x", "y"}} {
 		if r := f.run("", args...); r.code != ExitUsage {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+}
+
+func TestAnEditKeepsAConcurrentChange(t *testing.T) {
+	f := editMesh(t, `grep -q 'was changed' "$1" || sed -i s/red/green/ "$1"`)
+	changed := object("cm", "x", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"default","uid":"7","generation":4},"data":{"colour":"red","shape":"square"}}`)
+	f.patched = func(r api.PatchRequest) *api.Error {
+		if r.DryRun || r.Generation == 4 && r.UID == "7" {
+			return nil
+		}
+		f.objects = []api.Object{changed} // another command was faster
+		return &api.Error{Code: http.StatusConflict, Message: "the object was changed by another command", Cure: "repeat the change"}
+	}
+	r := f.run("", "edit", "cm", "x")
+	want := `POST /v1/patch {"key":{"kind":"ConfigMap","namespace":"default","name":"x"},"patch":{"data":{"colour":"green"}},"uid":"7","generation":4}`
+	if r.code != ExitOK || r.stdout != "default/configmap/x edited\n" || !f.askedFor(want) {
+		t.Fatalf("%+v, asked %q", r, f.asked)
+	}
+	if text := round(t, f, "1"); !strings.Contains(text, "was changed by another command") || !strings.Contains(text, "colour: green") || !strings.Contains(text, "shape: square") {
+		t.Errorf("the second time the editor got %s", text)
+	}
+}
+
+func TestEditAndAnnotateTellWhatTheAnalysisFinds(t *testing.T) {
+	f := editMesh(t, `sed -i 's/DENY/ALLOW/' "$1"`)
+	policy := object("ap", "x", `{"apiVersion":"security.istio.io/v1","kind":"AuthorizationPolicy","metadata":{"name":"x","namespace":"default"},"spec":{"action":"DENY"}}`)
+	policy.Conditions = []api.Condition{{Type: "Accepted", Status: "True", Reason: "Accepted"}}
+	policy.Findings = []api.Finding{{Code: "refuses-all", Severity: api.FindingWarning, Message: "it refuses every connection", Fix: "add a rule"}}
+	f.objects = []api.Object{policy}
+	for _, args := range [][]string{{"edit", "ap", "x"}, {"annotate", "ap", "x", "istio.io/dry-run=true"}, {"label", "ap", "x", "a=b"}} {
+		if r := f.run("", args...); r.code != ExitOK || !strings.Contains(r.stderr, "it refuses every connection\n  fix: add a rule\n") {
 			t.Errorf("%v: %+v", args, r)
 		}
 	}

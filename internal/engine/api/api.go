@@ -185,6 +185,10 @@ type PatchRequest struct {
 	Key    Key             `json:"key"`
 	Patch  json.RawMessage `json:"patch"`
 	DryRun bool            `json:"dryRun,omitempty"`
+	// UID and Generation are a precondition: the metadata.uid and metadata.generation of the object that the patch was made for. An object
+	// that differs is not changed, and the answer is an error with the code 409. Empty and 0 match any object.
+	UID        string `json:"uid,omitempty"`
+	Generation int64  `json:"generation,omitempty"`
 }
 
 // GetRequest asks for objects of one kind.

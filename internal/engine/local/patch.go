@@ -33,6 +33,9 @@ func (e *Engine) patch(r api.PatchRequest) (api.ObjectResult, error) {
 		if o == nil {
 			return api.ObjectResult{}, notFound(r.Key)
 		}
+		if err := precondition(r, o); err != nil {
+			return api.ObjectResult{}, err
+		}
 		if action, err = e.store.patch(o, patch, r.DryRun); err == nil && !r.DryRun {
 			e.changed(o.Key)
 		}
@@ -60,6 +63,14 @@ func (e *Engine) patch(r api.PatchRequest) (api.ObjectResult, error) {
 		}
 	}
 	return res, nil
+}
+
+// precondition is the error of a patch that was made for another version of an object.
+func precondition(r api.PatchRequest, o *stored) error {
+	if (r.UID == "" || r.UID == o.uid) && (r.Generation == 0 || r.Generation == o.version) {
+		return nil
+	}
+	return &api.Error{Code: http.StatusConflict, Message: r.Key.String() + " was changed by another command since it was read", Cure: "read it again and repeat the change"}
 }
 
 // patchNode changes a node's labels, the only thing about it that users may change. The engine's lock must be held.
