@@ -17,7 +17,8 @@ import (
 // Env is all that the commands reach outside of their arguments, so that a test can put something else in its place.
 type Env struct {
 	Stdin          io.Reader
-	input          io.Reader // Stdin, whose reading ends with the command's context
+	input          io.Reader   // Stdin, whose reading ends with the command's context
+	interrupts     *interrupts // of the process; nil in a test
 	Stdout, Stderr io.Writer
 	// Out and Err say how the two streams may be written to.
 	Out, Err term.Style

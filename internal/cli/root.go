@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -19,6 +20,7 @@ import (
 func Main(args []string, engine Engine) int {
 	env := processEnv(engine)
 	ctx, interrupts := interruptible(os.Stdout, os.Stderr, env.Err)
+	env.interrupts = interrupts
 	return interrupts.stop(Run(ctx, env, args))
 }
 
@@ -32,6 +34,10 @@ func Run(ctx context.Context, env Env, args []string) int {
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	addHelpCommand(root)
+	if env.interrupts != nil {
+		name, _, _ := strings.Cut(strings.TrimSpace(commandOf(root, args)), " ")
+		env.interrupts.cleansUp.Store(slices.Contains(cleaning, name))
+	}
 	err := oneDash(root, args)
 	if err == nil {
 		err = misspeltCommand(root, args)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -47,18 +48,28 @@ type interrupts struct {
 	outputs []io.Writer
 	say     func(text string)
 	cancel  context.CancelCauseFunc
+	exit    func(code int)
 	signals chan os.Signal
 	done    sync.WaitGroup
+	// cleansUp tells whether the command changes a machine or a cluster, and must be waited for after the first signal.
+	cleansUp atomic.Bool
 
 	mu    sync.Mutex
 	first syscall.Signal // 0 until there is one
+	at    time.Time      // of the first
 }
+
+// sameSignal is the time within which two signals are one request to end.
+const sameSignal = 200 * time.Millisecond
+
+// cleaning are the commands that end or undo what they have started when they are interrupted.
+var cleaning = []string{"up", "down", "demo", "lab", "install", "uninstall"}
 
 // interruptible returns a context that a signal ends, and the interrupts that do so. Their stop must be called.
 func interruptible(stdout, stderr io.Writer, style term.Style) (context.Context, *interrupts) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	i := &interrupts{
-		outputs: []io.Writer{stdout, stderr}, cancel: cancel, signals: make(chan os.Signal, 8),
+		outputs: []io.Writer{stdout, stderr}, cancel: cancel, signals: make(chan os.Signal, 8), exit: os.Exit,
 		say: func(text string) { term.Interject(stderr, style, text) },
 	}
 	heard := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGPIPE}
@@ -83,7 +94,7 @@ func (i *interrupts) hear(s syscall.Signal) {
 	i.mu.Lock()
 	first := i.first
 	if first == 0 {
-		i.first = s
+		i.first, i.at = s, time.Now()
 	}
 	i.mu.Unlock()
 	switch {
@@ -93,7 +104,12 @@ func (i *interrupts) hear(s syscall.Signal) {
 		signal.Notify(i.signals, syscall.SIGQUIT)
 	case s == syscall.SIGQUIT:
 		i.say("ended during the clean-up; `lateen down --name MESH` ends a mesh that is left")
-		os.Exit(exitStatusOf(s))
+		i.exit(exitStatusOf(s))
+	case (s == syscall.SIGINT || s == syscall.SIGTERM) && !i.cleansUp.Load():
+		// Programs such as timeout send one signal to the process and to its group: that is no second request.
+		if time.Since(i.at) >= sameSignal {
+			i.exit(exitStatusOf(first))
+		}
 	case s == syscall.SIGINT || s == syscall.SIGTERM:
 		i.say(`still cleaning up; Ctrl-\ (SIGQUIT) ends the command at once and may leave a mesh behind`)
 	}

@@ -79,6 +79,7 @@ func TestACommandThatEndsWellKeepsItsExitCode(t *testing.T) {
 func TestASecondSignalSaysThatTheCommandCleansUp(t *testing.T) {
 	var stderr heard
 	ctx, i := interruptible(&bytes.Buffer{}, &stderr, term.Style{})
+	i.cleansUp.Store(true)
 	sendToSelf(t, syscall.SIGHUP)
 	<-ctx.Done()
 	sendToSelf(t, syscall.SIGHUP) // a shell passes the hang-up on that the kernel has sent already
@@ -265,4 +266,31 @@ func TestAnInterruptDoesNotHideAFailedCleanUp(t *testing.T) {
 	if err := ended(ctx, Env{}, errors.New("x")); err.Error() != "x" {
 		t.Errorf("got %v", err)
 	}
+}
+
+func TestASecondSignalEndsACommandThatHasNothingToCleanUp(t *testing.T) {
+	var stderr heard
+	ctx, i := interruptible(&bytes.Buffer{}, &stderr, term.Style{})
+	codes := make(chan int, 3)
+	i.exit = func(code int) { codes <- code }
+	i.hear(syscall.SIGINT)
+	<-ctx.Done()
+	i.hear(syscall.SIGINT) // the same one, sent to the process and to its group
+	if len(codes) > 0 && time.Since(i.at) < sameSignal {
+		t.Error("one signal that came twice ended the command at once")
+	}
+	i.at = i.at.Add(-time.Minute)
+	i.hear(syscall.SIGTERM)
+	select {
+	case code := <-codes:
+		if code != 130 {
+			t.Errorf("exit code %d", code)
+		}
+	default:
+		t.Error("the command goes on")
+	}
+	if stderr.String() != "" {
+		t.Errorf("said %q", stderr.String())
+	}
+	i.stop(exitInterrupted)
 }

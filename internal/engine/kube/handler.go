@@ -222,6 +222,25 @@ func (e *Engine) log(component string) http.HandlerFunc {
 	}
 }
 
+// onVersion is a request's patch, bound to the version of the object that the request names. A request that names none is not bound. The error
+// has the code 409 if the object is another version.
+func onVersion(in api.PatchRequest, object metav1.Object) (json.RawMessage, error) {
+	if in.UID == "" && in.Generation == 0 {
+		return in.Patch, nil
+	}
+	if in.UID != "" && in.UID != string(object.GetUID()) || in.Generation != 0 && in.Generation != object.GetGeneration() {
+		return nil, &api.Error{Code: http.StatusConflict, Message: in.Key.String() + " was changed by another command since it was read", Cure: "read it again and repeat the change"}
+	}
+	var patch struct {
+		Metadata map[string]any `json:"metadata"`
+	}
+	if err := json.Unmarshal(in.Patch, &patch); err != nil {
+		return nil, &api.Error{Code: http.StatusBadRequest, Message: "read the patch: " + err.Error()}
+	}
+	patch.Metadata["resourceVersion"] = object.GetResourceVersion() // the API server refuses it if the object changes now
+	return json.Marshal(patch)
+}
+
 // patch changes the labels of an object; all else is kubectl's.
 func (e *Engine) patch(w http.ResponseWriter, r *http.Request) {
 	var in api.PatchRequest
@@ -240,6 +259,10 @@ func (e *Engine) patch(w http.ResponseWriter, r *http.Request) {
 	}
 	before, err := client.Get(r.Context(), in.Key.Name, metav1.GetOptions{})
 	if err == nil {
+		if in.Patch, err = onVersion(in, before); err != nil {
+			fail(w, err)
+			return
+		}
 		options := metav1.PatchOptions{FieldManager: "lateen"}
 		if in.DryRun {
 			options.DryRun = []string{metav1.DryRunAll}
