@@ -137,10 +137,8 @@ func (a *app) checked(ctx context.Context, before, forMachine bool, o install.Op
 	}
 	try := choice == engineAuto && !before
 	if try {
-		if len(a.running()) > 0 {
-			return nil, nil
-		}
-		if a.Cluster == nil {
+		// A mesh of this machine that is named, or that runs, is the one that is meant.
+		if err := a.choose(); err != nil || a.chosen.named || len(a.running()) > 0 || a.Cluster == nil {
 			return nil, nil
 		}
 	}

@@ -200,6 +200,7 @@ func TestAFailedUpShowsTheLogAndTheCure(t *testing.T) {
 
 func TestDownOfNothingSucceeds(t *testing.T) {
 	f := newFake(t)
+	f.meshes = []string{"default"}
 	f.fail = fmt.Errorf("%w: there is no /run/lateen/default", api.ErrNotRunning)
 	if r := f.run("", "down"); r.code != 0 || !strings.Contains(r.stdout, "is not running") {
 		t.Errorf("exit code %d: %s%s", r.code, r.stdout, r.stderr)

@@ -18,7 +18,7 @@ import (
 const (
 	engineLocal      = "local"      // the mesh on this machine
 	engineKubernetes = "kubernetes" // that of the cluster which the kubeconfig names
-	engineAuto       = "auto"       // the former if it runs, else the latter if there is one
+	engineAuto       = "auto"       // the former if it runs or the user named it, else the latter if there is one
 )
 
 // findPatience is how long a cluster may take to say whether it has a mesh, where nobody said that it has.
@@ -60,7 +60,8 @@ func (a *app) client() *api.Client {
 			}
 			conn, err := local.Dial(ctx)
 			err = a.explained(err)
-			if err == nil || choice == engineLocal || !errors.Is(err, api.ErrNotRunning) {
+			// A name is that of a mesh of this machine: a mistyped one must not change a cluster.
+			if err == nil || choice == engineLocal || a.chosen.named || !errors.Is(err, api.ErrNotRunning) {
 				return conn, err
 			}
 			missing = err

@@ -137,6 +137,9 @@ While a node is down nobody can take the mesh off it, and the command refuses; -
 func (a *app) prepared(f installFlags) (*install.Cluster, install.Options, error) {
 	o := install.Options{Charts: charts.FS, Namespace: f.namespace, TakeOver: f.takeOver, Wait: f.wait, Timeout: f.timeout, ResetValues: f.resetValues,
 		AllowDowngrade: f.downgrade, DryRun: f.dryRun, IgnoreConflicts: f.ignored, AcceptDifferences: f.accepted, WithoutNodes: f.without}
+	if a.root.PersistentFlags().Changed("name") {
+		return nil, o, usagef("--name %s names a mesh of this machine, and this command is about the mesh of a cluster; leave it out", a.mesh)
+	}
 	if why := validation.IsDNS1123Label(f.namespace); len(why) > 0 {
 		return nil, o, usagef("--namespace=%s is no name of a namespace: %s", f.namespace, strings.Join(why, "; "))
 	}

@@ -85,6 +85,33 @@ func (a *app) chooseForUp() error {
 	return err
 }
 
+// chooseForDown sets a.mesh for the command that ends a mesh. It fails if the flags or the environment mean a cluster. Without a name it also
+// fails if files of another mesh are beside the one that runs: the user may mean the mesh that crashed.
+func (a *app) chooseForDown() error {
+	choice, err := a.choice()
+	if err != nil {
+		return err
+	}
+	if choice == engineKubernetes {
+		return usageError{&api.Error{Message: "down ends a mesh of this machine, and LATEEN_ENGINE, --context or --kubeconfig choose a cluster",
+			Cure: "`lateen uninstall" + a.clusterFlags() + "` removes the mesh of the cluster; leave the choice out to end a mesh of this machine"}}
+	}
+	if err := a.choose(); err != nil || a.chosen.named || a.Meshes == nil {
+		return err
+	}
+	var others []string
+	for _, mesh := range slices.Sorted(slices.Values(a.Meshes())) {
+		if mesh != a.mesh {
+			others = append(others, mesh)
+		}
+	}
+	if len(others) > 0 && len(a.running()) > 0 {
+		return usageError{&api.Error{Message: fmt.Sprintf("no mesh is named; mesh %s runs, and files of others are left: %s", a.mesh, someMeshes(others)),
+			Cure: fmt.Sprintf("name the one you mean: `lateen down --name %s` removes what is left of it, `lateen down --name %s` ends the one that runs", others[0], a.mesh)}}
+	}
+	return nil
+}
+
 func severalMeshes(running []string) error {
 	first := running[0]
 	if i := slices.IndexFunc(running, func(m string) bool { return !strings.HasPrefix(m, labPrefix) }); i >= 0 {
@@ -164,8 +191,26 @@ func (a *app) explained(err error) error {
 	return &notRunning{mesh: a.mesh, running: a.running(), named: a.chosen.named}
 }
 
+// meshFlagValue is the value of --name. It refuses an empty name, which a script gets from a variable that is not set.
+type meshFlagValue string
+
+// String implements pflag.Value.
+func (v *meshFlagValue) String() string { return string(*v) }
+
+// Type implements pflag.Value.
+func (v *meshFlagValue) Type() string { return "string" }
+
+// Set implements pflag.Value.
+func (v *meshFlagValue) Set(name string) error {
+	if name == "" {
+		return errors.New("it is empty; write the name of a mesh, or leave --name out")
+	}
+	*v = meshFlagValue(name)
+	return nil
+}
+
 func (a *app) nameFlag(root *cobra.Command) {
-	root.PersistentFlags().StringVar(&a.mesh, "name", "", "mesh of this machine (default: $"+nameVariable+", or the only running one)")
+	root.PersistentFlags().Var((*meshFlagValue)(&a.mesh), "name", "mesh of this machine (default: $"+nameVariable+", or the only running one)")
 	register(root, "name", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return a.Meshes(), cobra.ShellCompDirectiveNoFileComp
 	})

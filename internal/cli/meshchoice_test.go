@@ -48,6 +48,8 @@ func TestTheMeshOfACommand(t *testing.T) {
 				}
 				return
 			}
+			// Files of other meshes keep a down without a name from ending this one; see TestABareDownBesideAStoppedMeshEndsNothing.
+			f.meshes = tt.running
 			if down := f.run("", append([]string{"down"}, tt.args...)...); down.code != ExitOK || f.stopped[0] != tt.mesh {
 				t.Errorf("down ended %q, want %s: %+v", f.stopped, tt.mesh, down)
 			}

@@ -72,6 +72,9 @@ func completeOptions(o *StartOptions, proxies []string, families string, places 
 	if !meshName.MatchString(o.Mesh) {
 		return usagef("--name %q: use up to 32 lower-case letters, digits and dashes", o.Mesh)
 	}
+	if strings.HasPrefix(o.Mesh, labPrefix) {
+		return usagef("--name %q: names that begin with %s belong to lab runs; use another", o.Mesh, labPrefix)
+	}
 	if o.Nodes < 1 || o.Nodes > maxNodes {
 		return usagef("--nodes %d: use a number from 1 to %d", o.Nodes, maxNodes)
 	}
@@ -222,14 +225,14 @@ func (a *app) downCommand() *cobra.Command {
 
   # Another mesh than the default one.
   lateen down --name mixed`,
-		Long: "Without a name it ends the only mesh that runs, as `lateen list` shows it.\nThe mesh of a lab run is ended by its name alone.",
+		Long: "Without a name it ends the only mesh of this machine, as `lateen list` shows it.\nThe mesh of a lab run is ended by its name alone.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.down(cmd.Context()) },
 	}
 }
 
 func (a *app) down(ctx context.Context) error {
-	if err := a.choose(); err != nil {
+	if err := a.chooseForDown(); err != nil {
 		return err
 	}
 	progress := a.progress()
