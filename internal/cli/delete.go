@@ -133,8 +133,12 @@ func (a *app) chosenKeys(ctx context.Context, args []string, o deletion) ([]api.
 		if request.Name != "" {
 			return nil, usagef("--all and -l choose objects by kind: write %s instead of %s", request.Kind, args[0])
 		}
-		if o.all && request.Kind == "Namespace" {
-			return nil, usageError{&api.Error{Message: "--all would remove every namespace with everything in it", Cure: "name the namespaces: lateen delete namespace NAME..."}}
+		if request.Kind == "Namespace" {
+			what := "--all would remove every namespace with everything in it"
+			if !o.all {
+				what = "-l would remove every namespace that has the labels, with everything in it"
+			}
+			return nil, usageError{&api.Error{Message: what, Cure: "name the namespaces: lateen delete namespace NAME..."}}
 		}
 		list, err := a.client().Get(ctx, request)
 		if err != nil {

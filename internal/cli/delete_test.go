@@ -96,3 +96,12 @@ func TestDeleteRefusesWhatIsAmbiguous(t *testing.T) {
 		}
 	}
 }
+
+func TestDeleteRefusesNamespacesBySelector(t *testing.T) {
+	for _, args := range [][]string{{"ns", "-l", "team=a"}, {"pods,namespaces", "-l", "team=a"}} {
+		f := newFake(t)
+		if r := f.run("", append([]string{"delete"}, args...)...); r.code != ExitUsage || f.askedFor("POST") || !strings.Contains(r.stderr, "-l would remove every namespace") || !strings.Contains(r.stderr, "name the namespaces") {
+			t.Errorf("%v: %+v", args, r)
+		}
+	}
+}
