@@ -191,3 +191,10 @@ func TestASocketWithoutAnEngineIsNoRunningMesh(t *testing.T) {
 		t.Errorf("running: %q", running)
 	}
 }
+
+func TestScaleSuggestsTheNamespace(t *testing.T) {
+	f := newFake(t)
+	if r := f.run("", "scale", "deploy/web", "--replicas=2", "-n", "shop"); r.code != ExitOK || !strings.Contains(r.stderr, "Next: lateen wait deploy/web -n shop\n") {
+		t.Errorf("%+v", r)
+	}
+}

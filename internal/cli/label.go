@@ -58,7 +58,7 @@ func (a *app) scaleCommand() *cobra.Command {
 			if mode != dryRunNone {
 				return nil
 			}
-			a.next("lateen wait " + "deploy/" + names[0] + a.meshFlag())
+			a.next("lateen wait " + "deploy/" + names[0] + a.namespaceOption() + a.meshFlag())
 			return nil
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
