@@ -62,14 +62,26 @@ const (
 
 // Key names one object. Namespace is empty for cluster-scoped kinds.
 type Key struct {
+	// Group is the API group of a kind whose name several groups have (see SharedKind), and empty for any other kind. In a request for
+	// such a kind an empty group means the only object of the name; the engine refuses a name that several have.
+	Group     string `json:"group,omitempty"`
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 }
 
+// Word is the kind as users write it, in lower case. It has the group behind it if the kind alone means that of another group.
+func (k Key) Word() string {
+	word := strings.ToLower(k.Kind)
+	if groups := SharedKind(k.Kind); k.Group != "" && len(groups) > 0 && k.Group != groups[0] {
+		word += "." + k.Group
+	}
+	return word
+}
+
 // String is the key as users write it: kind/name, lower case, with the namespace in front if there is one.
 func (k Key) String() string {
-	s := strings.ToLower(k.Kind) + "/" + k.Name
+	s := k.Word() + "/" + k.Name
 	if k.Namespace != "" {
 		return k.Namespace + "/" + s
 	}
@@ -194,6 +206,7 @@ type PatchRequest struct {
 // GetRequest asks for objects of one kind.
 type GetRequest struct {
 	Kind          string // a kind, in any spelling that LookupKind knows
+	Group         string // as Key.Group; empty means the objects of all groups that have a kind of the name
 	Namespace     string // "default" if empty; ignored for cluster-scoped kinds and with AllNamespaces
 	Name          string // one object; not found is an error then
 	AllNamespaces bool

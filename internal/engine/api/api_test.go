@@ -51,7 +51,8 @@ func FuzzReadFrame(f *testing.F) {
 func TestKindsAreFoundInEverySpelling(t *testing.T) {
 	seen := map[string]string{}
 	for _, k := range Kinds() {
-		for _, s := range append([]string{k.Name, k.Plural, strings.ToUpper(k.Plural), k.Plural + ".some.group"}, k.Short...) {
+		group, _, _ := strings.Cut(k.APIVersion, "/")
+		for _, s := range append([]string{k.Name, k.Plural, strings.ToUpper(k.Plural), k.Plural + "." + group}, k.Short...) {
 			got, ok := LookupKind(s)
 			if !ok || got.Name != k.Name {
 				t.Errorf("LookupKind(%q) = %q, %v; want %q", s, got.Name, ok, k.Name)
@@ -163,5 +164,31 @@ func TestReadEventsEndsAtAFailureAndNamesTheCure(t *testing.T) {
 {"phase":"late","state":"done"}`), func(e Event) { got = append(got, e.Phase) })
 	if err == nil || err.Error() != "boom; do this" || strings.Join(got, " ") != "network control" {
 		t.Errorf("err %v after %v", err, got)
+	}
+}
+
+func TestAGroupTellsKindsOfTheSameNameApart(t *testing.T) {
+	for word, version := range map[string]string{
+		"gateways": "gateway.networking.k8s.io/v1", "gtw": "gateway.networking.k8s.io/v1", "gateway.gateway.networking.k8s.io": "gateway.networking.k8s.io/v1",
+		"gateways.networking.istio.io": "networking.istio.io/v1", "Gateway.Networking.Istio.IO": "networking.istio.io/v1", "gateways.some.group": "",
+	} {
+		k, ok := LookupKind(word)
+		if ok != (version != "") || k.APIVersion != version {
+			t.Errorf("LookupKind(%q) is of %q, %v; want %q", word, k.APIVersion, ok, version)
+		}
+	}
+	for word, group := range map[string]string{"gateways": "", "gateways.networking.istio.io": "networking.istio.io", "pods.v1": "", "virtualservices.networking.istio.io": ""} {
+		if got := NamedGroup(word); got != group {
+			t.Errorf("NamedGroup(%q) = %q, want %q", word, got, group)
+		}
+	}
+	for want, k := range map[string]Key{
+		"gateway.networking.istio.io/gw": {Group: "networking.istio.io", Kind: "Gateway", Name: "gw"},
+		"ns/gateway/gw":                  {Group: "gateway.networking.k8s.io", Kind: "Gateway", Namespace: "ns", Name: "gw"},
+		"pod/gw":                         {Kind: "Pod", Name: "gw"},
+	} {
+		if k.String() != want {
+			t.Errorf("%+v is written %s, want %s", k, k, want)
+		}
 	}
 }

@@ -104,6 +104,9 @@ func (c *Client) Scale(ctx context.Context, namespace, deployment string, replic
 // Get lists objects of a kind.
 func (c *Client) Get(ctx context.Context, r GetRequest) (ObjectList, error) {
 	q := url.Values{"kind": {r.Kind}, "namespace": {r.Namespace}, "name": {r.Name}, "selector": {r.Selector}}
+	if r.Group != "" {
+		q.Set("group", r.Group)
+	}
 	if r.AllNamespaces {
 		q.Set("all", "true")
 	}

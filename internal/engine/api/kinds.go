@@ -1,6 +1,11 @@
 package api
 
-import "strings"
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
 
 // Kind is one kind of object that the engine stores, with every way to spell it.
 type Kind struct {
@@ -42,18 +47,64 @@ var kinds = []Kind{
 // Kinds lists the kinds users meet most.
 func Kinds() []Kind { return append([]Kind(nil), kinds...) }
 
-// LookupKind finds a kind by its name, plural or short name, in any case.
+// shared are the API versions of the kinds whose name several groups have. The first is that of the kind without a group.
+var shared = map[string][]string{"Gateway": {"gateway.networking.k8s.io/v1", "networking.istio.io/v1"}}
+
+// SharedKind lists the API groups that have a kind of the name; nil if only one has. The name is spelled as in Kind.Name.
+func SharedKind(name string) []string {
+	var groups []string
+	for _, version := range shared[name] {
+		group, _, _ := strings.Cut(version, "/")
+		groups = append(groups, group)
+	}
+	return groups
+}
+
+// SharedGroup is the group of a kind as Key.Group has it: empty for a kind whose name tells its group.
+func SharedGroup(kind, group string) string {
+	if len(shared[kind]) == 0 {
+		return ""
+	}
+	return group
+}
+
+// NamedGroup is the group that a word such as gateways.networking.istio.io names. It is empty if the word names none, or if the kind alone
+// tells the group.
+func NamedGroup(word string) string {
+	name, group, _ := strings.Cut(strings.ToLower(word), ".")
+	k, _ := LookupKind(name)
+	return SharedGroup(k.Name, group)
+}
+
+// Ambiguous is the error of a request for an object by a name that objects of several groups have. Its cure names every spelling.
+func Ambiguous(k Key) *Error {
+	kind, _ := LookupKind(k.Kind)
+	var spellings []string
+	for _, group := range SharedKind(kind.Name) {
+		spellings = append(spellings, kind.Plural+"."+group)
+	}
+	return &Error{Code: http.StatusConflict, Message: fmt.Sprintf("%s %q is in several API groups", strings.ToLower(k.Kind), k.Name),
+		Cure: "write " + strings.Join(spellings, " or ") + " in place of the kind"}
+}
+
+// LookupKind finds a kind by its name, plural or short name, in any case. An API group may follow after a dot; it tells apart kinds of the
+// same name, and a group that has no such kind is not found.
 func LookupKind(s string) (Kind, bool) {
-	s, _, _ = strings.Cut(strings.ToLower(s), ".")
+	s, group, qualified := strings.Cut(strings.ToLower(s), ".")
 	for _, k := range kinds {
-		if s == strings.ToLower(k.Name) || s == k.Plural {
+		if s != strings.ToLower(k.Name) && s != k.Plural && !slices.Contains(k.Short, s) {
+			continue
+		}
+		if !qualified || len(shared[k.Name]) == 0 {
 			return k, true
 		}
-		for _, short := range k.Short {
-			if s == short {
+		for _, version := range shared[k.Name] {
+			if strings.HasPrefix(version, group+"/") {
+				k.APIVersion = version
 				return k, true
 			}
 		}
+		return Kind{}, false
 	}
 	return Kind{}, false
 }

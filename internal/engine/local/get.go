@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -20,7 +21,7 @@ import (
 // serveObjects answers get.
 func (e *Engine) serveObjects(r *http.Request) (any, error) {
 	q := r.URL.Query()
-	req := api.GetRequest{Kind: q.Get("kind"), Namespace: q.Get("namespace"), Name: q.Get("name"), Selector: q.Get("selector"), AllNamespaces: q.Get("all") == "true"}
+	req := api.GetRequest{Kind: q.Get("kind"), Namespace: q.Get("namespace"), Name: q.Get("name"), Group: cmp.Or(q.Get("group"), api.NamedGroup(q.Get("kind"))), Selector: q.Get("selector"), AllNamespaces: q.Get("all") == "true"}
 	kind, known := kindOf(req.Kind)
 	if !known {
 		return nil, &api.Error{Code: http.StatusNotFound, Message: fmt.Sprintf("unknown kind %q", req.Kind), Cure: "use a kind such as pods, services, deployments or authorizationpolicies"}
@@ -41,13 +42,17 @@ func (e *Engine) serveObjects(r *http.Request) (any, error) {
 		switch {
 		case o.Key.Namespace != "" && !req.AllNamespaces && o.Key.Namespace != req.Namespace:
 		case req.Name != "" && o.Key.Name != req.Name:
+		case req.Group != "" && o.Key.Group != api.SharedGroup(kind.Name, req.Group):
 		case !selector.Matches(labels.Set(labelsIn(o.Raw))):
 		default:
 			list.Items = append(list.Items, o)
 		}
 	}
+	if req.Name != "" && !req.AllNamespaces && len(list.Items) > 1 {
+		return nil, api.Ambiguous(list.Items[0].Key)
+	}
 	if req.Name != "" && len(list.Items) == 0 {
-		k := api.Key{Kind: kind.Name, Name: req.Name}
+		k := api.Key{Group: req.Group, Kind: kind.Name, Name: req.Name}
 		if kind.Namespaced {
 			k.Namespace = req.Namespace
 		}
@@ -127,12 +132,16 @@ func kindOf(word string) (api.Kind, bool) {
 		return kind, true
 	}
 	name, namespaced, ok := files.KindNamed(word)
+	if len(api.SharedKind(name)) > 0 {
+		return api.Kind{}, false // of a group that has no such kind
+	}
 	return api.Kind{Name: name, Namespaced: namespaced}, ok
 }
 
 // inKind writes the kind of a key as it is stored, whatever the word for it was.
 func inKind(k api.Key) api.Key {
 	if kind, ok := kindOf(k.Kind); ok {
+		k.Group = api.SharedGroup(kind.Name, cmp.Or(k.Group, api.NamedGroup(k.Kind)))
 		k.Kind = kind.Name
 		if !kind.Namespaced {
 			k.Namespace = ""

@@ -275,6 +275,8 @@ func (e *Engine) deleteOne(k api.Key, r api.DeleteRequest) ([]*pod, error) {
 		return nil, errors.New("nodes live as long as the mesh; end it with `lateen down`")
 	case k.Kind == "Namespace" && slices.Contains(systemNamespaces, k.Name):
 		return nil, errors.New("this namespace is part of every mesh and cannot be deleted")
+	case k.Kind == "Pod" && e.nodeProxyPod(k.Namespace, k.Name) != nil:
+		return nil, fmt.Errorf("this pod is the proxy of node %s and lives as long as its node; it was not deleted", e.nodeProxyPod(k.Namespace, k.Name).name)
 	case k.Kind == "Pod":
 		for _, p := range e.pods {
 			if p.namespace == k.Namespace && p.name == k.Name {
@@ -286,7 +288,10 @@ func (e *Engine) deleteOne(k api.Key, r api.DeleteRequest) ([]*pod, error) {
 			}
 		}
 	}
-	o := e.store.find(k)
+	o, err := e.store.only(k)
+	if err != nil {
+		return nil, err
+	}
 	if o == nil {
 		return nil, notFound(k)
 	}
@@ -339,11 +344,13 @@ func notFound(k api.Key) error {
 	if k.Namespace != "" {
 		where, flag = " in namespace "+k.Namespace, " -n "+k.Namespace
 	}
-	return &api.Error{Code: http.StatusNotFound, Message: fmt.Sprintf("%s %q not found%s", strings.ToLower(k.Kind), k.Name, where),
+	return &api.Error{Code: http.StatusNotFound, Message: fmt.Sprintf("%s %q not found%s", k.Word(), k.Name, where),
 		Cure: fmt.Sprintf("`lateen get %s%s` lists those that exist", plural, flag)}
 }
 
-func apiKey(k model.Key) api.Key { return api.Key{Kind: k.Kind, Namespace: k.Namespace, Name: k.Name} }
+func apiKey(k model.Key) api.Key {
+	return api.Key{Group: api.SharedGroup(k.Kind, k.Group), Kind: k.Kind, Namespace: k.Namespace, Name: k.Name}
+}
 
 func problemOf(p files.Problem) api.Problem {
 	return api.Problem{Severity: p.Severity.String(), File: p.File, Line: p.Line, Object: p.Object, Field: p.Field, Message: p.Message, Cure: p.Cure}

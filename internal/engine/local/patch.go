@@ -29,7 +29,10 @@ func (e *Engine) patch(r api.PatchRequest) (api.ObjectResult, error) {
 	case r.Key.Kind == "Pod" && e.store.find(r.Key) == nil:
 		action, err = e.patchOwnedPod(r.Key, patch, r.DryRun)
 	default:
-		o := e.store.find(r.Key)
+		o, ambiguous := e.store.only(r.Key)
+		if ambiguous != nil {
+			return api.ObjectResult{}, ambiguous
+		}
 		if o == nil {
 			return api.ObjectResult{}, notFound(r.Key)
 		}

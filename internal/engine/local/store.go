@@ -59,14 +59,25 @@ func (s *store) list(kind string) []*stored {
 	return out
 }
 
-// find looks an object up without its group; a kind name that two groups share yields the first of them.
+// find looks an object up. A key without a group of a kind name that two groups share yields the first of them; see only.
 func (s *store) find(k api.Key) *stored {
 	for _, o := range s.list(k.Kind) {
-		if o.Key.Namespace == k.Namespace && o.Key.Name == k.Name {
+		if o.Key.Namespace == k.Namespace && o.Key.Name == k.Name && (k.Group == "" || o.Key.Group == k.Group) {
 			return o
 		}
 	}
 	return nil
+}
+
+// only looks up an object that is to be changed. It is nil if there is none, and an error if the key may mean objects of two groups.
+func (s *store) only(k api.Key) (*stored, error) {
+	o := s.find(k)
+	for _, group := range api.SharedKind(k.Kind) {
+		if other := s.objects[model.Key{Group: group, Kind: k.Kind, Namespace: k.Namespace, Name: k.Name}]; k.Group == "" && other != nil && other != o {
+			return nil, api.Ambiguous(k)
+		}
+	}
+	return o, nil
 }
 
 func (s *store) namespaceExists(name string) bool {

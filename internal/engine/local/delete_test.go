@@ -1,0 +1,110 @@
+package local
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/engine/local/fabric"
+)
+
+// keeper is an engine that keeps the objects of a manifest and runs nothing.
+func keeper(t *testing.T, manifest string) *Engine {
+	t.Helper()
+	e := &Engine{log: slog.New(slog.DiscardHandler), wakeup: make(chan struct{}, 1), store: newStore(t.TempDir(), []*fabric.Family{fabric.IPv4}, time.Now, newUID)}
+	if err := e.addNamespace("default"); err != nil {
+		t.Fatal(err)
+	}
+	if res, _ := e.apply(api.ApplyRequest{Documents: []api.Document{{File: "x.yaml", Data: []byte(manifest)}}}); len(res.Problems) > 0 {
+		t.Fatalf("%+v", res.Problems)
+	}
+	return e
+}
+
+// A node proxy's pod goes with its node alone. A request for all pods must not pass over it in silence.
+func TestDeleteNamesTheNodeProxyThatStays(t *testing.T) {
+	e := keeper(t, "")
+	n := &node{name: "n1"}
+	e.nodes = []*node{n}
+	key := api.Key{Kind: "Pod", Namespace: meshNamespace, Name: n.proxyPodName()}
+	for _, dry := range []bool{false, true} {
+		res, _ := e.delete(api.DeleteRequest{Keys: []api.Key{key}, IgnoreNotFound: true, DryRun: dry})
+		if len(res.Results) > 0 || len(res.Problems) != 1 || res.Problems[0].Object != key.String() || !strings.Contains(res.Problems[0].Message, "proxy of node n1") {
+			t.Errorf("dry run %v: %+v", dry, res)
+		}
+	}
+}
+
+const twoGateways = `
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: gw, namespace: default}
+spec:
+  gatewayClassName: istio-waypoint
+  listeners: [{name: mesh, port: 15008, protocol: HBONE}]
+---
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: gw, namespace: default}
+spec:
+  selector: {istio: ingressgateway}
+  servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}]
+`
+
+func groupsLeft(e *Engine) (groups []string) {
+	for _, o := range e.store.list("Gateway") {
+		groups = append(groups, o.Key.Group)
+	}
+	slices.Sort(groups)
+	return groups
+}
+
+func TestDeleteKeepsToTheGroup(t *testing.T) {
+	const istio, k8s = "networking.istio.io", "gateway.networking.k8s.io"
+	documents := strings.Split(twoGateways, "---\n")
+	key := api.Key{Kind: "Gateway", Namespace: "default", Name: "gw"}
+	for removed, left := range map[string]string{istio: k8s, k8s: istio} {
+		e := keeper(t, twoGateways)
+		named := key
+		named.Group = removed
+		if res, _ := e.delete(api.DeleteRequest{Keys: []api.Key{named}}); len(res.Problems) > 0 || !slices.Equal(groupsLeft(e), []string{left}) {
+			t.Errorf("by name, %s: %v left, %+v", removed, groupsLeft(e), res.Problems)
+		}
+		// The same again finds nothing, whatever else has the name.
+		if res, _ := e.delete(api.DeleteRequest{Keys: []api.Key{named}}); len(res.Problems) != 1 || len(groupsLeft(e)) != 1 {
+			t.Errorf("again, %s: %v left, %+v", removed, groupsLeft(e), res.Problems)
+		}
+		// One is left, so a name without a group means that one.
+		if res, _ := e.delete(api.DeleteRequest{Keys: []api.Key{key}}); len(res.Problems) > 0 || len(groupsLeft(e)) != 0 {
+			t.Errorf("the only one: %v left, %+v", groupsLeft(e), res.Problems)
+		}
+		e = keeper(t, twoGateways)
+		document := documents[0]
+		if removed == istio {
+			document = documents[1]
+		}
+		if res, _ := e.delete(api.DeleteRequest{Documents: []api.Document{{File: "x.yaml", Data: []byte(document)}}}); len(res.Problems) > 0 || !slices.Equal(groupsLeft(e), []string{left}) {
+			t.Errorf("by file, %s: %v left, %+v", removed, groupsLeft(e), res.Problems)
+		}
+	}
+	e := keeper(t, twoGateways)
+	want := "write gateways.gateway.networking.k8s.io or gateways.networking.istio.io"
+	if res, _ := e.delete(api.DeleteRequest{Keys: []api.Key{key}, IgnoreNotFound: true}); len(res.Problems) != 1 || !strings.Contains(res.Problems[0].Cure, want) || len(groupsLeft(e)) != 2 {
+		t.Errorf("ambiguous: %v left, %+v", groupsLeft(e), res.Problems)
+	}
+	if _, err := e.patch(api.PatchRequest{Key: key, Patch: []byte(`{"metadata":{"labels":{"a":"b"}}}`)}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a patch of an ambiguous name: %v", err)
+	}
+	key.Group = istio
+	if _, err := e.patch(api.PatchRequest{Key: key, Patch: []byte(`{"metadata":{"labels":{"a":"b"}}}`)}); err != nil {
+		t.Error(err)
+	}
+	for _, o := range e.store.list("Gateway") {
+		if (o.labels()["a"] == "b") != (o.Key.Group == istio) {
+			t.Errorf("%s of %s has labels %v", o.Key, o.Key.Group, o.labels())
+		}
+	}
+}
