@@ -70,6 +70,18 @@ type Key struct {
 	Name      string `json:"name"`
 }
 
+// UnmarshalJSON implements json.Unmarshaler. The control plane writes the group of every kind; it is dropped where the kind tells it, so
+// that keys of the same object are equal.
+func (k *Key) UnmarshalJSON(b []byte) error {
+	type plain Key
+	if err := json.Unmarshal(b, (*plain)(k)); err != nil {
+		return err
+	}
+	kind, _ := LookupKind(k.Kind)
+	k.Group = SharedGroup(kind.Name, k.Group)
+	return nil
+}
+
 // Word is the kind as users write it, in lower case. It has the group behind it if the kind alone means that of another group.
 func (k Key) Word() string {
 	word := strings.ToLower(k.Kind)

@@ -252,7 +252,15 @@ func (e *Engine) patch(w http.ResponseWriter, r *http.Request) {
 		fail(w, kubectl("objects of a cluster are changed by kubectl", kubectlPatch(in)))
 		return
 	}
-	client, _, err := e.kind(in.Key.Kind, in.Key.Namespace, false)
+	group, err := e.only(r.Context(), in.Key)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	if api.NamedGroup(in.Key.Kind) != "" {
+		group = "" // the word for the kind has it
+	}
+	client, _, err := e.kind(inGroup(in.Key.Kind, group), in.Key.Namespace, false)
 	if err != nil {
 		fail(w, err)
 		return

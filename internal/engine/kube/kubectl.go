@@ -120,7 +120,7 @@ func kubectlPatch(r api.PatchRequest) string {
 }
 
 // object names an object as kubectl wants it.
-func object(k api.Key) string { return strings.ToLower(k.Kind) + "/" + k.Name }
+func object(k api.Key) string { return k.Word() + "/" + k.Name }
 
 func inNamespace(namespace string) string {
 	if namespace == "" || namespace == metav1.NamespaceDefault {

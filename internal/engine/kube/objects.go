@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,6 +21,47 @@ import (
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
+
+// only is the group of the only object of a name, for a kind whose name several groups have; empty for every other kind, and if no group has
+// the object. Objects of several groups are an error: a change must not go to the wrong one.
+func (e *Engine) only(ctx context.Context, key api.Key) (string, error) {
+	if k, known := api.LookupKind(key.Kind); known {
+		key.Group, key.Kind = cmp.Or(key.Group, api.NamedGroup(key.Kind)), k.Name
+	}
+	if key.Group != "" {
+		return key.Group, nil
+	}
+	for _, group := range api.SharedKind(key.Kind) {
+		client, _, err := e.kind(key.Kind+"."+group, key.Namespace, false)
+		if err != nil {
+			return "", err
+		}
+		_, err = client.Get(ctx, key.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err): // of the object, or of the kind
+		case err != nil:
+			return "", e.refused(err)
+		case key.Group != "":
+			return "", api.Ambiguous(key)
+		default:
+			key.Group = group
+		}
+	}
+	return key.Group, nil
+}
+
+// inGroup is a kind's name with its group behind it, if there is one.
+func inGroup(kind, group string) string {
+	if group == "" {
+		return kind
+	}
+	return kind + "." + group
+}
+
+// keyOf names an object.
+func keyOf(apiVersion, kind, namespace, name string) api.Key {
+	return api.Key{Group: api.SharedGroup(kind, schema.FromAPIVersionAndKind(apiVersion, kind).Group), Kind: kind, Namespace: namespace, Name: name}
+}
 
 // kind reaches the objects of a kind.
 func (e *Engine) kind(name, namespace string, all bool) (dynamic.ResourceInterface, api.Kind, error) {
@@ -43,7 +86,17 @@ func (e *Engine) kind(name, namespace string, all bool) (dynamic.ResourceInterfa
 // objects answers get: objects of the cluster with what the control plane says of them.
 func (e *Engine) objects(r *http.Request) (any, error) {
 	q := r.URL.Query()
-	client, k, err := e.kind(q.Get("kind"), q.Get("namespace"), q.Get("all") == "true")
+	named := inGroup(q.Get("kind"), q.Get("group"))
+	if name := q.Get("name"); name != "" {
+		group, err := e.only(r.Context(), api.Key{Group: q.Get("group"), Kind: q.Get("kind"), Namespace: q.Get("namespace"), Name: name})
+		if err != nil {
+			return nil, err
+		}
+		if q.Get("group") == "" && api.NamedGroup(named) == "" {
+			named = inGroup(named, group)
+		}
+	}
+	client, k, err := e.kind(named, q.Get("namespace"), q.Get("all") == "true")
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +123,7 @@ func (e *Engine) objects(r *http.Request) (any, error) {
 		}
 		present := map[api.Key]*unstructured.Unstructured{}
 		for i := range items {
-			present[api.Key{Kind: k.Name, Namespace: items[i].GetNamespace(), Name: items[i].GetName()}] = &items[i]
+			present[keyOf(k.APIVersion, k.Name, items[i].GetNamespace(), items[i].GetName())] = &items[i]
 		}
 		if said, err = e.said(r.Context(), about, present); err != nil {
 			out.Unasked = err.Error()
@@ -92,7 +145,7 @@ func (e *Engine) objects(r *http.Request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		key := api.Key{Kind: k.Name, Namespace: o.GetNamespace(), Name: o.GetName()}
+		key := keyOf(k.APIVersion, k.Name, o.GetNamespace(), o.GetName())
 		object := api.Object{Key: key, APIVersion: o.GetAPIVersion(), Raw: raw, Created: o.GetCreationTimestamp().Time,
 			Owners: owners[o.GetUID()]}
 		if s, found := said[key]; found && s.group == schema.FromAPIVersionAndKind(o.GetAPIVersion(), "").Group {
@@ -182,7 +235,7 @@ func (e *Engine) said(ctx context.Context, about url.Values, present map[api.Key
 		}
 		asked++
 		for _, o := range objects {
-			key, former := api.Key{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}, false
+			key, former := keyOf(o.APIVersion, o.Kind, o.Namespace, o.Name), false
 			if now := present[key]; now != nil && (o.UID != "" && o.UID != string(now.GetUID()) || o.Observed > 0 && o.Observed < now.GetGeneration()) {
 				former, o.Findings = true, nil
 				o.Conditions, o.Problems = []api.Condition{{Type: wellknown.Programmed, Status: string(metav1.ConditionFalse), Reason: wellknown.ReasonAwaited,
