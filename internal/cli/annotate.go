@@ -146,7 +146,7 @@ func (a *app) patch(ctx context.Context, request api.PatchRequest, mode dryRun) 
 
 // of reads the map of an object.
 func (m metadata) of(ctx context.Context, client *api.Client, key api.Key) (map[string]string, error) {
-	list, err := client.Get(ctx, api.GetRequest{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name})
+	list, err := client.Get(ctx, api.GetRequest{Kind: key.Kind, Group: key.Group, Namespace: key.Namespace, Name: key.Name})
 	if err != nil {
 		return nil, err
 	}

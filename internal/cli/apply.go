@@ -191,7 +191,7 @@ func keys(args []string, namespace string) ([]api.Key, error) {
 			return nil, usagef("missing argument: the name of a %s", kind.Name)
 		}
 		for _, name := range args[1:] {
-			found = append(found, key(kind, namespace, name))
+			found = append(found, key(kind, api.NamedGroup(args[0]), namespace, name))
 		}
 		return found, nil
 	}
@@ -204,16 +204,16 @@ func keys(args []string, namespace string) ([]api.Key, error) {
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, key(kind, namespace, name))
+		found = append(found, key(kind, api.NamedGroup(word), namespace, name))
 	}
 	return found, nil
 }
 
-func key(kind api.Kind, namespace, name string) api.Key {
+func key(kind api.Kind, group, namespace, name string) api.Key {
 	if !kind.Namespaced {
 		namespace = ""
 	}
-	return api.Key{Kind: kind.Name, Namespace: namespace, Name: name}
+	return api.Key{Group: group, Kind: kind.Name, Namespace: namespace, Name: name}
 }
 
 // lookupKind finds a kind in any spelling. A word with a capital may be a kind that the engine keeps without knowing
@@ -223,6 +223,9 @@ func lookupKind(word string) (api.Kind, error) {
 		return kind, nil
 	}
 	name, namespaced, stored := files.KindNamed(word)
+	if groups := api.SharedKind(name); len(groups) > 0 {
+		return api.Kind{}, usageError{&api.Error{Message: fmt.Sprintf("unknown kind %q", word), Cure: fmt.Sprintf("the API groups with a %s are %s", name, strings.Join(groups, " and "))}}
+	}
 	if stored {
 		return api.Kind{Name: name, Plural: word, Namespaced: namespaced}, nil
 	}
@@ -276,7 +279,7 @@ func (a *app) completeKindAndName(cmd *cobra.Command, args []string, _ string) (
 	if len(args) == 0 {
 		return kindNames(), cobra.ShellCompDirectiveNoFileComp
 	}
-	return a.names(cmd.Context(), api.GetRequest{Kind: args[0], Namespace: a.namespace}), cobra.ShellCompDirectiveNoFileComp
+	return a.names(cmd.Context(), api.GetRequest{Kind: args[0], Group: api.NamedGroup(args[0]), Namespace: a.namespace}), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeTarget completes pods by name and workloads as kind/name, for logs, exec and port-forward.

@@ -105,3 +105,24 @@ func TestDeleteRefusesNamespacesBySelector(t *testing.T) {
 		}
 	}
 }
+
+func TestAKindsGroupReachesTheEngine(t *testing.T) {
+	f := newFake(t)
+	if r := f.run("", "delete", "gateways.networking.istio.io", "gw"); r.code != ExitOK {
+		t.Fatalf("%+v", r)
+	}
+	want := api.Key{Group: "networking.istio.io", Kind: "Gateway", Namespace: "default", Name: "gw"}
+	if got := deleteRequestOf(t, f).Keys; !slices.Equal(got, []api.Key{want}) {
+		t.Errorf("deletes %+v, want %+v", got, want)
+	}
+	for _, args := range [][]string{{"get", "gateways.networking.istio.io"}, {"get", "gateway.networking.istio.io/gw"}, {"delete", "gateways.networking.istio.io", "--all"}, {"label", "gateways.networking.istio.io", "gw", "a=b"}} {
+		f = newFake(t)
+		f.run("", args...)
+		if len(f.asked) == 0 || !strings.Contains(f.asked[0], "group=networking.istio.io") {
+			t.Errorf("%v asks %v", args, f.asked)
+		}
+	}
+	if r := f.run("", "delete", "gateways.some.group", "gw"); r.code != ExitUsage || !strings.Contains(r.stderr, "gateway.networking.k8s.io and networking.istio.io") {
+		t.Errorf("%+v", r)
+	}
+}

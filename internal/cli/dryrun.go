@@ -79,7 +79,7 @@ func checked(documents []api.Document, namespace string) api.ApplyResult {
 			warnings[object] = append(warnings[object], p.Error())
 		}
 		for _, o := range objects {
-			key := api.Key{Kind: o.Key.Kind, Namespace: o.Key.Namespace, Name: o.Key.Name}
+			key := api.Key{Group: api.SharedGroup(o.Key.Kind, o.Key.Group), Kind: o.Key.Kind, Namespace: o.Key.Namespace, Name: o.Key.Name}
 			if key.Namespace != "" && namespace != "" && !namesNamespace(o.JSON) {
 				key.Namespace = namespace
 			}
@@ -101,7 +101,7 @@ func checkedForDelete(documents []api.Document, namespace string) api.ApplyResul
 			if o.Bare && namespace != "" {
 				o.Key.Namespace = namespace
 			}
-			key := api.Key{Kind: o.Key.Kind, Namespace: o.Key.Namespace, Name: o.Key.Name}
+			key := api.Key{Group: api.SharedGroup(o.Key.Kind, o.Key.Group), Kind: o.Key.Kind, Namespace: o.Key.Namespace, Name: o.Key.Name}
 			result.Results = append(result.Results, api.ObjectResult{Key: key, Action: valid})
 		}
 	}

@@ -140,7 +140,7 @@ func startEditing(ctx context.Context, client *api.Client, key api.Key) (*editin
 
 // read takes the object as the mesh has it now.
 func (e *editing) read(ctx context.Context, client *api.Client) error {
-	list, err := client.Get(ctx, api.GetRequest{Kind: e.key.Kind, Namespace: e.key.Namespace, Name: e.key.Name})
+	list, err := client.Get(ctx, api.GetRequest{Kind: e.key.Kind, Group: e.key.Group, Namespace: e.key.Namespace, Name: e.key.Name})
 	if err != nil {
 		return err
 	}

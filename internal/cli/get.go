@@ -105,9 +105,9 @@ func namespaced(kind string) bool {
 // getRequests reads "KIND[,KIND] [NAME...]", "KIND/NAME..." or "all".
 func getRequests(args []string, namespace string, o getOptions) ([]api.GetRequest, error) {
 	var requests []api.GetRequest
-	add := func(kind, name string) {
+	add := func(kind, group, name string) {
 		requests = append(requests, api.GetRequest{
-			Kind: kind, Namespace: namespace, Name: name, AllNamespaces: o.all, Selector: o.selector,
+			Kind: kind, Group: group, Namespace: namespace, Name: name, AllNamespaces: o.all, Selector: o.selector,
 		})
 	}
 	if strings.Contains(args[0], "/") {
@@ -119,7 +119,7 @@ func getRequests(args []string, namespace string, o getOptions) ([]api.GetReques
 			return nil, err
 		}
 		for _, k := range found {
-			add(k.Kind, k.Name)
+			add(k.Kind, k.Group, k.Name)
 		}
 		return requests, nil
 	}
@@ -127,23 +127,20 @@ func getRequests(args []string, namespace string, o getOptions) ([]api.GetReques
 	if len(names) > 0 && (o.selector != "" || o.all) {
 		return nil, usagef("a named object cannot be selected by -l or -A too")
 	}
-	kinds := everyday
+	words := everyday
 	if args[0] != "all" {
-		kinds = nil
-		for word := range strings.SplitSeq(args[0], ",") {
-			kind, err := lookupKind(word)
-			if err != nil {
-				return nil, err
-			}
-			kinds = append(kinds, kind.Name)
-		}
+		words = strings.Split(args[0], ",")
 	}
-	for _, kind := range kinds {
+	for _, word := range words {
+		kind, err := lookupKind(word)
+		if err != nil {
+			return nil, err
+		}
 		if len(names) == 0 {
-			add(kind, "")
+			add(kind.Name, api.NamedGroup(word), "")
 		}
 		for _, name := range names {
-			add(kind, name)
+			add(kind.Name, api.NamedGroup(word), name)
 		}
 	}
 	return requests, nil

@@ -198,7 +198,7 @@ func (f *finding) refuse(name, why string) {
 }
 
 // calledBy is an object as people name it to a command.
-func calledBy(key api.Key) string { return strings.ToLower(key.Kind) + "/" + key.Name }
+func calledBy(key api.Key) string { return key.Word() + "/" + key.Name }
 
 // isReady returns an object's uid and the reason why it does not serve in its wanted state. The reason is empty if it does, and "not
 // ready" if its status gives none.

@@ -167,7 +167,7 @@ func waitRequests(targets []string, namespace string, all bool) ([]api.GetReques
 		if !slices.Contains(partial, found[0].Kind) && !slices.Contains([]string{"Deployment", "Pod"}, found[0].Kind) {
 			return nil, usagef("%q: only pods, deployments and what configures the mesh (%s) can be waited for", target, strings.Join(partial, ", "))
 		}
-		requests = append(requests, api.GetRequest{Kind: found[0].Kind, Namespace: namespace, Name: found[0].Name})
+		requests = append(requests, api.GetRequest{Kind: found[0].Kind, Group: found[0].Group, Namespace: namespace, Name: found[0].Name})
 	}
 	return requests, nil
 }

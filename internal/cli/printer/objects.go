@@ -43,7 +43,7 @@ func Objects(w io.Writer, objects []api.Object, o Options) error {
 		return structured(w, objects, o)
 	case Name:
 		for _, object := range objects {
-			if _, err := fmt.Fprintf(w, "%s/%s\n", strings.ToLower(object.Key.Kind), object.Key.Name); err != nil {
+			if _, err := fmt.Fprintf(w, "%s/%s\n", object.Key.Word(), object.Key.Name); err != nil {
 				return err
 			}
 		}
