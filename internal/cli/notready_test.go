@@ -83,3 +83,12 @@ func TestWaitLastsUntilAPodHasLeftTheMesh(t *testing.T) {
 		t.Errorf("after %d looks: %+v", looks, r)
 	}
 }
+
+func TestWaitNamesTheLogOfTheContainerThatCrashed(t *testing.T) {
+	f := newFake(t)
+	f.objects = []api.Object{object("pod", "x", `{"metadata":{"name":"x","namespace":"default"},"spec":{"containers":[{"name":"main"},{"name":"side"}]},
+		"status":{"containerStatuses":[{"name":"main","ready":true,"state":{"running":{}}},{"name":"side","state":{"terminated":{"exitCode":3}}}]}}`)}
+	if r := f.run("", "wait", "pod/x", "--timeout", "300ms"); !strings.Contains(r.stderr, "`lateen logs x -c side` shows its output") {
+		t.Errorf("%+v", r)
+	}
+}

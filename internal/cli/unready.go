@@ -27,7 +27,7 @@ type finding struct {
 	// causes is why pods of deployments that are waited for are not ready.
 	causes []string
 	// crashed is a pod among those waited for of which a container ran and ended; empty if there is none.
-	crashed api.Key
+	crashed crash
 	// named is what configures the mesh and is waited for by name, as it is written.
 	named map[api.Key]json.RawMessage
 	// pods are those asked for and those of what was asked for, by namespace and name, but for those that have finished.
@@ -58,6 +58,25 @@ func unready(ctx context.Context, client *api.Client, requests []api.GetRequest)
 	after.ready[nodeProxies] = proxies
 	after.waiting = append(after.waiting, after.newSince(before)...)
 	return after, nil
+}
+
+// crash is a pod of which a container ended, and that container if the pod's log is another one's by default.
+type crash struct {
+	api.Key
+	container string
+}
+
+// crashedContainer is the first container of a pod that ended; empty if that is the first of its spec, whose log is the pod's.
+func crashedContainer(pod *corev1.Pod) string {
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if _, ended := containerTrouble(c); ended {
+			if len(pod.Spec.Containers) == 0 || pod.Spec.Containers[0].Name == c.Name {
+				return ""
+			}
+			return c.Name
+		}
+	}
+	return ""
 }
 
 // newSince says what came into a finding after an earlier one, so that the acknowledgements between them are not about it.
@@ -162,7 +181,7 @@ func (f *finding) surveyPods(ctx context.Context, client *api.Client, where api.
 				f.ready["Pod"]++
 				if why, crashed := podTrouble(&pod); why != "" && !podReady(&pod) {
 					f.causes = append(f.causes, calledBy(object.Key)+" ("+why+")")
-					f.noteCrash(object.Key, crashed)
+					f.noteCrash(object.Key, &pod, crashed)
 				}
 			}
 		}
@@ -218,7 +237,7 @@ func (f *finding) isReady(object api.Object) (types.UID, string, error) {
 		return pod.UID, "", nil
 	}
 	why, crashed := podTrouble(&pod)
-	f.noteCrash(object.Key, crashed)
+	f.noteCrash(object.Key, &pod, crashed)
 	return pod.UID, cmp.Or(why, "not ready"), nil
 }
 
@@ -229,8 +248,8 @@ func isNodeProxy(object api.Object) bool {
 		pod.Spec.ServiceAccountName == "ztunnel" && pod.Labels["app"] == "ztunnel"
 }
 
-func (f *finding) noteCrash(key api.Key, crashed bool) {
+func (f *finding) noteCrash(key api.Key, pod *corev1.Pod, crashed bool) {
 	if crashed && f.crashed.Name == "" {
-		f.crashed = key
+		f.crashed = crash{key, crashedContainer(pod)}
 	}
 }

@@ -77,7 +77,7 @@ func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.
 	refusals := patience{}
 	var last []string // what was missing when it could last be asked
 	silent := ""      // why nobody answered then
-	var crashed api.Key
+	var crashed crash
 	for {
 		began := time.Now()
 		found, err := unready(ctx, a.client(), requests)
@@ -127,7 +127,7 @@ func refusedError(refused []string, silent string) error {
 }
 
 // unreadyError is the error of a wait that lasted too long, with what was missing last.
-func unreadyError(cause error, missing []string, silent string, crashed api.Key) error {
+func unreadyError(cause error, missing []string, silent string, crashed crash) error {
 	if len(missing) == 0 {
 		missing = []string{"the mesh did not say in that time what is missing"}
 	}
@@ -140,6 +140,9 @@ func unreadyError(cause error, missing []string, silent string, crashed api.Key)
 		namespace := ""
 		if crashed.Namespace != "default" {
 			namespace = " -n " + crashed.Namespace
+		}
+		if crashed.container != "" {
+			namespace += " -c " + crashed.container
 		}
 		e.Cure = fmt.Sprintf("`lateen logs %s%s` shows its output; lateen status says more", crashed.Name, namespace)
 	}
