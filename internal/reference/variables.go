@@ -9,7 +9,7 @@ var goVariables = []struct{ Name, Program, Meaning string }{
 	{"GOGC", "`lateen-control`", "how far its heap grows between collections, in per cent; without it less than Go's default, for a small resident set"},
 	{"GOMEMLIMIT", "`lateen-agent`", "the memory at which its garbage collector works harder; without it four fifths of the container's limit"},
 	{"NO_COLOR", "`lateen`", "set to anything: no colours"},
-	{"LATEEN_ENGINE", "`lateen`", "which mesh the commands are about: `local`, that on this machine; `kubernetes`, that of the cluster which the kubeconfig names; `auto`, the default, the former if it runs, else the latter if there is one"},
+	{"LATEEN_ENGINE", "`lateen`", "which mesh the commands are about: `local`, that on this machine; `kubernetes`, that of the cluster which the kubeconfig names; `auto`, the default, the former if it runs or is named, else the latter if there is one"},
 	{"LATEEN_NAME", "`lateen`", "which mesh of this machine the commands are about, if `--name` does not say; without both it is the only one that runs"},
 	{"KUBE_EDITOR", "`lateen edit`", "the editor's command; it goes before `EDITOR`"},
 	{"EDITOR", "`lateen edit`", "the editor's command; `vi` if neither is set"},
