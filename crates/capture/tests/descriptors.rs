@@ -36,6 +36,15 @@ fn with_its_thread() -> (Acceptor<usize>, mpsc::Receiver<Accepted<usize>>) {
     (acceptor, accepted)
 }
 
+/// Has tokio open the sockets of its signal driver, of which a process has one pair, in the descriptors that all threads begin with. A
+/// thread of descriptors of its own would otherwise be the first, and the next runtime would find other files at these numbers.
+fn with_tokios_sockets() {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+}
+
 /// On a worker's thread, which ends with the test; it has the descriptors of the thread that starts it.
 fn on_a_worker() -> (Acceptor<usize>, mpsc::Receiver<Accepted<usize>>) {
     let (sender, accepted) = mpsc::channel();
@@ -71,6 +80,7 @@ fn connections_are_reset_until_there_are_descriptors(start: Start) {
     let addresses = [0, 1].map(|pod| listeners[pod].local_addr().unwrap());
     let (ready, is_ready) = mpsc::channel();
     let (go_on, may_go_on) = mpsc::channel::<()>();
+    with_tokios_sockets();
     let proxy = std::thread::spawn(move || {
         unshare(CloneFlags::CLONE_FILES).unwrap();
         let (acceptor, accepted) = start();
@@ -149,6 +159,7 @@ fn an_addition_without_a_descriptor_left_is_refused_and_the_conversation_goes_on
     let agent = Agent::listen("exhausted");
     let path = agent.path.clone();
     let (told, heard) = unbounded_channel();
+    with_tokios_sockets();
     let client = std::thread::spawn(move || {
         // Nothing outside may wake the runtime, and there may be no other one: both rest on numbers of descriptors.
         unshare(CloneFlags::CLONE_FILES).unwrap();
