@@ -23,25 +23,25 @@ if [ ! -e "$BARE/etc/debian_version" ]; then
   rm -f "$BARE.log"
 fi
 # Toolchains, where their own installers put them.
-rm -rf "$BARE/usr/local/go" "$BARE/opt/rust" "$BARE/root/lateen"
+rm -rf "$BARE/usr/local/go" "$BARE/opt/rust" "$BARE/srv/lateen"
 cp -a "$(go env GOROOT)" "$BARE/usr/local/go"
 cp -a "$(rustc --print sysroot)" "$BARE/opt/rust"
 # The way to the network: names, the authorities that this machine trusts, and apt's settings for it.
 cp /etc/resolv.conf "$BARE/etc/resolv.conf"
 cp "${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" "$BARE/opt/authorities.crt"
 grep -ls '^Acquire' /etc/apt/apt.conf.d/* | xargs -r cp -t "$BARE/etc/apt/apt.conf.d"
-git clone -q --no-hardlinks . "$BARE/root/lateen"
+git clone -q --no-hardlinks . "$BARE/srv/lateen"
 
 outside=$(cat <<'S'
 bare=$1 inside=$2
 shift 2
 for d in sys dev; do mount --rbind "/$d" "$bare/$d"; done
 for v in SSL_CERT_FILE CURL_CA_BUNDLE GIT_SSL_CAINFO CARGO_HTTP_CAINFO; do set -- "$v=/opt/authorities.crt" "$@"; done
-exec chroot "$bare" /usr/bin/env -i HOME=/root TERM=dumb LANG=C.UTF-8 CI="${CI:-}" \
+exec chroot "$bare" /usr/bin/env -i HOME=/srv TERM=dumb LANG=C.UTF-8 CI="${CI:-}" \
   PATH=/usr/local/go/bin:/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "${@:1:4}" bash -c "$inside" bash "${@:5}"
 S
 )
-inside='mount -t proc proc /proc && cd /root/lateen || exit 125; "$@"'
+inside='mount -t proc proc /proc && cd /srv/lateen || exit 125; "$@"'
 echo "running $* there"
 status=0
 unshare --mount --pid --fork --kill-child --propagation private bash -c "$outside" bash "$BARE" "$inside" "$@" </dev/null || status=$?
