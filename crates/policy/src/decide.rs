@@ -114,7 +114,7 @@ where
 
 /// Names, as their authors wrote them, the ALLOW policies among `policies`: the enforced ones, or with `dry_run` those in
 /// dry run. A refusal because none of them matched names no policy; these are the ones to look at.
-pub fn allow_policies<'a, I>(policies: I, dry_run: bool) -> Vec<NamespacedName>
+pub fn allow_policies<'a, I>(policies: I, dry_run: bool) -> impl Iterator<Item = NamespacedName>
 where
     I: IntoIterator,
     I::Item: Into<Applied<'a>>,
@@ -126,9 +126,8 @@ where
             Applied::Unknown(_) => None,
         });
     known
-        .filter(|policy| policy.action == Action::Allow && policy.dry_run == dry_run)
+        .filter(move |policy| policy.action == Action::Allow && policy.dry_run == dry_run)
         .map(|policy| written_name(&policy.name))
-        .collect()
 }
 
 /// What a policy in dry run would do to a connection; for the log.

@@ -266,8 +266,9 @@ fn allow_policies_are_named_as_written_and_apart_from_those_in_dry_run() {
         named("later", Action::Allow, true),
     ];
     let names = |dry_run| -> Vec<String> {
-        let names = allow_policies(&all, dry_run);
-        names.iter().map(ToString::to_string).collect()
+        allow_policies(&all, dry_run)
+            .map(|name| name.to_string())
+            .collect()
     };
     assert_eq!(names(false), ["default/web"]);
     assert_eq!(names(true), ["default/later"]);

@@ -56,7 +56,7 @@ struct End {
     identity: Option<String>,
 }
 
-/// What has passed, named by its way so that no reader has to know whose view it is.
+/// Bytes that have passed in each direction. The names are those of the ends, so that both proxies use them alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Passed {
@@ -84,7 +84,7 @@ struct Line {
     /// Where the client wanted to go, if that is not the destination's address.
     #[serde(skip_serializing_if = "Option::is_none")]
     wanted: Option<SocketAddr>,
-    /// Whether both ends proved who they are.
+    /// True if the connection goes through a tunnel, whose two ends have proven who they are.
     tunnelled: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     tunnel: Option<u64>,
@@ -93,10 +93,10 @@ struct Line {
     /// The policies of this proxy that refused it or ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     denied: Option<Denial>,
-    /// Whether the server's proxy refused it by a policy, which is not known here.
+    /// True if the server's proxy refused it by a policy. This proxy does not learn which.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     denied_by_peer: bool,
-    /// Whether it is an attempt that failed, after which another endpoint was tried.
+    /// True of an attempt that failed, after which the proxy tried another endpoint.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     retried: bool,
     /// The policies in dry run that would refuse it.

@@ -22,7 +22,7 @@ use crate::pod::Pod;
 
 use entry::{About, Entry};
 pub use entry::{Cut, Ending, Facts, Fault, Listed, Outgoing, State};
-pub use judgement::{Denial, Judgement};
+pub use judgement::{Denial, Judgement, NAMED};
 pub use watch::{Event, Watch, Watcher};
 
 /// A worker's connections.
@@ -113,7 +113,8 @@ impl Live {
         self.0.tunnels.get()
     }
 
-    /// Cuts what the new policies deny; answers how many were cut.
+    /// Cuts the connections that the new policies deny, and brings the decisions that are listed with the others up to date.
+    /// Returns the number of connections that it cut.
     pub fn review(&self, snapshot: &Snapshot) -> usize {
         self.cut(Cut::Policy, |entry| {
             let About::Inbound(facts) = entry.about() else {
@@ -125,7 +126,12 @@ impl Live {
             };
             match facts.decide(snapshot, workload) {
                 Decision::Allow { by } => {
-                    entry.judge(|judgement| judgement.allowed_by = by);
+                    let hits = facts.dry_run(snapshot, workload);
+                    let would_deny = Denial::rehearsed(&hits, snapshot, workload);
+                    entry.judge(|judgement| {
+                        judgement.allowed_by = by;
+                        judgement.would_deny = would_deny;
+                    });
                     false
                 }
                 Decision::Deny { by } => {

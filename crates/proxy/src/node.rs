@@ -30,7 +30,7 @@ use std::time::Duration;
 use lateen_capture::acceptor::Waiting;
 use lateen_capture::{Accepted, LoadGuard};
 use lateen_config::{Snapshot, Workload};
-use lateen_policy::{Decision, DryRun, dry_run};
+use lateen_policy::{Decision, DryRun};
 use lateen_relay::reset_on_close;
 use lateen_telemetry::{Connection, Failure, Reporter};
 use lateen_types::Direction;
@@ -41,7 +41,7 @@ pub use ejection::{Ejected, Ejections};
 pub use refusal::Refusal;
 use relaying::Records;
 
-use crate::live::{Denial, Ending, Facts, Judgement, Listed, State};
+use crate::live::{Denial, Ending, Facts, Judgement, Listed, NAMED, State};
 use crate::pod::{Door, Pod, Port};
 use crate::worker::{OpenSocket, Worker};
 
@@ -180,7 +180,7 @@ fn admit(
     records: &Records,
 ) -> Result<(), Refusal> {
     let facts = records.tracked.facts();
-    let hits = dry_run(snapshot.policies_for(workload), &facts.connection());
+    let hits = facts.dry_run(snapshot, workload);
     let mut judgement = Judgement::default();
     if !hits.is_empty() {
         rehearse(worker, facts, &records.connection, &hits);
@@ -200,21 +200,27 @@ fn admit(
     }
 }
 
-/// Tells what policies in dry run would have done.
+/// Counts the decisions of policies in dry run, and writes the first [`NAMED`] of them to the log.
 fn rehearse(worker: &Worker, facts: &Facts, connection: &Connection, hits: &[DryRun]) {
-    let mut notes = Vec::with_capacity(hits.len());
-    for hit in hits {
-        tracing::info!(target: "policy", source = %facts.source, destination = %facts.destination, "{hit}");
+    let mut notes = Vec::with_capacity(hits.len().min(NAMED + 1));
+    for (index, hit) in hits.iter().enumerate() {
         let (policy, decision) = match hit {
             DryRun::WouldDeny(name) => (name.to_string(), "deny"),
             DryRun::WouldAllow(name) => (name.to_string(), "allow"),
             DryRun::NoAllowWouldMatch => (String::new(), "deny"),
         };
         worker.metrics.dry_run(&policy, decision);
+        if index >= NAMED {
+            continue;
+        }
+        tracing::info!(target: "policy", source = %facts.source, destination = %facts.destination, "{hit}");
         notes.push(match hit {
             DryRun::NoAllowWouldMatch => "deny: no allow policy matches".to_owned(),
             _ => format!("{decision} by {policy}"),
         });
+    }
+    if hits.len() > NAMED {
+        notes.push(format!("and {} more", hits.len() - NAMED));
     }
     connection.note_dry_run(notes.join(", "));
 }

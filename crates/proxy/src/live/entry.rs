@@ -11,7 +11,7 @@ use super::judgement::Judgement;
 use crate::pod::Pod;
 use lateen_capture::keeper::Record;
 use lateen_config::{Snapshot, Workload};
-use lateen_policy::{Connection, Decision, decide};
+use lateen_policy::{Connection, Decision, DryRun, decide, dry_run};
 use lateen_telemetry::ResponseFlags;
 use lateen_types::{Direction, Identity, VerifiedPeer};
 
@@ -41,6 +41,11 @@ impl Facts {
     /// Whether the policies that cover `workload`, the pod's own, let it pass.
     pub fn decide(&self, snapshot: &Snapshot, workload: &Workload) -> Decision {
         decide(snapshot.policies_for(workload), &self.connection())
+    }
+
+    /// Decisions of the policies in dry run that cover `workload`, the pod's own.
+    pub fn dry_run(&self, snapshot: &Snapshot, workload: &Workload) -> Vec<DryRun> {
+        dry_run(snapshot.policies_for(workload), &self.connection())
     }
 }
 
@@ -109,23 +114,23 @@ impl State {
     }
 }
 
-/// Whose decision ended a connection that did not end well.
+/// The party whose decision ended a connection that did not end well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A policy's, applied by this proxy.
+    /// A policy denied it, applied by this proxy.
     Denied,
-    /// A policy's, applied by the peer's proxy, which answered 401.
+    /// A policy denied it, applied by the peer's proxy, which answered 401.
     DeniedByPeer,
-    /// Nobody's: it failed.
+    /// Nobody decided: the connection failed.
     Failed,
-    /// Nobody's: an attempt failed, and its connection goes to another endpoint.
+    /// Nobody decided: an attempt failed, and its connection goes to another endpoint.
     Retried,
 }
 
 /// How a connection ended that did not end well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// Whose decision it was.
+    /// The party that decided.
     pub fault: Fault,
     /// The counters' word for it.
     pub flags: ResponseFlags,
@@ -156,7 +161,7 @@ pub struct Listed {
     pub peer: Option<Identity>,
     /// The tunnel's number on its worker, if known.
     pub tunnel: Option<u64>,
-    /// What policies said about it.
+    /// The decisions of policies about it.
     pub judgement: Judgement,
     /// How far it is.
     pub state: State,
@@ -174,7 +179,7 @@ pub(super) enum About {
     Outbound(Outgoing),
 }
 
-/// What policies said about a connection, and how it ended if it did not end well.
+/// The decisions of policies about a connection, and its ending if it did not end well.
 #[derive(Default, PartialEq)]
 struct Said {
     judgement: Judgement,
@@ -228,7 +233,7 @@ impl Entry {
         &self.about
     }
 
-    /// Changes what policies said about it.
+    /// Changes the decisions of policies about it.
     pub(super) fn judge(&self, change: impl FnOnce(&mut Judgement)) {
         self.say(|said| change(&mut said.judgement));
     }

@@ -5,7 +5,11 @@ use lateen_policy::{DenyReason, DryRun, allow_policies};
 use lateen_types::NamespacedName;
 use serde::Serialize;
 
-/// The policies that refuse a connection, named as their authors wrote them.
+/// Policies that a connection's record names at most. A workload may be covered by thousands, and each of its open
+/// connections keeps the names.
+pub const NAMED: usize = 16;
+
+/// The policies that refuse a connection, named as their authors wrote them; at most [`NAMED`] of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Denial {
@@ -18,6 +22,15 @@ pub struct Denial {
     /// Policies that cover the workload and are not known to this proxy: each may be a DENY.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_known: Vec<String>,
+    /// Number of further policies that refuse it and are not named.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unnamed: usize,
+}
+
+// Serde passes a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl Denial {
@@ -32,10 +45,11 @@ impl Denial {
                 not_known: vec![name.clone()],
                 ..Self::default()
             },
-            DenyReason::NoAllowMatched => Self {
-                none_matched: allow_names(snapshot, workload, false),
-                ..Self::default()
-            },
+            DenyReason::NoAllowMatched => {
+                let mut denial = Self::default();
+                denial.name_allow_policies(snapshot, workload, false);
+                denial
+            }
         }
     }
 
@@ -44,20 +58,28 @@ impl Denial {
         let mut denial = Self::default();
         for hit in hits {
             match hit {
-                DryRun::WouldDeny(name) => denial.by.push(name.to_string()),
+                DryRun::WouldDeny(name) if denial.has_room() => denial.by.push(name.to_string()),
+                DryRun::WouldDeny(_) => denial.unnamed += 1,
                 DryRun::WouldAllow(_) => {}
-                DryRun::NoAllowWouldMatch => {
-                    denial.none_matched = allow_names(snapshot, workload, true);
-                }
+                DryRun::NoAllowWouldMatch => denial.name_allow_policies(snapshot, workload, true),
             }
         }
         (denial != Self::default()).then_some(denial)
     }
-}
 
-fn allow_names(snapshot: &Snapshot, workload: &Workload, dry_run: bool) -> Vec<String> {
-    let names = allow_policies(snapshot.policies_for(workload), dry_run);
-    names.iter().map(ToString::to_string).collect()
+    fn name_allow_policies(&mut self, snapshot: &Snapshot, workload: &Workload, dry_run: bool) {
+        for name in allow_policies(snapshot.policies_for(workload), dry_run) {
+            if self.has_room() {
+                self.none_matched.push(name.to_string());
+            } else {
+                self.unnamed += 1;
+            }
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.by.len() + self.none_matched.len() + self.not_known.len() < NAMED
+    }
 }
 
 /// Decisions of policies about one inbound connection.

@@ -128,7 +128,7 @@ async fn a_pods_totals_grow_and_go_with_it() {
     for fault in [Fault::Denied, Fault::DeniedByPeer] {
         live.depart(outbound(&pod), 0).leave(Some((fault, broken)));
     }
-    // What a client is sent it receives; what a server is sent it receives, too.
+    // A client receives the bytes to the client; a server receives the bytes to the server.
     let wanted = Totals {
         open: 1,
         opened: 4,

@@ -179,7 +179,7 @@ impl Refusal {
         }
     }
 
-    /// Whose decision it was. A server's proxy answers 401 for nothing but a policy; ztunnel does the same.
+    /// The party that decided. A server's proxy answers 401 for nothing but a policy; ztunnel does the same.
     pub fn fault(&self) -> Fault {
         match self {
             Self::Denied(_) | Self::Cut(Cut::Policy) => Fault::Denied,

@@ -22,7 +22,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use fixture::{Mesh, soon, until};
+use fixture::{Application, Mesh, soon, until};
 use lateen_proto::security::string_match::MatchType;
 use lateen_proto::security::{Action, Authorization, StringMatch};
 use lateen_testkit::wds;
@@ -36,6 +36,17 @@ const OPENED: &str = "istio_tcp_connections_opened_total";
 const TUNNELS_OPENED: &str = "lateen_tunnels_opened_total";
 const TUNNELS_CLOSED: &str = "lateen_tunnels_closed_total";
 const FAILED: &str = "istio_tcp_connections_failed_total";
+
+/// Opens a connection from the client to the server's service, and sends a word on it. Returns the client's end and the server's.
+async fn open(mesh: &Mesh, application: &mut Application) -> (TcpStream, TcpStream) {
+    let mut client = mesh.dial(mesh.vip()).await.unwrap();
+    say(&mut client, "ping").await;
+    let (mut served, _) = soon("the server accepts", application.recv())
+        .await
+        .unwrap();
+    hear(&mut served, "ping").await;
+    (client, served)
+}
 
 async fn say(stream: &mut TcpStream, text: &str) {
     soon("a write", stream.write_all(text.as_bytes()))

@@ -13,12 +13,7 @@ fn soon_due() -> std::time::SystemTime {
 async fn a_revoked_client_loses_its_connections_and_gets_no_more() {
     let mesh = Mesh::start().await;
     let mut application = mesh.application().await;
-    let mut client = mesh.dial(mesh.vip()).await.unwrap();
-    say(&mut client, "x").await;
-    let (mut served, _) = soon("the server accepts", application.recv())
-        .await
-        .unwrap();
-    hear(&mut served, "x").await;
+    let (mut client, mut served) = open(&mesh, &mut application).await;
     // A list that names others changes nothing.
     mesh.east.revoke(&mesh.ca.revoke(&[u64::MAX], soon_due()));
     say(&mut client, "y").await;
@@ -47,12 +42,7 @@ async fn a_revoked_client_loses_its_connections_and_gets_no_more() {
 async fn a_revoked_server_loses_its_connections_and_gets_no_more() {
     let mesh = Mesh::start().await;
     let mut application = mesh.application().await;
-    let mut client = mesh.dial(mesh.vip()).await.unwrap();
-    say(&mut client, "x").await;
-    let (mut served, _) = soon("the server accepts", application.recv())
-        .await
-        .unwrap();
-    hear(&mut served, "x").await;
+    let (mut client, mut served) = open(&mesh, &mut application).await;
     let serial = mesh.east.serial(SERVER);
     mesh.west.revoke(&mesh.ca.revoke(&[serial], soon_due()));
     ends_silently(&mut client).await;
@@ -71,23 +61,13 @@ async fn a_revoked_server_loses_its_connections_and_gets_no_more() {
 async fn certificates_that_live_seconds_rotate_under_connections_and_none_fails() {
     let mesh = Mesh::start_with_certificates_of(Duration::from_secs(4)).await;
     let mut application = mesh.application().await;
-    let mut lasting = mesh.dial(mesh.vip()).await.unwrap();
-    say(&mut lasting, "first").await;
-    let (mut held, _) = soon("the server accepts", application.recv())
-        .await
-        .unwrap();
-    hear(&mut held, "first").await;
+    let (mut lasting, mut held) = open(&mesh, &mut application).await;
     let first = mesh.west.serial(CLIENT);
 
     let deadline = tokio::time::Instant::now() + Duration::from_secs(8);
     let mut rounds = 0;
     while tokio::time::Instant::now() < deadline {
-        let mut client = mesh.dial(mesh.vip()).await.unwrap();
-        say(&mut client, "ping").await;
-        let (mut served, _) = soon("the server accepts", application.recv())
-            .await
-            .unwrap();
-        hear(&mut served, "ping").await;
+        let (_client, _served) = open(&mesh, &mut application).await;
         rounds += 1;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -7,12 +7,7 @@ use crate::live::Cut;
 async fn a_pod_that_is_being_deleted_sends_its_tunnels_away_and_serves_to_the_end() {
     let mesh = Mesh::start().await;
     let mut application = mesh.application().await;
-    let mut client = mesh.dial(mesh.vip()).await.unwrap();
-    say(&mut client, "before").await;
-    let (mut served, _) = soon("the server accepts", application.recv())
-        .await
-        .unwrap();
-    hear(&mut served, "before").await;
+    let (mut client, mut served) = open(&mesh, &mut application).await;
     mesh.server.terminate();
     say(&mut client, "after").await;
     hear(&mut served, "after").await;

@@ -305,10 +305,17 @@ impl Mesh {
 
     /// Covers the server by a policy.
     pub async fn protect(&mut self, policy: Authorization) {
-        let name = format!("{}/{}", policy.namespace, policy.name);
+        self.protect_by(vec![policy]).await;
+    }
+
+    /// Covers the server by several policies.
+    pub async fn protect_by(&mut self, policies: Vec<Authorization>) {
         let mut server = self.server_workload();
-        server.authorization_policies.push(name.clone());
-        self.policies.push((name, policy));
+        for policy in policies {
+            let name = format!("{}/{}", policy.namespace, policy.name);
+            server.authorization_policies.push(name.clone());
+            self.policies.push((name, policy));
+        }
         self.put_workload(server);
         self.configure().await;
     }

@@ -6,12 +6,7 @@ use super::*;
 async fn a_released_pod_keeps_its_connections_on_tunnels_that_go_away() {
     let mesh = Mesh::start().await;
     let mut application = mesh.application().await;
-    let mut client = mesh.dial(mesh.vip()).await.unwrap();
-    say(&mut client, "before").await;
-    let (mut served, _) = soon("the server accepts", application.recv())
-        .await
-        .unwrap();
-    hear(&mut served, "before").await;
+    let (mut client, mut served) = open(&mesh, &mut application).await;
     mesh.server.release();
     for round in 0..3 {
         let text = format!("after {round}");
@@ -58,12 +53,7 @@ async fn a_released_pods_tunnels_end_even_if_its_name_has_another_address_by_the
 async fn a_drain_lets_connections_finish() {
     let mesh = Mesh::start().await;
     let mut application = mesh.application().await;
-    let mut client = mesh.dial(mesh.vip()).await.unwrap();
-    say(&mut client, "before").await;
-    let (mut served, _) = soon("the server accepts", application.recv())
-        .await
-        .unwrap();
-    hear(&mut served, "before").await;
+    let (mut client, mut served) = open(&mesh, &mut application).await;
     mesh.east.drain();
     mesh.west.drain();
     say(&mut served, "after").await;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use fixture::{Application, Home};
+use fixture::Home;
 use lateen_proto::workload::ApplicationTunnel;
 use lateen_proto::workload::application_tunnel::Protocol;
 use lateen_relay::Limits;
@@ -14,17 +14,6 @@ use super::*;
 
 const HERE: Home = Home::West { same_node: true };
 pub(super) const HANDED_OVER: &str = "lateen_connections_handed_over_total";
-
-/// A connection on which something was said.
-pub(super) async fn open(mesh: &Mesh, application: &mut Application) -> (TcpStream, TcpStream) {
-    let mut client = mesh.dial(mesh.vip()).await.unwrap();
-    say(&mut client, "ping").await;
-    let (mut served, _) = soon("the server accepts", application.recv())
-        .await
-        .unwrap();
-    hear(&mut served, "ping").await;
-    (client, served)
-}
 
 /// An application that is too busy to answer.
 pub(super) struct Busy {

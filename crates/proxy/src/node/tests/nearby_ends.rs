@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use fixture::{Application, Home};
 
-use super::nearby::{Busy, HANDED_OVER, listed, open};
+use super::nearby::{Busy, HANDED_OVER, listed};
 use super::*;
 use crate::live::Cut;
 

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use fixture::{Application, Home, LONG};
 use lateen_testkit::identity;
 
-use super::nearby::{Busy, HANDED_OVER, listed, open};
+use super::nearby::{Busy, HANDED_OVER, listed};
 use super::*;
 use crate::meeting::{Ends, Meeting};
 

@@ -4,7 +4,7 @@ use lateen_proto::workload::ApplicationTunnel;
 use lateen_proto::workload::application_tunnel::Protocol;
 
 use super::*;
-use crate::live::{Denial, Ending, Event, Fault, Listed, Watch};
+use crate::live::{Denial, Ending, Event, Fault, Judgement, Listed, NAMED, Watch};
 
 #[tokio::test]
 async fn a_policy_in_dry_run_is_reported_and_decides_nothing() {
@@ -14,12 +14,7 @@ async fn a_policy_in_dry_run_is_reported_and_decides_nothing() {
     let mut policy = wds::policy("rehearsal", Action::Deny, &[principal]);
     policy.dry_run = true;
     mesh.protect(policy).await;
-    let mut client = mesh.dial(mesh.vip()).await.unwrap();
-    say(&mut client, "ping").await;
-    let (mut served, _) = soon("the server accepts", application.recv())
-        .await
-        .unwrap();
-    hear(&mut served, "ping").await;
+    let (client, served) = open(&mesh, &mut application).await;
     mesh.logged(&["\tpolicy\t", "dry run: default/rehearsal would deny"])
         .await;
     let hits = ["policy=\"default/rehearsal\"", "decision=\"deny\""];
@@ -39,11 +34,78 @@ async fn a_policy_in_dry_run_is_reported_and_decides_nothing() {
         "policy.dry_run=\"deny by default/rehearsal\"",
     ])
     .await;
-    // Whoever is not covered by it is not told of.
+    // The client's proxy applies no policy.
     assert!(
         mesh.log(&["direction=\"outbound\"", "policy.dry_run"])
             .is_empty()
     );
+}
+
+#[tokio::test]
+async fn a_policy_in_dry_run_that_comes_or_goes_changes_what_is_listed_of_an_open_connection() {
+    let mut mesh = Mesh::start().await;
+    let mut application = mesh.application().await;
+    let (client, served) = open(&mesh, &mut application).await;
+    let principal = CLIENT.strip_prefix("spiffe://").unwrap();
+    for (action, by, none_matched) in [
+        (Action::Deny, &["default/rehearsal"][..], &[][..]),
+        (Action::Allow, &[][..], &[][..]),
+        (Action::Deny, &["default/rehearsal"][..], &[][..]),
+    ] {
+        let mut policy = wds::policy("rehearsal", action, &[principal]);
+        policy.dry_run = true;
+        mesh.protect(policy).await;
+        let [listed] = &mesh.east.connections().await[..] else {
+            panic!("one connection comes in");
+        };
+        let denial = listed.judgement.would_deny.clone().unwrap_or_default();
+        assert_eq!(
+            (&denial.by[..], &denial.none_matched[..]),
+            (&strings(by)[..], &strings(none_matched)[..])
+        );
+    }
+    drop((client, served));
+}
+
+fn strings(words: &[&str]) -> Vec<String> {
+    words.iter().map(ToString::to_string).collect()
+}
+
+#[tokio::test]
+async fn a_refusal_names_sixteen_policies_and_counts_the_others() {
+    let mut mesh = Mesh::start().await;
+    let _application = mesh.application().await;
+    let mut server = mesh.east.watch();
+    let (other, client) = (
+        "cluster.local/ns/default/sa/other",
+        CLIENT.strip_prefix("spiffe://").unwrap(),
+    );
+    let mut policies = Vec::new();
+    for index in 0..NAMED + 4 {
+        let mut policy = wds::policy(&format!("rehearsal-{index}"), Action::Deny, &[client]);
+        policy.dry_run = true;
+        policies.push(policy);
+        let name = format!("only-other-{index}");
+        policies.push(wds::policy(&name, Action::Allow, &[other]));
+    }
+    mesh.protect_by(policies).await;
+    refused(&mesh, mesh.vip()).await;
+    let (listed, _) = closed(&mut server).await;
+    let Judgement {
+        denied, would_deny, ..
+    } = listed.judgement;
+    let (denied, would_deny) = (denied.unwrap(), would_deny.unwrap());
+    assert_eq!((denied.none_matched.len(), denied.unnamed), (NAMED, 4));
+    assert_eq!((would_deny.by.len(), would_deny.unnamed), (NAMED, 4));
+    let inbound = mesh
+        .logged(&["direction=\"inbound\"", "policy.dry_run"])
+        .await;
+    assert!(
+        inbound.contains("and 4 more") && inbound.matches("deny by").count() == NAMED,
+        "{inbound}"
+    );
+    let count = mesh.east.count("lateen_policy_dry_run_total", &[]);
+    assert_eq!(count, (NAMED + 4) as f64);
 }
 
 #[tokio::test]
@@ -146,12 +208,7 @@ async fn a_policy_that_is_not_known_lets_nobody_in() {
 async fn a_change_of_policy_cuts_connections_that_it_denies_and_no_others() {
     let mut mesh = Mesh::start().await;
     let mut application = mesh.application().await;
-    let mut client = mesh.dial(mesh.vip()).await.unwrap();
-    say(&mut client, "ping").await;
-    let (mut served, _) = soon("the server accepts", application.recv())
-        .await
-        .unwrap();
-    hear(&mut served, "ping").await;
+    let (mut client, mut served) = open(&mesh, &mut application).await;
 
     mesh.protect(wds::policy(
         "others",

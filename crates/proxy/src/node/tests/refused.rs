@@ -198,24 +198,14 @@ async fn requests_on_a_tunnel_cannot_take_more_descriptors_than_the_pods_share()
     let mut application = mesh.application().await;
     // All but what one tunnel and one request need.
     let others = mesh.server.share.take(fixture::SHARE - 2).unwrap();
-    let mut first = mesh.dial(mesh.vip()).await.unwrap();
-    say(&mut first, "first").await;
-    let (mut served, _) = soon("the server accepts", application.recv())
-        .await
-        .unwrap();
-    hear(&mut served, "first").await;
+    let (mut first, mut served) = open(&mesh, &mut application).await;
     refused(&mesh, mesh.vip()).await;
     mesh.logged(&["direction=\"inbound\"", "share of the proxy's descriptors"])
         .await;
     say(&mut first, "still there").await;
     hear(&mut served, "still there").await;
     drop(others);
-    let mut late = mesh.dial(mesh.vip()).await.unwrap();
-    say(&mut late, "late").await;
-    let (mut served, _) = soon("the server accepts", application.recv())
-        .await
-        .unwrap();
-    hear(&mut served, "late").await;
+    let (_late, _served) = open(&mesh, &mut application).await;
 }
 
 #[tokio::test]
@@ -228,12 +218,7 @@ async fn tunnels_that_a_pod_has_opened_count_in_its_share() {
     mesh.logged(&["direction=\"outbound\"", "none is left for a tunnel"])
         .await;
     drop(others);
-    let mut first = mesh.dial(mesh.vip()).await.unwrap();
-    say(&mut first, "first").await;
-    let (mut served, _) = soon("the server accepts", application.recv())
-        .await
-        .unwrap();
-    hear(&mut served, "first").await;
+    let (first, served) = open(&mesh, &mut application).await;
     drop((first, served));
     // The tunnel stays, and nothing else.
     until("the connection is over", || {

@@ -15,12 +15,7 @@ const EJECTED: &str = "lateen_endpoints_ejected";
 
 async fn served_every_time(mesh: &Mesh, times: usize, application: &mut fixture::Application) {
     for _ in 0..times {
-        let mut client = mesh.dial(mesh.vip()).await.unwrap();
-        say(&mut client, "ping").await;
-        let (mut served, _) = soon("the server accepts", application.recv())
-            .await
-            .unwrap();
-        hear(&mut served, "ping").await;
+        let (_client, _served) = open(&mesh, application).await;
     }
 }
 

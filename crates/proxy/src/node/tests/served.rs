@@ -9,12 +9,7 @@ use crate::pod::Port;
 async fn both_sides_count_and_log_both_identities() {
     let mesh = Mesh::start().await;
     let mut application = mesh.application().await;
-    let mut client = mesh.dial(mesh.vip()).await.unwrap();
-    say(&mut client, "ping").await;
-    let (mut served, _) = soon("the server accepts", application.recv())
-        .await
-        .unwrap();
-    hear(&mut served, "ping").await;
+    let (mut client, mut served) = open(&mesh, &mut application).await;
     say(&mut served, "pong!").await;
     hear(&mut client, "pong!").await;
     drop((client, served));
@@ -60,12 +55,7 @@ async fn both_sides_count_and_log_both_identities() {
 async fn open_connections_are_listed_and_closed_ones_are_not() {
     let mesh = Mesh::start().await;
     let mut application = mesh.application().await;
-    let mut client = mesh.dial(mesh.vip()).await.unwrap();
-    say(&mut client, "ping").await;
-    let (mut served, _) = soon("the server accepts", application.recv())
-        .await
-        .unwrap();
-    hear(&mut served, "ping").await;
+    let (client, served) = open(&mesh, &mut application).await;
     let [out] = &mesh.west.connections().await[..] else {
         panic!("one connection goes out");
     };
@@ -82,12 +72,7 @@ async fn open_connections_are_listed_and_closed_ones_are_not() {
     assert_eq!(into.destination, (mesh.server_ip(), 8080).into());
     assert!(out.tunnelled && into.tunnelled);
     // A second connection shares the tunnel, and both ends say so.
-    let mut second = mesh.dial(mesh.vip()).await.unwrap();
-    say(&mut second, "ping").await;
-    let (mut answered, _) = soon("the server accepts", application.recv())
-        .await
-        .unwrap();
-    hear(&mut answered, "ping").await;
+    let (second, answered) = open(&mesh, &mut application).await;
     for (node, first) in [(&mesh.west, out), (&mesh.east, into)] {
         let tunnels: Vec<_> = node.connections().await.iter().map(|c| c.tunnel).collect();
         assert!(first.tunnel.is_some());
@@ -163,12 +148,7 @@ async fn an_idle_connection_is_ended_where_that_is_asked_for() {
     let limits = lateen_relay::Limits::new(Some(Duration::from_millis(300)), None);
     let mesh = Mesh::start_limited(limits).await;
     let mut application = mesh.application().await;
-    let mut client = mesh.dial(mesh.vip()).await.unwrap();
-    say(&mut client, "question").await;
-    let (mut served, _) = soon("the server accepts", application.recv())
-        .await
-        .unwrap();
-    hear(&mut served, "question").await;
+    let (mut client, _served) = open(&mesh, &mut application).await;
     ends_silently(&mut client).await;
     mesh.logged(&["connection complete", "LATEEN_IDLE_TIMEOUT"])
         .await;
@@ -301,12 +281,7 @@ async fn a_workload_without_tunnel_is_reached_plainly() {
     let plain = wds::plain(mesh.server_workload());
     mesh.put_workload(plain);
     mesh.configure().await;
-    let mut client = mesh.dial(mesh.vip()).await.unwrap();
-    say(&mut client, "plain").await;
-    let (mut served, _) = soon("the server accepts", application.recv())
-        .await
-        .unwrap();
-    hear(&mut served, "plain").await;
+    let (client, served) = open(&mesh, &mut application).await;
     drop((client, served));
     let line = mesh
         .logged(&["connection complete", "direction=\"outbound\""])

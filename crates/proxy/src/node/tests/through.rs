@@ -302,12 +302,7 @@ async fn an_application_tunnel_without_protocol_takes_all_connections_on_its_por
     mesh.put_workload(server);
     mesh.configure().await;
     let mut application = fixture::listen((mesh.server_ip(), 9191).into()).await;
-    let mut client = mesh.dial(mesh.vip()).await.unwrap();
-    say(&mut client, "ping").await;
-    let (mut served, _) = soon("the server accepts", application.recv())
-        .await
-        .unwrap();
-    hear(&mut served, "ping").await;
+    let (_client, _served) = open(&mesh, &mut application).await;
 }
 
 #[tokio::test]
@@ -323,10 +318,5 @@ async fn a_workload_that_is_known_by_hostname_is_resolved_when_it_is_needed() {
         .await;
     mesh.west.names.set("server.example", &[mesh.server_ip()]);
     let mut application = mesh.application().await;
-    let mut client = mesh.dial(mesh.vip()).await.unwrap();
-    say(&mut client, "ping").await;
-    let (mut served, _) = soon("the server accepts", application.recv())
-        .await
-        .unwrap();
-    hear(&mut served, "ping").await;
+    let (_client, _served) = open(&mesh, &mut application).await;
 }
