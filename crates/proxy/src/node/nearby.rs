@@ -123,7 +123,7 @@ pub(super) async fn open(
     };
     let reach = Box::pin(inbound::reach(worker, ends, &known));
     let reached = timeout_at(deadline.into(), reach).await;
-    let outcome = match neighbour.ended() {
+    let outcome = match neighbour.ended(&worker.revocations) {
         // While it was looked at, before it could be cut.
         Some(reason) => Ok(Err(Refusal::Cut(reason))),
         None => reached,

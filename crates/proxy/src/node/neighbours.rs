@@ -117,9 +117,11 @@ impl Use {
         self.0.number
     }
 
-    /// Why a connection that was found this way is not to go on after all.
-    pub(super) fn ended(&self) -> Option<Cut> {
-        self.0.ended.get()
+    /// The reason for which a connection that was found this way must not go on. A revocation counts at once: the tunnel may end
+    /// a little later.
+    pub(super) fn ended(&self, revocations: &Revocations) -> Option<Cut> {
+        let ended = self.0.ended.get();
+        ended.or_else(|| self.0.revoked(revocations).then_some(Cut::Revoked))
     }
 }
 
@@ -146,6 +148,11 @@ impl Neighbour {
 
     fn is_idle(&self, most: Duration) -> bool {
         self.host.uses.count() == 0 && self.used.get().elapsed() >= most
+    }
+
+    /// True if the certificate of either end was revoked.
+    fn revoked(&self, revocations: &Revocations) -> bool {
+        self.host.session.revoked(revocations) || self.proven.revoked(revocations)
     }
 
     /// The tunnel is no more, and nothing vouches for what rested on it. A revocation ends it as the network does, at the end
