@@ -3,8 +3,10 @@ SHELL := /bin/bash
 BIN := bin
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 export CGO_ENABLED ?= 0
+# Programs, tests and tools are compiled alike, so that Go compiles each package once.
+export GOFLAGS := -trimpath $(filter-out -trimpath,$(shell go env GOFLAGS 2>/dev/null))
 TALLY := go run ./internal/tools/tally
-GO_BUILD := go build -trimpath -ldflags='-s -w -X lateen.dev/lateen/internal/cli.version=$(VERSION)' -o $(BIN)/
+GO_BUILD := go build -ldflags='-s -w -X lateen.dev/lateen/internal/cli.version=$(VERSION)' -o $(BIN)/
 IMAGES := control agent proxy load bookinfo-productpage bookinfo-details bookinfo-ratings bookinfo-reviews
 
 .PHONY: help build images archives check test test-long accept fuzz gen reference fmt demo clean toolchain soak interop interop-sides compare test-kube dashboards advisories
@@ -58,7 +60,8 @@ fuzz: ## every fuzz target, 30 seconds each (FUZZ_SECONDS=n)
 	@hack/fuzz.sh
 
 gen: ## regenerate the code of proto/
-	cargo run -q -p lateen-proto --example generate
+	cargo build -q --workspace --example generate
+	"$${CARGO_TARGET_DIR:-target}/debug/examples/generate"
 	go run ./internal/gen/protogen
 
 reference: ## write docs/reference/{metrics,log,environment,annotations,takeover}.md from what the programs declare

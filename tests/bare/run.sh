@@ -28,20 +28,25 @@ cp -a "$(go env GOROOT)" "$BARE/usr/local/go"
 cp -a "$(rustc --print sysroot)" "$BARE/opt/rust"
 # The way to the network: names, the authorities that this machine trusts, and apt's settings for it.
 cp /etc/resolv.conf "$BARE/etc/resolv.conf"
+printf '127.0.0.1 localhost\n::1 localhost\n' >"$BARE/etc/hosts"
 cp "${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" "$BARE/opt/authorities.crt"
 grep -ls '^Acquire' /etc/apt/apt.conf.d/* | xargs -r cp -t "$BARE/etc/apt/apt.conf.d"
 git clone -q --no-hardlinks . "$BARE/srv/lateen"
 
+# A root of its own and no chroot: the mesh makes its mounts private and makes user namespaces, which a chroot forbids.
 outside=$(cat <<'S'
 bare=$1 inside=$2
 shift 2
+mount --bind "$bare" "$bare" && cd "$bare" || exit 125
 for d in sys dev; do mount --rbind "/$d" "$bare/$d"; done
+mount -t proc proc "$bare/proc" && mkdir -p "$bare/before" && pivot_root . before && cd / || exit 125
+umount -l /before && rmdir /before || exit 125
 for v in SSL_CERT_FILE CURL_CA_BUNDLE GIT_SSL_CAINFO CARGO_HTTP_CAINFO; do set -- "$v=/opt/authorities.crt" "$@"; done
-exec chroot "$bare" /usr/bin/env -i HOME=/srv TERM=dumb LANG=C.UTF-8 CI="${CI:-}" \
+exec /usr/bin/env -i HOME=/srv TERM=dumb LANG=C.UTF-8 CI="${CI:-}" \
   PATH=/usr/local/go/bin:/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "${@:1:4}" bash -c "$inside" bash "${@:5}"
 S
 )
-inside='mount -t proc proc /proc && cd /srv/lateen || exit 125; "$@"'
+inside='cd /srv/lateen || exit 125; "$@"'
 echo "running $* there"
 status=0
 unshare --mount --pid --fork --kill-child --propagation private bash -c "$outside" bash "$BARE" "$inside" "$@" </dev/null || status=$?
