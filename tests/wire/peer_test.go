@@ -22,7 +22,7 @@ const (
 
 // peerBinary builds crates/hbone/examples/peer.rs once and says where it is.
 var peerBinary = sync.OnceValues(func() (string, error) {
-	build := exec.Command("cargo", "build", "--locked", "--quiet", "--message-format=json", "-p", "lateen-hbone", "--example", "peer")
+	build := exec.Command("cargo", "build", "--locked", "--quiet", "--message-format=json", "--workspace", "--example", "peer")
 	build.Dir = "../.."
 	build.Stderr = os.Stderr
 	out, err := build.Output()

@@ -15,7 +15,7 @@ const EJECTED: &str = "lateen_endpoints_ejected";
 
 async fn served_every_time(mesh: &Mesh, times: usize, application: &mut fixture::Application) {
     for _ in 0..times {
-        let (_client, _served) = open(&mesh, application).await;
+        let (_client, _served) = open(mesh, application).await;
     }
 }
 
