@@ -83,8 +83,12 @@ func (a *app) edit(ctx context.Context, key api.Key) error {
 	body, why := e.text, ""
 	merged := false // the body is the user's changes on a newer version: it may be saved as it is
 	for {
-		edited, err := a.inEditor(e.file, heading(why)+body)
+		given := heading(why) + body
+		edited, err := a.inEditor(e.file, given)
 		if err != nil {
+			if e.saved(given) {
+				return e.keep(err)
+			}
 			return err
 		}
 		if why != "" && edited == body && !merged {
@@ -210,12 +214,31 @@ func (e *editing) close() {
 	}
 }
 
+// saved reports whether the file holds changes: it is another text than the one that the editor opened, or the user's of an earlier round.
+func (e *editing) saved(given string) bool {
+	text, err := os.ReadFile(e.file)
+	return err == nil && (string(text) != given || !strings.HasSuffix(given, e.text))
+}
+
 // keep leaves the file, so that work in it is not lost.
 func (e *editing) keep(err error) error {
-	err = fmt.Errorf("%w; a copy of the changes is in %s", err, e.file)
+	err = kept{err, e.file}
 	e.file = ""
 	return err
 }
+
+// kept is an error of an editing whose changes are left in a file.
+type kept struct {
+	error
+	file string
+}
+
+func (k kept) Error() string { return k.error.Error() + "; " + k.copy().Error() }
+
+// Unwrap tells of the copy apart from the error, so that it is told of an interrupted editing too.
+func (k kept) Unwrap() []error { return []error{k.error, k.copy()} }
+
+func (k kept) copy() error { return errors.New("a copy of the changes is in " + k.file) }
 
 // submit sends what is different in the edited text.
 func (e *editing) submit(ctx context.Context, client *api.Client, text string) (api.ObjectResult, error) {
@@ -310,6 +333,10 @@ func (a *app) inEditor(file, text string) (string, error) {
 	// By a shell, since the variable may hold options. The file is an argument, so that its name needs no quotes.
 	command := exec.Command("sh", "-c", editor+` "$1"`, "sh", file)
 	command.Stdin, command.Stdout, command.Stderr = a.Stdin, a.Stdout, a.Stderr
+	if a.interrupts != nil {
+		a.interrupts.editing.Store(true)
+		defer a.interrupts.editing.Store(false)
+	}
 	if err := command.Run(); err != nil {
 		return "", &api.Error{Message: fmt.Sprintf("the editor %q failed: %v", editor, err), Cure: "name one that works in KUBE_EDITOR or EDITOR"}
 	}

@@ -4,9 +4,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
+	"lateen.dev/lateen/internal/cli/term"
 	"lateen.dev/lateen/internal/engine/api"
 )
 
@@ -108,6 +110,39 @@ func TestARefusedEditOpensAgain(t *testing.T) {
 		if files := left(t); r.code != ExitFailure || !strings.Contains(r.stderr, "no valid changes were saved") || !strings.Contains(r.stderr, why) || len(files) != 1 || !strings.Contains(r.stderr, files[0]) {
 			t.Errorf("%s: %+v, left %v", script, r, files)
 		}
+	}
+}
+
+// Ctrl-C reaches the editor and the command alike. An editor may go on after it, or end.
+func TestAnInterruptedEditTellsWhereTheChangesAre(t *testing.T) {
+	pid := strconv.Itoa(os.Getpid())
+	for name, tt := range map[string]struct {
+		script string
+		code   int
+		text   string
+	}{
+		"the editor goes on": {`sed -i s/red/green/ "$1"; kill -INT ` + pid + `; sleep 0.4; kill -INT ` + pid + `; sleep 0.2`, 130, "interrupted"},
+		"the editor ends":    {`sed -i s/red/green/ "$1"; kill -INT $$`, ExitFailure, "failed: "},
+		"both end":           {`sed -i s/red/green/ "$1"; kill -INT ` + pid + `; sleep 0.2; kill -INT $$`, ExitFailure, "failed: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := editMesh(t, tt.script)
+			var stdout, stderr heard
+			ctx, i := interruptible(&stdout, &stderr, term.Style{})
+			i.exit = func(code int) {
+				t.Errorf("a second signal ended the command with code %d while the editor was open", code)
+			}
+			env := f.env(strings.NewReader(""), &stdout, &stderr)
+			env.interrupts = i
+			code := i.stop(Run(ctx, env, []string{"edit", "cm", "x"}))
+			files := left(t)
+			if len(files) != 1 || code != tt.code || !strings.Contains(stderr.String(), tt.text) || !strings.Contains(stderr.String(), "a copy of the changes is in "+files[0]) {
+				t.Fatalf("exit code %d, left %v: %s", code, files, stderr.String())
+			}
+			if saved, err := os.ReadFile(files[0]); err != nil || !strings.Contains(string(saved), "colour: green") {
+				t.Errorf("the copy is %s: %v", saved, err)
+			}
+		})
 	}
 }
 

@@ -53,6 +53,8 @@ type interrupts struct {
 	done    sync.WaitGroup
 	// cleansUp tells whether the command changes a machine or a cluster, and must be waited for after the first signal.
 	cleansUp atomic.Bool
+	// editing tells whether an editor has the terminal. Its end ends the command, which then says where the changes are.
+	editing atomic.Bool
 
 	mu    sync.Mutex
 	first syscall.Signal // 0 until there is one
@@ -105,6 +107,7 @@ func (i *interrupts) hear(s syscall.Signal) {
 	case s == syscall.SIGQUIT:
 		i.say("ended during the clean-up; `lateen down --name MESH` ends a mesh that is left")
 		i.exit(exitStatusOf(s))
+	case (s == syscall.SIGINT || s == syscall.SIGTERM) && i.editing.Load():
 	case (s == syscall.SIGINT || s == syscall.SIGTERM) && !i.cleansUp.Load():
 		// Programs such as timeout send one signal to the process and to its group: that is no second request.
 		if time.Since(i.at) >= sameSignal {
