@@ -77,7 +77,7 @@ func (a *app) labScorecard(ctx context.Context, format printer.Format, load time
 			return a.Engine.Start(ctx, StartOptions{Mesh: mesh, Nodes: 2, NodeProxy: map[string]string{}, CertTTL: certTTL, Attached: true}, silent)
 		},
 		Down:   func(ctx context.Context, mesh string) error { return a.Engine.Stop(ctx, mesh, silent) },
-		Client: a.Connect, Mesh: "card-" + strconv.Itoa(os.Getpid()), Application: application, Progress: a.progress(), Load: load,
+		Client: a.Connect, Mesh: cardPrefix + strconv.Itoa(os.Getpid()), Application: application, Progress: a.progress(), Load: load,
 	}, card)
 	write := card.Text
 	switch format {

@@ -35,8 +35,8 @@ that a killed mesh left behind.
 
 A command is about the mesh that --name names, else the one that LATEEN_NAME names, else the only
 one that runs. If several run and none is named, the command fails and names them. The mesh of a
-lab run (lab-...) is never taken without its name, not even as the only one. "lateen up" starts the
-mesh "default" if no name is given.
+lab run (lab-...) or of a scorecard (card-...) is never taken without its name, not even as the only
+one. "lateen up" starts the mesh "default" if no name is given.
 
 STATE is one of
   running  the engine answers

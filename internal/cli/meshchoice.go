@@ -17,8 +17,33 @@ import (
 // nameVariable is the environment variable that stands in for --name.
 const nameVariable = "LATEEN_NAME"
 
-// labPrefix begins the names of the meshes that `lateen lab run` starts and ends.
-const labPrefix = "lab-"
+// The meshes that a command of the lab starts and ends have names that begin with one of these.
+const (
+	labPrefix  = "lab-"
+	cardPrefix = "card-"
+)
+
+// labMeshes are the prefixes of such names, each with the plural and the singular of the runs that the meshes belong to.
+var labMeshes = []struct{ prefix, runs, run string }{
+	{labPrefix, "lab runs", "a lab run"},
+	{cardPrefix, "scorecards of the lab", "a scorecard of the lab"},
+}
+
+// labMesh finds the prefix in the name of a mesh that a command of the lab starts and ends. The singular and the plural say which runs
+// have it. All three are empty for any other mesh.
+func labMesh(name string) (prefix, runs, run string) {
+	for _, m := range labMeshes {
+		if strings.HasPrefix(name, m.prefix) {
+			return m.prefix, m.runs, m.run
+		}
+	}
+	return "", "", ""
+}
+
+func isLabMesh(name string) bool {
+	prefix, _, _ := labMesh(name)
+	return prefix != ""
+}
 
 // answerPatience bounds how long the search for running meshes waits for one socket. A local connect takes microseconds.
 const answerPatience = time.Second
@@ -46,7 +71,7 @@ func (c *meshChoice) others(a *app) bool {
 }
 
 // choose sets a.mesh. The order is: --name, LATEEN_NAME, the only running mesh, "default". It fails if several meshes run and none is
-// named, and if the only one belongs to a lab run: such a mesh ends by itself, and no command should reach it by accident.
+// named, and if the only one belongs to a lab run or a scorecard: such a mesh ends by itself, and no command should reach it by accident.
 func (a *app) choose() error {
 	a.chosen.once.Do(func() {
 		a.chosen.byFlag = a.mesh != ""
@@ -65,8 +90,9 @@ func (a *app) choose() error {
 		switch running := a.running(); {
 		case len(running) > 1:
 			a.chosen.err = severalMeshes(running)
-		case len(running) == 1 && strings.HasPrefix(running[0], labPrefix):
-			a.chosen.err = usageError{&api.Error{Message: fmt.Sprintf("no mesh is named, and the only one that runs, %s, belongs to a lab run", running[0]),
+		case len(running) == 1 && isLabMesh(running[0]):
+			_, _, run := labMesh(running[0])
+			a.chosen.err = usageError{&api.Error{Message: fmt.Sprintf("no mesh is named, and the only one that runs, %s, belongs to %s", running[0], run),
 				Cure: fmt.Sprintf("name it if you mean it: --name %s or %s=%s; `lateen up` starts one of your own", running[0], nameVariable, running[0])}}
 		case len(running) == 1:
 			a.mesh = running[0]
@@ -114,7 +140,7 @@ func (a *app) chooseForDown() error {
 
 func severalMeshes(running []string) error {
 	first := running[0]
-	if i := slices.IndexFunc(running, func(m string) bool { return !strings.HasPrefix(m, labPrefix) }); i >= 0 {
+	if i := slices.IndexFunc(running, func(m string) bool { return !isLabMesh(m) }); i >= 0 {
 		first = running[i]
 	}
 	return usageError{&api.Error{Message: fmt.Sprintf("no mesh is named, and %d run: %s", len(running), someMeshes(running)),

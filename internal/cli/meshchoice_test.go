@@ -19,18 +19,20 @@ func TestTheMeshOfACommand(t *testing.T) {
 		says     string // on standard error, if none is
 		code     int
 	}{
-		"none runs":                    {mesh: "default"},
-		"the only one":                 {running: []string{"ux"}, mesh: "ux"},
-		"the flag":                     {running: []string{"ux", "other"}, args: []string{"--name", "other"}, variable: "ux", mesh: "other"},
-		"the variable":                 {running: []string{"ux", "other"}, variable: "ux", mesh: "ux"},
-		"one that does not run":        {running: []string{"ux"}, variable: "gone", says: "error: mesh gone is not running; running: ux\n  fix: name one that runs, as in lateen --name ux, or start this one with `lateen up --name gone`\n", code: ExitFailure},
-		"several":                      {running: []string{"ux", "default"}, says: "no mesh is named, and 2 run: default, ux\n  fix: name one: --name default, or export LATEEN_NAME=default", code: ExitUsage},
-		"a lab run's alone":            {running: []string{"lab-77-none"}, says: "the only one that runs, lab-77-none, belongs to a lab run\n  fix: name it if you mean it: --name lab-77-none", code: ExitUsage},
-		"a lab run's, named":           {running: []string{"lab-77-none"}, args: []string{"--name", "lab-77-none"}, mesh: "lab-77-none"},
-		"a lab run's beside a user's":  {running: []string{"lab-77-none", "ux"}, says: "2 run: lab-77-none, ux\n  fix: name one: --name ux", code: ExitUsage},
-		"a variable that is no name":   {running: []string{"ux"}, variable: "../etc", says: `LATEEN_NAME is "../etc"`, code: ExitUsage},
-		"a mesh that left only files":  {running: []string{"ux"}, mesh: "ux"},
-		"a cluster's, so none is here": {running: []string{"ux", "other"}, args: []string{"--context", "east"}, says: "mesh is not running", code: ExitFailure},
+		"none runs":                     {mesh: "default"},
+		"the only one":                  {running: []string{"ux"}, mesh: "ux"},
+		"the flag":                      {running: []string{"ux", "other"}, args: []string{"--name", "other"}, variable: "ux", mesh: "other"},
+		"the variable":                  {running: []string{"ux", "other"}, variable: "ux", mesh: "ux"},
+		"one that does not run":         {running: []string{"ux"}, variable: "gone", says: "error: mesh gone is not running; running: ux\n  fix: name one that runs, as in lateen --name ux, or start this one with `lateen up --name gone`\n", code: ExitFailure},
+		"several":                       {running: []string{"ux", "default"}, says: "no mesh is named, and 2 run: default, ux\n  fix: name one: --name default, or export LATEEN_NAME=default", code: ExitUsage},
+		"a lab run's alone":             {running: []string{"lab-77-none"}, says: "the only one that runs, lab-77-none, belongs to a lab run\n  fix: name it if you mean it: --name lab-77-none", code: ExitUsage},
+		"a lab run's, named":            {running: []string{"lab-77-none"}, args: []string{"--name", "lab-77-none"}, mesh: "lab-77-none"},
+		"a lab run's beside a user's":   {running: []string{"lab-77-none", "ux"}, says: "2 run: lab-77-none, ux\n  fix: name one: --name ux", code: ExitUsage},
+		"a scorecard's alone":           {running: []string{"card-77"}, says: "the only one that runs, card-77, belongs to a scorecard of the lab\n  fix: name it if you mean it: --name card-77", code: ExitUsage},
+		"a scorecard's beside a user's": {running: []string{"card-77", "ux"}, says: "2 run: card-77, ux\n  fix: name one: --name ux", code: ExitUsage},
+		"a variable that is no name":    {running: []string{"ux"}, variable: "../etc", says: `LATEEN_NAME is "../etc"`, code: ExitUsage},
+		"a mesh that left only files":   {running: []string{"ux"}, mesh: "ux"},
+		"a cluster's, so none is here":  {running: []string{"ux", "other"}, args: []string{"--context", "east"}, says: "mesh is not running", code: ExitFailure},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -60,7 +62,7 @@ func TestTheMeshOfACommand(t *testing.T) {
 	}
 }
 
-// What runs already does not matter to a command that starts a mesh, but for what it suggests.
+// Meshes that run already change the suggestions of a command that starts a mesh, and nothing else of it.
 func TestUpWithoutANameStartsDefault(t *testing.T) {
 	f := newFake(t)
 	f.meshes, f.silent = []string{"default", "ux", "lab-1-x"}, nil

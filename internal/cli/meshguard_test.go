@@ -104,6 +104,9 @@ func TestUpKeepsTheNamesOfLabRuns(t *testing.T) {
 	if r := f.run("", "up", "--name", "lab-x"); r.code != ExitUsage || len(f.started) > 0 || !strings.Contains(r.stderr, `--name "lab-x": names that begin with lab- belong to lab runs`) {
 		t.Errorf("started %+v: %+v", f.started, r)
 	}
+	if r := f.run("", "up", "--name", "card-7"); r.code != ExitUsage || len(f.started) > 0 || !strings.Contains(r.stderr, `--name "card-7": names that begin with card- belong to scorecards of the lab`) {
+		t.Errorf("started %+v: %+v", f.started, r)
+	}
 	if r := f.run("", "up", "--name", "labour"); r.code != ExitOK || len(f.started) != 1 {
 		t.Errorf("started %+v: %+v", f.started, r)
 	}

@@ -59,7 +59,7 @@ func (a *app) upCommand() *cobra.Command {
 // maxLatency is the longest time that the local engine adds to a round trip between nodes.
 const maxLatency = 2 * time.Second
 
-// What the control plane takes as the life of a certificate.
+// The control plane takes lives of certificates between these.
 const minCertTTL, maxCertTTL = 2 * time.Second, 90 * 24 * time.Hour
 
 // trustDomain is what SPIFFE takes as the name of a trust domain.
@@ -72,8 +72,8 @@ func completeOptions(o *StartOptions, proxies []string, families string, places 
 	if !meshName.MatchString(o.Mesh) {
 		return usagef("--name %q: use up to 32 lower-case letters, digits and dashes", o.Mesh)
 	}
-	if strings.HasPrefix(o.Mesh, labPrefix) {
-		return usagef("--name %q: names that begin with %s belong to lab runs; use another", o.Mesh, labPrefix)
+	if prefix, runs, _ := labMesh(o.Mesh); prefix != "" {
+		return usagef("--name %q: names that begin with %s belong to %s; use another", o.Mesh, prefix, runs)
 	}
 	if o.Nodes < 1 || o.Nodes > maxNodes {
 		return usagef("--nodes %d: use a number from 1 to %d", o.Nodes, maxNodes)
