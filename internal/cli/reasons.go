@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	securityv1 "istio.io/client-go/pkg/apis/security/v1"
@@ -21,11 +22,16 @@ import (
 // refusal must not name an object that was deleted before the connection was opened.
 const reasonsLive = 100 * time.Millisecond
 
+// reasonsPatience bounds how long one reason waits for the engine. A reason without an answer stays general.
+const reasonsPatience = 2 * time.Second
+
 // reasons explains verdicts by the objects that people wrote. A node proxy knows a STRICT PeerAuthentication as a policy that denies
 // plaintext, under a name that no object has; which object it is follows from the objects, as in the control plane.
 type reasons struct {
-	app    *app
-	ctx    context.Context
+	app *app
+	ctx context.Context
+
+	mu     sync.Mutex    // guards the fields below, also while the engine is asked: one request answers all who wait
 	asked  time.Time     // when the objects were read; it is not later than the answer
 	took   time.Duration // how long the answer took
 	root   string        // the mesh's root namespace; empty until it is needed
@@ -99,17 +105,24 @@ func policies(names ...[]string) (objects []api.Key, all string) {
 // strict explains that plaintext was refused. namespace and own are those of the policy: own is empty for the one that stands for all
 // PeerAuthentications, which is in the root namespace.
 func (r *reasons) strict(c api.Connection, namespace, own string) explained {
+	ctx, cancel := context.WithTimeout(r.ctx, reasonsPatience)
+	defer cancel()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	root := namespace
 	if own != "" { // the policy is in its PeerAuthentication's namespace
-		if r.root == "" {
-			r.root = rootNamespace(r.ctx, r.app.client())
-		}
 		root = r.root
+		if root == "" {
+			root = rootNamespace(ctx, r.app.client())
+			if ctx.Err() == nil { // without an answer it is a guess
+				r.root = root
+			}
+		}
 	}
 	number, err := strconv.ParseUint(c.Destination.Address[strings.LastIndexByte(c.Destination.Address, ':')+1:], 10, 16)
 	if err == nil { // without a port nothing can be found
-		r.refresh()
-		labels := r.labelsOf(c.Destination.Namespace, c.Destination.Workload)
+		r.refresh(ctx)
+		labels := r.labelsOf(ctx, c.Destination.Namespace, c.Destination.Workload)
 		if found, is := translate.FindStrictness(r.peers, root, c.Destination.Namespace, labels, uint32(number)); is {
 			where := ""
 			if found.OnPort {
@@ -138,14 +151,14 @@ func plaintextRefused(namespace, name, strict, verb string) explained {
 
 // refresh reads the PeerAuthentications again if they are older than reasonsLive, or than twice the time that a slow engine took to list them.
 // Without an answer there are none, and reasons stay general.
-func (r *reasons) refresh() {
+func (r *reasons) refresh(ctx context.Context) {
 	now := r.app.Now()
 	if !r.asked.IsZero() && now.Sub(r.asked) < max(reasonsLive, 2*r.took) {
 		return
 	}
 	defer func() { r.took = r.app.Now().Sub(now) }()
 	r.asked, r.peers, r.labels = now, nil, map[string]map[string]string{}
-	list, err := r.app.client().Get(r.ctx, api.GetRequest{Kind: "PeerAuthentication", AllNamespaces: true})
+	list, err := r.app.client().Get(ctx, api.GetRequest{Kind: "PeerAuthentication", AllNamespaces: true})
 	if err != nil {
 		return
 	}
@@ -157,7 +170,7 @@ func (r *reasons) refresh() {
 	}
 }
 
-func (r *reasons) labelsOf(namespace, pod string) map[string]string {
+func (r *reasons) labelsOf(ctx context.Context, namespace, pod string) map[string]string {
 	key := namespace + "/" + pod
 	if labels, known := r.labels[key]; known {
 		return labels
@@ -165,7 +178,7 @@ func (r *reasons) labelsOf(namespace, pod string) map[string]string {
 	var object struct {
 		Metadata metav1.ObjectMeta `json:"metadata"`
 	}
-	list, err := r.app.client().Get(r.ctx, api.GetRequest{Kind: "Pod", Namespace: namespace, Name: pod})
+	list, err := r.app.client().Get(ctx, api.GetRequest{Kind: "Pod", Namespace: namespace, Name: pod})
 	if err == nil && len(list.Items) == 1 {
 		if json.Unmarshal(list.Items[0].Raw, &object) != nil {
 			object.Metadata.Labels = nil

@@ -138,10 +138,11 @@ func (a *app) podPattern(ctx context.Context, target string) (string, error) {
 // tapped prints what it is told of.
 type tapped struct {
 	*app
+	// mu is never held while the engine is asked: the connections of all nodes wait for it.
 	mu     sync.Mutex
 	stream *printer.Stream
 	json   *json.Encoder
-	// Those that have opened and not ended, by node and id: when they are to be shown, or zero if they were.
+	// open holds the connections that have opened and not ended, by node and id: when each is to be shown, or zero if it was.
 	open    map[string]pending
 	seen    *tally
 	reasons *reasons
@@ -275,20 +276,18 @@ func (t *tapped) before(ctx context.Context, node string, filter api.ConnectionF
 }
 
 func (t *tapped) tell(c api.Connection) error {
+	now, why := t.Now(), explained{}
+	if c.Event == "open" || c.Event == "closed" || c.Event == "opened" && t.json != nil {
+		why = t.reasons.of(c)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := t.Now()
 	if t.json != nil {
 		line := tapLine{Time: now, Connection: c}
 		if c.Event == "opened" || c.Event == "open" || c.Event == "closed" {
-			why := t.reasons.of(c)
 			line.Verdict, line.Reason, line.Policies = c.Verdict(), why.Text(), why.objects
 		}
 		return t.json.Encode(line)
-	}
-	why := explained{}
-	if c.Event != "missed" && c.Event != "opened" {
-		why = t.reasons.of(c)
 	}
 	key := c.Node + "/" + c.ID
 	switch c.Event {
@@ -321,17 +320,31 @@ func (t *tapped) showLongLived(ctx context.Context) {
 		}
 		t.mu.Lock()
 		now := t.Now()
+		due := map[string]pending{}
 		for key, p := range t.open {
-			if p.at.IsZero() || now.Before(p.at) {
-				continue
+			if !p.at.IsZero() && !now.Before(p.at) {
+				due[key] = p
 			}
-			t.open[key] = pending{}
-			p.connection.Seconds = now.Sub(p.at).Seconds() + longLived.Seconds()
-			// An end of output that fails is seen by the next line that a proxy tells.
-			_ = t.stream.Write(p.connection, t.reasons.of(p.connection).Reason, now)
 		}
 		t.mu.Unlock()
+		for key, p := range due {
+			t.showLasting(key, p, now)
+		}
 	}
+}
+
+// showLasting writes the line of a connection that lasts, unless it has ended meanwhile.
+func (t *tapped) showLasting(key string, p pending, now time.Time) {
+	why := t.reasons.of(p.connection)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if present, open := t.open[key]; !open || present.at.IsZero() {
+		return
+	}
+	t.open[key] = pending{}
+	p.connection.Seconds = now.Sub(p.at).Seconds() + longLived.Seconds()
+	// An end of output that fails is seen by the next line that a proxy tells.
+	_ = t.stream.Write(p.connection, why.Reason, now)
 }
 
 func (t *tapped) summary(filter api.ConnectionFilter) {
