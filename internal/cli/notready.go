@@ -87,8 +87,36 @@ func withoutNextStart(message string) string {
 	return message
 }
 
-// deploymentTrouble names the difference between the wanted and the present state of a deployment; it is empty if there is none.
+// deploymentTrouble names the difference between the wanted and the present state of a deployment, and the deployment's own reason for it
+// if its conditions give one. It is empty if there is no difference.
 func deploymentTrouble(d *appsv1.Deployment) string {
+	text := missingPods(d)
+	if text == "" || d.Status.ObservedGeneration < d.Generation {
+		return text
+	}
+	if why := deploymentCondition(d); why != "" {
+		text += "; " + why
+	}
+	return text
+}
+
+// deploymentCondition is the reason that a deployment's conditions give for a lack of pods: none can be made, or none became available in time.
+func deploymentCondition(d *appsv1.Deployment) string {
+	for _, wanted := range []struct {
+		kind   appsv1.DeploymentConditionType
+		status corev1.ConditionStatus
+	}{{appsv1.DeploymentReplicaFailure, corev1.ConditionTrue}, {appsv1.DeploymentProgressing, corev1.ConditionFalse}} {
+		for _, c := range d.Status.Conditions {
+			if c.Type == wanted.kind && c.Status == wanted.status && c.Reason+c.Message != "" {
+				return cmp.Or(c.Message, c.Reason)
+			}
+		}
+	}
+	return ""
+}
+
+// missingPods counts the pods that a deployment lacks or has in excess. It is empty if all are as they should be.
+func missingPods(d *appsv1.Deployment) string {
 	want := int32(1)
 	if d.Spec.Replicas != nil {
 		want = *d.Spec.Replicas

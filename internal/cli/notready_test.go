@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
 
 	"lateen.dev/lateen/internal/engine/api"
 )
@@ -28,6 +31,34 @@ func TestWaitSaysWhyAPodIsNotReady(t *testing.T) {
 				t.Errorf("got %s, want %q and %q", r.stderr, tt.why, tt.cure)
 			}
 		})
+	}
+}
+
+// A deployment whose pods cannot be made has no pod that could say why.
+func TestWaitForADeploymentSaysWhyItHasNoPods(t *testing.T) {
+	lacking := func(conditions string) string {
+		return `{"metadata":{"name":"web","namespace":"default","uid":"u-web"},"spec":{"replicas":1},"status":{"conditions":[` + conditions + `]}}`
+	}
+	const failure = `{"type":"ReplicaFailure","status":"True","reason":"FailedCreate","message":"service account default/web not found"}`
+	for conditions, want := range map[string]string{
+		failure: "0 of 1 pods of the present version; service account default/web not found",
+		`{"type":"Progressing","status":"False","reason":"ProgressDeadlineExceeded"}`: "0 of 1 pods of the present version; ProgressDeadlineExceeded",
+		`{"type":"Available","status":"False","reason":"MinimumReplicasUnavailable"}`: "0 of 1 pods of the present version",
+		`{"type":"ReplicaFailure","status":"False","reason":"Past"}`:                  "0 of 1 pods of the present version",
+	} {
+		var d appsv1.Deployment
+		if err := json.Unmarshal([]byte(lacking(conditions)), &d); err != nil {
+			t.Fatal(err)
+		}
+		if got := deploymentTrouble(&d); got != want {
+			t.Errorf("%s: got %q, want %q", conditions, got, want)
+		}
+	}
+	f := newFake(t)
+	f.status = sampleStatus()
+	f.objects = []api.Object{object("deploy", "web", lacking(failure))}
+	if r := f.run("", "wait", "deploy/web", "--timeout", "1s"); r.code != ExitFailure || !strings.Contains(strings.Join(strings.Fields(r.stderr), " "), "deployment/web (0 of 1 pods of the present version; service account default/web not found)") {
+		t.Errorf("%+v", r)
 	}
 }
 
