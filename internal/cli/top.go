@@ -294,13 +294,15 @@ func podGrid(rates []podRate, width int) *printer.Grid {
 		grid.Row(r.Namespace, r.Pod, r.Node, fmt.Sprint(r.Open), rate(r.OpenedPerSec), rate(r.DeniedPerSec), rate(r.FailedPerSec),
 			printer.Bytes(uint64(r.SentPerSec)), printer.Bytes(uint64(r.ReceivedPerSec)), fmt.Sprintf("%.1f%%", r.CPU*100))
 	}
-	if width > 0 {
-		spare := []int{2, 4, 6, 5}
-		if len(namespaces) == 1 {
-			spare = append([]int{0}, spare...) // a namespace that all share says nothing
-		}
-		grid.Fit(width, []int{1, 0}, spare)
+	if width == 0 || grid.Width() <= width {
+		return grid
 	}
+	if len(namespaces) == 1 {
+		grid.Drop(0) // a namespace that all share says nothing, so it goes before a name is cut
+		grid.Fit(width, []int{0}, []int{1, 3, 5, 4})
+		return grid
+	}
+	grid.Fit(width, []int{1, 0}, []int{2, 4, 6, 5})
 	return grid
 }
 

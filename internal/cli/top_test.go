@@ -22,7 +22,7 @@ func TestTopRatesOfPods(t *testing.T) {
 	rates := podRates(before, now, 2)
 	want := []podRate{
 		{Node: "n1", Namespace: "default", Pod: "a", Open: 2, OpenedPerSec: 2, DeniedPerSec: 3, FailedPerSec: 0.5, ReceivedPerSec: 1000, SentPerSec: 50, CPU: 0.25},
-		// What it came to before it was first seen is no rate.
+		// The counts of a pod that is seen for the first time are no rate.
 		{Node: "n2", Namespace: "default", Pod: "new", Open: 3},
 		{Node: "n1", Namespace: "default", Pod: "restarted", Open: 1},
 	}
@@ -49,6 +49,29 @@ func TestTopRatesOfConnections(t *testing.T) {
 	rates := connectionRates(before, now, 2)
 	if len(rates) != 2 || rates[0].Node != "n2" || rates[0].PerSec.ServerToClient != 2000 || rates[1].PerSec.ClientToServer != 100 {
 		t.Errorf("got %+v", rates)
+	}
+}
+
+// A name is worth more than a namespace that all rows share.
+func TestTopDropsASharedNamespaceBeforeItCutsNames(t *testing.T) {
+	rates := []podRate{{Node: "n1", Namespace: "default", Pod: "productpage-v1-7d4c8b9f5c-xk2lp"}, {Node: "n1", Namespace: "default", Pod: "reviews-v1-65977d6f7b-lk4w2"}}
+	table := func(width int) string {
+		var b strings.Builder
+		if err := podGrid(rates, width).Print(&b, ""); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	wide := utf8.RuneCountInString(strings.SplitN(table(0), "\n", 2)[0])
+	if got := table(wide); !strings.Contains(got, "NAMESPACE") {
+		t.Errorf("at %d, which has room for all:\n%s", wide, got)
+	}
+	if got := table(wide - 1); strings.Contains(got, "NAMESPACE") || !strings.Contains(got, rates[0].Pod) || !strings.Contains(got, rates[1].Pod) {
+		t.Errorf("at %d:\n%s", wide-1, got)
+	}
+	rates[1].Namespace = "shop"
+	if got := table(wide - 1); !strings.Contains(got, "NAMESPACE") || !strings.Contains(got, "…") {
+		t.Errorf("of two namespaces at %d:\n%s", wide-1, got)
 	}
 }
 

@@ -73,8 +73,26 @@ func (g *Grid) Fit(width int, names, spare []int) {
 	g.right = right
 }
 
-// width is how wide the grid's lines are.
-func (g *Grid) width() int {
+// Drop leaves out a column. Columns are counted from 0.
+func (g *Grid) Drop(column int) {
+	right := map[int]bool{}
+	for i, is := range g.right {
+		switch {
+		case i < column:
+			right[i] = is
+		case i > column:
+			right[i-1] = is
+		}
+	}
+	g.right = right
+	g.heading = slices.Delete(g.heading, column, column+1)
+	for i, row := range g.rows {
+		g.rows[i] = slices.Delete(row, column, column+1)
+	}
+}
+
+// Width is how wide the grid's lines are.
+func (g *Grid) Width() int {
 	sum := -gap
 	for i := range g.heading {
 		wide := 0
@@ -91,7 +109,7 @@ func (g *Grid) width() int {
 func Narrowed(width int, home string, draw func(Names) *Grid, names, spare []int) *Grid {
 	var grid *Grid
 	for _, written := range levels(home) {
-		if grid = draw(written); width == 0 || grid.width() <= width {
+		if grid = draw(written); width == 0 || grid.Width() <= width {
 			return grid
 		}
 	}

@@ -16,7 +16,7 @@ const reasonHeading = "REASON"
 // as lines that are broken between words: a reason that is cut says nothing.
 func (g *Grid) printWithin(w io.Writer, width int) error {
 	var below []string
-	if width > 0 && g.width() > width && g.heading[len(g.heading)-1] == reasonHeading {
+	if width > 0 && g.Width() > width && g.heading[len(g.heading)-1] == reasonHeading {
 		below = g.takeReasons()
 	}
 	if width > 0 {
