@@ -98,7 +98,7 @@ func (a *app) check(ctx context.Context, format printer.Format, wanted check.Pur
 	if format.Structured() {
 		err = printer.Write(a.Stdout, format, report)
 	} else {
-		err = printer.Check(a.Stdout, report, a.Out)
+		err = printer.Check(a.Stdout, report, a.width(), a.Out)
 	}
 	if err != nil {
 		return err

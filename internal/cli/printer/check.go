@@ -8,9 +8,10 @@ import (
 	"lateen.dev/lateen/internal/cli/term"
 )
 
-// Check writes a report of the preflight checks, each finding with its cause and cure.
-func Check(w io.Writer, r check.Report, style term.Style) error {
-	p := &page{w: w, style: style}
+// Check writes a report of the preflight checks, each finding with its cause and its fix. Lines are at most so many columns wide; 0 has no
+// bounds.
+func Check(w io.Writer, r check.Report, columns int, style term.Style) error {
+	p := &page{w: w, style: style, width: columns}
 	for _, x := range r.Results {
 		mark := style.Good(term.MarkGood)
 		switch x.Outcome {
