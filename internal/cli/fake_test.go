@@ -54,12 +54,13 @@ type fakeEngine struct {
 	stopped []string
 	fail    error // of Start and Stop
 
-	meshes   []string          // on this machine
-	silent   []string          // those of them whose engine does not answer
-	alive    []string          // those of them whose engine's process runs
-	guarded  []string          // those of them that answer root alone
-	variable map[string]string // the environment
-	missing  *api.Error        // the answer to everything that the fake does not know; nil: it has a page for each
+	meshes   []string              // on this machine
+	silent   []string              // those of them whose engine does not answer
+	alive    []string              // those of them whose engine's process runs
+	guarded  []string              // those of them that answer root alone
+	variable map[string]string     // the environment
+	logless  map[string]*api.Error // targets whose log is refused
+	missing  *api.Error            // the answer to everything that the fake does not know; nil: it has a page for each
 }
 
 func newFake(t *testing.T) *fakeEngine {
@@ -166,6 +167,11 @@ func (f *fakeEngine) handler() http.Handler {
 	})
 	for _, log := range []string{"GET /v1/logs", "GET /v1/nodes/{node}/proxy/log", "GET /v1/nodes/{node}/agent/log", "GET /v1/control/log"} {
 		mux.HandleFunc(log, func(w http.ResponseWriter, r *http.Request) {
+			if refusal, refused := f.logless[r.URL.Query().Get("target")]; refused {
+				w.WriteHeader(refusal.Code)
+				answer(w, refusal)
+				return
+			}
 			_, _ = fmt.Fprintln(w, r.URL.Path)
 		})
 	}

@@ -3,6 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"regexp"
 	"strings"
 	"time"
 
@@ -71,7 +73,7 @@ func (a *app) logsCommand() *cobra.Command {
 				ctx, stop = a.untilUnread(ctx)
 			}
 			defer stop()
-			return a.showLogs(ctx, sources, o.request.Follow)
+			return o.ofAll(a.showLogs(ctx, sources, o.request.Follow), sources)
 		},
 		ValidArgsFunction: a.completeTarget,
 	}
@@ -116,6 +118,30 @@ func (o *logsOptions) read(cmd *cobra.Command, now time.Time) error {
 		o.request.Tail = tailOfMany
 	}
 	return nil
+}
+
+// plainSelector matches selectors that a shell takes as one word.
+var plainSelector = regexp.MustCompile(`^[A-Za-z0-9=,./_-]+$`)
+
+// ofAll is the error of logs by a selector. An engine that shows no logs names a command of kubectl for the pod that it was asked about; the
+// error names one for all pods of the selector.
+func (o *logsOptions) ofAll(err error, sources []logSource) error {
+	var refusal *api.Error
+	if o.selector == "" || !errors.As(err, &refusal) || refusal.Code != http.StatusNotImplemented {
+		return err
+	}
+	selector := o.selector
+	if !plainSelector.MatchString(selector) {
+		selector = "'" + selector + "'"
+	}
+	for _, s := range sources {
+		if before, after, found := strings.Cut(refusal.Cure, "kubectl logs "+s.request.Target+" "); found {
+			all := *refusal
+			all.Cure = before + "kubectl logs -l " + selector + " --prefix " + after
+			return &all
+		}
+	}
+	return err
 }
 
 // logSourceOf is the log that a target means.

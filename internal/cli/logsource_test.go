@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -30,6 +31,38 @@ func TestLogsOfALabelArePrefixed(t *testing.T) {
 	for target, want := range map[string]string{"a": "[pod/a] /v1/logs\n", "deploy/a": "[deploy/a] /v1/logs\n", "proxy/n1": "[proxy/n1] /v1/nodes/n1/proxy/log\n", "control": "[control] /v1/control/log\n"} {
 		if r := f.run("", "logs", target, "--prefix"); r.stdout != want {
 			t.Errorf("%s: %+v", target, r)
+		}
+	}
+}
+
+// A pod of the selector that was not restarted costs none of the others their logs.
+func TestPreviousLogsOfALabelAreThoseOfThePodsThatHaveOne(t *testing.T) {
+	f := newFake(t)
+	f.objects = []api.Object{podIn("a", "Running", nil), podIn("b", "Running", nil), podIn("c", "Running", nil)}
+	f.logless = map[string]*api.Error{"pod/b": {Code: http.StatusBadRequest, Message: "container side of pod b has no previous run: it was not restarted", Cure: "leave out --previous"}}
+	r := f.run("", "logs", "-l", "app=web", "-p", "-c", "side")
+	if r.code != ExitFailure || r.stdout != "[pod/a/side] /v1/logs\n[pod/c/side] /v1/logs\n" || !strings.Contains(r.stderr, "pod/b: container side of pod b has no previous run") || !strings.Contains(r.stderr, "1 of 3 logs could not be read") {
+		t.Errorf("%+v", r)
+	}
+	for _, asked := range f.asked[1:] {
+		if !strings.Contains(asked, "container=side") || !strings.Contains(asked, "previous=true") {
+			t.Errorf("asked %s", asked)
+		}
+	}
+}
+
+// A cluster's logs are shown by kubectl, for which the error has a command about all pods of the selector.
+func TestLogsOfALabelThatAreRefusedNameACommandForAllPods(t *testing.T) {
+	f := newFake(t)
+	f.objects = []api.Object{podIn("a", "Running", nil), podIn("b", "Running", nil)}
+	f.logless = map[string]*api.Error{}
+	for _, pod := range []string{"pod/a", "pod/b"} {
+		f.logless[pod] = &api.Error{Code: http.StatusNotImplemented, Message: "logs of pods are shown by kubectl", Cure: "kubectl logs " + pod + " -n default --previous -c side; lateen logs shows those of control"}
+	}
+	for selector, word := range map[string]string{"app=web": "app=web", "tier!=db": "'tier!=db'"} {
+		r := f.run("", "logs", "-l", selector, "-p", "-c", "side")
+		if want := "fix: kubectl logs -l " + word + " --prefix -n default --previous -c side; lateen logs shows"; r.code != ExitFailure || !strings.Contains(r.stderr, want) || strings.Contains(r.stderr, "warning") {
+			t.Errorf("%s: %+v, want %s", selector, r, want)
 		}
 	}
 }
