@@ -129,6 +129,14 @@ type analysis struct {
 	out []Finding
 }
 
+// kinds are the kinds of the objects that findings are about.
+var kinds = []string{"AuthorizationPolicy", "Namespace", "PeerAuthentication"}
+
+// Judges reports whether findings can be about objects of this kind, in any case of letters.
+func Judges(kind string) bool {
+	return slices.ContainsFunc(kinds, func(k string) bool { return strings.EqualFold(k, kind) })
+}
+
 // Analyse returns the findings about all objects, ordered by object; of one object warnings come first. The work grows with
 // the pods, with the policies and with the pods that each selector chooses, not with pods times policies.
 func Analyse(in *Input) []Finding { return analyse(in).out }

@@ -62,6 +62,9 @@ func world() string {
 func said(found []Finding) string {
 	var b strings.Builder
 	for _, f := range found {
+		if !Judges(f.Object.Kind) {
+			panic(f.Object.Kind + " is not among the kinds that findings are declared to be about")
+		}
 		fmt.Fprintf(&b, "%s %s %s|%s|%s|%s\n", f.Code, f.Severity, f.State, f.Field, f.Message, f.Fix)
 	}
 	return b.String()

@@ -74,7 +74,7 @@ func (s Sources) serveAnalysis(w http.ResponseWriter, r *http.Request) {
 	page, wanted := s.analysis(), wanted(r.URL.Query())
 	chosen := []analyse.Finding{}
 	for _, f := range page.Findings {
-		if wanted(f.Object.Key()) {
+		if wanted.about(f.Object.Key()) {
 			chosen = append(chosen, f)
 		}
 	}

@@ -140,20 +140,28 @@ func (s Sources) note() string {
 	return s.Note()
 }
 
-// wanted says which objects a question is about: kind, namespace and name narrow it down, as far as they are given.
-func wanted(query url.Values) func(model.Key) bool {
-	kind, namespace, name := query.Get("kind"), query.Get("namespace"), query.Get("name")
-	return func(key model.Key) bool {
-		return (kind == "" || strings.EqualFold(kind, key.Kind)) && (namespace == "" || namespace == key.Namespace) && (name == "" || name == key.Name)
-	}
+// question says which objects a request is about: kind, namespace and name narrow it down, as far as they are given.
+type question struct{ kind, namespace, name string }
+
+// wanted reads the question of a request.
+func wanted(query url.Values) question {
+	return question{query.Get("kind"), query.Get("namespace"), query.Get("name")}
 }
 
-func (s Sources) objects(ctx context.Context, wanted func(model.Key) bool) []Object {
+// about reports whether the question is about an object.
+func (q question) about(key model.Key) bool {
+	return (q.kind == "" || strings.EqualFold(q.kind, key.Kind)) && (q.namespace == "" || q.namespace == key.Namespace) && (q.name == "" || q.name == key.Name)
+}
+
+// judged reports whether findings can be about the objects of the question.
+func (q question) judged() bool { return q.kind == "" || analyse.Judges(q.kind) }
+
+func (s Sources) objects(ctx context.Context, wanted question) []Object {
 	problems := map[string][]files.Problem{}
 	for _, p := range s.Problems() {
 		problems[p.Object] = append(problems[p.Object], p)
 	}
-	// What is not in the log yet is not on its way to any proxy, whatever is said of it already. And an object of a generation that was in
+	// An object that is not in the log yet is not on its way to any proxy, whatever is said of it already. And an object of a generation that was in
 	// the log before the refusals were read, and that is still the store's after, is the one that they are about: so these three stay in
 	// this order.
 	through := s.Log.Generation()
@@ -168,11 +176,14 @@ func (s Sources) objects(ctx context.Context, wanted func(model.Key) bool) []Obj
 			notTaken[r.Key] = r
 		}
 	}
-	found := byObject(s.analysis().Findings)
+	var found map[model.Key][]analyse.Finding
+	if wanted.judged() {
+		found = byObject(s.analysis().Findings)
+	}
 	out := []Object{}
 	for _, e := range s.Store.Entries() {
 		o := e.Object
-		if !wanted(o.Key) {
+		if !wanted.about(o.Key) {
 			continue
 		}
 		conditions := []model.Condition{}
@@ -203,7 +214,7 @@ func (s Sources) objects(ctx context.Context, wanted func(model.Key) bool) []Obj
 	}
 	// Of others nothing is in force.
 	for _, key := range slices.SortedFunc(maps.Keys(notTaken), model.Key.Compare) {
-		if r := notTaken[key]; wanted(key) {
+		if r := notTaken[key]; wanted.about(key) {
 			out = append(out, Object{APIVersion: r.APIVersion, Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Observed: r.Generation,
 				Conditions: r.Conditions, Problems: append([]files.Problem{}, problems[key.String()]...)})
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -59,7 +60,7 @@ func (e *Engine) serveObjects(r *http.Request) (any, error) {
 		return nil, notFound(k)
 	}
 	if len(list.Items) > 0 {
-		said, err := e.controlObjects(r.Context())
+		said, err := e.controlObjects(r.Context(), kind.Name)
 		if err != nil {
 			list.Unasked = err.Error()
 		}
@@ -212,12 +213,12 @@ func attach(kind string, items []api.Object, all []controlObject) {
 	}
 }
 
-// controlObjects is what the control plane says about objects as they are now.
-func (e *Engine) controlObjects(ctx context.Context) ([]controlObject, error) {
+// controlObjects is what the control plane says about the objects of a kind as they are now; of every kind if it is empty.
+func (e *Engine) controlObjects(ctx context.Context, kind string) ([]controlObject, error) {
 	// A control plane that hangs must not take every look at the mesh with it.
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	b, err := fetchControl(ctx, "/debug/objects")
+	b, err := fetchControl(ctx, "/debug/objects?"+url.Values{"kind": {kind}}.Encode())
 	if err != nil {
 		return nil, err
 	}

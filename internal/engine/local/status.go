@@ -126,13 +126,13 @@ func (e *Engine) controlState(ctx context.Context, host map[int]int) (api.Contro
 		}
 		unplaced(problems, string(e.dir))
 	}
-	said, err := e.controlObjects(ctx)
+	said, err := e.controlObjects(ctx, "")
 	if err != nil {
 		s.Error = err.Error()
 	}
 	for _, o := range said {
 		for _, c := range o.Conditions {
-			// What proxies refuse stands among the clients, by the names of resources.
+			// Refusals of proxies stand among the clients, by the names of resources.
 			if c.Status == "False" && c.Type != wellknown.Programmed {
 				problems = append(problems, api.Problem{Object: o.Kind + " " + strings.TrimPrefix(o.Namespace+"/"+o.Name, "/"), Message: c.Message})
 			}
