@@ -173,16 +173,13 @@ func outside(p *corev1.Pod) string {
 	return ""
 }
 
-// wanted says whether labels put pods into the mesh: their own go before their namespace's, unless they say nothing that is known.
+// wanted says whether labels put pods of a namespace into the mesh.
 func (x *index) wanted(namespace string, labels map[string]string) bool {
-	switch labels[wellknown.DataplaneMode] {
-	case none:
-		return false
-	case ambient:
-		return true
+	var ofNamespace map[string]string
+	if ns := x.namespaces[namespace]; ns != nil {
+		ofNamespace = ns.Labels
 	}
-	ns := x.namespaces[namespace]
-	return ns != nil && ns.Labels[wellknown.DataplaneMode] == ambient
+	return wellknown.Enrolled(labels, ofNamespace)
 }
 
 // readPolicies translates the policies and notes which of them allow anybody: the effect of one depends on the others.

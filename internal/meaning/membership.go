@@ -13,13 +13,11 @@ import (
 // Names by which Istio's injector works.
 const (
 	injectionLabel   = "istio-injection"
-	modeAmbient      = "ambient"
-	modeNone         = "none"
 	redirected       = "enabled"
 	injectionEnabled = "enabled"
 )
 
-var captured = []string{"metadata:", "  labels: {" + wellknown.DataplaneMode + ": " + modeAmbient + "}"}
+var captured = []string{"metadata:", "  labels: {" + wellknown.DataplaneMode + ": " + wellknown.ModeAmbient + "}"}
 
 // membership compares which pods are in the mesh.
 func (c *comparison) membership() {
@@ -69,13 +67,7 @@ func (c *comparison) enrolled(p *corev1.Pod) bool {
 	if static(p) || p.Spec.HostNetwork {
 		return false
 	}
-	switch p.Labels[wellknown.DataplaneMode] {
-	case modeNone:
-		return false
-	case modeAmbient:
-		return true
-	}
-	return c.labelsOf(p.Namespace)[wellknown.DataplaneMode] == modeAmbient
+	return wellknown.Enrolled(p.Labels, c.labelsOf(p.Namespace))
 }
 
 func static(p *corev1.Pod) bool {
@@ -88,7 +80,7 @@ func (c *comparison) injected(sidecars map[string][]string) {
 	for _, ns := range c.Namespaces {
 		field := ""
 		switch {
-		case ns.Labels[wellknown.DataplaneMode] == modeAmbient || ns.Labels[injectionLabel] == "disabled":
+		case wellknown.Enrols(ns.Labels) || ns.Labels[injectionLabel] == "disabled":
 		case ns.Labels[injectionLabel] == injectionEnabled:
 			field = "metadata.labels." + injectionLabel
 		case ns.Labels[wellknown.Revision] != "":

@@ -12,11 +12,8 @@ import (
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
-// Labels and annotations by which objects and namespaces choose a waypoint.
-const (
-	noWaypoint  = "none"
-	modeAmbient = "ambient"
-)
+// noWaypoint is the value by which an object or a namespace chooses no waypoint.
+const noWaypoint = "none"
 
 // Waypoints finds a waypoint by namespace and name; nil if there is none that can be reached.
 type Waypoints func(namespace, name string) *Waypoint
@@ -118,7 +115,7 @@ func (c Context) annotations() map[string]string {
 }
 
 // enrolled says whether the pods of the namespace are of the mesh unless they say otherwise.
-func (c Context) enrolled() bool { return c.labels()[wellknown.DataplaneMode] == modeAmbient }
+func (c Context) enrolled() bool { return wellknown.Enrols(c.labels()) }
 
 // bound is what came of an object's wish for a waypoint.
 type bound struct {

@@ -2,11 +2,6 @@ package source
 
 import "lateen.dev/lateen/internal/model/wellknown"
 
-const (
-	modeAmbient = "ambient"
-	modeNone    = "none"
-)
-
 // Enrolled decides whether the user wants the pod in the mesh: its own label first, then its namespace's. A pod on the
 // node's network is never enrolled, since its connections are the node's. A static pod is never enrolled either: it has no
 // identity, so its node proxy would get no certificate for it and refuse every connection.
@@ -14,14 +9,8 @@ func Enrolled(p Pod, namespace Namespace) bool {
 	if _, static := p.Annotations[ConfigMirror]; static || p.HostNetwork {
 		return false
 	}
-	switch p.Labels[wellknown.DataplaneMode] {
-	case modeNone:
-		return false
-	case modeAmbient:
-		return true
-	}
-	return namespace.Enrols()
+	return wellknown.Enrolled(p.Labels, namespace.Labels)
 }
 
 // Enrols says whether the namespace wants its pods in the mesh.
-func (n Namespace) Enrols() bool { return n.Labels[wellknown.DataplaneMode] == modeAmbient }
+func (n Namespace) Enrols() bool { return wellknown.Enrols(n.Labels) }

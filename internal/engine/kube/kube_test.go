@@ -499,6 +499,10 @@ func TestAnAnnotationThatNoAgentWroteIsNotBelieved(t *testing.T) {
 		if s := podState(p, false, "cluster.local"); s.Redirection != x.want || (s.Mesh == "releasing") != x.want || (s.Identity == "") != x.mirror {
 			t.Errorf("%+v: %+v", x, s)
 		}
+		// The agent takes no notice of a label without meaning.
+		if unknown := map[string]string{"istio.io/dataplane-mode": "ambeint"}; enrolled(unknown, map[string]string{"istio.io/dataplane-mode": "ambient"}, capturable(p)) == (x.host || x.mirror) {
+			t.Errorf("%+v: enrolled by its namespace beside a label without meaning", x)
+		}
 		if enrolled(nil, map[string]string{"istio.io/dataplane-mode": "ambient"}, capturable(p)) == (x.host || x.mirror) {
 			t.Errorf("%+v: enrolled", x)
 		}

@@ -280,11 +280,7 @@ func worst(a, b []api.Condition) []api.Condition {
 	return a
 }
 
-// enrolled says whether labels ask for a pod to be captured: its own before those of its namespace.
+// enrolled says whether labels ask for a pod to be captured that can be.
 func enrolled(podLabels, namespaceLabels map[string]string, capturable bool) bool {
-	mode, own := podLabels[wellknown.DataplaneMode]
-	if !own {
-		mode = namespaceLabels[wellknown.DataplaneMode]
-	}
-	return mode == "ambient" && capturable
+	return capturable && wellknown.Enrolled(podLabels, namespaceLabels)
 }

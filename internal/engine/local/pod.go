@@ -178,16 +178,7 @@ func captureWarning(annotations map[string]string) string {
 		wellknown.Redirection, wellknown.DataplaneMode, modeAmbient)
 }
 
-// enrolled says whether labels put a pod into the mesh. The pod's own label goes before its namespace's.
+// enrolled says whether labels put a pod into the mesh. A pod on the network of its node is never captured.
 func enrolled(hostNetwork bool, podLabels, namespaceLabels map[string]string) bool {
-	if hostNetwork {
-		return false
-	}
-	switch podLabels[wellknown.DataplaneMode] {
-	case modeNone:
-		return false
-	case modeAmbient:
-		return true
-	}
-	return namespaceLabels[wellknown.DataplaneMode] == modeAmbient
+	return !hostNetwork && wellknown.Enrolled(podLabels, namespaceLabels)
 }

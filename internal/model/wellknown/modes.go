@@ -6,6 +6,23 @@ const (
 	ModeNone    = "none"
 )
 
+// Enrols reports whether the labels of a namespace put its pods into the mesh.
+func Enrols(namespaceLabels map[string]string) bool {
+	return namespaceLabels[DataplaneMode] == ModeAmbient
+}
+
+// Enrolled reports whether labels put a pod into the mesh. The pod's own label decides if its value means something, else the label of its
+// namespace. It is for callers to leave out pods that cannot be captured.
+func Enrolled(podLabels, namespaceLabels map[string]string) bool {
+	switch podLabels[DataplaneMode] {
+	case ModeNone:
+		return false
+	case ModeAmbient:
+		return true
+	}
+	return Enrols(namespaceLabels)
+}
+
 // Injection is the label by which Istio's injector knows the namespaces whose pods get sidecars.
 const Injection = "istio-injection"
 
