@@ -34,7 +34,8 @@ func (a *app) getCommand() *cobra.Command {
   lateen get pods,services -l app=reviews
   lateen get authorizationpolicies -o yaml
   lateen get deploy/productpage-v1 -o json
-  lateen get pods -o jsonpath='{range .items[*]}{.metadata.name}{"\t"}{.status.podIP}{"\n"}{end}'
+  lateen get pods \
+    -o jsonpath='{range .items[*]}{.metadata.name}{"\t"}{.status.podIP}{"\n"}{end}'
 
   # What is there, and each change of it.
   lateen get pods --watch`,
@@ -72,7 +73,7 @@ func (a *app) get(ctx context.Context, args []string, o getOptions, format print
 		kinds[request.Kind] = true
 	}
 	options := printer.Options{
-		Format: format, Namespaces: o.all, Prefix: len(kinds) > 1, Single: len(requests) == 1 && requests[0].Name != "", Now: a.Now(),
+		Format: format, Namespaces: o.all, Prefix: len(kinds) > 1 || o.watch && slices.ContainsFunc(requests, ofSeveralGroups), Single: len(requests) == 1 && requests[0].Name != "", Now: a.Now(),
 		ShowLabels: o.showLabels, LabelColumns: o.columns, Width: a.width(),
 	}
 	if o.watch {
@@ -95,6 +96,12 @@ func (a *app) get(ctx context.Context, args []string, o getOptions, format print
 		return a.printPath(template, objects, options)
 	}
 	return printer.Objects(a.Stdout, objects, options)
+}
+
+// ofSeveralGroups reports whether the answer to a request may hold objects of several API groups, which may have the same name. A table of
+// all of them tells by itself whether it needs the groups; a watch learns of one object after the other.
+func ofSeveralGroups(r api.GetRequest) bool {
+	return r.Group == "" && r.Name == "" && len(api.SharedKind(r.Kind)) > 0
 }
 
 func namespaced(kind string) bool {

@@ -54,12 +54,40 @@ func TestWatchShowsEachChangeBelowOneHeading(t *testing.T) {
 	if got := strings.Join(words, " "); r.code != ExitOK || got != "NAME:STATUS a-1:Pending a-1:Running b-a-long-name-that-comes-late:Running a-1:Deleted" {
 		t.Errorf("exit code %d, %s\n%s%s", r.code, got, r.stdout, r.stderr)
 	}
-	// What does not fit below its heading moves the rest of its own line only.
+	// A cell that does not fit below its heading moves the rest of its own line only.
 	at := strings.Index(lines[0], "STATUS")
 	for _, i := range []int{1, 2, 4} {
 		if at < 0 || lines[i][at-1] != ' ' || lines[i][at] == ' ' {
 			t.Errorf("not aligned: %q", lines[i])
 		}
+	}
+}
+
+// Gateways of two API groups may have one name.
+func TestObjectsOfSeveralGroupsAreToldApart(t *testing.T) {
+	gateway := func(group string) api.Object {
+		return api.Object{Key: api.Key{Group: group, Kind: "Gateway", Namespace: "default", Name: "gw"}, APIVersion: group + "/v1", Raw: []byte(`{"metadata":{"name":"gw","namespace":"default"}}`)}
+	}
+	k8s, istio := gateway("gateway.networking.k8s.io"), gateway("networking.istio.io")
+	names := func(r result) string {
+		var names []string
+		for line := range strings.Lines(r.stdout) {
+			names = append(names, strings.Fields(line)[0])
+		}
+		return strings.Join(names, " ")
+	}
+	const both = "NAME gateway/gw gateway.networking.istio.io/gw"
+	f := newFake(t)
+	f.objects = []api.Object{k8s, istio}
+	if r := f.run("", "get", "gateways"); names(r) != both {
+		t.Errorf("got %s, want %s: %+v", names(r), both, r)
+	}
+	f.objects = []api.Object{k8s}
+	if r := f.run("", "get", "gateways"); names(r) != "NAME gw" {
+		t.Errorf("of one group: %+v", r)
+	}
+	if r := watchStates(t, [][]api.Object{{k8s}, {k8s, istio}, {k8s, istio}}, "gateways", "-w"); names(r) != both {
+		t.Errorf("watched: %+v", r)
 	}
 }
 

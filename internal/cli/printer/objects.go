@@ -172,6 +172,8 @@ func table(w io.Writer, kind string, objects []api.Object, o Options) error {
 	if tell && o.Format == Wide {
 		heading = append(heading, "REASON")
 	}
+	// Two objects of a name are told apart by the API group of their kinds.
+	several := slices.ContainsFunc(objects, func(o api.Object) bool { return o.Key.Group != objects[0].Key.Group })
 	grid := NewGrid(append(heading, o.labelHeading()...)...)
 	for _, object := range objects {
 		cells, wide, err := c.cells(object, o.Now)
@@ -183,8 +185,8 @@ func table(w io.Writer, kind string, objects []api.Object, o Options) error {
 			row = append(row, object.Key.Namespace)
 		}
 		name := object.Key.Name
-		if o.Prefix {
-			name = strings.ToLower(kind) + "/" + name
+		if o.Prefix || several {
+			name = object.Key.Word() + "/" + name
 		}
 		row = append(append(row, name), cells...)
 		state, why := "", Refusal(object)

@@ -1,12 +1,18 @@
 package kube
 
 import (
+	"errors"
+	"net/http"
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"lateen.dev/lateen/internal/engine/api"
 )
@@ -52,5 +58,34 @@ func TestAPatchKeepsToTheGroup(t *testing.T) {
 	}
 	if _, err := c.Get(t.Context(), api.GetRequest{Kind: "Gateway", Namespace: "shop", Name: "gw"}); err == nil {
 		t.Error("a get of an ambiguous name was answered")
+	}
+	for asked, want := range map[string]string{"gateways": k8s + "/v1 " + istio + "/v1", "gateways." + istio: istio + "/v1", "gtw." + k8s: k8s + "/v1"} {
+		list, err := c.Get(t.Context(), api.GetRequest{Kind: asked, Namespace: "shop"})
+		var versions []string
+		for _, o := range list.Items {
+			versions = append(versions, o.APIVersion)
+		}
+		if got := strings.Join(versions, " "); err != nil || got != want {
+			t.Errorf("get %s lists %q, want %q: %v", asked, got, want, err)
+		}
+	}
+}
+
+// A cluster with one of the two groups answers with the objects of that one.
+func TestAListLeavesOutAGroupThatTheClusterDoesNotHave(t *testing.T) {
+	e, c := mesh(t, nil)
+	absent := map[string]bool{}
+	e.Dynamic.(*dynamicfake.FakeDynamicClient).PrependReactor("list", "gateways", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		group := a.GetResource().Group
+		return absent[group], nil, apierrors.NewNotFound(a.GetResource().GroupResource(), "")
+	})
+	absent["networking.istio.io"] = true
+	if list, err := c.Get(t.Context(), api.GetRequest{Kind: "Gateway", AllNamespaces: true}); err != nil || len(list.Items) > 0 {
+		t.Errorf("%+v: %v", list, err)
+	}
+	absent["gateway.networking.k8s.io"] = true
+	var refusal *api.Error
+	if _, err := c.Get(t.Context(), api.GetRequest{Kind: "Gateway", AllNamespaces: true}); !errors.As(err, &refusal) || refusal.Code != http.StatusNotFound {
+		t.Errorf("without either group: %v", err)
 	}
 }

@@ -57,6 +57,7 @@ func mesh(t *testing.T, parts []part, objects ...runtime.Object) (*Engine, *api.
 		gv, _ := schema.ParseGroupVersion(k.APIVersion)
 		kinds[gv.WithResource(k.Plural)] = k.Name + "List"
 	}
+	kinds[schema.GroupVersionResource{Group: "networking.istio.io", Version: "v1", Resource: "gateways"}] = "GatewayList"
 	e := &Engine{Client: fake.NewClientset(objects...), Dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds),
 		Namespace: "lateen-system", Version: "1.2.3", Host: "https://cluster.example"}
 	e.Dial = func(_ context.Context, _, pod string, port int) (net.Conn, error) {
@@ -413,7 +414,7 @@ func TestRotationIsAskedForOnTheSecret(t *testing.T) {
 		return part{partPod("control", name, "n1", true), map[string]string{"15014/debug/ca": page}}
 	}
 	e, c := mesh(t, []part{says("a", `{"signing":"one","stage":"steady"}`), says("b", `{"signing":"one","stage":"steady","leads":true,"held":"why"}`)}, secret.DeepCopy())
-	// Whoever leads knows more.
+	// The replica that leads knows more.
 	if s, err := c.CA(t.Context()); err != nil || s.Held != "why" {
 		t.Errorf("%+v %v", s, err)
 	}

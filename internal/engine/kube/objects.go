@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -83,14 +84,44 @@ func (e *Engine) kind(name, namespace string, all bool) (dynamic.ResourceInterfa
 	return client.Namespace(namespace), k, nil
 }
 
-// objects answers get: objects of the cluster with what the control plane says of them.
+// objects answers get. A list of a kind whose name several groups have is of all these groups, unless the request names one.
 func (e *Engine) objects(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	named := inGroup(q.Get("kind"), q.Get("group"))
+	k, _ := api.LookupKind(named)
+	groups := api.SharedKind(k.Name)
+	if len(groups) == 0 || q.Get("name") != "" || api.NamedGroup(named) != "" {
+		return e.objectsOf(r, named)
+	}
+	all := api.ObjectList{Items: []api.Object{}}
+	var missing error
+	served := 0
+	for _, group := range groups {
+		list, err := e.objectsOf(r, inGroup(k.Name, group))
+		var refusal *api.Error
+		switch {
+		case errors.As(err, &refusal) && refusal.Code == http.StatusNotFound:
+			missing = cmp.Or(missing, err) // the cluster does not have the kind in this group
+			continue
+		case err != nil:
+			return nil, err
+		}
+		served++
+		all.Items, all.Unasked = append(all.Items, list.Items...), cmp.Or(all.Unasked, list.Unasked)
+	}
+	if served == 0 {
+		return nil, missing
+	}
+	return all, nil
+}
+
+// objectsOf lists the objects of the cluster of one kind, or the named one, with what the control plane says of them.
+func (e *Engine) objectsOf(r *http.Request, named string) (none api.ObjectList, err error) {
+	q := r.URL.Query()
 	if name := q.Get("name"); name != "" {
 		group, err := e.only(r.Context(), api.Key{Group: q.Get("group"), Kind: q.Get("kind"), Namespace: q.Get("namespace"), Name: name})
 		if err != nil {
-			return nil, err
+			return none, err
 		}
 		if q.Get("group") == "" && api.NamedGroup(named) == "" {
 			named = inGroup(named, group)
@@ -98,19 +129,19 @@ func (e *Engine) objects(r *http.Request) (any, error) {
 	}
 	client, k, err := e.kind(named, q.Get("namespace"), q.Get("all") == "true")
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	var items []unstructured.Unstructured
 	if name := q.Get("name"); name != "" {
 		o, err := client.Get(r.Context(), name, metav1.GetOptions{})
 		if err != nil {
-			return nil, e.refused(err)
+			return none, e.refused(err)
 		}
 		items = append(items, *o)
 	} else {
 		list, err := client.List(r.Context(), metav1.ListOptions{LabelSelector: q.Get("selector")})
 		if err != nil {
-			return nil, e.refused(err)
+			return none, e.refused(err)
 		}
 		items = list.Items
 	}
@@ -133,7 +164,7 @@ func (e *Engine) objects(r *http.Request) (any, error) {
 	if q.Get("owners") == "true" {
 		// After the objects: whatever controls one of them is there by now, or gone.
 		if owners, err = e.owners(r.Context(), items); err != nil {
-			return nil, err
+			return none, err
 		}
 	}
 	for i := range items {
@@ -143,7 +174,7 @@ func (e *Engine) objects(r *http.Request) (any, error) {
 		unstructured.RemoveNestedField(o.Object, "metadata", "managedFields")
 		raw, err := o.MarshalJSON()
 		if err != nil {
-			return nil, err
+			return none, err
 		}
 		key := keyOf(k.APIVersion, k.Name, o.GetNamespace(), o.GetName())
 		object := api.Object{Key: key, APIVersion: o.GetAPIVersion(), Raw: raw, Created: o.GetCreationTimestamp().Time,
@@ -203,7 +234,7 @@ type said struct {
 }
 
 // said asks every replica about the objects of a kind, or one of them. What one of them has to complain about counts: its proxies are refused the same object.
-// What one says of an earlier version than is present counts for nothing, but that it does not know the present one.
+// Words of a replica about an earlier version count for nothing, except that the replica does not know the present one.
 func (e *Engine) said(ctx context.Context, about url.Values, present map[api.Key]*unstructured.Unstructured) (map[api.Key]said, error) {
 	pods, err := e.pods(ctx, "control")
 	if err != nil {
