@@ -50,7 +50,7 @@ type Result struct {
 	Outcome Outcome `json:"outcome"`
 	Found   string  `json:"found,omitempty"`
 	Cause   string  `json:"cause,omitempty"`
-	Cure    string  `json:"cure,omitempty"`
+	Cure    string  `json:"fix,omitempty"`
 }
 
 // Report is what Run found for one purpose.

@@ -352,7 +352,7 @@ func TestPanelsSayWhatTheyShow(t *testing.T) {
 	}
 }
 
-func TestAlertsNameTheirCure(t *testing.T) {
+func TestAlertsNameTheirFix(t *testing.T) {
 	guide := text(t, "docs/guide/alerts.md")
 	sections := map[string]string{}
 	for _, s := range strings.Split(guide, "\n## ")[1:] {
@@ -376,7 +376,7 @@ func TestAlertsNameTheirCure(t *testing.T) {
 				t.Errorf("%s leads to %s, not %s", r.Alert, r.Annotations["runbook_url"], want)
 			}
 			body := sections[r.Alert]
-			for _, part := range []string{"**Meaning**", "**Cause**", "**Cure**", "```"} {
+			for _, part := range []string{"**Meaning**", "**Cause**", "**Fix**", "```"} {
 				if !strings.Contains(body, part) {
 					t.Errorf("docs/guide/alerts.md: the section %s has no %s", r.Alert, part)
 				}

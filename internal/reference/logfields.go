@@ -2,7 +2,7 @@ package main
 
 // logFields are the fields of the programs' own logs, beside time, level, scope and message; one name means one thing everywhere.
 var logFields = []struct{ Name, Meaning string }{
-	{"error", "what failed, with its cause and, where there is one, its cure; `err` in the agent and the engine"},
+	{"error", "what failed, with its cause and, where there is one, its fix; `err` in the agent and the engine"},
 	{"err", "as `error`"},
 	{"reason", "one word for why, as metrics count it, or what the other side gave for a reason"},
 	{"why", "what came before: why something ended or is done"},

@@ -58,7 +58,7 @@ The node proxy takes variables, the other programs flags.
 `
 
 const nodeEnvironmentIntroduction = `Configured by variables alone, under the names that ztunnel reads, so that one manifest fits both. An empty variable counts as
-unset. A value that cannot be used ends the process with exit code 64 and a line that names variable, value and cure. A duration
+unset. A value that cannot be used ends the process with exit code 64 and a line that names variable, value and fix. A duration
 is numbers with units (` + "`ms`, `s`, `m`, `h`, `d`" + `), such as ` + "`90s` or `1h30m`" + `; a bare number is seconds.
 
 ` + "```sh" + `

@@ -37,7 +37,7 @@ type Event struct {
 	Message string     `json:"message"`         // for people
 	State   EventState `json:"state"`           // what happened to the phase
 	Error   string     `json:"error,omitempty"` // with EventFailed: what failed
-	Cure    string     `json:"cure,omitempty"`  // with EventFailed: what to do about it
+	Cure    string     `json:"fix,omitempty"`   // with EventFailed: what to do about it
 	Log     []string   `json:"log,omitempty"`   // with EventFailed: the last lines of the log concerned
 }
 
@@ -109,7 +109,7 @@ type Problem struct {
 	Object   string `json:"object,omitempty"` // "Service shop/web", as far as it could be read
 	Field    string `json:"field,omitempty"`
 	Message  string `json:"message"`
-	Cure     string `json:"cure,omitempty"`
+	Cure     string `json:"fix,omitempty"`
 }
 
 // SeverityWarning marks a problem with an object that was taken but may not do what its author expects.
@@ -302,7 +302,7 @@ type ConnectRequest struct {
 type Error struct {
 	Code    int    `json:"code"`
 	Message string `json:"error"`
-	Cure    string `json:"cure,omitempty"`
+	Cure    string `json:"fix,omitempty"`
 }
 
 // Error implements error.

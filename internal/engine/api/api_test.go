@@ -160,7 +160,7 @@ func TestExecEndsWithItsContext(t *testing.T) {
 func TestReadEventsEndsAtAFailureAndNamesTheCure(t *testing.T) {
 	var got []string
 	err := ReadEvents(strings.NewReader(`{"phase":"network","state":"done"}
-{"phase":"control","state":"failed","error":"boom","cure":"do this"}
+{"phase":"control","state":"failed","error":"boom","fix":"do this"}
 {"phase":"late","state":"done"}`), func(e Event) { got = append(got, e.Phase) })
 	if err == nil || err.Error() != "boom; do this" || strings.Join(got, " ") != "network control" {
 		t.Errorf("err %v after %v", err, got)

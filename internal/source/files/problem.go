@@ -37,7 +37,7 @@ type Problem struct {
 	Object   string   `json:"object,omitempty"` // "Service default/reviews"; empty when not even that could be read
 	Field    string   `json:"field,omitempty"`  // "spec.ports[0].port"
 	Message  string   `json:"message"`
-	Cure     string   `json:"cure,omitempty"`
+	Cure     string   `json:"fix,omitempty"`
 
 	// key is the object that the problem is about, as far as that could be read; empty if any object of the file may be meant.
 	key model.Key
