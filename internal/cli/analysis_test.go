@@ -37,7 +37,7 @@ func misspelt() api.Object {
 
 func applyRehearsed(f *fakeEngine) { f.objects = append(f.objects, l7(), misspelt()) }
 
-// What apply says of an object is what a dry run says of it, and each thing is said once.
+// Apply and its dry run say the same of an object, and each thing once.
 func TestApplyAndItsDryRunSayTheSame(t *testing.T) {
 	const want = `warning: default/authorizationpolicy/l7: refuses ALL connections to 2 pods (a, b): ` + dropped + `
 warning: default/authorizationpolicy/deny: denies nothing: no rule of it matches an identity of the mesh

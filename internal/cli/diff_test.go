@@ -69,7 +69,7 @@ func TestDiffFailsAboveOne(t *testing.T) {
 	}
 }
 
-// What patch(1) makes of the old version with a diff is the new one.
+// patch(1) makes the new version of the old one and a diff.
 func TestADiffIsAPatch(t *testing.T) {
 	tool, err := exec.LookPath("patch")
 	if err != nil {

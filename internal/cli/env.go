@@ -1,5 +1,5 @@
 // Package cli is the lateen command: it turns arguments into requests to the engine of a mesh and answers into text.
-// What a mesh is and how it comes about is the engine's; what answers look like is package printer's.
+// The engine makes and keeps meshes; package printer lays answers out.
 package cli
 
 import (

@@ -204,7 +204,7 @@ func TestWaitFailsOnWhatTheControlPlaneRefuses(t *testing.T) {
 	if r := f.run("", "wait", "--timeout", "60s", "authorizationpolicy/deny"); r.code != ExitFailure || !strings.Contains(r.stderr, "authorizationpolicy/deny (Invalid: spec.rules: no address)\n  fix: correct it and apply it again") {
 		t.Errorf("got %+v", r)
 	}
-	// Who does not ask for it is not kept from what he waits for.
+	// A wait that does not name the object is not held up by it.
 	if r := f.run("", "wait", "--timeout", "60s"); r.code != ExitOK {
 		t.Errorf("without names: got %+v", r)
 	}

@@ -45,7 +45,7 @@ func unsettled(ctx context.Context, client *api.Client, wanted map[string]bool, 
 	if status, err = client.Status(ctx); err != nil {
 		return nil, 0, err
 	}
-	// What it did not tell is missing from the rest: without its clients everybody would have acknowledged everything.
+	// A control plane that fails names no clients: everybody would seem to have acknowledged everything.
 	if why := status.Control.Error; !status.Control.Ready || why != "" {
 		waiting = append(waiting, strings.TrimSuffix("the control plane ("+why+")", " ()"))
 	}

@@ -246,7 +246,7 @@ func TestAReadOfStandardInputEndsWithTheCommand(t *testing.T) {
 	}
 }
 
-// What a clean-up failed at is told beside the interrupt, and the interrupt alone where nothing failed.
+// A failure of the clean-up is told beside the interrupt, and the interrupt alone where nothing failed.
 func TestAnInterruptDoesNotHideAFailedCleanUp(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(signalled{syscall.SIGTERM})

@@ -57,7 +57,7 @@ func TestWaitSeesWhatIsRefusedAsItIsAcknowledged(t *testing.T) {
 	}
 }
 
-// What was applied while the proxies were asked is not what they acknowledged.
+// Proxies have not acknowledged an object that was applied while they were asked.
 func TestWaitTakesNoAcknowledgementForWhatCameAfterIt(t *testing.T) {
 	written := func(spec string) api.Object {
 		return accepted(object("authorizationpolicy", "deny", fmt.Sprintf(`{"kind":"AuthorizationPolicy","metadata":{"name":"deny"},"spec":%s}`, spec)))
@@ -109,7 +109,7 @@ func TestWaitForADeploymentIsForThePodsOfItsReplicaSets(t *testing.T) {
 	}
 }
 
-// What a Deployment of that name, or an object of another kind, owned before is not waited for.
+// Pods of an earlier Deployment of that name, or of an object of another kind, are not waited for.
 func TestWaitForADeploymentTellsItsPodsByUID(t *testing.T) {
 	f := acknowledging(t, func(*fakeEngine, int) {})
 	f.objects[1].Raw = []byte(strings.Replace(string(f.objects[1].Raw), `"uid":"u-web"`, `"uid":"u-before"`, 1))

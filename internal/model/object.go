@@ -78,7 +78,7 @@ type Object struct {
 	JSON []byte
 	File string
 	Line int // 1-based line of File on which the object starts
-	// Support is this mesh's promise about the kind; Reason explains it in a sentence when it is not Implemented.
+	// Support is this mesh's promise about the kind; Reason explains it in a sentence for the levels Elsewhere and Ineffective.
 	Support Support
 	Reason  string
 	// Refused says what is wrong with the present version, if this is not that but its strictest reading, which stands in for it.

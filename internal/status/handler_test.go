@@ -148,7 +148,7 @@ func TestWhatIsNotTakenIsSaidOfThePresentVersion(t *testing.T) {
 	}
 }
 
-// What another object's change makes of an object is not in the log before that change is.
+// A condition that follows from a change of another object is not in the log before that change is.
 func TestAConditionIsSaidOnceItsGenerationIsInTheLog(t *testing.T) {
 	s := newSources()
 	key := model.ServiceKey("shop", "web")

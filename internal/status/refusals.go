@@ -66,7 +66,7 @@ func Refusals(clients []xds.ClientState, generation uint64, find func(typeURL, n
 				Message: strings.Join(texts, "; "), Generation: generation}
 		}
 	}
-	// What is known for certain goes before what is not.
+	// The last call wins, so certain refusals come last.
 	tell(unnamed, model.Unknown, wellknown.ReasonRefusalUnnamed)
 	tell(partly, model.Unknown, wellknown.ReasonMayBeRefused)
 	tell(refused, model.False, wellknown.ReasonRefused)

@@ -59,7 +59,7 @@ func TestWhatProxiesRefuseIsSaidOfTheirObjects(t *testing.T) {
 	}
 }
 
-// What a proxy may mean is not known to be in force, and its words about others are not for whoever reads an object.
+// An object that a proxy may mean is not known to be in force. The proxy's words about other objects are left out of its condition.
 func TestWhatAProxyMayRefuseIsUnknown(t *testing.T) {
 	a := log.Source{Kind: "AuthorizationPolicy", Namespace: "shop", Name: "a"}
 	b := log.Source{Kind: "PeerAuthentication", Namespace: "other", Name: "b"}

@@ -8,7 +8,7 @@ import (
 	"lateen.dev/lateen/internal/install"
 )
 
-// What stays as it is against what was asked for is in the table; what just stays is not.
+// The table names an object that stays against the wish of the user, and no other that stays.
 func TestAPlanSaysWhyAnObjectStays(t *testing.T) {
 	var out bytes.Buffer
 	err := Plan(&out, install.Plan{Steps: []install.Step{

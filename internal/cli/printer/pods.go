@@ -24,7 +24,7 @@ func (p *page) pods(pods []api.PodState, o StatusOptions) {
 		p.line("  none; %s", p.bring)
 		return
 	}
-	// Those with a problem come first; the others keep their order.
+	// Pods with a problem come first; the others keep their order.
 	pods = slices.Clone(pods)
 	slices.SortStableFunc(pods, func(a, b api.PodState) int { return cmp.Compare(order(a), order(b)) })
 	if len(pods) > screenful && !o.Pods && !o.Wide {

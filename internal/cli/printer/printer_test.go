@@ -116,7 +116,7 @@ func TestOnlyARefusalStandsForWhatTheControlPlaneSays(t *testing.T) {
 	}
 }
 
-// What it means that pods are outside is said once, so that the table stays as wide as a terminal.
+// The table explains once why pods are outside, so that it stays as wide as a terminal.
 func TestPodsOutsideAreToldOfOnce(t *testing.T) {
 	var pods []api.PodState
 	for _, name := range []string{"a", "b"} {

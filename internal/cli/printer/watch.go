@@ -146,7 +146,7 @@ func row(object api.Object, o Options) (heading, cells []string, err error) {
 		heading, cells = slices.Clone(g.heading), slices.Clone(g.rows[0])
 		return nil
 	}
-	// What proxies say of an object has a column only while they refuse one: a heading that stands once cannot follow that.
+	// The state that proxies report has a column only while they refuse an object: a heading that stands once cannot follow that.
 	quiet := object
 	if _, has := tables[object.Key.Kind]; has {
 		quiet.Conditions, quiet.Problems = nil, nil

@@ -93,7 +93,7 @@ func TestAMovingLineFollowsTheTerminalsSize(t *testing.T) {
 	}
 }
 
-// What stays on the screen is whole: it goes on in further lines.
+// A line that stays on the screen is whole: it goes on in further lines.
 func TestALastingLineIsFoldedAndNotCut(t *testing.T) {
 	out, received := terminal(t, 40)
 	p := NewProgress(out, Style{Terminal: true, Colour: true})

@@ -100,7 +100,7 @@ func TestWithoutAControlPlaneObjectsHaveTheConditionsThatItLeft(t *testing.T) {
 		t.Fatalf("%+v %v", list, err)
 	}
 	for _, o := range list.Items {
-		// What was said of an earlier state of an object says nothing of this one.
+		// A condition of an earlier state of an object says nothing of this one.
 		if n := len(o.Conditions); (n > 0) != (o.Key.Name == "wrong") || n > 0 && o.Conditions[0].Reason != "Invalid" {
 			t.Errorf("%s has %+v", o.Key, o.Conditions)
 		}

@@ -62,7 +62,7 @@ func (e *Engine) serveRedirection(w http.ResponseWriter, r *http.Request) {
 			if p.uid == uid {
 				found = true
 				if in.State == "parted" {
-					// What peers know of the pod stays as it is: nobody is to dial it in clear in its last moment.
+					// Peers go on to know the pod as captured: nobody is to dial it in clear in its last moment.
 					if p.ended && !closed(p.parted) {
 						close(p.parted)
 					}

@@ -38,7 +38,7 @@ func (e *Engine) leaveNothing(orphaned <-chan struct{}) {
 		e.log.Error("the mesh's directory is left; `lateen down` removes it", "err", err)
 		return
 	}
-	// What is still being written ends with the engine's context, a moment ago.
+	// Writers of files in the directory have ended with the engine's context, a moment ago, or are about to.
 	for range 10 {
 		if e.dir.remove() == nil {
 			return
@@ -66,7 +66,7 @@ func (d runDir) remove() error {
 	if err := os.RemoveAll(string(d)); err != nil {
 		return fmt.Errorf("remove the mesh's directory: %w", err)
 	}
-	// It is not empty if there are other meshes.
+	// The common directory is not empty if there are other meshes; then it stays.
 	_ = os.Remove(api.RunRoot)
 	return nil
 }

@@ -49,7 +49,7 @@ func TestAnAttachedMeshEndsWithItsStarter(t *testing.T) {
 	if err := sameState(before, hostState(t)); err != nil {
 		t.Error(err)
 	}
-	// Its directory showed the programs; removing it must not have removed them.
+	// The mesh's directory showed the programs; its removal must not have removed them.
 	for _, name := range []string{controlBinary, agentBinary, proxyBinary} {
 		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
 			t.Error(err)

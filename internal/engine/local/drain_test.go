@@ -11,7 +11,7 @@ import (
 	"lateen.dev/lateen/internal/engine/local/names"
 )
 
-// Whoever ends a pod waits until nobody is sent to it any more, however long it takes to write the lists of endpoints.
+// The end of a pod waits until nobody is sent to it any more, however long it takes to write the lists of endpoints.
 func TestAPodIsDrainedOnceTheListsAreWritten(t *testing.T) {
 	e := &Engine{log: slog.New(slog.DiscardHandler)}
 	told, drained := make(chan struct{}), make(chan struct{})

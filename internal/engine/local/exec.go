@@ -153,7 +153,7 @@ func (s *session) run(ctx context.Context, pod *podinit.Pod, cmd podinit.Command
 	select {
 	case <-proc.Done():
 	case <-lost:
-		// Whoever asked has gone: nobody would ever end the command.
+		// The client has gone: nobody would ever end the command.
 		_ = proc.Signal(syscall.SIGHUP)
 		select {
 		case <-proc.Done():
@@ -162,7 +162,7 @@ func (s *session) run(ctx context.Context, pod *podinit.Pod, cmd podinit.Command
 			<-proc.Done()
 		}
 	}
-	// What the command left running may hold its output open; what it wrote itself is there already.
+	// Processes that the command left running may hold its output open; its own output is there already.
 	drained := make(chan struct{})
 	go func() { outputs.Wait(); close(drained) }()
 	select {

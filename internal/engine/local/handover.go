@@ -38,7 +38,7 @@ func (d *daemon) move() {
 }
 
 // handOver waits until a process that was told to drain has given up the socket at path, and then ends what follows the daemon's pages there.
-// Whoever asks again hears the successor.
+// A client that asks again hears the successor.
 func (d *daemon) handOver(path string, pid int, ended <-chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTimeout)
 	defer cancel()

@@ -112,7 +112,7 @@ func TestNothingIsLeft(t *testing.T) {
 		"SIGKILL": func(m *mesh) error { return syscall.Kill(m.PID, syscall.SIGKILL) },
 		"SIGTERM": func(m *mesh) error { return syscall.Kill(m.PID, syscall.SIGTERM) },
 		"an engine that does not answer": func(m *mesh) error {
-			// Its socket is gone: all that `down` has is the recorded process.
+			// The engine's socket is gone: all that `down` has is the recorded process.
 			if err := os.Remove(runDir(m.RunDir).socket()); err != nil {
 				return err
 			}
@@ -139,7 +139,7 @@ func TestNothingIsLeft(t *testing.T) {
 				return sameState(before, hostState(t))
 			})
 			if strings.HasPrefix(name, "SIG") {
-				// What is left is a directory of plain files; a new mesh of the name takes it over.
+				// A directory of plain files is left; a new mesh of the name takes it over.
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				if _, err := Start(ctx, Options{Mesh: m.Mesh, Nodes: 1, BinDir: programs}, nil); err != nil {
@@ -230,7 +230,7 @@ func TestInterruptedUpLeavesNothing(t *testing.T) {
 	if err := sameState(before, hostState(t)); err != nil {
 		t.Error(err)
 	}
-	// Whoever gives up asks for no logs either.
+	// A command that gives up asks for no logs either.
 	if err := Down(context.Background(), name, nil); !errors.Is(err, api.ErrNotRunning) {
 		t.Errorf("its directory is left: taking it down ended with %v", err)
 	}

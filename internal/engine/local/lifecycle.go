@@ -21,7 +21,7 @@ import (
 	"lateen.dev/lateen/internal/engine/local/podspec"
 )
 
-// What pods see of the machine below api.RunRoot, which is hidden from them otherwise.
+// Pods see these directories of the machine below api.RunRoot, and nothing else there.
 const (
 	podBinDir      = api.RunRoot + "/bin"
 	podManifestDir = api.RunRoot + "/manifest"
@@ -273,7 +273,7 @@ func (e *Engine) startContainer(ctx context.Context, p *pod, c *container) (*pod
 	if err != nil {
 		return nil, err
 	}
-	// Its own, so that it can open /dev/stdout.
+	// The pipe belongs to the pod's user, so that the container can open /dev/stdout.
 	output, err := c.log.Pipe(p.unixUID)
 	if err != nil {
 		return nil, err

@@ -40,7 +40,7 @@ func execSessions(m *mesh) {
 	if err == nil || !strings.Contains(err.Error(), `command "no-such-program" is in none of the directories of PATH`) {
 		m.Errorf("unknown program: %v", err)
 	}
-	// Whoever asks for a command and goes away leaves nothing running.
+	// A client that starts a command and goes away leaves nothing running.
 	ctx, cancel := context.WithCancel(m.Context())
 	done := make(chan struct{})
 	go func() {

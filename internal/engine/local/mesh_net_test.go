@@ -103,7 +103,7 @@ func confinement(m *mesh) {
 			m.Errorf("a pod may %s: %q", change, out)
 		}
 	}
-	// Its own processes only.
+	// The pod sees its own processes only.
 	out, _ = m.exec("deploy/client", "sh", "-c", "ls -d /proc/[0-9]* | wc -l")
 	if n, err := strconv.Atoi(strings.TrimSpace(out)); err != nil || n > 6 {
 		m.Errorf("a pod sees %q processes", out)

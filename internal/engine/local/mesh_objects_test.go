@@ -88,7 +88,7 @@ func versions(m *mesh) {
 			m.Errorf("with port %s it has %d conditions, want %d", tt.port, got, tt.want)
 		}
 	}
-	// That it could not be asked is not the same as that it has nothing to say.
+	// A control plane that cannot be asked is not one that has nothing to say.
 	const mute = "apiVersion: v1\nkind: Service\nmetadata: {name: mute}\nspec: {ports: [{port: 80}]}"
 	unasked := func() string {
 		list, err := m.Client.Get(m.Context(), api.GetRequest{Kind: "Service", Name: "slow"})
@@ -209,7 +209,7 @@ func reports(m *mesh) {
 		return nil
 	})
 	m.Logf("a label was reported after at most %s", time.Since(before))
-	// What has not changed is not written again: the control plane would read it for nothing.
+	// A file that has not changed is not written again: the control plane would read it for nothing.
 	st, err := os.Stat(path)
 	if err != nil {
 		m.Fatal(err)

@@ -237,7 +237,7 @@ func (e *Engine) delete(r api.DeleteRequest) (api.ApplyResult, []*pod) {
 	var res api.ApplyResult
 	keys := slices.Clone(r.Keys)
 	for _, d := range r.Documents {
-		// What is to go needs a name and nothing else: a mistake in the rest keeps nobody from removing it.
+		// An object that is to go needs a name and nothing else: a mistake in the rest keeps nobody from removing it.
 		objects, problems := files.Identities(d.File, d.Data)
 		for _, p := range problems {
 			res.Problems = append(res.Problems, problemOf(p))

@@ -45,7 +45,7 @@ func (e *Engine) patch(r api.PatchRequest) (api.ObjectResult, error) {
 	}
 	var refused *problemError
 	if errors.As(err, &refused) {
-		// Its place is in the merged object, which no file has.
+		// The error's place is in the merged object, which no file has.
 		refused.File, refused.Line, refused.Object = "", 0, ""
 		cure := refused.Cure
 		refused.Cure = ""

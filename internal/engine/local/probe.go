@@ -168,7 +168,7 @@ func (e *Engine) probeHTTP(ctx context.Context, p *pod, a *corev1.HTTPGetAction,
 
 // dialProbe connects as the node's own prober: in-pod rules let its address through, captured or not, and the agent's
 // rules on the node let nobody have that address but who has its group.
-// What listens on the node's own network needs no exemption.
+// A pod on the node's own network needs no exemption.
 func (p *pod) dialProbe(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	if p.onNodesNetwork() {
 		return netns.Dial(ctx, p.node.NetNS, "tcp", to.String(), nil)

@@ -145,7 +145,7 @@ func (e *Engine) steerDeployment(ctx context.Context, o *stored) {
 	byName := map[string]*pod{}
 	for _, p := range e.podsOf(o.Key) {
 		if p.phase == corev1.PodFailed && !p.stopping {
-			// What could not be made is tried anew, but not in a tight loop.
+			// A pod that could not be made is tried anew, but not in a tight loop.
 			if wait := time.Until(p.created.Add(failedStay)); wait > 0 {
 				time.AfterFunc(wait, e.kick)
 			} else {

@@ -128,7 +128,7 @@ func (s *store) put(o files.Object, old *stored, live merge.Object, set func(*st
 	live = merge.Set(live, n.version, "metadata", "generation")
 	same := old != nil && merge.Equal(old.live, live)
 	if old != nil && !same {
-		// What was so once and is so again is another version: the control plane may not have heard of the one between.
+		// An object that is again as it once was is another version: the control plane may not have heard of the one between.
 		n.version++
 		live = merge.Set(live, n.version, "metadata", "generation")
 	}
@@ -137,7 +137,7 @@ func (s *store) put(o files.Object, old *stored, live merge.Object, set func(*st
 	if err != nil {
 		return "", nil, err
 	}
-	// What was merged together must still be an object as strict as one from a file.
+	// The merged object is decoded as strictly as one from a file.
 	decoded, err := decodeOne(o.File, text)
 	if err != nil {
 		return "", nil, err

@@ -10,7 +10,7 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 )
 
-// Whoever asks for a pod right after it was applied finds it, though pods are made a moment later.
+// A request for a pod right after it was applied finds the pod, though pods are made a moment later.
 func TestAPodIsWaitedForThatWasJustApplied(t *testing.T) {
 	e := &Engine{wakeup: make(chan struct{}, 1), steered: make(chan struct{})}
 	reconcile := func(pods ...*pod) {

@@ -14,7 +14,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// Who a node's token says it is, and for whom it is good.
+// The claims of a node's token, and its times.
 const (
 	tokenIssuer   = "lateen-local"
 	tokenAudience = "istio-ca"

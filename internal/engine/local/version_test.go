@@ -16,7 +16,7 @@ import (
 	"lateen.dev/lateen/internal/source/files"
 )
 
-// What is said of an object before it was applied again is not said of what it is now, however little time has passed; nor is it when
+// Words about an object before it was applied again are not shown of the present version, however little time has passed; nor are they when
 // nothing changed, or when the control plane names no versions.
 func TestWhatIsSaidOfAnotherVersionIsNotSaid(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) // the clock stands still
@@ -32,7 +32,7 @@ func TestWhatIsSaidOfAnotherVersionIsNotSaid(t *testing.T) {
 		}
 	}
 	key := model.ServiceKey("shop", "web")
-	// What the control plane says of the file that it reads.
+	// read is the control plane's word about the file that it reads.
 	read := func() controlObject {
 		t.Helper()
 		text, err := os.ReadFile(s.file(key))
@@ -123,7 +123,7 @@ func TestWhatIsSaidOfAnotherGroupsObjectIsNotSaid(t *testing.T) {
 	}
 }
 
-// Whoever waits for a roll-out asks whether its status is about the present generation, and not only about one before.
+// A wait for a roll-out asks whether the status is about the present generation, and not only about one before.
 func TestADeploymentsStatusIsAboutItsPresentGeneration(t *testing.T) {
 	s := newStore(t.TempDir(), []*fabric.Family{fabric.IPv4}, time.Now, newUID)
 	e := &Engine{store: s}

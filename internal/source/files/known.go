@@ -13,7 +13,7 @@ type KnownKind struct {
 	APIVersion string // the recommended one
 	Namespaced bool
 	Support    model.Support
-	Reason     string // why Support is not Implemented; else empty
+	Reason     string // why Support is Elsewhere or Ineffective; empty for Implemented
 }
 
 // KnownKinds lists every kind that Decode reads, by name and API group.

@@ -33,7 +33,7 @@ lab=("$LATEEN" lab run "$WORK/forever.yaml" --planes none "${OPEN[@]}" --out)
 measures() { jq -e '.scenarios[0].cells[0].blocks | length >= 1' "$WORK/$1/results.json"; }
 
 # Progress in narrow terminals, of a run against the script's own service, which takes no mesh.
-cat >"$WORK/stub.py" <<'PY'
+cat >"$WORK/server.py" <<'PY'
 import http.server
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -48,19 +48,19 @@ server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
 print(server.server_address[1], flush=True)
 server.serve_forever()
 PY
-python3 "$WORK/stub.py" >"$WORK/stub.port" & stub=$!
-check "a service to measure" eventually 10 test -s "$WORK/stub.port"
+python3 "$WORK/server.py" >"$WORK/server.port" & server=$!
+check "a service to measure" eventually 10 test -s "$WORK/server.port"
 for columns in 40 80; do
-  shown=$(in_terminal "$columns" "$LATEEN" lab run "$WORK/forever.yaml" "${OPEN[@]}" --rounds 1 --target a="http://127.0.0.1:$(cat "$WORK/stub.port")" --out "$WORK/narrow$columns")
+  shown=$(in_terminal "$columns" "$LATEEN" lab run "$WORK/forever.yaml" "${OPEN[@]}" --rounds 1 --target a="http://127.0.0.1:$(cat "$WORK/server.port")" --out "$WORK/narrow$columns")
   # The frames of one activity overwrite each other: an activity that is left in the scrollback was cut too late.
   equal "at $columns columns no frame of a moving line stays behind" "" "$(grep -E '^[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]' <<<"$shown")"
   check "at $columns columns the round is reported" grep -q "^✓ forever: round 1 of 1" <<<"$shown"
   check "at $columns columns the run begins with the rounds that it lacks" grep -q "^warning: forever: too few rounds" <<<"$shown"
 done
 for columns in 80 100 160; do
-  equal "at $columns columns nothing of a run is wider" "" "$(too_wide "$columns" "$LATEEN" lab run "$WORK/forever.yaml" "${OPEN[@]}" --rounds 1 --target a="http://127.0.0.1:$(cat "$WORK/stub.port")" --out "$WORK/w$columns")"
+  equal "at $columns columns nothing of a run is wider" "" "$(too_wide "$columns" "$LATEEN" lab run "$WORK/forever.yaml" "${OPEN[@]}" --rounds 1 --target a="http://127.0.0.1:$(cat "$WORK/server.port")" --out "$WORK/w$columns")"
 done
-kill "$stub"; wait "$stub" 2>/dev/null
+kill "$server"; wait "$server" 2>/dev/null
 equal "a pipe has each activity once" 1 "$(lateen wait 2>&1 | grep -c '^  wait')"
 
 # A terminal that is closed.

@@ -152,7 +152,7 @@ func setUpNode(n Node) error {
 		}
 	}
 	if v6 {
-		// Who forwards asks for its neighbours from an address of the link.
+		// A node that forwards asks for its neighbours from an address of the link.
 		if err := addAddr("eth0", n.linkLocal()); err != nil {
 			return err
 		}

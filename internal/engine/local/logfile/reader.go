@@ -94,7 +94,7 @@ func (r *Reader) Since(when time.Time) error {
 		return err
 	}
 	if r.at == at-1 {
-		return r.skip(1)
+		return r.discard(1)
 	}
 	return nil
 }
@@ -109,11 +109,11 @@ func (r *Reader) Tail(n int) error {
 	if err := r.seek(begin); err != nil {
 		return err
 	}
-	return r.skip(lines - n)
+	return r.discard(lines - n)
 }
 
-// skip goes on behind n lines.
-func (r *Reader) skip(n int) error {
+// discard goes on behind n lines.
+func (r *Reader) discard(n int) error {
 	at := r.at
 	if n > 0 {
 		if err := r.eachLine(func(length int) bool {

@@ -78,7 +78,7 @@ func TestAnswers(t *testing.T) {
 		{"3.2.244.10.in-addr.arpa.", dns.TypePTR, dns.RcodeSuccess, []string{"PTR two.named.default.svc.cluster.local."}},
 		{"empty.default.svc.cluster.local.", dns.TypeA, dns.RcodeSuccess, nil},
 		{"ext.other.svc.cluster.local.", dns.TypeA, dns.RcodeSuccess, []string{"CNAME example.com."}},
-		// What resolvers try first with their search list must fail at once, or every look-up of a short name would be slow.
+		// Names that resolvers try first with their search list must fail at once, or every look-up of a short name would be slow.
 		{"web.default.svc.cluster.local.default.svc.cluster.local.", dns.TypeA, dns.RcodeNameError, nil},
 		{"web.svc.cluster.local.", dns.TypeA, dns.RcodeNameError, nil},
 		{"example.com.", dns.TypeA, dns.RcodeNameError, nil},

@@ -1,5 +1,5 @@
 // Package netns makes network namespaces, names them by bind mounts and runs code inside them.
-// What is configured inside is its callers' business.
+// Callers configure the inside.
 package netns
 
 import (

@@ -112,7 +112,7 @@ func (i *initProcess) start(id int, cmd *Command, files []*os.File) {
 	i.answer(reply{ID: id, PID: p.PID}, nil)
 	go func() {
 		<-p.Done()
-		// What the container left behind in its group goes with it.
+		// Processes that the container left behind in its group go with it.
 		_ = syscall.Kill(-p.PID, syscall.SIGKILL)
 		i.mu.Lock()
 		delete(i.running, id)
