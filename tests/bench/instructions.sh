@@ -4,17 +4,22 @@
 # tests/bench/instructions.txt. More than 3 % above it fails: find the reason, or say it in the commit that raises the line.
 #   tests/bench/instructions.sh [CORE...]           compare, all or those named
 #   tests/bench/instructions.sh --update [CORE...]  write their lines of the baseline
+#   tests/bench/instructions.sh --build             compile them and count nothing
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 BASELINE=tests/bench/instructions.txt
 source tests/needs.sh
 needs valgrind
-update=
-[ "${1:-}" = --update ] && { update=1; shift; }
+update= only_build=
+case ${1:-} in
+  --update) update=1; shift ;;
+  --build) only_build=1; shift ;;
+esac
 cores=${*:-parse route policy head h2_connect h2_relay_1k h2_relay_16k h2_single_1k tunnel_requests tunnel_opens tunnel_bulk}
 binaries=${CARGO_TARGET_DIR:-target}/release/examples
 # The whole workspace is named so that all three have their dependencies with the same features, compiled once.
 cargo build --quiet --release --locked --workspace --example cores --example h2_cores --example tunnel_cores || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
+[ -z "$only_build" ] || exit 0
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
