@@ -73,7 +73,7 @@ func (r *reasons) denial(c api.Connection, d api.Denial) explained {
 			return r.strict(c, namespace, own)
 		}
 	}
-	objects, all := policies(d.By, d.NoneMatched, d.NotKnown)
+	objects, all := policies(d.Unnamed, d.By, d.NoneMatched, d.NotKnown)
 	switch {
 	case len(d.NotKnown) > 0:
 		return explained{printer.Reason{"the node proxy could not read AuthorizationPolicy " + all, "AuthorizationPolicy not read: " + all, all}, objects}
@@ -85,21 +85,25 @@ func (r *reasons) denial(c api.Connection, d api.Denial) explained {
 
 // rehearsed explains a refusal by policies in dry run.
 func rehearsed(d api.Denial) explained {
-	objects, all := policies(d.By, d.NoneMatched)
+	objects, all := policies(d.Unnamed, d.By, d.NoneMatched)
 	if len(d.By) > 0 {
 		return explained{printer.Reason{"dry run: AuthorizationPolicy " + all + " would deny", "AuthorizationPolicy " + all, all}, objects}
 	}
 	return explained{printer.Reason{"dry run: no rule of these ALLOW policies matches: " + all, "no match in ALLOW " + all, "none of " + all}, objects}
 }
 
-// policies are the AuthorizationPolicies of these names, as objects and in one text.
-func policies(names ...[]string) (objects []api.Key, all string) {
+// policies returns the AuthorizationPolicies of these names as objects, and in one text that counts unnamed ones as well.
+func policies(unnamed int, names ...[]string) (objects []api.Key, all string) {
 	flat := slices.Concat(names...)
 	for _, name := range flat {
 		namespace, policy, _ := strings.Cut(name, "/")
 		objects = append(objects, api.Key{Kind: "AuthorizationPolicy", Namespace: namespace, Name: policy})
 	}
-	return objects, strings.Join(flat, ", ")
+	all = strings.Join(flat, ", ")
+	if unnamed > 0 {
+		all += fmt.Sprintf(" and %d more", unnamed)
+	}
+	return objects, all
 }
 
 // strict explains that plaintext was refused. namespace and own are those of the policy: own is empty for the one that stands for all

@@ -51,6 +51,7 @@ type Denial struct {
 	By          []string `json:"by,omitempty"`          // each refuses it alone
 	NoneMatched []string `json:"noneMatched,omitempty"` // ALLOW policies of which none matches
 	NotKnown    []string `json:"notKnown,omitempty"`    // they cover the workload, and the proxy could not read them
+	Unnamed     int      `json:"unnamed,omitempty"`     // further policies, which the proxy counts and does not name
 }
 
 // ConnectionEnd is one end of a connection, as far as the proxy knows it.
