@@ -122,7 +122,7 @@ func TestTheScriptInstallsACompilerThatIsMissing(t *testing.T) {
 func TestPackagesAreNamedWhereNobodyCanInstallThem(t *testing.T) {
 	tr := newTree(t)
 	tr.interpreters()
-	for _, name := range []string{"jq", "patch", "nft", "openssl", "valgrind", "strace"} {
+	for _, name := range []string{"jq", "patch", "nft", "openssl", "c++", "valgrind", "strace"} {
 		tr.says(name, name)
 	}
 	tr.says("id", "1000")

@@ -11,6 +11,7 @@ root() { # FOLDER PACKAGE...
   # The scripts of maintainers make these, which are not run: links of update-alternatives, and the file of all authorities.
   ln -sf mawk "$dir/usr/bin/awk"
   [ ! -e "$dir/usr/bin/gcc" ] || ln -sf gcc "$dir/usr/bin/cc"
+  [ ! -e "$dir/usr/bin/g++" ] || ln -sf g++ "$dir/usr/bin/c++"
   [ ! -d "$dir/usr/lib/jvm" ] || ln -sf "$(cd "$dir" && ls -d usr/lib/jvm/java-17-openjdk-*/bin/javac | sed 's|^|/|')" "$dir/usr/bin/javac"
   [ ! -d "$dir/usr/share/ca-certificates" ] || { mkdir -p "$dir/etc/ssl/certs" && cat "$dir"/usr/share/ca-certificates/mozilla/*.crt >"$dir/etc/ssl/certs/ca-certificates.crt"; }
 }
