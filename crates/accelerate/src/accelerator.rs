@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::btf::{BtfError, Types};
+use crate::end::End;
 use crate::programs::{Fields, LICENCE, Maps, answer, enter, verdict};
 use crate::sys::{self, MapAttr, MapKind, ProgramKind};
 use crate::table::{MOST, Table, key, order, own, shared};
@@ -101,24 +102,6 @@ impl Declined {
             Declined::Full | Declined::Blocking => true,
             Declined::Visit(error) => error.kind() == io::ErrorKind::ResourceBusy,
             _ => false,
-        }
-    }
-}
-
-/// One of the two applications.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The one that opened the connection.
-    Client = 0,
-    /// The one that serves.
-    Server = 1,
-}
-
-impl End {
-    fn other(self) -> Self {
-        match self {
-            End::Client => End::Server,
-            End::Server => End::Client,
         }
     }
 }

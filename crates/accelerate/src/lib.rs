@@ -9,8 +9,10 @@
 mod accelerator;
 mod asm;
 pub mod btf;
+mod end;
 mod programs;
 mod sys;
 mod table;
 
-pub use accelerator::{Accelerator, Declined, End, Joined, Unavailable, Visit};
+pub use accelerator::{Accelerator, Declined, Joined, Unavailable, Visit};
+pub use end::End;

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Mutex, PoisonError};
 
-use crate::accelerator::End;
+use crate::end::End;
 use crate::sys::Shared;
 
 /// Connections that can be joined at a time. Others go through the process as ever.

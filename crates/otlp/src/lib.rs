@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod message;
+mod outcomes;
 mod pipe;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use tonic::codegen::http::{HeaderMap, Uri};
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 
+pub use outcomes::Outcomes;
 use pipe::Pipe;
 
 /// Reports that wait for one collector, about 1.5 KiB each.
@@ -35,15 +37,6 @@ pub struct Settings {
     pub resource: Vec<(String, String)>,
     /// Who may vouch for a collector at an https address.
     pub roots: Roots,
-}
-
-/// What becomes of reports.
-#[derive(Clone, Debug, Default)]
-pub struct Outcomes {
-    /// Taken by a collector.
-    pub sent: Counter,
-    /// Lost: the queue was full, or a collector did not take them.
-    pub dropped: Counter,
 }
 
 /// Takes reports in and never waits.

@@ -13,7 +13,8 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-use crate::{Outcomes, message};
+use crate::message;
+use crate::outcomes::Outcomes;
 
 /// How long a collector may take to connect, or to answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);

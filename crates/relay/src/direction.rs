@@ -5,7 +5,8 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
-use crate::duplex::{Chunk, Duplex};
+use crate::chunk::Chunk;
+use crate::duplex::Duplex;
 use crate::lost::Lost;
 use crate::scratch::{MAX_READ, MIN_READ, ReadSize, Stalled, affordable_now};
 

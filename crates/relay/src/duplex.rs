@@ -4,20 +4,8 @@ use std::io;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
-
+use crate::chunk::Chunk;
 use crate::scratch::ReadSize;
-
-/// Bytes that were read: lent for the moment, or owned without a copy.
-#[derive(Debug)]
-pub enum Chunk<'a> {
-    /// In the thread's read buffer; copy what must be kept.
-    Borrowed(&'a [u8]),
-    /// Reference-counted; keeping it costs nothing more.
-    Owned(Bytes),
-    /// The peer finished this direction.
-    End,
-}
 
 /// A byte stream with two directions that end independently.
 pub trait Duplex {

@@ -2,6 +2,7 @@
 //! It neither opens streams nor decides who may talk: it is handed two open ones and returns when both directions ended.
 #![forbid(unsafe_code)]
 
+mod chunk;
 mod direction;
 mod duplex;
 mod limits;
@@ -12,7 +13,8 @@ mod run;
 mod scratch;
 mod socket;
 
-pub use duplex::{Chunk, Duplex};
+pub use chunk::Chunk;
+pub use duplex::Duplex;
 pub use limits::Limits;
 pub use meter::{Counters, Meter};
 pub use run::{Outcome, Relay, RelayError, Side, run};

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::Chunk;
+use crate::chunk::Chunk;
 
 /// Smallest read, in bytes.
 pub const MIN_READ: usize = 4 * 1024;

@@ -14,8 +14,9 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::chunk::Chunk;
 use crate::direction::PIECES;
-use crate::duplex::{Chunk, Duplex};
+use crate::duplex::Duplex;
 use crate::pieces::{Pieces, clock};
 use crate::scratch::{ReadSize, read_some};
 

@@ -1,11 +1,6 @@
 //! The label set of `istio_tcp_*`: Istio's standard metrics as ztunnel fills them.
 
-use std::fmt::{self, Write as _};
-
 use lateen_types::{Direction, Identity, Strng};
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue as _, LabelSetEncoder};
-
-use crate::dropped::{Dropped, NAMES};
 
 /// Which end of a connection reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,7 +98,7 @@ pub enum Security {
 }
 
 impl Security {
-    fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::MutualTls => "mutual_tls",
             Self::Unknown => "unknown",
@@ -160,72 +155,4 @@ pub struct Labels {
     pub flags: ResponseFlags,
     /// What protects it.
     pub security: Security,
-}
-
-/// The labels of one series as a page shows them.
-pub(crate) struct Shown<'a> {
-    pub(crate) labels: &'a Labels,
-    pub(crate) flags: ResponseFlags,
-    pub(crate) dropped: Dropped,
-}
-
-impl EncodeLabelSet for Shown<'_> {
-    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
-        let labels = self.labels;
-        let mut names = NAMES.iter().enumerate();
-        // Values come in the order of the names.
-        let mut put = |value: &str| -> fmt::Result {
-            let (label, name) = names.next().expect("as many names as values");
-            if !self.dropped.shows(label) {
-                return Ok(());
-            }
-            let mut label = encoder.encode_label();
-            let mut key = label.encode_label_key()?;
-            key.write_str(name)?;
-            let mut encoded = key.encode_label_value()?;
-            value.encode(&mut encoded)?;
-            encoded.finish()
-        };
-        put(labels.reporter.as_str())?;
-        party(&mut put, &labels.source)?;
-        let service = labels.service.as_ref();
-        put(or_unknown(service.map(|s| &s.hostname)))?;
-        put(or_unknown(service.map(|s| &s.namespace)))?;
-        put(or_unknown(service.map(|s| &s.name)))?;
-        party(&mut put, &labels.destination)?;
-        put("tcp")?;
-        put(self.flags.as_str())?;
-        put(labels.security.as_str())?;
-        if labels.source.locality.is_some() || labels.destination.locality.is_some() {
-            for party in [&labels.source, &labels.destination] {
-                let (region, zone) = party
-                    .locality
-                    .as_ref()
-                    .map_or((None, None), |(r, z)| (r.as_ref(), z.as_ref()));
-                put(or_unknown(region))?;
-                put(or_unknown(zone))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn party(put: &mut impl FnMut(&str) -> fmt::Result, party: &Party) -> fmt::Result {
-    let principal = party.principal.as_ref().map(ToString::to_string);
-    put(or_unknown(party.workload.as_ref()))?;
-    put(or_unknown(party.canonical_service.as_ref()))?;
-    put(or_unknown(party.canonical_revision.as_ref()))?;
-    put(or_unknown(party.namespace.as_ref()))?;
-    put(principal.as_deref().unwrap_or("unknown"))?;
-    put(or_unknown(party.app.as_ref()))?;
-    put(or_unknown(party.version.as_ref()))?;
-    put(or_unknown(party.cluster.as_ref()))
-}
-
-/// Istio's word for what is not known, and for what is empty.
-fn or_unknown(value: Option<&Strng>) -> &str {
-    value
-        .map(AsRef::as_ref)
-        .filter(|text: &&str| !text.is_empty())
-        .unwrap_or("unknown")
 }

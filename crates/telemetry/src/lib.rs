@@ -9,6 +9,7 @@ mod connection;
 mod dns;
 mod dropped;
 mod export;
+mod exposition;
 mod fields;
 mod labels;
 pub mod log;

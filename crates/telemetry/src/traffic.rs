@@ -18,7 +18,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::dropped::Dropped;
-use crate::labels::{Labels, Party, ResponseFlags, Shown};
+use crate::exposition::Shown;
+use crate::labels::{Labels, Party, ResponseFlags};
 
 /// How many series of connections there are, how long they stay, and what they show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
