@@ -2,6 +2,7 @@
 //! its worker; names are looked up here, so that a worker spends nothing on them.
 
 mod filter;
+mod line;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -11,17 +12,18 @@ use bytes::Bytes;
 use lateen_admin::{Answer, Asked, Reply};
 use lateen_config::route::inbound_service;
 use lateen_config::{Snapshot, Workload};
-use lateen_telemetry::{Metrics, ResponseFlags};
+use lateen_telemetry::Metrics;
 use lateen_types::{Direction, Strng, WorkloadUid};
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::live::{Denial, Ending, Event, Fault, Judgement, Listed};
+use crate::current::Current;
+use crate::live::{Ending, Event, Fault, Judgement, Listed};
 use crate::pods::Table;
-use crate::publish::Current;
 use crate::worker::{Mailbox, PodUse};
 use filter::Filter;
+use line::{End, Line, Passed};
 
 /// Those who may watch at once. Each costs every connection a little, and memory for what it has not read.
 const WATCHERS: usize = 8;
@@ -41,74 +43,6 @@ pub struct Connections {
     /// The workers.
     pub workers: Vec<Mailbox>,
     places: Arc<Semaphore>,
-}
-
-/// One end of a connection, as far as it is known.
-#[derive(Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct End {
-    address: Option<SocketAddr>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    workload: Option<Strng>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<Strng>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    identity: Option<String>,
-}
-
-/// Bytes that have passed in each direction. The names are those of the ends, so that both proxies use them alike.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Passed {
-    client_to_server: u64,
-    server_to_client: u64,
-}
-
-/// One line.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Line {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    event: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<String>,
-    /// The same at both ends: the parent-id of the W3C traceparent that the client's proxy sends with its request. A number
-    /// of eight random bytes, which only these two proxies give to this connection.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pair: Option<String>,
-    direction: &'static str,
-    source: End,
-    destination: End,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    service: Option<Strng>,
-    /// Where the client wanted to go, if that is not the destination's address.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    wanted: Option<SocketAddr>,
-    /// True if the connection goes through a tunnel, whose two ends have proven who they are.
-    tunnelled: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tunnel: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    allowed_by: Option<String>,
-    /// The policies of this proxy that refused it or ended it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    denied: Option<Denial>,
-    /// True if the server's proxy refused it by a policy. This proxy does not learn which.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    denied_by_peer: bool,
-    /// True of an attempt that failed, after which the proxy tried another endpoint.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    retried: bool,
-    /// The policies in dry run that would refuse it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    would_deny: Option<Denial>,
-    state: &'static str,
-    seconds: f64,
-    bytes: Passed,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    flags: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Box<str>>,
 }
 
 impl Connections {
@@ -324,12 +258,6 @@ fn end(address: SocketAddr, workload: Option<&Arc<Workload>>) -> End {
         workload: workload.map(|workload| Arc::clone(&workload.name)),
         namespace: workload.map(|workload| Arc::clone(&workload.namespace)),
         identity: workload.map(|workload| workload.identity.to_string()),
-    }
-}
-
-impl Line {
-    fn denied(&self) -> bool {
-        self.denied_by_peer || self.flags == Some(ResponseFlags::Denied.as_str())
     }
 }
 

@@ -29,10 +29,9 @@ use tokio::task::LocalSet;
 
 pub use resolver::{ResolveError, Resolver};
 pub use server::Naming;
-pub use upstream::Answered;
 
+use crate::current::Current;
 use crate::pod::Pod;
-use crate::publish::Current;
 use cache::Cache;
 use resolvers::File;
 use server::Common;

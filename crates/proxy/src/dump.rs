@@ -9,10 +9,10 @@ use lateen_types::Direction;
 use serde_json::{Value, json};
 
 use crate::VERSION;
+use crate::current::Current;
 use crate::live::Listed;
 use crate::pod::Pod;
 use crate::pods::Table;
-use crate::publish::Current;
 use crate::settings::Settings;
 use crate::worker::Mailbox;
 

@@ -4,6 +4,7 @@
 
 mod certificates;
 mod connections;
+mod current;
 mod dns;
 mod dump;
 mod live;

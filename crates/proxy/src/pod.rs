@@ -1,14 +1,13 @@
 //! A pod that this proxy serves: whose it is, where its sockets come from, and whether it was released.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lateen_capture::zds::PodInfo;
-use lateen_capture::{Registration, Share, Stock};
+use lateen_capture::{Share, Stock};
 use lateen_config::{Snapshot, Workload};
 use lateen_types::{Identity, WorkloadUid};
 use tokio::sync::watch;
-
-use crate::dns::{Answered, Serving};
 
 /// How far a pod is with its life here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,6 +15,23 @@ enum Stage {
     Serving,
     Terminating,
     Released,
+}
+
+/// The DNS resolver that answered a pod last: a resolver that is down is not waited for again and again. Each pod has its own,
+/// since one pod's network policy may forbid a resolver that another pod reaches.
+#[derive(Clone, Debug, Default)]
+pub struct LastResolver(Arc<Mutex<Option<SocketAddr>>>);
+
+impl LastResolver {
+    /// `None` if no resolver has answered yet.
+    pub fn get(&self) -> Option<SocketAddr> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the resolver that has answered.
+    pub fn set(&self, server: SocketAddr) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
+    }
 }
 
 /// One captured pod. Connections keep it alive beyond its release.
@@ -32,7 +48,7 @@ pub struct Pod {
     /// The descriptors that its connections may hold.
     pub share: Arc<Share>,
     /// The resolver that answered it last.
-    pub answered: Answered,
+    pub last_resolver: LastResolver,
     stage: watch::Sender<Stage>,
 }
 
@@ -51,7 +67,7 @@ impl Pod {
             info,
             identity,
             sockets,
-            answered: Answered::default(),
+            last_resolver: LastResolver::default(),
             stage: watch::Sender::new(Stage::Serving),
         }
     }
@@ -124,15 +140,4 @@ pub struct Door {
     pub pod: Arc<Pod>,
     /// Which one.
     pub port: Port,
-}
-
-/// A pod in service with its open listeners; dropping it closes them.
-#[derive(Debug)]
-pub struct Served {
-    /// The pod.
-    pub pod: Arc<Pod>,
-    /// Its listeners; none while a process that came before still serves them alone.
-    pub doors: Vec<Registration<Door>>,
-    /// What answers its DNS questions, if that is done.
-    pub dns: Option<Serving>,
 }

@@ -19,9 +19,9 @@ use tokio::sync::Notify;
 use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 
-use crate::dns::Dns;
-use crate::pod::{Door, Pod, Port, Served};
-use crate::publish::Current;
+use crate::current::Current;
+use crate::dns::{Dns, Serving};
+use crate::pod::{Door, Pod, Port};
 use crate::worker::Mailbox;
 
 /// The readiness part that stands for a complete list of pods.
@@ -33,6 +33,17 @@ const UNABLE: Duration = Duration::from_secs(5);
 /// How long connections of a pod that has ended may take to end in order. What was written before is on its way; what is left
 /// then waits for somebody who is gone. Less than agents wait before the pod's network goes (`endedPatience`).
 const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// A pod in service with its open listeners; dropping it closes them.
+#[derive(Debug)]
+struct Served {
+    /// The pod.
+    pod: Arc<Pod>,
+    /// Its listeners; none while a process that came before still serves them alone.
+    doors: Vec<Registration<Door>>,
+    /// What answers its DNS questions, if that is done.
+    dns: Option<Serving>,
+}
 
 /// The table of pods; clones share it.
 #[derive(Clone, Debug, Default)]

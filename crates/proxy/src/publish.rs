@@ -1,36 +1,19 @@
 //! From xDS responses to every worker: one store, one snapshot a response, acknowledged when it is in force everywhere.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use lateen_admin::Readiness;
-use lateen_config::{Batch, Kind, Refused, Snapshot, Store};
+use lateen_config::{Batch, Kind, Refused, Store};
 use lateen_telemetry::{Metrics, XdsTermination};
 use lateen_xds::{Observer, Sink, Termination};
 use tokio::sync::watch;
 
+use crate::current::Current;
 use crate::worker::Mailbox;
 
 /// The readiness part that stands for a complete configuration.
 pub const READY: &str = "state manager";
-
-/// The configuration in force, for those who only look.
-#[derive(Clone, Debug, Default)]
-pub struct Current(Arc<Mutex<Option<Arc<Snapshot>>>>);
-
-impl Current {
-    /// `None` until the control plane has sent all of it.
-    pub fn get(&self) -> Option<Arc<Snapshot>> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    pub(crate) fn set(&self, snapshot: Arc<Snapshot>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(snapshot);
-    }
-}
 
 /// Takes responses in and puts them in force.
 pub struct Publisher {

@@ -1,6 +1,7 @@
 //! Starting and ending `lateen-proxy node`: threads first, then the control plane, then pods; and the other way round.
 
 mod control;
+mod error;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,46 +10,25 @@ use std::sync::Arc;
 use lateen_accelerate::Accelerator;
 use lateen_admin::Readiness;
 use lateen_capture::{Accepted, Acceptor, Keeper, Ledger, NamespaceThread, Share, acceptor};
-use lateen_identity::{CaError, Manager};
+use lateen_identity::Manager;
 use lateen_telemetry::{Buffers, BuildInfo, Metrics};
 use lateen_tls::{Roots, Rules};
 use tokio::sync::oneshot;
 
 use control::Control;
+pub use error::StartError;
 
 use crate::certificates;
+use crate::current::Current;
 use crate::dns::{self, Dns, Resolver};
 use crate::meeting::Meeting;
 use crate::notify::Starter;
 use crate::pod::Door;
 use crate::pods::{self, Table};
-use crate::publish::{self, Current};
+use crate::publish;
 use crate::settings::{Acceleration, Settings};
 use crate::worker::{Idle, Mailbox, Parts, Patience, SameNode};
 use crate::{VERSION, revocations};
-
-/// Why the proxy cannot start, or go on.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The system refuses something that the proxy cannot do without.
-    #[error("{0}")]
-    System(#[from] io::Error),
-    /// Connections are accepted no more. The agent keeps the listeners for the next process.
-    #[error("{0}")]
-    Deaf(io::Error),
-    /// The certificate authority's settings.
-    #[error("{0}")]
-    Authority(#[from] CaError),
-    /// The revocation lists.
-    #[error("{0}")]
-    Revocations(#[from] revocations::Unusable),
-    /// The control plane's settings.
-    #[error("XDS_ADDRESS={0:?}: use https://HOST:PORT")]
-    Address(String),
-    /// A header of the control plane's settings.
-    #[error("XDS_HEADER_{0}: name or value has characters that a header cannot carry")]
-    Header(String),
-}
 
 /// Serves the pods of this node until SIGTERM, SIGINT or `/quitquitquit`, and then lets connections finish.
 ///

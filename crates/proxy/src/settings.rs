@@ -3,6 +3,7 @@
 //! Every value is checked here once; a bad one ends the process before it has touched anything.
 
 mod environment;
+mod error;
 pub mod reference;
 mod reports;
 
@@ -17,29 +18,11 @@ use lateen_tls::Compliance;
 use lateen_types::Strng;
 use lateen_xds::Source;
 
-use environment::Environment;
 pub(crate) use environment::parse_duration;
+pub use environment::{Acceleration, Lookup};
+use environment::{DEFAULT_ZDS, Environment};
+pub use error::SettingError;
 pub use reports::Reports;
-
-/// Where a variable's value comes from: the process's environment, or a test's table.
-pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
-
-/// A variable that cannot be used. The process ends with [`SettingError::EXIT`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{variable}={value:?}: {cure}")]
-pub struct SettingError {
-    /// The variable.
-    pub variable: String,
-    /// What it holds.
-    pub value: String,
-    /// What it should hold.
-    pub cure: String,
-}
-
-impl SettingError {
-    /// sysexits(3) EX_USAGE.
-    pub const EXIT: u8 = 64;
-}
 
 /// Where to find a gRPC service of the control plane, and how to know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,16 +35,6 @@ pub struct Authority {
     pub alternative_name: Option<String>,
     /// Additional metadata of every request.
     pub headers: Vec<(String, String)>,
-}
-
-/// Whose bytes pass in the kernel alone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Acceleration {
-    /// Nobody's.
-    #[default]
-    Off,
-    /// Those of connections between two pods of this node.
-    Splice,
 }
 
 /// Everything that `lateen-proxy node` can be told.
@@ -184,8 +157,6 @@ impl From<SocketSettings> for Options {
 }
 
 const DEFAULT_ROOTS: &str = "./var/run/secrets/istio/root-cert.pem";
-const DEFAULT_TOKEN: &str = "./var/run/secrets/tokens/istio-token";
-const DEFAULT_ZDS: &str = "/var/run/ztunnel/ztunnel.sock";
 
 impl Settings {
     /// Reads the process's environment.

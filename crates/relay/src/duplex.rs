@@ -4,6 +4,8 @@ use std::io;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::chunk::Chunk;
 use crate::scratch::ReadSize;
 

@@ -2,7 +2,7 @@
 
 use lateen_admin::parameters;
 
-use super::{End, Line};
+use super::line::{End, Line};
 
 /// All of its parts must fit; one that is absent fits everything.
 #[derive(Debug, Default, PartialEq, Eq)]

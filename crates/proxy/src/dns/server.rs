@@ -23,8 +23,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::upstream::{From, Unanswered, Upstream, framed};
+use crate::current::Current;
 use crate::pod::Pod;
-use crate::publish::Current;
 
 /// Questions of one pod that may wait for a resolver.
 const POD_QUESTIONS: usize = 256;

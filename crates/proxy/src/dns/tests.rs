@@ -27,8 +27,8 @@ use super::resolvers::{File, Resolvers};
 use super::server::{self, Common, Naming};
 use super::upstream::{From, Upstream, framed};
 use super::{Lookups, ResolveError};
+use crate::current::Current;
 use crate::pod::Pod;
-use crate::publish::Current;
 use rig::*;
 
 const SHED_DESCRIPTORS: &str = "lateen_dns_shed_total{reason=\"descriptors\"}";

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lateen_capture::{Kind, Share, Stock};
@@ -13,27 +13,12 @@ use tokio::net::{TcpSocket, UdpSocket};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::resolvers::{File, Resolvers};
-use crate::pod::Pod;
+use crate::pod::{LastResolver, Pod};
 
 /// What one question may take, over all resolvers and tries.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest reply that is taken over UDP. One byte more tells that there was more.
 const DATAGRAM: usize = 4096;
-
-/// The resolver that answered a pod last, for one that is down not to be waited for again and again. Each pod has its
-/// own: what one can reach, another's network policy may forbid.
-#[derive(Clone, Debug, Default)]
-pub struct Answered(Arc<Mutex<Option<SocketAddr>>>);
-
-impl Answered {
-    fn get(&self) -> Option<SocketAddr> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set(&self, server: SocketAddr) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
-    }
-}
 
 /// A pod's sockets and what they count against.
 #[derive(Clone, Debug)]
@@ -42,8 +27,8 @@ pub struct From {
     pub sockets: Arc<Stock>,
     /// The descriptors that it may hold.
     pub share: Arc<Share>,
-    /// Whom it asks first.
-    pub answered: Answered,
+    /// The resolver that it asks first.
+    pub last_resolver: LastResolver,
 }
 
 impl From {
@@ -52,7 +37,7 @@ impl From {
         Self {
             sockets: Arc::clone(&pod.sockets),
             share: Arc::clone(&pod.share),
-            answered: pod.answered.clone(),
+            last_resolver: pod.last_resolver.clone(),
         }
     }
 }
@@ -103,7 +88,7 @@ impl Upstream {
         let deadline = Instant::now() + PATIENCE;
         let mut failure = Unanswered::NoResolver;
         let (mut refusal, mut refused) = (None, Vec::new());
-        for server in order(&resolvers, from.answered.get()) {
+        for server in order(&resolvers, from.last_resolver.get()) {
             if refused.contains(&server) {
                 continue;
             }
@@ -114,7 +99,7 @@ impl Upstream {
                     refused.push(server);
                 }
                 Ok(Ok(reply)) => {
-                    from.answered.set(server);
+                    from.last_resolver.set(server);
                     return Ok(reply);
                 }
                 Ok(Err(source)) => failure = Unanswered::Failed { server, source },

@@ -11,8 +11,6 @@ use lateen_tls::TlsError;
 use lateen_types::WorkloadUid;
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::refusal::peers_fault;
-
 /// Why the next hop was not reached. Cloned to everybody who waited for the same tunnel.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DialError {
@@ -95,4 +93,12 @@ pub(crate) async fn dial(
         }),
         Err(_) => Err(DialError::Timeout(address)),
     }
+}
+
+/// Whether a handshake failed by what the peer is, and not by what we are.
+pub(super) fn peers_fault(error: &TlsError) -> bool {
+    !matches!(
+        error,
+        TlsError::OwnExpired { .. } | TlsError::Refused { .. } | TlsError::Other(_)
+    )
 }

@@ -17,7 +17,7 @@ use lateen_tls::TlsError;
 use lateen_types::{Strng, WorkloadUid};
 use lateen_xds::LookupError;
 
-use super::dial::DialError;
+use super::dial::{DialError, peers_fault};
 use crate::dns::ResolveError;
 use crate::live::{Cut, Fault};
 
@@ -235,14 +235,6 @@ impl Refusal {
             },
         }
     }
-}
-
-/// Whether a handshake failed by what the peer is, and not by what we are.
-pub(super) fn peers_fault(error: &TlsError) -> bool {
-    !matches!(
-        error,
-        TlsError::OwnExpired { .. } | TlsError::Refused { .. } | TlsError::Other(_)
-    )
 }
 
 fn cut(reason: Cut) -> &'static str {

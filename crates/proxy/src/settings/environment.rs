@@ -10,7 +10,24 @@ use lateen_tls::Compliance;
 use lateen_types::{Identity, Strng};
 use lateen_xds::Source;
 
-use super::{Acceleration, DEFAULT_TOKEN, DEFAULT_ZDS, Lookup, SettingError, reference};
+use super::error::SettingError;
+use super::reference;
+
+const DEFAULT_TOKEN: &str = "./var/run/secrets/tokens/istio-token";
+pub(super) const DEFAULT_ZDS: &str = "/var/run/ztunnel/ztunnel.sock";
+
+/// Where a variable's value comes from: the process's environment, or a test's table.
+pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Whose bytes pass in the kernel alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Acceleration {
+    /// Nobody's.
+    #[default]
+    Off,
+    /// Those of connections between two pods of this node.
+    Splice,
+}
 
 /// Variables by name, each checked as it is read.
 pub(super) struct Environment<'a> {

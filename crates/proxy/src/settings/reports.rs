@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::SettingError;
 use super::environment::Environment;
+use super::error::SettingError;
 use crate::node::sampling::Sampler;
 
 /// What collectors get.

@@ -1,0 +1,18 @@
+//! A variable that cannot be used.
+
+/// A variable that cannot be used. The process ends with [`SettingError::EXIT`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{variable}={value:?}: {cure}")]
+pub struct SettingError {
+    /// The variable.
+    pub variable: String,
+    /// What it holds.
+    pub value: String,
+    /// What it should hold.
+    pub cure: String,
+}
+
+impl SettingError {
+    /// sysexits(3) EX_USAGE.
+    pub const EXIT: u8 = 64;
+}
