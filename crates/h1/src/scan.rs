@@ -1,73 +1,114 @@
-//! Byte classes of RFC 9110 §5.5 and §5.6.2, and searches for them eight bytes at a time.
+//! Byte classes of RFC 9110 §5.5 and §5.6.2, and searches for them several bytes at a time.
 
 /// Eight bytes of value 1.
 const ONES: u64 = u64::MAX / 255;
 /// The highest bit of eight bytes.
 const HIGH: u64 = ONES << 7;
 
-/// Marks the bytes that equal `byte`. The lowest mark is exact; higher marks may be false.
+/// Marks, by their highest bits, the bytes of `word` that equal `byte`. Marks above the lowest may be false.
 #[inline(always)]
 fn equal(word: u64, byte: u8) -> u64 {
     let zero = word ^ (ONES * byte as u64);
     zero.wrapping_sub(ONES) & !zero & HIGH
 }
 
-/// Marks the bytes below `byte`, which is at most 128. The lowest mark is exact; higher marks may be false.
+/// Marks the bytes of `word` below `byte`, which is at most 128. Marks above the lowest may be false.
 #[inline(always)]
 fn below(word: u64, byte: u8) -> u64 {
     word.wrapping_sub(ONES * byte as u64) & !word & HIGH
 }
 
-/// The position of the first byte from `at` on for which `stops` holds, or the length of `bytes`.
+/// Marks the bytes of `word` that are neither a letter nor a hyphen. All marks below a byte beyond ASCII are exact.
+#[inline(always)]
+fn unusual(word: u64) -> u64 {
+    let lower = word | (ONES << 5);
+    let from_a = (lower | HIGH) - ONES * b'a' as u64;
+    let above_z = lower.wrapping_add(ONES * (0x7f - b'z' as u64));
+    let hyphen = word ^ (ONES * b'-' as u64);
+    let not_hyphen = ((hyphen & !HIGH) + !HIGH) | hyphen;
+    (!from_a | lower | above_z) & not_hyphen & HIGH
+}
+
+/// The position of the first byte from `at` on that `is_stop` names, or the length of `bytes`. `stops` marks at least these in a word.
 #[inline(always)]
 fn find(
     bytes: &[u8],
-    mut at: usize,
-    marks: impl Fn(u64) -> u64,
-    stops: impl Fn(u8) -> bool,
+    at: usize,
+    stops: impl Fn(u64) -> u64,
+    is_stop: impl Fn(u8) -> bool,
 ) -> usize {
-    while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-        let hit = marks(u64::from_le_bytes(*chunk));
-        if hit == 0 {
-            at += 8;
-            continue;
+    let mut rest = bytes.get(at..).unwrap_or_default();
+    while let Some((chunk, behind)) = rest.split_first_chunk::<8>() {
+        let marks = stops(u64::from_le_bytes(*chunk));
+        if marks != 0 {
+            return bytes.len() - rest.len() + marks.trailing_zeros() as usize / 8;
         }
-        at += hit.trailing_zeros() as usize / 8;
-        if stops(bytes[at]) {
-            return at;
+        rest = behind;
+    }
+    let found = rest.iter().position(|&byte| is_stop(byte));
+    bytes.len() - rest.len() + found.unwrap_or(rest.len())
+}
+
+/// Skips groups of sixteen bytes without a stop. The compiler makes vector instructions of it if `is_stop` has no branches.
+#[inline(always)]
+fn skip(bytes: &[u8], at: usize, is_stop: impl Fn(u8) -> bool) -> usize {
+    let mut rest = bytes.get(at..).unwrap_or_default();
+    while let Some((chunk, behind)) = rest.split_first_chunk::<16>() {
+        if chunk.iter().fold(false, |any, &byte| any | is_stop(byte)) {
+            break;
         }
-        at += 1;
+        rest = behind;
     }
-    while at < bytes.len() && !stops(bytes[at]) {
-        at += 1;
-    }
-    at
+    bytes.len() - rest.len()
 }
 
 /// The position of the first control character from `at` on, or the length of `bytes`. HTAB is no control character here.
 #[inline]
 pub(crate) fn control(bytes: &[u8], at: usize) -> usize {
-    find(
-        bytes,
-        at,
-        |word| below(word, 0x20) | equal(word, 0x7f),
-        is_control,
-    )
+    let mut at = skip(bytes, at, is_control);
+    loop {
+        at = find(
+            bytes,
+            at,
+            |word| below(word, 0x20) | equal(word, 0x7f),
+            is_control,
+        );
+        if bytes.get(at) != Some(&b'\t') {
+            return at;
+        }
+        at = skip(bytes, at + 1, is_control);
+    }
 }
 
 /// The position of the first byte from `at` on that a request target cannot have, or the length of `bytes`.
 #[inline]
 pub(crate) fn target(bytes: &[u8], at: usize) -> usize {
-    let marks = |word| below(word, 0x21) | equal(word, 0x7f) | equal(word, b'#') | (word & HIGH);
-    find(bytes, at, marks, |byte| {
+    let stops = |word| below(word, 0x21) | equal(word, 0x7f) | equal(word, b'#') | (word & HIGH);
+    find(bytes, at, stops, |byte| {
         !byte.is_ascii_graphic() || byte == b'#'
     })
 }
 
 /// The position of the first byte from `at` on that no token has, or the length of `bytes`.
-#[inline(always)]
-pub(crate) fn token(bytes: &[u8], mut at: usize) -> usize {
+#[inline]
+pub(crate) fn token(bytes: &[u8], at: usize) -> usize {
+    // Nearly all names consist of letters and hyphens.
+    let mut at = find(bytes, at, unusual, |byte| !TOKEN[byte as usize]);
     while at < bytes.len() && TOKEN[bytes[at] as usize] {
+        at += 1;
+    }
+    at
+}
+
+/// The position of the first byte that no registered name has, or the length of `bytes`.
+#[inline]
+pub(crate) fn host(bytes: &[u8]) -> usize {
+    let is_unusual = |byte: u8| {
+        ((byte | 0x20).wrapping_sub(b'a') >= 26)
+            & ((byte.wrapping_sub(b'-') >= 13) | (byte == b'/'))
+    };
+    let mut at = skip(bytes, 0, is_unusual);
+    while at < bytes.len() && HOST[bytes[at] as usize] {
         at += 1;
     }
     at
@@ -75,7 +116,7 @@ pub(crate) fn token(bytes: &[u8], mut at: usize) -> usize {
 
 /// True for control characters that a field value cannot have (RFC 9110 §5.5).
 fn is_control(byte: u8) -> bool {
-    byte.is_ascii_control() && byte != b'\t'
+    ((byte < 0x20) & (byte != b'\t')) | (byte == 0x7f)
 }
 
 /// True if `bytes` is a token (RFC 9110 §5.6.2).
@@ -115,6 +156,18 @@ const fn tokens() -> [bool; 256] {
     table
 }
 
+/// Bytes of a registered name (RFC 3986 §3.2.2), except the comma: two joined Host fields would have one.
+static HOST: [bool; 256] = {
+    let mut table = tokens();
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] &= !matches!(byte as u8, b'#' | b'^' | b'`' | b'|');
+        table[byte] |= matches!(byte as u8, b'(' | b')' | b';' | b'=');
+        byte += 1;
+    }
+    table
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,6 +179,8 @@ mod tests {
             let from = from.min(bytes.len());
             let first = |stops: &dyn Fn(u8) -> bool| bytes[from..].iter().position(|&byte| stops(byte)).map_or(bytes.len(), |n| from + n);
             prop_assert_eq!(control(&bytes, from), first(&|byte| byte != 9 && (byte < 32 || byte == 127)));
+            prop_assert_eq!(token(&bytes, from), first(&|byte| !is_token(&[byte])));
+            prop_assert_eq!(host(&bytes[from..]) + from, first(&|byte| !byte.is_ascii_alphanumeric() && !b"-._~%!$&'()*+;=".contains(&byte)));
             prop_assert_eq!(target(&bytes, from), first(&|byte| byte <= 32 || byte >= 127 || byte == b'#'));
         }
 
@@ -133,8 +188,19 @@ mod tests {
         fn searches_find_a_single_byte_in_text(text in "[ -~]{0,40}", byte in any::<u8>(), at in 0usize..40) {
             let mut bytes = text.into_bytes();
             bytes.insert(at.min(bytes.len()), byte);
-            let first = bytes.iter().position(|&byte| byte != 9 && (byte < 32 || byte == 127));
-            prop_assert_eq!(control(&bytes, 0), first.unwrap_or(bytes.len()));
+            let first = |stops: &dyn Fn(u8) -> bool| bytes.iter().position(|&byte| stops(byte)).unwrap_or(bytes.len());
+            prop_assert_eq!(control(&bytes, 0), first(&|byte| byte != 9 && (byte < 32 || byte == 127)));
+            prop_assert_eq!(target(&bytes, 0), first(&|byte| byte <= 32 || byte >= 127 || byte == b'#'));
+        }
+
+        #[test]
+        fn searches_find_the_end_of_a_name(text in "[a-zA-Z-]{0,40}", rest in "[ -~]{0,20}", byte in any::<u8>()) {
+            let mut bytes = text.into_bytes();
+            bytes.push(byte);
+            bytes.extend_from_slice(rest.as_bytes());
+            let first = |stops: &dyn Fn(u8) -> bool| bytes.iter().position(|&byte| stops(byte)).unwrap_or(bytes.len());
+            prop_assert_eq!(token(&bytes, 0), first(&|byte| !is_token(&[byte])));
+            prop_assert_eq!(host(&bytes), first(&|byte| !byte.is_ascii_alphanumeric() && !b"-._~%!$&'()*+;=".contains(&byte)));
         }
     }
 

@@ -170,7 +170,7 @@ impl<K: Kind> Progress<K> {
     fn lines(&mut self, view: &[u8], config: &Config) -> Result<(), Stop> {
         self.kind.start(view, &mut self.at, config)?;
         if self.spans.capacity() == 0 {
-            self.spans.reserve(USUAL_FIELDS);
+            self.spans = Vec::with_capacity(USUAL_FIELDS);
         }
         loop {
             if let Some(b"\r\n") = view.get(self.at..self.at + 2) {

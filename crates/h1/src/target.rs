@@ -1,5 +1,7 @@
 //! Forms of a request target (RFC 9112 §3.2), and the grammar of hosts.
 
+use crate::scan;
+
 /// The form of a request target (RFC 9112 §3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TargetForm {
@@ -51,25 +53,23 @@ fn is_absolute(target: &[u8]) -> bool {
 
 /// True for a host and a port (RFC 9112 §3.2.3).
 fn is_authority(target: &[u8]) -> bool {
-    split_port(target)
-        .is_some_and(|(host, port)| !host.is_empty() && is_name(host) && port.is_some_and(is_port))
+    split_port(target).is_some_and(|(host, port)| {
+        !host.is_empty() && is_literal_or_name(host) && port.is_some_and(is_port)
+    })
 }
 
 /// True for the value of a Host field: a host with an optional port, or nothing (RFC 9110 §7.2).
 pub(crate) fn is_host(value: &[u8]) -> bool {
     split_port(value).is_some_and(|(host, port)| {
-        is_name(host) && port.is_none_or(|port| port.is_empty() || is_port(port))
+        is_literal_or_name(host) && port.is_none_or(|port| port.is_empty() || is_port(port))
     })
 }
 
-/// Splits the port off. None if an IP literal is not closed.
+/// Splits the port off. None if something other than a port stands behind the host, or an IP literal is not closed.
 fn split_port(authority: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     let host = match authority.first() {
         Some(b'[') => authority.iter().position(|&byte| byte == b']')? + 1,
-        _ => authority
-            .iter()
-            .position(|&byte| byte == b':')
-            .unwrap_or(authority.len()),
+        _ => scan::host(authority),
     };
     match &authority[host..] {
         [] => Some((authority, None)),
@@ -82,30 +82,18 @@ fn is_port(port: &[u8]) -> bool {
     crate::framing::decimal(port).is_some_and(|port| port <= u64::from(u16::MAX))
 }
 
-/// True for a registered name, an address, or an IP literal (RFC 3986 §3.2.2). A comma is refused: it may be two fields joined.
-fn is_name(host: &[u8]) -> bool {
-    if let [b'[', literal @ .., b']'] = host {
-        return !literal.is_empty()
-            && literal
-                .iter()
-                .all(|byte| byte.is_ascii_alphanumeric() || b":.%-_~".contains(byte));
+/// True unless it is a malformed IP literal (RFC 3986 §3.2.2). The bytes of a name were judged when it was split off.
+fn is_literal_or_name(host: &[u8]) -> bool {
+    match host {
+        [b'[', literal @ .., b']'] => {
+            !literal.is_empty()
+                && literal
+                    .iter()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b":.%-_~".contains(byte))
+        }
+        _ => true,
     }
-    host.iter().all(|&byte| HOST[byte as usize])
 }
-
-static HOST: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        table[byte] = matches!(
-            byte as u8,
-            b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'-' | b'.' | b'_' | b'~' | b'%' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')'
-                | b'*' | b'+' | b';' | b'='
-        );
-        byte += 1;
-    }
-    table
-};
 
 #[cfg(test)]
 mod tests {
