@@ -53,15 +53,15 @@ impl Name {
             19 => &[(b"proxy-authorization", ProxyAuthorization)],
             _ => return Other,
         };
-        for (known, number) in candidates {
-            // The last letter tells most names apart, and costs less than a comparison.
-            if name.last().map(|byte| byte | 0x20) == known.last().copied()
+        let same = |(known, _): &&(&[u8], Name)| {
+            // Two letters tell most names apart, and cost less than a comparison.
+            (name[0] | 0x20, name[1] | 0x20) == (known[0], known[1])
                 && name.eq_ignore_ascii_case(known)
-            {
-                return *number;
-            }
-        }
-        Other
+        };
+        candidates
+            .iter()
+            .find(same)
+            .map_or(Other, |(_, number)| *number)
     }
 
     /// True for fields that the writer makes itself: framing and the connection's persistence.

@@ -173,11 +173,12 @@ impl<K: Kind> Progress<K> {
             self.spans = Vec::with_capacity(USUAL_FIELDS);
         }
         loop {
-            if let Some(b"\r\n") = view.get(self.at..self.at + 2) {
+            let colon = scan::token(view, self.at);
+            if colon == self.at && view[colon..].starts_with(b"\r\n") {
                 self.at += 2;
                 return Ok(());
             }
-            let (span, next) = field_line(view, self.at)?;
+            let (span, next) = field_line(view, self.at, colon)?;
             if self.lines == config.max_fields {
                 return Err(Stop::Fault(Error::TooManyFields));
             }
@@ -213,10 +214,9 @@ impl<K: Kind> Progress<K> {
     }
 }
 
-/// Reads the field line at `start` (RFC 9112 §5) and says where the next line begins.
+/// Reads the field line at `start`, whose name ends at `colon` (RFC 9112 §5), and says where the next line begins.
 #[inline]
-fn field_line(view: &[u8], start: usize) -> Result<(Span, usize), Stop> {
-    let colon = scan::token(view, start);
+fn field_line(view: &[u8], start: usize, colon: usize) -> Result<(Span, usize), Stop> {
     if colon == start || view.get(colon) != Some(&b':') {
         return Err(bad_name(view, start, colon));
     }
@@ -252,7 +252,7 @@ fn field_line(view: &[u8], start: usize) -> Result<(Span, usize), Stop> {
 fn bad_name(view: &[u8], start: usize, end: usize) -> Stop {
     let other = match view.get(end) {
         Some(b' ' | b'\t') if end == start => Error::FoldedLine,
-        Some(b' ' | b'\t') if crate::scan::trim(&view[end..]).first() == Some(&b':') => {
+        Some(b' ' | b'\t') if scan::trim(&view[end..]).first() == Some(&b':') => {
             Error::SpaceBeforeColon
         }
         Some(b':') => Error::EmptyName,
