@@ -22,6 +22,7 @@
 //! | CONNECT with content | refused | accepted |
 //! | white space between a chunk size and `;` or CRLF | refused | accepted |
 //! | trailer fields for framing, routing, authentication or content | dropped and counted | accepted |
+//! | a reason phrase with bytes beyond ASCII | kept | dropped |
 //! | a refused CONNECT | the connection closes | it persists |
 //! | content behind an unanswered `Expect: 100-continue` | the connection closes | the connection closes |
 //! | status 101 without an upgrade in the request | refused | refused |

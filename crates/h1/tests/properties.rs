@@ -10,7 +10,14 @@ use proptest::prelude::*;
 
 /// Small limits, so that random inputs reach them.
 fn small() -> Config {
-    Config { max_head: 200, max_fields: 4, max_empty_lines: 2, max_informational: 2, chunk_overhead: 40, drain: 30 }
+    Config {
+        max_head: 200,
+        max_fields: 4,
+        max_empty_lines: 2,
+        max_informational: 2,
+        chunk_overhead: 40,
+        drain: 30,
+    }
 }
 
 /// Text that resembles requests, with faults.
@@ -37,7 +44,9 @@ fn requests_like() -> impl Strategy<Value = Vec<u8>> {
         2 => "([0-9a-f]{1,2}(;[a-z]{0,9})?\r\n[a-z]{0,12}\r\n){0,3}0\r\n([a-z]{1,3}: [a-z]\r\n){0,2}\r\n",
         1 => "[0-9a-f;\r\n]{0,20}",
     ];
-    let message = (line, vec(field, 0..5), body).prop_map(|(line, fields, body)| format!("{line}{}\r\n{body}", fields.concat()).into_bytes());
+    let message = (line, vec(field, 0..5), body).prop_map(|(line, fields, body)| {
+        format!("{line}{}\r\n{body}", fields.concat()).into_bytes()
+    });
     vec(message, 1..4).prop_map(|messages| messages.concat())
 }
 
@@ -53,15 +62,24 @@ fn responses_like() -> impl Strategy<Value = Vec<u8>> {
         1 => "connection: (close|keep-alive)\r\n",
         1 => " ?[a-z:]{0,5}\r?\n",
     ];
-    (line, vec(field, 0..4), "([0-9a-f]{1,2}\r\n[a-z]{0,9}\r?\n?){0,4}(0\r\n\r\n)?")
-        .prop_map(|(line, fields, body)| format!("{line}{}\r\n{body}", fields.concat()).into_bytes())
+    (
+        line,
+        vec(field, 0..4),
+        "([0-9a-f]{1,2}\r\n[a-z]{0,9}\r?\n?){0,4}(0\r\n\r\n)?",
+    )
+        .prop_map(|(line, fields, body)| {
+            format!("{line}{}\r\n{body}", fields.concat()).into_bytes()
+        })
 }
 
 fn pieces(input: &[u8], cuts: &[usize]) -> Vec<Vec<u8>> {
     let mut cuts: Vec<_> = cuts.iter().map(|cut| cut % (input.len() + 1)).collect();
     cuts.sort_unstable();
     let mut from = 0;
-    let mut pieces: Vec<_> = cuts.iter().map(|&cut| input[std::mem::replace(&mut from, cut)..cut].to_vec()).collect();
+    let mut pieces: Vec<_> = cuts
+        .iter()
+        .map(|&cut| input[std::mem::replace(&mut from, cut)..cut].to_vec())
+        .collect();
     pieces.push(input[from..].to_vec());
     pieces
 }
@@ -158,8 +176,8 @@ proptest! {
         let version = if is_old { "HTTP/1.0\r\nconnection: keep-alive" } else { "HTTP/1.1" };
         let mut server = ServerConnection::new(Config::default());
         let mut input = Bytes::from(format!("{method} / {version}\r\nhost: a\r\n\r\n"));
-        let read = server.receive(&mut input);
-        prop_assert!(matches!(read, Ok(Some(ServerEvent::Request { end: true, .. }))));
+        let is_read = matches!(server.receive(&mut input), Ok(Some(ServerEvent::Request { end: true, .. })));
+        prop_assert!(is_read);
         let is_bodiless = method == "HEAD" || matches!(status, 204 | 304);
         let content = if is_bodiless { vec![] } else { content };
         let total: usize = content.iter().map(Vec::len).sum();

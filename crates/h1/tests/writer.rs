@@ -8,8 +8,22 @@ use lateen_h1::{Field, Length, WriteError};
 
 #[test]
 fn fields_cannot_carry_line_ends_or_nul() {
-    for (name, value) in [("a", "b\r\nc: d"), ("a", "b\nc"), ("a", "b\rc"), ("a", "b\0c"), ("a", "\x7f"), ("a b", "c"), ("", "c"), ("a:", "c"), ("a\r\n", "c")] {
-        assert_eq!(Field::new(name, value).unwrap_err(), WriteError::Field, "{name:?}: {value:?}");
+    for (name, value) in [
+        ("a", "b\r\nc: d"),
+        ("a", "b\nc"),
+        ("a", "b\rc"),
+        ("a", "b\0c"),
+        ("a", "\x7f"),
+        ("a b", "c"),
+        ("", "c"),
+        ("a:", "c"),
+        ("a\r\n", "c"),
+    ] {
+        assert_eq!(
+            Field::new(name, value).unwrap_err(),
+            WriteError::Field,
+            "{name:?}: {value:?}"
+        );
     }
     let field = field("a", " \tb\tc ");
     assert_eq!((field.name(), field.value()), (&b"a"[..], &b"b\tc"[..]));
@@ -29,24 +43,56 @@ fn a_requests_line_is_judged() {
         ("GET", "*", WriteError::Target),
         ("CONNECT", "/", WriteError::Target),
     ] {
-        assert_eq!(client.request(method.as_bytes(), target.as_bytes(), [host], Length::None), Err(error), "{method} {target}");
+        assert_eq!(
+            client.request(method.as_bytes(), target.as_bytes(), [host], Length::None),
+            Err(error),
+            "{method} {target}"
+        );
     }
-    assert_eq!(client.request(b"CONNECT", b"a:80", [host], Length::Known(1)), Err(WriteError::Content));
-    assert_eq!(client.request(b"GET", b"/", [], Length::None), Err(WriteError::Host));
-    assert_eq!(client.request(b"GET", b"/", [host, host], Length::None), Err(WriteError::Host));
-    assert_eq!(client.request(b"GET", b"/", [field("host", "a/b")], Length::None), Err(WriteError::Host));
+    assert_eq!(
+        client.request(b"CONNECT", b"a:80", [host], Length::Known(1)),
+        Err(WriteError::Content)
+    );
+    assert_eq!(
+        client.request(b"GET", b"/", [], Length::None),
+        Err(WriteError::Host)
+    );
+    assert_eq!(
+        client.request(b"GET", b"/", [host, host], Length::None),
+        Err(WriteError::Host)
+    );
+    assert_eq!(
+        client.request(b"GET", b"/", [field("host", "a/b")], Length::None),
+        Err(WriteError::Host)
+    );
     assert_eq!(client.queued(), 0, "a refused call leaves nothing");
     client.request(b"GET", b"/", [host], Length::None).unwrap();
 }
 
 #[test]
 fn the_caller_cannot_write_framing_fields() {
-    for name in ["Content-Length", "transfer-encoding", "CONNECTION", "keep-alive", "proxy-connection"] {
+    for name in [
+        "Content-Length",
+        "transfer-encoding",
+        "CONNECTION",
+        "keep-alive",
+        "proxy-connection",
+    ] {
         let fields = [field("host", "a"), field(name, "1")];
-        assert_eq!(client().request(b"GET", b"/", fields, Length::None), Err(WriteError::ReservedField), "{name}");
+        assert_eq!(
+            client().request(b"GET", b"/", fields, Length::None),
+            Err(WriteError::ReservedField),
+            "{name}"
+        );
         let (mut server, _, _) = opened("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-        assert_eq!(server.respond(200, [field(name, "1")], Length::None), Err(WriteError::ReservedField));
-        assert_eq!(server.inform(103, [field(name, "1")]), Err(WriteError::ReservedField));
+        assert_eq!(
+            server.respond(200, [field(name, "1")], Length::None),
+            Err(WriteError::ReservedField)
+        );
+        assert_eq!(
+            server.inform(103, [field(name, "1")]),
+            Err(WriteError::ReservedField)
+        );
         assert_eq!(server.queued(), 0);
     }
 }
@@ -55,7 +101,14 @@ fn the_caller_cannot_write_framing_fields() {
 fn requests_announce_their_content() {
     let host = field("host", "a");
     let mut client = client();
-    client.request(b"POST", b"/", [host, field("te", "trailers")], Length::Unknown).unwrap();
+    client
+        .request(
+            b"POST",
+            b"/",
+            [host, field("te", "trailers")],
+            Length::Unknown,
+        )
+        .unwrap();
     assert!(client.takes_trailers());
     client.send(Bytes::from_static(b"abc")).unwrap();
     client.send(Bytes::new()).unwrap();
@@ -66,24 +119,41 @@ fn requests_announce_their_content() {
         "x".repeat(300)
     );
     assert_eq!(flush_client(&mut client), expected);
-    assert_eq!(client.send(Bytes::from_static(b"late")), Err(WriteError::State));
-    for (length, line) in [(Length::None, ""), (Length::Known(0), "content-length: 0\r\n"), (Length::Known(12345), "content-length: 12345\r\n")] {
+    assert_eq!(
+        client.send(Bytes::from_static(b"late")),
+        Err(WriteError::State)
+    );
+    for (length, line) in [
+        (Length::None, ""),
+        (Length::Known(0), "content-length: 0\r\n"),
+        (Length::Known(12345), "content-length: 12345\r\n"),
+    ] {
         let mut client = common::client();
         client.request(b"POST", b"/", [host], length).unwrap();
-        assert_eq!(flush_client(&mut client), format!("POST / HTTP/1.1\r\nhost: a\r\n{line}\r\n"));
+        assert_eq!(
+            flush_client(&mut client),
+            format!("POST / HTTP/1.1\r\nhost: a\r\n{line}\r\n")
+        );
     }
 }
 
 #[test]
 fn content_matches_the_announced_length() {
     let (mut server, _, _) = opened("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-    assert_eq!(server.send(Bytes::from_static(b"a")), Err(WriteError::State), "no head yet");
+    assert_eq!(
+        server.send(Bytes::from_static(b"a")),
+        Err(WriteError::State),
+        "no head yet"
+    );
     assert_eq!(server.finish(), Err(WriteError::State));
     server.respond(200, [], Length::Known(3)).unwrap();
     assert_eq!(server.finish(), Err(WriteError::TooShort));
     server.send(Bytes::from_static(b"ab")).unwrap();
     let before = server.queued();
-    assert_eq!(server.send(Bytes::from_static(b"cd")), Err(WriteError::TooLong));
+    assert_eq!(
+        server.send(Bytes::from_static(b"cd")),
+        Err(WriteError::TooLong)
+    );
     assert_eq!(server.queued(), before, "nothing of the excess is written");
     assert_eq!(server.trailers([]), Err(WriteError::Content));
     server.send(Bytes::from_static(b"c")).unwrap();
@@ -106,7 +176,10 @@ fn responses_without_content_carry_none() {
     ] {
         let (mut server, _, _) = opened(&format!("{method} / HTTP/1.1\r\nhost: a\r\n\r\n"));
         server.respond(status, [], length).unwrap();
-        assert!(flush(&mut server).ends_with(&format!("\r\n{told}\r\n")), "{method} {status} {length:?}");
+        assert!(
+            flush(&mut server).ends_with(&format!("\r\n{told}\r\n")),
+            "{method} {status} {length:?}"
+        );
         assert!(server.is_idle() && server.send(Bytes::from_static(b"x")).is_err());
     }
     let (mut server, _, _) = opened("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
@@ -114,10 +187,18 @@ fn responses_without_content_carry_none() {
         assert_eq!(server.respond(204, [], length), Err(WriteError::Content));
     }
     for status in [0, 99, 100, 199, 1000] {
-        assert_eq!(server.respond(status, [], Length::None), Err(WriteError::Status), "{status}");
+        assert_eq!(
+            server.respond(status, [], Length::None),
+            Err(WriteError::Status),
+            "{status}"
+        );
     }
     for status in [99, 101, 200] {
-        assert_eq!(server.inform(status, []), Err(WriteError::Status), "{status}");
+        assert_eq!(
+            server.inform(status, []),
+            Err(WriteError::Status),
+            "{status}"
+        );
     }
 }
 
@@ -126,8 +207,19 @@ fn trailers_cannot_carry_framing_or_routing() {
     let (mut server, _, _) = opened("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     server.respond(200, [], Length::Unknown).unwrap();
     let before = server.queued();
-    for name in ["content-length", "transfer-encoding", "host", "authorization", "set-cookie", "content-type"] {
-        assert_eq!(server.trailers([field("x", "y"), field(name, "1")]), Err(WriteError::ReservedField), "{name}");
+    for name in [
+        "content-length",
+        "transfer-encoding",
+        "host",
+        "authorization",
+        "set-cookie",
+        "content-type",
+    ] {
+        assert_eq!(
+            server.trailers([field("x", "y"), field(name, "1")]),
+            Err(WriteError::ReservedField),
+            "{name}"
+        );
     }
     assert_eq!(server.queued(), before);
     server.trailers([field("x", "y")]).unwrap();
@@ -136,10 +228,16 @@ fn trailers_cannot_carry_framing_or_routing() {
 
 #[test]
 fn fields_of_a_head_are_forwarded_as_they_came() {
-    let (_, head, _) = opened("GET / HTTP/1.1\r\nHost: a\r\nX:  b \r\nempty:\r\ny:c\r\nz: d\r\n\r\n");
+    let (_, head, _) =
+        opened("GET / HTTP/1.1\r\nHost: a\r\nX:  b \r\nempty:\r\ny:c\r\nz: d\r\n\r\n");
     let mut client = client();
-    client.request(b"GET", b"/", head.fields().iter(), Length::None).unwrap();
-    assert_eq!(flush_client(&mut client), "GET / HTTP/1.1\r\nHost: a\r\nX: b\r\nempty: \r\ny: c\r\nz: d\r\n\r\n");
+    client
+        .request(b"GET", b"/", head.fields().iter(), Length::None)
+        .unwrap();
+    assert_eq!(
+        flush_client(&mut client),
+        "GET / HTTP/1.1\r\nHost: a\r\nX: b\r\nempty: \r\ny: c\r\nz: d\r\n\r\n"
+    );
 }
 
 #[test]
@@ -148,5 +246,9 @@ fn payloads_are_written_by_reference() {
     server.respond(200, [], Length::Unknown).unwrap();
     let payload = Bytes::from(vec![7; 1000]);
     server.send(payload.clone()).unwrap();
-    assert!(server.output().any(|piece| piece.as_ptr() == payload.as_ptr()));
+    assert!(
+        server
+            .output()
+            .any(|piece| piece.as_ptr() == payload.as_ptr())
+    );
 }
