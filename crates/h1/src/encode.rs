@@ -104,12 +104,9 @@ pub(crate) fn status_line(out: &mut Vec<u8>, status: u16) {
 }
 
 impl Announced {
-    /// Writes content, and says if the message is complete with it.
+    /// Writes content of at least one byte, and says if the message is complete with it.
     #[inline]
     pub(crate) fn send(&mut self, output: &mut Output, bytes: Bytes) -> Result<bool, WriteError> {
-        if bytes.is_empty() {
-            return Ok(false);
-        }
         match self {
             Announced::Nothing => return Err(WriteError::Content),
             Announced::Length(left) => {

@@ -119,6 +119,7 @@ fn requests_announce_their_content() {
         "x".repeat(300)
     );
     assert_eq!(flush_client(&mut client), expected);
+    assert_eq!(client.send(Bytes::new()), Ok(()), "nothing is no content");
     assert_eq!(
         client.send(Bytes::from_static(b"late")),
         Err(WriteError::State)

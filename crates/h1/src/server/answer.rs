@@ -150,9 +150,13 @@ impl ServerConnection {
         Ok(())
     }
 
-    /// Writes content by reference. Content of an announced length is complete with its last byte.
+    /// Writes content by reference. No bytes are no content, in any state.
+    /// Content of an announced length is complete with its last byte.
     #[inline]
     pub fn send(&mut self, bytes: Bytes) -> Result<(), WriteError> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
         let Answer::Content(announced) = &mut self.answer else {
             return Err(WriteError::State);
         };
