@@ -39,6 +39,7 @@ impl Told {
 
 fn serve(pieces: &[&[u8]]) -> Told {
     let (mut server, mut told, mut unread) = (ServerConnection::new(config()), Told::default(), Vec::new());
+    let mut status = 200;
     for piece in pieces {
         unread.extend_from_slice(piece);
         let mut input = Bytes::from(std::mem::take(&mut unread));
@@ -52,7 +53,10 @@ fn serve(pieces: &[&[u8]]) -> Told {
                 }
             };
             match event {
-                ServerEvent::Request { head, end } => told.head(format!("{head:?}"), end),
+                ServerEvent::Request { head, end } => {
+                    status = if head.is_connect() { 405 } else { 200 };
+                    told.head(format!("{head:?}"), end);
+                }
                 ServerEvent::Data { bytes, end } => told.data(&bytes, end),
                 ServerEvent::Trailers(trailers) => {
                     told.heads.last_mut().expect("a head").push_str(&format!("{trailers:?}").replace(char::is_numeric, ""));
@@ -61,9 +65,10 @@ fn serve(pieces: &[&[u8]]) -> Told {
                 ServerEvent::End => told.ends += 1,
             }
             if told.ends == told.heads.len() {
-                let _ = server.respond(200, [], Length::Unknown);
+                server.respond(status, [], Length::Unknown).expect("it is due");
+                // A response to HEAD has no content.
                 let _ = server.send(Bytes::from_static(b"answer"));
-                let _ = server.finish();
+                server.finish().expect("it was begun");
                 server.advance(server.queued());
             }
         }
