@@ -18,14 +18,13 @@
 //! | Transfer-Encoding with any coding beside `chunked` | refused, 501 | accepted if `chunked` is last |
 //! | no Host field in HTTP/1.1, two Host fields, a value that is no host, a comma in it | refused | accepted |
 //! | a target with `#` or bytes beyond ASCII, or in a form that its method does not have | refused | partly accepted |
-//! | HTTP/1.2 to HTTP/1.9 | refused, 505 | refused |
+//! | HTTP/1.2 to HTTP/1.9, which the RFC lets a recipient read as 1.1 | refused, 505 | refused |
 //! | CONNECT with content | refused | accepted |
 //! | white space between a chunk size and `;` or CRLF | refused | accepted |
 //! | trailer fields for framing, routing, authentication or content | dropped and counted | accepted |
 //! | a reason phrase with bytes beyond ASCII | kept | dropped |
-//! | a refused CONNECT | the connection closes | it persists |
-//! | content behind an unanswered `Expect: 100-continue` | the connection closes | the connection closes |
-//! | status 101 without an upgrade in the request | refused | refused |
+//! | a refused CONNECT, or a refused upgrade with bytes behind it | the connection closes | not compared |
+//! | a final answer to an unmet `Expect: 100-continue` | the connection closes | not compared |
 #![forbid(unsafe_code)]
 
 mod body;

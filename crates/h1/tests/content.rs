@@ -8,7 +8,10 @@ use lateen_h1::{Config, Error, ServerEvent};
 
 const CHUNKED: &str = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
 
-fn chunked(body: &str) -> (Vec<u8>, Vec<(String, String)>, Option<Error>, bool) {
+/// Content, trailers, the fault, and true if the message is complete.
+type Outcome = (Vec<u8>, Vec<(String, String)>, Option<Error>, bool);
+
+fn chunked(body: &str) -> Outcome {
     let input = format!("{CHUNKED}{body}");
     let (mut messages, error, _) = requests(Config::default(), &[input.as_bytes()]);
     let message = messages.remove(0);
