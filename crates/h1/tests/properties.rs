@@ -26,7 +26,7 @@ fn requests_like() -> impl Strategy<Value = Vec<u8>> {
         4 => Just("GET / HTTP/1.1\r\n".to_owned()),
         2 => Just("POST /a HTTP/1.1\r\n".to_owned()),
         1 => Just("GET / HTTP/1.0\r\n".to_owned()),
-        1 => "[A-Z]{0,4} {0,2}/?[a-z#]{0,4} {0,2}HTTP/[12].[0129]\r?\n".prop_map(String::from),
+        1 => "[A-Z]{0,4} {0,2}/?[a-z#]{0,4} {0,2}HTTP/[12]\\.[0129]\r?\n".prop_map(String::from),
         1 => Just("CONNECT a:80 HTTP/1.1\r\n".to_owned()),
         1 => Just("\r\n".to_owned()),
     ];
@@ -54,7 +54,7 @@ fn responses_like() -> impl Strategy<Value = Vec<u8>> {
     let line = prop_oneof![
         4 => Just("HTTP/1.1 200 OK\r\n".to_owned()),
         1 => Just("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200\r\n".to_owned()),
-        1 => "HTTP/1.[01] [0-9]{2,4} ?[a-z]{0,3}\r?\n",
+        1 => "HTTP/1\\.[01] [0-9]{2,4} ?[a-z]{0,3}\r?\n",
     ];
     let field = prop_oneof![
         2 => "content-length: [0-9]{1,2}\r\n",
