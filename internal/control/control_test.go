@@ -375,12 +375,12 @@ func TestBadInputIsReportedAndTheRestStaysLive(t *testing.T) {
 	x := p.proxy()
 	eventually(t, "the service is known", func() bool { return x.knows(webHost) })
 	p.write("user.yaml", strings.Replace(service, "selector", "selecter", 1)+"---\n"+strings.Replace(service, "name: web", "name: web2", 1))
-	var problems []struct{ Severity, File, Object, Field, Message, Cure string }
+	var problems []struct{ Severity, File, Object, Field, Message, Fix string }
 	eventually(t, "the problems are shown", func() bool {
 		p.debug("/debug/problems", &problems)
 		return len(problems) == 2
 	})
-	if problems[0].Object != "Service shop/web" || problems[0].Field != "spec.selecter" || problems[0].Cure != "did you mean selector?" {
+	if problems[0].Object != "Service shop/web" || problems[0].Field != "spec.selecter" || problems[0].Fix != "did you mean selector?" {
 		t.Errorf("first problem %+v", problems[0])
 	}
 	if problems[1].Object != "Service shop/web2" || !strings.Contains(problems[1].Message, "10.96.0.20 already belongs to Service shop/web") {
