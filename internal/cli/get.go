@@ -34,8 +34,7 @@ func (a *app) getCommand() *cobra.Command {
   lateen get pods,services -l app=reviews
   lateen get authorizationpolicies -o yaml
   lateen get deploy/productpage-v1 -o json
-  lateen get pods \
-    -o jsonpath='{range .items[*]}{.metadata.name}{"\t"}{.status.podIP}{"\n"}{end}'
+  lateen get pods -o jsonpath='{range .items[*]}{.status.podIP}{"\n"}{end}'
 
   # What is there, and each change of it.
   lateen get pods --watch`,
