@@ -8,41 +8,27 @@
 
 mod loads;
 mod own;
+mod shared;
 mod work;
 
 pub use loads::{LoadGuard, Loads};
 pub use own::{OwnAcceptor, Waiting, Watching};
+pub use shared::Accepted;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use self::shared::{Listener, Registered, Shared, WAKE};
 use self::work::Work;
 use crate::share::Share;
 use crate::slice::set_slice;
-
-/// The eventfd that ends the thread.
-const WAKE: u64 = u64::MAX;
-
-/// A connection on its way to a worker.
-#[derive(Debug)]
-pub struct Accepted<T> {
-    /// Non-blocking, close-on-exec; carries the options of its listener.
-    pub stream: OwnedFd,
-    /// The client's address.
-    pub peer: SocketAddr,
-    /// What the listener was registered with.
-    pub tag: T,
-    /// Keep it as long as the connection lives: the worker counts as loaded until it is dropped.
-    pub load: LoadGuard,
-}
 
 /// Takes connections to one worker. Must not block, and must not register or drop a registration.
 pub type Sink<T> = Box<dyn Fn(Accepted<T>) + Send>;
@@ -53,30 +39,6 @@ pub struct Acceptor<T: Send + 'static> {
     shared: Arc<Shared<T>>,
     loads: Arc<Loads>,
     thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Debug)]
-struct Shared<T> {
-    epoll: Epoll,
-    /// How listeners are watched.
-    events: EpollFlags,
-    wake: EventFd,
-    listeners: Mutex<Registered<T>>,
-}
-
-#[derive(Debug)]
-struct Registered<T> {
-    next: u64,
-    by_id: HashMap<u64, Listener<T>>,
-}
-
-#[derive(Debug)]
-struct Listener<T> {
-    socket: OwnedFd,
-    tag: T,
-    share: Arc<Share>,
-    /// Descriptors that one of its connections needs.
-    cost: u32,
 }
 
 /// A listener that connections are accepted from until this is dropped, which closes it. What was accepted by then counts
@@ -207,14 +169,6 @@ impl<T: Send + 'static> Drop for Registration<T> {
             // Closing removes it only with the last duplicate, and others may have one.
             let _ = self.shared.epoll.delete(listener.socket.as_fd());
         }
-    }
-}
-
-impl<T> Shared<T> {
-    fn lock(&self) -> MutexGuard<'_, Registered<T>> {
-        self.listeners
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

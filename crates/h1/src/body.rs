@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::chunked::Chunked;
 use crate::config::Config;
 use crate::error::Error;
-use crate::trailers::Trailers;
+use crate::piece::{Piece, split};
 
 /// The content of a message that is being read.
 #[derive(Debug)]
@@ -14,14 +14,6 @@ pub(crate) enum Body {
     Length(u64),
     Chunked(Box<Chunked>),
     UntilClose,
-}
-
-/// A piece of content or its end.
-#[derive(Debug)]
-pub(crate) enum Piece {
-    Data { bytes: Bytes, end: bool },
-    Trailers(Trailers),
-    End,
 }
 
 impl Body {
@@ -62,15 +54,4 @@ impl Body {
             })),
         }
     }
-}
-
-/// Takes as much of `input` as `left` allows.
-#[inline]
-pub(crate) fn split(input: &mut Bytes, left: &mut u64) -> Bytes {
-    let all = input.len() as u64;
-    if all <= *left {
-        *left -= all;
-        return std::mem::take(input);
-    }
-    input.split_to(std::mem::take(left) as usize)
 }

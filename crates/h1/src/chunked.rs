@@ -2,9 +2,9 @@
 
 use bytes::{Buf, Bytes};
 
-use crate::body::{Piece, split};
 use crate::config::Config;
 use crate::error::Error;
+use crate::piece::{Piece, split};
 use crate::section::Section;
 use crate::trailers::{Judge, Trailers};
 

@@ -4,7 +4,7 @@ mod ask;
 
 use bytes::Bytes;
 
-use crate::body::{Body, Piece};
+use crate::body::Body;
 use crate::config::Config;
 use crate::encode::Announced;
 use crate::error::Error;
@@ -12,6 +12,7 @@ use crate::event::ClientEvent;
 use crate::fields::Fields;
 use crate::framing::Length;
 use crate::output::Output;
+use crate::piece::Piece;
 use crate::response::Head;
 use crate::section::Section;
 use crate::tunnel::Tunnel;

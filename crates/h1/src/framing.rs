@@ -58,7 +58,7 @@ impl Framing {
                 if self.length.is_some() {
                     return Err(Error::ContentLengthRepeated);
                 }
-                self.length = Some(decimal(value).ok_or(Error::ContentLength)?);
+                self.length = Some(scan::decimal(value).ok_or(Error::ContentLength)?);
             }
             Name::TransferEncoding => self.coding(value),
             Name::Connection => {
@@ -123,39 +123,5 @@ impl Framing {
     /// True if the message asks for or makes a protocol switch (RFC 9110 §7.8). HTTP/1.0 has none.
     pub(crate) fn upgrades(&self) -> bool {
         self.upgrade_option && self.upgrade_field && self.version == Version::Http11
-    }
-}
-
-/// A decimal number below 2^64, digits only.
-pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0u64, |sum, &byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        sum.checked_mul(10)?.checked_add(digit)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::decimal;
-
-    #[test]
-    fn numbers_are_digits_and_do_not_overflow() {
-        assert_eq!(decimal(b"18446744073709551615"), Some(u64::MAX));
-        assert_eq!(decimal(b"007"), Some(7));
-        for bad in [
-            &b""[..],
-            b"-1",
-            b"+1",
-            b"1 2",
-            b"1,1",
-            b"0x1",
-            b"18446744073709551616",
-            b"1_0",
-        ] {
-            assert_eq!(decimal(bad), None, "{}", String::from_utf8_lossy(bad));
-        }
     }
 }

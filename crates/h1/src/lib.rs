@@ -38,6 +38,7 @@ mod fields;
 mod framing;
 mod name;
 mod output;
+mod piece;
 mod reason;
 mod request;
 mod response;

@@ -168,6 +168,17 @@ static HOST: [bool; 256] = {
     table
 };
 
+/// A decimal number below 2^64, digits only.
+pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |sum, &byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,5 +222,23 @@ mod tests {
             assert_eq!(is_token(&[byte]), expected, "{byte}");
         }
         assert!(!is_token(b""));
+    }
+
+    #[test]
+    fn numbers_are_digits_and_do_not_overflow() {
+        assert_eq!(decimal(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(decimal(b"007"), Some(7));
+        for bad in [
+            &b""[..],
+            b"-1",
+            b"+1",
+            b"1 2",
+            b"1,1",
+            b"0x1",
+            b"18446744073709551616",
+            b"1_0",
+        ] {
+            assert_eq!(decimal(bad), None, "{}", String::from_utf8_lossy(bad));
+        }
     }
 }

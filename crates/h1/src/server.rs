@@ -4,13 +4,14 @@ mod answer;
 
 use bytes::Bytes;
 
-use crate::body::{Body, Piece};
+use crate::body::Body;
 use crate::config::Config;
 use crate::encode::Announced;
 use crate::error::Error;
 use crate::event::ServerEvent;
 use crate::framing::{Length, Version};
 use crate::output::Output;
+use crate::piece::Piece;
 use crate::request::Head;
 use crate::section::Section;
 use crate::tunnel::Tunnel;

@@ -79,7 +79,7 @@ fn split_port(authority: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
 }
 
 fn is_port(port: &[u8]) -> bool {
-    crate::framing::decimal(port).is_some_and(|port| port <= u64::from(u16::MAX))
+    scan::decimal(port).is_some_and(|port| port <= u64::from(u16::MAX))
 }
 
 /// True unless it is a malformed IP literal (RFC 3986 §3.2.2). The bytes of a name were judged when it was split off.

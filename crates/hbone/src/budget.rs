@@ -14,14 +14,16 @@
 //! To those who have a part in it, it may leave nothing: a peer's other pods, a pod's other peers. Theirs is the
 //! [`reserve`], the last eighth.
 
+mod party;
 mod reserve;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use lateen_types::{Identity, Strng};
+use lateen_types::Identity;
 
+use party::Party;
 use reserve::Reserve;
 
 /// A tunnel gets one in so many of what is left.
@@ -60,29 +62,6 @@ struct Ledger {
     lent: AtomicUsize,
     reserve: Reserve,
     accounts: Mutex<HashMap<Party, Weak<Account>>>,
-}
-
-/// Whose account it is.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Party {
-    /// A trust domain and a namespace in it.
-    Tenant(Strng, Strng),
-    Peer(Identity),
-    Pod(Box<str>),
-    /// All peers of a tenant with one pod.
-    Visit(Strng, Strng, Box<str>),
-    Pair(Identity, Box<str>),
-}
-
-impl Party {
-    /// How many times what is free it may have.
-    fn multiple(&self) -> usize {
-        match self {
-            Party::Tenant(..) => 4,
-            Party::Peer(_) | Party::Pod(_) | Party::Visit(..) => 3,
-            Party::Pair(..) => 2,
-        }
-    }
 }
 
 /// What a party has.

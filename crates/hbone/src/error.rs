@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use lateen_h2::Abuse;
 
-use crate::driver::Ended;
+use crate::ended::Ended;
 
 /// A tunnel that could not be set up or ended other than in order.
 #[derive(Debug, thiserror::Error)]
@@ -192,6 +192,15 @@ impl fmt::Display for Reason {
 }
 
 impl TunnelError {
+    /// The same for the tunnel's streams.
+    pub(crate) fn ended(&self) -> Ended {
+        let kind = match self {
+            TunnelError::Io(error) => error.kind(),
+            _ => std::io::ErrorKind::ConnectionAborted,
+        };
+        Ended::by(kind, self)
+    }
+
     /// True if the layer below was refused or refuses, and did not just break: TLS says so with this kind
     /// of error, and says why in its text. To dial again would end the same way.
     pub fn is_rejection(&self) -> bool {

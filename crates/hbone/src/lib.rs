@@ -9,6 +9,7 @@ mod budget;
 pub mod client;
 mod credit;
 mod driver;
+mod ended;
 mod error;
 pub mod headers;
 mod keepalive;

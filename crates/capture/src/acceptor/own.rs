@@ -17,8 +17,8 @@ use nix::sys::epoll::{EpollEvent, EpollTimeout};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use super::shared::{Accepted, Shared};
 use super::work::{Left, REST, Work};
-use super::{Accepted, Shared};
 
 /// Connections taken from one listener before other tasks have their turn: about as much work as a pod's turn has time for.
 const TURN: usize = 16;

@@ -1,3 +1,4 @@
+use std::net::SocketAddr;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::mpsc;

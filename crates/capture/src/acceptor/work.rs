@@ -10,7 +10,7 @@ use nix::sys::epoll::{EpollEvent, EpollTimeout};
 use socket2::{SockAddr, SockRef};
 
 use super::loads::Loads;
-use super::{Accepted, Listener, Shared, WAKE};
+use super::shared::{Accepted, Listener, Shared, WAKE};
 use crate::socket::canonical;
 
 /// Connections taken from one listener before the next one has its turn.

@@ -9,7 +9,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::Party;
+use super::party::Party;
 
 /// One in so many bytes of the ledger: 8 of 64 MiB.
 const RESERVE: usize = 8;

@@ -1,3 +1,5 @@
+use lateen_types::Strng;
+
 use super::*;
 use proptest::prelude::*;
 

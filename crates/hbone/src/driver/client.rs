@@ -10,11 +10,12 @@ use std::time::Duration;
 use lateen_h2::{Code, Connection, Field, Prebuilt, RequestError, StreamId};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::core::{Broken, Ended, News, Shared, is_visible};
+use super::core::{Broken, News, Shared, is_visible};
 use super::server::{EndOnDrop, begin, lend};
 use super::stream::Stream;
 use super::wire::{Below, Wire, farewell};
 use crate::client::{ASSUMED_LIMIT, ConnectRequest};
+use crate::ended::Ended;
 use crate::error::{ConnectError, Reason, TunnelError};
 use crate::headers::{self, Baggage};
 use crate::settings::Settings;
@@ -313,7 +314,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Link<IO> {
     pub(crate) fn end(&self, result: &Result<(), TunnelError>) {
         self.shared.end(match result {
             Ok(()) => Ended::closed(),
-            Err(error) => Ended::of(error),
+            Err(error) => error.ended(),
         });
     }
 }

@@ -5,7 +5,6 @@
 use std::cell::{RefCell, RefMut};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::io;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
@@ -14,7 +13,7 @@ use lateen_h2::{Code, Connection, Event, StreamId};
 use tokio::time::Instant;
 
 use super::inbox::Inbox;
-use crate::error::TunnelError;
+use crate::ended::Ended;
 use crate::headers::Baggage;
 use crate::outbox::Outbox;
 
@@ -43,45 +42,6 @@ pub(crate) struct Core {
     /// The number of the last PING, and of the last one that was answered.
     pings: (u32, u32),
     origin: Instant,
-}
-
-/// How a tunnel ended, for those that are on it.
-#[derive(Debug, Clone)]
-pub(crate) struct Ended {
-    kind: io::ErrorKind,
-    why: Rc<str>,
-}
-
-impl Ended {
-    /// In order, as far as the tunnel is concerned.
-    pub(crate) fn closed() -> Self {
-        Ended {
-            kind: io::ErrorKind::ConnectionAborted,
-            why: "tunnel closed under the stream".into(),
-        }
-    }
-
-    /// By an error.
-    pub(crate) fn of(error: &TunnelError) -> Self {
-        Ended {
-            kind: match error {
-                TunnelError::Io(error) => error.kind(),
-                _ => io::ErrorKind::ConnectionAborted,
-            },
-            why: error.to_string().into(),
-        }
-    }
-
-    /// As an error of a stream.
-    pub(crate) fn to_io(&self) -> io::Error {
-        io::Error::new(self.kind, self.why.to_string())
-    }
-}
-
-impl std::fmt::Display for Ended {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.why)
-    }
 }
 
 /// What broke a stream.

@@ -13,5 +13,5 @@ pub(crate) mod stream;
 mod tests;
 mod wire;
 
-pub(crate) use core::{Ended, Shared};
+pub(crate) use core::Shared;
 pub use wire::Below;

@@ -11,9 +11,10 @@ use lateen_types::Strng;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
-use super::core::{Core, Ended, News, Shared};
+use super::core::{Core, News, Shared};
 use super::stream::Asked;
 use super::wire::{Below, Wire, farewell};
+use crate::ended::Ended;
 use crate::error::TunnelError;
 use crate::headers::{self, Authority, Forwarded};
 use crate::keepalive::KeepAlive;
@@ -190,7 +191,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Server<IO> {
     ) -> Poll<Result<Option<Incoming>, TunnelError>> {
         let next = self.poll_request(cx);
         match &next {
-            Poll::Ready(Err(error)) => self.shared.end(Ended::of(error)),
+            Poll::Ready(Err(error)) => self.shared.end(error.ended()),
             Poll::Ready(Ok(None)) => self.shared.end(Ended::closed()),
             _ => {}
         }

@@ -175,7 +175,7 @@ impl Stream {
     pub(crate) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         let result = {
             let mut core = self.shared.borrow();
-            let ended = core.ended().map(super::Ended::to_io);
+            let ended = core.ended().map(crate::ended::Ended::to_io);
             match core.entry(self.id) {
                 Some(entry) => match (entry.inbox.pop(), entry.broken) {
                     (Some(bytes), _) => Some(Ok(Some(bytes))),
@@ -202,7 +202,7 @@ impl Stream {
     pub(crate) fn hold(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         let broken = {
             let mut core = self.shared.borrow();
-            let ended = core.ended().map(super::Ended::to_io);
+            let ended = core.ended().map(crate::ended::Ended::to_io);
             core.entry(self.id).and_then(|entry| {
                 entry.inbox.settle();
                 match entry.heard {
@@ -299,7 +299,7 @@ impl Stream {
     pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         let gone = {
             let mut core = self.shared.borrow();
-            let ended = core.ended().map(super::Ended::to_io);
+            let ended = core.ended().map(crate::ended::Ended::to_io);
             match core.entry(self.id) {
                 Some(entry) => match entry.broken {
                     // RFC 9113 §8.1: it has given its whole answer and wants no more of the request. As with a socket
