@@ -46,7 +46,7 @@ func cargo(t *testing.T) cargoMetadata {
 }
 
 // Pure crates decide; they import no runtime, socket, clock or randomness of their own.
-var pureCrates = []string{"lateen-proxy-protocol", "lateen-types", "lateen-config", "lateen-policy", "lateen-balance", "lateen-dns", "lateen-h1", "lateen-h2"}
+var pureCrates = []string{"lateen-proxy-protocol", "lateen-types", "lateen-config", "lateen-policy", "lateen-balance", "lateen-dns", "lateen-h1", "lateen-http", "lateen-h2"}
 
 var runtimes = []string{"tokio", "mio", "socket2", "nix", "libc", "rustls", "tokio-rustls", "rand", "hyper", "h2", "tonic", "tracing"}
 
@@ -66,7 +66,7 @@ var soleUsers = map[string][]string{
 
 // crateOrder lists the crates bottom up: a crate may depend on those before it only.
 var crateOrder = []string{
-	"lateen-types", "lateen-proto", "lateen-policy", "lateen-balance", "lateen-config", "lateen-dns", "lateen-tls", "lateen-fair", "lateen-proxy-protocol", "lateen-relay", "lateen-h1", "lateen-h2",
+	"lateen-types", "lateen-proto", "lateen-policy", "lateen-balance", "lateen-config", "lateen-dns", "lateen-tls", "lateen-fair", "lateen-proxy-protocol", "lateen-relay", "lateen-h1", "lateen-http", "lateen-h2",
 	"lateen-hbone", "lateen-identity", "lateen-xds", "lateen-accelerate", "lateen-capture", "lateen-telemetry", "lateen-otlp", "lateen-admin", "lateen-testkit", "lateen-proxy", "lateen-load",
 }
 

@@ -1,0 +1,196 @@
+//! Changes to a field list: arrival, addition, replacement, removal by marking.
+
+use std::ops::Range;
+
+use crate::fields::{END, Fields, MAX_BYTES, MAX_SPANS, Span};
+use crate::known::{Known, NameSet};
+use crate::name::FieldName;
+use crate::refusal::Cause;
+
+impl Fields {
+    /// Adds a field of the head's bytes. The ranges lie within them, and the caller has judged name and value.
+    #[inline]
+    pub(crate) fn arrive(
+        &mut self,
+        name: Range<usize>,
+        value: Range<usize>,
+        known: Option<Known>,
+    ) -> Result<(), Cause> {
+        self.push(Span {
+            name: name.start as u16,
+            name_end: name.end as u16,
+            value: value.start as u16,
+            value_end: value.end as u16,
+            known,
+            next: END,
+            tail: END,
+            flags: 0,
+        })
+    }
+
+    #[inline]
+    fn push(&mut self, mut span: Span) -> Result<(), Cause> {
+        let at = self.spans.len();
+        if at >= MAX_SPANS {
+            return Err(Cause::TooManyFields { limit: MAX_SPANS });
+        }
+        match span.known {
+            None => self.others += 1,
+            Some(known) if self.present.has(known) => {
+                let first = self.first_of(known) as usize;
+                if let Some(first) = self.spans.get_mut(first) {
+                    let tail = std::mem::replace(&mut first.tail, at as u8) as usize;
+                    if let Some(tail) = self.spans.get_mut(tail) {
+                        tail.next = at as u8;
+                    }
+                }
+            }
+            Some(known) => {
+                self.present.insert(known);
+                self.first[known as usize & 127] = at as u8;
+                span.tail = at as u8;
+            }
+        }
+        self.spans.push(span);
+        Ok(())
+    }
+
+    /// Copies a text behind the added ones.
+    fn append(&mut self, parts: &[&[u8]]) -> Result<Range<u16>, Cause> {
+        let start = self.added.len();
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        if start + length > MAX_BYTES {
+            return Err(Cause::NoRoom);
+        }
+        parts
+            .iter()
+            .for_each(|part| self.added.extend_from_slice(part));
+        Ok(start as u16..(start + length) as u16)
+    }
+
+    /// Adds a field. The value, made of `parts`, is valid.
+    pub(crate) fn add(&mut self, known: Known, parts: &[&[u8]]) -> Result<(), Cause> {
+        let value = self.append(parts)?;
+        self.push(Span {
+            name: 0,
+            name_end: 0,
+            value: value.start,
+            value_end: value.end,
+            known: Some(known),
+            next: END,
+            tail: END,
+            flags: Span::NAME_ADDED | Span::VALUE_ADDED,
+        })
+    }
+
+    /// Adds a field of any name.
+    pub(crate) fn add_named(&mut self, name: &FieldName, value: &[u8]) -> Result<(), Cause> {
+        if let Some(known) = name.known() {
+            return self.add(known, &[value]);
+        }
+        let name = self.append(&[name.as_str().as_bytes()])?;
+        let value = self.append(&[value])?;
+        self.push(Span {
+            name: name.start,
+            name_end: name.end,
+            value: value.start,
+            value_end: value.end,
+            known: None,
+            next: END,
+            tail: END,
+            flags: Span::NAME_ADDED | Span::VALUE_ADDED,
+        })
+    }
+
+    /// Gives the first field of a number this value and removes the others. Without one, adds one.
+    pub(crate) fn set(&mut self, known: Known, parts: &[&[u8]]) -> Result<(), Cause> {
+        let first = self.first_of(known) as usize;
+        if first >= self.spans.len() {
+            return self.add(known, parts);
+        }
+        let value = self.append(parts)?;
+        let mut rest = END;
+        if let Some(span) = self.spans.get_mut(first) {
+            (span.value, span.value_end) = (value.start, value.end);
+            span.flags |= Span::VALUE_ADDED;
+            span.tail = first as u8;
+            rest = std::mem::replace(&mut span.next, END);
+        }
+        self.remove_chain(rest);
+        Ok(())
+    }
+
+    /// Replaces all values of a number by one of them all, with `between` between them, and `last` behind if it is not empty.
+    pub(crate) fn join(&mut self, known: Known, between: &[u8], last: &[u8]) -> Result<(), Cause> {
+        if !last.is_empty() && !self.is_repeated(known) && self.has(known) {
+            // One value is nearly every case.
+            let value = self.get(known).unwrap_or_default().to_owned();
+            return match value.is_empty() {
+                true => self.set(known, &[last]),
+                false => self.set(known, &[&value, between, last]),
+            };
+        }
+        let mut joined = Vec::new();
+        let last = (!last.is_empty()).then_some(last);
+        for value in self.all(known).chain(last).filter(|value| !value.is_empty()) {
+            if !joined.is_empty() {
+                joined.extend_from_slice(between);
+            }
+            joined.extend_from_slice(value);
+        }
+        self.set(known, &[&joined])
+    }
+
+    /// Removes all fields of a number.
+    pub(crate) fn remove(&mut self, known: Known) {
+        if self.present.has(known) {
+            let first = std::mem::replace(&mut self.first[known as usize & 127], END);
+            self.present.remove(known);
+            self.remove_chain(first);
+        }
+    }
+
+    fn remove_chain(&mut self, mut at: u8) {
+        while let Some(span) = self.spans.get_mut(at as usize) {
+            span.flags |= Span::REMOVED;
+            self.removed += 1;
+            at = span.next;
+        }
+    }
+
+    /// Removes all fields whose numbers are in `set`.
+    #[inline]
+    pub(crate) fn remove_all(&mut self, set: NameSet) {
+        let found = self.among(set);
+        if !found.is_empty() {
+            found.iter().for_each(|known| self.remove(known));
+        }
+    }
+
+    /// Removes the fields without a number whose names `is_unwanted` names. Returns how many.
+    pub(crate) fn remove_others(&mut self, is_unwanted: impl Fn(&[u8]) -> bool) -> usize {
+        let before = self.removed;
+        if !self.has_others() {
+            return 0;
+        }
+        for at in 0..self.spans.len() {
+            let span = self.spans[at];
+            if span.known.is_none() && span.is_live() && is_unwanted(self.name(&span)) {
+                self.spans[at].flags |= Span::REMOVED;
+                self.removed += 1;
+            }
+        }
+        (self.removed - before) as usize
+    }
+
+    /// Removes all fields of a name.
+    pub(crate) fn remove_named(&mut self, name: &FieldName) {
+        match name.known() {
+            Some(known) => self.remove(known),
+            None => {
+                let text = name.as_str().as_bytes();
+                self.remove_others(|other| other.eq_ignore_ascii_case(text));
+            }
+        }
+    }
+}

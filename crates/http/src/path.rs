@@ -1,0 +1,154 @@
+//! Paths in one form, and the query apart (RFC 3986 §3.3, §3.4, §6.2.2).
+
+mod normalise;
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::refusal::Cause;
+
+/// How a path is normalised: MeshConfig.pathNormalization of Istio.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum PathLevel {
+    /// NONE: the path is used as it came. A path with a dot segment in any disguise is refused, which Istio does not do.
+    None,
+    /// BASE, which DEFAULT means: RFC 3986 §6.2.2, and `\` becomes `/`.
+    #[default]
+    Base,
+    /// MERGE_SLASHES: BASE, and adjacent slashes become one.
+    MergeSlashes,
+    /// DECODE_AND_MERGE_SLASHES: `%2F` and `%5C` become `/` before all else.
+    DecodeAndMergeSlashes,
+}
+
+/// Treatment of parameters (`;name=value`) in path segments. Some applications ignore them when they choose a handler, so a
+/// policy for `/admin` does not match `/admin;x`, and the application serves it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Parameters {
+    /// They belong to the path, as Istio has it. Those of dot segments go with the segment.
+    #[default]
+    Keep,
+    /// They are removed. At `PathLevel::None` they are kept.
+    Drop,
+    /// A path with parameters is refused.
+    Refuse,
+}
+
+/// The rules for paths of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PathRules {
+    /// The normalisation.
+    pub level: PathLevel,
+    /// The treatment of parameters.
+    pub parameters: Parameters,
+}
+
+/// The path and the query of a request, in the one form that routes, policies, logs and upstreams see.
+///
+/// Visible ASCII without a fragment. It begins with `/`, or it is `*` (for OPTIONS alone).
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Path {
+    text: Bytes,
+    /// The length of the path: the position of `?` if there is a query.
+    length: u16,
+}
+
+impl Path {
+    /// Reads `path` or `path?query`, a slice of `buffer`. The text stays in the buffer if it has the one form already.
+    #[inline]
+    pub(crate) fn parse(buffer: &Bytes, target: &[u8], rules: PathRules) -> Result<Path, Cause> {
+        if target.first() != Some(&b'/') {
+            return Err(Cause::Target);
+        }
+        let scanned = normalise::scan(target, rules.level);
+        check_query(&target[scanned.length..])?;
+        if scanned.is_plain {
+            return Ok(Path {
+                text: buffer.slice_ref(target),
+                length: scanned.length as u16,
+            });
+        }
+        Path::rewritten(target, scanned.length, rules)
+    }
+
+    fn rewritten(target: &[u8], length: usize, rules: PathRules) -> Result<Path, Cause> {
+        let (path, query) = target.split_at(length);
+        let mut text = normalise::canonical(path, rules)?;
+        let length = text.len() as u16;
+        text.extend_from_slice(query);
+        Ok(Path {
+            text: text.into(),
+            length,
+        })
+    }
+
+    /// The path of `OPTIONS *`, which names no resource (RFC 9110 §9.3.7).
+    pub(crate) fn asterisk() -> Path {
+        Path {
+            text: Bytes::from_static(b"*"),
+            length: 1,
+        }
+    }
+
+    /// The path of a target without one (RFC 9112 §3.2.2), with its query.
+    pub(crate) fn rootless(query: &[u8]) -> Result<Path, Cause> {
+        check_query(query)?;
+        Ok(Path {
+            text: [b"/", query].concat().into(),
+            length: 1,
+        })
+    }
+
+    /// The path of a rule, or a rewritten path. It has the same form as paths of requests under the same rules.
+    pub fn new(target: &str, rules: PathRules) -> Result<Path, Cause> {
+        if target.len() > crate::fields::MAX_BYTES {
+            return Err(Cause::TargetTooLong {
+                limit: crate::fields::MAX_BYTES,
+            });
+        }
+        let bytes = Bytes::copy_from_slice(target.as_bytes());
+        Path::parse(&bytes, &bytes, rules)
+    }
+
+    /// The path without the query.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.text[..self.length as usize]
+    }
+
+    /// The query without `?`, as the client sent it.
+    pub fn query(&self) -> Option<&[u8]> {
+        self.text.get(self.length as usize + 1..)
+    }
+
+    /// `path` or `path?query`: the target that an upstream receives.
+    #[inline]
+    pub fn target(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// True for `*`.
+    pub fn is_asterisk(&self) -> bool {
+        self.as_bytes() == b"*"
+    }
+}
+
+/// Judges `?query` or nothing. A query is not normalised.
+#[inline]
+fn check_query(query: &[u8]) -> Result<(), Cause> {
+    let is_bad = |byte: u8| (byte <= b' ') | (byte >= 0x7f) | (byte == b'#');
+    if query.is_empty() || !crate::scan::contains(query, is_bad) {
+        return Ok(());
+    }
+    Err(match query.contains(&b'#') {
+        true => Cause::Fragment,
+        false => Cause::PathCharacter,
+    })
+}
+
+impl fmt::Debug for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.text))
+    }
+}
