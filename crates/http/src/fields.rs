@@ -56,7 +56,9 @@ pub struct Fields {
     spans: Vec<Span>,
     /// Numbers of which there is a live field.
     present: NameSet,
-    /// The position of the first live field of each number, valid where `present` has the number.
+    /// Numbers of which there are several live fields.
+    repeated: NameSet,
+    /// The position of the first live field of each number, or `END`.
     first: [u8; 128],
     /// How many fields are removed.
     removed: u8,
@@ -72,6 +74,7 @@ impl Fields {
             added: Vec::new(),
             spans: Vec::with_capacity(room.min(MAX_SPANS)),
             present: NameSet::default(),
+            repeated: NameSet::default(),
             first: [END; 128],
             removed: 0,
             others: 0,
@@ -130,10 +133,16 @@ impl Fields {
         self.present.and(set)
     }
 
-    /// True if two fields have this number.
+    /// True if several fields have this number.
+    #[inline]
     pub(crate) fn is_repeated(&self, name: Known) -> bool {
-        let first = self.spans.get(self.first_of(name) as usize);
-        first.is_some_and(|span| span.next != END)
+        self.repeated.has(name)
+    }
+
+    /// The numbers that several fields have.
+    #[inline]
+    pub(crate) fn repeated(&self) -> NameSet {
+        self.repeated
     }
 
     /// True if a name without a number may be in the list.

@@ -3,24 +3,45 @@
 #![forbid(unsafe_code)]
 
 mod authority;
+mod canonical;
+mod connect;
+mod downstream;
 mod fields;
+mod framing;
+mod hop;
 mod known;
 mod method;
 mod name;
 mod path;
+mod raw;
 mod refusal;
+mod request;
+mod response;
 mod scan;
 mod scheme;
 mod status;
+mod trailers;
+mod trust;
 mod value;
+mod websocket;
 
 pub use authority::{Authority, HostPattern};
+pub use canonical::{Canonical, Rules};
+pub use connect::ConnectHead;
+pub use downstream::{ClientCertificate, Downstream, PeerKind};
 pub use fields::{Field, Fields};
+pub use framing::{Asked, FramedRequest, FramedResponse, Length};
 pub use known::Known;
 pub use method::Method;
 pub use name::FieldName;
 pub use path::{Parameters, Path, PathLevel, PathRules};
+pub use raw::{Limits, RawRequest, RawResponse, RawTrailers, Version};
 pub use refusal::{Cause, Refusal};
+pub use request::{RequestHead, Upgrade};
+pub use response::{ResponseHead, can_have_trailers};
 pub use scheme::Scheme;
 pub use status::Status;
+pub use trailers::Trailers;
+pub use trust::{CertDetails, ForwardClientCert, ForwardedFor, Trust, Underscores};
 pub use value::FieldValue;
+pub use websocket::WebSocketKey;

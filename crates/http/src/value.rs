@@ -20,6 +20,11 @@ impl FieldValue {
         scan::is_value(&trimmed).then_some(FieldValue(trimmed))
     }
 
+    /// A value that this crate makes of valid bytes.
+    pub(crate) fn of_text(value: Bytes) -> FieldValue {
+        FieldValue(value)
+    }
+
     /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

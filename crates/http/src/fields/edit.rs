@@ -37,6 +37,7 @@ impl Fields {
         match span.known {
             None => self.others += 1,
             Some(known) if self.present.has(known) => {
+                self.repeated.insert(known);
                 let first = self.first_of(known) as usize;
                 if let Some(first) = self.spans.get_mut(first) {
                     let tail = std::mem::replace(&mut first.tail, at as u8) as usize;
@@ -116,20 +117,13 @@ impl Fields {
             span.tail = first as u8;
             rest = std::mem::replace(&mut span.next, END);
         }
+        self.repeated.remove(known);
         self.remove_chain(rest);
         Ok(())
     }
 
     /// Replaces all values of a number by one of them all, with `between` between them, and `last` behind if it is not empty.
     pub(crate) fn join(&mut self, known: Known, between: &[u8], last: &[u8]) -> Result<(), Cause> {
-        if !last.is_empty() && !self.is_repeated(known) && self.has(known) {
-            // One value is nearly every case.
-            let value = self.get(known).unwrap_or_default().to_owned();
-            return match value.is_empty() {
-                true => self.set(known, &[last]),
-                false => self.set(known, &[&value, between, last]),
-            };
-        }
         let mut joined = Vec::new();
         let last = (!last.is_empty()).then_some(last);
         for value in self.all(known).chain(last).filter(|value| !value.is_empty()) {
@@ -146,6 +140,7 @@ impl Fields {
         if self.present.has(known) {
             let first = std::mem::replace(&mut self.first[known as usize & 127], END);
             self.present.remove(known);
+            self.repeated.remove(known);
             self.remove_chain(first);
         }
     }

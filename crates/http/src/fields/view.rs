@@ -29,6 +29,15 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// A pseudo-header field (RFC 9113 §8.3).
+    pub(crate) fn pseudo(name: &'static str, value: &'a [u8]) -> Field<'a> {
+        Field {
+            name: name.as_bytes(),
+            value,
+            known: None,
+        }
+    }
+
     /// The same field with its name in lower case. `buffer` holds the text if the name is neither known nor in lower case.
     pub(crate) fn in_lower_case<'b>(self, buffer: &'b mut Vec<u8>) -> Field<'b>
     where

@@ -1,0 +1,53 @@
+//! Heads of CONNECT requests (RFC 9110 §9.3.6).
+
+use std::net::IpAddr;
+
+use crate::authority::Authority;
+use crate::fields::{Field, Fields};
+use crate::known::Known;
+use crate::raw::Version;
+use crate::request::emit_lower;
+
+/// A CONNECT for a tunnel to an authority. It has neither a path nor content.
+#[derive(Debug, Clone)]
+pub struct ConnectHead {
+    pub(crate) authority: Authority,
+    pub(crate) fields: Fields,
+    pub(crate) version: Version,
+    pub(crate) client: IpAddr,
+}
+
+impl ConnectHead {
+    /// The far end of the tunnel. It has a port.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// The end-to-end fields.
+    pub fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    /// The version in which the request arrived.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The client's address as far as header trust believes it.
+    pub fn client(&self) -> IpAddr {
+        self.client
+    }
+
+    /// Gives the fields of an HTTP/2 CONNECT to `emit` (RFC 9113 §8.5).
+    pub fn http2(&self, mut emit: impl FnMut(Field<'_>)) {
+        emit(Field::pseudo(":method", b"CONNECT"));
+        emit(Field::pseudo(":authority", self.authority.as_bytes()));
+        emit_lower(&self.fields, emit);
+    }
+
+    /// Gives the fields of an HTTP/1 CONNECT to `emit`. The authority is the request target.
+    pub fn http1(&self, mut emit: impl FnMut(Field<'_>)) {
+        emit(Field::made(Known::Host, self.authority.as_bytes()));
+        self.fields.iter().for_each(emit);
+    }
+}
