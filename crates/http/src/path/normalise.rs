@@ -164,7 +164,7 @@ impl Writer {
         let parameter = self.parameter.take();
         let end = parameter.unwrap_or(self.out.len());
         if std::mem::take(&mut self.has_encoded_separator)
-            && has_encoded_dots(&self.out[self.segment..end])
+            && has_encoded_dots(&self.out[self.segment..])
         {
             return Err(Cause::PathEncodedDots);
         }
@@ -194,18 +194,22 @@ impl Writer {
     }
 }
 
-/// True if a part of a segment between encoded separators is a dot segment for an application that decodes them. Escapes are in upper case.
+/// True if an application that decodes before it splits finds a dot segment within this segment: a part between encoded slashes
+/// that consists of dots, parameters apart. Escapes are in upper case.
 fn has_encoded_dots(segment: &[u8]) -> bool {
     let mut rest = segment;
     loop {
-        let separator = rest
+        let slash = rest
             .windows(3)
-            .position(|window| matches!(window, b"%2F" | b"%5C" | b"%3B"));
-        let part = &rest[..separator.unwrap_or(rest.len())];
-        if matches!(part, b"." | b"..") {
+            .position(|window| matches!(window, b"%2F" | b"%5C"));
+        let part = &rest[..slash.unwrap_or(rest.len())];
+        let semicolon = part.iter().position(|&byte| byte == b';');
+        let encoded = part.windows(3).position(|window| window == b"%3B");
+        let end = semicolon.into_iter().chain(encoded).min();
+        if matches!(&part[..end.unwrap_or(part.len())], b"." | b"..") {
             return true;
         }
-        match separator {
+        match slash {
             Some(at) => rest = &rest[at + 3..],
             None => return false,
         }
