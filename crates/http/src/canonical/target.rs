@@ -73,11 +73,20 @@ pub(super) fn of_connect(raw: &Raw) -> Result<Authority, Cause> {
         Version::Http2 => raw.text(raw.pseudo.authority),
         _ => raw.text(raw.pseudo.path),
     };
-    let authority = authority(raw, Some(named.unwrap_or_default()))?;
-    match authority.port() {
-        Some(_) => Ok(authority),
-        None => Err(Cause::PortMissing),
+    let buffer = raw.fields.bytes();
+    let authority = Authority::parse(buffer, named.unwrap_or_default())?;
+    if authority.port().is_none() {
+        return Err(Cause::PortMissing);
     }
+    // Clients leave the port out of the host field of a CONNECT, as the RFC's example does.
+    if let Some(host) = raw.fields.get(Known::Host) {
+        let host = Authority::parse(buffer, host)?;
+        let is_same_port = host.port().is_none() || host.port() == authority.port();
+        if host.host() != authority.host() || !is_same_port {
+            return Err(Cause::HostDiffers);
+        }
+    }
+    Ok(authority)
 }
 
 /// The authority that the target and the host field name: at least one of them does, and both name the same.
