@@ -64,28 +64,61 @@ impl Abuse {
             Abuse::UnreadReplies => "unread_replies",
         }
     }
+}
 
-    /// At once, and a second in the long run.
-    const fn allowance(self) -> (u32, u32) {
-        match self {
-            // Clients that give up while we dial: a pod's worth of them at once is an accident, and then they have gone.
-            Abuse::RapidReset => (1_000, 200),
-            // Honest peers break no stream's rules.
-            Abuse::ProvokedResets => (200, 20),
-            // A peer that has not read our SETTINGS yet may be wrong once, by what it assumes.
-            Abuse::TooManyStreams => (1_000, 100),
-            // Once, and again when an operator changes something.
-            Abuse::SettingsFlood => (100, 5),
-            // One every few seconds, or one a round trip while the path is measured.
-            Abuse::PingFlood => (1_000, 200),
-            Abuse::EmptyData => (1_000, 100),
-            // Beyond those that what we sent explains.
-            Abuse::WindowUpdateFlood => (2_000, 100),
-            // Beyond those that streams and our own resets explain.
-            Abuse::UselessFrames => (4_000, 200),
-            Abuse::HeaderFlood => (1_000, 100),
-            Abuse::UnreadReplies => (0, 0),
+/// How often a peer may do something: so often at once, and so often a second in the long run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allowance {
+    /// At once.
+    pub burst: u32,
+    /// A second.
+    pub per_second: u32,
+}
+
+/// An [`Allowance`] for each kind of [`Abuse`] but [`Abuse::UnreadReplies`], which is a number of bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allowances([Allowance; METERED]);
+
+impl Allowances {
+    /// What the tunnels of a mesh need.
+    pub const fn tunnel() -> Self {
+        const fn of(burst: u32, per_second: u32) -> Allowance {
+            Allowance { burst, per_second }
         }
+        Allowances([
+            // Clients that give up while we dial: a pod's worth of them at once is an accident, and then they have gone.
+            of(1_000, 200),
+            // Honest peers break no stream's rules.
+            of(200, 20),
+            // A peer that has not read our SETTINGS yet may be wrong once, by what it assumes.
+            of(1_000, 100),
+            // SETTINGS come once, and again when an operator changes something.
+            of(100, 5),
+            // A PING every few seconds, or one a round trip while the path is measured.
+            of(1_000, 200),
+            // Empty DATA.
+            of(1_000, 100),
+            // WINDOW_UPDATEs beyond those that what we sent explains.
+            of(2_000, 100),
+            // Useless frames beyond those that streams and our own resets explain.
+            of(4_000, 200),
+            // Informational answers beyond two for each request.
+            of(1_000, 100),
+        ])
+    }
+
+    /// The allowance of one kind; none for [`Abuse::UnreadReplies`].
+    pub fn of(&self, abuse: Abuse) -> Option<Allowance> {
+        self.0.get(abuse as usize).copied()
+    }
+
+    /// The same with another allowance for one kind.
+    #[must_use]
+    pub fn with(mut self, abuse: Abuse, allowance: Allowance) -> Self {
+        if let Some(place) = self.0.get_mut(abuse as usize) {
+            *place = allowance;
+        }
+        self
     }
 }
 
@@ -119,21 +152,21 @@ struct Bucket {
 pub(crate) struct Meters([Bucket; METERED]);
 
 impl Meters {
-    pub(crate) fn new(now: Moment) -> Self {
+    pub(crate) fn new(allowances: &Allowances, now: Moment) -> Self {
         let filled = now.millis();
-        Meters(std::array::from_fn(|n| Bucket {
-            left: Abuse::ALL[n].allowance().0,
+        Meters(allowances.0.map(|allowance| Bucket {
+            left: allowance.burst,
             filled,
         }))
     }
 
     /// Takes one; `false` if there is none.
-    pub(crate) fn take(&mut self, of: Abuse, now: Moment) -> bool {
-        let (burst, per_second) = of.allowance();
+    pub(crate) fn take(&mut self, allowances: &Allowances, of: Abuse, now: Moment) -> bool {
         let Some(bucket) = self.0.get_mut(of as usize) else {
             return false;
         };
         if bucket.left == 0 {
+            let Allowance { burst, per_second } = allowances.0[of as usize];
             let elapsed = u64::from(now.millis().wrapping_sub(bucket.filled)).min(3_600_000);
             let more = elapsed * u64::from(per_second) / 1000;
             if more == 0 {
@@ -147,10 +180,11 @@ impl Meters {
     }
 
     /// Adds what our own doing explains, up to four times the usual.
-    pub(crate) fn earn(&mut self, of: Abuse, more: u32) {
-        let (burst, _) = of.allowance();
+    #[inline]
+    pub(crate) fn earn(&mut self, allowances: &Allowances, of: Abuse, more: u32) {
         if let Some(bucket) = self.0.get_mut(of as usize) {
-            bucket.left = bucket.left.saturating_add(more).min(burst * 4);
+            let most = allowances.0[of as usize].burst.saturating_mul(4);
+            bucket.left = bucket.left.saturating_add(more).min(most);
         }
     }
 }
@@ -161,23 +195,44 @@ mod tests {
 
     #[test]
     fn an_allowance_ends_and_comes_back_with_time() {
-        let mut meters = Meters::new(Moment::default());
-        for abuse in Abuse::ALL.into_iter().take(METERED) {
-            let (burst, per_second) = abuse.allowance();
+        let usual = Allowances::tunnel();
+        let other = Allowance {
+            burst: 3,
+            per_second: 2,
+        };
+        let changed = Abuse::ALL
+            .into_iter()
+            .fold(usual.clone(), |all, abuse| all.with(abuse, other));
+        for (allowances, abuse) in [&usual, &changed]
+            .into_iter()
+            .flat_map(|all| Abuse::ALL.map(|abuse| (all, abuse)))
+        {
+            let Some(Allowance { burst, per_second }) = allowances.of(abuse) else {
+                assert_eq!(abuse, Abuse::UnreadReplies);
+                continue;
+            };
             let start = Moment::default();
-            assert!((0..burst).all(|_| meters.take(abuse, start)), "{abuse:?}");
-            assert!(!meters.take(abuse, start), "{abuse:?}");
+            let mut meters = Meters::new(allowances, start);
+            let mut take = |now| meters.take(allowances, abuse, now);
+            assert!((0..burst).all(|_| take(start)), "{abuse:?}");
+            assert!(!take(start), "{abuse:?}");
             let later = Moment::from_micros(1_000_000);
-            assert!((0..per_second).all(|_| meters.take(abuse, later)));
-            assert!(!meters.take(abuse, later), "{abuse:?}");
-            meters.earn(abuse, 1);
-            assert!(meters.take(abuse, later));
+            assert!((0..per_second).all(|_| take(later)));
+            assert!(!take(later), "{abuse:?}");
+            meters.earn(allowances, abuse, 1);
+            assert!(meters.take(allowances, abuse, later));
+            // No more than four times the usual is saved up.
+            meters.earn(allowances, abuse, u32::MAX);
+            assert!((0..burst * 4).all(|_| meters.take(allowances, abuse, later)));
+            assert!(!meters.take(allowances, abuse, later));
         }
     }
 
     #[test]
     fn what_has_no_allowance_is_never_granted() {
-        let mut meters = Meters::new(Moment::default());
-        assert!(!meters.take(Abuse::UnreadReplies, Moment::from_micros(u64::MAX)));
+        let allowances = Allowances::tunnel();
+        let mut meters = Meters::new(&allowances, Moment::default());
+        let never = Moment::from_micros(u64::MAX);
+        assert!(!meters.take(&allowances, Abuse::UnreadReplies, never));
     }
 }

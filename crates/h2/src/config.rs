@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::abuse::Allowances;
+
 /// The window of every connection at its start (RFC 9113 §6.9.2), and the least first window of a stream.
 pub const FLOOR: u32 = 65_535;
 
@@ -16,6 +18,21 @@ pub struct Config {
     pub max_frame: u32,
     /// Largest header list that we accept, in bytes as RFC 9113 §6.5.2 counts them.
     pub max_header_list: u32,
+    /// Most field lines of a header list that we accept, pseudo-header fields apart and dropped fields included
+    /// (CVE-2019-15226). A list with more costs its stream, as one that is larger than [`Config::max_header_list`] does; what
+    /// comes on a peer's table is the same either way.
+    pub max_fields: u32,
+    /// A server announces a request whose header list has too many fields or is too large, with
+    /// [`Event::TooLarge`](crate::Event::TooLarge), so that its caller answers 431 (RFC 9113 §10.5.1). Otherwise the stream
+    /// is reset with ENHANCE_YOUR_CALM, as it always is on a client.
+    pub tell_large: bool,
+    /// A server takes extended CONNECT (RFC 8441).
+    pub extended_connect: bool,
+    /// Strings of header blocks are sent in the Huffman code where that is shorter (RFC 7541 §5.2). It saves bytes and costs
+    /// instructions.
+    pub huffman: bool,
+    /// Most fields that are kept in the peer's header table, see [`Keep::Yes`](crate::Keep::Yes).
+    pub pins: u8,
     /// Streams that a server lets its peer have open at once, and a client opens itself at most.
     pub max_streams: u32,
     /// Bytes that a peer may send on a new stream, 65,535 to 2^31-1. All streams together had better leave room within
@@ -53,6 +70,11 @@ pub struct Config {
     pub unread_replies: usize,
     /// Time in which the peer must acknowledge our SETTINGS.
     pub settings_timeout: Duration,
+    /// What the peer may do so often and no more.
+    pub allowances: Allowances,
+    /// Resets of unanswered requests ([`Abuse::RapidReset`](crate::Abuse::RapidReset)) that a peer earns with each request
+    /// that comes to its end: clients with short deadlines cancel more than the allowance, and finish more than they cancel.
+    pub earned_resets: u32,
 }
 
 impl Config {
@@ -61,6 +83,11 @@ impl Config {
         Config {
             max_frame: 256 * 1024,
             max_header_list: 64 * 1024,
+            max_fields: 100,
+            tell_large: false,
+            extended_connect: false,
+            huffman: false,
+            pins: 16,
             max_streams: 200,
             stream_first: FLOOR,
             stream_most: 4 << 20,
@@ -76,6 +103,21 @@ impl Config {
             settings_entries: 64,
             unread_replies: 64 * 1024,
             settings_timeout: Duration::from_secs(20),
+            allowances: Allowances::tunnel(),
+            earned_resets: 1,
+        }
+    }
+
+    /// What ordinary requests need: the limits of Istio's proxies on header lists, and an answer of 431 beyond them.
+    pub fn requests() -> Self {
+        Config {
+            max_frame: 16 * 1024,
+            max_header_list: 60 * 1024,
+            max_streams: 100,
+            first_windows: 100,
+            tell_large: true,
+            extended_connect: true,
+            ..Config::tunnel()
         }
     }
 

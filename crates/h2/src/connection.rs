@@ -14,7 +14,7 @@ use crate::abuse::{Abuse, Meters};
 use crate::code::Code;
 use crate::config::{Config, FLOOR, SharedConfig};
 use crate::error::{ConnectionError, StreamId};
-use crate::fields::Fields;
+use crate::fields::{Fields, Limits};
 use crate::frame::{self, HEAD, Head, PREFACE, kind, setting};
 use crate::hpack::{Decoder, Encoder};
 use crate::inflow::{Credit, Inflow};
@@ -23,6 +23,8 @@ use crate::output::Output;
 use crate::reader::Reader;
 use crate::stream::{Stream, is};
 use crate::streams::Streams;
+use crate::turns::Turns;
+use crate::waiting::Waiting;
 
 /// Streams that a server is assumed to allow until its SETTINGS say so: the least that RFC 9113 §6.5.2 recommends.
 const ASSUMED_STREAMS: u32 = 100;
@@ -37,6 +39,8 @@ struct Peer {
     max_frame: u32,
     max_streams: u32,
     max_header_list: u32,
+    /// It takes extended CONNECT (RFC 8441 §3).
+    extended_connect: bool,
     /// They have come.
     known: bool,
 }
@@ -75,10 +79,9 @@ pub struct Connection {
     highest: u32,
     next: u32,
     /// Streams that have something to send and a window for it, in turn.
-    ready: VecDeque<u32>,
-    /// Streams whose callers wait for room, and whether some was made since they were looked at.
-    waiting: VecDeque<u32>,
-    room_made: bool,
+    turns: Turns,
+    /// Streams whose callers wait for room.
+    waiting: Waiting,
     /// Bytes in all streams' queues.
     queued: usize,
     /// What the peer lets us send on all streams.
@@ -89,10 +92,8 @@ pub struct Connection {
     output: Output,
     inflow: Inflow,
     meters: Meters,
-    /// Content still to come on streams that said how much it is.
-    lengths: Vec<(u32, u64)>,
-    /// Requests that a GOAWAY left out and that were not told yet.
-    unprocessed: VecDeque<u32>,
+    /// Requests that a GOAWAY left out and that were not told yet. Boxed, since there seldom are any.
+    unprocessed: Option<Box<VecDeque<u32>>>,
     closing: Closing,
     /// The peer sent a GOAWAY.
     peer_closing: bool,
@@ -120,19 +121,21 @@ impl Connection {
             server,
             reader: Reader::new(server, config.max_frame),
             decoder: Decoder::new(),
-            fields: Fields::new(config.max_header_list),
+            fields: Fields::new(Limits {
+                size: config.max_header_list,
+                fields: config.max_fields,
+            }),
             block: Vec::new(),
             pieces: 0,
             entries: 0,
             ignoring: false,
-            encoder: Encoder::default(),
+            encoder: Encoder::new(&config),
             streams: Streams::default(),
             active: 0,
             highest: 0,
             next: 1,
-            ready: VecDeque::new(),
-            waiting: VecDeque::new(),
-            room_made: false,
+            turns: Turns::default(),
+            waiting: Waiting::default(),
             queued: 0,
             window: FLOOR,
             credits: 0,
@@ -141,13 +144,13 @@ impl Connection {
                 max_frame: 1 << 14,
                 max_streams: ASSUMED_STREAMS,
                 max_header_list: u32::MAX,
+                extended_connect: false,
                 known: false,
             },
             output: Output::default(),
             inflow: Inflow::new(&config),
-            meters: Meters::new(now),
-            lengths: Vec::new(),
-            unprocessed: VecDeque::new(),
+            meters: Meters::new(&config.allowances, now),
+            unprocessed: None,
             closing: Closing::No,
             peer_closing: false,
             settings_due: Some(now.after(config.settings_timeout)),
@@ -164,13 +167,16 @@ impl Connection {
             self.output.small(PREFACE);
         }
         let config = &self.config;
-        let mut payload = Vec::with_capacity(24);
+        let mut payload = Vec::with_capacity(36);
         let mut say = |id: u16, value: u32| {
             payload.extend_from_slice(&id.to_be_bytes());
             payload.extend_from_slice(&value.to_be_bytes());
         };
         if self.server {
             say(setting::MAX_CONCURRENT_STREAMS, config.max_streams);
+            if config.extended_connect {
+                say(setting::ENABLE_CONNECT_PROTOCOL, 1);
+            }
         } else {
             say(setting::ENABLE_PUSH, 0);
         }
@@ -189,6 +195,18 @@ impl Connection {
     /// The fields of the last request, response or trailers.
     pub fn fields(&self) -> &Fields {
         &self.fields
+    }
+
+    /// Hands over the fields of the last request, response or trailers without a copy. The next list gets a new buffer.
+    pub fn take_fields(&mut self) -> Fields {
+        let mut fields = Fields::default();
+        self.swap_fields(&mut fields);
+        fields
+    }
+
+    /// The same; the next list uses the buffer of the one that is given, whose fields are dropped.
+    pub fn swap_fields(&mut self, fields: &mut Fields) {
+        self.fields.swap(fields);
     }
 
     /// Streams that are not over.
@@ -214,6 +232,11 @@ impl Connection {
             && !self.peer_closing
             && self.failed.is_none()
             && self.next <= EVERY_STREAM
+    }
+
+    /// True if the peer takes extended CONNECT, as far as its SETTINGS have come (RFC 8441 §3).
+    pub fn allows_extended_connect(&self) -> bool {
+        self.peer.extended_connect
     }
 
     /// True once the peer's SETTINGS have come.
@@ -270,10 +293,16 @@ impl Connection {
 
     /// Charges the peer for something that is allowed, but not too often.
     fn charge(&mut self, of: Abuse, now: Moment) -> Result<(), ConnectionError> {
-        match self.meters.take(of, now) {
+        match self.meters.take(&self.config.allowances, of, now) {
             true => Ok(()),
             false => Err(ConnectionError::abuse(of)),
         }
+    }
+
+    /// Adds to the peer's allowance what our own doing or an honest request explains.
+    #[inline]
+    fn earn(&mut self, of: Abuse, more: u32) {
+        self.meters.earn(&self.config.allowances, of, more);
     }
 
     /// Tells the peer what more it may send on the connection.
@@ -291,7 +320,7 @@ impl Connection {
         self.streams.insert(Stream::new(id, state, window, credit));
         self.inflow.opened();
         // Its two ends may be reset at once, each by its own side.
-        self.meters.earn(Abuse::UselessFrames, 1);
+        self.earn(Abuse::UselessFrames, 1);
         self.active += 1;
     }
 
@@ -304,23 +333,22 @@ impl Connection {
         stream.set(what);
         if what & is::HEARD != 0 {
             self.inflow.ended(stream);
-            if stream.is(is::COUNTED) {
-                stream.unset(is::COUNTED);
-                self.lengths.retain(|(of, _)| *of != id);
-            }
         }
+        let is_over = stream.is_over();
         if what & is::SENT != 0 {
             self.queued -= std::mem::take(&mut stream.queued) as usize;
             stream.queue = Default::default();
-            self.room_made = true;
-            if stream.is(is::READY) {
-                stream.unset(is::READY);
-                self.ready.retain(|ready| *ready != id);
-            }
+            self.waiting.change();
+            self.waiting.over(stream);
+            self.turns.tidy(&mut self.streams);
+            self.waiting.tidy(&mut self.streams);
         }
-        let is_over = self.streams.get(id).is_some_and(|stream| stream.is_over());
         if is_over && !was_over {
             self.active -= 1;
+            if self.server && what & (is::SENT | is::HEARD) != is::SENT | is::HEARD {
+                // Each direction came to its own end.
+                self.earn(Abuse::RapidReset, self.config.earned_resets);
+            }
         }
     }
 

@@ -99,6 +99,9 @@ pub enum Cause {
     /// A header list larger than we said to accept.
     #[error("peer sent a header list larger than SETTINGS_MAX_HEADER_LIST_SIZE")]
     HeaderList,
+    /// More field lines than [`Config::max_fields`](crate::Config::max_fields).
+    #[error("peer sent more header fields than we accept")]
+    TooManyFields,
     /// More streams than we said to accept.
     #[error("peer opened more streams than SETTINGS_MAX_CONCURRENT_STREAMS")]
     TooManyStreams,
@@ -125,6 +128,23 @@ pub enum RequestError {
     /// The header list is larger than the peer said to accept.
     #[error("header list is larger than the peer accepts")]
     HeaderList,
+    /// An extended CONNECT, which the peer's SETTINGS do not allow (RFC 8441 §3).
+    #[error("peer does not accept extended connect")]
+    ExtendedConnect,
+}
+
+/// An informational answer that was not sent; it may be left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InformError {
+    /// The stream is over, was answered, or is our own request.
+    #[error("stream takes no informational answer any more")]
+    Gone,
+    /// The status is not 100 or 102 to 199.
+    #[error("status is not that of an informational answer of http/2")]
+    Status,
+    /// More than half of [`Config::unread_replies`](crate::Config::unread_replies) waits for the peer.
+    #[error("peer does not read its answers")]
+    Unread,
 }
 
 /// A verb on a stream that is over, in this direction at least.

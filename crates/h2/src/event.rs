@@ -11,8 +11,17 @@ pub enum Event<'a> {
     Request {
         /// Which one.
         stream: StreamId,
-        /// Its method is CONNECT.
+        /// Its method is CONNECT. An extended one (RFC 8441 §4) has [`Known::Protocol`](crate::Known::Protocol) among its
+        /// fields.
         connect: bool,
+        /// Nothing follows.
+        end: bool,
+    },
+    /// To a server with [`Config::tell_large`](crate::Config::tell_large): a request with more or larger fields than it
+    /// accepts, of which some were dropped. An answer of 431 is expected (RFC 6585 §5); its content is not counted.
+    TooLarge {
+        /// Which one.
+        stream: StreamId,
         /// Nothing follows.
         end: bool,
     },
@@ -82,6 +91,7 @@ impl Event<'_> {
     pub(crate) fn stream(&self) -> Option<StreamId> {
         match self {
             Event::Request { stream, .. }
+            | Event::TooLarge { stream, .. }
             | Event::Response { stream, .. }
             | Event::Informational { stream, .. }
             | Event::Trailers { stream }

@@ -1,46 +1,67 @@
 //! A decoded header list: all names and values in one buffer, which the next list uses again.
 
-use crate::hpack::{OVERHEAD, TABLE};
+use crate::hpack::{Known, OVERHEAD, TABLE};
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Span {
     name: u32,
     value: u32,
     end: u32,
+    known: Option<Known>,
+}
+
+/// One field line of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FieldLine<'a> {
+    /// The number of the name, if it has one: a comparison of one byte.
+    pub known: Option<Known>,
+    /// The name, without capital letters.
+    pub name: &'a [u8],
+    /// The value. In a message that was announced it has no NUL, CR or LF.
+    pub value: &'a [u8],
+}
+
+/// Limits of a list that is decoded.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Limits {
+    /// Bytes as RFC 9113 §6.5.2 counts them.
+    pub(crate) size: u32,
+    /// Field lines other than pseudo-header fields.
+    pub(crate) fields: u32,
 }
 
 /// A header list in the order in which it came. Names and values are bytes; names have no capital letters.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Fields {
     bytes: Vec<u8>,
     spans: Vec<Span>,
-    /// As RFC 9113 §6.5.2 counts it, with what was dropped.
+    /// As RFC 9113 §6.5.2 counts it, dropped fields included.
     size: usize,
-    most: usize,
-    /// The field that is being made: where it begins, where its value begins, and its bytes with those that were dropped.
+    /// Field lines other than pseudo-header fields, dropped ones included.
+    count: u32,
+    limits: Limits,
+    /// The length of the field that is being made, dropped bytes included.
+    length: u32,
+    /// Where the field that is being made begins, and where its value does.
     making: Span,
-    length: usize,
 }
 
 impl Fields {
-    pub(crate) fn new(most: u32) -> Self {
+    pub(crate) fn new(limits: Limits) -> Self {
         Fields {
-            bytes: Vec::new(),
-            spans: Vec::new(),
-            size: 0,
-            most: most as usize,
-            making: Span {
-                name: 0,
-                value: 0,
-                end: 0,
-            },
-            length: 0,
+            limits,
+            ..Fields::default()
         }
     }
 
     /// All fields, pseudo-header fields first.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.spans.iter().map(|span| self.field(*span))
+        self.lines().map(|line| (line.name, line.value))
+    }
+
+    /// The same, with the numbers of their names.
+    pub fn lines(&self) -> impl Iterator<Item = FieldLine<'_>> {
+        self.spans.iter().map(|span| self.line(*span))
     }
 
     /// The value of the first field of this name.
@@ -55,6 +76,19 @@ impl Fields {
             .map(|(_, value)| value)
     }
 
+    /// The value of the first field of this name, without a comparison of text.
+    pub fn find(&self, known: Known) -> Option<&[u8]> {
+        self.find_all(known).next()
+    }
+
+    /// The values of all fields of this name, without a comparison of text.
+    pub fn find_all(&self, known: Known) -> impl Iterator<Item = &[u8]> {
+        self.spans
+            .iter()
+            .filter(move |span| span.known == Some(known))
+            .map(|span| self.line(*span).value)
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.spans.len()
@@ -66,32 +100,45 @@ impl Fields {
     }
 
     #[inline]
-    fn field(&self, span: Span) -> (&[u8], &[u8]) {
+    fn line(&self, span: Span) -> FieldLine<'_> {
         let (name, value) = (span.name as usize, span.value as usize);
-        (
-            &self.bytes[name..value],
-            &self.bytes[value..span.end as usize],
-        )
+        FieldLine {
+            known: span.known,
+            name: &self.bytes[name..value],
+            value: &self.bytes[value..span.end as usize],
+        }
     }
 
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.spans.clear();
         self.size = 0;
+        self.count = 0;
+    }
+
+    /// Exchanges the list with the buffer of another, which is emptied and gets the limits of this one.
+    pub(crate) fn swap(&mut self, other: &mut Fields) {
+        other.clear();
+        other.limits = self.limits;
+        std::mem::swap(self, other);
     }
 
     /// Gives memory back; the list is gone.
     pub(crate) fn rest(&mut self) {
-        *self = Fields::new(self.most as u32);
+        *self = Fields::new(self.limits);
     }
 
     pub(crate) fn is_too_large(&self) -> bool {
-        self.size > self.most
+        self.size > self.limits.size as usize
+    }
+
+    pub(crate) fn is_too_many(&self) -> bool {
+        self.count > self.limits.fields
     }
 
     /// True of a list that no mistake explains: a few bytes that refer to large entries, again and again.
     pub(crate) fn is_bomb(&self) -> bool {
-        self.size / 4 > self.most
+        self.size / 4 > self.limits.size as usize
     }
 
     #[cfg(test)]
@@ -99,11 +146,18 @@ impl Fields {
         self.bytes.len()
     }
 
+    /// Counts a field of so many bytes; `false` if the list has no room for it.
+    #[inline]
+    fn count(&mut self, length: usize, is_pseudo: bool) -> bool {
+        self.size += length + OVERHEAD;
+        self.count += u32::from(!is_pseudo);
+        !self.is_too_large() && !self.is_too_many()
+    }
+
     /// Adds a whole field, unless the list is too large with it.
     #[inline]
-    pub(crate) fn push(&mut self, name: &[u8], value: &[u8]) {
-        self.size += name.len() + value.len() + OVERHEAD;
-        if self.is_too_large() {
+    pub(crate) fn push(&mut self, known: Option<Known>, name: &[u8], value: &[u8]) {
+        if !self.count(name.len() + value.len(), is_pseudo(known, name)) {
             return;
         }
         let at = self.bytes.len() as u32;
@@ -113,6 +167,7 @@ impl Fields {
             name: at,
             value: at + name.len() as u32,
             end: self.bytes.len() as u32,
+            known,
         });
     }
 
@@ -125,11 +180,11 @@ impl Fields {
 
     /// A field may be too much for the list and yet be an entry of the table.
     fn room(&self) -> usize {
-        (self.most + TABLE as usize).saturating_sub(self.bytes.len())
+        (self.limits.size as usize + TABLE as usize).saturating_sub(self.bytes.len())
     }
 
     pub(crate) fn append(&mut self, text: &[u8]) {
-        self.length += text.len();
+        self.length = self.length.saturating_add(text.len() as u32);
         let room = self.room();
         self.bytes.extend_from_slice(&text[..text.len().min(room)]);
     }
@@ -140,25 +195,94 @@ impl Fields {
         write: impl FnOnce(&mut Vec<u8>, usize) -> Result<usize, E>,
     ) -> Result<(), E> {
         let room = self.room();
-        self.length += write(&mut self.bytes, room)?;
+        let written = write(&mut self.bytes, room)?;
+        self.length = self.length.saturating_add(written as u32);
         Ok(())
     }
 
-    pub(crate) fn end_name(&mut self) {
+    /// The name is whole, and this is its number.
+    pub(crate) fn end_name(&mut self, known: Option<Known>) {
         self.making.value = self.bytes.len() as u32;
+        self.making.known = known;
     }
 
-    /// The field is whole; `None` if it is larger than the table and not all of it was kept. It is in the list unless that is too large with it.
-    pub(crate) fn end_value(&mut self) -> Option<(&[u8], &[u8])> {
+    /// The name is whole, and its number is looked up.
+    pub(crate) fn end_new_name(&mut self) {
+        self.end_name(Known::of(&self.bytes[self.making.name as usize..]));
+    }
+
+    /// The field is whole; `None` if it is larger than the table and not all of it was kept. It is in the list unless that
+    /// is too large with it.
+    pub(crate) fn end_value(&mut self) -> Option<(Option<Known>, &[u8], &[u8])> {
         self.making.end = self.bytes.len() as u32;
         let span = self.making;
-        self.size += self.length + OVERHEAD;
-        if (span.end - span.name) as usize != self.length {
+        let line = self.line(span);
+        let is_pseudo = is_pseudo(line.known, line.name);
+        let has_room = self.count(self.length as usize, is_pseudo);
+        if span.end - span.name != self.length {
             return None;
         }
-        if !self.is_too_large() {
+        if has_room {
             self.spans.push(span);
         }
-        Some(self.field(span))
+        let FieldLine { known, name, value } = self.line(span);
+        Some((known, name, value))
+    }
+}
+
+/// True of a pseudo-header field, known or not.
+#[inline]
+fn is_pseudo(known: Option<Known>, name: &[u8]) -> bool {
+    match known {
+        Some(known) => known.is_pseudo(),
+        None => name.first() == Some(&b':'),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropped_fields_are_counted() {
+        let mut fields = Fields::new(Limits {
+            size: 1000,
+            fields: 2,
+        });
+        fields.push(Some(Known::Method), b":method", b"GET");
+        for _ in 0..2 {
+            fields.push(None, b"a", b"b");
+        }
+        assert!(!fields.is_too_many());
+        fields.push(None, b"a", b"b");
+        assert!(fields.is_too_many() && !fields.is_too_large());
+        assert_eq!(fields.len(), 3);
+        // A field that the size drops counts too.
+        fields.clear();
+        for _ in 0..3 {
+            fields.push(None, b"a", &[b'b'; 1000]);
+        }
+        assert!(fields.is_too_many() && fields.is_empty());
+    }
+
+    #[test]
+    fn a_list_is_handed_over_with_its_buffer() {
+        let mut fields = Fields::new(Limits {
+            size: 1000,
+            fields: 9,
+        });
+        fields.push(Some(Known::Host), b"host", b"a");
+        let buffer = fields.bytes.as_ptr();
+        let mut taken = Fields::default();
+        fields.swap(&mut taken);
+        assert_eq!(taken.find(Known::Host), Some(&b"a"[..]));
+        assert_eq!(taken.bytes.as_ptr(), buffer);
+        assert!(fields.is_empty());
+        fields.push(Some(Known::Via), b"via", b"b");
+        assert_eq!(fields.find(Known::Via), Some(&b"b"[..]));
+        // And back: nothing of the earlier list shows.
+        fields.swap(&mut taken);
+        assert_eq!(fields.bytes.as_ptr(), buffer);
+        assert!(fields.is_empty());
     }
 }

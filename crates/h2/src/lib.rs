@@ -5,6 +5,10 @@
 //! gathers what there is to write, frames of many streams in one go, payloads by reference. What is not in an event is
 //! asked for: the fields of a header block ([`Connection::fields`]), room to send ([`Connection::room`]), the next moment
 //! at which [`Connection::tick`] has something to do.
+//!
+//! A message is a header block, data and trailers ([`Connection::trailers`]); informational answers come before the final
+//! one ([`Connection::inform`]). The core holds content to the length that a message gives (RFC 9113 §8.1.1). It leaves to
+//! its caller the meaning of fields: `:authority` against `host`, forms of `:path`, crumbs of cookies.
 #![forbid(unsafe_code)]
 
 mod abuse;
@@ -23,14 +27,17 @@ mod output;
 mod reader;
 mod stream;
 mod streams;
+mod trailers;
+mod turns;
+mod waiting;
 
-pub use abuse::Abuse;
+pub use abuse::{Abuse, Allowance, Allowances};
 pub use code::Code;
 pub use config::{Config, FLOOR, SharedConfig};
 pub use connection::Connection;
-pub use error::{Cause, ConnectionError, Gone, RequestError, StreamError, StreamId};
+pub use error::{Cause, ConnectionError, Gone, InformError, RequestError, StreamError, StreamId};
 pub use event::Event;
-pub use fields::Fields;
-pub use hpack::{Field, Keep, Prebuilt};
+pub use fields::{FieldLine, Fields};
+pub use hpack::{Field, Keep, Known, Prebuilt};
 pub use inflow::Credit;
 pub use moment::Moment;

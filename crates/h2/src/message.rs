@@ -1,11 +1,15 @@
 //! Which header lists are well-formed messages (RFC 9113 §8.1 to §8.5).
 
-use crate::fields::Fields;
+use crate::fields::{FieldLine, Fields};
+use crate::hpack::Known;
 
 /// Which list it is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
-    Request,
+    Request {
+        /// `:protocol` may be there (RFC 8441 §4).
+        extended_connect: bool,
+    },
     Response,
     Trailers,
 }
@@ -15,6 +19,8 @@ pub(crate) enum Shape {
 pub(crate) struct Said {
     /// The request's method is CONNECT.
     pub(crate) connect: bool,
+    /// The request's method is HEAD.
+    pub(crate) head: bool,
     /// Of a response, else 0.
     pub(crate) status: u16,
     /// How long the content is to be.
@@ -54,6 +60,8 @@ mod pseudo {
     pub(super) const AUTHORITY: u8 = 4;
     pub(super) const PATH: u8 = 8;
     pub(super) const STATUS: u8 = 16;
+    pub(super) const PROTOCOL: u8 = 32;
+    pub(super) const EXTENDED: u8 = METHOD | SCHEME | AUTHORITY | PATH | PROTOCOL;
 }
 
 /// Judges a list; the error says what is wrong with it.
@@ -62,33 +70,55 @@ pub(crate) fn judge(fields: &Fields, shape: Shape) -> Result<Said, &'static str>
     let mut regular = false;
     let mut said = Said {
         connect: false,
+        head: false,
         status: 0,
         length: Length::Open,
     };
-    for (name, value) in fields.iter() {
+    for FieldLine { known, name, value } in fields.lines() {
         if !is_value(value) {
             return Err("a field's value has characters that http does not allow");
         }
-        if name.first() != Some(&b':') {
-            regular = true;
-            judge_field(name, value)?;
-            if name == b"content-length" {
-                said.length = said.length.and(value);
+        let pseudo = match known {
+            Some(known) if known.is_pseudo() => Some(known),
+            None if name.first() == Some(&b':') => {
+                return Err("a pseudo-header field that has no place here");
             }
+            Some(Known::ContentLength) => {
+                said.length = said.length.and(value);
+                None
+            }
+            Some(known) => {
+                judge_known(known, value)?;
+                None
+            }
+            None => {
+                judge_name(name)?;
+                None
+            }
+        };
+        let Some(known) = pseudo else {
+            regular = true;
             continue;
-        }
+        };
         if regular {
             return Err("a pseudo-header field behind others");
         }
-        let bit = match (shape, name) {
-            (Shape::Request, b":method") => {
+        let bit = match (shape, known) {
+            (Shape::Request { .. }, Known::Method) => {
                 said.connect = value == b"CONNECT";
+                said.head = value == b"HEAD";
                 pseudo::METHOD
             }
-            (Shape::Request, b":scheme") => pseudo::SCHEME,
-            (Shape::Request, b":authority") => pseudo::AUTHORITY,
-            (Shape::Request, b":path") => pseudo::PATH,
-            (Shape::Response, b":status") => {
+            (Shape::Request { .. }, Known::Scheme) => pseudo::SCHEME,
+            (Shape::Request { .. }, Known::Authority) => pseudo::AUTHORITY,
+            (Shape::Request { .. }, Known::Path) => pseudo::PATH,
+            (
+                Shape::Request {
+                    extended_connect: true,
+                },
+                Known::Protocol,
+            ) => pseudo::PROTOCOL,
+            (Shape::Response, Known::Status) => {
                 said.status = status(value).ok_or("a status that is no number")?;
                 pseudo::STATUS
             }
@@ -100,10 +130,14 @@ pub(crate) fn judge(fields: &Fields, shape: Shape) -> Result<Said, &'static str>
         seen |= bit;
     }
     let whole = match shape {
-        Shape::Request if said.connect => seen == pseudo::METHOD | pseudo::AUTHORITY,
-        Shape::Request => {
+        Shape::Request { .. } if said.connect && seen & pseudo::PROTOCOL == 0 => {
+            seen == pseudo::METHOD | pseudo::AUTHORITY
+        }
+        // An extended CONNECT has all of them (RFC 8441 §4).
+        Shape::Request { .. } if said.connect => seen == pseudo::EXTENDED,
+        Shape::Request { .. } => {
             let needed = pseudo::METHOD | pseudo::SCHEME | pseudo::PATH;
-            seen & needed == needed
+            seen & (needed | pseudo::PROTOCOL) == needed
         }
         // HTTP/2 switches to no other protocol (RFC 9113 §8.6).
         Shape::Response if said.status == 101 => false,
@@ -116,25 +150,46 @@ pub(crate) fn judge(fields: &Fields, shape: Shape) -> Result<Said, &'static str>
     }
 }
 
-fn judge_field(name: &[u8], value: &[u8]) -> Result<(), &'static str> {
-    if name.is_empty() || !name.iter().all(|byte| NAME[usize::from(*byte)]) {
-        return Err("a field's name has characters that http/2 does not allow");
-    }
-    match name {
-        b"connection" | b"proxy-connection" | b"keep-alive" | b"transfer-encoding" | b"upgrade" => {
-            Err("a field that speaks of the connection")
-        }
-        b"te" if value != b"trailers" => Err("a field that speaks of the connection"),
+/// Judges a field whose name is well-formed (RFC 9113 §8.2.2).
+#[inline]
+fn judge_known(known: Known, value: &[u8]) -> Result<(), &'static str> {
+    match known {
+        Known::Connection
+        | Known::ProxyConnection
+        | Known::KeepAlive
+        | Known::TransferEncoding
+        | Known::Upgrade => Err("a field that speaks of the connection"),
+        Known::Te if value != b"trailers" => Err("a field that speaks of the connection"),
         _ => Ok(()),
+    }
+}
+
+/// Judges a name that has no number (RFC 9113 §8.2.1).
+fn judge_name(name: &[u8]) -> Result<(), &'static str> {
+    match !name.is_empty() && name.iter().all(|byte| NAME[usize::from(*byte)]) {
+        true => Ok(()),
+        false => Err("a field's name has characters that http/2 does not allow"),
     }
 }
 
 /// No NUL, CR or LF, and no blank at either end (RFC 9113 §8.2.1).
 fn is_value(value: &[u8]) -> bool {
     let blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-    !value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n'))
+    let fine = |bytes: &[u8]| !bytes.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n'));
+    let (words, rest) = value.as_chunks::<8>();
+    words
+        .iter()
+        .all(|word| !has_control(u64::from_le_bytes(*word)) || fine(word))
+        && fine(rest)
         && !blank(value.first())
         && !blank(value.last())
+}
+
+/// True if one of eight bytes is below 0x20.
+#[inline]
+const fn has_control(word: u64) -> bool {
+    const ONES: u64 = u64::MAX / 0xff;
+    word.wrapping_sub(ONES * 0x20) & !word & (ONES * 0x80) != 0
 }
 
 fn status(value: &[u8]) -> Option<u16> {
@@ -163,11 +218,26 @@ const NAME: [bool; 256] = {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::Limits;
+
+    const REQUEST: Shape = Shape::Request {
+        extended_connect: false,
+    };
+    const EXTENDED: Shape = Shape::Request {
+        extended_connect: true,
+    };
 
     fn judged(shape: Shape, list: &[(&str, &str)]) -> Result<Said, &'static str> {
-        let mut fields = Fields::new(1 << 16);
+        let mut fields = Fields::new(Limits {
+            size: 1 << 16,
+            fields: 100,
+        });
         for (name, value) in list {
-            fields.push(name.as_bytes(), value.as_bytes());
+            fields.push(
+                Known::of(name.as_bytes()),
+                name.as_bytes(),
+                value.as_bytes(),
+            );
         }
         judge(&fields, shape)
     }
@@ -177,15 +247,61 @@ mod tests {
 
     #[test]
     fn well_formed_messages_are_taken() {
-        assert!(
-            judged(Shape::Request, &CONNECT)
-                .expect("it is good")
-                .connect
-        );
-        assert!(!judged(Shape::Request, &GET).expect("it is good").connect);
+        assert!(judged(REQUEST, &CONNECT).expect("it is good").connect);
+        assert!(!judged(REQUEST, &GET).expect("it is good").connect);
         let said = judged(Shape::Response, &[(":status", "204"), ("te", "trailers")]);
         assert_eq!(said.expect("it is good").status, 204);
         assert!(judged(Shape::Trailers, &[("grpc-status", "0")]).is_ok());
+    }
+
+    #[test]
+    fn a_forbidden_byte_is_found_wherever_it_is() {
+        for length in 1..20 {
+            for at in 0..length {
+                for byte in 0..=255u8 {
+                    let mut value = vec![b'a'; length];
+                    value[at] = byte;
+                    let edge = at == 0 || at + 1 == length;
+                    let bad =
+                        matches!(byte, 0 | b'\r' | b'\n') || edge && matches!(byte, b' ' | b'\t');
+                    assert_eq!(is_value(&value), !bad, "{value:?}");
+                }
+            }
+        }
+    }
+
+    /// RFC 8441 §4.
+    #[test]
+    fn an_extended_connect_has_every_part_of_its_target() {
+        let whole = [
+            (":method", "CONNECT"),
+            (":protocol", "websocket"),
+            (":scheme", "https"),
+            (":path", "/chat"),
+            (":authority", "a"),
+        ];
+        assert!(judged(EXTENDED, &whole).expect("it is good").connect);
+        assert!(judged(REQUEST, &whole).is_err());
+        for missing in 0..whole.len() {
+            let mut list = whole.to_vec();
+            list.remove(missing);
+            assert!(judged(EXTENDED, &list).is_err(), "{list:?}");
+        }
+        let mut get = whole;
+        get[0].1 = "GET";
+        assert!(judged(EXTENDED, &get).is_err());
+        // Without a protocol it is an ordinary one.
+        assert!(judged(EXTENDED, &CONNECT).expect("it is good").connect);
+        assert!(judged(EXTENDED, &GET).is_ok());
+        assert!(judged(Shape::Response, &[(":status", "200"), whole[1]]).is_err());
+    }
+
+    #[test]
+    fn a_head_request_is_known() {
+        let mut list = GET;
+        list[0].1 = "HEAD";
+        assert!(judged(REQUEST, &list).expect("it is good").head);
+        assert!(!judged(REQUEST, &GET).expect("it is good").head);
     }
 
     #[test]
@@ -220,22 +336,22 @@ mod tests {
             list
         };
         for (shape, list) in [
-            (Shape::Request, with(&CONNECT, (":path", "/"))),
-            (Shape::Request, with(&CONNECT, (":scheme", "http"))),
-            (Shape::Request, with(&CONNECT, (":protocol", "websocket"))),
-            (Shape::Request, with(&CONNECT, (":authority", "b"))),
-            (Shape::Request, CONNECT[..1].to_vec()),
-            (Shape::Request, GET[..2].to_vec()),
-            (Shape::Request, with(&GET, (":status", "200"))),
-            (Shape::Request, with(&GET, ("connection", "close"))),
-            (Shape::Request, with(&GET, ("te", "gzip"))),
-            (Shape::Request, with(&GET, ("Host", "a"))),
-            (Shape::Request, with(&GET, ("", "a"))),
-            (Shape::Request, with(&GET, ("a b", "a"))),
-            (Shape::Request, with(&GET, ("a", "b\r\nc: d"))),
-            (Shape::Request, with(&GET, ("a", "b\0"))),
-            (Shape::Request, with(&GET, ("a", " b"))),
-            (Shape::Request, vec![("a", "b"), CONNECT[0], CONNECT[1]]),
+            (REQUEST, with(&CONNECT, (":path", "/"))),
+            (REQUEST, with(&CONNECT, (":scheme", "http"))),
+            (REQUEST, with(&CONNECT, (":protocol", "websocket"))),
+            (REQUEST, with(&CONNECT, (":authority", "b"))),
+            (REQUEST, CONNECT[..1].to_vec()),
+            (REQUEST, GET[..2].to_vec()),
+            (REQUEST, with(&GET, (":status", "200"))),
+            (REQUEST, with(&GET, ("connection", "close"))),
+            (REQUEST, with(&GET, ("te", "gzip"))),
+            (REQUEST, with(&GET, ("Host", "a"))),
+            (REQUEST, with(&GET, ("", "a"))),
+            (REQUEST, with(&GET, ("a b", "a"))),
+            (REQUEST, with(&GET, ("a", "b\r\nc: d"))),
+            (REQUEST, with(&GET, ("a", "b\0"))),
+            (REQUEST, with(&GET, ("a", " b"))),
+            (REQUEST, vec![("a", "b"), CONNECT[0], CONNECT[1]]),
             (Shape::Response, vec![]),
             (Shape::Response, vec![(":status", "20")]),
             (Shape::Response, vec![(":status", "2x0")]),

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
+use crate::trailers::Trailers;
+
 /// What holds for a stream, one bit each.
 pub(crate) mod is {
     /// Nothing more of ours goes out: END_STREAM was framed, or the stream was reset.
@@ -26,17 +28,31 @@ pub(crate) mod is {
     pub(crate) const RESET: u16 = 1 << 8;
     /// The caller has let it go, and what it said before is still to be sent.
     pub(crate) const LET_GO: u16 = 1 << 9;
-    /// The peer said how long its content is.
+    /// The length of the peer's content is known, see [`Stream::left`](super::Stream::left).
     pub(crate) const COUNTED: u16 = 1 << 10;
+    /// The request's method is HEAD.
+    pub(crate) const HEAD: u16 = 1 << 11;
+    /// The request is an extended CONNECT (RFC 8441 §4).
+    pub(crate) const EXTENDED: u16 = 1 << 12;
+    /// Trailers are to follow what is queued.
+    pub(crate) const TRAILERS: u16 = 1 << 13;
+    /// It waits for room and is in the line of those that may have some.
+    pub(crate) const LISTED: u16 = 1 << 14;
 }
 
 /// What waits to be framed.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     front: Bytes,
-    /// Most streams never have two pieces waiting: they have a pointer here and not a list.
-    #[expect(clippy::box_collection, reason = "a quarter of the size")]
-    rest: Option<Box<VecDeque<Bytes>>>,
+    /// Most streams never have two pieces waiting, or trailers: they have a pointer here and not a list.
+    rest: Option<Box<Rest>>,
+}
+
+/// What waits behind the first piece of a stream's data.
+#[derive(Debug, Default)]
+struct Rest {
+    pieces: VecDeque<Bytes>,
+    trailers: Option<Trailers>,
 }
 
 impl Queue {
@@ -44,8 +60,19 @@ impl Queue {
         if self.front.is_empty() {
             self.front = bytes;
         } else {
-            self.rest.get_or_insert_default().push_back(bytes);
+            let rest = self.rest.get_or_insert_default();
+            rest.pieces.push_back(bytes);
         }
+    }
+
+    /// Keeps trailers until all data was framed.
+    pub(crate) fn set_trailers(&mut self, trailers: Trailers) {
+        self.rest.get_or_insert_default().trailers = Some(trailers);
+    }
+
+    /// The trailers; no data is queued any more.
+    pub(crate) fn take_trailers(&mut self) -> Option<Trailers> {
+        self.rest.take()?.trailers
     }
 
     /// At most so many bytes from the front, in one piece; none if there are none.
@@ -54,10 +81,15 @@ impl Queue {
             return self.front.split_to(most);
         }
         let next = match &mut self.rest {
-            Some(rest) => rest.pop_front().unwrap_or_default(),
+            Some(rest) => rest.pieces.pop_front().unwrap_or_default(),
             None => Bytes::new(),
         };
-        if next.is_empty() {
+        if next.is_empty()
+            && self
+                .rest
+                .as_ref()
+                .is_some_and(|rest| rest.trailers.is_none())
+        {
             self.rest = None;
         }
         std::mem::replace(&mut self.front, next)
@@ -79,10 +111,12 @@ pub(crate) struct Stream {
     /// Bytes in `queue`.
     pub(crate) queued: u32,
     pub(crate) queue: Queue,
+    /// Bytes of content that are still to come, if the stream is [`is::COUNTED`].
+    pub(crate) left: u64,
 }
 
-// Two hundred of them on every tunnel.
-const _: () = assert!(size_of::<Stream>() <= 64);
+// Two hundred of them on every tunnel. The length of the content is here and not in a list, which each DATA frame would search.
+const _: () = assert!(size_of::<Stream>() <= 72);
 
 impl Stream {
     pub(crate) fn new(id: u32, state: u16, window: i32, credit: u32) -> Self {
@@ -94,6 +128,7 @@ impl Stream {
             held: 0,
             queued: 0,
             queue: Queue::default(),
+            left: 0,
         }
     }
 
@@ -112,9 +147,31 @@ impl Stream {
         self.state &= !what;
     }
 
+    /// What it may queue more, where no more than `most` may wait and nothing that its window does not allow.
+    #[inline]
+    pub(crate) fn room(&self, most: u32) -> u32 {
+        let most = most.min(self.window.max(0) as u32);
+        most.saturating_sub(self.queued)
+    }
+
     /// True if nothing more travels in either direction.
     pub(crate) fn is_over(&self) -> bool {
         self.state & (is::SENT | is::HEARD) == is::SENT | is::HEARD
+    }
+
+    /// So many bytes of content come; the error is one of a stream whose length is known.
+    #[inline]
+    pub(crate) fn content(&mut self, bytes: u32, end: bool) -> Option<&'static str> {
+        if !self.is(is::COUNTED) {
+            return None;
+        }
+        match self.left.checked_sub(u64::from(bytes)) {
+            Some(rest) if rest == 0 || !end => {
+                self.left = rest;
+                None
+            }
+            _ => Some("content of another length than it says"),
+        }
     }
 
     /// True if it could send something now, were it for its own window.

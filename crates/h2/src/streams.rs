@@ -1,4 +1,4 @@
-//! The streams of a connection by number. Numbers only grow, so a sorted list and a memory of the last one do.
+//! The streams of a connection by number: a slab, and a list of numbers that is sorted because numbers only grow.
 
 use slab::Slab;
 
@@ -7,21 +7,27 @@ use crate::stream::Stream;
 /// Numbers of streams that we reset, of which frames may still be under way.
 const REMEMBERED: usize = 32;
 
+/// The slot of a stream that was removed.
+const GONE: u32 = u32::MAX;
+
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     slots: Slab<Stream>,
     /// Number and slot, sorted within the numbers of each side: those we opened and those the peer did are never both used.
+    /// A stream that was removed keeps its place as [`GONE`] until half of the list is gone.
     order: Vec<(u32, u32)>,
-    /// Where the last one that was asked for is in `slots`.
+    /// Number and slot of the stream that was asked for last.
     last: (u32, u32),
     reset: Vec<u32>,
     /// Numbers up to this one may have been forgotten.
     forgotten: u32,
+    /// Places of `order` that are gone.
+    gone: u32,
 }
 
 impl Streams {
     pub(crate) fn len(&self) -> usize {
-        self.order.len()
+        self.slots.len()
     }
 
     /// Adds a stream whose number is larger than all before it.
@@ -33,14 +39,38 @@ impl Streams {
         &mut self.slots[slot]
     }
 
+    /// The place of a number in `order`. The newest numbers have no gaps in most lists, so the distance from the newest is
+    /// tried before the list is searched.
+    #[inline]
+    fn place(&self, id: u32) -> Option<usize> {
+        steps::count(1);
+        let newest = self.order.len().checked_sub(1)?;
+        let distance = self.order[newest].0.checked_sub(id)? / 2;
+        if let Some(guess) = newest.checked_sub(distance as usize)
+            && self.order[guess].0 == id
+        {
+            return Some(guess);
+        }
+        steps::count(u64::from(self.order.len().ilog2()) + 1);
+        self.order.binary_search_by_key(&id, |(id, _)| *id).ok()
+    }
+
     #[inline]
     fn find(&mut self, id: u32) -> Option<usize> {
         if self.last.0 == id && id != 0 {
             return Some(self.last.1 as usize);
         }
-        let place = self.order.binary_search_by_key(&id, |(id, _)| *id).ok()?;
-        self.last = self.order[place];
-        Some(self.last.1 as usize)
+        self.search(id)
+    }
+
+    #[inline(never)]
+    fn search(&mut self, id: u32) -> Option<usize> {
+        let found = self.order[self.place(id)?];
+        if found.1 == GONE {
+            return None;
+        }
+        self.last = found;
+        Some(found.1 as usize)
     }
 
     #[inline]
@@ -50,13 +80,23 @@ impl Streams {
     }
 
     pub(crate) fn remove(&mut self, id: u32) -> Option<Stream> {
-        let place = self.order.binary_search_by_key(&id, |(id, _)| *id).ok()?;
-        let (_, slot) = self.order.remove(place);
+        let place = self.place(id)?;
+        let slot = std::mem::replace(&mut self.order[place].1, GONE);
+        if slot == GONE {
+            return None;
+        }
         self.last = (0, 0);
+        self.gone += 1;
+        if self.gone as usize > self.order.len() / 2 {
+            steps::count(self.order.len() as u64);
+            self.order.retain(|(_, slot)| *slot != GONE);
+            self.gone = 0;
+        }
         self.slots.try_remove(slot as usize)
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
+        steps::count(self.slots.len() as u64);
         self.slots.iter_mut().map(|(_, stream)| stream)
     }
 
@@ -75,9 +115,95 @@ impl Streams {
 
     /// Gives memory back if there are no streams.
     pub(crate) fn rest(&mut self) {
-        if self.order.is_empty() {
+        if self.slots.is_empty() {
             self.slots = Slab::new();
             self.order = Vec::new();
+            self.gone = 0;
+        }
+    }
+}
+
+/// A count of what the lists of streams cost, for tests; nothing otherwise.
+pub(crate) mod steps {
+    #[cfg(test)]
+    thread_local! {
+        static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+
+    #[inline(always)]
+    pub(crate) fn count(_more: u64) {
+        #[cfg(test)]
+        STEPS.with(|steps| steps.set(steps.get() + _more));
+    }
+
+    /// The steps since the last call.
+    #[cfg(test)]
+    pub(crate) fn take() -> u64 {
+        STEPS.with(|steps| steps.replace(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn stream(id: u32) -> Stream {
+        Stream::new(id, 0, 0, 0)
+    }
+
+    proptest! {
+        #[test]
+        fn keeps_what_a_set_keeps(steps in prop::collection::vec((0u32..4, 1u32..40), 1..300)) {
+            let (mut streams, mut set, mut next) = (Streams::default(), BTreeSet::new(), 1);
+            for (what, number) in steps {
+                let nth = number as usize % (set.len() + 1);
+                let id = set.iter().nth(nth).copied().unwrap_or(2 * number + 1);
+                match what {
+                    0 => {
+                        // Peers may leave numbers out.
+                        next += 2 * (number / 30);
+                        streams.insert(stream(next));
+                        set.insert(next);
+                        next += 2;
+                    }
+                    1 => {
+                        let oldest = set.pop_first().unwrap_or(id);
+                        streams.remove(oldest);
+                    }
+                    2 => prop_assert_eq!(streams.remove(id).is_some(), set.remove(&id)),
+                    _ => {}
+                }
+                prop_assert_eq!(streams.get(id).map(|stream| stream.id), set.get(&id).copied());
+                prop_assert_eq!(streams.len(), set.len());
+                prop_assert!(streams.order.len() <= 2 * set.len() + 1);
+                for id in &set {
+                    prop_assert_eq!(streams.get(*id).map(|stream| stream.id), Some(*id));
+                }
+            }
+        }
+    }
+
+    /// A peer that leaves numbers out pays with a search and no more.
+    #[test]
+    fn a_stream_is_found_in_few_steps_whatever_the_numbers() {
+        for gap in [2, 2000] {
+            let mut streams = Streams::default();
+            let ids: Vec<u32> = (0..4000).map(|n| 1 + n * gap).collect();
+            ids.iter().for_each(|id| {
+                streams.insert(stream(*id));
+            });
+            steps::take();
+            for id in ids.iter().rev().chain(&ids) {
+                assert!(streams.get(*id).is_some());
+            }
+            for id in &ids {
+                assert!(streams.remove(*id).is_some());
+            }
+            let most = if gap == 2 { 4 } else { 20 };
+            assert!(steps::take() < 3 * 4000 * most);
+            assert_eq!(streams.len(), 0);
         }
     }
 }

@@ -47,6 +47,13 @@ impl Connection {
                 self.peer.max_frame = value;
             }
             setting::MAX_HEADER_LIST_SIZE => self.peer.max_header_list = value,
+            setting::ENABLE_CONNECT_PROTOCOL => {
+                // It may not be taken back (RFC 8441 §3).
+                if value > 1 || value == 0 && self.peer.extended_connect {
+                    return Err(ConnectionError::protocol(Cause::Setting));
+                }
+                self.peer.extended_connect = value == 1;
+            }
             _ => {}
         }
         Ok(None)
@@ -60,13 +67,11 @@ impl Connection {
         }
         let change = value as i32 - self.peer.window as i32;
         self.peer.window = value;
-        self.room_made = true;
+        self.waiting.change();
         for stream in self.streams.iter_mut() {
             stream.window = stream.window.checked_add(change).ok_or(wrong)?;
-            if stream.has_work() && !stream.is(is::READY) {
-                stream.set(is::READY);
-                self.ready.push_back(stream.id);
-            }
+            self.turns.add(stream);
+            self.waiting.may_have_room(stream);
         }
         Ok(())
     }
@@ -137,7 +142,7 @@ impl Connection {
             for id in ids {
                 // What still comes of them is no matter: the peer said that it looks at none of it.
                 self.end(id, is::SENT | is::HEARD | is::RESET);
-                self.unprocessed.push_back(id);
+                self.unprocessed.get_or_insert_default().push_back(id);
             }
         }
         let last = StreamId::of(last);
@@ -155,7 +160,7 @@ impl Connection {
                 (_, ..=LARGEST_WINDOW) => {
                     self.window = after;
                     self.credits = self.credits.wrapping_add(1);
-                    self.room_made = true;
+                    self.waiting.change();
                     return Ok(None);
                 }
                 _ => overflow,
@@ -176,11 +181,8 @@ impl Connection {
             (_, Some(after)) => {
                 stream.window = after;
                 self.credits = self.credits.wrapping_add(1);
-                self.room_made |= stream.is(is::WAITING);
-                if stream.has_work() && !stream.is(is::READY) {
-                    stream.set(is::READY);
-                    self.ready.push_back(id);
-                }
+                self.turns.add(stream);
+                self.waiting.may_have_room(stream);
                 return Ok(None);
             }
             (_, None) => overflow,

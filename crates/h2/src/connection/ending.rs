@@ -1,7 +1,5 @@
 //! How a connection is asked after, drained and ended, and what it gives back when it idles.
 
-use std::collections::VecDeque;
-
 use super::{Closing, Connection, EVERY_STREAM, control};
 use crate::code::Code;
 use crate::error::{Cause, ConnectionError};
@@ -69,8 +67,8 @@ impl Connection {
             self.fields.rest();
             self.decoder.rest();
             self.streams.rest();
-            self.ready = VecDeque::new();
-            self.waiting = VecDeque::new();
+            self.turns.rest();
+            self.waiting.rest();
         }
         if self.block.is_empty() {
             self.block = Vec::new();
@@ -82,7 +80,7 @@ impl Connection {
             return;
         }
         self.failed = Some(error);
-        self.ready.clear();
+        self.turns.clear();
         let last = match self.closing {
             Closing::After(last) => last,
             _ => self.highest,

@@ -56,6 +56,7 @@ impl Connection {
     }
 
     /// A header list came on a stream.
+    #[inline(never)]
     pub(super) fn headers(&mut self, id: u32, end: bool, now: Moment) -> Outcome<'static> {
         let Some(stream) = self.streams.get(id) else {
             if self.server && id % 2 == 1 && id > self.highest {
@@ -96,9 +97,12 @@ impl Connection {
             return fault.map(Some);
         }
         let status = said.status;
-        // The answers of other requests may tell the length of what they do not have.
-        let counts = answer && status >= 300 && status != 304 && state & is::CONNECT != 0;
-        if let Some(why) = self.count(id, said.length, counts, end) {
+        let length = if answer {
+            content_of_answer(state, &said)
+        } else {
+            Length::Open
+        };
+        if let Some(why) = self.expect_content(id, length, end) {
             let fault = self.fault(id, Code::PROTOCOL_ERROR, Cause::Malformed(why), now);
             return fault.map(Some);
         }
@@ -144,12 +148,30 @@ impl Connection {
             self.reply(&frame::word(kind::RST_STREAM, id, Code::REFUSED_STREAM.0))?;
             return Ok(None);
         }
-        let said = match self.judged(Shape::Request) {
+        let shape = Shape::Request {
+            extended_connect: self.config.extended_connect,
+        };
+        let said = match self.judged(shape) {
             Ok(said) => said,
+            Err((_, Cause::HeaderList | Cause::TooManyFields)) if self.config.tell_large => {
+                self.charge(Abuse::ProvokedResets, now)?;
+                self.open(id, 0);
+                if end {
+                    self.end(id, is::HEARD);
+                }
+                let stream = StreamId::of(id);
+                return Ok(Some(Event::TooLarge { stream, end }));
+            }
             Err((code, cause)) => return self.fault(id, code, cause, now).map(Some),
         };
-        self.open(id, if said.connect { is::CONNECT } else { 0 });
-        if let Some(why) = self.count(id, said.length, !said.connect, end) {
+        let (flags, length) = match said {
+            // Whatever it says of a length (RFC 9110 §9.3.6).
+            Said { connect: true, .. } => (is::CONNECT, Length::Open),
+            Said { head: true, .. } => (is::HEAD, said.length),
+            _ => (0, said.length),
+        };
+        self.open(id, flags);
+        if let Some(why) = self.expect_content(id, length, end) {
             let fault = self.fault(id, Code::PROTOCOL_ERROR, Cause::Malformed(why), now);
             self.release(StreamId::of(id));
             return fault.map(Some);
@@ -164,38 +186,40 @@ impl Connection {
         }))
     }
 
-    /// Takes note of the length that a header block gives, if it `counts` there, and judges the end of content that has one.
-    fn count(&mut self, id: u32, length: Length, counts: bool, end: bool) -> Option<&'static str> {
+    /// Takes note of the length of the content that follows a header block, and judges the end of content that has one.
+    fn expect_content(&mut self, id: u32, length: Length, end: bool) -> Option<&'static str> {
+        let stream = self.streams.get(id)?;
         match length {
-            Length::Bad if counts => return Some("a content-length that is no number"),
-            Length::Bytes(bytes) if counts => {
-                self.streams.get(id)?.set(is::COUNTED);
-                self.lengths.push((id, bytes));
+            Length::Bad => return Some("a content-length that is no number"),
+            Length::Bytes(bytes) => {
+                stream.set(is::COUNTED);
+                stream.left = bytes;
             }
-            _ => {}
+            Length::Open => {}
         }
-        if end { self.content(id, 0, true) } else { None }
-    }
-
-    /// So many bytes of content come on a stream; the error is one of a stream that said how many.
-    pub(super) fn content(&mut self, id: u32, bytes: u32, end: bool) -> Option<&'static str> {
-        if !self.streams.get(id)?.is(is::COUNTED) {
-            return None;
-        }
-        let (_, left) = self.lengths.iter_mut().find(|(of, _)| *of == id)?;
-        match left.checked_sub(u64::from(bytes)) {
-            Some(rest) if rest == 0 || !end => {
-                *left = rest;
-                None
-            }
-            _ => Some("content of another length than it says"),
-        }
+        if end { stream.content(0, true) } else { None }
     }
 
     fn judged(&self, shape: Shape) -> Result<Said, (Code, Cause)> {
         if self.fields.is_too_large() {
             return Err((Code::ENHANCE_YOUR_CALM, Cause::HeaderList));
         }
+        if self.fields.is_too_many() {
+            return Err((Code::ENHANCE_YOUR_CALM, Cause::TooManyFields));
+        }
         judge(&self.fields, shape).map_err(|why| (Code::PROTOCOL_ERROR, Cause::Malformed(why)))
+    }
+}
+
+/// How long the content is that follows an answer to a request of this state (RFC 9110 §6.4.1, RFC 9113 §8.1.1).
+fn content_of_answer(state: u16, said: &Said) -> Length {
+    match said.status {
+        ..200 => Length::Open,
+        // A tunnel, whatever it says of a length.
+        200..300 if state & is::CONNECT != 0 => Length::Open,
+        // It may say how long the content would have been; there is none.
+        204 | 304 if said.length != Length::Bad => Length::Bytes(0),
+        _ if state & is::HEAD != 0 && said.length != Length::Bad => Length::Bytes(0),
+        _ => said.length,
     }
 }

@@ -32,7 +32,7 @@ impl Connection {
 
     fn step<'a>(&mut self, input: &mut &'a [u8], now: Moment) -> Outcome<'a> {
         loop {
-            if let Some(id) = self.unprocessed.pop_front() {
+            if let Some(id) = self.next_unprocessed() {
                 let stream = StreamId::of(id);
                 if self.is_anybodys(stream) {
                     return Ok(Some(Event::Unprocessed { stream }));
@@ -98,6 +98,15 @@ impl Connection {
         }
     }
 
+    #[inline]
+    fn next_unprocessed(&mut self) -> Option<u32> {
+        let next = self.unprocessed.as_mut()?.pop_front();
+        if next.is_none() {
+            self.unprocessed = None;
+        }
+        next
+    }
+
     /// False of a stream that its caller let go, which is over with it if it is over.
     fn is_anybodys(&mut self, stream: StreamId) -> bool {
         let Some(state) = self.streams.get(stream.0) else {
@@ -149,19 +158,14 @@ impl Connection {
         } else if ours && !answered {
             let cause = Cause::Malformed("data before the header block");
             Some((Code::PROTOCOL_ERROR, cause))
-        } else if stream.is(is::COUNTED) {
-            let why = self.content(id, length - padding, end_stream);
-            why.map(|why| (Code::PROTOCOL_ERROR, Cause::Malformed(why)))
         } else {
-            None
+            let why = stream.content(length - padding, end_stream);
+            why.map(|why| (Code::PROTOCOL_ERROR, Cause::Malformed(why)))
         };
         if let Some((code, cause)) = fault {
             self.drop_data(length);
             return self.fault(id, code, cause, now).map(Some);
         }
-        let Some(stream) = self.streams.get(id) else {
-            return Ok(None);
-        };
         stream.credit -= length;
         stream.held += length;
         if let_go {

@@ -2,9 +2,9 @@
 
 use super::{Connection, EVERY_STREAM};
 use crate::abuse::Abuse;
-use crate::error::{Gone, RequestError, StreamId};
+use crate::error::{Gone, InformError, RequestError, StreamId};
 use crate::frame::{HEAD, Head, flag, kind};
-use crate::hpack::{Field, Prebuilt};
+use crate::hpack::{Field, Known, Prebuilt};
 use crate::stream::is;
 
 impl Connection {
@@ -33,14 +33,19 @@ impl Connection {
         if size > self.peer.max_header_list as usize {
             return Err(RequestError::HeaderList);
         }
+        let flags = prebuilt.map_or(0, Prebuilt::request_flags);
+        let flags = fields
+            .iter()
+            .fold(flags, |flags, field| flags | field.request_flags());
+        if flags & is::EXTENDED != 0 && !self.peer.extended_connect {
+            return Err(RequestError::ExtendedConnect);
+        }
         let id = self.next;
         self.next += 2;
-        let connect =
-            prebuilt.is_some_and(Prebuilt::is_connect) || fields.iter().any(Field::is_connect);
-        self.open(id, is::OURS | if connect { is::CONNECT } else { 0 });
+        self.open(id, is::OURS | flags);
         // It may be answered by "continue" and by "early hints".
-        self.meters.earn(Abuse::HeaderFlood, 2);
-        self.write_block(id, prebuilt, fields, end);
+        self.earn(Abuse::HeaderFlood, 2);
+        self.write_block(id, prebuilt, fields.iter().copied(), end);
         if end {
             self.end(id, is::SENT);
         }
@@ -64,18 +69,48 @@ impl Connection {
             return Err(Gone);
         }
         stream.set(is::ANSWERED);
-        self.write_block(id, prebuilt, fields, end);
+        self.write_block(id, prebuilt, fields.iter().copied(), end);
         if end {
             self.end(id, is::SENT);
         }
         Ok(())
     }
 
-    fn write_block(
+    /// Sends an informational answer (RFC 9110 §15.2) before the answer: a status of 100 to 199 but 101, which HTTP/2 does
+    /// not have (RFC 9113 §8.6), and fields.
+    ///
+    /// # Errors
+    /// Nothing was sent, see [`InformError`].
+    pub fn inform(
+        &mut self,
+        stream: StreamId,
+        status: u16,
+        fields: &[Field<'_>],
+    ) -> Result<(), InformError> {
+        let id = stream.0;
+        let stream = self.streams.get(id).ok_or(InformError::Gone)?;
+        if stream.is(is::SENT | is::ENDING | is::ANSWERED | is::OURS) || self.failed.is_some() {
+            return Err(InformError::Gone);
+        }
+        if !(100..200).contains(&status) || status == 101 {
+            return Err(InformError::Status);
+        }
+        // The other half is left to final answers.
+        if self.output.replies() > self.config.unread_replies / 2 {
+            return Err(InformError::Unread);
+        }
+        let digits = [status / 100, status / 10 % 10, status % 10].map(|digit| b'0' + digit as u8);
+        let status = std::iter::once(Field::known(Known::Status, &digits));
+        self.write_block(id, None, status.chain(fields.iter().copied()), false);
+        Ok(())
+    }
+
+    /// Writes a header block in as many frames as the peer's SETTINGS_MAX_FRAME_SIZE needs.
+    pub(super) fn write_block<'a>(
         &mut self,
         id: u32,
         prebuilt: Option<&Prebuilt>,
-        fields: &[Field<'_>],
+        fields: impl Iterator<Item = Field<'a>>,
         end: bool,
     ) {
         let most = self.peer.max_frame as usize;
@@ -94,7 +129,7 @@ impl Connection {
             if let Some(prebuilt) = prebuilt {
                 out.extend_from_slice(prebuilt.bytes());
             }
-            fields.iter().for_each(|field| encoder.field(*field, out));
+            fields.for_each(|field| encoder.field(field, out));
             let length = out.len() - at - HEAD;
             if length <= most {
                 let head = head(kind::HEADERS, flag::END_HEADERS | end, length);

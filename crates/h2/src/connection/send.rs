@@ -7,7 +7,9 @@ use crate::abuse::Abuse;
 use crate::code::Code;
 use crate::error::{Gone, StreamId};
 use crate::frame::{HEAD, Head, flag, kind};
+use crate::hpack::Field;
 use crate::stream::is;
+use crate::trailers::Trailers;
 
 /// Frames of a stream that may be under way when we reset it.
 const UNDER_WAY: u32 = 100;
@@ -26,10 +28,7 @@ impl Connection {
         let left = self.room_left();
         let most = self.config.send_buffer;
         match self.streams.get(stream.0) {
-            Some(stream) => {
-                let most = most.min(stream.window.max(0) as u32);
-                left.min(most.saturating_sub(stream.queued) as usize)
-            }
+            Some(stream) => left.min(stream.room(most) as usize),
             None => 0,
         }
     }
@@ -50,40 +49,36 @@ impl Connection {
 
     /// True if [`Connection::next_with_room`] has not come to an end, while nothing is queued whose leaving would bring it on.
     pub fn has_waiting(&self) -> bool {
-        self.room_made && !self.waiting.is_empty() && self.queued() == 0
+        self.waiting.has_changed() && self.queued() == 0
     }
 
     /// Asks to be told by [`Connection::next_with_room`] when there is room for this stream.
     pub fn await_room(&mut self, stream: StreamId) {
-        let id = stream.0;
-        if let Some(stream) = self.streams.get(id)
-            && !stream.is(is::WAITING)
-        {
+        if let Some(stream) = self.streams.get(stream.0) {
             stream.set(is::WAITING);
-            self.waiting.push_back(id);
-            self.room_made = true;
+            self.waiting.may_have_room(stream);
+            self.waiting.tidy(&mut self.streams);
         }
     }
 
     /// A stream that waited and has room now, or is over. Ask until there is none, whenever output was taken.
     pub fn next_with_room(&mut self) -> Option<StreamId> {
-        if !self.room_made {
+        if !self.waiting.has_changed() {
             return None;
         }
-        for _ in 0..self.waiting.len() {
-            let id = self.waiting.pop_front()?;
-            let stream = StreamId::of(id);
-            let room = self.room(stream);
-            match self.streams.get(id) {
-                Some(state) if room > 0 || state.is(is::SENT) => {
-                    state.unset(is::WAITING);
-                    return Some(stream);
-                }
-                Some(_) => self.waiting.push_back(id),
-                None => {}
+        let (left, most) = (self.room_left(), self.config.send_buffer);
+        while let Some(stream) = self.waiting.first(&mut self.streams) {
+            let is_over = stream.is(is::SENT);
+            if left == 0 && !is_over {
+                break;
+            }
+            self.waiting.leave(stream);
+            if is_over || stream.room(most) > 0 {
+                stream.unset(is::WAITING);
+                return Some(StreamId::of(stream.id));
             }
         }
-        self.room_made = false;
+        self.waiting.looked();
         None
     }
 
@@ -104,8 +99,7 @@ impl Connection {
     /// # Errors
     /// The stream is over, or its end was announced before.
     pub fn send(&mut self, stream: StreamId, bytes: Bytes) -> Result<(), Gone> {
-        let id = stream.0;
-        let stream = self.streams.get(id).ok_or(Gone)?;
+        let stream = self.streams.get(stream.0).ok_or(Gone)?;
         if stream.is(is::SENT | is::ENDING) || self.failed.is_some() {
             return Err(Gone);
         }
@@ -116,10 +110,7 @@ impl Connection {
         stream.queued = stream.queued.checked_add(length).ok_or(Gone)?;
         stream.queue.push(bytes);
         self.queued += length as usize;
-        if stream.window > 0 && !stream.is(is::READY) {
-            stream.set(is::READY);
-            self.ready.push_back(id);
-        }
+        self.turns.add(stream);
         Ok(())
     }
 
@@ -128,16 +119,35 @@ impl Connection {
     /// # Errors
     /// The stream is over.
     pub fn finish(&mut self, stream: StreamId) -> Result<(), Gone> {
-        let id = stream.0;
-        let stream = self.streams.get(id).ok_or(Gone)?;
+        let stream = self.streams.get(stream.0).ok_or(Gone)?;
         if stream.is(is::SENT) || self.failed.is_some() {
             return Err(Gone);
         }
         stream.set(is::ENDING);
-        if stream.has_work() && !stream.is(is::READY) {
-            stream.set(is::READY);
-            self.ready.push_back(id);
+        self.turns.add(stream);
+        Ok(())
+    }
+
+    /// Ends our direction of a stream behind what is queued with trailers (RFC 9113 §8.1), in place of
+    /// [`Connection::finish`]. No field may be a pseudo-header field; names are in lower case.
+    ///
+    /// # Errors
+    /// The stream is over, its end was announced before, or its request was not answered yet.
+    pub fn trailers(&mut self, stream: StreamId, fields: &[Field<'_>]) -> Result<(), Gone> {
+        let id = stream.0;
+        let stream = self.streams.get(id).ok_or(Gone)?;
+        let begun = stream.is(is::OURS | is::ANSWERED);
+        if stream.is(is::SENT | is::ENDING) || !begun || self.failed.is_some() {
+            return Err(Gone);
         }
+        if stream.queued == 0 {
+            self.write_block(id, None, fields.iter().copied(), true);
+            self.end(id, is::SENT);
+            return Ok(());
+        }
+        stream.queue.set_trailers(Trailers::new(fields));
+        stream.set(is::ENDING | is::TRAILERS);
+        self.turns.add(stream);
         Ok(())
     }
 
@@ -150,7 +160,7 @@ impl Connection {
         if !over && self.failed.is_none() {
             self.reset_with(stream.0, code);
             // What the peer sent before it hears of it.
-            self.meters.earn(Abuse::UselessFrames, UNDER_WAY);
+            self.earn(Abuse::UselessFrames, UNDER_WAY);
         }
     }
 
@@ -183,30 +193,40 @@ impl Connection {
         }
     }
 
+    /// Writes the trailers of a stream whose data is framed.
+    #[cold]
+    #[inline(never)]
+    fn write_trailers(&mut self, id: u32) {
+        let stream = self.streams.get(id);
+        if let Some(trailers) = stream.and_then(|stream| stream.queue.take_trailers()) {
+            self.write_block(id, None, trailers.fields(), true);
+        }
+    }
+
     /// Frames data of streams in turn, until a write is full.
+    #[inline]
     fn fill(&mut self) {
-        let mut stuck = 0;
-        while stuck < self.ready.len() && self.output.len() < self.config.write {
-            let Some(id) = self.ready.pop_front() else {
+        if !self.turns.is_empty() {
+            self.frame();
+        }
+    }
+
+    #[inline(never)]
+    fn frame(&mut self) {
+        while self.output.len() < self.config.write {
+            let Some(id) = self.turns.next(self.window > 0) else {
                 return;
             };
             let Some(stream) = self.streams.get(id) else {
                 continue;
             };
+            stream.unset(is::READY);
             if !stream.has_work() {
-                stream.unset(is::READY);
                 continue;
             }
-            if stream.queued > 0 && self.window == 0 {
-                // Others may have an end to send, which needs no window.
-                self.ready.push_back(id);
-                stuck += 1;
-                continue;
-            }
-            let turn = if self.ready.is_empty() {
-                self.config.turn * 4
-            } else {
-                self.config.turn
+            let turn = match self.turns.has_data() {
+                true => self.config.turn,
+                false => self.config.turn * 4,
             };
             let most = turn
                 .min(self.peer.max_frame)
@@ -217,10 +237,15 @@ impl Connection {
             let left = left.max(LEAST_FRAME + HEAD) - HEAD;
             let length = stream.queued.min(most).min(left as u32);
             let end = length == stream.queued && stream.is(is::ENDING);
+            let trailers = end && stream.is(is::TRAILERS);
             let head = Head {
                 length,
                 kind: kind::DATA,
-                flags: if end { flag::END_STREAM } else { 0 },
+                flags: if end && !trailers {
+                    flag::END_STREAM
+                } else {
+                    0
+                },
                 stream: id,
             };
             self.output.small(&head.bytes());
@@ -235,16 +260,18 @@ impl Connection {
             stream.window -= length as i32;
             self.window -= length;
             self.queued -= length as usize;
-            self.room_made = true;
-            if stream.has_work() && !end {
-                self.ready.push_back(id);
-            } else {
-                stream.unset(is::READY);
+            self.waiting.change();
+            self.waiting.may_have_room(stream);
+            if !end {
+                self.turns.add(stream);
             }
             let crumb =
                 more && (length as usize) < LEAST_FRAME && (stream.window <= 0 || self.window == 0);
             let let_go = stream.is(is::LET_GO);
             if end {
+                if trailers {
+                    self.write_trailers(id);
+                }
                 self.end(id, is::SENT);
                 if let_go {
                     self.release(StreamId::of(id));
@@ -256,7 +283,7 @@ impl Connection {
                 true => length / CRUMBS,
                 false => (length + HEAD as u32) / 5,
             };
-            self.meters.earn(Abuse::WindowUpdateFlood, explained);
+            self.earn(Abuse::WindowUpdateFlood, explained);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::statics::STATIC;
 use super::table::Table;
-use super::{TABLE, Unreadable, huffman, integer};
+use super::{Known, TABLE, Unreadable, huffman, integer};
 use crate::fields::Fields;
 
 /// Reads the blocks that one peer sends on one connection.
@@ -34,8 +34,8 @@ impl Decoder {
         while let Some(&first) = block.first() {
             if first & 0x80 != 0 {
                 let index = integer::read(&mut block, 7)?;
-                let (name, value) = self.entry(index)?;
-                fields.push(name, value);
+                let (known, name, value) = self.entry(index)?;
+                fields.push(known, name, value);
             } else if first & 0xe0 == 0x20 {
                 let most = integer::read(&mut block, 5)?;
                 if begun || most > TABLE {
@@ -61,26 +61,27 @@ impl Decoder {
         fields.begin();
         if index == 0 {
             string(block, fields)?;
+            fields.end_new_name();
         } else {
-            let (name, _) = self.entry(index)?;
+            let (known, name, _) = self.entry(index)?;
             fields.append(name);
+            fields.end_name(known);
         }
-        fields.end_name();
         string(block, fields)?;
         match fields.end_value() {
             None if keep => self.table.clear(),
-            Some((name, value)) if keep => self.table.insert(name, value),
+            Some((known, name, value)) if keep => self.table.insert(known, name, value),
             _ => {}
         }
         Ok(())
     }
 
     #[inline]
-    fn entry(&self, index: u32) -> Result<(&[u8], &[u8]), Unreadable> {
+    fn entry(&self, index: u32) -> Result<(Option<Known>, &[u8], &[u8]), Unreadable> {
         const BAD: Unreadable = "an index of no field";
         let place = (index as usize).checked_sub(1).ok_or(BAD)?;
         match STATIC.get(place) {
-            Some((name, value)) => Ok((name.as_bytes(), value.as_bytes())),
+            Some((name, value)) => Ok((Known::of_static(place), name.as_bytes(), value.as_bytes())),
             None => self.table.get(place - STATIC.len()).ok_or(BAD),
         }
     }
@@ -103,7 +104,15 @@ fn string(block: &mut &[u8], fields: &mut Fields) -> Result<(), Unreadable> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::Limits;
     use proptest::prelude::*;
+
+    fn limits(size: u32) -> Limits {
+        Limits {
+            size,
+            fields: 100_000,
+        }
+    }
 
     fn hex(text: &str) -> Vec<u8> {
         let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
@@ -114,7 +123,7 @@ mod tests {
     }
 
     fn read(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<(String, String)>, Unreadable> {
-        let mut fields = Fields::new(1 << 16);
+        let mut fields = Fields::new(limits(1 << 16));
         decoder.decode(block, &mut fields)?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Ok(fields
@@ -263,7 +272,7 @@ mod tests {
         block.extend([b'x'; 127 + 1 + 29 * 128]);
         let mut decoder = Decoder::new();
         read(&mut decoder, &block).expect("it fits");
-        let mut fields = Fields::new(16 * 1024);
+        let mut fields = Fields::new(limits(16 * 1024));
         decoder
             .decode(&[0xbe; 16_000], &mut fields)
             .expect("each is good");
@@ -279,7 +288,7 @@ mod tests {
         assert!(decoder.table.get(0).is_some());
         let mut block = hex("40 01 61 7f 81 7f");
         block.extend([b'x'; 127 + 1 + 127 * 128]);
-        let mut fields = Fields::new(500);
+        let mut fields = Fields::new(limits(500));
         decoder.decode(&block, &mut fields).expect("it is good");
         assert!(fields.is_too_large() && fields.is_empty());
         assert!(decoder.table.get(0).is_none());
@@ -291,11 +300,11 @@ mod tests {
         let mut decoder = Decoder::new();
         let mut block = hex("40 01 61 7f 81 0e");
         block.extend([b'x'; 127 + 1 + 14 * 128]);
-        let mut fields = Fields::new(1000);
+        let mut fields = Fields::new(limits(1000));
         decoder.decode(&block, &mut fields).expect("it is good");
         assert!(fields.is_too_large());
         assert_eq!(
-            decoder.table.get(0).map(|(_, value)| value.len()),
+            decoder.table.get(0).map(|(_, _, value)| value.len()),
             Some(1920)
         );
     }
@@ -304,7 +313,7 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(blocks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..5)) {
             let mut decoder = Decoder::new();
-            let mut fields = Fields::new(500);
+            let mut fields = Fields::new(limits(500));
             for block in blocks {
                 fields.clear();
                 let read = decoder.decode(&block, &mut fields);

@@ -1,12 +1,11 @@
 //! Writes header blocks. What is the same for many requests of a connection goes into the peer's table once and is one
 //! byte from then on; nothing is ever pushed out of there, so that an index means the same for as long as the connection
-//! stands.
+//! stands. A connection writes either requests or answers, so the two never share these entries.
 
 use super::statics::STATIC;
-use super::{OVERHEAD, TABLE, integer};
-
-/// Most fields that are kept in a peer's table.
-const PINS: usize = 16;
+use super::{Known, OVERHEAD, TABLE, huffman, integer};
+use crate::config::Config;
+use crate::stream::is;
 
 /// What the peer's decoder should do with a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +27,8 @@ pub struct Field<'a> {
     pub value: &'a [u8],
     /// Whether the peer keeps it.
     pub keep: Keep,
+    /// The number of the name, if it has one.
+    pub(crate) known: Option<Known>,
 }
 
 impl<'a> Field<'a> {
@@ -36,10 +37,25 @@ impl<'a> Field<'a> {
         name: &'a (impl AsRef<[u8]> + ?Sized),
         value: &'a (impl AsRef<[u8]> + ?Sized),
     ) -> Self {
+        Field::numbered(Known::of(name.as_ref()), name.as_ref(), value.as_ref())
+    }
+
+    /// The same, of a name whose number is known: nothing is looked up.
+    pub fn known(known: Known, value: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
+        Field::numbered(Some(known), known.as_str().as_bytes(), value.as_ref())
+    }
+
+    /// A field as it was received, to be sent on.
+    pub fn of(line: crate::FieldLine<'a>) -> Self {
+        Field::numbered(line.known, line.name, line.value)
+    }
+
+    pub(crate) fn numbered(known: Option<Known>, name: &'a [u8], value: &'a [u8]) -> Self {
         Field {
-            name: name.as_ref(),
-            value: value.as_ref(),
+            name,
+            value,
             keep: Keep::No,
+            known,
         }
     }
 
@@ -51,8 +67,14 @@ impl<'a> Field<'a> {
         }
     }
 
-    pub(crate) fn is_connect(&self) -> bool {
-        self.name == b":method" && self.value == b"CONNECT"
+    /// What a request with this field is, as bits of a stream's state.
+    pub(crate) fn request_flags(&self) -> u16 {
+        match (self.known, self.value) {
+            (Some(Known::Method), b"CONNECT") => is::CONNECT,
+            (Some(Known::Method), b"HEAD") => is::HEAD,
+            (Some(Known::Protocol), _) => is::EXTENDED,
+            _ => 0,
+        }
     }
 
     /// As RFC 9113 §6.5.2 counts it.
@@ -61,29 +83,30 @@ impl<'a> Field<'a> {
     }
 }
 
-/// The beginning of a header block, encoded once for all connections: it uses no table but the static one.
+/// The beginning of a header block, encoded once for all connections: it uses no table but the static one, and no Huffman
+/// code.
 #[derive(Debug, Clone)]
 pub struct Prebuilt {
     bytes: Box<[u8]>,
     size: usize,
-    connect: bool,
+    request: u16,
 }
 
 impl Prebuilt {
     /// Encodes these fields; [`Keep::Yes`] has no meaning here.
     pub fn new<'a>(fields: impl IntoIterator<Item = Field<'a>>) -> Self {
-        let (mut bytes, mut size, mut connect) = (Vec::new(), 0, false);
+        let (mut bytes, mut size, mut request) = (Vec::new(), 0, 0);
         for field in fields {
-            connect |= field.is_connect();
+            request |= field.request_flags();
             size += field.size();
             if !whole(field, &mut bytes) {
-                literal(field, &mut bytes);
+                literal(field, false, &mut bytes);
             }
         }
         Prebuilt {
             bytes: bytes.into(),
             size,
-            connect,
+            request,
         }
     }
 
@@ -95,23 +118,62 @@ impl Prebuilt {
         self.size
     }
 
-    pub(crate) fn is_connect(&self) -> bool {
-        self.connect
+    /// What a request with these fields is, as bits of a stream's state.
+    pub(crate) fn request_flags(&self) -> u16 {
+        self.request
+    }
+}
+
+/// A field that the peer keeps.
+#[derive(Debug)]
+struct Pin {
+    /// Name and value in one piece.
+    both: Box<[u8]>,
+    /// The length of the name.
+    name: u32,
+    known: Option<Known>,
+}
+
+impl Pin {
+    #[inline]
+    fn is(&self, field: Field<'_>) -> bool {
+        let name = field.name.len();
+        self.known == field.known
+            && self.name as usize == name
+            && self.both.len() == name + field.value.len()
+            && self.both[name..] == *field.value
+            && (self.known.is_some() || self.both[..name] == *field.name)
     }
 }
 
 /// Writes the blocks of one connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Encoder {
-    /// What the peer keeps, the oldest first: name and value in one piece, and the name's length.
-    pins: Vec<(Box<[u8]>, u32)>,
+    /// What the peer keeps, the oldest first.
+    pins: Vec<Pin>,
+    /// What the pins take of the peer's table, in bytes.
     size: u32,
+    /// Most pins, see [`Config::pins`].
+    most: u8,
+    /// See [`Config::huffman`].
+    huffman: bool,
     /// The peer's table is smaller than the standard's: it is not used, and is to be told so.
     refused: bool,
     told: bool,
 }
 
 impl Encoder {
+    pub(crate) fn new(config: &Config) -> Self {
+        Encoder {
+            pins: Vec::new(),
+            size: 0,
+            most: config.pins,
+            huffman: config.huffman,
+            refused: false,
+            told: false,
+        }
+    }
+
     /// Takes the peer's limit of its table.
     pub(crate) fn limit(&mut self, size: u32) {
         if size < TABLE && !self.refused {
@@ -132,14 +194,7 @@ impl Encoder {
     /// Adds a field to the block.
     pub(crate) fn field(&mut self, field: Field<'_>, out: &mut Vec<u8>) {
         if field.keep == Keep::Yes {
-            let name = field.name.len();
-            let same = |(both, length): &(Box<[u8]>, u32)| {
-                *length as usize == name
-                    && both.len() == name + field.value.len()
-                    && both[name..] == *field.value
-                    && both[..name] == *field.name
-            };
-            if let Some(place) = self.pins.iter().position(same) {
+            if let Some(place) = self.pins.iter().position(|pin| pin.is(field)) {
                 let index = STATIC.len() + self.pins.len() - place;
                 return integer::write(index as u32, 7, 0x80, out);
             }
@@ -147,63 +202,65 @@ impl Encoder {
                 return;
             }
             if !self.refused
-                && self.pins.len() < PINS
+                && self.pins.len() < usize::from(self.most)
                 && self.size as usize + field.size() <= TABLE as usize
             {
                 self.size += field.size() as u32;
-                self.pins
-                    .push(([field.name, field.value].concat().into(), name as u32));
-                return text(field, 6, 0x40, out);
+                self.pins.push(Pin {
+                    both: [field.name, field.value].concat().into(),
+                    name: field.name.len() as u32,
+                    known: field.known,
+                });
+                return text(field, 6, 0x40, self.huffman, out);
             }
         } else if whole(field, out) {
             return;
         }
-        literal(field, out);
+        literal(field, self.huffman, out);
     }
 }
 
 /// Writes a field that the static table has.
+#[inline]
 fn whole(field: Field<'_>, out: &mut Vec<u8>) -> bool {
     // All of them are pseudo-headers, but for one that nobody sends alike.
-    if field.keep == Keep::Never || field.name.first() != Some(&b':') {
+    let Some(known) = field.known.filter(|known| known.is_pseudo()) else {
+        return false;
+    };
+    let (first, last) = known.indices();
+    if first == 0 || field.keep == Keep::Never || field.value.is_empty() {
         return false;
     }
-    let same = |(name, value): &(&str, &str)| {
-        name.as_bytes() == field.name && value.as_bytes() == field.value && !value.is_empty()
-    };
-    match STATIC[..14].iter().position(same) {
-        Some(place) => {
-            integer::write(place as u32 + 1, 7, 0x80, out);
-            true
-        }
-        None => false,
+    let found =
+        (first..=last).find(|index| STATIC[usize::from(*index) - 1].1.as_bytes() == field.value);
+    if let Some(index) = found {
+        integer::write(index.into(), 7, 0x80, out);
     }
+    found.is_some()
 }
 
-fn literal(field: Field<'_>, out: &mut Vec<u8>) {
+fn literal(field: Field<'_>, huffman: bool, out: &mut Vec<u8>) {
     let flags = if field.keep == Keep::Never { 0x10 } else { 0 };
-    text(field, 4, flags, out);
+    text(field, 4, flags, huffman, out);
 }
 
-fn text(field: Field<'_>, bits: u32, flags: u8, out: &mut Vec<u8>) {
-    let same = |(name, _): &(&str, &str)| name.as_bytes() == field.name;
-    let table = if field.name.first() == Some(&b':') {
-        &STATIC[..14]
-    } else {
-        &STATIC[14..]
-    };
-    let offset = if table.len() == 14 { 1 } else { 15 };
-    match table.iter().position(same) {
-        Some(place) => integer::write((place + offset) as u32, bits, flags, out),
-        None => {
-            integer::write(0, bits, flags, out);
-            string(field.name, out);
+fn text(field: Field<'_>, bits: u32, flags: u8, huffman: bool, out: &mut Vec<u8>) {
+    let index = field.known.map_or(0, |known| known.indices().0);
+    integer::write(index.into(), bits, flags, out);
+    if index == 0 {
+        string(field.name, huffman, out);
+    }
+    string(field.value, huffman, out);
+}
+
+fn string(bytes: &[u8], huffman: bool, out: &mut Vec<u8>) {
+    if huffman {
+        let length = huffman::length(bytes);
+        if length < bytes.len() {
+            integer::write(length as u32, 7, 0x80, out);
+            return huffman::encode(bytes, out);
         }
     }
-    string(field.value, out);
-}
-
-fn string(bytes: &[u8], out: &mut Vec<u8>) {
     integer::write(bytes.len() as u32, 7, 0, out);
     out.extend_from_slice(bytes);
 }
@@ -211,9 +268,18 @@ fn string(bytes: &[u8], out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fields::Fields;
+    use crate::fields::{Fields, Limits};
     use crate::hpack::Decoder;
     use proptest::prelude::*;
+
+    const LIMITS: Limits = Limits {
+        size: 1 << 16,
+        fields: 1000,
+    };
+
+    fn encoder() -> Encoder {
+        Encoder::new(&Config::tunnel())
+    }
 
     fn list(fields: &Fields) -> Vec<(Vec<u8>, Vec<u8>)> {
         fields
@@ -229,7 +295,7 @@ mod tests {
             Field::new(":authority", "10.0.0.7:80"),
             Field::new("baggage", &[b'x'; 150]).kept(),
         ];
-        let (mut encoder, mut decoder) = (Encoder::default(), Decoder::new());
+        let (mut encoder, mut decoder) = (encoder(), Decoder::new());
         let mut lengths = Vec::new();
         for _ in 0..3 {
             let mut block = Vec::new();
@@ -237,7 +303,7 @@ mod tests {
             fields
                 .iter()
                 .for_each(|field| encoder.field(*field, &mut block));
-            let mut read = Fields::new(1 << 16);
+            let mut read = Fields::new(LIMITS);
             decoder.decode(&block, &mut read).expect("it is good");
             assert_eq!(read.get("baggage"), Some(&[b'x'; 150][..]));
             assert_eq!(read.get(":authority"), Some(&b"10.0.0.7:80"[..]));
@@ -250,7 +316,7 @@ mod tests {
     /// RFC 7541 §4.2: the next block says so, once, and nothing is kept from then on.
     #[test]
     fn a_peer_with_a_small_table_is_told_that_it_is_not_used() {
-        let mut encoder = Encoder::default();
+        let mut encoder = encoder();
         let block = |encoder: &mut Encoder| {
             let mut out = Vec::new();
             encoder.begin(&mut out);
@@ -272,14 +338,71 @@ mod tests {
         );
     }
 
+    /// RFC 7541 C.4.1 and C.6.1: strings in the Huffman code, where that is shorter.
+    #[test]
+    fn huffman_strings_are_those_of_the_rfc() {
+        let mut encoder = encoder();
+        encoder.huffman = true;
+        let mut out = Vec::new();
+        encoder.field(Field::new(":authority", "www.example.com"), &mut out);
+        assert_eq!(
+            out,
+            b"\x01\x8c\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff"
+        );
+        out.clear();
+        encoder.field(Field::new("cache-control", "private"), &mut out);
+        assert_eq!(out, b"\x0f\x09\x85\xae\xc3\x77\x1a\x4b");
+        // The code of these is longer than they are.
+        out.clear();
+        encoder.field(Field::new("a", "{}~^"), &mut out);
+        assert_eq!(out, b"\0\x01a\x04{}~^");
+    }
+
+    #[test]
+    fn a_field_is_the_same_whether_its_number_was_looked_up_or_given() {
+        for known in Known::ALL {
+            let (mut one, mut other) = (Vec::new(), Vec::new());
+            encoder().field(Field::new(known.as_str(), "x"), &mut one);
+            encoder().field(Field::known(known, "x"), &mut other);
+            assert_eq!(one, other);
+            let mut read = Fields::new(LIMITS);
+            Decoder::new().decode(&one, &mut read).expect("it is good");
+            let line = read.lines().next().expect("it is there");
+            assert_eq!(
+                (line.known, line.name),
+                (Some(known), known.as_str().as_bytes())
+            );
+        }
+    }
+
+    #[test]
+    fn no_more_is_kept_than_the_configuration_says() {
+        let config = Config {
+            pins: 2,
+            ..Config::tunnel()
+        };
+        let mut encoder = Encoder::new(&config);
+        let mut lengths = Vec::new();
+        for _ in 0..2 {
+            for value in ["1", "2", "3"] {
+                let mut out = Vec::new();
+                encoder.field(Field::new("a", value).kept(), &mut out);
+                lengths.push(out.len());
+            }
+        }
+        assert_eq!(lengths, [5, 5, 5, 1, 1, 5]);
+    }
+
     proptest! {
         #[test]
         fn every_list_comes_back(
             blocks in prop::collection::vec(
                 prop::collection::vec(("(:method|:path|baggage|[a-z]{1,9})", "[ -~]{0,60}", 0u8..3), 0..8), 1..12),
             refuse in prop::option::of(0usize..12),
+            huffman: bool,
         ) {
-            let (mut encoder, mut decoder) = (Encoder::default(), Decoder::new());
+            let (mut encoder, mut decoder) = (encoder(), Decoder::new());
+            encoder.huffman = huffman;
             for (number, fields) in blocks.iter().enumerate() {
                 if refuse == Some(number) { encoder.limit(100); }
                 let mut block = Vec::new();
@@ -288,7 +411,7 @@ mod tests {
                     let keep = [Keep::No, Keep::Yes, Keep::Never][usize::from(*keep)];
                     encoder.field(Field { keep, ..Field::new(name, value) }, &mut block);
                 }
-                let mut read = Fields::new(1 << 16);
+                let mut read = Fields::new(LIMITS);
                 prop_assert_eq!(decoder.decode(&block, &mut read), Ok(()));
                 let expected: Vec<_> = fields.iter().map(|(n, v, _)| (n.clone().into_bytes(), v.clone().into_bytes())).collect();
                 prop_assert_eq!(list(&read), expected);

@@ -1,4 +1,4 @@
-//! The Huffman code (RFC 7541 §5.2 and Appendix B). We read it, and write strings as they are.
+//! The Huffman code (RFC 7541 §5.2 and Appendix B).
 
 use super::Unreadable;
 
@@ -36,6 +36,8 @@ struct Codes {
     count: [u32; LONGEST + 1],
     begin: [u16; LONGEST + 1],
     symbols: [u16; 257],
+    /// The code of each symbol.
+    code: [u32; 257],
     /// By the next eight bits: the symbol and the length of a code of at most eight, or no length.
     short: [(u8, u8); 256],
 }
@@ -48,6 +50,7 @@ const fn codes() -> Codes {
         count: [0; LONGEST + 1],
         begin: [0; LONGEST + 1],
         symbols: [0; 257],
+        code: [0; 257],
         short: [(0, 0); 256],
     };
     let (mut length, mut place) = (1, 0);
@@ -58,6 +61,7 @@ const fn codes() -> Codes {
         while symbol <= END {
             if LENGTHS[symbol as usize] as usize == length {
                 codes.symbols[place as usize] = symbol;
+                codes.code[symbol as usize] = codes.first[length] + codes.count[length];
                 if length <= 8 {
                     let code = codes.first[length] + codes.count[length];
                     let (mut bits, end) = (code << (8 - length), (code + 1) << (8 - length));
@@ -74,6 +78,32 @@ const fn codes() -> Codes {
         length += 1;
     }
     codes
+}
+
+/// The length of a string in this code, in bytes.
+pub fn length(text: &[u8]) -> usize {
+    let bits = text
+        .iter()
+        .map(|byte| usize::from(LENGTHS[usize::from(*byte)]));
+    bits.sum::<usize>().div_ceil(8)
+}
+
+/// Encodes a string to the end of `out`, padded with ones (RFC 7541 §5.2).
+pub fn encode(text: &[u8], out: &mut Vec<u8>) {
+    // The bits that are not written yet, at the bottom: fewer than eight between two symbols.
+    let (mut bits, mut have) = (0u64, 0u32);
+    for byte in text {
+        let length = u32::from(LENGTHS[usize::from(*byte)]);
+        bits = bits << length | u64::from(CODES.code[usize::from(*byte)]);
+        have += length;
+        while have >= 8 {
+            have -= 8;
+            out.push((bits >> have) as u8);
+        }
+    }
+    if have > 0 {
+        out.push((bits << (8 - have)) as u8 | 0xff >> have);
+    }
 }
 
 /// Decodes a string to the end of `out`, which may grow by `most` bytes; what is beyond is dropped. Returns its length.
@@ -127,28 +157,17 @@ fn long(bits: u64, have: usize) -> Result<Option<(u8, usize)>, Unreadable> {
     Ok(None)
 }
 
-/// Encodes as a peer does.
-#[cfg(test)]
-pub(crate) fn encode(text: &[u8]) -> Vec<u8> {
-    let mut bits = Vec::new();
-    for byte in text {
-        let length = usize::from(LENGTHS[usize::from(*byte)]);
-        let symbols = &CODES.symbols[usize::from(CODES.begin[length])..];
-        let place = symbols
-            .iter()
-            .position(|symbol| *symbol == u16::from(*byte));
-        let code = CODES.first[length] + place.expect("each byte has a code") as u32;
-        bits.extend((0..length).rev().map(|bit| code >> bit & 1));
-    }
-    bits.resize(bits.len().next_multiple_of(8), 1);
-    let byte = |bits: &[u32]| bits.iter().fold(0, |byte, bit| byte << 1 | *bit as u8);
-    bits.chunks(8).map(byte).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn encode(text: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        super::encode(text, &mut out);
+        assert_eq!(out.len(), length(text));
+        out
+    }
 
     #[test]
     fn the_examples_of_the_rfc_are_read() {

@@ -5,12 +5,14 @@ mod decoder;
 mod encoder;
 pub mod huffman;
 pub mod integer;
+mod names;
 pub mod statics;
 mod table;
 
 pub(crate) use decoder::Decoder;
 pub(crate) use encoder::Encoder;
 pub use encoder::{Field, Keep, Prebuilt};
+pub use names::Known;
 
 /// The size of both dynamic tables, in bytes (RFC 9113 §6.5.2): we announce no other, and use no more of a peer's.
 pub(crate) const TABLE: u32 = 4096;

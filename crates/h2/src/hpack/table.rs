@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{OVERHEAD, TABLE};
+use super::{Known, OVERHEAD, TABLE};
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
@@ -10,6 +10,7 @@ struct Entry {
     at: u32,
     name: u16,
     value: u16,
+    known: Option<Known>,
 }
 
 impl Entry {
@@ -43,11 +44,11 @@ impl Table {
 
     /// The newest entry is 0.
     #[inline]
-    pub(crate) fn get(&self, place: usize) -> Option<(&[u8], &[u8])> {
+    pub(crate) fn get(&self, place: usize) -> Option<(Option<Known>, &[u8], &[u8])> {
         let entry = self.entries.get(place)?;
         let at = entry.at.wrapping_sub(self.base) as usize;
         let (name, rest) = self.bytes.get(at..)?.split_at(usize::from(entry.name));
-        Some((name, &rest[..usize::from(entry.value)]))
+        Some((entry.known, name, &rest[..usize::from(entry.value)]))
     }
 
     /// The encoder chose another size, at most [`TABLE`].
@@ -57,7 +58,7 @@ impl Table {
     }
 
     /// Adds an entry; one that is larger than the table leaves it empty (RFC 7541 §4.4).
-    pub(crate) fn insert(&mut self, name: &[u8], value: &[u8]) {
+    pub(crate) fn insert(&mut self, known: Option<Known>, name: &[u8], value: &[u8]) {
         let size = name.len() + value.len() + OVERHEAD;
         if size > self.most as usize {
             return self.clear();
@@ -70,6 +71,7 @@ impl Table {
             at: self.base.wrapping_add(self.bytes.len() as u32),
             name: name.len() as u16,
             value: value.len() as u16,
+            known,
         });
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(value);
@@ -130,7 +132,7 @@ mod tests {
                     most = size as usize;
                 }
                 let (name, value) = (vec![number as u8; name], vec![!(number as u8); value]);
-                table.insert(&name, &value);
+                table.insert(None, &name, &value);
                 list.insert(0, (name, value));
                 let mut size = 0;
                 let fits = |(name, value): &&Pair| {
@@ -140,7 +142,7 @@ mod tests {
                 let kept = list.iter().take_while(fits).count();
                 list.truncate(kept);
                 for (place, (name, value)) in list.iter().enumerate() {
-                    prop_assert_eq!(table.get(place), Some((&name[..], &value[..])));
+                    prop_assert_eq!(table.get(place), Some((None, &name[..], &value[..])));
                 }
                 prop_assert_eq!(table.get(list.len()), None);
                 prop_assert!(table.bytes.len() <= 2 * TABLE as usize);

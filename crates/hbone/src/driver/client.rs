@@ -99,6 +99,9 @@ impl Handle {
                     RequestError::HeaderList => {
                         ConnectError::Invalid("its headers are more than the peer accepts")
                     }
+                    RequestError::ExtendedConnect => {
+                        ConnectError::Invalid("its peer takes no extended connect")
+                    }
                     RequestError::Closing | RequestError::Exhausted => closed(),
                 })?;
                 core.open(id);

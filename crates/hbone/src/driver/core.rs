@@ -422,7 +422,10 @@ impl Core {
                 news = News::GoAway(code);
                 [None, None]
             }
-            Event::Informational { .. } | Event::Acknowledged => [None, None],
+            // A tunnel's configuration does not ask to be told of requests that are too large.
+            Event::Informational { .. } | Event::TooLarge { .. } | Event::Acknowledged => {
+                [None, None]
+            }
         };
         (news, wakes)
     }
