@@ -3,6 +3,8 @@
 mod control;
 mod ending;
 mod headers;
+#[cfg(test)]
+mod many;
 mod receive;
 mod requests;
 mod send;

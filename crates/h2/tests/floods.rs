@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use lateen_h2::{Abuse, Cause, Code, Config, ConnectionError, Moment};
+use lateen_h2::{Abuse, Allowance, Cause, Code, Config, ConnectionError, Moment};
 
 const NOW: Moment = Moment::from_micros(1_000_000);
 
@@ -256,4 +256,59 @@ fn informational_answers_without_end_are_cut_off() {
     let mut client = client(small(), 1);
     let outcome = flood(&mut client, 10_000, |_| frame(1, 4, 1, b"\x08\x03103"));
     assert_eq!(abused(outcome, 500), Abuse::HeaderFlood);
+}
+
+/// A client with short deadlines: it finishes as many requests as it cancels, far more than the allowance.
+#[test]
+fn requests_that_are_finished_earn_resets() {
+    // Of `period` requests all but one are cancelled.
+    let cancels = |config: Config, period: u32| {
+        let mut server = server(config);
+        (0..8_000u32).find_map(|n| {
+            let id = 1 + 2 * n;
+            let mut result = server.receive(&frame(1, 5, id, b"\x82\x86\x84"), NOW);
+            let (stream, _) = *server.heard.heads.last().expect("it was announced");
+            if n % period == 0 {
+                let _ = server.connection.respond(stream, Some(&ok()), &[], true);
+            } else if result.is_ok() {
+                result = server.receive(&frame(3, 0, id, &[0, 0, 0, 8]), NOW);
+            }
+            server.connection.release(stream);
+            server.write(usize::MAX);
+            server.wire.clear();
+            result.err().map(|error| (n as usize, error))
+        })
+    };
+    assert_eq!(cancels(small(), 2), None);
+    assert_eq!(abused(cancels(small(), 10), 1000), Abuse::RapidReset);
+    let generous = Config {
+        earned_resets: 9,
+        ..small()
+    };
+    assert_eq!(cancels(generous, 10), None);
+    let strict = Config {
+        earned_resets: 0,
+        ..small()
+    };
+    assert_eq!(abused(cancels(strict, 2), 1000), Abuse::RapidReset);
+}
+
+#[test]
+fn allowances_are_those_of_the_configuration() {
+    let few = Allowance {
+        burst: 3,
+        per_second: 1,
+    };
+    let config = || Config {
+        allowances: small().allowances.with(Abuse::PingFlood, few),
+        ..small()
+    };
+    let ping = frame(6, 0, 0, &[1; 8]);
+    let outcome = flood(&mut server(config()), 100, |_| ping.clone());
+    let (count, error) = outcome.expect("it ends");
+    assert_eq!((count, error.cause), (3, Cause::Abuse(Abuse::PingFlood)));
+    // Others are as they were.
+    let useless = frame(2, 0, 1, &[0; 5]);
+    let outcome = flood(&mut server(config()), 100_000, |_| useless.clone());
+    assert_eq!(abused(outcome, 1000), Abuse::UselessFrames);
 }

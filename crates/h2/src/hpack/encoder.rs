@@ -67,6 +67,14 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// The same, never indexed.
+    pub fn secret(self) -> Self {
+        Field {
+            keep: Keep::Never,
+            ..self
+        }
+    }
+
     /// What a request with this field is, as bits of a stream's state.
     pub(crate) fn request_flags(&self) -> u16 {
         match (self.known, self.value) {

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use lateen_h2::{
-    Config, Connection, ConnectionError, Event, Field, Moment, Prebuilt, SharedConfig, StreamId,
+    Config, Connection, ConnectionError, Event, Field, Known, Moment, Prebuilt, SharedConfig,
+    StreamId,
 };
 
 /// What an end has been told.
@@ -19,7 +20,11 @@ pub struct Heard {
     pub unprocessed: Vec<u32>,
     pub pongs: Vec<u32>,
     pub others: Vec<String>,
+    /// Header blocks: stream, which one, and its fields.
+    pub blocks: Vec<(u32, &'static str, List)>,
 }
+
+pub type List = Vec<(String, String)>;
 
 pub struct End {
     pub connection: Connection,
@@ -49,6 +54,23 @@ impl End {
         self.lent = self.lent.max(self.connection.credit().allowance);
         while let Some(event) = self.connection.receive(&mut input, now)? {
             let heard = &mut self.heard;
+            let block = match event {
+                Event::Request { stream, .. } => Some((stream, "request")),
+                Event::TooLarge { stream, .. } => Some((stream, "too large")),
+                Event::Response { stream, .. } => Some((stream, "response")),
+                Event::Informational { stream, .. } => Some((stream, "informational")),
+                Event::Trailers { stream } => Some((stream, "trailers")),
+                _ => None,
+            };
+            if let Some((stream, what)) = block {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                let fields = self.connection.fields();
+                fields
+                    .lines()
+                    .for_each(|line| assert_eq!(line.known, Known::of(line.name)));
+                let list = fields.iter().map(|(name, value)| (text(name), text(value)));
+                heard.blocks.push((stream.get(), what, list.collect()));
+            }
             match event {
                 Event::Request { stream, .. } => {
                     let value = self
@@ -237,3 +259,34 @@ pub fn client(config: Config, tunnels: usize) -> End {
 
 /// The header block of a CONNECT, with nothing kept.
 pub const CONNECT: &[u8] = b"\x02\x07CONNECT\x01\x03a:1";
+
+/// An ordinary request.
+pub fn ordinary(method: &str) -> [Field<'_>; 5] {
+    [
+        Field::known(Known::Method, method),
+        Field::known(Known::Scheme, "http"),
+        Field::known(Known::Authority, "reviews:9080"),
+        Field::known(Known::Path, "/reviews/1"),
+        Field::new("x-request-id", "7f2c").kept(),
+    ]
+}
+
+/// A client that made one ordinary request, of which nothing is answered.
+pub fn asking(config: Config, method: &str) -> End {
+    let mut client = client(config, 0);
+    client
+        .connection
+        .request(None, &ordinary(method), true)
+        .expect("there is room");
+    client.write(usize::MAX);
+    client.wire.clear();
+    client
+}
+
+/// A header list as a test writes it.
+pub fn list(pairs: &[(&str, &str)]) -> List {
+    pairs
+        .iter()
+        .map(|(name, value)| (name.to_string(), value.to_string()))
+        .collect()
+}
