@@ -7,55 +7,11 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 
 use bytes::{Bytes, BytesMut};
+use common::drive::{drive, within};
 use common::{connect, ok, small};
-use lateen_h2::{Code, Config, Connection, ConnectionError, Event, Field, Moment, StreamId};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
-use tokio::task::{LocalSet, spawn_local};
-
-/// Moves a connection's bytes until it is done or the pipe ends. `act` hears of events, and `None` after each turn.
-async fn drive(
-    io: DuplexStream,
-    mut connection: Connection,
-    mut act: impl FnMut(&mut Connection, Option<Event<'_>>),
-) -> Result<Connection, ConnectionError> {
-    let (mut reader, mut writer) = tokio::io::split(io);
-    let mut buffer = vec![0; 5000];
-    let start = tokio::time::Instant::now();
-    let mut open = true;
-    let mut pending: Vec<u8> = Vec::new();
-    loop {
-        act(&mut connection, None);
-        // What is gathered is written before more is: a pipe that takes little would have it copied again and again.
-        if pending.is_empty() {
-            connection
-                .output()
-                .for_each(|piece| pending.extend_from_slice(piece));
-        }
-        if pending.is_empty() && (connection.is_done() || !open) {
-            let _ = writer.shutdown().await;
-            return Ok(connection);
-        }
-        tokio::select! {
-            biased;
-            read = reader.read(&mut buffer), if open => {
-                let n = read.unwrap_or(0);
-                open = n > 0;
-                let now = Moment::from_micros(start.elapsed().as_micros() as u64);
-                let mut input = &buffer[..n];
-                while let Some(event) = connection.receive(&mut input, now)? {
-                    act(&mut connection, Some(event));
-                }
-            }
-            written = writer.write(&pending), if !pending.is_empty() => match written {
-                Ok(n) => {
-                    pending.drain(..n);
-                    connection.advance(n);
-                }
-                Err(_) => return Ok(connection),
-            },
-        }
-    }
-}
+use lateen_h2::{Code, Config, Connection, Event, Field, Moment, StreamId};
+use tokio::io::duplex;
+use tokio::task::spawn_local;
 
 /// Sizes of what each tunnel carries: nothing, little, a frame, windows' worths.
 const SIZES: [usize; 8] = [0, 1, 100, 16_384, 16_385, 70_000, 300_000, 1_000_000];
@@ -73,13 +29,6 @@ fn quits(number: usize) -> bool {
 
 fn authority(number: usize) -> String {
     format!("10.0.0.{number}:8080")
-}
-
-async fn within<T>(work: impl Future<Output = T>) -> T {
-    let timeout = std::time::Duration::from_secs(120);
-    tokio::time::timeout(timeout, LocalSet::new().run_until(work))
-        .await
-        .expect("it ends in time")
 }
 
 /// Echoes what comes on our server's streams, with at most 64 KiB on the way back each.

@@ -1,6 +1,8 @@
 //! Two ends of a connection joined by byte queues, with time and cuts as the test has them.
 #![allow(dead_code)]
 
+pub mod drive;
+
 use std::collections::BTreeMap;
 
 use lateen_h2::{
