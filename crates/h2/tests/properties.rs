@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::*;
-use lateen_h2::{Code, Config, Moment, StreamId};
+use lateen_h2::{Code, Config, Field, Moment, StreamId};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -15,6 +15,8 @@ enum Step {
     Answer,
     Send(bool, usize, usize),
     Finish(bool, usize),
+    Trailers(bool, usize),
+    Inform(usize),
     Reset(bool, usize),
     Release(bool, usize),
     Deliver(bool, usize),
@@ -34,6 +36,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Answer),
         8 => (end, which.clone(), prop_oneof![0usize..100, 0usize..90_000]).prop_map(|(e, w, n)| Send(e, w, n)),
         2 => (end, which.clone()).prop_map(|(e, w)| Finish(e, w)),
+        2 => (end, which.clone()).prop_map(|(e, w)| Trailers(e, w)),
+        1 => which.clone().prop_map(Inform),
         1 => (end, which.clone()).prop_map(|(e, w)| Reset(e, w)),
         1 => (end, which).prop_map(|(e, w)| Release(e, w)),
         16 => (end, prop_oneof![1usize..60, 1usize..200_000]).prop_map(|(e, n)| Deliver(e, n)),
@@ -51,6 +55,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Sent {
     bytes: BTreeMap<u32, Vec<u8>>,
     finished: Vec<u32>,
+    trailed: Vec<u32>,
 }
 
 fn consume(end: &mut End) {
@@ -116,6 +121,23 @@ proptest! {
                         sent[usize::from(client)].finished.push(stream.get());
                     }
                 }
+                Step::Trailers(client, which) => {
+                    let known = if client { &opened[..] } else { &opened[..answered.min(opened.len())] };
+                    let Some(stream) = known.get(which).copied() else { continue };
+                    let value = format!("{client}{stream}");
+                    let fields = [Field::new("x-number", &value).kept(), Field::new("x-end", "1").kept()];
+                    if side!(client).connection.trailers(stream, &fields).is_ok() {
+                        let sent = &mut sent[usize::from(client)];
+                        sent.trailed.push(stream.get());
+                        // They end the stream whether or not data came.
+                        sent.bytes.entry(stream.get()).or_default();
+                    }
+                }
+                Step::Inform(which) => {
+                    if let Some((stream, _)) = pair.server.heard.heads.get(which) {
+                        let _ = pair.server.connection.inform(*stream, 103, &[]);
+                    }
+                }
                 Step::Reset(client, which) => {
                     let Some(stream) = opened.get(which).copied() else { continue };
                     cut.push(stream.get());
@@ -162,7 +184,11 @@ proptest! {
                 prop_assert!(bytes.starts_with(&got), "stream {id}");
                 if !cut.contains(id) && !refused.contains(id) {
                     prop_assert_eq!(got.len(), bytes.len(), "stream {}", id);
-                    prop_assert_eq!(ended, sent.finished.contains(id), "stream {}", id);
+                    let trailed = sent.trailed.contains(id);
+                    prop_assert_eq!(ended, sent.finished.contains(id) && !trailed, "stream {}", id);
+                    let came = receiver.heard.blocks.iter().filter(|(of, what, _)| of == id && *what == "trailers");
+                    let came: Vec<_> = came.map(|(_, _, list)| list[0].1.ends_with(&id.to_string())).collect();
+                    prop_assert_eq!(came, vec![true; usize::from(trailed)], "stream {}", id);
                 }
             }
         }
