@@ -94,7 +94,8 @@ pub struct Connection {
     output: Output,
     inflow: Inflow,
     meters: Meters,
-    /// Requests that a GOAWAY left out and that were not told yet. Boxed, since there seldom are any.
+    /// Requests that a GOAWAY left out and that were not told yet. Boxed, since there seldom are any: a pointer is smaller than a queue.
+    #[allow(clippy::box_collection)]
     unprocessed: Option<Box<VecDeque<u32>>>,
     closing: Closing,
     /// The peer sent a GOAWAY.

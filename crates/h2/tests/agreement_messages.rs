@@ -41,7 +41,7 @@ fn exchange(number: usize) -> Exchange {
         status,
         body: (0..size).map(|n| (n * 7 + number) as u8).collect(),
         counted: number.is_multiple_of(2),
-        trailers: (number % 3 != 0).then(|| format!("sum-{number}")),
+        trailers: (!number.is_multiple_of(3)).then(|| format!("sum-{number}")),
         hints: number % 4,
     }
 }

@@ -21,10 +21,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut out = std::io::stdout().lock();
     match canonical(head.into(), &peer) {
         Ok(Canonical::Request(head)) => {
-            writeln!(out, "{:?} {:?} for {}", head.method(), head.path(), head.client())?;
+            writeln!(
+                out,
+                "{:?} {:?} for {}",
+                head.method(),
+                head.path(),
+                head.client()
+            )?;
             let mut lines = Vec::new();
             head.http2(|field| lines.push(format!("{field:?}")));
-            lines.iter().try_for_each(|line| writeln!(out, "  {line}"))?;
+            lines
+                .iter()
+                .try_for_each(|line| writeln!(out, "  {line}"))?;
         }
         Ok(Canonical::Connect(head)) => writeln!(out, "CONNECT {}", head.authority())?,
         Err(refusal) => writeln!(out, "{}: {refusal}", refusal.status())?,
@@ -38,8 +46,13 @@ fn canonical(bytes: Bytes, peer: &Downstream) -> Result<Canonical, Refusal> {
         let start = part.as_ptr() as usize - bytes.as_ptr() as usize;
         start..start + part.len()
     };
-    let mut lines = bytes.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_end);
-    let mut words = lines.next().unwrap_or_default().splitn(3, |&byte| byte == b' ');
+    let mut lines = bytes
+        .split(|&byte| byte == b'\n')
+        .map(<[u8]>::trim_ascii_end);
+    let mut words = lines
+        .next()
+        .unwrap_or_default()
+        .splitn(3, |&byte| byte == b' ');
     let mut word = || words.next().unwrap_or_default();
     let (method, target, version) = (range(word()), range(word()), Version::parse(word())?);
     let mut raw = RawRequest::http1(bytes.clone(), method, target, version, Limits::default())?;

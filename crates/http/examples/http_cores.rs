@@ -20,25 +20,46 @@ const FIELDS: [(&str, &str); 10] = [
     ("x-forwarded-for", "10.244.1.2"),
     ("x-forwarded-proto", "http"),
     ("x-request-id", "5b7f3c1e-8a5b-4f53-9c0e-0e2ab1a0d5f3"),
-    ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+    (
+        "traceparent",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    ),
 ];
 
 fn main() {
     let core = std::env::args().nth(1).unwrap_or_default();
     let head = Head::new();
-    let framed = || -> Vec<_> { (0..RUNS).map(|_| head.raw().frame().expect("it is good")).collect() };
+    let framed = || -> Vec<_> {
+        (0..RUNS)
+            .map(|_| head.raw().frame().expect("it is good"))
+            .collect()
+    };
     let peer = |kind| {
         let address = "198.51.100.7:40000".parse().expect("an address");
         Downstream::new(kind, address, Scheme::Http)
     };
     match core.as_str() {
-        "http_lookup" => measured_http_lookup(&Known::of(b"x-request-id").map(FieldName::from).expect("known")),
-        "http_field" => measured_http_field(&canonical(head.raw().frame().expect("good"), &Rules::default(), &peer(PeerKind::Mesh))),
+        "http_lookup" => measured_http_lookup(
+            &Known::of(b"x-request-id")
+                .map(FieldName::from)
+                .expect("known"),
+        ),
+        "http_field" => measured_http_field(&canonical(
+            head.raw().frame().expect("good"),
+            &Rules::default(),
+            &peer(PeerKind::Mesh),
+        )),
         "http_raw" => measured_http_raw(&head),
         "http_canonical" => measured_http_canonical(framed(), &peer(PeerKind::Mesh)),
         "http_edge" => measured_http_edge(framed(), &peer(PeerKind::Edge)),
-        "http_to_http2" => measured_http_to_http2(&canonical(head.raw().frame().expect("good"), &Rules::default(), &peer(PeerKind::Mesh))),
-        _ => panic!("http_lookup, http_field, http_raw, http_canonical, http_edge or http_to_http2"),
+        "http_to_http2" => measured_http_to_http2(&canonical(
+            head.raw().frame().expect("good"),
+            &Rules::default(),
+            &peer(PeerKind::Mesh),
+        )),
+        _ => {
+            panic!("http_lookup, http_field, http_raw, http_canonical, http_edge or http_to_http2")
+        }
     }
 }
 
@@ -63,13 +84,24 @@ impl Head {
         // A read buffer is shared: slices of it count references.
         let bytes = Bytes::from(text.into_bytes());
         drop(bytes.clone());
-        Head { bytes, method: 0..3, target: 4..25, fields }
+        Head {
+            bytes,
+            method: 0..3,
+            target: 4..25,
+            fields,
+        }
     }
 
     #[inline(never)]
     fn raw(&self) -> RawRequest {
         let (method, target) = (self.method.clone(), self.target.clone());
-        let raw = RawRequest::http1(self.bytes.clone(), method, target, Version::Http11, Limits::default());
+        let raw = RawRequest::http1(
+            self.bytes.clone(),
+            method,
+            target,
+            Version::Http11,
+            Limits::default(),
+        );
         let mut raw = raw.expect("it is good");
         for (name, value) in &self.fields {
             raw.field(name.clone(), value.clone()).expect("it is good");
@@ -79,7 +111,8 @@ impl Head {
 }
 
 fn canonical(framed: FramedRequest, rules: &Rules, downstream: &Downstream) -> RequestHead {
-    let mut id = || FieldValue::new("5b7f3c1e-8a5b-4f53-9c0e-0e2ab1a0d5f3").expect("it is printable");
+    let mut id =
+        || FieldValue::new("5b7f3c1e-8a5b-4f53-9c0e-0e2ab1a0d5f3").expect("it is printable");
     match framed.canonical(rules, downstream, &mut id) {
         Ok(Canonical::Request(head)) => head,
         other => panic!("a request: {other:?}"),
@@ -125,7 +158,10 @@ fn measured_http_canonical(framed: Vec<FramedRequest>, downstream: &Downstream) 
 /// The one form of a request from outside, by the rules of a gateway.
 #[inline(never)]
 fn measured_http_edge(framed: Vec<FramedRequest>, downstream: &Downstream) {
-    let rules = Rules { trust: Trust::gateway(1), ..Rules::default() };
+    let rules = Rules {
+        trust: Trust::gateway(1),
+        ..Rules::default()
+    };
     for framed in framed {
         std::mem::forget(black_box(canonical(framed, &rules, downstream)));
     }

@@ -27,7 +27,10 @@ impl Authority {
     #[inline]
     pub(crate) fn parse(buffer: &Bytes, authority: &[u8]) -> Result<Authority, Cause> {
         let length = host::plain(authority);
-        let (host, port) = (authority.get(..length).unwrap_or_default(), &authority[length..]);
+        let (host, port) = (
+            authority.get(..length).unwrap_or_default(),
+            &authority[length..],
+        );
         if !host.is_empty()
             && !host::is_suspicious(host)
             && let Some(number) = plain_port(port)

@@ -79,7 +79,9 @@ impl Downstream {
 /// The address in an element of `x-forwarded-for`: with or without a port, with or without brackets.
 pub(crate) fn parse_address(element: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(element).ok()?;
-    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    let bare = text
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'));
     let address = bare.unwrap_or(text).parse::<IpAddr>().ok();
     let address = address.or_else(|| Some(text.parse::<SocketAddr>().ok()?.ip()));
     address.map(|address| address.to_canonical())

@@ -112,7 +112,8 @@ impl RawResponse {
             }
         };
         let pseudo = &raw.pseudo;
-        if is_http2 && (pseudo.method.is_some() || pseudo.path.is_some() || pseudo.scheme.is_some()) {
+        if is_http2 && (pseudo.method.is_some() || pseudo.path.is_some() || pseudo.scheme.is_some())
+        {
             return Err(Cause::PseudoMisplaced(":method, :path or :scheme"));
         }
         if is_http2 && (pseudo.authority.is_some() || pseudo.protocol.is_some()) {

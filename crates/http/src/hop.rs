@@ -21,7 +21,11 @@ pub(crate) struct Hop {
 /// Removes hop-by-hop fields and those that Connection names. A request must not name fields on which decisions depend;
 /// in a response the name of such a field is ignored.
 #[inline]
-pub(crate) fn remove(fields: &mut Fields, version: Version, is_request: bool) -> Result<Hop, Cause> {
+pub(crate) fn remove(
+    fields: &mut Fields,
+    version: Version,
+    is_request: bool,
+) -> Result<Hop, Cause> {
     let mut hop = Hop::default();
     let found = fields.among(NameSet::HOP_BY_HOP);
     if found.is_empty() {

@@ -183,7 +183,13 @@ mod tests {
                     assert_eq!(found, expected, "{text} with {byte} at {at}");
                 }
             }
-            assert_eq!(Known::of(&text.as_bytes()[1..]).map(Known::as_str), list::TEXTS.iter().copied().find(|other| *other == &text[1..]));
+            assert_eq!(
+                Known::of(&text.as_bytes()[1..]).map(Known::as_str),
+                list::TEXTS
+                    .iter()
+                    .copied()
+                    .find(|other| *other == &text[1..])
+            );
         }
         assert_eq!(Known::of(b""), None);
     }
@@ -195,10 +201,14 @@ mod tests {
         texts.dedup();
         assert_eq!(texts.len(), list::COUNT);
         for text in texts {
-            let is_token = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+            let is_token =
+                |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
             assert!(text.bytes().all(is_token), "{text}");
         }
-        assert!(list::COUNT < NONE as usize, "the table has room for 126 names");
+        assert!(
+            list::COUNT < NONE as usize,
+            "the table has room for 126 names"
+        );
     }
 
     #[test]
@@ -209,7 +219,10 @@ mod tests {
                 assert_eq!(candidate, MULTIPLIER, "use {candidate:#x}");
                 return;
             }
-            candidate = candidate.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814e) | 1;
+            candidate = candidate
+                .wrapping_mul(0x5851_f42d_4c95_7f2d)
+                .wrapping_add(0x1405_7b7e_f767_814e)
+                | 1;
         }
         panic!("no multiplier was found: use more slots");
     }

@@ -171,7 +171,11 @@ fn judge_http2(name: &[u8], known: Option<Known>, value: &[u8]) -> Result<(), Ca
     match known {
         None if !scan::is_lower_token(name) => {
             let is_case = name.iter().any(u8::is_ascii_uppercase);
-            return Err(if is_case { Cause::NameCase } else { Cause::Name });
+            return Err(if is_case {
+                Cause::NameCase
+            } else {
+                Cause::Name
+            });
         }
         Some(known) if known.as_str().as_bytes() != name => return Err(Cause::NameCase),
         Some(known) if NameSet::FORBIDDEN_IN_HTTP2.has(known) => {

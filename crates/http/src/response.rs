@@ -35,15 +35,27 @@ impl FramedResponse {
         self.judged(key, reader).map_err(Refusal::response)
     }
 
-    fn judged(mut self, key: Option<&WebSocketKey>, reader: PeerKind) -> Result<ResponseHead, Cause> {
+    fn judged(
+        mut self,
+        key: Option<&WebSocketKey>,
+        reader: PeerKind,
+    ) -> Result<ResponseHead, Cause> {
         let fields = &mut self.raw.fields;
         if self.status == Status::SWITCHING_PROTOCOLS {
             let mut protocols = fields.all(Known::Upgrade).flat_map(scan::elements);
-            if !protocols.next().is_some_and(|name| name.eq_ignore_ascii_case(b"websocket")) {
+            if !protocols
+                .next()
+                .is_some_and(|name| name.eq_ignore_ascii_case(b"websocket"))
+            {
                 return Err(Cause::UnaskedUpgrade);
             }
             let accept = fields.get(Known::SecWebsocketAccept);
-            if key.map(WebSocketKey::accept).as_ref().map(FieldValue::as_bytes) != accept {
+            if key
+                .map(WebSocketKey::accept)
+                .as_ref()
+                .map(FieldValue::as_bytes)
+                != accept
+            {
                 return Err(Cause::WebSocketAccept);
             }
         }
@@ -123,7 +135,10 @@ impl ResponseHead {
         };
         emit(Field::made(Known::Connection, b"upgrade"));
         emit(Field::made(Known::Upgrade, b"websocket"));
-        emit(Field::made(Known::SecWebsocketAccept, key.accept().as_bytes()));
+        emit(Field::made(
+            Known::SecWebsocketAccept,
+            key.accept().as_bytes(),
+        ));
         Status::SWITCHING_PROTOCOLS
     }
 }

@@ -118,7 +118,14 @@ mod tests {
     #[test]
     fn numbers_are_digits_only_and_may_not_overflow() {
         assert_eq!(decimal(b"18446744073709551615"), Some(u64::MAX));
-        for bad in [&b""[..], b"-1", b"+1", b"1 2", b"0x1", b"18446744073709551616"] {
+        for bad in [
+            &b""[..],
+            b"-1",
+            b"+1",
+            b"1 2",
+            b"0x1",
+            b"18446744073709551616",
+        ] {
             assert_eq!(decimal(bad), None, "{}", String::from_utf8_lossy(bad));
         }
     }

@@ -134,7 +134,10 @@ pub(crate) fn apply(
     if is_edge {
         forwarded::extend(fields, trust, downstream)?;
         if address == downstream.address {
-            fields.add(Known::XEnvoyExternalAddress, &[downstream.address_text.as_bytes()])?;
+            fields.add(
+                Known::XEnvoyExternalAddress,
+                &[downstream.address_text.as_bytes()],
+            )?;
         } else {
             let text = address.to_string();
             fields.add(Known::XEnvoyExternalAddress, &[text.as_bytes()])?;

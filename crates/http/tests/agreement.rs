@@ -25,7 +25,17 @@ fn token() -> impl Strategy<Value = String> {
     prop_oneof![
         "[!#$%&'*+.^_`|~0-9A-Za-z-]{1,12}",
         "[ -~]{0,8}",
-        prop::sample::select(vec!["Host", "Content-Length", "get", "GET", "PRI", "Patch", "x:y", "a\u{e9}"]).prop_map(str::to_owned),
+        prop::sample::select(vec![
+            "Host",
+            "Content-Length",
+            "get",
+            "GET",
+            "PRI",
+            "Patch",
+            "x:y",
+            "a\u{e9}"
+        ])
+        .prop_map(str::to_owned),
     ]
 }
 

@@ -7,7 +7,11 @@ use proptest::prelude::*;
 fn hosts_have_one_form() {
     for (given, host, port) in [
         ("a", "a", None),
-        ("details.default.svc.cluster.local:9080", "details.default.svc.cluster.local", Some(9080)),
+        (
+            "details.default.svc.cluster.local:9080",
+            "details.default.svc.cluster.local",
+            Some(9080),
+        ),
         ("Example.COM", "example.com", None),
         ("example.com.", "example.com", None),
         ("example.com.:80", "example.com", Some(80)),

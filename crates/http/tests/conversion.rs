@@ -34,11 +34,22 @@ fn a_request_of_http1_becomes_one_of_http2() {
 #[test]
 fn a_request_of_http2_becomes_one_of_http1() {
     let head = request2(&[
-        (":method", "POST"), (":scheme", "https"), (":authority", "a"), (":path", "/"), ("te", "trailers"),
-        ("cookie", "a=1"), ("cookie", "b=2"), ("x", "y"), ("x-request-id", "1"), ("x-forwarded-proto", "https"),
+        (":method", "POST"),
+        (":scheme", "https"),
+        (":authority", "a"),
+        (":path", "/"),
+        ("te", "trailers"),
+        ("cookie", "a=1"),
+        ("cookie", "b=2"),
+        ("x", "y"),
+        ("x-request-id", "1"),
+        ("x-forwarded-proto", "https"),
     ]);
     let head = head.expect("it is good");
-    assert_eq!((head.method().as_bytes(), head.path().target()), (&b"POST"[..], &b"/"[..]));
+    assert_eq!(
+        (head.method().as_bytes(), head.path().target()),
+        (&b"POST"[..], &b"/"[..])
+    );
     assert_eq!(
         http1_of(&head, None).expect("no key is needed"),
         pairs(&[
@@ -61,8 +72,14 @@ fn handshake1(more: &str) -> Result<RequestHead, Refusal> {
 
 fn handshake2() -> RequestHead {
     let head = request2(&[
-        (":method", "CONNECT"), (":protocol", "websocket"), (":scheme", "http"), (":authority", "a"), (":path", "/chat"),
-        ("sec-websocket-version", "13"), ("x-request-id", "1"), ("x-forwarded-proto", "http"),
+        (":method", "CONNECT"),
+        (":protocol", "websocket"),
+        (":scheme", "http"),
+        (":authority", "a"),
+        (":path", "/chat"),
+        ("sec-websocket-version", "13"),
+        ("x-request-id", "1"),
+        ("x-forwarded-proto", "http"),
     ]);
     head.expect("it is good")
 }
@@ -74,23 +91,41 @@ fn a_websocket_handshake_is_an_upgrade_in_http1_and_an_extended_connect_in_http2
     assert_eq!(one.method(), &Method::GET);
     assert_eq!(two.method(), &Method::GET);
     let expected = [
-        (":method", "CONNECT"), (":scheme", "http"), (":authority", "a"), (":path", "/chat"), (":protocol", "websocket"),
-        ("sec-websocket-version", "13"), ("x-request-id", "1"), ("x-forwarded-proto", "http"),
+        (":method", "CONNECT"),
+        (":scheme", "http"),
+        (":authority", "a"),
+        (":path", "/chat"),
+        (":protocol", "websocket"),
+        ("sec-websocket-version", "13"),
+        ("x-request-id", "1"),
+        ("x-forwarded-proto", "http"),
     ];
     assert_eq!(http2_of(&one), pairs(&expected));
     assert_eq!(http2_of(&two), pairs(&expected));
     let expected = |key: &str| {
         pairs(&[
-            ("host", "a"), ("sec-websocket-version", "13"), ("x-request-id", "1"), ("x-forwarded-proto", "http"),
-            ("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-key", key),
+            ("host", "a"),
+            ("sec-websocket-version", "13"),
+            ("x-request-id", "1"),
+            ("x-forwarded-proto", "http"),
+            ("connection", "upgrade"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-key", key),
         ])
     };
     // Between two HTTP/1 connections names keep the client's letters.
-    let lower = http1_of(&one, None).map(|list| list.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect());
+    let lower = http1_of(&one, None).map(|list| {
+        list.into_iter()
+            .map(|(name, value)| (name.to_ascii_lowercase(), value))
+            .collect()
+    });
     assert_eq!(lower, Some(expected(KEY)));
     assert_eq!(http1_of(&two, None), None, "a client of HTTP/2 has no key");
     let made = WebSocketKey::of([7; 16]);
-    assert_eq!(http1_of(&two, Some(&made)), Some(expected(&text(made.as_bytes()))));
+    assert_eq!(
+        http1_of(&two, Some(&made)),
+        Some(expected(&text(made.as_bytes())))
+    );
 }
 
 #[test]
@@ -98,9 +133,22 @@ fn handshakes_without_a_valid_key_or_with_content_are_refused() {
     let cause = |more: &str| handshake1(more).expect_err("refused").cause();
     assert_eq!(cause(""), Cause::WebSocketKey);
     assert_eq!(cause("sec-websocket-key: short\r\n"), Cause::WebSocketKey);
-    assert_eq!(cause("sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ!!\r\n"), Cause::WebSocketKey);
-    assert_eq!(cause(&format!("sec-websocket-key: {KEY}\r\ncontent-length: 5\r\n")), Cause::UpgradeContent);
-    assert_eq!(cause(&format!("sec-websocket-key: {KEY}\r\ntransfer-encoding: chunked\r\n")), Cause::UpgradeContent);
+    assert_eq!(
+        cause("sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ!!\r\n"),
+        Cause::WebSocketKey
+    );
+    assert_eq!(
+        cause(&format!(
+            "sec-websocket-key: {KEY}\r\ncontent-length: 5\r\n"
+        )),
+        Cause::UpgradeContent
+    );
+    assert_eq!(
+        cause(&format!(
+            "sec-websocket-key: {KEY}\r\ntransfer-encoding: chunked\r\n"
+        )),
+        Cause::UpgradeContent
+    );
 }
 
 #[test]
@@ -116,67 +164,145 @@ fn other_upgrades_are_ignored() {
         let head = request1(head).expect("it is good");
         assert_eq!(head.upgrade(), None);
         let out = http1_of(&head, None).expect("no key is needed");
-        assert!(!out.iter().any(|(name, _)| name == "upgrade" || name == "connection" || name == "http2-settings"), "{out:?}");
+        assert!(
+            !out.iter().any(|(name, _)| name == "upgrade"
+                || name == "connection"
+                || name == "http2-settings"),
+            "{out:?}"
+        );
     }
 }
 
 #[test]
 fn acceptance_of_a_websocket_is_101_in_http1_and_200_in_http2() {
     let one = handshake1(&format!("Sec-WebSocket-Key: {KEY}\r\n")).expect("it is good");
-    let Some(Upgrade::WebSocket { key: Some(key) }) = one.upgrade() else { panic!("a key") };
+    let Some(Upgrade::WebSocket { key: Some(key) }) = one.upgrade() else {
+        panic!("a key")
+    };
     assert_eq!(key.accept().as_bytes(), ACCEPT.as_bytes());
     let switch = |accept: &str, upgrade: &str| {
-        let fields = [("upgrade", upgrade), ("connection", "Upgrade"), ("sec-websocket-accept", accept), ("sec-websocket-protocol", "chat")];
-        response1(101, &fields).and_then(|raw| raw.frame(one.asked())).and_then(|framed| framed.canonical(Some(key), PeerKind::Mesh))
+        let fields = [
+            ("upgrade", upgrade),
+            ("connection", "Upgrade"),
+            ("sec-websocket-accept", accept),
+            ("sec-websocket-protocol", "chat"),
+        ];
+        response1(101, &fields)
+            .and_then(|raw| raw.frame(one.asked()))
+            .and_then(|framed| framed.canonical(Some(key), PeerKind::Mesh))
     };
-    let ok = response2(&[(":status", "200"), ("sec-websocket-protocol", "chat")], false);
-    let ok = ok.and_then(|raw| raw.frame(Asked::Upgrade)).and_then(|framed| framed.canonical(None, PeerKind::Mesh));
-    for head in [switch(ACCEPT, "WebSocket").expect("accepted"), ok.expect("accepted")] {
+    let ok = response2(
+        &[(":status", "200"), ("sec-websocket-protocol", "chat")],
+        false,
+    );
+    let ok = ok
+        .and_then(|raw| raw.frame(Asked::Upgrade))
+        .and_then(|framed| framed.canonical(None, PeerKind::Mesh));
+    for head in [
+        switch(ACCEPT, "WebSocket").expect("accepted"),
+        ok.expect("accepted"),
+    ] {
         assert!(head.opens_tunnel());
         let mut out = Vec::new();
-        let status = head.http1(Some(key), |field| out.push((text(field.name()), text(field.value()))));
+        let status = head.http1(Some(key), |field| {
+            out.push((text(field.name()), text(field.value())))
+        });
         assert_eq!(status, Status::SWITCHING_PROTOCOLS);
         assert_eq!(
             out,
-            pairs(&[("sec-websocket-protocol", "chat"), ("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-accept", ACCEPT)])
+            pairs(&[
+                ("sec-websocket-protocol", "chat"),
+                ("connection", "upgrade"),
+                ("upgrade", "websocket"),
+                ("sec-websocket-accept", ACCEPT)
+            ])
         );
         let mut out = Vec::new();
         head.http2(|field| out.push((text(field.name()), text(field.value()))));
-        assert_eq!(out, pairs(&[(":status", "200"), ("sec-websocket-protocol", "chat")]));
+        assert_eq!(
+            out,
+            pairs(&[(":status", "200"), ("sec-websocket-protocol", "chat")])
+        );
     }
-    let cause = |result: Result<ResponseHead, Refusal>| result.map(|_| ()).map_err(|refusal| (refusal.cause(), refusal.status().code()));
-    assert_eq!(cause(switch("AAAA", "websocket")), Err((Cause::WebSocketAccept, 502)));
-    assert_eq!(cause(switch(ACCEPT, "h2c")), Err((Cause::UnaskedUpgrade, 502)));
+    let cause = |result: Result<ResponseHead, Refusal>| {
+        result
+            .map(|_| ())
+            .map_err(|refusal| (refusal.cause(), refusal.status().code()))
+    };
+    assert_eq!(
+        cause(switch("AAAA", "websocket")),
+        Err((Cause::WebSocketAccept, 502))
+    );
+    assert_eq!(
+        cause(switch(ACCEPT, "h2c")),
+        Err((Cause::UnaskedUpgrade, 502))
+    );
 }
 
 #[test]
 fn refusals_of_a_websocket_are_ordinary_answers() {
     let head = response1(403, &[("content-length", "2")]).and_then(|raw| raw.frame(Asked::Upgrade));
-    let head = head.and_then(|framed| framed.canonical(None, PeerKind::Mesh)).expect("it is good");
+    let head = head
+        .and_then(|framed| framed.canonical(None, PeerKind::Mesh))
+        .expect("it is good");
     assert!(!head.opens_tunnel());
-    assert_eq!(head.http1(Some(&WebSocketKey::of([0; 16])), |_| {}).code(), 403);
+    assert_eq!(
+        head.http1(Some(&WebSocketKey::of([0; 16])), |_| {}).code(),
+        403
+    );
 }
 
 #[test]
 fn edits_cannot_touch_what_the_model_holds_elsewhere() {
-    let mut head = request1("GET / HTTP/1.1\r\nhost: a\r\nX-Old: 1\r\nx-old: 2\r\n\r\n").expect("it is good");
+    let mut head =
+        request1("GET / HTTP/1.1\r\nhost: a\r\nX-Old: 1\r\nx-old: 2\r\n\r\n").expect("it is good");
     let name = |name: &str| FieldName::new(name).expect("a name");
     let value = |value: &'static str| FieldValue::new(value).expect("a value");
-    for reserved in ["host", "connection", "content-length", "transfer-encoding", "te", "upgrade", "keep-alive", "proxy-connection"] {
-        assert!(matches!(head.set(&name(reserved), &value("x")), Err(Cause::Reserved(_))), "{reserved}");
-        assert!(matches!(head.add(&name(reserved), &value("x")), Err(Cause::Reserved(_))), "{reserved}");
-        assert!(matches!(head.remove(&name(reserved)), Err(Cause::Reserved(_))), "{reserved}");
+    for reserved in [
+        "host",
+        "connection",
+        "content-length",
+        "transfer-encoding",
+        "te",
+        "upgrade",
+        "keep-alive",
+        "proxy-connection",
+    ] {
+        assert!(
+            matches!(
+                head.set(&name(reserved), &value("x")),
+                Err(Cause::Reserved(_))
+            ),
+            "{reserved}"
+        );
+        assert!(
+            matches!(
+                head.add(&name(reserved), &value("x")),
+                Err(Cause::Reserved(_))
+            ),
+            "{reserved}"
+        );
+        assert!(
+            matches!(head.remove(&name(reserved)), Err(Cause::Reserved(_))),
+            "{reserved}"
+        );
     }
     head.remove(&name("X-OLD")).expect("it may go");
-    head.set(&name("x-new"), &value("1")).expect("there is room");
-    head.add(&name("x-new"), &value("2")).expect("there is room");
-    head.set(&name("server"), &value("s")).expect("there is room");
+    head.set(&name("x-new"), &value("1"))
+        .expect("there is room");
+    head.add(&name("x-new"), &value("2"))
+        .expect("there is room");
+    head.set(&name("server"), &value("s"))
+        .expect("there is room");
     let custom: Vec<_> = head.fields().named(&name("x-new")).map(text).collect();
     assert_eq!(custom, ["1", "2"]);
     assert_eq!(head.fields().named(&name("x-old")).count(), 0);
     assert_eq!(head.fields().get(Known::Server), Some(&b"s"[..]));
     let filled = (0..300).find_map(|_| head.add(&name("x-new"), &value("2")).err());
-    assert!(matches!(filled, Some(Cause::TooManyFields { .. })), "memory is bounded");
+    assert!(
+        matches!(filled, Some(Cause::TooManyFields { .. })),
+        "memory is bounded"
+    );
     let large = FieldValue::new("v".repeat(1000)).expect("a value");
     let mut head = request1("GET / HTTP/1.1\r\nhost: a\r\n\r\n").expect("it is good");
     let filled = (0..100).find_map(|_| head.set(&name("server"), &large).err());
@@ -185,8 +311,19 @@ fn edits_cannot_touch_what_the_model_holds_elsewhere() {
 
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![
-        prop::sample::select(vec!["accept", "User-Agent", "x-forwarded-for", "etag", "cookie", "baggage", "b3", "X-Custom", "range", "date"])
-            .prop_map(str::to_owned),
+        prop::sample::select(vec![
+            "accept",
+            "User-Agent",
+            "x-forwarded-for",
+            "etag",
+            "cookie",
+            "baggage",
+            "b3",
+            "X-Custom",
+            "range",
+            "date"
+        ])
+        .prop_map(str::to_owned),
         "[xX]-[a-zA-Z0-9]{1,8}",
     ]
 }

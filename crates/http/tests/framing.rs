@@ -7,7 +7,9 @@ use lateen_http::*;
 
 fn request(head: &str) -> Result<Length, (Cause, u16)> {
     let framed = raw1(head.as_bytes()).and_then(RawRequest::frame);
-    framed.map(|framed| framed.length()).map_err(|refusal| (refusal.cause(), refusal.status().code()))
+    framed
+        .map(|framed| framed.length())
+        .map_err(|refusal| (refusal.cause(), refusal.status().code()))
 }
 
 #[test]
@@ -15,21 +17,48 @@ fn requests_of_http1_have_one_length() {
     let post = |fields: &str| request(&format!("POST / HTTP/1.1\r\nhost: a\r\n{fields}\r\n"));
     assert_eq!(post(""), Ok(Length::None));
     assert_eq!(post("content-length: 42\r\n"), Ok(Length::Known(42)));
-    assert_eq!(post("Transfer-Encoding: Chunked\r\n"), Ok(Length::Delimited));
+    assert_eq!(
+        post("Transfer-Encoding: Chunked\r\n"),
+        Ok(Length::Delimited)
+    );
     for (fields, cause, status) in [
-        ("content-length: 1\r\ncontent-length: 1\r\n", Cause::Duplicate(Known::ContentLength), 400),
-        ("content-length: 1\r\ncontent-length: 2\r\n", Cause::Duplicate(Known::ContentLength), 400),
+        (
+            "content-length: 1\r\ncontent-length: 1\r\n",
+            Cause::Duplicate(Known::ContentLength),
+            400,
+        ),
+        (
+            "content-length: 1\r\ncontent-length: 2\r\n",
+            Cause::Duplicate(Known::ContentLength),
+            400,
+        ),
         ("content-length: 1, 1\r\n", Cause::Length, 400),
         ("content-length: +1\r\n", Cause::Length, 400),
         ("content-length: -1\r\n", Cause::Length, 400),
         ("content-length: 0x1\r\n", Cause::Length, 400),
         ("content-length:\r\n", Cause::Length, 400),
-        ("content-length: 18446744073709551616\r\n", Cause::Length, 400),
-        ("content-length: 1\r\ntransfer-encoding: chunked\r\n", Cause::LengthAndCoding, 400),
+        (
+            "content-length: 18446744073709551616\r\n",
+            Cause::Length,
+            400,
+        ),
+        (
+            "content-length: 1\r\ntransfer-encoding: chunked\r\n",
+            Cause::LengthAndCoding,
+            400,
+        ),
         ("transfer-encoding: identity\r\n", Cause::Coding, 501),
         ("transfer-encoding: gzip, chunked\r\n", Cause::Coding, 501),
-        ("transfer-encoding: chunked, chunked\r\n", Cause::Coding, 501),
-        ("transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n", Cause::Coding, 501),
+        (
+            "transfer-encoding: chunked, chunked\r\n",
+            Cause::Coding,
+            501,
+        ),
+        (
+            "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n",
+            Cause::Coding,
+            501,
+        ),
         ("transfer-encoding: xchunked\r\n", Cause::Coding, 501),
         ("transfer-encoding: \"chunked\"\r\n", Cause::Coding, 501),
         ("transfer-encoding:\r\n", Cause::Coding, 501),
@@ -49,10 +78,17 @@ fn requests_of_http1_have_one_length() {
 #[test]
 fn requests_of_http2_have_one_length() {
     let of = |length: Option<&str>, ends| {
-        let mut fields = vec![(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", "/")];
+        let mut fields = vec![
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":authority", "a"),
+            (":path", "/"),
+        ];
         fields.extend(length.map(|length| ("content-length", length)));
         let framed = raw2(&bytes(&fields), ends).and_then(RawRequest::frame);
-        framed.map(|framed| framed.length()).map_err(|refusal| refusal.cause())
+        framed
+            .map(|framed| framed.length())
+            .map_err(|refusal| refusal.cause())
     };
     assert_eq!(of(None, true), Ok(Length::None));
     assert_eq!(of(None, false), Ok(Length::Delimited));
@@ -94,7 +130,11 @@ fn responses_have_the_length_that_request_and_status_say() {
         let framed = response1(status, fields).and_then(|raw| raw.frame(asked));
         let found = framed.map(|framed| framed.length());
         let statuses = found.map_err(|refusal| (refusal.cause(), refusal.status().code()));
-        assert_eq!(statuses, expected.map_err(|cause| (cause, 502)), "{asked:?} {status} {fields:?}");
+        assert_eq!(
+            statuses,
+            expected.map_err(|cause| (cause, 502)),
+            "{asked:?} {status} {fields:?}"
+        );
     }
 }
 
@@ -102,16 +142,39 @@ fn responses_have_the_length_that_request_and_status_say() {
 fn responses_of_http2_are_framed_by_their_end() {
     let of = |fields: &[(&str, &str)], ends, asked| {
         let framed = response2(fields, ends).and_then(|raw| raw.frame(asked));
-        framed.map(|framed| (framed.length(), framed.opens_tunnel())).map_err(|refusal| refusal.cause())
+        framed
+            .map(|framed| (framed.length(), framed.opens_tunnel()))
+            .map_err(|refusal| refusal.cause())
     };
     let ok = (":status", "200");
-    assert_eq!(of(&[ok], false, Asked::Ordinary), Ok((Length::Delimited, false)));
+    assert_eq!(
+        of(&[ok], false, Asked::Ordinary),
+        Ok((Length::Delimited, false))
+    );
     assert_eq!(of(&[ok], true, Asked::Ordinary), Ok((Length::None, false)));
     assert_eq!(of(&[ok], false, Asked::Upgrade), Ok((Length::None, true)));
-    assert_eq!(of(&[(":status", "101")], false, Asked::Upgrade), Err(Cause::UnaskedUpgrade));
-    assert_eq!(of(&[], false, Asked::Ordinary), Err(Cause::PseudoMissing(":status")));
-    assert_eq!(of(&[(":status", "20")], false, Asked::Ordinary), Err(Cause::Status));
-    assert_eq!(of(&[ok, (":path", "/")], false, Asked::Ordinary), Err(Cause::PseudoMisplaced(":method, :path or :scheme")));
-    assert_eq!(of(&[ok, ("content-length", "1")], true, Asked::Ordinary), Err(Cause::LengthOfNothing));
-    assert_eq!(of(&[ok, ("content-length", "1")], true, Asked::Head), Ok((Length::None, false)));
+    assert_eq!(
+        of(&[(":status", "101")], false, Asked::Upgrade),
+        Err(Cause::UnaskedUpgrade)
+    );
+    assert_eq!(
+        of(&[], false, Asked::Ordinary),
+        Err(Cause::PseudoMissing(":status"))
+    );
+    assert_eq!(
+        of(&[(":status", "20")], false, Asked::Ordinary),
+        Err(Cause::Status)
+    );
+    assert_eq!(
+        of(&[ok, (":path", "/")], false, Asked::Ordinary),
+        Err(Cause::PseudoMisplaced(":method, :path or :scheme"))
+    );
+    assert_eq!(
+        of(&[ok, ("content-length", "1")], true, Asked::Ordinary),
+        Err(Cause::LengthOfNothing)
+    );
+    assert_eq!(
+        of(&[ok, ("content-length", "1")], true, Asked::Head),
+        Ok((Length::None, false))
+    );
 }

@@ -7,7 +7,11 @@ use lateen_http::{FieldName, FieldValue, Known, Method, Scheme, Status};
 fn field_names_are_tokens_in_lower_case() {
     for (given, name, known) in [
         ("Host", "host", Some(Known::Host)),
-        ("X-Forwarded-FOR", "x-forwarded-for", Some(Known::XForwardedFor)),
+        (
+            "X-Forwarded-FOR",
+            "x-forwarded-for",
+            Some(Known::XForwardedFor),
+        ),
         ("X-Custom", "x-custom", None),
         ("!#$%&'*+-.^_`|~1aZ", "!#$%&'*+-.^_`|~1az", None),
     ] {
@@ -26,17 +30,39 @@ fn field_values_have_no_control_characters_and_keep_bytes_beyond_ascii() {
     assert_eq!(bytes(b" \ta b\tc \t"), Some(b"a b\tc".to_vec()));
     assert_eq!(bytes(b"caf\xe9 \xff"), Some(b"caf\xe9 \xff".to_vec()));
     assert_eq!(bytes(b""), Some(Vec::new()));
-    for bad in [&b"a\r\nb: c"[..], b"a\nb", b"a\rb", b"a\0b", b"\x01", b"a\x7f", b"aaaaaaaaaaaaaaaaaaaa\n"] {
+    for bad in [
+        &b"a\r\nb: c"[..],
+        b"a\nb",
+        b"a\rb",
+        b"a\0b",
+        b"\x01",
+        b"a\x7f",
+        b"aaaaaaaaaaaaaaaaaaaa\n",
+    ] {
         assert_eq!(value(bad), None, "{bad:?}");
     }
 }
 
 #[test]
 fn methods_are_tokens_in_their_own_case() {
-    for good in ["GET", "POST", "HEAD", "OPTIONS", "PROPFIND", "VERSION-CONTROL", "QUERY", "FOO", "foo", "M-SEARCH"] {
+    for good in [
+        "GET",
+        "POST",
+        "HEAD",
+        "OPTIONS",
+        "PROPFIND",
+        "VERSION-CONTROL",
+        "QUERY",
+        "FOO",
+        "foo",
+        "M-SEARCH",
+    ] {
         assert_eq!(Method::new(good).expect(good).as_bytes(), good.as_bytes());
     }
-    for bad in ["get", "Get", "pOST", "options", "propfind", "connect", "PRI", "pri", "", "GE T", "GET\0", "G(T"] {
+    for bad in [
+        "get", "Get", "pOST", "options", "propfind", "connect", "PRI", "pri", "", "GE T", "GET\0",
+        "G(T",
+    ] {
         assert_eq!(Method::new(bad), None, "{bad:?}");
     }
     assert_eq!(Method::new(&"A".repeat(65)), None);
@@ -46,7 +72,15 @@ fn methods_are_tokens_in_their_own_case() {
 
 #[test]
 fn statuses_have_three_digits_and_a_class() {
-    for (digits, class) in [("100", 1), ("204", 2), ("304", 3), ("418", 4), ("503", 5), ("600", 5), ("999", 5)] {
+    for (digits, class) in [
+        ("100", 1),
+        ("204", 2),
+        ("304", 3),
+        ("418", 4),
+        ("503", 5),
+        ("600", 5),
+        ("999", 5),
+    ] {
         let status = Status::parse(digits.as_bytes()).expect(digits);
         assert_eq!(status.class(), class, "{digits}");
         assert_eq!(status.to_string(), digits);

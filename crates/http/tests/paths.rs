@@ -24,8 +24,18 @@ fn canonical(path: &str, rules: PathRules) -> Result<String, Cause> {
 #[test]
 fn paths_have_one_form_at_each_level() {
     use Cause::*;
-    let same = |text: &str| [Ok(text.to_owned()), Ok(text.to_owned()), Ok(text.to_owned()), Ok(text.to_owned())];
-    let all = |none: Result<&str, Cause>, base: Result<&str, Cause>, merge: Result<&str, Cause>, decode: Result<&str, Cause>| {
+    let same = |text: &str| {
+        [
+            Ok(text.to_owned()),
+            Ok(text.to_owned()),
+            Ok(text.to_owned()),
+            Ok(text.to_owned()),
+        ]
+    };
+    let all = |none: Result<&str, Cause>,
+               base: Result<&str, Cause>,
+               merge: Result<&str, Cause>,
+               decode: Result<&str, Cause>| {
         [none, base, merge, decode].map(|result| result.map(str::to_owned))
     };
     for (path, expected) in [
@@ -38,58 +48,281 @@ fn paths_have_one_form_at_each_level() {
         ("/a?//../", same("/a?//../")),
         ("/a;x=1/b", same("/a;x=1/b")),
         ("/a%20b", same("/a%20b")),
-        ("/a%25%32%65", all(Ok("/a%25%32%65"), Ok("/a%252e"), Ok("/a%252e"), Ok("/a%252e"))),
-        ("/%41%7e", all(Ok("/%41%7e"), Ok("/A~"), Ok("/A~"), Ok("/A~"))),
-        ("/%e4%bd%a0", all(Ok("/%e4%bd%a0"), Ok("/%E4%BD%A0"), Ok("/%E4%BD%A0"), Ok("/%E4%BD%A0"))),
-        ("/a\\b", all(Ok("/a\\b"), Ok("/a/b"), Ok("/a/b"), Ok("/a/b"))),
-        ("/a%2Fb", all(Ok("/a%2Fb"), Ok("/a%2Fb"), Ok("/a%2Fb"), Ok("/a/b"))),
-        ("/a%5cb", all(Ok("/a%5cb"), Ok("/a%5Cb"), Ok("/a%5Cb"), Ok("/a/b"))),
-        ("//a///b//", all(Ok("//a///b//"), Ok("//a///b//"), Ok("/a/b/"), Ok("/a/b/"))),
-        ("/a%2f%2fb", all(Ok("/a%2f%2fb"), Ok("/a%2F%2Fb"), Ok("/a%2F%2Fb"), Ok("/a/b"))),
-        ("/a/./b", all(Err(PathDots), Ok("/a/b"), Ok("/a/b"), Ok("/a/b"))),
+        (
+            "/a%25%32%65",
+            all(
+                Ok("/a%25%32%65"),
+                Ok("/a%252e"),
+                Ok("/a%252e"),
+                Ok("/a%252e"),
+            ),
+        ),
+        (
+            "/%41%7e",
+            all(Ok("/%41%7e"), Ok("/A~"), Ok("/A~"), Ok("/A~")),
+        ),
+        (
+            "/%e4%bd%a0",
+            all(
+                Ok("/%e4%bd%a0"),
+                Ok("/%E4%BD%A0"),
+                Ok("/%E4%BD%A0"),
+                Ok("/%E4%BD%A0"),
+            ),
+        ),
+        (
+            "/a\\b",
+            all(Ok("/a\\b"), Ok("/a/b"), Ok("/a/b"), Ok("/a/b")),
+        ),
+        (
+            "/a%2Fb",
+            all(Ok("/a%2Fb"), Ok("/a%2Fb"), Ok("/a%2Fb"), Ok("/a/b")),
+        ),
+        (
+            "/a%5cb",
+            all(Ok("/a%5cb"), Ok("/a%5Cb"), Ok("/a%5Cb"), Ok("/a/b")),
+        ),
+        (
+            "//a///b//",
+            all(Ok("//a///b//"), Ok("//a///b//"), Ok("/a/b/"), Ok("/a/b/")),
+        ),
+        (
+            "/a%2f%2fb",
+            all(
+                Ok("/a%2f%2fb"),
+                Ok("/a%2F%2Fb"),
+                Ok("/a%2F%2Fb"),
+                Ok("/a/b"),
+            ),
+        ),
+        (
+            "/a/./b",
+            all(Err(PathDots), Ok("/a/b"), Ok("/a/b"), Ok("/a/b")),
+        ),
         ("/a/../b", all(Err(PathDots), Ok("/b"), Ok("/b"), Ok("/b"))),
         ("/a/..", all(Err(PathDots), Ok("/"), Ok("/"), Ok("/"))),
-        ("/a/b/..", all(Err(PathDots), Ok("/a/"), Ok("/a/"), Ok("/a/"))),
+        (
+            "/a/b/..",
+            all(Err(PathDots), Ok("/a/"), Ok("/a/"), Ok("/a/")),
+        ),
         ("/a/.", all(Err(PathDots), Ok("/a/"), Ok("/a/"), Ok("/a/"))),
         ("/../../a", all(Err(PathDots), Ok("/a"), Ok("/a"), Ok("/a"))),
         ("/..", all(Err(PathDots), Ok("/"), Ok("/"), Ok("/"))),
         // Dots go before slashes merge, as in Envoy.
-        ("/a//../b", all(Err(PathDots), Ok("/a/b"), Ok("/a/b"), Ok("/a/b"))),
-        ("/a/%2e%2E/b", all(Err(PathDots), Ok("/b"), Ok("/b"), Ok("/b"))),
-        ("/a/.%2e/b", all(Err(PathDots), Ok("/b"), Ok("/b"), Ok("/b"))),
-        ("/a\\..\\b", all(Err(PathDots), Ok("/b"), Ok("/b"), Ok("/b"))),
-        ("/a/..;x=y/b", all(Err(PathDots), Ok("/b"), Ok("/b"), Ok("/b"))),
+        (
+            "/a//../b",
+            all(Err(PathDots), Ok("/a/b"), Ok("/a/b"), Ok("/a/b")),
+        ),
+        (
+            "/a/%2e%2E/b",
+            all(Err(PathDots), Ok("/b"), Ok("/b"), Ok("/b")),
+        ),
+        (
+            "/a/.%2e/b",
+            all(Err(PathDots), Ok("/b"), Ok("/b"), Ok("/b")),
+        ),
+        (
+            "/a\\..\\b",
+            all(Err(PathDots), Ok("/b"), Ok("/b"), Ok("/b")),
+        ),
+        (
+            "/a/..;x=y/b",
+            all(Err(PathDots), Ok("/b"), Ok("/b"), Ok("/b")),
+        ),
         ("/a/..;/b", all(Err(PathDots), Ok("/b"), Ok("/b"), Ok("/b"))),
-        ("/a/.;x/b", all(Err(PathDots), Ok("/a/b"), Ok("/a/b"), Ok("/a/b"))),
-        ("/a/%2e.;x/b", all(Err(PathDots), Ok("/b"), Ok("/b"), Ok("/b"))),
-        ("/a/..%2fb", all(Err(PathDots), Err(PathEncodedDots), Err(PathEncodedDots), Ok("/b"))),
-        ("/a%5c..%5Cb", all(Err(PathDots), Err(PathEncodedDots), Err(PathEncodedDots), Ok("/b"))),
-        ("/a/..%3bx/b", all(Err(PathEncodedDots), Err(PathEncodedDots), Err(PathEncodedDots), Err(PathEncodedDots))),
-        ("/;%2F./b", all(Err(PathDots), Err(PathEncodedDots), Err(PathEncodedDots), Ok("/;/b"))),
-        ("/a;..%2Fb", all(Ok("/a;..%2Fb"), Ok("/a;..%2Fb"), Ok("/a;..%2Fb"), Ok("/a;../b"))),
-        ("/a%00", all(Err(PathNul), Err(PathNul), Err(PathNul), Err(PathNul))),
-        ("/a%", all(Err(PathEscape), Err(PathEscape), Err(PathEscape), Err(PathEscape))),
-        ("/a%2", all(Err(PathEscape), Err(PathEscape), Err(PathEscape), Err(PathEscape))),
-        ("/a%zz", all(Err(PathEscape), Err(PathEscape), Err(PathEscape), Err(PathEscape))),
-        ("/a%u002e", all(Err(PathEscape), Err(PathEscape), Err(PathEscape), Err(PathEscape))),
-        ("/%%32%66", all(Err(PathEscape), Err(PathEscape), Err(PathEscape), Err(PathEscape))),
-        ("/a%c0%af", all(Err(PathOverlong), Err(PathOverlong), Err(PathOverlong), Err(PathOverlong))),
-        ("/a%e0%80%af", all(Err(PathOverlong), Err(PathOverlong), Err(PathOverlong), Err(PathOverlong))),
-        ("/a%f0%80%80%af", all(Err(PathOverlong), Err(PathOverlong), Err(PathOverlong), Err(PathOverlong))),
+        (
+            "/a/.;x/b",
+            all(Err(PathDots), Ok("/a/b"), Ok("/a/b"), Ok("/a/b")),
+        ),
+        (
+            "/a/%2e.;x/b",
+            all(Err(PathDots), Ok("/b"), Ok("/b"), Ok("/b")),
+        ),
+        (
+            "/a/..%2fb",
+            all(
+                Err(PathDots),
+                Err(PathEncodedDots),
+                Err(PathEncodedDots),
+                Ok("/b"),
+            ),
+        ),
+        (
+            "/a%5c..%5Cb",
+            all(
+                Err(PathDots),
+                Err(PathEncodedDots),
+                Err(PathEncodedDots),
+                Ok("/b"),
+            ),
+        ),
+        (
+            "/a/..%3bx/b",
+            all(
+                Err(PathEncodedDots),
+                Err(PathEncodedDots),
+                Err(PathEncodedDots),
+                Err(PathEncodedDots),
+            ),
+        ),
+        (
+            "/;%2F./b",
+            all(
+                Err(PathDots),
+                Err(PathEncodedDots),
+                Err(PathEncodedDots),
+                Ok("/;/b"),
+            ),
+        ),
+        (
+            "/a;..%2Fb",
+            all(
+                Ok("/a;..%2Fb"),
+                Ok("/a;..%2Fb"),
+                Ok("/a;..%2Fb"),
+                Ok("/a;../b"),
+            ),
+        ),
+        (
+            "/a%00",
+            all(Err(PathNul), Err(PathNul), Err(PathNul), Err(PathNul)),
+        ),
+        (
+            "/a%",
+            all(
+                Err(PathEscape),
+                Err(PathEscape),
+                Err(PathEscape),
+                Err(PathEscape),
+            ),
+        ),
+        (
+            "/a%2",
+            all(
+                Err(PathEscape),
+                Err(PathEscape),
+                Err(PathEscape),
+                Err(PathEscape),
+            ),
+        ),
+        (
+            "/a%zz",
+            all(
+                Err(PathEscape),
+                Err(PathEscape),
+                Err(PathEscape),
+                Err(PathEscape),
+            ),
+        ),
+        (
+            "/a%u002e",
+            all(
+                Err(PathEscape),
+                Err(PathEscape),
+                Err(PathEscape),
+                Err(PathEscape),
+            ),
+        ),
+        (
+            "/%%32%66",
+            all(
+                Err(PathEscape),
+                Err(PathEscape),
+                Err(PathEscape),
+                Err(PathEscape),
+            ),
+        ),
+        (
+            "/a%c0%af",
+            all(
+                Err(PathOverlong),
+                Err(PathOverlong),
+                Err(PathOverlong),
+                Err(PathOverlong),
+            ),
+        ),
+        (
+            "/a%e0%80%af",
+            all(
+                Err(PathOverlong),
+                Err(PathOverlong),
+                Err(PathOverlong),
+                Err(PathOverlong),
+            ),
+        ),
+        (
+            "/a%f0%80%80%af",
+            all(
+                Err(PathOverlong),
+                Err(PathOverlong),
+                Err(PathOverlong),
+                Err(PathOverlong),
+            ),
+        ),
         ("/%e9", all(Ok("/%e9"), Ok("/%E9"), Ok("/%E9"), Ok("/%E9"))),
-        ("/a#b", all(Err(Fragment), Err(Fragment), Err(Fragment), Err(Fragment))),
-        ("/a?b#c", all(Err(Fragment), Err(Fragment), Err(Fragment), Err(Fragment))),
-        ("/a b", all(Err(PathCharacter), Err(PathCharacter), Err(PathCharacter), Err(PathCharacter))),
-        ("/a?b c", all(Err(PathCharacter), Err(PathCharacter), Err(PathCharacter), Err(PathCharacter))),
-        ("/a\0", all(Err(PathCharacter), Err(PathCharacter), Err(PathCharacter), Err(PathCharacter))),
-        ("/\u{e9}", all(Err(PathCharacter), Err(PathCharacter), Err(PathCharacter), Err(PathCharacter))),
-        ("/a?\u{e9}", all(Err(PathCharacter), Err(PathCharacter), Err(PathCharacter), Err(PathCharacter))),
+        (
+            "/a#b",
+            all(Err(Fragment), Err(Fragment), Err(Fragment), Err(Fragment)),
+        ),
+        (
+            "/a?b#c",
+            all(Err(Fragment), Err(Fragment), Err(Fragment), Err(Fragment)),
+        ),
+        (
+            "/a b",
+            all(
+                Err(PathCharacter),
+                Err(PathCharacter),
+                Err(PathCharacter),
+                Err(PathCharacter),
+            ),
+        ),
+        (
+            "/a?b c",
+            all(
+                Err(PathCharacter),
+                Err(PathCharacter),
+                Err(PathCharacter),
+                Err(PathCharacter),
+            ),
+        ),
+        (
+            "/a\0",
+            all(
+                Err(PathCharacter),
+                Err(PathCharacter),
+                Err(PathCharacter),
+                Err(PathCharacter),
+            ),
+        ),
+        (
+            "/\u{e9}",
+            all(
+                Err(PathCharacter),
+                Err(PathCharacter),
+                Err(PathCharacter),
+                Err(PathCharacter),
+            ),
+        ),
+        (
+            "/a?\u{e9}",
+            all(
+                Err(PathCharacter),
+                Err(PathCharacter),
+                Err(PathCharacter),
+                Err(PathCharacter),
+            ),
+        ),
         ("a", all(Err(Target), Err(Target), Err(Target), Err(Target))),
         ("", all(Err(Target), Err(Target), Err(Target), Err(Target))),
         ("*", all(Err(Target), Err(Target), Err(Target), Err(Target))),
     ] {
         for (level, expected) in LEVELS.into_iter().zip(expected) {
-            assert_eq!(canonical(path, rules(level)), expected, "{path:?} at {level:?}");
+            assert_eq!(
+                canonical(path, rules(level)),
+                expected,
+                "{path:?} at {level:?}"
+            );
         }
     }
 }
@@ -104,11 +337,26 @@ fn parameters_are_kept_dropped_or_refused() {
         ("/;/../a", "/a"),
     ] {
         let with = |level, parameters| canonical(path, PathRules { level, parameters });
-        assert_eq!(with(PathLevel::Base, Parameters::Drop).as_deref(), Ok(drop), "{path}");
-        assert_eq!(with(PathLevel::Base, Parameters::Refuse), Err(Cause::PathParameter), "{path}");
-        assert_eq!(with(PathLevel::None, Parameters::Refuse), Err(Cause::PathParameter), "{path}");
+        assert_eq!(
+            with(PathLevel::Base, Parameters::Drop).as_deref(),
+            Ok(drop),
+            "{path}"
+        );
+        assert_eq!(
+            with(PathLevel::Base, Parameters::Refuse),
+            Err(Cause::PathParameter),
+            "{path}"
+        );
+        assert_eq!(
+            with(PathLevel::None, Parameters::Refuse),
+            Err(Cause::PathParameter),
+            "{path}"
+        );
     }
-    let none = PathRules { level: PathLevel::None, parameters: Parameters::Drop };
+    let none = PathRules {
+        level: PathLevel::None,
+        parameters: Parameters::Drop,
+    };
     assert_eq!(canonical("/a;x", none).as_deref(), Ok("/a;x"));
 }
 
@@ -118,8 +366,18 @@ fn the_query_is_apart_and_as_sent() {
     assert_eq!(path.as_bytes(), b"/b");
     assert_eq!(path.query(), Some(&b"c=%2e&d=/../;e"[..]));
     assert_eq!(path.target(), b"/b?c=%2e&d=/../;e");
-    assert_eq!(Path::new("/a", PathRules::default()).expect("a path").query(), None);
-    assert_eq!(Path::new("/a?", PathRules::default()).expect("a path").query(), Some(&b""[..]));
+    assert_eq!(
+        Path::new("/a", PathRules::default())
+            .expect("a path")
+            .query(),
+        None
+    );
+    assert_eq!(
+        Path::new("/a?", PathRules::default())
+            .expect("a path")
+            .query(),
+        Some(&b""[..])
+    );
 }
 
 /// Text in which the parts that matter are frequent.
@@ -137,7 +395,10 @@ fn text() -> impl Strategy<Value = String> {
 
 fn any_rules() -> impl Strategy<Value = PathRules> {
     let parameters = [Parameters::Keep, Parameters::Drop, Parameters::Refuse];
-    (prop::sample::select(LEVELS.to_vec()), prop::sample::select(parameters.to_vec()))
+    (
+        prop::sample::select(LEVELS.to_vec()),
+        prop::sample::select(parameters.to_vec()),
+    )
         .prop_map(|(level, parameters)| PathRules { level, parameters })
 }
 
@@ -147,7 +408,9 @@ fn lenient(path: &str) -> Vec<String> {
     let bytes = path.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
-        let byte = bytes.get(at + 1..at + 3).and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        let byte = bytes
+            .get(at + 1..at + 3)
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
         match (bytes[at], byte) {
             (b'%', Some(byte)) => {
                 decoded.push(byte);
@@ -160,7 +423,9 @@ fn lenient(path: &str) -> Vec<String> {
         }
     }
     let text = String::from_utf8_lossy(&decoded).into_owned();
-    text.split(['/', '\\']).map(|segment| segment.split(';').next().unwrap_or_default().to_owned()).collect()
+    text.split(['/', '\\'])
+        .map(|segment| segment.split(';').next().unwrap_or_default().to_owned())
+        .collect()
 }
 
 proptest! {

@@ -5,6 +5,9 @@ use super::table::Table;
 use super::{Known, TABLE, Unreadable, huffman, integer};
 use crate::fields::Fields;
 
+/// A table's field: its number if it is a known one, its name and its value.
+type Entry<'a> = (Option<Known>, &'a [u8], &'a [u8]);
+
 /// Reads the blocks that one peer sends on one connection.
 #[derive(Debug)]
 pub(crate) struct Decoder {
@@ -77,7 +80,7 @@ impl Decoder {
     }
 
     #[inline]
-    fn entry(&self, index: u32) -> Result<(Option<Known>, &[u8], &[u8]), Unreadable> {
+    fn entry(&self, index: u32) -> Result<Entry<'_>, Unreadable> {
         const BAD: Unreadable = "an index of no field";
         let place = (index as usize).checked_sub(1).ok_or(BAD)?;
         match STATIC.get(place) {

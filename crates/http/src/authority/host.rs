@@ -12,7 +12,10 @@ const MAX: usize = 253;
 pub(super) fn plain(authority: &[u8]) -> usize {
     let mut at = 0;
     while let Some(chunk) = authority.get(at..at + 16) {
-        if chunk.iter().fold(false, |any, &byte| any | is_unusual(byte)) {
+        if chunk
+            .iter()
+            .fold(false, |any, &byte| any | is_unusual(byte))
+        {
             break;
         }
         at += 16;
@@ -32,8 +35,7 @@ static PLAIN: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
     while byte < 256 {
-        table[byte] =
-            matches!(byte as u8, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.');
+        table[byte] = matches!(byte as u8, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.');
         byte += 1;
     }
     table
@@ -58,7 +60,10 @@ fn has_empty_label(host: &[u8]) -> bool {
         }
         at += 16;
     }
-    host.get(at..).unwrap_or_default().windows(2).any(|pair| pair == b"..")
+    host.get(at..)
+        .unwrap_or_default()
+        .windows(2)
+        .any(|pair| pair == b"..")
 }
 
 fn last_label(host: &[u8]) -> &[u8] {

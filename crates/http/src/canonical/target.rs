@@ -20,7 +20,9 @@ pub(super) struct Target {
 #[inline]
 pub(super) fn parse(raw: &Raw, method: &Method, rules: PathRules) -> Result<Target, Cause> {
     let buffer = raw.fields.bytes();
-    let target = raw.text(raw.pseudo.path).ok_or(Cause::PseudoMissing(":path"))?;
+    let target = raw
+        .text(raw.pseudo.path)
+        .ok_or(Cause::PseudoMissing(":path"))?;
     let mut is_https = false;
     if raw.version == Version::Http2 {
         let scheme = raw.text(raw.pseudo.scheme).unwrap_or_default();
@@ -43,7 +45,12 @@ pub(super) fn parse(raw: &Raw, method: &Method, rules: PathRules) -> Result<Targ
 }
 
 /// Reads a target that is a whole URI (RFC 9112 §3.2.2).
-fn of_absolute(raw: &Raw, target: &[u8], method: &Method, rules: PathRules) -> Result<Target, Cause> {
+fn of_absolute(
+    raw: &Raw,
+    target: &[u8],
+    method: &Method,
+    rules: PathRules,
+) -> Result<Target, Cause> {
     let buffer = raw.fields.bytes();
     let colon = target.windows(3).position(|window| window == b"://");
     let (scheme, rest) = target.split_at(colon.ok_or(Cause::Target)?);

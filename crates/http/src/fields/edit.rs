@@ -126,7 +126,11 @@ impl Fields {
     pub(crate) fn join(&mut self, known: Known, between: &[u8], last: &[u8]) -> Result<(), Cause> {
         let mut joined = Vec::new();
         let last = (!last.is_empty()).then_some(last);
-        for value in self.all(known).chain(last).filter(|value| !value.is_empty()) {
+        for value in self
+            .all(known)
+            .chain(last)
+            .filter(|value| !value.is_empty())
+        {
             if !joined.is_empty() {
                 joined.extend_from_slice(between);
             }

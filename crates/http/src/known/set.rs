@@ -153,8 +153,11 @@ impl NameSet {
         ]));
 
     /// Fields that head edits must not touch: the model holds their meaning elsewhere.
-    pub(crate) const RESERVED: NameSet = NameSet::HOP_BY_HOP
-        .or(NameSet::of(&[Known::ContentLength, Known::Host, Known::Trailer]));
+    pub(crate) const RESERVED: NameSet = NameSet::HOP_BY_HOP.or(NameSet::of(&[
+        Known::ContentLength,
+        Known::Host,
+        Known::Trailer,
+    ]));
 
     /// Fields that no trailer section may have: framing, routing, request modifiers, authentication, content and trust
     /// (RFC 9110 §6.5.1).

@@ -120,7 +120,10 @@ impl Writer {
             return Err(Cause::PathEscape);
         };
         let byte = scan::hex(*high, *low).ok_or(Cause::PathEscape)?;
-        let decodes_slashes = matches!(self.rules.level, PathLevel::DecodeAndMergeSlashes | PathLevel::None);
+        let decodes_slashes = matches!(
+            self.rules.level,
+            PathLevel::DecodeAndMergeSlashes | PathLevel::None
+        );
         match byte {
             0 => return Err(Cause::PathNul),
             b'/' | b'\\' if decodes_slashes => {

@@ -57,8 +57,10 @@ pub(super) fn apply(
     trust: &Trust,
     certificate: Option<&ClientCertificate>,
 ) -> Result<(), Cause> {
-    let (Some(certificate), true) = (certificate, trust.client_cert != ForwardClientCert::Sanitize)
-    else {
+    let (Some(certificate), true) = (
+        certificate,
+        trust.client_cert != ForwardClientCert::Sanitize,
+    ) else {
         fields.remove(Known::XForwardedClientCert);
         return Ok(());
     };
@@ -84,10 +86,20 @@ fn element(certificate: &ClientCertificate, details: CertDetails) -> String {
     }
     pair(&mut out, "Hash", &certificate.hash, Quote::IfNeeded);
     if details.cert {
-        pair(&mut out, "Cert", &url_encoded(&certificate.pem), Quote::Always);
+        pair(
+            &mut out,
+            "Cert",
+            &url_encoded(&certificate.pem),
+            Quote::Always,
+        );
     }
     if details.chain {
-        pair(&mut out, "Chain", &url_encoded(&certificate.chain), Quote::Always);
+        pair(
+            &mut out,
+            "Chain",
+            &url_encoded(&certificate.chain),
+            Quote::Always,
+        );
     }
     if details.subject {
         pair(&mut out, "Subject", &certificate.subject, Quote::Always);
@@ -96,11 +108,16 @@ fn element(certificate: &ClientCertificate, details: CertDetails) -> String {
         // An empty URI tells applications that the certificate has none.
         match certificate.uris.as_slice() {
             [] => pair(&mut out, "URI", "", Quote::IfNeeded),
-            uris => uris.iter().for_each(|uri| pair(&mut out, "URI", uri, Quote::IfNeeded)),
+            uris => uris
+                .iter()
+                .for_each(|uri| pair(&mut out, "URI", uri, Quote::IfNeeded)),
         }
     }
     if details.dns {
-        certificate.dns.iter().for_each(|dns| pair(&mut out, "DNS", dns, Quote::IfNeeded));
+        certificate
+            .dns
+            .iter()
+            .for_each(|dns| pair(&mut out, "DNS", dns, Quote::IfNeeded));
     }
     out
 }

@@ -5,7 +5,13 @@ pub(super) fn digest(message: &[u8]) -> [u8; 20] {
     padded.push(0x80);
     padded.resize((padded.len() + 8).next_multiple_of(64) - 8, 0);
     padded.extend_from_slice(&(message.len() as u64 * 8).to_be_bytes());
-    let mut state: [u32; 5] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0];
+    let mut state: [u32; 5] = [
+        0x6745_2301,
+        0xefcd_ab89,
+        0x98ba_dcfe,
+        0x1032_5476,
+        0xc3d2_e1f0,
+    ];
     let (blocks, _) = padded.as_chunks::<64>();
     for block in blocks {
         add(&mut state, block);
@@ -34,7 +40,12 @@ fn add(state: &mut [u32; 5], block: &[u8; 64]) {
             40..60 => ((b & c) | (b & d) | (c & d), 0x8f1b_bcdc),
             _ => (b ^ c ^ d, 0xca62_c1d6),
         };
-        let next = a.rotate_left(5).wrapping_add(f).wrapping_add(e).wrapping_add(*word).wrapping_add(k);
+        let next = a
+            .rotate_left(5)
+            .wrapping_add(f)
+            .wrapping_add(e)
+            .wrapping_add(*word)
+            .wrapping_add(k);
         (e, d, c, b, a) = (d, c, b.rotate_left(30), a, next);
     }
     for (sum, word) in state.iter_mut().zip([a, b, c, d, e]) {
@@ -55,7 +66,10 @@ mod tests {
                 "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq".to_owned(),
                 "84983e441c3bd26ebaae4aa1f95129e5e54670f1",
             ),
-            ("a".repeat(1_000_000), "34aa973cd4c4daa4f61eeb2bdbad27316534016f"),
+            (
+                "a".repeat(1_000_000),
+                "34aa973cd4c4daa4f61eeb2bdbad27316534016f",
+            ),
             (
                 "0123456701234567012345670123456701234567012345670123456701234567".repeat(10),
                 "dea356a2cddd90c7a7ecedc5ebb563934f460452",

@@ -11,8 +11,11 @@ pub fn range(whole: &[u8], part: &[u8]) -> std::ops::Range<usize> {
     start..start + part.len()
 }
 
+/// The name and the value of a field line.
+type Line<'a> = (&'a [u8], &'a [u8]);
+
 /// Splits the lines of a head. The fields keep the white space around their values.
-pub fn split(head: &[u8]) -> (&[u8], Vec<(&[u8], &[u8])>) {
+pub fn split(head: &[u8]) -> (&[u8], Vec<Line<'_>>) {
     let mut lines = head
         .split(|&byte| byte == b'\n')
         .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
@@ -28,8 +31,14 @@ pub fn split(head: &[u8]) -> (&[u8], Vec<(&[u8], &[u8])>) {
 pub fn raw1(head: &[u8]) -> Result<RawRequest, Refusal> {
     let bytes = Bytes::copy_from_slice(head);
     let (line, fields) = split(&bytes);
-    let first = line.iter().position(|&byte| byte == b' ').expect("a method");
-    let last = line.iter().rposition(|&byte| byte == b' ').expect("a version");
+    let first = line
+        .iter()
+        .position(|&byte| byte == b' ')
+        .expect("a method");
+    let last = line
+        .iter()
+        .rposition(|&byte| byte == b' ')
+        .expect("a version");
     let version = Version::parse(&line[last + 1..])?;
     let (method, target) = (&line[..first], &line[first + 1..last]);
     let (method, target) = (range(&bytes, method), range(&bytes, target));
@@ -93,7 +102,11 @@ pub fn peer(kind: PeerKind) -> Downstream {
 
 pub const ID: &str = "5b7f3c1e-8a5b-4f53-9c0e-0e2ab1a0d5f3";
 
-pub fn canonical_of(raw: RawRequest, rules: &Rules, downstream: &Downstream) -> Result<Canonical, Refusal> {
+pub fn canonical_of(
+    raw: RawRequest,
+    rules: &Rules,
+    downstream: &Downstream,
+) -> Result<Canonical, Refusal> {
     let mut id = || FieldValue::new(ID).expect("a value");
     raw.frame()?.canonical(rules, downstream, &mut id)
 }
@@ -127,7 +140,10 @@ pub fn listed(fields: &Fields) -> Vec<(String, String)> {
 }
 
 pub fn pairs(fields: &[(&str, &str)]) -> Vec<(String, String)> {
-    fields.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+    fields
+        .iter()
+        .map(|(name, value)| (name.to_string(), value.to_string()))
+        .collect()
 }
 
 pub fn http2_of(head: &RequestHead) -> Vec<(String, String)> {
@@ -138,6 +154,8 @@ pub fn http2_of(head: &RequestHead) -> Vec<(String, String)> {
 
 pub fn http1_of(head: &RequestHead, key: Option<&WebSocketKey>) -> Option<Vec<(String, String)>> {
     let mut out = Vec::new();
-    head.http1(key, |field| out.push((text(field.name()), text(field.value()))))?;
+    head.http1(key, |field| {
+        out.push((text(field.name()), text(field.value())))
+    })?;
     Some(out)
 }
