@@ -21,14 +21,14 @@ build: toolchain ## release binaries into bin/
 	cargo build --release -p lateen-proxy -p lateen-load
 	@mkdir -p $(BIN)
 	$(GO_BUILD) ./cmd/...
-	@for b in lateen-proxy lateen-load; do install -m 0755 "$${CARGO_TARGET_DIR:-target}/release/$$b" $(BIN)/$$b; done
+	@for b in lateen-proxy lateen-load; do install -C -m 0755 "$${CARGO_TARGET_DIR:-target}/release/$$b" $(BIN)/$$b; done
 	@ls $(BIN)
 
 images: toolchain ## container images into bin/images/ (IMAGES="control agent" makes some of them; IMAGES_FLAGS=-fresh: newest Debian packages)
 	$(if $(filter proxy load,$(IMAGES)),cargo build --release -p lateen-proxy -p lateen-load)
 	@mkdir -p $(BIN)
 	$(GO_BUILD) $(wildcard ./cmd/lateen-*)
-	@for b in $(addprefix lateen-,$(filter proxy load,$(IMAGES))); do install -m 0755 "$${CARGO_TARGET_DIR:-target}/release/$$b" $(BIN)/$$b; done
+	@for b in $(addprefix lateen-,$(filter proxy load,$(IMAGES))); do install -C -m 0755 "$${CARGO_TARGET_DIR:-target}/release/$$b" $(BIN)/$$b; done
 	@$(MAKE) -s archives IMAGES="$(IMAGES)" IMAGES_FLAGS="$(IMAGES_FLAGS)"
 
 archives: ## the same of the programs that are in bin/ already
