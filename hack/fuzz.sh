@@ -2,7 +2,8 @@
 # Replays the committed corpus of every fuzz target, then fuzzes each for FUZZ_SECONDS (30); with arguments only those named.
 # A committed input that fails decides. A new finding is kept in FUZZ_FINDINGS (~/.cache/lateen/fuzz-findings); it fails the
 # run too, unless --tell is given, which prints it as a line "--- FOUND:". New inputs that reach new code go to a scratch folder.
-# The corpora of the Go targets are replayed by `go test`.
+# The corpora of the Go targets are replayed by `go test`. With --tell the Go targets run without instrumentation for coverage, which
+# would compile every package that they use once more: the few seconds serve to see that the targets still work.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 SECONDS_EACH=${FUZZ_SECONDS:-30}
@@ -46,18 +47,27 @@ fuzz_rust() { # TARGET
   libfuzzer "$1" "$scratch/$1.log" -max_total_time="$SECONDS_EACH" "$scratch/$1" "fuzz/corpus/$1"
   report "$1" $? "$scratch/$1.log" "its input is $(grep -oE "$FINDINGS/[^ ]+" "$scratch/$1.log" | tail -1)" >>"$scratch/$1.result"
 }
-fuzz_go() { # FOLDER TARGET
-  local log; log=$scratch/$(tr / - <<<"$1")-$2
-  go test "./$1" -run '^$' -fuzz "^$2\$" -fuzztime "${SECONDS_EACH}s" -parallel 1 >"$log.log" 2>&1
-  local code=$?
-  timely "$log.log" && code=0
-  # The input is a file of the tree, where later runs of `go test` would replay it and decide by it.
-  local input; input=$(grep -oE "testdata/fuzz/$2/[0-9a-f]+" "$log.log" | tail -1)
-  if [ -n "$input" ] && [ -f "$1/$input" ] && ! git ls-files --error-unmatch "$1/$input" >/dev/null 2>&1; then
-    mv "$1/$input" "$FINDINGS/$2-$(basename "$input")"
-    input="its input is $FINDINGS/$2-$(basename "$input")"
+# fuzz_go FOLDER TARGETS...: a package is built once for all of its targets.
+fuzz_go() {
+  local folder=$1 target log program code input; shift
+  program=$scratch/$(tr / - <<<"$folder").test
+  if ! go test -c -vet=off ${instrumented[@]+"${instrumented[@]}"} -o "$program" "./$folder" >"$program.log" 2>&1; then
+    { cat "$program.log"; echo "not ok - the fuzz targets of $folder build"; } >"$program.result"
+    return
   fi
-  report "$2 ($1)" $code "$log.log" "$input" >"$log.result"
+  for target in "$@"; do
+    log=$program-$target
+    (cd "$folder" && "$program" -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime "${SECONDS_EACH}s" -test.parallel 1 -test.fuzzcachedir "$scratch/go/$folder") >"$log.log" 2>&1
+    code=$?
+    timely "$log.log" && code=0
+    # The input is a file of the tree, where later runs of `go test` would replay it and decide by it.
+    input=$(grep -oE "testdata/fuzz/$target/[0-9a-f]+" "$log.log" | tail -1)
+    if [ -n "$input" ] && [ -f "$folder/$input" ] && ! git ls-files --error-unmatch "$folder/$input" >/dev/null 2>&1; then
+      mv "$folder/$input" "$FINDINGS/$target-$(basename "$input")"
+      input="its input is $FINDINGS/$target-$(basename "$input")"
+    fi
+    report "$target ($folder)" $code "$log.log" "$input" >"$log.result"
+  done
 }
 # timely LOG: whether the end of the time is all that failed. A worker that is busy with an input at that moment may be
 # reported as "context deadline exceeded" before Go 1.27 (golang/go#75804); a finding names an input, a hang says that the
@@ -74,10 +84,15 @@ for t in $rust; do
   lane; fuzz_rust "$t" &
 done
 unset RUSTFLAGS
+instrumented=()
+[ -n "$tell" ] || instrumented=(-fuzz .)
+declare -A of
 while IFS=: read -r file name; do
-  wanted "$name" "$@" || continue
-  lane; fuzz_go "$(dirname "$file")" "$name" &
+  ! wanted "$name" "$@" || of[$(dirname "$file")]+=" $name"
 done < <(git ls-files -co --exclude-standard '*_test.go' | xargs grep -HoE '^func Fuzz[A-Za-z0-9]+' | sed 's/func //')
+for folder in "${!of[@]}"; do
+  lane; fuzz_go "$folder" ${of[$folder]} &
+done
 wait
 cat "$scratch"/*.result
 ls "$scratch"/*.result >/dev/null 2>&1 || { echo "not ok - there is no fuzz target of that name: $*"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }

@@ -22,6 +22,9 @@ fi
 source "$RUN/addresses"
 WORK=$(mktemp -d)
 
+# Commands mean the cluster: without this they take a mesh of this machine, and other tests run such meshes beside these.
+export LATEEN_ENGINE=kubernetes
+
 k() { "$KUBE/k" "$@"; }
 # lateen ARGUMENTS...: the command line, where the API server can be reached.
 lateen() { in_fabric env KUBECONFIG="$RUN/kubeconfig" "$ROOT/bin/lateen" "$@"; }
