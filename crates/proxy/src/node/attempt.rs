@@ -12,13 +12,14 @@ use lateen_telemetry::{Connection, Metrics, Opening, Trace};
 use lateen_types::WorkloadUid;
 use tokio::net::TcpStream;
 
+use super::arrival::{Arrival, ending};
 use super::describe::{Outbound, claimed};
 use super::dial::dial;
 use super::ejection::Census;
 use super::nearby::{self, Near};
+use super::refusal::Refusal;
 use super::relaying::Records;
 use super::tunnel::{self, Opened};
-use super::{Arrival, Refusal, ending};
 use crate::live::{Ending, Fault, Outgoing, Tracked};
 use crate::pod::Pod;
 use crate::worker::Worker;

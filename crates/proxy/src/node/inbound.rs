@@ -21,12 +21,13 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::arrival::{Arrival, admit, finish, refuse};
 use super::counted::Counted;
 use super::describe::{Inbound, baggage};
 use super::dial::dial;
+use super::refusal::Refusal;
 use super::relaying::{Records, relay};
 use super::tunnel::charged;
-use super::{Arrival, Refusal, admit, finish, refuse};
 use crate::live::Facts;
 use crate::meeting::{Ends, Hosted};
 use crate::pod::Pod;

@@ -13,13 +13,15 @@ use lateen_types::ports;
 use tokio::net::TcpStream;
 use tokio::time::timeout_at;
 
+use super::arrival::{Arrival, finish};
 use super::describe::baggage;
 use super::dial::DialError;
 use super::inbound::{self, Request};
-use super::neighbours::{Use, find};
+use super::neighbours::Use;
+use super::proving::find;
+use super::refusal::Refusal;
 use super::relaying::Records;
 use super::tunnel::key;
-use super::{Arrival, Refusal, finish};
 use crate::worker::Worker;
 
 /// A connection that has arrived at the other pod.

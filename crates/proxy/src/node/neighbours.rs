@@ -1,45 +1,32 @@
-//! Pairs of pods that are both this process's: a tunnel from the one to the other proves it, and stays open to go on
-//! proving it, while connections between the two are handed over past it.
+//! The registry of pod pairs whose pods are both served by this process: for each pair a tunnel that proves it, or the
+//! time until which the far end counts as another process's.
 //!
 //! The tunnel is an ordinary one, through both pods' networks, to whichever process listens there. So everything that
 //! speaks against a connection by tunnel speaks against handing one over: no certificate, one that was revoked or is
 //! another's, a network that does not let the one pod reach the other, a pod or a process that takes no more. What holds
 //! for connections on a tunnel holds for those that are handed over: a tunnel that takes no more goes on until the last of
 //! them ends, and asks by PING all the while whether the one pod still reaches the other; if it breaks, they are cut.
+//! `proving` opens these tunnels and drives them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lateen_hbone::client::{self, Driver};
-use lateen_hbone::{self as hbone, Budget, CloseReason, PoolKey, TunnelError};
-use lateen_telemetry::Reporter;
+use lateen_hbone::{self as hbone, PoolKey, TunnelError};
 use lateen_tls::{Revocations, Session};
 use lateen_types::Direction;
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
 
-use super::Refusal;
-use super::counted::Counted;
 use super::dial::DialError;
-use super::tunnel::{Proven, dial_tunnel};
+use super::refusal::Refusal;
 use crate::live::{Cut, Live};
 use crate::meeting::{Ends, Host};
-use crate::pod::Pod;
-use crate::worker::Worker;
 
 /// How long a tunnel that ended elsewhere is taken to say that the next one would, too. A process that replaces this one,
 /// or is replaced by it, listens for seconds.
 const ELSEWHERE: Duration = Duration::from_secs(10);
-
-/// Tunnels that are opened for one connection, if each takes no more as soon as it is open.
-const ATTEMPTS: usize = 2;
-
-/// Wait between two looks at whether a tunnel is of use, at most.
-const LOOK: Duration = Duration::from_secs(30);
 
 /// A worker's pairs of pods, by what their connections would share a tunnel by.
 #[derive(Debug, Default)]
@@ -53,21 +40,33 @@ pub struct Neighbours {
 enum Entry {
     Proving(Rc<Proof>),
     Here(Rc<Neighbour>),
+    /// The far end is another process's, until this moment.
     Elsewhere(Instant),
 }
 
 /// A tunnel that is being opened.
 #[derive(Debug, Default)]
-struct Proof {
+pub(super) struct Proof {
     done: Notify,
     failure: RefCell<Option<Failure>>,
 }
 
 /// Why there is no tunnel.
 #[derive(Clone, Debug)]
-enum Failure {
+pub(super) enum Failure {
     Dial(DialError),
     Tunnel(Rc<TunnelError>),
+}
+
+impl Proof {
+    /// Waits for the outcome, which the registry knows then.
+    ///
+    /// # Errors
+    /// There is no tunnel.
+    pub(super) async fn outcome(&self) -> Result<(), Failure> {
+        self.done.notified().await;
+        self.failure.borrow().clone().map_or(Ok(()), Err)
+    }
 }
 
 impl From<Failure> for Refusal {
@@ -112,6 +111,15 @@ impl Use {
         &self.0.host.ends
     }
 
+    /// Whether the far end answers a PING now, unless it did so lately. If not, the tunnel takes no more connections.
+    pub(super) async fn answers(&self) -> bool {
+        let answers = self.0.tunnel.answers().await;
+        if !answers {
+            self.0.retire();
+        }
+        answers
+    }
+
     /// The tunnel's number.
     pub(super) fn number(&self) -> u64 {
         self.0.number
@@ -134,8 +142,28 @@ impl Drop for Use {
 }
 
 impl Neighbour {
+    /// A pair whose `tunnel`, of this number, ends at `host`; `proven` is what the far end proved.
+    pub(super) fn new(
+        key: PoolKey,
+        host: Arc<Host>,
+        proven: Arc<Session>,
+        number: u64,
+        tunnel: hbone::Tunnel,
+    ) -> Self {
+        Self {
+            key,
+            host,
+            proven,
+            number,
+            tunnel,
+            retired: Cell::new(false),
+            ended: Cell::new(None),
+            used: Cell::new(Instant::now()),
+        }
+    }
+
     /// No more connections; those that are open go on, and the tunnel with them.
-    fn retire(&self) {
+    pub(super) fn retire(&self) {
         self.retired.set(true);
         self.close_if_done();
     }
@@ -146,7 +174,7 @@ impl Neighbour {
         }
     }
 
-    fn is_idle(&self, most: Duration) -> bool {
+    pub(super) fn is_idle(&self, most: Duration) -> bool {
         self.host.uses.count() == 0 && self.used.get().elapsed() >= most
     }
 
@@ -157,7 +185,7 @@ impl Neighbour {
 
     /// The tunnel is no more, and nothing vouches for what rested on it. A revocation ends it as the network does, at the end
     /// of whichever worker hears of it first.
-    fn lost(&self, revocations: &Revocations, live: &Live) {
+    pub(super) fn lost(&self, revocations: &Revocations, live: &Live) {
         let source = self.host.session.revoked(revocations);
         let destination = self.proven.revoked(revocations);
         let revoked = source || destination;
@@ -200,19 +228,13 @@ impl Neighbours {
         }
     }
 
-    fn know(&self, neighbour: &Rc<Neighbour>) {
-        let mut known = self.known.borrow_mut();
-        known.retain(|other| other.strong_count() > 0);
-        known.push(Rc::downgrade(neighbour));
-    }
-
     fn known(&self) -> Vec<Rc<Neighbour>> {
         let known = self.known.borrow();
         known.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// What `key` leads to as far as it is known; begins to find out if it is not.
-    fn look(&self, worker: &Rc<Worker>, pod: &Arc<Pod>, key: &PoolKey) -> Look {
+    /// What is known of `key`. The caller has to open a tunnel where the answer is [`Look::Open`].
+    pub(super) fn look(&self, key: &PoolKey) -> Look {
         let mut entries = self.entries.borrow_mut();
         match entries.get(key) {
             Some(Entry::Here(neighbour)) => match Use::of(neighbour) {
@@ -225,14 +247,28 @@ impl Neighbours {
         }
         let proof = Rc::<Proof>::default();
         entries.insert(key.clone(), Entry::Proving(Rc::clone(&proof)));
-        let proving = prove(
-            Rc::clone(worker),
-            Arc::clone(pod),
-            key.clone(),
-            Rc::clone(&proof),
-        );
-        lateen_fair::spawn_local(proving);
-        Look::Wait(proof)
+        Look::Open(proof)
+    }
+
+    /// The tunnel ends at a pod of this process. False if nobody waits for it there any more.
+    pub(super) fn found(&self, proof: &Rc<Proof>, neighbour: &Rc<Neighbour>) -> bool {
+        let mut known = self.known.borrow_mut();
+        known.retain(|other| other.strong_count() > 0);
+        known.push(Rc::downgrade(neighbour));
+        let here = Entry::Here(Rc::clone(neighbour));
+        self.settle(&neighbour.key, proof, Some(here))
+    }
+
+    /// The tunnel ends at another process.
+    pub(super) fn elsewhere(&self, key: &PoolKey, proof: &Rc<Proof>) {
+        let elsewhere = Entry::Elsewhere(Instant::now() + ELSEWHERE);
+        self.settle(key, proof, Some(elsewhere));
+    }
+
+    /// There is no tunnel.
+    pub(super) fn failed(&self, key: &PoolKey, proof: &Rc<Proof>, failure: Failure) {
+        proof.failure.replace(Some(failure));
+        self.settle(key, proof, None);
     }
 
     /// Puts what came of a proof into its place; false if nobody waits for it there any more.
@@ -250,188 +286,23 @@ impl Neighbours {
         ours
     }
 
-    fn remove(&self, key: &PoolKey, neighbour: &Rc<Neighbour>) {
-        let mut entries = self.entries.borrow_mut();
+    /// The tunnel has ended.
+    pub(super) fn remove(&self, neighbour: &Rc<Neighbour>) {
+        let (mut entries, key) = (self.entries.borrow_mut(), &neighbour.key);
         if matches!(entries.get(key), Some(Entry::Here(other)) if Rc::ptr_eq(other, neighbour)) {
             entries.remove(key);
         }
     }
 }
 
-enum Look {
+/// What is known of a pair.
+pub(super) enum Look {
+    /// Both pods are here, and the tunnel takes this connection.
     Here(Use),
+    /// The far end is another process's.
     Elsewhere,
+    /// Another connection has begun to open the tunnel.
     Wait(Rc<Proof>),
-}
-
-/// The pod at the other end of a tunnel of this key, if this process is there; `None` if another one is. Opens the tunnel
-/// if there is none; those who want the same wait for one.
-///
-/// # Errors
-/// There is no tunnel, and one for connections would not be there either.
-pub(super) async fn find(
-    worker: &Rc<Worker>,
-    pod: &Arc<Pod>,
-    key: &PoolKey,
-) -> Result<Option<Use>, Refusal> {
-    for _ in 0..=ATTEMPTS {
-        match worker.neighbours.look(worker, pod, key) {
-            // What has not been proven lately is asked for again: the network may let the one pod reach the other no more.
-            Look::Here(found) => match found.0.tunnel.answers().await {
-                true => return Ok(Some(found)),
-                false => found.0.retire(),
-            },
-            Look::Elsewhere => return Ok(None),
-            Look::Wait(proof) => {
-                proof.done.notified().await;
-                if let Some(failure) = proof.failure.borrow().clone() {
-                    return Err(failure.into());
-                }
-            }
-        }
-    }
-    Ok(None)
-}
-
-/// Opens a tunnel, sees where it ends, and keeps it for as long as it is of use.
-async fn prove(worker: Rc<Worker>, pod: Arc<Pod>, key: PoolKey, proof: Rc<Proof>) {
-    let neighbours = &worker.neighbours;
-    let fail = |failure: Failure| {
-        proof.failure.replace(Some(failure));
-        neighbours.settle(&key, &proof, None);
-    };
-    let io = match dial_tunnel(&worker, &pod, &key).await {
-        Ok(io) => io,
-        Err(error) => return fail(Failure::Dial(error)),
-    };
-    let counted = Counted::already_opened(&worker.metrics, Reporter::Source);
-    let (tunnel, driver, host, proven) = match begin(&worker, io).await {
-        Ok(begun) => begun,
-        Err(error) => {
-            counted.ended(error.close_reason());
-            return fail(Failure::Tunnel(Rc::new(error)));
-        }
-    };
-    let Some(host) = host else {
-        let elsewhere = Entry::Elsewhere(Instant::now() + ELSEWHERE);
-        neighbours.settle(&key, &proof, Some(elsewhere));
-        tracing::debug!(peer = %key.address, "the far end is another process's; connections go through tunnels");
-        drop(tunnel);
-        counted.ended(CloseReason::of(&driver.await));
-        return;
-    };
-    let neighbour = Rc::new(Neighbour {
-        key: key.clone(),
-        host,
-        proven,
-        number: worker.live.number_tunnel(),
-        tunnel,
-        retired: Cell::new(false),
-        ended: Cell::new(None),
-        used: Cell::new(Instant::now()),
-    });
-    neighbours.know(&neighbour);
-    let here = Entry::Here(Rc::clone(&neighbour));
-    if !neighbours.settle(&key, &proof, Some(here)) {
-        neighbour.retire();
-    }
-    let ended = keep(&worker, &neighbour, driver).await;
-    let reason = CloseReason::of(&ended);
-    counted.ended(reason);
-    if let Err(error) = ended {
-        tracing::debug!(peer = %key.address, %error, reason = reason.as_str(), "tunnel between neighbours ended");
-    }
-    neighbours.remove(&key, &neighbour);
-    neighbour.lost(&worker.revocations, &worker.live);
-}
-
-type Begun = (
-    hbone::Tunnel,
-    Driver<<Proven as hbone::Dialled>::Io>,
-    Option<Arc<Host>>,
-    Arc<Session>,
-);
-
-/// HTTP/2, and the first word of the far end: if that is in this process it is to be met from then on.
-async fn begin(worker: &Worker, io: Proven) -> Result<Begun, TunnelError> {
-    let hbone::Lent { io, budget, below } = io;
-    let (proven, first_word) = (Arc::clone(io.session()), io.first_word());
-    let settings = proving(&worker.inner, budget);
-    let (tunnel, mut driver) = client::handshake(io, settings).await?;
-    driver.ask(below);
-    let heard = async {
-        tokio::select! {
-            biased;
-            () = first_word.heard() => Ok(()),
-            ended = &mut driver => Err(ended.err().unwrap_or_else(gone)),
-        }
-    };
-    match timeout(worker.patience.peer, heard).await {
-        Ok(heard) => heard?,
-        Err(_) => {
-            return Err(TunnelError::Io(std::io::Error::new(
-                std::io::ErrorKind::TimedOut,
-                "the far end says nothing",
-            )));
-        }
-    }
-    let same_node = worker.same_node.as_ref();
-    let host = same_node.and_then(|same_node| same_node.meeting.other_end(&proven));
-    Ok((tunnel, driver, host, proven))
-}
-
-/// What a tunnel is opened with that carries nothing.
-fn proving(carrying: &hbone::Settings, budget: Budget) -> hbone::Settings {
-    hbone::Settings {
-        budget,
-        // It is of use without any stream; whether it is, is looked at here.
-        idle_timeout: None,
-        // What rests on it does not cross the network: that the network is cut shows by PINGs alone.
-        ping_interval: carrying.probe_after,
-        ping_timeout: carrying.ping_timeout / 2,
-        ..carrying.clone()
-    }
-}
-
-fn gone() -> TunnelError {
-    TunnelError::Io(std::io::Error::new(
-        std::io::ErrorKind::ConnectionAborted,
-        "peer closes every new tunnel; it may be shutting down",
-    ))
-}
-
-/// Drives a tunnel to its end; that comes soon when it has not been of use for long.
-async fn keep(
-    worker: &Worker,
-    neighbour: &Neighbour,
-    driver: Driver<<Proven as hbone::Dialled>::Io>,
-) -> Result<(), TunnelError> {
-    let most = worker.pool_idle();
-    let mut driver = pin!(driver);
-    loop {
-        tokio::select! {
-            ended = &mut driver => return ended,
-            () = sleep((most / 4).clamp(Duration::from_millis(10), LOOK)) => {
-                if neighbour.is_idle(most) {
-                    neighbour.retire();
-                }
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_tunnel_that_carries_nothing_is_asked_more_often_and_waited_for_less_long() {
-        let carrying = hbone::Settings::client();
-        let proving = proving(&carrying, Budget::default());
-        assert_eq!(proving.ping_interval, Duration::from_secs(5));
-        assert_eq!(proving.ping_timeout, Duration::from_secs(10));
-        assert!(proving.ping_interval < carrying.ping_interval);
-        assert!(proving.ping_timeout < carrying.ping_timeout);
-        assert_eq!(proving.idle_timeout, None);
-    }
+    /// The caller opens the tunnel and tells the registry what came of it.
+    Open(Rc<Proof>),
 }

@@ -8,11 +8,12 @@ use futures_util::future::Either;
 use lateen_telemetry::Reporter;
 use lateen_types::ports;
 
+use super::arrival::{Arrival, finish};
 use super::attempt::{Next, Reached, Wanted, reach};
 use super::nearby::Stay;
+use super::refusal::Refusal;
 use super::relaying::{Both, Records, relay, relay_both};
 use super::straight::relay_joined;
-use super::{Arrival, Refusal, finish};
 use crate::worker::Worker;
 use lateen_relay::Socket;
 

@@ -12,10 +12,11 @@ use lateen_telemetry::{Connection, Reporter};
 use lateen_types::ports;
 use tokio::net::TcpStream;
 
+use super::arrival::{Arrival, admit, finish};
 use super::describe::Inbound;
 use super::dial::dial;
+use super::refusal::Refusal;
 use super::relaying::{Records, relay};
-use super::{Arrival, Refusal, admit, finish};
 use crate::live::Facts;
 use crate::worker::Worker;
 

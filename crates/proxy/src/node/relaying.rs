@@ -9,7 +9,7 @@ use std::task::Poll;
 use lateen_relay::{Duplex, Limits, Meter, Outcome, Relay, RelayError, Side, Socket};
 use lateen_telemetry::Connection;
 
-use super::Refusal;
+use super::refusal::Refusal;
 use crate::live::{Cut, Tracked};
 use crate::tunnels::Revoked;
 

@@ -15,8 +15,8 @@ use lateen_capture::original_destination;
 use lateen_relay::{Meter, Outcome, Relay, Socket};
 use tokio::time::Instant;
 
-use super::Refusal;
 use super::nearby::Near;
+use super::refusal::Refusal;
 use super::relaying::{Both, Records, ended};
 use crate::pod::Pod;
 use crate::worker::Worker;

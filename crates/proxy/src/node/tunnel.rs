@@ -18,10 +18,11 @@ use lateen_types::{Identity, Strng, WorkloadUid};
 use tokio::net::TcpStream;
 use tokio::time::{timeout, timeout_at};
 
+use super::arrival::Arrival;
 use super::counted::Counted;
 use super::describe::baggage;
 use super::dial::{DialError, dial};
-use super::{Arrival, Refusal};
+use super::refusal::Refusal;
 use crate::pod::Pod;
 use crate::tunnels::{End, Guarded};
 use crate::worker::Worker;
