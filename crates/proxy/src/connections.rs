@@ -20,8 +20,8 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::current::Current;
 use crate::live::{Ending, Event, Fault, Judgement, Listed};
+use crate::node::{NodeHandle, PodUse, Request, watch};
 use crate::pods::Table;
-use crate::worker::{Mailbox, PodUse};
 use filter::Filter;
 use line::{End, Line, Passed};
 
@@ -41,13 +41,13 @@ pub struct Connections {
     /// The network that this node is on.
     pub network: Strng,
     /// The workers.
-    pub workers: Vec<Mailbox>,
+    pub workers: Vec<NodeHandle>,
     places: Arc<Semaphore>,
 }
 
 impl Connections {
     /// Pages about these workers.
-    pub fn new(current: Current, pods: Table, network: Strng, workers: Vec<Mailbox>) -> Self {
+    pub fn new(current: Current, pods: Table, network: Strng, workers: Vec<NodeHandle>) -> Self {
         let places = Arc::new(Semaphore::new(WATCHERS));
         Self {
             current,
@@ -72,7 +72,7 @@ impl Connections {
         }
         let mut lines = Vec::new();
         for worker in &self.workers {
-            let listed = worker.connections().await;
+            let listed = worker.ask(Request::Connections).await.unwrap_or_default();
             lines.extend(listed.iter().map(|listed| self.line(None, listed, None)));
         }
         lines.retain(|line| filter.takes(line));
@@ -84,7 +84,7 @@ impl Connections {
             let why = format!("{WATCHERS} others watch already; end one of them and try again\n");
             return Answer::text(503, why).into();
         };
-        let mut watch = Mailbox::watch(&self.workers, WAITING);
+        let mut watch = watch(&self.workers, WAITING);
         let (lines, receiver) = mpsc::channel(LINES);
         tokio::spawn(async move {
             let _place = place;
@@ -212,7 +212,7 @@ impl Connections {
     async fn uses(&self) -> HashMap<WorkloadUid, PodUse> {
         let mut uses: HashMap<WorkloadUid, PodUse> = HashMap::new();
         for worker in &self.workers {
-            for (uid, part) in worker.pods().await {
+            for (uid, part) in worker.ask(Request::Pods).await.unwrap_or_default() {
                 uses.entry(uid).or_default().add(&part);
             }
         }

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use crate::VERSION;
 use crate::current::Current;
 use crate::live::Listed;
+use crate::node::{NodeHandle, Request};
 use crate::pod::Pod;
 use crate::pods::Table;
 use crate::settings::Settings;
-use crate::worker::Mailbox;
 
 /// What the dump is made of when somebody asks.
 pub struct Sources {
@@ -27,7 +27,7 @@ pub struct Sources {
     /// What the environment asked for.
     pub settings: Settings,
     /// The workers, for their connections.
-    pub workers: Vec<Mailbox>,
+    pub workers: Vec<NodeHandle>,
 }
 
 impl Sources {
@@ -53,7 +53,7 @@ impl Sources {
     async fn ejected(&self) -> Value {
         let mut endpoints = Vec::new();
         for (index, worker) in self.workers.iter().enumerate() {
-            let out = worker.ejected().await;
+            let out = worker.ask(Request::Ejected).await.unwrap_or_default();
             endpoints.extend(out.into_iter().map(|endpoint| {
                 json!({
                     "worker": index,
@@ -70,7 +70,8 @@ impl Sources {
     async fn pod_states(&self) -> Value {
         let mut connections = Vec::new();
         for worker in &self.workers {
-            connections.extend(worker.connections().await);
+            let listed = worker.ask(Request::Connections).await;
+            connections.extend(listed.unwrap_or_default());
         }
         let of = |pod: &Pod, direction: Direction| -> Vec<Value> {
             connections

@@ -19,7 +19,6 @@ mod revocations;
 mod run;
 pub mod settings;
 mod tunnels;
-mod worker;
 
 pub use run::{StartError, node as run_node};
 

@@ -21,8 +21,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::current::Current;
 use crate::dns::{Dns, Serving};
+use crate::node::{NodeHandle, Request};
 use crate::pod::{Door, Pod, Port};
-use crate::worker::Mailbox;
 
 /// The readiness part that stands for a complete list of pods.
 pub const READY: &str = "workload proxy manager";
@@ -92,7 +92,7 @@ pub struct Pods {
     /// Says who a pod is.
     pub current: Current,
     /// Told when a pod is let go.
-    pub workers: Vec<Mailbox>,
+    pub workers: Vec<NodeHandle>,
     /// Answers pods' DNS questions.
     pub dns: Dns,
     /// Counts pods.
@@ -232,14 +232,14 @@ impl Pods {
         tracing::info!(pod = %pod.uid, name = %pod.info.name, namespace = %pod.info.namespace, "pod released");
         self.certificates.forget(&pod.identity);
         for worker in &self.workers {
-            worker.released(Arc::clone(&pod));
+            worker.tell(Request::Released(Arc::clone(&pod)));
         }
         if ended {
             let workers = self.workers.clone();
             spawn_local(async move {
                 sleep(LAST_WORDS).await;
                 for worker in workers {
-                    worker.gone(Arc::clone(&pod));
+                    worker.tell(Request::Gone(Arc::clone(&pod)));
                 }
             });
         }

@@ -5,27 +5,27 @@ use std::sync::Arc;
 
 use lateen_admin::Readiness;
 use lateen_config::{Batch, Kind, Refused, Store};
+use lateen_runtime::{Role, WorkerHandle};
 use lateen_telemetry::{Metrics, XdsTermination};
 use lateen_xds::{Observer, Sink, Termination};
 use tokio::sync::watch;
 
 use crate::current::Current;
-use crate::worker::Mailbox;
 
 /// The readiness part that stands for a complete configuration.
 pub const READY: &str = "state manager";
 
 /// Takes responses in and puts them in force.
-pub struct Publisher {
+pub struct Publisher<R: Role> {
     store: Store,
-    workers: Vec<Mailbox>,
+    workers: Vec<WorkerHandle<R>>,
     current: Current,
     seen: HashSet<Kind>,
 }
 
-impl Publisher {
+impl<R: Role> Publisher<R> {
     /// Publishes to `workers`, and to `current` for the admin pages.
-    pub fn new(store: Store, workers: Vec<Mailbox>, current: Current) -> Self {
+    pub fn new(store: Store, workers: Vec<WorkerHandle<R>>, current: Current) -> Self {
         Self {
             store,
             workers,
@@ -35,7 +35,7 @@ impl Publisher {
     }
 }
 
-impl Sink for Publisher {
+impl<R: Role> Sink for Publisher<R> {
     async fn apply(&mut self, batch: Batch) -> Vec<Refused> {
         let refused = self.store.apply(&batch);
         // Nor is a part of a first push: a policy or a workload may be in the rest.

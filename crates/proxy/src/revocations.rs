@@ -15,7 +15,7 @@ use lateen_telemetry::Metrics;
 use lateen_tls::{RevocationError, RevocationLists, Revocations};
 use tokio::time::sleep;
 
-use crate::worker::Mailbox;
+use crate::node::{NodeHandle, Request};
 
 /// The readiness part that remarks are made under.
 const PART: &str = "revocation lists";
@@ -67,7 +67,7 @@ pub struct Keeper {
     /// The lists in force.
     pub revocations: Revocations,
     /// Told to cut.
-    pub workers: Vec<Mailbox>,
+    pub workers: Vec<NodeHandle>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// Told what is wrong.
@@ -140,7 +140,7 @@ impl Keeper {
                 self.metrics.revoked_certificates(lists.revoked());
                 self.revocations.replace(lists);
                 for worker in &self.workers {
-                    worker.cut_revoked();
+                    worker.tell(Request::CutRevoked);
                 }
                 (!whole(&missing)).then(|| {
                     let trouble = gone(&self.path, &missing);

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use lateen_accelerate::Accelerator;
 use lateen_admin::Readiness;
-use lateen_capture::{Accepted, Acceptor, Keeper, Ledger, NamespaceThread, Share, acceptor};
+use lateen_capture::{Acceptor, Keeper, Ledger, NamespaceThread, Share};
 use lateen_identity::Manager;
+use lateen_runtime::{UnstartedWorker, WorkerConfig, WorkerHandle};
 use lateen_telemetry::{Buffers, BuildInfo, Metrics};
 use lateen_tls::{Roots, Rules};
 use tokio::sync::oneshot;
@@ -22,35 +23,36 @@ use crate::certificates;
 use crate::current::Current;
 use crate::dns::{self, Dns, Resolver};
 use crate::meeting::Meeting;
+use crate::node::{Node, NodeConfig, SameNode, Timeouts};
 use crate::notify::Starter;
-use crate::pod::Door;
 use crate::pods::{self, Table};
 use crate::publish;
 use crate::settings::{Acceleration, Settings};
-use crate::worker::{Idle, Mailbox, Parts, Patience, SameNode};
 use crate::{VERSION, revocations};
 
 /// Serves the pods of this node until SIGTERM, SIGINT or `/quitquitquit`, and then lets connections finish.
 ///
 /// # Errors
-/// See [`StartError`]; once started, nothing but a signal or [`StartError::Deaf`] ends it.
+/// See [`StartError`]; once started, nothing but a signal or [`StartError::AcceptFailed`] ends it.
 pub fn node(settings: Settings) -> Result<(), StartError> {
     let rules = rules(&settings)?;
     let files = lateen_capture::raise_file_limit()?;
     tracing::debug!(files, "limit of open files");
     let namespaces = NamespaceThread::start()?;
-    let idle: Vec<Idle> = (0..settings.workers).map(|_| Idle::default()).collect();
-    let mailboxes: Vec<Mailbox> = idle.iter().map(Idle::mailbox).collect();
-    let (deaf, deafened) = oneshot::channel();
-    let (acceptor, mut own, mut deaf) = match &mailboxes[..] {
+    let unstarted: Vec<UnstartedWorker<Node>> = (0..settings.workers)
+        .map(|_| UnstartedWorker::default())
+        .collect();
+    let handles: Vec<_> = unstarted.iter().map(UnstartedWorker::handle).collect();
+    let (fail, failed) = oneshot::channel();
+    let (acceptor, mut own, mut fail) = match &handles[..] {
         [_] => {
             let (acceptor, own) = Acceptor::without_thread()?;
-            (acceptor, Some(own), Some(deaf))
+            (acceptor, Some(own), Some(fail))
         }
         several => {
-            let sinks = several.iter().map(sink).collect();
+            let sinks = several.iter().map(WorkerHandle::sink).collect();
             (
-                Acceptor::start(sinks, settings.worker_slice, tell(deaf))?,
+                Acceptor::start(sinks, settings.worker_slice, tell(fail))?,
                 None,
                 None,
             )
@@ -106,7 +108,7 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         });
     }
     let beside = settings.keeper_socket.with_file_name("ledgers");
-    let ledgers = idle
+    let ledgers = unstarted
         .iter()
         .map(|_| Ledger::new(&beside))
         .collect::<io::Result<Vec<_>>>()?;
@@ -114,28 +116,32 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
     let (lookups, asks) = lateen_xds::lookups();
     let meeting = Meeting::default();
     let accelerator = accelerator(&settings);
-    let workers = idle
+    let threads = unstarted
         .into_iter()
         .zip(ledgers)
         .enumerate()
-        .map(|(index, (idle, ledger))| {
-            let parts = parts(&settings, &metrics, &manager, &rules, &resolver, &budgets);
+        .map(|(index, (worker, ledger))| {
+            let config = config(&settings, &metrics, &manager, &rules, &resolver, &budgets);
             let same_node = settings.same_node.then(|| SameNode {
                 node: Arc::clone(&settings.node_name),
                 meeting: meeting.clone(),
             });
             let ledger = Some(ledger);
             let lookups = settings.xds_on_demand.then(|| lookups.clone());
-            let parts = Parts {
-                acceptor: own.take(),
-                deaf: deaf.take(),
+            let role = NodeConfig {
                 accelerator: accelerator.clone(),
                 ledger,
                 lookups,
                 same_node,
-                ..parts
+                ..config
             };
-            idle.start(index, parts)
+            worker.start(WorkerConfig {
+                index,
+                slice: settings.worker_slice,
+                acceptor: own.take(),
+                accept_failed: fail.take(),
+                role,
+            })
         })
         .collect::<Result<Vec<_>, _>>()?;
     let (keeper, events, keeping) = Keeper::new(settings.keeper_socket.clone(), shared);
@@ -151,19 +157,19 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         metrics,
         manager,
         rules,
-        mailboxes: mailboxes.clone(),
+        workers: handles.clone(),
         keeper,
         starter: Starter::new(crate::settings::notify_socket())?,
         current,
         dns,
     };
-    let running = until_deaf(control.run(events, asks), deafened);
+    let running = until_accept_fails(control.run(events, asks), failed);
     let outcome = tokio::task::LocalSet::new().block_on(&runtime, running);
-    for mailbox in &mailboxes {
-        mailbox.stop();
+    for worker in &handles {
+        worker.stop();
     }
-    for worker in workers {
-        if worker.join().is_err() {
+    for thread in threads {
+        if thread.join().is_err() {
             tracing::error!("a worker ended with a panic");
         }
     }
@@ -171,36 +177,31 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
 }
 
 /// Runs until the end, or until connections are accepted no more: a process that goes on without would be taken for ready.
-async fn until_deaf(
+async fn until_accept_fails(
     running: impl Future<Output = Result<(), StartError>>,
-    deafened: oneshot::Receiver<io::Error>,
+    failed: oneshot::Receiver<io::Error>,
 ) -> Result<(), StartError> {
-    let deafened = async {
-        match deafened.await {
+    let failed = async {
+        match failed.await {
             Ok(error) => error,
-            // Whoever accepts ends in order.
+            // The acceptor ends in order.
             Err(_) => std::future::pending().await,
         }
     };
     tokio::select! {
         outcome = running => outcome,
-        error = deafened => Err(StartError::Deaf(error)),
+        error = failed => Err(StartError::AcceptFailed(error)),
     }
 }
 
-/// What the acceptor's thread says when it can wait for connections no more.
-fn tell(deaf: oneshot::Sender<io::Error>) -> impl FnOnce(io::Error) + Send {
+/// Reports that the acceptor's thread can wait for connections no more.
+fn tell(failed: oneshot::Sender<io::Error>) -> impl FnOnce(io::Error) + Send {
     move |error| {
         let what =
             format!("the acceptor cannot wait for connections: {error}; start the proxy again");
-        // Who does not listen is about to end.
-        let _ = deaf.send(io::Error::new(error.kind(), what));
+        // The process is about to end if nobody listens.
+        let _ = failed.send(io::Error::new(error.kind(), what));
     }
-}
-
-fn sink(mailbox: &Mailbox) -> acceptor::Sink<Door> {
-    let mailbox = mailbox.clone();
-    Box::new(move |accepted: Accepted<Door>| mailbox.serve(accepted))
 }
 
 /// Has connections joined in the kernel, if that is wanted and possible: it is not worth more than a line of the log.
@@ -300,14 +301,14 @@ fn dns_parts(settings: &Settings, metrics: &Metrics, current: &Current) -> dns::
     }
 }
 
-fn parts(
+fn config(
     settings: &Settings,
     metrics: &Arc<Metrics>,
     certificates: &Manager,
     rules: &Rules,
     resolver: &Arc<dyn Resolver>,
     budgets: &(lateen_hbone::Budget, lateen_hbone::SendBudget),
-) -> Parts {
+) -> NodeConfig {
     let tunnel = |defaults: lateen_hbone::Settings| lateen_hbone::Settings {
         // One of each for all workers and both directions: what is bounded is the process.
         budget: budgets.0.clone(),
@@ -317,8 +318,7 @@ fn parts(
         max_frame: settings.frame_size,
         ..defaults
     };
-    Parts {
-        slice: settings.worker_slice,
+    NodeConfig {
         certificates: certificates.clone(),
         metrics: Arc::clone(metrics),
         revocations: rules.revocations.clone(),
@@ -329,7 +329,7 @@ fn parts(
         },
         server: tunnel(lateen_hbone::Settings::server()),
         streams_per_tunnel: settings.streams_per_tunnel,
-        patience: Patience::default(),
+        timeouts: Timeouts::default(),
         ledger: None,
         sampler: settings.reports.sampler,
         resolver: Arc::clone(resolver),
@@ -337,8 +337,6 @@ fn parts(
         lookups: None,
         same_node: None,
         accelerator: None,
-        acceptor: None,
-        deaf: None,
     }
 }
 
@@ -348,9 +346,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_proxy_that_can_accept_no_more_ends_with_the_reason() {
-        let (deaf, deafened) = oneshot::channel();
-        tell(deaf)(io::Error::other("no memory"));
-        let outcome = until_deaf(std::future::pending(), deafened).await;
+        let (fail, failed) = oneshot::channel();
+        tell(fail)(io::Error::other("no memory"));
+        let outcome = until_accept_fails(std::future::pending(), failed).await;
         let said = outcome.unwrap_err().to_string();
         assert_eq!(
             said,
@@ -360,12 +358,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_proxy_whose_acceptor_ends_in_order_goes_on() {
-        let (deaf, deafened) = oneshot::channel();
-        drop(deaf);
+        let (fail, failed) = oneshot::channel();
+        drop(fail);
         let running = async {
             tokio::time::sleep(std::time::Duration::from_secs(3600)).await;
             Ok(())
         };
-        assert!(until_deaf(running, deafened).await.is_ok());
+        assert!(until_accept_fails(running, failed).await.is_ok());
     }
 }

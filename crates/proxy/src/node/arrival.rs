@@ -16,9 +16,9 @@ use tokio::net::TcpStream;
 use super::describe;
 use super::refusal::Refusal;
 use super::relaying::Records;
+use super::state::{Node, OpenSocket};
 use crate::live::{Denial, Ending, Facts, Judgement, Listed, NAMED, State};
 use crate::pod::Pod;
-use crate::worker::{OpenSocket, Worker};
 
 /// A connection that has just been accepted for a pod.
 pub(super) struct Arrival {
@@ -46,19 +46,12 @@ impl Arrival {
     /// orderly end that could be taken for an empty answer.
     pub(super) fn refuse(
         self,
-        worker: &Worker,
+        node: &Node,
         destination: SocketAddr,
         reporter: Reporter,
         why: &Refusal,
     ) {
-        refuse(
-            worker,
-            &self.pod,
-            (self.peer, destination),
-            reporter,
-            why,
-            0,
-        );
+        refuse(node, &self.pod, (self.peer, destination), reporter, why, 0);
         reset_on_close(&self.stream);
     }
 }
@@ -66,19 +59,18 @@ impl Arrival {
 /// Counts and logs a connection between two addresses that is refused before it counts as opened. `pair` is the number that
 /// its sender gave it, 0 if none.
 pub(super) fn refuse(
-    worker: &Worker,
+    node: &Node,
     pod: &Arc<Pod>,
     (client, destination): (SocketAddr, SocketAddr),
     reporter: Reporter,
     why: &Refusal,
     pair: u64,
 ) {
-    let labels = describe::unopened(worker, pod, client.ip(), reporter, why.flags());
-    worker.metrics.refused(labels);
-    worker
-        .metrics
+    let labels = describe::unopened(node, pod, client.ip(), reporter, why.flags());
+    node.metrics.refused(labels);
+    node.metrics
         .tell_refused(client, destination, reporter, &why.to_string());
-    worker.live.refused(pod, why.fault(), || {
+    node.live.refused(pod, why.fault(), || {
         let listed = Listed {
             id: 0,
             pair,
@@ -105,7 +97,7 @@ pub(super) fn refuse(
 
 /// Whether the policies let an inbound connection in.
 pub(super) fn admit(
-    worker: &Worker,
+    node: &Node,
     snapshot: &Snapshot,
     workload: &Workload,
     records: &Records,
@@ -114,7 +106,7 @@ pub(super) fn admit(
     let hits = facts.dry_run(snapshot, workload);
     let mut judgement = Judgement::default();
     if !hits.is_empty() {
-        rehearse(worker, facts, &records.connection, &hits);
+        rehearse(node, facts, &records.connection, &hits);
         judgement.would_deny = Denial::rehearsed(&hits, snapshot, workload);
     }
     match facts.decide(snapshot, workload) {
@@ -132,7 +124,7 @@ pub(super) fn admit(
 }
 
 /// Counts the decisions of policies in dry run, and writes the first [`NAMED`] of them to the log.
-fn rehearse(worker: &Worker, facts: &Facts, connection: &Connection, hits: &[DryRun]) {
+fn rehearse(node: &Node, facts: &Facts, connection: &Connection, hits: &[DryRun]) {
     let mut notes = Vec::with_capacity(hits.len().min(NAMED + 1));
     for (index, hit) in hits.iter().enumerate() {
         let (policy, decision) = match hit {
@@ -140,7 +132,7 @@ fn rehearse(worker: &Worker, facts: &Facts, connection: &Connection, hits: &[Dry
             DryRun::WouldAllow(name) => (name.to_string(), "allow"),
             DryRun::NoAllowWouldMatch => (String::new(), "deny"),
         };
-        worker.metrics.dry_run(&policy, decision);
+        node.metrics.dry_run(&policy, decision);
         if index >= NAMED {
             continue;
         }
@@ -166,13 +158,13 @@ pub(super) fn ending(why: &Refusal) -> Ending {
 }
 
 /// What the log, the counters and the table make of the end of a connection.
-pub(super) fn finish(worker: &Worker, records: Records, outcome: Result<(), Refusal>) {
+pub(super) fn finish(node: &Node, records: Records, outcome: Result<(), Refusal>) {
     let Records {
         connection,
         tracked,
     } = records;
     if let Err(Refusal::Cut(reason)) = &outcome {
-        worker.metrics.connection_cut(reason.as_str());
+        node.metrics.connection_cut(reason.as_str());
     }
     let ending = |why| (Refusal::fault(why), || ending(why));
     tracked.leave(outcome.as_ref().err().map(ending));

@@ -19,10 +19,10 @@ use super::ejection::Census;
 use super::nearby::{self, Near};
 use super::refusal::Refusal;
 use super::relaying::Records;
+use super::state::Node;
 use super::tunnel::{self, Opened};
 use crate::live::{Ending, Fault, Outgoing, Tracked};
 use crate::pod::Pod;
-use crate::worker::Worker;
 use std::net::SocketAddr;
 
 /// Endpoints that are tried for one connection.
@@ -58,13 +58,13 @@ pub(super) enum Reached {
 }
 
 /// Goes to a next hop; to others, as long as an endpoint is at fault, another one is there, and there is time.
-pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, mut wanted: Wanted) -> Reached {
+pub(super) async fn reach(node: &Rc<Node>, arrival: &Arrival, mut wanted: Wanted) -> Reached {
     // A dial, a handshake and the peer's own dial, each bounded; a peer that answers nothing else bounds none of them.
-    let deadline = Instant::now() + 3 * worker.patience.peer;
+    let deadline = Instant::now() + 3 * node.timeouts.peer;
     let mut tried: Vec<Tried> = Vec::new();
     let mut attempts = 0;
     let unanswered = Unanswered::default();
-    let mut choice = match first(worker, arrival, &mut wanted).await {
+    let mut choice = match first(node, arrival, &mut wanted).await {
         Ok(choice) => choice,
         Err(why) => return Reached::Nowhere(why),
     };
@@ -72,18 +72,17 @@ pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, mut wanted: Wa
         attempts += 1;
         // The endpoint that was picked of what the client addressed.
         let picked = choice.behind.clone().or_else(|| hop_of(&choice));
-        let resolved = settle(worker, arrival, &mut wanted, &mut choice, &tried).await;
+        let resolved = settle(node, arrival, &mut wanted, &mut choice, &tried).await;
         let hop = hop_of(&choice);
         let behind = picked.filter(|picked| hop.as_ref() != Some(picked));
         let others = choice.others;
         let limits = (&unanswered, deadline);
-        let (outcome, underway) =
-            go(worker, arrival, &wanted, choice.route, resolved, limits).await;
+        let (outcome, underway) = go(node, arrival, &wanted, choice.route, resolved, limits).await;
         let port = wanted.destination.port();
         let refusal = match outcome {
             Ok(next) => {
                 for reached in hop.iter().chain(&behind) {
-                    worker.ejections.succeeded(&arrival.pod, reached, port);
+                    node.ejections.succeeded(&arrival.pod, reached, port);
                 }
                 return Reached::Yes(next, underway.open());
             }
@@ -93,13 +92,11 @@ pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, mut wanted: Wa
             return Reached::No(refusal.after(attempts), underway.open());
         };
         if let Some(failed) = note(&mut tried, hop, behind, others) {
-            let census = census(worker, &arrival.pod, &wanted);
-            worker
-                .ejections
-                .failed(&arrival.pod, &failed, port, &census);
+            let census = census(node, &arrival.pod, &wanted);
+            node.ejections.failed(&arrival.pod, &failed, port, &census);
         }
         let next = (attempts < ATTEMPTS && unanswered.may_repeat() && Instant::now() < deadline)
-            .then(|| choose(worker, &arrival.pod, &wanted, &tried).ok())
+            .then(|| choose(node, &arrival.pod, &wanted, &tried).ok())
             .flatten()
             .filter(|next| !next.avoided);
         match next {
@@ -107,7 +104,7 @@ pub(super) async fn reach(worker: &Rc<Worker>, arrival: &Arrival, mut wanted: Wa
             None => return Reached::No(refusal.after(attempts), underway.open()),
         }
         tracing::debug!(%refusal, tried = attempts, "trying another endpoint");
-        worker.metrics.connect_retried();
+        node.metrics.connect_retried();
         underway.forget(&refusal);
     }
 }
@@ -158,58 +155,58 @@ fn hop_of(choice: &Choice) -> Option<WorkloadUid> {
 
 /// The first choice. What is not known yet is asked for where resources are sent on demand, and waited for: nothing may
 /// be concluded before the answer is there.
-async fn first(worker: &Worker, arrival: &Arrival, wanted: &mut Wanted) -> Result<Choice, Refusal> {
+async fn first(node: &Node, arrival: &Arrival, wanted: &mut Wanted) -> Result<Choice, Refusal> {
     // A service, its waypoint, its gateway: each is known by the one before.
     for _ in 0..LOOKUPS {
-        match (choose(worker, &arrival.pod, wanted, &[]), &worker.lookups) {
+        match (choose(node, &arrival.pod, wanted, &[]), &node.lookups) {
             (Err(route::Refusal::Unknown(want)), Some(lookups)) => {
                 lookups.ask(&arrival.pod.uid, &want).await?;
-                (wanted.snapshot, wanted.source) = worker.workload_of(&arrival.pod).await?;
+                (wanted.snapshot, wanted.source) = node.workload_of(&arrival.pod).await?;
             }
             (choice, _) => return Ok(choice?),
         }
     }
-    Ok(choose(worker, &arrival.pod, wanted, &[])?)
+    Ok(choose(node, &arrival.pod, wanted, &[])?)
 }
 
 /// The next hop: none that was tried, and none that is left out as long as there are others. At least half of the
 /// endpoints are always there to be chosen.
 fn choose(
-    worker: &Worker,
+    node: &Node,
     pod: &Pod,
     wanted: &Wanted,
     tried: &[Tried],
 ) -> Result<Choice, route::Refusal> {
     let port = wanted.destination.port();
     let was_tried = |workload: &Workload| was_tried(tried, workload);
-    if worker.ejections.any(pod) {
-        let census = census(worker, pod, wanted);
+    if node.ejections.any(pod) {
+        let census = census(node, pod, wanted);
         if census.out() * 2 <= census.total() {
-            let choice = outbound(worker, wanted, &|workload| {
-                was_tried(workload) || worker.ejections.is_out(pod, workload, port)
+            let choice = outbound(node, wanted, &|workload| {
+                was_tried(workload) || node.ejections.is_out(pod, workload, port)
             })?;
             if !choice.avoided {
                 return Ok(choice);
             }
         }
     }
-    outbound(worker, wanted, &was_tried)
+    outbound(node, wanted, &was_tried)
 }
 
 /// Who could be chosen, and who of them is left out.
-fn census(worker: &Worker, pod: &Pod, wanted: &Wanted) -> Census {
+fn census(node: &Node, pod: &Pod, wanted: &Wanted) -> Census {
     let census = Census::default();
     let port = wanted.destination.port();
     // Everybody is avoided, so that everybody is looked at. What is chosen does not matter.
-    let _ = outbound(worker, wanted, &|workload| {
-        census.note(workload, worker.ejections.is_out(pod, workload, port));
+    let _ = outbound(node, wanted, &|workload| {
+        census.note(workload, node.ejections.is_out(pod, workload, port));
         true
     });
     census
 }
 
 fn outbound(
-    worker: &Worker,
+    node: &Node,
     wanted: &Wanted,
     avoid: &dyn Fn(&Workload) -> bool,
 ) -> Result<Choice, route::Refusal> {
@@ -220,7 +217,7 @@ fn outbound(
         ..
     } = wanted;
     route::outbound(snapshot, source, *destination, avoid, &mut |n| {
-        worker.random_below(n)
+        node.worker.random_below(n)
     })
 }
 
@@ -255,7 +252,7 @@ impl Underway {
 
 impl Drop for Underway {
     fn drop(&mut self) {
-        // Ended with its worker: the connection reports itself as cut.
+        // Ended with its node: the connection reports itself as cut.
         if let Some(opening) = self.opening.take() {
             drop(Connection::open(&self.metrics, *opening));
         }
@@ -264,21 +261,21 @@ impl Drop for Underway {
 
 /// Goes to one next hop, before the deadline.
 async fn go(
-    worker: &Rc<Worker>,
+    node: &Rc<Node>,
     arrival: &Arrival,
     wanted: &Wanted,
     route: Route,
     resolved: Result<(), Refusal>,
     (unanswered, deadline): (&Unanswered, Instant),
 ) -> (Result<Next, Refusal>, Underway) {
-    let (context, trace) = worker.sampler.begin();
-    let mut underway = begin(worker, arrival, wanted, &route, trace);
+    let (context, trace) = node.sampler.begin();
+    let mut underway = begin(node, arrival, wanted, &route, trace);
     if let Err(why) = resolved {
         return (Err(why), underway);
     }
     let outcome = match route {
         Route::Tunnel(tunnel) => {
-            match nearby::open(worker, arrival, &wanted.source, &tunnel, context, deadline).await {
+            match nearby::open(node, arrival, &wanted.source, &tunnel, context, deadline).await {
                 Ok(Some(near)) => {
                     if let Some(tracked) = &underway.tracked {
                         tracked.through(near.number());
@@ -297,7 +294,7 @@ async fn go(
                 context,
                 unanswered,
             };
-            match tunnel::open(worker, arrival, &wanted.source, asked, deadline).await {
+            match tunnel::open(node, arrival, &wanted.source, asked, deadline).await {
                 Ok(Opened {
                     stream,
                     tunnel,
@@ -309,7 +306,7 @@ async fn go(
                     if let (Some(far_end), Some(opening)) = (far_end, &mut underway.opening) {
                         let baggage = far_end.baggage.as_ref();
                         let party = claimed(baggage, Some(far_end.identity));
-                        opening.labels.destination = worker.metrics.claims().admit(party);
+                        opening.labels.destination = node.metrics.claims().admit(party);
                         opening.destination_name = opening.labels.destination.workload.clone();
                     }
                     Ok(Next::Tunnel(stream))
@@ -320,7 +317,7 @@ async fn go(
         Route::Plain { target, .. } | Route::Passthrough { target, .. } => {
             let patience = deadline
                 .saturating_duration_since(Instant::now())
-                .min(worker.patience.peer);
+                .min(node.timeouts.peer);
             match dial(&arrival.pod.sockets, None, target, patience).await {
                 Ok(stream) => Ok(Next::Plain(stream)),
                 Err(error) => Err(error.into()),
@@ -334,7 +331,7 @@ async fn go(
 /// Finds where a next hop is that is known by hostname; that may be a service whose endpoint is known by hostname in its
 /// turn, and so on. On an error the choice is left at the hostname that leads nowhere.
 async fn settle(
-    worker: &Worker,
+    node: &Node,
     arrival: &Arrival,
     wanted: &mut Wanted,
     choice: &mut Choice,
@@ -343,25 +340,25 @@ async fn settle(
     let port = wanted.destination.port();
     // Routing ends circles and long chains of names; each name may need something of the control plane.
     while let Route::Resolve(resolve) = &choice.route {
-        let answers = worker
+        let answers = node
             .resolver
             .resolve(&arrival.pod, &resolve.hostname)
             .await?;
         let address = resolve
-            .pick(&answers, &mut |n| worker.random_below(n))
+            .pick(&answers, &mut |n| node.worker.random_below(n))
             .ok_or_else(|| Refusal::NoAddress(Arc::clone(&resolve.hostname)))?;
         let mut lookups = 0;
         let found = loop {
             let avoid = |workload: &Workload| {
-                was_tried(tried, workload) || worker.ejections.is_out(&arrival.pod, workload, port)
+                was_tried(tried, workload) || node.ejections.is_out(&arrival.pod, workload, port)
             };
-            let random = &mut |n| worker.random_below(n);
+            let random = &mut |n| node.worker.random_below(n);
             let found = resolve.at(&wanted.snapshot, &wanted.source, address, &avoid, random);
-            match (found, &worker.lookups) {
+            match (found, &node.lookups) {
                 (Err(route::Refusal::Unknown(want)), Some(asked)) if lookups < LOOKUPS => {
                     lookups += 1;
                     asked.ask(&arrival.pod.uid, &want).await?;
-                    (wanted.snapshot, wanted.source) = worker.workload_of(&arrival.pod).await?;
+                    (wanted.snapshot, wanted.source) = node.workload_of(&arrival.pod).await?;
                 }
                 (found, _) => break found?,
             }
@@ -372,13 +369,7 @@ async fn settle(
 }
 
 /// Enters an attempt into the tables.
-fn begin(
-    worker: &Worker,
-    arrival: &Arrival,
-    wanted: &Wanted,
-    route: &Route,
-    trace: Trace,
-) -> Underway {
+fn begin(node: &Node, arrival: &Arrival, wanted: &Wanted, route: &Route, trace: Trace) -> Underway {
     let (address, hbone) = match route {
         Route::Tunnel(tunnel) => (tunnel.hbone, Some(tunnel.authority.to_string())),
         Route::Plain { target, .. } | Route::Passthrough { target, .. } => (*target, None),
@@ -393,7 +384,7 @@ fn begin(
     };
     // The request carries the span's number: the peer's proxy lists the connection under it, too.
     let pair = if hbone.is_some() { trace.span } else { 0 };
-    let tracked = worker.live.depart(outgoing, pair);
+    let tracked = node.live.depart(outgoing, pair);
     let opening = Outbound {
         start: wanted.start,
         client: arrival.peer,
@@ -407,7 +398,7 @@ fn begin(
     .opening();
     Underway {
         opening: Some(Box::new(opening)),
-        metrics: Arc::clone(&worker.metrics),
+        metrics: Arc::clone(&node.metrics),
         tracked: Some(tracked),
     }
 }

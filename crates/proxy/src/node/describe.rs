@@ -12,8 +12,8 @@ use lateen_telemetry::{
 };
 use lateen_types::{Identity, Strng};
 
+use super::state::Node;
 use crate::pod::Pod;
-use crate::worker::Worker;
 
 fn some(text: &Strng) -> Option<Strng> {
     (!text.is_empty()).then(|| Arc::clone(text))
@@ -184,13 +184,13 @@ impl Inbound<'_> {
 
 /// What is known of a connection that was refused before it counted as opened. Nobody has proven anything.
 pub(super) fn unopened(
-    worker: &Worker,
+    node: &Node,
     pod: &Pod,
     client: IpAddr,
     reporter: Reporter,
     flags: ResponseFlags,
 ) -> Labels {
-    let snapshot = worker.snapshot();
+    let snapshot = node.worker.snapshot();
     let own = snapshot
         .as_ref()
         .and_then(|snapshot| pod.workload(snapshot));
@@ -199,7 +199,7 @@ pub(super) fn unopened(
         Reporter::Destination => {
             let source = snapshot
                 .as_ref()
-                .and_then(|s| s.workload(&worker.network, client));
+                .and_then(|s| s.workload(&node.network, client));
             let identity = |own: &Workload| Some(own.identity.clone());
             (
                 source.map(|source| party(source, None)),

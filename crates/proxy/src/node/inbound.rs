@@ -27,20 +27,20 @@ use super::describe::{Inbound, baggage};
 use super::dial::dial;
 use super::refusal::Refusal;
 use super::relaying::{Records, relay};
+use super::state::Node;
 use super::tunnel::charged;
 use crate::live::Facts;
 use crate::meeting::{Ends, Hosted};
 use crate::pod::Pod;
 use crate::tunnels::{End, Guarded, Retirement};
-use crate::worker::Worker;
 
 type Tunnel = hbone::Connection<Guarded<TlsStream<TcpStream>>>;
 
 /// What all requests of one tunnel share.
 pub(super) struct Session {
-    worker: Rc<Worker>,
+    node: Rc<Node>,
     ends: Arc<Ends>,
-    /// The tunnel's number on its worker.
+    /// The tunnel's number on this worker.
     number: u64,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Request<'a> {
 }
 
 /// Serves a tunnel that another proxy opened to the pod.
-pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
+pub(super) async fn serve(node: Rc<Node>, arrival: Arrival) {
     let Arrival {
         pod,
         stream,
@@ -84,10 +84,10 @@ pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
         }
     };
     let between = (client, local);
-    let (tunnel, proven) = match Box::pin(handshake(&worker, &pod, stream, between)).await {
+    let (tunnel, proven) = match Box::pin(handshake(&node, &pod, stream, between)).await {
         Ok(agreed) => agreed,
         Err(why) => {
-            refuse(&worker, &pod, between, Reporter::Destination, &why, 0);
+            refuse(&node, &pod, between, Reporter::Destination, &why, 0);
             return;
         }
     };
@@ -98,8 +98,8 @@ pub(super) async fn serve(worker: Rc<Worker>, arrival: Arrival) {
         counted,
     } = proven;
     let session = Rc::new(Session {
-        number: worker.live.number_tunnel(),
-        worker,
+        number: node.live.number_tunnel(),
+        node,
         ends,
     });
     let ended = requests(&session, tunnel, retirement, hosted).await;
@@ -126,23 +126,21 @@ struct Proven {
 
 /// TLS with the pod's own certificate, then HTTP/2; a peer that dawdles is cut.
 async fn handshake(
-    worker: &Worker,
+    node: &Node,
     pod: &Arc<Pod>,
     stream: TcpStream,
     (client, local): (SocketAddr, SocketAddr),
 ) -> Result<(Tunnel, Proven), Refusal> {
-    let (_, workload) = worker.workload_of(pod).await?;
-    let credentials = worker.certificates.get(&workload.identity).await?;
+    let (_, workload) = node.workload_of(pod).await?;
+    let credentials = node.certificates.get(&workload.identity).await?;
     let agree = async {
         let (stream, session) = lateen_tls::accept(&credentials, stream).await?;
         let peer = session.peer().clone();
         tracing::debug!(%peer, key_exchange = session.key_exchange(), "tunnel accepted");
-        let counted = Counted::opened(&worker.metrics, Reporter::Destination);
-        let budget = charged(&worker.server.budget, &session, &pod.uid);
+        let counted = Counted::opened(&node.metrics, Reporter::Destination);
+        let budget = charged(&node.server.budget, &session, &pod.uid);
         let end = End::Inbound(workload.identity.clone());
-        let stream = worker
-            .tunnels
-            .enter(stream, session, end, &worker.revocations);
+        let stream = node.tunnels.enter(stream, session, end, &node.revocations);
         let retirement = stream.retirement();
         let ends = Arc::new(Ends {
             pod: Arc::clone(pod),
@@ -151,11 +149,11 @@ async fn handshake(
             local,
         });
         // Before anything is said in the tunnel.
-        let meeting = worker.same_node.as_ref();
+        let meeting = node.same_node.as_ref();
         let hosted = meeting.map(|same_node| same_node.meeting.host(&ends, stream.session()));
         let settings = hbone::Settings {
             budget,
-            ..worker.server.clone()
+            ..node.server.clone()
         };
         match hbone::Connection::accept(stream, settings).await {
             Ok(mut tunnel) => {
@@ -174,7 +172,7 @@ async fn handshake(
             }
         }
     };
-    timeout(worker.patience.peer, agree)
+    timeout(node.timeouts.peer, agree)
         .await
         .unwrap_or(Err(Refusal::Slow))
 }
@@ -192,7 +190,7 @@ async fn requests(
         let incoming = tokio::select! {
             incoming = tunnel.next() => incoming?,
             () = &mut leaving => break,
-            () = session.worker.draining() => break,
+            () = session.node.worker.draining() => break,
             () = retirement.due() => break,
         };
         match incoming {
@@ -276,21 +274,17 @@ fn carry(session: Rc<Session>, taken: Taken) -> impl Future<Output = ()> {
         stream,
         application,
     } = taken;
-    let limits = session.worker.limits;
+    let limits = session.node.limits;
     relay(stream, Socket::from(application), records, limits).map(move |(records, outcome)| {
-        finish(&session.worker, records, outcome);
+        finish(&session.node, records, outcome);
         drop(held);
     })
 }
 
 /// Looks at a request and answers it; one that does not reach its application ends here.
 async fn take_in(session: Rc<Session>, incoming: Box<Incoming>) -> Option<(Rc<Session>, Taken)> {
-    let Session {
-        worker,
-        ends,
-        number,
-    } = &*session;
-    let known = match recognise(worker, ends, *number, Request::of(&incoming)).await {
+    let Session { node, ends, number } = &*session;
+    let known = match recognise(node, ends, *number, Request::of(&incoming)).await {
         Ok(known) => known,
         Err(status) => {
             incoming.refuse(status);
@@ -308,7 +302,7 @@ async fn take_in(session: Rc<Session>, incoming: Box<Incoming>) -> Option<(Rc<Se
             Some((session, taken))
         }
         Err(refusal) => {
-            finish(worker, known.records, Err(refusal));
+            finish(node, known.records, Err(refusal));
             None
         }
     }
@@ -317,7 +311,7 @@ async fn take_in(session: Rc<Session>, incoming: Box<Incoming>) -> Option<(Rc<Se
 /// Finds out for what a request is that came by the tunnel of this number, between these ends. One that is for nothing that
 /// we serve ends here, with the answer that its sender gets.
 pub(super) async fn recognise(
-    worker: &Worker,
+    node: &Node,
     ends: &Ends,
     number: u64,
     request: Request<'_>,
@@ -332,24 +326,24 @@ pub(super) async fn recognise(
     let pair = request.trace.map_or(0, TraceParent::span);
     let turn_away = |why: Refusal, status: Status| {
         let between = (*client, *local);
-        refuse(worker, pod, between, Reporter::Destination, &why, pair);
+        refuse(node, pod, between, Reporter::Destination, &why, pair);
         Err(status)
     };
     let Some(held) = pod.share.take(1) else {
         return turn_away(Refusal::NoRoom(pod.uid.clone()), Status::Unavailable);
     };
-    let (mut snapshot, mut workload) = match worker.workload_of(pod).await {
+    let (mut snapshot, mut workload) = match node.workload_of(pod).await {
         Ok(found) => found,
         Err(why) => return turn_away(why, Status::Unavailable),
     };
     let authority = request.authority;
     let mut checked = route::inbound(&snapshot, &workload, local.ip(), &authority);
-    if let (Err(InboundRefusal::Unknown(want)), Some(lookups)) = (&checked, &worker.lookups) {
+    if let (Err(InboundRefusal::Unknown(want)), Some(lookups)) = (&checked, &node.lookups) {
         // Nothing may be concluded before the answer is there.
         if let Err(why) = lookups.ask(&pod.uid, want).await {
             return turn_away(why.into(), Status::Unavailable);
         }
-        (snapshot, workload) = match worker.workload_of(pod).await {
+        (snapshot, workload) = match node.workload_of(pod).await {
             Ok(found) => found,
             Err(why) => return turn_away(why, Status::Unavailable),
         };
@@ -368,11 +362,11 @@ pub(super) async fn recognise(
         .or_else(|| inbound_service(&snapshot, &workload, request.service, inbound.target.port()));
     let through_gateway = request
         .network
-        .is_some_and(|network| !network.eq_ignore_ascii_case(&worker.network));
+        .is_some_and(|network| !network.eq_ignore_ascii_case(&node.network));
     let opening = Inbound {
         start,
         client: *client,
-        network: &worker.network,
+        network: &node.network,
         peer: Some(peer.identity()),
         baggage: request.baggage,
         through_gateway,
@@ -380,17 +374,17 @@ pub(super) async fn recognise(
         service: service.map(AsRef::as_ref),
         address: *local,
         hbone: Some(authority),
-        trace: Some(worker.sampler.follow(request.trace)),
+        trace: Some(node.sampler.follow(request.trace)),
     }
-    .opening(&snapshot, worker.metrics.claims());
-    let connection = Box::new(Connection::open(&worker.metrics, opening));
+    .opening(&snapshot, node.metrics.claims());
+    let connection = Box::new(Connection::open(&node.metrics, opening));
     let facts = Facts {
         pod: Arc::clone(pod),
         peer: Some(peer.clone()),
         source: *client,
         destination: inbound.target,
     };
-    let tracked = worker.live.enter(facts, pair);
+    let tracked = node.live.enter(facts, pair);
     tracked.through(number);
     Ok(Known {
         snapshot,
@@ -418,7 +412,7 @@ async fn join(
     known: &Known,
 ) -> Result<(Stream, TcpStream), Refusal> {
     let reached = tokio::select! {
-        reached = reach(&session.worker, &session.ends, known) => reached,
+        reached = reach(&session.node, &session.ends, known) => reached,
         // Nobody waits for the application any more.
         () = incoming.cancelled() => return Err(Refusal::Cancelled),
     };
@@ -443,14 +437,10 @@ pub(super) fn answer(refusal: &Refusal) -> Status {
 }
 
 /// Asks the policies and connects to the application: as if the client itself did, or with a header that tells of it.
-pub(super) async fn reach(
-    worker: &Worker,
-    ends: &Ends,
-    known: &Known,
-) -> Result<TcpStream, Refusal> {
+pub(super) async fn reach(node: &Node, ends: &Ends, known: &Known) -> Result<TcpStream, Refusal> {
     let facts = known.records.tracked.facts();
-    admit(worker, &known.snapshot, &known.workload, &known.records)?;
-    let patience = worker.patience.peer;
+    admit(node, &known.snapshot, &known.workload, &known.records)?;
+    let patience = node.timeouts.peer;
     let sockets = &ends.pod.sockets;
     match &known.handover {
         None => {

@@ -21,8 +21,8 @@ use super::neighbours::Use;
 use super::proving::find;
 use super::refusal::Refusal;
 use super::relaying::Records;
+use super::state::Node;
 use super::tunnel::key;
-use crate::worker::Worker;
 
 /// A connection that has arrived at the other pod.
 pub(super) struct Near {
@@ -52,8 +52,8 @@ impl Near {
 
 impl Stay {
     /// The end, as the destination sees it.
-    pub(super) fn finish(self, worker: &Worker, records: Records, outcome: Result<(), Refusal>) {
-        finish(worker, records, outcome);
+    pub(super) fn finish(self, node: &Node, records: Records, outcome: Result<(), Refusal>) {
+        finish(node, records, outcome);
     }
 }
 
@@ -86,14 +86,14 @@ fn may_be_here(tunnel: &Tunnel, source: &Workload, node: &str) -> bool {
 /// # Errors
 /// The destination's side refuses it, in the words that it would use across a tunnel; or there is no tunnel.
 pub(super) async fn open(
-    worker: &Rc<Worker>,
+    node: &Rc<Node>,
     arrival: &Arrival,
     source: &Workload,
     tunnel: &Tunnel,
     context: TraceParent,
     deadline: Instant,
 ) -> Result<Option<Box<Near>>, Refusal> {
-    let Some(same_node) = &worker.same_node else {
+    let Some(same_node) = &node.same_node else {
         return Ok(None);
     };
     if !may_be_here(tunnel, source, &same_node.node) {
@@ -106,7 +106,7 @@ pub(super) async fn open(
         tunnel.identities.clone(),
         tunnel.hbone,
     );
-    let found = Box::pin(find(worker, &arrival.pod, &key));
+    let found = Box::pin(find(node, &arrival.pod, &key));
     let Some(neighbour) = timeout_at(deadline.into(), found).await.map_err(late)?? else {
         return Ok(None);
     };
@@ -119,13 +119,13 @@ pub(super) async fn open(
         network: None,
     };
     let (ends, number) = (neighbour.ends(), neighbour.number());
-    let known = match Box::pin(inbound::recognise(worker, ends, number, request)).await {
+    let known = match Box::pin(inbound::recognise(node, ends, number, request)).await {
         Ok(known) => known,
         Err(status) => return Err(answered(status)),
     };
-    let reach = Box::pin(inbound::reach(worker, ends, &known));
+    let reach = Box::pin(inbound::reach(node, ends, &known));
     let reached = timeout_at(deadline.into(), reach).await;
-    let outcome = match neighbour.ended(&worker.revocations) {
+    let outcome = match neighbour.ended(&node.revocations) {
         // While it was looked at, before it could be cut.
         Some(reason) => Ok(Err(Refusal::Cut(reason))),
         None => reached,
@@ -147,7 +147,7 @@ pub(super) async fn open(
     );
     match outcome {
         Ok(application) => {
-            worker.metrics.handed_over();
+            node.metrics.handed_over();
             Ok(Some(Box::new(Near {
                 application,
                 records,
@@ -155,7 +155,7 @@ pub(super) async fn open(
             })))
         }
         Err(refusal) => {
-            stay.finish(worker, records, Err(refusal));
+            stay.finish(node, records, Err(refusal));
             Err(told.expect("a refusal has an answer"))
         }
     }

@@ -13,26 +13,26 @@ use super::attempt::{Next, Reached, Wanted, reach};
 use super::nearby::Stay;
 use super::refusal::Refusal;
 use super::relaying::{Both, Records, relay, relay_both};
+use super::state::Node;
 use super::straight::relay_joined;
-use crate::worker::Worker;
 use lateen_relay::Socket;
 
 /// Serves a connection that a process of the pod opened.
-pub(super) fn serve(worker: Rc<Worker>, arrival: Arrival) -> impl Future<Output = ()> {
+pub(super) fn serve(node: Rc<Node>, arrival: Arrival) -> impl Future<Output = ()> {
     // Boxed before there is a future that would have room for the arrival for as long as it relays.
-    let prepared = Box::pin(prepare(worker, arrival));
+    let prepared = Box::pin(prepare(node, arrival));
     async move {
-        let Some((worker, arrival, next, records)) = prepared.await else {
+        let Some((node, arrival, next, records)) = prepared.await else {
             return;
         };
-        carry(worker, arrival, next, records).await;
+        carry(node, arrival, next, records).await;
     }
 }
 
 /// Relays to the next hop, whatever it is. All it is given is moved to where it is used: what an async fn had left of it would
 /// be room that each connection has for nothing.
 fn carry(
-    worker: Rc<Worker>,
+    node: Rc<Node>,
     arrival: Arrival,
     next: Next,
     records: Records,
@@ -43,7 +43,7 @@ fn carry(
         _counted: counted,
         ..
     } = arrival;
-    let (client, limits) = (Socket::from(stream), worker.limits);
+    let (client, limits) = (Socket::from(stream), node.limits);
     let relayed = match next {
         Next::Tunnel(stream) => {
             let relayed = relay(client, stream, records, limits);
@@ -53,8 +53,8 @@ fn carry(
             let relayed = relay(client, Socket::from(stream), records, limits);
             Either::Left(Either::Right(relayed.map(alone)))
         }
-        Next::Near(near) if worker.accelerator.is_some() => {
-            let relayed = relay_joined(Rc::clone(&worker), client, near, pod, records);
+        Next::Near(near) if node.accelerator.is_some() => {
+            let relayed = relay_joined(Rc::clone(&node), client, near, pod, records);
             Either::Right(Either::Left(relayed.map(alone)))
         }
         Next::Near(near) => {
@@ -69,9 +69,9 @@ fn carry(
     };
     relayed.map(move |(records, ended, destination)| {
         if let Some((stay, records, ended)) = destination {
-            stay.finish(&worker, records, ended);
+            stay.finish(&node, records, ended);
         }
-        finish(&worker, records, ended);
+        finish(&node, records, ended);
         drop(counted);
     })
 }
@@ -90,11 +90,8 @@ fn alone((records, ended): (Records, Result<(), Refusal>)) -> Ended {
 
 /// Finds the source and reaches the next hop; a connection without one ends here. Its client sees a reset, as it would
 /// without a proxy.
-async fn prepare(
-    own: Rc<Worker>,
-    arrival: Arrival,
-) -> Option<(Rc<Worker>, Arrival, Next, Records)> {
-    let worker = &own;
+async fn prepare(own: Rc<Node>, arrival: Arrival) -> Option<(Rc<Node>, Arrival, Next, Records)> {
+    let node = &own;
     let start = Instant::now();
     let destination = match arrival.destination() {
         Ok(destination) => destination,
@@ -104,7 +101,7 @@ async fn prepare(
         }
     };
     let refuse = |arrival: Arrival, why: Refusal| {
-        arrival.refuse(worker, destination, Reporter::Source, &why);
+        arrival.refuse(node, destination, Reporter::Source, &why);
         None
     };
     let local = arrival
@@ -114,7 +111,7 @@ async fn prepare(
     if local.is_ok_and(|local| local == destination && ports::is_proxys_own(local.port())) {
         return refuse(arrival, Refusal::Loop(destination));
     }
-    let (snapshot, source) = match worker.workload_of(&arrival.pod).await {
+    let (snapshot, source) = match node.workload_of(&arrival.pod).await {
         Ok(found) => found,
         Err(why) => return refuse(arrival, why),
     };
@@ -124,11 +121,11 @@ async fn prepare(
         snapshot,
         source,
     };
-    match Box::pin(reach(worker, &arrival, wanted)).await {
+    match Box::pin(reach(node, &arrival, wanted)).await {
         Reached::Yes(next, records) => Some((own, arrival, next, records)),
         Reached::No(refusal, records) => {
             lateen_relay::reset_on_close(&arrival.stream);
-            finish(worker, records, Err(refusal));
+            finish(node, records, Err(refusal));
             None
         }
         Reached::Nowhere(why) => refuse(arrival, why),

@@ -17,8 +17,8 @@ use super::describe::Inbound;
 use super::dial::dial;
 use super::refusal::Refusal;
 use super::relaying::{Records, relay};
+use super::state::Node;
 use crate::live::Facts;
-use crate::worker::Worker;
 
 /// A connection whose two ends are known, before anybody decided about it.
 struct Known {
@@ -28,20 +28,20 @@ struct Known {
 }
 
 /// Serves a connection that came to the pod without a tunnel.
-pub(super) fn serve(worker: Rc<Worker>, arrival: Arrival) -> impl Future<Output = ()> {
+pub(super) fn serve(node: Rc<Node>, arrival: Arrival) -> impl Future<Output = ()> {
     // Boxed before there is a future that would have room for the arrival for as long as it relays.
-    let prepared = Box::pin(prepare(worker, arrival));
+    let prepared = Box::pin(prepare(node, arrival));
     async move {
-        let Some((worker, arrival, application, records)) = prepared.await else {
+        let Some((node, arrival, application, records)) = prepared.await else {
             return;
         };
-        carry(worker, arrival, application, records).await;
+        carry(node, arrival, application, records).await;
     }
 }
 
 /// Relays to the application. All it is given is moved to where it is used.
 fn carry(
-    worker: Rc<Worker>,
+    node: Rc<Node>,
     arrival: Arrival,
     application: TcpStream,
     records: Records,
@@ -52,31 +52,31 @@ fn carry(
         ..
     } = arrival;
     let (client, application) = (Socket::from(stream), Socket::from(application));
-    relay(client, application, records, worker.limits).map(move |(records, outcome)| {
-        finish(&worker, records, outcome);
+    relay(client, application, records, node.limits).map(move |(records, outcome)| {
+        finish(&node, records, outcome);
         drop(counted);
     })
 }
 
 /// Finds out for whom the connection is and reaches the application; one that does not get so far ends here.
 async fn prepare(
-    worker: Rc<Worker>,
+    node: Rc<Node>,
     arrival: Arrival,
-) -> Option<(Rc<Worker>, Arrival, TcpStream, Records)> {
-    let (arrival, known) = recognise(Rc::clone(&worker), arrival).await?;
-    match reach(&worker, &arrival, &known).await {
-        Ok(application) => Some((worker, arrival, application, known.records)),
+) -> Option<(Rc<Node>, Arrival, TcpStream, Records)> {
+    let (arrival, known) = recognise(Rc::clone(&node), arrival).await?;
+    match reach(&node, &arrival, &known).await {
+        Ok(application) => Some((node, arrival, application, known.records)),
         Err(refusal) => {
             reset_on_close(&arrival.stream);
-            finish(&worker, known.records, Err(refusal));
+            finish(&node, known.records, Err(refusal));
             None
         }
     }
 }
 
 /// Finds out for whom the connection is; one that is for nobody ends here.
-async fn recognise(worker: Rc<Worker>, arrival: Arrival) -> Option<(Arrival, Known)> {
-    let worker = &*worker;
+async fn recognise(node: Rc<Node>, arrival: Arrival) -> Option<(Arrival, Known)> {
+    let node = &*node;
     let start = Instant::now();
     let destination = match arrival.destination() {
         Ok(destination) => destination,
@@ -87,17 +87,17 @@ async fn recognise(worker: Rc<Worker>, arrival: Arrival) -> Option<(Arrival, Kno
     };
     if ports::is_proxys_own(destination.port()) {
         arrival.refuse(
-            worker,
+            node,
             destination,
             Reporter::Destination,
             &Refusal::Loop(destination),
         );
         return None;
     }
-    let (snapshot, workload) = match worker.workload_of(&arrival.pod).await {
+    let (snapshot, workload) = match node.workload_of(&arrival.pod).await {
         Ok(found) => found,
         Err(why) => {
-            arrival.refuse(worker, destination, Reporter::Destination, &why);
+            arrival.refuse(node, destination, Reporter::Destination, &why);
             return None;
         }
     };
@@ -105,7 +105,7 @@ async fn recognise(worker: Rc<Worker>, arrival: Arrival) -> Option<(Arrival, Kno
     let opening = Inbound {
         start,
         client: arrival.peer,
-        network: &worker.network,
+        network: &node.network,
         peer: None,
         baggage: None,
         through_gateway: false,
@@ -113,17 +113,17 @@ async fn recognise(worker: Rc<Worker>, arrival: Arrival) -> Option<(Arrival, Kno
         service: service.map(AsRef::as_ref),
         address: destination,
         hbone: None,
-        trace: Some(worker.sampler.begin().1),
+        trace: Some(node.sampler.begin().1),
     }
-    .opening(&snapshot, worker.metrics.claims());
-    let connection = Box::new(Connection::open(&worker.metrics, opening));
+    .opening(&snapshot, node.metrics.claims());
+    let connection = Box::new(Connection::open(&node.metrics, opening));
     let facts = Facts {
         pod: Arc::clone(&arrival.pod),
         peer: None,
         source: arrival.peer,
         destination,
     };
-    let tracked = worker.live.enter(facts, 0);
+    let tracked = node.live.enter(facts, 0);
     Some((
         arrival,
         Known {
@@ -138,17 +138,17 @@ async fn recognise(worker: Rc<Worker>, arrival: Arrival) -> Option<(Arrival, Kno
 }
 
 /// Asks the policies and connects to the application, as if the client itself did.
-async fn reach(worker: &Worker, arrival: &Arrival, known: &Known) -> Result<TcpStream, Refusal> {
+async fn reach(node: &Node, arrival: &Arrival, known: &Known) -> Result<TcpStream, Refusal> {
     let facts = known.records.tracked.facts();
     if known.workload.believes_headers_at(facts.destination.port()) {
         return Err(Refusal::Unproven(facts.destination));
     }
-    admit(worker, &known.snapshot, &known.workload, &known.records)?;
+    admit(node, &known.snapshot, &known.workload, &known.records)?;
     Ok(dial(
         &arrival.pod.sockets,
         Some(arrival.peer.ip()),
         facts.destination,
-        worker.patience.peer,
+        node.timeouts.peer,
     )
     .await?)
 }

@@ -15,10 +15,10 @@ use tokio::time::{sleep, timeout};
 use super::counted::Counted;
 use super::neighbours::{Failure, Look, Neighbour, Proof, Use};
 use super::refusal::Refusal;
+use super::state::Node;
 use super::tunnel::{Proven, dial_tunnel};
 use crate::meeting::Host;
 use crate::pod::Pod;
-use crate::worker::Worker;
 
 /// Tunnels that are opened for one connection, if each takes no more as soon as it is open.
 const ATTEMPTS: usize = 2;
@@ -32,12 +32,12 @@ const LOOK: Duration = Duration::from_secs(30);
 /// # Errors
 /// There is no tunnel, and one for connections would not be there either.
 pub(super) async fn find(
-    worker: &Rc<Worker>,
+    node: &Rc<Node>,
     pod: &Arc<Pod>,
     key: &PoolKey,
 ) -> Result<Option<Use>, Refusal> {
     for _ in 0..=ATTEMPTS {
-        let proof = match worker.neighbours.look(key) {
+        let proof = match node.neighbours.look(key) {
             // What has not been proven lately is asked for again: the network may let the one pod reach the other no more.
             Look::Here(found) => match found.answers().await {
                 true => return Ok(Some(found)),
@@ -46,8 +46,8 @@ pub(super) async fn find(
             Look::Elsewhere => return Ok(None),
             Look::Wait(proof) => proof,
             Look::Open(proof) => {
-                let (worker, pod) = (Rc::clone(worker), Arc::clone(pod));
-                let proving = prove(worker, pod, key.clone(), Rc::clone(&proof));
+                let (node, pod) = (Rc::clone(node), Arc::clone(pod));
+                let proving = prove(node, pod, key.clone(), Rc::clone(&proof));
                 lateen_fair::spawn_local(proving);
                 proof
             }
@@ -58,15 +58,15 @@ pub(super) async fn find(
 }
 
 /// Opens a tunnel, sees where it ends, and keeps it for as long as it is of use.
-async fn prove(worker: Rc<Worker>, pod: Arc<Pod>, key: PoolKey, proof: Rc<Proof>) {
-    let neighbours = &worker.neighbours;
+async fn prove(node: Rc<Node>, pod: Arc<Pod>, key: PoolKey, proof: Rc<Proof>) {
+    let neighbours = &node.neighbours;
     let fail = |failure| neighbours.failed(&key, &proof, failure);
-    let io = match dial_tunnel(&worker, &pod, &key).await {
+    let io = match dial_tunnel(&node, &pod, &key).await {
         Ok(io) => io,
         Err(error) => return fail(Failure::Dial(error)),
     };
-    let counted = Counted::already_opened(&worker.metrics, Reporter::Source);
-    let (tunnel, driver, host, proven) = match begin(&worker, io).await {
+    let counted = Counted::already_opened(&node.metrics, Reporter::Source);
+    let (tunnel, driver, host, proven) = match begin(&node, io).await {
         Ok(begun) => begun,
         Err(error) => {
             counted.ended(error.close_reason());
@@ -80,19 +80,19 @@ async fn prove(worker: Rc<Worker>, pod: Arc<Pod>, key: PoolKey, proof: Rc<Proof>
         counted.ended(CloseReason::of(&driver.await));
         return;
     };
-    let number = worker.live.number_tunnel();
+    let number = node.live.number_tunnel();
     let neighbour = Rc::new(Neighbour::new(key.clone(), host, proven, number, tunnel));
     if !neighbours.found(&proof, &neighbour) {
         neighbour.retire();
     }
-    let ended = keep(&worker, &neighbour, driver).await;
+    let ended = keep(&node, &neighbour, driver).await;
     let reason = CloseReason::of(&ended);
     counted.ended(reason);
     if let Err(error) = ended {
         tracing::debug!(peer = %key.address, %error, reason = reason.as_str(), "tunnel between neighbours ended");
     }
     neighbours.remove(&neighbour);
-    neighbour.lost(&worker.revocations, &worker.live);
+    neighbour.lost(&node.revocations, &node.live);
 }
 
 type Begun = (
@@ -103,10 +103,10 @@ type Begun = (
 );
 
 /// HTTP/2, and the first word of the far end: if that is in this process it is to be met from then on.
-async fn begin(worker: &Worker, io: Proven) -> Result<Begun, TunnelError> {
+async fn begin(node: &Node, io: Proven) -> Result<Begun, TunnelError> {
     let hbone::Lent { io, budget, below } = io;
     let (proven, first_word) = (Arc::clone(io.session()), io.first_word());
-    let settings = proving(&worker.inner, budget);
+    let settings = proving(&node.inner, budget);
     let (tunnel, mut driver) = client::handshake(io, settings).await?;
     driver.ask(below);
     let heard = async {
@@ -116,7 +116,7 @@ async fn begin(worker: &Worker, io: Proven) -> Result<Begun, TunnelError> {
             ended = &mut driver => Err(ended.err().unwrap_or_else(gone)),
         }
     };
-    match timeout(worker.patience.peer, heard).await {
+    match timeout(node.timeouts.peer, heard).await {
         Ok(heard) => heard?,
         Err(_) => {
             return Err(TunnelError::Io(std::io::Error::new(
@@ -125,7 +125,7 @@ async fn begin(worker: &Worker, io: Proven) -> Result<Begun, TunnelError> {
             )));
         }
     }
-    let same_node = worker.same_node.as_ref();
+    let same_node = node.same_node.as_ref();
     let host = same_node.and_then(|same_node| same_node.meeting.other_end(&proven));
     Ok((tunnel, driver, host, proven))
 }
@@ -152,11 +152,11 @@ fn gone() -> TunnelError {
 
 /// Drives a tunnel to its end; that comes soon when it has not been of use for long.
 async fn keep(
-    worker: &Worker,
+    node: &Node,
     neighbour: &Neighbour,
     driver: Driver<<Proven as hbone::Dialled>::Io>,
 ) -> Result<(), TunnelError> {
-    let most = worker.pool_idle();
+    let most = node.pool_idle();
     let mut driver = pin!(driver);
     loop {
         tokio::select! {

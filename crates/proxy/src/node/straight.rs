@@ -18,8 +18,8 @@ use tokio::time::Instant;
 use super::nearby::Near;
 use super::refusal::Refusal;
 use super::relaying::{Both, Records, ended};
+use super::state::Node;
 use crate::pod::Pod;
-use crate::worker::Worker;
 
 /// Turns of a relay before it is worth the effort, which is that of two or three. A connection for one request has fewer.
 const TURNS: u32 = 16;
@@ -154,7 +154,7 @@ impl<M: Meter> Meter for Beside<'_, M> {
 /// Relays as `relay_both`, and once the connection has shown that it is used its bytes pass in the kernel, if they can; the
 /// end is told to the destination and given to the source. Boxed: connections that are not to be joined have no room for it.
 pub(super) fn relay_joined(
-    worker: Rc<Worker>,
+    node: Rc<Node>,
     client: Socket,
     near: Box<Near>,
     pod: Arc<Pod>,
@@ -167,13 +167,13 @@ pub(super) fn relay_joined(
         let meter = Both(&source, &destination);
         let straight = Straight::default();
         let beside = Beside(&meter, &straight);
-        let mut relay = Relay::new(client, application, beside).limited(worker.limits);
+        let mut relay = Relay::new(client, application, beside).limited(node.limits);
         let pods = [&pod, &destination.tracked.facts().pod];
         let outcome = tokio::select! {
             biased;
             reason = source.tracked.cut() => Err(reason),
             reason = destination.tracked.cut() => Err(reason),
-            outcome = run(&worker, &mut relay, &straight, &meter, pods) => Ok(outcome),
+            outcome = run(&node, &mut relay, &straight, &meter, pods) => Ok(outcome),
         };
         // Before either socket is closed: what is not allowed any more does not pass for another moment.
         straight.end(&meter);
@@ -182,7 +182,7 @@ pub(super) fn relay_joined(
         }
         drop(relay);
         let [ended, at_destination] = ended(outcome, &source.tracked, &destination.tracked);
-        stay.finish(&worker, destination, at_destination);
+        stay.finish(&node, destination, at_destination);
         (source, ended)
     })
 }
@@ -190,13 +190,13 @@ pub(super) fn relay_joined(
 /// Relays; from some moment on what is left to relay is the connection's end, or what comes after an application has changed
 /// its ways.
 async fn run<M: Meter>(
-    worker: &Worker,
+    node: &Node,
     relay: &mut Relay<Socket, Socket, Beside<'_, M>>,
     straight: &Straight,
     meter: &M,
     pods: [&Arc<Pod>; 2],
 ) -> Outcome {
-    let Some(accelerator) = &worker.accelerator else {
+    let Some(accelerator) = &node.accelerator else {
         return relay.await;
     };
     let (mut turns, mut due, mut retries) = (0, None, Retries::default());
@@ -227,7 +227,7 @@ async fn run<M: Meter>(
         };
         due = Some(Instant::now() + pause);
     }
-    worker.metrics.joined();
+    node.metrics.joined();
     let (mut last, mut pause) = (0, Duration::ZERO);
     loop {
         pause = straight.pause(&mut last, pause);

@@ -23,9 +23,9 @@ use super::counted::Counted;
 use super::describe::baggage;
 use super::dial::{DialError, dial};
 use super::refusal::Refusal;
+use super::state::Node;
 use crate::pod::Pod;
 use crate::tunnels::{End, Guarded};
-use crate::worker::Worker;
 
 /// Who serves a connection that went to another network, where this proxy knows nobody.
 pub(super) struct FarEnd {
@@ -54,7 +54,7 @@ pub(super) struct Asked<'a> {
 
 /// Opens a stream for a connection.
 pub(super) async fn open(
-    worker: &Rc<Worker>,
+    node: &Rc<Node>,
     arrival: &Arrival,
     source: &Workload,
     asked: Asked<'_>,
@@ -85,13 +85,13 @@ pub(super) async fn open(
     };
     let key = key(&arrival.pod, source, identities, hbone);
     let reach = async {
-        let stream = pooled(worker, &arrival.pod, &key, &request, unanswered).await?;
+        let stream = pooled(node, &arrival.pod, &key, &request, unanswered).await?;
         let tunnel = stream.tunnel();
         let (stream, far_end) = match via {
             Via::Direct | Via::Waypoint(_) => (stream, None),
             Via::Gateway(inner) => {
                 let (stream, far_end) = Box::pin(through(
-                    worker,
+                    node,
                     &arrival.pod,
                     key,
                     stream,
@@ -142,14 +142,14 @@ pub(super) fn spelt(authority: route::Authority) -> Authority {
 
 /// A stream to the next hop, on a tunnel that may have been there before.
 async fn pooled(
-    worker: &Rc<Worker>,
+    node: &Rc<Node>,
     pod: &Pod,
     key: &PoolKey,
     request: &ConnectRequest,
     unanswered: &Unanswered,
 ) -> Result<Stream, Refusal> {
-    let dial_tunnel = || dial_tunnel(worker, pod, key);
-    match worker
+    let dial_tunnel = || dial_tunnel(node, pod, key);
+    match node
         .pool
         .connect(key, request, unanswered, dial_tunnel)
         .await
@@ -167,11 +167,11 @@ pub(super) type Proven = Lent<Guarded<TlsStream<TcpStream>>>;
 
 /// Dials a tunnel: it is what comes of it that counts as opened.
 pub(super) fn dial_tunnel(
-    worker: &Worker,
+    node: &Node,
     pod: &Pod,
     key: &PoolKey,
 ) -> impl Future<Output = Result<Proven, DialError>> + 'static {
-    let (certificates, patience) = (worker.certificates.clone(), worker.patience.peer);
+    let (certificates, patience) = (node.certificates.clone(), node.timeouts.peer);
     let sockets = Arc::clone(&pod.sockets);
     // It outlives the connection that needs it first, and serves others of the pod: it counts for itself.
     let held = pod
@@ -180,10 +180,10 @@ pub(super) fn dial_tunnel(
         .ok_or_else(|| DialError::NoRoom(pod.uid.clone()));
     let (identity, destinations) = (key.source.clone(), Arc::clone(&key.destinations));
     let hbone = key.address;
-    let (tunnels, key) = (worker.tunnels.clone(), key.clone());
-    let revocations = worker.revocations.clone();
-    let metrics = Arc::clone(&worker.metrics);
-    let (budget, reader) = (worker.inner.budget.clone(), pod.uid.clone());
+    let (tunnels, key) = (node.tunnels.clone(), key.clone());
+    let revocations = node.revocations.clone();
+    let metrics = Arc::clone(&node.metrics);
+    let (budget, reader) = (node.inner.budget.clone(), pod.uid.clone());
     async move {
         let held = held?;
         let credentials = certificates
@@ -224,7 +224,7 @@ pub(super) fn charged(budget: &Budget, session: &Session, reader: &WorkloadUid) 
 /// A second tunnel inside `outer`, which the gateway leads to an endpoint of its choice: never shared, because other
 /// connections are to go to other endpoints.
 async fn through(
-    worker: &Worker,
+    node: &Node,
     pod: &Pod,
     key: PoolKey,
     outer: Stream,
@@ -232,21 +232,19 @@ async fn through(
     request: ConnectRequest,
     unanswered: &Unanswered,
 ) -> Result<(Stream, FarEnd), Refusal> {
-    let credentials = worker.certificates.get(&key.source).await?;
+    let credentials = node.certificates.get(&key.source).await?;
     let handshake = lateen_tls::connect(&credentials, outer, &inner.identities);
-    let (stream, identity, budget, counted) = match timeout(worker.patience.peer, handshake).await {
+    let (stream, identity, budget, counted) = match timeout(node.timeouts.peer, handshake).await {
         Ok(Ok((stream, session))) => {
             let identity = session.peer().identity().clone();
-            let counted = Counted::opened(&worker.metrics, Reporter::Source);
-            let budget = charged(&worker.inner.budget, &session, &pod.uid);
+            let counted = Counted::opened(&node.metrics, Reporter::Source);
+            let budget = charged(&node.inner.budget, &session, &pod.uid);
             let key = PoolKey {
                 destinations: inner.identities.into(),
                 ..key
             };
             let end = End::Outbound(key);
-            let stream = worker
-                .tunnels
-                .enter(stream, session, end, &worker.revocations);
+            let stream = node.tunnels.enter(stream, session, end, &node.revocations);
             (stream, identity, budget, counted)
         }
         Ok(Err(error)) => return Err(Refusal::Inner(Arc::new(error))),
@@ -254,7 +252,7 @@ async fn through(
     };
     let settings = lateen_hbone::Settings {
         budget,
-        ..worker.inner.clone()
+        ..node.inner.clone()
     };
     let (tunnel, mut driver) = match client::handshake(stream, settings).await {
         Ok(made) => made,

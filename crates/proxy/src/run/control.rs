@@ -29,12 +29,12 @@ use crate::current::Current;
 use crate::dns::Dns;
 use crate::dump::Sources;
 use crate::live::Cut;
+use crate::node::{NodeHandle, Request};
 use crate::notify::Starter;
 use crate::pod::Door;
 use crate::pods::{Pods, Table};
 use crate::publish::{Publisher, Watcher};
 use crate::settings::Settings;
-use crate::worker::Mailbox;
 use crate::{revocations, settings};
 
 /// How often the end looks whether the last connection is gone.
@@ -67,7 +67,7 @@ pub(super) struct Control {
     pub(super) metrics: Arc<Metrics>,
     pub(super) manager: Manager,
     pub(super) rules: Rules,
-    pub(super) mailboxes: Vec<Mailbox>,
+    pub(super) workers: Vec<NodeHandle>,
     pub(super) current: Current,
     pub(super) dns: Dns,
     pub(super) readiness: Readiness,
@@ -150,7 +150,7 @@ impl Control {
             let keeper = revocations::Keeper {
                 path: path.clone(),
                 revocations: self.rules.revocations.clone(),
-                workers: self.mailboxes.clone(),
+                workers: self.workers.clone(),
                 metrics: Arc::clone(&self.metrics),
                 readiness: self.readiness.clone(),
             };
@@ -214,7 +214,7 @@ impl Control {
             pods: self.table.clone(),
             certificates: self.manager.clone(),
             settings: self.settings.clone(),
-            workers: self.mailboxes.clone(),
+            workers: self.workers.clone(),
         });
         let default = self.settings.termination_deadline;
         let admin = Admin::new(
@@ -237,7 +237,7 @@ impl Control {
             current.clone(),
             self.table.clone(),
             Arc::clone(&self.settings.network),
-            self.mailboxes.clone(),
+            self.workers.clone(),
         ));
         let asked = Arc::clone(&connections);
         let admin = admin.with_connections(move |question| Arc::clone(&asked).answer(question));
@@ -281,7 +281,7 @@ impl Control {
         if settings.xds_on_demand {
             store = store.on_demand();
         }
-        let publisher = Publisher::new(store, self.mailboxes.clone(), current);
+        let publisher = Publisher::new(store, self.workers.clone(), current);
         let watcher = Watcher {
             metrics: Arc::clone(&self.metrics),
             readiness: self.readiness.clone(),
@@ -337,7 +337,7 @@ impl Control {
             certificates: self.manager.clone(),
             trust_domain: Arc::clone(&self.settings.trust_domain),
             current,
-            workers: self.mailboxes.clone(),
+            workers: self.workers.clone(),
             dns: self.dns.clone(),
             metrics: Arc::clone(&self.metrics),
             readiness: self.readiness.clone(),
@@ -361,7 +361,7 @@ impl Control {
             page.abort();
         }
         self.keeper.drain().await;
-        for worker in &self.mailboxes {
+        for worker in &self.workers {
             worker.drain();
         }
         let drained = async {
@@ -385,8 +385,9 @@ impl Control {
     /// Ends what is left. Each connection says so in its log line, which needs a moment of its worker.
     async fn cut_the_rest(&self, why: &str) {
         let mut cut = 0;
-        for worker in &self.mailboxes {
-            cut += worker.cut_all(Cut::Deadline).await;
+        for worker in &self.workers {
+            let request = |answer| Request::Cut(Cut::Deadline, answer);
+            cut += worker.ask(request).await.unwrap_or_default();
         }
         tracing::warn!(connections = cut, why, "connections are cut");
         let last = Instant::now() + LAST_WORDS;

@@ -14,7 +14,7 @@ pub enum StartError {
     System(#[from] io::Error),
     /// Connections are accepted no more. The agent keeps the listeners for the next process.
     #[error("{0}")]
-    Deaf(io::Error),
+    AcceptFailed(io::Error),
     /// The certificate authority's settings.
     #[error("{0}")]
     Authority(#[from] CaError),
