@@ -205,7 +205,7 @@ func gatesText(g results.Gates) string {
 	}
 	text := "No gate on the environment was set."
 	if len(rules) > 0 {
-		text = "A block is rejected if " + listed(rules, ", or ") + "."
+		text = "A block is rejected if " + listed(rules, ", or ") + "." + besideItsRound(g)
 	}
 	if len(open) > 0 {
 		text += " The command opened the gates on " + listed(open, " and ") + ": such blocks count here, and the noise of two alike says what that costs."
@@ -294,6 +294,14 @@ func details(r *results.Results, ds []digest, page bool) section {
 		}
 	}
 	return s
+}
+
+// besideItsRound says that blocks are held against the others of their round; nothing where no gate is on what disturbs them.
+func besideItsRound(g results.Gates) string {
+	if g.OtherCPU >= 1 && g.Steal >= 1 && (g.Lateness >= 1000 || g.Lateness <= 0) {
+		return ""
+	}
+	return fmt.Sprintf(" Where the other blocks of its round were disturbed as well, a block may be disturbed by that much more than they were, up to %d times the limit.", results.MostOfLimit)
 }
 
 // rejections lists the blocks that do not count, one line for each plane of a cell.

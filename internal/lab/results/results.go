@@ -82,8 +82,12 @@ type Plane struct {
 	NotRun string `json:"not_run,omitempty"`
 }
 
+// MostOfLimit is how many times a limit of OtherCPU, Steal and Lateness a block may be disturbed where its round is as well.
+const MostOfLimit = 5
+
 // Gates are the limits, fixed before the run, beyond which a block is rejected for what its environment did. A result
-// never rejects a block.
+// never rejects a block. OtherCPU, Steal and Lateness are limits to what disturbs a block more than the others of its round, for
+// ratios are taken within a round; a block is rejected for MostOfLimit times the limit whatever disturbed the others.
 type Gates struct {
 	// OtherCPU is the largest share of the machine (0 to 1) that processes outside the experiment may use.
 	OtherCPU float64 `json:"other_cpu"`

@@ -122,7 +122,7 @@ func TestAProcessorThatComesSpoilsABlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := doc.Scenarios[0]
-	if s.Failed != "" || len(s.Cells[0].Blocks) != 21 {
+	if s.Failed != "" || len(s.Cells[0].Blocks) != 19 {
 		t.Fatalf("%d blocks, the scenario ended with %q", len(s.Cells[0].Blocks), s.Failed)
 	}
 	for i, block := range s.Cells[0].Blocks {

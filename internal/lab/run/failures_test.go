@@ -97,7 +97,7 @@ func TestTheGeneratorsLatenessIsTheSameLimitForAll(t *testing.T) {
 		return r
 	}
 	for _, p99 := range []float64{3.1, 300} {
-		if got := rejected(environment(account.Shares{}, late(p99)), results.DefaultGates, scenario.Cell{}); len(got) > 0 {
+		if got := rejected(environment(account.Shares{}, late(p99)), results.DefaultGates, scenario.Cell{}, nil); len(got) > 0 {
 			t.Errorf("a response P99 of %v ms: %v", p99, got)
 		}
 	}

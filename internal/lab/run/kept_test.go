@@ -70,7 +70,7 @@ func TestWhatIsUnderWayAtTheEndWasBegunInTime(t *testing.T) {
 		}
 		// A generator at its limit is why: then the block says nothing of the plane.
 		r.Generator.CPUShare = 0.97
-		if got := rejected(environment(account.Shares{}, r), results.Gates{OtherCPU: 1, Steal: 1, Lateness: 10, Achieved: tt.limit}, scenario.Cell{}); (len(got) == 0) != tt.kept {
+		if got := rejected(environment(account.Shares{}, r), results.Gates{OtherCPU: 1, Steal: 1, Lateness: 10, Achieved: tt.limit}, scenario.Cell{}, nil); (len(got) == 0) != tt.kept {
 			t.Errorf("%s, the generator at its limit: rejected %q", tt.name, got)
 		}
 	}

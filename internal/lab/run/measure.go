@@ -194,7 +194,7 @@ func (s *session) measure(ctx context.Context, on running, cell scenario.Cell, l
 	if !known { // what the experiment used and what others did cannot be told apart
 		delete(b.Environment, envOther)
 	}
-	b.Rejected = append(b.Rejected, rejected(b.Environment, s.options.Gates, cell)...)
+	b.Rejected = append(b.Rejected, rejected(b.Environment, s.options.Gates, cell, nil)...)
 	silent := error(nil)
 	if r.Counts.OK == 0 {
 		silent = fmt.Errorf("%w: %s", errNoAnswer, r.failures())

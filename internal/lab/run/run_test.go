@@ -296,11 +296,16 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-func TestRoundsThatTheEnvironmentSpoiltAreMadeUpFor(t *testing.T) {
+// spoilt is a report of a generator that could not keep its rate.
+func spoilt() string {
+	return strings.NewReplacer(`"unsent":0`, `"unsent":500`, `"connect_time"`, `"generator":{"cpu_share":0.6,"wait_share":0.39},"connect_time"`).Replace(answered(1))
+}
+
+func TestARejectedBlockIsMeasuredAgainInItsRound(t *testing.T) {
 	w, stage, o := newWorld(t, smallScenario)
 	w.answer = func(_ string, n int) (string, error) {
-		if n == 2 { // the generator could not keep its rate
-			return strings.NewReplacer(`"unsent":0`, `"unsent":500`, `"connect_time"`, `"generator":{"cpu_share":0.6,"wait_share":0.39},"connect_time"`).Replace(answered(1)), nil
+		if n == 2 {
+			return spoilt(), nil
 		}
 		return answered(1), nil
 	}
@@ -309,11 +314,32 @@ func TestRoundsThatTheEnvironmentSpoiltAreMadeUpFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	cells := doc.Scenarios[0].Cells
-	if blocks, rejected := Rejected(doc); blocks != 39 || rejected != 1 {
-		t.Errorf("%d blocks, %d rejected: want 36 and one round more of one cell", blocks, rejected)
+	if blocks, rejected := Rejected(doc); blocks != 37 || rejected != 1 {
+		t.Errorf("%d blocks, %d rejected: want 36 and one of them again", blocks, rejected)
 	}
-	if !strings.Contains(strings.Join(cells[0].Blocks[1].Rejected, ""), "due requests begun in time 0.9") {
-		t.Errorf("got %v", cells[0].Blocks[1].Rejected)
+	bad, again := cells[0].Blocks[1], cells[0].Blocks[3]
+	if !strings.Contains(strings.Join(bad.Rejected, ""), "due requests begun in time 0.9") {
+		t.Errorf("got %v", bad.Rejected)
+	}
+	if again.Plane != bad.Plane || again.Round != bad.Round || !again.Counted() {
+		t.Errorf("got plane %s in round %d, rejected %v: want %s in round %d to count", again.Plane, again.Round, again.Rejected, bad.Plane, bad.Round)
+	}
+}
+
+func TestRoundsThatTheEnvironmentSpoiltAreMadeUpFor(t *testing.T) {
+	w, stage, o := newWorld(t, smallScenario)
+	w.answer = func(_ string, n int) (string, error) {
+		if n == 2 || n == 4 || n == 5 { // the second plane, and both times that it is measured again
+			return spoilt(), nil
+		}
+		return answered(1), nil
+	}
+	doc, err := Run(context.Background(), stage, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if blocks, rejected := Rejected(doc); blocks != 41 || rejected != 3 {
+		t.Errorf("%d blocks, %d rejected: want 36, two attempts and one round more of one cell", blocks, rejected)
 	}
 }
 
@@ -461,23 +487,64 @@ func TestAFileThatCannotBeWrittenIsSaidAtOnce(t *testing.T) {
 
 func TestGates(t *testing.T) {
 	fine := map[string]float64{envOther: .1, envSteal: .01, envLateness: 5, envKept: .99, envBusy: 1, envStalled: 1}
-	if got := rejected(fine, results.DefaultGates, scenario.Cell{}); len(got) > 0 {
+	if got := rejected(fine, results.DefaultGates, scenario.Cell{}, nil); len(got) > 0 {
 		t.Errorf("got %v", got)
 	}
 	for name, bad := range map[string]float64{envOther: .11, envSteal: .02, envLateness: 5.1, envKept: .98} {
 		e := map[string]float64{envBusy: 1, name: bad}
-		if got := rejected(e, results.DefaultGates, scenario.Cell{}); len(got) != 1 {
+		if got := rejected(e, results.DefaultGates, scenario.Cell{}, nil); len(got) != 1 {
 			t.Errorf("%s: got %v", name, got)
 		}
 	}
 	for what, got := range map[string][]string{
-		"services that are asked for too much":         rejected(map[string]float64{envKept: .5, envBusy: 1}, results.DefaultGates, scenario.Cell{Saturates: true}),
-		"slow services, and a generator that has time": rejected(map[string]float64{envKept: .5, envBusy: .4}, results.DefaultGates, scenario.Cell{}),
-		"a load beside that takes the processors":      rejected(map[string]float64{envLateness: 50}, results.DefaultGates, scenario.Cell{Beside: &scenario.Beside{}}),
+		"services that are asked for too much":         rejected(map[string]float64{envKept: .5, envBusy: 1}, results.DefaultGates, scenario.Cell{Saturates: true}, nil),
+		"slow services, and a generator that has time": rejected(map[string]float64{envKept: .5, envBusy: .4}, results.DefaultGates, scenario.Cell{}, nil),
+		"a load beside that takes the processors":      rejected(map[string]float64{envLateness: 50}, results.DefaultGates, scenario.Cell{Beside: &scenario.Beside{}}, nil),
 	} {
 		if len(got) > 0 {
 			t.Errorf("%s: got %v", what, got)
 		}
+	}
+}
+
+func TestABlockIsHeldAgainstTheOthersOfItsRound(t *testing.T) {
+	gates := results.DefaultGates
+	block := func(plane string, round int, other float64) results.Block {
+		e := map[string]float64{envOther: other}
+		return results.Block{Plane: plane, Round: round, Environment: e, Rejected: rejected(e, gates, scenario.Cell{}, nil)}
+	}
+	for _, tt := range []struct {
+		name   string
+		blocks []results.Block
+		counts []bool
+	}{
+		{"a quiet round and one block that is not", []results.Block{block("a", 1, .02), block("b", 1, .03), block("c", 1, .15)}, []bool{true, true, false}},
+		{"a round that is disturbed alike", []results.Block{block("a", 1, .22), block("b", 1, .25), block("c", 1, .29)}, []bool{true, true, true}},
+		{"one that is disturbed by more than the limit above the others", []results.Block{block("a", 1, .22), block("b", 1, .22), block("c", 1, .33)}, []bool{true, true, false}},
+		{"more than so many times the limit", []results.Block{block("a", 1, .51), block("b", 1, .51), block("c", 1, .49)}, []bool{false, false, true}},
+		{"another round says nothing", []results.Block{block("a", 1, .3), block("b", 1, .02), block("b", 2, .3), block("a", 2, .3)}, []bool{false, true, true, true}},
+		{"a plane alone", []results.Block{block("a", 1, .15)}, []bool{false}},
+		{"an earlier attempt stays rejected", []results.Block{block("a", 1, .15), block("b", 1, .02), block("c", 1, .14), block("a", 1, .02)}, []bool{false, true, false, true}},
+	} {
+		rounds := map[int]bool{}
+		for _, b := range tt.blocks {
+			rounds[b.Round] = true
+		}
+		for round := range rounds {
+			compareSurroundings(tt.blocks, round, gates, scenario.Cell{})
+		}
+		for i, b := range tt.blocks {
+			if b.Counted() != tt.counts[i] {
+				t.Errorf("%s: block %d of %s: rejected %v, want it to count: %v", tt.name, i, b.Plane, b.Rejected, tt.counts[i])
+			}
+		}
+	}
+	// What else a block was rejected for stays.
+	blocks := []results.Block{block("a", 1, .2), block("b", 1, .2)}
+	blocks[0].Rejected = append([]string{"the machine's processors were not the same"}, blocks[0].Rejected...)
+	compareSurroundings(blocks, 1, gates, scenario.Cell{})
+	if len(blocks[0].Rejected) != 1 || len(blocks[1].Rejected) != 0 {
+		t.Errorf("got %v and %v", blocks[0].Rejected, blocks[1].Rejected)
 	}
 }
 

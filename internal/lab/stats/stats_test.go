@@ -275,7 +275,7 @@ func TestRejectedBlocksDoNotCount(t *testing.T) {
 		}
 	}
 	v = stats.Judge(cell, "none", []string{"lateen"}, []string{results.ResponseP50, "a", "b", "c"}, nil)[0]
-	if v.Pairs != 7 || v.Why != "1 block was rejected for what its environment did" {
+	if v.Pairs != 7 || v.Why != "1 block was rejected for what its environment did; about 2 more rounds would tell" {
 		t.Errorf("one rejected: %+v", v)
 	}
 }

@@ -71,9 +71,11 @@ func Judge(cell results.Cell, baseline string, planes, metrics []string, witness
 			v.Judgement, v.Why = judgement(*v, least, rejected(cell.Blocks, baseline, plane))
 			if v.Judgement == results.TooFew {
 				v.Counted, v.Needed = v.Pairs, least
+				v.Why = alsoMore(v.Why, moreRounds(rounds(cell.Blocks), v.Pairs, least))
 			} else if witness != nil && witnessed[v.Metric] < least {
 				v.Judgement, v.Counted, v.Needed = results.TooFew, witnessed[v.Metric], least
-				v.Why = fmt.Sprintf("the noise floor was not measured: it is that of %s and %s", witness.Baseline, witness.Plane)
+				v.Why = alsoMore(fmt.Sprintf("the noise floor was not measured: it is that of %s and %s", witness.Baseline, witness.Plane),
+					moreRounds(rounds(cell.Blocks), witnessed[v.Metric], least))
 			}
 			if said := broken(cell.Blocks, baseline, plane); said != "" {
 				v.Judgement, v.Why, v.Counted, v.Needed = results.Failed, said, 0, 0
@@ -162,6 +164,59 @@ func PairsOf(blocks []results.Block, baseline, plane, metric string) []Pair {
 	return pairs
 }
 
+// rounds is how many rounds a cell has been measured in.
+func rounds(blocks []results.Block) int {
+	var all []int
+	for _, b := range blocks {
+		if !slices.Contains(all, b.Round) {
+			all = append(all, b.Round)
+		}
+	}
+	return len(all)
+}
+
+// mostMore is the largest number of rounds that an estimate of more rounds names: beyond it nothing but chance was seen.
+const mostMore = 1000
+
+// moreRounds estimates how many more rounds bring the missing ones, if as many of them count as of those measured so far; 0 where
+// none counted, which allows no estimate.
+func moreRounds(measured, counted, needed int) int {
+	if counted == 0 || measured == 0 {
+		return 0
+	}
+	return int(math.Ceil(float64(needed-counted) * float64(measured) / float64(counted)))
+}
+
+// roundsOfRankTest estimates how many more rounds the rank test needs to reach its level, if the differences stay as they are: the
+// test's normal deviate grows with the square root of the rounds. 0 where nothing was seen.
+func roundsOfRankTest(v results.Verdict) int {
+	if v.P <= 0 || v.P >= 1 || v.Holm < v.P {
+		return 0
+	}
+	deviate := func(p float64) float64 { return math.Sqrt2 * math.Erfinv(1-p) }
+	scale := deviate(level*v.P/v.Holm) / deviate(v.P)
+	more := math.Ceil(float64(v.Pairs)*scale*scale) - float64(v.Pairs)
+	if !(more >= 1 && more <= mostMore) {
+		return 0
+	}
+	return int(more)
+}
+
+// alsoMore adds to a reason how many more rounds a verdict takes, where that can be estimated.
+func alsoMore(why string, more int) string {
+	if more == 0 {
+		return why
+	}
+	said := fmt.Sprintf("about %d more rounds would tell", more)
+	if more == 1 {
+		said = "about 1 more round would tell"
+	}
+	if why == "" {
+		return said
+	}
+	return why + "; " + said
+}
+
 func rejected(blocks []results.Block, planes ...string) int {
 	n := 0
 	for _, b := range blocks {
@@ -194,7 +249,8 @@ func judgement(v results.Verdict, least, rejected int) (judgement, why string) {
 		return results.Indistinguishable, "within the noise of two alike, " + fmt.Sprintf(noise, v.Floor)
 	}
 	if v.Holm > level {
-		return results.Indistinguishable, fmt.Sprintf("the rank test does not agree (p = %.3f over all metrics looked at): more rounds would tell", v.Holm)
+		why := fmt.Sprintf("the rank test does not agree (p = %.3f over all metrics looked at)", v.Holm)
+		return results.Indistinguishable, alsoMore(why, roundsOfRankTest(v))
 	}
 	if (v.Ratio < same) == results.BetterIsLower(v.Metric) {
 		return results.Faster, ""
