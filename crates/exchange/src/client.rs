@@ -1,0 +1,225 @@
+//! The client's side of a connection: a handle makes requests, each with an exchange that yields its answer.
+
+use std::future::{Future, poll_fn};
+use std::ops::Deref;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use lateen_h1::ClientConnection;
+use lateen_h2::Moment;
+use lateen_http::{Asked, ConnectHead, FramedResponse, Length, RequestHead, WebSocketKey};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::config::{Config, Protocol};
+use crate::core::{Codec, Core, Shared};
+use crate::driver::Driver;
+use crate::error::{ConnectionError, Error};
+use crate::lines::{self, Lines};
+use crate::send::Start;
+use crate::server::is_tunnel;
+use crate::stream::Stream;
+use crate::tunnel::Tunnel;
+
+/// Opens the client's side of a connection over a byte stream, whose protocol the configuration says.
+/// [`Config::timeouts`] need a runtime of tokio.
+pub fn open<IO: AsyncRead + AsyncWrite + Unpin>(
+    io: IO,
+    config: Config,
+) -> (Handle, Connection<IO>) {
+    let codec = match config.protocol {
+        Protocol::Http1 => Codec::Client1(ClientConnection::new(config.http1)),
+        Protocol::Http2 => {
+            let http2 = lateen_h2::Connection::client(&config.http2, Moment::default());
+            Codec::Http2(http2)
+        }
+    };
+    let driver = Driver::new(io, codec, config, false);
+    let shared = driver.shared.clone();
+    (Handle(Rc::new(Owner(shared))), Connection { driver })
+}
+
+/// The driver of a client's connection: a future that ends with the connection. Everything on it moves while it is polled.
+#[derive(Debug)]
+pub struct Connection<IO> {
+    driver: Driver<IO>,
+}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin> Future for Connection<IO> {
+    type Output = Result<(), ConnectionError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.driver.turn(cx, |_| {});
+        self.driver.poll_end(cx)
+    }
+}
+
+/// The last handle drains the connection.
+#[derive(Debug)]
+struct Owner(Shared);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.act(Core::drain);
+    }
+}
+
+/// The way to make requests; clones share it. When the last one is dropped, the connection ends behind the open exchanges.
+#[derive(Debug, Clone)]
+pub struct Handle(Rc<Owner>);
+
+impl Handle {
+    /// True if a request is taken now. HTTP/1 takes one at a time.
+    pub fn is_ready(&self) -> bool {
+        let core = self.0.0.borrow();
+        core.ended().is_none()
+            && match &core.codec {
+                Codec::Client1(http1) => http1.is_idle(),
+                Codec::Http2(http2) => http2.takes_requests() && http2.active() < http2.limit(),
+                _ => false,
+            }
+    }
+
+    /// True once no request will be taken any more.
+    pub fn is_closed(&self) -> bool {
+        let core = self.0.0.borrow();
+        core.ended().is_some()
+            || match &core.codec {
+                Codec::Client1(http1) => http1.is_done(),
+                Codec::Http2(http2) => !http2.takes_requests(),
+                _ => true,
+            }
+    }
+
+    /// True if the peer takes extended CONNECT, as far as its SETTINGS have come (RFC 8441 §3).
+    pub fn allows_extended_connect(&self) -> bool {
+        match &self.0.0.borrow().codec {
+            Codec::Http2(http2) => http2.allows_extended_connect(),
+            _ => false,
+        }
+    }
+
+    /// Takes no further requests and ends the connection behind the open ones.
+    pub fn drain(&self) {
+        self.0.0.act(Core::drain);
+    }
+
+    /// Sends the head of a request. Content follows as [`RequestHead::length`] says. `key` is for a WebSocket over HTTP/1
+    /// whose client sent none.
+    ///
+    /// # Errors
+    /// Nothing was sent. [`Error::NotTaken`] says that another connection may take the request.
+    pub fn request(
+        &self,
+        head: &RequestHead,
+        key: Option<&WebSocketKey>,
+    ) -> Result<Exchange, Error> {
+        lines::with(|lines| {
+            if self.0.0.borrow().is_http2() {
+                head.http2(|field| lines.field(field));
+            } else {
+                let fields = head.http1(key, |field| lines.field(field));
+                fields.ok_or(Error::WebSocketKey)?;
+            }
+            let start = Start {
+                method: head.method().as_bytes(),
+                target: head.path().target(),
+                length: head.length(),
+                asked: head.asked(),
+            };
+            self.open(start, lines)
+        })
+    }
+
+    /// Asks for a tunnel to an authority (RFC 9110 §9.3.6).
+    ///
+    /// # Errors
+    /// See [`Handle::request`].
+    pub fn connect(&self, head: &ConnectHead) -> Result<Exchange, Error> {
+        lines::with(|lines| {
+            match self.0.0.borrow().is_http2() {
+                true => head.http2(|field| lines.field(field)),
+                false => head.http1(|field| lines.field(field)),
+            }
+            let start = Start {
+                method: b"CONNECT",
+                target: head.authority().as_bytes(),
+                length: Length::None,
+                asked: Asked::Connect,
+            };
+            self.open(start, lines)
+        })
+    }
+
+    fn open(&self, start: Start<'_>, lines: &Lines) -> Result<Exchange, Error> {
+        let shared = &self.0.0;
+        let key = shared.act(|core| core.request(start, lines))?;
+        let stream = Stream::new(shared.clone(), key);
+        Ok(Exchange { stream })
+    }
+}
+
+/// One request that waits for its answer.
+///
+/// Its [`Stream`] writes the request's content and reads the answer's.
+#[derive(Debug)]
+pub struct Exchange {
+    stream: Stream,
+}
+
+impl Deref for Exchange {
+    type Target = Stream;
+
+    fn deref(&self) -> &Stream {
+        &self.stream
+    }
+}
+
+impl Exchange {
+    /// The next head of the answer: informational ones (RFC 9110 §15.2) come before the final one, which is the last.
+    ///
+    /// # Errors
+    /// The exchange failed.
+    pub fn poll_answer(&self, cx: &mut Context<'_>) -> Poll<Result<FramedResponse, Error>> {
+        let came = {
+            let mut core = self.shared.borrow();
+            let ended = core.ended().cloned();
+            match core.streams.get_mut(&self.stream.key) {
+                None => Some(Err(ended.map_or(Error::Over, Error::from))),
+                Some(entry) => {
+                    let head = entry.informational.pop_front();
+                    match (head.or_else(|| entry.answer.take()), &entry.broken, ended) {
+                        (Some(head), _, _) => Some(Ok(head)),
+                        (None, Some(error), _) => Some(Err((**error).clone())),
+                        (None, None, Some(error)) => Some(Err(error.into())),
+                        (None, None, None) => None,
+                    }
+                }
+            }
+        };
+        match came {
+            Some(came) => Poll::Ready(came),
+            None => {
+                self.shared
+                    .wait(self.stream.key, cx, |entry| &mut entry.reader);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// The next head of the answer; see [`Exchange::poll_answer`].
+    ///
+    /// # Errors
+    /// The exchange failed.
+    pub async fn answer(&self) -> Result<FramedResponse, Error> {
+        poll_fn(|cx| self.poll_answer(cx)).await
+    }
+
+    /// The tunnel behind an answer that accepted an upgrade or CONNECT. Otherwise the exchange itself.
+    pub fn into_tunnel(self) -> Result<Tunnel, Exchange> {
+        match is_tunnel(&self.shared, self.stream.key) {
+            true => Ok(Tunnel::new(self.stream)),
+            false => Err(self),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Parameters of a connection: protocol, limits on memory, and time-outs.
+
+use std::time::Duration;
+
+use lateen_http::Limits;
+
+/// The protocol of a connection. The caller knows it from ALPN, from configuration or from the first bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1 and HTTP/1.0 (RFC 9112).
+    Http1,
+    /// HTTP/2 (RFC 9113), with prior knowledge or behind ALPN `h2`.
+    Http2,
+}
+
+/// The parameters of a connection, as a client or a server.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// Limits of HTTP/1.
+    pub http1: lateen_h1::Config,
+    /// Limits, windows and abuse allowances of HTTP/2.
+    pub http2: lateen_h2::SharedConfig,
+    /// Limits of heads in both protocols.
+    pub limits: Limits,
+    /// Content of HTTP/1, in bytes, that may wait for its reader before the socket is read no more. One read buffer of
+    /// [`BUFFER`](crate::BUFFER) bytes may come on top.
+    pub receive_buffer: usize,
+    /// Bytes of HTTP/1 that may wait for the socket before senders wait.
+    pub send_buffer: usize,
+    /// Time-outs. None needs no timer of the runtime; tests and measurements use it.
+    pub timeouts: Option<Timeouts>,
+}
+
+/// Time-outs of a connection. They are checked once in [`Timeouts::beat`], so each may take that much longer.
+#[derive(Debug, Clone, Copy)]
+pub struct Timeouts {
+    /// The interval of the checks.
+    pub beat: Duration,
+    /// The time within which an HTTP/1 request head must be complete, from its first byte.
+    pub head: Duration,
+    /// The time after which a connection without an open exchange ends. None keeps it.
+    pub idle: Option<Duration>,
+    /// The time without input after which HTTP/2 sends a PING.
+    pub ping_after: Duration,
+    /// The time without input behind such a PING after which the peer counts as gone.
+    pub ping_timeout: Duration,
+    /// The time for which a connection that failed still reads, so that the peer can read the last answer before a reset.
+    pub linger: Duration,
+}
+
+impl Config {
+    /// The defaults of a protocol: Istio's limits on heads, and the windows of [`lateen_h2::Config::requests`].
+    pub fn new(protocol: Protocol) -> Self {
+        Config {
+            protocol,
+            http1: lateen_h1::Config::default(),
+            http2: lateen_h2::Config::requests().share(),
+            limits: Limits::default(),
+            receive_buffer: 64 * 1024,
+            send_buffer: 256 * 1024,
+            timeouts: Some(Timeouts::default()),
+        }
+    }
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts {
+            beat: Duration::from_secs(1),
+            head: Duration::from_secs(60),
+            idle: Some(Duration::from_secs(3600)),
+            ping_after: Duration::from_secs(10),
+            ping_timeout: Duration::from_secs(20),
+            linger: Duration::from_secs(1),
+        }
+    }
+}

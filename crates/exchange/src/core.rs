@@ -1,0 +1,381 @@
+//! State of one connection, which its driver and its exchanges share: the codec, and the content and wakers of each exchange.
+//!
+//! Nobody is woken, and no waker dropped, while the state is borrowed: either may end a task, which drops its exchanges.
+
+use std::cell::{RefCell, RefMut};
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
+use std::rc::Rc;
+use std::task::{Context, Waker};
+use std::time::Instant;
+
+use bytes::Bytes;
+use lateen_h1::{ClientConnection, ServerConnection};
+use lateen_h2::{Moment, StreamId};
+use lateen_http::{Asked, FramedResponse, Trailers};
+
+use crate::config::Config;
+use crate::error::{ConnectionError, Error};
+use crate::inbox::Inbox;
+use crate::spread::Spread;
+
+/// The state of a connection; clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Shared(Rc<RefCell<Core>>);
+
+/// The number of an exchange on its connection. In HTTP/2 it is the stream's.
+pub(crate) type Key = u32;
+
+/// The state machine of the protocol. A connection has one for its whole life, so its size matters little.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
+pub(crate) enum Codec {
+    Server1(ServerConnection),
+    Client1(ClientConnection),
+    /// HTTP/1 behind an accepted upgrade or CONNECT.
+    Tunnel(lateen_h1::Tunnel),
+    /// Only while HTTP/1 becomes a tunnel.
+    Moving,
+    Http2(lateen_h2::Connection),
+}
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) codec: Codec,
+    pub(crate) streams: HashMap<Key, Entry, BuildHasherDefault<Spread>>,
+    /// Input of HTTP/1 that the codec has not taken.
+    pub(crate) input: Bytes,
+    /// HTTP/1: the exchange that is open, or was open last.
+    pub(crate) open: Key,
+    /// HTTP/1: bytes came that no open exchange wants. No more are read before the next exchange.
+    pub(crate) is_ahead: bool,
+    /// Content waits for its reader, so the socket is not read.
+    pub(crate) is_paused: bool,
+    /// An exchange of HTTP/1 was dropped before it was complete.
+    pub(crate) is_abandoned: bool,
+    /// The sending direction of a tunnel is finished.
+    pub(crate) is_finished: bool,
+    /// The number of the last PING.
+    pub(crate) pings: u32,
+    pub(crate) config: Rc<Config>,
+    /// Wakes the driver; taken when it is used.
+    driver: Option<Waker>,
+    /// The driver waits for the socket to take more, so new output needs no wake.
+    stuck: bool,
+    /// The driver runs, and will see new output.
+    turning: bool,
+    ended: Option<ConnectionError>,
+    origin: Instant,
+}
+
+/// One exchange, until its owner drops it.
+#[derive(Debug, Default)]
+pub(crate) struct Entry {
+    /// HTTP/2 alone.
+    pub(crate) id: Option<StreamId>,
+    pub(crate) inbox: Inbox,
+    /// Bytes in the inbox.
+    pub(crate) held: usize,
+    /// The final response, to a client.
+    pub(crate) answer: Option<FramedResponse>,
+    /// Informational responses before it.
+    pub(crate) informational: VecDeque<FramedResponse>,
+    pub(crate) trailers: Option<Box<Trailers>>,
+    /// The task that waits for input.
+    pub(crate) reader: Option<Waker>,
+    /// The task that waits for room.
+    pub(crate) writer: Option<Waker>,
+    pub(crate) broken: Option<Box<Error>>,
+    /// Bytes of announced content that are still to be sent.
+    pub(crate) left: Option<u64>,
+    /// The facts of the request on which the answer's framing depends.
+    pub(crate) asked: Option<Asked>,
+    /// The peer's message is complete.
+    pub(crate) heard: bool,
+    /// Our message is complete.
+    pub(crate) sent: bool,
+    /// Our head is written.
+    pub(crate) begun: bool,
+    /// The answer opened a tunnel.
+    pub(crate) is_tunnel: bool,
+    /// The client waits for status 100 before it sends content.
+    pub(crate) expects: bool,
+}
+
+/// The tasks that an event wakes.
+pub(crate) type Wakes = [Option<Waker>; 2];
+
+impl Shared {
+    pub(crate) fn new(codec: Codec, config: Rc<Config>) -> Self {
+        Shared(Rc::new(RefCell::new(Core {
+            codec,
+            streams: HashMap::default(),
+            input: Bytes::new(),
+            open: 0,
+            is_ahead: false,
+            is_paused: false,
+            is_abandoned: false,
+            is_finished: false,
+            pings: 0,
+            config,
+            driver: None,
+            stuck: false,
+            turning: false,
+            ended: None,
+            origin: Instant::now(),
+        })))
+    }
+
+    /// The state, for a moment in which nobody is woken.
+    #[inline]
+    pub(crate) fn borrow(&self) -> RefMut<'_, Core> {
+        self.0.borrow_mut()
+    }
+
+    /// Changes the state and wakes the driver if it must write.
+    #[inline]
+    pub(crate) fn act<R>(&self, act: impl FnOnce(&mut Core) -> R) -> R {
+        let (result, driver) = {
+            let mut core = self.borrow();
+            let result = act(&mut core);
+            let driver = match core.stuck || core.turning {
+                true => None,
+                false => core.driver.take(),
+            };
+            (result, driver)
+        };
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+        result
+    }
+
+    /// Wakes the driver, also if it waits for the socket.
+    pub(crate) fn wake(&self) {
+        let driver = {
+            let mut core = self.borrow();
+            match core.turning {
+                true => None,
+                false => core.driver.take(),
+            }
+        };
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+    }
+
+    /// Begins a turn of the driver: exchanges need not wake it before [`Shared::turned`].
+    pub(crate) fn driven_by(&self, cx: &Context<'_>) {
+        let before = {
+            let mut core = self.borrow();
+            core.turning = true;
+            match &core.driver {
+                Some(driver) if driver.will_wake(cx.waker()) => None,
+                _ => core.driver.replace(cx.waker().clone()),
+            }
+        };
+        drop(before);
+    }
+
+    /// Ends a turn of the driver.
+    pub(crate) fn turned(&self) {
+        self.borrow().turning = false;
+    }
+
+    /// Ends the connection for all of its exchanges.
+    pub(crate) fn end(&self, error: ConnectionError) {
+        let (wakers, driver) = {
+            let mut core = self.borrow();
+            if core.ended.is_some() {
+                return;
+            }
+            core.ended = Some(error);
+            let entries = core.streams.values_mut();
+            let wakers: Vec<_> = entries
+                .flat_map(|entry| [entry.reader.take(), entry.writer.take()])
+                .flatten()
+                .collect();
+            (wakers, core.driver.take())
+        };
+        wakers.into_iter().chain(driver).for_each(Waker::wake);
+    }
+
+    /// Puts the task's waker where the next event finds it. The one before is dropped outside.
+    pub(crate) fn wait(
+        &self,
+        key: Key,
+        cx: &Context<'_>,
+        place: impl FnOnce(&mut Entry) -> &mut Option<Waker>,
+    ) {
+        let before = {
+            let mut core = self.borrow();
+            let Some(entry) = core.streams.get_mut(&key) else {
+                return;
+            };
+            match place(entry) {
+                Some(waker) if waker.will_wake(cx.waker()) => None,
+                place => place.replace(cx.waker().clone()),
+            }
+        };
+        drop(before);
+    }
+
+    /// Wakes the exchanges that waited for room and have it. True if some may still wait when these have run.
+    pub(crate) fn announce_room(&self) -> bool {
+        let most = match &self.borrow().codec {
+            Codec::Http2(http2) => http2.worth_telling(),
+            _ => 1,
+        };
+        for _ in 0..most {
+            let writer = {
+                let core = &mut *self.borrow();
+                let key = match &mut core.codec {
+                    Codec::Http2(http2) => http2.next_with_room().map(StreamId::get),
+                    _ => (core.room(core.open) > 0).then_some(core.open),
+                };
+                let Some(key) = key else { break };
+                core.streams
+                    .get_mut(&key)
+                    .and_then(|entry| entry.writer.take())
+            };
+            if let Some(writer) = writer {
+                writer.wake();
+            }
+        }
+        match &self.borrow().codec {
+            Codec::Http2(http2) => http2.has_waiting(),
+            _ => false,
+        }
+    }
+
+    /// Drops an exchange. An incomplete one is reset; HTTP/1 loses its connection with it.
+    pub(crate) fn let_go(&self, key: Key) {
+        let entry = self.act(|core| core.let_go(key));
+        drop(entry);
+    }
+}
+
+impl Core {
+    /// The error that ended the connection.
+    pub(crate) fn ended(&self) -> Option<&ConnectionError> {
+        self.ended.as_ref()
+    }
+
+    /// Time as HTTP/2 counts it.
+    pub(crate) fn now(&self) -> Moment {
+        let micros = self.origin.elapsed().as_micros();
+        Moment::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+
+    /// Takes note of a socket that takes nothing, or something again.
+    pub(crate) fn set_stuck(&mut self, stuck: bool) {
+        self.stuck = stuck;
+    }
+
+    /// True if the connection speaks HTTP/2.
+    #[inline]
+    pub(crate) fn is_http2(&self) -> bool {
+        matches!(self.codec, Codec::Http2(_))
+    }
+
+    /// True if a frame or a piece of HTTP/1 can be written now.
+    pub(crate) fn has_output(&mut self) -> bool {
+        match &mut self.codec {
+            Codec::Http2(http2) => http2.has_output(),
+            _ => self.queued() > 0,
+        }
+    }
+
+    /// True while the peer has begun a request head of HTTP/1, or still sends the rest of an answered request.
+    pub(crate) fn is_in_head(&self) -> bool {
+        match &self.codec {
+            Codec::Server1(http1) => {
+                self.streams.is_empty() && http1.wants_input() && !http1.is_idle()
+            }
+            _ => false,
+        }
+    }
+
+    /// True if no exchange is open.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.streams.is_empty()
+            && match &self.codec {
+                Codec::Server1(http1) => http1.is_idle(),
+                Codec::Client1(http1) => http1.is_idle(),
+                Codec::Http2(http2) => http2.active() == 0,
+                Codec::Tunnel(_) | Codec::Moving => false,
+            }
+    }
+
+    /// Takes no further exchange and ends behind the open ones.
+    pub(crate) fn drain(&mut self) {
+        match &mut self.codec {
+            Codec::Server1(http1) => http1.close_after_exchange(),
+            Codec::Client1(http1) => http1.close_after_exchange(),
+            Codec::Http2(http2) => http2.drain(),
+            Codec::Tunnel(_) | Codec::Moving => {}
+        }
+    }
+
+    /// True if nothing is left to read or to write.
+    pub(crate) fn is_done(&self) -> bool {
+        match &self.codec {
+            Codec::Server1(http1) => http1.is_done(),
+            Codec::Client1(http1) => http1.is_done() && http1.queued() == 0,
+            Codec::Http2(http2) => http2.is_done(),
+            Codec::Tunnel(tunnel) => {
+                let heard = self.streams.get(&self.open).is_none_or(|entry| entry.heard);
+                heard && self.is_finished && tunnel.queued() == 0
+            }
+            Codec::Moving => true,
+        }
+    }
+
+    /// Bytes that wait to be written.
+    pub(crate) fn queued(&self) -> usize {
+        match &self.codec {
+            Codec::Server1(http1) => http1.queued(),
+            Codec::Client1(http1) => http1.queued(),
+            Codec::Tunnel(tunnel) => tunnel.queued(),
+            Codec::Http2(http2) => http2.queued(),
+            Codec::Moving => 0,
+        }
+    }
+
+    /// Says that so many bytes of the output were written.
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        match &mut self.codec {
+            Codec::Server1(http1) => http1.advance(bytes),
+            Codec::Client1(http1) => http1.advance(bytes),
+            Codec::Tunnel(tunnel) => tunnel.advance(bytes),
+            Codec::Http2(http2) => http2.advance(bytes),
+            Codec::Moving => {}
+        }
+    }
+
+    /// Gives memory back that an idle connection does not need.
+    pub(crate) fn rest(&mut self) {
+        if self.streams.is_empty() {
+            self.streams = HashMap::default();
+        }
+        if let Codec::Http2(http2) = &mut self.codec {
+            http2.rest();
+        }
+    }
+
+    fn let_go(&mut self, key: Key) -> Option<Entry> {
+        let entry = self.streams.remove(&key)?;
+        match &mut self.codec {
+            Codec::Http2(http2) => {
+                if let Some(id) = entry.id {
+                    http2.release(id);
+                }
+            }
+            // The request of an answered exchange may be incomplete: the codec drops the rest or closes.
+            Codec::Server1(_) => self.is_abandoned |= !entry.sent,
+            Codec::Client1(_) => self.is_abandoned |= !entry.sent || !entry.heard,
+            Codec::Tunnel(_) | Codec::Moving => self.is_abandoned |= !entry.sent,
+        }
+        Some(entry)
+    }
+}

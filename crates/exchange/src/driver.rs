@@ -1,0 +1,169 @@
+//! Driver of a connection, the same for clients and servers: turns of reading and writing, failures, and the orderly end.
+
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use lateen_h2::Code;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::config::Config;
+use crate::core::{Codec, Shared};
+use crate::error::ConnectionError;
+use crate::receive::News;
+use crate::timer::Timer;
+use crate::wire::Wire;
+
+#[derive(Debug)]
+pub(crate) struct Driver<IO> {
+    pub(crate) shared: Shared,
+    wire: Wire<IO>,
+    timer: Option<Timer>,
+    /// A server reads on for a while behind its last bytes: a reset would take them from the peer.
+    lingers: bool,
+    /// That time has begun.
+    is_lingering: bool,
+    failed: Option<ConnectionError>,
+    /// The code of the peer's GOAWAY.
+    farewell: Option<Code>,
+}
+
+impl<IO> Driver<IO> {
+    pub(crate) fn new(io: IO, codec: Codec, config: Config, lingers: bool) -> Self {
+        let timer = config.timeouts.map(Timer::new);
+        Driver {
+            shared: Shared::new(codec, Rc::new(config)),
+            wire: Wire::new(io),
+            lingers: lingers && timer.is_some(),
+            timer,
+            is_lingering: false,
+            failed: None,
+            farewell: None,
+        }
+    }
+
+    fn fail(&mut self, error: ConnectionError) {
+        if let Codec::Http2(http2) = &mut self.shared.borrow().codec {
+            // It has said why already if the peer broke a rule.
+            http2.close(Code::NO_ERROR);
+        }
+        self.shared.end(error.clone());
+        self.failed.get_or_insert(error);
+    }
+}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
+    /// Reads, hands out and writes; `hear` gets what concerns more than its exchange.
+    pub(crate) fn turn(&mut self, cx: &mut Context<'_>, mut hear: impl FnMut(News)) {
+        self.shared.driven_by(cx);
+        if self.failed.is_none() {
+            let farewell = &mut self.farewell;
+            let read = self.wire.poll_receive(cx, &self.shared, |news| match news {
+                News::GoAway(code) => *farewell = Some(code),
+                news => hear(news),
+            });
+            if let Err(error) = read {
+                self.fail(error);
+            }
+        }
+        if self.failed.is_none()
+            && let Some(timer) = &mut self.timer
+        {
+            let checked = timer.poll(cx, &self.shared, self.wire.received());
+            if let Err(error) = checked {
+                self.fail(error);
+            }
+        }
+        let (is_abandoned, is_finished) = {
+            let core = self.shared.borrow();
+            (core.is_abandoned, core.is_finished)
+        };
+        if !is_abandoned && !self.wire.is_shut() {
+            self.wire.poll_send(cx, &self.shared);
+            if is_finished && self.is_flushed() {
+                // The tunnel's other direction goes on.
+                let _ = self.wire.poll_shutdown(cx);
+            }
+        }
+        self.shared.turned();
+    }
+
+    fn is_flushed(&self) -> bool {
+        !self.wire.is_dirty() && !self.shared.borrow().has_output()
+    }
+
+    /// Ready when the connection is over. Call it behind [`Driver::turn`].
+    pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+        let (is_abandoned, is_done, is_paused, is_idle) = {
+            let core = self.shared.borrow();
+            (
+                core.is_abandoned,
+                core.is_done(),
+                core.is_paused,
+                core.is_http2() && core.is_idle(),
+            )
+        };
+        if is_abandoned {
+            return self.over(ConnectionError::Abandoned);
+        }
+        let is_over = self.wire.is_over();
+        if self.wire.is_broken() && (is_over || is_paused || self.failed.is_some()) {
+            let error = match (is_done, self.wire.failure()) {
+                (false, Some(error)) => error.into(),
+                _ => ConnectionError::ClosedByPeer,
+            };
+            return match is_done || is_idle {
+                true => Poll::Ready(Ok(())),
+                false => self.over(error),
+            };
+        }
+        if self.failed.is_none() && !is_done && !(is_over && is_idle) {
+            return Poll::Pending;
+        }
+        if let (Some(timer), Some(_), false) = (&mut self.timer, &self.failed, self.is_lingering) {
+            timer.linger();
+            self.is_lingering = true;
+        }
+        let ended = self.poll_farewell(cx);
+        if ended.is_pending()
+            && self.is_lingering
+            && let Some(timer) = &mut self.timer
+        {
+            ready!(timer.poll_lingered(cx));
+        } else {
+            ready!(ended);
+        }
+        match (self.failed.take(), self.farewell) {
+            (Some(error), _) => self.over(error),
+            (None, None | Some(Code::NO_ERROR)) => Poll::Ready(Ok(())),
+            (None, Some(code)) => self.over(ConnectionError::GoAway(code)),
+        }
+    }
+
+    /// Writes the last bytes, shuts our direction down, and reads until the peer has done the same.
+    fn poll_farewell(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.is_flushed() {
+            return Poll::Pending;
+        }
+        ready!(self.wire.poll_shutdown(cx));
+        if !self.lingers || self.wire.is_over() {
+            return Poll::Ready(());
+        }
+        if let (Some(timer), false) = (&mut self.timer, self.is_lingering) {
+            timer.linger();
+            self.is_lingering = true;
+        }
+        self.wire.poll_discard(cx)
+    }
+
+    fn over(&mut self, error: ConnectionError) -> Poll<Result<(), ConnectionError>> {
+        let error = self.failed.take().unwrap_or(error);
+        self.shared.end(error.clone());
+        Poll::Ready(Err(error))
+    }
+}
+
+impl<IO> Drop for Driver<IO> {
+    fn drop(&mut self) {
+        self.shared.end(ConnectionError::Closed);
+    }
+}

@@ -1,0 +1,100 @@
+//! Errors of connections and exchanges, which name their cause.
+
+use std::io;
+use std::rc::Rc;
+
+use lateen_h2::Code;
+
+/// The end of a connection that was not orderly.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ConnectionError {
+    /// The byte stream failed.
+    #[error("connection failed: {0}")]
+    Io(Rc<io::Error>),
+    /// The peer broke a rule of HTTP/1.
+    #[error(transparent)]
+    Http1(#[from] lateen_h1::Error),
+    /// The peer broke a rule of HTTP/2.
+    #[error(transparent)]
+    Http2(#[from] lateen_h2::ConnectionError),
+    /// The peer ended the connection with an error (RFC 9113 §6.8).
+    #[error("peer ended the connection with GOAWAY {0}")]
+    GoAway(Code),
+    /// The peer closed the byte stream while exchanges were open.
+    #[error("peer closed the connection before the exchange was complete")]
+    ClosedByPeer,
+    /// The owner of this side's connection dropped it.
+    #[error("connection was closed on this side")]
+    Closed,
+    /// A request head was not complete in time; see [`Timeouts::head`](crate::Timeouts::head).
+    #[error("peer did not complete a request head in time")]
+    HeadTimeout,
+    /// A PING was not answered in time; see [`Timeouts::ping_timeout`](crate::Timeouts::ping_timeout).
+    #[error("peer did not answer a PING in time")]
+    PingTimeout,
+    /// An exchange on HTTP/1 was dropped before it was complete, so the connection cannot go on.
+    #[error("connection ended because an exchange was dropped before it was complete")]
+    Abandoned,
+}
+
+impl From<io::Error> for ConnectionError {
+    fn from(error: io::Error) -> Self {
+        ConnectionError::Io(Rc::new(error))
+    }
+}
+
+/// The failure of one exchange.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// The peer reset the stream (RFC 9113 §6.4).
+    #[error("peer reset the stream: {0}")]
+    Reset(Code),
+    /// The peer broke a rule of the stream, which was reset.
+    #[error(transparent)]
+    Stream(#[from] lateen_h2::StreamError),
+    /// The peer did not process the request, which may be sent again on another connection (RFC 9113 §8.7).
+    #[error("peer did not process the request")]
+    Unprocessed,
+    /// The peer's answer has an invalid head.
+    #[error("peer sent an invalid answer: {0}")]
+    Answer(#[from] lateen_http::Refusal),
+    /// The connection ended.
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+    /// The connection takes no request now: it is closing, or as many are open as it allows.
+    #[error("connection takes no request: {0}")]
+    NotTaken(&'static str),
+    /// The head or the content does not fit the protocol or the state of the exchange.
+    #[error("message cannot be written: {0}")]
+    Write(#[from] lateen_h1::WriteError),
+    /// The request for a WebSocket over HTTP/1 has no key.
+    #[error("request for a WebSocket over HTTP/1 needs a sec-websocket-key")]
+    WebSocketKey,
+    /// The exchange is over in this direction.
+    #[error("exchange is over")]
+    Over,
+}
+
+impl Error {
+    /// True if the request was not processed, so that any method may be sent again.
+    pub fn is_unprocessed(&self) -> bool {
+        matches!(
+            self,
+            Error::Unprocessed | Error::NotTaken(_) | Error::Reset(Code::REFUSED_STREAM)
+        )
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::Reset(_) | Error::Stream(_) => io::ErrorKind::ConnectionReset,
+            Error::Connection(ConnectionError::Io(error)) => error.kind(),
+            Error::Connection(ConnectionError::ClosedByPeer) => io::ErrorKind::UnexpectedEof,
+            Error::Connection(_) | Error::Unprocessed => io::ErrorKind::ConnectionAborted,
+            Error::Over => io::ErrorKind::BrokenPipe,
+            _ => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, error.to_string())
+    }
+}

@@ -1,0 +1,131 @@
+//! Conversion of received heads and trailers from the codecs to the message model.
+
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+use lateen_http::{
+    Asked, FramedRequest, FramedResponse, Limits, RawRequest, RawResponse, RawTrailers, Refusal,
+    Status, Trailers, Version,
+};
+
+/// The place of `part` within `whole`, of which it is a slice.
+#[inline]
+fn place(whole: &[u8], part: &[u8]) -> Range<usize> {
+    let start = (part.as_ptr() as usize).wrapping_sub(whole.as_ptr() as usize);
+    start..start.wrapping_add(part.len())
+}
+
+fn version(version: lateen_h1::Version) -> Version {
+    match version {
+        lateen_h1::Version::Http10 => Version::Http10,
+        lateen_h1::Version::Http11 => Version::Http11,
+    }
+}
+
+/// A request of HTTP/1 over the bytes in which it came.
+pub(crate) fn http1_request(
+    head: &lateen_h1::Request,
+    limits: Limits,
+) -> Result<FramedRequest, Refusal> {
+    let bytes = head.fields().buffer();
+    let (method, target) = (place(bytes, head.method()), place(bytes, head.target()));
+    let mut raw = RawRequest::http1(
+        bytes.clone(),
+        method,
+        target,
+        version(head.version()),
+        limits,
+    )?;
+    for field in head.fields().iter() {
+        raw.field(place(bytes, field.name()), place(bytes, field.value()))?;
+    }
+    raw.frame()
+}
+
+/// A response of HTTP/1 over the bytes in which it came.
+pub(crate) fn http1_response(
+    head: &lateen_h1::Response,
+    asked: Asked,
+    limits: Limits,
+) -> Result<FramedResponse, Refusal> {
+    let bytes = head.fields().buffer();
+    // The codec took a number of three digits.
+    let status = Status::new(head.status()).unwrap_or(Status::BAD_GATEWAY);
+    let mut raw = RawResponse::http1(bytes.clone(), status, version(head.version()), limits)?;
+    for field in head.fields().iter() {
+        raw.field(place(bytes, field.name()), place(bytes, field.value()))?;
+    }
+    raw.frame(asked)
+}
+
+/// The trailers of an HTTP/1 message.
+pub(crate) fn http1_trailers(
+    trailers: &lateen_h1::Trailers,
+    limits: Limits,
+) -> Result<Trailers, Refusal> {
+    let bytes = trailers.fields.buffer();
+    let mut raw = RawTrailers::new(bytes.clone(), Version::Http11, limits)?;
+    for field in trailers.fields.iter() {
+        raw.field(place(bytes, field.name()), place(bytes, field.value()))?;
+    }
+    Ok(raw.canonical())
+}
+
+/// The names and values of a header list in one buffer.
+fn gather(fields: &lateen_h2::Fields) -> Bytes {
+    let length = fields.iter().map(|(name, value)| name.len() + value.len());
+    let mut bytes = BytesMut::with_capacity(length.sum());
+    for (name, value) in fields.iter() {
+        bytes.extend_from_slice(name);
+        bytes.extend_from_slice(value);
+    }
+    bytes.freeze()
+}
+
+/// Gives the places of names and values in the buffer of [`gather`] to `take`.
+fn places(
+    fields: &lateen_h2::Fields,
+    mut take: impl FnMut(Range<usize>, Range<usize>) -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    let mut at = 0;
+    for (name, value) in fields.iter() {
+        let middle = at + name.len();
+        let end = middle + value.len();
+        take(at..middle, middle..end)?;
+        at = end;
+    }
+    Ok(())
+}
+
+/// A request of HTTP/2.
+pub(crate) fn http2_request(
+    fields: &lateen_h2::Fields,
+    end: bool,
+    limits: Limits,
+) -> Result<FramedRequest, Refusal> {
+    let mut raw = RawRequest::http2(gather(fields), end, limits)?;
+    places(fields, |name, value| raw.field(name, value))?;
+    raw.frame()
+}
+
+/// A response of HTTP/2.
+pub(crate) fn http2_response(
+    fields: &lateen_h2::Fields,
+    end: bool,
+    asked: Asked,
+    limits: Limits,
+) -> Result<FramedResponse, Refusal> {
+    let mut raw = RawResponse::http2(gather(fields), end, limits)?;
+    places(fields, |name, value| raw.field(name, value))?;
+    raw.frame(asked)
+}
+
+/// The trailers of an HTTP/2 message.
+pub(crate) fn http2_trailers(
+    fields: &lateen_h2::Fields,
+    limits: Limits,
+) -> Result<Trailers, Refusal> {
+    let mut raw = RawTrailers::new(gather(fields), Version::Http2, limits)?;
+    places(fields, |name, value| raw.field(name, value))?;
+    Ok(raw.canonical())
+}

@@ -1,0 +1,340 @@
+//! Received events: each is handed to its exchange, or answered here if no exchange can take it.
+
+use bytes::Bytes;
+use lateen_h1::{ClientEvent, Length, ServerEvent};
+use lateen_h2::{Code, Event, Field, Known, StreamId};
+use lateen_http::{Asked, FramedRequest, FramedResponse, Method, Refusal, Status};
+
+use crate::core::{Codec, Core, Entry, Key, Wakes};
+use crate::error::{ConnectionError, Error};
+use crate::inbound;
+
+/// Informational responses that wait for their reader. Later ones are dropped, as an intermediary may (RFC 9110 §15.2).
+const INFORMATIONAL: usize = 4;
+
+/// The meaning of an event beyond its exchange.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // It is moved once, from the codec to the queue of requests.
+pub(crate) enum News {
+    None,
+    /// A request, to a server.
+    Request(Key, FramedRequest),
+    /// An exchange is over that may wait in the queue of requests.
+    Over(Key),
+    /// The peer takes no more requests, or gives up for this reason.
+    GoAway(Code),
+}
+
+type Outcome = Result<Option<(News, Wakes)>, ConnectionError>;
+
+const QUIET: (News, Wakes) = (News::None, [None, None]);
+
+impl Core {
+    /// True if the socket should be read.
+    pub(crate) fn wants_read(&mut self) -> bool {
+        if !self.input.is_empty() || self.is_full() {
+            self.is_paused = true;
+            return false;
+        }
+        let wants = match &self.codec {
+            Codec::Server1(http1) => {
+                let wants = http1.wants_input();
+                self.is_ahead &= !wants;
+                // One buffer may be read ahead: it shows a reset, or the end of the peer's direction.
+                wants || !self.is_ahead
+            }
+            Codec::Client1(http1) => !http1.is_done(),
+            Codec::Tunnel(_) | Codec::Http2(_) => true,
+            Codec::Moving => false,
+        };
+        self.is_paused = !wants;
+        wants
+    }
+
+    /// True while the open exchange of HTTP/1 has as much content as may wait for its reader.
+    fn is_full(&self) -> bool {
+        if let Codec::Http2(_) = self.codec {
+            return false;
+        }
+        let open = self.streams.get(&self.open);
+        open.is_some_and(|entry| entry.held >= self.config.receive_buffer)
+    }
+
+    /// Takes input of HTTP/1. [`Core::wants_read`] allowed it.
+    pub(crate) fn fill(&mut self, input: Bytes) {
+        if let Codec::Server1(http1) = &self.codec {
+            self.is_ahead = !http1.wants_input();
+        }
+        self.input = input;
+    }
+
+    /// The next event of HTTP/1 input that is at hand.
+    pub(crate) fn next1(&mut self) -> Outcome {
+        if self.ended().is_some() || self.is_full() {
+            return Ok(None);
+        }
+        match &mut self.codec {
+            Codec::Server1(http1) => match http1.receive(&mut self.input) {
+                Ok(Some(event)) => Ok(Some(self.serve1(event))),
+                Ok(None) => Ok(None),
+                Err(error) => Err(self.refuse1(error)),
+            },
+            Codec::Client1(http1) => match http1.receive(&mut self.input)? {
+                Some(event) => Ok(Some(self.hear1(event))),
+                None => Ok(None),
+            },
+            Codec::Tunnel(_) if self.input.is_empty() => Ok(None),
+            Codec::Tunnel(tunnel) => {
+                let bytes = tunnel.receive(&mut self.input);
+                Ok(Some(self.data1(&bytes, false)))
+            }
+            Codec::Moving | Codec::Http2(_) => Ok(None),
+        }
+    }
+
+    /// The end of the peer's direction.
+    pub(crate) fn end_of_input(&mut self) -> Outcome {
+        match &mut self.codec {
+            Codec::Server1(http1) => match http1.end_of_input() {
+                Ok(()) => Ok(None),
+                Err(error) => Err(self.refuse1(error)),
+            },
+            Codec::Client1(http1) => match http1.end_of_input()? {
+                Some(event) => Ok(Some(self.hear1(event))),
+                None => Ok(None),
+            },
+            Codec::Tunnel(_) => Ok(Some(self.data1(&Bytes::new(), true))),
+            Codec::Moving => Ok(None),
+            Codec::Http2(http2) => match http2.active() {
+                0 => Ok(None),
+                _ => Err(ConnectionError::ClosedByPeer),
+            },
+        }
+    }
+
+    /// Answers a fault of an HTTP/1 client, unless an answer has begun.
+    fn refuse1(&mut self, error: lateen_h1::Error) -> ConnectionError {
+        if let Codec::Server1(http1) = &mut self.codec {
+            self.is_abandoned = http1.respond(error.status(), [], Length::None).is_err();
+        }
+        error.into()
+    }
+
+    fn serve1(&mut self, event: ServerEvent) -> (News, Wakes) {
+        match event {
+            ServerEvent::Request { head, end } => {
+                let Codec::Server1(http1) = &mut self.codec else {
+                    return QUIET;
+                };
+                match inbound::http1_request(&head, self.config.limits) {
+                    Ok(request) => {
+                        self.open = self.open.wrapping_add(1);
+                        let mut entry = Entry::of_request(&request, end);
+                        entry.expects = http1.awaits_continue();
+                        self.streams.insert(self.open, entry);
+                        (News::Request(self.open, request), [None, None])
+                    }
+                    Err(refusal) => {
+                        http1.close_after_exchange();
+                        let status = refusal.status().code();
+                        self.is_abandoned = http1.respond(status, [], Length::None).is_err();
+                        QUIET
+                    }
+                }
+            }
+            ServerEvent::Data { bytes, end } => self.data1(&bytes, end),
+            ServerEvent::Trailers(trailers) => self.trailers1(&trailers),
+            ServerEvent::End => self.data1(&Bytes::new(), true),
+        }
+    }
+
+    fn hear1(&mut self, event: ClientEvent) -> (News, Wakes) {
+        match event {
+            ClientEvent::Informational(head) => self.answer1(&head, false),
+            ClientEvent::Response { head, end } => self.answer1(&head, end),
+            ClientEvent::Tunnel(head) => {
+                let wakes = self.answer1(&head, false);
+                self.switch();
+                wakes
+            }
+            ClientEvent::Data { bytes, end } => self.data1(&bytes, end),
+            ClientEvent::Trailers(trailers) => self.trailers1(&trailers),
+            ClientEvent::End => self.data1(&Bytes::new(), true),
+        }
+    }
+
+    fn answer1(&mut self, head: &lateen_h1::Response, end: bool) -> (News, Wakes) {
+        let limits = self.config.limits;
+        let Some(entry) = self.streams.get_mut(&self.open) else {
+            return QUIET;
+        };
+        let asked = entry.asked.unwrap_or(Asked::Ordinary);
+        let head = inbound::http1_response(head, asked, limits);
+        entry.heard |= end;
+        if head.is_err() {
+            // Nobody reads the rest of it.
+            self.is_abandoned = true;
+        }
+        (News::None, entry.take_answer(head))
+    }
+
+    fn data1(&mut self, bytes: &Bytes, end: bool) -> (News, Wakes) {
+        let Some(entry) = self.streams.get_mut(&self.open) else {
+            return QUIET;
+        };
+        entry.take_data(bytes, bytes, end);
+        (News::None, [entry.reader.take(), None])
+    }
+
+    fn trailers1(&mut self, trailers: &lateen_h1::Trailers) -> (News, Wakes) {
+        let limits = self.config.limits;
+        let Some(entry) = self.streams.get_mut(&self.open) else {
+            return QUIET;
+        };
+        entry.heard = true;
+        // Invalid trailers are dropped, as a recipient may do with all (RFC 9110 §6.5.1).
+        entry.trailers = inbound::http1_trailers(trailers, limits).ok().map(Box::new);
+        (News::None, [entry.reader.take(), None])
+    }
+
+    /// The next event of HTTP/2 `input`, which is the rest of `buffer`.
+    pub(crate) fn next2(&mut self, buffer: &Bytes, input: &mut &[u8]) -> Outcome {
+        let now = self.now();
+        let Codec::Http2(http2) = &mut self.codec else {
+            return Ok(None);
+        };
+        let Some(event) = http2.receive(input, now)? else {
+            return Ok(None);
+        };
+        Ok(Some(self.take2(event, buffer)))
+    }
+
+    fn take2(&mut self, event: Event<'_>, buffer: &Bytes) -> (News, Wakes) {
+        let limits = self.config.limits;
+        let Codec::Http2(http2) = &mut self.codec else {
+            return QUIET;
+        };
+        match event {
+            Event::Data { stream, bytes, end } => match self.streams.get_mut(&stream.get()) {
+                Some(entry) => {
+                    entry.take_data(buffer, bytes, end);
+                    (News::None, [entry.reader.take(), None])
+                }
+                None => {
+                    http2.consumed(stream, bytes.len());
+                    QUIET
+                }
+            },
+            Event::Request { stream, end, .. } => {
+                match inbound::http2_request(http2.fields(), end, limits) {
+                    Ok(request) => {
+                        let mut entry = Entry::of_request(&request, end);
+                        entry.id = Some(stream);
+                        let expects = http2.fields().find(Known::Expect);
+                        entry.expects = !end
+                            && expects.is_some_and(|v| v.eq_ignore_ascii_case(b"100-continue"));
+                        self.streams.insert(stream.get(), entry);
+                        (News::Request(stream.get(), request), [None, None])
+                    }
+                    Err(refusal) => refuse2(http2, stream, refusal.status()),
+                }
+            }
+            Event::TooLarge { stream, .. } => {
+                refuse2(http2, stream, Status::HEADER_FIELDS_TOO_LARGE)
+            }
+            Event::Response { stream, end, .. } => match self.streams.get_mut(&stream.get()) {
+                Some(entry) => {
+                    let asked = entry.asked.unwrap_or(Asked::Ordinary);
+                    let head = inbound::http2_response(http2.fields(), end, asked, limits);
+                    entry.heard |= end;
+                    (News::None, entry.take_answer(head))
+                }
+                None => QUIET,
+            },
+            Event::Informational { stream, .. } => match self.streams.get_mut(&stream.get()) {
+                Some(entry) => {
+                    let asked = entry.asked.unwrap_or(Asked::Ordinary);
+                    let head = inbound::http2_response(http2.fields(), false, asked, limits);
+                    (News::None, entry.take_answer(head))
+                }
+                None => QUIET,
+            },
+            Event::Trailers { stream } => match self.streams.get_mut(&stream.get()) {
+                Some(entry) => {
+                    entry.heard = true;
+                    let trailers = inbound::http2_trailers(http2.fields(), limits);
+                    entry.trailers = trailers.ok().map(Box::new);
+                    (News::None, [entry.reader.take(), None])
+                }
+                None => QUIET,
+            },
+            Event::Reset { stream, code, .. } => self.break_off(stream, Error::Reset(code)),
+            Event::Failed(error) => self.break_off(error.stream, error.into()),
+            Event::Unprocessed { stream } => self.break_off(stream, Error::Unprocessed),
+            Event::GoAway { code, .. } => (News::GoAway(code), [None, None]),
+            Event::Settings | Event::Acknowledged | Event::Pong(_) => QUIET,
+        }
+    }
+
+    fn break_off(&mut self, stream: StreamId, error: Error) -> (News, Wakes) {
+        let key = stream.get();
+        let wakes = self.streams.get_mut(&key).map_or([None, None], |entry| {
+            entry.broken = Some(Box::new(error));
+            [entry.reader.take(), entry.writer.take()]
+        });
+        (News::Over(key), wakes)
+    }
+}
+
+/// Answers a request of HTTP/2 that no exchange can take.
+fn refuse2(http2: &mut lateen_h2::Connection, stream: StreamId, status: Status) -> (News, Wakes) {
+    let status = status.to_string();
+    // The stream may be over by now, and then the peer wants no answer.
+    let _ = http2.respond(stream, None, &[Field::known(Known::Status, &status)], true);
+    http2.release(stream);
+    QUIET
+}
+
+impl Entry {
+    fn of_request(request: &FramedRequest, end: bool) -> Entry {
+        let asked = match request.method() {
+            method if *method == Method::HEAD => Asked::Head,
+            method if *method == Method::CONNECT => Asked::Connect,
+            _ => Asked::Ordinary,
+        };
+        Entry {
+            heard: end,
+            asked: Some(asked),
+            ..Entry::default()
+        }
+    }
+
+    /// Takes content, a part of `buffer`.
+    #[inline]
+    fn take_data(&mut self, buffer: &Bytes, bytes: &[u8], end: bool) {
+        self.heard |= end;
+        if !bytes.is_empty() {
+            self.held += bytes.len();
+            self.inbox.push(buffer, bytes);
+        }
+    }
+
+    fn take_answer(&mut self, head: Result<FramedResponse, Refusal>) -> Wakes {
+        match head {
+            Ok(head) if head.status().is_informational() && !head.opens_tunnel() => {
+                if self.informational.len() < INFORMATIONAL {
+                    self.informational.push_back(head);
+                }
+            }
+            Ok(head) => {
+                self.is_tunnel = head.opens_tunnel();
+                self.answer = Some(head);
+            }
+            Err(refusal) => {
+                self.broken = Some(Box::new(refusal.into()));
+                return [self.reader.take(), self.writer.take()];
+            }
+        }
+        [self.reader.take(), None]
+    }
+}

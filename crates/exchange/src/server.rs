@@ -1,0 +1,246 @@
+//! The server's side of a connection: requests come in, each with an exchange that answers it.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::ops::Deref;
+use std::task::{Context, Poll};
+
+use lateen_h1::ServerConnection;
+use lateen_h2::Moment;
+use lateen_http::{
+    FieldName, FieldValue, FramedRequest, Known, Length, RequestHead, ResponseHead, Status,
+    Upgrade, WebSocketKey,
+};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::config::{Config, Protocol};
+use crate::core::{Codec, Key, Shared};
+use crate::driver::Driver;
+use crate::error::{ConnectionError, Error};
+use crate::lines::{self, Lines};
+use crate::receive::News;
+use crate::send::Answer;
+use crate::stream::Stream;
+use crate::tunnel::Tunnel;
+
+/// A peer's connection to us.
+///
+/// Everything on it moves while [`Connection::next`] is polled, answers included: poll it until it gives none.
+#[derive(Debug)]
+pub struct Connection<IO> {
+    driver: Driver<IO>,
+    /// Requests that were not taken yet. No more input is read while there are any.
+    incoming: VecDeque<(Key, FramedRequest)>,
+}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
+    /// A connection over a byte stream, whose protocol the configuration says. [`Config::timeouts`] need a runtime of tokio.
+    pub fn new(io: IO, config: Config) -> Self {
+        let codec = match config.protocol {
+            Protocol::Http1 => Codec::Server1(ServerConnection::new(config.http1)),
+            Protocol::Http2 => {
+                let http2 = lateen_h2::Connection::server(&config.http2, Moment::default());
+                Codec::Http2(http2)
+            }
+        };
+        Connection {
+            driver: Driver::new(io, codec, config, true),
+            incoming: VecDeque::new(),
+        }
+    }
+
+    /// The next request; none when the connection is over. HTTP/1 gives the next one when the answer before is complete.
+    ///
+    /// Requests with an invalid or too large head are answered here, with 400, 414, 431, 501 or 505.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<(FramedRequest, Exchange)>, ConnectionError>> {
+        if self.incoming.is_empty() {
+            let incoming = &mut self.incoming;
+            let shared = self.driver.shared.clone();
+            self.driver.turn(cx, |news| match news {
+                News::Request(key, request) => incoming.push_back((key, request)),
+                News::Over(key) => {
+                    // Nobody took the request, so its exchange goes here.
+                    if let Some(place) = incoming.iter().position(|(waiting, _)| *waiting == key) {
+                        incoming.remove(place);
+                        shared.let_go(key);
+                    }
+                }
+                News::None | News::GoAway(_) => {}
+            });
+        }
+        if let Some((key, request)) = self.incoming.pop_front() {
+            let stream = Stream::new(self.driver.shared.clone(), key);
+            return Poll::Ready(Ok(Some((request, Exchange { stream }))));
+        }
+        self.driver.poll_end(cx).map_ok(|()| None)
+    }
+
+    /// The next request; see [`Connection::poll_next`].
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub async fn next(&mut self) -> Result<Option<(FramedRequest, Exchange)>, ConnectionError> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// Takes no further requests and ends behind the open ones: GOAWAY in HTTP/2 (RFC 9113 §6.8), `Connection: close` in
+    /// HTTP/1 (RFC 9112 §9.6).
+    pub fn drain(&mut self) {
+        self.driver.shared.act(crate::core::Core::drain);
+    }
+}
+
+/// One request that waits for its answer, with its content.
+///
+/// Its [`Stream`] reads the request's content and writes the answer's.
+#[derive(Debug)]
+pub struct Exchange {
+    stream: Stream,
+}
+
+impl Deref for Exchange {
+    type Target = Stream;
+
+    fn deref(&self) -> &Stream {
+        &self.stream
+    }
+}
+
+impl Exchange {
+    /// Sends an informational answer (RFC 9110 §15.2), as an upstream gave it.
+    ///
+    /// # Errors
+    /// The exchange is over or answered, or the status is 101.
+    pub fn inform(&self, head: &ResponseHead) -> Result<(), Error> {
+        lines::with(|lines| {
+            lines.lower(head.fields());
+            let status = head.status().code();
+            self.shared
+                .act(|core| core.inform(self.stream.key, status, lines))
+        })
+    }
+
+    /// Sends the head of the answer, as an upstream gave it. `key` is the one of an HTTP/1 client that asked for a WebSocket.
+    ///
+    /// Content follows as [`ResponseHead::length`] says, unless the request is HEAD.
+    ///
+    /// # Errors
+    /// The exchange is over or answered, or the head does not fit it.
+    pub fn respond(&self, head: &ResponseHead, key: Option<&WebSocketKey>) -> Result<(), Error> {
+        lines::with(|lines| {
+            let is_http2 = self.shared.borrow().is_http2();
+            let status = match is_http2 {
+                true => {
+                    head.http2(|field| lines.field(field));
+                    head.status()
+                }
+                false => head.http1(key, |field| lines.field(field)),
+            };
+            let told = match head.length() {
+                Length::None => head.fields().get(Known::ContentLength).and_then(decimal),
+                _ => None,
+            };
+            self.answer(status, head.length(), told, head.opens_tunnel(), lines)
+        })
+    }
+
+    /// Sends the head of an answer of our own. Fields for framing and persistence are made from `length`.
+    ///
+    /// # Errors
+    /// See [`Exchange::respond`].
+    pub fn reply(
+        &self,
+        status: Status,
+        fields: &[(FieldName, FieldValue)],
+        length: Length,
+    ) -> Result<(), Error> {
+        lines::with(|lines| {
+            let is_http2 = self.shared.borrow().is_http2();
+            let told = match length {
+                Length::Known(length) => Some(length),
+                _ => None,
+            };
+            if is_http2 {
+                lines.add(b":status", status.to_string().as_bytes());
+                if let Some(length) = told {
+                    lines.add(b"content-length", length.to_string().as_bytes());
+                }
+            }
+            for (name, value) in fields {
+                lines.add(name.as_str().as_bytes(), value.as_bytes());
+            }
+            self.answer(status, length, told, false, lines)
+        })
+    }
+
+    /// Accepts the WebSocket that `head` asks for: with 101 in HTTP/1 (RFC 6455 §4.2.2), with 200 in HTTP/2 (RFC 8441 §5).
+    /// [`Exchange::into_tunnel`] follows.
+    ///
+    /// # Errors
+    /// The request asks for no WebSocket, or see [`Exchange::respond`].
+    pub fn accept(&self, head: &RequestHead) -> Result<(), Error> {
+        let Some(Upgrade::WebSocket { key }) = head.upgrade() else {
+            return Err(lateen_h1::WriteError::Upgrade.into());
+        };
+        let is_http2 = self.shared.borrow().is_http2();
+        lines::with(|lines| {
+            let status = match (is_http2, key) {
+                (false, Some(key)) => {
+                    lines.add(b"upgrade", b"websocket");
+                    lines.add(b"sec-websocket-accept", key.accept().as_bytes());
+                    Status::SWITCHING_PROTOCOLS
+                }
+                (false, None) => return Err(Error::WebSocketKey),
+                (true, _) => {
+                    lines.add(b":status", b"200");
+                    Status::OK
+                }
+            };
+            self.answer(status, Length::None, None, true, lines)
+        })
+    }
+
+    fn answer(
+        &self,
+        status: Status,
+        length: Length,
+        told: Option<u64>,
+        opens_tunnel: bool,
+        lines: &Lines,
+    ) -> Result<(), Error> {
+        let answer = Answer {
+            status: status.code(),
+            length,
+            told,
+            opens_tunnel,
+        };
+        self.shared
+            .act(|core| core.respond(self.stream.key, answer, lines))
+    }
+
+    /// The tunnel behind an answer that accepted an upgrade or CONNECT. Otherwise the exchange itself.
+    pub fn into_tunnel(self) -> Result<Tunnel, Exchange> {
+        match is_tunnel(&self.shared, self.stream.key) {
+            true => Ok(Tunnel::new(self.stream)),
+            false => Err(self),
+        }
+    }
+}
+
+/// True if the answer of an exchange has opened a tunnel.
+pub(crate) fn is_tunnel(shared: &Shared, key: Key) -> bool {
+    let core = shared.borrow();
+    let entry = core.streams.get(&key);
+    entry.is_some_and(|entry| entry.is_tunnel)
+        && matches!(core.codec, Codec::Tunnel(_) | Codec::Http2(_))
+}
+
+fn decimal(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
