@@ -1,0 +1,158 @@
+//! Connections in memory, and heads for them.
+#![allow(dead_code)] // Each test file uses a part of it.
+
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use bytes::Bytes;
+use lateen_exchange::{Config, Error, Protocol, client, server};
+use lateen_http::{
+    Canonical, ConnectHead, Downstream, FieldValue, FramedRequest, Limits, PeerKind, RawRequest,
+    RequestHead, ResponseHead, Rules, Scheme, Version,
+};
+use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+use tokio::task::{JoinHandle, LocalSet, spawn_local};
+use tokio::time::timeout;
+
+pub const PROTOCOLS: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
+
+/// Bytes that a pipe holds.
+pub const PIPE: usize = 64 * 1024;
+
+/// Runs a test on one thread, as connections are used.
+pub fn local<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(LocalSet::new().run_until(async {
+        let limited = timeout(Duration::from_secs(60), test);
+        limited.await.expect("nothing waits for ever")
+    }))
+}
+
+/// Both ends of a connection; the client's is driven by a task.
+pub struct Pair {
+    pub handle: client::Handle,
+    pub server: server::Connection<DuplexStream>,
+    pub driver: JoinHandle<Result<(), lateen_exchange::ConnectionError>>,
+}
+
+pub fn pair(protocol: Protocol) -> Pair {
+    let (ours, theirs) = duplex(PIPE);
+    let (handle, connection) = client::open(ours, Config::new(protocol));
+    Pair {
+        handle,
+        server: server::Connection::new(theirs, Config::new(protocol)),
+        driver: spawn_local(connection),
+    }
+}
+
+/// Serves each request of a connection in a task of its own.
+pub fn serve<F>(
+    mut server: server::Connection<DuplexStream>,
+    answer: impl Fn(FramedRequest, server::Exchange) -> F + 'static,
+) -> JoinHandle<Result<(), lateen_exchange::ConnectionError>>
+where
+    F: Future<Output = Result<(), Error>> + 'static,
+{
+    spawn_local(async move {
+        while let Some((request, exchange)) = server.next().await? {
+            let answered = answer(request, exchange);
+            spawn_local(async move {
+                // A failure shows at the other end.
+                let _ = answered.await;
+            });
+        }
+        Ok(())
+    })
+}
+
+/// A request in its one form, from HTTP/1 fields.
+pub fn canonical(request: FramedRequest) -> Canonical {
+    let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+    let here = Downstream::new(PeerKind::Mesh, here, Scheme::Http);
+    let mut id = || FieldValue::new("id").expect("it is visible");
+    request
+        .canonical(&Rules::default(), &here, &mut id)
+        .expect("it is good")
+}
+
+fn raw(method: &str, target: &str, fields: &[(&str, &str)]) -> Canonical {
+    let mut text = format!("{method}{target}");
+    let target = method.len()..text.len();
+    let mut spans = Vec::new();
+    for (name, value) in [("host", "a:80")].iter().chain(fields) {
+        let start = text.len();
+        text.extend([*name, *value]);
+        spans.push((start..start + name.len(), start + name.len()..text.len()));
+    }
+    let bytes = Bytes::from(text);
+    let method = 0..method.len();
+    let limits = Limits::default();
+    let mut raw =
+        RawRequest::http1(bytes, method, target, Version::Http11, limits).expect("it is good");
+    for (name, value) in spans {
+        raw.field(name, value).expect("it is good");
+    }
+    canonical(raw.frame().expect("it is good"))
+}
+
+/// The head of a request.
+pub fn head(method: &str, target: &str, fields: &[(&str, &str)]) -> RequestHead {
+    match raw(method, target, fields) {
+        Canonical::Request(head) => head,
+        Canonical::Connect(_) => panic!("a request"),
+    }
+}
+
+/// The head of a CONNECT.
+pub fn connect(authority: &str) -> ConnectHead {
+    let fields = [("host", authority)];
+    let mut text = format!("CONNECT{authority}");
+    let target = 7..text.len();
+    let start = text.len();
+    text.extend([fields[0].0, fields[0].1]);
+    let end = text.len();
+    let limits = Limits::default();
+    let mut raw =
+        RawRequest::http1(text.into(), 0..7, target, Version::Http11, limits).expect("it is good");
+    raw.field(start..start + 4, start + 4..end)
+        .expect("it is good");
+    match canonical(raw.frame().expect("it is good")) {
+        Canonical::Connect(head) => head,
+        Canonical::Request(_) => panic!("a CONNECT"),
+    }
+}
+
+/// The final answer.
+pub async fn answer(exchange: &client::Exchange) -> Result<ResponseHead, Error> {
+    loop {
+        let head = exchange.answer().await?;
+        if !head.status().is_informational() || head.opens_tunnel() {
+            return Ok(head.canonical(None, PeerKind::Mesh).expect("it is good"));
+        }
+    }
+}
+
+/// The rest of the content.
+pub async fn content(stream: &lateen_exchange::Stream) -> Result<Vec<u8>, Error> {
+    let mut content = Vec::new();
+    while let Some(bytes) = stream.data().await? {
+        content.extend_from_slice(&bytes);
+    }
+    Ok(content)
+}
+
+/// All bytes that a peer sends, up to its end.
+pub async fn text(peer: &mut DuplexStream) -> String {
+    let mut bytes = Vec::new();
+    // A connection that is cut ends it as well.
+    let _ = peer.read_to_end(&mut bytes).await;
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+pub fn pattern(length: usize) -> Bytes {
+    (0..length).map(|at| (at % 251) as u8).collect()
+}
