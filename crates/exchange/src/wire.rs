@@ -263,6 +263,9 @@ fn write<IO: AsyncWrite + Unpin>(
     cx: &mut Context<'_>,
     core: &mut Core,
 ) -> Option<Poll<io::Result<usize>>> {
+    if !core.has_output() {
+        return None;
+    }
     match &mut core.codec {
         Codec::Server1(http1) => write_pieces(io, cx, http1.output()),
         Codec::Client1(http1) => write_pieces(io, cx, http1.output()),
