@@ -371,6 +371,8 @@ impl Core {
                     http2.release(id);
                 }
             }
+            // The fault that ended the connection may have an answer, which is still to be written.
+            _ if self.ended.is_some() => {}
             // The request of an answered exchange may be incomplete: the codec drops the rest or closes.
             Codec::Server1(_) => self.is_abandoned |= !entry.sent,
             Codec::Client1(_) => self.is_abandoned |= !entry.sent || !entry.heard,

@@ -304,6 +304,9 @@ impl Core {
 
     /// Gives the exchange up. HTTP/1 loses its connection with it.
     pub(crate) fn reset(&mut self, key: Key, code: Code) {
+        if self.ended().is_some() {
+            return;
+        }
         let Some(entry) = self.streams.get_mut(&key) else {
             return;
         };

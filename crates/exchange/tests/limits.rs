@@ -139,6 +139,35 @@ fn malformed_http2_head_is_answered_with_400_and_the_connection_goes_on() {
 }
 
 #[test]
+fn malformed_content_is_answered_with_400_though_its_exchange_is_dropped() {
+    local(async {
+        // The answer needs many writes.
+        let (mut peer, io) = duplex(8);
+        let mut server = server::Connection::new(io, Config::new(Protocol::Http1));
+        let driver = spawn_local(async move {
+            let (_, exchange) = server.next().await?.expect("a request");
+            let reader = spawn_local(async move { exchange.data().await.map(|_| ()) });
+            let ended = server.next().await.map(|_| ());
+            assert!(reader.await.expect("no panic").is_err());
+            ended
+        });
+        let request = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nx\r\n";
+        peer.write_all(request).await.expect("it is read");
+        // The exchange is dropped by then.
+        sleep(Duration::from_millis(50)).await;
+        let answer = text(&mut peer).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+        assert!(answer.ends_with("\r\n\r\n"), "{answer}");
+        drop(peer);
+        let ended = driver.await.expect("no panic");
+        assert!(matches!(
+            ended,
+            Err(ConnectionError::Http1(lateen_h1::Error::ChunkSize))
+        ));
+    });
+}
+
+#[test]
 fn reader_that_stops_bounds_the_buffer() {
     for protocol in PROTOCOLS {
         local(async {
