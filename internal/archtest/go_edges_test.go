@@ -126,11 +126,11 @@ var denied = map[string]map[string]string{
 		"internal/": "the model is the bottom of the control plane; only generated types may stand below it",
 	},
 	"internal/translate": {
-		"internal/source": "translation is a function of the model; where objects come from must not matter",
-		"internal/xds":    "translation does not know who receives its resources",
-		"internal/log":    "translation does not know where its resources are kept",
-		"internal/ca":     "identity documents are not configuration",
-		"internal/engine": "the control plane is the same on both engines",
+		"internal/source":      "translation is a function of the model; where objects come from must not matter",
+		"internal/xds":         "translation does not know who receives its resources",
+		"internal/resourcelog": "translation does not know where its resources are kept",
+		"internal/ca":          "identity documents are not configuration",
+		"internal/engine":      "the control plane is the same on both engines",
 	},
 	"internal/meaning": {
 		"internal/source":  "the comparison is a function of typed objects; where they come from must not matter",
@@ -146,10 +146,10 @@ var denied = map[string]map[string]string{
 		"internal/compile": "objects are translated one by one; nothing is compiled",
 	},
 	"internal/source": {
-		"internal/xds":       "sources produce, xds distributes, and neither knows the other",
-		"internal/translate": "sources produce typed objects, nothing derived",
-		"internal/log":       "sources produce typed objects, nothing derived",
-		"internal/engine":    "the control plane is the same on both engines",
+		"internal/xds":         "sources produce, xds distributes, and neither knows the other",
+		"internal/translate":   "sources produce typed objects, nothing derived",
+		"internal/resourcelog": "sources produce typed objects, nothing derived",
+		"internal/engine":      "the control plane is the same on both engines",
 	},
 	"internal/xds": {
 		"internal/source": "sources produce, xds distributes, and neither knows the other",
@@ -159,7 +159,7 @@ var denied = map[string]map[string]string{
 	"internal/kube": {
 		"internal/": "how an API server is reached is the same whatever is asked of it",
 	},
-	"internal/log": {
+	"internal/resourcelog": {
 		"internal/": "the log keeps bytes by name and generation; it knows no type",
 	},
 	"internal/agent": {
@@ -178,11 +178,11 @@ var denied = map[string]map[string]string{
 
 // allowed are the exceptions to denied, each narrower than the rule.
 var allowed = map[string][]string{
-	"internal/model":  {"internal/gen/", "internal/model"},
-	"internal/kube":   {"internal/kube"},
-	"internal/log":    {"internal/log"},
-	"internal/agent":  {},
-	"internal/engine": {},
+	"internal/model":       {"internal/gen/", "internal/model"},
+	"internal/kube":        {"internal/kube"},
+	"internal/resourcelog": {"internal/resourcelog"},
+	"internal/agent":       {},
+	"internal/engine":      {},
 }
 
 func TestGoDependenciesPointTheRightWay(t *testing.T) {

@@ -106,7 +106,7 @@ func (c *Compiler) settleClaims(b *batch) {
 		c.claims.put(right, c.namedAddresses(key), func(addr netip.Addr) { held[addr] = true })
 		if isPlace(key) {
 			c.ranges.place(key, c.site(key), func(p netip.Prefix, all bool) {
-				if all || c.rivalries.nothingLeft(p) {
+				if all || c.conflicts.nothingLeft(p) {
 					block(p)
 				}
 			})
@@ -242,10 +242,10 @@ func (c *Compiler) first(addr netip.Addr) (best model.Key, ok bool) {
 	if len(there.more) == 0 {
 		return there.one, !there.empty()
 	}
-	if best, ok = c.rivalries.firsts[addr]; ok {
+	if best, ok = c.conflicts.firsts[addr]; ok {
 		return best, true
 	}
 	best = c.ofSeveral(there)
-	c.rivalries.firsts[addr] = best
+	c.conflicts.firsts[addr] = best
 	return best, true
 }

@@ -11,8 +11,8 @@ import (
 
 	"lateen.dev/lateen/internal/gen/security"
 	"lateen.dev/lateen/internal/gen/workload"
-	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/translate"
 )
 
@@ -20,7 +20,7 @@ import (
 type Compiler struct {
 	mesh   translate.Mesh
 	store  *model.Store
-	log    *log.Log
+	log    *resourcelog.Log
 	logger *slog.Logger
 	took   func(time.Duration)
 
@@ -32,14 +32,14 @@ type Compiler struct {
 	assignments *Assignments
 	selection   *model.Selection
 	peers       peerScopes
-	contests    contests
+	ownership   ownership
 	published   map[model.Key]string // AuthorizationPolicies that have a resource, and the name by which workloads name it
 	hosts       hosts
 	names       names
 	claims      addresses // where nodes and pods are, and the cluster IPs of Services
 	asks        addresses // what ServiceEntries ask for
 	ranges      ranges
-	rivalries   rivalries
+	conflicts   conflicts
 	inherited   inherited
 	occupants   occupants
 	misplaced   misplaced
@@ -51,12 +51,12 @@ type Compiler struct {
 }
 
 // New returns a compiler for an empty store and log. took, if not nil, hears how long each batch took.
-func New(mesh translate.Mesh, store *model.Store, l *log.Log, assignments *Assignments, logger *slog.Logger, took func(time.Duration)) *Compiler {
+func New(mesh translate.Mesh, store *model.Store, l *resourcelog.Log, assignments *Assignments, logger *slog.Logger, took func(time.Duration)) *Compiler {
 	if took == nil {
 		took = func(time.Duration) {}
 	}
 	return &Compiler{mesh: mesh, store: store, log: l, logger: logger, assignments: assignments, selection: model.NewSelection(),
-		peers: newPeerScopes(), contests: newContests(), published: map[model.Key]string{}, hosts: newHosts(), names: newNames(), claims: newAddresses(), asks: newAddresses(), ranges: newRanges(), rivalries: newRivalries(), inherited: newInherited(), occupants: newOccupants(), misplaced: misplaced{}, endpointsAt: newAddresses(), gateways: newGateways(),
+		peers: newPeerScopes(), ownership: newOwnership(), published: map[model.Key]string{}, hosts: newHosts(), names: newNames(), claims: newAddresses(), asks: newAddresses(), ranges: newRanges(), conflicts: newConflicts(), inherited: newInherited(), occupants: newOccupants(), misplaced: misplaced{}, endpointsAt: newAddresses(), gateways: newGateways(),
 		endpoints: map[model.Key]map[string]bool{}, slices: map[model.Key]map[model.Key]bool{}, slicesOf: map[model.Key]map[model.Key][]int{}, took: took}
 }
 
@@ -70,7 +70,7 @@ type batch struct {
 	policies   map[model.Key]bool
 	peers      bool
 	told       map[model.Key]bool // PeerAuthentications whose conditions may be others now
-	changes    []log.Change
+	changes    []resourcelog.Change
 }
 
 func newBatch(generation uint64) *batch {
@@ -82,7 +82,7 @@ func (b *batch) workload(key model.Key) { b.workloads[key] = true }
 
 // remove takes a resource out of the log.
 func (b *batch) remove(typeURL, name string) {
-	b.changes = append(b.changes, log.Change{Type: typeURL, Name: name})
+	b.changes = append(b.changes, resourcelog.Change{Type: typeURL, Name: name})
 }
 
 // Apply takes changes into the store and brings the log up to date with it, as one generation.
@@ -91,7 +91,7 @@ func (c *Compiler) Apply(changes []model.Change) {
 	defer c.mu.Unlock()
 	start := time.Now()
 	generation, changed := c.store.Apply(changes)
-	c.rivalries.forget()
+	c.conflicts.forget()
 	b := newBatch(generation)
 	for _, ch := range changed {
 		c.touch(b, ch)
@@ -149,7 +149,7 @@ func (c *Compiler) keepAssignments(b *batch) {
 
 // emit puts a resource that was made of the source objects into the log.
 func (c *Compiler) emit(b *batch, typeURL, name string, aliases, parents []string, message proto.Message, sources ...model.Key) {
-	r, err := log.Encode(typeURL, name, aliases, parents, message)
+	r, err := resourcelog.Encode(typeURL, name, aliases, parents, message)
 	if err != nil {
 		// Only text that is not UTF-8 gets here, and no decoder lets that in. The last good version stays.
 		c.logger.Error("compile: a resource was not encoded", "type", typeURL, "name", name, "error", err)
@@ -159,12 +159,12 @@ func (c *Compiler) emit(b *batch, typeURL, name string, aliases, parents []strin
 		r.Broad = policy.Scope != security.Scope_WORKLOAD_SELECTOR
 	}
 	for _, key := range sources {
-		r.Sources = append(r.Sources, log.Source{Group: key.Group, Kind: key.Kind, Namespace: key.Namespace, Name: key.Name})
+		r.Sources = append(r.Sources, resourcelog.Source{Group: key.Group, Kind: key.Kind, Namespace: key.Namespace, Name: key.Name})
 	}
 	if address, ok := message.(*workload.Address); ok {
 		r.Node = address.GetWorkload().GetNode()
 	}
-	b.changes = append(b.changes, log.Change{Type: typeURL, Name: name, Resource: r})
+	b.changes = append(b.changes, resourcelog.Change{Type: typeURL, Name: name, Resource: r})
 }
 
 func (c *Compiler) accept(key model.Key, b *batch) {

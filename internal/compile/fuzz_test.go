@@ -3,8 +3,8 @@ package compile
 import (
 	"testing"
 
-	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/source/files"
 )
 
@@ -42,7 +42,7 @@ func FuzzCompile(f *testing.F) {
 		p.taken()
 		p.Apply(put)
 		p.Apply(removed)
-		for _, typeURL := range []string{log.AddressType, log.AuthorizationType} {
+		for _, typeURL := range []string{resourcelog.AddressType, resourcelog.AuthorizationType} {
 			for _, r := range p.log.Live(typeURL) {
 				t.Errorf("%s is left", r.Name)
 			}

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"lateen.dev/lateen/internal/gen/workload"
-	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/translate"
 )
 
@@ -102,12 +102,12 @@ func (c *Compiler) settleGateway(b *batch, key model.Key) {
 	names := map[string]bool{}
 	for _, n := range networks {
 		names[n.Workload.Uid] = true
-		c.emit(b, log.AddressType, n.Workload.Uid, translate.WorkloadAliases(n.Workload), nil,
+		c.emit(b, resourcelog.AddressType, n.Workload.Uid, translate.WorkloadAliases(n.Workload), nil,
 			&workload.Address{Type: &workload.Address_Workload{Workload: n.Workload}}, key)
 	}
 	for name := range c.gateways.resources[key] {
 		if !names[name] {
-			b.remove(log.AddressType, name)
+			b.remove(resourcelog.AddressType, name)
 		}
 	}
 	if len(networks) == 0 {

@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"lateen.dev/lateen/internal/gen/workload"
-	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/translate"
 )
 
@@ -269,7 +269,7 @@ func (c *Compiler) compileService(b *batch, key model.Key) {
 	publish := func(s *workload.Service) {
 		name := s.Namespace + "/" + s.Hostname
 		published[name] = true
-		c.emit(b, log.AddressType, name, translate.ServiceAliases(s), nil, &workload.Address{Type: &workload.Address_Service{Service: s}}, key)
+		c.emit(b, resourcelog.AddressType, name, translate.ServiceAliases(s), nil, &workload.Address{Type: &workload.Address_Service{Service: s}}, key)
 	}
 	if key.Kind == "Service" {
 		c.gateways.forget(key) // an entry also asks for its endpoints, and those questions stay
@@ -315,7 +315,7 @@ func (c *Compiler) compileService(b *batch, key model.Key) {
 		// Unless another object speaks for it now, which says so itself.
 		owner, ok := c.hosts.owner(name)
 		if !ok || owner == key {
-			b.remove(log.AddressType, name)
+			b.remove(resourcelog.AddressType, name)
 		}
 		if !ok {
 			c.assignments.release(name)

@@ -9,15 +9,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcelog"
 )
 
 // all is everything that proxies are told of addresses, in an order.
 func (p *plane) all() string {
 	p.t.Helper()
 	var out []string
-	for _, r := range p.log.Live(log.AddressType) {
+	for _, r := range p.log.Live(resourcelog.AddressType) {
 		v, err := r.Decode()
 		if err != nil {
 			p.t.Fatal(err)

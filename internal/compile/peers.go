@@ -5,8 +5,8 @@ import (
 
 	securityv1 "istio.io/client-go/pkg/apis/security/v1"
 
-	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/translate"
 )
 
@@ -15,7 +15,7 @@ type peerScopes struct {
 	mesh       *securityv1.PeerAuthentication
 	namespaces map[string]*securityv1.PeerAuthentication
 	// standIns hold beside those.
-	standIns standIns
+	standIns strictFallbacks
 	// converted are the names of the policies that exist because of PeerAuthentications.
 	converted map[string]bool
 	// names are those by which workloads name them, where these differ from the ones that translation gives.
@@ -23,7 +23,7 @@ type peerScopes struct {
 }
 
 func newPeerScopes() peerScopes {
-	return peerScopes{namespaces: map[string]*securityv1.PeerAuthentication{}, standIns: newStandIns(), converted: map[string]bool{}, names: map[string]string{}}
+	return peerScopes{namespaces: map[string]*securityv1.PeerAuthentication{}, standIns: newStrictFallbacks(), converted: map[string]bool{}, names: map[string]string{}}
 }
 
 // inherited is the mode of a namespace's workloads that no PeerAuthentication selects.
@@ -101,11 +101,11 @@ func (c *Compiler) compilePeers(b *batch) {
 			sources[i] = peerKey(pa)
 		}
 		slices.SortFunc(sources, model.Key.Compare)
-		c.emit(b, log.AuthorizationType, name, nil, nil, strict, sources...)
+		c.emit(b, resourcelog.AuthorizationType, name, nil, nil, strict, sources...)
 	}
 	for name := range old.converted {
 		if !c.peers.converted[name] {
-			b.changes = append(b.changes, log.Change{Type: log.AuthorizationType, Name: name})
+			b.changes = append(b.changes, resourcelog.Change{Type: resourcelog.AuthorizationType, Name: name})
 		}
 	}
 }

@@ -143,7 +143,7 @@ func (c *Compiler) site(key model.Key) (out []netip.Prefix) {
 // is refused, and is told whose it is; of any other it does not have what belongs to nodes and their pods. It is not enough that
 // proxies prefer what they know at an address: not all look at pods first, and a node without pods on its network is not known to them.
 func (c *Compiler) part(key model.Key, block netip.Prefix) translate.Remains {
-	s := c.rivalries.blocks[block]
+	s := c.conflicts.blocks[block]
 	if s == nil {
 		return translate.Remains{}
 	}
@@ -157,8 +157,8 @@ func (c *Compiler) part(key model.Key, block netip.Prefix) translate.Remains {
 }
 
 // inRange settles who has what of a range, without those who contend for it.
-func (c *Compiler) inRange(block netip.Prefix) *rangeRivals {
-	s := &rangeRivals{}
+func (c *Compiler) inRange(block netip.Prefix) *rangeClaimants {
+	s := &rangeClaimants{}
 	for _, auto := range []netip.Prefix{autoPrefix4, autoPrefix6} {
 		if auto.Bits() <= block.Bits() && auto.Overlaps(block) {
 			s.mesh = fmt.Sprintf("the mesh, which chooses virtual addresses from %s", auto)
@@ -182,7 +182,7 @@ func (c *Compiler) inRange(block netip.Prefix) *rangeRivals {
 }
 
 // within finds the node, and the pods or Services of two namespaces, that come first of all with an address in a narrow range.
-func (c *Compiler) within(block netip.Prefix, s *rangeRivals) {
+func (c *Compiler) within(block netip.Prefix, s *rangeClaimants) {
 	for addr := block.Addr(); block.Contains(addr); addr = addr.Next() {
 		c.looked++
 		for other := range c.claims.by[addr].all {

@@ -19,9 +19,9 @@ type Shelf interface {
 // shelved is how assignments stand to a shelf. What is in memory is what was kept there when it was last looked at: nothing is published
 // that is not kept. What is wanted is written by Keep, beside the compiling of everything else.
 type shelved struct {
-	shelf Shelf
-	room  int // bytes on the shelf
-	wake  chan struct{}
+	shelf    Shelf
+	capacity int // bytes on the shelf
+	wake     chan struct{}
 	// wanted are services that need addresses; denied are those that get none for now, and why. Both have nobody who speaks for them no more
 	// only until the compiler notices.
 	wanted map[string]bool
@@ -34,9 +34,9 @@ type shelved struct {
 }
 
 // ShareAssignments keeps virtual addresses on a shelf that other control planes use as well and that has room for so many bytes.
-func ShareAssignments(shelf Shelf, room int) *Assignments {
+func ShareAssignments(shelf Shelf, capacity int) *Assignments {
 	a := NewAssignments()
-	a.shared = &shelved{shelf: shelf, room: room, wake: make(chan struct{}, 1), wanted: map[string]bool{}, denied: map[string]string{}, dropped: map[string][]netip.Addr{}}
+	a.shared = &shelved{shelf: shelf, capacity: capacity, wake: make(chan struct{}, 1), wanted: map[string]bool{}, denied: map[string]string{}, dropped: map[string][]netip.Addr{}}
 	return a
 }
 
@@ -118,7 +118,7 @@ func (a *Assignments) take(kept map[string][]netip.Addr) (changed []string) {
 // revive has those chosen for again that were denied, as far as there is room for them since something was taken off the shelf.
 func (a *Assignments) revive() {
 	s := a.shared
-	r := roomOf(s.room, a.Addresses)
+	r := quotaOf(s.capacity, a.Addresses)
 	freed := r.used < s.used
 	if s.used = r.used; !freed {
 		return
@@ -134,8 +134,8 @@ func (a *Assignments) revive() {
 
 // proposal is what is to be written onto the shelf.
 type proposal struct {
-	room   int
-	chosen map[string][]netip.Addr
+	capacity int
+	chosen   map[string][]netip.Addr
 	// again are those of the chosen that were kept before.
 	again   map[string]bool
 	dropped map[string][]netip.Addr
@@ -155,7 +155,7 @@ func (p *proposal) write(kept map[string][]netip.Addr) (wrote bool) {
 			taken[addr] = true
 		}
 	}
-	r := roomOf(p.room, kept)
+	r := quotaOf(p.capacity, kept)
 	for _, service := range slices.Sorted(maps.Keys(p.chosen)) {
 		addresses := p.chosen[service]
 		fits := r.admits(service) || p.again[service] && r.fits(service)
@@ -176,7 +176,7 @@ func (p *proposal) write(kept map[string][]netip.Addr) (wrote bool) {
 func (c *Compiler) propose() (p *proposal, denied []string) {
 	a := c.assignments
 	s := a.shared
-	p = &proposal{room: s.room, chosen: map[string][]netip.Addr{}, again: map[string]bool{}, dropped: maps.Clone(s.dropped)}
+	p = &proposal{capacity: s.capacity, chosen: map[string][]netip.Addr{}, again: map[string]bool{}, dropped: maps.Clone(s.dropped)}
 	if s.lost {
 		for service, addresses := range a.Addresses {
 			if _, ok := c.hosts.owner(service); ok {
@@ -184,7 +184,7 @@ func (c *Compiler) propose() (p *proposal, denied []string) {
 			}
 		}
 	}
-	r := roomOf(s.room, a.Addresses)
+	r := quotaOf(s.capacity, a.Addresses)
 	chosen := map[netip.Addr]bool{}
 	used := func(addr netip.Addr) bool { return chosen[addr] || c.used(addr) }
 	deny := func(service, why string) {

@@ -11,14 +11,14 @@ import (
 
 	"lateen.dev/lateen/internal/gen/security"
 	"lateen.dev/lateen/internal/gen/workload"
-	"lateen.dev/lateen/internal/log"
+	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/xds"
 )
 
 // slowClient is a node proxy that takes one response at a time, when it pleases, and enforces what it has so far.
 type slowClient struct {
 	t        *testing.T
-	log      *log.Log
+	log      *resourcelog.Log
 	session  *xds.Session
 	now      time.Time
 	policies map[string]*security.Authorization
@@ -26,12 +26,12 @@ type slowClient struct {
 	pod      string
 }
 
-func connect(t *testing.T, l *log.Log, pod string) *slowClient {
+func connect(t *testing.T, l *resourcelog.Log, pod string) *slowClient {
 	limits := xds.DefaultLimits
 	limits.ResponseBytes = 1 // every resource and every removal is a response of its own
 	c := &slowClient{t: t, log: l, session: xds.NewSession(l, "epoch", limits), now: time.Unix(0, 0), policies: map[string]*security.Authorization{}, pod: pod}
 	t.Cleanup(c.session.Close)
-	for _, typeURL := range []string{log.AddressType, log.AuthorizationType} {
+	for _, typeURL := range []string{resourcelog.AddressType, resourcelog.AuthorizationType} {
 		if err := c.session.Handle(&discovery.DeltaDiscoveryRequest{TypeUrl: typeURL}, c.now); err != nil {
 			t.Fatal(err)
 		}
@@ -48,9 +48,9 @@ func (c *slowClient) step() bool {
 	}
 	for _, resource := range r.Resources {
 		switch r.Type {
-		case log.AuthorizationType:
+		case resourcelog.AuthorizationType:
 			c.policies[resource.Name] = unpack[*security.Authorization](c.t, resource)
-		case log.AddressType:
+		case resourcelog.AddressType:
 			if resource.Name == c.pod {
 				c.named = unpack[*workload.Address](c.t, resource).GetWorkload().GetAuthorizationPolicies()
 			}
@@ -65,7 +65,7 @@ func (c *slowClient) step() bool {
 	return true
 }
 
-func unpack[M proto.Message](t *testing.T, r *log.Resource) M {
+func unpack[M proto.Message](t *testing.T, r *resourcelog.Resource) M {
 	t.Helper()
 	d, err := r.Decode()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcelog"
 )
 
 // entryOf is a ServiceEntry of a namespace with hosts that need virtual addresses.
@@ -85,7 +85,7 @@ func TestANamespaceTakesNoMoreThanItLeaves(t *testing.T) {
 func TestWhoComesLaterFindsRoom(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 5)) //nolint:gosec // a test
-		r := roomOf(100_000, nil)
+		r := quotaOf(100_000, nil)
 		greedy := 1 + rng.IntN(12)
 		for range 20_000 {
 			service := fmt.Sprintf("n%d/%s", rng.IntN(greedy), strings.Repeat("x", rng.IntN(200)))
@@ -215,7 +215,7 @@ func TestReplicasNameABindingAlike(t *testing.T) {
 	}
 	// What holds for everybody has its own name on all.
 	young.put(authorization("shop", "everybody", "rules: [{}]"))
-	if young.log.Get(log.AuthorizationType, "shop/everybody") == nil {
+	if young.log.Get(resourcelog.AuthorizationType, "shop/everybody") == nil {
 		t.Error("a policy without a selector has lost its name")
 	}
 }

@@ -11,8 +11,8 @@ import (
 // of a namespace that declares the thing get their own; of the others all get one, the oldest that they may see.
 func (c *Compiler) shared(se *networkingv1.ServiceEntry, key model.Key) []translate.Shared {
 	var out []translate.Shared
-	add := func(rivals *rivals, what string) {
-		if s, ok := rivals.share(what, key); ok {
+	add := func(claimants *claimants, what string) {
+		if s, ok := claimants.share(what, key); ok {
 			out = append(out, s)
 		}
 	}
@@ -20,7 +20,7 @@ func (c *Compiler) shared(se *networkingv1.ServiceEntry, key model.Key) []transl
 		if _, held := c.holder(key, addr); held {
 			continue // it does not have the address at all, and is told so
 		}
-		s := c.rivalries.addresses[addr]
+		s := c.conflicts.addresses[addr]
 		if _, chosen := c.chosenFor(addr); chosen && s != nil {
 			s = s.only(key.Namespace)
 		}
@@ -28,13 +28,13 @@ func (c *Compiler) shared(se *networkingv1.ServiceEntry, key model.Key) []transl
 	}
 	for _, block := range c.ranges.named[key] {
 		// What is taken off a wide range for nodes is taken off everybody's; who is kept out of a narrow one is told whose that is.
-		if s := c.rivalries.blocks[block]; s != nil && s.keptOut(key.Namespace) == "" {
-			add(&s.rivals, "range "+block.String())
+		if s := c.conflicts.blocks[block]; s != nil && s.keptOut(key.Namespace) == "" {
+			add(&s.claimants, "range "+block.String())
 		}
 	}
 	for _, h := range translate.EntryHosts(se) {
 		if c.hosts.speaks(key, h) {
-			add(c.hostRivals(h), "host "+h)
+			add(c.hostClaimants(h), "host "+h)
 		}
 	}
 	return out

@@ -77,7 +77,7 @@ func TestBothAreToldWhoSpeaksForAHost(t *testing.T) {
 }
 
 // A name of many does not make a message without end.
-func TestManyRivalsAreCounted(t *testing.T) {
+func TestManyClaimantsAreCounted(t *testing.T) {
 	p := newPlane(t)
 	for _, ns := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
 		p.put(serviceEntry(ns, "x", "02", "hosts: [api.example.com], resolution: DNS"))

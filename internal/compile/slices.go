@@ -8,8 +8,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"lateen.dev/lateen/internal/gen/workload"
-	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/translate"
 )
 
@@ -132,7 +132,7 @@ func (c *Compiler) compileSlice(b *batch, key model.Key) {
 		for _, w := range workloads {
 			now[w.Uid] = true
 			// Nobody finds it by its address.
-			c.emit(b, log.AddressType, w.Uid, nil, slices.Sorted(maps.Keys(w.Services)), &workload.Address{Type: &workload.Address_Workload{Workload: w}}, key)
+			c.emit(b, resourcelog.AddressType, w.Uid, nil, slices.Sorted(maps.Keys(w.Services)), &workload.Address{Type: &workload.Address_Workload{Workload: w}}, key)
 		}
 	}
 	c.replaceEndpoints(b, key, now)
@@ -142,7 +142,7 @@ func (c *Compiler) compileSlice(b *batch, key model.Key) {
 func (c *Compiler) replaceEndpoints(b *batch, key model.Key, now map[string]bool) {
 	for name := range c.endpoints[key] {
 		if !now[name] {
-			b.remove(log.AddressType, name)
+			b.remove(resourcelog.AddressType, name)
 		}
 	}
 	if len(now) == 0 {

@@ -8,8 +8,8 @@ import (
 	securityv1 "istio.io/client-go/pkg/apis/security/v1"
 
 	"lateen.dev/lateen/internal/gen/workload"
-	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/translate"
 )
 
@@ -22,8 +22,8 @@ func (c *Compiler) compileWorkload(b *batch, key model.Key) {
 		if !ok {
 			c.misplaced.note(key, nil)
 			c.gateways.forget(key)
-			c.contest(b, key, nil)
-			b.remove(log.AddressType, name)
+			c.settleOwner(b, key, nil)
+			b.remove(resourcelog.AddressType, name)
 			return
 		}
 		in := c.workloadInput(b, key)
@@ -38,8 +38,8 @@ func (c *Compiler) compileWorkload(b *batch, key model.Key) {
 		we, ok := c.store.WorkloadEntry(key)
 		if !ok {
 			c.gateways.forget(key)
-			c.contest(b, key, nil)
-			b.remove(log.AddressType, name)
+			c.settleOwner(b, key, nil)
+			b.remove(resourcelog.AddressType, name)
 			return
 		}
 		w, conditions := translate.WorkloadEntry(c.mesh, we, c.workloadInput(b, key))
@@ -61,7 +61,7 @@ func (c *Compiler) compileEndpoints(b *batch, key model.Key) {
 		}
 	}
 	if len(now) == 0 {
-		c.contest(b, key, nil)
+		c.settleOwner(b, key, nil)
 	}
 	c.replaceEndpoints(b, key, now)
 }
@@ -101,7 +101,7 @@ func (c *Compiler) workloadInput(b *batch, key model.Key) translate.WorkloadInpu
 		}
 	}
 	in.Offers = c.sliceOffers(key, in.Offers)
-	c.contest(b, key, selecting)
+	c.settleOwner(b, key, selecting)
 	slices.Sort(in.Policies)
 	in.Policies = append(in.Policies, c.peerPolicies(selecting, key.Namespace)...)
 	return in
@@ -110,8 +110,8 @@ func (c *Compiler) workloadInput(b *batch, key model.Key) translate.WorkloadInpu
 // publish puts an object's workload into the log, or takes it out if there is none.
 func (c *Compiler) publish(b *batch, key model.Key, name string, w *workload.Workload) {
 	if w == nil {
-		b.remove(log.AddressType, name)
+		b.remove(resourcelog.AddressType, name)
 		return
 	}
-	c.emit(b, log.AddressType, name, translate.WorkloadAliases(w), slices.Sorted(maps.Keys(w.Services)), &workload.Address{Type: &workload.Address_Workload{Workload: w}}, key)
+	c.emit(b, resourcelog.AddressType, name, translate.WorkloadAliases(w), slices.Sorted(maps.Keys(w.Services)), &workload.Address{Type: &workload.Address_Workload{Workload: w}}, key)
 }

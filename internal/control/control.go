@@ -26,8 +26,8 @@ import (
 	"lateen.dev/lateen/internal/ca"
 	"lateen.dev/lateen/internal/compile"
 	"lateen.dev/lateen/internal/gen/auth"
-	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/source/files"
 	"lateen.dev/lateen/internal/status"
 	"lateen.dev/lateen/internal/translate"
@@ -98,7 +98,7 @@ type Control struct {
 	opts   Options
 	logger *slog.Logger
 	store  *model.Store
-	log    *log.Log
+	log    *resourcelog.Log
 	parts
 	compile *compile.Compiler
 	xds     *xds.Server
@@ -117,7 +117,7 @@ type Control struct {
 func New(opts Options, logger *slog.Logger) (*Control, error) {
 	now := time.Now
 	store := model.NewStore()
-	c := &Control{opts: opts, logger: logger, store: store, log: log.New(now, log.AddressType, log.AuthorizationType)}
+	c := &Control{opts: opts, logger: logger, store: store, log: resourcelog.New(now, resourcelog.AddressType, resourcelog.AuthorizationType)}
 	c.metrics = status.NewMetrics(opts.Version, func() time.Time { return c.authority.Signer().RootNotAfter() })
 	var err error
 	if c.parts, err = assemble(opts, store, c.metrics, now, logger); err != nil {

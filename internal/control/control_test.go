@@ -36,7 +36,7 @@ import (
 
 	"lateen.dev/lateen/internal/gen/auth"
 	"lateen.dev/lateen/internal/gen/workload"
-	"lateen.dev/lateen/internal/log"
+	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/translate"
 )
 
@@ -207,7 +207,7 @@ func (p *program) proxy() *proxy {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	for _, typeURL := range []string{log.AddressType, log.AuthorizationType} {
+	for _, typeURL := range []string{resourcelog.AddressType, resourcelog.AuthorizationType} {
 		if err := stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: typeURL, Node: &core.Node{Id: "ztunnel~10.243.0.11~ztunnel-n1.istio-system~istio-system.svc.cluster.local"}}); err != nil {
 			p.t.Fatal(err)
 		}
@@ -252,7 +252,7 @@ func (x *proxy) take(r *discovery.DeltaDiscoveryResponse) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, res := range r.Resources {
-		if r.TypeUrl == log.AuthorizationType {
+		if r.TypeUrl == resourcelog.AuthorizationType {
 			x.policies[res.Name] = true
 			continue
 		}

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"lateen.dev/lateen/internal/gen/auth"
-	"lateen.dev/lateen/internal/log"
+	"lateen.dev/lateen/internal/resourcelog"
 	rpcmetrics "lateen.dev/lateen/internal/status"
 )
 
@@ -91,7 +91,7 @@ func TestAConnectionOnWhichNobodyCallsEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: log.AddressType}); err != nil {
+	if err := stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: resourcelog.AddressType}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := stream.Recv(); err != nil {
@@ -117,7 +117,7 @@ func TestAConnectionOnWhichNobodyCallsEnds(t *testing.T) {
 	if known != 1 {
 		t.Errorf("%d connections are a node proxy's, want 1", known)
 	}
-	if err := stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: log.AuthorizationType}); err != nil {
+	if err := stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: resourcelog.AuthorizationType}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := stream.Recv(); err != nil {

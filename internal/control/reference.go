@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"lateen.dev/lateen/internal/ca"
-	"lateen.dev/lateen/internal/log"
+	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/status"
 )
 
@@ -22,8 +22,8 @@ func Reference() *prometheus.Registry {
 	m.StatusWritten("AuthorizationPolicy", "written")
 	// A metric with labels shows only once it has a series.
 	m.Connected(0)
-	m.Sent(log.AddressType, 0, 0)
-	m.Settled(log.AddressType, time.Second, true)
+	m.Sent(resourcelog.AddressType, 0, 0)
+	m.Settled(resourcelog.AddressType, time.Second, true)
 	m.Refused("unauthenticated")
 	m.Event("pods")
 	m.Following("pods", true)

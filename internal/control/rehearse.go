@@ -7,8 +7,8 @@ import (
 
 	"lateen.dev/lateen/internal/analyse"
 	"lateen.dev/lateen/internal/compile"
-	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/translate"
 )
 
@@ -30,7 +30,7 @@ func rehearsal(mesh translate.Mesh, store *model.Store) func([]model.Change) []m
 		one.Lock()
 		defer one.Unlock()
 		copied := model.NewStore()
-		discard := compile.New(mesh, copied, log.New(time.Now, log.AddressType, log.AuthorizationType), compile.NewAssignments(), slog.New(slog.DiscardHandler), nil)
+		discard := compile.New(mesh, copied, resourcelog.New(time.Now, resourcelog.AddressType, resourcelog.AuthorizationType), compile.NewAssignments(), slog.New(slog.DiscardHandler), nil)
 		var all []model.Change
 		for _, e := range store.Entries() {
 			all = append(all, model.Change{Key: e.Object.Key, Object: e.Object})

@@ -23,10 +23,10 @@ import (
 	"lateen.dev/lateen/internal/control/conditions"
 	wire "lateen.dev/lateen/internal/gen/replica"
 	"lateen.dev/lateen/internal/kube/clients"
-	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/model/wellknown"
 	"lateen.dev/lateen/internal/replica"
+	"lateen.dev/lateen/internal/resourcelog"
 	kubesource "lateen.dev/lateen/internal/source/kube"
 	"lateen.dev/lateen/internal/status"
 	"lateen.dev/lateen/internal/xds"
@@ -156,7 +156,7 @@ func (c *Control) prepare(ctx context.Context) {
 // refusals are what clients of this replica refuse, by object.
 func (c *Control) refusals(clients []xds.ClientState) map[model.Key]model.Condition {
 	out := map[model.Key]model.Condition{}
-	for source, condition := range status.Refusals(clients, c.log.Generation(), func(typeURL, name string) *log.Resource { return c.log.Get(typeURL, name) }) {
+	for source, condition := range status.Refusals(clients, c.log.Generation(), func(typeURL, name string) *resourcelog.Resource { return c.log.Get(typeURL, name) }) {
 		out[model.Key{Group: source.Group, Kind: source.Kind, Namespace: source.Namespace, Name: source.Name}] = condition
 	}
 	return out

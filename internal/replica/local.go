@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/xds"
 )
 
@@ -34,7 +34,7 @@ func Kinds(key model.Key) bool {
 // Sources are where this replica's own knowledge comes from.
 type Sources struct {
 	Store   *model.Store
-	Log     *log.Log
+	Log     *resourcelog.Log
 	Clients func() []xds.ClientState
 	// Refusals are the conditions of objects that proxies refuse, or may.
 	Refusals func([]xds.ClientState) map[model.Key]model.Condition
@@ -247,7 +247,7 @@ func (l *Local) attend(n news, clients []xds.ClientState, through uint64) []mark
 
 // acknowledged is the generation through which a client has acknowledged everything that it follows.
 func acknowledged(c *xds.ClientState) uint64 {
-	has := uint64(log.Forever)
+	has := uint64(resourcelog.Forever)
 	for _, t := range c.Types {
 		has = min(has, t.AckedGeneration)
 	}

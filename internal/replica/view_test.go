@@ -21,9 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	wire "lateen.dev/lateen/internal/gen/replica"
-	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/model/wellknown"
+	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/xds"
 )
 
@@ -34,7 +34,7 @@ type instance struct {
 	t     *testing.T
 	name  string
 	store *model.Store
-	log   *log.Log
+	log   *resourcelog.Log
 	local *Local
 	view  *View
 	addr  *net.TCPAddr
@@ -47,7 +47,7 @@ type instance struct {
 
 func start(t *testing.T, name string) *instance {
 	t.Helper()
-	r := &instance{t: t, name: name, store: model.NewStore(), log: log.New(time.Now, log.AddressType, log.AuthorizationType),
+	r := &instance{t: t, name: name, store: model.NewStore(), log: resourcelog.New(time.Now, resourcelog.AddressType, resourcelog.AuthorizationType),
 		clients: map[string]*xds.ClientState{}, refusals: map[model.Key]model.Condition{}}
 	r.local = NewLocal(Sources{Store: r.store, Log: r.log, Clients: r.list, Refusals: func([]xds.ClientState) map[model.Key]model.Condition {
 		r.mu.Lock()
@@ -102,7 +102,7 @@ func (r *instance) acknowledge(node string, generation uint64) {
 		since = r.clients[name].Connected
 	}
 	r.clients[name] = &xds.ClientState{Client: xds.Client{Node: node, Workload: name}, Connected: since,
-		Types: []xds.State{{Type: log.AddressType, AckedGeneration: generation}, {Type: log.AuthorizationType, AckedGeneration: generation}}}
+		Types: []xds.State{{Type: resourcelog.AddressType, AckedGeneration: generation}, {Type: resourcelog.AuthorizationType, AckedGeneration: generation}}}
 	r.mu.Unlock()
 	if fresh {
 		r.local.Connected()

@@ -17,8 +17,8 @@ import (
 	"lateen.dev/lateen/internal/analyse"
 	_ "lateen.dev/lateen/internal/gen/security" // so that dumped resources can be spelled out
 	_ "lateen.dev/lateen/internal/gen/workload"
-	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/source/files"
 	"lateen.dev/lateen/internal/xds"
 )
@@ -26,7 +26,7 @@ import (
 // Sources are what the pages are read from.
 type Sources struct {
 	Store    *model.Store
-	Log      *log.Log
+	Log      *resourcelog.Log
 	Problems func() []files.Problem
 	Clients  func() []xds.ClientState
 	// Ready returns why the control plane is not ready, or nil.
@@ -199,7 +199,7 @@ func (s Sources) objects(ctx context.Context, wanted question) []Object {
 					conditions = append(conditions, c)
 				}
 			}
-			c, ok := refused[log.Source{Group: o.Group, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}]
+			c, ok := refused[resourcelog.Source{Group: o.Group, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}]
 			if all, told := s.of(o, together); told {
 				c, ok = all, true
 				c.Generation = e.Generation

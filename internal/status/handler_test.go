@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/source/files"
 	"lateen.dev/lateen/internal/xds"
 )
@@ -25,7 +25,7 @@ func get(h http.Handler, path string) (int, string) {
 }
 
 func newSources() Sources {
-	return Sources{Store: model.NewStore(), Log: log.New(time.Now, log.AddressType, log.AuthorizationType), Version: "v1",
+	return Sources{Store: model.NewStore(), Log: resourcelog.New(time.Now, resourcelog.AddressType, resourcelog.AuthorizationType), Version: "v1",
 		Problems: func() []files.Problem { return nil }, Clients: func() []xds.ClientState { return nil },
 		Ready: func() error { return nil }, Metrics: NewMetrics("v1", func() time.Time { return time.Unix(2000000000, 0) })}
 }
@@ -51,7 +51,7 @@ func TestPagesOfAnEmptyMeshAreEmptyLists(t *testing.T) {
 			t.Errorf("%s: %d %q", path, code, body)
 		}
 	}
-	if code, body := get(h, "/debug/resources?type=Cluster"); code != http.StatusNotFound || !strings.Contains(body, log.AddressType) {
+	if code, body := get(h, "/debug/resources?type=Cluster"); code != http.StatusNotFound || !strings.Contains(body, resourcelog.AddressType) {
 		t.Errorf("an unknown type: %d %q", code, body)
 	}
 	if code, _ := get(h, "/nothing"); code != http.StatusNotFound {
@@ -79,8 +79,8 @@ func TestNothingIsSaidOfWhatIsNotInTheLogYet(t *testing.T) {
 func TestARefusalIsSaidOfTheVersionThatWasRefused(t *testing.T) {
 	key := model.Key{Group: model.SecurityGroup, Kind: "AuthorizationPolicy", Namespace: "shop", Name: "a"}
 	double := model.Key{Group: "example.com", Kind: key.Kind, Namespace: key.Namespace, Name: key.Name}
-	resource := func(version string) *log.Resource {
-		return &log.Resource{Name: "shop/a", Version: version, Sources: []log.Source{{Group: key.Group, Kind: key.Kind, Namespace: key.Namespace, Name: key.Name}}}
+	resource := func(version string) *resourcelog.Resource {
+		return &resourcelog.Resource{Name: "shop/a", Version: version, Sources: []resourcelog.Source{{Group: key.Group, Kind: key.Kind, Namespace: key.Namespace, Name: key.Name}}}
 	}
 	refused := refusing("n1", xds.Nack{Message: "shop/a: no", Names: []string{"shop/a"}})
 	tests := map[string]struct {
@@ -165,14 +165,14 @@ func TestAConditionIsSaidOnceItsGenerationIsInTheLog(t *testing.T) {
 }
 
 // put makes an object live, and what was made of it unless that is still under way.
-func put(s Sources, key model.Key, json string, made *log.Resource, done bool) {
+func put(s Sources, key model.Key, json string, made *resourcelog.Resource, done bool) {
 	generation, _ := s.Store.Apply([]model.Change{{Key: key, Object: &model.Object{Key: key, APIVersion: key.Group, JSON: []byte(json)}}})
 	if !done {
 		return
 	}
-	var changes []log.Change
+	var changes []resourcelog.Change
 	if made != nil {
-		changes = append(changes, log.Change{Type: log.AuthorizationType, Name: made.Name, Resource: made})
+		changes = append(changes, resourcelog.Change{Type: resourcelog.AuthorizationType, Name: made.Name, Resource: made})
 	}
 	s.Log.Append(generation, changes)
 }
@@ -183,9 +183,9 @@ func TestMetricsCountWhatTheyAreToldOf(t *testing.T) {
 	m.RegisterState(func() float64 { return 7 }, func() float64 { return 3 }, func() float64 { return 2 }, func(string) float64 { return 5 })
 	m.Connected(2)
 	m.Connected(-1)
-	m.Sent(log.AddressType, 100, 4)
-	m.Settled(log.AddressType, 20*time.Millisecond, false)
-	m.Settled(log.AuthorizationType, 0, true)
+	m.Sent(resourcelog.AddressType, 100, 4)
+	m.Settled(resourcelog.AddressType, 20*time.Millisecond, false)
+	m.Settled(resourcelog.AuthorizationType, 0, true)
 	m.Issued()
 	m.Refused("unauthenticated")
 	m.Refused("not_on_node")

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"lateen.dev/lateen/internal/log"
+	"lateen.dev/lateen/internal/resourcelog"
 )
 
 // Metrics are the control plane's counters. Names that istiod has keep its names and meaning, so that dashboards go on working.
@@ -78,7 +78,7 @@ func NewMetrics(version string, rootExpiry func() time.Time) *Metrics {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.connected = m.connected.MustCurryWith(prometheus.Labels{"version": version})
 	m.connected.WithLabelValues().Set(0)
-	for _, t := range []string{log.AddressType, log.AuthorizationType} {
+	for _, t := range []string{resourcelog.AddressType, resourcelog.AuthorizationType} {
 		m.pushes.WithLabelValues(shortType(t))
 		m.rejects.WithLabelValues(shortType(t))
 	}
@@ -92,7 +92,7 @@ func (m *Metrics) RegisterState(generation func() float64, objects func() float6
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lateen_control_objects", Help: "Objects that are live."}, objects),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lateen_control_problems", Help: "Things that are wrong with the configuration now, and objects for the mesh that have no effect."}, problems),
 	)
-	for _, t := range []string{log.AddressType, log.AuthorizationType} {
+	for _, t := range []string{resourcelog.AddressType, resourcelog.AuthorizationType} {
 		m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lateen_control_resources",
 			Help: "Resources that are live, by type.", ConstLabels: prometheus.Labels{"type": shortType(t)}}, func() float64 { return live(t) }))
 	}
@@ -140,9 +140,9 @@ func counter(name, help string, labels ...string) *prometheus.CounterVec {
 // shortType is istiod's label value for a type.
 func shortType(typeURL string) string {
 	switch typeURL {
-	case log.AddressType:
+	case resourcelog.AddressType:
 		return "wds"
-	case log.AuthorizationType:
+	case resourcelog.AuthorizationType:
 		return "wads"
 	}
 	return typeURL

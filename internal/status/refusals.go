@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/model/wellknown"
+	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/xds"
 )
 
@@ -20,11 +20,11 @@ const maxRefusals = 5
 //
 // An object's condition is read by whoever may read the object, so it has a proxy's words only where they are about this object. All
 // of them are on the page of clients, which is the operator's.
-func Refusals(clients []xds.ClientState, generation uint64, find func(typeURL, name string) *log.Resource) map[log.Source]model.Condition {
-	refused, partly, unnamed := map[log.Source][]string{}, map[log.Source][]string{}, map[log.Source][]string{}
+func Refusals(clients []xds.ClientState, generation uint64, find func(typeURL, name string) *resourcelog.Resource) map[resourcelog.Source]model.Condition {
+	refused, partly, unnamed := map[resourcelog.Source][]string{}, map[resourcelog.Source][]string{}, map[resourcelog.Source][]string{}
 	for _, client := range clients {
 		for _, t := range client.Types {
-			say := func(said map[log.Source][]string, name, text string) {
+			say := func(said map[resourcelog.Source][]string, name, text string) {
 				resource := find(t.Type, name)
 				if resource == nil {
 					return
@@ -56,8 +56,8 @@ func Refusals(clients []xds.ClientState, generation uint64, find func(typeURL, n
 			}
 		}
 	}
-	out := map[log.Source]model.Condition{}
-	tell := func(said map[log.Source][]string, status model.Status, reason string) {
+	out := map[resourcelog.Source]model.Condition{}
+	tell := func(said map[resourcelog.Source][]string, status model.Status, reason string) {
 		for source, texts := range said {
 			if more := len(texts) - maxRefusals; more > 0 {
 				texts = append(texts[:maxRefusals:maxRefusals], fmt.Sprintf("and %d more", more))

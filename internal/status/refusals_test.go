@@ -5,43 +5,43 @@ import (
 	"strings"
 	"testing"
 
-	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/xds"
 )
 
 func refusing(node string, nacks ...xds.Nack) xds.ClientState {
-	return xds.ClientState{Client: xds.Client{Node: node}, Types: []xds.State{{Type: log.AuthorizationType, Refused: nacks}}}
+	return xds.ClientState{Client: xds.Client{Node: node}, Types: []xds.State{{Type: resourcelog.AuthorizationType, Refused: nacks}}}
 }
 
 func TestWhatProxiesRefuseIsSaidOfTheirObjects(t *testing.T) {
-	a := log.Source{Kind: "AuthorizationPolicy", Namespace: "shop", Name: "a"}
-	b := log.Source{Kind: "PeerAuthentication", Namespace: "shop", Name: "b"}
-	resources := map[string]*log.Resource{"shop/a~0a1b2c3d": {Name: "shop/a~0a1b2c3d", Sources: []log.Source{a}}, "shop/b": {Name: "shop/b", Sources: []log.Source{b}},
-		"shop/both": {Name: "shop/both", Sources: []log.Source{a, b}}}
-	find := func(_, name string) *log.Resource { return resources[name] }
+	a := resourcelog.Source{Kind: "AuthorizationPolicy", Namespace: "shop", Name: "a"}
+	b := resourcelog.Source{Kind: "PeerAuthentication", Namespace: "shop", Name: "b"}
+	resources := map[string]*resourcelog.Resource{"shop/a~0a1b2c3d": {Name: "shop/a~0a1b2c3d", Sources: []resourcelog.Source{a}}, "shop/b": {Name: "shop/b", Sources: []resourcelog.Source{b}},
+		"shop/both": {Name: "shop/both", Sources: []resourcelog.Source{a, b}}}
+	find := func(_, name string) *resourcelog.Resource { return resources[name] }
 	many := []xds.ClientState{}
 	for i := range 9 {
 		many = append(many, refusing(fmt.Sprint("n", i), xds.Nack{Message: "shop/b: no", Names: []string{"shop/b"}}))
 	}
 	tests := map[string]struct {
 		clients []xds.ClientState
-		want    map[log.Source]string
+		want    map[resourcelog.Source]string
 	}{
 		"nobody":       {nil, nil},
 		"nothing":      {[]xds.ClientState{refusing("n1")}, nil},
 		"gone already": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/x: no", Names: []string{"shop/x"}})}, nil},
 		"one": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/a~0a1b2c3d: no scope 9", Names: []string{"shop/a~0a1b2c3d"}}), refusing("n2")},
-			map[log.Source]string{a: "the proxy of node n1 refuses it: shop/a: no scope 9"}},
+			map[resourcelog.Source]string{a: "the proxy of node n1 refuses it: shop/a: no scope 9"}},
 		"two proxies": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/b: x", Names: []string{"shop/b"}}), refusing("n2", xds.Nack{Message: "shop/b: y", Names: []string{"shop/b"}})},
-			map[log.Source]string{b: "the proxy of node n1 refuses it: shop/b: x; the proxy of node n2 refuses it: shop/b: y"}},
+			map[resourcelog.Source]string{b: "the proxy of node n1 refuses it: shop/b: x; the proxy of node n2 refuses it: shop/b: y"}},
 		"each its own part": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/a~0a1b2c3d: x; and y; shop/b: z", Names: []string{"shop/a~0a1b2c3d", "shop/b"}})},
-			map[log.Source]string{a: "the proxy of node n1 refuses it: shop/a: x; and y", b: "the proxy of node n1 refuses it: shop/b: z"}},
+			map[resourcelog.Source]string{a: "the proxy of node n1 refuses it: shop/a: x; and y", b: "the proxy of node n1 refuses it: shop/b: z"}},
 		"made of two": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/both: x", Names: []string{"shop/both"}})},
-			map[log.Source]string{a: "the proxy of node n1 refuses it: shop/both: x", b: "the proxy of node n1 refuses it: shop/both: x"}},
+			map[resourcelog.Source]string{a: "the proxy of node n1 refuses it: shop/both: x", b: "the proxy of node n1 refuses it: shop/both: x"}},
 		"said of others only": {[]xds.ClientState{refusing("n1", xds.Nack{Message: "shop/a~0a1b2c3d: secret; and 7 more", Names: []string{"shop/a~0a1b2c3d", "shop/b"}})},
-			map[log.Source]string{a: "the proxy of node n1 refuses it: shop/a: secret", b: "the proxy of node n1 refuses it and does not say why; lateen status has what it says"}},
-		"many": {many, map[log.Source]string{b: strings.Join([]string{"the proxy of node n0 refuses it: shop/b: no", "the proxy of node n1 refuses it: shop/b: no", "the proxy of node n2 refuses it: shop/b: no",
+			map[resourcelog.Source]string{a: "the proxy of node n1 refuses it: shop/a: secret", b: "the proxy of node n1 refuses it and does not say why; lateen status has what it says"}},
+		"many": {many, map[resourcelog.Source]string{b: strings.Join([]string{"the proxy of node n0 refuses it: shop/b: no", "the proxy of node n1 refuses it: shop/b: no", "the proxy of node n2 refuses it: shop/b: no",
 			"the proxy of node n3 refuses it: shop/b: no", "the proxy of node n4 refuses it: shop/b: no", "and 4 more"}, "; ")}},
 	}
 	for name, tt := range tests {
@@ -61,10 +61,10 @@ func TestWhatProxiesRefuseIsSaidOfTheirObjects(t *testing.T) {
 
 // An object that a proxy may mean is not known to be in force. The proxy's words about other objects are left out of its condition.
 func TestWhatAProxyMayRefuseIsUnknown(t *testing.T) {
-	a := log.Source{Kind: "AuthorizationPolicy", Namespace: "shop", Name: "a"}
-	b := log.Source{Kind: "PeerAuthentication", Namespace: "other", Name: "b"}
-	resources := map[string]*log.Resource{"shop/a": {Name: "shop/a", Sources: []log.Source{a}}, "other/b": {Name: "other/b", Sources: []log.Source{b}}}
-	find := func(_, name string) *log.Resource { return resources[name] }
+	a := resourcelog.Source{Kind: "AuthorizationPolicy", Namespace: "shop", Name: "a"}
+	b := resourcelog.Source{Kind: "PeerAuthentication", Namespace: "other", Name: "b"}
+	resources := map[string]*resourcelog.Resource{"shop/a": {Name: "shop/a", Sources: []resourcelog.Source{a}}, "other/b": {Name: "other/b", Sources: []resourcelog.Source{b}}}
+	find := func(_, name string) *resourcelog.Resource { return resources[name] }
 	unnamed := xds.Nack{Message: "secret", Unnamed: []string{"other/b", "shop/a", "gone/c"}, Others: 3}
 	some := xds.Nack{Message: "shop/a: secret; and 1 more", Names: []string{"shop/a"}, Unnamed: []string{"other/b"}, Others: 1}
 	type said struct {
@@ -73,11 +73,11 @@ func TestWhatAProxyMayRefuseIsUnknown(t *testing.T) {
 	}
 	tests := map[string]struct {
 		nacks []xds.Nack
-		want  map[log.Source]said
+		want  map[resourcelog.Source]said
 	}{
-		"nothing is named":   {[]xds.Nack{unnamed}, map[log.Source]said{a: {model.Unknown, "RefusalUnnamed"}, b: {model.Unknown, "RefusalUnnamed"}}},
-		"not all is named":   {[]xds.Nack{some}, map[log.Source]said{a: {model.False, "RefusedByProxy"}, b: {model.Unknown, "MayBeRefused"}}},
-		"both, at one proxy": {[]xds.Nack{some, unnamed}, map[log.Source]said{a: {model.False, "RefusedByProxy"}, b: {model.Unknown, "MayBeRefused"}}},
+		"nothing is named":   {[]xds.Nack{unnamed}, map[resourcelog.Source]said{a: {model.Unknown, "RefusalUnnamed"}, b: {model.Unknown, "RefusalUnnamed"}}},
+		"not all is named":   {[]xds.Nack{some}, map[resourcelog.Source]said{a: {model.False, "RefusedByProxy"}, b: {model.Unknown, "MayBeRefused"}}},
+		"both, at one proxy": {[]xds.Nack{some, unnamed}, map[resourcelog.Source]said{a: {model.False, "RefusedByProxy"}, b: {model.Unknown, "MayBeRefused"}}},
 	}
 	for name, tt := range tests {
 		got := Refusals([]xds.ClientState{refusing("n1", tt.nacks...)}, 7, find)

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"lateen.dev/lateen/internal/log"
+	"lateen.dev/lateen/internal/resourcelog"
 )
 
 // builder collects one response within a budget of bytes.
@@ -24,7 +24,7 @@ func (b *builder) fits(n int) bool {
 	return true
 }
 
-func (b *builder) add(r *log.Resource) bool {
+func (b *builder) add(r *resourcelog.Resource) bool {
 	if !b.fits(len(r.Frame())) {
 		return false
 	}
@@ -109,7 +109,7 @@ func (w *watch) forget(name string) {
 }
 
 // give sends a resource and notes what the client has of it now. It reports false if there is no room.
-func (w *watch) give(b *builder, r *log.Resource) bool {
+func (w *watch) give(b *builder, r *resourcelog.Resource) bool {
 	if !b.add(r) {
 		return false
 	}
@@ -127,7 +127,7 @@ func (w *watch) give(b *builder, r *log.Resource) bool {
 }
 
 // postpone says whether a resource must come late, and sees to it that it will.
-func (w *watch) postpone(r *log.Resource) bool {
+func (w *watch) postpone(r *resourcelog.Resource) bool {
 	if _, has := w.broad[r.Name]; !has || r.Broad {
 		return false
 	}
@@ -191,7 +191,7 @@ func (w *watch) tellLog(b *builder, resources gate) (generation uint64, complete
 		return 0, false
 	}
 	position := w.cursor.Position()
-	generation, complete = w.cursor.Read(resources.through, func(e log.Event) bool {
+	generation, complete = w.cursor.Read(resources.through, func(e resourcelog.Event) bool {
 		told := true
 		switch {
 		case e.Resource != nil:
@@ -212,7 +212,7 @@ func (w *watch) tellLog(b *builder, resources gate) (generation uint64, complete
 // without a removal waiting the reading is complete, however closed the gate.
 func (w *watch) tellRemovals(b *builder, removals gate) (complete bool) {
 	position := w.removals.Position()
-	_, complete = w.removals.Read(log.Forever, func(e log.Event) bool {
+	_, complete = w.removals.Read(resourcelog.Forever, func(e resourcelog.Event) bool {
 		if e.Resource == nil && (!removals.covers(e.Generation) || !w.tellRemoval(b, e)) {
 			return false
 		}
@@ -223,7 +223,7 @@ func (w *watch) tellRemovals(b *builder, removals gate) (complete bool) {
 	return complete
 }
 
-func (w *watch) tellResource(b *builder, r *log.Resource) bool {
+func (w *watch) tellResource(b *builder, r *resourcelog.Resource) bool {
 	delete(w.departed, r.Name) // it is back; if it goes again, the log tells
 	if w.wildcard {
 		if version, has := w.retained[r.Name]; has && version == r.Version {
@@ -244,7 +244,7 @@ func (w *watch) tellResource(b *builder, r *log.Resource) bool {
 	return true
 }
 
-func (w *watch) tellRemoval(b *builder, e log.Event) bool {
+func (w *watch) tellRemoval(b *builder, e resourcelog.Event) bool {
 	if w.wildcard {
 		if e.Position <= w.catchUp {
 			return true

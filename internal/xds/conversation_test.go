@@ -10,7 +10,7 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 
-	"lateen.dev/lateen/internal/log"
+	"lateen.dev/lateen/internal/resourcelog"
 )
 
 func TestRandomConversationsEndInAgreement(t *testing.T) {
@@ -41,10 +41,10 @@ func FuzzConversation(f *testing.F) {
 // FuzzRequest sends requests of any bytes: no panic, and whatever is answered decodes.
 func FuzzRequest(f *testing.F) {
 	for _, r := range []*discovery.DeltaDiscoveryRequest{
-		{TypeUrl: log.AddressType},
-		{TypeUrl: log.AuthorizationType, ResponseNonce: "e.1.1"},
-		{TypeUrl: log.AddressType, ResourceNamesSubscribe: []string{"*"}, ResourceNamesUnsubscribe: []string{"*"}},
-		{TypeUrl: log.AddressType, ResourceNamesSubscribe: []string{"/10.0.0.1", "svc"}, InitialResourceVersions: map[string]string{"pod": "x"}},
+		{TypeUrl: resourcelog.AddressType},
+		{TypeUrl: resourcelog.AuthorizationType, ResponseNonce: "e.1.1"},
+		{TypeUrl: resourcelog.AddressType, ResourceNamesSubscribe: []string{"*"}, ResourceNamesUnsubscribe: []string{"*"}},
+		{TypeUrl: resourcelog.AddressType, ResourceNamesSubscribe: []string{"/10.0.0.1", "svc"}, InitialResourceVersions: map[string]string{"pod": "x"}},
 	} {
 		data, err := proto.Marshal(r)
 		if err != nil {
@@ -79,7 +79,7 @@ func FuzzRequest(f *testing.F) {
 				}
 			}
 			s.States()
-			w.apply(w.service("svc", "10.96.0.1", int(w.generation)), gone(log.AddressType, "pod"))
+			w.apply(w.service("svc", "10.96.0.1", int(w.generation)), gone(resourcelog.AddressType, "pod"))
 		}
 	})
 }
@@ -105,16 +105,16 @@ func converse(t testing.TB, tape []byte) {
 	some := w.connect(limits())
 	subscribed := map[string]bool{}
 	follow := func() {
-		all.follow(log.AddressType)
-		all.follow(log.AuthorizationType)
+		all.follow(resourcelog.AddressType)
+		all.follow(resourcelog.AuthorizationType)
 	}
 	ask := func() {
-		some.follow(log.AuthorizationType)
+		some.follow(resourcelog.AuthorizationType)
 		versions := map[string]string{}
-		for n, r := range some.state[log.AddressType] {
+		for n, r := range some.state[resourcelog.AddressType] {
 			versions[n] = r.Version
 		}
-		req := &discovery.DeltaDiscoveryRequest{TypeUrl: log.AddressType, InitialResourceVersions: versions,
+		req := &discovery.DeltaDiscoveryRequest{TypeUrl: resourcelog.AddressType, InitialResourceVersions: versions,
 			ResourceNamesSubscribe: []string{"*"}, ResourceNamesUnsubscribe: []string{"*"}}
 		for n := range subscribed {
 			req.ResourceNamesSubscribe = append(req.ResourceNamesSubscribe, n)
@@ -129,12 +129,12 @@ func converse(t testing.TB, tape []byte) {
 	for serial := 1; len(tape) > 0; serial++ {
 		switch op := read() % 12; op {
 		case 0, 1, 2: // one generation: policies come and go, pods follow
-			var changes []log.Change
+			var changes []resourcelog.Change
 			for range 1 + read()%3 {
 				p := fmt.Sprintf("policy-%d", read()%5)
 				if policies[p] && read()%2 == 0 {
 					delete(policies, p)
-					changes = append(changes, gone(log.AuthorizationType, p))
+					changes = append(changes, gone(resourcelog.AuthorizationType, p))
 					for pod, named := range pods {
 						if slices.Contains(named, p) {
 							pods[pod] = slices.DeleteFunc(slices.Clone(named), func(n string) bool { return n == p })
@@ -151,7 +151,7 @@ func converse(t testing.TB, tape []byte) {
 			pod := fmt.Sprintf("pod-%d", read()%8)
 			if _, ok := pods[pod]; ok && read()%3 == 0 {
 				delete(pods, pod)
-				w.apply(gone(log.AddressType, pod))
+				w.apply(gone(resourcelog.AddressType, pod))
 				break
 			}
 			pods[pod] = nil
@@ -165,17 +165,17 @@ func converse(t testing.TB, tape []byte) {
 			if read()%2 == 0 {
 				w.apply(w.service("svc", "10.96.0.1", serial))
 			} else {
-				w.apply(gone(log.AddressType, "svc"))
+				w.apply(gone(resourcelog.AddressType, "svc"))
 			}
 		case 7:
 			all.receive()
 			some.receive()
 		case 8:
-			all.answer(log.AddressType, "")
-			some.answer(log.AuthorizationType, "")
+			all.answer(resourcelog.AddressType, "")
+			some.answer(resourcelog.AuthorizationType, "")
 		case 9:
-			all.answer(log.AuthorizationType, "")
-			some.answer(log.AddressType, "refused")
+			all.answer(resourcelog.AuthorizationType, "")
+			some.answer(resourcelog.AddressType, "refused")
 		case 10:
 			if read()%2 == 0 {
 				all.reconnect(limits())
@@ -186,7 +186,7 @@ func converse(t testing.TB, tape []byte) {
 			}
 		case 11:
 			name := []string{"/10.0.0.1", "pod-2", "/10.96.0.1", "svc", "pod-3", "nothing"}[read()%6]
-			req := &discovery.DeltaDiscoveryRequest{TypeUrl: log.AddressType}
+			req := &discovery.DeltaDiscoveryRequest{TypeUrl: resourcelog.AddressType}
 			if subscribed[name] {
 				delete(subscribed, name)
 				req.ResourceNamesUnsubscribe = []string{name}
@@ -207,14 +207,14 @@ func converse(t testing.TB, tape []byte) {
 	all.checkEqual()
 	some.settle()
 	for name := range subscribed {
-		for _, r := range w.log.Lookup(log.AddressType, name) {
-			if got := some.state[log.AddressType][r.Name]; got == nil || got.Version != r.Version {
+		for _, r := range w.log.Lookup(resourcelog.AddressType, name) {
+			if got := some.state[resourcelog.AddressType][r.Name]; got == nil || got.Version != r.Version {
 				t.Errorf("on demand: client has %v of %s, asked for as %s; want %s", got.GetVersion(), r.Name, name, r.Version)
 			}
 		}
 	}
-	for name, r := range some.state[log.AddressType] {
-		if live := w.log.Get(log.AddressType, name); live == nil || live.Version != r.Version {
+	for name, r := range some.state[resourcelog.AddressType] {
+		if live := w.log.Get(resourcelog.AddressType, name); live == nil || live.Version != r.Version {
 			t.Errorf("on demand: client kept a stale %s", name)
 		}
 	}
@@ -224,13 +224,13 @@ func converse(t testing.TB, tape []byte) {
 func (c *client) dropUncovered(subscribed map[string]bool) {
 	covered := map[string]bool{}
 	for n := range subscribed {
-		for _, r := range c.w.log.Lookup(log.AddressType, n) {
+		for _, r := range c.w.log.Lookup(resourcelog.AddressType, n) {
 			covered[r.Name] = true
 		}
 	}
-	for n := range c.state[log.AddressType] {
+	for n := range c.state[resourcelog.AddressType] {
 		if !covered[n] {
-			delete(c.state[log.AddressType], n)
+			delete(c.state[resourcelog.AddressType], n)
 		}
 	}
 }

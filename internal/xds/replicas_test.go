@@ -12,8 +12,8 @@ import (
 	"lateen.dev/lateen/internal/compile"
 	"lateen.dev/lateen/internal/gen/security"
 	"lateen.dev/lateen/internal/gen/workload"
-	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/source/files"
 	"lateen.dev/lateen/internal/translate"
 )
@@ -38,7 +38,7 @@ type replicated struct {
 }
 
 type oneOfSeveral struct {
-	log      *log.Log
+	log      *resourcelog.Log
 	compiler *compile.Compiler
 }
 
@@ -55,15 +55,15 @@ func newReplicated(t *testing.T, seed uint64) *replicated {
 	r.history = make([][modelPolicies]edition, 1)
 	w.log = r.replicas[0].log
 	r.client = w.connect(DefaultLimits)
-	r.client.follow(log.AuthorizationType)
-	r.client.follow(log.AddressType)
+	r.client.follow(resourcelog.AuthorizationType)
+	r.client.follow(resourcelog.AddressType)
 	return r
 }
 
 // start adds a replica that reads everything there is, at once.
 func (r *replicated) start() {
 	mesh := translate.Mesh{TrustDomain: "cluster.local", ClusterID: "Kubernetes", RootNamespace: "istio-system", DomainSuffix: "cluster.local"}
-	one := &oneOfSeveral{log: log.New(func() time.Time { return r.w.now }, log.AddressType, log.AuthorizationType)}
+	one := &oneOfSeveral{log: resourcelog.New(func() time.Time { return r.w.now }, resourcelog.AddressType, resourcelog.AuthorizationType)}
 	one.compiler = compile.New(mesh, model.NewStore(), one.log, compile.ShareAssignments(nil, 1<<20), slog.New(slog.DiscardHandler), nil)
 	var all []model.Change
 	for key, o := range r.objects {
@@ -84,7 +84,7 @@ func (r *replicated) move() {
 	limits := DefaultLimits
 	limits.ResponseBytes = []int{1, 300, 2 << 20}[r.rng.IntN(3)]
 	r.reconnect(limits)
-	types := []string{log.AuthorizationType, log.AddressType}
+	types := []string{resourcelog.AuthorizationType, resourcelog.AddressType}
 	r.rng.Shuffle(2, func(i, j int) { types[i], types[j] = types[j], types[i] })
 	for _, t := range types {
 		r.follow(t)
@@ -146,7 +146,7 @@ func (r *replicated) edit() {
 // check holds the promise: no policy speaks for a pod in words that it never had for it, whichever replica told them.
 func (r *replicated) check() {
 	r.w.t.Helper()
-	for wire, resource := range r.state[log.AuthorizationType] {
+	for wire, resource := range r.state[resourcelog.AuthorizationType] {
 		policy := &security.Authorization{}
 		if err := resource.Resource.UnmarshalTo(policy); err != nil {
 			r.w.t.Fatal(err)
@@ -172,7 +172,7 @@ func (r *replicated) covers(policy *security.Authorization, wire string, pod int
 	case policy.Scope == security.Scope_GLOBAL, policy.Scope == security.Scope_NAMESPACE && policy.Namespace == modelNamespace(pod):
 		return true
 	}
-	w := r.state[log.AddressType][fmt.Sprintf("Kubernetes//Pod/%s/pod%d", modelNamespace(pod), pod)]
+	w := r.state[resourcelog.AddressType][fmt.Sprintf("Kubernetes//Pod/%s/pod%d", modelNamespace(pod), pod)]
 	if w == nil {
 		return false
 	}
@@ -199,8 +199,8 @@ func (r *replicated) take() bool {
 func (r *replicated) rest() {
 	r.w.t.Helper()
 	for more := true; more; {
-		r.answer(log.AuthorizationType, "")
-		r.answer(log.AddressType, "")
+		r.answer(resourcelog.AuthorizationType, "")
+		r.answer(resourcelog.AddressType, "")
 		more = r.take()
 	}
 	r.checkEqual()
@@ -219,9 +219,9 @@ func TestNoMoveToAnotherReplicaHasAPolicySpeakForOthers(t *testing.T) {
 			case 0, 1:
 				r.edit()
 			case 2:
-				r.answer(log.AuthorizationType, "")
+				r.answer(resourcelog.AuthorizationType, "")
 			case 3:
-				r.answer(log.AddressType, "")
+				r.answer(resourcelog.AddressType, "")
 			case 4, 5:
 				r.take()
 			case 6:

@@ -8,14 +8,14 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
-	"lateen.dev/lateen/internal/log"
+	"lateen.dev/lateen/internal/resourcelog"
 )
 
 // Response is one DeltaDiscoveryResponse. Its resources are the log's own bytes, shared with every other client.
 type Response struct {
 	Type      string
 	Nonce     Nonce
-	Resources []*log.Resource
+	Resources []*resourcelog.Resource
 	Removed   []string
 }
 

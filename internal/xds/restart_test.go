@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"lateen.dev/lateen/internal/compile"
-	"lateen.dev/lateen/internal/log"
 	"lateen.dev/lateen/internal/model"
+	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/source/files"
 	"lateen.dev/lateen/internal/translate"
 )
@@ -30,13 +30,13 @@ func TestARestartOfTheControlPlaneCostsAnUnchangedMeshNothing(t *testing.T) {
 	edited := fmt.Sprintf(policy, "a2")
 	file := filepath.Join(t.TempDir(), "assignments.json")
 	mesh := translate.Mesh{TrustDomain: "cluster.local", ClusterID: "Kubernetes", RootNamespace: "istio-system", DomainSuffix: "cluster.local"}
-	live := func(texts ...string) *log.Log {
+	live := func(texts ...string) *resourcelog.Log {
 		t.Helper()
 		assignments, err := compile.LoadAssignments(file, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := log.New(time.Now, log.AddressType, log.AuthorizationType)
+		l := resourcelog.New(time.Now, resourcelog.AddressType, resourcelog.AuthorizationType)
 		compiler := compile.New(mesh, model.NewStore(), l, assignments, slog.New(slog.DiscardHandler), nil)
 		for _, text := range texts {
 			objects, problems := files.Decode("test", []byte(text))
@@ -54,18 +54,18 @@ func TestARestartOfTheControlPlaneCostsAnUnchangedMeshNothing(t *testing.T) {
 	w := newWorld(t)
 	w.log = live(first, edited) // the policy has another name by now
 	c := w.connect(DefaultLimits)
-	c.follow(log.AuthorizationType)
-	c.follow(log.AddressType)
+	c.follow(resourcelog.AuthorizationType)
+	c.follow(resourcelog.AddressType)
 	c.settle()
-	if n := len(c.state[log.AddressType]); n < 1040 {
+	if n := len(c.state[resourcelog.AddressType]); n < 1040 {
 		t.Fatalf("the client has %d resources", n)
 	}
-	reconnect := func(l *log.Log) (bytes, resources, removed int) {
+	reconnect := func(l *resourcelog.Log) (bytes, resources, removed int) {
 		t.Helper()
 		w.log = l
 		c.reconnect(DefaultLimits)
-		c.follow(log.AuthorizationType)
-		c.follow(log.AddressType)
+		c.follow(resourcelog.AuthorizationType)
+		c.follow(resourcelog.AddressType)
 		for {
 			r := c.session.Next(w.now)
 			if r == nil {

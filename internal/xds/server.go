@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"lateen.dev/lateen/internal/log"
+	"lateen.dev/lateen/internal/resourcelog"
 )
 
 // Client is a proxy that proved who it is.
@@ -43,7 +43,7 @@ type Observer interface {
 
 // Options configure a server; the zero values of Limits and AnswerWithin mean the defaults.
 type Options struct {
-	Log           *log.Log
+	Log           *resourcelog.Log
 	Epoch         string
 	Authenticator Authenticator
 	Observer      Observer

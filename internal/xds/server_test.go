@@ -24,7 +24,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"lateen.dev/lateen/internal/gen/workload"
-	"lateen.dev/lateen/internal/log"
+	"lateen.dev/lateen/internal/resourcelog"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -82,7 +82,7 @@ func serveTo(t *testing.T, mu *sync.Mutex, answerWithin time.Duration, clients A
 	t.Helper()
 	f := &fixture{world: newWorld(t), counts: &counts{sent: map[string]int{}}}
 	now := func() time.Time { mu.Lock(); defer mu.Unlock(); return f.now }
-	f.log = log.New(now, log.AddressType, log.AuthorizationType)
+	f.log = resourcelog.New(now, resourcelog.AddressType, resourcelog.AuthorizationType)
 	f.server = NewServer(Options{Log: f.log, Epoch: "epoch", Authenticator: clients, Observer: f.counts,
 		Logger: slog.New(slog.DiscardHandler), Now: now, AnswerWithin: answerWithin, ProveEvery: proveEvery})
 	listener := bufconn.Listen(1 << 20)
@@ -125,10 +125,10 @@ func (f *fixture) open(t *testing.T) deltaStream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, typeURL := range []string{log.AddressType, log.AuthorizationType} {
+	for _, typeURL := range []string{resourcelog.AddressType, resourcelog.AuthorizationType} {
 		mustSend(t, s, &discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: "ztunnel~1.2.3.4~a.b~b"}, TypeUrl: typeURL})
 	}
-	for _, typeURL := range []string{log.AuthorizationType, log.AddressType} {
+	for _, typeURL := range []string{resourcelog.AuthorizationType, resourcelog.AddressType} {
 		r := mustReceive(t, s)
 		if r.TypeUrl != typeURL {
 			t.Fatalf("got %s first", r.TypeUrl)
@@ -182,7 +182,7 @@ func TestServerPushesAChangeAndReportsWhoHasIt(t *testing.T) {
 	mu.Lock()
 	f.now = f.now.Add(7 * time.Millisecond)
 	mu.Unlock()
-	mustSend(t, s, &discovery.DeltaDiscoveryRequest{TypeUrl: log.AddressType, ResponseNonce: r.Nonce})
+	mustSend(t, s, &discovery.DeltaDiscoveryRequest{TypeUrl: resourcelog.AddressType, ResponseNonce: r.Nonce})
 	eventually(t, "the client is known to run generation 1", func() bool { return f.server.Clients()[0].Types[1].AckedGeneration == 1 })
 	if err := s.CloseSend(); err != nil {
 		t.Fatal(err)
@@ -193,7 +193,7 @@ func TestServerPushesAChangeAndReportsWhoHasIt(t *testing.T) {
 	eventually(t, "the client is gone", func() bool { return len(f.server.Clients()) == 0 })
 	f.counts.mu.Lock()
 	defer f.counts.mu.Unlock()
-	if f.counts.connected != 0 || f.counts.sent[log.AddressType] != 2 {
+	if f.counts.connected != 0 || f.counts.sent[resourcelog.AddressType] != 2 {
 		t.Errorf("counted %+v", f.counts)
 	}
 }
@@ -286,7 +286,7 @@ func TestServerEndsAStreamThatAnswersUnread(t *testing.T) {
 	sent := func() int {
 		f.counts.mu.Lock()
 		defer f.counts.mu.Unlock()
-		return f.counts.sent[log.AddressType]
+		return f.counts.sent[resourcelog.AddressType]
 	}
 	follows := func(before int) bool {
 		for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -299,13 +299,13 @@ func TestServerEndsAStreamThatAnswersUnread(t *testing.T) {
 	// Small responses, each soon after the answer to the one before, until none follows: more than a connection holds.
 	for i := range 1000 {
 		before := sent()
-		f.apply(f.change(log.AddressType, "a", nil, nil, &workload.Address{Type: &workload.Address_Service{
+		f.apply(f.change(resourcelog.AddressType, "a", nil, nil, &workload.Address{Type: &workload.Address_Service{
 			Service: &workload.Service{Name: "a", Hostname: fmt.Sprint(i, strings.Repeat("w", sendAtOnce/2))}}}))
 		if !follows(before) {
 			break
 		}
 		next.Generation, next.Chunk = next.Generation+1, next.Chunk+1
-		mustSend(t, s, &discovery.DeltaDiscoveryRequest{TypeUrl: log.AddressType, ResponseNonce: next.String()})
+		mustSend(t, s, &discovery.DeltaDiscoveryRequest{TypeUrl: resourcelog.AddressType, ResponseNonce: next.String()})
 	}
 	// Also if one followed late: then it is that which is left unanswered.
 	eventually(t, "the stream is ended", func() bool {
@@ -322,7 +322,7 @@ func BenchmarkFanOut(b *testing.B) {
 	for _, clients := range []int{1, 100, 1000, 5000} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
 			w := newWorld(b)
-			var base []log.Change
+			var base []resourcelog.Change
 			for i := range 1000 {
 				base = append(base, w.service(fmt.Sprintf("s%d", i), "10.0.0.1", 0))
 			}
@@ -368,7 +368,7 @@ func TestServerEndsAStreamThatIsNotRead(t *testing.T) {
 		types := f.server.Clients()[0].Types
 		return len(types) == 2 && !types[0].Outstanding && !types[1].Outstanding
 	})
-	var changes []log.Change
+	var changes []resourcelog.Change
 	for i := range 20000 { // more than a connection holds for somebody who does not read
 		changes = append(changes, f.service(fmt.Sprint("service-", i), "10.0.0.1", i))
 	}
@@ -376,7 +376,7 @@ func TestServerEndsAStreamThatIsNotRead(t *testing.T) {
 	eventually(t, "the services are on their way", func() bool {
 		f.counts.mu.Lock()
 		defer f.counts.mu.Unlock()
-		return f.counts.sent[log.AddressType] == 2
+		return f.counts.sent[resourcelog.AddressType] == 2
 	})
 	f.apply(f.policy("p", 1))
 	eventually(t, "the stream is ended", func() bool { return len(f.server.Clients()) == 0 })

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"lateen.dev/lateen/internal/log"
+	"lateen.dev/lateen/internal/resourcelog"
 )
 
 // Limits bound what one response and one client may cost.
@@ -50,7 +50,7 @@ var DefaultLimits = Limits{ResponseBytes: 2 << 20, PolicyBytes: 32 << 20, Names:
 // edit of one policy, or of several that are all named or all broad, at no time lets in what both the old and the new version keep out.
 // An apply that replaces both policies with selectors and policies without, for the same workloads, takes effect in two steps.
 type Session struct {
-	log    *log.Log
+	log    *resourcelog.Log
 	limits Limits
 	epoch  string
 	node   *core.Node
@@ -68,7 +68,7 @@ type Session struct {
 }
 
 // NewSession starts a conversation. epoch names this life of the control plane and must not contain a dot.
-func NewSession(l *log.Log, epoch string, limits Limits) *Session {
+func NewSession(l *resourcelog.Log, epoch string, limits Limits) *Session {
 	return &Session{log: l, limits: limits, epoch: epoch, watch: map[string]*watch{}}
 }
 
@@ -123,7 +123,7 @@ func (s *Session) Next(now time.Time) *Response {
 			continue
 		}
 		budget := s.limits.ResponseBytes
-		if typeURL == log.AuthorizationType {
+		if typeURL == resourcelog.AuthorizationType {
 			budget = max(budget, s.limits.PolicyBytes)
 		}
 		if r := w.next(resources, removals, budget, now); r != nil {
@@ -174,7 +174,7 @@ func (s *Session) order() []string {
 }
 
 func rank(typeURL string) string {
-	if typeURL == log.AuthorizationType {
+	if typeURL == resourcelog.AuthorizationType {
 		return ""
 	}
 	return typeURL
@@ -183,15 +183,15 @@ func rank(typeURL string) string {
 // gates says through which generation a type's resources and removals may be sent now.
 func (s *Session) gates(w *watch, now time.Time) (resources, removals gate) {
 	switch w.typeURL {
-	case log.AddressType:
-		switch policies := s.watch[log.AuthorizationType]; {
+	case resourcelog.AddressType:
+		switch policies := s.watch[resourcelog.AuthorizationType]; {
 		case policies != nil:
 			return policies.settled, policies.settled
 		case !w.answered && now.Sub(w.since) < s.limits.TypeGrace:
 			return gate{}, gate{}
 		}
-	case log.AuthorizationType:
-		switch addresses := s.watch[log.AddressType]; {
+	case resourcelog.AuthorizationType:
+		switch addresses := s.watch[resourcelog.AddressType]; {
 		case addresses != nil:
 			// Where no Address has to change first, a removal comes with what else changes among policies, not after it.
 			if addresses.answered && addresses.outstanding == nil && addresses.lookups.len()+len(addresses.departed) == 0 {

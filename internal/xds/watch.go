@@ -7,7 +7,7 @@ import (
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
-	"lateen.dev/lateen/internal/log"
+	"lateen.dev/lateen/internal/resourcelog"
 )
 
 // everything is the name that subscribes to all resources of a type.
@@ -15,14 +15,14 @@ const everything = "*"
 
 // watch is what a client follows of one type.
 type watch struct {
-	log     *log.Log
+	log     *resourcelog.Log
 	typeURL string
 	since   time.Time
 	node    string // whose resources a client without wildcard needs unasked; empty: none's
 
 	// cursor has passed what the client was sent. Where removals wait for something that resources do not wait for,
 	// they have a cursor of their own; else it is nil.
-	cursor, removals *log.Cursor
+	cursor, removals *resourcelog.Cursor
 
 	wildcard bool
 	names    map[string]struct{} // what a client without wildcard asked for, as it wrote it
@@ -60,7 +60,7 @@ type gate struct {
 	through uint64
 }
 
-var openGate = gate{open: true, through: log.Forever}
+var openGate = gate{open: true, through: resourcelog.Forever}
 
 func (g gate) covers(generation uint64) bool { return g.open && generation <= g.through }
 
@@ -75,14 +75,14 @@ type refusal struct {
 type outstanding struct {
 	nonce            string
 	at               time.Time
-	resources        []*log.Resource
+	resources        []*resourcelog.Resource
 	settled, current gate // what the watch's become once it is answered
 }
 
-func newWatch(l *log.Log, typeURL, node string, now time.Time) *watch {
+func newWatch(l *resourcelog.Log, typeURL, node string, now time.Time) *watch {
 	w := &watch{log: l, typeURL: typeURL, node: node, since: now, cursor: l.Open(typeURL),
 		broad: map[string]struct{}{}, late: map[string]struct{}{}, refused: map[string]refusal{}}
-	if typeURL == log.AuthorizationType {
+	if typeURL == resourcelog.AuthorizationType {
 		w.removals = l.Open(typeURL)
 	}
 	return w
@@ -236,10 +236,12 @@ func (w *watch) follows(name string) bool {
 }
 
 // serves says whether a resource is one that the client needs to serve its node's pods.
-func (w *watch) serves(r *log.Resource) bool { return r != nil && r.Node != "" && r.Node == w.node }
+func (w *watch) serves(r *resourcelog.Resource) bool {
+	return r != nil && r.Node != "" && r.Node == w.node
+}
 
 // wants says whether a client without wildcard follows a resource.
-func (w *watch) wants(r *log.Resource) bool {
+func (w *watch) wants(r *resourcelog.Resource) bool {
 	if w.follows(r.Name) {
 		return true
 	}
@@ -329,10 +331,10 @@ func (w *watch) refusals() []Nack {
 
 // upToDate says whether the log has nothing that this watch has not passed, and through which generation.
 func (w *watch) upToDate() (generation uint64, ok bool) {
-	none := func(log.Event) bool { return false }
-	generation, ok = w.cursor.Read(log.Forever, none)
+	none := func(resourcelog.Event) bool { return false }
+	generation, ok = w.cursor.Read(resourcelog.Forever, none)
 	if ok && w.removals != nil {
-		_, ok = w.removals.Read(log.Forever, func(e log.Event) bool { return e.Resource != nil })
+		_, ok = w.removals.Read(resourcelog.Forever, func(e resourcelog.Event) bool { return e.Resource != nil })
 	}
 	return generation, ok
 }

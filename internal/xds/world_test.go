@@ -13,7 +13,7 @@ import (
 
 	"lateen.dev/lateen/internal/gen/security"
 	"lateen.dev/lateen/internal/gen/workload"
-	"lateen.dev/lateen/internal/log"
+	"lateen.dev/lateen/internal/resourcelog"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -21,49 +21,51 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // world is a log with a tiny mesh behind it and a clock that only moves when told.
 type world struct {
 	t          testing.TB
-	log        *log.Log
+	log        *resourcelog.Log
 	now        time.Time
 	generation uint64
 }
 
 func newWorld(t testing.TB) *world {
 	w := &world{t: t, now: start}
-	w.log = log.New(func() time.Time { return w.now }, log.AddressType, log.AuthorizationType)
+	w.log = resourcelog.New(func() time.Time { return w.now }, resourcelog.AddressType, resourcelog.AuthorizationType)
 	return w
 }
 
-func (w *world) apply(changes ...log.Change) {
+func (w *world) apply(changes ...resourcelog.Change) {
 	w.generation++
 	w.log.Append(w.generation, changes)
 }
 
 // pod makes a workload that names policies and belongs to services.
-func (w *world) pod(name, ip string, serial int, policies []string, services ...string) log.Change {
+func (w *world) pod(name, ip string, serial int, policies []string, services ...string) resourcelog.Change {
 	msg := &workload.Address{Type: &workload.Address_Workload{Workload: &workload.Workload{
 		Uid: name, Name: fmt.Sprint(serial), AuthorizationPolicies: policies,
 	}}}
-	return w.change(log.AddressType, name, []string{"/" + ip}, services, msg)
+	return w.change(resourcelog.AddressType, name, []string{"/" + ip}, services, msg)
 }
 
-func (w *world) service(name, ip string, serial int) log.Change {
+func (w *world) service(name, ip string, serial int) resourcelog.Change {
 	msg := &workload.Address{Type: &workload.Address_Service{Service: &workload.Service{Name: name, Hostname: fmt.Sprint(serial)}}}
-	return w.change(log.AddressType, name, []string{"/" + ip}, nil, msg)
+	return w.change(resourcelog.AddressType, name, []string{"/" + ip}, nil, msg)
 }
 
-func (w *world) policy(name string, serial int) log.Change {
-	return w.change(log.AuthorizationType, name, nil, nil, &security.Authorization{Name: name, Namespace: fmt.Sprint(serial)})
+func (w *world) policy(name string, serial int) resourcelog.Change {
+	return w.change(resourcelog.AuthorizationType, name, nil, nil, &security.Authorization{Name: name, Namespace: fmt.Sprint(serial)})
 }
 
-func (w *world) change(typeURL, name string, aliases, parents []string, msg proto.Message) log.Change {
+func (w *world) change(typeURL, name string, aliases, parents []string, msg proto.Message) resourcelog.Change {
 	w.t.Helper()
-	r, err := log.Encode(typeURL, name, aliases, parents, msg)
+	r, err := resourcelog.Encode(typeURL, name, aliases, parents, msg)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return log.Change{Type: typeURL, Name: name, Resource: r}
+	return resourcelog.Change{Type: typeURL, Name: name, Resource: r}
 }
 
-func gone(typeURL, name string) log.Change { return log.Change{Type: typeURL, Name: name} }
+func gone(typeURL, name string) resourcelog.Change {
+	return resourcelog.Change{Type: typeURL, Name: name}
+}
 
 // client is the other side of a session, as the protocol describes it.
 type client struct {
@@ -75,7 +77,7 @@ type client struct {
 
 func (w *world) connect(limits Limits) *client {
 	return &client{w: w, session: NewSession(w.log, "e", limits), pending: map[string]*discovery.DeltaDiscoveryResponse{},
-		state: map[string]map[string]*discovery.Resource{log.AddressType: {}, log.AuthorizationType: {}}}
+		state: map[string]map[string]*discovery.Resource{resourcelog.AddressType: {}, resourcelog.AuthorizationType: {}}}
 }
 
 // reconnect loses the stream and keeps the state, as a proxy does.
@@ -129,13 +131,13 @@ func (c *client) receive() *discovery.DeltaDiscoveryResponse {
 // checkPolicies holds the promise that makes a proxy safe: it knows every policy that its workloads name.
 func (c *client) checkPolicies() {
 	c.w.t.Helper()
-	for name, r := range c.state[log.AddressType] {
+	for name, r := range c.state[resourcelog.AddressType] {
 		msg, err := r.Resource.UnmarshalNew()
 		if err != nil {
 			c.w.t.Fatal(err)
 		}
 		for _, p := range msg.(*workload.Address).GetWorkload().GetAuthorizationPolicies() {
-			if c.state[log.AuthorizationType][p] == nil {
+			if c.state[resourcelog.AuthorizationType][p] == nil {
 				c.w.t.Fatalf("workload %s names policy %s, which the client does not have", name, p)
 			}
 		}
@@ -162,8 +164,8 @@ func (c *client) answer(typeURL string, refusal string) {
 func (c *client) settle() (responses []*discovery.DeltaDiscoveryResponse) {
 	c.w.t.Helper()
 	for range 10000 {
-		c.answer(log.AuthorizationType, "")
-		c.answer(log.AddressType, "")
+		c.answer(resourcelog.AuthorizationType, "")
+		c.answer(resourcelog.AddressType, "")
 		r := c.receive()
 		if r == nil {
 			return responses

@@ -8,17 +8,17 @@ import (
 	"lateen.dev/lateen/internal/translate"
 )
 
-// standIns are PeerAuthentications that stand in for versions that are refused. They hold beside what would count without them, and whom
+// strictFallbacks are PeerAuthentications that stand in for versions that are refused. They hold beside what would count without them, and whom
 // any of these keeps out is kept out: a stand-in closes, and opens nothing.
-type standIns struct {
+type strictFallbacks struct {
 	mesh       []*securityv1.PeerAuthentication
 	namespaces map[string][]*securityv1.PeerAuthentication
 	// closing are those of which the selector is lost, by namespace: every workload of it refuses plaintext, whatever else counts for it.
 	closing map[string]*securityv1.PeerAuthentication
 }
 
-func newStandIns() standIns {
-	return standIns{namespaces: map[string][]*securityv1.PeerAuthentication{}, closing: map[string]*securityv1.PeerAuthentication{}}
+func newStrictFallbacks() strictFallbacks {
+	return strictFallbacks{namespaces: map[string][]*securityv1.PeerAuthentication{}, closing: map[string]*securityv1.PeerAuthentication{}}
 }
 
 func (c *Compiler) standsIn(pa *securityv1.PeerAuthentication) bool {

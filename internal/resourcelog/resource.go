@@ -1,6 +1,6 @@
-// Package log owns what the control plane has to say: one append-only log per resource type, in which each resource stands once, encoded once.
+// Package resourcelog owns what the control plane has to say: one append-only log per resource type, in which each resource stands once, encoded once.
 // It does not know what the resources mean or how they travel; a reader is a position in the log and nothing more.
-package log
+package resourcelog
 
 import (
 	"crypto/sha256"

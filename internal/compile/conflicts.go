@@ -9,29 +9,29 @@ import (
 	"lateen.dev/lateen/internal/translate"
 )
 
-// rivalries holds how those fare who ask for one thing, settled once for all of them: with many of them, what each finds out for itself about
-// all others stops the control plane.
-type rivalries struct {
-	addresses map[netip.Addr]*rivals // those that ServiceEntries ask for
-	blocks    map[netip.Prefix]*rangeRivals
+// conflicts are the settled claims of several objects to one address, range or host. Each is settled once for all claimants: if each
+// claimant looked at all others, the work would grow with their square.
+type conflicts struct {
+	addresses map[netip.Addr]*claimants // those that ServiceEntries ask for
+	blocks    map[netip.Prefix]*rangeClaimants
 	// For one batch only:
 	firsts map[netip.Addr]model.Key // who is first of several at an address
-	hosts  map[string]*rivals
+	hosts  map[string]*claimants
 }
 
-func newRivalries() rivalries {
-	return rivalries{addresses: map[netip.Addr]*rivals{}, blocks: map[netip.Prefix]*rangeRivals{}, firsts: map[netip.Addr]model.Key{}, hosts: map[string]*rivals{}}
+func newConflicts() conflicts {
+	return conflicts{addresses: map[netip.Addr]*claimants{}, blocks: map[netip.Prefix]*rangeClaimants{}, firsts: map[netip.Addr]model.Key{}, hosts: map[string]*claimants{}}
 }
 
 // forget drops what held for the last batch.
-func (s *rivalries) forget() {
+func (s *conflicts) forget() {
 	clear(s.firsts)
 	clear(s.hosts)
 }
 
-// rivals are those who declare one host or address, or name one range.
-type rivals struct {
-	holder    model.Key // who has it with more right than any of them; then they do not count
+// claimants are the objects that declare one host or address, or name one range.
+type claimants struct {
+	holder    model.Key // the object with a better right than any claimant; if there is one, no claimant counts
 	in        map[string]inNamespace
 	count     int
 	elsewhere claim    // the one that counts in namespaces that declare none; empty if all are kept to their namespaces
@@ -44,7 +44,7 @@ type inNamespace struct {
 	best, public claim // public: of those that others may see
 }
 
-func (s *rivals) add(x claim) {
+func (s *claimants) add(x claim) {
 	if s.in == nil {
 		s.in = map[string]inNamespace{}
 	}
@@ -67,22 +67,22 @@ func (x claim) or(y claim) claim {
 	return x
 }
 
-func (s *rivals) settle() {
+func (s *claimants) settle() {
 	s.told = slices.Sorted(maps.Keys(s.in))
 	s.told = slices.Clone(s.told[:min(len(s.told), translate.MostOthers+1)])
 }
 
 // only is how those of one namespace fare among themselves.
-func (s *rivals) only(namespace string) *rivals {
+func (s *claimants) only(namespace string) *claimants {
 	own, ok := s.in[namespace]
 	if !ok {
-		return &rivals{}
+		return &claimants{}
 	}
-	return &rivals{in: map[string]inNamespace{namespace: own}, count: own.count, elsewhere: own.public, told: []string{namespace}}
+	return &claimants{in: map[string]inNamespace{namespace: own}, count: own.count, elsewhere: own.public, told: []string{namespace}}
 }
 
 // share says how one of them fares; not ok if there is no other.
-func (s *rivals) share(what string, key model.Key) (out translate.Shared, ok bool) {
+func (s *claimants) share(what string, key model.Key) (out translate.Shared, ok bool) {
 	if s == nil || s.count < 2 {
 		return out, false
 	}
@@ -102,7 +102,7 @@ func (s *rivals) share(what string, key model.Key) (out translate.Shared, ok boo
 }
 
 // differs says for which namespaces it is another answer than before: all, or what the function says.
-func (s *rivals) differs(old *rivals) (all bool, here func(namespace string) bool) {
+func (s *claimants) differs(old *claimants) (all bool, here func(namespace string) bool) {
 	here = func(namespace string) bool { return s.in[namespace].best.key != old.in[namespace].best.key }
 	switch {
 	case old == nil, s.holder != old.holder, (s.count < 2) != (old.count < 2):
@@ -115,9 +115,9 @@ func (s *rivals) differs(old *rivals) (all bool, here func(namespace string) boo
 	return slices.ContainsFunc(s.told, here), here
 }
 
-// rangeRivals are those who name one range, and what there is of it for them.
-type rangeRivals struct {
-	rivals
+// rangeClaimants are the objects that name one range, and the part of it that is left for them.
+type rangeClaimants struct {
+	claimants
 	mesh           string    // why nobody has it; empty if that is not so
 	place          model.Key // the node or pod on a node's network in a narrow one
 	tenant, second model.Key // the first pod or Service in a narrow one, and the first of another namespace
@@ -126,13 +126,13 @@ type rangeRivals struct {
 }
 
 // nothingLeft says whether nodes and their pods have all of a range.
-func (s *rivalries) nothingLeft(block netip.Prefix) bool {
+func (s *conflicts) nothingLeft(block netip.Prefix) bool {
 	r := s.blocks[block]
 	return r != nil && len(r.left.Blocks) == 0
 }
 
 // keptOut says who keeps entries of a namespace out of the whole range; empty if nobody does.
-func (s *rangeRivals) keptOut(namespace string) string {
+func (s *rangeClaimants) keptOut(namespace string) string {
 	if s.mesh != "" {
 		return s.mesh
 	}
@@ -148,12 +148,12 @@ func (s *rangeRivals) keptOut(namespace string) string {
 
 // settleAddress finds how those fare now that ask for an address, and tells of the ones who are to hear of it.
 func (c *Compiler) settleAddress(addr netip.Addr, touch func(model.Key)) {
-	asking, old := c.asks.by[addr], c.rivalries.addresses[addr]
+	asking, old := c.asks.by[addr], c.conflicts.addresses[addr]
 	if asking.empty() {
-		delete(c.rivalries.addresses, addr)
+		delete(c.conflicts.addresses, addr)
 		return
 	}
-	now := &rivals{}
+	now := &claimants{}
 	now.holder, _ = c.first(addr)
 	for key := range asking.all {
 		c.looked++
@@ -162,7 +162,7 @@ func (c *Compiler) settleAddress(addr netip.Addr, touch func(model.Key)) {
 		}
 	}
 	now.settle()
-	c.rivalries.addresses[addr] = now
+	c.conflicts.addresses[addr] = now
 	all, here := now.differs(old)
 	if autoPrefix4.Contains(addr) || autoPrefix6.Contains(addr) {
 		all = true // such a one may be taken back for any of them from whom it was chosen for
@@ -176,9 +176,9 @@ func (c *Compiler) settleAddress(addr netip.Addr, touch func(model.Key)) {
 
 // settleRange does the same for those that name a range.
 func (c *Compiler) settleRange(block netip.Prefix, touch func(model.Key)) {
-	naming, old := c.ranges.by[block], c.rivalries.blocks[block]
+	naming, old := c.ranges.by[block], c.conflicts.blocks[block]
 	if len(naming) == 0 {
-		delete(c.rivalries.blocks, block)
+		delete(c.conflicts.blocks, block)
 		return
 	}
 	now := c.inRange(block)
@@ -189,10 +189,10 @@ func (c *Compiler) settleRange(block netip.Prefix, touch func(model.Key)) {
 		}
 	}
 	now.settle()
-	c.rivalries.blocks[block] = now
+	c.conflicts.blocks[block] = now
 	all, here := true, func(string) bool { return true }
 	if old != nil {
-		all, here = now.differs(&old.rivals)
+		all, here = now.differs(&old.claimants)
 		all = all || now.owner != old.owner || now.left.Theirs != old.left.Theirs || !slices.Equal(now.left.Blocks, old.left.Blocks)
 	}
 	for key := range naming {
@@ -202,12 +202,12 @@ func (c *Compiler) settleRange(block netip.Prefix, touch func(model.Key)) {
 	}
 }
 
-// hostRivals is how those fare who speak for a host in their namespaces.
-func (c *Compiler) hostRivals(host string) *rivals {
-	if s := c.rivalries.hosts[host]; s != nil {
+// hostClaimants is how those fare who speak for a host in their namespaces.
+func (c *Compiler) hostClaimants(host string) *claimants {
+	if s := c.conflicts.hosts[host]; s != nil {
 		return s
 	}
-	s := &rivals{}
+	s := &claimants{}
 	for _, owner := range c.hosts.owners[host] {
 		c.looked++
 		x := c.claim(owner)
@@ -215,6 +215,6 @@ func (c *Compiler) hostRivals(host string) *rivals {
 		s.add(x)
 	}
 	s.settle()
-	c.rivalries.hosts[host] = s
+	c.conflicts.hosts[host] = s
 	return s
 }

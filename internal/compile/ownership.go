@@ -11,8 +11,8 @@ import (
 	"lateen.dev/lateen/internal/translate"
 )
 
-// contests holds what becomes of PeerAuthentications that select workloads: one counts for a workload, however many select it.
-type contests struct {
+// ownership records which PeerAuthentication counts for each workload: exactly one, however many select it.
+type ownership struct {
 	standing map[model.Key]*standing
 	// selecting are, by workload, those that select it.
 	selecting map[model.Key][]model.Key
@@ -29,28 +29,28 @@ type standing struct {
 	closed map[model.Key]model.Key
 }
 
-func newContests() contests {
-	return contests{standing: map[model.Key]*standing{}, selecting: map[model.Key][]model.Key{}, hostPods: map[string]map[model.Key]bool{}}
+func newOwnership() ownership {
+	return ownership{standing: map[model.Key]*standing{}, selecting: map[model.Key][]model.Key{}, hostPods: map[string]map[model.Key]bool{}}
 }
 
 func peerKey(pa *securityv1.PeerAuthentication) model.Key {
 	return model.Key{Group: model.SecurityGroup, Kind: "PeerAuthentication", Namespace: pa.Namespace, Name: pa.Name}
 }
 
-// contest notes which PeerAuthentications select a workload, none if it is gone. All that are concerned are told anew.
-func (c *Compiler) contest(b *batch, workload model.Key, selecting []*securityv1.PeerAuthentication) {
-	for _, key := range c.contests.selecting[workload] {
+// settleOwner records which PeerAuthentications select a workload, none if it is gone. It marks the old and the new ones for new conditions.
+func (c *Compiler) settleOwner(b *batch, workload model.Key, selecting []*securityv1.PeerAuthentication) {
+	for _, key := range c.ownership.selecting[workload] {
 		b.told[key] = true
-		s := c.contests.standing[key]
+		s := c.ownership.standing[key]
 		s.chosen--
 		delete(s.lost, workload)
 		delete(s.host, workload)
 		delete(s.closed, workload)
 		if s.chosen == 0 {
-			delete(c.contests.standing, key)
+			delete(c.ownership.standing, key)
 		}
 	}
-	delete(c.contests.selecting, workload)
+	delete(c.ownership.selecting, workload)
 	winner, standIns := c.counting(selecting)
 	closer := closer(winner, standIns, c.peers.inherited(workload.Namespace))
 	if winner == nil && len(standIns) > 0 {
@@ -60,10 +60,10 @@ func (c *Compiler) contest(b *batch, workload model.Key, selecting []*securityv1
 	for _, pa := range selecting {
 		key := peerKey(pa)
 		b.told[key] = true
-		s := c.contests.standing[key]
+		s := c.ownership.standing[key]
 		if s == nil {
 			s = &standing{lost: map[model.Key]model.Key{}, host: map[model.Key]bool{}, closed: map[model.Key]model.Key{}}
-			c.contests.standing[key] = s
+			c.ownership.standing[key] = s
 		}
 		s.chosen++
 		if onHost {
@@ -75,7 +75,7 @@ func (c *Compiler) contest(b *batch, workload model.Key, selecting []*securityv1
 		case closer != nil && !c.standsIn(pa):
 			s.closed[workload] = peerKey(closer)
 		}
-		c.contests.selecting[workload] = append(c.contests.selecting[workload], key)
+		c.ownership.selecting[workload] = append(c.ownership.selecting[workload], key)
 	}
 }
 
@@ -86,7 +86,7 @@ func (c *Compiler) noteHostPod(b *batch, workload model.Key) bool {
 		pod, ok := c.store.Pod(workload)
 		is = ok && pod.Spec.HostNetwork
 	}
-	pods := c.contests.hostPods[workload.Namespace]
+	pods := c.ownership.hostPods[workload.Namespace]
 	if pods[workload] == is {
 		return is
 	}
@@ -97,7 +97,7 @@ func (c *Compiler) noteHostPod(b *batch, workload model.Key) bool {
 	case !is:
 		delete(pods, workload)
 	case pods == nil:
-		c.contests.hostPods[workload.Namespace] = map[model.Key]bool{workload: true}
+		c.ownership.hostPods[workload.Namespace] = map[model.Key]bool{workload: true}
 	default:
 		pods[workload] = true
 	}
@@ -139,7 +139,7 @@ func (c *Compiler) tellPeers(b *batch) {
 			inherited = translate.Inherited(c.peers.mesh, nil)
 		}
 		conditions := translate.PeerAuthenticationConditions(pa, winner)
-		if s := c.contests.standing[key]; s != nil {
+		if s := c.ownership.standing[key]; s != nil {
 			conditions = translate.Overruled(conditions, by(s.lost), len(s.lost), s.chosen)
 			conditions = translate.Uncaptured(pa, conditions, podNames(s.host), s.chosen)
 			if len(s.closed) > 0 {
@@ -151,7 +151,7 @@ func (c *Compiler) tellPeers(b *batch) {
 		}
 		// A policy for the whole mesh would name what every cluster's system runs, and so is silent.
 		if !translate.Selects(pa) && pa.Namespace != c.mesh.RootNamespace {
-			conditions = translate.Uncaptured(pa, conditions, podNames(c.contests.hostPods[pa.Namespace]), 0)
+			conditions = translate.Uncaptured(pa, conditions, podNames(c.ownership.hostPods[pa.Namespace]), 0)
 		}
 		if closing := c.peers.standIns.closing[pa.Namespace]; closing != nil {
 			conditions = translate.Shut(pa, conditions, closing)

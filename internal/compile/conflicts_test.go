@@ -16,9 +16,9 @@ import (
 	"lateen.dev/lateen/internal/translate"
 )
 
-// TestOneChangeAmongManyRivalsIsLittleWork counts what is compiled and looked at for one more of many entries that ask for one thing: nobody
+// TestOneChangeAmongManyClaimantsIsLittleWork counts what is compiled and looked at for one more of many entries that ask for one thing: nobody
 // who may write entries may stop the control plane with them.
-func TestOneChangeAmongManyRivalsIsLittleWork(t *testing.T) {
+func TestOneChangeAmongManyClaimantsIsLittleWork(t *testing.T) {
 	const many = 400
 	for name, asked := range map[string]string{
 		"an address":     "hosts: [h%d.example.com], resolution: NONE, addresses: [192.0.2.1]",
@@ -32,7 +32,7 @@ func TestOneChangeAmongManyRivalsIsLittleWork(t *testing.T) {
 				entry := func(i int, day string) string {
 					return serviceEntry(fmt.Sprintf("ns%03d", i%namespaces), fmt.Sprintf("e%03d", i), day, fmt.Sprintf(asked, i))
 				}
-				// work is what a change costs. A look at each rival is little; compiling each is not.
+				// work is what a change costs. A look at each claimant is little; compiling each is not.
 				work := func(what string, compiled, looked int, change func()) {
 					t.Helper()
 					wasCompiled, wasLooked := p.compiled, p.looked
@@ -64,10 +64,10 @@ func TestOneChangeAmongManyRivalsIsLittleWork(t *testing.T) {
 	}
 }
 
-// TestRivalsFareAsEachWouldFindOut applies random changes to entries, Services, pods and nodes that are after the same few things. Now
+// TestClaimantsFareAsEachWouldFindOut applies random changes to entries, Services, pods and nodes that are after the same few things. Now
 // and then what every entry has and is told of others is compared with what it would find by looking at all others itself, and all that was said
 // with what a compiler says that sees the outcome only.
-func TestRivalsFareAsEachWouldFindOut(t *testing.T) {
+func TestClaimantsFareAsEachWouldFindOut(t *testing.T) {
 	for seed := range uint64(12) {
 		rng := rand.New(rand.NewPCG(seed, 9))
 		pick := func(options ...string) string { return options[rng.IntN(len(options))] }
@@ -140,7 +140,7 @@ func TestRivalsFareAsEachWouldFindOut(t *testing.T) {
 		for key := range live {
 			p.remove(key)
 		}
-		if left := len(p.misplaced) + len(p.occupants.first) + len(p.occupants.outside) + p.occupants.inside + p.occupants.unknown + len(p.asks.by) + len(p.asks.right) + len(p.claims.by) + len(p.ranges.by) + len(p.rivalries.addresses) + len(p.rivalries.blocks); left != 0 {
+		if left := len(p.misplaced) + len(p.occupants.first) + len(p.occupants.outside) + p.occupants.inside + p.occupants.unknown + len(p.asks.by) + len(p.asks.right) + len(p.claims.by) + len(p.ranges.by) + len(p.conflicts.addresses) + len(p.conflicts.blocks); left != 0 {
 			t.Errorf("seed %d: without objects the compiler keeps %d of them", seed, left)
 		}
 	}
