@@ -151,10 +151,14 @@ var denied = map[string]map[string]string{
 		"internal/resourcelog": "sources produce typed objects, nothing derived",
 		"internal/engine":      "the control plane is the same on both engines",
 	},
+	"internal/wirekind": {
+		"internal/": "a kind is declared by its messages and the log's registry; how it is compiled or sent must not matter",
+	},
 	"internal/xds": {
-		"internal/source": "sources produce, xds distributes, and neither knows the other",
-		"internal/model":  "xds distributes encoded resources and does not look into objects",
-		"internal/engine": "the control plane is the same on both engines",
+		"internal/wirekind": "xds reads the log's registry and knows no kind",
+		"internal/source":   "sources produce, xds distributes, and neither knows the other",
+		"internal/model":    "xds distributes encoded resources and does not look into objects",
+		"internal/engine":   "the control plane is the same on both engines",
 	},
 	"internal/kube": {
 		"internal/": "how an API server is reached is the same whatever is asked of it",
@@ -181,6 +185,7 @@ var allowed = map[string][]string{
 	"internal/model":       {"internal/gen/", "internal/model"},
 	"internal/kube":        {"internal/kube"},
 	"internal/resourcelog": {"internal/resourcelog"},
+	"internal/wirekind":    {"internal/gen/", "internal/resourcelog", "internal/wirekind"},
 	"internal/agent":       {},
 	"internal/engine":      {},
 }

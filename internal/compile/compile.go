@@ -9,8 +9,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"lateen.dev/lateen/internal/gen/security"
-	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/translate"
@@ -149,20 +147,14 @@ func (c *Compiler) keepAssignments(b *batch) {
 
 // emit puts a resource that was made of the source objects into the log.
 func (c *Compiler) emit(b *batch, typeURL, name string, aliases, parents []string, message proto.Message, sources ...model.Key) {
-	r, err := resourcelog.Encode(typeURL, name, aliases, parents, message)
+	r, err := c.log.Kinds().Of(typeURL).Encode(name, aliases, parents, message)
 	if err != nil {
 		// Only text that is not UTF-8 gets here, and no decoder lets that in. The last good version stays.
 		c.logger.Error("compile: a resource was not encoded", "type", typeURL, "name", name, "error", err)
 		return
 	}
-	if policy, ok := message.(*security.Authorization); ok {
-		r.Broad = policy.Scope != security.Scope_WORKLOAD_SELECTOR
-	}
 	for _, key := range sources {
 		r.Sources = append(r.Sources, resourcelog.Source{Group: key.Group, Kind: key.Kind, Namespace: key.Namespace, Name: key.Name})
-	}
-	if address, ok := message.(*workload.Address); ok {
-		r.Node = address.GetWorkload().GetNode()
 	}
 	b.changes = append(b.changes, resourcelog.Change{Type: typeURL, Name: name, Resource: r})
 }

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"lateen.dev/lateen/internal/model"
-	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/source/files"
+	"lateen.dev/lateen/internal/wirekind"
 )
 
 // FuzzCompile gives the compiler whatever the decoder takes: no panic, every resource decodes and is one that proxies take, and removing the objects again leaves nothing.
@@ -42,7 +42,7 @@ func FuzzCompile(f *testing.F) {
 		p.taken()
 		p.Apply(put)
 		p.Apply(removed)
-		for _, typeURL := range []string{resourcelog.AddressType, resourcelog.AuthorizationType} {
+		for _, typeURL := range []string{wirekind.Address, wirekind.Authorization} {
 			for _, r := range p.log.Live(typeURL) {
 				t.Errorf("%s is left", r.Name)
 			}

@@ -6,8 +6,8 @@ import (
 
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
-	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/translate"
+	"lateen.dev/lateen/internal/wirekind"
 )
 
 // gateways holds the waypoints and the entrances to other networks, and who asked for them: whoever asked is compiled again when the
@@ -102,12 +102,12 @@ func (c *Compiler) settleGateway(b *batch, key model.Key) {
 	names := map[string]bool{}
 	for _, n := range networks {
 		names[n.Workload.Uid] = true
-		c.emit(b, resourcelog.AddressType, n.Workload.Uid, translate.WorkloadAliases(n.Workload), nil,
+		c.emit(b, wirekind.Address, n.Workload.Uid, translate.WorkloadAliases(n.Workload), nil,
 			&workload.Address{Type: &workload.Address_Workload{Workload: n.Workload}}, key)
 	}
 	for name := range c.gateways.resources[key] {
 		if !names[name] {
-			b.remove(resourcelog.AddressType, name)
+			b.remove(wirekind.Address, name)
 		}
 	}
 	if len(networks) == 0 {

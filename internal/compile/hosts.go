@@ -12,8 +12,8 @@ import (
 
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
-	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/translate"
+	"lateen.dev/lateen/internal/wirekind"
 )
 
 // hosts holds which object speaks for which host name: several may declare one.
@@ -269,7 +269,7 @@ func (c *Compiler) compileService(b *batch, key model.Key) {
 	publish := func(s *workload.Service) {
 		name := s.Namespace + "/" + s.Hostname
 		published[name] = true
-		c.emit(b, resourcelog.AddressType, name, translate.ServiceAliases(s), nil, &workload.Address{Type: &workload.Address_Service{Service: s}}, key)
+		c.emit(b, wirekind.Address, name, translate.ServiceAliases(s), nil, &workload.Address{Type: &workload.Address_Service{Service: s}}, key)
 	}
 	if key.Kind == "Service" {
 		c.gateways.forget(key) // an entry also asks for its endpoints, and those questions stay
@@ -315,7 +315,7 @@ func (c *Compiler) compileService(b *batch, key model.Key) {
 		// Unless another object speaks for it now, which says so itself.
 		owner, ok := c.hosts.owner(name)
 		if !ok || owner == key {
-			b.remove(resourcelog.AddressType, name)
+			b.remove(wirekind.Address, name)
 		}
 		if !ok {
 			c.assignments.release(name)

@@ -8,6 +8,7 @@ import (
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/translate"
+	"lateen.dev/lateen/internal/wirekind"
 )
 
 // peerScopes holds which PeerAuthentication counts for the mesh and for each namespace.
@@ -101,11 +102,11 @@ func (c *Compiler) compilePeers(b *batch) {
 			sources[i] = peerKey(pa)
 		}
 		slices.SortFunc(sources, model.Key.Compare)
-		c.emit(b, resourcelog.AuthorizationType, name, nil, nil, strict, sources...)
+		c.emit(b, wirekind.Authorization, name, nil, nil, strict, sources...)
 	}
 	for name := range old.converted {
 		if !c.peers.converted[name] {
-			b.changes = append(b.changes, resourcelog.Change{Type: resourcelog.AuthorizationType, Name: name})
+			b.changes = append(b.changes, resourcelog.Change{Type: wirekind.Authorization, Name: name})
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/translate"
+	"lateen.dev/lateen/internal/wirekind"
 )
 
 func (c *Compiler) compilePolicy(b *batch, key model.Key) {
@@ -22,7 +23,7 @@ func (c *Compiler) compilePolicy(b *batch, key model.Key) {
 		}
 	}
 	if had && c.published[key] != before {
-		b.remove(resourcelog.AuthorizationType, before)
+		b.remove(wirekind.Authorization, before)
 	}
 }
 
@@ -41,7 +42,7 @@ func (c *Compiler) publishPolicy(b *batch, key model.Key, policy *security.Autho
 	anew := byName && len(b.policies) > 1 && c.edited(key, policy)
 	policy.Name = c.assignments.policyName(policyObject(key), policy.Name, digest(binding), digest(string(content)), !byName, anew)
 	name := policy.Namespace + "/" + policy.Name
-	c.emit(b, resourcelog.AuthorizationType, name, nil, nil, policy, key)
+	c.emit(b, wirekind.Authorization, name, nil, nil, policy, key)
 	return name
 }
 
@@ -54,12 +55,12 @@ func (c *Compiler) edited(key model.Key, policy *security.Authorization) bool {
 	if !ok {
 		return false
 	}
-	old := c.log.Get(resourcelog.AuthorizationType, policy.Namespace+"/"+name.Name)
+	old := c.log.Get(wirekind.Authorization, policy.Namespace+"/"+name.Name)
 	if old == nil {
 		return false
 	}
 	same := proto.CloneOf(policy)
 	same.Name = name.Name
-	now, err := resourcelog.Encode(resourcelog.AuthorizationType, old.Name, nil, nil, same)
+	now, err := resourcelog.Encode(wirekind.Authorization, old.Name, nil, nil, same)
 	return err != nil || now.Version != old.Version
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"lateen.dev/lateen/internal/model"
-	"lateen.dev/lateen/internal/resourcelog"
+	"lateen.dev/lateen/internal/wirekind"
 )
 
 // entryOf is a ServiceEntry of a namespace with hosts that need virtual addresses.
@@ -215,7 +215,7 @@ func TestReplicasNameABindingAlike(t *testing.T) {
 	}
 	// What holds for everybody has its own name on all.
 	young.put(authorization("shop", "everybody", "rules: [{}]"))
-	if young.log.Get(resourcelog.AuthorizationType, "shop/everybody") == nil {
+	if young.log.Get(wirekind.Authorization, "shop/everybody") == nil {
 		t.Error("a policy without a selector has lost its name")
 	}
 }

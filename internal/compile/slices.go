@@ -9,8 +9,8 @@ import (
 
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
-	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/translate"
+	"lateen.dev/lateen/internal/wirekind"
 )
 
 // touchSlice looks at a slice whose Service's pods do not say themselves what it says, and keeps in mind whose it is.
@@ -132,7 +132,7 @@ func (c *Compiler) compileSlice(b *batch, key model.Key) {
 		for _, w := range workloads {
 			now[w.Uid] = true
 			// Nobody finds it by its address.
-			c.emit(b, resourcelog.AddressType, w.Uid, nil, slices.Sorted(maps.Keys(w.Services)), &workload.Address{Type: &workload.Address_Workload{Workload: w}}, key)
+			c.emit(b, wirekind.Address, w.Uid, nil, slices.Sorted(maps.Keys(w.Services)), &workload.Address{Type: &workload.Address_Workload{Workload: w}}, key)
 		}
 	}
 	c.replaceEndpoints(b, key, now)
@@ -142,7 +142,7 @@ func (c *Compiler) compileSlice(b *batch, key model.Key) {
 func (c *Compiler) replaceEndpoints(b *batch, key model.Key, now map[string]bool) {
 	for name := range c.endpoints[key] {
 		if !now[name] {
-			b.remove(resourcelog.AddressType, name)
+			b.remove(wirekind.Address, name)
 		}
 	}
 	if len(now) == 0 {

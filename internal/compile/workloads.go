@@ -9,8 +9,8 @@ import (
 
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
-	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/translate"
+	"lateen.dev/lateen/internal/wirekind"
 )
 
 // compileWorkload compiles a pod, a WorkloadEntry, or the endpoints of a ServiceEntry or an EndpointSlice.
@@ -23,7 +23,7 @@ func (c *Compiler) compileWorkload(b *batch, key model.Key) {
 			c.misplaced.note(key, nil)
 			c.gateways.forget(key)
 			c.settleOwner(b, key, nil)
-			b.remove(resourcelog.AddressType, name)
+			b.remove(wirekind.Address, name)
 			return
 		}
 		in := c.workloadInput(b, key)
@@ -39,7 +39,7 @@ func (c *Compiler) compileWorkload(b *batch, key model.Key) {
 		if !ok {
 			c.gateways.forget(key)
 			c.settleOwner(b, key, nil)
-			b.remove(resourcelog.AddressType, name)
+			b.remove(wirekind.Address, name)
 			return
 		}
 		w, conditions := translate.WorkloadEntry(c.mesh, we, c.workloadInput(b, key))
@@ -110,8 +110,8 @@ func (c *Compiler) workloadInput(b *batch, key model.Key) translate.WorkloadInpu
 // publish puts an object's workload into the log, or takes it out if there is none.
 func (c *Compiler) publish(b *batch, key model.Key, name string, w *workload.Workload) {
 	if w == nil {
-		b.remove(resourcelog.AddressType, name)
+		b.remove(wirekind.Address, name)
 		return
 	}
-	c.emit(b, resourcelog.AddressType, name, translate.WorkloadAliases(w), slices.Sorted(maps.Keys(w.Services)), &workload.Address{Type: &workload.Address_Workload{Workload: w}}, key)
+	c.emit(b, wirekind.Address, name, translate.WorkloadAliases(w), slices.Sorted(maps.Keys(w.Services)), &workload.Address{Type: &workload.Address_Workload{Workload: w}}, key)
 }

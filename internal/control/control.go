@@ -31,6 +31,7 @@ import (
 	"lateen.dev/lateen/internal/source/files"
 	"lateen.dev/lateen/internal/status"
 	"lateen.dev/lateen/internal/translate"
+	"lateen.dev/lateen/internal/wirekind"
 	"lateen.dev/lateen/internal/xds"
 )
 
@@ -117,7 +118,7 @@ type Control struct {
 func New(opts Options, logger *slog.Logger) (*Control, error) {
 	now := time.Now
 	store := model.NewStore()
-	c := &Control{opts: opts, logger: logger, store: store, log: resourcelog.New(now, resourcelog.AddressType, resourcelog.AuthorizationType)}
+	c := &Control{opts: opts, logger: logger, store: store, log: resourcelog.New(now, wirekind.Mesh)}
 	c.metrics = status.NewMetrics(opts.Version, func() time.Time { return c.authority.Signer().RootNotAfter() })
 	var err error
 	if c.parts, err = assemble(opts, store, c.metrics, now, logger); err != nil {

@@ -22,7 +22,8 @@ type Change struct {
 
 // Log holds one log per type; all of them share the generations. One goroutine appends; any number read.
 type Log struct {
-	now func() time.Time
+	now   func() time.Time
+	kinds *Kinds
 
 	mu         sync.RWMutex
 	generation uint64
@@ -59,20 +60,20 @@ type mark struct {
 // keptMarks bounds the memory for marks; a client further behind than that is measured from the oldest kept.
 const keptMarks = 1024
 
-// New returns a log that serves the given types. now is the clock by which delays are measured.
-func New(now func() time.Time, types ...string) *Log {
-	l := &Log{now: now, types: map[string]*typeLog{}, changed: make(chan struct{})}
-	for _, t := range types {
-		l.types[t] = &typeLog{last: map[string]int{}, index: newNameIndex(), next: 1, cursors: map[*Cursor]struct{}{}}
+// New returns a log of the given kinds. now is the clock by which delays are measured.
+func New(now func() time.Time, kinds *Kinds) *Log {
+	l := &Log{now: now, kinds: kinds, types: map[string]*typeLog{}, changed: make(chan struct{})}
+	for _, k := range kinds.All() {
+		l.types[k.TypeURL] = &typeLog{last: map[string]int{}, index: newNameIndex(), next: 1, cursors: map[*Cursor]struct{}{}}
 	}
 	return l
 }
 
-// Types lists the types that the log serves, sorted.
-func (l *Log) Types() []string { return slices.Sorted(maps.Keys(l.types)) }
+// Kinds is the registry of the kinds that the log serves.
+func (l *Log) Kinds() *Kinds { return l.kinds }
 
-// Serves says whether the log has a type.
-func (l *Log) Serves(typeURL string) bool { return l.types[typeURL] != nil }
+// Types lists the type URLs that the log serves, sorted by name.
+func (l *Log) Types() []string { return slices.Sorted(maps.Keys(l.types)) }
 
 // Append adds a generation, which must be greater than the last. Changes that change nothing are dropped; it
 // reports how many were not.

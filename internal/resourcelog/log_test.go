@@ -29,7 +29,15 @@ func set(t testing.TB, name, content string) Change {
 
 func unset(name string) Change { return Change{Type: AddressType, Name: name} }
 
-func newLog() *Log { return New(time.Now, AddressType, AuthorizationType) }
+// The kinds of the tests.
+const (
+	AddressType       = "type.googleapis.com/istio.workload.Address"
+	AuthorizationType = "type.googleapis.com/istio.security.Authorization"
+)
+
+var testKinds = NewKinds(Kind{TypeURL: AddressType}, Kind{TypeURL: AuthorizationType})
+
+func newLog() *Log { return New(time.Now, testKinds) }
 
 func readAll(c *Cursor, through uint64) (events []Event, generation uint64, complete bool) {
 	generation, complete = c.Read(through, func(e Event) bool {
@@ -193,7 +201,7 @@ func TestLookupByNameAliasAndParent(t *testing.T) {
 
 func TestFirstAfterMeasuresFromTheOldestUnseenChange(t *testing.T) {
 	now := time.Unix(1000, 0)
-	l := New(func() time.Time { return now }, AddressType)
+	l := New(func() time.Time { return now }, testKinds)
 	l.Append(1, []Change{set(t, "a", "1")})
 	now = now.Add(time.Second)
 	l.Append(2, nil)

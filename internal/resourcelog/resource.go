@@ -13,12 +13,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// The resource types that node proxies ask for, by the names they use on the wire.
-const (
-	AddressType       = "type.googleapis.com/istio.workload.Address"
-	AuthorizationType = "type.googleapis.com/istio.security.Authorization"
-)
-
 // resourcesField is the number of DeltaDiscoveryResponse.resources.
 const resourcesField = 2
 
@@ -44,6 +38,15 @@ type Resource struct {
 // Source names an object that a resource was made of.
 type Source struct {
 	Group, Kind, Namespace, Name string
+}
+
+// Encode makes a resource of a message, with what its kind derives from the message.
+func (k *Kind) Encode(name string, aliases, parents []string, message proto.Message) (*Resource, error) {
+	r, err := Encode(k.TypeURL, name, aliases, parents, message)
+	if err == nil && k.Annotate != nil {
+		k.Annotate(r, message)
+	}
+	return r, err
 }
 
 // Encode makes a resource of a message. typeURL must be the type's full URL.

@@ -7,11 +7,12 @@ import (
 
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/resourcelog"
+	"lateen.dev/lateen/internal/wirekind"
 	"lateen.dev/lateen/internal/xds"
 )
 
 func refusing(node string, nacks ...xds.Nack) xds.ClientState {
-	return xds.ClientState{Client: xds.Client{Node: node}, Types: []xds.State{{Type: resourcelog.AuthorizationType, Refused: nacks}}}
+	return xds.ClientState{Client: xds.Client{Node: node}, Types: []xds.State{{Type: wirekind.Authorization, Refused: nacks}}}
 }
 
 func TestWhatProxiesRefuseIsSaidOfTheirObjects(t *testing.T) {

@@ -42,7 +42,7 @@ func (b *builder) remove(name string) bool {
 
 // next builds the next response that the gates let through and makes it outstanding. It returns nil if there is nothing to say.
 func (w *watch) next(resources, removals gate, budget int, now time.Time) *Response {
-	b := &builder{response: &Response{Type: w.typeURL}, budget: budget}
+	b := &builder{response: &Response{Type: w.kind.TypeURL}, budget: budget}
 	settled, current := w.settled, w.current
 
 	// The order matters: a name that departed before this stream began may have come back, and the log says so last.
@@ -86,7 +86,7 @@ func (w *watch) tellDeparted(b *builder, removals gate) bool {
 		return false
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.departed)) {
-		if w.log.Get(w.typeURL, name) != nil {
+		if w.get(name) != nil {
 			delete(w.departed, name) // it is back, and from here on the log tells
 			continue
 		}
@@ -103,6 +103,7 @@ func (w *watch) forget(name string) {
 	delete(w.departed, name)
 	delete(w.retained, name)
 	delete(w.held, name)
+	delete(w.given, name)
 	delete(w.broad, name)
 	delete(w.late, name)
 	delete(w.refused, name)
@@ -123,6 +124,9 @@ func (w *watch) give(b *builder, r *resourcelog.Resource) bool {
 	if !w.wildcard {
 		w.held[r.Name] = r.Version
 	}
+	if w.given != nil {
+		w.given[r.Name] = struct{}{}
+	}
 	return true
 }
 
@@ -138,7 +142,7 @@ func (w *watch) postpone(r *resourcelog.Resource) bool {
 // tellLate sends what must be named to hold and took the place of something that held unnamed. It reports whether all was told.
 func (w *watch) tellLate(b *builder, removals gate) bool {
 	for _, name := range slices.Sorted(maps.Keys(w.late)) {
-		r, generation := w.log.Find(w.typeURL, name)
+		r, generation := w.find(name)
 		if r == nil || r.Broad {
 			delete(w.late, name) // it changed once more, and the log tells
 			continue
@@ -156,11 +160,11 @@ func (w *watch) tellLookups(b *builder, resources gate) bool {
 		return true
 	}
 	// What is looked up is of the present, so the gate must let the present through.
-	if _, generation := w.log.Head(w.typeURL); !resources.covers(generation) {
+	if _, generation := w.log.Head(w.kind.TypeURL); !resources.covers(generation) {
 		return false
 	}
 	for i, name := range w.lookups.names {
-		found := w.log.Lookup(w.typeURL, name)
+		found := w.lookup(name)
 		if len(found) == 0 {
 			// So the protocol says that there is no such resource.
 			if !b.remove(name) {
@@ -193,7 +197,7 @@ func (w *watch) tellLog(b *builder, resources gate) (generation uint64, complete
 	position := w.cursor.Position()
 	generation, complete = w.cursor.Read(resources.through, func(e resourcelog.Event) bool {
 		told := true
-		switch {
+		switch e = w.see(e); {
 		case e.Resource != nil:
 			told = w.tellResource(b, e.Resource)
 		case w.removals == nil:
@@ -213,7 +217,7 @@ func (w *watch) tellLog(b *builder, resources gate) (generation uint64, complete
 func (w *watch) tellRemovals(b *builder, removals gate) (complete bool) {
 	position := w.removals.Position()
 	_, complete = w.removals.Read(resourcelog.Forever, func(e resourcelog.Event) bool {
-		if e.Resource == nil && (!removals.covers(e.Generation) || !w.tellRemoval(b, e)) {
+		if e = w.see(e); e.Resource == nil && (!removals.covers(e.Generation) || !w.tellRemoval(b, e)) {
 			return false
 		}
 		position = e.Position
@@ -245,6 +249,9 @@ func (w *watch) tellResource(b *builder, r *resourcelog.Resource) bool {
 }
 
 func (w *watch) tellRemoval(b *builder, e resourcelog.Event) bool {
+	if _, has := w.given[e.Name]; !has && w.given != nil {
+		return true
+	}
 	if w.wildcard {
 		if e.Position <= w.catchUp {
 			return true

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"lateen.dev/lateen/internal/resourcelog"
+	"lateen.dev/lateen/internal/wirekind"
 )
 
 func TestRandomConversationsEndInAgreement(t *testing.T) {
@@ -41,10 +42,10 @@ func FuzzConversation(f *testing.F) {
 // FuzzRequest sends requests of any bytes: no panic, and whatever is answered decodes.
 func FuzzRequest(f *testing.F) {
 	for _, r := range []*discovery.DeltaDiscoveryRequest{
-		{TypeUrl: resourcelog.AddressType},
-		{TypeUrl: resourcelog.AuthorizationType, ResponseNonce: "e.1.1"},
-		{TypeUrl: resourcelog.AddressType, ResourceNamesSubscribe: []string{"*"}, ResourceNamesUnsubscribe: []string{"*"}},
-		{TypeUrl: resourcelog.AddressType, ResourceNamesSubscribe: []string{"/10.0.0.1", "svc"}, InitialResourceVersions: map[string]string{"pod": "x"}},
+		{TypeUrl: wirekind.Address},
+		{TypeUrl: wirekind.Authorization, ResponseNonce: "e.1.1"},
+		{TypeUrl: wirekind.Address, ResourceNamesSubscribe: []string{"*"}, ResourceNamesUnsubscribe: []string{"*"}},
+		{TypeUrl: wirekind.Address, ResourceNamesSubscribe: []string{"/10.0.0.1", "svc"}, InitialResourceVersions: map[string]string{"pod": "x"}},
 	} {
 		data, err := proto.Marshal(r)
 		if err != nil {
@@ -79,7 +80,7 @@ func FuzzRequest(f *testing.F) {
 				}
 			}
 			s.States()
-			w.apply(w.service("svc", "10.96.0.1", int(w.generation)), gone(resourcelog.AddressType, "pod"))
+			w.apply(w.service("svc", "10.96.0.1", int(w.generation)), gone(wirekind.Address, "pod"))
 		}
 	})
 }
@@ -105,16 +106,16 @@ func converse(t testing.TB, tape []byte) {
 	some := w.connect(limits())
 	subscribed := map[string]bool{}
 	follow := func() {
-		all.follow(resourcelog.AddressType)
-		all.follow(resourcelog.AuthorizationType)
+		all.follow(wirekind.Address)
+		all.follow(wirekind.Authorization)
 	}
 	ask := func() {
-		some.follow(resourcelog.AuthorizationType)
+		some.follow(wirekind.Authorization)
 		versions := map[string]string{}
-		for n, r := range some.state[resourcelog.AddressType] {
+		for n, r := range some.state[wirekind.Address] {
 			versions[n] = r.Version
 		}
-		req := &discovery.DeltaDiscoveryRequest{TypeUrl: resourcelog.AddressType, InitialResourceVersions: versions,
+		req := &discovery.DeltaDiscoveryRequest{TypeUrl: wirekind.Address, InitialResourceVersions: versions,
 			ResourceNamesSubscribe: []string{"*"}, ResourceNamesUnsubscribe: []string{"*"}}
 		for n := range subscribed {
 			req.ResourceNamesSubscribe = append(req.ResourceNamesSubscribe, n)
@@ -134,7 +135,7 @@ func converse(t testing.TB, tape []byte) {
 				p := fmt.Sprintf("policy-%d", read()%5)
 				if policies[p] && read()%2 == 0 {
 					delete(policies, p)
-					changes = append(changes, gone(resourcelog.AuthorizationType, p))
+					changes = append(changes, gone(wirekind.Authorization, p))
 					for pod, named := range pods {
 						if slices.Contains(named, p) {
 							pods[pod] = slices.DeleteFunc(slices.Clone(named), func(n string) bool { return n == p })
@@ -151,7 +152,7 @@ func converse(t testing.TB, tape []byte) {
 			pod := fmt.Sprintf("pod-%d", read()%8)
 			if _, ok := pods[pod]; ok && read()%3 == 0 {
 				delete(pods, pod)
-				w.apply(gone(resourcelog.AddressType, pod))
+				w.apply(gone(wirekind.Address, pod))
 				break
 			}
 			pods[pod] = nil
@@ -165,17 +166,17 @@ func converse(t testing.TB, tape []byte) {
 			if read()%2 == 0 {
 				w.apply(w.service("svc", "10.96.0.1", serial))
 			} else {
-				w.apply(gone(resourcelog.AddressType, "svc"))
+				w.apply(gone(wirekind.Address, "svc"))
 			}
 		case 7:
 			all.receive()
 			some.receive()
 		case 8:
-			all.answer(resourcelog.AddressType, "")
-			some.answer(resourcelog.AuthorizationType, "")
+			all.answer(wirekind.Address, "")
+			some.answer(wirekind.Authorization, "")
 		case 9:
-			all.answer(resourcelog.AuthorizationType, "")
-			some.answer(resourcelog.AddressType, "refused")
+			all.answer(wirekind.Authorization, "")
+			some.answer(wirekind.Address, "refused")
 		case 10:
 			if read()%2 == 0 {
 				all.reconnect(limits())
@@ -186,7 +187,7 @@ func converse(t testing.TB, tape []byte) {
 			}
 		case 11:
 			name := []string{"/10.0.0.1", "pod-2", "/10.96.0.1", "svc", "pod-3", "nothing"}[read()%6]
-			req := &discovery.DeltaDiscoveryRequest{TypeUrl: resourcelog.AddressType}
+			req := &discovery.DeltaDiscoveryRequest{TypeUrl: wirekind.Address}
 			if subscribed[name] {
 				delete(subscribed, name)
 				req.ResourceNamesUnsubscribe = []string{name}
@@ -207,14 +208,14 @@ func converse(t testing.TB, tape []byte) {
 	all.checkEqual()
 	some.settle()
 	for name := range subscribed {
-		for _, r := range w.log.Lookup(resourcelog.AddressType, name) {
-			if got := some.state[resourcelog.AddressType][r.Name]; got == nil || got.Version != r.Version {
+		for _, r := range w.log.Lookup(wirekind.Address, name) {
+			if got := some.state[wirekind.Address][r.Name]; got == nil || got.Version != r.Version {
 				t.Errorf("on demand: client has %v of %s, asked for as %s; want %s", got.GetVersion(), r.Name, name, r.Version)
 			}
 		}
 	}
-	for name, r := range some.state[resourcelog.AddressType] {
-		if live := w.log.Get(resourcelog.AddressType, name); live == nil || live.Version != r.Version {
+	for name, r := range some.state[wirekind.Address] {
+		if live := w.log.Get(wirekind.Address, name); live == nil || live.Version != r.Version {
 			t.Errorf("on demand: client kept a stale %s", name)
 		}
 	}
@@ -224,13 +225,13 @@ func converse(t testing.TB, tape []byte) {
 func (c *client) dropUncovered(subscribed map[string]bool) {
 	covered := map[string]bool{}
 	for n := range subscribed {
-		for _, r := range c.w.log.Lookup(resourcelog.AddressType, n) {
+		for _, r := range c.w.log.Lookup(wirekind.Address, n) {
 			covered[r.Name] = true
 		}
 	}
-	for n := range c.state[resourcelog.AddressType] {
+	for n := range c.state[wirekind.Address] {
 		if !covered[n] {
-			delete(c.state[resourcelog.AddressType], n)
+			delete(c.state[wirekind.Address], n)
 		}
 	}
 }

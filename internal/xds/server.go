@@ -102,6 +102,7 @@ func (s *Server) DeltaAggregatedResources(rpc grpc.BidiStreamingServer[discovery
 		return err
 	}
 	st := &stream{client: client, still: still, connected: s.opts.Now(), session: NewSession(s.opts.Log, s.opts.Epoch, s.opts.Limits)}
+	st.session.Caller = resourcelog.Caller(client)
 	st.session.Serves = client.Node
 	st.session.Stride = stride
 	if p, ok := peer.FromContext(rpc.Context()); ok {

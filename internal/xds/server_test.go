@@ -25,6 +25,7 @@ import (
 
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/resourcelog"
+	"lateen.dev/lateen/internal/wirekind"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -80,9 +81,14 @@ func serve(t *testing.T, mu *sync.Mutex, answerWithin time.Duration) *fixture {
 
 func serveTo(t *testing.T, mu *sync.Mutex, answerWithin time.Duration, clients Authenticator, proveEvery time.Duration) *fixture {
 	t.Helper()
+	return serveKinds(t, wirekind.Mesh, mu, answerWithin, clients, proveEvery)
+}
+
+func serveKinds(t *testing.T, kinds *resourcelog.Kinds, mu *sync.Mutex, answerWithin time.Duration, clients Authenticator, proveEvery time.Duration) *fixture {
+	t.Helper()
 	f := &fixture{world: newWorld(t), counts: &counts{sent: map[string]int{}}}
 	now := func() time.Time { mu.Lock(); defer mu.Unlock(); return f.now }
-	f.log = resourcelog.New(now, resourcelog.AddressType, resourcelog.AuthorizationType)
+	f.log = resourcelog.New(now, kinds)
 	f.server = NewServer(Options{Log: f.log, Epoch: "epoch", Authenticator: clients, Observer: f.counts,
 		Logger: slog.New(slog.DiscardHandler), Now: now, AnswerWithin: answerWithin, ProveEvery: proveEvery})
 	listener := bufconn.Listen(1 << 20)
@@ -125,10 +131,10 @@ func (f *fixture) open(t *testing.T) deltaStream {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, typeURL := range []string{resourcelog.AddressType, resourcelog.AuthorizationType} {
+	for _, typeURL := range []string{wirekind.Address, wirekind.Authorization} {
 		mustSend(t, s, &discovery.DeltaDiscoveryRequest{Node: &core.Node{Id: "ztunnel~1.2.3.4~a.b~b"}, TypeUrl: typeURL})
 	}
-	for _, typeURL := range []string{resourcelog.AuthorizationType, resourcelog.AddressType} {
+	for _, typeURL := range []string{wirekind.Authorization, wirekind.Address} {
 		r := mustReceive(t, s)
 		if r.TypeUrl != typeURL {
 			t.Fatalf("got %s first", r.TypeUrl)
@@ -182,7 +188,7 @@ func TestServerPushesAChangeAndReportsWhoHasIt(t *testing.T) {
 	mu.Lock()
 	f.now = f.now.Add(7 * time.Millisecond)
 	mu.Unlock()
-	mustSend(t, s, &discovery.DeltaDiscoveryRequest{TypeUrl: resourcelog.AddressType, ResponseNonce: r.Nonce})
+	mustSend(t, s, &discovery.DeltaDiscoveryRequest{TypeUrl: wirekind.Address, ResponseNonce: r.Nonce})
 	eventually(t, "the client is known to run generation 1", func() bool { return f.server.Clients()[0].Types[1].AckedGeneration == 1 })
 	if err := s.CloseSend(); err != nil {
 		t.Fatal(err)
@@ -193,7 +199,7 @@ func TestServerPushesAChangeAndReportsWhoHasIt(t *testing.T) {
 	eventually(t, "the client is gone", func() bool { return len(f.server.Clients()) == 0 })
 	f.counts.mu.Lock()
 	defer f.counts.mu.Unlock()
-	if f.counts.connected != 0 || f.counts.sent[resourcelog.AddressType] != 2 {
+	if f.counts.connected != 0 || f.counts.sent[wirekind.Address] != 2 {
 		t.Errorf("counted %+v", f.counts)
 	}
 }
@@ -286,7 +292,7 @@ func TestServerEndsAStreamThatAnswersUnread(t *testing.T) {
 	sent := func() int {
 		f.counts.mu.Lock()
 		defer f.counts.mu.Unlock()
-		return f.counts.sent[resourcelog.AddressType]
+		return f.counts.sent[wirekind.Address]
 	}
 	follows := func(before int) bool {
 		for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -299,13 +305,13 @@ func TestServerEndsAStreamThatAnswersUnread(t *testing.T) {
 	// Small responses, each soon after the answer to the one before, until none follows: more than a connection holds.
 	for i := range 1000 {
 		before := sent()
-		f.apply(f.change(resourcelog.AddressType, "a", nil, nil, &workload.Address{Type: &workload.Address_Service{
+		f.apply(f.change(wirekind.Address, "a", nil, nil, &workload.Address{Type: &workload.Address_Service{
 			Service: &workload.Service{Name: "a", Hostname: fmt.Sprint(i, strings.Repeat("w", sendAtOnce/2))}}}))
 		if !follows(before) {
 			break
 		}
 		next.Generation, next.Chunk = next.Generation+1, next.Chunk+1
-		mustSend(t, s, &discovery.DeltaDiscoveryRequest{TypeUrl: resourcelog.AddressType, ResponseNonce: next.String()})
+		mustSend(t, s, &discovery.DeltaDiscoveryRequest{TypeUrl: wirekind.Address, ResponseNonce: next.String()})
 	}
 	// Also if one followed late: then it is that which is left unanswered.
 	eventually(t, "the stream is ended", func() bool {
@@ -376,7 +382,7 @@ func TestServerEndsAStreamThatIsNotRead(t *testing.T) {
 	eventually(t, "the services are on their way", func() bool {
 		f.counts.mu.Lock()
 		defer f.counts.mu.Unlock()
-		return f.counts.sent[resourcelog.AddressType] == 2
+		return f.counts.sent[wirekind.Address] == 2
 	})
 	f.apply(f.policy("p", 1))
 	eventually(t, "the stream is ended", func() bool { return len(f.server.Clients()) == 0 })

@@ -1,5 +1,6 @@
 // Package xds owns the conversation with proxies: delta ADS, told from positions in the log.
-// It does not know what resources mean, with one exception that the protocol forces on it: the order of the two types.
+// It does not know what resources mean. The declarations of the log's kinds give the order of the types, what a removal waits for, and who
+// may have a resource.
 //
 // A response's nonce is "epoch.generation.chunk", followed by "+" while the client does not yet have every resource of the type that it
 // follows: a large first answer comes in several responses. The first nonce of a type without the "+" therefore tells a client that it
@@ -25,12 +26,12 @@ import (
 type Limits struct {
 	// ResponseBytes is where a response ends and the next begins; a larger single resource still travels, alone.
 	ResponseBytes int
-	// PolicyBytes is the same for policies, if it is more: several that change together must come together.
+	// PolicyBytes is the same, if it is more, for kinds whose resources must come together when they change together.
 	PolicyBytes int
 	// Names is how many names a client may have kept for it per type: those that it subscribes to, waits for, and holds or held before.
 	Names int
-	// TypeGrace is how long a client that has asked for one type is given to ask for the other, too: a node proxy asks for both at once,
-	// in either order, and the types wait for each other.
+	// TypeGrace is how long a client that has asked for one of two types that wait for each other is given to ask for the other. A node
+	// proxy asks for all of them at once, in any order.
 	TypeGrace time.Duration
 }
 
@@ -54,8 +55,12 @@ type Session struct {
 	limits Limits
 	epoch  string
 	node   *core.Node
-	watch  map[string]*watch
+	watch  map[string]*watch // by type URL
+	order  []*watch          // the same in the order of their kinds
 	chunk  uint64
+
+	// Caller is the client's proven identity. Kinds with an audience ask for it.
+	Caller resourcelog.Caller
 
 	// Serves is the node whose proxy the client is, if it is one. What that needs to serve its node's pods it gets unasked.
 	Serves string
@@ -74,7 +79,7 @@ func NewSession(l *resourcelog.Log, epoch string, limits Limits) *Session {
 
 // Close lets go of the log.
 func (s *Session) Close() {
-	for _, w := range s.watch {
+	for _, w := range s.order {
 		w.close()
 	}
 }
@@ -89,13 +94,16 @@ func (s *Session) Handle(req *discovery.DeltaDiscoveryRequest, now time.Time) er
 		s.node = &core.Node{Id: clip(req.GetNode().GetId(), maxLabel), UserAgentName: clip(req.GetNode().GetUserAgentName(), maxLabel)}
 	}
 	typeURL := req.GetTypeUrl()
-	if !s.log.Serves(typeURL) {
+	kind := s.log.Kinds().Of(typeURL)
+	if kind == nil {
 		return status.Errorf(codes.InvalidArgument, "type %q is not served here; ask for one of %s", clip(typeURL, maxLabel), strings.Join(s.log.Types(), ", "))
 	}
 	w := s.watch[typeURL]
 	if w == nil {
-		w = newWatch(s.log, typeURL, s.Serves, now)
+		w = newWatch(s.log, kind, s.Caller, s.Serves, now)
 		s.watch[typeURL] = w
+		s.order = append(s.order, w)
+		slices.SortFunc(s.order, func(a, b *watch) int { return a.kind.Compare(b.kind) })
 		w.begin(req)
 	} else {
 		before := w.current
@@ -112,9 +120,9 @@ func (s *Session) Handle(req *discovery.DeltaDiscoveryRequest, now time.Time) er
 
 // Next returns the next response that may be sent now, or nil. The caller sends it and asks again.
 func (s *Session) Next(now time.Time) *Response {
-	// Twice: when Addresses have nothing to say, that alone may open the gate for a policy's removal.
-	for _, typeURL := range slices.Concat(s.order(), s.order()) {
-		w := s.watch[typeURL]
+	// Twice: when the kinds of a higher order have nothing to say, that alone may open the gate for a removal.
+	for i := range 2 * len(s.order) {
+		w := s.order[i%len(s.order)]
 		if w.outstanding != nil {
 			continue
 		}
@@ -123,7 +131,7 @@ func (s *Session) Next(now time.Time) *Response {
 			continue
 		}
 		budget := s.limits.ResponseBytes
-		if typeURL == resourcelog.AuthorizationType {
+		if w.kind.Together {
 			budget = max(budget, s.limits.PolicyBytes)
 		}
 		if r := w.next(resources, removals, budget, now); r != nil {
@@ -141,16 +149,17 @@ func (s *Session) Next(now time.Time) *Response {
 }
 
 // Wait says how long Next may have to be asked again although nothing happened; 0 means never.
-func (s *Session) Wait(now time.Time) time.Duration {
-	if len(s.watch) != 1 {
-		return 0
-	}
-	for _, w := range s.watch {
-		if left := s.limits.TypeGrace - now.Sub(w.since); left > 0 {
-			return max(left, time.Millisecond)
+func (s *Session) Wait(now time.Time) (wait time.Duration) {
+	for _, w := range s.order {
+		left := s.limits.TypeGrace - now.Sub(w.since)
+		if left <= 0 || !s.partnerMissing(w) {
+			continue
+		}
+		if left = max(left, time.Millisecond); wait == 0 || left < wait {
+			wait = left
 		}
 	}
-	return 0
+	return wait
 }
 
 // Oldest returns when the longest outstanding response was sent; ok is false if none is.
@@ -161,50 +170,6 @@ func (s *Session) Oldest() (at time.Time, ok bool) {
 		}
 	}
 	return at, ok
-}
-
-// order lists the watched types, policies first.
-func (s *Session) order() []string {
-	types := make([]string, 0, len(s.watch))
-	for t := range s.watch {
-		types = append(types, t)
-	}
-	slices.SortFunc(types, func(a, b string) int { return strings.Compare(rank(a), rank(b)) })
-	return types
-}
-
-func rank(typeURL string) string {
-	if typeURL == resourcelog.AuthorizationType {
-		return ""
-	}
-	return typeURL
-}
-
-// gates says through which generation a type's resources and removals may be sent now.
-func (s *Session) gates(w *watch, now time.Time) (resources, removals gate) {
-	switch w.typeURL {
-	case resourcelog.AddressType:
-		switch policies := s.watch[resourcelog.AuthorizationType]; {
-		case policies != nil:
-			return policies.settled, policies.settled
-		case !w.answered && now.Sub(w.since) < s.limits.TypeGrace:
-			return gate{}, gate{}
-		}
-	case resourcelog.AuthorizationType:
-		switch addresses := s.watch[resourcelog.AddressType]; {
-		case addresses != nil:
-			// Where no Address has to change first, a removal comes with what else changes among policies, not after it.
-			if addresses.answered && addresses.outstanding == nil && addresses.lookups.len()+len(addresses.departed) == 0 {
-				if generation, ok := addresses.upToDate(); ok {
-					return openGate, gate{open: true, through: generation}
-				}
-			}
-			return openGate, addresses.settled
-		case now.Sub(w.since) < s.limits.TypeGrace:
-			return openGate, gate{} // Addresses that it kept may name policies that it must not lose yet
-		}
-	}
-	return openGate, openGate
 }
 
 // State is what can be told about one type of a client.
@@ -221,11 +186,11 @@ type State struct {
 	Refused         []Nack    `json:"refused,omitempty"`  // what it complained about and has not taken since
 }
 
-// States reports on all watched types, sorted by type.
+// States reports on all watched types, in the order of their kinds.
 func (s *Session) States() []State {
-	out := make([]State, 0, len(s.watch))
-	for _, t := range s.order() {
-		out = append(out, s.watch[t].state())
+	out := make([]State, 0, len(s.order))
+	for _, w := range s.order {
+		out = append(out, w.state())
 	}
 	return out
 }

@@ -9,7 +9,7 @@ import (
 	"lateen.dev/lateen/internal/gen/security"
 	"lateen.dev/lateen/internal/gen/workload"
 	"lateen.dev/lateen/internal/model"
-	"lateen.dev/lateen/internal/resourcelog"
+	"lateen.dev/lateen/internal/wirekind"
 )
 
 // admissions tells for each pod and source whether all policies together let a connection in.
@@ -20,7 +20,7 @@ func admits(t testing.TB, c *client) (out admissions) {
 	t.Helper()
 	for p := range modelPods {
 		var named []string
-		if r := c.state[resourcelog.AddressType][fmt.Sprintf("Kubernetes//Pod/%s/pod%d", modelNamespace(p), p)]; r != nil {
+		if r := c.state[wirekind.Address][fmt.Sprintf("Kubernetes//Pod/%s/pod%d", modelNamespace(p), p)]; r != nil {
 			address := &workload.Address{}
 			if err := r.Resource.UnmarshalTo(address); err != nil {
 				t.Fatal(err)
@@ -29,7 +29,7 @@ func admits(t testing.TB, c *client) (out admissions) {
 		}
 		for s := range modelSources {
 			allows, allowed, denied := false, false, false
-			for name, r := range c.state[resourcelog.AuthorizationType] {
+			for name, r := range c.state[wirekind.Authorization] {
 				policy := &security.Authorization{}
 				if err := r.Resource.UnmarshalTo(policy); err != nil {
 					t.Fatal(err)
@@ -59,8 +59,8 @@ func TestNoStepOfAnEditLetsInWhatNoVersionDoes(t *testing.T) {
 		m.client.session.Close()
 		m.client = m.w.connect(Limits{ResponseBytes: []int{1, 2 << 20}[m.rng.IntN(2)], PolicyBytes: 1 << 20, Names: 1000, TypeGrace: DefaultLimits.TypeGrace})
 		for _, c := range []*client{m.client, exact} {
-			c.follow(resourcelog.AuthorizationType)
-			c.follow(resourcelog.AddressType)
+			c.follow(wirekind.Authorization)
+			c.follow(wirekind.Address)
 			c.settle()
 		}
 		for edit := range 25 {
@@ -98,8 +98,8 @@ func TestNoStepOfAnEditLetsInWhatNoVersionDoes(t *testing.T) {
 				versions = append(versions, admits(t, exact))
 			}
 			for more := true; more; {
-				for _, typeURL := range []string{resourcelog.AddressType, resourcelog.AuthorizationType} {
-					if m.rng.IntN(2) == 0 || m.client.pending[resourcelog.AddressType] == nil || m.client.pending[resourcelog.AuthorizationType] == nil {
+				for _, typeURL := range []string{wirekind.Address, wirekind.Authorization} {
+					if m.rng.IntN(2) == 0 || m.client.pending[wirekind.Address] == nil || m.client.pending[wirekind.Authorization] == nil {
 						m.client.answer(typeURL, "")
 					}
 				}

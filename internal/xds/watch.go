@@ -15,10 +15,11 @@ const everything = "*"
 
 // watch is what a client follows of one type.
 type watch struct {
-	log     *resourcelog.Log
-	typeURL string
-	since   time.Time
-	node    string // whose resources a client without wildcard needs unasked; empty: none's
+	log    *resourcelog.Log
+	kind   *resourcelog.Kind
+	caller resourcelog.Caller
+	since  time.Time
+	node   string // whose resources a client without wildcard needs unasked; empty: none's
 
 	// cursor has passed what the client was sent. Where removals wait for something that resources do not wait for,
 	// they have a cursor of their own; else it is nil.
@@ -35,6 +36,10 @@ type watch struct {
 	catchUp            uint64
 	departed           map[string]struct{}
 	departedGeneration uint64
+
+	// given are the names that the client has, or may have, of a kind with an audience; nil for other kinds. A removal of any other name
+	// would tell the client of a resource that it may not have.
+	given map[string]struct{}
 
 	// broad are the names of which the client has, or may have kept, a version that holds for others than those that name it.
 	// late are those whose present version must be named to hold; it waits for what removals wait for.
@@ -54,16 +59,6 @@ type watch struct {
 	refused map[string]refusal
 }
 
-// gate is a generation that may not have been reached by anything yet, not even as 0.
-type gate struct {
-	open    bool
-	through uint64
-}
-
-var openGate = gate{open: true, through: resourcelog.Forever}
-
-func (g gate) covers(generation uint64) bool { return g.open && generation <= g.through }
-
 // refusal is a client's complaint about one version of a resource.
 type refusal struct {
 	nack    *Nack
@@ -79,11 +74,14 @@ type outstanding struct {
 	settled, current gate // what the watch's become once it is answered
 }
 
-func newWatch(l *resourcelog.Log, typeURL, node string, now time.Time) *watch {
-	w := &watch{log: l, typeURL: typeURL, node: node, since: now, cursor: l.Open(typeURL),
+func newWatch(l *resourcelog.Log, kind *resourcelog.Kind, caller resourcelog.Caller, node string, now time.Time) *watch {
+	w := &watch{log: l, kind: kind, caller: caller, node: node, since: now, cursor: l.Open(kind.TypeURL),
 		broad: map[string]struct{}{}, late: map[string]struct{}{}, refused: map[string]refusal{}}
-	if typeURL == resourcelog.AuthorizationType {
-		w.removals = l.Open(typeURL)
+	if len(kind.RemovedAfter) > 0 {
+		w.removals = l.Open(kind.TypeURL)
+	}
+	if kind.Audience != nil {
+		w.given = map[string]struct{}{}
 	}
 	return w
 }
@@ -115,7 +113,7 @@ func (w *watch) startWildcard(retained map[string]string) {
 	w.names, w.held, w.lookups = nil, nil, queue{}
 	w.retained = maps.Clone(retained)
 	w.cursor.Rewind()
-	w.catchUp, _ = w.log.Head(w.typeURL)
+	w.catchUp, _ = w.log.Head(w.kind.TypeURL)
 	if w.removals != nil {
 		w.removals.Seek(w.catchUp)
 	}
@@ -127,19 +125,19 @@ func (w *watch) startNamed(retained map[string]string) {
 	w.wildcard = false
 	w.names, w.held = map[string]struct{}{}, map[string]string{}
 	w.retained, w.lookups = nil, queue{}
-	head, _ := w.log.Head(w.typeURL)
+	head, _ := w.log.Head(w.kind.TypeURL)
 	w.cursor.Seek(head)
 	if w.removals != nil {
 		w.removals.Seek(head)
 	}
 	for _, name := range slices.Sorted(maps.Keys(retained)) {
 		w.held[name] = retained[name]
-		if r := w.log.Get(w.typeURL, name); r != nil && r.Version != retained[name] {
+		if r := w.get(name); r != nil && r.Version != retained[name] {
 			w.lookups.push(name) // it changed while the client was away
 		}
 	}
 	// Pods wait for their workload before they are served, and a proxy has no name to ask for it by.
-	for _, name := range w.log.OnNode(w.typeURL, w.node) {
+	for _, name := range w.onNode() {
 		w.lookups.push(name)
 	}
 	w.depart(retained)
@@ -150,9 +148,12 @@ func (w *watch) startNamed(retained map[string]string) {
 func (w *watch) depart(retained map[string]string) {
 	w.departed = map[string]struct{}{}
 	w.broad, w.late = map[string]struct{}{}, map[string]struct{}{}
-	_, w.departedGeneration = w.log.Head(w.typeURL)
+	_, w.departedGeneration = w.log.Head(w.kind.TypeURL)
 	for name, version := range retained {
-		r := w.log.Get(w.typeURL, name)
+		if w.given != nil {
+			w.given[name] = struct{}{}
+		}
+		r := w.get(name)
 		if r == nil {
 			w.departed[name] = struct{}{}
 		}
@@ -187,7 +188,7 @@ func (w *watch) change(subscribe, unsubscribe []string, again bool) {
 		w.lookups.push(n)
 		if again {
 			// The client would not ask for what it has: forget which version that was, so that it is sent again.
-			for _, r := range w.log.Lookup(w.typeURL, n) {
+			for _, r := range w.lookup(n) {
 				if _, has := w.held[r.Name]; has {
 					w.held[r.Name] = ""
 				}
@@ -211,11 +212,11 @@ func (w *watch) change(subscribe, unsubscribe []string, again bool) {
 func (w *watch) forgetUncovered() {
 	covered := map[string]struct{}{}
 	for n := range w.names {
-		for _, r := range w.log.Lookup(w.typeURL, n) {
+		for _, r := range w.lookup(n) {
 			covered[r.Name] = struct{}{}
 		}
 	}
-	for _, n := range w.log.OnNode(w.typeURL, w.node) {
+	for _, n := range w.onNode() {
 		covered[n] = struct{}{}
 	}
 	for n := range w.held {
@@ -232,7 +233,7 @@ func (w *watch) forgetUncovered() {
 func (w *watch) follows(name string) bool {
 	_, asked := w.names[name]
 	_, holds := w.held[name]
-	return asked || holds || w.serves(w.log.Get(w.typeURL, name))
+	return asked || holds || w.serves(w.get(name))
 }
 
 // serves says whether a resource is one that the client needs to serve its node's pods.
@@ -297,7 +298,7 @@ func (w *watch) state() State {
 		}
 	}
 	return State{
-		Type: w.typeURL, Wildcard: w.wildcard, Names: len(w.names),
+		Type: w.kind.TypeURL, Wildcard: w.wildcard, Names: len(w.names),
 		SentGeneration: max(w.sent, w.current.through), AckedGeneration: w.current.through,
 		Nonce: w.lastNonce, Outstanding: w.outstanding != nil, SentAt: w.sentAt(), LastNack: w.lastNack, Refused: w.refusals(),
 	}
@@ -310,7 +311,7 @@ func (w *watch) refusals() []Nack {
 	at := map[*Nack]int{}
 	for _, name := range slices.Sorted(maps.Keys(w.refused)) {
 		nack := w.refused[name].nack
-		if r := w.log.Get(w.typeURL, name); r == nil || r.Version != w.refused[name].version {
+		if r := w.get(name); r == nil || r.Version != w.refused[name].version {
 			continue
 		}
 		i, known := at[nack]
@@ -334,7 +335,7 @@ func (w *watch) upToDate() (generation uint64, ok bool) {
 	none := func(resourcelog.Event) bool { return false }
 	generation, ok = w.cursor.Read(resourcelog.Forever, none)
 	if ok && w.removals != nil {
-		_, ok = w.removals.Read(resourcelog.Forever, func(e resourcelog.Event) bool { return e.Resource != nil })
+		_, ok = w.removals.Read(resourcelog.Forever, func(e resourcelog.Event) bool { return w.see(e).Resource != nil })
 	}
 	return generation, ok
 }

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/protobuf/proto"
 
-	"lateen.dev/lateen/internal/resourcelog"
+	"lateen.dev/lateen/internal/wirekind"
 )
 
 const discoveryPath = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
@@ -72,7 +72,7 @@ func (p *proxy) dial(ctx context.Context, address, token string, config *tls.Con
 	}
 	var asks []byte
 	node := &core.Node{Id: fmt.Sprintf("ztunnel~127.0.0.1~ztunnel-%s.istio-system~istio-system.svc.cluster.local", nodeName(p.index))}
-	for _, typeURL := range []string{resourcelog.AddressType, resourcelog.AuthorizationType} {
+	for _, typeURL := range []string{wirekind.Address, wirekind.Authorization} {
 		text, err := proto.Marshal(&discovery.DeltaDiscoveryRequest{TypeUrl: typeURL, Node: node})
 		if err != nil {
 			return err
@@ -196,7 +196,7 @@ func (p *proxy) answer(r response) error {
 	at := time.Now()
 	if !p.synced {
 		// A nonce ends in "+" while more of its type follows.
-		if p.whole[r.typeURL] = p.whole[r.typeURL] || !strings.HasSuffix(r.nonce, "+"); len(p.whole) == 2 && p.whole[resourcelog.AddressType] && p.whole[resourcelog.AuthorizationType] {
+		if p.whole[r.typeURL] = p.whole[r.typeURL] || !strings.HasSuffix(r.nonce, "+"); len(p.whole) == 2 && p.whole[wirekind.Address] && p.whole[wirekind.Authorization] {
 			p.synced, p.whole = true, nil
 			p.fleet.whole(at)
 		}

@@ -1,0 +1,44 @@
+// Package wirekind declares the kinds of resources that the control plane sends to proxies. A further kind needs a declaration here and
+// something that compiles it; the log, discovery, acknowledgements and metrics read the declarations.
+package wirekind
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	"lateen.dev/lateen/internal/gen/security"
+	"lateen.dev/lateen/internal/gen/workload"
+	"lateen.dev/lateen/internal/resourcelog"
+)
+
+// The type URLs of the kinds.
+const (
+	Address       = "type.googleapis.com/istio.workload.Address"
+	Authorization = "type.googleapis.com/istio.security.Authorization"
+)
+
+// The orders of the kinds, with space between them.
+const (
+	orderPolicies  = 100
+	orderAddresses = 200
+)
+
+// Mesh are the kinds of the mesh. A proxy skips a policy that it does not know. So it gets an Authorization before an Address that names
+// it, and loses one only after the Addresses that named it have changed.
+var Mesh = resourcelog.NewKinds(
+	resourcelog.Kind{
+		TypeURL: Authorization, Label: "wads", Order: orderPolicies, RemovedAfter: []string{Address}, Together: true,
+		Annotate: func(r *resourcelog.Resource, message proto.Message) {
+			if policy, ok := message.(*security.Authorization); ok {
+				r.Broad = policy.GetScope() != security.Scope_WORKLOAD_SELECTOR
+			}
+		},
+	},
+	resourcelog.Kind{
+		TypeURL: Address, Label: "wds", Order: orderAddresses,
+		Annotate: func(r *resourcelog.Resource, message proto.Message) {
+			if address, ok := message.(*workload.Address); ok {
+				r.Node = address.GetWorkload().GetNode()
+			}
+		},
+	},
+)
