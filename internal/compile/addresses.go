@@ -88,7 +88,7 @@ func (k keys) all(yield func(model.Key) bool) {
 // settleClaims notes the addresses and ranges of what changed, settles each once, and has the services compiled again that gain or lose by it.
 func (c *Compiler) settleClaims(b *batch) {
 	touched, led := map[model.Key]bool{}, map[model.Key]bool{}
-	for key := range b.workloads {
+	for key := range b.stale[workloadOutput] {
 		if key.Kind != "Pod" {
 			c.endpointsAt.put(c.claim(key), c.endpointAddresses(key), func(netip.Addr) {})
 		}
@@ -125,10 +125,10 @@ func (c *Compiler) settleClaims(b *batch) {
 		}
 	}
 	honoured, ranged := c.occupants.honoured(), c.occupants.ranged()
-	for key := range b.services {
+	for key := range b.stale[serviceOutput] {
 		put(key)
 	}
-	for _, places := range []map[model.Key]bool{b.workloads, b.nodes} {
+	for _, places := range []map[model.Key]bool{b.stale[workloadOutput], b.stale[nodeOutput]} {
 		for key := range places {
 			if isPlace(key) {
 				put(key)
@@ -158,7 +158,7 @@ func (c *Compiler) settleClaims(b *batch) {
 	}
 	for key := range touched {
 		if key.Kind == "Service" || key.Kind == "ServiceEntry" {
-			b.services[key] = true
+			b.mark(serviceOutput, key)
 		}
 	}
 }

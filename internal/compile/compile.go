@@ -28,12 +28,22 @@ type Compiler struct {
 	looked      int        // how many claims and places were looked at to settle whose an address, a range or a host is
 	pruned      int        // policies' names that were left when those of objects that are gone were last forgotten
 	assignments *Assignments
-	selection   *model.Selection
+	indices
+}
+
+// indices are what the compiler keeps beside the store, so that a change costs no more than what depends on it. The feeds of sources keep
+// some of them, and the steps of a batch the others.
+type indices struct {
+	// Kept by feeds:
+	selection *model.Selection
+	names     names
+	slices    map[model.Key]map[model.Key]bool  // Service → EndpointSlices that are not made of its pods
+	slicesOf  map[model.Key]map[model.Key][]int // Pod → those of them that name it, by their endpoints
+	// Kept by steps:
 	peers       peerScopes
 	ownership   ownership
 	published   map[model.Key]string // AuthorizationPolicies that have a resource, and the name by which workloads name it
 	hosts       hosts
-	names       names
 	claims      addresses // where nodes and pods are, and the cluster IPs of Services
 	asks        addresses // what ServiceEntries ask for
 	ranges      ranges
@@ -43,9 +53,16 @@ type Compiler struct {
 	misplaced   misplaced
 	endpointsAt addresses // where WorkloadEntries and ServiceEntries say that their endpoints are
 	gateways    gateways
-	endpoints   map[model.Key]map[string]bool     // ServiceEntry or EndpointSlice → names of the workloads that its endpoints are
-	slices      map[model.Key]map[model.Key]bool  // Service → EndpointSlices that are not made of its pods
-	slicesOf    map[model.Key]map[model.Key][]int // Pod → those of them that name it, by their endpoints
+	endpoints   map[model.Key]map[string]bool // ServiceEntry or EndpointSlice → names of the workloads that its endpoints are
+}
+
+func newIndices() indices {
+	return indices{
+		selection: model.NewSelection(), names: newNames(), slices: map[model.Key]map[model.Key]bool{}, slicesOf: map[model.Key]map[model.Key][]int{},
+		peers: newPeerScopes(), ownership: newOwnership(), published: map[model.Key]string{}, hosts: newHosts(), claims: newAddresses(),
+		asks: newAddresses(), ranges: newRanges(), conflicts: newConflicts(), inherited: newInherited(), occupants: newOccupants(),
+		misplaced: misplaced{}, endpointsAt: newAddresses(), gateways: newGateways(), endpoints: map[model.Key]map[string]bool{},
+	}
 }
 
 // New returns a compiler for an empty store and log. took, if not nil, hears how long each batch took.
@@ -53,34 +70,7 @@ func New(mesh translate.Mesh, store *model.Store, l *resourcelog.Log, assignment
 	if took == nil {
 		took = func(time.Duration) {}
 	}
-	return &Compiler{mesh: mesh, store: store, log: l, logger: logger, assignments: assignments, selection: model.NewSelection(),
-		peers: newPeerScopes(), ownership: newOwnership(), published: map[model.Key]string{}, hosts: newHosts(), names: newNames(), claims: newAddresses(), asks: newAddresses(), ranges: newRanges(), conflicts: newConflicts(), inherited: newInherited(), occupants: newOccupants(), misplaced: misplaced{}, endpointsAt: newAddresses(), gateways: newGateways(),
-		endpoints: map[model.Key]map[string]bool{}, slices: map[model.Key]map[model.Key]bool{}, slicesOf: map[model.Key]map[model.Key][]int{}, took: took}
-}
-
-// batch is what one set of changes touches.
-type batch struct {
-	generation uint64
-	gateways   map[model.Key]bool
-	services   map[model.Key]bool // Services and ServiceEntries
-	nodes      map[model.Key]bool
-	workloads  map[model.Key]bool // Pods, WorkloadEntries, and ServiceEntries for their endpoints
-	policies   map[model.Key]bool
-	peers      bool
-	told       map[model.Key]bool // PeerAuthentications whose conditions may be others now
-	changes    []resourcelog.Change
-}
-
-func newBatch(generation uint64) *batch {
-	return &batch{generation: generation, gateways: map[model.Key]bool{}, services: map[model.Key]bool{}, nodes: map[model.Key]bool{},
-		workloads: map[model.Key]bool{}, policies: map[model.Key]bool{}, told: map[model.Key]bool{}}
-}
-
-func (b *batch) workload(key model.Key) { b.workloads[key] = true }
-
-// remove takes a resource out of the log.
-func (b *batch) remove(typeURL, name string) {
-	b.changes = append(b.changes, resourcelog.Change{Type: typeURL, Name: name})
+	return &Compiler{mesh: mesh, store: store, log: l, logger: logger, assignments: assignments, indices: newIndices(), took: took}
 }
 
 // Apply takes changes into the store and brings the log up to date with it, as one generation.
@@ -92,34 +82,14 @@ func (c *Compiler) Apply(changes []model.Change) {
 	c.conflicts.forget()
 	b := newBatch(generation)
 	for _, ch := range changed {
-		c.touch(b, ch)
+		c.take(b, ch)
 	}
-	// Each step may touch what a later one compiles.
-	for key := range b.gateways {
-		c.settleGateway(b, key)
-	}
-	c.settleClaims(b)
-	c.settleHosts(b)
-	for key := range b.policies {
-		c.compilePolicy(b, key)
-	}
-	if b.peers {
-		c.compilePeers(b)
-	}
-	for key := range b.services {
-		c.compileService(b, key)
-	}
-	c.settleVirtual(b)
-	for key := range b.workloads {
-		c.compileWorkload(b, key)
-	}
-	c.tellNodes(b)
-	if b.peers || len(b.told) > 0 {
-		c.tellPeers(b)
+	for _, run := range steps {
+		run(c, b)
 	}
 	c.keepAssignments(b)
 	appended := c.log.Append(generation, b.changes)
-	compiled := len(b.services) + len(b.workloads) + len(b.policies)
+	compiled := len(b.stale[serviceOutput]) + len(b.stale[workloadOutput]) + len(b.stale[policyOutput])
 	c.compiled += compiled
 	took := time.Since(start)
 	c.took(took)

@@ -61,9 +61,9 @@ func (c *Compiler) answer(b *batch, subject string) {
 	for user := range c.gateways.users[subject] {
 		switch user.Kind {
 		case "Service":
-			b.services[user] = true
+			b.mark(serviceOutput, user)
 		case "ServiceEntry":
-			b.services[user] = true
+			b.mark(serviceOutput, user)
 			b.workload(user)
 		default:
 			b.workload(user)

@@ -85,7 +85,7 @@ func (c *Compiler) declares(key model.Key) []string {
 // settleHosts finds who speaks for the hosts of the services that the batch touches, and touches those who gain or lose one.
 func (c *Compiler) settleHosts(b *batch) {
 	touched := map[string]bool{}
-	for key := range b.services {
+	for key := range b.stale[serviceOutput] {
 		for _, h := range c.hosts.declared[key] {
 			delete(c.hosts.claims[h], key)
 			touched[h] = true
@@ -114,7 +114,7 @@ func (c *Compiler) settleHosts(b *batch) {
 	for h := range touched {
 		c.settleHost(b, h)
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(b.services), model.Key.Compare) {
+	for _, key := range slices.SortedFunc(maps.Keys(b.stale[serviceOutput]), model.Key.Compare) {
 		c.settleAddresses(b, key)
 	}
 }
@@ -157,7 +157,7 @@ func (c *Compiler) settleHost(b *batch, host string) {
 			c.retouch(b, owner)
 			for _, addr := range c.assignments.Addresses[namespace+"/"+host] {
 				for key := range c.asks.by[addr].all {
-					b.services[key] = true
+					b.mark(serviceOutput, key)
 				}
 			}
 			changed = true
@@ -179,7 +179,7 @@ func (c *Compiler) settleHost(b *batch, host string) {
 	if changed {
 		// Each says who speaks for the host in its namespace and elsewhere.
 		for key := range c.hosts.claims[host] {
-			b.services[key] = true
+			b.mark(serviceOutput, key)
 		}
 	}
 	if len(c.hosts.claims[host]) == 0 {
@@ -210,7 +210,7 @@ func (c *Compiler) retouch(b *batch, keys ...model.Key) {
 		if key == (model.Key{}) {
 			continue
 		}
-		b.services[key] = true
+		b.mark(serviceOutput, key)
 		if svc, ok := c.store.Service(key); ok && len(svc.Spec.Selector) > 0 {
 			c.selection.Chosen(key.Namespace, svc.Spec.Selector, b.workload)
 		}
@@ -235,7 +235,7 @@ func (c *Compiler) settleAddresses(b *batch, key model.Key) {
 		// What its author asks for goes before what was chosen for the own namespace; the other gets a new one.
 		if service, evicted := c.assignments.evict(addr); evicted {
 			if owner, ok := c.hosts.owner(service); ok {
-				b.services[owner] = true
+				b.mark(serviceOutput, owner)
 			}
 		}
 	}

@@ -49,7 +49,10 @@ type names struct {
 	of       map[string]*ownNames          // namespace → its names
 	pods     map[string]map[string]bool    // pod.service, and *.service → namespaces
 	declared map[string]map[model.Key]bool // what ServiceEntries' hosts may be short for → those entries
+	moved    []string                      // short names that became, or ceased to be, a namespace's by the last change
 }
+
+func (n *names) move(short string) { n.moved = append(n.moved, short) }
 
 // ownNames are those of one namespace.
 type ownNames struct {
@@ -241,31 +244,41 @@ func (n *names) forget(namespace string, lasts bool, touch func(short string)) {
 	}
 }
 
-// touchNames has entries compiled again whose hosts are short for a Service's or a pod's name that comes or goes, or for one of a
-// namespace that goes.
-func (c *Compiler) touchNames(b *batch, ch model.Changed) {
-	touch := func(short string) {
-		for key := range c.names.declared[short] {
-			b.services[key] = true
-		}
+// feedServiceNames keeps the names of a namespace's Services.
+func feedServiceNames(c *Compiler, ch model.Changed) {
+	c.names.moved = c.names.moved[:0]
+	_, lasts := c.store.Namespace(ch.Key.Namespace)
+	c.names.service(ch.Key, ch.New != nil, lasts, c.names.move)
+}
+
+// feedPodNames keeps the names of a namespace's pods.
+func feedPodNames(c *Compiler, ch model.Changed) {
+	c.names.moved = c.names.moved[:0]
+	old, now := podName(ch.Old), podName(ch.New)
+	if old == now {
+		return
 	}
 	_, lasts := c.store.Namespace(ch.Key.Namespace)
-	switch ch.Key.Kind {
-	case "Service":
-		c.names.service(ch.Key, ch.New != nil, lasts, touch)
-	case "Pod":
-		old, now := podName(ch.Old), podName(ch.New)
-		if old == now {
-			return
+	if now != "" {
+		c.names.pod(ch.Key.Namespace, now, true, lasts, c.names.move)
+	}
+	if old != "" {
+		c.names.pod(ch.Key.Namespace, old, false, lasts, c.names.move)
+	}
+}
+
+// feedNamespaceNames lets go of the names of a namespace that is gone.
+func feedNamespaceNames(c *Compiler, ch model.Changed) {
+	c.names.moved = c.names.moved[:0]
+	c.names.forget(ch.Key.Name, ch.New != nil, c.names.move)
+}
+
+// entriesShortForMoved are the ServiceEntries with hosts that are short for a name which the change gave to a namespace, or took from it.
+func entriesShortForMoved(c *Compiler, _ model.Changed, stale marker) {
+	for _, short := range c.names.moved {
+		for key := range c.names.declared[short] {
+			stale.mark(key)
 		}
-		if now != "" {
-			c.names.pod(ch.Key.Namespace, now, true, lasts, touch)
-		}
-		if old != "" {
-			c.names.pod(ch.Key.Namespace, old, false, lasts, touch)
-		}
-	case "Namespace":
-		c.names.forget(ch.Key.Name, ch.New != nil, touch)
 	}
 }
 

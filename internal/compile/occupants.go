@@ -266,14 +266,7 @@ func (b *batch) place(key model.Key) {
 	case "Pod":
 		b.workload(key)
 	case "Node":
-		b.nodes[key] = true
-	}
-}
-
-// tellNodes gives nodes their conditions.
-func (c *Compiler) tellNodes(b *batch) {
-	for key := range b.nodes {
-		c.tellNode(b, key)
+		b.mark(nodeOutput, key)
 	}
 }
 

@@ -40,7 +40,7 @@ func peerKey(pa *securityv1.PeerAuthentication) model.Key {
 // settleOwner records which PeerAuthentications select a workload, none if it is gone. It marks the old and the new ones for new conditions.
 func (c *Compiler) settleOwner(b *batch, workload model.Key, selecting []*securityv1.PeerAuthentication) {
 	for _, key := range c.ownership.selecting[workload] {
-		b.told[key] = true
+		b.mark(verdictOutput, key)
 		s := c.ownership.standing[key]
 		s.chosen--
 		delete(s.lost, workload)
@@ -59,7 +59,7 @@ func (c *Compiler) settleOwner(b *batch, workload model.Key, selecting []*securi
 	onHost := c.noteHostPod(b, workload)
 	for _, pa := range selecting {
 		key := peerKey(pa)
-		b.told[key] = true
+		b.mark(verdictOutput, key)
 		s := c.ownership.standing[key]
 		if s == nil {
 			s = &standing{lost: map[model.Key]model.Key{}, host: map[model.Key]bool{}, closed: map[model.Key]model.Key{}}
@@ -91,7 +91,7 @@ func (c *Compiler) noteHostPod(b *batch, workload model.Key) bool {
 		return is
 	}
 	if pa := c.peers.namespaces[workload.Namespace]; pa != nil {
-		b.told[peerKey(pa)] = true
+		b.mark(verdictOutput, peerKey(pa))
 	}
 	switch {
 	case !is:
@@ -124,7 +124,7 @@ func by(which map[model.Key]model.Key) string {
 // tellPeers gives PeerAuthentications their conditions, once it is known for which workloads they count.
 func (c *Compiler) tellPeers(b *batch) {
 	for key, pa := range c.store.PeerAuthentications() {
-		if !b.peers && !b.told[key] {
+		if len(b.stale[peerOutput]) == 0 && !b.stale[verdictOutput][key] {
 			continue
 		}
 		var winner *securityv1.PeerAuthentication

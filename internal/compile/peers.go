@@ -38,30 +38,6 @@ func (p *peerScopes) inherited(namespace string) translate.Mode {
 	return strictest
 }
 
-// touchPeerAuthentication marks every workload that may inherit from the changed object.
-func (c *Compiler) touchPeerAuthentication(b *batch, ch model.Changed) {
-	key := ch.Key
-	for _, o := range []*model.Object{ch.Old, ch.New} {
-		pa, ok := valueOf[*securityv1.PeerAuthentication](o)
-		if !ok {
-			continue
-		}
-		switch {
-		case key.Namespace == c.mesh.RootNamespace && !translate.Selects(pa):
-			c.selection.Chosen("", nil, b.workload)
-		case translate.Selects(pa):
-			c.selection.Chosen(key.Namespace, pa.Spec.Selector.MatchLabels, b.workload)
-		default:
-			c.selection.Chosen(key.Namespace, nil, b.workload)
-		}
-	}
-	c.selection.DeleteSelector(key, key.Namespace)
-	if pa, ok := valueOf[*securityv1.PeerAuthentication](ch.New); ok && translate.Selects(pa) {
-		c.selection.PutSelector(key, key.Namespace, pa.Spec.Selector.MatchLabels)
-	}
-	b.peers = true
-}
-
 // compilePeers settles the scopes and the policies that PeerAuthentications become. There are few of these objects, so all are looked at.
 func (c *Compiler) compilePeers(b *batch) {
 	scopes := map[string][]*securityv1.PeerAuthentication{}

@@ -39,7 +39,7 @@ func (c *Compiler) publishPolicy(b *batch, key model.Key, policy *security.Autho
 		c.logger.Error("compile: a policy was not encoded", "object", key.String(), "error", err)
 	}
 	// Several edits at once reach a proxy one after the other; under new names they count only when a workload names them all.
-	anew := byName && len(b.policies) > 1 && c.edited(key, policy)
+	anew := byName && len(b.stale[policyOutput]) > 1 && c.edited(key, policy)
 	policy.Name = c.assignments.policyName(policyObject(key), policy.Name, digest(binding), digest(string(content)), !byName, anew)
 	name := policy.Namespace + "/" + policy.Name
 	c.emit(b, wirekind.Authorization, name, nil, nil, policy, key)

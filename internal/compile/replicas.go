@@ -331,10 +331,8 @@ func (c *Compiler) recompile(speakers []model.Key) {
 		c.compileService(b, key)
 	}
 	c.settleVirtual(b)
-	for key := range b.workloads {
-		c.compileWorkload(b, key)
-	}
-	c.tellNodes(b)
+	each(workloadOutput, (*Compiler).compileWorkload)(c, b)
+	each(nodeOutput, (*Compiler).tellNode)(c, b)
 	c.keepAssignments(b)
 	c.log.Append(generation, b.changes)
 }

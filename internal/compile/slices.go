@@ -13,12 +13,8 @@ import (
 	"lateen.dev/lateen/internal/wirekind"
 )
 
-// touchSlice looks at a slice whose Service's pods do not say themselves what it says, and keeps in mind whose it is.
-func (c *Compiler) touchSlice(b *batch, ch model.Changed) {
-	if ch.New != nil && ch.New.Support != model.Implemented {
-		c.conditions(b, ch.Key, []model.Condition{translate.NotImplemented(ch.New.Reason)})
-		return
-	}
+// feedServiceSlices keeps which slices a Service has whose pods do not say themselves what they say.
+func feedServiceSlices(c *Compiler, ch model.Changed) {
 	of := func(o *model.Object) (model.Key, bool) {
 		slice, ok := valueOf[*discoveryv1.EndpointSlice](o)
 		if !ok {
@@ -26,7 +22,6 @@ func (c *Compiler) touchSlice(b *batch, ch model.Changed) {
 		}
 		return translate.SliceService(slice)
 	}
-	c.touchSlicePods(b, ch)
 	if svc, ok := of(ch.Old); ok {
 		if delete(c.slices[svc], ch.Key); len(c.slices[svc]) == 0 {
 			delete(c.slices, svc)
@@ -38,17 +33,15 @@ func (c *Compiler) touchSlice(b *batch, ch model.Changed) {
 		}
 		c.slices[svc][ch.Key] = true
 	}
-	b.workload(ch.Key)
 }
 
-// touchSlicePods keeps in mind which pods a slice names, and has those compiled again that it named or names.
-func (c *Compiler) touchSlicePods(b *batch, ch model.Changed) {
+// feedSlicePods keeps which slices name a pod.
+func feedSlicePods(c *Compiler, ch model.Changed) {
 	if old, ok := valueOf[*discoveryv1.EndpointSlice](ch.Old); ok {
 		for pod := range translate.SlicePods(old) {
 			if delete(c.slicesOf[pod], ch.Key); len(c.slicesOf[pod]) == 0 {
 				delete(c.slicesOf, pod)
 			}
-			c.touchPod(b, pod)
 		}
 	}
 	if now, ok := valueOf[*discoveryv1.EndpointSlice](ch.New); ok {
@@ -57,26 +50,40 @@ func (c *Compiler) touchSlicePods(b *batch, ch model.Changed) {
 				c.slicesOf[pod] = map[model.Key][]int{}
 			}
 			c.slicesOf[pod][ch.Key] = places
-			c.touchPod(b, pod)
 		}
 	}
 }
 
-// touchPod has a pod compiled again that is there.
-func (c *Compiler) touchPod(b *batch, pod model.Key) {
-	if _, ok := c.store.Pod(pod); ok {
-		b.workload(pod)
+// podsOfSlice are the pods that a slice names or named and that are there.
+func podsOfSlice(c *Compiler, ch model.Changed, stale marker) {
+	for _, o := range [...]*model.Object{ch.Old, ch.New} {
+		if slice, ok := valueOf[*discoveryv1.EndpointSlice](o); ok {
+			c.markPods(slice, stale)
+		}
 	}
 }
 
-// touchSlicesOf has what comes of a Service's slices compiled again: their endpoints, and the pods that they name.
-func (c *Compiler) touchSlicesOf(b *batch, svc model.Key) {
-	for key := range c.slices[svc] {
-		b.workload(key)
+func (c *Compiler) markPods(slice *discoveryv1.EndpointSlice, stale marker) {
+	for pod := range translate.SlicePods(slice) {
+		if _, ok := c.store.Pod(pod); ok {
+			stale.mark(pod)
+		}
+	}
+}
+
+// slicesOfPod are the slices that name a pod.
+func slicesOfPod(c *Compiler, ch model.Changed, stale marker) {
+	for slice := range c.slicesOf[ch.Key] {
+		stale.mark(slice)
+	}
+}
+
+// slicesOfService are a Service's slices, for their endpoints, and the pods that they name.
+func slicesOfService(c *Compiler, ch model.Changed, stale marker) {
+	for key := range c.slices[ch.Key] {
+		stale.mark(key)
 		if slice, ok := c.store.EndpointSlice(key); ok {
-			for pod := range translate.SlicePods(slice) {
-				c.touchPod(b, pod)
-			}
+			c.markPods(slice, stale)
 		}
 	}
 }
