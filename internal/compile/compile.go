@@ -133,14 +133,29 @@ func (c *Compiler) accept(key model.Key, b *batch) {
 	c.conditions(b, key, []model.Condition{translate.Accepted()})
 }
 
+// conditions tells the author of an object what became of it.
 func (c *Compiler) conditions(b *batch, key model.Key, conditions []model.Condition) {
+	c.report(b, key, model.Report{Conditions: conditions})
+}
+
+// report does the same for an object with parents or listeners, of which each has conditions of its own.
+func (c *Compiler) report(b *batch, key model.Key, report model.Report) {
 	if e, ok := c.store.Entry(key); ok && e.Object.Refused != "" {
-		conditions = []model.Condition{translate.Refused(e.Object.Refused)}
+		report.Conditions = []model.Condition{translate.Refused(e.Object.Refused)}
 	}
-	for i := range conditions {
-		conditions[i].Generation = b.generation
+	stamp := func(conditions []model.Condition) {
+		for i := range conditions {
+			conditions[i].Generation = b.generation
+		}
 	}
-	c.store.SetConditions(key, conditions)
+	stamp(report.Conditions)
+	for _, p := range report.Parents {
+		stamp(p.Conditions)
+	}
+	for _, l := range report.Listeners {
+		stamp(l.Conditions)
+	}
+	c.store.SetReport(key, report)
 }
 
 func valueOf[T any](o *model.Object) (v T, ok bool) {

@@ -118,6 +118,9 @@ func TestStepByStepEndsWhereAllAtOnceDoes(t *testing.T) {
 			if a, b := said[key], want[key]; a == (model.Condition{}) || a.Reason != b.Reason || a.Message != b.Message {
 				t.Errorf("seed %d: %s is told %q, want %q", seed, key, a.Message, b.Message)
 			}
+			if a, b := p.listeners(key), fresh.listeners(key); a != b {
+				t.Errorf("seed %d: listeners of %s are told %s, want %s", seed, key, a, b)
+			}
 		}
 	}
 }

@@ -1,5 +1,7 @@
 package model
 
+import "slices"
+
 // Status is the truth value of a condition.
 type Status string
 
@@ -26,4 +28,47 @@ type Condition struct {
 func (c Condition) says(o Condition) bool {
 	o.Generation = c.Generation
 	return c == o
+}
+
+// Report is all that the author of an object is told of it. The Gateway API has conditions in three places of a status: of the object,
+// of each parent that it attaches to, and of each of its listeners.
+type Report struct {
+	Conditions []Condition
+	// Parents are in the order of the object's references to them.
+	Parents []ParentConditions
+	// Listeners are in the order of the object's listeners.
+	Listeners []ListenerConditions
+}
+
+// ParentRef names what an object attaches to: a Gateway, a listener of one, or a Service.
+type ParentRef struct {
+	Group, Kind, Namespace, Name string
+	// Section is the name of a listener or of a port. Empty: the whole parent.
+	Section string
+	// Port is a port number of the parent. 0: every port.
+	Port int32
+}
+
+// ParentConditions is how an object stands to one parent.
+type ParentConditions struct {
+	Parent ParentRef
+	// Controller is the name of the controller that speaks, as GatewayClasses have it.
+	Controller string
+	Conditions []Condition
+}
+
+// ListenerConditions is what became of one listener.
+type ListenerConditions struct {
+	Name       string
+	Conditions []Condition
+}
+
+// says whether another report tells the author the same.
+func (r Report) says(o Report) bool {
+	same := func(a, b []Condition) bool { return slices.EqualFunc(a, b, Condition.says) }
+	return same(r.Conditions, o.Conditions) &&
+		slices.EqualFunc(r.Parents, o.Parents, func(a, b ParentConditions) bool {
+			return a.Parent == b.Parent && a.Controller == b.Controller && same(a.Conditions, b.Conditions)
+		}) &&
+		slices.EqualFunc(r.Listeners, o.Listeners, func(a, b ListenerConditions) bool { return a.Name == b.Name && same(a.Conditions, b.Conditions) })
 }

@@ -29,7 +29,7 @@ type Changed struct {
 type Entry struct {
 	Object     *Object
 	Generation uint64 // the generation in which it got its present content
-	Conditions []Condition
+	Report
 }
 
 // Store holds the live objects. One goroutine writes; any number read.
@@ -109,15 +109,20 @@ func (s *Store) unindex(key Key, o *Object) {
 	}
 }
 
-// SetConditions replaces what is said about an object; an object that is gone has nothing to be said about.
+// SetConditions replaces what is said about an object by conditions of the object alone.
 func (s *Store) SetConditions(key Key, conditions []Condition) {
+	s.SetReport(key, Report{Conditions: conditions})
+}
+
+// SetReport replaces what is said about an object; an object that is gone has nothing to be said about.
+func (s *Store) SetReport(key Key, report Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.entries[key]; e != nil {
-		if !slices.EqualFunc(e.Conditions, conditions, Condition.says) {
+		if !e.says(report) {
 			s.tell(key)
 		}
-		e.Conditions = conditions
+		e.Report = report
 	}
 }
 

@@ -15,6 +15,15 @@ type Listener struct {
 	Accepted, ResolvedRefs model.Condition
 }
 
+// ListenerConditions tells the author of a Gateway what became of its listeners.
+func ListenerConditions(gw *gatewayv1.Gateway, class *gatewayv1.GatewayClass) []model.ListenerConditions {
+	var out []model.ListenerConditions
+	for _, l := range Listeners(gw, class) {
+		out = append(out, model.ListenerConditions{Name: l.Name, Conditions: []model.Condition{l.Accepted, l.ResolvedRefs}})
+	}
+	return out
+}
+
 // Listeners judges the listeners of a Gateway that is a waypoint, in their order; class may be nil. Node proxies use one of them: that of the
 // tunnel, or the one that the inbound binding names.
 func Listeners(gw *gatewayv1.Gateway, class *gatewayv1.GatewayClass) []Listener {

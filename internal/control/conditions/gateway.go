@@ -33,28 +33,20 @@ type address struct{ kind, value string }
 const reasonPending = string(gatewayv1.ListenerReasonPending)
 
 // gateway works out what is to be said of a waypoint. has says whether the proxies have it.
-func (w *Writer) gateway(o *model.Object, version replica.Version, has model.Condition, present *gatewayStatus) *gatewayStatus {
-	gw, ok := o.Value.(*gatewayv1.Gateway)
+func (w *Writer) gateway(e model.Entry, version replica.Version, has model.Condition, present *gatewayStatus) *gatewayStatus {
+	gw, ok := e.Object.Value.(*gatewayv1.Gateway)
 	if !ok {
 		return nil
 	}
-	class, _ := w.Store.GatewayClass(string(gw.Spec.GatewayClassName))
 	out := &gatewayStatus{}
-	for _, l := range translate.Listeners(gw, class) {
+	for _, l := range e.Listeners {
 		at := listener{name: l.Name}
-		add := func(kind string, c model.Condition) {
-			at.conditions = append(at.conditions, Condition{Type: kind, Status: string(c.Status), Reason: c.Reason, Message: clip(c.Message), Generation: version.Generation})
+		for _, c := range l.Conditions {
+			at.conditions = append(at.conditions, told(c.Type, c, version))
+			if c.Type == accepted {
+				at.conditions = append(at.conditions, told(programmed, listenerProgrammed(c, has), version))
+			}
 		}
-		add(accepted, l.Accepted)
-		switch {
-		case l.Accepted.Status != model.True:
-			add(programmed, model.Condition{Status: model.False, Reason: reasonInvalid, Message: "nothing is made of it for the proxies: see " + accepted})
-		case has.Status == model.True:
-			add(programmed, model.Condition{Status: model.True, Reason: programmed, Message: has.Message})
-		default:
-			add(programmed, model.Condition{Status: has.Status, Reason: reasonPending, Message: has.Message})
-		}
-		add(l.ResolvedRefs.Type, l.ResolvedRefs)
 		out.listeners = append(out.listeners, at)
 	}
 	own := address{string(gatewayv1.HostnameAddressType), translate.OwnAddress(w.Mesh, gw)}
@@ -67,10 +59,21 @@ func (w *Writer) gateway(o *model.Object, version replica.Version, has model.Con
 	return out
 }
 
+// listenerProgrammed says whether the proxies have a listener, by whether it is accepted and whether they have its Gateway.
+func listenerProgrammed(taken, has model.Condition) model.Condition {
+	switch {
+	case taken.Status != model.True:
+		return model.Condition{Status: model.False, Reason: reasonInvalid, Message: "nothing is made of it for the proxies: see " + accepted}
+	case has.Status == model.True:
+		return model.Condition{Status: model.True, Reason: programmed, Message: has.Message}
+	}
+	return model.Condition{Status: has.Status, Reason: reasonPending, Message: has.Message}
+}
+
 // invalid names the listeners that are not used.
 func (g *gatewayStatus) invalid() (names []string) {
 	for _, l := range g.listeners {
-		if l.conditions[0].Status != string(model.True) {
+		if slices.ContainsFunc(l.conditions, func(c Condition) bool { return c.Type == accepted && c.Status != string(model.True) }) {
 			names = append(names, l.name)
 		}
 	}

@@ -14,12 +14,14 @@ import (
 type written struct {
 	uid        string
 	conditions []Condition
+	parents    []parent
 	gateway    *gatewayStatus // of a Gateway
 }
 
-// read takes the conditions of ours out of a status. Others write what they like there: what does not read as a condition is none of ours.
-func read(u *unstructured.Unstructured, types []string) written {
-	out := written{uid: string(u.GetUID()), gateway: readGateway(u)}
+// read takes the conditions of ours out of a status: those of our types, and of parents those that one of our controllers wrote. Others
+// write what they like there: what does not read as a condition is none of ours.
+func read(u *unstructured.Unstructured, types, controllers []string) written {
+	out := written{uid: string(u.GetUID()), parents: readParents(u, controllers), gateway: readGateway(u)}
 	for _, raw := range rawConditions(u) {
 		c, ok := raw.(map[string]any)
 		if !ok || !slices.Contains(types, text(c, "type")) {
@@ -62,7 +64,7 @@ func number(v any) int64 {
 
 // says tells whether a status says what is wanted already.
 func (now written) says(want wanted) bool {
-	return same(now.conditions, want.conditions) && (want.gateway == nil || now.gateway != nil && now.gateway.same(want.gateway))
+	return same(now.conditions, want.conditions) && sameParents(now.parents, want.parents) && (want.gateway == nil || now.gateway != nil && now.gateway.same(want.gateway))
 }
 
 // same says whether two lists of conditions say the same.
@@ -94,7 +96,7 @@ func since(want, now []Condition, at string) []Condition {
 
 // patch is the merge patch that puts conditions in the place of those of ours. The list is written whole, since not every kind knows its
 // entries by their types; the resource version has it refused if somebody else has written meanwhile.
-func patch(u *unstructured.Unstructured, types []string, want []Condition, gateway *gatewayStatus) ([]byte, error) {
+func patch(u *unstructured.Unstructured, types, controllers []string, want []Condition, attached []parent, gateway *gatewayStatus) ([]byte, error) {
 	list := []any{}
 	left := map[string]Condition{}
 	for _, c := range want {
@@ -119,6 +121,7 @@ func patch(u *unstructured.Unstructured, types []string, want []Condition, gatew
 	}
 	status := map[string]any{"conditions": list}
 	gateway.into(status)
+	parentsInto(status, u, attached, controllers)
 	data, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": u.GetResourceVersion(), "uid": string(u.GetUID())},
 		"status":   status,

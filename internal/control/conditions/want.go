@@ -47,7 +47,13 @@ func (c Condition) alike(o Condition) bool {
 type wanted struct {
 	uid        string
 	conditions []Condition
-	gateway    *gatewayStatus // nil if no more is to be said than conditions
+	parents    []parent       // how it stands to its parents; empty if it has none
+	gateway    *gatewayStatus // nil unless it is a Gateway
+}
+
+// told is a condition as it is written into a status.
+func told(kind string, c model.Condition, version replica.Version) Condition {
+	return Condition{Type: kind, Status: string(c.Status), Reason: c.Reason, Message: clip(c.Message), Generation: version.Generation}
 }
 
 // owned are the types of conditions of a kind that are ours; all others are left alone.
@@ -81,14 +87,12 @@ func (w *Writer) want(key model.Key, present written) (_ wanted, ok bool) {
 		return wanted{}, false
 	}
 	version := replica.VersionOf(e.Object)
-	out := wanted{uid: version.UID}
+	out := wanted{uid: version.UID, parents: parents(e.Parents, version)}
 	said := map[string]model.Condition{}
 	for _, c := range e.Conditions {
 		said[c.Type] = c
 	}
-	add := func(kind string, c model.Condition) {
-		out.conditions = append(out.conditions, Condition{Type: kind, Status: string(c.Status), Reason: c.Reason, Message: clip(c.Message), Generation: version.Generation})
-	}
+	add := func(kind string, c model.Condition) { out.conditions = append(out.conditions, told(kind, c, version)) }
 	taken, known := said[accepted]
 	waypoint, isBound := said[bound]
 	if !isBound && known && slices.Contains(unbound, taken.Reason) {
@@ -117,7 +121,7 @@ func (w *Writer) want(key model.Key, present written) (_ wanted, ok bool) {
 		} else {
 			has = w.programmed(key, version, taken, present, programmed)
 		}
-		out.gateway = w.gateway(e.Object, version, has, present.gateway)
+		out.gateway = w.gateway(e, version, has, present.gateway)
 		if names := out.gateway.invalid(); len(names) > 0 && taken.Reason == accepted {
 			taken.Reason, taken.Message = string(gatewayv1.GatewayReasonListenersNotValid), "listeners that node proxies do not use: "+strings.Join(names, ", ")
 		}

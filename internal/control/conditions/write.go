@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -43,7 +44,7 @@ func (w *Writer) write(ctx context.Context, key model.Key, gvr schema.GroupVersi
 		return failure(err), err
 	}
 	types := owned(key)
-	present := read(u, types)
+	present := read(u, types, w.Controllers)
 	want, exists := w.want(key, present)
 	switch {
 	case !exists:
@@ -57,8 +58,9 @@ func (w *Writer) write(ctx context.Context, key model.Key, gvr schema.GroupVersi
 	}
 	at := w.Now().UTC().Format(time.RFC3339)
 	conditions := since(want.conditions, present.conditions, at)
+	parentsSince(want.parents, present.parents, at)
 	want.gateway.since(present.gateway, at)
-	data, err := patch(u, types, conditions, want.gateway)
+	data, err := patch(u, types, w.Controllers, conditions, want.parents, want.gateway)
 	if err != nil {
 		return resultRefused, err
 	}
@@ -66,7 +68,7 @@ func (w *Writer) write(ctx context.Context, key model.Key, gvr schema.GroupVersi
 	if err != nil {
 		return failure(err), err
 	}
-	is := written{uid: present.uid, conditions: conditions, gateway: present.gateway}
+	is := written{uid: present.uid, conditions: conditions, parents: want.parents, gateway: present.gateway}
 	if want.gateway != nil {
 		is.gateway = want.gateway
 	}
@@ -78,12 +80,9 @@ const mergePatch = types.MergePatchType
 
 // stale says whether what is wanted is about another generation than the present one.
 func stale(want wanted, generation int64) bool {
-	for _, c := range want.conditions {
-		if c.Generation > 0 && c.Generation != generation {
-			return true
-		}
-	}
-	return false
+	other := func(c Condition) bool { return c.Generation > 0 && c.Generation != generation }
+	return slices.ContainsFunc(want.conditions, other) ||
+		slices.ContainsFunc(want.parents, func(p parent) bool { return slices.ContainsFunc(p.conditions, other) })
 }
 
 func failure(err error) string {
@@ -254,13 +253,13 @@ func (w *Writer) reviewKind(ctx context.Context, kind model.Key, gvr schema.Grou
 
 func (w *Writer) reviewed(kind model.Key, u *unstructured.Unstructured) {
 	key := model.Key{Group: kind.Group, Kind: kind.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
-	is := read(u, owned(key))
+	is := read(u, owned(key), w.Controllers)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.queue == nil {
 		return
 	}
-	if len(is.conditions) > 0 || is.gateway != nil {
+	if len(is.conditions)+len(is.parents) > 0 || is.gateway != nil {
 		w.written[key] = is
 	} else {
 		delete(w.written, key)

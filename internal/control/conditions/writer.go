@@ -238,7 +238,7 @@ func (w *Writer) one(ctx context.Context, queue workqueue.TypedRateLimitingInter
 		return
 	}
 	least := leastPause
-	if want.gateway == nil && same(reworded(present.conditions), reworded(want.conditions)) {
+	if want.gateway == nil && len(want.parents) == 0 && same(reworded(present.conditions), reworded(want.conditions)) {
 		least = rewordPause
 	}
 	if rest := least - w.Now().Sub(last); rest > 0 && !last.IsZero() {

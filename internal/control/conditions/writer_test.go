@@ -31,6 +31,7 @@ import (
 	"lateen.dev/lateen/internal/model/wellknown"
 	"lateen.dev/lateen/internal/replica"
 	kubesource "lateen.dev/lateen/internal/source/kube"
+	"lateen.dev/lateen/internal/translate"
 )
 
 var (
@@ -200,7 +201,12 @@ func (r *rig) put(key model.Key, uid string, generation int64, value metav1.Obje
 	value.SetUID(types.UID(uid))
 	value.SetGeneration(generation)
 	r.store.Apply([]model.Change{{Key: key, Object: &model.Object{Key: key, Value: value}}})
-	r.store.SetConditions(key, conditions)
+	report := model.Report{Conditions: conditions}
+	if gw, ok := value.(*gatewayv1.Gateway); ok {
+		class, _ := r.store.GatewayClass(string(gw.Spec.GatewayClassName))
+		report.Listeners = translate.ListenerConditions(gw, class)
+	}
+	r.store.SetReport(key, report)
 }
 
 // policyPut puts a policy that is in force.
