@@ -149,10 +149,10 @@ func (c *Compiler) report(b *batch, key model.Key, report model.Report) {
 		}
 	}
 	stamp(report.Conditions)
-	for _, p := range report.Parents {
+	for _, p := range report.Parents() {
 		stamp(p.Conditions)
 	}
-	for _, l := range report.Listeners {
+	for _, l := range report.Listeners() {
 		stamp(l.Conditions)
 	}
 	c.store.SetReport(key, report)

@@ -80,7 +80,7 @@ func (c *Compiler) settleGateway(b *batch, key model.Key) {
 		class, _ := c.store.GatewayClass(string(gw.Spec.GatewayClassName))
 		own, _ := c.store.Service(model.ServiceKey(key.Namespace, key.Name))
 		w, conditions := translate.Gateway(c.mesh, gw, class, own)
-		c.report(b, key, model.Report{Conditions: conditions, Listeners: translate.ListenerConditions(gw, class)})
+		c.report(b, key, model.Report{Conditions: conditions, Parts: &model.Parts{Listeners: translate.ListenerConditions(gw, class)}})
 		waypoint, networks = w, translate.NetworkGateways(c.mesh, gw)
 		c.gateways.seen[key] = true
 	} else {

@@ -34,10 +34,32 @@ func (c Condition) says(o Condition) bool {
 // of each parent that it attaches to, and of each of its listeners.
 type Report struct {
 	Conditions []Condition
+	// Parts is nil for an object that has neither parents nor listeners, as most have.
+	Parts *Parts
+}
+
+// Parts are the conditions of what an object consists of or attaches to.
+type Parts struct {
 	// Parents are in the order of the object's references to them.
 	Parents []ParentConditions
 	// Listeners are in the order of the object's listeners.
 	Listeners []ListenerConditions
+}
+
+// Parents are the conditions of the object's parents.
+func (r Report) Parents() []ParentConditions {
+	if r.Parts == nil {
+		return nil
+	}
+	return r.Parts.Parents
+}
+
+// Listeners are the conditions of the object's listeners.
+func (r Report) Listeners() []ListenerConditions {
+	if r.Parts == nil {
+		return nil
+	}
+	return r.Parts.Listeners
 }
 
 // ParentRef names what an object attaches to: a Gateway, a listener of one, or a Service.
@@ -67,8 +89,8 @@ type ListenerConditions struct {
 func (r Report) says(o Report) bool {
 	same := func(a, b []Condition) bool { return slices.EqualFunc(a, b, Condition.says) }
 	return same(r.Conditions, o.Conditions) &&
-		slices.EqualFunc(r.Parents, o.Parents, func(a, b ParentConditions) bool {
+		slices.EqualFunc(r.Parents(), o.Parents(), func(a, b ParentConditions) bool {
 			return a.Parent == b.Parent && a.Controller == b.Controller && same(a.Conditions, b.Conditions)
 		}) &&
-		slices.EqualFunc(r.Listeners, o.Listeners, func(a, b ListenerConditions) bool { return a.Name == b.Name && same(a.Conditions, b.Conditions) })
+		slices.EqualFunc(r.Listeners(), o.Listeners(), func(a, b ListenerConditions) bool { return a.Name == b.Name && same(a.Conditions, b.Conditions) })
 }

@@ -89,3 +89,33 @@ func TestObjectsWithoutEffectAreCounted(t *testing.T) {
 		t.Errorf("%d after it was corrected", n)
 	}
 }
+
+func TestStoreTellsOfEveryPartOfAReport(t *testing.T) {
+	s := NewStore()
+	key := GatewayKey("shop", "w")
+	s.Apply([]Change{{Key: key, Object: &Object{Key: key}}})
+	feed := s.Follow(func(Key) bool { return true })
+	feed.Take()
+	accepted := []Condition{{Type: "Accepted", Status: True}}
+	for _, step := range []struct {
+		name  string
+		parts *Parts
+		told  bool
+	}{
+		{"a listener", &Parts{Listeners: []ListenerConditions{{Name: "a", Conditions: accepted}}}, true},
+		{"the same listener", &Parts{Listeners: []ListenerConditions{{Name: "a", Conditions: []Condition{{Type: "Accepted", Status: True, Generation: 2}}}}}, false},
+		{"a listener of another name", &Parts{Listeners: []ListenerConditions{{Name: "b", Conditions: accepted}}}, true},
+		{"a parent", &Parts{Parents: []ParentConditions{{Parent: ParentRef{Name: "p"}, Conditions: accepted}}}, true},
+		{"another port of it", &Parts{Parents: []ParentConditions{{Parent: ParentRef{Name: "p", Port: 80}, Conditions: accepted}}}, true},
+		{"no part", nil, true},
+		{"an empty list of parts", &Parts{}, false},
+	} {
+		s.SetReport(key, Report{Parts: step.parts})
+		if told := len(feed.Take()) > 0; told != step.told {
+			t.Errorf("%s: told %v, want %v", step.name, told, step.told)
+		}
+	}
+	if e, _ := s.Entry(key); len(e.Listeners()) != 0 || len(e.Parents()) != 0 {
+		t.Errorf("%+v", e)
+	}
+}

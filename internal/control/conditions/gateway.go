@@ -39,7 +39,7 @@ func (w *Writer) gateway(e model.Entry, version replica.Version, has model.Condi
 		return nil
 	}
 	out := &gatewayStatus{}
-	for _, l := range e.Listeners {
+	for _, l := range e.Listeners() {
 		at := listener{name: l.Name}
 		for _, c := range l.Conditions {
 			at.conditions = append(at.conditions, told(c.Type, c, version))

@@ -48,7 +48,7 @@ func TestParentsHaveConditionsOfTheirOwn(t *testing.T) {
 	put := func(generation int64, parents ...model.ParentConditions) {
 		r.t.Helper()
 		r.put(key, "u1", generation, &networkingv1.ServiceEntry{}, nil, inForce)
-		r.store.SetReport(key, model.Report{Conditions: []model.Condition{inForce}, Parents: parents})
+		r.store.SetReport(key, model.Report{Conditions: []model.Condition{inForce}, Parts: &model.Parts{Parents: parents}})
 	}
 	theirs := map[string]any{"parents": []any{map[string]any{"controllerName": "example.com/other", "parentRef": map[string]any{"namespace": "far", "name": "g"},
 		"conditions": []any{map[string]any{"type": "Accepted", "status": "True", "reason": "Accepted", "message": "theirs", "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": int64(1)}}}}}

@@ -87,7 +87,7 @@ func (w *Writer) want(key model.Key, present written) (_ wanted, ok bool) {
 		return wanted{}, false
 	}
 	version := replica.VersionOf(e.Object)
-	out := wanted{uid: version.UID, parents: parents(e.Parents, version)}
+	out := wanted{uid: version.UID, parents: parents(e.Parents(), version)}
 	said := map[string]model.Condition{}
 	for _, c := range e.Conditions {
 		said[c.Type] = c

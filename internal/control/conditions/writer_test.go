@@ -204,7 +204,7 @@ func (r *rig) put(key model.Key, uid string, generation int64, value metav1.Obje
 	report := model.Report{Conditions: conditions}
 	if gw, ok := value.(*gatewayv1.Gateway); ok {
 		class, _ := r.store.GatewayClass(string(gw.Spec.GatewayClassName))
-		report.Listeners = translate.ListenerConditions(gw, class)
+		report.Parts = &model.Parts{Listeners: translate.ListenerConditions(gw, class)}
 	}
 	r.store.SetReport(key, report)
 }
