@@ -50,9 +50,9 @@ func Run(ctx context.Context, env Env, args []string) int {
 	if err != nil && !errors.As(err, &status) {
 		what, cure := explain(err)
 		what, cure = a.addressed(what), a.addressed(cure)
-		_, _ = fmt.Fprintf(env.Stderr, "%s %s\n", env.Err.Bad("error:"), term.Paragraph(env.Stderr, env.Err, len("error: "), what))
+		_, _ = fmt.Fprintf(env.Stderr, "%s %s\n", env.Err.Bad("error:"), term.Paragraph(env.Stderr, env.Err, len("error: "), term.Escape(what)))
 		if cure != "" {
-			_, _ = fmt.Fprintf(env.Stderr, "  fix: %s\n", cure)
+			_, _ = fmt.Fprintf(env.Stderr, "  fix: %s\n", term.Paragraph(env.Stderr, env.Err, len("  fix: "), term.Escape(cure)))
 		}
 		if code == ExitUsage {
 			_, _ = fmt.Fprintln(env.Stderr, "  see: lateen "+strings.TrimSpace(commandOf(root, args)+" --help"))
@@ -160,7 +160,7 @@ func (a *app) next(commands ...string) {
 }
 
 func (a *app) warn(format string, args ...any) {
-	_, _ = fmt.Fprintf(a.Stderr, "%s %s\n", a.Err.Warn("warning:"), term.Paragraph(a.Stderr, a.Err, len("warning: "), a.addressed(fmt.Sprintf(format, args...))))
+	_, _ = fmt.Fprintf(a.Stderr, "%s %s\n", a.Err.Warn("warning:"), term.Paragraph(a.Stderr, a.Err, len("warning: "), a.addressed(term.Escape(fmt.Sprintf(format, args...)))))
 }
 
 func (a *app) progress() *term.Progress { return term.NewProgress(a.Stderr, a.Err) }

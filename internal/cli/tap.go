@@ -352,7 +352,7 @@ func (t *tapped) summary(filter api.ConnectionFilter) {
 		if i > 0 {
 			line = "  " + line
 		}
-		_, _ = fmt.Fprintln(t.Stderr, strings.Join(term.Fold(line, term.Columns(t.Stderr), 2), "\n"))
+		_, _ = fmt.Fprintln(t.Stderr, strings.Join(term.Fold(term.Escape(line), term.Columns(t.Stderr), 2), "\n"))
 	}
 	commands := t.seen.commands(t.meshFlag())
 	switch {

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"lateen.dev/lateen/internal/cli/term"
 	"lateen.dev/lateen/internal/engine/api"
 )
 
@@ -66,7 +67,7 @@ func Describe(w io.Writer, d Description, now time.Time, width int) error {
 	if p.err != nil {
 		return p.err
 	}
-	_, err := io.WriteString(w, p.b.String())
+	_, err := io.WriteString(w, term.Escape(p.b.String()))
 	return err
 }
 

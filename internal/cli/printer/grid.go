@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"lateen.dev/lateen/internal/cli/term"
 )
 
 // Grid is a table under construction: a heading and rows of cells, aligned by their widest.
@@ -32,7 +34,7 @@ func (g *Grid) Row(cells ...string) {
 	for i := range row {
 		row[i] = "-"
 		if i < len(cells) && cells[i] != "" {
-			row[i] = cells[i]
+			row[i] = term.EscapeLine(cells[i])
 		}
 	}
 	g.rows = append(g.rows, row)

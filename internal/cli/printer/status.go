@@ -63,6 +63,11 @@ type page struct {
 }
 
 func (p *page) line(format string, args ...any) {
+	for i, arg := range args {
+		if text, is := arg.(string); is && !painted(text) {
+			args[i] = term.Escape(text)
+		}
+	}
 	text := fmt.Sprintf(format, args...)
 	for part := range strings.SplitSeq(text, "\n") {
 		for _, line := range term.Fold(part, p.width, 2) {
@@ -73,9 +78,14 @@ func (p *page) line(format string, args ...any) {
 	}
 }
 
+// painted tells whether a text is in one colour of term.Style as a whole.
+func painted(text string) bool {
+	return strings.HasPrefix(text, "\x1b[") && strings.HasSuffix(text, "\x1b[0m") && strings.Count(text, "\x1b") == 2
+}
+
 // mark writes a line about something that needs a look.
 func (p *page) mark(text string) {
-	for i, line := range term.Fold(text, max(p.width-len("  ! "), 0), 2) {
+	for i, line := range term.Fold(term.Escape(text), max(p.width-len("  ! "), 0), 2) {
 		lead := "   "
 		if i == 0 {
 			lead = "  " + p.style.Warn(term.MarkWarn)
@@ -104,7 +114,7 @@ func (p *page) control(c api.ControlState) {
 	case !c.Ready:
 		p.line("%s Control plane: not ready%s", p.style.Bad(term.MarkBad), restarted(c.Process))
 	default:
-		p.line("%s Control plane: ready at generation %d, %d clients%s", p.style.Good(term.MarkGood), c.Generation, len(c.Clients), restarted(c.Process))
+		p.line("%s Control plane: ready at generation %d, %s%s", p.style.Good(term.MarkGood), c.Generation, plural(len(c.Clients), "client"), restarted(c.Process))
 	}
 	if !c.Ready {
 		p.line("  What is applied is not in force until it is ready; lateen logs control says why it is not.")

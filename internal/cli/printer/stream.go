@@ -158,6 +158,7 @@ func (s *Stream) line(cells []string, paint func(column int, cell string) string
 		if cell == "" {
 			cell = "-"
 		}
+		cell = term.EscapeLine(cell)
 		if s.last > 0 {
 			cell = shortened(cell, width)
 		}

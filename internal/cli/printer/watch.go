@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"lateen.dev/lateen/internal/cli/term"
 	"lateen.dev/lateen/internal/engine/api"
 )
 
@@ -162,7 +163,7 @@ func (p *Watch) line(k *watchedKind, cells []string) error {
 	columns, widths := k.fit(room)
 	var b strings.Builder
 	for i, column := range columns {
-		cell := cells[column]
+		cell := term.EscapeLine(cells[column])
 		if cell == "" {
 			cell = "-"
 		}

@@ -126,6 +126,7 @@ func (p *Progress) end(mark, text string) {
 
 // lasting writes a line that stays: folded on a terminal, as it is elsewhere. The caller holds the lock.
 func (p *Progress) lasting(mark, text, took string) {
+	text = Escape(text)
 	columns := 0
 	if p.style.Terminal {
 		columns = p.columns()

@@ -4,8 +4,10 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/text/width"
@@ -62,6 +64,38 @@ func plain(text string) string {
 		}
 		return r
 	}, text)
+}
+
+// Escape writes what would move the cursor, colour the terminal or turn its writing direction as an escape of Go: the objects of a mesh
+// are written by others, and a terminal obeys what it is sent. Line ends stay.
+func Escape(text string) string {
+	if !strings.ContainsFunc(text, obeyed) {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if !obeyed(r) {
+			b.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRuneToASCII(r)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return b.String()
+}
+
+// EscapeLine is Escape for a text that has one line, such as a cell of a table.
+func EscapeLine(text string) string { return strings.ReplaceAll(Escape(text), "\n", `\n`) }
+
+// obeyed tells whether a terminal acts on a character: controls, and marks and overrides of the writing direction (Unicode UAX #9 §2).
+func obeyed(r rune) bool {
+	switch {
+	case r == '\n':
+		return false
+	case unicode.IsControl(r), r == utf8.RuneError:
+		return true
+	}
+	return r == 0x061c || r == 0x200e || r == 0x200f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
 
 // oneLine is plain, but for escape sequences that set colours.
