@@ -286,7 +286,7 @@ func (a *app) labRun(ctx context.Context, o run.Options) error {
 	maker := bench.Maker{Engine: labEngine{a}, Prefix: labPrefix + strconv.Itoa(os.Getpid()), Generator: generator}
 	plan := run.PlanOf(o, exec.LookPath)
 	for _, s := range plan.Short {
-		a.warn("%s: too few rounds for a verdict (%d of %d); --rounds %d is the least and takes about %s", s.Scenario, s.Rounds, s.Needed, s.Needed, run.Rough(s.Takes))
+		a.warn("%s: too few rounds for a verdict (%d); --rounds %d is enough and takes about %s", s.Scenario, s.Rounds, s.Needed, run.Rough(s.Takes))
 	}
 	_, _ = fmt.Fprintf(a.Stderr, "This run takes about %s for %d blocks.\n", run.Rough(plan.Takes), plan.Blocks)
 	doc, err := run.Run(ctx, run.Stage{

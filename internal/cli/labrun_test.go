@@ -51,7 +51,7 @@ echo '{"format":"lateen-load/1","measured_s":1,"counts":{"intended":10,"ok":10},
 			t.Errorf("%v: exit code %d, want %d: %s%s", tt.targets, code, tt.want, stdout.String(), stderr.String())
 		}
 		// One round tells nothing, which has to be said before it is measured.
-		if want := "warning: aa-null: too few rounds for a verdict (1 of 8); --rounds 8 is the least and takes about "; !strings.HasPrefix(stderr.String(), want) {
+		if want := "warning: aa-null: too few rounds for a verdict (1); --rounds 8 is enough and takes about "; !strings.HasPrefix(stderr.String(), want) {
 			t.Errorf("%v: it begins with %s", tt.targets, stderr.String())
 		}
 		if failed := strings.Contains(stdout.String(), "failed: b could not be started"); failed != (tt.want != 0) {

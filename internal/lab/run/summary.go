@@ -31,24 +31,22 @@ func Summary(to io.Writer, r *results.Results, columns int) error {
 		if err := line("%s: %s", s.Scenario, s.Title); err != nil {
 			return err
 		}
-		grid := printer.NewGrid("CELL", "PLANE", "BLOCKS", "P50 ms", "P90 ms", "P99 ms", "SERVICE P50", "RATE", "FAILED", "CPU µs/req", "OF PROXIES").Right(2, 3, 4, 5, 6, 7, 8, 9, 10)
+		grid := printer.NewGrid("SETTING", "PLANE", "BLOCKS", "P50 ms", "P90 ms", "P99 ms", "SERVICE P50", "RATE", "FAILED", "CPU µs/req", "OF PROXIES").Right(2, 3, 4, 5, 6, 7, 8, 9, 10)
 		for _, c := range s.Cells {
 			if c.Untimed {
 				continue
 			}
+			label := labelOf(c.Name, columns)
 			for i, plane := range planesOf(r.Planes, c.Blocks) {
-				name := ""
-				if i == 0 {
-					name = c.Name
-				}
-				grid.Row(name, plane, counts(c.Blocks, plane), number(c.Blocks, plane, results.ResponseP50, 3), number(c.Blocks, plane, results.ResponseP90, 3),
+				grid.Row(label.row(i), plane, counts(c.Blocks, plane), number(c.Blocks, plane, results.ResponseP50, 3), number(c.Blocks, plane, results.ResponseP90, 3),
 					number(c.Blocks, plane, results.ResponseP99, 3), number(c.Blocks, plane, results.ServiceP50, 3), number(c.Blocks, plane, results.QPS, 0), failedShare(c.Blocks, plane),
 					number(c.Blocks, plane, results.CPUPerRequest(results.RoleAll, "total"), 0), number(c.Blocks, plane, results.CPUPerRequest(results.RoleProxies, "total"), 0))
 			}
+			label.rest(grid, len(planesOf(r.Planes, c.Blocks)))
 		}
 		if grid.Len() > 0 {
 			if columns > 0 { // the cost of proxies is in that of all, and both are in the reports
-				grid.Fit(columns, []int{0, 1}, []int{10, 6, 4, 8, 9, 7, 2})
+				grid.Fit(columns, []int{1}, []int{10, 4, 8, 9, 7, 2})
 			}
 			if err := grid.Print(to, ""); err != nil {
 				return err
@@ -88,6 +86,34 @@ func Summary(to io.Writer, r *results.Results, columns int) error {
 	return nil
 }
 
+// label is a cell's name over the rows of the cell: names of cells differ by one word in their middle, so that none is shortened.
+type label []string
+
+// labelOf folds a name to a quarter of the terminal; with no columns it stands in the first row as a whole.
+func labelOf(name string, columns int) label {
+	if columns == 0 {
+		return label{name}
+	}
+	return term.Fold(name, max(columns/4, leastLabel), 0)
+}
+
+// leastLabel is the least width of a cell's name, in columns of the terminal.
+const leastLabel = 16
+
+func (l label) row(i int) string {
+	if i < len(l) {
+		return l[i]
+	}
+	return ""
+}
+
+// rest adds rows for what is left of the name below so many.
+func (l label) rest(grid *printer.Grid, rows int) {
+	for i := rows; i < len(l); i++ {
+		grid.Row(l[i])
+	}
+}
+
 // verdicts writes a table for each two planes that were compared.
 func verdicts(to io.Writer, s results.Outcome, columns int) error {
 	type pair struct{ plane, baseline string }
@@ -101,16 +127,18 @@ func verdicts(to io.Writer, s results.Outcome, columns int) error {
 	}
 	shares := false
 	for _, p := range pairs {
-		grid := printer.NewGrid("CELL", "METRIC", "RATIO", "95 %", "NOISE", "VERDICT").Right(2)
+		grid := printer.NewGrid("SETTING", "METRIC", "RATIO", "95 %", "NOISE", "VERDICT").Right(2)
 		for _, c := range s.Cells {
 			of := slices.DeleteFunc(slices.Clone(c.Verdicts), func(v results.Verdict) bool { return v.Plane != p.plane || v.Baseline != p.baseline })
-			for _, v := range of {
+			label := labelOf(c.Name, columns)
+			for i, v := range of {
 				shares = shares || results.ByDifference(v.Metric)
-				verdictRow(grid, c.Name, v, len(of), columns)
+				verdictRow(grid, label.row(i), v, len(of), columns)
 			}
+			label.rest(grid, len(of))
 		}
 		if columns > 0 {
-			grid.Fit(columns, []int{0, 1}, []int{4, 3})
+			grid.Fit(columns, []int{1}, []int{4, 3})
 		}
 		if _, err := fmt.Fprintf(to, "\n%s against %s\n", p.plane, p.baseline); err != nil {
 			return err

@@ -105,3 +105,43 @@ func TestTheSummaryFitsItsTerminal(t *testing.T) {
 		t.Errorf("%v, a pipe has\n%s", err, out.String())
 	}
 }
+
+// Settings differ by one word in their middle. They are told apart in every table, however narrow it is.
+func TestNamesOfSettingsAreNotShortened(t *testing.T) {
+	cell := func(name string) results.Cell {
+		c := results.Cell{Name: name}
+		for _, plane := range []string{"none", "none-2", "lateen"} {
+			c.Blocks = append(c.Blocks, results.Block{Plane: plane, Round: 1, Metrics: map[string]float64{results.ResponseP50: 1}})
+		}
+		for _, metric := range []string{"service_p50_ms", "qps", "cpu_us_per_request.all.total"} {
+			c.Verdicts = append(c.Verdicts, results.Verdict{Metric: metric, Baseline: "none", Plane: "lateen", Judgement: results.TooFew, Counted: 1, Needed: 7})
+		}
+		return c
+	}
+	r := &results.Results{Planes: []results.Plane{{Name: "none"}, {Name: "none-2"}, {Name: "lateen"}}, Scenarios: []results.Outcome{{Scenario: "s", Cells: []results.Cell{
+		cell("details with NODELAY, 30 ms"), cell("details without NODELAY, 30 ms"), cell("same node, new connections, closed loop (saturated)"),
+	}}}}
+	for _, columns := range []int{0, 80, 100, 160} {
+		var out bytes.Buffer
+		if err := Summary(&out, r, columns); err != nil {
+			t.Fatal(err)
+		}
+		text := out.String()
+		for _, word := range []string{"with", "without", "(saturated)", "connections,"} {
+			n := 0
+			for _, f := range strings.Fields(text) {
+				if f == word {
+					n++
+				}
+			}
+			if n < 2 { // the times and the verdicts
+				t.Errorf("%d columns: %q stands %d times in\n%s", columns, word, n, text)
+			}
+		}
+		for line := range strings.Lines(text) {
+			if w := term.Width(strings.TrimRight(line, "\n")); columns > 0 && w > columns {
+				t.Errorf("%d columns: %d wide: %q", columns, w, line)
+			}
+		}
+	}
+}
