@@ -78,7 +78,7 @@ func acceleratorCheck(proxyEnv []string) func(context.Context, System) (string, 
 		case lacks != nil:
 			return "off; it could not work here: " + lacks.Error(), nil
 		default:
-			return "off; lateen up --proxy-env " + AcceleratorVariable + "=splice has it", nil
+			return "off; a mesh that is started with --proxy-env " + AcceleratorVariable + "=splice has it", nil
 		}
 	}
 }

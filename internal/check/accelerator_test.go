@@ -18,8 +18,8 @@ func TestTheAcceleratorIsAFindingOnlyWhenItIsOn(t *testing.T) {
 		outcome              Outcome
 		found, cause, remedy string
 	}{
-		{"off", 0, nil, nil, OK, "off; lateen up --proxy-env LATEEN_ACCELERATOR=splice", "", ""},
-		{"off by name", 0, nil, []string{"LATEEN_ACCELERATOR=off"}, OK, "off; lateen up", "", ""},
+		{"off", 0, nil, nil, OK, "off; a mesh that is started with --proxy-env LATEEN_ACCELERATOR=splice", "", ""},
+		{"off by name", 0, nil, []string{"LATEEN_ACCELERATOR=off"}, OK, "off; a mesh that is started with", "", ""},
 		{"off, and it could not work", 0, lacks, nil, OK, "off; it could not work here: Linux 5.4.0", "", ""},
 		{"off, without root", 1000, lacks, nil, OK, "cannot be probed without root", "", ""},
 		{"on", 0, nil, []string{"A=b", "LATEEN_ACCELERATOR=splice"}, OK, "on; probed", "", ""},

@@ -47,7 +47,7 @@ func (a *app) applyCommand() *cobra.Command {
 				return err
 			}
 			if len(result.Results) == 0 && len(result.Problems) == 0 {
-				return fmt.Errorf("no objects in %s", strings.Join(files, ", "))
+				return noObjects(files)
 			}
 			reported := a.report(result, mode.suffix())
 			if mode.client() {
@@ -135,7 +135,19 @@ func (a *app) documents(names []string) ([]api.Document, error) {
 	return documents, nil
 }
 
+// noObjects is the error of files without an object.
+func noObjects(files []string) error {
+	names := slices.Clone(files)
+	if i := slices.Index(names, "-"); i >= 0 {
+		names[i] = "standard input"
+	}
+	return fmt.Errorf("no objects in %s", strings.Join(names, ", "))
+}
+
 func manifests(name string) ([]string, error) {
+	if scheme, _, is := strings.Cut(name, "://"); is && (scheme == "http" || scheme == "https") {
+		return nil, usageError{&api.Error{Message: "read " + name + ": an address on the network is not read", Cure: "curl -sSL " + name + " | lateen apply -f -"}}
+	}
 	info, err := os.Stat(name)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, reason(err))
@@ -214,6 +226,17 @@ func key(kind api.Kind, group, namespace, name string) api.Key {
 		namespace = ""
 	}
 	return api.Key{Group: group, Kind: kind.Name, Namespace: namespace, Name: name}
+}
+
+// pluralOf writes kinds that were given by short names, separated by commas, by their plurals.
+func pluralOf(words string) string {
+	names := strings.Split(words, ",")
+	for i, word := range names {
+		if kind, err := lookupKind(word); err == nil {
+			names[i] = kind.Plural
+		}
+	}
+	return strings.Join(names, " or ")
 }
 
 // lookupKind finds a kind in any spelling. A word with a capital may be a kind that the engine keeps without knowing

@@ -395,7 +395,7 @@ func TestAControlPlaneThatIsNotReadyIsToldOf(t *testing.T) {
 func TestApplyOfNothingFails(t *testing.T) {
 	f := newFake(t)
 	f.empty = true
-	if r := f.run("# nothing\n---\n", "apply", "-f", "-"); r.code != ExitFailure || !strings.Contains(r.stderr, "no objects in -") {
+	if r := f.run("# nothing\n---\n", "apply", "-f", "-"); r.code != ExitFailure || !strings.Contains(r.stderr, "no objects in standard input") {
 		t.Errorf("got %+v", r)
 	}
 }

@@ -99,7 +99,7 @@ func (a *app) delete(ctx context.Context, request api.DeleteRequest, args []stri
 			return err
 		}
 		if len(found) == 0 {
-			a.warn("no %s found in namespace %s", args[0], a.namespace)
+			a.warn("no %s found in namespace %s", pluralOf(args[0]), a.namespace)
 			return nil
 		}
 		// Pods that went with their Deployment are gone as they should be.

@@ -82,7 +82,7 @@ func (a *app) diff(ctx context.Context, names []string) (differs bool, err error
 		return false, err
 	}
 	if len(result.Results) == 0 && len(result.Problems) == 0 {
-		return false, fmt.Errorf("no objects in %s", strings.Join(names, ", "))
+		return false, noObjects(names)
 	}
 	for _, r := range result.Results {
 		text, err := difference(r)

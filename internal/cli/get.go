@@ -87,7 +87,7 @@ func (a *app) get(ctx context.Context, args []string, o getOptions, format print
 		if o.all || !slices.ContainsFunc(requests, func(r api.GetRequest) bool { return namespaced(r.Kind) }) {
 			where = "in mesh " + a.mesh
 		}
-		a.warn("no %s found %s", args[0], where)
+		a.warn("no %s found %s", pluralOf(args[0]), where)
 		return nil
 	}
 	a.addressAll(&objects)

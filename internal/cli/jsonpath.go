@@ -41,6 +41,9 @@ func (a *app) objectFormat(formats ...printer.Format) (printer.Format, *jsonpath
 			return "", nil, usagef("-o jsonpath needs a template, as in -o jsonpath='{.metadata.name}'")
 		}
 		format, err := a.format(formats...)
+		if err != nil {
+			err = fmt.Errorf("%w, jsonpath=TEMPLATE", err)
+		}
 		return format, nil, err
 	}
 	if !strings.Contains(text, "{") {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 )
@@ -31,7 +32,11 @@ func ParseFormat(s string, offered ...Format) (Format, error) {
 	if f := Format(s); slices.Contains(offered, f) {
 		return f, nil
 	}
-	return "", fmt.Errorf("unknown output format %q; use one of %v", s, offered)
+	words := make([]string, len(offered))
+	for i, f := range offered {
+		words[i] = string(f)
+	}
+	return "", fmt.Errorf("unknown output format %q; use one of %s", s, strings.Join(words, ", "))
 }
 
 // Structured reports whether the format is for programs.

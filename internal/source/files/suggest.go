@@ -3,6 +3,8 @@ package files
 import (
 	"fmt"
 	"reflect"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -107,9 +109,26 @@ func protoCure(message protoreflect.MessageDescriptor, path, refusal string) str
 			return "use one of " + strings.Join(names, ", ")
 		}
 		if field.Message() == nil {
-			break
+			return scalarCure(field, strings.Contains(parts[i], "["), refusal)
 		}
 		message = field.Message()
 	}
 	return "correct the value"
+}
+
+// refusedToken is the value that protojson met instead of a text or a list.
+var refusedToken = regexp.MustCompile(`(?:invalid value for string field \S+|unexpected token):? (.+)$`)
+
+// scalarCure proposes how to write the value of a field without a message: texts need quotes where YAML takes them for numbers or truth
+// values, and lists are written as such.
+func scalarCure(field protoreflect.FieldDescriptor, element bool, refusal string) string {
+	m := refusedToken.FindStringSubmatch(refusal)
+	if m == nil || strings.ContainsAny(m[1], "{}[]") || field.Kind() != protoreflect.StringKind {
+		return "correct the value"
+	}
+	text := strconv.Quote(strings.Trim(m[1], `"`))
+	if field.IsList() && !element {
+		return "write a list: [" + text + "]"
+	}
+	return "write " + text + " in quotes"
 }
