@@ -1,6 +1,6 @@
 //! Path normalisation (RFC 3986 §6.2.2): escapes, dot segments, parameters and slashes, in one pass over the segments.
 
-use crate::path::{Parameters, PathLevel, PathRules};
+use super::rules::{Parameters, PathLevel, PathRules};
 use crate::refusal::Cause;
 use crate::scan;
 

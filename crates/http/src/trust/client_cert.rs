@@ -1,54 +1,10 @@
 //! `x-forwarded-client-cert`, as Envoy and Istio write it.
 
+use super::settings::{CertDetails, ForwardClientCert, Trust};
 use crate::downstream::ClientCertificate;
 use crate::fields::Fields;
 use crate::known::Known;
 use crate::refusal::Cause;
-use crate::trust::Trust;
-
-/// Treatment of `x-forwarded-client-cert` (Istio's `forwardClientCertDetails`). Without a client certificate the field is
-/// removed, except by `AlwaysForwardOnly`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ForwardClientCert {
-    /// The field is removed.
-    #[default]
-    Sanitize,
-    /// The field is kept.
-    ForwardOnly,
-    /// The client's certificate is added behind what arrived.
-    AppendForward,
-    /// The client's certificate replaces what arrived.
-    SanitizeSet,
-    /// The field is kept in any case. Whoever can connect can write it.
-    AlwaysForwardOnly,
-}
-
-/// Parts of the certificate that are written (Istio's `setCurrentClientCertDetails`). The hash and the URI of this proxy are written
-/// always.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct CertDetails {
-    /// `Subject`
-    pub subject: bool,
-    /// `Cert`
-    pub cert: bool,
-    /// `Chain`
-    pub chain: bool,
-    /// `URI`
-    pub uri: bool,
-    /// `DNS`
-    pub dns: bool,
-}
-
-impl CertDetails {
-    /// Istio's choice: subject, URI and DNS names.
-    pub const ISTIO: CertDetails = CertDetails {
-        subject: true,
-        cert: false,
-        chain: false,
-        uri: true,
-        dns: true,
-    };
-}
 
 /// Applies the setting.
 #[inline]

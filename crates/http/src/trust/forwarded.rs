@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
+use super::settings::{ForwardedFor, Trust};
 use crate::downstream::{Downstream, PeerKind, parse_address};
 use crate::fields::Fields;
 use crate::known::Known;
 use crate::refusal::Cause;
 use crate::scan;
 use crate::scheme::Scheme;
-use crate::trust::{ForwardedFor, Trust};
 
 /// The address of the client. At the edge with N trusted proxies it is the Nth element from the right, in the mesh the
 /// one left of N further elements. The peer's own address stands for an element that is missing or no address.
