@@ -16,14 +16,14 @@ use crate::abuse::{Abuse, Meters};
 use crate::code::Code;
 use crate::config::{Config, FLOOR, SharedConfig};
 use crate::error::{ConnectionError, StreamId};
-use crate::fields::{Fields, Limits};
+use crate::flags;
 use crate::frame::{self, HEAD, Head, PREFACE, kind, setting};
-use crate::hpack::{Decoder, Encoder};
+use crate::hpack::{Decoder, Encoder, Fields, Limits};
 use crate::inflow::{Credit, Inflow};
 use crate::moment::Moment;
 use crate::output::Output;
 use crate::reader::Reader;
-use crate::stream::{Stream, is};
+use crate::stream::Stream;
 use crate::streams::Streams;
 use crate::turns::Turns;
 use crate::waiting::Waiting;
@@ -334,11 +334,11 @@ impl Connection {
         };
         let was_over = stream.is_over();
         stream.set(what);
-        if what & is::HEARD != 0 {
+        if what & flags::HEARD != 0 {
             self.inflow.ended(stream);
         }
         let is_over = stream.is_over();
-        if what & is::SENT != 0 {
+        if what & flags::SENT != 0 {
             self.queued -= std::mem::take(&mut stream.queued) as usize;
             stream.queue = Default::default();
             self.waiting.change();
@@ -348,7 +348,7 @@ impl Connection {
         }
         if is_over && !was_over {
             self.active -= 1;
-            if self.server && what & (is::SENT | is::HEARD) != is::SENT | is::HEARD {
+            if self.server && what & (flags::SENT | flags::HEARD) != flags::SENT | flags::HEARD {
                 // Each direction came to its own end.
                 self.earn(Abuse::RapidReset, self.config.earned_resets);
             }
@@ -357,7 +357,7 @@ impl Connection {
 
     /// Resets a stream that is here and not over.
     fn reset_with(&mut self, id: u32, code: Code) {
-        self.end(id, is::SENT | is::HEARD | is::RESET);
+        self.end(id, flags::SENT | flags::HEARD | flags::RESET);
         self.output
             .reply(&frame::word(kind::RST_STREAM, id, code.0));
     }

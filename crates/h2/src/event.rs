@@ -1,7 +1,7 @@
 //! What a connection tells its caller.
 
 use crate::code::Code;
-use crate::error::{StreamError, StreamId};
+use crate::error::{ConnectionError, StreamError, StreamId};
 
 /// What came of the input. A stream that was named in an event is the caller's until it
 /// [releases](crate::Connection::release) it, also when it is over.
@@ -103,3 +103,6 @@ impl Event<'_> {
         }
     }
 }
+
+/// The result of a frame: an event, or nothing that concerns the caller.
+pub(crate) type Outcome<'a> = Result<Option<Event<'a>>, ConnectionError>;

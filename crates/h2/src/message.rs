@@ -1,7 +1,6 @@
 //! Which header lists are well-formed messages (RFC 9113 §8.1 to §8.5).
 
-use crate::fields::{FieldLine, Fields};
-use crate::hpack::Known;
+use crate::hpack::{FieldLine, Fields, Known};
 
 /// Which list it is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -218,7 +217,7 @@ const NAME: [bool; 256] = {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fields::Limits;
+    use crate::hpack::Limits;
 
     const REQUEST: Shape = Shape::Request {
         extended_connect: false,

@@ -4,41 +4,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
+use crate::flags;
 use crate::trailers::Trailers;
-
-/// What holds for a stream, one bit each.
-pub(crate) mod is {
-    /// Nothing more of ours goes out: END_STREAM was framed, or the stream was reset.
-    pub(crate) const SENT: u16 = 1 << 0;
-    /// Nothing more comes: END_STREAM came, or the stream was reset.
-    pub(crate) const HEARD: u16 = 1 << 1;
-    /// END_STREAM is to follow what is queued.
-    pub(crate) const ENDING: u16 = 1 << 2;
-    /// It waits for its turn.
-    pub(crate) const READY: u16 = 1 << 3;
-    /// The caller waits for room.
-    pub(crate) const WAITING: u16 = 1 << 4;
-    /// The request's method is CONNECT.
-    pub(crate) const CONNECT: u16 = 1 << 5;
-    /// The response's header block was sent or came.
-    pub(crate) const ANSWERED: u16 = 1 << 6;
-    /// We opened it.
-    pub(crate) const OURS: u16 = 1 << 7;
-    /// We reset it: what still comes is no fault of the peer's.
-    pub(crate) const RESET: u16 = 1 << 8;
-    /// The caller has let it go, and what it said before is still to be sent.
-    pub(crate) const LET_GO: u16 = 1 << 9;
-    /// The length of the peer's content is known, see [`Stream::left`](super::Stream::left).
-    pub(crate) const COUNTED: u16 = 1 << 10;
-    /// The request's method is HEAD.
-    pub(crate) const HEAD: u16 = 1 << 11;
-    /// The request is an extended CONNECT (RFC 8441 §4).
-    pub(crate) const EXTENDED: u16 = 1 << 12;
-    /// Trailers are to follow what is queued.
-    pub(crate) const TRAILERS: u16 = 1 << 13;
-    /// It waits for room and is in the line of those that may have some.
-    pub(crate) const LISTED: u16 = 1 << 14;
-}
 
 /// What waits to be framed.
 #[derive(Debug, Default)]
@@ -100,7 +67,7 @@ impl Queue {
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) id: u32,
-    /// See [`is`].
+    /// See [`flags`].
     pub(crate) state: u16,
     /// What the peer lets us send; below zero if it took some back (RFC 9113 §6.9.2).
     pub(crate) window: i32,
@@ -111,7 +78,7 @@ pub(crate) struct Stream {
     /// Bytes in `queue`.
     pub(crate) queued: u32,
     pub(crate) queue: Queue,
-    /// Bytes of content that are still to come, if the stream is [`is::COUNTED`].
+    /// Bytes of content that are still to come, if the stream is [`flags::COUNTED`].
     pub(crate) left: u64,
 }
 
@@ -156,13 +123,13 @@ impl Stream {
 
     /// True if nothing more travels in either direction.
     pub(crate) fn is_over(&self) -> bool {
-        self.state & (is::SENT | is::HEARD) == is::SENT | is::HEARD
+        self.state & (flags::SENT | flags::HEARD) == flags::SENT | flags::HEARD
     }
 
     /// So many bytes of content come; the error is one of a stream whose length is known.
     #[inline]
     pub(crate) fn content(&mut self, bytes: u32, end: bool) -> Option<&'static str> {
-        if !self.is(is::COUNTED) {
+        if !self.is(flags::COUNTED) {
             return None;
         }
         match self.left.checked_sub(u64::from(bytes)) {
@@ -177,8 +144,8 @@ impl Stream {
     /// True if it could send something now, were it for its own window.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        !self.is(is::SENT)
-            && (self.queued > 0 && self.window > 0 || self.queued == 0 && self.is(is::ENDING))
+        !self.is(flags::SENT)
+            && (self.queued > 0 && self.window > 0 || self.queued == 0 && self.is(flags::ENDING))
     }
 }
 

@@ -1,11 +1,12 @@
 //! The order in which streams send: one line of streams with data, and one of streams that have only their end to send.
 //!
-//! A stream is in one line at most, and has [`is::READY`] while it is. A stream that is over keeps its place until its turn
+//! A stream is in one line at most, and has [`flags::READY`] while it is. A stream that is over keeps its place until its turn
 //! or until such places outnumber the streams, so that no reset searches the lines.
 
 use std::collections::VecDeque;
 
-use crate::stream::{Stream, is};
+use crate::flags;
+use crate::stream::Stream;
 use crate::streams::{Streams, steps};
 
 /// Places of streams that are over which a line may always have.
@@ -23,10 +24,10 @@ impl Turns {
     /// Lines a stream up if it has something to send and a window for it.
     #[inline]
     pub(crate) fn add(&mut self, stream: &mut Stream) {
-        if stream.is(is::READY) || !stream.has_work() {
+        if stream.is(flags::READY) || !stream.has_work() {
             return;
         }
-        stream.set(is::READY);
+        stream.set(flags::READY);
         match stream.queued {
             0 => self.ends.push_back(stream.id),
             _ => self.data.push_back(stream.id),
@@ -64,7 +65,7 @@ impl Turns {
             steps::count(line.len() as u64);
             line.retain(|id| {
                 let stream = streams.get(*id);
-                stream.is_some_and(|stream| stream.is(is::READY) && !stream.is(is::SENT))
+                stream.is_some_and(|stream| stream.is(flags::READY) && !stream.is(flags::SENT))
             });
         }
     }

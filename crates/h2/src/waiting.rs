@@ -5,7 +5,8 @@
 
 use std::collections::VecDeque;
 
-use crate::stream::{Stream, is};
+use crate::flags;
+use crate::stream::Stream;
 use crate::streams::{Streams, steps};
 
 /// Places of streams that are gone which the line may always have.
@@ -38,8 +39,8 @@ impl Waiting {
     /// A stream may have room, or its caller begins to wait.
     #[inline]
     pub(crate) fn may_have_room(&mut self, stream: &mut Stream) {
-        if stream.is(is::WAITING) && !stream.is(is::LISTED) {
-            stream.set(is::LISTED);
+        if stream.is(flags::WAITING) && !stream.is(flags::LISTED) {
+            stream.set(flags::LISTED);
             self.line.push_back(stream.id);
             self.changed = true;
         }
@@ -47,8 +48,8 @@ impl Waiting {
 
     /// A stream is over in our direction: its caller is told before all others, whether there is room or not.
     pub(crate) fn over(&mut self, stream: &mut Stream) {
-        if stream.is(is::WAITING) {
-            stream.set(is::LISTED);
+        if stream.is(flags::WAITING) {
+            stream.set(flags::LISTED);
             self.line.push_front(stream.id);
             self.changed = true;
         }
@@ -68,7 +69,7 @@ impl Waiting {
 
     /// Takes the first stream out of the line.
     pub(crate) fn leave(&mut self, stream: &mut Stream) {
-        stream.unset(is::LISTED);
+        stream.unset(flags::LISTED);
         self.line.pop_front();
     }
 
@@ -89,5 +90,5 @@ impl Waiting {
 }
 
 fn is_here(stream: &Stream) -> bool {
-    stream.is(is::WAITING) && stream.is(is::LISTED)
+    stream.is(flags::WAITING) && stream.is(flags::LISTED)
 }

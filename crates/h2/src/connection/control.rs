@@ -1,15 +1,14 @@
 //! Frames that steer: SETTINGS, PING, GOAWAY, WINDOW_UPDATE.
 
-use super::receive::Outcome;
 use super::{Closing, Connection};
 use crate::abuse::Abuse;
 use crate::code::Code;
 use crate::config::LARGEST_WINDOW;
 use crate::error::{Cause, ConnectionError, StreamId};
-use crate::event::Event;
+use crate::event::{Event, Outcome};
+use crate::flags;
 use crate::frame::{self, Head, flag, kind, setting};
 use crate::moment::Moment;
-use crate::stream::is;
 
 /// The PING that measures a round trip.
 pub(super) const SAMPLE: [u8; 8] = *b"lateen w";
@@ -141,7 +140,7 @@ impl Connection {
             ids.sort_unstable();
             for id in ids {
                 // What still comes of them is no matter: the peer said that it looks at none of it.
-                self.end(id, is::SENT | is::HEARD | is::RESET);
+                self.end(id, flags::SENT | flags::HEARD | flags::RESET);
                 self.unprocessed.get_or_insert_default().push_back(id);
             }
         }

@@ -1,15 +1,14 @@
 //! Header blocks: put together, decoded, judged, and given to their streams.
 
-use super::receive::Outcome;
 use super::{Closing, Connection};
 use crate::abuse::Abuse;
 use crate::code::Code;
 use crate::error::{Cause, ConnectionError, StreamId};
-use crate::event::Event;
+use crate::event::{Event, Outcome};
+use crate::flags;
 use crate::frame::{self, kind};
 use crate::message::{Length, Said, Shape, judge};
 use crate::moment::Moment;
-use crate::stream::is;
 
 impl Connection {
     /// Some of a block came. It is kept if it is not the whole.
@@ -65,16 +64,16 @@ impl Connection {
             self.absent(id, now)?;
             return Ok(None);
         };
-        if stream.is(is::RESET) {
+        if stream.is(flags::RESET) {
             self.charge(Abuse::UselessFrames, now)?;
             return Ok(None);
         }
-        if stream.is(is::HEARD) {
+        if stream.is(flags::HEARD) {
             let error = ConnectionError::new(Code::STREAM_CLOSED, Cause::ClosedStream);
             return Err(error);
         }
         let state = stream.state;
-        let answer = state & is::OURS != 0 && state & is::ANSWERED == 0;
+        let answer = state & flags::OURS != 0 && state & flags::ANSWERED == 0;
         let shape = if answer {
             Shape::Response
         } else {
@@ -107,7 +106,7 @@ impl Connection {
             return fault.map(Some);
         }
         if end {
-            self.end(id, is::HEARD);
+            self.end(id, flags::HEARD);
         }
         let stream = StreamId::of(id);
         if !answer {
@@ -118,10 +117,10 @@ impl Connection {
             return Ok(Some(Event::Informational { stream, status }));
         }
         if let Some(stream) = self.streams.get(id) {
-            stream.set(is::ANSWERED);
+            stream.set(flags::ANSWERED);
             if status >= 300 {
                 // No tunnel after all.
-                stream.unset(is::CONNECT);
+                stream.unset(flags::CONNECT);
             }
         }
         Ok(Some(Event::Response {
@@ -157,7 +156,7 @@ impl Connection {
                 self.charge(Abuse::ProvokedResets, now)?;
                 self.open(id, 0);
                 if end {
-                    self.end(id, is::HEARD);
+                    self.end(id, flags::HEARD);
                 }
                 let stream = StreamId::of(id);
                 return Ok(Some(Event::TooLarge { stream, end }));
@@ -166,8 +165,8 @@ impl Connection {
         };
         let (flags, length) = match said {
             // Whatever it says of a length (RFC 9110 §9.3.6).
-            Said { connect: true, .. } => (is::CONNECT, Length::Open),
-            Said { head: true, .. } => (is::HEAD, said.length),
+            Said { connect: true, .. } => (flags::CONNECT, Length::Open),
+            Said { head: true, .. } => (flags::HEAD, said.length),
             _ => (0, said.length),
         };
         self.open(id, flags);
@@ -177,7 +176,7 @@ impl Connection {
             return fault.map(Some);
         }
         if end {
-            self.end(id, is::HEARD);
+            self.end(id, flags::HEARD);
         }
         Ok(Some(Event::Request {
             stream: StreamId::of(id),
@@ -192,7 +191,7 @@ impl Connection {
         match length {
             Length::Bad => return Some("a content-length that is no number"),
             Length::Bytes(bytes) => {
-                stream.set(is::COUNTED);
+                stream.set(flags::COUNTED);
                 stream.left = bytes;
             }
             Length::Open => {}
@@ -216,10 +215,10 @@ fn content_of_answer(state: u16, said: &Said) -> Length {
     match said.status {
         ..200 => Length::Open,
         // A tunnel, whatever it says of a length.
-        200..300 if state & is::CONNECT != 0 => Length::Open,
+        200..300 if state & flags::CONNECT != 0 => Length::Open,
         // It may say how long the content would have been; there is none.
         204 | 304 if said.length != Length::Bad => Length::Bytes(0),
-        _ if state & is::HEAD != 0 && said.length != Length::Bad => Length::Bytes(0),
+        _ if state & flags::HEAD != 0 && said.length != Length::Bad => Length::Bytes(0),
         _ => said.length,
     }
 }

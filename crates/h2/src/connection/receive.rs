@@ -4,14 +4,11 @@ use super::{Closing, Connection};
 use crate::abuse::Abuse;
 use crate::code::Code;
 use crate::error::{Cause, ConnectionError, StreamError, StreamId};
-use crate::event::Event;
+use crate::event::{Event, Outcome};
+use crate::flags;
 use crate::frame::{self, kind};
 use crate::moment::Moment;
 use crate::reader::Part;
-use crate::stream::is;
-
-/// What a frame came to: an event, or nothing that concerns the caller.
-pub(super) type Outcome<'a> = Result<Option<Event<'a>>, ConnectionError>;
 
 impl Connection {
     /// Takes input from the front until there is an event; `None` when all of it is used up. Call it until then, and look
@@ -112,7 +109,7 @@ impl Connection {
         let Some(state) = self.streams.get(stream.0) else {
             return true;
         };
-        let let_go = state.is(is::LET_GO);
+        let let_go = state.is(flags::LET_GO);
         if let_go && state.is_over() {
             self.release(stream);
         }
@@ -142,17 +139,17 @@ impl Connection {
             self.drop_data(length);
             return Ok(None);
         };
-        if stream.is(is::RESET) {
+        if stream.is(flags::RESET) {
             self.charge(Abuse::UselessFrames, now)?;
             self.drop_data(length);
             return Ok(None);
         }
-        if stream.is(is::HEARD) {
+        if stream.is(flags::HEARD) {
             let error = ConnectionError::new(Code::STREAM_CLOSED, Cause::ClosedStream);
             return Err(error);
         }
-        let (ours, answered) = (stream.is(is::OURS), stream.is(is::ANSWERED));
-        let let_go = stream.is(is::LET_GO);
+        let (ours, answered) = (stream.is(flags::OURS), stream.is(flags::ANSWERED));
+        let let_go = stream.is(flags::LET_GO);
         let fault = if length > stream.credit {
             Some((Code::FLOW_CONTROL_ERROR, Cause::WindowExceeded))
         } else if ours && !answered {
@@ -192,16 +189,16 @@ impl Connection {
             self.ignoring = self
                 .streams
                 .get(id)
-                .is_none_or(|stream| stream.is(is::RESET | is::LET_GO));
+                .is_none_or(|stream| stream.is(flags::RESET | flags::LET_GO));
         }
         if self.ignoring && end {
-            self.end(id, is::HEARD);
+            self.end(id, flags::HEARD);
         }
         if self.ignoring || bytes.is_empty() && !end {
             return None;
         }
         if end {
-            self.end(id, is::HEARD);
+            self.end(id, flags::HEARD);
         }
         let stream = StreamId::of(id);
         Some(Event::Data { stream, bytes, end })
@@ -239,8 +236,8 @@ impl Connection {
             self.charge(Abuse::UselessFrames, now)?;
             return Ok(None);
         }
-        let (ended, answered) = (stream.is(is::HEARD), stream.is(is::ANSWERED));
-        self.end(id, is::SENT | is::HEARD);
+        let (ended, answered) = (stream.is(flags::HEARD), stream.is(flags::ANSWERED));
+        self.end(id, flags::SENT | flags::HEARD);
         if self.server && !answered {
             self.charge(Abuse::RapidReset, now)?;
         }
@@ -262,7 +259,7 @@ impl Connection {
     ) -> Result<Event<'static>, ConnectionError> {
         self.charge(Abuse::ProvokedResets, now)?;
         if self.streams.get(id).is_some() {
-            self.end(id, is::SENT | is::HEARD | is::RESET);
+            self.end(id, flags::SENT | flags::HEARD | flags::RESET);
         } else {
             self.streams.remember(id);
         }
@@ -283,7 +280,7 @@ impl Connection {
             return;
         };
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let open = !stream.is(is::HEARD) && self.failed.is_none();
+        let open = !stream.is(flags::HEARD) && self.failed.is_none();
         let most = self.config.first_windows.min(self.config.max_streams);
         let others = most.saturating_sub(self.active);
         let more = self.inflow.consumed(stream, bytes, open, others);

@@ -3,9 +3,9 @@
 use super::{Connection, EVERY_STREAM};
 use crate::abuse::Abuse;
 use crate::error::{Gone, InformError, RequestError, StreamId};
+use crate::flags;
 use crate::frame::{HEAD, Head, flag, kind};
 use crate::hpack::{Field, Known, Prebuilt};
-use crate::stream::is;
 
 impl Connection {
     /// Opens a stream with a request: `prebuilt` first, then `fields`. `end` says that no data follows. The fields must
@@ -37,17 +37,17 @@ impl Connection {
         let flags = fields
             .iter()
             .fold(flags, |flags, field| flags | field.request_flags());
-        if flags & is::EXTENDED != 0 && !self.peer.extended_connect {
+        if flags & flags::EXTENDED != 0 && !self.peer.extended_connect {
             return Err(RequestError::ExtendedConnect);
         }
         let id = self.next;
         self.next += 2;
-        self.open(id, is::OURS | flags);
+        self.open(id, flags::OURS | flags);
         // It may be answered by "continue" and by "early hints".
         self.earn(Abuse::HeaderFlood, 2);
         self.write_block(id, prebuilt, fields.iter().copied(), end);
         if end {
-            self.end(id, is::SENT);
+            self.end(id, flags::SENT);
         }
         Ok(StreamId::of(id))
     }
@@ -65,13 +65,13 @@ impl Connection {
     ) -> Result<(), Gone> {
         let id = stream.0;
         let stream = self.streams.get(id).ok_or(Gone)?;
-        if stream.is(is::SENT | is::ANSWERED | is::OURS) || self.failed.is_some() {
+        if stream.is(flags::SENT | flags::ANSWERED | flags::OURS) || self.failed.is_some() {
             return Err(Gone);
         }
-        stream.set(is::ANSWERED);
+        stream.set(flags::ANSWERED);
         self.write_block(id, prebuilt, fields.iter().copied(), end);
         if end {
-            self.end(id, is::SENT);
+            self.end(id, flags::SENT);
         }
         Ok(())
     }
@@ -89,7 +89,9 @@ impl Connection {
     ) -> Result<(), InformError> {
         let id = stream.0;
         let stream = self.streams.get(id).ok_or(InformError::Gone)?;
-        if stream.is(is::SENT | is::ENDING | is::ANSWERED | is::OURS) || self.failed.is_some() {
+        if stream.is(flags::SENT | flags::ENDING | flags::ANSWERED | flags::OURS)
+            || self.failed.is_some()
+        {
             return Err(InformError::Gone);
         }
         if !(100..200).contains(&status) || status == 101 {

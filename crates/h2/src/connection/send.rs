@@ -6,9 +6,9 @@ use super::Connection;
 use crate::abuse::Abuse;
 use crate::code::Code;
 use crate::error::{Gone, StreamId};
+use crate::flags;
 use crate::frame::{HEAD, Head, flag, kind};
 use crate::hpack::Field;
-use crate::stream::is;
 use crate::trailers::Trailers;
 
 /// Frames of a stream that may be under way when we reset it.
@@ -55,7 +55,7 @@ impl Connection {
     /// Asks to be told by [`Connection::next_with_room`] when there is room for this stream.
     pub fn await_room(&mut self, stream: StreamId) {
         if let Some(stream) = self.streams.get(stream.0) {
-            stream.set(is::WAITING);
+            stream.set(flags::WAITING);
             self.waiting.may_have_room(stream);
             self.waiting.tidy(&mut self.streams);
         }
@@ -68,13 +68,13 @@ impl Connection {
         }
         let (left, most) = (self.room_left(), self.config.send_buffer);
         while let Some(stream) = self.waiting.first(&mut self.streams) {
-            let is_over = stream.is(is::SENT);
+            let is_over = stream.is(flags::SENT);
             if left == 0 && !is_over {
                 break;
             }
             self.waiting.leave(stream);
             if is_over || stream.room(most) > 0 {
-                stream.unset(is::WAITING);
+                stream.unset(flags::WAITING);
                 return Some(StreamId::of(stream.id));
             }
         }
@@ -100,7 +100,7 @@ impl Connection {
     /// The stream is over, or its end was announced before.
     pub fn send(&mut self, stream: StreamId, bytes: Bytes) -> Result<(), Gone> {
         let stream = self.streams.get(stream.0).ok_or(Gone)?;
-        if stream.is(is::SENT | is::ENDING) || self.failed.is_some() {
+        if stream.is(flags::SENT | flags::ENDING) || self.failed.is_some() {
             return Err(Gone);
         }
         let length = u32::try_from(bytes.len()).map_err(|_| Gone)?;
@@ -120,10 +120,10 @@ impl Connection {
     /// The stream is over.
     pub fn finish(&mut self, stream: StreamId) -> Result<(), Gone> {
         let stream = self.streams.get(stream.0).ok_or(Gone)?;
-        if stream.is(is::SENT) || self.failed.is_some() {
+        if stream.is(flags::SENT) || self.failed.is_some() {
             return Err(Gone);
         }
-        stream.set(is::ENDING);
+        stream.set(flags::ENDING);
         self.turns.add(stream);
         Ok(())
     }
@@ -136,17 +136,17 @@ impl Connection {
     pub fn trailers(&mut self, stream: StreamId, fields: &[Field<'_>]) -> Result<(), Gone> {
         let id = stream.0;
         let stream = self.streams.get(id).ok_or(Gone)?;
-        let begun = stream.is(is::OURS | is::ANSWERED);
-        if stream.is(is::SENT | is::ENDING) || !begun || self.failed.is_some() {
+        let begun = stream.is(flags::OURS | flags::ANSWERED);
+        if stream.is(flags::SENT | flags::ENDING) || !begun || self.failed.is_some() {
             return Err(Gone);
         }
         if stream.queued == 0 {
             self.write_block(id, None, fields.iter().copied(), true);
-            self.end(id, is::SENT);
+            self.end(id, flags::SENT);
             return Ok(());
         }
         stream.queue.set_trailers(Trailers::new(fields));
-        stream.set(is::ENDING | is::TRAILERS);
+        stream.set(flags::ENDING | flags::TRAILERS);
         self.turns.add(stream);
         Ok(())
     }
@@ -172,18 +172,18 @@ impl Connection {
         let Some(state) = self.streams.get(id) else {
             return;
         };
-        if state.is(is::ENDING) && !state.is(is::SENT) && self.failed.is_none() {
-            state.set(is::LET_GO);
+        if state.is(flags::ENDING) && !state.is(flags::SENT) && self.failed.is_none() {
+            state.set(flags::LET_GO);
             self.inflow.let_go(state);
             return self.grant();
         }
-        let code = match state.is(is::SENT) && self.server {
+        let code = match state.is(flags::SENT) && self.server {
             true => Code::NO_ERROR,
             false => Code::CANCEL,
         };
         self.reset(stream, code);
         if let Some(mut state) = self.streams.remove(id) {
-            if state.is(is::RESET) {
+            if state.is(flags::RESET) {
                 self.streams.remember(id);
             }
             self.inflow.removed(&mut state);
@@ -220,7 +220,7 @@ impl Connection {
             let Some(stream) = self.streams.get(id) else {
                 continue;
             };
-            stream.unset(is::READY);
+            stream.unset(flags::READY);
             if !stream.has_work() {
                 continue;
             }
@@ -236,8 +236,8 @@ impl Connection {
             let left = self.config.write - self.output.len();
             let left = left.max(LEAST_FRAME + HEAD) - HEAD;
             let length = stream.queued.min(most).min(left as u32);
-            let end = length == stream.queued && stream.is(is::ENDING);
-            let trailers = end && stream.is(is::TRAILERS);
+            let end = length == stream.queued && stream.is(flags::ENDING);
+            let trailers = end && stream.is(flags::TRAILERS);
             let head = Head {
                 length,
                 kind: kind::DATA,
@@ -255,7 +255,7 @@ impl Connection {
                 rest -= piece.len();
                 self.output.payload(piece);
             }
-            let more = length < stream.queued || stream.is(is::WAITING);
+            let more = length < stream.queued || stream.is(flags::WAITING);
             stream.queued -= length;
             stream.window -= length as i32;
             self.window -= length;
@@ -267,12 +267,12 @@ impl Connection {
             }
             let crumb =
                 more && (length as usize) < LEAST_FRAME && (stream.window <= 0 || self.window == 0);
-            let let_go = stream.is(is::LET_GO);
+            let let_go = stream.is(flags::LET_GO);
             if end {
                 if trailers {
                     self.write_trailers(id);
                 }
-                self.end(id, is::SENT);
+                self.end(id, flags::SENT);
                 if let_go {
                     self.release(StreamId::of(id));
                 }

@@ -2,8 +2,7 @@
 
 use super::statics::STATIC;
 use super::table::Table;
-use super::{Known, TABLE, Unreadable, huffman, integer};
-use crate::fields::Fields;
+use super::{Fields, Known, TABLE, Unreadable, huffman, integer};
 
 /// A table's field: its number if it is a known one, its name and its value.
 type Entry<'a> = (Option<Known>, &'a [u8], &'a [u8]);
@@ -107,7 +106,7 @@ fn string(block: &mut &[u8], fields: &mut Fields) -> Result<(), Unreadable> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fields::Limits;
+    use crate::hpack::Limits;
     use proptest::prelude::*;
 
     fn limits(size: u32) -> Limits {

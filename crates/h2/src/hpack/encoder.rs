@@ -3,9 +3,9 @@
 //! stands. A connection writes either requests or answers, so the two never share these entries.
 
 use super::statics::STATIC;
-use super::{Known, OVERHEAD, TABLE, huffman, integer};
+use super::{FieldLine, Known, OVERHEAD, TABLE, huffman, integer};
 use crate::config::Config;
-use crate::stream::is;
+use crate::flags;
 
 /// What the peer's decoder should do with a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl<'a> Field<'a> {
     }
 
     /// A field as it was received, to be sent on.
-    pub fn of(line: crate::FieldLine<'a>) -> Self {
+    pub fn of(line: FieldLine<'a>) -> Self {
         Field::numbered(line.known, line.name, line.value)
     }
 
@@ -78,9 +78,9 @@ impl<'a> Field<'a> {
     /// What a request with this field is, as bits of a stream's state.
     pub(crate) fn request_flags(&self) -> u16 {
         match (self.known, self.value) {
-            (Some(Known::Method), b"CONNECT") => is::CONNECT,
-            (Some(Known::Method), b"HEAD") => is::HEAD,
-            (Some(Known::Protocol), _) => is::EXTENDED,
+            (Some(Known::Method), b"CONNECT") => flags::CONNECT,
+            (Some(Known::Method), b"HEAD") => flags::HEAD,
+            (Some(Known::Protocol), _) => flags::EXTENDED,
             _ => 0,
         }
     }
@@ -276,8 +276,7 @@ fn string(bytes: &[u8], huffman: bool, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fields::{Fields, Limits};
-    use crate::hpack::Decoder;
+    use crate::hpack::{Decoder, Fields, Limits};
     use proptest::prelude::*;
 
     const LIMITS: Limits = Limits {

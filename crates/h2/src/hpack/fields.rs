@@ -1,6 +1,6 @@
 //! A decoded header list: all names and values in one buffer, which the next list uses again.
 
-use crate::hpack::{Known, OVERHEAD, TABLE};
+use super::{Known, OVERHEAD, TABLE};
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Span {

@@ -3,6 +3,7 @@
 
 mod decoder;
 mod encoder;
+mod fields;
 pub mod huffman;
 pub mod integer;
 mod names;
@@ -12,6 +13,8 @@ mod table;
 pub(crate) use decoder::Decoder;
 pub(crate) use encoder::Encoder;
 pub use encoder::{Field, Keep, Prebuilt};
+pub(crate) use fields::Limits;
+pub use fields::{FieldLine, Fields};
 pub use names::Known;
 
 /// The size of both dynamic tables, in bytes (RFC 9113 §6.5.2): we announce no other, and use no more of a peer's.
