@@ -8,8 +8,9 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use crate::endpoints::{Endpoint, EndpointSet};
+use crate::port_map::PortMap;
 use crate::service::port_map;
-use crate::workload::{Health, PortMap};
+use crate::workload::Health;
 use crate::{Service, Snapshot, Workload};
 
 /// The serializable view of a snapshot: `workloads`, `services` with their endpoints, `policies`, `stagedServices`.

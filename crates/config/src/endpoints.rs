@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 use lateen_balance::Table;
 use lateen_types::Strng;
 
-use crate::workload::{PortMap, Workload, target_port};
+use crate::port_map::PortMap;
+use crate::workload::{Workload, target_port};
 
 /// One workload of a service.
 #[derive(Debug, Clone)]

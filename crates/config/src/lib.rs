@@ -10,6 +10,7 @@ mod index;
 mod invariants;
 pub mod local;
 mod lookup;
+mod port_map;
 mod rejection;
 pub mod route;
 mod service;
@@ -22,6 +23,7 @@ pub use dump::Dump;
 pub use endpoints::{Endpoint, EndpointSet};
 pub use gateway::{GatewayAddress, GatewayDestination, NetworkAddress, NetworkRange};
 pub use lookup::Want;
+pub use port_map::PortMap;
 pub use rejection::{Refused, Rejection};
 pub use service::{
     HealthPolicy, IpFamilies, LoadBalancing, Service, ServicePort, Visibility, WeightedWaypoint,
@@ -29,7 +31,7 @@ pub use service::{
 pub use snapshot::Snapshot;
 pub use store::{Batch, Kind, Store};
 pub use workload::{
-    ApplicationTunnel, Health, Locality, NetworkMode, PortMap, Protocol, TunnelProtocol, Workload,
+    ApplicationTunnel, Health, Locality, NetworkMode, Protocol, TunnelProtocol, Workload,
 };
 
 /// The key of a service: its namespace and its hostname.

@@ -7,6 +7,7 @@ mod gateway;
 mod hop;
 mod inbound;
 mod outbound;
+mod place;
 mod refusal;
 
 pub use authority::Authority;

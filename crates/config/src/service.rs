@@ -68,7 +68,7 @@ pub struct Service {
 }
 
 /// A port of a service. A target of 0 means that only the endpoints know theirs (named ports).
-pub type ServicePort = crate::workload::PortMap;
+pub type ServicePort = crate::port_map::PortMap;
 
 /// A waypoint and its share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

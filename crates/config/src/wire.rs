@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use lateen_proto::workload as proto;
 
 use crate::Rejection;
-use crate::workload::PortMap;
+use crate::port_map::PortMap;
 
 /// An IP address of 4 or 16 bytes in network byte order. An IPv4 address in IPv6 form is that IPv4 address: sockets
 /// and look-ups know it by no other name.

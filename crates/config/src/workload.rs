@@ -11,6 +11,7 @@ use lateen_types::{Identity, Strng, WorkloadUid};
 use serde::{Serialize, Serializer};
 
 use crate::gateway::GatewayAddress;
+use crate::port_map::PortMap;
 use crate::{Rejection, ServiceKey, wire};
 
 /// One workload: a pod, a virtual machine, an external endpoint.
@@ -163,15 +164,6 @@ pub enum TunnelProtocol {
     /// A PROXY protocol header with the original addresses.
     #[serde(rename = "PROXY")]
     Proxy,
-}
-
-/// A port of a service and the port that serves it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PortMap {
-    /// The service's port, never 0.
-    pub service: u16,
-    /// The port that the application listens on; 0 where the owner leaves it open.
-    pub target: u16,
 }
 
 impl Workload {

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use lateen_balance::{Preference, Table};
 
-use super::{Choice, Refusal, Route};
+use super::Refusal;
+use super::hop::{Choice, Route};
 use crate::endpoints::{Endpoint, EndpointSet};
+use crate::gateway::GatewayAddress;
 use crate::service::{Service, ServicePort};
 use crate::workload::Workload;
 use crate::{ServiceKey, Snapshot};
@@ -20,6 +22,16 @@ pub(super) struct Asker<'a> {
     pub(super) random: &'a mut dyn FnMut(u64) -> u64,
     /// The services whose endpoints led here, each by an endpoint that is an address of the next.
     pub(super) passed: Vec<ServiceKey>,
+}
+
+impl Asker<'_> {
+    /// Whether the source is what its own connection would have to pass: a waypoint goes on to the workload.
+    pub(super) fn is_waypoint<'g>(
+        &self,
+        mut waypoints: impl Iterator<Item = &'g GatewayAddress>,
+    ) -> bool {
+        waypoints.any(|waypoint| self.snapshot.serves(waypoint, self.source))
+    }
 }
 
 /// An endpoint that was picked.

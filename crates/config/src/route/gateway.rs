@@ -6,10 +6,9 @@ use std::sync::Arc;
 use lateen_types::ports;
 
 use super::choose::{Asker, Picked, Purpose, choose};
-use super::hop::{Draft, Inner, Kind, Via, identities};
-use super::outbound::address_for;
-use super::{Authority, Choice, Refusal};
-use crate::Want;
+use super::hop::{Draft, Inner, Kind, Via};
+use super::place::{Placed, address_for, identities};
+use super::{Authority, Refusal};
 use crate::gateway::{GatewayAddress, GatewayDestination};
 use crate::service::Service;
 use crate::workload::Workload;
@@ -32,13 +31,13 @@ enum Miss {
 
 /// Through the waypoint of what was dialled. Its `:authority` is what the client dialled: the waypoint decides about
 /// that, not about a workload.
-pub(super) fn through_waypoint(
-    asker: &mut Asker<'_>,
+pub(super) fn through_waypoint<'s>(
+    asker: &mut Asker<'s>,
     waypoint: &GatewayAddress,
     behind: &dyn Fn() -> String,
     service: Option<&Arc<Service>>,
     destination: SocketAddr,
-) -> Result<Choice, Refusal> {
+) -> Result<Placed<'s>, Refusal> {
     let found = match find(asker, waypoint, Purpose::Waypoint, destination.ip()) {
         Ok(found) => found,
         Err(Miss::Refused(unknown @ Refusal::Unknown(_))) => return Err(unknown),
@@ -78,19 +77,19 @@ pub(super) fn through_waypoint(
         identities: identities(found.service.as_deref(), workload),
         via: Via::Waypoint(waypoint.destination.to_string().into()),
     };
-    found.into_choice(asker, service, kind)
+    found.place(asker, service, kind)
 }
 
 /// Through the gateway of the network that `picked` is on: `serving` is the service that it was picked from (a
 /// waypoint's, if one is used), `addressed` the one that the client means. The gateway and the far end know the latter
 /// by its hostname; addresses of one network mean nothing on another.
-pub(super) fn through_gateway(
-    asker: &mut Asker<'_>,
+pub(super) fn through_gateway<'s>(
+    asker: &mut Asker<'s>,
     picked: Picked,
     serving: Option<&Arc<Service>>,
     addressed: &Arc<Service>,
     destination: SocketAddr,
-) -> Result<Choice, Refusal> {
+) -> Result<Placed<'s>, Refusal> {
     let remote = picked.workload;
     let network = || remote.network.to_string();
     let Some(gateway) = &remote.network_gateway else {
@@ -141,7 +140,7 @@ pub(super) fn through_gateway(
             workload: remote,
         })),
     };
-    found.into_choice(asker, Some(addressed), kind)
+    found.place(asker, Some(addressed), kind)
 }
 
 /// Whether a gateway can be dialled from here. The control plane describes one under the network that it leads to, and its
@@ -151,12 +150,12 @@ fn reachable(source: &Workload, gateway: &Workload) -> bool {
 }
 
 impl Found {
-    fn into_choice(
+    fn place<'s>(
         self,
-        asker: &mut Asker<'_>,
+        asker: &mut Asker<'s>,
         service: Option<&Arc<Service>>,
         kind: Kind,
-    ) -> Result<Choice, Refusal> {
+    ) -> Result<Placed<'s>, Refusal> {
         let Self {
             picked,
             service: own,
@@ -222,20 +221,4 @@ fn find(
             None => Miss::Unknown,
         }),
     }
-}
-
-/// Whether the source is what its own connection would have to pass: a waypoint goes on to the workload.
-pub(super) fn is_waypoint<'g>(
-    asker: &Asker<'_>,
-    waypoints: impl Iterator<Item = &'g GatewayAddress>,
-) -> bool {
-    let source: &Workload = asker.source;
-    waypoints
-        .into_iter()
-        .any(|waypoint| asker.snapshot.serves(waypoint, source))
-}
-
-/// A miss of a look-up by address; only where resources are sent on demand.
-pub(super) fn unknown(want: Option<Want>) -> Result<(), Refusal> {
-    want.map_or(Ok(()), |want| Err(Refusal::Unknown(want)))
 }

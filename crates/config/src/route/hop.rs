@@ -3,15 +3,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use lateen_types::{Identity, Strng, WorkloadUid, ports};
+use lateen_types::{Identity, Strng, WorkloadUid};
 
-use super::choose::{Asker, Picked};
-use super::gateway::{is_waypoint, through_waypoint, unknown};
-use super::outbound::to_service;
-use super::{Authority, Refusal};
+use super::authority::Authority;
+use crate::ServiceKey;
 use crate::service::Service;
-use crate::workload::{Protocol, Workload};
-use crate::{ServiceKey, Snapshot};
+use crate::workload::Workload;
 
 /// Where a connection goes, and what else there was to choose from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,9 +130,9 @@ pub struct Resolve {
     pub workload: Arc<Workload>,
     /// The service that the client addressed, if it was one.
     pub service: Option<Arc<Service>>,
-    draft: Box<Draft>,
+    pub(super) draft: Box<Draft>,
     /// The services on the way here.
-    passed: Vec<ServiceKey>,
+    pub(super) passed: Vec<ServiceKey>,
 }
 
 impl Resolve {
@@ -156,39 +153,6 @@ impl Resolve {
             .filter(|ip| any || ip.to_canonical().is_ipv6() == self.prefers_ipv6)
             .nth(at)
             .map(IpAddr::to_canonical)
-    }
-
-    /// The way to this address of the workload's hostname. If it is that of a workload or a service of the mesh, that is who
-    /// is there, whatever the name's owner says of itself: it is reached as if the client had dialled it. `source`,
-    /// `avoid` and `random` are those of [`super::outbound`].
-    ///
-    /// # Errors
-    /// [`Refusal::LoopGuard`] if the name leads to the proxy itself, [`Refusal::Circle`] if it leads back to the service
-    /// whose endpoint it is, and whatever refuses a connection to what is there.
-    pub fn at(
-        &self,
-        snapshot: &Snapshot,
-        source: &Workload,
-        address: IpAddr,
-        avoid: &dyn Fn(&Workload) -> bool,
-        random: &mut dyn FnMut(u64) -> u64,
-    ) -> Result<Choice, Refusal> {
-        let address = address.to_canonical();
-        let own = address.is_loopback() || address.is_unspecified();
-        if own && ports::is_proxys_own(self.draft.port) {
-            return Err(Refusal::LoopGuard {
-                target: SocketAddr::new(address, self.draft.port),
-            });
-        }
-        let mut asker = Asker {
-            snapshot,
-            source,
-            avoid,
-            random,
-            passed: self.passed.clone(),
-        };
-        let picked = Picked::only(&self.workload, self.port, avoid);
-        self.draft.clone().at(&mut asker, &picked, address)
     }
 }
 
@@ -213,162 +177,4 @@ pub(super) enum Kind {
         identities: Vec<Identity>,
         via: Via,
     },
-}
-
-/// Services that may be endpoints of one another in a row.
-const STEPS: usize = 4;
-
-impl Draft {
-    /// The next hop at an address that was chosen, or by its hostname if there is none.
-    pub(super) fn place(
-        self,
-        asker: &mut Asker<'_>,
-        picked: &Picked,
-        address: Option<IpAddr>,
-        wanted: IpAddr,
-    ) -> Result<Choice, Refusal> {
-        if let Some(address) = address {
-            return self.at(asker, picked, address);
-        }
-        if self.workload.addresses.is_empty() && !self.workload.hostname.is_empty() {
-            return Ok(picked.choice(Route::Resolve(Resolve {
-                hostname: self.workload.hostname.clone(),
-                port: self.port,
-                prefers_ipv6: wanted.is_ipv6(),
-                workload: self.workload.clone(),
-                service: self.service.clone(),
-                draft: Box::new(self),
-                passed: asker.passed.clone(),
-            })));
-        }
-        Err(Refusal::NoAddress {
-            workload: self.workload.uid.to_string(),
-            wanted,
-        })
-    }
-
-    fn at(
-        self,
-        asker: &mut Asker<'_>,
-        picked: &Picked,
-        address: IpAddr,
-    ) -> Result<Choice, Refusal> {
-        let target = SocketAddr::new(address, self.port);
-        match self.kind {
-            Kind::Through {
-                authority,
-                identities,
-                via,
-            } => Ok(picked.choice(Route::Tunnel(Tunnel {
-                workload: self.workload,
-                service: self.service,
-                hbone: target,
-                authority,
-                identities,
-                via,
-            }))),
-            Kind::Direct => match self.workload.protocol {
-                Protocol::Tcp => self.in_plain(asker, picked, target),
-                Protocol::Hbone => {
-                    let identities = identities(self.service.as_deref(), &self.workload);
-                    let route = tunnel(self.workload, self.service, target, identities)?;
-                    Ok(picked.choice(route))
-                }
-            },
-        }
-    }
-
-    /// To an endpoint that is outside the mesh, as its author says. Of the workload or service of the mesh that has the
-    /// address, only its own word counts, and only its own identity: nobody else's entry may take a connection to it out
-    /// of its tunnel or past its waypoint. At a pod's own address it is the pod, and only a pod's object says more: unless
-    /// that is a Kubernetes Service's address, which no pod has.
-    fn in_plain(
-        self,
-        asker: &mut Asker<'_>,
-        picked: &Picked,
-        target: SocketAddr,
-    ) -> Result<Choice, Refusal> {
-        let Self {
-            workload, service, ..
-        } = self;
-        let (snapshot, source, address) = (asker.snapshot, asker.source, target.ip());
-        let is_pods = workload.is_pod()
-            && workload.addresses.contains(&address)
-            && !snapshot.is_cluster_ip(&workload.network, address);
-        let behind = |choice: Choice| Choice {
-            behind: Some(workload.uid.clone()),
-            ..choice
-        };
-        match snapshot.workload(&workload.network, address) {
-            Some(found) if found.protocol == Protocol::Hbone && (found.is_pod() || !is_pods) => {
-                if let Some(waypoint) = &found.waypoint
-                    && !is_waypoint(asker, [waypoint].into_iter())
-                {
-                    let name = || format!("workload {}", found.uid);
-                    return through_waypoint(asker, waypoint, &name, None, target).map(behind);
-                }
-                let identities = identities(None, found);
-                let route = tunnel(found.clone(), service, target, identities)?;
-                let there = Picked::only(found, target.port(), asker.avoid);
-                return Ok(behind(there.choice(route)));
-            }
-            _ => {}
-        }
-        let namespace = &source.namespace;
-        if !is_pods
-            && let Some(found) = snapshot.virtual_service(namespace, &workload.network, address)
-        {
-            if asker.passed.contains(&found.key) {
-                return Err(Refusal::Circle {
-                    service: found.key.clone(),
-                    endpoint: workload.uid.to_string(),
-                    address,
-                });
-            }
-            if asker.passed.len() >= STEPS {
-                return Err(Refusal::TooFar {
-                    service: found.key.clone(),
-                    steps: STEPS,
-                });
-            }
-            return to_service(asker, found, target).map(behind);
-        }
-        unknown(snapshot.wants_address(&workload.network, address))?;
-        Ok(picked.choice(Route::Plain {
-            workload,
-            service,
-            target,
-        }))
-    }
-}
-
-/// The tunnel to a workload's own port.
-fn tunnel(
-    workload: Arc<Workload>,
-    service: Option<Arc<Service>>,
-    target: SocketAddr,
-    identities: Vec<Identity>,
-) -> Result<Route, Refusal> {
-    // The far end would refuse it: such a request would make it connect to its own proxy.
-    if ports::is_proxys_own(target.port()) {
-        return Err(Refusal::LoopGuard { target });
-    }
-    Ok(Route::Tunnel(Tunnel {
-        hbone: SocketAddr::new(target.ip(), ports::HBONE),
-        authority: target.into(),
-        identities,
-        workload,
-        service,
-        via: Via::Direct,
-    }))
-}
-
-/// Who may be at the far end of a tunnel to a workload, addressed by a service or itself.
-pub(super) fn identities(service: Option<&Service>, workload: &Workload) -> Vec<Identity> {
-    service
-        .into_iter()
-        .flat_map(|service| &service.subject_alt_names)
-        .chain([&workload.identity])
-        .cloned()
-        .collect()
 }

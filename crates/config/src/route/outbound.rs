@@ -6,12 +6,13 @@ use std::sync::Arc;
 use lateen_types::ports;
 
 use super::choose::{Asker, Picked, Purpose, choose};
-use super::gateway::{is_waypoint, through_gateway, through_waypoint, unknown};
-use super::hop::{Draft, Kind};
-use super::{Choice, Refusal, Route};
+use super::gateway::{through_gateway, through_waypoint};
+use super::hop::{Choice, Draft, Kind, Resolve, Route};
+use super::place::{Placed, address_for};
+use super::refusal::{Refusal, unknown};
 use crate::Snapshot;
 use crate::gateway::GatewayAddress;
-use crate::service::{IpFamilies, Service};
+use crate::service::Service;
 use crate::workload::{Protocol, Workload};
 
 /// Routes a connection of `source` to `destination`. `random(n)` is uniform below `n`.
@@ -46,12 +47,87 @@ pub fn outbound(
         random,
         passed: Vec::new(),
     };
+    let placed = look_up(&mut asker, destination)?;
+    follow(&mut asker, placed)
+}
+
+impl Resolve {
+    /// The way to this address of the workload's hostname. If it is that of a workload or a service of the mesh, that is who
+    /// is there, whatever the name's owner says of itself: it is reached as if the client had dialled it. `source`,
+    /// `avoid` and `random` are those of [`outbound`].
+    ///
+    /// # Errors
+    /// [`Refusal::LoopGuard`] if the name leads to the proxy itself, [`Refusal::Circle`] if it leads back to the service
+    /// whose endpoint it is, and whatever refuses a connection to what is there.
+    pub fn at(
+        &self,
+        snapshot: &Snapshot,
+        source: &Workload,
+        address: IpAddr,
+        avoid: &dyn Fn(&Workload) -> bool,
+        random: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<Choice, Refusal> {
+        let address = address.to_canonical();
+        let own = address.is_loopback() || address.is_unspecified();
+        if own && ports::is_proxys_own(self.draft.port) {
+            return Err(Refusal::LoopGuard {
+                target: SocketAddr::new(address, self.draft.port),
+            });
+        }
+        let mut asker = Asker {
+            snapshot,
+            source,
+            avoid,
+            random,
+            passed: self.passed.clone(),
+        };
+        let picked = Picked::only(&self.workload, self.port, avoid);
+        let placed = self.draft.clone().at(&mut asker, &picked, address)?;
+        follow(&mut asker, placed)
+    }
+}
+
+/// Goes on from endpoints whose addresses belong to others in the mesh, until there is a next hop.
+fn follow<'s>(asker: &mut Asker<'s>, mut placed: Placed<'s>) -> Result<Choice, Refusal> {
+    let mut first = None;
+    loop {
+        let (endpoint, next) = match placed {
+            Placed::Choice(choice) => {
+                return Ok(Choice {
+                    behind: first.or(choice.behind),
+                    ..choice
+                });
+            }
+            Placed::Waypoint {
+                endpoint,
+                workload,
+                waypoint,
+                target,
+            } => {
+                let name = || format!("workload {}", workload.uid);
+                let next = through_waypoint(asker, waypoint, &name, None, target)?;
+                (endpoint, next)
+            }
+            Placed::Service {
+                endpoint,
+                service,
+                target,
+            } => (endpoint, to_service(asker, service, target)?),
+        };
+        first.get_or_insert(endpoint);
+        placed = next;
+    }
+}
+
+/// Finds what was dialled, and the first place on the way there.
+fn look_up<'s>(asker: &mut Asker<'s>, destination: SocketAddr) -> Result<Placed<'s>, Refusal> {
+    let (snapshot, source) = (asker.snapshot, asker.source);
     let (network, ip) = (&source.network, destination.ip());
     if let Some(service) = snapshot.service_exactly(&source.namespace, network, ip) {
-        return to_service(&mut asker, service, destination);
+        return to_service(asker, service, destination);
     }
     if let Some(workload) = snapshot.workload(network, ip) {
-        return to_workload(&mut asker, workload, destination);
+        return to_workload(asker, workload, destination);
     }
     // Ranges are for the world outside.
     if snapshot.is_nodes(network, ip) {
@@ -59,7 +135,7 @@ pub fn outbound(
     }
     unknown(snapshot.wants_address(network, ip))?;
     match snapshot.service_in_range(network, ip, Some(&source.namespace)) {
-        Some(service) => to_service(&mut asker, service, destination),
+        Some(service) => to_service(asker, service, destination),
         None => Ok(passthrough(destination, None)),
     }
 }
@@ -72,8 +148,8 @@ fn is_loop(source: &Workload, destination: SocketAddr) -> bool {
         && (ip.is_loopback() || ip.is_unspecified() || source.addresses.contains(&ip))
 }
 
-fn passthrough(target: SocketAddr, service: Option<&Arc<Service>>) -> Choice {
-    Choice {
+fn passthrough(target: SocketAddr, service: Option<&Arc<Service>>) -> Placed<'static> {
+    Placed::Choice(Choice {
         route: Route::Passthrough {
             target,
             service: service.cloned(),
@@ -82,15 +158,15 @@ fn passthrough(target: SocketAddr, service: Option<&Arc<Service>>) -> Choice {
         others: 0,
         avoided: false,
         behind: None,
-    }
+    })
 }
 
-pub(super) fn to_service(
-    asker: &mut Asker<'_>,
+fn to_service<'s>(
+    asker: &mut Asker<'s>,
     service: &Arc<Service>,
     destination: SocketAddr,
-) -> Result<Choice, Refusal> {
-    if !is_waypoint(asker, service.waypoints())
+) -> Result<Placed<'s>, Refusal> {
+    if !asker.is_waypoint(service.waypoints())
         && let Some(waypoint) = waypoint_of(service, asker.random)
     {
         let behind = || format!("service {}", service.key);
@@ -116,13 +192,13 @@ pub(super) fn to_service(
     direct(asker, picked, Some(service), destination)
 }
 
-fn to_workload(
-    asker: &mut Asker<'_>,
+fn to_workload<'s>(
+    asker: &mut Asker<'s>,
     workload: &Arc<Workload>,
     destination: SocketAddr,
-) -> Result<Choice, Refusal> {
+) -> Result<Placed<'s>, Refusal> {
     if let Some(waypoint) = &workload.waypoint
-        && !is_waypoint(asker, [waypoint].into_iter())
+        && !asker.is_waypoint([waypoint].into_iter())
     {
         let behind = || format!("workload {}", workload.uid);
         return through_waypoint(asker, waypoint, &behind, None, destination);
@@ -131,12 +207,12 @@ fn to_workload(
     direct(asker, picked, None, destination)
 }
 
-fn direct(
-    asker: &mut Asker<'_>,
+fn direct<'s>(
+    asker: &mut Asker<'s>,
     picked: Picked,
     service: Option<&Arc<Service>>,
     destination: SocketAddr,
-) -> Result<Choice, Refusal> {
+) -> Result<Placed<'s>, Refusal> {
     let families = service.and_then(|service| service.ip_families);
     let address = address_for(&picked.workload, destination.ip(), families);
     let draft = Draft {
@@ -168,26 +244,4 @@ fn waypoint_of<'s>(
     }
     let first = weighted.first().map(|waypoint| &waypoint.destination);
     service.waypoint.as_ref().or(first)
-}
-
-/// The workload's address for this client: the one asked for if it is among them, else one of the same family, else
-/// any that the service's families allow.
-pub(super) fn address_for(
-    workload: &Workload,
-    wanted: IpAddr,
-    families: Option<IpFamilies>,
-) -> Option<IpAddr> {
-    if workload.addresses.contains(&wanted) {
-        return Some(wanted);
-    }
-    let usable = || {
-        workload
-            .addresses
-            .iter()
-            .copied()
-            .filter(|ip| families.is_none_or(|f| f.accepts(*ip)))
-    };
-    usable()
-        .find(|ip| ip.is_ipv4() == wanted.is_ipv4())
-        .or_else(|| usable().next())
 }

@@ -156,3 +156,8 @@ fn list(ports: &[u16]) -> String {
         .collect::<Vec<_>>()
         .join(", ")
 }
+
+/// A miss of a look-up by address; only where resources are sent on demand.
+pub(super) fn unknown(want: Option<Want>) -> Result<(), Refusal> {
+    want.map_or(Ok(()), |want| Err(Refusal::Unknown(want)))
+}
