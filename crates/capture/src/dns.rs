@@ -5,26 +5,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
-use lateen_types::ports;
 use socket2::{Domain, Socket};
 
-use crate::socket::{BACKLOG, Options, datagram, dress, mark, stream};
-
-/// Where in a pod DNS queries arrive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DnsAt {
-    /// On this port of `127.0.0.1`, and of `::1` where the options and the pod have IPv6.
-    Localhost(u16),
-    /// On this address alone.
-    Exactly(SocketAddr),
-}
-
-impl Default for DnsAt {
-    /// Where Istio's rules redirect to.
-    fn default() -> Self {
-        Self::Localhost(ports::DNS)
-    }
-}
+use crate::options::{DnsAt, Options};
+use crate::socket::{BACKLOG, datagram, dress, mark, stream};
 
 /// A pod's sockets for DNS, one of either kind for each address; non-blocking and marked. The mark is what keeps the
 /// replies on a UDP socket out of the connection tracking zone of the proxy's own questions.

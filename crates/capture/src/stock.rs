@@ -3,14 +3,15 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 use crate::netns::Netns;
-use crate::socket::Options;
-use crate::thread::{Errand, NamespaceThread};
+use crate::options::Options;
+use crate::socket::{self, Kind};
+use crate::thread::{Errand, NamespaceThread, Restock};
 
 /// Sockets kept ready of each kind that a pod has used.
 const KEEP: usize = 8;
@@ -20,23 +21,6 @@ const MOST: usize = 64;
 const IDLE: Duration = Duration::from_secs(300);
 /// What stays of an idle shelf, so that the next dial does not wait.
 const LEAST: usize = 1;
-
-/// What a socket is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// IPv4, marked as the proxy's own.
-    Outbound,
-    /// IPv4, marked, and may bind addresses that are not the pod's: towards the application, from the client's address.
-    Transparent,
-    /// As `Outbound`, for IPv6.
-    Outbound6,
-    /// As `Transparent`, for IPv6.
-    Transparent6,
-    /// UDP over IPv4, marked as the proxy's own.
-    Datagram,
-    /// As `Datagram`, for IPv6.
-    Datagram6,
-}
 
 const KINDS: usize = 6;
 
@@ -178,7 +162,7 @@ impl Stock {
             shelf.target = shelf.target.max(KEEP);
             shelf.ordered = true;
             self.thread
-                .send(Errand::Restock(Arc::downgrade(self), kind));
+                .send(Errand::Restock(Arc::downgrade(self) as _, kind));
         }
     }
 
@@ -188,47 +172,44 @@ impl Stock {
     }
 }
 
-/// The namespace thread's side: makes what is missing in one visit, serves those who wait first.
-pub(crate) fn restock(stock: &Weak<Stock>, kind: Kind, home: &Netns) {
-    let Some(stock) = stock.upgrade() else {
-        return;
-    };
-    let wanted = {
-        let mut shelves = stock.lock();
+impl Restock for Stock {
+    /// Makes the missing sockets in one visit, and serves those who wait first.
+    fn restock(self: Arc<Self>, kind: Kind, home: &Netns) {
+        let wanted = {
+            let mut shelves = self.lock();
+            let shelf = &mut shelves[kind as usize];
+            shelf.ordered = false;
+            shelf.target + shelf.waiting.len() - shelf.ready.len().min(shelf.target)
+        };
+        let bare = self
+            .pod
+            .within(home, || {
+                (0..wanted).map(|_| socket::bare(kind)).collect::<Vec<_>>()
+            })
+            .unwrap_or_else(|error| vec![Err(error)]);
+        let mut failure = None;
+        let mut made = VecDeque::new();
+        for socket in bare {
+            match socket.and_then(|socket| socket::finish(socket, kind, &self.options)) {
+                Ok(socket) => made.push_back(socket),
+                Err(error) => failure = Some(error),
+            }
+        }
+        let mut shelves = self.lock();
         let shelf = &mut shelves[kind as usize];
-        shelf.ordered = false;
-        shelf.target + shelf.waiting.len() - shelf.ready.len().min(shelf.target)
-    };
-    let bare = stock
-        .pod
-        .within(home, || {
-            (0..wanted)
-                .map(|_| crate::socket::bare(kind))
-                .collect::<Vec<_>>()
-        })
-        .unwrap_or_else(|error| vec![Err(error)]);
-    let mut failure = None;
-    let mut made = VecDeque::new();
-    for socket in bare {
-        match socket.and_then(|socket| crate::socket::finish(socket, kind, &stock.options)) {
-            Ok(socket) => made.push_back(socket),
-            Err(error) => failure = Some(error),
+        while let Some(socket) = made.pop_front() {
+            hand_out(shelf, socket);
         }
-    }
-    let mut shelves = stock.lock();
-    let shelf = &mut shelves[kind as usize];
-    while let Some(socket) = made.pop_front() {
-        hand_out(shelf, socket);
-    }
-    if let Some(error) = failure {
-        let text = format!("make a socket in the pod's namespace: {error}");
-        for waiter in shelf.waiting.drain(..) {
-            // A taker that has given up needs no answer.
-            let _ = waiter.send(Err(io::Error::new(error.kind(), text.clone())));
+        if let Some(error) = failure {
+            let text = format!("make a socket in the pod's namespace: {error}");
+            for waiter in shelf.waiting.drain(..) {
+                // A taker that has given up needs no answer.
+                let _ = waiter.send(Err(io::Error::new(error.kind(), text.clone())));
+            }
         }
-    }
-    if !shelf.waiting.is_empty() {
-        stock.order(shelf, kind);
+        if !shelf.waiting.is_empty() {
+            self.order(shelf, kind);
+        }
     }
 }
 

@@ -7,9 +7,10 @@ use std::sync::{Arc, Weak, mpsc};
 use tokio::sync::oneshot;
 
 use crate::dns::DnsSockets;
+use crate::listeners::{self, Listeners};
 use crate::netns::Netns;
-use crate::socket::{self, Listeners, Options};
-use crate::stock::{self, Kind, Stock};
+use crate::options::Options;
+use crate::socket::Kind;
 use crate::visits::{Visit, Visits};
 
 /// A handle on the thread, cheap to clone; the thread ends when the last handle is gone.
@@ -31,7 +32,13 @@ pub(crate) enum Errand {
         options: Options,
         answer: oneshot::Sender<io::Result<DnsSockets>>,
     },
-    Restock(Weak<Stock>, Kind),
+    Restock(Weak<dyn Restock>, Kind),
+}
+
+/// Prepared sockets of a pod, which the thread fills up.
+pub(crate) trait Restock: Send + Sync {
+    /// Makes sockets of this kind. Called on the namespace thread, whose home is given.
+    fn restock(self: Arc<Self>, kind: Kind, home: &Netns);
 }
 
 impl NamespaceThread {
@@ -120,16 +127,20 @@ fn run(home: &Netns, inbox: &mpsc::Receiver<Errand>) {
                 answer,
             } => {
                 // A caller that has given up closes the listeners by dropping them.
-                let _ = answer.send(socket::open_listeners(&pod, home, &options));
+                let _ = answer.send(listeners::open_listeners(&pod, home, &options));
             }
             Errand::ListenDns {
                 pod,
                 options,
                 answer,
             } => {
-                let _ = answer.send(socket::open_dns(&pod, home, &options));
+                let _ = answer.send(listeners::open_dns(&pod, home, &options));
             }
-            Errand::Restock(stock, kind) => stock::restock(&stock, kind, home),
+            Errand::Restock(stock, kind) => {
+                if let Some(stock) = stock.upgrade() {
+                    stock.restock(kind, home);
+                }
+            }
         }
     }
 }
