@@ -13,6 +13,7 @@ mod ended;
 mod error;
 pub mod headers;
 mod keepalive;
+mod load;
 mod outbox;
 pub mod pool;
 pub mod server;

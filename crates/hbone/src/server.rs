@@ -1,45 +1,51 @@
-//! The server's side of a tunnel.
+//! Server role of a tunnel.
 
+mod incoming;
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use lateen_h2::{Code, StreamId};
 use lateen_types::Strng;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::driver::Below;
-use crate::driver::server::Server;
-use crate::driver::stream::Asked;
-use crate::error::{StreamError, TunnelError};
-use crate::headers::{Authority, Baggage, Forwarded, TraceParent};
+use crate::driver::{Below, EndOnDrop, News, Shared, Wire, begin, farewell, lend};
+use crate::ended::Ended;
+use crate::error::TunnelError;
+use crate::headers::{self, Authority, Forwarded};
+use crate::keepalive::KeepAlive;
+use crate::load::Load;
 use crate::settings::Settings;
-use crate::stream::{Slot, Stream};
+use crate::windows::Windows;
+use incoming::Asked;
+pub use incoming::{Incoming, Status};
 
-/// Why a request is refused, as the HTTP status that says so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
-    /// 400: no CONNECT, or not to a place that this proxy serves.
-    BadRequest,
-    /// 401: policy denies it.
-    Unauthorized,
-    /// 405: any method but CONNECT.
-    MethodNotAllowed,
-    /// 503: the workload could not be reached.
-    Unavailable,
-}
+/// Bytes of the client's preface (RFC 9113 §3.4).
+const PREFACE: u64 = 24;
 
-impl Status {
-    /// The number.
-    pub fn code(self) -> u16 {
-        match self {
-            Status::BadRequest => 400,
-            Status::Unauthorized => 401,
-            Status::MethodNotAllowed => 405,
-            Status::Unavailable => 503,
-        }
-    }
-}
+/// Requests that an empty queue keeps room for.
+const FEW: usize = 8;
 
 /// A peer's tunnel to us. Poll [`Connection::next`] until it says `None`: that moves the streams' bytes too.
-pub struct Connection<IO: AsyncRead + AsyncWrite + Unpin>(Box<Server<IO>>);
+pub struct Connection<IO: AsyncRead + AsyncWrite + Unpin>(Box<State<IO>>);
+
+/// State of a [`Connection`].
+struct State<IO: AsyncRead + AsyncWrite + Unpin> {
+    shared: Shared,
+    wire: Wire<IO>,
+    keepalive: KeepAlive,
+    load: Rc<Load>,
+    windows: Windows,
+    settings: Settings,
+    /// Requests that nobody has asked for yet.
+    incoming: VecDeque<Incoming>,
+    farewell: Option<Code>,
+    draining: bool,
+    _end: EndOnDrop,
+}
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
     /// Waits for the client's preface; bound it by a timeout.
@@ -47,34 +53,69 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
     /// # Errors
     /// The peer speaks no HTTP/2, or left.
     pub async fn accept(io: IO, settings: Settings) -> Result<Self, TunnelError> {
-        Ok(Connection(Box::new(Server::accept(io, settings).await?)))
+        let (shared, load) = begin(
+            &settings,
+            settings.max_streams,
+            lateen_h2::Connection::server,
+        );
+        let windows = Windows::new(
+            &settings.budget,
+            settings.stream_window,
+            settings.connection_window,
+        );
+        let mut connection = Connection(Box::new(State {
+            keepalive: KeepAlive::new(shared.clone(), &settings),
+            _end: EndOnDrop(shared.clone()),
+            shared,
+            wire: Wire::new(io),
+            load,
+            windows,
+            settings,
+            incoming: VecDeque::new(),
+            farewell: None,
+            draining: false,
+        }));
+        poll_fn(|cx| {
+            connection.turn(cx)?;
+            match connection.0.wire.received() >= PREFACE {
+                true => Poll::Ready(Ok(())),
+                false if connection.0.wire.is_over() => {
+                    let left = io::ErrorKind::UnexpectedEof.into();
+                    Poll::Ready(Err(TunnelError::Io(left)))
+                }
+                false => Poll::Pending,
+            }
+        })
+        .await?;
+        Ok(connection)
     }
 
     /// Has `below` asked how far `IO` is with what it took, and told by how many bytes its reader is to be woken. Without it a
     /// peer is held to read nothing where what was gathered for one write takes longer than [`Settings::ping_interval`] and
     /// [`Settings::ping_timeout`] to leave.
     pub fn ask(&mut self, below: Below<IO>) {
-        self.0.ask(below);
+        self.0.wire.ask(below);
     }
 
     /// Streams open or waiting for an answer.
     pub fn active(&self) -> usize {
-        self.0.active()
+        self.0.load.active()
     }
 
     /// Bytes that wait for the peer to take them.
     pub fn queued(&self) -> usize {
-        self.0.queued()
+        self.0.shared.borrow().http2.queued()
     }
 
     #[cfg(test)]
     pub(crate) fn shared(&self) -> crate::driver::Shared {
-        self.0.shared()
+        self.0.shared.clone()
     }
 
+    /// Requests that the queue keeps room for.
     #[cfg(test)]
     pub(crate) fn room(&self) -> usize {
-        self.0.room()
+        self.0.incoming.capacity()
     }
 
     /// Ends the tunnel without losing a request, in the two steps of RFC 9113 §6.8: a GOAWAY that names no last
@@ -82,7 +123,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
     /// Requests that cross the first are still returned by [`Connection::next`]; open streams go on, and it
     /// ends with the last of them. A second call changes nothing.
     pub fn drain(&mut self) {
-        self.0.drain()
+        self.0.draining = true;
+        self.0.shared.act(|core| core.http2.drain());
     }
 
     /// The next CONNECT request; `None` when the tunnel ended in order. Safe to drop and call again.
@@ -92,7 +134,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
     /// # Errors
     /// The connection broke, or the peer broke HTTP/2's rules or answers no PINGs.
     pub async fn next(&mut self) -> Result<Option<Incoming>, TunnelError> {
-        std::future::poll_fn(|cx| self.poll_next(cx)).await
+        poll_fn(|cx| self.poll_next(cx)).await
     }
 
     /// [`Connection::next`] for callers that poll.
@@ -103,44 +145,135 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<Incoming>, TunnelError>> {
-        self.0.poll_next(cx)
+        let next = self.poll_request(cx);
+        match &next {
+            Poll::Ready(Err(error)) => self.0.shared.end(error.ended()),
+            Poll::Ready(Ok(None)) => self.0.shared.end(Ended::closed()),
+            _ => {}
+        }
+        next
+    }
+
+    fn poll_request(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Incoming>, TunnelError>> {
+        // Nothing more is read before those that came are taken up: they would be too many.
+        while self.0.incoming.is_empty() {
+            self.poll_beats(cx)?;
+            if !self.turn(cx)? {
+                break;
+            }
+        }
+        if let Some(incoming) = self.0.incoming.pop_front() {
+            if self.0.incoming.is_empty() && self.0.incoming.capacity() > FEW {
+                // A burst is over, and most tunnels have one: when a peer's connections are opened anew.
+                self.0.incoming = VecDeque::new();
+            }
+            return Poll::Ready(Ok(Some(incoming)));
+        }
+        // What cannot be written to has an end to be read, which may say why.
+        if self.0.wire.is_over() {
+            let goes = self.0.draining || self.0.farewell == Some(Code::NO_ERROR);
+            if goes && self.0.shared.borrow().http2.active() == 0 {
+                // Whoever goes with the last stream need not hear the rest.
+                return Poll::Ready(Ok(None));
+            }
+            self.0.wire.check().map_err(TunnelError::Io)?;
+            return Poll::Ready(farewell(self.0.farewell).map(|()| None));
+        }
+        if self.0.shared.borrow().http2.is_done() && !self.0.wire.is_dirty() {
+            // It is over whether or not the peer hears of it.
+            let _ = std::task::ready!(self.0.wire.poll_shutdown(cx));
+            return Poll::Ready(Ok(None));
+        }
+        Poll::Pending
+    }
+
+    fn poll_beats(&mut self, cx: &mut Context<'_>) -> Result<(), TunnelError> {
+        while let Poll::Ready(beat) =
+            self.0
+                .keepalive
+                .poll_beat(cx, self.0.wire.received(), self.0.wire.moved(), None)
+        {
+            beat?;
+            let patience = self.0.settings.ping_interval + self.0.settings.ping_timeout;
+            if self.0.wire.stuck_for() > patience {
+                return Err(TunnelError::Stalled);
+            }
+            let mut core = self.0.shared.borrow();
+            lend(&mut core, &mut self.0.windows, &self.0.load, true);
+            core.rest();
+            drop(core);
+            if let Some(since) = self.0.load.idle_since() {
+                let idle = since.elapsed();
+                if self
+                    .0
+                    .settings
+                    .idle_timeout
+                    .is_some_and(|most| idle >= most)
+                    || self.0.windows.in_the_way(idle, &self.0.settings)
+                {
+                    self.drain();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads, hands out and writes; `true` if a PING was answered.
+    fn turn(&mut self, cx: &mut Context<'_>) -> Result<bool, TunnelError> {
+        self.0.shared.driven_by(cx);
+        let mut pong = false;
+        let State {
+            shared,
+            wire,
+            load,
+            incoming,
+            farewell,
+            windows,
+            ..
+        } = &mut *self.0;
+        let read = wire.poll_receive(cx, shared, |news| match news {
+            News::Request { stream, connect } => {
+                incoming.extend(take_up(shared, load, stream, connect));
+            }
+            News::Over(stream) => incoming.retain(|one| !one.asked.is(shared, stream)),
+            News::Pong => pong = true,
+            News::GoAway(code) => *farewell = Some(code),
+            News::Settings | News::None => {}
+        });
+        lend(&mut shared.borrow(), windows, load, false);
+        if !wire.is_over() {
+            wire.poll_send(cx, shared);
+        }
+        shared.turned();
+        read.map(|()| pong)
     }
 }
 
-/// A CONNECT request that waits for its answer. Dropped without one, it is reset.
-#[derive(Debug)]
-pub struct Incoming {
-    /// Where the peer wants to go.
-    pub authority: Authority,
-    /// What the source says about itself; proves nothing.
-    pub baggage: Option<Baggage>,
-    /// What the source's proxy says about the application's connection; proves nothing.
-    pub forwarded: Option<Forwarded>,
-    /// The id that joins both sides' logs.
-    pub traceparent: Option<TraceParent>,
-    /// The network where the connection began, if it came through a gateway.
-    pub network: Option<Strng>,
-    pub(crate) slot: Slot,
-    pub(crate) asked: Asked,
-}
-
-impl Incoming {
-    /// Answers 200, with the destination's baggage: call it when the far end is connected.
-    ///
-    /// # Errors
-    /// The peer gave up meanwhile.
-    pub fn accept(self, baggage: Option<&str>) -> Result<Stream, StreamError> {
-        Ok(self.asked.accept(baggage, self.slot)?.into())
+/// A request that came, unless it is answered here.
+fn take_up(shared: &Shared, load: &Rc<Load>, stream: StreamId, connect: bool) -> Option<Incoming> {
+    let asked = Asked::new(shared.clone(), stream);
+    if !connect {
+        asked.turn_away(Status::MethodNotAllowed);
+        return None;
     }
-
-    /// Answers that there will be no stream.
-    pub fn refuse(self, status: Status) {
-        self.asked.answer(status);
-    }
-
-    /// Resolves when the peer gives up waiting or its tunnel is lost, so that a connection in the making can
-    /// be dropped. To be selected against that work: dropped before it resolves, it has changed nothing.
-    pub async fn cancelled(&mut self) {
-        std::future::poll_fn(|cx| self.asked.poll_gone(cx)).await;
-    }
+    let core = shared.borrow();
+    let line = |name| core.lines(name).next();
+    let authority: Option<Authority> = line(":authority").and_then(|text| text.parse().ok());
+    let Some(authority) = authority else {
+        drop(core);
+        asked.turn_away(Status::BadRequest);
+        return None;
+    };
+    Some(Incoming {
+        authority,
+        baggage: core.baggage(),
+        forwarded: line(headers::FORWARDED).map(Forwarded::parse),
+        traceparent: line(headers::TRACEPARENT).and_then(|line| line.parse().ok()),
+        network: line(headers::FORWARDED_NETWORK).map(Strng::from),
+        slot: load.occupy(),
+        asked,
+    })
 }

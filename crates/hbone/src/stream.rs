@@ -1,116 +1,18 @@
 //! One CONNECT stream: the bytes of one application connection.
 
-use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use lateen_h2::{Code, StreamId};
 use lateen_relay::{Chunk, Duplex, ReadSize};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Instant;
 
-use crate::driver;
-use crate::outbox::Outbox;
-
-/// How many streams a tunnel carries, and since when it carries none.
-#[derive(Debug)]
-pub(crate) struct Load {
-    active: Cell<usize>,
-    /// Those of them that were answered with 200.
-    accepted: Cell<usize>,
-    /// Bytes whose credit went back to the peer.
-    read: Cell<u64>,
-    idle_since: Cell<Instant>,
-    /// The tunnel's number with its owner, 0 until it has one.
-    number: Cell<u64>,
-    outbox: Rc<Outbox>,
-}
-
-impl Load {
-    pub(crate) fn new(outbox: &Rc<Outbox>) -> Rc<Self> {
-        Rc::new(Load {
-            active: Cell::new(0),
-            accepted: Cell::new(0),
-            read: Cell::new(0),
-            idle_since: Cell::new(Instant::now()),
-            number: Cell::new(0),
-            outbox: Rc::clone(outbox),
-        })
-    }
-
-    /// Names the tunnel for its owner.
-    pub(crate) fn set_number(&self, number: u64) {
-        self.number.set(number);
-    }
-
-    pub(crate) fn active(&self) -> usize {
-        self.active.get()
-    }
-
-    /// Streams that were accepted.
-    pub(crate) fn accepted(&self) -> usize {
-        self.accepted.get()
-    }
-
-    /// A request was granted.
-    pub(crate) fn accept(&self) {
-        self.accepted.set(self.accepted.get() + 1);
-    }
-
-    /// A stream that was granted is over.
-    pub(crate) fn leave(&self) {
-        self.accepted.set(self.accepted.get() - 1);
-    }
-
-    /// Bytes whose credit went back to the peer, on all streams so far.
-    pub(crate) fn read(&self) -> u64 {
-        self.read.get()
-    }
-
-    pub(crate) fn set_read(&self, bytes: u64) {
-        self.read.set(bytes);
-    }
-
-    /// The tunnel's account of what waits to be written.
-    pub(crate) fn outbox(&self) -> &Rc<Outbox> {
-        &self.outbox
-    }
-
-    /// Since when the tunnel has had no stream; `None` while it has one.
-    pub(crate) fn idle_since(&self) -> Option<Instant> {
-        (self.active.get() == 0).then(|| self.idle_since.get())
-    }
-
-    /// Counts one stream until the slot is dropped.
-    pub(crate) fn occupy(self: &Rc<Self>) -> Slot {
-        self.active.set(self.active.get() + 1);
-        Slot(Rc::clone(self))
-    }
-}
-
-/// One stream's share of the [`Load`].
-#[derive(Debug)]
-pub(crate) struct Slot(Rc<Load>);
-
-impl Slot {
-    pub(crate) fn load(&self) -> &Load {
-        &self.0
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let load = &self.0;
-        let left = load.active.get() - 1;
-        load.active.set(left);
-        if left == 0 {
-            load.idle_since.set(Instant::now());
-        }
-    }
-}
+use crate::driver::{Broken, Shared};
+use crate::ended::Ended;
+use crate::load::Slot;
 
 /// An open stream. Its two directions end independently; dropped before both did, it is cancelled, which its peer takes
 /// for a reset unless our direction had ended.
@@ -121,25 +23,185 @@ impl Drop for Slot {
 pub struct Stream {
     /// What an `AsyncRead` caller had no room for.
     unread: Bytes,
-    carried: driver::stream::Stream,
+    shared: Shared,
+    id: StreamId,
+    /// Bytes that were handed out and whose credit the peer has not got back yet.
+    owed: usize,
+    /// Bytes that our relay could not hand over yet.
+    waiting: u32,
+    slot: Slot,
 }
 
 /// What an idle stream holds besides its part of the tunnel's.
 const _: () = assert!(size_of::<Stream>() <= 64);
 
-impl From<driver::stream::Stream> for Stream {
-    fn from(carried: driver::stream::Stream) -> Self {
+impl Stream {
+    pub(crate) fn new(shared: Shared, id: StreamId, slot: Slot) -> Self {
+        slot.load().accept();
         Stream {
             unread: Bytes::new(),
-            carried,
+            shared,
+            id,
+            owed: 0,
+            waiting: 0,
+            slot,
         }
     }
-}
 
-impl Stream {
     /// The number of the tunnel that carries it, see [`Pool::number_with`](crate::Pool::number_with); 0 if it has none.
     pub fn tunnel(&self) -> u64 {
-        self.carried.slot().load().number.get()
+        self.slot.load().number()
+    }
+
+    /// Takes note of what our relay still has to hand over.
+    fn leave_waiting(&mut self, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if bytes != self.waiting {
+            let outbox = self.slot.load().outbox();
+            outbox.hold(self.waiting as usize, bytes as usize);
+            self.waiting = bytes;
+        }
+    }
+
+    /// Gives the peer its credit back for what was handed out.
+    fn settle(&mut self) {
+        let owed = std::mem::take(&mut self.owed);
+        if owed > 0 {
+            let grants = {
+                let mut core = self.shared.borrow();
+                core.http2.consumed(self.id, owed);
+                core.http2.has_framed()
+            };
+            if grants {
+                self.shared.act(|_| ());
+            }
+        }
+    }
+
+    /// The next bytes of the peer; `None` at the end.
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        let result = {
+            let mut core = self.shared.borrow();
+            let ended = core.ended().map(Ended::to_io);
+            match core.entry(self.id) {
+                Some(entry) => match (entry.inbox.pop(), entry.broken) {
+                    (Some(bytes), _) => Some(Ok(Some(bytes))),
+                    (None, _) if entry.heard => Some(Ok(None)),
+                    // A reset without an end is none, whatever its code: the application sees a reset, as it would without
+                    // us, and never takes a part for all.
+                    (None, Some(broken)) => Some(Err(broken.to_io())),
+                    (None, None) => ended.map(Err),
+                },
+                None => Some(Err(ended.unwrap_or_else(unread))),
+            }
+        };
+        let Some(result) = result else {
+            self.shared.wait(self.id, cx, |entry| &mut entry.reader);
+            return Poll::Pending;
+        };
+        if let Ok(Some(bytes)) = &result {
+            self.owed += bytes.len();
+        }
+        Poll::Ready(result)
+    }
+
+    /// Hands over from the front of what `take` gives, as far as there is room; `Pending` registers for more.
+    fn poll_hand_over(
+        &mut self,
+        cx: &mut Context<'_>,
+        wanted: usize,
+        take: impl FnOnce(usize) -> Bytes,
+    ) -> Poll<io::Result<usize>> {
+        let id = self.id;
+        enum Came {
+            Sent(usize),
+            Full,
+            Gone,
+        }
+        let came = {
+            let mut core = self.shared.borrow();
+            if core.ended().is_some() || core.entry(id).is_none_or(|e| e.broken.is_some()) {
+                Came::Gone
+            } else {
+                let room = core.http2.room(id).min(wanted);
+                match core.outbox.paid(room) {
+                    0 => {
+                        core.http2.await_room(id);
+                        Came::Full
+                    }
+                    room => match core.http2.send(id, take(room)) {
+                        Ok(()) => Came::Sent(room),
+                        Err(_) => Came::Gone,
+                    },
+                }
+            }
+        };
+        match came {
+            Came::Sent(bytes) => {
+                self.shared.act(|_| ());
+                Poll::Ready(Ok(bytes))
+            }
+            Came::Full => {
+                self.shared.wait(id, cx, |entry| &mut entry.writer);
+                Poll::Pending
+            }
+            Came::Gone => Poll::Ready(Err(self.why_closed(cx))),
+        }
+    }
+
+    fn write_borrowed(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        self.poll_hand_over(cx, bytes.len(), |room| {
+            Bytes::copy_from_slice(&bytes[..room])
+        })
+    }
+
+    fn gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let gone = {
+            let mut core = self.shared.borrow();
+            let ended = core.ended().map(Ended::to_io);
+            match core.entry(self.id) {
+                Some(entry) => match entry.broken {
+                    // RFC 9113 §8.1: it has given its whole answer and wants no more of the request. As with a socket
+                    // that was closed, that is a failure only of what is still sent.
+                    Some(Broken::Reset(Code::NO_ERROR)) if entry.heard => None,
+                    Some(Broken::Reset(Code::NO_ERROR | Code::CANCEL)) => Some(unread()),
+                    Some(broken) => Some(broken.to_io()),
+                    None => ended,
+                },
+                None => Some(ended.unwrap_or_else(unread)),
+            }
+        };
+        match gone {
+            Some(error) => Poll::Ready(error),
+            None => {
+                self.shared.wait(self.id, cx, |entry| &mut entry.writer);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// What ended the sending direction.
+    fn why_closed(&mut self, cx: &mut Context<'_>) -> io::Error {
+        match self.gone(cx) {
+            Poll::Ready(error) => error,
+            Poll::Pending => unread(),
+        }
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let ended = self.shared.borrow().ended().is_some();
+        if !ended && self.shared.act(|core| core.http2.finish(self.id)).is_ok() {
+            return Poll::Ready(Ok(()));
+        }
+        let error = self.why_closed(cx);
+        // A peer that no longer listens need not hear that we are done.
+        Poll::Ready(match error.kind() {
+            io::ErrorKind::BrokenPipe => Ok(()),
+            _ => Err(error),
+        })
     }
 
     fn poll_chunk<T>(
@@ -147,7 +209,7 @@ impl Stream {
         cx: &mut Context<'_>,
         take: impl FnOnce(&mut Context<'_>, Chunk<'_>) -> T,
     ) -> Poll<io::Result<T>> {
-        let data = self.carried.poll_data(cx);
+        let data = self.poll_data(cx);
         let chunk = match std::task::ready!(data)? {
             Some(bytes) => Chunk::Owned(bytes),
             None => Chunk::End,
@@ -157,7 +219,7 @@ impl Stream {
 }
 
 /// The peer wants no more of a stream.
-pub(crate) fn unread() -> io::Error {
+fn unread() -> io::Error {
     io::Error::new(
         io::ErrorKind::BrokenPipe,
         "peer stopped reading this stream",
@@ -177,7 +239,7 @@ impl Duplex for Stream {
         _owned: bool,
         take: impl FnOnce(&mut Context<'_>, Chunk<'_>) -> T,
     ) -> Poll<io::Result<T>> {
-        self.carried.settle();
+        self.settle();
         self.poll_chunk(cx, take)
     }
 
@@ -191,19 +253,48 @@ impl Duplex for Stream {
     }
 
     fn used(&mut self, _: &mut Context<'_>) {
-        self.carried.settle();
+        self.settle();
     }
 
     fn hold(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        self.carried.hold(cx)
+        // What came is kept in as little as it needs.
+        let broken = {
+            let mut core = self.shared.borrow();
+            let ended = core.ended().map(Ended::to_io);
+            core.entry(self.id).and_then(|entry| {
+                entry.inbox.settle();
+                match entry.heard {
+                    true => None,
+                    false => entry.broken.map(Broken::to_io).or(ended),
+                }
+            })
+        };
+        match broken {
+            Some(error) => Poll::Ready(error),
+            None => {
+                self.shared.wait(self.id, cx, |entry| &mut entry.reader);
+                Poll::Pending
+            }
+        }
     }
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        self.carried.poll_gone(cx)
+        self.gone(cx)
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &mut Bytes) -> Poll<io::Result<()>> {
-        self.carried.poll_write(cx, bytes)
+        while !bytes.is_empty() {
+            let wanted = bytes.len();
+            match self.poll_hand_over(cx, wanted, |room| bytes.split_to(room)) {
+                Poll::Pending => {
+                    self.leave_waiting(wanted);
+                    return Poll::Pending;
+                }
+                Poll::Ready(handed) => drop(handed?),
+            }
+        }
+        self.leave_waiting(0);
+        Poll::Ready(Ok(()))
     }
 
     fn poll_write_borrowed(
@@ -211,23 +302,37 @@ impl Duplex for Stream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.carried.poll_write_borrowed(cx, bytes)
+        self.write_borrowed(cx, bytes)
     }
 
     fn advice(&self) -> usize {
-        self.carried.slot().load().outbox.advice()
+        self.slot.load().outbox().advice()
     }
 
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.carried.poll_finish(cx)
+        self.finish(cx)
     }
 
     fn left(&mut self, cx: &mut Context<'_>) -> usize {
-        self.carried.left(cx)
+        // What is framed goes out all the same.
+        let left = {
+            let mut core = self.shared.borrow();
+            match core.ended().is_some() || core.entry(self.id).is_none() {
+                true => 0,
+                false => core.http2.queued_of(self.id),
+            }
+        };
+        if left > 0 {
+            self.shared.borrow().part(self.id);
+            self.shared.wait(self.id, cx, |entry| &mut entry.writer);
+        }
+        left
     }
 
     fn abort(&mut self) {
-        self.carried.abort();
+        // RFC 9113 §8.5: a TCP error of the tunnelled connection is a CONNECT_ERROR.
+        self.shared
+            .act(|core| core.http2.reset(self.id, Code::CONNECT_ERROR));
     }
 }
 
@@ -239,8 +344,8 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.unread.is_empty() {
-            this.carried.settle();
-            match std::task::ready!(this.carried.poll_data(cx))? {
+            this.settle();
+            match std::task::ready!(this.poll_data(cx))? {
                 Some(bytes) => this.unread = bytes,
                 None => return Poll::Ready(Ok(())),
             }
@@ -258,7 +363,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().carried.poll_write_borrowed(cx, buf)
+        self.get_mut().write_borrowed(cx, buf)
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -267,6 +372,29 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().carried.poll_finish(cx)
+        self.get_mut().finish(cx)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.leave_waiting(0);
+        self.shared.let_go(self.id);
+        self.slot.load().leave();
+    }
+}
+
+impl Broken {
+    fn to_io(self) -> io::Error {
+        match self {
+            Broken::Reset(code) => io::Error::new(
+                io::ErrorKind::ConnectionReset,
+                format!("peer reset the stream: {code}"),
+            ),
+            Broken::LeftOut => io::Error::new(
+                io::ErrorKind::ConnectionAborted,
+                "peer went away before it took the stream",
+            ),
+        }
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::budget::{Budget, Loan};
+use crate::load::Load;
 use crate::settings::Settings;
-use crate::stream::Load;
 
 /// The window that every connection has from its start (RFC 9113 §6.9.2); it is not taken from a budget.
 pub(crate) const FLOOR: u32 = 65_535;

@@ -1,17 +1,17 @@
-//! Tunnels on our own HTTP/2 core (`lateen_h2`), which is driven here: bytes are read and written, streams are woken. What
-//! peers may do is the core's to judge; what windows are lent is [`crate::windows`]'s.
+//! Driver of a tunnel's HTTP/2 core (`lateen_h2`): it reads and writes bytes and wakes streams. The core judges what peers
+//! do, and [`crate::windows`] lends them windows.
 
-pub(crate) mod client;
 mod core;
 mod inbox;
 mod patience;
 #[cfg(test)]
 mod rest_tests;
-pub(crate) mod server;
-pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
+mod tunnel;
 mod wire;
 
-pub(crate) use core::Shared;
+pub(crate) use core::{Broken, News, Shared, is_visible};
+pub(crate) use tunnel::{EndOnDrop, begin, lend};
 pub use wire::Below;
+pub(crate) use wire::{Wire, farewell};

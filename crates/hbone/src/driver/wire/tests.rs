@@ -1,7 +1,7 @@
 //! What leaves together.
 
 use super::*;
-use crate::driver::server::begin;
+use crate::driver::begin;
 use crate::settings::Settings;
 
 /// Takes all that is written to it, and lets it leave if it is `open`, and else a part of it with each flush.

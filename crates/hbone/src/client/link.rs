@@ -1,4 +1,4 @@
-//! The client's side of a tunnel: requests, and the connection below.
+//! Requests of a tunnel's client, and the connection below.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -10,17 +10,22 @@ use std::time::Duration;
 use lateen_h2::{Code, Connection, Field, Prebuilt, RequestError, StreamId};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::core::{Broken, News, Shared, is_visible};
-use super::server::{EndOnDrop, begin, lend};
-use super::stream::Stream;
-use super::wire::{Below, Wire, farewell};
-use crate::client::{ASSUMED_LIMIT, ConnectRequest};
+use super::request::ConnectRequest;
+use crate::driver::{
+    Below, Broken, EndOnDrop, News, Shared, Wire, begin, farewell, is_visible, lend,
+};
 use crate::ended::Ended;
 use crate::error::{ConnectError, Reason, TunnelError};
 use crate::headers::{self, Baggage};
+use crate::load::{Load, Slot};
 use crate::settings::Settings;
-use crate::stream::{Load, Slot};
+use crate::stream::Stream;
 use crate::windows::Windows;
+
+/// Streams that a peer is assumed to allow until its SETTINGS arrive: one less than what RFC 9113 §6.5.2 recommends as the
+/// least, for only a limit that changes is known to be the peer's, and 100 is what many announce. Requests that turn out
+/// to be too many are not lost, see [`ConnectError::Unprocessed`].
+pub(super) const ASSUMED_LIMIT: usize = 99;
 
 thread_local! {
     /// What every request begins with, encoded once.
@@ -164,9 +169,9 @@ impl Asking {
         }
     }
 
-    pub(crate) fn open(mut self, slot: Slot) -> crate::Stream {
+    pub(crate) fn open(mut self, slot: Slot) -> Stream {
         self.ours = false;
-        Stream::new(self.shared.clone(), self.id, slot).into()
+        Stream::new(self.shared.clone(), self.id, slot)
     }
 }
 

@@ -1,0 +1,90 @@
+//! State of a tunnel that both roles have: its core, its account and its end.
+
+use std::rc::Rc;
+
+use lateen_h2::{Config, Connection, FLOOR};
+use tokio::time::Instant;
+
+use super::core::{Core, Shared};
+use crate::ended::Ended;
+use crate::load::Load;
+use crate::outbox::Outbox;
+use crate::settings::Settings;
+use crate::windows::{Inflow, Windows};
+
+/// Answers that may wait for a peer; where there are fewer, nothing more is read of it, see [`super::wire`].
+const UNREAD_REPLIES: usize = 192 * 1024;
+
+/// Streams of which each finds room for its first window, whoever does not read: as many where the ledger lends a tunnel its
+/// whole allowance, and else as fit into half of what it lends.
+const FIRST_WINDOWS: u32 = 64;
+
+/// The core's parameters for these settings. Its windows follow the path, within what the budget lends.
+fn config(settings: &Settings, max_streams: u32) -> lateen_h2::SharedConfig {
+    let most = i32::MAX as u32;
+    let allowance = FLOOR.saturating_add(settings.connection_window).min(most);
+    Config {
+        max_frame: settings.max_frame,
+        max_header_list: settings.max_header_list,
+        max_streams,
+        stream_first: FLOOR,
+        stream_most: settings.stream_window,
+        first_windows: FIRST_WINDOWS,
+        connection_first: FLOOR,
+        connection_most: allowance,
+        allowance,
+        send_buffer: u32::try_from(settings.send_buffer).unwrap_or(most),
+        send_total: settings.tunnel_send_buffer,
+        unread_replies: UNREAD_REPLIES,
+        ..Config::tunnel()
+    }
+    .share()
+}
+
+/// What both sides have: a tunnel's state and its account.
+pub(crate) fn begin(
+    settings: &Settings,
+    max_streams: u32,
+    open: impl FnOnce(&lateen_h2::SharedConfig, lateen_h2::Moment) -> Connection,
+) -> (Shared, Rc<Load>) {
+    let outbox = Rc::new(Outbox::new(
+        &settings.send_budget,
+        settings.tunnel_send_buffer,
+    ));
+    let mut http2 = open(&config(settings, max_streams), lateen_h2::Moment::default());
+    http2.set_allowance(FLOOR);
+    let load = Load::new(&outbox);
+    (Shared::new(http2, outbox, Instant::now()), load)
+}
+
+/// Has the core lend what the account says: less if `beat`, else more.
+pub(crate) fn lend(core: &mut Core, windows: &mut Windows, load: &Load, beat: bool) {
+    let credit = core.http2.credit();
+    load.set_read(credit.came - u64::from(credit.held));
+    let inflow = Inflow {
+        came: credit.came,
+        granted: (credit.came + u64::from(credit.credit)).saturating_sub(u64::from(FLOOR)),
+        wanted: credit.wanted,
+    };
+    let window = match beat {
+        true => windows.shrink(load, inflow),
+        false => windows.grow(load, inflow),
+    };
+    if let Some(window) = window {
+        core.http2.set_allowance(window);
+    }
+    // Windows that have not grown need no room to grow into.
+    if credit.wanted - credit.held > FLOOR {
+        core.http2.set_most(windows.reach());
+    }
+}
+
+/// Tells those who are on a tunnel that it is over, when its task is.
+#[derive(Debug)]
+pub(crate) struct EndOnDrop(pub(crate) Shared);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.end(Ended::closed());
+    }
+}
