@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Answer, Client, Completion, Malformed, Start};
+use super::interface::{Answer, Client, Completion, Start};
+use crate::http::Malformed;
 
 /// A client of an echo service.
 #[derive(Debug)]

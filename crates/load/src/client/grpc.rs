@@ -1,6 +1,6 @@
 //! Messages of gRPC inside of a stream: five bytes of prefix, then the message.
 
-use super::Malformed;
+use crate::http::Malformed;
 
 /// The longest message that is taken, in bytes.
 const LONGEST: usize = 1 << 30;

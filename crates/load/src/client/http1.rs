@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Answer, Client, Completion, Malformed, Request, Start};
-use crate::http::Response;
-use crate::http::ResponseParser;
+use super::interface::{Answer, Client, Completion, Request, Start, USER_AGENT};
+use crate::http::{Malformed, Response, ResponseParser};
 
 /// A request in bytes.
 #[derive(Debug)]
@@ -32,7 +31,7 @@ impl Message {
                 field("Host", &request.authority);
             }
             if !given("User-Agent") {
-                field("User-Agent", super::USER_AGENT);
+                field("User-Agent", USER_AGENT);
             }
             for (name, value) in &request.headers {
                 field(name, value);
@@ -160,7 +159,7 @@ mod tests {
 
     #[test]
     fn requests_say_what_they_must_and_no_more() {
-        let agent = format!("User-Agent: {}\r\n", super::super::USER_AGENT);
+        let agent = format!("User-Agent: {}\r\n", USER_AGENT);
         assert_eq!(
             text(&request("GET", "", &[]), false),
             format!("GET /x?y HTTP/1.1\r\nHost: a:1\r\n{agent}\r\n")

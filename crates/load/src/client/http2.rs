@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::grpc::{self, Messages};
-use super::{Answer, Client, Completion, Malformed, Request, Start};
+use super::interface::{Answer, Client, Completion, Request, Start, USER_AGENT};
+use crate::http::Malformed;
 use crate::http2::frame::{self, Frame, flag, kind, setting};
 use crate::http2::hpack::{Decoder, Encoder};
 use crate::record::Failure;
@@ -80,7 +81,7 @@ impl Requests {
                 fields.push(("content-length".to_owned(), request.body.len().to_string()));
             }
             if agent {
-                fields.push(("user-agent".to_owned(), super::USER_AGENT.to_owned()));
+                fields.push(("user-agent".to_owned(), USER_AGENT.to_owned()));
             }
             fields.append(&mut more);
             Message {

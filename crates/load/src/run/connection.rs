@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use socket2::{Domain, Protocol as Layer4, Socket, Type};
 
-use super::Clock;
+use super::clock::Clock;
 use super::origin::Origin;
 use crate::client::{Client, Completion, Start};
 use crate::poll::{Poll, Ready};

@@ -5,17 +5,18 @@ use std::collections::BinaryHeap;
 use std::iter::{Peekable, Skip, StepBy, Take};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::alarm::Alarm;
+use super::clock::Clock;
 use super::connection::{Connection, Due, Fault, SetUp};
+use super::error::RunError;
 use super::live::Live;
 use super::origin::{Choice, Origin};
 use super::plan::{Part, Plan};
-use super::{Clock, RunError};
 use crate::arrivals::Schedule;
 use crate::client::{Answer, Completion};
 use crate::poll::{Poll, Ready};
@@ -139,7 +140,7 @@ impl Generator {
             rings,
             poll: Poll::new(connections.len().clamp(64, 1024))?,
             connections,
-            clock: Clock(Instant::now()),
+            clock: Clock::start(),
             record: Record::new(warmup_end, end),
             schedule: (plan.qps > 0.0).then(|| starts(plan.qps, plan.seed, most)),
             replacements: (plan.connection_rate > 0.0)
@@ -170,7 +171,7 @@ impl Generator {
     /// interrupted it.
     pub fn connect(&mut self, signals: &Signals) -> Result<bool, RunError> {
         self.poll.add_level(signals, SIGNALS)?;
-        self.clock = Clock(Instant::now());
+        self.clock = Clock::start();
         let mut missing = self.connections.len();
         for index in 0..self.connections.len() {
             if let Err(fault) = self.open(index, 0) {

@@ -3,17 +3,17 @@
 
 mod alarm;
 mod args;
+mod clock;
 mod connection;
+mod error;
 mod generator;
 mod live;
 mod origin;
 mod plan;
 
 use std::collections::BTreeMap;
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
@@ -21,37 +21,12 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::record::{Failure, Record};
 use crate::report::{Config, Counts, FORMAT, Generator as Used, Rates, Report, Summary};
 use crate::signals::Signals;
-use crate::target::TargetError;
-use crate::tls::TlsError;
 pub use args::{HELP, LoadArgs, RunArgs, positive_duration, rate, run};
+use clock::Clock;
+pub use error::RunError;
 use generator::Generator;
 use live::Live;
 pub use plan::Plan;
-
-/// Why a run could not begin or go on.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// A URL is of no use.
-    #[error(transparent)]
-    Target(#[from] TargetError),
-    /// TLS cannot be set up as it was asked for.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// What was asked for does not fit together.
-    #[error("{0}")]
-    Plan(String),
-    /// No connection to the target before the start.
-    #[error("connect to {address}: {reason}")]
-    Connect {
-        /// The address that was dialled.
-        address: SocketAddr,
-        /// What happened, and what may help.
-        reason: String,
-    },
-    /// The kernel refused something that the event loop cannot do without.
-    #[error("event loop: {0}")]
-    Loop(#[from] io::Error),
-}
 
 impl Plan {
     /// Runs the plan to its end, or until a signal arrives.
@@ -78,11 +53,11 @@ impl Plan {
         }
         let started = std::time::SystemTime::now();
         let before = processor_time();
-        let clock = Clock(Instant::now());
+        let clock = Clock::start();
         if !interrupted {
             interrupted = !run_all(&mut generators, clock)?;
         }
-        let wall = clock.0.elapsed();
+        let wall = clock.elapsed();
         let used = processor_time().saturating_sub(before);
         live.clear();
 
@@ -219,14 +194,4 @@ fn processor_time() -> Duration {
         u64::try_from(time.tv_sec).unwrap_or(0),
         u32::try_from(time.tv_nsec).unwrap_or(0),
     )
-}
-
-/// Nanoseconds since a run began.
-#[derive(Debug, Clone, Copy)]
-struct Clock(Instant);
-
-impl Clock {
-    fn now(self) -> u64 {
-        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
 }

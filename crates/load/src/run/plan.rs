@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::RunError;
+use super::error::RunError;
 use super::live::Progress;
 use super::origin::{Origin, Target, share};
 use crate::arrivals::Arrivals;

@@ -1,13 +1,11 @@
 //! One connection of the service: finds out which protocol the peer speaks and lets that act whenever
 //! something happens.
 
-use std::time::Instant;
-
+use super::context::{Kind, Next, Tools};
 use super::echo::Echo;
 use super::http1::Http1;
 use super::http2::Http2;
 use super::wire::Wire;
-use super::{Kind, Tools};
 use crate::poll::Ready;
 
 /// What a client that speaks HTTP/2 begins with (RFC 9113 §3.4).
@@ -33,17 +31,6 @@ enum Speech {
     Http1(Box<Http1>),
     Http2(Box<Http2>),
     Echo(Echo),
-}
-
-/// What a connection wants done next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    /// Nothing until something happens to its socket.
-    Wait,
-    /// Be told when this instant has come.
-    WakeAt(Instant),
-    /// Be closed.
-    Close,
 }
 
 impl Connection {

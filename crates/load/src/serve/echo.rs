@@ -5,8 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::net::UdpSocket;
 use std::time::Instant;
 
-use super::Tools;
-use super::connection::Next;
+use super::context::{Next, Tools};
 use super::wire::Wire;
 
 /// How often one connection is read from before others get their turn.

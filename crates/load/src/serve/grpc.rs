@@ -12,7 +12,7 @@ use http::{Request, Response};
 use prost::Message;
 
 use super::frames::{Broken, Frames, frame};
-use super::http2::{Link, read, reserve, unless_reset};
+use super::link::{Link, read, reserve, unless_reset};
 
 /// The name of the health of this service, beside the empty one of the server as a whole; Fortio's.
 const HEALTH: &str = "ping";

@@ -5,8 +5,7 @@
 use std::io::Write;
 use std::time::Instant;
 
-use super::Tools;
-use super::connection::Next;
+use super::context::{Next, Tools};
 use super::reply::{Asked, Course, Reply};
 use super::response::Outgoing;
 use super::wire::Wire;

@@ -2,8 +2,6 @@
 //! connection polls. A request is answered as over HTTP/1.1, except that `writes` and `nodelay` say
 //! nothing about a connection that many share.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io::{ErrorKind, Write};
@@ -18,17 +16,17 @@ use bytes::{Buf, Bytes};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use h2::server::SendResponse;
-use h2::{Reason, RecvStream, SendStream};
+use h2::{Reason, RecvStream};
 use http::header::{HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 
 use super::alarms::Alarms;
-use super::connection::Next;
+use super::context::{Next, Tools, World};
 use super::grpc;
+use super::link::{Link, read, reserve, unless_reset};
 use super::pipe::Pipe;
 use super::reply::{Asked, Course, Reply};
 use super::wire::Wire;
-use super::{Tools, World};
 use crate::http::MAX_BODY;
 
 /// What a client may send on one request before it is read.
@@ -69,53 +67,6 @@ impl fmt::Debug for Http2 {
     }
 }
 
-/// What the requests of one connection share with it.
-#[derive(Debug)]
-pub struct Link {
-    /// What all connections share.
-    pub world: Rc<World>,
-    /// Their delays.
-    pub alarms: Alarms,
-    /// When their bodies must have arrived.
-    bodies: Alarms,
-    /// Whether no further request shall be taken.
-    stop: Cell<bool>,
-    /// Who ends then, having nothing else to wait for.
-    idle: RefCell<BTreeMap<u64, Waker>>,
-    next: Cell<u64>,
-}
-
-impl Link {
-    /// Ends once the connection takes no further request.
-    pub async fn stopped(&self) {
-        let idle = Idle(self, self.next.get());
-        self.next.set(idle.1 + 1);
-        poll_fn(|context| {
-            if self.stop.get() {
-                return Poll::Ready(());
-            }
-            let waker = context.waker().clone();
-            self.idle.borrow_mut().insert(idle.1, waker);
-            Poll::Pending
-        })
-        .await;
-    }
-
-    fn stop(&self) {
-        self.stop.set(true);
-        self.idle.take().into_values().for_each(Waker::wake);
-    }
-}
-
-/// Takes one who waits no more, for whatever reason, off the list.
-struct Idle<'a>(&'a Link, u64);
-
-impl Drop for Idle<'_> {
-    fn drop(&mut self) {
-        self.0.idle.borrow_mut().remove(&self.1);
-    }
-}
-
 /// Notes that somebody can go on.
 #[derive(Debug, Default)]
 struct Woken(AtomicBool);
@@ -131,14 +82,7 @@ impl Http2 {
     pub fn new(begin: &[u8], world: &Rc<World>) -> Http2 {
         let pipe = Pipe::default();
         pipe.0.borrow_mut().inbound.extend_from_slice(begin);
-        let link = Rc::new(Link {
-            world: Rc::clone(world),
-            alarms: Alarms::default(),
-            bodies: Alarms::default(),
-            stop: Cell::new(false),
-            idle: RefCell::default(),
-            next: Cell::default(),
-        });
+        let link = Rc::new(Link::new(world));
         Http2 {
             serving: Box::pin(serve(pipe.clone(), Rc::clone(&link))),
             pipe,
@@ -256,7 +200,7 @@ async fn serve(pipe: Pipe, link: Rc<Link>) {
     let mut stopping = false;
     poll_fn(|context| {
         loop {
-            if link.stop.get() && !stopping {
+            if link.is_stopped() && !stopping {
                 stopping = true;
                 connection.graceful_shutdown();
             }
@@ -367,22 +311,6 @@ async fn within<T>(
     .await
 }
 
-/// Waits for something, but no longer than for the client to give the request up: what nobody waits for
-/// must not be held.
-pub async fn unless_reset(
-    mut poll_reset: impl FnMut(&mut Context<'_>) -> Poll<Result<Reason, h2::Error>>,
-    something: impl Future<Output = ()>,
-) -> Result<(), h2::Error> {
-    let mut something = pin!(something);
-    poll_fn(|context| {
-        if something.as_mut().poll(context).is_ready() {
-            return Poll::Ready(Ok(()));
-        }
-        poll_reset(context).map(|reset| Err(reset.map_or_else(|error| error, h2::Error::from)))
-    })
-    .await
-}
-
 /// Reads a body that is held to be echoed; `None` if it is too long for that. Such a one is read to its
 /// end all the same: a client that is cut short loses the answer, too.
 async fn collect(body: &mut RecvStream) -> Result<Option<Bytes>, h2::Error> {
@@ -395,17 +323,6 @@ async fn collect(body: &mut RecvStream) -> Result<Option<Bytes>, h2::Error> {
         }
     }
     Ok(fits.then(|| content.into()))
-}
-
-/// Reads the next piece of a body.
-pub async fn read(body: &mut RecvStream) -> Result<Option<Bytes>, h2::Error> {
-    let piece = poll_fn(|context| body.poll_data(context))
-        .await
-        .transpose()?;
-    if let Some(piece) = &piece {
-        body.flow_control().release_capacity(piece.len())?;
-    }
-    Ok(piece)
 }
 
 async fn send(
@@ -453,47 +370,4 @@ async fn send(
         stream.send_data(piece, position == length)?;
     }
     Ok(())
-}
-
-/// Waits until the peer takes some bytes, and returns how many; at least one unless `wanted` is none.
-pub async fn reserve(stream: &mut SendStream<Bytes>, wanted: usize) -> Result<usize, h2::Error> {
-    stream.reserve_capacity(wanted);
-    if wanted == 0 {
-        return Ok(0);
-    }
-    loop {
-        if stream.capacity() > 0 {
-            return Ok(stream.capacity().min(wanted));
-        }
-        match poll_fn(|context| stream.poll_capacity(context)).await {
-            Some(outcome) => {
-                outcome?;
-            }
-            None => return Err(Reason::CANCEL.into()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_client_gave_up_is_not_waited_for() {
-        let mut context = Context::from_waker(Waker::noop());
-        let given_up = |_: &mut Context<'_>| Poll::Ready(Ok(Reason::CANCEL));
-        let waits = |_: &mut Context<'_>| Poll::Pending;
-        let mut outcome = pin!(unless_reset(given_up, std::future::pending()));
-        let Poll::Ready(Err(error)) = outcome.as_mut().poll(&mut context) else {
-            panic!("it waits");
-        };
-        assert_eq!(error.reason(), Some(Reason::CANCEL));
-        let mut outcome = pin!(unless_reset(waits, std::future::pending()));
-        assert!(outcome.as_mut().poll(&mut context).is_pending());
-        let mut outcome = pin!(unless_reset(waits, std::future::ready(())));
-        assert!(matches!(
-            outcome.as_mut().poll(&mut context),
-            Poll::Ready(Ok(()))
-        ));
-    }
 }

@@ -5,15 +5,20 @@ mod alarms;
 pub mod args;
 mod chance;
 mod connection;
+mod context;
 mod echo;
+mod error;
 pub mod frames;
 mod grpc;
 mod http1;
 mod http2;
+mod link;
 pub mod params;
 mod pipe;
 mod reply;
 mod response;
+mod socket;
+mod timeouts;
 mod tls;
 mod wire;
 
@@ -29,12 +34,18 @@ use std::time::{Duration, Instant};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rustls::ServerConfig;
-use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use crate::poll::Poll;
 use crate::signals::Signals;
-use connection::{Connection, Next};
-use reply::{Asked, Course, Date, Setup};
+use connection::Connection;
+pub use context::Kind;
+use context::{Next, Tools, World};
+use error::MAX_LISTENERS;
+pub use error::ServeError;
+use reply::Setup;
+use socket::{bind_udp, listen};
+use timeouts::Patience;
+pub use timeouts::Timeouts;
 use wire::Wire;
 
 const SIGNALS: u64 = u64::MAX;
@@ -43,9 +54,6 @@ const SIGNALS: u64 = u64::MAX;
 /// these: its upper half is a generation, which stays below this.
 const LISTENER: u64 = u64::MAX - 1;
 const LAST_LISTENER: u64 = LISTENER - MAX_LISTENERS as u64;
-
-/// How many places to listen there may be.
-const MAX_LISTENERS: usize = 1000;
 
 /// How many connections are accepted before the others get their turn.
 const ACCEPT_BATCH: usize = 64;
@@ -56,120 +64,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How long responses under way may take after a signal.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// How long a connection without a packet is taken to be alive, and how often and how many times it is
-/// then asked before it is closed.
-const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
-    .with_time(Duration::from_secs(60))
-    .with_interval(Duration::from_secs(10))
-    .with_retries(6);
-
-/// How long peers may take. Zero is for ever.
-#[derive(Debug, Clone, Copy)]
-pub struct Timeouts {
-    /// For nothing to happen on a connection.
-    pub idle: Duration,
-    /// For a request, its body with it, or a TLS handshake, once it has begun.
-    pub request: Duration,
-}
-
-impl Default for Timeouts {
-    fn default() -> Timeouts {
-        Timeouts {
-            idle: Duration::from_secs(600),
-            request: Duration::from_secs(60),
-        }
-    }
-}
-
-impl Timeouts {
-    /// How long a round is: connections are looked over once in each.
-    fn round(self) -> Duration {
-        let shortest = [self.idle, self.request]
-            .into_iter()
-            .filter(|limit| !limit.is_zero())
-            .min()
-            .unwrap_or(Duration::MAX);
-        (shortest / 8).clamp(Duration::from_millis(10), Duration::from_secs(1))
-    }
-
-    /// The same in rounds.
-    fn patience(self) -> Patience {
-        let rounds = |limit: Duration| match limit {
-            Duration::ZERO => u32::MAX,
-            limit => {
-                let rounds = limit.as_nanos().div_ceil(self.round().as_nanos());
-                u32::try_from(rounds).unwrap_or(u32::MAX)
-            }
-        };
-        Patience {
-            idle: rounds(self.idle),
-            request: rounds(self.request),
-        }
-    }
-}
-
-/// How many rounds peers may take.
-#[derive(Debug, Clone, Copy)]
-struct Patience {
-    idle: u32,
-    request: u32,
-}
-
-/// Why the service cannot run.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The address is not to be had.
-    #[error(
-        "listen on {address}: {source}; is the port taken, and is the address one of this host?"
-    )]
-    Listen {
-        /// The address that was asked for.
-        address: SocketAddr,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// There are more places to listen than tokens for them.
-    #[error("listen on more than {MAX_LISTENERS} addresses: start a second service for the rest")]
-    TooMany,
-    /// TLS cannot be spoken.
-    #[error(transparent)]
-    Tls(#[from] crate::tls::TlsError),
-    /// The kernel refused something that the event loop cannot do without.
-    #[error("event loop: {0}")]
-    Loop(#[from] io::Error),
-}
-
-/// What is spoken at a place to listen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// HTTP of either version, and gRPC.
-    Http,
-    /// Every byte comes back.
-    Echo,
-}
-
 /// A place to listen.
 #[derive(Debug)]
 enum Listener {
     Tcp(TcpListener, Kind),
     Udp(UdpSocket),
-}
-
-/// What all connections share.
-#[derive(Debug)]
-struct World {
-    echo: Setup,
-    random: RefCell<SmallRng>,
-    date: RefCell<Date>,
-    /// For a request whose body is read by itself; zero is for ever.
-    request_timeout: Duration,
-}
-
-impl World {
-    /// Decides over a request.
-    fn course(&self, asked: Asked) -> Course {
-        Course::of(asked, &self.echo, &mut *self.random.borrow_mut())
-    }
 }
 
 /// The echo service.
@@ -476,47 +375,4 @@ impl Server {
         }
         Ok(())
     }
-}
-
-/// What a connection acts with.
-#[derive(Debug)]
-struct Tools<'a> {
-    buffer: &'a mut [u8],
-    world: &'a Rc<World>,
-    stopping: bool,
-    /// How many times connections were looked over so far.
-    round: u32,
-    patience: Patience,
-}
-
-fn bind_udp(address: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::DGRAM.nonblocking().cloexec(),
-        Some(Protocol::UDP),
-    )?;
-    if address.is_ipv6() {
-        socket.set_only_v6(false)?;
-    }
-    socket.bind(&address.into())?;
-    Ok(socket.into())
-}
-
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM.nonblocking().cloexec(),
-        Some(Protocol::TCP),
-    )?;
-    socket.set_reuse_address(true)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(false)?;
-    }
-    // Accepted sockets inherit both: fewer system calls per connection.
-    socket.set_tcp_nodelay(true)?;
-    // A host that is gone sends no goodbye.
-    socket.set_tcp_keepalive(&KEEPALIVE)?;
-    socket.bind(&address.into())?;
-    socket.listen(4096)?;
-    Ok(socket.into())
 }

@@ -115,7 +115,7 @@ fn requests_share_a_connection_and_are_told_apart() {
             fields.push(format!("{}={}", name.escape_ascii(), value.escape_ascii()));
         })
         .unwrap();
-    let agent = format!("user-agent={}", super::super::USER_AGENT);
+    let agent = format!("user-agent={}", crate::client::interface::USER_AGENT);
     let expected = [
         ":method=GET",
         ":scheme=http",

@@ -1,0 +1,97 @@
+//! Interface of a protocol's client: starts and completions of requests, and the trait that each protocol implements.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::http::Malformed;
+use crate::record::Failure;
+
+/// The generator's own `user-agent`.
+pub const USER_AGENT: &str = concat!("lateen-load/", env!("CARGO_PKG_VERSION"));
+
+/// A request to start.
+#[derive(Debug, Clone, Copy)]
+pub struct Start {
+    /// The place that it takes on its connection; its completion bears the same number.
+    pub slot: usize,
+    /// Which of the prepared requests it is.
+    pub request: usize,
+    /// Whether it is the last on its connection.
+    pub last: bool,
+}
+
+/// What came back for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// The status of HTTP; 200 in protocols that have none.
+    pub status: u16,
+    /// Bytes of content, without framing.
+    pub content: u64,
+}
+
+/// A request that is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    /// Where it was started.
+    pub slot: usize,
+    /// How it ended.
+    pub outcome: Result<Answer, Failure>,
+}
+
+/// The client's side of one connection that is set up. Whoever drives it sends what it puts out,
+/// starts no more requests than there is room for, and ends the connection after an error or once it
+/// is over.
+pub trait Client: fmt::Debug + Send {
+    /// What is sent before the first request.
+    fn open(&mut self, out: &mut Vec<u8>) {
+        let _ = out;
+    }
+
+    /// Whether the server has shown that it speaks this protocol, as far as it does so unasked.
+    fn is_established(&self) -> bool {
+        true
+    }
+
+    /// How many more requests may be started now.
+    fn room(&self) -> usize;
+
+    /// Starts a request.
+    fn start(&mut self, start: Start, out: &mut Vec<u8>);
+
+    /// Takes what the server sent. After an error nothing more can be said on the connection.
+    fn receive(
+        &mut self,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        done: &mut Vec<Completion>,
+    ) -> Result<(), Malformed>;
+
+    /// The server sent its last byte; that completes what only the end of the connection ends.
+    fn end(&mut self, done: &mut Vec<Completion>) {
+        let _ = done;
+    }
+
+    /// Gives a request up. Returns whether the connection can go on without its answer.
+    fn cancel(&mut self, slot: usize, out: &mut Vec<u8>) -> bool {
+        let _ = (slot, out);
+        false
+    }
+
+    /// Whether no more requests can be started, ever.
+    fn is_over(&self) -> bool;
+}
+
+/// A request as the user describes it, before any protocol.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The method of HTTP.
+    pub method: String,
+    /// Host and port, as the URL has them.
+    pub authority: String,
+    /// Path and query.
+    pub path: String,
+    /// More fields.
+    pub headers: Vec<(String, String)>,
+    /// The content; shared, since every request sends the same.
+    pub body: Arc<[u8]>,
+}
