@@ -70,6 +70,7 @@ const (
 	UnmatchedPattern      Code = "unmatched-pattern"       // a pattern of a rule matches no identity
 	PeerWithoutPods       Code = "peer-without-pods"       // a rule names an account or namespace that no pod has now
 	PeerNotEnrolled       Code = "peer-not-enrolled"       // the pods that a rule names connect without an identity
+	UndeclaredPort        Code = "undeclared-port"         // a rule names a port that no container declares
 
 	SelectsNoPod         Code = "selects-no-pod"         // no pod has the labels of a selector
 	NamespaceMissing     Code = "namespace-missing"      // the policy's own namespace does not exist

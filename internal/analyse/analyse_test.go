@@ -183,6 +183,14 @@ func TestPoliciesThatLetNobodyConnectNameThePods(t *testing.T) {
 		"no rules":                  {`{}`, "", "refuses-all info ||refuses ALL connections to 2 pods (client-1, web-1): it has no rules|\n"},
 		"no rule matches anybody":   {`{selector: {matchLabels: {app: web}}, rules: [{from: [{source: {serviceAccounts: [nobody]}}]}]}`, "", "refuses-all warning partial||refuses ALL connections to 1 pod (web-1): no rule of it matches an identity of the mesh|\n"},
 		"a DENY of everybody":       {`{action: DENY, rules: [{}]}`, "", "denies-all info ||denies ALL connections to 2 pods (client-1, web-1): a rule of it matches everybody|\n"},
+		"a DENY of all addresses":   {`{action: DENY, rules: [{from: [{source: {ipBlocks: ["0.0.0.0/0", "::/0"]}}]}]}`, "", "denies-all info ||denies ALL connections to 2 pods (client-1, web-1): a rule of it matches everybody|\n"},
+		"a DENY of all IPv4":        {`{action: DENY, rules: [{from: [{source: {ipBlocks: ["0.0.0.0/0"]}}]}]}`, "", "denies-all info ||denies ALL connections to 2 pods (client-1, web-1): a rule of it matches every IPv4 address|\n"},
+		"a DENY of half of IPv4":    {`{action: DENY, rules: [{from: [{source: {ipBlocks: ["0.0.0.0/1"]}}]}]}`, "", ""},
+		"a DENY of a peer anywhere": {`{action: DENY, rules: [{from: [{source: {ipBlocks: ["0.0.0.0/0"], serviceAccounts: [client]}}]}]}`, "", ""},
+		"it excepts all it names":   {`{rules: [{from: [{source: {principals: ["*"], notPrincipals: ["*"]}}]}]}`, "", "refuses-all warning partial||refuses ALL connections to 2 pods (client-1, web-1): a rule of it excepts everything that it names|\n"},
+		"it excepts its addresses":  {`{rules: [{from: [{source: {ipBlocks: ["10.0.0.0/8"], notIpBlocks: ["0.0.0.0/0"]}}]}]}`, "", "refuses-all warning partial||refuses ALL connections to 2 pods (client-1, web-1): a rule of it excepts everything that it names|\n"},
+		"it excepts one of two":     {`{rules: [{from: [{source: {ipBlocks: ["10.0.0.0/8", "11.0.0.0/8"], notIpBlocks: ["10.0.0.0/7"]}}]}, {from: [{source: {ipBlocks: ["10.0.0.0/8", "12.0.0.0/8"], notIpBlocks: ["10.0.0.0/8"]}}]}]}`, "", ""},
+		"anonymous peers alone":     {`{action: DENY, rules: [{from: [{source: {notPrincipals: ["*"]}}]}]}`, "", ""},
 		"a DENY without rules":      {`{action: DENY}`, "", "denies-nothing warning ineffective||a DENY policy without rules never matches and denies nothing|add a rule; one empty rule ({}) denies everything\n"},
 		"a DENY of what is dropped": {`{action: DENY, rules: [{to: [{operation: {methods: [GET]}}]}]}`, "", "denies-nothing warning ineffective||node proxies cannot judge methods; without them nothing is left that this DENY policy could match, so it denies nothing. A waypoint is needed to enforce them|\n"},
 	}
@@ -195,6 +203,37 @@ func TestPoliciesThatLetNobodyConnectNameThePods(t *testing.T) {
 				}
 			}
 			if got := said(about); got != tt.want {
+				t.Errorf("got\n%swant\n%s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestPortsThatNoContainerDeclaresAreNamed(t *testing.T) {
+	declares := func(app, ports string) string {
+		return strings.Replace(pod("ported", app, ""), "image: c", "image: c, ports: ["+ports+"]", 1)
+	}
+	with := func(documents ...string) string {
+		return namespace("ported", "istio.io/dataplane-mode: ambient") + account("ported", "a") + strings.Join(documents, "")
+	}
+	one := with(declares("a", "{containerPort: 8080}, {containerPort: 53, protocol: UDP}"))
+	none := "undeclared-port info |spec.rules[0].to[0].operation.ports[%d]|no container of 1 pod (a-1) declares port %d|\n"
+	const all = "denies-all info ||denies ALL connections to 1 pod (a-1): a rule of it matches everybody|\n"
+	tests := map[string]struct{ world, spec, want string }{
+		"a declared port":                 {one, `{rules: [{to: [{operation: {ports: ["8080"]}}]}]}`, ""},
+		"another port":                    {one, `{rules: [{to: [{operation: {ports: ["8080", "9090"]}}]}]}`, fmt.Sprintf(none, 1, 9090)},
+		"a port of UDP":                   {one, `{rules: [{to: [{operation: {ports: ["53"]}}]}]}`, fmt.Sprintf(none, 0, 53)},
+		"a condition":                     {one, `{rules: [{when: [{key: destination.port, values: ["9090"]}]}]}`, "undeclared-port info |spec.rules[0].when[0].values[0]|no container of 1 pod (a-1) declares port 9090|\n"},
+		"nothing is known of one pod":     {one + declares("b", ""), `{rules: [{to: [{operation: {ports: ["9090"]}}]}]}`, ""},
+		"another pod declares it":         {one + declares("b", "{containerPort: 9090}"), `{rules: [{to: [{operation: {ports: ["9090"]}}]}]}`, ""},
+		"a DENY of all other ports":       {one, `{action: DENY, rules: [{to: [{operation: {notPorts: ["8080"]}}]}]}`, ""},
+		"a DENY of all but a strange one": {one, `{action: DENY, rules: [{to: [{operation: {notPorts: ["1"]}}]}]}`, all},
+		"but nothing is known of ports":   {one + declares("b", ""), `{action: DENY, rules: [{to: [{operation: {notPorts: ["1"]}}]}]}`, ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := strings.Replace(policy1(tt.spec), "namespace: default", "namespace: ported", 1)
+			if got := said(Analyse(input(t, mesh, tt.world, p))); got != tt.want {
 				t.Errorf("got\n%swant\n%s", got, tt.want)
 			}
 		})

@@ -41,6 +41,7 @@ func (a *analysis) authorization(p *policy) {
 	in := a.chosen(namespace, selector)
 	if a.reaches(p.key, in, namespace, selector) {
 		a.effect(p, in)
+		a.ports(p, in)
 	}
 }
 
@@ -53,6 +54,9 @@ func (a *analysis) effect(p *policy, in *scope) {
 		refuses, denies = "would refuse", "would deny"
 	}
 	because := "no rule of it matches an identity of the mesh"
+	if slices.ContainsFunc(p.translated.Rules, ruleContradicts) {
+		because = "a rule of it excepts everything that it names"
+	}
 	switch {
 	case len(p.Spec.Rules) == 0:
 		because = "it has no rules"
@@ -85,9 +89,9 @@ func (a *analysis) effect(p *policy, in *scope) {
 		a.add(p.key, Finding{Code: DeniesNothing, Severity: Warning, State: Ineffective, Message: because}) // which says so
 	case !allow && p.peers == absent:
 		a.add(p.key, Finding{Code: DeniesNothing, Severity: Warning, State: Ineffective, Message: denies + " nothing: " + because})
-	case !allow && slices.ContainsFunc(p.translated.Rules, func(r *security.Rule) bool { return len(r.Clauses) == 0 }):
+	case !allow && broadest(p.translated.Rules, in.enrolled) != 0:
 		f := Finding{Code: DeniesAll, Severity: Info}
-		f.Message = fmt.Sprintf("%s ALL connections to %s: a rule of it matches everybody", denies, a.podText(&f, in.enrolled))
+		f.Message = fmt.Sprintf("%s ALL connections to %s: a rule of it matches %s", denies, a.podText(&f, in.enrolled), broadest(p.translated.Rules, in.enrolled))
 		a.add(p.key, f)
 	case judgedInPart:
 		a.add(p.key, Finding{Code: PartlyEnforced, Severity: Warning, State: Partial, Message: p.condition.Message})

@@ -164,9 +164,12 @@ func (s *identities) inNamespace(namespace string, visit func(*identity) bool) b
 }
 
 // standing says how present the peers are that fulfil a match: present if there are any; planned if pods of them may still come, with the names
-// of what they would be pods of; else absent. Exceptions are not looked at: another peer fulfils the match. A match that names no identity, or "*",
-// is fulfilled by any peer, unless it is empty, since proxies skip empty matches.
+// of what they would be pods of; else absent. Exceptions count only if they except everything that the match names: otherwise another peer
+// fulfils it. A match that names no identity, or "*", is fulfilled by any peer, unless it is empty, since proxies skip empty matches.
 func (s *identities) standing(m *security.Match) (presence, []string) {
+	if contradicts(m) {
+		return absent, nil
+	}
 	if (len(m.Principals) == 0 || anybody(m.Principals)) && (len(m.Namespaces) == 0 || anybody(m.Namespaces)) && len(m.ServiceAccounts) == 0 {
 		if translate.Names(m) {
 			return present, nil

@@ -30,6 +30,8 @@ type workload struct {
 	enrolled bool
 	// outside says why it can never be enrolled; empty if it can.
 	outside string
+	// ports are the TCP ports that its containers declare. It is nil if nothing is known of them: programs may listen on ports that nobody declares.
+	ports []uint32
 }
 
 func (w *workload) isPod() bool { return w.key.Kind == "Pod" }
@@ -77,7 +79,7 @@ func newIndex(in *Input) *index {
 		if model.Ended(p) || p.DeletionTimestamp != nil {
 			continue
 		}
-		w := &workload{key: model.PodKey(p.Namespace, p.Name), outside: outside(p)}
+		w := &workload{key: model.PodKey(p.Namespace, p.Name), outside: outside(p), ports: declaredPorts(&p.Spec)}
 		x.enrol(w, p.Labels, in.Mesh)
 		x.put(w, p.Labels)
 		if account, ok := model.Account(p); ok {
@@ -118,7 +120,7 @@ func (x *index) putTemplate(d *appsv1.Deployment, own map[string]bool, mesh tran
 	if d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
 		return
 	}
-	w := &workload{key: model.Key{Group: "apps", Kind: "Deployment", Namespace: d.Namespace, Name: d.Name}}
+	w := &workload{key: model.Key{Group: "apps", Kind: "Deployment", Namespace: d.Namespace, Name: d.Name}, ports: declaredPorts(&t.Spec)}
 	if t.Spec.HostNetwork {
 		w.outside = hostNetwork
 	}

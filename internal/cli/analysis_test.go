@@ -27,7 +27,7 @@ func l7() api.Object {
 // misspelt is a policy in force that names an identity which nobody has.
 func misspelt() api.Object {
 	o := object("authorizationpolicy", "deny", `{"kind":"AuthorizationPolicy","metadata":{"name":"deny"}}`)
-	o.Conditions = []api.Condition{{Type: "Accepted", Status: "True", Reason: "Accepted", Message: "the object is in force"}}
+	o.Conditions = []api.Condition{{Type: "Accepted", Status: "True", Reason: "Accepted", Message: "the object is accepted as it is written"}}
 	o.Findings = []api.Finding{
 		{Object: o.Key, Code: "denies-nothing", Severity: "warning", State: "ineffective", Message: "denies nothing: no rule of it matches an identity of the mesh"},
 		{Object: o.Key, Code: "principal-scheme", Severity: "warning", State: "partial", Field: "spec.rules[0].from[0].source.principals[0]", Message: `"spiffe://x" matches no identity: principals have no scheme`, Fix: "leave out spiffe://: write x"},

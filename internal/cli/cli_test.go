@@ -33,7 +33,7 @@ func sampleObjects() []api.Object {
 	policy := object("ap", "l7", `{"apiVersion":"security.istio.io/v1","kind":"AuthorizationPolicy","metadata":{"name":"l7","namespace":"default"},"spec":{}}`)
 	policy.Conditions = []api.Condition{{Type: "Accepted", Status: "False", Reason: "NeedsWaypoint", Message: "HTTP fields have no effect without a waypoint"}}
 	good := object("ap", "l4", `{"kind":"AuthorizationPolicy","metadata":{"name":"l4"}}`)
-	good.Conditions = []api.Condition{{Type: "Accepted", Status: "True", Reason: "Accepted", Message: "the object is in force"}}
+	good.Conditions = []api.Condition{{Type: "Accepted", Status: "True", Reason: "Accepted", Message: "the object is accepted as it is written"}}
 	refused := object("ap", "bad", `{"kind":"AuthorizationPolicy","metadata":{"name":"bad"}}`)
 	refused.Problems = []api.Problem{{Field: "spec.action", Message: "unknown value PERMIT", Cure: "use ALLOW or DENY"}}
 	part := object("ap", "part", `{"kind":"AuthorizationPolicy","metadata":{"name":"part"}}`)

@@ -19,7 +19,7 @@ func described() []api.Object {
 	policy := func(kind, namespace, name, annotations, spec string) api.Object {
 		o := object(kind, name, `{"metadata":{"name":"`+name+`","namespace":"`+namespace+`","annotations":`+annotations+`},"spec":`+spec+`}`)
 		o.Key.Namespace = namespace
-		o.Conditions = []api.Condition{{Type: "Accepted", Status: "True", Reason: "Accepted", Message: "the object is in force"}}
+		o.Conditions = []api.Condition{{Type: "Accepted", Status: "True", Reason: "Accepted", Message: "the object is accepted as it is written"}}
 		return o
 	}
 	return []api.Object{

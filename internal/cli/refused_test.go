@@ -11,7 +11,7 @@ import (
 
 // refusedBy is an object that the control plane accepted and a proxy refuses.
 func refusedBy(o api.Object) api.Object {
-	o.Conditions = []api.Condition{{Type: "Accepted", Status: "True", Reason: "Accepted", Message: "the object is in force"},
+	o.Conditions = []api.Condition{{Type: "Accepted", Status: "True", Reason: "Accepted", Message: "the object is accepted as it is written"},
 		{Type: "lateen.dev/Programmed", Status: "False", Reason: "RefusedByProxy", Message: "the proxy of node n1 refuses it: no scope 9"}}
 	return o
 }
@@ -65,7 +65,7 @@ func TestWaitFailsOnWhatAProxyRefuses(t *testing.T) {
 
 // doubted is an object that came to a proxy together with something that it refuses.
 func doubted(o api.Object, reason string) api.Object {
-	o.Conditions = []api.Condition{{Type: "Accepted", Status: "True", Reason: "Accepted", Message: "the object is in force"},
+	o.Conditions = []api.Condition{{Type: "Accepted", Status: "True", Reason: "Accepted", Message: "the object is accepted as it is written"},
 		{Type: "lateen.dev/Programmed", Status: "Unknown", Reason: reason, Message: "whether the proxy of node n1 uses this is not known"}}
 	return o
 }

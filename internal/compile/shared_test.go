@@ -30,7 +30,7 @@ func TestBothAreToldWhoseAddressCounts(t *testing.T) {
 	}
 	p := newPlane(t)
 	p.put(old(""))
-	p.told("shop", "old", "Accepted", "the object is in force")
+	p.told("shop", "old", "Accepted", "the object is accepted as it is written")
 	p.put(serviceEntry("attic", "young", "02", "hosts: [young.example.com]"+spec))
 	p.told("shop", "old", "Accepted", "address 192.0.2.1 is declared more than once", "in namespace shop this entry counts",
 		"in their own namespaces ServiceEntry attic/young", "in all others this entry, the oldest")
@@ -49,7 +49,7 @@ func TestBothAreToldWhoseAddressCounts(t *testing.T) {
 	p.told("shop", "old", "Conflicted", "in all others ServiceEntry attic/young")
 	p.told("attic", "young", "Accepted", "in all others this entry")
 	p.remove(model.ServiceEntryKey("attic", "young"))
-	p.told("shop", "old", "Accepted", "the object is in force")
+	p.told("shop", "old", "Accepted", "the object is accepted as it is written")
 }
 
 func TestOfTwoEntriesOfOneNamespaceTheYoungerIsToldThatItsAddressDoesNotCount(t *testing.T) {

@@ -133,7 +133,7 @@ func TestAStandInOpensNothingThatIsInherited(t *testing.T) {
 	}
 }
 
-// Whoever admits plaintext is told that a stand-in keeps it out: "the object is in force" would send its author looking elsewhere.
+// Whoever admits plaintext is told that a stand-in keeps it out: "the object is accepted as it is written" would send its author looking elsewhere.
 func TestWhoeverAStandInClosesIsTold(t *testing.T) {
 	for name, scope := range map[string]struct{ namespace, good, bad, said string }{
 		"those that select": {"shop", "selector: {matchLabels: {app: web}}, mtls: {mode: PERMISSIVE}", `{"selector":{"matchLabels":{"app":"web"}},"mtls":{"mode":"QUANTUM"}}`, "1 of its 1 workloads"},

@@ -57,7 +57,7 @@ ports: [{servicePort: 443, targetPort: 443, appProtocol: TLS}]
 			diff(t, got[0], message(t, dedup(c.want), &workload.Service{}))
 			said := ""
 			for _, x := range conditions {
-				if !strings.HasPrefix(x.Message, "the object is in force") && x.Message != "api.example.com has the virtual addresses 240.240.0.7" {
+				if !strings.HasPrefix(x.Message, "the object is accepted as it is written") && x.Message != "api.example.com has the virtual addresses 240.240.0.7" {
 					said += x.Message
 				}
 			}

@@ -117,7 +117,7 @@ func (v *verdict) conditions() []model.Condition {
 
 // accepted is the condition of an object that does what it says.
 func accepted() model.Condition {
-	return model.Condition{Type: "Accepted", Status: model.True, Reason: "Accepted", Message: "the object is in force"}
+	return model.Condition{Type: "Accepted", Status: model.True, Reason: "Accepted", Message: "the object is accepted as it is written"}
 }
 
 func partly(message string) model.Condition {

@@ -100,7 +100,7 @@ func TestEndpointsWithANetworkNeedNoAddress(t *testing.T) {
 // An entry says of which of its endpoints nothing comes.
 func TestAnEntryTellsOfEndpointsThatNobodyReaches(t *testing.T) {
 	for endpoints, want := range map[string]struct{ reason, says string }{
-		"{network: far}": {"Accepted", "the object is in force"},
+		"{network: far}": {"Accepted", "the object is accepted as it is written"},
 		"{network: far}, {network: b}, {network: a}, {address: 192.0.2.1, network: b}": {"NoNetworkGateway", "networks a, b"},
 		"{address: 192.0.2.1}, {}":                  {"NoAddress", "spec.endpoints[1]"},
 		"{address: \"unix:///x\"}, {network: \"\"}": {"NoAddress", "spec.endpoints[0], spec.endpoints[1]"},

@@ -91,7 +91,7 @@ func TestOneIsToldHowMuchOfARangeIsLeftOut(t *testing.T) {
 		others       []netip.Prefix
 		reason, said string
 	}{
-		"nobody":         {nil, "Accepted", "the object is in force"},
+		"nobody":         {nil, "Accepted", "the object is accepted as it is written"},
 		"one":            {cidrs("10.0.0.7/32"), "Accepted", "range 10.0.0.0/16 is without the addresses of nodes and their pods, with some around those 0.0031 % of it"},
 		"every second":   {every, "Accepted", "0.39 % of it"},
 		"one in another": {cidrs("10.0.128.0/17", "10.0.192.0/18"), "Accepted", "those 50 % of it"},

@@ -215,7 +215,7 @@ func (r *rig) policyPut(generation int64) {
 	r.put(policy, "u1", generation, &securityv1.AuthorizationPolicy{}, nil, inForce)
 }
 
-var inForce = model.Condition{Type: "Accepted", Status: model.True, Reason: "Accepted", Message: "the object is in force"}
+var inForce = model.Condition{Type: "Accepted", Status: model.True, Reason: "Accepted", Message: "the object is accepted as it is written"}
 
 func (r *rig) say(v replica.Verdict) {
 	r.mu.Lock()

@@ -119,7 +119,7 @@ spec:
   listeners: [{name: cross-network, port: 15009, protocol: HBONE, tls: {mode: Passthrough}}]
 Y
 check "known to every proxy" lateen wait
-check "the entry is in force" eventually 15 translation_told serviceentry/inline "in force"
+check "the entry is in force" eventually 15 translation_told serviceentry/inline "as it is written"
 translation_asked() { jq -r .authority "$WORK/gateway.json" | grep -cx "$1"; }
 translation_far() { # until one of them went by the gateway, and all were served
   local i
