@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Which functions lateen-proxy enters, as the order in which the linker puts them: crates/proxy/order.ld.
 
-  hack/function-order.py                writes the list anew: a mesh of two nodes serves what tests/bench/node-cost.py asks, while hack/entered.py
+  hack/function-order.py                writes the list anew: a mesh of two nodes serves the loads below, while hack/entered.py
                                         notes the functions (root; `make build` before it, and again after it)
   hack/function-order.py check PROGRAM  whether the functions of the list lie together in a program (one test; what tests/tiers/test runs)
 
@@ -9,12 +9,17 @@ What requests and connections enter comes first, then what changes of configurat
 join after the start do; what starting alone enters is not in the list. Names are patterns without what the compiler derives for them from versions of crates and of itself: such a pattern outlives most changes, and
 takes all copies of a generic function along. Where these are many bytes that nobody entered, they come last in their part.
 """
-import collections, glob, importlib.util, json, os, re, signal, subprocess, sys, tempfile, time
+import collections, glob, json, os, re, signal, subprocess, sys, tempfile, time
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), ".."))
 ORDER = os.path.join(ROOT, "crates/proxy/order.ld")
 SECTION = ".text.order"
-CELLS = "1000/16 100 1000/16 max/16 new/300 new/max bulk near/1000 near/new".split()
+WORLDS = os.path.join(ROOT, "internal/lab/scenario/worlds")
+# Service, size of the answer, requests/s (0: closed loop), connections, kept.
+LOADS = [
+    ("echo", 1024, 1000, 16, True), ("echo", 1024, 100, 16, True), ("echo", 1024, 1000, 16, True), ("echo", 1024, 0, 16, True), ("echo", 1024, 300, 16, False),
+    ("echo", 1024, 0, 8, False), ("echo", 1 << 20, 0, 1, True), ("near", 1024, 1000, 16, True), ("near", 1024, 0, 8, False),
+]
 PARTS = [("requests and connections", 2), ("configuration and questions", 3), ("pods that join, certificates, tunnels", 1)]
 
 
@@ -33,42 +38,66 @@ def pattern(name):
     return ".text." + name
 
 
-def entered(binaries, out):
-    """Has a mesh serve while its proxies are watched."""
-    spec = importlib.util.spec_from_file_location("node_cost", os.path.join(ROOT, "tests/bench/node-cost.py"))
-    cost = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(cost)
-    plane = cost.Plane("order=bin=" + binaries)
+class Mesh:
+    """A mesh of two nodes with the lab's client and echo services."""
 
-    def next_phase():
-        for pid in plane.pids:
+    def __init__(self, binaries):
+        self.bin, self.name, self.pids = binaries, f"order-{os.getpid()}", []
+
+    def lateen(self, *arguments, check=True):
+        done = subprocess.run([os.path.join(self.bin, "lateen"), "--name", self.name, *arguments], capture_output=True, text=True)
+        if check and done.returncode:
+            sys.exit(f"lateen {' '.join(arguments)}: {done.stderr or done.stdout}")
+        return done
+
+    def objects(self, kind):
+        return json.loads(self.lateen("get", kind, "-o", "json").stdout)["items"]
+
+    def next_phase(self):
+        for pid in self.pids:
             tracer = next(line.split()[1] for line in open(f"/proc/{pid}/status") if line.startswith("TracerPid:"))
             os.kill(int(tracer), signal.SIGUSR1)
         time.sleep(1)
 
-    def up_and_settled(*arguments, **options):
-        done = plane.__class__.lateen(plane, *arguments, **options)
-        if arguments[:1] == ("up",):
-            plane.pids = [node["proxy"]["pid"] for node in json.loads(plane.__class__.lateen(plane, "status", "-o", "json").stdout)["nodes"]]
-            time.sleep(4)
-            next_phase()
-        return done
+    def start(self):
+        self.lateen("up", "--nodes", "2")
+        self.pids = [node["proxy"]["pid"] for node in json.loads(self.lateen("status", "-o", "json").stdout)["nodes"]]
+        time.sleep(4)
+        self.next_phase()
+        for world in ("client", "echo", "near"):
+            self.lateen("apply", "-f", f"{WORLDS}/{world}.yaml")
+        self.lateen("label", "ns", "default", "istio.io/dataplane-mode=ambient")
+        self.lateen("wait", "--timeout", "60s")
+        client = next(pod for pod in self.objects("pods") if pod["metadata"]["name"].startswith("client-"))
+        run = f"/run/lateen/{self.name}"
+        engine = json.load(open(f"{run}/engine.json"))["pid"]
+        self.net = f"/proc/{engine}/root{run}/netns/{client['metadata']['uid']}"
+        self.ips = {service["metadata"]["name"]: service["spec"]["clusterIP"] for service in self.objects("services")}
 
-    plane.lateen = up_and_settled
+    def load(self, service, size, rate, connections, kept, seconds=2):
+        command = ["nsenter", f"--net={self.net}", "--", os.path.join(self.bin, "lateen-load"), "run", "--json", "-", "--warmup", "0s"]
+        command += ["--url", f"http://{self.ips[service]}:8080/?size={size}", "--qps", str(rate), "--connections", str(connections)]
+        command += ["--duration", f"{seconds}s"] + ([] if kept else ["--no-keepalive"])
+        return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["counts"]["ok"]
+
+
+def entered(binaries):
+    """Has a mesh serve while its proxies are watched."""
+    mesh = Mesh(binaries)
     try:
-        plane.start()
+        mesh.start()
         time.sleep(5)
-        next_phase()
-        for cell in CELLS:
-            print(cell, cost.block(plane, cell, 2)["rate"], "answers/s", flush=True)
+        mesh.next_phase()
+        for load in LOADS:
+            print(load, mesh.load(*load), "answers", flush=True)
         time.sleep(3)
-        next_phase()
+        mesh.next_phase()
         for label in "one", "two":
-            plane.lateen("label", "ns", "default", "order=" + label, "--overwrite", check=False)
-            plane.lateen("status")
+            mesh.lateen("label", "ns", "default", "order=" + label, "--overwrite", check=False)
+            mesh.lateen("status")
             time.sleep(5)
     finally:
-        plane.lateen("down", check=False)
+        mesh.lateen("down", check=False)
 
 
 def write():
@@ -85,7 +114,7 @@ def write():
         with open(stand_in, "w") as file:
             file.write(f'#!/bin/sh\n[ "$1" = node ] || exec {program} "$@"\nexec python3 {ROOT}/hack/entered.py {program} {out} "$@"\n')
         os.chmod(stand_in, 0o755)
-        entered(binaries, out)
+        entered(binaries)
         lines = [line.split() for path in glob.glob(f"{out}/*") for line in open(path)]
     if not all(any(int(line[0]) == phase for line in lines) for _, phase in PARTS):
         sys.exit("a part of the list would have no functions: were the proxies traced? crates/proxy/order.ld is as it was")

@@ -100,6 +100,8 @@ func (a *app) labList(long bool) error {
 type labFlags struct {
 	planes        []string
 	peers         []string
+	proxyEnv      []string
+	cells         []string
 	targets       []string
 	gates         []string
 	rounds        int
@@ -145,7 +147,9 @@ func (a *app) labRunCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringSliceVar(&f.planes, "planes", []string{results.KindNone, results.KindLateen}, "planes that take part; the others are compared with the first")
-	cmd.Flags().StringArrayVar(&f.peers, "peer", nil, "KIND=PATH: another data plane's executable: ztunnel, ztunnel-one (with one worker), envoy, envoy-http1 or envoy-balanced, such as ztunnel=/usr/local/bin/ztunnel (repeatable)")
+	cmd.Flags().StringArrayVar(&f.peers, "peer", nil, "KIND=PATH: another data plane's executable: ztunnel, ztunnel-one (with one worker), envoy, envoy-http1 or envoy-balanced, such as ztunnel=/usr/local/bin/ztunnel; KIND:NAME=PATH names the plane, and lateen:NAME=PATH is another build of lateen-proxy (repeatable)")
+	cmd.Flags().StringArrayVar(&f.proxyEnv, "proxy-env", nil, "PLANE:NAME=VALUE: an environment variable of a plane's node proxies (repeatable)")
+	cmd.Flags().StringArrayVar(&f.cells, "cell", nil, "TEXT: measure only the cells whose names contain it (repeatable)")
 	cmd.Flags().StringArrayVar(&f.targets, "target", nil, "NAME=URL: in place of planes, services that are there already: the scenario's load goes to the URL (repeatable; the others are compared with the first)")
 	cmd.Flags().IntVar(&f.rounds, "rounds", 0, "rounds, each with a block of every plane (left out: the scenario's)")
 	cmd.Flags().DurationVar(&f.block, "block", 0, "time measured in a block (left out: the scenario's)")
@@ -211,6 +215,14 @@ func (f labFlags) options(cmd *cobra.Command, now time.Time, names []string) (ru
 		}
 		o.Planes = append(o.Planes, spec)
 	}
+	for _, text := range f.proxyEnv {
+		if err := setProxyEnv(o.Planes, text); err != nil {
+			return o, err
+		}
+	}
+	if err := scenario.Keep(o.Scenarios, f.cells); err != nil {
+		return o, usageError{err}
+	}
 	for _, text := range f.gates {
 		if err := setGate(&o.Gates, text); err != nil {
 			return o, err
@@ -233,6 +245,24 @@ func (f labFlags) options(cmd *cobra.Command, now time.Time, names []string) (ru
 		}
 	}
 	return o, nil
+}
+
+// setProxyEnv gives the node proxies of a plane a variable.
+func setProxyEnv(planes []bench.Spec, text string) error {
+	name, setting, _ := strings.Cut(text, ":")
+	variable, _, ok := strings.Cut(setting, "=")
+	if !ok || variable == "" {
+		return usagef("--proxy-env %q: write PLANE:NAME=VALUE", text)
+	}
+	i := slices.IndexFunc(planes, func(p bench.Spec) bool { return p.Name == name })
+	if i < 0 {
+		return usagef("--proxy-env %q: no plane %q takes part", text, name)
+	}
+	if k := planes[i].Kind; k != results.KindLateen && k != results.KindZtunnel {
+		return usagef("--proxy-env %q: plane %s has no node proxy", text, name)
+	}
+	planes[i].ProxyEnv = append(planes[i].ProxyEnv, setting)
+	return nil
 }
 
 func setGate(gates *results.Gates, text string) error {

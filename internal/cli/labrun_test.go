@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"lateen.dev/lateen/internal/lab/bench"
 	"lateen.dev/lateen/internal/lab/results"
 )
 
@@ -87,6 +88,30 @@ func TestAnInterruptedRunOfTheLabHasItsReports(t *testing.T) {
 		}
 		if !strings.Contains(stderr.String(), filepath.Join(out, name)) {
 			t.Errorf("%s is not told: %s", name, stderr.String())
+		}
+	}
+}
+
+func TestVariablesOfAPlaneNeedThePlane(t *testing.T) {
+	planes := func() []bench.Spec {
+		return []bench.Spec{{Name: "none", Kind: results.KindNone}, {Name: "before", Kind: results.KindLateen}, {Name: "ztunnel", Kind: results.KindZtunnel}}
+	}
+	for text, want := range map[string]string{
+		"before:A=b=c":      "",
+		"ztunnel:RUST_LOG=": "",
+		"before":            "write PLANE:NAME=VALUE",
+		"before:=b":         "write PLANE:NAME=VALUE",
+		"A=b":               "write PLANE:NAME=VALUE",
+		"after:A=b":         `no plane "after" takes part`,
+		"none:A=b":          "plane none has no node proxy",
+	} {
+		specs := planes()
+		err := setProxyEnv(specs, text)
+		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+		if want == "" && len(specs[1].ProxyEnv)+len(specs[2].ProxyEnv) != 1 {
+			t.Errorf("%s: %+v", text, specs)
 		}
 	}
 }

@@ -87,11 +87,16 @@ func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
 	events.started("proxies", "starting the node proxies")
 	for _, n := range e.nodes {
 		path, args := filepath.Join(e.dir.bin(), proxyBinary), []string{"node"}
-		if own := e.opts.NodeProxy[n.name]; own != "" {
-			path, args = own, nil
+		other := e.opts.NodeProxy[n.name]
+		stock := other != "" && filepath.Base(other) != proxyBinary // another build of Lateen's keeps its name
+		if other != "" {
+			path = other
+		}
+		if stock {
+			args = nil
 		}
 		n.proxy = newDaemon(e.log, e.reaper, "proxy of "+n.name, path, args, e.proxyEnv(n, "https://"+xds), n.NetNS, filepath.Join(e.dir.node(n.name), "proxy.log"))
-		n.proxy.program.stock = e.opts.NodeProxy[n.name] != ""
+		n.proxy.program.stock = stock
 		go n.proxy.run()
 	}
 	for _, n := range e.nodes {

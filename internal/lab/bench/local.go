@@ -36,7 +36,7 @@ type Engine interface {
 type EngineOptions struct {
 	Mesh      string
 	Nodes     int
-	NodeProxy map[string]string // node -> executable; lateen's own where it is absent
+	NodeProxy map[string]string // node -> executable; this build's own where it is absent
 	ProxyEnv  []string
 	Latency   time.Duration // added to round trips between nodes
 }
@@ -49,13 +49,13 @@ type Local struct {
 	about  results.Plane
 	mesh   string
 	engine Engine
-	env    []string // of its own proxies, besides the topology's
+	env    []string // of its node proxies, besides the topology's
 
 	workers int // of each proxy where the topology does not say; 0 is the proxy's own choice
 }
 
-// NewLocal makes a plane of a kind: results.KindNone, results.KindLateen, or results.KindZtunnel with its executable. mesh is
-// the name of the mesh that Start makes.
+// NewLocal makes a plane of a kind: results.KindNone, results.KindLateen, or results.KindZtunnel with its executable. For KindLateen path is
+// the node proxy of another build, or empty. mesh is the name of the mesh that Start makes.
 func NewLocal(engine Engine, mesh, name, kind, path string) *Local {
 	l := &Local{mesh: mesh, engine: engine, about: results.Plane{Name: name, Kind: kind, Path: path}}
 	if path != "" {
@@ -64,7 +64,7 @@ func NewLocal(engine Engine, mesh, name, kind, path string) *Local {
 	return l
 }
 
-// set gives lateen's proxies settings of the plane's own.
+// set gives the plane's node proxies settings of their own.
 func (l *Local) set(env []string) {
 	l.env = env
 	for _, setting := range env {
@@ -111,7 +111,10 @@ func (l *Local) StartLocal(ctx context.Context, t Topology, progress func(string
 	case results.KindLateen:
 		options.ProxyEnv = slices.Concat(t.ProxyEnv, l.env)
 	case results.KindZtunnel:
-		for i := range t.Nodes {
+		options.ProxyEnv = slices.Clone(l.env)
+	}
+	for i := range t.Nodes {
+		if l.about.Path != "" {
 			options.NodeProxy[fmt.Sprintf("n%d", i+1)] = l.about.Path
 		}
 	}

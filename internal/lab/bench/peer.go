@@ -1,10 +1,12 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"lateen.dev/lateen/internal/lab/bench/envoy"
@@ -16,11 +18,11 @@ type Spec struct {
 	// Name is unique in a run: the kind, with a suffix where the kind takes part twice.
 	Name string
 	Kind string
-	// Path is the peer's executable; empty for none and lateen.
+	// Path is the peer's executable. It is empty for none, and for lateen unless another build of its node proxy takes part.
 	Path string
 	// URL is where a plane of kind results.KindUnderTest is.
 	URL string
-	// ProxyEnv is environment of lateen's proxies besides the topology's, as NAME=VALUE.
+	// ProxyEnv is environment of the node proxies besides the topology's, as NAME=VALUE. Pairs of Envoys have none.
 	ProxyEnv []string
 	// Workers is how many worker threads each of the plane's proxies runs where the topology does not say; 0 leaves it to the plane.
 	Workers int
@@ -30,6 +32,9 @@ type Spec struct {
 
 // peerKinds are those that a path makes a plane of, in the order in which help lists them.
 var peerKinds = []string{results.KindZtunnel, ztunnelOne, results.KindEnvoy, envoyHTTP1, envoyBalanced}
+
+// lateenProxy is the name of Lateen's own node proxy.
+const lateenProxy = "lateen-proxy"
 
 // ztunnelOne is a stock ztunnel of one worker thread; of itself it has two.
 const ztunnelOne = results.KindZtunnel + "-one"
@@ -47,22 +52,34 @@ var envoys = map[string]envoy.Settings{
 	envoyBalanced:     {Protocol: envoy.HTTP1, ExactBalance: true},
 }
 
-// ParseSpec reads "none", "lateen" or KIND=PATH and sees that what is named can be run. The error says what can be.
+// planeName is a name that a user gives to a plane. It is a part of the name of the plane's mesh.
+var planeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$`)
+
+// ParseSpec reads "none", "lateen", KIND=PATH or KIND:NAME=PATH and checks that the plane can be run. With a path, lateen is another build of
+// its node proxy. The error lists the kinds.
 func ParseSpec(text string) (Spec, error) {
 	kind, path, given := strings.Cut(text, "=")
+	kind, name, named := strings.Cut(kind, ":")
 	s := Spec{Name: kind, Kind: kind, Path: path}
-	switch {
-	case kind == results.KindNone || kind == results.KindLateen:
-		if given {
-			return s, fmt.Errorf("%s takes no path", kind)
+	if named {
+		if s.Name = name; !planeName.MatchString(name) {
+			return s, fmt.Errorf("peer %s: name %q: use up to 20 lower-case letters, digits and dashes", kind, name)
 		}
+	}
+	switch {
+	case kind == results.KindNone && given:
+		return s, fmt.Errorf("%s takes no path", kind)
+	case kind == results.KindLateen && given && !named:
+		return s, fmt.Errorf("another build of %s needs a name: write %s:NAME=%s", kind, kind, cmp.Or(path, "PATH"))
+	case (kind == results.KindNone || kind == results.KindLateen) && !given:
 		return s, nil
 	case absences[kind] != "" && !given:
 		return s, nil // Describe says why it cannot run
-	case absences[kind] == "" && !isPeer(kind):
+	case absences[kind] == "" && !isPeer(kind) && kind != results.KindLateen:
 		return s, fmt.Errorf("unknown plane %q: use %s, %s, or one of %s with =PATH", kind, results.KindNone, results.KindLateen, strings.Join(peerKinds, ", "))
 	case path == "":
-		return s, fmt.Errorf("peer %s has no path: write %s=PATH", kind, kind)
+		plane, _, _ := strings.Cut(text, "=")
+		return s, fmt.Errorf("peer %s has no path: write %s=PATH", plane, plane)
 	}
 	if settings, ok := envoys[kind]; ok {
 		s.Kind, s.Envoy = results.KindEnvoy, settings
@@ -81,6 +98,9 @@ func ParseSpec(text string) (Spec, error) {
 	}
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
 		return s, fmt.Errorf("peer %s: %s is not an executable file", kind, absolute)
+	}
+	if s.Kind == results.KindLateen && filepath.Base(absolute) != lateenProxy {
+		return s, fmt.Errorf("peer %s: the program must be called %s, by which the engine knows Lateen's own", name, lateenProxy)
 	}
 	if s.Kind == results.KindEnvoy {
 		if _, err := envoy.Version(context.Background(), absolute); err != nil {

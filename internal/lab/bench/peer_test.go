@@ -56,13 +56,35 @@ func TestPeersAreRefusedWithTheCure(t *testing.T) {
 		"ztunnel=" + plain:         "is not an executable file",
 		"linkerd2-proxy=" + plain:  "is not an executable file",
 		"linkerd2-proxy=/no/where": "no such file",
-		"lateen=/bin/true":         "lateen takes no path",
+		"none=/bin/true":           "none takes no path",
+		"lateen=/bin/true":         "write lateen:NAME=/bin/true",
+		"lateen:old=":              "write lateen:old=PATH",
+		"lateen:Old=/bin/true":     `name "Old": use up to 20 lower-case letters`,
+		"lateen:old=" + plain:      "is not an executable file",
+		"lateen:old=/bin/true":     "the program must be called lateen-proxy",
 		"envoy":                    "write envoy=PATH",
 		"envoy=/bin/true":          "/bin/true is no Envoy",
 		"envoy-http1=/bin/false":   "ask /bin/false for its version",
 	} {
 		if _, err := ParseSpec(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v does not say %q", text, err, want)
+		}
+	}
+}
+
+func TestABuildOfLateenTakesPartUnderAName(t *testing.T) {
+	before := filepath.Join(t.TempDir(), "lateen-proxy")
+	if err := os.WriteFile(before, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]Spec{
+		"lateen:before=" + before: {Name: "before", Kind: results.KindLateen, Path: before},
+		"ztunnel:old=/bin/true":   {Name: "old", Kind: results.KindZtunnel, Path: "/bin/true"},
+		"lateen:again":            {Name: "again", Kind: results.KindLateen},
+	} {
+		got, err := ParseSpec(text)
+		if err != nil || got.Name != want.Name || got.Kind != want.Kind || got.Path != want.Path {
+			t.Errorf("%s: %+v, %v; want %+v", text, got, err, want)
 		}
 	}
 }

@@ -117,6 +117,33 @@ func Find(names []string) ([]*Scenario, error) {
 
 var name = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
 
+// Keep leaves to each scenario the cells whose names contain one of some texts. It changes nothing if there are no texts. A text that is in no name,
+// and a scenario that is left without cells, are errors.
+func Keep(scenarios []*Scenario, texts []string) error {
+	if len(texts) == 0 {
+		return nil
+	}
+	for _, text := range texts {
+		if !slices.ContainsFunc(scenarios, func(s *Scenario) bool {
+			return slices.ContainsFunc(s.Cells, func(c Cell) bool { return strings.Contains(c.Name, text) })
+		}) {
+			return fmt.Errorf("--cell %q: no cell has this in its name", text)
+		}
+	}
+	for _, s := range scenarios {
+		var names []string
+		kept := slices.DeleteFunc(slices.Clone(s.Cells), func(c Cell) bool {
+			names = append(names, c.Name)
+			return !slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(c.Name, text) })
+		})
+		if len(kept) == 0 {
+			return fmt.Errorf("--cell: scenario %s has no such cell: it has %s", s.Name, strings.Join(names, "; "))
+		}
+		s.Cells = kept
+	}
+	return nil
+}
+
 // Parse reads a scenario's file. An unknown field, and whatever could not be carried out, is an error that names it.
 func Parse(file string, text []byte) (*Scenario, error) {
 	s := &Scenario{Name: file}

@@ -151,3 +151,31 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestCellsAreKeptByTheirNames(t *testing.T) {
+	find := func() []*scenario.Scenario {
+		all, err := scenario.Find([]string{"node-proxy"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	whole, some := find(), find()
+	if err := scenario.Keep(some, []string{"same node, bulk", "idle"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := some[0].Cells; len(got) != 2 || len(whole[0].Cells) < 10 {
+		t.Errorf("%d of %d cells are kept, want 2: %v", len(got), len(whole[0].Cells), got)
+	}
+	if err := scenario.Keep(find(), []string{"bulk", "no such"}); err == nil || !strings.Contains(err.Error(), `--cell "no such"`) {
+		t.Errorf("a text that is in no name: %v", err)
+	}
+	both := append(find(), find()...)
+	both[1].Cells = both[1].Cells[:1]
+	if err := scenario.Keep(both, []string{"bulk"}); err == nil || !strings.Contains(err.Error(), "has no such cell: it has "+both[1].Cells[0].Name) {
+		t.Errorf("a scenario without such a cell: %v", err)
+	}
+	if err := scenario.Keep(whole, nil); err != nil || len(whole[0].Cells) < 10 {
+		t.Errorf("without texts: %v", err)
+	}
+}
