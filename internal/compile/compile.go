@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/resourcelog"
 	"lateen.dev/lateen/internal/translate"
@@ -16,53 +14,28 @@ import (
 
 // Compiler turns batches of changes into generations of the log.
 type Compiler struct {
-	mesh   translate.Mesh
 	store  *model.Store
 	log    *resourcelog.Log
 	logger *slog.Logger
 	took   func(time.Duration)
 
 	mu          sync.Mutex // one batch at a time
-	started     bool       // the first batch, which is all there is, was taken
-	compiled    int        // how many objects, however often each
-	looked      int        // how many claims and places were looked at to settle whose an address, a range or a host is
-	pruned      int        // policies' names that were left when those of objects that are gone were last forgotten
+	started     bool       // the first batch, which holds every object, was taken
+	compiled    int        // objects, counted each time that they are compiled
+	pruned      int        // names of policies that were left when those of deleted objects were last dropped
 	assignments *Assignments
-	indices
-}
 
-// indices are what the compiler keeps beside the store, so that a change costs no more than what depends on it. The feeds of sources keep
-// some of them, and the steps of a batch the others.
-type indices struct {
-	// Kept by feeds:
-	selection *model.Selection
-	names     names
-	slices    map[model.Key]map[model.Key]bool  // Service → EndpointSlices that are not made of its pods
-	slicesOf  map[model.Key]map[model.Key][]int // Pod → those of them that name it, by their endpoints
-	// Kept by steps:
-	peers       peerScopes
-	ownership   ownership
-	published   map[model.Key]string // AuthorizationPolicies that have a resource, and the name by which workloads name it
-	hosts       hosts
-	claims      addresses // where nodes and pods are, and the cluster IPs of Services
-	asks        addresses // what ServiceEntries ask for
-	ranges      ranges
-	conflicts   conflicts
-	inherited   inherited
-	occupants   occupants
-	misplaced   misplaced
-	endpointsAt addresses // where WorkloadEntries and ServiceEntries say that their endpoints are
-	gateways    gateways
-	endpoints   map[model.Key]map[string]bool // ServiceEntry or EndpointSlice → names of the workloads that its endpoints are
-}
-
-func newIndices() indices {
-	return indices{
-		selection: model.NewSelection(), names: newNames(), slices: map[model.Key]map[model.Key]bool{}, slicesOf: map[model.Key]map[model.Key][]int{},
-		peers: newPeerScopes(), ownership: newOwnership(), published: map[model.Key]string{}, hosts: newHosts(), claims: newAddresses(),
-		asks: newAddresses(), ranges: newRanges(), conflicts: newConflicts(), inherited: newInherited(), occupants: newOccupants(),
-		misplaced: misplaced{}, endpointsAt: newAddresses(), gateways: newGateways(), endpoints: map[model.Key]map[string]bool{},
-	}
+	out       *publisher
+	index     *sourceIndex
+	hosts     *hosts
+	places    *places
+	arbiter   *arbiter
+	allocator *allocator
+	policies  *policyCompiler
+	peers     *peerCompiler
+	services  *serviceCompiler
+	workloads *workloadCompiler
+	steps     []step
 }
 
 // New returns a compiler for an empty store and log. took, if not nil, hears how long each batch took.
@@ -70,7 +43,35 @@ func New(mesh translate.Mesh, store *model.Store, l *resourcelog.Log, assignment
 	if took == nil {
 		took = func(time.Duration) {}
 	}
-	return &Compiler{mesh: mesh, store: store, log: l, logger: logger, assignments: assignments, indices: newIndices(), took: took}
+	f := &facts{mesh: mesh, store: store}
+	c := &Compiler{store: store, log: l, logger: logger, took: took, assignments: assignments}
+	c.out = &publisher{log: l, logger: logger, store: store}
+	c.index = newSourceIndex(mesh, store)
+	c.hosts = newHosts()
+	c.places = newPlaces(f, c.hosts, assignments)
+	c.arbiter = newArbiter(f, c.places, c.hosts, c.index.names)
+	c.allocator = newAllocator(f, assignments, c.hosts, c.arbiter.asks, c.places)
+	c.policies = newPolicyCompiler(f, c.out, l, assignments)
+	c.peers = newPeerCompiler(f, c.out, c.policies)
+	asked := newGateways(f, c.out, c.places.occupant)
+	c.services = &serviceCompiler{facts: f, out: c.out, gateways: asked, places: c.places, arbiter: c.arbiter, allocator: c.allocator, hosts: c.hosts,
+		names: c.index.names, assignments: assignments}
+	c.workloads = newWorkloadCompiler(f, c.out, c.index, asked, c.places, c.hosts, c.policies, c.peers)
+	spoken := &speakers{facts: f, hosts: c.hosts, names: c.index.names, selection: c.index.selection, asks: c.arbiter.asks, assignments: assignments,
+		allocator: c.allocator, places: c.places}
+	c.steps = []step{
+		each(gatewayOutput, asked.settle),
+		c.arbiter.settle,
+		spoken.settle,
+		each(policyOutput, c.policies.compile),
+		together(c.peers.compile, peerOutput),
+		each(serviceOutput, c.services.compile),
+		c.places.settleVirtual,
+		each(workloadOutput, c.workloads.compile),
+		each(nodeOutput, c.workloads.tellNode),
+		together(c.peers.tell, peerOutput, verdictOutput),
+	}
+	return c
 }
 
 // Apply takes changes into the store and brings the log up to date with it, as one generation.
@@ -79,13 +80,13 @@ func (c *Compiler) Apply(changes []model.Change) {
 	defer c.mu.Unlock()
 	start := time.Now()
 	generation, changed := c.store.Apply(changes)
-	c.conflicts.forget()
+	c.arbiter.forget()
 	b := newBatch(generation)
 	for _, ch := range changed {
 		c.take(b, ch)
 	}
-	for _, run := range steps {
-		run(c, b)
+	for _, run := range c.steps {
+		run(b)
 	}
 	c.keepAssignments(b)
 	appended := c.log.Append(generation, b.changes)
@@ -113,49 +114,6 @@ func (c *Compiler) keepAssignments(b *batch) {
 	if err := c.assignments.save(); err != nil {
 		c.logger.Error("compile: assignments were not kept; after a restart some virtual addresses may differ", "error", err)
 	}
-}
-
-// emit puts a resource that was made of the source objects into the log.
-func (c *Compiler) emit(b *batch, typeURL, name string, aliases, parents []string, message proto.Message, sources ...model.Key) {
-	r, err := c.log.Kinds().Of(typeURL).Encode(name, aliases, parents, message)
-	if err != nil {
-		// Only text that is not UTF-8 gets here, and no decoder lets that in. The last good version stays.
-		c.logger.Error("compile: a resource was not encoded", "type", typeURL, "name", name, "error", err)
-		return
-	}
-	for _, key := range sources {
-		r.Sources = append(r.Sources, resourcelog.Source{Group: key.Group, Kind: key.Kind, Namespace: key.Namespace, Name: key.Name})
-	}
-	b.changes = append(b.changes, resourcelog.Change{Type: typeURL, Name: name, Resource: r})
-}
-
-func (c *Compiler) accept(key model.Key, b *batch) {
-	c.conditions(b, key, []model.Condition{translate.Accepted()})
-}
-
-// conditions tells the author of an object what became of it.
-func (c *Compiler) conditions(b *batch, key model.Key, conditions []model.Condition) {
-	c.report(b, key, model.Report{Conditions: conditions})
-}
-
-// report does the same for an object with parents or listeners, of which each has conditions of its own.
-func (c *Compiler) report(b *batch, key model.Key, report model.Report) {
-	if e, ok := c.store.Entry(key); ok && e.Object.Refused != "" {
-		report.Conditions = []model.Condition{translate.Refused(e.Object.Refused)}
-	}
-	stamp := func(conditions []model.Condition) {
-		for i := range conditions {
-			conditions[i].Generation = b.generation
-		}
-	}
-	stamp(report.Conditions)
-	for _, p := range report.Parents() {
-		stamp(p.Conditions)
-	}
-	for _, l := range report.Listeners() {
-		stamp(l.Conditions)
-	}
-	c.store.SetReport(key, report)
 }
 
 func valueOf[T any](o *model.Object) (v T, ok bool) {

@@ -160,7 +160,7 @@ func TestPoliciesReachThePodsTheySelect(t *testing.T) {
 	check()
 	p.put(authorization("shop", "web", "selector: {matchLabels: {app: db}}"))
 	// Bound to others it has another name: what proxies know as shop/web must not meet those that it was not meant for.
-	renamed := p.published[policyKey("AuthorizationPolicy", "shop", "web")]
+	renamed := p.policies.published[policyKey("AuthorizationPolicy", "shop", "web")]
 	if !strings.HasPrefix(renamed, "shop/web~") || p.log.Get(wirekind.Authorization, renamed) == nil || p.log.Get(wirekind.Authorization, "shop/web") != nil {
 		t.Errorf("the policy is known as %q", renamed)
 	}

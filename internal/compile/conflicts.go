@@ -15,18 +15,34 @@ type conflicts struct {
 	addresses map[netip.Addr]*claimants // those that ServiceEntries ask for
 	blocks    map[netip.Prefix]*rangeClaimants
 	// For one batch only:
-	firsts map[netip.Addr]model.Key // who is first of several at an address
-	hosts  map[string]*claimants
+	hosts map[string]*claimants
 }
 
 func newConflicts() conflicts {
-	return conflicts{addresses: map[netip.Addr]*claimants{}, blocks: map[netip.Prefix]*rangeClaimants{}, firsts: map[netip.Addr]model.Key{}, hosts: map[string]*claimants{}}
+	return conflicts{addresses: map[netip.Addr]*claimants{}, blocks: map[netip.Prefix]*rangeClaimants{}, hosts: map[string]*claimants{}}
+}
+
+// arbiter settles the claims of objects to addresses, ranges and hosts, and tells which claimants lose or share one.
+type arbiter struct {
+	*facts
+	places      *places
+	hosts       *hosts
+	names       *names
+	asks        *addresses // what ServiceEntries ask for
+	ranges      ranges
+	endpointsAt addresses // where WorkloadEntries and ServiceEntries say that their endpoints are
+	conflicts   conflicts
+}
+
+func newArbiter(f *facts, p *places, h *hosts, n *names) *arbiter {
+	asks := newAddresses()
+	return &arbiter{facts: f, places: p, hosts: h, names: n, asks: &asks, ranges: newRanges(), endpointsAt: newAddresses(), conflicts: newConflicts()}
 }
 
 // forget drops what held for the last batch.
-func (s *conflicts) forget() {
-	clear(s.firsts)
-	clear(s.hosts)
+func (a *arbiter) forget() {
+	clear(a.places.firsts)
+	clear(a.conflicts.hosts)
 }
 
 // claimants are the objects that declare one host or address, or name one range.
@@ -147,22 +163,22 @@ func (s *rangeClaimants) keptOut(namespace string) string {
 }
 
 // settleAddress finds how those fare now that ask for an address, and tells of the ones who are to hear of it.
-func (c *Compiler) settleAddress(addr netip.Addr, touch func(model.Key)) {
-	asking, old := c.asks.by[addr], c.conflicts.addresses[addr]
+func (a *arbiter) settleAddress(addr netip.Addr, touch func(model.Key)) {
+	asking, old := a.asks.by[addr], a.conflicts.addresses[addr]
 	if asking.empty() {
-		delete(c.conflicts.addresses, addr)
+		delete(a.conflicts.addresses, addr)
 		return
 	}
 	now := &claimants{}
-	now.holder, _ = c.first(addr)
+	now.holder, _ = a.places.first(addr)
 	for key := range asking.all {
-		c.looked++
-		if x := c.asks.right[key]; x.published && now.holder == (model.Key{}) {
+		a.places.looked++
+		if x := a.asks.right[key]; x.published && now.holder == (model.Key{}) {
 			now.add(x)
 		}
 	}
 	now.settle()
-	c.conflicts.addresses[addr] = now
+	a.conflicts.addresses[addr] = now
 	all, here := now.differs(old)
 	if autoPrefix4.Contains(addr) || autoPrefix6.Contains(addr) {
 		all = true // such a one may be taken back for any of them from whom it was chosen for
@@ -175,21 +191,21 @@ func (c *Compiler) settleAddress(addr netip.Addr, touch func(model.Key)) {
 }
 
 // settleRange does the same for those that name a range.
-func (c *Compiler) settleRange(block netip.Prefix, touch func(model.Key)) {
-	naming, old := c.ranges.by[block], c.conflicts.blocks[block]
+func (a *arbiter) settleRange(block netip.Prefix, touch func(model.Key)) {
+	naming, old := a.ranges.by[block], a.conflicts.blocks[block]
 	if len(naming) == 0 {
-		delete(c.conflicts.blocks, block)
+		delete(a.conflicts.blocks, block)
 		return
 	}
-	now := c.inRange(block)
+	now := a.inRange(block)
 	for key := range naming {
-		c.looked++
-		if x := c.ranges.right[key]; x.published && now.keptOut(key.Namespace) == "" {
+		a.places.looked++
+		if x := a.ranges.right[key]; x.published && now.keptOut(key.Namespace) == "" {
 			now.add(x)
 		}
 	}
 	now.settle()
-	c.conflicts.blocks[block] = now
+	a.conflicts.blocks[block] = now
 	all, here := true, func(string) bool { return true }
 	if old != nil {
 		all, here = now.differs(&old.claimants)
@@ -203,18 +219,18 @@ func (c *Compiler) settleRange(block netip.Prefix, touch func(model.Key)) {
 }
 
 // hostClaimants is how those fare who speak for a host in their namespaces.
-func (c *Compiler) hostClaimants(host string) *claimants {
-	if s := c.conflicts.hosts[host]; s != nil {
+func (a *arbiter) hostClaimants(host string) *claimants {
+	if s := a.conflicts.hosts[host]; s != nil {
 		return s
 	}
 	s := &claimants{}
-	for _, owner := range c.hosts.owners[host] {
-		c.looked++
-		x := c.claim(owner)
-		x.public = x.public && (x.isService() || c.nameOfOthers(host, owner.Namespace) == "")
+	for _, owner := range a.hosts.owners[host] {
+		a.places.looked++
+		x := a.claim(owner)
+		x.public = x.public && (x.isService() || a.names.ofOthers(host, owner.Namespace) == "")
 		s.add(x)
 	}
 	s.settle()
-	c.conflicts.hosts[host] = s
+	a.conflicts.hosts[host] = s
 	return s
 }

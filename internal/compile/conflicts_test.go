@@ -35,12 +35,12 @@ func TestOneChangeAmongManyClaimantsIsLittleWork(t *testing.T) {
 				// work is what a change costs. A look at each claimant is little; compiling each is not.
 				work := func(what string, compiled, looked int, change func()) {
 					t.Helper()
-					wasCompiled, wasLooked := p.compiled, p.looked
+					wasCompiled, wasLooked := p.compiled, p.places.looked
 					change()
 					if got := p.compiled - wasCompiled; got > compiled {
 						t.Errorf("when %s, %d objects are compiled, more than %d", what, got, compiled)
 					}
-					if got := p.looked - wasLooked; got > looked {
+					if got := p.places.looked - wasLooked; got > looked {
 						t.Errorf("when %s, %d claims are looked at, more than %d", what, got, looked)
 					}
 				}
@@ -140,7 +140,7 @@ func TestClaimantsFareAsEachWouldFindOut(t *testing.T) {
 		for key := range live {
 			p.remove(key)
 		}
-		if left := len(p.misplaced) + len(p.occupants.first) + len(p.occupants.outside) + p.occupants.inside + p.occupants.unknown + len(p.asks.by) + len(p.asks.right) + len(p.claims.by) + len(p.ranges.by) + len(p.conflicts.addresses) + len(p.conflicts.blocks); left != 0 {
+		if left := len(p.workloads.misplaced) + len(p.places.occupants.first) + len(p.places.occupants.outside) + p.places.occupants.inside + p.places.occupants.unknown + len(p.arbiter.asks.by) + len(p.arbiter.asks.right) + len(p.places.claims.by) + len(p.arbiter.ranges.by) + len(p.arbiter.conflicts.addresses) + len(p.arbiter.conflicts.blocks); left != 0 {
 			t.Errorf("seed %d: without objects the compiler keeps %d of them", seed, left)
 		}
 	}
@@ -150,13 +150,13 @@ func TestClaimantsFareAsEachWouldFindOut(t *testing.T) {
 func (p *plane) compareWithEach() {
 	p.t.Helper()
 	for key, pod := range p.store.Pods() {
-		for _, addr := range p.namedAddresses(key) {
-			got, other := p.owner(key, addr)
+		for _, addr := range p.places.namedAddresses(key) {
+			got, other := p.places.owner(key, addr)
 			want, _ := p.eachHolder(key, addr)
 			if holder, ok := p.store.Pod(want); pod.Spec.HostNetwork && (want == model.NodeKey(pod.Spec.NodeName) || ok && holder.Spec.HostNetwork && holder.Spec.NodeName == pod.Spec.NodeName) {
 				want = key
 			}
-			if honoured, _ := p.eachRange(); want == model.NodeKey(pod.Spec.NodeName) && !(honoured && p.stake(pod).fit == translate.FitOutside) {
+			if honoured, _ := p.eachRange(); want == model.NodeKey(pod.Spec.NodeName) && !(honoured && p.places.stake(pod).fit == translate.FitOutside) {
 				want = key
 			}
 			if got != want || other != (want != key) {
@@ -168,18 +168,18 @@ func (p *plane) compareWithEach() {
 		if _, published := translate.EntryVisibility(se); !published {
 			continue
 		}
-		for _, addr := range p.namedAddresses(key) {
-			got, held := p.holder(key, addr)
+		for _, addr := range p.places.namedAddresses(key) {
+			got, held := p.places.holder(key, addr)
 			if want, wanted := p.eachHolder(key, addr); got != want || held != wanted {
 				p.t.Errorf("%s: %s is %s's, want %s's", key, addr, got, want)
 			}
 		}
-		for _, block := range p.namedRanges(key) {
-			if got, want := p.part(key, block), p.eachPart(key, block); !reflect.DeepEqual(got, want) {
+		for _, block := range p.places.namedRanges(key) {
+			if got, want := p.arbiter.part(key, block), p.eachPart(key, block); !reflect.DeepEqual(got, want) {
 				p.t.Errorf("%s: of %s it has %+v, want %+v", key, block, got, want)
 			}
 		}
-		if got, want := p.shared(se, key), p.eachShared(key); len(got)+len(want) > 0 && !reflect.DeepEqual(got, want) {
+		if got, want := p.arbiter.shared(se, key), p.eachShared(key); len(got)+len(want) > 0 && !reflect.DeepEqual(got, want) {
 			p.t.Errorf("%s is told\n%+v, want\n%+v", key, got, want)
 		}
 	}
@@ -209,7 +209,7 @@ func (p *plane) eachHolder(key model.Key, addr netip.Addr) (best model.Key, ok b
 	var services, pods, nodes, hosts []claim
 	for _, e := range p.store.Entries() {
 		other := e.Object.Key
-		if other.Kind == "ServiceEntry" || !slices.Contains(p.namedAddresses(other), addr) {
+		if other.Kind == "ServiceEntry" || !slices.Contains(p.places.namedAddresses(other), addr) {
 			continue
 		}
 		of := &pods
@@ -220,7 +220,7 @@ func (p *plane) eachHolder(key model.Key, addr netip.Addr) (best model.Key, ok b
 		} else if other.Kind == "Service" {
 			of = &services
 		}
-		*of = append(*of, p.claim(other))
+		*of = append(*of, p.places.claim(other))
 	}
 	honoured, ranged := p.eachRange()
 	weight := func(x claim) (n int) {
@@ -278,7 +278,7 @@ func (p *plane) eachPart(key model.Key, block netip.Prefix) translate.Remains {
 	var nodes []netip.Prefix
 	for _, e := range p.store.Entries() {
 		other := e.Object.Key
-		for _, site := range p.site(other) {
+		for _, site := range p.places.site(other) {
 			nodes = append(nodes, site)
 			if site.Overlaps(block) {
 				owner = least(owner, other)
@@ -288,7 +288,7 @@ func (p *plane) eachPart(key model.Key, block netip.Prefix) translate.Remains {
 		if other.Kind == "ServiceEntry" || other.Kind != "Node" && other.Namespace == key.Namespace && !(isPod && pod.Spec.HostNetwork) {
 			continue
 		}
-		if slices.ContainsFunc(p.namedAddresses(other), block.Contains) {
+		if slices.ContainsFunc(p.places.namedAddresses(other), block.Contains) {
 			within = least(within, other)
 		}
 	}
@@ -308,7 +308,7 @@ func (p *plane) eachShared(key model.Key) (out []translate.Shared) {
 		var elsewhere claim
 		count := 0
 		for other := range p.everyService() {
-			x := p.claim(other)
+			x := p.places.claim(other)
 			if !x.published || !has(other) {
 				continue
 			}
@@ -338,27 +338,29 @@ func (p *plane) eachShared(key model.Key) (out []translate.Shared) {
 		out = append(out, s)
 	}
 	seen := func(x claim) bool { return x.public }
-	for _, addr := range p.namedAddresses(key) {
+	for _, addr := range p.places.namedAddresses(key) {
 		if _, held := p.eachHolder(key, addr); !held {
 			share("address "+addr.String(), func(other model.Key) bool {
-				return other.Kind == "ServiceEntry" && slices.Contains(p.namedAddresses(other), addr)
+				return other.Kind == "ServiceEntry" && slices.Contains(p.places.namedAddresses(other), addr)
 			}, seen)
 		}
 	}
-	for _, block := range p.namedRanges(key) {
+	for _, block := range p.places.namedRanges(key) {
 		keptOut := func(key model.Key) bool {
 			holder := p.eachPart(key, block).Holder
 			return holder != "" && !strings.HasSuffix(holder, "or pods there")
 		}
 		if !keptOut(key) {
-			share("range "+block.String(), func(other model.Key) bool { return slices.Contains(p.namedRanges(other), block) && !keptOut(other) }, seen)
+			share("range "+block.String(), func(other model.Key) bool {
+				return slices.Contains(p.places.namedRanges(other), block) && !keptOut(other)
+			}, seen)
 		}
 	}
 	se, _ := p.store.ServiceEntry(key)
 	for _, h := range translate.EntryHosts(se) {
 		if p.hosts.speaks(key, h) {
 			share("host "+h, func(other model.Key) bool { return p.hosts.speaks(other, h) }, func(x claim) bool {
-				return x.isService() || x.public && p.nameOfOthers(h, x.key.Namespace) == ""
+				return x.isService() || x.public && p.index.names.ofOthers(h, x.key.Namespace) == ""
 			})
 		}
 	}

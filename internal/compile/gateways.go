@@ -2,6 +2,7 @@ package compile
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 
 	"lateen.dev/lateen/internal/gen/workload"
@@ -13,18 +14,20 @@ import (
 // gateways holds the waypoints and the entrances to other networks, and who asked for them: whoever asked is compiled again when the
 // answer changes.
 type gateways struct {
+	*facts
+	out       *publisher
+	occupant  func(network string, addr netip.Addr) string
 	waypoints map[model.Key]*translate.Waypoint
 	networks  map[model.Key][]translate.NetworkGateway
-	seen      map[model.Key]bool            // Gateways that exist
 	resources map[model.Key]map[string]bool // Gateway → names of its resources in the log
 	users     map[string]map[model.Key]bool // subject → objects that asked
 	asked     map[model.Key]map[string]bool // object → subjects
 }
 
-func newGateways() gateways {
-	return gateways{waypoints: map[model.Key]*translate.Waypoint{}, networks: map[model.Key][]translate.NetworkGateway{},
-		seen: map[model.Key]bool{}, resources: map[model.Key]map[string]bool{},
-		users: map[string]map[model.Key]bool{}, asked: map[model.Key]map[string]bool{}}
+func newGateways(f *facts, out *publisher, occupant func(network string, addr netip.Addr) string) *gateways {
+	return &gateways{facts: f, out: out, occupant: occupant, waypoints: map[model.Key]*translate.Waypoint{}, networks: map[model.Key][]translate.NetworkGateway{},
+		resources: map[model.Key]map[string]bool{},
+		users:     map[string]map[model.Key]bool{}, asked: map[model.Key]map[string]bool{}}
 }
 
 // The subjects that may be asked about.
@@ -32,8 +35,6 @@ func aboutWaypoint(gateway model.Key) string {
 	return "waypoint " + gateway.Namespace + "/" + gateway.Name
 }
 func aboutNetwork(network string) string { return "network " + network }
-
-func (g *gateways) known(key model.Key) bool { return g.seen[key] }
 
 func (g *gateways) ask(user model.Key, subject string) {
 	if g.users[subject] == nil {
@@ -57,8 +58,8 @@ func (g *gateways) forget(user model.Key) {
 }
 
 // answer has those compiled again who asked about a subject. A ServiceEntry asks as a service and for its endpoints.
-func (c *Compiler) answer(b *batch, subject string) {
-	for user := range c.gateways.users[subject] {
+func (g *gateways) answer(b *batch, subject string) {
+	for user := range g.users[subject] {
 		switch user.Kind {
 		case "Service":
 			b.mark(serviceOutput, user)
@@ -71,68 +72,65 @@ func (c *Compiler) answer(b *batch, subject string) {
 	}
 }
 
-// settleGateway works out what a Gateway is now and touches those who use it.
-func (c *Compiler) settleGateway(b *batch, key model.Key) {
+// settle works out what a Gateway is now and touches those who use it.
+func (g *gateways) settle(b *batch, key model.Key) {
 	var waypoint *translate.Waypoint
 	var networks []translate.NetworkGateway
-	gw, exists := c.store.Gateway(key)
+	gw, exists := g.store.Gateway(key)
 	if exists {
-		class, _ := c.store.GatewayClass(string(gw.Spec.GatewayClassName))
-		own, _ := c.store.Service(model.ServiceKey(key.Namespace, key.Name))
-		w, conditions := translate.Gateway(c.mesh, gw, class, own)
-		c.report(b, key, model.Report{Conditions: conditions, Parts: &model.Parts{Listeners: translate.ListenerConditions(gw, class)}})
-		waypoint, networks = w, translate.NetworkGateways(c.mesh, gw)
-		c.gateways.seen[key] = true
-	} else {
-		delete(c.gateways.seen, key)
+		class, _ := g.store.GatewayClass(string(gw.Spec.GatewayClassName))
+		own, _ := g.store.Service(model.ServiceKey(key.Namespace, key.Name))
+		w, conditions := translate.Gateway(g.mesh, gw, class, own)
+		g.out.report(b, key, model.Report{Conditions: conditions, Parts: &model.Parts{Listeners: translate.ListenerConditions(gw, class)}})
+		waypoint, networks = w, translate.NetworkGateways(g.mesh, gw)
 	}
-	if waypoint != nil || c.gateways.waypoints[key] != nil {
-		c.answer(b, aboutWaypoint(key))
+	if waypoint != nil || g.waypoints[key] != nil {
+		g.answer(b, aboutWaypoint(key))
 	}
 	if waypoint == nil {
-		delete(c.gateways.waypoints, key)
+		delete(g.waypoints, key)
 	} else {
-		c.gateways.waypoints[key] = waypoint
+		g.waypoints[key] = waypoint
 	}
-	for _, list := range [][]translate.NetworkGateway{c.gateways.networks[key], networks} {
+	for _, list := range [][]translate.NetworkGateway{g.networks[key], networks} {
 		for _, n := range list {
-			c.answer(b, aboutNetwork(n.Network))
+			g.answer(b, aboutNetwork(n.Network))
 		}
 	}
 	names := map[string]bool{}
 	for _, n := range networks {
 		names[n.Workload.Uid] = true
-		c.emit(b, wirekind.Address, n.Workload.Uid, translate.WorkloadAliases(n.Workload), nil,
+		g.out.emit(b, wirekind.Address, n.Workload.Uid, translate.WorkloadAliases(n.Workload), nil,
 			&workload.Address{Type: &workload.Address_Workload{Workload: n.Workload}}, key)
 	}
-	for name := range c.gateways.resources[key] {
+	for name := range g.resources[key] {
 		if !names[name] {
 			b.remove(wirekind.Address, name)
 		}
 	}
 	if len(networks) == 0 {
-		delete(c.gateways.networks, key)
-		delete(c.gateways.resources, key)
+		delete(g.networks, key)
+		delete(g.resources, key)
 	} else {
-		c.gateways.networks[key], c.gateways.resources[key] = networks, names
+		g.networks[key], g.resources[key] = networks, names
 	}
 }
 
 // context is what an object's translation may ask for; what it asks is remembered.
-func (c *Compiler) context(key model.Key) translate.Context {
-	ns, _ := c.store.Namespace(key.Namespace)
-	return translate.Context{Namespace: ns, Occupant: c.occupant, Waypoints: func(namespace, name string) *translate.Waypoint {
+func (g *gateways) context(key model.Key) translate.Context {
+	ns, _ := g.store.Namespace(key.Namespace)
+	return translate.Context{Namespace: ns, Occupant: g.occupant, Waypoints: func(namespace, name string) *translate.Waypoint {
 		gateway := model.GatewayKey(namespace, name)
-		c.gateways.ask(key, aboutWaypoint(gateway))
-		return c.gateways.waypoints[gateway]
+		g.ask(key, aboutWaypoint(gateway))
+		return g.waypoints[gateway]
 	}}
 }
 
 // entrance finds the first entrance to a network, in the order of Gateways' names.
-func (c *Compiler) entrance(user model.Key, network string) *workload.GatewayAddress {
-	c.gateways.ask(user, aboutNetwork(network))
-	for _, key := range slices.SortedFunc(maps.Keys(c.gateways.networks), model.Key.Compare) {
-		for _, n := range c.gateways.networks[key] {
+func (g *gateways) entrance(user model.Key, network string) *workload.GatewayAddress {
+	g.ask(user, aboutNetwork(network))
+	for _, key := range slices.SortedFunc(maps.Keys(g.networks), model.Key.Compare) {
+		for _, n := range g.networks[key] {
 			if n.Network == network {
 				return n.Address
 			}

@@ -34,13 +34,13 @@ type source struct {
 }
 
 // feed updates one index with the change of an object.
-type feed func(c *Compiler, ch model.Changed)
+type feed func(x *sourceIndex, ch model.Changed)
 
 // edge says which keys of an output depend on a changed object.
 type edge struct {
 	to output
 	// keys marks the keys that depend on the object as it was or as it is.
-	keys func(c *Compiler, ch model.Changed, stale marker)
+	keys func(x *sourceIndex, ch model.Changed, stale marker)
 	// when, if set, says whether a change bears on the output at all.
 	when func(ch model.Changed) bool
 }
@@ -96,9 +96,9 @@ func (c *Compiler) take(b *batch, ch model.Changed) {
 	if ch.New != nil && (s == nil || s.partial && ch.New.Support != model.Implemented) {
 		switch {
 		case s != nil || ch.New.Support == model.Ineffective:
-			c.conditions(b, ch.Key, []model.Condition{translate.NotImplemented(ch.New.Reason)})
+			c.out.conditions(b, ch.Key, []model.Condition{translate.NotImplemented(ch.New.Reason)})
 		case ch.New.Support == model.Implemented:
-			c.accept(ch.Key, b)
+			c.out.accept(ch.Key, b)
 		}
 		return
 	}
@@ -106,52 +106,38 @@ func (c *Compiler) take(b *batch, ch model.Changed) {
 		return
 	}
 	for _, update := range s.feeds {
-		update(c, ch)
+		update(c.index, ch)
 	}
 	for _, e := range s.edges {
 		if e.when == nil || e.when(ch) {
-			e.keys(c, ch, marker{b, e.to})
+			e.keys(c.index, ch, marker{b, e.to})
 		}
 	}
 	if s.accepted {
-		c.accept(ch.Key, b)
+		c.out.accept(ch.Key, b)
 	}
 }
 
-// step brings a part of what is stale up to date.
-type step func(c *Compiler, b *batch)
+// step brings a part of what is stale up to date. It may mark outputs that a later step of the batch compiles, and no others.
+type step func(b *batch)
 
 // each compiles every stale key of an output.
-func each(of output, compile func(c *Compiler, b *batch, key model.Key)) step {
-	return func(c *Compiler, b *batch) {
+func each(of output, compile func(b *batch, key model.Key)) step {
+	return func(b *batch) {
 		for key := range b.stale[of] {
-			compile(c, b, key)
+			compile(b, key)
 		}
 	}
 }
 
 // together compiles all keys of outputs at once if any of them is stale.
 func together(compile step, of ...output) step {
-	return func(c *Compiler, b *batch) {
+	return func(b *batch) {
 		for _, o := range of {
 			if len(b.stale[o]) > 0 {
-				compile(c, b)
+				compile(b)
 				return
 			}
 		}
 	}
-}
-
-// steps are the order of a batch. A step may mark outputs that a later step compiles, and no others.
-var steps = []step{
-	each(gatewayOutput, (*Compiler).settleGateway),
-	(*Compiler).settleClaims,
-	(*Compiler).settleHosts,
-	each(policyOutput, (*Compiler).compilePolicy),
-	together((*Compiler).compilePeers, peerOutput),
-	each(serviceOutput, (*Compiler).compileService),
-	(*Compiler).settleVirtual,
-	each(workloadOutput, (*Compiler).compileWorkload),
-	each(nodeOutput, (*Compiler).tellNode),
-	together((*Compiler).tellPeers, peerOutput, verdictOutput),
 }

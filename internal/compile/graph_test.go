@@ -74,12 +74,12 @@ func TestEveryDeclaredEdgeLeadsToAnOutput(t *testing.T) {
 		key, object := all[at].Key, all[at].Object
 		follow := func(p *plane, ch model.Changed, led []bool) {
 			for _, update := range s.feeds {
-				update(p.Compiler, ch)
+				update(p.index, ch)
 			}
 			for n, e := range s.edges {
 				b := newBatch(0)
 				if e.when == nil || e.when(ch) {
-					e.keys(p.Compiler, ch, marker{b, e.to})
+					e.keys(p.index, ch, marker{b, e.to})
 				}
 				led[n] = led[n] || len(b.stale[e.to]) > 0
 			}

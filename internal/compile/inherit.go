@@ -43,9 +43,9 @@ func (h *inherited) put(right claim, now map[string][]netip.Addr) {
 }
 
 // noteInherited reads an entry's status.
-func (c *Compiler) noteInherited(key model.Key) {
+func (v *allocator) noteInherited(key model.Key) {
 	now := map[string][]netip.Addr{}
-	if se, ok := c.store.ServiceEntry(key); ok {
+	if se, ok := v.store.ServiceEntry(key); ok {
 		for host, addresses := range translate.Allocated(se) {
 			for _, addr := range addresses {
 				if isVirtual(addr) {
@@ -55,7 +55,7 @@ func (c *Compiler) noteInherited(key model.Key) {
 			}
 		}
 	}
-	c.inherited.put(c.claim(key), now)
+	v.inherited.put(v.claim(key), now)
 }
 
 // isVirtual says whether an address is one that a service may get.
@@ -75,30 +75,30 @@ func isVirtual(addr netip.Addr) bool {
 //
 // An author of an entry's status may name any address there, so the address is a wish. Addresses that were chosen for others, or that others
 // ask for, are not to be had. Of several entries that wish for one address the oldest gets it.
-func (c *Compiler) virtualAddress(service string, prefix netip.Prefix, used func(netip.Addr) bool) (netip.Addr, bool) {
-	if addr, ok := c.inheritance(service, prefix, used); ok {
+func (v *allocator) virtualAddress(service string, prefix netip.Prefix, used func(netip.Addr) bool) (netip.Addr, bool) {
+	if addr, ok := v.inheritance(service, prefix, used); ok {
 		return addr, true
 	}
 	// Addresses that others are about to inherit are left to them as long as another one is free.
 	unwanted := func(addr netip.Addr) bool {
-		return used(addr) || c.heir(service, addr, func(claim) bool { return true })
+		return used(addr) || v.heir(service, addr, func(claim) bool { return true })
 	}
-	if addr, ok := c.assignments.choose(service, prefix, unwanted); ok {
+	if addr, ok := v.assignments.choose(service, prefix, unwanted); ok {
 		return addr, true
 	}
-	return c.assignments.choose(service, prefix, used)
+	return v.assignments.choose(service, prefix, used)
 }
 
 // inheritance is the address of a range that a service had under Istio, if it may have it.
-func (c *Compiler) inheritance(service string, prefix netip.Prefix, used func(netip.Addr) bool) (netip.Addr, bool) {
-	owner, ok := c.hosts.owner(service)
+func (v *allocator) inheritance(service string, prefix netip.Prefix, used func(netip.Addr) bool) (netip.Addr, bool) {
+	owner, ok := v.hosts.owner(service)
 	if !ok {
 		return netip.Addr{}, false
 	}
-	right := c.inherited.right[owner]
-	for _, addr := range c.inherited.of[owner][service] {
-		_, taken := c.assignments.taken[addr]
-		if prefix.Contains(addr) && !taken && !used(addr) && !c.heir(service, addr, func(other claim) bool { return other.before(right) }) {
+	right := v.inherited.right[owner]
+	for _, addr := range v.inherited.of[owner][service] {
+		_, taken := v.assignments.taken[addr]
+		if prefix.Contains(addr) && !taken && !used(addr) && !v.heir(service, addr, func(other claim) bool { return other.before(right) }) {
 			return addr, true
 		}
 	}
@@ -106,13 +106,13 @@ func (c *Compiler) inheritance(service string, prefix netip.Prefix, used func(ne
 }
 
 // heir says whether another service is waiting for an address that it had under Istio, and its entry stands in such a way.
-func (c *Compiler) heir(service string, addr netip.Addr, stands func(claim) bool) bool {
-	for other := range c.inherited.by[addr] {
-		owner, ok := c.hosts.owner(other)
-		if !ok || other == service || !c.waits(other) {
+func (v *allocator) heir(service string, addr netip.Addr, stands func(claim) bool) bool {
+	for other := range v.inherited.by[addr] {
+		owner, ok := v.hosts.owner(other)
+		if !ok || other == service || !v.waits(other) {
 			continue
 		}
-		if _, wishes := c.inherited.of[owner][other]; wishes && stands(c.inherited.right[owner]) {
+		if _, wishes := v.inherited.of[owner][other]; wishes && stands(v.inherited.right[owner]) {
 			return true
 		}
 	}
@@ -120,7 +120,7 @@ func (c *Compiler) heir(service string, addr netip.Addr, stands func(claim) bool
 }
 
 // waits says whether a service is still to get addresses.
-func (c *Compiler) waits(service string) bool {
-	a := c.assignments
+func (v *allocator) waits(service string) bool {
+	a := v.assignments
 	return len(a.Addresses[service]) == 0 && (a.shared == nil || a.shared.denied[service] == "")
 }

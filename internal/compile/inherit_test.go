@@ -59,8 +59,8 @@ func TestAddressesOfIstioAreKept(t *testing.T) {
 			t.Errorf("later a has %s", got)
 		}
 		put(model.Change{Key: model.ServiceEntryKey("shop", "a")}, model.Change{Key: model.ServiceEntryKey("shop", "b")})
-		if len(p.inherited.of)+len(p.inherited.by)+len(p.inherited.right) > 0 {
-			t.Errorf("left: %v", p.inherited)
+		if len(p.allocator.inherited.of)+len(p.allocator.inherited.by)+len(p.allocator.inherited.right) > 0 {
+			t.Errorf("left: %v", p.allocator.inherited)
 		}
 	})
 }

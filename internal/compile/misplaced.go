@@ -33,9 +33,9 @@ func (m misplaced) note(key model.Key, conditions []model.Condition) {
 func (c *Compiler) Misplaced() []Misplaced {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := make([]Misplaced, 0, len(c.misplaced))
-	for _, key := range slices.SortedFunc(maps.Keys(c.misplaced), model.Key.Compare) {
-		out = append(out, Misplaced{key, c.misplaced[key]})
+	out := make([]Misplaced, 0, len(c.workloads.misplaced))
+	for _, key := range slices.SortedFunc(maps.Keys(c.workloads.misplaced), model.Key.Compare) {
+		out = append(out, Misplaced{key, c.workloads.misplaced[key]})
 	}
 	return out
 }

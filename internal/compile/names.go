@@ -9,11 +9,11 @@ import (
 	"lateen.dev/lateen/internal/model"
 )
 
-// nameOfOthers says why a host that a ServiceEntry declares counts in its own namespace alone; empty if it counts for all that see the
+// ofOthers says why a host that a ServiceEntry declares counts in its own namespace alone; empty if it counts for all that see the
 // entry. Whoever may write one entry must not have the names of other namespaces' Services, nor what a search list makes of them: proxies
 // follow the same rule in what they answer (crates/dns), and those that do not know it are told that nobody else sees the host.
-func (c *Compiler) nameOfOthers(host, namespace string) string {
-	domain := c.mesh.DomainSuffix
+func (n *names) ofOthers(host, namespace string) string {
+	domain := n.domain
 	base, wildcard := strings.CutPrefix(host, "*.")
 	if base == domain || strings.HasSuffix(base, "."+domain) {
 		if strings.HasSuffix(host, "."+namespace+".svc."+domain) {
@@ -28,12 +28,12 @@ func (c *Compiler) nameOfOthers(host, namespace string) string {
 		return fmt.Sprintf("it covers the cluster's domain %s", domain)
 	case last == "svc", last == "pod", !wildcard && len(labels) == 1:
 		return "it is short for a name of the cluster's domain"
-	case len(labels) == 1 && c.names.servesAny(last):
+	case len(labels) == 1 && n.servesAny(last):
 		return fmt.Sprintf("it is short for names of Services in namespace %s", last)
-	case len(labels) > 1 && c.names.serves(last, labels[len(labels)-2]):
+	case len(labels) > 1 && n.serves(last, labels[len(labels)-2]):
 		return fmt.Sprintf("it is short for a name of %s", model.ServiceKey(last, labels[len(labels)-2]))
 	}
-	if other, ok := c.names.podsOfOthers(host, namespace); ok {
+	if other, ok := n.podsOfOthers(host, namespace); ok {
 		_, service, _ := strings.Cut(host, ".")
 		return fmt.Sprintf("it is short for a pod's name below %s", model.ServiceKey(other, service))
 	}
@@ -46,6 +46,7 @@ const maxGone = 1000
 // names holds what short names of the cluster the mesh serves, and which entries declare such. A name stays its namespace's as long as
 // that is there: a Service that is replaced, or a pod that starts again, must not find somebody else in its place.
 type names struct {
+	domain   string                        // the cluster's, of service names
 	of       map[string]*ownNames          // namespace → its names
 	pods     map[string]map[string]bool    // pod.service, and *.service → namespaces
 	declared map[string]map[model.Key]bool // what ServiceEntries' hosts may be short for → those entries
@@ -62,8 +63,8 @@ type ownNames struct {
 	gone     int             // how many names of either kind were
 }
 
-func newNames() names {
-	return names{of: map[string]*ownNames{}, pods: map[string]map[string]bool{}, declared: map[string]map[model.Key]bool{}}
+func newNames(domain string) *names {
+	return &names{domain: domain, of: map[string]*ownNames{}, pods: map[string]map[string]bool{}, declared: map[string]map[model.Key]bool{}}
 }
 
 // shortFor is what a host may be short for, in as many labels as tell one Service's names from others'; empty if that hangs on no Service.
@@ -245,38 +246,38 @@ func (n *names) forget(namespace string, lasts bool, touch func(short string)) {
 }
 
 // feedServiceNames keeps the names of a namespace's Services.
-func feedServiceNames(c *Compiler, ch model.Changed) {
-	c.names.moved = c.names.moved[:0]
-	_, lasts := c.store.Namespace(ch.Key.Namespace)
-	c.names.service(ch.Key, ch.New != nil, lasts, c.names.move)
+func feedServiceNames(x *sourceIndex, ch model.Changed) {
+	x.names.moved = x.names.moved[:0]
+	_, lasts := x.store.Namespace(ch.Key.Namespace)
+	x.names.service(ch.Key, ch.New != nil, lasts, x.names.move)
 }
 
 // feedPodNames keeps the names of a namespace's pods.
-func feedPodNames(c *Compiler, ch model.Changed) {
-	c.names.moved = c.names.moved[:0]
+func feedPodNames(x *sourceIndex, ch model.Changed) {
+	x.names.moved = x.names.moved[:0]
 	old, now := podName(ch.Old), podName(ch.New)
 	if old == now {
 		return
 	}
-	_, lasts := c.store.Namespace(ch.Key.Namespace)
+	_, lasts := x.store.Namespace(ch.Key.Namespace)
 	if now != "" {
-		c.names.pod(ch.Key.Namespace, now, true, lasts, c.names.move)
+		x.names.pod(ch.Key.Namespace, now, true, lasts, x.names.move)
 	}
 	if old != "" {
-		c.names.pod(ch.Key.Namespace, old, false, lasts, c.names.move)
+		x.names.pod(ch.Key.Namespace, old, false, lasts, x.names.move)
 	}
 }
 
 // feedNamespaceNames lets go of the names of a namespace that is gone.
-func feedNamespaceNames(c *Compiler, ch model.Changed) {
-	c.names.moved = c.names.moved[:0]
-	c.names.forget(ch.Key.Name, ch.New != nil, c.names.move)
+func feedNamespaceNames(x *sourceIndex, ch model.Changed) {
+	x.names.moved = x.names.moved[:0]
+	x.names.forget(ch.Key.Name, ch.New != nil, x.names.move)
 }
 
 // entriesShortForMoved are the ServiceEntries with hosts that are short for a name which the change gave to a namespace, or took from it.
-func entriesShortForMoved(c *Compiler, _ model.Changed, stale marker) {
-	for _, short := range c.names.moved {
-		for key := range c.names.declared[short] {
+func entriesShortForMoved(x *sourceIndex, _ model.Changed, stale marker) {
+	for _, short := range x.names.moved {
+		for key := range x.names.declared[short] {
 			stale.mark(key)
 		}
 	}

@@ -78,12 +78,12 @@ func TestAnEntryIsSeenAgainWhenItsNameIsNobodysAnyMore(t *testing.T) {
 		p.remove(model.ServiceKey("shop", "db"), model.ServiceKey("shop", "extern"), model.NamespaceKey("shop"))
 		seen(true, "with nothing but the pod")
 		p.remove(model.PodKey("shop", "db-0"), model.NamespaceKey("dev"))
-		if len(p.names.of) != 0 || len(p.names.pods) != 0 {
-			t.Errorf("%s: with nothing served the compiler keeps %v and %v", host, p.names.of, p.names.pods)
+		if len(p.index.names.of) != 0 || len(p.index.names.pods) != 0 {
+			t.Errorf("%s: with nothing served the compiler keeps %v and %v", host, p.index.names.of, p.index.names.pods)
 		}
 		p.remove(model.ServiceEntryKey("attic", "e"))
-		if len(p.names.declared) != 0 {
-			t.Errorf("%s: without entries the compiler keeps %v", host, p.names.declared)
+		if len(p.index.names.declared) != 0 {
+			t.Errorf("%s: without entries the compiler keeps %v", host, p.index.names.declared)
 		}
 	}
 }
@@ -97,7 +97,7 @@ func TestNamesThatComeAndGoAreForgottenInTheEnd(t *testing.T) {
 		p.put(text + namedPod("shop", fmt.Sprint("p", i), "db"))
 		p.remove(model.ServiceKey("shop", fmt.Sprint("s", i)), model.PodKey("shop", fmt.Sprint("p", i)))
 	}
-	if own := p.names.of["shop"]; own.gone != maxGone || len(own.services)+len(own.pods) != maxGone+2 || own.there != 2 {
+	if own := p.index.names.of["shop"]; own.gone != maxGone || len(own.services)+len(own.pods) != maxGone+2 || own.there != 2 {
 		t.Errorf("it keeps %d Services and %d pods, of which %d are gone", len(own.services), len(own.pods), own.gone)
 	}
 }

@@ -3,8 +3,6 @@ package compile
 import (
 	"net/netip"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/translate"
 )
@@ -67,33 +65,30 @@ type stake struct {
 	fit      translate.Fit
 }
 
-func (c *Compiler) stake(pod *corev1.Pod) stake {
-	node, _ := c.store.Node(pod.Spec.NodeName)
-	s := stake{leaving: translate.Leaving(pod, node), captured: translate.Captured(pod), static: model.Static(pod), fit: translate.PodFit(pod, node)}
-	s.counts = !s.static && !pod.Spec.HostNetwork && len(translate.OwnAddresses(pod)) > 0
-	return s
+// places decides whose an address is that several pods, nodes and Services name.
+type places struct {
+	*facts
+	hosts       *hosts
+	assignments *Assignments
+	claims      addresses // where nodes and pods are, and the cluster IPs of Services
+	occupants   occupants
+	firsts      map[netip.Addr]model.Key // for one batch only: the first of several at an address
+	looked      int                      // claims that were examined
 }
 
-// machine is the node that an object is, or on whose network a pod is; empty for any other object.
-func (c *Compiler) machine(key model.Key) string {
-	if key.Kind == "Node" {
-		return key.Name
-	}
-	if pod, ok := c.store.Pod(key); ok && pod.Spec.HostNetwork {
-		return pod.Spec.NodeName
-	}
-	return ""
+func newPlaces(f *facts, h *hosts, assignments *Assignments) *places {
+	return &places{facts: f, hosts: h, assignments: assignments, claims: newAddresses(), occupants: newOccupants(), firsts: map[netip.Addr]model.Key{}}
 }
 
 // better chooses one of two objects that name an address. The kinds come one after the other: Services, pods with a network of their
 // own, nodes, and pods on a node's network, which vouch for a node that does not say that it has the address.
-func (c *Compiler) better(x, y model.Key) bool {
-	a, b := c.claims.right[x], c.claims.right[y]
-	if p, q := c.order(x), c.order(y); p != q {
+func (p *places) better(x, y model.Key) bool {
+	a, b := p.claims.right[x], p.claims.right[y]
+	if p, q := p.order(x), p.order(y); p != q {
 		return p < q
 	}
 	if x.Kind == "Pod" {
-		if m, n := c.doubt(a.stake), c.doubt(b.stake); m != n {
+		if m, n := p.doubt(a.stake), p.doubt(b.stake); m != n {
 			return m < n
 		}
 	}
@@ -103,12 +98,12 @@ func (c *Compiler) better(x, y model.Key) bool {
 // doubt is how little speaks for a pod among those that name an address. What weighs most comes first: a range, where it is usual to be in it, since
 // no successor has an address of another node's; that a static pod is its kubelet's own; that a pod may have lost the address already; and a
 // range, where that is another thing than the kubelet's word.
-func (c *Compiler) doubt(s stake) (n int) {
+func (p *places) doubt(s stake) (n int) {
 	for _, against := range []bool{
-		s.fit == translate.FitOutside && c.occupants.honoured(),
+		s.fit == translate.FitOutside && p.occupants.honoured(),
 		s.static,
 		s.leaving,
-		s.fit == translate.FitOutside || s.fit == translate.FitUnknown && c.occupants.ranged(),
+		s.fit == translate.FitOutside || s.fit == translate.FitUnknown && p.occupants.ranged(),
 	} {
 		if n *= 2; against {
 			n++
@@ -126,34 +121,22 @@ const (
 	kinds
 )
 
-func (c *Compiler) order(key model.Key) int {
-	switch {
-	case key.Kind == "Service":
-		return ofService
-	case key.Kind == "Node":
-		return ofNode
-	case c.machine(key) != "":
-		return ofHostPod
-	}
-	return ofPod
-}
-
 // ofSeveral is who has an address that several name: a Service before all others. Of a pod and a node, the pod has it if its node gives
 // pods such addresses, and if connections to it go through a tunnel, unless pods have other addresses in this cluster. So a node's claim
 // takes no pod out of its tunnel, and a pod's takes no node's address where that can be told.
-func (c *Compiler) ofSeveral(there keys) (first model.Key) {
+func (p *places) ofSeveral(there keys) (first model.Key) {
 	var best [kinds]model.Key
 	for key := range there.all {
-		c.looked++
-		kind := c.order(key)
-		if (best[kind] == model.Key{}) || c.better(key, best[kind]) {
+		p.looked++
+		kind := p.order(key)
+		if (best[kind] == model.Key{}) || p.better(key, best[kind]) {
 			best[kind] = key
 		}
 	}
 	if (best[ofNode] == model.Key{}) {
 		best[ofNode] = best[ofHostPod]
 	}
-	none, pod := model.Key{}, c.claims.right[best[ofPod]].stake
+	none, pod := model.Key{}, p.claims.right[best[ofPod]].stake
 	switch {
 	case best[ofService] != none:
 		return best[ofService]
@@ -161,7 +144,7 @@ func (c *Compiler) ofSeveral(there keys) (first model.Key) {
 		return best[ofPod]
 	case best[ofPod] == none:
 		return best[ofNode]
-	case pod.fit == translate.FitInside && c.occupants.ranged(), pod.captured && !(pod.fit == translate.FitOutside && c.occupants.honoured()):
+	case pod.fit == translate.FitInside && p.occupants.ranged(), pod.captured && !(pod.fit == translate.FitOutside && p.occupants.honoured()):
 		return best[ofPod]
 	}
 	return best[ofNode]
@@ -169,27 +152,27 @@ func (c *Compiler) ofSeveral(there keys) (first model.Key) {
 
 // owner is who has an address with more right than a pod or node that names it; not ok if nobody has. Pods on a node's network share its addresses, and so
 // does a pod that is its node, as where each pod has a machine of its own.
-func (c *Compiler) owner(key model.Key, addr netip.Addr) (owner model.Key, ok bool) {
-	if owner, ok = c.chosenFor(addr); ok {
+func (p *places) owner(key model.Key, addr netip.Addr) (owner model.Key, ok bool) {
+	if owner, ok = p.chosenFor(addr); ok {
 		return owner, true
 	}
-	owner, ok = c.first(addr)
-	if machine := c.machine(key); !ok || owner == key || machine != "" && machine == c.machine(owner) || c.isItsNode(key, owner) {
+	owner, ok = p.first(addr)
+	if machine := p.machine(key); !ok || owner == key || machine != "" && machine == p.machine(owner) || p.isItsNode(key, owner) {
 		return key, false
 	}
 	return owner, true
 }
 
 // isItsNode says whether a pod is at the address of the very node that it runs on, in a cluster where nothing speaks against that.
-func (c *Compiler) isItsNode(key, owner model.Key) bool {
-	pod, ok := c.store.Pod(key)
-	return ok && owner == model.NodeKey(pod.Spec.NodeName) && !(c.claims.right[key].stake.fit == translate.FitOutside && c.occupants.honoured())
+func (p *places) isItsNode(key, owner model.Key) bool {
+	pod, ok := p.store.Pod(key)
+	return ok && owner == model.NodeKey(pod.Spec.NodeName) && !(p.claims.right[key].stake.fit == translate.FitOutside && p.occupants.honoured())
 }
 
 // ownerFor names who has an address with more right than a pod that names it; empty if nobody has.
-func (c *Compiler) ownerFor(key model.Key) func(netip.Addr) string {
+func (p *places) ownerFor(key model.Key) func(netip.Addr) string {
 	return func(addr netip.Addr) string {
-		if owner, other := c.owner(key, addr); other {
+		if owner, other := p.owner(key, addr); other {
 			return owner.String()
 		}
 		return ""
@@ -197,21 +180,21 @@ func (c *Compiler) ownerFor(key model.Key) func(netip.Addr) string {
 }
 
 // settlePlaces finds whose the addresses are now that somebody came to or left, and has those compiled again that gain or lose by it.
-func (c *Compiler) settlePlaces(b *batch, moved map[netip.Addr]bool) {
-	c.noteVirtual(moved)
+func (p *places) settlePlaces(b *batch, moved map[netip.Addr]bool) {
+	p.noteVirtual(moved)
 	for addr := range moved {
-		there := c.claims.by[addr]
-		before, several := c.occupants.first[addr]
+		there := p.claims.by[addr]
+		before, several := p.occupants.first[addr]
 		now := there.one
 		if len(there.more) == 0 {
-			delete(c.occupants.first, addr)
+			delete(p.occupants.first, addr)
 			if !several {
 				continue // it was one object's all the time
 			}
-		} else if now, _ = c.first(addr); several && now == before {
+		} else if now, _ = p.first(addr); several && now == before {
 			continue
 		} else {
-			c.occupants.first[addr] = now
+			p.occupants.first[addr] = now
 		}
 		for key := range there.all {
 			b.place(key)
@@ -221,40 +204,40 @@ func (c *Compiler) settlePlaces(b *batch, moved map[netip.Addr]bool) {
 
 // retellOutside has the pods outside of their nodes' ranges compiled again, and their addresses and those that several name settled, when what these
 // ranges mean in the cluster is another thing than before. They are one in five pods at most, before or after.
-func (c *Compiler) retellOutside(b *batch, moved map[netip.Addr]bool) {
-	for key := range c.occupants.outside {
+func (p *places) retellOutside(b *batch, moved map[netip.Addr]bool) {
+	for key := range p.occupants.outside {
 		b.workload(key)
-		for _, addr := range c.claims.named[key] {
+		for _, addr := range p.claims.named[key] {
 			moved[addr] = true
 		}
 	}
-	for addr := range c.occupants.first {
+	for addr := range p.occupants.first {
 		moved[addr] = true
 	}
 }
 
 // noteVirtual keeps the addresses that pods and nodes name in the ranges from which virtual ones are chosen.
-func (c *Compiler) noteVirtual(moved map[netip.Addr]bool) {
+func (p *places) noteVirtual(moved map[netip.Addr]bool) {
 	for addr := range moved {
 		if !autoPrefix4.Contains(addr) && !autoPrefix6.Contains(addr) {
 			continue
 		}
-		if delete(c.occupants.virtual, addr); !c.claims.by[addr].empty() {
-			c.occupants.virtual[addr] = model.Key{}
+		if delete(p.occupants.virtual, addr); !p.claims.by[addr].empty() {
+			p.occupants.virtual[addr] = model.Key{}
 		}
 	}
 }
 
 // settleVirtual has pods compiled again that name addresses of the ranges from which virtual ones are chosen: after services, since any of them
 // may have got or given back such an address. Those alone of which that is so: a kubelet may say of many pods that they are there.
-func (c *Compiler) settleVirtual(b *batch) {
-	for addr, before := range c.occupants.virtual {
-		owner, _ := c.chosenFor(addr)
+func (p *places) settleVirtual(b *batch) {
+	for addr, before := range p.occupants.virtual {
+		owner, _ := p.chosenFor(addr)
 		if owner == before {
 			continue
 		}
-		c.occupants.virtual[addr] = owner
-		for key := range c.claims.by[addr].all {
+		p.occupants.virtual[addr] = owner
+		for key := range p.claims.by[addr].all {
 			b.place(key)
 		}
 	}
@@ -268,22 +251,4 @@ func (b *batch) place(key model.Key) {
 	case "Node":
 		b.mark(nodeOutput, key)
 	}
-}
-
-// tellNode says which addresses of a node are somebody else's.
-func (c *Compiler) tellNode(b *batch, key model.Key) {
-	n, ok := c.store.Node(key.Name)
-	if !ok {
-		c.misplaced.note(key, nil)
-		return
-	}
-	conditions := translate.Node(n, func(addr netip.Addr) string {
-		owner, other := c.owner(key, addr)
-		if pod, ok := c.store.Pod(owner); !other || ok && pod.Spec.NodeName == key.Name {
-			return "" // some clouds list the addresses of its pods as the node's
-		}
-		return owner.String()
-	})
-	c.misplaced.note(key, conditions)
-	c.conditions(b, key, conditions)
 }

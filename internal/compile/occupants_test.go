@@ -395,14 +395,14 @@ func TestWhatAClaimCostsDoesNotGrowWithTheMesh(t *testing.T) {
 			}
 		}
 		p.put(all.String() + webService)
-		compiled, looked := p.compiled, p.looked
+		compiled, looked := p.compiled, p.places.looked
 		for _, address := range []string{"10.244.1.15", "10.96.0.9", "10.243.1.11", "10.244.99.1"} {
 			forged := placed{name: "a", node: "n0", day: "03", address: address}
 			p.put(forged.yaml())
 			p.put(placed{name: "a", node: "n0", day: "03", address: "10.244.0.99"}.yaml())
 		}
 		p.remove(model.PodKey("shop", "a"))
-		costs[many] = [2]int{p.compiled - compiled, p.looked - looked}
+		costs[many] = [2]int{p.compiled - compiled, p.places.looked - looked}
 	}
 	if costs[50] != costs[1000] || costs[50][0] > 40 || costs[50][1] > 60 {
 		t.Errorf("objects compiled and claims looked at: %v", costs)

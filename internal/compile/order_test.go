@@ -86,8 +86,8 @@ func TestSlicesComeToTheSameInAnyOrder(t *testing.T) {
 				t.Errorf("seed %d: of %s it is said %q, at once %q", seed, key, got.Message, want.Message)
 			}
 		}
-		if len(p.slicesOf) != len(q.slicesOf) || len(p.slices) != len(q.slices) {
-			t.Errorf("seed %d: left: %v, %v", seed, p.slicesOf, p.slices)
+		if len(p.index.slicesOf) != len(q.index.slicesOf) || len(p.index.slices) != len(q.index.slices) {
+			t.Errorf("seed %d: left: %v, %v", seed, p.index.slicesOf, p.index.slices)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func peerKey(pa *securityv1.PeerAuthentication) model.Key {
 }
 
 // settleOwner records which PeerAuthentications select a workload, none if it is gone. It marks the old and the new ones for new conditions.
-func (c *Compiler) settleOwner(b *batch, workload model.Key, selecting []*securityv1.PeerAuthentication) {
+func (c *peerCompiler) settleOwner(b *batch, workload model.Key, selecting []*securityv1.PeerAuthentication) {
 	for _, key := range c.ownership.selecting[workload] {
 		b.mark(verdictOutput, key)
 		s := c.ownership.standing[key]
@@ -52,7 +52,7 @@ func (c *Compiler) settleOwner(b *batch, workload model.Key, selecting []*securi
 	}
 	delete(c.ownership.selecting, workload)
 	winner, standIns := c.counting(selecting)
-	closer := closer(winner, standIns, c.peers.inherited(workload.Namespace))
+	closer := closer(winner, standIns, c.scopes.inherited(workload.Namespace))
 	if winner == nil && len(standIns) > 0 {
 		winner = standIns[0]
 	}
@@ -80,7 +80,7 @@ func (c *Compiler) settleOwner(b *batch, workload model.Key, selecting []*securi
 }
 
 // noteHostPod notes whether a workload is a pod on its node's network. Whoever demands mTLS of its namespace is told.
-func (c *Compiler) noteHostPod(b *batch, workload model.Key) bool {
+func (c *peerCompiler) noteHostPod(b *batch, workload model.Key) bool {
 	is := false
 	if workload.Kind == "Pod" {
 		pod, ok := c.store.Pod(workload)
@@ -90,7 +90,7 @@ func (c *Compiler) noteHostPod(b *batch, workload model.Key) bool {
 	if pods[workload] == is {
 		return is
 	}
-	if pa := c.peers.namespaces[workload.Namespace]; pa != nil {
+	if pa := c.scopes.namespaces[workload.Namespace]; pa != nil {
 		b.mark(verdictOutput, peerKey(pa))
 	}
 	switch {
@@ -121,8 +121,8 @@ func by(which map[model.Key]model.Key) string {
 	return strings.Join(slices.Sorted(maps.Keys(names)), ", ")
 }
 
-// tellPeers gives PeerAuthentications their conditions, once it is known for which workloads they count.
-func (c *Compiler) tellPeers(b *batch) {
+// tell gives PeerAuthentications their conditions, once it is known for which workloads they count.
+func (c *peerCompiler) tell(b *batch) {
 	for key, pa := range c.store.PeerAuthentications() {
 		if len(b.stale[peerOutput]) == 0 && !b.stale[verdictOutput][key] {
 			continue
@@ -133,10 +133,10 @@ func (c *Compiler) tellPeers(b *batch) {
 		switch {
 		case translate.Selects(pa):
 		case pa.Namespace == c.mesh.RootNamespace:
-			winner, standIns = c.peers.mesh, c.peers.standIns.mesh
+			winner, standIns = c.scopes.mesh, c.scopes.standIns.mesh
 		default:
-			winner, standIns = c.peers.namespaces[pa.Namespace], c.peers.standIns.namespaces[pa.Namespace]
-			inherited = translate.Inherited(c.peers.mesh, nil)
+			winner, standIns = c.scopes.namespaces[pa.Namespace], c.scopes.standIns.namespaces[pa.Namespace]
+			inherited = translate.Inherited(c.scopes.mesh, nil)
 		}
 		conditions := translate.PeerAuthenticationConditions(pa, winner)
 		if s := c.ownership.standing[key]; s != nil {
@@ -153,9 +153,9 @@ func (c *Compiler) tellPeers(b *batch) {
 		if !translate.Selects(pa) && pa.Namespace != c.mesh.RootNamespace {
 			conditions = translate.Uncaptured(pa, conditions, podNames(c.ownership.hostPods[pa.Namespace]), 0)
 		}
-		if closing := c.peers.standIns.closing[pa.Namespace]; closing != nil {
+		if closing := c.scopes.standIns.closing[pa.Namespace]; closing != nil {
 			conditions = translate.Shut(pa, conditions, closing)
 		}
-		c.conditions(b, key, conditions)
+		c.out.conditions(b, key, conditions)
 	}
 }

@@ -38,8 +38,21 @@ func (p *peerScopes) inherited(namespace string) translate.Mode {
 	return strictest
 }
 
-// compilePeers settles the scopes and the policies that PeerAuthentications become. There are few of these objects, so all are looked at.
-func (c *Compiler) compilePeers(b *batch) {
+// peerCompiler compiles PeerAuthentications, and records which of them counts for each workload.
+type peerCompiler struct {
+	*facts
+	out       *publisher
+	policies  *policyCompiler
+	scopes    peerScopes
+	ownership ownership
+}
+
+func newPeerCompiler(f *facts, out *publisher, policies *policyCompiler) *peerCompiler {
+	return &peerCompiler{facts: f, out: out, policies: policies, scopes: newPeerScopes(), ownership: newOwnership()}
+}
+
+// compile settles the scopes and the policies that PeerAuthentications become. There are few of these objects, so all are looked at.
+func (c *peerCompiler) compile(b *batch) {
 	scopes := map[string][]*securityv1.PeerAuthentication{}
 	closing := map[string][]*securityv1.PeerAuthentication{}
 	all := []*securityv1.PeerAuthentication{}
@@ -53,18 +66,18 @@ func (c *Compiler) compilePeers(b *batch) {
 			scopes[key.Namespace] = append(scopes[key.Namespace], pa)
 		}
 	}
-	old := c.peers
-	c.peers = newPeerScopes()
+	old := c.scopes
+	c.scopes = newPeerScopes()
 	for namespace, candidates := range scopes {
 		winner, standIns := c.counting(candidates)
 		if namespace == c.mesh.RootNamespace {
-			c.peers.mesh, c.peers.standIns.mesh = winner, standIns
+			c.scopes.mesh, c.scopes.standIns.mesh = winner, standIns
 		} else {
-			c.peers.namespaces[namespace], c.peers.standIns.namespaces[namespace] = winner, standIns
+			c.scopes.namespaces[namespace], c.scopes.standIns.namespaces[namespace] = winner, standIns
 		}
 	}
 	for namespace, candidates := range closing {
-		c.peers.standIns.closing[namespace] = translate.Oldest(candidates)
+		c.scopes.standIns.closing[namespace] = translate.Oldest(candidates)
 	}
 	for _, pa := range all {
 		c.compilePeerAuthentication(b, pa)
@@ -72,26 +85,26 @@ func (c *Compiler) compilePeers(b *batch) {
 	if len(all) > 0 {
 		strict := translate.StaticStrict(c.mesh)
 		name := strict.Namespace + "/" + strict.Name
-		c.peers.converted[name] = true
+		c.scopes.converted[name] = true
 		sources := make([]model.Key, len(all))
 		for i, pa := range all {
 			sources[i] = peerKey(pa)
 		}
 		slices.SortFunc(sources, model.Key.Compare)
-		c.emit(b, wirekind.Authorization, name, nil, nil, strict, sources...)
+		c.out.emit(b, wirekind.Authorization, name, nil, nil, strict, sources...)
 	}
 	for name := range old.converted {
-		if !c.peers.converted[name] {
+		if !c.scopes.converted[name] {
 			b.changes = append(b.changes, resourcelog.Change{Type: wirekind.Authorization, Name: name})
 		}
 	}
 }
 
-func (c *Compiler) compilePeerAuthentication(b *batch, pa *securityv1.PeerAuthentication) {
-	if policy := translate.PeerAuthentication(pa, c.peers.inherited(pa.Namespace)); policy != nil {
+func (c *peerCompiler) compilePeerAuthentication(b *batch, pa *securityv1.PeerAuthentication) {
+	if policy := translate.PeerAuthentication(pa, c.scopes.inherited(pa.Namespace)); policy != nil {
 		own := policy.Namespace + "/" + policy.Name
-		name := c.publishPolicy(b, peerKey(pa), policy, true, pa.Spec.Selector.GetMatchLabels())
-		c.peers.converted[name] = true
-		c.peers.names[own] = name
+		name := c.policies.publishPolicy(b, peerKey(pa), policy, true, pa.Spec.Selector.GetMatchLabels())
+		c.scopes.converted[name] = true
+		c.scopes.names[own] = name
 	}
 }

@@ -12,12 +12,25 @@ import (
 	"lateen.dev/lateen/internal/wirekind"
 )
 
-func (c *Compiler) compilePolicy(b *batch, key model.Key) {
+// policyCompiler compiles AuthorizationPolicies, and publishes policies under the names by which workloads name them.
+type policyCompiler struct {
+	*facts
+	out         *publisher
+	log         *resourcelog.Log
+	assignments *Assignments
+	published   map[model.Key]string // AuthorizationPolicies that have a resource, and the name by which workloads name it
+}
+
+func newPolicyCompiler(f *facts, out *publisher, l *resourcelog.Log, assignments *Assignments) *policyCompiler {
+	return &policyCompiler{facts: f, out: out, log: l, assignments: assignments, published: map[model.Key]string{}}
+}
+
+func (c *policyCompiler) compile(b *batch, key model.Key) {
 	before, had := c.published[key]
 	delete(c.published, key)
 	if policy, ok := c.store.AuthorizationPolicy(key); ok {
 		authorization, conditions := translate.Authorization(c.mesh, policy)
-		c.conditions(b, key, conditions)
+		c.out.conditions(b, key, conditions)
 		if authorization != nil {
 			c.published[key] = c.publishPolicy(b, key, authorization, translate.AttachedByName(policy), policy.Spec.Selector.GetMatchLabels())
 		}
@@ -28,7 +41,7 @@ func (c *Compiler) compilePolicy(b *batch, key model.Key) {
 }
 
 // publishPolicy puts a policy into the log under the name by which workloads are to name it, and returns that.
-func (c *Compiler) publishPolicy(b *batch, key model.Key, policy *security.Authorization, byName bool, selector map[string]string) string {
+func (c *policyCompiler) publishPolicy(b *batch, key model.Key, policy *security.Authorization, byName bool, selector map[string]string) string {
 	binding := "broad"
 	if byName {
 		// The order of a Go map's rendering is that of its keys.
@@ -36,13 +49,13 @@ func (c *Compiler) publishPolicy(b *batch, key model.Key, policy *security.Autho
 	}
 	content, err := proto.MarshalOptions{Deterministic: true}.Marshal(policy)
 	if err != nil {
-		c.logger.Error("compile: a policy was not encoded", "object", key.String(), "error", err)
+		c.out.logger.Error("compile: a policy was not encoded", "object", key.String(), "error", err)
 	}
 	// Several edits at once reach a proxy one after the other; under new names they count only when a workload names them all.
 	anew := byName && len(b.stale[policyOutput]) > 1 && c.edited(key, policy)
 	policy.Name = c.assignments.policyName(policyObject(key), policy.Name, digest(binding), digest(string(content)), !byName, anew)
 	name := policy.Namespace + "/" + policy.Name
-	c.emit(b, wirekind.Authorization, name, nil, nil, policy, key)
+	c.out.emit(b, wirekind.Authorization, name, nil, nil, policy, key)
 	return name
 }
 
@@ -50,7 +63,7 @@ func (c *Compiler) publishPolicy(b *batch, key model.Key, policy *security.Autho
 func policyObject(key model.Key) string { return key.String() }
 
 // edited says whether proxies know the policy with another content.
-func (c *Compiler) edited(key model.Key, policy *security.Authorization) bool {
+func (c *policyCompiler) edited(key model.Key, policy *security.Authorization) bool {
 	name, ok := c.assignments.Policies[policyObject(key)]
 	if !ok {
 		return false

@@ -103,47 +103,11 @@ func drop(by map[netip.Prefix]map[model.Key]bool, block netip.Prefix, key model.
 	return last
 }
 
-// namedRanges lists the ranges that a ServiceEntry names, each once.
-func (c *Compiler) namedRanges(key model.Key) (out []netip.Prefix) {
-	se, ok := c.store.ServiceEntry(key)
-	if !ok {
-		return nil
-	}
-	for _, text := range se.Spec.Addresses {
-		if block, ok := translate.ParseBlock(text); ok && !block.IsSingleIP() && !slices.Contains(out, block) {
-			out = append(out, block)
-		}
-	}
-	return out
-}
-
-// site lists the blocks that are a node's and its pods', and the addresses of a pod on its node's network.
-func (c *Compiler) site(key model.Key) (out []netip.Prefix) {
-	add := func(block netip.Prefix) {
-		if !slices.Contains(out, block) {
-			out = append(out, block)
-		}
-	}
-	var addresses []netip.Addr
-	if node, ok := c.store.Node(key.Name); ok && key.Kind == "Node" {
-		addresses = translate.NodeAddresses(node)
-		for _, block := range translate.PodRanges(node) {
-			add(block)
-		}
-	} else if pod, ok := c.store.Pod(key); ok && pod.Spec.HostNetwork {
-		addresses = translate.OwnAddresses(pod)
-	}
-	for _, addr := range addresses {
-		add(netip.PrefixFrom(addr, addr.BitLen()))
-	}
-	return out
-}
-
 // part is what a ServiceEntry has of a range that it names. A narrow one in which there is a node, or another namespace's pod or Service,
 // is refused, and is told whose it is; of any other it does not have what belongs to nodes and their pods. It is not enough that
 // proxies prefer what they know at an address: not all look at pods first, and a node without pods on its network is not known to them.
-func (c *Compiler) part(key model.Key, block netip.Prefix) translate.Remains {
-	s := c.conflicts.blocks[block]
+func (a *arbiter) part(key model.Key, block netip.Prefix) translate.Remains {
+	s := a.conflicts.blocks[block]
 	if s == nil {
 		return translate.Remains{}
 	}
@@ -157,7 +121,7 @@ func (c *Compiler) part(key model.Key, block netip.Prefix) translate.Remains {
 }
 
 // inRange settles who has what of a range, without those who contend for it.
-func (c *Compiler) inRange(block netip.Prefix) *rangeClaimants {
+func (a *arbiter) inRange(block netip.Prefix) *rangeClaimants {
 	s := &rangeClaimants{}
 	for _, auto := range []netip.Prefix{autoPrefix4, autoPrefix6} {
 		if auto.Bits() <= block.Bits() && auto.Overlaps(block) {
@@ -166,12 +130,12 @@ func (c *Compiler) inRange(block netip.Prefix) *rangeClaimants {
 		}
 	}
 	if isNarrow(block) {
-		c.within(block, s)
+		a.within(block, s)
 	}
-	if s.left = translate.Without(block, slices.Collect(maps.Keys(c.ranges.nodes))); len(s.left.Blocks) > 0 {
+	if s.left = translate.Without(block, slices.Collect(maps.Keys(a.ranges.nodes))); len(s.left.Blocks) > 0 {
 		return s
 	}
-	for place, keys := range c.ranges.nodes {
+	for place, keys := range a.ranges.nodes {
 		if place.Overlaps(block) {
 			for other := range keys {
 				s.owner = least(s.owner, other)
@@ -182,12 +146,12 @@ func (c *Compiler) inRange(block netip.Prefix) *rangeClaimants {
 }
 
 // within finds the node, and the pods or Services of two namespaces, that come first of all with an address in a narrow range.
-func (c *Compiler) within(block netip.Prefix, s *rangeClaimants) {
+func (a *arbiter) within(block netip.Prefix, s *rangeClaimants) {
 	for addr := block.Addr(); block.Contains(addr); addr = addr.Next() {
-		c.looked++
-		for other := range c.claims.by[addr].all {
-			c.looked++
-			pod, isPod := c.store.Pod(other)
+		a.places.looked++
+		for other := range a.places.claims.by[addr].all {
+			a.places.looked++
+			pod, isPod := a.store.Pod(other)
 			switch {
 			case other.Kind == "Node", isPod && pod.Spec.HostNetwork:
 				s.place = least(s.place, other)

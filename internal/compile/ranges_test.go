@@ -134,8 +134,8 @@ func TestBothAuthorsOfARangeAreTold(t *testing.T) {
 		t.Errorf("the only one's author is told %v", said)
 	}
 	p.remove(young)
-	if len(p.ranges.by)+len(p.ranges.named)+len(p.ranges.right) != 0 {
-		t.Errorf("without entries the compiler keeps %v", p.ranges)
+	if len(p.arbiter.ranges.by)+len(p.arbiter.ranges.named)+len(p.arbiter.ranges.right) != 0 {
+		t.Errorf("without entries the compiler keeps %v", p.arbiter.ranges)
 	}
 }
 

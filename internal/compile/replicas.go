@@ -172,52 +172,6 @@ func (p *proposal) write(kept map[string][]netip.Addr) (wrote bool) {
 	return wrote
 }
 
-// propose chooses addresses for the services that want some. denied are those for which there is none.
-func (c *Compiler) propose() (p *proposal, denied []string) {
-	a := c.assignments
-	s := a.shared
-	p = &proposal{capacity: s.capacity, chosen: map[string][]netip.Addr{}, again: map[string]bool{}, dropped: maps.Clone(s.dropped)}
-	if s.lost {
-		for service, addresses := range a.Addresses {
-			if _, ok := c.hosts.owner(service); ok {
-				p.chosen[service], p.again[service] = addresses, true
-			}
-		}
-	}
-	r := quotaOf(s.capacity, a.Addresses)
-	chosen := map[netip.Addr]bool{}
-	used := func(addr netip.Addr) bool { return chosen[addr] || c.used(addr) }
-	deny := func(service, why string) {
-		delete(s.wanted, service)
-		s.denied[service] = why
-		denied = append(denied, service)
-	}
-	for _, service := range slices.Sorted(maps.Keys(s.wanted)) {
-		if _, ok := c.hosts.owner(service); !ok {
-			delete(s.wanted, service)
-			continue
-		}
-		if !r.admits(service) {
-			deny(service, "its namespace has as many virtual addresses as it may")
-			continue
-		}
-		var addresses []netip.Addr
-		for _, prefix := range []netip.Prefix{autoPrefix4, autoPrefix6} {
-			if addr, ok := c.virtualAddress(service, prefix, used); ok {
-				addresses = append(addresses, addr)
-				chosen[addr] = true
-			}
-		}
-		if len(addresses) == 0 {
-			deny(service, "none is free")
-			continue
-		}
-		p.chosen[service] = addresses
-		r.take(service)
-	}
-	return p, denied
-}
-
 // Wants is woken when Keep has something to do.
 func (c *Compiler) Wants() <-chan struct{} {
 	if c.assignments.shared == nil {
@@ -236,7 +190,7 @@ func (c *Compiler) Keep(ctx context.Context) error {
 	const rounds = 16 // each of them loses to another control plane, which has won
 	for round := range rounds {
 		c.mu.Lock()
-		p, denied := c.propose()
+		p, denied := c.allocator.propose()
 		empty := len(p.chosen)+len(p.dropped) == 0
 		if empty {
 			s.lost = false // nothing that anybody needs
@@ -328,11 +282,11 @@ func (c *Compiler) recompile(speakers []model.Key) {
 	generation, _ := c.store.Apply(nil)
 	b := newBatch(generation)
 	for _, key := range speakers {
-		c.compileService(b, key)
+		c.services.compile(b, key)
 	}
-	c.settleVirtual(b)
-	each(workloadOutput, (*Compiler).compileWorkload)(c, b)
-	each(nodeOutput, (*Compiler).tellNode)(c, b)
+	c.places.settleVirtual(b)
+	each(workloadOutput, c.workloads.compile)(b)
+	each(nodeOutput, c.workloads.tellNode)(b)
 	c.keepAssignments(b)
 	c.log.Append(generation, b.changes)
 }

@@ -9,32 +9,32 @@ import (
 
 // shared lists what other entries declare as well as this one: its addresses, and the hosts for which it speaks in its namespace. Clients
 // of a namespace that declares the thing get their own; of the others all get one, the oldest that they may see.
-func (c *Compiler) shared(se *networkingv1.ServiceEntry, key model.Key) []translate.Shared {
+func (a *arbiter) shared(se *networkingv1.ServiceEntry, key model.Key) []translate.Shared {
 	var out []translate.Shared
 	add := func(claimants *claimants, what string) {
 		if s, ok := claimants.share(what, key); ok {
 			out = append(out, s)
 		}
 	}
-	for _, addr := range c.asks.named[key] {
-		if _, held := c.holder(key, addr); held {
+	for _, addr := range a.asks.named[key] {
+		if _, held := a.places.holder(key, addr); held {
 			continue // it does not have the address at all, and is told so
 		}
-		s := c.conflicts.addresses[addr]
-		if _, chosen := c.chosenFor(addr); chosen && s != nil {
+		s := a.conflicts.addresses[addr]
+		if _, chosen := a.places.chosenFor(addr); chosen && s != nil {
 			s = s.only(key.Namespace)
 		}
 		add(s, "address "+addr.String())
 	}
-	for _, block := range c.ranges.named[key] {
+	for _, block := range a.ranges.named[key] {
 		// What is taken off a wide range for nodes is taken off everybody's; who is kept out of a narrow one is told whose that is.
-		if s := c.conflicts.blocks[block]; s != nil && s.keptOut(key.Namespace) == "" {
+		if s := a.conflicts.blocks[block]; s != nil && s.keptOut(key.Namespace) == "" {
 			add(&s.claimants, "range "+block.String())
 		}
 	}
 	for _, h := range translate.EntryHosts(se) {
-		if c.hosts.speaks(key, h) {
-			add(c.hostClaimants(h), "host "+h)
+		if a.hosts.speaks(key, h) {
+			add(a.hostClaimants(h), "host "+h)
 		}
 	}
 	return out

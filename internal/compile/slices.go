@@ -14,7 +14,7 @@ import (
 )
 
 // feedServiceSlices keeps which slices a Service has whose pods do not say themselves what they say.
-func feedServiceSlices(c *Compiler, ch model.Changed) {
+func feedServiceSlices(x *sourceIndex, ch model.Changed) {
 	of := func(o *model.Object) (model.Key, bool) {
 		slice, ok := valueOf[*discoveryv1.EndpointSlice](o)
 		if !ok {
@@ -23,75 +23,75 @@ func feedServiceSlices(c *Compiler, ch model.Changed) {
 		return translate.SliceService(slice)
 	}
 	if svc, ok := of(ch.Old); ok {
-		if delete(c.slices[svc], ch.Key); len(c.slices[svc]) == 0 {
-			delete(c.slices, svc)
+		if delete(x.slices[svc], ch.Key); len(x.slices[svc]) == 0 {
+			delete(x.slices, svc)
 		}
 	}
 	if svc, ok := of(ch.New); ok {
-		if c.slices[svc] == nil {
-			c.slices[svc] = map[model.Key]bool{}
+		if x.slices[svc] == nil {
+			x.slices[svc] = map[model.Key]bool{}
 		}
-		c.slices[svc][ch.Key] = true
+		x.slices[svc][ch.Key] = true
 	}
 }
 
 // feedSlicePods keeps which slices name a pod.
-func feedSlicePods(c *Compiler, ch model.Changed) {
+func feedSlicePods(x *sourceIndex, ch model.Changed) {
 	if old, ok := valueOf[*discoveryv1.EndpointSlice](ch.Old); ok {
 		for pod := range translate.SlicePods(old) {
-			if delete(c.slicesOf[pod], ch.Key); len(c.slicesOf[pod]) == 0 {
-				delete(c.slicesOf, pod)
+			if delete(x.slicesOf[pod], ch.Key); len(x.slicesOf[pod]) == 0 {
+				delete(x.slicesOf, pod)
 			}
 		}
 	}
 	if now, ok := valueOf[*discoveryv1.EndpointSlice](ch.New); ok {
 		for pod, places := range translate.SlicePods(now) {
-			if c.slicesOf[pod] == nil {
-				c.slicesOf[pod] = map[model.Key][]int{}
+			if x.slicesOf[pod] == nil {
+				x.slicesOf[pod] = map[model.Key][]int{}
 			}
-			c.slicesOf[pod][ch.Key] = places
+			x.slicesOf[pod][ch.Key] = places
 		}
 	}
 }
 
 // podsOfSlice are the pods that a slice names or named and that are there.
-func podsOfSlice(c *Compiler, ch model.Changed, stale marker) {
+func podsOfSlice(x *sourceIndex, ch model.Changed, stale marker) {
 	for _, o := range [...]*model.Object{ch.Old, ch.New} {
 		if slice, ok := valueOf[*discoveryv1.EndpointSlice](o); ok {
-			c.markPods(slice, stale)
+			x.markPods(slice, stale)
 		}
 	}
 }
 
-func (c *Compiler) markPods(slice *discoveryv1.EndpointSlice, stale marker) {
+func (x *sourceIndex) markPods(slice *discoveryv1.EndpointSlice, stale marker) {
 	for pod := range translate.SlicePods(slice) {
-		if _, ok := c.store.Pod(pod); ok {
+		if _, ok := x.store.Pod(pod); ok {
 			stale.mark(pod)
 		}
 	}
 }
 
 // slicesOfPod are the slices that name a pod.
-func slicesOfPod(c *Compiler, ch model.Changed, stale marker) {
-	for slice := range c.slicesOf[ch.Key] {
+func slicesOfPod(x *sourceIndex, ch model.Changed, stale marker) {
+	for slice := range x.slicesOf[ch.Key] {
 		stale.mark(slice)
 	}
 }
 
 // slicesOfService are a Service's slices, for their endpoints, and the pods that they name.
-func slicesOfService(c *Compiler, ch model.Changed, stale marker) {
-	for key := range c.slices[ch.Key] {
+func slicesOfService(x *sourceIndex, ch model.Changed, stale marker) {
+	for key := range x.slices[ch.Key] {
 		stale.mark(key)
-		if slice, ok := c.store.EndpointSlice(key); ok {
-			c.markPods(slice, stale)
+		if slice, ok := x.store.EndpointSlice(key); ok {
+			x.markPods(slice, stale)
 		}
 	}
 }
 
 // sliceOffers adds to what a pod offers by selectors what it offers by slices that name it.
-func (c *Compiler) sliceOffers(key model.Key, offers []translate.Offer) []translate.Offer {
-	named := c.slicesOf[key]
-	pod, ok := c.store.Pod(key)
+func (x *sourceIndex) sliceOffers(key model.Key, offers []translate.Offer) []translate.Offer {
+	named := x.slicesOf[key]
+	pod, ok := x.store.Pod(key)
 	if !ok || len(named) == 0 {
 		return offers
 	}
@@ -100,16 +100,16 @@ func (c *Compiler) sliceOffers(key model.Key, offers []translate.Offer) []transl
 		at[o.Host] = i
 	}
 	for _, sliceKey := range slices.SortedFunc(maps.Keys(named), model.Key.Compare) {
-		slice, ok := c.store.EndpointSlice(sliceKey)
+		slice, ok := x.store.EndpointSlice(sliceKey)
 		if !ok {
 			continue
 		}
 		of, _ := translate.SliceService(slice)
-		svc, ok := c.store.Service(of)
+		svc, ok := x.store.Service(of)
 		if !ok {
 			continue
 		}
-		offer, ok := translate.SliceOffer(c.mesh, slice, named[sliceKey], svc, pod)
+		offer, ok := translate.SliceOffer(x.mesh, slice, named[sliceKey], svc, pod)
 		if !ok {
 			continue
 		}
@@ -126,7 +126,7 @@ func (c *Compiler) sliceOffers(key model.Key, offers []translate.Offer) []transl
 }
 
 // compileSlice brings the endpoints of a slice up to date.
-func (c *Compiler) compileSlice(b *batch, key model.Key) {
+func (c *workloadCompiler) compileSlice(b *batch, key model.Key) {
 	now := map[string]bool{}
 	if slice, ok := c.store.EndpointSlice(key); ok {
 		of, _ := translate.SliceService(slice)
@@ -135,18 +135,18 @@ func (c *Compiler) compileSlice(b *batch, key model.Key) {
 			pod, _ := c.store.Pod(model.PodKey(key.Namespace, name))
 			return pod
 		})
-		c.conditions(b, key, conditions)
+		c.out.conditions(b, key, conditions)
 		for _, w := range workloads {
 			now[w.Uid] = true
 			// Nobody finds it by its address.
-			c.emit(b, wirekind.Address, w.Uid, nil, slices.Sorted(maps.Keys(w.Services)), &workload.Address{Type: &workload.Address_Workload{Workload: w}}, key)
+			c.out.emit(b, wirekind.Address, w.Uid, nil, slices.Sorted(maps.Keys(w.Services)), &workload.Address{Type: &workload.Address_Workload{Workload: w}}, key)
 		}
 	}
 	c.replaceEndpoints(b, key, now)
 }
 
 // replaceEndpoints takes those workloads of an object out of the log that it has no more.
-func (c *Compiler) replaceEndpoints(b *batch, key model.Key, now map[string]bool) {
+func (c *workloadCompiler) replaceEndpoints(b *batch, key model.Key, now map[string]bool) {
 	for name := range c.endpoints[key] {
 		if !now[name] {
 			b.remove(wirekind.Address, name)

@@ -89,8 +89,8 @@ func TestEndpointSlicesFollowTheirServices(t *testing.T) {
 		t.Errorf("condition %+v", c)
 	}
 	p.Apply([]model.Change{gone(model.EndpointSliceKey("default", "b"))})
-	if len(p.slices) > 0 || len(p.endpoints) > 0 {
-		t.Errorf("left: %v, %v", p.slices, p.endpoints)
+	if len(p.index.slices) > 0 || len(p.workloads.endpoints) > 0 {
+		t.Errorf("left: %v, %v", p.index.slices, p.workloads.endpoints)
 	}
 }
 
@@ -177,8 +177,8 @@ func TestAPodThatASliceNamesServesItsService(t *testing.T) {
 		t.Errorf("when the pod has come: %+v", c)
 	}
 	p.Apply([]model.Change{gone(model.EndpointSliceKey("default", "a")), gone(apiService)})
-	if len(p.slices)+len(p.slicesOf)+len(p.endpoints) > 0 {
-		t.Errorf("left: %v, %v, %v", p.slices, p.slicesOf, p.endpoints)
+	if len(p.index.slices)+len(p.index.slicesOf)+len(p.workloads.endpoints) > 0 {
+		t.Errorf("left: %v, %v, %v", p.index.slices, p.index.slicesOf, p.workloads.endpoints)
 	}
 }
 

@@ -97,37 +97,52 @@ var sources = []source{
 	},
 }
 
+// sourceIndex holds the indices that the feeds of sources keep, so that a change costs no more than its dependents.
+type sourceIndex struct {
+	mesh      translate.Mesh
+	store     *model.Store
+	selection *model.Selection
+	names     *names
+	slices    map[model.Key]map[model.Key]bool  // Service → EndpointSlices that are not made of its pods
+	slicesOf  map[model.Key]map[model.Key][]int // Pod → those of them that name it, by their endpoints
+}
+
+func newSourceIndex(mesh translate.Mesh, store *model.Store) *sourceIndex {
+	return &sourceIndex{mesh: mesh, store: store, selection: model.NewSelection(), names: newNames(mesh.DomainSuffix),
+		slices: map[model.Key]map[model.Key]bool{}, slicesOf: map[model.Key]map[model.Key][]int{}}
+}
+
 // self is the object's own key.
-func self(_ *Compiler, ch model.Changed, stale marker) { stale.mark(ch.Key) }
+func self(_ *sourceIndex, ch model.Changed, stale marker) { stale.mark(ch.Key) }
 
 // selector tells which workloads an object chooses: those of a namespace, all if it is empty, that have the labels. ok is false if it
 // chooses none.
-type selector func(c *Compiler, key model.Key, o *model.Object) (namespace string, labels map[string]string, ok bool)
+type selector func(x *sourceIndex, key model.Key, o *model.Object) (namespace string, labels map[string]string, ok bool)
 
 // feedSelector keeps the index of selectors.
 func feedSelector(of selector) feed {
-	return func(c *Compiler, ch model.Changed) {
-		if namespace, _, ok := of(c, ch.Key, ch.Old); ok {
-			c.selection.DeleteSelector(ch.Key, namespace)
+	return func(x *sourceIndex, ch model.Changed) {
+		if namespace, _, ok := of(x, ch.Key, ch.Old); ok {
+			x.selection.DeleteSelector(ch.Key, namespace)
 		}
-		if namespace, labels, ok := of(c, ch.Key, ch.New); ok {
-			c.selection.PutSelector(ch.Key, namespace, labels)
+		if namespace, labels, ok := of(x, ch.Key, ch.New); ok {
+			x.selection.PutSelector(ch.Key, namespace, labels)
 		}
 	}
 }
 
 // chosen are the workloads that the object chooses now or chose before.
-func chosen(of selector) func(*Compiler, model.Changed, marker) {
-	return func(c *Compiler, ch model.Changed, stale marker) {
+func chosen(of selector) func(*sourceIndex, model.Changed, marker) {
+	return func(x *sourceIndex, ch model.Changed, stale marker) {
 		for _, o := range [...]*model.Object{ch.Old, ch.New} {
-			if namespace, labels, ok := of(c, ch.Key, o); ok {
-				c.selection.Chosen(namespace, labels, stale.mark)
+			if namespace, labels, ok := of(x, ch.Key, o); ok {
+				x.selection.Chosen(namespace, labels, stale.mark)
 			}
 		}
 	}
 }
 
-func serviceSelector(_ *Compiler, key model.Key, o *model.Object) (string, map[string]string, bool) {
+func serviceSelector(_ *sourceIndex, key model.Key, o *model.Object) (string, map[string]string, bool) {
 	svc, ok := valueOf[*corev1.Service](o)
 	if !ok || svc.Spec.Type == corev1.ServiceTypeExternalName {
 		return "", nil, false
@@ -135,7 +150,7 @@ func serviceSelector(_ *Compiler, key model.Key, o *model.Object) (string, map[s
 	return key.Namespace, svc.Spec.Selector, len(svc.Spec.Selector) > 0
 }
 
-func entrySelector(_ *Compiler, key model.Key, o *model.Object) (string, map[string]string, bool) {
+func entrySelector(_ *sourceIndex, key model.Key, o *model.Object) (string, map[string]string, bool) {
 	se, ok := valueOf[*networkingv1.ServiceEntry](o)
 	if !ok {
 		return "", nil, false
@@ -145,19 +160,19 @@ func entrySelector(_ *Compiler, key model.Key, o *model.Object) (string, map[str
 }
 
 // policySelector is that of a policy that workloads name. A policy of the root namespace chooses workloads of the whole mesh.
-func policySelector(c *Compiler, key model.Key, o *model.Object) (string, map[string]string, bool) {
+func policySelector(x *sourceIndex, key model.Key, o *model.Object) (string, map[string]string, bool) {
 	policy, ok := valueOf[*securityv1.AuthorizationPolicy](o)
 	if !ok || !translate.AttachedByName(policy) {
 		return "", nil, false
 	}
 	namespace := key.Namespace
-	if namespace == c.mesh.RootNamespace {
+	if namespace == x.mesh.RootNamespace {
 		namespace = ""
 	}
 	return namespace, policy.Spec.Selector.GetMatchLabels(), true
 }
 
-func peerSelector(_ *Compiler, key model.Key, o *model.Object) (string, map[string]string, bool) {
+func peerSelector(_ *sourceIndex, key model.Key, o *model.Object) (string, map[string]string, bool) {
 	pa, ok := valueOf[*securityv1.PeerAuthentication](o)
 	if !ok || !translate.Selects(pa) {
 		return "", nil, false
@@ -166,14 +181,14 @@ func peerSelector(_ *Compiler, key model.Key, o *model.Object) (string, map[stri
 }
 
 // peerScope chooses every workload that may inherit from a PeerAuthentication.
-func peerScope(c *Compiler, key model.Key, o *model.Object) (string, map[string]string, bool) {
+func peerScope(x *sourceIndex, key model.Key, o *model.Object) (string, map[string]string, bool) {
 	pa, ok := valueOf[*securityv1.PeerAuthentication](o)
 	switch {
 	case !ok:
 		return "", nil, false
 	case translate.Selects(pa):
 		return key.Namespace, pa.Spec.Selector.MatchLabels, true
-	case key.Namespace == c.mesh.RootNamespace:
+	case key.Namespace == x.mesh.RootNamespace:
 		return "", nil, true
 	}
 	return key.Namespace, nil, true
@@ -181,11 +196,11 @@ func peerScope(c *Compiler, key model.Key, o *model.Object) (string, map[string]
 
 // feedLabels keeps the index of the labels by which selectors choose objects.
 func feedLabels(of func(*model.Object) (map[string]string, bool)) feed {
-	return func(c *Compiler, ch model.Changed) {
+	return func(x *sourceIndex, ch model.Changed) {
 		if labels, ok := of(ch.New); ok {
-			c.selection.Put(ch.Key, labels)
+			x.selection.Put(ch.Key, labels)
 		} else {
-			c.selection.Delete(ch.Key)
+			x.selection.Delete(ch.Key)
 		}
 	}
 }
@@ -221,21 +236,22 @@ func podMoved(ch model.Changed) bool {
 	return !translate.SamePlace(before, now)
 }
 
-func podsOnNode(c *Compiler, ch model.Changed, stale marker) {
-	for _, pod := range c.store.PodsOnNode(ch.Key.Name) {
+func podsOnNode(x *sourceIndex, ch model.Changed, stale marker) {
+	for _, pod := range x.store.PodsOnNode(ch.Key.Name) {
 		stale.mark(model.PodKey(pod.Namespace, pod.Name))
 	}
 }
 
 // gatewayOfService is the Gateway of a Service's name: a waypoint may be found under that Service.
-func gatewayOfService(c *Compiler, ch model.Changed, stale marker) {
-	if gateway := model.GatewayKey(ch.Key.Namespace, ch.Key.Name); c.gateways.known(gateway) {
+func gatewayOfService(x *sourceIndex, ch model.Changed, stale marker) {
+	gateway := model.GatewayKey(ch.Key.Namespace, ch.Key.Name)
+	if _, ok := x.store.Gateway(gateway); ok {
 		stale.mark(gateway)
 	}
 }
 
-func gatewaysOfClass(c *Compiler, ch model.Changed, stale marker) {
-	for gateway, gw := range c.store.Gateways() {
+func gatewaysOfClass(x *sourceIndex, ch model.Changed, stale marker) {
+	for gateway, gw := range x.store.Gateways() {
 		if string(gw.Spec.GatewayClassName) == ch.Key.Name {
 			stale.mark(gateway)
 		}
@@ -254,19 +270,19 @@ func inheritedWishesChanged(ch model.Changed) bool {
 	return !maps.Equal(old.Annotations, now.Annotations) || !maps.Equal(old.Labels, now.Labels)
 }
 
-func servicesOfNamespace(c *Compiler, ch model.Changed, stale marker) {
-	for key := range c.store.Services() {
+func servicesOfNamespace(x *sourceIndex, ch model.Changed, stale marker) {
+	for key := range x.store.Services() {
 		if key.Namespace == ch.Key.Name {
 			stale.mark(key)
 		}
 	}
-	for key := range c.store.ServiceEntries() {
+	for key := range x.store.ServiceEntries() {
 		if key.Namespace == ch.Key.Name {
 			stale.mark(key)
 		}
 	}
 }
 
-func workloadsOfNamespace(c *Compiler, ch model.Changed, stale marker) {
-	c.selection.Chosen(ch.Key.Name, nil, stale.mark)
+func workloadsOfNamespace(x *sourceIndex, ch model.Changed, stale marker) {
+	x.selection.Chosen(ch.Key.Name, nil, stale.mark)
 }

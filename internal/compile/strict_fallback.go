@@ -21,40 +21,16 @@ func newStrictFallbacks() strictFallbacks {
 	return strictFallbacks{namespaces: map[string][]*securityv1.PeerAuthentication{}, closing: map[string]*securityv1.PeerAuthentication{}}
 }
 
-func (c *Compiler) standsIn(pa *securityv1.PeerAuthentication) bool {
-	e, ok := c.store.Entry(peerKey(pa))
-	return ok && e.Object.Refused != ""
-}
-
-// closes says whether one stands in for one that selected workloads, and nobody can tell which.
-func (c *Compiler) closes(pa *securityv1.PeerAuthentication) bool {
-	return pa.Spec.Selector != nil && !translate.Selects(pa) && c.standsIn(pa)
-}
-
-// counting picks of a scope's PeerAuthentications the one that counts, nil if none does, and those that stand in beside it, oldest first: all
-// that came before it. One that came later counted for nothing in its earlier versions either.
-func (c *Compiler) counting(candidates []*securityv1.PeerAuthentication) (counts *securityv1.PeerAuthentication, standIns []*securityv1.PeerAuthentication) {
-	for left := slices.Clone(candidates); len(left) > 0; {
-		first := translate.Oldest(left)
-		if !c.standsIn(first) {
-			return first, standIns
-		}
-		standIns = append(standIns, first)
-		left = slices.DeleteFunc(left, func(pa *securityv1.PeerAuthentication) bool { return pa == first })
-	}
-	return nil, standIns
-}
-
 // beside are all that hold of a scope: what counts, nil if what is inherited does, and what stands in.
 func beside(counts *securityv1.PeerAuthentication, standIns []*securityv1.PeerAuthentication) []*securityv1.PeerAuthentication {
 	return append([]*securityv1.PeerAuthentication{counts}, standIns...)
 }
 
 // peerPolicies names the policies that PeerAuthentications give a workload which some of them select.
-func (c *Compiler) peerPolicies(selecting []*securityv1.PeerAuthentication, namespace string) (names []string) {
+func (c *peerCompiler) peerPolicies(selecting []*securityv1.PeerAuthentication, namespace string) (names []string) {
 	add := func(selecting *securityv1.PeerAuthentication, inherited translate.Mode) {
 		for _, n := range translate.PeerAuthenticationPolicies(c.mesh, selecting, inherited) {
-			if present, ok := c.peers.names[n]; ok {
+			if present, ok := c.scopes.names[n]; ok {
 				n = present
 			}
 			if !slices.Contains(names, n) {
@@ -63,9 +39,9 @@ func (c *Compiler) peerPolicies(selecting []*securityv1.PeerAuthentication, name
 		}
 	}
 	for _, pa := range beside(c.counting(selecting)) {
-		add(pa, c.peers.inherited(namespace))
+		add(pa, c.scopes.inherited(namespace))
 	}
-	if c.peers.standIns.closing[namespace] != nil {
+	if c.scopes.standIns.closing[namespace] != nil {
 		add(nil, translate.Strict)
 	}
 	return names

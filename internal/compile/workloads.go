@@ -2,9 +2,9 @@ package compile
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 
-	networkingv1 "istio.io/client-go/pkg/apis/networking/v1"
 	securityv1 "istio.io/client-go/pkg/apis/security/v1"
 
 	"lateen.dev/lateen/internal/gen/workload"
@@ -13,8 +13,27 @@ import (
 	"lateen.dev/lateen/internal/wirekind"
 )
 
-// compileWorkload compiles a pod, a WorkloadEntry, or the endpoints of a ServiceEntry or an EndpointSlice.
-func (c *Compiler) compileWorkload(b *batch, key model.Key) {
+// workloadCompiler compiles the workloads of pods, entries and slices, and the conditions of nodes.
+type workloadCompiler struct {
+	*facts
+	out       *publisher
+	index     *sourceIndex
+	gateways  *gateways
+	places    *places
+	hosts     *hosts
+	policies  *policyCompiler
+	peers     *peerCompiler
+	misplaced misplaced
+	endpoints map[model.Key]map[string]bool // ServiceEntry or EndpointSlice → names of the workloads that its endpoints are
+}
+
+func newWorkloadCompiler(f *facts, out *publisher, index *sourceIndex, g *gateways, p *places, h *hosts, policies *policyCompiler, peers *peerCompiler) *workloadCompiler {
+	return &workloadCompiler{facts: f, out: out, index: index, gateways: g, places: p, hosts: h, policies: policies, peers: peers,
+		misplaced: misplaced{}, endpoints: map[model.Key]map[string]bool{}}
+}
+
+// compile compiles a pod, a WorkloadEntry, or the endpoints of a ServiceEntry or an EndpointSlice.
+func (c *workloadCompiler) compile(b *batch, key model.Key) {
 	switch key.Kind {
 	case "Pod":
 		name := c.mesh.PodResource(key.Namespace, key.Name)
@@ -22,28 +41,28 @@ func (c *Compiler) compileWorkload(b *batch, key model.Key) {
 		if !ok {
 			c.misplaced.note(key, nil)
 			c.gateways.forget(key)
-			c.settleOwner(b, key, nil)
+			c.peers.settleOwner(b, key, nil)
 			b.remove(wirekind.Address, name)
 			return
 		}
 		in := c.workloadInput(b, key)
 		in.Node, _ = c.store.Node(pod.Spec.NodeName)
-		in.Holder, in.PodCIDRs = c.ownerFor(key), c.occupants.honoured() && c.claims.right[key].stake.counts
+		in.Holder, in.PodCIDRs = c.places.ownerFor(key), c.places.occupants.honoured() && c.places.claims.right[key].stake.counts
 		w, conditions := translate.Workload(c.mesh, pod, in)
 		c.misplaced.note(key, conditions)
-		c.conditions(b, key, conditions)
+		c.out.conditions(b, key, conditions)
 		c.publish(b, key, name, w)
 	case "WorkloadEntry":
 		name := c.mesh.WorkloadEntryResource(key.Namespace, key.Name)
 		we, ok := c.store.WorkloadEntry(key)
 		if !ok {
 			c.gateways.forget(key)
-			c.settleOwner(b, key, nil)
+			c.peers.settleOwner(b, key, nil)
 			b.remove(wirekind.Address, name)
 			return
 		}
 		w, conditions := translate.WorkloadEntry(c.mesh, we, c.workloadInput(b, key))
-		c.conditions(b, key, conditions)
+		c.out.conditions(b, key, conditions)
 		c.publish(b, key, name, w)
 	case "ServiceEntry":
 		c.compileEndpoints(b, key)
@@ -52,33 +71,28 @@ func (c *Compiler) compileWorkload(b *batch, key model.Key) {
 	}
 }
 
-func (c *Compiler) compileEndpoints(b *batch, key model.Key) {
+func (c *workloadCompiler) compileEndpoints(b *batch, key model.Key) {
 	now := map[string]bool{}
 	if se, ok := c.store.ServiceEntry(key); ok {
-		for _, w := range translate.Endpoints(c.mesh, se, c.owned(se, key), c.workloadInput(b, key)) {
+		for _, w := range translate.Endpoints(c.mesh, se, c.hosts.owned(se, key), c.workloadInput(b, key)) {
 			now[w.Uid] = true
 			c.publish(b, key, w.Uid, w)
 		}
 	}
 	if len(now) == 0 {
-		c.settleOwner(b, key, nil)
+		c.peers.settleOwner(b, key, nil)
 	}
 	c.replaceEndpoints(b, key, now)
 }
 
-// owned are the hosts of a ServiceEntry that it speaks for.
-func (c *Compiler) owned(se *networkingv1.ServiceEntry, key model.Key) []string {
-	return slices.DeleteFunc(translate.EntryHosts(se), func(h string) bool { return !c.hosts.speaks(key, h) })
-}
-
 // workloadInput gathers what bears on a workload: its namespace, the services that it serves, and the policies that choose it.
-func (c *Compiler) workloadInput(b *batch, key model.Key) translate.WorkloadInput {
+func (c *workloadCompiler) workloadInput(b *batch, key model.Key) translate.WorkloadInput {
 	if key.Kind != "ServiceEntry" {
 		c.gateways.forget(key) // an entry's questions as a service stay
 	}
-	in := translate.WorkloadInput{Context: c.context(key), Gateway: func(network string) *workload.GatewayAddress { return c.entrance(key, network) }}
+	in := translate.WorkloadInput{Context: c.gateways.context(key), Gateway: func(network string) *workload.GatewayAddress { return c.gateways.entrance(key, network) }}
 	var selecting []*securityv1.PeerAuthentication
-	for _, owner := range c.selection.ChosenBy(key) {
+	for _, owner := range c.index.selection.ChosenBy(key) {
 		switch owner.Kind {
 		case "Service":
 			if svc, ok := c.store.Service(owner); ok {
@@ -86,12 +100,12 @@ func (c *Compiler) workloadInput(b *batch, key model.Key) translate.WorkloadInpu
 			}
 		case "ServiceEntry":
 			if se, ok := c.store.ServiceEntry(owner); ok {
-				for _, h := range c.owned(se, owner) {
+				for _, h := range c.hosts.owned(se, owner) {
 					in.Offers = append(in.Offers, translate.EntryOffer(se, h))
 				}
 			}
 		case "AuthorizationPolicy":
-			if name, ok := c.published[owner]; ok {
+			if name, ok := c.policies.published[owner]; ok {
 				in.Policies = append(in.Policies, name)
 			}
 		case "PeerAuthentication":
@@ -100,18 +114,36 @@ func (c *Compiler) workloadInput(b *batch, key model.Key) translate.WorkloadInpu
 			}
 		}
 	}
-	in.Offers = c.sliceOffers(key, in.Offers)
-	c.settleOwner(b, key, selecting)
+	in.Offers = c.index.sliceOffers(key, in.Offers)
+	c.peers.settleOwner(b, key, selecting)
 	slices.Sort(in.Policies)
-	in.Policies = append(in.Policies, c.peerPolicies(selecting, key.Namespace)...)
+	in.Policies = append(in.Policies, c.peers.peerPolicies(selecting, key.Namespace)...)
 	return in
 }
 
 // publish puts an object's workload into the log, or takes it out if there is none.
-func (c *Compiler) publish(b *batch, key model.Key, name string, w *workload.Workload) {
+func (c *workloadCompiler) publish(b *batch, key model.Key, name string, w *workload.Workload) {
 	if w == nil {
 		b.remove(wirekind.Address, name)
 		return
 	}
-	c.emit(b, wirekind.Address, name, translate.WorkloadAliases(w), slices.Sorted(maps.Keys(w.Services)), &workload.Address{Type: &workload.Address_Workload{Workload: w}}, key)
+	c.out.emit(b, wirekind.Address, name, translate.WorkloadAliases(w), slices.Sorted(maps.Keys(w.Services)), &workload.Address{Type: &workload.Address_Workload{Workload: w}}, key)
+}
+
+// tellNode says which addresses of a node are somebody else's.
+func (c *workloadCompiler) tellNode(b *batch, key model.Key) {
+	n, ok := c.store.Node(key.Name)
+	if !ok {
+		c.misplaced.note(key, nil)
+		return
+	}
+	conditions := translate.Node(n, func(addr netip.Addr) string {
+		owner, other := c.places.owner(key, addr)
+		if pod, ok := c.store.Pod(owner); !other || ok && pod.Spec.NodeName == key.Name {
+			return "" // some clouds list the addresses of its pods as the node's
+		}
+		return owner.String()
+	})
+	c.misplaced.note(key, conditions)
+	c.out.conditions(b, key, conditions)
 }
