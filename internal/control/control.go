@@ -37,26 +37,51 @@ import (
 
 // Options are the program's flags.
 type Options struct {
+	Cluster
+	CallerOptions
+	CertificateOptions
+	AuthorityOptions
+	ConfigDir   string
+	DataDir     string
+	Listen      string
+	DebugListen string
+	Mesh        translate.Mesh
+	Advertise   []string
+	RootCertOut string
+	Version     string
+
+	idle time.Duration // idleTime, but in tests
+}
+
+// Cluster says which Kubernetes cluster the control plane follows.
+type Cluster struct {
 	// Kube has the control plane follow a Kubernetes cluster: that of Kubeconfig and KubeContext, else the one in whose pod it runs.
 	Kube                    bool
 	Kubeconfig, KubeContext string
 	// Namespace is where the control plane itself is, on Kubernetes.
-	Namespace         string
-	ConfigDir         string
-	DataDir           string
-	Listen            string
-	DebugListen       string
-	Mesh              translate.Mesh
+	Namespace string
+}
+
+// CallerOptions say how callers are authenticated, and which of them are node proxies.
+type CallerOptions struct {
 	TokenKey          string
 	TokenIssuer       string
 	NodeProxyAccounts []string
+	// TokenFile holds the control plane's own token, by which other replicas know it, on Kubernetes.
+	TokenFile string
+}
+
+// CertificateOptions bound the lifetimes of workload certificates.
+type CertificateOptions struct {
 	// OwnIdentityAccounts are the service accounts whose pods may have a certificate in their own name, OwnIdentityTTL is the longest that it lives.
 	OwnIdentityAccounts []string
 	OwnIdentityTTL      time.Duration
-	Advertise           []string
-	RootCertOut         string
 	CertTTL             time.Duration
 	MinCertTTL          time.Duration
+}
+
+// AuthorityOptions choose the CA that signs.
+type AuthorityOptions struct {
 	// CADir holds a plugged-in CA; without it the control plane makes one of its own in DataDir.
 	CADir string
 	// TakeOver is "istio" if a running Istio's CA is to be taken over, on Kubernetes.
@@ -67,11 +92,6 @@ type Options struct {
 	CASignerApprove        bool
 	// RotationLeastStage is how long each stage of a root's rotation takes at least.
 	RotationLeastStage time.Duration
-	// TokenFile holds the control plane's own token, by which other replicas know it, on Kubernetes.
-	TokenFile string
-	Version   string
-
-	idle time.Duration // idleTime, but in tests
 }
 
 const (

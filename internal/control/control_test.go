@@ -113,9 +113,10 @@ func runWith(t *testing.T, dir string, choose func(*Options)) *program {
 	p.write("../token.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})))
 	opts := Options{
 		ConfigDir: config, DataDir: filepath.Join(dir, "ca"), Listen: "127.0.0.1:0", DebugListen: "127.0.0.1:0",
-		Mesh:     translate.Mesh{TrustDomain: "cluster.local", ClusterID: "Kubernetes", RootNamespace: "istio-system", DomainSuffix: "cluster.local"},
-		TokenKey: tokenKey, TokenIssuer: "lateen-local", NodeProxyAccounts: []string{"istio-system/ztunnel"},
-		RootCertOut: filepath.Join(dir, "root-cert.pem"), CertTTL: 24 * time.Hour, MinCertTTL: time.Second, Version: "test",
+		Mesh:               translate.Mesh{TrustDomain: "cluster.local", ClusterID: "Kubernetes", RootNamespace: "istio-system", DomainSuffix: "cluster.local"},
+		CallerOptions:      CallerOptions{TokenKey: tokenKey, TokenIssuer: "lateen-local", NodeProxyAccounts: []string{"istio-system/ztunnel"}},
+		CertificateOptions: CertificateOptions{CertTTL: 24 * time.Hour, MinCertTTL: time.Second},
+		RootCertOut:        filepath.Join(dir, "root-cert.pem"), Version: "test",
 	}
 	choose(&opts)
 	p.control, err = New(opts, slog.New(slog.NewTextHandler(p.log, nil)))

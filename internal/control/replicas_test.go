@@ -31,7 +31,7 @@ func TestAReplicaIsAPodOfTheControlPlane(t *testing.T) {
 	other.ServiceAccount = "lateen-node"
 	namesake.Namespace = "shop"
 	store := model.NewStore()
-	c := &Control{opts: Options{Namespace: "lateen-system"}, store: store}
+	c := &Control{opts: Options{Cluster: Cluster{Namespace: "lateen-system"}}, store: store}
 	c.verifier = still{tokens{"good": caller, "unbound": unbound, "earlier": earlier, "elsewhere": elsewhere, "other": other, "namesake": namesake}}
 	c.authorizer = &ca.NodeAuthorizer{TrustDomain: "cluster.local", Pods: store, Now: time.Now}
 	answer := func(token string) codes.Code {
