@@ -53,7 +53,7 @@ func (w *watch) next(resources, removals gate, budget int, now time.Time) *Respo
 		generation, complete = w.tellLog(b, resources)
 		if complete {
 			settled = gate{open: true, through: generation}
-			w.retained = nil
+			w.resumed.retained = nil
 			if w.removals == nil || w.tellLate(b, removals) && w.tellRemovals(b, removals) {
 				current = settled
 			}
@@ -62,7 +62,7 @@ func (w *watch) next(resources, removals gate, budget int, now time.Time) *Respo
 		// Policies that must go may wait for Addresses that wait for policies: those must not wait in turn.
 		if generation, complete = w.tellLog(b, resources); complete {
 			settled = gate{open: true, through: generation}
-			w.retained = nil
+			w.resumed.retained = nil
 		}
 	}
 
@@ -79,15 +79,15 @@ func (w *watch) next(resources, removals gate, budget int, now time.Time) *Respo
 
 // tellDeparted removes what the client kept over a reconnect and the mesh did not. It reports whether all was told.
 func (w *watch) tellDeparted(b *builder, removals gate) bool {
-	if len(w.departed) == 0 {
+	if len(w.resumed.departed) == 0 {
 		return true
 	}
-	if !removals.covers(w.departedGeneration) {
+	if !removals.covers(w.resumed.departedGeneration) {
 		return false
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.departed)) {
+	for _, name := range slices.Sorted(maps.Keys(w.resumed.departed)) {
 		if w.get(name) != nil {
-			delete(w.departed, name) // it is back, and from here on the log tells
+			delete(w.resumed.departed, name) // it is back, and from here on the log tells
 			continue
 		}
 		if !b.remove(name) {
@@ -100,13 +100,13 @@ func (w *watch) tellDeparted(b *builder, removals gate) bool {
 
 // forget notes that the client no longer has a name.
 func (w *watch) forget(name string) {
-	delete(w.departed, name)
-	delete(w.retained, name)
+	delete(w.resumed.departed, name)
+	delete(w.resumed.retained, name)
 	delete(w.held, name)
 	delete(w.given, name)
 	delete(w.broad, name)
 	delete(w.late, name)
-	delete(w.refused, name)
+	delete(w.complaints.refused, name)
 }
 
 // give sends a resource and notes what the client has of it now. It reports false if there is no room.
@@ -114,8 +114,8 @@ func (w *watch) give(b *builder, r *resourcelog.Resource) bool {
 	if !b.add(r) {
 		return false
 	}
-	delete(w.departed, r.Name)
-	delete(w.retained, r.Name) // what the client had is no longer what it has
+	delete(w.resumed.departed, r.Name)
+	delete(w.resumed.retained, r.Name) // what the client had is no longer what it has
 	delete(w.late, r.Name)
 	delete(w.broad, r.Name)
 	if r.Broad {
@@ -228,9 +228,9 @@ func (w *watch) tellRemovals(b *builder, removals gate) (complete bool) {
 }
 
 func (w *watch) tellResource(b *builder, r *resourcelog.Resource) bool {
-	delete(w.departed, r.Name) // it is back; if it goes again, the log tells
+	delete(w.resumed.departed, r.Name) // it is back; if it goes again, the log tells
 	if w.wildcard {
-		if version, has := w.retained[r.Name]; has && version == r.Version {
+		if version, has := w.resumed.retained[r.Name]; has && version == r.Version {
 			return true
 		}
 		return w.postpone(r) || w.give(b, r)
@@ -253,7 +253,7 @@ func (w *watch) tellRemoval(b *builder, e resourcelog.Event) bool {
 		return true
 	}
 	if w.wildcard {
-		if e.Position <= w.catchUp {
+		if e.Position <= w.resumed.catchUp {
 			return true
 		}
 	} else if _, has := w.held[e.Name]; !has {

@@ -2,6 +2,7 @@ package xds
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,6 +11,8 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+
+	"lateen.dev/lateen/internal/resourcelog"
 )
 
 // What is kept of a client's own words: maxComplaint bytes of one refusal, of which maxRead are looked through for names, and maxLabel
@@ -221,4 +224,55 @@ func clip(s string, most int) string {
 		}
 		return ' '
 	}, s))
+}
+
+// complaints are what a client of one type did not take.
+type complaints struct {
+	last *Nack
+	// refused are the names whose last version the client did not take, or may not have taken.
+	refused map[string]refusal
+}
+
+// refusal is a client's complaint about one version of a resource.
+type refusal struct {
+	nack    *Nack
+	version string
+	named   bool // else it may mean this one
+}
+
+// take records a complaint about the versions that a response brought.
+func (c *complaints) take(nack *Nack, versions map[string]string) {
+	c.last = nack
+	for _, name := range nack.Names {
+		c.refused[name] = refusal{nack, versions[name], true}
+	}
+	for _, name := range nack.Unnamed {
+		c.refused[name] = refusal{nack, versions[name], false}
+	}
+}
+
+// open lists the complaints that still hold, each with the names for which it does. One about a version that is no longer the mesh's is
+// over, although the client has not answered for the next yet. get returns the present version of a resource.
+func (c *complaints) open(get func(name string) *resourcelog.Resource) []Nack {
+	var out []Nack
+	at := map[*Nack]int{}
+	for _, name := range slices.Sorted(maps.Keys(c.refused)) {
+		nack := c.refused[name].nack
+		if r := get(name); r == nil || r.Version != c.refused[name].version {
+			continue
+		}
+		i, known := at[nack]
+		if !known {
+			i = len(out)
+			at[nack] = i
+			out = append(out, Nack{At: nack.At, Nonce: nack.Nonce, Message: nack.Message})
+		}
+		if c.refused[name].named {
+			out[i].Names = append(out[i].Names, name)
+			continue
+		}
+		out[i].Unnamed = append(out[i].Unnamed, name)
+		out[i].Others++
+	}
+	return out
 }

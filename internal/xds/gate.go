@@ -56,7 +56,7 @@ func (s *Session) gates(w *watch, now time.Time) (resources, removals gate) {
 // passed is the generation through which nothing that the client has of a type is to change any more.
 func (w *watch) passed() gate {
 	// Where no resource has to change first, a removal of another kind comes with what else changes of that, not after it.
-	if w.answered && w.outstanding == nil && w.lookups.len()+len(w.departed) == 0 {
+	if w.answered && w.outstanding == nil && w.lookups.len()+len(w.resumed.departed) == 0 {
 		if generation, ok := w.upToDate(); ok {
 			return gate{open: true, through: generation}
 		}

@@ -30,12 +30,7 @@ type watch struct {
 	held     map[string]string   // name → version of what such a client has
 	lookups  queue               // names that were just subscribed
 
-	// retained is what a reconnecting client said it has; it is needed until its first reading is complete.
-	retained map[string]string
-	// Removals up to position catchUp are told by departed, not by the log.
-	catchUp            uint64
-	departed           map[string]struct{}
-	departedGeneration uint64
+	resumed resumption
 
 	// given are the names that the client has, or may have, of a kind with an audience; nil for other kinds. A removal of any other name
 	// would tell the client of a resource that it may not have.
@@ -52,18 +47,19 @@ type watch struct {
 	// settled is the generation through which the client has answered for all resources; current is the same for removals, too.
 	settled, current gate
 
-	sent      uint64
-	lastNonce string
-	lastNack  *Nack
-	// refused are the names whose last version the client did not take, or may not have taken.
-	refused map[string]refusal
+	sent       uint64
+	lastNonce  string
+	complaints complaints
 }
 
-// refusal is a client's complaint about one version of a resource.
-type refusal struct {
-	nack    *Nack
-	version string
-	named   bool // else it may mean this one
+// resumption is what a client kept from an earlier stream.
+type resumption struct {
+	// retained is what a reconnecting client said it has; it is needed until its first reading is complete.
+	retained map[string]string
+	// Removals up to position catchUp are told by departed, not by the log.
+	catchUp            uint64
+	departed           map[string]struct{}
+	departedGeneration uint64
 }
 
 // outstanding is a response that the client has not answered yet.
@@ -76,7 +72,7 @@ type outstanding struct {
 
 func newWatch(l *resourcelog.Log, kind *resourcelog.Kind, caller resourcelog.Caller, node string, now time.Time) *watch {
 	w := &watch{log: l, kind: kind, caller: caller, node: node, since: now, cursor: l.Open(kind.TypeURL),
-		broad: map[string]struct{}{}, late: map[string]struct{}{}, refused: map[string]refusal{}}
+		broad: map[string]struct{}{}, late: map[string]struct{}{}, complaints: complaints{refused: map[string]refusal{}}}
 	if len(kind.RemovedAfter) > 0 {
 		w.removals = l.Open(kind.TypeURL)
 	}
@@ -111,11 +107,11 @@ func (w *watch) begin(req *discovery.DeltaDiscoveryRequest) {
 func (w *watch) startWildcard(retained map[string]string) {
 	w.wildcard = true
 	w.names, w.held, w.lookups = nil, nil, queue{}
-	w.retained = maps.Clone(retained)
+	w.resumed.retained = maps.Clone(retained)
 	w.cursor.Rewind()
-	w.catchUp, _ = w.log.Head(w.kind.TypeURL)
+	w.resumed.catchUp, _ = w.log.Head(w.kind.TypeURL)
 	if w.removals != nil {
-		w.removals.Seek(w.catchUp)
+		w.removals.Seek(w.resumed.catchUp)
 	}
 	w.depart(retained)
 }
@@ -124,7 +120,7 @@ func (w *watch) startWildcard(retained map[string]string) {
 func (w *watch) startNamed(retained map[string]string) {
 	w.wildcard = false
 	w.names, w.held = map[string]struct{}{}, map[string]string{}
-	w.retained, w.lookups = nil, queue{}
+	w.resumed.retained, w.lookups = nil, queue{}
 	head, _ := w.log.Head(w.kind.TypeURL)
 	w.cursor.Seek(head)
 	if w.removals != nil {
@@ -146,16 +142,16 @@ func (w *watch) startNamed(retained map[string]string) {
 // depart lists what the client has and the mesh no longer does, and what may hold for others than those that name it: a version that
 // is not the present one tells nothing of itself.
 func (w *watch) depart(retained map[string]string) {
-	w.departed = map[string]struct{}{}
+	w.resumed.departed = map[string]struct{}{}
 	w.broad, w.late = map[string]struct{}{}, map[string]struct{}{}
-	_, w.departedGeneration = w.log.Head(w.kind.TypeURL)
+	_, w.resumed.departedGeneration = w.log.Head(w.kind.TypeURL)
 	for name, version := range retained {
 		if w.given != nil {
 			w.given[name] = struct{}{}
 		}
 		r := w.get(name)
 		if r == nil {
-			w.departed[name] = struct{}{}
+			w.resumed.departed[name] = struct{}{}
 		}
 		if w.removals != nil && (r == nil || r.Broad || r.Version != version) {
 			w.broad[name] = struct{}{}
@@ -165,7 +161,7 @@ func (w *watch) depart(retained map[string]string) {
 
 // size is how many names the watch keeps because of what its client sent or asked for.
 func (w *watch) size() int {
-	return len(w.names) + len(w.held) + len(w.retained) + w.lookups.len()
+	return len(w.names) + len(w.held) + len(w.resumed.retained) + w.lookups.len()
 }
 
 // change adds and removes names; subscriptions of a request come before its cancellations.
@@ -224,7 +220,7 @@ func (w *watch) forgetUncovered() {
 			delete(w.held, n)
 			delete(w.broad, n)
 			delete(w.late, n)
-			delete(w.refused, n)
+			delete(w.complaints.refused, n)
 		}
 	}
 }
@@ -268,20 +264,14 @@ func (w *watch) settle(req *discovery.DeltaDiscoveryRequest, now time.Time) (nac
 	names := make([]string, 0, len(o.resources))
 	versions := make(map[string]string, len(o.resources))
 	for _, r := range o.resources {
-		delete(w.refused, r.Name) // what was said of an earlier version is over
+		delete(w.complaints.refused, r.Name) // what was said of an earlier version is over
 		names = append(names, r.Name)
 		versions[r.Name] = r.Version
 	}
 	if e := req.GetErrorDetail(); e != nil {
 		nack = complaint(e, names)
 		nack.At, nack.Nonce = now, o.nonce
-		w.lastNack = nack
-		for _, name := range nack.Names {
-			w.refused[name] = refusal{nack, versions[name], true}
-		}
-		for _, name := range nack.Unnamed {
-			w.refused[name] = refusal{nack, versions[name], false}
-		}
+		w.complaints.take(nack, versions)
 	}
 	// A client applies what is good of a response it refuses; to send it again would change nothing.
 	w.settled, w.current = o.settled, o.current
@@ -300,34 +290,8 @@ func (w *watch) state() State {
 	return State{
 		Type: w.kind.TypeURL, Wildcard: w.wildcard, Names: len(w.names),
 		SentGeneration: max(w.sent, w.current.through), AckedGeneration: w.current.through,
-		Nonce: w.lastNonce, Outstanding: w.outstanding != nil, SentAt: w.sentAt(), LastNack: w.lastNack, Refused: w.refusals(),
+		Nonce: w.lastNonce, Outstanding: w.outstanding != nil, SentAt: w.sentAt(), LastNack: w.complaints.last, Refused: w.complaints.open(w.get),
 	}
-}
-
-// refusals are the complaints that still hold, each with the names for which it does. One about a version that is no longer the
-// mesh's is over, although the client has not answered for the next yet.
-func (w *watch) refusals() []Nack {
-	var out []Nack
-	at := map[*Nack]int{}
-	for _, name := range slices.Sorted(maps.Keys(w.refused)) {
-		nack := w.refused[name].nack
-		if r := w.get(name); r == nil || r.Version != w.refused[name].version {
-			continue
-		}
-		i, known := at[nack]
-		if !known {
-			i = len(out)
-			at[nack] = i
-			out = append(out, Nack{At: nack.At, Nonce: nack.Nonce, Message: nack.Message})
-		}
-		if w.refused[name].named {
-			out[i].Names = append(out[i].Names, name)
-			continue
-		}
-		out[i].Unnamed = append(out[i].Unnamed, name)
-		out[i].Others++
-	}
-	return out
 }
 
 // upToDate says whether the log has nothing that this watch has not passed, and through which generation.
