@@ -56,17 +56,33 @@ type percentile struct {
 	Value      float64
 }
 
-// httpDocument is Fortio's fhttp.HTTPRunnerResults.
+// httpDocument is Fortio's fhttp.HTTPRunnerResults. The order of its fields, and of those that it embeds, is that of Fortio's JSON.
 type httpDocument struct {
 	document
-	RetCodes          map[string]int64
-	IPCountMap        map[string]int64
-	Insecure          bool
-	MTLS              bool
-	CACert            string
-	Cert              string
-	Key               string
-	UnixDomainSocket  string
+	RetCodes   map[string]int64
+	IPCountMap map[string]int64
+	tlsOptions
+	UnixDomainSocket string
+	httpOptions
+	Sizes           *histogram
+	HeaderSizes     *histogram
+	Sockets         []int64
+	SocketCount     int64
+	ConnectionStats *histogram
+	AbortOn         int
+}
+
+// tlsOptions is Fortio's fhttp.TLSOptions.
+type tlsOptions struct {
+	Insecure bool
+	MTLS     bool
+	CACert   string
+	Cert     string
+	Key      string
+}
+
+// httpOptions is Fortio's fhttp.HTTPOptions, but for its TLS options.
+type httpOptions struct {
 	URL               string
 	NumConnections    int
 	Compression       bool
@@ -88,12 +104,6 @@ type httpDocument struct {
 	NoResolveEachConn bool
 	Offset            time.Duration
 	Resolution        float64
-	Sizes             *histogram
-	HeaderSizes       *histogram
-	Sockets           []int64
-	SocketCount       int64
-	ConnectionStats   *histogram
-	AbortOn           int
 }
 
 // grpcDocument is Fortio's fgrpc.GRPCRunnerResults.

@@ -49,37 +49,55 @@ const (
 type Request struct {
 	Async, Save bool
 	Runner      string
-	// URL is as it was given; Target has its scheme and the address to resolve to.
-	URL    string
-	Target *url.URL
-	Labels string
+	Labels      string
+	Percentiles []float64
+	Resolution  float64
+	// InitialErrors lets the run begin where no connection to the target can be made: it is a result then, not an error.
+	InitialErrors bool
+	GRPC          GRPC
+	Pace
+	Destination
+	Message
+	Echoed
+}
+
+// Pace is how many requests a run sends, and when.
+type Pace struct {
 	// QPS is requests per second; negative means the maximum rate, a closed loop.
 	QPS float64
 	// Duration is how long to send; negative means until stopped. It does not count where Exactly is given.
 	Duration time.Duration
 	Exactly  int64
 	// Warmup is how long to send before that, unmeasured: a key of our own.
-	Warmup      time.Duration
-	Connections int
-	Percentiles []float64
-	Resolution  float64
-	Timeout     time.Duration
+	Warmup time.Duration
 	// Arrivals is uniform, poisson or jitter.
 	Arrivals string
-	// Reuse bounds the requests per connection; zero leaves connections open.
-	Reuse        [2]int
-	NoKeepalive  bool
-	Headers      []string
-	Method       string
-	Payload      string
+}
+
+// Destination is where requests go, and over which connections.
+type Destination struct {
+	// URL is as it was given; Target has its scheme and the address to resolve to.
+	URL          string
+	Target       *url.URL
 	Resolve      netip.Addr
 	H2, Insecure bool
-	GRPC         GRPC
-	// InitialErrors lets the run begin where no connection to the target can be made: it is a result then, not an error.
-	InitialErrors bool
+	Connections  int
+	// Reuse bounds the requests per connection; zero leaves connections open.
+	Reuse       [2]int
+	NoKeepalive bool
+	Timeout     time.Duration
+}
 
-	// What follows is only echoed: it does nothing here, since requests never wait for slow ones, there is one client, and
-	// errors are counted by kind.
+// Message is what each request holds.
+type Message struct {
+	Headers []string
+	Method  string
+	Payload string
+}
+
+// Echoed are keys that the result repeats and that do nothing here: requests never wait for slow ones, there is one client, and
+// errors are counted by kind.
+type Echoed struct {
 	Jitter, Uniform, NoCatchUp, LogErrors, StdClient, SequentialWarmup bool
 }
 
@@ -97,15 +115,17 @@ func ParseRequest(query url.Values, body []byte) (*Request, error) {
 		return nil, err
 	}
 	p := parser{v: v}
-	r := &Request{
-		URL: strings.TrimSpace(p.text("url")), Runner: p.text("runner"), Async: p.flag("async"), Save: p.flag("save"),
-		Labels: p.bounded("labels", maxLabels), Payload: p.bounded("payload", maxPayload), Method: p.text("X"),
-		QPS: p.number("qps", 0, -maxRate, maxRate), Resolution: p.number("r", 0, 0, mostWidth), Connections: int(p.count("c", maxConnections)), Exactly: p.count("n", maxRequests),
-		Timeout: p.duration("timeout", defaultTimeout), Warmup: p.duration("warmup", 0),
-		Jitter: p.flag("jitter"), Uniform: p.flag("uniform"), NoCatchUp: p.flag("nocatchup"), LogErrors: p.flag("log-errors"),
-		StdClient: p.flag("stdclient"), SequentialWarmup: p.flag("sequential-warmup"), H2: p.flag("h2"), Insecure: p.flag("https-insecure"),
-		GRPC: GRPC{Secure: p.flag("grpc-secure"), Ping: p.flag("ping"), PingDelay: p.duration("grpc-ping-delay", 0), Service: p.text("healthservice")},
-	}
+	r := &Request{}
+	// The first key that is refused is the one that is reported, so their order here is that of the reports.
+	r.URL, r.Runner, r.Async, r.Save = strings.TrimSpace(p.text("url")), p.text("runner"), p.flag("async"), p.flag("save")
+	r.Labels, r.Payload, r.Method = p.bounded("labels", maxLabels), p.bounded("payload", maxPayload), p.text("X")
+	r.QPS, r.Resolution = p.number("qps", 0, -maxRate, maxRate), p.number("r", 0, 0, mostWidth)
+	r.Connections, r.Exactly = int(p.count("c", maxConnections)), p.count("n", maxRequests)
+	r.Timeout, r.Warmup = p.duration("timeout", defaultTimeout), p.duration("warmup", 0)
+	r.Echoed = Echoed{Jitter: p.flag("jitter"), Uniform: p.flag("uniform"), NoCatchUp: p.flag("nocatchup"), LogErrors: p.flag("log-errors"),
+		StdClient: p.flag("stdclient"), SequentialWarmup: p.flag("sequential-warmup")}
+	r.H2, r.Insecure = p.flag("h2"), p.flag("https-insecure")
+	r.GRPC = GRPC{Secure: p.flag("grpc-secure"), Ping: p.flag("ping"), PingDelay: p.duration("grpc-ping-delay", 0), Service: p.text("healthservice")}
 	p.keep(func() error {
 		if r.QPS > 0 && r.QPS < leastRate {
 			return refusef("qps", "%g: write at least %g, or -1 for the maximum rate", r.QPS, leastRate)
