@@ -9,9 +9,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"lateen.dev/lateen/internal/osthread"
 )
 
 // threadNS is the network namespace of the calling thread.
@@ -27,7 +28,7 @@ func Create(path string) error {
 		return err
 	}
 	f.Close()
-	err = onThread(func() error {
+	err = osthread.Run(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("unshare network namespace: %w", err)
 		}
@@ -58,7 +59,7 @@ func Do(path string, f func() error) error {
 		return err
 	}
 	defer ns.Close()
-	return onThread(func() error {
+	return osthread.Run(func() error {
 		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("enter network namespace %s: %w", path, err)
 		}
@@ -105,26 +106,4 @@ func setGroup(gid uintptr) error {
 		return fmt.Errorf("take group %d for a socket: the kernel left it at %d; this needs root", gid, now)
 	}
 	return nil
-}
-
-// onThread runs f on a thread of its own which is given back to the runtime only if it is in its old namespace again.
-func onThread(f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		home, err := os.Open(threadNS)
-		if err != nil {
-			runtime.UnlockOSThread()
-			done <- err
-			return
-		}
-		defer home.Close()
-		err = f()
-		// A goroutine that ends while locked takes its thread with it: no code ever runs in the wrong namespace.
-		if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
-			runtime.UnlockOSThread()
-		}
-		done <- err
-	}()
-	return <-done
 }
