@@ -14,8 +14,7 @@ import (
 type conflicts struct {
 	addresses map[netip.Addr]*claimants // those that ServiceEntries ask for
 	blocks    map[netip.Prefix]*rangeClaimants
-	// For one batch only:
-	hosts map[string]*claimants
+	hosts     map[string]*claimants // for one batch only
 }
 
 func newConflicts() conflicts {
