@@ -3,10 +3,9 @@
 use std::net::IpAddr;
 
 use crate::authority::Authority;
-use crate::fields::{Field, Fields};
+use crate::fields::{Field, Fields, Line};
 use crate::known::Known;
 use crate::raw::Version;
-use crate::request::emit_lower;
 
 /// A CONNECT for a tunnel to an authority. It has neither a path nor content.
 #[derive(Debug, Clone)]
@@ -39,15 +38,27 @@ impl ConnectHead {
     }
 
     /// Gives the fields of an HTTP/2 CONNECT to `emit` (RFC 9113 §8.5).
-    pub fn http2(&self, mut emit: impl FnMut(Field<'_>)) {
+    pub fn http2(&self, emit: impl FnMut(Field<'_>)) {
+        self.http2_with(&mut Vec::new(), emit);
+    }
+
+    /// The same. `names` holds names that are put in lower case, for as long as the fields are used.
+    pub fn http2_with<'a>(&'a self, names: &'a mut Vec<u8>, mut emit: impl FnMut(Field<'a>)) {
         emit(Field::pseudo(":method", b"CONNECT"));
         emit(Field::pseudo(":authority", self.authority.as_bytes()));
-        emit_lower(&self.fields, emit);
+        self.fields.lower(names, emit);
     }
 
     /// Gives the fields of an HTTP/1 CONNECT to `emit`. The authority is the request target.
     pub fn http1(&self, mut emit: impl FnMut(Field<'_>)) {
         emit(Field::made(Known::Host, self.authority.as_bytes()));
         self.fields.iter().for_each(emit);
+    }
+
+    /// The same, with neighbours that arrived as lines of HTTP/1 in one piece.
+    pub fn http1_lines(&self, mut emit: impl FnMut(Line<'_>)) {
+        let host = Field::made(Known::Host, self.authority.as_bytes());
+        emit(Line::Field(host));
+        self.fields.lines(true, emit);
     }
 }

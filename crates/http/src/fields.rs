@@ -1,11 +1,13 @@
 //! Field lists: spans of the head's bytes, an index by number, and text that was added.
 
 mod edit;
+mod lines;
 mod view;
 
 use bytes::Bytes;
 
 use crate::known::{Known, NameSet};
+pub use lines::{Line, Lines};
 pub use view::Field;
 
 /// No position: the end of a chain.
@@ -48,7 +50,11 @@ impl Span {
 ///
 /// Names and values are spans of one buffer of at most 65,535 bytes. Removed fields are marked, not moved.
 #[derive(Clone)]
-pub struct Fields {
+pub struct Fields(Box<List>);
+
+/// The list itself. Heads are handed on several times, so it stays in one place.
+#[derive(Clone)]
+struct List {
     /// The head as it arrived. It keeps the read buffer alive.
     bytes: Bytes,
     /// Names and values that were added.
@@ -69,7 +75,7 @@ pub struct Fields {
 impl Fields {
     /// A list over `bytes` without fields.
     pub(crate) fn new(bytes: Bytes, room: usize) -> Fields {
-        Fields {
+        Fields(Box::new(List {
             bytes,
             added: Vec::new(),
             spans: Vec::with_capacity(room.min(MAX_SPANS)),
@@ -78,13 +84,13 @@ impl Fields {
             first: [END; 128],
             removed: 0,
             others: 0,
-        }
+        }))
     }
 
     /// The value of the first field of a number.
     #[inline]
     pub fn get(&self, name: Known) -> Option<&[u8]> {
-        let span = self.spans.get(self.first_of(name) as usize)?;
+        let span = self.0.spans.get(self.first_of(name) as usize)?;
         Some(self.value(span))
     }
 
@@ -92,7 +98,7 @@ impl Fields {
     pub fn all(&self, name: Known) -> impl Iterator<Item = &[u8]> {
         let mut at = self.first_of(name);
         std::iter::from_fn(move || {
-            let span = self.spans.get(at as usize)?;
+            let span = self.0.spans.get(at as usize)?;
             at = span.next;
             Some(self.value(span))
         })
@@ -101,12 +107,13 @@ impl Fields {
     /// True if there is a field of this number.
     #[inline]
     pub fn has(&self, name: Known) -> bool {
-        self.present.has(name)
+        self.0.present.has(name)
     }
 
     /// All fields.
     pub fn iter(&self) -> impl Iterator<Item = Field<'_>> {
-        self.spans
+        self.0
+            .spans
             .iter()
             .filter(|span| span.is_live())
             .map(|span| self.field(span))
@@ -114,7 +121,7 @@ impl Fields {
 
     /// The number of fields.
     pub fn len(&self) -> usize {
-        self.spans.len() - self.removed as usize
+        self.0.spans.len() - self.0.removed as usize
     }
 
     /// True if there are no fields.
@@ -124,43 +131,43 @@ impl Fields {
 
     /// The bytes of the head as it arrived.
     pub(crate) fn bytes(&self) -> &Bytes {
-        &self.bytes
+        &self.0.bytes
     }
 
     /// The numbers of `set` of which there are fields.
     #[inline]
     pub(crate) fn among(&self, set: NameSet) -> NameSet {
-        self.present.and(set)
+        self.0.present.and(set)
     }
 
     /// True if several fields have this number.
     #[inline]
     pub(crate) fn is_repeated(&self, name: Known) -> bool {
-        self.repeated.has(name)
+        self.0.repeated.has(name)
     }
 
     /// The numbers that several fields have.
     #[inline]
     pub(crate) fn repeated(&self) -> NameSet {
-        self.repeated
+        self.0.repeated
     }
 
     /// True if a name without a number may be in the list.
     #[inline]
     pub(crate) fn has_others(&self) -> bool {
-        self.others != 0
+        self.0.others != 0
     }
 
     #[inline]
     fn first_of(&self, name: Known) -> u8 {
-        self.first[name as usize & 127]
+        self.0.first[name as usize & 127]
     }
 
     #[inline]
     fn value(&self, span: &Span) -> &[u8] {
         let buffer = match span.flags & Span::VALUE_ADDED {
-            0 => &self.bytes[..],
-            _ => &self.added[..],
+            0 => &self.0.bytes[..],
+            _ => &self.0.added[..],
         };
         buffer
             .get(span.value as usize..span.value_end as usize)
@@ -170,9 +177,9 @@ impl Fields {
     #[inline]
     fn name(&self, span: &Span) -> &[u8] {
         let buffer = match (span.flags & Span::NAME_ADDED, span.known) {
-            (0, _) => &self.bytes[..],
+            (0, _) => &self.0.bytes[..],
             (_, Some(known)) => return known.as_str().as_bytes(),
-            (_, None) => &self.added[..],
+            (_, None) => &self.0.added[..],
         };
         buffer
             .get(span.name as usize..span.name_end as usize)

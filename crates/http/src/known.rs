@@ -39,7 +39,15 @@ impl Known {
     /// The number of a name that has no capital letters, as HTTP/2 demands (RFC 9113 §8.2).
     #[inline]
     pub fn of_lower(name: &[u8]) -> Option<Known> {
-        Known::of(name).filter(|known| known.as_str().as_bytes() == name)
+        let (front, back) = ends(name)?;
+        let entry = &ENTRIES[TABLE[slot(front, back, name.len(), MULTIPLIER)] as usize & 127];
+        let differs =
+            (front ^ entry.front) | (back ^ entry.back) | (name.len() as u64 ^ entry.length);
+        // The two words are all of a name of at most 16 bytes.
+        if differs != 0 || name.len() > 16 && name != entry.text {
+            return None;
+        }
+        Some(entry.known)
     }
 }
 

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::fields::{Fields, MAX_BYTES};
 use crate::known::{Known, NameSet};
+use crate::line::FieldLine;
 use crate::refusal::{Cause, Refusal};
 use crate::scan;
 use crate::status::Status;
@@ -105,11 +106,15 @@ impl Raw {
         else {
             return Err(Cause::Span);
         };
-        let known = Known::of(text);
+        let is_http2 = self.version == Version::Http2;
+        let known = match is_http2 {
+            true => Known::of_lower(text),
+            false => Known::of(text),
+        };
         if !scan::is_value(content) {
             return Err(known.map_or(Cause::Value, Cause::KnownValue));
         }
-        if self.version == Version::Http2 {
+        if is_http2 {
             if text.first() == Some(&b':') {
                 return self.pseudo_field(name, value);
             }
@@ -127,6 +132,25 @@ impl Raw {
             _ => value,
         };
         self.fields.arrive(name, value, known)
+    }
+
+    /// Takes fields that were judged when they were read.
+    #[inline]
+    fn lines(&mut self, lines: &[FieldLine]) -> Result<(), Cause> {
+        if self.fields.len() + lines.len() > self.limits.fields {
+            return Err(Cause::TooManyFields {
+                limit: self.limits.fields,
+            });
+        }
+        if lines
+            .last()
+            .is_some_and(|line| line.value().end > self.fields.bytes().len())
+        {
+            return Err(Cause::Span);
+        }
+        lines
+            .iter()
+            .try_for_each(|line| self.fields.arrive(line.name(), line.value(), line.known()))
     }
 
     /// Takes a pseudo-header field (RFC 9113 §8.3).
@@ -177,7 +201,6 @@ fn judge_http2(name: &[u8], known: Option<Known>, value: &[u8]) -> Result<(), Ca
                 Cause::Name
             });
         }
-        Some(known) if known.as_str().as_bytes() != name => return Err(Cause::NameCase),
         Some(known) if NameSet::FORBIDDEN_IN_HTTP2.has(known) => {
             return Err(Cause::Forbidden(known));
         }
@@ -239,6 +262,12 @@ impl RawRequest {
     pub fn field(&mut self, name: Range<usize>, value: Range<usize>) -> Result<(), Refusal> {
         self.0.field(name, value).map_err(Refusal::from)
     }
+
+    /// Takes fields of HTTP/1 that were read from the bytes of this head, which judged them.
+    #[inline]
+    pub fn lines(&mut self, lines: &[FieldLine]) -> Result<(), Refusal> {
+        self.0.lines(lines).map_err(Refusal::from)
+    }
 }
 
 /// The head of a response as a codec found it.
@@ -275,6 +304,12 @@ impl RawResponse {
     #[inline]
     pub fn field(&mut self, name: Range<usize>, value: Range<usize>) -> Result<(), Refusal> {
         self.raw.field(name, value).map_err(Refusal::response)
+    }
+
+    /// Takes fields of HTTP/1 that were read from the bytes of this head, which judged them.
+    #[inline]
+    pub fn lines(&mut self, lines: &[FieldLine]) -> Result<(), Refusal> {
+        self.raw.lines(lines).map_err(Refusal::response)
     }
 }
 

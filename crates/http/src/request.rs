@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::authority::Authority;
-use crate::fields::{Field, Fields};
+use crate::fields::{Field, Fields, Line};
 use crate::framing::{Asked, Length};
 use crate::known::{Known, NameSet};
 use crate::method::Method;
@@ -134,7 +134,13 @@ impl RequestHead {
 
     /// Gives the fields of an HTTP/2 request to `emit`, pseudo-header fields first (RFC 9113 §8.3.1). A WebSocket handshake
     /// becomes an extended CONNECT (RFC 8441 §4).
-    pub fn http2(&self, mut emit: impl FnMut(Field<'_>)) {
+    pub fn http2(&self, emit: impl FnMut(Field<'_>)) {
+        self.http2_with(&mut Vec::new(), emit);
+    }
+
+    /// The same. `names` holds names that are put in lower case, for as long as the fields are used.
+    #[inline]
+    pub fn http2_with<'a>(&'a self, names: &'a mut Vec<u8>, mut emit: impl FnMut(Field<'a>)) {
         let method = match self.upgrade {
             Some(_) => &Method::CONNECT,
             None => &self.method,
@@ -146,7 +152,7 @@ impl RequestHead {
         if self.upgrade.is_some() {
             emit(Field::pseudo(":protocol", b"websocket"));
         }
-        emit_lower(&self.fields, emit);
+        self.fields.lower(names, emit);
     }
 
     /// Gives the fields of an HTTP/1 request to `emit`, `host` first. The method and [`Path::target`] make the request line.
@@ -155,32 +161,51 @@ impl RequestHead {
     /// Transfer-Encoding is the writer's, by [`RequestHead::length`].
     #[must_use]
     pub fn http1(&self, key: Option<&WebSocketKey>, mut emit: impl FnMut(Field<'_>)) -> Option<()> {
+        self.parts(key, false, |line| {
+            if let Line::Field(field) = line {
+                emit(field);
+            }
+        })
+    }
+
+    /// The same, with neighbours that arrived as lines of HTTP/1 in one piece.
+    #[must_use]
+    #[inline]
+    pub fn http1_lines<'a>(
+        &'a self,
+        key: Option<&'a WebSocketKey>,
+        emit: impl FnMut(Line<'a>),
+    ) -> Option<()> {
+        self.parts(key, true, emit)
+    }
+
+    #[inline]
+    fn parts<'a>(
+        &'a self,
+        key: Option<&'a WebSocketKey>,
+        joins: bool,
+        mut emit: impl FnMut(Line<'a>),
+    ) -> Option<()> {
         let key = match &self.upgrade {
             Some(Upgrade::WebSocket { key: own }) => Some(own.as_ref().or(key)?),
             None => None,
         };
-        emit(Field::made(Known::Host, self.authority.as_bytes()));
-        self.fields.iter().for_each(&mut emit);
+        let mut made = |known, value| emit(Line::Field(Field::made(known, value)));
+        made(Known::Host, self.authority.as_bytes());
+        self.fields.lines(joins, &mut emit);
         let options: &[u8] = match (key, self.accepts_trailers) {
             (None, false) => return Some(()),
             (None, true) => b"te",
             (Some(_), false) => b"upgrade",
             (Some(_), true) => b"upgrade, te",
         };
-        emit(Field::made(Known::Connection, options));
+        let mut made = |known, value| emit(Line::Field(Field::made(known, value)));
+        made(Known::Connection, options);
         if let Some(key) = key {
-            emit(Field::made(Known::Upgrade, b"websocket"));
-            emit(Field::made(Known::SecWebsocketKey, key.as_bytes()));
+            made(Known::Upgrade, b"websocket");
+            made(Known::SecWebsocketKey, key.as_bytes());
         }
         Some(())
-    }
-}
-
-/// Gives fields with lower-case names to `emit`.
-pub(crate) fn emit_lower(fields: &Fields, mut emit: impl FnMut(Field<'_>)) {
-    let mut buffer = Vec::new();
-    for field in fields.iter() {
-        emit(field.in_lower_case(&mut buffer));
     }
 }
 

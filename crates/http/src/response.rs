@@ -1,14 +1,14 @@
 //! Canonical response heads, and their conversion to HTTP/1 and HTTP/2.
 
 use crate::downstream::PeerKind;
-use crate::fields::{Field, Fields};
+use crate::fields::{Field, Fields, Line};
 use crate::framing::{FramedResponse, Length};
 use crate::hop;
 use crate::known::Known;
 use crate::name::FieldName;
 use crate::raw::Version;
 use crate::refusal::{Cause, Refusal};
-use crate::request::{check_editable, emit_lower, set};
+use crate::request::{check_editable, set};
 use crate::scan;
 use crate::status::Status;
 use crate::trust;
@@ -115,31 +115,61 @@ impl ResponseHead {
     }
 
     /// Gives the fields of an HTTP/2 response to `emit`. Acceptance of a WebSocket is 200 there (RFC 8441 §4).
-    pub fn http2(&self, mut emit: impl FnMut(Field<'_>)) {
+    pub fn http2(&self, emit: impl FnMut(Field<'_>)) {
+        self.http2_with(&mut Vec::new(), emit);
+    }
+
+    /// The same. `names` holds names that are put in lower case, for as long as the fields are used.
+    #[inline]
+    pub fn http2_with<'a>(&'a self, names: &'a mut Vec<u8>, mut emit: impl FnMut(Field<'a>)) {
         let status = match self.status {
             Status::SWITCHING_PROTOCOLS => Status::OK,
             status => status,
         };
-        let code = status.code();
-        let digits = [code / 100, code / 10 % 10, code % 10].map(|digit| b'0' + digit as u8);
-        emit(Field::pseudo(":status", &digits));
-        emit_lower(&self.fields, emit);
+        emit(Field::pseudo(":status", status.digits()));
+        self.fields.lower(names, emit);
     }
 
     /// Gives the fields of an HTTP/1 response to `emit` and returns its status. `key` is the key of an HTTP/1 client that asked
     /// for a WebSocket; its acceptance is 101 there. Content-Length of [`Length::Known`] is among the fields; Transfer-Encoding is the writer's.
     pub fn http1(&self, key: Option<&WebSocketKey>, mut emit: impl FnMut(Field<'_>)) -> Status {
-        self.fields.iter().for_each(&mut emit);
+        self.parts(key, false, |line| {
+            if let Line::Field(field) = line {
+                emit(field);
+            }
+        });
+        self.http1_status(key)
+    }
+
+    /// The same, with neighbours that arrived as lines of HTTP/1 in one piece.
+    #[inline]
+    pub fn http1_lines(&self, key: Option<&WebSocketKey>, emit: impl FnMut(Line<'_>)) {
+        self.parts(key, true, emit);
+    }
+
+    /// The status of the answer in HTTP/1; see [`ResponseHead::http1`].
+    #[inline]
+    pub fn http1_status(&self, key: Option<&WebSocketKey>) -> Status {
+        match key.is_some() && self.opens_tunnel {
+            true => Status::SWITCHING_PROTOCOLS,
+            false => self.status,
+        }
+    }
+
+    #[inline]
+    fn parts(&self, key: Option<&WebSocketKey>, joins: bool, mut emit: impl FnMut(Line<'_>)) {
+        self.fields.lines(joins, &mut emit);
         let (Some(key), true) = (key, self.opens_tunnel) else {
-            return self.status;
+            return;
         };
-        emit(Field::made(Known::Connection, b"upgrade"));
-        emit(Field::made(Known::Upgrade, b"websocket"));
-        emit(Field::made(
-            Known::SecWebsocketAccept,
-            key.accept().as_bytes(),
-        ));
-        Status::SWITCHING_PROTOCOLS
+        let accept = key.accept();
+        for (known, value) in [
+            (Known::Connection, &b"upgrade"[..]),
+            (Known::Upgrade, b"websocket"),
+            (Known::SecWebsocketAccept, accept.as_bytes()),
+        ] {
+            emit(Line::Field(Field::made(known, value)));
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Byte classes of RFC 9110 §5.5, §5.6.2 and RFC 3986, and searches over them.
 
 /// True for control characters that a field value cannot have (RFC 9110 §5.5). HTAB is allowed, and so are bytes beyond ASCII.
-const fn is_control(byte: u8) -> bool {
+pub(crate) const fn is_control(byte: u8) -> bool {
     ((byte < 0x20) & (byte != b'\t')) | (byte == 0x7f)
 }
 
@@ -26,7 +26,31 @@ pub(crate) fn contains(bytes: &[u8], class: impl Fn(u8) -> bool) -> bool {
 /// True if `bytes` can be a field value once surrounding white space is gone (RFC 9110 §5.5).
 #[inline]
 pub(crate) fn is_value(bytes: &[u8]) -> bool {
-    !contains(bytes, is_control)
+    if bytes.len() >= 16 {
+        return !contains(bytes, is_control);
+    }
+    let has_low = match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+        (Some(front), Some(back)) => {
+            may_be_control(u64::from_le_bytes(*front)) | may_be_control(u64::from_le_bytes(*back))
+        }
+        _ => match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+            (Some(front), Some(back)) => may_be_control(
+                u64::from(u32::from_le_bytes(*front)) | u64::from(u32::from_le_bytes(*back)) << 32,
+            ),
+            _ => true,
+        },
+    };
+    !has_low || !bytes.iter().any(|&byte| is_control(byte))
+}
+
+/// True if one of eight bytes is a control character or HTAB.
+#[inline(always)]
+const fn may_be_control(word: u64) -> bool {
+    const ONES: u64 = u64::MAX / 0xff;
+    const HIGH: u64 = ONES << 7;
+    let delete = word ^ (ONES * 0x7f);
+    let low = word.wrapping_sub(ONES * 0x20) & !word;
+    (low | (delete.wrapping_sub(ONES) & !delete)) & HIGH != 0
 }
 
 /// True if `bytes` is a token (RFC 9110 §5.6.2).
@@ -81,7 +105,7 @@ pub(crate) const fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-static TOKEN: [bool; 256] = {
+pub(crate) static TOKEN: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;
     while byte < 256 {

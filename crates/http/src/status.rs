@@ -48,6 +48,26 @@ impl Status {
         self.0
     }
 
+    /// The number's three digits.
+    pub fn digits(self) -> &'static [u8; 3] {
+        static DIGITS: [[u8; 3]; 900] = {
+            let mut digits = [[0; 3]; 900];
+            let mut n = 0;
+            while n < digits.len() {
+                let code = n + 100;
+                let ten = (code / 10 % 10) as u8;
+                digits[n] = [
+                    b'0' + (code / 100) as u8,
+                    b'0' + ten,
+                    b'0' + (code % 10) as u8,
+                ];
+                n += 1;
+            }
+            digits
+        };
+        &DIGITS[usize::from(self.0 - 100)]
+    }
+
     /// The number's class, 1 to 5. A code of 600 or more counts as 5 (RFC 9110 §15).
     pub const fn class(self) -> u8 {
         match self.0 / 100 {

@@ -30,42 +30,42 @@ impl Fields {
 
     #[inline]
     fn push(&mut self, mut span: Span) -> Result<(), Cause> {
-        let at = self.spans.len();
+        let at = self.0.spans.len();
         if at >= MAX_SPANS {
             return Err(Cause::TooManyFields { limit: MAX_SPANS });
         }
         match span.known {
-            None => self.others += 1,
-            Some(known) if self.present.has(known) => {
-                self.repeated.insert(known);
+            None => self.0.others += 1,
+            Some(known) if self.0.present.has(known) => {
+                self.0.repeated.insert(known);
                 let first = self.first_of(known) as usize;
-                if let Some(first) = self.spans.get_mut(first) {
+                if let Some(first) = self.0.spans.get_mut(first) {
                     let tail = std::mem::replace(&mut first.tail, at as u8) as usize;
-                    if let Some(tail) = self.spans.get_mut(tail) {
+                    if let Some(tail) = self.0.spans.get_mut(tail) {
                         tail.next = at as u8;
                     }
                 }
             }
             Some(known) => {
-                self.present.insert(known);
-                self.first[known as usize & 127] = at as u8;
+                self.0.present.insert(known);
+                self.0.first[known as usize & 127] = at as u8;
                 span.tail = at as u8;
             }
         }
-        self.spans.push(span);
+        self.0.spans.push(span);
         Ok(())
     }
 
     /// Copies a text behind the added ones.
     fn append(&mut self, parts: &[&[u8]]) -> Result<Range<u16>, Cause> {
-        let start = self.added.len();
+        let start = self.0.added.len();
         let length: usize = parts.iter().map(|part| part.len()).sum();
         if start + length > MAX_BYTES {
             return Err(Cause::NoRoom);
         }
         parts
             .iter()
-            .for_each(|part| self.added.extend_from_slice(part));
+            .for_each(|part| self.0.added.extend_from_slice(part));
         Ok(start as u16..(start + length) as u16)
     }
 
@@ -106,18 +106,18 @@ impl Fields {
     /// Gives the first field of a number this value and removes the others. Without one, adds one.
     pub(crate) fn set(&mut self, known: Known, parts: &[&[u8]]) -> Result<(), Cause> {
         let first = self.first_of(known) as usize;
-        if first >= self.spans.len() {
+        if first >= self.0.spans.len() {
             return self.add(known, parts);
         }
         let value = self.append(parts)?;
         let mut rest = END;
-        if let Some(span) = self.spans.get_mut(first) {
+        if let Some(span) = self.0.spans.get_mut(first) {
             (span.value, span.value_end) = (value.start, value.end);
             span.flags |= Span::VALUE_ADDED;
             span.tail = first as u8;
             rest = std::mem::replace(&mut span.next, END);
         }
-        self.repeated.remove(known);
+        self.0.repeated.remove(known);
         self.remove_chain(rest);
         Ok(())
     }
@@ -141,18 +141,18 @@ impl Fields {
 
     /// Removes all fields of a number.
     pub(crate) fn remove(&mut self, known: Known) {
-        if self.present.has(known) {
-            let first = std::mem::replace(&mut self.first[known as usize & 127], END);
-            self.present.remove(known);
-            self.repeated.remove(known);
+        if self.0.present.has(known) {
+            let first = std::mem::replace(&mut self.0.first[known as usize & 127], END);
+            self.0.present.remove(known);
+            self.0.repeated.remove(known);
             self.remove_chain(first);
         }
     }
 
     fn remove_chain(&mut self, mut at: u8) {
-        while let Some(span) = self.spans.get_mut(at as usize) {
+        while let Some(span) = self.0.spans.get_mut(at as usize) {
             span.flags |= Span::REMOVED;
-            self.removed += 1;
+            self.0.removed += 1;
             at = span.next;
         }
     }
@@ -168,18 +168,18 @@ impl Fields {
 
     /// Removes the fields without a number whose names `is_unwanted` names. Returns how many.
     pub(crate) fn remove_others(&mut self, is_unwanted: impl Fn(&[u8]) -> bool) -> usize {
-        let before = self.removed;
+        let before = self.0.removed;
         if !self.has_others() {
             return 0;
         }
-        for at in 0..self.spans.len() {
-            let span = self.spans[at];
+        for at in 0..self.0.spans.len() {
+            let span = self.0.spans[at];
             if span.known.is_none() && span.is_live() && is_unwanted(self.name(&span)) {
-                self.spans[at].flags |= Span::REMOVED;
-                self.removed += 1;
+                self.0.spans[at].flags |= Span::REMOVED;
+                self.0.removed += 1;
             }
         }
-        (self.removed - before) as usize
+        (self.0.removed - before) as usize
     }
 
     /// Removes all fields of a name.

@@ -38,25 +38,9 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The same field with its name in lower case. `buffer` holds the text if the name is neither known nor in lower case.
-    pub(crate) fn in_lower_case<'b>(self, buffer: &'b mut Vec<u8>) -> Field<'b>
-    where
-        'a: 'b,
-    {
-        let name: &'b [u8] = match self.known {
-            Some(known) => known.as_str().as_bytes(),
-            None if self.name.iter().any(u8::is_ascii_uppercase) => {
-                buffer.clear();
-                buffer.extend(self.name.iter().map(u8::to_ascii_lowercase));
-                buffer
-            }
-            None => self.name,
-        };
-        Field {
-            name,
-            value: self.value,
-            known: self.known,
-        }
+    /// True if the name has no number, but a capital letter.
+    fn has_capitals(&self) -> bool {
+        self.known.is_none() && self.name.iter().any(u8::is_ascii_uppercase)
     }
 
     /// The name. Over HTTP/1 it arrives in any case of letters.
@@ -83,6 +67,25 @@ impl fmt::Debug for Field<'_> {
 }
 
 impl Fields {
+    /// Gives the fields with lower-case names to `emit`. `names` holds those that arrived otherwise and have no number.
+    pub(crate) fn lower<'a>(&'a self, names: &'a mut Vec<u8>, mut emit: impl FnMut(Field<'a>)) {
+        names.clear();
+        if self.has_others() {
+            for field in self.iter().filter(Field::has_capitals) {
+                names.extend(field.name.iter().map(u8::to_ascii_lowercase));
+            }
+        }
+        let mut lowered = &names[..];
+        for mut field in self.iter() {
+            if let Some(known) = field.known {
+                field.name = known.as_str().as_bytes();
+            } else if !lowered.is_empty() && field.has_capitals() {
+                (field.name, lowered) = lowered.split_at(field.name.len());
+            }
+            emit(field);
+        }
+    }
+
     /// The values of all fields of a name: by number if it has one, else by comparison without regard to case.
     pub fn named<'a>(&'a self, name: &'a FieldName) -> impl Iterator<Item = &'a [u8]> {
         let known = name.known();

@@ -11,6 +11,12 @@ macro_rules! known {
         }
         pub(crate) const TEXTS: [&str; COUNT] = [$($text),*];
         pub(crate) const ALL: &[Known] = &[$(Known::$name),*];
+
+        impl Known {
+            /// All of them, by number.
+            pub const ALL: &'static [Known] = ALL;
+        }
+
         /// How many names there are.
         pub(crate) const COUNT: usize = [$(Known::$name),*].len();
     };

@@ -92,6 +92,10 @@ impl NameSet {
         Known::Upgrade,
     ]);
 
+    /// Fields that a writer of HTTP/1 makes itself or must look at: framing, persistence, upgrades and the host.
+    pub(crate) const OF_WRITERS: NameSet =
+        NameSet::HOP_BY_HOP.or(NameSet::of(&[Known::ContentLength, Known::Host]));
+
     /// `x-envoy-*`.
     pub(crate) const ENVOY: NameSet = NameSet::with_prefix(b"x-envoy-");
 

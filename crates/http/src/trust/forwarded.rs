@@ -23,6 +23,13 @@ pub(super) fn client_address(fields: &Fields, trust: &Trust, downstream: &Downst
     if !fields.has(Known::XForwardedFor) {
         return downstream.address;
     }
+    if !fields.is_repeated(Known::XForwardedFor) {
+        let value = fields.get(Known::XForwardedFor).unwrap_or_default();
+        let element = scan::elements(value).nth_back(back);
+        return element
+            .and_then(parse_address)
+            .unwrap_or(downstream.address);
+    }
     let elements = || fields.all(Known::XForwardedFor).flat_map(scan::elements);
     let count = elements().count();
     let element = count.checked_sub(back + 1);
