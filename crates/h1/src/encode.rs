@@ -1,6 +1,7 @@
 //! Writer of heads, content and trailers (RFC 9112 §2 to §7). It makes the framing and Connection fields itself.
 
 use bytes::Bytes;
+use lateen_http::Line;
 
 use crate::error::WriteError;
 use crate::fields::Field;
@@ -25,25 +26,83 @@ pub(crate) struct Written {
     te: bool,
 }
 
-/// Writes the caller's fields of a head.
-pub(crate) fn fields<'a>(
-    out: &mut Vec<u8>,
-    fields: impl IntoIterator<Item = Field<'a>>,
-) -> Result<Written, WriteError> {
-    let mut written = Written::default();
-    for field in fields {
+/// Writer of the fields of one head. The first fault of a field refuses the head.
+#[derive(Debug)]
+pub struct FieldWriter<'a> {
+    out: &'a mut Vec<u8>,
+    written: Written,
+    fault: Option<WriteError>,
+}
+
+impl FieldWriter<'_> {
+    /// Writes a field. Fields for framing and persistence are refused: they are made from the message's length.
+    #[inline]
+    pub fn field(&mut self, field: Field<'_>) {
         match field.number() {
             Name::Other => {}
-            number if number.is_made_by_the_writer() => return Err(WriteError::ReservedField),
-            Name::Host if !crate::target::is_host(field.value()) => return Err(WriteError::Host),
-            Name::Host => written.hosts += 1,
-            Name::Upgrade => written.upgrade |= !field.value().is_empty(),
-            Name::Te => written.te = true,
+            number if number.is_made_by_the_writer() => {
+                return self.fail(WriteError::ReservedField);
+            }
+            Name::Host if !crate::target::is_host(field.value()) => {
+                return self.fail(WriteError::Host);
+            }
+            Name::Host => self.written.hosts += 1,
+            Name::Upgrade => self.written.upgrade |= !field.value().is_empty(),
+            Name::Te => self.written.te = true,
             _ => {}
         }
-        field.write(out);
+        field.write(self.out);
     }
-    Ok(written)
+
+    /// Writes fields of the message model, which were judged when they came. Those for framing and persistence are left out:
+    /// they are made from the message's length.
+    #[inline]
+    pub fn line(&mut self, line: Line<'_>) {
+        match line {
+            Line::Lines(lines) => self.out.extend_from_slice(lines.as_bytes()),
+            Line::Field(field) => {
+                let number = field.known().map_or(Name::Other, Name::of_known);
+                if number == Name::Other && field.name().first() == Some(&b':') {
+                    return self.fail(WriteError::Field);
+                }
+                if !number.is_made_by_the_writer() {
+                    self.field(Field::judged(field.name(), field.value(), number));
+                }
+            }
+        }
+    }
+
+    /// Refuses the head.
+    #[cold]
+    pub fn fail(&mut self, fault: WriteError) {
+        self.fault.get_or_insert(fault);
+    }
+}
+
+/// Has the caller write the fields of a head.
+#[inline]
+pub(crate) fn fields(
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&mut FieldWriter<'_>),
+) -> Result<Written, WriteError> {
+    let mut writer = FieldWriter {
+        out,
+        written: Written::default(),
+        fault: None,
+    };
+    write(&mut writer);
+    match writer.fault {
+        Some(fault) => Err(fault),
+        None => Ok(writer.written),
+    }
+}
+
+/// Writes fields that are at hand.
+#[inline]
+pub(crate) fn all<'a>(
+    fields: impl IntoIterator<Item = Field<'a>>,
+) -> impl FnOnce(&mut FieldWriter<'_>) {
+    move |writer| fields.into_iter().for_each(|field| writer.field(field))
 }
 
 /// Ends a head: framing, Connection and the empty line. `persistence` is `close`, `keep-alive` or empty.

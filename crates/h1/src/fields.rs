@@ -1,34 +1,25 @@
 //! Fields of a header or trailer section, as spans of the bytes in which they arrived.
 
 use bytes::Bytes;
+use lateen_http::FieldLine;
 
 use crate::error::WriteError;
 use crate::name::Name;
 use crate::scan;
-
-/// Positions of one field within the section's buffer. A section has at most 65,535 bytes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Span {
-    pub(crate) name: u16,
-    pub(crate) colon: u16,
-    pub(crate) value: u16,
-    pub(crate) end: u16,
-    pub(crate) number: Name,
-}
 
 /// A field section (RFC 9110 §5) in order of arrival. Names keep the peer's case; compare them without regard to case.
 #[derive(Debug, Clone, Default)]
 pub struct Fields {
     /// The whole section, with the start line of a head. It keeps the read buffer alive of which it is a part.
     pub(crate) bytes: Bytes,
-    pub(crate) spans: Vec<Span>,
+    pub(crate) lines: Vec<FieldLine>,
 }
 
 impl Fields {
     /// All fields.
     #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Field<'_>> {
-        self.spans.iter().map(|span| self.field(span))
+        self.lines.iter().map(|line| self.field(line))
     }
 
     /// The value of the first field of this name, in any case of letters.
@@ -48,12 +39,12 @@ impl Fields {
 
     /// The number of fields.
     pub fn len(&self) -> usize {
-        self.spans.len()
+        self.lines.len()
     }
 
     /// True if the section has no fields.
     pub fn is_empty(&self) -> bool {
-        self.spans.is_empty()
+        self.lines.is_empty()
     }
 
     /// The section as it arrived, with the start line of a head.
@@ -61,22 +52,25 @@ impl Fields {
         &self.bytes
     }
 
+    /// The places of the fields within the section.
     #[inline]
-    fn field(&self, span: &Span) -> Field<'_> {
-        let (name, colon) = (span.name as usize, span.colon as usize);
-        let (value, end) = (span.value as usize, span.end as usize);
+    pub fn lines(&self) -> &[FieldLine] {
+        &self.lines
+    }
+
+    #[inline]
+    fn field(&self, line: &FieldLine) -> Field<'_> {
+        let (name, value) = (line.name(), line.value());
         // With one space behind the colon and none behind the value the line is written as it came.
-        let is_plain =
-            value == colon + 2 && self.bytes[colon + 1] == b' ' && self.bytes[end] == b'\r';
+        let is_plain = value.start == name.end + 2
+            && self.bytes[name.end + 1] == b' '
+            && self.bytes[value.end] == b'\r';
+        let whole = name.start..value.end + 2;
         Field {
-            name: &self.bytes[name..colon],
-            value: &self.bytes[value..end],
-            line: if is_plain {
-                &self.bytes[name..end + 2]
-            } else {
-                &[]
-            },
-            number: span.number,
+            name: &self.bytes[name],
+            value: &self.bytes[value],
+            line: if is_plain { &self.bytes[whole] } else { &[] },
+            number: line.known().map_or(Name::Other, Name::of_known),
         }
     }
 }
@@ -107,6 +101,17 @@ impl<'a> Field<'a> {
             line: &[],
             number: Name::of(name),
         })
+    }
+
+    /// A field whose name and value were judged.
+    #[inline]
+    pub(crate) fn judged(name: &'a [u8], value: &'a [u8], number: Name) -> Field<'a> {
+        Field {
+            name,
+            value,
+            line: &[],
+            number,
+        }
     }
 
     /// The name, as sent.

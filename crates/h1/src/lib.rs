@@ -51,6 +51,7 @@ mod tunnel;
 
 pub use client::ClientConnection;
 pub use config::Config;
+pub use encode::FieldWriter;
 pub use error::{Error, WriteError};
 pub use event::{ClientEvent, ServerEvent};
 pub use fields::{Field, Fields};

@@ -1,5 +1,7 @@
 //! Numbers of the field names that this crate acts on. All other names are [`Name::Other`].
 
+use lateen_http::Known;
+
 /// A field name that framing, routing or trailers depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -64,6 +66,31 @@ impl Name {
             .map_or(Other, |(_, number)| *number)
     }
 
+    /// The number of a name of the message model.
+    #[inline]
+    pub(crate) fn of_known(known: Known) -> Name {
+        match known {
+            Known::Authorization => Name::Authorization,
+            Known::Connection => Name::Connection,
+            Known::ContentEncoding => Name::ContentEncoding,
+            Known::ContentLength => Name::ContentLength,
+            Known::ContentRange => Name::ContentRange,
+            Known::ContentType => Name::ContentType,
+            Known::Cookie => Name::Cookie,
+            Known::Expect => Name::Expect,
+            Known::Host => Name::Host,
+            Known::KeepAlive => Name::KeepAlive,
+            Known::ProxyAuthorization => Name::ProxyAuthorization,
+            Known::ProxyConnection => Name::ProxyConnection,
+            Known::SetCookie => Name::SetCookie,
+            Known::Te => Name::Te,
+            Known::Trailer => Name::Trailer,
+            Known::TransferEncoding => Name::TransferEncoding,
+            Known::Upgrade => Name::Upgrade,
+            _ => Name::Other,
+        }
+    }
+
     /// True for fields that the writer makes itself: framing and the connection's persistence.
     pub(crate) fn is_made_by_the_writer(self) -> bool {
         use Name::*;
@@ -83,6 +110,19 @@ impl Name {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_message_model_knows_all_of_them() {
+        for known in Known::ALL {
+            let name = known.as_str().as_bytes();
+            assert_eq!(Name::of_known(*known), Name::of(name), "{known:?}");
+        }
+        let numbers = Known::ALL.iter().map(|known| Name::of_known(*known));
+        let mut numbers: Vec<u8> = numbers.map(|name| name as u8).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), Name::Upgrade as usize + 1);
+    }
 
     #[test]
     fn names_are_known_in_any_case() {

@@ -4,10 +4,11 @@
 //! judged, so the cuts of the input change neither the result nor the error. Each byte is read at most three times.
 
 use bytes::{Buf, Bytes, BytesMut};
+use lateen_http::FieldLine;
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::fields::{Fields, Span};
+use crate::fields::Fields;
 use crate::name::Name;
 use crate::scan;
 
@@ -74,7 +75,7 @@ struct Progress<K> {
     at: usize,
     /// Field lines so far, dropped ones included.
     lines: u16,
-    spans: Vec<Span>,
+    fields: Vec<FieldLine>,
 }
 
 /// A section that is being read.
@@ -169,28 +170,30 @@ impl<K: Kind> Progress<K> {
     #[inline]
     fn lines(&mut self, view: &[u8], config: &Config) -> Result<(), Stop> {
         self.kind.start(view, &mut self.at, config)?;
-        if self.spans.capacity() == 0 {
-            self.spans = Vec::with_capacity(USUAL_FIELDS);
+        if self.fields.capacity() == 0 {
+            self.fields = Vec::with_capacity(USUAL_FIELDS);
         }
-        loop {
-            let colon = scan::token(view, self.at);
-            if colon == self.at && view[colon..].starts_with(b"\r\n") {
-                self.at += 2;
-                return Ok(());
-            }
-            let (span, next) = field_line(view, self.at, colon)?;
+        while let Some((line, next)) = FieldLine::read(view, self.at) {
             if self.lines == config.max_fields {
                 return Err(Stop::Fault(Error::TooManyFields));
             }
             self.lines += 1;
-            let value = &view[span.value as usize..span.end as usize];
-            if span.number == Name::Other
-                || self.kind.field(span.number, value).map_err(Stop::Fault)?
+            let number = line.known().map_or(Name::Other, Name::of_known);
+            if number == Name::Other
+                || self
+                    .kind
+                    .field(number, &view[line.value()])
+                    .map_err(Stop::Fault)?
             {
-                self.spans.push(span);
+                self.fields.push(line);
             }
             self.at = next;
         }
+        if view[self.at..].starts_with(b"\r\n") {
+            self.at += 2;
+            return Ok(());
+        }
+        Err(no_line(view, self.at))
     }
 
     /// Hands the section out and begins the next one.
@@ -200,7 +203,7 @@ impl<K: Kind> Progress<K> {
             done.kind,
             Fields {
                 bytes,
-                spans: done.spans,
+                lines: done.fields,
             },
         )
     }
@@ -214,37 +217,15 @@ impl<K: Kind> Progress<K> {
     }
 }
 
-/// Reads the field line at `start`, whose name ends at `colon` (RFC 9112 §5), and says where the next line begins.
-#[inline]
-fn field_line(view: &[u8], start: usize, colon: usize) -> Result<(Span, usize), Stop> {
+/// The fault of the line at `start`, which is no field line, or has not arrived as a whole (RFC 9112 §5).
+#[cold]
+fn no_line(view: &[u8], start: usize) -> Stop {
+    let colon = scan::token(view, start);
     if colon == start || view.get(colon) != Some(&b':') {
-        return Err(bad_name(view, start, colon));
+        return bad_name(view, start, colon);
     }
-    let mut value = colon + 1;
-    while let Some(b' ' | b'\t') = view.get(value) {
-        value += 1;
-    }
-    let line_end = scan::control(view, value);
-    let Some(b"\r\n") = view.get(line_end..line_end + 2) else {
-        return Err(Stop::control(
-            view,
-            start,
-            line_end,
-            Error::ControlCharacter,
-        ));
-    };
-    let mut end = line_end;
-    while end > value && matches!(view[end - 1], b' ' | b'\t') {
-        end -= 1;
-    }
-    let span = Span {
-        name: start as u16,
-        colon: colon as u16,
-        value: value as u16,
-        end: end as u16,
-        number: Name::of(&view[start..colon]),
-    };
-    Ok((span, line_end + 2))
+    let end = scan::control(view, colon + 1);
+    Stop::control(view, start, end, Error::ControlCharacter)
 }
 
 /// The fault of a line whose name ends at `end`, but not with a colon.

@@ -263,7 +263,7 @@ impl RawRequest {
         self.0.field(name, value).map_err(Refusal::from)
     }
 
-    /// Takes fields of HTTP/1 that were read from the bytes of this head, which judged them.
+    /// Takes fields of HTTP/1. [`FieldLine::read`] has read them from the bytes of this head, and so judged them.
     #[inline]
     pub fn lines(&mut self, lines: &[FieldLine]) -> Result<(), Refusal> {
         self.0.lines(lines).map_err(Refusal::from)
@@ -306,7 +306,7 @@ impl RawResponse {
         self.raw.field(name, value).map_err(Refusal::response)
     }
 
-    /// Takes fields of HTTP/1 that were read from the bytes of this head, which judged them.
+    /// Takes fields of HTTP/1. [`FieldLine::read`] has read them from the bytes of this head, and so judged them.
     #[inline]
     pub fn lines(&mut self, lines: &[FieldLine]) -> Result<(), Refusal> {
         self.raw.lines(lines).map_err(Refusal::response)

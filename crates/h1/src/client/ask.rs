@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{ClientConnection, Inbound, Open};
-use crate::encode::{self, Announced};
+use crate::encode::{self, Announced, FieldWriter};
 use crate::error::WriteError;
 use crate::fields::Field;
 use crate::framing::Length;
@@ -21,6 +21,18 @@ impl ClientConnection {
         target: &[u8],
         fields: impl IntoIterator<Item = Field<'a>>,
         length: Length,
+    ) -> Result<(), WriteError> {
+        self.request_with(method, target, length, encode::all(fields))
+    }
+
+    /// The same, with fields that `write` gives to the writer.
+    #[inline]
+    pub fn request_with(
+        &mut self,
+        method: &[u8],
+        target: &[u8],
+        length: Length,
+        write: impl FnOnce(&mut FieldWriter<'_>),
     ) -> Result<(), WriteError> {
         match self.inbound {
             Inbound::Idle => {}
@@ -52,7 +64,7 @@ impl ClientConnection {
             out.push(b' ');
             out.extend_from_slice(target);
             out.extend_from_slice(b" HTTP/1.1\r\n");
-            let written = encode::fields(out, fields)?;
+            let written = encode::fields(out, write)?;
             if written.hosts != 1 {
                 return Err(WriteError::Host);
             }

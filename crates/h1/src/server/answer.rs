@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{Answer, Inbound, ServerConnection};
-use crate::encode::{self, Announced};
+use crate::encode::{self, Announced, FieldWriter};
 use crate::error::WriteError;
 use crate::fields::Field;
 use crate::framing::{Length, Version};
@@ -26,7 +26,7 @@ impl ServerConnection {
         }
         self.output.small(|out| {
             encode::status_line(out, status);
-            let written = encode::fields(out, fields)?;
+            let written = encode::fields(out, encode::all(fields))?;
             encode::end_head(out, &written, "", Announced::Nothing, None);
             Ok(())
         })?;
@@ -47,6 +47,17 @@ impl ServerConnection {
         fields: impl IntoIterator<Item = Field<'a>>,
         length: Length,
     ) -> Result<(), WriteError> {
+        self.respond_with(status, length, encode::all(fields))
+    }
+
+    /// The same, with fields that `write` gives to the writer.
+    #[inline]
+    pub fn respond_with(
+        &mut self,
+        status: u16,
+        length: Length,
+        write: impl FnOnce(&mut FieldWriter<'_>),
+    ) -> Result<(), WriteError> {
         if self.answer != Answer::Due {
             return Err(WriteError::State);
         }
@@ -57,7 +68,7 @@ impl ServerConnection {
             _ => return Err(WriteError::Status),
         };
         if switches {
-            return self.switch(status, fields, length);
+            return self.switch(status, length, write);
         }
         let (announced, told) = self.announce(status, length)?;
         let persists = self.persists() && announced != Announced::UntilClose;
@@ -68,7 +79,7 @@ impl ServerConnection {
         };
         self.output.small(|out| {
             encode::status_line(out, status);
-            let written = encode::fields(out, fields)?;
+            let written = encode::fields(out, write)?;
             encode::end_head(out, &written, persistence, announced, told);
             Ok(())
         })?;
@@ -119,11 +130,11 @@ impl ServerConnection {
         self.open.persists && !self.closing && !is_ambiguous && !is_refused_switch
     }
 
-    fn switch<'a>(
+    fn switch(
         &mut self,
         status: u16,
-        fields: impl IntoIterator<Item = Field<'a>>,
         length: Length,
+        write: impl FnOnce(&mut FieldWriter<'_>),
     ) -> Result<(), WriteError> {
         let is_asked = self.open.is_connect || self.open.asks_for_upgrade;
         let is_upgrade = status == 101;
@@ -138,7 +149,7 @@ impl ServerConnection {
         }
         self.output.small(|out| {
             encode::status_line(out, status);
-            let written = encode::fields(out, fields)?;
+            let written = encode::fields(out, write)?;
             if is_upgrade && !written.upgrade {
                 return Err(WriteError::Upgrade);
             }
