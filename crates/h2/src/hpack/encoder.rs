@@ -45,6 +45,11 @@ impl<'a> Field<'a> {
         Field::numbered(Some(known), known.as_str().as_bytes(), value.as_ref())
     }
 
+    /// The same, of a name that has no number: nothing is looked up. A name that has one is sent in full.
+    pub fn unnumbered(name: &'a [u8], value: &'a [u8]) -> Self {
+        Field::numbered(None, name, value)
+    }
+
     /// A field as it was received, to be sent on.
     pub fn of(line: FieldLine<'a>) -> Self {
         Field::numbered(line.known, line.name, line.value)

@@ -1,5 +1,7 @@
 //! A decoded header list: all names and values in one buffer, which the next list uses again.
 
+use std::ops::Range;
+
 use super::{Known, OVERHEAD, TABLE};
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -62,6 +64,20 @@ impl Fields {
     /// The same, with the numbers of their names.
     pub fn lines(&self) -> impl Iterator<Item = FieldLine<'_>> {
         self.spans.iter().map(|span| self.line(*span))
+    }
+
+    /// The bytes in which the names and values of all fields lie; see [`Fields::places`].
+    pub fn buffer(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The places of each name and its value in [`Fields::buffer`].
+    #[inline]
+    pub fn places(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+        self.spans.iter().map(|span| {
+            let (name, value) = (span.name as usize, span.value as usize);
+            (name..value, value..span.end as usize)
+        })
     }
 
     /// The value of the first field of this name.
