@@ -8,14 +8,14 @@ use std::task::{Context, Poll};
 
 use lateen_h1::ClientConnection;
 use lateen_h2::Moment;
-use lateen_http::{Asked, ConnectHead, FramedResponse, Length, RequestHead, WebSocketKey};
+use lateen_http::{Asked, ConnectHead, FramedResponse, Length, RequestHead, Upgrade, WebSocketKey};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::config::{Config, Protocol};
 use crate::core::{Codec, Core, Shared};
 use crate::driver::Driver;
 use crate::error::{ConnectionError, Error};
-use crate::lines::{self, Lines};
+use crate::outgoing::{Keyed, Outgoing};
 use crate::send::Start;
 use crate::server::is_tunnel;
 use crate::stream::Stream;
@@ -114,21 +114,19 @@ impl Handle {
         head: &RequestHead,
         key: Option<&WebSocketKey>,
     ) -> Result<Exchange, Error> {
-        lines::with(|lines| {
-            if self.0.0.borrow().is_http2() {
-                head.http2(|field| lines.field(field));
-            } else {
-                let fields = head.http1(key, |field| lines.field(field));
-                fields.ok_or(Error::WebSocketKey)?;
-            }
-            let start = Start {
-                method: head.method().as_bytes(),
-                target: head.path().target(),
-                length: head.length(),
-                asked: head.asked(),
-            };
-            self.open(start, lines)
-        })
+        if let Some(Upgrade::WebSocket { key: None }) = head.upgrade()
+            && key.is_none()
+            && !self.0.0.borrow().is_http2()
+        {
+            return Err(Error::WebSocketKey);
+        }
+        let start = Start {
+            method: head.method().as_bytes(),
+            target: head.path().target(),
+            length: head.length(),
+            asked: head.asked(),
+        };
+        self.open(start, &Keyed(head, key))
     }
 
     /// Asks for a tunnel to an authority (RFC 9110 §9.3.6).
@@ -136,24 +134,19 @@ impl Handle {
     /// # Errors
     /// See [`Handle::request`].
     pub fn connect(&self, head: &ConnectHead) -> Result<Exchange, Error> {
-        lines::with(|lines| {
-            match self.0.0.borrow().is_http2() {
-                true => head.http2(|field| lines.field(field)),
-                false => head.http1(|field| lines.field(field)),
-            }
-            let start = Start {
-                method: b"CONNECT",
-                target: head.authority().as_bytes(),
-                length: Length::None,
-                asked: Asked::Connect,
-            };
-            self.open(start, lines)
-        })
+        let start = Start {
+            method: b"CONNECT",
+            target: head.authority().as_bytes(),
+            length: Length::None,
+            asked: Asked::Connect,
+        };
+        self.open(start, &head)
     }
 
-    fn open(&self, start: Start<'_>, lines: &Lines) -> Result<Exchange, Error> {
+    #[inline]
+    fn open(&self, start: Start<'_>, fields: &impl Outgoing) -> Result<Exchange, Error> {
         let shared = &self.0.0;
-        let key = shared.act(|core| core.request(start, lines))?;
+        let key = shared.act(|core| core.request(start, fields))?;
         let stream = Stream::new(shared.clone(), key);
         Ok(Exchange { stream })
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use lateen_http::{
     Asked, FramedRequest, FramedResponse, Limits, RawRequest, RawResponse, RawTrailers, Refusal,
     Status, Trailers, Version,
@@ -36,9 +36,7 @@ pub(crate) fn http1_request(
         version(head.version()),
         limits,
     )?;
-    for field in head.fields().iter() {
-        raw.field(place(bytes, field.name()), place(bytes, field.value()))?;
-    }
+    raw.lines(head.fields().lines())?;
     raw.frame()
 }
 
@@ -52,9 +50,7 @@ pub(crate) fn http1_response(
     // The codec took a number of three digits.
     let status = Status::new(head.status()).unwrap_or(Status::BAD_GATEWAY);
     let mut raw = RawResponse::http1(bytes.clone(), status, version(head.version()), limits)?;
-    for field in head.fields().iter() {
-        raw.field(place(bytes, field.name()), place(bytes, field.value()))?;
-    }
+    raw.lines(head.fields().lines())?;
     raw.frame(asked)
 }
 
@@ -71,30 +67,9 @@ pub(crate) fn http1_trailers(
     Ok(raw.canonical())
 }
 
-/// The names and values of a header list in one buffer.
-fn gather(fields: &lateen_h2::Fields) -> Bytes {
-    let length = fields.iter().map(|(name, value)| name.len() + value.len());
-    let mut bytes = BytesMut::with_capacity(length.sum());
-    for (name, value) in fields.iter() {
-        bytes.extend_from_slice(name);
-        bytes.extend_from_slice(value);
-    }
-    bytes.freeze()
-}
-
-/// Gives the places of names and values in the buffer of [`gather`] to `take`.
-fn places(
-    fields: &lateen_h2::Fields,
-    mut take: impl FnMut(Range<usize>, Range<usize>) -> Result<(), Refusal>,
-) -> Result<(), Refusal> {
-    let mut at = 0;
-    for (name, value) in fields.iter() {
-        let middle = at + name.len();
-        let end = middle + value.len();
-        take(at..middle, middle..end)?;
-        at = end;
-    }
-    Ok(())
+/// The names and values of a header list. The codec uses its buffer again.
+fn copied(fields: &lateen_h2::Fields) -> Bytes {
+    Bytes::copy_from_slice(fields.buffer())
 }
 
 /// A request of HTTP/2.
@@ -103,8 +78,10 @@ pub(crate) fn http2_request(
     end: bool,
     limits: Limits,
 ) -> Result<FramedRequest, Refusal> {
-    let mut raw = RawRequest::http2(gather(fields), end, limits)?;
-    places(fields, |name, value| raw.field(name, value))?;
+    let mut raw = RawRequest::http2(copied(fields), end, limits)?;
+    for (name, value) in fields.places() {
+        raw.field(name, value)?;
+    }
     raw.frame()
 }
 
@@ -115,8 +92,10 @@ pub(crate) fn http2_response(
     asked: Asked,
     limits: Limits,
 ) -> Result<FramedResponse, Refusal> {
-    let mut raw = RawResponse::http2(gather(fields), end, limits)?;
-    places(fields, |name, value| raw.field(name, value))?;
+    let mut raw = RawResponse::http2(copied(fields), end, limits)?;
+    for (name, value) in fields.places() {
+        raw.field(name, value)?;
+    }
     raw.frame(asked)
 }
 
@@ -125,7 +104,9 @@ pub(crate) fn http2_trailers(
     fields: &lateen_h2::Fields,
     limits: Limits,
 ) -> Result<Trailers, Refusal> {
-    let mut raw = RawTrailers::new(gather(fields), Version::Http2, limits)?;
-    places(fields, |name, value| raw.field(name, value))?;
+    let mut raw = RawTrailers::new(copied(fields), Version::Http2, limits)?;
+    for (name, value) in fields.places() {
+        raw.field(name, value)?;
+    }
     Ok(raw.canonical())
 }

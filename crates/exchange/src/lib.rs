@@ -24,6 +24,7 @@ mod error;
 mod inbound;
 mod inbox;
 mod lines;
+mod outgoing;
 mod receive;
 mod send;
 pub mod server;

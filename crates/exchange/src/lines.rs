@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use lateen_h2::Known;
+use crate::outgoing::named;
 
 /// Fields of one message that is being written.
 #[derive(Debug, Default)]
@@ -97,7 +97,7 @@ impl Lines {
     /// The fields for HTTP/2. Names are in lower case.
     pub(crate) fn http2(&self) -> Vec<lateen_h2::Field<'_>> {
         let mut fields = Vec::with_capacity(self.spans.len());
-        fields.extend(self.iter().map(|(name, value)| http2_field(name, value)));
+        fields.extend(self.iter().map(|(name, value)| named(name, value)));
         fields
     }
 }
@@ -111,33 +111,5 @@ fn is_made_by_the_writer(name: &[u8]) -> bool {
         16 => name.eq_ignore_ascii_case(b"proxy-connection"),
         17 => name.eq_ignore_ascii_case(b"transfer-encoding"),
         _ => false,
-    }
-}
-
-/// A field with its place in the peer's table (RFC 7541 §7.1.3): fields that come again on a connection are kept there,
-/// secrets never.
-#[inline]
-fn http2_field<'a>(name: &'a [u8], value: &'a [u8]) -> lateen_h2::Field<'a> {
-    let Some(known) = Known::of(name) else {
-        return lateen_h2::Field::new(name, value);
-    };
-    let field = lateen_h2::Field::known(known, value);
-    match known {
-        Known::Authorization | Known::Cookie | Known::SetCookie | Known::ProxyAuthorization => {
-            field.secret()
-        }
-        Known::Authority
-        | Known::Accept
-        | Known::AcceptEncoding
-        | Known::AcceptLanguage
-        | Known::ContentType
-        | Known::GrpcAcceptEncoding
-        | Known::GrpcEncoding
-        | Known::Server
-        | Known::Te
-        | Known::UserAgent
-        | Known::Vary
-        | Known::XForwardedProto => field.kept(),
-        _ => field,
     }
 }

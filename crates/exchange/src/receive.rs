@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use lateen_h1::{ClientEvent, Length, ServerEvent};
-use lateen_h2::{Code, Event, Field, Known, StreamId};
+use lateen_h2::{Code, Event, Field, Known, Moment, StreamId};
 use lateen_http::{Asked, FramedRequest, FramedResponse, Method, Refusal, Status};
 
 use crate::core::{Codec, Core, Entry, Key, Wakes};
@@ -70,7 +70,8 @@ impl Core {
 
     /// The next event of HTTP/1 input that is at hand.
     pub(crate) fn next1(&mut self) -> Outcome {
-        if self.ended().is_some() || self.is_full() {
+        // Without input there is no event.
+        if self.input.is_empty() || self.ended().is_some() || self.is_full() {
             return Ok(None);
         }
         match &mut self.codec {
@@ -83,7 +84,6 @@ impl Core {
                 Some(event) => Ok(Some(self.hear1(event))),
                 None => Ok(None),
             },
-            Codec::Tunnel(_) if self.input.is_empty() => Ok(None),
             Codec::Tunnel(tunnel) => {
                 let bytes = tunnel.receive(&mut self.input);
                 Ok(Some(self.data1(&bytes, false)))
@@ -198,8 +198,7 @@ impl Core {
     }
 
     /// The next event of HTTP/2 `input`, which is the rest of `buffer`.
-    pub(crate) fn next2(&mut self, buffer: &Bytes, input: &mut &[u8]) -> Outcome {
-        let now = self.now();
+    pub(crate) fn next2(&mut self, buffer: &Bytes, input: &mut &[u8], now: Moment) -> Outcome {
         let Codec::Http2(http2) = &mut self.codec else {
             return Ok(None);
         };

@@ -8,6 +8,7 @@ use lateen_http::{Asked, Length};
 use crate::core::{Codec, Core, Entry, Key};
 use crate::error::Error;
 use crate::lines::Lines;
+use crate::outgoing::Outgoing;
 
 /// The start line of a request and the facts on which its framing depends.
 #[derive(Debug, Clone, Copy)]
@@ -80,7 +81,12 @@ impl Core {
     }
 
     /// Opens an exchange with a request.
-    pub(crate) fn request(&mut self, start: Start<'_>, lines: &Lines) -> Result<Key, Error> {
+    #[inline]
+    pub(crate) fn request(
+        &mut self,
+        start: Start<'_>,
+        fields: &impl Outgoing,
+    ) -> Result<Key, Error> {
         if self.ended().is_some() {
             return Err(Error::NotTaken("it has ended"));
         }
@@ -95,9 +101,10 @@ impl Core {
                 if !http1.is_idle() {
                     return Err(Error::NotTaken("it is closing or has a request already"));
                 }
-                let fields = lines.http1()?;
                 let length = http1_length(start.length);
-                http1.request(start.method, start.target, fields, length)?;
+                http1.request_with(start.method, start.target, length, |writer| {
+                    fields.http1(writer);
+                })?;
                 self.open = self.open.wrapping_add(1);
                 self.open
             }
@@ -106,8 +113,9 @@ impl Core {
                     content = Content::Open;
                 }
                 let end = content == Content::None;
+                let mut names = Vec::new();
                 let id = http2
-                    .request(None, &lines.http2(), end)
+                    .request(None, &fields.http2(&mut names), end)
                     .map_err(|error| match error {
                         RequestError::Closing => Error::NotTaken("it is closing"),
                         RequestError::TooMany => Error::NotTaken("as many are open as it allows"),
@@ -130,7 +138,13 @@ impl Core {
     }
 
     /// Writes the final answer.
-    pub(crate) fn respond(&mut self, key: Key, answer: Answer, lines: &Lines) -> Result<(), Error> {
+    #[inline]
+    pub(crate) fn respond(
+        &mut self,
+        key: Key,
+        answer: Answer,
+        fields: &impl Outgoing,
+    ) -> Result<(), Error> {
         let entry = self.sender(key)?;
         if entry.begun {
             return Err(WriteError::State.into());
@@ -151,12 +165,13 @@ impl Core {
                     (false, Some(told)) => lateen_h1::Length::Known(told),
                     (false, None) => http1_length(answer.length),
                 };
-                http1.respond(answer.status, lines.http1()?, length)?;
+                http1.respond_with(answer.status, length, |writer| fields.http1(writer))?;
             }
             (Codec::Http2(http2), Some(id)) => {
                 let end = content == Content::None;
+                let mut names = Vec::new();
                 http2
-                    .respond(id, None, &lines.http2(), end)
+                    .respond(id, None, &fields.http2(&mut names), end)
                     .map_err(|_| Error::Over)?;
             }
             _ => return Err(Error::Over),

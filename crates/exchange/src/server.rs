@@ -18,6 +18,7 @@ use crate::core::{Codec, Key, Shared};
 use crate::driver::Driver;
 use crate::error::{ConnectionError, Error};
 use crate::lines::{self, Lines};
+use crate::outgoing::Keyed;
 use crate::receive::News;
 use crate::send::Answer;
 use crate::stream::Stream;
@@ -133,20 +134,23 @@ impl Exchange {
     /// # Errors
     /// The exchange is over or answered, or the head does not fit it.
     pub fn respond(&self, head: &ResponseHead, key: Option<&WebSocketKey>) -> Result<(), Error> {
-        lines::with(|lines| {
-            let is_http2 = self.shared.borrow().is_http2();
-            let status = match is_http2 {
-                true => {
-                    head.http2(|field| lines.field(field));
-                    head.status()
-                }
-                false => head.http1(key, |field| lines.field(field)),
+        let told = match head.length() {
+            Length::None => head.fields().get(Known::ContentLength).and_then(decimal),
+            _ => None,
+        };
+        let fields = Keyed(head, key);
+        self.shared.act(|core| {
+            let status = match core.is_http2() {
+                true => head.status(),
+                false => head.http1_status(key),
             };
-            let told = match head.length() {
-                Length::None => head.fields().get(Known::ContentLength).and_then(decimal),
-                _ => None,
+            let answer = Answer {
+                status: status.code(),
+                length: head.length(),
+                told,
+                opens_tunnel: head.opens_tunnel(),
             };
-            self.answer(status, head.length(), told, head.opens_tunnel(), lines)
+            core.respond(self.stream.key, answer, &fields)
         })
     }
 
@@ -221,7 +225,7 @@ impl Exchange {
             opens_tunnel,
         };
         self.shared
-            .act(|core| core.respond(self.stream.key, answer, lines))
+            .act(|core| core.respond(self.stream.key, answer, &lines))
     }
 
     /// The tunnel behind an answer that accepted an upgrade or CONNECT. Otherwise the exchange itself.

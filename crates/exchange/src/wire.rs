@@ -26,6 +26,9 @@ const LEAST: usize = 16 * 1024;
 /// Pieces of one write: a head and its payload are two.
 const PIECES: usize = 64;
 
+/// Fewer pieces than this need no large array.
+const FEW: usize = 4;
+
 /// Bytes of HTTP/2 answers that the peer may leave unread before it is read no more.
 const UNREAD: usize = 32 * 1024;
 
@@ -126,8 +129,9 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
                 continue;
             }
             let mut input = &buffer[..];
+            let now = shared.borrow().now();
             loop {
-                let came = shared.borrow().next2(&buffer, &mut input)?;
+                let came = shared.borrow().next2(&buffer, &mut input, now)?;
                 let Some(event) = came else { break };
                 tell(event, &mut hear);
             }
@@ -152,19 +156,28 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
 
     /// The next bytes; none at the end.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
-        // Taken out for the time of the read: `io` may be a tunnel of another connection.
-        let mut scratch = SCRATCH.take();
+        SCRATCH.with(|scratch| match scratch.try_borrow_mut() {
+            Ok(mut scratch) => self.read_into(cx, &mut scratch),
+            // `io` is a tunnel of another connection, whose driver reads now.
+            Err(_) => self.read_into(cx, &mut BytesMut::new()),
+        })
+    }
+
+    #[inline]
+    fn read_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut BytesMut,
+    ) -> Poll<io::Result<Bytes>> {
         if scratch.capacity() - scratch.len() < LEAST {
             scratch.reserve(BUFFER);
         }
         let room = scratch.capacity() - scratch.len();
-        let read = pin!(self.io.read_buf(&mut (&mut scratch).limit(room))).poll(cx);
-        let buffer = match read {
-            Poll::Ready(Ok(1..)) => scratch.split().freeze(),
-            _ => Bytes::new(),
-        };
-        SCRATCH.replace(scratch);
-        read.map_ok(|_| buffer)
+        let read = pin!(self.io.read_buf(&mut (&mut *scratch).limit(room))).poll(cx);
+        read.map_ok(|length| match length {
+            0 => Bytes::new(),
+            _ => scratch.split().freeze(),
+        })
     }
 }
 
@@ -188,8 +201,16 @@ fn hand_out1(shared: &Shared, hear: &mut impl FnMut(News)) -> Result<(), Connect
 }
 
 fn tell((news, wakes): (News, [Option<Waker>; 2]), hear: &mut impl FnMut(News)) {
-    wakes.into_iter().flatten().for_each(Waker::wake);
-    hear(news);
+    let [reader, writer] = wakes;
+    if let Some(reader) = reader {
+        reader.wake();
+    }
+    if let Some(writer) = writer {
+        writer.wake();
+    }
+    if !matches!(news, News::None) {
+        hear(news);
+    }
 }
 
 impl<IO: AsyncWrite + Unpin> Wire<IO> {
@@ -199,6 +220,7 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
         if self.unwritten.is_some() {
             return shared.borrow().advance(usize::MAX);
         }
+        let mut has_written = false;
         for turn in 0.. {
             if turn == WRITES {
                 cx.waker().wake_by_ref();
@@ -219,7 +241,7 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
                     self.unwritten = Some(io::ErrorKind::WriteZero.into());
                     break;
                 }
-                Some(Poll::Ready(Ok(_))) => self.dirty = true,
+                Some(Poll::Ready(Ok(_))) => (self.dirty, has_written) = (true, true),
                 Some(Poll::Ready(Err(error))) => {
                     self.unwritten = Some(error);
                     break;
@@ -233,15 +255,17 @@ impl<IO: AsyncWrite + Unpin> Wire<IO> {
                 Poll::Ready(Err(error)) => self.unwritten = Some(error),
             }
         }
-        let reads_again = match &*shared.borrow() {
+        let (is_http2, reads_again) = match &*shared.borrow() {
             Core {
                 codec: Codec::Http2(http2),
-                is_paused: true,
+                is_paused,
                 ..
-            } => http2.unread() <= UNREAD,
-            _ => false,
+            } => (true, *is_paused && http2.unread() <= UNREAD),
+            _ => (false, false),
         };
-        if shared.announce_room() || reads_again {
+        // HTTP/1 gets room by writing alone.
+        let has_more = (is_http2 || has_written) && shared.announce_room();
+        if has_more || reads_again {
             cx.waker().wake_by_ref();
         }
     }
@@ -281,14 +305,23 @@ fn write_pieces<'a, IO: AsyncWrite + Unpin>(
     cx: &mut Context<'_>,
     pieces: impl Iterator<Item = &'a [u8]>,
 ) -> Option<Poll<io::Result<usize>>> {
-    let mut slices = [IoSlice::new(&[]); PIECES];
+    let mut pieces = pieces.map(IoSlice::new);
+    let mut few = [IoSlice::new(&[]); FEW];
     let mut count = 0;
-    for (slice, piece) in slices.iter_mut().zip(pieces) {
-        *slice = IoSlice::new(piece);
+    for (slice, piece) in few.iter_mut().zip(&mut pieces) {
+        *slice = piece;
         count += 1;
     }
-    match count {
-        0 => None,
-        _ => Some(Pin::new(io).poll_write_vectored(cx, &slices[..count])),
+    if count == 0 {
+        return None;
     }
+    if count == FEW {
+        let mut many = [IoSlice::new(&[]); PIECES];
+        for (slice, piece) in many.iter_mut().zip(few.into_iter().chain(pieces)) {
+            *slice = piece;
+            count += 1;
+        }
+        return Some(Pin::new(io).poll_write_vectored(cx, &many[..count - FEW]));
+    }
+    Some(Pin::new(io).poll_write_vectored(cx, &few[..count]))
 }
