@@ -12,7 +12,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use lateen_h1::{ClientConnection, ServerConnection};
 use lateen_h2::{Moment, StreamId};
-use lateen_http::{Asked, FramedResponse, Trailers};
+use lateen_http::{Asked, FramedRequest, FramedResponse, Trailers};
 
 use crate::config::Config;
 use crate::error::{ConnectionError, Error};
@@ -43,6 +43,8 @@ pub(crate) enum Codec {
 pub(crate) struct Core {
     pub(crate) codec: Codec,
     pub(crate) streams: HashMap<Key, Entry, BuildHasherDefault<Spread>>,
+    /// Requests, to a server, that were not taken yet.
+    pub(crate) incoming: VecDeque<(Key, FramedRequest)>,
     /// Input of HTTP/1 that the codec has not taken.
     pub(crate) input: Bytes,
     /// HTTP/1: the exchange that is open, or was open last.
@@ -110,6 +112,7 @@ impl Shared {
         Shared(Rc::new(RefCell::new(Core {
             codec,
             streams: HashMap::default(),
+            incoming: VecDeque::new(),
             input: Bytes::new(),
             open: 0,
             is_ahead: false,
@@ -246,6 +249,13 @@ impl Shared {
             Codec::Http2(http2) => http2.has_waiting(),
             _ => false,
         }
+    }
+
+    /// True of a request that was not taken, which is taken out of the queue.
+    pub(crate) fn is_waiting(&self, key: Key) -> bool {
+        let incoming = &mut self.borrow().incoming;
+        let place = incoming.iter().position(|(waiting, _)| *waiting == key);
+        place.and_then(|place| incoming.remove(place)).is_some()
     }
 
     /// Drops an exchange. An incomplete one is reset; HTTP/1 loses its connection with it.

@@ -23,6 +23,7 @@ mod driver;
 mod error;
 mod inbound;
 mod inbox;
+mod keep;
 mod lines;
 mod outgoing;
 mod receive;

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::outgoing::named;
+use crate::keep::named;
 
 /// Fields of one message that is being written.
 #[derive(Debug, Default)]

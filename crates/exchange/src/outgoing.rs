@@ -4,6 +4,7 @@ use lateen_h1::FieldWriter;
 use lateen_h2::{Field, Known};
 use lateen_http::{ConnectHead, RequestHead, ResponseHead, WebSocketKey};
 
+use crate::keep::{named, placed};
 use crate::lines::Lines;
 
 /// The fields of one message that is being written.
@@ -116,39 +117,6 @@ fn kept(field: lateen_http::Field<'_>) -> Field<'_> {
             None => Field::unnumbered(field.name(), field.value()),
         },
         None => named(field.name(), field.value()),
-    }
-}
-
-/// A field with its place in the peer's table (RFC 7541 §7.1.3).
-#[inline]
-pub(crate) fn named<'a>(name: &'a [u8], value: &'a [u8]) -> Field<'a> {
-    match Known::of(name) {
-        Some(known) => placed(known, value),
-        None => Field::unnumbered(name, value),
-    }
-}
-
-/// Fields that come again on a connection are kept in the peer's table, secrets never (RFC 7541 §7.1.3).
-#[inline]
-fn placed<'a>(known: Known, value: &'a [u8]) -> Field<'a> {
-    let field = Field::known(known, value);
-    match known {
-        Known::Authorization | Known::Cookie | Known::SetCookie | Known::ProxyAuthorization => {
-            field.secret()
-        }
-        Known::Authority
-        | Known::Accept
-        | Known::AcceptEncoding
-        | Known::AcceptLanguage
-        | Known::ContentType
-        | Known::GrpcAcceptEncoding
-        | Known::GrpcEncoding
-        | Known::Server
-        | Known::Te
-        | Known::UserAgent
-        | Known::Vary
-        | Known::XForwardedProto => field.kept(),
-        _ => field,
     }
 }
 

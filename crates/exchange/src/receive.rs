@@ -14,11 +14,8 @@ const INFORMATIONAL: usize = 4;
 
 /// The meaning of an event beyond its exchange.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // It is moved once, from the codec to the queue of requests.
 pub(crate) enum News {
     None,
-    /// A request, to a server.
-    Request(Key, FramedRequest),
     /// An exchange is over that may wait in the queue of requests.
     Over(Key),
     /// The peer takes no more requests, or gives up for this reason.
@@ -132,7 +129,8 @@ impl Core {
                         let mut entry = Entry::of_request(&request, end);
                         entry.expects = http1.awaits_continue();
                         self.streams.insert(self.open, entry);
-                        (News::Request(self.open, request), [None, None])
+                        self.incoming.push_back((self.open, request));
+                        QUIET
                     }
                     Err(refusal) => {
                         http1.close_after_exchange();
@@ -233,7 +231,8 @@ impl Core {
                         entry.expects = !end
                             && expects.is_some_and(|v| v.eq_ignore_ascii_case(b"100-continue"));
                         self.streams.insert(stream.get(), entry);
-                        (News::Request(stream.get(), request), [None, None])
+                        self.incoming.push_back((stream.get(), request));
+                        QUIET
                     }
                     Err(refusal) => refuse2(http2, stream, refusal.status()),
                 }

@@ -1,6 +1,5 @@
 //! The server's side of a connection: requests come in, each with an exchange that answers it.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::ops::Deref;
 use std::task::{Context, Poll};
@@ -30,8 +29,6 @@ use crate::tunnel::Tunnel;
 #[derive(Debug)]
 pub struct Connection<IO> {
     driver: Driver<IO>,
-    /// Requests that were not taken yet. No more input is read while there are any.
-    incoming: VecDeque<(Key, FramedRequest)>,
 }
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
@@ -46,7 +43,6 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         };
         Connection {
             driver: Driver::new(io, codec, config, true),
-            incoming: VecDeque::new(),
         }
     }
 
@@ -60,22 +56,21 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<(FramedRequest, Exchange)>, ConnectionError>> {
-        if self.incoming.is_empty() {
-            let incoming = &mut self.incoming;
+        let mut next = self.driver.shared.borrow().incoming.pop_front();
+        // No more input is read while requests wait.
+        if next.is_none() {
             let shared = self.driver.shared.clone();
-            self.driver.turn(cx, |news| match news {
-                News::Request(key, request) => incoming.push_back((key, request)),
-                News::Over(key) => {
+            self.driver.turn(cx, |news| {
+                if let News::Over(key) = news
+                    && shared.is_waiting(key)
+                {
                     // Nobody took the request, so its exchange goes here.
-                    if let Some(place) = incoming.iter().position(|(waiting, _)| *waiting == key) {
-                        incoming.remove(place);
-                        shared.let_go(key);
-                    }
+                    shared.let_go(key);
                 }
-                News::None | News::GoAway(_) => {}
             });
+            next = self.driver.shared.borrow().incoming.pop_front();
         }
-        if let Some((key, request)) = self.incoming.pop_front() {
+        if let Some((key, request)) = next {
             let stream = Stream::new(self.driver.shared.clone(), key);
             return Poll::Ready(Ok(Some((request, Exchange { stream }))));
         }

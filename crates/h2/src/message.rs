@@ -175,18 +175,27 @@ fn judge_name(name: &[u8]) -> Result<(), &'static str> {
 fn is_value(value: &[u8]) -> bool {
     let blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     let fine = |bytes: &[u8]| !bytes.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n'));
-    let (words, rest) = value.as_chunks::<8>();
-    words
-        .iter()
-        .all(|word| !has_control(u64::from_le_bytes(*word)) || fine(word))
-        && match (rest, value.last_chunk::<8>()) {
-            ([], _) => true,
-            // The last eight bytes once more cost less than up to seven by themselves.
-            (_, Some(word)) => !has_control(u64::from_le_bytes(*word)) || fine(rest),
-            (rest, None) => fine(rest),
+    (!may_have_control(value) || fine(value)) && !blank(value.first()) && !blank(value.last())
+}
+
+/// True if a byte is below 0x20, or if there are less than four bytes. The ends of the words that are looked at overlap.
+#[inline]
+fn may_have_control(value: &[u8]) -> bool {
+    if let Some(last) = value.last_chunk::<16>() {
+        // The compiler makes vector instructions of it.
+        let has_low = |chunk: &[u8; 16]| chunk.iter().fold(false, |any, byte| any | (*byte < 0x20));
+        return value.as_chunks::<16>().0.iter().any(has_low) || has_low(last);
+    }
+    if let (Some(front), Some(back)) = (value.first_chunk::<8>(), value.last_chunk::<8>()) {
+        return has_control(u64::from_le_bytes(*front)) || has_control(u64::from_le_bytes(*back));
+    }
+    match (value.first_chunk::<4>(), value.last_chunk::<4>()) {
+        (Some(front), Some(back)) => {
+            let (front, back) = (u32::from_le_bytes(*front), u32::from_le_bytes(*back));
+            has_control(u64::from(front) | u64::from(back) << 32)
         }
-        && !blank(value.first())
-        && !blank(value.last())
+        _ => true,
+    }
 }
 
 /// True if one of eight bytes is below 0x20.

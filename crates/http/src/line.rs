@@ -25,7 +25,8 @@ impl FieldLine {
         if colon == start || bytes.get(colon) != Some(&b':') {
             return None;
         }
-        let mut value = colon + 1;
+        // One space is usual.
+        let mut value = colon + 1 + usize::from(bytes.get(colon + 1) == Some(&b' '));
         while let Some(b' ' | b'\t') = bytes.get(value) {
             value += 1;
         }

@@ -106,42 +106,51 @@ impl Raw {
         else {
             return Err(Cause::Span);
         };
-        let is_http2 = self.version == Version::Http2;
-        let known = match is_http2 {
-            true => Known::of_lower(text),
-            false => Known::of(text),
-        };
-        if !scan::is_value(content) {
-            return Err(known.map_or(Cause::Value, Cause::KnownValue));
-        }
-        if is_http2 {
+        let has_blank = matches!(content, [b' ' | b'\t', ..] | [.., b' ' | b'\t']);
+        if self.version == Version::Http2 {
+            let known = Known::of_lower(text);
+            if !scan::is_value(content) {
+                return Err(known.map_or(Cause::Value, Cause::KnownValue));
+            }
             if text.first() == Some(&b':') {
                 return self.pseudo_field(name, value);
             }
             judge_http2(text, known, content)?;
-        } else if known.is_none() && !scan::is_token(text) {
+            if has_blank {
+                return Err(Cause::ValueSpace);
+            }
+            self.check_count(1)?;
+            return self.fields.arrive(name, value, known);
+        }
+        let known = Known::of(text);
+        if !scan::is_value(content) {
+            return Err(known.map_or(Cause::Value, Cause::KnownValue));
+        }
+        if known.is_none() && !scan::is_token(text) {
             return Err(Cause::Name);
         }
-        if self.fields.len() >= self.limits.fields {
-            return Err(Cause::TooManyFields {
-                limit: self.limits.fields,
-            });
-        }
-        let value = match content {
-            [b' ' | b'\t', ..] | [.., b' ' | b'\t'] => trimmed(content, value),
-            _ => value,
+        self.check_count(1)?;
+        let value = match has_blank {
+            true => trimmed(content, value),
+            false => value,
         };
         self.fields.arrive(name, value, known)
+    }
+
+    /// Judges if so many more fields are within the limit.
+    #[inline]
+    fn check_count(&self, more: usize) -> Result<(), Cause> {
+        let limit = self.limits.fields;
+        match self.fields.len() + more > limit {
+            true => Err(Cause::TooManyFields { limit }),
+            false => Ok(()),
+        }
     }
 
     /// Takes fields that were judged when they were read.
     #[inline]
     fn lines(&mut self, lines: &[FieldLine]) -> Result<(), Cause> {
-        if self.fields.len() + lines.len() > self.limits.fields {
-            return Err(Cause::TooManyFields {
-                limit: self.limits.fields,
-            });
-        }
+        self.check_count(lines.len())?;
         if lines
             .last()
             .is_some_and(|line| line.value().end > self.fields.bytes().len())
@@ -195,20 +204,13 @@ fn judge_http2(name: &[u8], known: Option<Known>, value: &[u8]) -> Result<(), Ca
     match known {
         None if !scan::is_lower_token(name) => {
             let is_case = name.iter().any(u8::is_ascii_uppercase);
-            return Err(if is_case {
-                Cause::NameCase
-            } else {
-                Cause::Name
-            });
+            Err(match is_case {
+                true => Cause::NameCase,
+                false => Cause::Name,
+            })
         }
-        Some(known) if NameSet::FORBIDDEN_IN_HTTP2.has(known) => {
-            return Err(Cause::Forbidden(known));
-        }
-        Some(Known::Te) if !value.eq_ignore_ascii_case(b"trailers") => return Err(Cause::Te),
-        _ => {}
-    }
-    match value {
-        [b' ' | b'\t', ..] | [.., b' ' | b'\t'] => Err(Cause::ValueSpace),
+        Some(known) if NameSet::FORBIDDEN_IN_HTTP2.has(known) => Err(Cause::Forbidden(known)),
+        Some(Known::Te) if !value.eq_ignore_ascii_case(b"trailers") => Err(Cause::Te),
         _ => Ok(()),
     }
 }
