@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# h2spec, a foreign conformance suite for HTTP/2, against our tunnel server (crates/hbone/examples/plain.rs) and against our own
-# HTTP/2 core as a server of anything (crates/h2/examples/h2_plain.rs). What deviates is listed below with its reason, and must
+# h2spec, a foreign conformance suite for HTTP/2, against our tunnel server (crates/hbone/examples/plain.rs), against our own
+# HTTP/2 core as a server of anything (crates/h2/examples/h2_plain.rs), and against an ordinary server, which answers requests
+# with their content and trailers (crates/exchange/examples/echo_server.rs). What deviates is listed below with its reason, and must
 # deviate: a case that begins to pass, or to fail, fails the run. Needs the Go module proxy, or its cache.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -26,14 +27,14 @@ scratch=$(mktemp -d)
 server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$scratch"' EXIT
 # The whole workspace is named so that dependencies have the features with which `cargo test` has built them.
-cargo build --locked --quiet --workspace --example plain --example h2_plain
+cargo build --locked --quiet --workspace --example plain --example h2_plain --example echo_server
 # In a module of its own: it is a tool, and nothing of ours depends on it.
 (cd "$scratch" && GOFLAGS=-mod=mod GOBIN="$scratch" go install "github.com/summerwind/h2spec/cmd/h2spec@$version" 2>"$scratch/install") || {
   cat "$scratch/install"; echo "not ok - h2spec can be built"; exit 1; }
 
-suite() { # EXAMPLE EXPECTED
+suite() { # EXAMPLE EXPECTED [WORD...]: words for the example
   local port run name=$1
-  "${CARGO_TARGET_DIR:-target}/debug/examples/$1" >"$scratch/server" 2>&1 &
+  "${CARGO_TARGET_DIR:-target}/debug/examples/$1" "${@:3}" >"$scratch/server" 2>&1 &
   server=$!
   for _ in $(seq 100); do grep -q '^listening ' "$scratch/server" && break; sleep 0.1; done
   port=$(sed -n 's/^listening 127.0.0.1://p' "$scratch/server")
@@ -63,5 +64,6 @@ failed=0
 suite plain "$expected_tunnel
 $expected_core" || failed=$((failed + 1))
 suite h2_plain "$expected_core" || failed=$((failed + 1))
-echo "$((2 - failed)) passed, $failed failed, 0 skipped"
+suite echo_server "$expected_core" --h2 127.0.0.1:0 || failed=$((failed + 1))
+echo "$((3 - failed)) passed, $failed failed, 0 skipped"
 [ "$failed" = 0 ]

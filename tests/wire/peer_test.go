@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -21,8 +22,13 @@ const (
 )
 
 // peerBinary builds crates/hbone/examples/peer.rs once and says where it is.
-var peerBinary = sync.OnceValues(func() (string, error) {
-	build := exec.Command("cargo", "build", "--locked", "--quiet", "--message-format=json", "--workspace", "--example", "peer")
+var peerBinary = sync.OnceValues(func() (string, error) { return buildExample("peer") })
+
+// proxyBinary does the same with crates/exchange/examples/exchange_proxy.rs.
+var proxyBinary = sync.OnceValues(func() (string, error) { return buildExample("exchange_proxy") })
+
+func buildExample(name string) (string, error) {
+	build := exec.Command("cargo", "build", "--locked", "--quiet", "--message-format=json", "--workspace", "--example", name)
 	build.Dir = "../.."
 	build.Stderr = os.Stderr
 	out, err := build.Output()
@@ -35,18 +41,26 @@ var peerBinary = sync.OnceValues(func() (string, error) {
 			Executable string
 			Target     struct{ Name string }
 		}
-		if json.Unmarshal(line, &artifact) == nil && artifact.Target.Name == "peer" && artifact.Executable != "" {
+		if json.Unmarshal(line, &artifact) == nil && artifact.Target.Name == name && artifact.Executable != "" {
 			binary = artifact.Executable
 		}
 	}
+	if binary == "" {
+		return "", fmt.Errorf("cargo names no executable of the example %s", name)
+	}
 	return binary, nil
-})
+}
 
 func peerCommand(t *testing.T, arguments ...string) *exec.Cmd {
 	t.Helper()
-	binary, err := peerBinary()
-	if err != nil || binary == "" {
-		t.Fatalf("build crates/hbone/examples/peer.rs: %v", err)
+	return exampleCommand(t, peerBinary, arguments...)
+}
+
+func exampleCommand(t *testing.T, build func() (string, error), arguments ...string) *exec.Cmd {
+	t.Helper()
+	binary, err := build()
+	if err != nil {
+		t.Fatalf("build the example: %v", err)
 	}
 	return exec.CommandContext(t.Context(), binary, arguments...)
 }

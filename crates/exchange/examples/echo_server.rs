@@ -1,4 +1,5 @@
-//! A server over TCP, without TLS, that answers each request with its own content and trailers, and echoes tunnels.
+//! A server over TCP, without TLS, that answers each request with its own content and trailers, and echoes tunnels. A GET
+//! without content gets a line of text. For `/hints` status 103 comes before.
 //!
 //! - `cargo run -p lateen-exchange --example echo_server -- --h1`; try `curl -d hello http://127.0.0.1:8080/`.
 //! - `cargo run -p lateen-exchange --example echo_server -- --h2 127.0.0.1:8081`; try `nghttp -v http://127.0.0.1:8081/`.
@@ -7,10 +8,11 @@
 
 use std::net::SocketAddr;
 
+use bytes::Bytes;
 use lateen_exchange::{Config, Error, Protocol, Tunnel, server};
 use lateen_http::{
-    Canonical, Downstream, FieldName, FieldValue, FramedRequest, Length, PeerKind, Rules, Scheme,
-    Status,
+    Asked, Canonical, Downstream, FieldName, FieldValue, FramedRequest, Length, Limits, Method,
+    PeerKind, RawResponse, ResponseHead, Rules, Scheme, Status, Version,
 };
 use tokio::io::{AsyncWriteExt, copy, split};
 use tokio::net::{TcpListener, TcpStream};
@@ -81,7 +83,16 @@ async fn answer(
         exchange.accept(&head)?;
         return echo(exchange).await;
     }
+    if head.path().as_bytes() == b"/hints" {
+        exchange.inform(&hints()?)?;
+    }
     let kind = FieldName::new("content-type").zip(FieldValue::new("application/octet-stream"));
+    if *head.method() == Method::GET && head.length() == Length::None {
+        let line = Bytes::from_static(b"no content came\n");
+        exchange.reply(Status::OK, kind.as_slice(), Length::Known(16))?;
+        exchange.send(line).await?;
+        return exchange.finish();
+    }
     exchange.reply(Status::OK, kind.as_slice(), head.length())?;
     while let Some(bytes) = exchange.data().await? {
         exchange.send(bytes).await?;
@@ -90,6 +101,17 @@ async fn answer(
         Some(trailers) => exchange.finish_with(&trailers),
         None => exchange.finish(),
     }
+}
+
+/// Early hints (RFC 8297).
+fn hints() -> Result<ResponseHead, Error> {
+    let field = Bytes::from_static(b"link</style.css>; rel=preload");
+    let (version, limits) = (Version::Http11, Limits::default());
+    let mut raw = RawResponse::http1(field, Status::new(103).expect("103"), version, limits)?;
+    raw.field(0..4, 4..29)?;
+    Ok(raw
+        .frame(Asked::Ordinary)?
+        .canonical(None, PeerKind::Edge)?)
 }
 
 async fn echo(exchange: server::Exchange) -> Result<(), Error> {
