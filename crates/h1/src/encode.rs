@@ -46,6 +46,14 @@ impl FieldWriter<'_> {
             Name::Host if !crate::target::is_host(field.value()) => {
                 return self.fail(WriteError::Host);
             }
+            _ => {}
+        }
+        self.write(field);
+    }
+
+    #[inline]
+    fn write(&mut self, field: Field<'_>) {
+        match field.number() {
             Name::Host => self.written.hosts += 1,
             Name::Upgrade => self.written.upgrade |= !field.value().is_empty(),
             Name::Te => self.written.te = true,
@@ -66,7 +74,7 @@ impl FieldWriter<'_> {
                     return self.fail(WriteError::Field);
                 }
                 if !number.is_made_by_the_writer() {
-                    self.field(Field::judged(field.name(), field.value(), number));
+                    self.write(Field::judged(field.name(), field.value(), number));
                 }
             }
         }

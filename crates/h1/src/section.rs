@@ -173,11 +173,12 @@ impl<K: Kind> Progress<K> {
         if self.fields.capacity() == 0 {
             self.fields = Vec::with_capacity(USUAL_FIELDS);
         }
-        while let Some((line, next)) = FieldLine::read(view, self.at) {
-            if self.lines == config.max_fields {
+        let (mut at, mut lines) = (self.at, self.lines);
+        while let Some((line, next)) = FieldLine::read(view, at) {
+            if lines == config.max_fields {
                 return Err(Stop::Fault(Error::TooManyFields));
             }
-            self.lines += 1;
+            lines += 1;
             let number = line.known().map_or(Name::Other, Name::of_known);
             if number == Name::Other
                 || self
@@ -187,8 +188,9 @@ impl<K: Kind> Progress<K> {
             {
                 self.fields.push(line);
             }
-            self.at = next;
+            at = next;
         }
+        (self.at, self.lines) = (at, lines);
         if view[self.at..].starts_with(b"\r\n") {
             self.at += 2;
             return Ok(());
