@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Instructions per run of the pure cores, counted by callgrind. The examples are cores of crates/testkit, h1_cores of crates/h1,
 # h2_cores and h2_message_cores (requests, unary calls, uploads) of crates/h2, tunnel_cores of crates/hbone, and
-# exchange_cores of crates/exchange, which is counted when it is named: exchange_h1, exchange_h2. They are compared with
-# tests/bench/instructions.txt. More than 3 % above it fails: find the reason, or say it in the commit that raises the line.
+# exchange_cores of crates/exchange. They are compared with tests/bench/instructions.txt. More than 3 % above it fails: find the
+# reason, or say it in the commit that raises the line.
 #   tests/bench/instructions.sh [CORE...]           compare, all or those named
 #   tests/bench/instructions.sh --update [CORE...]  write their lines of the baseline
 #   tests/bench/instructions.sh --build             compile them and count nothing
@@ -16,7 +16,7 @@ case ${1:-} in
   --update) update=1; shift ;;
   --build) only_build=1; shift ;;
 esac
-cores=${*:-parse route policy head h1_head h1_exchange h1_chunked h2_connect h2_relay_1k h2_relay_16k h2_single_1k h2_requests h2_unary h2_uploads_16 h2_uploads_2000 tunnel_requests tunnel_opens tunnel_bulk}
+cores=${*:-parse route policy head h1_head h1_exchange h1_chunked h2_connect h2_relay_1k h2_relay_16k h2_single_1k h2_requests h2_unary h2_uploads_16 h2_uploads_2000 tunnel_requests tunnel_opens tunnel_bulk exchange_h1 exchange_h2}
 binaries=${CARGO_TARGET_DIR:-target}/release/examples
 # The whole workspace is named so that all have their dependencies with the same features, compiled once.
 cargo build --quiet --release --locked --workspace --example cores --example h1_cores --example h2_cores --example h2_message_cores --example tunnel_cores --example exchange_cores || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
