@@ -10,6 +10,7 @@ pub mod keeper;
 mod limits;
 mod listeners;
 pub mod netns;
+mod netns_tasks;
 mod options;
 mod packet;
 mod resident;
@@ -18,7 +19,6 @@ mod slice;
 pub mod socket;
 pub mod stock;
 mod thread;
-mod visits;
 pub mod zds;
 
 pub use acceptor::{Accepted, Acceptor, LoadGuard, Loads, Registration};

@@ -1,5 +1,4 @@
-//! The namespace thread, which makes sockets in pods' network namespaces. Beside it only the one of `visits.rs` ever enters
-//! a pod's.
+//! Namespace thread, which makes sockets in pods' network namespaces. Only it and the thread of `netns_tasks.rs` enter them.
 
 use std::io;
 use std::sync::{Arc, Weak, mpsc};
@@ -9,15 +8,15 @@ use tokio::sync::oneshot;
 use crate::dns::DnsSockets;
 use crate::listeners::{self, Listeners};
 use crate::netns::Netns;
+use crate::netns_tasks::{NetnsTask, NetnsTasks};
 use crate::options::Options;
 use crate::socket::Kind;
-use crate::visits::{Visit, Visits};
 
 /// A handle on the thread, cheap to clone; the thread ends when the last handle is gone.
 #[derive(Clone, Debug)]
 pub struct NamespaceThread {
     errands: mpsc::Sender<Errand>,
-    visits: Arc<Visits>,
+    tasks: Arc<NetnsTasks>,
 }
 
 /// What the thread is asked to do.
@@ -48,7 +47,7 @@ impl NamespaceThread {
     /// The process may not change its namespace (CAP_SYS_ADMIN is missing), or the thread cannot be started.
     pub fn start() -> io::Result<Self> {
         let home = Netns::current()?;
-        let visits = Arc::new(Visits::from(home.clone()));
+        let tasks = Arc::new(NetnsTasks::from(home.clone()));
         let (errands, inbox) = mpsc::channel();
         let (ready, started) = mpsc::channel();
         std::thread::Builder::new()
@@ -72,7 +71,7 @@ impl NamespaceThread {
                     format!("enter a network namespace: {error}; the proxy needs CAP_SYS_ADMIN"),
                 )
             })?;
-        Ok(Self { errands, visits })
+        Ok(Self { errands, tasks })
     }
 
     /// Opens the listeners of a pod.
@@ -108,9 +107,9 @@ impl NamespaceThread {
         let _ = self.errands.send(errand);
     }
 
-    /// See [`Visits::send`].
-    pub(crate) fn visit(&self, visit: Visit) -> io::Result<()> {
-        self.visits.send(visit)
+    /// See [`NetnsTasks::send`].
+    pub(crate) fn visit(&self, task: NetnsTask) -> io::Result<()> {
+        self.tasks.send(task)
     }
 }
 

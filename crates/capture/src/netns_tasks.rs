@@ -1,5 +1,5 @@
-//! Errands in pods' namespaces that no dial waits for, on a thread of their own: what one pod asks for there keeps nobody
-//! from sockets and listeners. What is done there is not known here.
+//! Tasks in pods' network namespaces that no dial waits for. They have a thread of their own: a slow task delays neither sockets
+//! nor listeners.
 
 use std::fmt;
 use std::io;
@@ -8,17 +8,17 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::netns::Netns;
 
-/// Visits that may wait for their turn. The last of them waits for a few milliseconds, and with it a connection's bytes.
+/// Most tasks that wait for their turn. The last of them waits for a few milliseconds, and with it a connection's bytes.
 const WAITING: usize = 64;
 
-/// Something to be done in a pod's namespace; it is told the thread's home.
-pub(crate) type Visit = Box<dyn FnOnce(&Netns) + Send>;
+/// A task. It gets the thread's home, and enters the pod's namespace itself.
+pub(crate) type NetnsTask = Box<dyn FnOnce(&Netns) + Send>;
 
-/// How a thread is had that does what is sent to it.
-type Start = fn(Netns, Receiver<Visit>) -> io::Result<()>;
+/// Starts a thread that does the tasks it receives.
+type Start = fn(Netns, Receiver<NetnsTask>) -> io::Result<()>;
 
-/// The thread, which starts with the first visit.
-pub(crate) struct Visits {
+/// Sender of tasks to the thread, which starts with the first one.
+pub(crate) struct NetnsTasks {
     home: Netns,
     start: Start,
     thread: Mutex<Thread>,
@@ -28,18 +28,18 @@ enum Thread {
     None,
     /// There was none to be had when it was last tried; that has been said.
     Refused,
-    Runs(SyncSender<Visit>),
+    Runs(SyncSender<NetnsTask>),
 }
 
-impl fmt::Debug for Visits {
+impl fmt::Debug for NetnsTasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Visits")
+        f.debug_struct("NetnsTasks")
             .field("home", &self.home)
             .finish_non_exhaustive()
     }
 }
 
-impl Visits {
+impl NetnsTasks {
     pub(crate) fn from(home: Netns) -> Self {
         Self {
             home,
@@ -52,8 +52,8 @@ impl Visits {
     ///
     /// # Errors
     /// [`io::ErrorKind::ResourceBusy`]: many wait already, or there is no thread to be had for the moment; or it has ended.
-    pub(crate) fn send(&self, visit: Visit) -> io::Result<()> {
-        self.thread()?.try_send(visit).map_err(|error| match error {
+    pub(crate) fn send(&self, task: NetnsTask) -> io::Result<()> {
+        self.thread()?.try_send(task).map_err(|error| match error {
             TrySendError::Full(_) => io::Error::new(
                 io::ErrorKind::ResourceBusy,
                 format!("{WAITING} visits to pods' namespaces wait already"),
@@ -63,17 +63,17 @@ impl Visits {
     }
 
     /// The thread, which is started if none runs: a limit of threads that was reached once may not be the next time.
-    fn thread(&self) -> io::Result<SyncSender<Visit>> {
+    fn thread(&self) -> io::Result<SyncSender<NetnsTask>> {
         // Nothing inside leaves it half-changed.
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Thread::Runs(visits) = &*thread {
-            return Ok(visits.clone());
+        if let Thread::Runs(tasks) = &*thread {
+            return Ok(tasks.clone());
         }
-        let (visits, inbox) = sync_channel(WAITING);
+        let (tasks, inbox) = sync_channel(WAITING);
         match (self.start)(self.home.clone(), inbox) {
             Ok(()) => {
-                *thread = Thread::Runs(visits.clone());
-                Ok(visits)
+                *thread = Thread::Runs(tasks.clone());
+                Ok(tasks)
             }
             Err(error) => {
                 if !matches!(*thread, Thread::Refused) {
@@ -89,15 +89,15 @@ impl Visits {
     }
 }
 
-fn start(home: Netns, inbox: Receiver<Visit>) -> io::Result<()> {
+fn start(home: Netns, inbox: Receiver<NetnsTask>) -> io::Result<()> {
     let run = move || {
         // Whoever starts it may be anywhere.
         if let Err(error) = home.within(&home, || ()) {
             tracing::warn!(%error, "the visiting thread cannot enter network namespaces");
             return;
         }
-        while let Ok(visit) = inbox.recv() {
-            visit(&home);
+        while let Ok(task) = inbox.recv() {
+            task(&home);
         }
     };
     let started = std::thread::Builder::new().name("visits".into()).spawn(run);
@@ -114,21 +114,21 @@ mod tests {
     #[test]
     fn a_thread_that_could_not_be_had_once_is_had_with_a_later_visit() {
         static STARTED: AtomicU32 = AtomicU32::new(0);
-        let visits = Visits {
+        let tasks = NetnsTasks {
             // Without the right to enter namespaces, which this needs not.
             start: |home, inbox| match STARTED.fetch_add(1, Ordering::Relaxed) {
                 0 => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
                 _ => {
-                    std::thread::spawn(move || inbox.iter().for_each(|visit| visit(&home)));
+                    std::thread::spawn(move || inbox.iter().for_each(|task| task(&home)));
                     Ok(())
                 }
             },
-            ..Visits::from(Netns::current().unwrap())
+            ..NetnsTasks::from(Netns::current().unwrap())
         };
         let (done, outcome) = channel();
         let visit = || {
             let done = done.clone();
-            visits.send(Box::new(move |_| done.send(()).unwrap()))
+            tasks.send(Box::new(move |_| done.send(()).unwrap()))
         };
         let refused = visit().unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy, "worth a try");
