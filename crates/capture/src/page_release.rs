@@ -1,4 +1,4 @@
-//! What of the program's own file counts as the process' memory.
+//! Release of the program's own mapped pages.
 //!
 //! The kernel maps sixteen pages around one that is touched, and starting touches some function in nearly every stretch of
 //! that length: afterwards almost the whole program is mapped, of which serving needs a fraction. A page that is let go stays
