@@ -12,7 +12,7 @@
 # bites: let no thread come home from `within`: a thread is in a pod.
 # bites: give `Stock::new` in crates/proxy/src/pods.rs the namespace of the pod before: a pod has no sockets ready.
 # bites: give `open_listeners` there the namespace of the pod before: one pod has two listeners on a port, another none.
-# bites: let every fiftieth `dial` (crates/proxy/src/node/dial.rs) take from the stock that the dial before took from.
+# bites: let every fiftieth `dial` (crates/proxy/src/node/dial.rs) take from the pool that the dial before took from.
 # An agent that hands over another pod's listeners is crates/capture/tests/keeper.rs' matter: ours does not.
 source "$(dirname "$0")/lib.sh"
 mesh

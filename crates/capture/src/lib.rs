@@ -17,7 +17,7 @@ mod page_release;
 mod share;
 mod slice;
 pub mod socket;
-pub mod stock;
+pub mod socket_pool;
 mod thread;
 pub mod zds;
 
@@ -32,5 +32,5 @@ pub use page_release::release_program;
 pub use share::{Held, Share};
 pub use slice::{SLICES, set_slice};
 pub use socket::{Kind, original_destination, wake_at};
-pub use stock::Stock;
+pub use socket_pool::SocketPool;
 pub use thread::NamespaceThread;

@@ -135,9 +135,9 @@ fn run(home: &Netns, inbox: &mpsc::Receiver<Errand>) {
             } => {
                 let _ = answer.send(listeners::open_dns(&pod, home, &options));
             }
-            Errand::Restock(stock, kind) => {
-                if let Some(stock) = stock.upgrade() {
-                    stock.restock(kind, home);
+            Errand::Restock(pool, kind) => {
+                if let Some(pool) = pool.upgrade() {
+                    pool.restock(kind, home);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use lateen_capture::{Kind, NamespaceThread, Netns, Options, Stock};
+use lateen_capture::{Kind, NamespaceThread, Netns, Options, SocketPool};
 use support::{TestPod, cookie};
 
 /// The network namespace that each thread of this process of that name is in, as the kernel shows it.
@@ -34,8 +34,8 @@ async fn the_namespace_thread_is_home_after_every_visit() {
             .await
             .unwrap();
         assert_eq!(whereabouts("namespace"), [home.as_str()]);
-        let stock = Stock::new(pod.netns.clone(), Options::default(), thread.clone());
-        stock.take(Kind::Outbound).await.unwrap();
+        let pool = SocketPool::new(pod.netns.clone(), Options::default(), thread.clone());
+        pool.take(Kind::Outbound).await.unwrap();
         assert_eq!(whereabouts("namespace"), [home.as_str()]);
     }
     let after = own(std::net::UdpSocket::bind("127.0.0.1:0").unwrap());

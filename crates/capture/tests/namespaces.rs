@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lateen_capture::{
-    Accepted, Acceptor, DnsAt, Kind, Listeners, NamespaceThread, Netns, Options, Share, Stock,
+    Accepted, Acceptor, DnsAt, Kind, Listeners, NamespaceThread, Netns, Options, Share, SocketPool,
     acceptor,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -102,9 +102,9 @@ async fn a_pod_with_ipv6_switched_off_is_served_over_ipv4() {
 async fn a_datagram_socket_of_the_stock_is_the_pods_and_marked() {
     let pod = TestPod::new();
     let thread = NamespaceThread::start().unwrap();
-    let stock = Stock::new(pod.netns.clone(), Options::default(), thread);
+    let pool = SocketPool::new(pod.netns.clone(), Options::default(), thread);
     for kind in [Kind::Datagram, Kind::Datagram6] {
-        let socket = stock.take(kind).await.unwrap();
+        let socket = pool.take(kind).await.unwrap();
         assert_eq!(cookie(&socket), pod.cookie());
         let socket = SockRef::from(&socket);
         assert_eq!(socket.mark().unwrap(), 0x539);
@@ -170,14 +170,14 @@ async fn connections_to_the_pods_own_applications_are_not_paced_and_others_are_a
     let listeners = thread.open_listeners(&pod.netns, options).await.unwrap();
     let all = [&listeners.outbound, &listeners.plaintext, &listeners.hbone];
     assert_eq!(all.map(congestion), ["reno", node, node]);
-    let stock = Stock::new(pod.netns.clone(), options, thread);
+    let pool = SocketPool::new(pod.netns.clone(), options, thread);
     for (kind, expected) in [
         (Kind::Transparent, "reno"),
         (Kind::Transparent6, "reno"),
         (Kind::Outbound, node),
         (Kind::Outbound6, node),
     ] {
-        let socket = stock.take(kind).await.unwrap();
+        let socket = pool.take(kind).await.unwrap();
         assert_eq!(congestion(&socket), expected, "{kind:?}");
     }
     // A listener of a process that did not know of this.
@@ -227,13 +227,13 @@ async fn a_new_process_may_listen_before_the_old_one_stops() {
 async fn the_stock_hands_out_marked_sockets_of_the_pod_each_once() {
     let pod = TestPod::new();
     let thread = NamespaceThread::start().unwrap();
-    let stock = Stock::new(pod.netns.clone(), Options::default(), thread);
+    let pool = SocketPool::new(pod.netns.clone(), Options::default(), thread);
     let there = pod.cookie();
     let mut taken: Vec<OwnedFd> = Vec::new();
     for _ in 0..100 {
-        taken.push(stock.take(Kind::Outbound).await.unwrap());
+        taken.push(pool.take(Kind::Outbound).await.unwrap());
     }
-    taken.push(stock.take(Kind::Transparent).await.unwrap());
+    taken.push(pool.take(Kind::Transparent).await.unwrap());
     let distinct: HashSet<_> = taken.iter().map(AsRawFd::as_raw_fd).collect();
     assert_eq!(distinct.len(), taken.len());
     for socket in &taken {
@@ -256,13 +256,13 @@ async fn one_clients_address_may_use_a_port_once_for_each_destination() {
         std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "40000 40003").unwrap();
     });
     let thread = NamespaceThread::start().unwrap();
-    let stock = Stock::new(pod.netns.clone(), Options::default(), thread);
+    let pool = SocketPool::new(pod.netns.clone(), Options::default(), thread);
     let client: std::net::SocketAddr = "192.0.2.7:0".parse().unwrap();
     let mut ports = Vec::new();
     let mut held = Vec::new();
     for destination in [8080, 8081].map(|port| std::net::SocketAddr::from(([127, 0, 0, 1], port))) {
         for _ in 0..3 {
-            let socket = socket2::Socket::from(stock.take(Kind::Transparent).await.unwrap());
+            let socket = socket2::Socket::from(pool.take(Kind::Transparent).await.unwrap());
             socket.bind(&client.into()).unwrap();
             let unbound = socket.local_addr().unwrap().as_socket().unwrap();
             assert_eq!(unbound, client, "bind takes no port");
@@ -282,13 +282,13 @@ async fn one_clients_address_may_use_a_port_once_for_each_destination() {
 async fn towards_the_application_sockets_bind_addresses_that_are_not_the_pods() {
     let pod = TestPod::new();
     let thread = NamespaceThread::start().unwrap();
-    let stock = Stock::new(pod.netns.clone(), Options::default(), thread);
+    let pool = SocketPool::new(pod.netns.clone(), Options::default(), thread);
     for (kind, client) in [
         (Kind::Transparent, "192.0.2.7:0"),
         (Kind::Transparent6, "[2001:db8::7]:0"),
     ] {
         let client: std::net::SocketAddr = client.parse().unwrap();
-        let socket = socket2::Socket::from(stock.take(kind).await.unwrap());
+        let socket = socket2::Socket::from(pool.take(kind).await.unwrap());
         socket.bind(&client.into()).unwrap();
         let bound = socket.local_addr().unwrap().as_socket().unwrap();
         assert_eq!(bound, client);
@@ -299,11 +299,11 @@ async fn towards_the_application_sockets_bind_addresses_that_are_not_the_pods() 
 async fn many_takers_at_once_all_get_a_socket() {
     let pod = TestPod::new();
     let thread = NamespaceThread::start().unwrap();
-    let stock = Stock::new(pod.netns.clone(), Options::default(), thread);
+    let pool = SocketPool::new(pod.netns.clone(), Options::default(), thread);
     let takers: Vec<_> = (0..200)
         .map(|_| {
-            let stock = stock.clone();
-            tokio::spawn(async move { stock.take(Kind::Transparent).await.unwrap() })
+            let pool = pool.clone();
+            tokio::spawn(async move { pool.take(Kind::Transparent).await.unwrap() })
         })
         .collect();
     let there = pod.cookie();
@@ -316,24 +316,24 @@ async fn many_takers_at_once_all_get_a_socket() {
 async fn an_idle_stock_is_given_back_and_serves_again() {
     let pod = TestPod::new();
     let thread = NamespaceThread::start().unwrap();
-    let stock = Stock::new(pod.netns.clone(), Options::default(), thread);
-    drop(stock.take(Kind::Outbound).await.unwrap());
+    let pool = SocketPool::new(pod.netns.clone(), Options::default(), thread);
+    drop(pool.take(Kind::Outbound).await.unwrap());
     let now = std::time::Instant::now();
     let minutes = |count: u64| now + Duration::from_secs(60 * count);
     // Somebody came; nobody did.
-    assert_eq!((stock.tidy(now), stock.tidy(now)), (0, 0));
-    assert_eq!(stock.tidy(minutes(4)), 0);
+    assert_eq!((pool.tidy(now), pool.tidy(now)), (0, 0));
+    assert_eq!(pool.tidy(minutes(4)), 0);
     let mut closed = 0;
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     // The restock may still be under way.
     while closed < 5 && std::time::Instant::now() < deadline {
-        closed += stock.tidy(minutes(6));
+        closed += pool.tidy(minutes(6));
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(closed >= 5, "{closed} sockets were closed");
     let there = pod.cookie();
     for _ in 0..20 {
-        assert_eq!(cookie(&stock.take(Kind::Outbound).await.unwrap()), there);
+        assert_eq!(cookie(&pool.take(Kind::Outbound).await.unwrap()), there);
     }
 }
 
@@ -342,15 +342,15 @@ async fn an_idle_stock_is_given_back_and_serves_again() {
 async fn sockets_of_pods_that_dial_at_the_same_time_are_never_mixed_up() {
     let pods: Vec<_> = (0..4).map(|_| TestPod::new()).collect();
     let thread = NamespaceThread::start().unwrap();
-    let stocks = pods
+    let pools = pods
         .iter()
-        .map(|pod| Stock::new(pod.netns.clone(), Options::default(), thread.clone()));
-    let stocks: Vec<_> = stocks.collect();
+        .map(|pod| SocketPool::new(pod.netns.clone(), Options::default(), thread.clone()));
+    let pools: Vec<_> = pools.collect();
     let kinds = [Kind::Outbound, Kind::Transparent, Kind::Datagram];
     for round in 0..100 {
-        let takers = stocks.iter().map(|stock| {
-            let stock = stock.clone();
-            tokio::spawn(async move { stock.take(kinds[round % kinds.len()]).await.unwrap() })
+        let takers = pools.iter().map(|pool| {
+            let pool = pool.clone();
+            tokio::spawn(async move { pool.take(kinds[round % kinds.len()]).await.unwrap() })
         });
         // All are under way before the first is waited for.
         let takers: Vec<_> = takers.collect();
@@ -414,16 +414,16 @@ async fn sixteen_connections_to_four_pods_load_two_workers_evenly() {
 async fn a_crowd_of_visits_is_turned_away_and_keeps_nobody_from_sockets() {
     let pod = TestPod::new();
     let thread = NamespaceThread::start().unwrap();
-    let stock = Stock::new(pod.netns.clone(), Options::default(), thread);
-    let there = stock.visit(|| Netns::current().unwrap().id()).await;
+    let pool = SocketPool::new(pod.netns.clone(), Options::default(), thread);
+    let there = pool.visit(|| Netns::current().unwrap().id()).await;
     assert_eq!(there.unwrap(), pod.netns.id());
     let (go_on, held) = mpsc::channel::<()>();
-    let mut first = Box::pin(stock.visit(move || held.recv().is_err()));
+    let mut first = Box::pin(pool.visit(move || held.recv().is_err()));
     let mut now = Context::from_waker(Waker::noop());
     assert!(first.as_mut().poll(&mut now).is_pending());
     let (mut waiting, mut busy) = (Vec::new(), 0);
     for _ in 0..200 {
-        let mut visit = Box::pin(stock.visit(|| ()));
+        let mut visit = Box::pin(pool.visit(|| ()));
         match visit.as_mut().poll(&mut now) {
             Poll::Pending => waiting.push(visit),
             Poll::Ready(Err(error)) if error.kind() == ErrorKind::ResourceBusy => busy += 1,
@@ -432,7 +432,7 @@ async fn a_crowd_of_visits_is_turned_away_and_keeps_nobody_from_sockets() {
     }
     assert!(busy > 0 && !waiting.is_empty());
     // With somebody in the pod's namespace for as long as it takes.
-    let socket = stock.take(Kind::Outbound).await.unwrap();
+    let socket = pool.take(Kind::Outbound).await.unwrap();
     assert_eq!(cookie(&socket), pod.cookie());
     drop(go_on);
     assert!(first.await.unwrap());

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lateen_capture::zds::PodInfo;
-use lateen_capture::{Share, Stock};
+use lateen_capture::{Share, SocketPool};
 use lateen_config::{Snapshot, Workload};
 use lateen_types::{Identity, WorkloadUid};
 use tokio::sync::watch;
@@ -44,7 +44,7 @@ pub struct Pod {
     /// The identity that these names make; its certificate is fetched before it is needed.
     pub identity: Identity,
     /// Prepared sockets in its network namespace.
-    pub sockets: Arc<Stock>,
+    pub sockets: Arc<SocketPool>,
     /// The descriptors that its connections may hold.
     pub share: Arc<Share>,
     /// The resolver that answered it last.
@@ -58,7 +58,7 @@ impl Pod {
         uid: WorkloadUid,
         info: PodInfo,
         identity: Identity,
-        sockets: Arc<Stock>,
+        sockets: Arc<SocketPool>,
         descriptors: usize,
     ) -> Self {
         Self {

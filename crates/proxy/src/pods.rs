@@ -10,7 +10,7 @@ use lateen_admin::Readiness;
 use lateen_capture::keeper::Event;
 use lateen_capture::zds::{self, PodInfo};
 use lateen_capture::{
-    Acceptor, Keeper, Kind, Listeners, NamespaceThread, Netns, Options, Registration, Stock,
+    Acceptor, Keeper, Kind, Listeners, NamespaceThread, Netns, Options, Registration, SocketPool,
 };
 use lateen_identity::Manager;
 use lateen_telemetry::Metrics;
@@ -121,7 +121,7 @@ impl Pods {
                 info.namespace, info.name
             )
         })?;
-        let sockets = Stock::new(netns, self.options, self.namespaces.clone());
+        let sockets = SocketPool::new(netns, self.options, self.namespaces.clone());
         sockets.prepare(Kind::Outbound);
         let pod = Arc::new(Pod::new(
             uid.clone(),

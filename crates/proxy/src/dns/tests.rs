@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use lateen_capture::zds::PodInfo;
-use lateen_capture::{DnsSockets, NamespaceThread, Netns, Options, Stock};
+use lateen_capture::{DnsSockets, NamespaceThread, Netns, Options, SocketPool};
 use lateen_config::{Batch, Kind, Store};
 use lateen_dns::{Code, Family};
 use lateen_telemetry::{BuildInfo, Metrics};

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lateen_capture::{Kind, Share, Stock};
+use lateen_capture::{Kind, Share, SocketPool};
 use lateen_dns::Code;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, UdpSocket};
@@ -24,7 +24,7 @@ const DATAGRAM: usize = 4096;
 #[derive(Clone, Debug)]
 pub struct From {
     /// Sockets in its namespace.
-    pub sockets: Arc<Stock>,
+    pub sockets: Arc<SocketPool>,
     /// The descriptors that it may hold.
     pub share: Arc<Share>,
     /// The resolver that it asks first.

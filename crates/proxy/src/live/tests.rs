@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use lateen_capture::zds::PodInfo;
-use lateen_capture::{NamespaceThread, Netns, Options, Stock};
+use lateen_capture::{NamespaceThread, Netns, Options, SocketPool};
 use lateen_types::{Direction, Identity};
 
 use super::entry::State;
@@ -14,7 +14,7 @@ fn pod() -> Arc<Pod> {
         namespace: "default".into(),
         service_account: "a".into(),
     };
-    let sockets = Stock::new(
+    let sockets = SocketPool::new(
         Netns::current().unwrap(),
         Options::default(),
         NamespaceThread::start().expect("this test needs root: it enters namespaces"),

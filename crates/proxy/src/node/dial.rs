@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lateen_capture::{Kind, Stock};
+use lateen_capture::{Kind, SocketPool};
 use lateen_identity::FetchError;
 use lateen_tls::TlsError;
 use lateen_types::WorkloadUid;
@@ -64,7 +64,7 @@ impl DialError {
 /// Connects to `address` from inside the pod; from `source`'s address, where one is given, even if the pod does not own
 /// it.
 pub(crate) async fn dial(
-    sockets: &Arc<Stock>,
+    sockets: &Arc<SocketPool>,
     source: Option<IpAddr>,
     address: SocketAddr,
     patience: Duration,

@@ -43,7 +43,7 @@ const DRAIN_LOOK: Duration = Duration::from_millis(50);
 /// How often somebody looks whether the proxy is ready.
 const READY_LOOK: Duration = Duration::from_millis(10);
 
-/// How often pods' stocks of sockets are looked at for what nobody needs.
+/// How often pods' pools of sockets are looked at for what nobody needs.
 const TIDY_LOOK: Duration = Duration::from_secs(60);
 
 /// After the proxy is ready, and after a pod has joined: what was used for that is not used again soon.
@@ -197,7 +197,7 @@ impl Control {
                 .map(|pod| pod.sockets.tidy(now.into_std()))
                 .sum();
             if closed > 0 {
-                tracing::debug!(sockets = closed, "sockets of idle stocks were closed");
+                tracing::debug!(sockets = closed, "sockets of idle pools were closed");
             }
         }
     }

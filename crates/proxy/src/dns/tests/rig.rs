@@ -183,7 +183,7 @@ impl Rig {
             service_account: name.into(),
         };
         let home = Netns::current().unwrap();
-        let sockets = Stock::new(home, Options::default(), self.namespaces.clone());
+        let sockets = SocketPool::new(home, Options::default(), self.namespaces.clone());
         let identity = Identity::new("cluster.local", "default", name).unwrap();
         let uid = wds::uid("default", name).as_str().into();
         Arc::new(Pod::new(uid, info, identity, sockets, 4096))

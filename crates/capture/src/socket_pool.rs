@@ -1,4 +1,4 @@
-//! A small stock of prepared sockets per pod, so that dialling needs no visit to the pod's namespace.
+//! A small pool of prepared sockets per pod, so that dialling needs no visit to the pod's namespace.
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,9 +26,9 @@ const KINDS: usize = 6;
 
 /// One pod's sockets: non-blocking, marked, neither bound nor connected; those for TCP have TCP_NODELAY and keepalive set.
 ///
-/// Dropping the stock closes what is on its shelves; a socket in it would keep the pod's namespace alive.
+/// Dropping the pool closes what is on its shelves; a socket in it would keep the pod's namespace alive.
 #[derive(Debug)]
-pub struct Stock {
+pub struct SocketPool {
     pod: Netns,
     options: Options,
     thread: NamespaceThread,
@@ -70,8 +70,8 @@ impl Shelf {
     }
 }
 
-impl Stock {
-    /// An empty stock of sockets in `pod`; the first taker of a kind waits for the namespace thread.
+impl SocketPool {
+    /// An empty pool of sockets in `pod`; the first taker of a kind waits for the namespace thread.
     pub fn new(pod: Netns, options: Options, thread: NamespaceThread) -> Arc<Self> {
         Arc::new(Self {
             pod,
@@ -172,7 +172,7 @@ impl Stock {
     }
 }
 
-impl Restock for Stock {
+impl Restock for SocketPool {
     /// Makes the missing sockets in one visit, and serves those who wait first.
     fn restock(self: Arc<Self>, kind: Kind, home: &Netns) {
         let wanted = {
