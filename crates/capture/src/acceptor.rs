@@ -1,7 +1,7 @@
 //! The acceptor: one thread that waits on every listener of every pod and gives each new connection to the least
 //! loaded worker, so that the balance is exact whatever listener a connection came through.
 //!
-//! A connection that there is no room for, in its pod's share or in the whole process, is accepted and reset at once: left
+//! A connection that there is no room for, in its pod's quota or in the whole process, is accepted and reset at once: left
 //! in the listener's queue it would keep the others waiting.
 //!
 //! A process with one worker has nothing to balance: there the worker accepts by itself ([`OwnAcceptor`]).
@@ -27,7 +27,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use self::shared::{Listener, Registered, Shared, WAKE};
 use self::work::Work;
-use crate::share::Share;
+use crate::fd_quota::FdQuota;
 use crate::slice::set_slice;
 
 /// Takes connections to one worker. Must not block, and must not register or drop a registration.
@@ -113,7 +113,7 @@ impl<T: Clone + Send + Sync + 'static> Acceptor<T> {
     }
 
     /// Accepts from `listener`, which must be non-blocking, and gives each connection `tag`. Each takes `cost`
-    /// descriptors, its own among them, of `share`; those that find too few left there are reset.
+    /// descriptors, its own among them, of `quota`; those that find too few left there are reset.
     ///
     /// # Errors
     /// epoll refuses the descriptor.
@@ -121,7 +121,7 @@ impl<T: Clone + Send + Sync + 'static> Acceptor<T> {
         &self,
         listener: OwnedFd,
         tag: T,
-        share: &Arc<Share>,
+        quota: &Arc<FdQuota>,
         cost: u32,
     ) -> io::Result<Registration<T>> {
         let mut listeners = self.shared.lock();
@@ -130,7 +130,7 @@ impl<T: Clone + Send + Sync + 'static> Acceptor<T> {
         let listener = Listener {
             socket: listener,
             tag,
-            share: Arc::clone(share),
+            quota: Arc::clone(quota),
             cost,
         };
         self.shared.epoll.add(

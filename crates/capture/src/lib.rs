@@ -6,6 +6,7 @@
 
 pub mod acceptor;
 mod dns;
+mod fd_quota;
 pub mod keeper;
 mod limits;
 mod listeners;
@@ -14,7 +15,6 @@ mod netns_tasks;
 mod options;
 mod packet;
 mod page_release;
-mod share;
 mod slice;
 pub mod socket;
 pub mod socket_pool;
@@ -23,13 +23,13 @@ pub mod zds;
 
 pub use acceptor::{Accepted, Acceptor, LoadGuard, Loads, Registration};
 pub use dns::DnsSockets;
+pub use fd_quota::{FdQuota, Held};
 pub use keeper::{Keeper, Ledger, Named};
 pub use limits::raise_file_limit;
 pub use listeners::Listeners;
 pub use netns::Netns;
 pub use options::{DEFAULT_MARK, DnsAt, Keepalive, Options};
 pub use page_release::release_program;
-pub use share::{Held, Share};
 pub use slice::{SLICES, set_slice};
 pub use socket::{Kind, original_destination, wake_at};
 pub use socket_pool::SocketPool;

@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use lateen_capture::zds::{self, PodInfo};
-use lateen_capture::{Accepted, Acceptor, Netns, Share, acceptor};
+use lateen_capture::{Accepted, Acceptor, FdQuota, Netns, acceptor};
 use lateen_proto::zds::SnapshotSent;
 use lateen_proto::zds::workload_request::Payload;
 use lateen_types::WorkloadUid;
@@ -84,13 +84,13 @@ fn connections_are_reset_until_there_are_descriptors(start: Start) {
     let proxy = std::thread::spawn(move || {
         unshare(CloneFlags::CLONE_FILES).unwrap();
         let (acceptor, accepted) = start();
-        let share = Share::new("pod".to_owned(), usize::MAX);
+        let quota = FdQuota::new("pod".to_owned(), usize::MAX);
         let _registered: Vec<_> = listeners
             .into_iter()
             .enumerate()
             .map(|(pod, listener)| {
                 listener.set_nonblocking(true).unwrap();
-                acceptor.register(listener.into(), pod, &share, 2).unwrap()
+                acceptor.register(listener.into(), pod, &quota, 2).unwrap()
             })
             .collect();
         let taken = exhaust();

@@ -11,8 +11,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use lateen_capture::{
-    Accepted, Acceptor, DnsAt, Kind, Listeners, NamespaceThread, Netns, Options, Share, SocketPool,
-    acceptor,
+    Accepted, Acceptor, DnsAt, FdQuota, Kind, Listeners, NamespaceThread, Netns, Options,
+    SocketPool, acceptor,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::SockRef;
@@ -380,10 +380,10 @@ async fn sixteen_connections_to_four_pods_load_two_workers_evenly() {
             .open_listeners(&pod.netns, Options::default())
             .await
             .unwrap();
-        let share = Share::new(index.to_string(), 1000);
+        let quota = FdQuota::new(index.to_string(), 1000);
         registered.push(
             acceptor
-                .register(listeners.outbound, index, &share, 2)
+                .register(listeners.outbound, index, &quota, 2)
                 .unwrap(),
         );
     }

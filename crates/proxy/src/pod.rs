@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lateen_capture::zds::PodInfo;
-use lateen_capture::{Share, SocketPool};
+use lateen_capture::{FdQuota, SocketPool};
 use lateen_config::{Snapshot, Workload};
 use lateen_types::{Identity, WorkloadUid};
 use tokio::sync::watch;
@@ -46,7 +46,7 @@ pub struct Pod {
     /// Prepared sockets in its network namespace.
     pub sockets: Arc<SocketPool>,
     /// The descriptors that its connections may hold.
-    pub share: Arc<Share>,
+    pub share: Arc<FdQuota>,
     /// The resolver that answered it last.
     pub last_resolver: LastResolver,
     stage: watch::Sender<Stage>,
@@ -62,7 +62,7 @@ impl Pod {
         descriptors: usize,
     ) -> Self {
         Self {
-            share: Share::new(format!("{}/{}", info.namespace, info.name), descriptors),
+            share: FdQuota::new(format!("{}/{}", info.namespace, info.name), descriptors),
             uid,
             info,
             identity,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use lateen_accelerate::Accelerator;
 use lateen_admin::Readiness;
-use lateen_capture::{Acceptor, Keeper, Ledger, NamespaceThread, Share};
+use lateen_capture::{Acceptor, FdQuota, Keeper, Ledger, NamespaceThread};
 use lateen_identity::Manager;
 use lateen_runtime::{UnstartedWorker, WorkerConfig, WorkerHandle};
 use lateen_telemetry::{Buffers, BuildInfo, Metrics};
@@ -152,7 +152,7 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
         table: Table::default(),
         settings,
         namespaces,
-        descriptors: Share::of(files),
+        descriptors: FdQuota::of(files),
         acceptor,
         metrics,
         manager,

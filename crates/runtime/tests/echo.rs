@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lateen_capture::{Accepted, Acceptor, Share};
+use lateen_capture::{Accepted, Acceptor, FdQuota};
 use lateen_config::{Snapshot, Store};
 use lateen_hbone::{ConnectRequest, Connection, Incoming, Settings, Stream, client};
 use lateen_runtime::{Role, UnstartedWorker, Worker, WorkerConfig};
@@ -111,7 +111,7 @@ async fn a_role_of_its_own_serves_tunnels_on_a_worker() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();
-    let share = Share::new("echo".to_owned(), 100);
+    let share = FdQuota::new("echo".to_owned(), 100);
     let _open = acceptor.register(listener.into(), "echo", &share, 1);
     let worker = UnstartedWorker::<Echo>::default();
     let handle = worker.handle();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::share::Held;
+use crate::fd_quota::Held;
 
 /// How many connections each worker has, and how many none got; only the acceptor adds to it.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Loads {
     }
 }
 
-/// One connection's part of a worker's load and of its pod's share.
+/// One connection's part of a worker's load and of its pod's quota.
 #[derive(Debug)]
 pub struct LoadGuard {
     loads: Arc<Loads>,

@@ -9,7 +9,7 @@ use nix::sys::epoll::{Epoll, EpollFlags};
 use nix::sys::eventfd::EventFd;
 
 use super::loads::LoadGuard;
-use crate::share::Share;
+use crate::fd_quota::FdQuota;
 
 /// The eventfd that ends the thread.
 pub(super) const WAKE: u64 = u64::MAX;
@@ -46,7 +46,7 @@ pub(super) struct Registered<T> {
 pub(super) struct Listener<T> {
     pub(super) socket: OwnedFd,
     pub(super) tag: T,
-    pub(super) share: Arc<Share>,
+    pub(super) quota: Arc<FdQuota>,
     /// Descriptors that one of its connections needs.
     pub(super) cost: u32,
 }

@@ -9,8 +9,8 @@ use socket2::SockRef;
 use super::work::TURN;
 use super::*;
 
-pub(super) fn plenty() -> Arc<Share> {
-    Share::new("pod".to_owned(), 1000)
+pub(super) fn plenty() -> Arc<FdQuota> {
+    FdQuota::new("pod".to_owned(), 1000)
 }
 
 pub(super) fn listener() -> (OwnedFd, SocketAddr) {
@@ -210,14 +210,14 @@ fn once_its_registration_is_dropped_what_a_listener_gave_counts_and_it_gives_no_
 }
 
 #[test]
-fn a_pod_with_its_share_is_reset_and_others_are_served() {
+fn a_pod_over_its_quota_is_reset_and_others_are_served() {
     use std::io::{ErrorKind, Read};
     let (acceptor, accepted) = two_workers();
     let ((out, at_out), (inb, at_inb), (other, at_other)) = (listener(), listener(), listener());
-    let share = Share::new("greedy".to_owned(), 5);
+    let quota = FdQuota::new("greedy".to_owned(), 5);
     let _greedy = [
-        acceptor.register(out, "greedy", &share, 2).unwrap(),
-        acceptor.register(inb, "greedy", &share, 1).unwrap(),
+        acceptor.register(out, "greedy", &quota, 2).unwrap(),
+        acceptor.register(inb, "greedy", &quota, 1).unwrap(),
     ];
     let _other = acceptor.register(other, "other", &plenty(), 2).unwrap();
     let soon = Duration::from_secs(10);

@@ -127,7 +127,7 @@ impl<T: Clone> Work<T> {
         peer: SocketAddr,
         give: &dyn Fn(Accepted<T>),
     ) {
-        let Some(held) = listener.share.take(listener.cost) else {
+        let Some(held) = listener.quota.take(listener.cost) else {
             self.shed(stream);
             return;
         };

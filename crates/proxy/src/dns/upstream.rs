@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lateen_capture::{Kind, Share, SocketPool};
+use lateen_capture::{FdQuota, Kind, SocketPool};
 use lateen_dns::Code;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, UdpSocket};
@@ -26,7 +26,7 @@ pub struct From {
     /// Sockets in its namespace.
     pub sockets: Arc<SocketPool>,
     /// The descriptors that it may hold.
-    pub share: Arc<Share>,
+    pub share: Arc<FdQuota>,
     /// The resolver that it asks first.
     pub last_resolver: LastResolver,
 }

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::rc::Rc;
 use std::task::Poll;
 
-use lateen_capture::{Acceptor, Share};
+use lateen_capture::{Acceptor, FdQuota};
 use lateen_fair::Executor;
 use socket2::{Domain, Socket, Type};
 
@@ -115,7 +115,7 @@ fn a_storm_of_connections_leaves_half_of_the_worker_to_another_pod() {
         .unwrap();
     listener.listen(1000).unwrap();
     let address = listener.local_addr().unwrap().as_socket().unwrap();
-    let share = Share::new("pod".to_owned(), 1000);
+    let share = FdQuota::new("pod".to_owned(), 1000);
     let _registered = acceptor.register(listener.into(), (), &share, 1).unwrap();
     let connected = (0..STORM).map(|_| std::net::TcpStream::connect(address).unwrap());
     let _clients: Vec<_> = connected.collect();

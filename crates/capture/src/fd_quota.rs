@@ -1,4 +1,4 @@
-//! Each pod's part of the process's descriptors, so that no pod can take those that the others need.
+//! Descriptor quota of each pod, so that no pod can take the descriptors that others need.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,17 +9,17 @@ const PART: u64 = 4;
 /// Between two warnings about the same pod.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// What one pod may hold of the process's descriptors, and what it holds.
+/// Limit of the process's descriptors that one pod may hold, and their number now.
 #[derive(Debug)]
-pub struct Share {
+pub struct FdQuota {
     pod: String,
     limit: usize,
     held: AtomicUsize,
     said: Mutex<Option<Instant>>,
 }
 
-impl Share {
-    /// A share of `limit` descriptors for `pod`, a name for the log.
+impl FdQuota {
+    /// A quota of `limit` descriptors for `pod`, a name for the log.
     pub fn new(pod: String, limit: usize) -> Arc<Self> {
         Arc::new(Self {
             pod,
@@ -46,7 +46,7 @@ impl Share {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
         {
             Ok(_) => Some(Held {
-                share: Arc::clone(self),
+                quota: Arc::clone(self),
                 descriptors,
             }),
             Err(held) => {
@@ -72,16 +72,16 @@ impl Share {
     }
 }
 
-/// Descriptors that a pod's share counts.
+/// Descriptors that a pod's quota counts.
 #[derive(Debug)]
 pub struct Held {
-    share: Arc<Share>,
+    quota: Arc<FdQuota>,
     descriptors: u32,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.share
+        self.quota
             .held
             .fetch_sub(self.descriptors as usize, Ordering::Relaxed);
     }
@@ -92,21 +92,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_given_out_to_the_last_descriptor_and_again_once_it_is_back() {
-        let share = Share::new("pod".to_owned(), 5);
-        let first = share.take(2).unwrap();
-        let _second = share.take(2).unwrap();
-        assert!(share.take(2).is_none());
-        let third = share.take(1).unwrap();
-        assert!(share.take(1).is_none());
+    fn a_quota_is_given_out_to_the_last_descriptor_and_again_once_it_is_back() {
+        let quota = FdQuota::new("pod".to_owned(), 5);
+        let first = quota.take(2).unwrap();
+        let _second = quota.take(2).unwrap();
+        assert!(quota.take(2).is_none());
+        let third = quota.take(1).unwrap();
+        assert!(quota.take(1).is_none());
         drop(third);
-        assert!(share.take(2).is_none());
+        assert!(quota.take(2).is_none());
         drop(first);
-        assert!(share.take(2).is_some());
+        assert!(quota.take(2).is_some());
     }
 
     #[test]
     fn four_pods_may_fill_the_process_and_one_may_not() {
-        assert_eq!(Share::of(20_000), 5000);
+        assert_eq!(FdQuota::of(20_000), 5000);
     }
 }
