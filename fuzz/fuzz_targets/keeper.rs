@@ -4,5 +4,5 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let _ = lateen_capture::keeper::Answer::decode(data, Vec::new());
+    let _ = lateen_listener_store::Answer::decode(data, Vec::new());
 });

@@ -5,6 +5,6 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     for lost in [false, true] {
-        let _ = lateen_capture::zds::Request::decode(data, Vec::new(), lost);
+        let _ = lateen_zds::Request::decode(data, Vec::new(), lost);
     }
 });

@@ -4,7 +4,7 @@
 # heals when there is room. Descriptors: a proxy with 200 of them sheds what it cannot take, says so, and serves its other
 # pods.
 # bites: without `has` in WriteFile (internal/ca/root.go) the control plane does not start on a full disk. Seen red so.
-# bites: without the limit of a pod's share (`take` in crates/capture/src/fd_quota.rs) the neighbour is reset. Seen red so.
+# bites: without the limit of a pod's share (`take` in crates/accept/src/fd_quota.rs) the neighbour is reset. Seen red so.
 # The whole mesh lives in a file system of a few megabytes, in a mount namespace of this script's own.
 if [ -z "${OWN_MOUNTS:-}" ] && [ "$(id -u)" = 0 ]; then OWN_MOUNTS=1 exec unshare -m bash "$0" "$@"; fi
 source "$(dirname "$0")/lib.sh"

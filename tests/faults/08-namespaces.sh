@@ -6,14 +6,14 @@
 # visit a pod come home. Thousands of short connections of two pods use what is ready: each reaches a server outside the mesh
 # from its own pod's address, each server in the mesh is reached from its client's, and none fails.
 # Each of these was seen red in one run, most of them at the first look:
-# bites: let every fifth visit of `within` (crates/capture/src/netns.rs) be to the first pod's namespace, or to none: pods lack
+# bites: let every fifth visit of `within` (crates/netns/src/netns.rs) be to the first pod's namespace, or to none: pods lack
 # listeners, or have none ready; connections fail, and the second client's come from the first one's address.
 # bites: let every seventh visit be to the pod of the visit before: connections fail, and come from the other client's address.
 # bites: let no thread come home from `within`: a thread is in a pod.
 # bites: give `Stock::new` in crates/proxy/src/pods.rs the namespace of the pod before: a pod has no sockets ready.
 # bites: give `open_listeners` there the namespace of the pod before: one pod has two listeners on a port, another none.
 # bites: let every fiftieth `dial` (crates/proxy/src/node/dial.rs) take from the pool that the dial before took from.
-# An agent that hands over another pod's listeners is crates/capture/tests/keeper.rs' matter: ours does not.
+# An agent that hands over another pod's listeners is crates/listener-store/tests/listeners.rs' matter: ours does not.
 source "$(dirname "$0")/lib.sh"
 mesh
 check "a second client, and a server outside the mesh" lateen apply -f - <<'Y'

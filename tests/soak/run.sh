@@ -40,7 +40,7 @@ ask $((seconds + 120)) "$WORK/keep" -mode keep -workers 4 -rate 50 & KEEP=$!
 ask $((seconds + 120)) "$WORK/new" -mode new -workers 8 -rate $rate & NEW=$!
 began=$SECONDS
 : >"$WORK/samples"
-# ready PID: how many sockets a proxy has ready to dial from, in all pods and in the pod that has most (crates/capture/src/socket_pool.rs).
+# ready PID: how many sockets a proxy has ready to dial from, in all pods and in the pod that has most (crates/netns/src/socket_pool.rs).
 ready() { "$TOOLS/sockets" "$1" 2>/dev/null | awk '$4 == "NEW" {all++; if (++n[$1, $3] > most) most = n[$1, $3]} END {print all + 0, most + 0}'; }
 # One line for each part: SECOND PART PID RSS-KIB FDS READY, READY the most that one pod has; they are not among the FDS.
 sample() {

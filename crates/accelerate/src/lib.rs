@@ -4,7 +4,7 @@
 //! Nothing is compiled: the two small BPF programs are written down as instructions ([`programs`]), with the places of
 //! the kernel's fields from its own type information ([`btf`]). `docs/design/accelerator.md` says why it is made so.
 //!
-//! Beside `lateen-capture` the one crate of the data plane that may say `unsafe`: bpf(2) and a page shared with the kernel.
+//! One of the few crates with `unsafe`: it calls bpf(2) and shares a page with the kernel.
 
 mod accelerator;
 mod asm;

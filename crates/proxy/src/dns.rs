@@ -19,9 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use lateen_capture::DnsSockets;
 use lateen_config::Workload;
 use lateen_dns::Family;
+use lateen_netns::DnsSockets;
 use lateen_telemetry::{DnsMetrics, DnsShed, OnDemandDnsLabels, known};
 use lateen_types::WorkloadUid;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -100,7 +100,7 @@ impl Dns {
         std::thread::Builder::new()
             .name("dns".to_owned())
             .spawn(move || {
-                lateen_capture::set_slice(parts.slice);
+                lateen_os::set_slice(parts.slice);
                 LocalSet::new().block_on(&runtime, run(parts, cache, messages));
             })?;
         Ok(dns)

@@ -12,8 +12,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use lateen_capture::Ledger;
 use lateen_config::Snapshot;
+use lateen_listener_store::Ledger;
 use lateen_policy::Decision;
 use lateen_types::{Direction, WorkloadUid};
 use slab::Slab;

@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lateen_capture::zds::PodInfo;
-use lateen_capture::{FdQuota, SocketPool};
+use lateen_accept::FdQuota;
 use lateen_config::{Snapshot, Workload};
+use lateen_netns::SocketPool;
 use lateen_types::{Identity, WorkloadUid};
+use lateen_zds::PodInfo;
 use tokio::sync::watch;
 
 /// How far a pod is with its life here.

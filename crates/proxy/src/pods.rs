@@ -6,15 +6,15 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lateen_accept::{Acceptor, Registration};
 use lateen_admin::Readiness;
-use lateen_capture::keeper::Event;
-use lateen_capture::zds::{self, PodInfo};
-use lateen_capture::{
-    Acceptor, Keeper, Kind, Listeners, NamespaceThread, Netns, Options, Registration, SocketPool,
-};
 use lateen_identity::Manager;
+use lateen_listener_store::Event;
+use lateen_listener_store::ListenerStore;
+use lateen_netns::{Kind, Listeners, NamespaceThread, Netns, Options, SocketPool};
 use lateen_telemetry::Metrics;
 use lateen_types::{Identity, Strng, WorkloadUid};
+use lateen_zds::{self as zds, PodInfo};
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
@@ -76,7 +76,7 @@ pub struct Pods {
     /// Told when a pod has joined.
     pub joined: Arc<Notify>,
     /// Holds listeners beyond this process.
-    pub keeper: Keeper,
+    pub keeper: ListenerStore,
     /// Opens listeners and makes sockets.
     pub namespaces: NamespaceThread,
     /// Accepts for all pods.

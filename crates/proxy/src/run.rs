@@ -8,9 +8,11 @@ use std::io;
 use std::sync::Arc;
 
 use lateen_accelerate::Accelerator;
+use lateen_accept::{Acceptor, FdQuota};
 use lateen_admin::Readiness;
-use lateen_capture::{Acceptor, FdQuota, Keeper, Ledger, NamespaceThread};
 use lateen_identity::Manager;
+use lateen_listener_store::{Ledger, ListenerStore};
+use lateen_netns::NamespaceThread;
 use lateen_runtime::{UnstartedWorker, WorkerConfig, WorkerHandle};
 use lateen_telemetry::{Buffers, BuildInfo, Metrics};
 use lateen_tls::{Roots, Rules};
@@ -36,7 +38,7 @@ use crate::{VERSION, revocations};
 /// See [`StartError`]; once started, nothing but a signal or [`StartError::AcceptFailed`] ends it.
 pub fn node(settings: Settings) -> Result<(), StartError> {
     let rules = rules(&settings)?;
-    let files = lateen_capture::raise_file_limit()?;
+    let files = lateen_os::raise_file_limit()?;
     tracing::debug!(files, "limit of open files");
     let namespaces = NamespaceThread::start()?;
     let unstarted: Vec<UnstartedWorker<Node>> = (0..settings.workers)
@@ -144,7 +146,7 @@ pub fn node(settings: Settings) -> Result<(), StartError> {
             })
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let (keeper, events, keeping) = Keeper::new(settings.keeper_socket.clone(), shared);
+    let (keeper, events, keeping) = ListenerStore::new(settings.keeper_socket.clone(), shared);
     runtime.spawn(keeping);
 
     let control = Control {

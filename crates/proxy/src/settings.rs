@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lateen_capture::{DnsAt, Keepalive, Options};
+use lateen_netns::{DnsAt, Keepalive, Options};
 use lateen_tls::Compliance;
 use lateen_types::Strng;
 use lateen_xds::Source;

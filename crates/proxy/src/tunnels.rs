@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
-use lateen_capture::Held;
+use lateen_accept::Held;
 use lateen_hbone::{Below, PoolKey};
 use lateen_tls::{Revocations, Session, TlsStream};
 use lateen_types::Identity;
@@ -285,7 +285,7 @@ impl<IO: AsFd> Guarded<TlsStream<IO>> {
     pub const OUTER: Below<Self> = Below {
         sent: Self::sent,
         // Encrypted there is more of everything than what is waited for.
-        wake_at: Some(|tunnel, bytes| lateen_capture::wake_at(tunnel.io.get_ref(), bytes)),
+        wake_at: Some(|tunnel, bytes| lateen_os::wake_at(tunnel.io.get_ref(), bytes)),
     };
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use lateen_capture::{Accepted, acceptor};
+use lateen_accept::{Accepted, acceptor};
 use lateen_config::Snapshot;
 use tokio::sync::{mpsc, oneshot};
 

@@ -5,7 +5,7 @@ use std::future::pending;
 use std::hash::Hash;
 use std::rc::Rc;
 
-use lateen_capture::Accepted;
+use lateen_accept::Accepted;
 use lateen_config::Snapshot;
 
 use crate::worker::Worker;

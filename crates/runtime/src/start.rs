@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use lateen_capture::acceptor::{OwnAcceptor, Watching};
+use lateen_accept::acceptor::{OwnAcceptor, Watching};
 use lateen_fair::Executor;
 use tokio::sync::oneshot;
 
@@ -70,7 +70,7 @@ impl<R: Role> UnstartedWorker<R> {
         std::thread::Builder::new()
             .name(format!("worker-{index}"))
             .spawn(move || {
-                lateen_capture::set_slice(slice);
+                lateen_os::set_slice(slice);
                 let executor = Executor::default();
                 let worker = Rc::new(Worker::new(index, executor.groups()));
                 let role = Rc::new(R::start(role, Rc::clone(&worker)));

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lateen_capture::{Accepted, Acceptor, FdQuota};
+use lateen_accept::{Accepted, Acceptor, FdQuota};
 use lateen_config::{Snapshot, Store};
 use lateen_hbone::{ConnectRequest, Connection, Incoming, Settings, Stream, client};
 use lateen_runtime::{Role, UnstartedWorker, Worker, WorkerConfig};

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{FutureExt, LocalBoxFuture, Shared};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use lateen_capture::{DnsSockets, Held};
+use lateen_accept::Held;
 use lateen_dns::{Answer, Code, Query, Transport, Unusable, View};
+use lateen_netns::DnsSockets;
 use lateen_telemetry::{DnsLabels, DnsMetrics, DnsShed, known};
 use lateen_types::Strng;
 use rand::seq::SliceRandom;

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lateen_capture::zds::PodInfo;
-use lateen_capture::{DnsSockets, NamespaceThread, Netns, Options, SocketPool};
 use lateen_config::{Batch, Kind, Store};
 use lateen_dns::{Code, Family};
+use lateen_netns::{DnsSockets, NamespaceThread, Netns, Options, SocketPool};
 use lateen_telemetry::{BuildInfo, Metrics};
 use lateen_testkit::wds;
 use lateen_types::Identity;
+use lateen_zds::PodInfo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;

@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lateen_capture::{FdQuota, Kind, SocketPool};
+use lateen_accept::FdQuota;
 use lateen_dns::Code;
+use lateen_netns::{Kind, SocketPool};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, UdpSocket};
 use tokio::time::{Instant, timeout, timeout_at};

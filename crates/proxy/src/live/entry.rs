@@ -9,8 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::judgement::Judgement;
 use crate::pod::Pod;
-use lateen_capture::keeper::Record;
 use lateen_config::{Snapshot, Workload};
+use lateen_listener_store::Record;
 use lateen_policy::{Connection, Decision, DryRun, decide, dry_run};
 use lateen_telemetry::ResponseFlags;
 use lateen_types::{Direction, Identity, VerifiedPeer};

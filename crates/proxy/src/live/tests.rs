@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
-use lateen_capture::zds::PodInfo;
-use lateen_capture::{NamespaceThread, Netns, Options, SocketPool};
+use lateen_netns::{NamespaceThread, Netns, Options, SocketPool};
 use lateen_types::{Direction, Identity};
+use lateen_zds::PodInfo;
 
 use super::entry::State;
 use super::*;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lateen_capture::LoadGuard;
+use lateen_accept::LoadGuard;
 use lateen_config::{Snapshot, Workload};
 use lateen_policy::{Decision, DryRun};
 use lateen_relay::reset_on_close;
@@ -33,12 +33,8 @@ impl Arrival {
     /// Where the client wanted to go: the original destination, or the local address of a connection that was not
     /// redirected.
     pub(super) fn destination(&self) -> Result<SocketAddr, Refusal> {
-        lateen_capture::original_destination(&self.stream)
-            .or_else(|_| {
-                self.stream
-                    .local_addr()
-                    .map(lateen_capture::socket::canonical)
-            })
+        lateen_netns::original_destination(&self.stream)
+            .or_else(|_| self.stream.local_addr().map(lateen_accept::canonical))
             .map_err(Refusal::Gone)
     }
 

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lateen_capture::{Kind, SocketPool};
 use lateen_identity::FetchError;
+use lateen_netns::{Kind, SocketPool};
 use lateen_tls::TlsError;
 use lateen_types::WorkloadUid;
 use tokio::net::{TcpSocket, TcpStream};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
-use lateen_capture::Held;
+use lateen_accept::Held;
 use lateen_config::route::{self, Handover, InboundRefusal, inbound_service};
 use lateen_config::{Snapshot, Workload};
 use lateen_hbone::{self as hbone, Baggage, CloseReason, Incoming, Status, Stream, TraceParent};
@@ -77,7 +77,7 @@ pub(super) async fn serve(node: Rc<Node>, arrival: Arrival) {
         _counted,
     } = arrival;
     let local = match stream.local_addr() {
-        Ok(local) => lateen_capture::socket::canonical(local),
+        Ok(local) => lateen_accept::canonical(local),
         Err(error) => {
             tracing::debug!(%error, "a tunnel was gone at once");
             return;

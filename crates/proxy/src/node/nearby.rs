@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use lateen_capture::Held;
+use lateen_accept::Held;
 use lateen_config::Workload;
 use lateen_config::route::{Authority, Tunnel, Via};
 use lateen_hbone::{ConnectError, Status, TraceParent};

@@ -104,10 +104,7 @@ async fn prepare(own: Rc<Node>, arrival: Arrival) -> Option<(Rc<Node>, Arrival, 
         arrival.refuse(node, destination, Reporter::Source, &why);
         None
     };
-    let local = arrival
-        .stream
-        .local_addr()
-        .map(lateen_capture::socket::canonical);
+    let local = arrival.stream.local_addr().map(lateen_accept::canonical);
     if local.is_ok_and(|local| local == destination && ports::is_proxys_own(local.port())) {
         return refuse(arrival, Refusal::Loop(destination));
     }

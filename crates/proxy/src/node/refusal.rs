@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lateen_capture::zds::PodInfo;
 use lateen_config::route;
 use lateen_hbone::{ConnectError, Status, StreamError, TunnelError};
 use lateen_identity::FetchError;
@@ -16,6 +15,7 @@ use lateen_telemetry::ResponseFlags;
 use lateen_tls::TlsError;
 use lateen_types::{Strng, WorkloadUid};
 use lateen_xds::LookupError;
+use lateen_zds::PodInfo;
 
 use super::dial::{DialError, peers_fault};
 use crate::dns::ResolveError;

@@ -7,7 +7,7 @@ use std::future::pending;
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use lateen_capture::Accepted;
+use lateen_accept::Accepted;
 use lateen_config::Snapshot;
 use lateen_hbone::PoolKey;
 use lateen_runtime::{Role, Worker};

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lateen_accelerate::Accelerator;
-use lateen_capture::Ledger;
 use lateen_config::{Snapshot, Workload};
 use lateen_hbone::{CloseReason, Pool};
 use lateen_identity::Manager;
+use lateen_listener_store::Ledger;
 use lateen_runtime::Worker;
 use lateen_telemetry::{Metrics, Reporter};
 use lateen_tls::Revocations;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 use lateen_accelerate::{Accelerator, Declined, End, Joined};
-use lateen_capture::original_destination;
+use lateen_netns::original_destination;
 use lateen_relay::{Meter, Outcome, Relay, Socket};
 use tokio::time::Instant;
 

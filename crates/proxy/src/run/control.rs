@@ -9,14 +9,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lateen_accept::Acceptor;
 use lateen_admin::{Admin, Both, Listening, MetricsPages, Readiness, ReadinessPages};
-use lateen_capture::keeper::Event;
-use lateen_capture::{Acceptor, Keeper, NamespaceThread, zds};
 use lateen_config::Store;
 use lateen_identity::Manager;
+use lateen_listener_store::Event;
+use lateen_listener_store::ListenerStore;
+use lateen_netns::NamespaceThread;
 use lateen_telemetry::Metrics;
 use lateen_tls::{ControlConnector, Roots, Rules};
 use lateen_xds::Asks;
+use lateen_zds as zds;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::AbortHandle;
@@ -72,7 +75,7 @@ pub(super) struct Control {
     pub(super) dns: Dns,
     pub(super) readiness: Readiness,
     pub(super) table: Table,
-    pub(super) keeper: Keeper,
+    pub(super) keeper: ListenerStore,
     pub(super) starter: Starter,
 }
 
@@ -402,7 +405,7 @@ impl Control {
 async fn release(joined: &Notify) {
     loop {
         settled(joined).await;
-        if let Err(error) = lateen_capture::release_program() {
+        if let Err(error) = lateen_os::release_program() {
             tracing::debug!(%error, "the program's pages stay mapped");
             return;
         }

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use lateen_capture::{DnsAt, Keepalive, SLICES};
+use lateen_netns::{DnsAt, Keepalive};
+use lateen_os::SLICES;
 use lateen_telemetry::{Dropped, SeriesOptions};
 use lateen_tls::Compliance;
 use lateen_types::{Identity, Strng};

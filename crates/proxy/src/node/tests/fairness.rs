@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::rc::Rc;
 use std::task::Poll;
 
-use lateen_capture::{Acceptor, FdQuota};
+use lateen_accept::{Acceptor, FdQuota};
 use lateen_fair::Executor;
 use socket2::{Domain, Socket, Type};
 

@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lateen_capture::Registration;
+use lateen_accept::Registration;
 use lateen_config::Store;
 use lateen_proto::security::Authorization;
 use lateen_proto::workload::{Address, Service, Workload, address};

@@ -1,8 +1,0 @@
-//! ZDS: the node agent hands pods' network namespaces to the node proxy over a SOCK_SEQPACKET unix socket.
-//! Wire-compatible with Istio's CNI agent and ztunnel (`istio.workload.zds`); what a pod then gets is decided elsewhere.
-
-mod message;
-mod session;
-
-pub use message::{Malformed, PodInfo, Request};
-pub use session::{Pods, Session, SessionError, run};

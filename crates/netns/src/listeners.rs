@@ -1,0 +1,225 @@
+//! Listeners in a pod, on the ports of Istio's redirection.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use lateen_types::ports;
+use socket2::{Domain, SockRef, Socket, Type};
+
+use crate::dns::{BareDns, DnsSockets};
+use crate::netns::Netns;
+use crate::options::Options;
+use crate::socket::{BACKLOG, dress, leave_unpaced, stream};
+
+/// How the names of sockets for DNS begin.
+const DNS_UDP: &str = "dns-udp-";
+const DNS_TCP: &str = "dns-tcp-";
+
+/// A pod's socket under the name that its next owner knows it by.
+#[derive(Debug)]
+pub struct Named {
+    /// Such as `outbound`.
+    pub name: String,
+    /// The socket.
+    pub socket: OwnedFd,
+}
+
+/// A pod's listeners, on the in-pod ports of Istio's redirection.
+#[derive(Debug)]
+pub struct Listeners {
+    /// 15001: what the pod's own processes dial.
+    pub outbound: OwnedFd,
+    /// 15006: plaintext that arrives for the pod.
+    pub plaintext: OwnedFd,
+    /// 15008: tunnels that arrive for the pod.
+    pub hbone: OwnedFd,
+    /// 15053: what the pod asks its resolver; none unless the options ask for it.
+    pub dns: DnsSockets,
+}
+
+impl Listeners {
+    /// The names under which a node agent keeps them for the next process.
+    const NAMES: [(&'static str, u16); 3] = [
+        ("outbound", ports::OUTBOUND),
+        ("plaintext", ports::INBOUND_PLAINTEXT),
+        ("hbone", ports::HBONE),
+    ];
+
+    /// Duplicates of all, for a node agent to keep.
+    ///
+    /// # Errors
+    /// The kernel has no descriptor to give.
+    pub fn duplicates(&self) -> io::Result<Vec<Named>> {
+        let listeners = [&self.outbound, &self.plaintext, &self.hbone];
+        let names = Self::NAMES.map(|(name, _)| name.to_owned());
+        let dns = [(DNS_UDP, &self.dns.udp), (DNS_TCP, &self.dns.tcp)];
+        let dns = dns.into_iter().flat_map(|(kind, sockets)| {
+            let numbered = sockets.iter().enumerate();
+            numbered.map(move |(number, socket)| (format!("{kind}{number}"), socket))
+        });
+        let all = names.into_iter().zip(listeners).chain(dns);
+        all.map(|(name, socket)| {
+            let socket = socket.try_clone()?;
+            Ok(Named { name, socket })
+        })
+        .collect()
+    }
+
+    /// Takes over what an earlier process listened on, if the three listeners are there and fit; for DNS whatever is
+    /// there. The sockets are the very same, so what waits in them is not lost. They must be known to live in the pod's
+    /// namespace: the client of the listener store sees to that.
+    pub fn adopt(mut held: Vec<Named>, options: &Options) -> Option<Self> {
+        let mut adopt = |(name, port): (&str, u16)| {
+            let place = held.iter().position(|named| named.name == name)?;
+            let socket = held.swap_remove(place).socket;
+            match fit(&socket, port, options) {
+                Ok(()) => Some(socket),
+                Err(error) => {
+                    tracing::warn!(socket = name, %error, "a listener of the process before is not taken over: a new one is opened");
+                    None
+                }
+            }
+        };
+        let [outbound, plaintext, hbone] = Self::NAMES.map(&mut adopt);
+        let mut dns = DnsSockets::default();
+        held.sort_by(|a, b| a.name.cmp(&b.name));
+        for Named { name, socket } in held {
+            if options.dns.is_none() {
+                break;
+            }
+            if name.starts_with(DNS_UDP) {
+                dns.udp.push(socket);
+            } else if name.starts_with(DNS_TCP) {
+                dns.tcp.push(socket);
+            }
+        }
+        Some(Self {
+            outbound: outbound?,
+            plaintext: plaintext?,
+            hbone: hbone?,
+            dns,
+        })
+    }
+
+    /// Whether DNS is to be served and no socket for it was taken over.
+    pub fn lacks_dns(&self, options: &Options) -> bool {
+        options.dns.is_some() && (self.dns.udp.is_empty() || self.dns.tcp.is_empty())
+    }
+}
+
+/// Whether a listener is what [`listen`] would have made, as far as that cannot be set any more; sets the rest.
+fn fit(socket: &OwnedFd, port: u16, options: &Options) -> io::Result<()> {
+    let socket = SockRef::from(socket);
+    let odd = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_owned());
+    if socket.r#type()? != Type::STREAM || !socket.is_listener()? {
+        return Err(odd("it does not listen"));
+    }
+    if socket
+        .local_addr()?
+        .as_socket()
+        .map(|address| address.port())
+        != Some(port)
+    {
+        return Err(odd("it listens on another port"));
+    }
+    if options.ipv6 && socket.domain()? == Domain::IPV4 && stream(Domain::IPV6).is_ok() {
+        return Err(odd(
+            "it does not listen on IPv6, which this process is to serve",
+        ));
+    }
+    socket.set_nonblocking(true)?;
+    dress_listener(&socket, port, options)
+}
+
+/// Sets what Linux hands on to every accepted socket.
+fn dress_listener(socket: &Socket, port: u16, options: &Options) -> io::Result<()> {
+    dress(socket, options)?;
+    // What the other two accept comes over a network, whose congestion is the node's to judge.
+    if port == ports::OUTBOUND {
+        leave_unpaced(socket);
+    }
+    Ok(())
+}
+
+/// Bare sockets made inside a pod; options need no namespace and are set outside, so that the visit stays short.
+pub(crate) struct BareListeners {
+    streams: [(u16, Socket); 3],
+    dns: BareDns,
+}
+
+impl BareListeners {
+    /// Call inside the pod's namespace.
+    pub(crate) fn make(options: &Options) -> io::Result<Self> {
+        Ok(Self {
+            streams: [
+                (ports::OUTBOUND, bare_listener(options)?),
+                (ports::INBOUND_PLAINTEXT, bare_listener(options)?),
+                (ports::HBONE, bare_listener(options)?),
+            ],
+            dns: BareDns::make(options)?,
+        })
+    }
+
+    pub(crate) fn listen(self, options: &Options) -> io::Result<Listeners> {
+        let [outbound, plaintext, hbone] = self
+            .streams
+            .map(|(port, socket)| listen(socket, port, options));
+        Ok(Listeners {
+            outbound: outbound?,
+            plaintext: plaintext?,
+            hbone: hbone?,
+            dns: self.dns.listen(options)?,
+        })
+    }
+}
+
+fn bare_listener(options: &Options) -> io::Result<Socket> {
+    if options.ipv6 {
+        match stream(Domain::IPV6) {
+            Ok(socket) => return Ok(socket),
+            // A pod without IPv6 in a mesh that allows it.
+            Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    stream(Domain::IPV4)
+}
+
+fn listen(socket: Socket, port: u16, options: &Options) -> io::Result<OwnedFd> {
+    let address: SocketAddr = match socket.domain()? {
+        Domain::IPV6 => {
+            socket.set_only_v6(false)?;
+            (Ipv6Addr::UNSPECIFIED, port).into()
+        }
+        _ => (Ipv4Addr::UNSPECIFIED, port).into(),
+    };
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(options.reuse_port)?;
+    socket.set_ip_transparent_v4(true)?;
+    dress_listener(&socket, port, options)?;
+    socket.bind(&address.into()).map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("bind {address}: {error}; another proxy may be serving this pod"),
+        )
+    })?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Makes a pod's sockets for DNS alone, by way of a visit of the calling thread.
+pub(crate) fn open_dns(pod: &Netns, home: &Netns, options: &Options) -> io::Result<DnsSockets> {
+    pod.within(home, || BareDns::make(options))??
+        .listen(options)
+}
+
+/// Makes listeners in a namespace by way of a visit of the calling thread.
+pub(crate) fn open_listeners(
+    pod: &Netns,
+    home: &Netns,
+    options: &Options,
+) -> io::Result<Listeners> {
+    pod.within(home, || BareListeners::make(options))??
+        .listen(options)
+}
