@@ -22,7 +22,18 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// says half a word would be waited for until the proxy is restarted, and requests at one time are few.
 const ALL: Duration = Duration::from_secs(20);
 
-/// Where the token that speaks for this node comes from.
+/// The subject that a client asks certificates for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Behalf {
+    /// The workloads of this node. The token is the node proxy's, and each request names the workload that it impersonates.
+    #[default]
+    Workloads,
+    /// The asker itself, a waypoint or a gateway. The token is that of its own service account, and the authority certifies
+    /// the identity of the token.
+    Itself,
+}
+
+/// Where the token that authenticates this process comes from.
 #[derive(Debug, Clone)]
 pub enum TokenSource {
     /// A file, read for every request: the kubelet and the engine replace it before it expires.
@@ -57,8 +68,10 @@ pub struct CaSettings {
     pub address: String,
     /// Makes the connections.
     pub connector: ControlConnector,
-    /// Speaks for this node.
+    /// Authenticates this process.
     pub token: TokenSource,
+    /// The subject of the certificates.
+    pub behalf: Behalf,
     /// Sent as header `clusterid`.
     pub cluster: String,
     /// Life that is asked for; the authority may give less.
@@ -88,12 +101,13 @@ pub enum CaError {
     },
 }
 
-/// Asks for certificates on behalf of the workloads on this node.
+/// Asks for certificates, on behalf of the workloads on this node or in its own name.
 pub struct CaClient {
     connection: Mutex<Numbered>,
     /// Makes another connection.
     dial: Box<dyn Fn() -> Channel + Send + Sync>,
     token: TokenSource,
+    behalf: Behalf,
     ttl: Duration,
     headers: Vec<(AsciiMetadataKey, AsciiMetadataValue)>,
     rules: Rules,
@@ -149,6 +163,7 @@ impl CaClient {
             }),
             dial: Box::new(dial),
             token: settings.token,
+            behalf: settings.behalf,
             ttl: settings.ttl,
             headers,
             rules: settings.rules,
@@ -177,7 +192,10 @@ impl CaClient {
         let mut request = tonic::Request::new(IstioCertificateRequest {
             csr: key.csr_pem(identity)?,
             validity_duration: i64::try_from(self.ttl.as_secs()).unwrap_or(i64::MAX),
-            metadata: Some(impersonate(identity)),
+            metadata: match self.behalf {
+                Behalf::Workloads => Some(impersonate(identity)),
+                Behalf::Itself => None,
+            },
         });
         for (name, value) in &self.headers {
             request.metadata_mut().insert(name.clone(), value.clone());

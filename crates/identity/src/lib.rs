@@ -1,4 +1,4 @@
-//! Fetches, keeps and renews the certificates of the workloads on this node. It decides when, and asks an [`Issuer`];
+//! Fetches, keeps and renews the certificates of the workloads on this node, or of a waypoint or gateway itself. It decides when, and asks an [`Issuer`];
 //! what a certificate must look like and how peers are verified is the tls crate's business.
 #![forbid(unsafe_code)]
 
@@ -7,6 +7,6 @@ mod issuer;
 mod manager;
 pub mod schedule;
 
-pub use ca::{CaClient, CaError, CaSettings, TokenSource};
+pub use ca::{Behalf, CaClient, CaError, CaSettings, TokenSource};
 pub use issuer::{IssueError, Issued, Issuer};
 pub use manager::{Clock, FetchError, Manager, State, SystemClock};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use lateen_identity::{CaClient, CaError, CaSettings, IssueError, Issuer, TokenSource};
+use lateen_identity::{Behalf, CaClient, CaError, CaSettings, IssueError, Issuer, TokenSource};
 use lateen_proto::auth::istio_certificate_service_server::{
     IstioCertificateService, IstioCertificateServiceServer,
 };
@@ -110,6 +110,7 @@ fn settings(token: TokenSource) -> CaSettings {
         address: "https://istiod.example:15012".to_owned(),
         connector: ControlConnector::new(Roots::System, None),
         token,
+        behalf: Behalf::default(),
         cluster: "Kubernetes".to_owned(),
         ttl: Duration::from_secs(86_400),
         headers: vec![("x-extra".to_owned(), "1".to_owned())],
@@ -149,6 +150,19 @@ async fn asks_as_a_node_proxy_and_uses_the_answer() {
         Some("spiffe://cluster.local/ns/default/sa/web")
     );
     assert_eq!(asked[0].validity, 86_400);
+}
+
+#[tokio::test]
+async fn a_gateway_asks_in_its_own_name_and_impersonates_nobody() {
+    let authority = Authority::new();
+    let own = CaSettings {
+        behalf: Behalf::Itself,
+        ..settings(TokenSource::None)
+    };
+    let client = CaClient::over(one(authority.channel()), own).unwrap();
+    let issued = client.issue(&identity("gateway")).await.unwrap();
+    assert_eq!(issued.identity(), &identity("gateway"));
+    assert_eq!(authority.asked.lock()[0].impersonated, None);
 }
 
 #[tokio::test]

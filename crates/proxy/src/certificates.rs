@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use lateen_admin::Readiness;
-use lateen_identity::{CaClient, CaError, CaSettings, Issued, Issuer, Manager, State, TokenSource};
+use lateen_identity::{
+    Behalf, CaClient, CaError, CaSettings, Issued, Issuer, Manager, State, TokenSource,
+};
 use lateen_telemetry::{Metrics, rfc3339};
 use lateen_tls::{Called, ControlConnector, Roots, Rules};
 use lateen_types::Identity;
@@ -26,6 +28,7 @@ pub fn authority(
         connector: ControlConnector::new(Roots::parse(&ca.roots), ca.alternative_name.as_deref())
             .to(Called::Authority)
             .complying(rules.compliance),
+        behalf: Behalf::Workloads,
         token: settings
             .token
             .clone()
