@@ -158,7 +158,8 @@ async fn the_listeners_preference_decides_the_protocol() {
     let both = listener(&served);
     let only_http1 = ListenerTls::new(&served, &[Alpn::Http1], Compliance::default());
     let (h2, http1): (&[u8], &[u8]) = (b"h2", b"http/1.1");
-    let cases: [(&ListenerTls, &[&[u8]], Option<Alpn>); 4] = [
+    type Case<'a> = (&'a ListenerTls, &'a [&'a [u8]], Option<Alpn>);
+    let cases: [Case<'_>; 4] = [
         (&both, &[http1, h2], Some(Alpn::Http2)),
         (&both, &[http1], Some(Alpn::Http1)),
         (&both, &[], None),
