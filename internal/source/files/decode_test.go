@@ -38,6 +38,8 @@ func TestProblemsNameFileLineObjectFieldAndCure(t *testing.T) {
 			`f.yaml:8: AuthorizationPolicy default/x: spec.rules[0].to[0].operation.ports[0]: invalid value for string field ports: 8080; write "8080" in quotes`},
 		{"text where an Istio object has a list", "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: x}\nspec:\n  rules:\n  - to:\n    - operation:\n        ports: \"8080\"\n",
 			`f.yaml:8: AuthorizationPolicy default/x: spec.rules[0].to[0].operation.ports: unexpected token "8080"; write a list: ["8080"]`},
+		{"number where an Istio object has a map", "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: x}\nspec: {selector: {matchLabels: 0}}\n",
+			`f.yaml:4: PeerAuthentication default/x: spec.selector.matchLabels: unexpected token 0; write an object`},
 		{"number where text belongs", "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: x\n  labels:\n    version: 1\n",
 			`f.yaml:6: Namespace x: metadata.labels.version: number where text belongs; correct the value; text that looks like a number or a boolean needs quotes`},
 		{"text where a number belongs", "apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec:\n  ports:\n  - port: http\n",

@@ -98,8 +98,10 @@ func protoCure(message protoreflect.MessageDescriptor, path, refusal string) str
 			return "remove the field"
 		}
 		if field.IsMap() {
+			if i++; i == len(parts) { // the next part is a key of the map, and there is none: the map itself is something else
+				return "write an object"
+			}
 			field = field.MapValue()
-			i++ // the next part is a key of the map
 		}
 		if field.Kind() == protoreflect.EnumKind && i >= len(parts)-1 && strings.Contains(refusal, "enum") {
 			var names []string
