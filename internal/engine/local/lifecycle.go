@@ -40,7 +40,7 @@ const (
 	tellPatience = 5 * time.Second
 	// endedPatience bounds the wait for the ends of a pod's connections to leave. Node proxies end in order what can, and
 	// cut the rest (LAST_WORDS); peers that are gone themselves acknowledge nothing.
-	endedPatience = 3 * time.Second
+	endedPatience = 5 * time.Second
 	// scratchSize bounds a pod's own /tmp and the like, in bytes each. Pages are only taken when written.
 	scratchSize = 512 << 20
 
