@@ -1,9 +1,9 @@
-//! Any bytes as Address resources that come, change and go: refused or taken in; no index names what is gone, a route is
+//! Any bytes as Address resources that come, change and go: refused or taken in; no index names what is gone, a next hop is
 //! never a panic, and what was taken in can be removed again without a trace.
 #![no_main]
 
 use bytes::Bytes;
-use lateen_config::{Batch, Kind, Snapshot, Store, route};
+use lateen_config::{Batch, Kind, Snapshot, Store, next_hop};
 use lateen_proto::workload::{Address, address::Type};
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
@@ -25,8 +25,8 @@ fn travel(snapshot: &Snapshot) {
         for to in services.chain(workloads) {
             for port in [80, 15008] {
                 let to = std::net::SocketAddr::new(to, port);
-                let _ = route::outbound(snapshot, source, to, &|_| false, &mut |below| below - 1);
-                let _ = route::inbound(snapshot, source, to.ip(), &to.to_string());
+                let _ = next_hop::outbound(snapshot, source, to, &|_| false, &mut |below| below - 1);
+                let _ = next_hop::inbound(snapshot, source, to.ip(), &to.to_string());
             }
         }
     }

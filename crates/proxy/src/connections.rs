@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lateen_admin::{Answer, Asked, Reply};
-use lateen_config::route::inbound_service;
+use lateen_config::next_hop::inbound_service;
 use lateen_config::{Snapshot, Workload};
 use lateen_telemetry::Metrics;
 use lateen_types::{Direction, Strng, WorkloadUid};

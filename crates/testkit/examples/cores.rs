@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use bytes::Bytes;
-use lateen_config::{Batch, Kind, Snapshot, Store, route};
+use lateen_config::{Batch, Kind, Snapshot, Store, next_hop};
 use lateen_hbone::{Authority, Baggage, Forwarded, TraceParent};
 use lateen_policy::{Connection, decide};
 use lateen_proto::security::Action;
@@ -114,8 +114,8 @@ fn measured_route(snapshot: &Snapshot) {
         let vip = Ipv4Addr::new(10, 96, 0, (n % u32::from(SERVICES)) as u8);
         let destination = SocketAddr::from((vip, 80));
         let mut random = |bound: u64| u64::from(n) % bound;
-        let route = route::outbound(snapshot, &source, destination, &|_| false, &mut random);
-        black_box(route.expect("the service has endpoints"));
+        let next_hop = next_hop::outbound(snapshot, &source, destination, &|_| false, &mut random);
+        black_box(next_hop.expect("the service has endpoints"));
     }
 }
 

@@ -127,7 +127,7 @@ impl Asks {
 
 impl Lookups {
     /// Asks for a name on behalf of a pod, once however many ask, and returns when the answer is in force on every worker, be it that there
-    /// is nothing: then route again by the new snapshot. It may be called from any runtime, and dropped at any time.
+    /// is nothing: then decide again by the new snapshot. It may be called from any runtime, and dropped at any time.
     ///
     /// # Errors
     /// See [`LookupError`]. Without an answer nothing may be concluded about the name.

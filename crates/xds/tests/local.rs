@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lateen_config::route::{self, Route};
+use lateen_config::next_hop::{self, NextHop};
 use lateen_config::{Batch, Refused, Snapshot, Store};
 use lateen_xds::{Local, Observer, Sink, Source};
 use tokio::sync::watch;
@@ -119,11 +119,11 @@ async fn a_document_is_the_whole_mesh() {
         .workload_of_pod("default", "client", "client")
         .unwrap();
     let to = "10.96.0.10:80".parse().unwrap();
-    let route = route::outbound(&snapshot, client, to, &|_| false, &mut |_| 0)
+    let next_hop = next_hop::outbound(&snapshot, client, to, &|_| false, &mut |_| 0)
         .unwrap()
-        .route;
-    let Route::Tunnel(tunnel) = route else {
-        panic!("{route:?}")
+        .next_hop;
+    let NextHop::Tunnel(tunnel) = next_hop else {
+        panic!("{next_hop:?}")
     };
     assert_eq!(tunnel.authority.to_string(), "10.10.0.2:8080");
     let policy = serde_json::to_value(snapshot.policies().next().unwrap()).unwrap();

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use lateen_config::route::{Choice, Refusal, Route, inbound, outbound};
+use lateen_config::next_hop::{Choice, NextHop, Refusal, inbound, outbound};
 use lateen_config::{Snapshot, Workload};
 use lateen_proto::workload::{
     IpFamilies, NetworkMode, Service, TunnelProtocol, Workload as Wire, service,
@@ -53,7 +53,7 @@ fn ip(address: &str) -> IpAddr {
 
 /// The connection goes through a tunnel to the Service's own pod.
 fn leads_to_web(choice: Result<Choice, Refusal>) {
-    let Route::Tunnel(tunnel) = choice.as_ref().unwrap().route.clone() else {
+    let NextHop::Tunnel(tunnel) = choice.as_ref().unwrap().next_hop.clone() else {
         panic!("{choice:?}");
     };
     assert_eq!(tunnel.hbone, "10.244.2.1:15008".parse().unwrap());
@@ -109,7 +109,7 @@ fn a_service_that_the_client_may_not_see_keeps_its_address_too() {
             .snapshot();
         let choice = dial(&snapshot, "10.96.0.1:8080").unwrap();
         assert!(
-            matches!(choice.route, Route::Passthrough { service: None, .. }),
+            matches!(choice.next_hop, NextHop::Passthrough { service: None, .. }),
             "{choice:?}"
         );
     }
@@ -136,10 +136,10 @@ fn an_endpoint_at_a_services_address_is_that_service_whatever_pod_claims_it() {
         let is_plain = forged.tunnel_protocol == i32::from(TunnelProtocol::None);
         let snapshot = mesh().with(alias).with(forged).snapshot();
         let choice = dial(&snapshot, "10.96.0.2:80").unwrap();
-        match &choice.route {
-            Route::Tunnel(_) if is_plain => leads_to_web(Ok(choice)),
+        match &choice.next_hop {
+            NextHop::Tunnel(_) if is_plain => leads_to_web(Ok(choice)),
             // It must prove to be the pod, which nobody at the Service's address can.
-            Route::Tunnel(tunnel) => {
+            NextHop::Tunnel(tunnel) => {
                 assert_eq!(&**tunnel.identities[0].service_account(), "a-forged");
             }
             other => panic!("{other:?}"),
@@ -162,7 +162,7 @@ fn a_waypoint_is_found_by_its_services_address_whatever_pod_claims_it() {
             .with(forged)
             .snapshot();
         let choice = dial(&snapshot, "10.96.0.7:80").unwrap();
-        assert_eq!(choice.route.workload().unwrap().uid.as_str(), uid("way"));
+        assert_eq!(choice.next_hop.workload().unwrap().uid.as_str(), uid("way"));
         // The waypoint takes what is meant for the service that it stands before.
         let way = snapshot.workload_by_uid(&uid("way")).unwrap();
         inbound(&snapshot, way, ip("10.244.3.3"), "10.96.0.7:80").unwrap();
@@ -189,8 +189,11 @@ fn an_entry_takes_no_pods_address_by_looking_like_a_service() {
     let posing = unmarked_entry("attic", "web", "web.attic.svc.cluster.local", "10.244.2.1");
     let snapshot = mesh().with(posing).snapshot();
     let choice = dial(&snapshot, "10.244.2.1:9090").unwrap();
-    assert_eq!(choice.route.workload().unwrap().uid.as_str(), uid("web-1"));
-    assert_eq!(choice.route.service(), None);
+    assert_eq!(
+        choice.next_hop.workload().unwrap().uid.as_str(),
+        uid("web-1")
+    );
+    assert_eq!(choice.next_hop.service(), None);
     let found = snapshot.workload("", ip("10.244.2.1")).unwrap();
     assert_eq!(found.uid.as_str(), uid("web-1"));
     assert!(

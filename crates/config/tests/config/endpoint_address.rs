@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lateen_config::route::{Choice, Refusal, Resolve, Route, Via, outbound};
+use lateen_config::next_hop::{Choice, NextHop, Refusal, Resolve, Via, outbound};
 use lateen_config::{Batch, Kind, Snapshot, Store, Workload};
 use lateen_proto::workload::{
     Extension, NetworkMode, Service, TunnelProtocol, Workload as Wire, service,
@@ -66,8 +66,8 @@ fn dial(snapshot: &Snapshot, to: &str) -> Result<Choice, Refusal> {
 }
 
 fn resolve(choice: Result<Choice, Refusal>) -> Resolve {
-    match choice.unwrap().route {
-        Route::Resolve(resolve) => resolve,
+    match choice.unwrap().next_hop {
+        NextHop::Resolve(resolve) => resolve,
         other => panic!("nothing to resolve: {other:?}"),
     }
 }
@@ -101,8 +101,8 @@ fn an_endpoint_that_is_a_services_address_is_that_service() {
         let choice = choice.unwrap();
         assert_eq!(choice.others, 1, "its other pod can be tried");
         assert!(choice.behind.unwrap().as_str().ends_with("default/e"));
-        let Route::Tunnel(tunnel) = choice.route else {
-            panic!("{:?}", choice.route)
+        let NextHop::Tunnel(tunnel) = choice.next_hop else {
+            panic!("{:?}", choice.next_hop)
         };
         assert_eq!(tunnel.via, Via::Direct);
         assert_eq!(tunnel.hbone, "10.244.2.1:15008".parse().unwrap());
@@ -143,8 +143,8 @@ fn an_endpoint_that_is_a_mesh_pod_is_reached_through_the_pods_waypoint() {
         .with(pod("way", "10.244.3.3"))
         .snapshot();
     let name = resolve(dial(&snapshot, "240.240.0.1:80"));
-    match answered(&snapshot, &name, "10.244.2.9").unwrap().route {
-        Route::Tunnel(tunnel) => {
+    match answered(&snapshot, &name, "10.244.2.9").unwrap().next_hop {
+        NextHop::Tunnel(tunnel) => {
             assert!(matches!(tunnel.via, Via::Waypoint(_)));
             assert_eq!(tunnel.authority.to_string(), "10.244.2.9:8080");
         }
@@ -228,7 +228,7 @@ fn an_entry_takes_no_endpoint_of_another_entry() {
         let name = resolve(dial(&snapshot, "240.240.0.1:80"));
         let choice = answered(&snapshot, &name, "203.0.113.5").unwrap();
         assert!(
-            matches!(choice.route, Route::Plain { target, .. } if target == "203.0.113.5:8080".parse().unwrap()),
+            matches!(choice.next_hop, NextHop::Plain { target, .. } if target == "203.0.113.5:8080".parse().unwrap()),
             "{choice:?}"
         );
     }
@@ -238,8 +238,8 @@ fn an_entry_takes_no_endpoint_of_another_entry() {
         .with(outside("e", "default/db.example", "203.0.113.5"))
         .snapshot();
     assert!(matches!(
-        dial(&own, "203.0.113.5:80").unwrap().route,
-        Route::Plain { .. }
+        dial(&own, "203.0.113.5:80").unwrap().next_hop,
+        NextHop::Plain { .. }
     ));
 }
 
@@ -263,7 +263,7 @@ fn on_demand_an_endpoints_address_is_asked_for() {
     answer.answered = vec!["/10.244.2.1".into()];
     assert!(store.apply(&answer).is_empty());
     let choice = answered(&store.snapshot(), &name, "10.244.2.1").unwrap();
-    assert!(matches!(choice.route, Route::Plain { .. }));
+    assert!(matches!(choice.next_hop, NextHop::Plain { .. }));
 }
 
 /// Of several entries that name an address, the client's namespace's own; else the oldest that it may see, however the
@@ -357,16 +357,16 @@ fn nobody_takes_the_address_of_a_node() {
         .with(outside("o", "default/own.example", "192.0.2.78"));
     let snapshot = mesh.0.snapshot();
     // The pod's own service, and the node's address as a headless service gives it.
-    let Route::Plain {
+    let NextHop::Plain {
         target, workload, ..
-    } = dial(&snapshot, "10.96.0.3:80").unwrap().route
+    } = dial(&snapshot, "10.96.0.3:80").unwrap().next_hop
     else {
         panic!("the pod's service does not lead to it");
     };
     assert_eq!(target, "10.243.0.11:9999".parse().unwrap());
     assert_eq!(workload.uid.as_str(), uid("db"));
     let to = "10.243.0.11:80";
-    let Route::Passthrough { target, service } = dial(&snapshot, to).unwrap().route else {
+    let NextHop::Passthrough { target, service } = dial(&snapshot, to).unwrap().next_hop else {
         panic!("the node's address leads elsewhere");
     };
     assert_eq!((target, service), (to.parse().unwrap(), None));
@@ -378,7 +378,7 @@ fn nobody_takes_the_address_of_a_node() {
     // With the pod gone, the address is one of the world outside.
     mesh.0.remove(&uid("db"));
     let choice = dial(&mesh.snapshot(), to).unwrap();
-    assert!(choice.route.service().is_some(), "{choice:?}");
+    assert!(choice.next_hop.service().is_some(), "{choice:?}");
 }
 
 #[test]
@@ -398,9 +398,9 @@ fn nobody_takes_the_address_of_a_pod() {
             .snapshot();
         for to in ["10.244.2.1:8080", "10.96.0.1:80"] {
             let choice = dial(&snapshot, to).unwrap();
-            let found = choice.route.workload().unwrap();
+            let found = choice.next_hop.workload().unwrap();
             assert_eq!(found.uid.as_str(), uid("web-1"), "{to}");
-            assert_eq!(matches!(choice.route, Route::Tunnel(_)), hbone, "{to}");
+            assert_eq!(matches!(choice.next_hop, NextHop::Tunnel(_)), hbone, "{to}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lateen_config::route::{Choice, Refusal, Resolve, Route, Tunnel, Via, outbound};
+use lateen_config::next_hop::{Choice, NextHop, Refusal, Resolve, Tunnel, Via, outbound};
 use lateen_config::{Snapshot, Store, Want, Workload};
 use lateen_proto::workload as proto;
 use lateen_proto::workload::{
@@ -34,20 +34,20 @@ fn choose(
     outbound(snapshot, &source, to, avoid, &mut |below| random % below)
 }
 
-fn go(snapshot: &Snapshot, from: &str, to: &str) -> Result<Route, Refusal> {
-    choose(snapshot, from, to, &|_| false, 0).map(|choice| choice.route)
+fn go(snapshot: &Snapshot, from: &str, to: &str) -> Result<NextHop, Refusal> {
+    choose(snapshot, from, to, &|_| false, 0).map(|choice| choice.next_hop)
 }
 
-fn tunnel(route: Result<Route, Refusal>) -> Tunnel {
-    match route {
-        Ok(Route::Tunnel(tunnel)) => tunnel,
+fn tunnel(next_hop: Result<NextHop, Refusal>) -> Tunnel {
+    match next_hop {
+        Ok(NextHop::Tunnel(tunnel)) => tunnel,
         other => panic!("no tunnel: {other:?}"),
     }
 }
 
-fn resolve(route: Result<Route, Refusal>) -> Resolve {
-    match route {
-        Ok(Route::Resolve(resolve)) => resolve,
+fn resolve(next_hop: Result<NextHop, Refusal>) -> Resolve {
+    match next_hop {
+        Ok(NextHop::Resolve(resolve)) => resolve,
         other => panic!("nothing to resolve: {other:?}"),
     }
 }
@@ -102,7 +102,7 @@ fn a_service_behind_a_waypoint_is_asked_of_the_waypoint_by_the_address_that_was_
     let second = choose(&snapshot, "client", "10.96.0.1:80", &|_| false, 1).unwrap();
     assert_eq!(second.others, 1);
     assert_eq!(
-        tunnel(Ok(second.route)).hbone,
+        tunnel(Ok(second.next_hop)).hbone,
         "10.244.3.2:15009".parse().unwrap()
     );
 }
@@ -173,7 +173,7 @@ fn several_waypoints_share_connections_by_weight() {
             .filter(|c| {
                 c.as_ref()
                     .unwrap()
-                    .route
+                    .next_hop
                     .workload()
                     .unwrap()
                     .name
@@ -327,8 +327,11 @@ fn a_network_without_a_way_there_is_refused_with_what_is_missing() {
 fn a_workload_of_another_network_is_not_found_by_an_address_of_ours() {
     // The remote workload's address is the client's own.
     let snapshot = far(|remote| remote.addresses = vec![support::bytes("10.244.7.7")]).snapshot();
-    let route = go(&snapshot, "client", "10.244.7.7:80");
-    assert!(matches!(route, Ok(Route::Passthrough { .. })), "{route:?}");
+    let next_hop = go(&snapshot, "client", "10.244.7.7:80");
+    assert!(
+        matches!(next_hop, Ok(NextHop::Passthrough { .. })),
+        "{next_hop:?}"
+    );
 }
 
 #[test]
@@ -363,14 +366,15 @@ fn a_hostname_is_resolved_and_then_reached_as_an_address_would_be() {
         "rather than none"
     );
     assert_eq!(wanted.pick(&[], &mut |_| 0), None);
-    let Route::Plain { target, .. } = at_answer(&wanted, &plain, "192.0.2.7").unwrap().route else {
+    let NextHop::Plain { target, .. } = at_answer(&wanted, &plain, "192.0.2.7").unwrap().next_hop
+    else {
         panic!("not plain")
     };
     assert_eq!(target, "192.0.2.7:8443".parse().unwrap());
 
     let hbone = mesh(proto::TunnelProtocol::Hbone);
     let meshed = resolve(go(&hbone, "client", "10.96.0.1:80"));
-    let through = tunnel(at_answer(&meshed, &hbone, "192.0.2.7").map(|choice| choice.route));
+    let through = tunnel(at_answer(&meshed, &hbone, "192.0.2.7").map(|choice| choice.next_hop));
     assert_eq!(through.hbone, "192.0.2.7:15008".parse().unwrap());
     assert_eq!(through.authority.to_string(), "192.0.2.7:8443");
 }
@@ -397,11 +401,11 @@ fn an_endpoint_that_is_a_mesh_pod_is_reached_through_its_tunnel() {
     };
     let (written, named) = (mesh(written), mesh(named));
     let asked = resolve(go(&named, "client", "10.96.0.1:80"));
-    for route in [
+    for next_hop in [
         go(&written, "client", "10.96.0.1:80"),
-        at_answer(&asked, &named, "10.244.2.2").map(|choice| choice.route),
+        at_answer(&asked, &named, "10.244.2.2").map(|choice| choice.next_hop),
     ] {
-        let through = tunnel(route);
+        let through = tunnel(next_hop);
         assert_eq!(through.hbone, "10.244.2.2:15008".parse().unwrap());
         assert_eq!(names(&through.identities), ["victim"]);
         assert_eq!(&*through.workload.name, "victim");
@@ -431,12 +435,12 @@ fn a_passthrough_service_takes_no_mesh_pod_out_of_its_tunnel() {
         .snapshot();
     let through = tunnel(go(&snapshot, "client", "10.244.2.2:80"));
     assert_eq!(names(&through.identities), ["victim"]);
-    let route = go(&snapshot, "client", "10.244.2.3:80").unwrap();
-    assert!(route.service().is_none(), "{route:?}");
+    let next_hop = go(&snapshot, "client", "10.244.2.3:80").unwrap();
+    assert!(next_hop.service().is_none(), "{next_hop:?}");
     let target = "10.244.2.3:80".parse().unwrap();
     assert!(
-        matches!(route, Route::Plain { target: at, .. } if at == target),
-        "{route:?}"
+        matches!(next_hop, NextHop::Plain { target: at, .. } if at == target),
+        "{next_hop:?}"
     );
 }
 
@@ -477,7 +481,7 @@ fn a_retry_leaves_out_what_failed_and_falls_to_the_next_rank_only_when_it_must()
     ] {
         let avoid = |workload: &Workload| tried.iter().any(|name| **name == *workload.name);
         let choice = choose(&snapshot, "client", "10.96.0.1:80", &avoid, 0).unwrap();
-        assert_eq!(&*choice.route.workload().unwrap().name, name);
+        assert_eq!(&*choice.next_hop.workload().unwrap().name, name);
         assert_eq!(
             (choice.rank, choice.others, choice.avoided),
             (rank, 2, avoided)
@@ -541,7 +545,7 @@ fn a_range_of_addresses_does_not_take_a_workloads_own() {
     assert!(
         matches!(
             &elsewhere,
-            Route::Passthrough {
+            NextHop::Passthrough {
                 service: Some(_),
                 ..
             }
@@ -590,7 +594,7 @@ fn on_demand_what_is_not_known_is_asked_for_before_it_is_concluded_from() {
     let snapshot = store.snapshot();
     assert!(matches!(
         go(&snapshot, "client", "192.0.2.1:80"),
-        Ok(Route::Passthrough { .. })
+        Ok(NextHop::Passthrough { .. })
     ));
     assert!(matches!(
         go(&snapshot, "client", "10.244.2.2:80"),

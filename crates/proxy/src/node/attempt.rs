@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use lateen_config::route::{self, Choice, Route, Via};
+use lateen_config::next_hop::{self, Choice, NextHop, Via};
 use lateen_config::{Snapshot, Workload};
 use lateen_hbone::{Stream, Unanswered};
 use lateen_telemetry::{Connection, Metrics, Opening, Trace};
@@ -77,7 +77,8 @@ pub(super) async fn reach(node: &Rc<Node>, arrival: &Arrival, mut wanted: Wanted
         let behind = picked.filter(|picked| hop.as_ref() != Some(picked));
         let others = choice.others;
         let limits = (&unanswered, deadline);
-        let (outcome, underway) = go(node, arrival, &wanted, choice.route, resolved, limits).await;
+        let (outcome, underway) =
+            go(node, arrival, &wanted, choice.next_hop, resolved, limits).await;
         let port = wanted.destination.port();
         let refusal = match outcome {
             Ok(next) => {
@@ -150,7 +151,10 @@ fn note(
 }
 
 fn hop_of(choice: &Choice) -> Option<WorkloadUid> {
-    choice.route.workload().map(|workload| workload.uid.clone())
+    choice
+        .next_hop
+        .workload()
+        .map(|workload| workload.uid.clone())
 }
 
 /// The first choice. What is not known yet is asked for where resources are sent on demand, and waited for: nothing may
@@ -159,7 +163,7 @@ async fn first(node: &Node, arrival: &Arrival, wanted: &mut Wanted) -> Result<Ch
     // A service, its waypoint, its gateway: each is known by the one before.
     for _ in 0..LOOKUPS {
         match (choose(node, &arrival.pod, wanted, &[]), &node.lookups) {
-            (Err(route::Refusal::Unknown(want)), Some(lookups)) => {
+            (Err(next_hop::Refusal::Unknown(want)), Some(lookups)) => {
                 lookups.ask(&arrival.pod.uid, &want).await?;
                 (wanted.snapshot, wanted.source) = node.workload_of(&arrival.pod).await?;
             }
@@ -176,7 +180,7 @@ fn choose(
     pod: &Pod,
     wanted: &Wanted,
     tried: &[Tried],
-) -> Result<Choice, route::Refusal> {
+) -> Result<Choice, next_hop::Refusal> {
     let port = wanted.destination.port();
     let was_tried = |workload: &Workload| was_tried(tried, workload);
     if node.ejections.any(pod) {
@@ -209,14 +213,14 @@ fn outbound(
     node: &Node,
     wanted: &Wanted,
     avoid: &dyn Fn(&Workload) -> bool,
-) -> Result<Choice, route::Refusal> {
+) -> Result<Choice, next_hop::Refusal> {
     let Wanted {
         destination,
         snapshot,
         source,
         ..
     } = wanted;
-    route::outbound(snapshot, source, *destination, avoid, &mut |n| {
+    next_hop::outbound(snapshot, source, *destination, avoid, &mut |n| {
         node.worker.random_below(n)
     })
 }
@@ -264,17 +268,17 @@ async fn go(
     node: &Rc<Node>,
     arrival: &Arrival,
     wanted: &Wanted,
-    route: Route,
+    next_hop: NextHop,
     resolved: Result<(), Refusal>,
     (unanswered, deadline): (&Unanswered, Instant),
 ) -> (Result<Next, Refusal>, Underway) {
     let (context, trace) = node.sampler.begin();
-    let mut underway = begin(node, arrival, wanted, &route, trace);
+    let mut underway = begin(node, arrival, wanted, &next_hop, trace);
     if let Err(why) = resolved {
         return (Err(why), underway);
     }
-    let outcome = match route {
-        Route::Tunnel(tunnel) => {
+    let outcome = match next_hop {
+        NextHop::Tunnel(tunnel) => {
             match nearby::open(node, arrival, &wanted.source, &tunnel, context, deadline).await {
                 Ok(Some(near)) => {
                     if let Some(tracked) = &underway.tracked {
@@ -314,7 +318,7 @@ async fn go(
                 Err(refusal) => Err(refusal.on_the_way(waypoint)),
             }
         }
-        Route::Plain { target, .. } | Route::Passthrough { target, .. } => {
+        NextHop::Plain { target, .. } | NextHop::Passthrough { target, .. } => {
             let patience = deadline
                 .saturating_duration_since(Instant::now())
                 .min(node.timeouts.peer);
@@ -323,7 +327,7 @@ async fn go(
                 Err(error) => Err(error.into()),
             }
         }
-        Route::Resolve(resolve) => Err(Refusal::NoAddress(resolve.hostname)),
+        NextHop::Resolve(resolve) => Err(Refusal::NoAddress(resolve.hostname)),
     };
     (outcome, underway)
 }
@@ -339,7 +343,7 @@ async fn settle(
 ) -> Result<(), Refusal> {
     let port = wanted.destination.port();
     // Routing ends circles and long chains of names; each name may need something of the control plane.
-    while let Route::Resolve(resolve) = &choice.route {
+    while let NextHop::Resolve(resolve) = &choice.next_hop {
         let answers = node
             .resolver
             .resolve(&arrival.pod, &resolve.hostname)
@@ -355,7 +359,7 @@ async fn settle(
             let random = &mut |n| node.worker.random_below(n);
             let found = resolve.at(&wanted.snapshot, &wanted.source, address, &avoid, random);
             match (found, &node.lookups) {
-                (Err(route::Refusal::Unknown(want)), Some(asked)) if lookups < LOOKUPS => {
+                (Err(next_hop::Refusal::Unknown(want)), Some(asked)) if lookups < LOOKUPS => {
                     lookups += 1;
                     asked.ask(&arrival.pod.uid, &want).await?;
                     (wanted.snapshot, wanted.source) = node.workload_of(&arrival.pod).await?;
@@ -369,11 +373,17 @@ async fn settle(
 }
 
 /// Enters an attempt into the tables.
-fn begin(node: &Node, arrival: &Arrival, wanted: &Wanted, route: &Route, trace: Trace) -> Underway {
-    let (address, hbone) = match route {
-        Route::Tunnel(tunnel) => (tunnel.hbone, Some(tunnel.authority.to_string())),
-        Route::Plain { target, .. } | Route::Passthrough { target, .. } => (*target, None),
-        Route::Resolve(_) => (wanted.destination, None),
+fn begin(
+    node: &Node,
+    arrival: &Arrival,
+    wanted: &Wanted,
+    next_hop: &NextHop,
+    trace: Trace,
+) -> Underway {
+    let (address, hbone) = match next_hop {
+        NextHop::Tunnel(tunnel) => (tunnel.hbone, Some(tunnel.authority.to_string())),
+        NextHop::Plain { target, .. } | NextHop::Passthrough { target, .. } => (*target, None),
+        NextHop::Resolve(_) => (wanted.destination, None),
     };
     let outgoing = Outgoing {
         pod: Arc::clone(&arrival.pod),
@@ -389,8 +399,8 @@ fn begin(node: &Node, arrival: &Arrival, wanted: &Wanted, route: &Route, trace: 
         start: wanted.start,
         client: arrival.peer,
         source: &wanted.source,
-        destination: route.workload().map(AsRef::as_ref),
-        service: route.service().map(AsRef::as_ref),
+        destination: next_hop.workload().map(AsRef::as_ref),
+        service: next_hop.service().map(AsRef::as_ref),
         address,
         hbone,
         trace: Some(trace),

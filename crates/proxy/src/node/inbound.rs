@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use lateen_accept::Held;
-use lateen_config::route::{self, Handover, InboundRefusal, inbound_service};
+use lateen_config::next_hop::{self, Handover, InboundRefusal, inbound_service};
 use lateen_config::{Snapshot, Workload};
 use lateen_hbone::{self as hbone, Baggage, CloseReason, Incoming, Status, Stream, TraceParent};
 use lateen_proxy_protocol::{Header, Tlv, encode};
@@ -337,7 +337,7 @@ pub(super) async fn recognise(
         Err(why) => return turn_away(why, Status::Unavailable),
     };
     let authority = request.authority;
-    let mut checked = route::inbound(&snapshot, &workload, local.ip(), &authority);
+    let mut checked = next_hop::inbound(&snapshot, &workload, local.ip(), &authority);
     if let (Err(InboundRefusal::Unknown(want)), Some(lookups)) = (&checked, &node.lookups) {
         // Nothing may be concluded before the answer is there.
         if let Err(why) = lookups.ask(&pod.uid, want).await {
@@ -347,7 +347,7 @@ pub(super) async fn recognise(
             Ok(found) => found,
             Err(why) => return turn_away(why, Status::Unavailable),
         };
-        checked = route::inbound(&snapshot, &workload, local.ip(), &authority);
+        checked = next_hop::inbound(&snapshot, &workload, local.ip(), &authority);
     }
     let inbound = match checked {
         Ok(inbound) => inbound,

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use lateen_accept::Held;
 use lateen_config::Workload;
-use lateen_config::route::{Authority, Tunnel, Via};
+use lateen_config::next_hop::{Authority, Tunnel, Via};
 use lateen_hbone::{ConnectError, Status, TraceParent};
 use lateen_relay::Socket;
 use lateen_types::ports;
@@ -174,7 +174,7 @@ mod tests {
     use std::sync::Arc;
 
     use lateen_config::Store;
-    use lateen_config::route::{Route, outbound};
+    use lateen_config::next_hop::{NextHop, outbound};
     use lateen_testkit::wds;
 
     use super::*;
@@ -193,8 +193,8 @@ mod tests {
         let source = snapshot.workload("", ip(1)).expect("it is there").clone();
         let to = SocketAddr::new(ip(2), 8080);
         let choice = outbound(&snapshot, &source, to, &|_| false, &mut |_| 0);
-        match choice.expect("there is a way").route {
-            Route::Tunnel(tunnel) => (tunnel, source),
+        match choice.expect("there is a way").next_hop {
+            NextHop::Tunnel(tunnel) => (tunnel, source),
             other => panic!("{other:?}"),
         }
     }

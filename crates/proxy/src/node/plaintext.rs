@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::FutureExt as _;
-use lateen_config::route::inbound_service;
+use lateen_config::next_hop::inbound_service;
 use lateen_config::{Snapshot, Workload};
 use lateen_relay::{Socket, reset_on_close};
 use lateen_telemetry::{Connection, Reporter};

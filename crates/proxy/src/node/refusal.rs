@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lateen_config::route;
+use lateen_config::next_hop;
 use lateen_hbone::{ConnectError, Status, StreamError, TunnelError};
 use lateen_identity::FetchError;
 use lateen_policy::DenyReason;
@@ -53,7 +53,7 @@ pub enum Refusal {
     NoRoom(WorkloadUid),
     /// The configuration leads nowhere.
     #[error(transparent)]
-    Route(#[from] route::Refusal),
+    NextHop(#[from] next_hop::Refusal),
     /// The control plane did not say what the destination is.
     #[error(transparent)]
     Lookup(#[from] LookupError),
@@ -104,7 +104,7 @@ pub enum Refusal {
     },
     /// The tunnel was asked for something that it must not lead to.
     #[error(transparent)]
-    Inbound(#[from] route::InboundRefusal),
+    Inbound(#[from] next_hop::InboundRefusal),
     /// No certificate for our side.
     #[error("identity error: {0}")]
     Identity(#[from] FetchError),
@@ -201,7 +201,9 @@ impl Refusal {
             Self::Unresolved(error) => error.blames_name(),
             Self::InnerSlow(_) | Self::NoAddress(_) | Self::TunnelsFull(_) => true,
             // Found out when the endpoint's name was resolved.
-            Self::Route(route::Refusal::Circle { .. } | route::Refusal::TooFar { .. }) => true,
+            Self::NextHop(next_hop::Refusal::Circle { .. } | next_hop::Refusal::TooFar { .. }) => {
+                true
+            }
             Self::Tunnel(error) => !error.is_rejection(),
             Self::Connect(error) => match **error {
                 ConnectError::Refused { status } => status == 503,

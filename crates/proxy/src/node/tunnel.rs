@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lateen_config::Workload;
-use lateen_config::route::{self, Inner, Tunnel, Via};
+use lateen_config::next_hop::{self, Inner, Tunnel, Via};
 use lateen_hbone::{
     Authority, Baggage, Budget, CloseReason, ConnectRequest, Forwarded, Lent, PoolError, PoolKey,
     Stream, TraceParent, Unanswered, client,
@@ -130,10 +130,10 @@ pub(super) fn key(
     }
 }
 
-pub(super) fn spelt(authority: route::Authority) -> Authority {
+pub(super) fn spelt(authority: next_hop::Authority) -> Authority {
     match authority {
-        route::Authority::Address(address) => Authority::from(address),
-        route::Authority::Host { hostname, port } => Authority::Name {
+        next_hop::Authority::Address(address) => Authority::from(address),
+        next_hop::Authority::Host { hostname, port } => Authority::Name {
             name: hostname.to_ascii_lowercase(),
             port,
         },

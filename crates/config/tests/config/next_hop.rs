@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lateen_config::route::{
-    InboundRefusal, Refusal, Route, Tunnel, Via, inbound, inbound_service, outbound,
+use lateen_config::next_hop::{
+    InboundRefusal, NextHop, Refusal, Tunnel, Via, inbound, inbound_service, outbound,
 };
 use lateen_config::{Snapshot, Workload};
 use lateen_proto::workload::{
@@ -22,14 +22,14 @@ fn client(snapshot: &Snapshot) -> Arc<Workload> {
         .clone()
 }
 
-fn go(snapshot: &Snapshot, to: &str) -> Result<Route, Refusal> {
+fn go(snapshot: &Snapshot, to: &str) -> Result<NextHop, Refusal> {
     let (source, to) = (client(snapshot), to.parse().unwrap());
-    outbound(snapshot, &source, to, &|_| false, &mut |_| 0).map(|choice| choice.route)
+    outbound(snapshot, &source, to, &|_| false, &mut |_| 0).map(|choice| choice.next_hop)
 }
 
-fn tunnel(route: Result<Route, Refusal>) -> Tunnel {
-    match route {
-        Ok(Route::Tunnel(tunnel)) => tunnel,
+fn tunnel(next_hop: Result<NextHop, Refusal>) -> Tunnel {
+    match next_hop {
+        Ok(NextHop::Tunnel(tunnel)) => tunnel,
         other => panic!("no tunnel: {other:?}"),
     }
 }
@@ -45,8 +45,8 @@ fn web(change: impl FnOnce(&mut Service)) -> Mesh {
     mesh().with(web)
 }
 
-fn picked(route: &Route) -> &str {
-    &route.workload().expect("something was picked").name
+fn picked(next_hop: &NextHop) -> &str {
+    &next_hop.workload().expect("something was picked").name
 }
 
 /// Everything that is picked over the whole range of the random number.
@@ -61,7 +61,7 @@ fn all_picked(snapshot: &Snapshot, to: &str) -> Vec<String> {
         };
         let (source, to) = (client(snapshot), to.parse().unwrap());
         let choice = outbound(snapshot, &source, to, &|_| false, &mut random).unwrap();
-        names.push(picked(&choice.route).to_owned());
+        names.push(picked(&choice.next_hop).to_owned());
         turn += 1;
     }
     names
@@ -102,7 +102,7 @@ fn an_endpoint_outside_the_mesh_is_reached_in_plain() {
     let mut plain = endpoint("web-1", "10.244.2.2", "web", &[(80, 8080)]);
     plain.tunnel_protocol = TunnelProtocol::None.into();
     let snapshot = web(|_| ()).with(plain).snapshot();
-    let Route::Plain {
+    let NextHop::Plain {
         target, service, ..
     } = go(&snapshot, "10.96.0.1:80").unwrap()
     else {
@@ -127,7 +127,7 @@ fn what_the_mesh_does_not_know_passes_through() {
     let target = "192.0.2.1:443".parse().unwrap();
     assert_eq!(
         go(&mesh().snapshot(), "192.0.2.1:443"),
-        Ok(Route::Passthrough {
+        Ok(NextHop::Passthrough {
             target,
             service: None
         })
@@ -253,7 +253,7 @@ fn a_workloads_waypoint_is_passed_and_goes_on_itself() {
     assert_eq!(through.authority.to_string(), "10.244.2.2:80");
     let waypoint = snapshot.workload_by_uid(&uid("waypoint")).unwrap();
     let to = "10.244.2.2:80".parse().unwrap();
-    let onward = outbound(&snapshot, waypoint, to, &|_| false, &mut |_| 0).map(|c| c.route);
+    let onward = outbound(&snapshot, waypoint, to, &|_| false, &mut |_| 0).map(|c| c.next_hop);
     assert_eq!(tunnel(onward).via, Via::Direct);
 }
 
@@ -267,10 +267,10 @@ fn a_passthrough_service_leaves_the_destination_alone() {
         })
     })
     .snapshot();
-    let route = go(&snapshot, "10.96.0.1:80").unwrap();
-    assert_eq!(route.service().unwrap().key.to_string(), key("web"));
+    let next_hop = go(&snapshot, "10.96.0.1:80").unwrap();
+    assert_eq!(next_hop.service().unwrap().key.to_string(), key("web"));
     let meant = "10.96.0.1:80".parse::<SocketAddr>().unwrap();
-    assert!(matches!(route, Route::Passthrough { target, .. } if target == meant));
+    assert!(matches!(next_hop, NextHop::Passthrough { target, .. } if target == meant));
 }
 
 #[test]
@@ -379,7 +379,7 @@ fn a_service_of_a_namespace_alone_is_not_seen_from_others() {
     .snapshot();
     assert!(matches!(
         go(&snapshot, "10.96.0.1:80"),
-        Ok(Route::Passthrough { .. })
+        Ok(NextHop::Passthrough { .. })
     ));
 }
 
@@ -394,10 +394,10 @@ fn nothing_leads_back_into_the_proxy() {
             "10.244.1.1",
             "10.244.2.2",
         ] {
-            let route = go(&snapshot, &format!("{ip}:{port}"));
+            let next_hop = go(&snapshot, &format!("{ip}:{port}"));
             assert!(
-                matches!(route, Err(Refusal::LoopGuard { .. })),
-                "{ip}:{port}: {route:?}"
+                matches!(next_hop, Err(Refusal::LoopGuard { .. })),
+                "{ip}:{port}: {next_hop:?}"
             );
         }
         let elsewhere = format!("192.0.2.1:{port}");

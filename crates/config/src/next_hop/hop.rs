@@ -14,7 +14,7 @@ use crate::workload::Workload;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     /// Where it goes.
-    pub route: Route,
+    pub next_hop: NextHop,
     /// How near the next hop is by its service's order of preference, higher is nearer; 0 where nothing is ranked.
     pub rank: usize,
     /// How many other endpoints there are to be the next hop, of any rank, to be avoided or not. Asking again brings
@@ -29,7 +29,7 @@ pub struct Choice {
 
 /// Where a connection goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Route {
+pub enum NextHop {
     /// Through a tunnel: to a workload of the mesh, its waypoint, or another network's gateway.
     Tunnel(Tunnel),
     /// Straight to a workload that speaks no tunnel.
@@ -52,23 +52,25 @@ pub enum Route {
     },
 }
 
-impl Route {
+impl NextHop {
     /// The workload at the next hop: what a failure to connect is the fault of.
     pub fn workload(&self) -> Option<&Arc<Workload>> {
         match self {
-            Route::Tunnel(tunnel) => Some(&tunnel.workload),
-            Route::Plain { workload, .. } => Some(workload),
-            Route::Resolve(resolve) => Some(&resolve.workload),
-            Route::Passthrough { .. } => None,
+            NextHop::Tunnel(tunnel) => Some(&tunnel.workload),
+            NextHop::Plain { workload, .. } => Some(workload),
+            NextHop::Resolve(resolve) => Some(&resolve.workload),
+            NextHop::Passthrough { .. } => None,
         }
     }
 
     /// The service that the client addressed, never a waypoint's or a gateway's.
     pub fn service(&self) -> Option<&Arc<Service>> {
         match self {
-            Route::Tunnel(tunnel) => tunnel.service.as_ref(),
-            Route::Resolve(resolve) => resolve.service.as_ref(),
-            Route::Plain { service, .. } | Route::Passthrough { service, .. } => service.as_ref(),
+            NextHop::Tunnel(tunnel) => tunnel.service.as_ref(),
+            NextHop::Resolve(resolve) => resolve.service.as_ref(),
+            NextHop::Plain { service, .. } | NextHop::Passthrough { service, .. } => {
+                service.as_ref()
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Where a connection goes, and whether a tunnelled one may come in. Pure: the caller brings the snapshot, the addresses
-//! and the randomness, and does the dialling.
+//! The choice of a connection's next hop, and the admission of an inbound tunnel. Pure: the caller brings the snapshot,
+//! the addresses and the randomness, and does the dialling.
 
 mod authority;
 mod choose;
@@ -11,7 +11,7 @@ mod place;
 mod refusal;
 
 pub use authority::Authority;
-pub use hop::{Choice, Inner, Resolve, Route, Tunnel, Via};
+pub use hop::{Choice, Inner, NextHop, Resolve, Tunnel, Via};
 pub use inbound::{Handover, Inbound, InboundRefusal, inbound, inbound_service};
 pub use outbound::outbound;
 pub use refusal::Refusal;

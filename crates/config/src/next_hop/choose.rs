@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lateen_balance::{Preference, Table};
 
 use super::Refusal;
-use super::hop::{Choice, Route};
+use super::hop::{Choice, NextHop};
 use crate::endpoints::{Endpoint, EndpointSet};
 use crate::gateway::GatewayAddress;
 use crate::service::{Service, ServicePort};
@@ -47,9 +47,9 @@ pub(super) struct Picked {
 
 impl Picked {
     /// The choice of this endpoint, reached by this way.
-    pub(super) fn choice(&self, route: Route) -> Choice {
+    pub(super) fn choice(&self, next_hop: NextHop) -> Choice {
         Choice {
-            route,
+            next_hop,
             rank: self.rank,
             others: self.others,
             avoided: self.avoided,

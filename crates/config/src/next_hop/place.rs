@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lateen_types::{Identity, WorkloadUid, ports};
 
 use super::choose::{Asker, Picked};
-use super::hop::{Choice, Draft, Kind, Resolve, Route, Tunnel, Via};
+use super::hop::{Choice, Draft, Kind, NextHop, Resolve, Tunnel, Via};
 use super::refusal::{Refusal, unknown};
 use crate::gateway::GatewayAddress;
 use crate::service::{IpFamilies, Service};
@@ -47,7 +47,7 @@ impl Draft {
             return self.at(asker, picked, address);
         }
         if self.workload.addresses.is_empty() && !self.workload.hostname.is_empty() {
-            return Ok(Placed::Choice(picked.choice(Route::Resolve(Resolve {
+            return Ok(Placed::Choice(picked.choice(NextHop::Resolve(Resolve {
                 hostname: self.workload.hostname.clone(),
                 port: self.port,
                 prefers_ipv6: wanted.is_ipv6(),
@@ -76,7 +76,7 @@ impl Draft {
                 authority,
                 identities,
                 via,
-            } => Ok(Placed::Choice(picked.choice(Route::Tunnel(Tunnel {
+            } => Ok(Placed::Choice(picked.choice(NextHop::Tunnel(Tunnel {
                 workload: self.workload,
                 service: self.service,
                 hbone: target,
@@ -88,8 +88,8 @@ impl Draft {
                 Protocol::Tcp => self.in_plain(asker, picked, target),
                 Protocol::Hbone => {
                     let identities = identities(self.service.as_deref(), &self.workload);
-                    let route = tunnel(self.workload, self.service, target, identities)?;
-                    Ok(Placed::Choice(picked.choice(route)))
+                    let next_hop = tunnel(self.workload, self.service, target, identities)?;
+                    Ok(Placed::Choice(picked.choice(next_hop)))
                 }
             },
         }
@@ -125,11 +125,11 @@ impl Draft {
                     });
                 }
                 let identities = identities(None, found);
-                let route = tunnel(found.clone(), service, target, identities)?;
+                let next_hop = tunnel(found.clone(), service, target, identities)?;
                 let there = Picked::only(found, target.port(), asker.avoid);
                 return Ok(Placed::Choice(Choice {
                     behind: Some(workload.uid.clone()),
-                    ..there.choice(route)
+                    ..there.choice(next_hop)
                 }));
             }
             _ => {}
@@ -158,7 +158,7 @@ impl Draft {
             });
         }
         unknown(snapshot.wants_address(&workload.network, address))?;
-        Ok(Placed::Choice(picked.choice(Route::Plain {
+        Ok(Placed::Choice(picked.choice(NextHop::Plain {
             workload,
             service,
             target,
@@ -172,12 +172,12 @@ fn tunnel(
     service: Option<Arc<Service>>,
     target: SocketAddr,
     identities: Vec<Identity>,
-) -> Result<Route, Refusal> {
+) -> Result<NextHop, Refusal> {
     // The far end would refuse it: such a request would make it connect to its own proxy.
     if ports::is_proxys_own(target.port()) {
         return Err(Refusal::LoopGuard { target });
     }
-    Ok(Route::Tunnel(Tunnel {
+    Ok(NextHop::Tunnel(Tunnel {
         hbone: SocketAddr::new(target.ip(), ports::HBONE),
         authority: target.into(),
         identities,

@@ -8,7 +8,7 @@ use crate::{ServiceKey, Want};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Resources are sent on demand, and the control plane has not been asked for this one: ask for it, wait for the
-    /// answer and route again. As a final answer it means that none came in time.
+    /// answer and decide again. As a final answer it means that none came in time.
     #[error(
         "the control plane has not said what {0} is; nothing is sent there until it has: see whether it is connected"
     )]

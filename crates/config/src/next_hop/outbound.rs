@@ -7,7 +7,7 @@ use lateen_types::ports;
 
 use super::choose::{Asker, Picked, Purpose, choose};
 use super::gateway::{through_gateway, through_waypoint};
-use super::hop::{Choice, Draft, Kind, Resolve, Route};
+use super::hop::{Choice, Draft, Kind, NextHop, Resolve};
 use super::place::{Placed, address_for};
 use super::refusal::{Refusal, unknown};
 use crate::Snapshot;
@@ -150,7 +150,7 @@ fn is_loop(source: &Workload, destination: SocketAddr) -> bool {
 
 fn passthrough(target: SocketAddr, service: Option<&Arc<Service>>) -> Placed<'static> {
     Placed::Choice(Choice {
-        route: Route::Passthrough {
+        next_hop: NextHop::Passthrough {
             target,
             service: service.cloned(),
         },
