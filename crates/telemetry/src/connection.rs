@@ -1,5 +1,7 @@
 //! One connection's telemetry from opening to end: counted when it opens, while bytes flow, and when it closes.
 
+mod traffic;
+
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,7 +13,8 @@ use crate::access::Entry;
 use crate::export::Trace;
 use crate::labels::{Labels, ResponseFlags};
 use crate::metrics::Metrics;
-use crate::traffic::Series;
+
+pub use traffic::{Series, Traffic};
 
 /// What is known of a connection when it opens.
 #[derive(Debug)]
