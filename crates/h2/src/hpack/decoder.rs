@@ -9,12 +9,19 @@ type Entry<'a> = (Option<Known>, &'a [u8], &'a [u8]);
 
 /// Reads the blocks that one peer sends on one connection.
 #[derive(Debug)]
-pub(crate) struct Decoder {
+pub struct Decoder {
     table: Table,
 }
 
+impl Default for Decoder {
+    fn default() -> Self {
+        Decoder::new()
+    }
+}
+
 impl Decoder {
-    pub(crate) fn new() -> Self {
+    /// A decoder with an empty table of 4,096 bytes (RFC 9113 §6.5.2).
+    pub fn new() -> Self {
         Decoder {
             table: Table::new(),
         }
@@ -25,13 +32,11 @@ impl Decoder {
         self.table.rest();
     }
 
-    /// Reads one block; what `fields` has no room for is counted there and dropped. After an error the connection is
-    /// of no more use.
-    pub(crate) fn decode(
-        &mut self,
-        mut block: &[u8],
-        fields: &mut Fields,
-    ) -> Result<(), Unreadable> {
+    /// Adds one block to `fields`. Fields beyond its limits are counted there and dropped.
+    ///
+    /// # Errors
+    /// The block cannot be read. The connection is of no more use.
+    pub fn decode(&mut self, mut block: &[u8], fields: &mut Fields) -> Result<(), Unreadable> {
         let mut begun = false;
         while let Some(&first) = block.first() {
             if first & 0x80 != 0 {
@@ -262,6 +267,11 @@ mod tests {
             ("40 05 61", "a name cut short"),
             ("40 01 61", "no value"),
             ("00 82 ff ff 01 61", "bad Huffman"),
+            ("40", "a name without its length"),
+            ("40 01", "a name without its text"),
+            ("41 8c f1 e3", "a Huffman value cut short"),
+            ("7f ff ff ff ff 7f", "an index beyond both tables"),
+            ("40 ff ff ff ff 7f", "a length beyond the block"),
         ] {
             assert!(read(&mut Decoder::new(), &hex(block)).is_err(), "{why}");
         }

@@ -25,11 +25,11 @@ pub struct FieldLine<'a> {
 
 /// Limits of a list that is decoded.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Limits {
+pub struct Limits {
     /// Bytes as RFC 9113 §6.5.2 counts them.
-    pub(crate) size: u32,
+    pub size: u32,
     /// Field lines other than pseudo-header fields.
-    pub(crate) fields: u32,
+    pub fields: u32,
 }
 
 /// A header list in the order in which it came. Names and values are bytes; names have no capital letters.
@@ -49,7 +49,8 @@ pub struct Fields {
 }
 
 impl Fields {
-    pub(crate) fn new(limits: Limits) -> Self {
+    /// An empty list with these limits.
+    pub fn new(limits: Limits) -> Self {
         Fields {
             limits,
             ..Fields::default()
@@ -125,7 +126,8 @@ impl Fields {
         }
     }
 
-    pub(crate) fn clear(&mut self) {
+    /// Drops all fields and keeps the buffers.
+    pub fn clear(&mut self) {
         self.bytes.clear();
         self.spans.clear();
         self.size = 0;
@@ -144,7 +146,8 @@ impl Fields {
         *self = Fields::new(self.limits);
     }
 
-    pub(crate) fn is_too_large(&self) -> bool {
+    /// True if fields were dropped for their size.
+    pub fn is_too_large(&self) -> bool {
         self.size > self.limits.size as usize
     }
 

@@ -10,11 +10,10 @@ mod names;
 pub mod statics;
 mod table;
 
-pub(crate) use decoder::Decoder;
+pub use decoder::Decoder;
 pub(crate) use encoder::Encoder;
 pub use encoder::{Field, Keep, Prebuilt};
-pub(crate) use fields::Limits;
-pub use fields::{FieldLine, Fields};
+pub use fields::{FieldLine, Fields, Limits};
 pub use names::Known;
 
 /// The size of both dynamic tables, in bytes (RFC 9113 §6.5.2): we announce no other, and use no more of a peer's.
