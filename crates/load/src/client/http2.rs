@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use lateen_h2::hpack::{Decoder, Fields, Known, Limits};
+
 use super::grpc::{self, Messages};
 use super::interface::{Answer, Client, Completion, Request, Start, USER_AGENT};
 use crate::http::Malformed;
 use crate::http2::frame::{self, Frame, flag, kind, setting};
-use crate::http2::hpack::{Decoder, Encoder};
+use crate::http2::hpack::Encoder;
 use crate::record::Failure;
 
 /// How much a server may send before it hears that it was read; all of it is dropped at once.
@@ -22,6 +24,9 @@ const ASSUMED_STREAMS: usize = 100;
 
 /// The most bytes of compressed fields that one answer may have.
 const MAX_BLOCK: usize = 256 * 1024;
+
+/// The most bytes of decoded fields that are kept of one answer, as RFC 9113 §6.5.2 counts them.
+const MAX_FIELDS: u32 = 1024 * 1024;
 
 /// The most bytes of acknowledgements that wait for a server to read them.
 const MAX_ACKNOWLEDGEMENTS: usize = 64 * 1024;
@@ -139,6 +144,8 @@ pub struct Http2 {
     encoder: Encoder,
     encoded: Vec<Encoded>,
     decoder: Decoder,
+    /// The last block that was decoded.
+    fields: Fields,
     /// A frame that is not all there.
     held: Vec<u8>,
     block: Option<Block>,
@@ -167,7 +174,11 @@ impl Http2 {
                 .map(|_| Encoded::default())
                 .collect(),
             requests,
-            decoder: Decoder::default(),
+            decoder: Decoder::new(),
+            fields: Fields::new(Limits {
+                size: MAX_FIELDS,
+                fields: u32::MAX,
+            }),
             held: Vec::new(),
             block: None,
             streams: BTreeMap::new(),
@@ -442,22 +453,28 @@ impl Http2 {
             block.bytes.extend_from_slice(piece);
             &block.bytes
         };
-        let (mut status, mut grpc_status) = (None, None);
-        self.decoder.decode(bytes, |name, value| match name {
-            b":status" => {
-                status = std::str::from_utf8(value)
-                    .ok()
-                    .and_then(|text| text.parse().ok())
-            }
-            b"grpc-status" => {
-                let number = std::str::from_utf8(value)
-                    .ok()
-                    .and_then(|text| text.parse().ok());
-                // What is not a number is unknown, as gRPC has it.
-                grpc_status = Some(number.unwrap_or(2));
-            }
-            _ => {}
-        })?;
+        self.fields.clear();
+        self.decoder
+            .decode(bytes, &mut self.fields)
+            .map_err(Malformed)?;
+        if self.fields.is_too_large() {
+            return Err(Malformed(
+                "the fields of an answer are longer than 1 MiB when they are decoded",
+            ));
+        }
+        let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<u32>().ok();
+        let status = self
+            .fields
+            .find_all(Known::Status)
+            .last()
+            .and_then(number)
+            .and_then(|status| u16::try_from(status).ok());
+        // A value that is not a number is the status UNKNOWN of gRPC.
+        let grpc_status = self
+            .fields
+            .all("grpc-status")
+            .last()
+            .map(|value| number(value).unwrap_or(2));
         let Some(stream) = self.streams.get_mut(&block.stream) else {
             return self.check_known(block.stream);
         };

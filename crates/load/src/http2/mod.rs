@@ -1,5 +1,4 @@
-//! What HTTP/2 (RFC 9113) puts on the wire: frames and compressed fields. No streams, no flow control,
-//! no socket: who keeps those is a client or a server.
+//! Frames (RFC 9113 §4 and §6) and an encoder of header blocks, without streams, flow control or sockets.
 
 pub mod frame;
 pub mod hpack;

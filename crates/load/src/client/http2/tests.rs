@@ -109,12 +109,14 @@ fn requests_share_a_connection_and_are_told_apart() {
         "all is known by now: {:?}",
         second[0].3
     );
-    let mut fields = Vec::new();
-    Decoder::default()
-        .decode(&first[0].3, |name, value| {
-            fields.push(format!("{}={}", name.escape_ascii(), value.escape_ascii()));
-        })
-        .unwrap();
+    let mut decoded = Fields::new(Limits {
+        size: MAX_FIELDS,
+        fields: u32::MAX,
+    });
+    Decoder::new().decode(&first[0].3, &mut decoded).unwrap();
+    let text =
+        |(name, value): (&[u8], &[u8])| format!("{}={}", name.escape_ascii(), value.escape_ascii());
+    let fields: Vec<String> = decoded.iter().map(text).collect();
     let agent = format!("user-agent={}", crate::client::interface::USER_AGENT);
     let expected = [
         ":method=GET",
