@@ -55,7 +55,7 @@ Y
   policies_meaning "ALLOW of the mesh's trust domain and a namespace" 000 200 000 <<'Y'
 rules: [{from: [{source: {trustDomains: [cluster.local], namespaces: [b]}}]}]
 Y
-  check "is in force as written" policies_told "in force"
+  check "is accepted as it is written" policies_told "as it is written"
   policies_meaning "ALLOW but of the mesh's trust domain admits who has none" 000 000 200 <<'Y'
 rules: [{when: [{key: source.trustDomain, notValues: [cluster.local]}]}]
 Y

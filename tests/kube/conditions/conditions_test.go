@@ -294,7 +294,7 @@ func TestConditionsSayWhatTheProxiesOfAllReplicasHave(t *testing.T) {
 	second := m.connect("n2", b)
 
 	m.apply(policies, policy(80))
-	m.condition("Accepted", "True", "in force")
+	m.condition("Accepted", "True", "as it is written")
 	m.condition("lateen.dev/Programmed", "True", "every node proxy")
 
 	second.silent.Store(true)

@@ -1,11 +1,11 @@
 //! A kind that no part of the mesh knows, from its declaration to its acknowledgement.
 
-use bytes::Bytes;
 use lateen_config::{Kind, Kinds, Parser, Rejection, Resource, wirekind};
 use lateen_proto::discovery::DeltaDiscoveryResponse;
 use lateen_proto::{ADDRESS_TYPE, AUTHORIZATION_TYPE};
 use lateen_xds::Settings;
 use prost::Message;
+use prost::bytes::Bytes;
 use serde::Serialize;
 
 use super::control::{Control, Session, resource, response};
