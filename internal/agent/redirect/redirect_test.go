@@ -79,7 +79,7 @@ func TestIPv6RoutesOnlyWhereThePodHasIPv6(t *testing.T) {
 		ns := netnstest.Pod(t, node, "veth"+address[:2], address)
 		apply(t, ns, Capturing)
 		netnstest.In(t, ns, func(h *netlink.Handle) error {
-			r := &routing{Handle: h}
+			r := &routing{handle: h}
 			var err error
 			if r.loopback, err = h.LinkByName("lo"); err != nil {
 				return err

@@ -43,7 +43,7 @@ func (p policy) route(loopback netlink.Link) *netlink.Route {
 
 // routing is netlink's routing socket in the calling thread's network namespace.
 type routing struct {
-	*netlink.Handle
+	handle   *netlink.Handle
 	loopback netlink.Link
 }
 
@@ -57,7 +57,7 @@ func openRouting() (*routing, error) {
 		h.Close()
 		return nil, fmt.Errorf("find the loopback interface: %w", err)
 	}
-	return &routing{Handle: h, loopback: lo}, nil
+	return &routing{handle: h, loopback: lo}, nil
 }
 
 func addRoutes() (changed bool, err error) {
@@ -65,7 +65,7 @@ func addRoutes() (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer r.Close()
+	defer r.handle.Close()
 	if r.loopback.Attrs().Flags&net.FlagUp == 0 {
 		return false, errors.New("the pod's loopback interface is down; the proxy reaches the pod over it, so the network plugin must set it up first")
 	}
@@ -92,7 +92,7 @@ func deleteRoutes() (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer r.Close()
+	defer r.handle.Close()
 	var errs []error
 	for _, p := range []policy{policy4, policy6} {
 		removed, err := r.remove(p)
@@ -107,7 +107,7 @@ func routesLeft() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer r.Close()
+	defer r.handle.Close()
 	for _, p := range []policy{policy4, policy6} {
 		rule, err := r.ruleExists(p)
 		if err != nil || rule {
@@ -155,7 +155,7 @@ func (r *routing) add(p policy) (changed bool, err error) {
 		return false, err
 	}
 	if !there {
-		if err := r.RouteAdd(p.route(r.loopback)); err != nil && !errors.Is(err, unix.EEXIST) {
+		if err := r.handle.RouteAdd(p.route(r.loopback)); err != nil && !errors.Is(err, unix.EEXIST) {
 			return false, fmt.Errorf("add the local route in table %d: %w", RouteTable, err)
 		}
 		changed = true
@@ -165,7 +165,7 @@ func (r *routing) add(p policy) (changed bool, err error) {
 		return changed, err
 	}
 	if !there {
-		if err := r.RuleAdd(p.rule()); err != nil && !errors.Is(err, unix.EEXIST) {
+		if err := r.handle.RuleAdd(p.rule()); err != nil && !errors.Is(err, unix.EEXIST) {
 			return changed, fmt.Errorf("add the policy rule for mark %#x: %w; the kernel needs IP_MULTIPLE_TABLES", ReturnMark, err)
 		}
 		changed = true
@@ -179,7 +179,7 @@ func (r *routing) remove(p policy) (changed bool, err error) {
 		return false, err
 	}
 	if there {
-		if err := r.RuleDel(p.rule()); err != nil && !errors.Is(err, unix.ENOENT) {
+		if err := r.handle.RuleDel(p.rule()); err != nil && !errors.Is(err, unix.ENOENT) {
 			return false, fmt.Errorf("delete the policy rule for mark %#x: %w", ReturnMark, err)
 		}
 		changed = true
@@ -189,7 +189,7 @@ func (r *routing) remove(p policy) (changed bool, err error) {
 		return changed, err
 	}
 	if there {
-		if err := r.RouteDel(p.route(r.loopback)); err != nil && !errors.Is(err, unix.ESRCH) {
+		if err := r.handle.RouteDel(p.route(r.loopback)); err != nil && !errors.Is(err, unix.ESRCH) {
 			return changed, fmt.Errorf("delete the local route in table %d: %w", RouteTable, err)
 		}
 		changed = true
@@ -198,7 +198,7 @@ func (r *routing) remove(p policy) (changed bool, err error) {
 }
 
 func (r *routing) ruleExists(p policy) (bool, error) {
-	rules, err := r.RuleList(p.family)
+	rules, err := r.handle.RuleList(p.family)
 	if err != nil {
 		if unsupportedFamily(err) {
 			return false, nil
@@ -215,7 +215,7 @@ func (r *routing) ruleExists(p policy) (bool, error) {
 }
 
 func (r *routing) routeExists(p policy) (bool, error) {
-	routes, err := r.RouteListFiltered(p.family, &netlink.Route{Table: RouteTable, LinkIndex: r.loopback.Attrs().Index},
+	routes, err := r.handle.RouteListFiltered(p.family, &netlink.Route{Table: RouteTable, LinkIndex: r.loopback.Attrs().Index},
 		netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF)
 	if err != nil {
 		if unsupportedFamily(err) {
