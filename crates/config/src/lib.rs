@@ -3,13 +3,11 @@
 #![forbid(unsafe_code)]
 
 mod authorization;
-mod batch;
 mod dump;
 mod endpoints;
 mod gateway;
 mod index;
 mod invariants;
-mod kind;
 pub mod local;
 mod lookup;
 pub mod next_hop;
@@ -18,16 +16,12 @@ mod rejection;
 mod service;
 mod snapshot;
 mod store;
-mod typed;
 mod wire;
-pub mod wirekind;
 mod workload;
 
-pub use batch::Batch;
 pub use dump::Dump;
 pub use endpoints::{Endpoint, EndpointSet};
 pub use gateway::{GatewayAddress, GatewayDestination, NetworkAddress, NetworkRange};
-pub use kind::{Kind, Kinds, Parser, Unlisted};
 pub use lookup::Want;
 pub use port_map::PortMap;
 pub use rejection::{Refused, Rejection};
@@ -35,8 +29,7 @@ pub use service::{
     HealthPolicy, IpFamilies, LoadBalancing, Service, ServicePort, Visibility, WeightedWaypoint,
 };
 pub use snapshot::Snapshot;
-pub use store::Store;
-pub use typed::Resource;
+pub use store::{Batch, Kind, Store};
 pub use workload::{
     ApplicationTunnel, Health, Locality, NetworkMode, Protocol, TunnelProtocol, Workload,
 };

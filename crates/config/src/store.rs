@@ -3,15 +3,57 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use lateen_policy::{Policy, Scope};
 use lateen_proto::workload::address::Type;
 use lateen_proto::{security, workload as proto};
 use lateen_types::{Strng, WorkloadUid};
+use prost::Message;
 use rpds::RedBlackTreeSetSync;
 
 use crate::endpoints::{Endpoint, EndpointSet};
 use crate::workload::NetworkMode;
-use crate::{Batch, Refused, Rejection, Service, ServiceKey, Snapshot, Workload, authorization};
+use crate::{Refused, Rejection, Service, ServiceKey, Snapshot, Workload, authorization};
+
+/// Which resources a batch holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Workloads and services.
+    Address,
+    /// Authorization policies.
+    Authorization,
+}
+
+/// The content of one xDS response.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    /// What it holds.
+    pub kind: Kind,
+    /// Name and encoded message of what is new or changed.
+    pub upserts: Vec<(Strng, Bytes)>,
+    /// Names of what is gone.
+    pub removals: Vec<Strng>,
+    /// Where resources are sent on demand: names that were asked for and are hereby answered, whatever the answer.
+    pub answered: Vec<Strng>,
+    /// Names whose answer is no longer believed: whoever needs one asks again.
+    pub forgotten: Vec<Strng>,
+    /// The first push is not whole yet: others of its kind follow, and what is not known may be among them.
+    pub more: bool,
+}
+
+impl Batch {
+    /// One of this kind that says nothing.
+    pub fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            upserts: Vec::new(),
+            removals: Vec::new(),
+            answered: Vec::new(),
+            forgotten: Vec::new(),
+            more: false,
+        }
+    }
+}
 
 /// All resources, mutable. One thread owns it and publishes snapshots.
 #[derive(Debug)]
@@ -73,9 +115,11 @@ impl Store {
 
     /// Takes a response in: first what is gone, then what is new. What is refused is returned; the rest is in.
     pub fn apply(&mut self, batch: &Batch) -> Vec<Refused> {
-        let kind = batch.kind;
         for name in &batch.removals {
-            (kind.parser.remove)(self, kind, name);
+            match batch.kind {
+                Kind::Address => self.remove(name),
+                Kind::Authorization => self.remove_authorization(name),
+            }
         }
         for name in &batch.forgotten {
             self.forget(name);
@@ -85,7 +129,26 @@ impl Store {
         }
         let mut refused = Vec::new();
         for (name, bytes) in &batch.upserts {
-            if let Err(reason) = (kind.parser.upsert)(self, kind, name, bytes) {
+            let result = match batch.kind {
+                Kind::Address => proto::Address::decode(bytes.clone())
+                    .map_err(Rejection::from)
+                    .and_then(|address| self.upsert(name, address)),
+                Kind::Authorization => match security::Authorization::decode(bytes.clone()) {
+                    // Decoding drops fields that it does not know. Every encoder in use writes the same bytes for the
+                    // rest, at least as many.
+                    Ok(authorization) if authorization.encoded_len() < bytes.len() => {
+                        let scope = security::Scope::try_from(authorization.scope).ok();
+                        self.fail_closed(name, scope);
+                        Err(Rejection::UnknownContent)
+                    }
+                    Ok(authorization) => self.upsert_authorization(name, authorization),
+                    Err(error) => {
+                        self.fail_closed(name, None);
+                        Err(error.into())
+                    }
+                },
+            };
+            if let Err(reason) = result {
                 refused.push(Refused {
                     name: name.clone(),
                     reason,
@@ -93,11 +156,6 @@ impl Store {
             }
         }
         refused
-    }
-
-    /// Changes the next snapshot, unless `change` says that it did nothing.
-    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Snapshot) -> bool) {
-        self.changed |= change(&mut self.next);
     }
 
     /// Takes in a workload or a service; refused, the version before stays.
@@ -293,7 +351,7 @@ impl Store {
 
     /// Makes whatever an unreadable policy covers treat it as unknown. If even its scope cannot be read, that is taken
     /// to be its namespace. A workload that names it needs nothing more.
-    pub(crate) fn fail_closed(&mut self, name: &str, scope: Option<security::Scope>) {
+    fn fail_closed(&mut self, name: &str, scope: Option<security::Scope>) {
         if self.next.policies.contains_key(name) {
             return;
         }

@@ -1,7 +1,5 @@
 //! One connection's telemetry from opening to end: counted when it opens, while bytes flow, and when it closes.
 
-mod traffic;
-
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,8 +11,7 @@ use crate::access::Entry;
 use crate::export::Trace;
 use crate::labels::{Labels, ResponseFlags};
 use crate::metrics::Metrics;
-
-pub use traffic::{Series, Traffic};
+use crate::traffic::Series;
 
 /// What is known of a connection when it opens.
 #[derive(Debug)]

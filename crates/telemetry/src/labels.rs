@@ -1,16 +1,14 @@
-//! The labels that Istio's standard metrics of connections and of requests share, as Istio's proxies fill them.
+//! The label set of `istio_tcp_*`: Istio's standard metrics as ztunnel fills them.
 
 use lateen_types::{Direction, Identity, Strng};
 
-/// The proxy that reports a connection or a request.
+/// Which end of a connection reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reporter {
     /// The client's proxy.
     Source,
     /// The server's proxy.
     Destination,
-    /// A waypoint, between the two.
-    Waypoint,
 }
 
 impl From<Direction> for Reporter {
@@ -28,7 +26,6 @@ impl Reporter {
         match self {
             Self::Source => "source",
             Self::Destination => "destination",
-            Self::Waypoint => "waypoint",
         }
     }
 
@@ -36,7 +33,7 @@ impl Reporter {
     pub fn direction(self) -> &'static str {
         match self {
             Self::Source => "outbound",
-            Self::Destination | Self::Waypoint => "inbound",
+            Self::Destination => "inbound",
         }
     }
 }

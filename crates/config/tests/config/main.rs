@@ -4,7 +4,6 @@ mod cluster_ip;
 mod dump;
 mod endpoint_address;
 mod invariants;
-mod kinds;
 mod next_hop;
 mod policy;
 mod rejection;
