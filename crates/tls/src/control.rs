@@ -83,7 +83,7 @@ impl Roots {
         }
     }
 
-    pub(crate) fn load(&self) -> Result<RootCertStore, String> {
+    fn load(&self) -> Result<RootCertStore, String> {
         let certificates: Vec<CertificateDer<'static>> = match self {
             Roots::File(path) => {
                 let pem =

@@ -80,11 +80,6 @@ pub enum TlsError {
     /// The peer does not offer HTTP/2.
     #[error("peer does not offer application protocol h2; it may be no mesh proxy")]
     Protocol,
-    /// The client names no server that a certificate fits.
-    #[error(
-        "client asks for a server name without a certificate; add one for the name, or a default"
-    )]
-    UnknownServerName,
     /// What the peer sends is no TLS.
     #[error("peer does not speak TLS; it may not be captured by the mesh")]
     NotTls,
@@ -170,10 +165,6 @@ impl TlsError {
                 | PeerIncompatible::NamedGroupsExtensionRequired,
             ) => TlsError::KeyExchange,
             Rustls::InvalidMessage(_) => TlsError::NotTls,
-            // The one error of rustls for a resolver without an answer; it has no variant of its own.
-            Rustls::General(why) if why == "no server certificate chain resolved" => {
-                TlsError::UnknownServerName
-            }
             other => TlsError::Other(other.to_string()),
         }
     }
