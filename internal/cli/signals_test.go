@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -37,6 +38,23 @@ func (h *heard) String() string {
 	return h.text.String()
 }
 
+// acceptSIGHUP has the process receive SIGHUP, which it ignores where nohup started the tests.
+func acceptSIGHUP(t *testing.T) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(signals) })
+}
+
+// awaitEnd waits until a signal has ended the context.
+func awaitEnd(t *testing.T, ctx context.Context) {
+	t.Helper()
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Minute):
+		t.Fatal("no signal ended the context")
+	}
+}
+
 func sendToSelf(t *testing.T, s syscall.Signal) {
 	t.Helper()
 	if err := syscall.Kill(os.Getpid(), s); err != nil {
@@ -45,6 +63,7 @@ func sendToSelf(t *testing.T, s syscall.Signal) {
 }
 
 func TestASignalEndsTheContextAndGivesItsExitCode(t *testing.T) {
+	acceptSIGHUP(t)
 	for _, tt := range []struct {
 		signal syscall.Signal
 		code   int
@@ -53,7 +72,7 @@ func TestASignalEndsTheContextAndGivesItsExitCode(t *testing.T) {
 		var stderr heard
 		ctx, i := interruptible(&bytes.Buffer{}, &stderr, term.Style{})
 		sendToSelf(t, tt.signal)
-		<-ctx.Done()
+		awaitEnd(t, ctx)
 		cause := context.Cause(ctx)
 		if !errors.Is(cause, context.Canceled) || !strings.Contains(cause.Error(), tt.text) {
 			t.Errorf("%s: cause %v", tt.signal, cause)
@@ -70,18 +89,19 @@ func TestASignalEndsTheContextAndGivesItsExitCode(t *testing.T) {
 func TestACommandThatEndsWellKeepsItsExitCode(t *testing.T) {
 	ctx, i := interruptible(&bytes.Buffer{}, &bytes.Buffer{}, term.Style{})
 	sendToSelf(t, syscall.SIGTERM)
-	<-ctx.Done()
+	awaitEnd(t, ctx)
 	if code := i.stop(ExitFindings); code != ExitFindings {
 		t.Errorf("exit code %d", code)
 	}
 }
 
 func TestASecondSignalSaysThatTheCommandCleansUp(t *testing.T) {
+	acceptSIGHUP(t)
 	var stderr heard
 	ctx, i := interruptible(&bytes.Buffer{}, &stderr, term.Style{})
 	i.cleansUp.Store(true)
 	sendToSelf(t, syscall.SIGHUP)
-	<-ctx.Done()
+	awaitEnd(t, ctx)
 	sendToSelf(t, syscall.SIGHUP) // a shell passes the hang-up on that the kernel has sent already
 	for range 2 {
 		before := stderr.String()
@@ -274,7 +294,7 @@ func TestASecondSignalEndsACommandThatHasNothingToCleanUp(t *testing.T) {
 	codes := make(chan int, 3)
 	i.exit = func(code int) { codes <- code }
 	i.hear(syscall.SIGINT)
-	<-ctx.Done()
+	awaitEnd(t, ctx)
 	i.hear(syscall.SIGINT) // the same one, sent to the process and to its group
 	if len(codes) > 0 && time.Since(i.at) < sameSignal {
 		t.Error("one signal that came twice ended the command at once")
