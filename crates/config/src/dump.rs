@@ -1,5 +1,6 @@
 //! A snapshot as the admin endpoint shows it: the keys and shapes that ztunnel's `/config_dump` has.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lateen_policy::Policy;
@@ -13,7 +14,8 @@ use crate::service::port_map;
 use crate::workload::Health;
 use crate::{Service, Snapshot, Workload};
 
-/// The serializable view of a snapshot: `workloads`, `services` with their endpoints, `policies`, `stagedServices`.
+/// The serializable view of a snapshot: `workloads`, `services` with their endpoints, `policies`, `stagedServices`, and
+/// one map of resources by name for each further kind.
 #[derive(Debug, Clone, Copy)]
 pub struct Dump<'a>(&'a Snapshot);
 
@@ -56,11 +58,17 @@ impl<'a> Dump<'a> {
 
 impl Serialize for Dump<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(4))?;
+        let typed = &self.0.typed;
+        let mut map = serializer.serialize_map(Some(4 + typed.size()))?;
         map.serialize_entry("workloads", &self.workloads())?;
         map.serialize_entry("services", &self.services())?;
         map.serialize_entry("policies", &self.policies())?;
         map.serialize_entry("stagedServices", &self.staged_services())?;
+        for (kind, table) in typed {
+            let resources: BTreeMap<_, _> =
+                table.iter().map(|(name, e)| (name, e.json())).collect();
+            map.serialize_entry(kind.label, &resources)?;
+        }
         map.end()
     }
 }

@@ -3,33 +3,43 @@
 #![forbid(unsafe_code)]
 
 mod authorization;
+mod batch;
 mod dump;
 mod endpoints;
 mod gateway;
 mod index;
 mod invariants;
+mod kind;
+mod kinds;
 pub mod local;
 mod lookup;
 pub mod next_hop;
 mod port_map;
 mod rejection;
+mod resource;
 mod service;
 mod snapshot;
 mod store;
+mod typed;
 mod wire;
+pub mod wirekind;
 mod workload;
 
+pub use batch::Batch;
 pub use dump::Dump;
 pub use endpoints::{Endpoint, EndpointSet};
 pub use gateway::{GatewayAddress, GatewayDestination, NetworkAddress, NetworkRange};
+pub use kind::{Kind, Parser};
+pub use kinds::{Kinds, Unlisted};
 pub use lookup::Want;
 pub use port_map::PortMap;
 pub use rejection::{Refused, Rejection};
+pub use resource::Resource;
 pub use service::{
     HealthPolicy, IpFamilies, LoadBalancing, Service, ServicePort, Visibility, WeightedWaypoint,
 };
 pub use snapshot::Snapshot;
-pub use store::{Batch, Kind, Store};
+pub use store::Store;
 pub use workload::{
     ApplicationTunnel, Health, Locality, NetworkMode, Protocol, TunnelProtocol, Workload,
 };

@@ -11,13 +11,12 @@ use lateen_types::Strng;
 use prost::Message;
 use serde::Deserialize;
 
-use crate::{Batch, Kind};
+use crate::{Batch, Kind, Kinds, wirekind};
 
-/// The resources of a document, by their xDS names.
+/// The resources of a document, by kind and xDS name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mesh {
-    addresses: BTreeMap<Strng, Bytes>,
-    authorizations: BTreeMap<Strng, Bytes>,
+    resources: BTreeMap<&'static Kind, Resources>,
 }
 
 /// Why a document is not used; the text names the line.
@@ -57,29 +56,34 @@ impl Mesh {
         let workloads = document.workloads.into_iter().map(address::Workload::named);
         let services = document.services.into_iter().map(address::Service::named);
         for (name, address) in workloads.chain(services) {
-            add(&mut mesh.addresses, name, &address)?;
+            add(mesh.of(&wirekind::ADDRESS), name, &address)?;
         }
         for (name, policy) in document
             .policies
             .into_iter()
             .map(authorization::Policy::named)
         {
-            add(&mut mesh.authorizations, name, &policy)?;
+            add(mesh.of(&wirekind::AUTHORIZATION), name, &policy)?;
         }
         Ok(mesh)
     }
 
-    /// What to apply, in this order, to come from an earlier state to this one: policies before the workloads that name
-    /// them, and their removal after. At least one batch of each kind, so that an empty mesh is known to be that.
-    pub fn since(&self, before: &Self) -> [Batch; 3] {
-        let mut policies = Batch::new(Kind::Authorization);
-        policies.upserts = changed(&before.authorizations, &self.authorizations);
-        let mut addresses = Batch::new(Kind::Address);
-        addresses.upserts = changed(&before.addresses, &self.addresses);
-        addresses.removals = gone(&before.addresses, &self.addresses);
-        let mut departed = Batch::new(Kind::Authorization);
-        departed.removals = gone(&before.authorizations, &self.authorizations);
-        [policies, addresses, departed]
+    /// What to apply, in this order, to come from an earlier state to this one; at least one batch of each kind, so that an
+    /// empty mesh is known to be that. See [`Kinds::sequence`].
+    pub fn since(&self, before: &Self, kinds: &Kinds) -> Vec<Batch> {
+        let none = Resources::new();
+        kinds.sequence(|kind| {
+            let was = before.resources.get(kind).unwrap_or(&none);
+            let is = self.resources.get(kind).unwrap_or(&none);
+            let mut batch = Batch::new(kind);
+            batch.upserts = changed(was, is);
+            batch.removals = gone(was, is);
+            batch
+        })
+    }
+
+    fn of(&mut self, kind: &'static Kind) -> &mut Resources {
+        self.resources.entry(kind).or_default()
     }
 }
 

@@ -42,6 +42,9 @@ pub enum Rejection {
         "has content that this proxy does not know, so that it may mean less than it seems to; the control plane may be newer than this proxy"
     )]
     UnknownContent,
+    /// Content that the kind's own rules refuse.
+    #[error("{0}")]
+    Invalid(String),
     /// A field that must be there is not.
     #[error("{field} is missing")]
     Missing {

@@ -10,7 +10,8 @@ use rpds::{RedBlackTreeMapSync, RedBlackTreeSetSync};
 use crate::endpoints::EndpointSet;
 use crate::gateway::{GatewayAddress, GatewayDestination};
 use crate::index::{Grouped, Index, Ranked};
-use crate::{Service, ServiceKey, Want, Workload};
+use crate::resource::Table;
+use crate::{Kind, Service, ServiceKey, Want, Workload};
 
 /// A generation of the mesh's configuration.
 #[derive(Debug, Clone)]
@@ -39,6 +40,8 @@ pub struct Snapshot {
     /// The names of the policies that cover a whole namespace, or everything (the empty namespace), including those
     /// that could not be read.
     pub(crate) scoped: RedBlackTreeMapSync<Strng, RedBlackTreeSetSync<Strng>>,
+    /// By kind: the resources of kinds that are parsed into a type of another crate.
+    pub(crate) typed: RedBlackTreeMapSync<&'static Kind, Table>,
     /// Where resources are sent on demand: the names that were asked for and answered, whatever the answer. `None`:
     /// everything is sent, and what is not known does not exist.
     pub(crate) answered: Option<RedBlackTreeSetSync<Strng>>,
@@ -61,6 +64,7 @@ impl Snapshot {
             endpoints: RedBlackTreeMapSync::new_sync(),
             policies: RedBlackTreeMapSync::new_sync(),
             scoped: RedBlackTreeMapSync::new_sync(),
+            typed: RedBlackTreeMapSync::new_sync(),
             answered: None,
         }
     }

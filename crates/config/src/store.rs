@@ -3,57 +3,19 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use lateen_policy::{Policy, Scope};
 use lateen_proto::workload::address::Type;
 use lateen_proto::{security, workload as proto};
 use lateen_types::{Strng, WorkloadUid};
-use prost::Message;
 use rpds::RedBlackTreeSetSync;
 
 use crate::endpoints::{Endpoint, EndpointSet};
+use crate::kind::Resources;
+use crate::resource::Entry;
 use crate::workload::NetworkMode;
-use crate::{Refused, Rejection, Service, ServiceKey, Snapshot, Workload, authorization};
-
-/// Which resources a batch holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// Workloads and services.
-    Address,
-    /// Authorization policies.
-    Authorization,
-}
-
-/// The content of one xDS response.
-#[derive(Debug, Clone)]
-pub struct Batch {
-    /// What it holds.
-    pub kind: Kind,
-    /// Name and encoded message of what is new or changed.
-    pub upserts: Vec<(Strng, Bytes)>,
-    /// Names of what is gone.
-    pub removals: Vec<Strng>,
-    /// Where resources are sent on demand: names that were asked for and are hereby answered, whatever the answer.
-    pub answered: Vec<Strng>,
-    /// Names whose answer is no longer believed: whoever needs one asks again.
-    pub forgotten: Vec<Strng>,
-    /// The first push is not whole yet: others of its kind follow, and what is not known may be among them.
-    pub more: bool,
-}
-
-impl Batch {
-    /// One of this kind that says nothing.
-    pub fn new(kind: Kind) -> Self {
-        Self {
-            kind,
-            upserts: Vec::new(),
-            removals: Vec::new(),
-            answered: Vec::new(),
-            forgotten: Vec::new(),
-            more: false,
-        }
-    }
-}
+use crate::{
+    Batch, Kind, Refused, Rejection, Service, ServiceKey, Snapshot, Workload, authorization,
+};
 
 /// All resources, mutable. One thread owns it and publishes snapshots.
 #[derive(Debug)]
@@ -115,11 +77,9 @@ impl Store {
 
     /// Takes a response in: first what is gone, then what is new. What is refused is returned; the rest is in.
     pub fn apply(&mut self, batch: &Batch) -> Vec<Refused> {
+        let kind = batch.kind;
         for name in &batch.removals {
-            match batch.kind {
-                Kind::Address => self.remove(name),
-                Kind::Authorization => self.remove_authorization(name),
-            }
+            (kind.parser.remove)(self, kind, name);
         }
         for name in &batch.forgotten {
             self.forget(name);
@@ -129,26 +89,7 @@ impl Store {
         }
         let mut refused = Vec::new();
         for (name, bytes) in &batch.upserts {
-            let result = match batch.kind {
-                Kind::Address => proto::Address::decode(bytes.clone())
-                    .map_err(Rejection::from)
-                    .and_then(|address| self.upsert(name, address)),
-                Kind::Authorization => match security::Authorization::decode(bytes.clone()) {
-                    // Decoding drops fields that it does not know. Every encoder in use writes the same bytes for the
-                    // rest, at least as many.
-                    Ok(authorization) if authorization.encoded_len() < bytes.len() => {
-                        let scope = security::Scope::try_from(authorization.scope).ok();
-                        self.fail_closed(name, scope);
-                        Err(Rejection::UnknownContent)
-                    }
-                    Ok(authorization) => self.upsert_authorization(name, authorization),
-                    Err(error) => {
-                        self.fail_closed(name, None);
-                        Err(error.into())
-                    }
-                },
-            };
-            if let Err(reason) = result {
+            if let Err(reason) = (kind.parser.upsert)(self, kind, name, bytes) {
                 refused.push(Refused {
                     name: name.clone(),
                     reason,
@@ -410,6 +351,44 @@ impl Store {
 
     fn is_local(&self, workload: &Workload) -> bool {
         self.node.as_ref().is_none_or(|node| *node == workload.node)
+    }
+}
+
+impl Resources for Store {
+    fn put_address(&mut self, name: &str, address: proto::Address) -> Result<(), Rejection> {
+        self.upsert(name, address)
+    }
+
+    fn remove_address(&mut self, name: &str) {
+        Store::remove(self, name);
+    }
+
+    fn put_authorization(
+        &mut self,
+        name: &str,
+        policy: security::Authorization,
+    ) -> Result<(), Rejection> {
+        self.upsert_authorization(name, policy)
+    }
+
+    fn fail_closed(&mut self, name: &str, scope: Option<security::Scope>) {
+        Store::fail_closed(self, name, scope);
+    }
+
+    fn remove_authorization(&mut self, name: &str) {
+        Store::remove_authorization(self, name);
+    }
+
+    fn put(&mut self, kind: &'static Kind, name: &Strng, entry: Entry) {
+        let mut table = self.next.typed.get(kind).cloned().unwrap_or_default();
+        table.insert_mut(name.clone(), entry);
+        self.next.typed.insert_mut(kind, table);
+        self.changed = true;
+    }
+
+    fn remove(&mut self, kind: &'static Kind, name: &str) {
+        let table = self.next.typed.get_mut(kind);
+        self.changed |= table.is_some_and(|table| table.remove_mut(name));
     }
 }
 

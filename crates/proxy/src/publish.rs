@@ -1,10 +1,9 @@
 //! From xDS responses to every worker: one store, one snapshot a response, acknowledged when it is in force everywhere.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use lateen_admin::Readiness;
-use lateen_config::{Batch, Kind, Refused, Store};
+use lateen_config::{Batch, Refused, Store, Unlisted};
 use lateen_runtime::{Role, WorkerHandle};
 use lateen_telemetry::{Metrics, XdsTermination};
 use lateen_xds::{Observer, Sink, Termination};
@@ -20,17 +19,22 @@ pub struct Publisher<R: Role> {
     store: Store,
     workers: Vec<WorkerHandle<R>>,
     current: Current,
-    seen: HashSet<Kind>,
+    unlisted: Unlisted,
 }
 
 impl<R: Role> Publisher<R> {
-    /// Publishes to `workers`, and to `current` for the admin pages.
-    pub fn new(store: Store, workers: Vec<WorkerHandle<R>>, current: Current) -> Self {
+    /// Publishes to `workers`, and to `current` for the admin pages, once every kind of `unlisted` was listed.
+    pub fn new(
+        store: Store,
+        unlisted: Unlisted,
+        workers: Vec<WorkerHandle<R>>,
+        current: Current,
+    ) -> Self {
         Self {
             store,
             workers,
             current,
-            seen: HashSet::new(),
+            unlisted,
         }
     }
 }
@@ -40,10 +44,10 @@ impl<R: Role> Sink for Publisher<R> {
         let refused = self.store.apply(&batch);
         // Nor is a part of a first push: a policy or a workload may be in the rest.
         if !batch.more {
-            self.seen.insert(batch.kind);
+            self.unlisted.listed(batch.kind);
         }
         // Workloads without the policies that protect them, or policies without workloads, are not for use.
-        if self.seen.len() == 2 {
+        if self.unlisted.is_empty() {
             let snapshot = self.store.snapshot();
             self.current.set(Arc::clone(&snapshot));
             let installing: Vec<_> = self

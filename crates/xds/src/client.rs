@@ -1,10 +1,9 @@
 //! The loop around streams: connect, run, wait, connect again.
 
-use std::collections::HashSet;
 use std::convert::Infallible;
 use std::path::PathBuf;
 
-use lateen_config::{Batch, Kind, Refused};
+use lateen_config::{Batch, Kind, Kinds, Refused, Unlisted};
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
 use tonic::transport::Channel;
 
@@ -14,9 +13,6 @@ use crate::held::Held;
 use crate::lookups::Asks;
 use crate::node::Node;
 use crate::transport::Channels;
-
-/// The order in which types are subscribed: policies first, so that a workload's policies are there before it is.
-pub(crate) const KINDS: [Kind; 2] = [Kind::Authorization, Kind::Address];
 
 /// Where resources go.
 pub trait Sink {
@@ -37,7 +33,7 @@ pub trait Observer {
         let _ = how;
     }
 
-    /// Each type has had a response that was taken in whole: the proxy knows the mesh. Called once.
+    /// Each kind was listed completely: the proxy knows the mesh. Called once.
     fn synced(&self) {}
 }
 
@@ -67,6 +63,8 @@ pub struct Settings {
     pub cluster_id: String,
     /// More headers, such as what `XDS_HEADER_*` variables say.
     pub headers: Vec<(AsciiMetadataKey, AsciiMetadataValue)>,
+    /// The kinds to subscribe to, by their order.
+    pub kinds: Kinds,
     /// The largest response accepted, in bytes; Istio's limit is [`Settings::MAX_MESSAGE`].
     pub max_message: usize,
 }
@@ -84,26 +82,26 @@ pub struct Client<S, O> {
     pub(crate) settings: Settings,
     pub(crate) sink: S,
     pub(crate) observer: O,
-    pub(crate) addresses: Held,
-    pub(crate) authorizations: Held,
-    /// Types that have not been brought whole by an acknowledged response.
-    pub(crate) awaited: HashSet<Kind>,
-    /// Addresses are asked for one by one.
+    /// What is held of each kind, in the order of the kinds.
+    held: Vec<(&'static Kind, Held)>,
+    /// The kinds that no acknowledged response has completed.
+    pub(crate) unlisted: Unlisted,
+    /// The resources of [`Kinds::on_demand`] are asked for one by one.
     pub(crate) on_demand: Option<(Asks, Demand)>,
 }
 
 impl<S: Sink, O: Observer> Client<S, O> {
     /// A client over channels as [`crate::channel`] makes them. Within a tokio runtime.
     pub fn new(channels: Channels, settings: Settings, sink: S, observer: O) -> Self {
+        let kinds = settings.kinds.all();
         Self {
             channel: channels.another(),
             channels,
+            held: kinds.iter().map(|kind| (*kind, Held::default())).collect(),
+            unlisted: settings.kinds.unlisted(),
             settings,
             sink,
             observer,
-            addresses: Held::default(),
-            authorizations: Held::default(),
-            awaited: HashSet::from(KINDS),
             on_demand: None,
         }
     }
@@ -142,10 +140,10 @@ impl<S: Sink, O: Observer> Client<S, O> {
         }
     }
 
-    pub(crate) fn held(&mut self, kind: Kind) -> &mut Held {
-        match kind {
-            Kind::Address => &mut self.addresses,
-            Kind::Authorization => &mut self.authorizations,
-        }
+    /// What is held of a kind that is subscribed.
+    pub(crate) fn held(&mut self, kind: &Kind) -> &mut Held {
+        let mut all = self.held.iter_mut();
+        let found = all.find(|(held, _)| *held == kind);
+        &mut found.expect("every kind of the settings is there").1
     }
 }

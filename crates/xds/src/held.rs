@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lateen_config::{Batch, Refused};
+use lateen_config::{Batch, Kind, Refused};
 use lateen_proto::discovery::DeltaDiscoveryResponse;
 
 /// Names and versions of one type's resources.
@@ -33,7 +33,7 @@ impl Held {
 
 /// Splits a response into what the sink takes and the versions, in the order of the upserts.
 pub(crate) fn unpack(
-    kind: lateen_config::Kind,
+    kind: &'static Kind,
     response: DeltaDiscoveryResponse,
 ) -> (Batch, Vec<String>) {
     let mut versions = Vec::with_capacity(response.resources.len());

@@ -21,4 +21,4 @@ pub use lookups::{Asks, LookupError, Lookups, lookups};
 pub use node::Node;
 pub use transport::{Channels, channel};
 
-pub use lateen_config::{Batch, Kind, Refused};
+pub use lateen_config::{Batch, Kind, Kinds, Refused};

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lateen_config::Kinds;
 use lateen_config::local::Mesh;
 
 use crate::client::{Observer, Sink};
@@ -34,6 +35,7 @@ impl fmt::Display for Source {
 #[derive(Debug)]
 pub struct Local<S, O> {
     source: Source,
+    kinds: Kinds,
     sink: S,
     observer: O,
     mesh: Mesh,
@@ -45,10 +47,11 @@ pub struct Local<S, O> {
 }
 
 impl<S: Sink, O: Observer> Local<S, O> {
-    /// Reads `source` once it runs.
-    pub fn new(source: Source, sink: S, observer: O) -> Self {
+    /// Reads `source` once it runs, and applies its resources in the order of `kinds`.
+    pub fn new(source: Source, kinds: Kinds, sink: S, observer: O) -> Self {
         Self {
             source,
+            kinds,
             sink,
             observer,
             mesh: Mesh::default(),
@@ -94,7 +97,7 @@ impl<S: Sink, O: Observer> Local<S, O> {
     }
 
     async fn apply(&mut self, mesh: Mesh) {
-        for batch in mesh.since(&self.mesh) {
+        for batch in mesh.since(&self.mesh, &self.kinds) {
             for refused in self.sink.apply(batch).await {
                 tracing::warn!(source = %self.source, "local configuration refused: {refused}");
             }

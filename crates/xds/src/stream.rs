@@ -9,12 +9,11 @@ use futures_util::stream;
 use lateen_config::{Batch, Kind};
 use lateen_proto::discovery::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use lateen_proto::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
-use lateen_proto::{ADDRESS_TYPE, AUTHORIZATION_TYPE};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tonic::{Code, Request, Status};
 
-use crate::client::{Client, KINDS, Observer, Sink, Termination};
+use crate::client::{Client, Observer, Sink, Termination};
 use crate::complaint;
 use crate::demand::{Demand, Told};
 use crate::held::unpack;
@@ -116,9 +115,11 @@ impl<S: Sink, O: Observer> Client<S, O> {
             Ok((requests, mut responses)) => loop {
                 let response = tokio::select! {
                     response = responses.message() => response,
-                    changes = demanded(&mut self.on_demand) => {
-                        self.forget(&changes.resource_names_unsubscribe).await;
-                        let _ = requests.send(changes).await;
+                    (subscribe, unsubscribe) = demanded(&mut self.on_demand) => {
+                        self.forget(&unsubscribe).await;
+                        if let Some(changes) = self.changes(subscribe, unsubscribe) {
+                            let _ = requests.send(changes).await;
+                        }
                         continue;
                     }
                 };
@@ -148,8 +149,9 @@ impl<S: Sink, O: Observer> Client<S, O> {
         Cause,
     > {
         let authorization = self.authorization()?;
-        let (requests, queue) = mpsc::channel(KINDS.len() + 2);
-        for kind in KINDS {
+        let kinds = self.settings.kinds.clone();
+        let (requests, queue) = mpsc::channel(kinds.all().len() + 2);
+        for kind in kinds.all() {
             let first = self.subscription(kind);
             requests
                 .try_send(first)
@@ -204,16 +206,16 @@ impl<S: Sink, O: Observer> Client<S, O> {
         Ok(Some(value))
     }
 
-    /// The first request of a type: everything, but for what is held in the same version. On demand: what was asked
+    /// The first request of a kind: everything, but for what is held in the same version. On demand: what was asked
     /// for by name. The protocol cannot subscribe to nothing; to everything and at once not to it is the same.
-    fn subscription(&mut self, kind: Kind) -> DeltaDiscoveryRequest {
+    fn subscription(&mut self, kind: &Kind) -> DeltaDiscoveryRequest {
         let mut request = DeltaDiscoveryRequest {
             node: Some(self.settings.node.to_wire()),
-            type_url: type_url(kind).to_owned(),
+            type_url: kind.type_url.to_owned(),
             initial_resource_versions: self.held(kind).versions(),
             ..Default::default()
         };
-        if let (Kind::Address, Some((_, demand))) = (kind, &self.on_demand) {
+        if let (true, Some((_, demand))) = (kind.on_demand, &self.on_demand) {
             let everything = "*".to_owned();
             let asked = demand.names().map(ToString::to_string);
             request.resource_names_subscribe =
@@ -225,8 +227,10 @@ impl<S: Sink, O: Observer> Client<S, O> {
 
     /// Stops believing answers.
     async fn forget(&mut self, names: &[String]) {
-        if !names.is_empty() {
-            let mut batch = Batch::new(Kind::Address);
+        if !names.is_empty()
+            && let Some(kind) = self.settings.kinds.on_demand()
+        {
+            let mut batch = Batch::new(kind);
             batch.forgotten = names.iter().map(|name| name.as_str().into()).collect();
             // It says nothing of what there is.
             batch.more = true;
@@ -248,10 +252,7 @@ impl<S: Sink, O: Observer> Client<S, O> {
             .map(|any| any.value.len() as u64)
             .sum();
         self.observer.message(&response.type_url, bytes);
-        let Some(kind) = KINDS
-            .into_iter()
-            .find(|kind| type_url(*kind) == response.type_url)
-        else {
+        let Some(kind) = self.settings.kinds.of(&response.type_url) else {
             answer.error_detail = Some(complaint::of_response(format!(
                 "this proxy did not subscribe to {:?}",
                 response.type_url
@@ -259,7 +260,7 @@ impl<S: Sink, O: Observer> Client<S, O> {
             return vec![answer];
         };
         let told = match &mut self.on_demand {
-            Some((_, demand)) if kind == Kind::Address => {
+            Some((_, demand)) if kind.on_demand => {
                 let found = response.resources.iter();
                 let found = found.map(|found| (found.name.as_str(), found.aliases.as_slice()));
                 demand.read(found, &response.removed_resources, Instant::now())
@@ -282,7 +283,7 @@ impl<S: Sink, O: Observer> Client<S, O> {
         told.tell();
         // A push is whole whatever was refused in it: one bad object must not keep a proxy, and so its pods, offline. What
         // a refused policy covers is refused until it is understood, which the sink sees to.
-        if !batch.more && self.awaited.remove(&kind) && self.awaited.is_empty() {
+        if !batch.more && self.unlisted.listed(kind) {
             self.observer.synced();
         }
         if !refused.is_empty() {
@@ -295,8 +296,24 @@ impl<S: Sink, O: Observer> Client<S, O> {
             answer.error_detail = Some(error);
         }
         let mut answers = vec![answer];
-        answers.extend(changes(Vec::new(), unsubscribe));
+        answers.extend(self.changes(Vec::new(), unsubscribe));
         answers
+    }
+
+    /// The request that changes what is asked for by name, if there is anything to change.
+    fn changes(
+        &self,
+        subscribe: Vec<String>,
+        unsubscribe: Vec<String>,
+    ) -> Option<DeltaDiscoveryRequest> {
+        let some = !subscribe.is_empty() || !unsubscribe.is_empty();
+        let kind = self.settings.kinds.on_demand().filter(|_| some)?;
+        Some(DeltaDiscoveryRequest {
+            type_url: kind.type_url.to_owned(),
+            resource_names_subscribe: subscribe,
+            resource_names_unsubscribe: unsubscribe,
+            ..Default::default()
+        })
     }
 }
 
@@ -311,8 +328,8 @@ fn is_followed(nonce: &str) -> bool {
     })
 }
 
-/// The next change of what is asked for by name; never, if everything is asked for.
-async fn demanded(on_demand: &mut Option<(Asks, Demand)>) -> DeltaDiscoveryRequest {
+/// The next names to subscribe to and to unsubscribe from; never, if everything is asked for.
+async fn demanded(on_demand: &mut Option<(Asks, Demand)>) -> (Vec<String>, Vec<String>) {
     let Some((asks, demand)) = on_demand else {
         return pending().await;
     };
@@ -333,26 +350,9 @@ async fn demanded(on_demand: &mut Option<(Asks, Demand)>) -> DeltaDiscoveryReque
             Ok(None) => tokio::time::sleep(EXPIRY).await,
             Err(_) => {}
         }
-        let expired = demand.expire(now).iter().map(ToString::to_string).collect();
-        if let Some(changes) = changes(subscribe, expired) {
-            return changes;
+        let expired = demand.expire(now);
+        if !subscribe.is_empty() || !expired.is_empty() {
+            return (subscribe, expired.iter().map(ToString::to_string).collect());
         }
-    }
-}
-
-fn changes(subscribe: Vec<String>, unsubscribe: Vec<String>) -> Option<DeltaDiscoveryRequest> {
-    let some = !subscribe.is_empty() || !unsubscribe.is_empty();
-    some.then(|| DeltaDiscoveryRequest {
-        type_url: ADDRESS_TYPE.to_owned(),
-        resource_names_subscribe: subscribe,
-        resource_names_unsubscribe: unsubscribe,
-        ..Default::default()
-    })
-}
-
-fn type_url(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Address => ADDRESS_TYPE,
-        Kind::Authorization => AUTHORIZATION_TYPE,
     }
 }

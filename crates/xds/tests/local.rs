@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lateen_config::next_hop::{self, NextHop};
-use lateen_config::{Batch, Refused, Snapshot, Store};
+use lateen_config::{Batch, Refused, Snapshot, Store, wirekind};
 use lateen_xds::{Local, Observer, Sink, Source};
 use tokio::sync::watch;
 
@@ -85,7 +85,12 @@ impl Running {
         let store = Arc::new(Mutex::new(Store::new("", Some("n1"))));
         let (changed, generation) = watch::channel(0);
         let (tell, synced) = watch::channel(false);
-        let local = Local::new(source, Stored(store.clone(), changed), Told(tell));
+        let local = Local::new(
+            source,
+            wirekind::mesh(),
+            Stored(store.clone(), changed),
+            Told(tell),
+        );
         let task = tokio::spawn(async move {
             local.run().await;
         });

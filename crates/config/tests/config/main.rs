@@ -4,6 +4,7 @@ mod cluster_ip;
 mod dump;
 mod endpoint_address;
 mod invariants;
+mod kinds;
 mod next_hop;
 mod policy;
 mod rejection;

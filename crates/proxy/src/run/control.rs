@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lateen_accept::Acceptor;
 use lateen_admin::{Admin, Both, Listening, MetricsPages, Readiness, ReadinessPages};
-use lateen_config::Store;
+use lateen_config::{Store, wirekind};
 use lateen_identity::Manager;
 use lateen_listener_store::Event;
 use lateen_listener_store::ListenerStore;
@@ -284,14 +284,15 @@ impl Control {
         if settings.xds_on_demand {
             store = store.on_demand();
         }
-        let publisher = Publisher::new(store, self.workers.clone(), current);
+        let kinds = wirekind::mesh();
+        let publisher = Publisher::new(store, kinds.unlisted(), self.workers.clone(), current);
         let watcher = Watcher {
             metrics: Arc::clone(&self.metrics),
             readiness: self.readiness.clone(),
             synced,
         };
         if let Some(source) = settings.local.clone() {
-            let local = lateen_xds::Local::new(source, publisher, watcher);
+            let local = lateen_xds::Local::new(source, kinds, publisher, watcher);
             return Ok(Box::pin(local.run()));
         }
         let address = settings
@@ -318,6 +319,7 @@ impl Control {
             token: settings.token.clone(),
             cluster_id: settings.cluster_id.to_string(),
             headers,
+            kinds,
             max_message: lateen_xds::Settings::MAX_MESSAGE,
         };
         let channel = lateen_xds::channel(address, connector);

@@ -2,12 +2,13 @@
 
 mod control;
 mod demand;
+mod kinds;
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use control::{Connector, Control, Session, resource, response, soon};
-use lateen_config::{Batch, Refused, Store};
+use lateen_config::{Batch, Refused, Store, wirekind};
 use lateen_proto::workload::{Address, Workload, address};
 use lateen_proto::{ADDRESS_TYPE, AUTHORIZATION_TYPE, security};
 use lateen_xds::{
@@ -138,6 +139,7 @@ fn settings() -> Settings {
         token: None,
         cluster_id: "Kubernetes".into(),
         headers: Vec::new(),
+        kinds: wirekind::mesh(),
         max_message: Settings::MAX_MESSAGE,
     }
 }
