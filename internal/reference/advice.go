@@ -38,6 +38,17 @@ var advice = []advised{
 			{"lateen_metric_series_folded_total", "any: there are more label sets than LATEEN_METRICS_SERIES, and these connections count with both ends `unknown`"},
 			{"lateen_worker_connections", "one series a worker; they should be close to each other"},
 		}},
+		{"Requests, in a role that reads them (a node proxy shows none of these)", []metricAdvice{
+			{"istio_requests_total", "rate: requests that ended. `response_code` is what the client got, 0 for nothing; `response_flags` is the proxy's part in it, `-` for none"},
+			{"istio_request_duration_milliseconds", "from a request's first byte to the last byte of its response; buckets as Istio has them"},
+			{"istio_request_bytes", "headers, body and trailers, from clients to servers"},
+			{"istio_response_bytes", "headers, body and trailers, from servers to clients"},
+			{"istio_request_messages_total", "gRPC messages from clients; one a call where calls are unary"},
+			{"istio_response_messages_total", "gRPC messages from servers; one a call where calls are unary"},
+			{"lateen_request_metric_series", "near LATEEN_METRICS_SERIES: drop labels that nobody reads (LATEEN_METRICS_DROP_LABELS), or raise it"},
+			{"lateen_request_metric_series_expired_total", "rises as clients and versions come and go; at a high rate, label sets return soon after: raise LATEEN_METRICS_IDLE"},
+			{"lateen_request_metric_series_folded_total", "any: there are more label sets than LATEEN_METRICS_SERIES, and these requests count with both ends `unknown`"},
+		}},
 		{"Tunnels", []metricAdvice{
 			{"lateen_tunnels_opened_total", "rate beside that of connections: far below it where tunnels are shared; close to it, clients and servers meet only once, or tunnels end early (`lateen_tunnels_closed_total` says why). Less `closed` of the same `reporter`, it is what is open; a tunnel in a tunnel, through a gateway, counts for itself"},
 			{"lateen_tunnels_closed_total", "`done` is the usual end. `lost`, `unresponsive`: the network or the peer's node, or who dialled said nothing after TLS. `stalled`: a peer that does not read. `no_streams`: a peer that allows no streams. `protocol_error`: a peer of another kind on port 15008. `rejected`: one side does not accept the other's certificate; the access log says why. Anything else names how a peer misused its tunnel (`rapid_reset`, `provoked_resets`, `too_many_streams`, `header_flood`, `settings_flood`, `ping_flood`, `empty_data`, `window_update_flood`, `useless_frames`): the log has its identity"},

@@ -116,7 +116,7 @@ pub(crate) fn spans(resource: Resource, batch: &[Arc<Report>]) -> ExportTraceSer
             name: "connection".to_owned(),
             kind: match report.reporter {
                 Reporter::Source => CLIENT,
-                Reporter::Destination => SERVER,
+                Reporter::Destination | Reporter::Waypoint => SERVER,
             },
             start_time_unix_nano: nanos(report.start),
             end_time_unix_nano: nanos(report.end),

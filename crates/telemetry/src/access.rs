@@ -105,7 +105,7 @@ impl Entry<'_> {
         // Istio's metrics count from the server's side on both ends; the log counts from its own.
         let (bytes_sent, bytes_recv) = match labels.reporter {
             Reporter::Source => (self.received, self.sent),
-            Reporter::Destination => (self.sent, self.received),
+            Reporter::Destination | Reporter::Waypoint => (self.sent, self.received),
         };
         put("src.addr", Field::Bare(&self.source));
         let text = |put: &mut dyn FnMut(&'static str, Field<'_>), name, value: Option<&str>| {

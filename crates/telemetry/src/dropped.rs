@@ -37,6 +37,7 @@ pub(crate) const NAMES: [&str; 27] = [
 const SOURCE: usize = 1;
 const SERVICE: usize = 9;
 const DESTINATION: usize = 12;
+const PROTOCOL: usize = 20;
 const FLAGS: usize = 21;
 const SECURITY: usize = 22;
 const LOCALITIES: usize = 23;
@@ -87,6 +88,10 @@ impl Dropped {
     /// Whether the label at this place of [`NAMES`] is shown.
     pub(crate) fn shows(self, label: usize) -> bool {
         self.0 & (1 << label) == 0
+    }
+
+    pub(crate) fn shows_protocol(self) -> bool {
+        self.shows(PROTOCOL)
     }
 
     pub(crate) fn shows_flags(self) -> bool {
@@ -178,6 +183,7 @@ mod tests {
             (SOURCE, "source_workload"),
             (SERVICE, "destination_service"),
             (DESTINATION, "destination_workload"),
+            (PROTOCOL, "request_protocol"),
             (FLAGS, "response_flags"),
             (SECURITY, "connection_security_policy"),
             (LOCALITIES, "source_region"),

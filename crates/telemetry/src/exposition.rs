@@ -6,12 +6,14 @@ use lateen_types::Strng;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue as _, LabelSetEncoder};
 
 use crate::dropped::{Dropped, NAMES};
-use crate::labels::{Labels, Party, ResponseFlags};
+use crate::labels::{Labels, Party};
 
 /// The labels of one series as a page shows them.
 pub(crate) struct Shown<'a> {
     pub(crate) labels: &'a Labels,
-    pub(crate) flags: ResponseFlags,
+    pub(crate) flags: &'static str,
+    /// Of a request: protocol, response code, and gRPC status.
+    pub(crate) request: Option<(&'static str, &'a str, &'a str)>,
     pub(crate) dropped: Dropped,
 }
 
@@ -25,12 +27,7 @@ impl EncodeLabelSet for Shown<'_> {
             if !self.dropped.shows(label) {
                 return Ok(());
             }
-            let mut label = encoder.encode_label();
-            let mut key = label.encode_label_key()?;
-            key.write_str(name)?;
-            let mut encoded = key.encode_label_value()?;
-            value.encode(&mut encoded)?;
-            encoded.finish()
+            write_label(encoder, name, value)
         };
         put(labels.reporter.as_str())?;
         party(&mut put, &labels.source)?;
@@ -39,8 +36,8 @@ impl EncodeLabelSet for Shown<'_> {
         put(or_unknown(service.map(|s| &s.namespace)))?;
         put(or_unknown(service.map(|s| &s.name)))?;
         party(&mut put, &labels.destination)?;
-        put("tcp")?;
-        put(self.flags.as_str())?;
+        put(self.request.map_or("tcp", |(protocol, ..)| protocol))?;
+        put(self.flags)?;
         put(labels.security.as_str())?;
         if labels.source.locality.is_some() || labels.destination.locality.is_some() {
             for party in [&labels.source, &labels.destination] {
@@ -52,8 +49,21 @@ impl EncodeLabelSet for Shown<'_> {
                 put(or_unknown(zone))?;
             }
         }
+        if let Some((_, code, grpc_status)) = self.request {
+            write_label(encoder, "response_code", code)?;
+            write_label(encoder, "grpc_response_status", grpc_status)?;
+        }
         Ok(())
     }
+}
+
+fn write_label(encoder: &mut LabelSetEncoder<'_>, name: &str, value: &str) -> fmt::Result {
+    let mut label = encoder.encode_label();
+    let mut key = label.encode_label_key()?;
+    key.write_str(name)?;
+    let mut encoded = key.encode_label_value()?;
+    value.encode(&mut encoded)?;
+    encoded.finish()
 }
 
 fn party(put: &mut impl FnMut(&str) -> fmt::Result, party: &Party) -> fmt::Result {

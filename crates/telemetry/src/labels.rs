@@ -1,14 +1,16 @@
-//! The label set of `istio_tcp_*`: Istio's standard metrics as ztunnel fills them.
+//! The labels that Istio's standard metrics of connections and of requests share, as Istio's proxies fill them.
 
 use lateen_types::{Direction, Identity, Strng};
 
-/// Which end of a connection reports.
+/// The proxy that reports a connection or a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reporter {
     /// The client's proxy.
     Source,
     /// The server's proxy.
     Destination,
+    /// A waypoint, between the two.
+    Waypoint,
 }
 
 impl From<Direction> for Reporter {
@@ -26,6 +28,7 @@ impl Reporter {
         match self {
             Self::Source => "source",
             Self::Destination => "destination",
+            Self::Waypoint => "waypoint",
         }
     }
 
@@ -33,7 +36,7 @@ impl Reporter {
     pub fn direction(self) -> &'static str {
         match self {
             Self::Source => "outbound",
-            Self::Destination => "inbound",
+            Self::Destination | Self::Waypoint => "inbound",
         }
     }
 }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod bounded;
 mod claims;
 mod clock;
 mod connection;
@@ -16,10 +17,12 @@ pub mod log;
 mod metrics;
 mod process;
 pub mod reference;
+mod request;
 mod sink;
 mod traffic;
 
 pub use access::{Entry, refused};
+pub use bounded::SeriesOptions;
 pub use claims::Claims;
 pub use clock::rfc3339;
 pub use connection::{Connection, Failure, Opening};
@@ -28,4 +31,5 @@ pub use dropped::{DropError, Dropped};
 pub use export::{Export, Report, ReportValue, Severity, Trace};
 pub use labels::{Labels, Party, Reporter, ResponseFlags, Security, Service};
 pub use metrics::{Buffers, BuildInfo, Metrics, XdsTermination};
-pub use traffic::{Series, SeriesOptions, Traffic};
+pub use request::{Cell, Cells, Finished, GrpcStatus, Key, Protocol, RequestFlags, Requests};
+pub use traffic::{Series, Traffic};

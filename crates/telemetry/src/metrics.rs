@@ -18,12 +18,14 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::bounded::SeriesOptions;
 use crate::claims::Claims;
 use crate::dns::DnsMetrics;
 use crate::export::Export;
 use crate::labels::{Labels, Reporter};
 use crate::process::Process;
-use crate::traffic::{SeriesOptions, Traffic};
+use crate::request::Requests;
+use crate::traffic::Traffic;
 
 /// What this binary is.
 #[derive(Clone, Debug)]
@@ -99,7 +101,9 @@ struct StateLabels {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Mutex<Registry>,
+    series: SeriesOptions,
     traffic: Arc<Traffic>,
+    requests: OnceLock<Arc<Requests>>,
     claims: Claims,
     sockets: Family<ReporterLabels, Gauge>,
     xds_messages: Family<TypeLabels, Counter>,
@@ -296,7 +300,9 @@ impl Metrics {
         );
         Self {
             registry: Mutex::new(registry),
+            series,
             traffic,
+            requests: OnceLock::new(),
             claims: Claims::default(),
             used,
             exporter: OnceLock::new(),
@@ -383,6 +389,12 @@ impl Metrics {
     /// The counters of connections.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
+    }
+
+    /// The counters of requests, which are declared with the first call: a proxy that knows no request shows none.
+    pub fn requests(&self) -> &Arc<Requests> {
+        self.requests
+            .get_or_init(|| Requests::register(self.series, &mut self.registry.lock()))
     }
 
     /// What peers said about themselves.
@@ -530,7 +542,11 @@ impl Metrics {
 
     /// Everything in the text format of OpenMetrics, which Prometheus reads too. Series that expire do so here.
     pub fn render(&self) -> String {
-        self.traffic.expire(Instant::now());
+        let now = Instant::now();
+        self.traffic.expire(now);
+        if let Some(requests) = self.requests.get() {
+            requests.expire(now);
+        }
         let mut page = String::new();
         text::encode(&mut page, &self.registry.lock()).expect("a String takes every write");
         page

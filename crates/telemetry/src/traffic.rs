@@ -3,45 +3,19 @@
 //! The counters of a label set come and go together, whatever the flag: what was opened less what was closed is what is
 //! open, at all times and in every label set.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::dropped::Dropped;
+use crate::bounded::{Bounded, Counted, Meters, SeriesOptions};
 use crate::exposition::Shown;
-use crate::labels::{Labels, Party, ResponseFlags};
-
-/// How many series of connections there are, how long they stay, and what they show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SeriesOptions {
-    /// How long a label set without a connection is kept; `None`: for ever.
-    pub idle: Option<Duration>,
-    /// Most label sets; connections with further ones are counted as `unknown`.
-    pub most: usize,
-    /// Labels that are left out.
-    pub dropped: Dropped,
-}
-
-impl Default for SeriesOptions {
-    fn default() -> Self {
-        Self {
-            // What runs every day keeps its counters: one that starts again loses its first steps to rate().
-            idle: Some(Duration::from_secs(24 * 60 * 60)),
-            most: 10_000,
-            dropped: Dropped::default(),
-        }
-    }
-}
+use crate::labels::{Labels, ResponseFlags};
 
 /// The counters of one label set and one response flag.
 #[derive(Debug, Default)]
@@ -89,112 +63,51 @@ impl Series {
     }
 }
 
-#[derive(Debug, Default)]
-struct Kept {
-    series: Arc<Series>,
-    /// The first page that showed it after its last connection had ended.
-    quiet: Option<Instant>,
+impl Counted for Series {
+    /// A connection holds its series until its end: what it counts needs no other trace.
+    fn activity(&self) -> u64 {
+        0
+    }
 }
 
-/// Every series there is.
+/// The series of all connections.
 #[derive(Debug)]
-pub struct Traffic {
-    options: SeriesOptions,
-    kept: Mutex<HashMap<Arc<Labels>, Kept>>,
-    held: Gauge,
-    expired: Counter,
-    folded: Counter,
-}
+pub struct Traffic(Bounded<Series>);
 
 impl Traffic {
     pub(crate) fn register(options: SeriesOptions, registry: &mut Registry) -> Arc<Self> {
-        let (held, expired, folded) = (Gauge::default(), Counter::default(), Counter::default());
+        let meters = Meters::default();
         registry.register(
             "lateen_metric_series",
             "Label sets that connections are counted under, without response_flags",
-            held.clone(),
+            meters.0.clone(),
         );
         registry.register(
             "lateen_metric_series_expired",
             "Label sets that were forgotten since they had no connection for so long",
-            expired.clone(),
+            meters.1.clone(),
         );
         registry.register(
             "lateen_metric_series_folded",
             "Connections that were counted with unknown ends since there were too many label sets",
-            folded.clone(),
+            meters.2.clone(),
         );
-        Arc::new(Self {
-            options,
-            kept: Mutex::default(),
-            held,
-            expired,
-            folded,
-        })
+        Arc::new(Self(Bounded::new(options, &meters)))
     }
 
     /// The series of these labels, whatever their flags, and the labels for whoever needs them whole.
     pub fn series(&self, labels: Labels) -> (Arc<Labels>, Arc<Series>) {
-        let dropped = self.options.dropped;
-        let whole = (!dropped.is_empty()).then(|| Arc::new(labels.clone()));
-        let shown = dropped.apply(labels);
-        let mut all = self.kept.lock();
-        if let Some((labels, _)) = all.get_key_value(&shown) {
-            let labels = Arc::clone(labels);
-            let kept = all.get_mut(&labels).expect("found a moment ago");
-            kept.quiet = None;
-            return (whole.unwrap_or(labels), Arc::clone(&kept.series));
-        }
-        let labels = Arc::new(shown);
-        let key = if all.len() < self.options.most {
-            Arc::clone(&labels)
-        } else {
-            // A few label sets at most, beside those that are allowed.
-            self.folded.inc();
-            Arc::new(without_ends(&labels))
-        };
-        let kept = all.entry(key).or_default();
-        kept.quiet = None;
-        let series = Arc::clone(&kept.series);
-        self.held.set(all.len() as i64);
-        (whole.unwrap_or(labels), series)
+        self.0.series(labels)
     }
 
-    /// Forgets label sets that have had no connection for as long as is allowed. It is called for each page, and what it
-    /// forgets had its last values on a page before.
     pub(crate) fn expire(&self, now: Instant) {
-        let Some(idle) = self.options.idle else {
-            return;
-        };
-        let mut all = self.kept.lock();
-        let before = all.len();
-        all.retain(|_, kept| {
-            // New holders come through the lock alone.
-            if Arc::strong_count(&kept.series) > 1 {
-                kept.quiet = None;
-                return true;
-            }
-            let since = *kept.quiet.get_or_insert(now);
-            now.saturating_duration_since(since) < idle
-        });
-        let expired = before - all.len();
-        if expired > 0 {
-            all.shrink_to_fit();
-            self.expired.inc_by(expired as u64);
-            self.held.set(all.len() as i64);
-        }
+        self.0.expire(now);
     }
 
     /// Every label set and flag with what is counted under it.
     fn rows(&self) -> Vec<Row> {
-        // A scrape must not hold up the workers: the lock is held for the copy of the handles alone.
-        let all: Vec<_> = self
-            .kept
-            .lock()
-            .iter()
-            .map(|(labels, kept)| (Arc::clone(labels), Arc::clone(&kept.series)))
-            .collect();
-        let by_flags = self.options.dropped.shows_flags();
+        let all = self.0.all();
+        let by_flags = self.0.options.dropped.shows_flags();
         let mut rows = Vec::with_capacity(all.len());
         for (labels, series) in all {
             let mut sum = Row::of(&labels, ResponseFlags::None);
@@ -211,16 +124,6 @@ impl Traffic {
             }
         }
         rows
-    }
-}
-
-/// What connections are counted under when there are too many label sets.
-fn without_ends(labels: &Labels) -> Labels {
-    Labels {
-        source: Party::default(),
-        service: None,
-        destination: Party::default(),
-        ..*labels
     }
 }
 
@@ -323,8 +226,9 @@ impl Collector for Traffic {
             for row in rows.iter().filter(|row| exists(row)) {
                 let shown = Shown {
                     labels: &row.labels,
-                    flags: row.flags,
-                    dropped: self.options.dropped,
+                    flags: row.flags.as_str(),
+                    request: None,
+                    dropped: self.0.options.dropped,
                 };
                 family
                     .encode_family(&shown)?

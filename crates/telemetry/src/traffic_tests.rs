@@ -1,11 +1,12 @@
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use lateen_types::{Identity, Strng};
 use proptest::prelude::*;
 
 use super::*;
-use crate::dropped::NAMES;
-use crate::labels::{Reporter, Security, Service};
+use crate::dropped::{Dropped, NAMES};
+use crate::labels::{Party, Reporter, Security, Service};
 use crate::metrics::{BuildInfo, Metrics};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -187,7 +188,7 @@ proptest! {
         count(&whole, &all);
         count(&few, &all);
         prop_assert_eq!(sums(page(&few), keep), sums(page(&whole), keep));
-        prop_assert!(few.traffic().kept.lock().len() <= most + 4);
+        prop_assert!(few.traffic().0.all().len() <= most + 4);
     }
 }
 
@@ -240,8 +241,8 @@ fn series_expire_after_their_last_connection_and_start_again_from_nothing() {
     assert!(is_there());
     traffic.expire(ended + HOUR * 2);
     assert!(!is_there(), "all flags go together");
-    assert_eq!(traffic.expired.get(), 1);
-    assert_eq!(traffic.held.get(), 0);
+    assert_eq!(traffic.0.expired.get(), 1);
+    assert_eq!(traffic.0.held.get(), 0);
 
     traffic.series(from("a")).1.add_opened();
     assert_eq!(page(&metrics).get(&opened_of("a")), Some(&1));
@@ -275,7 +276,7 @@ fn what_expires_makes_room() {
     let (_, series) = traffic.series(from("b"));
     series.add_opened();
     assert_eq!(page(&metrics).get(&opened_of("b")), Some(&1));
-    assert_eq!(traffic.folded.get(), 0);
+    assert_eq!(traffic.0.folded.get(), 0);
 }
 
 fn opened_of(workload: &str) -> (String, Names) {

@@ -73,7 +73,7 @@ pub(super) fn refuse(
             pod: Arc::clone(pod),
             direction: match reporter {
                 Reporter::Source => Direction::Outbound,
-                Reporter::Destination => Direction::Inbound,
+                Reporter::Destination | Reporter::Waypoint => Direction::Inbound,
             },
             source: client,
             wanted: None,

@@ -196,7 +196,7 @@ pub(super) fn unopened(
         .and_then(|snapshot| pod.workload(snapshot));
     let (source, destination) = match reporter {
         Reporter::Source => (own.map(|own| party(own, None)), None),
-        Reporter::Destination => {
+        Reporter::Destination | Reporter::Waypoint => {
             let source = snapshot
                 .as_ref()
                 .and_then(|s| s.workload(&node.network, client));
