@@ -14,8 +14,8 @@ import (
 
 // orphaned is closed when the process that started an attached mesh has ended. A pipe tells it, because a signal at the
 // parent's death (PR_SET_PDEATHSIG) would follow the thread that started the engine, which may end long before.
-func (e *Engine) orphaned(starter *os.File) <-chan struct{} {
-	if !e.opts.Attached {
+func orphaned(attached bool, starter *os.File) <-chan struct{} {
+	if !attached {
 		_ = starter.Close()
 		return nil
 	}
@@ -34,7 +34,7 @@ func (e *Engine) leaveNothing(orphaned <-chan struct{}) {
 	default:
 		return
 	}
-	if err := e.uncover(); err != nil {
+	if err := e.dir.uncover(); err != nil {
 		e.log.Error("the mesh's directory is left; `lateen down` removes it", "err", err)
 		return
 	}
@@ -47,10 +47,10 @@ func (e *Engine) leaveNothing(orphaned <-chan struct{}) {
 	}
 }
 
-// uncover ends the engine's mounts in the mesh's directory. One of them shows the user's own programs, which must not be
+// uncover ends the engine's mounts in the directory. One of them shows the user's own programs, which must not be
 // removed with the directory.
-func (e *Engine) uncover() error {
-	for _, dir := range []string{e.dir.bin(), e.dir.path("netns")} {
+func (d runDir) uncover() error {
+	for _, dir := range []string{d.bin(), d.path("netns")} {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("unmount %s: %w", dir, err)
 		}

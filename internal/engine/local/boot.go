@@ -71,7 +71,7 @@ func (e *Engine) isolate(nodeNames []string) error {
 	if err := unix.Mount(e.opts.BinDir, e.dir.bin(), "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("show the mesh's programs: %w", err)
 	}
-	if err := e.nameResolvers(); err != nil {
+	if err := nameResolvers(e.dir.resolvers(), e.families); err != nil {
 		return err
 	}
 	// The names of namespaces are mounts; on a file system of their own not even the files they cover show outside.
@@ -82,20 +82,20 @@ func (e *Engine) isolate(nodeNames []string) error {
 }
 
 // nameResolvers lets the node proxies ask the mesh's resolver for names that the mesh does not have, in place of the
-// machine's, which a pod could not reach. A stock proxy knows one path only.
-func (e *Engine) nameResolvers() error {
+// machine's, which a pod could not reach. A stock proxy knows one path only. path is where their configuration is written.
+func nameResolvers(path string, families []*fabric.Family) error {
 	const fixed = "/etc/resolv.conf"
 	var list []byte
-	for _, f := range e.families {
+	for _, f := range families {
 		list = fmt.Appendf(list, "nameserver %s\n", f.DNSIP)
 	}
-	if err := writeAtomic(e.dir.resolvers(), list, 0o644); err != nil {
+	if err := writeAtomic(path, list, 0o644); err != nil {
 		return err
 	}
 	if _, err := os.Stat(fixed); err != nil {
 		return nil // what the machine lacks cannot be covered, and nothing is added to it
 	}
-	if err := unix.Mount(e.dir.resolvers(), fixed, "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(path, fixed, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("show the mesh's resolver: %w", err)
 	}
 	return nil

@@ -43,30 +43,30 @@ func (o *CAOptions) complete() error {
 	return nil
 }
 
-// caFlags tell the control plane.
-func (e *Engine) caFlags() []string {
+// flags are the control plane's; dir is where it finds a plugged-in CA.
+func (o *CAOptions) flags(dir runDir) []string {
 	var flags []string
-	if e.opts.CA.Dir != "" {
-		flags = append(flags, "--ca-dir", e.dir.pluggedCA())
+	if o.Dir != "" {
+		flags = append(flags, "--ca-dir", dir.pluggedCA())
 	}
-	if ttl := e.opts.CA.TTL; ttl != 0 {
+	if ttl := o.TTL; ttl != 0 {
 		// Proxies find the roots in a file of this very machine: certificates that live seconds need not wait minutes.
 		flags = append(flags, "--cert-ttl", ttl.String(), "--root-rotation-least-stage", min(leastStage, max(ttl, time.Second)).String())
 	}
-	if len(e.opts.CA.Aliases) > 0 {
-		flags = append(flags, "--trust-domain-aliases", strings.Join(e.opts.CA.Aliases, ","))
+	if len(o.Aliases) > 0 {
+		flags = append(flags, "--trust-domain-aliases", strings.Join(o.Aliases, ","))
 	}
 	return flags
 }
 
-// caEnv tells the node proxies.
-func (e *Engine) caEnv() []string {
+// env is the node proxies' environment.
+func (o *CAOptions) env() []string {
 	var env []string
-	if ttl := e.opts.CA.TTL; ttl != 0 {
+	if ttl := o.TTL; ttl != 0 {
 		env = append(env, fmt.Sprintf("SECRET_TTL=%dms", ttl.Milliseconds()))
 	}
-	if len(e.opts.CA.Aliases) > 0 {
-		env = append(env, "TRUST_DOMAIN_ALIASES="+strings.Join(e.opts.CA.Aliases, ","))
+	if len(o.Aliases) > 0 {
+		env = append(env, "TRUST_DOMAIN_ALIASES="+strings.Join(o.Aliases, ","))
 	}
 	return env
 }

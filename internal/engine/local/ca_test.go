@@ -72,27 +72,27 @@ func TestAPluggedInCAIsShownToTheControlPlaneAlone(t *testing.T) {
 }
 
 func TestCAOptionsReachControlPlaneAndProxies(t *testing.T) {
-	e := &Engine{dir: runDir("/run/lateen/x"), opts: Options{}}
-	if len(e.caFlags()) != 0 || len(e.caEnv()) != 0 {
-		t.Errorf("without a choice: %v %v", e.caFlags(), e.caEnv())
+	dir, o := runDir("/run/lateen/x"), CAOptions{}
+	if len(o.flags(dir)) != 0 || len(o.env()) != 0 {
+		t.Errorf("without a choice: %v %v", o.flags(dir), o.env())
 	}
-	e.opts.CA = CAOptions{Dir: "/etc/cacerts", TTL: 10 * time.Second, Aliases: []string{"old.example", "older.example"}}
-	if want := []string{"--ca-dir", "/run/lateen/x/cacerts", "--cert-ttl", "10s", "--root-rotation-least-stage", "10s", "--trust-domain-aliases", "old.example,older.example"}; !slices.Equal(e.caFlags(), want) {
-		t.Errorf("flags %v, want %v", e.caFlags(), want)
+	o = CAOptions{Dir: "/etc/cacerts", TTL: 10 * time.Second, Aliases: []string{"old.example", "older.example"}}
+	if want := []string{"--ca-dir", "/run/lateen/x/cacerts", "--cert-ttl", "10s", "--root-rotation-least-stage", "10s", "--trust-domain-aliases", "old.example,older.example"}; !slices.Equal(o.flags(dir), want) {
+		t.Errorf("flags %v, want %v", o.flags(dir), want)
 	}
-	if want := []string{"SECRET_TTL=10000ms", "TRUST_DOMAIN_ALIASES=old.example,older.example"}; !slices.Equal(e.caEnv(), want) {
-		t.Errorf("environment %v, want %v", e.caEnv(), want)
+	if want := []string{"SECRET_TTL=10000ms", "TRUST_DOMAIN_ALIASES=old.example,older.example"}; !slices.Equal(o.env(), want) {
+		t.Errorf("environment %v, want %v", o.env(), want)
 	}
-	e.opts.CA.TTL = 48 * time.Hour
-	if !slices.Contains(e.caFlags(), "2m0s") {
-		t.Errorf("flags %v: a stage may take two minutes, not longer for want of renewals", e.caFlags())
+	o.TTL = 48 * time.Hour
+	if !slices.Contains(o.flags(dir), "2m0s") {
+		t.Errorf("flags %v: a stage may take two minutes, not longer for want of renewals", o.flags(dir))
 	}
-	dir := t.TempDir()
-	incomplete := CAOptions{Dir: dir}
+	plugged := t.TempDir()
+	incomplete := CAOptions{Dir: plugged}
 	if err := incomplete.complete(); err == nil || !strings.Contains(err.Error(), "must hold ca-cert.pem, ca-key.pem, cert-chain.pem, root-cert.pem") {
 		t.Errorf("an empty directory: %v", err)
 	}
-	writeCA(t, dir, "")
+	writeCA(t, plugged, "")
 	if err := incomplete.complete(); err != nil {
 		t.Error(err)
 	}

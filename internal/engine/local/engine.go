@@ -200,8 +200,8 @@ func (e *Engine) main(events *eventWriter, starter *os.File) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	e.quit = cancel
-	orphaned := e.orphaned(starter)
-	defer e.leaveNothing(orphaned)
+	starterGone := orphaned(e.opts.Attached, starter)
+	defer e.leaveNothing(starterGone)
 	if err := e.up(ctx, events); err != nil {
 		e.log.Error("the mesh did not come up", "err", err)
 		var f *failure
@@ -217,7 +217,7 @@ func (e *Engine) main(events *eventWriter, starter *os.File) int {
 	select {
 	case <-signals:
 		e.down(func(ev api.Event) { e.log.Info(ev.Message, "phase", ev.Phase, "state", ev.State) })
-	case <-orphaned:
+	case <-starterGone:
 		e.log.Info("the process that started this mesh has ended, and the mesh ends with it")
 		e.down(func(ev api.Event) { e.log.Info(ev.Message, "phase", ev.Phase, "state", ev.State) })
 	case progress := <-e.shutdown:

@@ -367,7 +367,7 @@ func podPort(svc *corev1.Service, p *corev1.Pod, port int) (int, error) {
 func (e *Engine) dialPod(ctx context.Context, p *pod, port uint16) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	ns := e.podNetNS(p)
+	ns := e.dir.podNetNS(p)
 	var first error
 	for _, ip := range append([]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}, p.ips...) {
 		conn, err := netns.Dial(ctx, ns, "tcp", netip.AddrPortFrom(ip, port).String(), nil)

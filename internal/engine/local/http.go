@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -46,13 +45,13 @@ func (e *Engine) handler() http.Handler {
 	m.HandleFunc("GET /v1/nodes/{node}/proxy/connections", e.serveConnections)
 	m.HandleFunc("POST /v1/nodes/{node}/proxy/replace", e.serveReplace)
 	m.HandleFunc("GET /v1/nodes/{node}/agent/status", e.servePage(func(ctx context.Context, n *node, _ *http.Request) ([]byte, error) {
-		return fetchUnix(ctx, e.agentSocket(n), "/v1/status")
+		return fetchUnix(ctx, e.dir.agentSocket(n.name), "/v1/status")
 	}))
 	m.HandleFunc("GET /v1/nodes/{node}/proxy/log", e.serveNodeLog(func(n *node) *daemon { return n.proxy }))
 	m.HandleFunc("GET /v1/nodes/{node}/agent/log", e.serveNodeLog(func(n *node) *daemon { return n.agent }))
 	m.HandleFunc("GET /v1/control/log", func(w http.ResponseWriter, r *http.Request) { serveDaemonLog(w, r, e.control) })
 	m.HandleFunc("POST /v1/ca/rotate", asks(func(context.Context, struct{}) (any, error) { return struct{}{}, e.rotateCA() }))
-	m.HandleFunc("GET /v1/control/{page...}", e.serveControl)
+	m.HandleFunc("GET /v1/control/{page...}", serveControl)
 	m.HandleFunc("GET /agent/v1/pods", e.serveAgentPods)
 	m.HandleFunc("PUT /agent/v1/pods/{uid}/redirection", e.serveRedirection)
 	return m
@@ -127,7 +126,7 @@ func (e *Engine) serveNodeLog(part func(*node) *daemon) http.HandlerFunc {
 	}
 }
 
-func (e *Engine) serveControl(w http.ResponseWriter, r *http.Request) {
+func serveControl(w http.ResponseWriter, r *http.Request) {
 	path := "/" + r.PathValue("page")
 	if r.URL.RawQuery != "" {
 		path += "?" + r.URL.RawQuery
@@ -146,8 +145,6 @@ func (e *Engine) nodeOf(r *http.Request) (*node, error) {
 	}
 	return nil, &api.Error{Code: http.StatusNotFound, Message: "there is no node " + strconv.Quote(r.PathValue("node")), Cure: "list them with `lateen get nodes`"}
 }
-
-func (e *Engine) agentSocket(n *node) string { return filepath.Join(e.dir.node(n.name), "agent.sock") }
 
 // asks makes a handler of a function that answers a request in JSON.
 func asks[R any](act func(context.Context, R) (any, error)) http.HandlerFunc {

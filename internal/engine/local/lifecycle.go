@@ -80,11 +80,11 @@ func (e *Engine) bearPod(ctx context.Context, p *pod) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := e.writePodFiles(p, dir); err != nil {
+	if err := p.writeFiles(dir, e.families[0].DNSIP); err != nil {
 		return err
 	}
 	if !p.onNodesNetwork() {
-		if err := fabric.AddPod(p.node.Node, e.podNetNS(p), p.port, p.ips...); err != nil {
+		if err := fabric.AddPod(p.node.Node, e.dir.podNetNS(p), p.port, p.ips...); err != nil {
 			return fmt.Errorf("make the pod's network: %w", err)
 		}
 	}
@@ -94,7 +94,7 @@ func (e *Engine) bearPod(ctx context.Context, p *pod) error {
 		return err
 	}
 	defer log.Close()
-	init, err := podinit.Spawn(ctx, e.reaper, e.podNetNS(p), e.exe, []string{"lateen", PodVerb, p.namespace + "/" + p.name}, log, e.podView(p, dir))
+	init, err := podinit.Spawn(ctx, e.reaper, e.dir.podNetNS(p), e.exe, []string{"lateen", PodVerb, p.namespace + "/" + p.name}, log, p.view(dir, e.dir.bin()))
 	if err != nil {
 		return err
 	}
@@ -102,18 +102,20 @@ func (e *Engine) bearPod(ctx context.Context, p *pod) error {
 	return e.awaitCapture(ctx, p)
 }
 
-func (e *Engine) podNetNS(p *pod) string {
+// podNetNS is the network namespace of a pod.
+func (d runDir) podNetNS(p *pod) string {
 	if p.onNodesNetwork() {
 		return p.node.NetNS
 	}
-	return e.dir.netns(p.uid)
+	return d.netns(p.uid)
 }
 
-func (e *Engine) writePodFiles(p *pod, dir string) error {
+// writeFiles writes the pod's own versions of files of the machine into a directory.
+func (p *pod) writeFiles(dir string, resolver fmt.Stringer) error {
 	if name := p.hostname(); len(name) > maxFullHostname {
 		return fmt.Errorf("the kernel takes host names of up to %d bytes, and setHostnameAsFQDN asks for %q; leave it out or shorten the names", maxFullHostname, name)
 	}
-	for name, text := range map[string]string{"hosts": p.hosts(), "hostname": p.hostname() + "\n", "resolv.conf": p.resolvConf(e.families[0].DNSIP), "nsswitch.conf": nsswitch()} {
+	for name, text := range map[string]string{"hosts": p.hosts(), "hostname": p.hostname() + "\n", "resolv.conf": p.resolvConf(resolver), "nsswitch.conf": nsswitch()} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return err
 		}
@@ -141,11 +143,12 @@ func nsswitch() string {
 	return out.String() + hosts
 }
 
-func (e *Engine) podView(p *pod, dir string) podinit.Setup {
+// view is what the pod sees of the machine: the files in dir, and the programs in bin.
+func (p *pod) view(dir, bin string) podinit.Setup {
 	s := podinit.Setup{
 		Hostname: p.hostname(),
 		Files:    map[string]string{},
-		Dirs:     map[string]string{podBinDir: e.dir.bin()},
+		Dirs:     map[string]string{podBinDir: bin},
 		Hidden:   api.RunRoot,
 		Scratch:  []string{"/tmp", "/var/tmp", "/dev/shm", "/run/nscd"}, ScratchMax: scratchSize,
 	}
@@ -374,7 +377,7 @@ func (e *Engine) endPod(p *pod) {
 	}
 	e.awaitParting(p)
 	if p.network && !p.onNodesNetwork() {
-		if err := fabric.RemovePod(p.node.Node, e.podNetNS(p), p.port); err != nil {
+		if err := fabric.RemovePod(p.node.Node, e.dir.podNetNS(p), p.port); err != nil {
 			e.log.Error("remove the pod's network", "namespace", p.namespace, "pod", p.name, "err", err)
 		}
 	}

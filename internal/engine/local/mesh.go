@@ -57,11 +57,11 @@ func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
 		"--node-proxy-accounts", meshNamespace + "/" + proxyAccount,
 		"--advertise", e.families[0].FabricIP.String(),
 		"--root-cert-out", e.dir.rootCert(),
-	}, e.caFlags()...), daemonEnv(), "", e.dir.controlLog())
+	}, e.opts.CA.flags(e.dir)...), daemonEnv(), "", e.dir.controlLog())
 	e.control.uid = controlUID
 	go e.control.run()
-	if err := e.await(ctx, e.control, controlIsReady); err != nil {
-		return e.notReady("control", "the control plane", e.control, err)
+	if err := e.control.await(ctx, controlIsReady); err != nil {
+		return e.control.notReady("control", "the control plane", err)
 	}
 	events.done("control", "control plane ready")
 
@@ -71,15 +71,15 @@ func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
 			"--node", n.name,
 			"--engine-socket", e.dir.socket(),
 			"--zds-socket", filepath.Join(e.dir.node(n.name), "zds.sock"),
-			"--status-socket", filepath.Join(e.dir.node(n.name), "agent.sock"),
+			"--status-socket", e.dir.agentSocket(n.name),
 			"--http", agentHTTP,
 			"--probe-group", strconv.Itoa(n.probeGroup),
 		}, daemonEnv(), n.NetNS, filepath.Join(e.dir.node(n.name), "agent.log"))
 		go n.agent.run()
 	}
 	for _, n := range e.nodes {
-		if err := e.await(ctx, n.agent, func(ctx context.Context) error { return e.agentIsReady(ctx, n) }); err != nil {
-			return e.notReady("agents", "the agent of "+n.name, n.agent, err)
+		if err := n.agent.await(ctx, func(ctx context.Context) error { return agentIsReady(ctx, e.dir.agentSocket(n.name)) }); err != nil {
+			return n.agent.notReady("agents", "the agent of "+n.name, err)
 		}
 	}
 	events.done("agents", fmt.Sprintf("%d agents ready", len(e.nodes)))
@@ -100,8 +100,8 @@ func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
 		go n.proxy.run()
 	}
 	for _, n := range e.nodes {
-		if err := e.await(ctx, n.proxy, n.proxyIsReady); err != nil {
-			return e.notReady("proxies", "the proxy of "+n.name, n.proxy, err)
+		if err := n.proxy.await(ctx, n.proxyIsReady); err != nil {
+			return n.proxy.notReady("proxies", "the proxy of "+n.name, err)
 		}
 	}
 	events.done("proxies", fmt.Sprintf("%d node proxies ready", len(e.nodes)))
@@ -128,7 +128,7 @@ func (e *Engine) proxyEnv(n *node, control string) []string {
 		"CA_ADDRESS="+control,
 		"XDS_ROOT_CA="+e.dir.rootCert(),
 		"CA_ROOT_CA="+e.dir.rootCert(),
-		"AUTH_TOKEN="+e.tokenPath(n),
+		"AUTH_TOKEN="+e.dir.token(n.name),
 		"INSTANCE_IP="+n.IP().String(),
 		"POD_NAME="+n.proxyPodName(),
 		"POD_NAMESPACE="+meshNamespace,
@@ -141,13 +141,13 @@ func (e *Engine) proxyEnv(n *node, control string) []string {
 	if e.opts.Workers > 0 {
 		env = append(env, "ZTUNNEL_WORKER_THREADS="+strconv.Itoa(e.opts.Workers))
 	}
-	env = append(env, e.caEnv()...)
+	env = append(env, e.opts.CA.env()...)
 	// The last word counts, and it is the user's.
 	return append(env, e.opts.ProxyEnv...)
 }
 
-// await waits until a daemon is ready, keeps failing, or time is up.
-func (e *Engine) await(ctx context.Context, d *daemon, ready func(context.Context) error) error {
+// await waits until the daemon is ready, keeps failing, or time is up.
+func (d *daemon) await(ctx context.Context, ready func(context.Context) error) error {
 	deadline := time.Now().Add(readyTimeout)
 	for {
 		attempt, cancel := context.WithTimeout(ctx, pollTimeout)
@@ -169,7 +169,7 @@ func (e *Engine) await(ctx context.Context, d *daemon, ready func(context.Contex
 	}
 }
 
-func (e *Engine) notReady(phase, what string, d *daemon, err error) error {
+func (d *daemon) notReady(phase, what string, err error) error {
 	return &failure{phase: phase, err: fmt.Errorf("%s did not become ready: %w", what, err),
 		cure: "see its log, " + d.logPath, log: tail(d.logPath, 12)}
 }
@@ -179,7 +179,7 @@ func (e *Engine) followReadiness(ctx context.Context, n *node) {
 	for ctx.Err() == nil {
 		attempt, cancel := context.WithTimeout(ctx, pollTimeout)
 		proxy := n.proxyIsReady(attempt) == nil
-		agent := e.agentIsReady(attempt, n) == nil
+		agent := agentIsReady(attempt, e.dir.agentSocket(n.name)) == nil
 		cancel()
 		e.mu.Lock()
 		changed := proxy != n.proxyReady || agent != n.agentReady

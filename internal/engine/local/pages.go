@@ -52,7 +52,7 @@ func (n *node) proxyIsReady(ctx context.Context) error {
 }
 
 // agentIsReady asks on the agent's own socket, for the same reason.
-func (e *Engine) agentIsReady(ctx context.Context, n *node) error {
-	_, err := fetchUnix(ctx, e.agentSocket(n), "/ready")
+func agentIsReady(ctx context.Context, socket string) error {
+	_, err := fetchUnix(ctx, socket, "/ready")
 	return err
 }

@@ -108,7 +108,7 @@ func (e *Engine) probeOnce(ctx context.Context, p *pod, c *container) error {
 		if err != nil {
 			return err
 		}
-		return e.probeHTTP(ctx, p, h.HTTPGet, port)
+		return p.probeHTTP(ctx, h.HTTPGet, port)
 	case h.TCPSocket != nil:
 		port, err := portNumber(h.TCPSocket.Port, c.spec)
 		if err != nil {
@@ -125,7 +125,7 @@ func (e *Engine) probeOnce(ctx context.Context, p *pod, c *container) error {
 	return errors.New("only httpGet, tcpSocket and exec probes are understood here")
 }
 
-func (e *Engine) probeHTTP(ctx context.Context, p *pod, a *corev1.HTTPGetAction, port uint16) error {
+func (p *pod) probeHTTP(ctx context.Context, a *corev1.HTTPGetAction, port uint16) error {
 	scheme := "http"
 	if a.Scheme != "" {
 		scheme = strings.ToLower(string(a.Scheme))

@@ -352,7 +352,7 @@ func (e *Engine) agentSnapshot(nodeName string) []byte {
 		if p.node.name != nodeName || !p.network {
 			continue
 		}
-		ns := e.podNetNS(p)
+		ns := e.dir.podNetNS(p)
 		if p.onNodesNetwork() {
 			ns = "" // nobody is to do anything to a node's network on behalf of a pod
 		}

@@ -23,20 +23,22 @@ type runDir string
 func (d runDir) path(elem ...string) string {
 	return filepath.Join(append([]string{string(d)}, elem...)...)
 }
-func (d runDir) socket() string             { return d.path("engine.sock") }
-func (d runDir) record() string             { return d.path("engine.json") }
-func (d runDir) engineLog() string          { return d.path("engine.log") }
-func (d runDir) controlLog() string         { return d.path("control.log") }
-func (d runDir) rootCert() string           { return d.path("pki", "root-cert.pem") }
-func (d runDir) pluggedCA() string          { return d.path("cacerts") }
-func (d runDir) resolvers() string          { return d.path("resolv.conf") }
-func (d runDir) tokenKey() string           { return d.path("token-key.pem") }
-func (d runDir) bin() string                { return d.path("bin") }
-func (d runDir) userObjects() string        { return d.path("objects", "user") }
-func (d runDir) engineObjects() string      { return d.path("objects", "engine") }
-func (d runDir) node(name string) string    { return d.path("nodes", name) }
-func (d runDir) netns(name string) string   { return d.path("netns", name) }
-func (d runDir) pod(ns, name string) string { return d.path("pods", fileName(ns+"_"+name)) }
+func (d runDir) socket() string                 { return d.path("engine.sock") }
+func (d runDir) record() string                 { return d.path("engine.json") }
+func (d runDir) engineLog() string              { return d.path("engine.log") }
+func (d runDir) controlLog() string             { return d.path("control.log") }
+func (d runDir) rootCert() string               { return d.path("pki", "root-cert.pem") }
+func (d runDir) pluggedCA() string              { return d.path("cacerts") }
+func (d runDir) resolvers() string              { return d.path("resolv.conf") }
+func (d runDir) tokenKey() string               { return d.path("token-key.pem") }
+func (d runDir) bin() string                    { return d.path("bin") }
+func (d runDir) userObjects() string            { return d.path("objects", "user") }
+func (d runDir) engineObjects() string          { return d.path("objects", "engine") }
+func (d runDir) node(name string) string        { return d.path("nodes", name) }
+func (d runDir) agentSocket(node string) string { return d.path("nodes", node, "agent.sock") }
+func (d runDir) token(node string) string       { return d.path("nodes", node, "token") }
+func (d runDir) netns(name string) string       { return d.path("netns", name) }
+func (d runDir) pod(ns, name string) string     { return d.path("pods", fileName(ns+"_"+name)) }
 
 // record names the engine's process for good.
 type record struct {

@@ -190,7 +190,7 @@ type agentSaid struct {
 
 func (e *Engine) agentState(ctx context.Context, n *node, host map[int]int) (api.AgentState, map[string]agentSaid) {
 	s := api.AgentState{Process: processState(n.agent, host)}
-	b, err := fetchUnix(ctx, e.agentSocket(n), "/v1/status")
+	b, err := fetchUnix(ctx, e.dir.agentSocket(n.name), "/v1/status")
 	if err != nil {
 		s.Error = err.Error()
 		return s, nil

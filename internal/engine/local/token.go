@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -83,15 +82,13 @@ func (s *signer) token(n *node, accountUID string, now time.Time) (string, error
 
 func (n *node) proxyPodName() string { return "ztunnel-" + n.name }
 
-func (e *Engine) tokenPath(n *node) string { return filepath.Join(e.dir.node(n.name), "token") }
-
 func (e *Engine) writeTokens() error {
 	for _, n := range e.nodes {
 		t, err := e.signer.token(n, e.accountUID(), time.Now())
 		if err != nil {
 			return err
 		}
-		if err := writeAtomic(e.tokenPath(n), []byte(t), 0o600); err != nil {
+		if err := writeAtomic(e.dir.token(n.name), []byte(t), 0o600); err != nil {
 			return fmt.Errorf("write the token of %s: %w", n.name, err)
 		}
 	}
