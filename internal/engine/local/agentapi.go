@@ -10,20 +10,20 @@ import (
 // serveAgentPods streams the pods of a node to its agent: one line of JSON now and one after every change.
 func (e *Engine) serveAgentPods(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("node")
-	if e.node(name) == nil {
+	if e.state.nodes.named(name) == nil {
 		fail(w, &api.Error{Code: http.StatusNotFound, Message: "there is no node " + name})
 		return
 	}
 	me := &watcher{node: name, c: make(chan []byte, 1)}
-	e.mu.Lock()
+	e.state.mu.Lock()
 	me.last = e.agentSnapshot(name)
 	me.c <- me.last
 	e.watchers[me] = struct{}{}
-	e.mu.Unlock()
+	e.state.mu.Unlock()
 	defer func() {
-		e.mu.Lock()
+		e.state.mu.Lock()
 		delete(e.watchers, me)
-		e.mu.Unlock()
+		e.state.mu.Unlock()
 	}()
 	flush := http.NewResponseController(w)
 	for {
@@ -57,8 +57,8 @@ func (e *Engine) serveRedirection(w http.ResponseWriter, r *http.Request) {
 	}
 	uid := r.PathValue("uid")
 	found := false
-	e.update(func() {
-		for _, p := range e.pods {
+	e.state.update(func() {
+		for _, p := range e.state.pods {
 			if p.uid == uid {
 				found = true
 				if in.State == "parted" {

@@ -22,7 +22,7 @@ import (
 // up makes everything, from the mounts to the last proxy.
 func (e *Engine) up(ctx context.Context, events *eventWriter) error {
 	var nodeNames []string
-	for _, n := range e.nodes {
+	for _, n := range e.state.nodes {
 		nodeNames = append(nodeNames, n.name)
 	}
 	events.started("network", "laying the network")
@@ -31,7 +31,7 @@ func (e *Engine) up(ctx context.Context, events *eventWriter) error {
 	}
 	e.reaper = proc.NewReaper()
 	var fabricNodes []fabric.Node
-	for _, n := range e.nodes {
+	for _, n := range e.state.nodes {
 		fabricNodes = append(fabricNodes, n.Node)
 	}
 	if err := fabric.Up(fabricNodes); err != nil {
@@ -48,7 +48,7 @@ func (e *Engine) up(ctx context.Context, events *eventWriter) error {
 	if err := e.prepare(ctx); err != nil {
 		return &failure{phase: "network", err: err}
 	}
-	events.done("network", fmt.Sprintf("network laid: %d nodes", len(e.nodes)))
+	events.done("network", fmt.Sprintf("network laid: %d nodes", len(e.state.nodes)))
 	go e.reconcileLoop(ctx)
 	return e.startMesh(ctx, events)
 }
@@ -124,19 +124,19 @@ func (e *Engine) prepare(ctx context.Context) error {
 	if err := writeAtomic(e.dir.tokenKey(), pub, 0o644); err != nil {
 		return err
 	}
-	e.mu.Lock()
+	e.state.mu.Lock()
 	for _, ns := range systemNamespaces {
 		if err := e.addNamespace(ns); err != nil {
-			e.mu.Unlock()
+			e.state.mu.Unlock()
 			return err
 		}
 	}
 	account, err := decodeOne("engine", fmt.Appendf(nil, "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: %s\n  namespace: %s\n", proxyAccount, meshNamespace))
 	if err == nil {
 		account.File = ""
-		_, err = e.store.apply(account, "", false)
+		_, err = e.state.store.apply(account, "", false)
 	}
-	e.mu.Unlock()
+	e.state.mu.Unlock()
 	if err != nil {
 		return err
 	}

@@ -23,15 +23,6 @@ func captureTime(r *http.Request) (time.Duration, error) {
 	return time.Duration(n) * time.Second, nil
 }
 
-// ports are the nodes' links to the fabric.
-func (e *Engine) ports() []string {
-	var out []string
-	for _, n := range e.nodes {
-		out = append(out, n.FabricPort())
-	}
-	return out
-}
-
 func (e *Engine) serveCapture(r *http.Request) (any, error) {
 	d, err := captureTime(r)
 	if err != nil {
@@ -41,12 +32,12 @@ func (e *Engine) serveCapture(r *http.Request) (any, error) {
 	defer cancel()
 	began := time.Now()
 	a := wirecap.NewAnalyser()
-	dropped, err := wirecap.Capture(ctx, e.ports(), func(_ time.Time, b []byte) { a.Add(b) })
+	dropped, err := wirecap.Capture(ctx, e.state.nodes.ports(), func(_ time.Time, b []byte) { a.Add(b) })
 	if err != nil {
 		return nil, err
 	}
 	rep := api.CaptureReport{Seconds: time.Since(began).Seconds(), Packets: a.Packets(), Dropped: dropped, Connections: []api.CapturedConn{}}
-	place := e.places()
+	place := e.state.places()
 	podsOnly := r.URL.Query().Get("podsOnly") == "true"
 	for _, c := range a.Connections() {
 		if podsOnly && (!ofPod(c.Src) || !ofPod(c.Dst)) {
@@ -68,16 +59,16 @@ func ofPod(hostport string) bool {
 type location struct{ node, pod string }
 
 // places tells to whom an address belongs right now.
-func (e *Engine) places() func(hostport string) location {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (s *state) places() func(hostport string) location {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	byIP := map[netip.Addr]location{}
-	for _, n := range e.nodes {
+	for _, n := range s.nodes {
 		for _, ip := range n.IPs() {
 			byIP[ip] = location{node: n.name}
 		}
 	}
-	for _, p := range e.pods {
+	for _, p := range s.pods {
 		if p.onNodesNetwork() {
 			continue // the address is the node's
 		}
@@ -108,7 +99,7 @@ func (e *Engine) servePcap(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	_, err = wirecap.Capture(ctx, e.ports(), func(at time.Time, b []byte) {
+	_, err = wirecap.Capture(ctx, e.state.nodes.ports(), func(at time.Time, b []byte) {
 		if file.Write(at, b) != nil {
 			cancel()
 		}

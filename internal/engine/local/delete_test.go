@@ -14,7 +14,7 @@ import (
 // keeper is an engine that keeps the objects of a manifest and runs nothing.
 func keeper(t *testing.T, manifest string) *Engine {
 	t.Helper()
-	e := &Engine{log: slog.New(slog.DiscardHandler), wakeup: make(chan struct{}, 1), store: newStore(t.TempDir(), []*fabric.Family{fabric.IPv4}, time.Now, newUID)}
+	e := &Engine{log: slog.New(slog.DiscardHandler), state: newState(nil, newStore(t.TempDir(), []*fabric.Family{fabric.IPv4}, time.Now, newUID))}
 	if err := e.addNamespace("default"); err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func keeper(t *testing.T, manifest string) *Engine {
 func TestDeleteNamesTheNodeProxyThatStays(t *testing.T) {
 	e := keeper(t, "")
 	n := &node{name: "n1"}
-	e.nodes = []*node{n}
+	e.state.nodes = []*node{n}
 	key := api.Key{Kind: "Pod", Namespace: meshNamespace, Name: n.proxyPodName()}
 	for _, dry := range []bool{false, true} {
 		res, _ := e.delete(api.DeleteRequest{Keys: []api.Key{key}, IgnoreNotFound: true, DryRun: dry})
@@ -55,7 +55,7 @@ spec:
 `
 
 func groupsLeft(e *Engine) (groups []string) {
-	for _, o := range e.store.list("Gateway") {
+	for _, o := range e.state.store.list("Gateway") {
 		groups = append(groups, o.Key.Group)
 	}
 	slices.Sort(groups)
@@ -102,7 +102,7 @@ func TestDeleteKeepsToTheGroup(t *testing.T) {
 	if _, err := e.patch(api.PatchRequest{Key: key, Patch: []byte(`{"metadata":{"labels":{"a":"b"}}}`)}); err != nil {
 		t.Error(err)
 	}
-	for _, o := range e.store.list("Gateway") {
+	for _, o := range e.state.store.list("Gateway") {
 		if (o.labels()["a"] == "b") != (o.Key.Group == istio) {
 			t.Errorf("%s of %s has labels %v", o.Key, o.Key.Group, o.labels())
 		}

@@ -32,16 +32,16 @@ func TestWhatIsSoIsToldWhenTheKernelsHaveIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	families := []*fabric.Family{fabric.IPv4}
-	e := &Engine{log: slog.New(slog.DiscardHandler), dir: dir, families: families, dns: &names.Server{}, store: newStore(dir.userObjects(), families, time.Now, newUID),
-		steered: make(chan struct{}), told: make(chan struct{})}
-	e.nodes = []*node{{name: "n1", Node: fabric.Node{NetNS: filepath.Join(string(dir), "missing")}}}
-	first := e.told
+	e := &Engine{log: slog.New(slog.DiscardHandler), dir: dir, families: families, dns: &names.Server{},
+		state: newState(nil, newStore(dir.userObjects(), families, time.Now, newUID))}
+	e.state.nodes = []*node{{name: "n1", Node: fabric.Node{NetNS: filepath.Join(string(dir), "missing")}}}
+	first := e.state.told
 	if err := e.reconcile(t.Context()); err == nil || closed(first) {
 		t.Fatalf("told although a kernel does not have it: %v", err)
 	}
-	second := e.told
-	e.nodes = nil
-	if err := e.reconcile(t.Context()); err != nil || !closed(first) || !closed(second) || closed(e.told) {
-		t.Errorf("it has happened: %v, told %v, %v, and what comes later %v", err, closed(first), closed(second), closed(e.told))
+	second := e.state.told
+	e.state.nodes = nil
+	if err := e.reconcile(t.Context()); err != nil || !closed(first) || !closed(second) || closed(e.state.told) {
+		t.Errorf("it has happened: %v, told %v, %v, and what comes later %v", err, closed(first), closed(second), closed(e.state.told))
 	}
 }

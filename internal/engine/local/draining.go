@@ -24,9 +24,9 @@ func (e *Engine) predecessors(n *node, host map[int]int) []api.Predecessor {
 	if len(out) == 0 {
 		return nil
 	}
-	trees := e.containerPIDs(podProcesses())
-	e.mu.Lock()
-	for _, p := range e.pods {
+	trees := e.state.containerPIDs(podProcesses())
+	e.state.mu.Lock()
+	for _, p := range e.state.pods {
 		for _, c := range p.containers {
 			if tree := trees[c]; p.node == n && len(tree) > 0 {
 				pids = append(pids, tree[0])
@@ -34,7 +34,7 @@ func (e *Engine) predecessors(n *node, host map[int]int) []api.Predecessor {
 			}
 		}
 	}
-	e.mu.Unlock()
+	e.state.mu.Unlock()
 	for i := range out {
 		out[i].Connections = established("/proc", out[i].PID, append([]int{out[i].PID}, pids...))
 		out[i].PID = host[out[i].PID]

@@ -9,13 +9,13 @@ import (
 
 // down ends the mesh in order.
 func (e *Engine) down(progress func(api.Event)) {
-	e.mu.Lock()
-	e.stopping = true
-	pods := append([]*pod(nil), e.pods...)
+	e.state.mu.Lock()
+	e.state.stopping = true
+	pods := append([]*pod(nil), e.state.pods...)
 	for _, p := range pods {
 		p.stop()
 	}
-	e.mu.Unlock()
+	e.state.mu.Unlock()
 	step := func(phase, doing, done string, act func()) {
 		progress(api.Event{Phase: phase, State: api.EventStarted, Message: doing})
 		act()
@@ -39,7 +39,7 @@ func (e *Engine) down(progress func(api.Event)) {
 
 func (e *Engine) stopAll(which func(*node) *daemon) {
 	var wg sync.WaitGroup
-	for _, n := range e.nodes {
+	for _, n := range e.state.nodes {
 		if d := which(n); d != nil {
 			wg.Go(func() { d.stop(stopTimeout) })
 		}

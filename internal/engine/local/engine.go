@@ -8,13 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	mathrand "math/rand/v2"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
@@ -26,7 +22,6 @@ import (
 	"lateen.dev/lateen/internal/engine/local/names"
 	"lateen.dev/lateen/internal/engine/local/podinit"
 	"lateen.dev/lateen/internal/engine/local/proc"
-	"lateen.dev/lateen/internal/model/wellknown"
 )
 
 // PodMain is the first process of a pod, for the hidden verb PodVerb.
@@ -100,40 +95,13 @@ type Engine struct {
 	users    identities
 
 	control *daemon
-	nodes   []*node
 
-	mu       sync.Mutex
-	store    *store
-	pods     []*pod
-	stopping bool
-	watchers map[*watcher]struct{} // agents that follow the pods of their node
+	state    *state
+	watchers map[*watcher]struct{} // agents that follow the pods of their node; the state's lock guards it
 
-	wakeup   chan struct{} // reconcile soon
-	steered  chan struct{} // closed, and made anew, when the objects have their pods; mu guards it
-	told     chan struct{} // closed once control plane, resolver and kernel have been told of what is now; mu guards it
-	seen     published     // what the world was last told; reconcile's own
+	seen     published // what the world was last told; reconcile's own
 	shutdown chan func(api.Event)
 	quit     context.CancelFunc
-}
-
-// node is one node with the parts of the mesh on it.
-type node struct {
-	fabric.Node
-	name   string
-	uid    string
-	podUID string // of the proxy, which is a pod too
-	agent  *daemon
-	proxy  *daemon
-	admin  string // the socket of the proxy's pages
-	ips    *addresses
-	// probeGroup is the group of the prober's sockets: drawn at random, so that no other process has it by accident.
-	probeGroup int
-	created    time.Time
-
-	// Guarded by the engine's lock.
-	labels     map[string]string
-	agentReady bool
-	proxyReady bool
 }
 
 func newEngine(o Options) (*Engine, error) {
@@ -165,30 +133,9 @@ func newEngine(o Options) (*Engine, error) {
 		path:     podPath(os.Getenv("PATH")),
 		started:  time.Now(),
 		watchers: map[*watcher]struct{}{},
-		wakeup:   make(chan struct{}, 1),
-		steered:  make(chan struct{}),
-		told:     make(chan struct{}),
 		shutdown: make(chan func(api.Event)),
 	}
-	for i := 1; i <= o.Nodes; i++ {
-		name := nodeName(i)
-		n := fabric.Node{Index: i, NetNS: e.dir.netns(name), Families: families, Delay: o.Latency / linksOfRoundTrip}
-		e.nodes = append(e.nodes, &node{
-			Node: n, name: name, uid: newUID(), podUID: newUID(), admin: filepath.Join(e.dir.node(name), "admin.sock"),
-			ips: newAddresses(n.Pool()), created: e.started, probeGroup: 1<<30 + mathrand.IntN(1<<30),
-			labels: map[string]string{
-				"kubernetes.io/hostname": name,
-				"kubernetes.io/os":       "linux",
-				wellknown.NodeIndex:      strconv.Itoa(i),
-				wellknown.Region:         "local",
-				wellknown.Zone:           "local-" + name,
-			},
-		})
-	}
-	for _, n := range e.nodes {
-		maps.Copy(n.labels, o.Labels[n.name])
-	}
-	e.store = newStore(e.dir.userObjects(), families, time.Now, newUID)
+	e.state = newState(newNodes(o, dir, families, e.started), newStore(dir.userObjects(), families, time.Now, newUID))
 	return e, nil
 }
 
@@ -224,30 +171,6 @@ func (e *Engine) main(events *eventWriter, starter *os.File) int {
 		e.down(progress)
 	}
 	return 0
-}
-
-// update changes state under the lock and has the world told about it.
-func (e *Engine) update(change func()) {
-	e.mu.Lock()
-	change()
-	e.mu.Unlock()
-	e.kick()
-}
-
-// kick has reconcile run soon.
-func (e *Engine) kick() {
-	select {
-	case e.wakeup <- struct{}{}:
-	default:
-	}
-}
-
-func (e *Engine) enrolled(p *pod) bool {
-	var labels map[string]string
-	if ns := e.store.find(api.Key{Kind: "Namespace", Name: p.namespace}); ns != nil {
-		labels = ns.labels()
-	}
-	return enrolled(p.spec.HostNetwork, p.labels, labels)
 }
 
 // newUID makes a random identifier in the form that Kubernetes uses.

@@ -25,7 +25,7 @@ import (
 	"lateen.dev/lateen/internal/engine/local/services"
 )
 
-// stillThere says why nothing can be done inside a pod. The engine's lock must be held.
+// stillThere says why nothing can be done inside a pod. The state's lock must be held.
 func (p *pod) stillThere() error {
 	if p.init == nil || p.stopping {
 		return &api.Error{Code: http.StatusConflict, Message: fmt.Sprintf("pod %s does not run: %s", p.name, p.unreadyWhy()), Cure: "see `lateen get pods`"}
@@ -43,7 +43,7 @@ func (e *Engine) serveExec(w http.ResponseWriter, r *http.Request) {
 		fail(w, &api.Error{Code: http.StatusBadRequest, Message: "there is no command to run"})
 		return
 	}
-	e.mu.Lock()
+	e.state.mu.Lock()
 	p, _, err := e.targetSteered(r.Context(), in.Namespace, in.Target)
 	var c *container
 	if err == nil {
@@ -52,10 +52,10 @@ func (e *Engine) serveExec(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		c, err = p.containerOf(in.Container)
 	}
-	if err == nil && !c.running() && e.enrolled(p) && !p.redirection.enabled {
+	if err == nil && !c.running() && e.state.enrolled(p) && !p.redirection.enabled {
 		err = &api.Error{Code: http.StatusConflict, Message: "pod " + p.name + " is " + p.reason, Cure: "try again when it is captured"}
 	}
-	e.mu.Unlock()
+	e.state.mu.Unlock()
 	if err != nil {
 		fail(w, err)
 		return
@@ -305,16 +305,16 @@ func (e *Engine) serveConnect(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	e.mu.Lock()
+	e.state.mu.Lock()
 	p, svc, err := e.targetSteered(r.Context(), in.Namespace, in.Target)
 	if err == nil {
 		err = p.stillThere()
 	}
 	port := in.Port
 	if err == nil && svc != nil {
-		port, err = podPort(svc, e.reportPod(p), in.Port)
+		port, err = podPort(svc, e.state.reportPod(p), in.Port)
 	}
-	e.mu.Unlock()
+	e.state.mu.Unlock()
 	if err == nil && (port < 1 || port > 65535) {
 		err = &api.Error{Code: http.StatusBadRequest, Message: fmt.Sprintf("port %d is not between 1 and 65535", port)}
 	}

@@ -71,8 +71,8 @@ func (e *Engine) serveObjects(r *http.Request) (any, error) {
 
 // objects lists the objects of a kind with their status.
 func (e *Engine) objects(kind string) ([]api.Object, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.state.mu.Lock()
+	defer e.state.mu.Unlock()
 	var out []api.Object
 	add := func(o metav1.Object, apiVersion string) error {
 		raw, err := json.Marshal(o)
@@ -85,32 +85,32 @@ func (e *Engine) objects(kind string) ([]api.Object, error) {
 	}
 	switch kind {
 	case "Pod":
-		for _, p := range e.reportPods() {
+		for _, p := range e.state.reportPods() {
 			if err := add(p, "v1"); err != nil {
 				return nil, err
 			}
 		}
-		for _, o := range e.store.list("Pod") { // those that could not be made yet
-			if len(e.podsOf(o.Key)) == 0 {
+		for _, o := range e.state.store.list("Pod") { // those that could not be made yet
+			if len(e.state.podsOf(o.Key)) == 0 {
 				p := o.Value.(*corev1.Pod).DeepCopy()
-				p.Status = corev1.PodStatus{Phase: corev1.PodPending, Message: e.seen.complaints[o.Key]}
+				p.Status = corev1.PodStatus{Phase: corev1.PodPending, Message: e.state.complaints[o.Key]}
 				if err := add(p, "v1"); err != nil {
 					return nil, err
 				}
 			}
 		}
 	case "Node":
-		for _, n := range e.reportNodes() {
+		for _, n := range e.state.reportNodes() {
 			if err := add(n, "v1"); err != nil {
 				return nil, err
 			}
 		}
 	default:
-		for _, o := range e.store.list(kind) {
+		for _, o := range e.state.store.list(kind) {
 			live := o.live
 			var err error
 			if kind == "Deployment" {
-				if live, err = withStatus(live, e.deploymentStatus(o)); err != nil {
+				if live, err = withStatus(live, e.state.deploymentStatus(o)); err != nil {
 					return nil, err
 				}
 			}
@@ -227,9 +227,9 @@ func (e *Engine) controlObjects(ctx context.Context, kind string) ([]controlObje
 		e.log.Warn("the control plane's list of objects cannot be read", "err", err)
 		return nil, fmt.Errorf("its list of objects cannot be read: %w", err)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return ofThisVersion(objects, e.store.objects), nil
+	e.state.mu.Lock()
+	defer e.state.mu.Unlock()
+	return ofThisVersion(objects, e.state.store.objects), nil
 }
 
 // ofThisVersion leaves out what is said of objects as they were before. The control plane reads what was applied a moment later, and time

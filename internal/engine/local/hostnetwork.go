@@ -82,7 +82,7 @@ func hostPorts(spec *corev1.PodSpec) (out []hostPort) {
 	return out
 }
 
-// cannotHost says why a node cannot take a pod of an owner and its template's hash; empty if it can. The engine's lock must be held.
+// cannotHost says why a node cannot take a pod of an owner and its template's hash; empty if it can. The state's lock must be held.
 func (e *Engine) cannotHost(n *node, spec *corev1.PodSpec, owner model.Key, hash string) string {
 	switch {
 	case !spec.HostNetwork:
@@ -93,7 +93,7 @@ func (e *Engine) cannotHost(n *node, spec *corev1.PodSpec, owner model.Key, hash
 		return "a pod with hostNetwork could end its proxy, whose admin pages LATEEN_ADMIN_LOOPBACK opens to the node's network"
 	}
 	wanted := hostPorts(spec)
-	for _, other := range e.pods {
+	for _, other := range e.state.pods {
 		if other.node != n {
 			continue
 		}

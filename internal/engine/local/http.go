@@ -59,7 +59,7 @@ func (e *Engine) handler() http.Handler {
 
 func (e *Engine) serveVersion(w http.ResponseWriter, _ *http.Request) {
 	v := api.Version{Mesh: e.opts.Mesh, Version: e.opts.Version, PID: e.hostPID, Started: e.started}
-	for _, n := range e.nodes {
+	for _, n := range e.state.nodes {
 		v.Nodes = append(v.Nodes, n.name)
 	}
 	writeJSON(w, http.StatusOK, v)
@@ -140,7 +140,7 @@ func serveControl(w http.ResponseWriter, r *http.Request) {
 }
 
 func (e *Engine) nodeOf(r *http.Request) (*node, error) {
-	if n := e.node(r.PathValue("node")); n != nil {
+	if n := e.state.nodes.named(r.PathValue("node")); n != nil {
 		return n, nil
 	}
 	return nil, &api.Error{Code: http.StatusNotFound, Message: "there is no node " + strconv.Quote(r.PathValue("node")), Cure: "list them with `lateen get nodes`"}

@@ -64,7 +64,7 @@ func (e *Engine) runPod(ctx context.Context, p *pod) {
 	}
 	if err != nil && ctx.Err() == nil {
 		e.log.Error("pod failed", "namespace", p.namespace, "pod", p.name, "err", err)
-		e.update(func() { p.phase, p.reason = corev1.PodFailed, err.Error() })
+		e.state.update(func() { p.phase, p.reason = corev1.PodFailed, err.Error() })
 	}
 	// A pod whose work is done keeps its name and logs until it is deleted.
 	<-ctx.Done()
@@ -88,7 +88,7 @@ func (e *Engine) bearPod(ctx context.Context, p *pod) error {
 			return fmt.Errorf("make the pod's network: %w", err)
 		}
 	}
-	e.update(func() { p.network = true })
+	e.state.update(func() { p.network = true })
 	log, err := os.OpenFile(e.dir.engineLog(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (e *Engine) bearPod(ctx context.Context, p *pod) error {
 	if err != nil {
 		return err
 	}
-	e.update(func() { p.init = init })
+	e.state.update(func() { p.init = init })
 	return e.awaitCapture(ctx, p)
 }
 
@@ -168,8 +168,8 @@ func (p *pod) view(dir, bin string) podinit.Setup {
 func (e *Engine) awaitCapture(ctx context.Context, p *pod) error {
 	for {
 		hold := false
-		e.update(func() {
-			hold = e.enrolled(p) && !p.redirection.enabled
+		e.state.update(func() {
+			hold = e.state.enrolled(p) && !p.redirection.enabled
 			p.reason = ""
 			if hold {
 				p.reason = "waiting for the node's agent to capture the pod"
@@ -198,7 +198,7 @@ func (e *Engine) runContainers(ctx context.Context, p *pod) error {
 			}
 		}
 	}
-	e.update(func() { p.phase, p.started = corev1.PodRunning, time.Now() })
+	e.state.update(func() { p.phase, p.started = corev1.PodRunning, time.Now() })
 	var wg sync.WaitGroup
 	errs := make([]error, len(p.containers))
 	for i, c := range p.containers {
@@ -212,7 +212,7 @@ func (e *Engine) runContainers(ctx context.Context, p *pod) error {
 	}
 	err := errors.Join(errs...)
 	if err == nil {
-		e.update(func() { p.phase = corev1.PodSucceeded })
+		e.state.update(func() { p.phase = corev1.PodSucceeded })
 	}
 	return err
 }
@@ -235,10 +235,10 @@ func (e *Engine) runContainer(ctx context.Context, p *pod, c *container) error {
 		case closed(p.init.Done()):
 			return errors.New("the pod's first process was killed, and the pod with it")
 		case err == nil && (c.init || policy == corev1.RestartPolicyNever || policy == corev1.RestartPolicyOnFailure):
-			e.update(func() { c.done = true })
+			e.state.update(func() { c.done = true })
 			return nil
 		case err != nil && policy == corev1.RestartPolicyNever:
-			e.update(func() { c.done = true })
+			e.state.update(func() { c.done = true })
 			return fmt.Errorf("container %s: %w", c.spec.Name, err)
 		}
 		if time.Since(began) > backoffReset {
@@ -249,7 +249,7 @@ func (e *Engine) runContainer(ctx context.Context, p *pod, c *container) error {
 			why = err.Error()
 		}
 		e.log.Warn("container will start again", "namespace", p.namespace, "pod", p.name, "container", c.spec.Name, "why", why, "in", backoff)
-		e.update(func() {
+		e.state.update(func() {
 			c.waiting, c.message = crashLoop, fmt.Sprintf("%s; next start in %s", why, backoff)
 			c.restarts++
 		})
@@ -292,7 +292,7 @@ func (e *Engine) startContainer(ctx context.Context, p *pod, c *container) (*pod
 	if err != nil {
 		return nil, err
 	}
-	e.update(func() {
+	e.state.update(func() {
 		c.output = output
 		c.process, c.started, c.waiting, c.message = proc, time.Now(), "", ""
 		c.ready = !c.init && c.spec.ReadinessProbe == nil
@@ -316,7 +316,7 @@ func (e *Engine) watchContainer(ctx context.Context, p *pod, c *container, proc 
 	}
 	exit := proc.Exit()
 	c.output.Drain(drainOutput)
-	e.update(func() {
+	e.state.update(func() {
 		code := exit.Code
 		c.process, c.ready, c.finished, c.exitCode, c.lastExit = nil, false, time.Now(), &code, exit.String()
 	})
@@ -334,10 +334,10 @@ func (e *Engine) endPod(p *pod) {
 	var told <-chan struct{}
 	var outputs []*logfile.Pipe
 	var logs []*logfile.File
-	e.update(func() {
+	e.state.update(func() {
 		init = p.init
-		drain = p.phase == corev1.PodRunning && !e.stopping
-		told = e.told
+		drain = p.phase == corev1.PodRunning && !e.state.stopping
+		told = e.state.told
 		for _, c := range p.containers {
 			c.ready = false
 			logs = append(logs, c.log)
@@ -384,8 +384,8 @@ func (e *Engine) endPod(p *pod) {
 	if err := os.RemoveAll(e.dir.pod(p.namespace, p.name)); err != nil {
 		e.log.Error("remove the pod's directory", "namespace", p.namespace, "pod", p.name, "err", err)
 	}
-	e.update(func() {
-		e.pods = slices.DeleteFunc(e.pods, func(o *pod) bool { return o == p })
+	e.state.update(func() {
+		e.state.pods = slices.DeleteFunc(e.state.pods, func(o *pod) bool { return o == p })
 		if !p.onNodesNetwork() {
 			p.node.ips.release(p.ip)
 		}
@@ -409,14 +409,14 @@ func (e *Engine) drain(p *pod, told <-chan struct{}) {
 // told by then they wait for in vain.
 func (e *Engine) awaitParting(p *pod) {
 	wait := false
-	e.update(func() {
+	e.state.update(func() {
 		p.ended = true
 		// A pod without redirection may still have meshed connections; agents answer for every pod.
 		watched := false
 		for w := range e.watchers {
 			watched = watched || w.node == p.node.name
 		}
-		wait = watched && p.network && !p.onNodesNetwork() && !e.stopping
+		wait = watched && p.network && !p.onNodesNetwork() && !e.state.stopping
 	})
 	if !wait {
 		return
@@ -433,12 +433,12 @@ func (e *Engine) awaitParting(p *pod) {
 // grace is how long a pod may take to end. When the whole mesh ends nobody waits for the slowest.
 func (e *Engine) grace(p *pod) time.Duration {
 	g := time.Duration(podspec.GraceSeconds(&p.spec)) * time.Second
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.state.mu.Lock()
+	defer e.state.mu.Unlock()
 	if p.graceLimit != nil {
 		g = *p.graceLimit
 	}
-	if e.stopping {
+	if e.state.stopping {
 		return min(g, downGrace)
 	}
 	return g
@@ -448,13 +448,13 @@ func (e *Engine) grace(p *pod) time.Duration {
 const downGrace = 3 * time.Second
 
 func (e *Engine) commandOf(p *pod, c *container) (podinit.Command, error) {
-	e.mu.Lock()
+	e.state.mu.Lock()
 	facts := podspec.Facts{
 		Name: p.name, Namespace: p.namespace, UID: p.uid, Labels: p.labels, Annotations: p.annotations,
 		PodIP: p.ip.String(), PodIPs: texts(p.ips), HostIP: p.node.IP().String(), HostIPs: texts(p.node.IPs()), NodeName: p.node.name, ServiceAccount: p.serviceAccount(),
 		Base: []string{"PATH=" + podBinDir + ":" + e.path, "HOME=/tmp", "HOSTNAME=" + p.hostname()},
 	}
-	e.mu.Unlock()
+	e.state.mu.Unlock()
 	if p.dir != "" {
 		facts.Base = append(facts.Base, "LATEEN_MANIFEST_DIR="+podManifestDir)
 	}

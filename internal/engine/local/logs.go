@@ -21,14 +21,14 @@ const followPoll = 50 * time.Millisecond
 
 func (e *Engine) serveLogs(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	e.mu.Lock()
+	e.state.mu.Lock()
 	p, _, err := e.targetSteered(r.Context(), q.Get("namespace"), q.Get("target"))
 	var c *container
 	if err == nil {
 		c, err = p.containerOf(q.Get("container"))
 	}
 	again := err == nil && c.waiting == crashLoop
-	e.mu.Unlock()
+	e.state.mu.Unlock()
 	if err != nil {
 		fail(w, err)
 		return

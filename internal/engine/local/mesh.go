@@ -66,7 +66,7 @@ func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
 	events.done("control", "control plane ready")
 
 	events.started("agents", "starting the node agents")
-	for _, n := range e.nodes {
+	for _, n := range e.state.nodes {
 		n.agent = newDaemon(e.log, e.reaper, "agent of "+n.name, filepath.Join(e.dir.bin(), agentBinary), []string{
 			"--node", n.name,
 			"--engine-socket", e.dir.socket(),
@@ -77,15 +77,15 @@ func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
 		}, daemonEnv(), n.NetNS, filepath.Join(e.dir.node(n.name), "agent.log"))
 		go n.agent.run()
 	}
-	for _, n := range e.nodes {
+	for _, n := range e.state.nodes {
 		if err := n.agent.await(ctx, func(ctx context.Context) error { return agentIsReady(ctx, e.dir.agentSocket(n.name)) }); err != nil {
 			return n.agent.notReady("agents", "the agent of "+n.name, err)
 		}
 	}
-	events.done("agents", fmt.Sprintf("%d agents ready", len(e.nodes)))
+	events.done("agents", fmt.Sprintf("%d agents ready", len(e.state.nodes)))
 
 	events.started("proxies", "starting the node proxies")
-	for _, n := range e.nodes {
+	for _, n := range e.state.nodes {
 		path, args := filepath.Join(e.dir.bin(), proxyBinary), []string{"node"}
 		other := e.opts.NodeProxy[n.name]
 		stock := other != "" && filepath.Base(other) != proxyBinary // another build of Lateen's keeps its name
@@ -99,13 +99,13 @@ func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
 		n.proxy.program.stock = stock
 		go n.proxy.run()
 	}
-	for _, n := range e.nodes {
+	for _, n := range e.state.nodes {
 		if err := n.proxy.await(ctx, n.proxyIsReady); err != nil {
 			return n.proxy.notReady("proxies", "the proxy of "+n.name, err)
 		}
 	}
-	events.done("proxies", fmt.Sprintf("%d node proxies ready", len(e.nodes)))
-	for _, n := range e.nodes {
+	events.done("proxies", fmt.Sprintf("%d node proxies ready", len(e.state.nodes)))
+	for _, n := range e.state.nodes {
 		go e.followReadiness(ctx, n)
 	}
 	events.done("ready", "mesh "+e.opts.Mesh+" is ready")
@@ -181,12 +181,12 @@ func (e *Engine) followReadiness(ctx context.Context, n *node) {
 		proxy := n.proxyIsReady(attempt) == nil
 		agent := agentIsReady(attempt, e.dir.agentSocket(n.name)) == nil
 		cancel()
-		e.mu.Lock()
+		e.state.mu.Lock()
 		changed := proxy != n.proxyReady || agent != n.agentReady
 		n.proxyReady, n.agentReady = proxy, agent
-		e.mu.Unlock()
+		e.state.mu.Unlock()
 		if changed {
-			e.kick()
+			e.state.kick()
 		}
 		wait := readyPoll
 		if !proxy || !agent {

@@ -29,8 +29,8 @@ const defaultNamespace = "default"
 
 // apply takes the objects of all documents, one by one: what is wrong with one costs none of the others. made are the objects of the results.
 func (e *Engine) apply(r api.ApplyRequest) (res api.ApplyResult, made []*stored) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.state.mu.Lock()
+	defer e.state.mu.Unlock()
 	planned := map[string]bool{} // namespaces that a dry run would make
 	for _, d := range r.Documents {
 		objects, problems := decodeIn(d, r.Namespace)
@@ -53,7 +53,7 @@ func (e *Engine) apply(r api.ApplyRequest) (res api.ApplyResult, made []*stored)
 			made = append(made, now)
 		}
 	}
-	e.kick()
+	e.state.kick()
 	return res, made
 }
 
@@ -101,7 +101,7 @@ func (e *Engine) applyOne(o files.Object, dir string, r api.ApplyRequest, planne
 	if o.Kind == "Node" {
 		return api.ObjectResult{}, nil, errors.New("nodes are made by `lateen up --nodes`, not by manifests; label one with `lateen label node`")
 	}
-	if o.Key.Namespace != "" && !e.store.namespaceExists(o.Key.Namespace) && !planned[o.Key.Namespace] {
+	if o.Key.Namespace != "" && !e.state.store.namespaceExists(o.Key.Namespace) && !planned[o.Key.Namespace] {
 		return api.ObjectResult{}, nil, fmt.Errorf("namespace %q not found; apply a Namespace of that name first", o.Key.Namespace)
 	}
 	if o.Kind == "Pod" {
@@ -109,8 +109,8 @@ func (e *Engine) applyOne(o files.Object, dir string, r api.ApplyRequest, planne
 			return api.ObjectResult{}, nil, err
 		}
 	}
-	old := e.store.objects[o.Key]
-	action, next, err := e.store.merge(o, dir, r.DryRun)
+	old := e.state.store.objects[o.Key]
+	action, next, err := e.state.store.merge(o, dir, r.DryRun)
 	if err != nil {
 		return api.ObjectResult{}, nil, err
 	}
@@ -147,12 +147,12 @@ func versionsOf(old, next *stored) (before, after json.RawMessage, err error) {
 
 // admitPod refuses a pod whose name another pod has, such as one of a Deployment.
 func (e *Engine) admitPod(o files.Object) error {
-	for _, p := range e.pods {
+	for _, p := range e.state.pods {
 		if p.namespace == o.Key.Namespace && p.name == o.Key.Name && (p.owner != o.Key || p.stopping) {
 			return errors.New("a pod of this name is still there; delete it, or wait until it is gone")
 		}
 	}
-	if p := e.nodeProxyPod(o.Key.Namespace, o.Key.Name); p != nil {
+	if p := e.state.nodes.ofProxyPod(o.Key.Namespace, o.Key.Name); p != nil {
 		return errors.New("this name belongs to a node's proxy; choose another")
 	}
 	return nil
@@ -161,7 +161,7 @@ func (e *Engine) admitPod(o files.Object) error {
 // addDefaultAccount gives a namespace the account that pods have which name none.
 func (e *Engine) addDefaultAccount(namespace string) error {
 	key := model.Key{Kind: "ServiceAccount", Namespace: namespace, Name: "default"}
-	if e.store.objects[key] != nil {
+	if e.state.store.objects[key] != nil {
 		return nil
 	}
 	text := fmt.Sprintf("apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: default\n  namespace: %s\n", namespace)
@@ -170,7 +170,7 @@ func (e *Engine) addDefaultAccount(namespace string) error {
 		return err
 	}
 	o.File = ""
-	_, err = e.store.apply(o, "", false)
+	_, err = e.state.store.apply(o, "", false)
 	return err
 }
 
@@ -180,7 +180,7 @@ func (e *Engine) addNamespace(name string) error {
 		return err
 	}
 	o.File = ""
-	if _, err := e.store.apply(o, "", false); err != nil {
+	if _, err := e.state.store.apply(o, "", false); err != nil {
 		return err
 	}
 	return e.addDefaultAccount(name)
@@ -216,7 +216,7 @@ func (e *Engine) warnings(o files.Object) []string {
 		for _, f := range podspec.Ineffective(spec) {
 			w = append(w, "no effect here: "+f)
 		}
-		if sa := podspec.ServiceAccountOf(spec); e.store.find(api.Key{Kind: "ServiceAccount", Namespace: o.Key.Namespace, Name: sa}) == nil {
+		if sa := podspec.ServiceAccountOf(spec); e.state.store.find(api.Key{Kind: "ServiceAccount", Namespace: o.Key.Namespace, Name: sa}) == nil {
 			w = append(w, fmt.Sprintf("its pods wait until there is a ServiceAccount %q", sa))
 		}
 	}
@@ -232,8 +232,8 @@ func appendText(texts []string, text string) []string {
 
 // delete removes objects by name and by document.
 func (e *Engine) delete(r api.DeleteRequest) (api.ApplyResult, []*pod) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.state.mu.Lock()
+	defer e.state.mu.Unlock()
 	var res api.ApplyResult
 	keys := slices.Clone(r.Keys)
 	for _, d := range r.Documents {
@@ -264,7 +264,7 @@ func (e *Engine) delete(r api.DeleteRequest) (api.ApplyResult, []*pod) {
 			gone = append(gone, pods...)
 		}
 	}
-	e.kick()
+	e.state.kick()
 	return res, gone
 }
 
@@ -275,20 +275,20 @@ func (e *Engine) deleteOne(k api.Key, r api.DeleteRequest) ([]*pod, error) {
 		return nil, errors.New("nodes live as long as the mesh; end it with `lateen down`")
 	case k.Kind == "Namespace" && slices.Contains(systemNamespaces, k.Name):
 		return nil, errors.New("this namespace is part of every mesh and cannot be deleted")
-	case k.Kind == "Pod" && e.nodeProxyPod(k.Namespace, k.Name) != nil:
-		return nil, fmt.Errorf("this pod is the proxy of node %s and lives as long as its node; it was not deleted", e.nodeProxyPod(k.Namespace, k.Name).name)
+	case k.Kind == "Pod" && e.state.nodes.ofProxyPod(k.Namespace, k.Name) != nil:
+		return nil, fmt.Errorf("this pod is the proxy of node %s and lives as long as its node; it was not deleted", e.state.nodes.ofProxyPod(k.Namespace, k.Name).name)
 	case k.Kind == "Pod":
-		for _, p := range e.pods {
+		for _, p := range e.state.pods {
 			if p.namespace == k.Namespace && p.name == k.Name {
 				if !r.DryRun {
-					delete(e.store.objects, model.Key{Kind: "Pod", Namespace: k.Namespace, Name: k.Name})
+					delete(e.state.store.objects, model.Key{Kind: "Pod", Namespace: k.Namespace, Name: k.Name})
 					p.stopWithin(r.GraceSeconds)
 				}
 				return []*pod{p}, nil
 			}
 		}
 	}
-	o, err := e.store.only(k)
+	o, err := e.state.store.only(k)
 	if err != nil {
 		return nil, err
 	}
@@ -300,17 +300,17 @@ func (e *Engine) deleteOne(k api.Key, r api.DeleteRequest) ([]*pod, error) {
 	}
 	doomed := []model.Key{o.Key}
 	if k.Kind == "Namespace" {
-		doomed = append(e.store.inNamespace(k.Name), o.Key)
+		doomed = append(e.state.store.inNamespace(k.Name), o.Key)
 	}
 	var gone []*pod
 	for _, key := range doomed {
-		for _, p := range e.pods {
+		for _, p := range e.state.pods {
 			if p.owner == key {
 				p.stopWithin(r.GraceSeconds)
 				gone = append(gone, p)
 			}
 		}
-		if err := e.store.remove(key); err != nil {
+		if err := e.state.store.remove(key); err != nil {
 			return gone, err
 		}
 		e.changed(key)
@@ -320,10 +320,10 @@ func (e *Engine) deleteOne(k api.Key, r api.DeleteRequest) ([]*pod, error) {
 
 // changed lets the pods concerned know that what they depend on may be different now.
 func (e *Engine) changed(k model.Key) {
-	for _, p := range e.pods {
+	for _, p := range e.state.pods {
 		switch {
 		case k.Kind == "Pod" && p.owner == k:
-			if o := e.store.objects[k]; o != nil {
+			if o := e.state.store.objects[k]; o != nil {
 				src := o.Value.(*corev1.Pod)
 				p.labels, p.annotations = src.Labels, ownAnnotations(src.Annotations)
 			}

@@ -15,8 +15,8 @@ import (
 
 // patch changes one object.
 func (e *Engine) patch(r api.PatchRequest) (api.ObjectResult, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.state.mu.Lock()
+	defer e.state.mu.Unlock()
 	r.Key = inKind(r.Key)
 	patch, err := merge.Parse(r.Patch)
 	if err != nil {
@@ -26,10 +26,10 @@ func (e *Engine) patch(r api.PatchRequest) (api.ObjectResult, error) {
 	switch {
 	case r.Key.Kind == "Node":
 		action, err = e.patchNode(r.Key, patch, r.DryRun)
-	case r.Key.Kind == "Pod" && e.store.find(r.Key) == nil:
+	case r.Key.Kind == "Pod" && e.state.store.find(r.Key) == nil:
 		action, err = e.patchOwnedPod(r.Key, patch, r.DryRun)
 	default:
-		o, ambiguous := e.store.only(r.Key)
+		o, ambiguous := e.state.store.only(r.Key)
 		if ambiguous != nil {
 			return api.ObjectResult{}, ambiguous
 		}
@@ -39,7 +39,7 @@ func (e *Engine) patch(r api.PatchRequest) (api.ObjectResult, error) {
 		if err := precondition(r, o); err != nil {
 			return api.ObjectResult{}, err
 		}
-		if action, err = e.store.patch(o, patch, r.DryRun); err == nil && !r.DryRun {
+		if action, err = e.state.store.patch(o, patch, r.DryRun); err == nil && !r.DryRun {
 			e.changed(o.Key)
 		}
 	}
@@ -55,7 +55,7 @@ func (e *Engine) patch(r api.PatchRequest) (api.ObjectResult, error) {
 		return api.ObjectResult{}, err
 	}
 	if !r.DryRun {
-		e.kick()
+		e.state.kick()
 	}
 	res := api.ObjectResult{Key: r.Key, Action: action}
 	if changed, ok := merge.Get(patch, "metadata", "labels"); ok {
@@ -76,9 +76,9 @@ func precondition(r api.PatchRequest, o *stored) error {
 	return &api.Error{Code: http.StatusConflict, Message: r.Key.String() + " was changed by another command since it was read", Cure: "read it again and repeat the change"}
 }
 
-// patchNode changes a node's labels, the only thing about it that users may change. The engine's lock must be held.
+// patchNode changes a node's labels, the only thing about it that users may change. The state's lock must be held.
 func (e *Engine) patchNode(k api.Key, patch merge.Object, dryRun bool) (api.Action, error) {
-	n := e.node(k.Name)
+	n := e.state.nodes.named(k.Name)
 	if n == nil {
 		return "", notFound(k)
 	}
@@ -93,9 +93,9 @@ func (e *Engine) patchNode(k api.Key, patch merge.Object, dryRun bool) (api.Acti
 	return action, nil
 }
 
-// patchOwnedPod changes the labels and annotations of a pod that is a Deployment's. The engine's lock must be held.
+// patchOwnedPod changes the labels and annotations of a pod that is a Deployment's. The state's lock must be held.
 func (e *Engine) patchOwnedPod(k api.Key, patch merge.Object, dryRun bool) (api.Action, error) {
-	for _, p := range e.pods {
+	for _, p := range e.state.pods {
 		if p.namespace == k.Namespace && p.name == k.Name {
 			old := metadata{"labels": p.labels, "annotations": p.annotations}
 			next, err := patchMetadata(patch, old)

@@ -17,7 +17,7 @@ import (
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
-// pod is one pod. Its fields are guarded by the engine's lock unless they never change after it is made.
+// pod is one pod. Its fields are guarded by the state's lock unless they never change after it is made.
 type pod struct {
 	// Never changed.
 	uid       string
@@ -60,7 +60,7 @@ type redirection struct {
 	err     string
 }
 
-// container is one container of a pod. Its fields are guarded by the engine's lock unless they never change.
+// container is one container of a pod. Its fields are guarded by the state's lock unless they never change.
 type container struct {
 	spec *corev1.Container // never changed
 	init bool              // never changed
@@ -81,7 +81,7 @@ type container struct {
 
 func (c *container) running() bool { return c.process != nil }
 
-// stop asks the pod to end; it returns at once. The engine's lock must be held.
+// stop asks the pod to end; it returns at once. The state's lock must be held.
 func (p *pod) stop() {
 	if p.stopping {
 		return
@@ -91,7 +91,7 @@ func (p *pod) stop() {
 }
 
 // stopWithin is stop with a grace period in seconds in place of the pod's own; nil leaves that. A pod that is stopping already can
-// be given less time only until its processes were asked to end. The engine's lock must be held.
+// be given less time only until its processes were asked to end. The state's lock must be held.
 func (p *pod) stopWithin(seconds *int64) {
 	if seconds != nil {
 		limit := time.Duration(*seconds) * time.Second
@@ -108,7 +108,7 @@ func (p *pod) wake() {
 	}
 }
 
-// ready says whether every container is. The engine's lock must be held.
+// ready says whether every container is. The state's lock must be held.
 func (p *pod) ready() bool {
 	if p.phase != corev1.PodRunning || p.stopping {
 		return false

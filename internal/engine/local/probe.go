@@ -65,15 +65,15 @@ func (e *Engine) noteProbe(c *container, ready bool, err error) {
 	if err != nil {
 		message = "readiness probe: " + err.Error()
 	}
-	e.mu.Lock()
+	e.state.mu.Lock()
 	ready = ready && c.running() // the process may have ended while it was being probed
 	news := c.ready != ready || c.message != message
 	if c.running() {
 		c.ready, c.message = ready, message
 	}
-	e.mu.Unlock()
+	e.state.mu.Unlock()
 	if news {
-		e.kick()
+		e.state.kick()
 	}
 }
 

@@ -58,25 +58,13 @@ func (e *Engine) place(n *node, now, next program) (program, error) {
 			return next, fmt.Errorf("make a network beside that of %s: %w", n.name, err)
 		}
 	}
-	if next.stock && next.netns == n.NetNS && e.hostsPods(n) {
+	if next.stock && next.netns == n.NetNS && e.state.hostsPods(n) {
 		return next, errors.New("the turn of a stock is in the node's own network, where a pod with hostNetwork could end it: take such pods off the node, or replace it by Lateen's own first")
 	}
 	if n.proxy.occupied(next.netns) {
 		return next, errors.New("an earlier process still drains where the new one would go: wait until it has ended, or give it less time with --drain")
 	}
 	return next, nil
-}
-
-// hostsPods says whether pods share the node's network.
-func (e *Engine) hostsPods(n *node) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, p := range e.pods {
-		if p.node == n && p.spec.HostNetwork {
-			return true
-		}
-	}
-	return false
 }
 
 // occupied says whether a process beside the daemon's is in a network.

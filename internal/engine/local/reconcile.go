@@ -38,8 +38,6 @@ type published struct {
 	files map[string][]byte
 	plan  servicenat.Plan
 	nat   map[string]bool // nodes that have the plan
-	// complaints are why a Deployment's pods cannot be made, by its key; guarded by the engine's lock.
-	complaints map[model.Key]string
 	// waiting are those who wait for the world to be told of what was when they began to.
 	waiting []chan struct{}
 }
@@ -50,11 +48,11 @@ func (e *Engine) reconcileLoop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-e.wakeup:
+		case <-e.state.wakeup:
 		}
 		if err := e.reconcile(ctx); err != nil && ctx.Err() == nil {
 			e.log.Error("reconcile; trying again", "err", err, "in", reconcileRetry)
-			time.AfterFunc(reconcileRetry, e.kick)
+			time.AfterFunc(reconcileRetry, e.state.kick)
 		}
 	}
 }
@@ -62,24 +60,24 @@ func (e *Engine) reconcileLoop(ctx context.Context) {
 // reconcile makes and ends pods as the objects ask, then tells control plane, agents, kernel and resolver what there is.
 // Only one runs at a time.
 func (e *Engine) reconcile(ctx context.Context) error {
-	e.mu.Lock()
+	e.state.mu.Lock()
 	if e.seen.files == nil {
-		e.seen = published{files: map[string][]byte{}, nat: map[string]bool{}, complaints: map[model.Key]string{}}
+		e.seen = published{files: map[string][]byte{}, nat: map[string]bool{}}
 	}
-	if !e.stopping {
+	if !e.state.stopping {
 		e.steer(ctx)
 	}
-	close(e.steered)
-	e.steered = make(chan struct{})
-	e.seen.waiting = append(e.seen.waiting, e.told)
-	e.told = make(chan struct{})
-	pods, nodes := e.reportPods(), e.reportNodes()
+	close(e.state.steered)
+	e.state.steered = make(chan struct{})
+	e.seen.waiting = append(e.seen.waiting, e.state.told)
+	e.state.told = make(chan struct{})
+	pods, nodes := e.state.reportPods(), e.state.reportNodes()
 	var svcs []*corev1.Service
-	for _, o := range e.store.list("Service") {
+	for _, o := range e.state.store.list("Service") {
 		svcs = append(svcs, o.Value.(*corev1.Service))
 	}
 	e.tellAgents()
-	e.mu.Unlock()
+	e.state.mu.Unlock()
 
 	err := e.writeReports(nodes, pods)
 	resolved := services.Resolve(svcs, pods)
@@ -101,7 +99,7 @@ func (e *Engine) translate(plan servicenat.Plan) error {
 		clear(e.seen.nat)
 	}
 	var errs []error
-	for _, n := range e.nodes {
+	for _, n := range e.state.nodes {
 		if e.seen.nat[n.name] {
 			continue
 		}
@@ -121,19 +119,19 @@ func (e *Engine) translate(plan servicenat.Plan) error {
 
 // steer starts and ends pods.
 func (e *Engine) steer(ctx context.Context) {
-	for _, p := range e.pods {
-		if e.store.objects[p.owner] == nil {
+	for _, p := range e.state.pods {
+		if e.state.store.objects[p.owner] == nil {
 			p.stop()
 		}
 	}
-	for _, o := range e.store.list("Pod") {
-		if len(e.podsOf(o.Key)) > 0 {
+	for _, o := range e.state.store.list("Pod") {
+		if len(e.state.podsOf(o.Key)) > 0 {
 			continue
 		}
 		v := o.Value.(*corev1.Pod)
 		e.complain(o.Key, e.makePod(ctx, o, v.Name, v.Labels, v.Annotations, &v.Spec, ""))
 	}
-	for _, o := range e.store.list("Deployment") {
+	for _, o := range e.state.store.list("Deployment") {
 		e.steerDeployment(ctx, o)
 	}
 }
@@ -143,11 +141,11 @@ func (e *Engine) steerDeployment(ctx context.Context, o *stored) {
 	hash := templateHash(&d.Spec.Template, o.dir)
 	var views []rollout.Pod
 	byName := map[string]*pod{}
-	for _, p := range e.podsOf(o.Key) {
+	for _, p := range e.state.podsOf(o.Key) {
 		if p.phase == corev1.PodFailed && !p.stopping {
 			// A pod that could not be made is tried anew, but not in a tight loop.
 			if wait := time.Until(p.created.Add(failedStay)); wait > 0 {
-				time.AfterFunc(wait, e.kick)
+				time.AfterFunc(wait, e.state.kick)
 			} else {
 				p.stop()
 			}
@@ -175,39 +173,29 @@ func (e *Engine) steerDeployment(ctx context.Context, o *stored) {
 // complain keeps why the pods of an object cannot be made, for its status; a nil error ends the complaint.
 func (e *Engine) complain(k model.Key, err error) {
 	if err == nil {
-		delete(e.seen.complaints, k)
+		delete(e.state.complaints, k)
 		return
 	}
-	if e.seen.complaints[k] != err.Error() {
+	if e.state.complaints[k] != err.Error() {
 		e.log.Warn("cannot make pods", "for", k.String(), "err", err)
 	}
-	e.seen.complaints[k] = err.Error()
+	e.state.complaints[k] = err.Error()
 }
 
-func (e *Engine) podsOf(k model.Key) []*pod {
-	var pods []*pod
-	for _, p := range e.pods {
-		if p.owner == k {
-			pods = append(pods, p)
-		}
-	}
-	return pods
-}
-
-// makePod starts a pod's life. The engine's lock must be held.
+// makePod starts a pod's life. The state's lock must be held.
 func (e *Engine) makePod(ctx context.Context, owner *stored, name string, labels, annotations map[string]string, spec *corev1.PodSpec, hash string) error {
 	ns := owner.Key.Namespace
 	account := podspec.ServiceAccountOf(spec)
-	if e.store.find(api.Key{Kind: "ServiceAccount", Namespace: ns, Name: account}) == nil {
+	if e.state.store.find(api.Key{Kind: "ServiceAccount", Namespace: ns, Name: account}) == nil {
 		return fmt.Errorf("ServiceAccount %q not found in namespace %s; apply one", account, ns)
 	}
 	var candidates []schedule.Node
-	for _, n := range e.nodes {
+	for _, n := range e.state.nodes {
 		c := schedule.Node{Name: n.name, Labels: n.labels, Free: n.ips.free(), Cannot: e.cannotHost(n, spec, owner.Key, hash)}
 		if spec.HostNetwork {
 			c.Free = 1 // it takes no address
 		}
-		for _, p := range e.pods {
+		for _, p := range e.state.pods {
 			if p.node == n && !p.stopping {
 				c.Pods++
 				if p.owner == owner.Key {
@@ -221,7 +209,7 @@ func (e *Engine) makePod(ctx context.Context, owner *stored, name string, labels
 	if err != nil {
 		return err
 	}
-	n := e.node(on)
+	n := e.state.nodes.named(on)
 	ips := n.IPs()
 	if !spec.HostNetwork {
 		ip, err := n.ips.take()
@@ -253,17 +241,9 @@ func (e *Engine) makePod(ctx context.Context, owner *stored, name string, labels
 	}
 	add(p.spec.InitContainers, true)
 	add(p.spec.Containers, false)
-	e.pods = append(e.pods, p)
+	e.state.pods = append(e.state.pods, p)
 	go e.runPod(life, p)
 	return nil
-}
-
-func (e *Engine) node(name string) *node {
-	i := slices.IndexFunc(e.nodes, func(n *node) bool { return n.name == name })
-	if i < 0 {
-		return nil
-	}
-	return e.nodes[i]
 }
 
 // Letters that make no words and cannot be mistaken for each other, as in Kubernetes' generated names.
@@ -303,7 +283,7 @@ type watcher struct {
 	c    chan []byte // the newest snapshot that it has not read yet
 }
 
-// tellAgents hands every agent the present pods of its node if they changed. The engine's lock must be held.
+// tellAgents hands every agent the present pods of its node if they changed. The state's lock must be held.
 func (e *Engine) tellAgents() {
 	snapshots := map[string][]byte{}
 	for w := range e.watchers {
@@ -348,7 +328,7 @@ func (e *Engine) agentSnapshot(nodeName string) []byte {
 		Pods       []agentPod                `json:"pods"`
 		Namespaces map[string]agentNamespace `json:"namespaces"`
 	}{[]agentPod{}, map[string]agentNamespace{}}
-	for _, p := range e.pods {
+	for _, p := range e.state.pods {
 		if p.node.name != nodeName || !p.network {
 			continue
 		}
@@ -362,7 +342,7 @@ func (e *Engine) agentSnapshot(nodeName string) []byte {
 		})
 	}
 	slices.SortFunc(s.Pods, func(a, b agentPod) int { return bytes.Compare([]byte(a.UID), []byte(b.UID)) })
-	for _, o := range e.store.list("Namespace") {
+	for _, o := range e.state.store.list("Namespace") {
 		s.Namespaces[o.Key.Name] = agentNamespace{o.labels()}
 	}
 	b, err := json.Marshal(s)

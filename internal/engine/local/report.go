@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -58,10 +57,10 @@ func (e *Engine) writeReports(nodes []*corev1.Node, pods []*corev1.Pod) error {
 	return errors.Join(errs...)
 }
 
-// reportNodes makes the Node objects. The engine's lock must be held.
-func (e *Engine) reportNodes() []*corev1.Node {
+// reportNodes makes the Node objects. The state's lock must be held.
+func (s *state) reportNodes() []*corev1.Node {
 	var out []*corev1.Node
-	for _, n := range e.nodes {
+	for _, n := range s.nodes {
 		out = append(out, &corev1.Node{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
 			ObjectMeta: metav1.ObjectMeta{Name: n.name, UID: types.UID(n.uid), Labels: maps.Clone(n.labels),
@@ -107,19 +106,19 @@ func texts[T fmt.Stringer](list []T) (out []string) {
 	return out
 }
 
-// reportPods makes the Pod objects, those of the node proxies included. The engine's lock must be held.
-func (e *Engine) reportPods() []*corev1.Pod {
+// reportPods makes the Pod objects, those of the node proxies included. The state's lock must be held.
+func (s *state) reportPods() []*corev1.Pod {
 	var out []*corev1.Pod
-	for _, p := range e.pods {
-		out = append(out, e.reportPod(p))
+	for _, p := range s.pods {
+		out = append(out, s.reportPod(p))
 	}
-	for _, n := range e.nodes {
+	for _, n := range s.nodes {
 		out = append(out, n.reportProxy())
 	}
 	return out
 }
 
-func (e *Engine) reportPod(p *pod) *corev1.Pod {
+func (s *state) reportPod(p *pod) *corev1.Pod {
 	o := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Name: p.name, Namespace: p.namespace, UID: types.UID(p.uid),
@@ -133,7 +132,7 @@ func (e *Engine) reportPod(p *pod) *corev1.Pod {
 	if p.owner.Kind == "Deployment" {
 		yes := true
 		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: p.owner.Name,
-			UID: types.UID(e.ownerUID(p)), Controller: &yes}}
+			UID: types.UID(s.ownerUID(p)), Controller: &yes}}
 	}
 	if p.redirection.enabled {
 		if o.Annotations == nil {
@@ -165,13 +164,6 @@ func (e *Engine) reportPod(p *pod) *corev1.Pod {
 			Reason: "Invalid", Message: p.redirection.err})
 	}
 	return o
-}
-
-func (e *Engine) ownerUID(p *pod) string {
-	if o := e.store.objects[p.owner]; o != nil {
-		return o.uid
-	}
-	return "gone"
 }
 
 // conditions are the pod's, without times: what has not changed must look the same.
@@ -246,7 +238,7 @@ func (c *container) report() corev1.ContainerStatus {
 	return s
 }
 
-// reportProxy is the node's proxy as the pod that it would be in a cluster. The engine's lock must be held.
+// reportProxy is the node's proxy as the pod that it would be in a cluster. The state's lock must be held.
 func (n *node) reportProxy() *corev1.Pod {
 	ready := corev1.ConditionFalse
 	if n.proxyReady {
@@ -268,47 +260,39 @@ func (n *node) reportProxy() *corev1.Pod {
 	}
 }
 
-func (e *Engine) nodeProxyPod(namespace, name string) *node {
-	i := slices.IndexFunc(e.nodes, func(n *node) bool { return namespace == meshNamespace && name == n.proxyPodName() })
-	if i < 0 {
-		return nil
-	}
-	return e.nodes[i]
-}
-
-// deploymentStatus counts a Deployment's pods. The engine's lock must be held.
-func (e *Engine) deploymentStatus(o *stored) appsv1.DeploymentStatus {
+// deploymentStatus counts a Deployment's pods. The state's lock must be held.
+func (s *state) deploymentStatus(o *stored) appsv1.DeploymentStatus {
 	d := o.Value.(*appsv1.Deployment)
 	hash := templateHash(&d.Spec.Template, o.dir)
-	s := appsv1.DeploymentStatus{ObservedGeneration: o.version} // pods are counted by the template of this very moment
-	for _, p := range e.podsOf(o.Key) {
+	out := appsv1.DeploymentStatus{ObservedGeneration: o.version} // pods are counted by the template of this very moment
+	for _, p := range s.podsOf(o.Key) {
 		if p.stopping {
 			continue
 		}
-		s.Replicas++
+		out.Replicas++
 		if p.hash == hash {
-			s.UpdatedReplicas++
+			out.UpdatedReplicas++
 		}
 		if p.ready() {
-			s.ReadyReplicas++
-			s.AvailableReplicas++
+			out.ReadyReplicas++
+			out.AvailableReplicas++
 		}
 	}
-	s.UnavailableReplicas = max(s.Replicas-s.ReadyReplicas, 0)
+	out.UnavailableReplicas = max(out.Replicas-out.ReadyReplicas, 0)
 	wanted := int32(1)
 	if d.Spec.Replicas != nil {
 		wanted = *d.Spec.Replicas
 	}
 	available := appsv1.DeploymentCondition{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionFalse, Reason: "MinimumReplicasUnavailable"}
-	if s.ReadyReplicas >= wanted {
+	if out.ReadyReplicas >= wanted {
 		available.Status, available.Reason = corev1.ConditionTrue, "MinimumReplicasAvailable"
 	}
-	s.Conditions = append(s.Conditions, available)
-	if why := e.seen.complaints[o.Key]; why != "" {
-		s.Conditions = append(s.Conditions, appsv1.DeploymentCondition{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue,
+	out.Conditions = append(out.Conditions, available)
+	if why := s.complaints[o.Key]; why != "" {
+		out.Conditions = append(out.Conditions, appsv1.DeploymentCondition{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue,
 			Reason: "FailedCreate", Message: why})
 	}
-	return s
+	return out
 }
 
 // withStatus adds a status to an object's JSON.

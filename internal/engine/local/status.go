@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -28,12 +27,12 @@ func (e *Engine) status(ctx context.Context) api.Status {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	host := e.hostPIDs()
-	s := api.Status{Mesh: e.opts.Mesh, Started: e.started, Latency: e.opts.Latency, Nodes: make([]api.NodeState, len(e.nodes))}
+	s := api.Status{Mesh: e.opts.Mesh, Started: e.started, Latency: e.opts.Latency, Nodes: make([]api.NodeState, len(e.state.nodes))}
 	said := map[string]agentSaid{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	wg.Go(func() { s.Control, s.Problems = e.controlState(ctx, host) })
-	for i, n := range e.nodes {
+	for i, n := range e.state.nodes {
 		s.Nodes[i] = api.NodeState{Name: n.name, Index: n.Index, IP: n.IP().String(), PodCIDR: n.PodCIDR().String()}
 		wg.Go(func() {
 			agent, pods := e.agentState(ctx, n, host)
@@ -51,22 +50,8 @@ func (e *Engine) status(ctx context.Context) api.Status {
 		s.Nodes[i].Proxy.AckedGeneration = ackedBy(s.Control.Clients, s.Nodes[i].Name)
 	}
 	s.Pods = e.podStates(said, host)
-	s.Problems = append(s.Problems, e.unmade()...)
+	s.Problems = append(s.Problems, e.state.unmade()...)
 	return s
-}
-
-// unmade are the objects whose pods cannot be made, and why.
-func (e *Engine) unmade() []api.Problem {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var out []api.Problem
-	for k, why := range e.seen.complaints {
-		if e.store.objects[k] != nil {
-			out = append(out, api.Problem{Object: k.String(), Message: "its pods cannot be made: " + why})
-		}
-	}
-	slices.SortFunc(out, func(a, b api.Problem) int { return strings.Compare(a.Object, b.Object) })
-	return out
 }
 
 // ackedBy is the lowest generation that a node's proxy has acknowledged over all types.
@@ -301,16 +286,16 @@ func metric(line string) (name string, labels map[string]string, value float64, 
 
 // podStates describes all pods.
 func (e *Engine) podStates(said map[string]agentSaid, host map[int]int) []api.PodState {
-	pids := e.containerPIDs(podProcesses())
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	out := make([]api.PodState, 0, len(e.pods))
-	for _, p := range e.pods {
+	pids := e.state.containerPIDs(podProcesses())
+	e.state.mu.Lock()
+	defer e.state.mu.Unlock()
+	out := make([]api.PodState, 0, len(e.state.pods))
+	for _, p := range e.state.pods {
 		s := api.PodState{
 			Namespace: p.namespace, Name: p.name, UID: p.uid, Node: p.node.name, IP: p.ip.String(), ServiceAccount: p.serviceAccount(),
 			Identity: "spiffe://" + trustDomain + "/ns/" + p.namespace + "/sa/" + p.serviceAccount(),
 			Phase:    string(p.phase), Ready: p.ready(), Reason: p.unreadyWhy(), HostNetwork: p.spec.HostNetwork,
-			Enrolled: e.enrolled(p), Redirection: p.redirection.enabled,
+			Enrolled: e.state.enrolled(p), Redirection: p.redirection.enabled,
 		}
 		if s.Ready {
 			s.Reason = ""

@@ -25,21 +25,21 @@ func (e *Engine) targetSteered(ctx context.Context, namespace, target string) (*
 	if err == nil {
 		return p, svc, nil
 	}
-	steered := e.steered
-	e.mu.Unlock()
-	e.kick()
+	steered := e.state.steered
+	e.state.mu.Unlock()
+	e.state.kick()
 	ctx, cancel := context.WithTimeout(ctx, steerTime)
 	defer cancel()
 	select {
 	case <-ctx.Done():
 	case <-steered:
 	}
-	e.mu.Lock()
+	e.state.mu.Lock()
 	return e.target(namespace, target)
 }
 
 // target finds the pod that a user means by "pod", "pod/name", "deploy/name" or "svc/name": of several, the first that is
-// ready, else the first that runs. svc is the service if it is one. The engine's lock must be held.
+// ready, else the first that runs. svc is the service if it is one. The state's lock must be held.
 func (e *Engine) target(namespace, target string) (p *pod, svc *corev1.Service, err error) {
 	if namespace == "" {
 		namespace = defaultNamespace
@@ -56,18 +56,18 @@ func (e *Engine) target(namespace, target string) (p *pod, svc *corev1.Service, 
 	var candidates []*pod
 	switch kind.Name {
 	case "Pod":
-		for _, p := range e.pods {
+		for _, p := range e.state.pods {
 			if p.namespace == namespace && p.name == name {
 				return p, nil, nil
 			}
 		}
-		if n := e.nodeProxyPod(namespace, name); n != nil {
+		if n := e.state.nodes.ofProxyPod(namespace, name); n != nil {
 			return nil, nil, &api.Error{Code: http.StatusBadRequest, Message: name + " is the proxy of node " + n.name + " and has no pod of its own here",
 				Cure: "its log is in " + e.dir.node(n.name)}
 		}
 		return nil, nil, notFound(key)
 	case "Deployment", "Service":
-		o := e.store.find(key)
+		o := e.state.store.find(key)
 		if o == nil {
 			return nil, nil, notFound(key)
 		}
@@ -80,7 +80,7 @@ func (e *Engine) target(namespace, target string) (p *pod, svc *corev1.Service, 
 			selector := labels.SelectorFromSet(v.Spec.Selector)
 			mine = func(p *pod) bool { return p.namespace == namespace && selector.Matches(labels.Set(p.labels)) }
 		}
-		for _, p := range e.pods {
+		for _, p := range e.state.pods {
 			if mine(p) && !p.stopping {
 				candidates = append(candidates, p)
 			}

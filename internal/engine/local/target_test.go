@@ -12,18 +12,18 @@ import (
 
 // A request for a pod right after it was applied finds the pod, though pods are made a moment later.
 func TestAPodIsWaitedForThatWasJustApplied(t *testing.T) {
-	e := &Engine{wakeup: make(chan struct{}, 1), steered: make(chan struct{})}
+	e := &Engine{state: newState(nil, nil)}
 	reconcile := func(pods ...*pod) {
-		<-e.wakeup
-		e.mu.Lock()
-		e.pods = pods
-		close(e.steered)
-		e.steered = make(chan struct{})
-		e.mu.Unlock()
+		<-e.state.wakeup
+		e.state.mu.Lock()
+		e.state.pods = pods
+		close(e.state.steered)
+		e.state.steered = make(chan struct{})
+		e.state.mu.Unlock()
 	}
 	find := func(ctx context.Context) (*pod, error) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
+		e.state.mu.Lock()
+		defer e.state.mu.Unlock()
 		p, _, err := e.targetSteered(ctx, "shop", "counter")
 		return p, err
 	}
@@ -40,7 +40,7 @@ func TestAPodIsWaitedForThatWasJustApplied(t *testing.T) {
 			t.Errorf("got %v, %v", p, err)
 		}
 	}
-	e.pods = nil
+	e.state.pods = nil
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if _, err := find(ctx); !errors.As(err, &missing) {

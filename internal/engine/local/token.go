@@ -83,8 +83,8 @@ func (s *signer) token(n *node, accountUID string, now time.Time) (string, error
 func (n *node) proxyPodName() string { return "ztunnel-" + n.name }
 
 func (e *Engine) writeTokens() error {
-	for _, n := range e.nodes {
-		t, err := e.signer.token(n, e.accountUID(), time.Now())
+	for _, n := range e.state.nodes {
+		t, err := e.signer.token(n, e.state.accountUID(), time.Now())
 		if err != nil {
 			return err
 		}
@@ -93,18 +93,6 @@ func (e *Engine) writeTokens() error {
 		}
 	}
 	return nil
-}
-
-// accountUID is the uid of the proxies' service account.
-func (e *Engine) accountUID() string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, o := range e.store.list("ServiceAccount") {
-		if o.Key.Namespace == meshNamespace && o.Key.Name == proxyAccount {
-			return o.uid
-		}
-	}
-	return ""
 }
 
 // rotateTokens replaces the tokens long before they expire; proxies read them anew for every use.

@@ -76,15 +76,15 @@ func podProcesses() (parents map[int]int, inner map[int]int) {
 }
 
 // containerPIDs finds, for every running container, its main process and all that descend from it.
-func (e *Engine) containerPIDs(parents, inner map[int]int) map[*container][]int {
+func (s *state) containerPIDs(parents, inner map[int]int) map[*container][]int {
 	children := map[int][]int{}
 	for pid, parent := range parents {
 		children[parent] = append(children[parent], pid)
 	}
 	out := map[*container][]int{}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, p := range e.pods {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.pods {
 		if p.init == nil {
 			continue
 		}
@@ -141,26 +141,26 @@ func (e *Engine) usage() api.Usage {
 		}
 	}
 	addDaemon("control", controlBinary, "", e.control)
-	for _, n := range e.nodes {
+	for _, n := range e.state.nodes {
 		addDaemon("agent", n.name, n.name, n.agent)
 		addDaemon("proxy", n.name, n.name, n.proxy)
 	}
-	pids := e.containerPIDs(podProcesses())
-	e.mu.Lock()
+	pids := e.state.containerPIDs(podProcesses())
+	e.state.mu.Lock()
 	type counted struct {
 		name, node string
 		restarts   int
 		pids       []int
 	}
 	var all []counted
-	for _, p := range e.pods {
+	for _, p := range e.state.pods {
 		for _, c := range p.containers {
 			if len(pids[c]) > 0 {
 				all = append(all, counted{p.namespace + "/" + p.name + "/" + c.spec.Name, p.node.name, c.restarts, pids[c]})
 			}
 		}
 	}
-	e.mu.Unlock()
+	e.state.mu.Unlock()
 	for _, c := range all {
 		add("container", c.name, c.node, c.restarts, c.pids...)
 	}
