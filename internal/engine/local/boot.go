@@ -113,15 +113,8 @@ func raiseFileLimit() error {
 
 // prepare makes what the parts of the mesh expect to find: keys, tokens, objects and the engine's socket.
 func (e *Engine) prepare(ctx context.Context) error {
-	var err error
-	if e.signer, err = newSigner(); err != nil {
-		return err
-	}
-	pub, err := e.signer.publicPEM()
+	tokens, err := newNodeTokens(e.state.nodes, e.dir, e.state.accountUID, e.log)
 	if err != nil {
-		return err
-	}
-	if err := writeAtomic(e.dir.tokenKey(), pub, 0o644); err != nil {
 		return err
 	}
 	e.state.mu.Lock()
@@ -140,10 +133,10 @@ func (e *Engine) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := e.writeTokens(); err != nil {
+	if err := tokens.write(); err != nil {
 		return err
 	}
-	go e.rotateTokens(ctx)
+	go tokens.rotate(ctx)
 	if err := e.reconcile(ctx); err != nil {
 		return err
 	}

@@ -90,7 +90,6 @@ type Engine struct {
 	hostPID  int
 	started  time.Time
 	reaper   *proc.Reaper
-	signer   *signer
 	dns      *names.Server
 	users    identities
 
