@@ -1,17 +1,11 @@
 package local
 
 import (
-	"bytes"
-	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
-
-	"lateen.dev/lateen/internal/ca"
-	"lateen.dev/lateen/internal/engine/api"
 )
 
 // CAOptions are what a user chooses about the mesh's certificates.
@@ -69,82 +63,4 @@ func (o *CAOptions) env() []string {
 		env = append(env, "TRUST_DOMAIN_ALIASES="+strings.Join(o.Aliases, ","))
 	}
 	return env
-}
-
-// followCA shows the control plane, which is not root, the files of a plugged-in CA, now and whenever they change.
-func (e *Engine) followCA(ctx context.Context) error {
-	if e.opts.CA.Dir == "" {
-		return nil
-	}
-	to := e.dir.pluggedCA()
-	if err := os.MkdirAll(to, 0o700); err != nil {
-		return fmt.Errorf("show the plugged-in CA: %w", err)
-	}
-	if err := os.Chown(to, controlUID, controlUID); err != nil {
-		return fmt.Errorf("show the plugged-in CA: %w", err)
-	}
-	if err := copyCA(e.opts.CA.Dir, to); err != nil {
-		return err
-	}
-	go func() {
-		tick := time.NewTicker(lookAtCA)
-		defer tick.Stop()
-		told := ""
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			err := copyCA(e.opts.CA.Dir, to)
-			if text := fmt.Sprint(err); err != nil && text != told {
-				e.log.Warn("the plugged-in CA cannot be read; what was there before stays", "err", err)
-				told = text
-			} else if err == nil {
-				told = ""
-			}
-		}
-	}()
-	return nil
-}
-
-// copyCA brings to the files of a plugged-in CA that differ. All are read before the first is written.
-func copyCA(from, to string) error {
-	all := make([][]byte, len(pluggedFiles))
-	for i, name := range pluggedFiles {
-		var err error
-		if all[i], err = os.ReadFile(filepath.Join(from, name)); err != nil {
-			return fmt.Errorf("plugged-in CA: %w", err)
-		}
-	}
-	for i, name := range pluggedFiles {
-		path := filepath.Join(to, name)
-		if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, all[i]) {
-			continue
-		}
-		err := writeAtomic(path+".new", all[i], 0o600)
-		if err == nil {
-			err = os.Chown(path+".new", controlUID, controlUID)
-		}
-		if err == nil {
-			err = os.Rename(path+".new", path)
-		}
-		if err != nil {
-			return fmt.Errorf("show the plugged-in CA: %w", err)
-		}
-	}
-	return nil
-}
-
-// rotateCA asks the control plane for another root.
-func (e *Engine) rotateCA() error {
-	if dir := e.opts.CA.Dir; dir != "" {
-		return &api.Error{Code: http.StatusConflict, Message: "the CA is plugged in from " + dir + ", and its roots are not the mesh's to change",
-			Cure: "put the new root into " + filepath.Join(dir, "root-cert.pem") + " beside the old one"}
-	}
-	if err := ca.RequestRotation(e.dir.path("control")); err != nil {
-		what, cure, _ := strings.Cut(err.Error(), "; ")
-		return &api.Error{Code: http.StatusConflict, Message: what, Cure: cure}
-	}
-	return nil
 }

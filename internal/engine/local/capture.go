@@ -3,6 +3,7 @@ package local
 import (
 	"bufio"
 	"context"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -23,7 +24,15 @@ func captureTime(r *http.Request) (time.Duration, error) {
 	return time.Duration(n) * time.Second, nil
 }
 
-func (e *Engine) serveCapture(r *http.Request) (any, error) {
+// capturer answers requests for what crosses the nodes' links to the fabric. Its fields never change; the state's lock guards the
+// places of addresses.
+type capturer struct {
+	state *state
+	log   *slog.Logger
+}
+
+// serve captures for a while and answers with the connections that it saw.
+func (c *capturer) serve(r *http.Request) (any, error) {
 	d, err := captureTime(r)
 	if err != nil {
 		return nil, err
@@ -32,12 +41,12 @@ func (e *Engine) serveCapture(r *http.Request) (any, error) {
 	defer cancel()
 	began := time.Now()
 	a := wirecap.NewAnalyser()
-	dropped, err := wirecap.Capture(ctx, e.state.nodes.ports(), func(_ time.Time, b []byte) { a.Add(b) })
+	dropped, err := wirecap.Capture(ctx, c.state.nodes.ports(), func(_ time.Time, b []byte) { a.Add(b) })
 	if err != nil {
 		return nil, err
 	}
 	rep := api.CaptureReport{Seconds: time.Since(began).Seconds(), Packets: a.Packets(), Dropped: dropped, Connections: []api.CapturedConn{}}
-	place := e.state.places()
+	place := c.state.places()
 	podsOnly := r.URL.Query().Get("podsOnly") == "true"
 	for _, c := range a.Connections() {
 		if podsOnly && (!ofPod(c.Src) || !ofPod(c.Dst)) {
@@ -85,7 +94,8 @@ func (s *state) places() func(hostport string) location {
 	}
 }
 
-func (e *Engine) servePcap(w http.ResponseWriter, r *http.Request) {
+// servePcap streams the captured packets in the format of pcap.
+func (c *capturer) servePcap(w http.ResponseWriter, r *http.Request) {
 	d, err := captureTime(r)
 	if err != nil {
 		fail(w, err)
@@ -99,13 +109,13 @@ func (e *Engine) servePcap(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	_, err = wirecap.Capture(ctx, e.state.nodes.ports(), func(at time.Time, b []byte) {
+	_, err = wirecap.Capture(ctx, c.state.nodes.ports(), func(at time.Time, b []byte) {
 		if file.Write(at, b) != nil {
 			cancel()
 		}
 	})
 	if err != nil {
-		e.log.Warn("capture ended", "err", err)
+		c.log.Warn("capture ended", "err", err)
 	}
 	_ = buffered.Flush()
 }

@@ -96,6 +96,8 @@ type Engine struct {
 	control *daemon
 
 	state    *state
+	ca       *authority
+	capturer *capturer
 	watchers map[*watcher]struct{} // agents that follow the pods of their node; the state's lock guards it
 
 	seen     published // what the world was last told; reconcile's own
@@ -135,6 +137,8 @@ func newEngine(o Options) (*Engine, error) {
 		shutdown: make(chan func(api.Event)),
 	}
 	e.state = newState(newNodes(o, dir, families, e.started), newStore(dir.userObjects(), families, time.Now, newUID))
+	e.ca = &authority{options: o.CA, dir: dir, log: e.log}
+	e.capturer = &capturer{state: e.state, log: e.log}
 	return e, nil
 }
 

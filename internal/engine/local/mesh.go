@@ -44,7 +44,7 @@ const (
 func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
 	xds := net.JoinHostPort(e.families[0].FabricIP.String(), "15012")
 	events.started("control", "starting the control plane")
-	if err := e.followCA(ctx); err != nil {
+	if err := e.ca.follow(ctx); err != nil {
 		return &failure{phase: "control", err: err}
 	}
 	e.control = newDaemon(e.log, e.reaper, controlBinary, filepath.Join(e.dir.bin(), controlBinary), append([]string{
