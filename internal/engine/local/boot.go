@@ -29,7 +29,7 @@ func (e *Engine) up(ctx context.Context, events *eventWriter) error {
 	if err := e.isolate(nodeNames); err != nil {
 		return &failure{phase: "network", err: err}
 	}
-	e.reaper = proc.NewReaper()
+	e.daemons = &daemons{opts: e.opts, families: e.families, dir: e.dir, ca: e.ca, state: e.state, reaper: proc.NewReaper(), log: e.log}
 	var fabricNodes []fabric.Node
 	for _, n := range e.state.nodes {
 		fabricNodes = append(fabricNodes, n.Node)
@@ -50,7 +50,7 @@ func (e *Engine) up(ctx context.Context, events *eventWriter) error {
 	}
 	events.done("network", fmt.Sprintf("network laid: %d nodes", len(e.state.nodes)))
 	go e.reconcileLoop(ctx)
-	return e.startMesh(ctx, events)
+	return e.daemons.start(ctx, events)
 }
 
 // isolate gives the process its own view of mounts and processes. Nothing of it shows outside.

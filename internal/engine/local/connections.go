@@ -13,8 +13,8 @@ import (
 // serveConnections passes on what a node's proxy says about its connections, for as long as it has something to say and
 // somebody listens. A process that drains after its replacement has things to say for hours: the answer then ends, and whoever
 // asks again hears its successor.
-func (e *Engine) serveConnections(w http.ResponseWriter, r *http.Request) {
-	n, err := e.nodeOf(r)
+func (l nodeList) serveConnections(w http.ResponseWriter, r *http.Request) {
+	n, err := l.of(r)
 	if err != nil {
 		fail(w, err)
 		return

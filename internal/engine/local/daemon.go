@@ -1,10 +1,12 @@
 package local
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -210,3 +212,31 @@ func (d *daemon) state() daemonState {
 
 // logMax is when a log goes on in a new file, in bytes; one old file is kept.
 const logMax = 64 << 20
+
+// await waits until the daemon is ready, keeps failing, or time is up.
+func (d *daemon) await(ctx context.Context, ready func(context.Context) error) error {
+	deadline := time.Now().Add(readyTimeout)
+	for {
+		attempt, cancel := context.WithTimeout(ctx, pollTimeout)
+		err := ready(attempt)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		s := d.state()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case s.failures >= tooManyFailures:
+			return fmt.Errorf("it ended %d times, the last time because it %s", s.failures, strings.TrimPrefix(s.lastExit, "it "))
+		case time.Now().After(deadline):
+			return fmt.Errorf("it was not ready after %s: %w", readyTimeout, err)
+		}
+		time.Sleep(unreadyPoll)
+	}
+}
+
+func (d *daemon) notReady(phase, what string, err error) error {
+	return &failure{phase: phase, err: fmt.Errorf("%s did not become ready: %w", what, err),
+		cure: "see its log, " + d.logPath, log: tail(d.logPath, 12)}
+}

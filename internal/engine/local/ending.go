@@ -2,7 +2,6 @@ package local
 
 import (
 	"fmt"
-	"sync"
 
 	"lateen.dev/lateen/internal/engine/api"
 )
@@ -26,23 +25,13 @@ func (e *Engine) down(progress func(api.Event)) {
 			<-p.done
 		}
 	})
-	step("agents", "ending the agents", "agents ended", func() { e.stopAll(func(n *node) *daemon { return n.agent }) })
-	step("proxies", "ending the node proxies", "node proxies ended", func() { e.stopAll(func(n *node) *daemon { return n.proxy }) })
+	step("agents", "ending the agents", "agents ended", func() { e.state.nodes.stopAll(func(n *node) *daemon { return n.agent }) })
+	step("proxies", "ending the node proxies", "node proxies ended", func() { e.state.nodes.stopAll(func(n *node) *daemon { return n.proxy }) })
 	step("control", "ending the control plane", "control plane ended", func() {
-		if e.control != nil {
-			e.control.stop(stopTimeout)
+		if e.daemons.control != nil {
+			e.daemons.control.stop(stopTimeout)
 		}
 	})
 	progress(api.Event{Phase: "engine", State: api.EventDone, Message: "network and namespaces are gone"})
 	e.quit()
-}
-
-func (e *Engine) stopAll(which func(*node) *daemon) {
-	var wg sync.WaitGroup
-	for _, n := range e.state.nodes {
-		if d := which(n); d != nil {
-			wg.Go(func() { d.stop(stopTimeout) })
-		}
-	}
-	wg.Wait()
 }

@@ -21,7 +21,6 @@ import (
 	"lateen.dev/lateen/internal/engine/local/logfile"
 	"lateen.dev/lateen/internal/engine/local/names"
 	"lateen.dev/lateen/internal/engine/local/podinit"
-	"lateen.dev/lateen/internal/engine/local/proc"
 )
 
 // PodMain is the first process of a pod, for the hidden verb PodVerb.
@@ -89,15 +88,14 @@ type Engine struct {
 	hostProc string // where the host's view of processes can be read
 	hostPID  int
 	started  time.Time
-	reaper   *proc.Reaper
 	dns      *names.Server
 	users    identities
-
-	control *daemon
 
 	state    *state
 	ca       *authority
 	capturer *capturer
+	daemons  *daemons // nil until the network is laid
+	replacer *replacer
 	watchers map[*watcher]struct{} // agents that follow the pods of their node; the state's lock guards it
 
 	seen     published // what the world was last told; reconcile's own
@@ -138,6 +136,7 @@ func newEngine(o Options) (*Engine, error) {
 	}
 	e.state = newState(newNodes(o, dir, families, e.started), newStore(dir.userObjects(), families, time.Now, newUID))
 	e.ca = &authority{options: o.CA, dir: dir, log: e.log}
+	e.replacer = &replacer{state: e.state, dir: dir, log: e.log}
 	e.capturer = &capturer{state: e.state, log: e.log}
 	return e, nil
 }

@@ -29,10 +29,10 @@ func TestAWatchOfConnectionsEndsWhenItsProxyIsReplaced(t *testing.T) {
 	go func() { _ = proxy.Serve(listener) }()
 	defer proxy.Close()
 	d := newDaemon(slog.New(slog.DiscardHandler), nil, "proxy", "", nil, nil, "", "")
-	e := &Engine{log: slog.New(slog.DiscardHandler), state: newState([]*node{{name: "n1", admin: path, proxy: d}}, nil)}
+	nodes := nodeList{{name: "n1", admin: path, proxy: d}}
 	engine := httptest.NewServer(func() http.Handler {
 		m := http.NewServeMux()
-		m.HandleFunc("GET /{node}", e.serveConnections)
+		m.HandleFunc("GET /{node}", nodes.serveConnections)
 		return m
 	}())
 	defer engine.Close()

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strconv"
 	"time"
 
 	"lateen.dev/lateen/internal/engine/api"
@@ -30,26 +29,26 @@ func (e *Engine) handler() http.Handler {
 	m.HandleFunc("GET /v1/capture", answers(e.capturer.serve))
 	m.HandleFunc("GET /v1/capture.pcap", e.capturer.servePcap)
 	m.HandleFunc("POST /v1/down", e.serveDown)
-	m.HandleFunc("GET /v1/nodes/{node}/proxy/metrics", e.servePage(func(ctx context.Context, n *node, _ *http.Request) ([]byte, error) {
+	m.HandleFunc("GET /v1/nodes/{node}/proxy/metrics", e.state.nodes.servePage(func(ctx context.Context, n *node, _ *http.Request) ([]byte, error) {
 		return n.askProxy(ctx, proxyMetrics, "/metrics")
 	}))
-	m.HandleFunc("GET /v1/nodes/{node}/proxy/config_dump", e.servePage(func(ctx context.Context, n *node, _ *http.Request) ([]byte, error) {
+	m.HandleFunc("GET /v1/nodes/{node}/proxy/config_dump", e.state.nodes.servePage(func(ctx context.Context, n *node, _ *http.Request) ([]byte, error) {
 		return n.askProxy(ctx, proxyAdmin, "/config_dump")
 	}))
-	m.HandleFunc("GET /v1/nodes/{node}/proxy/pods", e.servePage(func(ctx context.Context, n *node, _ *http.Request) ([]byte, error) {
+	m.HandleFunc("GET /v1/nodes/{node}/proxy/pods", e.state.nodes.servePage(func(ctx context.Context, n *node, _ *http.Request) ([]byte, error) {
 		return n.askProxy(ctx, proxyAdmin, "/pods")
 	}))
-	m.HandleFunc("POST /v1/nodes/{node}/proxy/logging", e.servePage(func(ctx context.Context, n *node, r *http.Request) ([]byte, error) {
+	m.HandleFunc("POST /v1/nodes/{node}/proxy/logging", e.state.nodes.servePage(func(ctx context.Context, n *node, r *http.Request) ([]byte, error) {
 		return n.tellProxy(ctx, "/logging?"+r.URL.RawQuery)
 	}))
-	m.HandleFunc("GET /v1/nodes/{node}/proxy/connections", e.serveConnections)
-	m.HandleFunc("POST /v1/nodes/{node}/proxy/replace", e.serveReplace)
-	m.HandleFunc("GET /v1/nodes/{node}/agent/status", e.servePage(func(ctx context.Context, n *node, _ *http.Request) ([]byte, error) {
+	m.HandleFunc("GET /v1/nodes/{node}/proxy/connections", e.state.nodes.serveConnections)
+	m.HandleFunc("POST /v1/nodes/{node}/proxy/replace", e.replacer.serve)
+	m.HandleFunc("GET /v1/nodes/{node}/agent/status", e.state.nodes.servePage(func(ctx context.Context, n *node, _ *http.Request) ([]byte, error) {
 		return fetchUnix(ctx, e.dir.agentSocket(n.name), "/v1/status")
 	}))
-	m.HandleFunc("GET /v1/nodes/{node}/proxy/log", e.serveNodeLog(func(n *node) *daemon { return n.proxy }))
-	m.HandleFunc("GET /v1/nodes/{node}/agent/log", e.serveNodeLog(func(n *node) *daemon { return n.agent }))
-	m.HandleFunc("GET /v1/control/log", func(w http.ResponseWriter, r *http.Request) { serveDaemonLog(w, r, e.control) })
+	m.HandleFunc("GET /v1/nodes/{node}/proxy/log", e.state.nodes.serveLog(func(n *node) *daemon { return n.proxy }))
+	m.HandleFunc("GET /v1/nodes/{node}/agent/log", e.state.nodes.serveLog(func(n *node) *daemon { return n.agent }))
+	m.HandleFunc("GET /v1/control/log", func(w http.ResponseWriter, r *http.Request) { serveDaemonLog(w, r, e.daemons.control) })
 	m.HandleFunc("POST /v1/ca/rotate", asks(func(context.Context, struct{}) (any, error) { return struct{}{}, e.ca.rotate() }))
 	m.HandleFunc("GET /v1/control/{page...}", serveControl)
 	m.HandleFunc("GET /agent/v1/pods", e.serveAgentPods)
@@ -99,33 +98,6 @@ func (e *Engine) serveDown(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (e *Engine) servePage(page func(context.Context, *node, *http.Request) ([]byte, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		n, err := e.nodeOf(r)
-		if err != nil {
-			fail(w, err)
-			return
-		}
-		b, err := page(r.Context(), n, r)
-		if err != nil {
-			fail(w, &api.Error{Code: http.StatusBadGateway, Message: "ask on node " + n.name + ": " + err.Error(), Cure: "see `lateen status`"})
-			return
-		}
-		_, _ = w.Write(b)
-	}
-}
-
-func (e *Engine) serveNodeLog(part func(*node) *daemon) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		n, err := e.nodeOf(r)
-		if err != nil {
-			fail(w, err)
-			return
-		}
-		serveDaemonLog(w, r, part(n))
-	}
-}
-
 func serveControl(w http.ResponseWriter, r *http.Request) {
 	path := "/" + r.PathValue("page")
 	if r.URL.RawQuery != "" {
@@ -137,13 +109,6 @@ func serveControl(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, _ = w.Write(b)
-}
-
-func (e *Engine) nodeOf(r *http.Request) (*node, error) {
-	if n := e.state.nodes.named(r.PathValue("node")); n != nil {
-		return n, nil
-	}
-	return nil, &api.Error{Code: http.StatusNotFound, Message: "there is no node " + strconv.Quote(r.PathValue("node")), Cure: "list them with `lateen get nodes`"}
 }
 
 // asks makes a handler of a function that answers a request in JSON.

@@ -94,7 +94,7 @@ func (e *Engine) bearPod(ctx context.Context, p *pod) error {
 		return err
 	}
 	defer log.Close()
-	init, err := podinit.Spawn(ctx, e.reaper, e.dir.podNetNS(p), e.exe, []string{"lateen", PodVerb, p.namespace + "/" + p.name}, log, p.view(dir, e.dir.bin()))
+	init, err := podinit.Spawn(ctx, e.daemons.reaper, e.dir.podNetNS(p), e.exe, []string{"lateen", PodVerb, p.namespace + "/" + p.name}, log, p.view(dir, e.dir.bin()))
 	if err != nil {
 		return err
 	}

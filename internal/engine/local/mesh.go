@@ -1,7 +1,6 @@
 package local
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,14 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
-
-	"lateen.dev/lateen/internal/engine/local/fabric"
 )
 
 // Where the parts of the mesh answer.
@@ -39,165 +32,6 @@ const (
 	// So many starts in a row that fail are no accident.
 	tooManyFailures = 3
 )
-
-// startMesh starts control plane, agents and proxies, each when what it needs is there.
-func (e *Engine) startMesh(ctx context.Context, events *eventWriter) error {
-	xds := net.JoinHostPort(e.families[0].FabricIP.String(), "15012")
-	events.started("control", "starting the control plane")
-	if err := e.ca.follow(ctx); err != nil {
-		return &failure{phase: "control", err: err}
-	}
-	e.control = newDaemon(e.log, e.reaper, controlBinary, filepath.Join(e.dir.bin(), controlBinary), append([]string{
-		"--config-dir", e.dir.path("objects"),
-		"--data-dir", e.dir.path("control"),
-		"--listen", xds,
-		"--debug-listen", controlDebug,
-		"--token-key", e.dir.tokenKey(),
-		"--token-issuer", tokenIssuer,
-		"--node-proxy-accounts", meshNamespace + "/" + proxyAccount,
-		"--advertise", e.families[0].FabricIP.String(),
-		"--root-cert-out", e.dir.rootCert(),
-	}, e.opts.CA.flags(e.dir)...), daemonEnv(), "", e.dir.controlLog())
-	e.control.uid = controlUID
-	go e.control.run()
-	if err := e.control.await(ctx, controlIsReady); err != nil {
-		return e.control.notReady("control", "the control plane", err)
-	}
-	events.done("control", "control plane ready")
-
-	events.started("agents", "starting the node agents")
-	for _, n := range e.state.nodes {
-		n.agent = newDaemon(e.log, e.reaper, "agent of "+n.name, filepath.Join(e.dir.bin(), agentBinary), []string{
-			"--node", n.name,
-			"--engine-socket", e.dir.socket(),
-			"--zds-socket", filepath.Join(e.dir.node(n.name), "zds.sock"),
-			"--status-socket", e.dir.agentSocket(n.name),
-			"--http", agentHTTP,
-			"--probe-group", strconv.Itoa(n.probeGroup),
-		}, daemonEnv(), n.NetNS, filepath.Join(e.dir.node(n.name), "agent.log"))
-		go n.agent.run()
-	}
-	for _, n := range e.state.nodes {
-		if err := n.agent.await(ctx, func(ctx context.Context) error { return agentIsReady(ctx, e.dir.agentSocket(n.name)) }); err != nil {
-			return n.agent.notReady("agents", "the agent of "+n.name, err)
-		}
-	}
-	events.done("agents", fmt.Sprintf("%d agents ready", len(e.state.nodes)))
-
-	events.started("proxies", "starting the node proxies")
-	for _, n := range e.state.nodes {
-		path, args := filepath.Join(e.dir.bin(), proxyBinary), []string{"node"}
-		other := e.opts.NodeProxy[n.name]
-		stock := other != "" && filepath.Base(other) != proxyBinary // another build of Lateen's keeps its name
-		if other != "" {
-			path = other
-		}
-		if stock {
-			args = nil
-		}
-		n.proxy = newDaemon(e.log, e.reaper, "proxy of "+n.name, path, args, e.proxyEnv(n, "https://"+xds), n.NetNS, filepath.Join(e.dir.node(n.name), "proxy.log"))
-		n.proxy.program.stock = stock
-		go n.proxy.run()
-	}
-	for _, n := range e.state.nodes {
-		if err := n.proxy.await(ctx, n.proxyIsReady); err != nil {
-			return n.proxy.notReady("proxies", "the proxy of "+n.name, err)
-		}
-	}
-	events.done("proxies", fmt.Sprintf("%d node proxies ready", len(e.state.nodes)))
-	for _, n := range e.state.nodes {
-		go e.followReadiness(ctx, n)
-	}
-	events.done("ready", "mesh "+e.opts.Mesh+" is ready")
-	return nil
-}
-
-// daemonEnv is the environment of control plane and agents: nothing of the caller's but what finding files takes.
-func daemonEnv() []string {
-	return []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-}
-
-// proxyEnv is what a node proxy is told, by ztunnel's variables, so that either can run here.
-func (e *Engine) proxyEnv(n *node, control string) []string {
-	env := append(daemonEnv(),
-		"PROXY_MODE=shared",
-		"NODE_NAME="+n.name,
-		"INPOD_UDS="+filepath.Join(e.dir.node(n.name), "zds.sock"),
-		"LATEEN_ADMIN_SOCKET="+n.admin,
-		"XDS_ADDRESS="+control,
-		"CA_ADDRESS="+control,
-		"XDS_ROOT_CA="+e.dir.rootCert(),
-		"CA_ROOT_CA="+e.dir.rootCert(),
-		"AUTH_TOKEN="+e.dir.token(n.name),
-		"INSTANCE_IP="+n.IP().String(),
-		"POD_NAME="+n.proxyPodName(),
-		"POD_NAMESPACE="+meshNamespace,
-		"SERVICE_ACCOUNT="+proxyAccount,
-		"CLUSTER_ID=Kubernetes",
-		"IPV6_ENABLED="+strconv.FormatBool(slices.Contains(e.families, fabric.IPv6)),
-		"LATEEN_RESOLV_CONF="+e.dir.resolvers(),
-		"RUST_LOG="+cmp.Or(os.Getenv("RUST_LOG"), "info"), // who starts a mesh may want to hear more
-	)
-	if e.opts.Workers > 0 {
-		env = append(env, "ZTUNNEL_WORKER_THREADS="+strconv.Itoa(e.opts.Workers))
-	}
-	env = append(env, e.opts.CA.env()...)
-	// The last word counts, and it is the user's.
-	return append(env, e.opts.ProxyEnv...)
-}
-
-// await waits until the daemon is ready, keeps failing, or time is up.
-func (d *daemon) await(ctx context.Context, ready func(context.Context) error) error {
-	deadline := time.Now().Add(readyTimeout)
-	for {
-		attempt, cancel := context.WithTimeout(ctx, pollTimeout)
-		err := ready(attempt)
-		cancel()
-		if err == nil {
-			return nil
-		}
-		s := d.state()
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case s.failures >= tooManyFailures:
-			return fmt.Errorf("it ended %d times, the last time because it %s", s.failures, strings.TrimPrefix(s.lastExit, "it "))
-		case time.Now().After(deadline):
-			return fmt.Errorf("it was not ready after %s: %w", readyTimeout, err)
-		}
-		time.Sleep(unreadyPoll)
-	}
-}
-
-func (d *daemon) notReady(phase, what string, err error) error {
-	return &failure{phase: phase, err: fmt.Errorf("%s did not become ready: %w", what, err),
-		cure: "see its log, " + d.logPath, log: tail(d.logPath, 12)}
-}
-
-// followReadiness keeps a node's agentReady and proxyReady up to date.
-func (e *Engine) followReadiness(ctx context.Context, n *node) {
-	for ctx.Err() == nil {
-		attempt, cancel := context.WithTimeout(ctx, pollTimeout)
-		proxy := n.proxyIsReady(attempt) == nil
-		agent := agentIsReady(attempt, e.dir.agentSocket(n.name)) == nil
-		cancel()
-		e.state.mu.Lock()
-		changed := proxy != n.proxyReady || agent != n.agentReady
-		n.proxyReady, n.agentReady = proxy, agent
-		e.state.mu.Unlock()
-		if changed {
-			e.state.kick()
-		}
-		wait := readyPoll
-		if !proxy || !agent {
-			wait = unreadyPoll * 4
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-		}
-	}
-}
 
 // maxPage bounds what is read from a part of the mesh, in bytes.
 const maxPage = 256 << 20

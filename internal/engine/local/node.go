@@ -1,13 +1,17 @@
 package local
 
 import (
+	"context"
 	"maps"
 	mathrand "math/rand/v2"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
+	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/engine/local/fabric"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
@@ -84,4 +88,52 @@ func (l nodeList) ports() []string {
 		out = append(out, n.FabricPort())
 	}
 	return out
+}
+
+// of is the node that a request names in its path.
+func (l nodeList) of(r *http.Request) (*node, error) {
+	if n := l.named(r.PathValue("node")); n != nil {
+		return n, nil
+	}
+	return nil, &api.Error{Code: http.StatusNotFound, Message: "there is no node " + strconv.Quote(r.PathValue("node")), Cure: "list them with `lateen get nodes`"}
+}
+
+// servePage makes a handler of a page of the node that a request names.
+func (l nodeList) servePage(page func(context.Context, *node, *http.Request) ([]byte, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		n, err := l.of(r)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		b, err := page(r.Context(), n, r)
+		if err != nil {
+			fail(w, &api.Error{Code: http.StatusBadGateway, Message: "ask on node " + n.name + ": " + err.Error(), Cure: "see `lateen status`"})
+			return
+		}
+		_, _ = w.Write(b)
+	}
+}
+
+// serveLog makes a handler of the log of a daemon on the node that a request names.
+func (l nodeList) serveLog(part func(*node) *daemon) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		n, err := l.of(r)
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		serveDaemonLog(w, r, part(n))
+	}
+}
+
+// stopAll ends one daemon of every node, all at once.
+func (l nodeList) stopAll(which func(*node) *daemon) {
+	var wg sync.WaitGroup
+	for _, n := range l {
+		if d := which(n); d != nil {
+			wg.Go(func() { d.stop(stopTimeout) })
+		}
+	}
+	wg.Wait()
 }

@@ -2,11 +2,8 @@ package local
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
-
-	"lateen.dev/lateen/internal/engine/local/fabric"
 )
 
 // program is what a daemon runs, and where.
@@ -43,28 +40,6 @@ func (n *node) successor(binary string, stock bool) program {
 		next.args = nil
 	}
 	return next
-}
-
-// place finds a network for a successor. Two of Lateen's own share their ports. Where one of the two is a stock, whose ports for
-// pages nobody else can have, they take turns: the node's network, and a room beside it.
-func (e *Engine) place(n *node, now, next program) (program, error) {
-	if !now.stock && !next.stock {
-		return next, nil
-	}
-	next.netns = n.NetNS
-	if now.netns == n.NetNS {
-		next.netns = e.dir.netns(n.name + "-room")
-		if err := fabric.AddRoom(n.Node, next.netns); err != nil {
-			return next, fmt.Errorf("make a network beside that of %s: %w", n.name, err)
-		}
-	}
-	if next.stock && next.netns == n.NetNS && e.state.hostsPods(n) {
-		return next, errors.New("the turn of a stock is in the node's own network, where a pod with hostNetwork could end it: take such pods off the node, or replace it by Lateen's own first")
-	}
-	if n.proxy.occupied(next.netns) {
-		return next, errors.New("an earlier process still drains where the new one would go: wait until it has ended, or give it less time with --drain")
-	}
-	return next, nil
 }
 
 // occupied says whether a process beside the daemon's is in a network.

@@ -2,14 +2,9 @@ package local
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
-	"strings"
 	"syscall"
 	"time"
-
-	"lateen.dev/lateen/internal/engine/api"
 )
 
 // lastWords is what a process may take to end once it has been told to cut what is left.
@@ -125,114 +120,4 @@ func (d *daemon) drain(l *launched, limit time.Duration) {
 			_ = l.Signal(step.signal)
 		}
 	}
-}
-
-// serveReplace puts another process in the place of a node's proxy and streams how far it is.
-func (e *Engine) serveReplace(w http.ResponseWriter, r *http.Request) {
-	n, err := e.nodeOf(r)
-	if err != nil {
-		fail(w, err)
-		return
-	}
-	var in api.ReplaceRequest
-	if err := readJSON(w, r, &in); err != nil {
-		fail(w, err)
-		return
-	}
-	if in.Binary != "" {
-		if err := executable(in.Binary); err != nil {
-			fail(w, &api.Error{Code: http.StatusBadRequest, Message: "use another node proxy: " + err.Error(), Cure: "name an executable file by its absolute path"})
-			return
-		}
-	}
-	if in.Stock && in.Binary == "" {
-		fail(w, &api.Error{Code: http.StatusBadRequest, Message: "use a stock node proxy: no executable is named", Cure: "name it with --binary"})
-		return
-	}
-	limit := time.Duration(in.DrainSeconds * float64(time.Second))
-	what, err := e.place(n, n.program(), n.successor(in.Binary, in.Stock))
-	if err != nil {
-		fail(w, &api.Error{Code: http.StatusConflict, Message: "the node proxy of " + n.name + " was not replaced: " + err.Error()})
-		return
-	}
-	var env []string
-	if what.stock { // it hears of its drain at its start and never again
-		env = []string{fmt.Sprintf("CONNECTION_TERMINATION_DEADLINE=%dms", limit.Milliseconds())}
-	}
-	enc := json.NewEncoder(w)
-	flush := http.NewResponseController(w)
-	say := func(ev api.Event) {
-		_ = enc.Encode(ev) // the asker may be gone
-		_ = flush.Flush()
-	}
-	say(api.Event{Phase: "successor", State: api.EventStarted, Message: "starting another node proxy on " + n.name})
-	began := time.Now()
-	old, now, err := n.proxy.replace(r.Context(), what, env, readyTimeout)
-	if err != nil {
-		e.log.Warn("a node proxy was not replaced", "node", n.name, "err", err)
-		say(api.Event{Phase: "successor", State: api.EventFailed, Message: "not replaced",
-			Error: "the node proxy of " + n.name + " was not replaced: " + err.Error(), Cure: "the one before goes on as if nothing had been; the whole log is " + n.proxy.logPath})
-		return
-	}
-	e.log.Info("a node proxy was replaced", "node", n.name, "pid", now.PID, "binary", in.Binary, "took", time.Since(began).Round(time.Millisecond))
-	say(api.Event{Phase: "successor", State: api.EventDone, Message: fmt.Sprintf("%s: the new proxy serves", n.name)})
-	if old == nil {
-		return
-	}
-	say(api.Event{Phase: "drain", State: api.EventStarted, Message: n.name + ": the one before stops accepting"})
-	open := "its connections"
-	if old.program.stock {
-		_ = old.Signal(syscall.SIGTERM)
-	} else {
-		// The pages on the socket are the old process's until it drains. Without an answer the plain way still works, with its
-		// own deadline.
-		open = connections(r.Context(), n.ownPages)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), pollTimeout)
-		defer cancel()
-		if err := askToQuit(ctx, n.ownPages, limit); err != nil {
-			e.log.Warn("ask a node proxy to drain; sending a signal", "node", n.name, "err", err)
-			_ = old.Signal(syscall.SIGTERM)
-		}
-	}
-	go n.proxy.handOver(n.admin, old.PID, old.Done())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		n.proxy.drain(old, limit)
-	}()
-	if in.Wait {
-		<-done
-		say(api.Event{Phase: "drain", State: api.EventDone, Message: n.name + ": the one before has ended"})
-		return
-	}
-	say(api.Event{Phase: "drain", State: api.EventDone, Message: fmt.Sprintf("%s: the one before stopped accepting; %s may go on there for up to %s", n.name, open, limit)})
-}
-
-// connections says how many connections a node's proxy has, in words.
-func connections(ctx context.Context, pages dialer) string {
-	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
-	defer cancel()
-	page, err := get(ctx, pages, "http://proxy/metrics")
-	if err != nil {
-		return "its connections"
-	}
-	total := 0
-	for line := range strings.Lines(string(page)) {
-		if strings.HasPrefix(line, "lateen_worker_connections{") {
-			var count int
-			if _, err := fmt.Sscan(line[strings.LastIndexByte(line, ' ')+1:], &count); err == nil {
-				total += count
-			}
-		}
-	}
-	if total == 1 {
-		return "1 connection"
-	}
-	return fmt.Sprintf("%d connections", total)
-}
-
-// askToQuit tells a node's proxy to drain, with a limit.
-func askToQuit(ctx context.Context, pages dialer, limit time.Duration) error {
-	_, err := ask(ctx, pages, http.MethodPost, fmt.Sprintf("http://proxy/quitquitquit?deadline=%dms", limit.Milliseconds()))
-	return err
 }

@@ -86,7 +86,7 @@ func processState(d *daemon, host map[int]int) api.Process {
 }
 
 func (e *Engine) controlState(ctx context.Context, host map[int]int) (api.ControlState, []api.Problem) {
-	s := api.ControlState{Process: processState(e.control, host)}
+	s := api.ControlState{Process: processState(e.daemons.control, host)}
 	_, err := fetchControl(ctx, "/ready")
 	s.Ready = err == nil
 	if err != nil {

@@ -140,7 +140,7 @@ func (e *Engine) usage() api.Usage {
 			add(kind, name, node, s.restarts, s.process.PID)
 		}
 	}
-	addDaemon("control", controlBinary, "", e.control)
+	addDaemon("control", controlBinary, "", e.daemons.control)
 	for _, n := range e.state.nodes {
 		addDaemon("agent", n.name, n.name, n.agent)
 		addDaemon("proxy", n.name, n.name, n.proxy)
