@@ -1,29 +1,52 @@
 package local
 
 import (
+	"bytes"
+	"encoding/json"
 	"net/http"
 	"slices"
 
 	"lateen.dev/lateen/internal/engine/api"
 )
 
-// serveAgentPods streams the pods of a node to its agent: one line of JSON now and one after every change.
-func (e *Engine) serveAgentPods(w http.ResponseWriter, r *http.Request) {
+// agentFeed tells agents of the pods of their nodes, and hears from them what they did. The state's lock guards watchers.
+type agentFeed struct {
+	state    *state
+	dir      runDir
+	watchers map[*watcher]struct{}
+}
+
+func newAgentFeed(s *state, dir runDir) *agentFeed {
+	return &agentFeed{state: s, dir: dir, watchers: map[*watcher]struct{}{}}
+}
+
+// followed says whether an agent follows the pods of a node. The state's lock must be held.
+func (f *agentFeed) followed(node string) bool {
+	for w := range f.watchers {
+		if w.node == node {
+			return true
+		}
+	}
+	return false
+}
+
+// serve streams the pods of a node to its agent: one line of JSON now and one after every change.
+func (f *agentFeed) serve(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("node")
-	if e.state.nodes.named(name) == nil {
+	if f.state.nodes.named(name) == nil {
 		fail(w, &api.Error{Code: http.StatusNotFound, Message: "there is no node " + name})
 		return
 	}
 	me := &watcher{node: name, c: make(chan []byte, 1)}
-	e.state.mu.Lock()
-	me.last = e.agentSnapshot(name)
+	f.state.mu.Lock()
+	me.last = f.snapshot(name)
 	me.c <- me.last
-	e.watchers[me] = struct{}{}
-	e.state.mu.Unlock()
+	f.watchers[me] = struct{}{}
+	f.state.mu.Unlock()
 	defer func() {
-		e.state.mu.Lock()
-		delete(e.watchers, me)
-		e.state.mu.Unlock()
+		f.state.mu.Lock()
+		delete(f.watchers, me)
+		f.state.mu.Unlock()
 	}()
 	flush := http.NewResponseController(w)
 	for {
@@ -42,7 +65,7 @@ func (e *Engine) serveAgentPods(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveRedirection hears from an agent what it did with a pod.
-func (e *Engine) serveRedirection(w http.ResponseWriter, r *http.Request) {
+func (f *agentFeed) serveRedirection(w http.ResponseWriter, r *http.Request) {
 	var in struct {
 		State string `json:"state"`
 		Error string `json:"error"`
@@ -57,8 +80,8 @@ func (e *Engine) serveRedirection(w http.ResponseWriter, r *http.Request) {
 	}
 	uid := r.PathValue("uid")
 	found := false
-	e.state.update(func() {
-		for _, p := range e.state.pods {
+	f.state.update(func() {
+		for _, p := range f.state.pods {
 			if p.uid == uid {
 				found = true
 				if in.State == "parted" {
@@ -78,4 +101,80 @@ func (e *Engine) serveRedirection(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// watcher is an agent that follows the pods of its node.
+type watcher struct {
+	node string
+	last []byte
+	c    chan []byte // the newest snapshot that it has not read yet
+}
+
+// tell hands every agent the present pods of its node if they changed. The state's lock must be held.
+func (f *agentFeed) tell() {
+	snapshots := map[string][]byte{}
+	for w := range f.watchers {
+		s, ok := snapshots[w.node]
+		if !ok {
+			s = f.snapshot(w.node)
+			snapshots[w.node] = s
+		}
+		if bytes.Equal(s, w.last) {
+			continue
+		}
+		w.last = s
+		select { // only the newest counts
+		case <-w.c:
+		default:
+		}
+		w.c <- s
+	}
+}
+
+// snapshot is what the agent of a node is to know: its pods that have a network, and all namespaces.
+func (f *agentFeed) snapshot(nodeName string) []byte {
+	s := struct {
+		Pods       []agentPod                `json:"pods"`
+		Namespaces map[string]agentNamespace `json:"namespaces"`
+	}{[]agentPod{}, map[string]agentNamespace{}}
+	for _, p := range f.state.pods {
+		if p.node.name != nodeName || !p.network {
+			continue
+		}
+		ns := f.dir.podNetNS(p)
+		if p.onNodesNetwork() {
+			ns = "" // nobody is to do anything to a node's network on behalf of a pod
+		}
+		s.Pods = append(s.Pods, agentPod{
+			UID: p.uid, Namespace: p.namespace, Name: p.name, ServiceAccount: p.serviceAccount(), IP: p.ip.String(),
+			HostNetwork: p.spec.HostNetwork, Labels: p.labels, Annotations: p.annotations, NetNS: ns, Terminating: p.stopping, Ended: p.ended,
+		})
+	}
+	slices.SortFunc(s.Pods, func(a, b agentPod) int { return bytes.Compare([]byte(a.UID), []byte(b.UID)) })
+	for _, o := range f.state.store.list("Namespace") {
+		s.Namespaces[o.Key.Name] = agentNamespace{o.labels()}
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic("a snapshot is always JSON: " + err.Error())
+	}
+	return b
+}
+
+type agentPod struct {
+	UID            string            `json:"uid"`
+	Namespace      string            `json:"namespace"`
+	Name           string            `json:"name"`
+	ServiceAccount string            `json:"serviceAccount"`
+	IP             string            `json:"ip"`
+	HostNetwork    bool              `json:"hostNetwork"`
+	Labels         map[string]string `json:"labels"`
+	Annotations    map[string]string `json:"annotations"`
+	NetNS          string            `json:"netns"`
+	Terminating    bool              `json:"terminating"`
+	Ended          bool              `json:"ended"`
+}
+
+type agentNamespace struct {
+	Labels map[string]string `json:"labels"`
 }

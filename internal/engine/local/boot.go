@@ -29,7 +29,9 @@ func (e *Engine) up(ctx context.Context, events *eventWriter) error {
 	if err := e.isolate(nodeNames); err != nil {
 		return &failure{phase: "network", err: err}
 	}
-	e.daemons = &daemons{opts: e.opts, families: e.families, dir: e.dir, ca: e.ca, state: e.state, reaper: proc.NewReaper(), log: e.log}
+	reaper := proc.NewReaper()
+	e.daemons = &daemons{opts: e.opts, families: e.families, dir: e.dir, ca: e.ca, state: e.state, reaper: reaper, log: e.log}
+	e.lifecycle = newLifecycle(e.state, e.feed, e.commands, e.dir, e.exe, e.families[0].DNSIP, reaper, e.log)
 	var fabricNodes []fabric.Node
 	for _, n := range e.state.nodes {
 		fabricNodes = append(fabricNodes, n.Node)

@@ -13,9 +13,9 @@ import (
 
 // The end of a pod waits until nobody is sent to it any more, however long it takes to write the lists of endpoints.
 func TestAPodIsDrainedOnceTheListsAreWritten(t *testing.T) {
-	e := &Engine{log: slog.New(slog.DiscardHandler)}
+	l := &lifecycle{log: slog.New(slog.DiscardHandler)}
 	told, drained := make(chan struct{}), make(chan struct{})
-	go func() { defer close(drained); e.drain(&pod{namespace: "shop", name: "counter"}, told) }()
+	go func() { defer close(drained); l.drain(&pod{namespace: "shop", name: "counter"}, told) }()
 	select {
 	case <-drained:
 		t.Fatal("it is asked to end while others are sent to it")
@@ -32,7 +32,7 @@ func TestWhatIsSoIsToldWhenTheKernelsHaveIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	families := []*fabric.Family{fabric.IPv4}
-	e := &Engine{log: slog.New(slog.DiscardHandler), dir: dir, families: families, dns: &names.Server{},
+	e := &Engine{log: slog.New(slog.DiscardHandler), dir: dir, families: families, dns: &names.Server{}, feed: newAgentFeed(nil, dir),
 		state: newState(nil, newStore(dir.userObjects(), families, time.Now, newUID))}
 	e.state.nodes = []*node{{name: "n1", Node: fabric.Node{NetNS: filepath.Join(string(dir), "missing")}}}
 	first := e.state.told

@@ -84,19 +84,20 @@ type Engine struct {
 	dir      runDir
 	log      *slog.Logger
 	exe      string
-	path     string // PATH of the pods, after the mesh's own directory
 	hostProc string // where the host's view of processes can be read
 	hostPID  int
 	started  time.Time
 	dns      *names.Server
 	users    identities
 
-	state    *state
-	ca       *authority
-	capturer *capturer
-	daemons  *daemons // nil until the network is laid
-	replacer *replacer
-	watchers map[*watcher]struct{} // agents that follow the pods of their node; the state's lock guards it
+	state     *state
+	ca        *authority
+	capturer  *capturer
+	daemons   *daemons // nil until the network is laid
+	replacer  *replacer
+	feed      *agentFeed
+	commands  *podCommands
+	lifecycle *lifecycle // nil until the network is laid
 
 	seen     published // what the world was last told; reconcile's own
 	shutdown chan func(api.Event)
@@ -129,14 +130,14 @@ func newEngine(o Options) (*Engine, error) {
 	e := &Engine{
 		opts: o, families: families, dir: dir, exe: exe, hostPID: hostPID, hostProc: fmt.Sprintf("/proc/self/fd/%d", hostProc),
 		log:      slog.New(slog.NewTextHandler(logfile.New(dir.engineLog(), logMax, 0o644), nil)),
-		path:     podPath(os.Getenv("PATH")),
 		started:  time.Now(),
-		watchers: map[*watcher]struct{}{},
 		shutdown: make(chan func(api.Event)),
 	}
 	e.state = newState(newNodes(o, dir, families, e.started), newStore(dir.userObjects(), families, time.Now, newUID))
 	e.ca = &authority{options: o.CA, dir: dir, log: e.log}
 	e.replacer = &replacer{state: e.state, dir: dir, log: e.log}
+	e.feed = newAgentFeed(e.state, dir)
+	e.commands = &podCommands{state: e.state, path: podPath(os.Getenv("PATH"))}
 	e.capturer = &capturer{state: e.state, log: e.log}
 	return e, nil
 }

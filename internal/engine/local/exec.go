@@ -60,7 +60,7 @@ func (e *Engine) serveExec(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	cmd, err := e.commandOf(p, c)
+	cmd, err := e.commands.of(p, c)
 	if err != nil {
 		fail(w, err)
 		return

@@ -51,8 +51,8 @@ func (e *Engine) handler() http.Handler {
 	m.HandleFunc("GET /v1/control/log", func(w http.ResponseWriter, r *http.Request) { serveDaemonLog(w, r, e.daemons.control) })
 	m.HandleFunc("POST /v1/ca/rotate", asks(func(context.Context, struct{}) (any, error) { return struct{}{}, e.ca.rotate() }))
 	m.HandleFunc("GET /v1/control/{page...}", serveControl)
-	m.HandleFunc("GET /agent/v1/pods", e.serveAgentPods)
-	m.HandleFunc("PUT /agent/v1/pods/{uid}/redirection", e.serveRedirection)
+	m.HandleFunc("GET /agent/v1/pods", e.feed.serve)
+	m.HandleFunc("PUT /agent/v1/pods/{uid}/redirection", e.feed.serveRedirection)
 	return m
 }
 

@@ -24,8 +24,14 @@ import (
 // firstProbePeriod is the time between probes until a container was ready once: programs start faster than periods last.
 const firstProbePeriod = 200 * time.Millisecond
 
-// probe keeps a container's readiness up to date until ctx ends.
-func (e *Engine) probe(ctx context.Context, p *pod, c *container) {
+// prober runs the readiness probes of containers. Its fields never change; the state's lock guards what changes of containers.
+type prober struct {
+	state    *state
+	commands *podCommands
+}
+
+// follow keeps a container's readiness up to date until ctx ends.
+func (r *prober) follow(ctx context.Context, p *pod, c *container) {
 	spec := c.spec.ReadinessProbe
 	period := max(time.Duration(spec.PeriodSeconds)*time.Second, time.Second)
 	if spec.PeriodSeconds == 0 {
@@ -45,35 +51,35 @@ func (e *Engine) probe(ctx context.Context, p *pod, c *container) {
 			return
 		}
 		attempt, cancel := context.WithTimeout(ctx, timeout)
-		err := e.probeOnce(attempt, p, c)
+		err := r.once(attempt, p, c)
 		cancel()
 		if ctx.Err() != nil {
 			return
 		}
 		ready := t.add(err == nil)
 		wasReady = wasReady || ready
-		e.noteProbe(c, ready, err)
+		r.note(c, ready, err)
 		if wait = period; !wasReady {
 			wait = min(period, firstProbePeriod)
 		}
 	}
 }
 
-// noteProbe keeps what a probe found. Only news are passed on: most probes find what the one before did.
-func (e *Engine) noteProbe(c *container, ready bool, err error) {
+// note keeps what a probe found. Only news are passed on: most probes find what the one before did.
+func (r *prober) note(c *container, ready bool, err error) {
 	message := ""
 	if err != nil {
 		message = "readiness probe: " + err.Error()
 	}
-	e.state.mu.Lock()
+	r.state.mu.Lock()
 	ready = ready && c.running() // the process may have ended while it was being probed
 	news := c.ready != ready || c.message != message
 	if c.running() {
 		c.ready, c.message = ready, message
 	}
-	e.state.mu.Unlock()
+	r.state.mu.Unlock()
 	if news {
-		e.state.kick()
+		r.state.kick()
 	}
 }
 
@@ -100,7 +106,7 @@ func (t *threshold) add(ok bool) bool {
 	return t.ready
 }
 
-func (e *Engine) probeOnce(ctx context.Context, p *pod, c *container) error {
+func (r *prober) once(ctx context.Context, p *pod, c *container) error {
 	h := c.spec.ReadinessProbe.ProbeHandler
 	switch {
 	case h.HTTPGet != nil:
@@ -120,7 +126,7 @@ func (e *Engine) probeOnce(ctx context.Context, p *pod, c *container) error {
 		}
 		return conn.Close()
 	case h.Exec != nil:
-		return e.probeExec(ctx, p, c, h.Exec.Command)
+		return r.exec(ctx, p, c, h.Exec.Command)
 	}
 	return errors.New("only httpGet, tcpSocket and exec probes are understood here")
 }
@@ -177,8 +183,8 @@ func (p *pod) dialProbe(ctx context.Context, to netip.AddrPort) (net.Conn, error
 	return netns.DialAs(ctx, p.node.probeGroup, p.node.NetNS, "tcp", to.String(), from)
 }
 
-func (e *Engine) probeExec(ctx context.Context, p *pod, c *container, command []string) error {
-	cmd, err := e.commandOf(p, c)
+func (r *prober) exec(ctx context.Context, p *pod, c *container, command []string) error {
+	cmd, err := r.commands.of(p, c)
 	if err != nil {
 		return err
 	}

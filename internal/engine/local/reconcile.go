@@ -1,7 +1,6 @@
 package local
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
-	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -76,7 +74,7 @@ func (e *Engine) reconcile(ctx context.Context) error {
 	for _, o := range e.state.store.list("Service") {
 		svcs = append(svcs, o.Value.(*corev1.Service))
 	}
-	e.tellAgents()
+	e.feed.tell()
 	e.state.mu.Unlock()
 
 	err := e.writeReports(nodes, pods)
@@ -242,7 +240,7 @@ func (e *Engine) makePod(ctx context.Context, owner *stored, name string, labels
 	add(p.spec.InitContainers, true)
 	add(p.spec.Containers, false)
 	e.state.pods = append(e.state.pods, p)
-	go e.runPod(life, p)
+	go e.lifecycle.run(life, p)
 	return nil
 }
 
@@ -274,80 +272,4 @@ func templateHash(t *corev1.PodTemplateSpec, dir string) string {
 		sum /= uint64(len(nameLetters))
 	}
 	return string(out[:])
-}
-
-// watcher is an agent that follows the pods of its node.
-type watcher struct {
-	node string
-	last []byte
-	c    chan []byte // the newest snapshot that it has not read yet
-}
-
-// tellAgents hands every agent the present pods of its node if they changed. The state's lock must be held.
-func (e *Engine) tellAgents() {
-	snapshots := map[string][]byte{}
-	for w := range e.watchers {
-		s, ok := snapshots[w.node]
-		if !ok {
-			s = e.agentSnapshot(w.node)
-			snapshots[w.node] = s
-		}
-		if bytes.Equal(s, w.last) {
-			continue
-		}
-		w.last = s
-		select { // only the newest counts
-		case <-w.c:
-		default:
-		}
-		w.c <- s
-	}
-}
-
-type agentPod struct {
-	UID            string            `json:"uid"`
-	Namespace      string            `json:"namespace"`
-	Name           string            `json:"name"`
-	ServiceAccount string            `json:"serviceAccount"`
-	IP             string            `json:"ip"`
-	HostNetwork    bool              `json:"hostNetwork"`
-	Labels         map[string]string `json:"labels"`
-	Annotations    map[string]string `json:"annotations"`
-	NetNS          string            `json:"netns"`
-	Terminating    bool              `json:"terminating"`
-	Ended          bool              `json:"ended"`
-}
-
-type agentNamespace struct {
-	Labels map[string]string `json:"labels"`
-}
-
-// agentSnapshot is what the agent of a node is to know: its pods that have a network, and all namespaces.
-func (e *Engine) agentSnapshot(nodeName string) []byte {
-	s := struct {
-		Pods       []agentPod                `json:"pods"`
-		Namespaces map[string]agentNamespace `json:"namespaces"`
-	}{[]agentPod{}, map[string]agentNamespace{}}
-	for _, p := range e.state.pods {
-		if p.node.name != nodeName || !p.network {
-			continue
-		}
-		ns := e.dir.podNetNS(p)
-		if p.onNodesNetwork() {
-			ns = "" // nobody is to do anything to a node's network on behalf of a pod
-		}
-		s.Pods = append(s.Pods, agentPod{
-			UID: p.uid, Namespace: p.namespace, Name: p.name, ServiceAccount: p.serviceAccount(), IP: p.ip.String(),
-			HostNetwork: p.spec.HostNetwork, Labels: p.labels, Annotations: p.annotations, NetNS: ns, Terminating: p.stopping, Ended: p.ended,
-		})
-	}
-	slices.SortFunc(s.Pods, func(a, b agentPod) int { return bytes.Compare([]byte(a.UID), []byte(b.UID)) })
-	for _, o := range e.state.store.list("Namespace") {
-		s.Namespaces[o.Key.Name] = agentNamespace{o.labels()}
-	}
-	b, err := json.Marshal(s)
-	if err != nil {
-		panic("a snapshot is always JSON: " + err.Error())
-	}
-	return b
 }

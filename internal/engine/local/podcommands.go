@@ -1,0 +1,31 @@
+package local
+
+import (
+	"lateen.dev/lateen/internal/engine/local/podinit"
+	"lateen.dev/lateen/internal/engine/local/podspec"
+)
+
+// podCommands makes the commands of containers. Its fields never change; the state's lock guards what it reads of pods.
+type podCommands struct {
+	state *state
+	path  string // PATH of the pods, after the mesh's own directory
+}
+
+// of is the command of a container of a pod.
+func (m *podCommands) of(p *pod, c *container) (podinit.Command, error) {
+	m.state.mu.Lock()
+	facts := podspec.Facts{
+		Name: p.name, Namespace: p.namespace, UID: p.uid, Labels: p.labels, Annotations: p.annotations,
+		PodIP: p.ip.String(), PodIPs: texts(p.ips), HostIP: p.node.IP().String(), HostIPs: texts(p.node.IPs()), NodeName: p.node.name, ServiceAccount: p.serviceAccount(),
+		Base: []string{"PATH=" + podBinDir + ":" + m.path, "HOME=/tmp", "HOSTNAME=" + p.hostname()},
+	}
+	m.state.mu.Unlock()
+	if p.dir != "" {
+		facts.Base = append(facts.Base, "LATEEN_MANIFEST_DIR="+podManifestDir)
+	}
+	cmd, err := podspec.CommandOf(c.spec, facts)
+	if err != nil {
+		return podinit.Command{}, err
+	}
+	return podinit.Command{Args: cmd.Args, Env: cmd.Env, Dir: cmd.Dir, UID: p.unixUID}, nil
+}
