@@ -119,20 +119,7 @@ func (e *Engine) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.state.mu.Lock()
-	for _, ns := range systemNamespaces {
-		if err := e.addNamespace(ns); err != nil {
-			e.state.mu.Unlock()
-			return err
-		}
-	}
-	account, err := decodeOne("engine", fmt.Appendf(nil, "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: %s\n  namespace: %s\n", proxyAccount, meshNamespace))
-	if err == nil {
-		account.File = ""
-		_, err = e.state.store.apply(account, "", false)
-	}
-	e.state.mu.Unlock()
-	if err != nil {
+	if err := e.objects.addSystem(); err != nil {
 		return err
 	}
 	if err := tokens.write(); err != nil {

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -11,27 +10,27 @@ import (
 	"lateen.dev/lateen/internal/engine/local/fabric"
 )
 
-// keeper is an engine that keeps the objects of a manifest and runs nothing.
-func keeper(t *testing.T, manifest string) *Engine {
+// keeper has the objects of a manifest, and nothing runs for them.
+func keeper(t *testing.T, manifest string) *userObjects {
 	t.Helper()
-	e := &Engine{log: slog.New(slog.DiscardHandler), state: newState(nil, newStore(t.TempDir(), []*fabric.Family{fabric.IPv4}, time.Now, newUID))}
-	if err := e.addNamespace("default"); err != nil {
+	u := &userObjects{state: newState(nil, newStore(t.TempDir(), []*fabric.Family{fabric.IPv4}, time.Now, newUID))}
+	if err := u.addNamespace("default"); err != nil {
 		t.Fatal(err)
 	}
-	if res, _ := e.apply(api.ApplyRequest{Documents: []api.Document{{File: "x.yaml", Data: []byte(manifest)}}}); len(res.Problems) > 0 {
+	if res, _ := u.apply(api.ApplyRequest{Documents: []api.Document{{File: "x.yaml", Data: []byte(manifest)}}}); len(res.Problems) > 0 {
 		t.Fatalf("%+v", res.Problems)
 	}
-	return e
+	return u
 }
 
 // A node proxy's pod goes with its node alone. A request for all pods must not pass over it in silence.
 func TestDeleteNamesTheNodeProxyThatStays(t *testing.T) {
-	e := keeper(t, "")
+	u := keeper(t, "")
 	n := &node{name: "n1"}
-	e.state.nodes = []*node{n}
+	u.state.nodes = []*node{n}
 	key := api.Key{Kind: "Pod", Namespace: meshNamespace, Name: n.proxyPodName()}
 	for _, dry := range []bool{false, true} {
-		res, _ := e.delete(api.DeleteRequest{Keys: []api.Key{key}, IgnoreNotFound: true, DryRun: dry})
+		res, _ := u.delete(api.DeleteRequest{Keys: []api.Key{key}, IgnoreNotFound: true, DryRun: dry})
 		if len(res.Results) > 0 || len(res.Problems) != 1 || res.Problems[0].Object != key.String() || !strings.Contains(res.Problems[0].Message, "proxy of node n1") {
 			t.Errorf("dry run %v: %+v", dry, res)
 		}
@@ -54,8 +53,8 @@ spec:
   servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"]}]
 `
 
-func groupsLeft(e *Engine) (groups []string) {
-	for _, o := range e.state.store.list("Gateway") {
+func groupsLeft(u *userObjects) (groups []string) {
+	for _, o := range u.state.store.list("Gateway") {
 		groups = append(groups, o.Key.Group)
 	}
 	slices.Sort(groups)
@@ -67,42 +66,42 @@ func TestDeleteKeepsToTheGroup(t *testing.T) {
 	documents := strings.Split(twoGateways, "---\n")
 	key := api.Key{Kind: "Gateway", Namespace: "default", Name: "gw"}
 	for removed, left := range map[string]string{istio: k8s, k8s: istio} {
-		e := keeper(t, twoGateways)
+		u := keeper(t, twoGateways)
 		named := key
 		named.Group = removed
-		if res, _ := e.delete(api.DeleteRequest{Keys: []api.Key{named}}); len(res.Problems) > 0 || !slices.Equal(groupsLeft(e), []string{left}) {
-			t.Errorf("by name, %s: %v left, %+v", removed, groupsLeft(e), res.Problems)
+		if res, _ := u.delete(api.DeleteRequest{Keys: []api.Key{named}}); len(res.Problems) > 0 || !slices.Equal(groupsLeft(u), []string{left}) {
+			t.Errorf("by name, %s: %v left, %+v", removed, groupsLeft(u), res.Problems)
 		}
 		// The same again finds nothing, whatever else has the name.
-		if res, _ := e.delete(api.DeleteRequest{Keys: []api.Key{named}}); len(res.Problems) != 1 || len(groupsLeft(e)) != 1 {
-			t.Errorf("again, %s: %v left, %+v", removed, groupsLeft(e), res.Problems)
+		if res, _ := u.delete(api.DeleteRequest{Keys: []api.Key{named}}); len(res.Problems) != 1 || len(groupsLeft(u)) != 1 {
+			t.Errorf("again, %s: %v left, %+v", removed, groupsLeft(u), res.Problems)
 		}
 		// One is left, so a name without a group means that one.
-		if res, _ := e.delete(api.DeleteRequest{Keys: []api.Key{key}}); len(res.Problems) > 0 || len(groupsLeft(e)) != 0 {
-			t.Errorf("the only one: %v left, %+v", groupsLeft(e), res.Problems)
+		if res, _ := u.delete(api.DeleteRequest{Keys: []api.Key{key}}); len(res.Problems) > 0 || len(groupsLeft(u)) != 0 {
+			t.Errorf("the only one: %v left, %+v", groupsLeft(u), res.Problems)
 		}
-		e = keeper(t, twoGateways)
+		u = keeper(t, twoGateways)
 		document := documents[0]
 		if removed == istio {
 			document = documents[1]
 		}
-		if res, _ := e.delete(api.DeleteRequest{Documents: []api.Document{{File: "x.yaml", Data: []byte(document)}}}); len(res.Problems) > 0 || !slices.Equal(groupsLeft(e), []string{left}) {
-			t.Errorf("by file, %s: %v left, %+v", removed, groupsLeft(e), res.Problems)
+		if res, _ := u.delete(api.DeleteRequest{Documents: []api.Document{{File: "x.yaml", Data: []byte(document)}}}); len(res.Problems) > 0 || !slices.Equal(groupsLeft(u), []string{left}) {
+			t.Errorf("by file, %s: %v left, %+v", removed, groupsLeft(u), res.Problems)
 		}
 	}
-	e := keeper(t, twoGateways)
+	u := keeper(t, twoGateways)
 	want := "write gateways.gateway.networking.k8s.io or gateways.networking.istio.io"
-	if res, _ := e.delete(api.DeleteRequest{Keys: []api.Key{key}, IgnoreNotFound: true}); len(res.Problems) != 1 || !strings.Contains(res.Problems[0].Cure, want) || len(groupsLeft(e)) != 2 {
-		t.Errorf("ambiguous: %v left, %+v", groupsLeft(e), res.Problems)
+	if res, _ := u.delete(api.DeleteRequest{Keys: []api.Key{key}, IgnoreNotFound: true}); len(res.Problems) != 1 || !strings.Contains(res.Problems[0].Cure, want) || len(groupsLeft(u)) != 2 {
+		t.Errorf("ambiguous: %v left, %+v", groupsLeft(u), res.Problems)
 	}
-	if _, err := e.patch(api.PatchRequest{Key: key, Patch: []byte(`{"metadata":{"labels":{"a":"b"}}}`)}); err == nil || !strings.Contains(err.Error(), want) {
+	if _, err := u.patch(api.PatchRequest{Key: key, Patch: []byte(`{"metadata":{"labels":{"a":"b"}}}`)}); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("a patch of an ambiguous name: %v", err)
 	}
 	key.Group = istio
-	if _, err := e.patch(api.PatchRequest{Key: key, Patch: []byte(`{"metadata":{"labels":{"a":"b"}}}`)}); err != nil {
+	if _, err := u.patch(api.PatchRequest{Key: key, Patch: []byte(`{"metadata":{"labels":{"a":"b"}}}`)}); err != nil {
 		t.Error(err)
 	}
-	for _, o := range e.state.store.list("Gateway") {
+	for _, o := range u.state.store.list("Gateway") {
 		if (o.labels()["a"] == "b") != (o.Key.Group == istio) {
 			t.Errorf("%s of %s has labels %v", o.Key, o.Key.Group, o.labels())
 		}

@@ -93,6 +93,8 @@ type Engine struct {
 	state     *state
 	ca        *authority
 	capturer  *capturer
+	statuses  *statusReader
+	objects   *userObjects
 	daemons   *daemons // nil until the network is laid
 	replacer  *replacer
 	feed      *agentFeed
@@ -135,6 +137,8 @@ func newEngine(o Options) (*Engine, error) {
 	}
 	e.state = newState(newNodes(o, dir, families, e.started), newStore(dir.userObjects(), families, time.Now, newUID))
 	e.ca = &authority{options: o.CA, dir: dir, log: e.log}
+	e.statuses = &statusReader{state: e.state, log: e.log}
+	e.objects = &userObjects{state: e.state, statuses: e.statuses}
 	e.replacer = &replacer{state: e.state, dir: dir, log: e.log}
 	e.feed = newAgentFeed(e.state, dir)
 	e.commands = &podCommands{state: e.state, path: podPath(os.Getenv("PATH"))}

@@ -2,11 +2,9 @@ package local
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -19,8 +17,8 @@ import (
 	"lateen.dev/lateen/internal/source/files"
 )
 
-// serveObjects answers get.
-func (e *Engine) serveObjects(r *http.Request) (any, error) {
+// serve answers get.
+func (u *userObjects) serve(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	req := api.GetRequest{Kind: q.Get("kind"), Namespace: q.Get("namespace"), Name: q.Get("name"), Group: cmp.Or(q.Get("group"), api.NamedGroup(q.Get("kind"))), Selector: q.Get("selector"), AllNamespaces: q.Get("all") == "true"}
 	kind, known := kindOf(req.Kind)
@@ -34,7 +32,7 @@ func (e *Engine) serveObjects(r *http.Request) (any, error) {
 	if req.Namespace == "" {
 		req.Namespace = defaultNamespace
 	}
-	items, err := e.objects(kind.Name)
+	items, err := u.list(kind.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +58,7 @@ func (e *Engine) serveObjects(r *http.Request) (any, error) {
 		return nil, notFound(k)
 	}
 	if len(list.Items) > 0 {
-		said, err := e.controlObjects(r.Context(), kind.Name)
+		said, err := u.statuses.read(r.Context(), kind.Name)
 		if err != nil {
 			list.Unasked = err.Error()
 		}
@@ -69,10 +67,10 @@ func (e *Engine) serveObjects(r *http.Request) (any, error) {
 	return list, nil
 }
 
-// objects lists the objects of a kind with their status.
-func (e *Engine) objects(kind string) ([]api.Object, error) {
-	e.state.mu.Lock()
-	defer e.state.mu.Unlock()
+// list lists the objects of a kind with their status.
+func (u *userObjects) list(kind string) ([]api.Object, error) {
+	u.state.mu.Lock()
+	defer u.state.mu.Unlock()
 	var out []api.Object
 	add := func(o metav1.Object, apiVersion string) error {
 		raw, err := json.Marshal(o)
@@ -85,32 +83,32 @@ func (e *Engine) objects(kind string) ([]api.Object, error) {
 	}
 	switch kind {
 	case "Pod":
-		for _, p := range e.state.reportPods() {
+		for _, p := range u.state.reportPods() {
 			if err := add(p, "v1"); err != nil {
 				return nil, err
 			}
 		}
-		for _, o := range e.state.store.list("Pod") { // those that could not be made yet
-			if len(e.state.podsOf(o.Key)) == 0 {
+		for _, o := range u.state.store.list("Pod") { // those that could not be made yet
+			if len(u.state.podsOf(o.Key)) == 0 {
 				p := o.Value.(*corev1.Pod).DeepCopy()
-				p.Status = corev1.PodStatus{Phase: corev1.PodPending, Message: e.state.complaints[o.Key]}
+				p.Status = corev1.PodStatus{Phase: corev1.PodPending, Message: u.state.complaints[o.Key]}
 				if err := add(p, "v1"); err != nil {
 					return nil, err
 				}
 			}
 		}
 	case "Node":
-		for _, n := range e.state.reportNodes() {
+		for _, n := range u.state.reportNodes() {
 			if err := add(n, "v1"); err != nil {
 				return nil, err
 			}
 		}
 	default:
-		for _, o := range e.state.store.list(kind) {
+		for _, o := range u.state.store.list(kind) {
 			live := o.live
 			var err error
 			if kind == "Deployment" {
-				if live, err = withStatus(live, e.state.deploymentStatus(o)); err != nil {
+				if live, err = withStatus(live, u.state.deploymentStatus(o)); err != nil {
 					return nil, err
 				}
 			}
@@ -169,26 +167,6 @@ func labelsIn(raw []byte) map[string]string {
 	return head.Metadata.Labels
 }
 
-// controlObject is an entry of the control plane's list of objects.
-type controlObject struct {
-	APIVersion string          `json:"apiVersion"`
-	Kind       string          `json:"kind"`
-	Namespace  string          `json:"namespace"`
-	Name       string          `json:"name"`
-	Generation uint64          `json:"generation"`
-	Digest     string          `json:"digest"`
-	Conditions []api.Condition `json:"conditions"`
-	Problems   []api.Problem   `json:"problems"`
-	Findings   []api.Finding   `json:"findings"`
-	// former says that it speaks of a version that was replaced.
-	former bool
-}
-
-// key names the object.
-func (o controlObject) key() model.Key {
-	return model.Key{Group: groupOf(o.APIVersion), Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
-}
-
 // groupOf is the API group of an apiVersion such as apps/v1; empty for the core's.
 func groupOf(apiVersion string) string {
 	group, _, found := strings.Cut(apiVersion, "/")
@@ -196,50 +174,4 @@ func groupOf(apiVersion string) string {
 		return ""
 	}
 	return group
-}
-
-// attach gives each object what is said of it, and not of one that another group calls the same.
-func attach(kind string, items []api.Object, all []controlObject) {
-	said := map[model.Key]controlObject{}
-	for _, o := range all {
-		if o.Kind == kind {
-			said[o.key()] = o
-		}
-	}
-	for i := range items {
-		k := items[i].Key
-		o, known := said[model.Key{Group: groupOf(items[i].APIVersion), Kind: k.Kind, Namespace: k.Namespace, Name: k.Name}]
-		items[i].Conditions, items[i].Problems, items[i].Findings, items[i].Judged = o.Conditions, o.Problems, o.Findings, known && !o.former
-	}
-}
-
-// controlObjects is what the control plane says about the objects of a kind as they are now; of every kind if it is empty.
-func (e *Engine) controlObjects(ctx context.Context, kind string) ([]controlObject, error) {
-	// A control plane that hangs must not take every look at the mesh with it.
-	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
-	defer cancel()
-	b, err := fetchControl(ctx, "/debug/objects?"+url.Values{"kind": {kind}}.Encode())
-	if err != nil {
-		return nil, err
-	}
-	var objects []controlObject
-	if err := json.Unmarshal(b, &objects); err != nil {
-		e.log.Warn("the control plane's list of objects cannot be read", "err", err)
-		return nil, fmt.Errorf("its list of objects cannot be read: %w", err)
-	}
-	e.state.mu.Lock()
-	defer e.state.mu.Unlock()
-	return ofThisVersion(objects, e.state.store.objects), nil
-}
-
-// ofThisVersion leaves out what is said of objects as they were before. The control plane reads what was applied a moment later, and time
-// does not tell which version it speaks of. Those that the engine does not keep are as they were reported.
-func ofThisVersion(said []controlObject, objects map[model.Key]*stored) []controlObject {
-	for i, o := range said {
-		now, kept := objects[o.key()]
-		if kept && !engineOnly(o.Kind) && o.Digest != "" && now.digest != o.Digest {
-			said[i].Conditions, said[i].Findings, said[i].former = nil, nil, true
-		}
-	}
-	return said
 }

@@ -17,10 +17,10 @@ const maxRequest = 64 << 20
 func (e *Engine) handler() http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("GET /v1/version", e.serveVersion)
-	m.HandleFunc("POST /v1/apply", asks(e.serveApply))
-	m.HandleFunc("POST /v1/delete", asks(e.serveDelete))
-	m.HandleFunc("POST /v1/patch", asks(func(_ context.Context, r api.PatchRequest) (any, error) { return e.patch(r) }))
-	m.HandleFunc("GET /v1/objects", answers(e.serveObjects))
+	m.HandleFunc("POST /v1/apply", asks(e.objects.serveApply))
+	m.HandleFunc("POST /v1/delete", asks(e.objects.serveDelete))
+	m.HandleFunc("POST /v1/patch", asks(func(_ context.Context, r api.PatchRequest) (any, error) { return e.objects.patch(r) }))
+	m.HandleFunc("GET /v1/objects", answers(e.objects.serve))
 	m.HandleFunc("GET /v1/status", answers(func(r *http.Request) (any, error) { return e.status(r.Context()), nil }))
 	m.HandleFunc("GET /v1/usage", answers(func(*http.Request) (any, error) { return e.usage(), nil }))
 	m.HandleFunc("GET /v1/logs", e.serveLogs)
@@ -62,20 +62,6 @@ func (e *Engine) serveVersion(w http.ResponseWriter, _ *http.Request) {
 		v.Nodes = append(v.Nodes, n.name)
 	}
 	writeJSON(w, http.StatusOK, v)
-}
-
-func (e *Engine) serveDelete(ctx context.Context, r api.DeleteRequest) (any, error) {
-	res, pods := e.delete(r)
-	if r.Wait && !r.DryRun {
-		for _, p := range pods {
-			select {
-			case <-p.done:
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-		}
-	}
-	return res, nil
 }
 
 func (e *Engine) serveDown(w http.ResponseWriter, r *http.Request) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -27,10 +26,16 @@ const meshNamespace = "istio-system"
 
 const defaultNamespace = "default"
 
+// userObjects applies, changes, deletes and lists the user's objects. Its fields never change; the state's lock guards the objects.
+type userObjects struct {
+	state    *state
+	statuses *statusReader
+}
+
 // apply takes the objects of all documents, one by one: what is wrong with one costs none of the others. made are the objects of the results.
-func (e *Engine) apply(r api.ApplyRequest) (res api.ApplyResult, made []*stored) {
-	e.state.mu.Lock()
-	defer e.state.mu.Unlock()
+func (u *userObjects) apply(r api.ApplyRequest) (res api.ApplyResult, made []*stored) {
+	u.state.mu.Lock()
+	defer u.state.mu.Unlock()
 	planned := map[string]bool{} // namespaces that a dry run would make
 	for _, d := range r.Documents {
 		objects, problems := decodeIn(d, r.Namespace)
@@ -43,17 +48,17 @@ func (e *Engine) apply(r api.ApplyRequest) (res api.ApplyResult, made []*stored)
 			}
 		}
 		for _, o := range objects {
-			result, now, err := e.applyOne(o, d.Dir, r, planned)
+			result, now, err := u.applyOne(o, d.Dir, r, planned)
 			if err != nil {
 				res.Problems = append(res.Problems, refusal(o, err))
 				continue
 			}
-			result.Warnings = append(warnings[o.Key.String()], e.warnings(o)...)
+			result.Warnings = append(warnings[o.Key.String()], u.warnings(o)...)
 			res.Results = append(res.Results, result)
 			made = append(made, now)
 		}
 	}
-	e.state.kick()
+	u.state.kick()
 	return res, made
 }
 
@@ -97,20 +102,20 @@ func withNamespace(raw []byte, namespace string) []byte {
 }
 
 // applyOne takes one object, and returns it as it is then. In a dry run planned are the namespaces of objects before it, and gets its own.
-func (e *Engine) applyOne(o files.Object, dir string, r api.ApplyRequest, planned map[string]bool) (api.ObjectResult, *stored, error) {
+func (u *userObjects) applyOne(o files.Object, dir string, r api.ApplyRequest, planned map[string]bool) (api.ObjectResult, *stored, error) {
 	if o.Kind == "Node" {
 		return api.ObjectResult{}, nil, errors.New("nodes are made by `lateen up --nodes`, not by manifests; label one with `lateen label node`")
 	}
-	if o.Key.Namespace != "" && !e.state.store.namespaceExists(o.Key.Namespace) && !planned[o.Key.Namespace] {
+	if o.Key.Namespace != "" && !u.state.store.namespaceExists(o.Key.Namespace) && !planned[o.Key.Namespace] {
 		return api.ObjectResult{}, nil, fmt.Errorf("namespace %q not found; apply a Namespace of that name first", o.Key.Namespace)
 	}
 	if o.Kind == "Pod" {
-		if err := e.admitPod(o); err != nil {
+		if err := u.admitPod(o); err != nil {
 			return api.ObjectResult{}, nil, err
 		}
 	}
-	old := e.state.store.objects[o.Key]
-	action, next, err := e.state.store.merge(o, dir, r.DryRun)
+	old := u.state.store.objects[o.Key]
+	action, next, err := u.state.store.merge(o, dir, r.DryRun)
 	if err != nil {
 		return api.ObjectResult{}, nil, err
 	}
@@ -123,11 +128,11 @@ func (e *Engine) applyOne(o files.Object, dir string, r api.ApplyRequest, planne
 		return result, next, err
 	}
 	if o.Kind == "Namespace" {
-		if err := e.addDefaultAccount(o.Key.Name); err != nil {
+		if err := u.addDefaultAccount(o.Key.Name); err != nil {
 			return api.ObjectResult{}, nil, err
 		}
 	}
-	e.changed(o.Key)
+	u.changed(o.Key)
 	return result, next, nil
 }
 
@@ -146,22 +151,22 @@ func versionsOf(old, next *stored) (before, after json.RawMessage, err error) {
 }
 
 // admitPod refuses a pod whose name another pod has, such as one of a Deployment.
-func (e *Engine) admitPod(o files.Object) error {
-	for _, p := range e.state.pods {
+func (u *userObjects) admitPod(o files.Object) error {
+	for _, p := range u.state.pods {
 		if p.namespace == o.Key.Namespace && p.name == o.Key.Name && (p.owner != o.Key || p.stopping) {
 			return errors.New("a pod of this name is still there; delete it, or wait until it is gone")
 		}
 	}
-	if p := e.state.nodes.ofProxyPod(o.Key.Namespace, o.Key.Name); p != nil {
+	if p := u.state.nodes.ofProxyPod(o.Key.Namespace, o.Key.Name); p != nil {
 		return errors.New("this name belongs to a node's proxy; choose another")
 	}
 	return nil
 }
 
 // addDefaultAccount gives a namespace the account that pods have which name none.
-func (e *Engine) addDefaultAccount(namespace string) error {
+func (u *userObjects) addDefaultAccount(namespace string) error {
 	key := model.Key{Kind: "ServiceAccount", Namespace: namespace, Name: "default"}
-	if e.state.store.objects[key] != nil {
+	if u.state.store.objects[key] != nil {
 		return nil
 	}
 	text := fmt.Sprintf("apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: default\n  namespace: %s\n", namespace)
@@ -170,24 +175,42 @@ func (e *Engine) addDefaultAccount(namespace string) error {
 		return err
 	}
 	o.File = ""
-	_, err = e.state.store.apply(o, "", false)
+	_, err = u.state.store.apply(o, "", false)
 	return err
 }
 
-func (e *Engine) addNamespace(name string) error {
+// addSystem makes the objects that every mesh has: the namespaces, and the account of the node proxies.
+func (u *userObjects) addSystem() error {
+	u.state.mu.Lock()
+	defer u.state.mu.Unlock()
+	for _, ns := range systemNamespaces {
+		if err := u.addNamespace(ns); err != nil {
+			return err
+		}
+	}
+	account, err := decodeOne("engine", fmt.Appendf(nil, "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: %s\n  namespace: %s\n", proxyAccount, meshNamespace))
+	if err != nil {
+		return err
+	}
+	account.File = ""
+	_, err = u.state.store.apply(account, "", false)
+	return err
+}
+
+func (u *userObjects) addNamespace(name string) error {
 	o, err := decodeOne("engine", fmt.Appendf(nil, "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %s\n  labels:\n    kubernetes.io/metadata.name: %s\n", name, name))
 	if err != nil {
 		return err
 	}
 	o.File = ""
-	if _, err := e.state.store.apply(o, "", false); err != nil {
+	if _, err := u.state.store.apply(o, "", false); err != nil {
 		return err
 	}
-	return e.addDefaultAccount(name)
+	return u.addDefaultAccount(name)
 }
 
 // warnings are what the author of an object may expect and not get.
-func (e *Engine) warnings(o files.Object) []string {
+func (u *userObjects) warnings(o files.Object) []string {
 	var w []string
 	if m, ok := o.Value.(metav1.Object); ok {
 		w = appendText(w, modeWarning(m.GetLabels()))
@@ -216,7 +239,7 @@ func (e *Engine) warnings(o files.Object) []string {
 		for _, f := range podspec.Ineffective(spec) {
 			w = append(w, "no effect here: "+f)
 		}
-		if sa := podspec.ServiceAccountOf(spec); e.state.store.find(api.Key{Kind: "ServiceAccount", Namespace: o.Key.Namespace, Name: sa}) == nil {
+		if sa := podspec.ServiceAccountOf(spec); u.state.store.find(api.Key{Kind: "ServiceAccount", Namespace: o.Key.Namespace, Name: sa}) == nil {
 			w = append(w, fmt.Sprintf("its pods wait until there is a ServiceAccount %q", sa))
 		}
 	}
@@ -230,100 +253,12 @@ func appendText(texts []string, text string) []string {
 	return append(texts, text)
 }
 
-// delete removes objects by name and by document.
-func (e *Engine) delete(r api.DeleteRequest) (api.ApplyResult, []*pod) {
-	e.state.mu.Lock()
-	defer e.state.mu.Unlock()
-	var res api.ApplyResult
-	keys := slices.Clone(r.Keys)
-	for _, d := range r.Documents {
-		// An object that is to go needs a name and nothing else: a mistake in the rest keeps nobody from removing it.
-		objects, problems := files.Identities(d.File, d.Data)
-		for _, p := range problems {
-			res.Problems = append(res.Problems, problemOf(p))
-		}
-		for _, o := range slices.Backward(objects) { // what was made last goes first
-			if o.Bare && r.Namespace != "" {
-				o.Key.Namespace = r.Namespace
-			}
-			keys = append(keys, apiKey(o.Key))
-		}
-	}
-	var gone []*pod
-	for _, k := range keys {
-		pods, err := e.deleteOne(k, r)
-		var apiErr *api.Error
-		switch {
-		case errors.As(err, &apiErr) && apiErr.Code == http.StatusNotFound && r.IgnoreNotFound:
-		case apiErr != nil:
-			res.Problems = append(res.Problems, api.Problem{Object: k.String(), Message: apiErr.Message, Cure: apiErr.Cure})
-		case err != nil:
-			res.Problems = append(res.Problems, api.Problem{Object: k.String(), Message: err.Error()})
-		default:
-			res.Results = append(res.Results, api.ObjectResult{Key: k, Action: api.Deleted})
-			gone = append(gone, pods...)
-		}
-	}
-	e.state.kick()
-	return res, gone
-}
-
-func (e *Engine) deleteOne(k api.Key, r api.DeleteRequest) ([]*pod, error) {
-	k = inKind(k)
-	switch {
-	case k.Kind == "Node":
-		return nil, errors.New("nodes live as long as the mesh; end it with `lateen down`")
-	case k.Kind == "Namespace" && slices.Contains(systemNamespaces, k.Name):
-		return nil, errors.New("this namespace is part of every mesh and cannot be deleted")
-	case k.Kind == "Pod" && e.state.nodes.ofProxyPod(k.Namespace, k.Name) != nil:
-		return nil, fmt.Errorf("this pod is the proxy of node %s and lives as long as its node; it was not deleted", e.state.nodes.ofProxyPod(k.Namespace, k.Name).name)
-	case k.Kind == "Pod":
-		for _, p := range e.state.pods {
-			if p.namespace == k.Namespace && p.name == k.Name {
-				if !r.DryRun {
-					delete(e.state.store.objects, model.Key{Kind: "Pod", Namespace: k.Namespace, Name: k.Name})
-					p.stopWithin(r.GraceSeconds)
-				}
-				return []*pod{p}, nil
-			}
-		}
-	}
-	o, err := e.state.store.only(k)
-	if err != nil {
-		return nil, err
-	}
-	if o == nil {
-		return nil, notFound(k)
-	}
-	if r.DryRun {
-		return nil, nil
-	}
-	doomed := []model.Key{o.Key}
-	if k.Kind == "Namespace" {
-		doomed = append(e.state.store.inNamespace(k.Name), o.Key)
-	}
-	var gone []*pod
-	for _, key := range doomed {
-		for _, p := range e.state.pods {
-			if p.owner == key {
-				p.stopWithin(r.GraceSeconds)
-				gone = append(gone, p)
-			}
-		}
-		if err := e.state.store.remove(key); err != nil {
-			return gone, err
-		}
-		e.changed(key)
-	}
-	return gone, nil
-}
-
 // changed lets the pods concerned know that what they depend on may be different now.
-func (e *Engine) changed(k model.Key) {
-	for _, p := range e.state.pods {
+func (u *userObjects) changed(k model.Key) {
+	for _, p := range u.state.pods {
 		switch {
 		case k.Kind == "Pod" && p.owner == k:
-			if o := e.state.store.objects[k]; o != nil {
+			if o := u.state.store.objects[k]; o != nil {
 				src := o.Value.(*corev1.Pod)
 				p.labels, p.annotations = src.Labels, ownAnnotations(src.Annotations)
 			}

@@ -14,9 +14,9 @@ import (
 )
 
 // patch changes one object.
-func (e *Engine) patch(r api.PatchRequest) (api.ObjectResult, error) {
-	e.state.mu.Lock()
-	defer e.state.mu.Unlock()
+func (u *userObjects) patch(r api.PatchRequest) (api.ObjectResult, error) {
+	u.state.mu.Lock()
+	defer u.state.mu.Unlock()
 	r.Key = inKind(r.Key)
 	patch, err := merge.Parse(r.Patch)
 	if err != nil {
@@ -25,11 +25,11 @@ func (e *Engine) patch(r api.PatchRequest) (api.ObjectResult, error) {
 	var action api.Action
 	switch {
 	case r.Key.Kind == "Node":
-		action, err = e.patchNode(r.Key, patch, r.DryRun)
-	case r.Key.Kind == "Pod" && e.state.store.find(r.Key) == nil:
-		action, err = e.patchOwnedPod(r.Key, patch, r.DryRun)
+		action, err = u.patchNode(r.Key, patch, r.DryRun)
+	case r.Key.Kind == "Pod" && u.state.store.find(r.Key) == nil:
+		action, err = u.patchOwnedPod(r.Key, patch, r.DryRun)
 	default:
-		o, ambiguous := e.state.store.only(r.Key)
+		o, ambiguous := u.state.store.only(r.Key)
 		if ambiguous != nil {
 			return api.ObjectResult{}, ambiguous
 		}
@@ -39,8 +39,8 @@ func (e *Engine) patch(r api.PatchRequest) (api.ObjectResult, error) {
 		if err := precondition(r, o); err != nil {
 			return api.ObjectResult{}, err
 		}
-		if action, err = e.state.store.patch(o, patch, r.DryRun); err == nil && !r.DryRun {
-			e.changed(o.Key)
+		if action, err = u.state.store.patch(o, patch, r.DryRun); err == nil && !r.DryRun {
+			u.changed(o.Key)
 		}
 	}
 	var refused *problemError
@@ -55,7 +55,7 @@ func (e *Engine) patch(r api.PatchRequest) (api.ObjectResult, error) {
 		return api.ObjectResult{}, err
 	}
 	if !r.DryRun {
-		e.state.kick()
+		u.state.kick()
 	}
 	res := api.ObjectResult{Key: r.Key, Action: action}
 	if changed, ok := merge.Get(patch, "metadata", "labels"); ok {
@@ -77,8 +77,8 @@ func precondition(r api.PatchRequest, o *stored) error {
 }
 
 // patchNode changes a node's labels, the only thing about it that users may change. The state's lock must be held.
-func (e *Engine) patchNode(k api.Key, patch merge.Object, dryRun bool) (api.Action, error) {
-	n := e.state.nodes.named(k.Name)
+func (u *userObjects) patchNode(k api.Key, patch merge.Object, dryRun bool) (api.Action, error) {
+	n := u.state.nodes.named(k.Name)
 	if n == nil {
 		return "", notFound(k)
 	}
@@ -94,8 +94,8 @@ func (e *Engine) patchNode(k api.Key, patch merge.Object, dryRun bool) (api.Acti
 }
 
 // patchOwnedPod changes the labels and annotations of a pod that is a Deployment's. The state's lock must be held.
-func (e *Engine) patchOwnedPod(k api.Key, patch merge.Object, dryRun bool) (api.Action, error) {
-	for _, p := range e.state.pods {
+func (u *userObjects) patchOwnedPod(k api.Key, patch merge.Object, dryRun bool) (api.Action, error) {
+	for _, p := range u.state.pods {
 		if p.namespace == k.Namespace && p.name == k.Name {
 			old := metadata{"labels": p.labels, "annotations": p.annotations}
 			next, err := patchMetadata(patch, old)

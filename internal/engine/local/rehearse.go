@@ -15,8 +15,8 @@ import (
 )
 
 // serveApply applies documents. After a dry run it adds what the control plane would say of the objects.
-func (e *Engine) serveApply(ctx context.Context, r api.ApplyRequest) (any, error) {
-	res, made := e.apply(r)
+func (u *userObjects) serveApply(ctx context.Context, r api.ApplyRequest) (any, error) {
+	res, made := u.apply(r)
 	if r.DryRun {
 		rehearse(ctx, &res, made, judgeDocuments)
 	}

@@ -111,7 +111,7 @@ func (e *Engine) controlState(ctx context.Context, host map[int]int) (api.Contro
 		}
 		unplaced(problems, string(e.dir))
 	}
-	said, err := e.controlObjects(ctx, "")
+	said, err := e.statuses.read(ctx, "")
 	if err != nil {
 		s.Error = err.Error()
 	}

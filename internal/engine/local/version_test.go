@@ -126,7 +126,7 @@ func TestWhatIsSaidOfAnotherGroupsObjectIsNotSaid(t *testing.T) {
 // A wait for a roll-out asks whether the status is about the present generation, and not only about one before.
 func TestADeploymentsStatusIsAboutItsPresentGeneration(t *testing.T) {
 	s := newStore(t.TempDir(), []*fabric.Family{fabric.IPv4}, time.Now, newUID)
-	e := &Engine{state: newState(nil, s)}
+	u := &userObjects{state: newState(nil, s)}
 	for generation, image := range []string{"one", "two"} {
 		o, err := decodeOne("web.yaml", []byte("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\nspec:\n  selector: {matchLabels: {app: web}}\n"+
 			"  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, command: ["+image+"]}]}}\n"))
@@ -136,7 +136,7 @@ func TestADeploymentsStatusIsAboutItsPresentGeneration(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found, err := e.objects("Deployment")
+		found, err := u.list("Deployment")
 		if err != nil || len(found) != 1 {
 			t.Fatal(found, err)
 		}
