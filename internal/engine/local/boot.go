@@ -31,7 +31,6 @@ func (e *Engine) up(ctx context.Context, events *eventWriter) error {
 	}
 	reaper := proc.NewReaper()
 	e.daemons = &daemons{opts: e.opts, families: e.families, dir: e.dir, ca: e.ca, state: e.state, reaper: reaper, log: e.log}
-	e.lifecycle = newLifecycle(e.state, e.feed, e.commands, e.dir, e.exe, e.families[0].DNSIP, reaper, e.log)
 	var fabricNodes []fabric.Node
 	for _, n := range e.state.nodes {
 		fabricNodes = append(fabricNodes, n.Node)
@@ -39,19 +38,21 @@ func (e *Engine) up(ctx context.Context, events *eventWriter) error {
 	if err := fabric.Up(fabricNodes); err != nil {
 		return &failure{phase: "network", err: err, cure: "see what this machine lacks with `lateen check --for up`"}
 	}
-	var err error
 	var resolvers []string
 	for _, f := range e.families {
 		resolvers = append(resolvers, net.JoinHostPort(f.DNSIP.String(), "53"))
 	}
-	if e.dns, err = names.Listen(resolvers...); err != nil {
+	dns, err := names.Listen(resolvers...)
+	if err != nil {
 		return &failure{phase: "network", err: err}
 	}
+	pods := newLifecycle(e.state, e.feed, e.commands, e.dir, e.exe, e.families[0].DNSIP, reaper, e.log)
+	e.reconciler = newReconciler(e.state, e.feed, pods, dns, e.families, e.dir, e.opts.adminOnLoopback(), e.log)
 	if err := e.prepare(ctx); err != nil {
 		return &failure{phase: "network", err: err}
 	}
 	events.done("network", fmt.Sprintf("network laid: %d nodes", len(e.state.nodes)))
-	go e.reconcileLoop(ctx)
+	go e.reconciler.loop(ctx)
 	return e.daemons.start(ctx, events)
 }
 
@@ -126,7 +127,7 @@ func (e *Engine) prepare(ctx context.Context) error {
 		return err
 	}
 	go tokens.rotate(ctx)
-	if err := e.reconcile(ctx); err != nil {
+	if err := e.reconciler.reconcile(ctx); err != nil {
 		return err
 	}
 	if err := e.serve(ctx); err != nil {

@@ -32,16 +32,16 @@ func TestWhatIsSoIsToldWhenTheKernelsHaveIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	families := []*fabric.Family{fabric.IPv4}
-	e := &Engine{log: slog.New(slog.DiscardHandler), dir: dir, families: families, dns: &names.Server{}, feed: newAgentFeed(nil, dir),
-		state: newState(nil, newStore(dir.userObjects(), families, time.Now, newUID))}
-	e.state.nodes = []*node{{name: "n1", Node: fabric.Node{NetNS: filepath.Join(string(dir), "missing")}}}
-	first := e.state.told
-	if err := e.reconcile(t.Context()); err == nil || closed(first) {
+	s := newState(nil, newStore(dir.userObjects(), families, time.Now, newUID))
+	r := newReconciler(s, newAgentFeed(s, dir), nil, &names.Server{}, families, dir, false, slog.New(slog.DiscardHandler))
+	s.nodes = []*node{{name: "n1", Node: fabric.Node{NetNS: filepath.Join(string(dir), "missing")}}}
+	first := s.told
+	if err := r.reconcile(t.Context()); err == nil || closed(first) {
 		t.Fatalf("told although a kernel does not have it: %v", err)
 	}
-	second := e.state.told
-	e.state.nodes = nil
-	if err := e.reconcile(t.Context()); err != nil || !closed(first) || !closed(second) || closed(e.state.told) {
-		t.Errorf("it has happened: %v, told %v, %v, and what comes later %v", err, closed(first), closed(second), closed(e.state.told))
+	second := s.told
+	s.nodes = nil
+	if err := r.reconcile(t.Context()); err != nil || !closed(first) || !closed(second) || closed(s.told) {
+		t.Errorf("it has happened: %v, told %v, %v, and what comes later %v", err, closed(first), closed(second), closed(s.told))
 	}
 }

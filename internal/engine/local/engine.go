@@ -19,7 +19,6 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/engine/local/fabric"
 	"lateen.dev/lateen/internal/engine/local/logfile"
-	"lateen.dev/lateen/internal/engine/local/names"
 	"lateen.dev/lateen/internal/engine/local/podinit"
 )
 
@@ -87,21 +86,18 @@ type Engine struct {
 	hostProc string // where the host's view of processes can be read
 	hostPID  int
 	started  time.Time
-	dns      *names.Server
-	users    identities
 
-	state     *state
-	ca        *authority
-	capturer  *capturer
-	statuses  *statusReader
-	objects   *userObjects
-	daemons   *daemons // nil until the network is laid
-	replacer  *replacer
-	feed      *agentFeed
-	commands  *podCommands
-	lifecycle *lifecycle // nil until the network is laid
+	state      *state
+	ca         *authority
+	capturer   *capturer
+	statuses   *statusReader
+	objects    *userObjects
+	daemons    *daemons // nil until the network is laid
+	replacer   *replacer
+	feed       *agentFeed
+	commands   *podCommands
+	reconciler *reconciler // nil until the network is laid
 
-	seen     published // what the world was last told; reconcile's own
 	shutdown chan func(api.Event)
 	quit     context.CancelFunc
 }

@@ -83,17 +83,17 @@ func hostPorts(spec *corev1.PodSpec) (out []hostPort) {
 }
 
 // cannotHost says why a node cannot take a pod of an owner and its template's hash; empty if it can. The state's lock must be held.
-func (e *Engine) cannotHost(n *node, spec *corev1.PodSpec, owner model.Key, hash string) string {
+func (r *reconciler) cannotHost(n *node, spec *corev1.PodSpec, owner model.Key, hash string) string {
 	switch {
 	case !spec.HostNetwork:
 		return ""
 	case n.program().stock:
 		return "a pod with hostNetwork could end its proxy, which is not Lateen's own and answers anybody on port 15000 of the node's network"
-	case e.opts.adminOnLoopback():
+	case r.adminOnLoopback:
 		return "a pod with hostNetwork could end its proxy, whose admin pages LATEEN_ADMIN_LOOPBACK opens to the node's network"
 	}
 	wanted := hostPorts(spec)
-	for _, other := range e.state.pods {
+	for _, other := range r.state.pods {
 		if other.node != n {
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"lateen.dev/lateen/internal/engine/api"
+	"lateen.dev/lateen/internal/engine/local/fabric"
 	"lateen.dev/lateen/internal/engine/local/logfile"
 	"lateen.dev/lateen/internal/engine/local/names"
 	"lateen.dev/lateen/internal/engine/local/podspec"
@@ -40,69 +42,88 @@ type published struct {
 	waiting []chan struct{}
 }
 
-// reconcileLoop makes the world fit the objects whenever something changed.
-func (e *Engine) reconcileLoop(ctx context.Context) {
+// reconciler makes the world fit the objects. The state's lock guards what it changes of pods. seen is its one run's own, and
+// users has a lock of its own; the other fields never change.
+type reconciler struct {
+	state           *state
+	feed            *agentFeed
+	lifecycle       *lifecycle
+	dns             *names.Server
+	families        []*fabric.Family
+	dir             runDir
+	adminOnLoopback bool // node proxies answer the node's whole network
+	log             *slog.Logger
+
+	users identities
+	seen  published // what the world was last told
+}
+
+func newReconciler(s *state, feed *agentFeed, pods *lifecycle, dns *names.Server, families []*fabric.Family, dir runDir, adminOnLoopback bool,
+	log *slog.Logger) *reconciler {
+	return &reconciler{state: s, feed: feed, lifecycle: pods, dns: dns, families: families, dir: dir, adminOnLoopback: adminOnLoopback, log: log,
+		seen: published{files: map[string][]byte{}, nat: map[string]bool{}}}
+}
+
+// loop makes the world fit the objects whenever something changed.
+func (r *reconciler) loop(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-e.state.wakeup:
+		case <-r.state.wakeup:
 		}
-		if err := e.reconcile(ctx); err != nil && ctx.Err() == nil {
-			e.log.Error("reconcile; trying again", "err", err, "in", reconcileRetry)
-			time.AfterFunc(reconcileRetry, e.state.kick)
+		if err := r.reconcile(ctx); err != nil && ctx.Err() == nil {
+			r.log.Error("reconcile; trying again", "err", err, "in", reconcileRetry)
+			time.AfterFunc(reconcileRetry, r.state.kick)
 		}
 	}
 }
 
 // reconcile makes and ends pods as the objects ask, then tells control plane, agents, kernel and resolver what there is.
 // Only one runs at a time.
-func (e *Engine) reconcile(ctx context.Context) error {
-	e.state.mu.Lock()
-	if e.seen.files == nil {
-		e.seen = published{files: map[string][]byte{}, nat: map[string]bool{}}
+func (r *reconciler) reconcile(ctx context.Context) error {
+	r.state.mu.Lock()
+	if !r.state.stopping {
+		r.steer(ctx)
 	}
-	if !e.state.stopping {
-		e.steer(ctx)
-	}
-	close(e.state.steered)
-	e.state.steered = make(chan struct{})
-	e.seen.waiting = append(e.seen.waiting, e.state.told)
-	e.state.told = make(chan struct{})
-	pods, nodes := e.state.reportPods(), e.state.reportNodes()
+	close(r.state.steered)
+	r.state.steered = make(chan struct{})
+	r.seen.waiting = append(r.seen.waiting, r.state.told)
+	r.state.told = make(chan struct{})
+	pods, nodes := r.state.reportPods(), r.state.reportNodes()
 	var svcs []*corev1.Service
-	for _, o := range e.state.store.list("Service") {
+	for _, o := range r.state.store.list("Service") {
 		svcs = append(svcs, o.Value.(*corev1.Service))
 	}
-	e.feed.tell()
-	e.state.mu.Unlock()
+	r.feed.tell()
+	r.state.mu.Unlock()
 
-	err := e.writeReports(nodes, pods)
+	err := r.writeReports(nodes, pods)
 	resolved := services.Resolve(svcs, pods)
-	e.dns.Set(names.NewZone(resolved, e.families[0].DNSIP))
-	if err = errors.Join(err, e.translate(servicenat.PlanOf(resolved))); err != nil {
+	r.dns.Set(names.NewZone(resolved, r.families[0].DNSIP))
+	if err = errors.Join(err, r.translate(servicenat.PlanOf(resolved))); err != nil {
 		return err
 	}
-	for _, told := range e.seen.waiting {
+	for _, told := range r.seen.waiting {
 		close(told)
 	}
-	e.seen.waiting = nil
+	r.seen.waiting = nil
 	return nil
 }
 
 // translate installs the plan on every node that does not have it yet.
-func (e *Engine) translate(plan servicenat.Plan) error {
-	if !plan.Equal(e.seen.plan) {
-		e.seen.plan = plan
-		clear(e.seen.nat)
+func (r *reconciler) translate(plan servicenat.Plan) error {
+	if !plan.Equal(r.seen.plan) {
+		r.seen.plan = plan
+		clear(r.seen.nat)
 	}
 	var errs []error
-	for _, n := range e.state.nodes {
-		if e.seen.nat[n.name] {
+	for _, n := range r.state.nodes {
+		if r.seen.nat[n.name] {
 			continue
 		}
 		var families []servicenat.Config
-		for _, f := range e.families {
+		for _, f := range r.families {
 			families = append(families, servicenat.Config{ServiceCIDR: f.ServiceCIDR, Resolver: f.DNSIP})
 		}
 		err := servicenat.Apply(n.NetNS, plan, families...)
@@ -110,40 +131,40 @@ func (e *Engine) translate(plan servicenat.Plan) error {
 			errs = append(errs, fmt.Errorf("node %s: %w", n.name, err))
 			continue
 		}
-		e.seen.nat[n.name] = true
+		r.seen.nat[n.name] = true
 	}
 	return errors.Join(errs...)
 }
 
 // steer starts and ends pods.
-func (e *Engine) steer(ctx context.Context) {
-	for _, p := range e.state.pods {
-		if e.state.store.objects[p.owner] == nil {
+func (r *reconciler) steer(ctx context.Context) {
+	for _, p := range r.state.pods {
+		if r.state.store.objects[p.owner] == nil {
 			p.stop()
 		}
 	}
-	for _, o := range e.state.store.list("Pod") {
-		if len(e.state.podsOf(o.Key)) > 0 {
+	for _, o := range r.state.store.list("Pod") {
+		if len(r.state.podsOf(o.Key)) > 0 {
 			continue
 		}
 		v := o.Value.(*corev1.Pod)
-		e.complain(o.Key, e.makePod(ctx, o, v.Name, v.Labels, v.Annotations, &v.Spec, ""))
+		r.complain(o.Key, r.makePod(ctx, o, v.Name, v.Labels, v.Annotations, &v.Spec, ""))
 	}
-	for _, o := range e.state.store.list("Deployment") {
-		e.steerDeployment(ctx, o)
+	for _, o := range r.state.store.list("Deployment") {
+		r.steerDeployment(ctx, o)
 	}
 }
 
-func (e *Engine) steerDeployment(ctx context.Context, o *stored) {
+func (r *reconciler) steerDeployment(ctx context.Context, o *stored) {
 	d := o.Value.(*appsv1.Deployment)
 	hash := templateHash(&d.Spec.Template, o.dir)
 	var views []rollout.Pod
 	byName := map[string]*pod{}
-	for _, p := range e.state.podsOf(o.Key) {
+	for _, p := range r.state.podsOf(o.Key) {
 		if p.phase == corev1.PodFailed && !p.stopping {
 			// A pod that could not be made is tried anew, but not in a tight loop.
 			if wait := time.Until(p.created.Add(failedStay)); wait > 0 {
-				time.AfterFunc(wait, e.state.kick)
+				time.AfterFunc(wait, r.state.kick)
 			} else {
 				p.stop()
 			}
@@ -161,39 +182,39 @@ func (e *Engine) steerDeployment(ctx context.Context, o *stored) {
 		labels := map[string]string{}
 		maps.Copy(labels, t.Labels)
 		labels["pod-template-hash"] = hash
-		if err = e.makePod(ctx, o, fmt.Sprintf("%s-%s-%s", d.Name, hash, randomName(5)), labels, t.Annotations, &t.Spec, hash); err != nil {
+		if err = r.makePod(ctx, o, fmt.Sprintf("%s-%s-%s", d.Name, hash, randomName(5)), labels, t.Annotations, &t.Spec, hash); err != nil {
 			break
 		}
 	}
-	e.complain(o.Key, err)
+	r.complain(o.Key, err)
 }
 
 // complain keeps why the pods of an object cannot be made, for its status; a nil error ends the complaint.
-func (e *Engine) complain(k model.Key, err error) {
+func (r *reconciler) complain(k model.Key, err error) {
 	if err == nil {
-		delete(e.state.complaints, k)
+		delete(r.state.complaints, k)
 		return
 	}
-	if e.state.complaints[k] != err.Error() {
-		e.log.Warn("cannot make pods", "for", k.String(), "err", err)
+	if r.state.complaints[k] != err.Error() {
+		r.log.Warn("cannot make pods", "for", k.String(), "err", err)
 	}
-	e.state.complaints[k] = err.Error()
+	r.state.complaints[k] = err.Error()
 }
 
 // makePod starts a pod's life. The state's lock must be held.
-func (e *Engine) makePod(ctx context.Context, owner *stored, name string, labels, annotations map[string]string, spec *corev1.PodSpec, hash string) error {
+func (r *reconciler) makePod(ctx context.Context, owner *stored, name string, labels, annotations map[string]string, spec *corev1.PodSpec, hash string) error {
 	ns := owner.Key.Namespace
 	account := podspec.ServiceAccountOf(spec)
-	if e.state.store.find(api.Key{Kind: "ServiceAccount", Namespace: ns, Name: account}) == nil {
+	if r.state.store.find(api.Key{Kind: "ServiceAccount", Namespace: ns, Name: account}) == nil {
 		return fmt.Errorf("ServiceAccount %q not found in namespace %s; apply one", account, ns)
 	}
 	var candidates []schedule.Node
-	for _, n := range e.state.nodes {
-		c := schedule.Node{Name: n.name, Labels: n.labels, Free: n.ips.free(), Cannot: e.cannotHost(n, spec, owner.Key, hash)}
+	for _, n := range r.state.nodes {
+		c := schedule.Node{Name: n.name, Labels: n.labels, Free: n.ips.free(), Cannot: r.cannotHost(n, spec, owner.Key, hash)}
 		if spec.HostNetwork {
 			c.Free = 1 // it takes no address
 		}
-		for _, p := range e.state.pods {
+		for _, p := range r.state.pods {
 			if p.node == n && !p.stopping {
 				c.Pods++
 				if p.owner == owner.Key {
@@ -207,7 +228,7 @@ func (e *Engine) makePod(ctx context.Context, owner *stored, name string, labels
 	if err != nil {
 		return err
 	}
-	n := e.state.nodes.named(on)
+	n := r.state.nodes.named(on)
 	ips := n.IPs()
 	if !spec.HostNetwork {
 		ip, err := n.ips.take()
@@ -220,7 +241,7 @@ func (e *Engine) makePod(ctx context.Context, owner *stored, name string, labels
 	life, cancel := context.WithCancel(ctx)
 	p := &pod{
 		uid: uid, namespace: ns, name: name, node: n, ip: ips[0], ips: ips, port: "p" + uid[:8], owner: owner.Key, hash: hash, dir: owner.dir,
-		spec: *spec.DeepCopy(), unixUID: e.users.of(ns, account), created: time.Now(), cancel: cancel,
+		spec: *spec.DeepCopy(), unixUID: r.users.of(ns, account), created: time.Now(), cancel: cancel,
 		wakeup: make(chan struct{}, 1), parted: make(chan struct{}), done: make(chan struct{}),
 		labels: labels, annotations: ownAnnotations(annotations), phase: corev1.PodPending,
 	}
@@ -230,7 +251,7 @@ func (e *Engine) makePod(ctx context.Context, owner *stored, name string, labels
 	if owner.Kind == "Pod" {
 		p.uid, p.port = owner.uid, "p"+owner.uid[:8]
 	}
-	dir := e.dir.pod(ns, name)
+	dir := r.dir.pod(ns, name)
 	add := func(specs []corev1.Container, init bool) {
 		for i := range specs {
 			p.containers = append(p.containers, &container{spec: &specs[i], init: init, waiting: "PodInitializing",
@@ -239,8 +260,8 @@ func (e *Engine) makePod(ctx context.Context, owner *stored, name string, labels
 	}
 	add(p.spec.InitContainers, true)
 	add(p.spec.Containers, false)
-	e.state.pods = append(e.state.pods, p)
-	go e.lifecycle.run(life, p)
+	r.state.pods = append(r.state.pods, p)
+	go r.lifecycle.run(life, p)
 	return nil
 }
 

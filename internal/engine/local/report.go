@@ -20,7 +20,7 @@ import (
 )
 
 // writeReports writes the objects that the engine itself reports, those that changed, for the control plane.
-func (e *Engine) writeReports(nodes []*corev1.Node, pods []*corev1.Pod) error {
+func (r *reconciler) writeReports(nodes []*corev1.Node, pods []*corev1.Pod) error {
 	want := map[string]any{}
 	for _, n := range nodes {
 		want["node."+n.Name+".yaml"] = n
@@ -35,24 +35,24 @@ func (e *Engine) writeReports(nodes []*corev1.Node, pods []*corev1.Pod) error {
 			errs = append(errs, err)
 			continue
 		}
-		if bytes.Equal(b, e.seen.files[name]) {
+		if bytes.Equal(b, r.seen.files[name]) {
 			continue
 		}
-		if err := writeAtomic(filepath.Join(e.dir.engineObjects(), name), b, 0o644); err != nil {
+		if err := writeAtomic(filepath.Join(r.dir.engineObjects(), name), b, 0o644); err != nil {
 			errs = append(errs, fmt.Errorf("report %s: %w", name, err))
 			continue
 		}
-		e.seen.files[name] = b
+		r.seen.files[name] = b
 	}
-	for name := range e.seen.files {
+	for name := range r.seen.files {
 		if want[name] != nil {
 			continue
 		}
-		if err := os.Remove(filepath.Join(e.dir.engineObjects(), name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Remove(filepath.Join(r.dir.engineObjects(), name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("withdraw %s: %w", name, err))
 			continue
 		}
-		delete(e.seen.files, name)
+		delete(r.seen.files, name)
 	}
 	return errors.Join(errs...)
 }
