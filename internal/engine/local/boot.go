@@ -31,6 +31,7 @@ func (e *Engine) up(ctx context.Context, events *eventWriter) error {
 	}
 	reaper := proc.NewReaper()
 	e.daemons = &daemons{opts: e.opts, families: e.families, dir: e.dir, ca: e.ca, state: e.state, reaper: reaper, log: e.log}
+	e.observer = newObserver(e.opts.Mesh, e.opts.Latency, e.started, e.host, e.state, e.daemons, e.dir, e.statuses)
 	var fabricNodes []fabric.Node
 	for _, n := range e.state.nodes {
 		fabricNodes = append(fabricNodes, n.Node)
@@ -133,11 +134,11 @@ func (e *Engine) prepare(ctx context.Context) error {
 	if err := e.serve(ctx); err != nil {
 		return err
 	}
-	start, err := proc.StartTime(e.hostProc, e.hostPID)
+	start, err := proc.StartTime(e.host.proc, e.host.pid)
 	if err != nil {
 		return fmt.Errorf("read my own start time: %w", err)
 	}
-	b, err := json.Marshal(record{PID: e.hostPID, StartTime: start, Started: e.started, Mesh: e.opts.Mesh, Nodes: e.opts.Nodes})
+	b, err := json.Marshal(record{PID: e.host.pid, StartTime: start, Started: e.started, Mesh: e.opts.Mesh, Nodes: e.opts.Nodes})
 	if err != nil {
 		return err
 	}

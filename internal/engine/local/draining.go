@@ -10,7 +10,7 @@ import (
 )
 
 // predecessors are a node's proxies that were replaced and have not ended, the oldest first.
-func (e *Engine) predecessors(n *node, host map[int]int) []api.Predecessor {
+func (o *observer) predecessors(n *node, host map[int]int) []api.Predecessor {
 	if n.proxy == nil {
 		return nil
 	}
@@ -24,9 +24,9 @@ func (e *Engine) predecessors(n *node, host map[int]int) []api.Predecessor {
 	if len(out) == 0 {
 		return nil
 	}
-	trees := e.state.containerPIDs(podProcesses())
-	e.state.mu.Lock()
-	for _, p := range e.state.pods {
+	trees := o.state.containerPIDs(podProcesses())
+	o.state.mu.Lock()
+	for _, p := range o.state.pods {
 		for _, c := range p.containers {
 			if tree := trees[c]; p.node == n && len(tree) > 0 {
 				pids = append(pids, tree[0])
@@ -34,7 +34,7 @@ func (e *Engine) predecessors(n *node, host map[int]int) []api.Predecessor {
 			}
 		}
 	}
-	e.state.mu.Unlock()
+	o.state.mu.Unlock()
 	for i := range out {
 		out[i].Connections = established("/proc", out[i].PID, append([]int{out[i].PID}, pids...))
 		out[i].PID = host[out[i].PID]

@@ -83,8 +83,7 @@ type Engine struct {
 	dir      runDir
 	log      *slog.Logger
 	exe      string
-	hostProc string // where the host's view of processes can be read
-	hostPID  int
+	host     *hostView
 	started  time.Time
 
 	state      *state
@@ -96,6 +95,8 @@ type Engine struct {
 	replacer   *replacer
 	feed       *agentFeed
 	commands   *podCommands
+	access     *podAccess
+	observer   *observer   // nil until the network is laid
 	reconciler *reconciler // nil until the network is laid
 
 	shutdown chan func(api.Event)
@@ -103,18 +104,10 @@ type Engine struct {
 }
 
 func newEngine(o Options) (*Engine, error) {
-	// Before /proc is replaced: how the host sees this process.
-	self, err := os.Readlink("/proc/self")
+	// Before /proc is replaced.
+	host, err := newHostView()
 	if err != nil {
-		return nil, fmt.Errorf("find my pid on the host: %w", err)
-	}
-	hostPID, err := strconv.Atoi(self)
-	if err != nil {
-		return nil, fmt.Errorf("find my pid on the host: %w", err)
-	}
-	hostProc, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open the host's /proc: %w", err)
+		return nil, err
 	}
 	exe, err := os.Executable()
 	if err != nil {
@@ -126,7 +119,7 @@ func newEngine(o Options) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{
-		opts: o, families: families, dir: dir, exe: exe, hostPID: hostPID, hostProc: fmt.Sprintf("/proc/self/fd/%d", hostProc),
+		opts: o, families: families, dir: dir, exe: exe, host: host,
 		log:      slog.New(slog.NewTextHandler(logfile.New(dir.engineLog(), logMax, 0o644), nil)),
 		started:  time.Now(),
 		shutdown: make(chan func(api.Event)),
@@ -138,6 +131,7 @@ func newEngine(o Options) (*Engine, error) {
 	e.replacer = &replacer{state: e.state, dir: dir, log: e.log}
 	e.feed = newAgentFeed(e.state, dir)
 	e.commands = &podCommands{state: e.state, path: podPath(os.Getenv("PATH"))}
+	e.access = &podAccess{state: e.state, commands: e.commands, dir: dir}
 	e.capturer = &capturer{state: e.state, log: e.log}
 	return e, nil
 }

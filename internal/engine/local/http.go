@@ -21,11 +21,11 @@ func (e *Engine) handler() http.Handler {
 	m.HandleFunc("POST /v1/delete", asks(e.objects.serveDelete))
 	m.HandleFunc("POST /v1/patch", asks(func(_ context.Context, r api.PatchRequest) (any, error) { return e.objects.patch(r) }))
 	m.HandleFunc("GET /v1/objects", answers(e.objects.serve))
-	m.HandleFunc("GET /v1/status", answers(func(r *http.Request) (any, error) { return e.status(r.Context()), nil }))
-	m.HandleFunc("GET /v1/usage", answers(func(*http.Request) (any, error) { return e.usage(), nil }))
-	m.HandleFunc("GET /v1/logs", e.serveLogs)
-	m.HandleFunc("POST /v1/exec", e.serveExec)
-	m.HandleFunc("POST /v1/connect", e.serveConnect)
+	m.HandleFunc("GET /v1/status", answers(func(r *http.Request) (any, error) { return e.observer.status(r.Context()), nil }))
+	m.HandleFunc("GET /v1/usage", answers(func(*http.Request) (any, error) { return e.observer.usage(), nil }))
+	m.HandleFunc("GET /v1/logs", e.access.serveLogs)
+	m.HandleFunc("POST /v1/exec", e.access.serveExec)
+	m.HandleFunc("POST /v1/connect", e.access.serveConnect)
 	m.HandleFunc("GET /v1/capture", answers(e.capturer.serve))
 	m.HandleFunc("GET /v1/capture.pcap", e.capturer.servePcap)
 	m.HandleFunc("POST /v1/down", e.serveDown)
@@ -57,7 +57,7 @@ func (e *Engine) handler() http.Handler {
 }
 
 func (e *Engine) serveVersion(w http.ResponseWriter, _ *http.Request) {
-	v := api.Version{Mesh: e.opts.Mesh, Version: e.opts.Version, PID: e.hostPID, Started: e.started}
+	v := api.Version{Mesh: e.opts.Mesh, Version: e.opts.Version, PID: e.host.pid, Started: e.started}
 	for _, n := range e.state.nodes {
 		v.Nodes = append(v.Nodes, n.name)
 	}

@@ -19,16 +19,17 @@ import (
 // followPoll is how often a followed log is looked at.
 const followPoll = 50 * time.Millisecond
 
-func (e *Engine) serveLogs(w http.ResponseWriter, r *http.Request) {
+// serveLogs sends the log of a container.
+func (a *podAccess) serveLogs(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	e.state.mu.Lock()
-	p, _, err := e.targetSteered(r.Context(), q.Get("namespace"), q.Get("target"))
+	a.state.mu.Lock()
+	p, _, err := a.targetSteered(r.Context(), q.Get("namespace"), q.Get("target"))
 	var c *container
 	if err == nil {
 		c, err = p.containerOf(q.Get("container"))
 	}
 	again := err == nil && c.waiting == crashLoop
-	e.state.mu.Unlock()
+	a.state.mu.Unlock()
 	if err != nil {
 		fail(w, err)
 		return

@@ -22,20 +22,37 @@ const statusTimeout = 3 * time.Second
 // trustDomain is the mesh's.
 const trustDomain = "cluster.local"
 
+// observer says how the parts of the mesh and its pods are, and what they have consumed. Its fields never change; the state's lock
+// guards what it reads of nodes and pods, and each daemon's own lock what it reads of that.
+type observer struct {
+	mesh     string
+	latency  time.Duration // added to a round trip between two nodes
+	started  time.Time
+	host     *hostView
+	state    *state
+	daemons  *daemons
+	dir      runDir
+	statuses *statusReader
+}
+
+func newObserver(mesh string, latency time.Duration, started time.Time, host *hostView, s *state, d *daemons, dir runDir, statuses *statusReader) *observer {
+	return &observer{mesh: mesh, latency: latency, started: started, host: host, state: s, daemons: d, dir: dir, statuses: statuses}
+}
+
 // status asks every part of the mesh how it is, all at once.
-func (e *Engine) status(ctx context.Context) api.Status {
+func (o *observer) status(ctx context.Context) api.Status {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	host := e.hostPIDs()
-	s := api.Status{Mesh: e.opts.Mesh, Started: e.started, Latency: e.opts.Latency, Nodes: make([]api.NodeState, len(e.state.nodes))}
+	host := o.host.pids()
+	s := api.Status{Mesh: o.mesh, Started: o.started, Latency: o.latency, Nodes: make([]api.NodeState, len(o.state.nodes))}
 	said := map[string]agentSaid{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	wg.Go(func() { s.Control, s.Problems = e.controlState(ctx, host) })
-	for i, n := range e.state.nodes {
+	wg.Go(func() { s.Control, s.Problems = o.controlState(ctx, host) })
+	for i, n := range o.state.nodes {
 		s.Nodes[i] = api.NodeState{Name: n.name, Index: n.Index, IP: n.IP().String(), PodCIDR: n.PodCIDR().String()}
 		wg.Go(func() {
-			agent, pods := e.agentState(ctx, n, host)
+			agent, pods := o.agentState(ctx, n, host)
 			s.Nodes[i].Agent = agent
 			mu.Lock()
 			defer mu.Unlock()
@@ -43,14 +60,14 @@ func (e *Engine) status(ctx context.Context) api.Status {
 				said[uid] = p
 			}
 		})
-		wg.Go(func() { s.Nodes[i].Proxy = e.proxyState(ctx, n, host) })
+		wg.Go(func() { s.Nodes[i].Proxy = o.proxyState(ctx, n, host) })
 	}
 	wg.Wait()
 	for i := range s.Nodes {
 		s.Nodes[i].Proxy.AckedGeneration = ackedBy(s.Control.Clients, s.Nodes[i].Name)
 	}
-	s.Pods = e.podStates(said, host)
-	s.Problems = append(s.Problems, e.state.unmade()...)
+	s.Pods = o.podStates(said, host)
+	s.Problems = append(s.Problems, o.state.unmade()...)
 	return s
 }
 
@@ -85,8 +102,8 @@ func processState(d *daemon, host map[int]int) api.Process {
 	return p
 }
 
-func (e *Engine) controlState(ctx context.Context, host map[int]int) (api.ControlState, []api.Problem) {
-	s := api.ControlState{Process: processState(e.daemons.control, host)}
+func (o *observer) controlState(ctx context.Context, host map[int]int) (api.ControlState, []api.Problem) {
+	s := api.ControlState{Process: processState(o.daemons.control, host)}
 	_, err := fetchControl(ctx, "/ready")
 	s.Ready = err == nil
 	if err != nil {
@@ -109,9 +126,9 @@ func (e *Engine) controlState(ctx context.Context, host map[int]int) (api.Contro
 		if err := json.Unmarshal(b, &problems); err != nil {
 			s.Error = "its list of problems cannot be read: " + err.Error()
 		}
-		unplaced(problems, string(e.dir))
+		unplaced(problems, string(o.dir))
 	}
-	said, err := e.statuses.read(ctx, "")
+	said, err := o.statuses.read(ctx, "")
 	if err != nil {
 		s.Error = err.Error()
 	}
@@ -173,9 +190,9 @@ type agentSaid struct {
 	Refused             []string   `json:"refused"`
 }
 
-func (e *Engine) agentState(ctx context.Context, n *node, host map[int]int) (api.AgentState, map[string]agentSaid) {
+func (o *observer) agentState(ctx context.Context, n *node, host map[int]int) (api.AgentState, map[string]agentSaid) {
 	s := api.AgentState{Process: processState(n.agent, host)}
-	b, err := fetchUnix(ctx, e.dir.agentSocket(n.name), "/v1/status")
+	b, err := fetchUnix(ctx, o.dir.agentSocket(n.name), "/v1/status")
 	if err != nil {
 		s.Error = err.Error()
 		return s, nil
@@ -196,8 +213,8 @@ func (e *Engine) agentState(ctx context.Context, n *node, host map[int]int) (api
 	return s, pods
 }
 
-func (e *Engine) proxyState(ctx context.Context, n *node, host map[int]int) api.ProxyState {
-	s := api.ProxyState{Process: processState(n.proxy, host), Stock: n.program().stock, Draining: e.predecessors(n, host)}
+func (o *observer) proxyState(ctx context.Context, n *node, host map[int]int) api.ProxyState {
+	s := api.ProxyState{Process: processState(n.proxy, host), Stock: n.program().stock, Draining: o.predecessors(n, host)}
 	if n.proxy != nil {
 		s.Path = n.program().path
 	}
@@ -285,17 +302,17 @@ func metric(line string) (name string, labels map[string]string, value float64, 
 }
 
 // podStates describes all pods.
-func (e *Engine) podStates(said map[string]agentSaid, host map[int]int) []api.PodState {
-	pids := e.state.containerPIDs(podProcesses())
-	e.state.mu.Lock()
-	defer e.state.mu.Unlock()
-	out := make([]api.PodState, 0, len(e.state.pods))
-	for _, p := range e.state.pods {
+func (o *observer) podStates(said map[string]agentSaid, host map[int]int) []api.PodState {
+	pids := o.state.containerPIDs(podProcesses())
+	o.state.mu.Lock()
+	defer o.state.mu.Unlock()
+	out := make([]api.PodState, 0, len(o.state.pods))
+	for _, p := range o.state.pods {
 		s := api.PodState{
 			Namespace: p.namespace, Name: p.name, UID: p.uid, Node: p.node.name, IP: p.ip.String(), ServiceAccount: p.serviceAccount(),
 			Identity: "spiffe://" + trustDomain + "/ns/" + p.namespace + "/sa/" + p.serviceAccount(),
 			Phase:    string(p.phase), Ready: p.ready(), Reason: p.unreadyWhy(), HostNetwork: p.spec.HostNetwork,
-			Enrolled: e.state.enrolled(p), Redirection: p.redirection.enabled,
+			Enrolled: o.state.enrolled(p), Redirection: p.redirection.enabled,
 		}
 		if s.Ready {
 			s.Reason = ""

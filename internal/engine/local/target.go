@@ -20,27 +20,27 @@ const steerTime = 10 * time.Second
 // targetSteered finds the pod that a user means as target does, and where there is none, once more when what was applied until now has
 // its pods: `apply` does not wait for them, and whoever asks for the pod in the next line is to find it. The engine's lock must be
 // held; it is given up meanwhile.
-func (e *Engine) targetSteered(ctx context.Context, namespace, target string) (*pod, *corev1.Service, error) {
-	p, svc, err := e.target(namespace, target)
+func (a *podAccess) targetSteered(ctx context.Context, namespace, target string) (*pod, *corev1.Service, error) {
+	p, svc, err := a.target(namespace, target)
 	if err == nil {
 		return p, svc, nil
 	}
-	steered := e.state.steered
-	e.state.mu.Unlock()
-	e.state.kick()
+	steered := a.state.steered
+	a.state.mu.Unlock()
+	a.state.kick()
 	ctx, cancel := context.WithTimeout(ctx, steerTime)
 	defer cancel()
 	select {
 	case <-ctx.Done():
 	case <-steered:
 	}
-	e.state.mu.Lock()
-	return e.target(namespace, target)
+	a.state.mu.Lock()
+	return a.target(namespace, target)
 }
 
 // target finds the pod that a user means by "pod", "pod/name", "deploy/name" or "svc/name": of several, the first that is
 // ready, else the first that runs. svc is the service if it is one. The state's lock must be held.
-func (e *Engine) target(namespace, target string) (p *pod, svc *corev1.Service, err error) {
+func (a *podAccess) target(namespace, target string) (p *pod, svc *corev1.Service, err error) {
 	if namespace == "" {
 		namespace = defaultNamespace
 	}
@@ -56,18 +56,18 @@ func (e *Engine) target(namespace, target string) (p *pod, svc *corev1.Service, 
 	var candidates []*pod
 	switch kind.Name {
 	case "Pod":
-		for _, p := range e.state.pods {
+		for _, p := range a.state.pods {
 			if p.namespace == namespace && p.name == name {
 				return p, nil, nil
 			}
 		}
-		if n := e.state.nodes.ofProxyPod(namespace, name); n != nil {
+		if n := a.state.nodes.ofProxyPod(namespace, name); n != nil {
 			return nil, nil, &api.Error{Code: http.StatusBadRequest, Message: name + " is the proxy of node " + n.name + " and has no pod of its own here",
-				Cure: "its log is in " + e.dir.node(n.name)}
+				Cure: "its log is in " + a.dir.node(n.name)}
 		}
 		return nil, nil, notFound(key)
 	case "Deployment", "Service":
-		o := e.state.store.find(key)
+		o := a.state.store.find(key)
 		if o == nil {
 			return nil, nil, notFound(key)
 		}
@@ -80,7 +80,7 @@ func (e *Engine) target(namespace, target string) (p *pod, svc *corev1.Service, 
 			selector := labels.SelectorFromSet(v.Spec.Selector)
 			mine = func(p *pod) bool { return p.namespace == namespace && selector.Matches(labels.Set(p.labels)) }
 		}
-		for _, p := range e.state.pods {
+		for _, p := range a.state.pods {
 			if mine(p) && !p.stopping {
 				candidates = append(candidates, p)
 			}

@@ -12,19 +12,20 @@ import (
 
 // A request for a pod right after it was applied finds the pod, though pods are made a moment later.
 func TestAPodIsWaitedForThatWasJustApplied(t *testing.T) {
-	e := &Engine{state: newState(nil, nil)}
+	s := newState(nil, nil)
+	a := &podAccess{state: s}
 	reconcile := func(pods ...*pod) {
-		<-e.state.wakeup
-		e.state.mu.Lock()
-		e.state.pods = pods
-		close(e.state.steered)
-		e.state.steered = make(chan struct{})
-		e.state.mu.Unlock()
+		<-s.wakeup
+		s.mu.Lock()
+		s.pods = pods
+		close(s.steered)
+		s.steered = make(chan struct{})
+		s.mu.Unlock()
 	}
 	find := func(ctx context.Context) (*pod, error) {
-		e.state.mu.Lock()
-		defer e.state.mu.Unlock()
-		p, _, err := e.targetSteered(ctx, "shop", "counter")
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		p, _, err := a.targetSteered(ctx, "shop", "counter")
 		return p, err
 	}
 	counter := &pod{namespace: "shop", name: "counter"}
@@ -40,7 +41,7 @@ func TestAPodIsWaitedForThatWasJustApplied(t *testing.T) {
 			t.Errorf("got %v, %v", p, err)
 		}
 	}
-	e.state.pods = nil
+	s.pods = nil
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if _, err := find(ctx); !errors.As(err, &missing) {

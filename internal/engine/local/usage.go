@@ -8,53 +8,6 @@ import (
 	"lateen.dev/lateen/internal/engine/local/proc"
 )
 
-// hostPIDs maps pids of the mesh's pid namespace to those that the host sees.
-func (e *Engine) hostPIDs() map[int]int {
-	out := map[int]int{}
-	pids, err := proc.PIDs(e.hostProc)
-	if err != nil {
-		return out
-	}
-	// The mesh's processes are those that the host sees at the engine's depth or below, and descend from it.
-	engine, err := proc.NSPIDs(e.hostProc, e.hostPID)
-	if err != nil {
-		return out
-	}
-	depth := len(engine) - 1
-	mine := map[int]bool{e.hostPID: true}
-	parents := map[int]int{}
-	inMesh := map[int]int{}
-	for _, host := range pids {
-		ns, err := proc.NSPIDs(e.hostProc, host)
-		if err != nil || len(ns) <= depth {
-			continue
-		}
-		st, err := proc.ReadStat(e.hostProc, host)
-		if err != nil {
-			continue
-		}
-		parents[host], inMesh[host] = st.PPID, ns[depth]
-	}
-	var belongs func(host, hops int) bool
-	belongs = func(host, hops int) bool {
-		if mine[host] {
-			return true
-		}
-		parent, ok := parents[host]
-		if !ok || hops == 0 || !belongs(parent, hops-1) {
-			return false
-		}
-		mine[host] = true
-		return true
-	}
-	for host := range parents {
-		if belongs(host, 1000) {
-			out[inMesh[host]] = host
-		}
-	}
-	return out
-}
-
 // podProcesses maps, for each pod, the pids in the pod's own namespace to those in the mesh's, and each process to its parent.
 func podProcesses() (parents map[int]int, inner map[int]int) {
 	parents, inner = map[int]int{}, map[int]int{}
@@ -111,8 +64,8 @@ func descend(pid int, children map[int][]int, into []int) []int {
 }
 
 // usage adds up what every part of the mesh has consumed.
-func (e *Engine) usage() api.Usage {
-	host := e.hostPIDs()
+func (o *observer) usage() api.Usage {
+	host := o.host.pids()
 	u := api.Usage{Time: time.Now()}
 	add := func(kind, name, node string, restarts int, pids ...int) {
 		c := api.ComponentUsage{Kind: kind, Name: name, Node: node, Restarts: restarts, PID: host[pids[0]]}
@@ -140,27 +93,27 @@ func (e *Engine) usage() api.Usage {
 			add(kind, name, node, s.restarts, s.process.PID)
 		}
 	}
-	addDaemon("control", controlBinary, "", e.daemons.control)
-	for _, n := range e.state.nodes {
+	addDaemon("control", controlBinary, "", o.daemons.control)
+	for _, n := range o.state.nodes {
 		addDaemon("agent", n.name, n.name, n.agent)
 		addDaemon("proxy", n.name, n.name, n.proxy)
 	}
-	pids := e.state.containerPIDs(podProcesses())
-	e.state.mu.Lock()
+	pids := o.state.containerPIDs(podProcesses())
+	o.state.mu.Lock()
 	type counted struct {
 		name, node string
 		restarts   int
 		pids       []int
 	}
 	var all []counted
-	for _, p := range e.state.pods {
+	for _, p := range o.state.pods {
 		for _, c := range p.containers {
 			if len(pids[c]) > 0 {
 				all = append(all, counted{p.namespace + "/" + p.name + "/" + c.spec.Name, p.node.name, c.restarts, pids[c]})
 			}
 		}
 	}
-	e.state.mu.Unlock()
+	o.state.mu.Unlock()
 	for _, c := range all {
 		add("container", c.name, c.node, c.restarts, c.pids...)
 	}
