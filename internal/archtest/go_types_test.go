@@ -33,8 +33,6 @@ var largeTypes = []string{
 	"internal/cli.app",
 	"internal/cli.tapped",
 	"internal/engine/api.Client",
-	"internal/engine/local.Engine",
-	"internal/engine/local.pod",
 	"internal/install.Cluster",
 	"internal/meaning.comparison",
 }

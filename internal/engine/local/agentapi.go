@@ -82,7 +82,7 @@ func (f *agentFeed) serveRedirection(w http.ResponseWriter, r *http.Request) {
 	found := false
 	f.state.update(func() {
 		for _, p := range f.state.pods {
-			if p.uid == uid {
+			if p.id.uid == uid {
 				found = true
 				if in.State == "parted" {
 					// Peers go on to know the pod as captured: nobody is to dial it in clear in its last moment.
@@ -138,16 +138,16 @@ func (f *agentFeed) snapshot(nodeName string) []byte {
 		Namespaces map[string]agentNamespace `json:"namespaces"`
 	}{[]agentPod{}, map[string]agentNamespace{}}
 	for _, p := range f.state.pods {
-		if p.node.name != nodeName || !p.network {
+		if p.id.node.name != nodeName || !p.network {
 			continue
 		}
-		ns := f.dir.podNetNS(p)
-		if p.onNodesNetwork() {
+		ns := f.dir.podNetNS(&p.id)
+		if p.id.onNodesNetwork() {
 			ns = "" // nobody is to do anything to a node's network on behalf of a pod
 		}
 		s.Pods = append(s.Pods, agentPod{
-			UID: p.uid, Namespace: p.namespace, Name: p.name, ServiceAccount: p.serviceAccount(), IP: p.ip.String(),
-			HostNetwork: p.spec.HostNetwork, Labels: p.labels, Annotations: p.annotations, NetNS: ns, Terminating: p.stopping, Ended: p.ended,
+			UID: p.id.uid, Namespace: p.id.namespace, Name: p.id.name, ServiceAccount: p.id.serviceAccount(), IP: p.id.ip.String(),
+			HostNetwork: p.id.spec.HostNetwork, Labels: p.labels, Annotations: p.annotations, NetNS: ns, Terminating: p.stopping, Ended: p.ended,
 		})
 	}
 	slices.SortFunc(s.Pods, func(a, b agentPod) int { return bytes.Compare([]byte(a.UID), []byte(b.UID)) })

@@ -78,11 +78,11 @@ func (s *state) places() func(hostport string) location {
 		}
 	}
 	for _, p := range s.pods {
-		if p.onNodesNetwork() {
+		if p.id.onNodesNetwork() {
 			continue // the address is the node's
 		}
-		for _, ip := range p.ips {
-			byIP[ip] = location{p.node.name, p.namespace + "/" + p.name}
+		for _, ip := range p.id.ips {
+			byIP[ip] = location{p.id.node.name, p.id.namespace + "/" + p.id.name}
 		}
 	}
 	return func(hostport string) location {

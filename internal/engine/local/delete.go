@@ -76,7 +76,7 @@ func (u *userObjects) deleteOne(k api.Key, r api.DeleteRequest) ([]*pod, error) 
 		return nil, fmt.Errorf("this pod is the proxy of node %s and lives as long as its node; it was not deleted", u.state.nodes.ofProxyPod(k.Namespace, k.Name).name)
 	case k.Kind == "Pod":
 		for _, p := range u.state.pods {
-			if p.namespace == k.Namespace && p.name == k.Name {
+			if p.id.namespace == k.Namespace && p.id.name == k.Name {
 				if !r.DryRun {
 					delete(u.state.store.objects, model.Key{Kind: "Pod", Namespace: k.Namespace, Name: k.Name})
 					p.stopWithin(r.GraceSeconds)
@@ -102,7 +102,7 @@ func (u *userObjects) deleteOne(k api.Key, r api.DeleteRequest) ([]*pod, error) 
 	var gone []*pod
 	for _, key := range doomed {
 		for _, p := range u.state.pods {
-			if p.owner == key {
+			if p.id.owner == key {
 				p.stopWithin(r.GraceSeconds)
 				gone = append(gone, p)
 			}

@@ -15,7 +15,7 @@ import (
 func TestAPodIsDrainedOnceTheListsAreWritten(t *testing.T) {
 	l := &lifecycle{log: slog.New(slog.DiscardHandler)}
 	told, drained := make(chan struct{}), make(chan struct{})
-	go func() { defer close(drained); l.drain(&pod{namespace: "shop", name: "counter"}, told) }()
+	go func() { defer close(drained); l.drain(&pod{id: podIdentity{namespace: "shop", name: "counter"}}, told) }()
 	select {
 	case <-drained:
 		t.Fatal("it is asked to end while others are sent to it")

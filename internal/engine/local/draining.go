@@ -28,7 +28,7 @@ func (o *observer) predecessors(n *node, host map[int]int) []api.Predecessor {
 	o.state.mu.Lock()
 	for _, p := range o.state.pods {
 		for _, c := range p.containers {
-			if tree := trees[c]; p.node == n && len(tree) > 0 {
+			if tree := trees[c]; p.id.node == n && len(tree) > 0 {
 				pids = append(pids, tree[0])
 				break // the containers of a pod share its network
 			}

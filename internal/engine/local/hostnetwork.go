@@ -17,9 +17,6 @@ import (
 // A pod with hostNetwork lives in its node's network namespace. It is never captured, as in Istio's ambient mode: what it
 // sends and receives is plaintext. It is no more trusted than other pods, and finds nothing there that obeys it.
 
-// onNodesNetwork says that a pod shares its node's network.
-func (p *pod) onNodesNetwork() bool { return p.spec.HostNetwork }
-
 // outsideTheMesh is what status says of such a pod.
 const outsideTheMesh = "shares its node's network, which is never captured: plaintext, and no policy holds for what it receives"
 
@@ -94,16 +91,16 @@ func (r *reconciler) cannotHost(n *node, spec *corev1.PodSpec, owner model.Key, 
 	}
 	wanted := hostPorts(spec)
 	for _, other := range r.state.pods {
-		if other.node != n {
+		if other.id.node != n {
 			continue
 		}
-		for _, taken := range hostPorts(&other.spec) {
+		for _, taken := range hostPorts(&other.id.spec) {
 			if !slices.Contains(wanted, taken) {
 				continue
 			}
-			why := fmt.Sprintf("port %d of its network belongs to pod %s/%s", taken.port, other.namespace, other.name)
+			why := fmt.Sprintf("port %d of its network belongs to pod %s/%s", taken.port, other.id.namespace, other.id.name)
 			// Where a Deployment has a pod on every node, an update that adds before it takes away never ends.
-			if owner.Kind == "Deployment" && other.owner == owner && other.hash != hash && !other.stopping {
+			if owner.Kind == "Deployment" && other.id.owner == owner && other.id.hash != hash && !other.stopping {
 				why += ", an older one of the same Deployment, which is not ended before a new one is ready; set spec.strategy.rollingUpdate to {maxSurge: 0, maxUnavailable: 1}"
 			}
 			return why

@@ -28,7 +28,7 @@ func TestAnUpdateThatItsOwnPodsBlockNamesItsCure(t *testing.T) {
 		"a pod":                    {model.Key{Kind: "Pod", Namespace: "shop", Name: "web"}, "", false, false},
 	} {
 		r := &reconciler{state: newState([]*node{n}, nil)}
-		r.state.pods = []*pod{{namespace: "shop", name: "web-old-1", node: n, owner: web, hash: "old", spec: spec, stopping: tt.stopping}}
+		r.state.pods = []*pod{{id: podIdentity{namespace: "shop", name: "web-old-1", node: n, owner: web, hash: "old", spec: spec}, stopping: tt.stopping}}
 		got := r.cannotHost(n, &spec, tt.owner, tt.hash)
 		if !strings.HasPrefix(got, "port 18080 of its network belongs to pod shop/web-old-1") || strings.Contains(got, "maxSurge: 0, maxUnavailable: 1") != tt.cure {
 			t.Errorf("%s: %q", name, got)

@@ -65,7 +65,7 @@ func (l *lifecycle) run(ctx context.Context, p *pod) {
 		err = l.runContainers(ctx, p)
 	}
 	if err != nil && ctx.Err() == nil {
-		l.log.Error("pod failed", "namespace", p.namespace, "pod", p.name, "err", err)
+		l.log.Error("pod failed", "namespace", p.id.namespace, "pod", p.id.name, "err", err)
 		l.state.update(func() { p.phase, p.reason = corev1.PodFailed, err.Error() })
 	}
 	// A pod whose work is done keeps its name and logs until it is deleted.
@@ -75,18 +75,18 @@ func (l *lifecycle) run(ctx context.Context, p *pod) {
 
 // bear gives a pod its network and its view of the machine, and waits until it may start.
 func (l *lifecycle) bear(ctx context.Context, p *pod) error {
-	dir := l.dir.pod(p.namespace, p.name)
+	dir := l.dir.pod(p.id.namespace, p.id.name)
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := p.writeFiles(dir, l.resolver); err != nil {
+	if err := p.id.writeFiles(dir, l.resolver); err != nil {
 		return err
 	}
-	if !p.onNodesNetwork() {
-		if err := fabric.AddPod(p.node.Node, l.dir.podNetNS(p), p.port, p.ips...); err != nil {
+	if !p.id.onNodesNetwork() {
+		if err := fabric.AddPod(p.id.node.Node, l.dir.podNetNS(&p.id), p.id.port, p.id.ips...); err != nil {
 			return fmt.Errorf("make the pod's network: %w", err)
 		}
 	}
@@ -96,7 +96,7 @@ func (l *lifecycle) bear(ctx context.Context, p *pod) error {
 		return err
 	}
 	defer log.Close()
-	init, err := podinit.Spawn(ctx, l.reaper, l.dir.podNetNS(p), l.exe, []string{"lateen", PodVerb, p.namespace + "/" + p.name}, log, p.view(dir, l.dir.bin()))
+	init, err := podinit.Spawn(ctx, l.reaper, l.dir.podNetNS(&p.id), l.exe, []string{"lateen", PodVerb, p.id.namespace + "/" + p.id.name}, log, p.id.view(dir, l.dir.bin()))
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (l *lifecycle) runContainer(ctx context.Context, p *pod, c *container) erro
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		policy := p.spec.RestartPolicy
+		policy := p.id.spec.RestartPolicy
 		switch {
 		case closed(p.init.Done()):
 			return errors.New("the pod's first process was killed, and the pod with it")
@@ -188,7 +188,7 @@ func (l *lifecycle) runContainer(ctx context.Context, p *pod, c *container) erro
 		if err != nil {
 			why = err.Error()
 		}
-		l.log.Warn("container will start again", "namespace", p.namespace, "pod", p.name, "container", c.spec.Name, "why", why, "in", backoff)
+		l.log.Warn("container will start again", "namespace", p.id.namespace, "pod", p.id.name, "container", c.spec.Name, "why", why, "in", backoff)
 		l.state.update(func() {
 			c.waiting, c.message = crashLoop, fmt.Sprintf("%s; next start in %s", why, backoff)
 			c.restarts++
@@ -217,7 +217,7 @@ func (l *lifecycle) startContainer(ctx context.Context, p *pod, c *container) (*
 		return nil, err
 	}
 	// The pipe belongs to the pod's user, so that the container can open /dev/stdout.
-	output, err := c.log.Pipe(p.unixUID)
+	output, err := c.log.Pipe(p.id.unixUID)
 	if err != nil {
 		return nil, err
 	}

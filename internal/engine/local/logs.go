@@ -39,7 +39,7 @@ func (a *podAccess) serveLogs(w http.ResponseWriter, r *http.Request) {
 		// Between two runs the one that has ended is the previous one.
 		from, to, ok := c.log.Run(!again)
 		if !ok {
-			return 0, 0, &api.Error{Code: http.StatusBadRequest, Message: fmt.Sprintf("container %s of pod %s has no previous run: it was not restarted", c.spec.Name, p.name), Cure: "leave out --previous"}
+			return 0, 0, &api.Error{Code: http.StatusBadRequest, Message: fmt.Sprintf("container %s of pod %s has no previous run: it was not restarted", c.spec.Name, p.id.name), Cure: "leave out --previous"}
 		}
 		return from, to, nil
 	}

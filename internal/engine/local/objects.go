@@ -153,7 +153,7 @@ func versionsOf(old, next *stored) (before, after json.RawMessage, err error) {
 // admitPod refuses a pod whose name another pod has, such as one of a Deployment.
 func (u *userObjects) admitPod(o files.Object) error {
 	for _, p := range u.state.pods {
-		if p.namespace == o.Key.Namespace && p.name == o.Key.Name && (p.owner != o.Key || p.stopping) {
+		if p.id.namespace == o.Key.Namespace && p.id.name == o.Key.Name && (p.id.owner != o.Key || p.stopping) {
 			return errors.New("a pod of this name is still there; delete it, or wait until it is gone")
 		}
 	}
@@ -257,12 +257,12 @@ func appendText(texts []string, text string) []string {
 func (u *userObjects) changed(k model.Key) {
 	for _, p := range u.state.pods {
 		switch {
-		case k.Kind == "Pod" && p.owner == k:
+		case k.Kind == "Pod" && p.id.owner == k:
 			if o := u.state.store.objects[k]; o != nil {
 				src := o.Value.(*corev1.Pod)
 				p.labels, p.annotations = src.Labels, ownAnnotations(src.Annotations)
 			}
-		case k.Kind == "Namespace" && p.namespace == k.Name:
+		case k.Kind == "Namespace" && p.id.namespace == k.Name:
 		default:
 			continue
 		}

@@ -96,7 +96,7 @@ func (u *userObjects) patchNode(k api.Key, patch merge.Object, dryRun bool) (api
 // patchOwnedPod changes the labels and annotations of a pod that is a Deployment's. The state's lock must be held.
 func (u *userObjects) patchOwnedPod(k api.Key, patch merge.Object, dryRun bool) (api.Action, error) {
 	for _, p := range u.state.pods {
-		if p.namespace == k.Namespace && p.name == k.Name {
+		if p.id.namespace == k.Namespace && p.id.name == k.Name {
 			old := metadata{"labels": p.labels, "annotations": p.annotations}
 			next, err := patchMetadata(patch, old)
 			if err != nil {

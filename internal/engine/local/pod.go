@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -12,31 +11,17 @@ import (
 
 	"lateen.dev/lateen/internal/engine/local/logfile"
 	"lateen.dev/lateen/internal/engine/local/podinit"
-	"lateen.dev/lateen/internal/engine/local/podspec"
-	"lateen.dev/lateen/internal/model"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
-// pod is one pod. Its fields are guarded by the state's lock unless they never change after it is made.
+// pod is one pod. The state's lock guards its fields unless they never change after it is made.
 type pod struct {
 	// Never changed.
-	uid       string
-	namespace string
-	name      string
-	node      *node
-	ip        netip.Addr   // its first address; the node's for a pod on the node's network
-	ips       []netip.Addr // all of them, one for each family
-	port      string       // the node's end of its link
-	owner     model.Key    // the Pod or Deployment that asked for it
-	hash      string       // of the template it was made from
-	dir       string       // directory of the manifest: LATEEN_MANIFEST_DIR
-	spec      corev1.PodSpec
-	unixUID   int
-	created   time.Time
-	cancel    context.CancelFunc
-	wakeup    chan struct{} // something it waits for may have happened
-	parted    chan struct{} // closed when the agent says that the ends of its connections have left
-	done      chan struct{} // closed when nothing of it is left
+	id     podIdentity
+	cancel context.CancelFunc
+	wakeup chan struct{} // something it waits for may have happened
+	parted chan struct{} // closed when the agent says that the ends of its connections have left
+	done   chan struct{} // closed when nothing of it is left
 
 	// Guarded.
 	labels      map[string]string
@@ -120,9 +105,6 @@ func (p *pod) ready() bool {
 	}
 	return true
 }
-
-// serviceAccount is the account the pod runs as.
-func (p *pod) serviceAccount() string { return podspec.ServiceAccountOf(&p.spec) }
 
 // identities hands out one unix user per service account, from firstPodUID up, and never the same twice.
 type identities struct {

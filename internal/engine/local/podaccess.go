@@ -50,7 +50,7 @@ func (a *podAccess) serveExec(w http.ResponseWriter, r *http.Request) {
 		c, err = p.containerOf(in.Container)
 	}
 	if err == nil && !c.running() && a.state.enrolled(p) && !p.redirection.enabled {
-		err = &api.Error{Code: http.StatusConflict, Message: "pod " + p.name + " is " + p.reason, Cure: "try again when it is captured"}
+		err = &api.Error{Code: http.StatusConflict, Message: "pod " + p.id.name + " is " + p.reason, Cure: "try again when it is captured"}
 	}
 	a.state.mu.Unlock()
 	if err != nil {
@@ -126,7 +126,7 @@ func (a *podAccess) serveConnect(w http.ResponseWriter, r *http.Request) {
 	}
 	up, err := a.dial(r.Context(), p, uint16(port))
 	if err != nil {
-		fail(w, &api.Error{Code: http.StatusBadGateway, Message: fmt.Sprintf("connect to port %d of pod %s: %v", port, p.name, err), Cure: "check that a container listens there"})
+		fail(w, &api.Error{Code: http.StatusBadGateway, Message: fmt.Sprintf("connect to port %d of pod %s: %v", port, p.id.name, err), Cure: "check that a container listens there"})
 		return
 	}
 	defer up.Close()
@@ -169,9 +169,9 @@ func podPort(svc *corev1.Service, p *corev1.Pod, port int) (int, error) {
 func (a *podAccess) dial(ctx context.Context, p *pod, port uint16) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	ns := a.dir.podNetNS(p)
+	ns := a.dir.podNetNS(&p.id)
 	var first error
-	for _, ip := range append([]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}, p.ips...) {
+	for _, ip := range append([]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}, p.id.ips...) {
 		conn, err := netns.Dial(ctx, ns, "tcp", netip.AddrPortFrom(ip, port).String(), nil)
 		if err == nil {
 			return conn, nil

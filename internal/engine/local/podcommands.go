@@ -15,17 +15,17 @@ type podCommands struct {
 func (m *podCommands) of(p *pod, c *container) (podinit.Command, error) {
 	m.state.mu.Lock()
 	facts := podspec.Facts{
-		Name: p.name, Namespace: p.namespace, UID: p.uid, Labels: p.labels, Annotations: p.annotations,
-		PodIP: p.ip.String(), PodIPs: texts(p.ips), HostIP: p.node.IP().String(), HostIPs: texts(p.node.IPs()), NodeName: p.node.name, ServiceAccount: p.serviceAccount(),
-		Base: []string{"PATH=" + podBinDir + ":" + m.path, "HOME=/tmp", "HOSTNAME=" + p.hostname()},
+		Name: p.id.name, Namespace: p.id.namespace, UID: p.id.uid, Labels: p.labels, Annotations: p.annotations,
+		PodIP: p.id.ip.String(), PodIPs: texts(p.id.ips), HostIP: p.id.node.IP().String(), HostIPs: texts(p.id.node.IPs()), NodeName: p.id.node.name, ServiceAccount: p.id.serviceAccount(),
+		Base: []string{"PATH=" + podBinDir + ":" + m.path, "HOME=/tmp", "HOSTNAME=" + p.id.hostname()},
 	}
 	m.state.mu.Unlock()
-	if p.dir != "" {
+	if p.id.dir != "" {
 		facts.Base = append(facts.Base, "LATEEN_MANIFEST_DIR="+podManifestDir)
 	}
 	cmd, err := podspec.CommandOf(c.spec, facts)
 	if err != nil {
 		return podinit.Command{}, err
 	}
-	return podinit.Command{Args: cmd.Args, Env: cmd.Env, Dir: cmd.Dir, UID: p.unixUID}, nil
+	return podinit.Command{Args: cmd.Args, Env: cmd.Env, Dir: cmd.Dir, UID: p.id.unixUID}, nil
 }

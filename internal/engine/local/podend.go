@@ -60,22 +60,22 @@ func (l *lifecycle) end(p *pod) {
 	}
 	for _, log := range logs {
 		if err := log.Close(); err != nil {
-			l.log.Error("close a log", "namespace", p.namespace, "pod", p.name, "err", err)
+			l.log.Error("close a log", "namespace", p.id.namespace, "pod", p.id.name, "err", err)
 		}
 	}
 	l.awaitParting(p)
-	if p.network && !p.onNodesNetwork() {
-		if err := fabric.RemovePod(p.node.Node, l.dir.podNetNS(p), p.port); err != nil {
-			l.log.Error("remove the pod's network", "namespace", p.namespace, "pod", p.name, "err", err)
+	if p.network && !p.id.onNodesNetwork() {
+		if err := fabric.RemovePod(p.id.node.Node, l.dir.podNetNS(&p.id), p.id.port); err != nil {
+			l.log.Error("remove the pod's network", "namespace", p.id.namespace, "pod", p.id.name, "err", err)
 		}
 	}
-	if err := os.RemoveAll(l.dir.pod(p.namespace, p.name)); err != nil {
-		l.log.Error("remove the pod's directory", "namespace", p.namespace, "pod", p.name, "err", err)
+	if err := os.RemoveAll(l.dir.pod(p.id.namespace, p.id.name)); err != nil {
+		l.log.Error("remove the pod's directory", "namespace", p.id.namespace, "pod", p.id.name, "err", err)
 	}
 	l.state.update(func() {
 		l.state.pods = slices.DeleteFunc(l.state.pods, func(o *pod) bool { return o == p })
-		if !p.onNodesNetwork() {
-			p.node.ips.release(p.ip)
+		if !p.id.onNodesNetwork() {
+			p.id.node.ips.release(p.id.ip)
 		}
 	})
 	close(p.done)
@@ -88,7 +88,7 @@ func (l *lifecycle) drain(p *pod, told <-chan struct{}) {
 	select {
 	case <-told:
 	case <-patience.C:
-		l.log.Warn("a pod is asked to end before the lists of endpoints are without it", "namespace", p.namespace, "pod", p.name, "after", tellPatience)
+		l.log.Warn("a pod is asked to end before the lists of endpoints are without it", "namespace", p.id.namespace, "pod", p.id.name, "after", tellPatience)
 	}
 	time.Sleep(drainDelay)
 }
@@ -100,7 +100,7 @@ func (l *lifecycle) awaitParting(p *pod) {
 	l.state.update(func() {
 		p.ended = true
 		// A pod without redirection may still have meshed connections; agents answer for every pod.
-		wait = l.feed.followed(p.node.name) && p.network && !p.onNodesNetwork() && !l.state.stopping
+		wait = l.feed.followed(p.id.node.name) && p.network && !p.id.onNodesNetwork() && !l.state.stopping
 	})
 	if !wait {
 		return
@@ -110,13 +110,13 @@ func (l *lifecycle) awaitParting(p *pod) {
 	select {
 	case <-p.parted:
 	case <-patience.C:
-		l.log.Warn("a pod's network goes before its peers have heard that it ended", "namespace", p.namespace, "pod", p.name, "after", endedPatience)
+		l.log.Warn("a pod's network goes before its peers have heard that it ended", "namespace", p.id.namespace, "pod", p.id.name, "after", endedPatience)
 	}
 }
 
 // grace is how long a pod may take to end. When the whole mesh ends nobody waits for the slowest.
 func (l *lifecycle) grace(p *pod) time.Duration {
-	g := time.Duration(podspec.GraceSeconds(&p.spec)) * time.Second
+	g := time.Duration(podspec.GraceSeconds(&p.id.spec)) * time.Second
 	l.state.mu.Lock()
 	defer l.state.mu.Unlock()
 	if p.graceLimit != nil {

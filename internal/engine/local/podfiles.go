@@ -11,19 +11,19 @@ import (
 )
 
 // podNetNS is the network namespace of a pod.
-func (d runDir) podNetNS(p *pod) string {
-	if p.onNodesNetwork() {
-		return p.node.NetNS
+func (d runDir) podNetNS(id *podIdentity) string {
+	if id.onNodesNetwork() {
+		return id.node.NetNS
 	}
-	return d.netns(p.uid)
+	return d.netns(id.uid)
 }
 
 // writeFiles writes the pod's own versions of files of the machine into a directory.
-func (p *pod) writeFiles(dir string, resolver fmt.Stringer) error {
-	if name := p.hostname(); len(name) > maxFullHostname {
+func (id *podIdentity) writeFiles(dir string, resolver fmt.Stringer) error {
+	if name := id.hostname(); len(name) > maxFullHostname {
 		return fmt.Errorf("the kernel takes host names of up to %d bytes, and setHostnameAsFQDN asks for %q; leave it out or shorten the names", maxFullHostname, name)
 	}
-	for name, text := range map[string]string{"hosts": p.hosts(), "hostname": p.hostname() + "\n", "resolv.conf": p.resolvConf(resolver), "nsswitch.conf": nsswitch()} {
+	for name, text := range map[string]string{"hosts": id.hosts(), "hostname": id.hostname() + "\n", "resolv.conf": id.resolvConf(resolver), "nsswitch.conf": nsswitch()} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return err
 		}
@@ -52,16 +52,16 @@ func nsswitch() string {
 }
 
 // view is what the pod sees of the machine: the files in dir, and the programs in bin.
-func (p *pod) view(dir, bin string) podinit.Setup {
+func (id *podIdentity) view(dir, bin string) podinit.Setup {
 	s := podinit.Setup{
-		Hostname: p.hostname(),
+		Hostname: id.hostname(),
 		Files:    map[string]string{},
 		Dirs:     map[string]string{podBinDir: bin},
 		Hidden:   api.RunRoot,
 		Scratch:  []string{"/tmp", "/var/tmp", "/dev/shm", "/run/nscd"}, ScratchMax: scratchSize,
 	}
-	if p.dir != "" {
-		s.Dirs[podManifestDir] = p.dir
+	if id.dir != "" {
+		s.Dirs[podManifestDir] = id.dir
 	}
 	for _, name := range []string{"hosts", "hostname", "resolv.conf", "nsswitch.conf"} {
 		// A file that the machine lacks cannot be covered, and nothing is added to the machine.

@@ -27,45 +27,45 @@ func checkNames(key model.Key, spec *corev1.PodSpec) error {
 }
 
 // shortName is the pod's own name without a domain.
-func (p *pod) shortName() string {
-	name := p.name
-	if p.spec.Hostname != "" {
-		name = p.spec.Hostname
+func (id *podIdentity) shortName() string {
+	name := id.name
+	if id.spec.Hostname != "" {
+		name = id.spec.Hostname
 	}
 	// As Kubernetes shortens it: what is left must not end as no name does.
 	return strings.TrimRight(name[:min(len(name), maxHostname)], "-.")
 }
 
 // fullName is its name below the service that its subdomain names; empty without one.
-func (p *pod) fullName() string {
-	if p.spec.Subdomain == "" {
+func (id *podIdentity) fullName() string {
+	if id.spec.Subdomain == "" {
 		return ""
 	}
-	return p.shortName() + "." + p.spec.Subdomain + "." + p.namespace + ".svc." + clusterDomain
+	return id.shortName() + "." + id.spec.Subdomain + "." + id.namespace + ".svc." + clusterDomain
 }
 
 // hostname is what hostname(1) says in the pod: on a node's network the node's name.
-func (p *pod) hostname() string {
-	switch full := p.fullName(); {
-	case p.onNodesNetwork():
-		return p.node.name
-	case full != "" && p.spec.SetHostnameAsFQDN != nil && *p.spec.SetHostnameAsFQDN:
+func (id *podIdentity) hostname() string {
+	switch full := id.fullName(); {
+	case id.onNodesNetwork():
+		return id.node.name
+	case full != "" && id.spec.SetHostnameAsFQDN != nil && *id.spec.SetHostnameAsFQDN:
 		return full
 	}
-	return p.shortName()
+	return id.shortName()
 }
 
 // hosts is the pod's /etc/hosts.
-func (p *pod) hosts() string {
+func (id *podIdentity) hosts() string {
 	text := "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
-	names := p.shortName()
-	switch full := p.fullName(); {
-	case p.onNodesNetwork():
-		names = p.node.name
+	names := id.shortName()
+	switch full := id.fullName(); {
+	case id.onNodesNetwork():
+		names = id.node.name
 	case full != "":
 		names = full + "\t" + names
 	}
-	for _, ip := range p.ips {
+	for _, ip := range id.ips {
 		text += fmt.Sprintf("%s\t%s\n", ip, names)
 	}
 	return text
@@ -73,15 +73,15 @@ func (p *pod) hosts() string {
 
 // resolvConf is the pod's /etc/resolv.conf. As in Kubernetes a pod on its node's network resolves names as its node does,
 // without the namespace's search list, unless it asks for ClusterFirstWithHostNet.
-func (p *pod) resolvConf(resolver fmt.Stringer) string {
+func (id *podIdentity) resolvConf(resolver fmt.Stringer) string {
 	text := fmt.Sprintf("nameserver %s\n", resolver)
-	switch p.spec.DNSPolicy {
+	switch id.spec.DNSPolicy {
 	case corev1.DNSDefault:
 		return text
 	case corev1.DNSClusterFirst, "":
-		if p.onNodesNetwork() {
+		if id.onNodesNetwork() {
 			return text
 		}
 	}
-	return text + fmt.Sprintf("search %s.svc.%s svc.%[2]s %[2]s\noptions ndots:5\n", p.namespace, clusterDomain)
+	return text + fmt.Sprintf("search %s.svc.%s svc.%[2]s %[2]s\noptions ndots:5\n", id.namespace, clusterDomain)
 }

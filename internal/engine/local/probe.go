@@ -114,13 +114,13 @@ func (r *prober) once(ctx context.Context, p *pod, c *container) error {
 		if err != nil {
 			return err
 		}
-		return p.probeHTTP(ctx, h.HTTPGet, port)
+		return p.id.probeHTTP(ctx, h.HTTPGet, port)
 	case h.TCPSocket != nil:
 		port, err := portNumber(h.TCPSocket.Port, c.spec)
 		if err != nil {
 			return err
 		}
-		conn, err := p.dialProbe(ctx, netip.AddrPortFrom(p.ip, port))
+		conn, err := p.id.dialProbe(ctx, netip.AddrPortFrom(p.id.ip, port))
 		if err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ func (r *prober) once(ctx context.Context, p *pod, c *container) error {
 	return errors.New("only httpGet, tcpSocket and exec probes are understood here")
 }
 
-func (p *pod) probeHTTP(ctx context.Context, a *corev1.HTTPGetAction, port uint16) error {
+func (id *podIdentity) probeHTTP(ctx context.Context, a *corev1.HTTPGetAction, port uint16) error {
 	scheme := "http"
 	if a.Scheme != "" {
 		scheme = strings.ToLower(string(a.Scheme))
@@ -143,7 +143,7 @@ func (p *pod) probeHTTP(ctx context.Context, a *corev1.HTTPGetAction, port uint1
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path
 	}
-	addr := netip.AddrPortFrom(p.ip, port)
+	addr := netip.AddrPortFrom(id.ip, port)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+addr.String()+path, nil)
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func (p *pod) probeHTTP(ctx context.Context, a *corev1.HTTPGetAction, port uint1
 		req.Header.Add(h.Name, h.Value)
 	}
 	t := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return p.dialProbe(ctx, addr)
+		return id.dialProbe(ctx, addr)
 	}}
 	defer t.CloseIdleConnections()
 	resp, err := t.RoundTrip(req)
@@ -175,12 +175,12 @@ func (p *pod) probeHTTP(ctx context.Context, a *corev1.HTTPGetAction, port uint1
 // dialProbe connects as the node's own prober: in-pod rules let its address through, captured or not, and the agent's
 // rules on the node let nobody have that address but who has its group.
 // A pod on the node's own network needs no exemption.
-func (p *pod) dialProbe(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	if p.onNodesNetwork() {
-		return netns.Dial(ctx, p.node.NetNS, "tcp", to.String(), nil)
+func (id *podIdentity) dialProbe(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	if id.onNodesNetwork() {
+		return netns.Dial(ctx, id.node.NetNS, "tcp", to.String(), nil)
 	}
 	from := net.TCPAddrFromAddrPort(netip.AddrPortFrom(fabric.FamilyOf(to.Addr()).ProbeIP, 0))
-	return netns.DialAs(ctx, p.node.probeGroup, p.node.NetNS, "tcp", to.String(), from)
+	return netns.DialAs(ctx, id.node.probeGroup, id.node.NetNS, "tcp", to.String(), from)
 }
 
 func (r *prober) exec(ctx context.Context, p *pod, c *container, command []string) error {

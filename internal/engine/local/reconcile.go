@@ -139,7 +139,7 @@ func (r *reconciler) translate(plan servicenat.Plan) error {
 // steer starts and ends pods.
 func (r *reconciler) steer(ctx context.Context) {
 	for _, p := range r.state.pods {
-		if r.state.store.objects[p.owner] == nil {
+		if r.state.store.objects[p.id.owner] == nil {
 			p.stop()
 		}
 	}
@@ -163,14 +163,14 @@ func (r *reconciler) steerDeployment(ctx context.Context, o *stored) {
 	for _, p := range r.state.podsOf(o.Key) {
 		if p.phase == corev1.PodFailed && !p.stopping {
 			// A pod that could not be made is tried anew, but not in a tight loop.
-			if wait := time.Until(p.created.Add(failedStay)); wait > 0 {
+			if wait := time.Until(p.id.created.Add(failedStay)); wait > 0 {
 				time.AfterFunc(wait, r.state.kick)
 			} else {
 				p.stop()
 			}
 		}
-		byName[p.name] = p
-		views = append(views, rollout.Pod{Name: p.name, Hash: p.hash, Ready: p.ready(), Terminating: p.stopping, Created: p.created})
+		byName[p.id.name] = p
+		views = append(views, rollout.Pod{Name: p.id.name, Hash: p.id.hash, Ready: p.ready(), Terminating: p.stopping, Created: p.id.created})
 	}
 	steps := rollout.Next(rollout.WishOf(d, hash), views)
 	for _, name := range steps.Delete {
@@ -215,9 +215,9 @@ func (r *reconciler) makePod(ctx context.Context, owner *stored, name string, la
 			c.Free = 1 // it takes no address
 		}
 		for _, p := range r.state.pods {
-			if p.node == n && !p.stopping {
+			if p.id.node == n && !p.stopping {
 				c.Pods++
-				if p.owner == owner.Key {
+				if p.id.owner == owner.Key {
 					c.Same++
 				}
 			}
@@ -240,16 +240,18 @@ func (r *reconciler) makePod(ctx context.Context, owner *stored, name string, la
 	uid := newUID()
 	life, cancel := context.WithCancel(ctx)
 	p := &pod{
-		uid: uid, namespace: ns, name: name, node: n, ip: ips[0], ips: ips, port: "p" + uid[:8], owner: owner.Key, hash: hash, dir: owner.dir,
-		spec: *spec.DeepCopy(), unixUID: r.users.of(ns, account), created: time.Now(), cancel: cancel,
-		wakeup: make(chan struct{}, 1), parted: make(chan struct{}), done: make(chan struct{}),
+		id: podIdentity{
+			uid: uid, namespace: ns, name: name, node: n, ip: ips[0], ips: ips, port: "p" + uid[:8], owner: owner.Key, hash: hash, dir: owner.dir,
+			spec: *spec.DeepCopy(), unixUID: r.users.of(ns, account), created: time.Now(),
+		},
+		cancel: cancel, wakeup: make(chan struct{}, 1), parted: make(chan struct{}), done: make(chan struct{}),
 		labels: labels, annotations: ownAnnotations(annotations), phase: corev1.PodPending,
 	}
-	if p.spec.RestartPolicy == "" {
-		p.spec.RestartPolicy = corev1.RestartPolicyAlways
+	if p.id.spec.RestartPolicy == "" {
+		p.id.spec.RestartPolicy = corev1.RestartPolicyAlways
 	}
 	if owner.Kind == "Pod" {
-		p.uid, p.port = owner.uid, "p"+owner.uid[:8]
+		p.id.uid, p.id.port = owner.uid, "p"+owner.uid[:8]
 	}
 	dir := r.dir.pod(ns, name)
 	add := func(specs []corev1.Container, init bool) {
@@ -258,8 +260,8 @@ func (r *reconciler) makePod(ctx context.Context, owner *stored, name string, la
 				log: logfile.New(filepath.Join(dir, specs[i].Name+".log"), logMax, 0o600)})
 		}
 	}
-	add(p.spec.InitContainers, true)
-	add(p.spec.Containers, false)
+	add(p.id.spec.InitContainers, true)
+	add(p.id.spec.Containers, false)
 	r.state.pods = append(r.state.pods, p)
 	go r.lifecycle.run(life, p)
 	return nil

@@ -121,17 +121,17 @@ func (s *state) reportPods() []*corev1.Pod {
 func (s *state) reportPod(p *pod) *corev1.Pod {
 	o := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Name: p.name, Namespace: p.namespace, UID: types.UID(p.uid),
-			Labels: maps.Clone(p.labels), Annotations: maps.Clone(p.annotations), CreationTimestamp: metav1.NewTime(p.created)},
-		Spec: *p.spec.DeepCopy(),
-		Status: corev1.PodStatus{Phase: p.phase, Message: p.reason, HostIP: p.node.IP().String(),
-			HostIPs: hostIPs(p.node.IPs())},
+		ObjectMeta: metav1.ObjectMeta{Name: p.id.name, Namespace: p.id.namespace, UID: types.UID(p.id.uid),
+			Labels: maps.Clone(p.labels), Annotations: maps.Clone(p.annotations), CreationTimestamp: metav1.NewTime(p.id.created)},
+		Spec: *p.id.spec.DeepCopy(),
+		Status: corev1.PodStatus{Phase: p.phase, Message: p.reason, HostIP: p.id.node.IP().String(),
+			HostIPs: hostIPs(p.id.node.IPs())},
 	}
-	o.Spec.NodeName = p.node.name
-	o.Spec.ServiceAccountName = p.serviceAccount()
-	if p.owner.Kind == "Deployment" {
+	o.Spec.NodeName = p.id.node.name
+	o.Spec.ServiceAccountName = p.id.serviceAccount()
+	if p.id.owner.Kind == "Deployment" {
 		yes := true
-		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: p.owner.Name,
+		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: p.id.owner.Name,
 			UID: types.UID(s.ownerUID(p)), Controller: &yes}}
 	}
 	if p.redirection.enabled {
@@ -141,8 +141,8 @@ func (s *state) reportPod(p *pod) *corev1.Pod {
 		o.Annotations[wellknown.Redirection] = "enabled"
 	}
 	if p.network {
-		o.Status.PodIP = p.ip.String()
-		o.Status.PodIPs = podIPs(p.ips)
+		o.Status.PodIP = p.id.ip.String()
+		o.Status.PodIPs = podIPs(p.id.ips)
 	}
 	if !p.started.IsZero() {
 		o.Status.StartTime = &metav1.Time{Time: p.started}
@@ -270,7 +270,7 @@ func (s *state) deploymentStatus(o *stored) appsv1.DeploymentStatus {
 			continue
 		}
 		out.Replicas++
-		if p.hash == hash {
+		if p.id.hash == hash {
 			out.UpdatedReplicas++
 		}
 		if p.ready() {

@@ -47,16 +47,16 @@ func (s *state) kick() {
 
 func (s *state) enrolled(p *pod) bool {
 	var labels map[string]string
-	if ns := s.store.find(api.Key{Kind: "Namespace", Name: p.namespace}); ns != nil {
+	if ns := s.store.find(api.Key{Kind: "Namespace", Name: p.id.namespace}); ns != nil {
 		labels = ns.labels()
 	}
-	return enrolled(p.spec.HostNetwork, p.labels, labels)
+	return enrolled(p.id.spec.HostNetwork, p.labels, labels)
 }
 
 func (s *state) podsOf(k model.Key) []*pod {
 	var pods []*pod
 	for _, p := range s.pods {
-		if p.owner == k {
+		if p.id.owner == k {
 			pods = append(pods, p)
 		}
 	}
@@ -64,7 +64,7 @@ func (s *state) podsOf(k model.Key) []*pod {
 }
 
 func (s *state) ownerUID(p *pod) string {
-	if o := s.store.objects[p.owner]; o != nil {
+	if o := s.store.objects[p.id.owner]; o != nil {
 		return o.uid
 	}
 	return "gone"
@@ -75,7 +75,7 @@ func (s *state) hostsPods(n *node) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.pods {
-		if p.node == n && p.spec.HostNetwork {
+		if p.id.node == n && p.id.spec.HostNetwork {
 			return true
 		}
 	}

@@ -309,26 +309,26 @@ func (o *observer) podStates(said map[string]agentSaid, host map[int]int) []api.
 	out := make([]api.PodState, 0, len(o.state.pods))
 	for _, p := range o.state.pods {
 		s := api.PodState{
-			Namespace: p.namespace, Name: p.name, UID: p.uid, Node: p.node.name, IP: p.ip.String(), ServiceAccount: p.serviceAccount(),
-			Identity: "spiffe://" + trustDomain + "/ns/" + p.namespace + "/sa/" + p.serviceAccount(),
-			Phase:    string(p.phase), Ready: p.ready(), Reason: p.unreadyWhy(), HostNetwork: p.spec.HostNetwork,
+			Namespace: p.id.namespace, Name: p.id.name, UID: p.id.uid, Node: p.id.node.name, IP: p.id.ip.String(), ServiceAccount: p.id.serviceAccount(),
+			Identity: "spiffe://" + trustDomain + "/ns/" + p.id.namespace + "/sa/" + p.id.serviceAccount(),
+			Phase:    string(p.phase), Ready: p.ready(), Reason: p.unreadyWhy(), HostNetwork: p.id.spec.HostNetwork,
 			Enrolled: o.state.enrolled(p), Redirection: p.redirection.enabled,
 		}
 		if s.Ready {
 			s.Reason = ""
 		}
-		if a, ok := said[p.uid]; ok {
+		if a, ok := said[p.id.uid]; ok {
 			s.Mesh, s.MeshReason, s.MeshSince, s.Unmeshed = a.State, a.Reason, a.Since, a.UnmeshedConnections
 			s.Exceptions, s.ExceptionsRefused = a.Exceptions, a.Refused
 		}
-		if p.onNodesNetwork() {
+		if p.id.onNodesNetwork() {
 			s.Mesh, s.MeshReason = "outside", outsideTheMesh
 		}
 		for _, c := range p.containers {
 			if c.init {
 				continue
 			}
-			cs := api.ContainerState{Name: c.spec.Name, UID: p.unixUID, Ready: c.ready, ExitCode: c.exitCode,
+			cs := api.ContainerState{Name: c.spec.Name, UID: p.id.unixUID, Ready: c.ready, ExitCode: c.exitCode,
 				Process: api.Process{Restarts: c.restarts, LastExit: c.lastExit}}
 			if !c.running() {
 				cs.Waiting = c.waiting

@@ -57,7 +57,7 @@ func (a *podAccess) target(namespace, target string) (p *pod, svc *corev1.Servic
 	switch kind.Name {
 	case "Pod":
 		for _, p := range a.state.pods {
-			if p.namespace == namespace && p.name == name {
+			if p.id.namespace == namespace && p.id.name == name {
 				return p, nil, nil
 			}
 		}
@@ -71,14 +71,14 @@ func (a *podAccess) target(namespace, target string) (p *pod, svc *corev1.Servic
 		if o == nil {
 			return nil, nil, notFound(key)
 		}
-		mine := func(p *pod) bool { return p.owner == o.Key }
+		mine := func(p *pod) bool { return p.id.owner == o.Key }
 		if v, ok := o.Value.(*corev1.Service); ok {
 			svc = v
 			if len(v.Spec.Selector) == 0 {
 				return nil, nil, &api.Error{Code: http.StatusBadRequest, Message: key.String() + " has no selector and therefore no pods"}
 			}
 			selector := labels.SelectorFromSet(v.Spec.Selector)
-			mine = func(p *pod) bool { return p.namespace == namespace && selector.Matches(labels.Set(p.labels)) }
+			mine = func(p *pod) bool { return p.id.namespace == namespace && selector.Matches(labels.Set(p.labels)) }
 		}
 		for _, p := range a.state.pods {
 			if mine(p) && !p.stopping {
@@ -113,5 +113,5 @@ func (p *pod) containerOf(name string) (*container, error) {
 		}
 		names = append(names, c.spec.Name)
 	}
-	return nil, &api.Error{Code: http.StatusNotFound, Message: fmt.Sprintf("pod %s has no container %q", p.name, name), Cure: "it has " + strings.Join(names, ", ")}
+	return nil, &api.Error{Code: http.StatusNotFound, Message: fmt.Sprintf("pod %s has no container %q", p.id.name, name), Cure: "it has " + strings.Join(names, ", ")}
 }

@@ -28,7 +28,7 @@ func TestAPodIsWaitedForThatWasJustApplied(t *testing.T) {
 		p, _, err := a.targetSteered(ctx, "shop", "counter")
 		return p, err
 	}
-	counter := &pod{namespace: "shop", name: "counter"}
+	counter := &pod{id: podIdentity{namespace: "shop", name: "counter"}}
 	var missing *api.Error
 
 	go reconcile()

@@ -109,7 +109,7 @@ func (o *observer) usage() api.Usage {
 	for _, p := range o.state.pods {
 		for _, c := range p.containers {
 			if len(pids[c]) > 0 {
-				all = append(all, counted{p.namespace + "/" + p.name + "/" + c.spec.Name, p.node.name, c.restarts, pids[c]})
+				all = append(all, counted{p.id.namespace + "/" + p.id.name + "/" + c.spec.Name, p.id.node.name, c.restarts, pids[c]})
 			}
 		}
 	}
