@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Agents and the control plane are killed and stay away: established and new connections go on; both come back and
 # reconcile by themselves: a policy, a label and a pod that changed meanwhile take effect.
-# bites: without its limit in controlObjects (internal/engine/local/get.go) every look at the mesh hangs with the control
-# plane, and so does the script. Seen red so.
+# bites: without its limit in statusReader.read (internal/engine/local/statusreader.go) every look at the mesh hangs with the
+# control plane, and so does the script. Seen red so.
 source "$(dirname "$0")/lib.sh"
 mesh
 check "a second service" lateen apply -f - <<'Y'

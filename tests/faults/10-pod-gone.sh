@@ -2,7 +2,7 @@
 # A pod that is deleted leaves nobody waiting. Its network goes after the ends of its connections have left, also when the
 # proxy that has to send them was held up; and where that took too long, the client's proxy finds out by itself once the
 # control plane has said that the pod is gone.
-# bites: without `awaitParting` (internal/engine/local/lifecycle.go) the first client is reset seconds later instead of
+# bites: without `awaitParting` (internal/engine/local/podend.go) the first client is reset seconds later instead of
 # hearing the end. Seen red so.
 # bites: without `doubt` in `leave_the_gone` (crates/proxy/src/worker.rs) the second waits for 20 s or more. Seen red so.
 source "$(dirname "$0")/lib.sh"

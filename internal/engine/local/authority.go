@@ -22,6 +22,10 @@ type authority struct {
 	log     *slog.Logger
 }
 
+func newAuthority(options CAOptions, dir runDir, log *slog.Logger) *authority {
+	return &authority{options: options, dir: dir, log: log}
+}
+
 // follow shows the control plane, which is not root, the files of a plugged-in CA, now and whenever they change.
 func (a *authority) follow(ctx context.Context) error {
 	if a.options.Dir == "" {

@@ -30,7 +30,7 @@ func (e *Engine) up(ctx context.Context, events *eventWriter) error {
 		return &failure{phase: "network", err: err}
 	}
 	reaper := proc.NewReaper()
-	e.daemons = &daemons{opts: e.opts, families: e.families, dir: e.dir, ca: e.ca, state: e.state, reaper: reaper, log: e.log}
+	e.daemons = newDaemons(e.opts, e.families, e.dir, e.ca, e.state, reaper, e.log)
 	e.observer = newObserver(e.opts.Mesh, e.opts.Latency, e.started, e.host, e.state, e.daemons, e.dir, e.statuses)
 	var fabricNodes []fabric.Node
 	for _, n := range e.state.nodes {

@@ -31,6 +31,8 @@ type capturer struct {
 	log   *slog.Logger
 }
 
+func newCapturer(s *state, log *slog.Logger) *capturer { return &capturer{state: s, log: log} }
+
 // serve captures for a while and answers with the connections that it saw.
 func (c *capturer) serve(r *http.Request) (any, error) {
 	d, err := captureTime(r)

@@ -30,6 +30,10 @@ type daemons struct {
 	control *daemon // nil until it is started
 }
 
+func newDaemons(o Options, families []*fabric.Family, dir runDir, ca *authority, s *state, reaper *proc.Reaper, log *slog.Logger) *daemons {
+	return &daemons{opts: o, families: families, dir: dir, ca: ca, state: s, reaper: reaper, log: log}
+}
+
 // start starts control plane, agents and proxies, each when what it needs is there.
 func (d *daemons) start(ctx context.Context, events *eventWriter) error {
 	xds := net.JoinHostPort(d.families[0].FabricIP.String(), "15012")

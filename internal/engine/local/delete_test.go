@@ -13,7 +13,7 @@ import (
 // keeper has the objects of a manifest, and nothing runs for them.
 func keeper(t *testing.T, manifest string) *userObjects {
 	t.Helper()
-	u := &userObjects{state: newState(nil, newStore(t.TempDir(), []*fabric.Family{fabric.IPv4}, time.Now, newUID))}
+	u := newUserObjects(newState(nil, newStore(t.TempDir(), []*fabric.Family{fabric.IPv4}, time.Now, newUID)), nil)
 	if err := u.addNamespace("default"); err != nil {
 		t.Fatal(err)
 	}

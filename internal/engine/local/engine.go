@@ -125,14 +125,14 @@ func newEngine(o Options) (*Engine, error) {
 		shutdown: make(chan func(api.Event)),
 	}
 	e.state = newState(newNodes(o, dir, families, e.started), newStore(dir.userObjects(), families, time.Now, newUID))
-	e.ca = &authority{options: o.CA, dir: dir, log: e.log}
-	e.statuses = &statusReader{state: e.state, log: e.log}
-	e.objects = &userObjects{state: e.state, statuses: e.statuses}
-	e.replacer = &replacer{state: e.state, dir: dir, log: e.log}
+	e.ca = newAuthority(o.CA, dir, e.log)
+	e.statuses = newStatusReader(e.state, e.log)
+	e.objects = newUserObjects(e.state, e.statuses)
+	e.replacer = newReplacer(e.state, dir, e.log)
 	e.feed = newAgentFeed(e.state, dir)
-	e.commands = &podCommands{state: e.state, path: podPath(os.Getenv("PATH"))}
-	e.access = &podAccess{state: e.state, commands: e.commands, dir: dir}
-	e.capturer = &capturer{state: e.state, log: e.log}
+	e.commands = newPodCommands(e.state, podPath(os.Getenv("PATH")))
+	e.access = newPodAccess(e.state, e.commands, dir)
+	e.capturer = newCapturer(e.state, e.log)
 	return e, nil
 }
 

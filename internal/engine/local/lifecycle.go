@@ -54,7 +54,7 @@ type lifecycle struct {
 }
 
 func newLifecycle(s *state, feed *agentFeed, commands *podCommands, dir runDir, exe string, resolver netip.Addr, reaper *proc.Reaper, log *slog.Logger) *lifecycle {
-	return &lifecycle{state: s, feed: feed, commands: commands, prober: &prober{state: s, commands: commands}, dir: dir, exe: exe,
+	return &lifecycle{state: s, feed: feed, commands: commands, prober: newProber(s, commands), dir: dir, exe: exe,
 		resolver: resolver, reaper: reaper, log: log}
 }
 

@@ -32,6 +32,10 @@ type userObjects struct {
 	statuses *statusReader
 }
 
+func newUserObjects(s *state, statuses *statusReader) *userObjects {
+	return &userObjects{state: s, statuses: statuses}
+}
+
 // apply takes the objects of all documents, one by one: what is wrong with one costs none of the others. made are the objects of the results.
 func (u *userObjects) apply(r api.ApplyRequest) (res api.ApplyResult, made []*stored) {
 	u.state.mu.Lock()

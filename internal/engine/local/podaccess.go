@@ -29,6 +29,10 @@ type podAccess struct {
 	dir      runDir
 }
 
+func newPodAccess(s *state, commands *podCommands, dir runDir) *podAccess {
+	return &podAccess{state: s, commands: commands, dir: dir}
+}
+
 // serveExec runs a command in a pod.
 func (a *podAccess) serveExec(w http.ResponseWriter, r *http.Request) {
 	var in api.ExecRequest

@@ -11,6 +11,8 @@ type podCommands struct {
 	path  string // PATH of the pods, after the mesh's own directory
 }
 
+func newPodCommands(s *state, path string) *podCommands { return &podCommands{state: s, path: path} }
+
 // of is the command of a container of a pod.
 func (m *podCommands) of(p *pod, c *container) (podinit.Command, error) {
 	m.state.mu.Lock()

@@ -30,6 +30,8 @@ type prober struct {
 	commands *podCommands
 }
 
+func newProber(s *state, commands *podCommands) *prober { return &prober{state: s, commands: commands} }
+
 // follow keeps a container's readiness up to date until ctx ends.
 func (r *prober) follow(ctx context.Context, p *pod, c *container) {
 	spec := c.spec.ReadinessProbe

@@ -22,6 +22,10 @@ type replacer struct {
 	log   *slog.Logger
 }
 
+func newReplacer(s *state, dir runDir, log *slog.Logger) *replacer {
+	return &replacer{state: s, dir: dir, log: log}
+}
+
 // serve puts another process in the place of a node's proxy and streams how far it is.
 func (p *replacer) serve(w http.ResponseWriter, r *http.Request) {
 	n, err := p.state.nodes.of(r)

@@ -45,6 +45,7 @@ func (s *state) kick() {
 	}
 }
 
+// enrolled says whether a pod is in the mesh. The lock must be held.
 func (s *state) enrolled(p *pod) bool {
 	var labels map[string]string
 	if ns := s.store.find(api.Key{Kind: "Namespace", Name: p.id.namespace}); ns != nil {
@@ -53,6 +54,7 @@ func (s *state) enrolled(p *pod) bool {
 	return enrolled(p.id.spec.HostNetwork, p.labels, labels)
 }
 
+// podsOf are the pods that an object asked for. The lock must be held.
 func (s *state) podsOf(k model.Key) []*pod {
 	var pods []*pod
 	for _, p := range s.pods {
@@ -63,6 +65,7 @@ func (s *state) podsOf(k model.Key) []*pod {
 	return pods
 }
 
+// ownerUID is the uid of the object that asked for a pod. The lock must be held.
 func (s *state) ownerUID(p *pod) string {
 	if o := s.store.objects[p.id.owner]; o != nil {
 		return o.uid

@@ -17,6 +17,10 @@ type statusReader struct {
 	log   *slog.Logger
 }
 
+func newStatusReader(s *state, log *slog.Logger) *statusReader {
+	return &statusReader{state: s, log: log}
+}
+
 // read is what the control plane says about the objects of a kind as they are now; of every kind if it is empty.
 func (r *statusReader) read(ctx context.Context, kind string) ([]controlObject, error) {
 	// A control plane that hangs must not take every look at the mesh with it.

@@ -18,7 +18,7 @@ import (
 const steerTime = 10 * time.Second
 
 // targetSteered finds the pod that a user means as target does, and where there is none, once more when what was applied until now has
-// its pods: `apply` does not wait for them, and whoever asks for the pod in the next line is to find it. The engine's lock must be
+// its pods: `apply` does not wait for them, and whoever asks for the pod in the next line is to find it. The state's lock must be
 // held; it is given up meanwhile.
 func (a *podAccess) targetSteered(ctx context.Context, namespace, target string) (*pod, *corev1.Service, error) {
 	p, svc, err := a.target(namespace, target)

@@ -13,7 +13,7 @@ import (
 // A request for a pod right after it was applied finds the pod, though pods are made a moment later.
 func TestAPodIsWaitedForThatWasJustApplied(t *testing.T) {
 	s := newState(nil, nil)
-	a := &podAccess{state: s}
+	a := newPodAccess(s, nil, "")
 	reconcile := func(pods ...*pod) {
 		<-s.wakeup
 		s.mu.Lock()

@@ -126,7 +126,7 @@ func TestWhatIsSaidOfAnotherGroupsObjectIsNotSaid(t *testing.T) {
 // A wait for a roll-out asks whether the status is about the present generation, and not only about one before.
 func TestADeploymentsStatusIsAboutItsPresentGeneration(t *testing.T) {
 	s := newStore(t.TempDir(), []*fabric.Family{fabric.IPv4}, time.Now, newUID)
-	u := &userObjects{state: newState(nil, s)}
+	u := newUserObjects(newState(nil, s), nil)
 	for generation, image := range []string{"one", "two"} {
 		o, err := decodeOne("web.yaml", []byte("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\nspec:\n  selector: {matchLabels: {app: web}}\n"+
 			"  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, command: ["+image+"]}]}}\n"))
