@@ -1,7 +1,7 @@
 //! Any bytes as a kernel's type information: refused or understood, never a panic.
 #![no_main]
 
-use lateen_accelerate::btf::Types;
+use lateen_bpf_splice::btf::Types;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

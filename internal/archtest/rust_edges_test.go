@@ -58,7 +58,7 @@ var soleUsers = map[string][]string{
 	// The echo service that load is aimed at stands in for applications, which use a library; tunnels have lateen-h2.
 	"h2":          {"lateen-load"},
 	"nix":         {"lateen-os", "lateen-accept", "lateen-netns", "lateen-listener-store"},
-	"libc":        {"lateen-accelerate", "lateen-os", "lateen-accept", "lateen-netns", "lateen-listener-store", "lateen-load"},
+	"libc":        {"lateen-bpf-splice", "lateen-os", "lateen-accept", "lateen-netns", "lateen-listener-store", "lateen-load"},
 	"x509-parser": {"lateen-tls"},
 	// The message format; what is asked of whom is crates/proxy's.
 	"hickory-proto": {"lateen-dns"},
@@ -66,8 +66,8 @@ var soleUsers = map[string][]string{
 
 // crateOrder lists the crates bottom up: a crate may depend on those before it only.
 var crateOrder = []string{
-	"lateen-types", "lateen-proto", "lateen-policy", "lateen-balance", "lateen-config", "lateen-dns", "lateen-tls", "lateen-fair", "lateen-proxy-protocol", "lateen-relay", "lateen-http", "lateen-h1", "lateen-h2",
-	"lateen-exchange", "lateen-hbone", "lateen-identity", "lateen-xds", "lateen-accelerate", "lateen-os", "lateen-accept", "lateen-netns", "lateen-zds", "lateen-listener-store", "lateen-runtime", "lateen-telemetry", "lateen-otlp", "lateen-admin", "lateen-testkit", "lateen-proxy", "lateen-load",
+	"lateen-types", "lateen-proto", "lateen-policy", "lateen-balance", "lateen-config", "lateen-dns", "lateen-tls", "lateen-executor", "lateen-proxy-protocol", "lateen-relay", "lateen-http", "lateen-h1", "lateen-h2",
+	"lateen-exchange", "lateen-hbone", "lateen-identity", "lateen-xds", "lateen-bpf-splice", "lateen-os", "lateen-accept", "lateen-netns", "lateen-zds", "lateen-listener-store", "lateen-runtime", "lateen-telemetry", "lateen-otlp", "lateen-admin", "lateen-testkit", "lateen-proxy", "lateen-load",
 }
 
 func TestCratesPointTheRightWay(t *testing.T) {

@@ -61,7 +61,7 @@ func read(t *testing.T, name string) string {
 }
 
 // unsafeCrates use system calls that no library has in a safe form: of a process, in pods' namespaces, a mapped file, bpf(2).
-var unsafeCrates = []string{"os", "netns", "listener-store", "accelerate"}
+var unsafeCrates = []string{"os", "netns", "listener-store", "bpf-splice"}
 
 func TestOnlyNamedCratesAreUnsafe(t *testing.T) {
 	for _, name := range committedFiles(t, "crates/*/src/lib.rs", "crates/*/src/main.rs") {

@@ -5,7 +5,7 @@
 # whose header block was malformed.
 # bites: with allowances that never end (Meters::take in crates/h2/src/abuse.rs) floods of SETTINGS, PING and WINDOW_UPDATE
 # are tolerated.
-# bites: without the send budget (`paid` in crates/hbone/src/outbox.rs gives what is asked for) a peer that reads nothing
+# bites: without the send budget (`paid` in crates/hbone/src/send_buffer.rs gives what is asked for) a peer that reads nothing
 # costs 39 MiB and four 100 MiB. Seen red so.
 source "$(dirname "$0")/lib.sh"
 mesh

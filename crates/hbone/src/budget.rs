@@ -1,5 +1,5 @@
 //! What a process lends its peers as flow-control credit, and what of it falls to whom. It knows sums and names, no
-//! tunnels: what a tunnel wants is [`crate::windows`]'s.
+//! tunnels: what a tunnel wants is [`crate::recv_window`]'s.
 //!
 //! Credit is spent when bytes come and returns when they are read, and neither can be hurried: a peer that does not send
 //! keeps it as much as a pod that does not read. So a tunnel is charged to accounts beside the ledger of all: its peer's,

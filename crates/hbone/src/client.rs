@@ -17,9 +17,9 @@ use tokio::time::{Instant, timeout};
 
 use crate::error::{ConnectError, Reason, TunnelError};
 use crate::keepalive::KeepAlive;
+use crate::recv_window::RecvWindow;
 use crate::settings::Settings;
 use crate::stream::Stream;
-use crate::windows::Windows;
 pub use driver::Driver;
 use link::{ASSUMED_LIMIT, Handle, Link};
 pub use request::{ConnectRequest, ResponseInfo};
@@ -62,7 +62,7 @@ where
         unwritten: None,
         barren: false,
         heard: (0, Instant::now()),
-        windows: Windows::new(
+        recv_window: RecvWindow::new(
             &settings.budget,
             settings.stream_window,
             settings.connection_window,
@@ -122,17 +122,17 @@ impl Tunnel {
 
     /// Bytes that wait for the peer to take them.
     pub fn queued(&self) -> usize {
-        self.state.load.outbox().queued()
+        self.state.load.send_buffer().queued()
     }
 
     /// True if more waits than a peer that reads leaves waiting.
     pub(crate) fn congested(&self) -> bool {
-        self.state.load.outbox().congested()
+        self.state.load.send_buffer().congested()
     }
 
     /// True if what streams write stays here, because those that nobody reads keep the window that all share.
     pub(crate) fn withheld(&self) -> bool {
-        self.state.load.outbox().withheld()
+        self.state.load.send_buffer().withheld()
     }
 
     /// True if a new request has a chance: the connection is alive, the peer sent no GOAWAY and has room.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use tokio::time::Instant;
 
-use crate::outbox::Outbox;
+use crate::send_buffer::SendBuffer;
 
 /// How many streams a tunnel carries, and since when it carries none.
 #[derive(Debug)]
@@ -18,18 +18,18 @@ pub(crate) struct Load {
     idle_since: Cell<Instant>,
     /// The tunnel's number with its owner, 0 until it has one.
     number: Cell<u64>,
-    outbox: Rc<Outbox>,
+    send_buffer: Rc<SendBuffer>,
 }
 
 impl Load {
-    pub(crate) fn new(outbox: &Rc<Outbox>) -> Rc<Self> {
+    pub(crate) fn new(send_buffer: &Rc<SendBuffer>) -> Rc<Self> {
         Rc::new(Load {
             active: Cell::new(0),
             accepted: Cell::new(0),
             read: Cell::new(0),
             idle_since: Cell::new(Instant::now()),
             number: Cell::new(0),
-            outbox: Rc::clone(outbox),
+            send_buffer: Rc::clone(send_buffer),
         })
     }
 
@@ -72,8 +72,8 @@ impl Load {
     }
 
     /// The tunnel's account of what waits to be written.
-    pub(crate) fn outbox(&self) -> &Rc<Outbox> {
-        &self.outbox
+    pub(crate) fn send_buffer(&self) -> &Rc<SendBuffer> {
+        &self.send_buffer
     }
 
     /// Since when the tunnel has had no stream; `None` while it has one.

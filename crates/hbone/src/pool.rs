@@ -17,9 +17,9 @@ use crate::budget::Budget;
 use crate::client::{self, ConnectRequest, Driver, ResponseInfo, Token, Tunnel};
 use crate::driver::Below;
 use crate::error::{CloseReason, ConnectError, TunnelError};
+use crate::retry_budget::RetryBudget;
 use crate::settings::Settings;
 use crate::stream::Stream;
-use crate::unanswered::Unanswered;
 
 /// How often a request is sent when peers send it away.
 const ATTEMPTS: usize = 3;
@@ -211,19 +211,19 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
     }
 
     /// A stream on a tunnel for `key`; `dial` makes the connection (TCP and TLS, with its own
-    /// timeouts) when no tunnel has room, see [`Dialled`]. `unanswered` is the connection's, for all endpoints that are
+    /// timeouts) when no tunnel has room, see [`Dialled`]. `retry_budget` is the connection's, for all endpoints that are
     /// asked for it.
     ///
     /// # Errors
     /// See [`PoolError`]. A request that the peer did not process was repeated already. One that was lost with a tunnel
-    /// which had served others before was repeated on the next tunnel, if `unanswered` allowed it: a tunnel that stood
+    /// which had served others before was repeated on the next tunnel, if `retry_budget` allowed it: a tunnel that stood
     /// idle may have died long ago. One that was lost with a new tunnel was not: the peer is there, and may have died of
     /// it.
     pub async fn connect<D, F, T>(
         &self,
         key: &PoolKey,
         request: &ConnectRequest,
-        unanswered: &Unanswered,
+        retry_budget: &RetryBudget,
         dial: D,
     ) -> Result<(Stream, ResponseInfo), PoolError<E>>
     where
@@ -239,9 +239,9 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
                 Ok(stream) => return Ok(stream),
                 Err(error) => error,
             };
-            unanswered.note(&error);
+            retry_budget.note(&error);
             let again = match &error {
-                ConnectError::Lost(_) => known && unanswered.may_repeat(),
+                ConnectError::Lost(_) => known && retry_budget.may_repeat(),
                 error => error.unprocessed(),
             };
             if again && attempt < ATTEMPTS {
@@ -318,7 +318,7 @@ impl<E: Clone + fmt::Display + 'static> Pool<E> {
                 done: Notify::new(),
                 retired: Cell::new(false),
             });
-            lateen_fair::spawn_local(establish(
+            lateen_executor::spawn_local(establish(
                 Rc::downgrade(&self.0),
                 key.clone(),
                 dial(),

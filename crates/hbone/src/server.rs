@@ -18,8 +18,8 @@ use crate::error::TunnelError;
 use crate::headers::{self, Authority, Forwarded};
 use crate::keepalive::KeepAlive;
 use crate::load::Load;
+use crate::recv_window::RecvWindow;
 use crate::settings::Settings;
-use crate::windows::Windows;
 use incoming::Asked;
 pub use incoming::{Incoming, Status};
 
@@ -38,7 +38,7 @@ struct State<IO: AsyncRead + AsyncWrite + Unpin> {
     wire: Wire<IO>,
     keepalive: KeepAlive,
     load: Rc<Load>,
-    windows: Windows,
+    recv_window: RecvWindow,
     settings: Settings,
     /// Requests that nobody has asked for yet.
     incoming: VecDeque<Incoming>,
@@ -58,7 +58,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
             settings.max_streams,
             lateen_h2::Connection::server,
         );
-        let windows = Windows::new(
+        let recv_window = RecvWindow::new(
             &settings.budget,
             settings.stream_window,
             settings.connection_window,
@@ -69,7 +69,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
             shared,
             wire: Wire::new(io),
             load,
-            windows,
+            recv_window,
             settings,
             incoming: VecDeque::new(),
             farewell: None,
@@ -202,7 +202,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
                 return Err(TunnelError::Stalled);
             }
             let mut core = self.0.shared.borrow();
-            lend(&mut core, &mut self.0.windows, &self.0.load, true);
+            lend(&mut core, &mut self.0.recv_window, &self.0.load, true);
             core.rest();
             drop(core);
             if let Some(since) = self.0.load.idle_since() {
@@ -212,7 +212,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
                     .settings
                     .idle_timeout
                     .is_some_and(|most| idle >= most)
-                    || self.0.windows.in_the_way(idle, &self.0.settings)
+                    || self.0.recv_window.in_the_way(idle, &self.0.settings)
                 {
                     self.drain();
                 }
@@ -231,7 +231,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
             load,
             incoming,
             farewell,
-            windows,
+            recv_window,
             ..
         } = &mut *self.0;
         let read = wire.poll_receive(cx, shared, |news| match news {
@@ -243,7 +243,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
             News::GoAway(code) => *farewell = Some(code),
             News::Settings | News::None => {}
         });
-        lend(&mut shared.borrow(), windows, load, false);
+        lend(&mut shared.borrow(), recv_window, load, false);
         if !wire.is_over() {
             wire.poll_send(cx, shared);
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::budget::Budget;
-use crate::outbox::SendBudget;
+use crate::send_buffer::SendBudget;
 
 /// What a tunnel offers its peer and asks of it. The defaults are Istio's, but for windows and frames.
 #[derive(Debug, Clone)]

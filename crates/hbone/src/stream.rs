@@ -57,8 +57,8 @@ impl Stream {
     fn leave_waiting(&mut self, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         if bytes != self.waiting {
-            let outbox = self.slot.load().outbox();
-            outbox.hold(self.waiting as usize, bytes as usize);
+            let send_buffer = self.slot.load().send_buffer();
+            send_buffer.hold(self.waiting as usize, bytes as usize);
             self.waiting = bytes;
         }
     }
@@ -124,7 +124,7 @@ impl Stream {
                 Came::Gone
             } else {
                 let room = core.http2.room(id).min(wanted);
-                match core.outbox.paid(room) {
+                match core.send_buffer.paid(room) {
                     0 => {
                         core.http2.await_room(id);
                         Came::Full
@@ -306,7 +306,7 @@ impl Duplex for Stream {
     }
 
     fn advice(&self) -> usize {
-        self.slot.load().outbox().advice()
+        self.slot.load().send_buffer().advice()
     }
 
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::pooled::{identity, key};
 use common::{local, path, request, serve, stream};
 use lateen_hbone::{
-    Below, Budget, Connection, Lent, Pool, PoolKey, Settings, Status, Tunnel, Unanswered, client,
+    Below, Budget, Connection, Lent, Pool, PoolKey, RetryBudget, Settings, Status, Tunnel, client,
 };
 use lateen_types::Identity;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
@@ -385,7 +385,7 @@ async fn a_dial_says_who_is_charged() {
             async move { Ok(dialled) }
         };
         let (mut stream, _) = pool
-            .connect(&key, &request(), &Unanswered::default(), dial)
+            .connect(&key, &request(), &RetryBudget::default(), dial)
             .await
             .unwrap();
         stream.read_exact(&mut vec![0; 8 << 20]).await.unwrap();

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use common::pooled::{Peer, identity, key, pool, says_hello};
 use common::{local, request, serve};
-use lateen_hbone::{Pool, PoolError, PoolKey, Settings, Status, Stream, Unanswered};
+use lateen_hbone::{Pool, PoolError, PoolKey, RetryBudget, Settings, Status, Stream};
 use lateen_testkit::Ca;
 use lateen_types::WorkloadUid;
 use tokio::io::duplex;
@@ -133,7 +133,7 @@ async fn a_refusal_is_not_repeated() {
             }
         };
         let error = pool
-            .connect(&key(), &request(), &Unanswered::default(), dial)
+            .connect(&key(), &request(), &RetryBudget::default(), dial)
             .await
             .expect_err("it was refused");
         assert!(error.to_string().contains("401"), "{error}");
@@ -153,7 +153,7 @@ async fn a_peer_that_closes_every_tunnel_is_given_up() {
             counter.set(counter.get() + 1);
             async move { Ok::<_, String>(duplex(1024).0) }
         };
-        pool.connect(&key(), &request(), &Unanswered::default(), dial)
+        pool.connect(&key(), &request(), &RetryBudget::default(), dial)
             .await
             .expect_err("nobody is there");
         assert!((1..=10).contains(&dials.get()), "{} dials", dials.get());
@@ -187,7 +187,7 @@ async fn a_peer_that_refuses_our_certificate_is_asked_once_and_its_reason_is_tol
         for round in 1..=20 {
             let pool = Pool::<String>::new(Settings::client(), 100);
             let refused = pool
-                .connect(&key(), &request(), &Unanswered::default(), || {
+                .connect(&key(), &request(), &RetryBudget::default(), || {
                     dials.set(dials.get() + 1);
                     let client = client.clone();
                     async move {

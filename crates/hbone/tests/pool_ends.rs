@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::pooled::{Fault, Faulty, Peer, key, pool, says_hello};
 use common::{echo, local, request};
-use lateen_hbone::{Connection, Pool, PoolError, PoolKey, Settings, TunnelError, Unanswered};
+use lateen_hbone::{Connection, Pool, PoolError, PoolKey, RetryBudget, Settings, TunnelError};
 use lateen_types::WorkloadUid;
 use tokio::io::{AsyncReadExt, duplex};
 use tokio::task::spawn_local;
@@ -133,7 +133,7 @@ async fn the_peer_of_a_retired_dial_sees_an_orderly_end() {
         let asking = {
             let pool = pool.clone();
             spawn_local(async move {
-                pool.connect(&key(), &request(), &Unanswered::default(), dial)
+                pool.connect(&key(), &request(), &RetryBudget::default(), dial)
                     .await
             })
         };
@@ -160,7 +160,7 @@ async fn whoever_is_told_of_ends_is_told_of_tunnels_that_came_to_nothing() {
         // No HTTP/2 comes about: the peer is gone when the dial is done.
         let gone = || async { Ok::<_, String>(duplex(64).0) };
         let error = pool
-            .connect(&key(), &request(), &Unanswered::default(), gone)
+            .connect(&key(), &request(), &RetryBudget::default(), gone)
             .await
             .expect_err("nobody is there");
         assert!(matches!(error, PoolError::Handshake(_)), "{error}");
@@ -191,7 +191,7 @@ async fn whoever_is_told_of_ends_is_told_of_tunnels_that_came_to_nothing() {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                     Ok::<_, String>(duplex(64).0)
                 };
-                pool.connect(&key(), &request(), &Unanswered::default(), dial)
+                pool.connect(&key(), &request(), &RetryBudget::default(), dial)
                     .await
             }
         });
@@ -229,7 +229,7 @@ async fn a_tunnel_that_died_while_idle_costs_seconds() {
                     Ok::<_, String>(Faulty(Fault::Cut, peer.dial().await?, cut))
                 }
             };
-            pool.connect(&key(), &request(), &Unanswered::default(), dial)
+            pool.connect(&key(), &request(), &RetryBudget::default(), dial)
                 .await
                 .unwrap()
                 .0
@@ -280,7 +280,7 @@ async fn what_is_open_on_a_tunnel_that_is_doubted_ends_soon_after_its_peer() {
             async move { Ok::<_, String>(Faulty(Fault::Cut, peer.dial().await?, cut)) }
         };
         let (mut stream, _) = pool
-            .connect(&key(), &request(), &Unanswered::default(), dial)
+            .connect(&key(), &request(), &RetryBudget::default(), dial)
             .await
             .unwrap();
         says_hello(&mut stream).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::pooled::{Fault, Faulty, Peer, key, pool, says_hello};
 use common::{echo, local, path, request, serve};
-use lateen_hbone::{Pool, PoolError, Settings, Unanswered};
+use lateen_hbone::{Pool, PoolError, RetryBudget, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::spawn_local;
 
@@ -85,7 +85,7 @@ async fn a_congested_tunnel_gets_a_spare() {
                 let near = Faulty(Fault::Stuck, near, Rc::clone(&cut));
                 async move { Ok::<_, String>(near) }
             };
-            pool.connect(&key(), &request(), &Unanswered::default(), dial)
+            pool.connect(&key(), &request(), &RetryBudget::default(), dial)
                 .await
         };
         let mut streams = Vec::new();
@@ -144,7 +144,7 @@ async fn a_tunnel_whose_window_is_withheld_gets_no_more_streams() {
                 });
                 async move { Ok::<_, String>(near) }
             };
-            pool.connect(&key(), &request(), &Unanswered::default(), dial)
+            pool.connect(&key(), &request(), &RetryBudget::default(), dial)
                 .await
                 .unwrap()
                 .0
@@ -208,7 +208,7 @@ async fn a_peer_that_allows_no_streams_is_dialled_a_few_times() {
         let seen = Rc::clone(&reasons);
         pool.on_close(move |_, reason| seen.borrow_mut().push(reason.as_str()));
         for round in 1..=3 {
-            let (key, request, none) = (key(), request(), Unanswered::default());
+            let (key, request, none) = (key(), request(), RetryBudget::default());
             let asked = pool.connect(&key, &request, &none, stingy(&dials, 0));
             let asked = tokio::time::timeout(Duration::from_secs(60), asked).await;
             let error = asked.expect("it is given up").map(drop).unwrap_err();
@@ -237,7 +237,7 @@ async fn a_peer_with_one_stream_for_each_tunnel_gets_only_so_many_tunnels() {
         let error = loop {
             assert!(streams.len() < 1_000, "there is no end to it");
             match pool
-                .connect(&key(), &request(), &Unanswered::default(), &dial)
+                .connect(&key(), &request(), &RetryBudget::default(), &dial)
                 .await
             {
                 Ok((stream, _)) => streams.push(stream),
@@ -250,7 +250,7 @@ async fn a_peer_with_one_stream_for_each_tunnel_gets_only_so_many_tunnels() {
         says_hello(&mut streams[0]).await;
         streams.pop();
         let again = pool
-            .connect(&key(), &request(), &Unanswered::default(), &dial)
+            .connect(&key(), &request(), &RetryBudget::default(), &dial)
             .await;
         says_hello(&mut again.unwrap().0).await;
     })

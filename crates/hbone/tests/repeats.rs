@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::pooled::{key, pool, says_hello};
 use common::{echo, local, request, wire};
-use lateen_hbone::{ConnectError, Connection, Pool, PoolError, Settings, Stream, Unanswered};
+use lateen_hbone::{ConnectError, Connection, Pool, PoolError, RetryBudget, Settings, Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::spawn_local;
 
@@ -53,14 +53,14 @@ impl Fated {
     }
 
     async fn connect(&self, pool: &Pool<String>) -> Result<Stream, PoolError<String>> {
-        self.connect_after(pool, &Unanswered::default()).await
+        self.connect_after(pool, &RetryBudget::default()).await
     }
 
     /// For a connection that was asked for before.
     async fn connect_after(
         &self,
         pool: &Pool<String>,
-        unanswered: &Unanswered,
+        retry_budget: &RetryBudget,
     ) -> Result<Stream, PoolError<String>> {
         let dial = || {
             let peer = self.clone();
@@ -71,7 +71,7 @@ impl Fated {
                 Ok(near)
             }
         };
-        let (stream, _) = pool.connect(&key(), &request(), unanswered, dial).await?;
+        let (stream, _) = pool.connect(&key(), &request(), retry_budget, dial).await?;
         Ok(stream)
     }
 
@@ -175,29 +175,29 @@ async fn a_request_lost_with_a_tunnel_that_had_served_is_repeated_once() {
 async fn a_connection_is_asked_for_once_more_wherever_it_was_lost() {
     local(async {
         let fates = [Fate::ServesThenDies, Fate::Serves];
-        let unanswered = Unanswered::default();
+        let retry_budget = RetryBudget::default();
         let (pool, peer) = (pool(), Fated::new(&[Fate::Dies]));
-        peer.connect_after(&pool, &unanswered)
+        peer.connect_after(&pool, &retry_budget)
             .await
             .expect_err("nobody answers");
-        assert!(unanswered.may_repeat(), "one more");
+        assert!(retry_budget.may_repeat(), "one more");
         let (pool, peer) = (self::pool(), Fated::new(&fates));
         says_hello(&mut peer.connect(&pool).await.unwrap()).await;
-        peer.connect_after(&pool, &unanswered)
+        peer.connect_after(&pool, &retry_budget)
             .await
             .expect_err("that was the one");
-        assert!(!unanswered.may_repeat(), "no more");
+        assert!(!retry_budget.may_repeat(), "no more");
         assert_eq!((peer.dials.get(), peer.asked.get()), (1, 2));
 
         // What is proven unprocessed counts for nothing.
-        let unanswered = Unanswered::default();
+        let retry_budget = RetryBudget::default();
         let (pool, peer) = (self::pool(), Fated::new(&[Fate::GoesAway(0)]));
-        peer.connect_after(&pool, &unanswered)
+        peer.connect_after(&pool, &retry_budget)
             .await
             .expect_err("it is sent away");
         let (pool, peer) = (self::pool(), Fated::new(&fates));
         says_hello(&mut peer.connect(&pool).await.unwrap()).await;
-        says_hello(&mut peer.connect_after(&pool, &unanswered).await.unwrap()).await;
+        says_hello(&mut peer.connect_after(&pool, &retry_budget).await.unwrap()).await;
         assert_eq!((peer.dials.get(), peer.asked.get()), (2, 3));
     })
     .await;

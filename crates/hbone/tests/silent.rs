@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::pooled::{Fault, Faulty, Peer, key, pool, says_hello};
 use common::{echo, local, request, serve};
 use lateen_hbone::{
-    Connection, Incoming, Pool, Settings, Stream, Tunnel, TunnelError, Unanswered, client,
+    Connection, Incoming, Pool, RetryBudget, Settings, Stream, Tunnel, TunnelError, client,
 };
 use tokio::io::{AsyncReadExt, duplex};
 use tokio::sync::mpsc;
@@ -44,8 +44,8 @@ impl Failing {
                 Ok(Faulty(this.fault, this.peer.dial().await?, failed))
             }
         };
-        let (key, request, unanswered) = (key(), request(), Unanswered::default());
-        let connected = self.pool.connect(&key, &request, &unanswered, dial);
+        let (key, request, retry_budget) = (key(), request(), RetryBudget::default());
+        let connected = self.pool.connect(&key, &request, &retry_budget, dial);
         connected.await.unwrap().0
     }
 
@@ -140,8 +140,8 @@ async fn an_answer_that_takes_long_is_waited_for() {
             }
         };
         for _ in 0..2 {
-            let (key, request, unanswered) = (key(), request(), Unanswered::default());
-            let connected = pool.connect(&key, &request, &unanswered, dial);
+            let (key, request, retry_budget) = (key(), request(), RetryBudget::default());
+            let connected = pool.connect(&key, &request, &retry_budget, dial);
             says_hello(&mut connected.await.unwrap().0).await;
         }
         assert_eq!(dials.get(), 1);

@@ -1,5 +1,5 @@
 //! Where the two ends of a tunnel meet that are both in this process, on whatever workers: a connection between their pods
-//! need not go through the tunnel then. `node::proving` makes use of that.
+//! need not go through the tunnel then. `node::same_node::proof` makes use of that.
 //!
 //! Both ends of a TLS connection derive the same [`Binding`] from its secrets. No address is compared: two pods may have the
 //! same one, a NAT may change one, and a process that serves beside this one for the time of an upgrade listens at the

@@ -1,7 +1,7 @@
 //! The node role: what happens to a connection of a captured pod, from the accepted socket to the last byte.
 //!
 //! `role` hands each connection to one of three modules: `outbound` is the way out of a pod, `inbound` the way in through a
-//! tunnel, `plaintext` the way in without one. `nearby` leads from the first to the second where both pods are this
+//! tunnel, `plaintext` the way in without one. `same_node` leads from the first to the second where both pods are this
 //! process's. Each reads as the verbs of a connection, in order. `state` is what all of them share on one worker. A phase
 //! that ends before bytes flow is boxed, so that a connection that only relays holds no room for it.
 
@@ -12,18 +12,16 @@ mod describe;
 mod dial;
 mod ejection;
 mod inbound;
-mod nearby;
-mod neighbours;
 mod outbound;
+mod pairs;
 mod plaintext;
-mod proving;
 mod refusal;
 mod relaying;
 mod request;
 mod role;
+mod same_node;
 pub(crate) mod sampling;
 mod state;
-mod straight;
 #[cfg(test)]
 mod tests;
 mod tunnel;

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use lateen_accelerate::Accelerator;
 use lateen_accept::{Acceptor, FdQuota};
 use lateen_admin::Readiness;
+use lateen_bpf_splice::Accelerator;
 use lateen_identity::Manager;
 use lateen_listener_store::{Ledger, ListenerStore};
 use lateen_netns::NamespaceThread;

@@ -7,7 +7,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 
 use crate::chunk::Chunk;
 use crate::duplex::Duplex;
-use crate::lost::Lost;
+use crate::reset_grace::ResetGrace;
 use crate::scratch::{MAX_READ, MIN_READ, ReadSize, Stalled, affordable_now};
 
 /// Chunks that one direction may move before other tasks of the worker get their turn.
@@ -35,7 +35,7 @@ pub(crate) struct Direction {
     part: bool,
     /// The reader's peer is gone. What came from it is still handed over, but an end that is read then is none: the
     /// kernel says "end" once it has told of the error.
-    pub(crate) lost: Option<Box<Lost>>,
+    pub(crate) lost: Option<Box<ResetGrace>>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq, Clone, Copy)]
@@ -74,7 +74,7 @@ impl Direction {
                 if self.state != State::Parting && to.left(cx) > 0 =>
             {
                 self.state = State::Parting;
-                self.lost = Some(Lost::new(error, T::GRACE));
+                self.lost = Some(ResetGrace::new(error, T::GRACE));
                 self.poll_parting(cx, to)
             }
             moved => moved,
@@ -265,7 +265,7 @@ impl Direction {
         match broken {
             Some(error) if self.pending.is_empty() => return Err(Broken::Reading(error)),
             // What came before is handed over first, as long as it is taken.
-            Some(error) => self.lost = Some(Lost::new(error, F::GRACE)),
+            Some(error) => self.lost = Some(ResetGrace::new(error, F::GRACE)),
             None => {}
         }
         Ok((held as u32, waits))
@@ -318,7 +318,7 @@ impl Direction {
         if self.lost.is_none()
             && let Poll::Ready(error) = from.hold(cx)
         {
-            self.lost = Some(Lost::new(error, F::GRACE));
+            self.lost = Some(ResetGrace::new(error, F::GRACE));
         }
         match &mut self.lost {
             Some(lost) => lost.poll(cx, self.moved).map(|()| lost.take()),

@@ -10,8 +10,8 @@ use std::time::Duration;
 use crate::direction::{Broken, Direction, State};
 use crate::duplex::Duplex;
 use crate::limits::{self, Limits, Stall, Timer};
-use crate::lost::Lost;
 use crate::meter::Meter;
+use crate::reset_grace::ResetGrace;
 
 /// Which of the two streams of a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -236,7 +236,7 @@ impl<A: Duplex, B: Duplex, M: Meter> Relay<A, B, M> {
                         Side::Second => (&mut self.forth, A::GRACE),
                     };
                     back.lost
-                        .get_or_insert_with(|| Lost::new(e.kind().into(), grace));
+                        .get_or_insert_with(|| ResetGrace::new(e.kind().into(), grace));
                 }
                 (to, e, false)
             }

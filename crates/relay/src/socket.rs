@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use crate::chunk::Chunk;
 use crate::direction::PIECES;
 use crate::duplex::Duplex;
-use crate::pieces::{Pieces, clock};
+use crate::quickack::{QuickAck, clock};
 use crate::scratch::{ReadSize, read_some};
 
 /// A TCP connection to be relayed.
@@ -26,7 +26,7 @@ pub struct Socket {
     /// Waits for an error of the socket. Bytes that come do not wake it: a reader that waits for its writer sleeps on.
     /// Made when that first happens, and kept.
     watch: Option<Pin<Box<dyn Future<Output = ()>>>>,
-    pieces: Pieces,
+    quickack: QuickAck,
 }
 
 impl fmt::Debug for Socket {
@@ -40,7 +40,7 @@ impl From<TcpStream> for Socket {
         Socket {
             stream: Rc::new(stream),
             watch: None,
-            pieces: Pieces::default(),
+            quickack: QuickAck::default(),
         }
     }
 }
@@ -130,7 +130,7 @@ impl AsyncRead for Socket {
             };
             if let Ok(1..) = result
                 && buf.remaining() > 0
-                && self.pieces.read(clock)
+                && self.quickack.read(clock)
             {
                 // It fails only on a dead socket, which the next read tells.
                 let _ = self.stream.set_quickack(true);
@@ -150,7 +150,7 @@ impl AsyncWrite for Socket {
             ready!(self.stream.poll_write_ready(cx))?;
             let write = |stream: &TcpStream| stream.try_write(bytes);
             if let Some(result) = self.attempt(Interest::WRITABLE, bytes.len(), write) {
-                self.pieces.wrote();
+                self.quickack.wrote();
                 return Poll::Ready(result);
             }
         }
@@ -214,7 +214,7 @@ impl Duplex for Socket {
             ready!(self.stream.poll_write_ready(cx))?;
             let write = |stream: &TcpStream| stream.try_write_vectored(slices);
             if let Some(result) = self.attempt(Interest::WRITABLE, length, write) {
-                self.pieces.wrote();
+                self.quickack.wrote();
                 return Poll::Ready(result);
             }
         }

@@ -28,7 +28,7 @@ pub trait Role: Sized + 'static {
     /// The owner of a listener's connections.
     fn group_key(listener: &Self::Listener) -> &Self::GroupKey;
 
-    /// Begins to serve a connection, in a task of its owner's group. `lateen_fair::spawn_local` adds further tasks to it.
+    /// Begins to serve a connection, in a task of its owner's group. `lateen_executor::spawn_local` adds further tasks to it.
     fn serve(self: Rc<Self>, accepted: Accepted<Self::Listener>);
 
     /// Acts on a configuration that has just come into force. `before` is the one that it replaces.

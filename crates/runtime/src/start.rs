@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use lateen_accept::acceptor::{OwnAcceptor, Watching};
-use lateen_fair::Executor;
+use lateen_executor::Executor;
 use tokio::sync::oneshot;
 
 use crate::handle::{Inbox, Message, WorkerHandle};

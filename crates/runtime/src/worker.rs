@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lateen_config::Snapshot;
-use lateen_fair::{Group, Groups};
+use lateen_executor::{Group, Groups};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::Notify;

@@ -48,7 +48,7 @@ impl Role for Echo {
     }
 
     fn serve(self: Rc<Self>, accepted: Accepted<&'static str>) {
-        lateen_fair::spawn_local(async move {
+        lateen_executor::spawn_local(async move {
             let stream = TcpStream::from_std(accepted.stream.into()).expect("it is a socket");
             self.requests(stream).await;
             drop(accepted.load);
@@ -89,7 +89,7 @@ impl Echo {
     async fn answer(&self, incoming: Incoming) {
         self.worker.find(SOON, Some).await.expect("a configuration");
         let stream = incoming.accept(None).expect("the client waits");
-        lateen_fair::spawn_local(async {
+        lateen_executor::spawn_local(async {
             let (mut reader, mut writer) = tokio::io::split(stream);
             let _ = tokio::io::copy(&mut reader, &mut writer).await;
             let _ = writer.shutdown().await;

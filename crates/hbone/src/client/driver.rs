@@ -14,8 +14,8 @@ use super::state::State;
 use crate::driver::Below;
 use crate::error::TunnelError;
 use crate::keepalive::{Beat, KeepAlive, Watch};
+use crate::recv_window::RecvWindow;
 use crate::settings::Settings;
-use crate::windows::Windows;
 
 /// Moves a tunnel's bytes; spawn it on the worker that uses the tunnel.
 #[must_use = "a tunnel does nothing unless its driver is polled"]
@@ -28,7 +28,7 @@ pub struct Driver<IO: AsyncRead + AsyncWrite + Unpin> {
     pub(super) keepalive: KeepAlive,
     /// What had come from the peer, and when it was there.
     pub(super) heard: (u64, Instant),
-    pub(super) windows: Windows,
+    pub(super) recv_window: RecvWindow,
     pub(super) handle: Weak<Handle>,
     pub(super) state: Rc<State>,
     pub(super) settings: Settings,
@@ -48,7 +48,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
         };
         let idle = since.elapsed();
         if (self.settings.idle_timeout.is_some_and(|most| idle >= most)
-            || self.windows.in_the_way(idle, &self.settings))
+            || self.recv_window.in_the_way(idle, &self.settings))
             && let Some(handle) = self.handle.upgrade()
         {
             handle.close();
@@ -88,8 +88,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
             if self.link.stuck_for() > self.settings.ping_interval + self.settings.ping_timeout {
                 return Poll::Ready(Err(TunnelError::Stalled));
             }
-            let (windows, load) = (&mut self.windows, &self.state.load);
-            self.link.beat(windows, load);
+            let (recv_window, load) = (&mut self.recv_window, &self.state.load);
+            self.link.beat(recv_window, load);
             self.close_if_idle();
         }
         let answered = self.keepalive.answered();
@@ -97,8 +97,8 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
             self.state.news.notify_waiters();
         }
         let stays = self.handle.upgrade().is_some_and(|handle| handle.is_open());
-        let (windows, load) = (&mut self.windows, &self.state.load);
-        let result = self.link.poll_turn(cx, stays, windows, load);
+        let (recv_window, load) = (&mut self.recv_window, &self.state.load);
+        let result = self.link.poll_turn(cx, stays, recv_window, load);
         let received = self.link.received();
         if self.heard.0 != received {
             self.heard = (received, Instant::now());

@@ -18,9 +18,9 @@ use crate::ended::Ended;
 use crate::error::{ConnectError, Reason, TunnelError};
 use crate::headers::{self, Baggage};
 use crate::load::{Load, Slot};
+use crate::recv_window::RecvWindow;
 use crate::settings::Settings;
 use crate::stream::Stream;
-use crate::windows::Windows;
 
 /// Streams that a peer is assumed to allow until its SETTINGS arrive: one less than what RFC 9113 §6.5.2 recommends as the
 /// least, for only a limit that changes is known to be the peer's, and 100 is what many announce. Requests that turn out
@@ -243,9 +243,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Link<IO> {
         self.wire.stuck_for()
     }
 
-    pub(crate) fn beat(&mut self, windows: &mut Windows, load: &Load) {
+    pub(crate) fn beat(&mut self, recv_window: &mut RecvWindow, load: &Load) {
         let mut core = self.shared.borrow();
-        lend(&mut core, windows, load, true);
+        lend(&mut core, recv_window, load, true);
         core.rest();
     }
 
@@ -254,7 +254,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Link<IO> {
         &mut self,
         cx: &mut Context<'_>,
         stays: bool,
-        windows: &mut Windows,
+        recv_window: &mut RecvWindow,
         load: &Load,
     ) -> Poll<Result<(), TunnelError>> {
         self.shared.driven_by(cx);
@@ -272,7 +272,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Link<IO> {
         });
         {
             let mut core = shared.borrow();
-            lend(&mut core, windows, load, false);
+            lend(&mut core, recv_window, load, false);
             if !stays && load.active() == 0 {
                 core.http2.drain();
             }

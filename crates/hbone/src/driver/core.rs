@@ -9,13 +9,13 @@ use std::rc::Rc;
 use std::task::{Context, Waker};
 
 use bytes::Bytes;
+use lateen_exchange::Inbox;
 use lateen_h2::{Code, Connection, Event, StreamId};
 use tokio::time::Instant;
 
-use super::inbox::Inbox;
 use crate::ended::Ended;
 use crate::headers::Baggage;
-use crate::outbox::Outbox;
+use crate::send_buffer::SendBuffer;
 
 /// A tunnel's state; clones share it.
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ pub(crate) struct Core {
     /// Written to the stream below, which has not let it leave.
     unflushed: usize,
     /// What waits to be written, for the budget.
-    pub(crate) outbox: Rc<Outbox>,
+    pub(crate) send_buffer: Rc<SendBuffer>,
     /// How the tunnel ended.
     ended: Option<Ended>,
     /// Streams that wait until nothing of theirs is queued.
@@ -98,7 +98,7 @@ pub(crate) enum News {
 type Wakes = [Option<Waker>; 2];
 
 impl Shared {
-    pub(crate) fn new(http2: Connection, outbox: Rc<Outbox>, origin: Instant) -> Self {
+    pub(crate) fn new(http2: Connection, send_buffer: Rc<SendBuffer>, origin: Instant) -> Self {
         Shared(Rc::new(RefCell::new(Core {
             http2,
             streams: HashMap::default(),
@@ -106,7 +106,7 @@ impl Shared {
             stuck: false,
             turning: false,
             unflushed: 0,
-            outbox,
+            send_buffer,
             ended: None,
             parting: 0,
             pings: (0, 0),
@@ -205,7 +205,7 @@ impl Shared {
                 return;
             }
             core.ended = Some(how);
-            core.outbox.close();
+            core.send_buffer.close();
             let entries = core.streams.values_mut();
             let wakers: Vec<_> = entries
                 .flat_map(|entry| [entry.reader.take(), entry.writer.take()])
@@ -280,7 +280,7 @@ impl Core {
         if self.ended.is_none() {
             let held_up = self.http2.window() == 0;
             let waits = self.http2.queued() + self.unflushed;
-            self.outbox.owe(waits, held_up);
+            self.send_buffer.owe(waits, held_up);
         }
     }
 

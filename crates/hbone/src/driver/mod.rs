@@ -1,9 +1,8 @@
 //! Driver of a tunnel's HTTP/2 core (`lateen_h2`): it reads and writes bytes and wakes streams. The core judges what peers
-//! do, and [`crate::windows`] lends them windows.
+//! do, and [`crate::recv_window`] lends them windows.
 
 mod core;
-mod inbox;
-mod patience;
+mod rcvlowat;
 #[cfg(test)]
 mod rest_tests;
 #[cfg(test)]

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::core::Shared;
 use crate::budget::Budget;
 use crate::client::{self, ConnectRequest};
-use crate::outbox::SendBudget;
+use crate::send_buffer::SendBudget;
 use crate::server::Connection;
 use crate::settings::Settings;
 use crate::stream::Stream;

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 use super::core::{Core, Shared};
 use crate::ended::Ended;
 use crate::load::Load;
-use crate::outbox::Outbox;
+use crate::recv_window::{RecvFlow, RecvWindow};
+use crate::send_buffer::SendBuffer;
 use crate::settings::Settings;
-use crate::windows::{Inflow, Windows};
 
 /// Answers that may wait for a peer; where there are fewer, nothing more is read of it, see [`super::wire`].
 const UNREAD_REPLIES: usize = 192 * 1024;
@@ -47,35 +47,35 @@ pub(crate) fn begin(
     max_streams: u32,
     open: impl FnOnce(&lateen_h2::SharedConfig, lateen_h2::Moment) -> Connection,
 ) -> (Shared, Rc<Load>) {
-    let outbox = Rc::new(Outbox::new(
+    let send_buffer = Rc::new(SendBuffer::new(
         &settings.send_budget,
         settings.tunnel_send_buffer,
     ));
     let mut http2 = open(&config(settings, max_streams), lateen_h2::Moment::default());
     http2.set_allowance(FLOOR);
-    let load = Load::new(&outbox);
-    (Shared::new(http2, outbox, Instant::now()), load)
+    let load = Load::new(&send_buffer);
+    (Shared::new(http2, send_buffer, Instant::now()), load)
 }
 
 /// Has the core lend what the account says: less if `beat`, else more.
-pub(crate) fn lend(core: &mut Core, windows: &mut Windows, load: &Load, beat: bool) {
+pub(crate) fn lend(core: &mut Core, recv_window: &mut RecvWindow, load: &Load, beat: bool) {
     let credit = core.http2.credit();
     load.set_read(credit.came - u64::from(credit.held));
-    let inflow = Inflow {
+    let inflow = RecvFlow {
         came: credit.came,
         granted: (credit.came + u64::from(credit.credit)).saturating_sub(u64::from(FLOOR)),
         wanted: credit.wanted,
     };
     let window = match beat {
-        true => windows.shrink(load, inflow),
-        false => windows.grow(load, inflow),
+        true => recv_window.shrink(load, inflow),
+        false => recv_window.grow(load, inflow),
     };
     if let Some(window) = window {
         core.http2.set_allowance(window);
     }
     // Windows that have not grown need no room to grow into.
     if credit.wanted - credit.held > FLOOR {
-        core.http2.set_most(windows.reach());
+        core.http2.set_most(recv_window.reach());
     }
 }
 

@@ -9,13 +9,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use lateen_exchange::BUFFER;
 use lateen_h2::{Cause, Code, Connection, ConnectionError};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::time::Instant;
 
 use super::core::{News, Shared};
-use super::inbox::BUFFER;
-use super::patience::Patience;
+use super::rcvlowat::RcvLowat;
 use crate::error::{Reason, TunnelError};
 
 /// Reads in one turn; then others have theirs. From TLS each is a record at most: 256 KiB in all.
@@ -78,7 +78,7 @@ pub(crate) struct Wire<IO> {
     below: Option<Below<IO>>,
     /// What it told last of what has left.
     gone: u64,
-    patience: Patience,
+    rcvlowat: RcvLowat,
     /// A flush is owed.
     dirty: bool,
     /// Bytes written since the last flush.
@@ -105,7 +105,7 @@ impl<IO> Wire<IO> {
             moved: 0,
             below: None,
             gone: 0,
-            patience: Patience::default(),
+            rcvlowat: RcvLowat::default(),
             dirty: false,
             unflushed: 0,
             answers: 0,
@@ -144,7 +144,7 @@ impl<IO> Wire<IO> {
             false => 0,
         };
         drop(core);
-        if let Some(bytes) = self.patience.wait(self.received, due) {
+        if let Some(bytes) = self.rcvlowat.wait(self.received, due) {
             wake_at(&self.io, bytes);
         }
     }
@@ -237,7 +237,7 @@ impl<IO: AsyncRead + Unpin> Wire<IO> {
             }
             self.received += buffer.len() as u64;
             let now = shared.borrow().now();
-            self.patience.now(now);
+            self.rcvlowat.now(now);
             let mut input = &buffer[..];
             loop {
                 let (news, wakes) = {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::{echo, request, serve};
-use lateen_hbone::{Pool, PoolError, PoolKey, Settings, Stream, Unanswered};
+use lateen_hbone::{Pool, PoolError, PoolKey, RetryBudget, Settings, Stream};
 use lateen_types::{Identity, WorkloadUid};
 use tokio::io::{
     AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex,
@@ -75,7 +75,7 @@ impl Peer {
     ) -> Result<Stream, PoolError<String>> {
         let dial = || self.clone().dial();
         let (stream, _) = pool
-            .connect(key, &request(), &Unanswered::default(), dial)
+            .connect(key, &request(), &RetryBudget::default(), dial)
             .await?;
         Ok(stream)
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use lateen_config::next_hop::{self, Choice, NextHop, Via};
 use lateen_config::{Snapshot, Workload};
-use lateen_hbone::{Stream, Unanswered};
+use lateen_hbone::{RetryBudget, Stream};
 use lateen_telemetry::{Connection, Metrics, Opening, Trace};
 use lateen_types::WorkloadUid;
 use tokio::net::TcpStream;
@@ -16,9 +16,9 @@ use super::arrival::{Arrival, ending};
 use super::describe::{Outbound, claimed};
 use super::dial::dial;
 use super::ejection::Census;
-use super::nearby::{self, Near};
 use super::refusal::Refusal;
 use super::relaying::Records;
+use super::same_node::handover::{self, Near};
 use super::state::Node;
 use super::tunnel::{self, Opened};
 use crate::live::{Ending, Fault, Outgoing, Tracked};
@@ -63,7 +63,7 @@ pub(super) async fn reach(node: &Rc<Node>, arrival: &Arrival, mut wanted: Wanted
     let deadline = Instant::now() + 3 * node.timeouts.peer;
     let mut tried: Vec<Tried> = Vec::new();
     let mut attempts = 0;
-    let unanswered = Unanswered::default();
+    let retry_budget = RetryBudget::default();
     let mut choice = match first(node, arrival, &mut wanted).await {
         Ok(choice) => choice,
         Err(why) => return Reached::Nowhere(why),
@@ -76,7 +76,7 @@ pub(super) async fn reach(node: &Rc<Node>, arrival: &Arrival, mut wanted: Wanted
         let hop = hop_of(&choice);
         let behind = picked.filter(|picked| hop.as_ref() != Some(picked));
         let others = choice.others;
-        let limits = (&unanswered, deadline);
+        let limits = (&retry_budget, deadline);
         let (outcome, underway) =
             go(node, arrival, &wanted, choice.next_hop, resolved, limits).await;
         let port = wanted.destination.port();
@@ -96,7 +96,7 @@ pub(super) async fn reach(node: &Rc<Node>, arrival: &Arrival, mut wanted: Wanted
             let census = census(node, &arrival.pod, &wanted);
             node.ejections.failed(&arrival.pod, &failed, port, &census);
         }
-        let next = (attempts < ATTEMPTS && unanswered.may_repeat() && Instant::now() < deadline)
+        let next = (attempts < ATTEMPTS && retry_budget.may_repeat() && Instant::now() < deadline)
             .then(|| choose(node, &arrival.pod, &wanted, &tried).ok())
             .flatten()
             .filter(|next| !next.avoided);
@@ -270,7 +270,7 @@ async fn go(
     wanted: &Wanted,
     next_hop: NextHop,
     resolved: Result<(), Refusal>,
-    (unanswered, deadline): (&Unanswered, Instant),
+    (retry_budget, deadline): (&RetryBudget, Instant),
 ) -> (Result<Next, Refusal>, Underway) {
     let (context, trace) = node.sampler.begin();
     let mut underway = begin(node, arrival, wanted, &next_hop, trace);
@@ -279,7 +279,7 @@ async fn go(
     }
     let outcome = match next_hop {
         NextHop::Tunnel(tunnel) => {
-            match nearby::open(node, arrival, &wanted.source, &tunnel, context, deadline).await {
+            match handover::open(node, arrival, &wanted.source, &tunnel, context, deadline).await {
                 Ok(Some(near)) => {
                     if let Some(tracked) = &underway.tracked {
                         tracked.through(near.number());
@@ -296,7 +296,7 @@ async fn go(
             let asked = tunnel::Asked {
                 tunnel,
                 context,
-                unanswered,
+                retry_budget,
             };
             match tunnel::open(node, arrival, &wanted.source, asked, deadline).await {
                 Ok(Opened {

@@ -97,7 +97,7 @@ impl Ejections {
             tracing::warn!(pod = %pod.uid, workload = %workload, port, seconds = time.as_secs(), "left out: connections keep failing");
             self.count();
             let this = Rc::downgrade(self);
-            lateen_fair::spawn_local(async move {
+            lateen_executor::spawn_local(async move {
                 tokio::time::sleep(time).await;
                 if let Some(this) = this.upgrade() {
                     this.count();

@@ -234,7 +234,7 @@ async fn leaving(pod: &Pod) {
 }
 
 fn take(session: &Rc<Session>, incoming: Incoming) {
-    lateen_fair::spawn_local(connect(Rc::clone(session), Box::new(incoming)));
+    lateen_executor::spawn_local(connect(Rc::clone(session), Box::new(incoming)));
 }
 
 /// A request whose two ends are known, before anybody decided about it.

@@ -10,11 +10,11 @@ use lateen_types::ports;
 
 use super::arrival::{Arrival, finish};
 use super::attempt::{Next, Reached, Wanted, reach};
-use super::nearby::Stay;
 use super::refusal::Refusal;
 use super::relaying::{Both, Records, relay, relay_both};
+use super::same_node::handover::Stay;
+use super::same_node::splice::relay_joined;
 use super::state::Node;
-use super::straight::relay_joined;
 use lateen_relay::Socket;
 
 /// Serves a connection that a process of the pod opened.

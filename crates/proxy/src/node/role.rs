@@ -64,9 +64,9 @@ impl Role for Node {
             _counted: counted,
         };
         match port {
-            Port::Outbound => lateen_fair::spawn_local(outbound::serve(self, arrival)),
-            Port::Plaintext => lateen_fair::spawn_local(plaintext::serve(self, arrival)),
-            Port::Hbone => lateen_fair::spawn_local(inbound::serve(self, arrival)),
+            Port::Outbound => lateen_executor::spawn_local(outbound::serve(self, arrival)),
+            Port::Plaintext => lateen_executor::spawn_local(plaintext::serve(self, arrival)),
+            Port::Hbone => lateen_executor::spawn_local(inbound::serve(self, arrival)),
         }
     }
 
@@ -118,7 +118,7 @@ impl Role for Node {
             let (retired, next) = self.tunnels.retire(SystemTime::now(), generation);
             if !retired.is_empty() {
                 self.pool.retire(|key| retired.contains(key));
-                self.neighbours.retire(|key| retired.contains(key));
+                self.pairs.retire(|key| retired.contains(key));
             }
             let next = async {
                 match next {
@@ -168,8 +168,8 @@ impl Node {
                 None => false,
             }
         };
-        self.neighbours.retire(gone);
-        self.neighbours.doubt(gone);
+        self.pairs.retire(gone);
+        self.pairs.doubt(gone);
         self.pool.retire(gone);
         self.pool.doubt(gone);
     }
@@ -180,6 +180,6 @@ impl Node {
         self.live.forget(&pod.uid);
         self.ejections.forget(&pod.uid);
         self.pool.retire(|key| key.pod == pod.uid);
-        self.neighbours.retire(|key| key.pod == pod.uid);
+        self.pairs.retire(|key| key.pod == pod.uid);
     }
 }

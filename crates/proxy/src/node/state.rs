@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lateen_accelerate::Accelerator;
+use lateen_bpf_splice::Accelerator;
 use lateen_config::{Snapshot, Workload};
 use lateen_hbone::{CloseReason, Pool};
 use lateen_identity::Manager;
@@ -18,7 +18,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use super::dial::DialError;
 use super::ejection::Ejections;
-use super::neighbours::Neighbours;
+use super::pairs::PairRegistry;
 use super::refusal::Refusal;
 use super::sampling::Sampler;
 use crate::dns::Resolver;
@@ -116,7 +116,7 @@ pub struct Node {
     pub(super) same_node: Option<SameNode>,
     pub(super) accelerator: Option<Arc<Accelerator>>,
     /// The pairs of pods that are both this process's.
-    pub(super) neighbours: Neighbours,
+    pub(super) pairs: PairRegistry,
     /// Open sockets of both directions: the source's and the destination's.
     sockets: [Gauge; 2],
 }
@@ -176,7 +176,7 @@ impl Node {
             lookups,
             same_node,
             accelerator,
-            neighbours: Neighbours::default(),
+            pairs: PairRegistry::default(),
             sockets,
         }
     }

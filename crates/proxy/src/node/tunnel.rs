@@ -10,7 +10,7 @@ use lateen_config::Workload;
 use lateen_config::next_hop::{self, Inner, Tunnel, Via};
 use lateen_hbone::{
     Authority, Baggage, Budget, CloseReason, ConnectRequest, Forwarded, Lent, PoolError, PoolKey,
-    Stream, TraceParent, Unanswered, client,
+    RetryBudget, Stream, TraceParent, client,
 };
 use lateen_telemetry::Reporter;
 use lateen_tls::{Session, TlsStream};
@@ -49,7 +49,7 @@ pub(super) struct Asked<'a> {
     pub(super) tunnel: Tunnel,
     pub(super) context: TraceParent,
     /// What the connection met with elsewhere.
-    pub(super) unanswered: &'a Unanswered,
+    pub(super) retry_budget: &'a RetryBudget,
 }
 
 /// Opens a stream for a connection.
@@ -63,7 +63,7 @@ pub(super) async fn open(
     let Asked {
         tunnel,
         context,
-        unanswered,
+        retry_budget,
     } = asked;
     let Tunnel {
         service,
@@ -85,7 +85,7 @@ pub(super) async fn open(
     };
     let key = key(&arrival.pod, source, identities, hbone);
     let reach = async {
-        let stream = pooled(node, &arrival.pod, &key, &request, unanswered).await?;
+        let stream = pooled(node, &arrival.pod, &key, &request, retry_budget).await?;
         let tunnel = stream.tunnel();
         let (stream, far_end) = match via {
             Via::Direct | Via::Waypoint(_) => (stream, None),
@@ -97,7 +97,7 @@ pub(super) async fn open(
                     stream,
                     *inner,
                     request,
-                    unanswered,
+                    retry_budget,
                 ))
                 .await?;
                 (stream, Some(far_end))
@@ -146,12 +146,12 @@ async fn pooled(
     pod: &Pod,
     key: &PoolKey,
     request: &ConnectRequest,
-    unanswered: &Unanswered,
+    retry_budget: &RetryBudget,
 ) -> Result<Stream, Refusal> {
     let dial_tunnel = || dial_tunnel(node, pod, key);
     match node
         .pool
-        .connect(key, request, unanswered, dial_tunnel)
+        .connect(key, request, retry_budget, dial_tunnel)
         .await
     {
         Ok((stream, _answer)) => Ok(stream),
@@ -230,7 +230,7 @@ async fn through(
     outer: Stream,
     inner: Inner,
     request: ConnectRequest,
-    unanswered: &Unanswered,
+    retry_budget: &RetryBudget,
 ) -> Result<(Stream, FarEnd), Refusal> {
     let credentials = node.certificates.get(&key.source).await?;
     let handshake = lateen_tls::connect(&credentials, outer, &inner.identities);
@@ -263,7 +263,7 @@ async fn through(
     };
     driver.ask(Guarded::INNER);
     // It ends with its one stream.
-    lateen_fair::spawn_local(async move {
+    lateen_executor::spawn_local(async move {
         let ended = driver.await;
         counted.ended(CloseReason::of(&ended));
         if let Err(error) = ended {
@@ -276,7 +276,7 @@ async fn through(
         ..request
     };
     let (stream, answer) = tunnel.connect(&request).await.map_err(|error| {
-        unanswered.note(&error);
+        retry_budget.note(&error);
         Refusal::Connect(Rc::new(error))
     })?;
     let far_end = FarEnd {

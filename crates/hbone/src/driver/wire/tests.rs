@@ -60,7 +60,7 @@ fn send(wire: &mut Wire<Sink>, shared: &Shared) -> usize {
     let mut cx = Context::from_waker(Waker::noop());
     wire.poll_send(&mut cx, shared);
     let core = shared.borrow();
-    core.outbox.queued()
+    core.send_buffer.queued()
 }
 
 #[tokio::test]

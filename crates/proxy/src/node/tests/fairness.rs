@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use lateen_accept::{Acceptor, FdQuota};
-use lateen_fair::Executor;
+use lateen_executor::Executor;
 use socket2::{Domain, Socket, Type};
 
 use super::*;

@@ -1,4 +1,4 @@
-//! Whether a peer lets anything through on a tunnel: it may keep the window that all streams share.
+//! Detection of a peer that gives none of the connection window back, which all streams of a tunnel share.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use tokio::time::Instant;
 
 /// A peer that reads gives some of the window back within a round trip. One whose applications keep all of it for longer
 /// has nothing for others.
-const PATIENCE: Duration = Duration::from_secs(1);
+const STALL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
-pub(crate) struct Credit {
+pub(crate) struct StalledPeer {
     /// Since when nothing is left.
     spent: Cell<Option<Instant>>,
 }
 
-impl Credit {
+impl StalledPeer {
     /// Something is left of the connection's window, or nothing.
     pub(crate) fn set(&self, left: bool) {
         if left {
@@ -29,7 +29,7 @@ impl Credit {
     pub(crate) fn withheld(&self) -> bool {
         self.spent
             .get()
-            .is_some_and(|since| since.elapsed() >= PATIENCE)
+            .is_some_and(|since| since.elapsed() >= STALL)
     }
 }
 
@@ -39,22 +39,22 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn is_withheld_when_nothing_is_granted_for_a_while() {
-        let credit = Credit::default();
-        let wait = || tokio::time::sleep(2 * PATIENCE);
+        let peer = StalledPeer::default();
+        let wait = || tokio::time::sleep(2 * STALL);
         wait().await;
-        assert!(!credit.withheld());
-        credit.set(false);
-        assert!(!credit.withheld());
+        assert!(!peer.withheld());
+        peer.set(false);
+        assert!(!peer.withheld());
         wait().await;
-        assert!(credit.withheld());
-        credit.set(true);
-        assert!(!credit.withheld());
+        assert!(peer.withheld());
+        peer.set(true);
+        assert!(!peer.withheld());
         // Granted and used at once, again and again: it moves.
         for _ in 0..10 {
-            credit.set(false);
-            tokio::time::sleep(PATIENCE / 2).await;
-            assert!(!credit.withheld());
-            credit.set(true);
+            peer.set(false);
+            tokio::time::sleep(STALL / 2).await;
+            assert!(!peer.withheld());
+            peer.set(true);
         }
     }
 }

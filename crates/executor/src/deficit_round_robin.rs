@@ -9,13 +9,13 @@ use slab::Slab;
 /// Debt that is remembered, in quanta: one very long item must not lock its group out for good.
 const MAX_DEBT: i64 = 50;
 
-/// A group's name; reused after [`Rounds::remove`].
+/// A group's name; reused after [`DeficitRoundRobin::remove`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key(usize);
 
 /// Items that wait in their groups' queues, and whose turn it is.
 #[derive(Debug)]
-pub struct Rounds<T> {
+pub struct DeficitRoundRobin<T> {
     groups: Slab<Group<T>>,
     /// Groups with items, the one whose turn it is first.
     ring: VecDeque<usize>,
@@ -33,7 +33,7 @@ struct Group<T> {
     used: Duration,
 }
 
-impl<T> Rounds<T> {
+impl<T> DeficitRoundRobin<T> {
     /// No groups yet. Each turn lasts `quantum`, at least 1 ns.
     pub fn new(quantum: Duration) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl<T> Rounds<T> {
         }
     }
 
-    /// Charges a group for an item that it was given by [`Rounds::next`].
+    /// Charges a group for an item that it was given by [`DeficitRoundRobin::next`].
     pub fn charge(&mut self, key: Key, spent: Duration) {
         if let Some(group) = self.groups.get_mut(key.0) {
             group.credit = (group.credit - nanos(spent)).max(-MAX_DEBT * self.quantum);
@@ -157,7 +157,7 @@ mod tests {
     /// Serves for `total` of virtual time; `cost` says what an item of a group costs. Every item served is queued again.
     /// Returns what each group used and the longest time that each waited between two items.
     fn serve(
-        rounds: &mut Rounds<usize>,
+        rounds: &mut DeficitRoundRobin<usize>,
         keys: &[Key],
         total: Duration,
         cost: impl Fn(usize) -> Duration,
@@ -190,7 +190,7 @@ mod tests {
             costs in prop::collection::vec(1u64..400, 2..8),
             tasks in prop::collection::vec(1usize..50, 8),
         ) {
-            let mut rounds = Rounds::new(QUANTUM);
+            let mut rounds = DeficitRoundRobin::new(QUANTUM);
             let keys: Vec<Key> = costs.iter().map(|_| rounds.add()).collect();
             for (group, &key) in keys.iter().enumerate() {
                 for _ in 0..tasks[group] {
@@ -208,7 +208,7 @@ mod tests {
 
         #[test]
         fn every_item_comes_out_once(pushes in prop::collection::vec(0usize..5, 0..200)) {
-            let mut rounds = Rounds::new(QUANTUM);
+            let mut rounds = DeficitRoundRobin::new(QUANTUM);
             let keys: Vec<Key> = (0..5).map(|_| rounds.add()).collect();
             for (item, &group) in pushes.iter().enumerate() {
                 prop_assert!(rounds.push(keys[group], item).is_none());
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn many_tasks_do_not_make_a_larger_share() {
-        let mut rounds = Rounds::new(QUANTUM);
+        let mut rounds = DeficitRoundRobin::new(QUANTUM);
         let keys = [rounds.add(), rounds.add()];
         for _ in 0..2000 {
             rounds.push(keys[0], 0);
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn one_group_alone_pays_nothing_for_its_debt() {
-        let mut rounds = Rounds::new(QUANTUM);
+        let mut rounds = DeficitRoundRobin::new(QUANTUM);
         let key = rounds.add();
         rounds.push(key, ());
         rounds.charge(key, Duration::from_secs(1));
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn debt_is_paid_while_others_wait_and_forgiven_by_time() {
-        let mut rounds = Rounds::new(QUANTUM);
+        let mut rounds = DeficitRoundRobin::new(QUANTUM);
         let (debtor, other) = (rounds.add(), rounds.add());
         let mut now = Duration::from_secs(1);
         rounds.push(debtor, "debtor");
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_group_that_is_gone_takes_and_gives_nothing() {
-        let mut rounds = Rounds::new(QUANTUM);
+        let mut rounds = DeficitRoundRobin::new(QUANTUM);
         let (gone, stays) = (rounds.add(), rounds.add());
         rounds.push(gone, 1);
         rounds.push(stays, 2);

@@ -274,7 +274,7 @@ fn applications_may_send_files_and_receive_into_pipes() {
     let joined = four.join(&accelerator);
     let relays = four.relay();
     let said = pattern(11, 1 << 20);
-    let path = std::env::temp_dir().join(format!("lateen-accelerate-{}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("lateen-bpf-splice-{}", std::process::id()));
     std::fs::write(&path, &said).unwrap();
     let file = std::fs::File::open(&path).unwrap();
     std::fs::remove_file(&path).unwrap();

@@ -1,4 +1,4 @@
-//! Runs the tasks of one thread by [`Rounds`].
+//! Runs the tasks of one thread by [`DeficitRoundRobin`].
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -15,7 +15,7 @@ use slab::Slab;
 use tokio::task::coop;
 
 use crate::clocks::{Clocks, Slice};
-use crate::rounds::{Key, Rounds};
+use crate::deficit_round_robin::{DeficitRoundRobin, Key};
 
 /// How long a group may run while others wait.
 pub const QUANTUM: Duration = Duration::from_micros(200);
@@ -60,7 +60,7 @@ struct Shared(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    rounds: Rounds<Ready>,
+    rounds: DeficitRoundRobin<Ready>,
     /// One for each task that has not ended, to end them all with the executor.
     tasks: Slab<Option<Waker>>,
     /// Wakes whoever polls the executor; taken when it has been used.
@@ -109,7 +109,7 @@ impl Executor {
     fn timed_by(clocks: Clocks) -> Self {
         Self {
             shared: Arc::new(Shared(Mutex::new(State {
-                rounds: Rounds::new(QUANTUM),
+                rounds: DeficitRoundRobin::new(QUANTUM),
                 tasks: Slab::new(),
                 root: None,
                 main: false,

@@ -10,15 +10,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
-use lateen_accelerate::{Accelerator, Declined, End, Joined};
+use lateen_bpf_splice::{Accelerator, Declined, End, Joined};
 use lateen_netns::original_destination;
 use lateen_relay::{Meter, Outcome, Relay, Socket};
 use tokio::time::Instant;
 
-use super::nearby::Near;
-use super::refusal::Refusal;
-use super::relaying::{Both, Records, ended};
-use super::state::Node;
+use super::handover::Near;
+use crate::node::refusal::Refusal;
+use crate::node::relaying::{Both, Records, ended};
+use crate::node::state::Node;
 use crate::pod::Pod;
 
 /// Turns of a relay before it is worth the effort, which is that of two or three. A connection for one request has fewer.
@@ -56,13 +56,13 @@ impl Retries {
 
 /// How a connection gets past the process.
 #[derive(Default)]
-struct Straight {
+struct Splice {
     joined: RefCell<Option<Joined>>,
     /// What of it is in the counters, from the client and from the server.
     counted: Cell<[u64; 2]>,
 }
 
-impl Straight {
+impl Splice {
     /// Lets the bytes pass that the applications of the two pods send from now on. Nobody may relay meanwhile.
     async fn join(
         &self,
@@ -135,7 +135,7 @@ impl Straight {
 }
 
 /// A relay's meter that counts what passes the relay by as well.
-struct Beside<'a, M>(&'a M, &'a Straight);
+struct Beside<'a, M>(&'a M, &'a Splice);
 
 impl<M: Meter> Meter for Beside<'_, M> {
     fn sent(&self, bytes: u64) {
@@ -153,7 +153,7 @@ impl<M: Meter> Meter for Beside<'_, M> {
 
 /// Relays as `relay_both`, and once the connection has shown that it is used its bytes pass in the kernel, if they can; the
 /// end is told to the destination and given to the source. Boxed: connections that are not to be joined have no room for it.
-pub(super) fn relay_joined(
+pub(in crate::node) fn relay_joined(
     node: Rc<Node>,
     client: Socket,
     near: Box<Near>,
@@ -165,18 +165,18 @@ pub(super) fn relay_joined(
         destination.tracked.opened();
         source.tracked.opened();
         let meter = Both(&source, &destination);
-        let straight = Straight::default();
-        let beside = Beside(&meter, &straight);
+        let splice = Splice::default();
+        let beside = Beside(&meter, &splice);
         let mut relay = Relay::new(client, application, beside).limited(node.limits);
         let pods = [&pod, &destination.tracked.facts().pod];
         let outcome = tokio::select! {
             biased;
             reason = source.tracked.cut() => Err(reason),
             reason = destination.tracked.cut() => Err(reason),
-            outcome = run(&node, &mut relay, &straight, &meter, pods) => Ok(outcome),
+            outcome = run(&node, &mut relay, &splice, &meter, pods) => Ok(outcome),
         };
         // Before either socket is closed: what is not allowed any more does not pass for another moment.
-        straight.end(&meter);
+        splice.end(&meter);
         if outcome.is_err() {
             relay.abort();
         }
@@ -192,7 +192,7 @@ pub(super) fn relay_joined(
 async fn run<M: Meter>(
     node: &Node,
     relay: &mut Relay<Socket, Socket, Beside<'_, M>>,
-    straight: &Straight,
+    splice: &Splice,
     meter: &M,
     pods: [&Arc<Pod>; 2],
 ) -> Outcome {
@@ -218,7 +218,7 @@ async fn run<M: Meter>(
         let Some(sockets) = relay.clear() else {
             continue;
         };
-        let Err(declined) = straight.join(accelerator, sockets, pods).await else {
+        let Err(declined) = splice.join(accelerator, sockets, pods).await else {
             break;
         };
         tracing::debug!(error = %declined, "a connection between two pods of this node stays in the proxy");
@@ -230,10 +230,10 @@ async fn run<M: Meter>(
     node.metrics.joined();
     let (mut last, mut pause) = (0, Duration::ZERO);
     loop {
-        pause = straight.pause(&mut last, pause);
+        pause = splice.pause(&mut last, pause);
         let left = poll_fn(|context| match Pin::new(&mut *relay).poll(context) {
             Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
-            Poll::Pending if straight.left() => Poll::Ready(None),
+            Poll::Pending if splice.left() => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         });
         tokio::select! {
@@ -245,7 +245,7 @@ async fn run<M: Meter>(
             () = tokio::time::sleep(pause) => {}
         }
     }
-    straight.end(meter);
+    splice.end(meter);
     tracing::debug!(
         "a connection between two pods of this node goes through the proxy again: an application waits in its calls"
     );

@@ -12,12 +12,12 @@ use lateen_telemetry::Reporter;
 use lateen_tls::Session;
 use tokio::time::{sleep, timeout};
 
-use super::counted::Counted;
-use super::neighbours::{Failure, Look, Neighbour, Proof, Use};
-use super::refusal::Refusal;
-use super::state::Node;
-use super::tunnel::{Proven, dial_tunnel};
 use crate::meeting::Host;
+use crate::node::counted::Counted;
+use crate::node::pairs::{Failure, Look, Pair, Proof, Use};
+use crate::node::refusal::Refusal;
+use crate::node::state::Node;
+use crate::node::tunnel::{Proven, dial_tunnel};
 use crate::pod::Pod;
 
 /// Tunnels that are opened for one connection, if each takes no more as soon as it is open.
@@ -31,13 +31,13 @@ const LOOK: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// There is no tunnel, and one for connections would not be there either.
-pub(super) async fn find(
+pub(in crate::node) async fn find(
     node: &Rc<Node>,
     pod: &Arc<Pod>,
     key: &PoolKey,
 ) -> Result<Option<Use>, Refusal> {
     for _ in 0..=ATTEMPTS {
-        let proof = match node.neighbours.look(key) {
+        let proof = match node.pairs.look(key) {
             // What has not been proven lately is asked for again: the network may let the one pod reach the other no more.
             Look::Here(found) => match found.answers().await {
                 true => return Ok(Some(found)),
@@ -48,7 +48,7 @@ pub(super) async fn find(
             Look::Open(proof) => {
                 let (node, pod) = (Rc::clone(node), Arc::clone(pod));
                 let proving = prove(node, pod, key.clone(), Rc::clone(&proof));
-                lateen_fair::spawn_local(proving);
+                lateen_executor::spawn_local(proving);
                 proof
             }
         };
@@ -59,8 +59,8 @@ pub(super) async fn find(
 
 /// Opens a tunnel, sees where it ends, and keeps it for as long as it is of use.
 async fn prove(node: Rc<Node>, pod: Arc<Pod>, key: PoolKey, proof: Rc<Proof>) {
-    let neighbours = &node.neighbours;
-    let fail = |failure| neighbours.failed(&key, &proof, failure);
+    let pairs = &node.pairs;
+    let fail = |failure| pairs.failed(&key, &proof, failure);
     let io = match dial_tunnel(&node, &pod, &key).await {
         Ok(io) => io,
         Err(error) => return fail(Failure::Dial(error)),
@@ -74,25 +74,25 @@ async fn prove(node: Rc<Node>, pod: Arc<Pod>, key: PoolKey, proof: Rc<Proof>) {
         }
     };
     let Some(host) = host else {
-        neighbours.elsewhere(&key, &proof);
+        pairs.elsewhere(&key, &proof);
         tracing::debug!(peer = %key.address, "the far end is another process's; connections go through tunnels");
         drop(tunnel);
         counted.ended(CloseReason::of(&driver.await));
         return;
     };
     let number = node.live.number_tunnel();
-    let neighbour = Rc::new(Neighbour::new(key.clone(), host, proven, number, tunnel));
-    if !neighbours.found(&proof, &neighbour) {
-        neighbour.retire();
+    let pair = Rc::new(Pair::new(key.clone(), host, proven, number, tunnel));
+    if !pairs.found(&proof, &pair) {
+        pair.retire();
     }
-    let ended = keep(&node, &neighbour, driver).await;
+    let ended = keep(&node, &pair, driver).await;
     let reason = CloseReason::of(&ended);
     counted.ended(reason);
     if let Err(error) = ended {
-        tracing::debug!(peer = %key.address, %error, reason = reason.as_str(), "tunnel between neighbours ended");
+        tracing::debug!(peer = %key.address, %error, reason = reason.as_str(), "tunnel between two pods of this process ended");
     }
-    neighbours.remove(&neighbour);
-    neighbour.lost(&node.revocations, &node.live);
+    pairs.remove(&pair);
+    pair.lost(&node.revocations, &node.live);
 }
 
 type Begun = (
@@ -153,7 +153,7 @@ fn gone() -> TunnelError {
 /// Drives a tunnel to its end; that comes soon when it has not been of use for long.
 async fn keep(
     node: &Node,
-    neighbour: &Neighbour,
+    pair: &Pair,
     driver: Driver<<Proven as hbone::Dialled>::Io>,
 ) -> Result<(), TunnelError> {
     let most = node.pool_idle();
@@ -162,8 +162,8 @@ async fn keep(
         tokio::select! {
             ended = &mut driver => return ended,
             () = sleep((most / 4).clamp(Duration::from_millis(10), LOOK)) => {
-                if neighbour.is_idle(most) {
-                    neighbour.retire();
+                if pair.is_idle(most) {
+                    pair.retire();
                 }
             }
         }

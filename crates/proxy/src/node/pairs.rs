@@ -6,7 +6,7 @@
 //! another's, a network that does not let the one pod reach the other, a pod or a process that takes no more. What holds
 //! for connections on a tunnel holds for those that are handed over: a tunnel that takes no more goes on until the last of
 //! them ends, and asks by PING all the while whether the one pod still reaches the other; if it breaks, they are cut.
-//! `proving` opens these tunnels and drives them.
+//! `same_node::proof` opens these tunnels and drives them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -30,16 +30,16 @@ const ELSEWHERE: Duration = Duration::from_secs(10);
 
 /// A worker's pairs of pods, by what their connections would share a tunnel by.
 #[derive(Debug, Default)]
-pub struct Neighbours {
+pub struct PairRegistry {
     entries: RefCell<HashMap<PoolKey, Entry>>,
     /// Those that are retired, too, for as long as they have connections.
-    known: RefCell<Vec<Weak<Neighbour>>>,
+    known: RefCell<Vec<Weak<Pair>>>,
 }
 
 #[derive(Debug)]
 enum Entry {
     Proving(Rc<Proof>),
-    Here(Rc<Neighbour>),
+    Here(Rc<Pair>),
     /// The far end is another process's, until this moment.
     Elsewhere(Instant),
 }
@@ -80,7 +80,7 @@ impl From<Failure> for Refusal {
 
 /// A pod that another one has met.
 #[derive(Debug)]
-pub(super) struct Neighbour {
+pub(super) struct Pair {
     key: PoolKey,
     host: Arc<Host>,
     /// What the pod proved to the one that opened the tunnel.
@@ -95,15 +95,15 @@ pub(super) struct Neighbour {
     used: Cell<Instant>,
 }
 
-/// A connection's hold on a neighbour.
+/// A connection's hold on a pair.
 #[derive(Debug)]
-pub(super) struct Use(Rc<Neighbour>);
+pub(super) struct Use(Rc<Pair>);
 
 impl Use {
     /// `None` when no more connections are to be handed over.
-    fn of(neighbour: &Rc<Neighbour>) -> Option<Self> {
-        let entered = !neighbour.retired.get() && neighbour.host.uses.enter();
-        entered.then(|| Self(Rc::clone(neighbour)))
+    fn of(pair: &Rc<Pair>) -> Option<Self> {
+        let entered = !pair.retired.get() && pair.host.uses.enter();
+        entered.then(|| Self(Rc::clone(pair)))
     }
 
     /// Between whom the tunnel is.
@@ -141,7 +141,7 @@ impl Drop for Use {
     }
 }
 
-impl Neighbour {
+impl Pair {
     /// A pair whose `tunnel`, of this number, ends at `host`; `proven` is what the far end proved.
     pub(super) fn new(
         key: PoolKey,
@@ -203,7 +203,7 @@ impl Neighbour {
     }
 }
 
-impl Neighbours {
+impl PairRegistry {
     /// Takes those that `which` names out of use; what is open between them goes on.
     pub fn retire(&self, which: impl Fn(&PoolKey) -> bool) {
         self.entries.borrow_mut().retain(|key, entry| {
@@ -211,7 +211,7 @@ impl Neighbours {
                 return true;
             }
             match entry {
-                Entry::Here(neighbour) => neighbour.retire(),
+                Entry::Here(pair) => pair.retire(),
                 // Those who wait look again, and begin anew.
                 Entry::Proving(proof) => proof.done.notify_waiters(),
                 Entry::Elsewhere(_) => {}
@@ -223,12 +223,12 @@ impl Neighbours {
     /// Has the tunnels that `which` names, those that are retired, too, ask again and again whether anybody is there: what
     /// rests on one ends soon if nobody is. For a peer that is said to be gone.
     pub fn doubt(&self, which: impl Fn(&PoolKey) -> bool) {
-        for neighbour in self.known().iter().filter(|known| which(&known.key)) {
-            neighbour.tunnel.doubt();
+        for pair in self.known().iter().filter(|known| which(&known.key)) {
+            pair.tunnel.doubt();
         }
     }
 
-    fn known(&self) -> Vec<Rc<Neighbour>> {
+    fn known(&self) -> Vec<Rc<Pair>> {
         let known = self.known.borrow();
         known.iter().filter_map(Weak::upgrade).collect()
     }
@@ -237,9 +237,9 @@ impl Neighbours {
     pub(super) fn look(&self, key: &PoolKey) -> Look {
         let mut entries = self.entries.borrow_mut();
         match entries.get(key) {
-            Some(Entry::Here(neighbour)) => match Use::of(neighbour) {
+            Some(Entry::Here(pair)) => match Use::of(pair) {
                 Some(found) => return Look::Here(found),
-                None => neighbour.retire(),
+                None => pair.retire(),
             },
             Some(Entry::Elsewhere(until)) if Instant::now() < *until => return Look::Elsewhere,
             Some(Entry::Proving(proof)) => return Look::Wait(Rc::clone(proof)),
@@ -251,12 +251,12 @@ impl Neighbours {
     }
 
     /// The tunnel ends at a pod of this process. False if nobody waits for it there any more.
-    pub(super) fn found(&self, proof: &Rc<Proof>, neighbour: &Rc<Neighbour>) -> bool {
+    pub(super) fn found(&self, proof: &Rc<Proof>, pair: &Rc<Pair>) -> bool {
         let mut known = self.known.borrow_mut();
         known.retain(|other| other.strong_count() > 0);
-        known.push(Rc::downgrade(neighbour));
-        let here = Entry::Here(Rc::clone(neighbour));
-        self.settle(&neighbour.key, proof, Some(here))
+        known.push(Rc::downgrade(pair));
+        let here = Entry::Here(Rc::clone(pair));
+        self.settle(&pair.key, proof, Some(here))
     }
 
     /// The tunnel ends at another process.
@@ -287,9 +287,9 @@ impl Neighbours {
     }
 
     /// The tunnel has ended.
-    pub(super) fn remove(&self, neighbour: &Rc<Neighbour>) {
-        let (mut entries, key) = (self.entries.borrow_mut(), &neighbour.key);
-        if matches!(entries.get(key), Some(Entry::Here(other)) if Rc::ptr_eq(other, neighbour)) {
+    pub(super) fn remove(&self, pair: &Rc<Pair>) {
+        let (mut entries, key) = (self.entries.borrow_mut(), &pair.key);
+        if matches!(entries.get(key), Some(Entry::Here(other)) if Rc::ptr_eq(other, pair)) {
             entries.remove(key);
         }
     }

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::credit::Credit;
+use crate::stalled_peer::StalledPeer;
 
 /// What a tunnel may have waiting whatever others have: it always moves on.
 const FLOOR: usize = 64 * 1024;
@@ -76,7 +76,7 @@ impl Default for SendBudget {
 
 /// One tunnel's account.
 #[derive(Debug)]
-pub(crate) struct Outbox {
+pub(crate) struct SendBuffer {
     budget: SendBudget,
     /// Most bytes that may wait on this tunnel.
     most: usize,
@@ -86,18 +86,18 @@ pub(crate) struct Outbox {
     held: Cell<usize>,
     /// Taken from the budget, for what goes beyond the floor.
     claimed: Cell<usize>,
-    credit: Credit,
+    peer: StalledPeer,
 }
 
-impl Outbox {
+impl SendBuffer {
     pub(crate) fn new(budget: &SendBudget, most: usize) -> Self {
-        Outbox {
+        SendBuffer {
             budget: budget.clone(),
             most: most.max(FLOOR),
             queued: Cell::new(0),
             held: Cell::new(0),
             claimed: Cell::new(0),
-            credit: Credit::default(),
+            peer: StalledPeer::default(),
         }
     }
 
@@ -111,9 +111,9 @@ impl Outbox {
         self.queued.get() > self.most / 2
     }
 
-    /// True if the peer withholds its window from all streams, see [`Credit`].
+    /// True if the peer withholds its window from all streams, see [`StalledPeer`].
     pub(crate) fn withheld(&self) -> bool {
-        self.credit.withheld()
+        self.peer.withheld()
     }
 
     /// Makes sure that `total` bytes are paid for.
@@ -157,7 +157,7 @@ impl Outbox {
 
     /// So much waits on the tunnel in all, as its owner counts it; the peer's window holds it up, or not.
     pub(crate) fn owe(&self, queued: usize, held_up: bool) {
-        self.credit.set(!held_up);
+        self.peer.set(!held_up);
         let before = self.queued.replace(queued);
         if queued < before {
             self.settle();
@@ -192,7 +192,7 @@ impl Outbox {
     }
 }
 
-impl Drop for Outbox {
+impl Drop for SendBuffer {
     fn drop(&mut self) {
         self.budget.release(self.claimed.get());
     }
@@ -204,21 +204,21 @@ mod tests {
     use proptest::prelude::*;
 
     /// Hands over as much as there is room for, a frame at a time.
-    fn fill(outbox: &Outbox) {
-        while let room @ 1.. = outbox.paid(16 * 1024) {
-            outbox.owe(outbox.queued() + room, false);
+    fn fill(send_buffer: &SendBuffer) {
+        while let room @ 1.. = send_buffer.paid(16 * 1024) {
+            send_buffer.owe(send_buffer.queued() + room, false);
         }
     }
 
     #[test]
     fn a_spent_budget_leaves_every_tunnel_its_floor() {
         let budget = SendBudget::new(CLAIM);
-        let greedy = Outbox::new(&budget, 4 << 20);
+        let greedy = SendBuffer::new(&budget, 4 << 20);
         assert_eq!(greedy.paid(10 << 20), FLOOR);
         fill(&greedy);
         assert_eq!(budget.lent(), CLAIM);
         assert_eq!(greedy.queued(), FLOOR + CLAIM);
-        let modest = Outbox::new(&budget, 4 << 20);
+        let modest = SendBuffer::new(&budget, 4 << 20);
         assert_eq!(modest.paid(1 << 20), FLOOR);
         drop(greedy);
         assert_eq!(budget.lent(), 0);
@@ -227,12 +227,12 @@ mod tests {
     #[test]
     fn what_relays_hold_does_not_stop_a_stream_that_is_read() {
         let budget = SendBudget::new(CLAIM);
-        let outbox = Outbox::new(&budget, 1 << 20);
+        let send_buffer = SendBuffer::new(&budget, 1 << 20);
         for _ in 0..100 {
-            outbox.hold(0, CLAIM);
+            send_buffer.hold(0, CLAIM);
         }
-        assert_eq!(outbox.advice(), 0);
-        assert!(outbox.paid(1000) > 0);
+        assert_eq!(send_buffer.advice(), 0);
+        assert!(send_buffer.paid(1000) > 0);
     }
 
     proptest! {
@@ -243,30 +243,30 @@ mod tests {
             steps in prop::collection::vec((0u8..4, 0usize..5, 0usize..400_000), 0..200),
         ) {
             let budget = SendBudget::new(limit);
-            let outbox = Outbox::new(&budget, 1 << 20);
+            let send_buffer = SendBuffer::new(&budget, 1 << 20);
             let mut held = [0usize; 5];
             for (what, stream, bytes) in steps {
                 match what {
                     0 | 1 => {
-                        let room = outbox.paid(bytes);
+                        let room = send_buffer.paid(bytes);
                         prop_assert!(room <= bytes);
-                        outbox.owe(outbox.queued() + room, false);
-                        let beyond = outbox.queued().saturating_sub(FLOOR);
-                        prop_assert!(beyond <= outbox.claimed.get());
+                        send_buffer.owe(send_buffer.queued() + room, false);
+                        let beyond = send_buffer.queued().saturating_sub(FLOOR);
+                        prop_assert!(beyond <= send_buffer.claimed.get());
                     }
-                    2 => outbox.owe(outbox.queued() - bytes.min(outbox.queued()), false),
+                    2 => send_buffer.owe(send_buffer.queued() - bytes.min(send_buffer.queued()), false),
                     _ => {
-                        outbox.hold(held[stream], bytes);
+                        send_buffer.hold(held[stream], bytes);
                         held[stream] = bytes;
                     }
                 }
                 prop_assert!(budget.lent() <= limit);
-                prop_assert_eq!(budget.lent(), outbox.claimed.get());
+                prop_assert_eq!(budget.lent(), send_buffer.claimed.get());
             }
             for bytes in held {
-                outbox.hold(bytes, 0);
+                send_buffer.hold(bytes, 0);
             }
-            outbox.close();
+            send_buffer.close();
             prop_assert_eq!(budget.lent(), 0);
         }
     }

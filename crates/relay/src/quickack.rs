@@ -23,7 +23,7 @@ pub(crate) fn clock() -> u32 {
 
 /// What is known of a peer's habit.
 #[derive(Debug, Default)]
-pub(crate) struct Pieces {
+pub(crate) struct QuickAck {
     /// When the first piece of an answer came, while the second is waited for.
     first: u32,
     waiting: bool,
@@ -43,7 +43,7 @@ enum Habit {
     Waits,
 }
 
-impl Pieces {
+impl QuickAck {
     /// Something was written to the peer.
     pub(crate) fn wrote(&mut self) {
         self.again = false;
@@ -72,18 +72,18 @@ mod tests {
     /// Plays a script: `w` is a write, a number a read that many milliseconds after the last thing. Gives the verdicts of
     /// the reads and how often the clock was looked at.
     fn play(script: &str) -> (Vec<bool>, usize) {
-        let (mut pieces, mut looks, mut verdicts) = (Pieces::default(), 0, Vec::new());
+        let (mut peer, mut looks, mut verdicts) = (QuickAck::default(), 0, Vec::new());
         let mut at = u32::MAX - 50; // it wraps around meanwhile
         for step in script.split_whitespace() {
             match step.parse() {
                 Ok(ms) => {
                     at = at.wrapping_add(ms);
-                    verdicts.push(pieces.read(|| {
+                    verdicts.push(peer.read(|| {
                         looks += 1;
                         at
                     }));
                 }
-                Err(_) => pieces.wrote(),
+                Err(_) => peer.wrote(),
             }
         }
         (verdicts, looks)

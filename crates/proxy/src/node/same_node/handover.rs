@@ -13,19 +13,19 @@ use lateen_types::ports;
 use tokio::net::TcpStream;
 use tokio::time::timeout_at;
 
-use super::arrival::{Arrival, finish};
-use super::describe::baggage;
-use super::dial::DialError;
-use super::inbound::{self, Request};
-use super::neighbours::Use;
-use super::proving::find;
-use super::refusal::Refusal;
-use super::relaying::Records;
-use super::state::Node;
-use super::tunnel::key;
+use super::proof::find;
+use crate::node::arrival::{Arrival, finish};
+use crate::node::describe::baggage;
+use crate::node::dial::DialError;
+use crate::node::inbound::{self, Request};
+use crate::node::pairs::Use;
+use crate::node::refusal::Refusal;
+use crate::node::relaying::Records;
+use crate::node::state::Node;
+use crate::node::tunnel::key;
 
 /// A connection that has arrived at the other pod.
-pub(super) struct Near {
+pub(in crate::node) struct Near {
     application: TcpStream,
     /// As its destination knows it.
     records: Records,
@@ -33,26 +33,31 @@ pub(super) struct Near {
 }
 
 /// What such a connection holds of its destination, for as long as it lives.
-pub(super) struct Stay {
+pub(in crate::node) struct Stay {
     _held: Held,
-    /// What is open between two neighbours counts as such to the end.
-    neighbour: Use,
+    /// The pair counts this connection as open until it ends.
+    pair: Use,
 }
 
 impl Near {
     /// The number of the tunnel that it did not take.
-    pub(super) fn number(&self) -> u64 {
-        self.stay.neighbour.number()
+    pub(in crate::node) fn number(&self) -> u64 {
+        self.stay.pair.number()
     }
 
-    pub(super) fn parts(self) -> (Socket, Records, Stay) {
+    pub(in crate::node) fn parts(self) -> (Socket, Records, Stay) {
         (Socket::from(self.application), self.records, self.stay)
     }
 }
 
 impl Stay {
     /// The end, as the destination sees it.
-    pub(super) fn finish(self, node: &Node, records: Records, outcome: Result<(), Refusal>) {
+    pub(in crate::node) fn finish(
+        self,
+        node: &Node,
+        records: Records,
+        outcome: Result<(), Refusal>,
+    ) {
         finish(node, records, outcome);
     }
 }
@@ -85,7 +90,7 @@ fn may_be_here(tunnel: &Tunnel, source: &Workload, node: &str) -> bool {
 ///
 /// # Errors
 /// The destination's side refuses it, in the words that it would use across a tunnel; or there is no tunnel.
-pub(super) async fn open(
+pub(in crate::node) async fn open(
     node: &Rc<Node>,
     arrival: &Arrival,
     source: &Workload,
@@ -107,7 +112,7 @@ pub(super) async fn open(
         tunnel.hbone,
     );
     let found = Box::pin(find(node, &arrival.pod, &key));
-    let Some(neighbour) = timeout_at(deadline.into(), found).await.map_err(late)?? else {
+    let Some(pair) = timeout_at(deadline.into(), found).await.map_err(late)?? else {
         return Ok(None);
     };
     let baggage = baggage(source);
@@ -118,14 +123,14 @@ pub(super) async fn open(
         trace: Some(&context),
         network: None,
     };
-    let (ends, number) = (neighbour.ends(), neighbour.number());
+    let (ends, number) = (pair.ends(), pair.number());
     let known = match Box::pin(inbound::recognise(node, ends, number, request)).await {
         Ok(known) => known,
         Err(status) => return Err(answered(status)),
     };
     let reach = Box::pin(inbound::reach(node, ends, &known));
     let reached = timeout_at(deadline.into(), reach).await;
-    let outcome = match neighbour.ended(&node.revocations) {
+    let outcome = match pair.ended(&node.revocations) {
         // While it was looked at, before it could be cut.
         Some(reason) => Ok(Err(Refusal::Cut(reason))),
         None => reached,
@@ -142,7 +147,7 @@ pub(super) async fn open(
         known.records,
         Stay {
             _held: known.held,
-            neighbour,
+            pair,
         },
     );
     match outcome {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 
-use lateen_accelerate::{Accelerator, Declined, End, Joined};
+use lateen_bpf_splice::{Accelerator, Declined, End, Joined};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Far longer than anything takes when it works.

@@ -1,4 +1,4 @@
-//! How large a tunnel's connection window is: as large as its peer makes use of, and no larger than the budget lends.
+//! The size of a tunnel's connection window: as large as its peer makes use of, and no larger than the budget lends.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const UNUSED: u32 = 3;
 
 /// A connection's flow control as it was on the wire so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Inflow {
+pub(crate) struct RecvFlow {
     /// Bytes of the DATA frames that came, with padding and whatever nobody wanted.
     pub(crate) came: u64,
     /// What our WINDOW_UPDATEs of the connection granted.
@@ -28,7 +28,7 @@ pub(crate) struct Inflow {
     pub(crate) wanted: u32,
 }
 
-impl Inflow {
+impl RecvFlow {
     /// What the peer may still send.
     fn credit(self) -> u64 {
         (u64::from(FLOOR) + self.granted).saturating_sub(self.came)
@@ -42,7 +42,7 @@ impl Inflow {
 /// stands. So it is lent only to peers that use what they have, for streams that were accepted: one stream's window at
 /// first, which then doubles.
 #[derive(Debug)]
-pub(crate) struct Windows {
+pub(crate) struct RecvWindow {
     budget: Budget,
     per_stream: u32,
     most: u32,
@@ -53,17 +53,17 @@ pub(crate) struct Windows {
     target: u32,
     /// [`Load::read`] when `lent` was last settled.
     settled: u64,
-    /// [`Inflow::granted`] when the window grew last: before it is told, the peer cannot use it.
+    /// [`RecvFlow::granted`] when the window grew last: before it is told, the peer cannot use it.
     untold: Option<u64>,
-    /// [`Inflow::came`] at some moment not long ago, and the moment.
+    /// [`RecvFlow::came`] at some moment not long ago, and the moment.
     mark: (u64, Instant),
-    /// [`Inflow::came`] at the last beat, and how many beats running the window was too large.
+    /// [`RecvFlow::came`] at the last beat, and how many beats running the window was too large.
     beat: (u64, u32),
 }
 
-impl Windows {
+impl RecvWindow {
     pub(crate) fn new(budget: &Budget, per_stream: u32, most: u32) -> Self {
-        Windows {
+        RecvWindow {
             budget: budget.clone(),
             per_stream,
             // An HTTP/2 window is a positive 32-bit number.
@@ -77,7 +77,7 @@ impl Windows {
         }
     }
 
-    fn wanted(&self, load: &Load, inflow: Inflow) -> u32 {
+    fn wanted(&self, load: &Load, inflow: RecvFlow) -> u32 {
         let streams = u32::try_from(load.accepted()).unwrap_or(u32::MAX);
         let most = self.per_stream.saturating_mul(streams).min(self.most);
         most.min(inflow.wanted.saturating_sub(FLOOR))
@@ -85,7 +85,7 @@ impl Windows {
 
     /// The connection window, if the streams that there are and what the peer sends ask for a larger one now. Ask
     /// whenever something may have come.
-    pub(crate) fn grow(&mut self, load: &Load, inflow: Inflow) -> Option<u32> {
+    pub(crate) fn grow(&mut self, load: &Load, inflow: RecvFlow) -> Option<u32> {
         let wanted = self.wanted(load, inflow);
         if wanted <= self.target || !self.is_used(inflow) {
             return None;
@@ -105,7 +105,7 @@ impl Windows {
 
     /// Whether the window is too small for what the peer does with it: half of it is used up and unread, or half of it
     /// comes within a second, which a window that is renewed all the time does not show otherwise.
-    fn is_used(&mut self, inflow: Inflow) -> bool {
+    fn is_used(&mut self, inflow: RecvFlow) -> bool {
         if self.untold == Some(inflow.granted) {
             return false;
         }
@@ -129,7 +129,7 @@ impl Windows {
 
     /// The connection window for the streams that are left, if it is to be smaller; ask at every beat. Where others may
     /// need it, a window that nobody uses shrinks to a first one though its streams stay.
-    pub(crate) fn shrink(&mut self, load: &Load, inflow: Inflow) -> Option<u32> {
+    pub(crate) fn shrink(&mut self, load: &Load, inflow: RecvFlow) -> Option<u32> {
         self.settle(load);
         let mut wanted = self.wanted(load, inflow);
         if self.is_unused(inflow) && self.budget.is_low() {
@@ -144,7 +144,7 @@ impl Windows {
     }
 
     /// Whether less than half the window came at each of the last beats, and none of it because nobody reads.
-    fn is_unused(&mut self, inflow: Inflow) -> bool {
+    fn is_unused(&mut self, inflow: RecvFlow) -> bool {
         let half = u64::from(FLOOR + self.target) / 2;
         let (before, beats) = self.beat;
         let unused = inflow.came.saturating_sub(before) < half && inflow.credit() > half;
@@ -173,7 +173,7 @@ impl Windows {
     }
 }
 
-impl Drop for Windows {
+impl Drop for RecvWindow {
     fn drop(&mut self) {
         let all = self.lent.total();
         self.budget.release(&mut self.lent, all);
@@ -186,12 +186,12 @@ mod tests {
     use proptest::prelude::*;
 
     use crate::budget::tests::identity;
-    use crate::outbox::{Outbox, SendBudget};
+    use crate::send_buffer::{SendBudget, SendBuffer};
 
     const MIB: u32 = 1 << 20;
 
     fn load() -> std::rc::Rc<Load> {
-        Load::new(&std::rc::Rc::new(Outbox::new(
+        Load::new(&std::rc::Rc::new(SendBuffer::new(
             &SendBudget::default(),
             1 << 20,
         )))
@@ -200,8 +200,8 @@ mod tests {
     /// A tunnel's peer, and what we are told of it.
     struct Peer {
         load: std::rc::Rc<Load>,
-        windows: Windows,
-        inflow: Inflow,
+        recv_window: RecvWindow,
+        inflow: RecvFlow,
         streams: Vec<Granted>,
     }
 
@@ -209,10 +209,10 @@ mod tests {
         fn new(budget: &Budget, streams: usize) -> Self {
             let load = load();
             Peer {
-                windows: Windows::new(budget, MIB, 16 * MIB),
-                inflow: Inflow {
+                recv_window: RecvWindow::new(budget, MIB, 16 * MIB),
+                inflow: RecvFlow {
                     wanted: u32::MAX,
-                    ..Inflow::default()
+                    ..RecvFlow::default()
                 },
                 streams: (0..streams).map(|_| open(&load)).collect(),
                 load,
@@ -227,8 +227,8 @@ mod tests {
         /// Nobody reads what it sends.
         fn pour(&mut self) {
             self.inflow.came += self.inflow.credit();
-            while self.windows.grow(&self.load, self.inflow).is_some() {
-                let window = u64::from(FLOOR + self.windows.target);
+            while self.recv_window.grow(&self.load, self.inflow).is_some() {
+                let window = u64::from(FLOOR + self.recv_window.target);
                 self.inflow.granted = window - u64::from(FLOOR);
                 self.inflow.came = window;
             }
@@ -254,12 +254,15 @@ mod tests {
         let budget = Budget::new(64 << 20);
         let mut peer = Peer::new(&budget, 8);
         peer.pour();
-        assert_eq!(peer.windows.target, 8 * MIB);
+        assert_eq!(peer.recv_window.target, 8 * MIB);
         peer.streams.clear();
-        assert_eq!(peer.windows.shrink(&peer.load, peer.inflow), Some(FLOOR));
+        assert_eq!(
+            peer.recv_window.shrink(&peer.load, peer.inflow),
+            Some(FLOOR)
+        );
         assert_eq!(budget.lent(), 8 << 20);
         peer.read(3 << 20);
-        assert_eq!(peer.windows.shrink(&peer.load, peer.inflow), None);
+        assert_eq!(peer.recv_window.shrink(&peer.load, peer.inflow), None);
         assert_eq!(budget.lent(), 5 << 20);
         drop(peer);
         assert_eq!(budget.lent(), 0);
@@ -272,7 +275,7 @@ mod tests {
         let mut peer = Peer::new(&budget, 8);
         peer.pour();
         let beats = |peer: &mut Peer| {
-            let told = (0..UNUSED + 1).map(|_| peer.windows.shrink(&peer.load, peer.inflow));
+            let told = (0..UNUSED + 1).map(|_| peer.recv_window.shrink(&peer.load, peer.inflow));
             told.flatten().last()
         };
         let mut others: Vec<_> = (0..3).map(|_| Peer::new(&budget, 16)).collect();
@@ -287,7 +290,7 @@ mod tests {
         let before = budget.lent();
         peer.inflow.came += 5 << 20;
         peer.read(5 << 20);
-        assert_eq!(peer.windows.shrink(&peer.load, peer.inflow), None);
+        assert_eq!(peer.recv_window.shrink(&peer.load, peer.inflow), None);
         assert_eq!(before - budget.lent(), 5 << 20);
         // Without need it stays.
         drop(others);
@@ -308,7 +311,7 @@ mod tests {
         }
         let mut late = Peer::new(&budget, 200);
         late.pour();
-        assert!(late.windows.target >= 2 * MIB);
+        assert!(late.recv_window.target >= 2 * MIB);
         assert!(budget.lent() <= 64 << 20);
     }
 
@@ -319,19 +322,19 @@ mod tests {
         // Requests that are not answered, whatever comes.
         let _asked: Vec<_> = (0..50).map(|_| peer.load.occupy()).collect();
         peer.inflow.came = u64::from(FLOOR);
-        assert_eq!(peer.windows.grow(&peer.load, peer.inflow), None);
+        assert_eq!(peer.recv_window.grow(&peer.load, peer.inflow), None);
         // Streams that say nothing.
         let mut peer = Peer::new(&budget, 50);
-        assert_eq!(peer.windows.grow(&peer.load, peer.inflow), None);
+        assert_eq!(peer.recv_window.grow(&peer.load, peer.inflow), None);
         peer.inflow.came = u64::from(FLOOR) / 2 - 100;
-        assert_eq!(peer.windows.grow(&peer.load, peer.inflow), None);
+        assert_eq!(peer.recv_window.grow(&peer.load, peer.inflow), None);
         peer.inflow.came += 101;
         assert_eq!(
-            peer.windows.grow(&peer.load, peer.inflow),
+            peer.recv_window.grow(&peer.load, peer.inflow),
             Some(FLOOR + MIB)
         );
         // It has not been told yet.
-        assert_eq!(peer.windows.grow(&peer.load, peer.inflow), None);
+        assert_eq!(peer.recv_window.grow(&peer.load, peer.inflow), None);
         assert_eq!(budget.lent(), 1 << 20);
     }
 
@@ -346,7 +349,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(pace / 4)).await;
                 peer.inflow.came += half / 4 + 1;
                 peer.inflow.granted = peer.inflow.came;
-                grown |= peer.windows.grow(&peer.load, peer.inflow).is_some();
+                grown |= peer.recv_window.grow(&peer.load, peer.inflow).is_some();
             }
             assert_eq!(grown, grows, "half a window in {pace} ms");
         }
@@ -374,14 +377,14 @@ mod tests {
                 }
                 peer.read(read);
                 if shrink {
-                    peer.windows.shrink(&peer.load, peer.inflow);
+                    peer.recv_window.shrink(&peer.load, peer.inflow);
                 } else {
                     peer.pour();
                 }
                 prop_assert!(budget.lent() <= limit);
-                let sum: usize = peers.iter().map(|p| p.windows.lent.total() as usize).sum();
+                let sum: usize = peers.iter().map(|p| p.recv_window.lent.total() as usize).sum();
                 prop_assert_eq!(sum, budget.lent());
-                prop_assert!(peers.iter().all(|p| p.windows.target <= p.windows.lent.total()));
+                prop_assert!(peers.iter().all(|p| p.recv_window.target <= p.recv_window.lent.total()));
             }
             drop(peers);
             prop_assert_eq!(budget.lent(), 0);

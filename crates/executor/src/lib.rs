@@ -2,12 +2,12 @@
 //! ready, another group waits no longer than one quantum for each group that is ready too. It does not know what the
 //! groups stand for, and it runs inside a tokio runtime, whose sockets and timers its tasks use.
 //!
-//! [`Rounds`] is the decision, a pure deficit round robin; [`Executor`] runs tasks by it.
+//! [`DeficitRoundRobin`] is the decision, a pure deficit round robin; [`Executor`] runs tasks by it.
 #![forbid(unsafe_code)]
 
 mod clocks;
+mod deficit_round_robin;
 mod executor;
-mod rounds;
 
+pub use deficit_round_robin::{DeficitRoundRobin, Key};
 pub use executor::{Executor, Group, Groups, spawn_local};
-pub use rounds::{Key, Rounds};

@@ -10,21 +10,21 @@ use tokio::time::{Instant, Sleep, sleep};
 
 /// Why a stream is lost, and since when nothing of it has moved.
 #[derive(Debug)]
-pub(crate) struct Lost {
+pub(crate) struct ResetGrace {
     error: Option<io::Error>,
     /// How long the other side may take nothing.
     grace: Duration,
     moved: u64,
-    patience: Option<Pin<Box<Sleep>>>,
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Lost {
+impl ResetGrace {
     pub(crate) fn new(error: io::Error, grace: Duration) -> Box<Self> {
-        Box::new(Lost {
+        Box::new(ResetGrace {
             error: Some(error),
             grace,
             moved: 0,
-            patience: None,
+            timer: None,
         })
     }
 
@@ -37,13 +37,13 @@ impl Lost {
 
     /// Called while the other side takes nothing, after `moved` bytes in all. `Ready` when that has lasted too long.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, moved: u64) -> Poll<()> {
-        let patience = self
-            .patience
+        let timer = self
+            .timer
             .get_or_insert_with(|| Box::pin(sleep(self.grace)));
         if self.moved != moved {
             self.moved = moved;
-            patience.as_mut().reset(Instant::now() + self.grace);
+            timer.as_mut().reset(Instant::now() + self.grace);
         }
-        patience.as_mut().poll(cx)
+        timer.as_mut().poll(cx)
     }
 }

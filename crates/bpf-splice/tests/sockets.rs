@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
 use std::thread::spawn;
 
-use lateen_accelerate::{Declined, End};
+use lateen_bpf_splice::{Declined, End};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::socket::{setsockopt, sockopt};

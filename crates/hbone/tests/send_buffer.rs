@@ -116,7 +116,7 @@ async fn resets_behind_a_ping(late: bool) {
         writer.write_all(&all).await.unwrap();
     } else {
         writer.write_all(&opened).await.unwrap();
-        until("the outbox is full", || queued.get() >= MOST).await;
+        until("the send buffer is full", || queued.get() >= MOST).await;
         writer.write_all(&[ping(), reset].concat()).await.unwrap();
     }
     settled().await;

@@ -1,7 +1,7 @@
-//! How many bytes a tunnel's reader waits for.
+//! The low-water mark of a tunnel's socket (SO_RCVLOWAT): how many bytes must arrive before its reader wakes.
 //!
-//! A wake-up costs as much as reading tens of kilobytes. Within a frame it is known that more comes, and that nothing else
-//! does before: on a path that is quick, a reader sleeps until a good part of it is there.
+//! A wake-up costs as much as reading tens of kilobytes. Within a frame the reader knows that more comes, and that nothing else
+//! comes before it. On a quick path the reader sleeps until a good part of the frame is there.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const RECORD: usize = 16 * 1024;
 const QUICK: Duration = Duration::from_millis(2);
 
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(super) struct RcvLowat {
     /// When the last bytes came.
     now: Moment,
     /// When there was last nothing more to be read, and what had come by then.
@@ -28,7 +28,7 @@ pub(super) struct Patience {
     told: usize,
 }
 
-impl Patience {
+impl RcvLowat {
     /// Something comes.
     pub(super) fn now(&mut self, now: Moment) {
         self.now = now;
@@ -59,11 +59,11 @@ mod tests {
 
     /// A reader that finds so many bytes each so many microseconds, and then that `due` are to come; what it is told last.
     fn told(bytes: u64, micros: u64, due: u32) -> usize {
-        let mut patience = Patience::default();
+        let mut rcvlowat = RcvLowat::default();
         let mut told = 1;
         for turn in 1..=3 {
-            patience.now(Moment::from_micros(turn * micros));
-            told = patience.wait(turn * bytes, due).unwrap_or(told);
+            rcvlowat.now(Moment::from_micros(turn * micros));
+            told = rcvlowat.wait(turn * bytes, due).unwrap_or(told);
         }
         told
     }
@@ -88,14 +88,14 @@ mod tests {
         fn what_is_waited_for_comes(
             steps in prop::collection::vec((0u64..300_000, 0u64..5000, 0u32..300_000), 0..50),
         ) {
-            let mut patience = Patience::default();
+            let mut rcvlowat = RcvLowat::default();
             let (mut received, mut now, mut told) = (0, 0, 1);
             for (bytes, micros, due) in steps {
                 (received, now) = (received + bytes, now + micros);
                 if bytes > 0 {
-                    patience.now(Moment::from_micros(now));
+                    rcvlowat.now(Moment::from_micros(now));
                 }
-                let word = patience.wait(received, due);
+                let word = rcvlowat.wait(received, due);
                 prop_assert!(word != Some(told), "told twice");
                 told = word.unwrap_or(told);
                 prop_assert!(told == 1 || told + RECORD <= due as usize && told <= MOST);
