@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Whether load generators agree on one server whose times are known: each waits a fixed 5 ms, or 5 ms for 98 % and 20 ms for 2 % of
 # requests, before it answers. lateen-load runs twice in each round, so that what two runs of one program differ by stands beside
-# the others, and wrk, oha and fortio, those that are on PATH (WRK=, OHA=, FORTIO= name others); one that is absent is said to be.
+# the others. These are wrk, oha and fortio for HTTP/1.1, h2load for HTTP/2, and ghz for gRPC: those that are on PATH (WRK=, OHA=,
+# FORTIO=, H2LOAD=, GHZ= name others). The output names those that are absent.
 #   [ROUNDS=12] [SECONDS_EACH=2] [CONNECTIONS=8] [QPS=400] [LOAD=bin/lateen-load] tests/bench/agreement.sh
 # Writes Markdown tables to standard output: medians over rounds, and what a generator says less what lateen-load says in the
 # same round, as median and 99 % interval (order statistics). A generator agrees where the interval touches what its own
-# resolution allows. Exits with 1 where one does not, and with 2 where one does not run.
-# Times are service times: wrk, oha and fortio know no others. wrk keeps no rate and stays out where one is asked for. For each wait of
-# more than two of its mean intervals it counts further requests that it never sent; 2 % of them leave P50, P90 and P99 alone.
+# resolution allows. The rate and the server's processor time for each request agree within 3 %.
+# Exits with 1 where a generator does not agree, and with 2 where one does not run.
+# Times are service times: the others know no others. wrk and h2load keep no rate and stay out where one is asked for. For each wait of
+# more than two of its mean intervals wrk counts further requests that it never sent; 2 % of them leave P50, P90 and P99 alone.
 set -uo pipefail
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 LOAD=${LOAD:-$ROOT/bin/lateen-load}
@@ -26,7 +28,7 @@ for _ in $(seq 150); do address=$(sed -n 's/.*listening on //p' "$WORK/server" |
 # What runs at a rate (0: as fast as the answers come), and how its word is read: P50, P90 and P99 in ms, requests per second,
 # and in ms what each percentile is known to. lateen-load's histogram has three digits and wrk prints two decimals; oha
 # keeps every sample; Fortio's percentiles lie somewhere in a bucket, whose width its result tells.
-run_lateen_load() { "$LOAD" run --url "$1" --qps "$2" -c "$CONNECTIONS" -d "${SECONDS_EACH}s" --warmup 0 --all-percentiles --json -; }
+run_lateen_load() { "$LOAD" run "${FLAGS[@]}" --url "$1" --qps "$2" -c "$CONNECTIONS" -d "${SECONDS_EACH}s" --warmup 0 --all-percentiles --json -; }
 read_lateen_load() { jq -r '.service_time as $t | [$t.p50, $t.p90, $t.p99] | [.[], $q, (.[] / 1000)] | @tsv' --argjson q "$(jq .rates.achieved_qps "$1")" "$1"; }
 run_lateen_load_again() { run_lateen_load "$@"; }
 read_lateen_load_again() { read_lateen_load "$@"; }
@@ -45,31 +47,69 @@ read_fortio() {
     | [.[] * 1000, $q] + [$at[] as $v | ($buckets | map(select(.End >= $v)) | .[0] // $buckets[-1]) | (.End - .Start) * 1000] | @tsv' "$1"
 }
 
+# h2load keeps every sample in its log: start in µs, status, duration in µs.
+run_h2load() { "$H2LOAD" -c "$CONNECTIONS" -m 1 -D "$SECONDS_EACH" --log-file="$WORK/h2load" "$1"; }
+read_h2load() {
+  local rate; rate=$(sed -n 's|^finished in .*, \([0-9.]*\) req/s.*|\1|p' "$1")
+  [ -n "$rate" ] && sort -n -k3,3 "$WORK/h2load" | awk -v q="$rate" '{ at[NR] = $3 / 1000 }
+    function p(x) { return at[int(NR * x) + 1 > NR ? NR : int(NR * x) + 1] } END { OFS = "\t"; if (NR) print p(0.5), p(0.9), p(0.99), q, 0.001, 0.001, 0.001 }'
+  rm -f "$WORK/h2load"
+}
+run_ghz() {
+  "$GHZ" --insecure --proto "$WORK/ping.proto" --call fgrpc.PingServer.Ping -d '{"delayNanos": 5000000}' -c "$CONNECTIONS" --connections "$CONNECTIONS" -z "${SECONDS_EACH}s" \
+    --duration-stop wait -O json "${1#grpc://}"
+}
+read_ghz() {
+  jq -r '.rps as $q | [.latencyDistribution[] | select(.percentage == (50, 90, 99)) | .latency / 1e6] | [.[], $q, 0, 0, 0] | @tsv' "$1"
+}
+cat >"$WORK/ping.proto" <<'P'
+syntax = "proto3";
+package fgrpc;
+message PingMessage { int64 seq = 1; int64 ts = 2; string payload = 3; int64 delayNanos = 4; }
+service PingServer { rpc Ping(PingMessage) returns (PingMessage); }
+P
+printf '\x20\xc0\x96\xb1\x02' >"$WORK/ping" # delayNanos: 5,000,000
+
+H2LOAD=${H2LOAD:-$(type -P h2load)} GHZ=${GHZ:-$(type -P ghz)}
 WRK=${WRK:-$(type -P wrk)} OHA=${OHA:-$(type -P oha)} FORTIO=${FORTIO:-$(type -P fortio)}
 tools=(lateen_load lateen_load_again)
-for tool in wrk oha fortio; do
+for tool in wrk oha fortio h2load ghz; do
   path=${tool^^}
   if [ -x "${!path}" ]; then tools+=("$tool"); else missing="${missing:+$missing, }$tool"; fi
 done
-[ ${#tools[@]} -gt 2 ] || { echo "nothing to compare with: install wrk, oha or fortio" >&2; exit 1; }
+[ ${#tools[@]} -gt 2 ] || { echo "nothing to compare with: install wrk, oha, fortio, h2load or ghz" >&2; exit 1; }
+
+# spent: the server's processor time so far, in ns.
+spent() { cat /proc/"$server"/task/*/schedstat | awk '{ t += $1 } END { printf "%d", t }'; }
+# among NAMES...: those of them that run in this round, in its order.
+among() { local t; for t in "${order[@]}"; do case " $* " in *" $t "*) echo "$t" ;; esac; done; }
 
 measure() { # NAME QPS URL TOOLS...: appends to blocks what each tool says in a round
   local name=$1 qps=$2 url=$3 tool; shift 3
   for tool in "$@"; do
     echo "round $round/$ROUNDS, $name: ${tool//_/-}" >&2
+    local said before after
+    before=$(spent)
     "run_$tool" "$url" "$qps" >"$WORK/out" 2>"$WORK/err"
-    local said; said=$("read_$tool" "$WORK/out")
+    after=$(spent)
+    said=$("read_$tool" "$WORK/out")
     [ "$(wc -w <<<"$said")" = 7 ] || { echo "${tool//_/-} gave no result: $(tail -n 3 "$WORK/err" "$WORK/out")" >&2; exit 2; }
+    said+=$'\t'$(awk -v ns=$((after - before)) -v s="$SECONDS_EACH" '{ print ns / 1000 / ($4 * s) }' <<<"$said")
     printf '%s\t%s\t%s\t%s\t%s\n' "$name" "$qps" "$tool" "$round" "$said" >>"$WORK/blocks"
   done
 }
 for round in $(seq "$ROUNDS"); do
   order=("${tools[@]}")
   [ $((round % 2)) = 0 ] && mapfile -t order < <(printf '%s\n' "${tools[@]}" | tac)
-  paced=(); for tool in "${order[@]}"; do [ "$tool" = wrk ] || paced+=("$tool"); done
-  measure "5 ms, as fast as the answers come" 0 "http://$address/?size=1024&delay=5ms" "${order[@]}"
-  measure "5 ms, and 20 ms for 2 %, as fast as the answers come" 0 "http://$address/?size=1024&delay=5ms:98,20ms:2" "${order[@]}"
-  measure "5 ms, and 20 ms for 2 %, at $QPS requests/s" "$QPS" "http://$address/?size=1024&delay=5ms:98,20ms:2" "${paced[@]}"
+  http1=(lateen_load lateen_load_again wrk oha fortio)
+  FLAGS=()
+  measure "HTTP/1.1, 5 ms, as fast as the answers come" 0 "http://$address/?size=1024&delay=5ms" $(among "${http1[@]}")
+  measure "HTTP/1.1, 5 ms, and 20 ms for 2 %, as fast as the answers come" 0 "http://$address/?size=1024&delay=5ms:98,20ms:2" $(among "${http1[@]}")
+  measure "HTTP/1.1, 5 ms, and 20 ms for 2 %, at $QPS requests/s" "$QPS" "http://$address/?size=1024&delay=5ms:98,20ms:2" $(among "${http1[@]/wrk/}")
+  FLAGS=(--http2)
+  [ ! -x "$H2LOAD" ] || measure "HTTP/2, 5 ms, as fast as the answers come" 0 "http://$address/?size=1024&delay=5ms" $(among lateen_load lateen_load_again h2load)
+  FLAGS=(--body-file "$WORK/ping")
+  [ ! -x "$GHZ" ] || measure "gRPC, 5 ms, as fast as the answers come" 0 "grpc://$address" $(among lateen_load lateen_load_again ghz)
 done
 
 # A closed loop's rate follows from its latency: it may differ by what the resolution is of that, and by the requests under
@@ -83,21 +123,24 @@ jq -Rrs --argjson rounds "$ROUNDS" --arg s "$SECONDS_EACH" --argjson c "$CONNECT
     | [.[$k], .[$n - 1 - $k]];
   def text: if . == 0 then "0" else (if fabs >= 100 then 0 elif fabs >= 10 then 1 else 3 end) as $d | . * pow(10; $d) | round / pow(10; $d) | tostring | sub("^-"; "−") end;
   def named: gsub("_"; "-") | sub("-again"; ", again");
-  [split("\n")[] | select(length > 0) | split("\t") | {case: .[0], qps: .[1], tool: .[2], round: .[3], at: (.[4:7] + [.[7]] | map(tonumber)), by: (.[8:11] | map(tonumber))}] as $blocks
+  [split("\n")[] | select(length > 0) | split("\t") | {case: .[0], qps: .[1], tool: .[2], round: .[3], at: (.[4:7] + [.[7]] | map(tonumber)), by: (.[8:11] | map(tonumber)), cpu: (.[11] | tonumber)}] as $blocks
   | ($blocks | map(.case) | reduce .[] as $x ([]; if index([$x]) then . else . + [$x] end)) as $cases
   | "\($rounds) rounds of \($s) s, \($c) connections, answers of 1024 bytes\(if $missing == "" then "" else "; not on this machine: \($missing)" end):",
     ($cases[] as $case | ($blocks | map(select(.case == $case))) as $mine
      | ($mine | map(select(.tool == "lateen_load")) | map({key: .round, value: .}) | from_entries) as $ours
-     | "\n\($case):\n\n| generator | P50 ms | P90 ms | P99 ms | requests/s | resolution at P50, P99 | P50 differs by ms | P90 | P99 | requests/s by | agrees |\n|---|---|---|---|---|---|---|---|---|---|---|",
-       (["lateen_load", "lateen_load_again", "wrk", "oha", "fortio"][] as $tool | ($mine | map(select(.tool == $tool))) as $his | select($his | length > 0)
+     | "\n\($case):\n\n| generator | P50 ms | P90 ms | P99 ms | requests/s | resolution at P50, P99 | P50 differs by ms | P90 | P99 | requests/s by | server µs/request | of lateen-load'"'"'s | agrees |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+       (["lateen_load", "lateen_load_again", "wrk", "oha", "fortio", "h2load", "ghz"][] as $tool | ($mine | map(select(.tool == $tool))) as $his | select($his | length > 0)
         | [range(4) as $i | [$his[] | .at[$i]] | median] as $at
         | [range(3) as $i | [$his[] | .by[$i] + $ours[.round].by[$i]] | median] as $by
         | [range(4) as $i | [$his[] | .at[$i] - $ours[.round].at[$i]]] as $off
+        | [$his[] | .cpu / $ours[.round].cpu] as $cpu
         | ($by + [$c / ($s | tonumber) + (if $his[0].qps == "0" then $at[3] * $by[0] / $at[0] else 0 end)]) as $allowed
-        | [range(4) as $i | $off[$i] | interval as $in | ($in[0] <= $allowed[$i] and $in[1] >= -$allowed[$i])] as $agrees
+        | [range(4) as $i | $off[$i] | interval as $in | ($in[0] <= $allowed[$i] and $in[1] >= -$allowed[$i])]
+          + [$cpu | interval | .[0] <= 1.03 and .[1] >= 0.97] as $agrees
         | "| \($tool | named) | \([$at[] | text] | join(" | ")) | \([$his[] | .by[0]] | median | text), \([$his[] | .by[2]] | median | text) | "
-          + (if $tool == "lateen_load" then "– | – | – | – | – |"
+          + (if $tool == "lateen_load" then "– | – | – | – | \([$his[].cpu] | median | text) | – | – |"
              else ([range(4) as $i | $off[$i] | "\(median | text) (\(interval | map(text) | join(" to ")))"] | join(" | "))
-               + " | \(if $agrees | all then "yes" else "**no**: \([["P50", "P90", "P99", "requests/s"], $agrees] | transpose | map(select(.[1] | not) | .[0]) | join(", "))" end) |" end)))
+               + " | \([$his[].cpu] | median | text) | \($cpu | "\(median | text) (\(interval | map(text) | join(" to ")))")"
+               + " | \(if $agrees | all then "yes" else "**no**: \([["P50", "P90", "P99", "requests/s", "server'"'"'s time"], $agrees] | transpose | map(select(.[1] | not) | .[0]) | join(", "))" end) |" end)))
 ' "$WORK/blocks" | tee "$WORK/table"
 ! grep -q '\*\*no\*\*' "$WORK/table"
