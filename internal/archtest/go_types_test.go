@@ -32,7 +32,6 @@ var largeTypes = []string{
 	"internal/agent.Agent",
 	"internal/cli.app",
 	"internal/cli.tapped",
-	"internal/engine/api.Client",
 	"internal/install.Cluster",
 	"internal/meaning.comparison",
 }

@@ -1,28 +1,22 @@
 package api
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"sync"
-	"syscall"
 )
 
 // Client talks to the engine of one mesh. It is safe for concurrent use.
 type Client struct {
 	mesh   string
-	socket string
-	over   func(context.Context) (net.Conn, error) // in place of the socket
-	http   *http.Client
+	engine *transport
 }
 
 // ErrNotRunning is what every method returns, wrapped, when no engine answers.
@@ -32,23 +26,17 @@ var ErrNotRunning = errors.New("mesh is not running")
 func New(mesh string) *Client { return NewAt(mesh, SocketPath(mesh)) }
 
 // NewAt returns a client for an engine that listens on a given socket.
-func NewAt(mesh, socket string) *Client { return newClient(&Client{mesh: mesh, socket: socket}) }
+func NewAt(mesh, socket string) *Client {
+	return NewOver(mesh, func(ctx context.Context) (net.Conn, error) { return dialSocket(ctx, mesh, socket) })
+}
 
 // NewOver returns a client for an engine that is reached by other means than a socket.
 func NewOver(mesh string, dial func(context.Context) (net.Conn, error)) *Client {
-	return newClient(&Client{mesh: mesh, over: dial})
+	return &Client{mesh: mesh, engine: newTransport(dial)}
 }
 
 // Dial connects to the engine. It wraps ErrNotRunning if none is there.
-func (c *Client) Dial(ctx context.Context) (net.Conn, error) { return c.dial(ctx) }
-
-func newClient(c *Client) *Client {
-	c.http = &http.Client{Transport: &http.Transport{
-		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
-		DisableKeepAlives: true,
-	}}
-	return c
-}
+func (c *Client) Dial(ctx context.Context) (net.Conn, error) { return c.engine.dial(ctx) }
 
 // Mesh is the name of the mesh this client talks to.
 func (c *Client) Mesh() string { return c.mesh }
@@ -56,25 +44,25 @@ func (c *Client) Mesh() string { return c.mesh }
 // Version asks the engine who it is; it serves as a ping.
 func (c *Client) Version(ctx context.Context) (Version, error) {
 	var v Version
-	return v, c.call(ctx, http.MethodGet, "/v1/version", nil, nil, &v)
+	return v, c.engine.call(ctx, http.MethodGet, "/v1/version", nil, nil, &v)
 }
 
 // Apply creates or changes objects.
 func (c *Client) Apply(ctx context.Context, r ApplyRequest) (ApplyResult, error) {
 	var res ApplyResult
-	return res, c.call(ctx, http.MethodPost, "/v1/apply", nil, r, &res)
+	return res, c.engine.call(ctx, http.MethodPost, "/v1/apply", nil, r, &res)
 }
 
 // Delete removes objects.
 func (c *Client) Delete(ctx context.Context, r DeleteRequest) (ApplyResult, error) {
 	var res ApplyResult
-	return res, c.call(ctx, http.MethodPost, "/v1/delete", nil, r, &res)
+	return res, c.engine.call(ctx, http.MethodPost, "/v1/delete", nil, r, &res)
 }
 
 // Patch changes one object by a JSON merge patch.
 func (c *Client) Patch(ctx context.Context, r PatchRequest) (ObjectResult, error) {
 	var res ObjectResult
-	return res, c.call(ctx, http.MethodPost, "/v1/patch", nil, r, &res)
+	return res, c.engine.call(ctx, http.MethodPost, "/v1/patch", nil, r, &res)
 }
 
 // Label sets labels of an object; a nil value removes the label.
@@ -114,29 +102,29 @@ func (c *Client) Get(ctx context.Context, r GetRequest) (ObjectList, error) {
 		q.Set("owners", "true")
 	}
 	var res ObjectList
-	return res, c.call(ctx, http.MethodGet, "/v1/objects", q, nil, &res)
+	return res, c.engine.call(ctx, http.MethodGet, "/v1/objects", q, nil, &res)
 }
 
 // Status reports the state of the whole mesh.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
-	return s, c.call(ctx, http.MethodGet, "/v1/status", nil, nil, &s)
+	return s, c.engine.call(ctx, http.MethodGet, "/v1/status", nil, nil, &s)
 }
 
 // Usage reports the CPU time and memory of every component.
 func (c *Client) Usage(ctx context.Context) (Usage, error) {
 	var u Usage
-	return u, c.call(ctx, http.MethodGet, "/v1/usage", nil, nil, &u)
+	return u, c.engine.call(ctx, http.MethodGet, "/v1/usage", nil, nil, &u)
 }
 
 // ProxyMetrics reads a node proxy's Prometheus metrics.
 func (c *Client) ProxyMetrics(ctx context.Context, node string) ([]byte, error) {
-	return c.read(ctx, "/v1/nodes/"+url.PathEscape(node)+"/proxy/metrics")
+	return c.engine.read(ctx, "/v1/nodes/"+url.PathEscape(node)+"/proxy/metrics")
 }
 
 // ProxyConfigDump reads a node proxy's configuration as JSON.
 func (c *Client) ProxyConfigDump(ctx context.Context, node string) ([]byte, error) {
-	return c.read(ctx, "/v1/nodes/"+url.PathEscape(node)+"/proxy/config_dump")
+	return c.engine.read(ctx, "/v1/nodes/"+url.PathEscape(node)+"/proxy/config_dump")
 }
 
 // ProxyLogLevel sets what a node proxy logs, as RUST_LOG says it, and answers what it logs then. An empty level changes nothing.
@@ -145,7 +133,7 @@ func (c *Client) ProxyLogLevel(ctx context.Context, node, level string) ([]byte,
 	if level != "" {
 		q.Set("level", level)
 	}
-	body, err := c.open(ctx, http.MethodPost, "/v1/nodes/"+url.PathEscape(node)+"/proxy/logging", q, nil)
+	body, err := c.engine.open(ctx, http.MethodPost, "/v1/nodes/"+url.PathEscape(node)+"/proxy/logging", q, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -155,12 +143,12 @@ func (c *Client) ProxyLogLevel(ctx context.Context, node, level string) ([]byte,
 
 // AgentStatus reads a node agent's own status as JSON.
 func (c *Client) AgentStatus(ctx context.Context, node string) ([]byte, error) {
-	return c.read(ctx, "/v1/nodes/"+url.PathEscape(node)+"/agent/status")
+	return c.engine.read(ctx, "/v1/nodes/"+url.PathEscape(node)+"/agent/status")
 }
 
 // ControlDebug reads a page of the control plane's loopback endpoint, such as "metrics" or "debug/objects".
 func (c *Client) ControlDebug(ctx context.Context, page string) ([]byte, error) {
-	return c.read(ctx, "/v1/control/"+page)
+	return c.engine.read(ctx, "/v1/control/"+page)
 }
 
 // RootNamespace asks the control plane for the namespace whose policies hold for the whole mesh. It is empty if the control plane does not name it.
@@ -181,29 +169,29 @@ func (c *Client) RootNamespace(ctx context.Context) (string, error) {
 // CA says how it stands with the mesh's certificate authority.
 func (c *Client) CA(ctx context.Context) (CAStatus, error) {
 	var s CAStatus
-	return s, c.call(ctx, http.MethodGet, "/v1/control/debug/ca", nil, nil, &s)
+	return s, c.engine.call(ctx, http.MethodGet, "/v1/control/debug/ca", nil, nil, &s)
 }
 
 // RotateCA asks for another root certificate in the place of the mesh's.
 func (c *Client) RotateCA(ctx context.Context) error {
-	return c.call(ctx, http.MethodPost, "/v1/ca/rotate", nil, struct{}{}, &struct{}{})
+	return c.engine.call(ctx, http.MethodPost, "/v1/ca/rotate", nil, struct{}{}, &struct{}{})
 }
 
 // Capture records the links between nodes for some seconds and reports what each TCP connection carried.
 func (c *Client) Capture(ctx context.Context, r CaptureRequest) (CaptureReport, error) {
 	var rep CaptureReport
-	return rep, c.call(ctx, http.MethodGet, "/v1/capture", captureQuery(r), nil, &rep)
+	return rep, c.engine.call(ctx, http.MethodGet, "/v1/capture", captureQuery(r), nil, &rep)
 }
 
 // CapturePcap records the links between nodes and returns the packets as a pcap file. The caller closes it.
 func (c *Client) CapturePcap(ctx context.Context, r CaptureRequest) (io.ReadCloser, error) {
-	return c.stream(ctx, "/v1/capture.pcap", captureQuery(r))
+	return c.engine.stream(ctx, "/v1/capture.pcap", captureQuery(r))
 }
 
 // Down asks the engine to end the mesh in order and passes on its progress. It returns when the engine is gone or ctx ends.
 // Package local's Down does more: it also ends an engine that does not answer and removes what it left.
 func (c *Client) Down(ctx context.Context, progress func(Event)) error {
-	body, err := c.open(ctx, http.MethodPost, "/v1/down", nil, nil)
+	body, err := c.engine.open(ctx, http.MethodPost, "/v1/down", nil, nil)
 	if err != nil {
 		return err
 	}
@@ -213,7 +201,7 @@ func (c *Client) Down(ctx context.Context, progress func(Event)) error {
 
 // ReplaceProxy puts another process in the place of a node's proxy. If that fails, the one before goes on.
 func (c *Client) ReplaceProxy(ctx context.Context, node string, r ReplaceRequest, progress func(Event)) error {
-	body, err := c.open(ctx, http.MethodPost, "/v1/nodes/"+url.PathEscape(node)+"/proxy/replace", nil, r)
+	body, err := c.engine.open(ctx, http.MethodPost, "/v1/nodes/"+url.PathEscape(node)+"/proxy/replace", nil, r)
 	if err != nil {
 		return err
 	}
@@ -252,7 +240,7 @@ type Streams struct {
 // Stdin is read in the background; a read that blocks forever outlives the call, as a terminal's does.
 func (c *Client) Exec(ctx context.Context, r ExecRequest, s Streams) (int, error) {
 	r.Stdin = s.Stdin != nil
-	conn, err := c.upgrade(ctx, "/v1/exec", r)
+	conn, err := c.engine.upgrade(ctx, "/v1/exec", r)
 	if err != nil {
 		return 0, err
 	}
@@ -336,161 +324,7 @@ func readExec(ctx context.Context, conn io.Reader, s Streams) (int, error) {
 
 // Connect opens a TCP connection to a port of a pod from inside the pod, for port-forward.
 func (c *Client) Connect(ctx context.Context, r ConnectRequest) (net.Conn, error) {
-	return c.upgrade(ctx, "/v1/connect", r)
-}
-
-func (c *Client) dial(ctx context.Context) (net.Conn, error) {
-	if c.over != nil {
-		return c.over(ctx)
-	}
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", c.socket)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
-		return nil, fmt.Errorf("%w: no engine listens on %s; start one with `lateen up --name %s`", ErrNotRunning, c.socket, c.mesh)
-	}
-	if errors.Is(err, fs.ErrPermission) {
-		return nil, &Error{Code: http.StatusForbidden, Message: "the engine of mesh " + c.mesh + " answers root alone", Cure: "run the command with sudo"}
-	}
-	return conn, err
-}
-
-// upgrade sends a request and turns the connection into a raw stream both ways.
-func (c *Client) upgrade(ctx context.Context, path string, in any) (net.Conn, error) {
-	body, err := json.Marshal(in)
-	if err != nil {
-		return nil, err
-	}
-	conn, err := c.dial(ctx)
-	if err != nil {
-		return nil, cause(ctx, err)
-	}
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://engine"+path, bytes.NewReader(body))
-	if err != nil {
-		conn.Close()
-		return nil, err
-	}
-	req.Header.Set("Connection", "Upgrade")
-	req.Header.Set("Upgrade", "lateen-stream")
-	if err := req.Write(conn); err != nil {
-		conn.Close()
-		return nil, fmt.Errorf("ask the engine: %w", cause(ctx, err))
-	}
-	br := bufio.NewReader(conn)
-	resp, err := http.ReadResponse(br, req)
-	if err != nil {
-		conn.Close()
-		return nil, fmt.Errorf("ask the engine: %w", cause(ctx, err))
-	}
-	if resp.StatusCode != http.StatusSwitchingProtocols {
-		defer conn.Close()
-		return nil, readError(resp)
-	}
-	return &bufferedConn{Conn: conn, r: br}, nil
-}
-
-// cause is why a call failed: its context if that ended, since closing the connection is how a context ends a call.
-func cause(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return err
-}
-
-// bufferedConn gives back first what was read together with the response's head.
-type bufferedConn struct {
-	net.Conn
-	r *bufio.Reader
-}
-
-func (b *bufferedConn) Read(p []byte) (int, error) { return b.r.Read(p) }
-
-// CloseWrite ends the sending direction only.
-func (b *bufferedConn) CloseWrite() error {
-	if cw, ok := b.Conn.(interface{ CloseWrite() error }); ok {
-		return cw.CloseWrite()
-	}
-	return b.Conn.Close()
-}
-
-func (c *Client) call(ctx context.Context, method, path string, q url.Values, in, out any) error {
-	body, err := c.open(ctx, method, path, q, in)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	if err := json.NewDecoder(body).Decode(out); err != nil {
-		return fmt.Errorf("read the engine's answer to %s: %w", path, err)
-	}
-	return nil
-}
-
-func (c *Client) read(ctx context.Context, path string) ([]byte, error) {
-	body, err := c.open(ctx, http.MethodGet, path, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer body.Close()
-	return whole(body, longestAnswer)
-}
-
-// longestAnswer is how much an engine, or a part of the mesh behind it, may say at once.
-const longestAnswer = 256 << 20
-
-// whole reads an answer that is not longer than it may be.
-func whole(r io.Reader, longest int64) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(r, longest+1))
-	if err == nil && int64(len(b)) > longest {
-		err = fmt.Errorf("the answer is longer than %d MiB", longest>>20)
-	}
-	return b, err
-}
-
-func (c *Client) stream(ctx context.Context, path string, q url.Values) (io.ReadCloser, error) {
-	return c.open(ctx, http.MethodGet, path, q, nil)
-}
-
-func (c *Client) open(ctx context.Context, method, path string, q url.Values, in any) (io.ReadCloser, error) {
-	var body io.Reader
-	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
-			return nil, err
-		}
-		body = bytes.NewReader(b)
-	}
-	u := "http://engine" + path
-	if len(q) > 0 {
-		u += "?" + q.Encode()
-	}
-	req, err := http.NewRequestWithContext(ctx, method, u, body)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		var ue *url.Error
-		if errors.As(err, &ue) {
-			err = ue.Err // the made-up URL tells users nothing
-		}
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		defer resp.Body.Close()
-		return nil, readError(resp)
-	}
-	return resp.Body, nil
-}
-
-func readError(resp *http.Response) error {
-	b, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	e := &Error{}
-	if json.Unmarshal(b, e) != nil || e.Message == "" {
-		e.Message = fmt.Sprintf("the engine answered %s: %s", resp.Status, bytes.TrimSpace(b))
-	}
-	e.Code = resp.StatusCode
-	return e
+	return c.engine.upgrade(ctx, "/v1/connect", r)
 }
 
 func captureQuery(r CaptureRequest) url.Values {

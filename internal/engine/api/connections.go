@@ -134,7 +134,7 @@ func (f ConnectionFilter) query() url.Values {
 
 // Connections lists the open connections of a node's proxy.
 func (c *Client) Connections(ctx context.Context, node string, f ConnectionFilter) ([]Connection, error) {
-	body, err := c.stream(ctx, "/v1/nodes/"+url.PathEscape(node)+"/proxy/connections", f.query())
+	body, err := c.engine.stream(ctx, "/v1/nodes/"+url.PathEscape(node)+"/proxy/connections", f.query())
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func (c *Client) Connections(ctx context.Context, node string, f ConnectionFilte
 func (c *Client) FollowConnections(ctx context.Context, node string, f ConnectionFilter, tell func(Connection) error) error {
 	q := f.query()
 	q.Set("follow", "true")
-	body, err := c.stream(ctx, "/v1/nodes/"+url.PathEscape(node)+"/proxy/connections", q)
+	body, err := c.engine.stream(ctx, "/v1/nodes/"+url.PathEscape(node)+"/proxy/connections", q)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func (c *Client) PodUses(ctx context.Context, node string) ([]PodUse, error) {
 	var page struct {
 		Pods []PodUse `json:"pods"`
 	}
-	b, err := c.read(ctx, "/v1/nodes/"+url.PathEscape(node)+"/proxy/pods")
+	b, err := c.engine.read(ctx, "/v1/nodes/"+url.PathEscape(node)+"/proxy/pods")
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ func (c *Client) Logs(ctx context.Context, r LogsRequest) (io.ReadCloser, error)
 	q.Set("namespace", r.Namespace)
 	q.Set("target", r.Target)
 	q.Set("container", r.Container)
-	return c.stream(ctx, "/v1/logs", q)
+	return c.engine.stream(ctx, "/v1/logs", q)
 }
 
 // PartLog streams the log of a part of the mesh: of its only process, or of the one on a node. Namespace, Target and Container of the
@@ -31,7 +31,7 @@ func (c *Client) PartLog(ctx context.Context, part, node string, r LogsRequest) 
 	if part != PartControl {
 		path = "/v1/nodes/" + url.PathEscape(node) + "/" + part + "/log"
 	}
-	return c.stream(ctx, path, r.query())
+	return c.engine.stream(ctx, path, r.query())
 }
 
 // ProxyLog streams a node proxy's log: its access log and what else it says.
