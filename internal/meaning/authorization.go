@@ -26,7 +26,7 @@ func (c *comparison) authorizations() {
 	for _, p := range c.AuthorizationPolicies {
 		switch {
 		case targeted(p):
-			c.add("authorization-waypoint", Difference{Object: policyObject(p), Field: "spec.targetRefs"})
+			c.out.add("authorization-waypoint", Difference{Object: policyObject(p), Field: "spec.targetRefs"})
 		case p.Spec.Action != securityapi.AuthorizationPolicy_ALLOW && p.Spec.Action != securityapi.AuthorizationPolicy_DENY:
 			// Neither mesh's node proxies enforce AUDIT and CUSTOM.
 		case isDryRun(p):
@@ -55,11 +55,11 @@ func isDryRun(p *securityv1.AuthorizationPolicy) bool {
 // dryRun is about policies that enforce nothing in either mesh.
 func (c *comparison) dryRun(p *securityv1.AuthorizationPolicy) {
 	if !c.controlEnv("AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY") {
-		c.add("authorization-dry-run", Difference{Object: policyObject(p), Field: "metadata.annotations." + wellknown.DryRun})
+		c.out.add("authorization-dry-run", Difference{Object: policyObject(p), Field: "metadata.annotations." + wellknown.DryRun})
 	}
 	for _, z := range c.Proxies {
 		if minor, known := istioMinor(z.Image); known && minor < firstDryRunMinor {
-			c.add("authorization-dry-run-enforced", Difference{Object: policyObject(p), Field: "metadata.annotations." + wellknown.DryRun,
+			c.out.add("authorization-dry-run-enforced", Difference{Object: policyObject(p), Field: "metadata.annotations." + wellknown.DryRun,
 				Today: fmt.Sprintf("istiod does not send a policy in dry run; %s has version 1.%d, which would enforce it", z.Object, minor)})
 			return
 		}
@@ -98,7 +98,7 @@ func (c *comparison) emptySelector(p *securityv1.AuthorizationPolicy) {
 		d.Severity = AccessOpens
 		d.Then += ", and allows what it names beside the ALLOW policies that are in force"
 	}
-	c.add("authorization-empty-selector", d)
+	c.out.add("authorization-empty-selector", d)
 }
 
 // anotherAllows says whether another ALLOW policy is in force for workloads that this one would hold for.
@@ -182,7 +182,7 @@ func (c *comparison) attribute(p *securityv1.AuthorizationPolicy, rule int, m ma
 		d.Today, d.Then = "the ztunnels pass over it, so the rule allows peers of any trust domain", "the rule allows those of the named trust domains alone"
 		d.Keep = []string{"# remove " + field}
 	}
-	c.add(m.rule, d)
+	c.out.add(m.rule, d)
 }
 
 // unjudged is about an ALLOW rule that this mesh drops because of a pattern that its node proxies cannot judge.
@@ -192,7 +192,7 @@ func (c *comparison) unjudged(p *securityv1.AuthorizationPolicy, rule int, claus
 			continue
 		}
 		field := fmt.Sprintf("spec.rules[%d].%s", rule, m.unjudged)
-		c.add("authorization-trust-domains", Difference{Object: policyObject(p), Field: field, Severity: AccessCloses,
+		c.out.add("authorization-trust-domains", Difference{Object: policyObject(p), Field: field, Severity: AccessCloses,
 			Today: "the ztunnels pass over it, so the rule allows peers of any trust domain",
 			Then:  "the node proxies cannot judge how a trust domain ends, so the rule allows nobody", Keep: []string{"# remove " + field}})
 	}
@@ -224,7 +224,7 @@ func (c *comparison) principals(p *securityv1.AuthorizationPolicy, i int, rule *
 		if denies := p.Spec.Action == securityapi.AuthorizationPolicy_DENY; denies != excepts {
 			d.Severity = AccessCloses
 		}
-		c.add("authorization-principals", d)
+		c.out.add("authorization-principals", d)
 	}
 }
 

@@ -60,10 +60,10 @@ func (c *comparison) visible(se *networkingv1.ServiceEntry) {
 	switch {
 	case rank(after) > rank(before):
 		d.Today = seenBy(before, se.Namespace) + ", by meshConfig.serviceEntryVisibility"
-		c.add("entry-visibility", d)
+		c.out.add("entry-visibility", d)
 	case rank(after) < rank(before):
 		d.Today = seenBy(before, se.Namespace) + "; exportTo is not looked at"
-		c.add("entry-export-to", d)
+		c.out.add("entry-export-to", d)
 	}
 }
 
@@ -137,7 +137,7 @@ func (c *comparison) visibility(m meshConfig, value any) {
 	if len(policies) == 0 && visibilityIn(config, nil) == visiblePublic {
 		return
 	}
-	c.add("meshconfig-visibility", Difference{Object: m.Object, Field: "meshConfig.serviceEntryVisibility", Refuses: true, Today: "it says which namespaces see the hosts of a ServiceEntry; its value is " + short(value)})
+	c.out.add("meshconfig-visibility", Difference{Object: m.Object, Field: "meshConfig.serviceEntryVisibility", Refuses: true, Today: "it says which namespaces see the hosts of a ServiceEntry; its value is " + short(value)})
 }
 
 // addresses finds virtual addresses that this mesh will not keep.
@@ -163,7 +163,7 @@ func (c *comparison) addresses(se *networkingv1.ServiceEntry) {
 		d.Keep = []string{"# give each host an entry of its own with spec.addresses"}
 	}
 	d.name(lost)
-	c.add("entry-address", d)
+	c.out.add("entry-address", d)
 }
 
 func quoted(texts []string) []string {
@@ -185,7 +185,7 @@ func (c *comparison) serviceExports() {
 		case v == workload.Service_PUBLIC:
 			continue
 		}
-		c.add("service-export-to", Difference{Object: Object{Kind: "Service", Namespace: s.Namespace, Name: s.Name}, Field: "metadata.annotations." + wellknown.ExportTo,
+		c.out.add("service-export-to", Difference{Object: Object{Kind: "Service", Namespace: s.Namespace, Name: s.Name}, Field: "metadata.annotations." + wellknown.ExportTo,
 			Then: strings.ReplaceAll(seenBy(after, s.Namespace), "the entry", "the Service") + " in the mesh"})
 	}
 }
@@ -227,7 +227,7 @@ func (c *comparison) udpPorts() {
 		if len(of.objects) > 0 {
 			d := Difference{Object: Object{Kind: of.kind}, Field: of.field}
 			d.name(of.objects)
-			c.add("udp-ports", d)
+			c.out.add("udp-ports", d)
 		}
 	}
 }

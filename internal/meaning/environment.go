@@ -86,37 +86,44 @@ const (
 	ofZtunnel = "ztunnel-variable"
 )
 
-func (c *comparison) environments() {
-	for _, p := range c.Control {
-		c.hidden(p, istiodVariables)
+// environments compares the environment variables of istiods and ztunnels with what this mesh does.
+type environments struct {
+	control, proxies []Program
+	settings         Settings
+	report           *Report
+}
+
+func (e environments) compare() {
+	for _, p := range e.control {
+		e.hidden(p, istiodVariables)
 		// Off is its own default, beside which it has no other.
 		if _, hidden := p.Hidden["PILOT_ENABLE_AMBIENT"]; !hidden && p.Env["PILOT_ENABLE_AMBIENT"] == "" {
-			c.variable(ofIstiod, p, "PILOT_ENABLE_AMBIENT", "", istiodVariables["PILOT_ENABLE_AMBIENT"])
+			e.variable(ofIstiod, p, "PILOT_ENABLE_AMBIENT", "", istiodVariables["PILOT_ENABLE_AMBIENT"])
 		}
 		for _, name := range slices.Sorted(maps.Keys(p.Env)) {
 			if v, known := istiodVariables[name]; known && !means(p.Env[name], v.standard) {
-				c.variable(ofIstiod, p, name, p.Env[name], v)
+				e.variable(ofIstiod, p, name, p.Env[name], v)
 			}
 		}
-		if id := p.Env["CLUSTER_ID"]; id != "" && id != c.Settings.ClusterID {
-			c.add("cluster-id", Difference{Object: p.Object, Field: "env.CLUSTER_ID", Today: "workloads' ids and telemetry name cluster " + id,
-				Then: "they name cluster " + c.Settings.ClusterID, Keep: []string{"--set mesh.clusterID=" + id}})
+		if id := p.Env["CLUSTER_ID"]; id != "" && id != e.settings.ClusterID {
+			e.report.add("cluster-id", Difference{Object: p.Object, Field: "env.CLUSTER_ID", Today: "workloads' ids and telemetry name cluster " + id,
+				Then: "they name cluster " + e.settings.ClusterID, Keep: []string{"--set mesh.clusterID=" + id}})
 		}
-		c.ranges(p)
+		e.ranges(p)
 	}
-	for _, p := range c.Proxies {
-		c.hidden(p, ztunnelVariables)
+	for _, p := range e.proxies {
+		e.hidden(p, ztunnelVariables)
 		for _, name := range slices.Sorted(maps.Keys(p.Env)) {
-			c.proxyVariable(p, name, p.Env[name])
+			e.proxyVariable(p, name, p.Env[name])
 		}
 	}
 }
 
 // hidden says which variables that matter have a value that is not to be seen.
-func (c *comparison) hidden(p Program, known map[string]variable) {
+func (e environments) hidden(p Program, known map[string]variable) {
 	for name, where := range p.Hidden {
 		if _, matters := known[name]; matters {
-			c.out.Unread = append(c.out.Unread, fmt.Sprintf("%s of %s stands in %s, so it is not judged", name, p.Object, where))
+			e.report.Unread = append(e.report.Unread, fmt.Sprintf("%s of %s stands in %s, so it is not judged", name, p.Object, where))
 		}
 	}
 }
@@ -128,7 +135,7 @@ func means(value, standard string) bool {
 	return value == "" || value == standard || errA == nil && errB == nil && a == b
 }
 
-func (c *comparison) variable(rule string, p Program, name, value string, v variable) {
+func (e environments) variable(rule string, p Program, name, value string, v variable) {
 	d := Difference{Object: p.Object, Field: "env." + name, Severity: v.severity, Today: v.today, Then: v.then, Refuses: v.refuses}
 	if value != "" {
 		d.Today = "its value is " + short(value) + ": " + v.today
@@ -136,29 +143,29 @@ func (c *comparison) variable(rule string, p Program, name, value string, v vari
 	for _, line := range v.keep {
 		d.Keep = append(d.Keep, strings.ReplaceAll(line, "VALUE", value))
 	}
-	c.add(rule, d)
+	e.report.add(rule, d)
 }
 
 // ranges is about virtual addresses out of ranges of the operator's own: entries are told one by one, and those to come by this.
-func (c *comparison) ranges(p Program) {
+func (e environments) ranges(p Program) {
 	for i, name := range []string{"PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX"} {
 		if value := p.Env[name]; value != "" && value != virtual[i].String() {
-			c.variable(ofIstiod, p, name, value, variable{severity: RouteChanges, today: "virtual addresses of ServiceEntries are of this range", then: "they are of " + virtual[i].String()})
+			e.variable(ofIstiod, p, name, value, variable{severity: RouteChanges, today: "virtual addresses of ServiceEntries are of this range", then: "they are of " + virtual[i].String()})
 		}
 	}
 }
 
-func (c *comparison) proxyVariable(p Program, name, value string) {
-	if have, ok := c.Settings.ProxyEnv[name]; ok && have == value {
+func (e environments) proxyVariable(p Program, name, value string) {
+	if have, ok := e.settings.ProxyEnv[name]; ok && have == value {
 		return
 	}
 	v, known := ztunnelVariables[name]
 	switch {
-	case name == "NETWORK" && value == c.Settings.Network, name == "ISTIO_META_DNS_CAPTURE" && !c.Settings.DNSCapture && means(value, "false"):
+	case name == "NETWORK" && value == e.settings.Network, name == "ISTIO_META_DNS_CAPTURE" && !e.settings.DNSCapture && means(value, "false"):
 	case known && !means(value, v.standard):
-		c.variable(ofZtunnel, p, name, value, v)
+		e.variable(ofZtunnel, p, name, value, v)
 	case slices.Contains(adopted, name):
-		c.variable(ofZtunnel, p, name, value, variable{severity: NameChanges, today: "the ztunnels go by it", then: "the node proxies go by their own default", keep: []string{"--set node.env." + name + "=VALUE"}})
+		e.variable(ofZtunnel, p, name, value, variable{severity: NameChanges, today: "the ztunnels go by it", then: "the node proxies go by their own default", keep: []string{"--set node.env." + name + "=VALUE"}})
 	}
 }
 

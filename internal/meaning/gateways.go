@@ -27,12 +27,12 @@ func (c *comparison) gateways() {
 		class := classes[name]
 		switch {
 		case translate.IsWaypointClass(name, class):
-			c.add("gateway-waypoint", d)
+			c.out.add("gateway-waypoint", d)
 			c.unready(g)
 		case name == eastWestClass:
-			c.add("gateway-network", d)
+			c.out.add("gateway-network", d)
 		case name == ingressClass || class != nil && class.Spec.ControllerName == wellknown.IstioGatewayController:
-			c.add("gateway-ingress", d)
+			c.out.add("gateway-ingress", d)
 		}
 	}
 }
@@ -41,7 +41,7 @@ func (c *comparison) gateways() {
 func (c *comparison) unready(g *gatewayv1.Gateway) {
 	own := slices.ContainsFunc(c.Services, func(s *corev1.Service) bool { return s.Namespace == g.Namespace && s.Name == g.Name })
 	if len(g.Status.Addresses) == 0 && own {
-		c.add("gateway-unready", Difference{Object: Object{Kind: "Gateway", Namespace: g.Namespace, Name: g.Name}, Field: "status.addresses",
+		c.out.add("gateway-unready", Difference{Object: Object{Kind: "Gateway", Namespace: g.Namespace, Name: g.Name}, Field: "status.addresses",
 			Keep: []string{"metadata:", "  labels: {" + wellknown.WaypointFor + ": none}"}})
 	}
 }

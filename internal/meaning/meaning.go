@@ -174,7 +174,7 @@ func Compare(in *Cluster) Report {
 	c.out.Unread = slices.Clone(in.Unread)
 	c.readMesh()
 	for _, compare := range []func(){
-		c.authorizations, c.peers, c.refusals, c.meshSettings, c.environments, c.entries, c.serviceExports, c.udpPorts, c.gateways, c.membership, c.unserved,
+		c.authorizations, c.peers, c.refusals, c.meshSettings, environments{in.Control, in.Proxies, in.Settings, &c.out}.compare, c.entries, c.serviceExports, c.udpPorts, c.gateways, c.membership, c.unserved,
 	} {
 		compare()
 	}
@@ -194,15 +194,15 @@ func order(a, b Difference) int {
 }
 
 // add records a difference with the texts of its rule where it has none of its own.
-func (c *comparison) add(rule string, d Difference) {
-	r := ruleNamed(rule)
+func (r *Report) add(rule string, d Difference) {
+	texts := ruleNamed(rule)
 	d.Rule = rule
-	d.Severity = cmp.Or(d.Severity, r.Severities[0])
-	d.Today, d.Then = cmp.Or(d.Today, r.Today), cmp.Or(d.Then, r.Then)
+	d.Severity = cmp.Or(d.Severity, texts.Severities[0])
+	d.Today, d.Then = cmp.Or(d.Today, texts.Today), cmp.Or(d.Then, texts.Then)
 	if d.Keep == nil {
-		d.Keep = r.Keep
+		d.Keep = texts.Keep
 	}
-	c.out.Differences = append(c.out.Differences, d)
+	r.Differences = append(r.Differences, d)
 }
 
 // mostNamed is how many of many objects with one difference are named.

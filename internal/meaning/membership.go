@@ -58,7 +58,7 @@ func (c *comparison) perNamespace(rule, field string, pods map[string][]string) 
 	for _, namespace := range slices.Sorted(maps.Keys(pods)) {
 		d := Difference{Object: Object{Kind: "Namespace", Name: namespace}, Field: field}
 		d.name(pods[namespace])
-		c.add(rule, d)
+		c.out.add(rule, d)
 	}
 }
 
@@ -95,7 +95,7 @@ func (c *comparison) injected(sidecars map[string][]string) {
 		if len(sidecars[ns.Name]) > 0 {
 			keep = append([]string{"# once its pods are started anew without sidecars:"}, captured...)
 		}
-		c.add("namespace-injection", Difference{Object: Object{Kind: "Namespace", Name: ns.Name}, Field: field, Keep: keep})
+		c.out.add("namespace-injection", Difference{Object: Object{Kind: "Namespace", Name: ns.Name}, Field: field, Keep: keep})
 	}
 }
 
@@ -108,10 +108,10 @@ func (c *comparison) unserved() {
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		d := Difference{Object: Object{Kind: kind}}
 		d.name(kinds[kind])
-		c.add("kind-unserved", d)
+		c.out.add("kind-unserved", d)
 	}
 	for _, o := range c.RemoteClusters {
-		c.add("remote-cluster", Difference{Object: o})
+		c.out.add("remote-cluster", Difference{Object: o})
 	}
 }
 
@@ -122,6 +122,6 @@ func (c *comparison) refusals() {
 		if r.Effect != "" {
 			d.Severity, d.Then = AccessCloses, fmt.Sprintf("refused: %s; in force in its strictest reading: %s", r.Message, r.Effect)
 		}
-		c.add("object-refused", d)
+		c.out.add("object-refused", d)
 	}
 }

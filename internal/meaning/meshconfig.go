@@ -116,17 +116,17 @@ func (c *comparison) meshSettings() {
 			switch {
 			case value == nil || slices.ContainsFunc(s.standard, func(v any) bool { return reflect.DeepEqual(v, value) }):
 			case !ok:
-				c.add("meshconfig-unknown", m.difference(name, value))
+				c.out.add("meshconfig-unknown", m.difference(name, value))
 			case s.judge != nil:
 				s.judge(c, m, value)
 			default:
-				c.add("meshconfig-unserved", m.difference(name, value))
+				c.out.add("meshconfig-unserved", m.difference(name, value))
 			}
 		}
 		if len(m.networks) > 0 {
 			d := Difference{Object: m.Object, Field: "meshNetworks"}
 			d.name(slices.Collect(maps.Keys(m.networks)))
-			c.add("mesh-networks", d)
+			c.out.add("mesh-networks", d)
 		}
 	}
 }
@@ -153,7 +153,7 @@ func short(value any) string {
 
 func (c *comparison) trustDomain(m meshConfig, value any) {
 	if domain, _ := value.(string); domain != "" && domain != c.Settings.TrustDomain {
-		c.add("meshconfig-trust-domain", Difference{Object: m.Object, Field: "meshConfig.trustDomain", Refuses: true,
+		c.out.add("meshconfig-trust-domain", Difference{Object: m.Object, Field: "meshConfig.trustDomain", Refuses: true,
 			Today: fmt.Sprintf("identities are of trust domain %s", domain), Then: fmt.Sprintf("identities are of trust domain %s, which no policy and no running proxy means", c.Settings.TrustDomain),
 			Keep: []string{"--set mesh.trustDomain=" + domain}})
 	}
@@ -161,7 +161,7 @@ func (c *comparison) trustDomain(m meshConfig, value any) {
 
 func (c *comparison) rootNamespace(m meshConfig, value any) {
 	if root, _ := value.(string); root != "" && root != c.Settings.RootNamespace {
-		c.add("meshconfig-root-namespace", Difference{Object: m.Object, Field: "meshConfig.rootNamespace", Refuses: true,
+		c.out.add("meshconfig-root-namespace", Difference{Object: m.Object, Field: "meshConfig.rootNamespace", Refuses: true,
 			Today: fmt.Sprintf("policies of namespace %s hold for the whole mesh", root), Then: fmt.Sprintf("those of namespace %s do", c.Settings.RootNamespace),
 			Keep: []string{"--set mesh.rootNamespace=" + root}})
 	}
@@ -204,7 +204,7 @@ func (c *comparison) discoverySelectors(m meshConfig, value any) {
 		d.Today = "istiod looks into the namespaces that it selects; these are all at present"
 	}
 	d.name(left)
-	c.add("meshconfig-discovery-selectors", d)
+	c.out.add("meshconfig-discovery-selectors", d)
 }
 
 func (c *comparison) configSources(m meshConfig, value any) {
@@ -215,14 +215,14 @@ func (c *comparison) configSources(m meshConfig, value any) {
 		return !strings.HasPrefix(address, "k8s://")
 	})
 	if elsewhere {
-		c.add("meshconfig-config-sources", Difference{Object: m.Object, Field: "meshConfig.configSources", Refuses: true})
+		c.out.add("meshconfig-config-sources", Difference{Object: m.Object, Field: "meshConfig.configSources", Refuses: true})
 	}
 }
 
 // scopes matter where istiod knows several networks; else they have no effect today.
 func (c *comparison) scopes(m meshConfig, _ any) {
 	if c.controlEnv("AMBIENT_ENABLE_MULTI_NETWORK") {
-		c.add("meshconfig-scopes", Difference{Object: m.Object, Field: "meshConfig.serviceScopeConfigs"})
+		c.out.add("meshconfig-scopes", Difference{Object: m.Object, Field: "meshConfig.serviceScopeConfigs"})
 	}
 }
 
@@ -241,7 +241,7 @@ func (c *comparison) proxyConfig(m meshConfig, value any) {
 	fields, _ := value.(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if standard := standardProxyConfig[camel(name)]; standard == nil || !standard(fields[name]) {
-			c.add("meshconfig-unserved", m.difference("defaultConfig."+camel(name), fields[name]))
+			c.out.add("meshconfig-unserved", m.difference("defaultConfig."+camel(name), fields[name]))
 		}
 	}
 }

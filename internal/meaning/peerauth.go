@@ -59,7 +59,7 @@ func (c *comparison) meshWidePeers(root []*securityv1.PeerAuthentication) {
 	if is != translate.Strict {
 		d.Severity, d.Then = AccessOpens, "it is the mesh's: workloads of all namespaces accept plaintext where theirs says nothing else"
 	}
-	c.add("peer-root-empty-selector", d)
+	c.out.add("peer-root-empty-selector", d)
 }
 
 // rootSelector is about one that selects workloads of the root namespace itself.
@@ -84,7 +84,7 @@ func (c *comparison) rootSelector(pa *securityv1.PeerAuthentication, root []*sec
 	if len(opens) > 0 {
 		d.Severity = AccessOpens
 	}
-	c.add("peer-root-selector", d)
+	c.out.add("peer-root-selector", d)
 }
 
 // portModes is about one that selects workloads of another namespace.
@@ -109,10 +109,10 @@ func (c *comparison) portModes(pa *securityv1.PeerAuthentication, root, own []*s
 		}
 		keep := keptModes(pa, before)
 		if len(disabled) > 0 {
-			c.add("peer-disabled-port", Difference{Object: peerObject(pa), Field: "spec.portLevelMtls", Severity: side.severity, Keep: keep, Then: accepting(disabled, side.severity)})
+			c.out.add("peer-disabled-port", Difference{Object: peerObject(pa), Field: "spec.portLevelMtls", Severity: side.severity, Keep: keep, Then: accepting(disabled, side.severity)})
 		}
 		if len(others) > 0 {
-			c.add("peer-ports", Difference{Object: peerObject(pa), Field: "spec.portLevelMtls", Severity: side.severity, Keep: keep,
+			c.out.add("peer-ports", Difference{Object: peerObject(pa), Field: "spec.portLevelMtls", Severity: side.severity, Keep: keep,
 				Today: accepting(others, opposite(side.severity)), Then: accepting(others, side.severity)})
 		}
 	}
