@@ -24,7 +24,7 @@ func (i *Installation) claim(ctx context.Context) error {
 		if !isAnchor(s) {
 			continue
 		}
-		client, err := c.objects(s.object)
+		client, err := c.objects().of(s.object)
 		if err != nil {
 			return err
 		}
@@ -32,7 +32,7 @@ func (i *Installation) claim(ctx context.Context) error {
 		if s.Action == Create {
 			claimed, err = client.Create(ctx, s.object, metav1.CreateOptions{FieldManager: fieldManager})
 		} else {
-			claimed, err = c.get(ctx, s.object)
+			claimed, err = c.objects().get(ctx, s.object)
 		}
 		if !apierrors.IsAlreadyExists(err) {
 			if err != nil {
@@ -82,8 +82,8 @@ func (i *Installation) unmake(ctx context.Context) {
 		if s.Kind != "Namespace" || s.Name != i.options.Namespace || s.Action != Create {
 			continue
 		}
-		if what, err := i.cluster.inUse(ctx, s.Name, nil); err == nil && what == "" {
-			_ = i.cluster.remove(ctx, s.object)
+		if what, err := i.cluster.namespaces().inUse(ctx, s.Name, nil); err == nil && what == "" {
+			_ = i.cluster.objects().remove(ctx, s.object)
 		}
 	}
 }

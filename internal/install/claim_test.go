@@ -71,12 +71,12 @@ func TestOfTwoFirstInstallationsTheSecondIsToldOfTheFirst(t *testing.T) {
 	if e := said(t, err); e.Code != 409 || !strings.Contains(e.Message, "namespace mesh-a") || !strings.Contains(e.Message, at.holder) || !strings.Contains(e.Cure, "lateen upgrade --namespace mesh-a") {
 		t.Errorf("%v", e)
 	}
-	anchor, err := c.get(t.Context(), named("ClusterRoleBinding", "", anchorName))
+	anchor, err := c.objects().get(t.Context(), named("ClusterRoleBinding", "", anchorName))
 	if err != nil || home(anchor) != "mesh-a" {
 		t.Errorf("the second took the first one's place: %q, %v", home(anchor), err)
 	}
 	for _, left := range []string{"mesh-b", "mesh-a"} {
-		n, err := c.get(t.Context(), named("Namespace", "", left))
+		n, err := c.objects().get(t.Context(), named("Namespace", "", left))
 		if err != nil || (n != nil) != (left == "mesh-a") {
 			t.Errorf("namespace %s: there %v, %v", left, n != nil, err)
 		}
@@ -97,7 +97,7 @@ func TestWhoComesLaterLeavesNoNamespaceBehind(t *testing.T) {
 	if e := said(t, second.Run(t.Context())); !strings.Contains(e.Message, "namespace mesh-a was begun and not ended") {
 		t.Errorf("%v", e)
 	}
-	if n, err := c.get(t.Context(), named("Namespace", "", "mesh-b")); err != nil || n != nil {
+	if n, err := c.objects().get(t.Context(), named("Namespace", "", "mesh-b")); err != nil || n != nil {
 		t.Errorf("namespace mesh-b is left: %v, %v", n != nil, err)
 	}
 }
@@ -114,7 +114,7 @@ func TestWhoIsPrecededLeavesTheNamespaceThatSomebodyUses(t *testing.T) {
 	if e := said(t, second.Run(t.Context())); !strings.Contains(e.Message, "namespace mesh-a was begun and not ended") {
 		t.Errorf("%v", e)
 	}
-	if n, err := c.get(t.Context(), named("Namespace", "", "mesh-b")); err != nil || n == nil {
+	if n, err := c.objects().get(t.Context(), named("Namespace", "", "mesh-b")); err != nil || n == nil {
 		t.Errorf("it was removed with what somebody had in it: %v", err)
 	}
 }
@@ -184,7 +184,7 @@ func TestWhatAnInstallationIsFoundByIsAppliedByNobodyElse(t *testing.T) {
 		if err := i.claim(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		live, err := c.get(t.Context(), anchor)
+		live, err := c.objects().get(t.Context(), anchor)
 		if err != nil {
 			t.Fatal(err)
 		}

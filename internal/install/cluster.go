@@ -70,24 +70,29 @@ func (c *Cluster) Version() (string, error) {
 	return info.GitVersion, nil
 }
 
+// apiServer is the address of an API server, which the errors name.
+type apiServer string
+
+func (c *Cluster) explain(err error) error { return apiServer(c.Host).explain(err) }
+
 // explain gives an answer of the API server, or its absence, a cure.
-func (c *Cluster) explain(err error) error {
+func (s apiServer) explain(err error) error {
 	var said *api.Error
 	switch {
 	case err == nil, errors.As(err, &said), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case apierrors.IsUnauthorized(err):
-		return &api.Error{Code: 401, Message: fmt.Sprintf("the API server at %s does not accept the credentials of the kubeconfig", c.Host), Cure: "log in to the cluster again, or choose others with --kubeconfig and --context"}
+		return &api.Error{Code: 401, Message: fmt.Sprintf("the API server at %s does not accept the credentials of the kubeconfig", s), Cure: "log in to the cluster again, or choose others with --kubeconfig and --context"}
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return &api.Error{Code: 409, Message: "the API server refuses, because a namespace is being removed: " + kube.Cause(err), Cure: "wait until it is gone (kubectl describe namespace says what keeps it), and repeat the command"}
 	case apierrors.IsForbidden(err):
 		return &api.Error{Code: 403, Message: "the API server refuses: " + kube.Cause(err), Cure: "use credentials of a cluster administrator, or have one grant the right that is named; `lateen check --pre` lists all that are missing"}
 	}
 	if why, cure := kube.Unusable(err); why != "" {
-		return &api.Error{Code: 502, Message: fmt.Sprintf("the API server at %s cannot be asked: %s", c.Host, why), Cure: cure}
+		return &api.Error{Code: 502, Message: fmt.Sprintf("the API server at %s cannot be asked: %s", s, why), Cure: cure}
 	}
 	if kube.Away(err) {
-		return &api.Error{Code: 503, Message: fmt.Sprintf("the API server at %s cannot be reached: %s", c.Host, kube.Cause(err)), Cure: "see that the cluster runs and that this machine reaches it (kubectl cluster-info), or choose another with --kubeconfig and --context"}
+		return &api.Error{Code: 503, Message: fmt.Sprintf("the API server at %s cannot be reached: %s", s, kube.Cause(err)), Cure: "see that the cluster runs and that this machine reaches it (kubectl cluster-info), or choose another with --kubeconfig and --context"}
 	}
 	return err
 }
@@ -133,21 +138,29 @@ func isDefinition(o *unstructured.Unstructured) bool {
 	return slices.Contains(definitions, o.GetKind()) && o.GetLabels()[wellknown.Component] == ""
 }
 
-// objects reaches the objects of one kind where another is.
-func (c *Cluster) objects(like *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
+// objects reads and writes single objects of the kinds that the charts have.
+type objects struct {
+	dynamic dynamic.Interface
+	server  apiServer
+}
+
+func (c *Cluster) objects() objects { return objects{dynamic: c.Dynamic, server: apiServer(c.Host)} }
+
+// of reaches the objects of one kind where another is.
+func (c objects) of(like *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
 	r, known := resources[like.GetKind()]
 	if !known {
 		return nil, fmt.Errorf("the charts have a %s, which the installer does not know", like.GetKind())
 	}
 	if r.namespaced {
-		return c.Dynamic.Resource(r.GroupVersionResource).Namespace(like.GetNamespace()), nil
+		return c.dynamic.Resource(r.GroupVersionResource).Namespace(like.GetNamespace()), nil
 	}
-	return c.Dynamic.Resource(r.GroupVersionResource), nil
+	return c.dynamic.Resource(r.GroupVersionResource), nil
 }
 
 // get is an object as it is in the cluster; nil if it is not.
-func (c *Cluster) get(ctx context.Context, like *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	client, err := c.objects(like)
+func (c objects) get(ctx context.Context, like *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	client, err := c.of(like)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +168,7 @@ func (c *Cluster) get(ctx context.Context, like *unstructured.Unstructured) (*un
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
-	return live, c.explain(err)
+	return live, c.server.explain(err)
 }
 
 // Labels by which an installation knows its own.
@@ -170,8 +183,8 @@ const (
 const fieldManager = "lateen-install"
 
 // apply makes an object what it should be, and returns what it would become with dryRun.
-func (c *Cluster) apply(ctx context.Context, o *unstructured.Unstructured, dryRun bool) (*unstructured.Unstructured, error) {
-	client, err := c.objects(o)
+func (c objects) apply(ctx context.Context, o *unstructured.Unstructured, dryRun bool) (*unstructured.Unstructured, error) {
+	client, err := c.of(o)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +194,7 @@ func (c *Cluster) apply(ctx context.Context, o *unstructured.Unstructured, dryRu
 	}
 	out, err := client.Apply(ctx, o.GetName(), o, options)
 	if err != nil {
-		err = c.explain(err)
+		err = c.server.explain(err)
 		var said *api.Error
 		if errors.As(err, &said) {
 			return nil, err

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/model/wellknown"
@@ -50,15 +52,26 @@ func (c Conflict) among(names []string) bool {
 	return slices.Contains(names, strings.TrimPrefix(c.Where+"/"+c.name, "/"))
 }
 
+// conflictSearch finds the control planes that manage the same labels.
+type conflictSearch struct {
+	client  kubernetes.Interface
+	dynamic dynamic.Interface
+	server  apiServer
+}
+
+func (c *Cluster) conflictSearch() conflictSearch {
+	return conflictSearch{client: c.Client, dynamic: c.Dynamic, server: apiServer(c.Host)}
+}
+
 // Conflicts looks for control planes that manage the same labels: Istio's parts in any namespace, its webhooks, and another Lateen than
 // that in the namespace.
 func (c *Cluster) Conflicts(ctx context.Context, o Options) ([]Conflict, error) {
-	found, _, err := c.conflicts(ctx, o)
+	found, _, err := c.conflictSearch().conflicts(ctx, o)
 	return found, err
 }
 
 // conflicts says as well which of those that somebody has named there are none of.
-func (c *Cluster) conflicts(ctx context.Context, o Options) (conflicts []Conflict, unknown []string, err error) {
+func (c conflictSearch) conflicts(ctx context.Context, o Options) (conflicts []Conflict, unknown []string, err error) {
 	found, err := c.conflictingWorkloads(ctx, o)
 	if err != nil {
 		return nil, nil, err
@@ -88,7 +101,7 @@ func (c *Cluster) conflicts(ctx context.Context, o Options) (conflicts []Conflic
 // ownedByAdministrators are namespaces in which, beside that of mesh-wide policies, nobody else can make anything.
 var ownedByAdministrators = []string{metav1.NamespaceSystem}
 
-func (c *Cluster) conflictingWorkloads(ctx context.Context, o Options) ([]Conflict, error) {
+func (c conflictSearch) conflictingWorkloads(ctx context.Context, o Options) ([]Conflict, error) {
 	rightsOf, err := c.rightsOf(ctx)
 	if err != nil {
 		return nil, err
@@ -100,9 +113,9 @@ func (c *Cluster) conflictingWorkloads(ctx context.Context, o Options) ([]Confli
 			Unsure: !enough(rightsOf(m.Namespace, cmp.Or(pod.ServiceAccountName, "default"))) && !slices.Contains(trusted, m.Namespace)})
 		return &found[len(found)-1]
 	}
-	deployments, err := c.Client.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: "app in (istiod,lateen-control)"})
+	deployments, err := c.client.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: "app in (istiod,lateen-control)"})
 	if err != nil {
-		return nil, c.explain(err)
+		return nil, c.server.explain(err)
 	}
 	for _, d := range deployments.Items {
 		switch {
@@ -112,9 +125,9 @@ func (c *Cluster) conflictingWorkloads(ctx context.Context, o Options) ([]Confli
 			add("Lateen", deploymentPrefix, "another Lateen's control plane", d.ObjectMeta, d.Spec.Template.Spec, rights.control)
 		}
 	}
-	daemons, err := c.Client.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	daemons, err := c.client.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, c.explain(err)
+		return nil, c.server.explain(err)
 	}
 	for i := range daemons.Items {
 		switch d := &daemons.Items[i]; {
@@ -143,20 +156,20 @@ func isIstioCNI(m metav1.ObjectMeta) bool {
 }
 
 // conflictingHooks are Istio's webhooks. Only administrators can make any.
-func (c *Cluster) conflictingHooks(ctx context.Context) ([]Conflict, error) {
+func (c conflictSearch) conflictingHooks(ctx context.Context) ([]Conflict, error) {
 	var found []Conflict
-	mutating, err := c.Client.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
+	mutating, err := c.client.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, c.explain(err)
+		return nil, c.server.explain(err)
 	}
 	for _, w := range mutating.Items {
 		if strings.HasPrefix(w.Name, "istio-sidecar-injector") || w.Labels["app"] == "sidecar-injector" || strings.HasPrefix(w.Name, "istio-revision-tag") {
 			found = append(found, Conflict{Mesh: "Istio", What: mutatingPrefix + w.Name, Role: "puts sidecars into pods", name: w.Name})
 		}
 	}
-	validating, err := c.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
+	validating, err := c.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, c.explain(err)
+		return nil, c.server.explain(err)
 	}
 	for _, w := range validating.Items {
 		if strings.HasPrefix(w.Name, "istio-validator") || strings.HasPrefix(w.Name, "istiod-") || w.Labels["app"] == "istiod" {
@@ -183,12 +196,12 @@ const (
 )
 
 // classes are the GatewayClasses whose Gateways Istio runs.
-func (c *Cluster) classes(ctx context.Context) ([]Conflict, error) {
-	list, err := c.Dynamic.Resource(resources["GatewayClass"].GroupVersionResource).List(ctx, metav1.ListOptions{})
+func (c conflictSearch) classes(ctx context.Context) ([]Conflict, error) {
+	list, err := c.dynamic.Resource(resources["GatewayClass"].GroupVersionResource).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	} else if err != nil {
-		return nil, c.explain(err)
+		return nil, c.server.explain(err)
 	}
 	var found []Conflict
 	for _, o := range list.Items {
@@ -230,15 +243,15 @@ func refuse(found []Conflict) error {
 
 // rootsAreFree refuses an installation whose node proxies would go by the root certificate of a mesh that is gone: the control plane leaves
 // alone what another one keeps, and they would wait for ever.
-func (c *Cluster) rootsAreFree(ctx context.Context, o Options) error {
+func (c conflictSearch) rootsAreFree(ctx context.Context, o Options) error {
 	if o.TakeOver != "" {
 		return nil
 	}
-	m, err := c.Client.CoreV1().ConfigMaps(o.Namespace).Get(ctx, rootCertificate, metav1.GetOptions{})
+	m, err := c.client.CoreV1().ConfigMaps(o.Namespace).Get(ctx, rootCertificate, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	} else if err != nil {
-		return c.explain(err)
+		return c.server.explain(err)
 	}
 	if _, istios := m.Labels[wellknown.IstioConfig]; !istios {
 		return nil

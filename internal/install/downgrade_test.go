@@ -60,7 +60,7 @@ func meshed(t *testing.T) *Cluster {
 func newerDefinition(t *testing.T, c *Cluster, name, version string) *unstructured.Unstructured {
 	t.Helper()
 	o := named("CustomResourceDefinition", "", name)
-	live, err := c.get(t.Context(), o)
+	live, err := c.objects().get(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestNewerDefinitionsStayWhereTheMeshGoesBackAndThePlanSaysSo(t *testing.T) 
 		t.Fatal(err)
 	}
 	for _, name := range []string{entries, later} {
-		if live, err := c.get(t.Context(), named("CustomResourceDefinition", "", name)); err != nil || live.GetLabels()[wellknown.AppVersion] != "9.9.9" {
+		if live, err := c.objects().get(t.Context(), named("CustomResourceDefinition", "", name)); err != nil || live.GetLabels()[wellknown.AppVersion] != "9.9.9" {
 			t.Errorf("%s was changed: %v %v", name, live.GetLabels(), err)
 		}
 	}

@@ -25,7 +25,7 @@ func (c *Cluster) Drift(ctx context.Context, o Options, record *Record) ([]Step,
 	if err != nil {
 		return nil, err
 	}
-	classes, err := c.get(ctx, named("CustomResourceDefinition", "", "gatewayclasses.gateway.networking.k8s.io"))
+	classes, err := c.objects().get(ctx, named("CustomResourceDefinition", "", "gatewayclasses.gateway.networking.k8s.io"))
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (c *Cluster) Drift(ctx context.Context, o Options, record *Record) ([]Step,
 }
 
 func (c *Cluster) drifted(ctx context.Context, object *unstructured.Unstructured, there bool) (Step, error) {
-	live, err := c.get(ctx, object)
+	live, err := c.objects().get(ctx, object)
 	switch {
 	case err != nil:
 		return Step{}, err

@@ -55,19 +55,19 @@ func TestAnInstallationThatNobodyTouchedHasNotDrifted(t *testing.T) {
 func TestWhatIsGoneOrChangedIsNamed(t *testing.T) {
 	remove := func(kind, name string) func(*testing.T, *Cluster) {
 		return func(t *testing.T, c *Cluster) {
-			if err := c.remove(t.Context(), named(kind, "", name)); err != nil {
+			if err := c.objects().remove(t.Context(), named(kind, "", name)); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	change := func(kind, namespace, name string, edit func(*unstructured.Unstructured)) func(*testing.T, *Cluster) {
 		return func(t *testing.T, c *Cluster) {
-			o, err := c.get(t.Context(), named(kind, namespace, name))
+			o, err := c.objects().get(t.Context(), named(kind, namespace, name))
 			if err != nil || o == nil {
 				t.Fatal(o, err)
 			}
 			edit(o)
-			client, err := c.objects(o)
+			client, err := c.objects().of(o)
 			if err == nil {
 				_, err = client.Update(t.Context(), o, metav1.UpdateOptions{})
 			}
@@ -140,7 +140,7 @@ func TestTheNumberOfReplicasIsAnAutoscalersToSay(t *testing.T) {
 			if _, err := c.Client.AutoscalingV2().HorizontalPodAutoscalers(DefaultNamespace).Create(t.Context(), x.scaler, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			o, err := c.get(t.Context(), named("Deployment", DefaultNamespace, controlName))
+			o, err := c.objects().get(t.Context(), named("Deployment", DefaultNamespace, controlName))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +156,7 @@ func TestTheNumberOfReplicasIsAnAutoscalersToSay(t *testing.T) {
 func scaled(t *testing.T, replicas int64) (c *Cluster, want, live *unstructured.Unstructured) {
 	t.Helper()
 	c, _ = installed(t)
-	want, err := c.get(t.Context(), named("Deployment", DefaultNamespace, controlName))
+	want, err := c.objects().get(t.Context(), named("Deployment", DefaultNamespace, controlName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func scaled(t *testing.T, replicas int64) (c *Cluster, want, live *unstructured.
 		t.Fatal(err)
 	}
 	c.put(t, live)
-	if live, err = c.get(t.Context(), live); err != nil {
+	if live, err = c.objects().get(t.Context(), live); err != nil {
 		t.Fatal(err)
 	}
 	return c, want, live

@@ -172,7 +172,7 @@ func (c *Cluster) Prepare(ctx context.Context, o Options) (*Installation, error)
 	if err := valid(o); err != nil {
 		return nil, err
 	}
-	if err := c.settled(ctx, o); err != nil {
+	if err := c.namespaces().settled(ctx, o); err != nil {
 		return nil, err
 	}
 	found, err := c.Find(ctx)
@@ -234,7 +234,7 @@ func (c *Cluster) PrepareUpgrade(ctx context.Context, o Options) (*Installation,
 	case record.Lost && !o.ResetValues:
 		return nil, record.lost()
 	}
-	if err := c.lasting(ctx, o.Namespace, rootNamespace(render.Merge(record.Values, o.Values))); err != nil {
+	if err := c.namespaces().lasting(ctx, o.Namespace, rootNamespace(render.Merge(record.Values, o.Values))); err != nil {
 		return nil, err
 	}
 	if !o.ResetValues {
@@ -255,7 +255,7 @@ func (c *Cluster) prepare(ctx context.Context, o Options, record *Record, fresh 
 	if err != nil {
 		return nil, err
 	}
-	found, unknown, err := c.conflicts(ctx, o)
+	found, unknown, err := c.conflictSearch().conflicts(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -265,11 +265,11 @@ func (c *Cluster) prepare(ctx context.Context, o Options, record *Record, fresh 
 		return nil, err
 	}
 	if fresh {
-		if err := c.rootsAreFree(ctx, o); err != nil {
+		if err := c.conflictSearch().rootsAreFree(ctx, o); err != nil {
 			return nil, err
 		}
 	}
-	classes, err := c.get(ctx, named("CustomResourceDefinition", "", "gatewayclasses.gateway.networking.k8s.io"))
+	classes, err := c.objects().get(ctx, named("CustomResourceDefinition", "", "gatewayclasses.gateway.networking.k8s.io"))
 	if err != nil {
 		return nil, err
 	}
@@ -287,11 +287,11 @@ func (c *Cluster) prepare(ctx context.Context, o Options, record *Record, fresh 
 	if o.TakeOver != "" && !taking {
 		i.record.TakenOver = o.TakeOver // one of an earlier version does not say so
 	}
-	if i.recall, err = c.recalled(ctx, i.record); err != nil {
+	if i.recall, err = c.nodeAgents().recalled(ctx, i.record); err != nil {
 		return nil, err
 	}
 	all := slices.Concat(i.namespaces(), want.crds, want.objects)
-	if err := c.permitted(ctx, all); err != nil {
+	if err := c.permissions().permitted(ctx, all); err != nil {
 		return nil, err
 	}
 	if taking {
@@ -379,7 +379,7 @@ func (i *Installation) Run(ctx context.Context) error {
 		// The Lease needs its place.
 		for _, s := range i.Plan.Steps {
 			if s.Action == Create && s.Kind == "Namespace" && s.Name == i.options.Namespace {
-				if _, err := i.cluster.apply(ctx, s.object, false); err != nil {
+				if _, err := i.cluster.objects().apply(ctx, s.object, false); err != nil {
 					return err
 				}
 			}
@@ -404,7 +404,7 @@ func (i *Installation) run(ctx context.Context) error {
 	// A removal that ended late may have taken it along.
 	for _, s := range i.Plan.Steps {
 		if isAnchor(s) {
-			if _, err := i.cluster.apply(ctx, s.object, false); err != nil {
+			if _, err := i.cluster.objects().apply(ctx, s.object, false); err != nil {
 				return err
 			}
 		}
@@ -466,7 +466,7 @@ func (i *Installation) apply(ctx context.Context, phase string) (int, error) {
 		if part(s) != phase || s.Action != Create && s.Action != Change {
 			continue
 		}
-		if _, err := i.cluster.apply(ctx, s.object, false); err != nil {
+		if _, err := i.cluster.objects().apply(ctx, s.object, false); err != nil {
 			return changed, err
 		}
 		changed++
@@ -480,7 +480,7 @@ func (i *Installation) definitions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := i.cluster.defined(ctx, i.want.crds); err != nil {
+	if err := i.cluster.objects().defined(ctx, i.want.crds); err != nil {
 		return err
 	}
 	i.options.done(phaseDefinitions, "kinds defined (%s)", tally(n, i.Plan, phaseDefinitions))
@@ -556,7 +556,7 @@ func (i *Installation) rest(ctx context.Context) error {
 	}
 	for _, s := range i.Plan.Steps {
 		if s.Action == Delete {
-			if err := i.cluster.remove(ctx, s.object); err != nil {
+			if err := i.cluster.objects().remove(ctx, s.object); err != nil {
 				return err
 			}
 		}
@@ -570,7 +570,7 @@ func (i *Installation) rolled(ctx context.Context, phase, what string, workload 
 		i.options.done(phase, "%s applied", what)
 		return nil
 	}
-	count, err := i.cluster.rollout(ctx, workload, func(state string) { i.options.goesOn(phase, "%s: %s", what, state) })
+	count, err := i.cluster.rollouts().rollout(ctx, workload, func(state string) { i.options.goesOn(phase, "%s: %s", what, state) })
 	if err != nil {
 		i.options.tell(api.Event{Phase: phase, State: api.EventFailed, Error: err.Error(), Log: logOf(err)})
 		return err

@@ -105,7 +105,7 @@ func discovered() []*metav1.APIResourceList {
 // put gives the cluster an object of any kind.
 func (c *Cluster) put(t *testing.T, o *unstructured.Unstructured) {
 	t.Helper()
-	if _, err := c.apply(t.Context(), o, false); err != nil {
+	if _, err := c.objects().apply(t.Context(), o, false); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -145,7 +145,7 @@ func TestInstallOnAnEmptyCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The record is read with the other client, which has a state of its own here.
-	o, err := c.get(t.Context(), named("ConfigMap", DefaultNamespace, recordName))
+	o, err := c.objects().get(t.Context(), named("ConfigMap", DefaultNamespace, recordName))
 	if err != nil || o == nil {
 		t.Fatal(err)
 	}
@@ -207,10 +207,10 @@ func TestWhatNobodyWantsAnyMoreIsDeleted(t *testing.T) {
 	if err := i.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if o, err := c.get(t.Context(), old); err != nil || o != nil {
+	if o, err := c.objects().get(t.Context(), old); err != nil || o != nil {
 		t.Error("it is still there", err)
 	}
-	if o, err := c.get(t.Context(), theirs); err != nil || o == nil {
+	if o, err := c.objects().get(t.Context(), theirs); err != nil || o == nil {
 		t.Error("another's was deleted", err)
 	}
 }
@@ -306,11 +306,11 @@ func TestPodsFromBeforeDoNotCount(t *testing.T) {
 	}
 	w := watched{"app=x", template}
 	for _, old := range []*corev1.Pod{pod("a", "old", "reg/control:2", "--kube"), pod("b", "new", "reg/control:1", "--kube"), pod("c", "new", "reg/control:2", "--cube")} {
-		if err := cluster(t, old).hopeless(t.Context(), "n", w); err != nil {
+		if err := cluster(t, old).rollouts().hopeless(t.Context(), "n", w); err != nil {
 			t.Errorf("%s: %v", old.Name, err)
 		}
 	}
-	if err := cluster(t, pod("d", "new", "reg/control:2", "--kube")).hopeless(t.Context(), "n", w); err == nil {
+	if err := cluster(t, pod("d", "new", "reg/control:2", "--kube")).rollouts().hopeless(t.Context(), "n", w); err == nil {
 		t.Error("a pod that cannot start is waited for")
 	}
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+
 	"lateen.dev/lateen/internal/engine/api"
 )
 
@@ -17,8 +20,20 @@ const (
 	namespaceStays
 )
 
-func (c *Cluster) stays(ctx context.Context, namespace string) (existence, error) {
-	live, err := c.get(ctx, named("Namespace", "", namespace))
+// namespaces tells which namespaces are there, which are being removed, and what is in them.
+type namespaces struct {
+	objects   objects
+	dynamic   dynamic.Interface
+	discovery discovery.DiscoveryInterface
+	server    apiServer
+}
+
+func (c *Cluster) namespaces() namespaces {
+	return namespaces{objects: c.objects(), dynamic: c.Dynamic, discovery: c.Client.Discovery(), server: apiServer(c.Host)}
+}
+
+func (c namespaces) stays(ctx context.Context, namespace string) (existence, error) {
+	live, err := c.objects.get(ctx, named("Namespace", "", namespace))
 	switch {
 	case err != nil:
 		return namespaceGone, err
@@ -31,7 +46,7 @@ func (c *Cluster) stays(ctx context.Context, namespace string) (existence, error
 }
 
 // lasting refuses to change anything while a namespace that is needed is being removed.
-func (c *Cluster) lasting(ctx context.Context, namespaces ...string) error {
+func (c namespaces) lasting(ctx context.Context, namespaces ...string) error {
 	for _, n := range namespaces {
 		if stays, err := c.stays(ctx, n); err != nil {
 			return err
@@ -49,7 +64,7 @@ func Leaving(namespace string) *api.Error {
 }
 
 // settled waits until no namespace that an installation needs is being removed.
-func (c *Cluster) settled(ctx context.Context, o Options) error {
+func (c namespaces) settled(ctx context.Context, o Options) error {
 	namespaces := []string{o.Namespace, rootNamespace(o.Values)}
 	if o.DryRun {
 		return c.lasting(ctx, namespaces...)
@@ -63,7 +78,7 @@ func (c *Cluster) settled(ctx context.Context, o Options) error {
 			continue
 		}
 		o.started("namespaces", "waiting until namespace %s, which is being removed, is gone", n)
-		if err := c.namespaceGone(ctx, n); err != nil {
+		if err := c.gone(ctx, n); err != nil {
 			return err
 		}
 		o.done("namespaces", "namespace %s is gone", n)
@@ -71,8 +86,8 @@ func (c *Cluster) settled(ctx context.Context, o Options) error {
 	return nil
 }
 
-// namespaceGone waits until a namespace that is being removed is gone.
-func (c *Cluster) namespaceGone(ctx context.Context, namespace string) error {
+// gone waits until a namespace that is being removed is gone.
+func (c namespaces) gone(ctx context.Context, namespace string) error {
 	err := poll(ctx, func(ctx context.Context) (bool, error) {
 		stays, err := c.stays(ctx, namespace)
 		return stays == namespaceGone, err

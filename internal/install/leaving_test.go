@@ -120,7 +120,7 @@ func TestInstallingWaitsForANamespaceThatIsBeingRemoved(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Fatal(err)
 		}
-		if live, err := c.get(t.Context(), named("Namespace", "", name)); err != nil || live == nil || live.GetDeletionTimestamp() != nil {
+		if live, err := c.objects().get(t.Context(), named("Namespace", "", name)); err != nil || live == nil || live.GetDeletionTimestamp() != nil {
 			t.Errorf("%v %v", live, err)
 		}
 	}
@@ -148,7 +148,7 @@ func TestARemovalThatEndsLateLeavesWhatIsInstalledAnew(t *testing.T) {
 	if err := r.last(t.Context(), c.lock(DefaultNamespace, "uninstall")); err == nil {
 		t.Error("nothing is said")
 	}
-	if o, err := c.get(t.Context(), named("ClusterRoleBinding", "", anchorName)); o == nil || err != nil {
+	if o, err := c.objects().get(t.Context(), named("ClusterRoleBinding", "", anchorName)); o == nil || err != nil {
 		t.Error("it is gone", err)
 	}
 }

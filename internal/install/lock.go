@@ -188,7 +188,7 @@ func (l *lock) release(ctx context.Context) {
 func (c *Cluster) alone(ctx context.Context, o *Options, verb string, planned *Record, work func(context.Context, *lock) error) error {
 	return within(ctx, o, func(ctx context.Context) error {
 		l := c.lock(o.Namespace, verb)
-		stays, err := c.stays(ctx, o.Namespace)
+		stays, err := c.namespaces().stays(ctx, o.Namespace)
 		if err != nil {
 			return err
 		}

@@ -7,20 +7,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/install/render"
 )
 
 // Nodes are the cluster's.
-func (c *Cluster) Nodes(ctx context.Context) ([]corev1.Node, error) {
-	list, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, c.explain(err)
-	}
-	return list.Items, nil
-}
+func (c *Cluster) Nodes(ctx context.Context) ([]corev1.Node, error) { return c.nodeAgents().nodes(ctx) }
 
 // DefinitionState is how the cluster's definitions are, beside those that the mesh reads.
 type DefinitionState struct {
@@ -42,7 +35,7 @@ func (c *Cluster) Definitions(ctx context.Context, o Options) (DefinitionState, 
 		if want.GetKind() != "CustomResourceDefinition" {
 			continue
 		}
-		live, err := c.get(ctx, want)
+		live, err := c.objects().get(ctx, want)
 		if err != nil {
 			return s, err
 		}
@@ -64,7 +57,7 @@ func (c *Cluster) Definitions(ctx context.Context, o Options) (DefinitionState, 
 // State says how a part of the mesh runs; it is an error, with the reason, if that is not as it should.
 func (c *Cluster) State(ctx context.Context, kind, namespace, name string) (string, error) {
 	workload := named(kind, namespace, name)
-	p, w, err := c.progress(ctx, workload)
+	p, w, err := c.rollouts().progress(ctx, workload)
 	if apierrors.IsNotFound(err) {
 		return "", &api.Error{Code: 404, Message: "there is no " + called(workload), Cure: "make it again with lateen upgrade"}
 	} else if err != nil {
@@ -72,7 +65,7 @@ func (c *Cluster) State(ctx context.Context, kind, namespace, name string) (stri
 	}
 	if kind == "DaemonSet" && name == agentName {
 		// Their pods are ready all the same.
-		if told, err := c.toldToLeave(ctx, namespace); err != nil {
+		if told, err := c.nodeAgents().toldToLeave(ctx, namespace); err != nil {
 			return "", err
 		} else if told {
 			return "", &api.Error{Code: 409, Message: fmt.Sprintf("a removal was begun: the agents were told to leave their nodes (annotation %s of %s) and capture no pod", uninstallAnnotation, called(workload)),
@@ -82,10 +75,10 @@ func (c *Cluster) State(ctx context.Context, kind, namespace, name string) (stri
 	if p.done {
 		return p.String(), nil
 	}
-	if err := c.hopeless(ctx, namespace, w); err != nil {
+	if err := c.rollouts().hopeless(ctx, namespace, w); err != nil {
 		return "", err
 	}
-	return "", c.unready(ctx, workload, p, w.selector, nil)
+	return "", c.rollouts().unready(ctx, workload, p, w.selector, nil)
 }
 
 // Version is that of the charts.

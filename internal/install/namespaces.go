@@ -43,7 +43,7 @@ func (i *Installation) namespaces() []*unstructured.Unstructured {
 
 // namespaceStep keeps a namespace in which users have something.
 func (r *Removal) namespaceStep(ctx context.Context, o *unstructured.Unstructured) (Step, error) {
-	stays, err := r.cluster.stays(ctx, o.GetName())
+	stays, err := r.cluster.namespaces().stays(ctx, o.GetName())
 	if err != nil {
 		return Step{}, err
 	}
@@ -53,7 +53,7 @@ func (r *Removal) namespaceStep(ctx context.Context, o *unstructured.Unstructure
 	if !slices.Contains(r.record.Namespaces, o.GetName()) {
 		return step(Keep, o, "it was there before"), nil
 	}
-	what, err := r.cluster.inUse(ctx, o.GetName(), r.kindsToGo())
+	what, err := r.cluster.namespaces().inUse(ctx, o.GetName(), r.kindsToGo())
 	if err != nil {
 		return Step{}, err
 	}
@@ -90,8 +90,8 @@ var measures = []string{"metrics.k8s.io", "custom.metrics.k8s.io", "external.met
 
 // inUse says what somebody has in a namespace besides the mesh; it is empty only if it is certain that nobody has anything. Kinds whose
 // definitions go do not count, as PLURAL.GROUP.
-func (c *Cluster) inUse(ctx context.Context, namespace string, going []string) (string, error) {
-	lists, err := discovery.ServerPreferredNamespacedResources(c.Client.Discovery())
+func (c namespaces) inUse(ctx context.Context, namespace string, going []string) (string, error) {
+	lists, err := discovery.ServerPreferredNamespacedResources(c.discovery)
 	var failed *discovery.ErrGroupDiscoveryFailed
 	if errors.As(err, &failed) {
 		for gv, why := range failed.Groups {
@@ -100,7 +100,7 @@ func (c *Cluster) inUse(ctx context.Context, namespace string, going []string) (
 			}
 		}
 	} else if err != nil {
-		return "", c.explain(err)
+		return "", c.server.explain(err)
 	}
 	for _, l := range lists {
 		gv, err := schema.ParseGroupVersion(l.GroupVersion)
@@ -124,9 +124,9 @@ func (c *Cluster) inUse(ctx context.Context, namespace string, going []string) (
 const listPage = 250
 
 // foreign names an object of a kind that is not the mesh's, or says why it is not known whether there is one.
-func (c *Cluster) foreign(ctx context.Context, kind schema.GroupVersionResource, namespace string) (string, error) {
+func (c namespaces) foreign(ctx context.Context, kind schema.GroupVersionResource, namespace string) (string, error) {
 	for next := ""; ; {
-		list, err := c.Dynamic.Resource(kind).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: listPage, Continue: next})
+		list, err := c.dynamic.Resource(kind).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: listPage, Continue: next})
 		switch {
 		case apierrors.IsNotFound(err):
 			return "", nil // the kind has gone

@@ -69,13 +69,13 @@ func TestANamespaceStaysWhileSomebodyHasSomethingInIt(t *testing.T) {
 	} {
 		c := cluster(t)
 		x.put(c)
-		if got, err := c.inUse(t.Context(), "ns", nil); err != nil || got != x.want {
+		if got, err := c.namespaces().inUse(t.Context(), "ns", nil); err != nil || got != x.want {
 			t.Errorf("%s: %q, %v", x.name, got, err)
 		}
 	}
 	c := cluster(t)
 	c.has(t, policies, "PeerAuthentication", "ns", "default", nil)
-	if got, err := c.inUse(t.Context(), "ns", []string{"peerauthentications.security.istio.io"}); err != nil || got != "" {
+	if got, err := c.namespaces().inUse(t.Context(), "ns", []string{"peerauthentications.security.istio.io"}); err != nil || got != "" {
 		t.Errorf("a kind that goes keeps the namespace: %q, %v", got, err)
 	}
 }
@@ -93,7 +93,7 @@ func TestEveryPageIsLookedAt(t *testing.T) {
 		list.Items = []unstructured.Unstructured{{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": name, "namespace": "ns"}}}}
 		return true, list, nil
 	})
-	if got, err := c.inUse(t.Context(), "ns", nil); err != nil || got != "it has secrets/theirs" {
+	if got, err := c.namespaces().inUse(t.Context(), "ns", nil); err != nil || got != "it has secrets/theirs" {
 		t.Errorf("%q, %v", got, err)
 	}
 }
@@ -106,7 +106,7 @@ func TestWhatCannotBeListedKeepsTheNamespace(t *testing.T) {
 	} {
 		c := cluster(t)
 		c.Dynamic.(*dynamicfake.FakeDynamicClient).PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refusal })
-		if got, err := c.inUse(t.Context(), "ns", nil); err != nil || !strings.HasPrefix(got, "its secrets cannot be listed: ") {
+		if got, err := c.namespaces().inUse(t.Context(), "ns", nil); err != nil || !strings.HasPrefix(got, "its secrets cannot be listed: ") {
 			t.Errorf("%v: %q, %v", refusal, got, err)
 		}
 	}
@@ -186,12 +186,12 @@ func TestWhatComesAfterThePlanKeepsItsNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]bool{DefaultNamespace: false, defaultRoot: true} {
-		if o, err := c.get(t.Context(), named("Namespace", "", name)); err != nil || (o != nil) != want {
+		if o, err := c.objects().get(t.Context(), named("Namespace", "", name)); err != nil || (o != nil) != want {
 			t.Errorf("%s: %v %v", name, o, err)
 		}
 	}
 	for _, o := range []*unstructured.Unstructured{named("ConfigMap", DefaultNamespace, recordName), named("ClusterRoleBinding", "", anchorName)} {
-		if live, err := c.get(t.Context(), o); err != nil || live != nil {
+		if live, err := c.objects().get(t.Context(), o); err != nil || live != nil {
 			t.Errorf("%s stays: %v", called(o), err)
 		}
 	}

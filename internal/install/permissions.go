@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
 
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/install/render"
@@ -26,6 +27,20 @@ func read() []schema.GroupResource {
 
 // Missing asks which rights the caller lacks to install the objects, as "VERB RESOURCE" and where.
 func (c *Cluster) Missing(ctx context.Context, objects []*unstructured.Unstructured) ([]string, error) {
+	return c.permissions().missing(ctx, objects)
+}
+
+// permissions asks the API server for the rights of the caller.
+type permissions struct {
+	client kubernetes.Interface
+	server apiServer
+}
+
+func (c *Cluster) permissions() permissions {
+	return permissions{client: c.Client, server: apiServer(c.Host)}
+}
+
+func (c permissions) missing(ctx context.Context, objects []*unstructured.Unstructured) ([]string, error) {
 	// A cluster administrator has them all, and is asked one question.
 	everything, err := c.may(ctx, authorizationv1.ResourceAttributes{Group: "*", Version: "*", Resource: "*", Verb: "*"})
 	if err != nil || everything {
@@ -93,18 +108,18 @@ func right(q authorizationv1.ResourceAttributes) string {
 }
 
 // may asks whether the caller has a right.
-func (c *Cluster) may(ctx context.Context, q authorizationv1.ResourceAttributes) (bool, error) {
-	review, err := c.Client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
+func (c permissions) may(ctx context.Context, q authorizationv1.ResourceAttributes) (bool, error) {
+	review, err := c.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
 		&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &q}}, metav1.CreateOptions{})
 	if err != nil {
-		return false, c.explain(err)
+		return false, c.server.explain(err)
 	}
 	return review.Status.Allowed, nil
 }
 
 // permitted is an error that names what is missing.
-func (c *Cluster) permitted(ctx context.Context, objects []*unstructured.Unstructured) error {
-	missing, err := c.Missing(ctx, objects)
+func (c permissions) permitted(ctx context.Context, objects []*unstructured.Unstructured) error {
+	missing, err := c.missing(ctx, objects)
 	if err != nil || len(missing) == 0 {
 		return err
 	}

@@ -88,7 +88,7 @@ func (c *Cluster) compare(ctx context.Context, desired []*unstructured.Unstructu
 	var steps []Step
 	var foreign []string
 	for _, o := range desired {
-		live, err := c.get(ctx, o)
+		live, err := c.objects().get(ctx, o)
 		if err != nil {
 			return nil, err
 		}
@@ -146,7 +146,7 @@ func (c *Cluster) judge(ctx context.Context, o, live *unstructured.Unstructured,
 	if err != nil {
 		return Step{}, err
 	}
-	next, err := c.apply(ctx, o, true)
+	next, err := c.objects().apply(ctx, o, true)
 	if err != nil {
 		return Step{}, err
 	}
@@ -188,7 +188,7 @@ var operators = map[string]string{"PodMonitor": "monitoring.podMonitors", "Prome
 
 // monitor refuses an object for an operator that is not there.
 func (c *Cluster) monitor(ctx context.Context, o *unstructured.Unstructured) (Step, error) {
-	definition, err := c.get(ctx, named("CustomResourceDefinition", "", resources[o.GetKind()].Resource+".monitoring.coreos.com"))
+	definition, err := c.objects().get(ctx, named("CustomResourceDefinition", "", resources[o.GetKind()].Resource+".monitoring.coreos.com"))
 	if err == nil && definition == nil {
 		err = &api.Error{Code: 409, Message: fmt.Sprintf("%s is true, and the cluster has no kind %s", operators[o.GetKind()], o.GetKind()), Cure: "install the Prometheus operator first, or leave the value at false: the pods' annotations say where their metrics are"}
 	}

@@ -16,19 +16,19 @@ import (
 
 // recalled says whether a removal was begun and not ended: its agents were told to leave their nodes, and stay away from them for as long as
 // they live, whatever becomes of the annotation.
-func (c *Cluster) recalled(ctx context.Context, record *Record) (bool, error) {
+func (c nodeAgents) recalled(ctx context.Context, record *Record) (bool, error) {
 	if record.State == stateUninstalling {
 		return true, nil
 	}
 	return c.toldToLeave(ctx, record.Namespace)
 }
 
-func (c *Cluster) toldToLeave(ctx context.Context, namespace string) (bool, error) {
-	d, err := c.Client.AppsV1().DaemonSets(namespace).Get(ctx, agentName, metav1.GetOptions{})
+func (c nodeAgents) toldToLeave(ctx context.Context, namespace string) (bool, error) {
+	d, err := c.client.AppsV1().DaemonSets(namespace).Get(ctx, agentName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
-	return err == nil && d.Annotations[uninstallAnnotation] == "true", c.explain(err)
+	return err == nil && d.Annotations[uninstallAnnotation] == "true", c.server.explain(err)
 }
 
 // takeBack undoes what a removal that was broken off has told the agents. Those that have heard of it are replaced; the new ones capture
@@ -43,7 +43,7 @@ func (i *Installation) takeBack(ctx context.Context) error {
 	if _, err := daemons.Patch(ctx, agentName, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
 		return c.explain(err)
 	}
-	agents, err := c.agents(ctx, namespace)
+	agents, err := c.nodeAgents().pods(ctx, namespace)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (i *Installation) takeBack(ctx context.Context) error {
 		old[p.UID] = true
 	}
 	if i.options.Wait {
-		if err := i.cluster.replaced(ctx, namespace, old, func(state string) { i.options.goesOn(phaseAgent, "node agents: %s", state) }); err != nil {
+		if err := i.cluster.nodeAgents().replaced(ctx, namespace, old, func(state string) { i.options.goesOn(phaseAgent, "node agents: %s", state) }); err != nil {
 			return err
 		}
 	}
@@ -65,28 +65,28 @@ func (i *Installation) takeBack(ctx context.Context) error {
 	return c.keep(ctx, i.record)
 }
 
-func (c *Cluster) agents(ctx context.Context, namespace string) ([]corev1.Pod, error) {
-	list, err := c.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + agentName})
+func (c nodeAgents) pods(ctx context.Context, namespace string) ([]corev1.Pod, error) {
+	list, err := c.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + agentName})
 	if err != nil {
-		return nil, c.explain(err)
+		return nil, c.server.explain(err)
 	}
 	return list.Items, nil
 }
 
 // replaced waits until none of the old agents is there, but on nodes that are down, and as many new ones are ready as are wanted. What the
 // DaemonSet itself says of that may be of the time before.
-func (c *Cluster) replaced(ctx context.Context, namespace string, old map[types.UID]bool, tell func(string)) error {
+func (c nodeAgents) replaced(ctx context.Context, namespace string, old map[types.UID]bool, tell func(string)) error {
 	shown := ""
 	err := poll(ctx, func(ctx context.Context) (bool, error) {
 		down, err := c.down(ctx)
 		if err != nil {
 			return false, err
 		}
-		d, err := c.Client.AppsV1().DaemonSets(namespace).Get(ctx, agentName, metav1.GetOptions{})
+		d, err := c.client.AppsV1().DaemonSets(namespace).Get(ctx, agentName, metav1.GetOptions{})
 		if err != nil {
-			return false, c.explain(err)
+			return false, c.server.explain(err)
 		}
-		agents, err := c.agents(ctx, namespace)
+		agents, err := c.pods(ctx, namespace)
 		if err != nil {
 			return false, err
 		}

@@ -95,7 +95,7 @@ func (r *Record) lost() error {
 
 // Find returns the installation that the cluster has; nil if it has none.
 func (c *Cluster) Find(ctx context.Context) (*Record, error) {
-	anchor, err := c.get(ctx, named("ClusterRoleBinding", "", anchorName))
+	anchor, err := c.objects().get(ctx, named("ClusterRoleBinding", "", anchorName))
 	if err != nil || anchor == nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (c *Cluster) Find(ctx context.Context) (*Record, error) {
 	if namespace == "" {
 		return nil, nil // of somebody else; who installs hears of it
 	}
-	o, err := c.get(ctx, named("ConfigMap", namespace, recordName))
+	o, err := c.objects().get(ctx, named("ConfigMap", namespace, recordName))
 	switch {
 	case err != nil:
 		return nil, err
@@ -114,7 +114,7 @@ func (c *Cluster) Find(ctx context.Context) (*Record, error) {
 	}
 	r := &Record{Namespace: namespace, Version: anchor.GetLabels()[wellknown.AppVersion], State: stateInstalling}
 	// The control plane is made after the record and goes before it. Without, it was broken off when it had only begun, or was all but ended.
-	control, err := c.get(ctx, named("Deployment", namespace, controlName))
+	control, err := c.objects().get(ctx, named("Deployment", namespace, controlName))
 	var said *api.Error
 	if err != nil && !(errors.As(err, &said) && said.Code == 403) {
 		return nil, err
@@ -123,7 +123,7 @@ func (c *Cluster) Find(ctx context.Context) (*Record, error) {
 	if r.Lost {
 		return r, nil
 	}
-	switch stays, err := c.stays(ctx, namespace); {
+	switch stays, err := c.namespaces().stays(ctx, namespace); {
 	case errors.As(err, &said) && said.Code == 403: // nor does who may not see that
 	case err != nil:
 		return nil, err
@@ -189,6 +189,6 @@ func (c *Cluster) keep(ctx context.Context, r *Record) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.apply(ctx, o, false)
+	_, err = c.objects().apply(ctx, o, false)
 	return err
 }

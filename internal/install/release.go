@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"lateen.dev/lateen/internal/engine/api"
 	"lateen.dev/lateen/internal/model/wellknown"
@@ -31,12 +32,22 @@ const (
 	controlName = "lateen-control"
 )
 
+// nodeAgents tells what the agents do on the nodes, and which pods they have captured.
+type nodeAgents struct {
+	client kubernetes.Interface
+	server apiServer
+}
+
+func (c *Cluster) nodeAgents() nodeAgents {
+	return nodeAgents{client: c.Client, server: apiServer(c.Host)}
+}
+
 // captured are the pods that are in the mesh. The annotation alone proves nothing, since whoever makes a pod can write it: no agent is asked to
 // capture, or to release, a pod that is on no node or on its node's own network.
-func (c *Cluster) captured(ctx context.Context) ([]corev1.Pod, error) {
-	pods, err := c.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+func (c nodeAgents) captured(ctx context.Context) ([]corev1.Pod, error) {
+	pods, err := c.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, c.explain(err)
+		return nil, c.server.explain(err)
 	}
 	return slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return !isCaptured(&p) || ended(&p) }), nil
 }
@@ -70,7 +81,7 @@ func (r *Removal) release(ctx context.Context) error {
 	shown := ""
 	err = poll(ctx, func(ctx context.Context) (bool, error) {
 		var err error
-		if now, err = c.standing(ctx, r.record.Namespace, o.WithoutNodes); err != nil {
+		if now, err = c.nodeAgents().standing(ctx, r.record.Namespace, o.WithoutNodes); err != nil {
 			return false, err
 		}
 		if s := now.String(); s != shown && s != "" {
@@ -146,15 +157,15 @@ func few(items []string) string {
 }
 
 // standing asks how far the agents are, but for those of some nodes. A node that the cluster does not have any more has no pods.
-func (c *Cluster) standing(ctx context.Context, namespace string, without []string) (standing, error) {
+func (c nodeAgents) standing(ctx context.Context, namespace string, without []string) (standing, error) {
 	s := standing{lost: map[string]string{}}
 	down, err := c.down(ctx)
 	if err != nil {
 		return s, err
 	}
-	agents, err := c.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + agentName})
+	agents, err := c.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + agentName})
 	if err != nil {
-		return s, c.explain(err)
+		return s, c.server.explain(err)
 	}
 	captured, err := c.captured(ctx)
 	if err != nil {
@@ -200,9 +211,17 @@ func (c *Cluster) standing(ctx context.Context, namespace string, without []stri
 	return s, nil
 }
 
+func (c nodeAgents) nodes(ctx context.Context) ([]corev1.Node, error) {
+	list, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, c.server.explain(err)
+	}
+	return list.Items, nil
+}
+
 // down says of each node whether it is.
-func (c *Cluster) down(ctx context.Context) (map[string]bool, error) {
-	nodes, err := c.Nodes(ctx)
+func (c nodeAgents) down(ctx context.Context) (map[string]bool, error) {
+	nodes, err := c.nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +245,7 @@ func (r *Removal) reachable(ctx context.Context) error {
 			return r.cluster.explain(err)
 		}
 	}
-	now, err := r.cluster.standing(ctx, r.record.Namespace, r.options.WithoutNodes)
+	now, err := r.cluster.nodeAgents().standing(ctx, r.record.Namespace, r.options.WithoutNodes)
 	if err != nil || len(now.lost) == 0 {
 		return err
 	}

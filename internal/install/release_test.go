@@ -57,7 +57,7 @@ func TestWhatIsWaitedForBeforeTheMeshGoes(t *testing.T) {
 		{"a node that the cluster has no more", nil, []runtime.Object{agentPod("n1", ""), capturedPod("n1")}, "[] [] []"},
 		{"an agent that was evicted", nil, []runtime.Object{clusterNode("n1", "True"), agentPod("n1", "true"), changed(agentPod("n1", ""), func(p *corev1.Pod) { p.Name, p.Status.Phase = "evicted", corev1.PodFailed })}, "[] [] []"},
 	} {
-		s, err := cluster(t, x.objects...).standing(t.Context(), DefaultNamespace, x.without)
+		s, err := cluster(t, x.objects...).nodeAgents().standing(t.Context(), DefaultNamespace, x.without)
 		if got := fmt.Sprintf("%v %v %v", s.working, s.losses(), s.disowned); err != nil || got != x.want {
 			t.Errorf("%s: %s, %v", x.name, got, err)
 		}
@@ -236,7 +236,7 @@ func TestARemovalThatWasBrokenOffIsTakenBack(t *testing.T) {
 		if _, there := d.Annotations[uninstallAnnotation]; err != nil || there || d.Annotations["theirs"] != "x" {
 			t.Errorf("%v %v", d.Annotations, err)
 		}
-		if agents, err := c.agents(t.Context(), DefaultNamespace); err != nil || len(agents) != 0 {
+		if agents, err := c.nodeAgents().pods(t.Context(), DefaultNamespace); err != nil || len(agents) != 0 {
 			t.Errorf("agents that know of the removal live on: %d, %v", len(agents), err)
 		}
 		if r, err := c.Find(t.Context()); err != nil || r.State != stateInstalling {

@@ -18,7 +18,7 @@ const settingsName = "lateen-mesh"
 // have their plugins.
 func (r *Removal) remember(ctx context.Context) error {
 	c, found := r.cluster, map[string]any{}
-	settings, err := c.get(ctx, named("ConfigMap", r.record.Namespace, settingsName))
+	settings, err := c.objects().get(ctx, named("ConfigMap", r.record.Namespace, settingsName))
 	if err != nil {
 		return err
 	}

@@ -23,14 +23,14 @@ func (r rights) capture() bool { return r.pods }
 
 // rightsOf is what administrators let service accounts do in the whole cluster. Many accounts have some right there, such as those of whoever
 // serves an API of its own, in namespaces where others make the objects.
-func (c *Cluster) rightsOf(ctx context.Context) (func(namespace, account string) rights, error) {
-	bindings, err := c.Client.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
+func (c conflictSearch) rightsOf(ctx context.Context) (func(namespace, account string) rights, error) {
+	bindings, err := c.client.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, c.explain(err)
+		return nil, c.server.explain(err)
 	}
-	roles, err := c.Client.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
+	roles, err := c.client.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, c.explain(err)
+		return nil, c.server.explain(err)
 	}
 	of := map[string]rights{}
 	for _, r := range roles.Items {

@@ -15,7 +15,7 @@ func TestARightIsARightHoweverItsAccountIsWritten(t *testing.T) {
 	binding := empowering("mesh", "istiod")
 	binding.Subjects[0].Kind, binding.Subjects[0].Name, binding.Subjects[0].Namespace = "User", "system:serviceaccount:mesh:istiod", ""
 	c := cluster(t, binding)
-	rights, err := c.rightsOf(t.Context())
+	rights, err := c.conflictSearch().rightsOf(t.Context())
 	if err != nil || !rights("mesh", "istiod").control() || rights("mesh", "other").pods || rights("other", "istiod").pods {
 		t.Errorf("%+v %v", rights("mesh", "istiod"), err)
 	}

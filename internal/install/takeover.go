@@ -155,7 +155,7 @@ func (c *Cluster) takeOver(o Options, s *istio) ([]Move, error) {
 			if err != nil {
 				return err
 			}
-			return c.podsGone(ctx, d.Namespace, metav1.FormatLabelSelector(d.Spec.Selector))
+			return c.rollouts().podsGone(ctx, d.Namespace, metav1.FormatLabelSelector(d.Spec.Selector))
 		}})
 	}
 	for _, d := range slices.Concat(s.cnis, s.ztunnels) {
@@ -167,7 +167,7 @@ func (c *Cluster) takeOver(o Options, s *istio) ([]Move, error) {
 			if err := gone(c.Client.AppsV1().DaemonSets(d.Namespace).Delete(ctx, d.Name, metav1.DeleteOptions{})); err != nil {
 				return err
 			}
-			return c.podsGone(ctx, d.Namespace, metav1.FormatLabelSelector(d.Spec.Selector))
+			return c.rollouts().podsGone(ctx, d.Namespace, metav1.FormatLabelSelector(d.Spec.Selector))
 		}})
 	}
 	return moves, nil

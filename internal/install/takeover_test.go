@@ -114,7 +114,7 @@ func TestTakingOverLeavesNoIstio(t *testing.T) {
 	if err != nil || len(found) != 0 {
 		t.Errorf("left: %v %v", found, err)
 	}
-	service, err := c.get(t.Context(), named("Service", "istio-system", "istiod"))
+	service, err := c.objects().get(t.Context(), named("Service", "istio-system", "istiod"))
 	if err != nil || service == nil {
 		t.Fatal("no Service istiod", err)
 	}

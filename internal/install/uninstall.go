@@ -80,7 +80,7 @@ func (c *Cluster) PrepareRemoval(ctx context.Context, o Options, crds bool) (*Re
 	}
 	var namespaces []*unstructured.Unstructured
 	for _, o := range have {
-		live, err := c.get(ctx, o)
+		live, err := c.objects().get(ctx, o)
 		if err != nil {
 			return nil, err
 		}
@@ -102,7 +102,7 @@ func (c *Cluster) PrepareRemoval(ctx context.Context, o Options, crds bool) (*Re
 	if d, err := c.Client.AppsV1().DaemonSets(record.Namespace).Get(ctx, agentName, metav1.GetOptions{}); err == nil && len(d.Spec.Template.Spec.Containers) > 0 {
 		r.image = d.Spec.Template.Spec.Containers[0].Image
 	}
-	captured, err := c.captured(ctx)
+	captured, err := c.nodeAgents().captured(ctx)
 	r.Captured = len(captured)
 	return r, err
 }
@@ -146,7 +146,7 @@ func (r *Removal) Run(ctx context.Context) error {
 
 func (r *Removal) run(ctx context.Context, l *lock) error {
 	c, o := r.cluster, r.options
-	stays, err := c.stays(ctx, r.record.Namespace)
+	stays, err := c.namespaces().stays(ctx, r.record.Namespace)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (r *Removal) run(ctx context.Context, l *lock) error {
 		if s.Action != Delete || s.Kind == "Namespace" || isDefinition(s.object) || isAnchor(s) {
 			continue
 		}
-		if err := c.remove(ctx, s.object); err != nil {
+		if err := c.objects().remove(ctx, s.object); err != nil {
 			return err
 		}
 		removed++
@@ -185,7 +185,7 @@ func (r *Removal) run(ctx context.Context, l *lock) error {
 		roots = append(roots, named(l.kind, r.record.Namespace, l.name))
 	}
 	for _, object := range roots {
-		if err := c.remove(ctx, object); err != nil {
+		if err := c.objects().remove(ctx, object); err != nil {
 			return err
 		}
 	}
@@ -224,7 +224,7 @@ func (r *Removal) last(ctx context.Context, l *lock) error {
 		switch {
 		case s.Action != Delete:
 		case isDefinition(s.object):
-			if err := c.remove(ctx, s.object); err != nil {
+			if err := c.objects().remove(ctx, s.object); err != nil {
 				return err
 			}
 		case s.Kind == "Namespace" && s.Name == r.record.Namespace:
@@ -240,7 +240,7 @@ func (r *Removal) last(ctx context.Context, l *lock) error {
 	}
 	record := named("ConfigMap", r.record.Namespace, recordName)
 	if l.held() { // else it goes with its namespace, and one that is there later is another's
-		if err := c.remove(ctx, record); err != nil {
+		if err := c.objects().remove(ctx, record); err != nil {
 			return err
 		}
 	}
@@ -251,27 +251,27 @@ func (r *Removal) last(ctx context.Context, l *lock) error {
 		}
 	}
 	// What somebody installs as soon as the namespace is gone is found by the same.
-	if stays, err := c.stays(ctx, r.record.Namespace); err != nil {
+	if stays, err := c.namespaces().stays(ctx, r.record.Namespace); err != nil {
 		return err
 	} else if stays == namespaceStays {
-		if live, err := c.get(ctx, record); err != nil {
+		if live, err := c.objects().get(ctx, record); err != nil {
 			return err
 		} else if live != nil {
 			return meanwhile(r.record.Namespace)
 		}
 	}
-	return c.remove(ctx, named("ClusterRoleBinding", "", anchorName))
+	return c.objects().remove(ctx, named("ClusterRoleBinding", "", anchorName))
 }
 
 // removeNamespace removes a namespace and waits until it is gone. What somebody put there since the plan was made keeps it.
 func (r *Removal) removeNamespace(ctx context.Context, s Step) error {
 	c, o := r.cluster, r.options
-	stays, err := c.stays(ctx, s.Name)
+	stays, err := c.namespaces().stays(ctx, s.Name)
 	if err != nil {
 		return err
 	}
 	if stays == namespaceStays {
-		what, err := c.inUse(ctx, s.Name, r.kindsToGo())
+		what, err := c.namespaces().inUse(ctx, s.Name, r.kindsToGo())
 		if err != nil {
 			return err
 		}
@@ -281,10 +281,10 @@ func (r *Removal) removeNamespace(ctx context.Context, s Step) error {
 		}
 	}
 	o.started("namespaces", "removing namespace %s", s.Name)
-	if err := c.remove(ctx, s.object); err != nil {
+	if err := c.objects().remove(ctx, s.object); err != nil {
 		return err
 	}
-	if err := c.namespaceGone(ctx, s.Name); err != nil {
+	if err := c.namespaces().gone(ctx, s.Name); err != nil {
 		return err
 	}
 	o.done("namespaces", "namespace %s removed", s.Name)
@@ -295,7 +295,7 @@ func (r *Removal) removeNamespace(ctx context.Context, s Step) error {
 // so that their namespace can go.
 func (r *Removal) ended(ctx context.Context, s Step) error {
 	c := r.cluster
-	down, err := c.down(ctx)
+	down, err := c.nodeAgents().down(ctx)
 	if err != nil {
 		return err
 	}
@@ -314,12 +314,12 @@ func (r *Removal) ended(ctx context.Context, s Step) error {
 			return c.explain(err)
 		}
 	}
-	return c.podsGone(ctx, s.Namespace, selector)
+	return c.rollouts().podsGone(ctx, s.Namespace, selector)
 }
 
 // remove deletes an object; one that is gone already is fine.
-func (c *Cluster) remove(ctx context.Context, o *unstructured.Unstructured) error {
-	client, err := c.objects(o)
+func (c objects) remove(ctx context.Context, o *unstructured.Unstructured) error {
+	client, err := c.of(o)
 	if err != nil {
 		return err
 	}
@@ -328,15 +328,15 @@ func (c *Cluster) remove(ctx context.Context, o *unstructured.Unstructured) erro
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	return c.explain(err)
+	return c.server.explain(err)
 }
 
-func (c *Cluster) podsGone(ctx context.Context, namespace, selector string) error {
+func (c rollouts) podsGone(ctx context.Context, namespace, selector string) error {
 	left := 0
 	err := poll(ctx, func(ctx context.Context) (bool, error) {
-		list, err := c.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+		list, err := c.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 		if err != nil {
-			return false, c.explain(err)
+			return false, c.server.explain(err)
 		}
 		left = len(list.Items)
 		return left == 0, nil

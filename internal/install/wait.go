@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
 
 	"lateen.dev/lateen/internal/engine/api"
 )
@@ -37,7 +38,7 @@ func poll(ctx context.Context, look func(context.Context) (done bool, err error)
 }
 
 // defined waits until the kinds can be used.
-func (c *Cluster) defined(ctx context.Context, crds []*unstructured.Unstructured) error {
+func (c objects) defined(ctx context.Context, crds []*unstructured.Unstructured) error {
 	waiting := slices.Clone(crds)
 	err := poll(ctx, func(ctx context.Context) (bool, error) {
 		for len(waiting) > 0 {
@@ -110,8 +111,16 @@ func count(nodes map[string]bool) int32 {
 	return n
 }
 
+// rollouts tells how far Deployments and DaemonSets are, and what keeps their pods from starting.
+type rollouts struct {
+	client kubernetes.Interface
+	server apiServer
+}
+
+func (c *Cluster) rollouts() rollouts { return rollouts{client: c.Client, server: apiServer(c.Host)} }
+
 // rollout waits until a Deployment or DaemonSet runs as it is described. It ends early when a pod of it cannot ever start.
-func (c *Cluster) rollout(ctx context.Context, workload *unstructured.Unstructured, tell func(string)) (string, error) {
+func (c rollouts) rollout(ctx context.Context, workload *unstructured.Unstructured, tell func(string)) (string, error) {
 	var p progressOf
 	var w watched
 	shown := ""
@@ -156,24 +165,24 @@ func (w watched) of(p *corev1.Pod) bool {
 	})
 }
 
-func (c *Cluster) progress(ctx context.Context, workload *unstructured.Unstructured) (progressOf, watched, error) {
+func (c rollouts) progress(ctx context.Context, workload *unstructured.Unstructured) (progressOf, watched, error) {
 	var p progressOf
 	var w watched
 	var selector *metav1.LabelSelector
 	if workload.GetKind() == "Deployment" {
-		d, err := c.Client.AppsV1().Deployments(workload.GetNamespace()).Get(ctx, workload.GetName(), metav1.GetOptions{})
+		d, err := c.client.AppsV1().Deployments(workload.GetNamespace()).Get(ctx, workload.GetName(), metav1.GetOptions{})
 		if err != nil {
-			return p, w, c.explain(err)
+			return p, w, c.server.explain(err)
 		}
 		p, selector, w.template = deployed(d), d.Spec.Selector, d.Spec.Template
 	} else {
-		d, err := c.Client.AppsV1().DaemonSets(workload.GetNamespace()).Get(ctx, workload.GetName(), metav1.GetOptions{})
+		d, err := c.client.AppsV1().DaemonSets(workload.GetNamespace()).Get(ctx, workload.GetName(), metav1.GetOptions{})
 		if err != nil {
-			return p, w, c.explain(err)
+			return p, w, c.server.explain(err)
 		}
-		pods, err := c.Client.CoreV1().Pods(workload.GetNamespace()).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
+		pods, err := c.client.CoreV1().Pods(workload.GetNamespace()).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
 		if err != nil {
-			return p, w, c.explain(err)
+			return p, w, c.server.explain(err)
 		}
 		p, selector, w.template = spread(d, pods.Items), d.Spec.Selector, d.Spec.Template
 	}
@@ -185,10 +194,10 @@ func (c *Cluster) progress(ctx context.Context, workload *unstructured.Unstructu
 const mostRestarts = 3
 
 // hopeless is an error if a pod cannot start as it is, however long one waits. Pods from before, which are being replaced, do not count.
-func (c *Cluster) hopeless(ctx context.Context, namespace string, w watched) error {
-	pods, err := c.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: w.selector})
+func (c rollouts) hopeless(ctx context.Context, namespace string, w watched) error {
+	pods, err := c.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: w.selector})
 	if err != nil {
-		return c.explain(err)
+		return c.server.explain(err)
 	}
 	for i := range pods.Items {
 		p := &pods.Items[i]
@@ -253,14 +262,14 @@ func logOf(err error) []string {
 }
 
 // unready says what is not as it should be when time is up: the pods concerned, the last event of each, and the last lines of one.
-func (c *Cluster) unready(ctx context.Context, workload *unstructured.Unstructured, p progressOf, selector string, cause error) error {
+func (c rollouts) unready(ctx context.Context, workload *unstructured.Unstructured, p progressOf, selector string, cause error) error {
 	t := &trouble{said: &api.Error{Code: 408, Cure: fmt.Sprintf("see what is in the way with kubectl describe %s -n %s %s", strings.ToLower(workload.GetKind()), workload.GetNamespace(), workload.GetName())}}
 	message := fmt.Sprintf("%s: %s", called(workload), p)
 	if cause != nil {
 		message += fmt.Sprintf(" (%s)", cause)
 		t.said.Cure += "; the command can be repeated and goes on where it ended"
 	}
-	pods, err := c.Client.CoreV1().Pods(workload.GetNamespace()).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	pods, err := c.client.CoreV1().Pods(workload.GetNamespace()).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err == nil && len(pods.Items) == 0 {
 		message += "; it has no pods" + c.lastEvent(ctx, workload.GetNamespace(), workload.GetKind(), workload.GetName())
 	}
@@ -292,8 +301,8 @@ func podReady(p *corev1.Pod) bool {
 }
 
 // lastEvent is what was said last about an object, in brackets; empty if nothing was.
-func (c *Cluster) lastEvent(ctx context.Context, namespace, kind, name string) string {
-	events, err := c.Client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=" + kind + ",involvedObject.name=" + name})
+func (c rollouts) lastEvent(ctx context.Context, namespace, kind, name string) string {
+	events, err := c.client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=" + kind + ",involvedObject.name=" + name})
 	if err != nil || len(events.Items) == 0 {
 		return ""
 	}
@@ -309,11 +318,11 @@ func eventTime(e corev1.Event) time.Time {
 }
 
 // lastLines are the last lines that a container wrote, of its last run if the present one has not started.
-func (c *Cluster) lastLines(ctx context.Context, p *corev1.Pod, container string) []string {
+func (c rollouts) lastLines(ctx context.Context, p *corev1.Pod, container string) []string {
 	const count = 5
 	for _, previous := range []bool{false, true} {
 		n := int64(count)
-		stream, err := c.Client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{Container: container, TailLines: &n, Previous: previous}).Stream(ctx)
+		stream, err := c.client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{Container: container, TailLines: &n, Previous: previous}).Stream(ctx)
 		if err != nil {
 			continue
 		}
