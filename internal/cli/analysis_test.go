@@ -109,7 +109,7 @@ func TestFindingsAreToldOfTheObjectsThatAreWaitedFor(t *testing.T) {
 	tell := func(keys ...api.Key) string {
 		var out strings.Builder
 		a := &app{Env: Env{Stderr: &out, Connect: func(mesh string) *api.Client { return api.NewAt(mesh, f.socket) }}, mesh: "default"}
-		a.tellFindings(t.Context(), keys)
+		(effects{a}).tellFindings(t.Context(), keys)
 		return out.String()
 	}
 	if got := tell(policy.Key); !strings.Contains(got, "refuses ALL connections to 2 pods") || strings.Contains(got, "denies nothing") {

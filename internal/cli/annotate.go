@@ -14,8 +14,8 @@ import (
 	"lateen.dev/lateen/internal/model/wellknown"
 )
 
-func (a *app) annotateCommand() *cobra.Command {
-	return a.metadataCommand(metadata{
+func (cmds changeCommands) annotateCommand() *cobra.Command {
+	return cmds.metadataCommand(metadata{
 		field: "annotations", one: "annotation", set: "annotated", unset: "annotated",
 		checkValue: func(string) []string { return nil },
 	}, &cobra.Command{
@@ -35,21 +35,21 @@ type metadata struct {
 }
 
 // metadataCommand completes a command that changes one of the maps.
-func (a *app) metadataCommand(m metadata, cmd *cobra.Command) *cobra.Command {
+func (cmds changeCommands) metadataCommand(m metadata, cmd *cobra.Command) *cobra.Command {
 	var overwrite bool
 	var mode dryRun
 	cmd.Args = atLeast(2, "KIND NAME and at least one KEY=VALUE or KEY-")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		key, changes, err := m.arguments(args, a.namespace)
+		key, changes, err := m.arguments(args, cmds.app.namespace)
 		if err != nil {
 			return err
 		}
-		return a.changeMetadata(cmd.Context(), m, key, changes, overwrite, mode)
+		return cmds.changeMetadata(cmd.Context(), m, key, changes, overwrite, mode)
 	}
-	cmd.ValidArgsFunction = a.completeKindAndName
+	cmd.ValidArgsFunction = cmds.app.completeKindAndName
 	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "change "+m.field+" that have another value")
 	dryRunFlag(cmd, &mode)
-	a.namespaceFlag(cmd)
+	cmds.app.namespaceFlag(cmd)
 	return cmd
 }
 
@@ -93,9 +93,9 @@ func (m metadata) arguments(args []string, namespace string) (api.Key, map[strin
 }
 
 // changeMetadata carries the changes out. Without overwrite a key that has another value is an error.
-func (a *app) changeMetadata(ctx context.Context, m metadata, key api.Key, changes map[string]*string, overwrite bool, mode dryRun) error {
+func (cmds changeCommands) changeMetadata(ctx context.Context, m metadata, key api.Key, changes map[string]*string, overwrite bool, mode dryRun) error {
 	if !overwrite && !mode.client() {
-		current, err := m.of(ctx, a.client(), key)
+		current, err := m.of(ctx, cmds.app.client(), key)
 		if err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (a *app) changeMetadata(ctx context.Context, m metadata, key api.Key, chang
 	if err != nil {
 		return err
 	}
-	result, err := a.patch(ctx, api.PatchRequest{Key: key, Patch: patch}, mode)
+	result, err := cmds.patch(ctx, api.PatchRequest{Key: key, Patch: patch}, mode)
 	if err != nil {
 		return err
 	}
@@ -119,29 +119,29 @@ func (a *app) changeMetadata(ctx context.Context, m metadata, key api.Key, chang
 	} else if !slices.ContainsFunc(values(changes), func(v *string) bool { return v != nil }) {
 		verb = m.unset
 	}
-	if err := a.printf("%s %s%s\n", key, verb, mode.suffix()); err != nil {
+	if err := cmds.app.printf("%s %s%s\n", key, verb, mode.suffix()); err != nil {
 		return err
 	}
 	for _, warning := range result.Warnings {
-		a.warn("%s: %s", key, warning)
+		cmds.app.warn("%s: %s", key, warning)
 	}
 	if mode == dryRunNone && (key.Kind != "Namespace" || doubtful(changes)) {
-		a.warnPartial(ctx, api.ApplyResult{Results: []api.ObjectResult{result}})
+		(effects{cmds.app}).warnPartial(ctx, api.ApplyResult{Results: []api.ObjectResult{result}})
 	}
 	if _, enrolment := changes[wellknown.DataplaneMode]; enrolment && mode == dryRunNone {
 		// New connections follow the label once every proxy knows of it.
-		a.next("lateen wait"+a.meshFlag(), "lateen status"+a.meshFlag())
+		cmds.app.next("lateen wait"+cmds.app.meshFlag(), "lateen status"+cmds.app.meshFlag())
 	}
 	return nil
 }
 
 // patch changes an object, or says what that would do. A client's dry run asks nobody.
-func (a *app) patch(ctx context.Context, request api.PatchRequest, mode dryRun) (api.ObjectResult, error) {
+func (cmds changeCommands) patch(ctx context.Context, request api.PatchRequest, mode dryRun) (api.ObjectResult, error) {
 	if mode.client() {
 		return api.ObjectResult{Key: request.Key, Action: api.Configured}, nil
 	}
 	request.DryRun = mode.server()
-	return a.client().Patch(ctx, request)
+	return cmds.app.client().Patch(ctx, request)
 }
 
 // of reads the map of an object.

@@ -12,7 +12,7 @@ import (
 	"lateen.dev/lateen/internal/source/files"
 )
 
-func (a *app) apiResourcesCommand() *cobra.Command {
+func (cmds readCommands) apiResourcesCommand() *cobra.Command {
 	formats := printer.Formats()
 	var effective bool
 	cmd := &cobra.Command{
@@ -24,7 +24,7 @@ func (a *app) apiResourcesCommand() *cobra.Command {
 			"engine, in the place of Kubernetes) or none (objects are read and stored, and change nothing). -o wide says why.",
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			format, err := a.format(formats...)
+			format, err := cmds.app.format(formats...)
 			if err != nil {
 				return err
 			}
@@ -32,11 +32,11 @@ func (a *app) apiResourcesCommand() *cobra.Command {
 			if effective {
 				resources = slices.DeleteFunc(resources, func(r printer.APIResource) bool { return r.Effect == printer.EffectNone })
 			}
-			return printer.APIResources(a.Stdout, resources, format, a.width())
+			return printer.APIResources(cmds.app.Stdout, resources, format, cmds.app.width())
 		},
 	}
 	cmd.Flags().BoolVar(&effective, "effective", false, "only kinds that have an effect")
-	a.outputFlag(cmd, formats...)
+	cmds.app.outputFlag(cmd, formats...)
 	return cmd
 }
 

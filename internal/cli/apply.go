@@ -17,7 +17,7 @@ import (
 	"lateen.dev/lateen/internal/spelling"
 )
 
-func (a *app) applyCommand() *cobra.Command {
+func (cmds changeCommands) applyCommand() *cobra.Command {
 	var files []string
 	var mode dryRun
 	cmd := &cobra.Command{
@@ -35,41 +35,41 @@ func (a *app) applyCommand() *cobra.Command {
 			if len(files) == 0 {
 				return usagef("missing flag: -f FILE")
 			}
-			documents, err := a.documents(files)
+			documents, err := cmds.documents(files)
 			if err != nil {
 				return err
 			}
 			dryRun := mode.server()
 			var result api.ApplyResult
 			if mode.client() {
-				result = checked(documents, a.namespace)
-			} else if result, err = a.client().Apply(cmd.Context(), api.ApplyRequest{Documents: documents, Namespace: a.namespace, DryRun: dryRun}); err != nil {
+				result = checked(documents, cmds.app.namespace)
+			} else if result, err = cmds.app.client().Apply(cmd.Context(), api.ApplyRequest{Documents: documents, Namespace: cmds.app.namespace, DryRun: dryRun}); err != nil {
 				return err
 			}
 			if len(result.Results) == 0 && len(result.Problems) == 0 {
 				return noObjects(files)
 			}
-			reported := a.report(result, mode.suffix())
+			reported := cmds.report(result, mode.suffix())
 			if mode.client() {
 				return reported
 			}
 			if dryRun {
-				a.tellRehearsal(result)
+				(effects{cmds.app}).tellRehearsal(result)
 			} else {
-				a.warnPartial(cmd.Context(), result)
+				(effects{cmds.app}).warnPartial(cmd.Context(), result)
 			}
 			if reported != nil {
 				return reported
 			}
 			if !dryRun {
-				a.next(afterApply(result.Results)...)
+				cmds.app.next(afterApply(result.Results)...)
 			}
 			return nil
 		},
 	}
 	fileFlag(cmd, &files)
 	dryRunFlag(cmd, &mode)
-	a.namespaceFlag(cmd)
+	cmds.app.namespaceFlag(cmd)
 	return cmd
 }
 
@@ -81,21 +81,21 @@ func fileFlag(cmd *cobra.Command, files *[]string) {
 }
 
 // report prints what became of the objects and fails if any document was refused: the good ones count nevertheless.
-func (a *app) report(result api.ApplyResult, suffix string) error {
+func (cmds changeCommands) report(result api.ApplyResult, suffix string) error {
 	for _, r := range result.Results {
-		if err := a.printf("%s %s%s\n", r.Key, r.Action, suffix); err != nil {
+		if err := cmds.app.printf("%s %s%s\n", r.Key, r.Action, suffix); err != nil {
 			return err
 		}
 		for _, warning := range r.Warnings {
-			a.warn("%s: %s", r.Key, warning)
+			cmds.app.warn("%s: %s", r.Key, warning)
 		}
 	}
 	for _, p := range result.Problems {
 		where := p
 		where.Cure = ""
-		_, _ = fmt.Fprintf(a.Stderr, "%s %s\n", a.Err.Bad("error:"), a.addressed(where.String()))
+		_, _ = fmt.Fprintf(cmds.app.Stderr, "%s %s\n", cmds.app.Err.Bad("error:"), cmds.app.addressed(where.String()))
 		if p.Cure != "" {
-			_, _ = fmt.Fprintf(a.Stderr, "  fix: %s\n", a.addressed(p.Cure))
+			_, _ = fmt.Fprintf(cmds.app.Stderr, "  fix: %s\n", cmds.app.addressed(p.Cure))
 		}
 	}
 	if len(result.Problems) > 0 {
@@ -105,15 +105,15 @@ func (a *app) report(result api.ApplyResult, suffix string) error {
 }
 
 // documents reads what -f names. A directory stands for its YAML and JSON files, in the order of their names.
-func (a *app) documents(names []string) ([]api.Document, error) {
+func (cmds changeCommands) documents(names []string) ([]api.Document, error) {
 	var documents []api.Document
 	for _, name := range names {
 		if name == "-" {
-			data, err := io.ReadAll(a.input)
+			data, err := io.ReadAll(cmds.app.input)
 			if err != nil {
 				return nil, fmt.Errorf("read standard input: %w", err)
 			}
-			dir, err := a.Getwd()
+			dir, err := cmds.app.Getwd()
 			if err != nil {
 				return nil, fmt.Errorf("find the working directory: %w", err)
 			}
@@ -125,7 +125,7 @@ func (a *app) documents(names []string) ([]api.Document, error) {
 			return nil, err
 		}
 		for _, file := range files {
-			document, err := a.readDocument(file)
+			document, err := cmds.readDocument(file)
 			if err != nil {
 				return nil, err
 			}
@@ -171,8 +171,8 @@ func manifests(name string) ([]string, error) {
 	return files, nil
 }
 
-func (a *app) readDocument(file string) (api.Document, error) {
-	data, err := a.readFile(file)
+func (cmds changeCommands) readDocument(file string) (api.Document, error) {
+	data, err := cmds.app.readFile(file)
 	if err != nil {
 		return api.Document{}, fmt.Errorf("read %s: %w", file, reason(err))
 	}

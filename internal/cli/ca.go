@@ -11,7 +11,7 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 )
 
-func (a *app) caCommand() *cobra.Command {
+func (cmds proxyCommands) caCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ca",
 		Short: "look at the mesh's certificate authority, replace its root",
@@ -23,11 +23,11 @@ func (a *app) caCommand() *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.caStatusCommand(), a.caRotateCommand())
+	cmd.AddCommand(cmds.caStatusCommand(), cmds.caRotateCommand())
 	return cmd
 }
 
-func (a *app) caStatusCommand() *cobra.Command {
+func (cmds proxyCommands) caStatusCommand() *cobra.Command {
 	formats := []printer.Format{printer.Table, printer.JSON, printer.YAML}
 	cmd := &cobra.Command{
 		Use:     "status",
@@ -35,30 +35,30 @@ func (a *app) caStatusCommand() *cobra.Command {
 		Example: `  lateen ca status -o json`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			format, err := a.format(formats...)
+			format, err := cmds.app.format(formats...)
 			if err != nil {
 				return err
 			}
-			return a.caStatus(cmd.Context(), format)
+			return cmds.caStatus(cmd.Context(), format)
 		},
 	}
-	a.outputFlag(cmd, formats...)
+	cmds.app.outputFlag(cmd, formats...)
 	return cmd
 }
 
-func (a *app) caStatus(ctx context.Context, format printer.Format) error {
-	s, err := a.client().CA(ctx)
+func (cmds proxyCommands) caStatus(ctx context.Context, format printer.Format) error {
+	s, err := cmds.app.client().CA(ctx)
 	if err != nil {
 		return err
 	}
-	a.addressAll(&s)
+	cmds.app.addressAll(&s)
 	if format.Structured() {
-		return printer.Write(a.Stdout, format, s)
+		return printer.Write(cmds.app.Stdout, format, s)
 	}
-	return printer.CA(a.Stdout, s, a.Out, a.Now())
+	return printer.CA(cmds.app.Stdout, s, cmds.app.Out, cmds.app.Now())
 }
 
-func (a *app) caRotateCommand() *cobra.Command {
+func (cmds proxyCommands) caRotateCommand() *cobra.Command {
 	var wait bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
@@ -70,29 +70,29 @@ func (a *app) caRotateCommand() *cobra.Command {
 from before it is in use: proxies renew at half of a certificate's life. On one machine it is known when that is so; in a cluster a stage
 lasts as long as a certificate may live, so with certificates of a day the whole takes two.`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.caRotate(cmd.Context(), wait, timeout) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmds.caRotate(cmd.Context(), wait, timeout) },
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "return when the old root is trusted no more")
 	cmd.Flags().DurationVar(&timeout, "timeout", 72*time.Hour, "how long to wait at most; the rotation goes on in any case")
 	return cmd
 }
 
-func (a *app) caRotate(ctx context.Context, wait bool, timeout time.Duration) error {
-	before, err := a.client().CA(ctx)
+func (cmds proxyCommands) caRotate(ctx context.Context, wait bool, timeout time.Duration) error {
+	before, err := cmds.app.client().CA(ctx)
 	if err != nil {
 		return err
 	}
-	if err := a.client().RotateCA(ctx); err != nil {
+	if err := cmds.app.client().RotateCA(ctx); err != nil {
 		return err
 	}
 	if !wait {
-		if err := a.printf("rotation of the root requested\n"); err != nil {
+		if err := cmds.app.printf("rotation of the root requested\n"); err != nil {
 			return err
 		}
-		a.next("lateen ca status" + a.meshFlag())
+		cmds.app.next("lateen ca status" + cmds.app.meshFlag())
 		return nil
 	}
-	return a.rotated(ctx, before, timeout)
+	return cmds.rotated(ctx, before, timeout)
 }
 
 const (
@@ -103,18 +103,18 @@ const (
 )
 
 // rotated follows a rotation to its end.
-func (a *app) rotated(ctx context.Context, before api.CAStatus, timeout time.Duration) error {
+func (cmds proxyCommands) rotated(ctx context.Context, before api.CAStatus, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	progress := a.progress()
+	progress := cmds.app.progress()
 	defer progress.Abandon()
 	shown, held, pause := "", "", leastPoll
 	var unanswered time.Time
 	for {
-		s, err := a.client().CA(ctx)
+		s, err := cmds.app.client().CA(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return fmt.Errorf("the rotation was not over after %s: it is at stage %s; it goes on, see `lateen ca status%s`", timeout, shown, a.meshFlag())
+			return fmt.Errorf("the rotation was not over after %s: it is at stage %s; it goes on, see `lateen ca status%s`", timeout, shown, cmds.app.meshFlag())
 		case err != nil && unanswered.IsZero():
 			unanswered = time.Now()
 		case err != nil && time.Since(unanswered) > unansweredFor:
@@ -124,7 +124,7 @@ func (a *app) rotated(ctx context.Context, before api.CAStatus, timeout time.Dur
 			return fmt.Errorf("the rotation cannot go on: %s", s.Trouble)
 		case s.Signing != before.Signing && len(s.Trusted) == 1:
 			progress.Done(printer.CAStage(api.CADropping))
-			return a.printf("root replaced: %s signs and is trusted alone\n", s.Signing)
+			return cmds.app.printf("root replaced: %s signs and is trusted alone\n", s.Signing)
 		}
 		if err == nil {
 			unanswered = time.Time{}

@@ -19,7 +19,7 @@ import (
 
 var checkFormats = []printer.Format{printer.Table, printer.JSON, printer.YAML}
 
-func (a *app) checkCommand() *cobra.Command {
+func (cmds statusCommands) checkCommand() *cobra.Command {
 	purpose := string(check.Up)
 	before := false
 	o := install.Options{Charts: charts.FS}
@@ -42,7 +42,7 @@ func (a *app) checkCommand() *cobra.Command {
 			"says otherwise), else about the machine. The exit code is %d if something is missing.", ExitFindings),
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			format, err := a.format(checkFormats...)
+			format, err := cmds.app.format(checkFormats...)
 			if err != nil {
 				return err
 			}
@@ -66,7 +66,7 @@ func (a *app) checkCommand() *cobra.Command {
 			if err := checkVariables(proxyEnv); err != nil {
 				return err
 			}
-			return a.check(cmd.Context(), format, wanted, before, forMachine || len(proxyEnv) > 0, o, proxyEnv)
+			return cmds.check(cmd.Context(), format, wanted, before, forMachine || len(proxyEnv) > 0, o, proxyEnv)
 		},
 	}
 	cmd.Flags().StringVar(&purpose, "for", purpose, "what the machine is wanted for: up, demo, build")
@@ -75,30 +75,30 @@ func (a *app) checkCommand() *cobra.Command {
 	cmd.Flags().StringVarP(&o.Namespace, "namespace", "n", install.DefaultNamespace, "with --pre: namespace that the mesh's parts are to have")
 	valueFlags(cmd, &f)
 	register(cmd, "for", cobra.FixedCompletions([]string{"up", "demo", "build"}, cobra.ShellCompDirectiveNoFileComp))
-	a.outputFlag(cmd, checkFormats...)
+	cmds.app.outputFlag(cmd, checkFormats...)
 	return cmd
 }
 
-func (a *app) check(ctx context.Context, format printer.Format, wanted check.Purpose, before, forMachine bool, o install.Options, proxyEnv []string) error {
+func (cmds statusCommands) check(ctx context.Context, format printer.Format, wanted check.Purpose, before, forMachine bool, o install.Options, proxyEnv []string) error {
 	var report check.Report
 	var next string
-	target, err := a.checked(ctx, before, forMachine, o)
+	target, err := cmds.checked(ctx, before, forMachine, o)
 	switch {
 	case err != nil:
 		return err
 	case target == nil:
-		report = check.Run(ctx, a.System, wanted, proxyEnv...)
-		next = a.afterCheck(wanted)
+		report = check.Run(ctx, cmds.app.System, wanted, proxyEnv...)
+		next = cmds.afterCheck(wanted)
 	case before:
-		report, next = cluster.Run(ctx, target, cluster.Before), "lateen install"+a.clusterFlags()
+		report, next = cluster.Run(ctx, target, cluster.Before), "lateen install"+(installCommands{cmds.app}).clusterFlags()
 	default:
-		report, next = cluster.Run(ctx, target, cluster.Installed), "lateen status"+a.clusterFlags()
+		report, next = cluster.Run(ctx, target, cluster.Installed), "lateen status"+(installCommands{cmds.app}).clusterFlags()
 	}
-	a.addressAll(&report)
+	cmds.app.addressAll(&report)
 	if format.Structured() {
-		err = printer.Write(a.Stdout, format, report)
+		err = printer.Write(cmds.app.Stdout, format, report)
 	} else {
-		err = printer.Check(a.Stdout, report, a.width(), a.Out)
+		err = printer.Check(cmds.app.Stdout, report, cmds.app.width(), cmds.app.Out)
 	}
 	if err != nil {
 		return err
@@ -106,50 +106,50 @@ func (a *app) check(ctx context.Context, format printer.Format, wanted check.Pur
 	if report.Failed() {
 		return exitStatus(ExitFindings)
 	}
-	a.next(next)
+	cmds.app.next(next)
 	return nil
 }
 
 // afterCheck is the command that a machine is ready for. One whose mesh runs already is not to start it again.
-func (a *app) afterCheck(wanted check.Purpose) string {
+func (cmds statusCommands) afterCheck(wanted check.Purpose) string {
 	switch wanted {
 	case check.Demo:
 		return "lateen demo"
 	case check.Build:
 		return "make build"
 	}
-	switch running := a.running(); {
+	switch running := cmds.app.running(); {
 	case len(running) == 0:
 		return "lateen up"
-	case a.choose() != nil:
+	case cmds.app.choose() != nil:
 		return "lateen list"
-	case !slices.Contains(running, a.mesh):
+	case !slices.Contains(running, cmds.app.mesh):
 		return "lateen up"
 	}
 	return "lateen status"
 }
 
 // checked is the cluster that is meant; nil if this machine is.
-func (a *app) checked(ctx context.Context, before, forMachine bool, o install.Options) (*cluster.Target, error) {
-	choice, err := a.choice()
+func (cmds statusCommands) checked(ctx context.Context, before, forMachine bool, o install.Options) (*cluster.Target, error) {
+	choice, err := cmds.app.choice()
 	if err != nil || forMachine || choice == engineLocal && !before {
 		return nil, err
 	}
 	try := choice == engineAuto && !before
 	if try {
 		// A mesh of this machine that is named, or that runs, is the one that is meant.
-		if err := a.choose(); err != nil || a.chosen.named || len(a.running()) > 0 || a.Cluster == nil {
+		if err := cmds.app.choose(); err != nil || cmds.app.chosen.named || len(cmds.app.running()) > 0 || cmds.app.Cluster == nil {
 			return nil, nil
 		}
 	}
-	c, err := a.Cluster(a.kubeconfig, a.kubeContext)
+	c, err := cmds.app.Cluster(cmds.app.kubeconfig, cmds.app.kubeContext)
 	if err != nil {
 		if try && errors.Is(err, kube.ErrNoCluster) {
 			return nil, nil
 		}
 		return nil, err
 	}
-	t := &cluster.Target{Cluster: c, Options: o, Now: a.Now}
+	t := &cluster.Target{Cluster: c, Options: o, Now: cmds.app.Now}
 	if t.Version, err = install.Version(o); err != nil {
 		return nil, err
 	}
@@ -169,7 +169,7 @@ func (a *app) checked(ctx context.Context, before, forMachine bool, o install.Op
 	case err != nil:
 		t.Unfound = err // LAT100 or LAT120 says so
 		if try {
-			a.warn("no mesh runs on this machine, so this is about the cluster that the kubeconfig names; `lateen check --for up` is about this machine alone")
+			cmds.app.warn("no mesh runs on this machine, so this is about the cluster that the kubeconfig names; `lateen check --for up` is about this machine alone")
 		}
 		return t, nil
 	case try && t.Record == nil:

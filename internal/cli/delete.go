@@ -21,7 +21,7 @@ type deletion struct {
 	mode     dryRun
 }
 
-func (a *app) deleteCommand() *cobra.Command {
+func (cmds changeCommands) deleteCommand() *cobra.Command {
 	var o deletion
 	cmd := &cobra.Command{
 		Use:   "delete (-f FILE | KIND NAME... | KIND -l SELECTOR | KIND --all)",
@@ -34,13 +34,13 @@ func (a *app) deleteCommand() *cobra.Command {
   lateen delete pods,services -l app=reviews --dry-run
   lateen delete authorizationpolicies --all -n shop`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			request, err := a.deleteRequest(cmd, args, o)
+			request, err := cmds.deleteRequest(cmd, args, o)
 			if err != nil {
 				return err
 			}
-			return a.delete(cmd.Context(), request, args, o)
+			return cmds.delete(cmd.Context(), request, args, o)
 		},
-		ValidArgsFunction: a.completeKindAndName,
+		ValidArgsFunction: cmds.app.completeKindAndName,
 	}
 	fileFlag(cmd, &o.files)
 	flags := cmd.Flags()
@@ -51,13 +51,13 @@ func (a *app) deleteCommand() *cobra.Command {
 	flags.Int64Var(&o.grace, "grace-period", -1, "seconds that pods get to end; -1: what each asks for")
 	flags.BoolVar(&o.now, "now", false, "the same as --grace-period=1")
 	dryRunFlag(cmd, &o.mode)
-	a.namespaceFlag(cmd)
+	cmds.app.namespaceFlag(cmd)
 	return cmd
 }
 
 // deleteRequest reads the arguments and flags; it does not look for the objects that -l or --all mean.
-func (a *app) deleteRequest(cmd *cobra.Command, args []string, o deletion) (api.DeleteRequest, error) {
-	request := api.DeleteRequest{Namespace: a.namespace, IgnoreNotFound: o.ignore, Wait: o.wait, DryRun: o.mode.server()}
+func (cmds changeCommands) deleteRequest(cmd *cobra.Command, args []string, o deletion) (api.DeleteRequest, error) {
+	request := api.DeleteRequest{Namespace: cmds.app.namespace, IgnoreNotFound: o.ignore, Wait: o.wait, DryRun: o.mode.server()}
 	chosen := o.all || o.selector != ""
 	switch {
 	case o.now && cmd.Flags().Changed("grace-period"):
@@ -84,47 +84,47 @@ func (a *app) deleteRequest(cmd *cobra.Command, args []string, o deletion) (api.
 	var err error
 	switch {
 	case len(o.files) > 0:
-		request.Documents, err = a.documents(o.files)
+		request.Documents, err = cmds.documents(o.files)
 	case !chosen:
-		request.Keys, err = keys(args, a.namespace)
+		request.Keys, err = keys(args, cmds.app.namespace)
 	}
 	return request, err
 }
 
 // delete carries a request out, or says what it would do.
-func (a *app) delete(ctx context.Context, request api.DeleteRequest, args []string, o deletion) error {
+func (cmds changeCommands) delete(ctx context.Context, request api.DeleteRequest, args []string, o deletion) error {
 	if o.all || o.selector != "" {
-		found, err := a.chosenKeys(ctx, args, o)
+		found, err := cmds.chosenKeys(ctx, args, o)
 		if err != nil {
 			return err
 		}
 		if len(found) == 0 {
-			a.warn("no %s found in namespace %s", pluralOf(args[0]), a.namespace)
+			cmds.app.warn("no %s found in namespace %s", pluralOf(args[0]), cmds.app.namespace)
 			return nil
 		}
 		// Pods that went with their Deployment are gone as they should be.
 		request.Keys, request.IgnoreNotFound = found, true
 	}
 	if o.mode.client() {
-		result := checkedForDelete(request.Documents, a.namespace)
+		result := checkedForDelete(request.Documents, cmds.app.namespace)
 		for _, k := range request.Keys {
 			result.Results = append(result.Results, api.ObjectResult{Key: k, Action: valid})
 		}
-		return a.report(result, o.mode.suffix())
+		return cmds.report(result, o.mode.suffix())
 	}
-	result, err := a.client().Delete(ctx, request)
+	result, err := cmds.app.client().Delete(ctx, request)
 	if err != nil {
 		return err
 	}
-	return a.report(result, o.mode.suffix())
+	return cmds.report(result, o.mode.suffix())
 }
 
 // chosenKeys are the objects that -l or --all mean.
-func (a *app) chosenKeys(ctx context.Context, args []string, o deletion) ([]api.Key, error) {
+func (cmds changeCommands) chosenKeys(ctx context.Context, args []string, o deletion) ([]api.Key, error) {
 	if len(args) > 1 {
 		return nil, usagef("--all and -l choose objects by kind: leave out the name %q", args[1])
 	}
-	requests, err := getRequests(args, a.namespace, getOptions{selector: o.selector})
+	requests, err := getRequests(args, cmds.app.namespace, getOptions{selector: o.selector})
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (a *app) chosenKeys(ctx context.Context, args []string, o deletion) ([]api.
 			}
 			return nil, usageError{&api.Error{Message: what, Cure: "name the namespaces: lateen delete namespace NAME..."}}
 		}
-		list, err := a.client().Get(ctx, request)
+		list, err := cmds.app.client().Get(ctx, request)
 		if err != nil {
 			return nil, fmt.Errorf("find what to delete: %w", err)
 		}

@@ -18,7 +18,7 @@ import (
 // demoMesh is the demonstration's own mesh, so that it never touches the one a user works with.
 const demoMesh = "demo"
 
-func (a *app) demoCommand() *cobra.Command {
+func (cmds lifecycleCommands) demoCommand() *cobra.Command {
 	o := demo.Options{Pairs: 3, Block: 10 * time.Second, Warmup: 2 * time.Second, Deadline: time.Minute}
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -34,7 +34,7 @@ func (a *app) demoCommand() *cobra.Command {
 			}
 			o.Name = demoMesh
 			if cmd.Flags().Changed("name") {
-				o.Name = a.mesh
+				o.Name = cmds.app.mesh
 			}
 			if o.Samples == "" {
 				dir, err := samplesDir()
@@ -43,7 +43,7 @@ func (a *app) demoCommand() *cobra.Command {
 				}
 				o.Samples = dir
 			}
-			return a.demo(cmd.Context(), o)
+			return cmds.demo(cmd.Context(), o)
 		},
 	}
 	cmd.Flags().StringVar(&o.Samples, "samples", "", "directory with bookinfo and echo (default: samples beside the program's directory)")
@@ -68,18 +68,18 @@ func samplesDir() (string, error) {
 	return dir, nil
 }
 
-func (a *app) demo(ctx context.Context, o demo.Options) error {
+func (cmds lifecycleCommands) demo(ctx context.Context, o demo.Options) error {
 	options := StartOptions{Mesh: o.Name, Nodes: 2, NodeProxy: map[string]string{}, Attached: !o.Keep}
 	err := demo.Run(ctx, demo.Stage{
-		Mesh: a.Connect(o.Name),
+		Mesh: cmds.app.Connect(o.Name),
 		Up: func(ctx context.Context, progress func(api.Event)) error {
-			return a.Engine.Start(ctx, options, progress)
+			return cmds.app.Engine.Start(ctx, options, progress)
 		},
 		Down: func(ctx context.Context, progress func(api.Event)) error {
-			return a.Engine.Stop(ctx, o.Name, progress)
+			return cmds.app.Engine.Stop(ctx, o.Name, progress)
 		},
-		System: a.System, Cores: runtime.NumCPU(), Busy: demo.MachineBusy,
-		Out: a.Stdout, Style: a.Out, Progress: a.progress(),
+		System: cmds.app.System, Cores: runtime.NumCPU(), Busy: demo.MachineBusy,
+		Out: cmds.app.Stdout, Style: cmds.app.Out, Progress: cmds.app.progress(),
 	}, o)
 	if errors.Is(err, demo.ErrUnfit) {
 		return exitStatus(ExitFindings)

@@ -15,7 +15,7 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 )
 
-func (a *app) describeCommand() *cobra.Command {
+func (cmds readCommands) describeCommand() *cobra.Command {
 	formats := []printer.Format{printer.Table, printer.JSON, printer.YAML}
 	var selector string
 	cmd := &cobra.Command{
@@ -27,32 +27,32 @@ func (a *app) describeCommand() *cobra.Command {
   lateen describe pods -l app=reviews`,
 		Args: atLeast(1, "KIND, such as pod, service, deployment or authorizationpolicy"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			format, err := a.format(formats...)
+			format, err := cmds.app.format(formats...)
 			if err != nil {
 				return err
 			}
-			requests, err := getRequests(args, a.namespace, getOptions{selector: selector})
+			requests, err := getRequests(args, cmds.app.namespace, getOptions{selector: selector})
 			if err != nil {
 				return err
 			}
-			return a.describe(cmd.Context(), requests, args[0], format)
+			return cmds.describe(cmd.Context(), requests, args[0], format)
 		},
-		ValidArgsFunction: a.completeKindAndName,
+		ValidArgsFunction: cmds.app.completeKindAndName,
 	}
 	cmd.Flags().StringVarP(&selector, "selector", "l", "", "label selector, such as app=reviews, in place of names")
-	a.namespaceFlag(cmd)
-	a.outputFlag(cmd, formats...)
+	cmds.app.namespaceFlag(cmd)
+	cmds.app.outputFlag(cmd, formats...)
 	return cmd
 }
 
-func (a *app) describe(ctx context.Context, requests []api.GetRequest, word string, format printer.Format) error {
-	look := &surroundings{ctx: ctx, client: a.client(), lists: map[string][]api.Object{}}
+func (cmds readCommands) describe(ctx context.Context, requests []api.GetRequest, word string, format printer.Format) error {
+	look := &surroundings{ctx: ctx, client: cmds.app.client(), lists: map[string][]api.Object{}}
 	objects, err := list(ctx, look.client, requests, false)
 	if err != nil {
 		return err
 	}
 	if len(objects) == 0 && !format.Structured() {
-		a.warn("no %s found in namespace %s", word, a.namespace)
+		cmds.app.warn("no %s found in namespace %s", word, cmds.app.namespace)
 		return nil
 	}
 	descriptions := []printer.Description{}
@@ -65,18 +65,18 @@ func (a *app) describe(ctx context.Context, requests []api.GetRequest, word stri
 	}
 	switch {
 	case format.Structured() && len(requests) == 1 && requests[0].Name != "":
-		return printer.Write(a.Stdout, format, descriptions[0])
+		return printer.Write(cmds.app.Stdout, format, descriptions[0])
 	case format.Structured():
-		return printer.Write(a.Stdout, format, map[string]any{"items": descriptions})
+		return printer.Write(cmds.app.Stdout, format, map[string]any{"items": descriptions})
 	}
-	width := a.width()
+	width := cmds.app.width()
 	for i, d := range descriptions {
 		if i > 0 {
-			if err := a.printf("\n\n"); err != nil {
+			if err := cmds.app.printf("\n\n"); err != nil {
 				return err
 			}
 		}
-		if err := printer.Describe(a.Stdout, d, a.Now(), width); err != nil {
+		if err := printer.Describe(cmds.app.Stdout, d, cmds.app.Now(), width); err != nil {
 			return err
 		}
 	}

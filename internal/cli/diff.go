@@ -24,7 +24,7 @@ const (
 // contextLines is how many equal lines stand around a difference.
 const contextLines = 3
 
-func (a *app) diffCommand() *cobra.Command {
+func (cmds readCommands) diffCommand() *cobra.Command {
 	var names []string
 	cmd := &cobra.Command{
 		Use:   "diff -f FILE",
@@ -40,13 +40,13 @@ func (a *app) diffCommand() *cobra.Command {
 			if len(names) == 0 {
 				return usagef("missing flag: -f FILE")
 			}
-			differs, err := a.diff(cmd.Context(), names)
+			differs, err := cmds.diff(cmd.Context(), names)
 			var usage usageError
 			switch {
 			case err != nil && (errors.As(err, &usage) || errors.Is(err, context.Canceled)):
 				return err
 			case err != nil:
-				return a.notCompared(err)
+				return cmds.notCompared(err)
 			case differs:
 				return exitStatus(exitDiffers)
 			}
@@ -54,30 +54,30 @@ func (a *app) diffCommand() *cobra.Command {
 		},
 	}
 	fileFlag(cmd, &names)
-	a.namespaceFlag(cmd)
+	cmds.app.namespaceFlag(cmd)
 	return cmd
 }
 
 // notCompared reports a failure. Its exit code must not be that of a difference.
-func (a *app) notCompared(err error) error {
+func (cmds readCommands) notCompared(err error) error {
 	var status exitStatus
 	if !errors.As(err, &status) {
 		what, cure := explain(err)
-		_, _ = fmt.Fprintf(a.Stderr, "%s %s\n", a.Err.Bad("error:"), what)
+		_, _ = fmt.Fprintf(cmds.app.Stderr, "%s %s\n", cmds.app.Err.Bad("error:"), what)
 		if cure != "" {
-			_, _ = fmt.Fprintf(a.Stderr, "  fix: %s\n", cure)
+			_, _ = fmt.Fprintf(cmds.app.Stderr, "  fix: %s\n", cure)
 		}
 	}
 	return exitStatus(exitNoCompare)
 }
 
 // diff prints the differences and says whether there are any. Objects that are refused cost none of the others.
-func (a *app) diff(ctx context.Context, names []string) (differs bool, err error) {
-	documents, err := a.documents(names)
+func (cmds readCommands) diff(ctx context.Context, names []string) (differs bool, err error) {
+	documents, err := (changeCommands{cmds.app}).documents(names)
 	if err != nil {
 		return false, err
 	}
-	result, err := a.client().Apply(ctx, api.ApplyRequest{Documents: documents, Namespace: a.namespace, DryRun: true, Diff: true})
+	result, err := cmds.app.client().Apply(ctx, api.ApplyRequest{Documents: documents, Namespace: cmds.app.namespace, DryRun: true, Diff: true})
 	if err != nil {
 		return false, err
 	}
@@ -93,11 +93,11 @@ func (a *app) diff(ctx context.Context, names []string) (differs bool, err error
 			continue
 		}
 		differs = true
-		if err := a.printDifference(text); err != nil {
+		if err := cmds.printDifference(text); err != nil {
 			return differs, err
 		}
 	}
-	return differs, a.report(api.ApplyResult{Problems: result.Problems}, "")
+	return differs, (changeCommands{cmds.app}).report(api.ApplyResult{Problems: result.Problems}, "")
 }
 
 // difference is a unified diff between an object as it is and as it would be; empty if there is none.
@@ -186,24 +186,24 @@ func hideSecrets(before, after map[string]any) {
 }
 
 // printDifference writes a diff, in a terminal with colours.
-func (a *app) printDifference(text string) error {
-	if !a.Out.Colour {
-		_, err := io.WriteString(a.Stdout, text)
+func (cmds readCommands) printDifference(text string) error {
+	if !cmds.app.Out.Colour {
+		_, err := io.WriteString(cmds.app.Stdout, text)
 		return err
 	}
 	for line := range strings.Lines(text) {
 		bare := strings.TrimSuffix(line, "\n")
 		switch {
 		case strings.HasPrefix(line, "+++"), strings.HasPrefix(line, "---"):
-			bare = a.Out.Bold(bare)
+			bare = cmds.app.Out.Bold(bare)
 		case strings.HasPrefix(line, "@@"):
-			bare = a.Out.Faint(bare)
+			bare = cmds.app.Out.Faint(bare)
 		case strings.HasPrefix(line, "+"):
-			bare = a.Out.Good(bare)
+			bare = cmds.app.Out.Good(bare)
 		case strings.HasPrefix(line, "-"):
-			bare = a.Out.Bad(bare)
+			bare = cmds.app.Out.Bad(bare)
 		}
-		if err := a.printf("%s\n", bare); err != nil {
+		if err := cmds.app.printf("%s\n", bare); err != nil {
 			return err
 		}
 	}

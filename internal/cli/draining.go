@@ -4,8 +4,8 @@ import "context"
 
 // warnDraining names the nodes on which a node proxy that was replaced still has connections: neither tap nor top sees them. An empty
 // node stands for all of them. Nothing is said if the engine does not tell.
-func (a *app) warnDraining(ctx context.Context, node string) {
-	status, err := a.client().Status(ctx)
+func (cmds lifecycleCommands) warnDraining(ctx context.Context, node string) {
+	status, err := cmds.app.client().Status(ctx)
 	if err != nil {
 		return
 	}
@@ -15,7 +15,7 @@ func (a *app) warnDraining(ctx context.Context, node string) {
 			count += d.Connections
 		}
 		if count > 0 && (node == "" || node == n.Name) {
-			a.warn("not shown: %d TCP connections of %s in a node proxy that was replaced and still drains; `lateen status` tells until when", count, n.Name)
+			cmds.app.warn("not shown: %d TCP connections of %s in a node proxy that was replaced and still drains; `lateen status` tells until when", count, n.Name)
 		}
 	}
 }

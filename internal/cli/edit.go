@@ -20,7 +20,7 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 )
 
-func (a *app) editCommand() *cobra.Command {
+func (cmds changeCommands) editCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "edit KIND NAME",
 		Short: "change an object in an editor",
@@ -35,18 +35,18 @@ func (a *app) editCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			found, err := keys(args, a.namespace)
+			found, err := keys(args, cmds.app.namespace)
 			if err != nil {
 				return err
 			}
 			if len(found) > 1 {
 				return usagef("edit one object at a time")
 			}
-			return a.edit(cmd.Context(), found[0])
+			return cmds.edit(cmd.Context(), found[0])
 		},
-		ValidArgsFunction: a.completeKindAndName,
+		ValidArgsFunction: cmds.app.completeKindAndName,
 	}
-	a.namespaceFlag(cmd)
+	cmds.app.namespaceFlag(cmd)
 	return cmd
 }
 
@@ -73,8 +73,8 @@ type rejected struct {
 	conflict bool // another command changed the object meanwhile
 }
 
-func (a *app) edit(ctx context.Context, key api.Key) error {
-	client := a.client()
+func (cmds changeCommands) edit(ctx context.Context, key api.Key) error {
+	client := cmds.app.client()
 	e, err := startEditing(ctx, client, key)
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (a *app) edit(ctx context.Context, key api.Key) error {
 	merged := false // the body is the user's changes on a newer version: it may be saved as it is
 	for {
 		given := heading(why) + body
-		edited, err := a.inEditor(e.file, given)
+		edited, err := cmds.inEditor(e.file, given)
 		if err != nil {
 			if e.saved(given) {
 				return e.keep(err)
@@ -99,7 +99,7 @@ func (a *app) edit(ctx context.Context, key api.Key) error {
 		var refused rejected
 		switch {
 		case errors.Is(err, errUnchanged), errors.Is(err, errEmptied):
-			_, _ = fmt.Fprintln(a.Stderr, err)
+			_, _ = fmt.Fprintln(cmds.app.Stderr, err)
 			return nil
 		case errors.As(err, &refused) && ctx.Err() == nil:
 			why = refused.Error()
@@ -114,12 +114,12 @@ func (a *app) edit(ctx context.Context, key api.Key) error {
 			return e.keep(err)
 		}
 		for _, warning := range result.Warnings {
-			a.warn("%s: %s", key, warning)
+			cmds.app.warn("%s: %s", key, warning)
 		}
-		if err := a.printf("%s edited\n", key); err != nil {
+		if err := cmds.app.printf("%s edited\n", key); err != nil {
 			return err
 		}
-		a.warnPartial(ctx, api.ApplyResult{Results: []api.ObjectResult{result}})
+		(effects{cmds.app}).warnPartial(ctx, api.ApplyResult{Results: []api.ObjectResult{result}})
 		return nil
 	}
 }
@@ -322,20 +322,20 @@ func heading(why string) string {
 }
 
 // inEditor has the user edit a file with the given text and returns what was saved, without the comment on top.
-func (a *app) inEditor(file, text string) (string, error) {
+func (cmds changeCommands) inEditor(file, text string) (string, error) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return "", fmt.Errorf("write the file for the editor: %w", err)
 	}
 	editor := "vi"
-	if a.Getenv != nil {
-		editor = cmp.Or(a.Getenv("KUBE_EDITOR"), a.Getenv("EDITOR"), editor)
+	if cmds.app.Getenv != nil {
+		editor = cmp.Or(cmds.app.Getenv("KUBE_EDITOR"), cmds.app.Getenv("EDITOR"), editor)
 	}
 	// By a shell, since the variable may hold options. The file is an argument, so that its name needs no quotes.
 	command := exec.Command("sh", "-c", editor+` "$1"`, "sh", file)
-	command.Stdin, command.Stdout, command.Stderr = a.Stdin, a.Stdout, a.Stderr
-	if a.interrupts != nil {
-		a.interrupts.editing.Store(true)
-		defer a.interrupts.editing.Store(false)
+	command.Stdin, command.Stdout, command.Stderr = cmds.app.Stdin, cmds.app.Stdout, cmds.app.Stderr
+	if cmds.app.interrupts != nil {
+		cmds.app.interrupts.editing.Store(true)
+		defer cmds.app.interrupts.editing.Store(false)
 	}
 	if err := command.Run(); err != nil {
 		return "", &api.Error{Message: fmt.Sprintf("the editor %q failed: %v", editor, err), Cure: "name one that works in KUBE_EDITOR or EDITOR"}

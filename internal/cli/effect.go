@@ -24,7 +24,7 @@ var partial = []string{"AuthorizationPolicy", "PeerAuthentication", "Service", "
 var judgedBeside = []string{"Namespace", "Deployment", "ServiceAccount"}
 
 // warnPartial tells of the objects among the results that are not in force as they are written, or that can hardly be meant so.
-func (a *app) warnPartial(ctx context.Context, result api.ApplyResult) {
+func (cmds effects) warnPartial(ctx context.Context, result api.ApplyResult) {
 	waiting, told := map[api.Key]bool{}, map[string]bool{}
 	for _, r := range result.Results {
 		if slices.Contains(partial, r.Key.Kind) || slices.Contains(judgedBeside, r.Key.Kind) {
@@ -47,7 +47,7 @@ func (a *app) warnPartial(ctx context.Context, result api.ApplyResult) {
 		}
 		for _, kind := range kindsOf(unjudged) {
 			// All of a kind at once: each question costs the control plane a list of everything.
-			list, err := a.client().Get(ctx, api.GetRequest{Kind: kind, AllNamespaces: true})
+			list, err := cmds.app.client().Get(ctx, api.GetRequest{Kind: kind, AllNamespaces: true})
 			if err != nil {
 				return
 			}
@@ -60,7 +60,7 @@ func (a *app) warnPartial(ctx context.Context, result api.ApplyResult) {
 	}
 	objects := map[api.Key]api.Object{}
 	for _, kind := range slices.Sorted(maps.Keys(told)) {
-		list, err := a.client().Get(ctx, api.GetRequest{Kind: kind, AllNamespaces: true})
+		list, err := cmds.app.client().Get(ctx, api.GetRequest{Kind: kind, AllNamespaces: true})
 		if err != nil {
 			return
 		}
@@ -70,14 +70,14 @@ func (a *app) warnPartial(ctx context.Context, result api.ApplyResult) {
 	}
 	for _, r := range result.Results {
 		if object, there := objects[r.Key]; there && waiting[r.Key] && !unjudged[r.Key] {
-			a.tellJudgement(object, r.Warnings)
+			cmds.tellJudgement(object, r.Warnings)
 		}
 	}
 	if len(unjudged) == 0 {
 		return
 	}
-	if status, err := a.client().Status(ctx); err == nil && !status.Control.Ready {
-		a.warn("not in force yet: the control plane is not ready; lateen status%s says more", a.meshFlag())
+	if status, err := cmds.app.client().Status(ctx); err == nil && !status.Control.Ready {
+		cmds.app.warn("not in force yet: the control plane is not ready; lateen status%s says more", cmds.app.meshFlag())
 	}
 }
 
@@ -96,77 +96,77 @@ func isJudged(object api.Object) bool {
 }
 
 // tellRehearsal prints for the objects of a dry run the same lines as apply prints for objects that it has applied.
-func (a *app) tellRehearsal(result api.ApplyResult) {
+func (cmds effects) tellRehearsal(result api.ApplyResult) {
 	for _, r := range result.Results {
 		object := api.Object{Key: r.Key, Conditions: r.Conditions, Findings: r.Findings}
 		if !slices.Contains(partial, r.Key.Kind) {
 			object.Conditions = nil // the results' own warnings say why a kind is ignored
 		}
-		a.tellJudgement(object, r.Warnings)
+		cmds.tellJudgement(object, r.Warnings)
 	}
 	if result.Unasked != "" {
-		a.unanswered(result.Unasked)
+		cmds.unanswered(result.Unasked)
 	}
 }
 
 // unanswered says that there is no judgement of the control plane.
-func (a *app) unanswered(why string) {
-	a.warn("not known: the control plane does not answer: %s", why)
+func (cmds effects) unanswered(why string) {
+	cmds.app.warn("not known: the control plane does not answer: %s", why)
 }
 
 // tellFindings prints the findings of the control plane's analysis about the objects with these keys. A control plane that does not answer is reported
 // as a warning.
-func (a *app) tellFindings(ctx context.Context, keys []api.Key) {
+func (cmds effects) tellFindings(ctx context.Context, keys []api.Key) {
 	if len(keys) == 0 {
 		return
 	}
-	found, err := a.client().Analysis(ctx)
+	found, err := cmds.app.client().Analysis(ctx)
 	if err != nil {
-		a.unanswered(err.Error())
+		cmds.unanswered(err.Error())
 		return
 	}
 	for _, key := range keys {
 		for _, f := range found {
 			if f.Object == key && (f.Severity == api.FindingWarning || f.State != "") {
-				a.tellFinding(f)
+				cmds.tellFinding(f)
 			}
 		}
 	}
 }
 
 // tellJudgement prints the control plane's findings and conditions about one object. Texts that are among the warnings already are left out.
-func (a *app) tellJudgement(object api.Object, warnings []string) {
+func (cmds effects) tellJudgement(object api.Object, warnings []string) {
 	for _, f := range object.Findings {
 		if !slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, f.Message) }) {
 			f.Object = object.Key
-			a.tellFinding(f)
+			cmds.tellFinding(f)
 		}
 	}
 	state, reason := printer.State(object)
 	if state != printer.StateLive && state != printer.StateUnknown && !printer.Covers(object.Findings, plain(reason)) {
-		a.warn("%s: %s", object.Key, reason)
+		cmds.app.warn("%s: %s", object.Key, reason)
 	}
 }
 
 // tellFinding writes a finding to standard error, with the remedy on a line of its own.
-func (a *app) tellFinding(f api.Finding) {
-	lead := a.Err.Warn("warning:")
+func (cmds effects) tellFinding(f api.Finding) {
+	lead := cmds.app.Err.Warn("warning:")
 	if f.Severity != api.FindingWarning {
-		lead = a.Err.Faint("note:")
+		lead = cmds.app.Err.Faint("note:")
 	}
 	text := lead + " " + f.Object.String() + ": "
 	if f.Field != "" {
 		text += f.Field + ": "
 	}
-	a.tellLine(text + f.Message)
+	cmds.tellLine(text + f.Message)
 	if f.Fix != "" {
-		a.tellLine("  fix: " + f.Fix)
+		cmds.tellLine("  fix: " + f.Fix)
 	}
 }
 
 // tellLine writes a line to standard error, broken where a terminal ends.
-func (a *app) tellLine(line string) {
-	_, _ = io.WriteString(a.Stderr, strings.Join(term.Fold(a.addressed(line), term.Columns(a.Stderr), 2), "\n")+"\n") // the reader has left
+func (cmds effects) tellLine(line string) {
+	_, _ = io.WriteString(cmds.app.Stderr, strings.Join(term.Fold(cmds.app.addressed(line), term.Columns(cmds.app.Stderr), 2), "\n")+"\n") // the reader has left
 }
 
 func kindsOf(keys map[api.Key]bool) []string {

@@ -106,7 +106,7 @@ func (a *app) clusterEngine(ctx context.Context, try bool) (*kube.Engine, error)
 		return nil, err
 	}
 	if record == nil {
-		return nil, &api.Error{Code: 404, Message: "Lateen is not installed on the cluster at " + c.Host, Cure: "lateen install" + a.clusterFlags()}
+		return nil, &api.Error{Code: 404, Message: "Lateen is not installed on the cluster at " + c.Host, Cure: "lateen install" + (installCommands{a}).clusterFlags()}
 	}
 	return engineOf(c, record), nil
 }

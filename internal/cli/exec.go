@@ -13,13 +13,13 @@ import (
 )
 
 // exec runs a command in a pod; the command's exit code becomes this program's.
-func (a *app) exec(ctx context.Context, request api.ExecRequest, interactive, tty bool) error {
-	streams := api.Streams{Stdout: a.Stdout, Stderr: a.Stderr}
+func (cmds podCommands) exec(ctx context.Context, request api.ExecRequest, interactive, tty bool) error {
+	streams := api.Streams{Stdout: cmds.app.Stdout, Stderr: cmds.app.Stderr}
 	if interactive {
-		streams.Stdin = a.Stdin
+		streams.Stdin = cmds.app.Stdin
 	}
 	if tty {
-		file, ok := a.Stdin.(*os.File)
+		file, ok := cmds.app.Stdin.(*os.File)
 		if !ok || !isatty.IsTerminal(file.Fd()) {
 			return usageError{errNoTerminal}
 		}
@@ -34,7 +34,7 @@ func (a *app) exec(ctx context.Context, request api.ExecRequest, interactive, tt
 		request.Size, _ = terminalSize(file)
 		streams.Stdin, streams.Resize = file, sizes
 	}
-	code, err := a.client().Exec(ctx, request, streams)
+	code, err := cmds.app.client().Exec(ctx, request, streams)
 	if err != nil {
 		return err
 	}

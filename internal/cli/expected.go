@@ -13,12 +13,12 @@ import (
 // expected are connections as those of this mesh will look, so that columns are wide enough before any is seen: one from and to each
 // pod and one to each port of a service, of a namespace or of all of them. home is the namespace that all share, empty if there are
 // several. What the engine does not tell is left out: columns are settled all the same.
-func (a *app) expected(ctx context.Context, namespace string, nodes []string) (home string, expected []api.Connection) {
+func (cmds effects) expected(ctx context.Context, namespace string, nodes []string) (home string, expected []api.Connection) {
 	for _, node := range nodes {
 		expected = append(expected, api.Connection{Node: node, Direction: "outbound"})
 	}
 	ask := func(kind string, each func(api.Object)) {
-		list, err := a.client().Get(ctx, api.GetRequest{Kind: kind, Namespace: namespace, AllNamespaces: namespace == ""})
+		list, err := cmds.app.client().Get(ctx, api.GetRequest{Kind: kind, Namespace: namespace, AllNamespaces: namespace == ""})
 		if err != nil {
 			return
 		}

@@ -24,7 +24,7 @@ type getOptions struct {
 	columns    []string // labels that have a column each
 }
 
-func (a *app) getCommand() *cobra.Command {
+func (cmds readCommands) getCommand() *cobra.Command {
 	var o getOptions
 	formats := printer.Formats()
 	cmd := &cobra.Command{
@@ -40,16 +40,16 @@ func (a *app) getCommand() *cobra.Command {
   lateen get pods --watch`,
 		Args: atLeast(1, "KIND, such as pods, services, deployments, authorizationpolicies or all"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			format, template, err := a.objectFormat(formats...)
+			format, template, err := cmds.app.objectFormat(formats...)
 			if err != nil {
 				return err
 			}
 			if o.events && !o.watch {
 				return usagef("--output-watch-events needs --watch")
 			}
-			return a.get(cmd.Context(), args, o, format, template)
+			return cmds.get(cmd.Context(), args, o, format, template)
 		},
-		ValidArgsFunction: a.completeKindAndName,
+		ValidArgsFunction: cmds.app.completeKindAndName,
 	}
 	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "label selector, such as app=reviews")
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "objects of all namespaces")
@@ -57,13 +57,13 @@ func (a *app) getCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&o.events, "output-watch-events", false, "with --watch: say whether an object was ADDED, MODIFIED or DELETED")
 	cmd.Flags().BoolVar(&o.showLabels, "show-labels", false, "add a column with all labels")
 	cmd.Flags().StringSliceVarP(&o.columns, "label-columns", "L", nil, "labels that get a column each, such as app,version")
-	a.namespaceFlag(cmd)
-	a.objectFormatFlag(cmd, formats...)
+	cmds.app.namespaceFlag(cmd)
+	cmds.app.objectFormatFlag(cmd, formats...)
 	return cmd
 }
 
-func (a *app) get(ctx context.Context, args []string, o getOptions, format printer.Format, template *jsonpath.JSONPath) error {
-	requests, err := getRequests(args, a.namespace, o)
+func (cmds readCommands) get(ctx context.Context, args []string, o getOptions, format printer.Format, template *jsonpath.JSONPath) error {
+	requests, err := getRequests(args, cmds.app.namespace, o)
 	if err != nil {
 		return err
 	}
@@ -72,29 +72,29 @@ func (a *app) get(ctx context.Context, args []string, o getOptions, format print
 		kinds[request.Kind] = true
 	}
 	options := printer.Options{
-		Format: format, Namespaces: o.all, Prefix: len(kinds) > 1 || o.watch && slices.ContainsFunc(requests, ofSeveralGroups), Single: len(requests) == 1 && requests[0].Name != "", Now: a.Now(),
-		ShowLabels: o.showLabels, LabelColumns: o.columns, Width: a.width(),
+		Format: format, Namespaces: o.all, Prefix: len(kinds) > 1 || o.watch && slices.ContainsFunc(requests, ofSeveralGroups), Single: len(requests) == 1 && requests[0].Name != "", Now: cmds.app.Now(),
+		ShowLabels: o.showLabels, LabelColumns: o.columns, Width: cmds.app.width(),
 	}
 	if o.watch {
-		return a.watch(ctx, requests, options, o.events, template)
+		return cmds.watch(ctx, requests, options, o.events, template)
 	}
-	objects, err := list(ctx, a.client(), requests, false)
+	objects, err := list(ctx, cmds.app.client(), requests, false)
 	if err != nil {
 		return err
 	}
 	if len(objects) == 0 && !format.Structured() {
-		where := "in namespace " + a.namespace
+		where := "in namespace " + cmds.app.namespace
 		if o.all || !slices.ContainsFunc(requests, func(r api.GetRequest) bool { return namespaced(r.Kind) }) {
-			where = "in mesh " + a.mesh
+			where = "in mesh " + cmds.app.mesh
 		}
-		a.warn("no %s found %s", pluralOf(args[0]), where)
+		cmds.app.warn("no %s found %s", pluralOf(args[0]), where)
 		return nil
 	}
-	a.addressAll(&objects)
+	cmds.app.addressAll(&objects)
 	if template != nil {
-		return a.printPath(template, objects, options)
+		return cmds.app.printPath(template, objects, options)
 	}
-	return printer.Objects(a.Stdout, objects, options)
+	return printer.Objects(cmds.app.Stdout, objects, options)
 }
 
 // ofSeveralGroups reports whether the answer to a request may hold objects of several API groups, which may have the same name. A table of

@@ -82,7 +82,7 @@ func (a *app) flagsFor(command string) string {
 	case slices.Contains(aboutNoMesh, command):
 		return ""
 	case slices.Contains(aboutClusters, command):
-		return a.clusterFlags()
+		return (installCommands{a}).clusterFlags()
 	case command == "up" && !a.onCluster():
 		if _ = a.choose(); a.mesh == api.DefaultMesh || a.chosen.err != nil {
 			return "" // a mesh that nobody names is started with this name
@@ -101,7 +101,7 @@ func (a *app) onCluster() bool {
 // It is empty if the mesh is the one that a command without flags is about.
 func (a *app) meshFlag() string {
 	if a.onCluster() {
-		return a.clusterFlags()
+		return (installCommands{a}).clusterFlags()
 	}
 	if err := a.choose(); err != nil {
 		return ""

@@ -34,11 +34,11 @@ type installFlags struct {
 
 var installFormats = []printer.Format{printer.Table, printer.JSON, printer.YAML}
 
-func (a *app) installFlags(cmd *cobra.Command, f *installFlags, timeout time.Duration) {
+func (cmds installCommands) installFlags(cmd *cobra.Command, f *installFlags, timeout time.Duration) {
 	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", install.DefaultNamespace, "namespace of the mesh's parts")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "show what would be created, changed, deleted and left alone, and do nothing")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", timeout, "give up after this time; the command can be repeated and goes on where it ended")
-	a.outputFlag(cmd, installFormats...)
+	cmds.app.outputFlag(cmd, installFormats...)
 }
 
 // valueFlags are those by which values of the chart are given.
@@ -56,7 +56,7 @@ func changeFlags(cmd *cobra.Command, f *installFlags) {
 	cmd.Flags().StringSliceVar(&f.accepted, "accept-difference", nil, "FIELD, as the dry run of a take-over names it: take over although this setting of Istio's decides access and is not kept (repeatable)")
 }
 
-func (a *app) installCommand() *cobra.Command {
+func (cmds installCommands) installCommand() *cobra.Command {
 	var f installFlags
 	cmd := &cobra.Command{
 		Use:   "install",
@@ -77,16 +77,16 @@ control plane manages the same labels. A command that was interrupted can be rep
 that would mean something else than in Istio, with the lines that keep today's meaning; a setting that decides access and is not kept refuses it.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.carryOut(cmd.Context(), "install", f, (*install.Cluster).Prepare)
+			return cmds.carryOut(cmd.Context(), "install", f, (*install.Cluster).Prepare)
 		},
 	}
-	a.installFlags(cmd, &f, 5*time.Minute)
+	cmds.installFlags(cmd, &f, 5*time.Minute)
 	changeFlags(cmd, &f)
 	cmd.Flags().StringVar(&f.takeOver, "take-over", "", "istio: take the place of a running Istio in ambient mode, with its CA, objects and labels")
 	return cmd
 }
 
-func (a *app) upgradeCommand() *cobra.Command {
+func (cmds installCommands) upgradeCommand() *cobra.Command {
 	var f installFlags
 	cmd := &cobra.Command{
 		Use:   "upgrade",
@@ -103,16 +103,16 @@ plan names them. One command at a time changes an installation: it
 holds Lease lateen-install in the mesh's namespace. A removal that was begun and not ended is taken back.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.carryOut(cmd.Context(), "upgrade", f, (*install.Cluster).PrepareUpgrade)
+			return cmds.carryOut(cmd.Context(), "upgrade", f, (*install.Cluster).PrepareUpgrade)
 		},
 	}
-	a.installFlags(cmd, &f, 30*time.Minute)
+	cmds.installFlags(cmd, &f, 30*time.Minute)
 	changeFlags(cmd, &f)
 	cmd.Flags().BoolVar(&f.resetValues, "reset-values", false, "forget the values of the installation and begin with the chart's")
 	return cmd
 }
 
-func (a *app) uninstallCommand() *cobra.Command {
+func (cmds installCommands) uninstallCommand() *cobra.Command {
 	var f installFlags
 	cmd := &cobra.Command{
 		Use:   "uninstall",
@@ -125,20 +125,20 @@ func (a *app) uninstallCommand() *cobra.Command {
 		Long: `First the agents release every pod and restore their nodes, which is waited for; only then are the parts removed. Nothing is restarted.
 While a node is down nobody can take the mesh off it, and the command refuses; --without-nodes goes on all the same, and names what to run when it is back.`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.uninstall(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmds.uninstall(cmd.Context(), f) },
 	}
-	a.installFlags(cmd, &f, 5*time.Minute)
+	cmds.installFlags(cmd, &f, 5*time.Minute)
 	cmd.Flags().StringSliceVar(&f.without, "without-nodes", nil, "names of nodes that are down, or have no agent, and are left as they are (with commas)")
 	cmd.Flags().BoolVar(&f.crds, "crds", false, "remove the kinds that the installation defined as well, with all objects of them")
 	return cmd
 }
 
 // prepared is an installation's options and the cluster that it is for.
-func (a *app) prepared(f installFlags) (*install.Cluster, install.Options, error) {
+func (cmds installCommands) prepared(f installFlags) (*install.Cluster, install.Options, error) {
 	o := install.Options{Charts: charts.FS, Namespace: f.namespace, TakeOver: f.takeOver, Wait: f.wait, Timeout: f.timeout, ResetValues: f.resetValues,
 		AllowDowngrade: f.downgrade, DryRun: f.dryRun, IgnoreConflicts: f.ignored, AcceptDifferences: f.accepted, WithoutNodes: f.without}
-	if a.root.PersistentFlags().Changed("name") {
-		return nil, o, usagef("--name %s names a mesh of this machine, and this command is about the mesh of a cluster; leave it out", a.mesh)
+	if cmds.app.root.PersistentFlags().Changed("name") {
+		return nil, o, usagef("--name %s names a mesh of this machine, and this command is about the mesh of a cluster; leave it out", cmds.app.mesh)
 	}
 	if why := validation.IsDNS1123Label(f.namespace); len(why) > 0 {
 		return nil, o, usagef("--namespace=%s is no name of a namespace: %s", f.namespace, strings.Join(why, "; "))
@@ -156,7 +156,7 @@ func (a *app) prepared(f installFlags) (*install.Cluster, install.Options, error
 	if o.Values, err = render.UserValues(f.files, f.values); err != nil {
 		return nil, o, usageError{err}
 	}
-	cluster, err := a.Cluster(a.kubeconfig, a.kubeContext)
+	cluster, err := cmds.app.Cluster(cmds.app.kubeconfig, cmds.app.kubeContext)
 	return cluster, o, err
 }
 
@@ -170,16 +170,16 @@ type outcome struct {
 }
 
 // carryOut shows what installing or upgrading would do, or does it.
-func (a *app) carryOut(ctx context.Context, verb string, f installFlags, prepare func(*install.Cluster, context.Context, install.Options) (*install.Installation, error)) error {
-	format, err := a.format(installFormats...)
+func (cmds installCommands) carryOut(ctx context.Context, verb string, f installFlags, prepare func(*install.Cluster, context.Context, install.Options) (*install.Installation, error)) error {
+	format, err := cmds.app.format(installFormats...)
 	if err != nil {
 		return err
 	}
-	cluster, o, err := a.prepared(f)
+	cluster, o, err := cmds.prepared(f)
 	if err != nil {
 		return err
 	}
-	progress := a.progress()
+	progress := cmds.app.progress()
 	o.Progress = events(progress)
 	var i *install.Installation
 	err = install.Within(ctx, f.timeout, func(ctx context.Context) (err error) {
@@ -192,12 +192,12 @@ func (a *app) carryOut(ctx context.Context, verb string, f installFlags, prepare
 		return err
 	}
 	for _, w := range i.Plan.Warnings {
-		a.warn("%s", w)
+		cmds.app.warn("%s", w)
 	}
-	a.addressAll(&i.Plan)
-	next := []string{"lateen check" + a.clusterFlags(), "kubectl label namespace default istio.io/dataplane-mode=ambient", "lateen status" + a.clusterFlags()}
+	cmds.app.addressAll(&i.Plan)
+	next := []string{"lateen check" + cmds.clusterFlags(), "kubectl label namespace default istio.io/dataplane-mode=ambient", "lateen status" + cmds.clusterFlags()}
 	if verb == "upgrade" {
-		next = []string{"lateen check" + a.clusterFlags()}
+		next = []string{"lateen check" + cmds.clusterFlags()}
 	}
 	if f.dryRun {
 		next = []string{"the same command without --dry-run"}
@@ -212,47 +212,47 @@ func (a *app) carryOut(ctx context.Context, verb string, f installFlags, prepare
 		next = nil
 	}
 	if format.Structured() {
-		if err := printer.Write(a.Stdout, format, outcome{Verb: verb, DryRun: f.dryRun, Plan: i.Plan, Next: next}); err != nil {
+		if err := printer.Write(cmds.app.Stdout, format, outcome{Verb: verb, DryRun: f.dryRun, Plan: i.Plan, Next: next}); err != nil {
 			return err
 		}
 		return i.Refusal()
 	}
 	if f.dryRun {
-		if err := a.showPlan(i.Plan); err != nil {
+		if err := cmds.showPlan(i.Plan); err != nil {
 			return err
 		}
 		if err := i.Refusal(); err != nil {
 			return err
 		}
-	} else if err := a.printf("Lateen %s is installed in namespace %s%s: %s\n", i.Plan.Version, i.Plan.Namespace, inPlaceOf(i.Plan), printer.PlanCounts(i.Plan)); err != nil {
+	} else if err := cmds.app.printf("Lateen %s is installed in namespace %s%s: %s\n", i.Plan.Version, i.Plan.Namespace, inPlaceOf(i.Plan), printer.PlanCounts(i.Plan)); err != nil {
 		return err
 	}
-	a.next(next...)
+	cmds.app.next(next...)
 	return nil
 }
 
 // showPlan writes a plan and, where another mesh's place would be taken, what would mean something else.
-func (a *app) showPlan(p install.Plan) error {
-	if err := printer.Plan(a.Stdout, p); err != nil || p.Meaning == nil {
+func (cmds installCommands) showPlan(p install.Plan) error {
+	if err := printer.Plan(cmds.app.Stdout, p); err != nil || p.Meaning == nil {
 		return err
 	}
-	columns := a.width()
-	if err := a.printf("\n"); err != nil {
+	columns := cmds.app.width()
+	if err := cmds.app.printf("\n"); err != nil {
 		return err
 	}
-	return printer.Meaning(a.Stdout, *p.Meaning, printer.MeaningWidth(columns))
+	return printer.Meaning(cmds.app.Stdout, *p.Meaning, printer.MeaningWidth(columns))
 }
 
-func (a *app) uninstall(ctx context.Context, f installFlags) error {
-	format, err := a.format(installFormats...)
+func (cmds installCommands) uninstall(ctx context.Context, f installFlags) error {
+	format, err := cmds.app.format(installFormats...)
 	if err != nil {
 		return err
 	}
-	cluster, o, err := a.prepared(f)
+	cluster, o, err := cmds.prepared(f)
 	if err != nil {
 		return err
 	}
-	progress := a.progress()
+	progress := cmds.app.progress()
 	o.Progress = events(progress)
 	var r *install.Removal
 	err = install.Within(ctx, f.timeout, func(ctx context.Context) (err error) {
@@ -262,7 +262,7 @@ func (a *app) uninstall(ctx context.Context, f installFlags) error {
 	if err != nil {
 		return err
 	}
-	next := []string{"lateen install" + a.clusterFlags()}
+	next := []string{"lateen install" + cmds.clusterFlags()}
 	if f.dryRun {
 		next = []string{"the same command without --dry-run"}
 	} else {
@@ -274,19 +274,19 @@ func (a *app) uninstall(ctx context.Context, f installFlags) error {
 		next = append(r.ByHand(), next...)
 	}
 	if format.Structured() {
-		return printer.Write(a.Stdout, format, outcome{Verb: "uninstall", DryRun: f.dryRun, Plan: r.Plan, Captured: r.Captured, Next: next})
+		return printer.Write(cmds.app.Stdout, format, outcome{Verb: "uninstall", DryRun: f.dryRun, Plan: r.Plan, Captured: r.Captured, Next: next})
 	}
 	if f.dryRun {
-		if err := a.printf("%s would be released first, without a restart.\n", captured(r.Captured)); err != nil {
+		if err := cmds.app.printf("%s would be released first, without a restart.\n", captured(r.Captured)); err != nil {
 			return err
 		}
-		if err := printer.Plan(a.Stdout, r.Plan); err != nil {
+		if err := printer.Plan(cmds.app.Stdout, r.Plan); err != nil {
 			return err
 		}
-	} else if err := a.printf("Lateen %s is removed: %s\n", r.Plan.Version, printer.PlanCounts(r.Plan)); err != nil {
+	} else if err := cmds.app.printf("Lateen %s is removed: %s\n", r.Plan.Version, printer.PlanCounts(r.Plan)); err != nil {
 		return err
 	}
-	a.next(next...)
+	cmds.app.next(next...)
 	return nil
 }
 
@@ -314,13 +314,13 @@ func captured(pods int) string {
 }
 
 // clusterFlags are the --kubeconfig and --context that a suggested command needs, with a space before each.
-func (a *app) clusterFlags() string {
+func (cmds installCommands) clusterFlags() string {
 	s := ""
-	if a.kubeconfig != "" {
-		s += " --kubeconfig " + a.kubeconfig
+	if cmds.app.kubeconfig != "" {
+		s += " --kubeconfig " + cmds.app.kubeconfig
 	}
-	if a.kubeContext != "" {
-		s += " --context " + a.kubeContext
+	if cmds.app.kubeContext != "" {
+		s += " --context " + cmds.app.kubeContext
 	}
 	return s
 }

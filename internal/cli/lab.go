@@ -28,7 +28,7 @@ import (
 	"lateen.dev/lateen/internal/lab/scenario"
 )
 
-func (a *app) labCommand() *cobra.Command {
+func (cmds labCommands) labCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lab",
 		Short: "measure what a mesh costs, and peers beside it, in experiments that can be repeated",
@@ -38,11 +38,11 @@ func (a *app) labCommand() *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.labListCommand(), a.labRunCommand(), a.labReportCommand(), a.labCompareCommand(), a.labIsotopeCommand(), a.labScorecardCommand(), a.labServiceCommand(), a.labServeCommand())
+	cmd.AddCommand(cmds.labListCommand(), cmds.labRunCommand(), cmds.labReportCommand(), cmds.labCompareCommand(), cmds.labIsotopeCommand(), cmds.labScorecardCommand(), cmds.labServiceCommand(), cmds.labServeCommand())
 	return cmd
 }
 
-func (a *app) labListCommand() *cobra.Command {
+func (cmds labCommands) labListCommand() *cobra.Command {
 	var long bool
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -52,13 +52,13 @@ func (a *app) labListCommand() *cobra.Command {
   # What each does, which published tables it stands beside, and what of it does not hold on one machine.
   lateen lab list --long`,
 		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error { return a.labList(long) },
+		RunE: func(*cobra.Command, []string) error { return cmds.labList(long) },
 	}
 	cmd.Flags().BoolVar(&long, "long", false, "all that the scenarios say of themselves")
 	return cmd
 }
 
-func (a *app) labList(long bool) error {
+func (cmds labCommands) labList(long bool) error {
 	all, err := scenario.All()
 	if err != nil {
 		return err
@@ -72,24 +72,24 @@ func (a *app) labList(long bool) error {
 			}
 			grid.Row(s.Name, strconv.Itoa(cells), strconv.Itoa(s.Rounds), fmt.Sprintf("%gs", s.Seconds), s.Title)
 		}
-		if columns := term.Columns(a.Stdout); columns > 0 {
+		if columns := term.Columns(cmds.app.Stdout); columns > 0 {
 			grid.Fit(columns, []int{4, 0}, []int{3, 2})
 		}
-		return grid.Print(a.Stdout, "")
+		return grid.Print(cmds.app.Stdout, "")
 	}
 	for i, s := range all {
 		lead := "\n"
 		if i == 0 {
 			lead = ""
 		}
-		text := fmt.Sprintf("%s%s: %s\n  %s\n", lead, a.Out.Bold(s.Name), s.Title, strings.TrimSpace(s.Does))
+		text := fmt.Sprintf("%s%s: %s\n  %s\n", lead, cmds.app.Out.Bold(s.Name), s.Title, strings.TrimSpace(s.Does))
 		if len(s.Answers) > 0 {
 			text += "  beside the published tables: " + strings.Join(s.Answers, ", ") + "\n"
 		}
 		for _, n := range s.NotValid {
 			text += "  does not hold on one machine: " + n + "\n"
 		}
-		if err := a.printf("%s", term.Paragraph(a.Stdout, a.Out, 0, text)); err != nil {
+		if err := cmds.app.printf("%s", term.Paragraph(cmds.app.Stdout, cmds.app.Out, 0, text)); err != nil {
 			return err
 		}
 	}
@@ -113,7 +113,7 @@ type labFlags struct {
 	scale         scaleFlags
 }
 
-func (a *app) labRunCommand() *cobra.Command {
+func (cmds labCommands) labRunCommand() *cobra.Command {
 	var f labFlags
 	cmd := &cobra.Command{
 		Use:   "run NAME...",
@@ -139,11 +139,11 @@ func (a *app) labRunCommand() *cobra.Command {
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o, err := f.options(cmd, a.Now(), args)
+			o, err := f.options(cmd, cmds.app.Now(), args)
 			if err != nil {
 				return err
 			}
-			return a.labRun(cmd.Context(), o)
+			return cmds.labRun(cmd.Context(), o)
 		},
 	}
 	cmd.Flags().StringSliceVar(&f.planes, "planes", []string{results.KindNone, results.KindLateen}, "planes that take part; the others are compared with the first")
@@ -312,15 +312,15 @@ func ourProgram(name string) (string, error) {
 	return path, nil
 }
 
-func (a *app) labRun(ctx context.Context, o run.Options) error {
-	maker := bench.Maker{Engine: labEngine{a}, Prefix: labPrefix + strconv.Itoa(os.Getpid()), Generator: generator}
+func (cmds labCommands) labRun(ctx context.Context, o run.Options) error {
+	maker := bench.Maker{Engine: labEngine{cmds.app}, Prefix: labPrefix + strconv.Itoa(os.Getpid()), Generator: generator}
 	plan := run.PlanOf(o, exec.LookPath)
 	for _, s := range plan.Short {
-		a.warn("%s: too few rounds for a verdict (%d); --rounds %d is enough and takes about %s", s.Scenario, s.Rounds, s.Needed, run.Rough(s.Takes))
+		cmds.app.warn("%s: too few rounds for a verdict (%d); --rounds %d is enough and takes about %s", s.Scenario, s.Rounds, s.Needed, run.Rough(s.Takes))
 	}
-	_, _ = fmt.Fprintf(a.Stderr, "This run takes about %s for %d blocks.\n", run.Rough(plan.Takes), plan.Blocks)
+	_, _ = fmt.Fprintf(cmds.app.Stderr, "This run takes about %s for %d blocks.\n", run.Rough(plan.Takes), plan.Blocks)
 	doc, err := run.Run(ctx, run.Stage{
-		Make: maker.Plane, Account: account.Host(), Progress: a.progress(), LookPath: exec.LookPath, Control: func() (string, error) { return ourProgram("lateen-control") }, Version: Version(), Cores: runtime.NumCPU(), Now: a.Now,
+		Make: maker.Plane, Account: account.Host(), Progress: cmds.app.progress(), LookPath: exec.LookPath, Control: func() (string, error) { return ourProgram("lateen-control") }, Version: Version(), Cores: runtime.NumCPU(), Now: cmds.app.Now,
 		Sleep: func(ctx context.Context, d time.Duration) {
 			select {
 			case <-ctx.Done():
@@ -336,31 +336,31 @@ func (a *app) labRun(ctx context.Context, o run.Options) error {
 	written := strings.Join(append([]string{o.File}, reports...), ", ")
 	facts := slices.ContainsFunc(doc.Scenarios, func(o results.Outcome) bool { return len(o.Facts) > 0 })
 	if blocks, rejected := run.Rejected(doc); blocks > 0 || facts {
-		failed = errors.Join(failed, run.Summary(a.Stdout, doc, term.Columns(a.Stdout)), a.labVerdicts(doc))
+		failed = errors.Join(failed, run.Summary(cmds.app.Stdout, doc, term.Columns(cmds.app.Stdout)), cmds.labVerdicts(doc))
 		if rejected > 0 {
-			a.warn("rejected for what their environment did: %d of %d blocks; the reasons are in the document", rejected, blocks)
+			cmds.app.warn("rejected for what their environment did: %d of %d blocks; the reasons are in the document", rejected, blocks)
 		}
 	}
 	if errors.Is(err, context.Canceled) {
-		a.warn("interrupted: what was measured until then is in %s", written)
+		cmds.app.warn("interrupted: what was measured until then is in %s", written)
 		return errors.Join(err, failed)
 	}
-	if err := errors.Join(err, failed, a.printf("\nwritten:\n  %s\n", strings.Join(append([]string{o.File}, reports...), "\n  "))); err != nil {
+	if err := errors.Join(err, failed, cmds.app.printf("\nwritten:\n  %s\n", strings.Join(append([]string{o.File}, reports...), "\n  "))); err != nil {
 		return err
 	}
 	return labStatus(doc)
 }
 
 // labVerdicts says the verdicts in the words of the reports.
-func (a *app) labVerdicts(doc *results.Results) error {
+func (cmds labCommands) labVerdicts(doc *results.Results) error {
 	sentences := report.Verdicts(doc)
 	if len(sentences) == 0 {
 		return nil
 	}
 	for i, s := range sentences {
-		sentences[i] = term.Paragraph(a.Stdout, a.Out, 0, s)
+		sentences[i] = term.Paragraph(cmds.app.Stdout, cmds.app.Out, 0, s)
 	}
-	return a.printf("\n%s\n", strings.Join(sentences, "\n"))
+	return cmds.app.printf("\n%s\n", strings.Join(sentences, "\n"))
 }
 
 // labStatus is the exit status that a run's results ask for: findings where a scenario ended early, or a plane failed at something.

@@ -11,8 +11,8 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 )
 
-func (a *app) labelCommand() *cobra.Command {
-	return a.metadataCommand(metadata{
+func (cmds changeCommands) labelCommand() *cobra.Command {
+	return cmds.metadataCommand(metadata{
 		field: "labels", one: "label", set: "labeled", unset: "unlabeled",
 		checkValue: func(value string) []string { return validation.IsValidLabelValue(value) },
 	}, &cobra.Command{
@@ -24,7 +24,7 @@ func (a *app) labelCommand() *cobra.Command {
 	})
 }
 
-func (a *app) scaleCommand() *cobra.Command {
+func (cmds changeCommands) scaleCommand() *cobra.Command {
 	var replicas string
 	var mode dryRun
 	cmd := &cobra.Command{
@@ -37,13 +37,13 @@ func (a *app) scaleCommand() *cobra.Command {
 			if err != nil || n < 0 {
 				return usagef("--replicas=%s: use a number from 0", replicas)
 			}
-			names, err := deployments(args, a.namespace)
+			names, err := deployments(args, cmds.app.namespace)
 			if err != nil {
 				return err
 			}
 			for _, name := range names {
-				request := api.PatchRequest{Key: api.Key{Kind: "Deployment", Namespace: a.namespace, Name: name}, Patch: fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n)}
-				result, err := a.patch(cmd.Context(), request, mode)
+				request := api.PatchRequest{Key: api.Key{Kind: "Deployment", Namespace: cmds.app.namespace, Name: name}, Patch: fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n)}
+				result, err := cmds.patch(cmd.Context(), request, mode)
 				if err != nil {
 					return err
 				}
@@ -51,23 +51,23 @@ func (a *app) scaleCommand() *cobra.Command {
 				if result.Action == api.Unchanged {
 					verb = "unchanged"
 				}
-				if err := a.printf("%s %s%s\n", result.Key, verb, mode.suffix()); err != nil {
+				if err := cmds.app.printf("%s %s%s\n", result.Key, verb, mode.suffix()); err != nil {
 					return err
 				}
 			}
 			if mode != dryRunNone {
 				return nil
 			}
-			a.next("lateen wait " + "deploy/" + names[0] + a.namespaceOption() + a.meshFlag())
+			cmds.app.next("lateen wait " + "deploy/" + names[0] + cmds.app.namespaceOption() + cmds.app.meshFlag())
 			return nil
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return a.names(cmd.Context(), api.GetRequest{Kind: "Deployment", Namespace: a.namespace}), cobra.ShellCompDirectiveNoFileComp
+			return cmds.app.names(cmd.Context(), api.GetRequest{Kind: "Deployment", Namespace: cmds.app.namespace}), cobra.ShellCompDirectiveNoFileComp
 		},
 	}
 	cmd.Flags().StringVar(&replicas, "replicas", "", "number of pods")
 	dryRunFlag(cmd, &mode)
-	a.namespaceFlag(cmd)
+	cmds.app.namespaceFlag(cmd)
 	return cmd
 }
 

@@ -12,7 +12,7 @@ import (
 	"lateen.dev/lateen/internal/lab/isotope"
 )
 
-func (a *app) labIsotopeCommand() *cobra.Command {
+func (cmds labCommands) labIsotopeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "isotope",
 		Short: "turn a topology of Istio's isotope into a drawing or into Kubernetes objects",
@@ -21,13 +21,13 @@ func (a *app) labIsotopeCommand() *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.labGraphCommand(), a.labManifestsCommand())
+	cmd.AddCommand(cmds.labGraphCommand(), cmds.labManifestsCommand())
 	return cmd
 }
 
 const topologyArgument = "the topology's file, or - for standard input"
 
-func (a *app) labGraphCommand() *cobra.Command {
+func (cmds labCommands) labGraphCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:     "graph FILE",
@@ -36,18 +36,18 @@ func (a *app) labGraphCommand() *cobra.Command {
 		Example: `  lateen lab isotope graph shop.yaml | dot -Tsvg >shop.svg`,
 		Args:    exactly(1, topologyArgument),
 		RunE: func(_ *cobra.Command, args []string) error {
-			t, err := a.topology(args[0])
+			t, err := cmds.topology(args[0])
 			if err != nil {
 				return err
 			}
-			return a.labWrite(output, t.Graphviz)
+			return cmds.labWrite(output, t.Graphviz)
 		},
 	}
 	cmd.Flags().StringVar(&output, "output", "-", "file to write; - is standard output")
 	return cmd
 }
 
-func (a *app) labManifestsCommand() *cobra.Command {
+func (cmds labCommands) labManifestsCommand() *cobra.Command {
 	o := isotope.DefaultManifestOptions
 	var output string
 	cmd := &cobra.Command{
@@ -64,11 +64,11 @@ environment; numRbacPolicies become AuthorizationPolicies of which the last one 
 			if o.Replicas < 0 || o.Replicas > 1000 {
 				return usagef("--replicas %d: use 1 to 1000, or 0 for what the topology says", o.Replicas)
 			}
-			t, err := a.topology(args[0])
+			t, err := cmds.topology(args[0])
 			if err != nil {
 				return err
 			}
-			return a.labWrite(output, func(w io.Writer) error { return t.Manifests(w, o) })
+			return cmds.labWrite(output, func(w io.Writer) error { return t.Manifests(w, o) })
 		},
 	}
 	cmd.Flags().StringVar(&o.Cluster, "cluster", "", "only services of this cluster (left out: all)")
@@ -80,12 +80,12 @@ environment; numRbacPolicies become AuthorizationPolicies of which the last one 
 }
 
 // topology reads a file, or standard input.
-func (a *app) topology(file string) (*isotope.Topology, error) {
+func (cmds labCommands) topology(file string) (*isotope.Topology, error) {
 	var text []byte
 	var err error
 	if file == "-" {
 		file = "standard input"
-		text, err = io.ReadAll(a.input)
+		text, err = io.ReadAll(cmds.app.input)
 	} else {
 		text, err = os.ReadFile(file)
 	}
@@ -100,7 +100,7 @@ func (a *app) topology(file string) (*isotope.Topology, error) {
 }
 
 // labServiceCommand is what pods run; nobody types it.
-func (a *app) labServiceCommand() *cobra.Command {
+func (cmds labCommands) labServiceCommand() *cobra.Command {
 	var listen string
 	var idle int
 	cmd := &cobra.Command{
@@ -117,7 +117,7 @@ func (a *app) labServiceCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			h, err := isotope.NewHandler(t, os.Getenv("SERVICE_NAME"), idle, slog.New(slog.NewTextHandler(a.Stderr, nil)))
+			h, err := isotope.NewHandler(t, os.Getenv("SERVICE_NAME"), idle, slog.New(slog.NewTextHandler(cmds.app.Stderr, nil)))
 			if err != nil {
 				return err
 			}

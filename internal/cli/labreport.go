@@ -12,7 +12,7 @@ import (
 	"lateen.dev/lateen/internal/lab/results"
 )
 
-func (a *app) labReportCommand() *cobra.Command {
+func (cmds labCommands) labReportCommand() *cobra.Command {
 	var html, markdown, explain bool
 	var output string
 	cmd := &cobra.Command{
@@ -39,7 +39,7 @@ func (a *app) labReportCommand() *cobra.Command {
 				return err
 			}
 			report.Rejudge(r)
-			return a.labWrite(output, func(w io.Writer) error { return write(w, r) })
+			return cmds.labWrite(output, func(w io.Writer) error { return write(w, r) })
 		},
 	}
 	cmd.Flags().BoolVar(&html, "html", false, "one HTML page")
@@ -50,7 +50,7 @@ func (a *app) labReportCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) labCompareCommand() *cobra.Command {
+func (cmds labCommands) labCompareCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "compare A B",
@@ -70,7 +70,7 @@ func (a *app) labCompareCommand() *cobra.Command {
 			}
 			report.Rejudge(first)
 			report.Rejudge(second)
-			return a.labWrite(output, func(w io.Writer) error { return report.Compare(w, first, second) })
+			return cmds.labWrite(output, func(w io.Writer) error { return report.Compare(w, first, second) })
 		},
 	}
 	cmd.Flags().StringVar(&output, "output", "-", "file to write; - is standard output")
@@ -78,7 +78,7 @@ func (a *app) labCompareCommand() *cobra.Command {
 }
 
 // labWrite writes to a file or to standard output, all of it or nothing.
-func (a *app) labWrite(output string, write func(io.Writer) error) error {
+func (cmds labCommands) labWrite(output string, write func(io.Writer) error) error {
 	var text bytes.Buffer
 	if err := write(&text); err != nil {
 		return err
@@ -89,6 +89,6 @@ func (a *app) labWrite(output string, write func(io.Writer) error) error {
 		}
 		return nil
 	}
-	_, err := text.WriteTo(a.Stdout)
+	_, err := text.WriteTo(cmds.app.Stdout)
 	return err
 }

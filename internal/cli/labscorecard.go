@@ -22,7 +22,7 @@ import (
 // formatMarkdown is one that only reports have.
 const formatMarkdown printer.Format = "markdown"
 
-func (a *app) labScorecardCommand() *cobra.Command {
+func (cmds labCommands) labScorecardCommand() *cobra.Command {
 	formats := []printer.Format{printer.Table, printer.JSON, formatMarkdown}
 	load := 8 * time.Second
 	var output string
@@ -38,24 +38,24 @@ stay open and on new ones. Both meshes are taken down at the end.`,
   lateen lab scorecard -o markdown --output-file scorecard.md`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			format, err := a.format(formats...)
+			format, err := cmds.app.format(formats...)
 			if err != nil {
 				return err
 			}
 			if load < scorecard.LeastLoad || load > scorecard.MostLoad {
 				return usagef("--load %s: use %s to %s", load, scorecard.LeastLoad, scorecard.MostLoad)
 			}
-			return a.labScorecard(cmd.Context(), format, load, output)
+			return cmds.labScorecard(cmd.Context(), format, load, output)
 		},
 	}
-	a.outputFlag(cmd, formats...)
+	cmds.app.outputFlag(cmd, formats...)
 	cmd.Flags().DurationVar(&load, "load", load, "how long requests are made around each event")
 	cmd.Flags().StringVar(&output, "output-file", "-", "file to write; - is standard output")
 	return cmd
 }
 
-func (a *app) labScorecard(ctx context.Context, format printer.Format, load time.Duration, output string) error {
-	dir, err := a.Getwd()
+func (cmds labCommands) labScorecard(ctx context.Context, format printer.Format, load time.Duration, output string) error {
+	dir, err := cmds.app.Getwd()
 	if err != nil {
 		return err
 	}
@@ -71,13 +71,13 @@ func (a *app) labScorecard(ctx context.Context, format printer.Format, load time
 		}
 	}
 	silent := func(api.Event) {}
-	card := &scorecard.Card{Version: Version(), Kernel: account.Host().Facts().Kernel, Cores: runtime.NumCPU(), Started: a.Now()}
+	card := &scorecard.Card{Version: Version(), Kernel: account.Host().Facts().Kernel, Cores: runtime.NumCPU(), Started: cmds.app.Now()}
 	failed := scorecard.Run(ctx, scorecard.Stage{
 		Up: func(ctx context.Context, mesh string, certTTL time.Duration) error {
-			return a.Engine.Start(ctx, StartOptions{Mesh: mesh, Nodes: 2, NodeProxy: map[string]string{}, CertTTL: certTTL, Attached: true}, silent)
+			return cmds.app.Engine.Start(ctx, StartOptions{Mesh: mesh, Nodes: 2, NodeProxy: map[string]string{}, CertTTL: certTTL, Attached: true}, silent)
 		},
-		Down:   func(ctx context.Context, mesh string) error { return a.Engine.Stop(ctx, mesh, silent) },
-		Client: a.Connect, Mesh: cardPrefix + strconv.Itoa(os.Getpid()), Application: application, Progress: a.progress(), Load: load,
+		Down:   func(ctx context.Context, mesh string) error { return cmds.app.Engine.Stop(ctx, mesh, silent) },
+		Client: cmds.app.Connect, Mesh: cardPrefix + strconv.Itoa(os.Getpid()), Application: application, Progress: cmds.app.progress(), Load: load,
 	}, card)
 	write := card.Text
 	switch format {
@@ -90,5 +90,5 @@ func (a *app) labScorecard(ctx context.Context, format printer.Format, load time
 	case formatMarkdown:
 		write = card.Markdown
 	}
-	return errors.Join(failed, a.labWrite(output, write))
+	return errors.Join(failed, cmds.labWrite(output, write))
 }

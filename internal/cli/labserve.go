@@ -31,7 +31,7 @@ type serveFlags struct {
 	generator           string
 }
 
-func (a *app) labServeCommand() *cobra.Command {
+func (cmds labCommands) labServeCommand() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -46,7 +46,7 @@ func (a *app) labServeCommand() *cobra.Command {
   # For a whole network; the token is made if the file is not there.
   lateen lab serve --listen 10.0.0.5:8088 --allow-remote --token-file lab.token`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.labServe(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmds.labServe(cmd.Context(), f) },
 	}
 	cmd.Flags().StringVar(&f.listen, "listen", "127.0.0.1:8088", "address and port; port 0 takes a free one and says which")
 	cmd.Flags().BoolVar(&f.remote, "allow-remote", false, "listen on an address that other machines reach; needs --token-file")
@@ -60,7 +60,7 @@ func (a *app) labServeCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) labServe(ctx context.Context, f serveFlags) error {
+func (cmds labCommands) labServe(ctx context.Context, f serveFlags) error {
 	if _, _, err := net.SplitHostPort(f.listen); err != nil {
 		return usagef("--listen %q: write ADDRESS:PORT, such as 127.0.0.1:8088", f.listen)
 	}
@@ -91,7 +91,7 @@ func (a *app) labServe(ctx context.Context, f serveFlags) error {
 	}
 	server, err := rest.New(rest.Options{
 		Generator: rest.Generator{Path: generator}, Results: f.results, Lab: f.lab, MaxRuns: f.maxRuns, MaxResults: f.maxResults,
-		Hosts: hosts, Token: token, Version: Version(), Now: a.Now,
+		Hosts: hosts, Token: token, Version: Version(), Now: cmds.app.Now,
 	})
 	if err != nil {
 		return err
@@ -100,9 +100,9 @@ func (a *app) labServe(ctx context.Context, f serveFlags) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("--listen: %w", err), server.Close())
 	}
-	said := a.printf("serving on http://%s/ (results in %s); Ctrl-C stops the runs and ends it\n", reachable(listener.Addr()), f.results)
+	said := cmds.app.printf("serving on http://%s/ (results in %s); Ctrl-C stops the runs and ends it\n", reachable(listener.Addr()), f.results)
 	if token != "" {
-		said = errors.Join(said, a.printf("requests need the token in %s: Authorization: Bearer TOKEN\n", f.token))
+		said = errors.Join(said, cmds.app.printf("requests need the token in %s: Authorization: Bearer TOKEN\n", f.token))
 	}
 	return errors.Join(said, server.Serve(ctx, listener))
 }

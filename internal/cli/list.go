@@ -20,7 +20,7 @@ const listPatience = 5 * time.Second
 // maxAsked bounds how many meshes are asked at once.
 const maxAsked = 8
 
-func (a *app) listCommand() *cobra.Command {
+func (cmds statusCommands) listCommand() *cobra.Command {
 	formats := []printer.Format{printer.Table, printer.Name, printer.JSON, printer.YAML}
 	cmd := &cobra.Command{
 		Use:     "list",
@@ -45,53 +45,53 @@ STATE is one of
   unknown  root alone may ask the engine`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			format, err := a.format(formats...)
+			format, err := cmds.app.format(formats...)
 			if err != nil {
 				return err
 			}
-			return a.list(cmd.Context(), format)
+			return cmds.list(cmd.Context(), format)
 		},
 	}
-	a.outputFlag(cmd, formats...)
+	cmds.app.outputFlag(cmd, formats...)
 	return cmd
 }
 
-func (a *app) list(ctx context.Context, format printer.Format) error {
-	meshes := a.meshes(ctx)
+func (cmds statusCommands) list(ctx context.Context, format printer.Format) error {
+	meshes := cmds.meshes(ctx)
 	if format.Structured() {
-		return printer.Write(a.Stdout, format, meshes)
+		return printer.Write(cmds.app.Stdout, format, meshes)
 	}
 	if format == printer.Name {
 		for _, m := range meshes {
-			if err := a.printf("%s\n", m.Name); err != nil {
+			if err := cmds.app.printf("%s\n", m.Name); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
 	if len(meshes) == 0 {
-		a.warn("no mesh is on this machine")
-		a.next("lateen up")
+		cmds.app.warn("no mesh is on this machine")
+		cmds.app.next("lateen up")
 		return nil
 	}
-	columns := a.width()
-	if err := printer.Meshes(a.Stdout, meshes, columns, a.Now()); err != nil {
+	columns := cmds.app.width()
+	if err := printer.Meshes(cmds.app.Stdout, meshes, columns, cmds.app.Now()); err != nil {
 		return err
 	}
 	for _, m := range meshes {
 		if m.Reason != "" {
-			a.warn("mesh %s: %s", m.Name, m.Reason)
+			cmds.app.warn("mesh %s: %s", m.Name, m.Reason)
 		}
 		if m.Fix != "" {
-			a.next(m.Fix)
+			cmds.app.next(m.Fix)
 		}
 	}
 	return nil
 }
 
 // meshes asks every mesh of this machine how it is, several at once. They are in the order of their names.
-func (a *app) meshes(ctx context.Context) []printer.Mesh {
-	names := slices.Sorted(slices.Values(a.Meshes()))
+func (cmds statusCommands) meshes(ctx context.Context) []printer.Mesh {
+	names := slices.Sorted(slices.Values(cmds.app.Meshes()))
 	meshes := make([]printer.Mesh, len(names))
 	var all sync.WaitGroup
 	turn := make(chan struct{}, maxAsked)
@@ -99,22 +99,22 @@ func (a *app) meshes(ctx context.Context) []printer.Mesh {
 		all.Go(func() {
 			turn <- struct{}{}
 			defer func() { <-turn }()
-			meshes[i] = a.lookAt(ctx, name)
+			meshes[i] = cmds.lookAt(ctx, name)
 		})
 	}
 	all.Wait()
 	return meshes
 }
 
-func (a *app) lookAt(ctx context.Context, name string) printer.Mesh {
+func (cmds statusCommands) lookAt(ctx context.Context, name string) printer.Mesh {
 	ctx, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
 	m := printer.Mesh{Name: name, State: printer.MeshRunning}
-	client := a.Connect(name)
+	client := cmds.app.Connect(name)
 	version, err := client.Version(ctx)
 	var refusal *api.Error
 	switch {
-	case errors.Is(err, api.ErrNotRunning) && a.Engine != nil && a.Engine.Alive(name):
+	case errors.Is(err, api.ErrNotRunning) && cmds.app.Engine != nil && cmds.app.Engine.Alive(name):
 		m.State, m.Reason = printer.MeshSilent, "the engine runs and does not answer: the mesh is starting or ending"
 		return m
 	case errors.Is(err, api.ErrNotRunning):

@@ -25,7 +25,7 @@ type logsOptions struct {
 // tailOfMany is how many lines of each pod are shown when a selector chooses pods and nobody says, as kubectl has it.
 const tailOfMany = 10
 
-func (a *app) logsCommand() *cobra.Command {
+func (cmds podCommands) logsCommand() *cobra.Command {
 	var o logsOptions
 	cmd := &cobra.Command{
 		Use:   "logs (TARGET | -l SELECTOR)",
@@ -51,31 +51,31 @@ func (a *app) logsCommand() *cobra.Command {
 			return exactly(1, "TARGET, such as deploy/productpage-v1, a pod's name, proxy/n1, agent/n1 or control; or -l SELECTOR")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.read(cmd, a.Now()); err != nil {
+			if err := o.read(cmd, cmds.app.Now()); err != nil {
 				return err
 			}
-			o.request.Namespace = a.namespace
+			o.request.Namespace = cmds.app.namespace
 			sources := []logSource{}
 			if o.selector == "" {
-				sources = append(sources, a.logSourceOf(args[0], o))
+				sources = append(sources, cmds.logSourceOf(args[0], o))
 			} else {
 				var err error
-				if sources, err = a.selectedLogs(cmd.Context(), o); err != nil {
+				if sources, err = cmds.selectedLogs(cmd.Context(), o); err != nil {
 					return err
 				}
 				if len(sources) == 0 {
-					a.warn("no pods found in namespace %s with the labels %s", a.namespace, o.selector)
+					cmds.app.warn("no pods found in namespace %s with the labels %s", cmds.app.namespace, o.selector)
 					return nil
 				}
 			}
 			ctx, stop := cmd.Context(), func() {}
 			if o.request.Follow {
-				ctx, stop = a.untilUnread(ctx)
+				ctx, stop = cmds.app.untilUnread(ctx)
 			}
 			defer stop()
-			return o.ofAll(a.showLogs(ctx, sources, o.request.Follow), sources)
+			return o.ofAll(cmds.showLogs(ctx, sources, o.request.Follow), sources)
 		},
-		ValidArgsFunction: a.completeTarget,
+		ValidArgsFunction: cmds.app.completeTarget,
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&o.request.Follow, "follow", "f", false, "go on with what comes")
@@ -87,7 +87,7 @@ func (a *app) logsCommand() *cobra.Command {
 	flags.StringVar(&o.sinceTime, "since-time", "", "only lines from this time on, as in RFC 3339, such as 2026-11-20T22:00:00Z")
 	flags.BoolVarP(&o.request.Previous, "previous", "p", false, "the last run of the container before the present one")
 	flags.BoolVar(&o.request.Timestamps, "timestamps", false, "begin each line with the time when it was written")
-	a.namespaceFlag(cmd)
+	cmds.app.namespaceFlag(cmd)
 	return cmd
 }
 
@@ -145,7 +145,7 @@ func (o *logsOptions) ofAll(err error, sources []logSource) error {
 }
 
 // logSourceOf is the log that a target means.
-func (a *app) logSourceOf(target string, o logsOptions) logSource {
+func (cmds podCommands) logSourceOf(target string, o logsOptions) logSource {
 	s := logSource{name: target, request: o.request}
 	s.request.Target = target
 	part, node, _ := strings.Cut(target, "/")
@@ -168,7 +168,7 @@ func (a *app) logSourceOf(target string, o logsOptions) logSource {
 	return s
 }
 
-func (a *app) execCommand() *cobra.Command {
+func (cmds podCommands) execCommand() *cobra.Command {
 	var request api.ExecRequest
 	var interactive, tty bool
 	cmd := &cobra.Command{
@@ -187,15 +187,15 @@ func (a *app) execCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			request.Namespace, request.Target, request.Command = a.namespace, args[0], args[1:]
-			return a.exec(cmd.Context(), request, interactive, tty)
+			request.Namespace, request.Target, request.Command = cmds.app.namespace, args[0], args[1:]
+			return cmds.exec(cmd.Context(), request, interactive, tty)
 		},
-		ValidArgsFunction: a.completeTarget,
+		ValidArgsFunction: cmds.app.completeTarget,
 	}
 	cmd.Flags().BoolVarP(&interactive, "stdin", "i", false, "pass standard input on")
 	cmd.Flags().BoolVarP(&tty, "tty", "t", false, "give the command a terminal")
 	cmd.Flags().StringVarP(&request.Container, "container", "c", "", "container of the pod (default: the first one)")
-	a.namespaceFlag(cmd)
+	cmds.app.namespaceFlag(cmd)
 	return cmd
 }
 

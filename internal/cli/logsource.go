@@ -25,8 +25,8 @@ type logSource struct {
 }
 
 // selectedLogs are the logs of the pods that a selector chooses.
-func (a *app) selectedLogs(ctx context.Context, o logsOptions) ([]logSource, error) {
-	list, err := a.client().Get(ctx, api.GetRequest{Kind: "Pod", Namespace: a.namespace, Selector: o.selector})
+func (cmds podCommands) selectedLogs(ctx context.Context, o logsOptions) ([]logSource, error) {
+	list, err := cmds.app.client().Get(ctx, api.GetRequest{Kind: "Pod", Namespace: cmds.app.namespace, Selector: o.selector})
 	if err != nil {
 		return nil, err
 	}
@@ -57,20 +57,20 @@ func (s logSource) open(ctx context.Context, client *api.Client) (io.ReadCloser,
 
 // showLogs writes logs one after the other or, while they are followed, line by line as they come. A log that cannot be read costs
 // none of the others.
-func (a *app) showLogs(ctx context.Context, sources []logSource, follow bool) error {
-	client := a.client()
+func (cmds podCommands) showLogs(ctx context.Context, sources []logSource, follow bool) error {
+	client := cmds.app.client()
 	if len(sources) == 1 {
-		return a.showLog(ctx, client, sources[0], a.Stdout)
+		return cmds.showLog(ctx, client, sources[0], cmds.app.Stdout)
 	}
-	out := &lines{w: a.Stdout}
+	out := &lines{w: cmds.app.Stdout}
 	errs := make([]error, len(sources))
 	var group sync.WaitGroup
 	for i, s := range sources {
 		if !follow {
-			errs[i] = a.showLog(ctx, client, s, out)
+			errs[i] = cmds.showLog(ctx, client, s, out)
 			continue
 		}
-		group.Go(func() { errs[i] = a.showLog(ctx, client, s, out) })
+		group.Go(func() { errs[i] = cmds.showLog(ctx, client, s, out) })
 	}
 	group.Wait()
 	failed := 0
@@ -83,7 +83,7 @@ func (a *app) showLogs(ctx context.Context, sources []logSource, follow bool) er
 			return err
 		}
 		failed++
-		a.warn("%s: %v", sources[i].name, err)
+		cmds.app.warn("%s: %v", sources[i].name, err)
 	}
 	if failed > 0 {
 		return fmt.Errorf("%d of %d logs could not be read", failed, len(sources))
@@ -92,7 +92,7 @@ func (a *app) showLogs(ctx context.Context, sources []logSource, follow bool) er
 }
 
 // showLog writes one log.
-func (a *app) showLog(ctx context.Context, client *api.Client, s logSource, w io.Writer) error {
+func (cmds podCommands) showLog(ctx context.Context, client *api.Client, s logSource, w io.Writer) error {
 	stream, err := s.open(ctx, client)
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ func Version() string {
 	return "dev-" + revision + dirty
 }
 
-func (a *app) versionCommand() *cobra.Command {
+func (cmds lifecycleCommands) versionCommand() *cobra.Command {
 	formats := []printer.Format{printer.Table, printer.JSON, printer.YAML}
 	cmd := &cobra.Command{
 		Use:     "version",
@@ -43,7 +43,7 @@ func (a *app) versionCommand() *cobra.Command {
 		Example: `  lateen version -o json`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			format, err := a.format(formats...)
+			format, err := cmds.app.format(formats...)
 			if err != nil {
 				return err
 			}
@@ -55,29 +55,29 @@ func (a *app) versionCommand() *cobra.Command {
 			}
 			v := versions{Client: Version(), Go: runtime.Version()}
 			// Without a mesh the client's own version is the whole answer.
-			if engine, err := a.client().Version(cmd.Context()); err == nil {
+			if engine, err := cmds.app.client().Version(cmd.Context()); err == nil {
 				v.Mesh, v.Engine = engine.Mesh, engine.Version
 			}
 			if format.Structured() {
-				return printer.Write(a.Stdout, format, v)
+				return printer.Write(cmds.app.Stdout, format, v)
 			}
-			if err := a.printf("client: %s (%s)\n", v.Client, v.Go); err != nil {
+			if err := cmds.app.printf("client: %s (%s)\n", v.Client, v.Go); err != nil {
 				return err
 			}
 			if v.Mesh == "" {
-				if err := a.choose(); err != nil {
-					return a.printf("mesh: none named, and these run: %s\n", strings.Join(a.running(), ", "))
+				if err := cmds.app.choose(); err != nil {
+					return cmds.app.printf("mesh: none named, and these run: %s\n", strings.Join(cmds.app.running(), ", "))
 				}
-				return a.printf("mesh %s: not running\n", a.mesh)
+				return cmds.app.printf("mesh %s: not running\n", cmds.app.mesh)
 			}
-			return a.printf("mesh %s: %s\n", v.Mesh, v.Engine)
+			return cmds.app.printf("mesh %s: %s\n", v.Mesh, v.Engine)
 		},
 	}
-	a.outputFlag(cmd, formats...)
+	cmds.app.outputFlag(cmd, formats...)
 	return cmd
 }
 
-func (a *app) completionCommand() *cobra.Command {
+func (cmds lifecycleCommands) completionCommand() *cobra.Command {
 	shells := []string{"bash", "zsh", "fish"}
 	return &cobra.Command{
 		Use:   "completion SHELL",
@@ -89,11 +89,11 @@ func (a *app) completionCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch args[0] {
 			case "bash":
-				return cmd.Root().GenBashCompletionV2(a.Stdout, true)
+				return cmd.Root().GenBashCompletionV2(cmds.app.Stdout, true)
 			case "zsh":
-				return cmd.Root().GenZshCompletion(a.Stdout)
+				return cmd.Root().GenZshCompletion(cmds.app.Stdout)
 			case "fish":
-				return cmd.Root().GenFishCompletion(a.Stdout, true)
+				return cmd.Root().GenFishCompletion(cmds.app.Stdout, true)
 			}
 			return usagef("unknown shell %q; use one of %v", args[0], shells)
 		},

@@ -120,7 +120,7 @@ func (a *app) chooseForDown() error {
 	}
 	if choice == engineKubernetes {
 		return usageError{&api.Error{Message: "down ends a mesh of this machine, and LATEEN_ENGINE, --context or --kubeconfig choose a cluster",
-			Cure: "`lateen uninstall" + a.clusterFlags() + "` removes the mesh of the cluster; leave the choice out to end a mesh of this machine"}}
+			Cure: "`lateen uninstall" + (installCommands{a}).clusterFlags() + "` removes the mesh of the cluster; leave the choice out to end a mesh of this machine"}}
 	}
 	if err := a.choose(); err != nil || a.chosen.named || a.Meshes == nil {
 		return err

@@ -148,7 +148,7 @@ func TestCheckOfAMachineWithAMeshSuggestsNoOther(t *testing.T) {
 		f := newFake(t)
 		f.meshes, f.silent = running, nil
 		a := newApp(f.env(nil, nil, nil))
-		if got := a.addressed(a.afterCheck("up")); got != want {
+		if got := a.addressed((statusCommands{a}).afterCheck("up")); got != want {
 			t.Errorf("with %q running it suggests %q, want %q", running, got, want)
 		}
 	}
@@ -156,7 +156,7 @@ func TestCheckOfAMachineWithAMeshSuggestsNoOther(t *testing.T) {
 	f.meshes, f.silent = []string{"ux", "blue"}, []string{"blue"}
 	a := newApp(f.env(nil, nil, nil))
 	a.mesh = "blue"
-	if got := a.addressed(a.afterCheck("up")); got != "lateen up --name blue" {
+	if got := a.addressed((statusCommands{a}).afterCheck("up")); got != "lateen up --name blue" {
 		t.Errorf("for a mesh that does not run it suggests %q", got)
 	}
 }

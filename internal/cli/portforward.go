@@ -18,7 +18,7 @@ import (
 // forward is one pair of ports: what listens here and what is connected to there.
 type forward struct{ local, remote int }
 
-func (a *app) portForwardCommand() *cobra.Command {
+func (cmds podCommands) portForwardCommand() *cobra.Command {
 	var address string
 	cmd := &cobra.Command{
 		Use:   "port-forward TARGET [LOCAL:]REMOTE...",
@@ -38,12 +38,12 @@ func (a *app) portForwardCommand() *cobra.Command {
 				}
 				forwards = append(forwards, f)
 			}
-			return a.portForward(cmd.Context(), address, args[0], forwards)
+			return cmds.portForward(cmd.Context(), address, args[0], forwards)
 		},
-		ValidArgsFunction: a.completeTarget,
+		ValidArgsFunction: cmds.app.completeTarget,
 	}
 	cmd.Flags().StringVar(&address, "address", "127.0.0.1", "address to listen on")
-	a.namespaceFlag(cmd)
+	cmds.app.namespaceFlag(cmd)
 	return cmd
 }
 
@@ -74,11 +74,11 @@ func parsePort(s string, least int) (int, error) {
 	return n, nil
 }
 
-func (a *app) portForward(ctx context.Context, address, target string, forwards []forward) error {
-	client := a.client()
+func (cmds podCommands) portForward(ctx context.Context, address, target string, forwards []forward) error {
+	client := cmds.app.client()
 	// One connection beforehand tells a wrong target now instead of at the first request.
 	for _, f := range forwards {
-		conn, err := client.Connect(ctx, api.ConnectRequest{Namespace: a.namespace, Target: target, Port: f.remote})
+		conn, err := client.Connect(ctx, api.ConnectRequest{Namespace: cmds.app.namespace, Target: target, Port: f.remote})
 		if err != nil {
 			return err
 		}
@@ -95,33 +95,33 @@ func (a *app) portForward(ctx context.Context, address, target string, forwards 
 			return fmt.Errorf("listen on port %d: %w; choose another with LOCAL:REMOTE", f.local, err)
 		}
 		context.AfterFunc(ctx, func() { _ = listener.Close() })
-		if err := a.printf("forwarding %s -> %s port %d\n", listener.Addr(), target, f.remote); err != nil {
+		if err := cmds.app.printf("forwarding %s -> %s port %d\n", listener.Addr(), target, f.remote); err != nil {
 			return err
 		}
-		serving.Go(func() { a.serveForward(ctx, client, listener, target, f.remote) })
+		serving.Go(func() { cmds.serveForward(ctx, client, listener, target, f.remote) })
 	}
-	a.next("stop with Ctrl-C")
+	cmds.app.next("stop with Ctrl-C")
 	<-ctx.Done()
 	return nil
 }
 
-func (a *app) serveForward(ctx context.Context, client *api.Client, listener net.Listener, target string, port int) {
+func (cmds podCommands) serveForward(ctx context.Context, client *api.Client, listener net.Listener, target string, port int) {
 	var relays sync.WaitGroup
 	defer relays.Wait()
 	for {
 		here, err := listener.Accept()
 		if err != nil {
 			if ctx.Err() == nil {
-				a.warn("port %d is no longer forwarded: %v", port, err)
+				cmds.app.warn("port %d is no longer forwarded: %v", port, err)
 			}
 			return
 		}
 		relays.Go(func() {
 			defer func() { _ = here.Close() }()
-			there, err := client.Connect(ctx, api.ConnectRequest{Namespace: a.namespace, Target: target, Port: port})
+			there, err := client.Connect(ctx, api.ConnectRequest{Namespace: cmds.app.namespace, Target: target, Port: port})
 			if err != nil {
 				if ctx.Err() == nil {
-					a.warn("connection from %s: %v", here.RemoteAddr(), err)
+					cmds.app.warn("connection from %s: %v", here.RemoteAddr(), err)
 				}
 				return
 			}

@@ -14,7 +14,7 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 )
 
-func (a *app) proxyCommand() *cobra.Command {
+func (cmds proxyCommands) proxyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "proxy",
 		Short: "act on the node proxies",
@@ -27,14 +27,14 @@ func (a *app) proxyCommand() *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.proxyReplaceCommand(), a.proxyConfigCommand(), a.proxyLogLevelCommand())
+	cmd.AddCommand(cmds.proxyReplaceCommand(), cmds.proxyConfigCommand(), cmds.proxyLogLevelCommand())
 	return cmd
 }
 
 // maxDrain is how long connections may outlive their proxy's replacement at most.
 const maxDrain = 24 * time.Hour
 
-func (a *app) proxyReplaceCommand() *cobra.Command {
+func (cmds proxyCommands) proxyReplaceCommand() *cobra.Command {
 	var binary string
 	var drain time.Duration
 	var wait, stock bool
@@ -58,7 +58,7 @@ With a stock ztunnel on either side the new process runs in another network besi
 certificates are asked for anew. A stock that is replaced drains for as long as it was told when it started: the --drain of the
 command that started it, or CONNECTION_TERMINATION_DEADLINE; --drain can only end it earlier.`,
 		Args:              exactly(1, "NODE"),
-		ValidArgsFunction: a.completeNode,
+		ValidArgsFunction: cmds.app.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if drain < 0 || drain > maxDrain {
 				return usagef("--drain %s: use a time from 0s to %s", drain, maxDrain)
@@ -66,7 +66,7 @@ command that started it, or CONNECTION_TERMINATION_DEADLINE; --drain can only en
 			if stock && binary == "" {
 				return usagef("--stock says what --binary is: name the executable")
 			}
-			return a.replaceProxy(cmd.Context(), args[0], api.ReplaceRequest{Binary: binary, Stock: stock, DrainSeconds: drain.Seconds(), Wait: wait})
+			return cmds.replaceProxy(cmd.Context(), args[0], api.ReplaceRequest{Binary: binary, Stock: stock, DrainSeconds: drain.Seconds(), Wait: wait})
 		},
 	}
 	cmd.Flags().StringVar(&binary, "binary", "", "executable of the new process (default: that of the old one)")
@@ -76,7 +76,7 @@ command that started it, or CONNECTION_TERMINATION_DEADLINE; --drain can only en
 	return cmd
 }
 
-func (a *app) replaceProxy(ctx context.Context, node string, in api.ReplaceRequest) error {
+func (cmds proxyCommands) replaceProxy(ctx context.Context, node string, in api.ReplaceRequest) error {
 	if in.Binary != "" {
 		absolute, err := filepath.Abs(in.Binary)
 		if err != nil {
@@ -84,13 +84,13 @@ func (a *app) replaceProxy(ctx context.Context, node string, in api.ReplaceReque
 		}
 		in.Binary = absolute
 	}
-	progress := a.progress()
-	err := a.client().ReplaceProxy(ctx, node, in, events(progress))
+	progress := cmds.app.progress()
+	err := cmds.app.client().ReplaceProxy(ctx, node, in, events(progress))
 	progress.Abandon()
 	if err != nil {
 		return err
 	}
-	return a.printf("node proxy of %s replaced\n", node)
+	return cmds.app.printf("node proxy of %s replaced\n", node)
 }
 
 func (a *app) completeNode(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -100,7 +100,7 @@ func (a *app) completeNode(cmd *cobra.Command, args []string, _ string) ([]strin
 	return a.names(cmd.Context(), api.GetRequest{Kind: "Node"}), cobra.ShellCompDirectiveNoFileComp
 }
 
-func (a *app) proxyLogLevelCommand() *cobra.Command {
+func (cmds proxyCommands) proxyLogLevelCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "log-level NODE [LEVEL]",
 		Short: "show or change what a node's proxy logs, until it is started anew",
@@ -112,7 +112,7 @@ func (a *app) proxyLogLevelCommand() *cobra.Command {
 			}
 			return nil
 		},
-		ValidArgsFunction: a.completeNode,
+		ValidArgsFunction: cmds.app.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			level := ""
 			if len(args) == 2 {
@@ -121,11 +121,11 @@ func (a *app) proxyLogLevelCommand() *cobra.Command {
 			if err := checkLevels(level); err != nil {
 				return usageError{err}
 			}
-			said, err := a.client().ProxyLogLevel(cmd.Context(), args[0], level)
+			said, err := cmds.app.client().ProxyLogLevel(cmd.Context(), args[0], level)
 			if err != nil {
 				return err
 			}
-			return a.printf("%s", said)
+			return cmds.app.printf("%s", said)
 		},
 	}
 }

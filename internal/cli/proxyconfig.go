@@ -68,7 +68,7 @@ func lookupPart(word string) (configPart, error) {
 	return configPart{}, usageError{&api.Error{Message: fmt.Sprintf("%q is no part of a proxy's configuration", word), Cure: cure}}
 }
 
-func (a *app) proxyConfigCommand() *cobra.Command {
+func (cmds proxyCommands) proxyConfigCommand() *cobra.Command {
 	formats := []printer.Format{printer.Table, printer.Wide, printer.JSON, printer.YAML}
 	namespace := ""
 	cmd := &cobra.Command{
@@ -108,14 +108,14 @@ process and is no generation.`,
 			if len(args) > 1 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			nodes, directive := a.completeNode(cmd, nil, word)
+			nodes, directive := cmds.app.completeNode(cmd, nil, word)
 			if len(args) == 0 {
 				return append(partNames(), nodes...), directive
 			}
 			return nodes, directive
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			format, err := a.format(formats...)
+			format, err := cmds.app.format(formats...)
 			if err != nil {
 				return err
 			}
@@ -123,20 +123,20 @@ process and is no generation.`,
 				if namespace != "" {
 					return usagef("--namespace goes with a part, such as workloads; everything is written whole")
 				}
-				return a.dumpProxy(cmd.Context(), args[0], format)
+				return cmds.dumpProxy(cmd.Context(), args[0], format)
 			}
 			part, err := lookupPart(args[0])
 			if err != nil {
 				return err
 			}
-			return a.showPart(cmd.Context(), part, args[1], namespace, format)
+			return cmds.showPart(cmd.Context(), part, args[1], namespace, format)
 		},
 	}
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only what belongs to this namespace (default: all)")
 	register(cmd, "namespace", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		return a.names(cmd.Context(), api.GetRequest{Kind: "Namespace"}), cobra.ShellCompDirectiveNoFileComp
+		return cmds.app.names(cmd.Context(), api.GetRequest{Kind: "Namespace"}), cobra.ShellCompDirectiveNoFileComp
 	})
-	a.outputFlag(cmd, formats...)
+	cmds.app.outputFlag(cmd, formats...)
 	return cmd
 }
 
@@ -147,8 +147,8 @@ type generations struct {
 }
 
 // generationsOf asks the mesh; nil if it does not know them now.
-func (a *app) generationsOf(ctx context.Context, node string) *generations {
-	status, err := a.client().Status(ctx)
+func (cmds proxyCommands) generationsOf(ctx context.Context, node string) *generations {
+	status, err := cmds.app.client().Status(ctx)
 	if err != nil || !status.Control.Ready || len(status.Unknown) > 0 {
 		return nil
 	}
@@ -161,8 +161,8 @@ func (a *app) generationsOf(ctx context.Context, node string) *generations {
 
 // dumpProxy writes the whole configuration of a node's proxy. The proxy's own counter of updates is written under another name than the
 // control plane's generation, which stands beside it.
-func (a *app) dumpProxy(ctx context.Context, node string, format printer.Format) error {
-	page, err := a.client().ProxyConfigDump(ctx, node)
+func (cmds proxyCommands) dumpProxy(ctx context.Context, node string, format printer.Format) error {
+	page, err := cmds.app.client().ProxyConfigDump(ctx, node)
 	if err != nil {
 		return err
 	}
@@ -174,11 +174,11 @@ func (a *app) dumpProxy(ctx context.Context, node string, format printer.Format)
 		dump["appliedUpdates"] = applied
 		delete(dump, "generation")
 	}
-	if g := a.generationsOf(ctx, node); g != nil {
+	if g := cmds.generationsOf(ctx, node); g != nil {
 		dump["acknowledgedGeneration"] = fmt.Appendf(nil, "%d", g.Acknowledged)
 	}
 	if format == printer.YAML {
-		return printer.Write(a.Stdout, format, dump)
+		return printer.Write(cmds.app.Stdout, format, dump)
 	}
 	var text bytes.Buffer
 	out := json.NewEncoder(&text)
@@ -187,12 +187,12 @@ func (a *app) dumpProxy(ctx context.Context, node string, format printer.Format)
 	if err := out.Encode(dump); err != nil {
 		return fmt.Errorf("write the configuration of the proxy of node %s: %w", node, err)
 	}
-	_, err = a.Stdout.Write(text.Bytes())
+	_, err = cmds.app.Stdout.Write(text.Bytes())
 	return err
 }
 
-func (a *app) showPart(ctx context.Context, part configPart, node, namespace string, format printer.Format) error {
-	page, err := a.client().ProxyConfigDump(ctx, node)
+func (cmds proxyCommands) showPart(ctx context.Context, part configPart, node, namespace string, format printer.Format) error {
+	page, err := cmds.app.client().ProxyConfigDump(ctx, node)
 	if err != nil {
 		return err
 	}
@@ -201,28 +201,28 @@ func (a *app) showPart(ctx context.Context, part configPart, node, namespace str
 		return err
 	}
 	list, n := part.list(dump, namespace)
-	g := a.generationsOf(ctx, node)
+	g := cmds.generationsOf(ctx, node)
 	if format.Structured() {
 		answer := map[string]any{"node": node, part.name: list}
 		if g != nil {
 			answer["acknowledgedGeneration"], answer["controlGeneration"] = g.Acknowledged, g.Control
 		}
-		return printer.Write(a.Stdout, format, answer)
+		return printer.Write(cmds.app.Stdout, format, answer)
 	}
 	if n == 0 {
 		where := ""
 		if namespace != "" {
 			where = " of namespace " + namespace
 		}
-		a.warn("the proxy of node %s has no %s%s", node, part.name, where)
+		cmds.app.warn("the proxy of node %s has no %s%s", node, part.name, where)
 		return nil
 	}
-	view := printer.View{Wide: format == printer.Wide, Now: a.Now(), Columns: a.width()}
-	if err := part.table(view, a.Stdout, list); err != nil {
+	view := printer.View{Wide: format == printer.Wide, Now: cmds.app.Now(), Columns: cmds.app.width()}
+	if err := part.table(view, cmds.app.Stdout, list); err != nil {
 		return err
 	}
 	if g != nil && g.Acknowledged < g.Control {
-		a.warn("the proxy of node %s has acknowledged generation %d of %d: the table may lack the latest changes", node, g.Acknowledged, g.Control)
+		cmds.app.warn("the proxy of node %s has acknowledged generation %d of %d: the table may lack the latest changes", node, g.Acknowledged, g.Control)
 	}
 	return nil
 }

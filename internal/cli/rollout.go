@@ -11,7 +11,7 @@ import (
 	"lateen.dev/lateen/internal/engine/api"
 )
 
-func (a *app) rolloutCommand() *cobra.Command {
+func (cmds changeCommands) rolloutCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollout",
 		Short: "follow or repeat the replacement of a deployment's pods",
@@ -20,11 +20,11 @@ func (a *app) rolloutCommand() *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.rolloutStatusCommand(), a.rolloutRestartCommand())
+	cmd.AddCommand(cmds.rolloutStatusCommand(), cmds.rolloutRestartCommand())
 	return cmd
 }
 
-func (a *app) rolloutStatusCommand() *cobra.Command {
+func (cmds changeCommands) rolloutStatusCommand() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "status DEPLOYMENT...",
@@ -36,24 +36,24 @@ func (a *app) rolloutStatusCommand() *cobra.Command {
 			if timeout <= 0 {
 				return usagef("--timeout %s: use a time above zero, such as 30s", timeout)
 			}
-			names, err := deployments(args, a.namespace)
+			names, err := deployments(args, cmds.app.namespace)
 			if err != nil {
 				return err
 			}
 			var requests []api.GetRequest
 			for _, name := range names {
-				requests = append(requests, api.GetRequest{Kind: "Deployment", Namespace: a.namespace, Name: name})
+				requests = append(requests, api.GetRequest{Kind: "Deployment", Namespace: cmds.app.namespace, Name: name})
 			}
-			return a.wait(cmd.Context(), requests, timeout)
+			return (readCommands{cmds.app}).wait(cmd.Context(), requests, timeout)
 		},
-		ValidArgsFunction: a.completeDeployment,
+		ValidArgsFunction: cmds.app.completeDeployment,
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "give up after this time")
-	a.namespaceFlag(cmd)
+	cmds.app.namespaceFlag(cmd)
 	return cmd
 }
 
-func (a *app) rolloutRestartCommand() *cobra.Command {
+func (cmds changeCommands) rolloutRestartCommand() *cobra.Command {
 	var mode dryRun
 	cmd := &cobra.Command{
 		Use:     "restart DEPLOYMENT...",
@@ -61,40 +61,40 @@ func (a *app) rolloutRestartCommand() *cobra.Command {
 		Example: `  lateen rollout restart deploy/reviews-v1 deploy/reviews-v2`,
 		Args:    atLeast(1, "the name of a deployment"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			names, err := deployments(args, a.namespace)
+			names, err := deployments(args, cmds.app.namespace)
 			if err != nil {
 				return err
 			}
 			for _, name := range names {
-				if err := a.restart(cmd.Context(), name, mode); err != nil {
+				if err := cmds.restart(cmd.Context(), name, mode); err != nil {
 					return err
 				}
 			}
 			if mode == dryRunNone {
-				a.next("lateen rollout status deploy/" + names[0] + a.namespaceOption() + a.meshFlag())
+				cmds.app.next("lateen rollout status deploy/" + names[0] + cmds.app.namespaceOption() + cmds.app.meshFlag())
 			}
 			return nil
 		},
-		ValidArgsFunction: a.completeDeployment,
+		ValidArgsFunction: cmds.app.completeDeployment,
 	}
 	dryRunFlag(cmd, &mode)
-	a.namespaceFlag(cmd)
+	cmds.app.namespaceFlag(cmd)
 	return cmd
 }
 
 // restart changes an annotation of the pods' template, as kubectl does: pods of an older template are replaced.
-func (a *app) restart(ctx context.Context, name string, mode dryRun) error {
+func (cmds changeCommands) restart(ctx context.Context, name string, mode dryRun) error {
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
-		"annotations": map[string]string{api.RestartedAt: a.Now().UTC().Format(time.RFC3339Nano)},
+		"annotations": map[string]string{api.RestartedAt: cmds.app.Now().UTC().Format(time.RFC3339Nano)},
 	}}}})
 	if err != nil {
 		return fmt.Errorf("encode the change: %w", err)
 	}
-	result, err := a.patch(ctx, api.PatchRequest{Key: api.Key{Kind: "Deployment", Namespace: a.namespace, Name: name}, Patch: patch}, mode)
+	result, err := cmds.patch(ctx, api.PatchRequest{Key: api.Key{Kind: "Deployment", Namespace: cmds.app.namespace, Name: name}, Patch: patch}, mode)
 	if err != nil {
 		return err
 	}
-	return a.printf("%s restarted%s\n", result.Key, mode.suffix())
+	return cmds.app.printf("%s restarted%s\n", result.Key, mode.suffix())
 }
 
 func (a *app) completeDeployment(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {

@@ -131,12 +131,14 @@ func newApp(env Env) *app {
 	a.nameFlag(root)
 	root.PersistentFlags().StringVar(&a.kubeconfig, "kubeconfig", "", "file that says how to reach the cluster (default: $KUBECONFIG, then ~/.kube/config)")
 	root.PersistentFlags().StringVar(&a.kubeContext, "context", "", "which of the kubeconfig's clusters is meant (default: its current one)")
+	lifecycle, status, kubernetes := lifecycleCommands{a}, statusCommands{a}, installCommands{a}
+	read, change, pods, proxies, lab := readCommands{a}, changeCommands{a}, podCommands{a}, proxyCommands{a}, labCommands{a}
 	root.AddCommand(
-		a.upCommand(), a.downCommand(), a.listCommand(), a.installCommand(), a.upgradeCommand(), a.uninstallCommand(),
-		a.applyCommand(), a.deleteCommand(), a.getCommand(), a.labelCommand(), a.scaleCommand(), a.waitCommand(),
-		a.describeCommand(), a.diffCommand(), a.editCommand(), a.annotateCommand(), a.rolloutCommand(), a.apiResourcesCommand(),
-		a.logsCommand(), a.tapCommand(), a.topCommand(), a.execCommand(), a.portForwardCommand(), a.proxyCommand(), a.caCommand(),
-		a.statusCommand(), a.checkCommand(), a.demoCommand(), a.labCommand(), a.versionCommand(), a.completionCommand(),
+		lifecycle.upCommand(), lifecycle.downCommand(), status.listCommand(), kubernetes.installCommand(), kubernetes.upgradeCommand(), kubernetes.uninstallCommand(),
+		change.applyCommand(), change.deleteCommand(), read.getCommand(), change.labelCommand(), change.scaleCommand(), read.waitCommand(),
+		read.describeCommand(), read.diffCommand(), change.editCommand(), change.annotateCommand(), change.rolloutCommand(), read.apiResourcesCommand(),
+		pods.logsCommand(), pods.tapCommand(), status.topCommand(), pods.execCommand(), pods.portForwardCommand(), proxies.proxyCommand(), proxies.caCommand(),
+		status.statusCommand(), status.checkCommand(), lifecycle.demoCommand(), lab.labCommand(), lifecycle.versionCommand(), lifecycle.completionCommand(),
 	)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpTemplate(helpTemplate(term.Columns(env.Stdout)))

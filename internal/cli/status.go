@@ -26,7 +26,7 @@ type statusOptions struct {
 	format    printer.Format
 }
 
-func (a *app) statusCommand() *cobra.Command {
+func (cmds statusCommands) statusCommand() *cobra.Command {
 	var o statusOptions
 	formats := []printer.Format{printer.Table, printer.Wide, printer.JSON, printer.YAML}
 	cmd := &cobra.Command{
@@ -39,49 +39,49 @@ func (a *app) statusCommand() *cobra.Command {
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if o.format, err = a.format(formats...); err != nil {
+			if o.format, err = cmds.app.format(formats...); err != nil {
 				return err
 			}
 			o.namespace = cmd.Flags().Changed("namespace")
 			ctx, stop := cmd.Context(), func() {}
 			if o.watch {
-				ctx, stop = a.untilUnread(ctx)
+				ctx, stop = cmds.app.untilUnread(ctx)
 			}
 			defer stop()
-			return a.status(ctx, o)
+			return cmds.status(ctx, o)
 		},
 	}
 	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "only pods with these labels, such as app=reviews")
 	cmd.Flags().BoolVar(&o.pods, "pods", false, "every pod, however many there are")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "show the state again whenever it changes, until Ctrl-C")
-	a.namespaceFlag(cmd)
+	cmds.app.namespaceFlag(cmd)
 	cmd.Flags().Lookup("namespace").Usage = "only pods and objects of this namespace (default: all)"
 	cmd.Flags().Lookup("namespace").DefValue = ""
-	a.outputFlag(cmd, formats...)
+	cmds.app.outputFlag(cmd, formats...)
 	return cmd
 }
 
 // status shows the mesh's state, once or whenever it changes.
-func (a *app) status(ctx context.Context, o statusOptions) error {
+func (cmds statusCommands) status(ctx context.Context, o statusOptions) error {
 	shown := ""
 	for {
-		page, err := a.statusPage(ctx, o)
+		page, err := cmds.statusPage(ctx, o)
 		switch {
 		case err != nil && o.watch && ctx.Err() != nil:
 			return nil // Ctrl-C ends a watch in order
 		case err != nil:
 			return err
 		case !o.watch:
-			return a.printf("%s", page)
-		case a.Out.Terminal && !o.format.Structured():
-			if err := a.repaint(page); err != nil {
+			return cmds.app.printf("%s", page)
+		case cmds.app.Out.Terminal && !o.format.Structured():
+			if err := cmds.repaint(page); err != nil {
 				return err
 			}
 		case page != shown:
 			if shown != "" && !o.format.Structured() {
 				page = "\n" + page
 			}
-			if err := a.printf("%s", page); err != nil {
+			if err := cmds.app.printf("%s", page); err != nil {
 				return err
 			}
 			shown = strings.TrimPrefix(page, "\n")
@@ -95,25 +95,25 @@ func (a *app) status(ctx context.Context, o statusOptions) error {
 }
 
 // statusPage renders the state of the mesh at one moment.
-func (a *app) statusPage(ctx context.Context, o statusOptions) (string, error) {
-	status, err := a.client().Status(ctx)
+func (cmds statusCommands) statusPage(ctx context.Context, o statusOptions) (string, error) {
+	status, err := cmds.app.client().Status(ctx)
 	if err != nil {
 		return "", err
 	}
-	choose, err := a.chosenPods(ctx, o)
+	choose, err := cmds.chosenPods(ctx, o)
 	if err != nil {
 		return "", err
 	}
-	if err := a.findAttention(ctx, &status); err != nil {
+	if err := cmds.findAttention(ctx, &status); err != nil {
 		return "", err
 	}
 	if o.namespace {
-		status.Problems = slices.DeleteFunc(status.Problems, func(p api.Problem) bool { return !inNamespace(p.Object, a.namespace) })
+		status.Problems = slices.DeleteFunc(status.Problems, func(p api.Problem) bool { return !inNamespace(p.Object, cmds.app.namespace) })
 		status.Findings = slices.DeleteFunc(status.Findings, func(f api.Finding) bool {
-			return f.Object.Namespace != a.namespace && f.Object != (api.Key{Kind: "Namespace", Name: a.namespace})
+			return f.Object.Namespace != cmds.app.namespace && f.Object != (api.Key{Kind: "Namespace", Name: cmds.app.namespace})
 		})
 	}
-	a.addressAll(&status)
+	cmds.app.addressAll(&status)
 	var page bytes.Buffer
 	if o.format.Structured() {
 		if choose != nil {
@@ -121,8 +121,8 @@ func (a *app) statusPage(ctx context.Context, o statusOptions) (string, error) {
 		}
 		return structuredStatus(&page, o.format, status)
 	}
-	options := printer.StatusOptions{Wide: o.format == printer.Wide, Pods: o.pods, Choose: choose, Now: a.Now(), Width: a.width()}
-	err = printer.Status(a.hints(&page), status, a.Out, options)
+	options := printer.StatusOptions{Wide: o.format == printer.Wide, Pods: o.pods, Choose: choose, Now: cmds.app.Now(), Width: cmds.app.width()}
+	err = printer.Status(cmds.app.hints(&page), status, cmds.app.Out, options)
 	return page.String(), err
 }
 
@@ -138,13 +138,13 @@ func inNamespace(object, namespace string) bool {
 }
 
 // chosenPods says which pods the flags choose; nil is all.
-func (a *app) chosenPods(ctx context.Context, o statusOptions) (func(api.PodState) bool, error) {
+func (cmds statusCommands) chosenPods(ctx context.Context, o statusOptions) (func(api.PodState) bool, error) {
 	if !o.namespace && o.selector == "" {
 		return nil, nil
 	}
 	labelled := map[string]bool{}
 	if o.selector != "" {
-		list, err := a.client().Get(ctx, api.GetRequest{Kind: "Pod", Namespace: a.namespace, AllNamespaces: !o.namespace, Selector: o.selector})
+		list, err := cmds.app.client().Get(ctx, api.GetRequest{Kind: "Pod", Namespace: cmds.app.namespace, AllNamespaces: !o.namespace, Selector: o.selector})
 		if err != nil {
 			return nil, err
 		}
@@ -153,19 +153,19 @@ func (a *app) chosenPods(ctx context.Context, o statusOptions) (func(api.PodStat
 		}
 	}
 	return func(p api.PodState) bool {
-		return (!o.namespace || p.Namespace == a.namespace) && (o.selector == "" || labelled[p.Namespace+"/"+p.Name])
+		return (!o.namespace || p.Namespace == cmds.app.namespace) && (o.selector == "" || labelled[p.Namespace+"/"+p.Name])
 	}, nil
 }
 
 // findAttention adds to a status the objects of which only a part is in force, or nothing. They are no problem to the control plane, but their
 // author should know. An object that was written for the cluster rather than for the mesh is left out where nothing of it is in force: Services,
 // and on Kubernetes the Gateways of others. Each object has one problem then.
-func (a *app) findAttention(ctx context.Context, status *api.Status) error {
+func (cmds statusCommands) findAttention(ctx context.Context, status *api.Status) error {
 	if len(status.Unknown) > 0 {
 		return nil // no control plane answers; the cluster's own word is among the problems
 	}
 	for _, kind := range append(slices.Clone(partial), "Namespace") {
-		list, err := a.client().Get(ctx, api.GetRequest{Kind: kind, AllNamespaces: true})
+		list, err := cmds.app.client().Get(ctx, api.GetRequest{Kind: kind, AllNamespaces: true})
 		if err != nil {
 			return err
 		}

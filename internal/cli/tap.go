@@ -24,7 +24,7 @@ const (
 	hearAgain = 500 * time.Millisecond
 )
 
-func (a *app) tapCommand() *cobra.Command {
+func (cmds podCommands) tapCommand() *cobra.Command {
 	var filter api.ConnectionFilter
 	var all, denied, failed bool
 	var limit time.Duration
@@ -64,7 +64,7 @@ Verdicts:
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			format, err := a.format(formats...)
+			format, err := cmds.app.format(formats...)
 			if err != nil {
 				return err
 			}
@@ -83,24 +83,24 @@ Verdicts:
 				return usagef("--for %s: use a time above zero, such as 10s", limit)
 			}
 			if !all {
-				filter.Namespace = a.namespace
+				filter.Namespace = cmds.app.namespace
 			}
 			if len(args) == 1 {
-				if filter.Pod, err = a.podPattern(cmd.Context(), args[0]); err != nil {
+				if filter.Pod, err = cmds.podPattern(cmd.Context(), args[0]); err != nil {
 					return err
 				}
-				filter.Namespace = a.namespace
+				filter.Namespace = cmds.app.namespace
 			}
-			ctx, stop := a.untilUnread(cmd.Context())
+			ctx, stop := cmds.app.untilUnread(cmd.Context())
 			defer stop()
 			if limit > 0 {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, limit)
 				defer cancel()
 			}
-			return a.tap(ctx, filter, format)
+			return cmds.tap(ctx, filter, format)
 		},
-		ValidArgsFunction: a.completeTarget,
+		ValidArgsFunction: cmds.app.completeTarget,
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&all, "all-namespaces", "A", false, "connections of every namespace")
@@ -111,13 +111,13 @@ Verdicts:
 	flags.StringVar(&filter.Direction, "direction", "", "only inbound or outbound ones")
 	flags.DurationVar(&limit, "for", 0, "end after this time (0: when you interrupt it)")
 	register(cmd, "direction", cobra.FixedCompletions([]string{"inbound", "outbound"}, cobra.ShellCompDirectiveNoFileComp))
-	a.namespaceFlag(cmd)
-	a.outputFlag(cmd, formats...)
+	cmds.app.namespaceFlag(cmd)
+	cmds.app.outputFlag(cmd, formats...)
 	return cmd
 }
 
 // podPattern is the pattern of pods' names that a target stands for. A target that is not there would be watched in vain.
-func (a *app) podPattern(ctx context.Context, target string) (string, error) {
+func (cmds podCommands) podPattern(ctx context.Context, target string) (string, error) {
 	kind, name, found := strings.Cut(target, "/")
 	if !found {
 		kind, name = "pod", target
@@ -131,13 +131,13 @@ func (a *app) podPattern(ctx context.Context, target string) (string, error) {
 	default:
 		return "", usagef("%s: use a pod's name or deploy/NAME; for a service there is --service %s", target, name)
 	}
-	_, err := a.client().Get(ctx, api.GetRequest{Kind: kind, Namespace: a.namespace, Name: name})
+	_, err := cmds.app.client().Get(ctx, api.GetRequest{Kind: kind, Namespace: cmds.app.namespace, Name: name})
 	return pattern, err
 }
 
 // tapped prints what it is told of.
 type tapped struct {
-	*app
+	app *app
 	// mu is never held while the engine is asked: the connections of all nodes wait for it.
 	mu     sync.Mutex
 	stream *printer.Stream
@@ -162,24 +162,24 @@ type tapLine struct {
 	Policies []api.Key   `json:"policies,omitempty"` // the objects that refuse it, or would
 }
 
-func (a *app) tap(ctx context.Context, filter api.ConnectionFilter, format printer.Format) error {
-	version, err := a.client().Version(ctx)
+func (cmds podCommands) tap(ctx context.Context, filter api.ConnectionFilter, format printer.Format) error {
+	version, err := cmds.app.client().Version(ctx)
 	if err != nil {
 		return err
 	}
-	t := &tapped{app: a, open: map[string]pending{}, seen: newTally(), reasons: &reasons{app: a, ctx: ctx}}
+	t := &tapped{app: cmds.app, open: map[string]pending{}, seen: newTally(), reasons: &reasons{app: cmds.app, ctx: ctx}}
 	if format == printer.JSON {
-		t.json = json.NewEncoder(a.Stdout)
+		t.json = json.NewEncoder(cmds.app.Stdout)
 	} else {
-		home, expected := a.expected(ctx, filter.Namespace, version.Nodes)
-		t.stream = printer.NewStream(a.Stdout, a.Out, home, expected).Within(func() int {
-			if size, ok := a.terminalSize(); ok && format != printer.Wide {
+		home, expected := (effects{cmds.app}).expected(ctx, filter.Namespace, version.Nodes)
+		t.stream = printer.NewStream(cmds.app.Stdout, cmds.app.Out, home, expected).Within(func() int {
+			if size, ok := cmds.app.terminalSize(); ok && format != printer.Wide {
 				return int(size.Col)
 			}
 			return 0
 		})
 	}
-	a.warnDraining(ctx, "")
+	(lifecycleCommands{cmds.app}).warnDraining(ctx, "")
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
@@ -198,7 +198,7 @@ func (a *app) tap(ctx context.Context, filter api.ConnectionFilter, format print
 					cancel(err)
 				}
 				mu.Unlock()
-				a.warn("%v", err)
+				cmds.app.warn("%v", err)
 			default:
 				cancel(err)
 			}
@@ -220,11 +220,11 @@ func (a *app) tap(ctx context.Context, filter api.ConnectionFilter, format print
 func (t *tapped) hear(ctx context.Context, node string, filter api.ConnectionFilter) error {
 	heard := false
 	for again := false; ; again = true {
-		err := t.client().FollowConnections(ctx, node, filter, func(c api.Connection) error {
+		err := t.app.client().FollowConnections(ctx, node, filter, func(c api.Connection) error {
 			heard = true
 			if c.Event == "watching" {
 				if again {
-					t.warnDraining(ctx, node)
+					(lifecycleCommands{t.app}).warnDraining(ctx, node)
 				}
 				return errors.Join(t.watching(c), t.before(ctx, node, filter))
 			}
@@ -259,7 +259,7 @@ func (t *tapped) before(ctx context.Context, node string, filter api.ConnectionF
 	if filter.Only != "" {
 		return nil
 	}
-	list, err := t.client().Connections(ctx, node, filter)
+	list, err := t.app.client().Connections(ctx, node, filter)
 	if err != nil {
 		return err
 	}
@@ -276,7 +276,7 @@ func (t *tapped) before(ctx context.Context, node string, filter api.ConnectionF
 }
 
 func (t *tapped) tell(c api.Connection) error {
-	now, why := t.Now(), explained{}
+	now, why := t.app.Now(), explained{}
 	if c.Event == "open" || c.Event == "closed" || c.Event == "opened" && t.json != nil {
 		why = t.reasons.of(c)
 	}
@@ -319,7 +319,7 @@ func (t *tapped) showLongLived(ctx context.Context) {
 		case <-time.After(longLived / 4):
 		}
 		t.mu.Lock()
-		now := t.Now()
+		now := t.app.Now()
 		due := map[string]pending{}
 		for key, p := range t.open {
 			if !p.at.IsZero() && !now.Before(p.at) {
@@ -352,17 +352,17 @@ func (t *tapped) summary(filter api.ConnectionFilter) {
 		if i > 0 {
 			line = "  " + line
 		}
-		_, _ = fmt.Fprintln(t.Stderr, strings.Join(term.Fold(term.Escape(line), term.Columns(t.Stderr), 2), "\n"))
+		_, _ = fmt.Fprintln(t.app.Stderr, strings.Join(term.Fold(term.Escape(line), term.Columns(t.app.Stderr), 2), "\n"))
 	}
-	commands := t.seen.commands(t.meshFlag())
+	commands := t.seen.commands(t.app.meshFlag())
 	switch {
 	case len(commands) > 0:
-		t.next(commands...)
+		t.app.next(commands...)
 	case t.seen.denied() > 0:
-		t.next("lateen tap -A --denied --direction inbound" + t.meshFlag() + "   # names the policies")
+		t.app.next("lateen tap -A --denied --direction inbound" + t.app.meshFlag() + "   # names the policies")
 	case t.seen.ended == 0 && filter.Only == "":
-		t.next("lateen status"+t.meshFlag()+"   # which pods are in the mesh", "lateen tap -A"+t.meshFlag())
+		t.app.next("lateen status"+t.app.meshFlag()+"   # which pods are in the mesh", "lateen tap -A"+t.app.meshFlag())
 	default:
-		t.next("lateen top" + t.meshFlag())
+		t.app.next("lateen top" + t.app.meshFlag())
 	}
 }

@@ -46,7 +46,7 @@ type bytesRate struct {
 	ServerToClient float64 `json:"serverToClient"`
 }
 
-func (a *app) topCommand() *cobra.Command {
+func (cmds statusCommands) topCommand() *cobra.Command {
 	var once bool
 	var interval time.Duration
 	formats := []printer.Format{printer.Table, printer.JSON}
@@ -76,7 +76,7 @@ first.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			format, err := a.format(formats...)
+			format, err := cmds.app.format(formats...)
 			if err != nil {
 				return err
 			}
@@ -84,14 +84,14 @@ first.`,
 				return usagef("--interval %s: use a time from 100ms", interval)
 			}
 			connections := len(args) == 1 && args[0] == "connections"
-			ctx, stop := a.untilUnread(cmd.Context())
+			ctx, stop := cmds.app.untilUnread(cmd.Context())
 			defer stop()
-			return a.top(ctx, connections, once || format == printer.JSON, interval, format)
+			return cmds.top(ctx, connections, once || format == printer.JSON, interval, format)
 		},
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "one table instead of one after the other")
 	cmd.Flags().DurationVar(&interval, "interval", time.Second, "time between two looks")
-	a.outputFlag(cmd, formats...)
+	cmds.app.outputFlag(cmd, formats...)
 	return cmd
 }
 
@@ -103,13 +103,13 @@ type look struct {
 	mute        []string // nodes whose proxy does not tell
 }
 
-func (a *app) top(ctx context.Context, connections, once bool, interval time.Duration, format printer.Format) error {
-	version, err := a.client().Version(ctx)
+func (cmds statusCommands) top(ctx context.Context, connections, once bool, interval time.Duration, format printer.Format) error {
+	version, err := cmds.app.client().Version(ctx)
 	if err != nil {
 		return err
 	}
-	a.warnDraining(ctx, "")
-	before, err := a.look(ctx, version.Nodes, connections)
+	(lifecycleCommands{cmds.app}).warnDraining(ctx, "")
+	before, err := cmds.look(ctx, version.Nodes, connections)
 	if err != nil {
 		return err
 	}
@@ -119,16 +119,16 @@ func (a *app) top(ctx context.Context, connections, once bool, interval time.Dur
 			return nil
 		case <-time.After(interval):
 		}
-		now, err := a.look(ctx, version.Nodes, connections)
+		now, err := cmds.look(ctx, version.Nodes, connections)
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
 			return err
 		}
-		if err := a.showTop(version, before, now, connections, once, format); err != nil || once {
+		if err := cmds.showTop(version, before, now, connections, once, format); err != nil || once {
 			if err == nil && format == printer.Table {
-				a.next("lateen tap -A" + a.meshFlag())
+				cmds.app.next("lateen tap -A" + cmds.app.meshFlag())
 			}
 			return err
 		}
@@ -136,8 +136,8 @@ func (a *app) top(ctx context.Context, connections, once bool, interval time.Dur
 	}
 }
 
-func (a *app) look(ctx context.Context, nodes []string, connections bool) (look, error) {
-	l := look{at: a.Now()}
+func (cmds statusCommands) look(ctx context.Context, nodes []string, connections bool) (look, error) {
+	l := look{at: cmds.app.Now()}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var errs []error
@@ -147,9 +147,9 @@ func (a *app) look(ctx context.Context, nodes []string, connections bool) (look,
 			var list []api.Connection
 			var err error
 			if connections {
-				list, err = a.client().Connections(ctx, node, api.ConnectionFilter{})
+				list, err = cmds.app.client().Connections(ctx, node, api.ConnectionFilter{})
 			} else {
-				pods, err = a.client().PodUses(ctx, node)
+				pods, err = cmds.app.client().PodUses(ctx, node)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -168,17 +168,17 @@ func (a *app) look(ctx context.Context, nodes []string, connections bool) (look,
 	return l, errors.Join(errs...)
 }
 
-func (a *app) showTop(v api.Version, before, now look, connections, once bool, format printer.Format) error {
+func (cmds statusCommands) showTop(v api.Version, before, now look, connections, once bool, format printer.Format) error {
 	seconds := now.at.Sub(before.at).Seconds()
 	pods, list := podRates(before.pods, now.pods, seconds), connectionRates(before.connections, now.connections, seconds)
 	if format == printer.JSON {
 		if connections {
-			return printer.Write(a.Stdout, format, list)
+			return printer.Write(cmds.app.Stdout, format, list)
 		}
-		return printer.Write(a.Stdout, format, pods)
+		return printer.Write(cmds.app.Stdout, format, pods)
 	}
 	width := 0
-	if size, ok := a.terminalSize(); ok {
+	if size, ok := cmds.app.terminalSize(); ok {
 		width = int(size.Col)
 	}
 	grid := podGrid(pods, width)
@@ -187,7 +187,7 @@ func (a *app) showTop(v api.Version, before, now look, connections, once bool, f
 	}
 	var page bytes.Buffer
 	if !once {
-		_, _ = fmt.Fprintf(&page, "%s\n\n", a.Out.Bold(fmt.Sprintf("Mesh %s at %s, the last %.1f s; end it with Ctrl-C", v.Mesh, now.at.Format(time.TimeOnly), seconds)))
+		_, _ = fmt.Fprintf(&page, "%s\n\n", cmds.app.Out.Bold(fmt.Sprintf("Mesh %s at %s, the last %.1f s; end it with Ctrl-C", v.Mesh, now.at.Format(time.TimeOnly), seconds)))
 	}
 	if grid.Len() == 0 {
 		page.WriteString(map[bool]string{true: "no connection is open\n", false: "no pod is in the mesh; label a namespace istio.io/dataplane-mode=ambient\n"}[connections])
@@ -195,23 +195,23 @@ func (a *app) showTop(v api.Version, before, now look, connections, once bool, f
 		return err
 	}
 	if len(now.mute) > 0 {
-		_, _ = fmt.Fprintf(&page, "%s not seen: the connections of %s, whose node proxy does not tell of them\n", a.Out.Warn("!"), strings.Join(now.mute, ", "))
+		_, _ = fmt.Fprintf(&page, "%s not seen: the connections of %s, whose node proxy does not tell of them\n", cmds.app.Out.Warn("!"), strings.Join(now.mute, ", "))
 	}
-	if once || !a.Out.Terminal {
+	if once || !cmds.app.Out.Terminal {
 		if !once {
 			page.WriteByte('\n')
 		}
-		_, err := a.Stdout.Write(page.Bytes())
+		_, err := cmds.app.Stdout.Write(page.Bytes())
 		return err
 	}
-	return a.repaint(page.String())
+	return cmds.repaint(page.String())
 }
 
 // repaint puts a page in the place of the one before, as much of it as the terminal has room for.
-func (a *app) repaint(page string) error {
+func (cmds statusCommands) repaint(page string) error {
 	const home, clearRest, clearLine = "\x1b[H", "\x1b[J", "\x1b[K" // ECMA-48 CUP, ED, EL
 	lines := strings.Split(strings.TrimRight(page, "\n"), "\n")
-	if size, ok := a.terminalSize(); ok && size.Row > 2 {
+	if size, ok := cmds.app.terminalSize(); ok && size.Row > 2 {
 		lines = lines[:min(len(lines), int(size.Row)-1)]
 		for i, line := range lines {
 			// A line that wraps would push the others away. Lines with colours are short.
@@ -220,7 +220,7 @@ func (a *app) repaint(page string) error {
 			}
 		}
 	}
-	return a.printf("%s%s%s\n%s", home, strings.Join(lines, clearLine+"\n"), clearLine, clearRest)
+	return cmds.app.printf("%s%s%s\n%s", home, strings.Join(lines, clearLine+"\n"), clearLine, clearRest)
 }
 
 // terminalSize is how large the terminal is, if the output goes to one.

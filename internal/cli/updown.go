@@ -19,7 +19,7 @@ import (
 // maxNodes is what the local engine's addresses are laid out for: node i has the pod network 10.244.i.0/24.
 const maxNodes = 64
 
-func (a *app) upCommand() *cobra.Command {
+func (cmds lifecycleCommands) upCommand() *cobra.Command {
 	options := StartOptions{}
 	var proxies, places []string
 	families := "ipv4"
@@ -33,14 +33,14 @@ func (a *app) upCommand() *cobra.Command {
   lateen up --name mixed --nodes 3 --node-proxy n2=/usr/local/bin/ztunnel`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.chooseForUp(); err != nil {
+			if err := cmds.app.chooseForUp(); err != nil {
 				return err
 			}
-			options.Mesh = a.mesh
+			options.Mesh = cmds.app.mesh
 			if err := completeOptions(&options, proxies, families, places); err != nil {
 				return err
 			}
-			return a.up(cmd.Context(), options)
+			return cmds.up(cmd.Context(), options)
 		},
 	}
 	cmd.Flags().IntVar(&options.Nodes, "nodes", 2, "number of nodes")
@@ -182,18 +182,18 @@ func hasNode(name string, nodes int) bool {
 	return false
 }
 
-func (a *app) up(ctx context.Context, options StartOptions) error {
-	progress := a.progress()
+func (cmds lifecycleCommands) up(ctx context.Context, options StartOptions) error {
+	progress := cmds.app.progress()
 	show := events(progress)
-	if err := a.Engine.Start(ctx, options, show); err != nil {
+	if err := cmds.app.Engine.Start(ctx, options, show); err != nil {
 		progress.Abandon()
 		return err
 	}
 	progress.Abandon()
-	if err := a.printf("mesh %s is up with %d %s\n", options.Mesh, options.Nodes, noun("Node", options.Nodes)); err != nil {
+	if err := cmds.app.printf("mesh %s is up with %d %s\n", options.Mesh, options.Nodes, noun("Node", options.Nodes)); err != nil {
 		return err
 	}
-	a.next("lateen apply"+a.meshFlag()+" -f samples/bookinfo/bookinfo.yaml", "lateen status"+a.meshFlag())
+	cmds.app.next("lateen apply"+cmds.app.meshFlag()+" -f samples/bookinfo/bookinfo.yaml", "lateen status"+cmds.app.meshFlag())
 	return nil
 }
 
@@ -217,7 +217,7 @@ func events(progress *term.Progress) func(api.Event) {
 	}
 }
 
-func (a *app) downCommand() *cobra.Command {
+func (cmds lifecycleCommands) downCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
 		Short: "end a mesh and everything in it",
@@ -227,30 +227,30 @@ func (a *app) downCommand() *cobra.Command {
   lateen down --name mixed`,
 		Long: "Without a name it ends the only mesh of this machine, as `lateen list` shows it.\nThe mesh of a lab run is ended by its name alone.",
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.down(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmds.down(cmd.Context()) },
 	}
 }
 
-func (a *app) down(ctx context.Context) error {
-	if err := a.chooseForDown(); err != nil {
+func (cmds lifecycleCommands) down(ctx context.Context) error {
+	if err := cmds.app.chooseForDown(); err != nil {
 		return err
 	}
-	progress := a.progress()
-	err := a.Engine.Stop(ctx, a.mesh, events(progress))
+	progress := cmds.app.progress()
+	err := cmds.app.Engine.Stop(ctx, cmds.app.mesh, events(progress))
 	progress.Abandon()
 	if errors.Is(err, api.ErrNotRunning) {
 		// Taking down what is down already is what the user wanted, unless the name is mistyped.
-		if running := a.running(); len(running) > 0 {
-			a.warn("running: %s", someMeshes(running))
+		if running := cmds.app.running(); len(running) > 0 {
+			cmds.app.warn("running: %s", someMeshes(running))
 		}
-		return a.printf("mesh %s is not running\n", a.mesh)
+		return cmds.app.printf("mesh %s is not running\n", cmds.app.mesh)
 	}
 	if err != nil {
 		return err
 	}
-	if err := a.printf("mesh %s is down; nothing of it is left\n", a.mesh); err != nil {
+	if err := cmds.app.printf("mesh %s is down; nothing of it is left\n", cmds.app.mesh); err != nil {
 		return err
 	}
-	a.next("lateen up" + a.meshFlag())
+	cmds.app.next("lateen up" + cmds.app.meshFlag())
 	return nil
 }

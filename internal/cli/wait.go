@@ -24,7 +24,7 @@ const (
 // pause is how long a wait does not look after a look that took some time: in a large mesh it is not to keep the control plane at work without end.
 func pause(took time.Duration) time.Duration { return min(max(pollTime, 2*took), longestPause) }
 
-func (a *app) waitCommand() *cobra.Command {
+func (cmds readCommands) waitCommand() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "wait [TARGET...]",
@@ -56,23 +56,23 @@ reported, not waited for.`,
 			if timeout <= 0 {
 				return usagef("--timeout %s: use a time above zero, such as 30s", timeout)
 			}
-			requests, err := waitRequests(args, a.namespace, !cmd.Flags().Changed("namespace"))
+			requests, err := waitRequests(args, cmds.app.namespace, !cmd.Flags().Changed("namespace"))
 			if err != nil {
 				return err
 			}
-			return a.wait(cmd.Context(), requests, timeout)
+			return cmds.wait(cmd.Context(), requests, timeout)
 		},
-		ValidArgsFunction: a.completeTarget,
+		ValidArgsFunction: cmds.app.completeTarget,
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "give up after this time")
-	a.namespaceFlag(cmd)
+	cmds.app.namespaceFlag(cmd)
 	return cmd
 }
 
-func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.Duration) error {
+func (cmds readCommands) wait(ctx context.Context, requests []api.GetRequest, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not ready within %s", timeout))
 	defer cancel()
-	progress := a.progress()
+	progress := cmds.app.progress()
 	progress.Start("wait")
 	refusals := patience{}
 	var last []string // what was missing when it could last be asked
@@ -80,7 +80,7 @@ func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.
 	var crashed crash
 	for {
 		began := time.Now()
-		found, err := unready(ctx, a.client(), requests)
+		found, err := unready(ctx, cmds.app.client(), requests)
 		took := time.Since(began)
 		if err != nil && ctx.Err() == nil {
 			progress.Abandon()
@@ -96,10 +96,10 @@ func (a *app) wait(ctx context.Context, requests []api.GetRequest, timeout time.
 		if err == nil && len(waiting) == 0 {
 			progress.Abandon()
 			for _, doubt := range found.unknown.lines() {
-				a.warn("not known: %s", doubt)
+				cmds.app.warn("not known: %s", doubt)
 			}
-			a.tellFindings(ctx, slices.SortedFunc(maps.Keys(found.named), func(a, b api.Key) int { return strings.Compare(a.String(), b.String()) }))
-			return a.printf("ready: %s\n", found.ready)
+			(effects{cmds.app}).tellFindings(ctx, slices.SortedFunc(maps.Keys(found.named), func(a, b api.Key) int { return strings.Compare(a.String(), b.String()) }))
+			return cmds.app.printf("ready: %s\n", found.ready)
 		}
 		if err == nil {
 			last, silent, crashed = slices.Concat(waiting, found.causes), found.silent, found.crashed

@@ -24,12 +24,12 @@ type watched struct {
 
 // watch shows the objects that are asked for and each change of one, until the user interrupts it or nobody reads on. The engine is
 // asked again and again: the answers are whole, so a change that was missed shows in the next one.
-func (a *app) watch(ctx context.Context, requests []api.GetRequest, o printer.Options, events bool, template *jsonpath.JSONPath) error {
-	ctx, stop := a.untilUnread(ctx)
+func (cmds readCommands) watch(ctx context.Context, requests []api.GetRequest, o printer.Options, events bool, template *jsonpath.JSONPath) error {
+	ctx, stop := cmds.app.untilUnread(ctx)
 	defer stop()
-	out := printer.NewWatch(a.Stdout, o, events, a.width)
+	out := printer.NewWatch(cmds.app.Stdout, o, events, cmds.app.width)
 	known := map[api.Key]watched{}
-	client := a.client()
+	client := cmds.app.client()
 	for first := true; ; first = false {
 		began := time.Now()
 		objects, err := list(ctx, client, requests, !first)
@@ -48,9 +48,9 @@ func (a *app) watch(ctx context.Context, requests []api.GetRequest, o printer.Op
 			if template != nil {
 				single := o
 				single.Single = true
-				return a.printPath(template, []api.Object{object}, single)
+				return cmds.app.printPath(template, []api.Object{object}, single)
 			}
-			return out.Write(object, change, a.Now())
+			return out.Write(object, change, cmds.app.Now())
 		}
 		present := map[api.Key]bool{}
 		for _, object := range objects {
