@@ -28,7 +28,7 @@ type job struct {
 	round int  // in which round of the loop it began
 	begun bool // otherwise it had no turn
 	took  time.Duration
-	lane  string // in which it has a turn, if it is the one of those that take long
+	slow  string // the namespace whose turn it has in the slow queue; empty for none
 }
 
 // finished are jobs that are done and that the loop has not taken over yet.
@@ -120,7 +120,7 @@ func (a *Agent) begin(p *pod, now time.Time, j *job, turns chan struct{}, over <
 		}
 		j.begun = true
 		began := time.Now()
-		a.advance(&j.copy, now)
+		a.capturer.advance(&j.copy, now)
 		j.took = time.Since(began)
 	}()
 }
@@ -131,8 +131,8 @@ func (a *Agent) takeOver(now time.Time) (awaited int) {
 		if j.round == a.rounds {
 			awaited++
 		}
-		if j.lane != "" {
-			a.lane.leave(j.lane)
+		if j.slow != "" {
+			a.slowQueue.leave(j.slow)
 		}
 		p := j.pod
 		p.working = false
@@ -150,7 +150,7 @@ func (a *Agent) takeOver(now time.Time) (awaited int) {
 			if n.gone {
 				a.forget(p)
 			} else {
-				a.update(p, n.object, n.want && !a.leaving.Load(), now)
+				a.update(p, n.object, n.want && !a.capturer.leaving.Load(), now)
 			}
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lateen.dev/lateen/internal/agent/diag"
 	"lateen.dev/lateen/internal/agent/netns"
 	"lateen.dev/lateen/internal/agent/redirect"
 	"lateen.dev/lateen/internal/agent/source"
@@ -137,10 +136,8 @@ type Agent struct {
 	metrics  *Metrics
 	source   Source
 	zds      Proxies
-	redirect Redirector
 	keeper   Keeper
-	open     func(path string) (*netns.Namespace, error)
-	list     func(*netns.Namespace) (diag.Listing, error)
+	capturer *capturer
 
 	snapshots chan source.Snapshot // the newest one not yet looked at
 	reported  chan reportResult
@@ -151,20 +148,18 @@ type Agent struct {
 	ready     atomic.Bool              // a first snapshot has been worked through
 	held      atomic.Pointer[[]string] // pods that an Istio holds and that keep the agent from being ready; nil once there were none
 
-	pods     map[string]*pod
-	networks *networks
-	learned  time.Time // when the first snapshot came
-	kept     memory    // what the state file says
-	waiting  []*waiter
-	leaving  atomic.Bool // the mesh leaves the node: every pod is to be plain
-	probed   bool        // which addresses are probed may have changed
+	pods    map[string]*pod
+	learned time.Time // when the first snapshot came
+	kept    memory    // what the state file says
+	waiting []*waiter
+	probed  bool // which addresses are probed may have changed
 
-	rounds   int // of the loop
-	finished finished
-	lane     lane     // of the pods whose work takes long
-	glancing sync.Map // the networks that a status looks at
-	patience time.Duration
-	slow     time.Duration
+	rounds    int // of the loop
+	finished  finished
+	slowQueue slowQueue
+	glances   glances
+	patience  time.Duration
+	slow      time.Duration
 }
 
 // New makes an agent that captures pods on this machine.
@@ -198,9 +193,9 @@ func New(s Source, proxies Proxies, opts Options) *Agent {
 	a := &Agent{
 		kept: kept,
 		opts: opts, log: opts.Log, metrics: opts.Metrics, keeper: opts.Keeper,
-		source: s, zds: proxies, redirect: kernel{}, open: netns.Open, list: diag.List,
+		source: s, zds: proxies, capturer: newCapturer(proxies, opts),
 		snapshots: make(chan source.Snapshot, 1), reported: make(chan reportResult), questions: make(chan func()),
-		pods: map[string]*pod{}, networks: newNetworks(ownNetworks()), finished: finished{wake: make(chan struct{}, 1)}, lane: lane{},
+		pods: map[string]*pod{}, finished: finished{wake: make(chan struct{}, 1)}, slowQueue: slowQueue{},
 		patience: patience, slow: slow,
 	}
 	a.held.Store(&[]string{})
@@ -215,7 +210,7 @@ func (a *Agent) Run(ctx context.Context) {
 		watching.Wait()
 		a.reports.Wait()
 		for _, p := range a.pods {
-			a.abandon(p)
+			a.capturer.networks.abandon(p)
 		}
 	}()
 	for {
@@ -230,7 +225,7 @@ func (a *Agent) Run(ctx context.Context) {
 			answer()
 		case <-a.zds.Changed():
 			a.stir()
-		case <-a.opts.Probes.Changed():
+		case <-a.capturer.probes.Changed():
 			a.stir()
 		case <-a.finished.wake:
 			a.takeOver(time.Now())
@@ -275,7 +270,7 @@ func (a *Agent) learn(s source.Snapshot, now time.Time) {
 		if p.ns == nil {
 			disputed.settle(&object)
 		}
-		want := !a.leaving.Load() && source.Enrolled(object, s.Namespaces[object.Namespace])
+		want := !a.capturer.leaving.Load() && source.Enrolled(object, s.Namespaces[object.Namespace])
 		if p.working {
 			p.news = &news{object: object, want: want}
 			continue
@@ -302,7 +297,7 @@ func (a *Agent) learn(s source.Snapshot, now time.Time) {
 // forget lets go of a pod that is no more.
 func (a *Agent) forget(p *pod) {
 	a.zds.Drop(p.UID)
-	a.abandon(p)
+	a.capturer.networks.abandon(p)
 	a.keeper.Forget(p.UID)
 	delete(a.pods, p.UID)
 	a.probed = true
@@ -315,10 +310,10 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 		// The runtime made it a new sandbox.
 		p.anew(now)
 	}
-	if a.moved(p, object) {
+	if a.capturer.networks.moved(p, object) {
 		// The old namespace, and all in it, is history.
 		a.log.Info("pod has a new network namespace", "pod", object.Namespace+"/"+object.Name)
-		a.abandon(p)
+		a.capturer.networks.abandon(p)
 		// What is kept of it would keep that namespace alive for as long as the pod.
 		a.keeper.Forget(p.UID)
 		p.anew(now)
@@ -340,7 +335,7 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 		a.probed = true
 	}
 	if object.Version != p.Version {
-		p.pace.changed()
+		p.writes.changed()
 	}
 	// What says nothing new is not read again.
 	read := p.read && object.Cgroup == p.Cgroup && maps.Equal(p.Annotations, object.Annotations) && slices.Equal(p.Refused, object.Refused)
@@ -409,7 +404,7 @@ func (a *Agent) round(ctx context.Context, now time.Time) time.Duration {
 			}
 			due(p.began.Add(longWork))
 			due(p.reportAt)
-			due(p.pace.next())
+			due(p.writes.next())
 			continue
 		}
 		a.report(ctx, p, now)
@@ -417,7 +412,7 @@ func (a *Agent) round(ctx context.Context, now time.Time) time.Duration {
 		due(p.probesBy)
 		due(p.rest)
 		due(p.reportAt)
-		due(p.pace.next())
+		due(p.writes.next())
 		if p.want {
 			due(p.wantSince.Add(a.opts.Explain))
 		}

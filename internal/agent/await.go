@@ -96,7 +96,7 @@ func (a *Agent) tellProbed() {
 		}
 	}
 	slices.SortFunc(all, netip.AddrPort.Compare)
-	a.opts.Probes.Set(all)
+	a.capturer.probes.Set(all)
 }
 
 func (p *pod) isProbed() bool {
@@ -108,23 +108,4 @@ func (p *pod) isProbed() bool {
 	}
 	// What an earlier agent captured may not have been looked at yet.
 	return !p.observed && p.Annotations[wellknown.Redirection] == string(source.Enabled)
-}
-
-// probesTime is how long a pod waits for the rules that let the kubelet's probes pass. Rules that cannot be written keep it from being probed
-// where a policy wants to know who comes, but not from the mesh.
-const probesTime = 2 * time.Second
-
-// probesPass says whether probes of the pod will pass once it is captured, or have been waited for long enough.
-func (a *Agent) probesPass(p *pod, now time.Time) bool {
-	if a.opts.Probes.Stand(p.Probed) {
-		return true
-	}
-	if p.probesBy.IsZero() {
-		p.probesBy = now.Add(probesTime)
-	}
-	if now.Before(p.probesBy) {
-		return false
-	}
-	a.log.Warn("pod is captured without waiting any longer for the rules that let the kubelet's probes pass", "pod", p.Namespace+"/"+p.Name)
-	return true
 }

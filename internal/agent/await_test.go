@@ -22,7 +22,7 @@ import (
 // runs lets the rig's agent live by the real clock.
 func (r *rig) runs(t *testing.T) {
 	t.Helper()
-	r.agent.opts.Grace, r.agent.opts.Poll = time.Millisecond, time.Millisecond
+	r.agent.capturer.grace, r.agent.capturer.poll = time.Millisecond, time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	all.Go(func() { r.agent.Run(ctx) })
@@ -128,14 +128,14 @@ func TestAnswersToThePlugin(t *testing.T) {
 		"not captured": {born{wanted: true}, captor{errors.New("no proxy")}, true, cni.Failed},
 	} {
 		working := false
-		got := births{nursery: tt.born, agent: tt.captor, limit: time.Minute}.Add(t.Context(), cni.Request{}, func() { working = true })
+		got := cniHandler{nursery: tt.born, agent: tt.captor, limit: time.Minute}.Add(t.Context(), cni.Request{}, func() { working = true })
 		if got.Verdict != tt.want || working != tt.working {
 			t.Errorf("%s: %v, working %v", name, got, working)
 		}
 		if tt.want == cni.Done || tt.want == cni.Failed {
 			continue
 		}
-		if check := (births{nursery: tt.born, agent: tt.captor}).Check(t.Context(), cni.Request{}); check.Verdict != tt.want {
+		if check := (cniHandler{nursery: tt.born, agent: tt.captor}).Check(t.Context(), cni.Request{}); check.Verdict != tt.want {
 			t.Errorf("%s: CHECK says %v", name, check)
 		}
 	}
@@ -200,7 +200,7 @@ func TestAPodThatEndedCanBeBornAgain(t *testing.T) {
 	var path string
 	_ = ns.WithFD(func(fd int) error { path = fmt.Sprintf("/proc/self/fd/%d", fd); return nil })
 	r.snapshot.Pods[0].Ended, r.snapshot.Pods[0].NetNS = false, path
-	r.agent.open = netns.Open
+	r.agent.capturer.networks.open = netns.Open
 	r.mode = redirect.Absent
 	r.accepted[unit] = true
 	r.learn()
@@ -220,7 +220,7 @@ type probes struct {
 // probed are the rig's pod's probes; it has one.
 func (r *rig) probed() *probes {
 	p := &probes{stand: map[netip.AddrPort]bool{}, changed: make(chan struct{}, 1)}
-	r.agent.opts.Probes = p
+	r.agent.capturer.probes = p
 	r.snapshot.Pods[0].Probed = []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:8080")}
 	return p
 }

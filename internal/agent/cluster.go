@@ -281,7 +281,7 @@ func (c *cluster) teach(ctx context.Context) {
 
 // run serves the CNI plugin, keeps it installed and has probes pass until ctx ends.
 func (c *cluster) run(ctx context.Context, a *Agent) error {
-	server, err := cni.Listen(c.settings.socket(), births{nursery: c.source, agent: a, limit: captureTime}, c.log, c.metrics.Answered)
+	server, err := cni.Listen(c.settings.socket(), cniHandler{nursery: c.source, agent: a, limit: captureTime}, c.log, c.metrics.Answered)
 	if err != nil {
 		return err
 	}

@@ -269,7 +269,7 @@ func run(ctx context.Context, s settings, log *slog.Logger) error {
 	}
 	log.Info("agent started")
 	if cluster != nil && cluster.installation.Leaving(ctx) {
-		a.leaving.Store(true)
+		a.capturer.leaving.Store(true)
 	}
 	a.Run(ctx)
 	parts.Wait()

@@ -67,9 +67,9 @@ func (c *crowd) Report(context.Context, string, source.Report) error    { return
 func TestPodsAreCapturedSeveralAtOnce(t *testing.T) {
 	c := &crowd{put: map[string]bool{}, together: make(chan struct{})}
 	a := New(c, c, Options{Node: "n1", Log: slog.New(slog.DiscardHandler)})
-	a.redirect = c
-	a.open = func(string) (*netns.Namespace, error) { return netns.New() }
-	a.list = func(*netns.Namespace) (diag.Listing, error) { return diag.Listing{}, nil }
+	a.capturer.redirect = c
+	a.capturer.networks.open = func(string) (*netns.Namespace, error) { return netns.New() }
+	a.capturer.list = func(*netns.Namespace) (diag.Listing, error) { return diag.Listing{}, nil }
 	s := source.Snapshot{Namespaces: map[string]source.Namespace{"default": {Labels: map[string]string{wellknown.DataplaneMode: "ambient"}}}}
 	for i := range 3 * enough {
 		s.Pods = append(s.Pods, source.Pod{UID: fmt.Sprint(i), Namespace: "default", Name: fmt.Sprint("p", i), NetNS: fmt.Sprint("/run/netns/", i)})
@@ -79,6 +79,6 @@ func TestPodsAreCapturedSeveralAtOnce(t *testing.T) {
 		if p.state != Captured {
 			t.Errorf("pod %s is %s: %s", uid, p.state, p.reason)
 		}
-		a.abandon(p)
+		a.capturer.networks.abandon(p)
 	}
 }

@@ -15,7 +15,7 @@ const leaves = "the mesh leaves the node"
 // Leave releases every pod and returns when none has anything of the mesh in it and the source knows so, or when ctx
 // ends; the caller removes at once what is left then. Nothing is captured any more, but for what hung names.
 func (a *Agent) Leave(ctx context.Context) error {
-	a.leaving.Store(true)
+	a.capturer.leaving.Store(true)
 	begin := func() {
 		for _, p := range a.pods {
 			switch {

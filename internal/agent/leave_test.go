@@ -40,7 +40,7 @@ func (g *gate) Apply(_ *netns.Namespace, m redirect.Mode, _ redirect.Settings) (
 // through has an agent of a tarpit use the gate.
 func (g *gate) through(t *testing.T, a *Agent) {
 	t.Helper()
-	if err := a.ask(t.Context(), func() { a.redirect, a.opts.Grace, a.opts.Poll = g, time.Millisecond, time.Millisecond }); err != nil {
+	if err := a.ask(t.Context(), func() { a.capturer.redirect, a.capturer.grace, a.capturer.poll = g, time.Millisecond, time.Millisecond }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -99,7 +99,7 @@ func TestNothingIsCapturedOnceTheMeshHasLeft(t *testing.T) {
 	g.through(t, a)
 	listing, listed := make(chan struct{}, 100), make(chan struct{})
 	if err := a.ask(t.Context(), func() {
-		a.list = func(*netns.Namespace) (diag.Listing, error) {
+		a.capturer.list = func(*netns.Namespace) (diag.Listing, error) {
 			listing <- struct{}{}
 			<-listed
 			return diag.Listing{}, nil

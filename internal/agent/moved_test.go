@@ -16,7 +16,7 @@ func (f *forgotten) Terminating(string) {}
 func TestWhatIsKeptInANamespaceGoesWhenThePodGetsAnother(t *testing.T) {
 	r := newRig(t)
 	kept := &forgotten{}
-	r.agent.keeper, r.agent.open = kept, netns.Open
+	r.agent.keeper, r.agent.capturer.networks.open = kept, netns.Open
 	r.accepted[unit] = true
 	path := func() string {
 		ns, err := netns.New()

@@ -12,6 +12,7 @@ import (
 // networks are the network namespaces that the agent's pods hold. None is held by two pods, and the node's own by none:
 // whoever is told of a pod can be told wrongly, and rules in a network that is not the pod's are somebody else's outage.
 type networks struct {
+	open  func(path string) (*netns.Namespace, error)
 	never map[netns.ID]bool
 
 	mu   sync.Mutex
@@ -19,7 +20,7 @@ type networks struct {
 }
 
 func newNetworks(never map[netns.ID]bool) *networks {
-	return &networks{never: never, held: map[netns.ID]string{}}
+	return &networks{open: netns.Open, never: never, held: map[netns.ID]string{}}
 }
 
 // ownNetworks are the agent's own, which is the node's, and that of the machine's first process.
@@ -56,12 +57,12 @@ func (n *networks) leave(id netns.ID, uid string) {
 }
 
 // enter opens the pod's network namespace and holds it.
-func (a *Agent) enter(p *pod) error {
-	ns, err := a.reach(p.Pod)
+func (n *networks) enter(p *pod) error {
+	ns, err := n.reach(p.Pod)
 	if err != nil {
 		return err
 	}
-	if err := a.networks.take(ns.ID(), p.UID); err != nil {
+	if err := n.take(ns.ID(), p.UID); err != nil {
 		return errors.Join(fmt.Errorf("%w: %s", err, p.NetNS), ns.Close())
 	}
 	p.ns = ns
@@ -69,11 +70,11 @@ func (a *Agent) enter(p *pod) error {
 }
 
 // reach opens the network namespace that a pod is said to have.
-func (a *Agent) reach(object source.Pod) (*netns.Namespace, error) {
+func (n *networks) reach(object source.Pod) (*netns.Namespace, error) {
 	if object.Held != nil {
 		return object.Held.Clone()
 	}
-	ns, err := a.open(object.NetNS)
+	ns, err := n.open(object.NetNS)
 	if err != nil {
 		return nil, err
 	}
@@ -84,16 +85,16 @@ func (a *Agent) reach(object source.Pod) (*netns.Namespace, error) {
 }
 
 // abandon lets go of the pod's network namespace.
-func (a *Agent) abandon(p *pod) {
+func (n *networks) abandon(p *pod) {
 	if p.ns != nil {
-		a.networks.leave(p.ns.ID(), p.UID)
+		n.leave(p.ns.ID(), p.UID)
 		p.ns.Close()
 		p.ns = nil
 	}
 }
 
 // moved says whether the pod has been given another network namespace than the one that is held.
-func (a *Agent) moved(p *pod, object source.Pod) bool {
+func (n *networks) moved(p *pod, object source.Pod) bool {
 	if p.ns == nil || object.NetNS == "" {
 		return false
 	}
@@ -105,12 +106,12 @@ func (a *Agent) moved(p *pod, object source.Pod) bool {
 		return false
 	}
 	// Not the same, but perhaps only unmounted: what is held then is still the pod's.
-	other, err := a.open(object.NetNS)
+	other, err := n.open(object.NetNS)
 	if err != nil {
 		return false
 	}
 	defer other.Close()
-	return other.ID() != p.ns.ID() && !a.networks.never[other.ID()]
+	return other.ID() != p.ns.ID() && !n.never[other.ID()]
 }
 
 // disputed are the paths and networks that more than one pod is said to have.

@@ -24,7 +24,7 @@ func through(ns *netns.Namespace) (path string) {
 func inKernel(t *testing.T, ns *netns.Namespace) *rig {
 	t.Helper()
 	r := newRig(t)
-	r.agent.open, r.agent.redirect = netns.Open, kernel{}
+	r.agent.capturer.networks.open, r.agent.capturer.redirect = netns.Open, kernel{}
 	r.accepted[unit] = true
 	r.snapshot.Pods[0].NetNS = through(ns)
 	r.label(true)
@@ -74,7 +74,7 @@ func TestANetworkIsNoTwoPods(t *testing.T) {
 func TestANetworkThatTwoPodsAreSaidToHaveIsNeithers(t *testing.T) {
 	ns := netnstest.New(t)
 	r := newRig(t)
-	r.agent.open = netns.Open
+	r.agent.capturer.networks.open = netns.Open
 	r.accepted[unit], r.accepted["u2"] = true, true
 	r.snapshot.Pods[0].NetNS, r.snapshot.Pods[0].Network = through(ns), ns.ID()
 	thief := r.snapshot.Pods[0]
@@ -96,7 +96,7 @@ func TestANetworkThatTwoPodsAreSaidToHaveIsNeithers(t *testing.T) {
 func TestTheNodesOwnNetworkIsNeverCaptured(t *testing.T) {
 	node := netnstest.New(t)
 	r := newRig(t)
-	r.agent.open, r.agent.networks = netns.Open, newNetworks(map[netns.ID]bool{node.ID(): true})
+	r.agent.capturer.networks = newNetworks(map[netns.ID]bool{node.ID(): true})
 	r.accepted[unit] = true
 	r.snapshot.Pods[0].NetNS = through(node)
 	r.label(true)
@@ -126,7 +126,7 @@ func TestTheNodesOwnNetworkIsNeverCaptured(t *testing.T) {
 func TestAPathThatLeadsElsewhereIsNotFollowed(t *testing.T) {
 	own, other := netnstest.New(t), netnstest.New(t)
 	r := newRig(t)
-	r.agent.open, r.agent.redirect = netns.Open, kernel{}
+	r.agent.capturer.networks.open, r.agent.capturer.redirect = netns.Open, kernel{}
 	r.accepted[unit] = true
 	path := filepath.Join(t.TempDir(), "net")
 	lead := func(ns *netns.Namespace) {

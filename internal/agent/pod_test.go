@@ -166,7 +166,7 @@ func TestAPodWhoseConnectionsCannotBeReadIsReleasedAtTheDeadline(t *testing.T) {
 func TestReleaseWaitsForTheGraceAlsoWithoutConnections(t *testing.T) {
 	r := captured(t)
 	r.label(false)
-	r.step(r.agent.opts.Grace - time.Millisecond)
+	r.step(r.agent.capturer.grace - time.Millisecond)
 	r.did("apply draining", "report disabled")
 	r.step(2 * time.Millisecond)
 	r.did("drop", "apply absent")
@@ -275,7 +275,7 @@ func TestAReleaseThatFailsIsTriedAgain(t *testing.T) {
 func TestDamageIsRepaired(t *testing.T) {
 	r := captured(t)
 	r.mode = redirect.Absent
-	r.step(r.agent.opts.Verify + time.Second)
+	r.step(r.agent.capturer.verify + time.Second)
 	r.did("apply capturing")
 }
 

@@ -40,7 +40,7 @@ func TestAnyHistoryEndsWhereTheLabelsSay(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 7))
 		r := newRig(t)
-		r.agent.redirect = watched{r}
+		r.agent.capturer.redirect = watched{r}
 		enrol := false
 		history := []string{}
 		do := func(what string, act func()) {
@@ -72,7 +72,7 @@ func TestAnyHistoryEndsWhereTheLabelsSay(t *testing.T) {
 			case 8:
 				do("agent starts again", func() {
 					r.start()
-					r.agent.redirect = watched{r}
+					r.agent.capturer.redirect = watched{r}
 					r.learn()
 				})
 			case 9:

@@ -47,7 +47,7 @@ func (a *Agent) report(ctx context.Context, p *pod, now time.Time) {
 		return
 	}
 	// The end of a pod is nobody's write, and somebody waits for it.
-	if report.State != source.Parted && !p.pace.take(now) {
+	if report.State != source.Parted && !p.writes.take(now) {
 		return
 	}
 	p.reporting, p.repeat = true, false
@@ -104,7 +104,7 @@ func (a *Agent) settle(r reportResult, now time.Time) {
 		r.err = nil // there is nothing more to say
 	}
 	if r.report.State != source.Parted {
-		p.pace.went(r.err, now)
+		p.writes.went(r.err, now)
 	}
 	if r.err != nil {
 		a.metrics.captureError(stepReport)

@@ -80,19 +80,19 @@ func newRig(t *testing.T) *rig {
 // start makes an agent that knows nothing yet; the kernel, the proxy and the engine are as the last one left them.
 func (r *rig) start() {
 	a := New(r, r, Options{Node: "n1", Log: slog.New(slog.DiscardHandler), ReleaseDeadline: r.deadline, StateFile: r.stateFile, Alone: func() bool { return r.alone }})
-	a.redirect = r
+	a.capturer.redirect = r
 	// Its clock is the test's, and however busy the machine is, nothing here takes long.
 	a.patience, a.slow = time.Hour, time.Hour
 	// The test's own namespace stands for any pod's.
-	a.networks = newNetworks(nil)
-	a.open = func(string) (*netns.Namespace, error) {
+	a.capturer.networks = newNetworks(nil)
+	a.capturer.networks.open = func(string) (*netns.Namespace, error) {
 		if r.openErr != nil {
 			return nil, r.openErr
 		}
 		// Any namespace does: nothing enters it.
 		return netns.Open("/proc/self/ns/net")
 	}
-	a.list = func(*netns.Namespace) (diag.Listing, error) { return r.listing(), nil }
+	a.capturer.list = func(*netns.Namespace) (diag.Listing, error) { return r.listing(), nil }
 	r.agent = a
 	// A new agent's ZDS server knows nothing either.
 	r.put, r.complete = map[string]zds.Workload{}, false

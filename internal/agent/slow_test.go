@@ -103,8 +103,8 @@ func (r *tarpit) Report(_ context.Context, uid string, report source.Report) err
 func (r *tarpit) start(t *testing.T) *Agent {
 	t.Helper()
 	a := New(r, r, Options{Node: "n1", Log: slog.New(slog.DiscardHandler)})
-	a.redirect = r
-	a.open = func(path string) (*netns.Namespace, error) {
+	a.capturer.redirect = r
+	a.capturer.networks.open = func(path string) (*netns.Namespace, error) {
 		ns, err := netns.New()
 		if err == nil && strings.HasPrefix(path, "/stuck") {
 			r.mu.Lock()
@@ -113,7 +113,7 @@ func (r *tarpit) start(t *testing.T) *Agent {
 		}
 		return ns, err
 	}
-	a.list = func(ns *netns.Namespace) (diag.Listing, error) {
+	a.capturer.list = func(ns *netns.Namespace) (diag.Listing, error) {
 		r.wait(ns)
 		return diag.Listing{}, nil
 	}
@@ -231,8 +231,8 @@ func TestTheAgentEndsInSpiteOfAPodThatTakesLong(t *testing.T) {
 	r, release := newTarpit()
 	defer release()
 	a := New(r, r, Options{Node: "n1", Log: slog.New(slog.DiscardHandler)})
-	a.redirect = r
-	a.open = func(string) (*netns.Namespace, error) {
+	a.capturer.redirect = r
+	a.capturer.networks.open = func(string) (*netns.Namespace, error) {
 		<-r.stuck[nil]
 		return nil, errors.New("too late")
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"lateen.dev/lateen/internal/agent/diag"
@@ -67,7 +68,7 @@ func (a *Agent) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	for index, found := range a.glance(ctx, looks) {
+	for index, found := range a.glances.list(ctx, looks, a.capturer.list) {
 		p := &s.Pods[index]
 		if p.UnmeshedConnections = found; found == nil {
 			p.UnmeshedConnections = []UnmeshedConnection{}
@@ -90,13 +91,18 @@ type look struct {
 const (
 	// glanceTime is how long a status waits for what pods have in their networks, which takes as long as they like.
 	glanceTime = 2 * time.Second
-	// glances is how many of them are looked at at the same time.
-	glances = 8
+	// glancesAtOnce is how many of them are looked at at the same time.
+	glancesAtOnce = 8
 )
 
-// glance lists the connections of pods, by their index; nil for a pod of which that is not done in time. A look that was not
+// glances are the networks that a status looks at, with the times since when.
+type glances struct{ busy sync.Map }
+
+// list lists the connections of pods, by their index; nil for a pod of which that is not done in time. A look that was not
 // done in time goes on, and there is no second one beside it.
-func (a *Agent) glance(ctx context.Context, looks []look) map[int][]UnmeshedConnection {
+func (g *glances) list(
+	ctx context.Context, looks []look, sockets func(*netns.Namespace) (diag.Listing, error),
+) map[int][]UnmeshedConnection {
 	type outcome struct {
 		index int
 		found []UnmeshedConnection
@@ -104,16 +110,16 @@ func (a *Agent) glance(ctx context.Context, looks []look) map[int][]UnmeshedConn
 	now := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, glanceTime)
 	defer cancel()
-	all, outcomes, turns := map[int][]UnmeshedConnection{}, make(chan outcome, len(looks)), make(chan struct{}, glances)
+	all, outcomes, turns := map[int][]UnmeshedConnection{}, make(chan outcome, len(looks)), make(chan struct{}, glancesAtOnce)
 	begun := 0
 	for _, l := range looks {
 		all[l.index] = nil
-		if since, busy := a.glancing.LoadOrStore(l.ns, now); busy && now.Sub(since.(time.Time)) >= glanceTime {
+		if since, busy := g.busy.LoadOrStore(l.ns, now); busy && now.Sub(since.(time.Time)) >= glanceTime {
 			continue
 		}
 		begun++
 		go func() {
-			defer a.glancing.CompareAndDelete(l.ns, now)
+			defer g.busy.CompareAndDelete(l.ns, now)
 			o := outcome{index: l.index}
 			defer func() { outcomes <- o }()
 			select {
@@ -124,7 +130,7 @@ func (a *Agent) glance(ctx context.Context, looks []look) map[int][]UnmeshedConn
 			}
 			// A pod that goes away meanwhile has no connections left to list.
 			o.found = []UnmeshedConnection{}
-			if listing, err := a.list(l.ns); err == nil {
+			if listing, err := sockets(l.ns); err == nil {
 				o.found = alive(listing, l.cookies)
 			}
 		}()

@@ -22,15 +22,15 @@ func TestAStatusWaitsForNoPodForLong(t *testing.T) {
 	var looks atomic.Int32
 	held := make(map[*netns.Namespace]string)
 	if err := a.ask(t.Context(), func() {
-		a.redirect = &slowOnce{tarpit: r, name: map[*netns.Namespace]string{}, first: map[string]bool{"": true}}
-		a.open = func(path string) (*netns.Namespace, error) {
+		a.capturer.redirect = &slowOnce{tarpit: r, name: map[*netns.Namespace]string{}, first: map[string]bool{"": true}}
+		a.capturer.networks.open = func(path string) (*netns.Namespace, error) {
 			ns, err := netns.New()
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			held[ns] = path
 			return ns, err
 		}
-		a.list = func(ns *netns.Namespace) (diag.Listing, error) {
+		a.capturer.list = func(ns *netns.Namespace) (diag.Listing, error) {
 			r.mu.Lock()
 			path := held[ns]
 			r.mu.Unlock()

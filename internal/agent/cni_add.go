@@ -20,8 +20,8 @@ type nursery interface {
 	Part(ctx context.Context, r cni.Request)
 }
 
-// births answers the CNI plugin: the source knows the pod, and the agent captures it.
-type births struct {
+// cniHandler answers the CNI plugin: the source knows the pod, and the agent captures it.
+type cniHandler struct {
 	nursery nursery
 	agent   interface {
 		Await(ctx context.Context, uid, netns string) error
@@ -31,8 +31,8 @@ type births struct {
 }
 
 // Add captures the pod before anything runs in it, if it is to be.
-func (b births) Add(ctx context.Context, r cni.Request, working func()) cni.Answer {
-	uid, wanted, err := b.nursery.Born(ctx, r)
+func (h cniHandler) Add(ctx context.Context, r cni.Request, working func()) cni.Answer {
+	uid, wanted, err := h.nursery.Born(ctx, r)
 	switch {
 	case err != nil:
 		return cni.Answer{Verdict: cni.Unknown, Reason: err.Error()}
@@ -40,9 +40,9 @@ func (b births) Add(ctx context.Context, r cni.Request, working func()) cni.Answ
 		return cni.Answer{Verdict: cni.Outside}
 	}
 	working()
-	ctx, cancel := context.WithTimeout(ctx, b.limit)
+	ctx, cancel := context.WithTimeout(ctx, h.limit)
 	defer cancel()
-	if err := b.agent.Await(ctx, uid, r.NetNS); err != nil {
+	if err := h.agent.Await(ctx, uid, r.NetNS); err != nil {
 		// What a reason says of running pods does not hold for one that has not started.
 		reason, _, _ := strings.Cut(err.Error(), "; connections stay plain")
 		return cni.Answer{Verdict: cni.Failed, Reason: reason}
@@ -51,22 +51,22 @@ func (b births) Add(ctx context.Context, r cni.Request, working func()) cni.Answ
 }
 
 // Del lets the pod's connections end before its network goes.
-func (b births) Del(ctx context.Context, r cni.Request) {
+func (h cniHandler) Del(ctx context.Context, r cni.Request) {
 	ctx, cancel := context.WithTimeout(ctx, partTime)
 	defer cancel()
-	b.nursery.Part(ctx, r)
+	h.nursery.Part(ctx, r)
 }
 
 // Check says whether the pod is as its owner wants it.
-func (b births) Check(ctx context.Context, r cni.Request) cni.Answer {
-	uid, wanted, err := b.nursery.Born(ctx, r)
+func (h cniHandler) Check(ctx context.Context, r cni.Request) cni.Answer {
+	uid, wanted, err := h.nursery.Born(ctx, r)
 	switch {
 	case err != nil:
 		return cni.Answer{Verdict: cni.Unknown, Reason: err.Error()}
 	case !wanted:
 		return cni.Answer{Verdict: cni.Outside}
 	}
-	switch ok, reason, err := b.agent.Captured(ctx, uid); {
+	switch ok, reason, err := h.agent.Captured(ctx, uid); {
 	case err != nil:
 		return cni.Answer{Verdict: cni.Unknown, Reason: err.Error()}
 	case !ok:

@@ -7,9 +7,9 @@ import (
 	"lateen.dev/lateen/internal/agent/source"
 )
 
-// pace bounds what one pod makes the agent write: who changes a pod again and again, or what the agent writes to it, must
+// rateLimit bounds how often the agent writes to one pod's object. A pod that somebody changes again and again must
 // not use up what the agent may ask of the API server for all pods of the node.
-type pace struct {
+type rateLimit struct {
 	spent int       // writes that are not made up for yet
 	since time.Time // when they were last counted
 	held  bool      // a write waits
@@ -20,9 +20,9 @@ type pace struct {
 }
 
 const (
-	// paceBurst is how many writes are made at once, paceEvery the time after which one more may be.
-	paceBurst = 6
-	paceEvery = 5 * time.Second
+	// burstWrites is how many writes are made at once, refillEvery the time after which one more may be.
+	burstWrites = 6
+	refillEvery = 5 * time.Second
 
 	// retryFirst is the time after which a write that failed is made again. It doubles each time: up to retryLongest, and up to
 	// refusedLongest where the answer was a refusal, which hangs on the pod and not on the time.
@@ -32,15 +32,15 @@ const (
 )
 
 // take says whether a write may be made now, and counts it.
-func (p *pace) take(now time.Time) bool {
+func (p *rateLimit) take(now time.Time) bool {
 	if p.spent == 0 {
 		p.since = now
 	}
-	if made := int(now.Sub(p.since) / paceEvery); made > 0 {
+	if made := int(now.Sub(p.since) / refillEvery); made > 0 {
 		p.spent = max(p.spent-made, 0)
-		p.since = p.since.Add(time.Duration(made) * paceEvery)
+		p.since = p.since.Add(time.Duration(made) * refillEvery)
 	}
-	p.held = p.spent >= paceBurst || now.Before(p.until)
+	p.held = p.spent >= burstWrites || now.Before(p.until)
 	if !p.held {
 		p.spent++
 	}
@@ -48,19 +48,19 @@ func (p *pace) take(now time.Time) bool {
 }
 
 // next is when a write that waits may be made; zero if none waits.
-func (p *pace) next() time.Time {
+func (p *rateLimit) next() time.Time {
 	if !p.held {
 		return time.Time{}
 	}
 	next := p.until
-	if more := p.since.Add(paceEvery); p.spent >= paceBurst && more.After(next) {
+	if more := p.since.Add(refillEvery); p.spent >= burstWrites && more.After(next) {
 		next = more
 	}
 	return next
 }
 
 // went notes how a write went.
-func (p *pace) went(err error, now time.Time) {
+func (p *rateLimit) went(err error, now time.Time) {
 	if err == nil {
 		p.failures, p.until = 0, time.Time{}
 		return
@@ -74,7 +74,7 @@ func (p *pace) went(err error, now time.Time) {
 }
 
 // changed notes that the pod is another than when a write was last refused: that hangs on the pod no more, as far as is known.
-func (p *pace) changed() {
+func (p *rateLimit) changed() {
 	if soon := p.failed.Add(retryLongest); p.until.After(soon) {
 		p.until = soon
 	}

@@ -13,23 +13,23 @@ import (
 )
 
 func TestWritesAreAllowedAtAPace(t *testing.T) {
-	var p pace
+	var p rateLimit
 	now := time.Unix(1000, 0)
 	allowed := 0
 	for range 1000 {
 		if p.take(now) {
 			allowed++
-		} else if next := p.next(); !next.After(now) || next.Sub(now) > paceEvery {
+		} else if next := p.next(); !next.After(now) || next.Sub(now) > refillEvery {
 			t.Fatalf("the next is allowed at %v, in %v", next, next.Sub(now))
 		}
 		now = now.Add(100 * time.Millisecond)
 	}
 	// 100 seconds.
-	if least, most := 100/5, paceBurst+100/5+1; allowed < least || allowed > most {
+	if least, most := 100/5, burstWrites+100/5+1; allowed < least || allowed > most {
 		t.Errorf("%d writes in 100 s, want %d to %d", allowed, least, most)
 	}
 	now = now.Add(time.Hour)
-	for i := range paceBurst {
+	for i := range burstWrites {
 		if !p.take(now) {
 			t.Errorf("after an hour write %d must wait", i)
 		}
@@ -50,7 +50,7 @@ func TestWhoRewritesAnAnnotationIsAnsweredAtAPace(t *testing.T) {
 		r.learn()
 		r.step(10 * time.Millisecond)
 	}
-	if n := len(r.events); n > paceBurst {
+	if n := len(r.events); n > burstWrites {
 		t.Errorf("%d reports in a second: %v", n, r.events)
 	}
 	r.step(10 * time.Second)
@@ -70,7 +70,7 @@ func TestAPodsPaceIsItsOwn(t *testing.T) {
 	}
 	other := r.snapshot.Pods[0]
 	other.UID, other.Name, other.NetNS, other.Annotations, other.Refused = "u2", "b", "/run/netns/b", map[string]string{}, nil
-	r.agent.open = func(string) (*netns.Namespace, error) { return netns.New() }
+	r.agent.capturer.networks.open = func(string) (*netns.Namespace, error) { return netns.New() }
 	r.snapshot.Pods = append(r.snapshot.Pods, other)
 	r.learn()
 	r.accepted["u2"] = true
@@ -135,8 +135,8 @@ func TestWritesThatFailAreRepeatedEverMoreSeldom(t *testing.T) {
 		r.step(x.patient)
 		r.accept()
 		r.step(x.patient)
-		if got := r.agent.pods[unit]; got.told.State != source.Enabled || got.pace.failures != 0 {
-			t.Errorf("%v: in the end %v was told, %d failures in a row", x.err, got.told, got.pace.failures)
+		if got := r.agent.pods[unit]; got.told.State != source.Enabled || got.writes.failures != 0 {
+			t.Errorf("%v: in the end %v was told, %d failures in a row", x.err, got.told, got.writes.failures)
 		}
 	}
 }

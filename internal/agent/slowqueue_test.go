@@ -23,8 +23,8 @@ func TestANamespaceWhosePodsHangHoldsUpNoOther(t *testing.T) {
 	defer close(k.hang)
 	a := r.start(t)
 	if err := a.ask(t.Context(), func() {
-		a.redirect, a.opts.Verify = k, 10*time.Millisecond
-		a.open = func(path string) (*netns.Namespace, error) {
+		a.capturer.redirect, a.capturer.verify = k, 10*time.Millisecond
+		a.capturer.networks.open = func(path string) (*netns.Namespace, error) {
 			ns, err := netns.New()
 			k.mu.Lock()
 			defer k.mu.Unlock()
@@ -110,7 +110,7 @@ func (k *slowOnce) Apply(ns *netns.Namespace, _ redirect.Mode, _ redirect.Settin
 }
 
 func TestTurnsOfALane(t *testing.T) {
-	l := lane{}
+	l := slowQueue{}
 	taken := func(namespace string) (n int) {
 		for l.enter(namespace) {
 			n++

@@ -8,9 +8,9 @@ import (
 	"lateen.dev/lateen/internal/agent/source"
 )
 
-// lane counts, by namespace, the pods that are worked on and whose work takes long. How long, and whether it ends, is in the
+// slowQueue counts, by namespace, the pods that are worked on and whose work takes long. How long, and whether it ends, is in the
 // hands of whoever runs in such a pod: so every namespace has turns of its own, and only what is left is for all.
-type lane map[string]int
+type slowQueue map[string]int
 
 const (
 	// slowAtOnce is how many such pods are worked on at the same time, beside the others.
@@ -22,7 +22,7 @@ const (
 )
 
 // enter takes a turn, if there is one.
-func (l lane) enter(namespace string) bool {
+func (l slowQueue) enter(namespace string) bool {
 	all := 0
 	for _, n := range l {
 		all += n
@@ -34,7 +34,7 @@ func (l lane) enter(namespace string) bool {
 	return true
 }
 
-func (l lane) leave(namespace string) {
+func (l slowQueue) leave(namespace string) {
 	if l[namespace]--; l[namespace] == 0 {
 		delete(l, namespace)
 	}
@@ -58,8 +58,8 @@ func (a *Agent) beginSlow(called []*pod, now time.Time) {
 		return cmp.Or(cmp.Compare(outside(x), outside(y)), x.waits.Compare(y.waits), cmp.Compare(x.UID, y.UID))
 	})
 	for _, p := range called {
-		if a.lane.enter(p.Namespace) {
-			a.begin(p, now, &job{lane: p.Namespace}, nil, nil)
+		if a.slowQueue.enter(p.Namespace) {
+			a.begin(p, now, &job{slow: p.Namespace}, nil, nil)
 		}
 	}
 }
