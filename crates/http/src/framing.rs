@@ -69,6 +69,17 @@ impl FramedRequest {
     pub fn length(&self) -> Length {
         self.length
     }
+
+    /// True if the client allows another request behind this one (RFC 9112 §9.3). HTTP/2 always does.
+    pub fn persists(&self) -> bool {
+        let options = self.raw.fields.all(Known::Connection);
+        let mut options = options.flat_map(scan::elements);
+        match self.raw.version {
+            Version::Http10 => options.any(|option| option.eq_ignore_ascii_case(b"keep-alive")),
+            Version::Http11 => !options.any(|option| option.eq_ignore_ascii_case(b"close")),
+            Version::Http2 => true,
+        }
+    }
 }
 
 /// The request that a response answers, as far as it decides about framing.

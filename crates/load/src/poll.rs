@@ -78,11 +78,6 @@ impl Poll {
         )?)
     }
 
-    /// Ends a watch without closing its source.
-    pub fn remove(&self, source: impl AsFd) -> io::Result<()> {
-        Ok(epoll::delete(&self.epoll, source)?)
-    }
-
     /// Waits until something happens or `timeout` passes, and returns how many sockets it happened to.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
         let timeout = timeout.map(|timeout| Timespec {

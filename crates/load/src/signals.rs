@@ -25,6 +25,11 @@ impl Signals {
         Ok(Signals { arrivals })
     }
 
+    /// The stream on which a byte comes with each signal. It does not block.
+    pub fn into_stream(self) -> UnixStream {
+        self.arrivals
+    }
+
     /// Whether a signal has arrived since the last call.
     pub fn arrived(&mut self) -> bool {
         matches!(self.arrivals.read(&mut [0; 16]), Ok(1..))

@@ -83,7 +83,7 @@ fn both_versions_of_http_share_a_port_however_the_first_bytes_are_cut() {
         ),
         (
             b"PRI * HTTP/1.1\r\nHost: a\r\n\r\nGET x\r\n\r\n",
-            b"HTTP/1.1 200 OK",
+            b"HTTP/1.1 400 Bad Request",
         ),
     ] {
         let mut stream = TcpStream::connect(service.http()).unwrap();

@@ -219,7 +219,7 @@ fn who_had_asked_before_the_end_is_answered() {
     for stream in asked {
         let answer = rest(stream);
         assert!(answer.ends_with("\r\n\r\nabc"), "{answer:?}");
-        assert!(answer.contains("Connection: close"), "{answer}");
+        assert!(answer.contains("connection: close"), "{answer}");
     }
     assert_eq!(rest(idle), "");
     assert!(service.wait());

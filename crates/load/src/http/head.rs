@@ -42,11 +42,6 @@ impl HeadBuffer {
             None => Ok(None),
         }
     }
-
-    /// Whether part of a head is held.
-    pub fn has_begun(&self) -> bool {
-        !self.complete && !self.held.is_empty()
-    }
 }
 
 /// The position just behind the first CRLFCRLF that ends after `from`. A line that ends in LF alone is
@@ -106,7 +101,6 @@ pub struct Framing {
     transfer_coding: Option<Coding>,
     close: bool,
     keep_alive: bool,
-    expects_continue: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,8 +136,6 @@ impl Framing {
                 self.close |= option.eq_ignore_ascii_case(b"close");
                 self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
             }
-        } else if name.eq_ignore_ascii_case(b"expect") {
-            self.expects_continue |= value.eq_ignore_ascii_case(b"100-continue");
         }
         Ok(())
     }
@@ -153,29 +145,12 @@ impl Framing {
         !self.close && (http_1_1 || self.keep_alive)
     }
 
-    /// Whether the sender waits for an interim response before it sends the body.
-    pub fn expects_continue(&self) -> bool {
-        self.expects_continue
-    }
-
     /// The body of a response whose status allows one.
     pub fn response_body(&self) -> Body {
         match (self.transfer_coding, self.length) {
             (Some(Coding::Chunked), _) => Body::chunked(),
             (Some(Coding::Other), _) | (None, None) => Body::until_close(),
             (None, Some(length)) => Body::length(length),
-        }
-    }
-
-    /// The body of a request, which never extends to the end of the connection.
-    pub fn request_body(&self) -> Result<Body, Malformed> {
-        match (self.transfer_coding, self.length) {
-            (Some(_), Some(_)) => Err(Malformed("both transfer-encoding and content-length")),
-            (Some(Coding::Chunked), None) => Ok(Body::chunked()),
-            (Some(Coding::Other), None) => {
-                Err(Malformed("transfer-encoding does not end in chunked"))
-            }
-            (None, length) => Ok(Body::length(length.unwrap_or(0))),
         }
     }
 }

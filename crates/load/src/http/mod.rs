@@ -3,11 +3,9 @@
 
 mod body;
 mod head;
-mod request;
 mod response;
 
 pub use head::is_token;
-pub use request::{MAX_BODY, Request, RequestParser};
 pub use response::{Response, ResponseParser};
 
 /// Bytes from a peer that are not HTTP/1.1, and why.

@@ -75,7 +75,7 @@ pub struct ServeArgs {
 impl ServeArgs {
     /// Serves until a signal arrives.
     pub fn serve(&self) -> Result<(), ServeError> {
-        let mut signals = Signals::take_over()?;
+        let signals = Signals::take_over()?;
         raise_descriptor_limit();
         let setup = Setup {
             limits: Limits {
@@ -101,7 +101,7 @@ impl ServeArgs {
             let address = server.listen_udp(*address)?;
             eprintln!("lateen-load: echoing UDP on {address}");
         }
-        server.run(&mut signals)
+        server.run(signals)
     }
 
     fn tls(&self) -> Result<Option<std::sync::Arc<rustls::ServerConfig>>, ServeError> {

@@ -1,15 +1,36 @@
-//! State of the service that connections share, and the result of one turn of a connection.
+//! State of the service that its connections share, and the ends of a connection.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use lateen_exchange::{Config, Protocol};
+use lateen_http::{Downstream, FieldValue, PeerKind, Scheme};
+use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use tokio::sync::Notify;
+use tokio::time::{sleep, sleep_until};
 
+use super::alarms::Alarms;
 use super::reply::{Asked, Course, Date, Setup};
-use super::timeouts::Patience;
+use super::timeouts::Timeouts;
+use super::wire::Facts;
 
-/// What is spoken at a place to listen.
+/// The window of an HTTP/2 stream, in bytes.
+const STREAM_WINDOW: u32 = 1 << 20;
+
+/// The window of an HTTP/2 connection, in bytes.
+const CONNECTION_WINDOW: u32 = 4 << 20;
+
+/// Requests that may be open on one HTTP/2 connection.
+const MAX_STREAMS: u32 = 1000;
+
+/// Bytes of one read or write of the raw echo.
+pub const ECHO_BUFFER: usize = 64 * 1024;
+
+/// The protocol of a place to listen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// HTTP of either version, and gRPC.
@@ -23,43 +44,179 @@ pub enum Kind {
 pub struct World {
     /// The rules of answers.
     pub echo: Setup,
-    /// The source of chance.
-    pub random: RefCell<SmallRng>,
+    /// The time that peers may take.
+    pub timeouts: Timeouts,
+    /// The delays of answers.
+    pub alarms: Alarms,
+    /// Set when nobody new is let in.
+    pub closing: Stop,
+    /// Set when connections take no further request.
+    pub stop: Stop,
     /// The text of the current date.
     pub date: RefCell<Date>,
-    /// For a request whose body is read by itself; zero is for ever.
-    pub request_timeout: Duration,
+    /// Scratch space of the raw echo.
+    pub buffer: RefCell<Vec<u8>>,
+    /// The facts from which heads of requests are made canonical.
+    pub downstream: Downstream,
+    /// The x-request-id of requests that have none.
+    pub request_id: FieldValue,
+    http1: Config,
+    http2: Config,
+    random: RefCell<SmallRng>,
 }
 
 impl World {
+    /// The state of a service. It needs a runtime of tokio.
+    ///
+    /// # Errors
+    /// The kernel gives no timer.
+    pub fn new(echo: Setup, timeouts: Timeouts) -> std::io::Result<World> {
+        let config = |protocol| Config {
+            timeouts: Some(timeouts.of_connection()),
+            ..Config::new(protocol)
+        };
+        let requests = lateen_h2::Config {
+            max_streams: MAX_STREAMS,
+            stream_first: STREAM_WINDOW,
+            connection_first: CONNECTION_WINDOW,
+            allowance: 1 << 30,
+            // A thousand heads of answers may wait.
+            unread_replies: 1 << 20,
+            ..lateen_h2::Config::requests()
+        };
+        let nobody = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        Ok(World {
+            echo,
+            timeouts,
+            alarms: Alarms::new()?,
+            closing: Stop::default(),
+            stop: Stop::default(),
+            date: RefCell::default(),
+            buffer: RefCell::new(vec![0; ECHO_BUFFER]),
+            downstream: Downstream::new(PeerKind::Mesh, nobody, Scheme::Http),
+            request_id: FieldValue::new(Bytes::from_static(b"echo")).expect("it is visible"),
+            http1: config(Protocol::Http1),
+            http2: Config {
+                http2: requests.share(),
+                ..config(Protocol::Http2)
+            },
+            random: RefCell::new(SmallRng::from_os_rng()),
+        })
+    }
+
+    /// The parameters of a connection.
+    pub fn config(&self, protocol: Protocol) -> Config {
+        match protocol {
+            Protocol::Http1 => self.http1.clone(),
+            Protocol::Http2 => self.http2.clone(),
+        }
+    }
+
     /// Decides over a request.
     pub fn course(&self, asked: Asked) -> Course {
         Course::of(asked, &self.echo, &mut *self.random.borrow_mut())
     }
 }
 
-/// Service state and scratch space for one turn of a connection.
-#[derive(Debug)]
-pub struct Tools<'a> {
-    /// Space to read into.
-    pub buffer: &'a mut [u8],
-    /// State that all connections share.
-    pub world: &'a Rc<World>,
-    /// The service is about to end.
-    pub stopping: bool,
-    /// How many times connections were looked over so far.
-    pub round: u32,
-    /// How many rounds peers may take.
-    pub patience: Patience,
+/// A flag that is set once, for tasks to wait for.
+#[derive(Debug, Default)]
+pub struct Stop {
+    is_set: Cell<bool>,
+    waiting: Notify,
 }
 
-/// The wish of a connection after its turn.
+impl Stop {
+    /// Sets the flag.
+    pub fn set(&self) {
+        self.is_set.set(true);
+        self.waiting.notify_waiters();
+    }
+
+    /// True once the flag is set.
+    pub fn is_set(&self) -> bool {
+        self.is_set.get()
+    }
+
+    /// Ends once the flag is set.
+    pub async fn wait(&self) {
+        while !self.is_set() {
+            self.waiting.notified().await;
+        }
+    }
+}
+
+/// The reason why a connection shall end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    /// Nothing until something happens to its socket.
-    Wait,
-    /// Be told when this instant has come.
-    WakeAt(Instant),
-    /// Be closed.
-    Close,
+pub enum Ending {
+    /// The service is about to end.
+    Stopped,
+    /// Nothing has happened for the idle time.
+    Idle,
+    /// The connection was idle, and has not ended in time since.
+    Overdue,
+}
+
+/// One connection's view of the service.
+#[derive(Debug, Clone)]
+pub struct Session {
+    /// State that all connections share.
+    pub world: Rc<World>,
+    /// Facts of the byte stream.
+    pub facts: Rc<Facts>,
+}
+
+impl Session {
+    /// Ends when the connection shall end.
+    pub async fn ending(self) -> Ending {
+        tokio::select! {
+            biased;
+            () = self.world.stop.wait() => Ending::Stopped,
+            () = self.idle() => Ending::Idle,
+        }
+    }
+
+    /// Ends when a connection that was idle has had the time of a request to end.
+    pub async fn overdue(self) -> Ending {
+        sleep(self.world.timeouts.request()).await;
+        Ending::Overdue
+    }
+
+    /// Ends when nothing has happened for the idle time. A delay is no idleness.
+    async fn idle(&self) {
+        let limit = self.world.timeouts.idle();
+        loop {
+            let Some(due) = self.facts.moved.get().checked_add(limit) else {
+                return std::future::pending().await;
+            };
+            if due > Instant::now() {
+                sleep_until(due.into()).await;
+            } else if self.facts.delayed.get() > 0 {
+                sleep(limit).await;
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Waits before an answer.
+    pub async fn delay(&self, delay: Duration) {
+        let _delayed = Delayed::new(&self.facts);
+        self.world.alarms.sleep(delay).await;
+    }
+}
+
+/// The mark of an answer that waits.
+struct Delayed<'a>(&'a Facts);
+
+impl<'a> Delayed<'a> {
+    fn new(facts: &'a Facts) -> Self {
+        facts.delayed.set(facts.delayed.get() + 1);
+        Delayed(facts)
+    }
+}
+
+impl Drop for Delayed<'_> {
+    fn drop(&mut self) {
+        self.0.delayed.set(self.0.delayed.get() - 1);
+    }
 }

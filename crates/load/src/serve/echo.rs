@@ -1,91 +1,70 @@
-//! Raw echo: every byte goes back, over TCP here and over UDP below. A peer that does not read is not
-//! read from.
+//! Raw echo over TCP and UDP. A peer that does not read is not read from.
 
-use std::io::{ErrorKind, Write};
-use std::net::UdpSocket;
-use std::time::Instant;
+use std::io;
+use std::pin::pin;
 
-use super::context::{Next, Tools};
-use super::wire::Wire;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::timeout;
 
-/// How often one connection is read from before others get their turn.
-const TURN: usize = 16;
+use super::context::{ECHO_BUFFER, Session, World};
 
-/// An echo over TCP.
-#[derive(Debug, Default)]
-pub struct Echo {
-    /// Bytes that the peer has not taken yet.
-    waiting: Vec<u8>,
-    /// The peer sent its last byte.
-    ended: bool,
-}
-
-impl Echo {
-    /// Whether nothing is on its way back.
-    pub fn is_idle(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
-    /// Sends back what there is.
-    pub fn act(&mut self, wire: &mut Wire, tools: &mut Tools<'_>) -> Next {
-        for _ in 0..TURN {
-            if !self.waiting.is_empty() {
-                match write(wire, &self.waiting) {
-                    Ok(written) => drop(self.waiting.drain(..written)),
-                    Err(_) => return Next::Close,
-                }
-            }
-            match wire.flush() {
-                Ok(true) if self.waiting.is_empty() => {}
-                Ok(_) => return Next::Wait,
-                Err(_) => return Next::Close,
-            }
-            if self.ended || tools.stopping {
-                return Next::Close;
-            }
-            let count = match wire.read(tools.buffer) {
-                Ok(Some(0)) => {
-                    self.ended = true;
-                    continue;
-                }
-                Ok(Some(count)) => count,
-                Ok(None) => return Next::Wait,
-                Err(_) => return Next::Close,
+/// Sends every byte back until the peer's direction or the connection ends.
+pub async fn stream(mut tcp: TcpStream, session: Session) {
+    let mut ending = pin!(session.clone().ending());
+    loop {
+        tokio::select! {
+            biased;
+            ready = tcp.readable() => if ready.is_err() {
+                return;
+            },
+            _ = &mut ending => return,
+        }
+        let rest = match turn(&tcp, &session) {
+            Ok(Some(rest)) => rest,
+            Ok(None) | Err(_) => return,
+        };
+        if !rest.is_empty() {
+            let idle = session.world.timeouts.idle();
+            let Ok(Ok(())) = timeout(idle, tcp.write_all(&rest)).await else {
+                return;
             };
-            match write(wire, &tools.buffer[..count]) {
-                Ok(written) => self
-                    .waiting
-                    .extend_from_slice(&tools.buffer[written..count]),
-                Err(_) => return Next::Close,
-            }
+            session.facts.moved.set(std::time::Instant::now());
         }
-        Next::WakeAt(Instant::now())
     }
 }
 
-/// Writes as much as the peer takes.
-fn write(wire: &mut Wire, bytes: &[u8]) -> std::io::Result<usize> {
-    let mut written = 0;
-    while written < bytes.len() {
-        match wire.write(&bytes[written..]) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(count) => written += count,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(written)
+/// Sends back bytes that are there. Gives those that the peer does not take yet; none at the end of the stream.
+fn turn(tcp: &TcpStream, session: &Session) -> io::Result<Option<Vec<u8>>> {
+    let buffer = &mut *session.world.buffer.borrow_mut();
+    let count = match tcp.try_read(buffer) {
+        Ok(0) => return Ok(None),
+        Ok(count) => count,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Some(Vec::new())),
+        Err(error) => return Err(error),
+    };
+    session.facts.moved.set(std::time::Instant::now());
+    let written = match tcp.try_write(&buffer[..count]) {
+        Ok(written) => written,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+        Err(error) => return Err(error),
+    };
+    Ok(Some(buffer[written..count].to_vec()))
 }
 
-/// Sends datagrams back to where they came from. What cannot be sent is lost, as datagrams are.
-pub fn datagrams(socket: &UdpSocket, buffer: &mut [u8]) {
-    for _ in 0..TURN {
-        match socket.recv_from(buffer) {
-            Ok((count, from)) => drop(socket.send_to(&buffer[..count], from)),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-            // Such as the report that an earlier datagram found nobody.
-            Err(_) => {}
+/// Sends datagrams back to their senders until nobody new is let in. A datagram that cannot be sent is lost.
+pub async fn datagrams(socket: UdpSocket, world: &World) {
+    let mut buffer = vec![0; ECHO_BUFFER];
+    let mut closing = pin!(world.closing.wait());
+    loop {
+        let received = tokio::select! {
+            biased;
+            received = socket.recv_from(&mut buffer) => received,
+            () = &mut closing => return,
+        };
+        // An error reports that an earlier datagram found nobody.
+        if let Ok((count, from)) = received {
+            let _ = socket.try_send_to(&buffer[..count], from);
         }
     }
 }

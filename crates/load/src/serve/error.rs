@@ -3,9 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 
-/// Most addresses to listen on.
-pub const MAX_LISTENERS: usize = 1000;
-
 /// Why the service cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -19,9 +16,6 @@ pub enum ServeError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// There are more places to listen than tokens for them.
-    #[error("listen on more than {MAX_LISTENERS} addresses: start a second service for the rest")]
-    TooMany,
     /// TLS cannot be spoken.
     #[error(transparent)]
     Tls(#[from] crate::tls::TlsError),

@@ -5,14 +5,16 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use h2::server::SendResponse;
-use h2::{Reason, RecvStream, SendStream};
-use http::header::{HeaderMap, HeaderValue};
-use http::{Request, Response};
+use lateen_exchange::Error;
+use lateen_exchange::server::Exchange;
+use lateen_http::{
+    FieldName, FieldValue, Known, Length, Limits, RawTrailers, RequestHead, Status, Trailers,
+    Version,
+};
 use prost::Message;
 
 use super::frames::{Broken, Frames, frame};
-use super::link::{Link, read, reserve, unless_reset};
+use super::http2::{Link, unless_gone};
 
 /// The name of the health of this service, beside the empty one of the server as a whole; Fortio's.
 const HEALTH: &str = "ping";
@@ -69,11 +71,10 @@ impl From<Broken> for End {
     }
 }
 
-/// Whether a request is a call.
-pub fn is_grpc(headers: &HeaderMap) -> bool {
-    headers
-        .get(http::header::CONTENT_TYPE)
-        .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+/// True if a request is a call.
+pub fn is_grpc(head: &RequestHead) -> bool {
+    let content_type = head.fields().get(Known::ContentType);
+    content_type.is_some_and(|value| value.starts_with(b"application/grpc"))
 }
 
 /// What can be called.
@@ -85,50 +86,35 @@ enum Method {
     Watch,
 }
 
-fn method(path: &str) -> Option<Method> {
+fn method(path: &[u8]) -> Option<Method> {
     match path {
-        "/fgrpc.PingServer/Ping" => Some(Method::Ping),
-        "/lateen.load.v1.Echo/Unary" | "/lateen.load.v1.Echo/Stream" => Some(Method::Echo),
-        "/grpc.health.v1.Health/Check" => Some(Method::Check),
-        "/grpc.health.v1.Health/Watch" => Some(Method::Watch),
+        b"/fgrpc.PingServer/Ping" => Some(Method::Ping),
+        b"/lateen.load.v1.Echo/Unary" | b"/lateen.load.v1.Echo/Stream" => Some(Method::Echo),
+        b"/grpc.health.v1.Health/Check" => Some(Method::Check),
+        b"/grpc.health.v1.Health/Watch" => Some(Method::Watch),
         _ => None,
     }
 }
 
 /// Answers a call.
-pub async fn answer(
-    request: Request<RecvStream>,
-    mut respond: SendResponse<Bytes>,
-    link: &Link,
-) -> Result<(), h2::Error> {
-    let (head, mut body) = request.into_parts();
-    let encoding = head
-        .headers
-        .get("grpc-encoding")
-        .map(|value| value.as_bytes());
+///
+/// # Errors
+/// The exchange failed.
+pub async fn answer(head: &RequestHead, exchange: &Exchange, link: &Link) -> Result<(), Error> {
+    let encoding = head.fields().get(Known::GrpcEncoding);
     let gzip = encoding == Some(b"gzip");
     let known = gzip || encoding.is_none_or(|encoding| encoding == b"identity");
-    let method = match method(head.uri.path()) {
+    let method = match method(head.path().as_bytes()) {
         Some(method) if known => method,
-        Some(_) => return refuse(&mut respond, &NO_SUCH_ENCODING),
-        None => return refuse(&mut respond, &UNIMPLEMENTED),
+        Some(_) => return refuse(exchange, &NO_SUCH_ENCODING),
+        None => return refuse(exchange, &UNIMPLEMENTED),
     };
-    let mut response = Response::new(());
-    let fields = response.headers_mut();
-    fields.insert(
-        http::header::CONTENT_TYPE,
-        HeaderValue::from_static("application/grpc"),
-    );
-    fields.insert("grpc-accept-encoding", HeaderValue::from_static("gzip"));
-    if gzip {
-        fields.insert("grpc-encoding", HeaderValue::from_static("gzip"));
-    }
-    // The head waits for the first message, so that a call of one message is one write.
+    // The head waits for the first message: a call that fails before is refused with the head alone.
     let mut call = Call {
-        respond,
-        response: Some(response),
-        stream: None,
+        exchange,
+        link,
         gzip,
+        is_open: false,
     };
     let mut frames = Frames::default();
     let end = loop {
@@ -137,50 +123,45 @@ pub async fn answer(
             Err(broken) => break End::from(broken),
         };
         let Some(message) = message else {
-            match read(&mut body).await? {
+            match exchange.data().await? {
                 Some(piece) => frames.push(&piece),
                 None if frames.is_empty() => break OK,
                 None => break MALFORMED,
             }
             continue;
         };
-        if let Err(end) = call.message(method, &message, link).await? {
+        if let Err(end) = call.message(method, &message).await? {
             break end;
         }
     };
-    call.end(&end)?;
-    if end != OK {
-        // Whatever else the client sends is of no use.
-        drop(body);
+    if !call.is_open && end != OK {
+        return refuse(exchange, &end);
     }
-    Ok(())
+    call.open()?;
+    exchange.finish_with(&trailers(&end)?)
 }
 
 /// The answering side of a call.
-struct Call {
-    respond: SendResponse<Bytes>,
-    response: Option<Response<()>>,
-    stream: Option<SendStream<Bytes>>,
+struct Call<'a> {
+    exchange: &'a Exchange,
+    link: &'a Link,
     gzip: bool,
+    /// The head was sent.
+    is_open: bool,
 }
 
-impl Call {
+impl Call<'_> {
     /// Answers one message, or says why the call ends.
-    async fn message(
-        &mut self,
-        method: Method,
-        message: &[u8],
-        link: &Link,
-    ) -> Result<Result<(), End>, h2::Error> {
+    async fn message(&mut self, method: Method, message: &[u8]) -> Result<Result<(), End>, Error> {
+        let session = &self.link.session;
         if method == Method::Ping {
             let Ok(mut ping) = PingMessage::decode(message) else {
                 return Ok(Err(MALFORMED));
             };
             ping.ts = now();
-            if let Ok(delay) = u64::try_from(ping.delay_nanos) {
-                let most = link.world.echo.limits.delay;
-                let delay = link.alarms.sleep(Duration::from_nanos(delay).min(most));
-                self.wait(delay).await?;
+            if let Ok(delay @ 1..) = u64::try_from(ping.delay_nanos) {
+                let delay = Duration::from_nanos(delay).min(session.world.echo.limits.delay);
+                unless_gone(self.exchange, session.delay(delay)).await?;
             }
             return self.send(&ping.encode_to_vec()).await.map(Ok);
         }
@@ -205,71 +186,68 @@ impl Call {
         }
         if method == Method::Watch {
             // Nothing ever changes: the call lasts for as long as client and service want it to.
-            self.wait(link.stopped()).await?;
+            unless_gone(self.exchange, self.link.stop.wait()).await?;
             return Ok(Err(UNAVAILABLE));
         }
         Ok(Ok(()))
     }
 
-    async fn wait(&mut self, something: impl Future<Output = ()>) -> Result<(), h2::Error> {
-        match &mut self.stream {
-            Some(stream) => unless_reset(|context| stream.poll_reset(context), something).await,
-            None => {
-                let respond = &mut self.respond;
-                unless_reset(|context| respond.poll_reset(context), something).await
-            }
-        }
+    async fn send(&mut self, message: &[u8]) -> Result<(), Error> {
+        self.open()?;
+        self.exchange.send(frame(message, self.gzip)).await
     }
 
-    async fn send(&mut self, message: &[u8]) -> Result<(), h2::Error> {
-        let mut bytes = frame(message, self.gzip);
-        let stream = self.open()?;
-        while !bytes.is_empty() {
-            let room = reserve(stream, bytes.len()).await?;
-            stream.send_data(bytes.split_to(room), false)?;
+    /// Sends the head, if it has not been.
+    fn open(&mut self) -> Result<(), Error> {
+        if std::mem::replace(&mut self.is_open, true) {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// The stream to answer on; sends the head, if it has not been.
-    fn open(&mut self) -> Result<&mut SendStream<Bytes>, h2::Error> {
-        if let Some(response) = self.response.take() {
-            self.stream = Some(self.respond.send_response(response, false)?);
-        }
-        // The head leaves but once, and the stream is there from then on.
-        self.stream
-            .as_mut()
-            .ok_or_else(|| Reason::INTERNAL_ERROR.into())
-    }
-
-    fn end(mut self, end: &End) -> Result<(), h2::Error> {
-        if self.stream.is_none() && *end != OK {
-            return refuse(&mut self.respond, end);
-        }
-        self.open()?.send_trailers(trailers(end))
+        let gzip = field(Known::GrpcEncoding, "gzip");
+        let [kind, accepts] = head_fields();
+        let fields = [kind, accepts, gzip];
+        let count = if self.gzip { 3 } else { 2 };
+        self.exchange
+            .reply(Status::OK, &fields[..count], Length::Delimited)
     }
 }
 
 /// Ends a call that was not begun: head and trailers in one.
-fn refuse(respond: &mut SendResponse<Bytes>, end: &End) -> Result<(), h2::Error> {
-    let mut response = Response::new(());
-    *response.headers_mut() = trailers(end);
-    let fields = response.headers_mut();
-    fields.insert(
-        http::header::CONTENT_TYPE,
-        HeaderValue::from_static("application/grpc"),
+fn refuse(exchange: &Exchange, End(status, message): &End) -> Result<(), Error> {
+    let [kind, accepts] = head_fields();
+    let status = (
+        FieldName::from(Known::GrpcStatus),
+        FieldValue::new(status.to_string()).expect("digits are visible"),
     );
-    fields.insert("grpc-accept-encoding", HeaderValue::from_static("gzip"));
-    respond.send_response(response, true).map(drop)
+    let fields = [kind, accepts, status, field(Known::GrpcMessage, message)];
+    exchange.reply(Status::OK, &fields, Length::None)
 }
 
-fn trailers(End(status, message): &End) -> HeaderMap {
-    let mut trailers = HeaderMap::new();
-    trailers.insert("grpc-status", HeaderValue::from(u16::from(*status)));
+/// The fields of every head.
+fn head_fields() -> [(FieldName, FieldValue); 2] {
+    [
+        field(Known::ContentType, "application/grpc"),
+        field(Known::GrpcAcceptEncoding, "gzip"),
+    ]
+}
+
+fn field(name: Known, value: &'static str) -> (FieldName, FieldValue) {
+    let value = FieldValue::new(value).expect("our texts are visible");
+    (name.into(), value)
+}
+
+fn trailers(End(status, message): &End) -> Result<Trailers, Error> {
+    const STATUS: &str = "grpc-status";
+    const MESSAGE: &str = "grpc-message";
+    let status = status.to_string();
+    let bytes: Bytes = [STATUS, &status, MESSAGE, message].concat().into();
+    let mut raw = RawTrailers::new(bytes, Version::Http2, Limits::default())?;
+    let name = STATUS.len() + status.len();
+    raw.field(0..STATUS.len(), STATUS.len()..name)?;
     if !message.is_empty() {
-        trailers.insert("grpc-message", HeaderValue::from_static(message));
+        let value = name + MESSAGE.len();
+        raw.field(name..value, value..value + message.len())?;
     }
-    trailers
+    Ok(raw.canonical())
 }
 
 fn now() -> i64 {

@@ -1,205 +1,140 @@
-//! HTTP/1.1 on one connection: read a request → wait if asked to → write the response → again. One
-//! request at a time; while a response is under way nothing is read, so a peer that does not read
-//! cannot make us hold more than one response.
+//! HTTP/1.1 on one connection: read a request, wait if it asks for that, and write the answer.
 
-use std::io::Write;
-use std::time::Instant;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 
-use super::context::{Next, Tools};
-use super::reply::{Asked, Course, Reply};
-use super::response::Outgoing;
+use lateen_exchange::server::{Connection, Exchange};
+use lateen_exchange::{Error, Protocol};
+use lateen_http::FramedRequest;
+use tokio::time::timeout;
+
+use super::context::{Ending, Session};
+use super::params::Params;
+use super::reply::{Course, Reply};
 use super::wire::Wire;
-use crate::http::{Malformed, Request, RequestParser};
+use super::{request, response};
 
 /// The server's side of HTTP/1.1.
-#[derive(Debug)]
-pub struct Http1 {
-    parser: RequestParser,
-    phase: Phase,
-    /// Bytes that arrived behind the request that is being answered.
-    ahead: Vec<u8>,
-    /// The round in which the request that is being read began.
-    begun: Option<u32>,
-    /// Whether the client meant to go on after the request that is being answered.
-    persists: bool,
+struct Http1 {
+    connection: Connection<Wire>,
+    session: Session,
+    /// None once the connection takes no further request.
+    ending: Option<Pin<Box<dyn Future<Output = Ending>>>>,
 }
 
-#[derive(Debug)]
-enum Phase {
-    Reading,
-    /// `None` is to hang up afterwards.
-    Delayed(Option<Outgoing>),
-    Writing(Outgoing),
+/// Serves a connection until it is over.
+pub async fn serve(wire: Wire, session: Session) {
+    let mut http1 = Http1 {
+        connection: Connection::new(wire, session.world.config(Protocol::Http1)),
+        ending: Some(Box::pin(session.clone().ending())),
+        session,
+    };
+    while let Some((request, exchange)) = http1.next().await {
+        if http1.answer(request, exchange).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// Ends when the connection shall end, and never if it ends already.
+async fn ended(ending: &mut Option<Pin<Box<dyn Future<Output = Ending>>>>) -> Ending {
+    match ending {
+        Some(ending) => ending.await,
+        None => std::future::pending().await,
+    }
 }
 
 impl Http1 {
-    /// A connection on which this has arrived.
-    pub fn new(begin: Vec<u8>) -> Http1 {
-        Http1 {
-            parser: RequestParser::default(),
-            phase: Phase::Reading,
-            ahead: begin,
-            begun: None,
-            persists: true,
-        }
-    }
-
-    /// The round in which the request that has not arrived in whole began.
-    pub fn begun(&self) -> Option<u32> {
-        self.begun
-    }
-
-    /// Whether the response waits for its time.
-    pub fn is_delayed(&self) -> bool {
-        matches!(self.phase, Phase::Delayed(_))
-    }
-
-    /// Whether nobody waits for the response any more. A client that sends its last byte has gone, unless
-    /// it had said before that this was its last request: such a one may wait with its half closed.
-    fn is_abandoned(&self, wire: &Wire) -> bool {
-        wire.is_broken() || wire.has_ended() && self.persists
-    }
-
-    /// Whether no request is under way.
-    pub fn is_idle(&self) -> bool {
-        matches!(self.phase, Phase::Reading) && !self.parser.has_begun()
-    }
-
-    /// The delay of the response is over. Returns whether that is the end.
-    pub fn delay_over(&mut self) -> Next {
-        match std::mem::replace(&mut self.phase, Phase::Reading) {
-            Phase::Delayed(Some(outgoing)) => self.phase = Phase::Writing(outgoing),
-            Phase::Delayed(None) => return Next::Close,
-            other => self.phase = other,
-        }
-        Next::Wait
-    }
-
-    /// Reads and writes until one of them cannot go on.
-    pub fn act(&mut self, wire: &mut Wire, tools: &mut Tools<'_>) -> Next {
+    /// The next request; none when the connection is over.
+    async fn next(&mut self) -> Option<(FramedRequest, Exchange)> {
         loop {
-            match &mut self.phase {
-                Phase::Reading => {}
-                Phase::Delayed(_) => {
-                    return match self.is_abandoned(wire) {
-                        true => Next::Close,
-                        false => Next::Wait,
-                    };
-                }
-                Phase::Writing(outgoing) => {
-                    match outgoing
-                        .write_to(wire)
-                        .and_then(|left| Ok(left && Wire::flush(wire)?))
-                    {
-                        Ok(false) => return Next::Wait,
-                        Ok(true) if outgoing.close || tools.stopping => return Next::Close,
-                        Ok(true) => self.phase = Phase::Reading,
-                        Err(_) => return Next::Close,
-                    }
-                }
-            }
-            let request = match self.read(wire, tools.buffer) {
-                Ok(Some(request)) => {
-                    self.begun = None;
-                    request
-                }
-                Ok(None) => {
-                    if self.begun.is_none() && self.parser.has_begun() {
-                        self.begun = Some(tools.round);
-                    }
-                    return Next::Wait;
-                }
-                Err(Ended::Closed) => return Next::Close,
-                Err(Ended::Malformed(malformed)) => {
-                    let reply = Reply::text(400, &malformed.to_string());
-                    let date = &mut tools.world.date.borrow_mut();
-                    self.phase = Phase::Writing(Outgoing::new(reply, 1, true, date.now()));
-                    continue;
-                }
-            };
-            if let Some(next) = self.answer(request, wire, tools) {
-                return next;
+            tokio::select! {
+                biased;
+                next = self.connection.next() => return next.ok().flatten(),
+                _ = ended(&mut self.ending) => self.drain(),
             }
         }
     }
 
-    /// Reads up to the end of one request.
-    fn read(&mut self, wire: &mut Wire, buffer: &mut [u8]) -> Result<Option<Request>, Ended> {
-        if !self.ahead.is_empty() {
-            let ahead = std::mem::take(&mut self.ahead);
-            if let Some((request, used)) = self.parser.feed(&ahead)? {
-                self.ahead.extend_from_slice(&ahead[used..]);
-                return Ok(Some(request));
-            }
-            self.invite(wire);
+    /// Takes no request after the one that is open.
+    fn drain(&mut self) {
+        self.ending = None;
+        self.connection.drain();
+    }
+
+    /// Answers a request. None if the connection ends instead.
+    async fn answer(&mut self, request: FramedRequest, exchange: Exchange) -> Option<()> {
+        let persists = request.persists();
+        let (reply, params) = self.decide(request, &exchange).await?;
+        if !params.delay.is_zero() {
+            let session = self.session.clone();
+            let delay = session.delay(params.delay);
+            self.along(persists, delay).await?;
         }
+        let reply = reply.filter(|reply| reply.status >= 200)?;
+        if params.close || self.session.world.closing.is_set() {
+            self.drain();
+        }
+        self.session.facts.nodelay.set(params.nodelay);
+        let date = self.session.world.date.borrow_mut().now();
+        let sending = response::send(&exchange, &reply, params.writes, date);
+        self.along(false, sending).await?.ok()
+    }
+
+    /// Reads a request to its end and decides over it. None if the connection ends before.
+    async fn decide(
+        &mut self,
+        request: FramedRequest,
+        exchange: &Exchange,
+    ) -> Option<(Option<Reply>, Params)> {
+        let last = Params {
+            close: true,
+            ..Params::default()
+        };
+        let head = match request::head(request, &self.session.world) {
+            Ok(head) => head,
+            Err(reply) => return Some((Some(reply), last)),
+        };
+        let limit = self.session.world.timeouts.request();
+        let reading = timeout(limit, request::body(exchange, false));
+        let read: Result<_, Error> = self.along(false, reading).await?.ok()?;
+        let Some(body) = read.ok()? else {
+            return Some((Some(request::too_large()), last));
+        };
+        Some(
+            match self.session.world.course(request::asked(&head, body)) {
+                Course::Answer(reply, params) => (Some(reply), params),
+                Course::HangUp(params) => (None, params),
+            },
+        )
+    }
+
+    /// Moves the connection until `work` is done. None if the connection is over or idle before.
+    ///
+    /// With `leaves` a client that has sent its last byte has gone. Another one may wait with its half closed.
+    async fn along<T>(&mut self, leaves: bool, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
         loop {
-            let count = match wire.read(buffer) {
-                Ok(Some(count @ 1..)) => count,
-                Ok(None) => return Ok(None),
-                Ok(Some(0)) | Err(_) => return Err(Ended::Closed),
-            };
-            if let Some((request, used)) = self.parser.feed(&buffer[..count])? {
-                self.ahead.extend_from_slice(&buffer[used..count]);
-                return Ok(Some(request));
+            let (connection, facts) = (&mut self.connection, &self.session.facts);
+            let over = poll_fn(|cx| {
+                let is_over = connection.poll_next(cx).is_ready();
+                let is_gone = facts.broken.get() || leaves && facts.ended.get();
+                if is_over || is_gone {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending
+                }
+            });
+            tokio::select! {
+                biased;
+                done = &mut work => return Some(done),
+                () = over => return None,
+                ending = ended(&mut self.ending) => match ending {
+                    Ending::Stopped => self.drain(),
+                    Ending::Idle | Ending::Overdue => return None,
+                },
             }
-            self.invite(wire);
         }
-    }
-
-    /// Asks for the body, if the peer waits for that.
-    fn invite(&mut self, wire: &mut Wire) {
-        if self.parser.take_expectation() {
-            // Seventeen bytes into an empty send buffer; if they do not fit, the peer is broken.
-            let _ = wire.write(b"HTTP/1.1 100 Continue\r\n\r\n");
-        }
-    }
-
-    /// Prepares the response. Returns what to do if it does not leave at once.
-    fn answer(&mut self, request: Request, wire: &mut Wire, tools: &mut Tools<'_>) -> Option<Next> {
-        self.persists = request.persists;
-        let stays = request.persists && !tools.stopping;
-        let asked = Asked {
-            head: request.method == "HEAD",
-            target: request.target,
-            content_type: request.content_type,
-            accepts_gzip: request.accepts_gzip,
-            body: request.body.into(),
-        };
-        let (reply, params) = match tools.world.course(asked) {
-            Course::Answer(reply, params) => (Some(reply), params),
-            Course::HangUp(params) => (None, params),
-        };
-        let outgoing = reply.map(|reply| {
-            let close = params.close || !stays;
-            let date = &mut tools.world.date.borrow_mut();
-            Outgoing::new(reply, params.writes, close, date.now())
-        });
-        wire.set_nodelay(params.nodelay);
-        self.phase = match (outgoing, params.delay.is_zero()) {
-            (Some(outgoing), true) => Phase::Writing(outgoing),
-            (None, true) => return Some(Next::Close),
-            (outgoing, false) => Phase::Delayed(outgoing),
-        };
-        if params.delay.is_zero() {
-            return None;
-        }
-        if self.is_abandoned(wire) {
-            return Some(Next::Close);
-        }
-        Some(Next::WakeAt(Instant::now() + params.delay))
-    }
-}
-
-/// Why no further request comes.
-#[derive(Debug)]
-enum Ended {
-    Closed,
-    Malformed(Malformed),
-}
-
-impl From<Malformed> for Ended {
-    fn from(malformed: Malformed) -> Ended {
-        Ended::Malformed(malformed)
     }
 }

@@ -39,7 +39,7 @@ impl Default for Limits {
 /// What `status` comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// The answer has this status: 101, or from 200 to 999.
+    /// The answer has this status, from 200 to 999. With 101 the connection ends without an answer.
     Final(u16),
     /// An answer without content goes ahead with this one; the status itself is 200.
     Interim(u16),

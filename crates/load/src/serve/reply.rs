@@ -5,6 +5,7 @@ use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use lateen_http::FieldValue;
 
 use super::params::{Limits, Params, Status};
 use flate2::Compression;
@@ -238,21 +239,21 @@ fn is_health(target: &str) -> bool {
 #[derive(Debug, Default)]
 pub struct Date {
     second: u64,
-    text: String,
+    text: Option<FieldValue>,
 }
 
 impl Date {
-    /// The time now.
-    pub fn now(&mut self) -> &str {
+    /// The time now as a field value.
+    pub fn now(&mut self) -> Option<FieldValue> {
         let now = SystemTime::now();
         let second = now
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs());
-        if second != self.second || self.text.is_empty() {
+        if second != self.second || self.text.is_none() {
             self.second = second;
-            self.text = httpdate::fmt_http_date(now);
+            self.text = FieldValue::new(httpdate::fmt_http_date(now));
         }
-        &self.text
+        self.text.clone()
     }
 }
 

@@ -1,187 +1,207 @@
-//! A response of the echo service on its way out: the head, then a body that is either held or made
-//! up as it goes, in as many writes as were asked for.
+//! Answers of the echo service on their way out: the head, then a body in as many writes as the request asks for.
 
-use std::io::{self, ErrorKind, IoSlice, Write};
+use bytes::Bytes;
+use lateen_exchange::Error;
+use lateen_exchange::server::Exchange;
+use lateen_http::{
+    Asked, FieldName, FieldValue, Known, Length, Limits, PeerKind, RawResponse, ResponseHead,
+    Status, Version,
+};
+use tokio::task::yield_now;
 
-use http::StatusCode;
+use super::reply::Reply;
 
-use super::reply::{Body, Reply};
+/// The most bytes that are handed to the connection at once.
+const PIECE: usize = 64 * 1024;
 
-/// A response that is being written.
-#[derive(Debug)]
-pub struct Outgoing {
-    head: Vec<u8>,
-    body: Body,
-    length: u64,
-    /// How many bytes have left, head and body together.
-    position: u64,
-    writes: u64,
-    /// Whether the connection ends after it.
-    pub close: bool,
-}
-
-impl Outgoing {
-    /// A reply on its way out in so many writes. `close` says that nothing follows it.
-    pub fn new(reply: Reply, writes: u32, close: bool, date: &str) -> Outgoing {
-        let mut head = Vec::with_capacity(256);
-        if let Some(status) = reply.interim {
-            status_line(&mut head, status);
-            head.extend_from_slice(b"\r\n");
-        }
-        status_line(&mut head, reply.status);
-        let mut field = |name: &str, value: &str| {
-            for part in [name, ": ", value, "\r\n"] {
-                head.extend_from_slice(part.as_bytes());
-            }
-        };
-        for (name, value) in &reply.fields {
-            field(name, value);
-        }
-        if !reply
-            .fields
-            .iter()
-            .any(|(name, _)| name.eq_ignore_ascii_case("date"))
-        {
-            field("Date", date);
-        }
-        // A status without content has no length either; an answer to HEAD has that of a GET.
-        if !matches!(reply.status, 101 | 204 | 304) {
-            field("Content-Length", &reply.body.len().to_string());
-        }
-        if close {
-            field("Connection", "close");
-        }
-        head.extend_from_slice(b"\r\n");
-        let length = if reply.has_content {
-            reply.body.len()
-        } else {
-            0
-        };
-        Outgoing {
-            head,
-            body: reply.body,
-            length,
-            position: 0,
-            writes: u64::from(writes),
-            close,
-        }
+/// Sends a reply, with `date` unless it has one of its own, in so many writes: one is everything at once, two are head and body apart, more cut the body further.
+///
+/// The connection is to be polled whenever this waits, so that a write has left before the next one begins.
+///
+/// # Errors
+/// The exchange failed.
+pub async fn send(
+    exchange: &Exchange,
+    reply: &Reply,
+    writes: u32,
+    date: Option<FieldValue>,
+) -> Result<(), Error> {
+    if let Some(status) = reply.interim.and_then(Status::new) {
+        exchange.inform(&interim(status)?)?;
     }
-
-    /// Writes as much as `socket` takes. Returns whether everything has left.
-    pub fn write_to(&mut self, socket: &mut impl Write) -> io::Result<bool> {
-        let total = self.head.len() as u64 + self.length;
-        while self.position < total {
-            let until = self.end_of_write();
-            let written = match socket.write_vectored(&self.pieces(until)) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(written) => written,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            };
-            self.position += written as u64;
-        }
-        Ok(true)
-    }
-
-    /// Where the write that `position` lies in ends.
-    fn end_of_write(&self) -> u64 {
-        let head = self.head.len() as u64;
-        if self.writes == 1 {
-            return head + self.length;
-        }
-        if self.position < head {
-            return head;
-        }
-        let pieces = self.writes - 1;
-        let piece = self.length.div_ceil(pieces).max(1);
-        let done = (self.position - head) / piece;
-        head + ((done + 1) * piece).min(self.length)
-    }
-
-    /// The bytes from `position` up to `until`, or as many of them as lie at hand.
-    fn pieces(&self, until: u64) -> [IoSlice<'_>; 2] {
-        let head_length = self.head.len() as u64;
-        let head = self
-            .head
-            .get(usize::try_from(self.position).unwrap_or(usize::MAX)..)
-            .unwrap_or_default();
-        let from = self.position.max(head_length);
-        let wanted = usize::try_from(until.saturating_sub(from)).unwrap_or(usize::MAX);
-        let body = self.body.at(from - head_length);
-        [
-            IoSlice::new(head),
-            IoSlice::new(&body[..body.len().min(wanted)]),
-        ]
-    }
-}
-
-fn status_line(head: &mut Vec<u8>, status: u16) {
-    let known = StatusCode::from_u16(status).ok();
-    let line = match known.and_then(|code| code.canonical_reason()) {
-        Some(reason) => format!("HTTP/1.1 {status} {reason}\r\n"),
-        None => format!("HTTP/1.1 {status} status code {status}\r\n"),
+    let fields = fields(reply, date);
+    let status = Status::new(reply.status).unwrap_or(Status::BAD_REQUEST);
+    // A status without content has no length either; an answer to HEAD has that of a GET.
+    let length = match status.code() {
+        204 | 304 => Length::None,
+        _ => Length::Known(reply.body.len()),
     };
-    head.extend_from_slice(line.as_bytes());
+    exchange.reply(status, &fields, length)?;
+    let length = if reply.has_content {
+        reply.body.len()
+    } else {
+        0
+    };
+    let apart = u64::from(writes) - 1;
+    let write = match apart {
+        0 => length,
+        apart => length.div_ceil(apart),
+    };
+    let (mut position, mut end) = (0, 0);
+    while position < length {
+        if position == end {
+            if apart > 0 {
+                yield_now().await;
+            }
+            end = (position + write).min(length);
+        }
+        let most = usize::try_from(end - position).unwrap_or(usize::MAX);
+        let piece = reply.body.piece(position, most.min(PIECE));
+        position += piece.len() as u64;
+        exchange.send(piece).await?;
+    }
+    exchange.finish()
+}
+
+/// The fields of a reply, the date among them.
+fn fields(reply: &Reply, date: Option<FieldValue>) -> Vec<(FieldName, FieldValue)> {
+    let mut fields = Vec::with_capacity(reply.fields.len() + 1);
+    for (name, value) in &reply.fields {
+        let value = FieldValue::new(value.clone());
+        fields.extend(FieldName::new(name).zip(value));
+    }
+    let date_name = FieldName::from(Known::Date);
+    if !fields.iter().any(|(name, _)| *name == date_name) {
+        fields.extend(date.map(|date| (date_name, date)));
+    }
+    fields
+}
+
+/// The head of an informational answer.
+fn interim(status: Status) -> Result<ResponseHead, Error> {
+    let (version, limits) = (Version::Http11, Limits::default());
+    let raw = RawResponse::http1(Bytes::new(), status, version, limits)?;
+    let framed = raw.frame(Asked::Ordinary)?;
+    Ok(framed.canonical(None, PeerKind::Mesh)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::http::ResponseParser;
-    use crate::serve::params::{Params, Status};
-    use crate::serve::reply::{Asked, PATTERN, PATTERN_SIZE};
+    use crate::serve::params::{self, Params};
+    use crate::serve::reply::{self, PATTERN, PATTERN_SIZE};
+    use lateen_exchange::{Config, Protocol, server};
     use proptest::prelude::*;
+    use std::cell::RefCell;
+    use std::io::IoSlice;
+    use std::pin::Pin;
+    use std::rc::Rc;
+    use std::task::{Context, Poll};
+    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-    /// Takes up to `room` bytes per write and refuses every other write.
+    /// Asks once, takes up to `room` bytes per write, and refuses every other write.
     #[derive(Default)]
     struct Slow {
-        taken: Vec<u8>,
-        writes: Vec<usize>,
+        asked: bool,
+        written: Rc<RefCell<Written>>,
         room: usize,
         refuse: bool,
     }
 
-    impl Write for Slow {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            if self.room < usize::MAX {
-                self.refuse = !self.refuse;
-                if self.refuse {
-                    return Err(ErrorKind::WouldBlock.into());
-                }
+    #[derive(Default)]
+    struct Written {
+        taken: Vec<u8>,
+        writes: Vec<usize>,
+    }
+
+    impl AsyncRead for Slow {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            into: &mut ReadBuf<'_>,
+        ) -> Poll<std::io::Result<()>> {
+            if self.asked {
+                return Poll::Pending;
             }
-            let count = bytes.len().min(self.room);
-            self.taken.extend_from_slice(&bytes[..count]);
-            self.writes.push(count);
-            Ok(count)
-        }
-
-        fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-            let all: Vec<u8> = pieces
-                .iter()
-                .flat_map(|piece| piece.iter().copied())
-                .collect();
-            self.write(&all)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
+            self.asked = true;
+            into.put_slice(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+            Poll::Ready(Ok(()))
         }
     }
 
-    fn written(params: &Params, echoed: &[u8], room: usize) -> Slow {
-        let asked = Asked {
+    impl AsyncWrite for Slow {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<std::io::Result<usize>> {
+            self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+        }
+
+        fn poll_write_vectored(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            pieces: &[IoSlice<'_>],
+        ) -> Poll<std::io::Result<usize>> {
+            if self.room < usize::MAX {
+                self.refuse = !self.refuse;
+                if self.refuse {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+            }
+            let mut all: Vec<u8> = pieces
+                .iter()
+                .flat_map(|piece| piece.iter().copied())
+                .collect();
+            all.truncate(self.room);
+            let written = &mut *self.written.borrow_mut();
+            written.taken.extend_from_slice(&all);
+            written.writes.push(all.len());
+            Poll::Ready(Ok(all.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn written(params: &Params, echoed: &[u8], room: usize) -> Written {
+        let asked = reply::Asked {
             body: echoed.to_vec().into(),
-            ..Asked::default()
+            ..reply::Asked::default()
         };
         let reply = Reply::new(params, asked).unwrap();
-        let mut outgoing = Outgoing::new(reply, params.writes, false, "now");
-        let mut slow = Slow {
+        let written = Rc::<RefCell<Written>>::default();
+        let slow = Slow {
+            written: Rc::clone(&written),
             room,
             ..Slow::default()
         };
-        while !outgoing.write_to(&mut slow).unwrap() {}
-        slow
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        { runtime }.build().unwrap().block_on(async {
+            let config = Config {
+                timeouts: None,
+                ..Config::new(Protocol::Http1)
+            };
+            let mut connection = server::Connection::new(slow, config);
+            let (_, exchange) = connection.next().await.unwrap().unwrap();
+            let date = FieldValue::new("now");
+            tokio::select! {
+                biased;
+                sent = send(&exchange, &reply, params.writes, date) => sent.unwrap(),
+                _ = connection.next() => panic!("the connection ended"),
+            }
+            drop(exchange);
+            connection.drain();
+            connection.next().await.unwrap();
+        });
+        written.take()
     }
 
     #[test]
@@ -197,22 +217,22 @@ mod tests {
                 writes,
                 ..Params::default()
             };
-            let slow = written(&params, b"", usize::MAX);
-            let head = slow.taken.len() - 1000;
+            let written = written(&params, b"", usize::MAX);
+            let head = written.taken.len() - 1000;
             let expected: Vec<usize> = if writes == 1 {
                 vec![head + 1000]
             } else {
                 std::iter::once(head).chain(expected).collect()
             };
-            assert_eq!(slow.writes, expected, "writes={writes}");
+            assert_eq!(written.writes, expected, "writes={writes}");
         }
     }
 
     #[test]
     fn a_status_without_content_has_no_length() {
-        let slow = written(
+        let written = written(
             &Params {
-                status: Status::Final(204),
+                status: params::Status::Final(204),
                 size: Some(5),
                 ..Params::default()
             },
@@ -220,16 +240,16 @@ mod tests {
             usize::MAX,
         );
         assert_eq!(
-            String::from_utf8_lossy(&slow.taken),
-            "HTTP/1.1 204 No Content\r\nContent-Type: application/octet-stream\r\nDate: now\r\n\r\n"
+            String::from_utf8_lossy(&written.taken),
+            "HTTP/1.1 204 No Content\r\ncontent-type: application/octet-stream\r\ndate: now\r\n\r\n"
         );
     }
 
     #[test]
     fn an_interim_status_goes_ahead_and_a_date_of_ones_own_counts() {
-        let slow = written(
+        let written = written(
             &Params {
-                status: Status::Interim(150),
+                status: params::Status::Interim(150),
                 headers: vec![("date".to_owned(), "then".to_owned())],
                 ..Params::default()
             },
@@ -237,8 +257,8 @@ mod tests {
             usize::MAX,
         );
         assert_eq!(
-            String::from_utf8_lossy(&slow.taken),
-            "HTTP/1.1 150 status code 150\r\n\r\nHTTP/1.1 200 OK\r\ndate: then\r\nContent-Length: 0\r\n\r\n"
+            String::from_utf8_lossy(&written.taken),
+            "HTTP/1.1 150 \r\n\r\nHTTP/1.1 200 OK\r\ndate: then\r\ncontent-length: 0\r\n\r\n"
         );
     }
 
@@ -251,11 +271,11 @@ mod tests {
             room in 1000usize..70_000,
         ) {
             let params = Params { size, writes, ..Params::default() };
-            let slow = written(&params, &echoed, room);
-            let (response, used) = ResponseParser::default().feed(&slow.taken).unwrap().unwrap();
-            prop_assert_eq!(used, slow.taken.len());
+            let written = written(&params, &echoed, room);
+            let (response, used) = ResponseParser::default().feed(&written.taken).unwrap().unwrap();
+            prop_assert_eq!(used, written.taken.len());
             prop_assert_eq!(response.content, size.unwrap_or(echoed.len() as u64));
-            let body = &slow.taken[slow.taken.len() - response.content as usize..];
+            let body = &written.taken[written.taken.len() - response.content as usize..];
             match size {
                 None => prop_assert_eq!(body, echoed),
                 Some(_) => prop_assert!(body.iter().enumerate().all(|(at, byte)| *byte == PATTERN[at % PATTERN_SIZE])),

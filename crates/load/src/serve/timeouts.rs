@@ -1,15 +1,21 @@
-//! Time-outs of connections, counted in rounds.
+//! Time-outs of peers.
 
 use std::time::Duration;
 
-/// How long peers may take. Zero is for ever.
+/// The time that peers may take. Zero is for ever.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
     /// For nothing to happen on a connection.
     pub idle: Duration,
-    /// For a request, its body with it, or a TLS handshake, once it has begun.
+    /// For a request with its body, or a TLS handshake, once it has begun.
     pub request: Duration,
 }
+
+/// A time that never ends, and that other times can be added to.
+const FOREVER: Duration = Duration::from_secs(u64::MAX / 8);
+
+/// How long a connection that failed still reads, so that the peer can read the last answer.
+const LINGER: Duration = Duration::from_secs(1);
 
 impl Default for Timeouts {
     fn default() -> Timeouts {
@@ -21,37 +27,33 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// How long a round is: connections are looked over once in each.
-    pub fn round(self) -> Duration {
-        let shortest = [self.idle, self.request]
-            .into_iter()
-            .filter(|limit| !limit.is_zero())
-            .min()
-            .unwrap_or(Duration::MAX);
-        (shortest / 8).clamp(Duration::from_millis(10), Duration::from_secs(1))
+    /// The time for nothing to happen, for a timer.
+    pub fn idle(self) -> Duration {
+        limit(self.idle)
     }
 
-    /// The same in rounds.
-    pub fn patience(self) -> Patience {
-        let rounds = |limit: Duration| match limit {
-            Duration::ZERO => u32::MAX,
-            limit => {
-                let rounds = limit.as_nanos().div_ceil(self.round().as_nanos());
-                u32::try_from(rounds).unwrap_or(u32::MAX)
-            }
-        };
-        Patience {
-            idle: rounds(self.idle),
-            request: rounds(self.request),
+    /// The time for a request, for a timer.
+    pub fn request(self) -> Duration {
+        limit(self.request)
+    }
+
+    /// The time-outs that a connection keeps itself. Request heads have theirs there; idle time is the service's.
+    pub fn of_connection(self) -> lateen_exchange::Timeouts {
+        let beat = self.idle().min(self.request()) / 8;
+        lateen_exchange::Timeouts {
+            beat: beat.clamp(Duration::from_millis(10), Duration::from_secs(1)),
+            head: self.request(),
+            idle: None,
+            ping_after: FOREVER,
+            ping_timeout: FOREVER,
+            linger: LINGER,
         }
     }
 }
 
-/// How many rounds peers may take.
-#[derive(Debug, Clone, Copy)]
-pub struct Patience {
-    /// For nothing to happen on a connection.
-    pub idle: u32,
-    /// For a request, or a TLS handshake, once it has begun.
-    pub request: u32,
+fn limit(limit: Duration) -> Duration {
+    match limit {
+        Duration::ZERO => FOREVER,
+        limit => limit.min(FOREVER),
+    }
 }

@@ -1,171 +1,187 @@
-//! The byte stream of one connection: a socket, with TLS on it or not, and what is known of its
-//! readiness.
+//! Byte stream of one connection, with TLS or without, and the facts that its owner needs of it.
 
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::TcpStream;
-use std::sync::Arc;
+use std::cell::Cell;
+use std::io::{self, ErrorKind, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
-use rustls::{ServerConfig, ServerConnection};
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
 
-use crate::poll::Ready;
+/// Bytes that one read takes before the protocol is known.
+const FIRST: usize = 1024;
 
-/// A connection's byte stream. Its socket does not block.
+/// Facts of a byte stream, which its owner reads and sets while a protocol holds the stream.
+#[derive(Debug)]
+pub struct Facts {
+    /// The peer has sent its last byte, or the connection broke.
+    pub ended: Cell<bool>,
+    /// Nothing that is written arrives any more.
+    pub broken: Cell<bool>,
+    /// The instant of the last byte in either direction.
+    pub moved: Cell<Instant>,
+    /// TCP_NODELAY as the next write needs it.
+    pub nodelay: Cell<bool>,
+    /// Answers that wait for their delay.
+    pub delayed: Cell<u32>,
+}
+
+impl Default for Facts {
+    fn default() -> Facts {
+        Facts {
+            ended: Cell::new(false),
+            broken: Cell::new(false),
+            moved: Cell::new(Instant::now()),
+            nodelay: Cell::new(true),
+            delayed: Cell::new(0),
+        }
+    }
+}
+
+/// A stream over TCP.
+#[derive(Debug)]
+pub enum Stream {
+    /// Clear text.
+    Tcp(TcpStream),
+    /// TLS behind its handshake.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// A byte stream that takes notes in its [`Facts`].
 #[derive(Debug)]
 pub struct Wire {
-    socket: TcpStream,
-    tls: Option<Box<ServerConnection>>,
-    /// Something may have arrived that was not read.
-    readable: bool,
-    /// The peer sent its last byte.
-    ended: bool,
-    /// Nothing arrives at the peer any more.
-    broken: bool,
+    stream: Stream,
+    /// Bytes that [`Wire::fill`] read, for the next reader.
+    begin: BytesMut,
+    facts: Rc<Facts>,
     /// TCP_NODELAY as it is set.
     nodelay: bool,
 }
 
 impl Wire {
-    /// The stream of a socket that was just accepted from a listener that sets TCP_NODELAY.
-    pub fn new(socket: TcpStream, tls: Option<&Arc<ServerConfig>>) -> Result<Wire, rustls::Error> {
-        let tls = tls
-            .map(|config| ServerConnection::new(Arc::clone(config)).map(Box::new))
-            .transpose()?;
-        Ok(Wire {
-            socket,
-            tls,
-            readable: false,
-            ended: false,
-            broken: false,
+    /// The stream of a socket whose listener sets TCP_NODELAY.
+    pub fn new(stream: Stream, facts: Rc<Facts>) -> Wire {
+        Wire {
+            stream,
+            begin: BytesMut::new(),
+            facts,
             nodelay: true,
-        })
+        }
     }
 
-    /// Something happened to the socket.
-    pub fn note(&mut self, ready: Ready) {
-        self.readable |= ready.readable;
-        self.ended |= ready.ended;
-        self.broken |= ready.broken;
+    /// The bytes that were read ahead. The next reader gets them first.
+    pub fn begin(&self) -> &[u8] {
+        &self.begin
     }
 
-    /// Looks again whether something has arrived that no event has told of yet.
-    pub fn look_again(&mut self) {
-        self.readable = true;
+    /// Reads more bytes ahead. False at the end of the stream.
+    ///
+    /// # Errors
+    /// The stream failed.
+    pub async fn fill(&mut self) -> io::Result<bool> {
+        let mut begin = std::mem::take(&mut self.begin);
+        begin.reserve(FIRST);
+        let count = self.read_buf(&mut begin).await;
+        self.begin = begin;
+        Ok(count? > 0)
     }
 
-    /// Whether the peer sent its last byte.
-    pub fn has_ended(&self) -> bool {
-        self.ended
+    fn socket(&self) -> &TcpStream {
+        match &self.stream {
+            Stream::Tcp(tcp) => tcp,
+            Stream::Tls(tls) => tls.get_ref().0,
+        }
     }
 
-    /// Whether nothing that is sent arrives any more.
-    pub fn is_broken(&self) -> bool {
-        self.broken
-    }
-
-    /// Whether TLS is not set up yet.
-    pub fn is_handshaking(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
-    }
-
-    /// Sets TCP_NODELAY, if it is not so yet.
-    pub fn set_nodelay(&mut self, nodelay: bool) {
-        if nodelay != self.nodelay && self.socket.set_nodelay(nodelay).is_ok() {
+    fn prepare_write(&mut self) {
+        let nodelay = self.facts.nodelay.get();
+        if nodelay != self.nodelay && self.socket().set_nodelay(nodelay).is_ok() {
             self.nodelay = nodelay;
         }
     }
 
-    /// Reads what there is: `None` where nothing is for now, `Some(0)` at the end.
-    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        loop {
-            if let Some(tls) = &mut self.tls {
-                match tls.reader().read(buffer) {
-                    Ok(count) => return Ok(Some(count)),
-                    // Without a goodbye; HTTP's framing tells whether something is missing.
-                    Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Some(0)),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            if !self.readable {
-                return Ok(None);
-            }
-            let outcome = match &mut self.tls {
-                Some(tls) => tls.read_tls(&mut self.socket),
-                None => self.socket.read(buffer),
-            };
-            let count = match outcome {
-                Ok(count) => count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.readable = false;
-                    return Ok(None);
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            };
-            let Some(tls) = &mut self.tls else {
-                // A short read has emptied the socket; a later byte is an event of its own. But the
-                // end of the stream, once reported, is not reported again.
-                self.readable = count == buffer.len() || count == 0 || self.ended;
-                return Ok(Some(count));
-            };
-            if let Err(error) = tls.process_new_packets() {
-                // The alert says to the peer what was wrong.
-                let _ = self.flush();
-                return Err(io::Error::new(ErrorKind::InvalidData, error));
-            }
-            self.flush()?;
+    fn note_write(&self, written: io::Result<usize>) -> io::Result<usize> {
+        match &written {
+            Ok(_) => self.facts.moved.set(Instant::now()),
+            Err(_) => self.facts.broken.set(true),
         }
-    }
-
-    /// Sends what TLS holds back. Returns whether nothing is left.
-    pub fn flush(&mut self) -> io::Result<bool> {
-        let Some(tls) = &mut self.tls else {
-            return Ok(true);
-        };
-        while tls.wants_write() {
-            match tls.write_tls(&mut self.socket) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(true)
-    }
-
-    /// Says that nothing follows, as far as that can be said at once.
-    pub fn say_goodbye(&mut self) {
-        if let Some(tls) = &mut self.tls {
-            tls.send_close_notify();
-            let _ = self.flush();
-        }
+        written
     }
 }
 
-impl Write for Wire {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_vectored(&[IoSlice::new(bytes)])
-    }
-
-    /// Under TLS every write is sent at once in records of its own, so that `writes` of a request
-    /// means the same there.
-    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        if !Wire::flush(self)? {
-            return Err(ErrorKind::WouldBlock.into());
+impl AsyncRead for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let wire = &mut *self;
+        if !wire.begin.is_empty() {
+            let count = wire.begin.len().min(into.remaining());
+            into.put_slice(&wire.begin[..count]);
+            wire.begin.advance(count);
+            return Poll::Ready(Ok(()));
         }
-        let Some(tls) = &mut self.tls else {
-            return self.socket.write_vectored(pieces);
-        };
-        let count = tls.writer().write_vectored(pieces)?;
-        Wire::flush(self)?;
-        Ok(count)
+        let before = into.filled().len();
+        let read = ready!(match &mut wire.stream {
+            Stream::Tcp(tcp) => Pin::new(tcp).poll_read(cx, into),
+            Stream::Tls(tls) => Pin::new(tls).poll_read(cx, into),
+        });
+        match read {
+            Ok(()) if into.filled().len() > before => wire.facts.moved.set(Instant::now()),
+            Ok(()) => wire.facts.ended.set(true),
+            // A peer that omits close_notify has ended: the framing of HTTP shows a message that was cut.
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => wire.facts.ended.set(true),
+            Err(error) => {
+                wire.facts.broken.set(true);
+                return Poll::Ready(Err(error));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        match Wire::flush(self)? {
-            true => Ok(()),
-            false => Err(ErrorKind::WouldBlock.into()),
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.prepare_write();
+        let written = ready!(match &mut self.stream {
+            Stream::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, pieces),
+            Stream::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, pieces),
+        });
+        Poll::Ready(self.note_write(written))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Tcp(_) => Poll::Ready(Ok(())),
+            Stream::Tls(tls) => Pin::new(tls).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Stream::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
         }
     }
 }

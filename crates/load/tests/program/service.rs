@@ -12,7 +12,7 @@ fn the_service_answers_as_the_query_asks() {
     );
     let answer = service.get("/x?status=404&size=3&header=X-A:b&delay=1ms");
     assert!(
-        answer.starts_with("HTTP/1.1 404 ") && answer.contains("\r\nX-A: b\r\n"),
+        answer.starts_with("HTTP/1.1 404 ") && answer.contains("\r\nx-a: b\r\n"),
         "{answer}"
     );
     assert!(answer.ends_with("\r\n\r\nabc"), "{answer}");
