@@ -4,7 +4,9 @@ mod common;
 
 use bytes::Bytes;
 use common::*;
-use lateen_h1::{ClientEvent, Config, Error, Length, ServerConnection, ServerEvent, WriteError};
+use lateen_h1::{
+    ClientConnection, ClientEvent, Config, Error, Length, ServerConnection, ServerEvent, WriteError,
+};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
@@ -297,4 +299,23 @@ fn memory_of_a_head_is_bounded() {
         }
     };
     assert_eq!((taken, error), (1020, Error::TargetTooLong));
+}
+
+#[test]
+fn a_response_is_read_to_a_request_that_the_caller_wrote() {
+    let mut client = ClientConnection::new(Config::default());
+    for is_head in [false, true] {
+        client.expect(is_head).unwrap();
+        assert_eq!(client.expect(is_head), Err(WriteError::State));
+        assert_eq!(client.queued(), 0);
+        let mut input = Bytes::from_static(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n");
+        let event = client.receive(&mut input).unwrap();
+        assert!(matches!(event, Some(ClientEvent::Response { end, .. }) if end == is_head));
+        let mut input = Bytes::from_static(if is_head { b"" } else { b"hi" });
+        let event = client.receive(&mut input).unwrap();
+        assert_eq!(event.is_none(), is_head);
+        assert!(client.is_idle());
+    }
+    client.close_after_exchange();
+    assert_eq!(client.expect(false), Err(WriteError::Closed));
 }

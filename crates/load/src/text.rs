@@ -1,5 +1,6 @@
 //! Durations and request fields as users write them.
 
+use lateen_http::FieldName;
 use std::time::Duration;
 
 /// Reads `10s`, `250ms`, `1.5h`, `1m30s`: what Go's and Kubernetes' tools accept. At most a year.
@@ -46,7 +47,7 @@ pub fn header(text: &str) -> Result<(String, String), String> {
         .split_once(':')
         .ok_or_else(|| format!("{text:?} has no colon; write NAME:VALUE"))?;
     let value = value.trim();
-    if name.is_empty() || !name.bytes().all(crate::http::is_token) {
+    if FieldName::new(name).is_none() {
         return Err(format!("{name:?} is not a field name"));
     }
     if value

@@ -85,6 +85,29 @@ impl ClientConnection {
         Ok(())
     }
 
+    /// Opens an exchange whose request the caller writes itself, as one does that sends the same bytes again and again.
+    ///
+    /// The request is complete, is no CONNECT, and asks for no upgrade.
+    #[inline]
+    pub fn expect(&mut self, is_head: bool) -> Result<(), WriteError> {
+        match self.inbound {
+            Inbound::Idle => {}
+            Inbound::Closed => return Err(WriteError::Closed),
+            _ => return Err(WriteError::State),
+        }
+        self.open = Open {
+            content: Announced::Nothing,
+            is_complete: true,
+            is_head,
+            is_connect: false,
+            asks_for_upgrade: false,
+            persists: true,
+            informational: 0,
+        };
+        self.inbound = Inbound::Head;
+        Ok(())
+    }
+
     /// Writes content by reference. No bytes are no content, in any state.
     /// Content of an announced length is complete with its last byte.
     #[inline]

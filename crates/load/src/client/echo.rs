@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::interface::{Answer, Client, Completion, Start};
-use crate::http::Malformed;
+use super::interface::{Answer, Client, Completion, Malformed, Start};
 
 /// A client of an echo service.
 #[derive(Debug)]
@@ -46,11 +45,11 @@ impl Client for Echo {
         done: &mut Vec<Completion>,
     ) -> Result<(), Malformed> {
         let Some(slot) = self.slot else {
-            return Err(Malformed("the server speaks without being asked"));
+            return Err(Malformed::Rule("the server speaks without being asked"));
         };
         let expected = &self.payload[self.received..];
         if !expected.starts_with(input) {
-            return Err(Malformed("what came back is not what was sent"));
+            return Err(Malformed::Rule("what came back is not what was sent"));
         }
         self.received += input.len();
         if self.received == self.payload.len() {

@@ -1,6 +1,6 @@
 //! Messages of gRPC inside of a stream: five bytes of prefix, then the message.
 
-use crate::http::Malformed;
+use super::interface::Malformed;
 
 /// The longest message that is taken, in bytes.
 const LONGEST: usize = 1 << 30;
@@ -55,7 +55,7 @@ impl Messages {
                 let [compressed, length @ ..] = self.prefix;
                 self.left = u32::from_be_bytes(length) as usize;
                 if compressed > 1 || self.left > LONGEST {
-                    return Err(Malformed("not the prefix of a message of gRPC"));
+                    return Err(Malformed::Rule("not the prefix of a message of gRPC"));
                 }
             }
             let taken = input.len().min(self.left);

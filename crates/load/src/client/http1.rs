@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use super::interface::{Answer, Client, Completion, Request, Start, USER_AGENT};
-use crate::http::{Malformed, Response, ResponseParser};
+use bytes::Bytes;
+use lateen_h1::{ClientConnection, ClientEvent, Config};
+
+use super::interface::{Answer, Client, Completion, Malformed, Request, Start, USER_AGENT};
 
 /// A request in bytes.
 #[derive(Debug)]
@@ -57,12 +59,24 @@ impl Message {
     }
 }
 
+/// The limits of answers: a load generator takes what there is.
+const LIMITS: Config = Config {
+    max_head: u16::MAX,
+    max_fields: u16::MAX,
+    max_empty_lines: 0,
+    max_informational: u16::MAX,
+    chunk_overhead: 16 * 1024,
+    drain: 0,
+};
+
 /// A client of HTTP/1.1.
 #[derive(Debug)]
 pub struct Http1 {
     messages: Arc<[Message]>,
-    parser: ResponseParser,
+    connection: ClientConnection,
     slot: Option<usize>,
+    /// The answer as far as it has come.
+    answer: Answer,
     over: bool,
 }
 
@@ -71,21 +85,37 @@ impl Http1 {
     pub fn new(messages: Arc<[Message]>) -> Http1 {
         Http1 {
             messages,
-            parser: ResponseParser::default(),
+            connection: ClientConnection::new(LIMITS),
             slot: None,
+            answer: Answer::default(),
             over: false,
         }
     }
 
-    fn complete(&mut self, response: Response, done: &mut Vec<Completion>) {
-        self.over |= !response.reusable;
-        done.extend(self.slot.take().map(|slot| Completion {
-            slot,
-            outcome: Ok(Answer {
-                status: response.status,
-                content: response.content,
-            }),
-        }));
+    /// Takes an event. True if it completes the answer.
+    fn take(&mut self, event: &ClientEvent) -> Result<bool, Malformed> {
+        match event {
+            ClientEvent::Informational(_) => Ok(false),
+            ClientEvent::Response { head, end } => {
+                self.answer.status = head.status();
+                match head.status() {
+                    ..600 => Ok(*end),
+                    _ => Err(Malformed::Rule("status is not between 100 and 599")),
+                }
+            }
+            ClientEvent::Data { bytes, end } => {
+                self.answer.content += bytes.len() as u64;
+                Ok(*end)
+            }
+            ClientEvent::Trailers(_) | ClientEvent::End => Ok(true),
+            ClientEvent::Tunnel(_) => Err(lateen_h1::Error::UnaskedSwitch.into()),
+        }
+    }
+
+    fn complete(&mut self, done: &mut Vec<Completion>) {
+        self.over |= self.connection.is_done();
+        let outcome = Ok(std::mem::take(&mut self.answer));
+        done.extend(self.slot.take().map(|slot| Completion { slot, outcome }));
     }
 }
 
@@ -96,9 +126,9 @@ impl Client for Http1 {
 
     fn start(&mut self, start: Start, out: &mut Vec<u8>) {
         let message = &self.messages[start.request];
-        self.parser.expect_bodiless(message.head);
+        // There is room, so the exchange before is over.
+        self.over = self.connection.expect(message.head).is_err() || start.last;
         self.slot = Some(start.slot);
-        self.over = start.last;
         out.extend_from_slice(if start.last {
             &message.last
         } else {
@@ -113,21 +143,25 @@ impl Client for Http1 {
         done: &mut Vec<Completion>,
     ) -> Result<(), Malformed> {
         if self.slot.is_none() {
-            return Err(Malformed("the server speaks without being asked"));
+            return Err(lateen_h1::Error::Unsolicited.into());
         }
-        if let Some((response, used)) = self.parser.feed(input)? {
-            if used < input.len() {
-                return Err(Malformed("more came than one response"));
+        let mut input = Bytes::copy_from_slice(input);
+        while let Some(event) = self.connection.receive(&mut input)? {
+            if self.take(&event)? {
+                if !input.is_empty() {
+                    return Err(Malformed::Rule("more came than one response"));
+                }
+                self.complete(done);
+                return Ok(());
             }
-            self.complete(response, done);
         }
         Ok(())
     }
 
     fn end(&mut self, done: &mut Vec<Completion>) {
         self.over = true;
-        if let Some(response) = self.parser.finish() {
-            self.complete(response, done);
+        if let Ok(Some(_)) = self.connection.end_of_input() {
+            self.complete(done);
         }
     }
 

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use lateen_h2::hpack::{Decoder, Fields, Known, Limits};
 
 use super::grpc::{self, Messages};
-use super::interface::{Answer, Client, Completion, Request, Start, USER_AGENT};
-use crate::http::Malformed;
+use super::interface::{Answer, Client, Completion, Malformed, Request, Start, USER_AGENT};
 use crate::http2::frame::{self, Frame, flag, kind, setting};
 use crate::http2::hpack::Encoder;
 use crate::record::Failure;
@@ -254,12 +253,12 @@ impl Http2 {
         done: &mut Vec<Completion>,
     ) -> Result<(), Malformed> {
         if !self.established && frame.kind != kind::SETTINGS {
-            return Err(Malformed("the server does not begin as HTTP/2 does"));
+            return Err(Malformed::Rule("the server does not begin as HTTP/2 does"));
         }
         if let Some(block) = &self.block
             && (frame.kind, frame.stream) != (kind::CONTINUATION, block.stream)
         {
-            return Err(Malformed("a block of fields is interrupted"));
+            return Err(Malformed::Rule("a block of fields is interrupted"));
         }
         match frame.kind {
             kind::DATA => self.take_data(frame, out, done)?,
@@ -272,7 +271,7 @@ impl Http2 {
                 self.take_fields(block, frame.content()?, frame, out, done)?;
             }
             kind::CONTINUATION => {
-                let unasked = Malformed("a block of fields goes on that has not begun");
+                let unasked = Malformed::Rule("a block of fields goes on that has not begun");
                 let block = self.block.take().ok_or(unasked)?;
                 self.take_fields(block, frame.payload, frame, out, done)?;
             }
@@ -320,7 +319,9 @@ impl Http2 {
                 }
             }
             kind::PUSH_PROMISE => {
-                return Err(Malformed("the server pushes although it was told not to"));
+                return Err(Malformed::Rule(
+                    "the server pushes although it was told not to",
+                ));
             }
             _ => {}
         }
@@ -330,7 +331,7 @@ impl Http2 {
     /// Acknowledges a frame. A server that asks and does not read must not fill the memory.
     fn confirm(&mut self, kind: u8, payload: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
         if self.owed >= MAX_ACKNOWLEDGEMENTS {
-            return Err(Malformed(
+            return Err(Malformed::Rule(
                 "the server asks for acknowledgements and does not read them",
             ));
         }
@@ -357,7 +358,7 @@ impl Http2 {
                 setting::HEADER_TABLE_SIZE => self.encoder.limit(value as usize),
                 setting::MAX_CONCURRENT_STREAMS => self.allowed = value as usize,
                 setting::INITIAL_WINDOW_SIZE if value > i32::MAX as u32 => {
-                    return Err(Malformed("a window larger than windows may be"));
+                    return Err(Malformed::Rule("a window larger than windows may be"));
                 }
                 setting::INITIAL_WINDOW_SIZE => {
                     let more = i64::from(value) - self.initial_window;
@@ -368,7 +369,7 @@ impl Http2 {
                 }
                 // What it allows is not made use of: longer frames would save nothing here.
                 setting::MAX_FRAME_SIZE if !frame::ALLOWED_PAYLOADS.contains(&value) => {
-                    return Err(Malformed("a frame size that none may have"));
+                    return Err(Malformed::Rule("a frame size that none may have"));
                 }
                 _ => {}
             }
@@ -391,7 +392,7 @@ impl Http2 {
             return self.check_known(frame.stream);
         };
         if stream.status == 0 {
-            return Err(Malformed("content before the fields of an answer"));
+            return Err(Malformed::Rule("content before the fields of an answer"));
         }
         stream.content += content.len() as u64;
         if !frame.has(flag::END_STREAM) {
@@ -401,7 +402,7 @@ impl Http2 {
             let complete = stream.messages.feed(content)?;
             stream.answers += complete;
             if form == Form::Streaming && complete > 0 {
-                let unasked = Malformed("a message came that answers none");
+                let unasked = Malformed::Rule("a message came that answers none");
                 let slot = stream
                     .slot
                     .take()
@@ -428,7 +429,9 @@ impl Http2 {
         if stream % 2 == 1 && stream < self.next {
             return Ok(());
         }
-        Err(Malformed("an answer on a stream that was never opened"))
+        Err(Malformed::Rule(
+            "an answer on a stream that was never opened",
+        ))
     }
 
     fn take_fields(
@@ -440,7 +443,9 @@ impl Http2 {
         done: &mut Vec<Completion>,
     ) -> Result<(), Malformed> {
         if block.bytes.len() + piece.len() > MAX_BLOCK {
-            return Err(Malformed("the fields of an answer are longer than 256 KiB"));
+            return Err(Malformed::Rule(
+                "the fields of an answer are longer than 256 KiB",
+            ));
         }
         if !frame.has(flag::END_HEADERS) {
             block.bytes.extend_from_slice(piece);
@@ -456,9 +461,9 @@ impl Http2 {
         self.fields.clear();
         self.decoder
             .decode(bytes, &mut self.fields)
-            .map_err(Malformed)?;
+            .map_err(Malformed::Rule)?;
         if self.fields.is_too_large() {
-            return Err(Malformed(
+            return Err(Malformed::Rule(
                 "the fields of an answer are longer than 1 MiB when they are decoded",
             ));
         }
@@ -482,10 +487,10 @@ impl Http2 {
             match status {
                 Some(100..200) if !block.ends => return Ok(()),
                 Some(status @ 200..600) => stream.status = status,
-                _ => return Err(Malformed("an answer without a status")),
+                _ => return Err(Malformed::Rule("an answer without a status")),
             }
         } else if !block.ends {
-            return Err(Malformed("fields in the middle of an answer"));
+            return Err(Malformed::Rule("fields in the middle of an answer"));
         }
         stream.grpc_status = grpc_status.or(stream.grpc_status);
         if block.ends {

@@ -3,11 +3,21 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::http::Malformed;
 use crate::record::Failure;
 
 /// The generator's own `user-agent`.
 pub const USER_AGENT: &str = concat!("lateen-load/", env!("CARGO_PKG_VERSION"));
+
+/// Bytes from a server that are not of the protocol, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// They break a rule of the client.
+    #[error("malformed message: {0}")]
+    Rule(&'static str),
+    /// They break a rule of HTTP/1.
+    #[error("malformed message: {0}")]
+    Http1(#[from] lateen_h1::Error),
+}
 
 /// A request to start.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +31,7 @@ pub struct Start {
 }
 
 /// What came back for a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
     /// The status of HTTP; 200 in protocols that have none.
     pub status: u16,

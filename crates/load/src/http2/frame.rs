@@ -1,6 +1,6 @@
 //! Frames (RFC 9113 §4 and §6): cut out of a stream of bytes, and written.
 
-use crate::http::Malformed;
+use crate::client::Malformed;
 
 /// What a client sends first (RFC 9113 §3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -82,7 +82,9 @@ impl<'a> Frame<'a> {
         };
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
         if length > MAX_PAYLOAD {
-            return Err(Malformed("a frame of HTTP/2 that is longer than 16 KiB"));
+            return Err(Malformed::Rule(
+                "a frame of HTTP/2 that is longer than 16 KiB",
+            ));
         }
         let Some((payload, rest)) = rest.split_at_checked(length) else {
             return Ok(None);
@@ -104,7 +106,7 @@ impl<'a> Frame<'a> {
     /// The payload without padding and priority.
     pub fn content(&self) -> Result<&'a [u8], Malformed> {
         let mut payload = self.payload;
-        let bad = Malformed("the padding of a frame is longer than the frame");
+        let bad = Malformed::Rule("the padding of a frame is longer than the frame");
         let mut padding = 0;
         if self.has(flag::PADDED) {
             let (length, rest) = payload.split_first().ok_or(bad)?;
@@ -125,13 +127,13 @@ impl<'a> Frame<'a> {
         let bytes = self.payload.try_into();
         bytes
             .map(u32::from_be_bytes)
-            .map_err(|_| Malformed("a frame of four bytes that has not four bytes"))
+            .map_err(|_| Malformed::Rule("a frame of four bytes that has not four bytes"))
     }
 
     /// The settings in the payload.
     pub fn settings(&self) -> Result<impl Iterator<Item = (u16, u32)> + use<'a>, Malformed> {
         if !self.payload.len().is_multiple_of(6) {
-            return Err(Malformed("settings that are cut short"));
+            return Err(Malformed::Rule("settings that are cut short"));
         }
         Ok(self.payload.chunks_exact(6).map(|setting| {
             (

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use lateen_http::Method;
 
 use super::live::Progress;
 use super::plan::{Body, Content, Plan};
@@ -295,7 +296,7 @@ fn range(text: &str) -> Result<(u64, u64), String> {
 }
 
 fn method(text: &str) -> Result<String, String> {
-    if text.is_empty() || !text.bytes().all(crate::http::is_token) {
+    if Method::new(text).is_none() {
         return Err("not a method; write for example PUT".to_owned());
     }
     if text == "CONNECT" {

@@ -5,10 +5,10 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use lateen_http::FieldName;
 use rand::Rng;
 
 use super::chance::{Choice, choose, happens};
-use crate::http::is_token;
 
 /// The most pieces that a response is written in.
 const MAX_WRITES: u32 = 64;
@@ -131,7 +131,7 @@ impl Params {
         let Some((name, value)) = text.split_once(':') else {
             return;
         };
-        if name.is_empty() || !name.bytes().all(is_token) {
+        if FieldName::new(name).is_none() {
             return;
         }
         // Nothing in a value may begin a line of its own.
