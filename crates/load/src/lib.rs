@@ -8,7 +8,6 @@ pub mod client;
 mod csv;
 mod exports;
 mod fortio;
-pub mod http2;
 mod poll;
 mod record;
 mod report;

@@ -41,6 +41,7 @@ impl Client for Echo {
     fn receive(
         &mut self,
         input: &[u8],
+        _now: u64,
         _out: &mut Vec<u8>,
         done: &mut Vec<Completion>,
     ) -> Result<(), Malformed> {
@@ -101,7 +102,7 @@ mod tests {
             let mut echo = started(&payload);
             for part in payload.chunks(piece) {
                 prop_assert!(done.is_empty());
-                prop_assert!(echo.receive(part, &mut Vec::new(), &mut done).is_ok());
+                prop_assert!(echo.receive(part, 0, &mut Vec::new(), &mut done).is_ok());
             }
             let answer = Answer { status: 200, content: payload.len() as u64 };
             prop_assert_eq!(done, [Completion { slot: 0, outcome: Ok(answer) }]);
@@ -110,9 +111,9 @@ mod tests {
             let mut altered = payload.clone();
             altered[at.index(payload.len())] ^= 1;
             let mut echo = started(&payload);
-            prop_assert!(echo.receive(&altered, &mut Vec::new(), &mut Vec::new()).is_err());
+            prop_assert!(echo.receive(&altered, 0, &mut Vec::new(), &mut Vec::new()).is_err());
             let longer = [&payload[..], b"x"].concat();
-            prop_assert!(started(&payload).receive(&longer, &mut Vec::new(), &mut Vec::new()).is_err());
+            prop_assert!(started(&payload).receive(&longer, 0, &mut Vec::new(), &mut Vec::new()).is_err());
         }
     }
 
@@ -120,7 +121,7 @@ mod tests {
     fn unasked_bytes_are_malformed() {
         let mut echo = Echo::new((*b"a").into());
         assert!(
-            echo.receive(b"a", &mut Vec::new(), &mut Vec::new())
+            echo.receive(b"a", 0, &mut Vec::new(), &mut Vec::new())
                 .is_err()
         );
     }

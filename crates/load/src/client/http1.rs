@@ -139,6 +139,7 @@ impl Client for Http1 {
     fn receive(
         &mut self,
         input: &[u8],
+        _now: u64,
         _out: &mut Vec<u8>,
         done: &mut Vec<Completion>,
     ) -> Result<(), Malformed> {
@@ -243,7 +244,7 @@ mod tests {
             assert_eq!(client.room(), 0);
             for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi" {
                 assert!(done.is_empty());
-                client.receive(&[*byte], &mut out, &mut done).unwrap();
+                client.receive(&[*byte], 0, &mut out, &mut done).unwrap();
             }
             assert_eq!(std::mem::take(&mut done), [answer(2)]);
         }
@@ -265,14 +266,14 @@ mod tests {
         let mut closing = client("HEAD");
         closing.start(START, &mut out);
         let head = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n";
-        closing.receive(head, &mut out, &mut done).unwrap();
+        closing.receive(head, 0, &mut out, &mut done).unwrap();
         assert_eq!(done, [answer(0)]);
         assert!(closing.is_over() && closing.room() == 0);
         let mut until = client("GET");
         until.start(START, &mut out);
         done.clear();
         until
-            .receive(b"HTTP/1.1 200 OK\r\n\r\nabc", &mut out, &mut done)
+            .receive(b"HTTP/1.1 200 OK\r\n\r\nabc", 0, &mut out, &mut done)
             .unwrap();
         assert!(done.is_empty());
         until.end(&mut done);
@@ -282,11 +283,11 @@ mod tests {
     #[test]
     fn what_was_not_asked_for_is_malformed() {
         let (mut out, mut done) = (Vec::new(), Vec::new());
-        assert!(client("GET").receive(b"x", &mut out, &mut done).is_err());
+        assert!(client("GET").receive(b"x", 0, &mut out, &mut done).is_err());
         let mut talkative = client("GET");
         talkative.start(START, &mut out);
         let two = b"HTTP/1.1 204 \r\n\r\nHTTP/1.1 204 \r\n\r\n";
-        assert!(talkative.receive(two, &mut out, &mut done).is_err());
+        assert!(talkative.receive(two, 0, &mut out, &mut done).is_err());
         assert!(done.is_empty());
     }
 }

@@ -17,6 +17,9 @@ pub enum Malformed {
     /// They break a rule of HTTP/1.
     #[error("malformed message: {0}")]
     Http1(#[from] lateen_h1::Error),
+    /// They break a rule of HTTP/2.
+    #[error("malformed message: {0}")]
+    Http2(#[from] lateen_h2::ConnectionError),
 }
 
 /// A request to start.
@@ -68,10 +71,11 @@ pub trait Client: fmt::Debug + Send {
     /// Starts a request.
     fn start(&mut self, start: Start, out: &mut Vec<u8>);
 
-    /// Takes what the server sent. After an error nothing more can be said on the connection.
+    /// Takes what the server sent at `now`, in nanoseconds since the run began. After an error nothing more can be said on the connection.
     fn receive(
         &mut self,
         input: &[u8],
+        now: u64,
         out: &mut Vec<u8>,
         done: &mut Vec<Completion>,
     ) -> Result<(), Malformed>;

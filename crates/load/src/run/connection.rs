@@ -419,12 +419,12 @@ impl Connection {
                     && !self.plain.is_empty()
                 {
                     client
-                        .receive(&self.plain, &mut self.out, done)
+                        .receive(&self.plain, now, &mut self.out, done)
                         .map_err(|error| Fault::new(Failure::Malformed, error))?;
                 }
             } else if let Some(client) = &mut self.client {
                 client
-                    .receive(input, &mut self.out, done)
+                    .receive(input, now, &mut self.out, done)
                     .map_err(|error| Fault::new(Failure::Malformed, error))?;
             }
             // A short read has emptied the socket; asking again would cost a system call for

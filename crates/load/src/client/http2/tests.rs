@@ -1,5 +1,45 @@
 use super::*;
+use lateen_h2::hpack::{Decoder, Fields, Limits};
 use proptest::prelude::*;
+
+/// Types of frames (RFC 9113 §6).
+mod kind {
+    pub const DATA: u8 = 0;
+    pub const HEADERS: u8 = 1;
+    pub const RST_STREAM: u8 = 3;
+    pub const SETTINGS: u8 = 4;
+    pub const PUSH_PROMISE: u8 = 5;
+    pub const PING: u8 = 6;
+    pub const GOAWAY: u8 = 7;
+    pub const WINDOW_UPDATE: u8 = 8;
+    pub const CONTINUATION: u8 = 9;
+}
+
+/// Flags of frames.
+mod flag {
+    pub const ACK: u8 = 0x1;
+    pub const END_STREAM: u8 = 0x1;
+    pub const END_HEADERS: u8 = 0x4;
+    pub const PADDED: u8 = 0x8;
+}
+
+/// Settings (RFC 9113 §6.5.2).
+mod setting {
+    pub const MAX_CONCURRENT_STREAMS: u16 = 3;
+    pub const INITIAL_WINDOW_SIZE: u16 = 4;
+    pub const MAX_FRAME_SIZE: u16 = 5;
+}
+
+/// RFC 9113 §7: the stream is no longer needed.
+const CANCEL: u32 = 8;
+
+fn settings(settings: &[(u16, u32)]) -> Vec<u8> {
+    let bytes = settings.iter().flat_map(|(name, value)| {
+        let (name, value) = (name.to_be_bytes(), value.to_be_bytes());
+        name.into_iter().chain(value)
+    });
+    one(kind::SETTINGS, 0, 0, &bytes.collect::<Vec<u8>>())
+}
 
 fn request(body: &str) -> Request {
     Request {
@@ -15,15 +55,15 @@ fn request(body: &str) -> Request {
 }
 
 fn client(form: Form, body: &str) -> Http2 {
-    Http2::new(Arc::new(Requests::new(&[request(body)], "http", form)))
+    let mut client = Http2::new(Arc::new(Requests::new(&[request(body)], "http", form)));
+    client.open(&mut Vec::new());
+    client
 }
 
 /// A client whose server has said what it allows.
-fn ready(form: Form, body: &str, settings: &[(u16, u32)]) -> Http2 {
+fn ready(form: Form, body: &str, allowed: &[(u16, u32)]) -> Http2 {
     let mut client = client(form, body);
-    let mut hello = Vec::new();
-    frame::write_settings(settings, &mut hello);
-    feed(&mut client, &hello).unwrap();
+    feed(&mut client, &settings(allowed)).unwrap();
     client
 }
 
@@ -31,13 +71,11 @@ type Frames = Vec<(u8, u8, u32, Vec<u8>)>;
 
 fn frames(mut bytes: &[u8]) -> Frames {
     let mut frames = Vec::new();
-    while let Some(frame) = Frame::cut(&mut bytes).unwrap() {
-        frames.push((
-            frame.kind,
-            frame.flags,
-            frame.stream,
-            frame.payload.to_vec(),
-        ));
+    while let Some((&[a, b, c, kind, flags, w, x, y, z], rest)) = bytes.split_first_chunk() {
+        let (payload, rest) = rest.split_at(u32::from_be_bytes([0, a, b, c]) as usize);
+        let stream = u32::from_be_bytes([w, x, y, z]);
+        frames.push((kind, flags, stream, payload.to_vec()));
+        bytes = rest;
     }
     assert!(bytes.is_empty());
     frames
@@ -45,7 +83,7 @@ fn frames(mut bytes: &[u8]) -> Frames {
 
 fn feed(client: &mut Http2, bytes: &[u8]) -> Result<(Frames, Vec<Completion>), Malformed> {
     let (mut out, mut done) = (Vec::new(), Vec::new());
-    client.receive(bytes, &mut out, &mut done)?;
+    client.receive(bytes, 0, &mut out, &mut done)?;
     Ok((frames(&out), done))
 }
 
@@ -63,9 +101,9 @@ fn start(client: &mut Http2, slot: usize) -> Frames {
 }
 
 fn one(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    frame::write(kind, flags, stream, payload, &mut out);
-    out
+    let length = (payload.len() as u32).to_be_bytes();
+    let head = [length[1], length[2], length[3], kind, flags];
+    [&head[..], &stream.to_be_bytes(), payload].concat()
 }
 
 /// The static table's `:status: 200`.
@@ -154,29 +192,30 @@ fn a_frame_size_that_none_may_have_ends_the_connection() {
         (u32::MAX, false),
     ];
     for (size, allowed) in cases {
-        let mut hello = Vec::new();
-        frame::write_settings(&[(setting::MAX_FRAME_SIZE, size)], &mut hello);
+        let hello = settings(&[(setting::MAX_FRAME_SIZE, size)]);
         let heard = feed(&mut client(Form::Http, ""), &hello);
         assert_eq!(heard.is_ok(), allowed, "{size}: {heard:?}");
     }
 }
 
 #[test]
-fn frames_are_no_longer_than_any_server_takes() {
+fn frames_are_no_longer_than_the_server_takes() {
     let body = "b".repeat(20_000);
-    let settings = [(setting::MAX_FRAME_SIZE, 16_777_215)];
-    let sent = start(&mut ready(Form::Http, &body, &settings), 0);
-    let lengths: Vec<usize> = sent[1..].iter().map(|frame| frame.3.len()).collect();
-    assert_eq!(lengths, [16_384, 3_616]);
+    let larger = [(setting::MAX_FRAME_SIZE, 16_777_215)];
+    for (allowed, expected) in [(&[][..], &[16_384, 3_616][..]), (&larger, &[20_000])] {
+        let sent = start(&mut ready(Form::Http, &body, allowed), 0);
+        let lengths: Vec<usize> = sent[1..].iter().map(|frame| frame.3.len()).collect();
+        assert_eq!(lengths, expected);
+    }
 }
 
 #[test]
 fn the_servers_limits_are_kept() {
-    let settings = [
+    let allowed = [
         (setting::MAX_CONCURRENT_STREAMS, 2),
         (setting::INITIAL_WINDOW_SIZE, 4),
     ];
-    let mut client = ready(Form::Http, "0123456789", &settings);
+    let mut client = ready(Form::Http, "0123456789", &allowed);
     assert_eq!(client.room(), 2);
     let sent = start(&mut client, 0);
     assert_eq!(sent[1], (kind::DATA, 0, 1, b"0123".to_vec()));
@@ -185,9 +224,8 @@ fn the_servers_limits_are_kept() {
     let more = one(kind::WINDOW_UPDATE, 0, 1, &5u32.to_be_bytes());
     let (sent, _) = feed(&mut client, &more).unwrap();
     assert_eq!(sent, [(kind::DATA, 0, 1, b"45678".to_vec())]);
-    let mut settings = Vec::new();
-    frame::write_settings(&[(setting::INITIAL_WINDOW_SIZE, 10)], &mut settings);
-    let (sent, _) = feed(&mut client, &settings).unwrap();
+    let larger = settings(&[(setting::INITIAL_WINDOW_SIZE, 10)]);
+    let (sent, _) = feed(&mut client, &larger).unwrap();
     assert_eq!(sent[0], (kind::SETTINGS, flag::ACK, 0, Vec::new()));
     assert_eq!(sent[1], (kind::DATA, flag::END_STREAM, 1, b"9".to_vec()));
     assert_eq!(
@@ -219,13 +257,15 @@ fn pings_are_answered_and_room_is_made() {
     feed(&mut client, &one(kind::HEADERS, flag::END_HEADERS, 1, OK)).unwrap();
     let piece = one(kind::DATA, 0, 1, &[0; 16 * 1024]);
     let half = (WINDOW / 2) as usize / (16 * 1024);
-    for _ in 1..half {
-        assert!(feed(&mut client, &piece).unwrap().0.is_empty());
+    let mut sent = Vec::new();
+    for _ in 0..half {
+        sent.extend(feed(&mut client, &piece).unwrap().0);
     }
-    let (sent, _) = feed(&mut client, &piece).unwrap();
-    let more = (WINDOW / 2).to_be_bytes().to_vec();
-    let expected = [0, 1].map(|stream| (kind::WINDOW_UPDATE, 0, stream, more.clone()));
-    assert_eq!(sent, expected);
+    // The connection gets room with each quarter of its window, a stream with each half.
+    let room = |stream, bytes: u32| (kind::WINDOW_UPDATE, 0, stream, bytes.to_be_bytes().to_vec());
+    sent.sort_by_key(|frame| frame.2);
+    let quarter = room(0, WINDOW / 4);
+    assert_eq!(sent, [quarter.clone(), quarter, room(1, WINDOW / 2)]);
 }
 
 #[test]
@@ -237,7 +277,7 @@ fn a_server_that_does_not_read_cannot_fill_the_memory() {
         let mut client = ready(Form::Http, "", &[]);
         let (mut unsent, mut done) = (Vec::new(), Vec::new());
         let ended = (0..100_000)
-            .find_map(|_| client.receive(&asks, &mut unsent, &mut done).err())
+            .find_map(|_| client.receive(&asks, 0, &mut unsent, &mut done).err())
             .expect("the connection ends");
         assert!(ended.to_string().contains("does not read"), "{ended}");
         assert!(unsent.len() < MAX_ACKNOWLEDGEMENTS + 64, "{}", unsent.len());
