@@ -19,7 +19,7 @@ fn outcome(form: Form, pieces: &[&[u8]]) -> (Vec<Completion>, bool) {
     for slot in 0..3 {
         client.start(Start { slot, request: 0, last: false }, &mut out);
     }
-    let broke = pieces.iter().any(|piece| client.receive(piece, 0, &mut out, &mut done).is_err());
+    let broke = pieces.iter().any(|piece| client.receive(&piece.to_vec().into(), 0, &mut out, &mut done).is_err());
     client.end(&mut done);
     (done, broke)
 }

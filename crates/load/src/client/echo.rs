@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::interface::{Answer, Client, Completion, Malformed, Start};
 
 /// A client of an echo service.
@@ -40,7 +42,7 @@ impl Client for Echo {
 
     fn receive(
         &mut self,
-        input: &[u8],
+        input: &Bytes,
         _now: u64,
         _out: &mut Vec<u8>,
         done: &mut Vec<Completion>,
@@ -49,7 +51,7 @@ impl Client for Echo {
             return Err(Malformed::Rule("the server speaks without being asked"));
         };
         let expected = &self.payload[self.received..];
-        if !expected.starts_with(input) {
+        if !expected.starts_with(&input[..]) {
             return Err(Malformed::Rule("what came back is not what was sent"));
         }
         self.received += input.len();
@@ -102,7 +104,7 @@ mod tests {
             let mut echo = started(&payload);
             for part in payload.chunks(piece) {
                 prop_assert!(done.is_empty());
-                prop_assert!(echo.receive(part, 0, &mut Vec::new(), &mut done).is_ok());
+                prop_assert!(echo.receive(&Bytes::copy_from_slice(part), 0, &mut Vec::new(), &mut done).is_ok());
             }
             let answer = Answer { status: 200, content: payload.len() as u64 };
             prop_assert_eq!(done, [Completion { slot: 0, outcome: Ok(answer) }]);
@@ -111,9 +113,9 @@ mod tests {
             let mut altered = payload.clone();
             altered[at.index(payload.len())] ^= 1;
             let mut echo = started(&payload);
-            prop_assert!(echo.receive(&altered, 0, &mut Vec::new(), &mut Vec::new()).is_err());
+            prop_assert!(echo.receive(&Bytes::copy_from_slice(&altered), 0, &mut Vec::new(), &mut Vec::new()).is_err());
             let longer = [&payload[..], b"x"].concat();
-            prop_assert!(started(&payload).receive(&longer, 0, &mut Vec::new(), &mut Vec::new()).is_err());
+            prop_assert!(started(&payload).receive(&Bytes::copy_from_slice(&longer), 0, &mut Vec::new(), &mut Vec::new()).is_err());
         }
     }
 
@@ -121,8 +123,13 @@ mod tests {
     fn unasked_bytes_are_malformed() {
         let mut echo = Echo::new((*b"a").into());
         assert!(
-            echo.receive(b"a", 0, &mut Vec::new(), &mut Vec::new())
-                .is_err()
+            echo.receive(
+                &Bytes::copy_from_slice(b"a"),
+                0,
+                &mut Vec::new(),
+                &mut Vec::new()
+            )
+            .is_err()
         );
     }
 }

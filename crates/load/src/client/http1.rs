@@ -138,7 +138,7 @@ impl Client for Http1 {
 
     fn receive(
         &mut self,
-        input: &[u8],
+        input: &Bytes,
         _now: u64,
         _out: &mut Vec<u8>,
         done: &mut Vec<Completion>,
@@ -146,7 +146,7 @@ impl Client for Http1 {
         if self.slot.is_none() {
             return Err(lateen_h1::Error::Unsolicited.into());
         }
-        let mut input = Bytes::copy_from_slice(input);
+        let mut input = input.clone();
         while let Some(event) = self.connection.receive(&mut input)? {
             if self.take(&event)? {
                 if !input.is_empty() {
@@ -244,7 +244,9 @@ mod tests {
             assert_eq!(client.room(), 0);
             for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi" {
                 assert!(done.is_empty());
-                client.receive(&[*byte], 0, &mut out, &mut done).unwrap();
+                client
+                    .receive(&Bytes::copy_from_slice(&[*byte]), 0, &mut out, &mut done)
+                    .unwrap();
             }
             assert_eq!(std::mem::take(&mut done), [answer(2)]);
         }
@@ -266,14 +268,21 @@ mod tests {
         let mut closing = client("HEAD");
         closing.start(START, &mut out);
         let head = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n";
-        closing.receive(head, 0, &mut out, &mut done).unwrap();
+        closing
+            .receive(&Bytes::copy_from_slice(head), 0, &mut out, &mut done)
+            .unwrap();
         assert_eq!(done, [answer(0)]);
         assert!(closing.is_over() && closing.room() == 0);
         let mut until = client("GET");
         until.start(START, &mut out);
         done.clear();
         until
-            .receive(b"HTTP/1.1 200 OK\r\n\r\nabc", 0, &mut out, &mut done)
+            .receive(
+                &Bytes::copy_from_slice(b"HTTP/1.1 200 OK\r\n\r\nabc"),
+                0,
+                &mut out,
+                &mut done,
+            )
             .unwrap();
         assert!(done.is_empty());
         until.end(&mut done);
@@ -283,11 +292,19 @@ mod tests {
     #[test]
     fn what_was_not_asked_for_is_malformed() {
         let (mut out, mut done) = (Vec::new(), Vec::new());
-        assert!(client("GET").receive(b"x", 0, &mut out, &mut done).is_err());
+        assert!(
+            client("GET")
+                .receive(&Bytes::copy_from_slice(b"x"), 0, &mut out, &mut done)
+                .is_err()
+        );
         let mut talkative = client("GET");
         talkative.start(START, &mut out);
         let two = b"HTTP/1.1 204 \r\n\r\nHTTP/1.1 204 \r\n\r\n";
-        assert!(talkative.receive(two, 0, &mut out, &mut done).is_err());
+        assert!(
+            talkative
+                .receive(&Bytes::copy_from_slice(two), 0, &mut out, &mut done)
+                .is_err()
+        );
         assert!(done.is_empty());
     }
 }

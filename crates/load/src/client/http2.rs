@@ -44,7 +44,7 @@ pub struct Requests {
 
 #[derive(Debug)]
 struct Message {
-    fields: Vec<(String, String)>,
+    fields: Vec<(Option<Known>, String, String)>,
     body: Bytes,
     head: bool,
 }
@@ -79,8 +79,9 @@ impl Requests {
                 fields.push(("user-agent".to_owned(), USER_AGENT.to_owned()));
             }
             fields.append(&mut more);
+            let known = |(name, value): (String, String)| (Known::of(name.as_bytes()), name, value);
             Message {
-                fields,
+                fields: fields.into_iter().map(known).collect(),
                 body: match form {
                     Form::Http => Bytes::copy_from_slice(&request.body),
                     Form::Unary | Form::Streaming => grpc::frame(&request.body).into(),
@@ -177,7 +178,10 @@ impl Http2 {
         let fields: Vec<Field<'_>> = message
             .fields
             .iter()
-            .map(|(name, value)| Field::new(name, value).kept())
+            .map(|(known, name, value)| match known {
+                Some(known) => Field::known(*known, value).kept(),
+                None => Field::unnumbered(name.as_bytes(), value.as_bytes()).kept(),
+            })
             .collect();
         let Ok(id) = self
             .connection
@@ -396,13 +400,14 @@ impl Client for Http2 {
 
     fn receive(
         &mut self,
-        mut input: &[u8],
+        input: &Bytes,
         now: u64,
         out: &mut Vec<u8>,
         done: &mut Vec<Completion>,
     ) -> Result<(), Malformed> {
         // What is not here any more was sent.
         self.owed = self.owed.min(out.len());
+        let mut input = &input[..];
         let now = Moment::from_micros(now / 1000);
         loop {
             match self.connection.receive(&mut input, now) {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::record::Failure;
 
 /// The generator's own `user-agent`.
@@ -74,7 +76,7 @@ pub trait Client: fmt::Debug + Send {
     /// Takes what the server sent at `now`, in nanoseconds since the run began. After an error nothing more can be said on the connection.
     fn receive(
         &mut self,
-        input: &[u8],
+        input: &Bytes,
         now: u64,
         out: &mut Vec<u8>,
         done: &mut Vec<Completion>,

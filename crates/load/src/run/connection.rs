@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
+use bytes::{Bytes, BytesMut};
 use socket2::{Domain, Protocol as Layer4, Socket, Type};
 
 use super::clock::Clock;
@@ -338,7 +339,7 @@ impl Connection {
         ready: Ready,
         origin: &Origin,
         now: u64,
-        buffer: &mut [u8],
+        buffer: &mut BytesMut,
         done: &mut Vec<Completion>,
     ) -> Result<Option<SetUp>, Fault> {
         self.advanced = now;
@@ -385,7 +386,7 @@ impl Connection {
         origin: &Origin,
         ended: bool,
         now: u64,
-        buffer: &mut [u8],
+        buffer: &mut BytesMut,
         done: &mut Vec<Completion>,
     ) -> Result<Option<SetUp>, Fault> {
         let mut set_up = None;
@@ -402,8 +403,8 @@ impl Connection {
             if count == 0 {
                 return self.end(done).map(|()| set_up);
             }
-            let input = &buffer[..count];
             if let Some(tls) = &mut self.tls {
+                let input = &buffer[..count];
                 self.plain.clear();
                 if let Err(error) = tls.read(input, &mut self.plain) {
                     // The peer is told why, as far as it still listens.
@@ -418,13 +419,14 @@ impl Connection {
                 if let Some(client) = &mut self.client
                     && !self.plain.is_empty()
                 {
-                    client
-                        .receive(&self.plain, now, &mut self.out, done)
-                        .map_err(|error| Fault::new(Failure::Malformed, error))?;
+                    let plain = Bytes::from(std::mem::take(&mut self.plain));
+                    let heard = client.receive(&plain, now, &mut self.out, done);
+                    self.plain = plain.into();
+                    heard.map_err(|error| Fault::new(Failure::Malformed, error))?;
                 }
             } else if let Some(client) = &mut self.client {
-                client
-                    .receive(input, now, &mut self.out, done)
+                let out = &mut self.out;
+                lend(buffer, count, |input| client.receive(input, now, out, done))
                     .map_err(|error| Fault::new(Failure::Malformed, error))?;
             }
             // A short read has emptied the socket; asking again would cost a system call for
@@ -456,6 +458,18 @@ impl Connection {
             "the server closed the connection before it had answered",
         ))
     }
+}
+
+/// Hands the first bytes of a buffer out without a copy, and takes the buffer back. A buffer of which a part is kept is
+/// replaced.
+fn lend<T>(buffer: &mut BytesMut, count: usize, take: impl FnOnce(&Bytes) -> T) -> T {
+    let length = buffer.len();
+    let whole = std::mem::take(buffer).freeze();
+    let taken = take(&whole.slice(..count));
+    *buffer = whole
+        .try_into_mut()
+        .unwrap_or_else(|_| BytesMut::zeroed(length));
+    taken
 }
 
 /// Makes a socket and begins to connect it, without waiting.

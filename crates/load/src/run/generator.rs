@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -98,7 +99,7 @@ pub struct Generator {
     random: SmallRng,
     live: Arc<Live>,
     waited: u64,
-    buffer: Vec<u8>,
+    buffer: BytesMut,
     done: Vec<Completion>,
 }
 
@@ -160,7 +161,7 @@ impl Generator {
             random: SmallRng::seed_from_u64(!seed),
             live,
             waited: 0,
-            buffer: vec![0; BUFFER],
+            buffer: BytesMut::zeroed(BUFFER),
             done: Vec::new(),
         })
     }

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use lateen_exchange::{Config, Protocol};
@@ -11,7 +11,7 @@ use lateen_http::{Downstream, FieldValue, PeerKind, Scheme};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::sync::Notify;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::sleep;
 
 use super::alarms::Alarms;
 use super::reply::{Asked, Course, Date, Setup};
@@ -26,6 +26,9 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 
 /// Requests that may be open on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 1000;
+
+/// Checks of a connection in its idle time.
+const CHECKS: u32 = 8;
 
 /// Bytes of one read or write of the raw echo.
 pub const ECHO_BUFFER: usize = 64 * 1024;
@@ -181,20 +184,13 @@ impl Session {
         Ending::Overdue
     }
 
-    /// Ends when nothing has happened for the idle time. A delay is no idleness.
+    /// Ends when nothing has happened for the idle time, or up to an eighth longer. A delay is no idleness.
     async fn idle(&self) {
-        let limit = self.world.timeouts.idle();
-        loop {
-            let Some(due) = self.facts.moved.get().checked_add(limit) else {
-                return std::future::pending().await;
-            };
-            if due > Instant::now() {
-                sleep_until(due.into()).await;
-            } else if self.facts.delayed.get() > 0 {
-                sleep(limit).await;
-            } else {
-                return;
-            }
+        let mut quiet = 0;
+        while quiet < CHECKS {
+            sleep(self.world.timeouts.idle() / CHECKS).await;
+            let is_busy = self.facts.moved.replace(false) || self.facts.delayed.get() > 0;
+            quiet = if is_busy { 0 } else { quiet + 1 };
         }
     }
 

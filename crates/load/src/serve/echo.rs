@@ -29,7 +29,7 @@ pub async fn stream(mut tcp: TcpStream, session: Session) {
             let Ok(Ok(())) = timeout(idle, tcp.write_all(&rest)).await else {
                 return;
             };
-            session.facts.moved.set(std::time::Instant::now());
+            session.facts.moved.set(true);
         }
     }
 }
@@ -43,7 +43,7 @@ fn turn(tcp: &TcpStream, session: &Session) -> io::Result<Option<Vec<u8>>> {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Some(Vec::new())),
         Err(error) => return Err(error),
     };
-    session.facts.moved.set(std::time::Instant::now());
+    session.facts.moved.set(true);
     let written = match tcp.try_write(&buffer[..count]) {
         Ok(written) => written,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,

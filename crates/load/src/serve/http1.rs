@@ -4,9 +4,10 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 
+use bytes::Bytes;
+use lateen_exchange::Protocol;
 use lateen_exchange::server::{Connection, Exchange};
-use lateen_exchange::{Error, Protocol};
-use lateen_http::FramedRequest;
+use lateen_http::{FramedRequest, Length};
 use tokio::time::timeout;
 
 use super::context::{Ending, Session};
@@ -78,7 +79,7 @@ impl Http1 {
         }
         self.session.facts.nodelay.set(params.nodelay);
         let date = self.session.world.date.borrow_mut().now();
-        let sending = response::send(&exchange, &reply, params.writes, date);
+        let sending = response::send(&exchange, reply, params.writes, date);
         self.along(false, sending).await?.ok()
     }
 
@@ -96,10 +97,13 @@ impl Http1 {
             Ok(head) => head,
             Err(reply) => return Some((Some(reply), last)),
         };
-        let limit = self.session.world.timeouts.request();
-        let reading = timeout(limit, request::body(exchange, false));
-        let read: Result<_, Error> = self.along(false, reading).await?.ok()?;
-        let Some(body) = read.ok()? else {
+        let mut body = Some(Bytes::new());
+        if head.length() != Length::None {
+            let limit = self.session.world.timeouts.request();
+            let reading = timeout(limit, request::body(exchange, false));
+            body = self.along(false, reading).await?.ok()?.ok()?;
+        }
+        let Some(body) = body else {
             return Some((Some(request::too_large()), last));
         };
         Some(

@@ -71,7 +71,7 @@ async fn answer(request: FramedRequest, exchange: Exchange, link: Rc<Link>) {
     let _ = match request::head(request, &link.session.world) {
         Ok(head) if grpc::is_grpc(&head) => grpc::answer(&head, &exchange, &link).await,
         Ok(head) => echo(&head, &exchange, &link).await,
-        Err(reply) => send(&reply, &exchange, &link).await,
+        Err(reply) => send(reply, &exchange, &link).await,
     };
 }
 
@@ -81,11 +81,11 @@ async fn echo(head: &RequestHead, exchange: &Exchange, link: &Link) -> Result<()
         Ok(body) => body?,
         Err(_) => {
             let reply = Reply::text(408, "the body did not arrive in time");
-            return send(&reply, exchange, link).await;
+            return send(reply, exchange, link).await;
         }
     };
     let Some(body) = body else {
-        return send(&request::too_large(), exchange, link).await;
+        return send(request::too_large(), exchange, link).await;
     };
     let (reply, params) = match world.course(request::asked(head, body)) {
         Course::Answer(reply, params) => (Some(reply), params),
@@ -99,7 +99,7 @@ async fn echo(head: &RequestHead, exchange: &Exchange, link: &Link) -> Result<()
     }
     match reply {
         // 101 changes the protocol of a connection, and HTTP/2 has no such thing.
-        Some(reply) if reply.status >= 200 => send(&reply, exchange, link).await,
+        Some(reply) if reply.status >= 200 => send(reply, exchange, link).await,
         _ => {
             exchange.reset(Code::INTERNAL_ERROR);
             Ok(())
@@ -107,7 +107,7 @@ async fn echo(head: &RequestHead, exchange: &Exchange, link: &Link) -> Result<()
     }
 }
 
-async fn send(reply: &Reply, exchange: &Exchange, link: &Link) -> Result<(), Error> {
+async fn send(reply: Reply, exchange: &Exchange, link: &Link) -> Result<(), Error> {
     let date = link.session.world.date.borrow_mut().now();
     response::send(exchange, reply, 1, date).await
 }

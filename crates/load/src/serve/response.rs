@@ -22,14 +22,14 @@ const PIECE: usize = 64 * 1024;
 /// The exchange failed.
 pub async fn send(
     exchange: &Exchange,
-    reply: &Reply,
+    mut reply: Reply,
     writes: u32,
     date: Option<FieldValue>,
 ) -> Result<(), Error> {
     if let Some(status) = reply.interim.and_then(Status::new) {
         exchange.inform(&interim(status)?)?;
     }
-    let fields = fields(reply, date);
+    let fields = fields(std::mem::take(&mut reply.fields), date);
     let status = Status::new(reply.status).unwrap_or(Status::BAD_REQUEST);
     // A status without content has no length either; an answer to HEAD has that of a GET.
     let length = match status.code() {
@@ -63,12 +63,11 @@ pub async fn send(
     exchange.finish()
 }
 
-/// The fields of a reply, the date among them.
-fn fields(reply: &Reply, date: Option<FieldValue>) -> Vec<(FieldName, FieldValue)> {
-    let mut fields = Vec::with_capacity(reply.fields.len() + 1);
-    for (name, value) in &reply.fields {
-        let value = FieldValue::new(value.clone());
-        fields.extend(FieldName::new(name).zip(value));
+/// The fields of an answer, the date among them.
+fn fields(given: Vec<(String, String)>, date: Option<FieldValue>) -> Vec<(FieldName, FieldValue)> {
+    let mut fields = Vec::with_capacity(given.len() + 1);
+    for (name, value) in given {
+        fields.extend(FieldName::new(&name).zip(FieldValue::new(value)));
     }
     let date_name = FieldName::from(Known::Date);
     if !fields.iter().any(|(name, _)| *name == date_name) {
@@ -194,7 +193,7 @@ mod tests {
             let date = FieldValue::new("now");
             tokio::select! {
                 biased;
-                sent = send(&exchange, &reply, params.writes, date) => sent.unwrap(),
+                sent = send(&exchange, reply, params.writes, date) => sent.unwrap(),
                 _ = connection.next() => panic!("the connection ended"),
             }
             drop(exchange);

@@ -5,7 +5,6 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
@@ -22,8 +21,8 @@ pub struct Facts {
     pub ended: Cell<bool>,
     /// Nothing that is written arrives any more.
     pub broken: Cell<bool>,
-    /// The instant of the last byte in either direction.
-    pub moved: Cell<Instant>,
+    /// A byte has moved in either direction since the owner looked.
+    pub moved: Cell<bool>,
     /// TCP_NODELAY as the next write needs it.
     pub nodelay: Cell<bool>,
     /// Answers that wait for their delay.
@@ -35,7 +34,7 @@ impl Default for Facts {
         Facts {
             ended: Cell::new(false),
             broken: Cell::new(false),
-            moved: Cell::new(Instant::now()),
+            moved: Cell::new(false),
             nodelay: Cell::new(true),
             delayed: Cell::new(0),
         }
@@ -106,7 +105,7 @@ impl Wire {
 
     fn note_write(&self, written: io::Result<usize>) -> io::Result<usize> {
         match &written {
-            Ok(_) => self.facts.moved.set(Instant::now()),
+            Ok(_) => self.facts.moved.set(true),
             Err(_) => self.facts.broken.set(true),
         }
         written
@@ -132,7 +131,7 @@ impl AsyncRead for Wire {
             Stream::Tls(tls) => Pin::new(tls).poll_read(cx, into),
         });
         match read {
-            Ok(()) if into.filled().len() > before => wire.facts.moved.set(Instant::now()),
+            Ok(()) if into.filled().len() > before => wire.facts.moved.set(true),
             Ok(()) => wire.facts.ended.set(true),
             // A peer that omits close_notify has ended: the framing of HTTP shows a message that was cut.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => wire.facts.ended.set(true),
