@@ -178,3 +178,18 @@ fn responses_of_http2_are_framed_by_their_end() {
         Ok((Length::None, false))
     );
 }
+
+#[test]
+fn connection_fields_of_http1_decide_if_another_request_may_follow() {
+    for (version, fields, expected) in [
+        ("1.1", "", true),
+        ("1.1", "connection: Close\r\n", false),
+        ("1.1", "connection: te\r\nconnection: x, close\r\n", false),
+        ("1.0", "", false),
+        ("1.0", "connection: keep-alive\r\n", true),
+    ] {
+        let head = format!("GET / HTTP/{version}\r\nhost: a\r\n{fields}\r\n");
+        let framed = raw1(head.as_bytes()).and_then(RawRequest::frame).unwrap();
+        assert_eq!(framed.persists(), expected, "{head}");
+    }
+}

@@ -1,4 +1,7 @@
+use super::requests::{MAX_FIELDS, WINDOW};
 use super::*;
+use crate::client::grpc;
+use crate::client::interface::Request;
 use lateen_h2::hpack::{Decoder, Fields, Limits};
 use proptest::prelude::*;
 

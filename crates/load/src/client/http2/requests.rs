@@ -1,0 +1,118 @@
+//! Requests in the form that HTTP/2 sends, and the parameters of connections that carry them.
+
+use bytes::Bytes;
+use lateen_h2::{Abuse, Allowance, Allowances, Config, Known, SharedConfig};
+
+use crate::client::grpc;
+use crate::client::interface::{Request, USER_AGENT};
+
+/// How much a server may send before it hears that it was read; all of it is dropped at once.
+pub(super) const WINDOW: u32 = 1 << 30;
+
+/// The most bytes of decoded fields of one answer, as RFC 9113 §6.5.2 counts them.
+pub(super) const MAX_FIELDS: u32 = 1024 * 1024;
+
+/// What a stream carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// A request of HTTP.
+    Http,
+    /// One message of gRPC there and one back.
+    Unary,
+    /// Messages of gRPC, each answered by one, on streams that stay.
+    Streaming,
+}
+
+/// Requests as HTTP/2 sends them.
+#[derive(Debug)]
+pub struct Requests {
+    pub(super) form: Form,
+    pub(super) config: SharedConfig,
+    pub(super) messages: Vec<Message>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) fields: Vec<(Option<Known>, String, String)>,
+    pub(super) body: Bytes,
+    pub(super) head: bool,
+}
+
+impl Requests {
+    /// Prepares requests for `http` or `https`.
+    pub fn new(requests: &[Request], scheme: &str, form: Form) -> Requests {
+        let messages = requests.iter().map(|request| {
+            let (mut authority, mut agent) = (request.authority.clone(), true);
+            let mut more = Vec::new();
+            for (name, value) in &request.headers {
+                let name = name.to_ascii_lowercase();
+                agent &= name != "user-agent";
+                match &*name {
+                    "host" => authority.clone_from(value),
+                    _ => more.push((name, value.clone())),
+                }
+            }
+            let mut fields = vec![
+                (":method".to_owned(), request.method.clone()),
+                (":scheme".to_owned(), scheme.to_owned()),
+                (":path".to_owned(), request.path.clone()),
+                (":authority".to_owned(), authority),
+            ];
+            if form != Form::Http {
+                fields.push(("content-type".to_owned(), "application/grpc".to_owned()));
+                fields.push(("te".to_owned(), "trailers".to_owned()));
+            } else if !request.body.is_empty() {
+                fields.push(("content-length".to_owned(), request.body.len().to_string()));
+            }
+            if agent {
+                fields.push(("user-agent".to_owned(), USER_AGENT.to_owned()));
+            }
+            fields.append(&mut more);
+            let known = |(name, value): (String, String)| (Known::of(name.as_bytes()), name, value);
+            Message {
+                fields: fields.into_iter().map(known).collect(),
+                body: match form {
+                    Form::Http => Bytes::copy_from_slice(&request.body),
+                    Form::Unary | Form::Streaming => grpc::frame(&request.body).into(),
+                },
+                head: request.method == "HEAD",
+            }
+        });
+        Requests {
+            form,
+            config: config().share(),
+            messages: messages.collect(),
+        }
+    }
+}
+
+/// What a load generator accepts: it measures servers, and does not defend itself against them.
+fn config() -> Config {
+    let all = Allowance {
+        burst: u32::MAX,
+        per_second: u32::MAX,
+    };
+    let usual = Allowances::tunnel();
+    Config {
+        max_frame: 16 * 1024,
+        max_header_list: MAX_FIELDS,
+        max_fields: u32::MAX,
+        // What is sent again and again is an index of the server's table.
+        pins: u8::MAX,
+        max_streams: u32::MAX,
+        stream_first: WINDOW,
+        stream_most: WINDOW,
+        first_windows: 0,
+        connection_first: WINDOW,
+        connection_most: WINDOW,
+        allowance: u32::MAX,
+        header_pieces: u8::MAX,
+        settings_entries: u16::MAX,
+        unread_replies: usize::MAX,
+        allowances: Abuse::ALL
+            .into_iter()
+            .fold(usual, |allowances, abuse| allowances.with(abuse, all)),
+        ..Config::requests()
+    }
+}
