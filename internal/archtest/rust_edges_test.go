@@ -54,9 +54,9 @@ var runtimes = []string{"tokio", "mio", "socket2", "nix", "libc", "rustls", "tok
 var soleUsers = map[string][]string{
 	// The load generator is not of the data plane: TLS of its own, as a client and in its echo service.
 	"rustls":       {"lateen-tls", "lateen-load"},
-	"tokio-rustls": {"lateen-tls"},
-	// The echo service that load is aimed at stands in for applications, which use a library; tunnels have lateen-h2.
-	"h2":          {"lateen-load"},
+	"tokio-rustls": {"lateen-tls", "lateen-load"},
+	// Tests have it as a peer that is not ours; everything else has lateen-h2.
+	"h2":          {},
 	"nix":         {"lateen-os", "lateen-accept", "lateen-netns", "lateen-listener-store"},
 	"libc":        {"lateen-bpf-splice", "lateen-os", "lateen-accept", "lateen-netns", "lateen-listener-store", "lateen-load"},
 	"x509-parser": {"lateen-tls"},

@@ -14,7 +14,7 @@ use lateen_http::{
 use prost::Message;
 
 use super::frames::{Broken, Frames, frame};
-use super::http2::{Link, unless_gone};
+use super::link::{Link, unless_gone};
 
 /// The name of the health of this service, beside the empty one of the server as a whole; Fortio's.
 const HEALTH: &str = "ping";

@@ -15,18 +15,10 @@ use lateen_http::{FramedRequest, RequestHead};
 use tokio::time::timeout;
 
 use super::context::{Ending, Session, Stop};
+use super::link::{Link, unless_gone};
 use super::reply::{Course, Reply};
 use super::wire::Wire;
 use super::{grpc, request, response};
-
-/// State that the requests of one connection share.
-#[derive(Debug)]
-pub struct Link {
-    /// The connection's view of the service.
-    pub session: Session,
-    /// Set when the connection takes no further request.
-    pub stop: Stop,
-}
 
 /// Serves a connection until it is over.
 pub async fn serve(wire: Wire, session: Session) {
@@ -110,19 +102,4 @@ async fn echo(head: &RequestHead, exchange: &Exchange, link: &Link) -> Result<()
 async fn send(reply: Reply, exchange: &Exchange, link: &Link) -> Result<(), Error> {
     let date = link.session.world.date.borrow_mut().now();
     response::send(exchange, reply, 1, date).await
-}
-
-/// Waits for `something`, but no longer than for the client to give the request up.
-///
-/// # Errors
-/// The client gave it up.
-pub async fn unless_gone(
-    exchange: &Exchange,
-    something: impl Future<Output = ()>,
-) -> Result<(), Error> {
-    tokio::select! {
-        biased;
-        () = something => Ok(()),
-        error = poll_fn(|cx| exchange.poll_gone(cx)) => Err(error),
-    }
 }

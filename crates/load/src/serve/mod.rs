@@ -12,6 +12,7 @@ pub mod frames;
 mod grpc;
 mod http1;
 mod http2;
+mod link;
 pub mod params;
 mod reply;
 mod request;
