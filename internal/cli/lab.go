@@ -20,8 +20,8 @@ import (
 	"lateen.dev/lateen/internal/cli/printer"
 	"lateen.dev/lateen/internal/cli/term"
 	"lateen.dev/lateen/internal/engine/api"
-	"lateen.dev/lateen/internal/lab/account"
-	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/dataplanes"
+	"lateen.dev/lateen/internal/lab/procstat"
 	"lateen.dev/lateen/internal/lab/report"
 	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/lab/run"
@@ -202,14 +202,14 @@ func (f labFlags) options(cmd *cobra.Command, now time.Time, names []string) (ru
 	}
 	for _, text := range f.targets {
 		name, address, _ := strings.Cut(text, "=")
-		spec, err := bench.ParseTarget(name, address)
+		spec, err := dataplanes.ParseTarget(name, address)
 		if err != nil {
 			return o, usageError{err}
 		}
 		o.Planes = append(o.Planes, spec)
 	}
 	for _, text := range slices.Concat(f.planes, f.peers) {
-		spec, err := bench.ParseSpec(text)
+		spec, err := dataplanes.ParseSpec(text)
 		if err != nil {
 			return o, usageError{err}
 		}
@@ -248,13 +248,13 @@ func (f labFlags) options(cmd *cobra.Command, now time.Time, names []string) (ru
 }
 
 // setProxyEnv gives the node proxies of a plane a variable.
-func setProxyEnv(planes []bench.Spec, text string) error {
+func setProxyEnv(planes []dataplanes.Spec, text string) error {
 	name, setting, _ := strings.Cut(text, ":")
 	variable, _, ok := strings.Cut(setting, "=")
 	if !ok || variable == "" {
 		return usagef("--proxy-env %q: write PLANE:NAME=VALUE", text)
 	}
-	i := slices.IndexFunc(planes, func(p bench.Spec) bool { return p.Name == name })
+	i := slices.IndexFunc(planes, func(p dataplanes.Spec) bool { return p.Name == name })
 	if i < 0 {
 		return usagef("--proxy-env %q: no plane %q takes part", text, name)
 	}
@@ -282,7 +282,7 @@ func setGate(gates *results.Gates, text string) error {
 // labEngine is the engine as the lab's planes use it.
 type labEngine struct{ a *app }
 
-func (e labEngine) Start(ctx context.Context, o bench.EngineOptions, progress func(api.Event)) error {
+func (e labEngine) Start(ctx context.Context, o dataplanes.EngineOptions, progress func(api.Event)) error {
 	return e.a.Engine.Start(ctx, StartOptions{Mesh: o.Mesh, Nodes: o.Nodes, NodeProxy: o.NodeProxy, ProxyEnv: o.ProxyEnv, Latency: o.Latency, Attached: true}, progress)
 }
 
@@ -313,14 +313,14 @@ func ourProgram(name string) (string, error) {
 }
 
 func (cmds labCommands) labRun(ctx context.Context, o run.Options) error {
-	maker := bench.Maker{Engine: labEngine{cmds.app}, Prefix: labPrefix + strconv.Itoa(os.Getpid()), Generator: generator}
+	maker := dataplanes.Maker{Engine: labEngine{cmds.app}, Prefix: labPrefix + strconv.Itoa(os.Getpid()), Generator: generator}
 	plan := run.PlanOf(o, exec.LookPath)
 	for _, s := range plan.Short {
 		cmds.app.warn("%s: too few rounds for a verdict (%d); --rounds %d is enough and takes about %s", s.Scenario, s.Rounds, s.Needed, run.Rough(s.Takes))
 	}
 	_, _ = fmt.Fprintf(cmds.app.Stderr, "This run takes about %s for %d blocks.\n", run.Rough(plan.Takes), plan.Blocks)
 	doc, err := run.Run(ctx, run.Stage{
-		Make: maker.Plane, Account: account.Host(), Progress: cmds.app.progress(), LookPath: exec.LookPath, Control: func() (string, error) { return ourProgram("lateen-control") }, Version: Version(), Cores: runtime.NumCPU(), Now: cmds.app.Now,
+		Make: maker.Plane, Account: procstat.Host(), Progress: cmds.app.progress(), LookPath: exec.LookPath, Control: func() (string, error) { return ourProgram("lateen-control") }, Version: Version(), Cores: runtime.NumCPU(), Now: cmds.app.Now,
 		Sleep: func(ctx context.Context, d time.Duration) {
 			select {
 			case <-ctx.Done():

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/dataplanes"
 	"lateen.dev/lateen/internal/lab/results"
 )
 
@@ -93,8 +93,8 @@ func TestAnInterruptedRunOfTheLabHasItsReports(t *testing.T) {
 }
 
 func TestVariablesOfAPlaneNeedThePlane(t *testing.T) {
-	planes := func() []bench.Spec {
-		return []bench.Spec{{Name: "none", Kind: results.KindNone}, {Name: "before", Kind: results.KindLateen}, {Name: "ztunnel", Kind: results.KindZtunnel}}
+	planes := func() []dataplanes.Spec {
+		return []dataplanes.Spec{{Name: "none", Kind: results.KindNone}, {Name: "before", Kind: results.KindLateen}, {Name: "ztunnel", Kind: results.KindZtunnel}}
 	}
 	for text, want := range map[string]string{
 		"before:A=b=c":      "",

@@ -14,7 +14,7 @@ import (
 
 	"lateen.dev/lateen/internal/cli/printer"
 	"lateen.dev/lateen/internal/engine/api"
-	"lateen.dev/lateen/internal/lab/account"
+	"lateen.dev/lateen/internal/lab/procstat"
 	"lateen.dev/lateen/internal/lab/scenario"
 	"lateen.dev/lateen/internal/lab/scorecard"
 )
@@ -71,7 +71,7 @@ func (cmds labCommands) labScorecard(ctx context.Context, format printer.Format,
 		}
 	}
 	silent := func(api.Event) {}
-	card := &scorecard.Card{Version: Version(), Kernel: account.Host().Facts().Kernel, Cores: runtime.NumCPU(), Started: cmds.app.Now()}
+	card := &scorecard.Card{Version: Version(), Kernel: procstat.Host().Facts().Kernel, Cores: runtime.NumCPU(), Started: cmds.app.Now()}
 	failed := scorecard.Run(ctx, scorecard.Stage{
 		Up: func(ctx context.Context, mesh string, certTTL time.Duration) error {
 			return cmds.app.Engine.Start(ctx, StartOptions{Mesh: mesh, Nodes: 2, NodeProxy: map[string]string{}, CertTTL: certTTL, Attached: true}, silent)

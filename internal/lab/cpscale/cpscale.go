@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"lateen.dev/lateen/internal/lab/account"
+	"lateen.dev/lateen/internal/lab/procstat"
 	"lateen.dev/lateen/internal/lab/results"
 )
 
@@ -67,7 +67,7 @@ type Options struct {
 	ControlFlags []string
 	// Progress is told what is going on.
 	Progress func(what string)
-	Account  account.Reader
+	Account  procstat.Reader
 	// ExactSplit says that the kernel measures user and system time; otherwise nothing is told of them.
 	ExactSplit bool
 }

@@ -12,8 +12,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"lateen.dev/lateen/internal/lab/account"
 	"lateen.dev/lateen/internal/lab/cpscale"
+	"lateen.dev/lateen/internal/lab/procstat"
 	"lateen.dev/lateen/internal/lab/results"
 )
 
@@ -38,7 +38,7 @@ func options(t *testing.T, program string) cpscale.Options {
 	t.Helper()
 	// What a run leaves behind would be in here.
 	t.Setenv("TMPDIR", t.TempDir())
-	return cpscale.Options{Size: small, Seconds: 4, Control: program, Account: account.Host(), Progress: func(string) {}}
+	return cpscale.Options{Size: small, Seconds: 4, Control: program, Account: procstat.Host(), Progress: func(string) {}}
 }
 
 func find(facts []results.Fact, group, name string) (float64, bool) {

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"lateen.dev/lateen/internal/lab/account"
+	"lateen.dev/lateen/internal/lab/procstat"
 	"lateen.dev/lateen/internal/lab/results"
 )
 
@@ -70,8 +70,8 @@ const (
 // sample is a look at the books.
 type sample struct {
 	at            time.Time
-	control, self account.Usage
-	machine       account.Machine
+	control, self procstat.Usage
+	machine       procstat.Machine
 	bytes         int64
 }
 
@@ -123,7 +123,7 @@ func (m *measurement) charge(group string, before, after sample, promised bool) 
 	}
 	own := used.CPU + after.self.Sub(before.self).CPU
 	m.fact(group, factHarness, after.self.Sub(before.self).CPU.Seconds()/passed, "cores", 0, "this program's own; it shares the processors with the control plane")
-	shares, err := account.SharesOf(before.machine, after.machine, own)
+	shares, err := procstat.SharesOf(before.machine, after.machine, own)
 	if err != nil {
 		return err
 	}

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"lateen.dev/lateen/internal/lab/account"
-	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/dataplanes"
+	"lateen.dev/lateen/internal/lab/procstat"
 	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/lab/scenario"
 )
@@ -14,7 +14,7 @@ import (
 // attend sees between blocks who of all planes' processes has ended since the last look, and learns who is there now. What a
 // supervisor has started anew is as dead as what nobody has: only the old process is asked for.
 func (s *session) attend(ctx context.Context) error {
-	listed := map[string][]bench.Process{}
+	listed := map[string][]dataplanes.Process{}
 	var pids []int
 	for _, on := range s.running {
 		name := on.about.Name
@@ -35,7 +35,7 @@ func (s *session) attend(ctx context.Context) error {
 		if ended := gone(s.known[name], alive, "between two blocks"); len(ended) > 0 {
 			s.missed[name] = append(s.missed[name], ended...)
 		}
-		s.known[name] = slices.DeleteFunc(processes, func(p bench.Process) bool {
+		s.known[name] = slices.DeleteFunc(processes, func(p dataplanes.Process) bool {
 			_, there := alive[p.PID]
 			return !there
 		})
@@ -45,7 +45,7 @@ func (s *session) attend(ctx context.Context) error {
 
 // forget is for changes that end processes on purpose.
 func (s *session) forget() {
-	s.known, s.strength = map[string][]bench.Process{}, map[string]int{}
+	s.known, s.strength = map[string][]dataplanes.Process{}, map[string]int{}
 }
 
 // blame tells in a plane's block what has ended of it since its last one, and waits until as much runs again as did before. That it
@@ -60,7 +60,7 @@ func (s *session) blame(ctx context.Context, on running, b *results.Block) error
 	if len(s.known[name]) >= s.strength[name] {
 		return nil
 	}
-	err := s.recover(ctx, on, make([]bench.Process, s.strength[name]), returnTime)
+	err := s.recover(ctx, on, make([]dataplanes.Process, s.strength[name]), returnTime)
 	if err != nil && ctx.Err() == nil {
 		b.Failed = append(b.Failed, err.Error())
 	}
@@ -72,7 +72,7 @@ func (s *session) blame(ctx context.Context, on running, b *results.Block) error
 
 // miss sees after a block of one plane who has ended, also of the others, and forgets them: each is told once. That of the plane
 // itself is told by its block.
-func (s *session) miss(on running, cell scenario.Cell, alive map[int]account.Usage) {
+func (s *session) miss(on running, cell scenario.Cell, alive map[int]procstat.Usage) {
 	for _, other := range s.running {
 		name := other.about.Name
 		if name != on.about.Name {
@@ -80,7 +80,7 @@ func (s *session) miss(on running, cell scenario.Cell, alive map[int]account.Usa
 				s.missed[name] = append(s.missed[name], ended...)
 			}
 		}
-		s.known[name] = slices.DeleteFunc(s.known[name], func(p bench.Process) bool {
+		s.known[name] = slices.DeleteFunc(s.known[name], func(p dataplanes.Process) bool {
 			_, there := alive[p.PID]
 			return !there || name == on.about.Name && cell.Kill != nil && p.Role == cell.Kill.Role
 		})
@@ -88,9 +88,9 @@ func (s *session) miss(on running, cell scenario.Cell, alive map[int]account.Usa
 }
 
 // gone names the processes that are not alive any more; when says when they ended.
-func gone(processes []bench.Process, alive map[int]account.Usage, when string) (ended []string) {
+func gone(processes []dataplanes.Process, alive map[int]procstat.Usage, when string) (ended []string) {
 	for _, p := range processes {
-		if _, there := alive[p.PID]; !there && p.Role != bench.RoleEngine {
+		if _, there := alive[p.PID]; !there && p.Role != dataplanes.RoleEngine {
 			ended = append(ended, fmt.Sprintf("a process ended %s: %s %s", when, p.Role, p.Name))
 		}
 	}

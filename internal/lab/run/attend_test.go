@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"testing"
 
-	"lateen.dev/lateen/internal/lab/account"
-	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/dataplanes"
+	"lateen.dev/lateen/internal/lab/procstat"
 	"lateen.dev/lateen/internal/lab/results"
 )
 
@@ -40,7 +40,7 @@ func TestAProcessThatEndsOutsideOfItsPlanesBlocksIsTold(t *testing.T) {
 			o.ABBA = true // none, none-2, lateen, and back
 			pids, place := map[string]int{}, ""
 			mk := stage.Make
-			stage.Make = func(s bench.Spec) (bench.Plane, error) {
+			stage.Make = func(s dataplanes.Spec) (dataplanes.Plane, error) {
 				p, err := mk(s)
 				return noting{p, func(pid int) { pids[s.Name] = pid }}, err
 			}
@@ -68,7 +68,7 @@ func TestAProcessThatEndsOutsideOfItsPlanesBlocksIsTold(t *testing.T) {
 			}
 			if tt.last {
 				// So that the third round ends with none.
-				o.Planes = []bench.Spec{{Name: "lateen", Kind: "lateen"}, {Name: "none", Kind: "none"}}
+				o.Planes = []dataplanes.Spec{{Name: "lateen", Kind: "lateen"}, {Name: "none", Kind: "none"}}
 			}
 			doc, err := Run(context.Background(), stage, o)
 			if err != nil {
@@ -103,11 +103,11 @@ func TestAProcessorThatComesSpoilsABlock(t *testing.T) {
 	w, stage, o := newWorld(t, oneCell(""))
 	b, n := newBooks(t), 0
 	mk := stage.Make
-	stage.Make = func(s bench.Spec) (bench.Plane, error) {
+	stage.Make = func(s dataplanes.Spec) (dataplanes.Plane, error) {
 		p, err := mk(s)
 		return noting{p, b.enter}, err
 	}
-	stage.Account = account.Host()
+	stage.Account = procstat.Host()
 	stage.Account.Proc = b.dir
 	stage.Account.Now = b.now
 	w.answer = func(string, int) (string, error) {

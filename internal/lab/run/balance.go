@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/dataplanes"
 	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/lab/stats"
 )
@@ -15,7 +15,7 @@ import (
 // balance asks a plane in the middle of the measured time how its workers share the connections, if the scenario wants to know.
 // The function that it returns waits for the answer.
 func (s *session) balance(ctx context.Context, on running) func() (map[string]float64, error) {
-	plane, can := on.Bench.(bench.Balanced)
+	plane, can := on.Bench.(dataplanes.Balanced)
 	if s.workers == 0 || !can {
 		return func() (map[string]float64, error) { return nil, nil }
 	}
@@ -31,7 +31,7 @@ func (s *session) balance(ctx context.Context, on running) func() (map[string]fl
 	}()
 	return func() (map[string]float64, error) {
 		<-done
-		if why := bench.Uncounted(""); errors.As(err, &why) {
+		if why := dataplanes.Uncounted(""); errors.As(err, &why) {
 			note := fmt.Sprintf("%s: how its workers share connections is not known: %s", on.about.Name, why)
 			if on.about.Kind != results.KindNone && !slices.Contains(s.uncounted, note) {
 				s.uncounted = append(s.uncounted, note)

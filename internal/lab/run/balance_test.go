@@ -7,25 +7,25 @@ import (
 	"strings"
 	"testing"
 
-	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/dataplanes"
 	"lateen.dev/lateen/internal/lab/results"
 )
 
 // counting is a plane that can be asked for its workers.
 type counting struct {
-	bench.Plane
+	dataplanes.Plane
 	answer func() (map[string][]float64, error)
 	asked  *int // for how many workers it was started
 }
 
-func (c counting) Start(ctx context.Context, t bench.Topology, progress func(string)) (bench.Bench, error) {
+func (c counting) Start(ctx context.Context, t dataplanes.Topology, progress func(string)) (dataplanes.Bench, error) {
 	b, err := c.Plane.Start(ctx, t, progress)
 	*c.asked = t.Workers
 	return countingBench{b, c}, err
 }
 
 type countingBench struct {
-	bench.Bench
+	dataplanes.Bench
 	counting
 }
 
@@ -35,18 +35,18 @@ func withWorkers(t *testing.T, text string, answer func(kind string) (map[string
 	t.Helper()
 	_, stage, o := newWorld(t, text)
 	make, asked := stage.Make, 0
-	stage.Make = func(s bench.Spec) (bench.Plane, error) {
+	stage.Make = func(s dataplanes.Spec) (dataplanes.Plane, error) {
 		p, err := make(s)
 		return counting{p, func() (map[string][]float64, error) { return answer(s.Kind) }, &asked}, err
 	}
-	o.Planes = append(o.Planes, bench.Spec{Name: "ztunnel", Kind: results.KindZtunnel})
+	o.Planes = append(o.Planes, dataplanes.Spec{Name: "ztunnel", Kind: results.KindZtunnel})
 	doc, err := Run(context.Background(), stage, o)
 	return doc, asked, err
 }
 
 func unevenly(kind string) (map[string][]float64, error) {
 	if kind != results.KindLateen {
-		return nil, bench.Uncounted("nobody counts")
+		return nil, dataplanes.Uncounted("nobody counts")
 	}
 	return map[string][]float64{results.Outbound: {1, 31}, results.Inbound: {0, 0}}, nil
 }

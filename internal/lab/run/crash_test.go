@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"lateen.dev/lateen/internal/lab/account"
-	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/dataplanes"
+	"lateen.dev/lateen/internal/lab/procstat"
 	"lateen.dev/lateen/internal/lab/results"
 )
 
@@ -66,7 +66,7 @@ func until(t *testing.T, what string, so func() bool) {
 
 func used(t *testing.T, pid int) time.Duration {
 	t.Helper()
-	d, err := account.Host().Clock(pid)
+	d, err := procstat.Host().Clock(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func burn(t *testing.T, pid int, least time.Duration) (spent time.Duration) {
 // over says that a process has ended, whether somebody has waited for it or not.
 func over(t *testing.T, pid int) bool {
 	t.Helper()
-	used, err := account.Host().Read([]int{pid})
+	used, err := procstat.Host().Read([]int{pid})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ type mortal struct {
 // burnt is what a mortal plane's process has used before anything is measured.
 const burnt = 500 * time.Millisecond
 
-func (m mortal) Start(context.Context, bench.Topology, func(string)) (bench.Bench, error) {
+func (m mortal) Start(context.Context, dataplanes.Topology, func(string)) (dataplanes.Bench, error) {
 	t := m.t
 	child := exec.Command("sh", "-c", "while :; do :; done")
 	if err := child.Start(); err != nil {
@@ -138,8 +138,8 @@ func (m mortal) Start(context.Context, bench.Topology, func(string)) (bench.Benc
 // proxied is a bench whose process is a proxy.
 type proxied struct{ *fakeBench }
 
-func (p proxied) Processes(context.Context) ([]bench.Process, error) {
-	return []bench.Process{{Role: results.RoleProxies, Name: "n1", PID: p.pid}}, nil
+func (p proxied) Processes(context.Context) ([]dataplanes.Process, error) {
+	return []dataplanes.Process{{Role: results.RoleProxies, Name: "n1", PID: p.pid}}, nil
 }
 
 // With gates as they are in earnest: neither what a process used that died, nor how long it had run before, is taken for others' or
@@ -168,7 +168,7 @@ func TestAProcessThatDiesBurningIsNotTakenForOthers(t *testing.T) {
 			stage.Account.Proc = b.dir
 			stage.Account.Now = b.now
 			mk := stage.Make
-			stage.Make = func(s bench.Spec) (bench.Plane, error) {
+			stage.Make = func(s dataplanes.Spec) (dataplanes.Plane, error) {
 				p, err := mk(s)
 				if s.Name == "lateen" {
 					return mortal{p.(*fakePlane), b, pids, tt.reap}, err
@@ -231,11 +231,11 @@ func TestAProcessThatDiesBurningIsNotTakenForOthers(t *testing.T) {
 
 // away is a plane that is away for some time once something of it has ended.
 type away struct {
-	bench.Bench
+	dataplanes.Bench
 	looks *int // that still find nothing
 }
 
-func (a away) Processes(ctx context.Context) ([]bench.Process, error) {
+func (a away) Processes(ctx context.Context) ([]dataplanes.Process, error) {
 	if *a.looks > 0 {
 		*a.looks--
 		return nil, nil
@@ -245,11 +245,11 @@ func (a away) Processes(ctx context.Context) ([]bench.Process, error) {
 
 // started is a plane whose bench is wrapped.
 type started struct {
-	bench.Plane
-	wrap func(bench.Bench) bench.Bench
+	dataplanes.Plane
+	wrap func(dataplanes.Bench) dataplanes.Bench
 }
 
-func (s started) Start(ctx context.Context, t bench.Topology, progress func(string)) (bench.Bench, error) {
+func (s started) Start(ctx context.Context, t dataplanes.Topology, progress func(string)) (dataplanes.Bench, error) {
 	b, err := s.Plane.Start(ctx, t, progress)
 	if err != nil {
 		return nil, err
@@ -265,9 +265,9 @@ func TestWhatEndedIsWaitedForWhereNobodyAnswered(t *testing.T) {
 			o.Rounds = 1
 			looks, pids, left := 0, map[string]int{}, []int{}
 			mk := stage.Make
-			stage.Make = func(s bench.Spec) (bench.Plane, error) {
+			stage.Make = func(s dataplanes.Spec) (dataplanes.Plane, error) {
 				p, err := mk(s)
-				return started{noting{p, func(pid int) { pids[s.Name] = pid }}, func(b bench.Bench) bench.Bench {
+				return started{noting{p, func(pid int) { pids[s.Name] = pid }}, func(b dataplanes.Bench) dataplanes.Bench {
 					if s.Name == "lateen" {
 						return away{b, &looks}
 					}
@@ -313,9 +313,9 @@ func TestWhatDoesNotComeBackIsAFailure(t *testing.T) {
 	at := time.Now()
 	stage.Now = func() time.Time { at = at.Add(time.Second); return at }
 	mk := stage.Make
-	stage.Make = func(s bench.Spec) (bench.Plane, error) {
+	stage.Make = func(s dataplanes.Spec) (dataplanes.Plane, error) {
 		p, err := mk(s)
-		return started{p, func(b bench.Bench) bench.Bench { return away{b, &looks} }}, err
+		return started{p, func(b dataplanes.Bench) dataplanes.Bench { return away{b, &looks} }}, err
 	}
 	w.answer = func(plane string, _ int) (string, error) {
 		if plane == "lateen" {

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"lateen.dev/lateen/internal/lab/account"
-	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/dataplanes"
+	"lateen.dev/lateen/internal/lab/procstat"
 	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/lab/scenario"
 )
@@ -97,7 +97,7 @@ func TestTheGeneratorsLatenessIsTheSameLimitForAll(t *testing.T) {
 		return r
 	}
 	for _, p99 := range []float64{3.1, 300} {
-		if got := rejected(environment(account.Shares{}, late(p99)), results.DefaultGates, scenario.Cell{}, nil); len(got) > 0 {
+		if got := rejected(environment(procstat.Shares{}, late(p99)), results.DefaultGates, scenario.Cell{}, nil); len(got) > 0 {
 			t.Errorf("a response P99 of %v ms: %v", p99, got)
 		}
 	}
@@ -108,7 +108,7 @@ func TestAProcessThatEndsIsAResult(t *testing.T) {
 	o.Rounds = 1
 	pids := map[string]int{}
 	make := stage.Make
-	stage.Make = func(s bench.Spec) (bench.Plane, error) {
+	stage.Make = func(s dataplanes.Spec) (dataplanes.Plane, error) {
 		p, err := make(s)
 		return noting{p, func(pid int) { pids[s.Name] = pid }}, err
 	}
@@ -138,11 +138,11 @@ func TestAProcessThatEndsIsAResult(t *testing.T) {
 
 // noting is a plane that tells its bench's process.
 type noting struct {
-	bench.Plane
+	dataplanes.Plane
 	tell func(pid int)
 }
 
-func (n noting) Start(ctx context.Context, t bench.Topology, progress func(string)) (bench.Bench, error) {
+func (n noting) Start(ctx context.Context, t dataplanes.Topology, progress func(string)) (dataplanes.Bench, error) {
 	b, err := n.Plane.Start(ctx, t, progress)
 	if f, ok := b.(*fakeBench); ok {
 		n.tell(f.pid)

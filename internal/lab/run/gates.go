@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"lateen.dev/lateen/internal/lab/account"
+	"lateen.dev/lateen/internal/lab/procstat"
 	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/lab/scenario"
 	"lateen.dev/lateen/internal/lab/stats"
@@ -25,7 +25,7 @@ const atItsLimit = 0.95
 
 // environment is what a block's surroundings did. Nothing in it depends on answers: not on how many there were, nor on how long
 // they took.
-func environment(s account.Shares, r report) map[string]float64 {
+func environment(s procstat.Shares, r report) map[string]float64 {
 	e := map[string]float64{envOther: s.Other, envSteal: s.Steal}
 	if s.KnowsStalled {
 		e[envStalled] = s.Stalled

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/dataplanes"
 	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/lab/scenario"
 	"lateen.dev/lateen/internal/lab/stats"
@@ -44,7 +44,7 @@ type comparison struct {
 
 // comparisons are those that the planes of a cell allow. Each has a witness of those declared, whether it was measured or not:
 // package stats judges nothing without its noise.
-func comparisons(specs []bench.Spec, twice []string, variants []scenario.Variant, blocks []results.Block) []comparison {
+func comparisons(specs []dataplanes.Spec, twice []string, variants []scenario.Variant, blocks []results.Block) []comparison {
 	var there []string
 	for _, b := range blocks {
 		if !slices.Contains(there, b.Plane) {

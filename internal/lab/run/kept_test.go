@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"lateen.dev/lateen/internal/lab/account"
+	"lateen.dev/lateen/internal/lab/procstat"
 	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/lab/scenario"
 )
@@ -64,13 +64,13 @@ func TestWhatIsUnderWayAtTheEndWasBegunInTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Rates.Achieved, r.Service.Avg, r.Config.Connections, r.Counts.Failed = tt.achieved, tt.service, tt.connections, tt.failed
-		e := environment(account.Shares{}, r)
+		e := environment(procstat.Shares{}, r)
 		if got := e[results.EnvKept]; (got >= tt.limit) != tt.kept {
 			t.Errorf("%s: kept %v", tt.name, got)
 		}
 		// A generator at its limit is why: then the block says nothing of the plane.
 		r.Generator.CPUShare = 0.97
-		if got := rejected(environment(account.Shares{}, r), results.Gates{OtherCPU: 1, Steal: 1, Lateness: 10, Achieved: tt.limit}, scenario.Cell{}, nil); (len(got) == 0) != tt.kept {
+		if got := rejected(environment(procstat.Shares{}, r), results.Gates{OtherCPU: 1, Steal: 1, Lateness: 10, Achieved: tt.limit}, scenario.Cell{}, nil); (len(got) == 0) != tt.kept {
 			t.Errorf("%s, the generator at its limit: rejected %q", tt.name, got)
 		}
 	}

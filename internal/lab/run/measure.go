@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"lateen.dev/lateen/internal/engine/api"
-	"lateen.dev/lateen/internal/lab/account"
-	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/dataplanes"
 	"lateen.dev/lateen/internal/lab/generator"
+	"lateen.dev/lateen/internal/lab/procstat"
 	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/lab/scenario"
 )
@@ -21,13 +21,13 @@ import (
 // running is a plane at work.
 type running struct {
 	about results.Plane
-	bench.Bench
+	dataplanes.Bench
 }
 
 // sample is a look at everything before or after a block.
 type sample struct {
-	machine account.Machine
-	used    map[int]account.Usage
+	machine procstat.Machine
+	used    map[int]procstat.Usage
 	acks    map[string]uint64 // by role
 }
 
@@ -64,7 +64,7 @@ func (s *session) own(pids []int, before, after sample, heirs map[int]int) (used
 }
 
 // look reads the books. pids are those of all planes: what the idle ones use is the experiment's own too.
-func (s *session) look(pids []int, processes []bench.Process) (sample, error) {
+func (s *session) look(pids []int, processes []dataplanes.Process) (sample, error) {
 	var l sample
 	var err error
 	if l.acks, err = s.delayedACKs(processes); err != nil {
@@ -78,7 +78,7 @@ func (s *session) look(pids []int, processes []bench.Process) (sample, error) {
 }
 
 // delayedACKs adds up the counters of the network namespaces of generator and application, each namespace once.
-func (s *session) delayedACKs(processes []bench.Process) (map[string]uint64, error) {
+func (s *session) delayedACKs(processes []dataplanes.Process) (map[string]uint64, error) {
 	seen := map[string]bool{}
 	acks := map[string]uint64{}
 	for _, p := range processes {
@@ -94,7 +94,7 @@ func (s *session) delayedACKs(processes []bench.Process) (map[string]uint64, err
 		}
 		seen[network] = true
 		n, err := s.Account.DelayedACKs(p.PID)
-		if errors.Is(err, account.ErrGone) {
+		if errors.Is(err, procstat.ErrGone) {
 			continue
 		} else if err != nil {
 			return nil, err
@@ -183,8 +183,8 @@ func (s *session) measure(ctx context.Context, on running, cell scenario.Cell, l
 		}
 	}
 	own, known := s.own(pids, before, after, heirs)
-	shares, err := account.SharesOf(before.machine, after.machine, own)
-	if errors.Is(err, account.ErrProcessors) { // whose time was whose cannot be told
+	shares, err := procstat.SharesOf(before.machine, after.machine, own)
+	if errors.Is(err, procstat.ErrProcessors) { // whose time was whose cannot be told
 		b.Rejected = append(b.Rejected, err.Error())
 		known = false
 	} else if err != nil {
@@ -230,7 +230,7 @@ func (s *session) measure(ctx context.Context, on running, cell scenario.Cell, l
 
 // handshakes are those of a plane's proxies so far.
 func handshakes(ctx context.Context, on running) (n uint64, known bool, err error) {
-	if h, ok := on.Bench.(bench.Handshaker); ok {
+	if h, ok := on.Bench.(dataplanes.Handshaker); ok {
 		return h.Handshakes(ctx)
 	}
 	return 0, false, nil
@@ -238,7 +238,7 @@ func handshakes(ctx context.Context, on running) (n uint64, known bool, err erro
 
 // aimed is a load as a plane takes it.
 func aimed(on running, load scenario.Load) (scenario.Load, error) {
-	a, ok := on.Bench.(bench.Aimer)
+	a, ok := on.Bench.(dataplanes.Aimer)
 	if !ok {
 		return load, nil
 	}
@@ -248,7 +248,7 @@ func aimed(on running, load scenario.Load) (scenario.Load, error) {
 }
 
 // resume waits for what the lab killed in a block, or what ended by itself. That it does not come back is the plane's failure.
-func (s *session) resume(ctx context.Context, on running, cell scenario.Cell, before []bench.Process, gone []string, b *results.Block) error {
+func (s *session) resume(ctx context.Context, on running, cell scenario.Cell, before []dataplanes.Process, gone []string, b *results.Block) error {
 	within := recoverTime
 	if cell.Kill == nil {
 		if within = returnTime; len(gone) == 0 {
@@ -263,8 +263,8 @@ func (s *session) resume(ctx context.Context, on running, cell scenario.Cell, be
 }
 
 // ended names the services' processes that are gone, without those that the lab itself has killed.
-func ended(processes []bench.Process, after map[int]account.Usage, killed *scenario.Kill) []string {
-	return gone(slices.DeleteFunc(slices.Clone(processes), func(p bench.Process) bool {
+func ended(processes []dataplanes.Process, after map[int]procstat.Usage, killed *scenario.Kill) []string {
+	return gone(slices.DeleteFunc(slices.Clone(processes), func(p dataplanes.Process) bool {
 		return killed != nil && p.Role == killed.Role
 	}), after, "meanwhile")
 }
@@ -281,16 +281,16 @@ func (s *session) generate(ctx context.Context, on running, command []string) (r
 
 // charge writes what the block cost, by role, per request. estates are what those had used before that ended in it, by the
 // process that took it over.
-func (s *session) charge(b *results.Block, before, after sample, estates map[int]time.Duration, processes []bench.Process, r report) error {
+func (s *session) charge(b *results.Block, before, after sample, estates map[int]time.Duration, processes []dataplanes.Process, r report) error {
 	requests := float64(r.requests())
 	if requests == 0 {
 		return nil
 	}
 	roots := map[string][]int{}
 	whole := map[string]bool{}
-	used := map[string]account.Usage{}
+	used := map[string]procstat.Usage{}
 	for _, p := range processes {
-		if p.Role == bench.RoleEngine {
+		if p.Role == dataplanes.RoleEngine {
 			continue
 		}
 		if _, seen := whole[p.Role]; !seen {
@@ -359,7 +359,7 @@ func (s *session) charge(b *results.Block, before, after sample, estates map[int
 const ahead = 500 * time.Millisecond
 
 // disturb starts what goes on beside a cell's load. The function that it returns ends it.
-func (s *session) disturb(ctx context.Context, on running, cell scenario.Cell, processes []bench.Process) (stop func()) {
+func (s *session) disturb(ctx context.Context, on running, cell scenario.Cell, processes []dataplanes.Process) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var done []chan struct{}
 	beside := func(f func()) {
@@ -401,7 +401,7 @@ const (
 )
 
 // recover waits until as many processes of each role run as before a cell that killed some, and the plane answers.
-func (s *session) recover(ctx context.Context, on running, before []bench.Process, within time.Duration) error {
+func (s *session) recover(ctx context.Context, on running, before []dataplanes.Process, within time.Duration) error {
 	deadline := s.Now().Add(within)
 	for {
 		now, err := on.Processes(ctx)

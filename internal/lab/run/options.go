@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"lateen.dev/lateen/internal/lab/account"
-	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/dataplanes"
+	"lateen.dev/lateen/internal/lab/procstat"
 	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/lab/scenario"
 )
@@ -19,7 +19,7 @@ import (
 type Options struct {
 	Scenarios []*scenario.Scenario
 	// Planes take part in every scenario; the others are compared with the first one.
-	Planes []bench.Spec
+	Planes []dataplanes.Spec
 	// Rounds, Seconds and Warmup replace the scenarios' own; negative ones do not.
 	Rounds          int
 	Seconds, Warmup float64
@@ -48,7 +48,7 @@ func (o Options) Validate() error {
 	case len(o.Planes) < 1:
 		return fmt.Errorf("--planes: name at least one")
 	}
-	given := slices.ContainsFunc(o.Planes, func(p bench.Spec) bool { return p.Kind == results.KindUnderTest })
+	given := slices.ContainsFunc(o.Planes, func(p dataplanes.Spec) bool { return p.Kind == results.KindUnderTest })
 	if given && o.Latency > 0 {
 		return errors.New("--latency: the network behind a URL is not the lab's: use it with planes")
 	}
@@ -79,8 +79,8 @@ type Progress interface {
 // Stage is what a run happens on.
 type Stage struct {
 	// Make makes a plane.
-	Make     func(bench.Spec) (bench.Plane, error)
-	Account  account.Reader
+	Make     func(dataplanes.Spec) (dataplanes.Plane, error)
+	Account  procstat.Reader
 	Progress Progress
 	// LookPath finds a program, as exec.LookPath does.
 	LookPath func(program string) (string, error)

@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"lateen.dev/lateen/internal/lab/bench/envoy"
+	"lateen.dev/lateen/internal/lab/dataplanes/envoy"
 	"lateen.dev/lateen/internal/lab/scenario"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/dataplanes"
 	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/lab/scenario"
 	"lateen.dev/lateen/internal/lab/stats"
@@ -223,7 +223,7 @@ func (o Options) equipped(sc *scenario.Scenario, lookPath func(string) (string, 
 func witness(name string) string { return name + "-2" }
 
 // witnesses are the planes that take part twice: those that the scenario names, if any of them takes part at all, else the first.
-func witnesses(planes []bench.Spec, sc *scenario.Scenario) []string {
+func witnesses(planes []dataplanes.Spec, sc *scenario.Scenario) []string {
 	var twice []string
 	for _, p := range planes {
 		if slices.Contains(sc.Witnesses, p.Name) {
@@ -240,9 +240,9 @@ func witnesses(planes []bench.Spec, sc *scenario.Scenario) []string {
 func variant(name string, v scenario.Variant) string { return name + "-" + v.Name }
 
 // specs are the planes of a scenario: those of the run, behind each witness its second self, and behind lateen its variants.
-func (o Options) specs(sc *scenario.Scenario) []bench.Spec {
+func (o Options) specs(sc *scenario.Scenario) []dataplanes.Spec {
 	twice := witnesses(o.Planes, sc)
-	var specs []bench.Spec
+	var specs []dataplanes.Spec
 	for _, p := range o.Planes {
 		specs = append(specs, p)
 		if slices.Contains(twice, p.Name) {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"lateen.dev/lateen/internal/engine/api"
-	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/dataplanes"
 	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/lab/scenario"
 )
@@ -42,7 +42,7 @@ type timedPlane struct {
 	slow  float64
 }
 
-func (p timedPlane) Start(ctx context.Context, t bench.Topology, f func(string)) (bench.Bench, error) {
+func (p timedPlane) Start(ctx context.Context, t dataplanes.Topology, f func(string)) (dataplanes.Bench, error) {
 	b, err := p.fakePlane.Start(ctx, t, f)
 	if err != nil {
 		return nil, err
@@ -76,8 +76,8 @@ func (b timedBench) Exec(ctx context.Context, target string, command []string, s
 }
 
 // Processes are of a role that is not traced: no tracer has to attach to them.
-func (b timedBench) Processes(context.Context) ([]bench.Process, error) {
-	return []bench.Process{{Role: results.RoleAgent, Name: "agent", PID: b.pid}}, nil
+func (b timedBench) Processes(context.Context) ([]dataplanes.Process, error) {
+	return []dataplanes.Process{{Role: results.RoleAgent, Name: "agent", PID: b.pid}}, nil
 }
 
 func (b timedBench) Scale(ctx context.Context, name string, n int) error {
@@ -148,7 +148,7 @@ func TestTheTimeLeftIsThatOfTheWholePlan(t *testing.T) {
 			progress := &told{clock: clock}
 			stage.Progress, stage.Now = progress, clock.Now
 			stage.Sleep = func(context.Context, time.Duration) {}
-			stage.Make = func(s bench.Spec) (bench.Plane, error) {
+			stage.Make = func(s dataplanes.Spec) (dataplanes.Plane, error) {
 				return timedPlane{&fakePlane{t, w, s}, clock, tt.slow}, nil
 			}
 			stage.LookPath = func(name string) (string, error) {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"lateen.dev/lateen/internal/engine/api"
-	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/dataplanes"
 	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/lab/scenario"
 )
@@ -23,15 +23,15 @@ type session struct {
 	options         Options
 	doc             *results.Results
 	self            int
-	seconds, warmup float64                    // of the scenario under way
-	workers         int                        // likewise; 0 if nobody asks
-	uncounted       []string                   // what planes said when asked for their workers
-	running         []running                  // its planes
-	known           map[string][]bench.Process // that are to live on, by plane
-	strength        map[string]int             // how many there were of a plane
-	missed          map[string][]string        // what ended of a plane and stands in no block of it yet
-	blocks          int                        // so far in the scenario
-	plan            remaining                  // what is left to do
+	seconds, warmup float64                         // of the scenario under way
+	workers         int                             // likewise; 0 if nobody asks
+	uncounted       []string                        // what planes said when asked for their workers
+	running         []running                       // its planes
+	known           map[string][]dataplanes.Process // that are to live on, by plane
+	strength        map[string]int                  // how many there were of a plane
+	missed          map[string][]string             // what ended of a plane and stands in no block of it yet
+	blocks          int                             // so far in the scenario
+	plan            remaining                       // what is left to do
 }
 
 // Run carries the scenarios out and returns what was measured, also when it ends early: interrupted, the document says so and
@@ -128,7 +128,7 @@ func (s *session) play(ctx context.Context, sc *scenario.Scenario, out *results.
 		}
 		documents = append(documents, d...)
 	}
-	topology := bench.Topology{Nodes: 2, Documents: documents, Generator: scenario.Generator, ProxyEnv: sc.ProxyEnv, Workers: sc.Workers, Latency: s.options.Latency}
+	topology := dataplanes.Topology{Nodes: 2, Documents: documents, Generator: scenario.Generator, ProxyEnv: sc.ProxyEnv, Workers: sc.Workers, Latency: s.options.Latency}
 	if err := s.bringUp(ctx, sc, topology, out); err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (s *session) equip(sc *scenario.Scenario, out *results.Outcome) (parts []st
 
 // bringUp starts a scenario's planes, one after the other. A plane that cannot run here is named in the document; one that fails
 // to start is a failure, and ends the scenario only if nothing is left to compare with.
-func (s *session) bringUp(ctx context.Context, sc *scenario.Scenario, topology bench.Topology, out *results.Outcome) error {
+func (s *session) bringUp(ctx context.Context, sc *scenario.Scenario, topology dataplanes.Topology, out *results.Outcome) error {
 	for _, spec := range s.options.specs(sc) {
 		plane, err := s.Make(spec)
 		if err != nil {

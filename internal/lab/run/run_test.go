@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"lateen.dev/lateen/internal/engine/api"
-	"lateen.dev/lateen/internal/lab/account"
-	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/dataplanes"
 	"lateen.dev/lateen/internal/lab/generator"
+	"lateen.dev/lateen/internal/lab/procstat"
 	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/lab/scenario"
 )
@@ -26,7 +26,7 @@ import (
 type fakePlane struct {
 	t     *testing.T
 	world *fakeWorld
-	spec  bench.Spec
+	spec  dataplanes.Spec
 }
 
 // fakeWorld is what the planes of a test have in common.
@@ -45,7 +45,7 @@ func (p *fakePlane) Describe() results.Plane {
 	return results.Plane{Name: p.spec.Name, Kind: p.spec.Kind}
 }
 
-func (p *fakePlane) Start(context.Context, bench.Topology, func(string)) (bench.Bench, error) {
+func (p *fakePlane) Start(context.Context, dataplanes.Topology, func(string)) (dataplanes.Bench, error) {
 	if err := p.world.refuse[p.spec.Name]; err != nil {
 		return nil, err
 	}
@@ -80,8 +80,8 @@ func (b *fakeBench) Exec(ctx context.Context, _ string, command []string, s api.
 	return 0, err
 }
 
-func (b *fakeBench) Processes(context.Context) ([]bench.Process, error) {
-	return []bench.Process{{Role: results.RoleApp, Name: "default/echo/echo", PID: b.pid}}, nil
+func (b *fakeBench) Processes(context.Context) ([]dataplanes.Process, error) {
+	return []dataplanes.Process{{Role: results.RoleApp, Name: "default/echo/echo", PID: b.pid}}, nil
 }
 
 func (b *fakeBench) Carried(context.Context) (uint64, bool, error) {
@@ -153,13 +153,13 @@ func newWorld(t *testing.T, text string) (*fakeWorld, Stage, Options) {
 		return answered(p50), nil
 	}}
 	stage := Stage{
-		Make:    func(s bench.Spec) (bench.Plane, error) { return &fakePlane{t, w, s}, nil },
-		Account: account.Host(), Progress: quiet{}, LookPath: exec.LookPath, Cores: 2, Now: time.Now,
+		Make:    func(s dataplanes.Spec) (dataplanes.Plane, error) { return &fakePlane{t, w, s}, nil },
+		Account: procstat.Host(), Progress: quiet{}, LookPath: exec.LookPath, Cores: 2, Now: time.Now,
 		Sleep: func(context.Context, time.Duration) { time.Sleep(time.Millisecond) },
 	}
 	open := results.Gates{OtherCPU: 10, Steal: 10, Lateness: 10, Achieved: 0.99}
 	return w, stage, Options{
-		Scenarios: []*scenario.Scenario{s}, Planes: []bench.Spec{{Name: "none", Kind: "none"}, {Name: "lateen", Kind: "lateen"}},
+		Scenarios: []*scenario.Scenario{s}, Planes: []dataplanes.Spec{{Name: "none", Kind: "none"}, {Name: "lateen", Kind: "lateen"}},
 		Rounds: -1, Seconds: -1, Warmup: -1, Gates: open, Seed: 1, File: filepath.Join(t.TempDir(), "results.json"), Command: []string{"lateen"},
 	}
 }
@@ -230,11 +230,11 @@ func TestTheDocumentSaysWhatLatencyWasAdded(t *testing.T) {
 
 // A proxy that was killed took what it had used with it: neither its role's cost is known nor the whole path's.
 func TestWhatEndedMeanwhileIsChargedToNobody(t *testing.T) {
-	s := &session{Stage: Stage{Account: account.Host()}, doc: &results.Results{}}
-	processes := []bench.Process{{Role: results.RoleApp, PID: os.Getpid()}, {Role: results.RoleProxies, PID: 1 << 30}}
+	s := &session{Stage: Stage{Account: procstat.Host()}, doc: &results.Results{}}
+	processes := []dataplanes.Process{{Role: results.RoleApp, PID: os.Getpid()}, {Role: results.RoleProxies, PID: 1 << 30}}
 	ms := time.Millisecond
-	before := sample{used: map[int]account.Usage{os.Getpid(): {}, 1 << 30: {}}}
-	after := sample{used: map[int]account.Usage{os.Getpid(): {CPU: 10 * ms, User: 5 * ms, System: 5 * ms, Voluntary: 20}}}
+	before := sample{used: map[int]procstat.Usage{os.Getpid(): {}, 1 << 30: {}}}
+	after := sample{used: map[int]procstat.Usage{os.Getpid(): {CPU: 10 * ms, User: 5 * ms, System: 5 * ms, Voluntary: 20}}}
 	var r report
 	r.Counts.OK = 10
 	b := results.Block{Metrics: map[string]float64{}}
@@ -436,13 +436,13 @@ func TestAPlaneThatCannotRunHereIsReportedAsNotRun(t *testing.T) {
 	w, stage, o := newWorld(t, smallScenario)
 	o.Rounds = 1
 	fake := stage.Make
-	stage.Make = func(s bench.Spec) (bench.Plane, error) {
+	stage.Make = func(s dataplanes.Spec) (dataplanes.Plane, error) {
 		if s.Kind == results.KindCilium {
-			return bench.Maker{}.Plane(s)
+			return dataplanes.Maker{}.Plane(s)
 		}
 		return fake(s)
 	}
-	o.Planes = append(o.Planes, bench.Spec{Name: "cilium", Kind: results.KindCilium})
+	o.Planes = append(o.Planes, dataplanes.Spec{Name: "cilium", Kind: results.KindCilium})
 	var warned []string
 	stage.Progress = warner{warn: func(text string) { warned = append(warned, text) }}
 	doc, err := Run(context.Background(), stage, o)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/dataplanes"
 	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/lab/scenario"
 )
@@ -23,7 +23,7 @@ func TestVariantsAreComparedWithLateenAsItIs(t *testing.T) {
 	}
 	made := map[string][]string{}
 	make := stage.Make
-	stage.Make = func(s bench.Spec) (bench.Plane, error) {
+	stage.Make = func(s dataplanes.Spec) (dataplanes.Plane, error) {
 		made[s.Name] = s.ProxyEnv
 		return make(s)
 	}
@@ -48,7 +48,7 @@ func TestVariantsAreComparedWithLateenAsItIs(t *testing.T) {
 
 // aimedBench is a fake that takes load at a URL of its own.
 type aimedBench struct {
-	bench.Bench
+	dataplanes.Bench
 	to string
 }
 
@@ -67,9 +67,9 @@ func TestAPlanesOwnURLTakesTheLoad(t *testing.T) {
 // Nothing is charged for what runs somewhere else, and scenarios that change the services are refused.
 func TestGivenServicesAreOnlySentLoad(t *testing.T) {
 	_, stage, o := newWorld(t, smallScenario+"syscalls: true\n")
-	o.Planes = []bench.Spec{{Name: "a", Kind: results.KindUnderTest}, {Name: "b", Kind: results.KindUnderTest}}
+	o.Planes = []dataplanes.Spec{{Name: "a", Kind: results.KindUnderTest}, {Name: "b", Kind: results.KindUnderTest}}
 	make := stage.Make
-	stage.Make = func(s bench.Spec) (bench.Plane, error) {
+	stage.Make = func(s dataplanes.Spec) (dataplanes.Plane, error) {
 		p, err := make(s)
 		return elsewhere{p}, err
 	}
@@ -107,14 +107,14 @@ func TestGivenServicesAreOnlySentLoad(t *testing.T) {
 }
 
 // elsewhere is a plane whose processes are not known.
-type elsewhere struct{ bench.Plane }
+type elsewhere struct{ dataplanes.Plane }
 
-func (e elsewhere) Start(ctx context.Context, t bench.Topology, progress func(string)) (bench.Bench, error) {
+func (e elsewhere) Start(ctx context.Context, t dataplanes.Topology, progress func(string)) (dataplanes.Bench, error) {
 	b, err := e.Plane.Start(ctx, t, progress)
 	return nobody{b}, err
 }
 
-type nobody struct{ bench.Bench }
+type nobody struct{ dataplanes.Bench }
 
-func (nobody) Processes(context.Context) ([]bench.Process, error) { return nil, nil }
-func (nobody) Carried(context.Context) (uint64, bool, error)      { return 0, false, nil }
+func (nobody) Processes(context.Context) ([]dataplanes.Process, error) { return nil, nil }
+func (nobody) Carried(context.Context) (uint64, bool, error)           { return 0, false, nil }

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"lateen.dev/lateen/internal/lab/bench"
+	"lateen.dev/lateen/internal/lab/dataplanes"
 	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/lab/scenario"
 )
@@ -117,7 +117,7 @@ func (s *session) traced(ctx context.Context, strace string, on running, load sc
 }
 
 // branch lists the processes of a role with all that descend from them, except those of other roles.
-func (s *session) branch(processes []bench.Process, role string) ([]int, error) {
+func (s *session) branch(processes []dataplanes.Process, role string) ([]int, error) {
 	var roots, others []int
 	for _, p := range processes {
 		if p.Role == role {

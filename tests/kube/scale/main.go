@@ -20,8 +20,8 @@ import (
 	"syscall"
 	"time"
 
-	"lateen.dev/lateen/internal/lab/account"
 	"lateen.dev/lateen/internal/lab/cpscale"
+	"lateen.dev/lateen/internal/lab/procstat"
 )
 
 // What docs/reference/kubernetes.md promises, of 10,000 pods and 1,000 services.
@@ -41,7 +41,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	o := cpscale.Options{Account: account.Host()}
+	o := cpscale.Options{Account: procstat.Host()}
 	rate := flag.Float64("rate", 20, "changes per second")
 	flag.StringVar(&o.Kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "API server to fill and to follow: one for measuring, whose objects may be anything afterwards")
 	flag.StringVar(&o.Control, "control", "", "lateen-control to measure; built if it is not given")

@@ -1,4 +1,4 @@
-package bench
+package dataplanes
 
 import (
 	"cmp"
@@ -9,7 +9,7 @@ import (
 	"regexp"
 	"strings"
 
-	"lateen.dev/lateen/internal/lab/bench/envoy"
+	"lateen.dev/lateen/internal/lab/dataplanes/envoy"
 	"lateen.dev/lateen/internal/lab/results"
 )
 

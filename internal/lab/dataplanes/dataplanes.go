@@ -1,6 +1,6 @@
-// Package bench puts the services of an experiment on a data plane and takes them down again: no mesh, lateen, or a peer that
+// Package dataplanes puts the services of an experiment on a data plane and takes them down again: no mesh, lateen, or a peer that
 // was given by its path. It neither measures nor judges; package run drives it through the two interfaces here.
-package bench
+package dataplanes
 
 import (
 	"context"

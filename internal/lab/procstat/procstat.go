@@ -1,6 +1,6 @@
-// Package account reads what processes and the machine have used so far: CPU time, sleeps, memory, steal and pressure, from
+// Package procstat reads what processes and the machine have used so far: CPU time, sleeps, memory, steal and pressure, from
 // the kernel's own books. It knows nothing of planes and loads: whoever measures reads twice and subtracts.
-package account
+package procstat
 
 import "time"
 

@@ -1,4 +1,4 @@
-package bench
+package dataplanes
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 
 	"lateen.dev/lateen/internal/agent/netns"
 	"lateen.dev/lateen/internal/engine/api"
-	"lateen.dev/lateen/internal/lab/bench/envoy"
+	"lateen.dev/lateen/internal/lab/dataplanes/envoy"
 	"lateen.dev/lateen/internal/lab/results"
 )
 

@@ -1,4 +1,4 @@
-package bench
+package dataplanes
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ import (
 
 	"lateen.dev/lateen/internal/demo"
 	"lateen.dev/lateen/internal/engine/api"
-	"lateen.dev/lateen/internal/lab/account"
+	"lateen.dev/lateen/internal/lab/procstat"
 	"lateen.dev/lateen/internal/lab/results"
 	"lateen.dev/lateen/internal/model/wellknown"
 )
@@ -122,7 +122,7 @@ func (l *Local) StartLocal(ctx context.Context, t Topology, progress func(string
 		options.ProxyEnv = append(options.ProxyEnv, fmt.Sprintf("%s=%d", workerThreads, workers))
 	}
 	progress("start the mesh")
-	b := &LocalBench{plane: l, topology: t, client: l.engine.Client(l.mesh), account: account.Host()}
+	b := &LocalBench{plane: l, topology: t, client: l.engine.Client(l.mesh), account: procstat.Host()}
 	// An engine that fails to start leaves its logs behind; what they have to say is in its error.
 	defer func() {
 		if err != nil {
@@ -167,7 +167,7 @@ type LocalBench struct {
 	plane    *Local
 	topology Topology
 	client   *api.Client
-	account  account.Reader
+	account  procstat.Reader
 	enrolled bool
 }
 

@@ -1,4 +1,4 @@
-package bench
+package dataplanes
 
 import (
 	"bytes"
