@@ -50,16 +50,17 @@ impl Kind for Head {
         else {
             return bad(Error::StatusLine);
         };
+        // Digits first: a line that ends within these twelve bytes has the same fault whatever follows it.
+        let digits = [a, b, c];
+        if !digits.iter().all(u8::is_ascii_digit) || a == b'0' {
+            return bad(Error::StatusLine);
+        }
         self.framing.version = match (major, minor) {
             (b'1', b'1') => Version::Http11,
             (b'1', b'0') => Version::Http10,
             (b'0'..=b'9', b'0'..=b'9') => return bad(Error::Version),
             _ => return bad(Error::StatusLine),
         };
-        let digits = [a, b, c];
-        if !digits.iter().all(u8::is_ascii_digit) || a == b'0' {
-            return bad(Error::StatusLine);
-        }
         let mut reason = 12;
         match rest.first() {
             Some(b' ') => reason = 13,

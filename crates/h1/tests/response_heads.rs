@@ -125,6 +125,9 @@ fn malformed_responses_are_refused() {
         ("HTTP/1.1 20x OK\r\n\r\n", StatusLine),
         ("HTTP/1.1  200 OK\r\n\r\n", StatusLine),
         ("HTTP/1.1 20\r\n\r\n", StatusLine),
+        // The line ends before the status, which the bytes behind it do not change.
+        ("HTTP/0.1 \n\r;\nab", StatusLine),
+        ("HTTP/2.0 \n", StatusLine),
         ("HTTP/1.1 200 O\0K\r\n\r\n", ControlCharacter),
         ("HTTP/1.1 200 OK\n\r\n", BareLineFeed),
         ("HTTP/1.1 200\n\r\n", BareLineFeed),
