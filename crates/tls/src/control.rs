@@ -83,7 +83,7 @@ impl Roots {
         }
     }
 
-    fn load(&self) -> Result<RootCertStore, String> {
+    pub(crate) fn load(&self) -> Result<RootCertStore, String> {
         let certificates: Vec<CertificateDer<'static>> = match self {
             Roots::File(path) => {
                 let pem =

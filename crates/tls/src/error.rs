@@ -1,4 +1,4 @@
-//! Why two peers did not come together, in words that name the peer and the likely cure.
+//! Why two peers did not come together, in words that name the peer and the likely fix.
 
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -97,7 +97,7 @@ pub enum TlsError {
     Other(String),
 }
 
-fn ago(then: SystemTime) -> String {
+pub(crate) fn ago(then: SystemTime) -> String {
     let seconds = SystemTime::now()
         .duration_since(then)
         .unwrap_or_default()
@@ -200,6 +200,6 @@ impl TlsError {
     }
 }
 
-fn system_time(time: UnixTime) -> SystemTime {
+pub(crate) fn system_time(time: UnixTime) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(time.as_secs())
 }
