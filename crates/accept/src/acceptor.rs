@@ -50,8 +50,8 @@ pub struct Registration<T: Send + 'static> {
 }
 
 impl<T: Clone + Send + Sync + 'static> Acceptor<T> {
-    /// Starts the thread with its scheduler's slice (see [`set_slice`]); `sinks[i]` takes the connections of worker `i`. `deaf` is told why if it ends because it can
-    /// wait for connections no more: whoever is ready then would say so of a process that accepts none.
+    /// Starts the thread with its scheduler's slice (see [`set_slice`]); `sinks[i]` takes the connections of worker `i`. The thread
+    /// calls `failed` if it can wait for connections no longer, so that a process that accepts none does not stay ready.
     ///
     /// # Errors
     /// The kernel has no descriptor or thread to give.
@@ -61,11 +61,11 @@ impl<T: Clone + Send + Sync + 'static> Acceptor<T> {
     pub fn start(
         sinks: Vec<Sink<T>>,
         slice: Option<Duration>,
-        deaf: impl FnOnce(io::Error) + Send + 'static,
+        failed: impl FnOnce(io::Error) + Send + 'static,
     ) -> io::Result<Self> {
         assert!(!sinks.is_empty(), "an acceptor needs at least one worker");
         let (mut acceptor, work) = Self::new(sinks.len(), EpollFlags::EPOLLIN)?;
-        acceptor.thread = Some(spawn(work, sinks, slice, deaf)?);
+        acceptor.thread = Some(spawn(work, sinks, slice, failed)?);
         Ok(acceptor)
     }
 
@@ -142,12 +142,12 @@ impl<T: Clone + Send + Sync + 'static> Acceptor<T> {
     }
 }
 
-/// Starts the thread that accepts until it is woken to end, or can wait for connections no more.
+/// Starts the thread, which accepts until it is told to end or can wait for connections no longer.
 fn spawn<T: Clone + Send + Sync + 'static>(
     mut work: Work<T>,
     sinks: Vec<Sink<T>>,
     slice: Option<Duration>,
-    deaf: impl FnOnce(io::Error) + Send + 'static,
+    failed: impl FnOnce(io::Error) + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new()
         .name("acceptor".into())
@@ -155,7 +155,7 @@ fn spawn<T: Clone + Send + Sync + 'static>(
             set_slice(slice);
             let give = |accepted: Accepted<T>| sinks[accepted.load.worker()](accepted);
             if let Err(error) = work.accept_all(&give) {
-                deaf(error);
+                failed(error);
             }
         })
 }

@@ -33,11 +33,11 @@ pub struct Config {
     pub timeouts: Option<Timeouts>,
 }
 
-/// Time-outs of a connection. They are checked once in [`Timeouts::beat`], so each may take that much longer.
+/// Time-outs of a connection. They are checked once in [`Timeouts::check_interval`], so each may take that much longer.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
     /// The interval of the checks.
-    pub beat: Duration,
+    pub check_interval: Duration,
     /// The time within which an HTTP/1 request head must be complete, from its first byte.
     pub head: Duration,
     /// The time after which a connection without an open exchange ends. None keeps it.
@@ -68,7 +68,7 @@ impl Config {
 impl Default for Timeouts {
     fn default() -> Self {
         Timeouts {
-            beat: Duration::from_secs(1),
+            check_interval: Duration::from_secs(1),
             head: Duration::from_secs(60),
             idle: Some(Duration::from_secs(3600)),
             ping_after: Duration::from_secs(10),

@@ -30,7 +30,7 @@ pub(crate) struct Timer {
 impl Timer {
     pub(crate) fn new(times: Timeouts) -> Self {
         Timer {
-            sleep: Box::pin(sleep(times.beat)),
+            sleep: Box::pin(sleep(times.check_interval)),
             times,
             received: 0,
             quiet: Duration::ZERO,
@@ -51,7 +51,9 @@ impl Timer {
         received: u64,
     ) -> Result<(), ConnectionError> {
         while self.sleep.as_mut().poll(cx).is_ready() {
-            self.sleep.as_mut().reset(Instant::now() + self.times.beat);
+            self.sleep
+                .as_mut()
+                .reset(Instant::now() + self.times.check_interval);
             self.check(shared, received)?;
         }
         Ok(())
@@ -60,11 +62,15 @@ impl Timer {
     fn check(&mut self, shared: &Shared, received: u64) -> Result<(), ConnectionError> {
         let core = &mut *shared.borrow();
         let now = core.now();
-        let beat = self.times.beat;
+        let interval = self.times.check_interval;
         let is_idle = core.is_idle();
         let is_in_head = core.is_in_head();
         let grow = |time: &mut Duration, grows: bool| {
-            *time = if grows { *time + beat } else { Duration::ZERO };
+            *time = if grows {
+                *time + interval
+            } else {
+                Duration::ZERO
+            };
             *time
         };
         let is_quiet = std::mem::replace(&mut self.received, received) == received;

@@ -285,7 +285,7 @@ fn slow_head_ends_the_connection() {
         let (mut peer, io) = duplex(4096);
         let mut config = Config::new(Protocol::Http1);
         config.timeouts = Some(Timeouts {
-            beat: Duration::from_millis(10),
+            check_interval: Duration::from_millis(10),
             head: Duration::from_millis(50),
             linger: Duration::from_millis(50),
             ..Timeouts::default()
@@ -303,7 +303,7 @@ fn silent_http2_peer_is_given_up() {
         let (_peer, io) = duplex(4096);
         let mut config = Config::new(Protocol::Http2);
         config.timeouts = Some(Timeouts {
-            beat: Duration::from_millis(10),
+            check_interval: Duration::from_millis(10),
             ping_after: Duration::from_millis(30),
             ping_timeout: Duration::from_millis(30),
             linger: Duration::from_millis(50),

@@ -19,10 +19,10 @@ use crate::error::{ConnectionError, StreamId};
 use crate::flags;
 use crate::frame::{self, HEAD, Head, PREFACE, kind, setting};
 use crate::hpack::{Decoder, Encoder, Fields, Limits};
-use crate::inflow::{Credit, Inflow};
 use crate::moment::Moment;
 use crate::output::Output;
 use crate::reader::Reader;
+use crate::recv_flow::{Credit, RecvFlow};
 use crate::stream::Stream;
 use crate::streams::Streams;
 use crate::turns::Turns;
@@ -92,7 +92,7 @@ pub struct Connection {
     credits: u32,
     peer: Peer,
     output: Output,
-    inflow: Inflow,
+    recv_flow: RecvFlow,
     meters: Meters,
     /// Requests that a GOAWAY left out and that were not told yet. Boxed, since there seldom are any: a pointer is smaller than a queue.
     #[allow(clippy::box_collection)]
@@ -151,7 +151,7 @@ impl Connection {
                 known: false,
             },
             output: Output::default(),
-            inflow: Inflow::new(&config),
+            recv_flow: RecvFlow::new(&config),
             meters: Meters::new(&config.allowances, now),
             unprocessed: None,
             closing: Closing::No,
@@ -249,7 +249,7 @@ impl Connection {
 
     /// The connection's windows for what comes.
     pub fn credit(&self) -> Credit {
-        self.inflow.credit()
+        self.recv_flow.credit()
     }
 
     /// Bytes of a frame's payload that the peer has begun and still owes: it can say nothing else before.
@@ -270,14 +270,15 @@ impl Connection {
     /// Lends the peer so many bytes, credit and what is held together, and no more than [`Config::allowance`]. Credit that it
     /// has cannot be called back: it is not renewed when it is used.
     pub fn set_allowance(&mut self, bytes: u32) {
-        self.inflow.set_allowance(bytes.min(self.config.allowance));
+        self.recv_flow
+            .set_allowance(bytes.min(self.config.allowance));
         self.grant();
     }
 
     /// Says what the allowance may become, no more than [`Config::allowance`]: streams' windows grow as far as all of them have
     /// room within it. What the peer has as credit it keeps.
     pub fn set_most(&mut self, bytes: u32) {
-        self.inflow.set_most(bytes.min(self.config.allowance));
+        self.recv_flow.set_most(bytes.min(self.config.allowance));
     }
 
     /// Writes what a peer can make us write; one that does not read it is cut off.
@@ -311,7 +312,7 @@ impl Connection {
     /// Tells the peer what more it may send on the connection.
     #[inline]
     fn grant(&mut self) {
-        if let Some(more) = self.inflow.grant() {
+        if let Some(more) = self.recv_flow.grant() {
             self.output
                 .reply(&frame::word(kind::WINDOW_UPDATE, 0, more));
         }
@@ -321,7 +322,7 @@ impl Connection {
         let window = self.peer.window as i32;
         let credit = self.config.stream_first;
         self.streams.insert(Stream::new(id, state, window, credit));
-        self.inflow.opened();
+        self.recv_flow.opened();
         // Its two ends may be reset at once, each by its own side.
         self.earn(Abuse::UselessFrames, 1);
         self.active += 1;
@@ -335,7 +336,7 @@ impl Connection {
         let was_over = stream.is_over();
         stream.set(what);
         if what & flags::HEARD != 0 {
-            self.inflow.ended(stream);
+            self.recv_flow.ended(stream);
         }
         let is_over = stream.is_over();
         if what & flags::SENT != 0 {

@@ -1,44 +1,44 @@
-//! Which header lists are well-formed messages (RFC 9113 §8.1 to §8.5).
+//! Validation of header lists as messages (RFC 9113 §8.1 to §8.5).
 
 use crate::hpack::{FieldLine, Fields, Known};
 
-/// Which list it is to be.
+/// The kind of message that a list must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     Request {
-        /// `:protocol` may be there (RFC 8441 §4).
+        /// The list may have `:protocol` (RFC 8441 §4).
         extended_connect: bool,
     },
     Response,
     Trailers,
 }
 
-/// What a well-formed list says of its stream.
+/// Facts about a stream from its well-formed list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct MessageSummary {
     /// The request's method is CONNECT.
     pub(crate) connect: bool,
     /// The request's method is HEAD.
     pub(crate) head: bool,
-    /// Of a response, else 0.
+    /// The status of a response; 0 otherwise.
     pub(crate) status: u16,
-    /// How long the content is to be.
+    /// The announced length of the content.
     pub(crate) length: Length,
 }
 
-/// What `content-length` says. Of tunnels it says nothing (RFC 9110 §9.3.6), whatever it is.
+/// The value of `content-length`. It has no meaning for tunnels (RFC 9110 §9.3.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Length {
-    /// It is not there.
+    /// The field is absent.
     Open,
-    /// So many bytes.
+    /// The number of bytes.
     Bytes(u64),
-    /// No number, or different ones.
+    /// The value is no number, or several values differ.
     Bad,
 }
 
 impl Length {
-    /// With one more field of this name.
+    /// Adds one more field of this name.
     fn and(self, value: &[u8]) -> Self {
         let digits = (1..=19).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
         let number = value.iter().fold(0u64, |sum, digit| {
@@ -63,11 +63,11 @@ mod pseudo {
     pub(super) const EXTENDED: u8 = METHOD | SCHEME | AUTHORITY | PATH | PROTOCOL;
 }
 
-/// Judges a list; the error says what is wrong with it.
-pub(crate) fn judge(fields: &Fields, shape: Shape) -> Result<Said, &'static str> {
+/// Validates a list. The error names the fault.
+pub(crate) fn validate(fields: &Fields, shape: Shape) -> Result<MessageSummary, &'static str> {
     let mut seen = 0;
     let mut regular = false;
-    let mut said = Said {
+    let mut summary = MessageSummary {
         connect: false,
         head: false,
         status: 0,
@@ -83,15 +83,15 @@ pub(crate) fn judge(fields: &Fields, shape: Shape) -> Result<Said, &'static str>
                 return Err("a pseudo-header field that has no place here");
             }
             Some(Known::ContentLength) => {
-                said.length = said.length.and(value);
+                summary.length = summary.length.and(value);
                 None
             }
             Some(known) => {
-                judge_known(known, value)?;
+                validate_known(known, value)?;
                 None
             }
             None => {
-                judge_name(name)?;
+                validate_name(name)?;
                 None
             }
         };
@@ -104,8 +104,8 @@ pub(crate) fn judge(fields: &Fields, shape: Shape) -> Result<Said, &'static str>
         }
         let bit = match (shape, known) {
             (Shape::Request { .. }, Known::Method) => {
-                said.connect = value == b"CONNECT";
-                said.head = value == b"HEAD";
+                summary.connect = value == b"CONNECT";
+                summary.head = value == b"HEAD";
                 pseudo::METHOD
             }
             (Shape::Request { .. }, Known::Scheme) => pseudo::SCHEME,
@@ -118,7 +118,7 @@ pub(crate) fn judge(fields: &Fields, shape: Shape) -> Result<Said, &'static str>
                 Known::Protocol,
             ) => pseudo::PROTOCOL,
             (Shape::Response, Known::Status) => {
-                said.status = status(value).ok_or("a status that is no number")?;
+                summary.status = status(value).ok_or("a status that is no number")?;
                 pseudo::STATUS
             }
             _ => return Err("a pseudo-header field that has no place here"),
@@ -129,29 +129,29 @@ pub(crate) fn judge(fields: &Fields, shape: Shape) -> Result<Said, &'static str>
         seen |= bit;
     }
     let whole = match shape {
-        Shape::Request { .. } if said.connect && seen & pseudo::PROTOCOL == 0 => {
+        Shape::Request { .. } if summary.connect && seen & pseudo::PROTOCOL == 0 => {
             seen == pseudo::METHOD | pseudo::AUTHORITY
         }
         // An extended CONNECT has all of them (RFC 8441 §4).
-        Shape::Request { .. } if said.connect => seen == pseudo::EXTENDED,
+        Shape::Request { .. } if summary.connect => seen == pseudo::EXTENDED,
         Shape::Request { .. } => {
             let needed = pseudo::METHOD | pseudo::SCHEME | pseudo::PATH;
             seen & (needed | pseudo::PROTOCOL) == needed
         }
         // HTTP/2 switches to no other protocol (RFC 9113 §8.6).
-        Shape::Response if said.status == 101 => false,
+        Shape::Response if summary.status == 101 => false,
         Shape::Response => seen == pseudo::STATUS,
         Shape::Trailers => true,
     };
     match whole {
-        true => Ok(said),
+        true => Ok(summary),
         false => Err("pseudo-header fields are missing, or too many for its method"),
     }
 }
 
 /// Judges a field whose name is well-formed (RFC 9113 §8.2.2).
 #[inline]
-fn judge_known(known: Known, value: &[u8]) -> Result<(), &'static str> {
+fn validate_known(known: Known, value: &[u8]) -> Result<(), &'static str> {
     match known {
         Known::Connection
         | Known::ProxyConnection
@@ -164,7 +164,7 @@ fn judge_known(known: Known, value: &[u8]) -> Result<(), &'static str> {
 }
 
 /// Judges a name that has no number (RFC 9113 §8.2.1).
-fn judge_name(name: &[u8]) -> Result<(), &'static str> {
+fn validate_name(name: &[u8]) -> Result<(), &'static str> {
     match !name.is_empty() && name.iter().all(|byte| NAME[usize::from(*byte)]) {
         true => Ok(()),
         false => Err("a field's name has characters that http/2 does not allow"),
@@ -240,7 +240,7 @@ mod tests {
         extended_connect: true,
     };
 
-    fn judged(shape: Shape, list: &[(&str, &str)]) -> Result<Said, &'static str> {
+    fn validated(shape: Shape, list: &[(&str, &str)]) -> Result<MessageSummary, &'static str> {
         let mut fields = Fields::new(Limits {
             size: 1 << 16,
             fields: 100,
@@ -252,7 +252,7 @@ mod tests {
                 value.as_bytes(),
             );
         }
-        judge(&fields, shape)
+        validate(&fields, shape)
     }
 
     const CONNECT: [(&str, &str); 2] = [(":method", "CONNECT"), (":authority", "10.0.0.7:80")];
@@ -260,11 +260,11 @@ mod tests {
 
     #[test]
     fn well_formed_messages_are_taken() {
-        assert!(judged(REQUEST, &CONNECT).expect("it is good").connect);
-        assert!(!judged(REQUEST, &GET).expect("it is good").connect);
-        let said = judged(Shape::Response, &[(":status", "204"), ("te", "trailers")]);
-        assert_eq!(said.expect("it is good").status, 204);
-        assert!(judged(Shape::Trailers, &[("grpc-status", "0")]).is_ok());
+        assert!(validated(REQUEST, &CONNECT).expect("it is good").connect);
+        assert!(!validated(REQUEST, &GET).expect("it is good").connect);
+        let summary = validated(Shape::Response, &[(":status", "204"), ("te", "trailers")]);
+        assert_eq!(summary.expect("it is good").status, 204);
+        assert!(validated(Shape::Trailers, &[("grpc-status", "0")]).is_ok());
     }
 
     #[test]
@@ -293,28 +293,28 @@ mod tests {
             (":path", "/chat"),
             (":authority", "a"),
         ];
-        assert!(judged(EXTENDED, &whole).expect("it is good").connect);
-        assert!(judged(REQUEST, &whole).is_err());
+        assert!(validated(EXTENDED, &whole).expect("it is good").connect);
+        assert!(validated(REQUEST, &whole).is_err());
         for missing in 0..whole.len() {
             let mut list = whole.to_vec();
             list.remove(missing);
-            assert!(judged(EXTENDED, &list).is_err(), "{list:?}");
+            assert!(validated(EXTENDED, &list).is_err(), "{list:?}");
         }
         let mut get = whole;
         get[0].1 = "GET";
-        assert!(judged(EXTENDED, &get).is_err());
+        assert!(validated(EXTENDED, &get).is_err());
         // Without a protocol it is an ordinary one.
-        assert!(judged(EXTENDED, &CONNECT).expect("it is good").connect);
-        assert!(judged(EXTENDED, &GET).is_ok());
-        assert!(judged(Shape::Response, &[(":status", "200"), whole[1]]).is_err());
+        assert!(validated(EXTENDED, &CONNECT).expect("it is good").connect);
+        assert!(validated(EXTENDED, &GET).is_ok());
+        assert!(validated(Shape::Response, &[(":status", "200"), whole[1]]).is_err());
     }
 
     #[test]
     fn a_head_request_is_known() {
         let mut list = GET;
         list[0].1 = "HEAD";
-        assert!(judged(REQUEST, &list).expect("it is good").head);
-        assert!(!judged(REQUEST, &GET).expect("it is good").head);
+        assert!(validated(REQUEST, &list).expect("it is good").head);
+        assert!(!validated(REQUEST, &GET).expect("it is good").head);
     }
 
     #[test]
@@ -336,8 +336,8 @@ mod tests {
         ] {
             let mut list = vec![(":status", "200")];
             list.extend(values.iter().map(|value| ("content-length", *value)));
-            let said = judged(Shape::Response, &list).expect("it is well-formed");
-            assert_eq!(said.length, length, "{values:?}");
+            let summary = validated(Shape::Response, &list).expect("it is well-formed");
+            assert_eq!(summary.length, length, "{values:?}");
         }
     }
 
@@ -372,7 +372,7 @@ mod tests {
             (Shape::Response, vec![(":status", "101")]),
             (Shape::Trailers, vec![(":status", "200")]),
         ] {
-            assert!(judged(shape, &list).is_err(), "{list:?}");
+            assert!(validated(shape, &list).is_err(), "{list:?}");
         }
     }
 }

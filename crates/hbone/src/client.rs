@@ -41,7 +41,7 @@ where
     let state = Rc::new(State {
         load,
         probe: Cell::new(false),
-        doubt: Cell::new(false),
+        keep_probing: Cell::new(false),
         ask: Cell::new(false),
         answers: Cell::new(Instant::now()),
         driver: RefCell::new(None),
@@ -87,10 +87,10 @@ pub struct Tunnel {
 pub(crate) struct Token(Weak<State>);
 
 impl Token {
-    /// See [`crate::Pool::doubt`].
-    pub(crate) fn doubt(&self) {
+    /// See [`crate::Pool::keep_probing`].
+    pub(crate) fn keep_probing(&self) {
         if let Some(state) = self.0.upgrade() {
-            state.tell(&state.doubt);
+            state.tell(&state.keep_probing);
         }
     }
 
@@ -155,9 +155,9 @@ impl Tunnel {
         self.handle.close();
     }
 
-    /// See [`crate::Pool::doubt`].
-    pub fn doubt(&self) {
-        self.state.tell(&self.state.doubt);
+    /// See [`crate::Pool::keep_probing`].
+    pub fn keep_probing(&self) {
+        self.state.tell(&self.state.keep_probing);
     }
 
     /// Whether the peer answers: a PING asks it, unless it answered one less than [`Settings::probe_after`] ago. `false` if it

@@ -1,4 +1,4 @@
-//! PINGs that tell a dead peer from a silent one; their beat also drives what a tunnel does seldom.
+//! HTTP/2 PING keepalive (RFC 9113 §6.7), whose interval also drives a tunnel's periodic work.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -12,57 +12,57 @@ use crate::{Settings, TunnelError};
 
 #[derive(Debug)]
 pub(crate) struct KeepAlive {
-    /// Polled again whenever a PING was answered.
+    /// Wakes this task when a PING is answered.
     shared: Shared,
-    /// Ends at [`KeepAlive::due`], or before where there is something to look at.
+    /// Ends at [`KeepAlive::due`], or before it while a probe or a [`Watch`] has a deadline.
     timer: Pin<Box<Sleep>>,
     waiting: Waiting,
-    /// When the next PING is to be sent, or the answer of the last one is to be there.
+    /// Time for the next PING, or deadline of the last one's answer.
     due: Instant,
     interval: Duration,
     timeout: Duration,
-    /// What had come from the peer when we began to doubt it.
+    /// Bytes received when the probe began; none without a probe.
     probing: Option<u64>,
-    /// When the last answer came.
+    /// Time of the last answer.
     answered: Instant,
-    /// What had come from the peer when this was polled last.
+    /// Bytes received at the last poll.
     received: u64,
-    /// What had shown until then that the path takes what is sent.
+    /// Signs at the last poll that the path takes what is sent.
     moved: u32,
-    /// Both, and how often the peer had given credit between them, when it was asked last or its time was prolonged.
+    /// `received`, number of WINDOW_UPDATE frames and `moved` at the last PING or extension of its deadline.
     heard: (u64, u32, u32),
 }
 
-/// What comes within the time of a PING from a peer that is sending something. Less may be one who draws a frame out, behind
-/// which no answer can come.
+/// Bytes that a live peer sends within the time of a PING, if it is sending. A peer that sends less may be drawing one frame out,
+/// behind which no answer can come.
 const PROGRESS: u64 = 16 * 1024;
 
 #[derive(Debug, Clone, Copy)]
 enum Waiting {
     ForNext,
     ForPong,
-    /// The connection failed below; its own poll will say why.
+    /// The connection failed. Its own poll returns the error.
     Over,
 }
 
-/// What happened.
+/// Event of the keepalive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Beat {
+pub(crate) enum Tick {
     /// A PING was sent.
     Sent,
-    /// A PING's answer may take the usual time once more.
+    /// The deadline of a PING's answer was extended once.
     Late,
-    /// A probe brought nothing in the time that it had. The peer may take the rest of the usual time for its answer.
+    /// A probe had no answer in its time. The PING's own deadline still holds.
     Silent,
 }
 
-/// Somebody waits for an answer of the peer.
+/// A request waits for the peer's answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Watch {
-    /// When the peer is to be probed, if nothing comes from it before.
+    /// Time of the probe, if the peer sends nothing before.
     pub(crate) from: Instant,
-    /// How long it may say nothing then.
-    pub(crate) patience: Duration,
+    /// Time that the probe may take.
+    pub(crate) timeout: Duration,
 }
 
 impl KeepAlive {
@@ -84,7 +84,7 @@ impl KeepAlive {
         }
     }
 
-    /// `false` when the connection is no more.
+    /// Sends a PING. Returns `false` if the connection has ended.
     fn send(&mut self) -> bool {
         self.heard = self.hears();
         self.shared.act(|core| core.ping())
@@ -95,14 +95,14 @@ impl KeepAlive {
         (self.received, credits, self.moved)
     }
 
-    /// Whether the peer is heard of since it was asked, beyond single bytes: it sends, or it takes what we send.
+    /// Whether the peer made progress since the last PING: it sent more than single bytes, or it took bytes of ours.
     fn is_heard_of(&self) -> bool {
         let (received, credits, moved) = self.heard;
         let now = self.hears();
         now.0 - received >= PROGRESS || now.1 != credits || now.2 != moved
     }
 
-    /// `false` likewise, `true` when the answer is there.
+    /// Ready with `true` when the answer has come, and with `false` if the connection has ended.
     fn poll_answer(&self) -> Poll<bool> {
         match self.shared.borrow() {
             core if core.ended().is_some() => Poll::Ready(false),
@@ -111,12 +111,12 @@ impl KeepAlive {
         }
     }
 
-    /// When the peer answered last; it is taken to have done so when all began.
+    /// Time of the peer's last answer. The start of the connection counts as one.
     pub(crate) fn answered(&self) -> Instant {
         self.answered
     }
 
-    /// Asks the peer at once whether it is there, unless it is being asked; it has the usual time for its answer. Poll then.
+    /// Sends a PING at once unless one is unanswered. The usual deadline holds. Poll afterwards.
     pub(crate) fn ask(&mut self) {
         if matches!(self.waiting, Waiting::ForNext) && self.send() {
             self.waiting = Waiting::ForPong;
@@ -125,9 +125,9 @@ impl KeepAlive {
         }
     }
 
-    /// Asks the peer at once whether it is there; within `patience` it must answer or send anything else. Poll then.
-    pub(crate) fn probe(&mut self, received: u64, patience: Duration) {
-        // What has come in this turn came before the PING.
+    /// Sends a PING at once. The peer must answer, or send anything else, within `limit`. Poll afterwards.
+    pub(crate) fn probe(&mut self, received: u64, limit: Duration) {
+        // Bytes of this turn came before the PING.
         self.received = received;
         if matches!(self.waiting, Waiting::ForNext) && self.send() {
             self.waiting = Waiting::ForPong;
@@ -135,29 +135,29 @@ impl KeepAlive {
         }
         if matches!(self.waiting, Waiting::ForPong) && self.probing.is_none() {
             self.probing = Some(received);
-            self.timer.as_mut().reset(Instant::now() + patience);
+            self.timer.as_mut().reset(Instant::now() + limit);
         }
     }
 
-    /// [`KeepAlive::probe`] now, and again and again from now on: whoever is there will be gone soon.
-    pub(crate) fn doubt(&mut self, received: u64, patience: Duration) {
-        self.interval = self.interval.min(patience / 3);
-        self.timeout = self.timeout.min(patience);
-        self.due = self.due.min(Instant::now() + patience);
-        self.probe(received, patience);
+    /// [`KeepAlive::probe`] now and repeatedly from now on, because the peer was removed from the mesh.
+    pub(crate) fn keep_probing(&mut self, received: u64, limit: Duration) {
+        self.interval = self.interval.min(limit / 3);
+        self.timeout = self.timeout.min(limit);
+        self.due = self.due.min(Instant::now() + limit);
+        self.probe(received, limit);
     }
 
-    /// `Ready(Ok)` at every [`Beat`]; poll again then. `Ready(Err)` when a PING went unanswered and nothing else came
-    /// either, or no more than one who draws a frame out sends: on a slow path PINGs and their answers wait behind what the kernels hold, for half a minute where that
-    /// is 4 MiB and the path takes 1 Mbit/s.
-    /// `received` is what came from the peer so far, in bytes.
-    pub(crate) fn poll_beat(
+    /// Ready with `Ok` at every [`Tick`]; poll again afterwards. Ready with an error when a PING has no answer and the peer
+    /// made no progress either. Progress extends the deadline: on a slow path PINGs and their answers wait behind bytes in
+    /// the kernels, for half a minute where those are 4 MiB and the path takes 1 Mbit/s. `received` is the number of bytes
+    /// received so far.
+    pub(crate) fn poll_tick(
         &mut self,
         cx: &mut Context<'_>,
         received: u64,
         moved: u32,
         watch: Option<Watch>,
-    ) -> Poll<Result<Beat, TunnelError>> {
+    ) -> Poll<Result<Tick, TunnelError>> {
         self.received = received;
         self.moved = moved;
         loop {
@@ -193,7 +193,7 @@ impl KeepAlive {
                 }
                 self.timer.as_mut().reset(self.due);
                 if before == received {
-                    return Poll::Ready(Ok(Beat::Silent));
+                    return Poll::Ready(Ok(Tick::Silent));
                 }
                 continue;
             }
@@ -201,14 +201,14 @@ impl KeepAlive {
             if now < self.due {
                 match watch {
                     Some(watch) if watch.from <= now => {
-                        let beats = matches!(self.waiting, Waiting::ForNext);
-                        self.probe(received, watch.patience);
+                        let ticks = matches!(self.waiting, Waiting::ForNext);
+                        self.probe(received, watch.timeout);
                         if self.probing.is_none() {
                             self.waiting = Waiting::Over;
                             return Poll::Pending;
                         }
-                        if beats {
-                            return Poll::Ready(Ok(Beat::Sent));
+                        if ticks {
+                            return Poll::Ready(Ok(Tick::Sent));
                         }
                     }
                     // Something came since the timer was set.
@@ -222,7 +222,7 @@ impl KeepAlive {
                     self.heard = self.hears();
                     self.due = now + self.timeout;
                     self.timer.as_mut().reset(self.due);
-                    return Poll::Ready(Ok(Beat::Late));
+                    return Poll::Ready(Ok(Tick::Late));
                 }
                 self.waiting = Waiting::Over;
                 return Poll::Ready(Err(TunnelError::Unresponsive));
@@ -234,7 +234,7 @@ impl KeepAlive {
             self.waiting = Waiting::ForPong;
             self.due = now + self.timeout;
             self.timer.as_mut().reset(self.due);
-            return Poll::Ready(Ok(Beat::Sent));
+            return Poll::Ready(Ok(Tick::Sent));
         }
     }
 }

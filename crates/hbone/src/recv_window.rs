@@ -14,7 +14,7 @@ pub(crate) const FLOOR: u32 = 65_535;
 /// A peer that sends half a window within this time may be held up by the window.
 const BRISK: Duration = Duration::from_secs(1);
 
-/// A window of which less than half was used at so many beats running is too large.
+/// A window of which less than half was used at so many ticks running is too large.
 const UNUSED: u32 = 3;
 
 /// A connection's flow control as it was on the wire so far.
@@ -57,8 +57,8 @@ pub(crate) struct RecvWindow {
     untold: Option<u64>,
     /// [`RecvFlow::came`] at some moment not long ago, and the moment.
     mark: (u64, Instant),
-    /// [`RecvFlow::came`] at the last beat, and how many beats running the window was too large.
-    beat: (u64, u32),
+    /// [`RecvFlow::came`] at the last tick, and how many ticks running the window was too large.
+    tick: (u64, u32),
 }
 
 impl RecvWindow {
@@ -73,7 +73,7 @@ impl RecvWindow {
             settled: 0,
             untold: None,
             mark: (0, Instant::now()),
-            beat: (0, 0),
+            tick: (0, 0),
         }
     }
 
@@ -127,7 +127,7 @@ impl RecvWindow {
         FLOOR + lent.min(self.most)
     }
 
-    /// The connection window for the streams that are left, if it is to be smaller; ask at every beat. Where others may
+    /// The connection window for the streams that are left, if it is to be smaller; ask at every tick. Where others may
     /// need it, a window that nobody uses shrinks to a first one though its streams stay.
     pub(crate) fn shrink(&mut self, load: &Load, inflow: RecvFlow) -> Option<u32> {
         self.settle(load);
@@ -143,13 +143,13 @@ impl RecvWindow {
         Some(self.aim(wanted))
     }
 
-    /// Whether less than half the window came at each of the last beats, and none of it because nobody reads.
+    /// Whether less than half the window came at each of the last ticks, and none of it because nobody reads.
     fn is_unused(&mut self, inflow: RecvFlow) -> bool {
         let half = u64::from(FLOOR + self.target) / 2;
-        let (before, beats) = self.beat;
+        let (before, ticks) = self.tick;
         let unused = inflow.came.saturating_sub(before) < half && inflow.credit() > half;
-        self.beat = (inflow.came, if unused { beats + 1 } else { 0 });
-        self.beat.1 >= UNUSED
+        self.tick = (inflow.came, if unused { ticks + 1 } else { 0 });
+        self.tick.1 >= UNUSED
     }
 
     /// True if the tunnel, which has been idle for so long, had better make room for others: its peer has credit that
@@ -274,7 +274,7 @@ mod tests {
         let budget = Budget::new(64 << 20);
         let mut peer = Peer::new(&budget, 8);
         peer.pour();
-        let beats = |peer: &mut Peer| {
+        let ticks = |peer: &mut Peer| {
             let told = (0..UNUSED + 1).map(|_| peer.recv_window.shrink(&peer.load, peer.inflow));
             told.flatten().last()
         };
@@ -282,11 +282,11 @@ mod tests {
         others.iter_mut().for_each(Peer::pour);
         assert!(budget.is_low());
         // All of it came and nobody reads: the window is in use.
-        assert_eq!(beats(&mut peer), None);
+        assert_eq!(ticks(&mut peer), None);
         // All of it was read and told.
         peer.read(8 << 20);
         peer.inflow.granted += 8 << 20;
-        assert_eq!(beats(&mut peer), Some(FLOOR + (256 << 10)));
+        assert_eq!(ticks(&mut peer), Some(FLOOR + (256 << 10)));
         let before = budget.lent();
         peer.inflow.came += 5 << 20;
         peer.read(5 << 20);
@@ -297,7 +297,7 @@ mod tests {
         let mut alone = Peer::new(&budget, 8);
         alone.pour();
         alone.inflow.granted += 8 << 20;
-        assert_eq!(beats(&mut alone), None);
+        assert_eq!(ticks(&mut alone), None);
     }
 
     #[test]

@@ -191,14 +191,14 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Connection<IO> {
     }
 
     fn poll_beats(&mut self, cx: &mut Context<'_>) -> Result<(), TunnelError> {
-        while let Poll::Ready(beat) =
+        while let Poll::Ready(tick) =
             self.0
                 .keepalive
-                .poll_beat(cx, self.0.wire.received(), self.0.wire.moved(), None)
+                .poll_tick(cx, self.0.wire.received(), self.0.wire.moved(), None)
         {
-            beat?;
-            let patience = self.0.settings.ping_interval + self.0.settings.ping_timeout;
-            if self.0.wire.stuck_for() > patience {
+            tick?;
+            let limit = self.0.settings.ping_interval + self.0.settings.ping_timeout;
+            if self.0.wire.stuck_for() > limit {
                 return Err(TunnelError::Stalled);
             }
             let mut core = self.0.shared.borrow();

@@ -33,7 +33,7 @@ pub struct Settings {
     pub tunnel_send_buffer: usize,
     /// The same for all tunnels. Clones of the settings share it.
     pub send_budget: SendBudget,
-    /// Time between a PING's answer and the next PING. What the HTTP/2 layer itself does seldom has this beat too.
+    /// Time between a PING's answer and the next PING. What the HTTP/2 layer itself does seldom has this tick too.
     pub ping_interval: Duration,
     /// Time after which an unanswered PING means that the peer is gone, unless it sends, or takes what is sent.
     pub ping_timeout: Duration,

@@ -1,5 +1,5 @@
 //! What peers may have lent: only as much as they use, never what others need, and idle tunnels give way. In virtual time:
-//! windows follow how much comes in a second and from beat to beat, which on a busy machine would be little.
+//! windows follow how much comes in a second and from tick to tick, which on a busy machine would be little.
 
 mod common;
 
@@ -18,7 +18,7 @@ use tokio::time::sleep;
 /// What a tunnel is lent that moves much on one stream: the windows end at up to a mebibyte, doubled from 64 KiB.
 const LARGE: usize = 900 << 10;
 
-/// A server whose beat is quick.
+/// A server whose tick is quick.
 fn theirs(budget: &Budget) -> Settings {
     Settings {
         budget: budget.clone(),
@@ -167,7 +167,7 @@ async fn idle_tunnels_give_back_what_others_need() {
             bulk(&tunnel, &mut incoming).await;
             kept.push((tunnel, incoming, driver));
             assert!(kept.len() <= 32, "{} bytes are lent", budget.lent());
-            // Their beats are apart: of those that beat at one moment all would go.
+            // Their ticks are apart: of those that tick at one moment all would go.
             sleep(Duration::from_millis(7)).await;
         }
         for _ in 0..1500 {
@@ -301,7 +301,7 @@ async fn peers_that_were_busy_once_leave_others_a_window() {
         }
         let before = budget.lent();
         assert!(before > 40 << 20, "{before} bytes");
-        // Several beats, and a little is sent now and then.
+        // Several ticks, and a little is sent now and then.
         for _ in 0..60 {
             if budget.lent() <= before - (4 << 20) {
                 break;

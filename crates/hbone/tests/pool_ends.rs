@@ -286,7 +286,10 @@ async fn what_is_open_on_a_tunnel_that_is_doubted_ends_soon_after_its_peer() {
         says_hello(&mut stream).await;
         // Out of use, and doubted all the same.
         assert_eq!(pool.retire(|_| true), 1);
-        assert_eq!((pool.doubt(|_| false), pool.doubt(|_| true)), (0, 1));
+        assert_eq!(
+            (pool.keep_probing(|_| false), pool.keep_probing(|_| true)),
+            (0, 1)
+        );
         // As long as the peer is there nothing ends.
         tokio::time::sleep(Duration::from_secs(60)).await;
         says_hello(&mut stream).await;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
-/// Why a URL cannot be used, with its cure.
+/// Why a URL cannot be used, with its fix.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// The text is not a URL of the kind that is served here.

@@ -45,7 +45,7 @@ impl Options {
     }
 }
 
-/// Why TLS cannot be set up, with its cure.
+/// Why TLS cannot be set up, with its fix.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file could not be used.
@@ -60,12 +60,12 @@ pub enum TlsError {
     #[error("tls: {0}")]
     Options(String),
     /// The handshake or a record failed.
-    #[error("{0}{cure}", cure = cure(.0))]
+    #[error("{0}{fix}", fix = fix(.0))]
     Failed(#[from] rustls::Error),
     /// The server did not agree to the protocol.
     #[error(
-        "the server does not agree to speak {wanted} (ALPN); it speaks {spoken}: {cure}",
-        cure = if *wanted == "h2" { "leave --http2 out" } else { "use --http2" }
+        "the server does not agree to speak {wanted} (ALPN); it speaks {spoken}: {fix}",
+        fix = if *wanted == "h2" { "leave --http2 out" } else { "use --http2" }
     )]
     Protocol {
         /// What was offered.
@@ -75,7 +75,7 @@ pub enum TlsError {
     },
 }
 
-fn cure(error: &rustls::Error) -> &'static str {
+fn fix(error: &rustls::Error) -> &'static str {
     use rustls::{AlertDescription as Alert, CertificateError as Certificate};
     match error {
         // The second where the issuer has the name of one that is trusted, and another key.

@@ -61,7 +61,7 @@ impl Default for Keepalive {
 
 impl Keepalive {
     /// Silence of the peer after which a connection is given up.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn user_timeout(&self) -> Duration {
         self.time + self.interval * self.retries
     }
 }

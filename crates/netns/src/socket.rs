@@ -99,7 +99,7 @@ pub(crate) fn dress(socket: &Socket, options: &Options) -> io::Result<()> {
                 .with_retries(keepalive.retries),
         )?;
         if options.user_timeout {
-            socket.set_tcp_user_timeout(Some(keepalive.patience()))?;
+            socket.set_tcp_user_timeout(Some(keepalive.user_timeout()))?;
         }
     }
     Ok(())

@@ -1,21 +1,18 @@
-//! The registry of a proxy: every metric's name, and the handles to count with.
+//! The registry of a proxy's metrics, with their names and the handles that count them.
 
-use std::fmt;
+mod collectors;
+mod labels;
+
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use lateen_types::Strng;
 use parking_lot::Mutex;
-use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text;
-use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, NoLabelSet,
-};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::bounded::SeriesOptions;
@@ -27,74 +24,22 @@ use crate::process::Process;
 use crate::request::Requests;
 use crate::traffic::Traffic;
 
-/// What this binary is.
+pub use collectors::Buffers;
+pub use labels::XdsTermination;
+
+use collectors::{BufferBudgets, PodTimes, Shed, WorkerLoads};
+use labels::{
+    BuildLabels, DryRunLabels, OutcomeLabels, ReasonLabels, ReporterLabels, StateLabels,
+    TerminationLabels, TunnelLabels, TypeLabels,
+};
+
+/// Component and version in `istio_build`.
 #[derive(Clone, Debug)]
 pub struct BuildInfo {
     /// The role's name among Istio's components.
     pub component: &'static str,
     /// The version.
     pub tag: &'static str,
-}
-
-/// Why a connection to the control plane ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub enum XdsTermination {
-    /// It could not be opened.
-    ConnectionError,
-    /// The stream failed.
-    Error,
-    /// The server asked for a new one.
-    Reconnect,
-    /// The server closed it in order.
-    Complete,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct TerminationLabels {
-    reason: XdsTermination,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct DryRunLabels {
-    policy: String,
-    decision: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct TypeLabels {
-    url: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct BuildLabels {
-    component: &'static str,
-    tag: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReporterLabels {
-    reporter: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct TunnelLabels {
-    reporter: &'static str,
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OutcomeLabels {
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReasonLabels {
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StateLabels {
-    state: &'static str,
 }
 
 /// All metrics of one proxy.
@@ -133,12 +78,12 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Declares everything; `loads` answers the connections that each worker has.
+    /// Registers all metrics. `loads` returns the number of connections of each worker.
     pub fn new(build: &BuildInfo, loads: impl Fn() -> Vec<usize> + Send + Sync + 'static) -> Self {
         Self::with(build, SeriesOptions::default(), loads)
     }
 
-    /// The same with series of connections as `series` says.
+    /// Registers all metrics, with limits for series of connections.
     pub fn with(
         build: &BuildInfo,
         series: SeriesOptions,
@@ -332,14 +277,14 @@ impl Metrics {
         }
     }
 
-    /// Declares the count of connections that were reset because there was no descriptor for them; `read` answers it.
+    /// Registers the count of connections that were reset for want of a descriptor; `read` returns it.
     pub fn watch_shed(&self, read: impl Fn() -> u64 + Send + Sync + 'static) {
         self.registry
             .lock()
             .register_collector(Box::new(Shed(Box::new(read))));
     }
 
-    /// Declares what tunnels have of the buffers that are set apart for them; `read` answers direction, bytes, and bytes at most.
+    /// Registers the buffers of tunnels; `read` returns those for each direction.
     pub fn watch_buffers(&self, read: impl Fn() -> [Buffers; 2] + Send + Sync + 'static) {
         self.registry
             .lock()
@@ -351,7 +296,7 @@ impl Metrics {
         &self.dns
     }
 
-    /// Counts a connection that is tried at another endpoint.
+    /// Counts a connection attempt that is repeated at another endpoint.
     pub fn connect_retried(&self) {
         self.retries.inc();
     }
@@ -361,17 +306,17 @@ impl Metrics {
         self.handed_over.inc();
     }
 
-    /// Counts a connection whose bytes pass in the kernel from now on.
+    /// Counts a connection whose bytes the kernel forwards from now on.
     pub fn joined(&self) {
         self.joined.inc();
     }
 
-    /// The gauge of endpoints that are left out; every worker adds its own.
+    /// The gauge of ejected endpoints, to which every worker adds its own.
     pub fn endpoints_ejected(&self) -> Gauge {
         self.ejected.clone()
     }
 
-    /// Counts what a policy in dry run would have done; `decision` is `allow` or `deny`.
+    /// Counts a decision of a policy in dry run; `decision` is `allow` or `deny`.
     pub fn dry_run(&self, policy: &str, decision: &'static str) {
         let labels = DryRunLabels {
             policy: policy.to_owned(),
@@ -380,8 +325,8 @@ impl Metrics {
         self.dry_run.get_or_create(&labels).inc();
     }
 
-    /// Sets how long this process has worked for each pod in service: namespace, name, time. A pod that is not named
-    /// has no series any more.
+    /// Sets the processor time of each served pod: namespace, name, time. The series of a pod that is not in the list
+    /// ends.
     pub fn pods_used(&self, times: Vec<(Strng, Strng, Duration)>) {
         *self.used.0.lock() = times;
     }
@@ -391,13 +336,13 @@ impl Metrics {
         &self.traffic
     }
 
-    /// The counters of requests, which are declared with the first call: a proxy that knows no request shows none.
+    /// The counters of requests. The first call registers them, so that a proxy without requests shows none.
     pub fn requests(&self) -> &Arc<Requests> {
         self.requests
             .get_or_init(|| Requests::register(self.series, &mut self.registry.lock()))
     }
 
-    /// What peers said about themselves.
+    /// Metadata that peers claim in their baggage.
     pub fn claims(&self) -> &Claims {
         &self.claims
     }
@@ -411,13 +356,13 @@ impl Metrics {
             .clone()
     }
 
-    /// Has the ends of connections reported to `exporter`, too; the first one stays.
+    /// Reports the ends of connections to `exporter` too. A second call has no effect.
     pub fn export_to(&self, exporter: Box<dyn Export>) {
-        // Nobody sets a second one.
+        // The proxy sets it once, at its start.
         let _ = self.exporter.set(exporter);
     }
 
-    /// Counters of reports: those that a collector took, and those that were lost.
+    /// The counters of reports that a collector took, and of reports that were lost.
     pub fn reports(&self) -> (Counter, Counter) {
         self.reports.clone()
     }
@@ -426,7 +371,7 @@ impl Metrics {
         self.exporter.get().map(AsRef::as_ref)
     }
 
-    /// Writes the access log's line for a connection that was refused before both of its ends were known.
+    /// Writes the access log's line for a connection that was refused before both its workloads were known.
     pub fn tell_refused(
         &self,
         source: SocketAddr,
@@ -441,7 +386,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a connection that was refused before it counted as opened; what is not known of its ends is unknown.
+    /// Counts a connection that was refused before it counted as opened. A label without a value is `unknown`.
     pub fn refused(&self, labels: Labels) {
         let flags = labels.flags;
         self.traffic.series(labels).1.add_failed(flags);
@@ -463,8 +408,8 @@ impl Metrics {
             .inc();
     }
 
-    /// Counts a tunnel whose peer TLS has proven to this side; the peer may not accept ours yet. It has to be counted as
-    /// closed in the end.
+    /// Counts a tunnel whose peer's certificate this side has verified. The peer may still refuse this side's. Every call
+    /// needs a later call of [`Metrics::tunnel_closed`].
     pub fn tunnel_opened(&self, reporter: Reporter) {
         let labels = ReporterLabels {
             reporter: reporter.as_str(),
@@ -501,7 +446,7 @@ impl Metrics {
             .set(i64::try_from(identities).unwrap_or(i64::MAX));
     }
 
-    /// Notes when the first of the certificates expires, if there are any.
+    /// Sets when the first certificate expires; 0 without one.
     pub fn certificates_expire(&self, first: Option<SystemTime>) {
         let since = first.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         let seconds = since.unwrap_or_default().as_secs();
@@ -540,7 +485,7 @@ impl Metrics {
         self.pods_stopped.inc();
     }
 
-    /// Everything in the text format of OpenMetrics, which Prometheus reads too. Series that expire do so here.
+    /// All metrics in the text format of OpenMetrics, which Prometheus reads too. Expired series are removed first.
     pub fn render(&self) -> String {
         let now = Instant::now();
         self.traffic.expire(now);
@@ -550,117 +495,5 @@ impl Metrics {
         let mut page = String::new();
         text::encode(&mut page, &self.registry.lock()).expect("a String takes every write");
         page
-    }
-}
-
-/// What each pod in service costs this process.
-#[derive(Debug, Default)]
-struct PodTimes(Mutex<Vec<(Strng, Strng, Duration)>>);
-
-impl Collector for PodTimes {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let mut family = encoder.encode_descriptor(
-            "lateen_pod_cpu",
-            "Time that workers spent on a pod's connections; the series goes with the pod",
-            Some(&Unit::Seconds),
-            MetricType::Counter,
-        )?;
-        for (namespace, pod, time) in self.0.lock().iter() {
-            family
-                .encode_family(&[("namespace", namespace.as_ref()), ("pod", pod.as_ref())])?
-                .encode_counter::<NoLabelSet, _, f64>(&time.as_secs_f64(), None)?;
-        }
-        Ok(())
-    }
-}
-
-struct WorkerLoads(Box<dyn Fn() -> Vec<usize> + Send + Sync>);
-
-impl fmt::Debug for WorkerLoads {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("WorkerLoads").field(&self.0()).finish()
-    }
-}
-
-impl Collector for WorkerLoads {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let mut family = encoder.encode_descriptor(
-            "lateen_worker_connections",
-            "Connections that each worker has",
-            None,
-            MetricType::Gauge,
-        )?;
-        for (worker, load) in self.0().into_iter().enumerate() {
-            family
-                .encode_family(&[("worker", worker.to_string())])?
-                .encode_gauge(&(load as i64))?;
-        }
-        Ok(())
-    }
-}
-
-/// What tunnels have of the buffers for one direction.
-#[derive(Clone, Copy, Debug)]
-pub struct Buffers {
-    /// `receive` or `send`, as the proxy sees it.
-    pub direction: &'static str,
-    /// Bytes that tunnels have now.
-    pub lent: usize,
-    /// Bytes that all tunnels may have together.
-    pub limit: usize,
-}
-
-/// What tunnels have, read anew at each scrape.
-struct BufferBudgets(Box<dyn Fn() -> [Buffers; 2] + Send + Sync>);
-
-impl fmt::Debug for BufferBudgets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("BufferBudgets").field(&self.0()).finish()
-    }
-}
-
-impl Collector for BufferBudgets {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let budgets = self.0();
-        for (name, help, value) in [
-            (
-                "lateen_tunnel_buffer_bytes",
-                "Bytes that tunnels may hold for streams that are not read as fast as they are sent, by direction",
-                (|b: &Buffers| b.lent) as fn(&Buffers) -> usize,
-            ),
-            (
-                "lateen_tunnel_buffer_limit_bytes",
-                "Bytes that all tunnels together may hold so, by direction",
-                |b| b.limit,
-            ),
-        ] {
-            let mut encoder = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for budget in &budgets {
-                let gauge = ConstGauge::new(value(budget) as u64);
-                gauge.encode(encoder.encode_family(&[("direction", budget.direction)])?)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-struct Shed(Box<dyn Fn() -> u64 + Send + Sync>);
-
-impl fmt::Debug for Shed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Shed").field(&self.0()).finish()
-    }
-}
-
-impl Collector for Shed {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let counter = ConstCounter::new(self.0());
-        let encoder = encoder.encode_descriptor(
-            "lateen_connections_shed",
-            "Connections that were reset because their pod or the proxy had no descriptor left",
-            None,
-            MetricType::Counter,
-        )?;
-        counter.encode(encoder)
     }
 }

@@ -102,10 +102,10 @@ impl Sink {
         }
     }
 
-    /// Waits until everything queued so far is written, at most `patience`, and no longer for whoever holds the queue: that
+    /// Waits until everything queued so far is written, at most `limit`, and no longer for whoever holds the queue: that
     /// may be the caller, in a panic.
-    pub(crate) fn flush(&self, patience: Duration) {
-        let Some(mut state) = self.state.try_lock_for(patience) else {
+    pub(crate) fn flush(&self, limit: Duration) {
+        let Some(mut state) = self.state.try_lock_for(limit) else {
             return;
         };
         if !state.waiting.is_empty() {
@@ -115,7 +115,7 @@ impl Sink {
         self.emptied.wait_while_for(
             &mut state,
             |state| !state.waiting.is_empty() || state.writing,
-            patience,
+            limit,
         );
     }
 

@@ -42,7 +42,7 @@ fn unheard(error: io::Error) {
 #[test]
 fn an_acceptor_that_can_wait_for_connections_no_more_says_why() {
     let (said, why) = mpsc::channel();
-    let deaf = move |error: io::Error| said.send(error).unwrap();
+    let failed = move |error: io::Error| said.send(error).unwrap();
     let sink: Sink<_> = Box::new(drop);
     let (acceptor, mut work) = Acceptor::<&str>::new(1, EpollFlags::EPOLLIN).unwrap();
     // An eventfd in the place of the epoll instance: the kernel refuses to wait on it.
@@ -55,7 +55,7 @@ fn an_acceptor_that_can_wait_for_connections_no_more_says_why() {
             by_id: HashMap::new(),
         }),
     });
-    let thread = spawn(work, vec![sink], None, deaf).unwrap();
+    let thread = spawn(work, vec![sink], None, failed).unwrap();
     let error = why.recv_timeout(Duration::from_secs(10)).unwrap();
     assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
     thread.join().unwrap();

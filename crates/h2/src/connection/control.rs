@@ -112,7 +112,7 @@ impl Connection {
         }
         let [a, b, c, d, number @ ..] = payload;
         match payload {
-            SAMPLE if self.inflow.sampled(now) => self.grant(),
+            SAMPLE if self.recv_flow.sampled(now) => self.grant(),
             DRAIN if self.closing == Closing::Announced => {
                 self.closing = Closing::After(self.highest);
                 self.output

@@ -7,7 +7,7 @@ use crate::error::{Cause, ConnectionError, StreamId};
 use crate::event::{Event, Outcome};
 use crate::flags;
 use crate::frame::{self, kind};
-use crate::message::{Length, Said, Shape, judge};
+use crate::message::{Length, MessageSummary, Shape, validate};
 use crate::moment::Moment;
 
 impl Connection {
@@ -79,12 +79,12 @@ impl Connection {
         } else {
             Shape::Trailers
         };
-        let said = match self.judged(shape) {
-            Ok(said) => said,
+        let summary = match self.validated(shape) {
+            Ok(summary) => summary,
             Err((code, cause)) => return self.fault(id, code, cause, now).map(Some),
         };
         let bad = match (answer, end) {
-            (true, true) if said.status < 200 => {
+            (true, true) if summary.status < 200 => {
                 Some("an informational answer that ends its stream")
             }
             // On a tunnel RFC 9113 §8.5 wants none at all; what ends it is taken for its end, for some peers end so.
@@ -95,9 +95,9 @@ impl Connection {
             let fault = self.fault(id, Code::PROTOCOL_ERROR, Cause::Malformed(why), now);
             return fault.map(Some);
         }
-        let status = said.status;
+        let status = summary.status;
         let length = if answer {
-            content_of_answer(state, &said)
+            content_of_answer(state, &summary)
         } else {
             Length::Open
         };
@@ -150,8 +150,8 @@ impl Connection {
         let shape = Shape::Request {
             extended_connect: self.config.extended_connect,
         };
-        let said = match self.judged(shape) {
-            Ok(said) => said,
+        let summary = match self.validated(shape) {
+            Ok(summary) => summary,
             Err((_, Cause::HeaderList | Cause::TooManyFields)) if self.config.tell_large => {
                 self.charge(Abuse::ProvokedResets, now)?;
                 self.open(id, 0);
@@ -163,11 +163,11 @@ impl Connection {
             }
             Err((code, cause)) => return self.fault(id, code, cause, now).map(Some),
         };
-        let (flags, length) = match said {
+        let (flags, length) = match summary {
             // Whatever it says of a length (RFC 9110 §9.3.6).
-            Said { connect: true, .. } => (flags::CONNECT, Length::Open),
-            Said { head: true, .. } => (flags::HEAD, said.length),
-            _ => (0, said.length),
+            MessageSummary { connect: true, .. } => (flags::CONNECT, Length::Open),
+            MessageSummary { head: true, .. } => (flags::HEAD, summary.length),
+            _ => (0, summary.length),
         };
         self.open(id, flags);
         if let Some(why) = self.expect_content(id, length, end) {
@@ -180,7 +180,7 @@ impl Connection {
         }
         Ok(Some(Event::Request {
             stream: StreamId::of(id),
-            connect: said.connect,
+            connect: summary.connect,
             end,
         }))
     }
@@ -199,26 +199,26 @@ impl Connection {
         if end { stream.content(0, true) } else { None }
     }
 
-    fn judged(&self, shape: Shape) -> Result<Said, (Code, Cause)> {
+    fn validated(&self, shape: Shape) -> Result<MessageSummary, (Code, Cause)> {
         if self.fields.is_too_large() {
             return Err((Code::ENHANCE_YOUR_CALM, Cause::HeaderList));
         }
         if self.fields.is_too_many() {
             return Err((Code::ENHANCE_YOUR_CALM, Cause::TooManyFields));
         }
-        judge(&self.fields, shape).map_err(|why| (Code::PROTOCOL_ERROR, Cause::Malformed(why)))
+        validate(&self.fields, shape).map_err(|why| (Code::PROTOCOL_ERROR, Cause::Malformed(why)))
     }
 }
 
 /// How long the content is that follows an answer to a request of this state (RFC 9110 §6.4.1, RFC 9113 §8.1.1).
-fn content_of_answer(state: u16, said: &Said) -> Length {
-    match said.status {
+fn content_of_answer(state: u16, summary: &MessageSummary) -> Length {
+    match summary.status {
         ..200 => Length::Open,
         // A tunnel, whatever it says of a length.
         200..300 if state & flags::CONNECT != 0 => Length::Open,
         // It may say how long the content would have been; there is none.
-        204 | 304 if said.length != Length::Bad => Length::Bytes(0),
-        _ if state & flags::HEAD != 0 && said.length != Length::Bad => Length::Bytes(0),
-        _ => said.length,
+        204 | 304 if summary.length != Length::Bad => Length::Bytes(0),
+        _ if state & flags::HEAD != 0 && summary.length != Length::Bad => Length::Bytes(0),
+        _ => summary.length,
     }
 }

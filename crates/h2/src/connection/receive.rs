@@ -127,7 +127,7 @@ impl Connection {
     ) -> Outcome<'static> {
         self.ignoring = false;
         self.is_read()?;
-        if !self.inflow.receive(length) {
+        if !self.recv_flow.receive(length) {
             let error = ConnectionError::new(Code::FLOW_CONTROL_ERROR, Cause::WindowExceeded);
             return Err(error);
         }
@@ -167,11 +167,11 @@ impl Connection {
         stream.held += length;
         if let_go {
             self.ignoring = true;
-            self.inflow.let_go(stream);
+            self.recv_flow.let_go(stream);
             self.grant();
             return Ok(None);
         }
-        if self.inflow.wants_sample(now) {
+        if self.recv_flow.wants_sample(now) {
             self.output
                 .small(&frame::ping(false, super::control::SAMPLE));
         }
@@ -207,7 +207,7 @@ impl Connection {
     /// The data frame that begins is nobody's.
     fn drop_data(&mut self, length: u32) {
         self.ignoring = true;
-        self.inflow.dropped(length);
+        self.recv_flow.dropped(length);
         self.grant();
     }
 
@@ -283,7 +283,7 @@ impl Connection {
         let open = !stream.is(flags::HEARD) && self.failed.is_none();
         let most = self.config.first_windows.min(self.config.max_streams);
         let others = most.saturating_sub(self.active);
-        let more = self.inflow.consumed(stream, bytes, open, others);
+        let more = self.recv_flow.consumed(stream, bytes, open, others);
         if let Some(more) = more {
             self.output
                 .reply(&frame::word(kind::WINDOW_UPDATE, id, more));

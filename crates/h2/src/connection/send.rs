@@ -174,7 +174,7 @@ impl Connection {
         };
         if state.is(flags::ENDING) && !state.is(flags::SENT) && self.failed.is_none() {
             state.set(flags::LET_GO);
-            self.inflow.let_go(state);
+            self.recv_flow.let_go(state);
             return self.grant();
         }
         let code = match state.is(flags::SENT) && self.server {
@@ -186,7 +186,7 @@ impl Connection {
             if state.is(flags::RESET) {
                 self.streams.remember(id);
             }
-            self.inflow.removed(&mut state);
+            self.recv_flow.removed(&mut state);
             if self.failed.is_none() {
                 self.grant();
             }

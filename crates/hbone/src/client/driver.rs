@@ -13,7 +13,7 @@ use super::link::{Handle, Link};
 use super::state::State;
 use crate::driver::Below;
 use crate::error::TunnelError;
-use crate::keepalive::{Beat, KeepAlive, Watch};
+use crate::keepalive::{KeepAlive, Tick, Watch};
 use crate::recv_window::RecvWindow;
 use crate::settings::Settings;
 
@@ -57,12 +57,12 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
 
     fn poll_tunnel(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TunnelError>> {
         if self.state.probe.take() {
-            let patience = self.settings.probe_timeout;
-            self.keepalive.probe(self.link.received(), patience);
+            let limit = self.settings.probe_timeout;
+            self.keepalive.probe(self.link.received(), limit);
         }
-        if self.state.doubt.take() {
-            let patience = self.settings.probe_timeout;
-            self.keepalive.doubt(self.link.received(), patience);
+        if self.state.keep_probing.take() {
+            let limit = self.settings.probe_timeout;
+            self.keepalive.keep_probing(self.link.received(), limit);
         }
         if self.state.ask.take() {
             self.keepalive.ask();
@@ -74,14 +74,14 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
         }
         let watch = (self.state.awaited.get() > 0).then(|| Watch {
             from: self.heard.1 + self.settings.probe_after,
-            patience: self.settings.probe_timeout,
+            timeout: self.settings.probe_timeout,
         });
         let (mut silent, before) = (false, self.link.received());
-        while let Poll::Ready(beat) = self
+        while let Poll::Ready(tick) = self
             .keepalive
-            .poll_beat(cx, before, self.link.moved(), watch)
+            .poll_tick(cx, before, self.link.moved(), watch)
         {
-            if beat? == Beat::Silent {
+            if tick? == Tick::Silent {
                 silent = true;
                 continue;
             }
@@ -89,7 +89,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Driver<IO> {
                 return Poll::Ready(Err(TunnelError::Stalled));
             }
             let (recv_window, load) = (&mut self.recv_window, &self.state.load);
-            self.link.beat(recv_window, load);
+            self.link.tick(recv_window, load);
             self.close_if_idle();
         }
         let answered = self.keepalive.answered();

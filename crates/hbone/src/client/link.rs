@@ -243,7 +243,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Link<IO> {
         self.wire.stuck_for()
     }
 
-    pub(crate) fn beat(&mut self, recv_window: &mut RecvWindow, load: &Load) {
+    pub(crate) fn tick(&mut self, recv_window: &mut RecvWindow, load: &Load) {
         let mut core = self.shared.borrow();
         lend(&mut core, recv_window, load, true);
         core.rest();

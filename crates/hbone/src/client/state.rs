@@ -18,7 +18,7 @@ pub(super) struct State {
     /// The driver is to ask the peer whether it is there.
     pub(super) probe: Cell<bool>,
     /// The driver is to ask so again and again.
-    pub(super) doubt: Cell<bool>,
+    pub(super) keep_probing: Cell<bool>,
     /// The driver is to send a PING whose answer may take the usual time.
     pub(super) ask: Cell<bool>,
     /// When a PING was answered last; the beginning, if none was.

@@ -314,7 +314,7 @@ async fn run(
     let (far, server_side) = serving.await.map_err(|e| e.to_string())??;
     is_clean(&server_side)?;
     drop((client_side, server_side));
-    // Nothing waited for a beat.
+    // Nothing waited for a tick.
     if start.elapsed() >= Duration::from_secs(1) {
         return Err(format!("it took {:?}", start.elapsed()));
     }

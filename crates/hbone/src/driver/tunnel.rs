@@ -57,8 +57,8 @@ pub(crate) fn begin(
     (Shared::new(http2, send_buffer, Instant::now()), load)
 }
 
-/// Has the core lend what the account says: less if `beat`, else more.
-pub(crate) fn lend(core: &mut Core, recv_window: &mut RecvWindow, load: &Load, beat: bool) {
+/// Has the core lend what the account says: less if `tick`, else more.
+pub(crate) fn lend(core: &mut Core, recv_window: &mut RecvWindow, load: &Load, tick: bool) {
     let credit = core.http2.credit();
     load.set_read(credit.came - u64::from(credit.held));
     let inflow = RecvFlow {
@@ -66,7 +66,7 @@ pub(crate) fn lend(core: &mut Core, recv_window: &mut RecvWindow, load: &Load, b
         granted: (credit.came + u64::from(credit.credit)).saturating_sub(u64::from(FLOOR)),
         wanted: credit.wanted,
     };
-    let window = match beat {
+    let window = match tick {
         true => recv_window.shrink(load, inflow),
         false => recv_window.grow(load, inflow),
     };

@@ -39,9 +39,9 @@ impl Timeouts {
 
     /// The time-outs that a connection keeps itself. Request heads have theirs there; idle time is the service's.
     pub fn of_connection(self) -> lateen_exchange::Timeouts {
-        let beat = self.idle().min(self.request()) / 8;
+        let interval = self.idle().min(self.request()) / 8;
         lateen_exchange::Timeouts {
-            beat: beat.clamp(Duration::from_millis(10), Duration::from_secs(1)),
+            check_interval: interval.clamp(Duration::from_millis(10), Duration::from_secs(1)),
             head: self.request(),
             idle: None,
             ping_after: FOREVER,

@@ -319,10 +319,10 @@ async fn go(
             }
         }
         NextHop::Plain { target, .. } | NextHop::Passthrough { target, .. } => {
-            let patience = deadline
+            let limit = deadline
                 .saturating_duration_since(Instant::now())
                 .min(node.timeouts.peer);
-            match dial(&arrival.pod.sockets, None, target, patience).await {
+            match dial(&arrival.pod.sockets, None, target, limit).await {
                 Ok(stream) => Ok(Next::Plain(stream)),
                 Err(error) => Err(error.into()),
             }

@@ -67,7 +67,7 @@ pub(crate) async fn dial(
     sockets: &Arc<SocketPool>,
     source: Option<IpAddr>,
     address: SocketAddr,
-    patience: Duration,
+    limit: Duration,
 ) -> Result<TcpStream, DialError> {
     let connect = async {
         // A pod that talks to itself through its own service would meet its own connection there: it comes from us.
@@ -85,7 +85,7 @@ pub(crate) async fn dial(
         }
         socket.connect(address).await
     };
-    match tokio::time::timeout(patience, connect).await {
+    match tokio::time::timeout(limit, connect).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(source)) => Err(DialError::Connect {
             address,

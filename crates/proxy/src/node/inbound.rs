@@ -440,17 +440,17 @@ pub(super) fn answer(refusal: &Refusal) -> Status {
 pub(super) async fn reach(node: &Node, ends: &Ends, known: &Known) -> Result<TcpStream, Refusal> {
     let facts = known.records.tracked.facts();
     admit(node, &known.snapshot, &known.workload, &known.records)?;
-    let patience = node.timeouts.peer;
+    let peer_timeout = node.timeouts.peer;
     let sockets = &ends.pod.sockets;
     match &known.handover {
         None => {
             let source = Some(ends.client.ip());
-            Ok(dial(sockets, source, facts.destination, patience).await?)
+            Ok(dial(sockets, source, facts.destination, peer_timeout).await?)
         }
         Some(handover) => {
             let header = header(ends, handover)?;
-            let mut stream = dial(sockets, None, handover.dial, patience).await?;
-            let written = timeout(patience, stream.write_all(&header)).await;
+            let mut stream = dial(sockets, None, handover.dial, peer_timeout).await?;
+            let written = timeout(peer_timeout, stream.write_all(&header)).await;
             let failed = |source| Refusal::Handover {
                 address: handover.dial,
                 source,

@@ -220,11 +220,11 @@ impl PairRegistry {
         });
     }
 
-    /// Has the tunnels that `which` names, those that are retired, too, ask again and again whether anybody is there: what
-    /// rests on one ends soon if nobody is. For a peer that is said to be gone.
-    pub fn doubt(&self, which: impl Fn(&PoolKey) -> bool) {
+    /// Probes the peers of the pairs' tunnels that `which` selects, retired ones too, until the tunnels end. If a peer is
+    /// gone, the connections that depend on its tunnel end soon.
+    pub fn keep_probing(&self, which: impl Fn(&PoolKey) -> bool) {
         for pair in self.known().iter().filter(|known| which(&known.key)) {
-            pair.tunnel.doubt();
+            pair.tunnel.keep_probing();
         }
     }
 

@@ -169,9 +169,9 @@ impl Node {
             }
         };
         self.pairs.retire(gone);
-        self.pairs.doubt(gone);
+        self.pairs.keep_probing(gone);
         self.pool.retire(gone);
-        self.pool.doubt(gone);
+        self.pool.keep_probing(gone);
     }
 
     /// Closes the tunnels of a pod that was let go, as soon as their streams end.

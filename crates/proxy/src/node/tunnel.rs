@@ -171,7 +171,7 @@ pub(super) fn dial_tunnel(
     pod: &Pod,
     key: &PoolKey,
 ) -> impl Future<Output = Result<Proven, DialError>> + 'static {
-    let (certificates, patience) = (node.certificates.clone(), node.timeouts.peer);
+    let (certificates, peer_timeout) = (node.certificates.clone(), node.timeouts.peer);
     let sockets = Arc::clone(&pod.sockets);
     // It outlives the connection that needs it first, and serves others of the pod: it counts for itself.
     let held = pod
@@ -190,14 +190,15 @@ pub(super) fn dial_tunnel(
             .get(&identity)
             .await
             .map_err(|error| DialError::Identity(Arc::new(error)))?;
-        let stream: TcpStream = dial(&sockets, None, hbone, patience)
-            .await
-            .map_err(|error| match error {
-                DialError::Timeout(address) => DialError::TunnelTimeout(address),
-                other => other,
-            })?;
+        let stream: TcpStream =
+            dial(&sockets, None, hbone, peer_timeout)
+                .await
+                .map_err(|error| match error {
+                    DialError::Timeout(address) => DialError::TunnelTimeout(address),
+                    other => other,
+                })?;
         let handshake = lateen_tls::connect(&credentials, stream, &destinations);
-        match timeout(patience, handshake).await {
+        match timeout(peer_timeout, handshake).await {
             Ok(Ok((stream, session))) => {
                 tracing::debug!(peer = %session, key_exchange = session.key_exchange(), "tunnel opened");
                 metrics.tunnel_opened(Reporter::Source);

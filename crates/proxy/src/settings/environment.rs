@@ -48,13 +48,13 @@ impl Environment<'_> {
             }
         };
         if text("XDS_ADDRESS").is_some() {
-            let cure =
+            let fix =
                 "XDS_ADDRESS is set, too, and configuration has one source: unset one of them";
-            return Err(self.bad(variable, cure));
+            return Err(self.bad(variable, fix));
         }
         if self.boolean("XDS_ON_DEMAND", false)? {
-            let cure = "a local configuration is known as a whole: unset it";
-            return Err(self.bad("XDS_ON_DEMAND", cure));
+            let fix = "a local configuration is known as a whole: unset it";
+            return Err(self.bad("XDS_ON_DEMAND", fix));
         }
         Ok(Some(source))
     }
@@ -64,9 +64,9 @@ impl Environment<'_> {
         let on_demand = self.boolean("XDS_ON_DEMAND", false)?;
         let dns = self.get("ISTIO_META_DNS_CAPTURE");
         if on_demand && dns.is_none_or(|dns| !dns.eq_ignore_ascii_case("false")) {
-            let cure =
+            let fix =
                 "the DNS proxy needs all names: unset it, or set ISTIO_META_DNS_CAPTURE=false";
-            return Err(self.bad("XDS_ON_DEMAND", cure));
+            return Err(self.bad("XDS_ON_DEMAND", fix));
         }
         Ok(on_demand)
     }
@@ -85,11 +85,11 @@ impl Environment<'_> {
                 "this proxy always keeps the source address: unset it",
             ),
         ];
-        for (variable, only, cure) in MISSING {
+        for (variable, only, fix) in MISSING {
             if let Some(value) = self.get(variable)
                 && only.is_none_or(|only| value == only)
             {
-                return Err(self.bad(variable, cure));
+                return Err(self.bad(variable, fix));
             }
         }
         Ok(())
@@ -102,7 +102,7 @@ impl Environment<'_> {
             Some(value) if value.starts_with("eyJ") => Err(SettingError {
                 variable: VARIABLE.to_owned(),
                 value: "(a token)".to_owned(),
-                cure:
+                fix:
                     "put the token into a file and set the variable to its path: tokens are renewed"
                         .to_owned(),
             }),
@@ -171,11 +171,11 @@ impl Environment<'_> {
         (self.lookup)(variable).filter(|value| !value.is_empty())
     }
 
-    pub(super) fn bad(&self, variable: &str, cure: &str) -> SettingError {
+    pub(super) fn bad(&self, variable: &str, fix: &str) -> SettingError {
         SettingError {
             variable: variable.to_owned(),
             value: (self.lookup)(variable).unwrap_or_default(),
-            cure: cure.to_owned(),
+            fix: fix.to_owned(),
         }
     }
 
@@ -183,11 +183,11 @@ impl Environment<'_> {
         &self,
         variable: &str,
         default: T,
-        cure: &str,
+        fix: &str,
     ) -> Result<T, SettingError> {
         match self.get(variable) {
             None => Ok(default),
-            Some(value) => value.parse().map_err(|_| self.bad(variable, cure)),
+            Some(value) => value.parse().map_err(|_| self.bad(variable, fix)),
         }
     }
 
@@ -201,12 +201,12 @@ impl Environment<'_> {
         default: u64,
         range: std::ops::RangeInclusive<u64>,
     ) -> Result<u64, SettingError> {
-        let cure = format!("use a number from {} to {}", range.start(), range.end());
-        let value = self.parsed(variable, default, &cure)?;
+        let fix = format!("use a number from {} to {}", range.start(), range.end());
+        let value = self.parsed(variable, default, &fix)?;
         if range.contains(&value) {
             Ok(value)
         } else {
-            Err(self.bad(variable, &cure))
+            Err(self.bad(variable, &fix))
         }
     }
 
@@ -271,7 +271,7 @@ impl Environment<'_> {
     pub(super) fn dns(&self) -> Result<Option<DnsAt>, SettingError> {
         const CAPTURE: &str = "ISTIO_META_DNS_CAPTURE";
         const ADDRESS: &str = "ISTIO_META_DNS_PROXY_ADDR";
-        const CURE: &str = "use localhost:PORT or a loopback address and a port";
+        const FIX: &str = "use localhost:PORT or a loopback address and a port";
         match self
             .get(CAPTURE)
             .map(|value| value.to_ascii_lowercase())
@@ -295,7 +295,7 @@ impl Environment<'_> {
         };
         match at.filter(usable) {
             Some(at) => Ok(Some(at)),
-            None => Err(self.bad(ADDRESS, CURE)),
+            None => Err(self.bad(ADDRESS, FIX)),
         }
     }
 
@@ -349,7 +349,7 @@ impl Environment<'_> {
     /// machine with fewer than four cores and a quarter of the cores a larger one.
     pub(super) fn workers(&self, cores: usize) -> Result<usize, SettingError> {
         const VARIABLE: &str = "ZTUNNEL_WORKER_THREADS";
-        const CURE: &str =
+        const FIX: &str =
             "use a number of threads, 0 for one per core, or a percentage such as 50%";
         let limit = self.cpu_quantity("ZTUNNEL_RESOURCE_CPU_LIMIT")?;
         let cores = match limit {
@@ -363,16 +363,16 @@ impl Environment<'_> {
             return Ok(limit.unwrap_or(cores.div_ceil(4)).max(request).max(1));
         };
         if let Some(percentage) = value.strip_suffix('%') {
-            let percentage: f64 = percentage.parse().map_err(|_| self.bad(VARIABLE, CURE))?;
+            let percentage: f64 = percentage.parse().map_err(|_| self.bad(VARIABLE, FIX))?;
             if !(percentage > 0.0 && percentage <= 100.0) {
-                return Err(self.bad(VARIABLE, CURE));
+                return Err(self.bad(VARIABLE, FIX));
             }
             return Ok(((cores as f64 * percentage / 100.0).ceil() as usize).max(1));
         }
         match value.parse() {
             Ok(0) => Ok(cores),
             Ok(threads @ 1..=1024) => Ok(threads),
-            _ => Err(self.bad(VARIABLE, CURE)),
+            _ => Err(self.bad(VARIABLE, FIX)),
         }
     }
 

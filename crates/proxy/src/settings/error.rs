@@ -2,14 +2,14 @@
 
 /// A variable that cannot be used. The process ends with [`SettingError::EXIT`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{variable}={value:?}: {cure}")]
+#[error("{variable}={value:?}: {fix}")]
 pub struct SettingError {
     /// The variable.
     pub variable: String,
     /// What it holds.
     pub value: String,
     /// What it should hold.
-    pub cure: String,
+    pub fix: String,
 }
 
 impl SettingError {

@@ -76,11 +76,11 @@ impl Environment<'_> {
             return Ok(None);
         };
         let value = self.filled(variable).unwrap_or_default();
-        let cure = "use http://HOST:PORT or https://HOST:PORT of a collector's gRPC port";
-        let uri: http::Uri = value.parse().map_err(|_| self.bad(variable, cure))?;
+        let fix = "use http://HOST:PORT or https://HOST:PORT of a collector's gRPC port";
+        let uri: http::Uri = value.parse().map_err(|_| self.bad(variable, fix))?;
         let known = matches!(uri.scheme_str(), Some("http" | "https"));
         if !known || uri.host().is_none_or(str::is_empty) {
-            return Err(self.bad(variable, cure));
+            return Err(self.bad(variable, fix));
         }
         Ok(Some(value))
     }
@@ -107,7 +107,7 @@ impl Environment<'_> {
         let secret = |_| SettingError {
             variable: VARIABLE.to_owned(),
             value: "(not shown)".to_owned(),
-            cure: "use NAME=VALUE,NAME=VALUE with names and values that a header can carry"
+            fix: "use NAME=VALUE,NAME=VALUE with names and values that a header can carry"
                 .to_owned(),
         };
         let pairs = self.pairs(VARIABLE).map_err(secret)?;

@@ -433,7 +433,7 @@ fn series_of_connections_are_as_the_variables_say() {
     ] {
         let error = read(variable, value).unwrap_err();
         assert_eq!(error.variable, variable);
-        assert!(error.cure.contains(named), "{error}");
+        assert!(error.fix.contains(named), "{error}");
     }
 }
 

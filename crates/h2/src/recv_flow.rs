@@ -14,11 +14,11 @@ use crate::moment::Moment;
 use crate::stream::Stream;
 
 /// After so many samples that found the windows large enough, the path is sampled that much less often.
-const MOST_PATIENCE: u8 = 4;
+const MAX_BACKOFF: u8 = 4;
 
 /// The account of what comes.
 #[derive(Debug)]
-pub(crate) struct Inflow {
+pub(crate) struct RecvFlow {
     /// What the peer may still send on the connection.
     credit: u32,
     /// What came and nobody has consumed.
@@ -48,7 +48,7 @@ fn portion(window: u32, first: u32) -> u32 {
     window / if window > first { 4 } else { 2 }
 }
 
-/// The time between two samples, doubled as often as patience says. Within a machine a round trip takes microseconds, and
+/// The time between two samples, doubled as often as backoff says. Within a machine a round trip takes microseconds, and
 /// a PING for each would be a flood.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -66,8 +66,8 @@ struct Sample {
     /// Whether an answer is awaited, and when the last PING was sent.
     asking: bool,
     asked: Moment,
-    patience: u8,
-    /// [`Inflow::came`] at the last answer, and when that was.
+    backoff: u8,
+    /// [`RecvFlow::came`] at the last answer, and when that was.
     mark: (u64, Moment),
     /// Bytes in a second when the windows grew last.
     best: u64,
@@ -107,9 +107,9 @@ pub struct Credit {
     pub came: u64,
 }
 
-impl Inflow {
+impl RecvFlow {
     pub(crate) fn new(config: &Config) -> Self {
-        Inflow {
+        RecvFlow {
             credit: FLOOR,
             held: 0,
             window: config.connection_first,
@@ -162,7 +162,7 @@ impl Inflow {
     }
 
     /// So many bytes of DATA come on the connection; `false` if it may not send them. What is not passed on is
-    /// [`Inflow::dropped`] next.
+    /// [`RecvFlow::dropped`] next.
     #[inline]
     #[must_use]
     pub(crate) fn receive(&mut self, bytes: u32) -> bool {
@@ -245,16 +245,16 @@ impl Inflow {
         Some(missing)
     }
 
-    /// True if the path should be sampled now: a PING whose answer is [`Inflow::sampled`].
+    /// True if the path should be sampled now: a PING whose answer is [`RecvFlow::sampled`].
     #[inline]
     pub(crate) fn wants_sample(&mut self, now: Moment) -> bool {
         let sample = &mut self.sample;
         if sample.asking
-            || self.came - sample.mark.0 < u64::from(self.window / 2) << sample.patience
+            || self.came - sample.mark.0 < u64::from(self.window / 2) << sample.backoff
             || self.target >= self.stream_most
                 && self.window >= self.connection_most
                 && sample.trial.is_none()
-            || sample.patience > 0 && now.since(sample.mark.1) < PAUSE * (1 << sample.patience)
+            || sample.backoff > 0 && now.since(sample.mark.1) < PAUSE * (1 << sample.backoff)
         {
             return false;
         }
@@ -282,12 +282,12 @@ impl Inflow {
             }
         }
         let full = product >= u64::from(self.window / 3);
-        self.judge(rate, trip, full);
+        self.adapt(rate, trip, full);
         true
     }
 
-    /// Larger windows, or not, after a round trip that was `full` if the windows were all that came in it.
-    fn judge(&mut self, rate: u64, trip: u32, full: bool) {
+    /// Adapts the windows after a round trip. It was `full` if the peer sent as much as the windows allowed.
+    fn adapt(&mut self, rate: u64, trip: u32, full: bool) {
         let sample = &mut self.sample;
         let longer = exceeds(trip.into(), sample.trip.into());
         // What comes faster over a queue that became longer, a trial's windows did not bring.
@@ -296,7 +296,7 @@ impl Inflow {
             sample.trial = None;
             sample.best = rate;
         } else if let Some(trial) = &mut sample.trial {
-            sample.patience = (sample.patience + 1).min(MOST_PATIENCE);
+            sample.backoff = (sample.backoff + 1).min(MAX_BACKOFF);
             trial.left -= 1;
             if trial.left == 0 {
                 // A queue that the trial made longer is no longer path.
@@ -314,11 +314,11 @@ impl Inflow {
             // More than a window in a round trip came in part while the path was shorter.
             sample.best = rate.min(u64::from(self.window) * 1_000_000 / u64::from(trip.max(1)));
         } else {
-            sample.patience = (sample.patience + 1).min(MOST_PATIENCE);
+            sample.backoff = (sample.backoff + 1).min(MAX_BACKOFF);
             return;
         }
         sample.trip = trip;
-        sample.patience = 0;
+        sample.backoff = 0;
         let doubled = |window: u32, most: u32| window.saturating_mul(2).min(most);
         self.target = doubled(self.target, self.stream_most);
         self.window = doubled(self.window, self.connection_most);
