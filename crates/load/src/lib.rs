@@ -1,5 +1,5 @@
-//! The load generator of the lab, the echo service it aims at, and the table that sets two sets of
-//! results side by side. It measures from outside and knows nothing of meshes and proxies.
+//! The load generator of the lab and the echo service that it sends requests to. It measures from outside and knows
+//! nothing of meshes and proxies.
 #![forbid(unsafe_code)]
 
 mod arrivals;
@@ -15,7 +15,6 @@ mod run;
 mod search;
 pub mod serve;
 mod signals;
-mod table;
 mod target;
 mod text;
 mod tls;

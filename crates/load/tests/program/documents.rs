@@ -1,58 +1,6 @@
-//! Results made into tables, and into what Fortio and spreadsheets read.
+//! Reports in the formats of Fortio and of spreadsheets.
 
 use super::*;
-
-#[test]
-fn results_become_a_table() {
-    let service = Service::start();
-    let url = format!("http://{}/", service.address);
-    let mut files = Vec::new();
-    for (name, round) in [("none", 1), ("mesh", 1)] {
-        let file = scratch(&format!("table-{name}-{round}.json"));
-        let status = program()
-            .args([
-                "run",
-                "--url",
-                &url,
-                "--qps=100",
-                "-c2",
-                "-d300ms",
-                "--warmup=0",
-                "--name",
-                name,
-                "--json",
-            ])
-            .arg(&file)
-            .stdout(Stdio::null())
-            .status()
-            .unwrap();
-        assert!(status.success());
-        files.push(file);
-    }
-    let output = program()
-        .arg("table")
-        .args(["--proxy-cpu", "mesh/1=55.5"])
-        .args(&files)
-        .output()
-        .unwrap();
-    let table = String::from_utf8(output.stdout).unwrap();
-    for expected in [
-        "no mesh 1",
-        "mesh 1",
-        "difference",
-        "P99",
-        "55.5",
-        "Indicative, not a claim",
-    ] {
-        assert!(table.contains(expected), "{expected} is missing:\n{table}");
-    }
-
-    let broken = scratch("broken.json");
-    std::fs::write(&broken, "{}").unwrap();
-    let output = program().arg("table").arg(&broken).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("broken.json"));
-}
 
 #[test]
 fn a_report_goes_to_fortio_and_to_spreadsheets() {
