@@ -38,17 +38,17 @@ type Proxies interface {
 	Changed() <-chan struct{}
 }
 
-// Keeper holds what proxies listen on beyond their lives.
-type Keeper interface {
+// ListenerStore holds duplicates of the listeners of node proxies, so that the next proxy can take them over.
+type ListenerStore interface {
 	Forget(uid string)
 	Terminating(uid string)
 }
 
-// noKeeper is the keeper of an agent without one.
-type noKeeper struct{}
+// noListenerStore is the ListenerStore of an agent that keeps no listeners.
+type noListenerStore struct{}
 
-func (noKeeper) Forget(string)      {}
-func (noKeeper) Terminating(string) {}
+func (noListenerStore) Forget(string)      {}
+func (noListenerStore) Terminating(string) {}
 
 // Probes are the rules that let the node's prober connect to captured pods directly.
 type Probes interface {
@@ -119,8 +119,8 @@ type Options struct {
 	StateFile string
 	// Explain is how long a pod is pending before the engine is told why; 300 ms.
 	Explain time.Duration
-	// Keeper holds what proxies listen on; none if nil.
-	Keeper Keeper
+	// ListenerStore holds duplicates of the listeners of proxies; none if nil.
+	ListenerStore ListenerStore
 	// Exceptions of every pod; a pod's annotations add to them.
 	Exceptions redirect.Settings
 	// Probes let the node's prober connect to captured pods directly; nothing is to be waited for if nil.
@@ -131,13 +131,13 @@ type Options struct {
 
 // Agent is the agent of one node. One goroutine owns its pods.
 type Agent struct {
-	opts     Options
-	log      *slog.Logger
-	metrics  *Metrics
-	source   Source
-	zds      Proxies
-	keeper   Keeper
-	capturer *capturer
+	opts          Options
+	log           *slog.Logger
+	metrics       *Metrics
+	source        Source
+	zds           Proxies
+	listenerStore ListenerStore
+	capturer      *capturer
 
 	snapshots chan source.Snapshot // the newest one not yet looked at
 	reported  chan reportResult
@@ -180,8 +180,8 @@ func New(s Source, proxies Proxies, opts Options) *Agent {
 	if opts.Metrics == nil {
 		opts.Metrics = NewMetrics()
 	}
-	if opts.Keeper == nil {
-		opts.Keeper = noKeeper{}
+	if opts.ListenerStore == nil {
+		opts.ListenerStore = noListenerStore{}
 	}
 	if opts.Probes == nil {
 		opts.Probes = noProbes{}
@@ -192,7 +192,7 @@ func New(s Source, proxies Proxies, opts Options) *Agent {
 	}
 	a := &Agent{
 		kept: kept,
-		opts: opts, log: opts.Log, metrics: opts.Metrics, keeper: opts.Keeper,
+		opts: opts, log: opts.Log, metrics: opts.Metrics, listenerStore: opts.ListenerStore,
 		source: s, zds: proxies, capturer: newCapturer(proxies, opts),
 		snapshots: make(chan source.Snapshot, 1), reported: make(chan reportResult), questions: make(chan func()),
 		pods: map[string]*pod{}, finished: finished{wake: make(chan struct{}, 1)}, slowQueue: slowQueue{},
@@ -298,7 +298,7 @@ func (a *Agent) learn(s source.Snapshot, now time.Time) {
 func (a *Agent) forget(p *pod) {
 	a.zds.Drop(p.UID)
 	a.capturer.networks.abandon(p)
-	a.keeper.Forget(p.UID)
+	a.listenerStore.Forget(p.UID)
 	delete(a.pods, p.UID)
 	a.probed = true
 }
@@ -315,7 +315,7 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 		a.log.Info("pod has a new network namespace", "pod", object.Namespace+"/"+object.Name)
 		a.capturer.networks.abandon(p)
 		// What is kept of it would keep that namespace alive for as long as the pod.
-		a.keeper.Forget(p.UID)
+		a.listenerStore.Forget(p.UID)
 		p.anew(now)
 	}
 	if want != p.want || object.NetNS != p.NetNS {
@@ -326,7 +326,7 @@ func (a *Agent) update(p *pod, object source.Pod, want bool, now time.Time) {
 	}
 	if object.Terminating && !p.Terminating && p.state != Plain {
 		// Before its network goes: peers are to leave its tunnels while they still can.
-		a.keeper.Terminating(p.UID)
+		a.listenerStore.Terminating(p.UID)
 	}
 	if object.Ended && !p.Ended {
 		p.takenBack, p.again = false, time.Time{}

@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"lateen.dev/lateen/internal/agent/keeper"
+	"lateen.dev/lateen/internal/agent/listenerstore"
 	"lateen.dev/lateen/internal/agent/redirect"
 	"lateen.dev/lateen/internal/agent/socket"
 	"lateen.dev/lateen/internal/agent/source"
@@ -54,7 +54,7 @@ func (s *settings) flags(stderr io.Writer) *flag.FlagSet {
 	f.StringVar(&s.node, "node", "", "name of this node (required)")
 	f.StringVar(&s.engineSocket, "engine-socket", "", "unix socket of the engine that knows the pods (required)")
 	f.StringVar(&s.zdsSocket, "zds-socket", "", "unix socket to listen on for the node proxy (required)")
-	f.StringVar(&s.keeperSocket, "keeper-socket", "", "unix socket to listen on for node proxies that give their listeners into keeping (keeper.sock beside the ZDS socket)")
+	f.StringVar(&s.keeperSocket, "keeper-socket", "", "unix socket on which node proxies give the agent duplicates of their listeners (keeper.sock beside the ZDS socket)")
 	f.StringVar(&s.statusSocket, "status-socket", "", "unix socket to answer GET /v1/status on (required)")
 	f.StringVar(&s.http, "http", "127.0.0.1:15014", "address for /metrics and /ready; empty for none")
 	f.BoolVar(&s.dns, "dns-capture", true, "lead what captured pods ask their resolvers to the node proxy; a pod's annotation ambient.istio.io/dns-capture overrides it")
@@ -174,20 +174,20 @@ func run(ctx context.Context, s settings, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	holds, err := keeper.Listen(s.keeperSocket, keeper.Options{
+	holds, err := listenerstore.Listen(s.keeperSocket, listenerstore.Options{
 		Log: log, Lost: metrics.Lost, Complete: proxies.Completed(),
-		Pod: func(uid string) (keeper.Pod, bool) {
+		Pod: func(uid string) (listenerstore.Pod, bool) {
 			w, ok := proxies.Find(uid)
-			p := keeper.Pod{Namespace: w.Namespace, Name: w.Name}
+			p := listenerstore.Pod{Namespace: w.Namespace, Name: w.Name}
 			if w.NetNS != nil {
 				p.Inode = w.NetNS.ID().Inode
 			}
 			return p, ok
 		},
 		Ledgers: filepath.Join(filepath.Dir(s.keeperSocket), "ledgers"),
-		PodIn: func(inode uint64) (keeper.Pod, bool) {
+		PodIn: func(inode uint64) (listenerstore.Pod, bool) {
 			w, ok := proxies.FindIn(inode)
-			return keeper.Pod{Namespace: w.Namespace, Name: w.Name, Inode: inode}, ok
+			return listenerstore.Pod{Namespace: w.Namespace, Name: w.Name, Inode: inode}, ok
 		},
 	})
 	if err != nil {
@@ -198,7 +198,7 @@ func run(ctx context.Context, s settings, log *slog.Logger) error {
 		return fmt.Errorf("serve status: %w", err)
 	}
 	defer status.Close()
-	options := Options{Node: s.node, Log: log, Metrics: metrics, Keeper: holds,
+	options := Options{Node: s.node, Log: log, Metrics: metrics, ListenerStore: holds,
 		Exceptions: s.exceptions, ReleaseDeadline: s.deadline, StateFile: s.stateFile}
 	var pods Source
 	var cluster *cluster

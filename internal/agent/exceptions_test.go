@@ -115,7 +115,7 @@ func TestCapturesWithoutAnExceptionThatCannotBeRead(t *testing.T) {
 		t.Errorf("status %+v", s.Pods[0])
 	}
 
-	// The cure is applied at once, and the complaint is taken back.
+	// The fix is applied at once, and the complaint is taken back.
 	r.snapshot.Pods[0].Annotations = map[string]string{wellknown.ExcludeInboundPorts: "9090", wellknown.Redirection: "enabled"}
 	r.learn()
 	r.step(time.Second)

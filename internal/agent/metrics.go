@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"lateen.dev/lateen/internal/agent/cni"
-	"lateen.dev/lateen/internal/agent/keeper"
+	"lateen.dev/lateen/internal/agent/listenerstore"
 )
 
 // Metrics are the agent's metrics, in a registry of their own.
@@ -64,7 +64,7 @@ func NewMetrics() *Metrics {
 	}
 	m.registry.MustRegister(m.captured, m.excepted, m.pods, m.errors, m.repairs, m.disowned, m.cut, m.zdsConnections, m.zdsMessages, m.source, m.lost, m.births, m.pluginIn,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, d := range []keeper.Direction{keeper.Inbound, keeper.Outbound} {
+	for _, d := range []listenerstore.Direction{listenerstore.Inbound, listenerstore.Outbound} {
 		m.lost.WithLabelValues(string(d))
 	}
 	for _, step := range []string{stepNamespace, stepProxy, stepRules, stepSockets, stepReport, stepPlugin} {
@@ -82,7 +82,7 @@ func (m *Metrics) Handler() http.Handler {
 func (m *Metrics) Sent(kind, result string) { m.zdsMessages.WithLabelValues(kind, result).Inc() }
 
 // Lost counts connections that were lost with a proxy.
-func (m *Metrics) Lost(lost []keeper.Lost) {
+func (m *Metrics) Lost(lost []listenerstore.Lost) {
 	for _, l := range lost {
 		m.lost.WithLabelValues(string(l.Direction)).Inc()
 	}

@@ -7,7 +7,7 @@ import (
 	"lateen.dev/lateen/internal/agent/netns"
 )
 
-// forgotten is a keeper that notes whom it was to forget.
+// forgotten is a ListenerStore that records the uids that it was told to forget.
 type forgotten []string
 
 func (f *forgotten) Forget(uid string)  { *f = append(*f, uid) }
@@ -16,7 +16,7 @@ func (f *forgotten) Terminating(string) {}
 func TestWhatIsKeptInANamespaceGoesWhenThePodGetsAnother(t *testing.T) {
 	r := newRig(t)
 	kept := &forgotten{}
-	r.agent.keeper, r.agent.capturer.networks.open = kept, netns.Open
+	r.agent.listenerStore, r.agent.capturer.networks.open = kept, netns.Open
 	r.accepted[unit] = true
 	path := func() string {
 		ns, err := netns.New()

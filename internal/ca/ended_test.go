@@ -24,7 +24,7 @@ func (a *authority) late() error {
 	return err
 }
 
-func TestACAThatHasEndedRefusesAndNamesWhatEndedWhenAndTheCure(t *testing.T) {
+func TestACAThatHasEndedRefusesAndNamesWhatEndedWhenAndTheFix(t *testing.T) {
 	end := start.Add(10 * time.Hour)
 	short := func(c *x509.Certificate) { c.NotAfter = end }
 	root := certify(t, "root", nil, nil)
@@ -174,7 +174,7 @@ func TestARootOfOurOwnThatHasEndedSignsNothing(t *testing.T) {
 	if !strings.Contains(a.log.String(), "no certificates are issued") {
 		t.Errorf("not in the log:\n%s", a.log.String())
 	}
-	// The cure is one.
+	// The fix is one.
 	_ = RequestRotation(a.dir)
 	a.root.step()
 	roots, _ := filepath.Glob(filepath.Join(a.dir, "root-*.pem"))

@@ -116,7 +116,7 @@ type Shared struct {
 	ends  Watch
 }
 
-// OpenShared reads the vault, or makes a root in it if there is none and never was one. An error that waiting may cure is the vault's own.
+// OpenShared reads the vault, or makes a root in it if there is none and never was one. An error that waiting may fix is the vault's own.
 func OpenShared(ctx context.Context, vault Vault, opts SharedOptions) (*Shared, error) {
 	s := &Shared{SharedOptions: opts, vault: vault}
 	if s.Skew == nil {

@@ -16,8 +16,8 @@ import (
 const (
 	// AcceleratorVariable is the proxy's setting.
 	AcceleratorVariable = "LATEEN_ACCELERATOR"
-	// AcceleratorCure says what a node must have.
-	AcceleratorCure = "without it all works as ever, and LATEEN_ACCELERATOR=off says that this is meant; it needs Linux 5.10 or newer, built with CONFIG_DEBUG_INFO_BTF and CONFIG_BPF_STREAM_PARSER and not locked down for confidentiality, and CAP_NET_ADMIN with CAP_SYS_ADMIN or with CAP_BPF and CAP_PERFMON"
+	// AcceleratorFix says what a node must have.
+	AcceleratorFix = "without it all works as ever, and LATEEN_ACCELERATOR=off says that this is meant; it needs Linux 5.10 or newer, built with CONFIG_DEBUG_INFO_BTF and CONFIG_BPF_STREAM_PARSER and not locked down for confidentiality, and CAP_NET_ADMIN with CAP_SYS_ADMIN or with CAP_BPF and CAP_PERFMON"
 
 	kernelTypes = "/sys/kernel/btf/vmlinux"
 	lockdown    = "/sys/kernel/security/lockdown"
@@ -34,12 +34,12 @@ func Accelerator(variable func(name string) string) (on bool, problem *Problem) 
 	case value != "splice":
 		return false, &Problem{
 			Cause: fmt.Sprintf("%s is %q, with which no node proxy starts", AcceleratorVariable, value),
-			Cure:  "leave it out, or use one of: off, splice",
+			Fix:   "leave it out, or use one of: off, splice",
 		}
 	case variable("LATEEN_SAME_NODE") == "false":
 		return true, &Problem{
 			Cause: "it is on and joins nothing: LATEEN_SAME_NODE=false keeps connections between pods of a node in tunnels",
-			Cure:  "leave out one of the two settings",
+			Fix:   "leave out one of the two settings",
 		}
 	}
 	return true, nil
@@ -68,9 +68,9 @@ func acceleratorCheck(proxyEnv []string) func(context.Context, System) (string, 
 		}
 		switch {
 		case on && !root:
-			return "", &Problem{Cause: "cannot be probed without root", Cure: "see LAT001"}
+			return "", &Problem{Cause: "cannot be probed without root", Fix: "see LAT001"}
 		case on && lacks != nil:
-			return "", &Problem{Cause: "it is on and cannot work here: " + lacks.Error(), Cure: AcceleratorCure}
+			return "", &Problem{Cause: "it is on and cannot work here: " + lacks.Error(), Fix: AcceleratorFix}
 		case on:
 			return "on; probed", nil
 		case !root:

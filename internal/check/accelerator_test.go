@@ -41,8 +41,8 @@ func TestTheAcceleratorIsAFindingOnlyWhenItIsOn(t *testing.T) {
 				t.Fatal("it is not checked")
 			}
 			r := report.Results[i]
-			if r.Outcome != tt.outcome || !strings.Contains(r.Found, tt.found) || !strings.Contains(r.Cause, tt.cause) || !strings.Contains(r.Cure, tt.remedy) {
-				t.Errorf("got %s: found %q, cause %q, cure %q", r.Outcome, r.Found, r.Cause, r.Cure)
+			if r.Outcome != tt.outcome || !strings.Contains(r.Found, tt.found) || !strings.Contains(r.Cause, tt.cause) || !strings.Contains(r.Fix, tt.remedy) {
+				t.Errorf("got %s: found %q, cause %q, fix %q", r.Outcome, r.Found, r.Cause, r.Fix)
 			}
 		})
 	}

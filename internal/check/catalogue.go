@@ -46,7 +46,7 @@ func probeRoot(_ context.Context, sys System) (string, *Problem) {
 	if uid := sys.EffectiveUID(); uid != 0 {
 		return "", &Problem{
 			Cause: fmt.Sprintf("effective user id is %d; network namespaces and packet rules need root", uid),
-			Cure:  "run the same command as root (sudo)",
+			Fix:   "run the same command as root (sudo)",
 		}
 	}
 	return "uid 0", nil
@@ -54,13 +54,13 @@ func probeRoot(_ context.Context, sys System) (string, *Problem) {
 
 // kernelCheck makes a check of a kernel feature. Without root every feature would fail for the same reason, which
 // LAT001 has named already, so the finding then points there instead of blaming the kernel.
-func kernelCheck(code, title string, weight map[Purpose]Outcome, feature KernelFeature, cure string) Check {
+func kernelCheck(code, title string, weight map[Purpose]Outcome, feature KernelFeature, fix string) Check {
 	return Check{Code: code, Title: title, Weight: weight, Probe: func(ctx context.Context, sys System) (string, *Problem) {
 		if sys.EffectiveUID() != 0 {
-			return "", &Problem{Cause: "cannot be probed without root", Cure: "see LAT001"}
+			return "", &Problem{Cause: "cannot be probed without root", Fix: "see LAT001"}
 		}
 		if err := sys.ProbeKernel(ctx, feature); err != nil {
-			return "", &Problem{Cause: err.Error(), Cure: cure}
+			return "", &Problem{Cause: err.Error(), Fix: fix}
 		}
 		return "probed", nil
 	}}
@@ -73,12 +73,12 @@ var needs = struct{ memoryMiB, diskMiB uint64 }{memoryMiB: 1024, diskMiB: 6 * 10
 func probeMemory(_ context.Context, sys System) (string, *Problem) {
 	free, err := sys.AvailableMemoryMiB()
 	if err != nil {
-		return "", &Problem{Cause: err.Error(), Cure: "mount /proc"}
+		return "", &Problem{Cause: err.Error(), Fix: "mount /proc"}
 	}
 	if free < needs.memoryMiB {
 		return "", &Problem{
 			Cause: fmt.Sprintf("%d MiB available, %d MiB needed", free, needs.memoryMiB),
-			Cure:  "stop other programs or use a larger machine",
+			Fix:   "stop other programs or use a larger machine",
 		}
 	}
 	return fmt.Sprintf("%d MiB available", free), nil
@@ -87,12 +87,12 @@ func probeMemory(_ context.Context, sys System) (string, *Problem) {
 func probeDisk(_ context.Context, sys System) (string, *Problem) {
 	free, dir, err := sys.FreeDiskMiB()
 	if err != nil {
-		return "", &Problem{Cause: err.Error(), Cure: "run from a directory that exists and can be read"}
+		return "", &Problem{Cause: err.Error(), Fix: "run from a directory that exists and can be read"}
 	}
 	if free < needs.diskMiB {
 		return "", &Problem{
 			Cause: fmt.Sprintf("%d MiB free in %s, %d MiB needed", free, dir, needs.diskMiB),
-			Cure:  "free some space there; cargo clean gives back old build results",
+			Fix:   "free some space there; cargo clean gives back old build results",
 		}
 	}
 	return fmt.Sprintf("%d MiB free in %s", free, dir), nil
@@ -103,7 +103,7 @@ func programs(names ...string) func(context.Context, System) (string, *Problem) 
 	return func(_ context.Context, sys System) (string, *Problem) {
 		dir, err := sys.ProgramDir()
 		if err != nil {
-			return "", &Problem{Cause: err.Error(), Cure: "run lateen by its path, such as bin/lateen"}
+			return "", &Problem{Cause: err.Error(), Fix: "run lateen by its path, such as bin/lateen"}
 		}
 		var missing []string
 		for _, name := range names {
@@ -114,7 +114,7 @@ func programs(names ...string) func(context.Context, System) (string, *Problem) 
 		if len(missing) > 0 {
 			return "", &Problem{
 				Cause: fmt.Sprintf("not in %s: %s", dir, strings.Join(missing, ", ")),
-				Cure:  "run make build in Lateen's source directory, then its bin/lateen",
+				Fix:   "run make build in Lateen's source directory, then its bin/lateen",
 			}
 		}
 		return "in " + dir, nil

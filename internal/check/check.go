@@ -1,5 +1,5 @@
 // Package check finds out whether this machine can build or run a mesh, and says what to do when it cannot: a
-// catalogue of findings with a stable code, a cause and a cure each. It changes nothing on the machine, and it does
+// catalogue of findings with a stable code, a cause and a fix each. It changes nothing on the machine, and it does
 // not look into a running mesh.
 package check
 
@@ -50,7 +50,7 @@ type Result struct {
 	Outcome Outcome `json:"outcome"`
 	Found   string  `json:"found,omitempty"`
 	Cause   string  `json:"cause,omitempty"`
-	Cure    string  `json:"fix,omitempty"`
+	Fix     string  `json:"fix,omitempty"`
 }
 
 // Report is what Run found for one purpose.
@@ -88,7 +88,7 @@ type Check struct {
 // Problem is why a probe is not satisfied, and what the user can do about it.
 type Problem struct {
 	Cause string
-	Cure  string
+	Fix   string
 }
 
 // Run applies every check that matters for the purpose, in the catalogue's order; proxyEnv are the variables (NAME=VALUE) that node
@@ -103,7 +103,7 @@ func Run(ctx context.Context, sys System, purpose Purpose, proxyEnv ...string) R
 		found, problem := c.Probe(ctx, sys)
 		result := Result{Code: c.Code, Title: c.Title, Outcome: OK, Found: found}
 		if problem != nil {
-			result.Outcome, result.Cause, result.Cure = weight, problem.Cause, problem.Cure
+			result.Outcome, result.Cause, result.Fix = weight, problem.Cause, problem.Fix
 		}
 		report.Results = append(report.Results, result)
 	}

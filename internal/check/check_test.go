@@ -75,7 +75,7 @@ func TestFindings(t *testing.T) {
 		code    string
 		outcome Outcome
 		cause   string
-		cure    string
+		fix     string
 	}{
 		{"no root", func(m *machine) { m.uid = 1000 }, Up, "LAT001", Failure, "user id is 1000", "as root"},
 		{"no root hides no kernel", func(m *machine) { m.uid = 1000 }, Up, "LAT004", Failure, "without root", "see LAT001"},
@@ -132,8 +132,8 @@ func TestFindings(t *testing.T) {
 				if r.Code != tt.code {
 					continue
 				}
-				if r.Outcome != tt.outcome || !strings.Contains(r.Cause, tt.cause) || !strings.Contains(r.Cure, tt.cure) {
-					t.Errorf("got %s: cause %q, cure %q", r.Outcome, r.Cause, r.Cure)
+				if r.Outcome != tt.outcome || !strings.Contains(r.Cause, tt.cause) || !strings.Contains(r.Fix, tt.fix) {
+					t.Errorf("got %s: cause %q, fix %q", r.Outcome, r.Cause, r.Fix)
 				}
 				if report.Failed() != (tt.outcome == Failure) {
 					t.Errorf("report.Failed() = %v", report.Failed())

@@ -15,7 +15,7 @@ type Minimum struct {
 	Weight  map[Purpose]Outcome
 	// Package is the Debian package that has it; empty where Debian 12's is too old to help.
 	Package string
-	// TooOld is added to the cure where people are likely to have an old version from their distribution.
+	// TooOld is added to the fix where people are likely to have an old version from their distribution.
 	TooOld string
 	// Without says what goes on without the tool, where the finding is a warning.
 	Without string
@@ -87,12 +87,12 @@ func (m Minimum) probe(ctx context.Context, sys System) (string, *Problem) {
 }
 
 func (m Minimum) problem(cause string) *Problem {
-	cure := m.TooOld
+	fix := m.TooOld
 	if m.Package != "" {
-		cure = "apt-get install " + m.Package
+		fix = "apt-get install " + m.Package
 	}
 	if m.Without != "" {
-		cure += "; without it " + m.Without
+		fix += "; without it " + m.Without
 	}
-	return &Problem{Cause: cause, Cure: cure}
+	return &Problem{Cause: cause, Fix: fix}
 }

@@ -92,10 +92,10 @@ func (cmds changeCommands) report(result api.ApplyResult, suffix string) error {
 	}
 	for _, p := range result.Problems {
 		where := p
-		where.Cure = ""
+		where.Fix = ""
 		_, _ = fmt.Fprintf(cmds.app.Stderr, "%s %s\n", cmds.app.Err.Bad("error:"), cmds.app.addressed(where.String()))
-		if p.Cure != "" {
-			_, _ = fmt.Fprintf(cmds.app.Stderr, "  fix: %s\n", cmds.app.addressed(p.Cure))
+		if p.Fix != "" {
+			_, _ = fmt.Fprintf(cmds.app.Stderr, "  fix: %s\n", cmds.app.addressed(p.Fix))
 		}
 	}
 	if len(result.Problems) > 0 {
@@ -146,7 +146,7 @@ func noObjects(files []string) error {
 
 func manifests(name string) ([]string, error) {
 	if scheme, _, is := strings.Cut(name, "://"); is && (scheme == "http" || scheme == "https") {
-		return nil, usageError{&api.Error{Message: "read " + name + ": an address on the network is not read", Cure: "curl -sSL " + name + " | lateen apply -f -"}}
+		return nil, usageError{&api.Error{Message: "read " + name + ": an address on the network is not read", Fix: "curl -sSL " + name + " | lateen apply -f -"}}
 	}
 	info, err := os.Stat(name)
 	if err != nil {
@@ -247,7 +247,7 @@ func lookupKind(word string) (api.Kind, error) {
 	}
 	name, namespaced, stored := files.KindNamed(word)
 	if groups := api.SharedKind(name); len(groups) > 0 {
-		return api.Kind{}, usageError{&api.Error{Message: fmt.Sprintf("unknown kind %q", word), Cure: fmt.Sprintf("the API groups with a %s are %s", name, strings.Join(groups, " and "))}}
+		return api.Kind{}, usageError{&api.Error{Message: fmt.Sprintf("unknown kind %q", word), Fix: fmt.Sprintf("the API groups with a %s are %s", name, strings.Join(groups, " and "))}}
 	}
 	if stored {
 		return api.Kind{Name: name, Plural: word, Namespaced: namespaced}, nil
@@ -255,11 +255,11 @@ func lookupKind(word string) (api.Kind, error) {
 	if word != "" && word != strings.ToLower(word) {
 		return api.Kind{Name: word, Plural: word, Namespaced: true}, nil
 	}
-	cure := didYouMean("", spelling.Nearest(word, kindWords()))
-	if cure == "" {
-		cure = "use one of " + strings.Join(kindNames(), ", ")
+	fix := didYouMean("", spelling.Nearest(word, kindWords()))
+	if fix == "" {
+		fix = "use one of " + strings.Join(kindNames(), ", ")
 	}
-	return api.Kind{}, usageError{&api.Error{Message: fmt.Sprintf("unknown kind %q", word), Cure: cure}}
+	return api.Kind{}, usageError{&api.Error{Message: fmt.Sprintf("unknown kind %q", word), Fix: fix}}
 }
 
 func kindNames() []string {

@@ -139,9 +139,9 @@ func (b bridge) error(typed, known string) error {
 		commands[i] = "`lateen " + command + "`"
 	}
 	are := strings.Join(commands, " and ")
-	e := &api.Error{Message: fmt.Sprintf("unknown command %q", typed), Cure: fmt.Sprintf("%s's %s is %s here", b.of, known, are)}
+	e := &api.Error{Message: fmt.Sprintf("unknown command %q", typed), Fix: fmt.Sprintf("%s's %s is %s here", b.of, known, are)}
 	if b.not != "" {
-		e.Cure = fmt.Sprintf("%s has %s; Lateen %s. The nearest: %s", b.of, known, b.not, are)
+		e.Fix = fmt.Sprintf("%s has %s; Lateen %s. The nearest: %s", b.of, known, b.not, are)
 	}
 	return usageError{e}
 }

@@ -35,7 +35,7 @@ func sampleObjects() []api.Object {
 	good := object("ap", "l4", `{"kind":"AuthorizationPolicy","metadata":{"name":"l4"}}`)
 	good.Conditions = []api.Condition{{Type: "Accepted", Status: "True", Reason: "Accepted", Message: "the object is accepted as it is written"}}
 	refused := object("ap", "bad", `{"kind":"AuthorizationPolicy","metadata":{"name":"bad"}}`)
-	refused.Problems = []api.Problem{{Field: "spec.action", Message: "unknown value PERMIT", Cure: "use ALLOW or DENY"}}
+	refused.Problems = []api.Problem{{Field: "spec.action", Message: "unknown value PERMIT", Fix: "use ALLOW or DENY"}}
 	part := object("ap", "part", `{"kind":"AuthorizationPolicy","metadata":{"name":"part"}}`)
 	part.Conditions = []api.Condition{{Type: "Accepted", Status: "True", Reason: "UnsupportedValue", Message: "it allows less than written"}}
 	return []api.Object{
@@ -82,7 +82,7 @@ func sampleStatus() api.Status {
 			},
 			{Namespace: "default", Name: "details-b", Node: "n2", Phase: "Pending", Reason: "waits for the agent", Enrolled: true, Mesh: "pending", MeshReason: "no proxy is connected", Identity: "spiffe://cluster.local/ns/default/sa/details"},
 		},
-		Problems: []api.Problem{{File: "policy.yaml", Line: 3, Object: "AuthorizationPolicy default/l7", Message: "HTTP fields have no effect", Cure: "bind it to a waypoint"}},
+		Problems: []api.Problem{{File: "policy.yaml", Line: 3, Object: "AuthorizationPolicy default/l7", Message: "HTTP fields have no effect", Fix: "bind it to a waypoint"}},
 	}
 }
 
@@ -140,7 +140,7 @@ func TestApplySendsTheFileAndItsDirectory(t *testing.T) {
 
 func TestARefusedDocumentFailsAndTheOthersCount(t *testing.T) {
 	f := newFake(t)
-	f.problems = []api.Problem{{File: "x.yaml", Line: 7, Object: "Service default/x", Field: "spec.prots", Message: "unknown field", Cure: "did you mean ports?"}}
+	f.problems = []api.Problem{{File: "x.yaml", Line: 7, Object: "Service default/x", Field: "spec.prots", Message: "unknown field", Fix: "did you mean ports?"}}
 	r := f.run("x", "apply", "-f", "-")
 	if r.code != ExitFailure || !strings.Contains(r.stdout, "default/service/details created") ||
 		!strings.Contains(r.stderr, "x.yaml:7: Service default/x: spec.prots: unknown field\n  fix: did you mean ports?") {
@@ -186,9 +186,9 @@ func TestUpWithFamiliesAndPlaces(t *testing.T) {
 	}
 }
 
-func TestAFailedUpShowsTheLogAndTheCure(t *testing.T) {
+func TestAFailedUpShowsTheLogAndTheFix(t *testing.T) {
 	f := newFake(t)
-	f.fail = &api.Error{Code: 500, Message: "control plane ended", Cure: "free port 15012"}
+	f.fail = &api.Error{Code: 500, Message: "control plane ended", Fix: "free port 15012"}
 	r := f.run("", "up")
 	if r.code != ExitFailure || !strings.Contains(r.stderr, "| port taken") || !strings.Contains(r.stderr, "error: control plane ended\n  fix: free port 15012") {
 		t.Errorf("exit code %d: %s", r.code, r.stderr)
@@ -400,7 +400,7 @@ func TestApplyOfNothingFails(t *testing.T) {
 	}
 }
 
-func TestAMeshThatIsNotRunningIsNamedWithItsCure(t *testing.T) {
+func TestAMeshThatIsNotRunningIsNamedWithItsFix(t *testing.T) {
 	f := newFake(t)
 	f.socket = filepath.Join(t.TempDir(), "none.sock")
 	r := f.run("", "get", "pods", "--name", "blue")

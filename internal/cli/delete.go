@@ -138,7 +138,7 @@ func (cmds changeCommands) chosenKeys(ctx context.Context, args []string, o dele
 			if !o.all {
 				what = "-l would remove every namespace that has the labels, with everything in it"
 			}
-			return nil, usageError{&api.Error{Message: what, Cure: "name the namespaces: lateen delete namespace NAME..."}}
+			return nil, usageError{&api.Error{Message: what, Fix: "name the namespaces: lateen delete namespace NAME..."}}
 		}
 		list, err := cmds.app.client().Get(ctx, request)
 		if err != nil {

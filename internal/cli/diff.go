@@ -62,10 +62,10 @@ func (cmds readCommands) diffCommand() *cobra.Command {
 func (cmds readCommands) notCompared(err error) error {
 	var status exitStatus
 	if !errors.As(err, &status) {
-		what, cure := explain(err)
+		what, fix := explain(err)
 		_, _ = fmt.Fprintf(cmds.app.Stderr, "%s %s\n", cmds.app.Err.Bad("error:"), what)
-		if cure != "" {
-			_, _ = fmt.Fprintf(cmds.app.Stderr, "  fix: %s\n", cure)
+		if fix != "" {
+			_, _ = fmt.Fprintf(cmds.app.Stderr, "  fix: %s\n", fix)
 		}
 	}
 	return exitStatus(exitNoCompare)

@@ -51,7 +51,7 @@ func TestDiffShowsWhatApplyWouldChange(t *testing.T) {
 func TestDiffFailsAboveOne(t *testing.T) {
 	f := newFake(t)
 	f.applied = func(api.ApplyRequest) api.ApplyResult {
-		return api.ApplyResult{Problems: []api.Problem{{File: "x.yaml", Line: 3, Message: "bad", Cure: "better"}},
+		return api.ApplyResult{Problems: []api.Problem{{File: "x.yaml", Line: 3, Message: "bad", Fix: "better"}},
 			Results: []api.ObjectResult{{Key: api.Key{Kind: "ConfigMap", Name: "x"}, After: versionOf("ConfigMap", `"a":"b"`, `{}`)}}}
 	}
 	if r := f.run("x", "diff", "-f", "-"); r.code != 2 || !strings.Contains(r.stdout, "+kind: ConfigMap") || !strings.Contains(r.stderr, "x.yaml:3: bad\n  fix: better") {

@@ -109,7 +109,7 @@ func checkedForDelete(documents []api.Document, namespace string) api.ApplyResul
 }
 
 func problemOf(p files.Problem) api.Problem {
-	return api.Problem{Severity: p.Severity.String(), File: p.File, Line: p.Line, Object: p.Object, Field: p.Field, Message: p.Message, Cure: p.Cure}
+	return api.Problem{Severity: p.Severity.String(), File: p.File, Line: p.Line, Object: p.Object, Field: p.Field, Message: p.Message, Fix: p.Fix}
 }
 
 func namesNamespace(raw []byte) bool {

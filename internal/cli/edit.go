@@ -338,7 +338,7 @@ func (cmds changeCommands) inEditor(file, text string) (string, error) {
 		defer cmds.app.interrupts.editing.Store(false)
 	}
 	if err := command.Run(); err != nil {
-		return "", &api.Error{Message: fmt.Sprintf("the editor %q failed: %v", editor, err), Cure: "name one that works in KUBE_EDITOR or EDITOR"}
+		return "", &api.Error{Message: fmt.Sprintf("the editor %q failed: %v", editor, err), Fix: "name one that works in KUBE_EDITOR or EDITOR"}
 	}
 	saved, err := os.ReadFile(file)
 	if err != nil {

@@ -86,7 +86,7 @@ func TestEditChangesNothingUnlessSomethingWasChanged(t *testing.T) {
 func TestARefusedEditOpensAgain(t *testing.T) {
 	refuse := func(r api.PatchRequest) *api.Error {
 		if strings.Contains(string(r.Patch), "pink") {
-			return &api.Error{Code: http.StatusBadRequest, Message: "data.colour: pink is no colour", Cure: "use red"}
+			return &api.Error{Code: http.StatusBadRequest, Message: "data.colour: pink is no colour", Fix: "use red"}
 		}
 		return nil
 	}
@@ -149,7 +149,7 @@ func TestAnInterruptedEditTellsWhereTheChangesAre(t *testing.T) {
 func TestEditFailsBeforeAnEditorOpensWhereNothingCanBeChanged(t *testing.T) {
 	f := editMesh(t, "true")
 	f.patched = func(api.PatchRequest) *api.Error {
-		return &api.Error{Code: http.StatusNotImplemented, Message: "objects of a cluster are changed by kubectl", Cure: "kubectl edit configmap/x"}
+		return &api.Error{Code: http.StatusNotImplemented, Message: "objects of a cluster are changed by kubectl", Fix: "kubectl edit configmap/x"}
 	}
 	if r := f.run("", "edit", "cm", "x"); r.code != ExitFailure || !strings.Contains(r.stderr, "fix: kubectl edit configmap/x") {
 		t.Errorf("%+v", r)
@@ -173,7 +173,7 @@ func TestAnEditKeepsAConcurrentChange(t *testing.T) {
 			return nil
 		}
 		f.objects = []api.Object{changed} // another command was faster
-		return &api.Error{Code: http.StatusConflict, Message: "the object was changed by another command", Cure: "repeat the change"}
+		return &api.Error{Code: http.StatusConflict, Message: "the object was changed by another command", Fix: "repeat the change"}
 	}
 	r := f.run("", "edit", "cm", "x")
 	want := `POST /v1/patch {"key":{"kind":"ConfigMap","namespace":"default","name":"x"},"patch":{"data":{"colour":"green"}},"uid":"7","generation":4}`

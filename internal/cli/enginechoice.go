@@ -106,7 +106,7 @@ func (a *app) clusterEngine(ctx context.Context, try bool) (*kube.Engine, error)
 		return nil, err
 	}
 	if record == nil {
-		return nil, &api.Error{Code: 404, Message: "Lateen is not installed on the cluster at " + c.Host, Cure: "lateen install" + (installCommands{a}).clusterFlags()}
+		return nil, &api.Error{Code: 404, Message: "Lateen is not installed on the cluster at " + c.Host, Fix: "lateen install" + (installCommands{a}).clusterFlags()}
 	}
 	return engineOf(c, record), nil
 }
@@ -114,7 +114,7 @@ func (a *app) clusterEngine(ctx context.Context, try bool) (*kube.Engine, error)
 // silent is what is said of a cluster that takes too long to say whether it has a mesh.
 func silent(c *install.Cluster) error {
 	return &api.Error{Code: 504, Message: fmt.Sprintf("the API server at %s did not answer within %s", c.Host, findPatience),
-		Cure: "see that the cluster runs and that this machine reaches it (kubectl cluster-info), or choose with LATEEN_ENGINE=local or --context"}
+		Fix: "see that the cluster runs and that this machine reaches it (kubectl cluster-info), or choose with LATEEN_ENGINE=local or --context"}
 }
 
 func engineOf(c *install.Cluster, record *install.Record) *kube.Engine {

@@ -58,11 +58,11 @@ func exitCode(err error) int {
 	return ExitFailure
 }
 
-// explain is the text of an error for people: what went wrong, and the cure on a line of its own.
-func explain(err error) (what, cure string) {
+// explain is the text of an error for people: what went wrong, and the fix on a line of its own.
+func explain(err error) (what, fix string) {
 	var refusal *api.Error
 	if errors.As(err, &refusal) && err.Error() == refusal.Error() {
-		return refusal.Message, refusal.Cure
+		return refusal.Message, refusal.Fix
 	}
 	var absent *notRunning
 	if errors.As(err, &absent) && err.Error() == absent.Error() {

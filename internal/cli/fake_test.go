@@ -115,7 +115,7 @@ func (f *fakeEngine) handler() http.Handler {
 		}
 		if q.Get("name") != "" && len(list.Items) == 0 {
 			w.WriteHeader(http.StatusNotFound)
-			answer(w, api.Error{Code: http.StatusNotFound, Message: q.Get("kind") + " " + q.Get("name") + " not found", Cure: "lateen get " + q.Get("kind") + " lists them"})
+			answer(w, api.Error{Code: http.StatusNotFound, Message: q.Get("kind") + " " + q.Get("name") + " not found", Fix: "lateen get " + q.Get("kind") + " lists them"})
 			return
 		}
 		answer(w, list)
@@ -181,7 +181,7 @@ func (f *fakeEngine) handler() http.Handler {
 	mux.HandleFunc("GET /v1/nodes/{node}/proxy/config_dump", func(w http.ResponseWriter, r *http.Request) {
 		if !slices.ContainsFunc(f.status.Nodes, func(n api.NodeState) bool { return n.Name == r.PathValue("node") }) {
 			w.WriteHeader(http.StatusNotFound)
-			answer(w, api.Error{Message: "there is no node " + r.PathValue("node"), Cure: "list them with `lateen get nodes`"})
+			answer(w, api.Error{Message: "there is no node " + r.PathValue("node"), Fix: "list them with `lateen get nodes`"})
 			return
 		}
 		_, _ = io.WriteString(w, f.dump)
@@ -204,7 +204,7 @@ func (f *fakeEngine) handler() http.Handler {
 	mux.HandleFunc("POST /v1/ca/rotate", func(w http.ResponseWriter, _ *http.Request) {
 		if f.fail != nil {
 			w.WriteHeader(http.StatusConflict)
-			answer(w, api.Error{Message: f.fail.Error(), Cure: "wait"})
+			answer(w, api.Error{Message: f.fail.Error(), Fix: "wait"})
 			return
 		}
 		answer(w, struct{}{})
@@ -322,7 +322,7 @@ func (f *fakeEngine) connect(mesh string) *api.Client {
 	}
 	if slices.Contains(f.guarded, mesh) {
 		return api.NewOver(mesh, func(context.Context) (net.Conn, error) {
-			return nil, &api.Error{Code: http.StatusForbidden, Message: "the engine of mesh " + mesh + " answers root alone", Cure: "run the command with sudo"}
+			return nil, &api.Error{Code: http.StatusForbidden, Message: "the engine of mesh " + mesh + " answers root alone", Fix: "run the command with sudo"}
 		})
 	}
 	return api.NewAt(mesh, f.socket)

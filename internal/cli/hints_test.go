@@ -76,9 +76,9 @@ func TestNoAdviceLeavesOutTheNameOfTheMesh(t *testing.T) {
 			f := newFake(t)
 			f.meshes, f.silent = []string{"ux"}, nil
 			f.objects, f.status, f.ca = sampleObjects(), sampleStatus(), sampleCA()[1:]
-			f.problems = []api.Problem{{Message: advice, Cure: advice}}
+			f.problems = []api.Problem{{Message: advice, Fix: advice}}
 			f.results = []api.ObjectResult{{Key: api.Key{Kind: "Pod", Name: "x"}, Warnings: []string{advice}}}
-			f.fail = &api.Error{Message: advice, Cure: advice}
+			f.fail = &api.Error{Message: advice, Fix: advice}
 			fill(reflect.ValueOf(&f.status).Elem(), advice)
 			f.status.Control.Ready = false
 			for i := range f.objects {
@@ -86,7 +86,7 @@ func TestNoAdviceLeavesOutTheNameOfTheMesh(t *testing.T) {
 					f.objects[i].Conditions[j].Message = advice
 				}
 			}
-			f.missing = &api.Error{Message: advice, Cure: advice}
+			f.missing = &api.Error{Message: advice, Fix: advice}
 			r := f.run("kind: x", args...)
 			a := newApp(f.env(nil, nil, nil))
 			if line := bare(a, r.stdout+"\n"+r.stderr); line != "" {
@@ -105,7 +105,7 @@ func fill(v reflect.Value, text string) {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			field := v.Type().Field(i)
-			if v.Field(i).Kind() == reflect.String && slices.Contains([]string{"Message", "Cure", "Error", "Reason", "MeshReason", "LastExit", "Trouble"}, field.Name) {
+			if v.Field(i).Kind() == reflect.String && slices.Contains([]string{"Message", "Fix", "Error", "Reason", "MeshReason", "LastExit", "Trouble"}, field.Name) {
 				v.Field(i).SetString(text)
 			} else if field.IsExported() {
 				fill(v.Field(i), text)

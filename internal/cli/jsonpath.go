@@ -68,7 +68,7 @@ func (a *app) printPath(template *jsonpath.JSONPath, objects []api.Object, o pri
 		return fmt.Errorf("read the answer: %w", err)
 	}
 	if err := template.Execute(a.Stdout, value); err != nil {
-		return &api.Error{Message: "evaluate the jsonpath template: " + err.Error(), Cure: "see the fields with -o json"}
+		return &api.Error{Message: "evaluate the jsonpath template: " + err.Error(), Fix: "see the fields with -o json"}
 	}
 	return nil
 }

@@ -122,7 +122,7 @@ func (cmds statusCommands) lookAt(ctx context.Context, name string) printer.Mesh
 		m.Fix = "lateen down --name " + name
 		return m
 	case errors.As(err, &refusal):
-		m.State, m.Reason, m.Fix = printer.MeshUnknown, refusal.Message, refusal.Cure
+		m.State, m.Reason, m.Fix = printer.MeshUnknown, refusal.Message, refusal.Fix
 		return m
 	case err != nil:
 		m.State, m.Reason = printer.MeshSilent, fmt.Sprintf("the engine does not answer: %v", err)

@@ -135,9 +135,9 @@ func (o *logsOptions) ofAll(err error, sources []logSource) error {
 		selector = "'" + selector + "'"
 	}
 	for _, s := range sources {
-		if before, after, found := strings.Cut(refusal.Cure, "kubectl logs "+s.request.Target+" "); found {
+		if before, after, found := strings.Cut(refusal.Fix, "kubectl logs "+s.request.Target+" "); found {
 			all := *refusal
-			all.Cure = before + "kubectl logs -l " + selector + " --prefix " + after
+			all.Fix = before + "kubectl logs -l " + selector + " --prefix " + after
 			return &all
 		}
 	}

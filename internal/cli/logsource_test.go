@@ -39,7 +39,7 @@ func TestLogsOfALabelArePrefixed(t *testing.T) {
 func TestPreviousLogsOfALabelAreThoseOfThePodsThatHaveOne(t *testing.T) {
 	f := newFake(t)
 	f.objects = []api.Object{podIn("a", "Running", nil), podIn("b", "Running", nil), podIn("c", "Running", nil)}
-	f.logless = map[string]*api.Error{"pod/b": {Code: http.StatusBadRequest, Message: "container side of pod b has no previous run: it was not restarted", Cure: "leave out --previous"}}
+	f.logless = map[string]*api.Error{"pod/b": {Code: http.StatusBadRequest, Message: "container side of pod b has no previous run: it was not restarted", Fix: "leave out --previous"}}
 	r := f.run("", "logs", "-l", "app=web", "-p", "-c", "side")
 	if r.code != ExitFailure || r.stdout != "[pod/a/side] /v1/logs\n[pod/c/side] /v1/logs\n" || !strings.Contains(r.stderr, "pod/b: container side of pod b has no previous run") || !strings.Contains(r.stderr, "1 of 3 logs could not be read") {
 		t.Errorf("%+v", r)
@@ -57,7 +57,7 @@ func TestLogsOfALabelThatAreRefusedNameACommandForAllPods(t *testing.T) {
 	f.objects = []api.Object{podIn("a", "Running", nil), podIn("b", "Running", nil)}
 	f.logless = map[string]*api.Error{}
 	for _, pod := range []string{"pod/a", "pod/b"} {
-		f.logless[pod] = &api.Error{Code: http.StatusNotImplemented, Message: "logs of pods are shown by kubectl", Cure: "kubectl logs " + pod + " -n default --previous -c side; lateen logs shows those of control"}
+		f.logless[pod] = &api.Error{Code: http.StatusNotImplemented, Message: "logs of pods are shown by kubectl", Fix: "kubectl logs " + pod + " -n default --previous -c side; lateen logs shows those of control"}
 	}
 	for selector, word := range map[string]string{"app=web": "app=web", "tier!=db": "'tier!=db'"} {
 		r := f.run("", "logs", "-l", selector, "-p", "-c", "side")

@@ -93,7 +93,7 @@ func (a *app) choose() error {
 		case len(running) == 1 && isLabMesh(running[0]):
 			_, _, run := labMesh(running[0])
 			a.chosen.err = usageError{&api.Error{Message: fmt.Sprintf("no mesh is named, and the only one that runs, %s, belongs to %s", running[0], run),
-				Cure: fmt.Sprintf("name it if you mean it: --name %s or %s=%s; `lateen up` starts one of your own", running[0], nameVariable, running[0])}}
+				Fix: fmt.Sprintf("name it if you mean it: --name %s or %s=%s; `lateen up` starts one of your own", running[0], nameVariable, running[0])}}
 		case len(running) == 1:
 			a.mesh = running[0]
 		}
@@ -120,7 +120,7 @@ func (a *app) chooseForDown() error {
 	}
 	if choice == engineKubernetes {
 		return usageError{&api.Error{Message: "down ends a mesh of this machine, and LATEEN_ENGINE, --context or --kubeconfig choose a cluster",
-			Cure: "`lateen uninstall" + (installCommands{a}).clusterFlags() + "` removes the mesh of the cluster; leave the choice out to end a mesh of this machine"}}
+			Fix: "`lateen uninstall" + (installCommands{a}).clusterFlags() + "` removes the mesh of the cluster; leave the choice out to end a mesh of this machine"}}
 	}
 	if err := a.choose(); err != nil || a.chosen.named || a.Meshes == nil {
 		return err
@@ -133,7 +133,7 @@ func (a *app) chooseForDown() error {
 	}
 	if len(others) > 0 && len(a.running()) > 0 {
 		return usageError{&api.Error{Message: fmt.Sprintf("no mesh is named; mesh %s runs, and files of others are left: %s", a.mesh, someMeshes(others)),
-			Cure: fmt.Sprintf("name the one you mean: `lateen down --name %s` removes what is left of it, `lateen down --name %s` ends the one that runs", others[0], a.mesh)}}
+			Fix: fmt.Sprintf("name the one you mean: `lateen down --name %s` removes what is left of it, `lateen down --name %s` ends the one that runs", others[0], a.mesh)}}
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func severalMeshes(running []string) error {
 		first = running[i]
 	}
 	return usageError{&api.Error{Message: fmt.Sprintf("no mesh is named, and %d run: %s", len(running), someMeshes(running)),
-		Cure: fmt.Sprintf("name one: --name %s, or export %s=%s for all commands of this shell; lateen list shows them", first, nameVariable, first)}}
+		Fix: fmt.Sprintf("name one: --name %s, or export %s=%s for all commands of this shell; lateen list shows them", first, nameVariable, first)}}
 }
 
 // maxNamedMeshes bounds how many meshes an error names.
@@ -192,11 +192,11 @@ type notRunning struct {
 func (e *notRunning) Unwrap() error { return api.ErrNotRunning }
 
 func (e *notRunning) Error() string {
-	what, cure := e.parts()
-	return what + "; " + cure
+	what, fix := e.parts()
+	return what + "; " + fix
 }
 
-func (e *notRunning) parts() (what, cure string) {
+func (e *notRunning) parts() (what, fix string) {
 	what = fmt.Sprintf("mesh %s is not running", e.mesh)
 	start := "`lateen up`"
 	if e.named {

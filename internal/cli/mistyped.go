@@ -59,7 +59,7 @@ func unknownCommand(above *cobra.Command, verb string, rest ...string) error {
 			verbs = append(verbs, c.Name())
 		}
 	}
-	return usageError{&api.Error{Message: fmt.Sprintf("unknown command %q", verb), Cure: didYouMean("", spelling.Nearest(verb, verbs))}}
+	return usageError{&api.Error{Message: fmt.Sprintf("unknown command %q", verb), Fix: didYouMean("", spelling.Nearest(verb, verbs))}}
 }
 
 // unknownFlag adds to the error of a flag that does not exist the one that was probably meant. Behind a single dash that is a word of
@@ -74,11 +74,11 @@ func unknownFlag(cmd *cobra.Command, err error) error {
 		word = letters
 	}
 	if answer := flagBridges[word]; answer != "" {
-		return &api.Error{Message: err.Error(), Cure: answer}
+		return &api.Error{Message: err.Error(), Fix: answer}
 	}
 	var flags []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f.Name) })
-	return &api.Error{Message: err.Error(), Cure: didYouMean("--", spelling.Nearest(word, flags))}
+	return &api.Error{Message: err.Error(), Fix: didYouMean("--", spelling.Nearest(word, flags))}
 }
 
 // oneDash is the error of a flag's name behind a single dash. It is looked for in what was typed: to the parser -namespace is the flag -n
@@ -107,7 +107,7 @@ func oneDash(root *cobra.Command, args []string) error {
 				return nil // another program's; that -- is missing before it has an error of its own
 			}
 		case len(name) > 1 && flags.Lookup(name) != nil:
-			return usageError{&api.Error{Message: fmt.Sprintf("unknown flag: -%s", name), Cure: didYouMean("--", name) + asValue(flags, name)}}
+			return usageError{&api.Error{Message: fmt.Sprintf("unknown flag: -%s", name), Fix: didYouMean("--", name) + asValue(flags, name)}}
 		default:
 			last, valued = lastOf(flags, name, valued)
 		}

@@ -12,7 +12,7 @@ import (
 
 func TestWaitSaysWhyAPodIsNotReady(t *testing.T) {
 	const backOff = `"restartCount":5,"state":{"waiting":{"reason":"CrashLoopBackOff","message":"back-off 5m0s restarting failed container"}}`
-	tests := map[string]struct{ status, why, cure string }{
+	tests := map[string]struct{ status, why, fix string }{
 		"it ends by itself":    {`"containerStatuses":[{"name":"c",` + backOff + `,"lastState":{"terminated":{"exitCode":3,"reason":"Error"}}}]`, "pod/alone (CrashLoopBackOff: exited with code 3)", "`lateen logs alone` shows its output; lateen status says more"},
 		"it has no memory":     {`"containerStatuses":[{"name":"c",` + backOff + `,"lastState":{"terminated":{"exitCode":137,"reason":"OOMKilled"}}}]`, "(CrashLoopBackOff: exited with code 137 (OOMKilled))", "lateen logs alone"},
 		"a signal ended it":    {`"containerStatuses":[{"name":"c","state":{"terminated":{"exitCode":139,"signal":11,"reason":"Error"}}}]`, "(ended by signal 11)", "lateen logs alone"},
@@ -27,8 +27,8 @@ func TestWaitSaysWhyAPodIsNotReady(t *testing.T) {
 			f := acknowledging(t, func(*fakeEngine, int) {})
 			f.objects[2].Raw = []byte(`{"metadata":{"name":"alone"},"status":{"phase":"Running",` + tt.status + `}}`)
 			r := f.run("", "wait", "--timeout", "250ms", "alone")
-			if r.code != ExitFailure || !strings.Contains(r.stderr, tt.why) || !strings.Contains(r.stderr, tt.cure) || strings.Contains(r.stderr, "next start") {
-				t.Errorf("got %s, want %q and %q", r.stderr, tt.why, tt.cure)
+			if r.code != ExitFailure || !strings.Contains(r.stderr, tt.why) || !strings.Contains(r.stderr, tt.fix) || strings.Contains(r.stderr, "next start") {
+				t.Errorf("got %s, want %q and %q", r.stderr, tt.why, tt.fix)
 			}
 		})
 	}

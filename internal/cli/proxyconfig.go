@@ -61,11 +61,11 @@ func lookupPart(word string) (configPart, error) {
 	if i >= 0 {
 		return configParts[i], nil
 	}
-	cure := "use one of " + strings.Join(partNames(), ", ") + ", or NODE alone for everything as JSON"
+	fix := "use one of " + strings.Join(partNames(), ", ") + ", or NODE alone for everything as JSON"
 	if near := didYouMean("", spelling.Nearest(word, partNames())); near != "" {
-		cure = near
+		fix = near
 	}
-	return configPart{}, usageError{&api.Error{Message: fmt.Sprintf("%q is no part of a proxy's configuration", word), Cure: cure}}
+	return configPart{}, usageError{&api.Error{Message: fmt.Sprintf("%q is no part of a proxy's configuration", word), Fix: fix}}
 }
 
 func (cmds proxyCommands) proxyConfigCommand() *cobra.Command {

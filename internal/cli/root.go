@@ -48,11 +48,11 @@ func Run(ctx context.Context, env Env, args []string) int {
 	code := exitCode(err)
 	var status exitStatus
 	if err != nil && !errors.As(err, &status) {
-		what, cure := explain(err)
-		what, cure = a.addressed(what), a.addressed(cure)
+		what, fix := explain(err)
+		what, fix = a.addressed(what), a.addressed(fix)
 		_, _ = fmt.Fprintf(env.Stderr, "%s %s\n", env.Err.Bad("error:"), term.Paragraph(env.Stderr, env.Err, len("error: "), term.Escape(what)))
-		if cure != "" {
-			_, _ = fmt.Fprintf(env.Stderr, "  fix: %s\n", term.Paragraph(env.Stderr, env.Err, len("  fix: "), term.Escape(cure)))
+		if fix != "" {
+			_, _ = fmt.Fprintf(env.Stderr, "  fix: %s\n", term.Paragraph(env.Stderr, env.Err, len("  fix: "), term.Escape(fix)))
 		}
 		if code == ExitUsage {
 			_, _ = fmt.Fprintln(env.Stderr, "  see: lateen "+strings.TrimSpace(commandOf(root, args)+" --help"))

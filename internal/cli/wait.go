@@ -121,9 +121,9 @@ func (cmds readCommands) wait(ctx context.Context, requests []api.GetRequest, ti
 func refusedError(refused []string, silent string) error {
 	if silent != "" {
 		return &api.Error{Message: fmt.Sprintf("%s, as the control plane left it in the cluster: it does not answer now (%s), and what node proxies have is not known", strings.Join(refused, "; "), silent),
-			Cure: "correct the object; lateen check says why nobody answers"}
+			Fix: "correct the object; lateen check says why nobody answers"}
 	}
-	return &api.Error{Message: strings.Join(refused, "; "), Cure: "correct it and apply it again; lateen status and lateen logs proxy/NODE say more"}
+	return &api.Error{Message: strings.Join(refused, "; "), Fix: "correct it and apply it again; lateen status and lateen logs proxy/NODE say more"}
 }
 
 // unreadyError is the error of a wait that lasted too long, with what was missing last.
@@ -131,11 +131,11 @@ func unreadyError(cause error, missing []string, silent string, crashed crash) e
 	if len(missing) == 0 {
 		missing = []string{"the mesh did not say in that time what is missing"}
 	}
-	e := &api.Error{Message: fmt.Sprintf("%v: %s", cause, strings.Join(missing, ", ")), Cure: "lateen status says more"}
+	e := &api.Error{Message: fmt.Sprintf("%v: %s", cause, strings.Join(missing, ", ")), Fix: "lateen status says more"}
 	switch {
 	case silent != "":
 		e.Message += "; until the control plane answers it is not known what node proxies have"
-		e.Cure = "lateen check says why it does not answer, lateen status what the cluster tells without it"
+		e.Fix = "lateen check says why it does not answer, lateen status what the cluster tells without it"
 	case crashed.Name != "":
 		namespace := ""
 		if crashed.Namespace != "default" {
@@ -144,7 +144,7 @@ func unreadyError(cause error, missing []string, silent string, crashed crash) e
 		if crashed.container != "" {
 			namespace += " -c " + crashed.container
 		}
-		e.Cure = fmt.Sprintf("`lateen logs %s%s` shows its output; lateen status says more", crashed.Name, namespace)
+		e.Fix = fmt.Sprintf("`lateen logs %s%s` shows its output; lateen status says more", crashed.Name, namespace)
 	}
 	return e
 }

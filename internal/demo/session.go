@@ -90,7 +90,7 @@ func (s *session) inspect(ctx context.Context) error {
 	for _, r := range report.Results {
 		if r.Outcome != check.OK {
 			s.say("  %s %s: %s", r.Code, r.Title, r.Cause)
-			s.say("    fix: %s", r.Cure)
+			s.say("    fix: %s", r.Fix)
 		}
 	}
 	if report.Failed() {

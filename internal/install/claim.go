@@ -100,16 +100,16 @@ func (c *Cluster) elsewhere(ctx context.Context, r *Record) error {
 		return r.bare()
 	case by != "":
 		refused.Message = fmt.Sprintf("another command is changing Lateen in namespace %s, and a cluster has one mesh: %s", r.Namespace, by)
-		refused.Cure = fmt.Sprintf("wait until it has ended; then change that mesh with %s, or remove it with %s before you install another", upgrade, uninstall)
+		refused.Fix = fmt.Sprintf("wait until it has ended; then change that mesh with %s, or remove it with %s before you install another", upgrade, uninstall)
 	case r.State == stateInstalling:
 		refused.Message = fmt.Sprintf("the installation of Lateen %s in namespace %s was begun and not ended, and a cluster has one mesh", r.Version, r.Namespace)
-		refused.Cure = fmt.Sprintf("end it with lateen install --namespace %s, or remove what there is with %s", r.Namespace, uninstall)
+		refused.Fix = fmt.Sprintf("end it with lateen install --namespace %s, or remove what there is with %s", r.Namespace, uninstall)
 	case r.State == stateUninstalling:
 		refused.Message = fmt.Sprintf("the removal of Lateen %s from namespace %s was begun and not ended, and a cluster has one mesh", r.Version, r.Namespace)
-		refused.Cure = fmt.Sprintf("end it with %s, and repeat the command", uninstall)
+		refused.Fix = fmt.Sprintf("end it with %s, and repeat the command", uninstall)
 	default:
 		refused.Message = fmt.Sprintf("Lateen %s is installed in namespace %s already, and a cluster has one mesh", r.Version, r.Namespace)
-		refused.Cure = fmt.Sprintf("change it with %s, or remove it with %s before you install another", upgrade, uninstall)
+		refused.Fix = fmt.Sprintf("change it with %s, or remove it with %s before you install another", upgrade, uninstall)
 	}
 	return refused
 }

@@ -68,7 +68,7 @@ func TestOfTwoFirstInstallationsTheSecondIsToldOfTheFirst(t *testing.T) {
 	}
 	defer at.release(t.Context())
 	err = second.Run(t.Context())
-	if e := said(t, err); e.Code != 409 || !strings.Contains(e.Message, "namespace mesh-a") || !strings.Contains(e.Message, at.holder) || !strings.Contains(e.Cure, "lateen upgrade --namespace mesh-a") {
+	if e := said(t, err); e.Code != 409 || !strings.Contains(e.Message, "namespace mesh-a") || !strings.Contains(e.Message, at.holder) || !strings.Contains(e.Fix, "lateen upgrade --namespace mesh-a") {
 		t.Errorf("%v", e)
 	}
 	anchor, err := c.objects().get(t.Context(), named("ClusterRoleBinding", "", anchorName))
@@ -121,8 +121,8 @@ func TestWhoIsPrecededLeavesTheNamespaceThatSomebodyUses(t *testing.T) {
 
 func TestAMeshElsewhereIsNamedWithWhatIsDoneToIt(t *testing.T) {
 	for _, x := range []struct {
-		record     Record
-		says, cure string
+		record    Record
+		says, fix string
 	}{
 		{Record{State: stateInstalled}, "Lateen 0.1.0 is installed in namespace mesh-a already", "lateen upgrade --namespace mesh-a"},
 		{Record{State: stateInstalling}, "installation of Lateen 0.1.0 in namespace mesh-a was begun and not ended", "lateen install --namespace mesh-a"},
@@ -132,7 +132,7 @@ func TestAMeshElsewhereIsNamedWithWhatIsDoneToIt(t *testing.T) {
 		x.record.Namespace, x.record.Version = "mesh-a", "0.1.0"
 		recorded(t, c, &x.record)
 		_, err := c.Prepare(t.Context(), into("mesh-b"))
-		if e := said(t, err); !strings.Contains(e.Message, x.says) || !strings.Contains(e.Cure, x.cure) {
+		if e := said(t, err); !strings.Contains(e.Message, x.says) || !strings.Contains(e.Fix, x.fix) {
 			t.Errorf("%s: %v", x.record.State, e)
 		}
 		at := lively(c, "uninstall")

@@ -1,5 +1,5 @@
 // Package install owns how a mesh comes onto a Kubernetes cluster, is replaced part by part, takes another mesh's place and goes again:
-// what would change, in which order, what is waited for, and what is refused with its cure. What the objects are is the charts' affair.
+// what would change, in which order, what is waited for, and what is refused with its fix. What the objects are is the charts' affair.
 package install
 
 import (
@@ -65,7 +65,7 @@ func (c *Cluster) Version() (string, error) {
 		return "", fmt.Errorf("read the version %q of the API server: %w", info.GitVersion, err)
 	}
 	if v.LessThan(version.MustParseGeneric(OldestVersion)) {
-		return info.GitVersion, &api.Error{Code: 409, Message: fmt.Sprintf("the cluster has Kubernetes %s; Lateen needs %s or later", info.GitVersion, OldestVersion), Cure: "upgrade the cluster"}
+		return info.GitVersion, &api.Error{Code: 409, Message: fmt.Sprintf("the cluster has Kubernetes %s; Lateen needs %s or later", info.GitVersion, OldestVersion), Fix: "upgrade the cluster"}
 	}
 	return info.GitVersion, nil
 }
@@ -75,24 +75,24 @@ type apiServer string
 
 func (c *Cluster) explain(err error) error { return apiServer(c.Host).explain(err) }
 
-// explain gives an answer of the API server, or its absence, a cure.
+// explain gives an answer of the API server, or its absence, a fix.
 func (s apiServer) explain(err error) error {
 	var said *api.Error
 	switch {
 	case err == nil, errors.As(err, &said), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case apierrors.IsUnauthorized(err):
-		return &api.Error{Code: 401, Message: fmt.Sprintf("the API server at %s does not accept the credentials of the kubeconfig", s), Cure: "log in to the cluster again, or choose others with --kubeconfig and --context"}
+		return &api.Error{Code: 401, Message: fmt.Sprintf("the API server at %s does not accept the credentials of the kubeconfig", s), Fix: "log in to the cluster again, or choose others with --kubeconfig and --context"}
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return &api.Error{Code: 409, Message: "the API server refuses, because a namespace is being removed: " + kube.Cause(err), Cure: "wait until it is gone (kubectl describe namespace says what keeps it), and repeat the command"}
+		return &api.Error{Code: 409, Message: "the API server refuses, because a namespace is being removed: " + kube.Cause(err), Fix: "wait until it is gone (kubectl describe namespace says what keeps it), and repeat the command"}
 	case apierrors.IsForbidden(err):
-		return &api.Error{Code: 403, Message: "the API server refuses: " + kube.Cause(err), Cure: "use credentials of a cluster administrator, or have one grant the right that is named; `lateen check --pre` lists all that are missing"}
+		return &api.Error{Code: 403, Message: "the API server refuses: " + kube.Cause(err), Fix: "use credentials of a cluster administrator, or have one grant the right that is named; `lateen check --pre` lists all that are missing"}
 	}
-	if why, cure := kube.Unusable(err); why != "" {
-		return &api.Error{Code: 502, Message: fmt.Sprintf("the API server at %s cannot be asked: %s", s, why), Cure: cure}
+	if why, fix := kube.Unusable(err); why != "" {
+		return &api.Error{Code: 502, Message: fmt.Sprintf("the API server at %s cannot be asked: %s", s, why), Fix: fix}
 	}
 	if kube.Away(err) {
-		return &api.Error{Code: 503, Message: fmt.Sprintf("the API server at %s cannot be reached: %s", s, kube.Cause(err)), Cure: "see that the cluster runs and that this machine reaches it (kubectl cluster-info), or choose another with --kubeconfig and --context"}
+		return &api.Error{Code: 503, Message: fmt.Sprintf("the API server at %s cannot be reached: %s", s, kube.Cause(err)), Fix: "see that the cluster runs and that this machine reaches it (kubectl cluster-info), or choose another with --kubeconfig and --context"}
 	}
 	return err
 }

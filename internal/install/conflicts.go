@@ -221,7 +221,7 @@ func replicas(n *int32) int32 {
 	return *n
 }
 
-// refuse turns conflicts into an error that names them and the cure.
+// refuse turns conflicts into an error that names them and the fix.
 func refuse(found []Conflict) error {
 	var names []string
 	whose := map[string]bool{}
@@ -234,11 +234,11 @@ func refuse(found []Conflict) error {
 	if len(names) == 0 {
 		return nil
 	}
-	cure := "have this mesh take its place with lateen install --take-over=istio, or uninstall Istio first (istioctl uninstall --purge)"
+	fix := "have this mesh take its place with lateen install --take-over=istio, or uninstall Istio first (istioctl uninstall --purge)"
 	if whose["Lateen"] {
-		cure = "go on with that one (lateen upgrade --namespace), or remove it first (lateen uninstall --namespace)"
+		fix = "go on with that one (lateen upgrade --namespace), or remove it first (lateen uninstall --namespace)"
 	}
-	return &api.Error{Code: 409, Message: "another control plane manages the same labels: " + strings.Join(names, "; "), Cure: cure + "; if it is no part of a mesh, say so with --ignore-conflict=NAMESPACE/NAME (NAME alone, of what is in no namespace)"}
+	return &api.Error{Code: 409, Message: "another control plane manages the same labels: " + strings.Join(names, "; "), Fix: fix + "; if it is no part of a mesh, say so with --ignore-conflict=NAMESPACE/NAME (NAME alone, of what is in no namespace)"}
 }
 
 // rootsAreFree refuses an installation whose node proxies would go by the root certificate of a mesh that is gone: the control plane leaves
@@ -257,5 +257,5 @@ func (c conflictSearch) rootsAreFree(ctx context.Context, o Options) error {
 		return nil
 	}
 	return &api.Error{Code: 409, Message: fmt.Sprintf("ConfigMap %s/%s is Istio's (label %s): the control plane leaves it alone, and node proxies that read it would trust Istio's CA in place of this mesh's", o.Namespace, rootCertificate, wellknown.IstioConfig),
-		Cure: fmt.Sprintf("if it is left over from an Istio that is gone, kubectl delete configmap -n %s %s; else choose another --namespace", o.Namespace, rootCertificate)}
+		Fix: fmt.Sprintf("if it is left over from an Istio that is gone, kubectl delete configmap -n %s %s; else choose another --namespace", o.Namespace, rootCertificate)}
 }

@@ -15,12 +15,12 @@ func empowering(namespace, account string) *rbacv1.ClusterRoleBinding {
 	return &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: namespace + "-" + account}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "control-plane"}, Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: account}}}
 }
 
-func TestConflictsAreNamedWithTheirCure(t *testing.T) {
+func TestConflictsAreNamedWithTheirFix(t *testing.T) {
 	for _, x := range []struct {
 		name    string
 		objects []runtime.Object
 		says    string
-		cure    string
+		fix     string
 	}{
 		{"istiod", []runtime.Object{deployment("istio-system", "istiod", map[string]string{"app": "istiod"}, 1)}, "Deployment istiod in namespace istio-system", "--take-over=istio"},
 		{"a revision elsewhere", []runtime.Object{deployment("mesh", "istiod-canary", map[string]string{"app": "istiod"}, 2), empowering("mesh", "default")}, "Deployment istiod-canary in namespace mesh", "--take-over=istio"},
@@ -32,8 +32,8 @@ func TestConflictsAreNamedWithTheirCure(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			_, err := cluster(t, x.objects...).Prepare(t.Context(), options())
-			if e := said(t, err); !strings.Contains(e.Message, x.says) || !strings.Contains(e.Cure, x.cure) || !strings.Contains(e.Cure, "--ignore-conflict") {
-				t.Errorf("%q, cure %q", e.Message, e.Cure)
+			if e := said(t, err); !strings.Contains(e.Message, x.says) || !strings.Contains(e.Fix, x.fix) || !strings.Contains(e.Fix, "--ignore-conflict") {
+				t.Errorf("%q, fix %q", e.Message, e.Fix)
 			}
 		})
 	}
@@ -123,7 +123,7 @@ func TestALeftoverRootCertificateIsNamed(t *testing.T) {
 	o := options()
 	o.Namespace = "istio-system"
 	_, err := cluster(t, left(map[string]string{"istio.io/config": "true"})).Prepare(t.Context(), o)
-	if e := said(t, err); !strings.Contains(e.Message, "istio-system/istio-ca-root-cert is Istio's") || !strings.Contains(e.Cure, "kubectl delete configmap -n istio-system istio-ca-root-cert") {
+	if e := said(t, err); !strings.Contains(e.Message, "istio-system/istio-ca-root-cert is Istio's") || !strings.Contains(e.Fix, "kubectl delete configmap -n istio-system istio-ca-root-cert") {
 		t.Error(e)
 	}
 	if _, err := cluster(t, left(map[string]string{partOf: lateen})).Prepare(t.Context(), o); err != nil {

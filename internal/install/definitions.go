@@ -27,9 +27,9 @@ func leave(o, live *unstructured.Unstructured) (why string, err error) {
 		wants, serves := served(o), served(live)
 		if !slices.ContainsFunc(wants, func(v string) bool { return slices.Contains(serves, v) }) {
 			refused := &api.Error{Code: 409, Message: fmt.Sprintf("the cluster's definition of %s serves %s; the mesh reads %s", o.GetName(), list(serves), list(wants)),
-				Cure: "upgrade what installed the definition, or, if nothing needs it, delete it (which deletes all objects of its kind) and repeat the command"}
+				Fix: "upgrade what installed the definition, or, if nothing needs it, delete it (which deletes all objects of its kind) and repeat the command"}
 			if by := newerLateen(o, live); by != "" {
-				refused.Cure = fmt.Sprintf("use the lateen of %s, which installed the definition: this one's control plane could read none of the objects", by)
+				refused.Fix = fmt.Sprintf("use the lateen of %s, which installed the definition: this one's control plane could read none of the objects", by)
 			}
 			return "", refused
 		}
@@ -135,7 +135,7 @@ func (r *Record) refuseOlder(than string, allowed bool) error {
 		return nil
 	}
 	return &api.Error{Code: 409, Message: fmt.Sprintf("Lateen %s is installed in namespace %s, and this program has %s, which is older: it would replace all parts by older ones", r.Version, r.Namespace, than),
-		Cure: fmt.Sprintf("use the lateen of %s or later; if you do want to go back, repeat the command with --allow-downgrade, which leaves the definitions of %s as they are (--dry-run shows which)", r.Version, r.Version)}
+		Fix: fmt.Sprintf("use the lateen of %s or later; if you do want to go back, repeat the command with --allow-downgrade, which leaves the definitions of %s as they are (--dry-run shows which)", r.Version, r.Version)}
 }
 
 // served are the versions that a definition serves.

@@ -26,7 +26,7 @@ func TestANewerMeshIsNotBroughtBackUnasked(t *testing.T) {
 			for _, p := range prepare {
 				i, err := p(t.Context(), options())
 				if x.refused {
-					if e := said(t, err); e.Code != 409 || !strings.Contains(e.Message, x.there) || !strings.Contains(e.Cure, "--allow-downgrade") {
+					if e := said(t, err); e.Code != 409 || !strings.Contains(e.Message, x.there) || !strings.Contains(e.Fix, "--allow-downgrade") {
 						t.Errorf("%s, %s: %v", x.there, state, e)
 					}
 				} else if err != nil || i.Plan.From != x.there {
@@ -159,7 +159,7 @@ func TestWhatOnlyANewerMeshCanReadIsNotGivenToAnOlderOne(t *testing.T) {
 	options := options()
 	options.AllowDowngrade = true
 	_, err := c.PrepareUpgrade(t.Context(), options)
-	if e := said(t, err); e.Code != 409 || !strings.Contains(e.Message, "serves v7") || !strings.Contains(e.Cure, "use the lateen of 9.9.9") || strings.Contains(e.Cure, "delete") {
+	if e := said(t, err); e.Code != 409 || !strings.Contains(e.Message, "serves v7") || !strings.Contains(e.Fix, "use the lateen of 9.9.9") || strings.Contains(e.Fix, "delete") {
 		t.Errorf("%v", e)
 	}
 }

@@ -197,9 +197,9 @@ func (c *Cluster) Prepare(ctx context.Context, o Options) (*Installation, error)
 	case record.Lost:
 		return nil, record.lost()
 	case record.State == stateInstalled:
-		return nil, &api.Error{Code: 409, Message: fmt.Sprintf("Lateen %s is installed in namespace %s already", record.Version, record.Namespace), Cure: "change it with lateen upgrade, or remove it with lateen uninstall"}
+		return nil, &api.Error{Code: 409, Message: fmt.Sprintf("Lateen %s is installed in namespace %s already", record.Version, record.Namespace), Fix: "change it with lateen upgrade, or remove it with lateen uninstall"}
 	case record.State == stateUninstalling:
-		return nil, &api.Error{Code: 409, Message: fmt.Sprintf("the removal of Lateen %s from namespace %s was begun and not ended", record.Version, record.Namespace), Cure: "end it with lateen uninstall, or take it back with lateen upgrade"}
+		return nil, &api.Error{Code: 409, Message: fmt.Sprintf("the removal of Lateen %s from namespace %s was begun and not ended", record.Version, record.Namespace), Fix: "end it with lateen uninstall, or take it back with lateen upgrade"}
 	default: // interrupted: go on where it ended
 		o.Values = render.Merge(record.Values, o.Values)
 	}
@@ -228,7 +228,7 @@ func (c *Cluster) PrepareUpgrade(ctx context.Context, o Options) (*Installation,
 	case record.Helm:
 		return nil, record.ofHelm("go on with helm upgrade")
 	case record.Namespace != o.Namespace:
-		return nil, &api.Error{Code: 404, Message: fmt.Sprintf("Lateen is installed in namespace %s, not in %s", record.Namespace, o.Namespace), Cure: "lateen upgrade --namespace " + record.Namespace}
+		return nil, &api.Error{Code: 404, Message: fmt.Sprintf("Lateen is installed in namespace %s, not in %s", record.Namespace, o.Namespace), Fix: "lateen upgrade --namespace " + record.Namespace}
 	case record.Bare:
 		return nil, record.bare()
 	case record.Lost && !o.ResetValues:
@@ -247,7 +247,7 @@ func (c *Cluster) PrepareUpgrade(ctx context.Context, o Options) (*Installation,
 }
 
 func notInstalled() error {
-	return &api.Error{Code: 404, Message: "Lateen is not installed on this cluster", Cure: "lateen install"}
+	return &api.Error{Code: 404, Message: "Lateen is not installed on this cluster", Fix: "lateen install"}
 }
 
 func (c *Cluster) prepare(ctx context.Context, o Options, record *Record, fresh bool) (*Installation, error) {
@@ -335,7 +335,7 @@ func (c *Cluster) prepare(ctx context.Context, o Options, record *Record, fresh 
 		i.Plan.Warnings = append(i.Plan.Warnings, i.Plan.stays())
 	}
 	if len(i.moves) > 0 && !o.Wait && !o.DryRun {
-		return nil, &api.Error{Code: 400, Message: "the place of Istio is being taken, and what is there stays until this mesh's parts are ready in its place", Cure: "repeat the command without --wait=false"}
+		return nil, &api.Error{Code: 400, Message: "the place of Istio is being taken, and what is there stays until this mesh's parts are ready in its place", Fix: "repeat the command without --wait=false"}
 	}
 	for _, m := range i.moves {
 		i.Plan.Before = append(i.Plan.Before, m.What)

@@ -114,12 +114,12 @@ func options() Options {
 	return Options{Charts: installtest.Charts(), Namespace: DefaultNamespace, Timeout: time.Minute}
 }
 
-// said is the cure and the message of a refusal.
+// said is the fix and the message of a refusal.
 func said(t *testing.T, err error) *api.Error {
 	t.Helper()
 	var e *api.Error
-	if !errors.As(err, &e) || e.Cure == "" {
-		t.Fatalf("not a refusal with a cure: %v", err)
+	if !errors.As(err, &e) || e.Fix == "" {
+		t.Fatalf("not a refusal with a fix: %v", err)
 	}
 	return e
 }
@@ -188,8 +188,8 @@ func TestObjectsOfOthersAreNotOverwritten(t *testing.T) {
 	o.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "mesh", "meta.helm.sh/release-namespace": "lateen-system"})
 	c.put(t, o)
 	_, err := c.Prepare(t.Context(), options())
-	if e := said(t, err); !strings.Contains(e.Message, "deployment/lateen-control (of Helm's release lateen-system/mesh)") || !strings.Contains(e.Cure, "helm upgrade") {
-		t.Errorf("%q, cure %q", e.Message, e.Cure)
+	if e := said(t, err); !strings.Contains(e.Message, "deployment/lateen-control (of Helm's release lateen-system/mesh)") || !strings.Contains(e.Fix, "helm upgrade") {
+		t.Errorf("%q, fix %q", e.Message, e.Fix)
 	}
 }
 
@@ -276,8 +276,8 @@ func TestPodsThatCannotStartSayWhy(t *testing.T) {
 		return corev1.ContainerStatus{Image: "reg/proxy:1", RestartCount: restarts, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}
 	}
 	for _, x := range []struct {
-		status     corev1.ContainerStatus
-		says, cure string
+		status    corev1.ContainerStatus
+		says, fix string
 	}{
 		{waiting("ErrImageNeverPull", "", 0), "pod lateen-system/lateen-node-x on node n1 cannot start: image reg/proxy:1 is not on the node", "import the image"},
 		{waiting("ImagePullBackOff", "not found", 0), "image reg/proxy:1 cannot be pulled: not found", "--set image.registry="},
@@ -289,7 +289,7 @@ func TestPodsThatCannotStartSayWhy(t *testing.T) {
 		{corev1.ContainerStatus{}, "", ""},
 	} {
 		e := stuck(pod, x.status)
-		if (e == nil) != (x.says == "") || e != nil && (!strings.Contains(e.Message, x.says) || !strings.Contains(e.Cure, x.cure)) {
+		if (e == nil) != (x.says == "") || e != nil && (!strings.Contains(e.Message, x.says) || !strings.Contains(e.Fix, x.fix)) {
 			t.Errorf("%v: %v", x.status.State.Waiting, e)
 		}
 	}

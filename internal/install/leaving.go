@@ -60,7 +60,7 @@ func (c namespaces) lasting(ctx context.Context, namespaces ...string) error {
 // Leaving is what keeps an installation from a namespace that is being removed.
 func Leaving(namespace string) *api.Error {
 	return &api.Error{Code: 409, Message: fmt.Sprintf("namespace %s is being removed: nothing can be made in it until it is gone", namespace),
-		Cure: fmt.Sprintf("kubectl wait --for=delete namespace/%s, and then the command again; kubectl describe namespace %s says what keeps it", namespace, namespace)}
+		Fix: fmt.Sprintf("kubectl wait --for=delete namespace/%s, and then the command again; kubectl describe namespace %s says what keeps it", namespace, namespace)}
 }
 
 // settled waits until no namespace that an installation needs is being removed.

@@ -76,7 +76,7 @@ func TestARemovalThatWaitedForItsNamespaceCanBeEnded(t *testing.T) {
 		t.Errorf("it cannot be found any more: %+v %v", r, err)
 	}
 	_, err := c.PrepareUpgrade(t.Context(), options())
-	if e := said(t, err); e.Code != 409 || !strings.Contains(e.Cure, "lateen uninstall") {
+	if e := said(t, err); e.Code != 409 || !strings.Contains(e.Fix, "lateen uninstall") {
 		t.Errorf("an upgrade: %v", e)
 	}
 	c.gone(t, DefaultNamespace)
@@ -95,7 +95,7 @@ func TestInstallingWaitsForANamespaceThatIsBeingRemoved(t *testing.T) {
 		o := options()
 		o.DryRun = true
 		_, err := c.Prepare(t.Context(), o)
-		if e := said(t, err); e.Code != 409 || !strings.Contains(e.Message, name) || !strings.Contains(e.Cure, "kubectl wait --for=delete namespace/"+name) {
+		if e := said(t, err); e.Code != 409 || !strings.Contains(e.Message, name) || !strings.Contains(e.Fix, "kubectl wait --for=delete namespace/"+name) {
 			t.Errorf("a dry run: %v", e)
 		}
 		o.DryRun = false
@@ -128,7 +128,7 @@ func TestInstallingWaitsForANamespaceThatIsBeingRemoved(t *testing.T) {
 
 func TestARefusalOfANamespaceThatIsBeingRemovedIsNoMissingRight(t *testing.T) {
 	e := said(t, cluster(t).explain(terminating("configmaps", "a")))
-	if strings.Contains(e.Cure, "administrator") || !strings.Contains(e.Cure, "wait until it is gone") {
+	if strings.Contains(e.Fix, "administrator") || !strings.Contains(e.Fix, "wait until it is gone") {
 		t.Error(e)
 	}
 }

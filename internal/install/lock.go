@@ -56,12 +56,12 @@ func holder(verb string) string {
 
 // taken refuses to change what another command is changing.
 func (l *lock) taken(by string) error {
-	return &api.Error{Code: 409, Message: "another command is changing the installation: " + by, Cure: fmt.Sprintf("wait until it has ended, and repeat the command; it holds Lease %s/%s, which counts for %s after the last sign of life", l.namespace, lockName, l.expires)}
+	return &api.Error{Code: 409, Message: "another command is changing the installation: " + by, Fix: fmt.Sprintf("wait until it has ended, and repeat the command; it holds Lease %s/%s, which counts for %s after the last sign of life", l.namespace, lockName, l.expires)}
 }
 
 // meanwhile refuses to carry out a plan that was made from a state that is no more.
 func meanwhile(namespace string) error {
-	return &api.Error{Code: 409, Message: fmt.Sprintf("another command has changed the installation in namespace %s meanwhile", namespace), Cure: "repeat the command: it then begins with what there is now (--dry-run shows it)"}
+	return &api.Error{Code: 409, Message: fmt.Sprintf("another command has changed the installation in namespace %s meanwhile", namespace), Fix: "repeat the command: it then begins with what there is now (--dry-run shows it)"}
 }
 
 // hold takes the Lease, or says who has it. The context that it returns ends when the Lease is lost. tell hears of whom it waits for: whoever
@@ -159,11 +159,11 @@ func (l *lock) renew(ctx context.Context, ended <-chan struct{}, lost context.Ca
 			return
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 			lost(&api.Error{Code: 409, Message: fmt.Sprintf("Lease %s/%s, by which one command at a time changes the installation, was taken or removed by somebody else", l.namespace, lockName),
-				Cure: "see that no other command is at work, and repeat this one, which goes on where it ended"})
+				Fix: "see that no other command is at work, and repeat this one, which goes on where it ended"})
 			return
 		case time.Since(last) > l.expires:
 			lost(&api.Error{Code: 503, Message: fmt.Sprintf("Lease %s/%s could not be renewed for %s, and another command may change the installation now: %v", l.namespace, lockName, l.expires, err),
-				Cure: "repeat the command when the API server answers; it goes on where it ended"})
+				Fix: "repeat the command when the API server answers; it goes on where it ended"})
 			return
 		}
 	}

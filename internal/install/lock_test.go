@@ -25,7 +25,7 @@ func TestTheSecondOfTwoCommandsIsToldWhoIsAtWork(t *testing.T) {
 	}
 	looked := ""
 	_, err = second.hold(t.Context(), func(by string) { looked = by })
-	if e := said(t, err); e.Code != 409 || !strings.Contains(e.Message, first.holder) || !strings.Contains(e.Message, "lateen upgrade of ") || !strings.Contains(e.Cure, "repeat the command") || looked != first.holder {
+	if e := said(t, err); e.Code != 409 || !strings.Contains(e.Message, first.holder) || !strings.Contains(e.Message, "lateen upgrade of ") || !strings.Contains(e.Fix, "repeat the command") || looked != first.holder {
 		t.Errorf("%v; looked at %q", e, looked)
 	}
 	if ctx.Err() != nil {
@@ -100,7 +100,7 @@ func TestAPlanOfAStateThatIsNoMoreIsNotCarriedOut(t *testing.T) {
 	o.SetResourceVersion("2")
 	c.put(t, o)
 	for what, run := range map[string]func(context.Context) error{"upgrade": i.Run, "uninstall": r.Run} {
-		if e := said(t, run(t.Context())); e.Code != 409 || !strings.Contains(e.Message, "meanwhile") || !strings.Contains(e.Cure, "repeat") {
+		if e := said(t, run(t.Context())); e.Code != 409 || !strings.Contains(e.Message, "meanwhile") || !strings.Contains(e.Fix, "repeat") {
 			t.Errorf("%s: %v", what, e)
 		}
 	}

@@ -59,7 +59,7 @@ func (c *Cluster) State(ctx context.Context, kind, namespace, name string) (stri
 	workload := named(kind, namespace, name)
 	p, w, err := c.rollouts().progress(ctx, workload)
 	if apierrors.IsNotFound(err) {
-		return "", &api.Error{Code: 404, Message: "there is no " + called(workload), Cure: "make it again with lateen upgrade"}
+		return "", &api.Error{Code: 404, Message: "there is no " + called(workload), Fix: "make it again with lateen upgrade"}
 	} else if err != nil {
 		return "", err
 	}
@@ -69,7 +69,7 @@ func (c *Cluster) State(ctx context.Context, kind, namespace, name string) (stri
 			return "", err
 		} else if told {
 			return "", &api.Error{Code: 409, Message: fmt.Sprintf("a removal was begun: the agents were told to leave their nodes (annotation %s of %s) and capture no pod", uninstallAnnotation, called(workload)),
-				Cure: "take that back with lateen upgrade, or end it with lateen uninstall"}
+				Fix: "take that back with lateen upgrade, or end it with lateen uninstall"}
 		}
 	}
 	if p.done {

@@ -272,7 +272,7 @@ func refusal(of meaning.Object, problems []files.Problem, effect string) meaning
 	out := meaning.Refusal{Object: of, Effect: effect, Message: "it cannot be read"}
 	for _, p := range problems {
 		if p.Severity == files.Refused {
-			out.Field, out.Message = p.Field, strings.TrimSuffix(p.Message+"; "+p.Cure, "; ")
+			out.Field, out.Message = p.Field, strings.TrimSuffix(p.Message+"; "+p.Fix, "; ")
 			break
 		}
 	}
@@ -443,22 +443,22 @@ func (i *Installation) compareMeaning(ctx context.Context, s *istio) error {
 	return nil
 }
 
-// refuseMeaning turns differences into an error that names them and the cures.
+// refuseMeaning turns differences into an error that names them and the fixes.
 func refuseMeaning(refusing []meaning.Difference) error {
 	if len(refusing) == 0 {
 		return nil
 	}
-	var what, cures []string
+	var what, fixes []string
 	for _, d := range refusing {
 		what = append(what, fmt.Sprintf("%s of %s (today %s; then %s)", d.Named(), d.Object, d.Today, d.Then))
 		if len(d.Keep) == 1 && strings.HasPrefix(d.Keep[0], "--") {
-			cures = append(cures, d.Keep[0])
+			fixes = append(fixes, d.Keep[0])
 		} else {
-			cures = append(cures, "--accept-difference="+d.Named())
+			fixes = append(fixes, "--accept-difference="+d.Named())
 		}
 	}
 	return &api.Error{Code: 409, Message: "Istio's settings decide access, and this mesh would not go by them: " + strings.Join(what, "; "),
-		Cure: "lateen install --take-over=istio --dry-run shows what to change first; then add " + strings.Join(slices.Compact(cures), " ")}
+		Fix: "lateen install --take-over=istio --dry-run shows what to change first; then add " + strings.Join(slices.Compact(fixes), " ")}
 }
 
 // dryRunCommand shows the differences.

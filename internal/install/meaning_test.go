@@ -103,7 +103,7 @@ func TestSettingsThatDecideAccessRefuseTheTakeOver(t *testing.T) {
 	c := istioWith(t, meshConfig("trustDomain: acme.example\nserviceEntryVisibility: {defaultVisibility: NAMESPACE}\n"))
 	_, err := c.Prepare(t.Context(), overIstio())
 	if e := said(t, err); e.Code != 409 || !strings.Contains(e.Message, "meshConfig.trustDomain of ConfigMap istio-system/istio") ||
-		!strings.Contains(e.Cure, "--set mesh.trustDomain=acme.example") || !strings.Contains(e.Cure, "--accept-difference=meshConfig.serviceEntryVisibility") {
+		!strings.Contains(e.Fix, "--set mesh.trustDomain=acme.example") || !strings.Contains(e.Fix, "--accept-difference=meshConfig.serviceEntryVisibility") {
 		t.Error(e)
 	}
 	i, err := c.Prepare(t.Context(), dryRun())

@@ -124,7 +124,7 @@ func (c permissions) permitted(ctx context.Context, objects []*unstructured.Unst
 		return err
 	}
 	return &api.Error{Code: 403, Message: "these credentials may not: " + strings.Join(missing, ", "),
-		Cure: "use those of a cluster administrator (another --context), or have one grant these rights"}
+		Fix: "use those of a cluster administrator (another --context), or have one grant these rights"}
 }
 
 // Everything is all that the charts have with their own values: what permissions are checked for before anything is chosen.

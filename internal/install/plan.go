@@ -104,7 +104,7 @@ func (c *Cluster) compare(ctx context.Context, desired []*unstructured.Unstructu
 	}
 	if len(foreign) > 0 {
 		return nil, &api.Error{Code: 409, Message: "the cluster has objects of these names already, and they are not this installation's: " + strings.Join(foreign, ", "),
-			Cure: "remove them, or, if Helm installed them, go on with helm upgrade in place of this command"}
+			Fix: "remove them, or, if Helm installed them, go on with helm upgrade in place of this command"}
 	}
 	surplus, err := c.surplus(ctx, desired, places)
 	if err != nil {
@@ -190,7 +190,7 @@ var operators = map[string]string{"PodMonitor": "monitoring.podMonitors", "Prome
 func (c *Cluster) monitor(ctx context.Context, o *unstructured.Unstructured) (Step, error) {
 	definition, err := c.objects().get(ctx, named("CustomResourceDefinition", "", resources[o.GetKind()].Resource+".monitoring.coreos.com"))
 	if err == nil && definition == nil {
-		err = &api.Error{Code: 409, Message: fmt.Sprintf("%s is true, and the cluster has no kind %s", operators[o.GetKind()], o.GetKind()), Cure: "install the Prometheus operator first, or leave the value at false: the pods' annotations say where their metrics are"}
+		err = &api.Error{Code: 409, Message: fmt.Sprintf("%s is true, and the cluster has no kind %s", operators[o.GetKind()], o.GetKind()), Fix: "install the Prometheus operator first, or leave the value at false: the pods' annotations say where their metrics are"}
 	}
 	return step(Create, o, ""), err
 }

@@ -110,7 +110,7 @@ func (c nodeAgents) replaced(ctx context.Context, namespace string, old map[type
 	})
 	if err != nil && ctx.Err() != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		return &api.Error{Code: 408, Message: fmt.Sprintf("the agents that were told to leave their nodes are not all replaced (%s; %s)", shown, err),
-			Cure: fmt.Sprintf("see what keeps them with kubectl get pods -n %s -l app=%s, and repeat the command", namespace, agentName)}
+			Fix: fmt.Sprintf("see what keeps them with kubectl get pods -n %s -l app=%s, and repeat the command", namespace, agentName)}
 	}
 	return err
 }

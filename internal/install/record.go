@@ -71,7 +71,7 @@ func (r *Record) copy() *Record {
 // bare refuses to go on with what is all but removed.
 func (r *Record) bare() error {
 	return &api.Error{Code: 409, Message: fmt.Sprintf("the removal of Lateen from namespace %s was begun and not ended: its values and parts are gone", r.Namespace),
-		Cure: fmt.Sprintf("end it with lateen uninstall --namespace %s, and then install anew with lateen install", r.Namespace)}
+		Fix: fmt.Sprintf("end it with lateen uninstall --namespace %s, and then install anew with lateen install", r.Namespace)}
 }
 
 // tookOver says whether the place of a mesh was taken to the end. Earlier versions noted only that they were asked to, and that they had ended.
@@ -79,7 +79,7 @@ func (r *Record) tookOver(mesh string) bool {
 	return r != nil && (r.TakenOver == mesh || r.State == stateInstalled && r.Values["takeOver"] == mesh)
 }
 
-// LostError says what is amiss with an installation whose values nobody knows any more, and the cure; nil if they are known.
+// LostError says what is amiss with an installation whose values nobody knows any more, and the fix; nil if they are known.
 func (r *Record) LostError() error {
 	if !r.Lost {
 		return nil
@@ -90,7 +90,7 @@ func (r *Record) LostError() error {
 // lost refuses to go on with values that nobody knows: the chart's own in their place would change the mesh under whoever uses it.
 func (r *Record) lost() error {
 	return &api.Error{Code: 409, Message: fmt.Sprintf("Lateen is installed in namespace %s, and the values that it was installed with are lost: ConfigMap %s/%s was gone", r.Namespace, r.Namespace, recordName),
-		Cure: fmt.Sprintf("bring the ConfigMap back, or say them all again with lateen upgrade --reset-values (--values, --set); what must be alike everywhere is in ConfigMap %s/lateen-mesh, and --dry-run shows what would change", r.Namespace)}
+		Fix: fmt.Sprintf("bring the ConfigMap back, or say them all again with lateen upgrade --reset-values (--values, --set); what must be alike everywhere is in ConfigMap %s/lateen-mesh, and --dry-run shows what would change", r.Namespace)}
 }
 
 // Find returns the installation that the cluster has; nil if it has none.
@@ -165,8 +165,8 @@ func readRecord(o *unstructured.Unstructured) (*Record, error) {
 }
 
 // ofHelm refuses what would cut across Helm's own record.
-func (r *Record) ofHelm(cure string) error {
-	return &api.Error{Code: 409, Message: fmt.Sprintf("Lateen %s in namespace %s was installed by Helm, which keeps a record of its own", r.Version, r.Namespace), Cure: cure}
+func (r *Record) ofHelm(fix string) error {
+	return &api.Error{Code: 409, Message: fmt.Sprintf("Lateen %s in namespace %s was installed by Helm, which keeps a record of its own", r.Version, r.Namespace), Fix: fix}
 }
 
 // object is the record as it is kept.

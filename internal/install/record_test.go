@@ -123,7 +123,7 @@ func TestHelmsInstallationIsHelms(t *testing.T) {
 	_, upgrade := c.PrepareUpgrade(t.Context(), options())
 	_, removal := c.PrepareRemoval(t.Context(), options(), false)
 	for verb, err := range map[string]error{"helm upgrade": install, "go on with helm upgrade": upgrade, "helm uninstall": removal} {
-		if e := said(t, err); e.Code != 409 || !strings.Contains(e.Message, "by Helm") || !strings.Contains(e.Cure, verb) {
+		if e := said(t, err); e.Code != 409 || !strings.Contains(e.Message, "by Helm") || !strings.Contains(e.Fix, verb) {
 			t.Errorf("%s: %v", verb, e)
 		}
 	}
@@ -171,7 +171,7 @@ func TestLostValuesAreNotReplacedByTheCharts(t *testing.T) {
 	refused := func(what string, prepare func(ctx context.Context, o Options) (*Installation, error)) {
 		t.Helper()
 		_, err := prepare(t.Context(), options())
-		if e := said(t, err); e.Code != 409 || !strings.Contains(e.Message, "lateen-system/lateen-install") || !strings.Contains(e.Cure, "--reset-values") {
+		if e := said(t, err); e.Code != 409 || !strings.Contains(e.Message, "lateen-system/lateen-install") || !strings.Contains(e.Fix, "--reset-values") {
 			t.Errorf("%s: %v", what, e)
 		}
 	}

@@ -93,7 +93,7 @@ func (r *Removal) release(ctx context.Context) error {
 	if err != nil {
 		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.Canceled) {
 			return &api.Error{Code: 408, Message: fmt.Sprintf("the pods are not all released (%s): still %s", err, now),
-				Cure: fmt.Sprintf("see what keeps the agents with kubectl logs -n %s -l app=lateen-agent, and repeat the command; nothing was removed yet, and lateen upgrade takes the removal back", r.record.Namespace)}
+				Fix: fmt.Sprintf("see what keeps the agents with kubectl logs -n %s -l app=lateen-agent, and repeat the command; nothing was removed yet, and lateen upgrade takes the removal back", r.record.Namespace)}
 		}
 		return err
 	}
@@ -256,7 +256,7 @@ func (r *Removal) reachable(ctx context.Context) error {
 		foreign = fmt.Sprintf("if no agent ever was on node %s, the pods there were never captured, and only say so: %s; otherwise ", strings.Join(now.alone, ", "), disown(now.alone))
 	}
 	return &api.Error{Code: 409, Message: fmt.Sprintf("nobody can take the mesh off %s: its pods would stay captured without a proxy, and new ones would not start", few(now.losses())),
-		Cure: foreign + fmt.Sprintf("bring the node back (an agent, with lateen upgrade) and repeat the command, or take it out of the cluster if it is gone for good (kubectl delete node %s); "+
+		Fix: foreign + fmt.Sprintf("bring the node back (an agent, with lateen upgrade) and repeat the command, or take it out of the cluster if it is gone for good (kubectl delete node %s); "+
 			"or go on with --without-nodes=%s, which then names what to run for each when it is back", names[0], strings.Join(names, ","))}
 }
 

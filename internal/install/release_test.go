@@ -73,7 +73,7 @@ func TestNothingIsRemovedWhileAgentsAreAtWork(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("not done after 1s"))
 	defer cancel()
-	if e := said(t, r.Run(ctx)); !strings.Contains(e.Message, "the agent of node n1") || !strings.Contains(e.Cure, "nothing was removed yet") {
+	if e := said(t, r.Run(ctx)); !strings.Contains(e.Message, "the agent of node n1") || !strings.Contains(e.Fix, "nothing was removed yet") {
 		t.Error(e)
 	}
 	d, err := c.Client.AppsV1().DaemonSets(DefaultNamespace).Get(t.Context(), "lateen-agent", metav1.GetOptions{})
@@ -93,7 +93,7 @@ func TestANodeThatIsDownIsNotLeftBehindUnsaid(t *testing.T) {
 	values := map[string]any{"cni": map[string]any{"confDir": "/var/lib/cni/net.d"}}
 	recorded(t, c, &Record{Namespace: DefaultNamespace, State: stateInstalled, Values: values})
 	_, err := c.PrepareRemoval(t.Context(), options(), false)
-	if e := said(t, err); e.Code != 409 || !strings.Contains(e.Message, "node n2, which is down") || !strings.Contains(e.Cure, "--without-nodes=n2") || !strings.Contains(e.Cure, "kubectl delete node n2") {
+	if e := said(t, err); e.Code != 409 || !strings.Contains(e.Message, "node n2, which is down") || !strings.Contains(e.Fix, "--without-nodes=n2") || !strings.Contains(e.Fix, "kubectl delete node n2") {
 		t.Error(e)
 	}
 	if d, err := c.Client.AppsV1().DaemonSets(DefaultNamespace).Get(t.Context(), "lateen-agent", metav1.GetOptions{}); err != nil || d.Annotations[uninstallAnnotation] != "" {
@@ -122,8 +122,8 @@ func TestAnAnnotationAloneCanBeTakenAway(t *testing.T) {
 	c := cluster(t, clusterNode("n1", "True"), agentPod("n1", "true"), clusterNode("virtual", "True"), capturedPod("virtual"))
 	recorded(t, c, &Record{Namespace: DefaultNamespace, State: stateInstalled})
 	_, err := c.PrepareRemoval(t.Context(), options(), false)
-	if e := said(t, err); e.Code != 409 || !strings.Contains(e.Cure, "if no agent ever was on node virtual") || !strings.Contains(e.Cure, ": "+disown([]string{"virtual"})+"; otherwise") ||
-		!strings.Contains(e.Cure, "--without-nodes=virtual") {
+	if e := said(t, err); e.Code != 409 || !strings.Contains(e.Fix, "if no agent ever was on node virtual") || !strings.Contains(e.Fix, ": "+disown([]string{"virtual"})+"; otherwise") ||
+		!strings.Contains(e.Fix, "--without-nodes=virtual") {
 		t.Error(e)
 	}
 	if _, err := c.Client.CoreV1().Pods("default").Patch(t.Context(), "web-virtual", types.MergePatchType, []byte(`{"metadata":{"annotations":{"ambient.istio.io/redirection":null}}}`), metav1.PatchOptions{}); err != nil {
@@ -137,7 +137,7 @@ func TestAnAnnotationAloneCanBeTakenAway(t *testing.T) {
 	c = cluster(t, clusterNode("n2", "Unknown"), agentPod("n2", ""))
 	recorded(t, c, &Record{Namespace: DefaultNamespace, State: stateInstalled})
 	_, err = c.PrepareRemoval(t.Context(), options(), false)
-	if e := said(t, err); strings.Contains(e.Cure, "kubectl annotate") {
+	if e := said(t, err); strings.Contains(e.Fix, "kubectl annotate") {
 		t.Error(e)
 	}
 }
@@ -193,7 +193,7 @@ func TestCapturedPodsWithoutAnyAgentKeepTheMesh(t *testing.T) {
 	c := cluster(t, clusterNode("n1", "True"), capturedPod("n1"))
 	recorded(t, c, &Record{Namespace: DefaultNamespace, State: stateInstalled})
 	_, err := c.PrepareRemoval(t.Context(), options(), false)
-	if e := said(t, err); !strings.Contains(e.Message, "default/web-n1") || !strings.Contains(e.Cure, "--without-nodes=n1") {
+	if e := said(t, err); !strings.Contains(e.Message, "default/web-n1") || !strings.Contains(e.Fix, "--without-nodes=n1") {
 		t.Error(e)
 	}
 	// The DaemonSet goes only when all agents have left: what is annotated after that is nobody's.
@@ -212,7 +212,7 @@ func TestARemovalThatWasBrokenOffIsTakenBack(t *testing.T) {
 		o := options()
 		o.Wait = true
 		_, err := c.Prepare(t.Context(), o)
-		if e := said(t, err); !strings.Contains(e.Cure, "lateen upgrade") {
+		if e := said(t, err); !strings.Contains(e.Fix, "lateen upgrade") {
 			t.Error(e)
 		}
 		i, err := c.PrepareUpgrade(t.Context(), o)
@@ -252,7 +252,7 @@ func TestAgentsThatWereToldToLeaveAreNotWell(t *testing.T) {
 	}
 	set.Annotations = map[string]string{uninstallAnnotation: "true"}
 	_, err := cluster(t, set).State(t.Context(), "DaemonSet", DefaultNamespace, "lateen-agent")
-	if e := said(t, err); !strings.Contains(e.Message, "told to leave") || !strings.Contains(e.Cure, "lateen upgrade") {
+	if e := said(t, err); !strings.Contains(e.Message, "told to leave") || !strings.Contains(e.Fix, "lateen upgrade") {
 		t.Error(e)
 	}
 }

@@ -68,7 +68,7 @@ func (c *Cluster) survey(ctx context.Context, o Options) (*istio, error) {
 	for _, f := range conflicts {
 		if f.isIstio() && strings.HasPrefix(f.What, deploymentPrefix) && f.Where != s.namespace {
 			return nil, &api.Error{Code: 409, Message: fmt.Sprintf("Istio's control plane is in namespace %s, and the root namespace of this mesh would be %s", f.Where, s.namespace),
-				Cure: "--set mesh.rootNamespace=" + f.Where + ", or, if that is none of Istio's, --ignore-conflict=" + f.Where + "/" + f.name}
+				Fix: "--set mesh.rootNamespace=" + f.Where + ", or, if that is none of Istio's, --ignore-conflict=" + f.Where + "/" + f.name}
 		}
 		switch d := f.daemons; {
 		case d == nil || !f.isIstio():
@@ -129,11 +129,11 @@ func (c *Cluster) inherit(o Options, authority *corev1.Secret) Move {
 func (c *Cluster) takeOver(o Options, s *istio) ([]Move, error) {
 	if len(s.control) == 0 && len(s.ztunnels)+len(s.cnis) == 0 && s.authority == nil {
 		return nil, &api.Error{Code: 404, Message: "there is no Istio to take over from: no Deployment with label app=istiod, no ztunnel, no istio-cni-node, and no CA in namespace " + s.namespace,
-			Cure: "install without --take-over, or say which namespace is Istio's with --set mesh.rootNamespace=NAMESPACE"}
+			Fix: "install without --take-over, or say which namespace is Istio's with --set mesh.rootNamespace=NAMESPACE"}
 	}
 	if s.authority == nil {
 		return nil, &api.Error{Code: 409, Message: fmt.Sprintf("Istio's CA is neither in Secret %s/cacerts nor in %s/istio-ca-secret, so that workloads of both meshes would not trust each other", s.namespace, s.namespace),
-			Cure: "if it signs by an external CA, put the root and an intermediate into the Secret cacerts of namespace " + o.Namespace + " and install again"}
+			Fix: "if it signs by an external CA, put the root and an intermediate into the Secret cacerts of namespace " + o.Namespace + " and install again"}
 	}
 	moves := []Move{c.inherit(o, s.authority)}
 	for _, name := range s.judging {

@@ -60,7 +60,7 @@ func TestATakeOverIsWaitedFor(t *testing.T) {
 	recorded(t, c, &Record{Namespace: DefaultNamespace, Version: "0.1.0", State: stateInstalling, Values: map[string]any{"takeOver": "istio"}})
 	o := options()
 	_, err := c.PrepareUpgrade(t.Context(), o)
-	if e := said(t, err); e.Code != 400 || !strings.Contains(e.Cure, "--wait=false") {
+	if e := said(t, err); e.Code != 400 || !strings.Contains(e.Fix, "--wait=false") {
 		t.Error(e)
 	}
 	o.Wait = true
@@ -132,7 +132,7 @@ func TestThePluggedInCAIsMeant(t *testing.T) {
 	}
 }
 
-func TestTakingOverIsRefusedWithACure(t *testing.T) {
+func TestTakingOverIsRefusedWithAFix(t *testing.T) {
 	_, err := cluster(t).Prepare(t.Context(), overIstio())
 	if e := said(t, err); !strings.Contains(e.Message, "there is no Istio") {
 		t.Error(e)
@@ -172,7 +172,7 @@ func TestOnlyIstiosOwnNamespaceIsTakenOver(t *testing.T) {
 func TestAnIstioElsewhereNeedsItsNamespaceNamed(t *testing.T) {
 	c := cluster(t, deployment("mesh", "istiod", map[string]string{"app": "istiod"}, 1), empowering("mesh", "default"), secret("cacerts", "ca-cert.pem"))
 	_, err := c.Prepare(t.Context(), overIstio())
-	if e := said(t, err); !strings.Contains(e.Message, "in namespace mesh") || !strings.Contains(e.Cure, "--set mesh.rootNamespace=mesh") {
+	if e := said(t, err); !strings.Contains(e.Message, "in namespace mesh") || !strings.Contains(e.Fix, "--set mesh.rootNamespace=mesh") {
 		t.Error(e)
 	}
 }

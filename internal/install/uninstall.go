@@ -47,7 +47,7 @@ func (c *Cluster) PrepareRemoval(ctx context.Context, o Options, crds bool) (*Re
 		return nil, record.ofHelm(fmt.Sprintf("helm uninstall lateen -n %s (the agents release their pods then as well)", record.Namespace))
 	}
 	if record.Namespace != o.Namespace {
-		return nil, &api.Error{Code: 404, Message: fmt.Sprintf("Lateen is installed in namespace %s, not in %s", record.Namespace, o.Namespace), Cure: "lateen uninstall --namespace " + record.Namespace}
+		return nil, &api.Error{Code: 404, Message: fmt.Sprintf("Lateen is installed in namespace %s, not in %s", record.Namespace, o.Namespace), Fix: "lateen uninstall --namespace " + record.Namespace}
 	}
 	r := &Removal{cluster: c, options: o, record: record, found: record.copy(), Plan: Plan{Version: record.Version, Namespace: record.Namespace}}
 	if record.Lost {

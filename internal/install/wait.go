@@ -213,7 +213,7 @@ func (c rollouts) hopeless(ctx context.Context, namespace string, w watched) err
 	return nil
 }
 
-// stuck says why a container cannot start, and the cure; nil if it may yet.
+// stuck says why a container cannot start, and the fix; nil if it may yet.
 func stuck(p *corev1.Pod, s corev1.ContainerStatus) *api.Error {
 	w := s.State.Waiting
 	name := "pod " + p.Namespace + "/" + p.Name
@@ -225,18 +225,18 @@ func stuck(p *corev1.Pod, s corev1.ContainerStatus) *api.Error {
 		return nil
 	case w.Reason == "ErrImageNeverPull":
 		return &api.Error{Code: 409, Message: fmt.Sprintf("%s cannot start: image %s is not on the node, and image.pullPolicy is Never", name, s.Image),
-			Cure: "import the image into the node's container runtime, or let it be pulled with --set image.pullPolicy=IfNotPresent"}
+			Fix: "import the image into the node's container runtime, or let it be pulled with --set image.pullPolicy=IfNotPresent"}
 	case w.Reason == "ImagePullBackOff", w.Reason == "InvalidImageName":
 		return &api.Error{Code: 409, Message: fmt.Sprintf("%s cannot start: image %s cannot be pulled: %s", name, s.Image, strings.TrimSpace(w.Message)),
-			Cure: "choose the registry that has Lateen's images with --set image.registry=HOST/PATH (make images makes them), name credentials for it with --set image.pullSecrets={NAME}, or correct --set image.tag"}
+			Fix: "choose the registry that has Lateen's images with --set image.registry=HOST/PATH (make images makes them), name credentials for it with --set image.pullSecrets={NAME}, or correct --set image.tag"}
 	case w.Reason == "CreateContainerConfigError" && !strings.Contains(w.Message, "istio-ca-root-cert"):
-		return &api.Error{Code: 409, Message: fmt.Sprintf("%s cannot start: %s", name, w.Message), Cure: "make what it names, or take it out of the values"}
+		return &api.Error{Code: 409, Message: fmt.Sprintf("%s cannot start: %s", name, w.Message), Fix: "make what it names, or take it out of the values"}
 	case w.Reason == "CrashLoopBackOff" && s.RestartCount >= mostRestarts:
 		why := "it ended again and again"
 		if t := s.LastTerminationState.Terminated; t != nil {
 			why = fmt.Sprintf("it ended %d times, last with exit code %d", s.RestartCount, t.ExitCode)
 		}
-		return &api.Error{Code: 409, Message: fmt.Sprintf("%s does not stay up: %s", name, why), Cure: fmt.Sprintf("its last lines say why; all are in kubectl logs -n %s %s --previous", p.Namespace, p.Name)}
+		return &api.Error{Code: 409, Message: fmt.Sprintf("%s does not stay up: %s", name, why), Fix: fmt.Sprintf("its last lines say why; all are in kubectl logs -n %s %s --previous", p.Namespace, p.Name)}
 	}
 	return nil
 }
@@ -250,7 +250,7 @@ type trouble struct {
 // Error implements error.
 func (t *trouble) Error() string { return t.said.Error() }
 
-// Unwrap gives the cure to whoever looks for it.
+// Unwrap gives the fix to whoever looks for it.
 func (t *trouble) Unwrap() error { return t.said }
 
 func logOf(err error) []string {
@@ -263,11 +263,11 @@ func logOf(err error) []string {
 
 // unready says what is not as it should be when time is up: the pods concerned, the last event of each, and the last lines of one.
 func (c rollouts) unready(ctx context.Context, workload *unstructured.Unstructured, p progressOf, selector string, cause error) error {
-	t := &trouble{said: &api.Error{Code: 408, Cure: fmt.Sprintf("see what is in the way with kubectl describe %s -n %s %s", strings.ToLower(workload.GetKind()), workload.GetNamespace(), workload.GetName())}}
+	t := &trouble{said: &api.Error{Code: 408, Fix: fmt.Sprintf("see what is in the way with kubectl describe %s -n %s %s", strings.ToLower(workload.GetKind()), workload.GetNamespace(), workload.GetName())}}
 	message := fmt.Sprintf("%s: %s", called(workload), p)
 	if cause != nil {
 		message += fmt.Sprintf(" (%s)", cause)
-		t.said.Cure += "; the command can be repeated and goes on where it ended"
+		t.said.Fix += "; the command can be repeated and goes on where it ended"
 	}
 	pods, err := c.client.CoreV1().Pods(workload.GetNamespace()).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err == nil && len(pods.Items) == 0 {

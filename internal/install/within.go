@@ -43,7 +43,7 @@ func within(ctx context.Context, o *Options, work func(context.Context) error) e
 	case ctx.Err() == nil && !hurried(err):
 		return err
 	}
-	late := &api.Error{Code: 408, Message: err.Error(), Cure: "give it more time with --timeout; the command can be repeated and goes on where it ended"}
+	late := &api.Error{Code: 408, Message: err.Error(), Fix: "give it more time with --timeout; the command can be repeated and goes on where it ended"}
 	if errors.Is(err, context.DeadlineExceeded) || hurried(err) {
 		late.Message = fmt.Sprintf("the time that --timeout gives, %s, was over %s", o.Timeout, during(at))
 	}

@@ -18,7 +18,7 @@ func TestWhatIsBrokenOffSaysHowToGoOn(t *testing.T) {
 		return ctx.Err()
 	}
 	e := said(t, within(t.Context(), &o, work))
-	if e.Code != 408 || !strings.Contains(e.Message, "--timeout gives, 50ms,") || !strings.Contains(e.Message, "defining the mesh's kinds") || !strings.Contains(e.Cure, "repeated") {
+	if e.Code != 408 || !strings.Contains(e.Message, "--timeout gives, 50ms,") || !strings.Contains(e.Message, "defining the mesh's kinds") || !strings.Contains(e.Fix, "repeated") {
 		t.Error(e)
 	}
 	o.Timeout = time.Minute
@@ -35,7 +35,7 @@ func TestWhatIsBrokenOffSaysHowToGoOn(t *testing.T) {
 	if err := within(ctx, &o, work); !errors.As(err, &i) || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "defining the mesh's kinds") || !strings.Contains(err.Error(), "repeated") {
 		t.Error(err)
 	}
-	own := &api.Error{Code: 409, Message: "m", Cure: "c"}
+	own := &api.Error{Code: 409, Message: "m", Fix: "c"}
 	if err := within(ctx, &o, func(context.Context) error { return own }); !errors.Is(err, own) {
 		t.Error(err)
 	}

@@ -29,9 +29,9 @@ func Away(err error) bool {
 	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 }
 
-// Unusable says, of an error that no API server answered with, why it is not one of a server that is away, and the cure: a certificate that is
+// Unusable says, of an error that no API server answered with, why it is not one of a server that is away, and the fix: a certificate that is
 // not accepted, credentials that cannot be had, a proxy on the way. It is empty for an error of another sort.
-func Unusable(err error) (why, cure string) {
+func Unusable(err error) (why, fix string) {
 	var status apierrors.APIStatus
 	if err == nil || errors.As(err, &status) {
 		return "", ""
@@ -72,7 +72,7 @@ func Rule(group, resource string, verbs ...string) string {
 	return fmt.Sprintf(`{apiGroups: [%q], resources: [%q], verbs: [%s]}`, group, resource, strings.Join(verbs, ", "))
 }
 
-// Refusal says why the API server refuses an act, and what cures it. It is empty for an error of another sort: see Away.
+// Refusal says why the API server refuses an act, and what fixes it. It is empty for an error of another sort: see Away.
 func Refusal(err error, group, resource string, verbs ...string) string {
 	name := resource
 	if group != "" {

@@ -128,7 +128,7 @@ func TestRefusalNamesTheRuleThatIsMissing(t *testing.T) {
 	}
 }
 
-// A quota and a policy are refused with the code that is used for missing rights, which no rule cures.
+// A quota and a policy are refused with the code that is used for missing rights, which no rule fixes.
 func TestWhatIsNotAdmittedIsNoMissingRight(t *testing.T) {
 	for _, why := range []string{
 		"exceeded quota: few, requested: configmaps=1, used: configmaps=1, limited: configmaps=1",
@@ -174,9 +174,9 @@ func TestUnusableTellsWhatIsNoAbsence(t *testing.T) {
 		return err
 	}
 	for _, c := range []struct {
-		name      string
-		err       error
-		why, cure string
+		name     string
+		err      error
+		why, fix string
 	}{
 		{"an unknown authority", get(server.URL, ""), "its certificate is not accepted", "certificate-authority-data"},
 		{"no TLS", get(strings.Replace(plain.URL, "http:", "https:", 1), ""), "does not speak TLS", "server in the kubeconfig"},
@@ -187,9 +187,9 @@ func TestUnusableTellsWhatIsNoAbsence(t *testing.T) {
 		{"a refusal", apierrors.NewForbidden(policies, "", errors.New("no")), "", ""},
 		{"nothing", nil, "", ""},
 	} {
-		why, cure := Unusable(c.err)
-		if (why == "") != (c.why == "") || !strings.Contains(why, c.why) || !strings.Contains(cure, c.cure) {
-			t.Errorf("%s (%v): %q, cure %q", c.name, c.err, why, cure)
+		why, fix := Unusable(c.err)
+		if (why == "") != (c.why == "") || !strings.Contains(why, c.why) || !strings.Contains(fix, c.fix) {
+			t.Errorf("%s (%v): %q, fix %q", c.name, c.err, why, fix)
 		}
 	}
 }

@@ -94,14 +94,14 @@ func withoutIdentity(w *workload.Workload, pod *corev1.Pod, in WorkloadInput, v 
 	if model.Static(pod) {
 		why = "it is a static pod"
 	}
-	const cure = "run it by a Deployment or a DaemonSet"
+	const fix = "run it by a Deployment or a DaemonSet"
 	if w.TunnelProtocol != workload.TunnelProtocol_NONE {
 		w.TunnelProtocol, w.NativeTunnel = workload.TunnelProtocol_NONE, false
-		v.note(reasonNoIdentity, fmt.Sprintf("the pod has no identity, since %s: annotation %s and label %s have no effect on it; %s", why, wellknown.Redirection, wellknown.Tunnel, cure))
+		v.note(reasonNoIdentity, fmt.Sprintf("the pod has no identity, since %s: annotation %s and label %s have no effect on it; %s", why, wellknown.Redirection, wellknown.Tunnel, fix))
 	}
 	if len(w.Services) > 0 && in.enrolled() {
 		v.note(reasonNoIdentity, fmt.Sprintf("the pod has no identity, since %s, and namespace %s is in the mesh: it is no endpoint of %s; %s, or have the Service select other labels",
-			why, pod.Namespace, strings.Join(slices.Sorted(maps.Keys(w.Services)), ", "), cure))
+			why, pod.Namespace, strings.Join(slices.Sorted(maps.Keys(w.Services)), ", "), fix))
 		w.Services = nil
 	}
 }

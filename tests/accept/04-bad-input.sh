@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Bad configuration: the error names file, line, object and cure; the rest stays live.
+# Bad configuration: the error names file, line, object and fix; the rest stays live.
 source "$(dirname "$0")/lib.sh"
 
 check "up" lateen up --nodes 2

@@ -67,7 +67,7 @@ verifies() { links && openssl verify -CAfile "$WORK/root.pem" -untrusted "$WORK/
 check "openssl verifies the chain up to the corporate root" verifies one
 get() { lateen exec deploy/client -- curl -sSf -m 5 -o /dev/null http://echo:8080/?size=16; }
 check "a pair that insists on post-quantum key exchange talks" get
-check "rotating is refused with the cure" bash -c "'$LATEEN' --name '$MESH' ca rotate 2>&1 | grep 'put the new root into'"
+check "rotating is refused with the fix" bash -c "'$LATEEN' --name '$MESH' ca rotate 2>&1 | grep 'put the new root into'"
 cp "$WORK/two/ca-key.pem" "$ca/"
 trouble() { lateen ca status -o json | jq -e '(.trouble // "" | contains("is not the key of")) and (.signing | contains("one"))'; }
 check "half of another CA leaves the old one in force, and the status says so" eventually 30 trouble

@@ -162,8 +162,8 @@ check "a Deployment with a port of every node" lateen apply -f "$WORK/everywhere
 check "is ready" lateen wait deploy/everywhere
 everywhere 2 >"$WORK/everywhere.yaml"
 check "its update" lateen apply -f "$WORK/everywhere.yaml"
-cure() { grep -q "maxSurge: 0, maxUnavailable: 1" <<<"$(lateen status)"; }
-check "waits, and status says for what and how to go on" eventually 20 cure
+fix() { grep -q "maxSurge: 0, maxUnavailable: 1" <<<"$(lateen status)"; }
+check "waits, and status says for what and how to go on" eventually 20 fix
 everywhere 2 "{rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}" >"$WORK/everywhere.yaml"
 check "so told" lateen apply -f "$WORK/everywhere.yaml"
 check "it is updated" lateen wait deploy/everywhere

@@ -59,7 +59,7 @@ notServed kind-unserved DestinationRule /" "$(said "$WORK/json")"
 check "Istio has another trust domain" api patch -n istio-system configmap istio --type merge -p '{"data":{"mesh":"trustDomain: acme.example\nserviceEntryVisibility: {defaultVisibility: NAMESPACE}\n"}}'
 take_over >"$WORK/text" 2>&1
 equal "the take-over is refused" 1 $?
-check "the cure is said" grep -q -- '--set mesh.trustDomain=acme.example' "$WORK/text"
+check "the fix is said" grep -q -- '--set mesh.trustDomain=acme.example' "$WORK/text"
 check_not "nothing was made" api get namespace lateen-system
 take_over --dry-run >"$WORK/text" 2>&1
 equal "so is its dry run" 1 $?

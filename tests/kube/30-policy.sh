@@ -76,10 +76,10 @@ kind: AuthorizationPolicy
 metadata: {name: nonsense, namespace: policy}
 spec: {action: DENY, selector: {matchLabels: {app: nobody}}, rules: [{from: [{source: {ipBlocks: ["10.0.0.0/99"]}}]}]}
 Y
-# told WORDS...: the command fails, and says so with the field and the cure.
+# told WORDS...: the command fails, and says so with the field and the fix.
 told() { local said; ! said=$("$@" 2>&1) && grep -q 'ipBlocks\[0\].*write an address' <<<"$said" || { echo "$said"; return 1; }; }
 check "lateen wait does not call it ready" eventually 30 told lateen wait -n policy authorizationpolicy/nonsense --timeout 20s
 listed() { lateen status | grep 'policy/nonsense' | found 'ipBlocks\[0\].*write an address'; }
-check "lateen status lists it with field and cure" listed
+check "lateen status lists it with field and fix" listed
 k delete namespace policy stranger --wait=false >/dev/null
 finish

@@ -40,7 +40,7 @@ func probeAccelerator(ctx context.Context, t *Target) (string, *Finding) {
 	}
 	switch {
 	case on && len(old) > 0:
-		return "", finding(check.AcceleratorCure, "it is on, and the kernel of these nodes is too old for it: %s", some(old))
+		return "", finding(check.AcceleratorFix, "it is on, and the kernel of these nodes is too old for it: %s", some(old))
 	case on:
 		return fmt.Sprintf("on, %d nodes with Linux %s or newer; each proxy tries it at its start, and lateen logs proxy/NODE says what came of it", len(nodes), oldest), nil
 	case t.unseen != nil:

@@ -76,8 +76,8 @@ func TestAcceleratorIsAWarningOnlyWhenItIsOn(t *testing.T) {
 			if i < 0 {
 				t.Fatalf("it is not checked: %+v", report.Results)
 			}
-			if got := report.Results[i]; got.Outcome != x.outcome || !strings.Contains(got.Found+got.Cause, x.says) || got.Outcome != check.OK && got.Cure == "" {
-				t.Errorf("got %s: %s%s; cure %q", got.Outcome, got.Found, got.Cause, got.Cure)
+			if got := report.Results[i]; got.Outcome != x.outcome || !strings.Contains(got.Found+got.Cause, x.says) || got.Outcome != check.OK && got.Fix == "" {
+				t.Errorf("got %s: %s%s; fix %q", got.Outcome, got.Found, got.Cause, got.Fix)
 			}
 		})
 	}

@@ -258,7 +258,7 @@ func probePodSecurity(ctx context.Context, t *Target) (string, *Finding) {
 	}
 	if n.DeletionTimestamp != nil {
 		leaving := install.Leaving(n.Name)
-		return "", finding(leaving.Cure, "%s", leaving.Message)
+		return "", finding(leaving.Fix, "%s", leaving.Message)
 	}
 	const label = "pod-security.kubernetes.io/enforce"
 	if level := n.Labels[label]; level != "" && level != "privileged" {

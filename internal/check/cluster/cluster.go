@@ -65,12 +65,12 @@ type Finding struct {
 	Mild bool
 }
 
-func finding(cure, format string, args ...any) *Finding {
-	return &Finding{Problem: check.Problem{Cause: fmt.Sprintf(format, args...), Cure: cure}}
+func finding(fix, format string, args ...any) *Finding {
+	return &Finding{Problem: check.Problem{Cause: fmt.Sprintf(format, args...), Fix: fix}}
 }
 
-func mild(cure, format string, args ...any) *Finding {
-	f := finding(cure, format, args...)
+func mild(fix, format string, args ...any) *Finding {
+	f := finding(fix, format, args...)
 	f.Mild = true
 	return f
 }
@@ -79,7 +79,7 @@ func mild(cure, format string, args ...any) *Finding {
 func unable(err error) *Finding {
 	var said *api.Error
 	if errors.As(err, &said) {
-		return finding(said.Cure, "%s", said.Message)
+		return finding(said.Fix, "%s", said.Message)
 	}
 	if apierrors.IsForbidden(err) {
 		return finding("use credentials of a cluster administrator, or have one grant the right that is named", "it cannot be looked at: %v", err)
@@ -138,7 +138,7 @@ func Run(ctx context.Context, t *Target, purpose check.Purpose) check.Report {
 		found, problem := c.Probe(ctx, t)
 		result := check.Result{Code: c.Code, Title: c.Title, Outcome: check.OK, Found: found}
 		if problem != nil {
-			result.Outcome, result.Cause, result.Cure = weight, problem.Cause, problem.Cure
+			result.Outcome, result.Cause, result.Fix = weight, problem.Cause, problem.Fix
 			if problem.Mild {
 				result.Outcome = check.Warning
 			}

@@ -219,7 +219,7 @@ func TestFindings(t *testing.T) {
 		code    string
 		outcome check.Outcome
 		cause   string
-		cure    string
+		fix     string
 	}{
 		{"no API server", func(r *rig) { r.apiError = errors.New("connection refused") }, Before, "LAT100", check.Failure, "cannot be reached: connection refused", "--kubeconfig"},
 		{"an old cluster", func(r *rig) { r.version = "v1.28.1" }, Before, "LAT101", check.Failure, "v1.28.1", "upgrade the cluster"},
@@ -292,8 +292,8 @@ func TestFindings(t *testing.T) {
 			if i < 0 {
 				t.Fatalf("%s was not checked: %+v", x.code, report.Results)
 			}
-			if got := report.Results[i]; got.Outcome != x.outcome || !strings.Contains(got.Cause, x.cause) || !strings.Contains(got.Cure, x.cure) {
-				t.Errorf("got %s: cause %q, cure %q", got.Outcome, got.Cause, got.Cure)
+			if got := report.Results[i]; got.Outcome != x.outcome || !strings.Contains(got.Cause, x.cause) || !strings.Contains(got.Fix, x.fix) {
+				t.Errorf("got %s: cause %q, fix %q", got.Outcome, got.Cause, got.Fix)
 			}
 		})
 	}

@@ -42,11 +42,11 @@ func probeDrift(ctx context.Context, t *Target) (string, *Finding) {
 	if len(wrong) == 0 {
 		return "nothing is missing or changed", nil
 	}
-	cure := "lateen upgrade puts them right (--dry-run shows how); a change that is to stay becomes a value, with --set or --values"
+	fix := "lateen upgrade puts them right (--dry-run shows how); a change that is to stay becomes a value, with --set or --values"
 	if t.Record.Helm {
-		cure = fmt.Sprintf("helm upgrade lateen charts/lateen --namespace %s --reset-then-reuse-values makes them again", t.Record.Namespace)
+		fix = fmt.Sprintf("helm upgrade lateen charts/lateen --namespace %s --reset-then-reuse-values makes them again", t.Record.Namespace)
 	}
-	problem := finding(cure, "%s", some(wrong))
+	problem := finding(fix, "%s", some(wrong))
 	problem.Mild = !slices.ContainsFunc(drift, install.Step.Guards)
 	return "", problem
 }

@@ -12,7 +12,7 @@ func TestWhatSomebodyRemovedIsNamed(t *testing.T) {
 		change  func(*rig)
 		outcome check.Outcome
 		cause   string
-		cure    string
+		fix     string
 	}{
 		"nothing":             {func(*rig) {}, check.OK, "", ""},
 		"an admission policy": {func(r *rig) { r.removed = []string{"ValidatingAdmissionPolicy lateen-selectors"} }, check.Failure, "validatingadmissionpolicy/lateen-selectors is missing", "lateen upgrade"},
@@ -30,7 +30,7 @@ func TestWhatSomebodyRemovedIsNamed(t *testing.T) {
 			r := good()
 			x.change(r)
 			got := result(t, r.run(t, Installed), "LAT131")
-			if got.Outcome != x.outcome || !strings.Contains(got.Cause, x.cause) || !strings.Contains(got.Cure, x.cure) {
+			if got.Outcome != x.outcome || !strings.Contains(got.Cause, x.cause) || !strings.Contains(got.Fix, x.fix) {
 				t.Errorf("%+v", got)
 			}
 		})

@@ -89,12 +89,12 @@ func (t *Target) unheard(ctx context.Context, s *api.Status) *Finding {
 			return unable(err)
 		}
 	}
-	const cure = "see LAT121 and LAT124 for why the control plane cannot be asked, then look again"
+	const fix = "see LAT121 and LAT124 for why the control plane cannot be asked, then look again"
 	rest := fmt.Sprintf("%d of %d objects do not say how they stand, and whether the others' word still holds is not known, since the control plane cannot be asked (LAT124)", silent, sum)
 	if len(refused) > 0 {
-		return finding("correct these: kubectl get KIND NAME -n NAMESPACE -o yaml says in the status what to correct; "+cure, "%s; %s", someOf(refused, "; "), rest)
+		return finding("correct these: kubectl get KIND NAME -n NAMESPACE -o yaml says in the status what to correct; "+fix, "%s; %s", someOf(refused, "; "), rest)
 	}
-	return finding(cure, "not known: no object says in its status that it is refused, but %s", rest)
+	return finding(fix, "not known: no object says in its status that it is refused, but %s", rest)
 }
 
 // acceptance is what an object's status says of its present generation; empty if nothing.

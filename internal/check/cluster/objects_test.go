@@ -45,7 +45,7 @@ func TestWhatCouldNotBeAskedIsNotKnown(t *testing.T) {
 						t.Errorf("of the clocks: %+v", got)
 					}
 				case "LAT129":
-					if got.Outcome != check.Warning || !strings.Contains(got.Cure, "LAT124") {
+					if got.Outcome != check.Warning || !strings.Contains(got.Fix, "LAT124") {
 						t.Errorf("of the objects: %+v", got)
 					}
 					if strings.Count(got.Cause, "AuthorizationPolicy shop/a") > 1 {

@@ -32,7 +32,7 @@ func result(t *testing.T, report check.Report, code string) check.Result {
 	return report.Results[i]
 }
 
-// The cure of LAT105 must be one: a node that the mesh is kept from is in nobody's way.
+// The fix of LAT105 must be one: a node that the mesh is kept from is in nobody's way.
 func TestNodesThatTheMeshIsKeptFromDoNotCount(t *testing.T) {
 	old := func(change func(*corev1.Node)) *corev1.Node {
 		return clusterNode("n2", func(n *corev1.Node) {
@@ -119,7 +119,7 @@ func TestTheRootsAreTheControlPlanes(t *testing.T) {
 		t.Errorf("while a root is replaced: %+v", got)
 	}
 	for _, bundle := range [][]byte{former, []byte("x")} {
-		if got := with(bundle); got.Outcome != check.Failure || !strings.Contains(got.Cause, "lateen-system/istio-ca-root-cert does not hold CN=root") || !strings.Contains(got.Cure, "kubectl delete configmap -n lateen-system") {
+		if got := with(bundle); got.Outcome != check.Failure || !strings.Contains(got.Cause, "lateen-system/istio-ca-root-cert does not hold CN=root") || !strings.Contains(got.Fix, "kubectl delete configmap -n lateen-system") {
 			t.Errorf("%+v", got)
 		}
 	}
@@ -137,9 +137,9 @@ func TestWhatOnlyLooksLikeAnotherMeshIsAWarning(t *testing.T) {
 // That nobody may say what is installed is not that nothing is.
 func TestWhatCannotBeFoundIsNotSaidToBeMissing(t *testing.T) {
 	r := good()
-	r.record, r.unfound = nil, &api.Error{Code: 403, Message: "the API server refuses: clusterrolebindings is forbidden", Cure: "use credentials of a cluster administrator"}
+	r.record, r.unfound = nil, &api.Error{Code: 403, Message: "the API server refuses: clusterrolebindings is forbidden", Fix: "use credentials of a cluster administrator"}
 	report := r.run(t, Installed)
-	if got := result(t, report, "LAT120"); got.Outcome != check.Failure || !strings.Contains(got.Cause, "forbidden") || strings.Contains(got.Cure, "lateen install") {
+	if got := result(t, report, "LAT120"); got.Outcome != check.Failure || !strings.Contains(got.Cause, "forbidden") || strings.Contains(got.Fix, "lateen install") {
 		t.Errorf("%+v", got)
 	}
 	for _, code := range []string{"LAT121", "LAT124", "LAT127", "LAT128", "LAT131"} {

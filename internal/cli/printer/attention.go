@@ -132,6 +132,6 @@ func joined(problems []api.Problem) api.Problem {
 			one.Severity = p.Severity
 		}
 	}
-	one.Field, one.Cure, one.Message = "", "", strings.Join(texts, ". ")
+	one.Field, one.Fix, one.Message = "", "", strings.Join(texts, ". ")
 	return one
 }

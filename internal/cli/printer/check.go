@@ -25,7 +25,7 @@ func Check(w io.Writer, r check.Report, columns int, style term.Style) error {
 			continue
 		}
 		p.line("%s %s %s: %s", mark, style.Faint(x.Code), x.Title, x.Cause)
-		p.line("         fix: %s", x.Cure)
+		p.line("         fix: %s", x.Fix)
 	}
 	if p.err != nil {
 		return p.err

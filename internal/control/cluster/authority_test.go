@@ -352,7 +352,7 @@ func TestIstiosOwnRootIsTakenOver(t *testing.T) {
 	}
 }
 
-func TestOpeningWaitsForTheCure(t *testing.T) {
+func TestOpeningWaitsForTheFix(t *testing.T) {
 	api := newAPI()
 	api.away.Store(true)
 	r := newReplica(api, nil)

@@ -184,7 +184,7 @@ func unreachable(err error) bool {
 	return kube.Away(err) && !errors.As(err, &status) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-// reasonOf says why, and what cures it.
+// reasonOf says why, and what fixes it.
 func reasonOf(of schema.GroupResource, result string, err error) string {
 	status := of.Resource + "/status"
 	switch {

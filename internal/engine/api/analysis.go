@@ -28,7 +28,7 @@ type Finding struct {
 
 // String is the finding on one line, without its object: field: message; fix.
 func (f Finding) String() string {
-	return Problem{Field: f.Field, Message: f.Message, Cure: f.Fix}.String()
+	return Problem{Field: f.Field, Message: f.Message, Fix: f.Fix}.String()
 }
 
 // Analysis asks the control plane for the findings about all objects.

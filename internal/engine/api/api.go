@@ -37,7 +37,7 @@ type Event struct {
 	Message string     `json:"message"`         // for people
 	State   EventState `json:"state"`           // what happened to the phase
 	Error   string     `json:"error,omitempty"` // with EventFailed: what failed
-	Cure    string     `json:"fix,omitempty"`   // with EventFailed: what to do about it
+	Fix     string     `json:"fix,omitempty"`   // with EventFailed: what to do about it
 	Log     []string   `json:"log,omitempty"`   // with EventFailed: the last lines of the log concerned
 }
 
@@ -109,7 +109,7 @@ type Problem struct {
 	Object   string `json:"object,omitempty"` // "Service shop/web", as far as it could be read
 	Field    string `json:"field,omitempty"`
 	Message  string `json:"message"`
-	Cure     string `json:"fix,omitempty"`
+	Fix      string `json:"fix,omitempty"`
 }
 
 // SeverityWarning marks a problem with an object that was taken but may not do what its author expects.
@@ -118,7 +118,7 @@ const SeverityWarning = "warning"
 // Refused says whether what the problem is about was not taken because of it.
 func (p Problem) Refused() bool { return p.Severity != SeverityWarning }
 
-// String is the problem on one line: file:line: object: field: message; cure.
+// String is the problem on one line: file:line: object: field: message; fix.
 func (p Problem) String() string {
 	var parts []string
 	switch {
@@ -133,8 +133,8 @@ func (p Problem) String() string {
 		}
 	}
 	s := strings.Join(parts, ": ")
-	if p.Cure != "" {
-		s += "; " + p.Cure
+	if p.Fix != "" {
+		s += "; " + p.Fix
 	}
 	return s
 }
@@ -302,13 +302,13 @@ type ConnectRequest struct {
 type Error struct {
 	Code    int    `json:"code"`
 	Message string `json:"error"`
-	Cure    string `json:"fix,omitempty"`
+	Fix     string `json:"fix,omitempty"`
 }
 
 // Error implements error.
 func (e *Error) Error() string {
-	if e.Cure == "" {
+	if e.Fix == "" {
 		return e.Message
 	}
-	return e.Message + "; " + e.Cure
+	return e.Message + "; " + e.Fix
 }

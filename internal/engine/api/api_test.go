@@ -90,10 +90,10 @@ func serve(t *testing.T, h http.Handler) *Client {
 	return NewAt("m", socket)
 }
 
-func TestClientReturnsTheEnginesErrorWithItsCure(t *testing.T) {
+func TestClientReturnsTheEnginesErrorWithItsFix(t *testing.T) {
 	c := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
-		json.NewEncoder(w).Encode(Error{Message: "no pod x", Cure: "see `lateen get pods`"})
+		json.NewEncoder(w).Encode(Error{Message: "no pod x", Fix: "see `lateen get pods`"})
 	}))
 	_, err := c.Get(t.Context(), GetRequest{Kind: "pod", Name: "x"})
 	var e *Error
@@ -157,7 +157,7 @@ func TestExecEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestReadEventsEndsAtAFailureAndNamesTheCure(t *testing.T) {
+func TestReadEventsEndsAtAFailureAndNamesTheFix(t *testing.T) {
 	var got []string
 	err := ReadEvents(strings.NewReader(`{"phase":"network","state":"done"}
 {"phase":"control","state":"failed","error":"boom","fix":"do this"}

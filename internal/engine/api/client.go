@@ -223,7 +223,7 @@ func ReadEvents(r io.Reader, progress func(Event)) error {
 			progress(e)
 		}
 		if e.State == EventFailed {
-			return &Error{Code: http.StatusInternalServerError, Message: e.Error, Cure: e.Cure}
+			return &Error{Code: http.StatusInternalServerError, Message: e.Error, Fix: e.Fix}
 		}
 	}
 }

@@ -76,7 +76,7 @@ func NamedGroup(word string) string {
 	return SharedGroup(k.Name, group)
 }
 
-// Ambiguous is the error of a request for an object by a name that objects of several groups have. Its cure names every spelling.
+// Ambiguous is the error of a request for an object by a name that objects of several groups have. Its fix names every spelling.
 func Ambiguous(k Key) *Error {
 	kind, _ := LookupKind(k.Kind)
 	var spellings []string
@@ -84,7 +84,7 @@ func Ambiguous(k Key) *Error {
 		spellings = append(spellings, kind.Plural+"."+group)
 	}
 	return &Error{Code: http.StatusConflict, Message: fmt.Sprintf("%s %q is in several API groups", strings.ToLower(k.Kind), k.Name),
-		Cure: "write " + strings.Join(spellings, " or ") + " in place of the kind"}
+		Fix: "write " + strings.Join(spellings, " or ") + " in place of the kind"}
 }
 
 // LookupKind finds a kind by its name, plural or short name, in any case. An API group may follow after a dot; it tells apart kinds of the

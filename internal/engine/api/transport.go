@@ -36,7 +36,7 @@ func dialSocket(ctx context.Context, mesh, socket string) (net.Conn, error) {
 		return nil, fmt.Errorf("%w: no engine listens on %s; start one with `lateen up --name %s`", ErrNotRunning, socket, mesh)
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, &Error{Code: http.StatusForbidden, Message: "the engine of mesh " + mesh + " answers root alone", Cure: "run the command with sudo"}
+		return nil, &Error{Code: http.StatusForbidden, Message: "the engine of mesh " + mesh + " answers root alone", Fix: "run the command with sudo"}
 	}
 	return conn, err
 }

@@ -59,9 +59,9 @@ func (e *Engine) rotate(ctx context.Context) error {
 	switch s.Stage {
 	case api.CASteady:
 	case "":
-		return &api.Error{Code: http.StatusConflict, Message: "the mesh's CA is plugged in, or signs by a Kubernetes signer: its root is not the mesh's to replace", Cure: "replace the CA where it comes from; `lateen ca status` names it"}
+		return &api.Error{Code: http.StatusConflict, Message: "the mesh's CA is plugged in, or signs by a Kubernetes signer: its root is not the mesh's to replace", Fix: "replace the CA where it comes from; `lateen ca status` names it"}
 	default:
-		return &api.Error{Code: http.StatusConflict, Message: fmt.Sprintf("the root is being rotated already, since %s, stage %s", s.Since.UTC().Format(time.RFC3339), s.Stage), Cure: "wait for its end: `lateen ca status`"}
+		return &api.Error{Code: http.StatusConflict, Message: fmt.Sprintf("the root is being rotated already, since %s, stage %s", s.Since.UTC().Format(time.RFC3339), s.Stage), Fix: "wait for its end: `lateen ca status`"}
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{wellknown.RotateRoot: time.Now().UTC().Format(time.RFC3339)}}})
 	if err != nil {
@@ -69,7 +69,7 @@ func (e *Engine) rotate(ctx context.Context) error {
 	}
 	_, err = e.Client.CoreV1().Secrets(e.Namespace).Patch(ctx, "lateen-ca", types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "lateen"})
 	if apierrors.IsNotFound(err) {
-		return &api.Error{Code: http.StatusConflict, Message: "there is no Secret " + e.Namespace + "/lateen-ca, which holds the mesh's CA", Cure: "the control planes put it back within a minute; see `lateen ca status`"}
+		return &api.Error{Code: http.StatusConflict, Message: "there is no Secret " + e.Namespace + "/lateen-ca, which holds the mesh's CA", Fix: "the control planes put it back within a minute; see `lateen ca status`"}
 	}
 	return e.refused(err)
 }

@@ -127,7 +127,7 @@ func (e *Engine) onNode(ctx context.Context, component, node string) (*corev1.Po
 	if len(pods) > 0 {
 		return &pods[0], nil
 	}
-	return nil, &api.Error{Code: http.StatusNotFound, Message: fmt.Sprintf("node %s has no pod of lateen-%s", node, component), Cure: "see the nodes with `lateen status`, and what keeps it with kubectl describe daemonset -n " + e.Namespace + " lateen-" + component}
+	return nil, &api.Error{Code: http.StatusNotFound, Message: fmt.Sprintf("node %s has no pod of lateen-%s", node, component), Fix: "see the nodes with `lateen status`, and what keeps it with kubectl describe daemonset -n " + e.Namespace + " lateen-" + component}
 }
 
 func ready(p *corev1.Pod) bool {
@@ -141,12 +141,12 @@ func (e *Engine) page(ctx context.Context, p *corev1.Pod, port int, method, path
 	resp, err := e.ask(ctx, p, port, method, path)
 	if err != nil {
 		return nil, &api.Error{Code: http.StatusBadGateway, Message: fmt.Sprintf("ask pod %s/%s: %v", p.Namespace, p.Name, unwrapped(err)),
-			Cure: fmt.Sprintf("see whether it runs with kubectl get pod -n %s %s; these credentials need the right to create pods/portforward there", p.Namespace, p.Name)}
+			Fix: fmt.Sprintf("see whether it runs with kubectl get pod -n %s %s; these credentials need the right to create pods/portforward there", p.Namespace, p.Name)}
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
 		b, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
-		return nil, &api.Error{Code: http.StatusBadGateway, Message: fmt.Sprintf("pod %s/%s answered %s: %s", p.Namespace, p.Name, resp.Status, b), Cure: "see `lateen status`"}
+		return nil, &api.Error{Code: http.StatusBadGateway, Message: fmt.Sprintf("pod %s/%s answered %s: %s", p.Namespace, p.Name, resp.Status, b), Fix: "see `lateen status`"}
 	}
 	return resp, nil
 }
@@ -174,7 +174,7 @@ func (e *Engine) read(ctx context.Context, p *corev1.Pod, port int, path string)
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, e.longest()+1))
 	if int64(len(b)) > e.longest() {
-		return nil, time.Time{}, &api.Error{Code: http.StatusBadGateway, Message: fmt.Sprintf("pod %s/%s answered %s with more than %d MiB", p.Namespace, p.Name, path, e.longest()>>20), Cure: "see whether it is what it should be with kubectl describe pod -n " + p.Namespace + " " + p.Name}
+		return nil, time.Time{}, &api.Error{Code: http.StatusBadGateway, Message: fmt.Sprintf("pod %s/%s answered %s with more than %d MiB", p.Namespace, p.Name, path, e.longest()>>20), Fix: "see whether it is what it should be with kubectl describe pod -n " + p.Namespace + " " + p.Name}
 	}
 	at, _ := http.ParseTime(resp.Header.Get("Date")) // zero if it does not say
 	return b, at, err

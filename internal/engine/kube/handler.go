@@ -20,7 +20,7 @@ import (
 )
 
 // elsewhere are the requests that Kubernetes' own command answers.
-var elsewhere = []struct{ pattern, what, cure string }{
+var elsewhere = []struct{ pattern, what, fix string }{
 	{"GET /v1/usage", "what the parts use is told by the cluster's own metrics", "kubectl top pod -n lateen-system --containers"},
 	{"POST /v1/exec", "commands in pods are run by kubectl", "kubectl exec -it POD -- COMMAND"},
 	{"POST /v1/connect", "ports of pods are forwarded by kubectl", "kubectl port-forward POD PORT"},
@@ -54,14 +54,14 @@ func (e *Engine) handler() http.Handler {
 		fail(w, kubectl("logs of pods are shown by kubectl", kubectlLogs(r.URL.Query())))
 	})
 	for _, x := range elsewhere {
-		m.HandleFunc(x.pattern, refuse(x.what, x.cure))
+		m.HandleFunc(x.pattern, refuse(x.what, x.fix))
 	}
 	return m
 }
 
-func refuse(what, cure string) http.HandlerFunc {
+func refuse(what, fix string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
-		fail(w, &api.Error{Code: http.StatusNotImplemented, Message: what, Cure: cure})
+		fail(w, &api.Error{Code: http.StatusNotImplemented, Message: what, Fix: fix})
 	}
 }
 
@@ -87,18 +87,18 @@ func fail(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(e) // the asker may be gone
 }
 
-// refused gives an answer of the API server a cure.
+// refused gives an answer of the API server a fix.
 func (e *Engine) refused(err error) error {
-	why, cure := kube.Unusable(err)
+	why, fix := kube.Unusable(err)
 	switch {
 	case why != "":
-		return &api.Error{Code: http.StatusBadGateway, Message: "the API server at " + e.Host + " cannot be asked: " + why, Cure: cure}
+		return &api.Error{Code: http.StatusBadGateway, Message: "the API server at " + e.Host + " cannot be asked: " + why, Fix: fix}
 	case apierrors.IsForbidden(err):
-		return &api.Error{Code: http.StatusForbidden, Message: "the API server refuses: " + kube.Cause(err), Cure: "have an administrator grant the right that is named"}
+		return &api.Error{Code: http.StatusForbidden, Message: "the API server refuses: " + kube.Cause(err), Fix: "have an administrator grant the right that is named"}
 	case kube.Away(err):
-		return &api.Error{Code: http.StatusServiceUnavailable, Message: "the API server at " + e.Host + " cannot be reached: " + kube.Cause(err), Cure: "see that the cluster runs and that this machine reaches it (kubectl cluster-info)"}
+		return &api.Error{Code: http.StatusServiceUnavailable, Message: "the API server at " + e.Host + " cannot be reached: " + kube.Cause(err), Fix: "see that the cluster runs and that this machine reaches it (kubectl cluster-info)"}
 	case apierrors.IsNotFound(err):
-		return &api.Error{Code: http.StatusNotFound, Message: kube.Cause(err), Cure: "`lateen get all -A` lists what there is"}
+		return &api.Error{Code: http.StatusNotFound, Message: kube.Cause(err), Fix: "`lateen get all -A` lists what there is"}
 	}
 	return err
 }
@@ -178,7 +178,7 @@ func (e *Engine) replica(ctx context.Context) (*corev1.Pod, error) {
 			return &pods[i], nil
 		}
 	}
-	return nil, &api.Error{Code: http.StatusServiceUnavailable, Message: "no replica of the control plane is ready", Cure: "see why with kubectl describe deployment -n " + e.Namespace + " lateen-control, and `lateen check`"}
+	return nil, &api.Error{Code: http.StatusServiceUnavailable, Message: "no replica of the control plane is ready", Fix: "see why with kubectl describe deployment -n " + e.Namespace + " lateen-control, and `lateen check`"}
 }
 
 // speaker is the replica whose log is shown: one that is ready, else the newest. Why none is ready is what the log is wanted for.
@@ -229,7 +229,7 @@ func onVersion(in api.PatchRequest, object metav1.Object) (json.RawMessage, erro
 		return in.Patch, nil
 	}
 	if in.UID != "" && in.UID != string(object.GetUID()) || in.Generation != 0 && in.Generation != object.GetGeneration() {
-		return nil, &api.Error{Code: http.StatusConflict, Message: in.Key.String() + " was changed by another command since it was read", Cure: "read it again and repeat the change"}
+		return nil, &api.Error{Code: http.StatusConflict, Message: in.Key.String() + " was changed by another command since it was read", Fix: "read it again and repeat the change"}
 	}
 	var patch struct {
 		Metadata map[string]any `json:"metadata"`

@@ -322,7 +322,7 @@ func TestPagesOfProxiesComeFromTheOneThatIsReady(t *testing.T) {
 	}
 	_, err := c.ProxyConfigDump(t.Context(), "n9")
 	var e *api.Error
-	if !errors.As(err, &e) || !strings.Contains(e.Message, "node n9 has no pod of lateen-node") || e.Cure == "" {
+	if !errors.As(err, &e) || !strings.Contains(e.Message, "node n9 has no pod of lateen-node") || e.Fix == "" {
 		t.Error(err)
 	}
 }
@@ -340,7 +340,7 @@ func TestWhatKubectlDoesIsSaidPlainly(t *testing.T) {
 	tries["kubectl rollout"] = c.ReplaceProxy(t.Context(), "n1", api.ReplaceRequest{}, nil)
 	for want, err := range tries {
 		var e *api.Error
-		if !errors.As(err, &e) || e.Code != http.StatusNotImplemented || !strings.Contains(e.Cure, want) {
+		if !errors.As(err, &e) || e.Code != http.StatusNotImplemented || !strings.Contains(e.Fix, want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
@@ -382,7 +382,7 @@ func TestKubectlIsNamedWithItsArguments(t *testing.T) {
 	}
 	for want, try := range tries {
 		var e *api.Error
-		if err := try(); !errors.As(err, &e) || e.Code != http.StatusNotImplemented || !strings.HasPrefix(e.Cure, want) {
+		if err := try(); !errors.As(err, &e) || e.Code != http.StatusNotImplemented || !strings.HasPrefix(e.Fix, want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}

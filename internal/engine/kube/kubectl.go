@@ -32,7 +32,7 @@ func toKubectl[R any](what string, command func(R) string) http.HandlerFunc {
 const maxRequest = 64 << 20
 
 func kubectl(what, command string) error {
-	return &api.Error{Code: http.StatusNotImplemented, Message: what, Cure: command}
+	return &api.Error{Code: http.StatusNotImplemented, Message: what, Fix: command}
 }
 
 func kubectlApply(r api.ApplyRequest) string {

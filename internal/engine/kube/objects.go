@@ -68,7 +68,7 @@ func keyOf(apiVersion, kind, namespace, name string) api.Key {
 func (e *Engine) kind(name, namespace string, all bool) (dynamic.ResourceInterface, api.Kind, error) {
 	k, known := api.LookupKind(name)
 	if !known {
-		return nil, k, &api.Error{Code: http.StatusBadRequest, Message: fmt.Sprintf("%q is no kind that the mesh is about", name), Cure: "kubectl get " + name}
+		return nil, k, &api.Error{Code: http.StatusBadRequest, Message: fmt.Sprintf("%q is no kind that the mesh is about", name), Fix: "kubectl get " + name}
 	}
 	gv, err := schema.ParseGroupVersion(k.APIVersion)
 	if err != nil {

@@ -67,11 +67,11 @@ func (a *authority) follow(ctx context.Context) error {
 func (a *authority) rotate() error {
 	if dir := a.options.Dir; dir != "" {
 		return &api.Error{Code: http.StatusConflict, Message: "the CA is plugged in from " + dir + ", and its roots are not the mesh's to change",
-			Cure: "put the new root into " + filepath.Join(dir, "root-cert.pem") + " beside the old one"}
+			Fix: "put the new root into " + filepath.Join(dir, "root-cert.pem") + " beside the old one"}
 	}
 	if err := ca.RequestRotation(a.dir.path("control")); err != nil {
-		what, cure, _ := strings.Cut(err.Error(), "; ")
-		return &api.Error{Code: http.StatusConflict, Message: what, Cure: cure}
+		what, fix, _ := strings.Cut(err.Error(), "; ")
+		return &api.Error{Code: http.StatusConflict, Message: what, Fix: fix}
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func (e *Engine) up(ctx context.Context, events *eventWriter) error {
 		fabricNodes = append(fabricNodes, n.Node)
 	}
 	if err := fabric.Up(fabricNodes); err != nil {
-		return &failure{phase: "network", err: err, cure: "see what this machine lacks with `lateen check --for up`"}
+		return &failure{phase: "network", err: err, fix: "see what this machine lacks with `lateen check --for up`"}
 	}
 	var resolvers []string
 	for _, f := range e.families {

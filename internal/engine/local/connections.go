@@ -21,7 +21,7 @@ func (l nodeList) serveConnections(w http.ResponseWriter, r *http.Request) {
 	}
 	if n.program().stock {
 		fail(w, &api.Error{Code: http.StatusNotImplemented, Message: "the node proxy of " + n.name + " is not Lateen's own and does not tell of its connections",
-			Cure: "see its log with `lateen logs proxy/" + n.name + "`"})
+			Fix: "see its log with `lateen logs proxy/" + n.name + "`"})
 		return
 	}
 	moves := n.proxy.moves() // before it is known whose page it is
@@ -29,7 +29,7 @@ func (l nodeList) serveConnections(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	body, err := askConnections(ctx, n, r.URL.RawQuery)
 	if err != nil {
-		fail(w, &api.Error{Code: http.StatusBadGateway, Message: "ask on node " + n.name + ": " + err.Error(), Cure: "see `lateen status`"})
+		fail(w, &api.Error{Code: http.StatusBadGateway, Message: "ask on node " + n.name + ": " + err.Error(), Fix: "see `lateen status`"})
 		return
 	}
 	defer body.Close()

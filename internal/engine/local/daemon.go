@@ -238,5 +238,5 @@ func (d *daemon) await(ctx context.Context, ready func(context.Context) error) e
 
 func (d *daemon) notReady(phase, what string, err error) error {
 	return &failure{phase: phase, err: fmt.Errorf("%s did not become ready: %w", what, err),
-		cure: "see its log, " + d.logPath, log: tail(d.logPath, 12)}
+		fix: "see its log, " + d.logPath, log: tail(d.logPath, 12)}
 }

@@ -53,7 +53,7 @@ func (u *userObjects) delete(r api.DeleteRequest) (api.ApplyResult, []*pod) {
 		switch {
 		case errors.As(err, &apiErr) && apiErr.Code == http.StatusNotFound && r.IgnoreNotFound:
 		case apiErr != nil:
-			res.Problems = append(res.Problems, api.Problem{Object: k.String(), Message: apiErr.Message, Cure: apiErr.Cure})
+			res.Problems = append(res.Problems, api.Problem{Object: k.String(), Message: apiErr.Message, Fix: apiErr.Fix})
 		case err != nil:
 			res.Problems = append(res.Problems, api.Problem{Object: k.String(), Message: err.Error()})
 		default:

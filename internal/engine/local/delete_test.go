@@ -10,8 +10,8 @@ import (
 	"lateen.dev/lateen/internal/engine/local/fabric"
 )
 
-// keeper has the objects of a manifest, and nothing runs for them.
-func keeper(t *testing.T, manifest string) *userObjects {
+// userObjectsOf returns the objects of a manifest, for which no process runs.
+func userObjectsOf(t *testing.T, manifest string) *userObjects {
 	t.Helper()
 	u := newUserObjects(newState(nil, newStore(t.TempDir(), []*fabric.Family{fabric.IPv4}, time.Now, newUID)), nil)
 	if err := u.addNamespace("default"); err != nil {
@@ -25,7 +25,7 @@ func keeper(t *testing.T, manifest string) *userObjects {
 
 // A node proxy's pod goes with its node alone. A request for all pods must not pass over it in silence.
 func TestDeleteNamesTheNodeProxyThatStays(t *testing.T) {
-	u := keeper(t, "")
+	u := userObjectsOf(t, "")
 	n := &node{name: "n1"}
 	u.state.nodes = []*node{n}
 	key := api.Key{Kind: "Pod", Namespace: meshNamespace, Name: n.proxyPodName()}
@@ -66,7 +66,7 @@ func TestDeleteKeepsToTheGroup(t *testing.T) {
 	documents := strings.Split(twoGateways, "---\n")
 	key := api.Key{Kind: "Gateway", Namespace: "default", Name: "gw"}
 	for removed, left := range map[string]string{istio: k8s, k8s: istio} {
-		u := keeper(t, twoGateways)
+		u := userObjectsOf(t, twoGateways)
 		named := key
 		named.Group = removed
 		if res, _ := u.delete(api.DeleteRequest{Keys: []api.Key{named}}); len(res.Problems) > 0 || !slices.Equal(groupsLeft(u), []string{left}) {
@@ -80,7 +80,7 @@ func TestDeleteKeepsToTheGroup(t *testing.T) {
 		if res, _ := u.delete(api.DeleteRequest{Keys: []api.Key{key}}); len(res.Problems) > 0 || len(groupsLeft(u)) != 0 {
 			t.Errorf("the only one: %v left, %+v", groupsLeft(u), res.Problems)
 		}
-		u = keeper(t, twoGateways)
+		u = userObjectsOf(t, twoGateways)
 		document := documents[0]
 		if removed == istio {
 			document = documents[1]
@@ -89,9 +89,9 @@ func TestDeleteKeepsToTheGroup(t *testing.T) {
 			t.Errorf("by file, %s: %v left, %+v", removed, groupsLeft(u), res.Problems)
 		}
 	}
-	u := keeper(t, twoGateways)
+	u := userObjectsOf(t, twoGateways)
 	want := "write gateways.gateway.networking.k8s.io or gateways.networking.istio.io"
-	if res, _ := u.delete(api.DeleteRequest{Keys: []api.Key{key}, IgnoreNotFound: true}); len(res.Problems) != 1 || !strings.Contains(res.Problems[0].Cure, want) || len(groupsLeft(u)) != 2 {
+	if res, _ := u.delete(api.DeleteRequest{Keys: []api.Key{key}, IgnoreNotFound: true}); len(res.Problems) != 1 || !strings.Contains(res.Problems[0].Fix, want) || len(groupsLeft(u)) != 2 {
 		t.Errorf("ambiguous: %v left, %+v", groupsLeft(u), res.Problems)
 	}
 	if _, err := u.patch(api.PatchRequest{Key: key, Patch: []byte(`{"metadata":{"labels":{"a":"b"}}}`)}); err == nil || !strings.Contains(err.Error(), want) {

@@ -150,7 +150,7 @@ func (e *Engine) main(events *eventWriter, starter *os.File) int {
 		e.log.Error("the mesh did not come up", "err", err)
 		var f *failure
 		if errors.As(err, &f) {
-			events.failed(f.phase, f.err, f.cure, f.log)
+			events.failed(f.phase, f.err, f.fix, f.log)
 		} else {
 			events.failed("engine", err, "", nil)
 		}

@@ -23,8 +23,8 @@ func (w *eventWriter) started(phase, msg string) {
 func (w *eventWriter) done(phase, msg string) {
 	w.send(api.Event{Phase: phase, State: api.EventDone, Message: msg})
 }
-func (w *eventWriter) failed(phase string, err error, cure string, log []string) {
-	w.send(api.Event{Phase: phase, State: api.EventFailed, Message: err.Error(), Error: err.Error(), Cure: cure, Log: log})
+func (w *eventWriter) failed(phase string, err error, fix string, log []string) {
+	w.send(api.Event{Phase: phase, State: api.EventFailed, Message: err.Error(), Error: err.Error(), Fix: fix, Log: log})
 }
 func (w *eventWriter) close() { w.w.Close() }
 
@@ -32,7 +32,7 @@ func (w *eventWriter) close() { w.w.Close() }
 type failure struct {
 	phase string
 	err   error
-	cure  string
+	fix   string
 	log   []string // the last lines of the log concerned
 }
 

@@ -23,7 +23,7 @@ import (
 // stillThere says why nothing can be done inside a pod. The state's lock must be held.
 func (p *pod) stillThere() error {
 	if p.init == nil || p.stopping {
-		return &api.Error{Code: http.StatusConflict, Message: fmt.Sprintf("pod %s does not run: %s", p.id.name, p.unreadyWhy()), Cure: "see `lateen get pods`"}
+		return &api.Error{Code: http.StatusConflict, Message: fmt.Sprintf("pod %s does not run: %s", p.id.name, p.unreadyWhy()), Fix: "see `lateen get pods`"}
 	}
 	return nil
 }

@@ -23,11 +23,11 @@ func (u *userObjects) serve(r *http.Request) (any, error) {
 	req := api.GetRequest{Kind: q.Get("kind"), Namespace: q.Get("namespace"), Name: q.Get("name"), Group: cmp.Or(q.Get("group"), api.NamedGroup(q.Get("kind"))), Selector: q.Get("selector"), AllNamespaces: q.Get("all") == "true"}
 	kind, known := kindOf(req.Kind)
 	if !known {
-		return nil, &api.Error{Code: http.StatusNotFound, Message: fmt.Sprintf("unknown kind %q", req.Kind), Cure: "use a kind such as pods, services, deployments or authorizationpolicies"}
+		return nil, &api.Error{Code: http.StatusNotFound, Message: fmt.Sprintf("unknown kind %q", req.Kind), Fix: "use a kind such as pods, services, deployments or authorizationpolicies"}
 	}
 	selector, err := labels.Parse(req.Selector)
 	if err != nil {
-		return nil, &api.Error{Code: http.StatusBadRequest, Message: "selector " + req.Selector + ": " + err.Error(), Cure: "write it as in app=web,tier!=db"}
+		return nil, &api.Error{Code: http.StatusBadRequest, Message: "selector " + req.Selector + ": " + err.Error(), Fix: "write it as in app=web,tier!=db"}
 	}
 	if req.Namespace == "" {
 		req.Namespace = defaultNamespace

@@ -80,7 +80,7 @@ func (e *Engine) serveDown(w http.ResponseWriter, r *http.Request) {
 		<-done
 	case <-r.Context().Done():
 	case <-time.After(5 * time.Second):
-		fail(w, &api.Error{Code: http.StatusConflict, Message: "the mesh is not up yet or is being ended already", Cure: "try again"})
+		fail(w, &api.Error{Code: http.StatusConflict, Message: "the mesh is not up yet or is being ended already", Fix: "try again"})
 	}
 }
 
@@ -91,7 +91,7 @@ func serveControl(w http.ResponseWriter, r *http.Request) {
 	}
 	b, err := fetchControl(r.Context(), path)
 	if err != nil {
-		fail(w, &api.Error{Code: http.StatusBadGateway, Message: "ask the control plane: " + err.Error(), Cure: "see `lateen status`"})
+		fail(w, &api.Error{Code: http.StatusBadGateway, Message: "ask the control plane: " + err.Error(), Fix: "see `lateen status`"})
 		return
 	}
 	_, _ = w.Write(b)

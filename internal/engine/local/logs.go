@@ -39,7 +39,7 @@ func (a *podAccess) serveLogs(w http.ResponseWriter, r *http.Request) {
 		// Between two runs the one that has ended is the previous one.
 		from, to, ok := c.log.Run(!again)
 		if !ok {
-			return 0, 0, &api.Error{Code: http.StatusBadRequest, Message: fmt.Sprintf("container %s of pod %s has no previous run: it was not restarted", c.spec.Name, p.id.name), Cure: "leave out --previous"}
+			return 0, 0, &api.Error{Code: http.StatusBadRequest, Message: fmt.Sprintf("container %s of pod %s has no previous run: it was not restarted", c.spec.Name, p.id.name), Fix: "leave out --previous"}
 		}
 		return from, to, nil
 	}
@@ -49,11 +49,11 @@ func (a *podAccess) serveLogs(w http.ResponseWriter, r *http.Request) {
 // serveDaemonLog sends the log of a part of the mesh.
 func serveDaemonLog(w http.ResponseWriter, r *http.Request, d *daemon) {
 	if d == nil {
-		fail(w, &api.Error{Code: http.StatusConflict, Message: "this part of the mesh was not started yet", Cure: "try again when the mesh is up"})
+		fail(w, &api.Error{Code: http.StatusConflict, Message: "this part of the mesh was not started yet", Fix: "try again when the mesh is up"})
 		return
 	}
 	logSource{log: d.output, previous: func() (int64, int64, error) {
-		return 0, 0, &api.Error{Code: http.StatusBadRequest, Message: "the parts of the mesh have one log over all their runs", Cure: "leave out --previous"}
+		return 0, 0, &api.Error{Code: http.StatusBadRequest, Message: "the parts of the mesh have one log over all their runs", Fix: "leave out --previous"}
 	}}.serve(w, r)
 }
 

@@ -250,7 +250,7 @@ func deletion(m *mesh) {
 		m.Errorf("a service without pods: %q", out)
 	}
 	res, err = m.Client.Delete(m.Context(), api.DeleteRequest{Keys: []api.Key{{Kind: "Deployment", Namespace: "default", Name: "web"}}})
-	if err != nil || len(res.Problems) != 1 || !strings.Contains(res.Problems[0].Message, "not found") || !strings.HasPrefix(res.Problems[0].Cure, "`lateen get ") {
+	if err != nil || len(res.Problems) != 1 || !strings.Contains(res.Problems[0].Message, "not found") || !strings.HasPrefix(res.Problems[0].Fix, "`lateen get ") {
 		m.Errorf("deleted twice: %+v, %v", res, err)
 	}
 	for _, p := range pods {

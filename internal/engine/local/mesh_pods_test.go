@@ -316,7 +316,7 @@ func onNode(name, ports string) string {
 }
 
 func hostNetwork(m *mesh) {
-	for ports, cure := range map[string]string{
+	for ports, fix := range map[string]string{
 		"{containerPort: 15000}":                 "the node proxy, for its admin pages",
 		"{containerPort: 15014}":                 "the node's agent",
 		"{containerPort: 15020}":                 "the node proxy, for its metrics",
@@ -324,7 +324,7 @@ func hostNetwork(m *mesh) {
 		"{containerPort: 80}":                    "listen on a higher one",
 		"{containerPort: 8080, hostPort: 18080}": "leave hostPort out",
 	} {
-		if res := m.apply(onNode("clash", ports)); len(res.Results) != 0 || len(res.Problems) != 1 || !strings.Contains(res.Problems[0].Message, cure) {
+		if res := m.apply(onNode("clash", ports)); len(res.Results) != 0 || len(res.Problems) != 1 || !strings.Contains(res.Problems[0].Message, fix) {
 			m.Errorf("%s: %+v", ports, res)
 		}
 	}

@@ -95,7 +95,7 @@ func (l nodeList) of(r *http.Request) (*node, error) {
 	if n := l.named(r.PathValue("node")); n != nil {
 		return n, nil
 	}
-	return nil, &api.Error{Code: http.StatusNotFound, Message: "there is no node " + strconv.Quote(r.PathValue("node")), Cure: "list them with `lateen get nodes`"}
+	return nil, &api.Error{Code: http.StatusNotFound, Message: "there is no node " + strconv.Quote(r.PathValue("node")), Fix: "list them with `lateen get nodes`"}
 }
 
 // servePage makes a handler of a page of the node that a request names.
@@ -108,7 +108,7 @@ func (l nodeList) servePage(page func(context.Context, *node, *http.Request) ([]
 		}
 		b, err := page(r.Context(), n, r)
 		if err != nil {
-			fail(w, &api.Error{Code: http.StatusBadGateway, Message: "ask on node " + n.name + ": " + err.Error(), Cure: "see `lateen status`"})
+			fail(w, &api.Error{Code: http.StatusBadGateway, Message: "ask on node " + n.name + ": " + err.Error(), Fix: "see `lateen status`"})
 			return
 		}
 		_, _ = w.Write(b)

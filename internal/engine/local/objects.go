@@ -274,7 +274,7 @@ func (u *userObjects) changed(k model.Key) {
 	}
 }
 
-// notFound is the error of a request for an object that does not exist. Its cure lists the objects that do, where it was looked for.
+// notFound is the error of a request for an object that does not exist. Its fix lists the objects that do, where it was looked for.
 func notFound(k api.Key) error {
 	plural, where, flag := strings.ToLower(k.Kind), "", ""
 	if kind, ok := api.LookupKind(k.Kind); ok {
@@ -284,7 +284,7 @@ func notFound(k api.Key) error {
 		where, flag = " in namespace "+k.Namespace, " -n "+k.Namespace
 	}
 	return &api.Error{Code: http.StatusNotFound, Message: fmt.Sprintf("%s %q not found%s", k.Word(), k.Name, where),
-		Cure: fmt.Sprintf("`lateen get %s%s` lists those that exist", plural, flag)}
+		Fix: fmt.Sprintf("`lateen get %s%s` lists those that exist", plural, flag)}
 }
 
 func apiKey(k model.Key) api.Key {
@@ -292,7 +292,7 @@ func apiKey(k model.Key) api.Key {
 }
 
 func problemOf(p files.Problem) api.Problem {
-	return api.Problem{Severity: p.Severity.String(), File: p.File, Line: p.Line, Object: p.Object, Field: p.Field, Message: p.Message, Cure: p.Cure}
+	return api.Problem{Severity: p.Severity.String(), File: p.File, Line: p.Line, Object: p.Object, Field: p.Field, Message: p.Message, Fix: p.Fix}
 }
 
 func warningText(p files.Problem) string {
@@ -305,7 +305,7 @@ func refusal(o files.Object, err error) api.Problem {
 	p := api.Problem{File: o.File, Line: o.Line, Object: o.Key.String()}
 	var pe *problemError
 	if errors.As(err, &pe) {
-		p.Field, p.Message, p.Cure = pe.Field, pe.Message, pe.Cure
+		p.Field, p.Message, p.Fix = pe.Field, pe.Message, pe.Fix
 		return p
 	}
 	p.Message = strings.TrimPrefix(err.Error(), o.Key.String()+": ")

@@ -47,9 +47,9 @@ func (u *userObjects) patch(r api.PatchRequest) (api.ObjectResult, error) {
 	if errors.As(err, &refused) {
 		// The error's place is in the merged object, which no file has.
 		refused.File, refused.Line, refused.Object = "", 0, ""
-		cure := refused.Cure
-		refused.Cure = ""
-		return api.ObjectResult{}, &api.Error{Code: http.StatusBadRequest, Message: strings.TrimPrefix(refused.Error(), ": "), Cure: cure}
+		fix := refused.Fix
+		refused.Fix = ""
+		return api.ObjectResult{}, &api.Error{Code: http.StatusBadRequest, Message: strings.TrimPrefix(refused.Error(), ": "), Fix: fix}
 	}
 	if err != nil {
 		return api.ObjectResult{}, err
@@ -73,7 +73,7 @@ func precondition(r api.PatchRequest, o *stored) error {
 	if (r.UID == "" || r.UID == o.uid) && (r.Generation == 0 || r.Generation == o.version) {
 		return nil
 	}
-	return &api.Error{Code: http.StatusConflict, Message: r.Key.String() + " was changed by another command since it was read", Cure: "read it again and repeat the change"}
+	return &api.Error{Code: http.StatusConflict, Message: r.Key.String() + " was changed by another command since it was read", Fix: "read it again and repeat the change"}
 }
 
 // patchNode changes a node's labels, the only thing about it that users may change. The state's lock must be held.
@@ -131,7 +131,7 @@ func changeOf(old, next metadata) api.Action {
 func patchMetadata(patch merge.Object, old metadata) (metadata, error) {
 	fields := slices.Sorted(maps.Keys(old))
 	only := &api.Error{Code: http.StatusBadRequest, Message: "only metadata." + strings.Join(fields, " and metadata.") + " of this object can be changed",
-		Cure: "change the Deployment or the manifest that it comes from"}
+		Fix: "change the Deployment or the manifest that it comes from"}
 	meta, ok := patch["metadata"].(merge.Object)
 	if !ok || len(patch) != 1 {
 		return nil, only
@@ -158,7 +158,7 @@ func patchMetadata(patch merge.Object, old metadata) (metadata, error) {
 			case string:
 				next[field][k] = v
 			default:
-				return nil, &api.Error{Code: http.StatusBadRequest, Message: fmt.Sprintf("metadata.%s: the value of %s is not text", field, k), Cure: "write it in quotes"}
+				return nil, &api.Error{Code: http.StatusBadRequest, Message: fmt.Sprintf("metadata.%s: the value of %s is not text", field, k), Fix: "write it in quotes"}
 			}
 		}
 	}

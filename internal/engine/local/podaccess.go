@@ -54,7 +54,7 @@ func (a *podAccess) serveExec(w http.ResponseWriter, r *http.Request) {
 		c, err = p.containerOf(in.Container)
 	}
 	if err == nil && !c.running() && a.state.enrolled(p) && !p.redirection.enabled {
-		err = &api.Error{Code: http.StatusConflict, Message: "pod " + p.id.name + " is " + p.reason, Cure: "try again when it is captured"}
+		err = &api.Error{Code: http.StatusConflict, Message: "pod " + p.id.name + " is " + p.reason, Fix: "try again when it is captured"}
 	}
 	a.state.mu.Unlock()
 	if err != nil {
@@ -130,7 +130,7 @@ func (a *podAccess) serveConnect(w http.ResponseWriter, r *http.Request) {
 	}
 	up, err := a.dial(r.Context(), p, uint16(port))
 	if err != nil {
-		fail(w, &api.Error{Code: http.StatusBadGateway, Message: fmt.Sprintf("connect to port %d of pod %s: %v", port, p.id.name, err), Cure: "check that a container listens there"})
+		fail(w, &api.Error{Code: http.StatusBadGateway, Message: fmt.Sprintf("connect to port %d of pod %s: %v", port, p.id.name, err), Fix: "check that a container listens there"})
 		return
 	}
 	defer up.Close()

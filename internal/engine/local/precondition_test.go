@@ -19,7 +19,7 @@ func TestAPatchForAnotherVersionIsRefused(t *testing.T) {
 	} {
 		err := precondition(tc.request, o)
 		var refusal *api.Error
-		if (err != nil) != tc.refused || tc.refused && (!errors.As(err, &refusal) || refusal.Code != http.StatusConflict || refusal.Cure == "") {
+		if (err != nil) != tc.refused || tc.refused && (!errors.As(err, &refusal) || refusal.Code != http.StatusConflict || refusal.Fix == "") {
 			t.Errorf("%+v: %v", tc.request, err)
 		}
 	}

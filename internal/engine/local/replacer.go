@@ -40,12 +40,12 @@ func (p *replacer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if in.Binary != "" {
 		if err := executable(in.Binary); err != nil {
-			fail(w, &api.Error{Code: http.StatusBadRequest, Message: "use another node proxy: " + err.Error(), Cure: "name an executable file by its absolute path"})
+			fail(w, &api.Error{Code: http.StatusBadRequest, Message: "use another node proxy: " + err.Error(), Fix: "name an executable file by its absolute path"})
 			return
 		}
 	}
 	if in.Stock && in.Binary == "" {
-		fail(w, &api.Error{Code: http.StatusBadRequest, Message: "use a stock node proxy: no executable is named", Cure: "name it with --binary"})
+		fail(w, &api.Error{Code: http.StatusBadRequest, Message: "use a stock node proxy: no executable is named", Fix: "name it with --binary"})
 		return
 	}
 	limit := time.Duration(in.DrainSeconds * float64(time.Second))
@@ -70,7 +70,7 @@ func (p *replacer) serve(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		p.log.Warn("a node proxy was not replaced", "node", n.name, "err", err)
 		say(api.Event{Phase: "successor", State: api.EventFailed, Message: "not replaced",
-			Error: "the node proxy of " + n.name + " was not replaced: " + err.Error(), Cure: "the one before goes on as if nothing had been; the whole log is " + n.proxy.logPath})
+			Error: "the node proxy of " + n.name + " was not replaced: " + err.Error(), Fix: "the one before goes on as if nothing had been; the whole log is " + n.proxy.logPath})
 		return
 	}
 	p.log.Info("a node proxy was replaced", "node", n.name, "pid", now.PID, "binary", in.Binary, "took", time.Since(began).Round(time.Millisecond))

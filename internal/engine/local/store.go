@@ -215,17 +215,17 @@ func podSpecOf(v any) *corev1.PodSpec {
 
 // immutable refuses changes that Kubernetes refuses too, because what runs already depends on them.
 func immutable(old *stored, next *files.Object) error {
-	const cure = "delete the object and apply it again"
+	const fix = "delete the object and apply it again"
 	switch a := old.Value.(type) {
 	case *corev1.Pod:
 		b := next.Value.(*corev1.Pod)
 		if !equalJSON(a.Spec, b.Spec) {
-			return fmt.Errorf("%s: a pod's spec cannot change once it is made; %s", next.Key, cure)
+			return fmt.Errorf("%s: a pod's spec cannot change once it is made; %s", next.Key, fix)
 		}
 	default:
 		if sel, ok := selectorOf(old.Value); ok {
 			if now, _ := selectorOf(next.Value); !equalJSON(sel, now) {
-				return fmt.Errorf("%s: spec.selector cannot change; %s", next.Key, cure)
+				return fmt.Errorf("%s: spec.selector cannot change; %s", next.Key, fix)
 			}
 		}
 	}
@@ -254,7 +254,7 @@ func decodeOne(file string, text []byte) (files.Object, error) {
 	return objects[0], nil
 }
 
-// problemError carries a problem as an error, field and cure kept apart.
+// problemError carries a problem as an error, field and fix kept apart.
 type problemError struct{ files.Problem }
 
 func (e *problemError) Error() string { return e.Problem.Error() }

@@ -50,7 +50,7 @@ func (a *podAccess) target(namespace, target string) (p *pod, svc *corev1.Servic
 	}
 	kind, known := api.LookupKind(kindName)
 	if !known {
-		return nil, nil, &api.Error{Code: http.StatusBadRequest, Message: fmt.Sprintf("%q is no kind that has pods", kindName), Cure: "use pod/NAME, deploy/NAME or svc/NAME"}
+		return nil, nil, &api.Error{Code: http.StatusBadRequest, Message: fmt.Sprintf("%q is no kind that has pods", kindName), Fix: "use pod/NAME, deploy/NAME or svc/NAME"}
 	}
 	key := api.Key{Kind: kind.Name, Namespace: namespace, Name: name}
 	var candidates []*pod
@@ -63,7 +63,7 @@ func (a *podAccess) target(namespace, target string) (p *pod, svc *corev1.Servic
 		}
 		if n := a.state.nodes.ofProxyPod(namespace, name); n != nil {
 			return nil, nil, &api.Error{Code: http.StatusBadRequest, Message: name + " is the proxy of node " + n.name + " and has no pod of its own here",
-				Cure: "its log is in " + a.dir.node(n.name)}
+				Fix: "its log is in " + a.dir.node(n.name)}
 		}
 		return nil, nil, notFound(key)
 	case "Deployment", "Service":
@@ -86,10 +86,10 @@ func (a *podAccess) target(namespace, target string) (p *pod, svc *corev1.Servic
 			}
 		}
 	default:
-		return nil, nil, &api.Error{Code: http.StatusBadRequest, Message: "a " + kind.Name + " has no pods", Cure: "use pod/NAME, deploy/NAME or svc/NAME"}
+		return nil, nil, &api.Error{Code: http.StatusBadRequest, Message: "a " + kind.Name + " has no pods", Fix: "use pod/NAME, deploy/NAME or svc/NAME"}
 	}
 	if len(candidates) == 0 {
-		return nil, nil, &api.Error{Code: http.StatusConflict, Message: key.String() + " has no pods right now", Cure: "see `lateen get pods -n " + namespace + "`"}
+		return nil, nil, &api.Error{Code: http.StatusConflict, Message: key.String() + " has no pods right now", Fix: "see `lateen get pods -n " + namespace + "`"}
 	}
 	rank := func(p *pod) int {
 		switch {
@@ -113,5 +113,5 @@ func (p *pod) containerOf(name string) (*container, error) {
 		}
 		names = append(names, c.spec.Name)
 	}
-	return nil, &api.Error{Code: http.StatusNotFound, Message: fmt.Sprintf("pod %s has no container %q", p.id.name, name), Cure: "it has " + strings.Join(names, ", ")}
+	return nil, &api.Error{Code: http.StatusNotFound, Message: fmt.Sprintf("pod %s has no container %q", p.id.name, name), Fix: "it has " + strings.Join(names, ", ")}
 }

@@ -43,7 +43,7 @@ func TestPlanesThatCannotRunHereSayWhy(t *testing.T) {
 	}
 }
 
-func TestPeersAreRefusedWithTheCure(t *testing.T) {
+func TestPeersAreRefusedWithTheFix(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
 	if err := os.WriteFile(plain, nil, 0o644); err != nil {
 		t.Fatal(err)

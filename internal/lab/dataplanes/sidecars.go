@@ -60,7 +60,7 @@ func (s *Sidecars) Start(ctx context.Context, t Topology, progress func(string))
 	if err != nil {
 		return nil, err
 	}
-	b := &sidecarBench{LocalBench: local, plane: s, workers: t.Workers, keeper: envoy.NewKeeper(), sidecars: map[string]*sidecar{}}
+	b := &sidecarBench{LocalBench: local, plane: s, workers: t.Workers, launcher: envoy.NewLauncher(), sidecars: map[string]*sidecar{}}
 	if b.workers == 0 {
 		b.workers = envoy.Workers
 	}
@@ -90,7 +90,7 @@ func (s *Sidecars) Start(ctx context.Context, t Topology, progress func(string))
 type sidecarBench struct {
 	*LocalBench
 	plane     *Sidecars
-	keeper    *envoy.Keeper
+	launcher  *envoy.Launcher
 	authority *envoy.Authority
 	dir       string
 	workers   int                 // of each proxy
@@ -178,7 +178,7 @@ func (b *sidecarBench) serve(ctx context.Context, s *sidecar, pod envoy.Pod) err
 		s.proxy.Stop()
 	}
 	var err error
-	if s.proxy, err = envoy.Start(b.keeper, s.ns, b.plane.about.Path, b.workers, pod); err != nil {
+	if s.proxy, err = envoy.Start(b.launcher, s.ns, b.plane.about.Path, b.workers, pod); err != nil {
 		return err
 	}
 	if err := s.proxy.Ready(ctx); err != nil {
@@ -187,7 +187,7 @@ func (b *sidecarBench) serve(ctx context.Context, s *sidecar, pod envoy.Pod) err
 	if !first {
 		return nil
 	}
-	if err := b.keeper.Redirect(ctx, s.ns, envoy.Redirection(probeAddress)); err != nil {
+	if err := b.launcher.Redirect(ctx, s.ns, envoy.Redirection(probeAddress)); err != nil {
 		return fmt.Errorf("pod %s: %w", pod.Name, err)
 	}
 	return nil
@@ -367,9 +367,9 @@ func (b *sidecarBench) Down(ctx context.Context) error {
 		s.end()
 		delete(b.sidecars, name)
 	}
-	if b.keeper != nil {
-		b.keeper.Close()
-		b.keeper = nil
+	if b.launcher != nil {
+		b.launcher.Close()
+		b.launcher = nil
 	}
 	err := b.LocalBench.Down(ctx)
 	if b.dir != "" {

@@ -14,7 +14,7 @@ import (
 	"lateen.dev/lateen/internal/lab/results"
 )
 
-func TestTargetsAreRefusedWithTheCure(t *testing.T) {
+func TestTargetsAreRefusedWithTheFix(t *testing.T) {
 	for _, c := range []struct{ name, url, want string }{
 		{"a", "http://10.0.0.1:8080", ""},
 		{"a.b-2", "https://[::1]/x?y=z", ""},

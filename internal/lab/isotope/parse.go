@@ -79,7 +79,7 @@ type defaults struct {
 }
 
 // Parse reads a topology. Whatever isotope would take is taken as it is, except where Kubernetes or the service would stumble over
-// it later: each refusal names the service, the field and a cure.
+// it later: each refusal names the service, the field and a fix.
 func Parse(text []byte) (*Topology, error) {
 	if len(text) > maxText {
 		return nil, fmt.Errorf("topology: %d bytes are more than 16 MiB", len(text))

@@ -96,7 +96,7 @@ func TestEveryFieldIsRead(t *testing.T) {
 	}
 }
 
-func TestARefusalNamesObjectFieldAndCure(t *testing.T) {
+func TestARefusalNamesObjectFieldAndFix(t *testing.T) {
 	for _, tc := range []struct {
 		text string
 		want []string // all of them

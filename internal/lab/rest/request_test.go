@@ -57,7 +57,7 @@ func TestARequestBecomesTheGeneratorsCommandLine(t *testing.T) {
 	}
 }
 
-func TestARequestIsRefusedWithTheKeyAndTheCure(t *testing.T) {
+func TestARequestIsRefusedWithTheKeyAndTheFix(t *testing.T) {
 	long := strings.Repeat("x", 200<<10)
 	for _, c := range []struct{ query, body, want string }{
 		{"", "", "URL is required"},

@@ -125,7 +125,7 @@ func (c *catalog) resolve(key model.Key) (change *model.Change, freed []netip.Ad
 		switch taken := c.taken(o); {
 		case chosen != nil:
 			c.conflicts[key] = append(c.conflicts[key], Problem{File: o.File, Line: o.Line, Object: key.String(), key: key,
-				Message: fmt.Sprintf("is already defined at %s:%d", chosen.File, chosen.Line), Cure: "remove one of the two; the other stays live until then"})
+				Message: fmt.Sprintf("is already defined at %s:%d", chosen.File, chosen.Line), Fix: "remove one of the two; the other stays live until then"})
 		case taken != nil:
 			c.conflicts[key] = append(c.conflicts[key], *taken)
 		default:
@@ -198,7 +198,7 @@ func (c *catalog) taken(o *Object) *Problem {
 		other := c.live[owner]
 		return &Problem{File: o.File, Line: o.Line, Object: o.Key.String(), Field: "spec.clusterIP", key: o.Key,
 			Message: fmt.Sprintf("address %s already belongs to %s (%s:%d)", addr, owner, other.File, other.Line),
-			Cure:    "choose another address, or leave clusterIP out to get one"}
+			Fix:     "choose another address, or leave clusterIP out to get one"}
 	}
 	return nil
 }

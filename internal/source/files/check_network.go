@@ -21,16 +21,16 @@ func checkServiceEntry(o metav1.Object) []fault {
 	spec := &se.Spec
 	var faults []fault
 	if _, known := networkingapi.ServiceEntry_Resolution_name[int32(spec.Resolution)]; !known {
-		faults = append(faults, fault{field: "spec.resolution", message: fmt.Sprintf("unknown resolution %d", spec.Resolution), cure: "use one of NONE, STATIC, DNS, DNS_ROUND_ROBIN, DYNAMIC_DNS"})
+		faults = append(faults, fault{field: "spec.resolution", message: fmt.Sprintf("unknown resolution %d", spec.Resolution), fix: "use one of NONE, STATIC, DNS, DNS_ROUND_ROBIN, DYNAMIC_DNS"})
 	}
 	if _, known := networkingapi.ServiceEntry_Location_name[int32(spec.Location)]; !known {
-		faults = append(faults, fault{field: "spec.location", message: fmt.Sprintf("unknown location %d", spec.Location), cure: "use one of MESH_EXTERNAL, MESH_INTERNAL"})
+		faults = append(faults, fault{field: "spec.location", message: fmt.Sprintf("unknown location %d", spec.Location), fix: "use one of MESH_EXTERNAL, MESH_INTERNAL"})
 	}
 	if spec.WorkloadSelector != nil && len(spec.Endpoints) > 0 {
-		faults = append(faults, fault{field: "spec.endpoints", message: "both endpoints and a workloadSelector are given", cure: "keep one of the two"})
+		faults = append(faults, fault{field: "spec.endpoints", message: "both endpoints and a workloadSelector are given", fix: "keep one of the two"})
 	}
 	if spec.WorkloadSelector != nil && len(spec.WorkloadSelector.Labels) == 0 {
-		faults = append(faults, fault{severity: Warning, field: "spec.workloadSelector", message: "an empty selector chooses nothing", cure: "add labels"})
+		faults = append(faults, fault{severity: Warning, field: "spec.workloadSelector", message: "an empty selector chooses nothing", fix: "add labels"})
 	}
 	faults = append(faults, checkLabels("spec.workloadSelector.labels", spec.GetWorkloadSelector().GetLabels())...)
 	faults = append(faults, checkEntryHosts(spec)...)
@@ -43,7 +43,7 @@ func checkServiceEntry(o metav1.Object) []fault {
 func checkEntryHosts(spec *networkingapi.ServiceEntry) []fault {
 	var faults []fault
 	if len(spec.Hosts) == 0 {
-		faults = append(faults, fault{field: "spec.hosts", message: "no host is given", cure: "name one"})
+		faults = append(faults, fault{field: "spec.hosts", message: "no host is given", fix: "name one"})
 	}
 	resolved := (spec.Resolution == networkingapi.ServiceEntry_DNS || spec.Resolution == networkingapi.ServiceEntry_DNS_ROUND_ROBIN) && len(spec.Endpoints) == 0 && spec.WorkloadSelector == nil
 	dynamic := spec.Resolution == networkingapi.ServiceEntry_DYNAMIC_DNS
@@ -52,13 +52,13 @@ func checkEntryHosts(spec *networkingapi.ServiceEntry) []fault {
 		wildcard := strings.HasPrefix(h, "*")
 		switch {
 		case h == "*":
-			faults = append(faults, fault{field: field, message: "the host is every host", cure: "name a domain, such as *.example.com"})
+			faults = append(faults, fault{field: field, message: "the host is every host", fix: "name a domain, such as *.example.com"})
 		case !validHost(h):
-			faults = append(faults, fault{field: field, message: fmt.Sprintf("%.100q is not a host name", h), cure: "write a name such as api.example.com or *.example.com"})
+			faults = append(faults, fault{field: field, message: fmt.Sprintf("%.100q is not a host name", h), fix: "write a name such as api.example.com or *.example.com"})
 		case wildcard && resolved:
-			faults = append(faults, fault{field: field, message: fmt.Sprintf("%.100q cannot be resolved: it stands for many names", h), cure: "name endpoints, or use resolution NONE or DYNAMIC_DNS"})
+			faults = append(faults, fault{field: field, message: fmt.Sprintf("%.100q cannot be resolved: it stands for many names", h), fix: "name endpoints, or use resolution NONE or DYNAMIC_DNS"})
 		case !wildcard && dynamic:
-			faults = append(faults, fault{field: field, message: "DYNAMIC_DNS is for wildcard hosts", cure: "use resolution DNS"})
+			faults = append(faults, fault{field: field, message: "DYNAMIC_DNS is for wildcard hosts", fix: "use resolution DNS"})
 		}
 	}
 	return faults
@@ -85,18 +85,18 @@ func checkEntryAddresses(spec *networkingapi.ServiceEntry) []fault {
 	for i, a := range spec.Addresses {
 		field := fmt.Sprintf("spec.addresses[%d]", i)
 		if !validBlock(a) {
-			faults = append(faults, fault{field: field, message: fmt.Sprintf("%.100q is neither an IP address nor a CIDR", a), cure: cureIP})
+			faults = append(faults, fault{field: field, message: fmt.Sprintf("%.100q is neither an IP address nor a CIDR", a), fix: fixIP})
 			continue
 		}
 		if strings.Contains(a, "/") && spec.Resolution != networkingapi.ServiceEntry_NONE && spec.Resolution != networkingapi.ServiceEntry_STATIC {
-			faults = append(faults, fault{field: field, message: "a CIDR goes with resolution NONE or STATIC only", cure: "write single addresses, or change spec.resolution"})
+			faults = append(faults, fault{field: field, message: "a CIDR goes with resolution NONE or STATIC only", fix: "write single addresses, or change spec.resolution"})
 		}
 	}
 	if len(spec.Addresses) > 0 && spec.Resolution == networkingapi.ServiceEntry_DYNAMIC_DNS {
-		faults = append(faults, fault{field: "spec.addresses", message: "DYNAMIC_DNS takes no addresses", cure: "remove the field"})
+		faults = append(faults, fault{field: "spec.addresses", message: "DYNAMIC_DNS takes no addresses", fix: "remove the field"})
 	}
 	if spec.Resolution == networkingapi.ServiceEntry_NONE && len(spec.Addresses) == 0 && allTCP(spec.Ports) {
-		faults = append(faults, fault{severity: Warning, field: "spec.addresses", message: "with resolution NONE and no addresses node proxies recognise nothing of this entry", cure: "give the addresses or CIDRs that it stands for"})
+		faults = append(faults, fault{severity: Warning, field: "spec.addresses", message: "with resolution NONE and no addresses node proxies recognise nothing of this entry", fix: "give the addresses or CIDRs that it stands for"})
 	}
 	return faults
 }
@@ -118,36 +118,36 @@ func checkEntryPorts(spec *networkingapi.ServiceEntry) []fault {
 	for i, p := range spec.Ports {
 		field := fmt.Sprintf("spec.ports[%d]", i)
 		if p == nil {
-			faults = append(faults, fault{field: field, message: "the port is null", cure: "remove the entry"})
+			faults = append(faults, fault{field: field, message: "the port is null", fix: "remove the entry"})
 			continue
 		}
 		if p.Number < 1 || p.Number > 65535 {
-			faults = append(faults, fault{field: field + ".number", message: fmt.Sprintf("port %d is out of range", p.Number), cure: "use 1 to 65535"})
+			faults = append(faults, fault{field: field + ".number", message: fmt.Sprintf("port %d is out of range", p.Number), fix: "use 1 to 65535"})
 		}
 		if p.TargetPort > 65535 {
-			faults = append(faults, fault{field: field + ".targetPort", message: fmt.Sprintf("port %d is out of range", p.TargetPort), cure: "use 1 to 65535"})
+			faults = append(faults, fault{field: field + ".targetPort", message: fmt.Sprintf("port %d is out of range", p.TargetPort), fix: "use 1 to 65535"})
 		}
 		if len(validation.IsDNS1123Label(p.Name)) > 0 {
-			faults = append(faults, fault{field: field + ".name", message: fmt.Sprintf("%.100q is not a valid port name", p.Name), cure: "use lower-case letters, digits and '-'"})
+			faults = append(faults, fault{field: field + ".name", message: fmt.Sprintf("%.100q is not a valid port name", p.Name), fix: "use lower-case letters, digits and '-'"})
 		}
 		if names[p.Name] {
-			faults = append(faults, fault{field: field + ".name", message: fmt.Sprintf("%.100q is used twice", p.Name), cure: "give each port its own name"})
+			faults = append(faults, fault{field: field + ".name", message: fmt.Sprintf("%.100q is used twice", p.Name), fix: "give each port its own name"})
 		}
 		if numbers[p.Number] {
-			faults = append(faults, fault{field: field + ".number", message: fmt.Sprintf("port %d is listed twice", p.Number), cure: "remove one of the two"})
+			faults = append(faults, fault{field: field + ".number", message: fmt.Sprintf("port %d is listed twice", p.Number), fix: "remove one of the two"})
 		}
 		names[p.Name], numbers[p.Number] = true, true
 		protocol := strings.ToUpper(p.Protocol)
 		if !slices.Contains(entryProtocols, protocol) {
-			faults = append(faults, fault{field: field + ".protocol", message: fmt.Sprintf("unknown protocol %.100q", p.Protocol), cure: "use one of " + strings.Join(entryProtocols[1:], ", ")})
+			faults = append(faults, fault{field: field + ".protocol", message: fmt.Sprintf("unknown protocol %.100q", p.Protocol), fix: "use one of " + strings.Join(entryProtocols[1:], ", ")})
 		}
 		opaque = opaque || !slices.Contains(multiplexed, protocol)
 		if spec.Resolution == networkingapi.ServiceEntry_DYNAMIC_DNS && !slices.Contains([]string{"HTTP", "HTTP2", "GRPC", "TLS"}, protocol) {
-			faults = append(faults, fault{field: field + ".protocol", message: "DYNAMIC_DNS needs a protocol that names its host", cure: "use one of HTTP, HTTP2, GRPC, TLS"})
+			faults = append(faults, fault{field: field + ".protocol", message: "DYNAMIC_DNS needs a protocol that names its host", fix: "use one of HTTP, HTTP2, GRPC, TLS"})
 		}
 	}
 	if len(spec.Hosts) > 1 && opaque && spec.Resolution != networkingapi.ServiceEntry_NONE && len(spec.Ports) > 0 {
-		faults = append(faults, fault{field: "spec.hosts", message: "several hosts share a port whose protocol does not tell them apart", cure: "write an entry for each host, or use an HTTP or TLS protocol"})
+		faults = append(faults, fault{field: "spec.hosts", message: "several hosts share a port whose protocol does not tell them apart", fix: "write an entry for each host, or use an HTTP or TLS protocol"})
 	}
 	return faults
 }
@@ -156,13 +156,13 @@ func checkEntryEndpoints(spec *networkingapi.ServiceEntry) []fault {
 	var faults []fault
 	switch {
 	case spec.Resolution == networkingapi.ServiceEntry_NONE && len(spec.Endpoints) > 0:
-		faults = append(faults, fault{field: "spec.endpoints", message: "resolution NONE takes no endpoints: connections go where the client sends them", cure: "remove the field, or use resolution STATIC"})
+		faults = append(faults, fault{field: "spec.endpoints", message: "resolution NONE takes no endpoints: connections go where the client sends them", fix: "remove the field, or use resolution STATIC"})
 	case spec.Resolution == networkingapi.ServiceEntry_DYNAMIC_DNS && len(spec.Endpoints) > 0:
-		faults = append(faults, fault{field: "spec.endpoints", message: "DYNAMIC_DNS takes no endpoints", cure: "remove the field"})
+		faults = append(faults, fault{field: "spec.endpoints", message: "DYNAMIC_DNS takes no endpoints", fix: "remove the field"})
 	case spec.Resolution == networkingapi.ServiceEntry_DNS_ROUND_ROBIN && len(spec.Endpoints) > 1:
-		faults = append(faults, fault{field: "spec.endpoints", message: "DNS_ROUND_ROBIN takes one endpoint at most", cure: "keep one, or use resolution DNS"})
+		faults = append(faults, fault{field: "spec.endpoints", message: "DNS_ROUND_ROBIN takes one endpoint at most", fix: "keep one, or use resolution DNS"})
 	case spec.Resolution == networkingapi.ServiceEntry_STATIC && len(spec.Endpoints) == 0 && spec.WorkloadSelector == nil:
-		faults = append(faults, fault{severity: Warning, field: "spec.endpoints", message: "resolution STATIC without endpoints reaches nothing", cure: "add endpoints or a workloadSelector"})
+		faults = append(faults, fault{severity: Warning, field: "spec.endpoints", message: "resolution STATIC without endpoints reaches nothing", fix: "add endpoints or a workloadSelector"})
 	}
 	names := map[string]bool{}
 	for _, p := range spec.Ports {
@@ -172,11 +172,11 @@ func checkEntryEndpoints(spec *networkingapi.ServiceEntry) []fault {
 	for i, e := range spec.Endpoints {
 		field := fmt.Sprintf("spec.endpoints[%d]", i)
 		if e == nil {
-			faults = append(faults, fault{field: field, message: "the endpoint is null", cure: "remove the entry"})
+			faults = append(faults, fault{field: field, message: "the endpoint is null", fix: "remove the entry"})
 			continue
 		}
 		if e.Address != "" && seen[e.Address] {
-			faults = append(faults, fault{severity: Warning, field: field + ".address", message: fmt.Sprintf("%s is listed twice; the first counts", e.Address), cure: "give its weight and ports once"})
+			faults = append(faults, fault{severity: Warning, field: field + ".address", message: fmt.Sprintf("%s is listed twice; the first counts", e.Address), fix: "give its weight and ports once"})
 		}
 		seen[e.Address] = true
 		faults = append(faults, checkEndpoint(field, e, names, spec.Resolution != networkingapi.ServiceEntry_STATIC)...)
@@ -191,29 +191,29 @@ func checkEndpoint(path string, e *networkingapi.WorkloadEntry, ports map[string
 	addr, err := netip.ParseAddr(e.Address)
 	switch {
 	case e.Address == "" && e.Network == "":
-		faults = append(faults, fault{field: join(path, "address"), message: "the address is missing", cure: "write an IP address or a host name, or name the network whose gateway leads there"})
+		faults = append(faults, fault{field: join(path, "address"), message: "the address is missing", fix: "write an IP address or a host name, or name the network whose gateway leads there"})
 	case e.Address == "": // its network's gateway knows where it is
 	case strings.HasPrefix(e.Address, "unix://"):
-		faults = append(faults, fault{severity: Warning, field: join(path, "address"), message: "node proxies do not reach unix sockets", cure: "write an IP address"})
+		faults = append(faults, fault{severity: Warning, field: join(path, "address"), message: "node proxies do not reach unix sockets", fix: "write an IP address"})
 	case err == nil && addr.Zone() == "" && nobodys(addr.Unmap()):
-		faults = append(faults, fault{field: join(path, "address"), message: fmt.Sprintf("%s leads every client to itself or to many", e.Address), cure: "write the address at which other machines reach it"})
+		faults = append(faults, fault{field: join(path, "address"), message: fmt.Sprintf("%s leads every client to itself or to many", e.Address), fix: "write the address at which other machines reach it"})
 	case err == nil && addr.Zone() == "":
 	case !hostname:
-		faults = append(faults, fault{field: join(path, "address"), message: fmt.Sprintf("%.100q is not an IP address", e.Address), cure: "write an IP address, or use resolution DNS"})
+		faults = append(faults, fault{field: join(path, "address"), message: fmt.Sprintf("%.100q is not an IP address", e.Address), fix: "write an IP address, or use resolution DNS"})
 	case strings.HasPrefix(e.Address, "*") || !validHost(e.Address):
-		faults = append(faults, fault{field: join(path, "address"), message: fmt.Sprintf("%.100q is neither an IP address nor a host name", e.Address), cure: "write one of the two"})
+		faults = append(faults, fault{field: join(path, "address"), message: fmt.Sprintf("%.100q is neither an IP address nor a host name", e.Address), fix: "write one of the two"})
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Ports)) {
 		field := join(path, "ports."+name)
 		if ports != nil && !ports[name] {
-			faults = append(faults, fault{field: field, message: "the entry has no port of this name", cure: "use a name of spec.ports"})
+			faults = append(faults, fault{field: field, message: "the entry has no port of this name", fix: "use a name of spec.ports"})
 		}
 		if n := e.Ports[name]; n < 1 || n > 65535 {
-			faults = append(faults, fault{field: field, message: fmt.Sprintf("port %d is out of range", n), cure: "use 1 to 65535"})
+			faults = append(faults, fault{field: field, message: fmt.Sprintf("port %d is out of range", n), fix: "use 1 to 65535"})
 		}
 	}
 	if strings.Count(e.Locality, "/") > 2 {
-		faults = append(faults, fault{field: join(path, "locality"), message: fmt.Sprintf("%.100q has more than three parts", e.Locality), cure: "write region/zone/subzone"})
+		faults = append(faults, fault{field: join(path, "locality"), message: fmt.Sprintf("%.100q has more than three parts", e.Locality), fix: "write region/zone/subzone"})
 	}
 	return faults
 }
@@ -228,7 +228,7 @@ func checkServiceAccount(field, name string) []fault {
 	if name == "" || len(validation.IsDNS1123Subdomain(name)) == 0 {
 		return nil
 	}
-	return []fault{{field: field, message: fmt.Sprintf("%.100q is not the name of a service account", name), cure: "use lower-case letters, digits, '-' and '.', without namespace"}}
+	return []fault{{field: field, message: fmt.Sprintf("%.100q is not the name of a service account", name), fix: "use lower-case letters, digits, '-' and '.', without namespace"}}
 }
 
 func checkExportTo(namespace string, exportTo []string) []fault {
@@ -239,17 +239,17 @@ func checkExportTo(namespace string, exportTo []string) []fault {
 		if e == "." {
 			name = namespace
 		}
-		wrong, cure := "", ""
+		wrong, fix := "", ""
 		switch {
 		case (e == "*" || e == "~") && len(exportTo) > 1:
-			wrong, cure = "stands alone", "remove it or the others"
+			wrong, fix = "stands alone", "remove it or the others"
 		case e != "*" && e != "~" && e != "." && len(validation.IsDNS1123Label(e)) > 0:
-			wrong, cure = "is not a namespace", `use ".", "*", "~" or the name of a namespace`
+			wrong, fix = "is not a namespace", `use ".", "*", "~" or the name of a namespace`
 		case seen[name]:
-			wrong, cure = "is listed twice", "remove one of the two"
+			wrong, fix = "is listed twice", "remove one of the two"
 		}
 		if wrong != "" && !faults.full() {
-			faults.add(fault{field: fmt.Sprintf("spec.exportTo[%d]", i), message: fmt.Sprintf("%.100q %s", e, wrong), cure: cure})
+			faults.add(fault{field: fmt.Sprintf("spec.exportTo[%d]", i), message: fmt.Sprintf("%.100q %s", e, wrong), fix: fix})
 		}
 		seen[name] = true
 	}
@@ -266,30 +266,30 @@ func checkGateway(o metav1.Object) []fault {
 	gw := o.(*gatewayv1.Gateway)
 	var faults []fault
 	if gw.Spec.GatewayClassName == "" {
-		faults = append(faults, fault{field: "spec.gatewayClassName", message: "the class is missing", cure: "use istio-waypoint or lateen-waypoint for a waypoint"})
+		faults = append(faults, fault{field: "spec.gatewayClassName", message: "the class is missing", fix: "use istio-waypoint or lateen-waypoint for a waypoint"})
 	}
 	if len(gw.Spec.Listeners) == 0 {
-		faults = append(faults, fault{field: "spec.listeners", message: "there is no listener", cure: "add one; a waypoint's has protocol HBONE and port 15008"})
+		faults = append(faults, fault{field: "spec.listeners", message: "there is no listener", fix: "add one; a waypoint's has protocol HBONE and port 15008"})
 	}
 	names := map[gatewayv1.SectionName]bool{}
 	for i, l := range gw.Spec.Listeners {
 		field := fmt.Sprintf("spec.listeners[%d]", i)
 		if l.Name == "" || names[l.Name] {
-			faults = append(faults, fault{field: field + ".name", message: fmt.Sprintf("%.100q is missing or used twice", l.Name), cure: "give each listener its own name"})
+			faults = append(faults, fault{field: field + ".name", message: fmt.Sprintf("%.100q is missing or used twice", l.Name), fix: "give each listener its own name"})
 		}
 		names[l.Name] = true
 		if l.Port < 1 || l.Port > 65535 {
-			faults = append(faults, fault{field: field + ".port", message: fmt.Sprintf("port %d is out of range", l.Port), cure: "use 1 to 65535"})
+			faults = append(faults, fault{field: field + ".port", message: fmt.Sprintf("port %d is out of range", l.Port), fix: "use 1 to 65535"})
 		}
 		if l.AllowedRoutes == nil || l.AllowedRoutes.Namespaces == nil {
 			continue
 		}
 		n := l.AllowedRoutes.Namespaces
 		if n.From != nil && !slices.Contains([]gatewayv1.FromNamespaces{gatewayv1.NamespacesFromAll, gatewayv1.NamespacesFromSame, gatewayv1.NamespacesFromSelector, gatewayv1.NamespacesFromNone}, *n.From) {
-			faults = append(faults, fault{field: field + ".allowedRoutes.namespaces.from", message: fmt.Sprintf("unknown value %.100q", *n.From), cure: "use one of All, Same, Selector, None"})
+			faults = append(faults, fault{field: field + ".allowedRoutes.namespaces.from", message: fmt.Sprintf("unknown value %.100q", *n.From), fix: "use one of All, Same, Selector, None"})
 		}
 		if _, err := metav1.LabelSelectorAsSelector(n.Selector); err != nil {
-			faults = append(faults, fault{field: field + ".allowedRoutes.namespaces.selector", message: err.Error(), cure: "correct the selector"})
+			faults = append(faults, fault{field: field + ".allowedRoutes.namespaces.selector", message: err.Error(), fix: "correct the selector"})
 		}
 	}
 	for i, a := range gw.Status.Addresses {

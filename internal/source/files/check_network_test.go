@@ -72,8 +72,8 @@ func TestChecksOfEntriesAndGateways(t *testing.T) {
 			t.Errorf("%s:\n%s\nwant %q", strings.TrimPrefix(c.yaml, "apiVersion: "), text, c.want)
 		}
 		for _, p := range problems {
-			if p.Severity == Refused && p.Cure == "" {
-				t.Errorf("no cure: %v", p)
+			if p.Severity == Refused && p.Fix == "" {
+				t.Errorf("no fix: %v", p)
 			}
 		}
 	}

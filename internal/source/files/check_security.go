@@ -24,7 +24,7 @@ func checkPeerAuthentication(o metav1.Object) []fault {
 	pa := o.(*securityv1.PeerAuthentication)
 	faults := checkLabels("spec.selector.matchLabels", pa.Spec.GetSelector().GetMatchLabels())
 	if len(pa.Spec.PortLevelMtls) > 0 && len(pa.Spec.GetSelector().GetMatchLabels()) == 0 {
-		faults = append(faults, fault{field: "spec.portLevelMtls", message: "port-level modes need a selector", cure: "add spec.selector.matchLabels"})
+		faults = append(faults, fault{field: "spec.portLevelMtls", message: "port-level modes need a selector", fix: "add spec.selector.matchLabels"})
 	}
 	if mode := pa.Spec.GetMtls().GetMode(); !knownMode(mode) {
 		faults = append(faults, unknownMode("spec.mtls.mode", mode))
@@ -34,7 +34,7 @@ func checkPeerAuthentication(o metav1.Object) []fault {
 			faults = append(faults, unknownMode(fmt.Sprintf("spec.portLevelMtls.%d.mode", port), mode))
 		}
 		if port < 1 || port > 65535 {
-			faults = append(faults, fault{field: fmt.Sprintf("spec.portLevelMtls.%d", port), message: fmt.Sprintf("port %d is out of range", port), cure: "use 1 to 65535"})
+			faults = append(faults, fault{field: fmt.Sprintf("spec.portLevelMtls.%d", port), message: fmt.Sprintf("port %d is out of range", port), fix: "use 1 to 65535"})
 		}
 	}
 	return faults
@@ -47,7 +47,7 @@ func knownMode(mode securityapi.PeerAuthentication_MutualTLS_Mode) bool {
 }
 
 func unknownMode(field string, mode securityapi.PeerAuthentication_MutualTLS_Mode) fault {
-	return fault{field: field, message: fmt.Sprintf("unknown mode %d", mode), cure: "use one of UNSET, DISABLE, PERMISSIVE, STRICT"}
+	return fault{field: field, message: fmt.Sprintf("unknown mode %d", mode), fix: "use one of UNSET, DISABLE, PERMISSIVE, STRICT"}
 }
 
 // checkAuthorizationPolicy refuses what Istio's own validation refuses: a rule that its author cannot have meant.
@@ -56,29 +56,29 @@ func checkAuthorizationPolicy(o metav1.Object) []fault {
 	spec := &ap.Spec
 	faults := checkLabels("spec.selector.matchLabels", spec.GetSelector().GetMatchLabels())
 	if spec.Selector != nil && (spec.TargetRef != nil || len(spec.TargetRefs) > 0) { //nolint:staticcheck // targetRef is still accepted
-		faults = append(faults, fault{field: "spec.selector", message: "both a selector and a target are given", cure: "keep one of selector and targetRefs"})
+		faults = append(faults, fault{field: "spec.selector", message: "both a selector and a target are given", fix: "keep one of selector and targetRefs"})
 	}
 	if _, known := securityapi.AuthorizationPolicy_Action_name[int32(spec.Action)]; !known {
-		faults = append(faults, fault{field: "spec.action", message: fmt.Sprintf("unknown action %d", spec.Action), cure: "use one of ALLOW, DENY, AUDIT, CUSTOM"})
+		faults = append(faults, fault{field: "spec.action", message: fmt.Sprintf("unknown action %d", spec.Action), fix: "use one of ALLOW, DENY, AUDIT, CUSTOM"})
 	}
 	switch spec.Action {
 	case securityapi.AuthorizationPolicy_CUSTOM:
 		if spec.GetProvider().GetName() == "" {
-			faults = append(faults, fault{field: "spec.provider", message: "action CUSTOM needs a provider", cure: "name one in spec.provider.name"})
+			faults = append(faults, fault{field: "spec.provider", message: "action CUSTOM needs a provider", fix: "name one in spec.provider.name"})
 		}
 	default:
 		if spec.GetProvider() != nil {
-			faults = append(faults, fault{field: "spec.provider", message: "a provider goes with action CUSTOM only", cure: "remove the field"})
+			faults = append(faults, fault{field: "spec.provider", message: "a provider goes with action CUSTOM only", fix: "remove the field"})
 		}
 	}
 	if spec.Action == securityapi.AuthorizationPolicy_DENY && len(spec.Rules) == 0 {
 		faults = append(faults, fault{severity: Warning, field: "spec.rules", message: "a DENY policy without rules never matches and denies nothing",
-			cure: "add a rule; one empty rule ({}) denies everything"})
+			fix: "add a rule; one empty rule ({}) denies everything"})
 	}
 	if v := ap.Annotations[wellknown.DryRun]; v != "" {
 		if _, err := strconv.ParseBool(v); err != nil {
 			// Refused, a policy would be missing from a control plane that starts with it. It is taken as if the annotation were not there.
-			faults = append(faults, fault{severity: Warning, field: "metadata.annotations[istio.io/dry-run]", message: fmt.Sprintf("%.100q is neither true nor false and counts as false", v), cure: `use "true" to have the policy report only, else "false"`})
+			faults = append(faults, fault{severity: Warning, field: "metadata.annotations[istio.io/dry-run]", message: fmt.Sprintf("%.100q is neither true nor false and counts as false", v), fix: `use "true" to have the policy report only, else "false"`})
 		}
 	}
 	for i, rule := range spec.Rules {
@@ -89,7 +89,7 @@ func checkAuthorizationPolicy(o metav1.Object) []fault {
 
 func checkRule(path string, rule *securityapi.Rule) []fault {
 	if rule == nil {
-		return []fault{{field: path, message: "the rule is null", cure: "write {} for a rule that matches everything"}}
+		return []fault{{field: path, message: "the rule is null", fix: "write {} for a rule that matches everything"}}
 	}
 	var faults []fault
 	for i, from := range rule.From {
@@ -127,7 +127,7 @@ func checkRuleWritten(path string, rule []byte) (faults []fault) {
 		raw, given := lists[l.name]
 		var entries []json.RawMessage
 		if given && json.Unmarshal(raw, &entries) == nil && len(entries) == 0 {
-			faults = append(faults, fault{field: path + "." + l.name, message: "the list is empty", cure: "remove it, or name one " + l.one + " at least"})
+			faults = append(faults, fault{field: path + "." + l.name, message: "the list is empty", fix: "remove it, or name one " + l.one + " at least"})
 		}
 	}
 	return faults
@@ -138,7 +138,7 @@ type valueList struct {
 	name   string
 	values []string
 	valid  func(string) bool // nil: any text
-	cure   string
+	fix    string
 }
 
 // checkLists judges the fields of one source or operation, of which at least one must be given.
@@ -151,25 +151,25 @@ func checkLists(path, what string, lists []valueList) []fault {
 			if v != "" && (l.valid == nil || l.valid(v)) || faults.full() {
 				continue
 			}
-			f := fault{field: fmt.Sprintf("%s.%s[%d]", path, l.name, i), message: "the value is empty", cure: "write a value, or remove the entry"}
+			f := fault{field: fmt.Sprintf("%s.%s[%d]", path, l.name, i), message: "the value is empty", fix: "write a value, or remove the entry"}
 			if v != "" {
-				f.message, f.cure = fmt.Sprintf("%.100q is not valid here", v), l.cure
+				f.message, f.fix = fmt.Sprintf("%.100q is not valid here", v), l.fix
 			}
 			faults.add(f)
 		}
 	}
 	if !given {
-		faults.add(fault{field: path, message: "the " + what + " names nothing", cure: "give at least one field, or leave the " + what + " out"})
+		faults.add(fault{field: path, message: "the " + what + " names nothing", fix: "give at least one field, or leave the " + what + " out"})
 	}
 	return faults.all()
 }
 
 const (
-	cureIP   = "write an address or a CIDR, such as 10.0.0.1 or 10.0.0.0/8"
-	curePort = "write a port number from 1 to 65535"
-	cureSA   = "write NAME or NAMESPACE/NAME"
+	fixIP   = "write an address or a CIDR, such as 10.0.0.1 or 10.0.0.0/8"
+	fixPort = "write a port number from 1 to 65535"
+	fixSA   = "write NAME or NAMESPACE/NAME"
 
-	cureDomain = "write a trust domain, at most with one star, first or last, that stands for any text"
+	fixDomain = "write a trust domain, at most with one star, first or last, that stands for any text"
 )
 
 func checkSource(path string, s *securityapi.Source) []fault {
@@ -177,10 +177,10 @@ func checkSource(path string, s *securityapi.Source) []fault {
 		{"principals", s.GetPrincipals(), nil, ""}, {"notPrincipals", s.GetNotPrincipals(), nil, ""},
 		{"requestPrincipals", s.GetRequestPrincipals(), nil, ""}, {"notRequestPrincipals", s.GetNotRequestPrincipals(), nil, ""},
 		{"namespaces", s.GetNamespaces(), nil, ""}, {"notNamespaces", s.GetNotNamespaces(), nil, ""},
-		{"serviceAccounts", s.GetServiceAccounts(), validServiceAccount, cureSA}, {"notServiceAccounts", s.GetNotServiceAccounts(), validServiceAccount, cureSA},
-		{"ipBlocks", s.GetIpBlocks(), validBlock, cureIP}, {"notIpBlocks", s.GetNotIpBlocks(), validBlock, cureIP},
-		{"remoteIpBlocks", s.GetRemoteIpBlocks(), validBlock, cureIP}, {"notRemoteIpBlocks", s.GetNotRemoteIpBlocks(), validBlock, cureIP},
-		{"trustDomains", s.GetTrustDomains(), validTrustDomain, cureDomain}, {"notTrustDomains", s.GetNotTrustDomains(), validTrustDomain, cureDomain},
+		{"serviceAccounts", s.GetServiceAccounts(), validServiceAccount, fixSA}, {"notServiceAccounts", s.GetNotServiceAccounts(), validServiceAccount, fixSA},
+		{"ipBlocks", s.GetIpBlocks(), validBlock, fixIP}, {"notIpBlocks", s.GetNotIpBlocks(), validBlock, fixIP},
+		{"remoteIpBlocks", s.GetRemoteIpBlocks(), validBlock, fixIP}, {"notRemoteIpBlocks", s.GetNotRemoteIpBlocks(), validBlock, fixIP},
+		{"trustDomains", s.GetTrustDomains(), validTrustDomain, fixDomain}, {"notTrustDomains", s.GetNotTrustDomains(), validTrustDomain, fixDomain},
 	})
 	var stars tally
 	for _, l := range []valueList{{name: "principals", values: s.GetPrincipals()}, {name: "notPrincipals", values: s.GetNotPrincipals()},
@@ -189,7 +189,7 @@ func checkSource(path string, s *securityapi.Source) []fault {
 			if literalStar(v) && !stars.full() {
 				stars.add(fault{severity: Warning, field: fmt.Sprintf("%s.%s[%d]", path, l.name, i),
 					message: fmt.Sprintf("only one star, first or last, stands for any text; another one in %.100q stands for itself and matches nobody", v),
-					cure:    "write several values, or use namespaces or serviceAccounts"})
+					fix:     "write several values, or use namespaces or serviceAccounts"})
 			}
 		}
 	}
@@ -198,7 +198,7 @@ func checkSource(path string, s *securityapi.Source) []fault {
 	others := len(s.GetPrincipals()) + len(s.GetNotPrincipals()) + len(s.GetNamespaces()) + len(s.GetNotNamespaces())
 	if accounts > 0 && others > 0 {
 		faults = append(faults, fault{field: path + ".serviceAccounts", message: "service accounts cannot be combined with principals or namespaces",
-			cure: "use one of the two"})
+			fix: "use one of the two"})
 	}
 	return faults
 }
@@ -206,7 +206,7 @@ func checkSource(path string, s *securityapi.Source) []fault {
 func checkOperation(path string, op *securityapi.Operation) []fault {
 	return checkLists(path, "operation", []valueList{
 		{"hosts", op.GetHosts(), nil, ""}, {"notHosts", op.GetNotHosts(), nil, ""},
-		{"ports", op.GetPorts(), validPort, curePort}, {"notPorts", op.GetNotPorts(), validPort, curePort},
+		{"ports", op.GetPorts(), validPort, fixPort}, {"notPorts", op.GetNotPorts(), validPort, fixPort},
 		{"methods", op.GetMethods(), nil, ""}, {"notMethods", op.GetNotMethods(), nil, ""},
 		{"paths", op.GetPaths(), nil, ""}, {"notPaths", op.GetNotPaths(), nil, ""},
 	})
@@ -231,24 +231,24 @@ func knownAttribute(key string) bool {
 
 func checkCondition(path string, c *securityapi.Condition) []fault {
 	if c.GetKey() == "" {
-		return []fault{{field: path + ".key", message: "the key is missing", cure: "name an attribute, such as source.namespace"}}
+		return []fault{{field: path + ".key", message: "the key is missing", fix: "name an attribute, such as source.namespace"}}
 	}
 	if !knownAttribute(c.GetKey()) {
-		return []fault{{field: path + ".key", message: fmt.Sprintf("there is no attribute %.100q", c.GetKey()), cure: "use one of " + strings.Join(attributes, ", ")}}
+		return []fault{{field: path + ".key", message: fmt.Sprintf("there is no attribute %.100q", c.GetKey()), fix: "use one of " + strings.Join(attributes, ", ")}}
 	}
 	var valid func(string) bool
-	cure := ""
+	fix := ""
 	switch c.GetKey() {
 	case "source.ip", "destination.ip", "remote.ip":
-		valid, cure = validBlock, cureIP
+		valid, fix = validBlock, fixIP
 	case "destination.port":
-		valid, cure = validPort, curePort
+		valid, fix = validPort, fixPort
 	case "source.serviceAccount":
-		valid, cure = validServiceAccount, cureSA
+		valid, fix = validServiceAccount, fixSA
 	case "source.trustDomain":
-		valid, cure = validPattern, cureDomain
+		valid, fix = validPattern, fixDomain
 	}
-	return checkLists(path, "condition", []valueList{{"values", c.GetValues(), valid, cure}, {"notValues", c.GetNotValues(), valid, cure}})
+	return checkLists(path, "condition", []valueList{{"values", c.GetValues(), valid, fix}, {"notValues", c.GetNotValues(), valid, fix}})
 }
 
 // literalStar says whether a pattern has a star that is none.

@@ -39,7 +39,7 @@ const MaxFileSize = 16 << 20
 func Decode(file string, data []byte) ([]Object, []Problem) {
 	if len(data) > MaxFileSize {
 		return nil, []Problem{{File: file, Message: fmt.Sprintf("the file has %d bytes, more than the %d that are read", len(data), MaxFileSize),
-			Cure: "split it"}}
+			Fix: "split it"}}
 	}
 	var objects []Object
 	var problems []Problem
@@ -66,14 +66,14 @@ type fault struct {
 	severity Severity
 	field    string
 	message  string
-	cure     string
+	fix      string
 	more     int // how many others like it there are that are not put into words
 }
 
 // decodeDocument reads one document: one object, or a List of them.
 func decodeDocument(file string, doc document) ([]Object, []Problem) {
-	refuse := func(line int, message, cure string) ([]Object, []Problem) {
-		return nil, []Problem{{File: file, Line: line, Message: message, Cure: cure}}
+	refuse := func(line int, message, fix string) ([]Object, []Problem) {
+		return nil, []Problem{{File: file, Line: line, Message: message, Fix: fix}}
 	}
 	var root yamlv3.Node
 	dec := yamlv3.NewDecoder(bytes.NewReader(doc.text))
@@ -103,7 +103,7 @@ func decodeDocument(file string, doc document) ([]Object, []Problem) {
 func decodeJSON(file string, root *yamlv3.Node, docLine, start int, path string, raw []byte) ([]Object, []Problem) {
 	at := func(field string) int { return lineOf(root, docLine, start, join(path, field)) }
 	problem := func(object string, f fault) Problem {
-		return Problem{Severity: f.severity, File: file, Line: at(f.field), Object: object, Field: f.field, Message: f.message, Cure: f.cure}
+		return Problem{Severity: f.severity, File: file, Line: at(f.field), Object: object, Field: f.field, Message: f.message, Fix: f.fix}
 	}
 
 	var head struct {
@@ -113,7 +113,7 @@ func decodeJSON(file string, root *yamlv3.Node, docLine, start int, path string,
 		Items      []json.RawMessage `json:"items"`
 	}
 	if err := json.Unmarshal(raw, &head); err != nil || len(raw) == 0 || raw[0] != '{' {
-		return nil, []Problem{problem("", fault{message: "not an object with apiVersion, kind and metadata", cure: "write a Kubernetes object here"})}
+		return nil, []Problem{problem("", fault{message: "not an object with apiVersion, kind and metadata", fix: "write a Kubernetes object here"})}
 	}
 	apiVersion, _ := head.APIVersion.(string)
 	kindName, _ := head.Kind.(string)
@@ -122,7 +122,7 @@ func decodeJSON(file string, root *yamlv3.Node, docLine, start int, path string,
 		if apiVersion == "" {
 			missing = "apiVersion"
 		}
-		return nil, []Problem{problem("", fault{field: missing, message: missing + " is missing", cure: "every object needs apiVersion and kind"})}
+		return nil, []Problem{problem("", fault{field: missing, message: missing + " is missing", fix: "every object needs apiVersion and kind"})}
 	}
 	if kindName == "List" && apiVersion == "v1" {
 		var objects []Object
@@ -155,12 +155,12 @@ func decodeJSON(file string, root *yamlv3.Node, docLine, start int, path string,
 	var faults []fault
 	if !slices.Contains(k.versions, version) {
 		faults = append(faults, fault{field: "apiVersion", message: fmt.Sprintf("version %.100q of %s is not known", version, kindName),
-			cure: "use apiVersion " + k.apiVersion()})
+			fix: "use apiVersion " + k.apiVersion()})
 	}
 	value, f := k.decode(raw)
 	faults = append(faults, f...)
 	if value != nil && k.cluster && value.GetNamespace() != "" {
-		faults = append(faults, fault{field: "metadata.namespace", message: kindName + " is cluster-scoped and has no namespace", cure: "remove the field"})
+		faults = append(faults, fault{field: "metadata.namespace", message: kindName + " is cluster-scoped and has no namespace", fix: "remove the field"})
 	}
 	if value != nil {
 		value.SetNamespace(namespace)
@@ -221,7 +221,7 @@ func describe(kind, namespace, name string) string {
 func unknownKind(group, kindName, apiVersion string) fault {
 	for _, k := range sortedKinds() {
 		if k.name == kindName {
-			return fault{field: "apiVersion", message: fmt.Sprintf("there is no kind %s in %s", kindName, apiVersion), cure: "use apiVersion " + k.apiVersion()}
+			return fault{field: "apiVersion", message: fmt.Sprintf("there is no kind %s in %s", kindName, apiVersion), fix: "use apiVersion " + k.apiVersion()}
 		}
 	}
 	var names []string
@@ -229,9 +229,9 @@ func unknownKind(group, kindName, apiVersion string) fault {
 		names = append(names, k.name)
 	}
 	if near := spelling.Nearest(kindName, names); near != "" {
-		return fault{field: "kind", message: fmt.Sprintf("unknown kind %s", kindName), cure: fmt.Sprintf("did you mean %s?", near)}
+		return fault{field: "kind", message: fmt.Sprintf("unknown kind %s", kindName), fix: fmt.Sprintf("did you mean %s?", near)}
 	}
-	return fault{field: "kind", message: fmt.Sprintf("unknown kind %s of %s", kindName, apiVersion), cure: "remove the document; nothing here acts on it"}
+	return fault{field: "kind", message: fmt.Sprintf("unknown kind %s of %s", kindName, apiVersion), fix: "remove the document; nothing here acts on it"}
 }
 
 func sortedKinds() []kind {
@@ -314,14 +314,14 @@ func strict(raw []byte, into any) []fault {
 	for _, e := range strictErrs {
 		m := strictError.FindStringSubmatch(e.Error())
 		if m == nil {
-			faults = append(faults, fault{message: e.Error(), cure: "correct the field"})
+			faults = append(faults, fault{message: e.Error(), fix: "correct the field"})
 			continue
 		}
-		cure := "remove the field"
+		fix := "remove the field"
 		if near := spelling.Nearest(lastName(m[2]), structFields(into, m[2])); near != "" {
-			cure = fmt.Sprintf("did you mean %s?", near)
+			fix = fmt.Sprintf("did you mean %s?", near)
 		}
-		faults = append(faults, fault{field: m[2], message: m[1] + " field", cure: cure})
+		faults = append(faults, fault{field: m[2], message: m[1] + " field", fix: fix})
 	}
 	return faults
 }
@@ -337,9 +337,9 @@ func jsonFault(raw []byte, err error) fault {
 		if field == "" {
 			field = typeErr.Field
 		}
-		return fault{field: field, message: fmt.Sprintf("%s where %s belongs", typeErr.Value, goTypeName(typeErr.Type)), cure: "correct the value; text that looks like a number or a boolean needs quotes"}
+		return fault{field: field, message: fmt.Sprintf("%s where %s belongs", typeErr.Value, goTypeName(typeErr.Type)), fix: "correct the value; text that looks like a number or a boolean needs quotes"}
 	}
-	return fault{message: strings.TrimPrefix(err.Error(), "json: "), cure: "correct the value"}
+	return fault{message: strings.TrimPrefix(err.Error(), "json: "), fix: "correct the value"}
 }
 
 var protoError = regexp.MustCompile(`\(line (\d+):(\d+)\): (.*)$`)
@@ -354,14 +354,14 @@ func strictProto(spec []byte, into proto.Message) []fault {
 	if m == nil {
 		// protojson varies the space after its prefix on purpose.
 		message := strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
-		return []fault{{field: "spec", message: message, cure: "correct the value"}}
+		return []fault{{field: "spec", message: message, fix: "correct the value"}}
 	}
 	column, convErr := strconv.Atoi(m[2])
 	if convErr != nil {
 		column = 1
 	}
 	field := join("spec", pathAt(spec, byteOffset(spec, column)))
-	return []fault{{field: field, message: m[3], cure: protoCure(into.ProtoReflect().Descriptor(), strings.TrimPrefix(field, "spec."), m[3])}}
+	return []fault{{field: field, message: m[3], fix: protoFix(into.ProtoReflect().Descriptor(), strings.TrimPrefix(field, "spec."), m[3])}}
 }
 
 var yamlLine = regexp.MustCompile(`line (\d+): ?`)

@@ -12,8 +12,8 @@ import (
 	"lateen.dev/lateen/internal/model"
 )
 
-// TestProblemsNameFileLineObjectFieldAndCure is one row for each way in which people get a manifest wrong.
-func TestProblemsNameFileLineObjectFieldAndCure(t *testing.T) {
+// TestProblemsNameFileLineObjectFieldAndFix is one row for each way in which people get a manifest wrong.
+func TestProblemsNameFileLineObjectFieldAndFix(t *testing.T) {
 	for _, c := range []struct{ name, yaml, want string }{
 		{"not YAML", "a: [", `f.yaml:1: did not find expected node content; correct the YAML`},
 		{"not an object", "- a\n- b\n", `f.yaml:1: not an object with apiVersion, kind and metadata; write a Kubernetes object here`},

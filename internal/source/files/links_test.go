@@ -153,8 +153,8 @@ func TestRefusesWhatIsNoFile(t *testing.T) {
 		"folder.json": "is a folder, not a file", "large.yaml": "is larger than 64 MiB"}
 	got := map[string]string{}
 	for _, p := range d.source.Problems() {
-		if p.Cure == "" || p.Cure == "make the file readable" {
-			t.Errorf("%s: the cure is %q", p.File, p.Cure)
+		if p.Fix == "" || p.Fix == "make the file readable" {
+			t.Errorf("%s: the fix is %q", p.File, p.Fix)
 		}
 		got[filepath.Base(p.File)] = p.Message
 	}

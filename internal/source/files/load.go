@@ -9,7 +9,7 @@ import (
 )
 
 // unfit says why something is not read although it has a manifest's name: it would keep its reader waiting, or never end.
-type unfit struct{ reason, cure string }
+type unfit struct{ reason, fix string }
 
 func (u *unfit) Error() string { return u.reason }
 
@@ -17,14 +17,14 @@ func (u *unfit) Error() string { return u.reason }
 func refuse(info fs.FileInfo) error {
 	switch {
 	case !info.Mode().IsRegular():
-		return &unfit{reason: fmt.Sprintf("is a %s, not a file", kindOf(info.Mode())), cure: "replace it by a file, or give it a name without .yaml, .yml or .json"}
+		return &unfit{reason: fmt.Sprintf("is a %s, not a file", kindOf(info.Mode())), fix: "replace it by a file, or give it a name without .yaml, .yml or .json"}
 	case info.Size() > maxFile:
 		return tooLarge
 	}
 	return nil
 }
 
-var tooLarge = &unfit{reason: fmt.Sprintf("is larger than %d MiB", maxFile>>20), cure: "split it into several files"}
+var tooLarge = &unfit{reason: fmt.Sprintf("is larger than %d MiB", maxFile>>20), fix: "split it into several files"}
 
 func kindOf(mode fs.FileMode) string {
 	switch {

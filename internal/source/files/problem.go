@@ -37,7 +37,7 @@ type Problem struct {
 	Object   string   `json:"object,omitempty"` // "Service default/reviews"; empty when not even that could be read
 	Field    string   `json:"field,omitempty"`  // "spec.ports[0].port"
 	Message  string   `json:"message"`
-	Cure     string   `json:"fix,omitempty"`
+	Fix      string   `json:"fix,omitempty"`
 
 	// key is the object that the problem is about, as far as that could be read; empty if any object of the file may be meant.
 	key model.Key
@@ -55,7 +55,7 @@ const (
 
 // clipped is the problem at a length that people read.
 func (p Problem) clipped() Problem {
-	p.Object, p.Field, p.Message, p.Cure = clip(p.Object, mostMessage), clip(p.Field, mostField), clip(p.Message, mostMessage), clip(p.Cure, mostMessage)
+	p.Object, p.Field, p.Message, p.Fix = clip(p.Object, mostMessage), clip(p.Field, mostField), clip(p.Message, mostMessage), clip(p.Fix, mostMessage)
 	return p
 }
 
@@ -110,10 +110,10 @@ func fewest(faults []fault) []fault {
 	faults = slices.Clone(faults)
 	slices.SortStableFunc(faults, func(a, b fault) int { return int(a.severity) - int(b.severity) })
 	rest := sum - mostFaults + 1
-	return append(faults[:mostFaults-1], fault{severity: faults[mostFaults-1].severity, message: fmt.Sprintf("%d more of the kind", rest), cure: "correct those that are named; then the others are"})
+	return append(faults[:mostFaults-1], fault{severity: faults[mostFaults-1].severity, message: fmt.Sprintf("%d more of the kind", rest), fix: "correct those that are named; then the others are"})
 }
 
-// Error renders "file:line: object: field: message; cure".
+// Error renders "file:line: object: field: message; fix".
 func (p Problem) Error() string {
 	place := p.File
 	if p.Line > 0 {
@@ -129,9 +129,9 @@ func (p Problem) Error() string {
 		}
 		b.WriteString(part)
 	}
-	if p.Cure != "" {
+	if p.Fix != "" {
 		b.WriteString("; ")
-		b.WriteString(p.Cure)
+		b.WriteString(p.Fix)
 	}
 	return b.String()
 }

@@ -24,7 +24,7 @@ func Served(key model.Key, raw []byte) (value metav1.Object, problems []Problem)
 		faults = append(faults, k.check(value)...)
 	}
 	for _, f := range fewest(faults) {
-		problems = append(problems, Problem{Severity: f.severity, Object: key.String(), Field: f.field, Message: f.message, Cure: f.cure, key: key}.clipped())
+		problems = append(problems, Problem{Severity: f.severity, Object: key.String(), Field: f.field, Message: f.message, Fix: f.fix, key: key}.clipped())
 	}
 	if refused(faults) {
 		return nil, problems
@@ -41,7 +41,7 @@ func (k kind) decodeServed(raw []byte) (metav1.Object, []fault) {
 		if !strings.HasPrefix(faults[i].message, unknownField) {
 			continue
 		}
-		faults[i].cure = "it comes of a later version of the kind: upgrade the mesh, or remove the field"
+		faults[i].fix = "it comes of a later version of the kind: upgrade the mesh, or remove the field"
 		if k.group != securityGroup {
 			faults[i].severity, later = Warning, true
 		}
@@ -56,7 +56,7 @@ func (k kind) decodeServed(raw []byte) (metav1.Object, []fault) {
 	}
 	o, spec := k.istio()
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(e.Spec, spec); err != nil {
-		return nil, []fault{{field: "spec", message: err.Error(), cure: "correct the value"}}
+		return nil, []fault{{field: "spec", message: err.Error(), fix: "correct the value"}}
 	}
 	copyMeta(&e.ObjectMeta, o)
 	return o, faults

@@ -20,7 +20,7 @@ func TestServedJudgesAsFilesAreJudged(t *testing.T) {
 		key   model.Key
 		spec  string
 		taken bool
-		want  string // the problem, "severity field: message; cure"
+		want  string // the problem, "severity field: message; fix"
 	}{
 		{"a policy", policy, `{"rules":[{"to":[{"operation":{"ports":["80"]}}]}]}`, true, ""},
 		{"a policy that means nothing", policy, `{"rules":[{"to":[{"operation":{"ports":["http"]}}]}]}`, false,
@@ -46,7 +46,7 @@ func TestServedJudgesAsFilesAreJudged(t *testing.T) {
 				if p.Object != c.key.String() {
 					t.Errorf("the problem is about %q", p.Object)
 				}
-				said = append(said, p.Severity.String()+" "+p.Field+": "+p.Message+"; "+p.Cure)
+				said = append(said, p.Severity.String()+" "+p.Field+": "+p.Message+"; "+p.Fix)
 			}
 			got := strings.Join(said, "\n")
 			if c.want == "" && got != "" || !strings.Contains(got, c.want) {
@@ -77,7 +77,7 @@ func TestServedJudgesAsFilesAreJudged(t *testing.T) {
 }
 
 func TestAProblemWithoutAFileBeginsWithItsObject(t *testing.T) {
-	p := Problem{Object: "Service a/b", Field: "spec", Message: "is wrong", Cure: "mend it"}
+	p := Problem{Object: "Service a/b", Field: "spec", Message: "is wrong", Fix: "mend it"}
 	if got := p.Error(); got != "Service a/b: spec: is wrong; mend it" {
 		t.Errorf("got %s", got)
 	}

@@ -260,9 +260,9 @@ func (s *Source) read(path string, force bool) []model.Change {
 	if err != nil {
 		// Not readable is not gone: what was read stays live.
 		s.files[path] = fileStamp{}
-		problem := Problem{File: path, Message: err.Error(), Cure: "make the file readable"}
+		problem := Problem{File: path, Message: err.Error(), Fix: "make the file readable"}
 		if refusal := (*unfit)(nil); errors.As(err, &refusal) {
-			problem.Cure = refusal.cure
+			problem.Fix = refusal.fix
 		}
 		return s.catalog.set(path, nil, []Problem{problem}, true)
 	}

@@ -81,8 +81,8 @@ func goTypeName(t reflect.Type) string {
 	return t.String()
 }
 
-// protoCure proposes what to write at path of a message instead of what protojson refused.
-func protoCure(message protoreflect.MessageDescriptor, path, refusal string) string {
+// protoFix proposes what to write at path of a message instead of what protojson refused.
+func protoFix(message protoreflect.MessageDescriptor, path, refusal string) string {
 	parts := strings.Split(path, ".")
 	for i := 0; i < len(parts); i++ {
 		part, _, _ := strings.Cut(parts[i], "[")
@@ -111,7 +111,7 @@ func protoCure(message protoreflect.MessageDescriptor, path, refusal string) str
 			return "use one of " + strings.Join(names, ", ")
 		}
 		if field.Message() == nil {
-			return scalarCure(field, strings.Contains(parts[i], "["), refusal)
+			return scalarFix(field, strings.Contains(parts[i], "["), refusal)
 		}
 		message = field.Message()
 	}
@@ -121,9 +121,9 @@ func protoCure(message protoreflect.MessageDescriptor, path, refusal string) str
 // refusedToken is the value that protojson met instead of a text or a list.
 var refusedToken = regexp.MustCompile(`(?:invalid value for string field \S+|unexpected token):? (.+)$`)
 
-// scalarCure proposes how to write the value of a field without a message: texts need quotes where YAML takes them for numbers or truth
+// scalarFix proposes how to write the value of a field without a message: texts need quotes where YAML takes them for numbers or truth
 // values, and lists are written as such.
-func scalarCure(field protoreflect.FieldDescriptor, element bool, refusal string) string {
+func scalarFix(field protoreflect.FieldDescriptor, element bool, refusal string) string {
 	m := refusedToken.FindStringSubmatch(refusal)
 	if m == nil || strings.ContainsAny(m[1], "{}[]") || field.Kind() != protoreflect.StringKind {
 		return "correct the value"

@@ -106,7 +106,7 @@ func (k *kind) tooLarge(o metav1.Object) []files.Problem {
 		return nil
 	}
 	return []files.Problem{{Object: k.key(o.GetNamespace(), o.GetName()).String(), Field: "metadata.labels", Message: fmt.Sprintf("%d bytes of labels are more than the %d that are kept: it is no workload of the mesh", size, k.mostLabels),
-		Cure: "give it fewer labels; what nobody selects by can be an annotation"}}
+		Fix: "give it fewer labels; what nobody selects by can be an annotation"}}
 }
 
 // core adapts the reader of one of Kubernetes' own types. The API server judges these itself.
@@ -145,7 +145,7 @@ func readCustom(k *kind, _ *interner, object runtime.Object, to *reading) {
 	}
 	raw, err := u.MarshalJSON()
 	if err != nil {
-		to.problems = []files.Problem{{Object: key.String(), Message: err.Error(), Cure: "correct the object"}}
+		to.problems = []files.Problem{{Object: key.String(), Message: err.Error(), Fix: "correct the object"}}
 		return
 	}
 	value, problems := files.Served(key, raw)

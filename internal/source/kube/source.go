@@ -173,7 +173,7 @@ func (s *Source) Problems() []files.Problem {
 	defer s.mu.Unlock()
 	var out []files.Problem
 	if note := s.reach.note(s.host); note != "" {
-		out = append(out, files.Problem{Severity: files.Warning, Message: note, Cure: "see whether it runs and can be reached from here; nothing has to be restarted then"})
+		out = append(out, files.Problem{Severity: files.Warning, Message: note, Fix: "see whether it runs and can be reached from here; nothing has to be restarted then"})
 	}
 	out = append(out, s.presence.troubles.problems(crds)...)
 	for _, k := range kinds {
@@ -195,7 +195,7 @@ type Refused struct {
 	Key model.Key
 	// Generation is the metadata.generation of the version that is refused.
 	Generation int64
-	// Condition says what is wrong with which field, and the cure. Its own Generation is not set.
+	// Condition says what is wrong with which field, and the fix. Its own Generation is not set.
 	Condition model.Condition
 	// Strictest says how this version counts where no earlier one is known; empty if it does not.
 	Strictest string

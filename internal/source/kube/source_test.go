@@ -346,7 +346,7 @@ func TestAnInvalidVersionLeavesTheOneBeforeIt(t *testing.T) {
 			t.Errorf("refused: %+v, want %s", r, want)
 		}
 	}
-	if p := c.source.Problems(); port() != "80" || len(p) != 1 || p[0].Object != "AuthorizationPolicy shop/p" || p[0].Field == "" || p[0].Cure == "" {
+	if p := c.source.Problems(); port() != "80" || len(p) != 1 || p[0].Object != "AuthorizationPolicy shop/p" || p[0].Field == "" || p[0].Fix == "" {
 		t.Errorf("port %s, problems %+v", port(), p)
 	}
 	if !strings.Contains(c.logged(), "spec.rules[0].to[0].operation.ports[0]") {

@@ -40,7 +40,7 @@ func (t *troubles) texts() []string {
 func (t *troubles) problems(k *kind) []files.Problem {
 	var out []files.Problem
 	for _, text := range t.texts() {
-		out = append(out, files.Problem{Message: k.fullName() + " cannot be followed: " + text, Cure: "what was read before stays in force, and it is tried again"})
+		out = append(out, files.Problem{Message: k.fullName() + " cannot be followed: " + text, Fix: "what was read before stays in force, and it is tried again"})
 	}
 	return out
 }

@@ -20,12 +20,12 @@ import (
 	"lateen.dev/lateen/internal/install"
 )
 
-// refused is the cure of a refusal.
+// refused is the fix of a refusal.
 func refused(t *testing.T, err error) *api.Error {
 	t.Helper()
 	var e *api.Error
-	if !errors.As(err, &e) || e.Cure == "" {
-		t.Fatalf("not a refusal with a cure: %v", err)
+	if !errors.As(err, &e) || e.Fix == "" {
+		t.Fatalf("not a refusal with a fix: %v", err)
 	}
 	return e
 }
@@ -44,7 +44,7 @@ func TestTheCureForAnAnnotationAloneRuns(t *testing.T) {
 	}
 	_, err := c.PrepareRemoval(t.Context(), options(), false)
 	e := refused(t, err)
-	_, rest, there := strings.Cut(e.Cure, "only say so: ")
+	_, rest, there := strings.Cut(e.Fix, "only say so: ")
 	command, _, ends := strings.Cut(rest, "; otherwise ")
 	if !there || !ends {
 		t.Fatal(e)

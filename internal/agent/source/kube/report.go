@@ -92,7 +92,7 @@ func (s *Source) Report(ctx context.Context, uid string, r source.Report) error 
 }
 
 // refused says whether the API server has judged a write and refused it, so that the same one is refused again. What the agent has no right
-// to is not the pod's fault, nor its owner's to cure.
+// to is not the pod's fault, nor its owner's to fix.
 func refused(err error) bool {
 	return apikube.Inadmissible(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
 }

@@ -47,14 +47,14 @@ func Version(ctx context.Context, program string) (string, error) {
 
 // Proxy is one Envoy in a pod. One that ends is started again, as a kubelet would.
 type Proxy struct {
-	keeper  *Keeper
-	ns      *netns.Namespace
-	program string
-	workers int
-	pod     Pod
-	admin   *http.Client
-	stop    context.CancelFunc
-	done    chan struct{}
+	launcher *Launcher
+	ns       *netns.Namespace
+	program  string
+	workers  int
+	pod      Pod
+	admin    *http.Client
+	stop     context.CancelFunc
+	done     chan struct{}
 
 	mu     sync.Mutex
 	pid    int // 0 while none runs
@@ -62,7 +62,7 @@ type Proxy struct {
 }
 
 // Start runs a proxy for a pod whose keys are in its directory already. It does not wait for it to be ready.
-func Start(k *Keeper, ns *netns.Namespace, program string, workers int, pod Pod) (*Proxy, error) {
+func Start(l *Launcher, ns *netns.Namespace, program string, workers int, pod Pod) (*Proxy, error) {
 	config, err := Bootstrap(pod)
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func Start(k *Keeper, ns *netns.Namespace, program string, workers int, pod Pod)
 	ctx, cancel := context.WithCancel(context.Background())
 	socket := filepath.Join(pod.Dir, AdminSocket)
 	p := &Proxy{
-		keeper: k, ns: ns, program: program, workers: workers, pod: pod, stop: cancel, done: make(chan struct{}),
+		launcher: l, ns: ns, program: program, workers: workers, pod: pod, stop: cancel, done: make(chan struct{}),
 		admin: &http.Client{Timeout: adminTime, Transport: &http.Transport{
 			DisableKeepAlives: true, // it must not find the socket of one that has ended
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -102,7 +102,7 @@ func (p *Proxy) launch() (*exec.Cmd, error) {
 	defer log.Close()
 	cmd := exec.Command(p.program, Arguments(filepath.Join(p.pod.Dir, configFile), p.workers)...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = p.pod.Dir, []string{"PATH=/usr/bin:/bin"}, log, log
-	if err := p.keeper.start(p.ns, UserID, cmd); err != nil {
+	if err := p.launcher.start(p.ns, UserID, cmd); err != nil {
 		if errors.Is(err, os.ErrPermission) {
 			err = fmt.Errorf("%w: the proxy runs as user %d, who may not run it there; copy it to a directory that is open to all", err, UserID)
 		}

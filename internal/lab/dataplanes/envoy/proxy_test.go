@@ -70,7 +70,7 @@ func standIn(config string) error {
 }
 
 // bed is a pod with the directory and the program that the proxy's user may read.
-func bed(t *testing.T) (*Keeper, *netns.Namespace, string, Pod) {
+func bed(t *testing.T) (*Launcher, *netns.Namespace, string, Pod) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "lateen-envoy-")
 	if err != nil {
@@ -94,7 +94,7 @@ func bed(t *testing.T) (*Keeper, *netns.Namespace, string, Pod) {
 	if err := errors.Join(os.Mkdir(p.Dir, 0o700), os.Chown(p.Dir, UserID, UserID)); err != nil {
 		t.Fatal(err)
 	}
-	return NewKeeper(), netnstest.New(t), program, p
+	return NewLauncher(), netnstest.New(t), program, p
 }
 
 // eventually waits for a condition, far longer than it takes.
@@ -110,9 +110,9 @@ func eventually(t *testing.T, what string, is func() bool) {
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
 func TestAProxyRunsInItsPodAsItsOwnUserUntilItIsStopped(t *testing.T) {
-	keeper, ns, program, p := bed(t)
-	defer keeper.Close()
-	proxy, err := Start(keeper, ns, program, Workers, p)
+	launcher, ns, program, p := bed(t)
+	defer launcher.Close()
+	proxy, err := Start(launcher, ns, program, Workers, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,12 +156,12 @@ func TestAProxyRunsInItsPodAsItsOwnUserUntilItIsStopped(t *testing.T) {
 }
 
 func TestAProxyThatDoesNotComeUpIsGivenUpWithItsLastWords(t *testing.T) {
-	keeper, ns, program, p := bed(t)
-	defer keeper.Close()
+	launcher, ns, program, p := bed(t)
+	defer launcher.Close()
 	if err := os.WriteFile(filepath.Join(p.Dir, "refuse"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	proxy, err := Start(keeper, ns, program, Workers, p)
+	proxy, err := Start(launcher, ns, program, Workers, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,21 +175,21 @@ func TestAProxyThatDoesNotComeUpIsGivenUpWithItsLastWords(t *testing.T) {
 	}
 }
 
-func TestAProxyThatItsUserMayNotRunIsRefusedWithTheCure(t *testing.T) {
-	keeper, ns, program, p := bed(t)
-	defer keeper.Close()
+func TestAProxyThatItsUserMayNotRunIsRefusedWithTheFix(t *testing.T) {
+	launcher, ns, program, p := bed(t)
+	defer launcher.Close()
 	if err := os.Chmod(program, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Start(keeper, ns, program, Workers, p); err == nil || !strings.Contains(err.Error(), "copy it to a directory that is open to all") {
-		t.Errorf("error %v names no cure", err)
+	if _, err := Start(launcher, ns, program, Workers, p); err == nil || !strings.Contains(err.Error(), "copy it to a directory that is open to all") {
+		t.Errorf("error %v names no fix", err)
 	}
 }
 
 // Should the lab end without a word, its threads end as well.
 func TestProxiesEndWithTheThreadThatStartedThem(t *testing.T) {
-	keeper, ns, program, p := bed(t)
-	proxy, err := Start(keeper, ns, program, Workers, p)
+	launcher, ns, program, p := bed(t)
+	proxy, err := Start(launcher, ns, program, Workers, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestProxiesEndWithTheThreadThatStartedThem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keeper.Close()
+	launcher.Close()
 	eventually(t, "its proxy ends", func() bool { return !alive(pid) })
 	proxy.Stop()
 }

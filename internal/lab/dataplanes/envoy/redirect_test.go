@@ -81,13 +81,13 @@ func TestAPodsTrafficIsRedirectedToItsProxy(t *testing.T) {
 		}
 		return h.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(probeAddress), Mask: net.CIDRMask(32, 32)}})
 	})
-	keeper := NewKeeper()
-	defer keeper.Close()
+	launcher := NewLauncher()
+	defer launcher.Close()
 	for name, ns := range map[string]*netns.Namespace{"client": client, "server": server} {
 		tell(t, ns, name+"'s outbound listener", OutboundPort)
 		tell(t, ns, name+"'s inbound listener", InboundPort)
 		tell(t, ns, name+"'s application", 8080)
-		if err := keeper.Redirect(t.Context(), ns, Redirection(netip.MustParseAddr(probeAddress))); err != nil {
+		if err := launcher.Redirect(t.Context(), ns, Redirection(netip.MustParseAddr(probeAddress))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -120,9 +120,9 @@ func TestAPodsTrafficIsRedirectedToItsProxy(t *testing.T) {
 }
 
 func TestARefusedRedirectionSaysWhy(t *testing.T) {
-	keeper := NewKeeper()
-	defer keeper.Close()
-	err := keeper.Redirect(t.Context(), netnstest.New(t), "table ip x { chain y { nonsense } }")
+	launcher := NewLauncher()
+	defer launcher.Close()
+	err := launcher.Redirect(t.Context(), netnstest.New(t), "table ip x { chain y { nonsense } }")
 	if err == nil || !strings.Contains(err.Error(), "nft") || !strings.Contains(err.Error(), "nonsense") {
 		t.Errorf("error %v names neither nft nor what it refused", err)
 	}
@@ -135,9 +135,9 @@ func TestTheMachinesNetworkIsNotRedirected(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer own.Close()
-	keeper := NewKeeper()
-	defer keeper.Close()
-	if err := keeper.Redirect(t.Context(), own, "# nothing"); err == nil || !strings.Contains(err.Error(), "the machine's") {
+	launcher := NewLauncher()
+	defer launcher.Close()
+	if err := launcher.Redirect(t.Context(), own, "# nothing"); err == nil || !strings.Contains(err.Error(), "the machine's") {
 		t.Errorf("the machine's own network was taken: %v", err)
 	}
 }

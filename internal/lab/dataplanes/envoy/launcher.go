@@ -15,39 +15,39 @@ import (
 	"lateen.dev/lateen/internal/osthread"
 )
 
-// Keeper starts programs in the network namespaces of pods, all from one thread that lives as long as it does: should the lab
+// Launcher starts programs in the network namespaces of pods, all from one thread that lives as long as it does: should the lab
 // end without taking anything down, the kernel ends with that thread what it has started.
-type Keeper struct {
+type Launcher struct {
 	tasks  chan func()
 	closed chan struct{}
 	ended  chan struct{}
 }
 
-// NewKeeper starts the thread; Close ends it.
-func NewKeeper() *Keeper {
-	k := &Keeper{tasks: make(chan func()), closed: make(chan struct{}), ended: make(chan struct{})}
+// NewLauncher starts the thread; Close ends it.
+func NewLauncher() *Launcher {
+	l := &Launcher{tasks: make(chan func()), closed: make(chan struct{}), ended: make(chan struct{})}
 	osthread.Go(func() {
-		defer close(k.ended)
+		defer close(l.ended)
 		for {
 			select {
-			case task := <-k.tasks:
+			case task := <-l.tasks:
 				task()
-			case <-k.closed:
+			case <-l.closed:
 				return
 			}
 		}
 	})
-	return k
+	return l
 }
 
 // Close ends the thread, and with it every program that still runs; nothing starts any more. It is called once.
-func (k *Keeper) Close() {
-	close(k.closed)
-	<-k.ended
+func (l *Launcher) Close() {
+	close(l.closed)
+	<-l.ended
 }
 
 // start starts a program in a network namespace as a user.
-func (k *Keeper) start(ns *netns.Namespace, uid int, cmd *exec.Cmd) error {
+func (l *Launcher) start(ns *netns.Namespace, uid int, cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if uid != 0 {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}
@@ -62,16 +62,16 @@ func (k *Keeper) start(ns *netns.Namespace, uid int, cmd *exec.Cmd) error {
 		result <- cmd.Start()
 	}
 	select {
-	case k.tasks <- task:
+	case l.tasks <- task:
 		return <-result
-	case <-k.ended:
+	case <-l.ended:
 		return errors.New("what starts programs in pods has been closed")
 	}
 }
 
 // Redirect leads a pod's connections to the proxy that listens in its namespace. It refuses the namespace of this process, which
 // is the machine's: a pod that was taken for one with a network of its own must not cost the machine all of its connections.
-func (k *Keeper) Redirect(ctx context.Context, ns *netns.Namespace, script string) error {
+func (l *Launcher) Redirect(ctx context.Context, ns *netns.Namespace, script string) error {
 	own, err := netns.Identify("/proc/self/ns/net")
 	if err != nil {
 		return fmt.Errorf("redirect a pod to its proxy: %w", err)
@@ -86,7 +86,7 @@ func (k *Keeper) Redirect(ctx context.Context, ns *netns.Namespace, script strin
 	cmd := exec.CommandContext(ctx, nft, "-f", "-")
 	var said bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(script), &said, &said
-	if err := k.start(ns, 0, cmd); err != nil {
+	if err := l.start(ns, 0, cmd); err != nil {
 		return fmt.Errorf("redirect a pod to its proxy: %w", err)
 	}
 	if err := cmd.Wait(); err != nil {

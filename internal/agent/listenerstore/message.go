@@ -1,4 +1,4 @@
-package keeper
+package listenerstore
 
 import (
 	"errors"
@@ -17,8 +17,8 @@ const (
 
 var errTooLong = fmt.Errorf("message exceeds %d bytes", maxMessage)
 
-// parse reads a proxy's request that came with a number of descriptors. What it accepts is complete: pods and sockets have
-// names, each name once, and there is one descriptor for each.
+// parse reads a proxy's request that came with a number of descriptors. In a request that it accepts, pods and sockets have
+// names, no name repeats, and each socket has a descriptor.
 func parse(b []byte, descriptors int) (*keeperpb.ProxyMessage, error) {
 	var m keeperpb.ProxyMessage
 	if err := proto.Unmarshal(b, &m); err != nil {
@@ -28,7 +28,7 @@ func parse(b []byte, descriptors int) (*keeperpb.ProxyMessage, error) {
 	switch p := m.Payload.(type) {
 	case *keeperpb.ProxyMessage_Hello:
 		if p.Hello.GetVersion() != keeperpb.Version_V1 {
-			return nil, fmt.Errorf("the proxy speaks version %d of the keeper's protocol, this agent speaks version 1; run versions that fit together", p.Hello.GetVersion())
+			return nil, fmt.Errorf("the proxy speaks version %d of the listener store's protocol, this agent speaks version 1; run versions that fit together", p.Hello.GetVersion())
 		}
 		if p.Hello.GetLedgers() > maxLedgers {
 			return nil, fmt.Errorf("%d ledgers are more than %d", p.Hello.GetLedgers(), maxLedgers)
@@ -80,7 +80,7 @@ func ackMessage(err error) *keeperpb.AgentMessage {
 	return &keeperpb.AgentMessage{Payload: &keeperpb.AgentMessage_Ack{Ack: &keeperpb.Ack{Error: text}}}
 }
 
-// welcomeMessage answers hello: void empties ledgers by zeros, so the proxy may have them mapped.
+// welcomeMessage answers hello. It lets the proxy map its ledgers, since void never shortens them.
 func welcomeMessage() *keeperpb.AgentMessage {
 	return &keeperpb.AgentMessage{Payload: &keeperpb.AgentMessage_Ack{Ack: &keeperpb.Ack{KeepsLength: true}}}
 }

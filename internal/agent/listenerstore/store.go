@@ -1,10 +1,10 @@
-// Package keeper holds duplicates of what node proxies listen on in pods, so that the next proxy takes over the very
-// sockets and refuses nobody, and says which connections were lost when a proxy was killed. It neither accepts from a
-// socket nor decides which pods there are.
+// Package listenerstore holds duplicates of the sockets that node proxies listen on in pods. The next proxy takes over the same
+// sockets, so that no connection is refused. The package also counts the connections that a killed proxy lost. It does not
+// accept from a socket, and does not decide which pods exist.
 //
-// A socket is held only as long as a proxy that is not ending listens on it, or one that has just come is about to: a
-// socket that nobody accepts from would make clients wait where they should be refused.
-package keeper
+// The store holds a socket as long as a proxy that does not drain listens on it, or a proxy that has just connected may ask
+// for it. Clients of a socket that no proxy accepts from would wait, where the kernel should refuse them.
+package listenerstore
 
 import (
 	"context"
@@ -23,35 +23,35 @@ type Pod struct {
 	Inode           uint64 // of its network namespace; 0 if it cannot be opened any more
 }
 
-// Options are a keeper's surroundings; zero values mean the defaults.
+// Options configure a Server; zero values mean the defaults.
 type Options struct {
 	Log *slog.Logger
-	// Pod describes a pod that the proxies were handed; false if there is none of this uid.
+	// Pod describes a pod that was handed to the proxies; false if no such pod has this uid.
 	Pod func(uid string) (Pod, bool)
 	// Complete is closed once Pod knows every pod; nil if it always does. Proxies wait for that.
 	Complete <-chan struct{}
-	// PodIn describes the pod with a network namespace that the proxies were handed; false if there is none.
+	// PodIn describes the pod of a network namespace that was handed to the proxies; false if there is none.
 	PodIn func(inode uint64) (Pod, bool)
-	// Ledgers is the directory in which proxies name their ledgers; empty if they do not. What stands in those of proxies
-	// that were killed while no agent ran is reported when the next proxy comes.
+	// Ledgers is the directory in which proxies name their ledgers; empty if they do not. Connections that a proxy lost while no
+	// agent ran are reported when the next proxy connects.
 	Ledgers string
 	// Lost is called with the connections that a proxy had open when it was killed.
 	Lost func([]Lost)
-	// Patience is how long a held socket waits for a proxy that has come but not asked for it; 10 s.
-	Patience time.Duration
-	// Death is how long a process may take to be gone after its connection ended; 5 s.
-	Death time.Duration
+	// TakeTimeout is how long a held socket waits for a connected proxy to ask for it; 10 s.
+	TakeTimeout time.Duration
+	// ExitTimeout is how long a process may take to end after its connection has closed; 5 s.
+	ExitTimeout time.Duration
 }
 
 // Server holds sockets for the proxies that connect to it.
 type Server struct {
 	opts     Options
 	listener *net.UnixListener
-	peer     func(*net.UnixConn) descriptor // as peer says
+	peer     func(*net.UnixConn) descriptor // peer, except in tests
 
 	mu          sync.Mutex
-	shelf       *shelf
-	partings    *partings
+	sockets     *socketTable
+	migrator    *migrator
 	sessions    map[*session]bool
 	terminating map[string]bool
 }
@@ -75,22 +75,22 @@ func Listen(path string, opts Options) (*Server, error) {
 	if opts.Lost == nil {
 		opts.Lost = func([]Lost) {}
 	}
-	if opts.Death == 0 {
-		opts.Death = 5 * time.Second
+	if opts.ExitTimeout == 0 {
+		opts.ExitTimeout = 5 * time.Second
 	}
-	if opts.Patience == 0 {
-		opts.Patience = 10 * time.Second
+	if opts.TakeTimeout == 0 {
+		opts.TakeTimeout = 10 * time.Second
 	}
-	// Whoever connects receives what pods' connections arrive at.
+	// A client of this socket receives the listeners of pods.
 	l, err := socket.Listen("unixpacket", path)
 	if err != nil {
 		return nil, fmt.Errorf("listen for proxies that give sockets: %w", err)
 	}
-	partings := newPartings(opts.Log)
-	return &Server{opts: opts, listener: l, peer: peer, shelf: newShelf(partings.close), partings: partings, sessions: map[*session]bool{}, terminating: map[string]bool{}}, nil
+	migrator := newMigrator(opts.Log)
+	return &Server{opts: opts, listener: l, peer: peer, sockets: newSocketTable(migrator.close), migrator: migrator, sessions: map[*session]bool{}, terminating: map[string]bool{}}, nil
 }
 
-// Serve serves proxies until ctx ends, and then closes what is held: the proxies go on listening.
+// Serve serves proxies until ctx ends, and then closes the held duplicates. The proxies go on listening.
 func (s *Server) Serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var sessions sync.WaitGroup
@@ -99,8 +99,8 @@ func (s *Server) Serve(ctx context.Context) error {
 		sessions.Wait()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.shelf.clear()
-		s.partings.over()
+		s.sockets.clear()
+		s.migrator.stop()
 	}()
 	defer context.AfterFunc(ctx, func() { s.listener.Close() })()
 	for number := 1; ; number++ {
@@ -121,12 +121,12 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 }
 
-// Forget closes what is held of a pod.
+// Forget closes the held sockets of a pod.
 func (s *Server) Forget(uid string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.terminating, uid)
-	s.shelf.forget(uid)
+	s.sockets.forget(uid)
 }
 
 // Terminating tells the proxies that a pod is being deleted. It still has its network.
@@ -143,32 +143,32 @@ func (s *Server) Terminating(uid string) {
 func (s *Server) Held() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.shelf.count()
+	return s.sockets.count()
 }
 
 func (s *Server) join(session *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sessions[session] = true
-	s.shelf.come(session.id)
+	s.sockets.join(session.id)
 	for uid := range s.terminating {
 		session.tell(terminatingMessage(uid))
 	}
 }
 
-// leave gives up what only this proxy listened on, unless one that has come has not asked yet.
+// leave closes the sockets that only this proxy listened on, unless a connected proxy may still ask for them.
 func (s *Server) leave(session *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.shelf.leave(session.id)
-	time.AfterFunc(s.opts.Patience, func() {
+	s.sockets.leave(session.id)
+	time.AfterFunc(s.opts.TakeTimeout, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.shelf.closeOrphans()
+		s.sockets.closeOrphans()
 	})
 }
 
-// end works through the end of a connection: what the proxy held, and, if it was killed, what it lost.
+// end handles the end of a proxy's connection. If the proxy was killed, it reports the lost connections.
 func (s *Server) end(ctx context.Context, session *session, err error) {
 	s.leave(session)
 	s.mu.Lock()
@@ -179,10 +179,10 @@ func (s *Server) end(ctx context.Context, session *session, err error) {
 		return
 	}
 	if err != nil {
-		session.log.Warn("node proxy's keeper connection broke", "err", err)
+		session.log.Warn("the node proxy's connection to the listener store broke", "err", err)
 	}
 	if !session.ended() {
-		// It lives, and comes back.
+		// The process lives on and will connect again.
 		return
 	}
 	s.report(session.log, session.lost())

@@ -1,4 +1,4 @@
-package keeper
+package listenerstore
 
 import (
 	"cmp"
@@ -19,7 +19,7 @@ const (
 	maxLedger    = 4 << 20
 	recordOpen   = 1
 
-	// What is looked at of ledgers that proxies left: more files than one makes, and as many connections as one ledger has.
+	// Limits for ledgers that proxies left: more files than one proxy makes, and as many connections as one ledger has.
 	maxOrphans  = 256
 	maxOrphaned = maxLedger / recordLength
 )
@@ -49,7 +49,7 @@ func (l Lost) String() string {
 	return fmt.Sprintf("%s %s to %s, open since %s", l.Direction, l.Source, l.Destination, l.Since.UTC().Format(time.RFC3339))
 }
 
-// readLedger finds the open connections in a ledger. Records that make no sense are skipped: whoever wrote them was killed.
+// readLedger finds the open connections in a ledger. It skips invalid records: the process was killed as it wrote them.
 func readLedger(b []byte) []Lost {
 	var lost []Lost
 	for ; len(b) >= recordLength; b = b[recordLength:] {
@@ -77,7 +77,7 @@ func readLedger(b []byte) []Lost {
 	return lost
 }
 
-// lost reads what the proxy had open. Call it when the process is gone.
+// lost reads the connections that the proxy had open. Call it when the process has ended.
 func (s *session) lost() []Lost {
 	var all []Lost
 	for _, ledger := range s.ledgers {
@@ -89,8 +89,8 @@ func (s *session) lost() []Lost {
 	return all
 }
 
-// void empties the ledgers: what stood there is reported. They keep their length, as the proxy was told (welcomeMessage): one
-// whose ledger is mapped would die of a page that its file has no more.
+// void writes zeros over the ledgers after their connections are reported. The files keep their length, as welcomeMessage
+// promises: a process that has mapped a file dies when it reads a page beyond the file's end.
 func (s *session) void() {
 	for _, ledger := range s.ledgers {
 		b := contents(ledger, maxLedger)
@@ -99,20 +99,20 @@ func (s *session) void() {
 	}
 }
 
-// orphaned reads and removes the ledgers that nobody has open any more: their proxies were killed, and so was the agent that
-// would have noticed. A proxy locks its ledger, and the lock is shared by whoever has its descriptor.
+// orphaned reads and removes the ledgers that no process has open: their proxies were killed while no agent ran. A proxy locks
+// its ledger, and every process with its descriptor shares the lock.
 func (s *Server) orphaned() []Lost {
 	if s.opts.Ledgers == "" {
 		return nil
 	}
-	// A proxy may write beside the folder. Were it taken over, the name could lead to any folder of the node.
+	// A proxy may write beside the folder. An attacker in its place could link the name to any folder of the node.
 	at, err := unix.Open(s.opts.Ledgers, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil // no proxy has made it yet
 	}
 	folder := os.NewFile(uintptr(at), s.opts.Ledgers)
 	defer folder.Close()
-	names, _ := folder.Readdirnames(maxOrphans) // what there is of them counts
+	names, _ := folder.Readdirnames(maxOrphans) // after an error, the names that were read count
 	var all []Lost
 	for _, name := range names {
 		if len(all) < maxOrphaned {
@@ -128,7 +128,7 @@ func (s *Server) orphaned() []Lost {
 	return all
 }
 
-// takeOrphan reads and removes one ledger of the folder, unless somebody has it open.
+// takeOrphan reads and removes one ledger of the folder, unless a process has it open.
 func takeOrphan(folder int, name string) []Lost {
 	fd, err := unix.Openat(folder, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -143,7 +143,7 @@ func takeOrphan(folder int, name string) []Lost {
 	return readLedger(contents(descriptor(fd), maxLedger))
 }
 
-// group is the losses of one pod, as the log shows them.
+// group is the lost connections of one pod, as the log shows them.
 type group struct {
 	pod   string
 	count int
@@ -151,7 +151,7 @@ type group struct {
 }
 
 func byPod(lost []Lost) []group {
-	const named = 10 // of each pod: a log line has an end
+	const named = 10 // of each pod, so that a log line stays short
 	var groups []group
 	for _, l := range lost {
 		i := slices.IndexFunc(groups, func(g group) bool { return g.pod == l.Pod })

@@ -1,4 +1,4 @@
-package keeper
+package listenerstore
 
 import (
 	"context"
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// proxy is a node proxy as far as the keeper sees one.
+// proxy is a node proxy as far as the store sees one.
 type proxy struct{ conn *net.UnixConn }
 
 func connect(path string) (proxy, error) {
@@ -73,7 +73,7 @@ func giveRequest(uid string, inode uint64, names ...string) *keeperpb.ProxyMessa
 	return &keeperpb.ProxyMessage{Payload: &keeperpb.ProxyMessage_Give{Give: &keeperpb.Give{Uid: uid, NetnsInode: inode, Names: names}}}
 }
 
-// rig is a keeper that knows one pod.
+// rig is a store that knows one pod.
 type rig struct {
 	t      *testing.T
 	path   string
@@ -92,7 +92,7 @@ func start(t *testing.T) *rig {
 	return r
 }
 
-// serve runs a keeper until the test or the returned function ends it.
+// serve runs a store until the test or the returned function ends it.
 func (r *rig) serve() (stop func()) {
 	r.t.Helper()
 	t := r.t
@@ -104,10 +104,10 @@ func (r *rig) serve() (stop func()) {
 		PodIn: func(inode uint64) (Pod, bool) {
 			return Pod{Namespace: "default", Name: "web"}, inode == r.pod.ID().Inode
 		},
-		Ledgers:  filepath.Join(filepath.Dir(r.path), "ledgers"),
-		Lost:     func(l []Lost) { r.lost <- l },
-		Death:    300 * time.Millisecond,
-		Complete: r.complete,
+		Ledgers:     filepath.Join(filepath.Dir(r.path), "ledgers"),
+		Lost:        func(l []Lost) { r.lost <- l },
+		ExitTimeout: 300 * time.Millisecond,
+		Complete:    r.complete,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -397,7 +397,7 @@ func (r *rig) nothingLost(because string) {
 	}
 }
 
-// The successor started before the keeper had the listeners: it has its own beside them. Without partings the half of the
+// The successor started before the store had the listeners: it has its own beside them. Without migration the half of the
 // connections that waits in the old one is reset.
 func TestWhatWaitsForAProxyThatDrainsGoesToTheListenersThatItsSuccessorHas(t *testing.T) {
 	r := start(t)
@@ -405,7 +405,7 @@ func TestWhatWaitsForAProxyThatDrainsGoesToTheListenersThatItsSuccessorHas(t *te
 	shared := func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }
 	setting := func() string {
 		var have []byte
-		if err := r.pod.Do(func() (err error) { have, err = os.ReadFile("/proc/sys/" + migrate); return err }); err != nil {
+		if err := r.pod.Do(func() (err error) { have, err = os.ReadFile("/proc/sys/" + migrateSetting); return err }); err != nil {
 			t.Fatal(err)
 		}
 		return strings.TrimSpace(string(have))
@@ -468,7 +468,7 @@ func TestWhatWaitsForAProxyThatDrainsGoesToTheListenersThatItsSuccessorHas(t *te
 
 func TestAKeeperThatEndsLeavesNoSettingBehind(t *testing.T) {
 	pod := netnstest.New(t)
-	p := newPartings(slog.Default())
+	p := newMigrator(slog.Default())
 	l := netnstest.Listen(t, pod, "127.0.0.1:15008")
 	f, err := l.(*net.TCPListener).File()
 	if err != nil {
@@ -477,7 +477,7 @@ func TestAKeeperThatEndsLeavesNoSettingBehind(t *testing.T) {
 	defer f.Close()
 	setting := func() string {
 		var have []byte
-		if err := pod.Do(func() (err error) { have, err = os.ReadFile("/proc/sys/" + migrate); return err }); err != nil {
+		if err := pod.Do(func() (err error) { have, err = os.ReadFile("/proc/sys/" + migrateSetting); return err }); err != nil {
 			t.Fatal(err)
 		}
 		return strings.TrimSpace(string(have))
@@ -492,7 +492,7 @@ func TestAKeeperThatEndsLeavesNoSettingBehind(t *testing.T) {
 	if got := setting(); got != "1" {
 		t.Fatalf("while listeners part: %s", got)
 	}
-	p.over()
+	p.stop()
 	if got := setting(); got != "0" {
 		t.Fatalf("afterwards: %s", got)
 	}

@@ -1,15 +1,15 @@
-package keeper
+package listenerstore
 
 import (
 	"io"
 	"slices"
 )
 
-// shelf is the bookkeeping of held sockets: who listens on which, and which nobody will accept from any more. It closes
-// those. Nothing here knows what a socket is.
-type shelf struct {
-	// part closes sockets of one network namespace that another proxy may have listeners of its own beside.
-	part    func(inode uint64, sockets []io.Closer)
+// socketTable records which proxies listen on each held socket. It closes a socket that no proxy will accept from again. It
+// knows a socket as an io.Closer only.
+type socketTable struct {
+	// migrate closes sockets of one network namespace in which another proxy may have listeners of its own.
+	migrate func(inode uint64, sockets []io.Closer)
 	proxies map[int]map[string]bool // proxies that serve, by number, with the pods that they have settled
 	pods    map[string][]*held      // by uid; the newest last
 }
@@ -23,17 +23,17 @@ type held struct {
 	holders map[int]bool // proxies that listen on it
 }
 
-func newShelf(part func(uint64, []io.Closer)) *shelf {
-	return &shelf{part: part, proxies: map[int]map[string]bool{}, pods: map[string][]*held{}}
+func newSocketTable(migrate func(uint64, []io.Closer)) *socketTable {
+	return &socketTable{migrate: migrate, proxies: map[int]map[string]bool{}, pods: map[string][]*held{}}
 }
 
-// come notes a proxy that may ask for what is held.
-func (s *shelf) come(proxy int) { s.proxies[proxy] = map[string]bool{} }
+// join adds a proxy, which may ask for held sockets.
+func (s *socketTable) join(proxy int) { s.proxies[proxy] = map[string]bool{} }
 
 // give takes a socket that a proxy listens on; it closes the duplicate of one that is held already.
-func (s *shelf) give(proxy int, uid string, h held) {
+func (s *socketTable) give(proxy int, uid string, h held) {
 	if s.proxies[proxy] == nil {
-		h.socket.Close() // it ends, or has ended
+		h.socket.Close() // the proxy drains, or has ended
 		return
 	}
 	var same *held
@@ -42,7 +42,7 @@ func (s *shelf) give(proxy int, uid string, h held) {
 		case other.cookie == h.cookie:
 			same = other
 		case other.name == h.name:
-			delete(other.holders, proxy) // it has another one now
+			delete(other.holders, proxy) // the new socket replaces it
 		}
 	}
 	if same != nil {
@@ -54,16 +54,16 @@ func (s *shelf) give(proxy int, uid string, h held) {
 	s.pods[uid] = append(s.pods[uid], &h)
 }
 
-// settle notes that a proxy has all that it will listen on for a pod.
-func (s *shelf) settle(proxy int, uid string) {
+// settle notes that a proxy has all its listeners of a pod.
+func (s *socketTable) settle(proxy int, uid string) {
 	if settled := s.proxies[proxy]; settled != nil {
 		settled[uid] = true
 	}
 	s.sweep(uid)
 }
 
-// take answers the newest socket of each name that lives in the namespace. The proxy counts as listening on them.
-func (s *shelf) take(proxy int, uid string, inode uint64) []*held {
+// take returns the newest socket of each name in a network namespace. From now on the proxy counts as listening on them.
+func (s *socketTable) take(proxy int, uid string, inode uint64) []*held {
 	if s.proxies[proxy] == nil {
 		return nil
 	}
@@ -78,17 +78,17 @@ func (s *shelf) take(proxy int, uid string, inode uint64) []*held {
 	return taken
 }
 
-// release ends what a proxy has to do with a pod.
-func (s *shelf) release(proxy int, uid string) {
+// release removes a proxy from the holders of a pod's sockets.
+func (s *socketTable) release(proxy int, uid string) {
 	for _, h := range s.pods[uid] {
 		delete(h.holders, proxy)
 	}
-	// Nobody waits for a pod that is let go.
+	// No connection waits in a pod that is released: its redirection is gone.
 	s.drop(uid, func(h *held) bool { return len(h.holders) == 0 }, closeEach)
 }
 
-// leave ends what a proxy has to do with all pods.
-func (s *shelf) leave(proxy int) {
+// leave removes a proxy, which drains or has ended.
+func (s *socketTable) leave(proxy int) {
 	delete(s.proxies, proxy)
 	for uid, sockets := range s.pods {
 		for _, h := range sockets {
@@ -98,32 +98,32 @@ func (s *shelf) leave(proxy int) {
 	}
 }
 
-// sweep closes what nobody listens on, unless a proxy that has come may still ask for it.
-func (s *shelf) sweep(uid string) {
+// sweep closes the sockets of a pod without holders, unless a connected proxy may still ask for them.
+func (s *socketTable) sweep(uid string) {
 	for _, settled := range s.proxies {
 		if !settled[uid] {
 			return
 		}
 	}
-	s.drop(uid, func(h *held) bool { return len(h.holders) == 0 }, s.part)
+	s.drop(uid, func(h *held) bool { return len(h.holders) == 0 }, s.migrate)
 }
 
-// closeOrphans closes what nobody listens on, whoever might still ask.
-func (s *shelf) closeOrphans() {
+// closeOrphans closes all sockets without holders.
+func (s *socketTable) closeOrphans() {
 	for uid := range s.pods {
-		s.drop(uid, func(h *held) bool { return len(h.holders) == 0 }, s.part)
+		s.drop(uid, func(h *held) bool { return len(h.holders) == 0 }, s.migrate)
 	}
 }
 
-func (s *shelf) forget(uid string) { s.drop(uid, func(*held) bool { return true }, closeEach) }
+func (s *socketTable) forget(uid string) { s.drop(uid, func(*held) bool { return true }, closeEach) }
 
-func (s *shelf) clear() {
+func (s *socketTable) clear() {
 	for uid := range s.pods {
 		s.forget(uid)
 	}
 }
 
-func (s *shelf) drop(uid string, which func(*held) bool, end func(inode uint64, sockets []io.Closer)) {
+func (s *socketTable) drop(uid string, which func(*held) bool, end func(inode uint64, sockets []io.Closer)) {
 	ended := map[uint64][]io.Closer{}
 	left := slices.DeleteFunc(s.pods[uid], func(h *held) bool {
 		if !which(h) {
@@ -148,7 +148,7 @@ func closeEach(_ uint64, sockets []io.Closer) {
 	}
 }
 
-func (s *shelf) count() int {
+func (s *socketTable) count() int {
 	n := 0
 	for _, sockets := range s.pods {
 		n += len(sockets)

@@ -1,4 +1,4 @@
-package keeper
+package listenerstore
 
 import (
 	"math/rand/v2"
@@ -10,7 +10,7 @@ type dup struct{ closed int }
 
 func (d *dup) Close() error { d.closed++; return nil }
 
-func put(s *shelf, proxy int, uid, name string, cookie uint64) *dup {
+func put(s *socketTable, proxy int, uid, name string, cookie uint64) *dup {
 	d := &dup{}
 	s.give(proxy, uid, held{name: name, inode: 7, cookie: cookie, socket: d})
 	s.settle(proxy, uid)
@@ -18,8 +18,8 @@ func put(s *shelf, proxy int, uid, name string, cookie uint64) *dup {
 }
 
 func TestASocketIsClosedWhenItsOnlyProxyIsGone(t *testing.T) {
-	s := newShelf(closeEach)
-	s.come(1)
+	s := newSocketTable(closeEach)
+	s.join(1)
 	d := put(s, 1, "a", "hbone", 10)
 	s.leave(1)
 	if d.closed != 1 || s.count() != 0 {
@@ -28,10 +28,10 @@ func TestASocketIsClosedWhenItsOnlyProxyIsGone(t *testing.T) {
 }
 
 func TestASocketOutlivesAProxyWhoseSuccessorTookIt(t *testing.T) {
-	s := newShelf(closeEach)
-	s.come(1)
+	s := newSocketTable(closeEach)
+	s.join(1)
 	d := put(s, 1, "a", "hbone", 10)
-	s.come(2)
+	s.join(2)
 	if taken := s.take(2, "a", 7); len(taken) != 1 || taken[0].socket != d {
 		t.Fatalf("taken %v", taken)
 	}
@@ -50,10 +50,10 @@ func TestASocketOutlivesAProxyWhoseSuccessorTookIt(t *testing.T) {
 }
 
 func TestASocketWaitsForAProxyThatHasComeAndNotAsked(t *testing.T) {
-	s := newShelf(closeEach)
-	s.come(1)
+	s := newSocketTable(closeEach)
+	s.join(1)
 	d := put(s, 1, "a", "hbone", 10)
-	s.come(2)
+	s.join(2)
 	s.leave(1) // killed
 	if d.closed != 0 || len(s.take(2, "a", 7)) != 1 {
 		t.Fatal("the successor finds nothing")
@@ -63,9 +63,9 @@ func TestASocketWaitsForAProxyThatHasComeAndNotAsked(t *testing.T) {
 		t.Fatal("held although nobody listens on it")
 	}
 
-	s.come(3)
+	s.join(3)
 	d = put(s, 3, "a", "hbone", 11)
-	s.come(4)
+	s.join(4)
 	s.leave(3)
 	s.closeOrphans()
 	if d.closed != 1 {
@@ -74,10 +74,10 @@ func TestASocketWaitsForAProxyThatHasComeAndNotAsked(t *testing.T) {
 }
 
 func TestASuccessorWithASocketOfItsOwnLeavesNoneBehindThatNobodyServes(t *testing.T) {
-	s := newShelf(closeEach)
-	s.come(1)
+	s := newSocketTable(closeEach)
+	s.join(1)
 	old := put(s, 1, "a", "hbone", 10)
-	s.come(2)
+	s.join(2)
 	s.take(2, "a", 7)
 	fresh := put(s, 2, "a", "hbone", 11) // it could not use what it took
 	s.leave(1)
@@ -87,8 +87,8 @@ func TestASuccessorWithASocketOfItsOwnLeavesNoneBehindThatNobodyServes(t *testin
 }
 
 func TestSocketsOfAnotherNamespaceAreNotHandedOver(t *testing.T) {
-	s := newShelf(closeEach)
-	s.come(1)
+	s := newSocketTable(closeEach)
+	s.join(1)
 	put(s, 1, "a", "hbone", 10)
 	if taken := s.take(1, "a", 8); len(taken) != 0 {
 		t.Fatalf("taken %v", taken)
@@ -96,9 +96,9 @@ func TestSocketsOfAnotherNamespaceAreNotHandedOver(t *testing.T) {
 }
 
 func TestAReleasedOrForgottenPodHasNothingHeld(t *testing.T) {
-	s := newShelf(closeEach)
-	s.come(1)
-	s.come(2)
+	s := newSocketTable(closeEach)
+	s.join(1)
+	s.join(2)
 	a, b := put(s, 1, "a", "hbone", 10), put(s, 1, "b", "hbone", 11)
 	s.release(1, "a")
 	s.forget("b")
@@ -111,7 +111,7 @@ func TestAReleasedOrForgottenPodHasNothingHeld(t *testing.T) {
 func TestNothingIsLeakedOrClosedTwice(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		s := newShelf(closeEach)
+		s := newSocketTable(closeEach)
 		var dups []*dup
 		next := 1
 		var alive []int
@@ -120,7 +120,7 @@ func TestNothingIsLeakedOrClosedTwice(t *testing.T) {
 			any := func() int { return alive[r.IntN(len(alive))] }
 			switch n := r.IntN(10); {
 			case n == 0 || len(alive) == 0:
-				s.come(next)
+				s.join(next)
 				alive = append(alive, next)
 				next++
 			case n == 1:

@@ -1,4 +1,4 @@
-package keeper
+package listenerstore
 
 import (
 	"errors"
@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// descriptor is an open file that belongs to us. It is no os.File: that would wait for connections on every listener that
-// is held, and could make it blocking, which its proxy shares.
+// descriptor is an open file that this process owns. It is no os.File: that would poll every held listener, and could set the
+// file's blocking mode, which the proxy shares.
 type descriptor int
 
-// Close gives it back.
+// Close closes the file.
 func (d descriptor) Close() error { return unix.Close(int(d)) }
 
-// received takes the descriptors out of a message. Each is owned from here on.
+// received takes the descriptors out of a message. The caller owns them.
 func received(oob []byte) ([]descriptor, error) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -39,7 +39,7 @@ func closeAll(all []descriptor) {
 	}
 }
 
-// inspect names a socket, after making sure that it lives in the network namespace.
+// inspect returns the cookie of a socket after checking that the socket is of the network namespace.
 func inspect(d descriptor, inode uint64) (cookie uint64, err error) {
 	ns, err := unix.IoctlRetInt(int(d), unix.SIOCGSKNS)
 	if err != nil {
@@ -56,7 +56,7 @@ func inspect(d descriptor, inode uint64) (cookie uint64, err error) {
 	return unix.GetsockoptUint64(int(d), unix.SOL_SOCKET, unix.SO_COOKIE)
 }
 
-// contents reads a memory file up to a limit; what cannot be read is left out.
+// contents reads a file from its start, up to a limit in bytes or the first error.
 func contents(d descriptor, limit int) []byte {
 	b := make([]byte, 0, 64<<10)
 	for len(b) < limit {

@@ -1,4 +1,4 @@
-package keeper
+package listenerstore
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package keeper
+package listenerstore
 
 import (
 	"errors"
@@ -15,20 +15,20 @@ import (
 	keeperpb "lateen.dev/lateen/internal/gen/keeper"
 )
 
-// session is one proxy's connection. One goroutine reads it; writes are guarded.
+// session is one proxy's connection. One goroutine reads it; a mutex guards writes.
 type session struct {
 	server *Server
 	conn   *net.UnixConn
 	log    *slog.Logger
 	id     int
-	pidfd  descriptor // negative if the process cannot be told
+	pidfd  descriptor // negative if the kernel cannot name the process
 
 	writing sync.Mutex
 
-	// The reading goroutine's own.
+	// Used by the reading goroutine only.
 	greeted bool
 	ledgers []descriptor
-	pods    map[uint64]string // names of the pods that it was asked about, by network namespace
+	pods    map[uint64]string // names of the pods that the proxy asked about, by network namespace
 }
 
 var sessionIDs atomic.Int64
@@ -39,11 +39,11 @@ func newSession(server *Server, conn *net.UnixConn, log *slog.Logger) *session {
 
 const soPeerPidfd = 77 // SO_PEERPIDFD, Linux 6.5
 
-// peer names the process at the other end for good: its pid can be somebody else's by the time that it is looked at. Negative
-// if the process cannot be told.
+// peer returns a pidfd of the process at the other end. A pid alone may be another process's when it is read. The result is
+// negative if the kernel cannot name the process.
 func peer(conn *net.UnixConn) descriptor { return peerBy(conn, soPeerPidfd) }
 
-// peerBy is peer by a socket option that the kernel may not know.
+// peerBy is peer with a socket option that the kernel may not know.
 func peerBy(conn *net.UnixConn, option int) descriptor {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -61,13 +61,13 @@ func peerBy(conn *net.UnixConn, option int) descriptor {
 	return found
 }
 
-// peerByNumber is peer for kernels before 6.5, which tell the process's number only. The number may be another process's by the
-// time that it is looked up. But a process closes its files before its number is free, and nobody else has the proxy's end (it is
-// close-on-exec and goes to nobody): if the connection is open after the look-up, the number was the proxy's during it.
+// peerByNumber is peer for kernels before 6.5, which give the pid only. The pid may be another process's when it is looked up.
+// But a process closes its files before its pid is free, and no other process has the proxy's end of the connection, which is
+// close-on-exec. If the connection is open after the look-up, the pid was the proxy's during the look-up.
 func peerByNumber(fd int) descriptor {
 	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil || peer.Pid <= 0 {
-		return -1 // 0: of a PID namespace that is not seen from here
+		return -1 // 0: of a PID namespace that this process cannot see
 	}
 	pidfd, err := unix.PidfdOpen(int(peer.Pid), 0) // Linux 5.3
 	if err != nil {
@@ -85,14 +85,15 @@ func peerByNumber(fd int) descriptor {
 	return descriptor(pidfd)
 }
 
-// ended says whether the process is gone, and gives it a moment to be so: the connection ends first. Of one that cannot be told
-// it does not say so: what it leaves stands under its ledgers' names, and is reported when the next proxy comes (orphaned).
+// ended reports whether the process has ended. The connection closes first, so it waits up to ExitTimeout. It reports false for
+// a process without a pidfd: the lost connections of such a process are read from its ledgers when the next proxy connects
+// (orphaned).
 func (s *session) ended() bool {
 	if s.pidfd < 0 {
 		return false
 	}
 	poll := []unix.PollFd{{Fd: int32(s.pidfd), Events: unix.POLLIN}}
-	deadline := time.Now().Add(s.server.opts.Death)
+	deadline := time.Now().Add(s.server.opts.ExitTimeout)
 	for time.Now().Before(deadline) {
 		n, err := unix.Poll(poll, int(time.Until(deadline).Milliseconds())+1)
 		if errors.Is(err, unix.EINTR) {
@@ -157,12 +158,12 @@ func (s *session) serve(b []byte, files []descriptor) error {
 			closeAll(files)
 			return errors.New("the agent does not know all pods yet; the proxy will come again")
 		}
-		// Only now: what a proxy has open that is turned away cannot be named, and is not this session's to empty.
+		// A proxy that is turned away keeps its ledgers: this session could not name their pods, and must not empty them.
 		s.ledgers = files
 		if lost := s.server.orphaned(); len(lost) > 0 {
 			s.server.report(s.log, lost)
 		}
-		s.log.Info("node proxy gives its listeners into keeping")
+		s.log.Info("node proxy gives duplicates of its listeners")
 		s.server.join(s)
 		return s.answer(welcomeMessage(), nil)
 	case *keeperpb.ProxyMessage_Take:
@@ -174,7 +175,7 @@ func (s *session) serve(b []byte, files []descriptor) error {
 		}
 	case *keeperpb.ProxyMessage_Release:
 		s.server.mu.Lock()
-		s.server.shelf.release(s.id, p.Release.GetUid())
+		s.server.sockets.release(s.id, p.Release.GetUid())
 		s.server.mu.Unlock()
 	case *keeperpb.ProxyMessage_Draining:
 		s.log.Info("node proxy drains")
@@ -188,18 +189,18 @@ func (s *session) take(request *keeperpb.Take) error {
 		return s.answer(ackMessage(err), nil)
 	}
 	s.server.mu.Lock()
-	taken := s.server.shelf.take(s.id, request.GetUid(), request.GetNetnsInode())
+	taken := s.server.sockets.take(s.id, request.GetUid(), request.GetNetnsInode())
 	fds := make([]int, len(taken))
 	for i, h := range taken {
 		fds[i] = int(h.socket.(descriptor))
 	}
-	// Under the lock, so that none is closed meanwhile. A unix socket takes the packet or refuses it.
+	// The lock is held so that no socket is closed meanwhile. The write does not block: a unix socket takes the packet or fails.
 	err := s.answer(heldMessage(taken), fds)
 	s.server.mu.Unlock()
 	return err
 }
 
-// pod makes sure that the agent has handed out a pod in this namespace, and remembers its name.
+// pod checks that the agent has handed out a pod in this namespace, and remembers the pod's name.
 func (s *session) pod(uid string, inode uint64) (Pod, error) {
 	pod, known := s.server.opts.Pod(uid)
 	switch {
@@ -230,13 +231,13 @@ func (s *session) give(request *keeperpb.Give, files []descriptor) error {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
 	for _, h := range given {
-		s.server.shelf.give(s.id, uid, h)
+		s.server.sockets.give(s.id, uid, h)
 	}
-	s.server.shelf.settle(s.id, uid)
+	s.server.sockets.settle(s.id, uid)
 	return nil
 }
 
-// tell says something unasked. A proxy that reads nothing is not waited for.
+// tell sends a message that answers no request. It does not wait for a proxy that does not read.
 func (s *session) tell(m *keeperpb.AgentMessage) {
 	if err := s.answer(m, nil); err != nil {
 		s.log.Warn("node proxy was not told", "err", err)
