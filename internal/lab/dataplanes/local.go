@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -68,12 +69,23 @@ func NewLocal(engine Engine, mesh, name, kind, path string) *Local {
 func (l *Local) set(env []string) {
 	l.env = env
 	for _, setting := range env {
-		if l.about.Settings == nil {
-			l.about.Settings = map[string]string{}
-		}
 		name, value, _ := strings.Cut(setting, "=")
-		l.about.Settings[name] = value
+		l.describe(name, value)
 	}
+}
+
+// setWorkers says how many worker threads each proxy runs where the topology does not say.
+func (l *Local) setWorkers(workers int) {
+	l.workers = workers
+	l.describe("workers", strconv.Itoa(workers))
+}
+
+// describe adds a setting to the plane's description. Two planes with different settings are no witnesses of noise.
+func (l *Local) describe(name, value string) {
+	if l.about.Settings == nil {
+		l.about.Settings = map[string]string{}
+	}
+	l.about.Settings[name] = value
 }
 
 func checksum(path string) string {

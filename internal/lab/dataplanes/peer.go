@@ -144,7 +144,9 @@ func (m Maker) Plane(s Spec) (Plane, error) {
 	case results.KindNone, results.KindLateen, results.KindZtunnel:
 		l := NewLocal(m.Engine, mesh, s.Name, s.Kind, s.Path)
 		l.set(s.ProxyEnv)
-		l.workers = s.Workers
+		if s.Workers > 0 {
+			l.setWorkers(s.Workers)
+		}
 		return l, nil
 	case results.KindUnderTest:
 		generator, err := m.Generator()

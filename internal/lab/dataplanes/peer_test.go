@@ -119,6 +119,10 @@ func TestAZtunnelOfOneWorker(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			// A plane of other settings is no witness of the noise between two runs of one program.
+			if told := plane.Describe().Settings["workers"]; (told == "1") != (spec.Name == ztunnelOne) {
+				t.Errorf("%s: described with %q workers", text, told)
+			}
 			_, _ = plane.Start(t.Context(), Topology{Nodes: 1, Workers: workers}, func(string) {})
 			if got := strings.Join(engine.asked.ProxyEnv, " "); got != env {
 				t.Errorf("%s, %d workers: the proxies' environment is %q, want %q", text, workers, got, env)
